@@ -49,6 +49,63 @@ export function cycles(edges: Map<string, string[]>): string[] {
   return found
 }
 
+/**
+ * The texts of a file for people: literals and templates of several words, and whatever is logged or printed. SQL is left
+ * out. Values are in braces: an expression, or the texts between which one decides.
+ */
+export function messages(file: File): string[] {
+  if (file.path.endsWith('.sql'))
+    return [...file.text.matchAll(/raise_error\(\s*'(\w+)',\s*([^;]*?)\);/g)].map(([, code, text]) =>
+      oneLine(`${code}: ${text}`),
+    )
+  const found: string[] = []
+  const visit = (value: unknown, isPrinted = false): void => {
+    if (typeof value !== 'object' || value === null) return
+    if (Array.isArray(value)) return value.forEach((one) => visit(one, isPrinted))
+    const node = value as Node
+    if (/^(TS(?!As|Satisfies|NonNull)|Import)/.test(node.type)) return
+    const text = isText(node) ? oneLine(written(file, node)) : ''
+    const isSentence = /[a-z…"')}] [a-z("'{]/i.test(text.replaceAll(/\{[^}]*\}/g, '{}')) && !sqlText.test(text)
+    if (text !== '' && (isSentence || isPrinted)) return void found.push(text)
+    const callee = node['callee'] as Node | undefined
+    const prints = callee !== undefined && printers.test(file.text.slice(callee.start, callee.end))
+    for (const [name, inner] of Object.entries(node)) visit(inner, prints && name === 'arguments')
+  }
+  visit(parse(file).body)
+  return found
+}
+
+const printers = /(\blog|\bout)\??\.(debug|info|warn|error|line|talk|hint)$/
+const sqlText =
+  /^\(?(select\b.*(\bfrom\b|::|\(|\b1\b)|update [a-z.]+ set|insert into|delete from|(create|drop) (table|schema)|set local|(un)?listen |vacuum \{)|^[a-z]+(\[\])?( (bigint|integer|text|uuid|boolean|jsonb)(\[\])?)+$|\bfrom (sluice|engine|pg_)/i
+
+function oneLine(text: string): string {
+  return text.replaceAll(/\s*\n\s*/g, ' ').trim()
+}
+
+function isText({ type, ...node }: Node): boolean {
+  if (type === 'BinaryExpression')
+    return node['operator'] === '+' && [node['left'], node['right']].some((side) => isText(side as Node))
+  return type === 'TemplateLiteral' || (type === 'Literal' && typeof node['value'] === 'string')
+}
+
+/** Returns a text with its values in braces. */
+function written(file: File, node: Node): string {
+  const of = (name: string) => written(file, node[name] as Node)
+  if (node.type === 'Literal' && typeof node['value'] === 'string') return node['value']
+  if (node.type === 'TemplateLiteral') {
+    const values = node['expressions'] as Node[]
+    const parts = node['quasis'] as { value: { cooked: string } }[]
+    return parts
+      .map(({ value }, i) => `${value.cooked}${values[i] === undefined ? '' : written(file, values[i])}`)
+      .join('')
+  }
+  if (isText(node)) return `${of('left')}${of('right')}`
+  if (node.type === 'ConditionalExpression') return `{${of('consequent')}|${of('alternate')}}`
+  const text = oneLine(file.text.slice(node.start, node.end))
+  return `{${text.length <= 40 ? text : `${text.slice(0, 39)}…`}}`
+}
+
 /** Where a file, or a function in it, has more lines than allowed. Functions of tests are lists of cases: any length. */
 export function tooLong(file: File, fileMax: number, functionMax: number): string[] {
   const count = lines(file.text.replace(/\n$/, ''))

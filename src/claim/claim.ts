@@ -2,6 +2,7 @@
 import { StoreClock } from '../core/clock.ts'
 import { StoreError } from '../core/errors.ts'
 import { newId } from '../core/hash.ts'
+import { userName } from '../core/parked.ts'
 import { reach } from '../core/probe.ts'
 import { againMs } from '../core/retry.ts'
 import type { Store } from '../db/store.ts'
@@ -49,6 +50,8 @@ interface Begun {
  */
 const trustMs = 10_000
 
+const parkedMessage =
+  'workers skip these from now on, because the database could not compute with their data; `sluice status` has the commands that release them'
 /** Tries after which the log has it that claims fail: some 2 s, and more where each waits for a lock. */
 const quietTries = 8
 
@@ -74,7 +77,7 @@ export class Claims {
   #awayMs: number | undefined
   /** Receives what was parked, because claims failed by it. */
   parked: (names: readonly string[], error: unknown) => void = (names, error) =>
-    this.#store.log.error('parked, because claims failed by it', { names, err: error })
+    this.#store.log.error(parkedMessage, { names: names.map(userName), err: error })
   #vainLooks = 0
   #blindUntilMs = -Infinity
   /** The last claim found only lanes that are blocked: the next looks at more of them. */
@@ -223,7 +226,7 @@ export class Claims {
       return false
     } catch (failure) {
       this.#blindUntilMs = clock.monotonicMs() + blindMs
-      log.error('the search for what makes claims fail has failed itself', { err: failure })
+      log.error('it could not be found out with whose data the database cannot compute', { err: failure })
       return false
     }
   }
@@ -232,7 +235,7 @@ export class Claims {
   #fails(error: unknown, sinceMs: number): void {
     const { report } = this.#store
     if (!(error instanceof StoreError))
-      report.log.error('claims fail; they are repeated until they work', { err: error })
+      report.log.error('no jobs can be fetched from the database; trying again until they can', { err: error })
     else if (this.#awayMs === undefined) {
       this.#awayMs = sinceMs
       report.emit('connection', { to: 'store', isLost: true, error })

@@ -7,7 +7,7 @@ import type { BulkOptions, JobFilter, Sluice, State } from '../index.ts'
 import { type FilterFlags, filterFlags, filterOf, rejectListFlags } from './filter.ts'
 import { checkIdStart, idOf } from './ids.ts'
 import { mustKnowAll } from './known.ts'
-import { brief, type Output } from './output.ts'
+import { brief, many, type Output } from './output.ts'
 import { settingsOf, whole, withSluice } from './settings.ts'
 import { listenForStop } from './stop.ts'
 
@@ -15,7 +15,7 @@ interface BulkFlags extends FilterFlags {
   all?: boolean
   yes?: boolean
   dryRun?: boolean
-  to?: number
+  priority?: number
 }
 
 /** An operation on many jobs. */
@@ -75,16 +75,16 @@ export function cancelCommand(): Command {
 /** `sluice reprioritise`. */
 export function reprioritiseCommand(): Command {
   const said = 'change the priority of waiting and scheduled jobs'
-  return command('reprioritise', said, ({ to = 0 }) => ({
+  return command('reprioritise', said, ({ priority = 0 }) => ({
     verb: 'reprioritise',
     done: 'reprioritised',
     missing: 'no such waiting or scheduled job',
     states: ['scheduled', 'waiting'],
-    one: async (sluice, id) => (await sluice.jobs.reprioritise(id, to)) > 0,
-    many: (sluice, filter, options) => sluice.jobs.reprioritise(filter, to, options),
+    one: async (sluice, id) => (await sluice.jobs.reprioritise(id, priority)) > 0,
+    many: (sluice, filter, options) => sluice.jobs.reprioritise(filter, priority, options),
   }))
     .alias('reprioritize')
-    .requiredOption('--to <n>', 'the new priority; higher first, -1000 to 1000', whole(-1_000, 1_000))
+    .requiredOption('--priority <n>', 'the new priority; higher first, -1000 to 1000', whole(-1_000, 1_000))
 }
 
 function command(name: string, description: string, actOf: (flags: BulkFlags) => ActById): Command {
@@ -92,7 +92,7 @@ function command(name: string, description: string, actOf: (flags: BulkFlags) =>
   return filterFlags(new Command(name).description(`${description}; by ids, or by a filter`), states)
     .argument('[id...]', 'ids of jobs; or select jobs by the options below')
     .option('--all', 'select all jobs, without a filter')
-    .option('--yes', 'do not ask for confirmation')
+    .option('--yes', 'confirm in advance')
     .option('--dry-run', 'print how many jobs match, and change nothing')
     .action((ids: string[], _: object, self: Command) => {
       // `jobs` has the same options for lists, and takes them before a command below it sees them.
@@ -149,7 +149,7 @@ export async function eachFound(
   // Jobs that are sent while the user decides must not be changed.
   const filter = await sluice.jobs.asOfNow(wanted)
   const { count, isExact } = await sluice.jobs.count(filter)
-  const said = `${isExact ? '' : 'at least '}${count} job(s)`
+  const said = `${isExact ? '' : 'at least '}${many(count, 'job')}`
   if (flags.dryRun === true) {
     if (out.json) return out.object({ found: count, isExact })
     out.line(`${said} would be ${act.done}`)
@@ -185,7 +185,7 @@ export async function eachFound(
 }
 
 async function examples(sluice: Sluice, out: Output, filter: JobFilter): Promise<void> {
-  for (const job of await sluice.list({ ...filter, limit: 3 }))
+  for (const job of await sluice.list({ ...filter, max: 3 }))
     out.talk(`  ${job.id} ${job.state} ${job.task} ${brief(job.error?.message ?? job.reason ?? '', 60)}`.trimEnd())
 }
 

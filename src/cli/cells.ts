@@ -1,4 +1,5 @@
 /** Converts the cells of a row to a task's input: the task's schema decides whether a cell is a text, a number, or left out. */
+import { many } from '../core/figures.ts'
 import { UsageError } from '../core/errors.ts'
 import type { AnyTask } from '../tasks/task.ts'
 
@@ -11,7 +12,10 @@ type Cell = { is: 'text' | 'other' | 'absent'; value: unknown }
  */
 export async function inputOf(task: AnyTask, columns: readonly string[], cells: readonly string[]): Promise<unknown> {
   if (cells.length !== columns.length) {
-    throw new UsageError('SLUICE_BAD_ROW', `it has ${cells.length} cell(s) under ${columns.length} column(s)`)
+    throw new UsageError(
+      'SLUICE_BAD_ROW',
+      `it has ${many(cells.length, 'cell')} under ${many(columns.length, 'column')}`,
+    )
   }
   const paths = columns.map((column) => column.split('.'))
   const texts = cells.map((value): Cell => ({ is: 'text', value }))

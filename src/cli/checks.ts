@@ -9,7 +9,7 @@ import { abandoned } from './backlog.ts'
 import { restores, steps } from './epoch.ts'
 import type { Finding } from './finding.ts'
 import { lanes } from './lanes.ts'
-import { span } from './output.ts'
+import { many, span } from './output.ts'
 import { parked } from './parked.ts'
 import { redisServer, shared } from './shared.ts'
 import { bloat, has, snapshots, type StorageAt, wraparound } from './storage.ts'
@@ -68,7 +68,7 @@ export const checks: Record<string, Check> = {
 }
 
 /** The checks of `sluice doctor --deep`, by name: they read whole tables. */
-export const deepChecks: Record<string, Check> = { lanes: (at) => lanes(storageAt(at)) }
+export const deepChecks: Record<string, Check> = { waiting: (at) => lanes(storageAt(at)) }
 
 function sqlAt({ store: { db }, schema: name }: Place): Sql {
   return sqlOn(db, name)
@@ -214,7 +214,10 @@ async function workers(at: Place): Promise<Finding | undefined> {
     silent = silent.filter((row) => now.get(row.id) === row.beat)
     return silent.length === 0
   }, beatWaitMs)
-  const all = `${first.length} worker(s) with ${first.reduce((sum, row) => sum + row.slots, 0)} slots`
+  const all = `${many(first.length, 'worker')} with ${many(
+    first.reduce((sum, row) => sum + row.slots, 0),
+    'slot',
+  )}`
   if (silent.length === 0) return { status: 'ok', text: `${all} send heartbeats` }
   return {
     status: 'warn',
@@ -231,7 +234,7 @@ async function handlers(at: Place): Promise<Finding | undefined> {
        cross join lateral (select (to_jsonb(w) ->> 'stuck')::int as n) s where s.n > 0 order by w.id`,
   )
   if (rows.length === 0) return { status: 'ok', text: 'no handler is stuck' }
-  const list = rows.map(({ who, stuck, slots }) => `${who} (${stuck}${stuck >= slots ? ', claims nothing more' : ''})`)
+  const list = rows.map(({ who, stuck, slots }) => `${who} (${stuck}${stuck >= slots ? ', takes no more jobs' : ''})`)
   return {
     status: 'warn',
     text: `handlers still run though their attempts have ended: ${list.join(', ')}; the workers' logs name task and job; restart these workers, and make the handlers stop on \`signal\``,

@@ -34,7 +34,7 @@ interface DemoOptions {
   workers: number
   concurrency: number
   store?: string
-  csv: string
+  from: string
   json?: boolean
   vendor?: string
   schema?: string
@@ -55,7 +55,7 @@ export function demoCommand(): Command {
       '--store <store>',
       'postgres://… (drops and creates the schema sluice_demo) or a directory; default: a temporary directory',
     )
-    .option('--csv <file>', 'CSV file with the columns accountId and contactId', csvFile)
+    .option('--from <file>', 'CSV file with the columns accountId and contactId', csvFile)
     .option('--json', 'print the result as one line of JSON')
     .addOption(new Option('--vendor <url>').hideHelp())
     .addOption(new Option('--schema <name>').hideHelp())
@@ -101,7 +101,7 @@ async function demo(options: DemoOptions): Promise<number> {
     await allPresent(sluice, workers)
     const perAccount = new Map<string, number>()
     const begun = systemClock.monotonicMs()
-    const jobs = await sluice.sendMany(sync, rows(options.csv, perAccount))
+    const jobs = await sluice.sendMany(sync, rows(options.from, perAccount))
     talk(`${jobs} jobs sent: ${[...perAccount].map(([account, n]) => `${account} ${n}`).join(', ')}`)
     // A worker in this process starts after all jobs are sent; worker processes are ready and begin with the first job.
     const started = workers === 0 ? systemClock.monotonicMs() : begun

@@ -27,7 +27,7 @@ async function dispatch(flags: DispatchFlags, command: Command): Promise<void> {
   surviveStrays(out.log, stop)
   const ending = new AbortController()
   void stop.first.then(() => {
-    out.log.info('Stopping: waiting for the running jobs. Ctrl-C again hands them back')
+    out.log.info('stopping: waiting for the running jobs; Ctrl-C again hands them back')
     ending.abort()
   })
   void stop.second.then(() => process.exit(1))

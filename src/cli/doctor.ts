@@ -11,7 +11,7 @@ import { nameOf, settingsOf, withStore } from './settings.ts'
 export function doctorCommand(): Command {
   return new Command('doctor')
     .description('check the store, its schema, its clock and its workers; exit code 1 when a check fails')
-    .option('--deep', 'also read all lanes and all waiting jobs, and name those that claims would never find')
+    .option('--deep', 'also read all waiting jobs, and name those that no worker would ever find')
     .action(doctor)
 }
 

@@ -17,7 +17,7 @@ interface EditFlags {
 /** `sluice jobs edit`. */
 export function editCommand(): Command {
   return new Command('edit')
-    .description('retry a failed job with another input, which its task checks if its code is at hand')
+    .description('retry a failed job with another input; checked before that if the code of its task is here')
     .argument('<id>')
     .argument('<json>', 'the new input; `-` reads it from stdin')
     .option('--tasks <file>', 'file that exports the task (env SLUICE_TASKS; default: as in sluice.config.ts)')

@@ -5,6 +5,7 @@ import { sqlOn } from '../db/store.ts'
 import type { Job, State } from '../index.ts'
 import { type FilterFlags, filterFlags, filterOf, rejectListFlags } from './filter.ts'
 import { mustKnowAll } from './known.ts'
+import { many } from './output.ts'
 import { shown } from './record.ts'
 import { settingsOf, withSluice } from './settings.ts'
 
@@ -33,7 +34,7 @@ async function exportJobs(flags: FilterFlags & { csv?: boolean; reveal?: boolean
       count++
     }
   })
-  settings.out.hint(count === 0 ? 'no job matches; `sluice jobs export --help`' : `${count} job(s) written`)
+  settings.out.hint(count === 0 ? 'no job matches; `sluice jobs export --help`' : `${many(count, 'job')} written`)
 }
 
 /** Writes a line to stdout, and waits if its reader is slower than the store. */

@@ -42,6 +42,10 @@ function withHint(code: string, message: string, program: Command | undefined): 
     const known = meant(word, program)
     return known === undefined ? `${message}; \`sluice --help\` lists all` : `${bare}; it is \`sluice ${known}\` here`
   }
+  const [, above] = /^too many arguments for '(.+?)'/.exec(message) ?? []
+  const inner = program?.commands.find((one) => one.name() === above)?.commands ?? []
+  if (code === 'commander.excessArguments' && inner.length > 0)
+    return `\`sluice ${above}\` has no such command; its commands are ${inner.map((one) => one.name()).join(', ')}`
   const flag = code === 'commander.unknownOption' ? meantFlag(word) : undefined
   return flag === undefined ? message : `${bare}; here: ${flag}`
 }

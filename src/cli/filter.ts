@@ -36,9 +36,10 @@ export function filterFlags(command: Command, states: readonly State[]): Command
     .option('--failures <n>', 'jobs of which at least n attempts failed', whole(1, 1_000_000))
     .option('--since <time>', 'jobs that ended (unfinished: were sent) since 2h, 7d or 2030-01-31T12:00:00Z')
     .option('--until <time>', 'jobs that ended (unfinished: were sent) before that time')
-    .option('--dispatched-since <time>', 'jobs that a worker last claimed since that time')
-    .option('--dispatched-until <time>', 'jobs that a worker last claimed before that time')
-    .option('--limit-key <limit:key>', 'jobs that use this key of a limit, such as crm:acct1')
+    .option('--dispatched-since <time>', 'jobs whose last attempt a worker took since that time')
+    .option('--dispatched-until <time>', 'jobs whose last attempt a worker took before that time')
+    .option('--limit <name>', 'jobs that use this limit')
+    .option('--key <key>', 'with --limit: jobs that use this key of it')
     .option('--input <path=value>', 'a field of the input, such as account.id=a1; may be repeated', field)
 }
 
@@ -54,7 +55,7 @@ export function rejectListFlags(command: Command, instead: string): void {
 
 /** Makes the filter from the options. @throws UsageError SLUICE_BAD_OPTION */
 export function filterOf(flags: FilterFlags): JobFilter {
-  const { state, task, queue, tag, reason, error, errorCode, failures, limitKey, input, since, until } = flags
+  const { state, task, queue, tag, reason, error, errorCode, failures, limit, key, input, since, until } = flags
   const { dispatchedSince, dispatchedUntil } = flags
   const given = {
     state,
@@ -65,7 +66,8 @@ export function filterOf(flags: FilterFlags): JobFilter {
     error,
     errorCode,
     failures,
-    limitKey,
+    limit,
+    key,
     input,
     since: time('--since', since),
     until: time('--until', until),

@@ -1,4 +1,4 @@
-/** The result of a check of the store, for `sluice doctor` and the alarms of `sluice status`. */
+/** The result of a check of the store, for `sluice doctor` and the problems in `sluice status`. */
 export interface Finding {
   status: 'ok' | 'warn' | 'fail'
   text: string

@@ -39,7 +39,9 @@ export function meant(word: string, program: Command): string | undefined {
 
 /** Flags that are called otherwise here. */
 const flags: Record<string, string> = {
-  '--limit': '--max <n> is how many to list; --limit-key <limit:key> selects jobs by their limit',
+  '--limit': '--max <n> is how many to list',
+  '--limit-key': '--limit <name> --key <key>',
+  '--to': '--priority <n>, or --until <time>',
   '--count': '--max <n> is how many to list',
   '--n': '--max <n> is how many to list',
   '--force': '--yes confirms',
@@ -52,6 +54,7 @@ const flags: Record<string, string> = {
   '--database-url': '--store <store>',
   '--db': '--store <store>',
   '--name': '--task <name>',
+  '--from': '--since <time>',
 }
 
 /** Returns what an unknown flag is called; undefined: commander's own suggestion has to do. */

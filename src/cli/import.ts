@@ -11,6 +11,7 @@ import { fieldOf } from '../limits/limit.ts'
 import { type Bar, barOn } from './bar.ts'
 import { inputOf } from './cells.ts'
 import { flat } from './failure.ts'
+import { many } from './output.ts'
 import { rulebookOf, type Settings, withSluice } from './settings.ts'
 import { listenForStop } from './stop.ts'
 import { openTable, type Table, type TableRow } from './table.ts'
@@ -67,7 +68,9 @@ export async function importRows(
   } catch (error) {
     bar.end()
     if (total.sent > 0 && flags.dryRun !== true)
-      out.talk(`${total.sent} row(s) before that were sent; ${again(flags, source)}`)
+      out.talk(
+        `${many(total.sent, 'row')} before that ${total.sent === 1 ? 'was' : 'were'} sent; ${again(flags, source)}`,
+      )
     throw error
   } finally {
     bar.end()
@@ -75,7 +78,7 @@ export async function importRows(
   }
   if (total.sent + total.known + total.bad === 0 && !stopping.signal.aborted)
     throw new UsageError('SLUICE_BAD_FILE', `${source.name} has no rows: its first line is read as the heading`)
-  if (total.bad > toldMax) out.talk(`… and ${total.bad - toldMax} more bad row(s)`)
+  if (total.bad > toldMax) out.talk(`… and ${many(total.bad - toldMax, 'more bad row')}`)
   if (stopping.signal.aborted) out.talk(`stopped; ${again(flags, source)}`)
   if (out.json) out.object(flags.dryRun === true ? { fit: total.sent, bad: total.bad } : total)
   else if (flags.dryRun === true) out.line(`${total.sent} good, ${total.bad} bad`)
@@ -149,13 +152,13 @@ function keysOf(
     const known = columns === undefined ? '' : `; the columns are ${columns.join(', ')}`
     throw new UsageError(
       'SLUICE_BAD_OPTION',
-      `--key "${key}" names no column${known}; give one column, or several as '{a}/{b}'`,
+      `--idempotency-key "${key}" names no column${known}; give one column, or several as '{a}/{b}'`,
     )
   }
   const textOf = (input: unknown, name: string) => {
     const value = fieldOf(input, name)
     if (value !== '' && ['string', 'number', 'boolean'].includes(typeof value)) return String(value)
-    throw new UsageError('SLUICE_BAD_ROW', `it has no ${name}, which --key needs`)
+    throw new UsageError('SLUICE_BAD_ROW', `it has no ${name}, which --idempotency-key needs`)
   }
   return (_, input) => {
     const text = key.includes('{')
@@ -200,7 +203,7 @@ class Refused {
 
 function again({ key }: ImportFlags, { digest }: Source): string {
   return digest === undefined && typeof key !== 'string'
-    ? 'without keys (--key) the same command would send them again'
+    ? 'without --idempotency-key the same command would send them again'
     : 'the same command within 24 h sends the rest'
 }
 

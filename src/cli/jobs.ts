@@ -36,8 +36,8 @@ export function jobsCommand(): Command {
 
 async function listJobs(flags: ListFlags, command: Command): Promise<void> {
   const settings = await settingsOf(command)
-  const { before, max: limit } = flags
-  const options = { ...filterOf(flags), limit, ...(before === undefined ? {} : { before }) }
+  const { before, max } = flags
+  const options = { ...filterOf(flags), max, ...(before === undefined ? {} : { before }) }
   const { out } = settings
   const found = await withSluice(settings, { creates: false }, async (sluice) => {
     await mustKnowAll(sqlOn(sluice.db, settings.schema), options)
@@ -51,7 +51,7 @@ async function listJobs(flags: ListFlags, command: Command): Promise<void> {
     return out.hint(flags.state === undefined ? '`sluice jobs --state done`, or `--state failed`' : '`sluice status`')
   }
   out.table([['ID', 'STATE', 'TASK', 'QUEUE', 'ATTEMPT', 'AGE', 'ERROR'], ...jobs.map(cells)])
-  if (jobs.length === options.limit) out.hint(`\`sluice jobs --before ${last.id}\` for older ones`)
+  if (jobs.length === max) out.hint(`\`sluice jobs --before ${last.id}\` for older ones`)
   else out.hint(isFinal(last.state) ? `\`sluice jobs show ${last.id}\`` : `\`sluice why ${last.id}\``)
 }
 

@@ -1,4 +1,4 @@
-/** The check of `sluice doctor --deep` for broken bookkeeping of lanes. */
+/** The check of `sluice doctor --deep` for broken bookkeeping of lanes: for people, of the jobs that wait in them. */
 import type { Finding } from './finding.ts'
 import { has, type StorageAt } from './storage.ts'
 
@@ -16,26 +16,29 @@ interface BrokenLanes {
 }
 
 const faults = {
-  turn: 'its fair key has no turn there, or several',
-  list: 'claims do not read this list, or begin after the lane',
-  empty: 'claims read this list, and no lane stands in it',
-  seat: 'jobs wait, and claims do not look for them',
+  turn: 'the jobs of a key have no turn, or several',
+  list: 'workers do not look where the jobs are listed, or begin after them',
+  empty: 'workers look where no jobs are listed',
+  seat: 'jobs wait, and no worker looks for them',
 } as const
 
 /** Checks that claims find every lane with waiting jobs. It reads all lanes and all waiting jobs. */
 export async function lanes({ sql }: StorageAt): Promise<Finding | undefined> {
   if (!(await has(sql, 'lane'))) return undefined
   const broken = await sql.run<BrokenLanes>('operations/find_broken_lanes')
-  if (broken.length === 0) return { status: 'ok', text: 'claims find every lane in which jobs wait' }
-  return { status: 'fail', text: `the bookkeeping of lanes is broken: ${broken.map(inWords).join('; ')}` }
+  if (broken.length === 0) return { status: 'ok', text: 'workers find every job that waits' }
+  return {
+    status: 'fail',
+    text: `the bookkeeping of waiting jobs is broken: ${broken.map(inWords).join('; ')}; please report this line; \`sluice reprioritise <id> --priority <n>\` lets workers find a job again`,
+  }
 }
 
 function inWords({ fault, task, queue, n, lane, list, job }: BrokenLanes): string {
   const place = [
-    ...(lane === null ? [] : [`lane ${lane}`]),
-    ...(list === null ? [] : [`list ${list}`]),
     ...(job === null ? [] : [`job ${job}`]),
+    ...(lane === null ? [] : [`row ${lane} of sluice.lane`]),
+    ...(list === null ? [] : [`row ${list} of sluice.list`]),
   ].join(', ')
   const more = n === 1 ? '' : `, and ${n - 1} more`
-  return `${faults[fault]} (${task ?? 'no task'} in ${queue ?? 'no queue'}, ${place}${more})`
+  return `${faults[fault]} (${task === null ? 'no task' : `task ${task} in queue ${queue}`}: ${place}${more})`
 }

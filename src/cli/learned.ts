@@ -1,5 +1,6 @@
 /** The table of learned costs in `sluice limits show`. */
 import { redactText } from '../core/redact.ts'
+import { percent } from '../core/figures.ts'
 import type { Sql } from '../db/store.ts'
 
 /** What jobs of one route have used, as fractions of the declared cost. */
@@ -32,7 +33,6 @@ export async function learnedRoutes(sql: Sql, name: string): Promise<LearnedRout
 
 /** Makes the table of learned costs. */
 export function learnedTable(routes: readonly LearnedRoute[]): string[][] {
-  const percent = (part: number) => `${Number((part * 100).toFixed(1))} %`
   return [
     ['TASK', 'LEARNED FOR', 'JOBS', 'P50 OF COST', 'P90', 'MAX'],
     ...routes.map(({ task, value, jobs, half, nineOfTen, all }) => [

@@ -3,7 +3,7 @@ import { systemClock } from '../core/clock.ts'
 import { redactText } from '../core/redact.ts'
 import type { LimitLine, LimitRefusal } from '../index.ts'
 import { numbersInWords } from '../limits/numbers.ts'
-import { brief, type Output, span } from './output.ts'
+import { brief, type Output, percent, span } from './output.ts'
 
 /** Converts a limit for `--json`. */
 export function asJson(line: LimitLine): object {
@@ -57,7 +57,7 @@ export function sayHead(out: Output, line: LimitLine): void {
       out.line(`  overridden: ${other === 'code' ? 'in code' : 'stored'} ${numbersInWords(numbers)}`)
   if (share !== undefined)
     out.line(
-      `  ${share.part * 100} % are reserved for jobs of share ${share.name}; others may use them when they were idle for ${span(share.lendAfterMs)}`,
+      `  ${percent(share.part)} are reserved for jobs of share ${share.name}; others may use them when they were idle for ${span(share.lendAfterMs)}`,
     )
   if (paused.length > 0) out.line(`  paused: ${paused.map((one) => one ?? 'all keys').join(', ')}`)
   for (const refusal of line.refusals) out.line(`  ${redactText(refusalLine(refusal))}`)

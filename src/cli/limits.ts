@@ -6,7 +6,7 @@ import { numbersInWords } from '../limits/numbers.ts'
 import { mustKnow } from './known.ts'
 import { learnedRoutes, learnedTable } from './learned.ts'
 import { asJson, eachOf, sayHead, sayWarnings } from './limit.ts'
-import { brief, type Output } from './output.ts'
+import { brief, figure, type Output, percent } from './output.ts'
 import { overrideCommands } from './override.ts'
 import { pause, resume } from './pause.ts'
 import { rekeyCommand } from './rekey.ts'
@@ -127,15 +127,15 @@ function rowsOf(rules: readonly Guarantee[], vendors: readonly VendorView[]): st
 function cellsOf({ kind, rate, burst, perSecond, utilisation }: Guarantee): string[] {
   if (kind === 'concurrency') return [`${kind} ${rate}`, `${burst}`, '', '']
   const name = kind === 'rate' ? rate : `${kind} ${rate}`
-  return [name, `${burst}`, `${Number(perSecond.toPrecision(4))}/s`, `${Number((utilisation * 100).toPrecision(4))} %`]
+  return [name, `${burst}`, `${figure(perSecond)}/s`, percent(utilisation)]
 }
 
-async function history(name: string, { max: limit }: { max: number }, command: Command): Promise<void> {
+async function history(name: string, flags: { max: number }, command: Command): Promise<void> {
   const settings = await settingsOf(command)
   const { out } = settings
   const versions = await withSluice(settings, { creates: false }, async (sluice) => {
     await mustKnow(sqlOn(sluice.db, settings.schema), 'limit', name)
-    return sluice.limits.history(name, { limit })
+    return sluice.limits.history(name, flags)
   })
   if (out.json) return versions.forEach((each) => out.object(each))
   out.table([['VERSION', 'SOURCE', 'ALLOWS', 'SINCE', 'BY', 'REASON'], ...versions.map(cells)])

@@ -1,7 +1,7 @@
 /** What `sluice dev` shows: jobs as they start and end, and limits as they fill. */
 import { systemClock } from '../core/clock.ts'
-import { parseRate } from '../core/rate.ts'
-import { span } from '../core/span.ts'
+import { span } from '../core/figures.ts'
+import { redactText } from '../core/redact.ts'
 import { type Sql, sqlOn } from '../db/store.ts'
 import type { AttemptEvent, Sluice } from '../index.ts'
 import { Folding } from '../report/folding.ts'
@@ -15,17 +15,21 @@ const lineMs = 5_000
 /** Jobs that follow one another quickly get a line together, at most so late, in ms. */
 const foldMs = 2_000
 const runningMost = 3
-const limitsMost = 6
+const limitsMost = 8
 const barWidth = 20
 
-/** The use of one bucket of a limit. */
+/** How much of one rule of a limit is in use, for one key. */
 interface Use {
   name: string
+  /** '': the limit has no keys. */
   key: string
-  /** As it was written: `100/min`. */
-  of: string
-  used: number
+  kind: 'rate' | 'window' | 'quota' | 'concurrency'
+  /** As it was written: `100/min`; for a concurrency its number. */
+  rate: string
   most: number
+  used: number
+  /** The end of a quota's period, in ms since 1970. */
+  until_ms: number | null
 }
 
 /** Shows the jobs of the workers of this process until `signal` is aborted. */
@@ -57,10 +61,10 @@ export async function showLive(
     await systemClock.sleep(isBlock ? drawMs : lineMs, signal, false)
     if (signal.aborted) break
     // Where the store is away, the log has it.
-    const uses = await usesOf(sluice, sql).catch(() => [])
+    const uses = await readUses(sql).catch(() => [])
     if (isBlock) screen.show(await blockOf(sluice, [...running.values()], uses), (line) => out.paint('dim', line))
     else if (uses.length > 0 && shown !== (shown = JSON.stringify(uses)))
-      out.log.info(`limits: ${uses.map(inWords).join(', ')}`)
+      out.log.info(`limits: ${uses.map((use) => redactText(inWords(use))).join(', ')}`)
   }
   for (const end of ends) end()
   folding.end()
@@ -84,7 +88,7 @@ async function blockOf(
     '',
     `${running.length} running, ${waiting} waiting, ${scheduled} scheduled, ${done} done, ${failed} failed`,
     ...(now.length === 0 ? [] : [`running: ${now.join(', ')}${more}`]),
-    ...uses.map((use) => `${barOf(use)} ${inWords(use)}`),
+    ...uses.map((use) => `${barOf(use)} ${redactText(inWords(use))}`),
   ]
 }
 
@@ -93,27 +97,14 @@ function barOf({ used, most }: Use): string {
   return `${'█'.repeat(filled)}${'░'.repeat(barWidth - filled)}`
 }
 
-function inWords({ name, key, of, used }: Use): string {
-  return `${name}${key === '' ? '' : ` for ${key}`}: ${used} of ${of}`
+/** Formats a use: `crm for a1: 60 of 100/min`, `2 of 5 running`, `70 of 1000/day until 2030-01-31T00:00:00Z`. */
+export function inWords({ name, key, kind, rate, used, until_ms: untilMs }: Use): string {
+  const end = untilMs === null ? '' : ` until ${new Date(untilMs).toISOString().replace(/\.\d+Z$/, 'Z')}`
+  return `${name}${key === '' ? '' : ` for ${key}`}: ${used} of ${rate}${kind === 'concurrency' ? ' running' : end}`
 }
 
-/** Reads how much of each limit is in use: the fullest buckets, without those that nobody uses. */
-async function usesOf(sluice: Sluice, sql: Sql): Promise<Use[]> {
-  const limits = await sluice.limits.list()
-  const asked = limits.flatMap(({ name, numbers }) => {
-    const rate = [numbers.rate ?? numbers.window ?? []].flat()[0]
-    if (rate === undefined) return []
-    const { units, windowUs } = parseRate(rate)
-    return [{ name, of: rate, most: units, windowUs }]
-  })
-  if (asked.length === 0) return []
-  const params = [asked.map(({ name }) => name), asked.map(({ windowUs }) => windowUs)]
-  const rows = await sql.run<{ name: string; key: string; used: string }>('operations/read_limit_use', params)
-  return rows
-    .map(({ name, key, used }) => {
-      const { of = '', most = 0 } = asked.find((one) => one.name === name) ?? {}
-      return { name, key, of, most, used: Number(used) }
-    })
-    .toSorted((a, b) => b.used / b.most - a.used / a.most)
-    .slice(0, limitsMost)
+/** Reads how much of each limit is in use: the fullest first, without what nobody uses. */
+export async function readUses(sql: Sql): Promise<Use[]> {
+  const all = await sql.run<Use & Record<string, unknown>>('operations/read_limit_use')
+  return all.slice(0, limitsMost)
 }

@@ -4,7 +4,7 @@ import { systemClock } from '../core/clock.ts'
 import type { Log, LogFormat, LogLevel } from '../core/log.ts'
 import { logStyle, stderrLog } from '../report/options.ts'
 
-export { span } from '../core/span.ts'
+export { figure, many, percent, span } from '../core/figures.ts'
 
 import { screen } from './screen.ts'
 import { aligned, widthOf } from './columns.ts'

@@ -10,35 +10,56 @@ import { has, type StorageAt } from './storage.ts'
 /** How many parked things are listed by name. */
 const namedMax = 10
 
-/** Checks for jobs, lanes and buckets that are parked because their data made claims fail. */
+/** Checks for what is parked because its data made claims fail. */
 export async function parked({ sql }: StorageAt): Promise<Finding | undefined> {
   if (!(await has(sql, 'parked'))) return undefined
   const all = await parkingOn(sql).parked()
   if (all.length === 0) return { status: 'ok', text: 'nothing is parked' }
   const rest = all.length > namedMax ? [`and ${all.length - namedMax} more, \`sluice release --all\``] : []
   const text = [...all.slice(0, namedMax).map(parkedText), ...rest].join('; ')
-  return { status: 'fail', text: `claims failed on these and skip them: ${text}` }
+  return { status: 'fail', text: `workers skip these, because the database could not compute with their data: ${text}` }
 }
 
 /** `sluice release`. */
 export function releaseCommand(): Command {
   return new Command('release')
-    .description('release what is parked: what claims skip because it made them fail (`status` lists it)')
-    .argument('[name]', 'a job, `limit:key` or `task in queue, lane id`, as `status` lists it')
+    .description('release what is parked: what workers skip because of its data (`status` lists it)')
+    .argument('[id]', 'a parked job')
+    .option('--task <name>', 'with --queue: the parked jobs of this task')
+    .option('--queue <name>', 'with --task: the parked jobs in this queue')
+    .option('--limit <name>', 'a parked limit')
+    .option('--key <key>', 'with --limit: this key of it')
     .option('--all', 'release all that is parked')
     .action(release)
 }
 
-async function release(name: string | undefined, { all }: { all?: boolean }, command: Command): Promise<void> {
-  if ((name === undefined) === (all === undefined))
-    throw new UsageError(
-      'SLUICE_BAD_OPTION',
-      'name what to release, or give --all; `sluice status` lists what is parked',
-    )
+interface Flags {
+  task?: string
+  queue?: string
+  limit?: string
+  key?: string
+  all?: boolean
+}
+
+/** Returns the name of what is to be released; undefined: all. @throws UsageError SLUICE_BAD_OPTION */
+function nameFrom(id: string | undefined, { task, queue, limit, key, all }: Flags): string | undefined {
+  const jobs = task === undefined && queue === undefined ? undefined : `${task} in ${queue}`
+  const bucket = limit === undefined && key === undefined ? undefined : `${limit}${key === undefined ? '' : `:${key}`}`
+  const [name, ...others] = [id, jobs, bucket, all].filter((one) => one !== undefined)
+  const isWhole = (task === undefined) === (queue === undefined) && (key === undefined || limit !== undefined)
+  if (name !== undefined && others.length === 0 && isWhole) return name === true ? undefined : String(name)
+  throw new UsageError(
+    'SLUICE_BAD_OPTION',
+    'give the id of a job, --task and --queue, --limit and its --key, or --all; `sluice status` lists what is parked',
+  )
+}
+
+async function release(id: string | undefined, flags: Flags, command: Command): Promise<void> {
+  const name = nameFrom(id, flags)
   const settings = await settingsOf(command)
   const { out } = settings
   const released = await withSluice(settings, { creates: false }, async (sluice) => {
-    const names = name === undefined ? (await sluice.parked()).map((one) => one.name) : [name]
+    const names = name === undefined ? new Set((await sluice.parked()).map((one) => one.name)) : [name]
     const were: string[] = []
     for (const one of names) if (await sluice.release(one)) were.push(one)
     return were
@@ -49,5 +70,5 @@ async function release(name: string | undefined, { all }: { all?: boolean }, com
     if (out.json) out.object({ name: one, released: true })
     else out.line(`${one} is released`)
   }
-  out.hint('`sluice status` lists it again if it makes claims fail again')
+  out.hint('`sluice status` lists it again if its data still cannot be used')
 }

@@ -61,7 +61,7 @@ export async function build(argv: readonly string[]): Promise<Command> {
   const demo = argv.includes('demo')
     ? (await import('./demo.ts')).demoCommand()
     : new Command('demo').description(
-        'run 1,500 jobs against a stand-in for a vendor, and prove that none was too soon',
+        'run 1,500 jobs against a stand-in for a vendor, and prove that no window was exceeded',
       )
   program.addCommand(demo.helpGroup('Begin:'))
   program.addCommand(completeCommand(program), { hidden: true })

@@ -42,8 +42,8 @@ function lines({ partitions, late, keys, ledger, buckets = 0 }: Pruned, dryRun: 
   const counted = [
     [late, 'jobs that finished after the partition of their day was dropped'],
     [keys, 'idempotency keys'],
-    [ledger, 'rows of the ledger'],
-    [buckets, 'buckets of unused keys'],
+    [ledger, 'records of grants in the ledger'],
+    [buckets, 'unused keys of limits'],
   ] as const
   return [
     ...named,

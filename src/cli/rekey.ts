@@ -1,10 +1,12 @@
 /** `sluice limits rekey`: moves waiting jobs from one key of a limit to another. */
 import { Command } from 'commander'
+import { sqlOn } from '../db/store.ts'
 import { type Act, eachFound } from './bulk.ts'
+import { mustKnow } from './known.ts'
 import { settingsOf, withSluice } from './settings.ts'
 
 interface Flags {
-  from: string
+  key: string
   to: string
   yes?: boolean
   dryRun?: boolean
@@ -15,16 +17,16 @@ export function rekeyCommand(): Command {
   return new Command('rekey')
     .description('move waiting and scheduled jobs from one key to another; running jobs keep theirs')
     .argument('<limit>')
-    .requiredOption('--from <key>', 'the key that the jobs have')
+    .requiredOption('--key <key>', 'the key of the limit that the jobs have')
     .requiredOption('--to <key>', 'the key that the jobs get; new jobs still get the key of their input')
-    .option('--yes', 'do not ask for confirmation')
+    .option('--yes', 'confirm in advance')
     .option('--dry-run', 'print how many jobs match, and change nothing')
     .action(rekey)
 }
 
 async function rekey(name: string, flags: Flags, command: Command): Promise<void> {
   const settings = await settingsOf(command)
-  const keys = { from: flags.from, to: flags.to }
+  const keys = { from: flags.key, to: flags.to }
   const act: Act = {
     verb: 'rekey',
     done: 'rekeyed',
@@ -32,7 +34,7 @@ async function rekey(name: string, flags: Flags, command: Command): Promise<void
     many: (sluice, _, options) => sluice.limits.rekey(name, keys, options),
   }
   await withSluice(settings, { creates: false }, async (sluice) => {
-    await sluice.limits.show(name)
-    await eachFound(sluice, settings.out, { limitKey: `${name}:${flags.from}`, state: act.states }, flags, act)
+    await mustKnow(sqlOn(sluice.db, settings.schema), 'limit', name)
+    await eachFound(sluice, settings.out, { limit: name, key: flags.key, state: act.states }, flags, act)
   })
 }

@@ -1,19 +1,20 @@
 /** `sluice schedules`: lists, shows, triggers, pauses, resumes and removes schedules. */
 import { Command } from 'commander'
 import { systemClock } from '../core/clock.ts'
-import { SluiceError, UsageError } from '../core/errors.ts'
+import { SluiceError } from '../core/errors.ts'
 import { redact } from '../core/redact.ts'
 import { type ScheduleLine, type Sluice, useSluice } from '../index.ts'
 import { loadCode } from './config.ts'
+import { unknown } from './known.ts'
 import { brief, type Output, span } from './output.ts'
 import { settingsOf, whole, withSluice } from './settings.ts'
 
 /** `sluice schedules` and its commands. */
 export function schedulesCommand(): Command {
   const show = new Command('show')
-    .description('show a schedule, and the outcomes of its newest instants')
+    .description('show a schedule, and what happened at its last times')
     .argument('<name>')
-    .option('--max <n>', 'show at most n instants', whole(1, 1_000), 20)
+    .option('--max <n>', 'show at most n times', whole(1, 1_000), 20)
     .action(showOne)
   const trigger = new Command('trigger')
     .description('send a job of a schedule now, even if it is not due')
@@ -25,15 +26,10 @@ export function schedulesCommand(): Command {
     .action(list)
     .addCommand(show)
     .addCommand(trigger)
-    .addCommand(each('pause', 'pause schedules: their instants pass without a job', 'paused', 'no schedule'))
-    .addCommand(each('resume', 'resume schedules with their next instant from now', 'resumed', 'no paused schedule'))
+    .addCommand(each('pause', 'pause schedules: no jobs are sent at their times', 'paused'))
+    .addCommand(each('resume', 'resume schedules, from their next time on', 'resumed'))
     .addCommand(
-      each(
-        'remove',
-        'delete schedules; remove them from the code first, or a worker stores them again',
-        'removed',
-        'no schedule',
-      ),
+      each('remove', 'delete schedules; remove them from the code first, or a worker stores them again', 'removed'),
     )
 }
 
@@ -83,7 +79,7 @@ async function showOne(name: string, flags: { max: number }, command: Command): 
   const { out } = settings
   const { line, history } = await withSluice(settings, { creates: false }, async ({ schedules }) => ({
     line: shown(await stored(schedules, name)),
-    history: await schedules.history(name, flags.max),
+    history: await schedules.history(name, flags),
   }))
   if (out.json) return out.object({ ...line, history })
   describe(out, line)
@@ -114,13 +110,11 @@ function describe(out: Output, line: ScheduleLine): void {
 }
 
 async function stored(schedules: Sluice['schedules'], name: string): Promise<ScheduleLine> {
-  const found = (await schedules.list()).find((line) => line.name === name)
+  const all = await schedules.list()
+  const found = all.find((line) => line.name === name)
   if (found !== undefined) return found
-  throw noSuchSchedule(`no schedule "${name}"`)
-}
-
-function noSuchSchedule(what: string): SluiceError {
-  return new SluiceError('SLUICE_NO_SUCH_SCHEDULE', `${what} is stored; \`sluice schedules\` lists them`)
+  const names = all.map((line) => line.name)
+  throw unknown('schedule', name, names, '`sluice schedules`')
 }
 
 async function triggerOne(name: string, flags: { tasks?: string }, command: Command): Promise<void> {
@@ -129,9 +123,11 @@ async function triggerOne(name: string, flags: { tasks?: string }, command: Comm
   const { schedules } = await loadCode(settings.config, flags.tasks)
   const found = schedules.find((each) => each.name === name)
   if (found === undefined)
-    throw new UsageError(
-      'SLUICE_NO_SUCH_SCHEDULE',
-      `no schedule "${name}" is in the code; known are ${schedules.map((each) => each.name).join(', ') || 'none'}; give the file that exports it by --tasks or SLUICE_TASKS`,
+    throw unknown(
+      'schedule',
+      name,
+      schedules.map((each) => each.name),
+      'the file that exports schedules (--tasks, SLUICE_TASKS or sluice.config.ts)',
     )
   const id = await withSluice(settings, { creates: true }, (sluice) => {
     useSluice(sluice)
@@ -142,23 +138,29 @@ async function triggerOne(name: string, flags: { tasks?: string }, command: Comm
   out.hint(`\`sluice why ${id}\``)
 }
 
-function each(act: 'pause' | 'resume' | 'remove', description: string, done: string, missing: string): Command {
+function each(act: 'pause' | 'resume' | 'remove', description: string, done: string): Command {
   return new Command(act)
     .description(description)
     .argument('<name...>')
     .action(async (names: string[], _: object, command: Command) => {
       const settings = await settingsOf(command)
       const { out } = settings
-      const unknown: string[] = []
+      const missed: string[] = []
       await withSluice(settings, { creates: false }, async ({ schedules }) => {
+        // Checked before the first one is changed.
+        for (const name of names) await stored(schedules, name)
         for (const name of names) {
           const found = await schedules[act](name)
-          if (!found) unknown.push(`"${name}"`)
+          if (!found) missed.push(`"${name}"`)
           if (out.json) out.object({ name, [done]: found })
           else if (found) out.line(`${name} ${done}`)
         }
       })
-      if (unknown.length > 0) throw noSuchSchedule(`${missing} ${unknown.join(', ')}`)
+      if (missed.length > 0)
+        throw new SluiceError(
+          'SLUICE_NOT_PAUSED',
+          `not paused: ${missed.join(', ')}; \`sluice schedules\` lists the states`,
+        )
       out.hint('`sluice schedules`')
     })
 }

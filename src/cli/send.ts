@@ -19,7 +19,7 @@ interface SendFlags {
   priority?: number
   tag: string[]
   maxWait?: string
-  key?: string | false
+  idempotencyKey?: string | false
   replace?: boolean
   id?: string
   queue?: string
@@ -46,11 +46,11 @@ export function sendCommand(): Command {
     .option('--priority <n>', 'priority of the job, -1000 to 1000; higher first', whole(-1_000, 1_000))
     .option('--tag <tag>', 'tag to find the job by; may be repeated', (tag, tags: string[]) => [...tags, tag], [])
     .option(
-      '--key <key>',
-      "idempotency key: a second job with the same key within 24 h is not sent; with --from a column or '{a}/{b}' (default: the file's content and the line)",
+      '--idempotency-key <key>',
+      "a second job with the same key within 24 h is not sent; with --from a column or '{a}/{b}' (default: the file's content and the line)",
     )
-    .option('--replace', 'with --key: replace the job with this key if it has not begun')
-    .option('--no-key', 'with --from: send all rows, also those that were sent before')
+    .option('--replace', 'with --idempotency-key: replace the job with this key if it has not begun')
+    .option('--no-idempotency-key', 'with --from: send all rows, also those that were sent before')
     .addOption(
       new Option('--on-error <what>', 'with --from: what to do at a bad row (default: skip)').choices(['stop', 'skip']),
     )
@@ -67,10 +67,10 @@ async function send(name: string, json: string | undefined, flags: SendFlags, co
   const { tasks } = await loadCode(settings.config, flags.tasks)
   const task = find(withHttp(tasks), name)
   checkTogether(json, flags)
-  const { from, key, onError = 'skip', badRows, dryRun = false } = flags
+  const { from, idempotencyKey: key, onError = 'skip', badRows, dryRun = false } = flags
   if (from !== undefined) {
     const how = { from, key, onError, dryRun, ...(badRows === undefined ? {} : { badRows }) }
-    return importRows(settings, task, how, sendOptions({ ...flags, key: false }))
+    return importRows(settings, task, how, sendOptions({ ...flags, idempotencyKey: false }))
   }
   const input = parseInput(json === '-' ? await readAll(process.stdin) : (json ?? '{}'))
   const options = sendOptions(flags)
@@ -126,29 +126,32 @@ export function parseInput(json: string): unknown {
 
 /** Rejects options that cannot be combined. @throws UsageError SLUICE_BAD_OPTION */
 function checkTogether(json: string | undefined, flags: SendFlags): void {
-  const { from, repeat, key, id, onError, badRows, replace } = flags
+  const { from, repeat, idempotencyKey: key, id, onError, badRows, replace } = flags
   if (from === undefined && (key === false || onError !== undefined || badRows !== undefined))
-    throw new UsageError('SLUICE_BAD_OPTION', '--no-key, --on-error and --bad-rows need --from')
+    throw new UsageError('SLUICE_BAD_OPTION', '--no-idempotency-key, --on-error and --bad-rows need --from')
   if (from !== undefined && (json !== undefined || repeat > 1 || id !== undefined))
     throw new UsageError(
       'SLUICE_BAD_OPTION',
       '--from sends a job for each row; it cannot be used with an input, --repeat or --id',
     )
   if (replace && (from !== undefined || key === undefined))
-    throw new UsageError('SLUICE_BAD_OPTION', '--replace needs --key, and cannot be used with --from')
+    throw new UsageError('SLUICE_BAD_OPTION', '--replace needs --idempotency-key, and cannot be used with --from')
   if (repeat > 1 && (key !== undefined || id !== undefined))
-    throw new UsageError('SLUICE_BAD_OPTION', '--repeat sends different jobs; it cannot be used with --id or --key')
+    throw new UsageError(
+      'SLUICE_BAD_OPTION',
+      '--repeat sends different jobs; it cannot be used with --id or --idempotency-key',
+    )
 }
 
 function sendOptions(flags: SendFlags): SendOptions {
-  const { delay, at, maxWait, priority, tag, key, replace, id, queue } = flags
+  const { delay, at, maxWait, priority, tag, idempotencyKey, replace, id, queue } = flags
   return {
     ...(delay === undefined ? {} : { delay: delay as Duration }),
     ...(at === undefined ? {} : { at: timeOf('--at', at) }),
     ...(maxWait === undefined ? {} : { maxWait: maxWait as Duration }),
     ...(priority === undefined ? {} : { priority }),
     tags: tag,
-    ...(typeof key === 'string' ? { idempotencyKey: key } : {}),
+    ...(typeof idempotencyKey === 'string' ? { idempotencyKey } : {}),
     ...(replace === undefined ? {} : { replace }),
     ...(id === undefined ? {} : { id }),
     ...(queue === undefined ? {} : { queue }),

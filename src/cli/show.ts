@@ -70,7 +70,7 @@ function facts(job: Job, nowMs: number): [string, string][] {
     ['failures', job.failed > 0 && `${job.failed} of ${job.attempt} attempts`],
     ['throttled', job.throttled > 0 && `${job.throttled} of ${job.attempt} attempts were refused by the vendor`],
     ['crashes', job.crashes > 0 && `${job.crashes}: its worker was lost`],
-    ['in doubt', job.ambiguous && 'an attempt may have done its work without its outcome being known'],
+    ['ambiguous', job.ambiguous && 'the outcome of an attempt is unknown; it may have done its work'],
     ...job.ruled.map((each): [string, string] => ['rule', JSON.stringify(each)]),
     ...(job.parked ?? []).map((each): [string, string] => ['parked', each]),
   ]
@@ -78,7 +78,7 @@ function facts(job: Job, nowMs: number): [string, string][] {
 }
 
 function progressText({ done, total }: NonNullable<Job['progress']>): string {
-  const percent = `${Math.floor((done / total) * 100)} %`
+  const percent = `${Math.floor((done * 100) / total)} %`
   return total === 100 ? percent : `${percent} (${done} of ${total})`
 }
 

@@ -1,12 +1,14 @@
 /** `sluice status`: the state of the store in numbers. */
 import { Command } from 'commander'
 import { systemClock } from '../core/clock.ts'
+import { redact, redactText } from '../core/redact.ts'
 import { sqlOn } from '../db/store.ts'
+import { readRaisedAlarms } from '../fleet/alarms.ts'
 import type { Sluice } from '../index.ts'
 import { backlogOf, showBacklog } from './backlog.ts'
 import { restores, steps } from './epoch.ts'
 import type { Finding } from './finding.ts'
-import { type Output, size, span } from './output.ts'
+import { many, type Output, size, span } from './output.ts'
 import { parked } from './parked.ts'
 import { nameOf, type Settings, settingsOf, withSluice } from './settings.ts'
 import { shared } from './shared.ts'
@@ -16,7 +18,7 @@ import { zones } from './zones.ts'
 /** `sluice status`. */
 export function statusCommand(): Command {
   return new Command('status')
-    .description('show what waits and what stops it, workers, and problems of the store')
+    .description('show what waits and what stops it, workers, alarms, and problems of the store')
     .option('--storage', 'show the size of each table, too')
     .action(status)
 }
@@ -27,12 +29,13 @@ const watched = { parked, zones, snapshots, bloat, wraparound, restores, steps, 
 /** Runs the checks, and with `--storage` reads the tables. A check that this role may not run is left out here; `doctor` reports it. */
 async function lookAt(sluice: Sluice, { store, schema }: Settings, storage: boolean) {
   const at: StorageAt = { sql: sqlOn(sluice.db, schema), schema, isEmbedded: !store.startsWith('postgres') }
-  const alarms: { check: string; text: string }[] = []
+  const problems: { check: string; text: string }[] = []
   for (const [check, look] of Object.entries(watched)) {
     const finding: Finding | undefined = await look(at).catch(() => undefined)
-    if (finding !== undefined && finding.status !== 'ok') alarms.push({ check, text: finding.text })
+    if (finding !== undefined && finding.status !== 'ok') problems.push({ check, text: finding.text })
   }
-  return { alarms, storage: storage ? await tableSizes(at) : undefined }
+  const alarms = await readRaisedAlarms(at.sql).catch(() => [])
+  return { problems, alarms, storage: storage ? await tableSizes(at) : undefined }
 }
 
 function showStorage(out: Output, tables: readonly TableSize[]): void {
@@ -49,11 +52,15 @@ function showStorage(out: Output, tables: readonly TableSize[]): void {
 async function status(flags: { storage?: boolean }, command: Command): Promise<void> {
   const settings = await settingsOf(command)
   const { out } = settings
-  const [numbers, backlog, { alarms, storage }] = await withSluice(settings, { creates: false }, async (sluice) => [
-    await sluice.jobs.status(),
-    await backlogOf(sluice.db, settings.schema),
-    await lookAt(sluice, settings, flags.storage === true),
-  ])
+  const [numbers, backlog, { problems, alarms, storage }] = await withSluice(
+    settings,
+    { creates: false },
+    async (sluice) => [
+      await sluice.jobs.status(),
+      await backlogOf(sluice.db, settings.schema),
+      await lookAt(sluice, settings, flags.storage === true),
+    ],
+  )
   const { waiting, scheduled, running, done, failed, workers, slots, stuck, oldestWaitingAt, countedTo } = numbers
   const oldestWaitingMs =
     oldestWaitingAt === null ? null : Math.max(0, systemClock.wallMs() - oldestWaitingAt.getTime())
@@ -71,7 +78,8 @@ async function status(flags: { storage?: boolean }, command: Command): Promise<v
       countedTo,
       jobs: backlog?.jobs ?? null,
       limits: backlog?.limits ?? null,
-      alarms,
+      problems,
+      alarms: redact(alarms),
       ...(storage && { storage }),
     })
   out.talk(nameOf(settings.store))
@@ -83,10 +91,15 @@ async function status(flags: { storage?: boolean }, command: Command): Promise<v
     ['running', String(running)],
     ['done', about(done)],
     ['failed', most(failed)],
-    ['workers', `${workers} with ${slots} slots${stuck > 0 ? `, ${stuck} stuck handler(s): see their logs` : ''}`],
+    [
+      'workers',
+      `${workers} with ${many(slots, 'slot')}${stuck > 0 ? `, ${many(stuck, 'stuck handler')}: see their logs` : ''}`,
+    ],
   ]
   for (const [name = '', value = ''] of rows) out.line(`${out.paint('dim', name.padEnd(11))}${value}`)
-  for (const { check, text } of alarms) out.line(`${out.paint('yellow', check.padEnd(11))}${text}`)
+  for (const { check, text } of problems) out.line(`${out.paint('yellow', check.padEnd(11))}${text}`)
+  for (const { since, text, todo } of alarms)
+    out.line(redactText(`${out.paint('yellow', 'alarm'.padEnd(11))}since ${since.toISOString()}: ${text}: ${todo}`))
   showBacklog(out, backlog)
   if (storage !== undefined) showStorage(out, storage)
   const stuckTask = backlog?.jobs.find(({ isAbandoned }) => isAbandoned)

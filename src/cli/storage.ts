@@ -84,15 +84,11 @@ export async function snapshots({ sql, isEmbedded }: StorageAt): Promise<Finding
   if (old.length === 0) return { status: 'ok', text: `no snapshot is older than ${heldMinutes} min${note}` }
   const list = old
     .slice(0, 5)
-    .map(({ who, how, ms, xids }) => `${who} (${how}, ${ms === null ? `${xids} transactions ago` : minutes(ms)})`)
+    .map(({ who, how, ms, xids }) => `${who} (${how}, ${ms === null ? `${xids} transactions ago` : span(ms)})`)
   return {
     status: 'warn',
     text: `old snapshots keep dead rows from being cleaned, so tables grow and dispatch may slow down: ${list.join(', ')}; end them, the first by \`${old[0]?.cure}\`${note}`,
   }
-}
-
-function minutes(ms: number): string {
-  return `${Math.floor(ms / 60_000)} min`
 }
 
 async function hidesSessions(sql: Sql): Promise<boolean> {

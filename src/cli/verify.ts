@@ -5,12 +5,13 @@ import { sqlOn } from '../db/store.ts'
 import type { Exceeded, Verification, Verified } from '../index.ts'
 import { time } from './filter.ts'
 import { mustKnow } from './known.ts'
+import { figure, many } from './output.ts'
 import { settingsOf, withSluice } from './settings.ts'
 
 interface Flags {
   limit?: string
-  from?: string
-  to?: string
+  since?: string
+  until?: string
 }
 
 /** `sluice verify`. */
@@ -18,15 +19,18 @@ export function verifyCommand(): Command {
   return new Command('verify')
     .description('prove from the ledger that no limit was exceeded, or show where (exit code 1)')
     .option('--limit <name>', 'check only this limit')
-    .option('--from <time>', 'check windows that end since 2h, 7d or 2030-01-31T12:00:00Z (default: all in the ledger)')
-    .option('--to <time>', 'check windows that end before that time (default: now)')
+    .option(
+      '--since <time>',
+      'check windows that end since 2h, 7d or 2030-01-31T12:00:00Z (default: all in the ledger)',
+    )
+    .option('--until <time>', 'check windows that end before that time (default: now)')
     .action(run)
 }
 
-async function run({ limit, from, to }: Flags, command: Command): Promise<void> {
+async function run({ limit, ...flags }: Flags, command: Command): Promise<void> {
   const settings = await settingsOf(command)
   const { out } = settings
-  const period = { from: time('--from', from), to: time('--to', to) }
+  const period = { since: time('--since', flags.since), until: time('--until', flags.until) }
   const said = Object.entries({ limit, ...period }).filter(([, value]) => value !== undefined)
   const proof = await withSluice(settings, { creates: false }, async (sluice) => {
     if (limit !== undefined) await mustKnow(sqlOn(sluice.db, settings.schema), 'limit', limit)
@@ -40,7 +44,7 @@ async function run({ limit, from, to }: Flags, command: Command): Promise<void> 
   for (const { limit: name, key, from: after, to: before } of proof.missing)
     out.line(
       redactText(
-        `rows are missing: ${name}${key && ` ${key}`}, between ${after.toISOString()} and ${before.toISOString()}`,
+        `records are missing in the ledger: ${name}${key && ` for ${key}`}, between ${after.toISOString()} and ${before.toISOString()}`,
       ),
     )
   out.talk(summary(proof))
@@ -57,23 +61,22 @@ function inForce(rules: readonly Verified[]): Verified[] {
 
 /** Formats what was proved for a rule, in one line: `crm (version 2) rate 100/min: busiest 60.2 s: 98 of 100 allowed (3 keys)`. */
 export function inWords({ limit, version, guarantee, rate, most, windowMs, worst, exceeded, keys }: Verified): string {
-  const length = guarantee === 'quota' ? 'busiest period' : `busiest ${seconds(windowMs)}`
+  const length = guarantee === 'quota' ? 'busiest period' : `busiest ${figure(windowMs / 1_000)} s`
   const where = windowMs === 0 ? 'most at one time' : length
   const what = guarantee === 'bucket' ? rate : `${guarantee} ${rate}`
   const more =
-    exceeded === 0 && worst > most ? ' (more by what was used beyond grants, or allowed before a change)' : ''
-  const found = exceeded > 0 ? `; ${exceeded} windows held more` : ''
-  return `${limit} (version ${version}): ${what}: ${where}: ${worst} of ${most} allowed${more} (${keys} key${keys === 1 ? '' : 's'})${found}`
-}
-
-/** Formats a length: `60.2 s`. */
-function seconds(ms: number): string {
-  return `${Number((ms / 1_000).toPrecision(4))} s`
+    exceeded === 0 && worst > most
+      ? ' (above it: what jobs used beyond their grants, or what was allowed before a change)'
+      : ''
+  const found = exceeded > 0 ? `; ${many(exceeded, 'window')} held more` : ''
+  return `${limit} (version ${version}): ${what}: ${where}: ${worst} of ${most} allowed${more} (${many(keys, 'key')})${found}`
 }
 
 function tell({ limit, key, guarantee, from, to, units, most, grants }: Exceeded, line: (text: string) => void): void {
-  const of = `${limit}${key && ` ${key}`}`
-  line(`${of}: ${units} where ${most} may be (${guarantee}), from ${from.toISOString()} to ${to.toISOString()}:`)
+  const of = `${limit}${key && ` for ${key}`}`
+  line(
+    `${of}: ${units} granted where ${most} are allowed (${guarantee}), from ${from.toISOString()} to ${to.toISOString()}:`,
+  )
   for (const { claim, at, units: own, jobs } of grants) {
     const named = jobs.length > 0 ? ` jobs ${jobs.join(', ')}` : ''
     line(`  ${at.toISOString()}  ${own}  by ${claim}${named}`)
@@ -81,6 +84,6 @@ function tell({ limit, key, guarantee, from, to, units, most, grants }: Exceeded
 }
 
 function summary({ isProved, from, to, buckets, grants }: Verification): string {
-  const what = `${grants} grants of ${buckets} keys, ${from.toISOString()} to ${to.toISOString()}`
+  const what = `${many(grants, 'grant')} of ${many(buckets, 'key')}, ${from.toISOString()} to ${to.toISOString()}`
   return isProved ? `no window was exceeded: ${what}` : `not proved: ${what}`
 }

@@ -72,7 +72,7 @@ function showWait(out: Output, why: Why, job: Job | undefined): void {
   const { id, state, reasons, notBefore, about } = why
   if (state === 'running') {
     const since = job?.dispatchedAt ?? undefined
-    out.line(`running${since === undefined ? '' : ` since ${since.toISOString()}`}; it waits for nothing`)
+    out.line(`running${since === undefined ? '' : ` since ${since.toISOString()}`}`)
     return out.hint(`\`sluice jobs show ${id}\``)
   }
   out.line(`${out.paint('bold', state)}  ${id}`)

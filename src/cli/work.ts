@@ -11,6 +11,7 @@ import { graceMsOf } from '../worker/options.ts'
 import type { Worker } from '../worker/worker.ts'
 import { loadedFiles, needCode } from './config.ts'
 import { showLive } from './live.ts'
+import { many } from './output.ts'
 import { screen } from './screen.ts'
 import { nameOf, openSluice, type Settings, settingsOf, whole } from './settings.ts'
 import { listenForStop, type Stop, surviveStrays } from './stop.ts'
@@ -104,7 +105,7 @@ async function work(file: string | undefined, flags: WorkFlags, command: Command
     const worker = await start(sluice, tasks, options, stop)
     if (worker === undefined) return
     const names = tasks.map((task) => task.name).join(', ')
-    const firing = schedules.length === 0 ? '' : `, and ${schedules.length} schedule(s)`
+    const firing = schedules.length === 0 ? '' : `, and ${many(schedules.length, 'schedule')}`
     const on = options.queues === undefined ? '' : `, queues ${options.queues.join(', ')}`
     out.log.info(
       `working on ${names}${firing} from ${nameOf(settings.store)}${on}, ${options.concurrency ?? 10} at once`,
@@ -114,7 +115,9 @@ async function work(file: string | undefined, flags: WorkFlags, command: Command
     const gone = await Promise.race([stop.first, sluice.ended])
     if (gone !== undefined) throw gone
     out.log.info(
-      `ending after ${worker.running} running attempt(s), which may take ${options.grace ?? '25s'}; interrupt again to abandon them`,
+      worker.running === 0
+        ? 'stopping; no job is running'
+        : `stopping: waiting for ${many(worker.running, 'running job')}, ${options.grace ?? '25s'} at most; Ctrl-C again hands them back`,
     )
     const given = stop.second.then(() => worker.abort())
     given.catch(() => {})
@@ -123,7 +126,7 @@ async function work(file: string | undefined, flags: WorkFlags, command: Command
     ended.abort()
     await sluice.close()
   }
-  out.log.info('ended')
+  out.log.info('stopped')
 }
 
 /** Starts a worker; undefined: a request to end came first. */

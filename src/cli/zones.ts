@@ -9,10 +9,10 @@ export async function zones({ sql }: StorageAt): Promise<Finding | undefined> {
     `select name, zone from sluice.gate g where zone is not null
      and not exists (select 1 from pg_timezone_names z where lower(z.name) = lower(g.zone)) order by name`,
   )
-  if (rows.length === 0) return { status: 'ok', text: 'the server knows the time zones of all gates' }
+  if (rows.length === 0) return { status: 'ok', text: 'the server knows the time zones of all opening hours' }
   const list = rows.map(({ name, zone }) => `${name} (${zone})`).join(', ')
   return {
     status: 'fail',
-    text: `gates stay closed because the server does not know their time zone: ${list}; update its time zone data, or give them another`,
+    text: `jobs do not start, because the server does not know the time zone of their opening hours: ${list}; update its time zone data, or give the rule another`,
   }
 }

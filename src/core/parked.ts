@@ -1,10 +1,10 @@
 /** What is parked because claims failed on its data, and how it is reported to people. */
 import { redactText } from './redact.ts'
 
-/** One job, lane or bucket that claims skip until it is released. */
+/** What claims skip until it is released: a job, jobs of a task in a queue (a lane), or a limit's key (a bucket). */
 export interface Parked {
-  kind: 'job' | 'lane' | 'bucket'
-  /** The id of a job, `limit:key` of a bucket, or `task in queue, lane id` of a lane. */
+  kind: 'job' | 'jobs' | 'limit'
+  /** The id of a job, `task in queue`, or `limit:key`: what `release` takes. Several may have the same task and queue. */
   name: string
   /** The database's error by which the claim failed. */
   error: string
@@ -14,22 +14,51 @@ export interface Parked {
 }
 
 /** One parked thing, as SQL returns it. */
-export type ParkedRow = Pick<Parked, 'kind' | 'name' | 'error'> & { code: string | null; at_ms: number }
+export interface ParkedRow {
+  kind: 'job' | 'lane' | 'bucket'
+  /** For a lane: `task in queue, lane id`. */
+  name: string
+  error: string
+  code: string | null
+  at_ms: number
+}
+
+const kinds = { job: 'job', lane: 'jobs', bucket: 'limit' } as const
+
+/** Returns the name that users give to `release`: several lanes of a task in a queue have the same. */
+export function userName(name: string): string {
+  return name.replace(/ in (\S+), lane -?\d+$/, ' in $1')
+}
 
 /** Converts rows to parked things; null gives an empty list. */
 export function parkedOf(rows: readonly ParkedRow[] | null | undefined): Parked[] {
   return (rows ?? []).map(({ kind, name, error, code, at_ms: atMs }) => ({
-    kind,
-    name,
+    kind: kinds[kind],
+    name: kind === 'lane' ? userName(name) : name,
     error,
     code: code ?? undefined,
     since: new Date(atMs),
   }))
 }
 
+/** What is parked, and the arguments of `sluice release`. */
+const inWords: Record<Parked['kind'], (name: string) => [string, string[]]> = {
+  job: (name) => [`job ${name}`, [name]],
+  jobs(name) {
+    const [task = '', queue = ''] = name.split(' in ')
+    return [`jobs of task ${task} in queue ${queue}`, ['--task', task, '--queue', queue]]
+  },
+  limit(name) {
+    const [, limit = '', key] = /^([^:]*)(?::([^]*))?$/.exec(name) ?? []
+    if (key === undefined) return [`limit ${limit}`, ['--limit', limit]]
+    return [`limit ${limit} for ${key}`, ['--limit', limit, '--key', key]]
+  },
+}
+
 /** Returns one line for people: what is parked, by which error, and the command that releases it. */
 export function parkedText({ kind, name, error, code, since }: Parked): string {
   const why = `${code === undefined ? '' : `${code}: `}${redactText(error).replaceAll(/\s+/g, ' ').slice(0, 200)}`
-  const word = /^[\w.:-]+$/.test(name) ? name : `'${name.replaceAll("'", String.raw`'\''`)}'`
-  return `${kind} ${name} since ${since.toISOString()} (${why}), \`sluice release ${word}\``
+  const [what, flags] = inWords[kind](name)
+  const words = flags.map((word) => (/^[\w.:-]+$/.test(word) ? word : `'${word.replaceAll("'", String.raw`'\''`)}'`))
+  return `${what} since ${since.toISOString()} (${why}), \`sluice release ${words.join(' ')}\``
 }

@@ -4,6 +4,7 @@
  * belong to the backend and so are shared by all clients; use SET LOCAL and transaction-level locks.
  */
 import type { Clock } from '../core/clock.ts'
+import { span } from '../core/figures.ts'
 import type { Engine } from './engine.ts'
 import { query } from './engine.ts'
 import { Cutter, errorFrame, frame, frames, maxFrameBytes, readText, text } from './frame.ts'
@@ -364,14 +365,15 @@ export class Session {
   }
 
   #watchIdle(): void {
-    if (this.#idleMs === undefined) return
+    const idleMs = this.#idleMs
+    if (idleMs === undefined) return
     const idle = new AbortController()
     this.#idle = idle
-    void this.#hub.clock.sleep(this.#idleMs, idle.signal, false).then(() => {
+    void this.#hub.clock.sleep(idleMs, idle.signal, false).then(() => {
       if (!idle.signal.aborted)
         void this.fail(
           '25P03',
-          `the transaction was open and idle for ${this.#idleMs} ms; it was rolled back so that other clients can continue`,
+          `the transaction was open and idle for ${span(idleMs)}; it was rolled back so that other clients can continue`,
         )
     })
   }

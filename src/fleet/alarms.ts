@@ -7,9 +7,10 @@ import { UsageError } from '../core/errors.ts'
 import { checkFields } from '../core/fields.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
 import { hideValue } from '../core/redact.ts'
-import { span } from '../core/span.ts'
-import type { Store } from '../db/store.ts'
+import { many, span } from '../core/figures.ts'
+import type { Sql, Store } from '../db/store.ts'
 import type { SluiceEvents } from '../report/events.ts'
+import { alarmText } from '../report/lines.ts'
 
 /** When alarms are raised, and where they go. Give the same to every worker; `false` switches an alarm off. */
 export interface AlarmOptions {
@@ -35,23 +36,30 @@ interface Reading {
   detail: string | null
 }
 
-/** How each alarm is set, and how it reads. A new one: a row here, and its values in fleet/read_alarm_values.sql. */
+/** How each alarm is set, how it reads, and what to do. A new one: a row here, and its values in fleet/read_alarm_values.sql. */
 const kinds = {
   'queue-length': {
     option: 'queueLength',
     threshold: 100_000 as number | Duration,
-    text: ({ subject, value }: Reading) => `${Math.round(value)} jobs wait in queue "${subject}"`,
+    text: ({ subject, value }: Reading) => `queue "${subject}" has ${many(Math.round(value), 'waiting job')}`,
+    todo: 'look at what stops them (`sluice status`); if nothing does, start more workers',
   },
   'oldest-wait': {
     option: 'oldestWait',
     threshold: '1h',
     text: ({ subject, value }: Reading) => `the oldest job of queue "${subject}" has waited for ${span(value)}`,
+    todo: 'look at what stops the queue (`sluice status`), or why the next job of a task waits (`sluice why --task <name>`)',
   },
   'no-worker': {
     option: 'noWorker',
     threshold: '1min',
-    text: ({ subject, value }: Reading) =>
-      value === 0 ? `workers run ${subject}` : `no live worker runs ${subject}; a job has waited for ${span(value)}`,
+    text: ({ subject, value }: Reading) => {
+      const what = subject.replace(' in ', ' in queue ')
+      return value === 0
+        ? `no job of task ${what} waits without a worker`
+        : `no live worker can run task ${what}; a job has waited for ${span(value)}`
+    },
+    todo: 'start a worker that has the task and serves the queue; `sluice tasks` lists who serves what',
   },
   snapshot: {
     option: 'snapshot',
@@ -59,15 +67,20 @@ const kinds = {
     text: ({ value, detail }: Reading) =>
       value === 0
         ? 'no old transaction keeps dead rows'
-        : `a transaction of ${span(value)}${detail === null ? '' : ` (${detail})`} keeps dead rows from being cleaned; \`sluice doctor\` has the cure`,
+        : `a transaction of ${span(value)}${detail === null ? '' : ` (${detail})`} keeps dead rows from being cleaned`,
+    todo: 'end that transaction; `sluice doctor` prints the command',
   },
   away: {
     option: 'away',
     threshold: '10s',
     text: ({ subject, value }: Reading) =>
       value === 0 ? `${names[subject]} answers again` : `${names[subject]} has not answered for ${span(value)}`,
+    todo: 'start the server, or mend the network; this process goes on by itself',
   },
-} as const satisfies Record<string, { option: keyof AlarmOptions; threshold: number | Duration; text: unknown }>
+} as const satisfies Record<
+  string,
+  { option: keyof AlarmOptions; threshold: number | Duration; text: unknown; todo: string }
+>
 
 const names: Record<string, string> = { store: 'the database', redis: 'Redis' }
 
@@ -79,6 +92,45 @@ const quietMs = 60_000
 /** An alarm is over when its value is below this part of the threshold. */
 const overAt = 0.8
 const webhookMs = 5_000
+
+/** An alarm of the store that is raised now. */
+export interface RaisedAlarm {
+  alarm: string
+  /** What it is about: a queue, a task in a queue; empty: the store. */
+  subject: string
+  /** Its value now: jobs, or ms. */
+  value: number
+  since: Date
+  text: string
+  todo: string
+}
+
+type Raised = Pick<Reading, 'alarm' | 'subject'> & { since_ms: number }
+
+async function raisedOf(sql: Sql): Promise<Raised[]> {
+  const rows = await sql.query<Raised & Record<string, unknown>>(
+    `select name as alarm, subject, (extract(epoch from changed_at) * 1000)::float8 as since_ms
+     from sluice.alarm where raised order by changed_at, name, subject`,
+  )
+  // A newer version may have raised others.
+  return rows.filter(({ alarm }) => alarm in kinds)
+}
+
+/** Reads which alarms of the store are raised, the oldest first, with their values of now. Those whose cause is gone are left out. */
+export async function readRaisedAlarms(sql: Sql): Promise<RaisedAlarm[]> {
+  const raised = await raisedOf(sql)
+  if (raised.length === 0) return []
+  const readings = await sql.call<Reading>('read_alarm_values')
+  return raised.flatMap(({ since_ms: sinceMs, ...one }) => {
+    const reading = readings.find((other) => isSame(one, other))
+    if (reading === undefined) return []
+    const { alarm, subject, value } = reading
+    const { todo } = kinds[alarm]
+    return [
+      { alarm, subject, value: Math.round(value), since: new Date(sinceMs), text: kinds[alarm].text(reading), todo },
+    ]
+  })
+}
 
 /** Evaluates the alarms of one process, and of the fleet when a worker of it has the turn. */
 export class Alarms {
@@ -132,16 +184,12 @@ export class Alarms {
     const readings = await this.#store.call<Reading>('read_alarm_values')
     const tookMs = this.#clock.monotonicMs() - nowMs
     this.#readAtMs = nowMs + Math.max(readMs, tookMs * restPart)
-    const raised = await this.#store.query<{ name: Reading['alarm']; subject: string }>(
-      'select name, subject from sluice.alarm where raised',
-    )
-    const isRaised = ({ alarm, subject }: Reading) =>
-      raised.some((row) => row.name === alarm && row.subject === subject)
+    const raised = await raisedOf(this.#store)
     const over = raised
-      .map(({ name, subject }): Reading => ({ alarm: name, subject, value: 0, detail: null }))
-      .filter((one) => one.alarm in kinds && !readings.some((other) => isSame(one, other)))
+      .filter((one) => !readings.some((other) => isSame(one, other)))
+      .map(({ alarm, subject }): Reading => ({ alarm, subject, value: 0, detail: null }))
     for (const reading of [...readings, ...over]) {
-      const before = isRaised(reading)
+      const before = raised.some((one) => isSame(one, reading))
       const is = this.#judge(reading, before)
       if (is === before) continue
       const params = [reading.alarm, reading.subject, is]
@@ -165,7 +213,8 @@ export class Alarms {
     const { alarm, subject } = reading
     const value = Math.round(reading.value)
     const threshold = this.#thresholds.get(alarm) ?? Infinity
-    const event = { alarm, subject, isRaised, value, threshold, text: kinds[alarm].text(reading) }
+    const { text, todo } = kinds[alarm]
+    const event = { alarm, subject, isRaised, value, threshold, text: text(reading), ...(isRaised ? { todo } : {}) }
     this.#store.report.emit('alarm', event)
     if (this.#webhook === undefined) return
     const sending = this.#send(this.#webhook, event).finally(() => this.#sending.delete(sending))
@@ -173,7 +222,7 @@ export class Alarms {
   }
 
   async #send(url: string, event: SluiceEvents['alarm']): Promise<void> {
-    const text = `Sluice: ${event.isRaised ? '' : 'over: '}${event.text}`
+    const text = `Sluice: ${alarmText(event)}`
     const body = JSON.stringify({ ...event, text, at: new Date(this.#clock.wallMs()).toISOString() })
     const headers = { 'content-type': 'application/json' }
     try {
@@ -189,7 +238,7 @@ export class Alarms {
   }
 }
 
-function isSame(one: Reading, other: Reading): boolean {
+function isSame(one: Pick<Reading, 'alarm' | 'subject'>, other: Pick<Reading, 'alarm' | 'subject'>): boolean {
   return one.alarm === other.alarm && one.subject === other.subject
 }
 

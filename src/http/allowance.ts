@@ -1,5 +1,6 @@
 /** The grants of one attempt, one for each request, and whether the attempt may still be given back uncalled. */
 import { AttemptError } from '../core/errors.ts'
+import { span } from '../core/figures.ts'
 import type { Refusal } from './feedback.ts'
 import type { Grant } from './send-check.ts'
 
@@ -39,7 +40,7 @@ export const uncalledCode = 'SLUICE_UNCALLED'
 const patienceMs = 250
 
 function uncalled(waitMs: number): AttemptError {
-  const text = `the grant ran out before the request could be written, and the next one is ${Math.ceil(waitMs)} ms away; the job goes back uncalled`
+  const text = `the grant ran out before the request could be written, and the next one is ${span(waitMs)} away; nothing was sent, and the job waits again`
   return new AttemptError(uncalledCode, text, { retryable: true })
 }
 

@@ -1,4 +1,5 @@
 import { AttemptError, SluiceError } from '../core/errors.ts'
+import { span } from '../core/figures.ts'
 import type { Limit } from '../limits/limit.ts'
 import type { Answer, Reading } from '../vendors/answer.ts'
 import { type Answers, type Reader, readerOf } from '../vendors/reader.ts'
@@ -117,7 +118,7 @@ export function rateLimited(from: object | number, options: FeedbackOptions = {}
   const waitMs = typeof from === 'number' ? from : pauseIn(from, readerOf([vendor]), times)?.retryAfterMs
   const status = typeof from === 'number' ? undefined : responseIn(from)?.status
   const what = status === undefined ? 'demands' : `answered ${status} and demands`
-  const when = waitMs === undefined ? '' : ` of ${Math.ceil(waitMs)} ms`
+  const when = waitMs === undefined ? '' : ` of ${span(waitMs)}`
   const error = new AttemptError(
     vendorLimitedCode,
     `The vendor ${what} a pause${when}; an attempt before that would be rejected as well. ` +

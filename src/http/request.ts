@@ -1,5 +1,6 @@
 import { systemClock } from '../core/clock.ts'
 import { AttemptError } from '../core/errors.ts'
+import { span } from '../core/figures.ts'
 import { hideKnown, redact } from '../core/redact.ts'
 import { limitedBy } from './feedback.ts'
 import { statusError } from './status.ts'
@@ -158,7 +159,7 @@ export async function sendRequest(input: RequestInput, options: RequestOptions):
   const timeout = new AbortController()
   const late = new AttemptError(
     'SLUICE_TIMEOUT',
-    `${where} did not answer within ${timeoutMs} ms. Another attempt may succeed.`,
+    `${where} did not answer within ${span(timeoutMs)}. Another attempt may succeed.`,
     {
       retryable: true,
     },

@@ -55,7 +55,7 @@ function checkFits({ name, rules, classic }: Limit, units: number): void {
   const { kind, rate, room } = narrow
   const isSafe = kind === 'rate' && !classic
   const advice = isSafe
-    ? `: so that it never exceeds its rate it grants a tenth of it at once. Use \`window: '${rate}'\` in place of \`rate\` (all of it may go at once), or give a larger \`burst\``
+    ? `. A \`rate\` grants at most a tenth of its units at once: use \`window: '${rate}'\`, which may grant all at once, or give a larger \`burst\``
     : `. Raise its ${kind === 'rate' ? '`burst`' : kind}, or make the job smaller`
   throw new UsageError(
     'SLUICE_COST_ABOVE_CAPACITY',

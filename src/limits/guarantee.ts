@@ -6,6 +6,7 @@
  * lets its units arrive in each period of the calendar, and so twice as many in a span of the same length that reaches
  * into two periods.
  */
+import { figure } from '../core/figures.ts'
 import type { Limit } from './limit.ts'
 import { cycle, type Rule, windowParts } from './rule.ts'
 import type { QuotaRule } from './quota.ts'
@@ -123,7 +124,7 @@ function guarantee(rule: Rule, marginUs: number): Guarantee {
     utilisation,
     burst: rule.room,
     marginMs,
-    text: `${rule.rate}: ${verdict} in any ${every}; sustains ${round(utilisation * rule.units)}/${every}, bursts of ${rule.room}; requests may take ${marginMs} ms to arrive`,
+    text: `${rule.rate}: ${verdict} in any ${every}; sustains ${figure(utilisation * rule.units)}/${every}, bursts of ${rule.room}; requests may take ${marginMs} ms to arrive`,
   }
 }
 
@@ -137,8 +138,4 @@ function windowInWords(rate: string): string {
 /** Divides and rounds up; BigInt, because a span times a rate may pass 2^53. */
 function ceilDiv(a: bigint, b: bigint): number {
   return Number((a + b - 1n) / b)
-}
-
-function round(value: number): number {
-  return Number(value.toPrecision(4))
 }

@@ -1,7 +1,7 @@
 /** What waits, by queue and task and by limit, and what stops it. The cost does not grow with the number of jobs. */
+import { many } from '../core/figures.ts'
 import type { Sql } from '../db/store.ts'
 import type { Pausing } from './explanation.ts'
-import { many } from './words.ts'
 
 /** Something that keeps jobs from starting. */
 export interface Stop {

@@ -169,7 +169,7 @@ export class Bulk {
 
   /** Moves jobs that wait or are scheduled from one key of a limit to another. */
   rekey({ name, from, to }: { name: string; from: string; to: string }, options: BulkOptions): Promise<number> {
-    return this.#each({ state: waits, limitKey: `${name}:${from}` }, options, {
+    return this.#each({ state: waits, limit: name, key: from }, options, {
       name: 'rekeyed',
       states: waits,
       run: (ids, states) => this.#move(ids, (some) => this.#ids('rekey_jobs', [some, states, name, from, to])),

@@ -20,8 +20,10 @@ export interface JobFilter {
   errorCode?: string
   /** At least so many attempts have failed. */
   failures?: number
-  /** `limit:key`, as in `Job.limits`; a limit without keys by its name. */
-  limitKey?: string
+  /** Jobs that use this limit: any of its keys, or with `key` that one. */
+  limit?: string
+  /** A key of `limit`. */
+  key?: string
   /** Finished jobs that ended, and others that were created, at this time or later. A time, or how long ago (`'2h'`). */
   since?: Date | Duration
   /** Finished jobs that ended, and others that were created, before this time. */
@@ -53,7 +55,7 @@ const tables: Record<State, Search['table']> = {
   failed: 'failed',
   cancelled: 'done',
 }
-const texts = ['task', 'queue', 'tag', 'reason', 'error', 'errorCode', 'limitKey'] as const
+const texts = ['task', 'queue', 'tag', 'reason', 'error', 'errorCode', 'limit', 'key'] as const
 const times = ['since', 'until', 'dispatchedSince', 'dispatchedUntil'] as const
 const known = new Set<string>(['state', ...texts, 'failures', ...times, 'input'])
 
@@ -78,7 +80,8 @@ export async function searchOf(
     if (value !== undefined && (typeof value !== 'string' || value === '' || value.includes('\u0000')))
       throw bad(`needs a text for "${name}"`)
   }
-  const { state, input = {}, failures } = filter
+  const { state, input = {}, failures, limit, key } = filter
+  if (key !== undefined && limit === undefined) throw bad('has a "key" without a "limit"')
   if (failures !== undefined && !(Number.isInteger(failures) && failures >= 1 && failures <= 2 ** 31 - 1))
     throw bad('needs a whole number from 1 for "failures"')
   const wanted = state === undefined ? states : [state].flat()

@@ -84,7 +84,7 @@ export interface ListOptions extends JobFilter {
   /** Only jobs created before the job with this id. Give the last id of a page to get the next page. */
   before?: string
   /** Jobs in a page, 1 to 1000, default 50. */
-  limit?: number
+  max?: number
 }
 
 /** The state of the store in numbers. Jobs are counted up to `countedTo`, so that the answer never takes long. */
@@ -133,9 +133,9 @@ export class Jobs {
    * Lists jobs, newest first.
    * @throws UsageError SLUICE_BAD_FILTER, SLUICE_BAD_ID, SLUICE_BAD_DURATION
    */
-  async list({ before, limit = 50, ...filter }: ListOptions = {}): Promise<JobLine[]> {
+  async list({ before, max = 50, ...filter }: ListOptions = {}): Promise<JobLine[]> {
     const from = before === undefined ? undefined : checkId(before)
-    return (await this.#bulk.list(filter, Math.max(1, Math.min(1000, limit)), from)).map(toLine)
+    return (await this.#bulk.list(filter, Math.max(1, Math.min(1000, max)), from)).map(toLine)
   }
 
   /**

@@ -140,13 +140,14 @@ export class Limits {
   }
 
   /**
-   * Returns the versions that were in force, the newest first; `limit`: 1 to 1000, default 20.
+   * Returns the versions that were in force, the newest first; `max`: 1 to 1000, default 20.
    * @throws UsageError SLUICE_NO_SUCH_LIMIT, SLUICE_BAD_OPTION
    */
-  async history(name: string, options: { limit?: number } = {}): Promise<LimitVersion[]> {
-    const { limit: most = 20 } = options
+  async history(name: string, options: { max?: number } = {}): Promise<LimitVersion[]> {
+    checkFields('SLUICE_BAD_OPTION', '`history`', options, ['max'])
+    const { max: most = 20 } = options
     if (!Number.isInteger(most) || most < 1 || most > historyMax)
-      throw new UsageError('SLUICE_BAD_OPTION', `limit is ${most}; it must be a whole number from 1 to ${historyMax}`)
+      throw new UsageError('SLUICE_BAD_OPTION', `max is ${most}; it must be a whole number from 1 to ${historyMax}`)
     const rows = await this.#sql.run<Row>('operations/read_limit_versions', [name, most])
     if (rows.length === 0) throw noSuchLimit(name)
     return rows.map(versionOf)

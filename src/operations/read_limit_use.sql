@@ -1,8 +1,30 @@
--- Reads how many units of each bucket were granted within a window that ends now, without buckets of which none were.
--- $1: names of limits; $2: the window of each, in microseconds
-select b.name, b.key, sum(l.units)::bigint as used
-from unnest($1::text[], $2::bigint[]) u (name, window_us)
-cross join (select sluice.now_us() + e.ahead_us as us from sluice.epoch e) at
-join sluice.bucket b on b.name = u.name
-join sluice.ledger l on l.bucket = b.id and l.at > at.us - u.window_us
-group by b.name, b.key having sum(l.units) > 0 order by used desc limit 100
+-- Reads how much of each rule of each limit is in use, for the buckets that were used last: units granted within the
+-- length of a rate or window that ends now, units that count in the period of a quota, places that are taken. Rules of
+-- which nothing is used are left out.
+-- until_ms: the end of a quota's period, in ms since 1970; null: no quota
+with clock as (
+  select engine.limiter_now_us() as us
+), used as (
+  select k.bucket as id from (select l.bucket, l.at from sluice.ledger l order by l.at desc limit 5000) k
+  group by 1 order by max(k.at) desc limit 100
+), bucket as (
+  select b.id, b.name, b.key, row_number() over () as o
+  from used u join sluice.bucket b on b.id = u.id where b.name !~ '/' and b.parked is null
+), room as (
+  select b.name, b.key, b.id, r.debt, r.weight, r.quota, r.version
+  from (select array_agg(id order by o) as ids from bucket) a
+  cross join lateral engine.bucket_room(a.ids, (select us from clock)) r join bucket b on b.o = r.ord
+), rule as (
+  select r.*, u.i::integer as i, u.rule ->> 'kind' as kind, u.rule ->> 'rate' as rate,
+    (u.rule ->> 'units')::float8 as most, (u.rule ->> 'windowUs')::bigint as window_us
+  from room r join sluice.limit_def d on d.name = r.name and d.version = r.version
+  cross join lateral jsonb_array_elements(d.spec -> 'rules') with ordinality u (rule, i)
+)
+select s.* from (
+  select u.name, u.key, u.kind, u.rate, u.most,
+    case u.kind when 'quota' then u.debt[u.i] when 'concurrency' then u.debt[u.i] / u.weight[u.i]
+         else (select sum(l.units) from sluice.ledger l
+               where l.bucket = u.id and l.at > (select us from clock) - u.window_us) end::float8 as used,
+    case u.kind when 'quota' then u.quota[u.i][3] / 1000 end::float8 as until_ms
+  from rule u) s
+where s.used > 0 order by s.used / s.most desc, s.name, s.key

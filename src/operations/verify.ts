@@ -3,6 +3,7 @@
  * store.
  */
 import { UsageError } from '../core/errors.ts'
+import { checkFields } from '../core/fields.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
 import type { Sql } from '../db/store.ts'
 import {
@@ -25,9 +26,9 @@ export interface VerifyOptions {
    * Windows that a grant at this time or later ends; a time, or how long ago (`'2h'`). Default: as far back as the ledger
    * goes.
    */
-  from?: Date | Duration
+  since?: Date | Duration
   /** Only grants before this time; default all. */
-  to?: Date | Duration
+  until?: Date | Duration
 }
 
 /** What was proved about one rule of a limit, in one version of its definition. */
@@ -130,11 +131,12 @@ const date = (us: number): Date => new Date(Math.floor(us / 1_000))
  * @throws UsageError SLUICE_NO_SUCH_LIMIT, SLUICE_BAD_OPTION, SLUICE_BAD_DURATION
  */
 export async function verify(sql: Sql, options: VerifyOptions = {}): Promise<Verification> {
+  checkFields('SLUICE_BAD_OPTION', '`verify`', options, ['limit', 'since', 'until'])
   const audit = new Audit(sql, options.limit)
   const nowUs = await audit.definitions()
   const keptUs = nowUs - ledgerUs
-  const fromUs = timeUs('from', options.from, nowUs)
-  const toUs = timeUs('to', options.to, nowUs)
+  const fromUs = timeUs('since', options.since, nowUs)
+  const toUs = timeUs('until', options.until, nowUs)
   if (toUs !== undefined && toUs <= (fromUs ?? keptUs))
     throw new UsageError('SLUICE_BAD_OPTION', 'the period to verify ends before it begins, or before the ledger does')
   // A bucket's time may be ahead of a clock that stepped back.

@@ -1,10 +1,11 @@
 /** The part of `why` about limits: which have no room for the job, until when at least, and until when about. */
+import { many, span } from '../core/figures.ts'
 import { type Bucket, emptyBucket } from '../limits/decide.ts'
 import { earliestUs } from '../limits/earliest.ts'
 import { unspent } from '../limits/quota.ts'
 import { type Rule, windowParts } from '../limits/rule.ts'
 import type { BucketState, Explanation, NeededBucket, Reason } from './explanation.ts'
-import { many, pausedBy, resumeOf } from './words.ts'
+import { pausedBy, resumeOf } from './words.ts'
 
 /** Returns the reasons that each limit of a job gives, none if it has room. */
 export function limitReasons(found: Explanation): Reason[] {
@@ -98,7 +99,6 @@ function holdReason({ redis }: Explanation, bucket: NeededBucket, name: string, 
     const text = `Redis has lost its state, which was begun anew at ${begun}: ${name} is closed until no earlier grant counts`
     return { kind: 'redis-begun', text, notBefore, acts: 'time' }
   }
-  const long = heldForMs === null ? '' : ` of ${Math.max(1, Math.round(heldForMs / 1_000))} s`
   if (refusal !== null) {
     const { answer, n, sinceMs } = refusal
     const since = `${answer}${n > 1 ? `, ${n} times in a row since ${new Date(sinceMs).toISOString()}` : ''}`
@@ -109,6 +109,7 @@ function holdReason({ redis }: Explanation, bucket: NeededBucket, name: string, 
     const text = `${name} is paused until ${notBefore.toISOString()}: the vendor refused a request (${since})`
     return { kind: 'held', text, notBefore, acts: 'time' }
   }
+  const long = heldForMs === null ? '' : ` of ${span(heldForMs)}`
   const text = `${name} is paused until ${notBefore.toISOString()}: the vendor demanded a pause${long}`
   return { kind: 'held', text, notBefore, acts: 'time' }
 }

@@ -1,10 +1,11 @@
 /** Explains why a job waits: every reason, the binding one first, from the same functions that decide claims. */
 import type { Sql } from '../db/store.ts'
+import { many } from '../core/figures.ts'
 import { parkedOf, parkedText } from '../core/parked.ts'
 import { type ParsedHours, writtenHours } from '../core/hours.ts'
 import type { Explanation, Reason } from './explanation.ts'
 import { limitReasons } from './why-limits.ts'
-import { many, pausedBy, resumeOf } from './words.ts'
+import { pausedBy, resumeOf } from './words.ts'
 
 /** The result of `why`. */
 export interface Why {
@@ -60,7 +61,7 @@ function isStuck({ acts }: Reason): boolean {
 function parked({ parked: rows }: Explanation): Reason[] {
   return parkedOf(rows).map((one) => ({
     kind: 'parked',
-    text: `claims failed on it and skip it: ${parkedText(one)}`,
+    text: `workers skip it, because the database could not compute with its data: ${parkedText(one)}`,
     notBefore: undefined,
     since: one.since,
     acts: 'operator',
@@ -78,7 +79,7 @@ function scheduled(found: Explanation): Reason[] {
     return [{ kind: 'limit', text: 'older code that still runs does not allow its cost', ...at }]
   if (found.held !== null) return [{ kind: 'rule', text: `held by ${found.held}`, ...at }]
   if (found.attempt === 0) return [{ kind: 'scheduled', text: 'scheduled for later', ...at }]
-  return [{ kind: 'backoff', text: `attempt ${found.attempt} failed and is tried again${after(found)}`, ...at }]
+  return [{ kind: 'backoff', text: `attempt ${found.attempt} failed, and another one follows${after(found)}`, ...at }]
 }
 
 function after({ error }: Explanation): string {
@@ -120,7 +121,7 @@ function workers(found: Explanation): Reason[] {
   return [
     {
       kind: 'no-worker',
-      text: `no worker that knows task ${found.task} listens on queue ${found.queue}${bearing}`,
+      text: `no worker that knows task ${found.task} serves queue ${found.queue}${bearing}`,
       notBefore: undefined,
       acts: 'worker',
       todo: 'start one (`sluice work`); `sluice tasks` lists who serves what',

@@ -1,11 +1,6 @@
 /** Phrases that explanations share. */
 import type { Pausing } from './explanation.ts'
 
-/** Formats a number of things: `1 job`, `371 jobs`. */
-export function many(n: number, what: string): string {
-  return `${n} ${what}${n === 1 ? '' : 's'}`
-}
-
 /** Formats a pause: since when, by whom, why. */
 export function pausedBy({ reason, by, sinceMs }: Pausing): string {
   return `paused since ${new Date(sinceMs).toISOString()} by ${by}: ${reason}`

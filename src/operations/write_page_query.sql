@@ -1,7 +1,7 @@
 -- Returns the text of the query of `engine.page_jobs`, with the filter as $1, p_from as $2, p_last as $3 and p_scan as
 -- $4. A condition that an index serves bounds the jobs that the page reads; all others only decide which of these are
 -- hits.
--- p_filter: any of states, task, queue, tag, reason, error (a part of it), errorCode, failures (at least), limitKey,
+-- p_filter: any of states, task, queue, tag, reason, error (a part of it), errorCode, failures (at least), limit, key,
 -- since and until (when finished jobs ended, when others were created), dispatchedSince and dispatchedUntil, firstId
 -- and lastId, paths and values (fields of the input and what they must equal).
 -- p_has_from, p_has_last: the page has these bounds
@@ -25,7 +25,9 @@ declare
     case when p_filter ? 'failures' then 'failed >= ($1 ->> ''failures'')::integer' end,
     case when p_filter ? 'dispatchedSince' then 'dispatched_at >= ($1 ->> ''dispatchedSince'')::timestamptz' end,
     case when p_filter ? 'dispatchedUntil' then 'dispatched_at < ($1 ->> ''dispatchedUntil'')::timestamptz' end,
-    case when p_filter ? 'limitKey' then '$1 ->> ''limitKey'' = any (takes)' end,
+    case when p_filter ? 'key' then 'concat($1 ->> ''limit'', '':'', $1 ->> ''key'') = any (takes)'
+         when p_filter ? 'limit' then
+           $q$ $1 ->> 'limit' in (select substring(t from '^[^:@*/]*') from unnest(takes) t)$q$ end,
     case when p_filter ? 'since' then 'coalesce(finished_at, created_at) >= ($1 ->> ''since'')::timestamptz' end,
     case when p_filter ? 'until' then 'coalesce(finished_at, created_at) < ($1 ->> ''until'')::timestamptz' end,
     case when p_filter ? 'paths' then

@@ -2,6 +2,7 @@
 import { createHash } from 'node:crypto'
 import { type Clock, systemClock } from '../core/clock.ts'
 import { StoreError } from '../core/errors.ts'
+import { span } from '../core/figures.ts'
 
 /**
  * A connection to Redis (or Valkey) that the caller opened. One line makes one of any client: with ioredis
@@ -99,7 +100,7 @@ async function within(answer: Promise<unknown>, timeoutMs: number, clock: Clock)
   const silent = () =>
     new StoreError(
       'SLUICE_REDIS_SILENT',
-      `Redis did not answer within ${timeoutMs} ms; whether the command was carried out is unknown; sending it again with the same id is safe, except for the beginning of an epoch`,
+      `Redis did not answer within ${span(timeoutMs)}; whether the command was carried out is unknown; sending it again with the same id is safe, except for the beginning of an epoch`,
     )
   let cancel = () => {}
   const late = new Promise<never>((_, reject) => (cancel = clock.after(timeoutMs, () => reject(silent()))))

@@ -304,7 +304,7 @@ export class RedisPeerLimiter implements PeerLimiter {
     } catch (error) {
       // Then the store grants again what Redis denies.
       if (!(error instanceof StoreError))
-        store.log.debug('a bucket could not be held in the store', { take, err: error })
+        store.log.debug('a limit that is used up in Redis could not be marked in the store', { take, err: error })
     }
   }
 

@@ -1,6 +1,7 @@
 /** Checks a Redis server for settings and events that would break what limits in it promise. */
 import { type Clock, systemClock } from '../core/clock.ts'
 import { SluiceError } from '../core/errors.ts'
+import { span } from '../core/figures.ts'
 import { ask, type RedisClient } from './client.ts'
 import { scriptOf } from './limiter.ts'
 
@@ -147,6 +148,6 @@ async function clockOf(client: RedisClient, clock: Clock): Promise<RedisFinding 
   const [seconds, micros] = (told as unknown[]).map(Number)
   const apart = (seconds ?? 0) * 1_000 + (micros ?? 0) / 1_000 - clock.wallMs()
   if (Math.abs(apart) < apartMs) return undefined
-  const text = `Redis's clock is ${Math.round(Math.abs(apart) / 1_000)} s ${apart > 0 ? 'ahead of' : 'behind'} this machine's`
+  const text = `Redis's clock is ${span(Math.abs(apart))} ${apart > 0 ? 'ahead of' : 'behind'} this machine's`
   return warning('clock', `${text}: limits and the periods of quotas go by Redis's; set the one that is wrong`)
 }

@@ -116,6 +116,8 @@ export interface SluiceEvents {
     /** It is raised at this value, or beyond. */
     readonly threshold: number
     readonly text: string
+    /** What to do. Undefined: it is over. */
+    readonly todo?: string
   }
 }
 

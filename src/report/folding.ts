@@ -1,6 +1,6 @@
 /** Folds equal lines: the first is written at once, those that follow are counted, and written as one line now and then. */
 import type { Clock } from '../core/clock.ts'
-import { span } from '../core/span.ts'
+import { span } from '../core/figures.ts'
 import type { Line } from './lines.ts'
 
 /** The time from the first line of a kind to the second, in ms; it doubles from then on. */

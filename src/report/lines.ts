@@ -1,5 +1,5 @@
 /** How each event reads in the log: its level, its text, and which lines are equal. */
-import { span } from '../core/span.ts'
+import { span } from '../core/figures.ts'
 import type { Level } from '../core/log.ts'
 import type { AttemptEvent, EventName, RecordedError, SluiceEvents } from './events.ts'
 
@@ -64,7 +64,7 @@ const formatters: Formatters = {
   rescued: (event) =>
     line(
       'warn',
-      `worker ${event.worker} (${event.host}, process ${event.pid}) is lost; ${event.jobs === 0 ? 'it had no jobs' : `its ${event.jobs} jobs run again, in doubt`}`,
+      `worker ${event.worker} (${event.host}, process ${event.pid}) is lost; ${event.jobs === 0 ? 'it had no jobs' : `${event.jobs === 1 ? 'its job runs' : `its ${event.jobs} jobs run`} again, marked \`ambiguous\``}`,
       { ...event, worker: undefined, lost: event.worker },
     ),
   limit: ({ before, after, ...event }) =>
@@ -76,7 +76,7 @@ const formatters: Formatters = {
   held: (event) =>
     line(
       'warn',
-      `${event.limits.join(', ')}: paused for ${span(event.forMs)}, because the vendor demanded it (${event.why})`,
+      `${limitsInWords(event.limits)} paused for ${span(event.forMs)}: the vendor demanded it (${event.why})`,
       { limits: event.limits, forMs: Math.round(event.forMs) },
       [namesOf(event.limits)],
       [],
@@ -92,7 +92,7 @@ const formatters: Formatters = {
       ? line('error', connectionTexts[to].lost, { to, err: error })
       : line('warn', `${connectionTexts[to].found}${forMs === undefined ? '' : ` after ${span(forMs)}`}`, {
           to,
-          forMs,
+          forMs: forMs === undefined ? undefined : Math.round(forMs),
         }),
   versions: ({ limit, mine, other, by }) =>
     line(
@@ -100,7 +100,17 @@ const formatters: Formatters = {
       `limit "${limit}" is ${mine} in this process's code and ${other} in that of another one (${by}): both hold until one of them has been gone for 15 s. \`sluice limits set\` settles it at once`,
       { limit, mine, other, by },
     ),
-  alarm: (event) => line('warn', `alarm${event.isRaised ? '' : ' over'}: ${event.text}`, { ...event, text: undefined }),
+  alarm: (event) =>
+    line('warn', `alarm${event.isRaised ? ': ' : ' '}${alarmText(event)}`, {
+      ...event,
+      text: undefined,
+      todo: undefined,
+    }),
+}
+
+/** Formats an alarm: what is wrong and what to do, or that it is over. */
+export function alarmText({ isRaised, text, todo }: SluiceEvents['alarm']): string {
+  return isRaised ? `${text}${todo === undefined ? '' : `: ${todo}`}` : `over: ${text}`
 }
 
 const ends: Record<string, string> = {
@@ -144,6 +154,12 @@ function generalised(message: string): string {
     .replaceAll(/"[^"]*"|'[^']*'/g, '…')
     .replaceAll(/[^\s,;:()]*\d[^\s,;()]*/g, (word) => (/^[1-5]\d\d\.?$/.test(word) ? word : '#'))
     .slice(0, 200)
+}
+
+/** Formats the limits of a job: `limit crm for a1 is`, `limits crm for a1 and total are`. */
+function limitsInWords(takes: readonly string[]): string {
+  const all = takes.map((take) => take.replace(':', ' for ')).join(' and ')
+  return takes.length === 1 ? `limit ${all} is` : `limits ${all} are`
 }
 
 function namesOf(takes: readonly string[]): string {

@@ -130,7 +130,7 @@ export class ScheduleRunner {
     const known = this.#stumbled.get(name)?.message === message
     this.#stumbled.set(name, { untilMs: store.clock.monotonicMs() + stumbleMs, message })
     if (known) return
-    store.log.error(`schedule "${name}" is due and cannot be fired; retrying until it can`, {
+    store.log.error(`the job of schedule "${name}" is due and cannot be sent; trying again until it can`, {
       error: message,
     })
     const text = message.replaceAll('\u0000', '').slice(0, 2_000).toWellFormed()

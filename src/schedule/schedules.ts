@@ -62,9 +62,9 @@ export class Schedules {
     return (await this.#sql.run<Row>('schedule/read_schedules')).map(lineOf)
   }
 
-  /** Lists the outcomes of a schedule's newest instants, newest first; the last 1,000 are kept. `most`: 1 to 1,000, default 20. */
-  async history(name: string, most = 20): Promise<Firing[]> {
-    const params = [name, Math.min(Math.max(1, most), 1_000)]
+  /** Lists the outcomes of a schedule's newest instants, newest first; the last 1,000 are kept. `max`: 1 to 1,000, default 20. */
+  async history(name: string, { max = 20 }: { max?: number } = {}): Promise<Firing[]> {
+    const params = [name, Math.min(Math.max(1, max), 1_000)]
     const rows = await this.#sql.run<FiringRow>('schedule/read_firings', params)
     return rows.map((row) => firingOf(row.at_ms, row.until_ms, row))
   }

@@ -1,5 +1,6 @@
 /** The errors that takes outside of jobs are rejected with. */
 import { AttemptError, StoreError, UsageError } from '../core/errors.ts'
+import { span } from '../core/figures.ts'
 import { StaleGrantError } from '../http/allowance.ts'
 import type { TakeRequest } from './take-request.ts'
 
@@ -21,10 +22,10 @@ export function closed(): StoreError {
 
 /** The error of a take whose grant did not come in time, or cannot. */
 export function timeout(want: TakeRequest, soonestMs: number): AttemptError {
-  const when = soonestMs > 0 ? `the earliest room is in ${Math.ceil(soonestMs)} ms` : 'its turn did not come'
+  const when = soonestMs > 0 ? `the earliest room is in ${span(soonestMs)}` : 'its turn did not come'
   return new AttemptError(
     'SLUICE_TAKE_TIMEOUT',
-    `${wanted(want)} could not be taken within ${want.maxWaitMs} ms: ${when}; wait longer, or try again later`,
+    `${wanted(want)} could not be taken within ${span(want.maxWaitMs)}: ${when}; wait longer, or try again later`,
     { retryable: true, ...(soonestMs > 0 ? { retryAfterMs: Math.ceil(soonestMs) } : {}) },
   )
 }
@@ -44,7 +45,7 @@ export function aboveCapacity(want: TakeRequest, capacity: number): UsageError {
 /** The error of a take all of whose grants arrived too old. */
 export function tooLate(want: TakeRequest): StaleGrantError {
   return new StaleGrantError(
-    `for ${lateMsMax} ms all grants of ${want.takes.join(' and ')} were too old when they arrived; this machine or its connection to the store is too slow`,
+    `for ${span(lateMsMax)} all grants of ${want.takes.join(' and ')} were too old when they arrived; this machine or its connection to the store is too slow`,
   )
 }
 

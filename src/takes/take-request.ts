@@ -61,7 +61,7 @@ function byLimit<V>(
 function bucketOf({ name, keyed, pool, label }: Limit, key: TakeKey | undefined): string {
   const isKeyed = keyed || pool !== undefined || label !== undefined
   if (isKeyed && (key === undefined || key === null || key === ''))
-    throw new UsageError('SLUICE_MISSING_KEY', `limit "${name}" has a bucket for each key; give \`key\``)
+    throw new UsageError('SLUICE_MISSING_KEY', `limit "${name}" has keys; give \`key\``)
   if (pool !== undefined && !pool.some((member) => member.key === String(key)))
     throw new UsageError(
       'SLUICE_BAD_KEY',

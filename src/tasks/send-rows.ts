@@ -1,6 +1,7 @@
 /** Sends many jobs from a stream of rows: admitted one by one, written in batches, in order, with bounded memory. */
 import type { Clock } from '../core/clock.ts'
 import { SluiceError, StoreError, UsageError } from '../core/errors.ts'
+import { many } from '../core/figures.ts'
 import type { NewJob } from '../store/send.ts'
 import { admit } from './admit.ts'
 import type { Rulebook } from './rule.ts'
@@ -88,7 +89,7 @@ export async function sendRows<Row, Input>(
   const refuse = (error: unknown, row: Row) => {
     if (!SluiceError.is(error) || error instanceof StoreError) throw error
     if (onBad === undefined) {
-      const message = `row ${index}: ${error.message} (${index} row(s) before it are recorded)`
+      const message = `row ${index}: ${error.message} (before it ${many(index, 'row')} ${index === 1 ? 'is' : 'are'} recorded)`
       throw new UsageError(error.code, message, { cause: error })
     }
     total.bad++

@@ -81,7 +81,7 @@ export function placeElsewhere(
   if (unknown !== undefined) {
     // The pool was changed: a worker with the new code has this member, or the next claim chooses another.
     const same = placeOf(task, job.input, job.queue, job.priority, job.takes ?? [], job)
-    const held = `${unknown}, which the code of the worker that claimed it does not know`
+    const held = `${unknown}, which the code of the worker that took it does not know`
     return { kind: 'readmit', place: { ...same, delayUs: strangerMs * 1_000, held } }
   }
   return rulebook.hasDispatchRules ? byRule(job, task, rulebook, opens) : undefined

@@ -1,6 +1,7 @@
 /** The grants of one attempt: that of its claim, and further ones for further requests. */
 import { caughtUpMs, type StoreClock } from '../core/clock.ts'
 import { AttemptError, StoreError, UsageError } from '../core/errors.ts'
+import { span } from '../core/figures.ts'
 import { newId } from '../core/hash.ts'
 import { againMs } from '../core/retry.ts'
 import type { Store } from '../db/store.ts'
@@ -54,7 +55,7 @@ const askMs = 5_000
 const lateMax = 5
 
 function tooLate(grantMs: number): StaleGrantError {
-  const why = `${lateMax} grants in a row were too old when they arrived; this machine, or the network to the store, is too slow for a grant of ${grantMs} ms`
+  const why = `${lateMax} grants in a row were too old when they arrived; this machine, or the network to the store, is too slow for a grant of ${span(grantMs)}`
   return new StaleGrantError(`no request was sent: ${why}. Another attempt may succeed.`)
 }
 

@@ -76,9 +76,9 @@ export class StuckHandlers {
     this.#count += n
     if (this.isTooMany === before) return
     const { log, most, changed } = this.#options
-    if (before) log.info('fewer handlers are stuck; this worker claims again')
+    if (before) log.info('fewer handlers are stuck; this worker takes jobs again')
     else
-      log.error('as many handlers are stuck as this worker has slots: it claims nothing until one ends; restart it', {
+      log.error('as many handlers are stuck as this worker has slots: it takes no jobs until one ends; restart it', {
         stuck: most,
       })
     changed(!before)

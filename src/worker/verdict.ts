@@ -3,6 +3,7 @@ import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
 import type { Clock } from '../core/clock.ts'
 import { AttemptError, SluiceError } from '../core/errors.ts'
+import { span } from '../core/figures.ts'
 import { redactText } from '../core/redact.ts'
 import { delayMs, waitMaxMs } from '../core/retry.ts'
 import type { Refusal } from '../http/feedback.ts'
@@ -66,7 +67,7 @@ function throttled(
 
 /** Returns the error of an attempt that took longer than its task allows. */
 export function timeoutError({ timeoutMs }: AnyTask): AttemptError {
-  return new AttemptError('SLUICE_TIMEOUT', `the attempt took longer than ${timeoutMs} ms`, { retryable: true })
+  return new AttemptError('SLUICE_TIMEOUT', `the attempt took longer than ${span(timeoutMs)}`, { retryable: true })
 }
 
 /**

@@ -239,7 +239,7 @@ export class Worker {
       if (this.#finisher.hasGivenUp)
         throw new StoreError(
           'SLUICE_STORE_UNREACHABLE',
-          'the store stayed away, and how attempts ended is not recorded; their jobs will be rescued, and run again in doubt',
+          'the store stayed away, and how attempts ended is not recorded; their jobs will run again, marked `ambiguous`',
         )
       // Jobs whose grants grew old have room again at once; but a machine too busy to use them is given time first.
       const isUseful = ended() > endedBefore || hand.readmitted > readmitted
@@ -268,7 +268,9 @@ export class Worker {
 
   #handBack(): void {
     this.#hand.abort(
-      new AttemptError('SLUICE_SHUTDOWN', 'the worker stops without waiting for its attempts', { retryable: true }),
+      new AttemptError('SLUICE_SHUTDOWN', 'the worker stops at once, and hands its running jobs back', {
+        retryable: true,
+      }),
     )
   }
 
@@ -289,7 +291,8 @@ export class Worker {
     await this.#heartbeat?.stop()
     // To sign off means that what is in hand was not called: not true of endings that were given up.
     if (!this.#finisher.hasGivenUp) {
-      const text = 'the worker ends without signing off; jobs in its hands, if any, will be rescued'
+      const text =
+        'the worker could not record its end in the database; if it had jobs, they run again on other workers'
       await this.#options.rulebook.estimates?.write()
       await this.#member.leave().catch((error: unknown) => this.#options.store.log.warn(text, { err: error }))
     }

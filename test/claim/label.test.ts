@@ -209,7 +209,7 @@ for (const engine of mainEngines) {
       expect(said?.reasons).toEqual([
         {
           kind: 'no-worker',
-          text: 'no worker that knows task both listens on queue default and has the label host, egress',
+          text: 'no worker that knows task both serves queue default and has the label host, egress',
           notBefore: undefined,
           acts: 'worker',
           todo: expect.any(String),
@@ -223,7 +223,7 @@ for (const engine of mainEngines) {
       await at.sluice.sendMany(perHost, rows(20))
       const one = await enterAs(at.db, { host: 'a' }, ['hosted'])
       await claimAll(at.db, one, ['hosted'], 10)
-      const [waiting] = await at.sluice.list({ state: 'waiting', limit: 1 })
+      const [waiting] = await at.sluice.list({ state: 'waiting', max: 1 })
       const why = async () => (await at.sluice.why(waiting?.id ?? ''))?.reasons.filter(({ kind }) => kind === 'limit')
       expect(await why()).toMatchObject([{ limit: 'ip', key: 'a', notBefore: expect.any(Date) }])
       await enterAs(at.db, { host: 'b' }, ['hosted'])

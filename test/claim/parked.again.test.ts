@@ -81,7 +81,7 @@ describe.each(mainEngines)('bad data on $name', (engine) => {
   })
 
   it.each([
-    ['a version', 'lane', `update sluice.lane set v = ${bigintMax}`],
+    ['a version', 'jobs', `update sluice.lane set v = ${bigintMax}`],
     ['a silence', undefined, `update sluice.ledger set hold = ${bigintMax}`],
     ['a time', 'job', `update sluice.job set created_at = '-infinity' where seq = (select min(seq) from sluice.job)`],
   ])('%s beyond all bounds stops no job beside it', async (what, kind, spoil) => {

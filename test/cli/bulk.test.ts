@@ -64,7 +64,7 @@ for (const store of stores) {
         const sent = await project.run(['send', 'fails', '--from', 'contacts.csv', '--bad-rows', 'bad.csv'])
         expect(sent).toMatchObject({ code: 1, out: '3 sent, 0 sent before, 3 bad\n' })
         expect(sent.err).toMatch(
-          /line 3: .*n: .*\nline 4: .*accountId.*\nline 7: it has 2 cell\(s\) under 3 column\(s\)\n.*correct bad.csv/,
+          /line 3: .*n: .*\nline 4: .*accountId.*\nline 7: it has 2 cells under 3 columns\n.*correct bad.csv/,
         )
         expect(readFileSync(join(project.dir, 'bad.csv'), 'utf8')).toBe('accountId;n;note\na1;two;x\n;3;x\na2;5\n')
         project.write('more.ndjson', '{"accountId":"a1","n":8}\n{"accountId":"a1"}\n{"accountId":"a3","n":8}\n')
@@ -73,7 +73,7 @@ for (const store of stores) {
           'sync',
           '--from',
           'more.ndjson',
-          '--key',
+          '--idempotency-key',
           '{accountId}/{n}',
           '--on-error',
           'stop',
@@ -86,7 +86,7 @@ for (const store of stores) {
           err: expect.stringMatching(/sends the rest\nerror SLUICE_BAD_ROW: line 2: .*no n/),
         })
         const input = '{"accountId":"a1","n":8}\n{"accountId":"a3","n":9}\n'
-        const from = ['send', 'sync', '--from', '-', '--key', '{accountId}/{n}']
+        const from = ['send', 'sync', '--from', '-', '--idempotency-key', '{accountId}/{n}']
         expect(await project.run([...from, '--json'], { input })).toMatchObject({
           code: 0,
           out: '{"sent":1,"known":1,"bad":0}\n',
@@ -101,18 +101,18 @@ for (const store of stores) {
         const asked = await project.run(['cancel', '--task', 'sync'])
         expect(asked).toMatchObject({
           code: 2,
-          err: expect.stringMatching(/SLUICE_NOT_CONFIRMED: 2 job\(s\) would be cancelled; .*--yes/),
+          err: expect.stringMatching(/SLUICE_NOT_CONFIRMED: 2 jobs would be cancelled; .*--yes/),
         })
         expect(await project.run(['cancel', '--task', 'sync', '--dry-run'])).toMatchObject({
           code: 0,
-          out: '2 job(s) would be cancelled\n',
+          out: '2 jobs would be cancelled\n',
         })
-        expect(await json('reprioritise', '--limit-key', 'crm:a3', '--to', '-5', '--yes')).toEqual([
+        expect(await json('reprioritise', '--limit', 'crm', '--key', 'a3', '--priority', '-5', '--yes')).toEqual([
           { reprioritised: 1, stopped: false },
         ])
-        const [late] = await json('jobs', '--input', 'n=9', '--limit-key', 'crm:a3')
+        const [late] = await json('jobs', '--input', 'n=9', '--limit', 'crm', '--key', 'a3')
         expect(late).toMatchObject({ task: 'sync', priority: -5 })
-        expect(await project.run(['reprioritize', String(late?.['id']), '--to', '2'])).toMatchObject({
+        expect(await project.run(['reprioritize', String(late?.['id']), '--priority', '2'])).toMatchObject({
           code: 0,
           out: `${String(late?.['id'])} reprioritised\n`,
         })
@@ -168,8 +168,8 @@ describe('send --from', () => {
     const refused: [string[], string][] = [
       [['{}', '--from', 'rows.csv'], 'SLUICE_BAD_OPTION'],
       [
-        ['--from', 'rows.csv', '--key', 'contact'],
-        'SLUICE_BAD_OPTION: --key "contact" names no column; the columns are accountId, n',
+        ['--from', 'rows.csv', '--idempotency-key', 'contact'],
+        'SLUICE_BAD_OPTION: --idempotency-key "contact" names no column; the columns are accountId, n',
       ],
       [['--from', 'rows.csv', '--bad-rows', './rows.csv'], 'SLUICE_BAD_OPTION'],
       [['--from', 'rows.csv', '--delay', 'soon', '--dry-run'], 'SLUICE_BAD_DURATION'],

@@ -53,7 +53,7 @@ it('dev runs jobs of other processes, restarts its worker on save and ends on Ct
   await project.run(['send', 'stuck'])
   await dev.says('begun')
   dev.signal('SIGINT')
-  await dev.says('ending after 1')
+  await dev.says('stopping: waiting for 1 running job')
   dev.signal('SIGINT')
   expect(await dev.ended).toMatchObject({ code: 0, out: '' })
 

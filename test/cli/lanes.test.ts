@@ -31,30 +31,36 @@ async function setting() {
   const by = await enter(sluice.db)
   await done(sluice.db, await claimAll(sluice.db, by, ['sync'], 4))
   const at = { store: { db: sluice.db, url, directUrl: url, owner: false, embedded: false }, schema: 'sluice' }
-  return { url, sluice, found: () => deepChecks['lanes']?.(at) }
+  return { url, sluice, found: () => deepChecks['waiting']?.(at) }
 }
 
 it.each([
-  ['its fair key has no turn there, or several', 'update sluice.lane set vstart = null'],
-  ['claims do not read this list, or begin after the lane', 'update sluice.list set due = null where id <> 0'],
+  ['the jobs of a key have no turn, or several', 'update sluice.lane set vstart = null'],
   [
-    'claims do not read this list, or begin after the lane',
+    'workers do not look where the jobs are listed, or begin after them',
+    'update sluice.list set due = null where id <> 0',
+  ],
+  [
+    'workers do not look where the jobs are listed, or begin after them',
     'update sluice.list set floor = floor + 1e12 where id <> 0',
   ],
-  ['claims do not read this list, or begin after the lane', 'delete from sluice.list where id <> 0'],
+  ['workers do not look where the jobs are listed, or begin after them', 'delete from sluice.list where id <> 0'],
   [
-    'claims read this list, and no lane stands in it',
+    'workers look where no jobs are listed',
     `insert into sluice.list (class, id, floor, due)
     select id, 99, 0, 0 from sluice.class`,
   ],
-  ['jobs wait, and claims do not look for them', 'update sluice.lane set list = null, vstart = null'],
-  ['jobs wait, and claims do not look for them', 'update sluice.lane set bound = bound + 1000'],
-  ['jobs wait, and claims do not look for them', 'delete from sluice.lane'],
+  ['jobs wait, and no worker looks for them', 'update sluice.lane set list = null, vstart = null'],
+  ['jobs wait, and no worker looks for them', 'update sluice.lane set bound = bound + 1000'],
+  ['jobs wait, and no worker looks for them', 'delete from sluice.lane'],
 ])('names what is wrong: %s, after %s', async (fault, broken) => {
   const { sluice, found } = await setting()
-  expect(await found()).toEqual({ status: 'ok', text: 'claims find every lane in which jobs wait' })
+  expect(await found()).toEqual({ status: 'ok', text: 'workers find every job that waits' })
   await sluice.db.query(broken)
-  expect(await found()).toMatchObject({ status: 'fail', text: expect.stringContaining(`${fault} (sync in default, `) })
+  expect(await found()).toMatchObject({
+    status: 'fail',
+    text: expect.stringContaining(`${fault} (task sync in queue default: `),
+  })
 })
 
 it('doctor --deep names a job for which no claim looks, and reprioritise brings it back', async () => {
@@ -72,18 +78,20 @@ it('doctor --deep names a job for which no claim looks, and reprioritise brings 
      select j.id, j.lane::text from j`,
   )
   const lines = async (...flags: string[]) => objects((await project.run(['doctor', '--json', ...flags])).out)
-  expect(await lines()).not.toContainEqual(expect.objectContaining({ check: 'lanes' }))
+  expect(await lines()).not.toContainEqual(expect.objectContaining({ check: 'waiting' }))
   const deep = await project.run(['doctor', '--json', '--deep'])
   expect(deep.code).toBe(1)
   expect(objects(deep.out)).toContainEqual({
-    check: 'lanes',
+    check: 'waiting',
     status: 'fail',
-    text: `the bookkeeping of lanes is broken: jobs wait, and claims do not look for them (sync in default, lane ${lost?.lane}, job ${lost?.id})`,
+    text: expect.stringContaining(
+      `the bookkeeping of waiting jobs is broken: jobs wait, and no worker looks for them (task sync in queue default: job ${lost?.id}, row ${lost?.lane} of sluice.lane)`,
+    ),
   })
-  expect((await project.run(['reprioritise', lost?.id ?? '', '--to', '1'])).code).toBe(0)
+  expect((await project.run(['reprioritise', lost?.id ?? '', '--priority', '1'])).code).toBe(0)
   expect(await lines('--deep')).toContainEqual({
-    check: 'lanes',
+    check: 'waiting',
     status: 'ok',
-    text: 'claims find every lane in which jobs wait',
+    text: 'workers find every job that waits',
   })
 })

@@ -29,7 +29,7 @@ async function setting() {
   await sluice.db.query(
     `insert into sluice.parked (kind, id, job, name, error, code, at) values
        ('bucket', 5, null, 'crm:a 1', 'integer out of range', '22003', '2026-01-02T03:04:05Z'),
-       ('lane', 7, null, 'sync in default', 'division by zero', '22012', '2026-01-02T03:04:06Z'),
+       ('lane', 7, null, 'sync in default, lane 7', 'division by zero', '22012', '2026-01-02T03:04:06Z'),
        ('job', null, $1::uuid, $1::text, 'password=hunter2 is no number', null, '2026-01-02T03:04:07Z')`,
     [job],
   )
@@ -40,13 +40,13 @@ it('a program lists what is parked, and releases it by name, which wakes the wor
   const { sluice } = await setting()
   expect(await sluice.parked()).toEqual([
     {
-      kind: 'bucket',
+      kind: 'limit',
       name: 'crm:a 1',
       error: 'integer out of range',
       code: '22003',
       since: new Date('2026-01-02T03:04:05Z'),
     },
-    expect.objectContaining({ kind: 'lane', name: 'sync in default' }),
+    expect.objectContaining({ kind: 'jobs', name: 'sync in default' }),
     expect.objectContaining({ kind: 'job', name: job, code: undefined }),
   ])
   const heard: string[] = []
@@ -59,10 +59,10 @@ it('a program lists what is parked, and releases it by name, which wakes the wor
   expect(await sluice.release('crm:a 1')).toBe(true)
   await until(() => heard.includes('*'))
   expect(await sluice.release('crm:a 1')).toBe(false)
-  expect((await sluice.parked()).map(({ kind }) => kind)).toEqual(['lane', 'job'])
+  expect((await sluice.parked()).map(({ kind }) => kind)).toEqual(['jobs', 'job'])
   // A job that is gone is parked no more.
   expect(await sluice.jobs.cancel(job)).toBe(true)
-  expect((await sluice.parked()).map(({ kind }) => kind)).toEqual(['lane'])
+  expect((await sluice.parked()).map(({ kind }) => kind)).toEqual(['jobs'])
 })
 
 it('status and doctor name what is parked, since when, why, and how to release it', async () => {
@@ -70,21 +70,33 @@ it('status and doctor name what is parked, since when, why, and how to release i
   const project = createProject({ DATABASE_URL: url })
   ends.push(() => project.close())
   const text = [
-    "bucket crm:a 1 since 2026-01-02T03:04:05.000Z (22003: integer out of range), `sluice release 'crm:a 1'`",
-    "lane sync in default since 2026-01-02T03:04:06.000Z (22012: division by zero), `sluice release 'sync in default'`",
+    "limit crm for a 1 since 2026-01-02T03:04:05.000Z (22003: integer out of range), `sluice release --limit crm --key 'a 1'`",
+    'jobs of task sync in queue default since 2026-01-02T03:04:06.000Z (22012: division by zero), `sluice release --task sync --queue default`',
     `job ${job} since 2026-01-02T03:04:07.000Z (password=[redacted] is no number), \`sluice release ${job}\``,
   ].join('; ')
-  expect((await project.run(['status'])).out).toContain(`parked     claims failed on these and skip them: ${text}`)
+  expect((await project.run(['status'])).out).toContain(
+    `parked     workers skip these, because the database could not compute with their data: ${text}`,
+  )
   const doctor = await project.run(['doctor'])
   expect(doctor.code).toBe(1)
-  expect(doctor.out).toMatch(/^fail {2}parked {6}claims failed on these/m)
-  expect(await project.run(['release', 'crm:a 1'])).toMatchObject({ code: 0, out: 'crm:a 1 is released\n' })
-  expect(await project.run(['release', 'crm:a 1'])).toMatchObject({
+  expect(doctor.out).toMatch(/^fail {2}parked {6}workers skip these/m)
+  const bucket = ['release', '--limit', 'crm', '--key', 'a 1']
+  expect(await project.run(bucket)).toMatchObject({ code: 0, out: 'crm:a 1 is released\n' })
+  expect(await project.run(bucket)).toMatchObject({
     code: 1,
     err: expect.stringContaining('SLUICE_NOT_PARKED'),
   })
   expect((await project.run(['release'])).code).toBe(2)
-  expect((await project.run(['release', job, '--all'])).code).toBe(2)
+  for (const args of [
+    [job, '--all'],
+    ['--key', 'a 1'],
+    ['--task', 'sync'],
+    ['--limit', 'crm', '--all'],
+  ])
+    expect(await project.run(['release', ...args])).toMatchObject({
+      code: 2,
+      err: expect.stringContaining('--task and --queue'),
+    })
   expect(objects((await project.run(['release', '--all', '--json'])).out)).toEqual([
     { name: 'sync in default', released: true },
     { name: job, released: true },

@@ -29,7 +29,7 @@ afterEach(() => project.close())
 
 it('schedules that a file exports are stored by any worker with that file, fired, listed, run, paused, resumed and removed', async () => {
   const work = project.start(['work'])
-  await work.says('working on sync-all, http, and 3 schedule(s) from ')
+  await work.says('working on sync-all, http, and 3 schedules from ')
   await work.says('a for 20')
   await work.says('b for 20')
   const [{ out }, table, run] = await Promise.all([
@@ -61,11 +61,17 @@ it('schedules that a file exports are stored by any worker with that file, fired
   expect(run).toMatchObject({ code: 0, err: expect.stringContaining('sluice why') })
   await work.says('all for 20')
 
-  expect(await project.run(['schedules', 'pause', 'second-a', 'none'])).toMatchObject({
+  // Nothing is changed unless all names are known.
+  expect(await project.run(['schedules', 'pause', 'second-a', 'second-'])).toMatchObject({
     code: 1,
-    out: 'second-a paused\n',
-    err: expect.stringContaining('error SLUICE_NO_SUCH_SCHEDULE: no schedule "none" is stored'),
+    out: '',
+    err: 'error SLUICE_NO_SUCH_SCHEDULE: no schedule "second-" is known; did you mean second-a?; `sluice schedules` lists them\n',
   })
+  expect(await project.run(['schedules', 'resume', 'second-a'])).toMatchObject({
+    code: 1,
+    err: expect.stringContaining('SLUICE_NOT_PAUSED: not paused: "second-a"'),
+  })
+  expect(await project.run(['schedules', 'pause', 'second-a'])).toMatchObject({ code: 0, out: 'second-a paused\n' })
   const show = await project.run(['schedules', 'show', 'second-a', '--max', '2'])
   expect(show.out).toMatch(/^second-a\ntask +sync-all\nwhen +every 1s\nstate +paused\ncatchUp +last\n/)
   expect(show.out).toMatch(/\n {2}20\S+Z {2}sent {2}[0-9a-f-]{36}\n {2}20\S+Z {2}sent {2}[0-9a-f-]{36}\n$/)
@@ -88,6 +94,10 @@ it('a faulty schedule is reported with its place', async () => {
   expect(await project.run(['schedules', 'trigger', 'none'])).toMatchObject({
     code: 1,
     err: expect.stringContaining('known are second-a, second-b, nightly-sync'),
+  })
+  expect(await project.run(['schedules', 'trigger', 'nightly-sink'])).toMatchObject({
+    code: 1,
+    err: expect.stringContaining('did you mean nightly-sync?'),
   })
   expect(await project.run(['schedules'])).toMatchObject({
     out: '',

@@ -75,9 +75,11 @@ it('a sequence of send, dispatch --once, jobs, why, status, limits, retry and ca
   expect(sent).toMatchObject({ code: 0, err: '' })
   expect(new Set(objects(sent.out).map(({ id }) => id)).size).toBe(3)
   const id = await send('sync-contact', '{"accountId":"a2"}', '--delay', '1h')
-  expect(await send('plain', '{"n":1}', '--key', 'once')).toBe(await send('plain', '{"n":1}', '--key', 'once'))
-  const replaced = await send('plain', '{"n":2}', '--key', 'last', '--delay', '1h', '--max-wait', '2h')
-  expect(await send('plain', '{"n":3}', '--key', 'last', '--replace')).toBe(replaced)
+  expect(await send('plain', '{"n":1}', '--idempotency-key', 'once')).toBe(
+    await send('plain', '{"n":1}', '--idempotency-key', 'once'),
+  )
+  const replaced = await send('plain', '{"n":2}', '--idempotency-key', 'last', '--delay', '1h', '--max-wait', '2h')
+  expect(await send('plain', '{"n":3}', '--idempotency-key', 'last', '--replace')).toBe(replaced)
   const failing = await send('fails')
 
   expect(await project.run(['why', 'x'])).toMatchObject({ code: 2, err: expect.stringContaining('SLUICE_BAD_ID') })
@@ -142,9 +144,9 @@ it('work runs jobs, survives stray rejections, and lets attempts end on SIGTERM'
   expect((await project.run(['why', id])).out).toMatch(/^running since /)
   await until(async () => (await doctorLine('workers'))['status'] === 'ok')
   worker.signal('SIGTERM')
-  await worker.says('ending after 1')
+  await worker.says('stopping: waiting for 1 running job')
   project.write('open', '')
-  expect(await worker.ended).toMatchObject({ code: 0, out: '', err: expect.stringMatching(/ended\n$/) })
+  expect(await worker.ended).toMatchObject({ code: 0, out: '', err: expect.stringMatching(/stopped\n$/) })
   expect(objects((await project.run(['jobs', 'show', id, '--json'])).out)).toMatchObject([
     { state: 'done', attempt: 1 },
   ])
@@ -166,7 +168,7 @@ it('work gives up its attempts on a second signal, and their jobs are not lost',
   const id = await send('stuck', '{}', '--tasks', 'tasks.ts', '--queue', 'slow')
   await worker.says('begun')
   worker.signal('SIGINT')
-  await worker.says('ending after 1')
+  await worker.says('stopping: waiting for 1 running job')
   worker.signal('SIGINT')
   expect(await worker.ended).toMatchObject({ code: 0 })
   expect(objects((await project.run(['jobs', 'show', id, '--json'])).out)).toMatchObject([
@@ -189,7 +191,7 @@ export const deaf = task('deaf', {
   const id = await send('deaf', '{}', '--tasks', 'deaf.ts')
   await worker.says('begun')
   worker.signal('SIGTERM')
-  await worker.says('ending after 1')
+  await worker.says('stopping: waiting for 1 running job')
   worker.signal('SIGTERM')
   expect(await worker.ended).toMatchObject({ code: 0 })
   expect(objects((await project.run(['jobs', 'show', id, '--json'])).out)).toMatchObject([
@@ -203,7 +205,7 @@ it('dispatch --once lets attempts end on SIGTERM, and takes no more jobs', async
   const once = project.start(['dispatch', '--once', '--tasks', 'tasks.ts', '--queues', 'own', '-c', '1'])
   await once.says('begun')
   once.signal('SIGTERM')
-  await once.says('Stopping')
+  await once.says('stopping: waiting for the running jobs')
   project.write('open', '')
   expect(await once.ended).toMatchObject({ code: 0, out: '1\n' })
 })

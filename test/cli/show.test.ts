@@ -71,14 +71,14 @@ it('a record is written for people, without secrets', () => {
   expect(linesOf(job)).toBe(`sync-contact 01a20690-51ca-739f-b492-c35359209b9c failed (exhausted)
 queue     default
 limits    crm:a1
-sent      2030-01-01 12:00:00Z (60.0 s ago)
+sent      2030-01-01 12:00:00Z (60 s ago)
 progress  30 % (120 of 400)
-ended     2030-01-01 12:00:50Z (10.0 s ago)
+ended     2030-01-01 12:00:50Z (10 s ago)
 failures  45 of 45 attempts
 
 ATTEMPT | BEGAN | TOOK | WAITED | OUTCOME | WHERE | ERROR
-1 | 2030-01-01 12:00:01Z | 120 ms | 3.2 s for crm:a1 | retried in 1.0 s | worker-7d9 #12 0.1.0 | crm said 503
-2 | 2030-01-01 12:00:02Z | 120 ms | 3.2 s for crm:a1 | retried in 1.0 s | worker-7d9 #12 0.1.0 | crm said 503
+1 | 2030-01-01 12:00:01Z | 120 ms | 3.2 s for crm:a1 | retried in 1 s | worker-7d9 #12 0.1.0 | crm said 503
+2 | 2030-01-01 12:00:02Z | 120 ms | 3.2 s for crm:a1 | retried in 1 s | worker-7d9 #12 0.1.0 | crm said 503
 …
 45 | 2030-01-01 12:00:45Z | 120 ms | 3.2 s | failed | worker-7d9 #12 0.1.0 | crm said 503
 
@@ -109,6 +109,6 @@ it('a running job is written with where it runs, and units only if they are more
     worker: { id: '7', host: 'web-1', pid: 42, version: '0.1.0' },
     attempts: [attempt(1, { outcome: 'running', endedAt: null, waitedMs: null, units })],
   })
-  expect(text).toContain('running   since 2030-01-01 12:00:05Z (55.0 s ago) on web-1, pid 42, worker 7 (0.1.0)')
+  expect(text).toContain('running   since 2030-01-01 12:00:05Z (55 s ago) on web-1, pid 42, worker 7 (0.1.0)')
   expect(text).toContain('| tpm 900 settled 812 |')
 })

@@ -59,7 +59,7 @@ it('doctor names a prepared transaction that keeps dead rows, how to end it, and
   })
 })
 
-it('dead rows that autovacuum leaves are an alarm until they are vacuumed, and so is an autovacuum that is off', async () => {
+it('dead rows that autovacuum leaves are a problem until they are vacuumed, and so is an autovacuum that is off', async () => {
   expect(await bloat(at)).toMatchObject({ status: 'ok' })
   await sluice.db.query(
     `insert into sluice.idempotency select 't', i::text, gen_random_uuid(), sluice.now() from generate_series(1, 110000) i`,
@@ -74,7 +74,8 @@ it('dead rows that autovacuum leaves are an alarm until they are vacuumed, and s
   expect(shown).toMatchObject({ code: 0, out: expect.stringMatching(/^bloat +dead rows[^]*^TABLE +ROWS +DEAD/m) })
   const [status] = objects((await project.run(['status', '--storage', '--json'])).out)
   expect(status).toMatchObject({
-    alarms: [{ check: 'bloat', text: expect.stringContaining('idempotency') }],
+    problems: [{ check: 'bloat', text: expect.stringContaining('idempotency') }],
+    alarms: [],
     storage: expect.arrayContaining([expect.objectContaining({ table: 'idempotency', dead: 110_000 })]),
   })
   await project.close()
@@ -88,7 +89,7 @@ it('dead rows that autovacuum leaves are an alarm until they are vacuumed, and s
   )
 })
 
-it('the age of the oldest row is an alarm long before PostgreSQL refuses work', async () => {
+it('the age of the oldest row is a problem long before PostgreSQL refuses work', async () => {
   expect(await wraparound(at)).toMatchObject({ status: 'ok' })
   const aged = (age: number) => wraparound({ ...at, sql: sqlOn({ query: async () => [{ age, multi: 5 }] as never }) })
   expect(await aged(700e6)).toMatchObject({ status: 'warn', text: expect.stringContaining('700 of 2,100 million') })

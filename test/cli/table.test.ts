@@ -204,5 +204,5 @@ it.each([
 ])('a prompt that is answered with %j returns %j', async (answer, means) => {
   const input = new PassThrough()
   input.end(answer)
-  expect(await confirmed('cancel 3 job(s)? [y/N] ', input, new PassThrough())).toBe(means)
+  expect(await confirmed('cancel 3 jobs? [y/N] ', input, new PassThrough())).toBe(means)
 })

@@ -38,7 +38,7 @@ it('work runs TypeScript in threads, and ends on a second signal even when a thr
   const endless = await send({ n: 0 })
   await until(() => worker.err().split('begun').length > 2, 'the endless one has begun')
   worker.signal('SIGTERM')
-  await worker.says('ending after 1')
+  await worker.says('stopping: waiting for 1 running job')
   worker.signal('SIGTERM')
   expect(await worker.ended).toMatchObject({ code: 0 })
   expect(await show(good)).toMatchObject({ state: 'done', result: 49 })

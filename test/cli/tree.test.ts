@@ -54,10 +54,20 @@ describe('help', () => {
     }
   })
 
-  it('uses each flag for one thing: --limit names a limit, --max counts', () => {
+  it('uses each flag for one thing, and names each thing by one flag', () => {
     const all = pathsOf(program).flatMap((path) => find(path.split(' ')).options.map(({ flags }) => flags))
-    const of = (name: string) => [...new Set(all.filter((flags) => flags.startsWith(`${name} `)))]
-    expect([of('--limit'), of('--max'), of('--task')]).toEqual([['--limit <name>'], ['--max <n>'], ['--task <name>']])
+    const forms = [...new Set(all.map((flags) => flags.replace(/^-\w, /, '')))]
+    const of = (name: string) => forms.filter((flags) => flags === name || flags.startsWith(`${name} `))
+    const names = [...new Set(forms.map((flags) => flags.split(' ')[0] ?? ''))]
+    // A worker has one rate, a limit several; the reason of a job's state is a word, that of an operator a sentence.
+    expect(names.filter((name) => of(name).length > 1).toSorted()).toEqual(['--rate', '--reason'])
+    expect([of('--limit'), of('--key'), of('--max')]).toEqual([['--limit <name>'], ['--key <key>'], ['--max <n>']])
+    for (const path of pathsOf(program)) {
+      const { options, registeredArguments } = find(path.split(' '))
+      const isOfLimit =
+        options.some(({ long }) => long === '--limit') || registeredArguments.some((one) => one.name() === 'limit')
+      if (options.some(({ long }) => long === '--key')) expect(isOfLimit, `${path} --key`).toBe(true)
+    }
   })
 })
 
@@ -75,7 +85,7 @@ describe('completion', () => {
     [['--store', 'x', 'stat'], ['status']],
     [
       ['reprioritize', '--t'],
-      ['--task', '--tag', '--to'],
+      ['--task', '--tag'],
     ],
     [
       ['completion', ''],

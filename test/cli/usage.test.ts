@@ -41,7 +41,7 @@ describe('a usage error ends with exit code 2 and one line', () => {
     ['a bad span', ['send', 'plain', '{"n":1}', '--delay', 'soon'], 'SLUICE_BAD_DURATION', 'soon'],
     ['a time too far away', ['send', 'plain', '{"n":1}', '--at', '2100-01-01'], 'SLUICE_BAD_OPTION', '366 days'],
     ['a bad wait', ['send', 'plain', '{"n":1}', '--max-wait', '400d'], 'SLUICE_BAD_OPTION', 'maxWait'],
-    ['nothing to replace', ['send', 'plain', '{"n":1}', '--replace'], 'SLUICE_BAD_OPTION', '--key'],
+    ['nothing to replace', ['send', 'plain', '{"n":1}', '--replace'], 'SLUICE_BAD_OPTION', '--idempotency-key'],
     ['a bad time', ['send', 'plain', '{"n":1}', '--at', '5'], 'SLUICE_BAD_OPTION', '--at'],
     ['a bad store', ['status', '--store', 'mysql://h/d'], 'SLUICE_BAD_URL', 'mysql:'],
     ['a bad port', ['status', '--store', 'postgres://h:port/d'], 'SLUICE_BAD_URL', 'postgres://user'],

@@ -37,11 +37,11 @@ it('verify proves limits by the name of their guarantee, shows an exceeded windo
     select l.bucket, l.n + g, l.at, debt, slots, version, 1, hold, gen_random_uuid()
     from (select l.* from sluice.ledger l join sluice.bucket b on b.id = l.bucket where b.key = 'b' order by n desc limit 1) l,
          generate_series(1, 10) g`)
-  const shown = await project.run(['verify', '--limit', 'crm', '--from', '1h'])
+  const shown = await project.run(['verify', '--limit', 'crm', '--since', '1h'])
   expect(shown).toMatchObject({ code: 1, err: expect.stringContaining('not proved') })
   expect(shown.out).toMatch(/^EXCEEDED {2}crm .*safe rate.*; 1 windows? held more/)
   expect(shown.out).toMatch(
-    /crm b: 11 where 10 may be \(safe rate\), from \S+Z to \S+Z:\n {2}\S+Z {2}1 {2}by \S+ jobs \S+/,
+    /crm for b: 11 granted where 10 are allowed \(safe rate\), from \S+Z to \S+Z:\n {2}\S+Z {2}1 {2}by \S+ jobs \S+/,
   )
   const json = await project.run(['verify', '--json'])
   const [proof] = objects(json.out) as unknown as Verification[]
@@ -52,7 +52,7 @@ it('verify proves limits by the name of their guarantee, shows an exceeded windo
     code: 1,
     err: expect.stringContaining('SLUICE_NO_SUCH_LIMIT'),
   })
-  expect(await project.run(['verify', '--to', 'yesterday'])).toMatchObject({
+  expect(await project.run(['verify', '--until', 'yesterday'])).toMatchObject({
     code: 2,
     err: expect.stringContaining('SLUICE_BAD_DURATION'),
   })
@@ -62,7 +62,7 @@ it('verify explains more units than the rule that do not exceed the guarantee', 
   const of = { limit: 'tpm', version: 1, guarantee: 'exact window', rate: '30000/min', most: 30_000 } as const
   const line = (worst: number) => inWords({ ...of, windowMs: 60_200, worst, exceeded: 0, keys: 1 })
   expect(line(31_200)).toContain(
-    '31200 of 30000 allowed (more by what was used beyond grants, or allowed before a change) (1 key)',
+    '31200 of 30000 allowed (above it: what jobs used beyond their grants, or what was allowed before a change) (1 key)',
   )
   expect(line(30_000)).toContain('30000 of 30000 allowed (1 key)')
 })

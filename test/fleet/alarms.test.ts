@@ -74,14 +74,17 @@ it('a queue that grows raises an alarm once, which ends well below its bound, at
   await wait(12)
   expect(await one.at(20_000)).toEqual(['queue-length default true'])
   expect(one.lines.map(({ level, message }) => [level, message])).toEqual([
-    ['warn', 'alarm: 12 jobs wait in queue "default"'],
+    [
+      'warn',
+      'alarm: queue "default" has 12 waiting jobs: look at what stops them (`sluice status`); if nothing does, start more workers',
+    ],
   ])
   // Nine are fewer than the bound, and not few enough for the end of an alarm.
   await wait(9)
   expect(await one.at(100_000)).toEqual([])
   await wait(7)
   expect(await one.at(120_000)).toEqual(['queue-length default false'])
-  expect(one.lines.at(-1)?.message).toBe('alarm over: 7 jobs wait in queue "default"')
+  expect(one.lines.at(-1)?.message).toBe('alarm over: queue "default" has 7 waiting jobs')
   // Back within the minute: the change waits until the minute is over.
   await wait(12)
   expect(await one.at(140_000)).toEqual([])
@@ -106,7 +109,10 @@ it('a job that no live worker can run raises an alarm until one can', async () =
   await announce()
   expect(await one.at(30_000)).toEqual([])
   expect(await one.at(61_000)).toEqual(['no-worker slow in mail true'])
-  expect(one.lines.at(-1)?.message).toBe('alarm: no live worker runs slow in mail; a job has waited for 61.0 s')
+  expect(one.lines.at(-1)?.message).toBe(
+    'alarm: no live worker can run task slow in queue mail; a job has waited for 61 s: ' +
+      'start a worker that has the task and serves the queue; `sluice tasks` lists who serves what',
+  )
   const worker = `insert into sluice.worker (host, pid, version, queues, tasks, slots, started_at)
     values ('h', 1, '0', $1, array['slow'], 1, sluice.now())`
   await sluice.db.query(worker, [['other']])
@@ -173,7 +179,8 @@ it('sends each change to a webhook, and logs when that fails, without its addres
       isRaised: true,
       value: 1,
       threshold: 1,
-      text: 'Sluice: 1 jobs wait in queue "default"',
+      text: expect.stringMatching(/^Sluice: queue "default" has 1 waiting job: look at what stops them/),
+      todo: expect.stringMatching(/^look at what stops them/),
       at: expect.stringMatching(/Z$/),
     },
   ])

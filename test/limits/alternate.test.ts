@@ -256,7 +256,7 @@ describe.each(mainEngines)(
       )
       expect(kept.map(({ version }) => version)).toEqual([1, ...Array.from({ length: 100 }, (_, n) => 32 + n)])
       expect(await take()).toBe(true)
-      expect(await at.sluice.limits.history(name, { limit: 1_000 })).toHaveLength(101)
+      expect(await at.sluice.limits.history(name, { max: 1_000 })).toHaveLength(101)
     })
 
     it('keep a definition that did not count running jobs, because counts of an older one are no longer valid', async () => {

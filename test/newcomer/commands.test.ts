@@ -64,14 +64,19 @@ it('jobs distinguishes a delay from a retry', async () => {
 
 it.each([
   [['jobs', '--task', 'sync-contcat'], 1, 'did you mean sync-contact?'],
-  [['jobs', '--limit-key', 'cmr:a1'], 1, 'did you mean crm?'],
+  [['jobs', '--limit', 'cmr', '--key', 'a1'], 1, 'did you mean crm?'],
   [['cancel', '--queue', 'defualt', '--dry-run'], 1, 'did you mean default?'],
   [['pause', '--task', 'sync-contcat', '--reason', 'x'], 1, 'did you mean sync-contact?'],
   [['limits', 'show', 'cmr'], 1, 'did you mean crm?'],
   [['verify', '--limit', 'cmr'], 1, 'did you mean crm?'],
   [['send', 'sync-contact', '--from', 'one.csv'], 2, 'has no rows'],
-  [['jobs', '--limit', '5'], 2, '--max <n>'],
+  [['jobs', '--limit', '5'], 1, '--max <n>'],
+  [['jobs', '--key', 'a1'], 2, '"key" without a "limit"'],
+  [['limits', 'rekey', 'cmr', '--key', 'a1', '--to', 'a2', '--yes'], 1, 'did you mean crm?'],
+  [['verify', '--from', '2h'], 2, '--since'],
   [['enqueue', 'x'], 2, '`sluice send`'],
+  [['limits', 'shwo', 'crm'], 2, 'its commands are show, history'],
+  [['status', 'all'], 2, 'too many arguments'],
 ])('%j is an error that names what is meant', async (args, code, text) => {
   project.write('one.csv', 'localhost\n')
   expect(await project.run(args)).toMatchObject({ code, out: '', err: expect.stringContaining(text) })

@@ -134,7 +134,7 @@ export const strict = task('strict', {
     const preview = await run('jobs', 'discard', ...filter, '--dry-run')
     expect(preview).toMatchObject({
       code: 0,
-      out: '2 job(s) would be discarded\n',
+      out: '2 jobs would be discarded\n',
       err: expect.stringContaining(ids[1] ?? '-'),
     })
     expect(await run('jobs', 'discard', ...filter)).toMatchObject({

@@ -43,7 +43,7 @@ export const deaf = task('deaf', {
     first.kill('SIGTERM')
     await ended
     expect(err).toContain('attempts that still run are given back')
-    expect(err).toMatch(/ended\n$/)
+    expect(err).toMatch(/stopped\n$/)
   })
   for (const state of states) await state
   expect(await sluice.db.query('select 1 from sluice.worker')).toEqual([])

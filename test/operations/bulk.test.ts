@@ -62,25 +62,31 @@ for (const engine of mainEngines) {
       for await (const job of at.sluice.jobs.stream()) all.push(job)
       expect(all.map(({ id }) => id)).toEqual(all.map(({ id }) => id).sort())
       expect(all).toHaveLength(36)
-      const filters = fc.record(
-        {
-          state: fc.constantFrom('waiting', 'scheduled', 'running', 'failed'),
-          task: fc.constantFrom('quiet', 'limited', 'none'),
-          queue: fc.constantFrom(...queues),
-          tag: fc.constantFrom('x', 'y', 'z'),
-          limitKey: fc.constantFrom('wide:t1', 'wide'),
-          since: fc.constantFrom('1h', all[9]?.createdAt as Date),
-          until: fc.constantFrom('1h', all[30]?.createdAt as Date),
-          input: fc.constantFrom({ n: 3 }, { tenant: 't1' }, { tenant: 't1', n: '7' }, { 'n.deeper': 1 }),
-        },
-        { requiredKeys: [] },
-      ) as fc.Arbitrary<JobFilter>
-      const fits = (job: Job, { state, task: name, queue, tag, limitKey, since, until: to, input = {} }: JobFilter) =>
+      const filters = fc
+        .record(
+          {
+            state: fc.constantFrom('waiting', 'scheduled', 'running', 'failed'),
+            task: fc.constantFrom('quiet', 'limited', 'none'),
+            queue: fc.constantFrom(...queues),
+            tag: fc.constantFrom('x', 'y', 'z'),
+            on: fc.constantFrom({ limit: 'wide', key: 't1' }, { limit: 'wide' }, { limit: 'nosuch' }),
+            since: fc.constantFrom('1h', all[9]?.createdAt as Date),
+            until: fc.constantFrom('1h', all[30]?.createdAt as Date),
+            input: fc.constantFrom({ n: 3 }, { tenant: 't1' }, { tenant: 't1', n: '7' }, { 'n.deeper': 1 }),
+          },
+          { requiredKeys: [] },
+        )
+        .map(({ on, ...rest }) => ({ ...rest, ...on })) as fc.Arbitrary<JobFilter>
+      const fits = (
+        job: Job,
+        { state, task: name, queue, tag, limit: lim, key, since, until: to, input = {} }: JobFilter,
+      ) =>
         (state === undefined || job.state === state) &&
         (name === undefined || job.task === name) &&
         (queue === undefined || job.queue === queue) &&
         (tag === undefined || job.tags.includes(tag)) &&
-        (limitKey === undefined || job.limits.includes(limitKey)) &&
+        (lim === undefined ||
+          job.limits.some((one) => (key === undefined ? one.split(':')[0] === lim : one === `${lim}:${key}`))) &&
         // The store keeps microseconds: only by those are the borders among the jobs.
         (!(since instanceof Date) || job.createdAt >= since) &&
         (to === undefined || (to instanceof Date && job.createdAt < to)) &&
@@ -95,7 +101,7 @@ for (const engine of mainEngines) {
           expect(streamed).toEqual(ids)
           expect(await at.sluice.jobs.count(filter)).toEqual({ count: ids.length, isExact: true })
           const [first, second] = [ids.slice(-2), ids.slice(0, -2)]
-          expect((await at.sluice.list({ ...filter, limit: 2 })).map(({ id }) => id)).toEqual(first.reverse())
+          expect((await at.sluice.list({ ...filter, max: 2 })).map(({ id }) => id)).toEqual(first.reverse())
           if (first.length === 2)
             expect((await at.sluice.list({ ...filter, before: first[1] ?? '' })).map(({ id }) => id)).toEqual(
               second.reverse(),
@@ -237,7 +243,7 @@ for (const engine of mainEngines) {
       const worker = await at.sluice.work([busy], { concurrency: 5 })
       let cancelled = 0
       for (let round = 1; (await at.sluice.jobs.count({ task: 'busy' })).count > 0; round++) {
-        await at.sluice.jobs.reprioritise({ task: 'busy', limitKey: `wide:t${round % 3}` }, (round % 5) - 2)
+        await at.sluice.jobs.reprioritise({ task: 'busy', limit: 'wide', key: `t${round % 3}` }, (round % 5) - 2)
         if (round % 2 === 0)
           cancelled += await at.sluice.jobs.cancelMany({ state: 'waiting', task: 'busy', input: { n: round } })
         if (round < 4)

@@ -46,7 +46,7 @@ for (const engine of mainEngines) {
         expect(await count({ state, dispatchedSince: new Date(atMs(5_000)) })).toBe(0)
       }
       expect(await count({ errorCode: 'E_RARE' })).toBe(0)
-      const page = await at.sluice.list({ state: 'failed', errorCode: 'E_RARE', limit: 1 })
+      const page = await at.sluice.list({ state: 'failed', errorCode: 'E_RARE', max: 1 })
       const next = await at.sluice.list({ state: 'failed', errorCode: 'E_RARE', before: page[0]?.id ?? '' })
       expect(next).toHaveLength(1)
       expect(next[0]?.createdAt).toEqual(new Date(atMs(1_000)))

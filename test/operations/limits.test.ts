@@ -76,7 +76,7 @@ describe.each(mainEngines)('on $name', (engine) => {
       [2, 'stored', '50/min', 'the vendor called'],
       [1, 'code', '100/min', undefined],
     ])
-    expect(await sluice.limits.history(name, { limit: 2 })).toHaveLength(2)
+    expect(await sluice.limits.history(name, { max: 2 })).toHaveLength(2)
   })
 
   it('null removes a number, and the next change starts from the stored definition', async () => {
@@ -115,7 +115,8 @@ describe.each(mainEngines)('on $name', (engine) => {
     await refused(limits.unpin('nobody'), 'SLUICE_NO_SUCH_LIMIT', /"nobody"/)
     await refused(limits.show('nobody'), 'SLUICE_NO_SUCH_LIMIT', /"nobody"/)
     await refused(limits.history('nobody'), 'SLUICE_NO_SUCH_LIMIT', /"nobody"/)
-    await refused(limits.history(name, { limit: 0 }), 'SLUICE_BAD_OPTION', /1 to 1000/)
+    await refused(limits.history(name, { max: 0 }), 'SLUICE_BAD_OPTION', /1 to 1000/)
+    await refused(limits.history(name, { limit: 5 } as never), 'SLUICE_BAD_OPTION', /no "limit"/)
     await refused(limits.set(name, {}, why), 'SLUICE_BAD_LIMIT', /give at least one of rate/)
     await refused(limits.set(name, { rate: '0/min' }, why), 'SLUICE_BAD_RATE', /is not a rate/)
     await refused(limits.set(name, { rate: null }, why), 'SLUICE_BAD_LIMIT', /limits nothing/)

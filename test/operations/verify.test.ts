@@ -116,10 +116,10 @@ describe.each(mainEngines)('verify on $name', ({ name: engine, store }) => {
     ])
     expect(proof.exceeded[0]?.grants).toHaveLength(11)
     // Nothing was wrong before it, nor in another limit.
-    expect(await sluice.verify({ to: new Date(fromMs + 5_000) })).toMatchObject({ isProved: true, grants: 10 })
+    expect(await sluice.verify({ until: new Date(fromMs + 5_000) })).toMatchObject({ isProved: true, grants: 10 })
     // A window that a later grant ends reaches back before the period.
-    expect(await sluice.verify({ from: '16s' })).toMatchObject({ isProved: false })
-    expect(await sluice.verify({ from: '14s' })).toMatchObject({ isProved: true })
+    expect(await sluice.verify({ since: '16s' })).toMatchObject({ isProved: false })
+    expect(await sluice.verify({ since: '14s' })).toMatchObject({ isProved: true })
   })
 
   it('proves a saturated rate that is changed and changed back', async () => {
@@ -204,7 +204,7 @@ describe.each(mainEngines)('verify on $name', ({ name: engine, store }) => {
       expect(await take(20)).toBe(10)
       const rules = [{ guarantee: 'quota', worst: 10, exceeded: 0 }]
       expect(await sluice.verify()).toMatchObject({ isProved: true, grants: 15, rules })
-      expect(await sluice.verify({ from: '5s' })).toMatchObject({ isProved: true, grants: 15, rules })
+      expect(await sluice.verify({ since: '5s' })).toMatchObject({ isProved: true, grants: 15, rules })
       await query('update sluice.ledger set units = 2 where n = 15')
       const periodMs = Math.floor((startUs + hour) / hour) * (hour / 1_000)
       const { exceeded } = await sluice.verify()
@@ -353,10 +353,11 @@ describe.each(mainEngines)('verify on $name', ({ name: engine, store }) => {
     await define({ rate: '1/s' })
     const code = (options: object) => sluice.verify(options).catch((error: { code: string }) => error.code)
     expect(await code({ limit: 'cmr' })).toBe('SLUICE_NO_SUCH_LIMIT')
-    expect(await code({ from: new Date(NaN) })).toBe('SLUICE_BAD_OPTION')
-    expect(await code({ from: '1h', to: '2h' })).toBe('SLUICE_BAD_OPTION')
-    expect(await code({ to: '8d' })).toBe('SLUICE_BAD_OPTION')
-    expect(await code({ from: '1 fortnight' })).toBe('SLUICE_BAD_DURATION')
+    expect(await code({ since: new Date(NaN) })).toBe('SLUICE_BAD_OPTION')
+    expect(await code({ since: '1h', until: '2h' })).toBe('SLUICE_BAD_OPTION')
+    expect(await code({ until: '8d' })).toBe('SLUICE_BAD_OPTION')
+    expect(await code({ since: '1 fortnight' })).toBe('SLUICE_BAD_DURATION')
+    expect(await code({ from: '1h' })).toBe('SLUICE_BAD_OPTION')
   })
 })
 

@@ -71,9 +71,17 @@ it('writes what is counted before the line that says that it is over', () => {
     report.emit('failed', { ...attempt, job: 'j', attempt: i + 1, error: { message: 'answered 503' } })
   report.emit('recovered', { task: 'sync', failures: 3, forMs: 61_000, worker: '7' })
   expect(lines.map(({ message }) => message)).toEqual([
-    'attempt failed, next in 1.0 s: answered 503',
+    'attempt failed, next in 1 s: answered 503',
     expect.stringContaining('the last of 2 in'),
-    '"sync" works again, after 3 failures in 61.0 s',
+    '"sync" works again, after 3 failures in 61 s',
+  ])
+})
+
+it('a line about a connection has a duration without a fraction', () => {
+  const { lines, report } = stage()
+  report.emit('connection', { to: 'redis', isLost: false, forMs: 1_999.831357 })
+  expect(lines).toMatchObject([
+    { message: 'Redis is back, and limits in it continue after 2 s', details: { forMs: 2_000 } },
   ])
 })
 
@@ -105,7 +113,7 @@ it('a listener that throws or rejects is logged, and the others are called', asy
   await vi.waitFor(() => expect(lines).toHaveLength(2))
   report.end()
   expect(heard).toHaveBeenCalledTimes(1)
-  expect(lines[0]?.message).toBe('crm:a1: paused for 15.0 s, because the vendor demanded it (429 from crm.example)')
+  expect(lines[0]?.message).toBe('limit crm for a1 is paused for 15 s: the vendor demanded it (429 from crm.example)')
   expect(lines.filter(({ message }) => message === 'a listener of the event "held" failed')).toHaveLength(2)
   expect(() => report.on('nosuch' as 'held', heard)).toThrow('there is no event "nosuch"; there are started, ')
 })

@@ -53,7 +53,7 @@ describe.each(engines)('on $name', (engine) => {
   /** Records of instants, oldest first, as `outcome from-until`, in minutes. */
   async function records(name = 'minutely'): Promise<string[]> {
     const minute = (at: Date) => (at.getTime() - startMs + 30_000) / minuteMs
-    const all = await sluice.schedules.history(name, 1_000)
+    const all = await sluice.schedules.history(name, { max: 1_000 })
     return all.reverse().map(({ at, until, outcome }) => `${outcome} ${minute(at)}-${minute(until)}`)
   }
   const at = (minutes: number) => clock.set(startMs - 30_000 + minutes * minuteMs)
@@ -278,7 +278,7 @@ describe.each(engines)('on $name', (engine) => {
     await mine.fire()
     nowMs += 5_001
     await mine.fire()
-    expect(told).toEqual([expect.stringContaining('schedule "minutely" is due and cannot be fired')])
+    expect(told).toEqual([expect.stringContaining('the job of schedule "minutely" is due and cannot be sent')])
     expect(await sluice.schedules.list()).toMatchObject([
       { name: 'minutely', error: 'schedule "minutely": no such account', last: null },
       { name: 'other', error: null, last: { outcome: 'sent' } },

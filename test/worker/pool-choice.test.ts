@@ -133,7 +133,7 @@ it('a job whose member the code does not know is returned uncalled', async () =>
   expect(await at.sluice.jobs.get(id)).toMatchObject({ state: 'scheduled', attempt: 0 })
   const why = await at.sluice.why(id)
   expect(why?.reasons.map(({ text }) => text)).toContain(
-    'held by sender:other, which the code of the worker that claimed it does not know',
+    'held by sender:other, which the code of the worker that took it does not know',
   )
   await defineLimit(sqlOn(at.sluice.db), limit('sender', { window: '1000/h', concurrency: 1, pool: pool() }), 'later')
   await at.clock.advance('2s')

@@ -109,7 +109,7 @@ export class Epoch {
     if (restored)
       this.#store.log.error(
         'the store lacks commits that it had acknowledged (restored from a backup, or failed over): limits are closed until ' +
-          'what they granted before is out of their windows, an hour at most; jobs of the gap may be lost, or run again',
+          'what they granted before is out of their windows, an hour at most; jobs sent or ended after that may be lost, or run again',
         { epoch: Number(n) },
       )
     if (Number(raised_us) > 0)

@@ -164,7 +164,7 @@ export class Finisher {
           sinceMs ??= this.#store.clock.monotonicMs()
           if (this.#isOver(sinceMs, batch.length, error)) return batch.map((ending) => ending.job.seq)
           if (tries === quietTries)
-            this.#store.log.error('ended attempts cannot be recorded; it is tried again until they are', {
+            this.#store.log.error('the ends of attempts cannot be recorded; trying again until they can', {
               attempts: batch.length,
               err: error,
             })
@@ -181,7 +181,7 @@ export class Finisher {
     if (!this.#hasGivenUp && this.#store.clock.monotonicMs() - Math.max(sinceMs, fromMs) < ms) return false
     this.#hasGivenUp = true
     this.#store.log.error(
-      'ended attempts could not be recorded, because the store is unavailable; their jobs will be rescued, and run again in doubt',
+      'ended attempts could not be recorded, because the store is unavailable; their jobs will run again, marked `ambiguous`',
       { attempts, err: error },
     )
     return true

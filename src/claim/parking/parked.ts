@@ -10,19 +10,27 @@ export interface Parking {
   /**
    * Lets claims read it again, unchanged, and wakes the workers: what fails again is parked again. Returns false when
    * nothing of this name is parked.
+   * @param name as `parked` lists it
    */
   release(name: string): Promise<boolean>
 }
 
 /** Returns the parking interface of a store. */
 export function parkingOn(sql: Sql): Parking {
+  const read = () => sql.run<ParkedRow>('claim/parking/read_parked')
   return {
     async parked() {
-      return parkedOf(await sql.run<ParkedRow>('claim/parking/read_parked'))
+      return parkedOf(await read())
     },
     async release(name) {
-      const [row] = await sql.call<{ release_parked: boolean }>('release_parked', [null, name])
-      return row?.release_parked ?? false
+      let is = false
+      for (const one of await read()) {
+        if (parkedOf([one])[0]?.name !== name) continue
+        // One at a time, because each takes locks that have an order.
+        const [row] = await sql.call<{ release_parked: boolean }>('release_parked', [one.kind, one.name])
+        is ||= row?.release_parked ?? false
+      }
+      return is
     },
   }
 }
