@@ -1,4 +1,5 @@
 /** The part of `why` about limits: which have no room for the job, until when at least, and until when about. */
+import { span } from '../core/span.ts'
 import { type Bucket, emptyBucket } from '../limits/decide.ts'
 import { earliestUs } from '../limits/earliest.ts'
 import { unspent } from '../limits/quota.ts'
@@ -95,7 +96,7 @@ function holdReason({ redis }: Explanation, bucket: NeededBucket, name: string, 
   const spanMs = Math.max(0, ...(spec?.rules ?? []).map(({ spanUs }) => spanUs / 1_000))
   if (cause === 'closed' && redis !== null && redis.begunMs + spanMs > heldMs - (heldForMs ?? 0)) {
     const begun = new Date(redis.begunMs).toISOString()
-    const text = `Redis has lost its state, which was begun anew at ${begun}: ${name} is closed until no earlier grant counts`
+    const text = `Redis lost its state and began anew at ${begun}: ${name} is closed for ${span(spanMs)} from then, while earlier grants count`
     return { kind: 'redis-begun', text, notBefore, acts: 'time' }
   }
   const long = heldForMs === null ? '' : ` of ${Math.max(1, Math.round(heldForMs / 1_000))} s`
