@@ -96,7 +96,7 @@ function holdReason({ redis }: Explanation, bucket: NeededBucket, name: string, 
   const spanMs = Math.max(0, ...(spec?.rules ?? []).map(({ spanUs }) => spanUs / 1_000))
   if (cause === 'closed' && redis !== null && redis.begunMs + spanMs > heldMs - (heldForMs ?? 0)) {
     const begun = new Date(redis.begunMs).toISOString()
-    const text = `Redis has lost its state, which was begun anew at ${begun}: ${name} is closed until no earlier grant counts`
+    const text = `Redis lost its state and began anew at ${begun}: ${name} is closed for ${span(spanMs)} from then, while earlier grants count`
     return { kind: 'redis-begun', text, notBefore, acts: 'time' }
   }
   if (refusal !== null) {

@@ -3,23 +3,28 @@ import { type Duration, durationMs } from '../core/rate.ts'
 import type { Sql } from '../db/store.ts'
 import type { Sluice } from '../sluice.ts'
 
+/** Sets the test's clock to an expression of SQL, in which `o.at` is the clock's time and `$1` the value. */
+export type Move = (to: string, value: unknown) => Promise<void>
+
 /** What moving needs. */
 export interface Stage {
   readonly sluice: Sluice
   readonly sql: Sql
   /** Runs what may start now; resolves to how many jobs that were. */
   run(): Promise<number>
+  readonly move: Move
 }
 
 /** How far the clock moves at most: a month, which is the longest period of a quota. */
 const spanMaxMs = 31 * 86_400_000
+const at = 'to_timestamp($1::numeric / 1000)'
 
 /**
  * Runs jobs and moves the clock, until no unfinished job has a next instant within the span, or `isEnough`.
  * @param span true: 31 days; else the clock shows its end afterwards
  */
 export async function runAhead(
-  { sluice, sql, run }: Stage,
+  { sluice, sql, run, move }: Stage,
   span: true | Duration,
   isEnough: () => unknown,
 ): Promise<{ ran: number; isEnough: boolean }> {
@@ -28,9 +33,9 @@ export async function runAhead(
     ran += await run()
     if (await isEnough()) return { ran, isEnough: true }
     const next = await nextMs(sluice, sql)
-    if (next !== undefined && next <= endMs) await move(sql, next)
+    if (next !== undefined && next <= endMs) await move(at, next)
     else {
-      if (span !== true) await move(sql, endMs)
+      if (span !== true) await move(at, endMs)
       return { ran, isEnough: false }
     }
   }
@@ -39,10 +44,6 @@ export async function runAhead(
 async function nowMs(sql: Sql): Promise<number> {
   const [row] = await sql.query<{ ms: string }>('select extract(epoch from sluice.now()) * 1000 as ms')
   return Number(row?.ms)
-}
-
-async function move(sql: Sql, ms: number): Promise<void> {
-  await sql.query('update sluice.test_clock set at = to_timestamp($1::numeric / 1000)', [ms])
 }
 
 /** Returns when the next job may start: it is due, a limit has room, or its queue or task opens. Undefined: never by time. */

@@ -1,4 +1,5 @@
 /** A Sluice for tests: a store in memory, whose clock only the test moves, and access to what was sent. */
+import { type Clock, systemClock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
 import { inSchema, sqlOn } from '../db/store.ts'
@@ -7,11 +8,11 @@ import type { SluiceOptions } from '../options.ts'
 import { useSluice } from '../default-sluice.ts'
 import { Sluice } from '../sluice.ts'
 import type { Job } from '../operations/jobs.ts'
-import { runAhead } from './advance.ts'
+import { type Move, runAhead } from './advance.ts'
 import { type Limited, type Refused, reportsOf } from './reports.ts'
 
 /** How to open a test Sluice. */
-export interface TestOptions extends Pick<SluiceOptions, 'rules' | 'routes'> {
+export interface TestOptions extends Pick<SluiceOptions, 'rules' | 'routes' | 'log'> {
   /** Tasks that `drain` runs. `task.send` of any task goes to this store until `close`. */
   tasks: readonly AnyTask[]
   /** The clock's first time; default: now. */
@@ -73,7 +74,8 @@ export interface TestSluice {
  */
 export async function testSluice(options: TestOptions): Promise<TestSluice> {
   const schema = options.schema ?? 'sluice'
-  const { rules = [], routes = {}, allowPrivate = ['127.0.0.0/8', '::1'] } = options
+  const { rules = [], routes = {}, log, allowPrivate = ['127.0.0.0/8', '::1'] } = options
+  const clock = new MovedClock()
   const sluice = await Sluice.open({
     store: options.store ?? 'memory:',
     redis: '',
@@ -81,6 +83,8 @@ export async function testSluice(options: TestOptions): Promise<TestSluice> {
     rules,
     routes,
     allowPrivate,
+    clock: clock.moved,
+    ...(log === undefined ? {} : { log }),
   })
   const { db } = sluice
   const sql = sqlOn(db, schema)
@@ -91,8 +95,12 @@ export async function testSluice(options: TestOptions): Promise<TestSluice> {
   const start = 'insert into sluice.test_clock values (coalesce($1::timestamptz, clock_timestamp()))'
   await sql.query(start, [options.start ?? null])
   useSluice(sluice)
-  const move = async (to: string, value: unknown) =>
-    void (await sql.query(`update sluice.test_clock set at = ${to}`, [value]))
+  const move: Move = async (to, value) => {
+    const moved = `update sluice.test_clock n set at = ${to} from sluice.test_clock o
+      returning extract(epoch from n.at - o.at)::float8 * 1000 as ms`
+    const [row] = await sql.query<{ ms: number }>(moved, [value])
+    clock.move(row?.ms ?? 0)
+  }
   const run = async () => {
     for (let ran = 0; ;) {
       const more = await sluice.dispatchOnce(options.tasks)
@@ -104,14 +112,14 @@ export async function testSluice(options: TestOptions): Promise<TestSluice> {
     sluice,
     clock: {
       now: async () => (await sql.query<{ at: Date }>('select at from sluice.test_clock'))[0]?.at as Date,
-      advance: (by) => move('at + make_interval(secs => $1::double precision / 1000)', durationMs(by)),
+      advance: (by) => move('o.at + make_interval(secs => $1::double precision / 1000)', durationMs(by)),
       set: (to) => move('$1', to),
     },
     ...reportsOf(sluice, sql),
     drain: async ({ advance = false } = {}) =>
-      advance === false ? await run() : (await runAhead({ sluice, sql, run }, advance, () => false)).ran,
+      advance === false ? await run() : (await runAhead({ sluice, sql, run, move }, advance, () => false)).ran,
     async runUntil(isTrue) {
-      const { ran, isEnough } = await runAhead({ sluice, sql, run }, true, isTrue)
+      const { ran, isEnough } = await runAhead({ sluice, sql, run, move }, true, isTrue)
       if (isEnough) return ran
       const text = 'runUntil: its condition is not true, and there is no job left that time lets start'
       throw new UsageError('SLUICE_BAD_OPTION', text)
@@ -121,5 +129,21 @@ export async function testSluice(options: TestOptions): Promise<TestSluice> {
       useSluice(undefined)
       await sluice.close()
     },
+  }
+}
+
+/** This process's clock, and how far the test has moved the store's on: events and log lines then have its times. */
+class MovedClock {
+  #ms = 0
+  readonly moved: Clock = {
+    ...systemClock,
+    monotonicMs: () => systemClock.monotonicMs() + this.#ms,
+    bootMs: () => systemClock.bootMs() + this.#ms,
+    wallMs: () => systemClock.wallMs() + this.#ms,
+  }
+
+  /** Moves it on; what is set back leaves it as it is. */
+  move(ms: number): void {
+    this.#ms += Math.max(0, ms)
   }
 }

@@ -9,19 +9,26 @@ import type { Report } from '../report/report.ts'
 /** So many failures in a row make a success worth a report. */
 const failuresMin = 5
 
+/**
+ * By what a process reports to: tasks whose last attempts failed, how many, and since when. Workers of one process share it, also
+ * those that follow each other.
+ */
+const failing = new WeakMap<Report, Map<string, { failures: number; sinceMs: number }>>()
+
 /** The events of one worker's attempts. */
 export class AttemptEvents implements Watch {
   readonly #report: Report
   readonly #clock: Clock
   readonly #worker: () => string | undefined
-  /** Tasks whose last attempts failed: how many, and since when. */
-  readonly #failing = new Map<string, { failures: number; sinceMs: number }>()
+  readonly #failing: Map<string, { failures: number; sinceMs: number }>
 
   /** @param worker returns the worker's id */
   constructor(report: Report, clock: Clock, worker: () => string | undefined) {
     this.#report = report
     this.#clock = clock
     this.#worker = worker
+    this.#failing = failing.get(report) ?? new Map()
+    failing.set(report, this.#failing)
   }
 
   begun(jobs: readonly ClaimedJob[]): void {

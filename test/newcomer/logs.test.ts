@@ -3,14 +3,13 @@ import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { afterEach, describe, expect, it } from 'vitest'
 import { z } from 'zod'
-import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
-import { delayMs, retryPolicy } from '../../src/core/retry.ts'
+import { logTo } from '../../src/core/log.ts'
 import { check, limit, Sluice, task } from '../../src/index.ts'
-import { Report } from '../../src/report/report.ts'
-import { AttemptEvents } from '../../src/worker/attempt-events.ts'
+import { writtenLog } from '../../src/report/format.ts'
+import { testSluice } from '../../src/testing/index.ts'
 import { createProject, objects, type Project } from '../cli/program.ts'
 import { isLong } from '../long.ts'
-import { counted, keptLog, SteppedClock } from '../report/stage.ts'
+import { counted, keptLog } from '../report/stage.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { until } from '../until.ts'
 
@@ -82,38 +81,49 @@ describe('a vendor that answers 503 for a while', () => {
     if (isLong) expect(Math.max(...at.calls.values())).toBeLessThanOrEqual(12)
   })
 
-  it('for ten minutes, with the retries of a task, still leaves fewer than 50 lines', () => {
-    const clock = new SteppedClock()
+  it('for ten minutes of the clock: no job fails, none calls more than 12 times, and 50 lines tell it', async () => {
+    const at = await vendor()
     const { lines, log } = keptLog()
-    const report = new Report(clock, log)
-    const events = new AttemptEvents(report, clock, () => '1')
-    const policy = retryPolicy(undefined)
-    const endMs = clock.monotonicMs() + 600_000
-    let [refused, done] = [0, 0]
-    const call = (i: number, attempt: number) => {
-      const job = { id: `job-${i}`, task: 'sync', queue: 'default', attempt } as ClaimedJob
-      if (clock.monotonicMs() >= endMs) {
-        done++
-        return events.ended(job, { kind: 'done', result: null, tookMs: 20 })
-      }
-      refused++
-      const waitMs = delayMs(attempt, policy, ((i * 7) % 10) / 10)
-      const error = JSON.stringify({
-        name: 'HttpStatusError',
-        message: `https://crm.example/contacts/${i} answered 503`,
-      })
-      events.ended(job, { kind: 'retry', error, delayMs: waitMs, tookMs: 20 })
-      clock.after(waitMs, () => call(i, attempt + 1))
-    }
-    for (let i = 0; i < jobs; i++) call(i, 1)
-    clock.advance(3_600_000 * 3)
-    report.end()
-    expect(done).toBe(jobs)
-    expect(refused / jobs).toBeLessThanOrEqual(12)
-    expect(lines.length).toBeLessThanOrEqual(50)
-    expect(counted(lines.filter(({ message }) => message.startsWith('attempt failed')))).toBe(refused)
-    expect(lines.at(-1)?.message).toMatch(/^"sync" works again, after \d+ failures in \d+ min$/)
-  })
+    const text: string[] = []
+    const written = writtenLog(
+      { level: 'info', format: 'text', isTerminal: false },
+      (line) => text.push(line),
+      Date.now,
+    )
+    const sync = task('sync', {
+      limits: [limit('crm', { rate: '600/min', by: 'account' })],
+      run: async ({ contact }: { account: string; contact: string }, { fetch }) =>
+        void (await check(await fetch(`${at.url}/contacts/${contact}`))),
+    })
+    const both = logTo((level, message, details) => {
+      log[level](message, details)
+      written[level](message, details)
+    })
+    const t = await testSluice({ tasks: [sync], log: both })
+    await sync.sendMany(Array.from({ length: jobs }, (_, i) => ({ account: 'a1', contact: `c${i}` })))
+    await t.drain({ advance: '10min' })
+    const refused = at.refused()
+    at.heal()
+    await t.drain({ advance: true })
+    const { done, failed } = await t.sluice.jobs.status()
+    const proof = await t.sluice.verify()
+    await t.close()
+    at.close()
+
+    expect({ done, failed, isProved: proof.isProved }).toEqual({ done: jobs, failed: 0, isProved: true })
+    expect(Math.max(...at.calls.values())).toBeLessThanOrEqual(12)
+    // Nearly half of the ten minutes is behind the ninth attempt: the vendor really was down.
+    expect(refused).toBeGreaterThan(8 * jobs)
+    const failures = lines.filter(({ message }) => message.startsWith('attempt failed, next in '))
+    expect(counted(failures)).toBe(refused)
+    expect(text.join('').trimEnd().split('\n').length).toBeLessThanOrEqual(50)
+    const said = text.map((line) => line.split('\n')[0]?.slice('2026-01-01T00:00:00.000Z '.length))
+    expect(said[0]).toMatch(
+      /^warn {2}attempt failed, next in \S+ m?s: .*\/contacts\/c\d+ answered 503\b.* task=sync job=\S+ attempt=1 /,
+    )
+    expect(said.at(-1)).toMatch(/^warn {2}"sync" works again, after \d+ failures in 1\d min {2}/)
+    expect(said.filter((line) => !/^warn {2}(attempt failed, next in|"sync" works again)/.test(line ?? ''))).toEqual([])
+  }, 300_000)
 })
 
 const program = `

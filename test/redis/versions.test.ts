@@ -1,0 +1,81 @@
+/** Two processes whose code disagrees about a limit in Redis: both definitions hold there, until one is gone for 15 s. */
+import { randomUUID } from 'node:crypto'
+import { afterEach, expect, it } from 'vitest'
+import type { Rule } from '../../src/limits/rule.ts'
+import { limit, type LimitOptions, Sluice, task } from '../../src/index.ts'
+import { RedisLimiter } from '../../src/redis/limiter.ts'
+import { freshDatabase } from '../servers/database.ts'
+import { startRedis } from '../servers/redis.ts'
+import { connectRedis } from '../servers/resp.ts'
+import { until } from '../until.ts'
+
+const ends: (() => unknown)[] = []
+afterEach(async () => {
+  for (const end of ends.splice(0).reverse()) await end()
+})
+
+/** A store and a Redis, processes with code of their own, and what Redis alone allows. */
+async function stage() {
+  const redis = await startRedis()
+  ends.push(() => redis.close())
+  const store = (await freshDatabase()).url
+  const client = await connectRedis(redis.port)
+  ends.push(() => client.close())
+  return {
+    async process(options: LimitOptions) {
+      const ran: number[] = []
+      const crm = limit('crm', { ...options, published: true })
+      const call = task('call', { limits: [crm], run: () => void ran.push(1) })
+      const sluice = await Sluice.open({ store, redis: redis.url })
+      ends.push(() => sluice.close())
+      return { sluice, crm, call, ran }
+    },
+    /** The rules that Redis holds, as every other program reads them. */
+    async published() {
+      const text = await client.send('GET', ['sluice:{limits}:d:crm'])
+      return JSON.parse(String(text)) as { version: number; rules: { slot: number; span: number; room: number }[] }
+    },
+    /** Takes as another program does, by what is published; resolves to how many units it got. */
+    async take(want: number): Promise<number> {
+      const { rules, version } = await this.published()
+      const own = rules.map(({ slot, span, ...rule }) => ({ ...rule, slotUs: slot, spanUs: span }))
+      const answer = await new RedisLimiter(client).reserve({
+        id: randomUUID(),
+        buckets: [{ name: 'crm', rules: own as unknown as Rule[], version }],
+        items: [{ want, takes: [{ bucket: 0, units: 1 }] }],
+      })
+      return answer.isDecided ? (answer.results[0]?.granted ?? 0) : -1
+    },
+  }
+}
+
+it.each([
+  { older: '4/h', newer: '20/h', left: 16 },
+  { older: '20/h', newer: '4/h', left: 0 },
+] as const)(
+  '$older, then $newer: Redis grants by both, and by the newer alone later',
+  async ({ older, newer, left }) => {
+    const at = await stage()
+    const old = await at.process({ window: older })
+    await old.sluice.work([old.call])
+    await old.sluice.waitFor(await old.sluice.send(old.call, {}))
+    const young = await at.process({ window: newer })
+    await young.sluice.work([young.call])
+    await young.sluice.waitFor(await young.sluice.send(young.call, {}))
+    await until(async () => (await at.published()).rules.length === 2, 'both are published')
+    // Two jobs have run: the stricter definition leaves two, and the other one is charged too.
+    expect(await at.take(30)).toBe(2)
+    const last = await young.sluice.send(young.call, {})
+    await until(async () => (await young.sluice.why(last))?.reasons[0]?.limit === 'crm', 'it waits for the limit')
+
+    await old.sluice.close()
+    await young.sluice.db.query(`update sluice.limit_source set seen_at = '-infinity'`)
+    await until(async () => (await at.published()).rules.length === 1, 'the older one is gone')
+    if (left === 0) {
+      expect((await young.sluice.why(last))?.state).toBe('waiting')
+      return expect(await at.take(30)).toBe(0)
+    }
+    await young.sluice.waitFor(last)
+    expect(await at.take(30)).toBe(left - 1)
+  },
+)
