@@ -60,6 +60,23 @@ describe.each(mainEngines)('$name', (engine) => {
     expect(await states(ids)).toEqual(['expired', 'done', 'expired', 'done'])
   })
 
+  test('a job waits for a vendor that may accept requests again at any moment, and not for one that states an hour', async () => {
+    const hold = (us: number) =>
+      t.sluice.db.query(
+        `select ${fn}.hold_buckets(array[sluice.hash64('daily')], $1, null, null, 30000000) from sluice.now()`,
+        [us],
+      )
+    await daily.send({})
+    expect(await t.drain()).toBe(1)
+    await hold(30_000_000)
+    const ids = [await daily.send({}, { maxWait: '10s' })]
+    await t.drain()
+    expect(await states(ids)).toEqual(['waiting'])
+    await hold(3_600_000_000)
+    await t.drain()
+    expect(await states(ids)).toEqual(['expired'])
+  })
+
   test('the counts of a lane stay right: after only such jobs it is empty, and takes the next job', async () => {
     for (let n = 0; n < 2; n++) await daily.send({})
     await t.drain()

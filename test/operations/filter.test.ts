@@ -18,12 +18,12 @@ for (const engine of mainEngines) {
      */
     async function insert(table: 'done' | 'failed', n: number): Promise<void> {
       await at.db.query(
-        `insert into sluice.${table} (id, state, task, queue, priority, attempt, failed, crashes, ambiguous, created_at,
-           dispatched_at, started_at, finished_at, error)
+        `insert into sluice.${table} (id, state, task, queue, priority, attempt, failed, throttled, crashes, ambiguous,
+           created_at, dispatched_at, started_at, finished_at, error)
          select (lpad(to_hex($2::bigint + i * 1000), 12, '0') || '7000' || '8000' || lpad(to_hex(i), 12, '0'))::uuid,
            $1, 'quiet', 'default', 0, 1,
            case when i % 10 = 0 then i / 10 % 24 + 1 when $1 = 'failed' then 1 else 0 end,
-           0, false, t, t, t, t + interval '1s',
+           0, 0, false, t, t, t, t + interval '1s',
            case when i % 1000 = 0 then '{"message": "down", "code": "E_RARE"}'::jsonb
                 when $1 = 'failed' or i % 10 = 0 then '{"message": "down", "code": "E_COMMON"}' end
          from generate_series(1, $3::integer) i, lateral (select to_timestamp(($2::bigint + i * 1000) / 1000.0)) x (t)`,

@@ -30,7 +30,9 @@ begin
     from engine.bucket_room(v_buckets, v_now, true) r);
   if (select min(f) from unnest(v_first) f) > (select max(r) from unnest(v_room) r) then return 0; end if;
   -- Room and grants are read by one statement: otherwise units that are given back in between would be in neither.
-  v_back := array(select case when r.version is null then v_now else r.next end
+  -- A bucket of which the vendor refused requests may have room as soon as it accepts one: its short holds end then.
+  v_back := array(select case when r.version is null or r.probe > 0 and r.hold <= v_now + 60000000 then v_now
+      else r.next end
     from engine.bucket_room(v_buckets, v_now, true, array(
     select 1 - engine.count_refundable_units(b.id, h.since, v_now) from unnest(v_buckets) with ordinality b (id, o)
     left join (select sluice.hash64(t.name) as bucket, min(c.at) as since
