@@ -67,7 +67,8 @@ export function shortText(given: unknown): string | undefined {
 
 function wholeIn(value: number | undefined, min: number, max = Number.MAX_SAFE_INTEGER): number | undefined {
   if (value === undefined || !(value >= min && value <= Number.MAX_SAFE_INTEGER)) return undefined
-  return Math.min(Math.floor(value), max)
+  // The sum makes a zero of a negative zero.
+  return Math.min(Math.floor(value), max) + 0
 }
 
 /** Figures as they were read. */

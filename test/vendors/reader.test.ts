@@ -93,3 +93,8 @@ test('a function adds a refusal, a longer wait and counts, beside the profile', 
   expect(own.read(answer(429, { 'retry-after': '3' })).refused?.waitMs).toBe(5_001)
   expect(own.read(answer(200))).not.toHaveProperty('refused')
 })
+
+test('a negative zero is a zero', () => {
+  const own = readerOf([() => ({ counts: [{ unit: 'tokens', remaining: -0, resetMs: -0 }] })])
+  expect(own.read(answer(200)).counts).toEqual([{ unit: 'tokens', remaining: 0, resetMs: 0 }])
+})
