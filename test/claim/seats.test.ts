@@ -54,7 +54,7 @@ describe.each(mainEngines)('on $name', (engine) => {
     { seed: undefined, numRuns: isLong ? 100 : 3 },
   ])(
     'a fair key has exactly one turn in each list where it has a seat: $numRuns histories',
-    { timeout: 300_000 },
+    { timeout: isLong ? 1_800_000 : 300_000 },
     async ({ seed, numRuns }) => {
       await fc.assert(
         fc.asyncProperty(fc.array(act, { minLength: 300, maxLength: 400, size: 'max' }), async (acts) => {
