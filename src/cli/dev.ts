@@ -11,7 +11,7 @@ import { loadedFiles } from './config.ts'
 import type { Output } from './output.ts'
 import { nameOf, openSluice, type Settings, settingsOf } from './settings.ts'
 import { listenForStop } from './stop.ts'
-import { type WorkFlags, workFlags, workOptions } from './work.ts'
+import { tasksFile, type WorkFlags, workFlags, workOptions } from './work.ts'
 
 /** Editors write a file in several steps; one restart is enough. */
 const settleMs = 150
@@ -30,6 +30,7 @@ async function dev(file: string | undefined, flags: WorkFlags, command: Command)
   const settings = await settingsOf(command)
   const { out, store } = settings
   workOptions(settings, flags)
+  const given = tasksFile(file, flags)
   if (store === 'memory:')
     throw new UsageError(
       'SLUICE_BAD_URL',
@@ -37,7 +38,7 @@ async function dev(file: string | undefined, flags: WorkFlags, command: Command)
     )
   const stop = listenForStop()
   const sluice = await openSluice(settings)
-  const tasks = file ?? flags.tasks ?? env('SLUICE_TASKS')
+  const tasks = given ?? env('SLUICE_TASKS')
   const restarter = new Restarter(() => startWorker(settings, flags, tasks), out)
   try {
     restarter.watch([...filesOf(settings, tasks), ...loadedFiles()])

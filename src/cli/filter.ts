@@ -20,7 +20,7 @@ export interface FilterFlags extends Omit<
 /** Adds the options; `states` are the choices of `--state`. */
 export function filterFlags(command: Command, states: readonly State[]): Command {
   if (states.length > 1) {
-    const said = states.length > 3 ? 'default: any unfinished state' : 'default: any of these'
+    const said = `jobs in this state (default: any ${states.length > 3 ? 'unfinished one' : 'of these'})`
     command.addOption(new Option('--state <state>', said).choices(states))
   }
   return command

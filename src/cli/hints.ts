@@ -40,7 +40,6 @@ export function meant(word: string, program: Command): string | undefined {
 /** Flags that are called otherwise here. */
 const flags: Record<string, string> = {
   '--limit': '--max <n> is how many to list',
-  '--limit-key': '--limit <name> --key <key>',
   '--to': '--priority <n>, or --until <time>',
   '--count': '--max <n> is how many to list',
   '--n': '--max <n> is how many to list',

@@ -17,7 +17,7 @@ interface SendFlags {
   delay?: string
   at?: string
   priority?: number
-  tag: string[]
+  tag?: string[]
   maxWait?: string
   idempotencyKey?: string | false
   replace?: boolean
@@ -44,7 +44,11 @@ export function sendCommand(): Command {
     .option('--at <time>', 'do not start before this time: 2030-01-31T12:00:00Z')
     .option('--max-wait <span>', "fail the job if it has not begun within this time (default: the task's)")
     .option('--priority <n>', 'priority of the job, -1000 to 1000; higher first', whole(-1_000, 1_000))
-    .option('--tag <tag>', 'tag to find the job by; may be repeated', (tag, tags: string[]) => [...tags, tag], [])
+    .option(
+      '--tag <tag>',
+      'tag to find the job by; may be repeated',
+      (tag: string, all: readonly string[] | undefined) => [...(all ?? []), tag],
+    )
     .option(
       '--idempotency-key <key>',
       "a second job with the same key within 24 h is not sent; with --from a column or '{a}/{b}' (default: the file's content and the line)",
@@ -150,7 +154,7 @@ function sendOptions(flags: SendFlags): SendOptions {
     ...(at === undefined ? {} : { at: timeOf('--at', at) }),
     ...(maxWait === undefined ? {} : { maxWait: maxWait as Duration }),
     ...(priority === undefined ? {} : { priority }),
-    tags: tag,
+    tags: tag ?? [],
     ...(typeof idempotencyKey === 'string' ? { idempotencyKey } : {}),
     ...(replace === undefined ? {} : { replace }),
     ...(id === undefined ? {} : { id }),

@@ -89,13 +89,21 @@ function fromEnv(): number | undefined {
   )
 }
 
+/** Returns the file of tasks, which an argument or a flag gives. @throws UsageError SLUICE_BAD_OPTION */
+export function tasksFile(file: string | undefined, { tasks }: WorkFlags): string | undefined {
+  if (file === undefined || tasks === undefined) return file ?? tasks
+  throw new UsageError('SLUICE_BAD_OPTION', `give the file of tasks once: ${file}, or --tasks ${tasks}`)
+}
+
 async function work(file: string | undefined, flags: WorkFlags, command: Command): Promise<void> {
   const settings = await settingsOf(command)
   const { out } = settings
   const stop = listenForStop()
   surviveStrays(out.log, stop)
   // Report the files to `sluice dev` even if loading failed, because saving one of them may repair it.
-  const loading = needCode(settings.config, file ?? flags.tasks).finally(() => process.send?.({ files: loadedFiles() }))
+  const loading = needCode(settings.config, tasksFile(file, flags)).finally(() =>
+    process.send?.({ files: loadedFiles() }),
+  )
   const { tasks, schedules } = await loading
   const options = { ...workOptions(settings, flags), schedules }
   const sluice = await openSluice(settings)

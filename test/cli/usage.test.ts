@@ -48,6 +48,8 @@ describe('a usage error ends with exit code 2 and one line', () => {
     ['a directory without a store', ['status', '--store', './none'], 'SLUICE_NO_STORE', 'sluice dev'],
     ['a bad schema', ['status', '--schema', 'a-b'], 'SLUICE_BAD_SCHEMA', 'a-b'],
     ['a config that is not there', ['status', '--config', 'none.ts'], 'SLUICE_BAD_CONFIG', 'none.ts'],
+    ['two files of tasks', ['work', 'a.ts', '--tasks', 'b.ts'], 'SLUICE_BAD_OPTION', 'once: a.ts, or --tasks b.ts'],
+    ['two files of tasks for dev', ['dev', 'a.ts', '--tasks', 'b.ts'], 'SLUICE_BAD_OPTION', '--tasks b.ts'],
     ['a tasks file without tasks', ['work', 'sluice.config.ts'], 'SLUICE_NO_TASKS', 'exports no task'],
     ['dispatch without --once', ['dispatch'], 'SLUICE_USAGE', '--once'],
     ['one bad id among others', ['cancel', '01a1fc6b-5572-7201-b763-4015a2471fa0', 'x'], 'SLUICE_BAD_ID', '"x"'],
