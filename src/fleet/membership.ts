@@ -83,7 +83,7 @@ export class Membership {
 
   /**
    * Returns whether a notification wakes this worker: it names queues, all (`*`), or the worker's id (`@`;
-   * `store/wake_workers.sql`).
+   * `store/wake_workers_for_room.sql`).
    */
   isCalled(told: string): boolean {
     const { queues } = this.#member

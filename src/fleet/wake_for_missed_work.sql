@@ -63,5 +63,5 @@ begin
     select nullif(b.classes, '{}') from sluice.worker w
     cross join lateral engine.find_classes_without_room(w.labels, i.barred, v_late) b where w.id = i.worker)
   where i.worker = any (array(select worker from sluice.idle where barred && v_active for update skip locked));
-  perform engine.wake_workers(v_active, null, true);
+  perform engine.wake_workers_for_room(v_active, null);
 end $$;

@@ -1,26 +1,16 @@
 -- Wakes up to p_most idle workers that can begin jobs of these classes. It reads the idle workers in the order of their
--- ids from a random one on, so its cost does not grow with the fleet. A worker that gets as many jobs as it wanted
--- wakes the next one (`engine.claim_jobs`). If a worker was stopped or busy, a round wakes another within 2 s
--- (`engine.wake_for_missed_work`).
--- p_most: null: all of them.
--- p_is_room: there is room that no sleeper waits for. It deletes the workers from sluice.idle, so that the next place
--- wakes another one. The caller has left out gated classes. If false, it locks no row, because the caller may be a
--- sender in a long transaction; and for classes with labels it wakes all idle workers of the queues, because only a
--- worker knows whether its own label has room.
--- p_label, p_value: only workers that have this value of this label. Null: all.
-create or replace function engine.wake_workers(
-  p_classes bigint[], p_most bigint, p_is_room boolean default false, p_label text default null,
-  p_value text default null)
-returns void language plpgsql as $$
+-- ids from a random one on, so its cost does not grow with the fleet. It locks no row, because the caller may be a
+-- sender in a long transaction. A worker that gets as many jobs as it wanted wakes the next one (`engine.claim_jobs`).
+-- If a worker was stopped or busy, a round wakes another within 2 s (`engine.wake_for_missed_work`). For classes with
+-- labels it wakes all idle workers of the queues, because only a worker knows whether its own label has room.
+create or replace function engine.wake_workers(p_classes bigint[], p_most integer) returns void language plpgsql as $$
 declare
   v_classes bigint[] := p_classes;
   v_is record;
   v_from bigint;
-  v_count bigint;
 begin
-  select not p_is_room and exists (select 1 from sluice.gate) as gates,
-         not p_is_room and exists (
-           select 1 from sluice.class c where c.id = any (p_classes) and c.labels is not null) as labels,
+  select exists (select 1 from sluice.gate) as gates,
+         exists (select 1 from sluice.class c where c.id = any (p_classes) and c.labels is not null) as labels,
          min(i.worker) as least, max(i.worker) as most into v_is from sluice.idle i;
   if v_is.least is null then return; end if;
   if v_is.labels then
@@ -32,19 +22,11 @@ begin
       select unnest(engine.find_gated_classes(p_classes, sluice.now())));
   end if;
   v_from := v_is.least + floor(random() * (v_is.most - v_is.least + 1))::bigint;
-  with found as (
-    select i.worker
-    from (select a.* from sluice.idle a where a.worker >= v_from
-          union all
-          select b.* from sluice.idle b where b.worker < v_from) i
-    join sluice.worker w on w.id = i.worker
-    where (p_label is null or w.labels ->> p_label = p_value)
-      and engine.can_worker_serve(row(i.*)::sluice.idle, w, v_classes, p_label is not null) limit p_most
-  ), taken as (
-    delete from sluice.idle where p_is_room and worker = any (array(
-      select k.worker from sluice.idle k join found f on f.worker = k.worker for update of k skip locked))
-    returning worker
-  )
-  select count(pg_notify('sluice.wake', '@' || c.worker)) into v_count
-  from (select t.worker from taken t union all select f.worker from found f where not p_is_room) c;
+  perform pg_notify('sluice.wake', '@' || c.worker)
+  from (select i.worker
+        from (select a.* from sluice.idle a where a.worker >= v_from
+              union all
+              select b.* from sluice.idle b where b.worker < v_from) i
+        join sluice.worker w on w.id = i.worker
+        where engine.can_worker_serve(row(i.*)::sluice.idle, w, v_classes) limit p_most) c;
 end $$;
