@@ -28,20 +28,13 @@ begin
              from unnest(j.takes) with ordinality u (t, o) order by o) as takes,
            case when j.fair = j.task || ':' || p_from then j.task || ':' || p_to else j.fair end as fair
     from sluice.job j where j.id = any (v_ids)
-  ), moved as (
-    update sluice.job j set takes = p.takes, fair = p.fair,
+  )
+  update sluice.job j set takes = p.takes, fair = p.fair,
       lane = (j.lane & 1) | engine.lane_id(j.queue, j.task, j.priority, j.weight, p.fair, p.takes, j.costs is not null),
       ruled = coalesce(j.ruled, '[]') || jsonb_build_array(jsonb_build_object(
         'rule', 'limits rekey', 'keys', jsonb_build_object(p_name, p_to))),
       due_at = case when j.due_at > v_now then j.due_at end
-    from place p where j.id = p.id
-    returning j.lane, j.seq, j.queue, j.task, j.due_at, j.takes
-  )
-  insert into sluice.arrival (xid, class, lane, pos, n)
-  select pg_current_xact_id(), c.class, m.lane, m.pos, m.n
-  from (select lane, min(seq) as pos, count(*) as n, min(queue) as queue, min(task) as task, min(takes) as takes
-        from moved where due_at is null group by lane) m
-  cross join lateral engine.find_arrival_classes(m.queue, m.task, m.takes) c;
-  perform engine.wake_queues(array(select distinct queue from sluice.job where id = any (v_ids) and due_at is null));
+    from place p where j.id = p.id;
+  perform engine.announce_jobs(v_ids);
   return query select unnest(v_ids);
 end $$;

@@ -10,6 +10,7 @@ language plpgsql
 declare
   v_now timestamptz := sluice.now();
   v_ids uuid[];
+  v_moved uuid[];
 begin
   if cardinality(p_ids) = 1 then perform 1 from sluice.job where id = p_ids[1] for update; end if;
   v_ids := array(
@@ -21,13 +22,9 @@ begin
       lane = (lane & 1) | engine.lane_id(queue, task, p_priority, weight, fair, takes, costs is not null),
       due_at = case when due_at > v_now then due_at end
     where id = any (v_ids) and priority <> p_priority
-    returning lane, seq, queue, task, takes, due_at
+    returning id
   )
-  insert into sluice.arrival (xid, class, lane, pos, n)
-  select pg_current_xact_id(), c.class, m.lane, m.pos, m.n
-  from (select lane, min(seq) as pos, count(*) as n, min(queue) as queue, min(task) as task, min(takes) as takes
-        from moved where due_at is null group by lane) m
-  cross join lateral engine.find_arrival_classes(m.queue, m.task, m.takes) c;
-  perform engine.wake_queues(array(select distinct queue from sluice.job where id = any (v_ids) and due_at is null));
+  select array_agg(id) into v_moved from moved;
+  perform engine.announce_jobs(v_moved);
   return query select unnest(v_ids);
 end $$;

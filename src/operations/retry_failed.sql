@@ -17,8 +17,8 @@ begin
       case when p_input is null then g.fair end as own_fair, case when p_input is null then g.takes end as own_takes,
       case when p_input is null then g.costs end as own_costs
     from gone g
-  ), back as (
-    insert into sluice.job (id, lane, priority, attempt, failed, crashes, ambiguous, created_at,
+  )
+  insert into sluice.job (id, lane, priority, attempt, failed, crashes, ambiguous, created_at,
       task, queue, fair, takes, costs, tags, input, error,
       weight, once, on_failed, ruled, raw, attempts, notes, since)
     select id, 1 | engine.lane_id(queue, task, priority, own_weight, own_fair, own_takes, own_costs is not null),
@@ -26,14 +26,7 @@ begin
       attempt, 0, 0, ambiguous, created_at,
       task, queue, own_fair, own_takes, own_costs, tags, coalesce(p_input::jsonb, input), error,
       own_weight, once, on_failed, ruled, raw or p_input is not null, attempts, notes, v_now
-    from placed order by id
-    returning lane, seq, queue, task, takes
-  )
-  insert into sluice.arrival (xid, class, lane, pos, n)
-  select pg_current_xact_id(), c.class, b.lane, b.pos, b.n
-  from (select lane, min(seq) as pos, count(*) as n, min(queue) as queue, min(task) as task, min(takes) as takes
-        from back group by lane) b
-  cross join lateral engine.find_arrival_classes(b.queue, b.task, b.takes) c;
-  perform engine.wake_queues(array(select distinct queue from sluice.job where id = any (v_ids)));
+    from placed order by id;
+  perform engine.announce_jobs(v_ids);
   return query select unnest(v_ids);
 end $$;

@@ -12,7 +12,12 @@ begin
     select p.* from sluice.parked p where p.name = p_name and p.kind = coalesce(p_kind, p.kind) order by p.kind desc
   loop
     case v_one.kind
-      when 'job' then v_is := engine.release_job(v_one.job) or v_is;
+      when 'job' then
+        update sluice.job j set due_at = null where j.id = v_one.job and j.due_at = 'infinity';
+        if found then
+          perform engine.announce_jobs(array[v_one.job]);
+          v_is := true;
+        end if;
       when 'lane' then v_is := engine.release_lane(v_one.id) or v_is;
       else v_is := engine.release_bucket(v_one.id) or v_is;
     end case;
