@@ -1,5 +1,6 @@
--- Makes the classes for which senders announced arrivals under class 0, because they knew no such class. Returns true
--- when more are left.
+-- Makes the classes for which senders announced arrivals under class 0, because they knew no such class, or takes them
+-- out of retirement. The first job of each lane gives the class its queue, task and labels. Rows are inserted by id,
+-- because other transactions may insert the same rows. Returns true when more are left.
 create or replace function engine.create_announced_classes() returns boolean language plpgsql as $$
 declare
   v_news engine.news;
@@ -11,7 +12,18 @@ begin
     return true;
   end if;
   if not v_news.fresh then return false; end if;
-  perform engine.make_classes(v_news);
+  insert into sluice.class (id, queue, task, labels)
+  select distinct engine.class_id(j.queue, j.task, j.takes) as id, j.queue, j.task, engine.find_label_limits(j.takes)
+  from unnest(v_news.lanes, v_news.bounds) a (lane, bound)
+  cross join lateral (
+    select queue, task, takes from sluice.job
+    where lane = a.lane and seq >= a.bound and due_at is null order by seq limit 1) j
+  -- A class that exists is left out: the insert would lock its row, and other transactions may wait for that row while
+  -- they hold the class's lock.
+  where not exists (
+    select 1 from sluice.class c
+    where c.id = engine.class_id(j.queue, j.task, j.takes) and c.retired is null)
+  order by id on conflict (id) do update set retired = null where class.retired is not null;
   perform engine.record_class_states(array[v_news], null, null);
   return v_news.rest;
 end $$;

@@ -1,5 +1,5 @@
 -- Retires those of p_classes that have nothing to do, so that claims do not look at them. Their senders announce them
--- again (`engine.make_classes`). It skips locked rows.
+-- again (`engine.create_announced_classes`). It skips locked rows.
 -- p_active: classes that have something to do
 create or replace function engine.retire_classes(p_classes bigint[], p_active bigint[]) returns void
 language plpgsql as $$

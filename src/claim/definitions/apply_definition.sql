@@ -7,6 +7,7 @@ create or replace function engine.apply_definition(p_name text, p_by text, p_rea
 language plpgsql set enable_seqscan = off set jit = off as $$
 declare
   v_def constant sluice.limit_def := engine.effective_definition(p_name);
+  v_at constant timestamptz := sluice.now();
   v_now bigint;
   v_buckets bigint[];
   v_running bigint[];
@@ -19,7 +20,16 @@ begin
     return v_def;
   end if;
   perform engine.lock_buckets(array(select generate_series(0, 1023)::bigint));
-  perform engine.insert_definition(p_name, p_by, p_reason);
+  -- Raises an error if the server does not know its zone.
+  perform engine.zone_offset_s(r -> 'quota' ->> 'zone', 0)
+    from jsonb_array_elements(v_def.spec -> 'rules') r where r ? 'quota';
+  insert into sluice.limit_def (name, version, spec, kind, drain, weight, room, slot, span, margin, grant_us,
+    created_at, source, by, reason, label, members, lend_us, own)
+  values (p_name, coalesce((select max(l.version) from sluice.limit_def l where l.name = p_name), 0) + 1, v_def.spec,
+    v_def.kind, v_def.drain, v_def.weight, v_def.room, v_def.slot, v_def.span, v_def.margin, v_def.grant_us, v_at,
+    v_def.source, p_by, p_reason, v_def.spec ->> 'label',
+    (select array_agg(m order by o) from jsonb_array_elements_text(v_def.spec -> 'pool') with ordinality m (m, o)),
+    v_def.lend_us, v_def.own);
   v_now := engine.limiter_now_us();
   if 'concurrency' = any (v_def.kind) then
     select array_agg(r.bucket), array_agg(r.running) into v_buckets, v_running from engine.count_used_places(p_name) r;

@@ -1,6 +1,6 @@
 -- Records jobs that were just deleted as failed without another attempt: lost too often or in doubt
 -- (`engine.rescue_worker`), too late to begin (`engine.expire_overdue_jobs`), unable to begin in time
--- (`engine.expire_hopeless_lane`), or too expensive for their limits (`engine.refuse_dear_jobs`). It sends the jobs
+-- (`engine.expire_hopeless_jobs`), or too expensive for their limits (`engine.refuse_dear_jobs`). It sends the jobs
 -- that their tasks want for failures (`engine.send_failure_jobs`).
 -- p_jobs: the deleted jobs. Null: none.
 -- p_reason: the reason of the failure.

@@ -5,7 +5,9 @@
 create or replace function engine.expire_hopeless_jobs() returns integer language plpgsql as $$
 declare
   v_now bigint := engine.limiter_now_us();
-  v_left integer := 500;
+  v_most constant integer := 500;
+  v_jobs sluice.job[];
+  v_ended integer := 0;
   v_lanes sluice.lane[];
   v_first bigint[];     -- when the first job of each lane expires
   v_buckets bigint[];
@@ -39,7 +41,21 @@ begin
     select max(u.back), (array_agg(u.bucket order by u.back desc))[1] into v_at, v_of
     from unnest(v_buckets, v_back) u (bucket, back) where u.bucket = any (v_lanes[k].buckets);
     continue when v_first[k] > v_at;
-    v_left := v_left - engine.expire_hopeless_lane(v_lanes[k].id, v_of, v_at, v_left);
+    with hopeless as (
+      select id from sluice.job
+      where lane = v_lanes[k].id and expires_at <= engine.store_time(v_at) and due_at is null and claim is null
+      order by expires_at limit v_most - v_ended for update skip locked
+    ), gone as (
+      delete from sluice.job j where j.id = any (array(select id from hopeless)) returning j.*
+    )
+    select array_agg(g::sluice.job) into v_jobs from gone g;
+    continue when v_jobs is null;
+    v_ended := v_ended + cardinality(v_jobs);
+    perform engine.record_failed_jobs(v_jobs, 'expired', 'SLUICE_NO_ROOM_IN_TIME', (
+      select format('limit "%s"%s has no room before %s, and the job had to begin by %%s', b.name,
+                    case when b.key <> '' then format(' of "%s"', replace(b.key, '%', '%%')) else '' end,
+                    engine.format_utc(engine.store_time(v_at)))
+      from sluice.bucket b where b.id = v_of));
   end loop;
-  return 500 - v_left;
+  return v_ended;
 end $$;

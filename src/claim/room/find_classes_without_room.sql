@@ -24,7 +24,8 @@ declare
 begin
   classes := '{}';
   for v_class in select c.id, c.labels from sluice.class c where c.labels is not null and c.id = any (p_classes) loop
-    v_own := engine.label_buckets(p_labels, v_class.labels);
+    v_own := array(select sluice.hash64(split_part(a, '@', 1) || ':' || (p_labels ->> split_part(a, '@', 2)))
+                   from unnest(v_class.labels) with ordinality u (a, o) order by o);
     select f.* into v_lane
     from (select floor from sluice.list where class = v_class.id and id = 0 order by v desc limit 1) l
     cross join lateral (
