@@ -18,7 +18,19 @@ begin
           perform engine.announce_jobs(array[v_one.job]);
           v_is := true;
         end if;
-      when 'lane' then v_is := engine.release_lane(v_one.id) or v_is;
+      when 'lane' then
+        perform engine.lock_classes(array(select l.class from sluice.lane l where l.id = v_one.id and l.list = 1));
+        -- The next claim makes its row again, from its first job.
+        delete from sluice.lane l where l.id = v_one.id and l.list = 1;
+        if found then
+          insert into sluice.arrival (xid, class, lane, pos, n)
+          select pg_current_xact_id(), c.class, v_one.id, w.pos, w.n
+          from (select min(j.seq) as pos, count(*) as n, min(j.queue) as queue, min(j.task) as task,
+                       min(j.takes) as takes
+                from sluice.job j where j.lane = v_one.id and j.claim is null and j.due_at is null) w
+          cross join lateral engine.find_arrival_classes(w.queue, w.task, w.takes) c where w.n > 0;
+          v_is := true;
+        end if;
       else v_is := engine.release_bucket(v_one.id) or v_is;
     end case;
     -- The row of a bucket that was parked again stays.
