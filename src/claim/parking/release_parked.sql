@@ -15,7 +15,19 @@ begin
       update sluice.job j set due_at = null where j.id = v_one.job and j.due_at = 'infinity';
       v_is := found;
       if v_is then perform engine.announce_jobs(array[v_one.job]); end if;
-    when 'lane' then v_is := engine.release_lane(v_one.id);
+    when 'lane' then
+      perform engine.lock_classes(array(select l.class from sluice.lane l where l.id = v_one.id and l.list = 1));
+      -- The next claim makes its row again, from its first job.
+      delete from sluice.lane l where l.id = v_one.id and l.list = 1;
+      v_is := found;
+      if v_is then
+        insert into sluice.arrival (xid, class, lane, pos, n)
+        select pg_current_xact_id(), c.class, v_one.id, w.pos, w.n
+        from (select min(j.seq) as pos, count(*) as n, min(j.queue) as queue, min(j.task) as task,
+                     min(j.takes) as takes
+              from sluice.job j where j.lane = v_one.id and j.claim is null and j.due_at is null) w
+        cross join lateral engine.find_arrival_classes(w.queue, w.task, w.takes) c where w.n > 0;
+      end if;
     else v_is := engine.release_bucket(v_one.id);
   end case;
   -- The row of a bucket that was parked again stays.
