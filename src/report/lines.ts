@@ -85,7 +85,7 @@ const formatters: Formatters = {
       ? line('error', connectionTexts[to].lost, { to, err: error })
       : line('warn', `${connectionTexts[to].found}${forMs === undefined ? '' : ` after ${span(forMs)}`}`, {
           to,
-          forMs,
+          forMs: forMs && Math.round(forMs),
         }),
   versions: ({ limit, mine, other, by }) =>
     line(
