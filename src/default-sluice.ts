@@ -12,7 +12,7 @@ let hasTakes = false
 function sharedSluice(): Promise<Sluice> {
   shared ??= Sluice.open().then(
     (sluice) => {
-      if (sluice.owner) closeWhenIdle(sluice)
+      if (sluice.embedded) closeWhenIdle(sluice)
       return sluice
     },
     (error: unknown) => {
@@ -55,7 +55,7 @@ const notWork = new Set(['Timeout', 'Immediate', 'TTYWrap'])
  */
 function closeWhenIdle(sluice: Sluice): void {
   const timer = setInterval(() => {
-    if (sends > 0 || hasTakes || isWorking()) return
+    if (sends > 0 || hasTakes || !sluice.owner || isWorking()) return
     clearInterval(timer)
     shared = undefined
     void sluice.close()

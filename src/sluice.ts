@@ -162,7 +162,7 @@ export class Sluice implements Sender {
       await opened.db.close()
       throw error
     }
-    if (opened.owner) void vacuumUntil(sluice.#end.signal, sluice.#store)
+    if (opened.embedded) void vacuumUntil(sluice.#end.signal, sluice.#store, () => opened.owner)
     report.log.debug('the store is open', { store: opened.db.where, schema: sluice.#store.schema })
     return sluice
   }
@@ -175,7 +175,12 @@ export class Sluice implements Sender {
     return this.#opened.url
   }
 
-  /** Whether this process owns the embedded data. */
+  /** Whether the store is the embedded engine, in this process or in another one. */
+  get embedded(): boolean {
+    return this.#opened.embedded
+  }
+
+  /** Whether this process owns the embedded data. It takes over when the owner ends. */
   get owner(): boolean {
     return this.#opened.owner
   }

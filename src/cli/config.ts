@@ -180,10 +180,7 @@ export function withHttp(tasks: readonly AnyTask[]): readonly AnyTask[] {
 export async function needCode(config: Found, named: string | undefined): Promise<Code> {
   const { tasks, schedules } = await loadCode(config, named)
   if (tasks.length > 0) return { tasks: withHttp(tasks), schedules }
-  throw new UsageError(
-    'SLUICE_NO_TASKS',
-    'there are no tasks; list them in sluice.config.ts (`sluice init` writes one), or give their file by --tasks or SLUICE_TASKS',
-  )
+  throw noTasks()
 }
 
 /** Recognises a task by its shape, because the file may have used another copy of this package. */
@@ -211,5 +208,13 @@ function isSchedule(value: unknown): value is Schedule {
 export function loadedFiles(): string[] {
   return Object.keys(jiti.cache).filter(
     (file) => path.isAbsolute(file) && !file.includes(`${path.sep}node_modules${path.sep}`),
+  )
+}
+
+/** Returns the error for a project without tasks. */
+export function noTasks(): UsageError {
+  return new UsageError(
+    'SLUICE_NO_TASKS',
+    'there are no tasks; list them in sluice.config.ts (`sluice init` writes one), or give their file by --tasks or SLUICE_TASKS',
   )
 }

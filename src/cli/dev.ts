@@ -7,7 +7,7 @@ import { fileURLToPath } from 'node:url'
 import { Command } from 'commander'
 import { UsageError } from '../core/errors.ts'
 import { env } from '../db/open.ts'
-import { loadedFiles } from './config.ts'
+import { loadedFiles, noTasks } from './config.ts'
 import type { Output } from './output.ts'
 import { nameOf, openSluice, type Settings, settingsOf } from './settings.ts'
 import { listenForStop } from './stop.ts'
@@ -30,18 +30,20 @@ async function dev(file: string | undefined, flags: WorkFlags, command: Command)
   const settings = await settingsOf(command)
   const { out, store } = settings
   workOptions(settings, flags)
-  const given = tasksFile(file, flags)
+  const tasks = tasksFile(file, flags) ?? env('SLUICE_TASKS')
   if (store === 'memory:')
     throw new UsageError(
       'SLUICE_BAD_URL',
       '`sluice dev` needs a directory or a server, because its worker is a separate process',
     )
+  const files = filesOf(settings, tasks)
+  // With nothing to run or to watch, saving a file would not help.
+  if (files.length === 0) throw noTasks()
   const stop = listenForStop()
   const sluice = await openSluice(settings)
-  const tasks = given ?? env('SLUICE_TASKS')
   const restarter = new Restarter(() => startWorker(settings, flags, tasks), out)
   try {
-    restarter.watch([...filesOf(settings, tasks), ...loadedFiles()])
+    restarter.watch([...files, ...loadedFiles()])
     restarter.start()
     out.talk(`store ${nameOf(store)} is open; the worker restarts when a file is saved; Ctrl-C ends it`)
     out.hint('`sluice send <task> <json>` and `sluice status`, in another terminal')

@@ -3,6 +3,7 @@ import { type Command, CommanderError } from 'commander'
 import { SluiceError } from '../core/errors.ts'
 import { redactText } from '../core/redact.ts'
 import { meant, meantFlag } from './hints.ts'
+import { asCalled } from './output.ts'
 
 interface Failure {
   code: string
@@ -15,7 +16,7 @@ export function fail(error: unknown, json: boolean, program?: Command): number {
   const failure = describe(error, program)
   if (failure === undefined) return 0
   const { code, exit } = failure
-  const message = redactText(failure.message)
+  const message = redactText(asCalled(failure.message))
   const text = json ? JSON.stringify({ error: { code, message } }) : `error ${code}: ${message}`
   // The message is empty if help was printed for a command without arguments.
   if (message !== '') process.stderr.write(`${text}\n`)

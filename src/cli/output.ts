@@ -56,10 +56,15 @@ export function output(options: OutputOptions): Output {
     object: (value) => line(JSON.stringify(value)),
     table: (rows) => aligned(rows, widthOf()).forEach((text, i) => line(i === 0 ? paint('dim', text) : text)),
     talk,
-    hint: (text) => (json ? undefined : talk(`next: ${text}`)),
+    hint: (text) => (json ? undefined : talk(`next: ${asCalled(text)}`)),
     paint,
     log,
   }
+}
+
+/** Writes the commands in a text as this one was called: `npx sluice`, where the shell knows no `sluice`. */
+export function asCalled(text: string): string {
+  return process.env['npm_command'] === 'exec' ? text.replaceAll('`sluice ', '`npx sluice ') : text
 }
 
 /** Puts a text on one line, cut to a length. */

@@ -12,6 +12,8 @@ const lostCodes = /^(E[A-Z]+|EAI_[A-Z]+|ERR_(STREAM|SOCKET|SSL|TLS)_\w+)$/
 const lostWords =
   /^(Connection terminated|Client (has encountered a connection error|was closed) and is not queryable|Query read timeout|Received unexpected )/
 
+const ofOwner = 'the owner of '
+
 /** A statement without a reply in time. */
 export class LateError extends Error {}
 
@@ -43,16 +45,18 @@ export function unreachable(where: string, cause: unknown): StoreError {
       ? `PostgreSQL at ${where} answers, but the database does not exist (${why}); create it (\`createdb\`), or correct DATABASE_URL`
       : code.startsWith('28')
         ? `PostgreSQL at ${where} answers, but refuses the login (${why}); correct the user and password in DATABASE_URL`
-        : `PostgreSQL at ${where} did not answer (${why}); check that it runs and that DATABASE_URL is right`
+        : where.startsWith(ofOwner)
+          ? `${where} did not answer (${why}); another process that uses this directory takes its place`
+          : `PostgreSQL at ${where} did not answer (${why}); check that it runs and that DATABASE_URL is right`
   return new StoreError('SLUICE_STORE_UNREACHABLE', text, { cause })
 }
 
-/** Returns host:port/database of a URL, without credentials. */
-export function describe(url: string): string {
+/** Returns host:port/database of a URL, without credentials. @param isOwner it is the owner of an embedded directory */
+export function describe(url: string, isOwner: boolean): string {
   try {
     const parsed = new URL(url)
     const socket = parsed.searchParams.get('host')
-    if (socket !== null) return `the owner of ${socket}`
+    if (socket !== null) return isOwner ? `${ofOwner}${socket}` : `the socket in ${socket}`
     return `${parsed.hostname || 'localhost'}:${parsed.port || '5432'}${parsed.pathname}`
   } catch {
     throw new UsageError(

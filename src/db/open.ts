@@ -6,6 +6,7 @@ import type { Db } from './db.ts'
 import { connectInfo } from './owner.ts'
 import { openPg } from './pg.ts'
 import { openPglite } from './pglite.ts'
+import { Successor } from './successor.ts'
 
 /** An open store, and how further connections reach it. */
 export interface Opened {
@@ -16,8 +17,8 @@ export interface Opened {
   url: string | undefined
   /** The same without the pooler, if there is one: for statements that must not wait for a pooled connection. */
   directUrl: string | undefined
-  /** This process owns the embedded data. */
-  owner: boolean
+  /** This process owns the embedded data; it may become the owner later, when the owner ends. */
+  readonly owner: boolean
   /** True for the embedded engine, here or in its owner's process: one transaction at a time for all clients. */
   embedded: boolean
 }
@@ -38,31 +39,38 @@ export interface StoreOptions {
  * @throws UsageError SLUICE_BAD_URL, SLUICE_STORE_OWNED (when the owner cannot be reached)
  */
 export async function openStore(options: StoreOptions): Promise<Opened> {
-  const { clock, connections, listenUrl, log } = options
+  const { clock, connections, listenUrl, log = () => {} } = options
   const store = place(options.store, process.cwd())
   const extra = {
     clock,
     ...(connections === undefined ? {} : { connections }),
   }
-  const served = (url: string, embedded: boolean, directUrl = url) => ({
-    db: openPg({ url, embedded, listenUrl: directUrl, ...extra }),
-    url,
-    directUrl,
-    owner: false,
-    embedded,
-  })
   const own = { url: undefined, directUrl: undefined, owner: true, embedded: true }
-  if (isServer(store)) return served(store, false, listenUrl)
+  const server = { url: store, directUrl: listenUrl ?? store, owner: false, embedded: false }
+  if (isServer(store)) return { db: openPg({ url: store, listenUrl: server.directUrl, ...extra }), ...server }
   if (store === 'memory:') return { db: await openPglite({ clock }), ...own }
+  const served = (url: string): Opened => {
+    const successor = new Successor(store, clock, log)
+    const db = openPg({ url, successor, ...extra })
+    return {
+      db,
+      url,
+      directUrl: url,
+      get owner() {
+        return successor.isOwner
+      },
+      embedded: true,
+    }
+  }
   const owned = await ownerUrl(store)
-  if (owned !== undefined) return served(owned, true)
+  if (owned !== undefined) return served(owned)
   try {
-    return { db: await openPglite({ dir: store, clock, ...(log === undefined ? {} : { log }) }), ...own }
+    return { db: await openPglite({ dir: store, clock, log }), ...own }
   } catch (error) {
     // Another process became the owner meanwhile: connect through it.
     const raced = SluiceError.is(error) && error.code === 'SLUICE_STORE_OWNED' ? await ownerUrl(store) : undefined
     if (raced === undefined) throw error
-    return served(raced, true)
+    return served(raced)
   }
 }
 

@@ -190,12 +190,13 @@ function listenAt(at: string, name: string): Promise<Listening> {
   const all = new Set<net.Socket>()
   const server = net.createServer({ pauseOnConnect: true }, (socket) => {
     all.add(socket)
+    socket.unref()
     socket.once('close', () => all.delete(socket))
     if (serve !== undefined) return serve(socket)
     socket.on('error', () => {})
     early.push(socket)
   })
-  // Owning a directory does not keep a process alive.
+  // Owning a directory does not keep a process alive, and neither do its clients: another one takes over.
   server.unref()
   const close = () =>
     new Promise<void>((resolve) => {

@@ -3,6 +3,7 @@ import pg from 'pg'
 import type { Clock } from '../core/clock.ts'
 import { SluiceError, UsageError } from '../core/errors.ts'
 import { describe, inTime, isLost, LateError, unreachable } from './connection-error.ts'
+import type { Successor } from './successor.ts'
 import { type Db, type Row, silentlyAborted, SingleConnection, transactionOver, type Tx } from './db.ts'
 
 /** Options for a server. */
@@ -16,8 +17,8 @@ export interface PgOptions {
   /** A statement without a reply after this many ms counts as lost, and its connection is closed. Default 10,000. */
   answerMs?: number
   clock: Clock
-  /** The server is the owner of an embedded directory: one transaction at a time for all clients. */
-  embedded?: boolean
+  /** Set: the server is the owner of an embedded directory, with one transaction at a time for all clients. */
+  successor?: Successor
 }
 
 /** Opens a pool; connects only for the first statement. */
@@ -87,12 +88,12 @@ class PgDb implements Db {
 
   constructor(options: PgOptions) {
     this.#options = options
-    this.where = describe(options.url)
+    this.where = describe(options.url, options.successor !== undefined)
     const connections = options.connections ?? 10
     this.#pool = makePool(options.url, connections)
     this.#claimPool = makePool(options.url, Math.min(2, connections))
     this.#enginePool = makePool(options.url, Math.min(4, connections))
-    this.#sole = options.embedded ? new SingleConnection() : undefined
+    this.#sole = options.successor && new SingleConnection()
   }
 
   async query<R = Row>(sql: string, params?: readonly unknown[]): Promise<R[]> {
@@ -179,6 +180,7 @@ class PgDb implements Db {
       this.#wakeListener?.abort()
       await this.#listener?.end().catch(() => {})
       await Promise.all([this.#pool, this.#claimPool, this.#enginePool].map((pool) => pool.end()))
+      await this.#options.successor?.close()
     })()
     return this.#closed
   }
@@ -195,8 +197,9 @@ class PgDb implements Db {
         return await pool.connect()
       } catch (error) {
         if (SluiceError.is(error)) throw error
-        const isFull = (error as { code?: unknown }).code === '53300'
-        if (!isFull || clock.monotonicMs() > untilMs) throw unreachable(this.where, error)
+        const { code } = error as { code?: unknown }
+        const isBack = isLost(error) && (await this.#options.successor?.takeOver()) === true
+        if ((code !== '53300' && !isBack) || clock.monotonicMs() > untilMs) throw unreachable(this.where, error)
         await clock.sleep(50 + clock.random() * 200)
       }
     }

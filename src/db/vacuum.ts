@@ -33,12 +33,18 @@ const oldestSql = `select c.oid::regclass::text as name from pg_class c left joi
 /**
  * Vacuums the hot tables, and the oldest other one that needs it, every minute until `signal`. A failure is retried a
  * minute later.
+ * @param isOwner whether the engine runs in this process
  */
-export async function vacuumUntil(signal: AbortSignal, { db, schema, clock, log }: Store): Promise<void> {
+export async function vacuumUntil(
+  signal: AbortSignal,
+  { db, schema, clock, log }: Store,
+  isOwner: () => boolean,
+): Promise<void> {
   const failed = (table: string, error: unknown) => log.debug('vacuum failed', { table, err: error })
   for (;;) {
     await clock.sleep(vacuumMs, signal, false)
     if (signal.aborted) return
+    if (!isOwner()) continue
     for (const table of hotTables) {
       await db.script(`vacuum ${schema}.${table}`).catch((error: unknown) => failed(table, error))
     }

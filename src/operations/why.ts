@@ -39,7 +39,12 @@ export async function why(sql: Sql, id: string): Promise<Why | undefined> {
   const start = (reason: Reason) => reason.notBefore?.getTime() ?? (isStuck(reason) ? Number.MAX_SAFE_INTEGER : 0)
   reasons.sort((a, b) => start(b) - start(a))
   if (reasons.length === 0)
-    reasons.push({ kind: 'slots', text: 'it waits for a free slot of a worker', notBefore: undefined, acts: 'jobs' })
+    reasons.push({
+      kind: 'slots',
+      text: 'it can start now, as soon as a worker has a free slot',
+      notBefore: undefined,
+      acts: 'jobs',
+    })
   const latest = Math.max(0, ...reasons.map(({ notBefore }) => notBefore?.getTime() ?? 0))
   const about = Math.max(latest, ...reasons.map((reason) => reason.about?.getTime() ?? 0))
   const isTimely = reasons.every(({ kind, acts }) => acts === 'time' || kind === 'order' || kind === 'slots')

@@ -1,4 +1,5 @@
 /** Tasks: named, typed handlers. Defining one stores nothing; sending uses the sender that `provideSender` was given. */
+import { inspect } from 'node:util'
 import type { StandardSchemaV1 } from '@standard-schema/spec'
 import { UsageError } from '../core/errors.ts'
 import { checkFields } from '../core/fields.ts'
@@ -254,7 +255,7 @@ export function task<Schema extends StandardSchemaV1 = AnyJson, Result = unknown
   }
   if (onFailed !== undefined && name.length + failureSuffix.length > 100)
     throw new UsageError('SLUICE_BAD_TASK', `task "${name}": with onFailed a name has at most 93 characters`)
-  const limits = ((options.limits ?? []) as unknown as readonly (Limit | CostedLimit)[]).map(withTaskCost)
+  const limits = limitsOf(name, options.limits ?? [])
   if (new Set(limits.map((limit) => limit.name)).size !== limits.length) {
     throw new UsageError('SLUICE_BAD_TASK', `task "${name}" names a limit twice`)
   }
@@ -291,6 +292,17 @@ export function task<Schema extends StandardSchemaV1 = AnyJson, Result = unknown
     sendMany: async (inputs, sendOptions = {}) => (await sender()).sendMany(self as AnyTask, inputs, sendOptions),
   }
   return self
+}
+
+/** Returns the limits of a task. Plain JavaScript may give names, or what a module does not export. @throws UsageError SLUICE_BAD_TASK */
+function limitsOf(task: string, given: unknown): Limit[] {
+  if (!Array.isArray(given)) throw new UsageError('SLUICE_BAD_TASK', `task "${task}": limits must be a list: [crm]`)
+  return given.map((entry: Limit | CostedLimit | undefined) => {
+    const one = typeof entry === 'object' && 'limit' in entry ? entry.limit : entry
+    if (entry !== undefined && Array.isArray((one as Limit | undefined)?.rules)) return withTaskCost(entry)
+    const text = `task "${task}": ${inspect(entry, { depth: 0 })} is no limit; list what \`limit('name', …)\` returned`
+    throw new UsageError('SLUICE_BAD_TASK', text)
+  })
 }
 
 // oxlint-disable-next-line typescript/no-explicit-any -- without a schema nothing is known of the input

@@ -125,7 +125,7 @@ it('a store that is restored to an older copy of its data is noticed by a runnin
   await server.stop()
   const copy = await copyOf(server.dir)
   await server.start()
-  const db = openPg({ url: server.url, listenUrl: server.url, embedded: false, clock: systemClock })
+  const db = openPg({ url: server.url, listenUrl: server.url, clock: systemClock })
   onTestFinished(() => db.close())
   const epoch = new Epoch(storeOn(db, { log }), new StoreClock())
   await epoch.look()

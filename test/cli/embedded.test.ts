@@ -62,6 +62,47 @@ it('dev runs jobs of other processes, restarts its worker on save and ends on Ct
   expect(await doctor()).toContainEqual({ check: 'disk', status: 'ok', text })
 }, 300_000)
 
+it('a worker takes the place of the process that owned the directory and was killed, and closes the store when it ends', async () => {
+  await project.run(['init'])
+  const owner = project.start(['work'])
+  await owner.says('working on sync-contact')
+  const other = project.start(['work'])
+  await other.says('working on sync-contact')
+  owner.signal('SIGKILL')
+  await owner.ended
+  await other.says('has ended; this process owns it now')
+  const [sent] = objects((await project.run(['send', 'sync-contact', input, '--json'])).out)
+  await ended(String(sent?.['id']))
+  other.signal('SIGTERM')
+  expect(await other.ended).toMatchObject({ code: 0 })
+  expect(objects((await project.run(['jobs', '--state', 'done', '--json'])).out)).toHaveLength(1)
+}, 300_000)
+
+it('a script that only sends ends while a worker uses its store, and the worker takes its place', async ({
+  onTestFinished,
+}) => {
+  await project.run(['init'])
+  const index = new URL('../../dist/index.js', import.meta.url).href
+  project.write(
+    'send.mjs',
+    `import fs from 'node:fs'
+    import { task } from '${index}'
+    await task('sync-contact', { run: () => undefined }).send(${input})
+    const watcher = fs.watch('.', (_, name) => name === 'go' && watcher.close())
+    console.error('sent')`,
+  )
+  const store = join(project.dir, '.sluice/data')
+  const sender = createProject({ DATABASE_URL: store }, join(project.dir, 'send.mjs'))
+  onTestFinished(() => sender.close())
+  const script = sender.start([])
+  await script.says('sent')
+  const worker = project.start(['work'])
+  await worker.says('working on sync-contact')
+  sender.write('go', '')
+  expect(await script.ended).toMatchObject({ code: 0 })
+  await worker.says('has ended; this process owns it now')
+}, 300_000)
+
 it.each(['work', 'dev'])(
   '%s whose store ends for good ends with exit code 3',
   async (command) => {

@@ -49,7 +49,7 @@ export function createProject(env: Record<string, string> = {}, program?: string
   if (program === undefined) symlinkSync(modules, join(dir, 'node_modules'))
   const running = new Set<Running>()
   const start = (args: string[], options: RunOptions = {}): Running => {
-    const { DATABASE_URL: _url, SLUICE_LOG_LEVEL: _level, ...outer } = process.env
+    const { DATABASE_URL: _url, SLUICE_LOG_LEVEL: _level, npm_command: _npx, ...outer } = process.env
     const child = spawn(process.execPath, [...v8, program ?? main, ...args], {
       cwd: dir,
       env: { ...outer, ...env, ...options.env },

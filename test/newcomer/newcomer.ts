@@ -26,7 +26,13 @@ export function createNewcomer(packages: readonly string[] = ['vitest', 'zod']):
   mkdirSync(join(dir, 'node_modules/@types'), { recursive: true })
   symlinkSync(root, join(dir, 'node_modules/sluice'))
   for (const name of packages) symlinkSync(join(root, 'node_modules', name), join(dir, 'node_modules', name))
-  const { DATABASE_URL: _url, SLUICE_ALLOW_PRIVATE: _allow, NODE_OPTIONS: _options, ...env } = process.env
+  const {
+    DATABASE_URL: _url,
+    SLUICE_ALLOW_PRIVATE: _allow,
+    NODE_OPTIONS: _options,
+    npm_command: _npx,
+    ...env
+  } = process.env
   const own = Object.entries(env).filter(([name]) => !/^(VITEST|NODE_ENV|NODE_TEST)/.test(name))
   return { dir, env: { ...Object.fromEntries(own), NODE_ENV: 'development' }, write }
 }

@@ -1,0 +1,42 @@
+/** Mistakes of the first hour: each error names the way out, and nothing is left behind. */
+import { existsSync } from 'node:fs'
+import { join } from 'node:path'
+import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { limit, task } from '../../src/index.ts'
+import { createProject, type Project } from '../cli/program.ts'
+
+let project: Project
+beforeEach(() => void (project = createProject()))
+afterEach(() => project.close())
+
+it('`dev` without tasks ends, instead of waiting for a file that nobody named, and creates no store', async () => {
+  const text = /^error SLUICE_NO_TASKS: .*`sluice init` writes one/
+  expect(await project.run(['dev'])).toMatchObject({ code: 2, err: expect.stringMatching(text) })
+  expect(existsSync(join(project.dir, '.sluice'))).toBe(false)
+})
+
+it('a command that npx started names the next one with npx, because the shell knows no other', async () => {
+  const env = { npm_command: 'exec' }
+  expect((await project.run(['init'], { env })).err).toContain('next: `npx sluice dev`')
+  expect((await project.run(['why'], { env })).err).toContain('`npx sluice jobs` lists them')
+  expect((await project.run(['why'])).err).toContain('`sluice jobs` lists them')
+})
+
+describe('limits of a task', () => {
+  const crm = limit('crm', { rate: '1/s' })
+  it.each([
+    ['a name', ['crm'], `task "t": 'crm' is no limit; list what \`limit('name', …)\` returned`],
+    ['what a module does not export', [crm, undefined], 'task "t": undefined is no limit'],
+    [
+      'a costed limit without its limit',
+      [{ limit: 'crm', cost: 2 }],
+      `task "t": { limit: 'crm', cost: 2 } is no limit`,
+    ],
+    ['a limit without a list', crm, 'task "t": limits must be a list: [crm]'],
+  ])('%s is refused where the task is defined', (_, limits, message) => {
+    const define = () => task('t', { limits: limits as never, run: () => undefined })
+    expect(define).toThrow(
+      expect.objectContaining({ code: 'SLUICE_BAD_TASK', message: expect.stringContaining(message) }),
+    )
+  })
+})
