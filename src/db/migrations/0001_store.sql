@@ -84,7 +84,7 @@ create table sluice.done (
   priority smallint not null,
   attempt integer not null,
   failed integer not null,
-  throttled integer not null,
+  throttled integer not null default 0,
   crashes integer not null,
   ambiguous boolean not null,
   created_at timestamptz not null,
