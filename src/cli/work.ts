@@ -2,6 +2,7 @@
 import { Command, Option } from 'commander'
 import { systemClock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
+import { many } from '../operations/words.ts'
 import { type Duration, parseRate, type Rate } from '../core/rate.ts'
 import { env } from '../db/open.ts'
 import { checkName } from '../tasks/checks.ts'
@@ -113,9 +114,11 @@ async function work(file: string | undefined, flags: WorkFlags, command: Command
     else if (process.stderr.isTTY) void summarise(sluice, worker, settings, ended.signal)
     const gone = await Promise.race([stop.first, sluice.ended])
     if (gone !== undefined) throw gone
-    out.log.info(
-      `ending after ${worker.running} running attempt(s), which may take ${options.grace ?? '25s'}; interrupt again to abandon them`,
-    )
+    const running = worker.running
+    if (running > 0)
+      out.log.info(
+        `ending after ${many(running, 'running attempt')}, which may take ${options.grace ?? '25s'}; interrupt again to abandon them`,
+      )
     const given = stop.second.then(() => worker.abort())
     given.catch(() => {})
     await worker.stop()
