@@ -44,7 +44,7 @@ for (const engine of mainEngines) {
       const stops = at.sluice.sendRows(quiet, rows, { read })
       await expect(stops).rejects.toMatchObject({
         code,
-        message: expect.stringMatching(/^row 2: .*\(2 row\(s\) before it/),
+        message: expect.stringMatching(/^row 2: .*\(2 rows before it/),
       })
       const broken = at.sluice.sendRows(quiet, rows, { read: () => JSON.parse('{') as never })
       await expect(broken).rejects.toMatchObject({ code: 'SLUICE_BAD_ROW', message: expect.stringMatching(/^row 0: /) })
