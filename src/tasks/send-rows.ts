@@ -89,7 +89,7 @@ export async function sendRows<Row, Input>(
   const refuse = (error: unknown, row: Row) => {
     if (!SluiceError.is(error) || error instanceof StoreError) throw error
     if (onBad === undefined) {
-      const message = `row ${index}: ${error.message} (before it ${many(index, 'row')} ${index === 1 ? 'is' : 'are'} recorded)`
+      const message = `row ${index}: ${error.message} (${many(index, 'row')} before it ${index === 1 ? 'is' : 'are'} recorded)`
       throw new UsageError(error.code, message, { cause: error })
     }
     total.bad++
