@@ -175,3 +175,12 @@ export const anyHistory = (length: number): fc.Arbitrary<History> =>
     startUs: anyStart,
     acts: fc.array(anyAct, { minLength: length, maxLength: length }),
   })
+
+/** The same history without what only the store does: in Redis a refusal is a hold, and nothing more. */
+export const inRedis = (history: History): History => ({
+  ...history,
+  acts: history.acts.map((act): Act => {
+    if (act.kind === 'accept') return { kind: 'pass', us: 1 }
+    return act.kind === 'hold' ? { ...act, probeUs: null } : act
+  }),
+})
