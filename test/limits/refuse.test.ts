@@ -1,6 +1,6 @@
 /** Which buckets a vendor's refusal holds, for how long, and what ends that: on a clock that the test moves. */
 import { beforeEach, describe, expect, it } from 'vitest'
-import { hash64 } from '../../src/core/hash.ts'
+import { hash64, newId } from '../../src/core/hash.ts'
 import { sqlOn } from '../../src/db/store.ts'
 import { defineLimit } from '../../src/claim/definitions/define.ts'
 import { limit } from '../../src/limits/limit.ts'
@@ -58,12 +58,17 @@ describe.each(engines)('refusals, on $name', (engine) => {
     return { avail: Number(row?.avail), nextS: row?.next_s }
   }
   /** Grants one unit, as a claim does. */
-  const grant = (key: string) =>
+  const grant = (key: string, id = newId()) =>
     at.db.query(
       `select ${fn}.append_ledger(array(select r::${fn}.room from ${fn}.bucket_room(array[$1::bigint], sluice.now_us()) r),
-         gen_random_uuid(), '{1}', '{1}')`,
-      [hash64(`${name}:${key}`)],
+         $2, '{1}', '{1}')`,
+      [hash64(`${name}:${key}`), id],
     )
+  const giveBack = (key: string, id: string) =>
+    at.db.query(`select ${fn}.give_back_grants(array[$1::uuid], array[$2::bigint], '{1}')`, [
+      id,
+      hash64(`${name}:${key}`),
+    ])
 
   it('hold the key for as long as the vendor demands, and nothing else', async () => {
     expect(await refuse('a', 30_000)).toEqual({ held: ['a'], s: 30 })
@@ -89,6 +94,20 @@ describe.each(engines)('refusals, on $name', (engine) => {
     expect(await room('a')).toEqual({ avail: 0, nextS: 1 })
     await pass(1_000)
     expect((await room('a')).avail).toBe(1)
+  })
+
+  it('let the next request through at once when nothing was sent under the grant of the one before', async () => {
+    const ids = [newId(), newId()] as const
+    await grant('a', ids[0])
+    await refuse('a', 5_000)
+    // A grant of before the refusal ends no hold.
+    await giveBack('a', ids[0])
+    expect(await room('a')).toEqual({ avail: 0, nextS: 5 })
+    await pass(5_000)
+    await grant('a', ids[1])
+    expect(await room('a')).toEqual({ avail: 0, nextS: 1 })
+    await giveBack('a', ids[1])
+    expect(await room('a')).toEqual({ avail: 1, nextS: 0 })
   })
 
   it('double the hold with each one in a row if the vendor states no time, up to the span of the limit', async () => {
