@@ -1,7 +1,7 @@
 /** Takes of one limit or of several, outside of jobs, from the same buckets as jobs: `tryTake`, `take` (waits), and `fetch`. */
 import { randomUUID } from 'node:crypto'
 import { setMaxListeners } from 'node:events'
-import { type Moment, StoreClock } from '../core/clock.ts'
+import { type Moment, readMoment, StoreClock } from '../core/clock.ts'
 import { SluiceError, StoreError, UsageError } from '../core/errors.ts'
 import type { Store } from '../db/store.ts'
 import { Epoch } from '../claim/definitions/clock.ts'
@@ -116,8 +116,8 @@ export class Takes implements Taker {
       limits: want.limits,
       take: (signal, unused) =>
         this.#take({ ...want, maxWaitMs: Math.max(0, untilMs - clock.monotonicMs()) }, { signal }, unused),
-      refused: (refusal, grantedMs) => this.#acquirer.refused(want.takes, refusal, grantedMs),
-      accepted: (grantedMs) => this.#acquirer.accepted(want.takes, grantedMs),
+      refused: (refusal, asked) => this.#acquirer.refused(want.takes, refusal, asked),
+      accepted: (asked) => this.#acquirer.accepted(want.takes, asked),
     })
     if (this.#closed.signal.aborted) throw closed()
     this.#fetches.add(spend)
@@ -141,7 +141,7 @@ export class Takes implements Taker {
     const { clock } = this.#options.store
     const refusal = refusalIn(response, want.limits, { wallMs: clock.wallMs() })
     // It is not known when the request was sent.
-    if (refusal !== undefined) await this.#acquirer.refused(want.takes, refusal, clock.monotonicMs())
+    if (refusal !== undefined) await this.#acquirer.refused(want.takes, refusal, readMoment(clock))
     return refusal !== undefined
   }
 

@@ -107,7 +107,8 @@ export class Attempt {
     const ended = (outcome: Outcome) => {
       if ('tookMs' in outcome) this.#options.patience.forget(this.job.id)
       // A handler that sends its requests by another client than ctx.fetch.
-      if (outcome.kind === 'done' && this.job.isProbe === true) this.#ownGrants().accepted()
+      const grants = outcome.kind === 'done' && this.job.isProbe === true ? this.#ownGrants() : undefined
+      if (grants?.own !== undefined) grants.accepted(grants.own)
       if (outcome.kind === 'unused' || outcome.kind === 'readmit' || outcome.kind === 'discard') this.#giveBack()
       return this.#isCalled ? this.#reported(outcome) : outcome
     }
@@ -243,7 +244,7 @@ export class Attempt {
 
   #refused(refusal: Refusal): Promise<void> {
     this.#isRefused = true
-    return this.#ownGrants().refused(refusal)
+    return this.#ownGrants().refused(refusal, undefined)
   }
 
   #verdict(error: unknown, tookMs: number, refusal?: Refusal): Outcome {

@@ -165,6 +165,33 @@ describe.each(mainEngines)('a vendor that refuses requests, on $name', (engine) 
     expect(await held()).toEqual([])
   })
 
+  it('is tried by a take whose answer another client gets, and accepts by what `observe` is given', async () => {
+    provideTaker(() => at.sluice.takes)
+    try {
+      const init = { key: 'a' }
+      const row = async () => (await at.db.query<{ n: number }>('select n from sluice.refusal'))[0]?.n
+      // Several requests were under way together: that is one refusal.
+      await Promise.all([crm.take(init), crm.take(init), crm.take(init)])
+      for (let n = 0; n < 3; n++) expect(await crm.observe(new Response(null, { status: 429 }), init)).toBe(true)
+      expect(await row()).toBe(1)
+      // The answer to a request of before the refusal shows nothing.
+      expect(await crm.observe(new Response(null, { status: 200 }), init)).toBe(false)
+      expect(await row()).toBe(1)
+      await crm.take(init)
+      expect(await crm.observe(new Response(null, { status: 429 }), init)).toBe(true)
+      expect(await row()).toBe(2)
+      await crm.take(init)
+      // Nor does the failure of a server, or of the network.
+      await crm.observe(new Response(null, { status: 500 }), init)
+      await crm.observe(new TypeError('fetch failed'), init)
+      expect(await row()).toBe(2)
+      expect(await crm.observe(new Response(null, { status: 200 }), init)).toBe(false)
+      expect(await held()).toEqual([])
+    } finally {
+      provideTaker(undefined)
+    }
+  })
+
   it('is tried by takes in the same way', async () => {
     provideTaker(() => at.sluice.takes)
     vendor.retryAfter = '1'
