@@ -51,7 +51,7 @@ describe.each(engines)('refusals, on $name', (engine) => {
   }
   const room = async (key: string) => {
     const [row] = await at.db.query<{ avail: string; next_s: number }>(
-      `select avail, ((next - sluice.now_us()) / 1000000)::float8 as next_s
+      `select avail, (next - sluice.now_us()) / 1000000::float8 as next_s
        from ${fn}.bucket_room(array[$1::bigint], sluice.now_us())`,
       [hash64(`${name}:${key}`)],
     )
@@ -126,6 +126,19 @@ describe.each(engines)('refusals, on $name', (engine) => {
     expect((await refuse('a', undefined, 10)).s).toBe(1)
     await pass(100)
     for (const ageMs of [150, 300, 101]) expect((await refuse('a', undefined, ageMs)).s).toBe(1)
+  })
+
+  it('change nothing when they answer requests that were sent before the newest of them', async () => {
+    await refuse('a')
+    await pass(1_000)
+    await grant('a')
+    await pass(100)
+    // It neither holds the bucket for longer, nor does it make the request on trial look older than the refusal.
+    await refuse('a', undefined, 3_000)
+    expect(await room('a')).toEqual({ avail: 0, nextS: 0.9 })
+    await pass(100)
+    await accept('a', 200)
+    expect((await room('a')).avail).toBeGreaterThan(1)
   })
 
   it('are over when a request is accepted that was sent later, and not by one that was sent before', async () => {
