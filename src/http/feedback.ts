@@ -127,6 +127,12 @@ export function rateLimited(from: object | number, options: FeedbackOptions = {}
   return Object.assign(error, { status: status ?? 429 })
 }
 
+/** Returns true for a response that the vendor gave after it counted the request; call it if `refusalIn` finds nothing. */
+export function isAccepted(value: unknown): boolean {
+  // After a server's error it is not known whether the vendor counted the request.
+  return (responseIn(value)?.status ?? 500) < 500
+}
+
 /** A limit, as far as it matters here. */
 type Answered = Pick<Limit, 'answers'>
 
