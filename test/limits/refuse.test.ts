@@ -110,6 +110,22 @@ describe.each(engines)('refusals, on $name', (engine) => {
     expect(await room('a')).toEqual({ avail: 1, nextS: 0 })
   })
 
+  it('let claims report an accepted request only for a key that may be tried now', async () => {
+    const isOnTrial = async () => {
+      const ids = ['a', 'b'].map((key) => hash64(`${name}:${key}`))
+      const [row] = await at.db.query<{ probing: boolean }>(
+        `select probing from ${fn}.read_claim_room($1, '{}', $1, '{}', null)`,
+        [ids],
+      )
+      return row?.probing
+    }
+    expect(await isOnTrial()).toBe(false)
+    await refuse('a', 5_000)
+    expect(await isOnTrial()).toBe(false)
+    await pass(5_000)
+    expect(await isOnTrial()).toBe(true)
+  })
+
   it('double the hold with each one in a row if the vendor states no time, up to the span of the limit', async () => {
     const holds: number[] = []
     for (let n = 0; n < 6; n++) {
