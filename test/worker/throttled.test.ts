@@ -18,11 +18,13 @@ const total = limit('throttled.total', { rate: '5000/s' })
 const vendor = {
   refuses: (_account: string): boolean => false,
   retryAfter: undefined as string | undefined,
+  /** What it answers to what it does not refuse. */
+  status: 200,
   arrivals: [] as { account: string; atMs: number; status: number }[],
 }
 const server = createServer((request, response) => {
   const account = (request.url ?? '').slice(1)
-  const status = vendor.refuses(account) ? 429 : 200
+  const status = vendor.refuses(account) ? 429 : vendor.status
   vendor.arrivals.push({ account, atMs: performance.now(), status })
   response.writeHead(status, status === 429 && vendor.retryAfter ? { 'retry-after': vendor.retryAfter } : {}).end()
 })
@@ -163,6 +165,24 @@ describe.each(mainEngines)('a vendor that refuses requests, on $name', (engine) 
     for (const [i, { atMs }] of probes.entries())
       if (i > 0) expect(atMs - (probes[i - 1]?.atMs ?? 0)).toBeGreaterThan(900)
     expect(await held()).toEqual([])
+  })
+
+  it('has accepted nothing when its server fails, even if the handler does not mind', async () => {
+    let left = 1
+    vendor.retryAfter = '1'
+    vendor.refuses = () => left-- > 0
+    vendor.status = 500
+    try {
+      const run: typeof byFetch = async (url, context, account) => {
+        const response = await context.fetch(`${url}/${account}`)
+        return response.status === 429 ? check(response) : response
+      }
+      const [job] = await work('throttled.fails', async (...args) => void (await run(...args)), ['a'])
+      expect(job).toMatchObject({ state: 'done', throttled: 1 })
+      expect(await held()).toEqual([{ bucket: 'throttled.crm:a' }])
+    } finally {
+      vendor.status = 200
+    }
   })
 
   it('is tried by a take whose answer another client gets, and accepts by what `observe` is given', async () => {
