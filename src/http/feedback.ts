@@ -154,10 +154,16 @@ export function refusalIn(value: unknown, limits: readonly Answered[], times: Ti
   if (SluiceError.is(value)) {
     if (value.code !== vendorLimitedCode) return undefined
     const { retryAfterMs, status } = value as Partial<AttemptError & { status: number }>
-    return { retryAfterMs, answer: status === undefined ? 'the vendor' : String(status) }
+    return { retryAfterMs: usableMs(retryAfterMs, times), answer: status === undefined ? 'the vendor' : String(status) }
   }
   const limited = pauseIn(value, readerFor(limits), times)
   return limited && refusalFrom(limited)
+}
+
+/** Returns a stated wait, at most the cap; undefined: none is stated, or it is no time. */
+function usableMs(statedMs: number | undefined, { capMs = defaultCapMs }: TimeOptions): number | undefined {
+  const isUsable = statedMs !== undefined && Number.isFinite(statedMs) && statedMs >= 0
+  return isUsable ? Math.min(statedMs, Math.max(capMs, minWaitMs)) : undefined
 }
 
 /** Returns what users report of a refusal in the form that limits are held by. */
@@ -167,11 +173,9 @@ export function refusalOf(
   times: TimeOptions = {},
 ): Refusal {
   const found = response && refusalIn(response, limits, times)
-  const statedMs = retryAfterMs ?? found?.retryAfterMs
-  const isUsable = statedMs !== undefined && Number.isFinite(statedMs) && statedMs >= 0
   const named = limit ?? found?.limit
   return {
-    retryAfterMs: isUsable ? Math.min(statedMs, Math.max(times.capMs ?? defaultCapMs, minWaitMs)) : undefined,
+    retryAfterMs: usableMs(retryAfterMs ?? found?.retryAfterMs, times),
     answer: found?.answer ?? 'reported by the program',
     ...(named !== undefined && { limit: named }),
   }

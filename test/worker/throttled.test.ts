@@ -185,6 +185,25 @@ describe.each(mainEngines)('a vendor that refuses requests, on $name', (engine) 
     }
   })
 
+  it('is held for an hour at most, and as if it had stated no time if that is no number', async () => {
+    for (const [account, ms] of [
+      ['a', 1e10],
+      ['b', Number.NaN],
+    ] as const)
+      await work(
+        `throttled.far.${account}`,
+        async () => Promise.reject(rateLimited(ms)),
+        [account],
+        () => until(async () => (await held()).some(({ bucket }) => bucket.endsWith(account)), `${account} is held`),
+        {},
+      )
+    const holds = await at.db.query<{ s: number }>(
+      `select ((max(l.hold - l.at)) / 1000000)::integer as s from sluice.ledger l join sluice.refusal r using (bucket)
+       group by l.bucket order by 1 desc`,
+    )
+    expect(holds).toEqual([{ s: 3_600 }, { s: 1 }])
+  })
+
   it('is tried by a take whose answer another client gets, and accepts by what `observe` is given', async () => {
     provideTaker(() => at.sluice.takes)
     try {
