@@ -108,8 +108,7 @@ export class Attempt {
       if ('tookMs' in outcome) this.#options.patience.forget(this.job.id)
       // A handler that sends its requests by another client than ctx.fetch, which has reported its own.
       const isToTell = outcome.kind === 'done' && this.job.isProbe === true && this.#allowance?.unsent !== false
-      const grants = isToTell ? this.#ownGrants() : undefined
-      if (grants?.own !== undefined) grants.accepted(grants.own)
+      if (isToTell) this.#ownGrants().accepted()
       if (outcome.kind === 'unused' || outcome.kind === 'readmit' || outcome.kind === 'discard') this.#giveBack()
       return this.#isCalled ? this.#reported(outcome) : outcome
     }

@@ -274,10 +274,10 @@ export class StoreGrants implements Grants {
     if (this.#takes.length > 0) await this.#acquirer.refused(this.#takes, refusal, asked)
   }
 
-  accepted(grant: Grant): void {
-    if (!(grant as StoreGrant).isProbe) return
+  accepted(grant: Grant | undefined = this.own): void {
+    if ((grant as StoreGrant | undefined)?.isProbe !== true) return
     // If the store does not receive it, the next accepted request does the same.
-    void this.#acquirer.accepted(this.#takes, grant.asked).catch(() => {})
+    void this.#acquirer.accepted(this.#takes, grant?.asked).catch(() => {})
   }
 
   /** Requests a grant from the store, then from the second limiter. */
