@@ -180,7 +180,7 @@ export class Acquirer {
   /**
    * Records that the vendor refused a request, which holds the buckets that the refusal concerns, and those only.
    * @param takes the buckets of the request
-   * @param asked when its grant was asked for; undefined: unknown, long ago
+   * @param asked when its grant was requested; undefined: unknown, long ago
    */
   async refused(takes: readonly string[], refusal: Refusal, asked: Moment | undefined): Promise<void> {
     const { concerned, others } = concernedBy(takes, refusal.limit)

@@ -14,7 +14,7 @@ export interface FetchGrantsOptions {
   readonly limits: readonly Limit[]
   /** Waits for a grant; gives back `unused` in the same statement. */
   take(signal: AbortSignal, unused: TakenGrant | undefined): Promise<TakenGrant>
-  /** The vendor refused a request, or accepted one, whose grant was asked for then: `Grants.refused`. */
+  /** The vendor refused a request, or accepted one, whose grant was requested then: `Grants.refused`. */
   refused(refusal: Refusal, asked: Moment | undefined): Promise<void>
   accepted(asked: Moment | undefined): Promise<void>
 }

@@ -56,7 +56,7 @@ export class Takes implements Taker {
   readonly #holder: LeaseHolder
   readonly #outage: StoreOutage
   readonly #waiters: Waiters
-  /** Buckets of which the vendor has refused requests, and when the newest grant to try it again was asked for. */
+  /** Buckets of which the vendor has refused requests, and when the newest grant to try it again was requested. */
   readonly #probes = new Map<string, Moment>()
   readonly #leases = new Set<TakenGrant>()
   readonly #fetches = new Set<FetchGrants>()
