@@ -180,9 +180,9 @@ export class Acquirer {
   /**
    * Records that the vendor refused a request, which holds the buckets that the refusal concerns, and those only.
    * @param takes the buckets of the request
-   * @param asked when its grant was requested; undefined: unknown, long ago
+   * @param requested when its grant was requested; undefined: unknown, long ago
    */
-  async refused(takes: readonly string[], refusal: Refusal, asked: Moment | undefined): Promise<void> {
+  async refused(takes: readonly string[], refusal: Refusal, requested: Moment | undefined): Promise<void> {
     const { concerned, others } = concernedBy(takes, refusal.limit)
     const { retryAfterMs } = refusal
     this.#shared?.hold(concerned, retryAfterMs ?? minWaitMs)
@@ -192,7 +192,7 @@ export class Acquirer {
       this.#store.call<{ held: string[]; wait_us: string }>('refuse_buckets', [
         ...names,
         waitUs,
-        ...this.#ageAndCap(asked),
+        ...this.#ageAndCap(requested),
         refusal.answer,
       ])
     const [row] = await untilParked(this.#store, takes, refuse)
@@ -203,15 +203,15 @@ export class Acquirer {
   }
 
   /** Records that the vendor accepted a request, after it had refused others: see `refused`. */
-  async accepted(takes: readonly string[], asked: Moment | undefined): Promise<void> {
-    const accept = () => this.#store.call('accept_buckets', [hashes(takes), ...this.#ageAndCap(asked)])
+  async accepted(takes: readonly string[], requested: Moment | undefined): Promise<void> {
+    const accept = () => this.#store.call('accept_buckets', [hashes(takes), ...this.#ageAndCap(requested)])
     await untilParked(this.#store, takes, accept)
   }
 
   /** Returns the age of a grant in microseconds, and the latest time that the store's clock can show. */
-  #ageAndCap(asked: Moment | undefined): [number, number | null] {
+  #ageAndCap(requested: Moment | undefined): [number, number | null] {
     const { clock } = this.#store
-    const ageMs = asked === undefined ? ageMsMax : caughtUpMs(clock, asked) - asked.monotonicMs
+    const ageMs = requested === undefined ? ageMsMax : caughtUpMs(clock, requested) - requested.monotonicMs
     return [Math.ceil(Math.min(ageMsMax, ageMs) * 1_000), this.#storeClock.cap(clock.monotonicMs())]
   }
 
