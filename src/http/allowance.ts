@@ -24,10 +24,16 @@ export interface Grants {
   ): Promise<Grant | undefined>
   /** Refunds a grant under which nothing was written, and takes none. */
   giveBack(unused: Grant): Promise<void>
-  /** The vendor refused a request: holds the buckets that this concerns, fleet-wide. */
-  refused(refusal: Refusal): Promise<void>
-  /** The vendor accepted a request: if it had refused others before, their buckets grant again as their rules allow. */
-  accepted(): void
+  /**
+   * The vendor refused a request: holds the buckets that this concerns, fleet-wide. `grant`: the request's; undefined: it
+   * was sent at some time of the attempt.
+   */
+  refused(refusal: Refusal, grant: Grant | undefined): Promise<void>
+  /**
+   * The vendor accepted the request of this grant: if it had refused others before, their buckets grant again as their
+   * rules allow.
+   */
+  accepted(grant: Grant): void
 }
 
 /** The code of the error with which an attempt gives its job back uncalled. */
@@ -142,14 +148,14 @@ export class Allowance {
   }
 
   /** See `Grants.refused`. */
-  refused(refusal: Refusal): Promise<void> {
+  refused(refusal: Refusal, grant: Grant | undefined): Promise<void> {
     this.#isRefused = true
-    return this.#grants.refused(refusal)
+    return this.#grants.refused(refusal, grant)
   }
 
   /** See `Grants.accepted`. */
-  accepted(): void {
-    this.#grants.accepted()
+  accepted(grant: Grant): void {
+    this.#grants.accepted(grant)
   }
 
   // Decides and aborts in one step, so that other requests of this attempt that wait for a grant are not sent either.

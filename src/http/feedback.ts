@@ -1,4 +1,4 @@
-import { AttemptError, SluiceError } from '../core/errors.ts'
+import { AttemptError, SluiceError, UsageError } from '../core/errors.ts'
 import { span } from '../core/figures.ts'
 import type { Limit } from '../limits/limit.ts'
 import type { Answer, Reading } from '../vendors/answer.ts'
@@ -128,6 +128,12 @@ export function rateLimited(from: object | number, options: FeedbackOptions = {}
   return Object.assign(error, { status: status ?? 429 })
 }
 
+/** Returns true for a response that the vendor gave after it counted the request; call it if `refusalIn` finds nothing. */
+export function isAccepted(value: unknown): boolean {
+  // After a server's error it is not known whether the vendor counted the request.
+  return (responseIn(value)?.status ?? 500) < 500
+}
+
 /** A limit, as far as it matters here. */
 type Answered = Pick<Limit, 'answers'>
 
@@ -149,24 +155,33 @@ export function refusalIn(value: unknown, limits: readonly Answered[], times: Ti
   if (SluiceError.is(value)) {
     if (value.code !== vendorLimitedCode) return undefined
     const { retryAfterMs, status } = value as Partial<AttemptError & { status: number }>
-    return { retryAfterMs, answer: status === undefined ? 'the vendor' : String(status) }
+    return { retryAfterMs: usableMs(retryAfterMs, times), answer: status === undefined ? 'the vendor' : String(status) }
   }
   const limited = pauseIn(value, readerFor(limits), times)
   return limited && refusalFrom(limited)
 }
 
+/** Returns a stated wait, at most the cap; undefined: none is stated, or it is no time. */
+function usableMs(statedMs: number | undefined, { capMs = defaultCapMs }: TimeOptions): number | undefined {
+  const isUsable = statedMs !== undefined && Number.isFinite(statedMs) && statedMs >= 0
+  return isUsable ? Math.min(statedMs, Math.max(capMs, minWaitMs)) : undefined
+}
+
 /** Returns what users report of a refusal in the form that limits are held by. */
 export function refusalOf(
   { limit, retryAfterMs, response }: Refused,
-  limits: readonly Answered[],
+  limits: readonly Pick<Limit, 'name' | 'answers'>[],
   times: TimeOptions = {},
 ): Refusal {
+  if (limit !== undefined && !limits.some(({ name }) => name === limit)) {
+    const names = limits.map(({ name }) => name).join(', ')
+    const text = `\`refused\` names the limit "${limit}", which the task does not have; it has: ${names === '' ? 'none' : names}`
+    throw new UsageError('SLUICE_BAD_OPTION', text)
+  }
   const found = response && refusalIn(response, limits, times)
-  const statedMs = retryAfterMs ?? found?.retryAfterMs
-  const isUsable = statedMs !== undefined && Number.isFinite(statedMs) && statedMs >= 0
   const named = limit ?? found?.limit
   return {
-    retryAfterMs: isUsable ? Math.min(statedMs, Math.max(times.capMs ?? defaultCapMs, minWaitMs)) : undefined,
+    retryAfterMs: usableMs(retryAfterMs ?? found?.retryAfterMs, times),
     answer: found?.answer ?? 'reported by the program',
     ...(named !== undefined && { limit: named }),
   }

@@ -165,8 +165,8 @@ export function createFetch(options: FetchOptions): typeof globalThis.fetch {
     const plan = await planOf(input, init, allowance.signal)
     let hop: Hop = plan
     for (let followed = 0; ; followed++) {
-      const response = await send(hop, plan.signal, options, init?.cost)
-      await heed(response, hop, options, reader)
+      const { response, grant } = await send(hop, plan.signal, options, init?.cost)
+      await heed(response, grant, hop, options, reader)
       if (plan.redirect === 'manual') return response
       const next = redirectTo(hop, response.status, response.headers.get('location'))
       if (next === undefined) return followed === 0 ? response : markRedirected(response)
@@ -185,8 +185,14 @@ function markRedirected(response: UndiciResponse): UndiciResponse {
   return Object.defineProperty(response, 'redirected', { value: true })
 }
 
+/** A response, and the grant of the request that it answers. */
+interface Sent {
+  readonly response: UndiciResponse
+  readonly grant: Grant | undefined
+}
+
 /** Sends one request, with as many grants as it takes until it is written before one expires. */
-async function send(hop: Hop, signal: AbortSignal, options: FetchOptions, cost?: RequestCost): Promise<UndiciResponse> {
+async function send(hop: Hop, signal: AbortSignal, options: FetchOptions, cost?: RequestCost): Promise<Sent> {
   const { agent, clock, allowance } = options
   const refusal = agent.guard.check(hop.url)
   if (refusal !== undefined) {
@@ -197,26 +203,28 @@ async function send(hop: Hop, signal: AbortSignal, options: FetchOptions, cost?:
   let why = `${maxStaleGrants} grants in a row ran out while connecting; connections to this vendor take longer than a grant lives`
   for (let stale = 0; stale < maxStaleGrants; stale++) {
     const taking = allowance.next(signal, unused, cost)
-    const grant = await (stale === 0 ? taking : keepWarm(agent, hop.url.origin, clock, taking))
+    let grant = await (stale === 0 ? taking : keepWarm(agent, hop.url.origin, clock, taking))
     const sendCheck = createSendCheck({
       agent,
       clock,
       grant,
       bytes: hop.bytes,
-      take: () => allowance.next(signal, undefined, cost),
+      take: async () => (grant = await allowance.next(signal, undefined, cost)),
     })
     try {
       const body = hop.bytes ?? hop.stream
       const content = body === undefined ? {} : { body, duplex: 'half' as const }
       const { method, headers } = hop
-      return await undiciFetch(hop.url, {
+      const { dispatcher } = sendCheck
+      const response = await undiciFetch(hop.url, {
         method,
         headers,
         redirect: 'manual',
         signal,
-        dispatcher: sendCheck.dispatcher,
+        dispatcher,
         ...content,
       })
+      return { response, grant }
     } catch (error) {
       if (signal.aborted) throw signal.reason
       if (!sendCheck.stale()) {
@@ -242,13 +250,19 @@ async function send(hop: Hop, signal: AbortSignal, options: FetchOptions, cost?:
 /**
  * Applies what the vendor responds about its limits. The handler gets its response even when the store is unavailable.
  */
-async function heed(response: UndiciResponse, hop: Hop, options: FetchOptions, reader: Reader): Promise<void> {
+async function heed(
+  response: UndiciResponse,
+  grant: Grant | undefined,
+  hop: Hop,
+  options: FetchOptions,
+  reader: Reader,
+): Promise<void> {
   const capMs = options.maxHoldMs === undefined ? {} : { capMs: options.maxHoldMs }
   const wallMs = options.clock.wallMs()
   const limited = pauseOf(reader.read(await answerOf(response, reader), { wallMs, ...capMs }))
   if (limited === undefined) {
     // After a server's error it is not known whether the vendor counted the request.
-    if (response.status < 500) options.allowance.accepted()
+    if (response.status < 500 && grant !== undefined) options.allowance.accepted(grant)
     return
   }
   note(response, limited)
@@ -262,7 +276,7 @@ async function heed(response: UndiciResponse, hop: Hop, options: FetchOptions, r
     }
   }
   try {
-    await options.allowance.refused(refusalBy(limited, hop.url.host))
+    await options.allowance.refused(refusalBy(limited, hop.url.host), grant)
     tell(feedback)
   } catch (error) {
     tell({ ...feedback, error })

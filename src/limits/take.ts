@@ -96,7 +96,8 @@ export interface Takeable {
   fetch(input: string | URL | Request, init?: RequestInit & WaitOptions): Promise<Response>
   /**
    * Reads the answer to a request that another client sent under `take`: if the vendor refused it, the bucket is held for
-   * everybody. Resolves to whether it was refused.
+   * everybody, and if it accepted one after that, the bucket is open again: give it every answer. Resolves to whether it
+   * was refused.
    * @param response a response of any client, or the error that it threw for one
    * @throws UsageError SLUICE_MISSING_KEY, SLUICE_BAD_KEY; StoreError SLUICE_STORE_UNREACHABLE
    */

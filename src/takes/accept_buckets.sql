@@ -8,12 +8,13 @@ returns void
 language plpgsql as $$
 declare
   v_now bigint;
+  v_sent constant bigint := engine.limiter_now_us(p_cap) - p_age_us;
   v_room engine.room;
   v_rooms engine.room[] := '{}';
 begin
   perform engine.lock_buckets_and_pools(p_buckets);
   v_now := engine.limiter_now_us(p_cap);
-  delete from sluice.refusal r where r.bucket = any (p_buckets) and r.at < v_now - p_age_us;
+  delete from sluice.refusal r where r.bucket = any (p_buckets) and r.at < v_sent;
   for v_room in select * from engine.bucket_room(p_buckets, v_now) loop
     continue when v_room.probe = 0 or exists (select 1 from sluice.refusal r where r.bucket = v_room.bucket);
     v_room.hold := least(v_room.hold, v_room.now_at);

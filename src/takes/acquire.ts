@@ -2,7 +2,7 @@
  * Acquires units outside of claims (takes/acquire_grant.sql): attempts do it for their further requests, takers for use outside of
  * jobs. Both repeat the request until they have a grant that is fresh enough, and refund what they did not use.
  */
-import { type Moment, readMoment, sleepUntil, type StoreClock } from '../core/clock.ts'
+import { caughtUpMs, type Moment, readMoment, sleepUntil, type StoreClock } from '../core/clock.ts'
 import { StoreError } from '../core/errors.ts'
 import { hash64 } from '../core/hash.ts'
 import { againMs } from '../core/retry.ts'
@@ -180,15 +180,21 @@ export class Acquirer {
   /**
    * Records that the vendor refused a request, which holds the buckets that the refusal concerns, and those only.
    * @param takes the buckets of the request
-   * @param grantedMs when it got its grant, in monotonic ms
+   * @param requested when its grant was requested; undefined: unknown, long ago
    */
-  async refused(takes: readonly string[], refusal: Refusal, grantedMs: number): Promise<void> {
+  async refused(takes: readonly string[], refusal: Refusal, requested: Moment | undefined): Promise<void> {
     const { concerned, others } = concernedBy(takes, refusal.limit)
     const { retryAfterMs } = refusal
     this.#shared?.hold(concerned, retryAfterMs ?? minWaitMs)
     const waitUs = retryAfterMs === undefined ? null : Math.ceil(retryAfterMs * 1_000)
-    const params = [hashes(concerned), hashes(others), waitUs, ...this.#ageAndCap(grantedMs), refusal.answer]
-    const refuse = () => this.#store.call<{ held: string[]; wait_us: string }>('refuse_buckets', params)
+    const names = [hashes(concerned), hashes(others)]
+    const refuse = () =>
+      this.#store.call<{ held: string[]; wait_us: string }>('refuse_buckets', [
+        ...names,
+        waitUs,
+        ...this.#ageAndCap(requested),
+        refusal.answer,
+      ])
     const [row] = await untilParked(this.#store, takes, refuse)
     const held = takes.filter((take) => row?.held.includes(hash64(take)))
     const waitMs = Number(row?.wait_us ?? 0) / 1_000
@@ -197,16 +203,16 @@ export class Acquirer {
   }
 
   /** Records that the vendor accepted a request, after it had refused others: see `refused`. */
-  async accepted(takes: readonly string[], grantedMs: number): Promise<void> {
-    const params = [hashes(takes), ...this.#ageAndCap(grantedMs)]
-    await untilParked(this.#store, takes, () => this.#store.call('accept_buckets', params))
+  async accepted(takes: readonly string[], requested: Moment | undefined): Promise<void> {
+    const accept = () => this.#store.call('accept_buckets', [hashes(takes), ...this.#ageAndCap(requested)])
+    await untilParked(this.#store, takes, accept)
   }
 
   /** Returns the age of a grant in microseconds, and the latest time that the store's clock can show. */
-  #ageAndCap(grantedMs: number): [number, number | null] {
-    const nowMs = this.#store.clock.monotonicMs()
-    const ageMs = Math.min(ageMsMax, Math.max(0, nowMs - grantedMs))
-    return [Math.ceil(ageMs * 1_000), this.#storeClock.cap(nowMs)]
+  #ageAndCap(requested: Moment | undefined): [number, number | null] {
+    const { clock } = this.#store
+    const ageMs = requested === undefined ? ageMsMax : caughtUpMs(clock, requested) - requested.monotonicMs
+    return [Math.ceil(Math.min(ageMsMax, ageMs) * 1_000), this.#storeClock.cap(clock.monotonicMs())]
   }
 
   /**

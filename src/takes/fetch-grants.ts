@@ -1,5 +1,6 @@
 /** The grants of one `fetch` of limits. Each request takes one of all of them, and holds its places until its response is read or cancelled. */
 import { AttemptError } from '../core/errors.ts'
+import type { Moment } from '../core/clock.ts'
 import type { Spending } from '../http/allowance.ts'
 import type { Refusal } from '../http/feedback.ts'
 import type { Grant } from '../http/send-check.ts'
@@ -13,9 +14,9 @@ export interface FetchGrantsOptions {
   readonly limits: readonly Limit[]
   /** Waits for a grant; gives back `unused` in the same statement. */
   take(signal: AbortSignal, unused: TakenGrant | undefined): Promise<TakenGrant>
-  /** The vendor refused a request, or accepted one, that got its grant then, in monotonic ms: `Grants.refused`. */
-  refused(refusal: Refusal, grantedMs: number): Promise<void>
-  accepted(grantedMs: number): Promise<void>
+  /** The vendor refused a request, or accepted one, whose grant was requested then: `Grants.refused`. */
+  refused(refusal: Refusal, asked: Moment | undefined): Promise<void>
+  accepted(asked: Moment | undefined): Promise<void>
 }
 
 /** The grants of one `fetch` of limits. */
@@ -77,18 +78,13 @@ export class FetchGrants implements Spending {
     this.#end.abort(error)
   }
 
-  async refused(refusal: Refusal): Promise<void> {
-    await this.#options.refused(refusal, this.#grantedMs)
+  async refused(refusal: Refusal, grant: Grant | undefined): Promise<void> {
+    await this.#options.refused(refusal, grant?.asked)
   }
 
-  accepted(): void {
-    if (!this.#leases.some(({ isProbe }) => isProbe)) return
+  accepted(grant: Grant): void {
+    if (!(grant as TakenGrant).isProbe) return
     // If the store does not receive it, the next accepted request does the same.
-    void this.#options.accepted(this.#grantedMs).catch(() => {})
-  }
-
-  /** The time of the newest grant. */
-  get #grantedMs(): number {
-    return this.#leases[0]?.asked?.monotonicMs ?? -Infinity
+    void this.#options.accepted(grant.asked).catch(() => {})
   }
 }

@@ -8,7 +8,7 @@ language plpgsql as $$
 declare
   v_places bigint[];
 begin
-  perform engine.refund_units(u.bucket, u.id, u.units)
+  perform engine.refund_units(u.bucket, u.id, u.units, p_unused => true)
   from unnest(p_grants, p_buckets, p_units) u (id, bucket, units) where u.units > 0;
   with gone as (
     delete from sluice.lease l using unnest(p_grants, p_buckets) u (id, bucket)

@@ -10,7 +10,7 @@ import { Acquirer, type Answer, type Asking, type Said, type Wish } from './acqu
 import { isTransient } from '../claim/claim.ts'
 import type { Definitions } from '../claim/definitions/define.ts'
 import { Agents } from '../http/agent.ts'
-import { refusalIn } from '../http/feedback.ts'
+import { isAccepted, refusalIn } from '../http/feedback.ts'
 import { createFetch } from '../http/fetch.ts'
 import { warmClient } from '../http/warm.ts'
 import type { Limit } from '../limits/limit.ts'
@@ -56,6 +56,8 @@ export class Takes implements Taker {
   readonly #holder: LeaseHolder
   readonly #outage: StoreOutage
   readonly #waiters: Waiters
+  /** Buckets of which the vendor has refused requests, and when the newest grant to try it again was requested. */
+  readonly #probes = new Map<string, Moment>()
   readonly #leases = new Set<TakenGrant>()
   readonly #fetches = new Set<FetchGrants>()
   readonly #closed = new AbortController()
@@ -116,8 +118,8 @@ export class Takes implements Taker {
       limits: want.limits,
       take: (signal, unused) =>
         this.#take({ ...want, maxWaitMs: Math.max(0, untilMs - clock.monotonicMs()) }, { signal }, unused),
-      refused: (refusal, grantedMs) => this.#acquirer.refused(want.takes, refusal, grantedMs),
-      accepted: (grantedMs) => this.#acquirer.accepted(want.takes, grantedMs),
+      refused: (refusal, asked) => this.#acquirer.refused(want.takes, refusal, asked),
+      accepted: (asked) => this.#acquirer.accepted(want.takes, asked),
     })
     if (this.#closed.signal.aborted) throw closed()
     this.#fetches.add(spend)
@@ -140,8 +142,13 @@ export class Takes implements Taker {
     const want = takeRequestOf(limits, options)
     const { clock } = this.#options.store
     const refusal = refusalIn(response, want.limits, { wallMs: clock.wallMs() })
-    // It is not known when the request was sent.
-    if (refusal !== undefined) await this.#acquirer.refused(want.takes, refusal, clock.monotonicMs())
+    // Which request it answers is not known. If none of this process was to try the vendor, it was sent before the refusal.
+    const asked = want.takes.map((take) => this.#probes.get(take)).findLast((moment) => moment !== undefined)
+    if (refusal !== undefined) await this.#acquirer.refused(want.takes, refusal, asked)
+    else if (asked !== undefined && isAccepted(response)) {
+      await this.#acquirer.accepted(want.takes, asked)
+      for (const take of want.takes) this.#probes.delete(take)
+    }
     return refusal !== undefined
   }
 
@@ -298,6 +305,9 @@ export class Takes implements Taker {
       void this.#holder.end(wish.id, want.takes, want.costs)
       return {}
     }
+    for (const take of want.takes)
+      if (answer.probing !== true) this.#probes.delete(take)
+      else if (wish.asked !== undefined) this.#probes.set(take, wish.asked)
     const lease = this.#lease(want, wish.id, answer.fromMs + freshMs(answer), answer, wish.asked)
     if (answer.life_us !== null) {
       this.#leases.add(lease)

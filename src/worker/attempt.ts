@@ -106,8 +106,9 @@ export class Attempt {
   run(): Promise<Outcome> {
     const ended = (outcome: Outcome) => {
       if ('tookMs' in outcome) this.#options.patience.forget(this.job.id)
-      // A handler that sends its requests by another client than ctx.fetch.
-      if (outcome.kind === 'done' && this.job.isProbe === true) this.#ownGrants().accepted()
+      // A handler that sends its requests by another client than ctx.fetch, which has reported its own.
+      const isToTell = outcome.kind === 'done' && this.job.isProbe === true && this.#allowance?.unsent !== false
+      if (isToTell) this.#ownGrants().accepted()
       if (outcome.kind === 'unused' || outcome.kind === 'readmit' || outcome.kind === 'discard') this.#giveBack()
       return this.#isCalled ? this.#reported(outcome) : outcome
     }
@@ -243,7 +244,7 @@ export class Attempt {
 
   #refused(refusal: Refusal): Promise<void> {
     this.#isRefused = true
-    return this.#ownGrants().refused(refusal)
+    return this.#ownGrants().refused(refusal, undefined)
   }
 
   #verdict(error: unknown, tookMs: number, refusal?: Refusal): Outcome {
@@ -251,13 +252,11 @@ export class Attempt {
     return verdict(this.job, this.#task, error, refusal, isInDoubt, tookMs, this.#options.store.clock)
   }
 
-  /**
-   * Returns true if surely nothing was done though the handler was called: the error claims so, or the only request got a
-   * 429.
-   */
+  /** True if surely nothing was done: the error claims so, or the vendor refused the only request. */
   #isSure(known: Partial<AttemptError & { status: number }> | undefined): boolean {
     if (known?.code === retryInCode) return true
-    return known?.code === vendorLimitedCode && known.status === 429 && (this.#allowance?.spent ?? 1) <= 1
+    const isRefused = known?.status === 429 || this.#allowance?.isRefused === true
+    return known?.code === vendorLimitedCode && isRefused && (this.#allowance?.spent ?? 1) <= 1
   }
 
   #call(): Promise<Called> {

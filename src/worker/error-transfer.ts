@@ -11,11 +11,33 @@ export interface Thrown {
   stack?: string
   /** Its own fields that are texts, numbers or booleans. */
   fields?: Record<string, unknown>
+  /** What an HTTP client's error has of the response that it stands for: it shows whether the vendor refused the request. */
+  answer?: { headers?: Headings; response?: { status: unknown; headers: Headings } }
   isOurs?: boolean
   cause?: Thrown
 }
 
+/** Headers as a plain object. */
+type Headings = Record<string, string | number>
+
 const depthMax = 3
+
+/** Returns the headers of any client as a plain object. */
+function headingsOf(headers: unknown): Headings {
+  if (typeof headers !== 'object' || headers === null) return {}
+  const all = headers instanceof Headers ? [...headers] : Object.entries(headers)
+  return Object.fromEntries(all.filter(([, value]) => ['string', 'number'].includes(typeof value)))
+}
+
+function answerIn(error: object): Pick<Thrown, 'answer'> {
+  const { headers, response } = error as {
+    headers?: unknown
+    response?: { status?: unknown; headers?: unknown } | null
+  }
+  if (typeof response === 'object' && response !== null && typeof response.status === 'number')
+    return { answer: { response: { status: response.status, headers: headingsOf(response.headers) } } }
+  return headers === undefined ? {} : { answer: { headers: headingsOf(headers) } }
+}
 
 /**
  * Converts a thrown value to a form that can be sent. Even reading a value that a handler throws may throw; that is
@@ -32,6 +54,7 @@ export function pack(error: unknown, depth = 0): Thrown {
       name: String(name),
       ...(typeof stack === 'string' ? { stack } : {}),
       fields: Object.fromEntries(plain),
+      ...answerIn(error),
       isOurs: SluiceError.is(error),
       ...(cause === undefined || depth === depthMax ? {} : { cause: pack(cause, depth + 1) }),
     }
@@ -42,10 +65,10 @@ export function pack(error: unknown, depth = 0): Thrown {
 
 /** Restores the error; a Sluice error keeps its meaning. */
 export function unpack(thrown: Thrown): unknown {
-  const { message, text, name, stack, fields, isOurs, cause } = thrown
+  const { message, text, name, stack, fields, answer, isOurs, cause } = thrown
   if (text !== undefined) return text
   if (message === undefined) return {}
   const inner = cause === undefined ? {} : { cause: unpack(cause) }
   const error = isOurs ? new AttemptError('', message, { retryable: false, ...inner }) : new Error(message, inner)
-  return Object.assign(Object.defineProperty(error, 'name', { value: name, writable: true }), { stack }, fields)
+  return Object.assign(Object.defineProperty(error, 'name', { value: name, writable: true }), { stack }, fields, answer)
 }

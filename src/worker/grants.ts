@@ -40,6 +40,8 @@ interface StoreGrant extends Grant {
   readonly units: number[]
   /** Its id in the second limiter. */
   readonly shared?: string | undefined
+  /** The vendor has refused requests before: this one shows whether it accepts them again. */
+  readonly isProbe: boolean
 }
 
 function jobLost(): AttemptError {
@@ -77,8 +79,6 @@ export class StoreGrants implements Grants {
   readonly #told = new Set<number>()
   /** Limits that were settled. */
   readonly #learned = new Set<string>()
-  /** The vendor has refused requests before: those of this attempt show whether it accepts them again. */
-  #isProbe: boolean
 
   constructor(options: GrantsOptions) {
     const { store, storeClock, shared, job, grantMs } = options
@@ -89,7 +89,6 @@ export class StoreGrants implements Grants {
     this.#costs = job.costs?.slice(0, -1) ?? this.#takes.map(() => 1)
     this.#charged = [...this.#costs]
     this.#settled = this.#takes.map(() => null)
-    this.#isProbe = job.isProbe === true
     this.own =
       grantMs === undefined
         ? undefined
@@ -99,6 +98,7 @@ export class StoreGrants implements Grants {
             asked: job.asked,
             units: [...this.#costs],
             shared: job.grant,
+            isProbe: job.isProbe === true,
           }
     if (this.own !== undefined) this.#used.push(this.own)
   }
@@ -269,20 +269,16 @@ export class StoreGrants implements Grants {
     await this.#acquirer.ask({ wish: { id }, takes: this.#takes, units, back: { id, units }, job })
   }
 
-  async refused(refusal: Refusal): Promise<void> {
-    if (this.#takes.length > 0) await this.#acquirer.refused(this.#takes, refusal, this.#grantedMs)
+  async refused(refusal: Refusal, grant: Grant | undefined): Promise<void> {
+    // The oldest grant is that of the claim.
+    const { asked } = grant ?? this.#options.job
+    if (this.#takes.length > 0) await this.#acquirer.refused(this.#takes, refusal, asked)
   }
 
-  accepted(): void {
-    if (!this.#isProbe) return
-    this.#isProbe = false
+  accepted(grant: Grant | undefined = this.own): void {
+    if ((grant as StoreGrant | undefined)?.isProbe !== true) return
     // If the store does not receive it, the next accepted request does the same.
-    void this.#acquirer.accepted(this.#takes, this.#grantedMs).catch(() => {})
-  }
-
-  /** The time of the newest grant. */
-  get #grantedMs(): number {
-    return this.#used.at(-1)?.asked?.monotonicMs ?? this.#options.job.grantedMs
+    void this.#acquirer.accepted(this.#takes, grant?.asked).catch(() => {})
   }
 
   /** Requests a grant from the store, then from the second limiter. */
@@ -296,11 +292,11 @@ export class StoreGrants implements Grants {
     const question = { wish, takes: this.#takes, units, back, job }
     const answer = await this.#acquirer.ask(question)
     if (answer.lost) throw jobLost()
-    this.#isProbe ||= answer.granted && answer.probing === true
     if (!answer.granted) return { waitMs: Math.max(1, Number(answer.wait_us ?? 1_000) / 1_000) }
     const { fromMs, waitMs, id } = await this.#acquirer.agree(question, answer)
     const deadlineMs = (fromMs ?? answer.fromMs) + grantMs
-    const grant = { id: wish.id, deadlineMs, asked: wish.asked, units: [...units] }
+    const isProbe = answer.probing === true
+    const grant = { id: wish.id, deadlineMs, asked: wish.asked, units: [...units], isProbe }
     if (fromMs === undefined) return { waitMs: Math.max(1, waitMs), unused: grant }
     return { grant: { ...grant, shared: id } }
   }

@@ -7,6 +7,7 @@ import { span } from '../core/figures.ts'
 import { redactText } from '../core/redact.ts'
 import { delayMs, waitMaxMs } from '../core/retry.ts'
 import type { Refusal } from '../http/feedback.ts'
+import { minWaitMs } from '../vendors/time.ts'
 import { retryInCode, snoozedCode } from '../tasks/outcome.ts'
 import type { AnyTask } from '../tasks/task.ts'
 
@@ -61,7 +62,8 @@ function throttled(
   // A job with limits waits for its held buckets too, so its own delay only lets other jobs go first.
   const mostMs = job.takes === null ? waitMaxMs : throttledMaxMs
   const ownMs = Math.min(mostMs, delayMs(times, retry, clock.random()))
-  const waitMs = Math.min(waitMaxMs, Math.max(0, Number(retryAfterMs ?? ownMs) || 0))
+  const leastMs = job.takes === null ? minWaitMs : 0
+  const waitMs = Math.min(waitMaxMs, Math.max(leastMs, Number(retryAfterMs ?? ownMs) || 0))
   return { kind: 'throttled', error, delayMs: waitMs, held: 'throttled', tookMs }
 }
 

@@ -94,7 +94,9 @@ describe('locks', () => {
       for (const units of [0, 3])
         await run('settle_attempt', job.id, job.claim, 'locks.rate', units, [job.claim], [1], false, null)
     await run('hold_buckets', [1, 2], 1_000, null)
-    const outcomes = ['done', 'failed', 'retry', 'return', 'unused', 'discard', 'interrupt']
+    for (const age of [0, 1_000]) await run('refuse_buckets', [2, 1], [3], null, age, null, '429')
+    await run('accept_buckets', [2, 1], 0, null)
+    const outcomes = ['done', 'failed', 'retry', 'throttled', 'return', 'unused', 'discard', 'interrupt']
     await finish(
       db,
       jobs.slice(0, 14).map((job, i) => ({ job, outcome: outcomes[i % outcomes.length] ?? '' })),

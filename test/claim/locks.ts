@@ -169,6 +169,7 @@ const safe: Record<string, (key: Taken['key'], holds: (space: string, n: string)
   arrival: (_, holds) => holds(spaces.bucket, '-4'),
   ledger: (key, holds) => holds(spaces.bucket, stripe(key['bucket'])) || holds(spaces.bucket, '-2'),
   renewal: (key, holds) => holds(spaces.bucket, stripe(key['bucket'])),
+  refusal: (key, holds) => holds(spaces.bucket, stripe(key['bucket'])),
   lease: (key, holds) => holds(spaces.bucket, stripe(key['bucket'])),
   bucket: (key, holds) => holds(spaces.bucket, stripe(key['id'])),
   limit_def: (_, holds) => holds(spaces.bucket, '-7') || holds(spaces.bucket, '-2'),

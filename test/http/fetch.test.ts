@@ -324,3 +324,33 @@ test('an abort while a call waits for a grant ends the wait', async () => {
   await fetch(url)
   await expect(fetch(url)).rejects.toBe(reason)
 })
+
+test('names for each answer the grant under which its request was sent', async () => {
+  const told: [string, number | undefined][] = []
+  let end: () => void
+  const isRefused = new Promise<void>((resolve) => (end = resolve))
+  const url = await httpServer(async (request, response) => {
+    if (request.url === '/second') return response.writeHead(429).end()
+    await isRefused
+    response.end()
+  })
+  const deadlineMs = 1e9
+  const { fetch } = setup({
+    deadlineMs,
+    grants: {
+      take: async () => ({ deadlineMs: 2e9 }),
+      refused: async (_, grant) => {
+        told.push(['refused', grant?.deadlineMs])
+        end()
+      },
+      accepted: (grant) => void told.push(['accepted', grant.deadlineMs]),
+    },
+  })
+  const first = fetch(`${url}/first`)
+  await fetch(`${url}/second`)
+  await first
+  expect(told).toEqual([
+    ['refused', 2e9],
+    ['accepted', 1e9],
+  ])
+})

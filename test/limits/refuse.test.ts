@@ -1,6 +1,6 @@
 /** Which buckets a vendor's refusal holds, for how long, and what ends that: on a clock that the test moves. */
 import { beforeEach, describe, expect, it } from 'vitest'
-import { hash64 } from '../../src/core/hash.ts'
+import { hash64, newId } from '../../src/core/hash.ts'
 import { sqlOn } from '../../src/db/store.ts'
 import { defineLimit } from '../../src/claim/definitions/define.ts'
 import { limit } from '../../src/limits/limit.ts'
@@ -51,19 +51,24 @@ describe.each(engines)('refusals, on $name', (engine) => {
   }
   const room = async (key: string) => {
     const [row] = await at.db.query<{ avail: string; next_s: number }>(
-      `select avail, ((next - sluice.now_us()) / 1000000)::float8 as next_s
+      `select avail, (next - sluice.now_us()) / 1000000::float8 as next_s
        from ${fn}.bucket_room(array[$1::bigint], sluice.now_us())`,
       [hash64(`${name}:${key}`)],
     )
     return { avail: Number(row?.avail), nextS: row?.next_s }
   }
   /** Grants one unit, as a claim does. */
-  const grant = (key: string) =>
+  const grant = (key: string, id = newId()) =>
     at.db.query(
       `select ${fn}.append_ledger(array(select r::${fn}.room from ${fn}.bucket_room(array[$1::bigint], sluice.now_us()) r),
-         gen_random_uuid(), '{1}', '{1}')`,
-      [hash64(`${name}:${key}`)],
+         $2, '{1}', '{1}')`,
+      [hash64(`${name}:${key}`), id],
     )
+  const giveBack = (key: string, id: string) =>
+    at.db.query(`select ${fn}.give_back_grants(array[$1::uuid], array[$2::bigint], '{1}')`, [
+      id,
+      hash64(`${name}:${key}`),
+    ])
 
   it('hold the key for as long as the vendor demands, and nothing else', async () => {
     expect(await refuse('a', 30_000)).toEqual({ held: ['a'], s: 30 })
@@ -91,6 +96,36 @@ describe.each(engines)('refusals, on $name', (engine) => {
     expect((await room('a')).avail).toBe(1)
   })
 
+  it('let the next request through at once when nothing was sent under the grant of the one before', async () => {
+    const ids = [newId(), newId()] as const
+    await grant('a', ids[0])
+    await refuse('a', 5_000)
+    // A grant of before the refusal ends no hold.
+    await giveBack('a', ids[0])
+    expect(await room('a')).toEqual({ avail: 0, nextS: 5 })
+    await pass(5_000)
+    await grant('a', ids[1])
+    expect(await room('a')).toEqual({ avail: 0, nextS: 1 })
+    await giveBack('a', ids[1])
+    expect(await room('a')).toEqual({ avail: 1, nextS: 0 })
+  })
+
+  it('let claims report an accepted request only for a key that may be tried now', async () => {
+    const isOnTrial = async () => {
+      const ids = ['a', 'b'].map((key) => hash64(`${name}:${key}`))
+      const [row] = await at.db.query<{ probing: boolean }>(
+        `select probing from ${fn}.read_claim_room($1, '{}', $1, '{}', null)`,
+        [ids],
+      )
+      return row?.probing
+    }
+    expect(await isOnTrial()).toBe(false)
+    await refuse('a', 5_000)
+    expect(await isOnTrial()).toBe(false)
+    await pass(5_000)
+    expect(await isOnTrial()).toBe(true)
+  })
+
   it('double the hold with each one in a row if the vendor states no time, up to the span of the limit', async () => {
     const holds: number[] = []
     for (let n = 0; n < 6; n++) {
@@ -107,6 +142,19 @@ describe.each(engines)('refusals, on $name', (engine) => {
     expect((await refuse('a', undefined, 10)).s).toBe(1)
     await pass(100)
     for (const ageMs of [150, 300, 101]) expect((await refuse('a', undefined, ageMs)).s).toBe(1)
+  })
+
+  it('change nothing when they answer requests that were sent before the newest of them', async () => {
+    await refuse('a')
+    await pass(1_000)
+    await grant('a')
+    await pass(100)
+    // It neither holds the bucket for longer, nor does it make the request on trial look older than the refusal.
+    await refuse('a', undefined, 3_000)
+    expect(await room('a')).toEqual({ avail: 0, nextS: 0.9 })
+    await pass(100)
+    await accept('a', 200)
+    expect((await room('a')).avail).toBeGreaterThan(1)
   })
 
   it('are over when a request is accepted that was sent later, and not by one that was sent before', async () => {

@@ -41,7 +41,7 @@ it('a step forward of the store clock gives an attempt no extra time, and does n
   await expect(grants.take(signal, noWait)).rejects.toBe(denied)
   await expect(grants.take(signal, noWait, grants.own)).resolves.toBeDefined()
   await expect(grants.take(signal, noWait)).rejects.toBe(denied)
-  await grants.refused({ retryAfterMs: 1_000, answer: '429' })
+  await grants.refused({ retryAfterMs: 1_000, answer: '429' }, grants.own)
   const [latest] = await db.query<{ at: string; hold: string }>(
     'select max(at) as at, max(hold) as hold from sluice.ledger',
   )

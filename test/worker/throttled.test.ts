@@ -18,11 +18,13 @@ const total = limit('throttled.total', { rate: '5000/s' })
 const vendor = {
   refuses: (_account: string): boolean => false,
   retryAfter: undefined as string | undefined,
+  /** What it answers to what it does not refuse. */
+  status: 200,
   arrivals: [] as { account: string; atMs: number; status: number }[],
 }
 const server = createServer((request, response) => {
   const account = (request.url ?? '').slice(1)
-  const status = vendor.refuses(account) ? 429 : 200
+  const status = vendor.refuses(account) ? 429 : vendor.status
   vendor.arrivals.push({ account, atMs: performance.now(), status })
   response.writeHead(status, status === 429 && vendor.retryAfter ? { 'retry-after': vendor.retryAfter } : {}).end()
 })
@@ -164,6 +166,70 @@ describe.each(mainEngines)('a vendor that refuses requests, on $name', (engine) 
     for (const [i, { atMs }] of probes.entries())
       if (i > 0) expect(atMs - (probes[i - 1]?.atMs ?? 0)).toBeGreaterThan(900)
     expect(await held()).toEqual([])
+  })
+
+  it('has accepted nothing when its server fails, even if the handler does not mind', async () => {
+    let left = 1
+    vendor.retryAfter = '1'
+    vendor.refuses = () => left-- > 0
+    vendor.status = 500
+    try {
+      const run: typeof byFetch = async (url, context, account) => {
+        const response = await context.fetch(`${url}/${account}`)
+        return response.status === 429 ? check(response) : response
+      }
+      const [job] = await work('throttled.fails', async (...args) => void (await run(...args)), ['a'])
+      expect(job).toMatchObject({ state: 'done', throttled: 1 })
+      expect(await held()).toEqual([{ bucket: 'throttled.crm:a' }])
+    } finally {
+      vendor.status = 200
+    }
+  })
+
+  it('is held for an hour at most, and as if it had stated no time if that is no number', async () => {
+    for (const [account, ms] of [
+      ['a', 1e10],
+      ['b', Number.NaN],
+    ] as const)
+      await work(
+        `throttled.far.${account}`,
+        async () => Promise.reject(rateLimited(ms)),
+        [account],
+        () => until(async () => (await held()).some(({ bucket }) => bucket.endsWith(account)), `${account} is held`),
+        {},
+      )
+    const holds = await at.db.query<{ s: number }>(
+      `select ((max(l.hold - l.at)) / 1000000)::integer as s from sluice.ledger l join sluice.refusal r using (bucket)
+       group by l.bucket order by 1 desc`,
+    )
+    expect(holds).toEqual([{ s: 3_600 }, { s: 1 }])
+  })
+
+  it('is tried by a take whose answer another client gets, and accepts by what `observe` is given', async () => {
+    provideTaker(() => at.sluice.takes)
+    try {
+      const init = { key: 'a' }
+      const row = async () => (await at.db.query<{ n: number }>('select n from sluice.refusal'))[0]?.n
+      // Several requests were under way together: that is one refusal.
+      await Promise.all([crm.take(init), crm.take(init), crm.take(init)])
+      for (let n = 0; n < 3; n++) expect(await crm.observe(new Response(null, { status: 429 }), init)).toBe(true)
+      expect(await row()).toBe(1)
+      // The answer to a request of before the refusal shows nothing.
+      expect(await crm.observe(new Response(null, { status: 200 }), init)).toBe(false)
+      expect(await row()).toBe(1)
+      await crm.take(init)
+      expect(await crm.observe(new Response(null, { status: 429 }), init)).toBe(true)
+      expect(await row()).toBe(2)
+      await crm.take(init)
+      // Nor does the failure of a server, or of the network.
+      await crm.observe(new Response(null, { status: 500 }), init)
+      await crm.observe(new TypeError('fetch failed'), init)
+      expect(await row()).toBe(2)
+      expect(await crm.observe(new Response(null, { status: 200 }), init)).toBe(false)
+      expect(await held()).toEqual([])
+    } finally {
+      provideTaker(undefined)
+    }
   })
 
   it('is tried by takes in the same way', async () => {

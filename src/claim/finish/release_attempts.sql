@@ -35,7 +35,7 @@ begin
   if v_buckets is null then return; end if;
   perform engine.lock_buckets_and_pools(v_buckets);
   v_now := engine.limiter_now_us();
-  perform engine.refund_units(u.bucket, u.claim, u.units)
+  perform engine.refund_units(u.bucket, u.claim, u.units, p_unused => true)
     from unnest(v_buckets, v_of, v_units, v_backs) u (bucket, claim, units, back) where u.back;
   select array_agg(u.bucket), array_agg(u.units), array_agg(u.places) into v_buckets, v_units, v_places
   from (select bucket, sum(units)::bigint as units, sum(places)::integer as places

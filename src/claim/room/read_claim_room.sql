@@ -29,7 +29,7 @@ begin
     foreach v_room in array rooms loop
       avail := avail || v_room.avail; units := units || v_room.units; places := places || v_room.places;
       most := most || v_room.most; life := life || v_room.life; v_stale := v_stale or v_room.stale;
-      probing := probing or v_room.probe > 0;
+      probing := probing or v_room.probe > 0 and v_room.avail > 0;
     end loop;
     exit when v_stale is not true or round = 2;
     perform engine.renew_bucket_states(p_buckets || p_members);

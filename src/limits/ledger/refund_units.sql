@@ -7,8 +7,10 @@
 -- p_claim: id of the grant.
 -- p_units: units not used.
 -- p_full: gives them all back at once, for a vendor that itself refunds.
+-- p_unused: nothing was sent under the grant. If it was to show whether the vendor accepts requests again
+-- (engine.refuse_buckets), the bucket is no longer held for its answer: the next grant tries instead.
 create or replace function engine.refund_units(p_bucket bigint, p_claim uuid, p_units bigint,
-  p_full boolean default false)
+  p_full boolean default false, p_unused boolean default false)
 returns void
 language plpgsql as $$
 declare
@@ -17,6 +19,7 @@ declare
   v_row record;
   v_at bigint;
   v_debt bigint[];
+  v_room engine.room;
 begin
   select d.* into v_def from sluice.bucket b join sluice.limit_def d on d.name = b.name
   where b.id = p_bucket and b.parked is null order by d.version desc limit 1;
@@ -43,9 +46,10 @@ begin
                     from unnest(v_debt, v_def.drain, v_def.weight) with ordinality t (d, w, u, i) order by i);
     v_at := v_row.at;
   end loop;
-  perform engine.append_ledger(array[r::engine.room], p_claim, array[-p_units], null, v_grant.at,
+  select * into v_room from engine.bucket_room(array[p_bucket], 0) r where r.version = v_def.version;
+  if p_unused and v_room.hold = v_grant.at + v_room.probe then v_room.hold := v_grant.at; end if;
+  perform engine.append_ledger(array[v_room], p_claim, array[-p_units], null, v_grant.at,
     case when not p_full then
-      array(select engine.drain_debt(d, w, r.now_at - v_at)
-            from unnest(v_debt, v_def.drain) with ordinality t (d, w, i) order by i) end)
-  from engine.bucket_room(array[p_bucket], 0) r where r.version = v_def.version;
+      array(select engine.drain_debt(d, w, v_room.now_at - v_at)
+            from unnest(v_debt, v_def.drain) with ordinality t (d, w, i) order by i) end);
 end $$;

@@ -1,0 +1,13 @@
+/** What of an error passes between threads. */
+import { expect, test } from 'vitest'
+import { refusalIn } from '../../src/http/feedback.ts'
+import { pack, unpack } from '../../src/worker/error-transfer.ts'
+
+test.each([
+  { status: 429, headers: new Headers({ 'retry-after': '77' }) },
+  { status: 429, headers: { 'Retry-After': 77 } },
+  { response: { status: 429, headers: { 'retry-after': '77' }, data: () => 'cannot be sent' } },
+])('the refusal in the error of an HTTP client passes from a thread: %j', (fields) => {
+  const thrown = unpack(structuredClone(pack(Object.assign(new Error('Rate limit'), fields))))
+  expect(refusalIn(thrown, [])).toMatchObject({ retryAfterMs: 77_000 })
+})
