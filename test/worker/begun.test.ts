@@ -8,6 +8,7 @@ import { limit } from '../../src/limits/limit.ts'
 import type { Sluice } from '../../src/sluice.ts'
 import type { WorkOptions } from '../../src/worker/options.ts'
 import { count, mainEngines, openOn } from '../claim/engine.ts'
+import { fn } from '../servers/fn.ts'
 import { until } from '../until.ts'
 
 /** Handlers that wait for `opened` end when `open` is called. */
@@ -128,6 +129,17 @@ describe.each(mainEngines)('on $name, a worker of the process that sends', (engi
     await stopped
     await at.done(3)
     expect(at.ambiguous).toBe(0)
+  })
+
+  it('leaves a job to a claim while the vendor has to accept it first, and that claim ends the trial', async () => {
+    const at = await idle(1)
+    await at.begin()
+    const { db } = at.sluice
+    await db.query(`select ${fn}.hold_buckets(array[sluice.hash64('wide')], 0, null, null, 60000000)`)
+    await at.sluice.send(at.work, { n: 1 })
+    await at.done(2)
+    const newest = `select probe from sluice.ledger where bucket = sluice.hash64('wide') order by at desc, n desc limit 1`
+    await until(async () => (await db.query<{ probe: string }>(newest))[0]?.probe === '0', 'the trial ends')
   })
 
   it('never runs more at once than it has slots', async () => {

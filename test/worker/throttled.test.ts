@@ -6,7 +6,8 @@ import { z } from 'zod'
 import { check, limit, rateLimited, takes, task } from '../../src/index.ts'
 import { provideTaker } from '../../src/limits/take.ts'
 import type { Context } from '../../src/tasks/task.ts'
-import { emptied, mainEngines } from '../claim/engine.ts'
+import { emptied, mainEngines, perTenant, quietTask } from '../claim/engine.ts'
+import { fn } from '../servers/fn.ts'
 import { until } from '../until.ts'
 
 const input = z.object({ account: z.string(), n: z.number() })
@@ -230,6 +231,22 @@ describe.each(mainEngines)('a vendor that refuses requests, on $name', (engine) 
     } finally {
       provideTaker(undefined)
     }
+  })
+
+  it('is tried by a claim of several lanes, which shows that it tries', async () => {
+    const quiet = quietTask('throttled.lanes', [perTenant('throttled.tenants', '100/s')])
+    const probing = async () => {
+      for (const tenant of ['a', 'b']) await at.sluice.send(quiet, { tenant })
+      const [claimed] = await at.db.query<{ probing: boolean; jobs: string }>(
+        `select probing, jobs from ${fn}.claim_jobs(gen_random_uuid(), $1, null, array['throttled.lanes'], 5, null, false)`,
+        [at.worker],
+      )
+      expect(JSON.parse(claimed?.jobs ?? '[]')).toHaveLength(2)
+      return claimed?.probing
+    }
+    expect(await probing()).toBe(false)
+    await at.db.query(`select ${fn}.hold_buckets(array[sluice.hash64('throttled.tenants:a')], 0, null, null, 60000000)`)
+    expect(await probing()).toBe(true)
   })
 
   it('is tried by takes in the same way', async () => {
