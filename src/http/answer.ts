@@ -2,6 +2,7 @@
 import type { Response } from 'undici'
 import type { Answer } from '../vendors/answer.ts'
 import type { Reader } from '../vendors/reader.ts'
+import { readCapped } from './capped.ts'
 
 /** A larger body is not read: answers that refuse are small. */
 const bodyMax = 65_536
@@ -22,22 +23,9 @@ export async function answerOf(response: Response, reader: Reader): Promise<Answ
 }
 
 async function readCopy(response: Response): Promise<unknown> {
-  const chunks: Uint8Array[] = []
-  let bytes = 0
   try {
-    const reader = response.clone().body?.getReader()
-    while (reader !== undefined) {
-      const { done, value } = await reader.read()
-      if (done) break
-      bytes += value.byteLength
-      if (bytes > bodyMax) {
-        // The other copy is read on by the handler; a cancel waits for that one.
-        void reader.cancel().catch(() => {})
-        return undefined
-      }
-      chunks.push(value)
-    }
-    return JSON.parse(new TextDecoder().decode(Buffer.concat(chunks))) as unknown
+    const bytes = await readCapped(response.clone(), bodyMax)
+    return bytes && (JSON.parse(new TextDecoder().decode(bytes)) as unknown)
   } catch {
     // It broke off, which the handler will notice when it reads, or it is no JSON.
     return undefined

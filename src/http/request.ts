@@ -2,6 +2,7 @@ import { systemClock } from '../core/clock.ts'
 import { AttemptError } from '../core/errors.ts'
 import { span } from '../core/figures.ts'
 import { hideKnown, redact } from '../core/redact.ts'
+import { readCapped } from './capped.ts'
 import { limitedBy } from './feedback.ts'
 import { statusError } from './status.ts'
 import type { RequestInput } from './input.ts'
@@ -34,28 +35,6 @@ export interface RequestOptions {
 
 const defaultTimeoutMs = 30_000
 const defaultMaxBytes = 1_048_576
-
-/** Reads a body of at most `maxBytes`; if there is more, stops reading and returns undefined. */
-async function readCapped(response: Response, maxBytes: number): Promise<Buffer | undefined> {
-  if (Number(response.headers.get('content-length') ?? 0) > maxBytes) {
-    await response.body?.cancel().catch(() => {})
-    return undefined
-  }
-  const reader = response.body?.getReader()
-  const chunks: Uint8Array[] = []
-  let bytes = 0
-  while (reader !== undefined) {
-    const { done, value } = await reader.read()
-    if (done) break
-    bytes += value.byteLength
-    if (bytes > maxBytes) {
-      await reader.cancel().catch(() => {})
-      return undefined
-    }
-    chunks.push(value)
-  }
-  return Buffer.concat(chunks)
-}
 
 /** Replaces known secrets in a response body, which may repeat what it was sent. */
 function withoutKnown(body: unknown): unknown {

@@ -1,4 +1,5 @@
 /** Knows which buckets others may share, and by which definitions Redis decides them. */
+import { limitOf } from '../core/bucket.ts'
 import type { Store } from '../db/store.ts'
 import type { Rule } from '../limits/rule.ts'
 import type { Published, RedisBucket } from './definition.ts'
@@ -53,9 +54,9 @@ export class SharedDefinitions {
   /** Makes sure that the definitions of these buckets are read, as far as they exist. */
   async know(takes: Iterable<string>): Promise<void> {
     for (const take of takes) {
-      if (take.startsWith(`${nameOf(take)}/`)) continue
+      if (take.startsWith(`${limitOf(take)}/`)) continue
       // A limit that had only places may count units by now.
-      if (this.#byName.has(nameOf(take))) {
+      if (this.#byName.has(limitOf(take))) {
         if (this.bucket(take) === undefined) await this.refresh()
       } else if (this.#store.clock.monotonicMs() - this.#readMs > missMs) await this.read()
     }
@@ -108,13 +109,8 @@ export class SharedDefinitions {
 
   #of(take: string): InForce | undefined {
     // Only the store needs the buckets beside a limit's own, to separate the jobs of a share from others.
-    return take.startsWith(`${nameOf(take)}/`) ? undefined : this.#byName.get(nameOf(take))
+    return take.startsWith(`${limitOf(take)}/`) ? undefined : this.#byName.get(limitOf(take))
   }
-}
-
-/** Returns the limit of a bucket. */
-function nameOf(take: string): string {
-  return take.split(/[:@*/]/, 1)[0] ?? take
 }
 
 function inForce({ name, version, spec }: Row): InForce {

@@ -1,4 +1,5 @@
 /** How each event reads in the log: its level, its text, and which lines are equal. */
+import { limitOf } from '../core/bucket.ts'
 import { span } from '../core/figures.ts'
 import type { Level } from '../core/log.ts'
 import type { AttemptEvent, EventName, RecordedError, SluiceEvents } from './events.ts'
@@ -163,7 +164,7 @@ function limitsInWords(takes: readonly string[]): string {
 }
 
 function namesOf(takes: readonly string[]): string {
-  return takes.map((take) => take.split(/[:@*/]/, 1)[0]).join()
+  return takes.map(limitOf).join()
 }
 
 /** Formats definitions that hold together: `rate 100/min, concurrency 5`. */

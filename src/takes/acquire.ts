@@ -2,6 +2,7 @@
  * Acquires units outside of claims (takes/acquire_grant.sql): attempts do it for their further requests, takers for use outside of
  * jobs. Both repeat the request until they have a grant that is fresh enough, and refund what they did not use.
  */
+import { limitOf } from '../core/bucket.ts'
 import { caughtUpMs, type Moment, readMoment, sleepUntil, type StoreClock } from '../core/clock.ts'
 import { StoreError } from '../core/errors.ts'
 import { hash64 } from '../core/hash.ts'
@@ -122,7 +123,7 @@ function hashes(takes: readonly string[]): string[] {
  * it names, else those of the request's own keys, else all.
  */
 function concernedBy(takes: readonly string[], limit: string | undefined): Record<'concerned' | 'others', string[]> {
-  const named = takes.filter((take) => take.split(/[:@*/]/, 1)[0] === limit)
+  const named = takes.filter((take) => limitOf(take) === limit)
   const own = takes.filter((take) => /[:@]/.test(take))
   const concerned = named.length > 0 ? named : own.length > 0 ? own : [...takes]
   return { concerned, others: named.length > 0 ? [] : takes.filter((take) => !concerned.includes(take)) }

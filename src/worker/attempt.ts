@@ -107,8 +107,8 @@ export class Attempt {
     const ended = (outcome: Outcome) => {
       if ('tookMs' in outcome) this.#options.patience.forget(this.job.id)
       // A handler that sends its requests by another client than ctx.fetch, which has reported its own.
-      const isToTell = outcome.kind === 'done' && this.job.isProbe === true && this.#allowance?.unsent !== false
-      if (isToTell) this.#ownGrants().accepted()
+      const isAccepted = outcome.kind === 'done' && this.job.isProbe === true && this.#allowance?.unsent !== false
+      if (isAccepted) this.#ownGrants().accepted()
       if (outcome.kind === 'unused' || outcome.kind === 'readmit' || outcome.kind === 'discard') this.#giveBack()
       return this.#isCalled ? this.#reported(outcome) : outcome
     }

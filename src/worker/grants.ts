@@ -1,4 +1,5 @@
 /** The grants of one attempt: that of its claim, and further ones for further requests. */
+import { limitOf } from '../core/bucket.ts'
 import { caughtUpMs, type StoreClock } from '../core/clock.ts'
 import { AttemptError, StoreError, UsageError } from '../core/errors.ts'
 import { span } from '../core/figures.ts'
@@ -85,7 +86,7 @@ export class StoreGrants implements Grants {
     this.#options = options
     this.#acquirer = new Acquirer(store, storeClock, shared)
     this.#takes = job.holds ?? job.takes ?? []
-    this.#names = this.#takes.map((bucket) => bucket.split(/[:@*/]/, 1)[0] ?? bucket)
+    this.#names = this.#takes.map(limitOf)
     this.#costs = job.costs?.slice(0, -1) ?? this.#takes.map(() => 1)
     this.#charged = [...this.#costs]
     this.#settled = this.#takes.map(() => null)
