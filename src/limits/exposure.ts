@@ -16,7 +16,7 @@
  * vendors' own arithmetic in search of more refusals.
  */
 import type { ParsedRate } from '../core/rate.ts'
-import { type Guarantee, guarantees, mostIn, type Steps, stepsOf } from './guarantee.ts'
+import { type Guarantee, guarantees, mostIn, type Steps, stepsIn, stepsOf } from './guarantee.ts'
 import type { Limit } from './limit.ts'
 import { algorithms, type VendorAlgorithm, type VendorRate } from './vendor.ts'
 
@@ -91,11 +91,11 @@ const refused: Record<VendorAlgorithm, Refused> = {
       mostIn(steps, windowUs + marginUs),
       mostIn({ ...steps, burst: steps.units }, windowUs),
     )
-    const first = Math.floor(marginUs / everyUs)
-    const last = Math.ceil((windowUs + marginUs) / everyUs) - 1
+    const first = stepsIn(steps, marginUs, true)
+    const last = stepsIn(steps, windowUs + marginUs)
     const sums = [first, first + 1, last].map((step) => {
       const atUs = Math.max(0, step * everyUs - marginUs)
-      return atUs < windowUs ? burst + steps.units * step + before * (1 - atUs / windowUs) - units + 1 : 0
+      return step <= last ? burst + steps.units * step + before * (1 - atUs / windowUs) - units + 1 : 0
     })
     return Math.max(0, Math.ceil(Math.max(...sums) - tolerance) - 1)
   },
@@ -103,7 +103,7 @@ const refused: Record<VendorAlgorithm, Refused> = {
     const { weight, drain } = steps
     if (BigInt(steps.units) * BigInt(drain) * BigInt(windowUs) > BigInt(units) * BigInt(weight)) return Infinity
     const everyUs = weight / drain
-    const first = Math.floor(marginUs / everyUs)
+    const first = stepsIn(steps, marginUs, true)
     const sums = [first, first + 1].map((step) => {
       const atUs = Math.max(0, step * everyUs - marginUs)
       return steps.burst + steps.units * step - burst - (atUs * units) / windowUs

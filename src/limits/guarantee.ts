@@ -101,11 +101,18 @@ export function stepsOf(rule: Rule): Steps | undefined {
   return { burst, units: 1, drain, weight }
 }
 
-/** Returns the most units in a span of this length, in microseconds; the span is half-open unless `isClosed`. */
-export function mostIn(steps: Steps, spanUs: number, isClosed = false): number {
-  const { burst, units, drain, weight } = steps
+/**
+ * Returns how many steps follow the first grants within a span of this length, in microseconds; the span is half-open
+ * unless `isClosed`. Exact, because a step may begin at a fraction of a microsecond.
+ */
+export function stepsIn({ drain, weight }: Steps, spanUs: number, isClosed = false): number {
   const [span, every] = [BigInt(spanUs) * BigInt(drain), BigInt(weight)]
-  return burst + units * (isClosed ? Number(span / every) : ceilDiv(span, every) - 1)
+  return isClosed ? Number(span / every) : ceilDiv(span, every) - 1
+}
+
+/** Returns the most units in a half-open span of this length, in microseconds. */
+export function mostIn(steps: Steps, spanUs: number): number {
+  return steps.burst + steps.units * stepsIn(steps, spanUs)
 }
 
 function guarantee(rule: Rule, marginUs: number): Guarantee {

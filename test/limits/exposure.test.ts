@@ -132,6 +132,15 @@ describe('the number of calls that a vendor can refuse', () => {
     )
   })
 
+  it('includes the last grant of a window when the time between grants is a fraction of a microsecond', () => {
+    const rule = level(60, 272_607_935, 1)
+    const their = vendorOf('sliding counter', 18, rule.windowUs)
+    const grants = greedy([rule], 0, 200)
+    const seen = refusals(their, arrivals(grants, 0, 1, 1)).most
+    expect(seen).toBeGreaterThan(40)
+    expect(seen).toBeLessThanOrEqual(boundOf([rule], their))
+  })
+
   it('reaches the bound by a burst after a pause, across the edge of a window', () => {
     fc.assert(
       fc.property(
