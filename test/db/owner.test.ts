@@ -153,6 +153,15 @@ test('a directory whose path is too long for a socket has one owner too, and cli
       .on('error', reject)
   })
   expect(heard).toBe('hello')
+  expect(await connectInfo(long)).toEqual(info)
+  await owner.release()
+})
+
+test('only the user of the owner can enter the folder with its files, and connect to its socket', async () => {
+  const owner = await own(dir)
+  const room = path.join(dir, 'owner')
+  const files = ['.', ...fs.readdirSync(room)].map((name) => fs.statSync(path.join(room, name)).mode & 0o077)
+  expect(files).toEqual([0, 0, 0])
   await owner.release()
 })
 
