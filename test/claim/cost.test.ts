@@ -74,6 +74,17 @@ for (const engine of mainEngines) {
       ])
     })
 
+    it('one claim takes jobs with costs and jobs without, whichever were sent first', async () => {
+      const [first, last] = [costed({ window: '10/min' }), costed({ window: '10/min' })]
+      const plain = costed({ window: '10/min' }, 1)
+      await send(first, [3, 4])
+      await send(plain, [1, 1])
+      await send(last, [5, 6])
+      const tasks = [first.name, plain.name, last.name]
+      const { jobs } = await claim(at.db, at.worker, tasks, 10)
+      expect(costs(jobs).toSorted()).toEqual([1, 1, 3, 4, 5])
+    })
+
     it('several limits count their own units each, and concurrency counts jobs', async () => {
       const rpm = limit('rpm', { window: '60/min', concurrency: 3, cost: 1 })
       const tpm = limit('tpm', { window: '30000/min', concurrency: 3 })

@@ -197,6 +197,26 @@ for (const engine of mainEngines) {
       ])
     })
 
+    it('a job whose earlier attempt is in doubt stays ambiguous when its worker signs off', async () => {
+      const id = await at.sluice.send(quiet, {})
+      const [interrupted] = (await claimAll(at.db, at.worker, ['quiet'], 1)) as [Claimed]
+      await finish(at.db, [{ job: interrupted, outcome: 'interrupt' }])
+      await claimAll(at.db, at.worker, ['nobody'], 1)
+      expect(await claimAll(at.db, at.worker, ['quiet'], 1)).toMatchObject([{ id, ambiguous: true }])
+      await at.db.query(`select ${fn}.sign_off_worker($1)`, [at.worker])
+      const other = await enter(at.db)
+      await claimAll(at.db, other, ['nobody'], 1)
+      expect(await claimAll(at.db, other, ['quiet'], 1)).toMatchObject([{ id, crashes: 0, ambiguous: true }])
+    })
+
+    it('a claim states when each of its jobs was sent', async () => {
+      await at.sluice.sendMany(quiet, rows(3))
+      const { jobs } = await claim(at.db, at.worker, ['quiet'], 3)
+      expect(jobs).toHaveLength(3)
+      const created = await Promise.all(jobs.map(async ({ id }) => (await at.sluice.jobs.get(id))?.createdAt.getTime()))
+      expect((jobs as (Claimed & { createdMs: number })[]).map(({ createdMs }) => createdMs)).toEqual(created)
+    })
+
     it('a bad result fails alone, and a rescue finds its claim as long as jobs of it are in hand', async () => {
       await at.sluice.sendMany(quiet, rows(4))
       const jobs = (await claimAll(at.db, at.worker, ['quiet'], 4)) as unknown as ClaimedJob[]
