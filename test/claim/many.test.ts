@@ -56,6 +56,25 @@ describe('a claim', () => {
   })
 })
 
+it('thousands of sends of one tenant are read in as few portions as those of thousands of tenants', async () => {
+  const { sluice, db, worker } = at
+  const busy = quietTask('busy', [perTenant('busy', '1/h')])
+  await sluice.send(busy, { tenant: 'a' })
+  expect((await claim(db, worker, ['busy'], 1)).jobs).toHaveLength(1)
+  await db.query(
+    `insert into sluice.arrival (xid, class, lane, pos, n)
+     select pg_current_xact_id(), class, id, bound + i, 1 from sluice.lane, generate_series(1, 5000) i`,
+  )
+  const unread = async () =>
+    count(db, '(select * from sluice.class_state order by n desc limit 1) s where target is not null')
+  for (const isLeft of [1, 1, 0]) {
+    await claim(db, worker, ['busy'], 1)
+    expect(await unread()).toBe(isLeft)
+  }
+  const [state] = await db.query('select waiting::int from sluice.class_state order by n desc limit 1')
+  expect(state).toEqual({ waiting: 5_000 })
+})
+
 it('lanes and fair keys without waiting jobs are deleted, and created again when needed', async () => {
   const { sluice, db, worker } = at
   const quiet = quietTask('quiet', [perTenant('wide', '10000/s')])
