@@ -11,8 +11,10 @@ import { acquire } from '../takes/asks.ts'
 import { fn } from '../servers/fn.ts'
 import { task } from '../../src/tasks/task.ts'
 import { isLong } from '../long.ts'
+import { until } from '../until.ts'
 import {
   claimAll,
+  count,
   done,
   emptied,
   empty,
@@ -226,6 +228,30 @@ describe.each(mainEngines)('the data that make a claim fail, on $name', (engine)
     expect(await sluice.release(parked?.name ?? '')).toBe(true)
     expect(await at.ids([own.name])).toEqual([...a.filter((id) => !begun.includes(id)), more[0] ?? ''].sort())
     expect(at.names).toHaveLength(1)
+  })
+
+  it('are found in every list of lanes that may begin, not only in the first', async () => {
+    const own = task('parked.lists', {
+      input: tenantInput,
+      fair: 'tenant',
+      limits: [limit('parked.lists', { rate: '2/s', burst: 1, by: ({ n }: { n?: number | undefined }) => String(n) })],
+      run: () => undefined,
+    })
+    const rows = [1, 2].flatMap((n) => ['a', 'b', 'c', 'd'].map((key) => ({ tenant: `${key}${n}`, n })))
+    await at.sluice.sendMany(own, rows)
+    const good = await at.ids([own.name])
+    const [bad] = await at.db.query<{ id: string }>(
+      `update sluice.job set attempt = 2147483647 where claim is null and lane = (
+         select id from sluice.lane where list = (select max(id) from sluice.list) and vstart is not null
+         order by vstart limit 1) returning id`,
+    )
+    const due = `sluice.list where id <> 0 and due <= ${fn}.limiter_now_us()`
+    await until(async () => (await count(at.db, due)) === 2, 'both lists are due')
+    await until(async () => {
+      good.push(...(await at.ids([own.name])))
+      return good.length === rows.length - 1
+    }, 'all others begin')
+    expect(at.names).toEqual([bad?.id])
   })
 
   it("are found in a member of a pool or in a worker's own label, and other members and workers go on", async () => {

@@ -32,6 +32,7 @@ const calls = task('calls', {
   limits: [held],
   run: async (_, { fetch }) => void (await fetch(vendor.url)),
 })
+const daily = task('daily', { input, limits: [limit('daily', { window: '1/day' })], run() {} })
 const unknown = task('unknown', { input, maxWait: 1, queue: 'nowhere', run() {} })
 
 beforeAll(async () => {
@@ -41,7 +42,7 @@ beforeAll(async () => {
   const { url } = await freshDatabase()
   sluice = await Sluice.open({ store: url, log })
   operator = await Sluice.open({ store: url })
-  await sluice.work([flaky, refused, calls], { queues: ['default'] })
+  await sluice.work([flaky, refused, calls, daily], { queues: ['default'] })
 })
 afterAll(async () => {
   await sluice.close()
@@ -98,6 +99,18 @@ it('receives a job that has failed for good, also one that no worker touched', a
   expect(lines.findLast(({ level }) => level === 'error')?.message).toMatch(
     /^job failed for good \(expired\): it could/,
   )
+})
+
+it('receives by when a job had to begin that its limit cannot let begin in time', async () => {
+  await received('done', () => sluice.send(daily, {}))
+  const [hopeless] = await received('exhausted', () => sluice.send(daily, {}, { maxWait: '1min' }))
+  expect(hopeless).toMatchObject({
+    task: 'daily',
+    error: {
+      code: 'SLUICE_NO_ROOM_IN_TIME',
+      message: expect.stringMatching(/had to begin by \d{4}-\d\d-\d\dT[\d:]{8}Z$/),
+    },
+  })
 })
 
 it("receives a vendor's pause, with the limit that waits", async () => {
