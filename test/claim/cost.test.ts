@@ -1,5 +1,6 @@
 /** Jobs that cost more than one unit: recorded, granted in order, kept from starving, refunded. */
 import { beforeEach, describe, expect, it } from 'vitest'
+import { fn } from '../servers/fn.ts'
 import { z } from 'zod'
 import { task } from '../../src/tasks/task.ts'
 import { type Cost, limit, type LimitOptions } from '../../src/limits/limit.ts'
@@ -83,6 +84,26 @@ for (const engine of mainEngines) {
       const tasks = [first.name, plain.name, last.name]
       const { jobs } = await claim(at.db, at.worker, tasks, 10)
       expect(costs(jobs).toSorted()).toEqual([1, 1, 3, 4, 5])
+    })
+
+    it('a job that was put off after a claim had read it is left', async () => {
+      const tpm = costed({ window: '10/min' })
+      await send(tpm, [9, 3])
+      expect(await take(tpm)).toEqual([9])
+      const mark = async () => {
+        const [row] = await at.db.query<{ granted: number }>(
+          `select m.granted from sluice.lane l, sluice.job j, ${fn}.mark_jobs(gen_random_uuid(), $1, ${fn}.limiter_now_us(),
+             array[l], '{1}', l.buckets, '{1000000}', array[l.id], array[j.seq], '{false}', '{0}') m
+           where j.lane = l.id and j.claim is null`,
+          [at.worker],
+        )
+        return row?.granted
+      }
+      const putOff = (until: string) => at.db.query(`update sluice.job set due_at = ${until} where claim is null`)
+      await putOff(`sluice.now() + interval '1 hour'`)
+      expect(await mark()).toBe(0)
+      await putOff('null')
+      expect(await mark()).toBe(1)
     })
 
     it('several limits count their own units each, and concurrency counts jobs', async () => {

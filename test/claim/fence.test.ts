@@ -209,6 +209,45 @@ for (const engine of mainEngines) {
       expect(await claimAll(at.db, other, ['quiet'], 1)).toMatchObject([{ id, crashes: 0, ambiguous: true }])
     })
 
+    it('the error of an attempt stays on record when the next attempt is returned', async () => {
+      const id = await at.sluice.send(quiet, {})
+      for (const [outcome, error] of [
+        ['retry', '{"name": "Error", "message": "no luck"}'],
+        ['return', null],
+      ]) {
+        await claimAll(at.db, at.worker, ['nobody'], 1)
+        const [job] = (await claimAll(at.db, at.worker, ['quiet'], 1)) as [Claimed]
+        await at.db.query(
+          `select ${fn}.finish_attempts(array[$1]::uuid[], array[$1]::uuid[], $2, $3, '{1}', $4, '{null}', '{null}',
+             '{null}', $5, '{0}')`,
+          [job.claim, [job.seq], [job.id], [outcome], [error]],
+        )
+        expect(await at.sluice.jobs.get(id)).toMatchObject({ error: { message: 'no luck' } })
+      }
+    })
+
+    it('a claim waits for no row of a class that is announced again', async () => {
+      await at.sluice.send(quiet, {})
+      await claimAll(at.db, at.worker, ['quiet'], 1)
+      const other = quietTask('other')
+      await at.sluice.send(other, {})
+      await at.db.query(
+        `insert into sluice.arrival (xid, class, lane, pos, n)
+         select pg_current_xact_id(), 0, lane, seq, 1 from sluice.job where task = 'quiet'`,
+      )
+      await at.db.transaction(async (tx) => {
+        await tx.query('select from sluice.class for update')
+        expect(await claimAll(at.db, at.worker, ['other'], 1)).toHaveLength(1)
+      })
+    })
+
+    it('a claim ends a job that it finds too late to begin', async () => {
+      const id = await at.sluice.send(quiet, {}, { maxWait: '1h' })
+      await at.db.query('update sluice.job set expires_at = sluice.now()')
+      expect(await claimAll(at.db, at.worker, ['quiet'], 1)).toEqual([])
+      expect(await at.sluice.jobs.get(id)).toMatchObject({ state: 'failed', reason: 'expired', attempt: 0 })
+    })
+
     it('a claim states when each of its jobs was sent', async () => {
       await at.sluice.sendMany(quiet, rows(3))
       const { jobs } = await claim(at.db, at.worker, ['quiet'], 3)

@@ -1,6 +1,7 @@
 /** Data that make claims fail: they are found, parked and named, stop nothing else, and go on when they are released. */
 import fc from 'fast-check'
 import { beforeEach, describe, expect, it } from 'vitest'
+import { z } from 'zod'
 import { zones } from '../../src/cli/zones.ts'
 import { sqlOn, storeOn } from '../../src/db/store.ts'
 import { Claims } from '../../src/claim/claim.ts'
@@ -231,10 +232,15 @@ describe.each(mainEngines)('the data that make a claim fail, on $name', (engine)
   })
 
   it('are found in every list of lanes that may begin, not only in the first', async () => {
+    const two = limit('parked.lists', {
+      rate: '2/s',
+      burst: 1,
+      by: (input: { n: number }) => String(input.n),
+    })
     const own = task('parked.lists', {
-      input: tenantInput,
+      input: z.object({ tenant: z.string(), n: z.number() }),
       fair: 'tenant',
-      limits: [limit('parked.lists', { rate: '2/s', burst: 1, by: ({ n }: { n?: number | undefined }) => String(n) })],
+      limits: [two],
       run: () => undefined,
     })
     const rows = [1, 2].flatMap((n) => ['a', 'b', 'c', 'd'].map((key) => ({ tenant: `${key}${n}`, n })))

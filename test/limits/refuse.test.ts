@@ -138,6 +138,21 @@ describe.each(engines)('refusals, on $name', (engine) => {
     expect(holds).toEqual([1, 2, 4, 8, 10, 10].map((s) => (s === 10 ? expect.closeTo(10, 0) : s)))
   })
 
+  it('of several keys state the longest hold, whichever key comes last', async () => {
+    await refuse('a')
+    await pass(1_000)
+    await grant('a')
+    await pass(50)
+    const both = [hash64(`${name}:a`), hash64(`${name}:b`)]
+    const [row] = await at.db.query<{ wait_us: string }>(
+      `select wait_us from ${fn}.refuse_buckets($1, '{}', null, 1000, null, '429 from vendor')`,
+      [both],
+    )
+    expect(Number(row?.wait_us)).toBe(2_000_000)
+    expect((await room('a')).nextS).toBe(2)
+    expect((await room('b')).nextS).toBe(1)
+  })
+
   it('count once when they answer requests that were sent before the first of them', async () => {
     expect((await refuse('a', undefined, 10)).s).toBe(1)
     await pass(100)

@@ -51,6 +51,11 @@ describe.each(mainEngines)('settlement on $name', ({ store }) => {
     expect(await used()).toMatchObject({ tpm: 3_300 })
   })
 
+  it('charges a single unit beyond the grant', async () => {
+    await run(({ settle }, n) => settle({ tpm: n + 1 }), [1_000])
+    expect(await used()).toMatchObject({ tpm: 1_001 })
+  })
+
   it('with a debt beyond the room keeps other jobs waiting until it is gone', async () => {
     const call = await run(({ settle }) => settle({ tpm: 45_000 }), [1_000])
     await call.send({ n: 1 })
@@ -86,7 +91,10 @@ describe.each(mainEngines)('settlement on $name', ({ store }) => {
         await note(context.settle({ tpm: -1 }))
         await note(context.settle(0.5))
         await t.sluice.jobs.cancel(context.job.id)
-        await note(context.settle({ tpm: 0 }))
+        const gone = context.settle({ tpm: 0 })
+        // It is no failure of the attempt that another attempt could avoid.
+        await expect(gone).rejects.toMatchObject({ retryable: false })
+        await note(gone)
       },
       [1_000],
     )
