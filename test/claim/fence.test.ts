@@ -209,6 +209,25 @@ for (const engine of mainEngines) {
       expect(await claimAll(at.db, other, ['quiet'], 1)).toMatchObject([{ id, crashes: 0, ambiguous: true }])
     })
 
+    it('one finish ends jobs of several claims, each in its own way', async () => {
+      await at.sluice.sendMany(quiet, rows(3))
+      const jobs: Claimed[] = []
+      for (let i = 0; i < 3; i++) jobs.push(...(await claim(at.db, at.worker, ['quiet'], 1)).jobs)
+      const outcomes = ['retry', 'failed', 'interrupt']
+      expect(
+        await finish(
+          at.db,
+          jobs.map((job, i) => ({ job, outcome: outcomes[i] ?? '' })),
+        ),
+      ).toEqual([])
+      const ended = await Promise.all(jobs.map(({ id }) => at.sluice.jobs.get(id)))
+      expect(ended.map((job) => [job?.failed, job?.ambiguous, job?.state === 'failed'])).toEqual([
+        [1, false, false],
+        [1, false, true],
+        [0, true, false],
+      ])
+    })
+
     it('the error of an attempt stays on record when the next attempt is returned', async () => {
       const id = await at.sluice.send(quiet, {})
       for (const [outcome, error] of [

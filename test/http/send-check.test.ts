@@ -1,13 +1,13 @@
 import { lookup } from 'node:dns'
 import type { LookupFunction } from 'node:net'
 import type { ReadableStreamDefaultController } from 'node:stream/web'
-import { Agent } from 'undici'
+import { Agent, request } from 'undici'
 import { expect, test } from 'vitest'
 import { readMoment, systemClock } from '../../src/core/clock.ts'
 import { createAgent, type GuardedAgent } from '../../src/http/agent.ts'
 import { maxStaleGrants } from '../../src/http/fetch.ts'
 import { Guard } from '../../src/http/guard.ts'
-import type { Grant } from '../../src/http/send-check.ts'
+import { createSendCheck, type Grant } from '../../src/http/send-check.ts'
 import { until } from '../until.ts'
 import { handClock, setup, tcpServer } from './bench.ts'
 import type { HandClock } from './bench.ts'
@@ -196,6 +196,28 @@ test('a stream that is slow to begin sends no byte after the deadline', async ()
     ).rejects.toMatchObject({ code: 'SLUICE_GRANT_STALE' })
   }
   expect(received.join('')).toBe('')
+})
+
+test('the source of a stream that is given up is closed', async () => {
+  const clock = handClock()
+  const { port } = await tcpServer(answerEach)
+  let isClosed = false
+  async function* late() {
+    try {
+      clock.nowMs += 200
+      yield Buffer.from('BODY')
+    } finally {
+      isClosed = true
+    }
+  }
+  const grant = { deadlineMs: clock.nowMs + 100 }
+  const check = createSendCheck({ agent: oneConnection(), clock, grant, bytes: undefined, take: async () => grant })
+  const { dispatcher } = check
+  await expect(
+    request(`http://127.0.0.1:${port}/`, { dispatcher, method: 'POST', body: late() as never }),
+  ).rejects.toThrow('the grant ran out')
+  expect(check.stale()).toBe(true)
+  await until(() => isClosed, 'it is closed')
 })
 
 test('a stream does not begin under a grant that has expired already', async () => {

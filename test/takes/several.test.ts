@@ -32,6 +32,11 @@ describe.each(mainEngines)('a take of several buckets, on $name', (engine) => {
   }
   const leases = () => count(at.db, 'sluice.lease')
 
+  it('waits for a limit that nobody has defined yet', async () => {
+    expect(await acquire(at.db, ['ten', 'later'], { line: newId() })).toMatchObject({ granted: false, lost: false })
+    expect(await used()).toEqual({})
+  })
+
   it('charges all or none, once, and returns when all have room', async () => {
     const grant = randomUUID()
     for (let n = 0; n < 2; n++)

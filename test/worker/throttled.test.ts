@@ -76,6 +76,21 @@ describe.each(mainEngines)('a vendor that refuses requests, on $name', (engine) 
   const byFetch = async (url: string, context: Context, account: string) =>
     check(await context.fetch(`${url}/${account}`))
 
+  it('accepts again when a handler with a client of its own succeeds', async () => {
+    let before: unknown
+    const jobs = await work(
+      'throttled.own',
+      async (_origin, { attempt }) => {
+        if (attempt === 1) throw rateLimited(100)
+        before = await held()
+      },
+      ['own'],
+    )
+    expect(jobs).toMatchObject([{ state: 'done', attempt: 2 }])
+    expect(before).toEqual([{ bucket: 'throttled.crm:own' }])
+    await until(async () => (await held()).length === 0, 'nothing is refused any more')
+  })
+
   it('counts as an attempt, and not as a failure', async () => {
     let left = 4
     vendor.retryAfter = '0'

@@ -1,0 +1,28 @@
+/** Which workers may leave out a round. */
+import { expect, it } from 'vitest'
+import { emptied, engines, enter } from '../claim/engine.ts'
+import { fn } from '../servers/fn.ts'
+
+const at = emptied(engines[0])
+
+it('a worker without the turn may rest in a fleet of five or more, and not in one of four', async () => {
+  const mayRest = async () => {
+    await at.db.query(
+      `insert into sluice.doubt (worker, beat, at, unchanged_us) values ($1, 0, sluice.now_us(), 0)
+       on conflict (worker) do update set at = excluded.at`,
+      [at.worker],
+    )
+    const [row] = await at.db.query<{ turn: boolean; rest: boolean }>(
+      `select turn, rest from ${fn}.run_worker_round($1, false, null, null, null)`,
+      [at.worker],
+    )
+    expect(row?.turn).toBe(false)
+    return row?.rest
+  }
+  for (let n = 1; n < 4; n++) await enter(at.db)
+  expect(await mayRest()).toBe(false)
+  await enter(at.db)
+  expect(await mayRest()).toBe(true)
+  await enter(at.db)
+  expect(await mayRest()).toBe(true)
+})
