@@ -1,7 +1,7 @@
 /** How the command line shows one limit. */
 import { systemClock } from '../core/clock.ts'
 import { redactText } from '../core/redact.ts'
-import type { LimitLine, LimitRefusal } from '../index.ts'
+import type { LimitLine, LimitOthers, LimitRefusal } from '../index.ts'
 import { numbersInWords } from '../limits/numbers.ts'
 import { brief, type Output, percent, span } from './output.ts'
 
@@ -61,6 +61,11 @@ export function sayHead(out: Output, line: LimitLine): void {
     )
   if (paused.length > 0) out.line(`  paused: ${paused.map((one) => one ?? 'all keys').join(', ')}`)
   for (const refusal of line.refusals) out.line(`  ${redactText(refusalLine(refusal))}`)
+  for (const use of line.others) out.line(`  ${redactText(othersLine(use))}`)
+}
+
+function othersLine({ key, units, at }: LimitOthers): string {
+  return `${key === undefined ? '' : `${key}: `}others have used ${units} in the last 24 hours, as the vendor's counts show (last seen ${ago(at)})`
 }
 
 function refusalLine({ key, answer, count, since, heldUntil }: LimitRefusal): string {

@@ -83,7 +83,7 @@ function tell({ limit, key, guarantee, from, to, units, most, grants }: Exceeded
   }
 }
 
-function summary({ isProved, from, to, buckets, grants }: Verification): string {
-  const what = `${many(grants, 'grant')} of ${many(buckets, 'key')}, ${from.toISOString()} to ${to.toISOString()}`
+function summary({ isProved, from, to, buckets, grants, others }: Verification): string {
+  const what = `${many(grants, 'grant')} of ${many(buckets, 'key')}, ${from.toISOString()} to ${to.toISOString()}${others > 0 ? `; ${many(others, 'unit')} charged for the use of others count in none` : ''}`
   return isProved ? `no window was exceeded: ${what}` : `not proved: ${what}`
 }

@@ -56,6 +56,16 @@ export interface LimitRefusal {
   heldUntil: Date
 }
 
+/** What others have used of one key's account at the vendor, as the vendor's counts show it. */
+export interface LimitOthers {
+  /** Undefined: the limit has no keys. */
+  key: string | undefined
+  /** Units that the bucket was charged for it in the last 24 hours. */
+  units: number
+  /** When it was charged last. */
+  at: Date
+}
+
 /** A limit as it is in force. */
 export interface LimitLine extends LimitVersion {
   name: string
@@ -80,6 +90,8 @@ export interface LimitLine extends LimitVersion {
   paused: (string | undefined)[]
   /** Keys of which the vendor refuses requests, the newest first, at most 100. */
   refusals: LimitRefusal[]
+  /** Keys of which others have used units in the last 24 hours, the newest first, at most 100. */
+  others: LimitOthers[]
   /** A conflict with the change that was just made: waiting jobs that cost more than there is ever room for. */
   warning?: string
 }
@@ -111,6 +123,7 @@ interface Row {
   refusals:
     | { key: string | null; answer: string; count: number; sinceMs: number; atMs: number; untilMs: number }[]
     | null
+  others: { key: string | null; units: number; atMs: number }[] | null
 }
 
 const historyMax = 1_000
@@ -253,7 +266,7 @@ function versionOf({ version, spec, source, by, reason, at_ms: atMs }: Row): Lim
 }
 
 function lineOf(row: Row): LimitLine {
-  const { spec, sources, paused, refusals } = row
+  const { spec, sources, paused, refusals, others } = row
   return {
     name: row.name,
     ...versionOf(row),
@@ -282,6 +295,7 @@ function lineOf(row: Row): LimitLine {
       at: dateOf(atMs),
       heldUntil: dateOf(untilMs),
     })),
+    others: (others ?? []).map(({ key, units, atMs }) => ({ key: key ?? undefined, units, at: dateOf(atMs) })),
     paused: (paused ?? []).map((key) => key ?? undefined),
   }
 }

@@ -98,11 +98,13 @@ create table sluice.ledger (
   -- Above 0, the vendor has refused requests: limits/ledger/refuse_buckets.sql.
   probe bigint not null default 0,
   claim uuid,
-  -- Why the row holds the bucket: limits/ledger/hold_buckets.sql.
+  -- Why the row holds the bucket: limits/ledger/hold_buckets.sql. `others`: its units are what others have used of the
+  -- vendor's account (limits/ledger/charge_others.sql).
   cause text,
   primary key (bucket, at, n)
 );
 create index ledger_at on sluice.ledger (at);
+create index ledger_others on sluice.ledger (bucket, at) where cause = 'others';
 
 -- Buckets of which the vendor has refused requests, until it accepts one (limits/ledger/accept_buckets.sql).
 -- Times are those of the limiter's clock, in microseconds.
