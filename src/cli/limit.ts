@@ -41,7 +41,7 @@ export function eachOf({ keyed: isKeyed, path, label, pool }: LimitLine): string
 
 /** Prints the definition in force, its source, and what the other sources define. */
 export function sayHead(out: Output, line: LimitLine): void {
-  const { name, version, marginMs, source, sources, paused, share } = line
+  const { name, version, marginMs, source, sources, paused, share, adaptive } = line
   const own = eachOf(line)
   const key = own === undefined ? '' : `, for each ${own}`
   out.line(
@@ -53,8 +53,11 @@ export function sayHead(out: Output, line: LimitLine): void {
   for (const { numbers, by } of line.beside)
     out.line(`  ${numbersInWords(numbers)} holds as well: live processes have it in their code (${by})`)
   for (const [other, { numbers }] of Object.entries(sources))
-    if (other !== source)
-      out.line(`  overridden: ${other === 'code' ? 'in code' : 'stored'} ${numbersInWords(numbers)}`)
+    if (other !== source) out.line(`  overridden: ${other === 'code' ? 'in code' : other} ${numbersInWords(numbers)}`)
+  if (adaptive !== undefined)
+    out.line(
+      `  adaptive: the rate is found between ${adaptive.floor} and ${adaptive.ceiling}${source === 'code' || source === 'found' ? '' : ', once the operator’s numbers are removed'}`,
+    )
   if (share !== undefined)
     out.line(
       `  ${percent(share.part)} are reserved for jobs of share ${share.name}; others may use them when they were idle for ${span(share.lendAfterMs)}`,

@@ -7,6 +7,7 @@ import type { Clock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
 import { checkFields } from '../core/fields.ts'
 import type { Sql } from '../db/store.ts'
+import type { Bounds } from '../limits/adaptive.ts'
 import { guaranteeOf, type LimitGuarantee } from '../limits/exposure.ts'
 import { checkKey, type Limit, limit, type LimitOptions } from '../limits/limit.ts'
 import { changed, type LimitNumbers, type NumberChanges, numberFields } from '../limits/numbers.ts'
@@ -15,8 +16,8 @@ import { Bulk, type BulkOptions } from './bulk.ts'
 import { defineShareBuckets, retryOnDeadlock, type Said, say } from '../claim/definitions/define.ts'
 import { reasonOf } from '../gates/gates.ts'
 
-/** The sources of a limit's numbers; each overrides those before it. */
-export type LimitSource = 'code' | 'stored' | 'pinned'
+/** The sources of a limit's numbers; each overrides those before it. `found`: the fleet found the rate (`adaptive`). */
+export type LimitSource = 'code' | 'found' | 'stored' | 'pinned'
 
 /** The definition by one source. */
 export interface SourceLine {
@@ -81,6 +82,8 @@ export interface LimitLine extends LimitVersion {
   classic: boolean
   /** Life of a grant plus transit. */
   marginMs: number
+  /** The bounds of a rate that is found, in units of its window; undefined: what is stated holds. */
+  adaptive: Bounds | undefined
   /** A part is kept for jobs of this share; others may use it when it has been idle for this time. */
   share: { name: string; part: number; lendAfterMs: number } | undefined
   guarantee: LimitGuarantee
@@ -107,6 +110,7 @@ type Spec = Pick<Limit, 'rules' | 'grantUs' | 'transitUs' | 'classic' | 'keyed' 
   label?: string
   pool?: string[]
   share?: Share
+  adaptive?: Bounds
   beside?: LimitVersion['beside']
 }
 
@@ -218,7 +222,7 @@ export class Limits {
       throw bad(name, `give at least one of ${numberFields.join(', ')}`)
     const reason = reasonOf(why.reason, (text) => bad(name, text))
     const { sources, numbers, share } = await this.show(name)
-    const below = source === 'pinned' ? numbers : (sources.stored ?? sources.code)?.numbers
+    const below = source === 'pinned' ? numbers : (sources.stored ?? sources.found ?? sources.code)?.numbers
     const made = limit(name, changed(below ?? {}, changes) as LimitOptions)
     // Before anything is stored, because the part left to the other jobs has to be exact, too.
     if (share !== undefined) for (const rule of made.rules) unreserved(rule, { mille: Math.round(share.part * 1_000) })
@@ -276,6 +280,7 @@ function lineOf(row: Row): LimitLine {
     pool: spec.pool,
     classic: spec.classic,
     marginMs: (spec.grantUs + spec.transitUs) / 1_000,
+    adaptive: spec.adaptive && { floor: spec.adaptive.floor, ceiling: spec.adaptive.ceiling },
     share: spec.share && {
       name: spec.share.name,
       part: spec.share.mille / 1_000,

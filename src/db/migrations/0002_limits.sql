@@ -37,11 +37,12 @@ create index limit_concurrency on sluice.limit_def (name) where 'concurrency' = 
 create index limit_pool on sluice.limit_def (name) where members is not null;
 create index limit_lending on sluice.limit_def (name) where lend_us is not null;
 
--- The definitions that sources give to a limit: code (one for each definition that live processes have), stored by an
--- operator, pinned by one. limits/definitions/effective_definition.sql has what is in force.
+-- The definitions that sources give to a limit: code (one for each definition that live processes have), found by the
+-- fleet where the code wants that, stored by an operator, pinned by one.
+-- limits/definitions/effective_definition.sql has what is in force.
 create table sluice.limit_source (
   name text not null,
-  source text not null check (source in ('code', 'stored', 'pinned')),
+  source text not null check (source in ('code', 'found', 'stored', 'pinned')),
   -- As in limit_def; in an operator's definition only what the numbers decide: keys and everything else come from the
   -- code.
   spec jsonb not null,
