@@ -24,6 +24,8 @@ export interface Course {
   readonly units: number
   /** How long it has been in force, in windows. */
   readonly windows: number
+  /** The same in minutes. */
+  readonly minutes: number
   /** Units granted in the last window. */
   readonly used: number
   /** Units that the vendor accepted in its window before its newest refusal under this rate; undefined: it refused none. */
@@ -50,11 +52,12 @@ function clamp(units: number, { floor, ceiling }: Bounds): number {
 
 /**
  * Returns what is to be in force; undefined: no change. A refusal lowers the rate to what the vendor had accepted, by a
- * twentieth at least and by half at most, once in a window. It is raised after a full window without refusal in which it was
- * used up: doubled until the first refusal, by small steps around the rate that was refused, by a quarter beyond.
+ * twentieth at least and by half at most, once in a window. It is raised after a full window without refusal in which it
+ * was used up: doubled until the first refusal, by small steps around the rate that was refused, by a quarter beyond; at
+ * most once a minute, because each rate is a version of the definition.
  */
 export function adapted(course: Course, found: Found): (Found & { units: number }) | undefined {
-  const { units, windows, used, accepted, isRefused } = course
+  const { units, windows, minutes, used, accepted, isRefused } = course
   const { floor, ceiling, top, hasFallen = false } = found
   const to = (wanted: number, more: Omit<Found, keyof Bounds>) => {
     const next = clamp(wanted, found)
@@ -67,10 +70,10 @@ export function adapted(course: Course, found: Found): (Found & { units: number 
   if (clamp(units, found) !== units) return to(units, { ...(top === undefined ? {} : { top }), hasFallen })
   if (accepted !== undefined && (!hasFallen || windows >= 1))
     return refused(Math.max(Math.ceil(units * least), Math.min(Math.floor(units * most), accepted)))
-  if (isRefused || used < tried * units) return undefined
-  if (top === undefined) return windows >= 1 ? to(units * 2, {}) : undefined
-  if (units >= near * top) return windows >= 1 ? to(Math.ceil(units * (1 + largeStep)), { top }) : undefined
-  if (windows < (units < top ? 1 : patience)) return undefined
+  if (isRefused || used < tried * units || windows < 1 || minutes < 1) return undefined
+  if (top === undefined) return to(units * 2, {})
+  if (units >= near * top) return to(Math.ceil(units * (1 + largeStep)), { top })
+  if (units >= top && windows < patience) return undefined
   return to(units + Math.max(1, Math.floor(units * smallStep)), { top })
 }
 

@@ -9,6 +9,7 @@ const bounds = { floor: 10, ceiling: 1_000 }
 const course = (of: Partial<Course>): Course => ({
   units: 100,
   windows: 1,
+  minutes: 1,
   used: 90,
   accepted: undefined,
   isRefused: false,
@@ -24,6 +25,7 @@ describe('the next rate', () => {
   it('stays while the limit is not used up, or not long enough', () => {
     expect(unitsOf({ used: 80 })).toBeUndefined()
     expect(unitsOf({ windows: 0.9 })).toBeUndefined()
+    expect(unitsOf({ windows: 50, minutes: 0.9 })).toBeUndefined()
     expect(unitsOf({ isRefused: true })).toBeUndefined()
   })
 
@@ -65,7 +67,7 @@ describe('the next rate', () => {
         let found: Found = { floor, ceiling }
         for (const { part, ...step } of steps) {
           const used = Math.floor((units * part) / 100)
-          const next = adapted({ ...step, units, used }, found)
+          const next = adapted({ ...step, minutes: step.windows, units, used }, found)
           if (next === undefined) continue
           expect(next.units).toBeGreaterThanOrEqual(floor)
           expect(next.units).toBeLessThanOrEqual(ceiling)

@@ -29,7 +29,8 @@ export async function adapt(sql: Sql, limit: Limit): Promise<void> {
   const units = row?.spec.rules.find(({ kind }) => kind === 'rate')?.units
   if (row === undefined || units === undefined || (row.source !== 'code' && row.source !== 'found')) return
   const { used, is_refused: isRefused } = row
-  const course = { units, windows: row.age_us / windowUs, used, accepted: row.accepted ?? undefined, isRefused }
+  const age = { windows: row.age_us / windowUs, minutes: row.age_us / 60_000_000 }
+  const course = { units, ...age, used, accepted: row.accepted ?? undefined, isRefused }
   const next = adapted(course, { ...(row.source === 'found' ? row.spec.adaptive : {}), ...limit.adaptive })
   if (next === undefined) return
   const { units: rate, ...found } = next
