@@ -41,7 +41,15 @@ export type { Pausable, Pause, Pauses } from './operations/pauses.ts'
 export type { Parked } from './core/parked.ts'
 export type { Parking } from './claim/parking/parked.ts'
 export type { Exceeded, Missing, Verification, Verified, VerifyOptions } from './operations/verify.ts'
-export type { Limits, LimitLine, LimitRefusal, LimitSource, LimitVersion, SourceLine } from './operations/limits.ts'
+export type {
+  Limits,
+  LimitLine,
+  LimitOthers,
+  LimitRefusal,
+  LimitSource,
+  LimitVersion,
+  SourceLine,
+} from './operations/limits.ts'
 export type { Reason } from './operations/explanation.ts'
 export type { Why } from './operations/why.ts'
 export { check, HttpStatusError } from './http/status.ts'

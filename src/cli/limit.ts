@@ -1,7 +1,7 @@
 /** How the command line shows one limit. */
 import { systemClock } from '../core/clock.ts'
 import { redactText } from '../core/redact.ts'
-import type { LimitLine, LimitRefusal } from '../index.ts'
+import type { LimitLine, LimitOthers, LimitRefusal } from '../index.ts'
 import { numbersInWords } from '../limits/numbers.ts'
 import { brief, type Output, percent, span } from './output.ts'
 
@@ -41,7 +41,7 @@ export function eachOf({ keyed: isKeyed, path, label, pool }: LimitLine): string
 
 /** Prints the definition in force, its source, and what the other sources define. */
 export function sayHead(out: Output, line: LimitLine): void {
-  const { name, version, marginMs, source, sources, paused, share } = line
+  const { name, version, marginMs, source, sources, paused, share, adaptive } = line
   const own = eachOf(line)
   const key = own === undefined ? '' : `, for each ${own}`
   out.line(
@@ -53,14 +53,22 @@ export function sayHead(out: Output, line: LimitLine): void {
   for (const { numbers, by } of line.beside)
     out.line(`  ${numbersInWords(numbers)} holds as well: live processes have it in their code (${by})`)
   for (const [other, { numbers }] of Object.entries(sources))
-    if (other !== source)
-      out.line(`  overridden: ${other === 'code' ? 'in code' : 'stored'} ${numbersInWords(numbers)}`)
+    if (other !== source) out.line(`  overridden: ${other === 'code' ? 'in code' : other} ${numbersInWords(numbers)}`)
+  if (adaptive !== undefined)
+    out.line(
+      `  adaptive: the rate is found between ${adaptive.floor} and ${adaptive.ceiling}${source === 'code' || source === 'found' ? '' : ', once the operator’s numbers are removed'}`,
+    )
   if (share !== undefined)
     out.line(
       `  ${percent(share.part)} are reserved for jobs of share ${share.name}; others may use them when they were idle for ${span(share.lendAfterMs)}`,
     )
   if (paused.length > 0) out.line(`  paused: ${paused.map((one) => one ?? 'all keys').join(', ')}`)
   for (const refusal of line.refusals) out.line(`  ${redactText(refusalLine(refusal))}`)
+  for (const use of line.others) out.line(`  ${redactText(othersLine(use))}`)
+}
+
+function othersLine({ key, units, at }: LimitOthers): string {
+  return `${key === undefined ? '' : `${key}: `}others have used ${units} in the last 24 hours, as the vendor's counts show (last seen ${ago(at)})`
 }
 
 function refusalLine({ key, answer, count, since, heldUntil }: LimitRefusal): string {

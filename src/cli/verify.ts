@@ -53,10 +53,17 @@ async function run({ limit, ...flags }: Flags, command: Command): Promise<void> 
 
 const verdict = ({ exceeded }: Verified): string => (exceeded > 0 ? 'EXCEEDED' : 'proved  ')
 
-/** Leaves out older versions under which nothing was granted. */
+/** A limit whose rate is found has many versions. */
+const versionsShown = 10
+
+/** Leaves out older versions under which nothing was granted, and those long ago that were kept. */
 function inForce(rules: readonly Verified[]): Verified[] {
   const newest = new Map(rules.map(({ limit, version }) => [limit, version]))
-  return rules.filter(({ limit, version, keys }) => keys > 0 || newest.get(limit) === version)
+  const used = rules.filter(({ limit, version, keys }) => keys > 0 || newest.get(limit) === version)
+  return used.filter(({ limit, version, exceeded }) => {
+    const later = new Set(used.filter((one) => one.limit === limit && one.version > version).map((one) => one.version))
+    return exceeded > 0 || later.size < versionsShown
+  })
 }
 
 /** Formats what was proved for a rule, in one line: `crm (version 2) rate 100/min: busiest 60.2 s: 98 of 100 allowed (3 keys)`. */
@@ -83,7 +90,7 @@ function tell({ limit, key, guarantee, from, to, units, most, grants }: Exceeded
   }
 }
 
-function summary({ isProved, from, to, buckets, grants }: Verification): string {
-  const what = `${many(grants, 'grant')} of ${many(buckets, 'key')}, ${from.toISOString()} to ${to.toISOString()}`
+function summary({ isProved, from, to, buckets, grants, others }: Verification): string {
+  const what = `${many(grants, 'grant')} of ${many(buckets, 'key')}, ${from.toISOString()} to ${to.toISOString()}${others > 0 ? `; ${many(others, 'unit')} charged for the use of others count in none` : ''}`
   return isProved ? `no window was exceeded: ${what}` : `not proved: ${what}`
 }

@@ -1,6 +1,7 @@
 /** The grants of one attempt, one for each request, and whether the attempt may still be given back uncalled. */
 import { AttemptError } from '../core/errors.ts'
 import { span } from '../core/figures.ts'
+import type { Count } from '../vendors/answer.ts'
 import type { Refusal } from './feedback.ts'
 import type { Grant } from './send-check.ts'
 
@@ -34,6 +35,8 @@ export interface Grants {
    * rules allow.
    */
   accepted(grant: Grant): void
+  /** The vendor's counts in an answer: what they show of somebody else's use is charged. */
+  counted(counts: readonly Count[]): void
 }
 
 /** The code of the error with which an attempt gives its job back uncalled. */
@@ -61,7 +64,10 @@ export class StaleGrantError extends AttemptError {
 }
 
 /** Where `fetch` takes its grants: the allowance of an attempt, or a limit itself outside of jobs. */
-export type Spending = Pick<Allowance, 'signal' | 'next' | 'giveBack' | 'forgo' | 'giveUp' | 'refused' | 'accepted'>
+export type Spending = Pick<
+  Allowance,
+  'signal' | 'next' | 'giveBack' | 'forgo' | 'giveUp' | 'refused' | 'accepted' | 'counted'
+>
 
 /** The grants of one attempt, spent by its requests; requests may run concurrently. */
 export class Allowance {
@@ -156,6 +162,11 @@ export class Allowance {
   /** See `Grants.accepted`. */
   accepted(grant: Grant): void {
     this.#grants.accepted(grant)
+  }
+
+  /** See `Grants.counted`. */
+  counted(counts: readonly Count[]): void {
+    this.#grants.counted(counts)
   }
 
   // Decides and aborts in one step, so that other requests of this attempt that wait for a grant are not sent either.

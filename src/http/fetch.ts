@@ -259,7 +259,9 @@ async function heed(
 ): Promise<void> {
   const capMs = options.maxHoldMs === undefined ? {} : { capMs: options.maxHoldMs }
   const wallMs = options.clock.wallMs()
-  const limited = pauseOf(reader.read(await answerOf(response, reader), { wallMs, ...capMs }))
+  const reading = reader.read(await answerOf(response, reader), { wallMs, ...capMs })
+  options.allowance.counted(reading.counts)
+  const limited = pauseOf(reading)
   if (limited === undefined) {
     // After a server's error it is not known whether the vendor counted the request.
     if (response.status < 500 && grant !== undefined) options.allowance.accepted(grant)

@@ -7,6 +7,7 @@ import { type LimitNumbers, numbersOf } from './numbers.ts'
 import { calendarOf, type Quota, quotaRule } from './quota.ts'
 import { atOnce, badLimit, cycle, level, type Rule, sliding, type Written } from './rule.ts'
 import { type Takeable, takesOf } from './take.ts'
+import { type Bounds, boundsOf } from './adaptive.ts'
 import type { VendorName } from '../vendors/profiles.ts'
 import type { Answers } from '../vendors/reader.ts'
 import { type VendorLimit, vendorOf, type VendorRate } from './vendor.ts'
@@ -75,6 +76,12 @@ interface LimitFields {
    * drained since, so that the rate is never exceeded; `full` is for vendors that themselves refund (Shopify).
    */
   refund?: 'decays' | 'full'
+  /**
+   * Finds out what the vendor allows: the one `rate` is where it begins, refusals lower it and full windows without any
+   * raise it, for the whole fleet, between `floor` (default 1) and `ceiling` (default 100 times the rate), in units of its
+   * window. Without keys. Default false: what is stated holds.
+   */
+  adaptive?: boolean | Partial<Bounds>
   /** How much the time from the check before writing until the vendor counts may vary; default 100 ms, at most a day. */
   transit?: Duration
   /**
@@ -137,6 +144,8 @@ export interface Limit<in In = never> extends Takeable {
   readonly vendor: VendorRate | undefined
   /** How the vendor's answers are read; undefined: by the headers that many vendors share. */
   readonly answers: Answers | undefined
+  /** The bounds of the rate, if it is found; undefined: what is stated holds. */
+  readonly adaptive: Bounds | undefined
   /** How much of what an attempt did not use is given back when it settles. */
   readonly refund: 'decays' | 'full'
   /** Name of the worker's label whose value is the key. */
@@ -179,6 +188,7 @@ const limitFields = [
   'anchor',
   'concurrency',
   'burst',
+  'adaptive',
   'refund',
   'transit',
   'onStoreError',
@@ -240,6 +250,7 @@ export function limit(
     ...quotas.map((quota) => quotaRule(name, quota, calendar, marginUs)),
     ...(concurrency === undefined ? [] : [atOnce(concurrency)]),
   ]
+  const hasOneBucket = options.by === undefined && pool === undefined && options.shares === undefined
   const self: Limit<never> = {
     ...takesOf(() => self),
     name,
@@ -251,6 +262,7 @@ export function limit(
     path: typeof by === 'string' ? by : undefined,
     numbers: numbersOf(options),
     ...vendorOf(name, options.vendor),
+    adaptive: boundsOf(name, options.adaptive, rules, hasOneBucket && burst === undefined),
     refund: checkRefund(name, options.refund),
     cost: checkCost(name, options.cost ?? 1, rates.length + windows.length + quotas.length > 0),
     share: shareOf(name, options, rules, label === undefined && pool === undefined),
@@ -325,6 +337,7 @@ export function inWords({
   weights,
   share,
   isPublished,
+  adaptive,
 }: Limit): string {
   const all = rules
     .map((rule) => `${rule.kind === 'rate' ? '' : `${rule.kind} `}${rule.rate}${cycle(rule)}`)
@@ -338,7 +351,7 @@ export function inWords({
         : keyed
           ? `by ${path ?? 'a function'}`
           : 'without keys'
-  return `${all}${classic ? `, burst ${rooms.join(' and ')}` : ''}, transit ${transitUs / 1_000} ms, ${keys}${weightsInWords(weights)}${shareInWords(share)}${isPublished ? ', published' : ''}`
+  return `${all}${classic ? `, burst ${rooms.join(' and ')}` : ''}, transit ${transitUs / 1_000} ms, ${keys}${weightsInWords(weights)}${shareInWords(share)}${isPublished ? ', published' : ''}${adaptive === undefined ? '' : `, adaptive from ${adaptive.floor} to ${adaptive.ceiling}`}`
 }
 
 function readKey(name: string, by: string | ((input: never) => Key), input: unknown): string {

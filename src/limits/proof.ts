@@ -103,6 +103,8 @@ export interface LedgerRow {
   claim: string | null
   /** The state that the row left, one number for each rule; only the places of a concurrency are read. */
   debt: readonly number[]
+  /** True if the units were charged for what others have used of the vendor's account: they are none of the limit's. */
+  isOthers?: boolean
   /** For units given back: number (n) of the row that granted them; null: it is not known. */
   granted: number | null
 }
@@ -222,6 +224,8 @@ export class BucketProof {
   /** Pairs of rows between which rows are missing or out of order. */
   readonly gaps: { after: LedgerRow; before: LedgerRow }[] = []
   grants = 0
+  /** Units charged for what others have used. */
+  others = 0
 
   /** @param fromUs only windows that a grant at this time or later ends are checked, and rows must be complete from there on */
   constructor(versions: ReadonlyMap<number, Defined>, fromUs: number, ahead = level) {
@@ -241,6 +245,7 @@ export class BucketProof {
     if (defined === undefined) return
     if (last?.version !== row.version) this.#judgeBy(defined)
     if (row.units < 0 && defined.refund !== 'full') this.#giveBack(row.granted, -row.units)
+    else if (row.isOthers === true) this.others += row.atUs < this.#fromUs ? 0 : row.units
     else if (row.units !== 0) this.#count(row)
     if (row.units > 0 && row.claim !== null) this.#judge(row)
     this.#places(row, last, defined)

@@ -99,6 +99,9 @@ select j.id, j.task, j.queue, j.attempt, j.claim is not null as running, engine.
           'probed', c.probed, 'refusal', (
             select json_build_object('answer', f.answer, 'n', f.n, 'sinceMs', ((f.since - j.ahead_us) / 1000)::float8)
             from sluice.refusal f where f.bucket = t.id),
+          'others', (
+            select sum(l.units) from sluice.ledger l
+            where l.bucket = t.id and l.cause = 'others' and l.at > j.now_us - d.span),
           'shared', d.shared,
           'paused', (select json_build_object('reason', p.reason, 'by', p.by,
                        'sinceMs', (extract(epoch from p.created_at) * 1000)::float8)
@@ -119,7 +122,7 @@ select j.id, j.task, j.queue, j.attempt, j.claim is not null as running, engine.
                  strpos(l.name, '/') = 0 and 'concurrency' <> any (l.kind) and l.spec -> 'open' is null as shared,
                  (select min(x.room) from unnest(l.room, l.kind) x (room, kind)
                   where x.kind <> 'concurrency' or 'concurrency' = all (l.kind) or j.costs is null) as room,
-                 l.spec, l.version, l.lend_us
+                 l.spec, l.version, l.lend_us, (select max(s) from unnest(l.span) s) as span
           from sluice.limit_def l where l.name = t.name order by l.version desc limit 1) d on true
         cross join lateral (
           select greatest(r.hold, case when b.id is null then d.reopens end) as hold) h
@@ -131,7 +134,7 @@ select j.id, j.task, j.queue, j.attempt, j.claim is not null as running, engine.
             then array(select sluice.hash64(t.name || ':' || x) from unnest(d.members) x) else array[t.id] end,
             j.now_us) m) s
         left join lateral (
-          select max(k.hold - k.at) / 1000.0 as for_ms, max(k.cause) as cause,
+          select max(k.hold - k.at) / 1000.0 as for_ms, max(k.cause) filter (where k.cause <> 'others') as cause,
                  bool_or(k.probe > 0 and k.units > 0) as probed
           from (select l.* from sluice.ledger l where l.bucket = t.id order by l.at desc, l.n desc limit 200) k
           where k.hold = r.hold) c on h.hold > j.now_us

@@ -94,8 +94,10 @@ export interface NeededBucket {
   /** The vendor has refused requests of it; `n` in a row. `probed`: it is held while a request shows whether it accepts again. */
   refusal: { answer: string; n: number; sinceMs: number } | null
   probed: boolean | null
-  /** In Redis the limit is used up by others, or closed. */
-  cause: 'used' | 'closed' | null
+  /** Units that others have used in the longest span of its rules. */
+  others: number | null
+  /** In Redis the limit is used up by others, or closed; `spent`: the vendor's count shows that nothing is left. */
+  cause: 'used' | 'closed' | 'spent' | null
   /** Held, because the store may lack some of the grants. */
   lost: boolean | null
   paused: Pausing | null

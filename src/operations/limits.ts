@@ -7,6 +7,7 @@ import type { Clock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
 import { checkFields } from '../core/fields.ts'
 import type { Sql } from '../db/store.ts'
+import type { Bounds } from '../limits/adaptive.ts'
 import { guaranteeOf, type LimitGuarantee } from '../limits/exposure.ts'
 import { checkKey, type Limit, limit, type LimitOptions } from '../limits/limit.ts'
 import { changed, type LimitNumbers, type NumberChanges, numberFields } from '../limits/numbers.ts'
@@ -15,8 +16,8 @@ import { Bulk, type BulkOptions } from './bulk.ts'
 import { defineShareBuckets, retryOnDeadlock, type Said, say } from '../claim/definitions/define.ts'
 import { reasonOf } from '../gates/gates.ts'
 
-/** The sources of a limit's numbers; each overrides those before it. */
-export type LimitSource = 'code' | 'stored' | 'pinned'
+/** The sources of a limit's numbers; each overrides those before it. `found`: the fleet found the rate (`adaptive`). */
+export type LimitSource = 'code' | 'found' | 'stored' | 'pinned'
 
 /** The definition by one source. */
 export interface SourceLine {
@@ -56,6 +57,16 @@ export interface LimitRefusal {
   heldUntil: Date
 }
 
+/** What others have used of one key's account at the vendor, as the vendor's counts show it. */
+export interface LimitOthers {
+  /** Undefined: the limit has no keys. */
+  key: string | undefined
+  /** Units that the bucket was charged for it in the last 24 hours. */
+  units: number
+  /** When it was charged last. */
+  at: Date
+}
+
 /** A limit as it is in force. */
 export interface LimitLine extends LimitVersion {
   name: string
@@ -71,6 +82,8 @@ export interface LimitLine extends LimitVersion {
   classic: boolean
   /** Life of a grant plus transit. */
   marginMs: number
+  /** The bounds of a rate that is found, in units of its window; undefined: what is stated holds. */
+  adaptive: Bounds | undefined
   /** A part is kept for jobs of this share; others may use it when it has been idle for this time. */
   share: { name: string; part: number; lendAfterMs: number } | undefined
   guarantee: LimitGuarantee
@@ -80,6 +93,8 @@ export interface LimitLine extends LimitVersion {
   paused: (string | undefined)[]
   /** Keys of which the vendor refuses requests, the newest first, at most 100. */
   refusals: LimitRefusal[]
+  /** Keys of which others have used units in the last 24 hours, the newest first, at most 100. */
+  others: LimitOthers[]
   /** A conflict with the change that was just made: waiting jobs that cost more than there is ever room for. */
   warning?: string
 }
@@ -95,6 +110,7 @@ type Spec = Pick<Limit, 'rules' | 'grantUs' | 'transitUs' | 'classic' | 'keyed' 
   label?: string
   pool?: string[]
   share?: Share
+  adaptive?: Bounds
   beside?: LimitVersion['beside']
 }
 
@@ -111,6 +127,7 @@ interface Row {
   refusals:
     | { key: string | null; answer: string; count: number; sinceMs: number; atMs: number; untilMs: number }[]
     | null
+  others: { key: string | null; units: number; atMs: number }[] | null
 }
 
 const historyMax = 1_000
@@ -205,7 +222,7 @@ export class Limits {
       throw bad(name, `give at least one of ${numberFields.join(', ')}`)
     const reason = reasonOf(why.reason, (text) => bad(name, text))
     const { sources, numbers, share } = await this.show(name)
-    const below = source === 'pinned' ? numbers : (sources.stored ?? sources.code)?.numbers
+    const below = source === 'pinned' ? numbers : (sources.stored ?? sources.found ?? sources.code)?.numbers
     const made = limit(name, changed(below ?? {}, changes) as LimitOptions)
     // Before anything is stored, because the part left to the other jobs has to be exact, too.
     if (share !== undefined) for (const rule of made.rules) unreserved(rule, { mille: Math.round(share.part * 1_000) })
@@ -253,7 +270,7 @@ function versionOf({ version, spec, source, by, reason, at_ms: atMs }: Row): Lim
 }
 
 function lineOf(row: Row): LimitLine {
-  const { spec, sources, paused, refusals } = row
+  const { spec, sources, paused, refusals, others } = row
   return {
     name: row.name,
     ...versionOf(row),
@@ -263,6 +280,7 @@ function lineOf(row: Row): LimitLine {
     pool: spec.pool,
     classic: spec.classic,
     marginMs: (spec.grantUs + spec.transitUs) / 1_000,
+    adaptive: spec.adaptive && { floor: spec.adaptive.floor, ceiling: spec.adaptive.ceiling },
     share: spec.share && {
       name: spec.share.name,
       part: spec.share.mille / 1_000,
@@ -282,6 +300,7 @@ function lineOf(row: Row): LimitLine {
       at: dateOf(atMs),
       heldUntil: dateOf(untilMs),
     })),
+    others: (others ?? []).map(({ key, units, atMs }) => ({ key: key ?? undefined, units, at: dateOf(atMs) })),
     paused: (paused ?? []).map((key) => key ?? undefined),
   }
 }

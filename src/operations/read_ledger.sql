@@ -1,10 +1,12 @@
--- Reads the next rows of some buckets' ledgers, in order. granted: for a row that gives back, the n of the row that
--- granted it.
+-- Reads the next rows of some buckets' ledgers, in order.
+-- granted: for a row that gives back, the n of the row that granted it.
+-- others: the row charges what others have used of the vendor's account (engine.charge_others).
 -- $1: buckets
 -- $2, $3: the row of each bucket after which to read (at, n)
 -- $4: before this time
 -- $5: how many rows of each bucket
 select u.i::integer - 1 as i, l.at, l.n, l.version, l.units, l.claim, to_json(l.debt) as debt,
+  l.cause = 'others' as others,
   case when l.units < 0 then (
     select g.n from (
       select o.n, o.claim, o.units from sluice.ledger o where o.bucket = u.bucket and (o.at, o.n) < (l.at, l.n)

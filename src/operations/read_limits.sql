@@ -1,5 +1,5 @@
--- Reads the limits in force, with the present definition of each source, and what is paused of them or refused by the
--- vendor (the newest 100 keys).
+-- Reads the limits in force, with the present definition of each source, and what is paused of them, refused by the
+-- vendor, or was used by others in the last 24 hours (the newest 100 keys each).
 -- $1: only this limit; null: all
 select d.name, d.version, d.spec, d.source, d.by, d.reason, (extract(epoch from d.created_at) * 1000)::float8 as at_ms,
        (select json_object_agg(s.source, json_build_object(
@@ -17,7 +17,15 @@ select d.name, d.version, d.spec, d.source, d.by, d.reason, (extract(epoch from 
           from sluice.bucket b join sluice.refusal r on r.bucket = b.id
           join lateral (
             select k.hold from sluice.ledger k where k.bucket = b.id order by k.at desc, k.n desc limit 1) l on true
-          where b.name = d.name order by r.at desc limit 100) f) as refusals
+          where b.name = d.name order by r.at desc limit 100) f) as refusals,
+       (select json_agg(json_build_object('key', f.key, 'units', f.units,
+          'atMs', ((f.at - e.ahead_us) / 1000)::float8) order by f.at desc)
+        from sluice.epoch e, lateral (
+          select nullif(b.key, '') as key, sum(l.units)::float8 as units, max(l.at) as at
+          from sluice.ledger l join sluice.bucket b on b.id = l.bucket
+          where l.cause = 'others' and b.name = d.name
+            and l.at > engine.limiter_now_us() - 86400000000
+          group by b.key order by max(l.at) desc limit 100) f) as others
 from (
   select distinct on (name) * from sluice.limit_def
   where ($1::text is null and strpos(name, '/') = 0) or name = $1 order by name, version desc) d

@@ -92,6 +92,8 @@ export interface Verification {
   buckets: number
   /** Rows of the ledger with grants. */
   grants: number
+  /** Units that buckets were charged for what others have used of the vendors' accounts; they are in no window's sum. */
+  others: number
   rules: Verified[]
   /** The first 20 buckets and rules that were exceeded, each with its worst window. */
   exceeded: Exceeded[]
@@ -116,6 +118,7 @@ interface Row {
   units: number | string
   claim: string | null
   debt: number[]
+  others: boolean | null
   granted: string | null
 }
 
@@ -164,6 +167,7 @@ class Audit {
   #isProved = true
   #buckets = 0
   #grants = 0
+  #others = 0
 
   constructor(sql: Sql, limit: string | undefined) {
     this.#sql = sql
@@ -258,6 +262,7 @@ class Audit {
           units: Number(row.units),
           claim: row.claim,
           debt: row.debt,
+          isOthers: row.others === true,
           granted: row.granted === null ? null : Number(row.granted),
         })
       }
@@ -270,6 +275,7 @@ class Audit {
   async #close({ id, name, key, proof }: Bucket): Promise<void> {
     this.#buckets++
     this.#grants += proof.grants
+    this.#others += proof.others
     if (proof.gaps.length > 0) this.#isProved = false
     for (const { after, before } of proof.gaps.slice(0, shown - this.#missing.length))
       this.#missing.push({ limit: name, key, from: date(after.atUs), to: date(before.atUs) })
@@ -309,6 +315,7 @@ class Audit {
       to: date(endUs),
       buckets: this.#buckets,
       grants: this.#grants,
+      others: this.#others,
       rules: [...this.#verified.values()],
       exceeded: this.#exceeded,
       missing: this.#missing,

@@ -76,8 +76,13 @@ function bars(found: Explanation, bucket: NeededBucket, name: string): Reason[] 
   return [{ kind: 'limit', text: `${name} ${stateOf(bucket, isCosted, ahead)}`, ...times, acts: 'time' }]
 }
 
-function stateOf({ avail, cost, before, rivals }: NeededBucket, isCosted: boolean, ahead: number): string {
-  const others = rivals > 0 ? `, about ${rivals} of other keys in between` : ''
+function stateOf(
+  { avail, cost, before, rivals, others: used }: NeededBucket,
+  isCosted: boolean,
+  ahead: number,
+): string {
+  const foreign = used === null ? '' : `, and others have used ${used} of the account`
+  const others = `${rivals > 0 ? `, about ${rivals} of other keys in between` : ''}${foreign}`
   if (isCosted) {
     const first = before > 0 ? `, after ${before} for ${many(ahead, 'job')} ahead` : ''
     return `has ${avail} free, and the job needs ${cost}${first}${others}`
@@ -92,6 +97,10 @@ function holdReason({ redis }: Explanation, bucket: NeededBucket, name: string, 
   if (cause === 'used') {
     const text = `other programs have used up ${name} in Redis`
     return { kind: 'redis-used', text, notBefore, acts: 'time' }
+  }
+  if (cause === 'spent') {
+    const text = `${name} is paused until ${notBefore.toISOString()}: the vendor has nothing left until then, as its count shows`
+    return { kind: 'held', text, notBefore, acts: 'time' }
   }
   const spanMs = Math.max(0, ...(spec?.rules ?? []).map(({ spanUs }) => spanUs / 1_000))
   if (cause === 'closed' && redis !== null && redis.begunMs + spanMs > heldMs - (heldForMs ?? 0)) {

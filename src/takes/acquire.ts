@@ -8,11 +8,14 @@ import { StoreError } from '../core/errors.ts'
 import { hash64 } from '../core/hash.ts'
 import { againMs } from '../core/retry.ts'
 import type { Store } from '../db/store.ts'
+import type { Counted } from '../limits/counts.ts'
 import type { PeerDecision, PeerLimiter } from '../limits/peer.ts'
 import type { Refusal } from '../http/feedback.ts'
+import type { Count } from '../vendors/answer.ts'
 import { minWaitMs } from '../vendors/time.ts'
 import { isTransient } from '../claim/claim.ts'
 import { unlessParked, untilParked } from '../claim/parking/parked.ts'
+import { othersUseOf } from './others.ts'
 
 /** One grant to request; after a lost reply it is requested again under the same id. */
 export interface Wish {
@@ -207,6 +210,12 @@ export class Acquirer {
   async accepted(takes: readonly string[], requested: Moment | undefined): Promise<void> {
     const accept = () => this.#store.call('accept_buckets', [hashes(takes), ...this.#ageAndCap(requested)])
     await untilParked(this.#store, takes, accept)
+  }
+
+  /** Charges these buckets, now and then, for what a vendor's counts show of somebody else's use. */
+  counted(takes: readonly string[], limits: readonly Counted[], counts: readonly Count[]): void {
+    const { clock } = this.#store
+    othersUseOf(this.#store).saw(takes, limits, counts, () => this.#storeClock.cap(clock.monotonicMs()))
   }
 
   /** Returns the age of a grant in microseconds, and the latest time that the store's clock can show. */

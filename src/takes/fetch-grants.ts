@@ -4,6 +4,7 @@ import type { Moment } from '../core/clock.ts'
 import type { Spending } from '../http/allowance.ts'
 import type { Refusal } from '../http/feedback.ts'
 import type { Grant } from '../http/send-check.ts'
+import type { Count } from '../vendors/answer.ts'
 import type { Limit } from '../limits/limit.ts'
 import type { Used } from '../limits/take.ts'
 import type { TakenGrant } from './lease.ts'
@@ -17,6 +18,8 @@ export interface FetchGrantsOptions {
   /** The vendor refused a request, or accepted one, whose grant was requested then: `Grants.refused`. */
   refused(refusal: Refusal, asked: Moment | undefined): Promise<void>
   accepted(asked: Moment | undefined): Promise<void>
+  /** `Grants.counted`. */
+  counted(counts: readonly Count[]): void
 }
 
 /** The grants of one `fetch` of limits. */
@@ -86,5 +89,9 @@ export class FetchGrants implements Spending {
     if (!(grant as TakenGrant).isProbe) return
     // If the store does not receive it, the next accepted request does the same.
     void this.#options.accepted(grant.asked).catch(() => {})
+  }
+
+  counted(counts: readonly Count[]): void {
+    this.#options.counted(counts)
   }
 }

@@ -120,6 +120,7 @@ export class Takes implements Taker {
         this.#take({ ...want, maxWaitMs: Math.max(0, untilMs - clock.monotonicMs()) }, { signal }, unused),
       refused: (refusal, asked) => this.#acquirer.refused(want.takes, refusal, asked),
       accepted: (asked) => this.#acquirer.accepted(want.takes, asked),
+      counted: (counts) => this.#acquirer.counted(want.takes, want.limits, counts),
     })
     if (this.#closed.signal.aborted) throw closed()
     this.#fetches.add(spend)

@@ -36,6 +36,8 @@ export interface Count {
   readonly resetMs?: number
   /** Length of the window, in whole ms, at least 1. */
   readonly windowMs?: number
+  /** True if all units come back together at the reset; absent: they may come back one by one. */
+  readonly isFixed?: boolean
 }
 
 /** The vendor refused for now. */
@@ -83,6 +85,8 @@ export function cleanCount({ policy, unit = 'other', ...given }: Partial<Figures
   const remaining = wholeIn(given.remaining, 0, limit)
   const resetMs = wholeIn(given.resetMs, 0)
   if (limit === undefined && remaining === undefined && resetMs === undefined) return undefined
-  const all: Figures = { policy, unit, limit, remaining, resetMs, windowMs: wholeIn(given.windowMs, 1) }
+  const windowMs = wholeIn(given.windowMs, 1)
+  const isFixed = given.isFixed === true ? true : undefined
+  const all: Figures = { policy, unit, limit, remaining, resetMs, windowMs, isFixed }
   return Object.fromEntries(Object.entries(all).filter(([, value]) => value !== undefined)) as unknown as Count
 }

@@ -30,7 +30,7 @@ function refusalOf(given: unknown, { status }: Answer, at: Moment): Refusal | un
 
 function countOf(given: unknown, at: Moment): Count | undefined {
   if (typeof given !== 'object' || given === null) return undefined
-  const { policy, unit, limit, remaining, resetMs, windowMs } = given as Loose<Count>
+  const { policy, unit, limit, remaining, resetMs, windowMs, isFixed } = given as Loose<Count>
   return cleanCount({
     policy: shortText(policy),
     unit: countUnits.find((known) => known === unit) ?? 'other',
@@ -38,6 +38,7 @@ function countOf(given: unknown, at: Moment): Count | undefined {
     remaining: numberOf(remaining),
     resetMs: wholeMs(numberOf(resetMs), at),
     windowMs: numberOf(windowMs),
+    isFixed: isFixed === true,
   })
 }
 

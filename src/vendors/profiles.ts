@@ -9,6 +9,8 @@ export interface CountRow {
   readonly policy?: string
   readonly policyAt?: Source
   readonly windowMs?: number
+  /** As in `Count`. */
+  readonly isFixed?: true
   /** Where the length of the window stands, in ms. */
   readonly windowAt?: Source
   readonly limit?: Source
@@ -121,7 +123,7 @@ const awsCodes =
 export const profiles = {
   github: {
     page: 'https://docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api',
-    counts: [{ ...plain, policyAt: 'x-ratelimit-resource' }],
+    counts: [{ ...plain, policyAt: 'x-ratelimit-resource', isFixed: true }],
     refusals: [
       { status: [403, 429], needs: 'exhausted' },
       { status: [403, 429], where: { 'retry-after': /./ }, policy: 'secondary' },
@@ -262,6 +264,7 @@ export const profiles = {
         policyAt: 'x-ratelimit-bucket',
         ...trio('x-ratelimit'),
         reset: 'x-ratelimit-reset-after',
+        isFixed: true,
       },
     ],
     refusals: [

@@ -63,6 +63,7 @@ function countOf(row: CountRow, answer: Answer, at: Moment): Count | undefined {
     remaining,
     resetMs: resets[0] ?? wholeMs(refillMs, at),
     windowMs: row.windowMs ?? numbers(row.windowAt)[0],
+    isFixed: row.isFixed,
   })
 }
 

@@ -18,6 +18,7 @@ import type { Grant } from '../http/send-check.ts'
 import { checkUnits } from '../limits/cost.ts'
 import type { Limit } from '../limits/limit.ts'
 import type { PeerLimiter } from '../limits/peer.ts'
+import type { Count } from '../vendors/answer.ts'
 
 /** What grants need. */
 export interface GrantsOptions {
@@ -280,6 +281,10 @@ export class StoreGrants implements Grants {
     if ((grant as StoreGrant | undefined)?.isProbe !== true) return
     // If the store does not receive it, the next accepted request does the same.
     void this.#acquirer.accepted(this.#takes, grant?.asked).catch(() => {})
+  }
+
+  counted(counts: readonly Count[]): void {
+    this.#acquirer.counted(this.#takes, this.#options.limits, counts)
   }
 
   /** Requests a grant from the store, then from the second limiter. */

@@ -3,7 +3,7 @@ import { randomInt, randomUUID } from 'node:crypto'
 import fc from 'fast-check'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { sqlOn } from '../../src/db/store.ts'
-import { newId } from '../../src/core/hash.ts'
+import { hash64, newId } from '../../src/core/hash.ts'
 import { defineLimit } from '../../src/claim/definitions/define.ts'
 import { schedule } from '../../src/schedule/schedule.ts'
 import { limit } from '../../src/limits/limit.ts'
@@ -96,6 +96,9 @@ describe('locks', () => {
     await run('hold_buckets', [1, 2], 1_000, null)
     for (const age of [0, 1_000]) await run('refuse_buckets', [2, 1], [3], null, age, null, '429')
     await run('accept_buckets', [2, 1], 0, null)
+    await run('adapt_limit', 'locks.found', null, '{"rules": [], "numbers": {}}', '{}', 'test', null)
+    const used = ['locks.rate:t1', 'locks.rate:t0'].map(hash64)
+    await run('charge_others', used, [900, 900], [0, 0], [0, 0], [60_000_000, null], null)
     const outcomes = ['done', 'failed', 'retry', 'throttled', 'return', 'unused', 'discard', 'interrupt']
     await finish(
       db,

@@ -86,6 +86,7 @@ export function countingGrants(clock: Clock, deadlineMs: number | undefined, lif
       holds.push({ ms: retryAfterMs, reason: answer })
     },
     accepted: () => {},
+    counted: () => {},
   }
   return { grants, taken, holds }
 }

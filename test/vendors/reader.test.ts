@@ -70,7 +70,7 @@ test('a call under limits of two vendors is read by both profiles, and waits for
   expect(refused).toEqual({ waitMs: 90_000, policy: 'tokens', reason: '429 (tokens)' })
   expect(counts).toEqual([
     { policy: 'tokens', unit: 'tokens', remaining: 0 },
-    { unit: 'requests', remaining: 3 },
+    { unit: 'requests', remaining: 3, isFixed: true },
   ])
 })
 

@@ -39,8 +39,10 @@ begin
   end if;
   update sluice.list set due = v_now where due > v_now and id in (select id from sluice.bucket where name = p_name);
   perform pg_notify('sluice.wake', '*');
-  -- A bucket beside a share follows the limit itself, which is reported.
-  if v_before is not null and position('/' in p_name) = 0 then
+  -- A bucket beside a share follows the limit itself, which is reported. What the fleet finds changes all the time.
+  if v_before is not null and position('/' in p_name) = 0 and not (v_def.source = 'found' and (
+      select l.source in ('code', 'found') from sluice.limit_def l where l.name = p_name
+      order by l.version desc offset 1 limit 1)) then
     perform engine.notify_event('limit', jsonb_build_object('limit', p_name, 'source', v_def.source, 'by', p_by,
       'reason', p_reason,
       'before', jsonb_build_array(v_before -> 'numbers') || jsonb_path_query_array(v_before, '$.beside[*].numbers'),

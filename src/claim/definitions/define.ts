@@ -10,6 +10,8 @@ import { type LimitNumbers, numbersInWords } from '../../limits/numbers.ts'
 import { type Share, unreserved } from '../../limits/share.ts'
 import { isTransient } from '../claim.ts'
 import { currentUser } from '../../core/user.ts'
+import { adapt } from './adapt.ts'
+import { columnsOf, type Numbers, numbersOnly } from './columns.ts'
 
 /** How often a process records that it still has its definitions, in ms. */
 const renewMs = 5_000
@@ -106,6 +108,7 @@ export class Definitions {
       if (limit !== undefined) await this.#define(limit)
     }
     for (const other of others) this.#warn(other)
+    for (const limit of this.#met.values()) await adapt(this.#sql, limit)
   }
 
   #isDue(): boolean {
@@ -146,9 +149,9 @@ export async function retryOnDeadlock<T>(clock: Clock, work: () => Promise<T>): 
 
 /** A source's definition of a limit: all of it, or only what its numbers decide. */
 export interface Said {
-  source: 'code' | 'stored' | 'pinned'
+  source: 'code' | 'stored' | 'pinned' | 'found'
   /** Null: withdraws the source's definition. */
-  limit: Pick<Limit, 'rules' | 'grantUs' | 'transitUs' | 'classic' | 'numbers'> | null
+  limit: Numbers | null
   /** Fields other than numbers, which only code defines. */
   more?: object
   /**
@@ -193,34 +196,13 @@ export async function say(
   return row?.define_limit ?? undefined
 }
 
-/** Returns those fields of a stored definition that an operator's numbers decide. */
-function numbersOnly({ rules, grantUs, transitUs, classic, numbers }: NonNullable<Said['limit']>): object {
-  return { rules, grantUs, transitUs, classic, numbers }
-}
-
-/** Returns the arrays that the store computes with, one element for each rule. */
-function columnsOf({ rules, grantUs }: NonNullable<Said['limit']>, lendUs: number | undefined): object {
-  const column = (field: 'kind' | 'drain' | 'weight' | 'room' | 'slotUs' | 'spanUs') => rules.map((rule) => rule[field])
-  return {
-    kind: column('kind'),
-    drain: column('drain'),
-    weight: column('weight'),
-    room: column('room'),
-    slot: column('slotUs'),
-    span: column('spanUs'),
-    margin: rules.some(({ kind }) => kind === 'quota') ? rules.map(({ quota }) => quota?.marginUs ?? 0) : null,
-    grant_us: grantUs,
-    ...(lendUs === undefined ? {} : { lend_us: lendUs }),
-  }
-}
-
 /**
  * Records the code's definition of a limit. It takes effect unless an operator's definition overrides it, or it is in
  * force already. Resolves to its digest.
  * @param as the digest, by default a hash of the definition. Definitions of one digest replace each other.
  */
 export async function defineLimit(sql: Sql, limit: Limit, as?: string): Promise<string> {
-  const { keyed, path, vendor, refund, label, pool, share, isPublished, isOpenWithoutStore } = limit
+  const { keyed, path, vendor, refund, label, pool, share, isPublished, isOpenWithoutStore, adaptive } = limit
   const more = {
     keyed,
     path: path ?? null,
@@ -231,6 +213,7 @@ export async function defineLimit(sql: Sql, limit: Limit, as?: string): Promise<
     ...(share === undefined ? {} : { share }),
     ...(isPublished ? { published: true } : {}),
     ...(isOpenWithoutStore ? { open: true } : {}),
+    ...(adaptive === undefined ? {} : { adaptive }),
   }
   const digest = as ?? hash64(JSON.stringify([numbersOnly(limit), more]))
   await say(sql, limit.name, { source: 'code', limit, more, digest })

@@ -37,11 +37,12 @@ create index limit_concurrency on sluice.limit_def (name) where 'concurrency' = 
 create index limit_pool on sluice.limit_def (name) where members is not null;
 create index limit_lending on sluice.limit_def (name) where lend_us is not null;
 
--- The definitions that sources give to a limit: code (one for each definition that live processes have), stored by an
--- operator, pinned by one. limits/definitions/effective_definition.sql has what is in force.
+-- The definitions that sources give to a limit: code (one for each definition that live processes have), found by the
+-- fleet where the code wants that, stored by an operator, pinned by one.
+-- limits/definitions/effective_definition.sql has what is in force.
 create table sluice.limit_source (
   name text not null,
-  source text not null check (source in ('code', 'stored', 'pinned')),
+  source text not null check (source in ('code', 'found', 'stored', 'pinned')),
   -- As in limit_def; in an operator's definition only what the numbers decide: keys and everything else come from the
   -- code.
   spec jsonb not null,
@@ -98,11 +99,13 @@ create table sluice.ledger (
   -- Above 0, the vendor has refused requests: limits/ledger/refuse_buckets.sql.
   probe bigint not null default 0,
   claim uuid,
-  -- Why the row holds the bucket: limits/ledger/hold_buckets.sql.
+  -- Why the row holds the bucket: limits/ledger/hold_buckets.sql. `others`: its units are what others have used of the
+  -- vendor's account (limits/ledger/charge_others.sql).
   cause text,
   primary key (bucket, at, n)
 );
 create index ledger_at on sluice.ledger (at);
+create index ledger_others on sluice.ledger (bucket, at) where cause = 'others';
 
 -- Buckets of which the vendor has refused requests, until it accepts one (limits/ledger/accept_buckets.sql).
 -- Times are those of the limiter's clock, in microseconds.

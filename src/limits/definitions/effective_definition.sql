@@ -1,7 +1,7 @@
--- Returns the definition of a limit that its sources give. An operator's (pinned before stored) has the numbers alone.
--- Without one, all definitions of code that live processes have hold together, since each process relies on its own.
--- Everything but numbers (keys, costs) comes from the newest code. Null when no code has defined this limit. The caller
--- fills in version, time and author.
+-- Returns the definition of a limit that its sources give. An operator's (pinned before stored) has the numbers alone,
+-- and so has the one that the fleet has found, while the newest code wants that. Without one, all definitions of code
+-- that live processes have hold together, since each process relies on its own. Everything but numbers (keys, costs)
+-- comes from the newest code. Null when no code has defined this limit. The caller fills in version, time and author.
 create or replace function engine.effective_definition(p_name text) returns sluice.limit_def
 language plpgsql stable as $$
 declare
@@ -14,7 +14,8 @@ begin
     where s.name = p_name and s.source = 'code' and s.gone_at is null order by s.at desc, s.digest);
   if v_code = '{}' then return null; end if;
   select * into v_top from sluice.limit_source s
-  where s.name = p_name and s.source <> 'code' order by s.source = 'pinned' desc limit 1;
+  where s.name = p_name and (s.source in ('pinned', 'stored') or s.source = 'found' and (v_code[1]).spec ? 'adaptive')
+  order by array_position(array['pinned', 'stored', 'found'], s.source) limit 1;
   v_def := jsonb_populate_record(
     null::sluice.limit_def, coalesce(v_top.columns, (v_code[1]).columns) || jsonb_build_object(
       'name', p_name, 'source', coalesce(v_top.source, 'code'),

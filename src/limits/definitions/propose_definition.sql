@@ -1,7 +1,7 @@
 -- Records the definition that a source gives to a limit. Code of several processes may give several, each under its own
 -- digest; an operator's source gives one. Returns false when there was nothing to withdraw.
 -- p_name: the limit.
--- p_source: code, stored or pinned.
+-- p_source: code, found, stored or pinned.
 -- p_digest: identifies the definition among those of code; empty for operators.
 -- p_spec, p_columns: the definition as JSON, and its columns of sluice.limit_def; p_spec null: the source gives none
 -- any more.

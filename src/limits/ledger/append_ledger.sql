@@ -8,7 +8,8 @@
 -- p_places: jobs that begin, in the same order, which is what concurrency counts; negative: jobs that end. Null: none.
 -- p_when: time of the grant that turned out to use more, or fewer, units; null: the units are granted now.
 -- p_least: debt of each rule below which a refund does not go; null: 0.
--- p_cause: why a held bucket is held, as in engine.hold_buckets.
+-- p_cause: why a held bucket is held, as in engine.hold_buckets; `others`: the units are what others have used
+-- (engine.charge_others).
 create or replace function engine.append_ledger(
   p_rooms engine.room[], p_claim uuid default null, p_units bigint[] default null, p_places bigint[] default null,
   p_when bigint default null, p_least bigint[] default null, p_cause text default null)

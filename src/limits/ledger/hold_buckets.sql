@@ -3,7 +3,8 @@
 -- p_buckets: their ids.
 -- p_cap: as for engine.limiter_now_us.
 -- p_cause: null: the vendor refused a request (engine.refuse_buckets), or demanded the pause; `used`, `closed`: other
--- programs have used the limit up in Redis, or it is closed there. `sluice why` reads it.
+-- programs have used the limit up in Redis, or it is closed there; `spent`: the vendor has nothing left
+-- (engine.charge_others). `sluice why` reads it.
 -- p_probe: from now on as in engine.bucket_room; null: as before.
 create or replace function engine.hold_buckets(p_buckets bigint[], p_us bigint, p_cap bigint,
   p_cause text default null, p_probe bigint default null) returns void

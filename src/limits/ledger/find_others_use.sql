@@ -1,0 +1,36 @@
+-- Returns how many units of a bucket somebody else has used, as far as a vendor's count shows it and the bucket has not
+-- been charged for it: the units that the vendor has counted since p_from, less all that the bucket granted or was
+-- charged since then. Every grant is assumed to have arrived, so what is under way is never taken for somebody else's.
+-- If the vendor's window ends at a known time, no more than what the bucket could grant until then beyond what the
+-- vendor has left: units that nobody could use up are not charged.
+-- 0 if more than 20,000 rows would have to be read, or if the bucket grants nothing anyway.
+-- p_most: units of the vendor's window, or of the limit's, whichever is smaller.
+-- p_left: units that the vendor has left.
+-- p_from: nothing that was granted earlier is in the vendor's count; p_until: when that begins anew, null: not known;
+-- p_now: times of the limiter's clock, in microseconds.
+create or replace function engine.find_others_use(
+  p_bucket bigint, p_most bigint, p_left bigint, p_from bigint, p_until bigint, p_now bigint)
+returns bigint language plpgsql stable as $$
+declare
+  v_rows constant bigint := 20000;
+  v_room engine.room;
+  v_more bigint;
+  v_can bigint;
+begin
+  select * into v_room from engine.bucket_room(array[p_bucket], p_now);
+  if v_room.version is null or v_room.hold >= p_until or v_room.n - v_rows > (
+      select l.n from sluice.ledger l where l.bucket = p_bucket and l.at > p_from order by l.at, l.n limit 1) then
+    return 0;
+  end if;
+  v_more := p_most - p_left - coalesce((select sum(g.units) from engine.kept_grants(p_bucket, p_from) g), 0);
+  if v_more < 1 or p_until is null then return greatest(0, v_more); end if;
+  select min(case u.kind when 'rate' then floor((u.room::numeric * u.weight - u.debt + u.drain::numeric
+                                                * greatest(0, p_until - v_room.now_at)) / u.weight)
+                         else u.room - u.later end) into v_can
+  from sluice.bucket b
+  join sluice.limit_def d on d.name = b.name and d.version = v_room.version
+  cross join engine.bucket_room(array[p_bucket], p_until) t
+  cross join unnest(d.kind, d.room, d.weight, d.drain, v_room.debt, t.debt) u (kind, room, weight, drain, debt, later)
+  where b.id = p_bucket and u.kind <> 'concurrency';
+  return greatest(0, least(v_more, v_can - p_left));
+end $$;

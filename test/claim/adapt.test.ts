@@ -1,0 +1,89 @@
+/** The rate of an adaptive limit finds what a vendor allows, also when that changes: minutes on a clock that the test moves. */
+import { beforeAll, describe, expect, it } from 'vitest'
+import { systemClock } from '../../src/core/clock.ts'
+import { adapt } from '../../src/claim/definitions/adapt.ts'
+import { defineLimit, Definitions } from '../../src/claim/definitions/define.ts'
+import { sqlOn } from '../../src/db/store.ts'
+import { limit } from '../../src/limits/limit.ts'
+import { Sluice } from '../../src/sluice.ts'
+import { freshDatabase } from '../servers/database.ts'
+import { isLong } from '../long.ts'
+import { Account } from '../vendors/account.ts'
+import { Minutes, type Window } from '../vendors/minutes.ts'
+
+const minute = 60_000
+
+let sluice: Sluice
+let minutes: Minutes
+beforeAll(async () => {
+  sluice = await Sluice.open({ store: (await freshDatabase()).url })
+  minutes = new Minutes(sluice.db)
+  await minutes.open()
+  return () => sluice.close()
+})
+
+const mean = (windows: readonly Window[]) => windows.reduce((sum, { ours }) => sum + ours, 0) / windows.length
+
+describe('a hidden limit', () => {
+  const cases = [
+    { way: 'fixed window', start: 20 },
+    { way: 'sliding log', start: 20 },
+    { way: 'bucket', start: 20 },
+    { way: 'fixed window', start: 600 },
+    { way: 'fixed window', start: 100 },
+  ] as const
+  it.each(isLong ? cases : cases.slice(0, 1))(
+    'of 100 is found within 10 windows, and a change to 50 within 2: $way, from $start',
+    async ({ way, start }) => {
+      const of = limit(`hidden-${way[0]}-${start}`, { rate: `${start}/min`, adaptive: { floor: 5, ceiling: 1_000 } })
+      const account = new Account(way, 100)
+      let nowMs = 0
+      const clock = { ...systemClock, monotonicMs: () => nowMs }
+      const fleet = [0, 1].map(() => new Definitions(sqlOn(sluice.db), clock))
+      const change = isLong ? 24 : 12
+      const windows = await minutes.play({
+        of,
+        account,
+        untilMs: (change + 6) * minute,
+        stepMs: isLong ? 500 : 2_000,
+        step: async (ms) => {
+          if (account.windowOf(ms) + 1 >= change) account.allow(50)
+          nowMs = ms
+          // Two processes look at the same time, every 5 s.
+          await Promise.all(fleet.map((one) => (ms === 0 ? one.define([of]) : one.renew())))
+          return 0
+        },
+      })
+      const history = await sluice.limits.history(of.name, { max: 200 })
+      expect(mean(windows.slice(9, change))).toBeGreaterThanOrEqual(85)
+      expect(mean(windows.slice(change + 2, change + 6))).toBeGreaterThanOrEqual(42.5)
+      for (const { refused } of windows.slice(change + 2)) expect(refused).toBeLessThanOrEqual(1)
+      expect((await sluice.verify({ limit: of.name })).isProved).toBe(true)
+      // At most two versions in a window.
+      expect(history.length).toBeLessThanOrEqual(2 * windows.length)
+    },
+  )
+})
+
+it('a rate that was found gives way to an operator’s, and to code that no longer wants it', async () => {
+  const of = limit('found', { rate: '20/min', adaptive: true })
+  const sql = sqlOn(sluice.db)
+  const inForce = async () => {
+    const { source, numbers, adaptive } = await sluice.limits.show('found')
+    return { source, rate: numbers.rate, adaptive }
+  }
+  const account = new Account('fixed window', 100)
+  const step = async () => (await adapt(sql, of), 0)
+  await minutes.play({ of, account, untilMs: 100_000, stepMs: 5_000, step })
+  const found = { source: 'found', rate: '40/min', adaptive: { floor: 1, ceiling: 2_000 } }
+  expect(await inForce()).toEqual(found)
+  await sluice.limits.set('found', { rate: '5/min' }, { reason: 'an incident' })
+  await adapt(sql, of)
+  expect(await inForce()).toMatchObject({ source: 'stored', rate: '5/min' })
+  await sluice.limits.unset('found')
+  expect(await inForce()).toEqual(found)
+  await defineLimit(sql, limit('found', { rate: '30/min' }))
+  expect(await inForce()).toMatchObject({ source: 'code', rate: '30/min', adaptive: undefined })
+  const { isProved } = await sluice.verify({ limit: 'found' })
+  expect(isProved).toBe(true)
+})

@@ -1,0 +1,144 @@
+/** What a vendor's counts show of other users of the account, and what a bucket is charged: on a clock that the test moves. */
+import { beforeEach, describe, expect, it } from 'vitest'
+import { hash64, newId } from '../../src/core/hash.ts'
+import { sqlOn } from '../../src/db/store.ts'
+import { defineLimit } from '../../src/claim/definitions/define.ts'
+import { limit, type LimitOptions } from '../../src/limits/limit.ts'
+import { emptied, engines, ownClock } from '../claim/engine.ts'
+import { fn } from '../servers/fn.ts'
+
+const startMs = 1_800_000_000_000
+let names = 0
+
+describe.each(engines)('the use of others, on $name', (engine) => {
+  const at = emptied(engine)
+  let nowMs: number
+  let clock: { set(ms: number): Promise<void> }
+  let name: string
+  const pass = async (seconds: number) => clock.set((nowMs += seconds * 1_000))
+  const define = async (options: LimitOptions) => {
+    await defineLimit(sqlOn(at.db), limit(name, options))
+    await at.db.query(`insert into sluice.bucket (id, name, key) values ($1, $2, '')`, [hash64(name), name])
+  }
+  beforeEach(async () => {
+    name = `others${names++}`
+    nowMs = startMs
+    clock = await ownClock(at.db, startMs)
+    await clock.set(startMs)
+  })
+
+  const room = async () => {
+    const [row] = await at.db.query<{ avail: string; debt: string[]; hold_s: number }>(
+      `select avail, debt, greatest(0, hold - now_at) / 1000000::float8 as hold_s
+       from ${fn}.bucket_room(array[$1::bigint], sluice.now_us())`,
+      [hash64(name)],
+    )
+    return { avail: Number(row?.avail), holdS: row?.hold_s }
+  }
+  const grant = async (units: number, id = newId()) => {
+    await at.db.query(
+      `select ${fn}.append_ledger(array(select r::${fn}.room from ${fn}.bucket_room(array[$1::bigint], sluice.now_us()) r),
+         $2, array[$3::bigint], array[$3::bigint])`,
+      [hash64(name), id, units],
+    )
+    return id
+  }
+  /** The vendor has so many units left of 100, in a window that began so long ago and, if known, ends then. */
+  const count = async (left: number, sinceS: number, resetS?: number, most = 100) => {
+    const rows = await at.db.query<{ units: string; held_us: string }>(
+      `select units, held_us from ${fn}.charge_others($1, $2, $3, $4, $5, null)`,
+      [[hash64(name)], [most], [left], [sinceS * 1e6], [resetS === undefined ? null : resetS * 1e6]],
+    )
+    return { charged: Number(rows[0]?.units ?? 0), heldS: Number(rows[0]?.held_us ?? 0) / 1e6 }
+  }
+
+  it('is charged as far as our own grants do not explain it, and once', async () => {
+    await define({ window: '100/min' })
+    await grant(20)
+    await pass(10)
+    expect(await count(50, 30)).toEqual({ charged: 30, heldS: 0 })
+    expect((await room()).avail).toBe(50)
+    expect(await count(50, 30)).toEqual({ charged: 0, heldS: 0 })
+    expect((await count(48, 30)).charged).toBe(2)
+    expect((await room()).avail).toBe(48)
+  })
+
+  it('is not charged for units under way, nor for what was given back', async () => {
+    await define({ window: '100/min' })
+    await grant(20)
+    const unused = await grant(10)
+    // The vendor has seen 5 of our 30.
+    expect((await count(95, 30)).charged).toBe(0)
+    await at.db.query(`select ${fn}.give_back_grants(array[$1::uuid], array[$2::bigint], '{10}')`, [
+      unused,
+      hash64(name),
+    ])
+    expect((await count(75, 30)).charged).toBe(5)
+  })
+
+  it('counts only what was granted since the window of the vendor began', async () => {
+    await define({ window: '100/min' })
+    await grant(40)
+    await pass(20)
+    await grant(10)
+    expect((await count(60, 10)).charged).toBe(30)
+  })
+
+  it('charges a rate no more than it could grant until the count begins anew', async () => {
+    await define({ rate: '100/min' })
+    // 10 at once, and 45 in the next 30 s.
+    expect((await count(60, 30, 30)).charged).toBe(0)
+    expect((await count(35, 30, 30)).charged).toBe(20)
+    // In those 30 s it now grants the 35 that are left, spread evenly, and then its full rate again.
+    expect((await room()).avail).toBe(0)
+    await pass(30)
+    expect((await room()).avail).toBe(10)
+  })
+
+  it('charges everything where it is not known when the count begins anew', async () => {
+    await define({ rate: '100/min' })
+    expect((await count(60, 60)).charged).toBe(40)
+    expect((await room()).avail).toBe(0)
+  })
+
+  it('only tightens: a count with more left, or an older one, changes nothing', async () => {
+    await define({ window: '100/min' })
+    await grant(50)
+    expect((await count(20, 30)).charged).toBe(30)
+    expect((await count(100, 30)).charged).toBe(0)
+    expect((await count(40, 30)).charged).toBe(0)
+    expect((await room()).avail).toBe(20)
+  })
+
+  it('holds a bucket of which nothing is left until the count begins anew, and no longer', async () => {
+    await define({ window: '100/min' })
+    await grant(50)
+    expect(await count(0, 30, 12)).toEqual({ charged: 50, heldS: 12 })
+    expect((await room()).holdS).toBe(12)
+    await pass(5)
+    expect(await count(0, 35, 7)).toEqual({ charged: 0, heldS: 0 })
+    expect((await room()).holdS).toBe(7)
+  })
+
+  it('leaves a window when it leaves the vendor’s', async () => {
+    await define({ window: '100/min' })
+    expect((await count(20, 30, 30)).charged).toBe(80)
+    expect((await room()).avail).toBe(20)
+    await pass(32)
+    expect((await room()).avail).toBe(100)
+  })
+
+  it('writes nothing, and locks nothing, while there is nothing to charge', async () => {
+    await define({ window: '100/min' })
+    await grant(20)
+    const rows = () => at.db.query('select n from sluice.ledger where bucket = $1', [hash64(name)])
+    const before = await rows()
+    await count(80, 30)
+    await count(90, 30, 30)
+    expect(await rows()).toEqual(before)
+  })
+
+  it('is left out for a bucket that nobody defined', async () => {
+    expect(await count(10, 30)).toEqual({ charged: 0, heldS: 0 })
+  })
+})
