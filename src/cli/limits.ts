@@ -13,6 +13,7 @@ import { rekeyCommand } from './rekey.ts'
 import { settingsOf, whole, withSluice } from './settings.ts'
 import { keyLine, type KeyRoom, keyRooms } from './members.ts'
 import { redactText } from '../core/redact.ts'
+import { usageCommand } from './usage.ts'
 
 /** `sluice limits` and its commands. */
 export function limitsCommand(): Command {
@@ -32,6 +33,7 @@ export function limitsCommand(): Command {
         .option('--max <n>', 'list at most n versions', whole(1, 1_000), 20)
         .action(history),
     )
+    .addCommand(usageCommand())
   for (const each of overrideCommands()) command.addCommand(each)
   return command
     .addCommand(

@@ -4,7 +4,7 @@ import { UsageError } from '../core/errors.ts'
 import { checkFields } from '../core/fields.ts'
 import { type Duration, durationMs, parseRate, type Rate } from '../core/rate.ts'
 import { type LimitNumbers, numbersOf } from './numbers.ts'
-import { calendarOf, type Quota, quotaRule } from './quota.ts'
+import { calendarOf, checkAlarmAt, type Quota, quotaRule } from './quota.ts'
 import { atOnce, badLimit, cycle, level, type Rule, sliding, type Written } from './rule.ts'
 import { type Takeable, takesOf } from './take.ts'
 import type { VendorName } from '../vendors/profiles.ts'
@@ -63,6 +63,11 @@ interface LimitFields {
    * shorter months. A Date or an ISO instant; default: the calendar's own periods.
    */
   anchor?: Date | string
+  /**
+   * Shares of each quota at which a key that has used so much of it raises an alarm, once in a period (docs/budgets.md): above
+   * 0, up to 1, at most 8; none: `[]`. Default: 0.8 for quotas of a day or longer that hold at least 100 units.
+   */
+  alarmAt?: readonly number[]
   /** Most jobs at one time, across all workers; whole, 1 to 1,000,000. Further requests of a job take no place. */
   concurrency?: number
   /**
@@ -151,6 +156,8 @@ export interface Limit<in In = never> extends Takeable {
   readonly share: Share | undefined
   /** Turns of the keys that have a weight other than one. */
   readonly weights: ReadonlyMap<string, number>
+  /** Shares of its quotas at which an alarm is raised; undefined: the default. */
+  readonly alarmAt: readonly number[] | undefined
   /** True if takes outside of jobs are granted while the store is away. */
   readonly isOpenWithoutStore: boolean
   /** True if other programs take from it too. */
@@ -177,6 +184,7 @@ const limitFields = [
   'quota',
   'zone',
   'anchor',
+  'alarmAt',
   'concurrency',
   'burst',
   'refund',
@@ -255,6 +263,7 @@ export function limit(
     cost: checkCost(name, options.cost ?? 1, rates.length + windows.length + quotas.length > 0),
     share: shareOf(name, options, rules, label === undefined && pool === undefined),
     weights: weightsOf(name, options.weights, by !== undefined, (key) => checkKey(name, key)),
+    alarmAt: checkAlarmAt(name, options.alarmAt, quotas.length > 0),
     isOpenWithoutStore: options.onStoreError === 'open',
     isPublished: checkPublished(name, options.published),
     label,
@@ -325,6 +334,7 @@ export function inWords({
   weights,
   share,
   isPublished,
+  alarmAt,
 }: Limit): string {
   const all = rules
     .map((rule) => `${rule.kind === 'rate' ? '' : `${rule.kind} `}${rule.rate}${cycle(rule)}`)
@@ -338,7 +348,7 @@ export function inWords({
         : keyed
           ? `by ${path ?? 'a function'}`
           : 'without keys'
-  return `${all}${classic ? `, burst ${rooms.join(' and ')}` : ''}, transit ${transitUs / 1_000} ms, ${keys}${weightsInWords(weights)}${shareInWords(share)}${isPublished ? ', published' : ''}`
+  return `${all}${classic ? `, burst ${rooms.join(' and ')}` : ''}, transit ${transitUs / 1_000} ms, ${keys}${weightsInWords(weights)}${shareInWords(share)}${isPublished ? ', published' : ''}${alarmAt === undefined ? '' : `, alarms at ${alarmAt.join(' and ') || 'no share'}`}`
 }
 
 function readKey(name: string, by: string | ((input: never) => Key), input: unknown): string {

@@ -1,4 +1,5 @@
 /** Quotas: a number of units in each period of a calendar. Parses them, and has their part of the arithmetic of `decide.ts`. */
+import { inspect } from 'node:util'
 import { type Calendar, type CalendarUnit, periodOf } from '../core/calendar.ts'
 import { UsageError } from '../core/errors.ts'
 import { zoneOf } from '../core/hours.ts'
@@ -83,6 +84,18 @@ export function calendarOf(name: string, zone: unknown = 'UTC', anchor?: Date | 
       `anchor is ${String(anchor)}; give a Date, or an ISO instant such as 2026-01-31T09:00:00Z`,
     )
   return { zone: known, anchorUs: ms * 1_000 }
+}
+
+const alarmsMax = 8
+
+/** Returns the shares of quotas at which an alarm is raised, if they are valid. @throws UsageError SLUICE_BAD_LIMIT */
+export function checkAlarmAt(name: string, shares: unknown, hasQuota: boolean): readonly number[] | undefined {
+  if (shares === undefined) return undefined
+  const bad = (why: string) => new UsageError('SLUICE_BAD_LIMIT', `limit "${name}": ${why}`)
+  if (!hasQuota) throw bad('alarmAt belongs to a quota, and it has none')
+  const isShare = (share: unknown) => typeof share === 'number' && share > 0 && share <= 1
+  if (Array.isArray(shares) && shares.length <= alarmsMax && shares.every(isShare)) return shares as number[]
+  throw bad(`alarmAt is ${inspect(shares)}; it is a list of up to ${alarmsMax} shares, above 0, up to 1: [0.8, 1]`)
 }
 
 /** What was granted in the period that a bucket's time is in, and in its neighbours; all times in microseconds. */

@@ -14,6 +14,7 @@ import { type Share, unreserved } from '../limits/share.ts'
 import { Bulk, type BulkOptions } from './bulk.ts'
 import { defineShareBuckets, retryOnDeadlock, type Said, say } from '../claim/definitions/define.ts'
 import { reasonOf } from '../gates/gates.ts'
+import { readUsage, type UsageLine, type UsageOptions } from './usage.ts'
 
 /** The sources of a limit's numbers; each overrides those before it. */
 export type LimitSource = 'code' | 'stored' | 'pinned'
@@ -151,6 +152,17 @@ export class Limits {
     const rows = await this.#sql.run<Row>('operations/read_limit_versions', [name, most])
     if (rows.length === 0) throw noSuchLimit(name)
     return rows.map(versionOf)
+  }
+
+  /**
+   * Returns what limits have used, by day or month, the newest first: exactly what the ledger granted and did not get back.
+   * Days are kept for 400 days (`retention.usage`).
+   * @throws UsageError SLUICE_BAD_OPTION; SLUICE_NO_SUCH_LIMIT
+   */
+  async usage(options: UsageOptions = {}): Promise<UsageLine[]> {
+    const lines = await readUsage(this.#sql, options, this.#clock.wallMs())
+    if (lines.length === 0 && options.limit !== undefined) await this.show(options.limit)
+    return lines
   }
 
   /**

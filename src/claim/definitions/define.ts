@@ -220,7 +220,7 @@ function columnsOf({ rules, grantUs }: NonNullable<Said['limit']>, lendUs: numbe
  * @param as the digest, by default a hash of the definition. Definitions of one digest replace each other.
  */
 export async function defineLimit(sql: Sql, limit: Limit, as?: string): Promise<string> {
-  const { keyed, path, vendor, refund, label, pool, share, isPublished, isOpenWithoutStore } = limit
+  const { keyed, path, vendor, refund, label, pool, share, isPublished, isOpenWithoutStore, alarmAt } = limit
   const more = {
     keyed,
     path: path ?? null,
@@ -231,6 +231,7 @@ export async function defineLimit(sql: Sql, limit: Limit, as?: string): Promise<
     ...(share === undefined ? {} : { share }),
     ...(isPublished ? { published: true } : {}),
     ...(isOpenWithoutStore ? { open: true } : {}),
+    ...(alarmAt === undefined ? {} : { alarmAt }),
   }
   const digest = as ?? hash64(JSON.stringify([numbersOnly(limit), more]))
   await say(sql, limit.name, { source: 'code', limit, more, digest })
