@@ -2,6 +2,9 @@
 import { inspect } from 'node:util'
 import { UsageError } from './errors.ts'
 
+/** An amount of money for each period: `'50 USD/month'`, with at most 6 decimals. */
+export type Money<Period extends string> = `${number} ${Uppercase<string>}/${Period}`
+
 /** Units of a limit in one unit of its currency. */
 export const microsEach = 1_000_000
 
@@ -42,7 +45,7 @@ export function amount(units: number, currency: string | null | undefined): stri
 export function unitsOf(text: string): { text: string; currency: string | undefined } {
   const match = /^(\d{1,10})(?:\.(\d{1,6}))? ([A-Z]{3})(\/.*)$/.exec(text)
   if (match === null) {
-    if (!/^[^/]*[\p{L}\p{Sc}]/u.test(text)) return { text, currency: undefined }
+    if (!/^[^/]*(\p{Sc}|\d\s*[A-Za-z]{3}\b)[^/]*\//u.test(text)) return { text, currency: undefined }
     throw new UsageError(
       'SLUICE_BAD_RATE',
       `"${text}" is no amount of money: write for example '50 USD/month', with at most 6 decimals and a currency of three capital letters`,
@@ -52,4 +55,9 @@ export function unitsOf(text: string): { text: string; currency: string | undefi
   const micros = Number(whole) * microsEach + Number(fraction.padEnd(6, '0'))
   if (micros <= microsMax) return { text: `${micros}${per}`, currency }
   throw new UsageError('SLUICE_BAD_RATE', `"${text}": a limit in money holds at most 1,000,000,000 ${currency}`)
+}
+
+/** Formats units for people, with their name: `0.002 USD`, `5 units`. */
+export function unitsText(units: number, currency: string | null | undefined): string {
+  return currency === null || currency === undefined ? `${units} units` : amount(units, currency)
 }

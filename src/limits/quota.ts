@@ -2,10 +2,14 @@
 import { inspect } from 'node:util'
 import { type Calendar, type CalendarUnit, periodOf } from '../core/calendar.ts'
 import { UsageError } from '../core/errors.ts'
+import { type Money, unitsOf } from '../core/money.ts'
 import { zoneOf } from '../core/hours.ts'
 
-/** `'<units>/<period>'`: a whole number of at least 1, and one minute, hour, day, week (from Monday) or month. */
-export type Quota = `${number}/${keyof typeof unitOf}`
+/**
+ * `'<units>/<period>'`: a whole number of at least 1, or money (`'50 USD/month'`), and one minute, hour, day, week (from
+ * Monday) or month.
+ */
+export type Quota = `${number}/${keyof typeof unitOf}` | Money<keyof typeof unitOf>
 
 /** What the rule of a quota has besides what all rules have. */
 export interface QuotaRule extends Calendar {
@@ -36,7 +40,9 @@ const lengthUs: Record<CalendarUnit, { least: number; most: number }> = {
 
 /** Returns the rule of one quota in numbers. @throws UsageError SLUICE_BAD_RATE, SLUICE_BAD_LIMIT */
 export function quotaRule(name: string, quota: string, calendar: Omit<Calendar, 'unit'>, marginUs: number) {
-  const [, count = '', text = ''] = /^(\d{1,12})\/([a-z]+)$/.exec(quota) ?? []
+  const given = unitsOf(quota)
+  const pattern = given.currency === undefined ? /^(\d{1,12})\/([a-z]+)$/ : /^(\d+)\/([a-z]+)$/
+  const [, count = '', text = ''] = pattern.exec(given.text) ?? []
   const units = Number(count)
   const unit = (unitOf as Partial<Record<string, CalendarUnit>>)[text]
   if (!(units >= 1) || unit === undefined)
