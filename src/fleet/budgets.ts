@@ -25,6 +25,8 @@ interface Reached {
 
 /** How often new ledger rows are summed, in ms. */
 const sumMs = 15_000
+/** A look begins so much before the end of the last one, in microseconds, because some rows are committed later than newer ones. */
+const overlapUs = 2_000_000
 /** After this time without a look, in ms, another worker has gone on. */
 const forgetMs = 60_000
 /** The webhook gets at most so many of the budgets that one look finds. */
@@ -57,6 +59,7 @@ export class Budgets {
     const nowMs = this.#clock.monotonicMs()
     if (nowMs < this.#lookedMs + sumMs && !this.#isBehind) return
     if (nowMs > this.#lookedMs + forgetMs) this.#until = null
+    else if (this.#until !== null && !this.#isBehind) this.#until = `${BigInt(this.#until) - BigInt(overlapUs)}`
     this.#lookedMs = nowMs
     do {
       const [row] = await this.#store.call<{ until: string; more: boolean; raised: Reached[] | null }>('sum_ledger', [

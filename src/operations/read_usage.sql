@@ -7,10 +7,11 @@
 -- $5: so many rows at most
 with since as (
   select date_trunc($3, to_timestamp($4::float8 / 1000) at time zone 'UTC')::date as day
-), bucket as (
+), bucket as materialized (
   select b.id, b.name, b.key, coalesce(s.at, -1) as at, coalesce(s.n, -1) as n
   from sluice.bucket b left join sluice.summed s on s.bucket = b.id
-  where strpos(b.name, '/') = 0 and ($1::text is null or b.name = $1) and ($2::text is null or b.key = $2)
+  where strpos(b.name, '/') = 0 and ($1::text is null or b.name = $1)
+    and ($2::text is null or b.id = sluice.hash64($1 || ':' || $2))
     and exists (
       select 1 from sluice.ledger l where l.bucket = b.id and (l.at, l.n) > (coalesce(s.at, -1), coalesce(s.n, -1)))
 ), used as (

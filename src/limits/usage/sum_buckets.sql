@@ -8,7 +8,8 @@ begin
   -- One statement has one snapshot: the rows that it adds are those up to the one that it records.
   with bucket as materialized (
     select b.id, b.name, b.key, coalesce(s.at, -1) as at, coalesce(s.n, -1) as n, l.at as last_at, l.n as last_n
-    from sluice.bucket b left join sluice.summed s on s.bucket = b.id
+    from sluice.bucket b
+    left join lateral (select o.at, o.n from sluice.summed o where o.bucket = b.id limit 1) s on true
     cross join lateral (
       select o.at, o.n from sluice.ledger o where o.bucket = b.id and o.at <= p_until
       order by o.at desc, o.n desc limit 1) l

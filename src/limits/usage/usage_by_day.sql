@@ -6,7 +6,7 @@
 -- p_until: time of the limiter's clock, in microseconds.
 create or replace function engine.usage_by_day(p_bucket bigint, p_at bigint, p_n bigint, p_until bigint)
 returns table (day date, granted numeric, refunded numeric)
-language plpgsql stable set enable_seqscan = off set jit = off as $$
+language plpgsql stable as $$
 begin
   return query
   with change as (
