@@ -5,6 +5,7 @@ export type { Hours, ParsedHours } from './core/hours.ts'
 export { AttemptError, SluiceError, StoreError, UsageError } from './core/errors.ts'
 export { newId } from './core/hash.ts'
 export type { Log, LogFormat, LogLevel } from './core/log.ts'
+export { money } from './core/money.ts'
 export type { Duration, Rate } from './core/rate.ts'
 export type { RetryOptions, RetryPolicy } from './core/retry.ts'
 export type { AttemptEvent, EventName, Listener, RecordedError, SluiceEvents } from './report/events.ts'
@@ -50,6 +51,7 @@ export type {
   LimitVersion,
   SourceLine,
 } from './operations/limits.ts'
+export type { UsageLine, UsageOptions } from './operations/usage.ts'
 export type { Reason } from './operations/explanation.ts'
 export type { Why } from './operations/why.ts'
 export { check, HttpStatusError } from './http/status.ts'

@@ -34,6 +34,7 @@ export const examples: Record<string, readonly string[]> = {
   limits: ['sluice limits', 'sluice limits --json'],
   'limits show': ['sluice limits show crm'],
   'limits history': ['sluice limits history crm --max 5'],
+  'limits usage': ['sluice limits usage --by month', 'sluice limits usage crm --key a1 --since 7d'],
   'limits set': [`sluice limits set crm --rate 50/min --reason 'their new plan'`],
   'limits unset': ['sluice limits unset crm'],
   'limits pin': [`sluice limits pin crm --rate 5/min --reason incident`],

@@ -1,5 +1,6 @@
 /** `sluice limits`: shows the limits in force, their sources and guarantees, and changes them while everything runs. */
 import { Command } from 'commander'
+import { amount } from '../core/money.ts'
 import { sqlOn } from '../db/store.ts'
 import type { Guarantee, LimitLine, LimitVersion, VendorView } from '../index.ts'
 import { numbersInWords } from '../limits/numbers.ts'
@@ -13,6 +14,7 @@ import { rekeyCommand } from './rekey.ts'
 import { settingsOf, whole, withSluice } from './settings.ts'
 import { keyLine, type KeyRoom, keyRooms } from './members.ts'
 import { redactText } from '../core/redact.ts'
+import { usageCommand } from './usage.ts'
 
 /** `sluice limits` and its commands. */
 export function limitsCommand(): Command {
@@ -32,6 +34,7 @@ export function limitsCommand(): Command {
         .option('--max <n>', 'list at most n versions', whole(1, 1_000), 20)
         .action(history),
     )
+    .addCommand(usageCommand())
   for (const each of overrideCommands()) command.addCommand(each)
   return command
     .addCommand(
@@ -78,7 +81,7 @@ async function list(_: object, command: Command): Promise<void> {
 function sayLimit(out: Output, line: LimitLine, keys: readonly KeyRoom[] = []): void {
   sayHead(out, line)
   for (const promise of line.guarantee.rules) out.line(`  ${promise.text}`)
-  for (const one of keys) out.line(`  ${redactText(keyLine(one))}`)
+  for (const one of keys) out.line(`  ${redactText(keyLine(one, line.currency))}`)
   sayWarnings(out, line)
 }
 
@@ -97,9 +100,9 @@ async function show(name: string, _: object, command: Command): Promise<void> {
   out.line('')
   out.table([
     ['RULE', 'BURST', 'SUSTAINED', 'OF NOMINAL', 'VENDOR LIMIT', 'SEES AT MOST', 'REFUSES AT MOST'],
-    ...rowsOf(line.guarantee.rules, line.guarantee.vendors),
+    ...rowsOf(line),
   ])
-  for (const one of keys ?? []) out.line(redactText(keyLine(one)))
+  for (const one of keys ?? []) out.line(redactText(keyLine(one, line.currency)))
   if (learned.length > 0) {
     out.line('')
     out.table(learnedTable(learned))
@@ -109,7 +112,7 @@ async function show(name: string, _: object, command: Command): Promise<void> {
 }
 
 /** Makes the rows: each rule with the vendors that state the same limit, and then the vendors that state another. */
-function rowsOf(rules: readonly Guarantee[], vendors: readonly VendorView[]): string[][] {
+function rowsOf({ guarantee: { rules, vendors }, currency }: LimitLine): string[][] {
   const left = new Set(vendors)
   const seen = (view: VendorView) => {
     left.delete(view)
@@ -118,16 +121,17 @@ function rowsOf(rules: readonly Guarantee[], vendors: readonly VendorView[]): st
   }
   const rows = rules.flatMap((rule) => {
     const own = [...left].filter(({ limit }) => limit === rule.rate && rule.kind !== 'concurrency').map(seen)
-    const [first = ['', `${rule.worst}`, ''], ...others] = own
-    return [[...cellsOf(rule), ...first], ...others.map((cells) => ['', '', '', '', ...cells])]
+    const [first = ['', amount(rule.worst, currency), ''], ...others] = own
+    return [[...cellsOf(rule, currency), ...first], ...others.map((cells) => ['', '', '', '', ...cells])]
   })
   return [...rows, ...[...left].map((view) => ['', '', '', '', ...seen(view)])]
 }
 
-function cellsOf({ kind, rate, burst, perSecond, utilisation }: Guarantee): string[] {
+function cellsOf({ kind, rate, burst, perSecond, utilisation }: Guarantee, currency: string | undefined): string[] {
   if (kind === 'concurrency') return [`${kind} ${rate}`, `${burst}`, '', '']
   const name = kind === 'rate' ? rate : `${kind} ${rate}`
-  return [name, `${burst}`, `${figure(perSecond)}/s`, percent(utilisation)]
+  const second = currency === undefined ? figure(perSecond) : amount(Math.floor(perSecond), currency)
+  return [name, amount(burst, currency), `${second}/s`, percent(utilisation)]
 }
 
 async function history(name: string, flags: { max: number }, command: Command): Promise<void> {

@@ -1,6 +1,7 @@
 /** What `sluice dev` shows: jobs as they start and end, and limits as they fill. */
 import { systemClock } from '../core/clock.ts'
 import { span } from '../core/figures.ts'
+import { amount } from '../core/money.ts'
 import { redactText } from '../core/redact.ts'
 import { type Sql, sqlOn } from '../db/store.ts'
 import type { AttemptEvent, Sluice } from '../index.ts'
@@ -28,6 +29,8 @@ interface Use {
   rate: string
   most: number
   used: number
+  /** `used` is in millionths of this currency; null: it is not money. */
+  currency: string | null
   /** The end of a quota's period, in ms since 1970. */
   until_ms: number | null
 }
@@ -98,9 +101,9 @@ function barOf({ used, most }: Use): string {
 }
 
 /** Formats a use: `crm for a1: 60 of 100/min`, `2 of 5 running`, `70 of 1000/day until 2030-01-31T00:00:00Z`. */
-export function inWords({ name, key, kind, rate, used, until_ms: untilMs }: Use): string {
+export function inWords({ name, key, kind, rate, used, currency, until_ms: untilMs }: Use): string {
   const end = untilMs === null ? '' : ` until ${new Date(untilMs).toISOString().replace(/\.\d+Z$/, 'Z')}`
-  return `${name}${key === '' ? '' : ` for ${key}`}: ${used} of ${rate}${kind === 'concurrency' ? ' running' : end}`
+  return `${name}${key === '' ? '' : ` for ${key}`}: ${kind === 'concurrency' ? used : amount(used, currency)} of ${rate}${kind === 'concurrency' ? ' running' : end}`
 }
 
 /** Reads how much of each limit is in use: the fullest first, without what nobody uses. */

@@ -1,4 +1,5 @@
 /** The keys that `sluice limits` lists for limits with a pool or a label: its members or values, and their room. */
+import { amount } from '../core/money.ts'
 import type { Sql } from '../db/store.ts'
 
 /** The room of one key. */
@@ -40,9 +41,9 @@ export async function keyRooms(sql: Sql, name: string): Promise<KeyRoom[] | unde
   }))
 }
 
-/** Formats the room of a key in one line. */
-export function keyLine({ key, free, nextMs }: KeyRoom): string {
+/** Formats the room of a key in one line; `currency` of a limit in money. */
+export function keyLine({ key, free, nextMs }: KeyRoom, currency: string | undefined): string {
   if (free === null) return `${key}: unused`
-  if (nextMs === null) return `${key}: ${free} free`
+  if (nextMs === null) return `${key}: ${amount(free, currency)} free`
   return `${key}: none free before ${new Date(nextMs).toISOString()}`
 }

@@ -11,6 +11,7 @@ import { many, span } from '../core/figures.ts'
 import type { Sql, Store } from '../db/store.ts'
 import type { SluiceEvents } from '../report/events.ts'
 import { alarmText } from '../report/lines.ts'
+import { Budgets, budgetTodo, readRaisedBudgets } from './budgets.ts'
 
 /** When alarms are raised, and where they go. Give the same to every worker; `false` switches an alarm off. */
 export interface AlarmOptions {
@@ -118,10 +119,14 @@ async function raisedOf(sql: Sql): Promise<Raised[]> {
 
 /** Reads which alarms of the store are raised, the oldest first, with their values of now. Those whose cause is gone are left out. */
 export async function readRaisedAlarms(sql: Sql): Promise<RaisedAlarm[]> {
+  const budgets = (await readRaisedBudgets(sql)).map(({ event, since }) => {
+    const { alarm, subject, value, text, todo } = budgetAlarm(event)
+    return { alarm, subject, value, since, text, todo }
+  })
   const raised = await raisedOf(sql)
-  if (raised.length === 0) return []
+  if (raised.length === 0) return budgets
   const readings = await sql.call<Reading>('read_alarm_values')
-  return raised.flatMap(({ since_ms: sinceMs, ...one }) => {
+  const alarms = raised.flatMap(({ since_ms: sinceMs, ...one }) => {
     const reading = readings.find((other) => isSame(one, other))
     if (reading === undefined) return []
     const { alarm, subject, value } = reading
@@ -130,6 +135,13 @@ export async function readRaisedAlarms(sql: Sql): Promise<RaisedAlarm[]> {
       { alarm, subject, value: Math.round(value), since: new Date(sinceMs), text: kinds[alarm].text(reading), todo },
     ]
   })
+  return [...alarms, ...budgets]
+}
+
+/** Returns a budget in the form of an alarm, for the webhook and `status`. */
+function budgetAlarm({ limit, key, used, share, most, text }: SluiceEvents['budget']) {
+  const subject = key === undefined ? limit : `${limit}:${key}`
+  return { alarm: 'budget', subject, isRaised: true, value: used, threshold: share * most, text, todo: budgetTodo }
 }
 
 /** Evaluates the alarms of one process, and of the fleet when a worker of it has the turn. */
@@ -143,6 +155,7 @@ export class Alarms {
   /** The alarms of this process: which are raised, and when each last changed. */
   readonly #own = new Map<string, { isRaised: boolean; changedMs: number }>()
   readonly #sending = new Set<Promise<void>>()
+  readonly #budgets: Budgets
   #readAtMs = -Infinity
 
   /** @throws UsageError SLUICE_BAD_OPTION */
@@ -151,6 +164,10 @@ export class Alarms {
     this.#clock = store.clock
     this.#webhook = webhookOf(options)
     this.#thresholds = thresholdsOf(options)
+    this.#budgets = new Budgets(store, (event, isFirst) => {
+      store.report.emit('budget', event)
+      if (isFirst) this.#post(budgetAlarm(event))
+    })
     store.report.on('connection', ({ to, isLost, forMs = 0 }) => {
       if (isLost) this.#awaySince.set(to, this.#clock.monotonicMs() - forMs)
       else this.#awaySince.delete(to)
@@ -179,6 +196,7 @@ export class Alarms {
 
   /** Evaluates the alarms of the store, now and then. For the worker that has the turn to do the fleet's common work. */
   async check(): Promise<void> {
+    await this.#budgets.check()
     const nowMs = this.#clock.monotonicMs()
     if (nowMs < this.#readAtMs) return
     const readings = await this.#store.call<Reading>('read_alarm_values')
@@ -216,6 +234,10 @@ export class Alarms {
     const { text, todo } = kinds[alarm]
     const event = { alarm, subject, isRaised, value, threshold, text: text(reading), ...(isRaised ? { todo } : {}) }
     this.#store.report.emit('alarm', event)
+    this.#post(event)
+  }
+
+  #post(event: SluiceEvents['alarm']): void {
     if (this.#webhook === undefined) return
     const sending = this.#send(this.#webhook, event).finally(() => this.#sending.delete(sending))
     this.#sending.add(sending)

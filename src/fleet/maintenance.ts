@@ -23,6 +23,7 @@ const offPeak = new Set([
   'drop_expired_partition',
   'delete_late_jobs',
   'delete_old_ledger',
+  'delete_old_usage',
   'retire_buckets',
 ])
 
@@ -66,6 +67,7 @@ interface Chore {
     | 'drop_expired_partition'
     | 'delete_late_jobs'
     | 'delete_old_ledger'
+    | 'delete_old_usage'
     | 'retire_buckets'
   everyMs: number
   dueMs: number
@@ -114,6 +116,7 @@ export class Housekeeping {
       chore('drop_expired_partition', hourMs, kept),
       chore('delete_late_jobs', hourMs, kept),
       chore('delete_old_ledger', hourMs, (last) => [ledgerUs, last ?? 0]),
+      chore('delete_old_usage', hourMs, (_, { usageMs }) => [usageMs, capUs()]),
       // After the ledger's old rows: a bucket is deleted when its newest row is the only one left.
       chore('retire_buckets', hourMs, (last) => [ledgerUs, capUs(), last ?? leastId]),
     ]

@@ -10,15 +10,18 @@ import type { Store } from '../db/store.ts'
 const minuteMs = 60_000
 const dayMs = 86_400_000
 const keepMsDefault = 7 * dayMs
+const keepUsageMsDefault = 400 * dayMs
 const keepMsMax = 36_500 * dayMs
 const offPeakMsDefault = 4 * 3_600_000
 
-/** How long finished jobs are kept, counted from their end; 0 to 36,500 days, by default 7 days each. */
+/** How long finished jobs, counted from their end, and other records are kept; 0 to 36,500 days. */
 export interface Retention {
-  /** Jobs that are done or cancelled. */
+  /** Jobs that are done or cancelled; default 7 days. */
   done?: Duration
-  /** Jobs that failed, which are kept for inspection and retry. */
+  /** Jobs that failed, which are kept for inspection and retry; default 7 days. */
   failed?: Duration
+  /** What each key of a limit has used on each day (`sluice limits usage`); default 400 days. */
+  usage?: Duration
 }
 
 /** When workers drop and delete old data: at any time, or daily from a time of day on. */
@@ -35,7 +38,7 @@ export type PruneTime =
 
 /** Settings of a process; those it leaves out stay as stored. */
 export interface RetentionOptions {
-  /** How long finished jobs are kept, in the whole fleet. Default: as stored by another process, else 7 days. */
+  /** How long finished jobs and sums of usage are kept, in the whole fleet. Default: as stored by another process. */
   retention?: Retention
   /** When workers drop and delete old data, in the whole fleet. Default: as stored by another process, else `'any'`. */
   prune?: PruneTime
@@ -45,6 +48,7 @@ export interface RetentionOptions {
 export interface Agreed {
   doneMs: number
   failedMs: number
+  usageMs: number
   prune: PruneTime
 }
 
@@ -53,10 +57,11 @@ type Said = Record<string, unknown>
 
 /** Converts a process's options to settings. @throws UsageError SLUICE_BAD_OPTION */
 export function said({ retention = {}, prune }: RetentionOptions): Said {
-  const { done, failed } = retention
+  const { done, failed, usage } = retention
   return {
     ...(done === undefined ? {} : { keepDoneMs: keepMs('retention.done', done) }),
     ...(failed === undefined ? {} : { keepFailedMs: keepMs('retention.failed', failed) }),
+    ...(usage === undefined ? {} : { keepUsageMs: keepMs('retention.usage', usage) }),
     ...(prune === undefined ? {} : { prune: checkPruneTime(prune) }),
   }
 }
@@ -91,13 +96,14 @@ export class RetentionSettings {
     const nowMs = this.#store.clock.monotonicMs()
     if (this.#read !== undefined && nowMs - this.#read.atMs < minuteMs) return this.#read.agreed
     const rows = await this.#store.query<{ name: string; value: unknown }>('select name, value from sluice.setting')
-    const { keepDoneMs, keepFailedMs, prune } = {
+    const { keepDoneMs, keepFailedMs, keepUsageMs, prune } = {
       ...this.#said,
       ...Object.fromEntries(rows.map(({ name, value }) => [name, value])),
     }
     const agreed = {
       doneMs: Number(keepDoneMs ?? keepMsDefault),
       failedMs: Number(keepFailedMs ?? keepMsDefault),
+      usageMs: Number(keepUsageMs ?? keepUsageMsDefault),
       prune: (prune ?? 'any') as PruneTime,
     }
     this.#read = { agreed, atMs: nowMs }

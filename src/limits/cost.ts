@@ -1,6 +1,7 @@
 /** What one job costs: its number of units in a limit, read from its input and compared with what the limit can ever hold. */
 import { inspect } from 'node:util'
 import { UsageError } from '../core/errors.ts'
+import { amount } from '../core/money.ts'
 import { costMax, fieldOf, type Limit } from './limit.ts'
 
 /** Returns the part of its declared cost, in thousandths, that a job of this input is expected to use; undefined: not known. */
@@ -23,7 +24,7 @@ export function costOf(limit: Limit, input: unknown, expect?: Expect): number {
  * @throws UsageError SLUICE_BAD_COST unless they are whole and from 0 to 2,147,483,647
  */
 export function declaredOf(limit: Limit, input: unknown): number {
-  const { name, cost } = limit
+  const { name, cost, currency } = limit
   let units: unknown
   try {
     units = typeof cost === 'function' ? cost(input as never) : typeof cost === 'string' ? fieldOf(input, cost) : cost
@@ -31,16 +32,19 @@ export function declaredOf(limit: Limit, input: unknown): number {
     const message = `the cost function of limit "${name}" threw: ${String(cause)}`
     throw new UsageError('SLUICE_BAD_COST', message, { cause })
   }
-  checkUnits(name, units, typeof cost === 'string' ? `field "${cost}"` : 'its cost function')
+  checkUnits(name, units, typeof cost === 'string' ? `field "${cost}"` : 'its cost function', currency)
   return units
 }
 
-/** Checks a number of units. @throws UsageError SLUICE_BAD_COST */
-export function checkUnits(name: string, units: unknown, from: string): asserts units is number {
+/** Checks a number of units; `currency` of a limit in money. @throws UsageError SLUICE_BAD_COST */
+export function checkUnits(name: string, units: unknown, from: string, currency?: string): asserts units is number {
   if (Number.isInteger(units) && (units as number) >= 0 && (units as number) <= costMax) return
+  const most = currency === undefined ? `${costMax}` : `${costMax}, in millionths of ${currency}`
+  const advice =
+    currency === undefined ? '' : `: \`money(0.002)\` gives them, up to ${amount(costMax, currency)} for one job`
   throw new UsageError(
     'SLUICE_BAD_COST',
-    `limit "${name}" takes the cost from ${from}, which gave ${inspect(units, { depth: 0 })}; it must be a whole number from 0 to ${costMax}`,
+    `limit "${name}" takes the cost from ${from}, which gave ${inspect(units, { depth: 0 })}; it must be a whole number from 0 to ${most}${advice}`,
   )
 }
 
@@ -49,7 +53,7 @@ export function capacityOf({ rules }: Pick<Limit, 'rules'>): number {
   return Math.min(...rules.flatMap((rule) => (rule.kind === 'concurrency' ? [] : [rule.room])))
 }
 
-function checkFits({ name, rules, classic }: Limit, units: number): void {
+function checkFits({ name, rules, classic, currency }: Limit, units: number): void {
   const narrow = rules.find((rule) => rule.kind !== 'concurrency' && rule.room < units)
   if (narrow === undefined) return
   const { kind, rate, room } = narrow
@@ -59,7 +63,7 @@ function checkFits({ name, rules, classic }: Limit, units: number): void {
     : `. Raise its ${kind === 'rate' ? '`burst`' : kind}, or make the job smaller`
   throw new UsageError(
     'SLUICE_COST_ABOVE_CAPACITY',
-    `the job costs ${units} in limit "${name}", whose ${kind} ${rate} holds ${room} at most, so it could never start${advice}`,
+    `the job costs ${amount(units, currency)} in limit "${name}", whose ${kind} ${rate} holds ${amount(room, currency)} at most, so it could never start${advice}`,
   )
 }
 

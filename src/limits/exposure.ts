@@ -15,6 +15,7 @@
  * If a limit has several rules, each is a bound, so the least of them holds. `test/limits/exposure.test.ts` runs the
  * vendors' own arithmetic in search of more refusals.
  */
+import { amount } from '../core/money.ts'
 import type { ParsedRate } from '../core/rate.ts'
 import { type Guarantee, guarantees, mostIn, type Steps, stepsIn, stepsOf } from './guarantee.ts'
 import type { Limit } from './limit.ts'
@@ -37,16 +38,21 @@ export interface VendorView {
 }
 
 /** The part of a limit that {@link vendorViews} reads. */
-export type Seen = Pick<Limit, 'rules' | 'grantUs' | 'transitUs'> & { vendor?: VendorRate | null | undefined }
+export type Seen = Pick<Limit, 'rules' | 'grantUs' | 'transitUs'> & {
+  vendor?: VendorRate | null | undefined
+  currency?: string | undefined
+}
 
 /**
  * Returns what the vendor can see and refuse at worst: for the way of counting that was stated, else for each known way (a
  * bucket also with a tenth of the limit as its capacity); for the limit that was stated, else for each of our own rates.
  */
-export function vendorViews({ rules, grantUs, transitUs, vendor }: Seen): VendorView[] {
+export function vendorViews({ rules, grantUs, transitUs, vendor, currency }: Seen): VendorView[] {
   const marginUs = grantUs + transitUs
   const ours = rules.map(stepsOf).filter((steps) => steps !== undefined)
   const stated = vendor ?? undefined
+  // A budget is ours: no vendor counts it.
+  if (currency !== undefined && stated === undefined) return []
   const theirs = stated === undefined ? rules.filter((rule) => stepsOf(rule) !== undefined) : [stated]
   if (ours.length === 0) return []
   return theirs.flatMap((their) =>
@@ -153,7 +159,9 @@ export function guaranteeOf(limit: Seen): LimitGuarantee {
   const vendors = vendorViews(limit)
   const warning = vendorWarning(limit)
   const most = rules.map(({ kind, rate, worst }) =>
-    kind === 'concurrency' ? `${worst} at one time` : `${worst} calls in any window of ${rate}`,
+    kind === 'concurrency'
+      ? `${worst} at one time`
+      : `${limit.currency === undefined ? `${worst} calls` : amount(worst, limit.currency)} in any window of ${rate}`,
   )
   const margin = rules.find(({ marginMs }) => marginMs > 0)
   const way =

@@ -7,6 +7,7 @@
  * into two periods.
  */
 import { figure } from '../core/figures.ts'
+import { amount } from '../core/money.ts'
 import type { Limit } from './limit.ts'
 import { cycle, type Rule, windowParts } from './rule.ts'
 import type { QuotaRule } from './quota.ts'
@@ -31,15 +32,19 @@ export interface Guarantee {
 }
 
 /** Returns the guarantee of each rule of a limit. */
-export function guarantees(limit: Pick<Limit, 'rules' | 'grantUs' | 'transitUs'>): Guarantee[] {
+export function guarantees(limit: Pick<Limit, 'rules' | 'grantUs' | 'transitUs'> & { currency?: string | undefined }) {
   const marginUs = limit.grantUs + limit.transitUs
-  return limit.rules.map((rule) => {
-    if (rule.quota !== undefined) return perPeriod(rule, rule.quota)
-    return rule.kind === 'concurrency' ? places(rule) : guarantee(rule, marginUs)
+  const said = (units: number) => amount(units, limit.currency)
+  return limit.rules.map((rule): Guarantee => {
+    if (rule.quota !== undefined) return perPeriod(rule, rule.quota, said)
+    return rule.kind === 'concurrency' ? places(rule) : guarantee(rule, marginUs, said)
   })
 }
 
-function perPeriod(rule: Rule, { unit, zone, marginUs }: QuotaRule): Guarantee {
+/** Formats units for people: as money, if the limit has a currency. */
+type Said = (units: number) => string
+
+function perPeriod(rule: Rule, { unit, zone, marginUs }: QuotaRule, said: Said): Guarantee {
   const { kind, rate, units } = rule
   const marginMs = marginUs / 1_000
   const perSecond = (units * 1e6) / meanUs[unit]
@@ -51,7 +56,7 @@ function perPeriod(rule: Rule, { unit, zone, marginUs }: QuotaRule): Guarantee {
     utilisation: 1,
     burst: units,
     marginMs,
-    text: `${rate}: at most ${units} in any ${unit} of ${zone}${cycle(rule).replace(/^.*?(, .*)?\)$/, '$1')}, if the vendor's clock and the way there differ by less than ${marginMs} ms; up to ${2 * units} in a span of that length that reaches into two`,
+    text: `${rate}: at most ${said(units)} in any ${unit} of ${zone}${cycle(rule).replace(/^.*?(, .*)?\)$/, '$1')}, if the vendor's clock and the way there differ by less than ${marginMs} ms; up to ${said(2 * units)} in a span of that length that reaches into two`,
   }
 }
 
@@ -115,14 +120,16 @@ export function mostIn(steps: Steps, spanUs: number): number {
   return steps.burst + steps.units * stepsIn(steps, spanUs)
 }
 
-function guarantee(rule: Rule, marginUs: number): Guarantee {
+function guarantee(rule: Rule, marginUs: number, said: Said): Guarantee {
   const isWindow = rule.kind === 'window'
   const worst = mostIn(stepsOf(rule) as Steps, rule.windowUs + marginUs)
   const perSecond = isWindow ? (rule.units * 1e6) / rule.spanUs : (rule.drain * 1e6) / rule.weight
   const utilisation = perSecond / ((rule.units * 1e6) / rule.windowUs)
   const marginMs = marginUs / 1_000
-  const verdict = worst <= rule.units ? `at most ${rule.units}` : `up to ${worst}, which is over ${rule.units},`
+  const verdict =
+    worst <= rule.units ? `at most ${said(rule.units)}` : `up to ${said(worst)}, which is over ${said(rule.units)},`
   const every = windowInWords(rule.rate)
+  const lasting = utilisation * rule.units
   return {
     kind: rule.kind,
     rate: rule.rate,
@@ -131,7 +138,7 @@ function guarantee(rule: Rule, marginUs: number): Guarantee {
     utilisation,
     burst: rule.room,
     marginMs,
-    text: `${rule.rate}: ${verdict} in any ${every}; sustains ${figure(utilisation * rule.units)}/${every}, bursts of ${rule.room}; requests may take ${marginMs} ms to arrive`,
+    text: `${rule.rate}: ${verdict} in any ${every}; sustains ${said(1) === '1' ? figure(lasting) : said(Math.floor(lasting))}/${every}, bursts of ${said(rule.room)}; requests may take ${marginMs} ms to arrive`,
   }
 }
 

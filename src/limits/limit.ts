@@ -1,18 +1,19 @@
 /** Limits as users define them: a name, rules, and the key that separates accounts. */
 import { inspect } from 'node:util'
 import { UsageError } from '../core/errors.ts'
+import { unitsOf, unitsText } from '../core/money.ts'
 import { checkFields } from '../core/fields.ts'
 import { type Duration, durationMs, parseRate, type Rate } from '../core/rate.ts'
-import { type LimitNumbers, numbersOf } from './numbers.ts'
-import { calendarOf, type Quota, quotaRule } from './quota.ts'
-import { atOnce, badLimit, cycle, level, type Rule, sliding, type Written } from './rule.ts'
+import { type Amount, type LimitNumbers, numbersOf } from './numbers.ts'
+import { calendarOf, checkAlarmAt, type Quota, quotaRule } from './quota.ts'
+import { atOnce, badLimit, currencyOf, level, type Rule, sliding, type Written } from './rule.ts'
 import { type Takeable, takesOf } from './take.ts'
 import { type Bounds, boundsOf } from './adaptive.ts'
 import type { VendorName } from '../vendors/profiles.ts'
 import type { Answers } from '../vendors/reader.ts'
 import { type VendorLimit, vendorOf, type VendorRate } from './vendor.ts'
-import { type Share, shareInWords, shareOf } from './share.ts'
-import { weightsInWords, weightsOf } from './weight.ts'
+import { type Share, shareOf } from './share.ts'
+import { weightsOf } from './weight.ts'
 import { checkLabel, isLabel, type Label, membersOf, type PoolMember } from './pool.ts'
 
 /** A value that selects one bucket of a limit. */
@@ -45,13 +46,13 @@ type Needs<Field extends keyof LimitFields> = Required<Pick<LimitFields, Field>>
 
 interface LimitFields {
   /** Most units per window, spread evenly: bursts are small, and no job waits for a window to end. One or several. */
-  rate?: Rate | readonly Rate[]
+  rate?: Amount | readonly Amount[]
   /**
    * Most units in any window, at whatever moments: all may be granted at once, and then none until the window has
    * passed. Counted in 60 steps (equal parts) of the window, so up to 1 in 61 of the rate is lost. One or several, each up
    * to 2,147,483,647 units.
    */
-  window?: Rate | readonly Rate[]
+  window?: Amount | readonly Amount[]
   /**
    * Most units in each minute, hour, day, week (from Monday) or month of the calendar, at whatever moments; then
    * none until the next period begins. A grant close to the end of a period counts in both. One or several.
@@ -64,6 +65,11 @@ interface LimitFields {
    * shorter months. A Date or an ISO instant; default: the calendar's own periods.
    */
   anchor?: Date | string
+  /**
+   * Shares of each quota at which a key that has used so much of it raises an alarm, once in a period (docs/budgets.md): above
+   * 0, up to 1, at most 8; none: `[]`. Default: 0.8 for quotas of a day or longer that hold at least 100 units.
+   */
+  alarmAt?: readonly number[]
   /** Most jobs at one time, across all workers; whole, 1 to 1,000,000. Further requests of a job take no place. */
   concurrency?: number
   /**
@@ -152,6 +158,8 @@ export interface Limit<in In = never> extends Takeable {
   readonly label: string | undefined
   /** Members of the pool; each attempt gets one. */
   readonly pool: readonly PoolMember[] | undefined
+  /** Its units are millionths of this currency, `USD`; undefined: they are not money. */
+  readonly currency: string | undefined
   /** What a job takes; `limits/cost.ts` reads it. */
   readonly cost: Cost<In>
   /** How the cost of a job is learned; undefined: a job takes its declared cost. */
@@ -160,6 +168,8 @@ export interface Limit<in In = never> extends Takeable {
   readonly share: Share | undefined
   /** Turns of the keys that have a weight other than one. */
   readonly weights: ReadonlyMap<string, number>
+  /** Shares of its quotas at which an alarm is raised; undefined: the default. */
+  readonly alarmAt: readonly number[] | undefined
   /** True if takes outside of jobs are granted while the store is away. */
   readonly isOpenWithoutStore: boolean
   /** True if other programs take from it too. */
@@ -186,6 +196,7 @@ const limitFields = [
   'quota',
   'zone',
   'anchor',
+  'alarmAt',
   'concurrency',
   'burst',
   'adaptive',
@@ -213,6 +224,7 @@ const limitFields = [
  * @example limit('crm', { rate: '100/min', by: 'accountId' })
  * @example limit('hubspot', { quota: '10000/day', zone: 'America/New_York' })
  * @example limit('export', { window: ['100/s', '1000/h', '10000/day'], concurrency: 5 })
+ * @example limit('spend', { quota: '50 USD/month', by: 'tenant', cost: ({ tokens }) => money(tokens * 0.00001) })
  * @example limit('tokens', { window: '30000/min', by: 'model', cost: 'maxTokens' })
  */
 export function limit<
@@ -238,7 +250,7 @@ export function limit(
   const by = isLabel(options.by) ? undefined : options.by
   if (pool !== undefined && options.by !== undefined)
     throw new UsageError('SLUICE_BAD_POOL', `limit "${name}": a pool has its own keys; give it \`pool\` or \`by\``)
-  const { rates, windows, quotas } = checked(name, options)
+  const { rates, windows, quotas, currency } = checked(name, options)
   const grantUs = Math.min(grantMs * 1_000, ...[...rates, ...windows].map((rule) => Math.floor(rule.windowUs / 10)))
   const transitUs = Math.ceil(durationMs(options.transit ?? 100) * 1_000)
   if (transitUs > transitMaxUs) throw badLimit(name, `transit is ${options.transit}; it may be at most a day`)
@@ -264,9 +276,15 @@ export function limit(
     ...vendorOf(name, options.vendor),
     adaptive: boundsOf(name, options.adaptive, rules, hasOneBucket && burst === undefined),
     refund: checkRefund(name, options.refund),
-    cost: checkCost(name, options.cost ?? 1, rates.length + windows.length + quotas.length > 0),
+    currency,
+    cost: checkCost(
+      name,
+      options.cost ?? (currency === undefined ? 1 : undefined),
+      rates.length + windows.length + quotas.length > 0,
+    ),
     share: shareOf(name, options, rules, label === undefined && pool === undefined),
     weights: weightsOf(name, options.weights, by !== undefined, (key) => checkKey(name, key)),
+    alarmAt: checkAlarmAt(name, options.alarmAt, quotas.length > 0),
     isOpenWithoutStore: options.onStoreError === 'open',
     isPublished: checkPublished(name, options.published),
     label,
@@ -277,10 +295,10 @@ export function limit(
 }
 
 /** Reads and checks the rates, windows and quotas of a limit. @throws UsageError SLUICE_BAD_LIMIT, SLUICE_BAD_RATE */
-function checked(name: string, options: LimitOptions): { rates: Written[]; windows: Written[]; quotas: string[] } {
+function checked(name: string, options: LimitOptions) {
   const { rate, window, quota, concurrency, burst } = options
   const read = (given: LimitFields['rate']): Written[] =>
-    (given === undefined ? [] : [given].flat()).map((one) => ({ rate: one, ...parseRate(one) }))
+    (given === undefined ? [] : [given].flat()).map((one) => ({ rate: one, ...parseRate(unitsOf(one).text) }))
   const rates = read(rate)
   const windows = read(window)
   const quotas = quota === undefined ? [] : [quota].flat()
@@ -297,9 +315,14 @@ function checked(name: string, options: LimitOptions): { rates: Written[]; windo
   const isCount = concurrency === undefined || (Number.isSafeInteger(concurrency) && concurrency >= 1)
   if (!isCount || (concurrency ?? 0) > concurrencyMax)
     throw badLimit(name, `concurrency is ${concurrency}; it must be a whole number from 1 to ${concurrencyMax}`)
+  const currency = currencyOf(name, [rate ?? [], window ?? [], quotas].flat())
   const vast = windows.find((one) => one.units > windowUnitsMax)
-  if (vast !== undefined) throw badLimit(name, `window ${vast.rate}: a window holds at most ${windowUnitsMax} units`)
-  return { rates, windows, quotas }
+  if (vast !== undefined)
+    throw badLimit(
+      name,
+      `window ${vast.rate}: a window holds at most ${unitsText(windowUnitsMax, currency)}; use a quota`,
+    )
+  return { rates, windows, quotas, currency }
 }
 
 function checkRefund(name: string, refund: 'decays' | 'full' = 'decays'): 'decays' | 'full' {
@@ -313,7 +336,9 @@ function checkPublished(name: string, published: unknown = false): boolean {
 }
 
 /** Returns the cost that a limit, or a task, declares, if it is valid. @throws UsageError SLUICE_BAD_COST */
-export function checkCost(name: string, cost: Cost, hasUnits: boolean): Cost {
+export function checkCost(name: string, cost: Cost | undefined, hasUnits: boolean): Cost {
+  if (cost === undefined)
+    throw new UsageError('SLUICE_BAD_COST', `cost of limit "${name}": a limit in money needs one, such as money(0.002)`)
   const isWhole = Number.isInteger(cost) && (cost as number) >= 0 && (cost as number) <= costMax
   const isRead = typeof cost === 'function' || (typeof cost === 'string' && cost !== '')
   const why =
@@ -323,35 +348,6 @@ export function checkCost(name: string, cost: Cost, hasUnits: boolean): Cost {
   if (!(isWhole || isRead) || (cost !== 1 && !hasUnits))
     throw new UsageError('SLUICE_BAD_COST', `cost of limit "${name}": ${why}`)
   return cost
-}
-
-/** Returns a definition in words, the same for the same definition; they do not include what a key function does. */
-export function inWords({
-  rules,
-  classic,
-  transitUs,
-  keyed,
-  path,
-  label,
-  pool,
-  weights,
-  share,
-  isPublished,
-  adaptive,
-}: Limit): string {
-  const all = rules
-    .map((rule) => `${rule.kind === 'rate' ? '' : `${rule.kind} `}${rule.rate}${cycle(rule)}`)
-    .join(' and ')
-  const rooms = rules.flatMap((rule) => (rule.kind === 'rate' ? [rule.room] : []))
-  const keys =
-    label !== undefined
-      ? `by label ${label}`
-      : pool !== undefined
-        ? `for each of ${pool.map(({ key }) => key).join(', ')}`
-        : keyed
-          ? `by ${path ?? 'a function'}`
-          : 'without keys'
-  return `${all}${classic ? `, burst ${rooms.join(' and ')}` : ''}, transit ${transitUs / 1_000} ms, ${keys}${weightsInWords(weights)}${shareInWords(share)}${isPublished ? ', published' : ''}${adaptive === undefined ? '' : `, adaptive from ${adaptive.floor} to ${adaptive.ceiling}`}`
 }
 
 function readKey(name: string, by: string | ((input: never) => Key), input: unknown): string {

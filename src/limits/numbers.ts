@@ -1,11 +1,15 @@
 /** The numbers of a limit, which an operator may change while everything runs, in the form that is stored. */
+import type { Money } from '../core/money.ts'
 import { type Duration, durationMs, type Rate } from '../core/rate.ts'
 import type { Quota } from './quota.ts'
 
+/** Units, or money, in a window of time: `'100/min'`, `'5 USD/h'`. */
+export type Amount = Rate | Money<string>
+
 /** Numbers of a limit, as they were given; `transit` in ms. */
 export interface LimitNumbers {
-  rate?: Rate | readonly Rate[]
-  window?: Rate | readonly Rate[]
+  rate?: Amount | readonly Amount[]
+  window?: Amount | readonly Amount[]
   quota?: Quota | readonly Quota[]
   zone?: string
   anchor?: Date | string

@@ -1,10 +1,15 @@
 /** Quotas: a number of units in each period of a calendar. Parses them, and has their part of the arithmetic of `decide.ts`. */
+import { inspect } from 'node:util'
 import { type Calendar, type CalendarUnit, periodOf } from '../core/calendar.ts'
 import { UsageError } from '../core/errors.ts'
+import { type Money, unitsOf } from '../core/money.ts'
 import { zoneOf } from '../core/hours.ts'
 
-/** `'<units>/<period>'`: a whole number of at least 1, and one minute, hour, day, week (from Monday) or month. */
-export type Quota = `${number}/${keyof typeof unitOf}`
+/**
+ * `'<units>/<period>'`: a whole number of at least 1, or money (`'50 USD/month'`), and one minute, hour, day, week (from
+ * Monday) or month.
+ */
+export type Quota = `${number}/${keyof typeof unitOf}` | Money<keyof typeof unitOf>
 
 /** What the rule of a quota has besides what all rules have. */
 export interface QuotaRule extends Calendar {
@@ -35,7 +40,9 @@ const lengthUs: Record<CalendarUnit, { least: number; most: number }> = {
 
 /** Returns the rule of one quota in numbers. @throws UsageError SLUICE_BAD_RATE, SLUICE_BAD_LIMIT */
 export function quotaRule(name: string, quota: string, calendar: Omit<Calendar, 'unit'>, marginUs: number) {
-  const [, count = '', text = ''] = /^(\d{1,12})\/([a-z]+)$/.exec(quota) ?? []
+  const given = unitsOf(quota)
+  const pattern = given.currency === undefined ? /^(\d{1,12})\/([a-z]+)$/ : /^(\d+)\/([a-z]+)$/
+  const [, count = '', text = ''] = pattern.exec(given.text) ?? []
   const units = Number(count)
   const unit = (unitOf as Partial<Record<string, CalendarUnit>>)[text]
   if (!(units >= 1) || unit === undefined)
@@ -83,6 +90,18 @@ export function calendarOf(name: string, zone: unknown = 'UTC', anchor?: Date | 
       `anchor is ${String(anchor)}; give a Date, or an ISO instant such as 2026-01-31T09:00:00Z`,
     )
   return { zone: known, anchorUs: ms * 1_000 }
+}
+
+const alarmsMax = 8
+
+/** Returns the shares of quotas at which an alarm is raised, if they are valid. @throws UsageError SLUICE_BAD_LIMIT */
+export function checkAlarmAt(name: string, shares: unknown, hasQuota: boolean): readonly number[] | undefined {
+  if (shares === undefined) return undefined
+  const bad = (why: string) => new UsageError('SLUICE_BAD_LIMIT', `limit "${name}": ${why}`)
+  if (!hasQuota) throw bad('alarmAt belongs to a quota, and it has none')
+  const isShare = (share: unknown) => typeof share === 'number' && share > 0 && share <= 1
+  if (Array.isArray(shares) && shares.length <= alarmsMax && shares.every(isShare)) return shares as number[]
+  throw bad(`alarmAt is ${inspect(shares)}; it is a list of up to ${alarmsMax} shares, above 0, up to 1: [0.8, 1]`)
 }
 
 /** What was granted in the period that a bucket's time is in, and in its neighbours; all times in microseconds. */

@@ -1,5 +1,6 @@
 /** One rule of a limit, in the integers that the store computes with. */
 import { UsageError } from '../core/errors.ts'
+import { unitsOf } from '../core/money.ts'
 import type { ParsedRate } from '../core/rate.ts'
 import type { QuotaRule } from './quota.ts'
 
@@ -46,6 +47,13 @@ export function badLimit(name: string, why: string): UsageError {
   return new UsageError('SLUICE_BAD_LIMIT', `limit "${name}": ${why}`)
 }
 
+/** Returns the currency of all of a limit's amounts; undefined: they are not money. @throws UsageError SLUICE_BAD_LIMIT */
+export function currencyOf(name: string, given: readonly string[]): string | undefined {
+  const [first, ...others] = new Set(given.map((one) => unitsOf(one).currency))
+  if (others.length === 0) return first
+  throw badLimit(name, `${given.join(' and ')} count different things; give all of them in one currency, or none`)
+}
+
 /** Returns a window rule: never more than its units in any half-open span of 60 steps, which are the window and its margin. */
 export function sliding(rule: Written, marginUs: number): Rule {
   const slotUs = Math.ceil((rule.windowUs + marginUs) / windowParts)
@@ -82,7 +90,10 @@ export function level(name: string, rule: Written, burst: number | undefined, ma
   const weight = windowUs / shared
   if (!Number.isSafeInteger(room * weight)) {
     const what = `${rule.rate} with a burst of ${room}`
-    throw badLimit(name, `${what} is beyond exact arithmetic (2^53); choose a smaller burst or a rounder rate`)
+    throw badLimit(
+      name,
+      `${what} is beyond exact arithmetic (2^53); choose a smaller burst, a rounder rate, or a \`window\`, which counts exactly`,
+    )
   }
   // A full bucket owes until it has drained completely.
   const spanUs = Math.max(rule.windowUs + marginUs, Math.ceil((room * weight) / drain))

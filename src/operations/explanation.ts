@@ -79,7 +79,7 @@ export interface NeededBucket {
   /** Jobs of other fair keys that have their turns in this bucket before it, about. */
   rivals: number
   /** The definition in force; null: the limit is not defined. */
-  spec: { rules: Rule[] } | null
+  spec: { rules: Rule[]; currency?: string } | null
   version: number | null
   /** It is what a share leaves to others, and may be lent more at any time. */
   isLent: boolean

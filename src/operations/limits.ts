@@ -6,6 +6,7 @@
 import type { Clock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
 import { checkFields } from '../core/fields.ts'
+import { amount } from '../core/money.ts'
 import type { Sql } from '../db/store.ts'
 import type { Bounds } from '../limits/adaptive.ts'
 import { guaranteeOf, type LimitGuarantee } from '../limits/exposure.ts'
@@ -15,6 +16,7 @@ import { type Share, unreserved } from '../limits/share.ts'
 import { Bulk, type BulkOptions } from './bulk.ts'
 import { defineShareBuckets, retryOnDeadlock, type Said, say } from '../claim/definitions/define.ts'
 import { reasonOf } from '../gates/gates.ts'
+import { readUsage, type UsageLine, type UsageOptions } from './usage.ts'
 
 /** The sources of a limit's numbers; each overrides those before it. `found`: the fleet found the rate (`adaptive`). */
 export type LimitSource = 'code' | 'found' | 'stored' | 'pinned'
@@ -78,6 +80,8 @@ export interface LimitLine extends LimitVersion {
   label: string | undefined
   /** The members of the pool; each attempt gets one. */
   pool: string[] | undefined
+  /** Its units are millionths of this currency; undefined: they are not money. */
+  currency: string | undefined
   /** True if `burst` was given. */
   classic: boolean
   /** Life of a grant plus transit. */
@@ -104,7 +108,7 @@ export interface Why {
   reason: string
 }
 
-type Spec = Pick<Limit, 'rules' | 'grantUs' | 'transitUs' | 'classic' | 'keyed' | 'vendor'> & {
+type Spec = Pick<Limit, 'rules' | 'grantUs' | 'transitUs' | 'classic' | 'keyed' | 'vendor' | 'currency'> & {
   numbers?: LimitNumbers
   path: string | null
   label?: string
@@ -171,6 +175,17 @@ export class Limits {
   }
 
   /**
+   * Returns what limits have used, by day or month, the newest first: exactly what the ledger granted and did not get back.
+   * Days are kept for 400 days (`retention.usage`).
+   * @throws UsageError SLUICE_BAD_OPTION; SLUICE_NO_SUCH_LIMIT
+   */
+  async usage(options: UsageOptions = {}): Promise<UsageLine[]> {
+    const lines = await readUsage(this.#sql, options, this.#clock.wallMs())
+    if (lines.length === 0 && options.limit !== undefined) await this.show(options.limit)
+    return lines
+  }
+
+  /**
    * Stores numbers, which override the code's until `unset`, from the next claim on, in all processes. A field that is
    * left out keeps its stored value, else the code's; null removes it.
    * @throws UsageError SLUICE_NO_SUCH_LIMIT, SLUICE_BAD_LIMIT, SLUICE_BAD_RATE, SLUICE_BAD_DURATION
@@ -221,9 +236,13 @@ export class Limits {
     if (Object.values(changes).every((value) => value === undefined))
       throw bad(name, `give at least one of ${numberFields.join(', ')}`)
     const reason = reasonOf(why.reason, (text) => bad(name, text))
-    const { sources, numbers, share } = await this.show(name)
+    const { sources, numbers, share, currency } = await this.show(name)
     const below = source === 'pinned' ? numbers : (sources.stored ?? sources.found ?? sources.code)?.numbers
-    const made = limit(name, changed(below ?? {}, changes) as LimitOptions)
+    // Costs come from the code.
+    const made = limit(name, { cost: 1, ...changed(below ?? {}, changes) } as LimitOptions)
+    const isUncounted = made.rules.every(({ kind }) => kind === 'concurrency')
+    if (made.currency !== currency && !isUncounted)
+      throw bad(name, `its costs are in ${currency ?? 'units that are no money'}, so its numbers must be, too`)
     // Before anything is stored, because the part left to the other jobs has to be exact, too.
     if (share !== undefined) for (const rule of made.rules) unreserved(rule, { mille: Math.round(share.part * 1_000) })
     await this.#say(name, { source, limit: made, reason })
@@ -249,11 +268,11 @@ export class Limits {
   }
 
   /** Returns a warning if waiting jobs cost more than there is ever room for: those fail at the next claim. */
-  async #tooDear(name: string, { rules }: Limit): Promise<string | undefined> {
+  async #tooDear(name: string, { rules, currency }: Limit): Promise<string | undefined> {
     const [row] = await this.#sql.run<{ cost: number | null }>('tasks/read_greatest_cost', [name])
     const room = Math.min(...rules.flatMap((rule) => (rule.kind === 'concurrency' ? [] : [rule.room])))
     if ((row?.cost ?? 0) <= room) return undefined
-    return `some waiting jobs cost up to ${row?.cost}, and there is never room for more than ${room}: those jobs will fail as impossible. Raise the limit again, then retry them`
+    return `some waiting jobs cost up to ${amount(row?.cost ?? 0, currency)}, and there is never room for more than ${amount(room, currency)}: those jobs will fail as impossible. Raise the limit again, then retry them`
   }
 }
 
@@ -278,6 +297,7 @@ function lineOf(row: Row): LimitLine {
     path: spec.path ?? undefined,
     label: spec.label,
     pool: spec.pool,
+    currency: spec.currency,
     classic: spec.classic,
     marginMs: (spec.grantUs + spec.transitUs) / 1_000,
     adaptive: spec.adaptive && { floor: spec.adaptive.floor, ceiling: spec.adaptive.ceiling },

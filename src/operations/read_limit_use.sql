@@ -16,12 +16,13 @@ with clock as (
   cross join lateral engine.bucket_room(a.ids, (select us from clock)) r join bucket b on b.o = r.ord
 ), rule as (
   select r.*, u.i::integer as i, u.rule ->> 'kind' as kind, u.rule ->> 'rate' as rate,
-    (u.rule ->> 'units')::float8 as most, (u.rule ->> 'windowUs')::bigint as window_us
+    (u.rule ->> 'units')::float8 as most, d.spec ->> 'currency' as currency,
+    (u.rule ->> 'windowUs')::bigint as window_us
   from room r join sluice.limit_def d on d.name = r.name and d.version = r.version
   cross join lateral jsonb_array_elements(d.spec -> 'rules') with ordinality u (rule, i)
 )
 select s.* from (
-  select u.name, u.key, u.kind, u.rate, u.most,
+  select u.name, u.key, u.kind, u.rate, u.most, u.currency,
     case u.kind when 'quota' then u.debt[u.i] when 'concurrency' then u.debt[u.i] / u.weight[u.i]
          else (select sum(l.units) from sluice.ledger l
                where l.bucket = u.id and l.at > (select us from clock) - u.window_us) end::float8 as used,

@@ -1,5 +1,6 @@
 /** The part of `why` about limits: which have no room for the job, until when at least, and until when about. */
 import { many, span } from '../core/figures.ts'
+import { amount } from '../core/money.ts'
 import { type Bucket, emptyBucket } from '../limits/decide.ts'
 import { earliestUs } from '../limits/earliest.ts'
 import { unspent } from '../limits/quota.ts'
@@ -77,15 +78,16 @@ function bars(found: Explanation, bucket: NeededBucket, name: string): Reason[] 
 }
 
 function stateOf(
-  { avail, cost, before, rivals, others: used }: NeededBucket,
+  { avail, cost, before, rivals, others: used, spec }: NeededBucket,
   isCosted: boolean,
   ahead: number,
 ): string {
   const foreign = used === null ? '' : `, and others have used ${used} of the account`
   const others = `${rivals > 0 ? `, about ${rivals} of other keys in between` : ''}${foreign}`
   if (isCosted) {
-    const first = before > 0 ? `, after ${before} for ${many(ahead, 'job')} ahead` : ''
-    return `has ${avail} free, and the job needs ${cost}${first}${others}`
+    const said = (units: number) => amount(units, spec?.currency)
+    const first = before > 0 ? `, after ${said(before)} for ${many(ahead, 'job')} ahead` : ''
+    return `has ${said(avail)} free, and the job needs ${said(cost)}${first}${others}`
   }
   return `${avail > 0 ? `has ${avail} free` : 'is used up'}${ahead > 0 ? `; ${ahead} ahead` : ''}${others}`
 }

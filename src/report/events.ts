@@ -119,6 +119,30 @@ export interface SluiceEvents {
     /** What to do. Undefined: it is over. */
     readonly todo?: string
   }
+  /**
+   * A key has used a share of a quota (`alarmAt` of its limit), once in each period and share. One worker reports it for the
+   * fleet.
+   */
+  budget: {
+    readonly limit: string
+    /** Undefined: the limit has no keys. */
+    readonly key: string | undefined
+    /** The quota as it was written: `10000/day`, `50 USD/month`. */
+    readonly quota: string
+    /** The share that was reached; 0.8 is four fifths. */
+    readonly share: number
+    /** Units that count in the period, and that it holds; millionths of a `currency`. */
+    readonly used: number
+    readonly most: number
+    /** The currency of a limit in money: `USD`. */
+    readonly currency: string | undefined
+    /** The period of the quota. */
+    readonly from: Date
+    readonly until: Date
+    /** When it is used up if it goes on as since `from`; undefined: not before `until`, or it is used up. */
+    readonly usedUpAt: Date | undefined
+    readonly text: string
+  }
 }
 
 /** The name of an event. */
@@ -142,6 +166,7 @@ export const eventNames: readonly EventName[] = [
   'connection',
   'versions',
   'alarm',
+  'budget',
 ]
 
 /** The subscribers to events. */

@@ -107,6 +107,14 @@ const formatters: Formatters = {
       text: undefined,
       todo: undefined,
     }),
+  budget: ({ text, ...event }) =>
+    line(
+      'warn',
+      `budget: ${text}`,
+      { ...event },
+      [event.limit, event.quota, `${event.share}`],
+      ['limit', 'quota', 'share'],
+    ),
 }
 
 /** Formats an alarm: what is wrong and what to do, or that it is over. */

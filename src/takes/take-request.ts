@@ -38,9 +38,12 @@ export function takeRequestOf(
     takes: limits.map((limit) =>
       bucketOf(limit, keys === undefined && hasKeys(limit) ? (key as TakeKey) : keys?.[limit.name]),
     ),
-    costs: names.map((name) =>
-      checkUnits(name, (costs === undefined ? (cost as number | undefined) : costs[name]) ?? 1),
-    ),
+    costs: limits.map(({ name, currency }) => {
+      const given = costs === undefined ? (cost as number | undefined) : costs[name]
+      if (given === undefined && currency !== undefined)
+        throw new UsageError('SLUICE_BAD_OPTION', `limit "${name}" is in money; give \`cost\`, such as money(0.002)`)
+      return checkUnits(name, given ?? 1)
+    }),
     maxWaitMs,
   }
 }

@@ -218,6 +218,7 @@ describe('locks', () => {
     await until(async () => (await count(db, 'sluice.firing')) > 0, 'it fires')
     await process.stop()
     await set(`update sluice.idempotency set expires_at = '-infinity'`)
+    await run('sum_ledger', 0)
     await set('update sluice.ledger set at = 1')
     await sluice.prune({ keepDone: 0, keepFailed: 0 })
     await run('delete_learned_costs')

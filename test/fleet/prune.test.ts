@@ -219,6 +219,7 @@ it('a round does a portion of each due chore, stops in time, continues in the ne
     'drop_expired_partition',
     'delete_late_jobs',
     'delete_old_ledger',
+    'delete_old_usage',
     'retire_buckets',
   ]
   for (let rounds = 0; rounds < 2; rounds++) {

@@ -2,7 +2,8 @@ import { describe, expect, it } from 'vitest'
 import { z } from 'zod'
 import { placeOf } from '../../src/tasks/place.ts'
 import { type AnyTask, task } from '../../src/tasks/task.ts'
-import { inWords, limit } from '../../src/limits/limit.ts'
+import { inWords } from '../../src/limits/description.ts'
+import { limit } from '../../src/limits/limit.ts'
 import { label } from '../../src/limits/pool.ts'
 
 const input = z.object({ tenant: z.string(), region: z.string() })

@@ -5,7 +5,8 @@ import { UsageError } from '../../core/errors.ts'
 import type { SluiceEvents } from '../../report/events.ts'
 import type { Sql } from '../../db/store.ts'
 import { hash64 } from '../../core/hash.ts'
-import { inWords, type Limit } from '../../limits/limit.ts'
+import { inWords } from '../../limits/description.ts'
+import type { Limit } from '../../limits/limit.ts'
 import { type LimitNumbers, numbersInWords } from '../../limits/numbers.ts'
 import { type Share, unreserved } from '../../limits/share.ts'
 import { isTransient } from '../claim.ts'
@@ -202,7 +203,8 @@ export async function say(
  * @param as the digest, by default a hash of the definition. Definitions of one digest replace each other.
  */
 export async function defineLimit(sql: Sql, limit: Limit, as?: string): Promise<string> {
-  const { keyed, path, vendor, refund, label, pool, share, isPublished, isOpenWithoutStore, adaptive } = limit
+  const { keyed, path, vendor, refund, label, pool, share, isPublished, isOpenWithoutStore } = limit
+  const { adaptive, alarmAt, currency } = limit
   const more = {
     keyed,
     path: path ?? null,
@@ -214,6 +216,8 @@ export async function defineLimit(sql: Sql, limit: Limit, as?: string): Promise<
     ...(isPublished ? { published: true } : {}),
     ...(isOpenWithoutStore ? { open: true } : {}),
     ...(adaptive === undefined ? {} : { adaptive }),
+    ...(alarmAt === undefined ? {} : { alarmAt }),
+    ...(currency === undefined ? {} : { currency }),
   }
   const digest = as ?? hash64(JSON.stringify([numbersOnly(limit), more]))
   await say(sql, limit.name, { source: 'code', limit, more, digest })

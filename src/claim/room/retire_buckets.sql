@@ -1,8 +1,8 @@
--- Deletes the buckets of keys that do not come back, row and state. A key that comes back finds all of its room free,
--- as the deleted state had it (`engine.find_unused_buckets`), and its first job makes the bucket again
--- (`engine.make_buckets`). A bucket that a lane or a running job has is kept. Other jobs come back by an arrival. New
--- lanes wait while this runs, because it holds the lock -8, which `engine.make_buckets` takes shared: so after a look
--- at all lanes no claim can use the buckets.
+-- Deletes the buckets of keys that do not come back, row and state; sluice.usage keeps what they have used. A key that
+-- comes back finds all of its room free, as the deleted state had it (`engine.find_unused_buckets`), and its first job
+-- makes the bucket again (`engine.make_buckets`). A bucket that a lane or a running job has is kept. Other jobs come
+-- back by an arrival. New lanes wait while this runs, because it holds the lock -8, which `engine.make_buckets` takes
+-- shared: so after a look at all lanes no claim can use the buckets.
 -- p_keep_us: for how many microseconds after its last use a bucket is kept in any case, because a new definition looks
 -- back on ledger rows that are kept
 -- p_cap: the latest time that the store's clock can show by the caller's monotonic clock, in microseconds; null:
@@ -22,7 +22,8 @@ declare
   v_needed bigint[];
 begin
   gone := 0;
-  if not pg_try_advisory_xact_lock(1397511523, -6) then return; end if;
+  if not pg_try_advisory_xact_lock(1397511523, -6) or not pg_try_advisory_xact_lock(1397511523, -18) then
+    return; end if;
   select array_agg(b.id), case when count(*) = v_portion then max(b.id) end into v_ids, more
   from (select id from sluice.bucket where id > p_after order by id limit v_portion) b;
   select array_agg(b.bucket), array_agg(b.at), array_agg(b.n) into v_ids, v_ats, v_ns
@@ -41,6 +42,7 @@ begin
     perform engine.lock_buckets(v_ids);
   exception when lock_not_available then return;
   end;
+  perform engine.sum_buckets(v_ids, v_now);
   -- An attempt that was given up may have put the bucket on hold meanwhile: then there is a newer row.
   with same as (
     select b.id from unnest(v_ids, v_ats, v_ns) b (id, at, n)
@@ -49,6 +51,8 @@ begin
     where (l.at, l.n) is not distinct from (b.at, b.n)
   ), forgotten as (
     delete from sluice.ledger where bucket = any (array(select id from same))
+  ), unsummed as (
+    delete from sluice.summed where bucket = any (array(select id from same))
   ), accepted as (
     delete from sluice.refusal where bucket = any (array(select id from same))
   ), retired as (

@@ -107,6 +107,40 @@ create table sluice.ledger (
 create index ledger_at on sluice.ledger (at);
 create index ledger_others on sluice.ledger (bucket, at) where cause = 'others';
 
+-- What each key of a limit has used on each day: sums of ledger rows, which are deleted after a week. Written outside
+-- of claims (limits/usage/sum_ledger.sql). granted: units that were granted, and used beyond grants; refunded: given
+-- back.
+create table sluice.usage (
+  name text not null,
+  key text not null,
+  day date not null,
+  granted numeric not null,
+  refunded numeric not null,
+  primary key (name, key, day)
+) with (fillfactor = 70);
+create index usage_day on sluice.usage (day);
+
+-- The last ledger row of each bucket that sluice.usage counts.
+create table sluice.summed (
+  bucket bigint primary key,
+  at bigint not null,
+  n bigint not null
+) with (fillfactor = 50);
+
+-- Quotas that have reached a share of what they allow, the newest period of each (limits/usage/raise_budgets.sql).
+-- rate: the quota as it was written. starts, ends: its period, and at: when the share was reached, in microseconds of
+-- the store's clock.
+create table sluice.budget (
+  name text not null,
+  key text not null,
+  rate text not null,
+  share numeric not null,
+  starts bigint not null,
+  ends bigint not null,
+  at bigint not null,
+  primary key (name, key, rate, share)
+) with (fillfactor = 70);
+
 -- Buckets of which the vendor has refused requests, until it accepts one (limits/ledger/accept_buckets.sql).
 -- Times are those of the limiter's clock, in microseconds.
 create table sluice.refusal (

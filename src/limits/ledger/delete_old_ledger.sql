@@ -1,5 +1,6 @@
 -- Deletes ledger rows that are older than p_keep_us. Keeps each bucket's newest row, which is its state, and the rows
 -- that a rule of their limit still looks back on. The rows that are left prove that no limit was exceeded since.
+-- sluice.usage counts all rows before they are deleted (engine.sum_buckets).
 -- Also deletes clock steps that are older than all ledger rows and than 400 days (retention goes by clock steps:
 -- engine.store_time_ago), and definitions that nothing needs (engine.delete_outdated_definitions). One call reads one
 -- portion of 20,000 rows. It looks up newest row and span once for each bucket of the portion: 100,000 rows of limits
@@ -19,9 +20,11 @@ declare
   v_before bigint := v_now - p_keep_us;
   v_long boolean := exists (select 1 from sluice.limit_def d, unnest(d.span) s where s > p_keep_us);
   v_rows tid[];
+  v_buckets bigint[];
 begin
   gone := 0;
-  if not pg_try_advisory_xact_lock(1397511523, -2) then return; end if;
+  if not pg_try_advisory_xact_lock(1397511523, -2) or not pg_try_advisory_xact_lock(1397511523, -18) then
+    return; end if;
   if p_after <= 0 then
     delete from sluice.step s
       where s.at < (select least(l.at, v_now - v_steps) from sluice.ledger l order by l.at limit 1);
@@ -40,9 +43,10 @@ begin
       from sluice.ledger l where l.bucket = b.bucket order by l.at desc, l.n desc limit 1) m
   )
   select array_agg(p.tid) filter (where (s.at, s.n) > (p.at, p.n) and p.at <= v_now - coalesce(s.span, 0)),
-         case when count(*) = v_portion then max(p.at) end
-  into v_rows, more
+         case when count(*) = v_portion then max(p.at) end, array_agg(distinct p.bucket)
+  into v_rows, more, v_buckets
   from portion p join state s using (bucket);
+  perform engine.sum_buckets(v_buckets, v_now);
   delete from sluice.ledger where ctid = any (v_rows);
   get diagnostics gone = row_count;
 end $$;

@@ -1,0 +1,35 @@
+/** A limit in words: what must not differ between two definitions under one name. */
+import type { Limit } from './limit.ts'
+import { cycle } from './rule.ts'
+import { shareInWords } from './share.ts'
+import { weightsInWords } from './weight.ts'
+
+/** Returns a definition in words, the same for the same definition; they do not include what a key function does. */
+export function inWords({
+  rules,
+  classic,
+  transitUs,
+  keyed,
+  path,
+  label,
+  pool,
+  weights,
+  share,
+  isPublished,
+  alarmAt,
+  adaptive,
+}: Limit): string {
+  const all = rules
+    .map((rule) => `${rule.kind === 'rate' ? '' : `${rule.kind} `}${rule.rate}${cycle(rule)}`)
+    .join(' and ')
+  const rooms = rules.flatMap((rule) => (rule.kind === 'rate' ? [rule.room] : []))
+  const keys =
+    label !== undefined
+      ? `by label ${label}`
+      : pool !== undefined
+        ? `for each of ${pool.map(({ key }) => key).join(', ')}`
+        : keyed
+          ? `by ${path ?? 'a function'}`
+          : 'without keys'
+  return `${all}${classic ? `, burst ${rooms.join(' and ')}` : ''}, transit ${transitUs / 1_000} ms, ${keys}${weightsInWords(weights)}${shareInWords(share)}${isPublished ? ', published' : ''}${alarmAt === undefined ? '' : `, alarms at ${alarmAt.join(' and ') || 'no share'}`}${adaptive === undefined ? '' : `, adaptive from ${adaptive.floor} to ${adaptive.ceiling}`}`
+}

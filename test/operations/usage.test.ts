@@ -1,0 +1,200 @@
+/** Usage by key, day and month: exactly what the ledger has granted and not got back, whatever sums and deletes it meanwhile. */
+import { randomInt } from 'node:crypto'
+import fc from 'fast-check'
+import { beforeEach, describe, expect, it } from 'vitest'
+import { hash64, newId } from '../../src/core/hash.ts'
+import { sqlOn } from '../../src/db/store.ts'
+import { defineLimit } from '../../src/claim/definitions/define.ts'
+import { limit } from '../../src/limits/limit.ts'
+import { acquire } from '../takes/asks.ts'
+import { count, emptied, mainEngines, ownClock } from '../claim/engine.ts'
+import { isLong } from '../long.ts'
+import { fn } from '../servers/fn.ts'
+import '../property.ts'
+
+const seed = Number(process.env['SLUICE_TEST_SEED'] ?? randomInt(2 ** 31))
+const startMs = Date.parse('2026-10-29T12:00:00Z')
+const dayMs = 86_400_000
+const keys = ['a', 'b', 'c']
+let names = 0
+
+/** What may happen: `of` selects an earlier grant, `afterMs` passes before it. */
+type Act = { kind: (typeof kinds)[number]; key: number; units: number; of: number; afterMs: number }
+const kinds = [
+  'grant',
+  'grant',
+  'grant',
+  'refund',
+  'refund',
+  'use more',
+  'sum',
+  'sum, and fail',
+  'delete',
+  'retire',
+] as const
+const anyAct: fc.Arbitrary<Act> = fc.record({
+  kind: fc.constantFrom(...kinds),
+  key: fc.nat(keys.length - 1),
+  units: fc.integer({ min: 1, max: 5_000 }),
+  of: fc.nat(9),
+  afterMs: fc.oneof(fc.nat(2_000), fc.nat(2 * 3_600_000), fc.nat(3 * dayMs)),
+})
+
+describe.each(mainEngines)('usage, on $name', (engine) => {
+  const at = emptied(engine)
+  let clock: { set(ms: number): Promise<void> }
+  let nowMs: number
+  const pass = async (ms: number) => clock.set((nowMs += ms))
+  const run = (text: string, params: unknown[] = []) => at.db.query(`select ${fn}.${text}`, params)
+  const define = async (options: Parameters<typeof limit>[1], of: readonly string[] = keys) => {
+    const name = `used${++names}`
+    await defineLimit(sqlOn(at.db), limit(name, options))
+    for (const key of of)
+      await at.db.query(`insert into sluice.bucket (id, name, key) values ($1, $2, $3)`, [
+        hash64(key === '' ? name : `${name}:${key}`),
+        name,
+        key,
+      ])
+    return name
+  }
+  beforeEach(async () => {
+    nowMs = startMs
+    clock = await ownClock(at.db, startMs)
+    await clock.set(startMs)
+    // Every ledger row that was ever written.
+    await at.db.query(`create table if not exists sluice.mirror (like sluice.ledger)`)
+    await at.db.query('delete from sluice.mirror')
+    await at.db.query(`create or replace function sluice.mirror() returns trigger language plpgsql as
+      $$ begin insert into sluice.mirror select new.*; return new; end $$`)
+    await at.db.query(
+      'create or replace trigger mirror after insert on sluice.ledger for each row execute function sluice.mirror()',
+    )
+  })
+
+  it.each(['UTC', 'America/New_York'])(
+    'is what the ledger has granted and not got back, by the days of %s',
+    async (zone) => {
+      const days = new Intl.DateTimeFormat('en-CA', {
+        timeZone: zone,
+        year: 'numeric',
+        month: '2-digit',
+        day: '2-digit',
+      })
+      const history = fc.array(anyAct, { minLength: 20, maxLength: 60 })
+      await fc.assert(
+        fc.asyncProperty(history, async (acts) => {
+          for (const table of ['ledger', 'usage', 'summed', 'budget', 'bucket', 'mirror'])
+            await at.db.query(`delete from sluice.${table}`)
+          nowMs = startMs
+          await pass(0)
+          const name = await define({ quota: '1000000000/day', zone, by: 'key', transit: 0 })
+          const grants: { key: string; id: string }[] = []
+          for (const act of acts) await play(name, grants, act)
+          const expected = new Map<string, { units: number; refunded: number }>()
+          const rows = await at.db.query<{ bucket: string; at: string; units: string; claim: string | null }>(
+            'select bucket, at, units, claim from sluice.mirror where units <> 0 order by bucket, at, n',
+          )
+          for (const { bucket, at: us, units, claim } of rows) {
+            const key = keys.find((one) => hash64(`${name}:${one}`) === bucket) ?? ''
+            const grant = rows.find((one) => one.bucket === bucket && one.claim === claim && Number(one.units) > 0)
+            const day = days.format(Number(Number(units) < 0 ? grant?.at : us) / 1_000)
+            const sum = expected.get(`${day} ${key}`) ?? { units: 0, refunded: 0 }
+            sum.units += Number(units)
+            sum.refunded += Math.max(0, -Number(units))
+            expected.set(`${day} ${key}`, sum)
+          }
+          const read = async () => {
+            const lines = await at.sluice.limits.usage({ limit: name, since: new Date(startMs - dayMs), max: 10_000 })
+            return Object.fromEntries(
+              lines.map(({ period, key, units, refunded }) => [`${period} ${key}`, { units, refunded }]),
+            )
+          }
+          expect(await read()).toEqual(Object.fromEntries(expected))
+          const [month] = await at.sluice.limits.usage({ by: 'month', since: new Date(startMs - 40 * dayMs) })
+          const months = [...expected].filter(([day]) => day.startsWith(month?.period ?? 'none'))
+          expect(month?.units ?? 0).toBe(months.reduce((sum, [, { units }]) => sum + units, 0))
+          // All of it is in the sums at the end, and reads the same.
+          for (;;) {
+            const [row] = await at.db.query<{ more: boolean }>(`select * from ${fn}.sum_ledger(0)`)
+            if (row?.more !== true) break
+          }
+          expect(await read()).toEqual(Object.fromEntries(expected))
+        }),
+        { numRuns: isLong ? 200 : 12, seed },
+      )
+    },
+    120_000,
+  )
+
+  const play = async (name: string, grants: { key: string; id: string }[], { kind, key, units, of, afterMs }: Act) => {
+    await pass(afterMs)
+    const take = `${name}:${keys[key]}`
+    const grant = grants.at(-1 - (of % Math.max(1, grants.length)))
+    if (kind === 'grant') {
+      const id = newId()
+      await at.db.query(`insert into sluice.bucket (id, name, key) values ($1, $2, $3) on conflict do nothing`, [
+        hash64(take),
+        name,
+        keys[key],
+      ])
+      if ((await acquire(at.db, take, { grant: id, cost: units })).granted) grants.push({ key: take, id })
+    } else if (kind === 'refund' && grant !== undefined) {
+      await run('refund_units($1, $2, $3)', [hash64(grant.key), grant.id, units])
+    } else if (kind === 'use more' && grant !== undefined) {
+      await run('charge_overrun($1, $2, $3, $4)', [hash64(grant.key), grant.id, units, nowMs * 1_000])
+    } else if (kind === 'sum') await run('sum_ledger($1)', [of > 4 ? null : 0])
+    else if (kind === 'sum, and fail')
+      await at.db
+        .transaction(async (tx) => {
+          await tx.query(`select ${fn}.sum_ledger(0)`)
+          throw new Error('a crash')
+        })
+        .catch(() => undefined)
+    else if (kind === 'delete') await run('delete_old_ledger($1, 0)', [of * dayMs * 1_000])
+    else if (kind === 'retire') await run('retire_buckets($1, null, $2)', [dayMs * 1_000, '-9223372036854775808'])
+  }
+
+  it('counts each row once while others are written, and by several processes', async () => {
+    const name = await define({ window: '1000000/min', by: 'key', transit: 0 })
+    let isOver = false
+    const sums = [1, 2, 3].map(async () => {
+      while (!isOver) await run('sum_ledger(0)')
+    })
+    const takers = keys.map(async (key) => {
+      for (let i = 0; i < 150; i++) await acquire(at.db, `${name}:${key}`, { cost: i })
+    })
+    await Promise.all(takers).finally(() => (isOver = true))
+    await Promise.all(sums)
+    const lines = await at.sluice.limits.usage({ limit: name, since: new Date(startMs) })
+    expect(lines.map(({ key, units }) => [key, units])).toEqual(keys.map((key) => [key, (149 * 150) / 2]))
+    expect(await count(at.db, 'sluice.usage')).toBe(3)
+  })
+
+  it('is kept for the retention of usage, and not longer', async () => {
+    const name = await define({ window: '1000/min', by: 'key', transit: 0 })
+    for (let day = 0; day < 5; day++) {
+      await acquire(at.db, `${name}:a`, { cost: 10 + day })
+      await pass(dayMs)
+    }
+    await run('sum_ledger(0)')
+    await run('delete_old_ledger(0, 0)')
+    await run('delete_old_usage($1, null)', [2 * dayMs])
+    const lines = await at.sluice.limits.usage({ limit: name, since: new Date(startMs) })
+    expect(lines.map(({ period, units }) => [period, units])).toEqual(
+      [
+        ['2026-11-02', 14],
+        ['2026-11-01', 13],
+        ['2026-10-31', 12],
+      ].slice(0, lines.length),
+    )
+    expect(lines.length).toBeGreaterThanOrEqual(2)
+  })
+
+  it('rejects options that mean nothing', async () => {
+    const usage = (options: object) => at.sluice.limits.usage(options)
+    await expect(usage({ key: 'a' })).rejects.toThrow('a key belongs to a limit')
+    await expect(usage({ by: 'week' })).rejects.toThrow(`by is "week"; it must be 'day' or 'month'`)
+    await expect(usage({ max: 0 })).rejects.toThrow('max is 0; it must be a whole number from 1 to 10000')
+    await expect(usage({ limit: 'nosuch' })).rejects.toThrow('no limit "nosuch"')
+  })
+})
