@@ -177,9 +177,7 @@ export class RedisHealth {
   }
 
   async #round(n: number): Promise<void> {
-    const { limiter, definitions } = this.#options
-    await definitions.read()
-    for (const published of definitions.published()) await limiter.publish(published)
+    await this.#options.definitions.publish()
     await this.#readClock()
     if (n % looksPerServer === 0) await this.#lookAtServer()
     if (this.#unfit !== undefined) this.failed(undefined)
@@ -187,10 +185,10 @@ export class RedisHealth {
 
   /** Reads Redis's clock. If it stepped, the state is built again from the ledger: a step opens what it skips, or stops all. */
   async #readClock(): Promise<void> {
-    const { store, limiter, epochs } = this.#options
+    const { store, epochs } = this.#options
     const { clock, log } = store
     const sentMs = clock.monotonicMs()
-    const { id, nowUs } = await limiter.epoch()
+    const { mine, nowUs } = await epochs.stands()
     const reading = { us: nowUs, sentMs, heardMs: clock.monotonicMs(), bootMs: clock.bootMs() }
     const [past, of] = [this.#reading, this.#clockOf]
     this.#reading = reading
@@ -201,7 +199,7 @@ export class RedisHealth {
     if (!(byUs > 0 && !isOwn) && behindUs < backUs) {
       this.#options.heard(reading)
       // Another process has begun an epoch.
-      if (id !== epochs.current) this.failed(undefined)
+      if (mine !== epochs.current) this.failed(undefined)
       return
     }
     this.force(of)
