@@ -19,7 +19,8 @@ export interface SluiceOptions extends RetentionOptions, LogOptions {
    */
   listenUrl?: string
   /**
-   * Where limits are shared with other programs (docs/redis.md): `redis://[user:password@]host[:port][/db]`, or a connection that
+   * Where limits are shared with other programs (docs/redis.md): `redis://[user:password@]host[:port][/db]`, `rediss://…`,
+   * `redis+sentinel://…` or `redis+cluster://…`, or a connection that
    * you opened. Default: `REDIS_URL`, else nowhere; an empty text: nowhere.
    */
   redis?: string | RedisClient

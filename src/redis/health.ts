@@ -4,6 +4,7 @@ import { StoreError, UsageError } from '../core/errors.ts'
 import type { Store } from '../db/store.ts'
 import type { RedisConnection } from './connect.ts'
 import type { RedisLimiter } from './limiter.ts'
+import { isOfReplica } from './client.ts'
 import { checkServer, type ServerCheck } from './server.ts'
 import type { SharedDefinitions } from './definitions.ts'
 import { OthersBeginError, type SharedEpochs } from './epochs.ts'
@@ -49,6 +50,7 @@ export class RedisHealth {
   #look: ServerCheck | undefined
   /** Why limits may not be in this server; undefined: they may. */
   #unfit: string | undefined
+  #isReplica = false
 
   constructor(options: RedisHealthOptions) {
     this.#options = options
@@ -150,6 +152,8 @@ export class RedisHealth {
         if (!(error instanceof OthersBeginError)) cause = error
         const why = cause ?? error
         if (error instanceof StoreError && error.code === 'SLUICE_REDIS_ANSWER') connection.reset()
+        // The address may lead to another server by now: that of a proxy, a name, or sentinels.
+        if (tries % 4 === 3 && (this.#isReplica || isOfReplica(error))) connection.reset()
         if (!isTold && clock.monotonicMs() - sinceMs > quietMs) {
           isTold = true
           report.emit('connection', { to: 'redis', isLost: true, error: why })
@@ -218,6 +222,7 @@ export class RedisHealth {
     const of = this.#lookOf
     this.#lookOf = this.#options.epochs.current
     this.#look = look
+    this.#isReplica = look.findings.some(({ code }) => code === 'replica')
     this.#unfit = look.findings.find(({ code, isError }) => isError && code !== 'evicted')?.text
     if (hasEvicted && of !== undefined) this.force(of)
   }
