@@ -58,4 +58,4 @@ local function begin(keys, call)
   return { 'begun', call.id, now }
 end
 
-return begin(KEYS, cjson.decode(ARGV[1]))
+return begin(KEYS, call_of(ARGV[1]))

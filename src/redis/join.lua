@@ -62,4 +62,4 @@ local function join(keys, call)
   return { 'decided', call.id, now, shown }
 end
 
-return join(KEYS, cjson.decode(ARGV[1]))
+return join(KEYS, call_of(ARGV[1]))

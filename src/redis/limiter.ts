@@ -278,7 +278,7 @@ export class RedisLimiter {
   ): Promise<Reply> {
     const keys = [`${this.#keys}epoch`, ...own, ...buckets.map(({ name }) => this.keyOf(name))]
     const guessUs = this.#guessUs()
-    const definitions = buckets.map((bucket, i) => inJson(bucket, [guessUs, ...(around[i] ?? [])]))
+    const definitions = withoutCopies(buckets.map((bucket, i) => inJson(bucket, [guessUs, ...(around[i] ?? [])])))
     // A command that is carried out later than this was given up here.
     const untilUs = this.#seen === undefined ? undefined : guessUs + withinMs * 1_000
     const argument = JSON.stringify({ id, epoch, cap: capUs, until: untilUs, buckets: definitions, ...more })
@@ -305,6 +305,17 @@ const late = (): StoreError =>
     'SLUICE_REDIS_ANSWER',
     'Redis rejected every try as too late, or lacked its calendar: look whether the clock of Redis steps',
   )
+
+/** Replaces each definition that an earlier bucket has too by the number of that bucket, from 1. */
+function withoutCopies(definitions: readonly object[]): (object | number)[] {
+  const seen = new Map<string, number>()
+  return definitions.map((definition, i) => {
+    const text = JSON.stringify(definition)
+    const first = seen.get(text)
+    if (first === undefined) seen.set(text, i + 1)
+    return first ?? definition
+  })
+}
 
 const toldSeed = ({ holdUs: hold, debt, slots, spent }: Seed): object => ({ hold, debt, slots, spent })
 

@@ -128,4 +128,4 @@ local function reserve(keys, call)
   return answer(keys[2], reply)
 end
 
-return reserve(KEYS, cjson.decode(ARGV[1]))
+return reserve(KEYS, call_of(ARGV[1]))
