@@ -18,6 +18,11 @@ export interface SluiceConfig extends RetentionOptions {
   redis?: string
   /** Prefix of every key in Redis; default `SLUICE_REDIS_PREFIX`, else `sluice:`. */
   redisPrefix?: string
+  /**
+   * Number of databases that share the limits in this Redis (docs/redis.md): a whole number from 1 to 1000, the same for all of
+   * them. Default: `SLUICE_REDIS_STORES`, else 1; then another database is refused.
+   */
+  redisStores?: number
   /** The least level of log lines: debug, info, warn, error or silent; default `SLUICE_LOG_LEVEL`, else `info`. */
   logLevel?: LogLevel
   /** How log lines are written: `text` or `json`; default `SLUICE_LOG_FORMAT`, else `text`, with `--json` `json`. */

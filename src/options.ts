@@ -19,12 +19,18 @@ export interface SluiceOptions extends RetentionOptions, LogOptions {
    */
   listenUrl?: string
   /**
-   * Where limits are shared with other programs (docs/redis.md): `redis://[user:password@]host[:port][/db]`, or a connection that
+   * Where limits are shared with other programs (docs/redis.md): `redis://[user:password@]host[:port][/db]`, `rediss://…`,
+   * `redis+sentinel://…` or `redis+cluster://…`, or a connection that
    * you opened. Default: `REDIS_URL`, else nowhere; an empty text: nowhere.
    */
   redis?: string | RedisClient
   /** Prefix of every key in Redis; default: `SLUICE_REDIS_PREFIX`, else `sluice:`. */
   redisPrefix?: string
+  /**
+   * Number of databases that share the limits in this Redis (docs/redis.md): a whole number from 1 to 1000, the same for all of
+   * them. Default: `SLUICE_REDIS_STORES`, else 1; then another database is refused.
+   */
+  redisStores?: number
   /** Schema in the database. Default: `SLUICE_SCHEMA`, else `sluice`. */
   schema?: string
   /** Connections to a server for transactions and queries; 1 to 1000, default 10. Sluice opens a few more for itself. */

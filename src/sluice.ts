@@ -33,7 +33,7 @@ import { type Why, why } from './operations/why.ts'
 import { Takes } from './takes/takes.ts'
 import { openRedis, type RedisConnection } from './redis/connect.ts'
 import { Schedules } from './schedule/schedules.ts'
-import { RedisPeerLimiter } from './redis/peer.ts'
+import { RedisPeerLimiter, sharingOf } from './redis/peer.ts'
 import { checkId, type Job, type JobLine, Jobs, type ListOptions } from './operations/jobs.ts'
 import { type NewJob, Outbox } from './store/send.ts'
 import { waitFor } from './operations/wait.ts'
@@ -118,9 +118,8 @@ export class Sluice implements Sender {
     this.#rulebook = new Rulebook(options.rules, options.routes, new Estimates(store))
     this.#care = new RetentionSettings(store, said(options))
     this.#alarms = new Alarms(store, options.alarms)
-    const prefix = options.redisPrefix ?? env('SLUICE_REDIS_PREFIX') ?? 'sluice:'
     this.#redis = redis
-    this.#shared = redis && new RedisPeerLimiter({ store, connection: redis, prefix })
+    this.#shared = redis && new RedisPeerLimiter({ store, connection: redis, ...sharingOf(options) })
     this.takes = new Takes({
       store,
       definitions: this.#definitions,

@@ -1,6 +1,6 @@
 """The scripts that decide limits in Redis. Made by scripts/embed.mjs from src/redis/*.lua; do not edit."""
 _LIBRARY = r"""-- The arithmetic of limits/decide.ts on one bucket, in integers below 2^53; changes the bucket in place.
--- A bucket: at, hold, running (places taken) and, for each rule, debt (of rates), slots (steps of windows, the newest first) and
+-- A bucket: at, hold, shut (as hold; never stored), running (places taken) and, for each rule, debt (of rates), slots (steps of windows, the newest first) and
 -- spent (of quotas: before, start, ends, previous, current, next, margin).
 -- rules: drain, weight, room, slot, span as in limits/rule.ts; a quota has also margin and periods: lists of the boundaries of its
 -- calendar around the times that matter.
@@ -63,7 +63,7 @@ local function spend(rule, spent, at, units)
 end
 
 local function blank(rules, at)
-  local bucket = { at = at, hold = 0, running = 0, debt = {}, slots = {}, spent = {} }
+  local bucket = { at = at, hold = 0, shut = 0, running = 0, debt = {}, slots = {}, spent = {} }
   for i, rule in ipairs(rules) do
     bucket.debt[i], bucket.slots[i], bucket.spent[i] = 0, {}, {}
     if rule.slot > 0 then
@@ -118,7 +118,7 @@ local function free(bucket, further)
       places = math.min(places, left)
     end
   end
-  if bucket.hold > bucket.at then units = 0 end
+  if math.max(bucket.hold, bucket.shut) > bucket.at then units = 0 end
   return math.max(0, units), math.max(0, places)
 end
 
@@ -145,7 +145,7 @@ end
 
 -- Returns when `need` units and a place are free.
 local function next_at(bucket, now, further, need)
-  local at = math.max(now, bucket.hold)
+  local at = math.max(now, bucket.hold, bucket.shut)
   for i, rule in ipairs(bucket.rules) do
     if is_flow(rule) or not further then at = math.max(at, free_at(bucket, i, need)) end
   end
@@ -208,8 +208,12 @@ end
 -- Decides whether the state is whole, by a hash beside the buckets, since it is lost with them. Its fields:
 -- id: id of the epoch, random. history: the server's history of writes when the epoch began. at: that time, in us.
 -- most: a bucket that was not written since then is closed from then on for as long as its rules look back, but no more us than this.
--- owner: the only one that begins epochs here; unset: anybody may.
+-- owner: the database that began it; only it begins epochs here, unless several databases share the limits. unset: anybody may.
+-- stores: number of databases that share the limits. joined: how many of them have added to this epoch what they granted before.
+-- o:<owner>: id under which a database takes part in this epoch. m:<id>: 1 for each such id.
 local MINUTE = 60000000
+-- Use that is known from another clock, or was granted ahead, is no later than this (us) after the epoch began.
+local LATE = 1000000
 
 -- Returns the name that the server gives to its history of writes: it changes after a restart (whatever the server has read from its
 -- disk), a failover, or a while as a replica. A server that gives none is trusted; one that ceases to give it is not.
@@ -221,8 +225,13 @@ end
 -- Returns the epoch that stands. If the state is not whole, or is not of the epoch that the caller knows: nil, and the reply 'lost',
 -- the call's id and the id that stands ('': none).
 local function whole(key, call)
-  local id, of, at, most = unpack(redis.call('HMGET', key, 'id', 'history', 'at', 'most'))
-  if id and of == history() and (call.epoch or id) == id then return { at = tonumber(at), most = tonumber(most) } end
+  local member = 'm:' .. (call.epoch or '')
+  local id, of, at, most, stores, joined, is_member =
+    unpack(redis.call('HMGET', key, 'id', 'history', 'at', 'most', 'stores', 'joined', member))
+  if id and of == history() and (not call.epoch or is_member) then
+    stores = tonumber(stores or 1)
+    return { at = tonumber(at), most = tonumber(most), stores = stores, lacks = tonumber(joined or 1) < stores }
+  end
   return nil, { 'lost', call.id, id or '' }
 end
 
@@ -235,9 +244,29 @@ local function looks_back(rule, from)
   return (from < ends - rule.margin and ends or following) + rule.margin - from
 end
 
+-- Counts in a bucket of Sluice's own what several databases granted before the epoch. What counts in windows and quotas is the sum of
+-- what they add (join.lua); until all have added it, the bucket is shut. Debts cannot be added, because each ledger drains its own: a rate
+-- is full when the epoch begins, which is never too little.
+local function gather(bucket, epoch)
+  local from, span = epoch.at + LATE, 0
+  for i, rule in ipairs(bucket.rules) do
+    if is_flow(rule) and (rule.slot > 0 or rule.periods) then
+      span = math.max(span, looks_back(rule, from))
+    elseif is_flow(rule) and bucket.closed ~= epoch.at then
+      local full = rule.room * rule.weight
+      local owes = bucket.at < from and full + rule.drain * (from - bucket.at) or drained(full, rule.drain, bucket.at - from)
+      bucket.debt[i] = math.max(bucket.debt[i], owes)
+    end
+  end
+  if not epoch.lacks then return end
+  bucket.shut = from + span
+  bucket.lost = math.max(bucket.lost, from)
+end
+
 -- Closes a bucket for the epoch, once: what was granted before the epoch is not known, as if the bucket had forgotten it. For a bucket
 -- of Sluice's own it is known (state.lua), because nobody else takes from it.
 local function close(bucket, epoch)
+  if bucket.own and epoch.stores > 1 then gather(bucket, epoch) end
   if bucket.own then bucket.closed = epoch.at end
   if bucket.closed == epoch.at then return end
   local from, span = bucket.stored and math.max(epoch.at, bucket.at) or epoch.at, 0
@@ -261,6 +290,15 @@ local GRANTS = 1000
 local SOME = 50
 -- Time for which a reply is repeated; a command that arrives after its caller has given up is not carried out at all.
 local ANSWER_MS = 60000
+
+-- Reads a call. A bucket with the definition of an earlier one has the number of that one: most of the text is definitions.
+local function call_of(text)
+  local call = cjson.decode(text)
+  for i, definition in ipairs(call.buckets) do
+    if type(definition) == 'number' then call.buckets[i] = call.buckets[definition] end
+  end
+  return call
+end
 
 -- Reads Redis's clock once. Returns the limits' time, which is no later than the caller's monotonic clock allows (cap), and what the
 -- clock shows.
@@ -308,11 +346,18 @@ local function write_grant(bucket, n, entry)
   redis.call('HSET', bucket.key, string.format('e%.0f', n), cmsgpack.pack(entry))
 end
 
+-- Writes the grants that `remember` has left for `save`: whoever reads grants again before that calls it.
+local function flush(bucket)
+  if #bucket.fresh > 0 then redis.call('HSET', bucket.key, unpack(bucket.fresh)) end
+  bucket.fresh = {}
+end
+
 -- Forgets the oldest grants, several at a time: those beyond GRANTS, and those older than `keep`; never the newest.
 local function forget(bucket)
   local last = bucket.first - 1
   if bucket.n - last >= GRANTS + SOME then last = bucket.n - GRANTS end
   if last < bucket.first and bucket.oldest >= bucket.at - bucket.keep * 1.1 then return end
+  flush(bucket)
   local fields = {}
   for _, entry in ipairs(grants(bucket, bucket.first, math.min(bucket.first + SOME, bucket.n))) do
     bucket.oldest = entry[1]
@@ -327,17 +372,14 @@ local function forget(bucket)
 end
 
 -- Remembers a grant, made no later than the bucket's own time. id '': use beyond a grant, which cannot be given back; or a further part
--- of the last grant. parts: number of parts of the grant.
+-- of the last grant. parts: number of parts of the grant. It is written by `save`, in one command with the state.
 local function remember(bucket, at, id, units, places, parts)
   bucket.n = bucket.n + 1
   if bucket.n == bucket.first then bucket.oldest = at end
   local n = string.format('%.0f', bucket.n)
-  local entry = cmsgpack.pack({ at, units, 0, bucket.version, id, places, parts or 1 })
-  if id == '' then
-    redis.call('HSET', bucket.key, 'e' .. n, entry)
-  else
-    redis.call('HSET', bucket.key, 'e' .. n, entry, 'g' .. id, n)
-  end
+  local fresh = bucket.fresh
+  fresh[#fresh + 1], fresh[#fresh + 2] = 'e' .. n, cmsgpack.pack({ at, units, 0, bucket.version, id, places, parts or 1 })
+  if id ~= '' then fresh[#fresh + 1], fresh[#fresh + 2] = 'g' .. id, n end
   forget(bucket)
 end
 
@@ -372,7 +414,9 @@ local function save(bucket, shown)
   for i, rule in ipairs(bucket.rules) do ruled[i] = { rule.periods and -1 or rule.slot, rule.drain, rule.weight, rule.span, rule.room } end
   bucket.ruled = ruled
   for i, field in ipairs(FIELDS) do values[i] = bucket[field] end
-  redis.call('HSET', bucket.key, 's', cmsgpack.pack(values))
+  local fresh = bucket.fresh
+  fresh[#fresh + 1], fresh[#fresh + 2] = 's', cmsgpack.pack(values)
+  flush(bucket)
   local last = matters_until(bucket)
   if not last then
     redis.call('PERSIST', bucket.key)
@@ -402,7 +446,7 @@ local function read(key, definition, epoch, now)
   local bucket = blank(definition.rules, now)
   bucket.key, bucket.rules, bucket.keep, bucket.counted = key, definition.rules, definition.keep, definition.counted
   bucket.version, bucket.n, bucket.first, bucket.oldest, bucket.lost = definition.version, 0, 1, now, 0
-  bucket.own, bucket.closed, bucket.ahead = definition.own, 0, 0
+  bucket.own, bucket.closed, bucket.ahead, bucket.fresh = definition.own, 0, 0, {}
   bucket.stored = stored and true or false
   for i, value in ipairs(stored or {}) do bucket[FIELDS[i]] = value end
   if epoch then close(bucket, epoch) end
@@ -695,7 +739,7 @@ local function decide(buckets, call, now, granted)
     local wait, last = 0, 0
     if fits < item.want then wait, last = delay(buckets, item, now, latest, call.further) end
     local told = { fits, wait, last }
-    if call.ahead then told[4], told[5] = at - now, last > 0 and math.max(buckets[last].hold, buckets[last].ahead) > latest and 1 or 0 end
+    if call.ahead then told[4], told[5] = at - now, last > 0 and math.max(buckets[last].hold, buckets[last].shut, buckets[last].ahead) > latest and 1 or 0 end
     for _, value in ipairs(told) do reply[#reply + 1] = value end
   end
   return reply
@@ -721,7 +765,7 @@ local function reserve(keys, call)
   return answer(keys[2], reply)
 end
 
-return reserve(KEYS, cjson.decode(ARGV[1]))
+return reserve(KEYS, call_of(ARGV[1]))
 """
 SETTLE = _LIBRARY + r"""-- Records what happened to grants. KEYS: key of the epoch, of the reply, then of each bucket. ARGV[1]: the call as JSON: id, epoch,
 -- cap, until and buckets as in reserve.lua (`full`: the bucket's vendor itself refunds), and acts, each on one bucket (1: the first):
@@ -780,6 +824,7 @@ local function overrun(bucket, id, units, now)
   local last = parts[#parts]
   settle(bucket, last and last[2] > 0 and last[1] or bucket.at, units)
   remember(bucket, bucket.at, '', units, 0)
+  flush(bucket)
   bucket.changed = true
   return units
 end
@@ -820,5 +865,5 @@ local function carry_out(keys, call)
   return answer(keys[2], reply)
 end
 
-return carry_out(KEYS, cjson.decode(ARGV[1]))
+return carry_out(KEYS, call_of(ARGV[1]))
 """

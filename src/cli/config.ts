@@ -36,6 +36,7 @@ const known = [
   'listenUrl',
   'redis',
   'redisPrefix',
+  'redisStores',
   'allowPrivate',
   'concurrency',
   'grace',

@@ -93,7 +93,7 @@ export async function withSluice<T>(
 /** Opens the store; with `migrate` brings its schema up to date. */
 export async function openSluice(settings: Settings, migrate = true): Promise<Sluice> {
   const { store, schema, listenUrl, redis, out } = settings
-  const { retention, prune, rules, routes, alarms, allowPrivate, on = {} } = settings.config.fields
+  const { redisStores, retention, prune, rules, routes, alarms, allowPrivate, on = {} } = settings.config.fields
   const redisPrefix = env('SLUICE_REDIS_PREFIX') ?? settings.config.fields.redisPrefix
   const sluice = await Sluice.open({
     store,
@@ -103,6 +103,7 @@ export async function openSluice(settings: Settings, migrate = true): Promise<Sl
     ...(listenUrl === undefined ? {} : { listenUrl }),
     ...(redis === undefined ? {} : { redis }),
     ...(redisPrefix === undefined ? {} : { redisPrefix }),
+    ...(redisStores === undefined || env('SLUICE_REDIS_STORES') !== undefined ? {} : { redisStores }),
     ...(retention === undefined ? {} : { retention }),
     ...(prune === undefined ? {} : { prune }),
     ...(alarms === undefined ? {} : { alarms }),

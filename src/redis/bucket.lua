@@ -1,5 +1,5 @@
 -- The arithmetic of limits/decide.ts on one bucket, in integers below 2^53; changes the bucket in place.
--- A bucket: at, hold, running (places taken) and, for each rule, debt (of rates), slots (steps of windows, the newest first) and
+-- A bucket: at, hold, shut (as hold; never stored), running (places taken) and, for each rule, debt (of rates), slots (steps of windows, the newest first) and
 -- spent (of quotas: before, start, ends, previous, current, next, margin).
 -- rules: drain, weight, room, slot, span as in limits/rule.ts; a quota has also margin and periods: lists of the boundaries of its
 -- calendar around the times that matter.
@@ -62,7 +62,7 @@ local function spend(rule, spent, at, units)
 end
 
 local function blank(rules, at)
-  local bucket = { at = at, hold = 0, running = 0, debt = {}, slots = {}, spent = {} }
+  local bucket = { at = at, hold = 0, shut = 0, running = 0, debt = {}, slots = {}, spent = {} }
   for i, rule in ipairs(rules) do
     bucket.debt[i], bucket.slots[i], bucket.spent[i] = 0, {}, {}
     if rule.slot > 0 then
@@ -117,7 +117,7 @@ local function free(bucket, further)
       places = math.min(places, left)
     end
   end
-  if bucket.hold > bucket.at then units = 0 end
+  if math.max(bucket.hold, bucket.shut) > bucket.at then units = 0 end
   return math.max(0, units), math.max(0, places)
 end
 
@@ -144,7 +144,7 @@ end
 
 -- Returns when `need` units and a place are free.
 local function next_at(bucket, now, further, need)
-  local at = math.max(now, bucket.hold)
+  local at = math.max(now, bucket.hold, bucket.shut)
   for i, rule in ipairs(bucket.rules) do
     if is_flow(rule) or not further then at = math.max(at, free_at(bucket, i, need)) end
   end

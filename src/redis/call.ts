@@ -97,6 +97,11 @@ export interface Beginning {
   epoch: string
   /** The only owner that begins epochs here from now on. */
   owner: string
+  /**
+   * Number of databases that share the limits: each of them may begin epochs, and the others join it (`Joining`). Default 1: only
+   * the owner begins epochs.
+   */
+  stores?: number
   /** The epoch that `Lost` returned: if another stands by now, nothing is done. Default: none. */
   instead?: string | undefined
   /**
@@ -113,6 +118,32 @@ export interface Beginning {
   withinMs?: number
 }
 
+/** How a database takes part in an epoch that another one began. */
+export interface Joining {
+  /** Id under which it takes part from then on, as a name of the epoch in its calls: random, never used before. */
+  id: string
+  owner: string
+  /** Number of databases that share the limits. */
+  stores: number
+  /** Id of the epoch that it joins: if another stands by now, nothing is done. */
+  epoch: string
+  /** Id under which it took part in the epoch before, which ends; then `seeds` are not added again. Default: it did not. */
+  instead?: string | undefined
+  /** What it has used of each bucket by now. */
+  seeds: readonly Seed[]
+  /** As in `Beginning`. */
+  delayUs: number
+}
+
+/** A definition on which databases agree. */
+export interface Agreed {
+  version: number
+  /** The definition, if it is another than the caller's. */
+  text: string | undefined
+  /** True if any of them publishes it. */
+  isPublished: boolean
+}
+
 /** The epoch that stands. */
 export interface Epoch {
   /** Its id; undefined: none stands. */
@@ -120,6 +151,10 @@ export interface Epoch {
   /** True if the state is that epoch's: nothing was lost since it began. */
   isWhole: boolean
   owner: string | undefined
+  /** Id under which the database of the call takes part in it; undefined: it does not. The one that began it: its id. */
+  mine: string | undefined
+  /** Number of databases that share the limits. */
+  stores: number
   /** What Redis's clock shows, in microseconds. */
   nowUs: number
 }

@@ -72,8 +72,8 @@ const refusals: Record<string, string> = {
   LOADING: 'it has just started: it continues by itself when it has read its data',
   MASTERDOWN: 'it is a replica without its master: give the address of the current master',
   MISCONF: 'it cannot write its data to disk, so it rejects writes: see its log',
-  MOVED: 'it is one node of a cluster: give a client of clusters',
-  ASK: 'it is one node of a cluster: give a client of clusters',
+  MOVED: 'it is one node of a cluster: give the URL of a cluster (redis+cluster://), or a client of clusters',
+  ASK: 'it is one node of a cluster: give the URL of a cluster (redis+cluster://), or a client of clusters',
   CROSSSLOT:
     'a proxy or a cluster does not respect the hash tags of keys: connect without the proxy, or by another one',
   TRYAGAIN: 'the slot of these keys is moving to another node: it continues by itself',
@@ -86,6 +86,11 @@ const refusals: Record<string, string> = {
   UNKILLABLE: 'another script runs for too long and cannot be killed',
 }
 const refusal = new RegExp(`(?:^|[\\s-])(${Object.keys(refusals).join('|')})(?:\\s|$)`)
+
+/** True if a server refused because it is a replica now. */
+export function isOfReplica(error: unknown): boolean {
+  return error instanceof Error && /\((?:READONLY|MASTERDOWN)\)/.test(error.message)
+}
 
 /** Rethrows an error of the client. @throws StoreError SLUICE_REDIS_REFUSED if nothing was carried out; else the client's error */
 function refuse(error: unknown): never {

@@ -1,6 +1,8 @@
 /** Our own connection to Redis, by ioredis, set so that every fault is noticed soon and the client sends nothing twice. */
-import type { Redis } from 'ioredis'
+import type { Cluster, Redis } from 'ioredis'
+import { systemClock } from '../core/clock.ts'
 import { StoreError, UsageError } from '../core/errors.ts'
+import { addressOf, type RedisAddress } from './address.ts'
 import type { RedisClient } from './client.ts'
 
 /** A connection that can be opened again, and closed. */
@@ -28,38 +30,45 @@ export function openRedis(given: string | RedisClient | undefined): RedisConnect
   }
 }
 
-/** `redis://[user:password@]host[:port][/db]`, `rediss://` with TLS; opened again and again until it is closed. */
+/** How often, and for how long, the client tries. */
+const common = {
+  lazyConnect: true,
+  // Sluice itself repeats a script whose reply was lost, with the same id; the client must not.
+  autoResendUnfulfilledCommands: false,
+  maxRetriesPerRequest: 0,
+  enableOfflineQueue: false,
+  connectTimeout: 2_000,
+  // Each call has its own time-out; an epoch with many buckets takes seconds to begin.
+  commandTimeout: 10_000,
+  // Without an answer to a command for this time, the connection is half-open.
+  socketTimeout: 5_000,
+  retryStrategy: () => 50,
+}
+/** Runs a command without keys on the node of a cluster that has the limits. */
+const routed = 'return redis.call(unpack(ARGV))'
+/** A key in the slot of all limits (docs/redis.md). */
+const slotKey = '{limits}'
+
+/** A connection to an address (`addressOf`); opened again and again until it is closed. */
 class Connection implements RedisConnection {
-  readonly #url: string
-  #redis: Redis | undefined
+  readonly #address: RedisAddress
+  #redis: Redis | Cluster | undefined
   #cause: Error | undefined
   #isClosed = false
 
   /** @throws UsageError SLUICE_BAD_URL */
   constructor(url: string) {
-    if (!URL.canParse(url) || !/^rediss?:\/\/[^/]/.test(url))
-      throw new UsageError('SLUICE_BAD_URL', 'REDIS_URL must be redis://host:port/db (or rediss:// with TLS)')
-    this.#url = url
+    this.#address = addressOf(url)
   }
 
   async load(): Promise<void> {
     if (this.#redis !== undefined || this.#isClosed) return
-    const redis = new (await clientClass())(this.#url, {
-      lazyConnect: true,
-      // Sluice itself repeats a script whose reply was lost, with the same id; the client must not.
-      autoResendUnfulfilledCommands: false,
-      maxRetriesPerRequest: 0,
-      enableOfflineQueue: false,
-      connectTimeout: 2_000,
-      // Each call has its own time-out; an epoch with many buckets takes seconds to begin.
-      commandTimeout: 10_000,
-      // Without an answer to a command for this time, the connection is half-open.
-      socketTimeout: 5_000,
-      retryStrategy: () => 50,
-    })
+    const redis = clientOf(this.#address, await clientClass())
     // Each command reports its own error; without a listener an error would end the process.
     redis.on('error', (error) => (this.#cause = error))
     redis.on('ready', () => (this.#cause = undefined))
+    // The client gives up for good when it is to leave a server while it is looking for the next one, as after a failover.
+    redis.on('end', () => systemClock.after(common.retryStrategy(), () => void this.open().catch(() => {})))
     this.#redis = redis
   }
 
@@ -71,7 +80,16 @@ class Connection implements RedisConnection {
 
   async send(command: string, args: readonly string[]): Promise<unknown> {
     if (this.#redis === undefined) throw new StoreError('SLUICE_REDIS_UNREACHABLE', 'Redis is not connected yet')
-    return this.#redis.call(command, ...args).catch((error: Error) => this.#explain(error))
+    return this.#call(this.#redis, command, args).catch((error: Error) => this.#explain(error))
+  }
+
+  #call(redis: Redis | Cluster, command: string, args: readonly string[]): Promise<unknown> {
+    if (this.#address.kind !== 'cluster') return redis.call(command, ...args)
+    // Without a key a cluster's client would choose any node, which has another clock and another history.
+    if (command === 'TIME' || command === 'INFO') return redis.call('EVAL', routed, '1', slotKey, command, ...args)
+    const [text = '', count, ...more] = args
+    if (command === 'EVAL' && count === '0') return redis.call('EVAL', text, '1', slotKey, ...more)
+    return redis.call(command, ...args)
   }
 
   reset(): void {
@@ -84,18 +102,57 @@ class Connection implements RedisConnection {
   }
 
   #explain(error: Error): never {
-    if (!/stream isn't writeable|connection is closed/i.test(error.message)) throw error
-    const { hostname, port } = new URL(this.#url)
+    if (!/stream isn't writeable|connection is closed|cluster isn't ready|failed to refresh slots/i.test(error.message))
+      throw error
+    const { kind, hosts } = this.#address
+    const at = hosts.map(({ host, port }) => `${host}:${port}`).join(', ')
     const cause = this.#cause
     const why = cause === undefined ? '' : `: ${cause.message || String((cause as { code?: unknown }).code)}`
-    const text = `there is no connection to Redis at ${hostname}:${port || 6379}${why}`
+    const text = `there is no connection to Redis at ${kind === 'server' ? '' : `the ${kind} `}${at}${why}`
     throw new StoreError('SLUICE_REDIS_UNREACHABLE', text, { cause: error })
   }
 }
 
-async function clientClass(): Promise<typeof Redis> {
+function clientOf(address: RedisAddress, { Redis, Cluster }: Clients): Redis | Cluster {
+  const { kind, hosts, master: name, username, password, sentinelPassword, db, tls } = address
+  const options = {
+    ...common,
+    ...(username === undefined ? {} : { username }),
+    ...(password === undefined ? {} : { password }),
+    ...(tls === undefined ? {} : { tls }),
+  }
+  if (kind === 'cluster')
+    return new Cluster(hosts, {
+      redisOptions: options,
+      lazyConnect: true,
+      enableOfflineQueue: false,
+      clusterRetryStrategy: common.retryStrategy,
+      slotsRefreshInterval: 5_000,
+      // A command whose reply was lost is not sent again, as above.
+      retryDelayOnFailover: 0,
+      retryDelayOnClusterDown: 0,
+    })
+  if (kind === 'server') return new Redis({ ...options, ...hosts[0], db })
+  return new Redis({
+    ...options,
+    sentinels: hosts,
+    name,
+    db,
+    sentinelRetryStrategy: common.retryStrategy,
+    sentinelCommandTimeout: 2_000,
+    // Leaves a master that another one has replaced, even if it goes on.
+    failoverDetector: true,
+    ...(sentinelPassword === undefined ? {} : { sentinelPassword }),
+    ...(tls === undefined ? {} : { enableTLSForSentinelMode: true, sentinelTLS: tls }),
+  })
+}
+
+type Clients = Pick<typeof import('ioredis'), 'Redis' | 'Cluster'>
+
+async function clientClass(): Promise<Clients> {
   try {
-    return (await import('ioredis')).Redis
+    const { Redis, Cluster } = await import('ioredis')
+    return { Redis, Cluster }
   } catch (error) {
     throw new UsageError('SLUICE_MISSING_PEER', 'limits in Redis need the package ioredis: npm install ioredis@6', {
       cause: error,

@@ -58,8 +58,11 @@ export function inJson(bucket: RedisBucket, aroundUs: readonly number[]): object
   return { ...written(bucket, calendar), own: bucket.isOwn === true ? true : undefined }
 }
 
+/** A published definition, of which the version may be decided later. */
+type Unversioned = Omit<Published, 'name' | 'version'> & { version?: number }
+
 /** Returns the definition as it is published: with calendars in words, whose boundaries each caller computes. */
-export function publishedJson({ isKeyed, grantUs, ...bucket }: Omit<Published, 'name'>): object {
+export function publishedJson({ isKeyed, grantUs, ...bucket }: Unversioned): object {
   const calendar = ({ marginUs, unit, zone, anchorUs }: QuotaRule) => ({
     margin: marginUs,
     calendar: { unit, zone, anchor: anchorUs ?? undefined },
@@ -68,7 +71,7 @@ export function publishedJson({ isKeyed, grantUs, ...bucket }: Omit<Published, '
 }
 
 function written(
-  { rules, version, countedFrom, isFull, keepUs }: Omit<RedisBucket, 'name'>,
+  { rules, version, countedFrom, isFull, keepUs }: Omit<RedisBucket, 'name' | 'version'> & { version?: number },
   calendar: (quota: QuotaRule) => object,
 ): object {
   return {
@@ -95,4 +98,31 @@ function boundaries(quota: QuotaRule, atUs: number): number[] {
   for (let more = 0; more < 2; more++) list.push(periodOf(quota, list.at(-1) ?? endUs).endUs)
   known.set(quota, list)
   return list
+}
+
+/** Reads the text of a definition that another database agreed on, back into rules. */
+export function agreedOf(text: string): Omit<Published, 'name' | 'version'> {
+  const { keyed, grant, keep, full, rules } = JSON.parse(text) as {
+    keyed: boolean
+    grant: number
+    keep: number
+    full?: boolean
+    rules: {
+      drain: number
+      weight: number
+      room: number
+      slot: number
+      span: number
+      margin?: number
+      calendar?: { unit: QuotaRule['unit']; zone: string; anchor?: number }
+    }[]
+  }
+  const own = rules.map(({ drain, weight, room, slot, span, margin = 0, calendar }): Rule => {
+    const kind = drain === 0 ? 'concurrency' : calendar !== undefined ? 'quota' : slot > 0 ? 'window' : 'rate'
+    const rule = { kind, rate: '', units: room, windowUs: 0, drain, weight, room, slotUs: slot, spanUs: span } as const
+    if (calendar === undefined) return rule
+    const { unit, zone, anchor = null } = calendar
+    return { ...rule, quota: { unit, zone, marginUs: margin, anchorUs: anchor } }
+  })
+  return { rules: own, isKeyed: keyed, grantUs: grant, keepUs: keep, ...(full === true ? { isFull: true } : {}) }
 }

@@ -2,7 +2,9 @@
 import { limitOf } from '../core/bucket.ts'
 import type { Store } from '../db/store.ts'
 import type { Rule } from '../limits/rule.ts'
-import type { Published, RedisBucket } from './definition.ts'
+import type { Agreed } from './call.ts'
+import { agreedOf, type Published, type RedisBucket } from './definition.ts'
+import type { RedisLimiter } from './limiter.ts'
 
 interface Row {
   name: string
@@ -28,6 +30,20 @@ interface InForce {
   readonly published: Published | undefined
   /** True if the store decides alone while Redis is away. */
   readonly isOpen: boolean
+  /** Version in this database; in Redis it is another if several databases share the limits. */
+  readonly version: number
+  /** True if another database has changed it, and this one has not followed yet: then both hold. */
+  readonly isForeign: boolean
+  /** By how many ms a grant of the store lives longer than Redis's definition allows. */
+  readonly lateMs: number
+}
+
+/** How databases share limits in Redis. */
+export interface Sharing {
+  /** This database's name there. */
+  owner: string
+  /** Number of databases; 1: this one alone. */
+  stores: number
 }
 
 /** Least ms between two reads of the definitions after denials. */
@@ -38,17 +54,42 @@ const missMs = 100
 /** The definitions in force, as this process last read them. */
 export class SharedDefinitions {
   readonly #store: Store
+  readonly #limiter: RedisLimiter
+  readonly #given: number
+  readonly #reported = new Set<string>()
+  #sharing: Sharing | undefined
   #byName = new Map<string, InForce>()
   #reading: Promise<void> | undefined
   #readMs = -Infinity
 
-  constructor(store: Store) {
+  /** @param stores number of databases that share the limits, as given to this process */
+  constructor(store: Store, limiter: RedisLimiter, stores: number) {
     this.#store = store
+    this.#limiter = limiter
+    this.#given = stores
   }
 
-  /** Returns the definitions that other programs take from. */
-  published(): Published[] {
-    return [...this.#byName.values()].flatMap(({ published }) => published ?? [])
+  /** How this database shares limits, as last read; undefined: no process was given a Redis yet. */
+  get sharing(): Sharing | undefined {
+    return this.#sharing
+  }
+
+  /** Reads how this database shares limits, and under which epoch. */
+  async readSharing(): Promise<{ epoch: string | undefined; owner: string | undefined; stores: number }> {
+    if (this.#given > 1) await this.#store.run('limits/redis/record_redis_stores', [this.#given])
+    const [row] = await this.#store.run<Sharing & { epoch: string }>('limits/redis/read_redis_epoch')
+    this.#sharing = row && { owner: row.owner, stores: row.stores }
+    return { epoch: row?.epoch, owner: row?.owner, stores: row?.stores ?? 1 }
+  }
+
+  /** Reads all definitions, and publishes those that other programs take from. @param isBeginning as in `publish` of the limiter */
+  async publish(isBeginning = false): Promise<void> {
+    await this.readSharing()
+    await this.read()
+    // Where databases agree on definitions, that publishes them.
+    if ((this.#sharing?.stores ?? 1) > 1) return
+    for (const { published } of this.#byName.values())
+      if (published !== undefined) await this.#limiter.publish(published, isBeginning)
   }
 
   /** Makes sure that the definitions of these buckets are read, as far as they exist. */
@@ -70,6 +111,7 @@ export class SharedDefinitions {
   /** Reads the definitions as they are from now on: a read that is under way may have begun before. */
   async readNow(): Promise<void> {
     await this.#reading
+    await this.readSharing()
     await this.read()
   }
 
@@ -81,8 +123,27 @@ export class SharedDefinitions {
 
   async #read(): Promise<void> {
     const rows = await this.#store.run<Row>('limits/definitions/read_definitions')
-    this.#byName = new Map(rows.map((row) => [row.name, inForce(row)]))
+    if (this.#sharing === undefined) await this.readSharing()
+    const agreed = await this.#agree(rows)
+    this.#byName = new Map(rows.map((row, i) => [row.name, inForce(row, agreed[i])]))
     this.#readMs = this.#store.clock.monotonicMs()
+  }
+
+  /** Agrees with other databases, if any share the limits. */
+  async #agree(rows: readonly Row[]): Promise<Agreed[]> {
+    const { owner, stores } = this.#sharing ?? { owner: '', stores: 1 }
+    if (stores === 1) return []
+    const all = rows.map((row) => ({ ...publishedOf(row), isPublished: row.spec.published === true }))
+    const agreed = await this.#limiter.agree(owner, all)
+    for (const [i, { version, text }] of agreed.entries()) {
+      const key = `${rows[i]?.name} ${version}`
+      if (text === undefined || this.#reported.has(key)) continue
+      this.#reported.add(key)
+      const words =
+        'another database has changed a limit that is shared in Redis: until this one follows, both definitions hold'
+      this.#store.log.warn(words, { limit: rows[i]?.name })
+    }
+    return agreed
   }
 
   /** Returns a bucket for Redis; undefined: only the store has it. */
@@ -94,6 +155,17 @@ export class SharedDefinitions {
   /** Returns all rules of a bucket's limit, in their order; undefined: only the store has it. */
   all(take: string): readonly Rule[] | undefined {
     return this.#of(take)?.rules
+  }
+
+  /** Returns the version of a bucket's limit in this database; undefined: it has another definition than Redis. */
+  versionHere(take: string): number | undefined {
+    const of = this.#of(take)
+    return of?.isForeign === false ? of.version : undefined
+  }
+
+  /** By how many ms grants of the store live longer than Redis's definitions of their buckets allow. */
+  lateMs(takes: readonly string[]): number {
+    return Math.max(0, ...takes.map((take) => this.#of(take)?.lateMs ?? 0))
   }
 
   /** True if the bucket only has rates of which a unit drains within a second. */
@@ -113,24 +185,30 @@ export class SharedDefinitions {
   }
 }
 
-function inForce({ name, version, spec }: Row): InForce {
-  const { rules, grantUs, keyed, label, pool, refund, published, open } = spec
-  const isFull = refund === 'full'
+function inForce(row: Row, agreed: Agreed | undefined): InForce {
+  const { version, spec } = row
+  const local = publishedOf(row)
+  const there = agreed?.text === undefined ? local : agreedOf(agreed.text)
+  const isPublished = agreed?.isPublished ?? spec.published === true
+  const isCounted = spec.rules.some(({ kind }) => kind === 'concurrency')
   return {
-    rules,
-    bucket: { rules: rules.filter(({ kind }) => kind !== 'concurrency'), version, isFull, isOwn: published !== true },
-    published:
-      published === true
-        ? {
-            name,
-            rules,
-            version,
-            isFull,
-            grantUs,
-            isKeyed: keyed === true || label !== undefined || pool !== undefined,
-            ...(rules.some(({ kind }) => kind === 'concurrency') ? { countedFrom: version } : {}),
-          }
-        : undefined,
-    isOpen: open === true,
+    rules: spec.rules,
+    bucket: {
+      rules: there.rules.filter(({ kind }) => kind !== 'concurrency'),
+      version: agreed?.version ?? version,
+      isFull: there.isFull === true,
+      isOwn: !isPublished,
+    },
+    published: isPublished ? { ...local, ...(isCounted ? { countedFrom: version } : {}) } : undefined,
+    isOpen: spec.open === true,
+    version,
+    isForeign: agreed?.text !== undefined,
+    lateMs: Math.max(0, local.grantUs - there.grantUs) / 1_000,
   }
+}
+
+function publishedOf({ name, version, spec }: Row): Published {
+  const { rules, grantUs, keyed, label, pool, refund } = spec
+  const isKeyed = keyed === true || label !== undefined || pool !== undefined
+  return { name, rules, version, isFull: refund === 'full', grantUs, isKeyed }
 }

@@ -1,8 +1,12 @@
 -- Decides whether the state is whole, by a hash beside the buckets, since it is lost with them. Its fields:
 -- id: id of the epoch, random. history: the server's history of writes when the epoch began. at: that time, in us.
 -- most: a bucket that was not written since then is closed from then on for as long as its rules look back, but no more us than this.
--- owner: the only one that begins epochs here; unset: anybody may.
+-- owner: the database that began it; only it begins epochs here, unless several databases share the limits. unset: anybody may.
+-- stores: number of databases that share the limits. joined: how many of them have added to this epoch what they granted before.
+-- o:<owner>: id under which a database takes part in this epoch. m:<id>: 1 for each such id.
 local MINUTE = 60000000
+-- Use that is known from another clock, or was granted ahead, is no later than this (us) after the epoch began.
+local LATE = 1000000
 
 -- Returns the name that the server gives to its history of writes: it changes after a restart (whatever the server has read from its
 -- disk), a failover, or a while as a replica. A server that gives none is trusted; one that ceases to give it is not.
@@ -14,8 +18,13 @@ end
 -- Returns the epoch that stands. If the state is not whole, or is not of the epoch that the caller knows: nil, and the reply 'lost',
 -- the call's id and the id that stands ('': none).
 local function whole(key, call)
-  local id, of, at, most = unpack(redis.call('HMGET', key, 'id', 'history', 'at', 'most'))
-  if id and of == history() and (call.epoch or id) == id then return { at = tonumber(at), most = tonumber(most) } end
+  local member = 'm:' .. (call.epoch or '')
+  local id, of, at, most, stores, joined, is_member =
+    unpack(redis.call('HMGET', key, 'id', 'history', 'at', 'most', 'stores', 'joined', member))
+  if id and of == history() and (not call.epoch or is_member) then
+    stores = tonumber(stores or 1)
+    return { at = tonumber(at), most = tonumber(most), stores = stores, lacks = tonumber(joined or 1) < stores }
+  end
   return nil, { 'lost', call.id, id or '' }
 end
 
@@ -28,9 +37,29 @@ local function looks_back(rule, from)
   return (from < ends - rule.margin and ends or following) + rule.margin - from
 end
 
+-- Counts in a bucket of Sluice's own what several databases granted before the epoch. What counts in windows and quotas is the sum of
+-- what they add (join.lua); until all have added it, the bucket is shut. Debts cannot be added, because each ledger drains its own: a rate
+-- is full when the epoch begins, which is never too little.
+local function gather(bucket, epoch)
+  local from, span = epoch.at + LATE, 0
+  for i, rule in ipairs(bucket.rules) do
+    if is_flow(rule) and (rule.slot > 0 or rule.periods) then
+      span = math.max(span, looks_back(rule, from))
+    elseif is_flow(rule) and bucket.closed ~= epoch.at then
+      local full = rule.room * rule.weight
+      local owes = bucket.at < from and full + rule.drain * (from - bucket.at) or drained(full, rule.drain, bucket.at - from)
+      bucket.debt[i] = math.max(bucket.debt[i], owes)
+    end
+  end
+  if not epoch.lacks then return end
+  bucket.shut = from + span
+  bucket.lost = math.max(bucket.lost, from)
+end
+
 -- Closes a bucket for the epoch, once: what was granted before the epoch is not known, as if the bucket had forgotten it. For a bucket
 -- of Sluice's own it is known (state.lua), because nobody else takes from it.
 local function close(bucket, epoch)
+  if bucket.own and epoch.stores > 1 then gather(bucket, epoch) end
   if bucket.own then bucket.closed = epoch.at end
   if bucket.closed == epoch.at then return end
   local from, span = bucket.stored and math.max(epoch.at, bucket.at) or epoch.at, 0

@@ -7,8 +7,9 @@
 import { UsageError } from '../core/errors.ts'
 import { newId } from '../core/hash.ts'
 import type { Store } from '../db/store.ts'
-import type { Seed } from './definition.ts'
-import type { Beginning } from './call.ts'
+import { lookbackUs } from '../limits/rule.ts'
+import type { RedisBucket, Seed } from './definition.ts'
+import type { Beginning, Epoch } from './call.ts'
 import type { RedisLimiter } from './limiter.ts'
 import type { SharedDefinitions } from './definitions.ts'
 
@@ -62,38 +63,67 @@ export class SharedEpochs {
    * @throws OthersBeginError; UsageError SLUICE_REDIS_OWNED; what Redis and the store throw
    */
   async restore(forced: string | undefined): Promise<void> {
-    const { store, limiter } = this.#options
-    const [row] = await store.query<{ epoch: string; owner: string }>('select epoch, owner from sluice.shared')
-    const stands = await limiter.epoch()
-    if (row !== undefined && stands.isWhole && stands.id === row.epoch && row.epoch !== forced) {
+    const { store, definitions } = this.#options
+    const row = await definitions.readSharing()
+    const stands = await this.stands()
+    const isHere = row.epoch !== undefined && stands.isWhole && stands.mine === row.epoch && row.epoch !== forced
+    if (isHere && stands.stores >= row.stores) {
       this.#current = row.epoch
       return
     }
     // Checked before anything is changed: other processes of this database may be right and this one wrong.
-    if (stands.owner !== undefined && stands.owner !== row?.owner) throw owned()
+    const isOthers = stands.owner !== undefined && stands.owner !== row.owner
+    if (isOthers && (row.stores === 1 || stands.stores === 1)) throw owned()
+    if (isHere) return this.#join(row, stands, row.epoch ?? '')
     const next = newId()
     const [said] = await store.call<{ epoch: string; mine: boolean; owner: string }>(
       'replace_redis_epoch',
       // A process that fails again and again lets others try.
-      [row?.epoch ?? null, next, this.#failures < failuresMax ? this.#own : null],
+      [row.epoch ?? null, next, this.#failures < failuresMax ? this.#own : null],
     )
     if (said?.mine !== true) throw new OthersBeginError('another process begins an epoch')
-    if (this.#own !== row?.epoch) this.#failures = 0
+    if (this.#own !== row.epoch) this.#failures = 0
     this.#own = next
     this.#failures++
-    // Before the first epoch no definition was published, so nothing was granted here.
-    const isFirst = !row?.epoch && stands.id === undefined
-    const how = isFirst ? { closeUs: 0, delayUs: 0 } : { delayUs: askMs * 1_000 }
-    await this.#begin({ epoch: next, owner: said.owner, instead: stands.id, ...how })
+    // What another database has begun is whole, unless this one, as a part of it, has found otherwise.
+    const isJoined = row.stores > 1 && stands.isWhole && (forced === undefined || stands.mine !== forced)
+    if (isJoined) await this.#join({ ...row, owner: said.owner }, stands, next)
+    else {
+      // Before the first epoch no definition was published, so nothing was granted here; unless by another database.
+      const isFirst = !row.epoch && stands.id === undefined && row.stores === 1
+      const how = isFirst ? { closeUs: 0, delayUs: 0 } : { delayUs: askMs * 1_000 }
+      await this.#begin({ epoch: next, owner: said.owner, stores: row.stores, instead: stands.id, ...how })
+    }
     this.#failures = 0
     this.#current = next
+  }
+
+  /** Returns the epoch that stands in Redis, and this database's part in it. */
+  stands(): Promise<Epoch> {
+    return this.#options.limiter.epoch(this.#options.definitions.sharing?.owner)
+  }
+
+  /** Takes part in the epoch of another database, or raises the number of databases that do. */
+  async #join(row: { owner: string | undefined; stores: number }, stands: Epoch, id: string): Promise<void> {
+    const { store, limiter, definitions } = this.#options
+    const { mine: instead, id: epoch = '' } = stands
+    await definitions.readNow()
+    // What was granted under the id that ends is part of the state.
+    const seeds = instead === undefined ? await this.#seeds() : []
+    const how = { owner: row.owner ?? '', stores: row.stores, delayUs: askMs * 1_000 }
+    const joined = await limiter.join({ id, epoch, instead, seeds, ...how })
+    if (joined.isDecided) {
+      store.log.info('this database shares limits in Redis with others', { databases: row.stores })
+      return
+    }
+    if (joined.why === 'owned') throw owned()
+    throw new OthersBeginError(`another epoch stands in Redis, or a definition has just changed (${joined.why})`)
   }
 
   /** Begins an epoch, once for each id: after an unknown outcome another id is used, since Redis may have lost its state. */
   async #begin(beginning: Beginning): Promise<void> {
     const { store, limiter } = this.#options
-    await this.#options.definitions.read()
-    for (const published of this.#options.definitions.published()) await limiter.publish(published, true)
+    await this.#options.definitions.publish(true)
     const seeds = await this.#seeds()
     // If that took long, another process may have taken over; if not, others wait again from now on.
     const renewed = await store.run('limits/redis/renew_redis_epoch', [beginning.epoch])
@@ -114,9 +144,12 @@ export class SharedEpochs {
       const all = definitions.all(take)
       const bucket = definitions.bucket(take)
       // A definition that was changed a moment ago is read again when the next epoch begins: this epoch does not begin.
-      if (bucket !== undefined && bucket.version !== version)
+      const known = definitions.versionHere(take)
+      if (bucket !== undefined && known !== undefined && known !== version)
         throw new OthersBeginError('a definition has just changed')
       if (bucket === undefined || all === undefined) return []
+      // What it has used under other rules is not known by Redis's: the bucket is closed for as long as that may count.
+      if (known === undefined) return [closedSeed(bucket)]
       const flows = all.flatMap((rule, i) => (rule.kind !== 'concurrency' ? [{ rule, i }] : []))
       return [
         {
@@ -135,9 +168,15 @@ export class SharedEpochs {
   }
 }
 
+function closedSeed(bucket: RedisBucket): Seed {
+  const { rules } = bucket
+  const [debt, slots] = [rules.map(() => 0), rules.map(() => [])]
+  return { bucket, holdUs: Math.max(...rules.map(lookbackUs)), debt, slots, spent: slots }
+}
+
 function owned(): UsageError {
   return new UsageError(
     'SLUICE_REDIS_OWNED',
-    'the keys in this Redis belong to another database: give each database its own prefix (SLUICE_REDIS_PREFIX); if that database no longer exists, delete the epoch key that docs/redis.md names',
+    'the keys in this Redis belong to another database, or to as many as share its limits: give this one its own prefix (SLUICE_REDIS_PREFIX), or all of them their number (SLUICE_REDIS_STORES); if a database no longer exists, delete the epoch key that docs/redis.md names',
   )
 }

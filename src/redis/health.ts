@@ -4,6 +4,7 @@ import { StoreError, UsageError } from '../core/errors.ts'
 import type { Store } from '../db/store.ts'
 import type { RedisConnection } from './connect.ts'
 import type { RedisLimiter } from './limiter.ts'
+import { isOfReplica } from './client.ts'
 import { checkServer, type ServerCheck } from './server.ts'
 import type { SharedDefinitions } from './definitions.ts'
 import { OthersBeginError, type SharedEpochs } from './epochs.ts'
@@ -49,6 +50,7 @@ export class RedisHealth {
   #look: ServerCheck | undefined
   /** Why limits may not be in this server; undefined: they may. */
   #unfit: string | undefined
+  #isReplica = false
 
   constructor(options: RedisHealthOptions) {
     this.#options = options
@@ -150,6 +152,8 @@ export class RedisHealth {
         if (!(error instanceof OthersBeginError)) cause = error
         const why = cause ?? error
         if (error instanceof StoreError && error.code === 'SLUICE_REDIS_ANSWER') connection.reset()
+        // The address may lead to another server by now: that of a proxy, a name, or sentinels.
+        if (tries % 4 === 3 && (this.#isReplica || isOfReplica(error))) connection.reset()
         if (!isTold && clock.monotonicMs() - sinceMs > quietMs) {
           isTold = true
           report.emit('connection', { to: 'redis', isLost: true, error: why })
@@ -177,9 +181,7 @@ export class RedisHealth {
   }
 
   async #round(n: number): Promise<void> {
-    const { limiter, definitions } = this.#options
-    await definitions.read()
-    for (const published of definitions.published()) await limiter.publish(published)
+    await this.#options.definitions.publish()
     await this.#readClock()
     if (n % looksPerServer === 0) await this.#lookAtServer()
     if (this.#unfit !== undefined) this.failed(undefined)
@@ -187,10 +189,10 @@ export class RedisHealth {
 
   /** Reads Redis's clock. If it stepped, the state is built again from the ledger: a step opens what it skips, or stops all. */
   async #readClock(): Promise<void> {
-    const { store, limiter, epochs } = this.#options
+    const { store, epochs } = this.#options
     const { clock, log } = store
     const sentMs = clock.monotonicMs()
-    const { id, nowUs } = await limiter.epoch()
+    const { mine, nowUs } = await epochs.stands()
     const reading = { us: nowUs, sentMs, heardMs: clock.monotonicMs(), bootMs: clock.bootMs() }
     const [past, of] = [this.#reading, this.#clockOf]
     this.#reading = reading
@@ -201,7 +203,7 @@ export class RedisHealth {
     if (!(byUs > 0 && !isOwn) && behindUs < backUs) {
       this.#options.heard(reading)
       // Another process has begun an epoch.
-      if (id !== epochs.current) this.failed(undefined)
+      if (mine !== epochs.current) this.failed(undefined)
       return
     }
     this.force(of)
@@ -220,6 +222,7 @@ export class RedisHealth {
     const of = this.#lookOf
     this.#lookOf = this.#options.epochs.current
     this.#look = look
+    this.#isReplica = look.findings.some(({ code }) => code === 'replica')
     this.#unfit = look.findings.find(({ code, isError }) => isError && code !== 'evicted')?.text
     if (hasEvicted && of !== undefined) this.force(of)
   }

@@ -14,9 +14,11 @@ import type {
   Decided,
   Owned,
   Beginning,
+  Joining,
   Epoch,
+  Agreed,
 } from './call.ts'
-import { inJson, type Published, publishedJson } from './definition.ts'
+import { inJson, type Published, publishedJson, type Seed } from './definition.ts'
 
 /** Where limits are in Redis. */
 export interface RedisLimiterOptions {
@@ -30,10 +32,13 @@ export interface RedisLimiterOptions {
 }
 
 const library = ['bucket', 'epoch', 'state', 'rebuild'].map((name) => scripts[`redis/${name}`] ?? '').join('\n')
+const withSeeds = `${library}\n${scripts['redis/seed'] ?? ''}`
 /** Returns the text of a script: what all share, and its own part. */
-export const scriptOf = (name: 'reserve' | 'settle' | 'begin' | 'stands' | 'probe'): string =>
-  `${library}\n${scripts[`redis/${name}`] ?? ''}`
-const publishText = scripts['redis/publish'] ?? ''
+export const scriptOf = (name: 'reserve' | 'settle' | 'begin' | 'join' | 'stands' | 'probe'): string =>
+  `${name === 'begin' || name === 'join' ? withSeeds : library}\n${scripts[`redis/${name}`] ?? ''}`
+const [publishText, agreeText] = [scripts['redis/publish'] ?? '', scripts['redis/agree'] ?? '']
+/** Number of definitions that are agreed on in one call. */
+const agreeMax = 200
 /** A script may need calendars around now, and around a state written long before or ahead of it; meanwhile the clock goes on. */
 const triesMax = 4
 /** Time to write ten thousand buckets, in ms. */
@@ -49,7 +54,9 @@ export class RedisLimiter {
   readonly #settle: Script
   readonly #begin: Script
   readonly #stands: Script
+  readonly #join: Script
   readonly #publish = new Script(publishText)
+  readonly #agree = new Script(agreeText)
   /** What Redis's clock showed, and when that answer arrived. */
   #seen: { us: number; atMs: number } | undefined
 
@@ -68,6 +75,7 @@ export class RedisLimiter {
     this.#reserve = new Script(text('reserve'))
     this.#settle = new Script(text('settle'))
     this.#begin = new Script(text('begin'))
+    this.#join = new Script(text('join'))
     this.#stands = new Script(text('stands'))
   }
 
@@ -118,6 +126,7 @@ export class RedisLimiter {
   async begin({
     epoch: id,
     owner,
+    stores,
     instead,
     closeUs,
     seeds = [],
@@ -128,27 +137,41 @@ export class RedisLimiter {
     // because the last reading may be from a server that is gone.
     await this.#look()
     const most = Math.min(closeUs ?? Infinity, Number.MAX_SAFE_INTEGER)
-    const told = seeds.map(({ holdUs: hold, debt, slots, spent }) => ({ hold, debt, slots, spent }))
-    const more = { owner, instead, most, seeds: told, delay: delayUs }
+    const more = { owner, stores, instead, most, seeds: seeds.map(toldSeed), delay: delayUs }
     const call = { id, buckets: seeds.map(({ bucket }) => bucket) }
     const reply = await this.#send(this.#begin, [], call, more, withinMs)
     const [kind, ...rest] = reply
     if (kind === 'begun') return { isDecided: true, atUs: Number(rest[0]) }
-    if (kind === 'owned') return { isDecided: false, why: 'owned', owner: rest[0] ?? '' }
     const refusal = refusalOf(reply)
-    if (refusal?.why === 'lost') return refusal
+    if (refusal?.why === 'lost' || refusal?.why === 'owned') return refusal
     throw late()
   }
 
   /**
-   * Returns the epoch that stands, so that the caller can join it, or begin one `instead` of it.
+   * Takes part in an epoch that another database began, and adds what this one has used, or does nothing. When this throws,
+   * the outcome is unknown: look which epoch stands, and join with a new id `instead` of the one that is found.
    * @throws StoreError SLUICE_REDIS_SILENT, SLUICE_REDIS_ANSWER, SLUICE_REDIS_REFUSED; the client's errors
    */
-  async epoch(): Promise<Epoch> {
+  async join({ id, owner, stores, epoch, instead, seeds, delayUs }: Joining): Promise<Decided<never> | Owned> {
+    const more = { owner, stores, joins: epoch, instead, seeds: seeds.map(toldSeed), delay: delayUs }
+    const call = { id, buckets: seeds.map(({ bucket }) => bucket), withinMs: beginMs }
+    const answer = await this.#ask(this.#join, [], call, more)
+    return answer.isDecided ? { isDecided: true, nowUs: answer.numbers[0] ?? 0, results: [] } : answer
+  }
+
+  /**
+   * Returns the epoch that stands, so that the caller can join it, or begin one `instead` of it. @param ofOwner whose part in it
+   * is returned too
+   * @throws StoreError SLUICE_REDIS_SILENT, SLUICE_REDIS_ANSWER, SLUICE_REDIS_REFUSED; the client's errors
+   */
+  async epoch(ofOwner?: string): Promise<Epoch> {
     const call = { id: randomUUID(), buckets: [] }
-    const [, shown, whole, id, owner] = await this.#send(this.#stands, [], call, {}, this.#timeoutMs)
+    const reply = await this.#send(this.#stands, [], call, { owner: ofOwner }, this.#timeoutMs)
+    const [, shown, whole, id, owner, mine, stores] = reply
     this.#saw(Number(shown))
-    return { id: id || undefined, isWhole: whole === '1', owner: owner || undefined, nowUs: Number(shown) }
+    const [isWhole, nowUs] = [whole === '1', Number(shown)]
+    const [known, by, own] = [id || undefined, owner || undefined, mine || undefined]
+    return { id: known, isWhole, owner: by, mine: own, stores: Number(stores), nowUs }
   }
 
   /**
@@ -172,6 +195,33 @@ export class RedisLimiter {
     return Number(await this.#publish.run(this.#client, [key], args, this.#timeoutMs, this.#clock))
   }
 
+  /**
+   * Agrees with other databases on definitions: the one that was changed last holds for all. Resolves to the version of each, the
+   * same in all databases, the definition's text if it is another than the given one, and whether any database publishes it, as
+   * this does.
+   * @throws StoreError SLUICE_REDIS_SILENT, SLUICE_REDIS_REFUSED; the client's errors
+   */
+  async agree(owner: string, limits: readonly (Published & { isPublished: boolean })[]): Promise<Agreed[]> {
+    const agreed: Agreed[] = []
+    for (let from = 0; from < limits.length; from += agreeMax) {
+      const some = limits.slice(from, from + agreeMax).map(({ name, version, isPublished, ...told }) => {
+        return { name, version, published: isPublished, text: JSON.stringify(publishedJson(told)) }
+      })
+      const keys = some.flatMap(({ name }) => [`${this.#keys}v:${name}`, `${this.#keys}d:${name}`])
+      const argument = JSON.stringify({ owner, limits: some })
+      const reply = (await this.#agree.run(this.#client, keys, argument, this.#timeoutMs, this.#clock)) as unknown[]
+      for (const [i, { text }] of some.entries()) {
+        const [version, standing, isPublished] = reply.slice(3 * i, 3 * i + 3).map(String)
+        agreed.push({
+          version: Number(version),
+          text: standing === text ? undefined : standing,
+          isPublished: isPublished === '1',
+        })
+      }
+    }
+    return agreed
+  }
+
   async #decide<T>(
     script: Script,
     call: RedisCall,
@@ -179,7 +229,11 @@ export class RedisLimiter {
     read: (numbers: number[]) => T[],
   ): Promise<Decided<T>> {
     const told = await this.#ask(script, [`${this.#keys}a:${call.id}`], call, more)
-    if (!told.isDecided) return told
+    if (!told.isDecided) {
+      // Only epochs have owners.
+      if (told.why === 'owned') throw late()
+      return told
+    }
     const [nowUs = 0, , ...results] = told.numbers
     return { isDecided: true, nowUs, results: read(results) }
   }
@@ -190,7 +244,7 @@ export class RedisLimiter {
     own: readonly string[],
     call: RedisCall,
     more: object,
-  ): Promise<{ isDecided: true; numbers: number[] } | Lost | Superseded> {
+  ): Promise<{ isDecided: true; numbers: number[] } | Lost | Superseded | Owned> {
     const { withinMs } = call
     const sentMs = this.#clock.monotonicMs()
     // Without a reading of Redis's clock there is no `until` to send.
@@ -224,7 +278,7 @@ export class RedisLimiter {
   ): Promise<Reply> {
     const keys = [`${this.#keys}epoch`, ...own, ...buckets.map(({ name }) => this.keyOf(name))]
     const guessUs = this.#guessUs()
-    const definitions = buckets.map((bucket, i) => inJson(bucket, [guessUs, ...(around[i] ?? [])]))
+    const definitions = withoutCopies(buckets.map((bucket, i) => inJson(bucket, [guessUs, ...(around[i] ?? [])])))
     // A command that is carried out later than this was given up here.
     const untilUs = this.#seen === undefined ? undefined : guessUs + withinMs * 1_000
     const argument = JSON.stringify({ id, epoch, cap: capUs, until: untilUs, buckets: definitions, ...more })
@@ -252,10 +306,24 @@ const late = (): StoreError =>
     'Redis rejected every try as too late, or lacked its calendar: look whether the clock of Redis steps',
   )
 
+/** Replaces each definition that an earlier bucket has too by the number of that bucket, from 1. */
+function withoutCopies(definitions: readonly object[]): (object | number)[] {
+  const seen = new Map<string, number>()
+  return definitions.map((definition, i) => {
+    const text = JSON.stringify(definition)
+    const first = seen.get(text)
+    if (first === undefined) seen.set(text, i + 1)
+    return first ?? definition
+  })
+}
+
+const toldSeed = ({ holdUs: hold, debt, slots, spent }: Seed): object => ({ hold, debt, slots, spent })
+
 type Reply = [kind: string, ...told: string[]]
 
 /** Returns why nothing was done, if the caller can do something about it. */
-function refusalOf([kind, ...told]: Reply): Lost | Superseded | undefined {
+function refusalOf([kind, ...told]: Reply): Lost | Superseded | Owned | undefined {
+  if (kind === 'owned') return { isDecided: false, why: 'owned', owner: told[0] ?? '' }
   if (kind === 'lost') return { isDecided: false, why: 'lost', epoch: told[0] || undefined }
   if (kind !== 'superseded') return undefined
   const [bucket = 1, version = 0] = told.map(Number)

@@ -1,6 +1,7 @@
 /** Limits shared in Redis, which must confirm what the store granted before it is used. */
 import { caughtUpMs, type Reading, StoreClock } from '../core/clock.ts'
-import { StoreError } from '../core/errors.ts'
+import { StoreError, UsageError } from '../core/errors.ts'
+import { env } from '../db/open.ts'
 import { hash64 } from '../core/hash.ts'
 import type { Store } from '../db/store.ts'
 import type { PeerDecision, PeerRequest, PeerLimiter } from '../limits/peer.ts'
@@ -18,6 +19,22 @@ export interface RedisSharedOptions {
   connection: RedisConnection
   /** Beginning of every key. */
   prefix: string
+  /** Number of databases that share the limits. */
+  stores: number
+}
+
+/**
+ * Returns where limits are in Redis, and for how many databases: as given, else by the environment, else by default.
+ * @throws UsageError SLUICE_BAD_REDIS
+ */
+export function sharingOf(given: { redisPrefix?: string; redisStores?: number }): { prefix: string; stores: number } {
+  const stores = given.redisStores ?? Number(env('SLUICE_REDIS_STORES') ?? 1)
+  if (!Number.isInteger(stores) || stores < 1 || stores > 1_000)
+    throw new UsageError(
+      'SLUICE_BAD_REDIS',
+      'the number of databases that share limits in Redis (SLUICE_REDIS_STORES) must be a whole number from 1 to 1000',
+    )
+  return { prefix: given.redisPrefix ?? env('SLUICE_REDIS_PREFIX') ?? 'sluice:', stores }
 }
 
 /** Ms after which a request without an answer is sent again, under the same id. */
@@ -64,10 +81,10 @@ export class RedisPeerLimiter implements PeerLimiter {
 
   constructor(options: RedisSharedOptions) {
     this.#options = options
-    const { store, connection, prefix } = options
+    const { store, connection, prefix, stores } = options
     const { clock } = store
     const limiter = (this.#limiter = new RedisLimiter(connection, { prefix, timeoutMs: answerMs, clock }))
-    const definitions = (this.#definitions = new SharedDefinitions(store))
+    const definitions = (this.#definitions = new SharedDefinitions(store, limiter, stores))
     const epochs = (this.#epochs = new SharedEpochs({ store, limiter, definitions }))
     const current = () => epochs.current
     this.#told = new SettlementQueue(limiter, definitions, clock, current, (error) => this.#watch.failed(error))
@@ -273,7 +290,7 @@ export class RedisPeerLimiter implements PeerLimiter {
   ): PeerDecision[] {
     const heardMs = this.#options.store.clock.monotonicMs()
     const waits = new Map<string, { us: number; cause: HoldCause }>()
-    const leaves = wishes.map(({ count }, i): PeerDecision => {
+    const leaves = wishes.map(({ count, takes: all }, i): PeerDecision => {
       const result = results[itemOf[i] ?? -1]
       if (result === undefined) return free(count, sentMs)
       const take = result.lacking === undefined ? undefined : takes[result.lacking]
@@ -282,7 +299,7 @@ export class RedisPeerLimiter implements PeerLimiter {
         waits.set(take, { us: waitUs, cause: result.isHeld ? 'closed' : 'used' })
       return {
         granted: result.granted,
-        fromMs: askedMs + result.startUs / 1_000,
+        fromMs: askedMs + result.startUs / 1_000 - this.#definitions.lateMs(all),
         // Redis decided at some moment before this answer.
         notBeforeMs: result.startUs === 0 ? askedMs : heardMs + result.startUs / 1_000,
         waitMs: result.waitUs / 1_000,

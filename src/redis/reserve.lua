@@ -102,7 +102,7 @@ local function decide(buckets, call, now, granted)
     local wait, last = 0, 0
     if fits < item.want then wait, last = delay(buckets, item, now, latest, call.further) end
     local told = { fits, wait, last }
-    if call.ahead then told[4], told[5] = at - now, last > 0 and math.max(buckets[last].hold, buckets[last].ahead) > latest and 1 or 0 end
+    if call.ahead then told[4], told[5] = at - now, last > 0 and math.max(buckets[last].hold, buckets[last].shut, buckets[last].ahead) > latest and 1 or 0 end
     for _, value in ipairs(told) do reply[#reply + 1] = value end
   end
   return reply
@@ -128,4 +128,4 @@ local function reserve(keys, call)
   return answer(keys[2], reply)
 end
 
-return reserve(KEYS, cjson.decode(ARGV[1]))
+return reserve(KEYS, call_of(ARGV[1]))

@@ -55,6 +55,7 @@ local function overrun(bucket, id, units, now)
   local last = parts[#parts]
   settle(bucket, last and last[2] > 0 and last[1] or bucket.at, units)
   remember(bucket, bucket.at, '', units, 0)
+  flush(bucket)
   bucket.changed = true
   return units
 end
@@ -95,4 +96,4 @@ local function carry_out(keys, call)
   return answer(keys[2], reply)
 end
 
-return carry_out(KEYS, cjson.decode(ARGV[1]))
+return carry_out(KEYS, call_of(ARGV[1]))

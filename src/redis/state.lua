@@ -13,6 +13,15 @@ local SOME = 50
 -- Time for which a reply is repeated; a command that arrives after its caller has given up is not carried out at all.
 local ANSWER_MS = 60000
 
+-- Reads a call. A bucket with the definition of an earlier one has the number of that one: most of the text is definitions.
+local function call_of(text)
+  local call = cjson.decode(text)
+  for i, definition in ipairs(call.buckets) do
+    if type(definition) == 'number' then call.buckets[i] = call.buckets[definition] end
+  end
+  return call
+end
+
 -- Reads Redis's clock once. Returns the limits' time, which is no later than the caller's monotonic clock allows (cap), and what the
 -- clock shows.
 local function clock(cap)
@@ -59,11 +68,18 @@ local function write_grant(bucket, n, entry)
   redis.call('HSET', bucket.key, string.format('e%.0f', n), cmsgpack.pack(entry))
 end
 
+-- Writes the grants that `remember` has left for `save`: whoever reads grants again before that calls it.
+local function flush(bucket)
+  if #bucket.fresh > 0 then redis.call('HSET', bucket.key, unpack(bucket.fresh)) end
+  bucket.fresh = {}
+end
+
 -- Forgets the oldest grants, several at a time: those beyond GRANTS, and those older than `keep`; never the newest.
 local function forget(bucket)
   local last = bucket.first - 1
   if bucket.n - last >= GRANTS + SOME then last = bucket.n - GRANTS end
   if last < bucket.first and bucket.oldest >= bucket.at - bucket.keep * 1.1 then return end
+  flush(bucket)
   local fields = {}
   for _, entry in ipairs(grants(bucket, bucket.first, math.min(bucket.first + SOME, bucket.n))) do
     bucket.oldest = entry[1]
@@ -78,17 +94,14 @@ local function forget(bucket)
 end
 
 -- Remembers a grant, made no later than the bucket's own time. id '': use beyond a grant, which cannot be given back; or a further part
--- of the last grant. parts: number of parts of the grant.
+-- of the last grant. parts: number of parts of the grant. It is written by `save`, in one command with the state.
 local function remember(bucket, at, id, units, places, parts)
   bucket.n = bucket.n + 1
   if bucket.n == bucket.first then bucket.oldest = at end
   local n = string.format('%.0f', bucket.n)
-  local entry = cmsgpack.pack({ at, units, 0, bucket.version, id, places, parts or 1 })
-  if id == '' then
-    redis.call('HSET', bucket.key, 'e' .. n, entry)
-  else
-    redis.call('HSET', bucket.key, 'e' .. n, entry, 'g' .. id, n)
-  end
+  local fresh = bucket.fresh
+  fresh[#fresh + 1], fresh[#fresh + 2] = 'e' .. n, cmsgpack.pack({ at, units, 0, bucket.version, id, places, parts or 1 })
+  if id ~= '' then fresh[#fresh + 1], fresh[#fresh + 2] = 'g' .. id, n end
   forget(bucket)
 end
 
@@ -123,7 +136,9 @@ local function save(bucket, shown)
   for i, rule in ipairs(bucket.rules) do ruled[i] = { rule.periods and -1 or rule.slot, rule.drain, rule.weight, rule.span, rule.room } end
   bucket.ruled = ruled
   for i, field in ipairs(FIELDS) do values[i] = bucket[field] end
-  redis.call('HSET', bucket.key, 's', cmsgpack.pack(values))
+  local fresh = bucket.fresh
+  fresh[#fresh + 1], fresh[#fresh + 2] = 's', cmsgpack.pack(values)
+  flush(bucket)
   local last = matters_until(bucket)
   if not last then
     redis.call('PERSIST', bucket.key)
@@ -153,7 +168,7 @@ local function read(key, definition, epoch, now)
   local bucket = blank(definition.rules, now)
   bucket.key, bucket.rules, bucket.keep, bucket.counted = key, definition.rules, definition.keep, definition.counted
   bucket.version, bucket.n, bucket.first, bucket.oldest, bucket.lost = definition.version, 0, 1, now, 0
-  bucket.own, bucket.closed, bucket.ahead = definition.own, 0, 0
+  bucket.own, bucket.closed, bucket.ahead, bucket.fresh = definition.own, 0, 0, {}
   bucket.stored = stored and true or false
   for i, value in ipairs(stored or {}) do bucket[FIELDS[i]] = value end
   if epoch then close(bucket, epoch) end

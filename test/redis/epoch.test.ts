@@ -91,7 +91,14 @@ describe('an epoch', () => {
 
   it('is not begun by another owner than its own, whether it is whole or not', async () => {
     const epoch = await anew()
-    expect(await limiter.epoch()).toEqual({ id: epoch, isWhole: true, owner: 'sluice', nowUs: expect.any(Number) })
+    expect(await limiter.epoch()).toEqual({
+      id: epoch,
+      isWhole: true,
+      owner: 'sluice',
+      mine: undefined,
+      stores: 1,
+      nowUs: expect.any(Number),
+    })
     const other = { owner: 'other', epoch: randomUUID(), instead: epoch, closeUs: 0, seeds: [seedOf(minute)] }
     const owned = { isDecided: false, why: 'owned', owner: 'sluice' }
     expect(await limiter.begin(other)).toEqual(owned)

@@ -1,9 +1,20 @@
 // One process of the tests of limits shared in Redis: `node member.mjs '{"store","redis","vendor","role",…}'`. Runs the built code.
 import { limit, Sluice, task } from '../../dist/index.js'
 
-const { store, redis, vendor, role, rate, published, count = 0, concurrency = 8 } = JSON.parse(process.argv[2])
+const {
+  store,
+  redis,
+  vendor,
+  role,
+  rate,
+  published,
+  count = 0,
+  concurrency = 8,
+  stores = 1,
+  path = '/job',
+} = JSON.parse(process.argv[2])
 const log = { debug() {}, info() {}, warn() {}, error: (text, about) => console.error(text, about) }
-const sluice = await Sluice.open({ store, redis, allowPrivate: ['127.0.0.1'], log })
+const sluice = await Sluice.open({ store, redis, redisStores: stores, allowPrivate: ['127.0.0.1'], log })
 const say = (line) => process.stdout.write(`${line}\n`)
 const shared = limit('shared', { rate, transit: '1s', published })
 
@@ -17,7 +28,7 @@ const roles = {
       retry: { attempts: 5, base: 50, max: 500 },
       async run(_, { fetch, job, attempt }) {
         const headers = { 'idempotency-key': job.id, 'x-sluice-attempt': String(attempt) }
-        const response = await fetch(`${vendor}/job`, { headers })
+        const response = await fetch(`${vendor}${path}`, { headers })
         await response.text()
         if (!response.ok) throw new Error(`the vendor said ${response.status}`)
       },

@@ -80,10 +80,10 @@ const requestMax = 64 * 1024
 const replyEndMax = 64
 
 /** Starts a proxy on a free port of 127.0.0.1. It passes everything until a fault is switched on. */
-export async function startProxy({ host = '127.0.0.1', port }: Target): Promise<Proxy> {
+export async function startProxy(target: Target): Promise<Proxy> {
   const state: State = { links: new Set(), delayMs: 0, isHeld: false, armed: undefined, cut: undefined }
   const listener = createServer({ allowHalfOpen: true, noDelay: true }, (client) => {
-    const server = connect({ host, port, allowHalfOpen: true, noDelay: true })
+    const server = connect({ host: target.host ?? '127.0.0.1', port: target.port, allowHalfOpen: true, noDelay: true })
     const link: Link = { client, server, request: Buffer.alloc(0), dropped: Buffer.alloc(0) }
     state.links.add(link)
     pump(state, link, 'client')

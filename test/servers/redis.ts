@@ -1,11 +1,12 @@
 /** A real Redis for tests: private port, temporary directory, nothing on disk, gone with this process. */
-import { fork } from 'node:child_process'
-import { existsSync, mkdtempSync, readFileSync } from 'node:fs'
+import { execFile, fork } from 'node:child_process'
+import { existsSync, mkdtempSync, readFileSync, writeFileSync } from 'node:fs'
 import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
-import { delimiter, join } from 'node:path'
+import { delimiter, dirname, join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
+import { promisify } from 'node:util'
 import { freePort, install, isExecutable } from '../../scripts/postgres.mjs'
 
 /** A Redis of a test's own. */
@@ -27,7 +28,6 @@ const startMaxMs = 60_000
 
 /** Starts a Redis. `settings` are those of redis.conf. */
 export async function startRedis(settings: Record<string, string> = {}): Promise<RedisServer> {
-  const file = await redisBinary()
   const base = mkdtempSync(join(tmpdir(), 'sluice-redis-'))
   const port = await freePort()
   const all = {
@@ -39,6 +39,58 @@ export async function startRedis(settings: Record<string, string> = {}): Promise
     ...settings,
   }
   const args = ['--port', String(port), ...Object.entries(all).flatMap(([name, value]) => [`--${name}`, value])]
+  return serve(base, port, args)
+}
+
+/** Starts a sentinel that watches the master `limits`, and lets a replica take over when it is gone for half a second. */
+export async function startSentinel(master: RedisServer): Promise<RedisServer> {
+  const base = mkdtempSync(join(tmpdir(), 'sluice-redis-'))
+  const port = await freePort()
+  const lines = [
+    `port ${port}`,
+    'bind 127.0.0.1',
+    `dir ${base}`,
+    `sentinel monitor limits 127.0.0.1 ${master.port} 1`,
+    'sentinel down-after-milliseconds limits 500',
+    'sentinel failover-timeout limits 5000',
+  ]
+  const file = join(base, 'sentinel.conf')
+  writeFileSync(file, `${lines.join('\n')}\n`)
+  return serve(base, port, [file, '--sentinel'])
+}
+
+/** Starts three masters, and makes a cluster of them. */
+export async function startCluster(): Promise<RedisServer[]> {
+  const nodes = await Promise.all(
+    [1, 2, 3].map(async () => {
+      const own = { 'cluster-enabled': 'yes', 'cluster-node-timeout': '2000', 'cluster-port': String(await freePort()) }
+      return startRedis(own)
+    }),
+  )
+  const places = nodes.map(({ port }) => `127.0.0.1:${port}`)
+  const cli = join(dirname(await redisBinary()), 'redis-cli')
+  const made = await promisify(execFile)(existsSync(cli) ? cli : cli.replace('redis-cli', 'valkey-cli'), [
+    '--cluster',
+    'create',
+    ...places,
+    '--cluster-yes',
+  ])
+  if (!made.stdout.includes('All 16384 slots covered')) throw new Error(`no cluster: ${made.stdout}`)
+  return nodes
+}
+
+/** Writes a certificate for 127.0.0.1 that nobody but itself vouches for; returns the paths of it and of its key. */
+export async function selfSigned(): Promise<{ cert: string; key: string }> {
+  const base = mkdtempSync(join(tmpdir(), 'sluice-redis-'))
+  const [cert, key] = [join(base, 'cert.pem'), join(base, 'key.pem')]
+  const about = ['-subj', '/CN=127.0.0.1', '-addext', 'subjectAltName=IP:127.0.0.1', '-days', '2']
+  const how = ['req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-keyout', key, '-out', cert, ...about]
+  await promisify(execFile)('openssl', how)
+  return { cert, key }
+}
+
+async function serve(base: string, port: number, args: readonly string[]): Promise<RedisServer> {
+  const file = await redisBinary()
   // A session of its own: signals to our process group must not reach the server before we have ended.
   const child = fork(watchdog, [base], { execArgv: [], detached: true, stdio: 'ignore' })
   child.unref()
@@ -107,14 +159,13 @@ function answers(port: number): Promise<boolean> {
   })
 }
 
-/** In PATH, or there after an installation of Debian's package. */
+/** `SLUICE_TEST_REDIS_SERVER` (a Valkey, for example), else in PATH, or there after an installation of Debian's package. */
 async function redisBinary(): Promise<string> {
+  const named = process.env['SLUICE_TEST_REDIS_SERVER']
+  if (named !== undefined && named !== '') return named
+  const places = (process.env['PATH'] ?? '').split(delimiter).filter((place) => place !== '')
   const find = () =>
-    (process.env['PATH'] ?? '')
-      .split(delimiter)
-      .filter((place) => place !== '')
-      .map((place) => join(place, 'redis-server'))
-      .find(isExecutable)
+    ['redis-server', 'valkey-server'].flatMap((name) => places.map((place) => join(place, name))).find(isExecutable)
   const found = find()
   if (found !== undefined) return found
   if (process.getuid?.() === 0 && existsSync('/etc/debian_version')) await install('redis-server')

@@ -236,6 +236,8 @@ create table sluice.shared (
   -- limits/redis/replace_redis_epoch.sql.
   epoch text not null,
   at timestamptz not null,
+  -- Number of databases that share the limits in that Redis, this one included.
+  stores int not null default 1,
   -- Since when Redis has not answered some process, and the error; null: it answers.
   away_at timestamptz,
   away text

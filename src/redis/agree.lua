@@ -1,0 +1,25 @@
+-- Agrees with other databases on the definitions of limits that all of them have. KEYS: for each limit a key of its own, and that of its
+-- published definition. ARGV[1]: the call as JSON: owner, and limits: version (in the caller's database), text (the definition as JSON,
+-- without a version), published. The definition that was changed last holds for all: a database changes it when its own version
+-- is greater than the one that it last agreed with. So one that has not followed yet takes nothing back.
+-- Returns for each limit the version (the same in all databases) and the text of the definition that holds, and 1 if any database
+-- publishes it, else 0.
+local call = cjson.decode(ARGV[1])
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+local reply = {}
+for i, limit in ipairs(call.limits) do
+  local key, mine = KEYS[2 * i - 1], 'o:' .. call.owner
+  local text, version, agreed, published = unpack(redis.call('HMGET', key, 'text', 'version', mine, 'published'))
+  local is_changed = text ~= limit.text and agreed and tonumber(agreed) < limit.version
+  if not text or is_changed then
+    -- Greater than any before, also if the one before was lost.
+    text, version = limit.text, string.format('%.0f', math.max(tonumber(version or 0) + 1, now))
+    redis.call('HSET', key, 'text', text, 'version', version)
+  end
+  if not agreed or tonumber(agreed) < limit.version then redis.call('HSET', key, mine, limit.version) end
+  if limit.published and not published then redis.call('HSET', key, 'published', 1) end
+  if limit.published or published then redis.call('SET', KEYS[2 * i], '{"version":' .. version .. ',' .. string.sub(text, 2)) end
+  reply[3 * i - 2], reply[3 * i - 1], reply[3 * i] = version, text, (limit.published or published) and 1 or 0
+end
+return reply

@@ -1,0 +1,36 @@
+-- Reads what a ledger has, for an epoch that begins or that a database joins.
+
+-- Returns a window's steps, counted by another clock, as steps by this one: a unit of one step there may belong to the next newer
+-- step here, so it is moved there and not dropped too early.
+local function shifted(parts)
+  local slots = {}
+  for k = 1, PARTS + 1 do slots[k] = 0 end
+  for k, units in ipairs(parts) do
+    local to = math.max(1, k - 1)
+    slots[to] = math.min(slots[to] + units, MOST)
+  end
+  return slots
+end
+
+-- Returns the time at which a bucket goes on: late enough that a grant that came late has drained, too. A quota that has begun a
+-- period by the other clock does not go back to the one before.
+local function goes_on(rules, seed, from)
+  local at = from
+  for i, rule in ipairs(rules) do
+    if rule.periods then at = math.max(at, seed.spent[i] and seed.spent[i][2] or 0) end
+  end
+  return at
+end
+
+-- Returns how many units a seed counts, under the rule that counts most.
+local function counted(rules, seed)
+  local most = 0
+  for i, rule in ipairs(rules) do
+    local units = 0
+    for _, part in ipairs(seed.slots[i]) do units = units + part end
+    if rule.periods then units = seed.spent[i][5] or 0 end
+    if is_flow(rule) and rule.slot == 0 and not rule.periods then units = math.ceil(seed.debt[i] / rule.weight) end
+    most = math.max(most, units)
+  end
+  return math.min(most, MOST)
+end

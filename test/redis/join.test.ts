@@ -1,0 +1,174 @@
+/** Several databases under one limit in Redis: how an epoch that one begins is completed by the others. */
+import { randomUUID } from 'node:crypto'
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import type { RedisBucket, Seed } from '../../src/redis/definition.ts'
+import type { Granted } from '../../src/redis/call.ts'
+import { RedisLimiter, scriptOf } from '../../src/redis/limiter.ts'
+import { type RedisServer, startRedis } from '../servers/redis.ts'
+import { connectRedis, type Connection } from '../servers/resp.ts'
+import { bucket, decided, seedOf } from './calls.ts'
+import { onStage, setClock } from './stage.ts'
+
+const startUs = 1_700_000_040_000_000
+const second = 1_000_000
+
+let server: RedisServer
+let client: Connection
+let limiter: RedisLimiter
+beforeAll(async () => {
+  server = await startRedis()
+  client = await connectRedis(server.port)
+  limiter = new RedisLimiter(client, { timeoutMs: 60_000 }, (name) => onStage(scriptOf(name)))
+})
+beforeEach(async () => {
+  await client.send('FLUSHALL', [])
+  await setClock(client, startUs)
+})
+afterAll(async () => {
+  client.close()
+  await server.close()
+})
+
+const begin = (epoch: string, seeds: Seed[] = [], more = {}) =>
+  limiter.begin({ epoch, owner: 'one', stores: 2, seeds, withinMs: 60_000, ...more })
+const join = (id: string, seeds: Seed[] = [], more = {}) =>
+  limiter.join({ id, owner: 'two', stores: 2, epoch: 'a', seeds, delayUs: 0, ...more })
+const own = (name: string, options: Parameters<typeof bucket>[1]): RedisBucket => ({
+  ...bucket(name, options),
+  isOwn: true,
+})
+const reserve = async (one: RedisBucket, want: number, epoch?: string, id: string = randomUUID()): Promise<Granted> => {
+  const items = [{ want, takes: [{ bucket: 0, units: 1 }] }]
+  const named = epoch === undefined ? {} : { epoch }
+  return decided(await limiter.reserve({ id, buckets: [one], items, aheadUs: 0, ...named }))[0] as Granted
+}
+const used = (one: RedisBucket, ...newest: number[]): Seed => seedOf(one, { slots: one.rules.map(() => newest) })
+
+describe('a window in an epoch that two databases share', () => {
+  const minute = own('minute', { window: '10/min', transit: 0 })
+
+  it('is shut until the other has added what it granted; then both count', async () => {
+    expect(await begin('a', [used(minute, 0, 0, 3)])).toMatchObject({ isDecided: true })
+    await setClock(client, startUs + 3 * second)
+    expect(await reserve(minute, 9)).toMatchObject({ granted: 0, isHeld: true })
+    expect(await join('b', [used(minute, 0, 4)])).toMatchObject({ isDecided: true })
+    expect(await reserve(minute, 9, 'b')).toMatchObject({ granted: 3 })
+    expect(await reserve(minute, 9, 'a')).toMatchObject({ granted: 0, isHeld: false })
+  })
+
+  it('opens without the other one when nothing from before the epoch counts any more', async () => {
+    await begin('a')
+    await setClock(client, startUs + 58 * second)
+    expect(await reserve(minute, 9)).toMatchObject({ granted: 0, isHeld: true })
+    await setClock(client, startUs + 63 * second)
+    expect(await reserve(minute, 9)).toMatchObject({ granted: 9 })
+    // What is added late counts beside what was granted meanwhile.
+    await join('b', [used(minute, 1)])
+    expect(await reserve(minute, 9)).toMatchObject({ granted: 0 })
+  })
+
+  it('counts what a database adds once, whatever ids it joins by', async () => {
+    await begin('a')
+    await join('b', [used(minute, 4)])
+    expect(await join('b', [used(minute, 4)])).toMatchObject({ isDecided: true })
+    expect(await join('c', [used(minute, 4)], { instead: 'b' })).toMatchObject({ isDecided: true })
+    expect(await join('b', [used(minute, 4)])).toMatchObject({ why: 'lost', epoch: 'a' })
+    const items = [{ want: 1, takes: [{ bucket: 0, units: 1 }] }]
+    const old = await limiter.reserve({ id: randomUUID(), buckets: [minute], items, epoch: 'b' })
+    expect(old).toMatchObject({ why: 'lost' })
+    expect(await reserve(minute, 9, 'c')).toMatchObject({ granted: 6 })
+  })
+
+  it('gives back what a database did not use of what it added', async () => {
+    await begin('a')
+    await join('b', [used(minute, 4)])
+    const acts = [{ bucket: 0, grant: 'b', more: -2 }]
+    await limiter.settle({ id: randomUUID(), epoch: 'b', buckets: [minute], acts })
+    expect(await reserve(minute, 10)).toMatchObject({ granted: 8 })
+  })
+})
+
+it('a rate begins full, because the debts of two databases do not add up', async () => {
+  const rate = own('rate', { rate: '60/min', burst: 10 })
+  await begin('a', [seedOf(rate)])
+  await join('b')
+  await setClock(client, startUs + second)
+  expect(await reserve(rate, 9)).toMatchObject({ granted: 0 })
+  await setClock(client, startUs + 4 * second)
+  expect(await reserve(rate, 9)).toMatchObject({ granted: 3 })
+})
+
+it('a quota has the units of both in each period', async () => {
+  const hours = own('hours', { quota: '10/h', transit: 0 })
+  const start = Math.floor(startUs / 3_600_000_000) * 3_600_000_000
+  const period = [start - 3_600_000_000, start, start + 3_600_000_000]
+  const seed = (n: number) => seedOf(hours, { spent: [[...period, 0, n, 0, hours.rules[0]?.quota?.marginUs ?? 0]] })
+  await begin('a', [seed(3)])
+  await join('b', [seed(4)])
+  await setClock(client, startUs + 3 * second)
+  expect(await reserve(hours, 9)).toMatchObject({ granted: 3 })
+})
+
+it('a bucket that other programs take from stays closed, whoever has joined', async () => {
+  const minute = bucket('minute', { window: '10/min', transit: 0 })
+  await begin('a', [used(minute, 1)])
+  await join('b', [used(minute, 1)])
+  await setClock(client, startUs + 30 * second)
+  expect(await reserve(minute, 1)).toMatchObject({ granted: 0 })
+  await setClock(client, startUs + 65 * second)
+  expect(await reserve(minute, 10)).toMatchObject({ granted: 10 })
+})
+
+describe('an epoch', () => {
+  it('is begun anew by any of its databases, and then joined by the others', async () => {
+    await begin('a')
+    await join('b')
+    expect(await limiter.epoch('two')).toMatchObject({ id: 'a', mine: 'b', stores: 2 })
+    expect(await limiter.epoch('three')).toMatchObject({ id: 'a', mine: undefined })
+    expect(await begin('c', [], { owner: 'two', instead: 'a' })).toMatchObject({ isDecided: true })
+    expect(await limiter.epoch('one')).toMatchObject({ id: 'c', owner: 'two', mine: undefined, stores: 2 })
+    expect(await join('b')).toMatchObject({ why: 'lost', epoch: 'c' })
+    expect(await join('d', [], { owner: 'one', epoch: 'c' })).toMatchObject({ isDecided: true })
+  })
+
+  it('has places for as many databases as were given', async () => {
+    expect(await begin('a', [], { stores: 1 })).toMatchObject({ isDecided: true })
+    expect(await join('b')).toMatchObject({ why: 'owned', owner: 'one' })
+    expect(await begin('b', [], { owner: 'two', instead: 'a' })).toMatchObject({ why: 'owned' })
+    // The first one has been given another number by now.
+    expect(await join('a', [], { owner: 'one' })).toMatchObject({ isDecided: true })
+    expect(await join('b')).toMatchObject({ isDecided: true })
+    expect(await join('c', [], { owner: 'three' })).toMatchObject({ why: 'owned' })
+  })
+})
+
+describe('databases with different definitions', () => {
+  const published = (version: number, window: `${number}/min`, isPublished = false) => {
+    const { name, rules } = bucket('crm', { window })
+    return [{ name, rules, version, isKeyed: false, grantUs: 100_000, isPublished }]
+  }
+
+  it('go by the one that was changed last, and not back to it by one that has not followed', async () => {
+    const [first] = await limiter.agree('one', published(3, '10/min'))
+    const [same] = await limiter.agree('two', published(7, '10/min'))
+    expect(same).toEqual({ version: first?.version, text: undefined, isPublished: false })
+    const [changed] = await limiter.agree('one', published(4, '20/min'))
+    expect(changed?.version).toBeGreaterThan(first?.version ?? 0)
+    const [behind] = await limiter.agree('two', published(7, '10/min'))
+    expect(behind).toMatchObject({ version: changed?.version, text: expect.stringContaining('"room":20') })
+    // A process that still has the definition of before takes nothing back, either.
+    expect((await limiter.agree('one', published(3, '10/min')))[0]?.version).toBe(changed?.version)
+    expect((await limiter.agree('two', published(8, '20/min')))[0]).toMatchObject({ text: undefined })
+    const [third] = await limiter.agree('two', published(9, '30/min'))
+    expect(third?.version).toBeGreaterThan(changed?.version ?? 0)
+  })
+
+  it('publish for all what one of them publishes', async () => {
+    await limiter.agree('one', published(3, '10/min'))
+    expect((await limiter.agree('two', published(1, '10/min', true)))[0]).toMatchObject({ isPublished: true })
+    const [one] = await limiter.agree('one', published(3, '10/min'))
+    expect(one).toMatchObject({ isPublished: true })
+    const text = String(await client.send('GET', ['sluice:{limits}:d:crm']))
+    expect(JSON.parse(text)).toMatchObject({ version: one?.version, keyed: false, rules: [{ room: 10 }] })
+  })
+})

@@ -1,0 +1,194 @@
+/** Limits in a Redis behind TLS, behind sentinels, and in a cluster. */
+import { afterEach, describe, expect, it, vi } from 'vitest'
+import { limit, Sluice } from '../../src/index.ts'
+import { systemClock } from '../../src/core/clock.ts'
+import { freePort } from '../../scripts/postgres.mjs'
+import { openRedis } from '../../src/redis/connect.ts'
+import { end } from '../fleet/children.ts'
+import { freshDatabase } from '../servers/database.ts'
+import { startProxy } from '../servers/proxy.ts'
+import { type RedisServer, selfSigned, startCluster, startRedis, startSentinel } from '../servers/redis.ts'
+import { connectRedis } from '../servers/resp.ts'
+import { until } from '../until.ts'
+import { world } from './world.ts'
+
+vi.setConfig({ testTimeout: 300_000 })
+const jobs = 120
+
+const ends: (() => unknown)[] = []
+afterEach(async () => {
+  for (const end of ends.splice(0).reverse()) await end()
+})
+
+async function open(redis: string): Promise<Sluice> {
+  const log = { debug() {}, info() {}, warn() {}, error() {} }
+  const sluice = await Sluice.open({ store: (await freshDatabase()).url, redis, log })
+  ends.push(() => sluice.close())
+  return sluice
+}
+
+/** Takes as soon as that is possible. */
+async function take(sluice: Sluice, of: Parameters<Sluice['takes']['tryTake']>[0]): Promise<void> {
+  await until(async () => {
+    const taken = await sluice.takes.tryTake(of).catch(() => ({ granted: false }))
+    return taken.granted
+  })
+}
+
+/** Sends jobs, does something when some are done, and checks the arrivals at the vendor. */
+async function prove(redisUrl: string, meanwhile: () => Promise<void>): Promise<Sluice> {
+  const run = await world(['eu'], redisUrl, ends)
+  const [store] = run.stores
+  if (store === undefined) throw new Error('no store')
+  const members = await Promise.all([store.enter(), store.enter()])
+  await store.send(jobs)
+  await until(async () => (await store.ended()) > jobs / 5, 'some are done', 120_000)
+  await meanwhile()
+  await until(async () => (await store.ended()) === jobs, 'all are done', 180_000)
+  await run.proved(jobs)
+  await end(members)
+  return store.sluice
+}
+
+const epochOf = async (sluice: Sluice) =>
+  (await sluice.db.query<{ epoch: string }>('select epoch from sluice.shared'))[0]?.epoch
+
+describe('a Redis behind TLS', () => {
+  it('is used by its own authority, and by no other one', async () => {
+    const { cert, key } = await selfSigned()
+    const port = String(await freePort())
+    const files = { 'tls-cert-file': cert, 'tls-key-file': key, 'tls-ca-cert-file': cert }
+    const redis = await startRedis({ 'tls-port': port, 'tls-auth-clients': 'no', ...files })
+    ends.push(() => redis.close())
+    const sluice = await open(`rediss://127.0.0.1:${port}/0?ca=${encodeURIComponent(cert)}`)
+    await take(sluice, limit('crm', { rate: '10/h', burst: 10 }))
+    const client = await connectRedis(redis.port)
+    ends.push(() => client.close())
+    expect(await client.send('EXISTS', ['sluice:{limits}:b:crm'])).toBe(1)
+    const stranger = openRedis(`rediss://127.0.0.1:${port}/0`)
+    ends.push(() => stranger?.close())
+    await expect(stranger?.open()).rejects.toThrow(/self-signed certificate/)
+  })
+})
+
+/** A master and its replica, which has all. */
+async function pair(): Promise<[RedisServer, RedisServer]> {
+  const both = await Promise.all([startRedis(), startRedis()])
+  for (const one of both) ends.push(() => one.close())
+  const client = await connectRedis(both[1].port)
+  ends.push(() => client.close())
+  await client.send('REPLICAOF', ['127.0.0.1', String(both[0].port)])
+  await until(async () => String(await client.send('INFO', ['replication'])).includes('master_link_status:up'))
+  return both
+}
+
+async function watched() {
+  const [master, replica] = await pair()
+  const sentinel = await startSentinel(master)
+  ends.push(() => sentinel.close())
+  const client = await connectRedis(sentinel.port)
+  ends.push(() => client.close())
+  // It learns of replicas every ten seconds.
+  await until(async () => String(await client.send('SENTINEL', ['replicas', 'limits'])).includes(String(replica.port)))
+  return { master, url: `redis+sentinel://127.0.0.1:${sentinel.port}/limits` }
+}
+
+describe('a Redis that sentinels watch', () => {
+  it('leads to nothing exceeded or lost when a replica takes over, and jobs go on by themselves', async () => {
+    const { master, url } = await watched()
+    let before: string | undefined
+    const client = await connectRedis(master.port)
+    const sluice = await prove(url, async () => {
+      before = String(await client.send('HGET', ['sluice:{limits}:epoch', 'id']))
+      client.close()
+      await master.kill()
+    })
+    expect(await epochOf(sluice)).not.toBe(before)
+  })
+
+  it('closes a published limit after that for as long as it looks back, and opens it again', async () => {
+    const { master, url } = await watched()
+    const sluice = await open(url)
+    const shared = limit('shared', { window: '5/4s', published: true })
+    await take(sluice, shared)
+    const killedMs = systemClock.monotonicMs()
+    await master.kill()
+    await take(sluice, shared)
+    expect(systemClock.monotonicMs() - killedMs).toBeGreaterThan(4_000)
+  })
+})
+
+it('a master is found again, however often its connection is replaced while sentinels are looked up', async () => {
+  const { url } = await watched()
+  const connection = openRedis(url)
+  ends.push(() => connection?.close())
+  await connection?.open()
+  let times = 0
+  await until(() => {
+    connection?.reset()
+    return ++times === 50
+  })
+  await until(async () => (await connection?.send('PING', []).catch(() => '')) === 'PONG', 'it answers', 20_000)
+})
+
+it('an address that leads to a replica by now is connected to anew, until it leads to a master', async () => {
+  const [master, replica] = await pair()
+  const leads = { port: master.port }
+  const way = await startProxy(leads)
+  ends.push(() => way.close())
+  const sluice = await open(way.url(master.url))
+  const slow = limit('slow', { rate: '100/h', burst: 100 })
+  await take(sluice, slow)
+  const [one, other] = await Promise.all([master, replica].map(({ port }) => connectRedis(port)))
+  ends.push(
+    () => one?.close(),
+    () => other?.close(),
+  )
+  await other?.send('REPLICAOF', ['NO', 'ONE'])
+  await one?.send('REPLICAOF', ['127.0.0.1', String(replica.port)])
+  leads.port = replica.port
+  await take(sluice, slow)
+  expect(await other?.send('EXISTS', ['sluice:{limits}:epoch'])).toBe(1)
+})
+
+describe('a cluster', () => {
+  it('has all limits in one slot, and leads to nothing exceeded when that slot moves to another node', async () => {
+    const nodes = await startCluster()
+    for (const node of nodes) ends.push(() => node.close())
+    const clients = await Promise.all(nodes.map(({ port }) => connectRedis(port)))
+    for (const client of clients) ends.push(() => client.close())
+    const slot = String(await clients[0]?.send('CLUSTER', ['KEYSLOT', 'sluice:{limits}:epoch']))
+    const keys = (i: number) => clients[i]?.send('CLUSTER', ['GETKEYSINSLOT', slot, '1000']) as Promise<string[]>
+    const owner = async () => (await Promise.all(clients.map((_, i) => keys(i)))).findIndex(({ length }) => length > 0)
+    const url = `redis+cluster://${nodes.map(({ port }) => `127.0.0.1:${port}`).join(',')}`
+    let [before, from, to]: [unknown, number, number] = [undefined, -1, -1]
+    const sluice = await prove(url, async () => {
+      from = await owner()
+      to = (from + 1) % 3
+      before = await clients[from]?.send('HGET', ['sluice:{limits}:epoch', 'id'])
+      await move(slot, nodes, clients, from, to)
+    })
+    expect(await owner()).toBe(to)
+    const now = await epochOf(sluice)
+    expect(now).not.toBe(before)
+    expect(await clients[to]?.send('HGET', ['sluice:{limits}:epoch', 'id'])).toBe(now)
+  })
+})
+
+type Client = Awaited<ReturnType<typeof connectRedis>>
+
+/** Moves a slot with its keys to another node, as `redis-cli --cluster reshard` does. */
+async function move(slot: string, nodes: RedisServer[], clients: Client[], from: number, to: number): Promise<void> {
+  const [source, target] = [clients[from], clients[to]]
+  const ids = await Promise.all(clients.map((client) => client.send('CLUSTER', ['MYID'])))
+  await target?.send('CLUSTER', ['SETSLOT', slot, 'IMPORTING', String(ids[from])])
+  await source?.send('CLUSTER', ['SETSLOT', slot, 'MIGRATING', String(ids[to])])
+  const port = String(nodes[to]?.port)
+  await until(async () => {
+    const keys = (await source?.send('CLUSTER', ['GETKEYSINSLOT', slot, '100'])) as string[]
+    if (keys.length === 0) return true
+    await source?.send('MIGRATE', ['127.0.0.1', port, '', '0', '5000', 'KEYS', ...keys])
+    return false
+  })
+  for (const client of [target, source]) await client?.send('CLUSTER', ['SETSLOT', slot, 'NODE', String(ids[to])])
+}
