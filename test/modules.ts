@@ -51,6 +51,7 @@ const tables: Record<string, string[]> = {
     'bucket',
     'ledger',
     'refusal',
+    'failure',
     'renewal',
     'epoch',
     'step',

@@ -3,6 +3,7 @@ import { inspect } from 'node:util'
 import { UsageError } from '../core/errors.ts'
 import { checkFields } from '../core/fields.ts'
 import { type Duration, durationMs, parseRate, type Rate } from '../core/rate.ts'
+import { checkCircuit, circuitDefault } from './circuit.ts'
 import { type LimitNumbers, numbersOf } from './numbers.ts'
 import { calendarOf, type Quota, quotaRule } from './quota.ts'
 import { atOnce, badLimit, cycle, level, type Rule, sliding, type Written } from './rule.ts'
@@ -96,6 +97,11 @@ interface LimitFields {
    */
   vendor?: VendorName | Rate | VendorLimit
   /**
+   * So many failures of the vendor in a row (5xx, no answer), of two jobs at least, hold the key's jobs, which are then
+   * tried one at a time; `false`: neither failures nor rejected credentials hold any. Whole, 2 to 1000; default 5.
+   */
+  circuit?: number | false
+  /**
    * Accounts, keys, addresses or services of which any will do, up to 64: each has all that the limit holds for itself, and
    * an attempt gets the one with the most room (`ctx.pool`). Not with `by`.
    */
@@ -137,6 +143,8 @@ export interface Limit<in In = never> extends Takeable {
   readonly vendor: VendorRate | undefined
   /** How the vendor's answers are read; undefined: by the headers that many vendors share. */
   readonly answers: Answers | undefined
+  /** Failures of the vendor in a row that open the circuit; 0: none do. */
+  readonly circuit: number
   /** How much of what an attempt did not use is given back when it settles. */
   readonly refund: 'decays' | 'full'
   /** Name of the worker's label whose value is the key. */
@@ -184,6 +192,7 @@ const limitFields = [
   'onStoreError',
   'published',
   'vendor',
+  'circuit',
   'pool',
   'weights',
   'shares',
@@ -251,6 +260,7 @@ export function limit(
     path: typeof by === 'string' ? by : undefined,
     numbers: numbersOf(options),
     ...vendorOf(name, options.vendor),
+    circuit: checkCircuit(name, options.circuit),
     refund: checkRefund(name, options.refund),
     cost: checkCost(name, options.cost ?? 1, rates.length + windows.length + quotas.length > 0),
     share: shareOf(name, options, rules, label === undefined && pool === undefined),
@@ -325,6 +335,7 @@ export function inWords({
   weights,
   share,
   isPublished,
+  circuit,
 }: Limit): string {
   const all = rules
     .map((rule) => `${rule.kind === 'rate' ? '' : `${rule.kind} `}${rule.rate}${cycle(rule)}`)
@@ -338,7 +349,7 @@ export function inWords({
         : keyed
           ? `by ${path ?? 'a function'}`
           : 'without keys'
-  return `${all}${classic ? `, burst ${rooms.join(' and ')}` : ''}, transit ${transitUs / 1_000} ms, ${keys}${weightsInWords(weights)}${shareInWords(share)}${isPublished ? ', published' : ''}`
+  return `${all}${classic ? `, burst ${rooms.join(' and ')}` : ''}, transit ${transitUs / 1_000} ms, ${keys}${weightsInWords(weights)}${shareInWords(share)}${isPublished ? ', published' : ''}${circuit === circuitDefault ? '' : `, circuit ${circuit || 'off'}`}`
 }
 
 function readKey(name: string, by: string | ((input: never) => Key), input: unknown): string {

@@ -77,8 +77,8 @@ const formatters: Formatters = {
   held: (event) =>
     line(
       'warn',
-      `${limitsInWords(event.limits)} paused for ${span(event.forMs)}: the vendor demanded it (${event.why})`,
-      { limits: event.limits, forMs: Math.round(event.forMs) },
+      `${limitsInWords(event.limits)} paused for ${span(event.forMs)}: ${causes[event.cause]} (${event.why})`,
+      { limits: event.limits, forMs: Math.round(event.forMs), cause: event.cause },
       [namesOf(event.limits)],
       [],
     ),
@@ -158,6 +158,12 @@ function generalised(message: string): string {
 }
 
 /** Formats the limits of a job: `limit crm for a1 is`, `limits crm for a1 and total are`. */
+const causes = {
+  refused: 'the vendor demanded it',
+  credential: 'the vendor rejects the credential',
+  down: 'the vendor is down',
+} as const
+
 function limitsInWords(takes: readonly string[]): string {
   const all = takes.map((take) => take.replace(':', ' for ')).join(' and ')
   return takes.length === 1 ? `limit ${all} is` : `limits ${all} are`

@@ -96,6 +96,9 @@ describe('locks', () => {
     await run('hold_buckets', [1, 2], 1_000, null)
     for (const age of [0, 1_000]) await run('refuse_buckets', [2, 1], [3], null, age, null, '429')
     await run('accept_buckets', [2, 1], 0, null)
+    await run('count_failures', [2, 1], [5, 6], [null, 7], 1_000, null)
+    await run('count_failures', [1, 2], [5, 6], [null, 7], 1_000, null)
+    await run('forget_failures', [2, 1])
     const outcomes = ['done', 'failed', 'retry', 'throttled', 'return', 'unused', 'discard', 'interrupt']
     await finish(
       db,
