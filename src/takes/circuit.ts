@@ -27,6 +27,9 @@ export interface Failed {
 /** Scopes of which a process knows when the vendor served it last; the oldest are forgotten. */
 const scopesMax = 10_000
 
+/** For so long after a failure it is remembered which requests were served, in ms: longer ago no failures are in a row. */
+const watchMs = apartUs.credential / 1_000
+
 /** Failures are counted of a key, and of all keys together: many keys with a job each fail too when the vendor is down. */
 function scopesOf(cause: Failing, takes: readonly string[], concerned: readonly string[]): string[] {
   const own = `${cause}\n${concerned.toSorted().join('\n')}`
@@ -40,20 +43,20 @@ export class Circuit {
   readonly #store: Store
   /** When the newest served request was answered, and when its grant was requested, by scope. */
   readonly #served = new Map<string, { heardMs: number; asked: Moment | undefined }>()
-  #isWatching = false
+  #failedMs = -Infinity
 
   constructor(store: Store) {
     this.#store = store
   }
 
-  /** True once a request of this process has failed: until then nothing is remembered. */
+  /** True after a request of this process has failed: only then it is worth remembering which were served. */
   get isWatching(): boolean {
-    return this.#isWatching
+    return this.#store.clock.monotonicMs() - this.#failedMs < watchMs
   }
 
   /** Remembers that the vendor served a request of these buckets, which shows nothing about `but`. */
   served(takes: readonly string[], concerned: readonly string[], asked: Moment | undefined, but?: Cause): void {
-    if (!this.#isWatching) return
+    if (!this.isWatching) return
     const heardMs = readMoment(this.#store.clock).monotonicMs
     for (const cause of ['down', 'credential'] as const)
       for (const scope of cause === but ? [] : scopesOf(cause, takes, concerned)) {
@@ -75,7 +78,7 @@ export class Circuit {
   async failed(failed: Failed, capUs: number | null): Promise<ReturnType<typeof opening>> {
     const { cause, takes, concerned, who, least, asked } = failed
     const { clock } = this.#store
-    this.#isWatching = true
+    this.#failedMs = clock.monotonicMs()
     const [own = '', ...wide] = scopesOf(cause, takes, concerned)
     const sentMs = asked?.monotonicMs ?? Infinity
     // The vendor has served a request that was sent later.
