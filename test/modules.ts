@@ -54,6 +54,7 @@ const tables: Record<string, string[]> = {
     'summed',
     'budget',
     'refusal',
+    'failure',
     'renewal',
     'epoch',
     'step',

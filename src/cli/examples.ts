@@ -41,6 +41,7 @@ export const examples: Record<string, readonly string[]> = {
   'limits unpin': ['sluice limits unpin crm'],
   'limits pause': [`sluice limits pause crm --key a1 --reason audit`],
   'limits resume': ['sluice limits resume crm --key a1'],
+  'limits reset': ['sluice limits reset crm --key a1'],
   'limits rekey': ['sluice limits rekey crm --key a1 --to a2 --dry-run'],
   verify: ['sluice verify', 'sluice verify --limit crm --since 2h'],
   schedules: ['sluice schedules'],

@@ -71,11 +71,13 @@ function othersLine({ key, units, at }: LimitOthers): string {
   return `${key === undefined ? '' : `${key}: `}others have used ${units} in the last 24 hours, as the vendor's counts show (last seen ${ago(at)})`
 }
 
-function refusalLine({ key, answer, count, since, heldUntil }: LimitRefusal): string {
+const deeds = { refused: 'refused', credential: 'credential rejected', down: 'not served' } as const
+
+function refusalLine({ key, cause, answer, count, since, heldUntil }: LimitRefusal): string {
   const leftMs = heldUntil.getTime() - systemClock.wallMs()
   const next = leftMs > 0 ? `held for another ${span(leftMs)}` : 'the next request shows whether it accepts them again'
   const times = count === 1 ? 'once' : `${count} times in a row`
-  return `${key === undefined ? '' : `${key}: `}refused by the vendor ${times}, first ${ago(since)} (${answer}); ${next}`
+  return `${key === undefined ? '' : `${key}: `}${deeds[cause]} by the vendor ${times}, first ${ago(since)} (${answer}); ${next}`
 }
 
 /** Prints warnings: what could exceed the vendor's limit, and what is inconsistent. */

@@ -1,5 +1,6 @@
 /** `sluice limits`: shows the limits in force, their sources and guarantees, and changes them while everything runs. */
 import { Command } from 'commander'
+import { many } from '../core/figures.ts'
 import { amount } from '../core/money.ts'
 import { sqlOn } from '../db/store.ts'
 import type { Guarantee, LimitLine, LimitVersion, VendorView } from '../index.ts'
@@ -47,6 +48,11 @@ export function limitsCommand(): Command {
         (limit: string, { key }: Given, self: Command) => resume(of(limit, key), self),
       ),
     )
+    .addCommand(
+      keyed(
+        new Command('reset').description('start jobs again that wait because the vendor refused, or failed'),
+      ).action(reset),
+    )
     .addCommand(rekeyCommand())
 }
 
@@ -60,6 +66,18 @@ function keyed(command: Command): Command {
 }
 
 const of = (limit: string, key: string | undefined) => ({ limit, ...(key === undefined ? {} : { key }) })
+
+async function reset(name: string, { key }: Partial<Given>, command: Command): Promise<void> {
+  const settings = await settingsOf(command)
+  const { out } = settings
+  const keys = await withSluice(settings, { creates: false }, async ({ db, limits }) => {
+    await mustKnow(sqlOn(db, settings.schema), 'limit', name)
+    return limits.reset(name, key === undefined ? {} : { key })
+  })
+  if (out.json) return out.object({ ...of(name, key), reset: keys })
+  out.line(keys === 0 ? `nothing of limit ${name} is held` : `limit ${name}: ${many(keys, 'key')} reset`)
+  out.hint(`\`sluice limits show ${name}\``)
+}
 
 async function list(_: object, command: Command): Promise<void> {
   const settings = await settingsOf(command)

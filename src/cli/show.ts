@@ -68,7 +68,11 @@ function facts(job: Job, nowMs: number): [string, string][] {
     ['progress', progress && progressText(progress)],
     ['ended', finishedAt && ago(finishedAt)],
     ['failures', job.failed > 0 && `${job.failed} of ${job.attempt} attempts`],
-    ['throttled', job.throttled > 0 && `${job.throttled} of ${job.attempt} attempts were refused by the vendor`],
+    [
+      'throttled',
+      job.throttled > 0 &&
+        `${job.throttled} of ${job.attempt} attempts were not served by the vendor: refused, or it was down`,
+    ],
     ['crashes', job.crashes > 0 && `${job.crashes}: its worker was lost`],
     ['ambiguous', job.ambiguous && 'the outcome of an attempt is unknown; it may have done its work'],
     ...job.ruled.map((each): [string, string] => ['rule', JSON.stringify(each)]),

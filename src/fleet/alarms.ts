@@ -25,6 +25,10 @@ export interface AlarmOptions {
   noWorker?: Duration | false
   /** A transaction, so old, keeps dead rows from being cleaned; default 30 min. */
   snapshot?: Duration | false
+  /** A vendor has rejected the credential of a key for so long; default 1 s. */
+  credential?: Duration | false
+  /** The vendor of a limit has been down for so long; default 1 min. */
+  vendorDown?: Duration | false
   /** The store, or Redis, has been away so long; default 10 s. */
   away?: Duration | false
 }
@@ -70,6 +74,24 @@ const kinds = {
         ? 'no old transaction keeps dead rows'
         : `a transaction of ${span(value)}${detail === null ? '' : ` (${detail})`} keeps dead rows from being cleaned`,
     todo: 'end that transaction; `sluice doctor` prints the command',
+  },
+  credential: {
+    option: 'credential',
+    threshold: '1s',
+    text: ({ subject, value, detail }: Reading) =>
+      value === 0
+        ? `the credential of limit ${subject} holds no jobs back any more`
+        : `the vendor has rejected the credential of limit ${subject} for ${span(value)} (${detail})`,
+    todo: 'mend the credential, then start its jobs by `sluice limits reset <limit> --key <key>`',
+  },
+  'vendor-down': {
+    option: 'vendorDown',
+    threshold: '1min',
+    text: ({ subject, value, detail }: Reading) =>
+      value === 0
+        ? `the vendor of limit ${subject} holds no jobs back any more`
+        : `the vendor of limit ${subject} has been down for ${span(value)} (${detail})`,
+    todo: 'look at the vendor’s status page; its jobs wait, and go on by themselves when it is back',
   },
   away: {
     option: 'away',

@@ -26,15 +26,15 @@ export interface Grants {
   /** Refunds a grant under which nothing was written, and takes none. */
   giveBack(unused: Grant): Promise<void>
   /**
-   * The vendor refused a request: holds the buckets that this concerns, fleet-wide. `grant`: the request's; undefined: it
-   * was sent at some time of the attempt.
+   * The vendor refused a request, or failed: holds the buckets that this concerns, fleet-wide. `grant`: the request's;
+   * undefined: it was sent at some time of the attempt. Resolves to how long they are held, in ms; undefined: none is.
    */
-  refused(refusal: Refusal, grant: Grant | undefined): Promise<void>
+  refused(refusal: Refusal, grant: Grant | undefined): Promise<number | undefined>
   /**
    * The vendor accepted the request of this grant: if it had refused others before, their buckets grant again as their
-   * rules allow.
+   * rules allow. `host`: the vendor's, undefined: not known.
    */
-  accepted(grant: Grant): void
+  accepted(grant: Grant, host?: string): void
   /** The vendor's counts in an answer: what they show of somebody else's use is charged. */
   counted(counts: readonly Count[]): void
 }
@@ -66,7 +66,7 @@ export class StaleGrantError extends AttemptError {
 /** Where `fetch` takes its grants: the allowance of an attempt, or a limit itself outside of jobs. */
 export type Spending = Pick<
   Allowance,
-  'signal' | 'next' | 'giveBack' | 'forgo' | 'giveUp' | 'refused' | 'accepted' | 'counted'
+  'signal' | 'next' | 'giveBack' | 'forgo' | 'giveUp' | 'refused' | 'accepted' | 'awaits' | 'counted'
 >
 
 /** The grants of one attempt, spent by its requests; requests may run concurrently. */
@@ -77,6 +77,10 @@ export class Allowance {
   readonly #returned = new AbortController()
   #ownIsSpent = false
   #isRefused = false
+  #bad: { readonly refusal: Refusal; readonly heldMs: number | undefined } | undefined
+  #isAccepted = false
+  /** Hosts whose answers are awaited, and since when, in monotonic ms. */
+  readonly #awaited = new Set<{ readonly host: string; readonly sinceMs: number }>()
   /** Grants handed out and not returned unused: a request was written or tried under each, or may be at any moment. */
   #spent = 0
 
@@ -153,15 +157,45 @@ export class Allowance {
     return this.#isRefused
   }
 
+  /**
+   * The last answer, if it was a bad one, or did not come; `heldMs`: for how long buckets are held because of it, in ms;
+   * undefined: they are not.
+   */
+  get bad(): { readonly refusal: Refusal; readonly heldMs: number | undefined } | undefined {
+    return this.#bad
+  }
+
+  /** True once the vendor has accepted a request of this attempt. */
+  get isAccepted(): boolean {
+    return this.#isAccepted
+  }
+
+  /** A request is sent to this host at this monotonic time; call the result when it is answered, or has failed. */
+  awaits(host: string, sinceMs: number): () => void {
+    const one = { host, sinceMs }
+    this.#awaited.add(one)
+    return () => void this.#awaited.delete(one)
+  }
+
+  /** Returns the host whose answer has been awaited the longest, since before `untilMs`. */
+  unansweredBy(untilMs: number): string | undefined {
+    return [...this.#awaited].find(({ sinceMs }) => sinceMs <= untilMs)?.host
+  }
+
   /** See `Grants.refused`. */
-  refused(refusal: Refusal, grant: Grant | undefined): Promise<void> {
-    this.#isRefused = true
-    return this.#grants.refused(refusal, grant)
+  async refused(refusal: Refusal, grant: Grant | undefined): Promise<number | undefined> {
+    this.#isRefused ||= refusal.cause === undefined
+    this.#bad = { refusal, heldMs: undefined }
+    const heldMs = await this.#grants.refused(refusal, grant)
+    this.#bad = { refusal, heldMs }
+    return heldMs
   }
 
   /** See `Grants.accepted`. */
-  accepted(grant: Grant): void {
-    this.#grants.accepted(grant)
+  accepted(grant: Grant, host?: string): void {
+    this.#bad = undefined
+    this.#isAccepted = true
+    this.#grants.accepted(grant, host)
   }
 
   /** See `Grants.counted`. */

@@ -1,5 +1,6 @@
 import { AttemptError, SluiceError, UsageError } from '../core/errors.ts'
 import { span } from '../core/figures.ts'
+import type { Cause } from '../limits/circuit.ts'
 import type { Limit } from '../limits/limit.ts'
 import type { Answer, Reading } from '../vendors/answer.ts'
 import { type Answers, type Reader, readerOf } from '../vendors/reader.ts'
@@ -21,13 +22,17 @@ export interface Limited {
   readonly policy?: string
 }
 
-/** A request that the vendor refused because of its own limits. */
+/** A bad answer of the vendor's: it refused a request because of its own limits, or failed. */
 export interface Refusal {
   readonly retryAfterMs: number | undefined
   /** The answer, for people: `429 from api.example.com`. */
   readonly answer: string
   /** The limit that the answer is about, if it names one. */
   readonly limit?: string
+  /** Default `refused`; another one is a failure, which holds buckets only when there are several in a row. */
+  readonly cause?: Cause
+  /** The vendor's host, if it is known. */
+  readonly host?: string
 }
 
 /** A refusal as users report it; see the fields. */
@@ -128,6 +133,40 @@ export function rateLimited(from: object | number, options: FeedbackOptions = {}
   return Object.assign(error, { status: status ?? 429 })
 }
 
+/** What HTTP clients throw when no answer arrived, beside the `TypeError` of `fetch`. */
+function isUnanswered(value: unknown): boolean {
+  if (value instanceof TypeError) return value.message === 'fetch failed'
+  const { isAxiosError, response } = (value ?? {}) as Record<string, unknown>
+  return isAxiosError === true && response === undefined
+}
+
+/**
+ * Returns the failure in a response, or in what a handler threw for one: the vendor's server failed, or did not answer,
+ * or it rejected the credential. Undefined: it is something else. Call it if `refusalIn` finds nothing.
+ */
+export function failureIn(value: unknown, limits: readonly Answered[]): Refusal | undefined {
+  const isStatus = SluiceError.is(value) && value.code === 'SLUICE_HTTP_STATUS'
+  if (SluiceError.is(value) && !isStatus) return undefined
+  const answer = responseIn(value)
+  if (answer === undefined) return isUnanswered(value) ? { ...failed('no answer'), cause: 'down' } : undefined
+  return failureFrom(readerFor(limits).read(answer), answer.status)
+}
+
+const failed = (answer: string) => ({ retryAfterMs: undefined, answer })
+
+/** Returns the failure in an answer that refuses nothing. @param host the vendor's, if it is known */
+export function failureFrom({ credential }: Reading, status: number, host?: string): Refusal | undefined {
+  const from = host === undefined ? failed(`${status}`) : { ...failed(`${status} from ${host}`), host }
+  if (credential === 'rejected') return { ...from, cause: 'credential' }
+  // 501: it does not know the method, which is the request's fault.
+  return status >= 500 && status !== 501 ? { ...from, cause: 'down' } : undefined
+}
+
+/** Returns the failure of a request that got no answer. @param why a few words */
+export function unanswered(why: string, host: string): Refusal {
+  return { ...failed(`${why} from ${host}`), cause: 'down', host }
+}
+
 /** Returns true for a response that the vendor gave after it counted the request; call it if `refusalIn` finds nothing. */
 export function isAccepted(value: unknown): boolean {
   // After a server's error it is not known whether the vendor counted the request.
@@ -189,5 +228,5 @@ export function refusalOf(
 
 /** Returns the refusal in a response of `fetch`. @param host the vendor's, for people */
 export function refusalBy(limited: Limited, host: string): Refusal {
-  return refusalFrom({ ...limited, reason: `${limited.reason} from ${host}` })
+  return { ...refusalFrom({ ...limited, reason: `${limited.reason} from ${host}` }), host }
 }

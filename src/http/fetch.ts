@@ -7,7 +7,7 @@ import type { Reader } from '../vendors/reader.ts'
 import type { GuardedAgent } from './agent.ts'
 import { type RequestCost, type Spending, StaleGrantError } from './allowance.ts'
 import { encodeBody } from './body.ts'
-import { note, pauseOf, readerFor, refusalBy } from './feedback.ts'
+import { failureFrom, note, pauseOf, readerFor, type Refusal, refusalBy, unanswered } from './feedback.ts'
 import { answerOf } from './answer.ts'
 import { type Grant, keepWarm, createSendCheck } from './send-check.ts'
 import { blockedCode } from './guard.ts'
@@ -42,6 +42,8 @@ export interface FetchOptions {
 
 /** How many grants in a row may expire while connecting before `fetch` fails. */
 export const maxStaleGrants = 5
+
+const networkCode = 'SLUICE_NETWORK'
 
 interface Plan extends Hop {
   readonly redirect: 'follow' | 'manual' | 'error'
@@ -112,14 +114,19 @@ function failureOf(hop: Hop, error: unknown): SluiceError {
   if (SluiceError.is(cause)) return cause
   const code = typeof cause === 'object' && cause !== null && 'code' in cause ? `${String(cause.code)} ` : ''
   const text = cause instanceof Error ? cause.message : String(cause)
-  return new AttemptError(
-    'SLUICE_NETWORK',
-    `${nameOf(hop)} got no answer: ${code}${text}. Another attempt may succeed.`,
-    {
-      retryable: true,
-      cause,
-    },
-  )
+  return new AttemptError(networkCode, `${nameOf(hop)} got no answer: ${code}${text}. Another attempt may succeed.`, {
+    retryable: true,
+    cause,
+  })
+}
+
+function isTimeout(reason: unknown): boolean {
+  return reason instanceof Error && reason.name === 'TimeoutError'
+}
+
+/** Reports that the vendor failed. While the store is unavailable, nobody learns of it. */
+async function fail(failure: Refusal, grant: Grant | undefined, allowance: Spending): Promise<void> {
+  await allowance.refused(failure, grant).catch(() => {})
 }
 
 /** A body of at most this many bytes is read to its end, so that its connection can be used again. */
@@ -211,26 +218,25 @@ async function send(hop: Hop, signal: AbortSignal, options: FetchOptions, cost?:
       bytes: hop.bytes,
       take: async () => (grant = await allowance.next(signal, undefined, cost)),
     })
+    const answered = allowance.awaits(hop.url.host, clock.monotonicMs())
     try {
       const body = hop.bytes ?? hop.stream
       const content = body === undefined ? {} : { body, duplex: 'half' as const }
       const { method, headers } = hop
       const { dispatcher } = sendCheck
-      const response = await undiciFetch(hop.url, {
-        method,
-        headers,
-        redirect: 'manual',
-        signal,
-        dispatcher,
-        ...content,
-      })
-      return { response, grant }
+      const how = { method, headers, redirect: 'manual' as const, signal, dispatcher }
+      return { response: await undiciFetch(hop.url, { ...how, ...content }), grant }
     } catch (error) {
-      if (signal.aborted) throw signal.reason
+      if (signal.aborted) {
+        // Of `AbortSignal.timeout`. The time-out of an attempt is the attempt's to judge.
+        if (isTimeout(signal.reason)) await fail(unanswered('no answer in time', hop.url.host), grant, allowance)
+        throw signal.reason
+      }
       if (!sendCheck.stale()) {
         const failure = failureOf(hop, error)
         // The address that the name resolves to is forbidden: nothing was written.
         if (failure.code === blockedCode && grant !== undefined) await allowance.giveBack(grant)
+        if (failure.code === networkCode) await fail(unanswered('no answer', hop.url.host), grant, allowance)
         throw failure
       }
       unused = sendCheck.unused()
@@ -239,6 +245,8 @@ async function send(hop: Hop, signal: AbortSignal, options: FetchOptions, cost?:
           'its grant ran out before the first part of its body was there, and a stream cannot be read twice; use bytes'
         break
       }
+    } finally {
+      answered()
     }
   }
   if (unused !== undefined) await allowance.giveBack(unused)
@@ -263,8 +271,11 @@ async function heed(
   options.allowance.counted(reading.counts)
   const limited = pauseOf(reading)
   if (limited === undefined) {
+    const { host } = hop.url
+    const failure = failureFrom(reading, response.status, host)
+    if (failure !== undefined) await fail(failure, grant, options.allowance)
     // After a server's error it is not known whether the vendor counted the request.
-    if (response.status < 500 && grant !== undefined) options.allowance.accepted(grant)
+    else if (response.status < 500 && grant !== undefined) options.allowance.accepted(grant, host)
     return
   }
   note(response, limited)

@@ -4,6 +4,7 @@ import { UsageError } from '../core/errors.ts'
 import { unitsOf, unitsText } from '../core/money.ts'
 import { checkFields } from '../core/fields.ts'
 import { type Duration, durationMs, parseRate, type Rate } from '../core/rate.ts'
+import { checkCircuit } from './circuit.ts'
 import { type Amount, type LimitNumbers, numbersOf } from './numbers.ts'
 import { calendarOf, checkAlarmAt, type Quota, quotaRule } from './quota.ts'
 import { atOnce, badLimit, currencyOf, level, type Rule, sliding, type Written } from './rule.ts'
@@ -109,6 +110,11 @@ interface LimitFields {
    */
   vendor?: VendorName | Rate | VendorLimit
   /**
+   * So many failures of the vendor in a row (5xx, no answer), of two jobs at least, hold the key's jobs, which are then
+   * tried one at a time; `false`: neither failures nor rejected credentials hold any. Whole, 2 to 1000; default 5.
+   */
+  circuit?: number | false
+  /**
    * Accounts, keys, addresses or services of which any will do, up to 64: each has all that the limit holds for itself, and
    * an attempt gets the one with the most room (`ctx.pool`). Not with `by`.
    */
@@ -152,6 +158,8 @@ export interface Limit<in In = never> extends Takeable {
   readonly answers: Answers | undefined
   /** The bounds of the rate, if it is found; undefined: what is stated holds. */
   readonly adaptive: Bounds | undefined
+  /** Failures of the vendor in a row that open the circuit; 0: none do. */
+  readonly circuit: number
   /** How much of what an attempt did not use is given back when it settles. */
   readonly refund: 'decays' | 'full'
   /** Name of the worker's label whose value is the key. */
@@ -205,6 +213,7 @@ const limitFields = [
   'onStoreError',
   'published',
   'vendor',
+  'circuit',
   'pool',
   'weights',
   'shares',
@@ -275,6 +284,7 @@ export function limit(
     numbers: numbersOf(options),
     ...vendorOf(name, options.vendor),
     adaptive: boundsOf(name, options.adaptive, rules, hasOneBucket && burst === undefined),
+    circuit: checkCircuit(name, options.circuit),
     refund: checkRefund(name, options.refund),
     currency,
     cost: checkCost(

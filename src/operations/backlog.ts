@@ -1,6 +1,7 @@
 /** What waits, by queue and task and by limit, and what stops it. The cost does not grow with the number of jobs. */
 import { many } from '../core/figures.ts'
 import type { Sql } from '../db/store.ts'
+import type { Cause } from '../limits/circuit.ts'
 import type { Pausing } from './explanation.ts'
 
 /** Something that keeps jobs from starting. */
@@ -81,6 +82,7 @@ interface BucketStop {
   way: string
   paused: Pausing | null
   held_ms: number | null
+  cause: Cause | null
   full: boolean
   crowded: boolean
 }
@@ -202,9 +204,16 @@ async function stopsOf(sql: Sql, groups: readonly Group[]): Promise<Map<string, 
   )
 }
 
-function stopOf({ paused, held_ms: heldMs, full, crowded }: BucketStop, jobs: number): Stop | undefined {
+const holds = {
+  refused: 'held: the vendor refused a request',
+  credential: 'held: the vendor rejects the credential',
+  down: 'held: the vendor is down',
+} as const
+
+function stopOf({ paused, held_ms: heldMs, cause, full, crowded }: BucketStop, jobs: number): Stop | undefined {
   if (paused !== null) return { kind: 'paused', text: `paused by ${paused.by}: ${paused.reason}`, jobs }
-  if (heldMs !== null) return { kind: 'held', text: 'held', jobs, until: new Date(heldMs) }
+  if (heldMs !== null)
+    return { kind: 'held', text: cause === null ? 'held' : holds[cause], jobs, until: new Date(heldMs) }
   if (crowded) return { kind: 'concurrency', text: 'all places taken', jobs }
   return full ? { kind: 'used-up', text: 'used up', jobs } : undefined
 }

@@ -97,7 +97,8 @@ select j.id, j.task, j.queue, j.attempt, j.claim is not null as running, engine.
           'heldMs', case when h.hold > j.now_us then ((h.hold - j.ahead_us) / 1000)::float8 end,
           'lost', h.hold > j.now_us and h.hold <= d.reopens, 'heldForMs', c.for_ms, 'cause', c.cause,
           'probed', c.probed, 'refusal', (
-            select json_build_object('answer', f.answer, 'n', f.n, 'sinceMs', ((f.since - j.ahead_us) / 1000)::float8)
+            select json_build_object('cause', f.cause, 'answer', f.answer, 'n', f.n,
+              'sinceMs', ((f.since - j.ahead_us) / 1000)::float8)
             from sluice.refusal f where f.bucket = t.id),
           'others', (
             select sum(l.units) from sluice.ledger l

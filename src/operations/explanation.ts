@@ -1,6 +1,7 @@
 /** What `explain_job.sql` reads about a job that waits, and the reasons that `why` makes of it. */
 import type { ParkedRow } from '../core/parked.ts'
 import type { ParsedHours } from '../core/hours.ts'
+import type { Cause } from '../limits/circuit.ts'
 import type { Rule } from '../limits/rule.ts'
 
 /** One reason why a job has not started. */
@@ -91,8 +92,8 @@ export interface NeededBucket {
   /** The bucket is held until then, which took so long in all; because the vendor demanded it, unless `cause` is set. */
   heldMs: number | null
   heldForMs: number | null
-  /** The vendor has refused requests of it; `n` in a row. `probed`: it is held while a request shows whether it accepts again. */
-  refusal: { answer: string; n: number; sinceMs: number } | null
+  /** The vendor has answered requests of it badly; `n` in a row. `probed`: it is held while a request shows whether it accepts again. */
+  refusal: { cause: Cause; answer: string; n: number; sinceMs: number } | null
   probed: boolean | null
   /** Units that others have used in the longest span of its rules. */
   others: number | null

@@ -9,6 +9,7 @@ import { checkFields } from '../core/fields.ts'
 import { amount } from '../core/money.ts'
 import type { Sql } from '../db/store.ts'
 import type { Bounds } from '../limits/adaptive.ts'
+import type { Cause } from '../limits/circuit.ts'
 import { guaranteeOf, type LimitGuarantee } from '../limits/exposure.ts'
 import { checkKey, type Limit, limit, type LimitOptions } from '../limits/limit.ts'
 import { changed, type LimitNumbers, type NumberChanges, numberFields } from '../limits/numbers.ts'
@@ -45,13 +46,15 @@ export interface LimitVersion {
   beside: { numbers: LimitNumbers; by: string }[]
 }
 
-/** Requests of one key that the vendor refused, and has not accepted since. */
+/** Bad answers of the vendor's to requests of one key, none of which it has accepted since. */
 export interface LimitRefusal {
   /** Undefined: the limit has no keys. */
   key: string | undefined
+  /** It refused the requests, rejects the credential, or is down. */
+  cause: Cause
   /** The vendor's newest answer. */
   answer: string
-  /** Refusals in a row; those of requests that were under way together count as one. */
+  /** Bad answers in a row; those of requests that were under way together count as one. */
   count: number
   since: Date
   at: Date
@@ -129,7 +132,15 @@ interface Row {
   sources: Record<LimitSource, { numbers: LimitNumbers | null; by: string; reason: string | null; atMs: number }> | null
   paused: (string | null)[] | null
   refusals:
-    | { key: string | null; answer: string; count: number; sinceMs: number; atMs: number; untilMs: number }[]
+    | {
+        key: string | null
+        cause: Cause
+        answer: string
+        count: number
+        sinceMs: number
+        atMs: number
+        untilMs: number
+      }[]
     | null
   others: { key: string | null; units: number; atMs: number }[] | null
 }
@@ -229,6 +240,20 @@ export class Limits {
     if (!keyed) throw new UsageError('SLUICE_BAD_LIMIT', `limit "${name}" has no keys`)
     const [from, to] = [checkKey(name, keys.from), checkKey(name, keys.to)]
     return from === to ? 0 : this.#bulk.rekey({ name, from, to }, options)
+  }
+
+  /**
+   * Ends what a vendor's bad answers hold of a limit, or of one key of it: its jobs start again at once. Resolves to the
+   * number of keys. A credential that is rejected still is held again at the next rejection.
+   * @throws UsageError SLUICE_NO_SUCH_LIMIT, SLUICE_BAD_KEY
+   */
+  async reset(name: string, options: { key?: string } = {}): Promise<number> {
+    checkFields('SLUICE_BAD_OPTION', '`reset`', options, ['key'])
+    const { key } = options
+    await this.show(name)
+    const params = [name, key === undefined ? '' : checkKey(name, key)]
+    const [row] = await this.#sql.call<{ reset_limit: string }>('reset_limit', params)
+    return Number(row?.reset_limit ?? 0)
   }
 
   async #put(source: 'stored' | 'pinned', name: string, changes: NumberChanges, why: Why): Promise<LimitLine> {

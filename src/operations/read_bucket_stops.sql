@@ -1,4 +1,5 @@
--- Reads why buckets grant nothing now: a pause, a hold, no free units, no free place.
+-- Reads why buckets grant nothing now: a pause, a hold and its cause (null: not a vendor's answer), no free units, no
+-- free place.
 -- $1: names as in a job's takes (`crm:a1`, `total`, `sender*`)
 with given as (
   select u.o, u.way, (substring(u.way from '^[^:*]+')) as name, sluice.hash64(u.way) as id
@@ -12,6 +13,7 @@ select g.way,
         from sluice.limit_pause p
         where p.name = g.name and p.key in ('', substr(g.way, length(g.name) + 2)) order by p.key limit 1) as paused,
        case when r.hold > c.now_us then ((r.hold - c.ahead_us) / 1000)::float8 end as held_ms,
+       (select f.cause from sluice.refusal f where f.bucket = g.id) as cause,
        b.id is not null and r.units < 1 as full, b.id is not null and r.places < 1 as crowded,
        b.id is not null and r.version is null and g.way not like '%*' as odd
 from given g cross join clock c

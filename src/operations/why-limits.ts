@@ -94,7 +94,7 @@ function stateOf(
 
 /** Distinguishes a vendor's pause from Redis's causes: others have used the limit up there, or its state was begun anew. */
 function holdReason({ redis }: Explanation, bucket: NeededBucket, name: string, heldMs: number): Reason {
-  const { cause, heldForMs, spec, refusal, probed } = bucket
+  const { cause, heldForMs, spec, refusal } = bucket
   const notBefore = new Date(heldMs)
   if (cause === 'used') {
     const text = `other programs have used up ${name} in Redis`
@@ -110,19 +110,35 @@ function holdReason({ redis }: Explanation, bucket: NeededBucket, name: string, 
     const text = `Redis lost its state and began anew at ${begun}: ${name} is closed for ${span(spanMs)} from then, while earlier grants count`
     return { kind: 'redis-begun', text, notBefore, acts: 'time' }
   }
-  if (refusal !== null) {
-    const { answer, n, sinceMs } = refusal
-    const since = `${answer}${n > 1 ? `, ${n} times in a row since ${new Date(sinceMs).toISOString()}` : ''}`
-    if (probed === true) {
-      const text = `the vendor refused requests of ${name} (${since}); one request is under way to see whether it accepts them again`
-      return { kind: 'held', text, notBefore: undefined, acts: 'time' }
-    }
-    const text = `${name} is paused until ${notBefore.toISOString()}: the vendor refused a request (${since})`
-    return { kind: 'held', text, notBefore, acts: 'time' }
-  }
+  if (refusal !== null) return refusalReason(refusal, bucket, name, notBefore)
   const long = heldForMs === null ? '' : ` of ${span(heldForMs)}`
   const text = `${name} is paused until ${notBefore.toISOString()}: the vendor demanded a pause${long}`
   return { kind: 'held', text, notBefore, acts: 'time' }
+}
+
+const deeds = {
+  refused: ['refused requests', 'refused a request'],
+  credential: ['rejects the credential', 'rejects the credential'],
+  down: ['failed to serve requests', 'is down'],
+} as const
+
+/** Explains what the vendor's bad answers hold: one request at a time shows whether it accepts them again. */
+function refusalReason(
+  { cause, answer, n, sinceMs }: NonNullable<NeededBucket['refusal']>,
+  { limit, key, probed }: NeededBucket,
+  name: string,
+  notBefore: Date,
+): Reason {
+  const since = `${answer}${n > 1 ? `, ${n} times in a row since ${new Date(sinceMs).toISOString()}` : ''}`
+  const [all, one] = deeds[cause]
+  const text =
+    probed === true
+      ? `the vendor ${all} of ${name} (${since}); one request is under way to see whether it accepts them again`
+      : `${name} is paused until ${notBefore.toISOString()}: the vendor ${one} (${since})`
+  const times = { kind: 'held', text, notBefore: probed === true ? undefined : notBefore } as const
+  if (cause !== 'credential') return { ...times, acts: 'time' }
+  const todo = `mend the credential, then \`sluice limits reset ${limit.split('/')[0]}${key ? ` --key ${key}` : ''}\``
+  return { ...times, acts: 'operator', todo }
 }
 
 /**

@@ -79,7 +79,9 @@ function scheduled(found: Explanation): Reason[] {
   const at = { notBefore: new Date(found.due_ms), acts: 'time' as const }
   if (found.held === 'snooze') return [{ kind: 'snoozed', text: 'delayed by its handler', ...at }]
   if (found.held === 'throttled')
-    return [{ kind: 'throttled', text: `the vendor refused attempt ${found.attempt}${after(found)}`, ...at }]
+    return [
+      { kind: 'throttled', text: `the vendor refused attempt ${found.attempt}, or was down${after(found)}`, ...at },
+    ]
   if (found.held === 'older-code')
     return [{ kind: 'limit', text: 'older code that still runs does not allow its cost', ...at }]
   if (found.held !== null) return [{ kind: 'rule', text: `held by ${found.held}`, ...at }]

@@ -78,8 +78,15 @@ export interface SluiceEvents {
     readonly before: readonly Readonly<Record<string, unknown>>[]
     readonly after: readonly Readonly<Record<string, unknown>>[]
   }
-  /** A vendor demanded a pause (429, or 503 with Retry-After), which holds these limits in the whole fleet. */
-  held: { readonly limits: readonly string[]; readonly forMs: number; readonly why: string }
+  /** A vendor's bad answers hold these limits in the whole fleet, until a trial shows that it accepts requests again. */
+  held: {
+    readonly limits: readonly string[]
+    readonly forMs: number
+    /** The newest answer. */
+    readonly why: string
+    /** It refused a request (429), rejects the credential, or is down. */
+    readonly cause: 'refused' | 'credential' | 'down'
+  }
   /** An operator paused something, or resumed it. Every worker reports it. */
   paused: {
     /** `limit crm for a1`, `queue mail`, `task sync`. */

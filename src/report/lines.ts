@@ -48,7 +48,7 @@ const formatters: Formatters = {
   throttled: ({ error, retryInMs, ...event }) =>
     line(
       'warn',
-      `refused by the vendor, next ${retryInMs > 0 ? `in ${span(retryInMs)}` : 'when its limits allow it'}: ${error.message}`,
+      `not served by the vendor, next ${retryInMs > 0 ? `in ${span(retryInMs)}` : 'when its limits allow it'}: ${error.message}`,
       { ...detailsOf(event), err: error },
       [event.task, sortOf(error)],
     ),
@@ -77,8 +77,8 @@ const formatters: Formatters = {
   held: (event) =>
     line(
       'warn',
-      `${limitsInWords(event.limits)} paused for ${span(event.forMs)}: the vendor demanded it (${event.why})`,
-      { limits: event.limits, forMs: Math.round(event.forMs) },
+      `${limitsInWords(event.limits)} paused for ${span(event.forMs)}: ${causes[event.cause]} (${event.why})`,
+      { limits: event.limits, forMs: Math.round(event.forMs), cause: event.cause },
       [namesOf(event.limits)],
       [],
     ),
@@ -166,6 +166,12 @@ function generalised(message: string): string {
 }
 
 /** Formats the limits of a job: `limit crm for a1 is`, `limits crm for a1 and total are`. */
+const causes = {
+  refused: 'the vendor demanded it',
+  credential: 'the vendor rejects the credential',
+  down: 'the vendor is down',
+} as const
+
 function limitsInWords(takes: readonly string[]): string {
   const all = takes.map((take) => take.replace(':', ' for ')).join(' and ')
   return takes.length === 1 ? `limit ${all} is` : `limits ${all} are`

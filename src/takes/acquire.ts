@@ -11,10 +11,13 @@ import type { Store } from '../db/store.ts'
 import type { Counted } from '../limits/counts.ts'
 import type { PeerDecision, PeerLimiter } from '../limits/peer.ts'
 import type { Refusal } from '../http/feedback.ts'
+import type { Cause } from '../limits/circuit.ts'
+import type { Limit } from '../limits/limit.ts'
 import type { Count } from '../vendors/answer.ts'
 import { minWaitMs } from '../vendors/time.ts'
 import { isTransient } from '../claim/claim.ts'
 import { unlessParked, untilParked } from '../claim/parking/parked.ts'
+import { type Circuit, circuitOf, type Failing } from './circuit.ts'
 import { othersUseOf } from './others.ts'
 
 /** One grant to request; after a lost reply it is requested again under the same id. */
@@ -132,16 +135,34 @@ function concernedBy(takes: readonly string[], limit: string | undefined): Recor
   return { concerned, others: named.length > 0 ? [] : takes.filter((take) => !concerned.includes(take)) }
 }
 
+/** A request that was answered badly. */
+export interface Sent {
+  readonly takes: readonly string[]
+  /** When its grant was requested; undefined: unknown, long ago. */
+  readonly asked: Moment | undefined
+  /** The job, or the take. */
+  readonly who: string
+  /** The limits of the takes. */
+  readonly limits: readonly Pick<Limit, 'name' | 'circuit'>[]
+  /** It was to try the vendor. */
+  readonly isProbe: boolean
+}
+
+/** The buckets that a bad answer concerns, and the request's others; `isAgain`: only those that are on trial. */
+type Opened = Record<'concerned' | 'others', readonly string[]> & { isAgain?: boolean }
+
 /** Requests grants from the store and from a second limiter. */
 export class Acquirer {
   readonly #store: Store
   readonly #storeClock: StoreClock
   readonly #shared: PeerLimiter | undefined
+  readonly #circuit: Circuit
 
   constructor(store: Store, storeClock: StoreClock, shared: PeerLimiter | undefined) {
     this.#store = store
     this.#storeClock = storeClock
     this.#shared = shared
+    this.#circuit = circuitOf(store)
   }
 
   /** Sends one request to the store. @throws AttemptError SLUICE_PARKED */
@@ -182,34 +203,68 @@ export class Acquirer {
   }
 
   /**
-   * Records that the vendor refused a request, which holds the buckets that the refusal concerns, and those only.
-   * @param takes the buckets of the request
-   * @param requested when its grant was requested; undefined: unknown, long ago
+   * Records a bad answer of the vendor's, which holds the buckets that it concerns, and those only: a refusal at once; a
+   * failure when there are enough in a row (takes/circuit.ts), or when the request was to try the vendor.
+   * @returns for how long buckets are held, in ms; undefined: none is
    */
-  async refused(takes: readonly string[], refusal: Refusal, requested: Moment | undefined): Promise<void> {
+  async refused(request: Sent, refusal: Refusal): Promise<number | undefined> {
+    const { takes, asked } = request
+    const { retryAfterMs, cause = 'refused', answer, host = null } = refusal
     const { concerned, others } = concernedBy(takes, refusal.limit)
-    const { retryAfterMs } = refusal
-    this.#shared?.hold(concerned, retryAfterMs ?? minWaitMs)
+    if (cause === 'refused') this.#shared?.hold(concerned, retryAfterMs ?? minWaitMs)
+    // A vendor that refuses a request, or rejects its credential, is not down.
+    if (cause !== 'down') this.served(takes, asked, 'credential')
+    if (cause === 'credential' && request.isProbe) await this.accepted(takes, asked, host ?? undefined, cause)
+    const opened: Opened | undefined =
+      cause === 'refused' ? { concerned, others } : await this.#opened(request, concerned, cause)
+    if (opened === undefined) return undefined
     const waitUs = retryAfterMs === undefined ? null : Math.ceil(retryAfterMs * 1_000)
-    const names = [hashes(concerned), hashes(others)]
-    const refuse = () =>
-      this.#store.call<{ held: string[]; wait_us: string }>('refuse_buckets', [
-        ...names,
-        waitUs,
-        ...this.#ageAndCap(requested),
-        refusal.answer,
-      ])
+    const names = [hashes(opened.concerned), hashes(opened.others)]
+    const refuse = () => {
+      const params = [...names, waitUs, ...this.#ageAndCap(asked), answer, cause, host, opened.isAgain === true]
+      return this.#store.call<{ held: string[]; wait_us: string }>('refuse_buckets', params)
+    }
     const [row] = await untilParked(this.#store, takes, refuse)
     const held = takes.filter((take) => row?.held.includes(hash64(take)))
+    if (held.length === 0) return undefined
     const waitMs = Number(row?.wait_us ?? 0) / 1_000
     this.#shared?.hold(held, waitMs)
-    this.#store.report.emit('held', { limits: held, forMs: waitMs, why: refusal.answer })
+    this.#store.report.emit('held', { limits: held, forMs: waitMs, why: answer, cause })
+    return waitMs
   }
 
-  /** Records that the vendor accepted a request, after it had refused others: see `refused`. */
-  async accepted(takes: readonly string[], requested: Moment | undefined): Promise<void> {
-    const accept = () => this.#store.call('accept_buckets', [hashes(takes), ...this.#ageAndCap(requested)])
-    await untilParked(this.#store, takes, accept)
+  /** Counts a failure; returns the buckets that it opens the circuit of, undefined if none. */
+  async #opened(
+    { takes, asked, who, limits, isProbe }: Sent,
+    all: readonly string[],
+    cause: Failing,
+  ): Promise<Opened | undefined> {
+    const leastOf = (take: string) => limits.find(({ name }) => name === limitOf(take))?.circuit || Infinity
+    const isOn = (take: string) => leastOf(take) < Infinity
+    const concerned = all.filter(isOn)
+    if (concerned.length === 0) return undefined
+    const failed = { cause, takes, concerned, who, least: Math.min(...concerned.map(leastOf)), asked }
+    const opens = await this.#circuit.failed(failed, this.#storeClock.cap(this.#store.clock.monotonicMs()))
+    if (opens === 'own') return { concerned, others: [] }
+    return opens === 'all' || isProbe
+      ? { concerned: takes.filter(isOn), others: [], isAgain: opens === 'none' }
+      : undefined
+  }
+
+  /** Remembers that the vendor served a request, for the failures of other requests to count against. */
+  served(takes: readonly string[], asked: Moment | undefined, but?: Cause): void {
+    if (this.#circuit.isWatching) this.#circuit.served(takes, concernedBy(takes, undefined).concerned, asked, but)
+  }
+
+  /**
+   * Records that the vendor accepted a request, after it had refused others: see `refused`.
+   * @param host who answered; undefined: not known
+   * @param but it shows nothing about this cause
+   */
+  async accepted(takes: readonly string[], requested: Moment | undefined, host?: string, but?: Cause): Promise<void> {
+    const params = [hashes(takes), ...this.#ageAndCap(requested), host ?? null, but ?? null]
+    await untilParked(this.#store, takes, () => this.#store.call('accept_buckets', params))
+    await this.#circuit.over(takes, concernedBy(takes, undefined).concerned, but)
   }
 
   /** Charges these buckets, now and then, for what a vendor's counts show of somebody else's use. */

@@ -16,8 +16,10 @@ export interface FetchGrantsOptions {
   /** Waits for a grant; gives back `unused` in the same statement. */
   take(signal: AbortSignal, unused: TakenGrant | undefined): Promise<TakenGrant>
   /** The vendor refused a request, or accepted one, whose grant was requested then: `Grants.refused`. */
-  refused(refusal: Refusal, asked: Moment | undefined): Promise<void>
-  accepted(asked: Moment | undefined): Promise<void>
+  refused(refusal: Refusal, asked: Moment | undefined, isProbe: boolean): Promise<number | undefined>
+  accepted(asked: Moment | undefined, host: string | undefined): Promise<void>
+  /** The vendor served a request: `Acquirer.served`. */
+  served(asked: Moment | undefined): void
   /** `Grants.counted`. */
   counted(counts: readonly Count[]): void
 }
@@ -81,14 +83,19 @@ export class FetchGrants implements Spending {
     this.#end.abort(error)
   }
 
-  async refused(refusal: Refusal, grant: Grant | undefined): Promise<void> {
-    await this.#options.refused(refusal, grant?.asked)
+  refused(refusal: Refusal, grant: Grant | undefined): Promise<number | undefined> {
+    return this.#options.refused(refusal, grant?.asked, (grant as TakenGrant | undefined)?.isProbe === true)
   }
 
-  accepted(grant: Grant): void {
+  accepted(grant: Grant, host?: string): void {
+    this.#options.served(grant.asked)
     if (!(grant as TakenGrant).isProbe) return
     // If the store does not receive it, the next accepted request does the same.
-    void this.#options.accepted(grant.asked).catch(() => {})
+    void this.#options.accepted(grant.asked, host).catch(() => {})
+  }
+
+  awaits(): () => void {
+    return () => {}
   }
 
   counted(counts: readonly Count[]): void {

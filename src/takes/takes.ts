@@ -6,11 +6,11 @@ import { SluiceError, StoreError, UsageError } from '../core/errors.ts'
 import type { Store } from '../db/store.ts'
 import { Epoch } from '../claim/definitions/clock.ts'
 import { hash64, newId } from '../core/hash.ts'
-import { Acquirer, type Answer, type Asking, type Said, type Wish } from './acquire.ts'
+import { Acquirer, type Answer, type Asking, type Said, type Sent, type Wish } from './acquire.ts'
 import { isTransient } from '../claim/claim.ts'
 import type { Definitions } from '../claim/definitions/define.ts'
 import { Agents } from '../http/agent.ts'
-import { isAccepted, refusalIn } from '../http/feedback.ts'
+import { failureIn, isAccepted, refusalIn } from '../http/feedback.ts'
 import { createFetch } from '../http/fetch.ts'
 import { warmClient } from '../http/warm.ts'
 import type { Limit } from '../limits/limit.ts'
@@ -45,6 +45,11 @@ const grantsOf = new WeakMap<Response, FetchGrants>()
 
 /** How long a request may begin under a grant, in ms. */
 const freshMs = ({ fresh_us }: Answer) => (fresh_us === null ? Infinity : Number(fresh_us) / 1_000)
+
+/** Returns a request as the circuit counts it: each one for itself. */
+function sentOf({ takes, limits }: TakeRequest, asked: Moment | undefined, isProbe: boolean): Sent {
+  return { takes, limits, asked, isProbe, who: newId() }
+}
 
 /** The takes of one Sluice. */
 export class Takes implements Taker {
@@ -118,8 +123,9 @@ export class Takes implements Taker {
       limits: want.limits,
       take: (signal, unused) =>
         this.#take({ ...want, maxWaitMs: Math.max(0, untilMs - clock.monotonicMs()) }, { signal }, unused),
-      refused: (refusal, asked) => this.#acquirer.refused(want.takes, refusal, asked),
-      accepted: (asked) => this.#acquirer.accepted(want.takes, asked),
+      refused: (refusal, asked, isProbe) => this.#acquirer.refused(sentOf(want, asked, isProbe), refusal),
+      accepted: (asked, host) => this.#acquirer.accepted(want.takes, asked, host),
+      served: (asked) => this.#acquirer.served(want.takes, asked),
       counted: (counts) => this.#acquirer.counted(want.takes, want.limits, counts),
     })
     if (this.#closed.signal.aborted) throw closed()
@@ -145,8 +151,10 @@ export class Takes implements Taker {
     const refusal = refusalIn(response, want.limits, { wallMs: clock.wallMs() })
     // Which request it answers is not known. If none of this process was to try the vendor, it was sent before the refusal.
     const asked = want.takes.map((take) => this.#probes.get(take)).findLast((moment) => moment !== undefined)
-    if (refusal !== undefined) await this.#acquirer.refused(want.takes, refusal, asked)
-    else if (asked !== undefined && isAccepted(response)) {
+    const bad = refusal ?? failureIn(response, want.limits)
+    if (bad !== undefined) await this.#acquirer.refused(sentOf(want, asked, asked !== undefined), bad)
+    else if (isAccepted(response)) this.#acquirer.served(want.takes, asked)
+    if (bad === undefined && asked !== undefined && isAccepted(response)) {
       await this.#acquirer.accepted(want.takes, asked)
       for (const take of want.takes) this.#probes.delete(take)
     }

@@ -49,6 +49,8 @@ export interface Profile {
   readonly counts: readonly CountRow[]
   /** Beside those of an unknown vendor: 429, and 503 with `Retry-After`. */
   readonly refusals: readonly RefusalRow[]
+  /** Answers that reject the credential itself, beside 401: a 403 mostly rejects one request. */
+  readonly rejections?: readonly Pick<RefusalRow, 'status' | 'where'>[]
 }
 
 const minute = 60_000
@@ -118,6 +120,10 @@ const googleRefusal: Omit<RefusalRow, 'status'> = {
  */
 const awsCodes =
   /^(?:.*[#/])?(?:Throttling|ThrottlingException|ThrottledException|RequestThrottled|RequestThrottledException|TooManyRequestsException|ProvisionedThroughputExceededException|RequestLimitExceeded|BandwidthLimitExceeded|SlowDown|PriorRequestNotComplete|EC2ThrottledException)(?::.*)?$/
+
+/** Error codes by which AWS rejects who signed, or how: https://docs.aws.amazon.com/IAM/latest/APIReference/CommonErrors.html */
+const awsRejections =
+  /^(?:.*[#/])?(?:ExpiredToken|ExpiredTokenException|IncompleteSignature|InvalidAccessKeyId|InvalidClientTokenId|InvalidSignatureException|SignatureDoesNotMatch|UnrecognizedClientException)(?::.*)?$/
 
 /** The profiles by name. */
 export const profiles = {
@@ -255,6 +261,10 @@ export const profiles = {
       // S3 and EC2 throttle with it, and name their codes in XML.
       { status: [503] },
     ],
+    rejections: ['x-amzn-errortype', '#/__type', '#/code'].map((source) => ({
+      status: [400, 403],
+      where: { [source]: awsRejections },
+    })),
   },
   discord: {
     page: 'https://docs.discord.com/developers/topics/rate-limits',

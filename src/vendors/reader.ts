@@ -94,11 +94,13 @@ function resetOf(counts: readonly Count[], policy: string | undefined): number |
   return most(of.flatMap(({ resetMs }) => resetMs ?? []))
 }
 
+function isMatch({ status, where = {} }: Pick<RefusalRow, 'status' | 'where'>, answer: Answer): boolean {
+  const holds = ([source, form]: [string, RegExp]) => textsAt(answer, source).some((text) => form.test(text))
+  return status.includes(answer.status) && Object.entries(where).every(holds)
+}
+
 function refusalOf(row: RefusalRow, answer: Answer, counts: readonly Count[], at: Moment): Refusal | undefined {
-  if (!row.status.includes(answer.status)) return undefined
-  const matches = Object.entries(row.where ?? {}).every(([source, form]) =>
-    textsAt(answer, source).some((text) => form.test(text)),
-  )
+  const matches = isMatch(row, answer)
   const statedMs = matches ? statedWait(row, answer, at) : undefined
   if (!matches || (row.needs === 'time' && !statedMs)) return undefined
   const exhausted = counts.filter(isExhausted)
@@ -153,11 +155,16 @@ export function readerOf(given: readonly (Answers | undefined)[]): Reader {
     ...ietfCounts(answer, at),
     ...countRows.flatMap((row) => countOf(row, answer, at) ?? []),
   ]
+  const rejectionRows = named.flatMap(({ rejections = [] }) => rejections)
+  const credentialOf = (answer: Answer) =>
+    rejectionRows.some((row) => isMatch(row, answer)) ? 'rejected' : credentials[answer.status]
   const bodyCounts = countRows.some((row) => isInBody(row.remaining ?? ''))
   const needsBody = (answer: Answer) => {
     const { status } = answer
     if (own.length > 0) return true
-    const isRead = refusalRows.some((row) => row.status.includes(status) && sourcesOf(row).some(isInBody))
+    const isRead = [...refusalRows, ...rejectionRows].some(
+      (row) => row.status.includes(status) && sourcesOf(row).some(isInBody),
+    )
     if (status >= 300 || !(isRead || bodyCounts)) return isRead
     const counts = countsOf(answer, momentOf(null))
     // A success whose headers show that something remains is none of the few that refuse.
@@ -177,7 +184,7 @@ export function readerOf(given: readonly (Answers | undefined)[]): Reader {
         const credential = mine.credential ?? (both === undefined ? table.credential : undefined)
         return readingOf(both, [...table.counts, ...mine.counts], credential)
       },
-      readingOf(refused, counts, refused === undefined ? credentials[answer.status] : undefined),
+      readingOf(refused, counts, refused === undefined ? credentialOf(answer) : undefined),
     )
   }
   return { needsBody, read }

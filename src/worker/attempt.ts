@@ -6,18 +6,19 @@ import type { Store } from '../db/store.ts'
 import { isPromise, type MaybePromise, validate } from '../tasks/admit.ts'
 import { unitsOf } from '../claim/consent.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
-import { retryInCode } from '../tasks/outcome.ts'
 import type { AttemptReport } from '../claim/finish/attempt-report.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
 import type { OpeningReader } from '../gates/gates.ts'
 import type { Rulebook } from '../tasks/rule.ts'
 import type { AnyTask, Context } from '../tasks/task.ts'
 import type { GuardedAgent } from '../http/agent.ts'
-import { type Refusal, type Refused, refusalIn, refusalOf, vendorLimitedCode } from '../http/feedback.ts'
+import { type Refusal, type Refused, refusalOf } from '../http/feedback.ts'
 import type { PeerLimiter } from '../limits/peer.ts'
 import { Allowance, StaleGrantError, uncalledCode } from '../http/allowance.ts'
 import { createFetch } from '../http/fetch.ts'
+import { circuitOf } from '../takes/circuit.ts'
 import { attemptOver, staleBeforeCall } from './attempt-errors.ts'
+import { badAnswerIn, isSure, shownBy } from './bad-answer.ts'
 import { admission, placeElsewhere, type NewPlace, isAdmitted } from './admission.ts'
 import { poolMembersOf, withBase } from './pool-choice.ts'
 import { StoreGrants } from './grants.ts'
@@ -25,7 +26,7 @@ import type { GiveBackCounter } from './give-backs.ts'
 import type { NoteBook, Notes } from './notes.ts'
 import type { StuckHandlers } from './stuck.ts'
 import type { Threads } from './threads.ts'
-import { describe, knownError, timeoutError, verdict } from './verdict.ts'
+import { describe, knownError, type Throttling, timeoutError, verdict } from './verdict.ts'
 
 /** What the attempts of a worker share. */
 export interface AttemptOptions {
@@ -106,9 +107,9 @@ export class Attempt {
   run(): Promise<Outcome> {
     const ended = (outcome: Outcome) => {
       if ('tookMs' in outcome) this.#options.patience.forget(this.job.id)
-      // A handler that sends its requests by another client than ctx.fetch, which has reported its own.
-      const isAccepted = outcome.kind === 'done' && this.job.isProbe === true && this.#allowance?.unsent !== false
-      if (isAccepted) this.#ownGrants().accepted()
+      const shown = this.#isRefused || this.job.takes === null ? undefined : shownBy(outcome, this.#allowance)
+      if (shown && (this.job.isProbe === true || circuitOf(this.#options.store).isWatching))
+        this.#ownGrants().ended(shown)
       if (outcome.kind === 'unused' || outcome.kind === 'readmit' || outcome.kind === 'discard') this.#giveBack()
       return this.#isCalled ? this.#reported(outcome) : outcome
     }
@@ -235,28 +236,26 @@ export class Attempt {
 
   /** Judges what the handler threw, and holds the limits that the vendor refused, if it is about that. */
   async #judge(error: unknown, tookMs: number): Promise<Outcome> {
-    const refusal = this.#isCalled && !this.#isLate ? refusalIn(error, this.#task.limits) : undefined
-    // Those of ctx.fetch have held them already. While the store is unavailable nothing is claimed either.
-    if (refusal !== undefined && !this.#isRefused && this.#allowance?.isRefused !== true)
-      await this.#refused(refusal).catch(() => {})
-    return this.#verdict(error, tookMs, refusal)
+    const nowMs = this.#isLate ? this.#options.store.clock.monotonicMs() : undefined
+    const found = this.#isCalled ? badAnswerIn(error, this.#task.limits, this.#allowance, nowMs) : undefined
+    if (found === undefined) return this.#verdict(error, tookMs)
+    const { refusal, isReported } = found
+    let { heldMs } = found
+    // While the store is unavailable nothing is claimed either.
+    if (!this.#isRefused && !isReported) heldMs = await this.#refused(refusal).catch(() => undefined)
+    // A single failure is an ordinary one.
+    const isThrottled = refusal.cause === undefined || heldMs !== undefined
+    return this.#verdict(error, tookMs, isThrottled ? { ...refusal, heldMs } : undefined)
   }
 
-  #refused(refusal: Refusal): Promise<void> {
+  #refused(refusal: Refusal): Promise<number | undefined> {
     this.#isRefused = true
     return this.#ownGrants().refused(refusal, undefined)
   }
 
-  #verdict(error: unknown, tookMs: number, refusal?: Refusal): Outcome {
-    const isInDoubt = this.#isCalled && !this.#isSure(knownError(error))
+  #verdict(error: unknown, tookMs: number, refusal?: Throttling): Outcome {
+    const isInDoubt = this.#isCalled && !isSure(knownError(error), this.#allowance, refusal)
     return verdict(this.job, this.#task, error, refusal, isInDoubt, tookMs, this.#options.store.clock)
-  }
-
-  /** True if surely nothing was done: the error claims so, or the vendor refused the only request. */
-  #isSure(known: Partial<AttemptError & { status: number }> | undefined): boolean {
-    if (known?.code === retryInCode) return true
-    const isRefused = known?.status === 429 || this.#allowance?.isRefused === true
-    return known?.code === vendorLimitedCode && isRefused && (this.#allowance?.spent ?? 1) <= 1
   }
 
   #call(): Promise<Called> {
@@ -330,7 +329,9 @@ export class Attempt {
     configurable: true,
     get() {
       const self = this[owner]
-      return { refused: (refused: Refused = {}) => self.#refused(refusalOf(refused, self.#task.limits)) }
+      return {
+        refused: async (refused: Refused = {}) => void (await self.#refused(refusalOf(refused, self.#task.limits))),
+      }
     },
   }
 

@@ -1,6 +1,6 @@
 /** The grants of one attempt: that of its claim, and further ones for further requests. */
 import { limitOf } from '../core/bucket.ts'
-import { caughtUpMs, type StoreClock } from '../core/clock.ts'
+import { caughtUpMs, type Moment, readMoment, type StoreClock } from '../core/clock.ts'
 import { AttemptError, StoreError, UsageError } from '../core/errors.ts'
 import { span } from '../core/figures.ts'
 import { newId } from '../core/hash.ts'
@@ -15,6 +15,7 @@ import type { Estimates } from '../tasks/estimate.ts'
 import { type Grants, type RequestCost, StaleGrantError } from '../http/allowance.ts'
 import type { Refusal } from '../http/feedback.ts'
 import type { Grant } from '../http/send-check.ts'
+import type { Cause } from '../limits/circuit.ts'
 import { checkUnits } from '../limits/cost.ts'
 import type { Limit } from '../limits/limit.ts'
 import type { PeerLimiter } from '../limits/peer.ts'
@@ -271,16 +272,33 @@ export class StoreGrants implements Grants {
     await this.#acquirer.ask({ wish: { id }, takes: this.#takes, units, back: { id, units }, job })
   }
 
-  async refused(refusal: Refusal, grant: Grant | undefined): Promise<void> {
+  async refused(refusal: Refusal, grant: Grant | undefined): Promise<number | undefined> {
+    const { job, limits } = this.#options
+    if (this.#takes.length === 0) return undefined
+    const isProbe = ((grant as StoreGrant | undefined) ?? this.own)?.isProbe === true
     // The oldest grant is that of the claim.
-    const { asked } = grant ?? this.#options.job
-    if (this.#takes.length > 0) await this.#acquirer.refused(this.#takes, refusal, asked)
+    const { asked } = grant ?? job
+    return this.#acquirer.refused({ takes: this.#takes, limits, asked, who: job.id, isProbe }, refusal)
   }
 
-  accepted(grant: Grant | undefined = this.own): void {
+  accepted(grant: Grant | undefined, host?: string): void {
+    this.#accepted(grant, grant?.asked, host)
+  }
+
+  /**
+   * The attempt has ended: the vendor `served` what it sent last, or the job is `done` although the vendor did not, so
+   * that no failure of the vendor is worth waiting for.
+   */
+  ended(shown: 'served' | 'done'): void {
+    this.#acquirer.served(this.#takes, this.#options.job.asked)
+    if (shown === 'served') this.#accepted(this.own, this.own?.asked)
+    else this.#accepted(this.own, readMoment(this.#options.store.clock), undefined, 'refused')
+  }
+
+  #accepted(grant: Grant | undefined, asked: Moment | undefined, host?: string, but?: Cause): void {
     if ((grant as StoreGrant | undefined)?.isProbe !== true) return
     // If the store does not receive it, the next accepted request does the same.
-    void this.#acquirer.accepted(this.#takes, grant?.asked).catch(() => {})
+    void this.#acquirer.accepted(this.#takes, asked, host, but).catch(() => {})
   }
 
   counted(counts: readonly Count[]): void {

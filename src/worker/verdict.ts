@@ -15,6 +15,15 @@ const errorBytesMax = 4_096
 /** The longest delay of a job with limits that the vendor refused without stating a time. */
 const throttledMaxMs = 60_000
 
+/** While a circuit is open, a job lets so many trials of other jobs go first. */
+const holdsMost = 3
+
+/** A bad answer that makes no failure of an attempt. */
+export interface Throttling extends Refusal {
+  /** For how long buckets are held because of it, in ms; undefined: not known. */
+  readonly heldMs?: number | undefined
+}
+
 /** Judges an error by its fields, not by its class: it may come from another copy of the package. */
 export function knownError(error: unknown): (SluiceError & Partial<AttemptError>) | undefined {
   return SluiceError.is(error) ? (error as SluiceError & Partial<AttemptError>) : undefined
@@ -22,14 +31,14 @@ export function knownError(error: unknown): (SluiceError & Partial<AttemptError>
 
 /**
  * Returns how an attempt ends that failed by `error`.
- * @param refusal what the error contains, if the vendor refused the request
+ * @param refusal the bad answer that the error is about, if buckets are held because of it
  * @param isInDoubt the call may have been made
  */
 export function verdict(
   job: ClaimedJob,
   task: AnyTask,
   error: unknown,
-  refusal: Refusal | undefined,
+  refusal: Throttling | undefined,
   isInDoubt: boolean,
   tookMs: number,
   clock: Clock,
@@ -37,7 +46,9 @@ export function verdict(
   const text = describe(error)
   const known = knownError(error)
   if (known?.code === snoozedCode) return { kind: 'return', delayMs: known.retryAfterMs ?? 0, held: 'snooze', tookMs }
-  if (known?.retryable === false) return { kind: 'failed', reason: 'refused', error: text, tookMs }
+  // What `check` makes of a rejected credential is final, unless its jobs wait until it is mended.
+  const isWaiting = refusal?.cause === 'credential' && known?.code === 'SLUICE_HTTP_STATUS'
+  if (known?.retryable === false && !isWaiting) return { kind: 'failed', reason: 'refused', error: text, tookMs }
   if (task.isOnce && isInDoubt) return { kind: 'failed', reason: 'doubtful', error: text, tookMs }
   if (refusal !== undefined) return throttled(job, task, refusal, text, tookMs, clock)
   const failed = job.failed + 1
@@ -52,7 +63,7 @@ export function verdict(
 function throttled(
   job: ClaimedJob,
   { retry }: AnyTask,
-  { retryAfterMs }: Refusal,
+  { retryAfterMs, cause, heldMs }: Throttling,
   error: string,
   tookMs: number,
   clock: Clock,
@@ -60,7 +71,8 @@ function throttled(
   const times = job.throttled + 1
   if (times > retry.maxThrottled) return { kind: 'failed', reason: 'exhausted', error, tookMs }
   // A job with limits waits for its held buckets too, so its own delay only lets other jobs go first.
-  const mostMs = job.takes === null ? waitMaxMs : throttledMaxMs
+  const heldMostMs = cause === undefined ? throttledMaxMs : Math.min(throttledMaxMs, holdsMost * (heldMs ?? 0))
+  const mostMs = job.takes === null ? waitMaxMs : heldMostMs
   const ownMs = Math.min(mostMs, delayMs(times, retry, clock.random()))
   const leastMs = job.takes === null ? minWaitMs : 0
   const waitMs = Math.min(waitMaxMs, Math.max(leastMs, Number(retryAfterMs ?? ownMs) || 0))

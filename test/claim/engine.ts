@@ -186,6 +186,7 @@ export async function empty(db: Queryable): Promise<void> {
     'renewal',
     'parked',
     'refusal',
+    'failure',
     'bucket',
     'ledger',
     'usage',

@@ -99,6 +99,9 @@ describe('locks', () => {
     await run('adapt_limit', 'locks.found', null, '{"rules": [], "numbers": {}}', '{}', 'test', null)
     const used = ['locks.rate:t1', 'locks.rate:t0'].map(hash64)
     await run('charge_others', used, [900, 900], [0, 0], [0, 0], [60_000_000, null], null)
+    await run('count_failures', [2, 1], [5, 6], [null, 7], 1_000, null)
+    await run('count_failures', [1, 2], [5, 6], [null, 7], 1_000, null)
+    await run('forget_failures', [2, 1])
     const outcomes = ['done', 'failed', 'retry', 'throttled', 'return', 'unused', 'discard', 'interrupt']
     await finish(
       db,

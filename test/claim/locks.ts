@@ -184,7 +184,7 @@ function holdsClass(key: Taken['key'], holds: (space: string, n: string) => bool
 /** The columns that identify a row within its table. */
 const identity = (key: Taken['key']) =>
   key['id'] ??
-  ['task', 'key', 'name', 'source', 'worker', 'bucket', 'lim', 'value', 'one'].map((name) => key[name]).join()
+  ['task', 'key', 'name', 'source', 'worker', 'bucket', 'lim', 'value', 'scope', 'one'].map((name) => key[name]).join()
 
 /** The key of a lock within its kind, by which an ordered kind is taken. */
 function placeOf({ of, key, by }: Taken): bigint {

@@ -1,6 +1,7 @@
 import { expect, it } from 'vitest'
 import { Sluice } from '../../src/sluice.ts'
 import { freshDatabase } from '../servers/database.ts'
+import { fn } from '../servers/fn.ts'
 import { createProject, objects, tasksFile } from './program.ts'
 
 it('an operator shows, sets, pins, rekeys and pauses limits by the command limits', async () => {
@@ -83,3 +84,47 @@ it('an operator shows, sets, pins, rekeys and pauses limits by the command limit
     await project.close()
   }
 }, 300_000)
+
+it('an operator sees which keys a vendor’s answers hold, why and until when, and starts their jobs', async () => {
+  const { url } = await freshDatabase()
+  const project = createProject({ DATABASE_URL: url })
+  const sluice = await Sluice.open({ store: url })
+  try {
+    project.write('tasks.ts', tasksFile)
+    const sent = await project.run(['send', 'sync-contact', '{"accountId":"a1"}', '--tasks', 'tasks.ts', '--json'])
+    const id = String(objects(sent.out)[0]?.['id'])
+    await sluice.db.query(`insert into sluice.bucket (id, name, key) values (sluice.hash64('crm:a1'), 'crm', 'a1')`)
+    const fail = (cause: string) =>
+      sluice.db.query(
+        `select ${fn}.refuse_buckets(array[sluice.hash64('crm:a1')], '{}', null, 0, null, '401 from crm.example', $1)`,
+        [cause],
+      )
+    await fail('credential')
+    const shown = await project.run(['limits', 'show', 'crm'])
+    expect(shown.out).toMatch(
+      /^ {2}a1: credential rejected by the vendor once, first .+ ago \(401 from crm\.example\); held for another .+$/m,
+    )
+    expect(objects((await project.run(['limits', 'show', 'crm', '--json'])).out)[0]).toMatchObject({
+      refusals: [{ key: 'a1', cause: 'credential', answer: '401 from crm.example', count: 1 }],
+    })
+    const why = await project.run(['why', id])
+    expect(why.out).toContain('the vendor rejects the credential (401 from crm.example)')
+    expect(why.out).toContain('mend the credential, then `sluice limits reset crm --key a1`')
+    expect((await project.run(['status'])).out).toMatch(/held: the vendor rejects the credential/)
+    expect(await project.run(['limits', 'reset', 'crm', '--key', 'a2'])).toMatchObject({
+      out: 'nothing of limit crm is held\n',
+    })
+    expect(await project.run(['limits', 'reset', 'crm', '--key', 'a1'])).toMatchObject({
+      code: 0,
+      out: 'limit crm: 1 key reset\n',
+    })
+    expect((await project.run(['limits', 'show', 'crm'])).out).not.toContain('rejected')
+    await fail('down')
+    expect((await project.run(['why', id])).out).toContain('the vendor is down')
+    expect(objects((await project.run(['limits', 'reset', 'crm', '--json'])).out)).toEqual([{ limit: 'crm', reset: 1 }])
+    expect((await project.run(['limits', 'reset', 'crn'])).code).toBe(1)
+  } finally {
+    await sluice.close()
+    await project.close()
+  }
+})

@@ -216,3 +216,27 @@ it('a worker evaluates the alarms of its store, and its program hears them', asy
   expect(heard.mock.calls[0]?.[0]).toMatchObject({ alarm: 'no-worker', subject: 'slow in elsewhere', isRaised: true })
   await own.close()
 })
+
+it('a rejected credential raises an alarm at once, a vendor that is down after a minute; both end when it accepts', async () => {
+  const one = watcher({})
+  const id = (key: string) => `sluice.hash64('alarmed:${key}')`
+  await sluice.db.query(`insert into sluice.bucket (id, name, key) select sluice.hash64('alarmed:' || k), 'alarmed', k
+    from unnest(array['a', 'b', 'c']) k`)
+  const refuse = (key: string, cause: string) =>
+    sluice.db.query(`select ${fn}.refuse_buckets(array[${id(key)}], '{}', null, 1, null, '401 from crm', $1, 'crm')`, [
+      cause,
+    ])
+  await refuse('a', 'credential')
+  await refuse('b', 'down')
+  await refuse('c', 'down')
+  expect(await one.at(16_000)).toEqual(['credential alarmed for a true'])
+  expect(await one.at(62_000)).toEqual(['vendor-down alarmed true'])
+  expect(one.lines.map(({ message }) => message)).toMatchInlineSnapshot(`
+    [
+      "alarm: the vendor has rejected the credential of limit alarmed for a for 16 s (401 from crm): mend the credential, then start its jobs by \`sluice limits reset <limit> --key <key>\`",
+      "alarm: the vendor of limit alarmed has been down for 62 s (401 from crm, 2 keys): look at the vendor’s status page; its jobs wait, and go on by themselves when it is back",
+    ]
+  `)
+  await sluice.db.query(`select ${fn}.reset_limit('alarmed', '')`)
+  expect(await one.at(140_000)).toEqual(['credential alarmed for a false', 'vendor-down alarmed false'])
+})

@@ -109,7 +109,7 @@ it('a listener that throws or rejects is logged, and the others are called', asy
     throw new Error('later')
   })
   report.on('held', heard)
-  report.emit('held', { limits: ['crm:a1'], forMs: 15_000, why: '429 from crm.example' })
+  report.emit('held', { limits: ['crm:a1'], forMs: 15_000, why: '429 from crm.example', cause: 'refused' })
   await vi.waitFor(() => expect(lines).toHaveLength(2))
   report.end()
   expect(heard).toHaveBeenCalledTimes(1)

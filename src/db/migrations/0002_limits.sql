@@ -141,7 +141,7 @@ create table sluice.budget (
   primary key (name, key, rate, share)
 ) with (fillfactor = 70);
 
--- Buckets of which the vendor has refused requests, until it accepts one (limits/ledger/accept_buckets.sql).
+-- Buckets of which the vendor refused requests, or failed, until it accepts one (takes/accept_buckets.sql).
 -- Times are those of the limiter's clock, in microseconds.
 create table sluice.refusal (
   bucket bigint primary key,
@@ -152,8 +152,22 @@ create table sluice.refusal (
   at bigint not null,
   n integer not null,
   -- The vendor's answer, for people.
-  answer text not null
+  answer text not null,
+  -- refused: the vendor's own limits; credential: it rejects the key's credential; down: it fails, or does not answer.
+  cause text not null default 'refused',
+  -- The host that answered; null: not known. An answer of another host ends nothing.
+  host text
 );
+
+-- Failures of vendors in a row, until they hold a bucket, and after it (limits/ledger/count_failures.sql). A scope is
+-- the buckets of a key, or all keys of some limits: takes/circuit.ts. who: the jobs, or keys, that failed, at most 8.
+create table sluice.failure (
+  scope bigint primary key,
+  at bigint not null,
+  n integer not null,
+  who bigint[] not null
+);
+create index failure_at on sluice.failure (at);
 
 -- Buckets with a new definition whose ledger is too long for a claim to rebuild their state:
 -- claim/definitions/rebuild_next_bucket.sql.

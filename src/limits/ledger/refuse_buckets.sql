@@ -1,25 +1,28 @@
--- Records that the vendor refused a request, and holds the buckets that the refusal concerns: those of the request's
--- keys. A bucket that requests of several keys share is held only if three of those keys were refused within a second.
--- After the hold the bucket grants one request at a time, until the vendor accepts one (engine.accept_buckets).
--- If the vendor states no time, the hold is one second, and doubles with each refusal in a row, up to the shortest span
--- of the limit's rules (1 s to 60 s; 10 s if it counts only places). A refusal of a request that was sent before the
--- newest one in a row is not one more, and holds the bucket for longer only if the vendor states for how long.
--- p_buckets: the buckets that the refusal concerns.
+-- Records a bad answer of the vendor's: a refusal, or a failure that opens a circuit (takes/circuit.ts). It holds the
+-- buckets that this concerns: those of the request's keys. A bucket that requests of several keys share is held only if
+-- three of those keys were refused within a second. After the hold the bucket grants one request at a time, until the
+-- vendor accepts one (engine.accept_buckets). If the vendor states no time, engine.trial_distance decides for how long.
+-- A bad answer to a request that was sent before the newest one in a row is not one more, and lengthens the hold only
+-- if the vendor states for how long.
+-- p_buckets: the buckets that it concerns.
 -- p_shared: the request's other buckets.
 -- p_wait_us: how long the vendor wants to be left alone; null: it stated no time.
 -- p_age_us: how long ago the request got its grant, or longer.
 -- p_cap: as for engine.limiter_now_us.
 -- p_answer: the vendor's answer, for people.
+-- p_cause, p_host: as in sluice.refusal.
+-- p_again: it concerns only those that are on trial already, and what they are held for stays the same.
 -- held: the buckets that are held; wait_us: for how long at least.
 create or replace function engine.refuse_buckets(
   p_buckets bigint[], p_shared bigint[], p_wait_us bigint, p_age_us bigint, p_cap bigint, p_answer text,
+  p_cause text default 'refused', p_host text default null, p_again boolean default false,
   out held bigint[], out wait_us bigint)
 language plpgsql as $$
 declare
   v_bucket bigint;
-  v_most bigint;  -- the longest hold if the vendor states none
-  v_n integer;
-  v_is_new boolean;  -- the request was sent after the newest refusal in a row
+  v_row sluice.refusal;
+  v_is_new boolean;  -- the request was sent after the newest bad answer in a row
+  v_goes_on boolean;  -- what the bucket is held for already has not become another matter
   v_wait bigint;
   v_now bigint := engine.limiter_now_us(p_cap);
   v_sent constant bigint := v_now - p_age_us;
@@ -28,22 +31,25 @@ begin
     select s from unnest(p_shared) s
     where (select count(*) from sluice.refusal r
            where r.at > v_now - 1000000 and s = any (r.shared) and r.bucket <> all (p_buckets)) >= 2);
+  if p_again then
+    held := array(select r.bucket from sluice.refusal r where r.bucket = any (p_buckets));
+  end if;
   perform engine.lock_buckets(held);
   v_now := engine.limiter_now_us(p_cap);
   wait_us := coalesce(p_wait_us, 0);
   foreach v_bucket in array held loop
-    v_most := greatest(1000000, least(60000000, coalesce((
-      select (select min(u.span) from unnest(d.span, d.kind) u (span, kind) where u.kind <> 'concurrency')
-      from sluice.bucket b join sluice.limit_def d on d.name = b.name where b.id = v_bucket
-      order by d.version desc limit 1), 10000000)));
     v_is_new := not exists (select 1 from sluice.refusal r where r.bucket = v_bucket and r.at >= v_sent);
-    insert into sluice.refusal as r (bucket, shared, since, at, n, answer)
-    values (v_bucket, p_shared, v_now, v_now, 1, p_answer)
-    on conflict (bucket) do update set shared = excluded.shared, answer = excluded.answer, at = excluded.at, n = r.n + 1
-      where v_is_new
-    returning r.n into v_n;
-    v_n := coalesce(v_n, (select r.n from sluice.refusal r where r.bucket = v_bucket));
-    v_wait := least(v_most, 1000000 * (1 << least(v_n - 1, 10)));
+    v_goes_on := p_again or exists (
+      select 1 from sluice.refusal r
+      where r.bucket = v_bucket and (r.cause = 'credential') = (p_cause = 'credential'));
+    insert into sluice.refusal as r (bucket, shared, since, at, n, answer, cause, host)
+    values (v_bucket, p_shared, v_now, v_now, 1, p_answer, p_cause, p_host)
+    on conflict (bucket) do update set shared = excluded.shared, answer = excluded.answer, at = excluded.at,
+      n = case when v_goes_on then r.n + 1 else 1 end, since = case when v_goes_on then r.since else v_now end,
+      cause = case when p_again then r.cause else p_cause end, host = case when p_again then r.host else p_host end
+    where v_is_new;
+    select * into v_row from sluice.refusal r where r.bucket = v_bucket;
+    v_wait := engine.trial_distance(v_row.cause, v_bucket, v_row.n, v_now - v_row.since);
     perform engine.hold_buckets(
       array[v_bucket], coalesce(p_wait_us, case when v_is_new then v_wait else 0 end), p_cap, null, v_wait);
     wait_us := greatest(wait_us, coalesce(p_wait_us, v_wait));

@@ -1,0 +1,106 @@
+/**
+ * Counts a vendor's failures in a row, for the whole fleet, until they open the circuit of a bucket. Nothing is written
+ * where requests are served: each process knows when it had one served, and adds that to its next failure.
+ */
+import { limitOf } from '../core/bucket.ts'
+import { type Moment, readMoment } from '../core/clock.ts'
+import { hash64 } from '../core/hash.ts'
+import type { Store } from '../db/store.ts'
+import { apartUs, type Cause, type Count, opening } from '../limits/circuit.ts'
+
+/** What a failure is: the vendor does not serve the request, or rejects its credential. */
+export type Failing = 'down' | 'credential'
+
+/** A failed request. */
+export interface Failed {
+  readonly cause: Failing
+  /** The buckets of the request, and those of its own key among them. */
+  readonly takes: readonly string[]
+  readonly concerned: readonly string[]
+  /** The job, or the take. */
+  readonly who: string
+  /** Failures in a row that open the circuit. */
+  readonly least: number
+  readonly asked: Moment | undefined
+}
+
+/** Scopes of which a process knows when the vendor served it last; the oldest are forgotten. */
+const scopesMax = 10_000
+
+/** For so long after a failure it is remembered which requests were served, in ms: longer ago no failures are in a row. */
+const watchMs = apartUs.credential / 1_000
+
+/** Failures are counted of a key, and of all keys together: many keys with a job each fail too when the vendor is down. */
+function scopesOf(cause: Failing, takes: readonly string[], concerned: readonly string[]): string[] {
+  const own = `${cause}\n${concerned.toSorted().join('\n')}`
+  const names = takes.map(limitOf).toSorted()
+  const hasKey = concerned.some((take) => /[:@]/.test(take))
+  return cause === 'down' && hasKey ? [own, `${cause}\n${names.join('\n')}`] : [own]
+}
+
+/** What one process knows of the vendors that fail, and counts in the store. */
+export class Circuit {
+  readonly #store: Store
+  /** When the newest served request was answered, and when its grant was requested, by scope. */
+  readonly #served = new Map<string, { heardMs: number; asked: Moment | undefined }>()
+  #failedMs = -Infinity
+
+  constructor(store: Store) {
+    this.#store = store
+  }
+
+  /** True after a request of this process has failed: only then it is worth remembering which were served. */
+  get isWatching(): boolean {
+    return this.#store.clock.monotonicMs() - this.#failedMs < watchMs
+  }
+
+  /** Remembers that the vendor served a request of these buckets, which shows nothing about `but`. */
+  served(takes: readonly string[], concerned: readonly string[], asked: Moment | undefined, but?: Cause): void {
+    if (!this.isWatching) return
+    const heardMs = readMoment(this.#store.clock).monotonicMs
+    for (const cause of ['down', 'credential'] as const)
+      for (const scope of cause === but ? [] : scopesOf(cause, takes, concerned)) {
+        this.#served.delete(scope)
+        this.#served.set(scope, { heardMs, asked })
+        const [oldest] = this.#served.keys()
+        if (this.#served.size > scopesMax && oldest !== undefined) this.#served.delete(oldest)
+      }
+  }
+
+  /** Forgets the failures in the store, after the vendor served a request on trial. */
+  async over(takes: readonly string[], concerned: readonly string[], but?: Cause): Promise<void> {
+    const causes = (['down', 'credential'] as const).filter((cause) => cause !== but)
+    const scopes = causes.flatMap((cause) => scopesOf(cause, takes, concerned))
+    await this.#store.call('forget_failures', [scopes.map(hash64)])
+  }
+
+  /** Counts a failure, and returns what it opens. */
+  async failed(failed: Failed, capUs: number | null): Promise<ReturnType<typeof opening>> {
+    const { cause, takes, concerned, who, least, asked } = failed
+    const { clock } = this.#store
+    this.#failedMs = clock.monotonicMs()
+    const [own = '', ...wide] = scopesOf(cause, takes, concerned)
+    const sentMs = asked?.monotonicMs ?? Infinity
+    // The vendor has served a request that was sent later.
+    if ((this.#served.get(own)?.asked?.monotonicMs ?? -Infinity) > sentMs) return 'none'
+    const nowMs = readMoment(clock).monotonicMs
+    const fine = [own, ...wide].map((scope) => {
+      const heard = this.#served.get(scope)?.heardMs
+      return heard === undefined ? null : Math.round((nowMs - heard) * 1_000)
+    })
+    const failing = [who, own].slice(0, fine.length).map(hash64)
+    const params = [[own, ...wide].map(hash64), failing, fine, apartUs[cause], capUs]
+    const [row] = await this.#store.call<{ n: number[]; who: number[] }>('count_failures', params)
+    const counts = row?.n.map((n, i): Count => ({ n, who: row.who[i] ?? 0 })) ?? []
+    return opening(cause, counts[0] ?? { n: 0, who: 0 }, counts[1], least)
+  }
+}
+
+const circuits = new WeakMap<Store, Circuit>()
+
+/** Returns the circuit of a store: jobs and takes of a process share it. */
+export function circuitOf(store: Store): Circuit {
+  const known = circuits.get(store) ?? new Circuit(store)
+  circuits.set(store, known)
+  return known
+}

@@ -1,0 +1,63 @@
+/** What an attempt learned of the vendor by the error that ended it. */
+import { AttemptError } from '../core/errors.ts'
+import type { Outcome } from '../claim/finish/finish.ts'
+import type { Allowance } from '../http/allowance.ts'
+import { failureIn, type Refusal, refusalIn, unanswered, vendorLimitedCode } from '../http/feedback.ts'
+import type { Limit } from '../limits/limit.ts'
+import { retryInCode } from '../tasks/outcome.ts'
+
+/** A bad answer. */
+export interface BadAnswer {
+  readonly refusal: Refusal
+  /** For how long it holds buckets, in ms; undefined: it does not, as far as is known. */
+  readonly heldMs: number | undefined
+  /** `ctx.fetch` has reported it. */
+  readonly isReported: boolean
+}
+
+/** A request that was awaited for less, when the attempt's time was over, shows nothing about the vendor. */
+const patienceMs = 1_000
+
+/**
+ * Returns the bad answer that an error is about; undefined: it is about something else.
+ * @param nowMs monotonic, if the attempt took longer than its task allows
+ */
+export function badAnswerIn(
+  error: unknown,
+  limits: readonly Limit[],
+  allowance: Allowance | undefined,
+  nowMs: number | undefined,
+): BadAnswer | undefined {
+  if (nowMs !== undefined) {
+    const host = allowance?.unansweredBy(nowMs - patienceMs)
+    return host === undefined ? undefined : fresh(unanswered('no answer in time', host))
+  }
+  const refusal = refusalIn(error, limits)
+  if (refusal !== undefined) return { refusal, heldMs: undefined, isReported: allowance?.isRefused === true }
+  if (allowance?.bad !== undefined) return { ...allowance.bad, isReported: true }
+  const failure = failureIn(error, limits)
+  return failure && fresh(failure)
+}
+
+const fresh = (refusal: Refusal): BadAnswer => ({ refusal, heldMs: undefined, isReported: false })
+
+/** Returns true if surely nothing was done: the error claims so, or the vendor refused the only request. */
+export function isSure(
+  known: Partial<AttemptError & { status: number }> | undefined,
+  allowance: Allowance | undefined,
+  refusal: Refusal | undefined,
+): boolean {
+  if (known?.code === retryInCode) return true
+  if ((allowance?.spent ?? 1) > 1) return false
+  if (refusal?.cause === 'credential') return true
+  return known?.code === vendorLimitedCode && (known.status === 429 || allowance?.isRefused === true)
+}
+
+/**
+ * Returns what an attempt's end shows: `served`, its vendor served what was sent last; `done`, it is done although the
+ * vendor did not; undefined: neither.
+ */
+export function shownBy({ kind }: Outcome, allowance: Allowance | undefined): 'served' | 'done' | undefined {
+  if (allowance?.bad !== undefined) return kind === 'done' ? 'done' : undefined
+  return kind === 'done' || allowance?.isAccepted === true ? 'served' : undefined
+}
