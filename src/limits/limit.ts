@@ -75,7 +75,9 @@ interface LimitFields {
   concurrency?: number
   /**
    * Makes the `rate` a classic token bucket of this capacity, refilled at the full rate: a vendor then sees up to
-   * burst + rate - 1 in a window. Whole, at least 1; for `rate` only. Default: a small bucket that never exceeds the rate.
+   * burst + rate - 1 in a window. Whole; for `rate` only. Default: a bucket of a tenth of the rate, which never exceeds it.
+   * 0 spaces the calls instead: never more than the rate in any window, one call after the other, and almost all of the
+   * rate in the long run. A grant is then decided up to 250 ms ahead, for an instant, and lives 25 ms from there.
    */
   burst?: number
   /**
@@ -144,7 +146,7 @@ export interface Limit<in In = never> extends Takeable {
   readonly grantUs: number
   /** How much the time on the way to the vendor may vary, in microseconds. */
   readonly transitUs: number
-  /** True if `burst` was given: the bucket is the classic token bucket. */
+  /** True if a `burst` of 1 or more was given: the bucket is the classic token bucket. */
   readonly classic: boolean
   /** True if there is a bucket for each key of an input. */
   readonly keyed: boolean
@@ -193,6 +195,8 @@ export const ledgerUs = 7 * 86_400_000_000
 export const costMax = 2 ** 31 - 1
 
 const grantMs = 100
+/** A grant for an instant waits beside the slots, so it has to last for little more than a timer's delay. */
+const spacedGrantMs = 25
 const transitMaxUs = 86_400_000_000
 const concurrencyMax = 1_000_000
 /** The store counts the steps of a window in 32 bits. */
@@ -260,7 +264,11 @@ export function limit(
   if (pool !== undefined && options.by !== undefined)
     throw new UsageError('SLUICE_BAD_POOL', `limit "${name}": a pool has its own keys; give it \`pool\` or \`by\``)
   const { rates, windows, quotas, currency } = checked(name, options)
-  const grantUs = Math.min(grantMs * 1_000, ...[...rates, ...windows].map((rule) => Math.floor(rule.windowUs / 10)))
+  const hasUnits = rates.length + windows.length + quotas.length > 0
+  const grantUs = Math.min(
+    (burst === 0 ? spacedGrantMs : grantMs) * 1_000,
+    ...[...rates, ...windows].map((rule) => Math.floor(rule.windowUs / 10)),
+  )
   const transitUs = Math.ceil(durationMs(options.transit ?? 100) * 1_000)
   if (transitUs > transitMaxUs) throw badLimit(name, `transit is ${options.transit}; it may be at most a day`)
   const marginUs = grantUs + transitUs
@@ -278,7 +286,7 @@ export function limit(
     rules,
     grantUs,
     transitUs,
-    classic: burst !== undefined,
+    classic: burst !== undefined && burst > 0,
     keyed: by !== undefined,
     path: typeof by === 'string' ? by : undefined,
     numbers: numbersOf(options),
@@ -287,11 +295,7 @@ export function limit(
     circuit: checkCircuit(name, options.circuit),
     refund: checkRefund(name, options.refund),
     currency,
-    cost: checkCost(
-      name,
-      options.cost ?? (currency === undefined ? 1 : undefined),
-      rates.length + windows.length + quotas.length > 0,
-    ),
+    cost: checkCost(name, options.cost ?? (currency === undefined ? 1 : undefined), hasUnits),
     share: shareOf(name, options, rules, label === undefined && pool === undefined),
     weights: weightsOf(name, options.weights, by !== undefined, (key) => checkKey(name, key)),
     alarmAt: checkAlarmAt(name, options.alarmAt, quotas.length > 0),
@@ -316,8 +320,8 @@ function checked(name: string, options: LimitOptions) {
     throw badLimit(name, 'it limits nothing; give it a rate, a window, a quota or a concurrency')
   if (quotas.length === 0 && (options.zone !== undefined || options.anchor !== undefined))
     throw badLimit(name, 'zone and anchor belong to a quota, and it has none')
-  if (burst !== undefined && !(Number.isSafeInteger(burst) && burst >= 1))
-    throw badLimit(name, `burst is ${burst}; it must be a whole number of at least 1`)
+  if (burst !== undefined && !(Number.isSafeInteger(burst) && burst >= 0))
+    throw badLimit(name, `burst is ${burst}; it must be a whole number of at least 0`)
   if (burst !== undefined && rates.length === 0)
     throw badLimit(name, 'burst is the capacity of a rate, and it has none')
   if (!['closed', 'open', undefined].includes(options.onStoreError))
