@@ -76,8 +76,8 @@ interface LimitFields {
   /**
    * Makes the `rate` a classic token bucket of this capacity, refilled at the full rate: a vendor then sees up to
    * burst + rate - 1 in a window. Whole; for `rate` only. Default: a bucket of a tenth of the rate, which never exceeds it.
-   * 0 spaces the calls instead: never more than the rate in any window, one call after the other, and almost all of the
-   * rate in the long run. A grant is then decided up to 250 ms ahead, for an instant, and lives 25 ms from there.
+   * 0 spaces the calls instead: a bucket of what the rate has in 5 ms, at least 1, which never exceeds the rate either and
+   * lets more of it through in the long run. Its grants live 25 ms instead of 100.
    */
   burst?: number
   /**
