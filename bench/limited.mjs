@@ -18,7 +18,7 @@ export function drainedAt({ name, workers, jobs = 2_000, rate = '200/s', ...more
     full: { jobs, rate, workers },
     quick: { jobs: 600, rate, workers },
     ...more,
-    shape: ({ rate, spacing }) => ({ kind: 'limited', rate, spacing }),
+    shape: ({ rate }) => ({ kind: 'limited', rate }),
     run: (asked) => limitedRun(name, asked),
   }
 }
@@ -37,7 +37,7 @@ export function farBelow({ name, workers, ...more }) {
   }
 }
 
-async function limitedRun(name, { peer, place, pids, options: { jobs, rate, spacing, workers }, shape }) {
+async function limitedRun(name, { peer, place, pids, options: { jobs, rate, workers }, shape }) {
   const session = await peer.open(place, shape)
   await fill(session, jobs)
   const fleet = await startFleet({ peer, place, shape, count: workers })
@@ -57,7 +57,7 @@ async function limitedRun(name, { peer, place, pids, options: { jobs, rate, spac
   const lines = limitedLines(name, {
     times: results.flatMap(({ times }) => times),
     nominal,
-    promise: peer.promise({ rate, spacing }),
+    promise: peer.promise({ rate }),
     callsPerJob: eachOf('calls'),
     cpuPer1000: per1000('cpu'),
     serverPer1000: per1000('server'),

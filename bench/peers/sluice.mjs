@@ -4,8 +4,8 @@ import { guaranteeOf, limit, rule, Sluice, task, useSluice } from '../../dist/in
 const anything = { '~standard': { version: 1, vendor: 'bench', validate: (value) => ({ value }) } }
 
 /** Returns the limits of the task for a scenario. */
-function limitsOf({ kind, rate, perTenant, spacing = {}, published = false }) {
-  if (kind === 'limited') return [limit('vendor', { rate, published, ...spacing })]
+function limitsOf({ kind, rate, perTenant, published = false }) {
+  if (kind === 'limited') return [limit('vendor', { rate, published })]
   if (kind === 'tenants') return [limit('tenant', { rate: perTenant, by: 'accountId' })]
   if (kind === 'keys') {
     return [limit('key', { rate: '100000000/min', by: 'accountId' }), limit('shared', { rate: '100000000/min' })]
@@ -67,8 +67,8 @@ export async function open({ url }, shape, redis = '') {
 }
 
 /** Returns what a rate guarantees: `burst` at once, then `perSecond`; at most `worst` in any window. */
-function promise({ rate, spacing = {} }) {
-  const [{ burst, perSecond, worst }] = guaranteeOf(limit('promised', { rate, ...spacing })).rules
+function promise(rate) {
+  const [{ burst, perSecond, worst }] = guaranteeOf(limit('promised', { rate })).rules
   return { burst, perSecond, worst }
 }
 
@@ -80,6 +80,6 @@ export default {
     `concurrency ${concurrencyOf(shape)}, ${limitsOf(shape)
       .map(({ name, rules }) => `limit ${name} ${rules.map(({ rate }) => rate).join(' and ')}`)
       .join(', ')}, history kept`,
-  promise,
+  promise: ({ rate }) => promise(rate),
   open,
 }

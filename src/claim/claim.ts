@@ -7,7 +7,7 @@ import { reach } from '../core/probe.ts'
 import { againMs } from '../core/retry.ts'
 import type { Store } from '../db/store.ts'
 import type { KeptSlot } from '../store/send.ts'
-import { type Answered, type ClaimedJob, decodeJobs } from './claimed-job.ts'
+import { type ClaimedJob, decodeJobs } from './claimed-job.ts'
 import { isDataError } from './parking/parked.ts'
 
 /** The answer to a claim. */
@@ -17,17 +17,6 @@ export interface Claimed {
   again: boolean
   /** In how many ms to claim again; undefined: only when something arrives. */
   wakeMs: number | undefined
-}
-
-/** What one claim is for. */
-interface Wanted {
-  who: Claimer
-  want: number
-  ahead: number
-  idle: boolean
-  id: string
-  /** When it was first sent, in monotonic ms. */
-  firstMs: number
 }
 
 /** A registered worker, and what it claims. */
@@ -100,18 +89,15 @@ export class Claims {
   }
 
   /**
-   * Claims jobs. After a lost reply it is repeated with the same id, so that jobs handed out by the first
+   * Claims up to `want` jobs. After a lost reply it is repeated with the same id, so that jobs handed out by the first
    * try are adopted: nobody else would take them from a worker that lives.
-   * @param want how many jobs may start now
    * @param idle register as idle when there is less to do than wanted
-   * @param ahead if fewer can: how many may wait for an instant at which their limits have room
    */
-  async claim(who: Claimer, want: number, idle: boolean, signal: AbortSignal, ahead = 0): Promise<Claimed> {
+  async claim(who: Claimer, want: number, idle: boolean, signal: AbortSignal): Promise<Claimed> {
     const id = newId()
     this.#asking.add(id)
     try {
-      const firstMs = this.#store.clock.monotonicMs()
-      return await this.#untilAnswered({ who, want, ahead, idle, id, firstMs }, signal)
+      return await this.#untilAnswered(who, want, idle, signal, id, this.#store.clock.monotonicMs())
     } finally {
       this.#answeredFor(id)
     }
@@ -137,7 +123,7 @@ export class Claims {
         this.#answeredFor(id)
         const { now_us: nowUs, jobs: told } = (row ?? { now_us: null, jobs: null }) as unknown as Begun
         if (nowUs !== null) this.#storeClock.saw(Number(nowUs), this.#store.clock.monotonicMs(), sentMs)
-        const jobs = decodeJobs(told, id, { decidedMs: sentMs, heardMs: sentMs })
+        const jobs = decodeJobs(told, id, sentMs)
         for (const job of jobs) job.input = JSON.parse(input)
         take(jobs)
       },
@@ -152,23 +138,28 @@ export class Claims {
   /** What a claim still holds of which nobody here knows. Of its grants we only know that they are older than any promise. */
   async adopt(id: string): Promise<ClaimedJob[]> {
     const [row] = await this.#store.call<{ adopt_claim: string | null }>('adopt_claim', [id])
-    return this.#handouts(row?.adopt_claim ?? null, id, { decidedMs: -Infinity, heardMs: -Infinity })
+    return this.#handouts(row?.adopt_claim ?? null, id, -Infinity)
   }
 
-  /** True while a claim of this id, or one that has an instant with this id, waits for its answer. */
+  /** True while a claim of this id waits for its answer. */
   asking(id: string): boolean {
-    for (const asked of this.#asking) if (asked.slice(0, -2) === id.slice(0, -2)) return true
-    return false
+    return this.#asking.has(id)
   }
 
-  async #untilAnswered(wanted: Wanted, signal: AbortSignal): Promise<Claimed> {
-    const { who, want, id } = wanted
+  async #untilAnswered(
+    who: Claimer,
+    want: number,
+    idle: boolean,
+    signal: AbortSignal,
+    id: string,
+    firstMs: number,
+  ): Promise<Claimed> {
     const begunMs = this.#store.clock.monotonicMs()
     for (let tries = 0; ; tries++) {
       const sentMs = this.#store.clock.monotonicMs()
       try {
         await reach('claim.sent', id)
-        const claimed = await this.#ask(wanted, sentMs)
+        const claimed = await this.#ask(who, want, idle, id, sentMs, firstMs)
         await reach('claim.received', claimed)
         this.#answered()
         return claimed
@@ -183,7 +174,7 @@ export class Claims {
     }
   }
 
-  async #ask({ who, want, ahead, idle, id, firstMs }: Wanted, sentMs: number): Promise<Claimed> {
+  async #ask(who: Claimer, want: number, idle: boolean, id: string, sentMs: number, firstMs: number): Promise<Claimed> {
     const [row] = await this.#store.call<Answer>('claim_jobs', [
       id,
       who.worker,
@@ -194,7 +185,6 @@ export class Claims {
       idle,
       this.#trusted(who.tasks, sentMs),
       this.#wide,
-      ahead,
     ])
     if (row === undefined) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'a claim was answered without a row')
     const heardMs = this.#store.clock.monotonicMs()
@@ -207,8 +197,7 @@ export class Claims {
     const decidedMs = waitedMs <= heardMs - sentMs ? sentMs + waitedMs : sentMs
     // Handed out by an earlier request: so old are its grants.
     const isRepeated = row.again && row.wake_us !== null
-    const answered = { decidedMs, heardMs, ...(isRepeated && { grantedMs: firstMs }) }
-    const jobs = await this.#handouts(row.jobs, id, answered)
+    const jobs = await this.#handouts(row.jobs, id, isRepeated ? firstMs : decidedMs)
     if (row.shared !== null) for (const job of jobs) job.epoch = row.shared
     // A repeated claim does not show it: accepting buckets that were not refused does nothing.
     if (row.probing === true || isRepeated) for (const job of jobs) job.isProbe = true
@@ -269,21 +258,20 @@ export class Claims {
     return null
   }
 
-  async #handouts(told: string | null, claim: string, answered: Answered): Promise<ClaimedJob[]> {
-    const jobs = decodeJobs(told, claim, answered)
+  async #handouts(told: string | null, claim: string, grantedMs: number): Promise<ClaimedJob[]> {
+    const jobs = decodeJobs(told, claim, grantedMs)
     const bare = jobs.filter(({ input }) => input === undefined).map(({ id }) => id)
-    if (bare.length > 0) await this.#fetchInputs(jobs, bare)
+    if (bare.length > 0) await this.#fetchInputs(jobs, bare, claim)
     return jobs
   }
 
-  async #fetchInputs(jobs: ClaimedJob[], ids: string[]): Promise<void> {
-    const claims = [...new Set(jobs.map(({ claim }) => claim))]
+  async #fetchInputs(jobs: ClaimedJob[], ids: string[], claim: string): Promise<void> {
     const bySeq = new Map(jobs.map((job) => [job.seq, job]))
     const missing = new Set(ids)
     for (let from = 0; from < ids.length; from += inputsMax) {
       const rows = await this.#store.query<{ seq: string; input: unknown; tags: string[] | null }>(
-        'select j.seq, j.input, j.tags from sluice.job j where j.id = any ($1::uuid[]) and j.claim = any ($2::uuid[])',
-        [ids.slice(from, from + inputsMax), claims],
+        'select j.seq, j.input, j.tags from sluice.job j where j.id = any ($1::uuid[]) and j.claim = $2',
+        [ids.slice(from, from + inputsMax), claim],
       )
       for (const { seq, input, tags } of rows) {
         const job = bySeq.get(Number(seq))

@@ -6,8 +6,6 @@
 -- p_cap: the latest time that the store's clock can show, by the caller's monotonic clock; null: unknown.
 -- p_idle: registers the worker as idle when it gets fewer jobs than it wants.
 -- p_since: no list and no scheduled job was due before this time, as an earlier answer showed; null: unknown.
--- p_ahead: the most jobs that the worker takes beside its slots, for instants still to come at which their limits have
--- room (`engine.grant_horizon_us`), 254 or fewer; it gets such jobs when fewer than p_want can start now. 0: none.
 -- p_wide: considers as many lanes as a claim may, after a claim that found only blocked ones.
 -- now_us: the limiter clock when it decided; waited_us: microseconds from its beginning until then.
 -- wake_us: microseconds until the next claim; null: after a notification.
@@ -18,25 +16,23 @@
 -- shared: the epoch under which the same units can be reserved in Redis; null: no limit is in Redis.
 create or replace function engine.claim_jobs(
   p_claim uuid, p_worker bigint, p_queues text[], p_tasks text[], p_want integer, p_cap bigint, p_idle boolean,
-  p_since bigint default null, p_wide boolean default false, p_ahead integer default 0,
+  p_since bigint default null, p_wide boolean default false,
   out now_us bigint, out waited_us bigint, out wake_us bigint, out again boolean, out since bigint, out jobs text,
   out shared text, out probing boolean)
 language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
   set enable_bitmapscan = off set lock_timeout = '1s' as $$
 declare
-  v_is record;  -- the worker, and what exists at all: one query, because each has a cost to start
-  v_found record; v_begun bigint;  -- the worker's classes
+  v_is record;     -- the worker, and what exists at all: one query, because each has a cost to start
+  v_found record;  -- the worker's classes
   v_shut bigint[] := '{}';  -- classes that gates hold back
+  v_begun bigint;
   v_since bigint := coalesce(p_since, -1);
-  v_more boolean := false; v_granted integer := 0; v_held boolean := false; v_filled boolean := false;
-  -- A claim for later instants comes so much before the first of them that it grants several, and none too late.
-  v_lead constant bigint := case when p_ahead > 0 then engine.grant_horizon_us() / 2 else 0 end;
+  v_more boolean := false; v_granted integer := 0; v_held boolean := false;
 begin
   -- A rescue of this worker has ended, or waits for the end of this transaction: so it misses no claim.
   perform pg_advisory_xact_lock_shared(1397511525, (p_worker & 2147483647)::integer);
   select w.labels, case when w.tasks <> p_tasks then p_tasks end as tasks,
-         exists (select 1 from sluice.claim c where c.id between (left(p_claim::text, 34) || '00')::uuid
-           and (left(p_claim::text, 34) || 'ff')::uuid) as known,
+         exists (select 1 from sluice.claim c where c.id = p_claim) as known,
          exists (select 1 from sluice.gate) as gates,
          exists (select 1 from sluice.limit_def d where d.members is not null) as pools,
          exists (select 1 from sluice.shared) as shared,
@@ -49,18 +45,21 @@ begin
   if v_is.labels is null then raise exception 'worker % was given up', p_worker using errcode = 'SLW01'; end if;
   if v_is.moved then perform engine.check_epoch_after_restart(); end if;
   -- Before buckets are locked: a claim that has to wait here holds none of them.
-  if v_is.shared then shared := engine.lock_redis_epoch(); end if; v_begun := engine.limiter_now_us(p_cap);
+  if v_is.shared then shared := engine.lock_redis_epoch(); end if;
+  v_begun := engine.limiter_now_us(p_cap);
   now_us := v_begun; waited_us := 0; since := p_since; again := false;
-  if v_is.known then jobs := engine.adopt_claim(p_claim, true); again := true; wake_us := 0; return; end if;
+  if v_is.known then jobs := engine.adopt_claim(p_claim); again := true; wake_us := 0; return; end if;
   for round in 1 .. 2 loop
-    select * into v_found from engine.find_classes(p_queues, p_tasks, v_is.labels, v_begun + v_lead, v_since) f;
+    select * into v_found from engine.find_classes(p_queues, p_tasks, v_is.labels, v_begun, v_since) f;
     exit when round = 2 or (p_want > 0 and 0 <> all (v_found.active));
-    v_more := engine.create_announced_classes(); end loop;
+    v_more := engine.create_announced_classes();
+  end loop;
   v_found.active := array_remove(v_found.active, 0::bigint);
   if v_is.gates then
     v_shut := engine.find_gated_classes(v_found.classes, engine.store_time(v_begun));
     v_found.classes := array(select c from unnest(v_found.classes) c where c <> all (v_shut));
-    v_found.active := array(select c from unnest(v_found.active) c where c <> all (v_shut)); end if;
+    v_found.active := array(select c from unnest(v_found.active) c where c <> all (v_shut));
+  end if;
   if v_found.labelled then
     v_found.active := array(
       select c from unnest(v_found.active) c, engine.find_classes_without_room(v_is.labels, v_found.active, v_begun) b
@@ -68,26 +67,25 @@ begin
   end if;
   if p_want = 0 then perform engine.plan_claim_statements(p_claim, p_worker, v_begun, p_cap); return; end if;
   if v_found.active <> '{}' then
-    select s.now_us, s.granted, s.again, s.jobs, s.held, s.probing, s.filled
-    into now_us, v_granted, again, jobs, v_held, probing, v_filled
+    select s.now_us, s.granted, s.again, s.jobs, s.held, s.probing into now_us, v_granted, again, jobs, v_held, probing
     from engine.serve_claim(p_claim, p_worker, v_found.active, not v_found.labelled and not v_is.pools, p_want, v_begun,
-                      v_since, p_cap, case when p_wide then 256 else least(256, p_want + 1) end, p_ahead,
-                      v_begun + v_lead) s;
+                      v_since, p_cap, case when p_wide then 256 else least(256, p_want + 1) end) s;
   end if;
   -- Retirement and promotion come last: they keep rows locked, so this claim must wait for nothing after them.
   if cardinality(v_found.classes) > 128 then perform engine.retire_classes(v_found.classes, v_found.active); end if;
   again := again or v_more;
   if v_is.due_us <= now_us then again := engine.promote_due_jobs(now_us, v_since) > 0 or again; end if;
-  if v_filled and exists (select 1 from sluice.idle) then
+  if v_granted = p_want and exists (select 1 from sluice.idle) then
     delete from sluice.idle i where i.worker = p_worker;
     -- Senders wake few workers: a worker that got as many jobs as it wanted wakes the next, because there may be more.
     perform engine.wake_workers(v_found.active, 1);
   end if;
   waited_us := greatest(now_us - v_begun, 0);
-  if not v_filled and not again then
+  if v_granted < p_want and not again then
     select s.wake_us, s.since into wake_us, since
     from engine.plan_next_wake(p_worker, p_queues, v_is.tasks, v_found.classes, v_shut, now_us, v_since, p_idle,
-                      case when v_found.labelled then v_is.labels end, v_is.due_us, v_lead, v_granted > 0) s;
+                      case when v_found.labelled then v_is.labels end, v_is.due_us) s;
     -- A job that another transaction has locked may be free at any moment.
-    if v_held then wake_us := least(wake_us, 250000); end if; end if;
+    if v_held then wake_us := least(wake_us, 250000); end if;
+  end if;
 end $$;

@@ -2,8 +2,6 @@
 -- buckets, reads limits (`engine.read_claim_room`) and hands out jobs in the same order and way as
 -- `engine.decide_claim`. The lane's jobs have no costs. It does not seat a lane that did not wait and whose arrivals
 -- can all begin. Parameters: as in `engine.claim_jobs`, and:
--- p_until: lists that are due by then are read, in microseconds.
--- filled: all that was wanted is granted.
 -- p_class: the class, locked; its jobs need no label and no pool.
 -- p_news: what has arrived for the class.
 -- p_begun: the limiter clock when the claim began.
@@ -11,20 +9,21 @@
 -- held: a job was left because another transaction has it locked.
 create or replace function engine.claim_lone_lane(
   p_claim uuid, p_worker bigint, p_class bigint, p_news engine.news, p_want integer, p_begun bigint, p_since bigint,
-  p_cap bigint, p_ahead integer, p_until bigint, out served boolean, out now_us bigint, out granted integer,
-  out again boolean, out jobs text, out held boolean, out probing boolean, out filled boolean)
+  p_cap bigint, out served boolean, out now_us bigint, out granted integer, out again boolean, out jobs text,
+  out held boolean, out probing boolean)
 language plpgsql as $$
 declare
-  v_front record; v_lane sluice.lane; v_is record; v_done record; v_move engine.move;
+  v_front record; v_lane sluice.lane; v_is record;
+  v_life bigint; v_each bigint; v_free bigint; v_take integer; v_mark record; v_move engine.move;
 begin
-  served := false; granted := 0; filled := false; again := false; held := false; now_us := p_begun;
+  served := false; granted := 0; again := false; held := false; now_us := p_begun;
   if p_news.future or p_news.rest or cardinality(p_news.lanes) > 1 then return; end if;
   select count(*) as n, min(s.id) as lane into v_front from (
     select t.id from (
       (select id, floor from sluice.list where class = p_class and id = 0 order by v desc limit 1)
       union all
       (select id, floor from sluice.list
-       where class = p_class and due > p_since and due <= p_until and id <> 0 order by due limit 2)
+       where class = p_class and due > p_since and due <= p_begun and id <> 0 order by due limit 2)
     ) l cross join lateral (
       select r.id from sluice.lane r where r.class = p_class and r.list = l.id and r.vstart >= l.floor
       order by r.vstart, r.id limit 2) t
@@ -46,18 +45,25 @@ begin
   perform engine.lock_buckets(v_lane.buckets);
   select * into v_is from engine.read_claim_room(v_lane.buckets, '{}', v_lane.buckets, array[v_lane.id], p_cap);
   now_us := v_is.now_us; probing := v_is.probing;
+  foreach v_each in array v_is.life loop v_life := least(v_life, v_each); end loop;
+  foreach v_each in array v_is.avail loop v_free := least(v_free, v_each); end loop;
+  v_take := greatest(0, least(p_want, v_free));
   if p_news.lanes is not null then
     v_lane.bound := case when v_lane.list is null then p_news.bounds[1] else least(v_lane.bound, p_news.bounds[1]) end;
   end if;
-  select * into v_done from engine.grant_lone_lane(p_claim, p_worker, v_lane, p_want, p_ahead, now_us, v_is.avail,
-    v_is.life, v_is.rooms, v_is.held) g;
-  granted := v_done.granted; jobs := v_done.jobs; v_move := v_done.move;
-  filled := v_done.filled and granted = v_done.take;
+  if v_take > 0 then
+    select * into v_mark from engine.mark_lane_jobs(p_claim, p_worker, now_us, v_lane, v_take, v_life) d;
+    granted := v_mark.granted; jobs := v_mark.jobs; v_move := v_mark.moves[1];
+  end if;
+  if granted > 0 then
+    perform engine.append_ledger(v_is.rooms, p_claim, g, g)
+    from array_fill(granted::bigint, array[cardinality(v_lane.buckets)]) g;
+  end if;
   held := current_setting('sluice.held', true) is not distinct from 'yes';
   -- Expired jobs may have sent failure jobs, and behind jobs that went away meanwhile there may be others.
-  again := (not filled and (v_move.late > 0 or not held and v_move.seen > v_move.taken
-    or v_done.filled and v_move.more and v_move.seen = v_move.taken)) is true;
-  if v_lane.list = 0 and v_done.filled and v_move.more and v_move.seen = v_move.taken + v_move.late then
+  again := (granted < p_want and (v_move.late > 0 or not held and v_move.seen > v_move.taken
+    or v_take = p_want and v_move.more and v_move.seen = v_move.taken)) is true;
+  if v_lane.list = 0 and v_take = p_want and v_move.more and v_move.seen = v_move.taken + v_move.late then
     perform engine.advance_lone_lane(now_us, v_lane, v_move);
     return;
   end if;
@@ -70,8 +76,7 @@ begin
   perform engine.advance_lanes(
     now_us, array[v_lane], array[v_lane.vstart], array[1000000 / greatest(1, v_lane.weight)]::bigint[],
     engine.find_denying_buckets(array[v_lane], array[
-      case when v_done.filled or v_move.more is false then 0
-      else array_position(v_is.avail, (select min(a) from unnest(v_is.avail) a)) end],
+      case when v_take < p_want and v_move.more is not false then array_position(v_is.avail, v_free) else 0 end],
       v_lane.buckets, v_is.units, v_is.places, v_is.rooms),
     v_lane.buckets, case when v_move.lane is not null then array[v_move] else '{}' end);
 end $$;

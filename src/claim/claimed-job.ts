@@ -5,10 +5,8 @@ import type { Moment } from '../core/clock.ts'
 /** A job in hand: claimed, not yet finished. */
 export interface ClaimedJob {
   claim: string
-  /** Monotonic ms, not later than the instant for which it was granted: the grants' life counts from it. */
+  /** Monotonic ms, not later than the store's decision: the grants' life counts from it. */
   grantedMs: number
-  /** Monotonic ms, not earlier than that instant: it must not start before. Undefined: it may start. */
-  fromMs?: number | undefined
   /** Before the claim: what the monotonic clock misses from then on makes the grants older, too. */
   asked?: Moment
   /** The epoch to present to a second limiter. */
@@ -56,7 +54,7 @@ export interface Denial {
 }
 
 /** The fields of each single job. */
-type Own = [seq: number, id: string, attempt: number, place: number, waitUs: number, created: number]
+type Own = [seq: number, id: string, attempt: number, created: number]
 /** The fields that the ordinary jobs of a lane share. */
 type Common = [
   task: string,
@@ -81,42 +79,27 @@ type Cargo = [] | [input: unknown, tags?: string[]]
  */
 type Place = [...Own, ...Common, ...Cargo] | [...Own, ...Cargo]
 
-const ownPlaces = 6
-const wholePlaces = 19
+const ownPlaces = 4
+const wholePlaces = 17
 
-/** When a claim was answered, in monotonic ms. */
-export interface Answered {
-  /** Not later than the store's decision. */
-  decidedMs: number
-  /** When the answer arrived. */
-  heardMs: number
-  /** The grants are older than the answer: they were decided then. Default: with the answer. */
-  grantedMs?: number
-}
-
-/**
- * Decodes the jobs in a claim's reply, in JSON; null: none.
- * @param claim the id of the claim; the jobs of its further instants have ids of their own (claim/mark/claims_of_instants.sql)
- */
-export function decodeJobs(told: string | null, claim: string, answered: Answered): ClaimedJob[] {
+/** Decodes the jobs in a claim's reply, in JSON; null: none. */
+export function decodeJobs(told: string | null, claim: string, grantedMs: number): ClaimedJob[] {
   if (told === null) return []
-  const prefix = claim.slice(0, -2)
   const places = JSON.parse(told) as Place[]
   let ordinary: Common | undefined
   return places.map((place) => {
     if (place.length < wholePlaces && ordinary !== undefined)
-      return handout(place, ordinary, ownPlaces, prefix, answered)
+      return handout(place, ordinary, ownPlaces, claim, grantedMs)
     const common = place.slice(ownPlaces, wholePlaces) as Common
     const [task, queue, , , , , priority, takes, , , grantUs, , blocker] = common
     ordinary = [task, queue, 0, 0, 0, false, priority, takes, 1, null, grantUs, null, blocker]
-    return handout(place, common, wholePlaces, prefix, answered)
+    return handout(place, common, wholePlaces, claim, grantedMs)
   })
 }
 
 /** @param cargo position of the input */
-function handout(place: Place, common: Common, cargo: number, prefix: string, answered: Answered): ClaimedJob {
-  const [seq, id, attempt, byte, waitUs, created] = place
-  const { decidedMs, heardMs, grantedMs = decidedMs } = answered
+function handout(place: Place, common: Common, cargo: number, claim: string, grantedMs: number): ClaimedJob {
+  const [seq, id, attempt, created] = place
   const [
     task,
     queue,
@@ -133,9 +116,8 @@ function handout(place: Place, common: Common, cargo: number, prefix: string, an
     blocker,
   ] = common
   return {
-    claim: prefix + byte.toString(16).padStart(2, '0'),
-    grantedMs: waitUs > 0 ? decidedMs + waitUs / 1_000 : grantedMs,
-    fromMs: waitUs > 0 ? heardMs + waitUs / 1_000 : undefined,
+    claim,
+    grantedMs,
     seq,
     id,
     task,

@@ -4,17 +4,12 @@
 -- p_classes: the locked classes.
 -- p_new: those in which nothing waited until now.
 -- p_most: number of lanes to consider.
--- p_ahead: as in `engine.claim_jobs`. Where nothing can start now, the claim is decided for the first instant at which
--- something can (`engine.find_next_instant`).
--- p_until: lists that are due by then are read, in microseconds.
--- filled: all that was wanted is granted.
 -- held: a job was left because another transaction has it locked.
 -- of, taken: the class of each lane that was served, and how many of its jobs were claimed or had expired.
 create or replace function engine.decide_claim(
   p_claim uuid, p_worker bigint, p_classes bigint[], p_new bigint[], p_want integer, p_cap bigint, p_since bigint,
-  p_most integer, p_ahead integer default 0, p_until bigint default null, out now_us bigint, out granted integer,
-  out again boolean, out jobs text, out held boolean, out of bigint[], out taken integer[], out probing boolean,
-  out filled boolean)
+  p_most integer, out now_us bigint, out granted integer, out again boolean, out jobs text, out held boolean,
+  out of bigint[], out taken integer[], out probing boolean)
 language plpgsql as $$
 declare
   v_cand record;
@@ -24,22 +19,24 @@ declare
   v_first integer[];  -- lanes that units are reserved for, the oldest reservation first
   v_costed boolean;
   v_share record;
-  v_lanes sluice.lane[]; v_moves engine.move[]; v_ids bigint[]; v_blocked integer[];
+  v_lanes sluice.lane[];
+  v_moves engine.move[];
+  v_ids bigint[];
+  v_blocked integer[];
 begin
-  granted := 0; again := false; held := false; filled := false;
+  granted := 0;
+  again := false;
+  held := false;
   now_us := engine.limiter_now_us(p_cap);
-  select * into v_cand from engine.select_lanes(
-    p_classes, p_new, p_want, greatest(now_us, p_until), p_since, p_most) c;
+  select * into v_cand from engine.select_lanes(p_classes, p_new, p_want, now_us, p_since, p_most) c;
   v_lanes := v_cand.lanes;
   if v_lanes is null then return; end if;
   v_ids := array(select l.id from unnest(v_lanes) with ordinality l order by l.ordinality);
   v_buckets := array(select distinct b from unnest(v_lanes) l, unnest(l.buckets) b order by b);
   select * into v_real from engine.resolve_buckets(p_worker, p_classes, v_buckets);
   perform engine.lock_buckets(v_real.buckets || v_real.members);
-  select * into v_is from engine.read_claim_room(v_real.buckets, v_real.members, v_buckets, v_ids, p_cap,
-    case when p_ahead > 0 then v_lanes end) y;
-  now_us := v_is.clock_us; probing := v_is.probing;
-  if v_is.now_us > now_us then p_want := p_ahead; end if;
+  select * into v_is from engine.read_claim_room(v_real.buckets, v_real.members, v_buckets, v_ids, p_cap) y;
+  now_us := v_is.now_us; probing := v_is.probing;
   v_costed := exists (select 1 from unnest(v_lanes) l where l.costed);
   if exists (select 1 from sluice.reservation r where r.bucket = any (v_buckets)) then
     v_first := array(
@@ -48,7 +45,7 @@ begin
       group by 1 order by min(r.asked), 1);
   end if;
   select * into v_share from engine.divide_room(p_want, v_lanes, v_cand.starts, v_cand.steps, v_buckets, v_is.avail,
-    v_is.units, v_is.places, v_is.most, v_cand.horizon, v_is.now_us, v_first) p;
+    v_is.units, v_is.places, v_is.most, v_cand.horizon, now_us, v_first) p;
   v_blocked := v_share.blocked;
   if v_real.labels is not null then
     -- A label without room bars the worker, not the lane: that stays where other workers find it.
@@ -57,10 +54,8 @@ begin
       from unnest(v_blocked) with ordinality u (b, o) order by o);
   end if;
   select m.granted, m.jobs, m.moves into granted, jobs, v_moves
-  from engine.mark_jobs(p_claim, p_worker, v_is.now_us, v_lanes, v_share.take, v_buckets, v_is.life,
-    v_share.of, v_share.seqs, v_share.dead, v_share.over, v_real.labels, v_real.members, v_is.rooms,
-    v_is.now_us - now_us) m;
-  filled := granted = p_want;
+  from engine.mark_jobs(p_claim, p_worker, now_us, v_lanes, v_share.take, v_buckets, v_is.life, v_share.of,
+    v_share.seqs, v_share.dead, v_share.over, v_real.labels, v_real.members, v_is.rooms) m;
   perform engine.advance_lanes(now_us, v_lanes,
     array(select s - f from unnest(v_cand.starts, v_cand.lifts) with ordinality u (s, f, o) order by o),
     v_cand.steps,

@@ -33,10 +33,6 @@ interface Portion {
 /** One claim; `claimed` undefined: it was not made. */
 interface Round extends Portion {
   claimed: Claimed | undefined
-  /** It got all that it wanted. */
-  isFull: boolean
-  /** It could have had jobs for later instants only if fewer were waiting for theirs. */
-  isAheadFull: boolean
 }
 
 /** A job that is being sent. */
@@ -56,9 +52,6 @@ const deafMs = 1_500
 const restMs = 20_000
 /** After the last job, look once more so soon: a sender that committed meanwhile did not see us idle yet. */
 const secondLookMs = 25
-/** The most jobs that wait for their instant: as many as one claim can have, and so many for each slot. */
-const mostAhead = 254
-const leadFactor = 4
 /** With a backlog, claims wait so long at most for a fair share of the slots to be free, and then move many jobs at once. */
 const gatherMs = 10
 
@@ -119,8 +112,6 @@ export class Dispatcher {
   /** Ends one sleep: by a wake, or the stop. Made anew for each: what hangs on a lasting signal stays for as long as that. */
   #nudge = new AbortController()
   readonly #pace: Pace
-  /** How many jobs may wait for their instant, beside the slots. */
-  readonly #lead: Pace
   #running: Promise<void> | undefined
   /** The registration that claimed last. */
   #claimer: Claimer | undefined
@@ -137,7 +128,6 @@ export class Dispatcher {
     this.#options = options
     this.hand = new InHand(options, () => this.wake())
     this.#pace = new Pace(this.hand, options.slots)
-    this.#lead = new Pace(this.hand, Math.min(mostAhead, leadFactor * options.slots))
   }
 
   /** Starts the loop; a second call changes nothing. */
@@ -206,14 +196,13 @@ export class Dispatcher {
         await this.#roomy(busy)
         if (signal.aborted) return
         this.#nudge = new AbortController()
-        const round = await this.#claim(this.#pace.most(), true, signal)
-        const { claimed, isPart } = round
+        const { claimed, want, isPart } = await this.#claim(this.#pace.most(), true, signal)
         if (claimed === undefined) continue
         const count = claimed.jobs.length
         const idled = busy && count === 0
         if (!isPart || count > 0) busy = count > 0
         if (claimed.again) await clock.sleep(count > 0 ? 0 : 2 + clock.random() * 3, signal)
-        else if (!round.isFull && !isPart) await this.#sleep(claimed, idled, round.isAheadFull)
+        else if (count < want && !isPart) await this.#sleep(claimed, idled)
       } catch (error) {
         if (signal.aborted) return
         this.#options.failed(error)
@@ -242,38 +231,23 @@ export class Dispatcher {
     const room = Math.min(this.hand.free(), most)
     const portion = this.#portion(all.tasks, room)
     const { tasks, want, isPart } = portion
-    const none = { ...portion, claimed: undefined, isFull: false, isAheadFull: false }
-    if (signal.aborted) return none
-    const ahead = this.#aheadOf(idle)
+    if (signal.aborted) return { ...portion, claimed: undefined }
     const claimer = tasks === all.tasks ? all : { ...all, tasks }
     try {
       const asked = readMoment(clock)
-      const claimed = await claims.claim(claimer, want, idle && !isPart, signal, ahead)
+      const claimed = await claims.claim(claimer, want, idle && !isPart, signal)
       this.#claimer = claimer
-      const later = claimed.jobs.filter(({ fromMs }) => fromMs !== undefined).length
-      const isFull = claimed.jobs.length >= (later === 0 ? want : later === claimed.jobs.length ? ahead : want + ahead)
-      this.#isNextPart = !isPart && isFull
-      if (ahead > 0) this.#lead.claimed(later, later >= ahead)
+      this.#isNextPart = !isPart && claimed.jobs.length >= want
       // What a kind of task has room for is no measure of what can be started in time.
-      if (want === room && later === 0) this.#pace.claimed(claimed.jobs.length, claimed.again)
+      if (want === room) this.#pace.claimed(claimed.jobs.length, claimed.again)
       for (const job of claimed.jobs) job.asked = asked
       this.hand.take(claimed.jobs)
-      return { ...portion, claimed, isFull, isAheadFull: ahead === 0 && this.hand.ahead > 0 }
+      return { ...portion, claimed }
     } catch (error) {
       if (!(error instanceof WorkerLostError)) throw error
       lost(all.worker)
-      return none
+      return { ...portion, claimed: undefined }
     }
-  }
-
-  /**
-   * Returns how many jobs a claim of the loop may have for later instants. None where what allows them could be withdrawn
-   * unheard, or where more than a slot is needed at that instant.
-   */
-  #aheadOf(isLoop: boolean): number {
-    const { listening, throttle } = this.#options
-    if (!isLoop || !listening() || throttle !== undefined || this.hand.kinds().length > 0) return 0
-    return Math.max(0, this.#lead.most() - this.hand.ahead)
   }
 
   /**
@@ -311,7 +285,7 @@ export class Dispatcher {
     return this.hand.when(() => this.hand.kinds().some(({ tasks, free }) => free > 0 && full.includes(tasks)), signal)
   }
 
-  async #sleep(claimed: Claimed, idled: boolean, isAheadFull: boolean): Promise<void> {
+  async #sleep(claimed: Claimed, idled: boolean): Promise<void> {
     const { clock, listening } = this.#options
     const { signal } = this.#nudge
     await reach('idle', claimed.wakeMs)
@@ -320,9 +294,6 @@ export class Dispatcher {
     const longest = idled && isUntold ? secondLookMs : (listening() ? restMs : deafMs) * (0.75 + clock.random() / 2)
     const awake = new AbortController()
     if (this.#full.length > 0) void this.#roomAgain(awake.signal).then(() => awake.signal.aborted || this.wake())
-    const [{ hand }, most] = [this, this.hand.ahead / 2]
-    if (isAheadFull)
-      void hand.when(() => hand.ahead <= most, awake.signal).then(() => awake.signal.aborted || this.wake())
     this.#isAsleep = true
     await clock.sleep(Math.min(claimed.wakeMs ?? longest, longest), signal)
     this.#isAsleep = false

@@ -4,7 +4,6 @@ import { AttemptError } from '../core/errors.ts'
 import type { PeerLimiter } from '../limits/peer.ts'
 import { requestGrants, unitsOf } from './consent.ts'
 import type { Finisher, Outcome } from './finish/finish.ts'
-import { Ahead } from './ahead.ts'
 import type { ClaimedJob } from './claimed-job.ts'
 import type { Outlet, OutletFor } from './outlet.ts'
 import type { Throttle } from './throttle.ts'
@@ -45,18 +44,14 @@ export interface KindRoom {
   free: number
 }
 
-/** Slots are kept for jobs that may start within this time, in ms: longer than a claim mostly takes. */
-const reserveMs = 50
-
 /** Jobs in hand. */
 export class InHand {
   readonly #options: InHandOptions
   readonly #outlet: Outlet
-  /** When each was started, in monotonic ms; Infinity: it waits for Redis; -Infinity: for its instant. */
+  /** When each was started, in monotonic ms; Infinity: it waits for Redis. */
   readonly #jobs = new Map<ClaimedJob, number>()
   /** How many of the jobs in hand wait for Redis. */
   #pending = 0
-  readonly #ahead: Ahead
   readonly #waiters = new Set<() => void>()
   #refusal: Error | undefined
   /** Called when a job went back to the store, to be run again now or later. */
@@ -65,12 +60,6 @@ export class InHand {
   constructor(options: InHandOptions, back: () => void) {
     this.#options = options
     this.#back = back
-    this.#ahead = new Ahead({
-      clock: options.clock,
-      room: () => Math.max(0, this.#outlet.free() - this.#pending - this.kept),
-      start: (jobs) => this.#grant(jobs),
-      expired: (jobs) => jobs.forEach((job) => this.#refuse(job)),
-    })
     this.#outlet = options.outlet({ ended: (job, outcome) => this.#ended(job, outcome), changed: this.look })
   }
 
@@ -85,11 +74,6 @@ export class InHand {
 
   /** Places that are kept for jobs on their way. */
   kept = 0
-
-  /** How many jobs in hand wait for their instant, beside the slots. */
-  get ahead(): number {
-    return this.#ahead.size
-  }
 
   /** How many jobs are in hand. */
   get size(): number {
@@ -128,8 +112,7 @@ export class InHand {
     const { finisher, slots } = this.#options
     // Endings wait for the store: when it is slow, no more than one round of them may pile up.
     const piled = Math.max(0, finisher.backlog - slots)
-    const due = this.#ahead.within(reserveMs)
-    return Math.max(0, this.#outlet.free() - this.#pending - this.kept - due - piled)
+    return Math.max(0, this.#outlet.free() - this.#pending - this.kept - piled)
   }
 
   /** Keeps a place until the returned function is called, once, with the jobs that need it: one or none. */
@@ -177,25 +160,15 @@ export class InHand {
 
   /** Something has changed that somebody here may wait for. */
   readonly look = (): void => {
-    this.#ahead.look()
     for (const look of this.#waiters) look()
   }
 
   /** Takes claimed jobs: starts those that may start now, and the others as soon as they may. */
   take(jobs: readonly ClaimedJob[]): void {
-    const { throttle, finisher } = this.#options
+    const { throttle, finisher, shared, clock } = this.#options
     const [most, places] = [this.free(), this.#places()]
     throttle?.began(jobs.length, jobs.length >= most && most < places)
     finisher.opened(jobs)
-    const later = jobs.filter(({ fromMs }) => fromMs !== undefined)
-    for (const job of jobs) this.#jobs.set(job, -Infinity)
-    if (later.length < jobs.length) this.#grant(later.length === 0 ? jobs : jobs.filter((job) => !later.includes(job)))
-    if (later.length > 0) this.#ahead.add(later)
-  }
-
-  /** Starts jobs whose instant has come, as soon as Redis grants them, too. */
-  #grant(jobs: readonly ClaimedJob[]): void {
-    const { shared, clock } = this.#options
     for (const job of jobs) this.#jobs.set(job, Infinity)
     this.#pending += jobs.length
     if (shared === undefined || this.#refusal !== undefined) return this.#start(jobs)
@@ -227,13 +200,7 @@ export class InHand {
   /** Stops all attempts, and gives back what is claimed from now on: the worker ends. */
   abort(reason: Error): void {
     this.#refusal = reason
-    this.giveBack(() => true)
-    for (const [job, sinceMs] of this.#jobs) if (Number.isFinite(sinceMs)) this.#outlet.abort(job, reason)
-  }
-
-  /** Gives back those of the jobs that wait for their instant for which this is true: what allowed them does not any more. */
-  giveBack(isMeant: (job: ClaimedJob) => boolean): void {
-    for (const job of this.#ahead.remove(isMeant)) this.#refuse(job)
+    for (const [job, sinceMs] of this.#jobs) if (sinceMs !== Infinity) this.#outlet.abort(job, reason)
   }
 
   /** Gives up jobs that are no longer this worker's: how their attempts end has no effect, and nothing waits for it. */
@@ -241,7 +208,7 @@ export class InHand {
     for (const job of jobs) {
       const sinceMs = this.#jobs.get(job)
       if (sinceMs === undefined) continue
-      if (Number.isFinite(sinceMs)) this.#outlet.abort(job, reason)
+      if (sinceMs !== Infinity) this.#outlet.abort(job, reason)
       this.#ended(job, { kind: 'interrupt', error: JSON.stringify({ message: reason.message }), tookMs: 0 })
     }
   }
@@ -252,7 +219,7 @@ export class InHand {
     if (timedOut === undefined) return
     const nowMs = clock.monotonicMs()
     for (const [job, sinceMs] of this.#jobs) {
-      const outcome = Number.isFinite(sinceMs) ? timedOut(job, nowMs - sinceMs) : undefined
+      const outcome = timedOut(job, nowMs - sinceMs)
       if (outcome === undefined) continue
       this.#outlet.abort(job, new AttemptError('SLUICE_TIMEOUT', 'no report of its end came', { retryable: true }))
       this.#ended(job, outcome)
@@ -265,8 +232,7 @@ export class InHand {
     // The outlet may have kept its place until now.
     if (sinceMs === undefined) return this.look()
     this.#jobs.delete(job)
-    if (sinceMs === -Infinity) this.#ahead.delete(job)
-    else if (sinceMs === Infinity) this.#pending--
+    if (sinceMs === Infinity) this.#pending--
     const held = outcome.kind === 'readmit' ? outcome.place.held : 'held' in outcome ? outcome.held : undefined
     if (held !== undefined) this.putOff++
     else if (outcome.kind === 'return' || outcome.kind === 'unused') this.returned++

@@ -6,9 +6,9 @@ language plpgsql as $$
 begin
   perform engine.lock_classes('{}'), engine.record_class_states(array[null::engine.news], '{}', '{}'),
     engine.read_arrivals(null);
-  perform engine.claim_lone_lane(p_claim, p_worker, null, null, 0, p_now, 0, p_cap, 0, p_now),
+  perform engine.claim_lone_lane(p_claim, p_worker, null, null, 0, p_now, 0, p_cap),
     engine.read_claim_room('{}', '{}', '{}', '{}', p_cap),
-    engine.mark_lane_jobs(p_worker, p_now, null, array[p_now], array[p_claim], null);
+    engine.mark_lane_jobs(p_claim, p_worker, p_now, null, 0, null);
   perform engine.select_lanes('{}', '{}', 0, 0, 0, 1), engine.move_turns('{}', 0, 0, 1),
     engine.resolve_buckets(p_worker, '{}', '{}'), engine.bucket_room('{}', p_now),
     engine.units_left_for_jobs('{}', '{}', p_now),

@@ -9,15 +9,12 @@
 -- p_labels: the worker's labels; null: no class requires a label. When a limit by one of them bars a class, the worker
 -- sleeps until that limit has room for the next job, whatever else the class waits for.
 -- p_job: when the first scheduled job is due, in microseconds; null: none is scheduled
--- p_lead: by how much sooner than its lists are due the worker claims, in microseconds; p_granted: this claim had
--- something. After one that had nothing it waits until they are due, because nothing can be granted sooner.
 -- wake_us: how long to sleep, in microseconds; null: until it is notified
 -- since: no list or job was due before this time. It stays five seconds behind, because other transactions may be about
 -- to write due times; all that they write is later.
 create or replace function engine.plan_next_wake(
   p_worker bigint, p_queues text[], p_tasks text[], p_classes bigint[], p_shut bigint[], p_now bigint, p_since bigint,
-  p_idle boolean, p_labels jsonb, p_job bigint, p_lead bigint,
-  p_granted boolean, out wake_us bigint, out since bigint)
+  p_idle boolean, p_labels jsonb, p_job bigint, out wake_us bigint, out since bigint)
 language plpgsql as $$
 declare
   v_wait record;
@@ -47,10 +44,8 @@ begin
     end if;
   end if;
   if v_wait.id is not null then
-    v_free := v_wait.due - case when v_wait.due - p_lead > p_now or p_granted then p_lead else 0 end;
+    v_free := v_wait.due;
     v_slack := least(v_wait.slack, 50000);
-    -- This one takes further units, too. The next of several sleepers comes soon enough if it does not.
-    if v_free < v_wait.due then v_wait.period := greatest(v_wait.period, p_lead / 2); end if;
     v_late := greatest(0, least(v_wait.period / 20, 5000) - v_slack);
     v_wakes := array(select i.wake_at from sluice.idle i where i.bucket = v_wait.id and i.wake_at > p_now order by 1);
     foreach v_wake in array v_wakes loop
@@ -58,8 +53,6 @@ begin
       if v_wake >= v_free - v_wait.period / 20 then v_free := greatest(v_wake, v_free) + v_wait.period + v_late; end if;
     end loop;
     v_due := v_free + v_slack;
-    -- Something else than this bucket's room is in the way, which nobody foresees.
-    if v_due <= p_now and not p_granted then v_due := p_now + 20000; end if;
   end if;
   -- Another worker is promoting a job that is due already, so this worker does not come back at once.
   v_due := least(v_due, case when p_job <= p_now then p_now + 20000 else p_job end);

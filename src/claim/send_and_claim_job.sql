@@ -40,7 +40,7 @@ begin
         claim, attempt, dispatched_at)
       values (p_ids[1], v_seq, p_lane, p_priority, v_at, p_task, p_queue, p_fair, string_to_array(p_takes, E'\x1f'),
         p_inputs::jsonb, nullif(p_weight, 1), p_claim, 1, greatest(v_at, engine.store_time(now_us)))
-      returning '[[' || engine.encode_job(j, v_life, false, null, j.dispatched_at) || ']]' into jobs;
+      returning '[[' || engine.encode_job(j, v_life, false, null) || ']]' into jobs;
       perform engine.append_ledger(v_is.rooms, p_claim, n, n)
       from array_fill(1::bigint, array[cardinality(v_lane.buckets)]) n;
       return;

@@ -4,14 +4,12 @@
 -- p_plain: no job requires a label or a pool
 -- p_begun: when the claim began, in the limiter's time, in microseconds
 -- p_most: how many lanes to look at
--- p_until: lists that are due by then are read, in microseconds
 -- held: a job was left because another transaction has it locked
--- filled: all that was wanted is granted
 create or replace function engine.serve_claim(
   p_claim uuid, p_worker bigint, p_classes bigint[], p_plain boolean, p_want integer, p_begun bigint,
   p_since bigint, p_cap bigint,
-  p_most integer, p_ahead integer, p_until bigint, out now_us bigint, out granted integer, out again boolean,
-  out jobs text, out held boolean, out probing boolean, out filled boolean)
+  p_most integer, out now_us bigint, out granted integer, out again boolean, out jobs text, out held boolean,
+  out probing boolean)
 language plpgsql as $$
 declare
   v_most constant integer := 32;  -- how many classes one claim locks
@@ -37,9 +35,9 @@ begin
   end loop;
   if p_plain and cardinality(p_classes) = 1 and cardinality(v_all) = 1 then
     select * into v_done from engine.claim_lone_lane(p_claim, p_worker, v_class, v_news, p_want, p_begun, p_since,
-      p_cap, p_ahead, p_until) l;
+      p_cap) l;
     now_us := v_done.now_us; granted := v_done.granted; again := v_done.again; jobs := v_done.jobs; held := v_done.held;
-    probing := v_done.probing; filled := v_done.filled;
+    probing := v_done.probing;
     if v_done.served then
       perform engine.record_class_states(v_all, p_classes, array[granted]);
       return;
@@ -51,10 +49,9 @@ begin
     end if;
   end loop;
   perform engine.absorb_arrivals(p_begun, v_all);
-  select * into v_done from engine.decide_claim(p_claim, p_worker, p_classes, v_new, p_want, p_cap, p_since, p_most,
-    p_ahead, p_until) g;
+  select * into v_done from engine.decide_claim(p_claim, p_worker, p_classes, v_new, p_want, p_cap, p_since, p_most) g;
   now_us := v_done.now_us; granted := v_done.granted; jobs := v_done.jobs;
-  probing := v_done.probing; filled := v_done.filled;
+  probing := v_done.probing;
   -- Classes that were left out are for the next claim: at once, unless these gave nothing and will not soon.
   again := v_done.again or v_rest or (v_some and (granted > 0 or (p_plain and not v_done.held)));
   held := v_done.held or (v_some and not again);

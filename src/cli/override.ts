@@ -46,7 +46,7 @@ function numbered(command: Command): Command {
     .option('--quota <quota...>', 'one or more calendar quotas, such as 10000/day; or none')
     .option('--zone <zone>', 'time zone of the quotas, such as Europe/Berlin; or none')
     .option('--concurrency <n>', 'jobs at one time; or none', count)
-    .option('--burst <n>', 'capacity of a classic token bucket; 0 spaces the calls; or none', count)
+    .option('--burst <n>', 'capacity of a classic token bucket; or none', count)
     .option('--transit <span>', 'how much the transit time to the vendor may vary, such as 200ms; or none')
     .requiredOption('--reason <text>', 'shown where jobs wait for the limit, and in its history')
     .addHelpText('after', '\n`none` removes a value; values that are not given stay as they are.')

@@ -22,7 +22,7 @@ begin
       excluded.to_min, excluded.reason, p_lasts is null)
     or g.alive_until < v_now + make_interval(secs => p_lasts) / 2
   returning created_at = v_now or alive_until is null into v_new;
-  if v_new then perform pg_notify('sluice.wake', '*'), engine.recall_grants(null); end if;
+  if v_new then perform pg_notify('sluice.wake', '*'); end if;
   if v_new and p_lasts is null and p_days is null then
     perform engine.notify_event('paused', jsonb_build_object('name', p_name, 'isPaused', true,
       'reason', p_reason, 'by', p_by));

@@ -53,15 +53,13 @@ export function capacityOf({ rules }: Pick<Limit, 'rules'>): number {
   return Math.min(...rules.flatMap((rule) => (rule.kind === 'concurrency' ? [] : [rule.room])))
 }
 
-function checkFits({ name, rules, classic, currency, numbers }: Limit, units: number): void {
+function checkFits({ name, rules, classic, currency }: Limit, units: number): void {
   const narrow = rules.find((rule) => rule.kind !== 'concurrency' && rule.room < units)
   if (narrow === undefined) return
   const { kind, rate, room } = narrow
   const isSafe = kind === 'rate' && !classic
-  const atOnce =
-    numbers.burst === 0 ? 'with a burst of 0 spaces its units' : 'grants at most a tenth of its units at once'
   const advice = isSafe
-    ? `. A \`rate\` ${atOnce}: use \`window: '${rate}'\`, which may grant all at once, or give a larger \`burst\``
+    ? `. A \`rate\` grants at most a tenth of its units at once: use \`window: '${rate}'\`, which may grant all at once, or give a larger \`burst\``
     : `. Raise its ${kind === 'rate' ? '`burst`' : kind}, or make the job smaller`
   throw new UsageError(
     'SLUICE_COST_ABOVE_CAPACITY',

@@ -95,20 +95,6 @@ export function room(rules: readonly Rule[], bucket: Bucket, nowUs: number, isFu
   }
 }
 
-/** How far ahead of the clock a grant may be decided: it may be used from an instant at most so much later, in microseconds. */
-export const grantHorizonUs = 250_000
-
-/**
- * Returns `free` as it is at `nowUs`, when the bucket's newest grants may be for an instant that is yet to come: before
- * that instant nothing else is free, except where only places are counted.
- * @param horizonUs a bucket that is further ahead was used before its clock stepped back: it goes on at its own time
- */
-export function freeAt(rules: readonly Rule[], free: Room, nowUs: number, horizonUs = grantHorizonUs): Room {
-  const { atUs } = free.bucket
-  if (atUs <= nowUs || atUs > nowUs + horizonUs || rules.every(isConcurrency)) return free
-  return { ...free, avail: 0, units: 0, nextUs: Math.max(free.nextUs, atUs) }
-}
-
 function drained(rule: Rule, debt: number, elapsedUs: number): number {
   if (isConcurrency(rule)) return debt
   return elapsedUs > Math.floor(debt / rule.drain) ? 0 : debt - rule.drain * elapsedUs

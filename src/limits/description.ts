@@ -20,7 +20,6 @@ export function inWords({
   alarmAt,
   adaptive,
   circuit,
-  numbers,
 }: Limit): string {
   const all = rules
     .map((rule) => `${rule.kind === 'rate' ? '' : `${rule.kind} `}${rule.rate}${cycle(rule)}`)
@@ -34,5 +33,5 @@ export function inWords({
         : keyed
           ? `by ${path ?? 'a function'}`
           : 'without keys'
-  return `${all}${classic ? `, burst ${rooms.join(' and ')}` : numbers.burst === 0 ? ', spaced' : ''}, transit ${transitUs / 1_000} ms, ${keys}${weightsInWords(weights)}${shareInWords(share)}${isPublished ? ', published' : ''}${alarmAt === undefined ? '' : `, alarms at ${alarmAt.join(' and ') || 'no share'}`}${adaptive === undefined ? '' : `, adaptive from ${adaptive.floor} to ${adaptive.ceiling}`}${circuit === circuitDefault ? '' : `, circuit ${circuit || 'off'}`}`
+  return `${all}${classic ? `, burst ${rooms.join(' and ')}` : ''}, transit ${transitUs / 1_000} ms, ${keys}${weightsInWords(weights)}${shareInWords(share)}${isPublished ? ', published' : ''}${alarmAt === undefined ? '' : `, alarms at ${alarmAt.join(' and ') || 'no share'}`}${adaptive === undefined ? '' : `, adaptive from ${adaptive.floor} to ${adaptive.ceiling}`}${circuit === circuitDefault ? '' : `, circuit ${circuit || 'off'}`}`
 }

@@ -75,9 +75,7 @@ interface LimitFields {
   concurrency?: number
   /**
    * Makes the `rate` a classic token bucket of this capacity, refilled at the full rate: a vendor then sees up to
-   * burst + rate - 1 in a window. Whole; for `rate` only. Default: a bucket of a tenth of the rate, which never exceeds it.
-   * 0 spaces the calls instead: a bucket of what the rate has in 5 ms, at least 1, which never exceeds the rate either and
-   * lets more of it through in the long run. Its grants live 25 ms instead of 100.
+   * burst + rate - 1 in a window. Whole, at least 1; for `rate` only. Default: a small bucket that never exceeds the rate.
    */
   burst?: number
   /**
@@ -146,7 +144,7 @@ export interface Limit<in In = never> extends Takeable {
   readonly grantUs: number
   /** How much the time on the way to the vendor may vary, in microseconds. */
   readonly transitUs: number
-  /** True if a `burst` of 1 or more was given: the bucket is the classic token bucket. */
+  /** True if `burst` was given: the bucket is the classic token bucket. */
   readonly classic: boolean
   /** True if there is a bucket for each key of an input. */
   readonly keyed: boolean
@@ -195,8 +193,6 @@ export const ledgerUs = 7 * 86_400_000_000
 export const costMax = 2 ** 31 - 1
 
 const grantMs = 100
-/** A grant for an instant waits beside the slots, so it has to last for little more than a timer's delay. */
-const spacedGrantMs = 25
 const transitMaxUs = 86_400_000_000
 const concurrencyMax = 1_000_000
 /** The store counts the steps of a window in 32 bits. */
@@ -264,11 +260,7 @@ export function limit(
   if (pool !== undefined && options.by !== undefined)
     throw new UsageError('SLUICE_BAD_POOL', `limit "${name}": a pool has its own keys; give it \`pool\` or \`by\``)
   const { rates, windows, quotas, currency } = checked(name, options)
-  const hasUnits = rates.length + windows.length + quotas.length > 0
-  const grantUs = Math.min(
-    (burst === 0 ? spacedGrantMs : grantMs) * 1_000,
-    ...[...rates, ...windows].map((rule) => Math.floor(rule.windowUs / 10)),
-  )
+  const grantUs = Math.min(grantMs * 1_000, ...[...rates, ...windows].map((rule) => Math.floor(rule.windowUs / 10)))
   const transitUs = Math.ceil(durationMs(options.transit ?? 100) * 1_000)
   if (transitUs > transitMaxUs) throw badLimit(name, `transit is ${options.transit}; it may be at most a day`)
   const marginUs = grantUs + transitUs
@@ -286,7 +278,7 @@ export function limit(
     rules,
     grantUs,
     transitUs,
-    classic: burst !== undefined && burst > 0,
+    classic: burst !== undefined,
     keyed: by !== undefined,
     path: typeof by === 'string' ? by : undefined,
     numbers: numbersOf(options),
@@ -295,7 +287,11 @@ export function limit(
     circuit: checkCircuit(name, options.circuit),
     refund: checkRefund(name, options.refund),
     currency,
-    cost: checkCost(name, options.cost ?? (currency === undefined ? 1 : undefined), hasUnits),
+    cost: checkCost(
+      name,
+      options.cost ?? (currency === undefined ? 1 : undefined),
+      rates.length + windows.length + quotas.length > 0,
+    ),
     share: shareOf(name, options, rules, label === undefined && pool === undefined),
     weights: weightsOf(name, options.weights, by !== undefined, (key) => checkKey(name, key)),
     alarmAt: checkAlarmAt(name, options.alarmAt, quotas.length > 0),
@@ -320,8 +316,8 @@ function checked(name: string, options: LimitOptions) {
     throw badLimit(name, 'it limits nothing; give it a rate, a window, a quota or a concurrency')
   if (quotas.length === 0 && (options.zone !== undefined || options.anchor !== undefined))
     throw badLimit(name, 'zone and anchor belong to a quota, and it has none')
-  if (burst !== undefined && !(Number.isSafeInteger(burst) && burst >= 0))
-    throw badLimit(name, `burst is ${burst}; it must be a whole number of at least 0`)
+  if (burst !== undefined && !(Number.isSafeInteger(burst) && burst >= 1))
+    throw badLimit(name, `burst is ${burst}; it must be a whole number of at least 1`)
   if (burst !== undefined && rates.length === 0)
     throw badLimit(name, 'burst is the capacity of a rate, and it has none')
   if (!['closed', 'open', undefined].includes(options.onStoreError))

@@ -75,21 +75,16 @@ export function atOnce(units: number): Rule {
   }
 }
 
-/** Instants for which units are granted are at least so far apart, in microseconds; a faster rate grants several for one. */
-const instantUs = 5_000
-
 /**
- * Returns a level rule (token bucket, GCRA). Without `burst` it is the safe one: B = max(1, floor(N/10)); with a burst of 0
- * it spaces its units: B is what the rate has in 5 ms, at least 1. Both are refilled at (N - B + 1) / W' where
- * W' = W + J, so that any half-open window of W at the vendor holds at most N arrivals (limits/guarantee.ts).
+ * Returns a level rule (token bucket, GCRA). Without `burst` it is the safe one: B = max(1, floor(N/10)), refilled at
+ * (N - B + 1) / W' where W' = W + J, so that any half-open window of W at the vendor holds at most N arrivals
+ * (limits/guarantee.ts).
  * @throws UsageError SLUICE_BAD_LIMIT
  */
 export function level(name: string, rule: Written, burst: number | undefined, marginUs: number): Rule {
-  const isClassic = burst !== undefined && burst > 0
-  const part = burst === 0 ? (rule.units * instantUs) / rule.windowUs : rule.units / 10
-  const room = isClassic ? burst : Math.max(1, Math.floor(part))
-  const refill = isClassic ? rule.units : rule.units - room + 1
-  const windowUs = isClassic ? rule.windowUs : rule.windowUs + marginUs
+  const room = burst ?? Math.max(1, Math.floor(rule.units / 10))
+  const refill = burst === undefined ? rule.units - room + 1 : rule.units
+  const windowUs = burst === undefined ? rule.windowUs + marginUs : rule.windowUs
   const shared = gcd(refill, windowUs)
   const drain = refill / shared
   const weight = windowUs / shared

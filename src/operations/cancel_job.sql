@@ -16,7 +16,7 @@ begin
   with gone as (
     delete from sluice.job j where j.id = p_id
     returning row(j, 'cancelled', p_reason, j.attempt, j.failed, j.ambiguous or j.claim is not null,
-                  case when j.claim is not null and j.dispatched_at <= v_now then j.dispatched_at end, j.error,
+                  case when j.claim is not null then j.dispatched_at end, j.error,
                   engine.append_attempt(j, 'cancelled', null, v_report, null, null), j.notes)::engine.ending as ending
   )
   select array_agg(ending) into v_endings from gone;

@@ -116,8 +116,6 @@ export interface Explanation {
   queue: string
   attempt: number
   running: boolean
-  /** From when on it may start, if its limits have granted it. */
-  granted_ms: number | null
   due_ms: number | null
   now_ms: number
   /** Microseconds of the limiter's clock, and how far it is ahead of the store's. */

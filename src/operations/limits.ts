@@ -85,7 +85,7 @@ export interface LimitLine extends LimitVersion {
   pool: string[] | undefined
   /** Its units are millionths of this currency; undefined: they are not money. */
   currency: string | undefined
-  /** True if a `burst` of 1 or more was given. */
+  /** True if `burst` was given. */
   classic: boolean
   /** Life of a grant plus transit. */
   marginMs: number

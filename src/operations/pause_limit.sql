@@ -10,7 +10,6 @@ begin
   perform engine.lock_buckets(engine.find_buckets_to_lock(p_name, p_key));
   insert into sluice.limit_pause (name, key, reason, by, created_at) values (p_name, p_key, p_reason, p_by, v_now)
   on conflict (name, key) do update set reason = excluded.reason, by = excluded.by;
-  perform engine.recall_grants(case when p_key <> '' then engine.find_buckets_to_lock(p_name, p_key) end, p_name);
   perform engine.notify_event('paused', jsonb_build_object('limit', p_name, 'key', p_key, 'isPaused', true,
     'reason', p_reason, 'by', p_by));
   return true;

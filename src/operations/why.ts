@@ -27,17 +27,6 @@ export async function why(sql: Sql, id: string): Promise<Why | undefined> {
   const [found] = await sql.run<Explanation>('operations/explain_job', [id])
   if (found === undefined) return undefined
   if (found.running) return { id, state: 'running', reasons: [], notBefore: undefined, about: undefined }
-  if (found.granted_ms !== null) {
-    const notBefore = new Date(Math.ceil(found.granted_ms))
-    const text = 'its limits have granted it, from a moment within the next quarter of a second'
-    return {
-      id,
-      state: 'waiting',
-      reasons: [{ kind: 'limit', text, notBefore, acts: 'time' }],
-      notBefore,
-      about: notBefore,
-    }
-  }
   const reasons = [
     ...parked(found),
     ...scheduled(found),

@@ -59,7 +59,6 @@ interface Row {
   shared: string | null
   lacking: boolean[] | null
   probing: boolean | null
-  from_us: string | null
 }
 
 /** The store's result, with the times of the request; the other fields as in takes/acquire_grant.sql. */
@@ -68,8 +67,6 @@ export interface Answer extends Row {
   readonly asked: Moment
   /** Monotonic ms from which the grant's life counts. */
   readonly fromMs: number
-  /** Monotonic ms before which it must not be used. */
-  readonly notBeforeMs: number
 }
 
 /** The result of the second limiter (`PeerLimiter`). */
@@ -185,15 +182,11 @@ export class Acquirer {
     // stepped. If this is a repeated request, it may have been granted the first time.
     const waitedMs = Number(row.waited_us) / 1_000
     const isKnown = isFirst && waitedMs <= heardMs - sentMs
-    const laterMs = Number(row.from_us ?? 0) / 1_000
-    const fromMs = laterMs > 0 || isKnown ? sentMs + waitedMs + laterMs : wish.asked.monotonicMs
-    return { ...row, asked, fromMs, notBeforeMs: laterMs > 0 ? heardMs + laterMs : 0 }
+    return { ...row, asked, fromMs: isKnown ? sentMs + waitedMs : wish.asked.monotonicMs }
   }
 
   /** Requests the second limiter's consent to what the store has granted. */
-  async agree({ wish, takes, units, job }: Question, answer: Answer): Promise<Agreed> {
-    const { shared: epoch, fromMs, notBeforeMs } = answer
-    await sleepUntil(this.#store.clock, notBeforeMs)
+  async agree({ wish, takes, units, job }: Question, { shared: epoch, fromMs }: Answer): Promise<Agreed> {
     if (this.#shared === undefined) return { fromMs, waitMs: 0, id: undefined }
     const wishes = [{ takes, units, count: 1 }]
     const isFurther = job !== undefined

@@ -9,9 +9,7 @@
 -- p_cap: as in `engine.claim_jobs`.
 -- p_job, p_claim: the running job and its claim; null for a taker.
 -- p_taker: JSON with the fields of engine.taker; null for a job.
--- granted: all units are charged. If there is no room now, but at an instant within `engine.grant_horizon_us`, they are
--- charged for that instant.
--- from_us: microseconds until the instant from which a grant may be used. 0: at once.
+-- granted: all units are charged.
 -- lost: the job was rescued or cancelled, or the taker's process was given up and must return under another id.
 -- wait_us: microseconds until the next try. Null: it was granted or lost, or exceeds a capacity.
 -- soonest_us: microseconds until there can be room. 0: there is room, but it is the jobs' turn; 2^53 - 1: not by time.
@@ -28,7 +26,7 @@ create or replace function engine.acquire_grant(
   p_job uuid default null, p_claim uuid default null, p_taker jsonb default null,
   out granted boolean, out lost boolean, out wait_us bigint, out soonest_us bigint, out capacity bigint,
   out now_us bigint, out waited_us bigint, out life_us bigint, out n bigint, out fresh_us bigint, out shared text,
-  out lacking boolean[], out probing boolean, out from_us bigint)
+  out lacking boolean[], out probing boolean)
 language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 set lock_timeout = '1s' as $$
 declare
@@ -37,8 +35,6 @@ declare
   v_taker engine.taker := jsonb_populate_record(null::engine.taker, p_taker);
   v_since bigint;
   v_begun bigint;
-  v_asked bigint[];
-  v_first bigint;  -- when there is room, if there is none now
 begin
   -- Before the buckets are locked, as in a claim.
   perform engine.check_epoch_after_restart();
@@ -64,22 +60,10 @@ begin
   if p_back is not null then
     perform engine.give_back_grants(array_fill(p_back, array[cardinality(v_buckets)]), v_buckets, p_back_units);
   end if;
-  v_asked := p_units;
-  for v_ahead in 0 .. 1 loop
-    select a.granted, a.lost, a.soonest_us, a.capacity, a.life_us, a.fresh_us, a.units, a.lacking, a.probing
-      into granted, lost, soonest_us, capacity, life_us, fresh_us, p_units, lacking, probing
-    from engine.decide_grant(p_grant, v_buckets, v_asked, v_taker, coalesce(v_since, now_us - 60000000),
-      now_us + coalesce(v_first, 0)) a;
-    -- A taker that does not wait has what there is now.
-    exit when granted or lost or capacity is not null or p_taker is not null and v_taker.line is null;
-    soonest_us := coalesce(v_first, 0) + soonest_us;
-    exit when soonest_us = 0 or soonest_us > engine.grant_horizon_us();
-    v_first := soonest_us;
-  end loop;
-  if granted then
-    from_us := greatest(0, (select l.at from sluice.ledger l where l.bucket = v_buckets[1] order by l.at desc, l.n desc
-      limit 1) - now_us);
-    life_us := life_us + from_us; end if;
+  select a.granted, a.lost, a.soonest_us, a.capacity, a.life_us, a.fresh_us, a.units, a.lacking, a.probing
+    into granted, lost, soonest_us, capacity, life_us, fresh_us, p_units, lacking, probing
+  from engine.decide_grant(
+    p_grant, v_buckets, p_units, v_taker, coalesce(v_since, now_us - 60000000), now_us) a;
   if p_back is not null then perform engine.make_lists_due(v_buckets, p_back_units, now_us); end if;
   if granted then
     n := v_taker.n;

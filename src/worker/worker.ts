@@ -3,7 +3,6 @@ import { hostname } from 'node:os'
 import { StoreClock } from '../core/clock.ts'
 import { AttemptError, StoreError, UsageError } from '../core/errors.ts'
 import { statementIn } from '../db/store.ts'
-import { recalled } from '../claim/ahead.ts'
 import { Claims } from '../claim/claim.ts'
 import { Dispatcher, type Offered } from '../claim/dispatcher.ts'
 import { Finisher } from '../claim/finish/finish.ts'
@@ -65,7 +64,6 @@ export class Worker {
   #rounds: Promise<unknown> | undefined
   #unlisten: (() => Promise<void>) | undefined
   #unreported: (() => Promise<void>) | undefined
-  #unrecalled: (() => Promise<void>) | undefined
   #unheard: (() => void) | undefined
   #stopping: Promise<void> | undefined
 
@@ -169,8 +167,6 @@ export class Worker {
     await this.#renewGates()
     const wake = () => this.#dispatcher.wake()
     this.#unlisten = await db.listen(`${schema}.wake`, (told) => this.#member.isCalled(told) && wake(), wake)
-    const recall = (notice: string) => this.#hand.giveBack(recalled(notice))
-    this.#unrecalled = await db.listen(`${schema}.recall`, recall)
     this.#unreported = await db.listen(`${schema}.event`, (notice) => this.#heard(notice))
     this.#unheard = this.#options.shared?.onChange(wake)
     await this.#timetable.define()
@@ -287,7 +283,7 @@ export class Worker {
     await this.#timetable.stopped()
     await this.#dispatcher.stop()
     // A store that has ended answers nothing.
-    await Promise.allSettled([this.#member.retreat(), this.#unlisten?.(), this.#unreported?.(), this.#unrecalled?.()])
+    await Promise.allSettled([this.#member.retreat(), this.#unlisten?.(), this.#unreported?.()])
     await this.#idle()
     this.#grace.end()
     this.#end.abort()

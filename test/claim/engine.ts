@@ -77,7 +77,7 @@ export async function claim(
     `select * from ${fn}.claim_jobs($1,$2,null,$3,$4,null,$5)`,
     [id, worker, tasks, want, idle],
   )
-  const jobs = decodeJobs(row?.jobs ?? null, id, { decidedMs: 0, heardMs: 0 })
+  const jobs = decodeJobs(row?.jobs ?? null, id, 0)
   return {
     jobs,
     again: row?.again ?? false,
@@ -117,7 +117,7 @@ export async function sendClaimed(
   if (!areAlike([job])) return undefined
   const params = [claimId, worker, null, ...laneParams([job], true)]
   const [row] = await sqlOn(db).call<{ jobs: string | null }>('send_and_claim_job', params)
-  return decodeJobs(row?.jobs ?? null, claimId, { decidedMs: 0, heardMs: 0 })
+  return decodeJobs(row?.jobs ?? null, claimId, 0)
 }
 
 /** Ends attempts; resolves to the seqs that were refused. `ended`: claims without jobs in hand. */

@@ -79,31 +79,4 @@ describe('claims', () => {
     expect(sum).toBeGreaterThanOrEqual(histories * 137)
     expect(Object.entries(counts).filter(([, n]) => n === 0)).toEqual([])
   }, 600_000)
-
-  it('exceed no limit with grants for instants still to come, where no limit has a share, a label or a pool', async () => {
-    await ownClock(at.db, startMs)
-    let ahead = 0
-    const plain = anySetting(length).map((setting) => ({
-      ...setting,
-      lendS: 0,
-      tasks: setting.tasks.map((one) => ({
-        isCosted: false,
-        limits: [...new Set(one.limits.map((of) => 3 + (of % 2)))],
-      })),
-    }))
-    const property = fc.asyncProperty(plain, async (setting) => {
-      await empty(at.db)
-      await at.db.query('update sluice.epoch set ahead_us = 0, seen_us = 0, watched = true')
-      // Where some limit has a share, nothing is granted ahead.
-      await at.db.query('delete from sluice.limit_def where lend_us is not null')
-      const world = new World(at.sluice, setting, startMs * 1_000)
-      await world.begin()
-      for (const act of setting.acts) await world.act(act)
-      await world.drain()
-      ahead += world.counts['granted ahead'] ?? 0
-    })
-    await fc.assert(property, { seed, numRuns: histories, endOnFailure: true })
-    console.info(`${ahead} grants ahead, SLUICE_TEST_SEED=${seed}`)
-    expect(ahead).toBeGreaterThan(0)
-  }, 600_000)
 })

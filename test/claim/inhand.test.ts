@@ -1,15 +1,12 @@
 /** The jobs in hand, with a simulated outlet, finisher and Redis. */
 import { describe, expect, it } from 'vitest'
 import { systemClock } from '../../src/core/clock.ts'
-import { recalled } from '../../src/claim/ahead.ts'
-import { hash64 } from '../../src/core/hash.ts'
 import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
 import type { Finisher, Outcome } from '../../src/claim/finish/finish.ts'
 import { InHand } from '../../src/claim/inhand.ts'
 import type { Reports } from '../../src/claim/outlet.ts'
 import { Throttle } from '../../src/claim/throttle.ts'
 import type { PeerDecision, PeerLimiter } from '../../src/limits/peer.ts'
-import { SteppedClock } from '../report/stage.ts'
 import { until } from '../until.ts'
 
 const log = { debug() {}, info() {}, warn() {}, error() {} }
@@ -21,10 +18,9 @@ interface Given {
   rate?: number
   /** What Redis returns, when it replies. */
   answer?: Promise<Partial<PeerDecision>>
-  clock?: SteppedClock | typeof systemClock
 }
 
-function stage({ slots = 10, rate, answer, clock = systemClock }: Given = {}) {
+function stage({ slots = 10, rate, answer }: Given = {}) {
   const at = {
     started: [] as ClaimedJob[],
     aborted: [] as ClaimedJob[],
@@ -58,7 +54,7 @@ function stage({ slots = 10, rate, answer, clock = systemClock }: Given = {}) {
         }
       },
       finisher,
-      clock,
+      clock: systemClock,
       slots,
       shared: answer === undefined ? undefined : shared,
       throttle: rate === undefined ? undefined : new Throttle(`${rate}/s`, systemClock, log),
@@ -151,61 +147,4 @@ describe('the jobs in hand', () => {
       expect([at.started, hand.size]).toEqual([[], 0])
     },
   )
-
-  describe('that are granted for an instant still to come', () => {
-    const later = (clock: SteppedClock, ms: number, takes = ['calls']) => {
-      const fromMs = clock.monotonicMs() + ms
-      return Object.assign(job('a', takes), { fromMs, grantedMs: fromMs, grantUs: 25_000 })
-    }
-
-    it('start at their instant, take no place until shortly before it, and are no attempts meanwhile', () => {
-      const clock = new SteppedClock()
-      const { at, hand } = stage({ clock })
-      hand.take([later(clock, 200), later(clock, 100), job('a')])
-      expect([at.started.length, hand.ahead, hand.free()]).toEqual([1, 2, 9])
-      clock.advance(60)
-      expect([at.started.length, hand.free()]).toEqual([1, 8])
-      clock.advance(40)
-      expect([at.started.length, hand.ahead]).toEqual([2, 1])
-      clock.advance(100)
-      expect([at.started.length, hand.ahead, hand.size, at.ends]).toEqual([3, 0, 3, []])
-    })
-
-    it('wait for a place while their grants live, and then go back uncalled', async () => {
-      const clock = new SteppedClock()
-      const { at, hand } = stage({ clock, slots: 1 })
-      const [first, second, third] = [job('a'), later(clock, 10), later(clock, 100)]
-      hand.take([first, second, third])
-      clock.advance(20)
-      expect(at.started).toEqual([first])
-      clock.advance(20)
-      expect([at.ends, hand.returned, hand.ahead]).toEqual([['unused'], 1, 1])
-      at.started.pop()
-      clock.advance(60)
-      expect(at.started).toEqual([third])
-    })
-
-    it('go back when what allowed them has ended: the limit, a key of it, or all', () => {
-      const clock = new SteppedClock()
-      const { at, hand } = stage({ clock })
-      const takes = [['calls:a'], ['calls:b'], ['mails'], ['calls:c', 'mails']]
-      hand.take(takes.map((each) => later(clock, 100, each)))
-      hand.giveBack(recalled(`${hash64('calls:b')},${hash64('calls:z')}`))
-      expect([hand.ahead, at.ends.length]).toEqual([3, 1])
-      hand.giveBack(recalled('@mails'))
-      expect([hand.ahead, at.ends.length]).toEqual([1, 3])
-      hand.giveBack(recalled('*'))
-      expect([hand.ahead, hand.size, at.ends]).toEqual([0, 0, ['unused', 'unused', 'unused', 'unused']])
-      clock.advance(200)
-      expect(at.started).toEqual([])
-    })
-
-    it('go back when the worker is to stop at once', () => {
-      const clock = new SteppedClock()
-      const { at, hand } = stage({ clock })
-      hand.take([later(clock, 100)])
-      hand.abort(new Error('over'))
-      expect([hand.size, at.ends, at.started]).toEqual([0, ['unused'], []])
-    })
-  })
 })

@@ -35,7 +35,6 @@ export interface Act {
 /** The rules of a history's limits, and the limits of each task. */
 export interface Setting {
   numbers: LimitOptions[]
-  /** 0: no limit has a share. */
   lendS: number
   /** The share and the keyed limits use the tenant as their key. */
   isShareKeyed: boolean
@@ -72,8 +71,7 @@ export function limitAt(
   size = 3,
 ): Limit {
   const by = (input: { tenant?: string | undefined }) => input.tenant ?? ''
-  const share = lendS === 0 ? {} : { shares: { interactive: 0.4 }, lendAfter: `${lendS}s` }
-  const kept = { ...share, ...(isShareKeyed ? { by } : {}) }
+  const kept = { shares: { interactive: 0.4 }, lendAfter: `${lendS}s`, ...(isShareKeyed ? { by } : {}) }
   const kind = [{ by: label('host') }, { pool: members.slice(0, size) }, kept, { by }, {}][at]
   return limit(`${names[at]}${run}`, { ...numbers, ...kind } as LimitOptions) as Limit
 }

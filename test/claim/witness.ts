@@ -45,8 +45,6 @@ export interface Grant {
   /** The jobs or takes that run, each with a place. */
   who: string[]
   untilUs?: number
-  /** How much later than the grant was decided it may be used; default 0. */
-  aheadUs?: number
 }
 
 /** The number of judgements for each kind of rule and of bucket. */
@@ -86,26 +84,15 @@ export class Witness {
 
   /** All units that one claim, or take, was granted. */
   granted(grants: readonly Grant[]): void {
-    const instants = [...new Set(grants.map(({ aheadUs = 0 }) => aheadUs))].toSorted((a, b) => a - b)
-    for (const aheadUs of instants)
-      this.#grantedAt(
-        aheadUs,
-        grants.filter((one) => (one.aheadUs ?? 0) === aheadUs),
-      )
-  }
-
-  #grantedAt(aheadUs: number, grants: readonly Grant[]): void {
-    const [us, shownUs] = [this.#time.us + aheadUs, this.#time.shownUs + aheadUs]
     for (const { bucket: name, of, units, who, untilUs = Infinity } of grants) {
       const bucket = this.#bucket(name)
-      expect(us, `the instant of a grant of ${name}`).toBeGreaterThanOrEqual(bucket.entries.at(-1)?.us ?? 0)
-      bucket.entries.push({ us, shownUs, of, units, kept: units })
+      bucket.entries.push({ ...this.#time, of, units, kept: units })
       for (const one of who) {
         expect(bucket.running.has(one), `${one} has one place of ${name}`).toBe(false)
         bucket.running.set(one, untilUs)
       }
     }
-    for (const name of new Set(grants.map(({ bucket }) => bucket))) this.#judge(name, us)
+    for (const name of new Set(grants.map(({ bucket }) => bucket))) this.#judge(name)
     // A claim decides by the state before it.
     for (const { bucket, units } of grants) this.#note(bucket, units)
   }
@@ -164,13 +151,13 @@ export class Witness {
     if (/\/[^:]/.test(name) && units > 0) this.#share(name.replace(/\/[^:]*/, '')).grantedUs = this.#time.us
   }
 
-  #judge(name: string, us: number): void {
+  #judge(name: string): void {
     const limit = this.#limits.get(limitOf(name))
     if (limit === undefined) throw new Error(`nobody defined ${name}`)
     const bucket = this.#bucket(name)
     expect(this.#paused, name).not.toContain(limit.name)
     expect(this.#paused, name).not.toContain(name)
-    expect(bucket.heldUs, `until when ${name} is held`).toBeLessThanOrEqual(us)
+    expect(bucket.heldUs, `until when ${name} is held`).toBeLessThanOrEqual(this.#time.us)
     if (limit.pool !== undefined) expect(limit.pool.map(({ key }) => `${limit.name}:${key}`)).toContain(name)
     if (name.includes('/:') || name.endsWith('/')) return this.#judgeOthers(name, limit, bucket)
     const kind =

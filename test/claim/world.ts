@@ -19,7 +19,7 @@ const second = 1_000_000
 const [dayUs, lifeUs] = [86_400 * second, 15 * second]
 let histories = 0
 
-type Claim = { id: string; worker: string; tasks: string[]; want: number; ahead: number }
+type Claim = { id: string; worker: string; tasks: string[]; want: number }
 
 /** Carries out an event in the store, and lets a witness judge the replies. */
 export class World {
@@ -75,7 +75,7 @@ export class World {
       let wakeUs = Infinity
       let hasSome = false
       for (const worker of this.#workers) {
-        const answer = await this.#look(worker, this.#names(), 40, this.#time.us % 4 === 0 ? 0 : 20)
+        const answer = await this.#look(worker, this.#names(), 40)
         if (answer.granted > 0) hasSome = true
         wakeUs = Math.min(wakeUs, answer.wakeUs ?? Infinity)
       }
@@ -101,7 +101,7 @@ export class World {
     const of = this.#tasks[which % this.#tasks.length] as AnyTask
     const { limits } = this.#setting.tasks[which % this.#tasks.length] as { limits: number[] }
     const n = 1 + (how % 5)
-    const isShare = limits.includes(shared) && this.#setting.lendS > 0 && us % 2 === 0
+    const isShare = limits.includes(shared) && us % 2 === 0
     const cost = us % 7 === 0 && !isShare ? 0 : 1 + (us % 3)
     const rows = Array.from({ length: n }, (_, i) => ({ tenant: tenants[(how + (i % 3 === 2 ? 1 : 0)) % 2], n: cost }))
     try {
@@ -118,7 +118,7 @@ export class World {
   /** Sends as a process with an idle worker does. False: the job is no ordinary one, and was not sent. */
   async #sendAlone(of: AnyTask, row: unknown, us: number): Promise<boolean> {
     const { id: worker } = this.#workers[us % this.#workers.length] as { id: string }
-    const one = { id: newId(), worker, tasks: [of.name], want: 1, ahead: 0 }
+    const one = { id: newId(), worker, tasks: [of.name], want: 1 }
     const jobs = await sendClaimed(this.#sluice.db, one.id, worker, of, row)
     if (jobs !== undefined) this.#sent++
     if (jobs !== undefined) this.#count(jobs.length === 0 ? 'sent alone' : 'sent and claimed')
@@ -130,7 +130,7 @@ export class World {
     const worker = this.#workers[which % this.#workers.length] as { id: string }
     const names = this.#names()
     const tasks = how % 3 === 0 ? [names[how % names.length] as string] : names
-    await this.#look(worker, tasks, 1 + (how % 8), how % 5 === 0 ? 0 : how % 9)
+    await this.#look(worker, tasks, 1 + (how % 8))
   }
 
   async end({ which, how, us }: Act): Promise<void> {
@@ -217,7 +217,7 @@ export class World {
       lifeMs: lifeUs / 1_000,
       ...(line === undefined ? {} : { line, waitUs: 9 * second }),
     }
-    const { granted, lifeMs, aheadUs } = await acquire(this.#sluice.db, take, asked)
+    const { granted, lifeMs } = await acquire(this.#sluice.db, take, asked)
     this.#count(granted ? 'take' : 'take denied')
     if (!granted && line !== undefined && again === undefined) this.#lines.push({ take, cost, line })
     if (!granted) return
@@ -227,7 +227,7 @@ export class World {
     const { rules } = this.#limits.find((one) => one.name === take.replace(/:.*$/s, '')) as Limit
     const units = rules.every(({ kind }) => kind === 'concurrency') ? 1 : cost
     const who = lifeMs === undefined ? [] : [grant]
-    this.witness.granted([{ bucket: take, of: grant, units, who, untilUs: this.#time.us + aheadUs + lifeUs, aheadUs }])
+    this.witness.granted([{ bucket: take, of: grant, units, who, untilUs: this.#time.us + lifeUs }])
     // A take whose reply is lost is repeated.
     if (how % 3 === 0) expect(await acquire(this.#sluice.db, take, asked)).toMatchObject({ granted: true })
   }
@@ -240,9 +240,7 @@ export class World {
   async replay({ which }: Act): Promise<void> {
     const one = this.#claims.at(-1 - (which % 3))
     if (one === undefined || !this.#workers.some(({ id }) => id === one.worker)) return
-    const has = [...this.#hands.values()]
-      .filter(({ claim }) => claim.slice(0, -2) === one.id.slice(0, -2))
-      .map(({ id }) => id)
+    const has = [...this.#hands.values()].filter(({ claim }) => claim === one.id).map(({ id }) => id)
     if (has.length === 0) return
     const { jobs } = await this.#ask(one)
     expect(new Set(jobs.map((job) => job.id))).toEqual(new Set(has))
@@ -298,25 +296,29 @@ export class World {
     await this.#show()
   }
 
-  async #ask({ id, worker, tasks, want, ahead }: Claim) {
+  async #ask({ id, worker, tasks, want }: Claim) {
     const [row] = await this.#sluice.db.query<{ again: boolean; wake_us: string | null; jobs: string | null }>(
-      `select again, wake_us, jobs from ${fn}.claim_jobs($1,$2,null,$3,$4,null,true,null,false,$5)`,
-      [id, worker, tasks, want, ahead],
+      `select again, wake_us, jobs from ${fn}.claim_jobs($1,$2,null,$3,$4,null,true)`,
+      [id, worker, tasks, want],
     )
     const wakeUs = row?.wake_us ? Number(row.wake_us) : undefined
-    return { again: row?.again === true, wakeUs, jobs: decodeJobs(row?.jobs ?? null, id, { decidedMs: 0, heardMs: 0 }) }
+    return { again: row?.again === true, wakeUs, jobs: decodeJobs(row?.jobs ?? null, id, 0) }
   }
 
   /** Claims until a claim finds nothing more. */
-  async #look(worker: { id: string }, tasks: string[], want: number, ahead: number) {
+  async #look(
+    worker: { id: string },
+    tasks: string[],
+    want: number,
+  ): Promise<{ granted: number; wakeUs?: number | undefined }> {
     for (let granted = 0, looks = 0; ; looks++) {
       expect(looks, 'claims that say again').toBeLessThan(200)
-      const one = { id: newId(), worker: worker.id, tasks, want: want - granted, ahead }
+      const one = { id: newId(), worker: worker.id, tasks, want: want - granted }
       const { again, wakeUs, jobs } = await this.#ask(one)
       this.#count('claim')
       this.#handed(one, jobs)
       granted += jobs.length
-      if (granted >= want) return { granted, wakeUs: 0 }
+      if (granted === want) return { granted, wakeUs: 0 }
       if (jobs.length > 0 || again) continue
       await this.#denied(tasks)
       return { granted, wakeUs }
@@ -324,22 +326,20 @@ export class World {
   }
 
   #handed(one: Claim, jobs: readonly ClaimedJob[]): void {
-    const { worker } = one
+    const { id, worker } = one
     if (jobs.length > 0) this.#claims.push(one)
     const grants = new Map<string, Grant>()
-    for (const { seq, id: job, claim, grantedMs, takes, costs, holds: held } of jobs) {
+    for (const { seq, id: job, takes, costs, holds: held } of jobs) {
       const holds = held ?? takes ?? []
       expect(this.#hands.get(job)?.claim, `who has ${job}`).toBe(undefined)
       expect(this.#over, 'what has ended').not.toContain(job)
-      this.#hands.set(job, { id: job, seq, claim, worker, holds, costs, settled: new Set() })
+      this.#hands.set(job, { id: job, seq, claim: id, worker, holds, costs, settled: new Set() })
       this.#count(costs === null ? 'granted' : 'granted with costs')
       for (const [i, hold] of holds.entries()) {
-        const aheadUs = Math.round(grantedMs * 1_000)
-        const grant = grants.get(hold + claim) ?? { bucket: hold, of: claim, units: 0, who: [], aheadUs }
-        if (aheadUs > 0) this.#count('granted ahead')
+        const grant = grants.get(hold) ?? { bucket: hold, of: id, units: 0, who: [] }
         grant.units += costs?.[i] ?? 1
         grant.who.push(job)
-        grants.set(hold + claim, grant)
+        grants.set(hold, grant)
       }
     }
     this.witness.granted([...grants.values()])

@@ -1,6 +1,5 @@
 /** Generators for random histories of buckets. `history.ts` computes the effects. */
 import fc from 'fast-check'
-import { grantHorizonUs } from '../../src/limits/decide.ts'
 import type { Rule } from '../../src/limits/rule.ts'
 import { anyRule, level, minute, second, sliding } from './oracle.ts'
 
@@ -13,7 +12,7 @@ export type Act =
   | { kind: 'edge'; bucket: number; margins: number; us: number }
   | { kind: 'take'; buckets: number[]; units: number; again: boolean }
   /** `size`: units of each job. */
-  | { kind: 'charge'; buckets: number[]; shares: number[]; size: number; aheadUs: number }
+  | { kind: 'charge'; buckets: number[]; shares: number[]; size: number }
   /** Refunds a share of what is left of the grant that was made `ago` grants ago; negative: settles for more. */
   | { kind: 'refund'; bucket: number; ago: number; share: number }
   /** Ends a part of what runs, which only concurrency counts. */
@@ -74,7 +73,6 @@ const anyAct: fc.Arbitrary<Act> = fc.oneof(
       buckets: anyBuckets,
       shares: fc.array(fc.constantFrom(0, 0.3, 1), { minLength: bucketsOf.length, maxLength: bucketsOf.length }),
       size: fc.constantFrom(1, 1, 4, 0),
-      aheadUs: fc.oneof({ weight: 2, arbitrary: fc.constant(0) }, fc.nat(grantHorizonUs)),
     }),
   },
   {
@@ -138,7 +136,7 @@ export const anyLoad: fc.Arbitrary<History> = fc
       ...(i > 0 ? [{ kind: 'redefine' as const, limit: 0, rules: changed }] : []),
       ...Array.from({ length: grants[i] ?? 0 }, (): Act[] => [
         { kind: 'jump', bucket: 0, us: 0 },
-        { kind: 'charge', buckets: [0], shares: [shares[i] ?? 1], size: 1, aheadUs: 0 },
+        { kind: 'charge', buckets: [0], shares: [shares[i] ?? 1], size: 1 },
       ]).flat(),
     ]),
   }))
@@ -150,8 +148,6 @@ export interface History {
   full: boolean[]
   startUs: number
   acts: Act[]
-  /** How far ahead of the clock grants may be decided; default: as far as in the store. */
-  horizonUs?: number
 }
 
 /** Any time, or one close to nights in which the clocks of some zone change. */
@@ -180,12 +176,10 @@ export const anyHistory = (length: number): fc.Arbitrary<History> =>
     acts: fc.array(anyAct, { minLength: length, maxLength: length }),
   })
 
-/** The same history without what only the store does: in Redis a refusal is a hold, and no grant is ahead of its clock. */
+/** The same history without what only the store does: in Redis a refusal is a hold, and nothing more. */
 export const inRedis = (history: History): History => ({
   ...history,
-  horizonUs: 0,
   acts: history.acts.map((act): Act => {
-    if (act.kind === 'charge') return { ...act, aheadUs: 0 }
     if (act.kind === 'accept') return { kind: 'pass', us: 1 }
     return act.kind === 'hold' ? { ...act, probeUs: null } : act
   }),

@@ -6,7 +6,6 @@ import {
   type Bucket,
   charge,
   emptyBucket,
-  freeAt,
   type Entry,
   accept,
   hold,
@@ -88,12 +87,10 @@ export class Twin {
   readonly #buckets: Kept[] = []
   readonly #name = `l${randomUUID()}`
   #nowUs: number
-  readonly #horizonUs: number | undefined
   readonly #full: readonly boolean[]
   #last: { grant: string; buckets: number[]; units: number } | undefined
 
-  constructor({ limits, full, startUs, acts, horizonUs }: History) {
-    this.#horizonUs = horizonUs
+  constructor({ limits, full, startUs, acts }: History) {
     this.#nowUs = startUs
     this.#full = full
     for (const [i, of] of bucketsOf.entries()) {
@@ -143,7 +140,7 @@ export class Twin {
     else if (act.kind === 'jump') this.#jump(act.bucket, act.us)
     else if (act.kind === 'edge') this.#edge(act.bucket, act.margins, act.us)
     else if (act.kind === 'take') this.#take(act.buckets, act.units, act.again)
-    else if (act.kind === 'charge') this.#charge(act.buckets, act.shares, act.size, act.aheadUs)
+    else if (act.kind === 'charge') this.#charge(act.buckets, act.shares, act.size)
     else if (act.kind === 'refund') this.#refund(act.bucket, act.ago, act.share)
     else if (act.kind === 'release') this.#release(act.buckets, act.units)
     else if (act.kind === 'hold') this.#hold(act.buckets, act.us, act.probeUs)
@@ -179,8 +176,7 @@ export class Twin {
     const isStale = one.state !== undefined && one.defined.length > 1
     const newest = one.history.findLast(({ units }) => units > 0)
     const before = this.#defined.get(`${one.limit}:${newest?.version}`)
-    const now = isStale ? rebuild(one.defined, keptOf(one), state, before) : state
-    return freeAt(rules, room(rules, now, nowUs, isFurther, need), nowUs, this.#horizonUs)
+    return room(rules, isStale ? rebuild(one.defined, keptOf(one), state, before) : state, nowUs, isFurther, need)
   }
 
   #write(one: Kept, state: Bucket): void {
@@ -189,8 +185,8 @@ export class Twin {
     one.isGrant = false
   }
 
-  #grant(one: Kept, id: string, units: number, isFurther = false, places = units, fromUs = this.#nowUs): void {
-    const { bucket } = this.#room(one, fromUs)
+  #grant(one: Kept, id: string, units: number, isFurther = false, places = units): void {
+    const { bucket } = this.#room(one)
     const version = this.#versions[one.limit] ?? 0
     one.history.push({ id, atUs: bucket.atUs, units, refunded: 0, version })
     this.#write(one, charge(this.#limits[one.limit] ?? [], bucket, units, isFurther, places))
@@ -238,17 +234,16 @@ export class Twin {
     return this.#play(command, 'true 0')
   }
 
-  /** As in a claim: reads the room of each bucket at an instant, and charges some of it, in one statement for all. */
-  #charge(numbers: number[], shares: number[], size: number, aheadUs: number): void {
+  /** As in a claim: reads the room of each bucket, and charges some of it, in one statement for all. */
+  #charge(numbers: number[], shares: number[], size: number): void {
     const kept = this.#pick(numbers)
-    const fromUs = this.#nowUs + aheadUs
-    const free = kept.map((one, i) => Math.ceil(Math.min(this.#room(one, fromUs).avail, 1_000) * (shares[i] ?? 0)))
+    const free = kept.map((one, i) => Math.ceil(Math.min(this.#room(one).avail, 1_000) * (shares[i] ?? 0)))
     const units = free.map((all) => (size > 0 ? all : 0))
     const places = free.map((all) => Math.ceil(all / Math.max(size, 1)))
     const claim = randomUUID()
     for (const [i, one] of kept.entries())
-      if ((places[i] ?? 0) > 0) this.#grant(one, claim, units[i] ?? 0, false, places[i], fromUs)
-    this.#play({ kind: 'charge', claim, now: fromUs, buckets: kept.map((one) => one.id), units, places })
+      if ((places[i] ?? 0) > 0) this.#grant(one, claim, units[i] ?? 0, false, places[i])
+    this.#play({ kind: 'charge', claim, now: this.#nowUs, buckets: kept.map((one) => one.id), units, places })
   }
 
   #refund(number: number, ago: number, share: number): void {

@@ -21,8 +21,6 @@ export interface Answer {
   soonestMs: number
   waitMs: number
   lifeMs: number | undefined
-  /** How much later it may be used. */
-  aheadUs: number
   lost: boolean
 }
 
@@ -35,7 +33,7 @@ export async function acquire(db: Queryable, take: string | string[], asked: Ask
   const takes = [take].flat()
   const units = takes.map(() => cost)
   const [row] = await db.query<
-    Record<'wait_us' | 'soonest_us' | 'life_us' | 'from_us', string | null> & { granted: boolean; lost: boolean }
+    Record<'wait_us' | 'soonest_us' | 'life_us', string | null> & { granted: boolean; lost: boolean }
   >(`select * from ${fn}.acquire_grant($1, $2, $3, $4, $5, null, null, null, $6)`, [
     grant,
     takes,
@@ -47,14 +45,7 @@ export async function acquire(db: Queryable, take: string | string[], asked: Ask
   if (row === undefined) throw new Error('no answer')
   const { granted, lost } = row
   const lifeLeftMs = row.life_us === null ? undefined : ms(row.life_us)
-  return {
-    granted,
-    lost,
-    soonestMs: ms(row.soonest_us),
-    waitMs: ms(row.wait_us),
-    lifeMs: lifeLeftMs,
-    aheadUs: Number(row.from_us ?? 0),
-  }
+  return { granted, lost, soonestMs: ms(row.soonest_us), waitMs: ms(row.wait_us), lifeMs: lifeLeftMs }
 }
 
 /** A taker that waits; each call of the function repeats its take. */

@@ -34,12 +34,13 @@ export function plainRules(schedule: Schedule, { units, windowMs }: Scale): Rule
   return [sliding(units, windowUs / 60)]
 }
 
-/** The options by which a user writes a schedule. */
+/** The options by which a user writes a schedule; its margin J is in the window of the spacing, because a classic bucket has none. */
 export function written(schedule: Schedule, { units, windowMs }: Scale, transitMs: number): LimitOptions {
   const transit = `${transitMs}ms` as const
+  const grantMs = Math.min(100, windowMs / 10)
   if (schedule === 'safe rate') return { rate: `${units}/${windowMs}ms`, transit }
   if (schedule === 'bucket(N, N/W)') return { rate: `${units}/${windowMs}ms`, burst: units, transit }
-  if (schedule === 'spacing') return { rate: `${units}/${windowMs}ms`, burst: 0, transit }
+  if (schedule === 'spacing') return { rate: `${units}/${windowMs + grantMs + transitMs}ms`, burst: 1, transit }
   return { window: `${units}/${windowMs}ms`, transit }
 }
 

@@ -38,7 +38,7 @@ begin
     from engine.bucket_room(v_buckets, 0) r;
   end if;
   update sluice.list set due = v_now where due > v_now and id in (select id from sluice.bucket where name = p_name);
-  perform pg_notify('sluice.wake', '*'), engine.recall_grants(null, p_name);
+  perform pg_notify('sluice.wake', '*');
   -- A bucket beside a share follows the limit itself, which is reported. What the fleet finds changes all the time.
   if v_before is not null and position('/' in p_name) = 0 and not (v_def.source = 'found' and (
       select l.source in ('code', 'found') from sluice.limit_def l where l.name = p_name

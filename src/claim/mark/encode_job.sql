@@ -9,23 +9,16 @@
 -- p_same: the job before it in the answer is of the same lane. An ordinary job then has only what differs, so the
 -- caller keeps the order.
 -- p_list: the list in which its lane waited (`sluice.lane`); null: it did not wait.
--- p_now: the time of the answer. The fourth element is the last byte of the job's claim (`engine.claims_of_instants`),
--- the fifth how long the job has still to wait for its instant, in microseconds.
-create or replace function engine.encode_job(p_job sluice.job, p_life bigint, p_same boolean, p_list bigint,
-  p_now timestamptz)
+create or replace function engine.encode_job(p_job sluice.job, p_life bigint, p_same boolean, p_list bigint)
 returns text
 language sql stable as $$
   select case
     when p_same and p_job.failed = 0 and p_job.throttled = 0 and p_job.crashes = 0 and not p_job.ambiguous
       and p_job.raw is null and p_job.ruled is null and p_job.costs is null and p_job.holds is null then
       p_job.seq || ',"' || p_job.id || '",' || p_job.attempt || ','
-      || get_byte(uuid_send(p_job.claim), 15) || ',' || case when p_job.dispatched_at > p_now
-        then (date_part('epoch', p_job.dispatched_at - p_now) * 1000000)::bigint else 0 end || ','
       || floor(date_part('epoch', p_job.created_at) * 1000)::bigint
     else
       p_job.seq || ',"' || p_job.id || '",' || p_job.attempt || ','
-      || get_byte(uuid_send(p_job.claim), 15) || ',' || case when p_job.dispatched_at > p_now
-        then (date_part('epoch', p_job.dispatched_at - p_now) * 1000000)::bigint else 0 end || ','
       || floor(date_part('epoch', p_job.created_at) * 1000)::bigint || ','
       || to_json(p_job.task) || ',' || to_json(p_job.queue) || ',' || p_job.failed || ',' || p_job.throttled || ','
       || p_job.crashes

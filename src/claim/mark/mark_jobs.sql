@@ -15,7 +15,6 @@
 -- p_labels, p_members: as `engine.resolve_buckets` returns them; with labels, `engine.choose_held_buckets` decides what
 -- each job holds
 -- p_rooms: as `engine.read_claim_room` returns them
--- p_ahead: by how many microseconds p_now, from which the jobs may start, is later than the clock
 -- granted: how many jobs the claim has
 -- jobs: the jobs as JSON text (claim/claimed-job.ts)
 -- moves: what became of each lane's jobs, for `engine.advance_lanes`
@@ -23,7 +22,7 @@ create or replace function engine.mark_jobs(
   p_claim uuid, p_worker bigint, p_now bigint, p_lane sluice.lane[], p_take integer[], p_buckets bigint[],
   p_life bigint[], p_of bigint[] default null, p_seqs bigint[] default null, p_dead boolean[] default null,
   p_over integer[] default null, p_labels jsonb default null, p_members bigint[] default null,
-  p_rooms engine.room[] default null, p_ahead bigint default 0,
+  p_rooms engine.room[] default null,
   out granted integer, out jobs text, out moves engine.move[])
 language plpgsql as $$
 declare
@@ -31,7 +30,8 @@ declare
   v_at timestamptz := engine.store_time(p_now); v_lanes bigint[]; v_seqs bigint[]; v_late uuid[]; v_dead uuid[];
   v_picked bigint[]; v_holds text[]; v_units bigint[]; v_places bigint[]; v_wanted int; v_buckets bigint[] := p_buckets;
 begin
-  if p_labels is not null then select p.seqs, p.holds, p.buckets, p.rooms into v_picked, v_holds, v_buckets, p_rooms
+  if p_labels is not null then
+    select p.seqs, p.holds, p.buckets, p.rooms into v_picked, v_holds, v_buckets, p_rooms
     from engine.choose_held_buckets(p_labels, p_members, p_now, p_lane, p_take, p_of, p_seqs, p_rooms) p;
   end if;
   with ask as (
@@ -60,8 +60,7 @@ begin
     from told s where j.ctid = s.tid and j.claim is null and j.lane = s.lane and s.late is not true and not s.beyond
       and (p_labels is null or s.seq = any (v_picked))
     returning s.o, j.lane, j.seq, j.costs, j.costs[cardinality(j.costs)] as turn, j.holds, s.buckets,
-      engine.encode_job(j, s.life, s.is_same, s.list, v_at - p_ahead * interval '1 microsecond') as told,
-      engine.encode_job_payload(j) as cargo
+      engine.encode_job(j, s.life, s.is_same, s.list) as told, engine.encode_job_payload(j) as cargo
   ), charge as (
     select array_agg(c.units order by c.b) as units, array_agg(c.places order by c.b) as places from (
       select u.b, sum(u.n * u.cost) as units, sum(u.n) as places from (
@@ -87,7 +86,7 @@ begin
   moves := engine.complete_lane_moves(moves, p_lane, p_take, p_over);
   if granted > 0 then
     insert into sluice.claim (id, worker, at, lanes, seqs) values (p_claim, p_worker, p_now, v_lanes, v_seqs);
-    if p_labels is null and granted < v_wanted then jobs := engine.adopt_claim(p_claim, true); end if;
+    if p_labels is null and granted < v_wanted then jobs := engine.adopt_claim(p_claim); end if;
     perform engine.append_ledger(
       array(select r from unnest(p_rooms) r where v_places[r.ord] > 0), p_claim, v_units, v_places);
   end if;

@@ -1,21 +1,15 @@
--- Marks the next jobs of one lane without costs for a claim, as `engine.mark_jobs` does for many lanes: the first job
--- for the first instant, and so on. The caller appends to the ledger.
--- p_times: the instant from which each job may start, ascending, in microseconds
--- p_claims: the claim of each (`engine.claims_of_instants`)
+-- Marks the next p_take jobs of one lane without costs for a claim, as `engine.mark_jobs` does for many lanes. The
+-- caller appends to the ledger.
 -- p_life: how long the grants may be used, in microseconds
--- of: the claim of each job that was marked
 -- granted: how many jobs the claim has
 -- jobs: the jobs as JSON text (claim/claimed-job.ts)
 -- moves: what became of the lane's jobs, for `engine.advance_lanes`; one element
 create or replace function engine.mark_lane_jobs(
-  p_worker bigint, p_now bigint, p_lane sluice.lane, p_times bigint[], p_claims uuid[], p_life bigint,
-  out granted integer, out jobs text, out moves engine.move[], out of uuid[])
+  p_claim uuid, p_worker bigint, p_now bigint, p_lane sluice.lane, p_take integer, p_life bigint,
+  out granted integer, out jobs text, out moves engine.move[])
 language plpgsql as $$
 declare
-  v_take constant integer := cardinality(p_times);
   v_at constant timestamptz := engine.store_time(p_now);
-  v_start constant timestamptz := engine.store_time(greatest(p_now, p_times[1]));
-  v_is_one constant boolean := p_claims[1] = p_claims[v_take];  -- all may start at the same instant
   v_lane constant bigint := p_lane.id;
   v_bound constant bigint := p_lane.bound;
   v_tids tid[];
@@ -29,46 +23,39 @@ begin
   select array_agg(j.tid), array_agg(j.seq), array_agg(j.since), array_agg(j.late),
          min(j.seq) filter (where j.late is null)
   into v_tids, v_seqs, v_sinces, v_late, v_first from (
-    select ctid as tid, seq, coalesce(since, created_at) as since,
-      case when expires_at <= v_start
-        + (p_times[row_number() over (order by seq rows unbounded preceding)] - p_times[1]) * interval '1 microsecond'
-        then id end as late
+    select ctid as tid, seq, coalesce(since, created_at) as since, case when expires_at <= v_at then id end as late
     from sluice.job
     where lane = v_lane and seq >= v_bound and claim is null and due_at is null
-      and case when xmax = '0' then true else engine.try_lock_job(ctid) end order by seq limit v_take + 1) j;
-  v_seen := least(v_take, coalesce(cardinality(v_seqs), 0));
+      and case when xmax = '0' then true else engine.try_lock_job(ctid) end order by seq limit p_take + 1) j;
+  v_seen := least(p_take, coalesce(cardinality(v_seqs), 0));
   v_late := array_remove(v_late[:v_seen], null);
   -- The update finds jobs by place (ctid), and takes only those that are still in this lane, as `engine.mark_jobs`
   -- does. With CASE the planner cannot use the index of lanes, by which it might compare each waiting job with each
   -- place. The first job carries what all have in common.
   with taken as (
-    update sluice.job j set attempt = j.attempt + 1, holds = null,
-      claim = case when v_is_one then p_claims[1] else p_claims[array_position(v_tids, j.ctid)] end,
-      dispatched_at = case when v_is_one then v_start
-        else v_start + (p_times[array_position(v_tids, j.ctid)] - p_times[1]) * interval '1 microsecond' end
+    update sluice.job j set claim = p_claim, attempt = j.attempt + 1, dispatched_at = v_at, holds = null
     where j.ctid = any (v_tids[:v_seen])
-      and case when j.claim is null and j.lane = v_lane then j.id <> all (v_late) end
-    returning j.seq, j.claim, engine.encode_job(j, p_life, j.seq > v_first, p_lane.list, v_at) as told,
+      and case when j.claim is null and j.lane = v_lane then (j.expires_at <= v_at) is not true end
+    returning j.seq, engine.encode_job(j, p_life, j.seq > v_first, p_lane.list) as told,
       engine.encode_job_payload(j) as cargo
   )
   -- A reply must fit the socket's buffers: inputs beyond 64 KiB are left out.
-  select count(*), array_agg(t.seq), array_agg(t.claim),
+  select count(*), array_agg(t.seq),
          '[[' || string_agg(t.told || case when t.size <= 65536 then ',' || t.cargo else '' end, '],[') || ']]'
-  into granted, v_marked, of, jobs
+  into granted, v_marked, jobs
   from (select k.*, sum(octet_length(k.cargo)) over (order by seq rows unbounded preceding) as size from taken k) t;
   moves := array[(v_lane, v_seen, granted, v_seqs[v_seen], coalesce(cardinality(v_late), 0),
                   coalesce(cardinality(v_seqs) > v_seen, false),
-                  engine.lane_rank(coalesce(v_sinces[v_take + 1], (select max(s) from unnest(v_sinces) s)),
+                  engine.lane_rank(coalesce(v_sinces[p_take + 1], (select max(s) from unnest(v_sinces) s)),
                     p_lane.priority), null)::engine.move];
   if current_setting('sluice.held', true) = 'yes' then
-    moves := engine.complete_lane_moves(moves, array[p_lane], array[v_take], null);
+    moves := engine.complete_lane_moves(moves, array[p_lane], array[p_take], null);
   end if;
   if granted > 0 then
     insert into sluice.claim (id, worker, at, lanes, seqs)
-    select c, p_worker, p_times[array_position(p_claims, c)], array_agg(v_lane), array_agg(s)
-    from unnest(of, v_marked) u (c, s) group by c;
+    values (p_claim, p_worker, p_now, array_fill(v_lane, array[granted]), v_marked);
     -- A job went away meanwhile; it may have been the first.
-    if granted < v_seen - cardinality(v_late) then jobs := engine.adopt_claim(p_claims[1], true); end if;
+    if granted < v_seen - cardinality(v_late) then jobs := engine.adopt_claim(p_claim); end if;
   end if;
   if v_late <> '{}' then perform engine.expire_overdue_jobs(v_late); end if;
 end $$;

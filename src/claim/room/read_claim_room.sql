@@ -6,19 +6,14 @@
 -- p_lists: p_buckets under the names that lanes use
 -- p_lanes: the lanes that are served
 -- p_cap: as in `engine.claim_jobs`
--- p_ahead: the lanes, if they may have grants for a later instant where none can have one now
--- (`engine.find_next_instant`); null: they may not
--- p_at: the instant to decide for, in microseconds; null: now
--- now_us: the instant that was decided for, in microseconds; clock_us: the clock
--- held: units are reserved for lanes, takers wait, or the vendor has refused: nothing is granted ahead
+-- now_us: the time of the decision, in microseconds
 -- avail, units, places, most, life: as in `engine.bucket_room`, for each bucket
 -- probing: the vendor has refused requests of a bucket that may grant one now (`engine.refuse_buckets`)
 -- rooms: what `engine.bucket_room` returned, from which `engine.append_ledger` goes on
 create or replace function engine.read_claim_room(
   p_buckets bigint[], p_members bigint[], p_lists bigint[], p_lanes bigint[], p_cap bigint,
-  p_ahead sluice.lane[] default null, p_at bigint default null,
   out now_us bigint, out avail bigint[], out units bigint[], out places bigint[], out most bigint[], out life bigint[],
-  out rooms engine.room[], out probing boolean, out held boolean, out clock_us bigint) language plpgsql as $$
+  out rooms engine.room[], out probing boolean) language plpgsql as $$
 declare
   v_count integer := cardinality(p_buckets);
   v_room engine.room;
@@ -28,14 +23,13 @@ declare
   v_asked boolean;  -- takers wait
 begin
   for round in 1 .. 2 loop
-    clock_us := engine.limiter_now_us(p_cap); now_us := coalesce(p_at, clock_us);
+    now_us := engine.limiter_now_us(p_cap);
     rooms := array(select r::engine.room from engine.bucket_room(p_buckets || p_members, now_us) r);
-    v_stale := false; probing := false; held := false; avail := '{}'; units := '{}';
-    places := '{}'; most := '{}'; life := '{}';
+    v_stale := false; probing := false; avail := '{}'; units := '{}'; places := '{}'; most := '{}'; life := '{}';
     foreach v_room in array rooms loop
       avail := avail || v_room.avail; units := units || v_room.units; places := places || v_room.places;
       most := most || v_room.most; life := life || v_room.life; v_stale := v_stale or v_room.stale;
-      probing := probing or v_room.probe > 0 and v_room.avail > 0; held := held or v_room.probe > 0;
+      probing := probing or v_room.probe > 0 and v_room.avail > 0;
     end loop;
     exit when v_stale is not true or round = 2;
     perform engine.renew_bucket_states(p_buckets || p_members);
@@ -48,7 +42,6 @@ begin
   end if;
   select exists (select 1 from sluice.reservation r where r.bucket = any (p_lists)),
          exists (select 1 from sluice.taker t where t.alive_until > read_claim_room.now_us) into v_held, v_asked;
-  held := held or v_held or v_asked;
   if v_held then
     v_kept := engine.count_reserved_units(p_lists, p_lanes, now_us);
     avail := array(select greatest(0, a - k) from unnest(avail, v_kept) with ordinality u (a, k, o) order by o);
@@ -58,13 +51,5 @@ begin
     avail := engine.units_left_for_jobs(p_buckets, avail, now_us);
     units := engine.units_left_for_jobs(p_buckets, units, now_us);
     places := engine.units_left_for_jobs(p_buckets, places, now_us, true);
-  end if;
-  if p_ahead is not null then
-    p_at := engine.find_next_instant(p_ahead, p_lists, avail, rooms, now_us, held);
-    if p_at > now_us then
-      select r.now_us, r.avail, r.units, r.places, r.most, r.life, r.rooms, r.probing
-      into now_us, avail, units, places, most, life, rooms, probing
-      from engine.read_claim_room(p_buckets, p_members, p_lists, p_lanes, p_cap, null, p_at) r;
-    end if;
   end if;
 end $$;

@@ -10,11 +10,9 @@
 -- p_least: debt of each rule below which a refund does not go; null: 0.
 -- p_cause: why a held bucket is held, as in engine.hold_buckets; `others`: the units are what others have used
 -- (engine.charge_others).
--- p_claims: the grant of each row, in the order of p_units; null: p_claim for all.
 create or replace function engine.append_ledger(
   p_rooms engine.room[], p_claim uuid default null, p_units bigint[] default null, p_places bigint[] default null,
-  p_when bigint default null, p_least bigint[] default null, p_cause text default null,
-  p_claims uuid[] default null)
+  p_when bigint default null, p_least bigint[] default null, p_cause text default null)
 returns void language plpgsql as $$
 declare
   v_most constant bigint := 2305843009213693952;  -- use beyond a grant may owe more than a bucket holds
@@ -28,8 +26,7 @@ begin
          engine.count_in_windows(r.slots, r.kind, r.slot, r.now_at, coalesce(p_when, r.now_at), g.units),
          engine.count_in_quotas(r.quota, r.kind, r.margin,
            case when p_when is null then r.wall else p_when - engine.clock_lead_at(p_when) end, g.units),
-         r.version, g.units, case when g.begins then greatest(r.hold, r.now_at + r.probe) else r.hold end,
-         coalesce(p_claims[r.ord], p_claim),
+         r.version, g.units, case when g.begins then greatest(r.hold, r.now_at + r.probe) else r.hold end, p_claim,
          p_cause, r.probe
   from unnest(p_rooms) r
   cross join lateral (select coalesce(p_units[r.ord], 0) as units, coalesce(p_places[r.ord], 0) as places,

@@ -21,7 +21,6 @@ begin
     v_rooms := v_rooms || v_room;
   end loop;
   perform engine.append_ledger(v_rooms, p_cause => p_cause);
-  if v_rooms <> '{}' then perform engine.recall_grants(p_buckets); end if;
   -- The ledger row that a parked bucket gets at its release takes the hold from here.
   update sluice.parked set hold = greatest(hold, engine.limiter_now_us(p_cap) + p_us)
   where kind = 'bucket' and id = any (p_buckets);

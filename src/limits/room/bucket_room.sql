@@ -24,9 +24,7 @@
 -- rate of it owes no more than it holds: what was borrowed is no debt. The part may be lent sooner than is known now,
 -- because what the share waits for may come sooner: so next is at most lend_us from now.
 -- A bucket has no room if its limit is not defined (closed, not open), or if it is parked: then nothing is computed.
--- A bucket that is paused has no room for waiting jobs. A bucket whose newest grants are for an instant that is yet to
--- come (at most engine.grant_horizon_us ahead) has none before that instant, unless it counts only places.
--- capacity: the most that each rule holds.
+-- A bucket that is paused has no room for waiting jobs.
 -- The arithmetic goes step by step, because starting one query over all of it takes four times as long.
 create or replace function engine.bucket_room(
   p_buckets bigint[], p_now bigint, p_further boolean default false, p_need bigint[] default null,
@@ -35,11 +33,11 @@ returns table (
   ord integer, bucket bigint, n bigint, now_at bigint, debt bigint[], slots integer[], quota bigint[], version integer,
   kind text[], drain bigint[], weight bigint[], slot bigint[], margin bigint[], hold bigint, avail bigint, next bigint,
   period bigint, slack bigint, stale boolean, units bigint, places bigint, most bigint, life bigint, wall bigint,
-  probe bigint, capacity bigint[])
+  probe bigint)
 language plpgsql stable as $$
 declare
-  v_in record; v_def sluice.limit_def; v_row sluice.ledger; v_is_long boolean; v_is_early boolean; v_free bigint;
-  v_need bigint; v_epoch sluice.epoch := (select e from sluice.epoch e limit 1);
+  v_in record; v_def sluice.limit_def; v_row sluice.ledger; v_is_long boolean; v_free bigint; v_need bigint;
+  v_epoch sluice.epoch := (select e from sluice.epoch e limit 1);
 begin
   for v_in in select u.o::integer as i, b.name, b.parked, not p_further and exists (
       select 1 from sluice.limit_pause p where p.name = b.name and p.key in ('', b.key)) as paused,
@@ -50,8 +48,8 @@ begin
   loop
     ord := v_in.i; bucket := p_buckets[ord]; v_row := v_in.newest; probe := coalesce(v_row.probe, 0);
     if v_in.name is distinct from v_def.name or v_def.name is null or v_in.parked then  -- mostly it is the same
-      select d.* into v_def from sluice.limit_def d
-      where d.name = v_in.name and v_in.parked is null order by d.version desc limit 1; end if;
+      select d.* into v_def
+      from sluice.limit_def d where d.name = v_in.name and v_in.parked is null order by d.version desc limit 1; end if;
     if v_def.members is not null and bucket = sluice.hash64(v_def.name || '*') then
       return query select * from engine.pool_room(v_def, ord, bucket, p_now, p_need[ord]); continue; end if;
     stale := v_row.version <> v_def.version; v_is_long := stale and engine.is_ledger_too_long(v_row, v_def);
@@ -62,7 +60,6 @@ begin
     next := case when v_in.parked then 9007199254740991 else greatest(now_at + 1000000, hold) end; kind := v_def.kind;
     drain := v_def.drain; weight := v_def.weight; slot := v_def.slot; margin := v_def.margin; slots := null;
     quota := null; avail := 0; units := 0; places := 0; period := 1000000; slack := 0; most := 2147483647;
-    capacity := v_def.room;
     if version is not null then
       if v_epoch.closed_us is not null then
         hold := greatest(hold, engine.limit_reopens_at(v_epoch.closed_us, kind, v_def.span)); end if;
@@ -95,13 +92,14 @@ begin
             engine.rule_free_at(v_def, r, debt[r], slots, quota, v_need, now_at, v_epoch.ahead_us)); end if;
       end loop;
       if v_def.lend_us is not null then v_free := engine.share_lent_from(bucket, v_def);
-        if v_free <= now_at then units := 2147483647; places := units; end if; next := greatest(p_now, hold,
-          least(next, v_free, now_at + v_def.lend_us, case when p_exact then 0 end)); end if;
-      v_is_early := v_row.at > p_now and v_row.at <= p_now + engine.grant_horizon_us() and most < 2147483647;
-      slack := coalesce(slack, 0); avail := least(units, places); next := greatest(next, case
-        when v_in.paused then 9007199254740991 when v_is_long then now_at + 1000000 when v_is_early then now_at end);
-      if v_is_long or v_in.paused or v_is_early or hold > now_at then avail := 0; units := 0; end if;
-      if v_is_long then places := 0; v_def := null; end if; end if;
+        if v_free <= now_at then units := 2147483647; places := 2147483647; end if;
+        next := greatest(p_now, hold, least(next, v_free, now_at + v_def.lend_us, case when p_exact then 0 end));
+      end if;
+      slack := coalesce(slack, 0); avail := least(units, places); if hold > now_at then avail := 0; units := 0; end if;
+      if v_is_long then
+        avail := 0; units := 0; places := 0; next := greatest(next, now_at + 1000000); v_def := null; end if;
+      if v_in.paused then avail := 0; units := 0; next := 9007199254740991; end if;
+    end if;
     return next;
   end loop;
 end $$;
