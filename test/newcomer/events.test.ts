@@ -115,7 +115,12 @@ it('receives by when a job had to begin that its limit cannot let begin in time'
 
 it("receives a vendor's pause, with the limit that waits", async () => {
   const [pause] = await received('held', () => sluice.send(calls, { key: 'a1' }))
-  expect(pause).toEqual({ limits: ['vendor:a1'], forMs: 15_000, why: expect.stringMatching(/^429 from 127\.0\.0\.1/) })
+  expect(pause).toEqual({
+    limits: ['vendor:a1'],
+    forMs: 15_000,
+    cause: 'refused',
+    why: expect.stringMatching(/^429 from 127\.0\.0\.1/),
+  })
 })
 
 it('receives what an operator changes in another process', async () => {

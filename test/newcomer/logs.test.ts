@@ -46,7 +46,8 @@ describe('a vendor that answers 503 for a while', () => {
     const retry = isLong ? {} : { retry: { base: 100, max: '1s' as const } }
     const sync = task('sync', {
       input: z.object({ account: z.string(), contact: z.string() }),
-      limits: [limit('crm', { rate: '6000/min', by: 'account' })],
+      // Without a circuit, so that each job goes on by its own retries.
+      limits: [limit('crm', { rate: '6000/min', by: 'account', circuit: false })],
       ...retry,
       run: async ({ contact }, { fetch }) => void (await check(await fetch(`${at.url}/contacts/${contact}`))),
     })
@@ -91,7 +92,7 @@ describe('a vendor that answers 503 for a while', () => {
       Date.now,
     )
     const sync = task('sync', {
-      limits: [limit('crm', { rate: '600/min', by: 'account' })],
+      limits: [limit('crm', { rate: '600/min', by: 'account', circuit: false })],
       run: async ({ contact }: { account: string; contact: string }, { fetch }) =>
         void (await check(await fetch(`${at.url}/contacts/${contact}`))),
     })
@@ -123,6 +124,29 @@ describe('a vendor that answers 503 for a while', () => {
     )
     expect(said.at(-1)).toMatch(/^warn {2}"sync" works again, after \d+ failures in 1\d min {2}/)
     expect(said.filter((line) => !/^warn {2}(attempt failed, next in|"sync" works again)/.test(line ?? ''))).toEqual([])
+  }, 300_000)
+
+  it('with a circuit for ten minutes of the clock: no job fails, and hardly more than one request tries it at a time', async () => {
+    const at = await vendor()
+    const { lines, log } = keptLog()
+    const sync = task('sync', {
+      limits: [limit('crm', { rate: '600/min', by: 'account' })],
+      run: async ({ contact }: { account: string; contact: string }, { fetch }) =>
+        void (await check(await fetch(`${at.url}/contacts/${contact}`))),
+    })
+    const t = await testSluice({ tasks: [sync], log })
+    await sync.sendMany(Array.from({ length: jobs }, (_, i) => ({ account: 'a1', contact: `c${i}` })))
+    await t.drain({ advance: '10min' })
+    const refused = at.refused()
+    at.heal()
+    await t.drain({ advance: true })
+    const { done, failed } = await t.sluice.jobs.status()
+    await t.close()
+    at.close()
+    expect({ done, failed }).toEqual({ done: jobs, failed: 0 })
+    expect(refused).toBeGreaterThan(10)
+    expect(refused).toBeLessThan(2 * jobs)
+    expect(lines.length).toBeLessThanOrEqual(50)
   }, 300_000)
 })
 
