@@ -5,7 +5,17 @@ import { sqlOn } from '../../src/db/store.ts'
 import { defineShareBuckets, defineLimit } from '../../src/claim/definitions/define.ts'
 import { task } from '../../src/tasks/task.ts'
 import { limit, type LimitOptions } from '../../src/limits/limit.ts'
-import { claimAll, done, emptied, type Engine, mainEngines, finish, ownClock, tenantInput } from './engine.ts'
+import {
+  claimAll,
+  type Claimed,
+  done,
+  emptied,
+  type Engine,
+  mainEngines,
+  finish,
+  ownClock,
+  tenantInput,
+} from './engine.ts'
 
 const startMs = 1_800_000_000_000
 const minuteMs = 60_000
@@ -194,6 +204,23 @@ for (const engine of mainEngines) {
       const { own, others } = await at.more('alone')
       expect(own + others).toBe(10)
       expect(own).toBeGreaterThanOrEqual(3)
+    })
+
+    it('a share whose jobs wait is not lent because an earlier one has used more than it was granted', async () => {
+      await at.set(0)
+      const over = shared('over', { window: '10/h', lendAfter: '10s' })
+      await at.sluice.sendMany(over, rows(30), interactive)
+      const { jobs } = await at.more('over')
+      expect(jobs).toHaveLength(10)
+      const { id, claim } = jobs[0] as Claimed
+      const settle = `select lost from ${fn}.settle_attempt($1, $2, 'over', 2, array[$2]::uuid[], '{1}', false, null)`
+      expect(await at.db.query(settle, [id, claim])).toEqual([{ lost: false }])
+      await at.sluice.sendMany(over, rows(30), { priority: 5 })
+      const [room] = await at.db.query<{ ms: number }>(
+        `select (max(due) / 1000 - ${startMs} + 1)::float8 as ms from sluice.list where id <> 0`,
+      )
+      await at.set(room?.ms ?? 0)
+      expect(await at.more('over')).toMatchObject({ own: 3, others: 7 })
     })
 
     it('a share that was used recently is not lent, however many of its jobs have ended since', async () => {

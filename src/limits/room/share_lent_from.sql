@@ -1,6 +1,7 @@
 -- Returns the time from which a share's part is lent to others: lend_us after the share's last grant, or, where a job
 -- of the share was denied since (see `engine.record_denied_shares`), lend_us after that job can be looked at again. 0:
--- the share was never used.
+-- the share was never used. A charge without a claim (`engine.charge_overrun`) does not count: it may follow a denial,
+-- and the job that was denied still waits.
 -- p_bucket: the bucket of what the share leaves to others.
 -- p_def: its definition.
 create or replace function engine.share_lent_from(p_bucket bigint, p_def sluice.limit_def) returns bigint
@@ -12,7 +13,7 @@ declare
 begin
   select l.at, l.claim = '00000000-0000-0000-0000-000000000000' is true as asked into v_last
   from (select * from sluice.ledger o where o.bucket = v_share order by o.at desc, o.n desc limit 100) l
-  where l.units > 0 or l.claim = '00000000-0000-0000-0000-000000000000' limit 1;
+  where l.claim is not null and l.units > 0 or l.claim = '00000000-0000-0000-0000-000000000000' limit 1;
   if v_last.asked then
     return p_def.lend_us + greatest(v_last.at, (
       select max(w.due)
