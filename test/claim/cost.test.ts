@@ -65,6 +65,20 @@ for (const engine of mainEngines) {
       expect(later).toBeLessThanOrEqual(62)
     })
 
+    it('a worker wakes up for the job that its claim looks at first, whichever lane has the smaller id', async () => {
+      for (const [dear, cheap] of ['ab', 'ba', 'de', 'ed', 'fg', 'gf']) {
+        const tpm = costed({ rate: '10/10s', burst: 10 }, 'n', true)
+        await send(tpm, [{ tenant: 'c', n: 8 }])
+        expect(await take(tpm)).toEqual([8])
+        await at.sluice.sendMany(tpm, [{ tenant: cheap as string, n: 1 }])
+        await at.sluice.sendMany(tpm, [{ tenant: dear as string, n: 5 }], { priority: 9 })
+        // Two units are free; the job of five, which goes first, fits in 3 s.
+        const { jobs, wakeUs } = await claim(at.db, at.worker, [tpm.name], 10)
+        expect(jobs).toEqual([])
+        expect(wakeUs).toBeGreaterThanOrEqual(3_000_000)
+      }
+    })
+
     it('a rate gives each job its cost as the level drains', async () => {
       const tpm = costed({ rate: '10/10s', burst: 10 })
       await send(tpm, [8, 8, 8])

@@ -29,13 +29,16 @@ begin
       select (x.m).* from (select p_moves[array_position(v_ids, l.id)] as m offset 0) x) m on true
   ), goal as (
     select w.*, max(w.start) over k + sum(w.step) over k as far, sum(w.step) over k > 0 as served,
-           case when not coalesce(w.over, false) then coalesce(p_buckets[w.blocked], 0) end as to_list
+           case when not coalesce(w.over, false) then coalesce(p_buckets[w.blocked], 0) end as to_list,
+           bool_or(w.costed) over (partition by w.class) as in_order
     from was w window k as (partition by w.class, w.fair)
   ), next as (
     select g.id, g.v, g.to_list as list, case when g.whole then g.last + 1 else g.bound end as bound,
            g.next_rank as rank,
            case when g.vstart is null and g.to_list = g.list then null
-                when g.served or g.vstart is null then g.far
+                -- A list is due for its front lane, and a claim goes by where fair keys stand, in other classes, too.
+                -- Where jobs need different numbers of units, the two must be the same lane.
+                when g.served or g.vstart is null or g.in_order then g.far
                 else g.vstart end as vstart,
            case when g.taken > 0 then case when g.list = 0 then 0 else least(g.denied, 2) end
                 when p_buckets[g.blocked] <> g.list and g.list <> 0 then least(g.denied + 1, 100)

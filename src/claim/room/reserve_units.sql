@@ -21,8 +21,9 @@ begin
   for i in 1 .. cardinality(p_lists) loop
     v_list := p_lists[i];
     continue when v_list.front is null;
-    select l.* into v_lane from sluice.lane l
-    where l.class = v_list.class and l.list = v_list.id and l.vstart = v_list.front order by l.id limit 1;
+    select l.* into v_lane from (  -- the one that a claim looks at first
+      select * from sluice.lane l where l.class = v_list.class and l.list = v_list.id and l.vstart = v_list.front
+      order by l.id limit 64) l order by l.rank, l.id limit 1;
     continue when not v_lane.costed and v_lane.denied < 2;
     v_kept := v_kept || v_lane.id;
     v_list.need := engine.reserve_for_lane(v_lane, p_now);
