@@ -79,4 +79,23 @@ describe('claims', () => {
     expect(sum).toBeGreaterThanOrEqual(histories * 137)
     expect(Object.entries(counts).filter(([, n]) => n === 0)).toEqual([])
   }, 600_000)
+
+  it('leave no job waiting in vain where all jobs share their limits, and many have costs', async () => {
+    await ownClock(at.db, startMs)
+    await at.db.query('update sluice.epoch set watched = true')
+    const plain = anySetting(length).map((setting) => ({
+      ...setting,
+      tasks: setting.tasks.map((one) => ({ ...one, limits: [...new Set(one.limits.map((of) => 3 + (of % 2)))] })),
+    }))
+    const property = fc.asyncProperty(plain, async (setting) => {
+      await empty(at.db)
+      await at.db.query('update sluice.epoch set ahead_us = 0, seen_us = 0')
+      const world = new World(at.sluice, setting, startMs * 1_000)
+      await world.begin()
+      for (const act of setting.acts) await world.act(act)
+      await world.drain()
+    })
+    await fc.assert(property, { seed, numRuns: histories, endOnFailure: true })
+    console.info(`SLUICE_TEST_SEED=${seed}`)
+  }, 600_000)
 })

@@ -72,8 +72,7 @@ export class World {
     let idle = 0
     for (const beginUs = this.#time.us; ;) {
       await this.#end([...this.#hands.values()], 'done')
-      let wakeUs = Infinity
-      let hasSome = false
+      let [wakeUs, hasSome] = [Infinity, false]
       for (const worker of this.#workers) {
         const answer = await this.#look(worker, this.#names(), 40)
         if (answer.granted > 0) hasSome = true
@@ -296,25 +295,26 @@ export class World {
     await this.#show()
   }
 
-  async #ask({ id, worker, tasks, want }: Claim) {
+  async #ask({ id, worker, tasks, want }: Claim, isWide = false) {
     const [row] = await this.#sluice.db.query<{ again: boolean; wake_us: string | null; jobs: string | null }>(
-      `select again, wake_us, jobs from ${fn}.claim_jobs($1,$2,null,$3,$4,null,true)`,
-      [id, worker, tasks, want],
+      `select again, wake_us, jobs from ${fn}.claim_jobs($1,$2,null,$3,$4,null,true,null,$5)`,
+      [id, worker, tasks, want, isWide],
     )
     const wakeUs = row?.wake_us ? Number(row.wake_us) : undefined
     return { again: row?.again === true, wakeUs, jobs: decodeJobs(row?.jobs ?? null, id, 0) }
   }
 
-  /** Claims until a claim finds nothing more. */
+  /** Claims as a worker does, until a claim finds nothing more. */
   async #look(
     worker: { id: string },
     tasks: string[],
     want: number,
   ): Promise<{ granted: number; wakeUs?: number | undefined }> {
-    for (let granted = 0, looks = 0; ; looks++) {
+    for (let granted = 0, looks = 0, isWide = false; ; looks++) {
       expect(looks, 'claims that say again').toBeLessThan(200)
       const one = { id: newId(), worker: worker.id, tasks, want: want - granted }
-      const { again, wakeUs, jobs } = await this.#ask(one)
+      const { again, wakeUs, jobs } = await this.#ask(one, isWide)
+      isWide = again && jobs.length === 0
       this.#count('claim')
       this.#handed(one, jobs)
       granted += jobs.length
