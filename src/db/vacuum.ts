@@ -21,6 +21,10 @@ const hotTables = [
   'holder',
   'lease',
   'learned',
+  'failure',
+  'summed',
+  'usage',
+  'budget',
 ]
 const vacuumMs = 60_000
 

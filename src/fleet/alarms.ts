@@ -218,7 +218,10 @@ export class Alarms {
 
   /** Evaluates the alarms of the store, now and then. For the worker that has the turn to do the fleet's common work. */
   async check(): Promise<void> {
-    await this.#budgets.check()
+    // Whatever is wrong with the sums, the other alarms are evaluated.
+    const failed = (error: unknown) =>
+      this.#store.log.warn('budgets could not be checked; the next look tries again', { err: error })
+    await this.#budgets.check().catch(failed)
     const nowMs = this.#clock.monotonicMs()
     if (nowMs < this.#readAtMs) return
     const readings = await this.#store.call<Reading>('read_alarm_values')

@@ -48,7 +48,7 @@ export interface Count {
   readonly who: number
 }
 
-/** The failures in a row that open a circuit by default, and the jobs that a rejected credential takes. */
+/** The failures in a row that open a circuit where no number is given, and the jobs that a rejected credential takes. */
 export const circuitDefault = 5
 const jobsLeast = { down: 2, credential: 3 } as const
 const keysLeast = 3
@@ -91,8 +91,8 @@ export function distanceUs(cause: Cause, bucket: bigint, n: number, ageUs: numbe
  * Returns the failures in a row that open the circuit of a limit; 0: never.
  * @throws UsageError SLUICE_BAD_LIMIT
  */
-export function checkCircuit(name: string, given: number | false = circuitDefault): number {
-  if (given === false) return 0
+export function checkCircuit(name: string, given: number | boolean = false): number {
+  if (typeof given === 'boolean') return given ? circuitDefault : 0
   if (Number.isInteger(given) && given >= 2 && given <= countMax) return given
-  throw badLimit(name, `circuit is ${inspect(given)}; it is false, or a whole number from 2 to ${countMax}`)
+  throw badLimit(name, `circuit is ${inspect(given)}; it is true, false, or a whole number from 2 to ${countMax}`)
 }

@@ -45,11 +45,17 @@ function ruleOf({ name, rules }: Counted, { windowMs, limit, policy }: Count): R
   return alike ?? (policy === name && counting.length === 1 ? counting[0] : undefined)
 }
 
+/** Vendors round their times, and clocks differ. */
+const slackMs = 2_000
+
 function matchOf(limit: Counted, count: Count): Match | undefined {
   const { remaining: left, limit: vendorMost, resetMs } = count
   const rule = ruleOf(limit, count)
   if (rule === undefined || left === undefined || vendorMost === undefined) return undefined
   const windowMs = count.windowMs ?? rule.windowUs / 1_000
+  // It begins anew later than this window can: it is the count of another one.
+  const isSure = count.windowMs !== undefined || count.policy === limit.name
+  if (!isSure && resetMs !== undefined && resetMs > windowMs + slackMs) return undefined
   return {
     limit: limit.name,
     most: Math.min(rule.units, vendorMost),

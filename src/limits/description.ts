@@ -1,5 +1,4 @@
 /** A limit in words: what must not differ between two definitions under one name. */
-import { circuitDefault } from './circuit.ts'
 import type { Limit } from './limit.ts'
 import { cycle } from './rule.ts'
 import { shareInWords } from './share.ts'
@@ -33,5 +32,5 @@ export function inWords({
         : keyed
           ? `by ${path ?? 'a function'}`
           : 'without keys'
-  return `${all}${classic ? `, burst ${rooms.join(' and ')}` : ''}, transit ${transitUs / 1_000} ms, ${keys}${weightsInWords(weights)}${shareInWords(share)}${isPublished ? ', published' : ''}${alarmAt === undefined ? '' : `, alarms at ${alarmAt.join(' and ') || 'no share'}`}${adaptive === undefined ? '' : `, adaptive from ${adaptive.floor} to ${adaptive.ceiling}`}${circuit === circuitDefault ? '' : `, circuit ${circuit || 'off'}`}`
+  return `${all}${classic ? `, burst ${rooms.join(' and ')}` : ''}, transit ${transitUs / 1_000} ms, ${keys}${weightsInWords(weights)}${shareInWords(share)}${isPublished ? ', published' : ''}${alarmAt === undefined ? '' : `, alarms at ${alarmAt.join(' and ') || 'no share'}`}${adaptive === undefined ? '' : `, adaptive from ${adaptive.floor} to ${adaptive.ceiling}`}${circuit === 0 ? '' : `, circuit ${circuit}`}`
 }

@@ -111,9 +111,10 @@ interface LimitFields {
   vendor?: VendorName | Rate | VendorLimit
   /**
    * So many failures of the vendor in a row (5xx, no answer), of two jobs at least, hold the key's jobs, which are then
-   * tried one at a time; `false`: neither failures nor rejected credentials hold any. Whole, 2 to 1000; default 5.
+   * tried one at a time, and so do rejected credentials of three jobs. Whole, 2 to 1000; true: 5; default false: nothing
+   * but a refusal holds any.
    */
-  circuit?: number | false
+  circuit?: number | boolean
   /**
    * Accounts, keys, addresses or services of which any will do, up to 64: each has all that the limit holds for itself, and
    * an attempt gets the one with the most room (`ctx.pool`). Not with `by`.

@@ -19,7 +19,7 @@ export interface RedisAddress {
 }
 
 const form =
-  /^redis(?<tls>s)?(?:\+(?<kind>sentinel|cluster))?:\/\/(?:(?<auth>[^@/]*)@)?(?<hosts>[^/?#]+)(?<path>\/[^?#]*)?(?:\?(?<query>[^#]*))?$/
+  /^redis(?<tls>s)?(?:\+(?<kind>sentinel|cluster))?:\/\/(?:(?<auth>[^/?#]*)@)?(?<hosts>[^/?#]+)(?<path>\/[^?#]*)?(?:\?(?<query>[^#]*))?$/
 const files = ['ca', 'cert', 'key'] as const
 const bad = (why: string) =>
   new UsageError(
@@ -33,23 +33,22 @@ const bad = (why: string) =>
  * of PEM files). `?sentinelPassword=` is for the sentinels. @throws UsageError SLUICE_BAD_URL
  */
 export function addressOf(url: string): RedisAddress {
-  const { tls, kind = 'server', auth, hosts: list = '', path = '', query } = form.exec(url)?.groups ?? {}
+  const { tls, kind = 'server', auth, hosts: list = '', path = '', query } = form.exec(url.trim())?.groups ?? {}
   if (list === '') throw bad('it has another form')
   const [user, password] = (auth ?? '').split(/:(.*)/).map((part) => decoded(part) || undefined)
   const parts = path.split('/').slice(1).map(decoded)
   const master = kind === 'sentinel' ? (parts.shift() ?? '') : ''
   if (kind === 'sentinel' && master === '') throw bad('it names no master')
-  const [database = ''] = parts
-  const db = Number(database)
-  if (!Number.isInteger(db) || db < 0) throw bad(`"${database}" is not the number of a database`)
-  if (kind === 'cluster' && db !== 0) throw bad('a cluster has only the database 0')
   const options = new URLSearchParams(query ?? '')
+  const db = Number(options.get('db') ?? parts[0] ?? '')
+  if (!Number.isInteger(db) || db < 0) throw bad('what follows the host is not the number of a database')
+  if (kind === 'cluster' && db !== 0) throw bad('a cluster has only the database 0')
   return {
     kind: kind as RedisAddress['kind'],
     hosts: list.split(',').map((one) => hostOf(one, kind === 'sentinel' ? 26_379 : 6_379)),
     master,
-    username: user,
-    password,
+    username: options.get('username') ?? user,
+    password: options.get('password') ?? password,
     sentinelPassword: options.get('sentinelPassword') ?? undefined,
     db,
     tls: tls === undefined ? undefined : pemsOf(options),
@@ -60,13 +59,13 @@ function decoded(part: string): string {
   try {
     return decodeURIComponent(part)
   } catch {
-    throw bad(`"${part}" is not encoded as URLs are`)
+    throw bad('its user, password or path is not encoded as URLs are')
   }
 }
 
 function hostOf(text: string, usual: number): { host: string; port: number } {
   const [, host = '', port] = /^(\[[^\]]+\]|[^:]*)(?::(\d{1,5}))?$/.exec(text) ?? []
-  if (host === '') throw bad(`"${text}" is not a host`)
+  if (host === '') throw bad('a host in it is empty, or its port is no number')
   return { host: host.replace(/^\[|\]$/g, ''), port: Number(port ?? usual) }
 }
 

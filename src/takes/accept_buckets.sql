@@ -3,7 +3,7 @@
 -- It notifies workers and takers that wait for the buckets.
 -- p_age_us: how long ago the accepted request got its grant, or longer; null: an operator ends it, whatever was sent.
 -- p_cap: as for engine.limiter_now_us.
--- p_host: who accepted it: what other hosts refused goes on; null: ends it for all.
+-- p_host: who accepted it: another host that is down stays so; null: ends it for all.
 -- p_but: this cause goes on: a rejected credential shows that the vendor is not down, and nothing more.
 create or replace function engine.accept_buckets(
   p_buckets bigint[], p_age_us bigint, p_cap bigint, p_host text default null, p_but text default null)
@@ -19,7 +19,7 @@ begin
   v_now := engine.limiter_now_us(p_cap);
   delete from sluice.refusal r
   where r.bucket = any (p_buckets) and (r.at < v_sent or p_age_us is null) and r.cause is distinct from p_but
-    and (r.host = p_host or r.host is null or p_host is null);
+    and (r.cause <> 'down' or r.host = p_host or r.host is null or p_host is null);
   for v_room in select * from engine.bucket_room(p_buckets, v_now) loop
     continue when v_room.probe = 0 or exists (select 1 from sluice.refusal r where r.bucket = v_room.bucket);
     v_room.hold := least(v_room.hold, v_room.now_at);

@@ -254,7 +254,7 @@ export class Attempt {
   }
 
   #verdict(error: unknown, tookMs: number, refusal?: Throttling): Outcome {
-    const isInDoubt = this.#isCalled && !isSure(knownError(error), this.#allowance, refusal)
+    const isInDoubt = this.#isCalled && !isSure(knownError(error), this.#allowance)
     return verdict(this.job, this.#task, error, refusal, isInDoubt, tookMs, this.#options.store.clock)
   }
 

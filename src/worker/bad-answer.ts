@@ -35,6 +35,8 @@ export function badAnswerIn(
   const refusal = refusalIn(error, limits)
   if (refusal !== undefined) return { refusal, heldMs: undefined, isReported: allowance?.isRefused === true }
   if (allowance?.bad !== undefined) return { ...allowance.bad, isReported: true }
+  // An error after an answer that served is the handler's own.
+  if (allowance?.isAccepted === true) return undefined
   const failure = failureIn(error, limits)
   return failure && fresh(failure)
 }
@@ -45,11 +47,9 @@ const fresh = (refusal: Refusal): BadAnswer => ({ refusal, heldMs: undefined, is
 export function isSure(
   known: Partial<AttemptError & { status: number }> | undefined,
   allowance: Allowance | undefined,
-  refusal: Refusal | undefined,
 ): boolean {
   if (known?.code === retryInCode) return true
   if ((allowance?.spent ?? 1) > 1) return false
-  if (refusal?.cause === 'credential') return true
   return known?.code === vendorLimitedCode && (known.status === 429 || allowance?.isRefused === true)
 }
 

@@ -282,6 +282,7 @@ export class StoreGrants implements Grants {
   }
 
   accepted(grant: Grant | undefined, host?: string): void {
+    this.#acquirer.served(this.#takes, grant?.asked)
     this.#accepted(grant, grant?.asked, host)
   }
 

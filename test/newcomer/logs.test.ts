@@ -46,8 +46,7 @@ describe('a vendor that answers 503 for a while', () => {
     const retry = isLong ? {} : { retry: { base: 100, max: '1s' as const } }
     const sync = task('sync', {
       input: z.object({ account: z.string(), contact: z.string() }),
-      // Without a circuit, so that each job goes on by its own retries.
-      limits: [limit('crm', { rate: '6000/min', by: 'account', circuit: false })],
+      limits: [limit('crm', { rate: '6000/min', by: 'account' })],
       ...retry,
       run: async ({ contact }, { fetch }) => void (await check(await fetch(`${at.url}/contacts/${contact}`))),
     })
@@ -92,7 +91,7 @@ describe('a vendor that answers 503 for a while', () => {
       Date.now,
     )
     const sync = task('sync', {
-      limits: [limit('crm', { rate: '600/min', by: 'account', circuit: false })],
+      limits: [limit('crm', { rate: '600/min', by: 'account' })],
       run: async ({ contact }: { account: string; contact: string }, { fetch }) =>
         void (await check(await fetch(`${at.url}/contacts/${contact}`))),
     })
@@ -130,7 +129,7 @@ describe('a vendor that answers 503 for a while', () => {
     const at = await vendor()
     const { lines, log } = keptLog()
     const sync = task('sync', {
-      limits: [limit('crm', { rate: '600/min', by: 'account' })],
+      limits: [limit('crm', { rate: '600/min', by: 'account', circuit: true })],
       run: async ({ contact }: { account: string; contact: string }, { fetch }) =>
         void (await check(await fetch(`${at.url}/contacts/${contact}`))),
     })

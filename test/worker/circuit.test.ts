@@ -14,8 +14,8 @@ import { until } from '../until.ts'
 const input = z.object({ account: z.string(), n: z.number() })
 type Input = z.infer<typeof input>
 const by = ({ account }: Input) => account
-const crm = limit('circuit.crm', { rate: '1000/s', by })
-const total = limit('circuit.total', { rate: '100/s' })
+const crm = limit('circuit.crm', { rate: '1000/s', by, circuit: true })
+const total = limit('circuit.total', { rate: '100/s', circuit: true })
 
 /** The vendor: what it answers to whom (0: it resets the connection), and what arrived when. */
 const vendor = {
@@ -151,7 +151,7 @@ describe.each(mainEngines)('a vendor that fails, on $name', (engine) => {
     ['fetch of the runtime', new TypeError('fetch failed')],
     ['axios', Object.assign(new Error('timeout of 1000ms exceeded'), { isAxiosError: true, code: 'ECONNABORTED' })],
   ])('is known to be down by the errors of %s', async (_, error) => {
-    const own = limit('circuit.other', { rate: '1000/s' })
+    const own = limit('circuit.other', { rate: '1000/s', circuit: true })
     const call = named('circuit.sdk', [own], () => Promise.reject(error))
     const ids = [await at.sluice.send(call, { account: 'a', n: 0 }), await at.sluice.send(call, { account: 'a', n: 1 })]
     const worker = await at.sluice.work([call])
@@ -232,8 +232,8 @@ describe.each(mainEngines)('a vendor that fails, on $name', (engine) => {
   it('rejects a credential by what a function of the user reads', async () => {
     const answers = ({ status }: { status: number }) =>
       status === 403 ? { credential: 'rejected' as const } : undefined
-    const plain = limit('circuit.plain', { rate: '1000/s' })
-    const told = limit('circuit.told', { rate: '1000/s', vendor: { answers } })
+    const plain = limit('circuit.plain', { rate: '1000/s', circuit: true })
+    const told = limit('circuit.told', { rate: '1000/s', vendor: { answers }, circuit: true })
     vendor.answers = () => 403
     const tasks = [named('circuit.plain', [plain]), named('circuit.told', [told])] as const
     const ids: string[] = []
@@ -247,7 +247,7 @@ describe.each(mainEngines)('a vendor that fails, on $name', (engine) => {
 
   it('holds nothing for one unlucky job, for failures between successes, or if the circuit is off', async () => {
     const off = limit('circuit.off', { rate: '1000/s', circuit: false })
-    const mixed = limit('circuit.mixed', { concurrency: 1 })
+    const mixed = limit('circuit.mixed', { concurrency: 1, circuit: true })
     let served = 0
     const tasks = [
       named('circuit.lone', [crm], byFetch, { attempts: 8, base: 1, max: 1 }),

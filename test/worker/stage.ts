@@ -29,10 +29,9 @@ type Input = { key: string; tokens: number }
 const by = ({ key }: Input) => key
 /** So slow that nothing drains, and nothing leaves a window, while a test runs. */
 const limits: Limit<Input>[] = [
-  // Each way has its own job, and their failures shall not open a circuit together.
-  limit('calls', { rate: '1000/h', burst: 1_000, by, circuit: false }),
-  limit('tokens', { window: '100000/h', cost: 'tokens', by, shares: { other: 0.1 }, circuit: false }),
-  limit('seats', { concurrency: 2, by, circuit: false }),
+  limit('calls', { rate: '1000/h', burst: 1_000, by }),
+  limit('tokens', { window: '100000/h', cost: 'tokens', by, shares: { other: 0.1 } }),
+  limit('seats', { concurrency: 2, by }),
 ]
 
 /** Another program that takes of the same limits, as a worker sees it through Redis. */
