@@ -30,7 +30,8 @@ const bad = (why: string) =>
 /**
  * Reads `redis://[user:password@]host[:port][/db]`, `redis+sentinel://…host[:port],…/master[/db]` or
  * `redis+cluster://…host[:port],…`; with `rediss` over TLS, by the machine's authorities or `?ca=` (and `cert=`, `key=`: paths
- * of PEM files). `?sentinelPassword=` is for the sentinels. @throws UsageError SLUICE_BAD_URL
+ * of PEM files). `?db=`, `?username=` and `?password=` override what stands before, `?sentinelPassword=` is for the
+ * sentinels; other names are ignored. Default ports: 6379, sentinels 26379. @throws UsageError SLUICE_BAD_URL
  */
 export function addressOf(url: string): RedisAddress {
   const { tls, kind = 'server', auth, hosts: list = '', path = '', query } = form.exec(url.trim())?.groups ?? {}
