@@ -47,6 +47,7 @@ function stage({ slots = 10, rate, answer }: Given = {}) {
       outlet: (reports) => {
         at.reports = reports
         return {
+          slots,
           free: () => slots - at.started.length,
           kinds: [few],
           start: (jobs) => void at.started.push(...jobs),
@@ -55,10 +56,10 @@ function stage({ slots = 10, rate, answer }: Given = {}) {
       },
       finisher,
       clock: systemClock,
-      slots,
       shared: answer === undefined ? undefined : shared,
       throttle: rate === undefined ? undefined : new Throttle(`${rate}/s`, systemClock, log),
       timedOut: undefined,
+      lostOutcome: (_, tookMs) => ({ kind: 'interrupt', error: '{}', tookMs }),
     },
     () => {},
   )

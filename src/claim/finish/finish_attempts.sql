@@ -15,7 +15,7 @@
 -- which keeps its charge. Null: none.
 -- - readmit: as unused, and the job waits elsewhere from now on (`engine.readmit_jobs`).
 -- - discard: as unused, and the job is cancelled.
--- - interrupt: it was stopped in the middle; the job is tried again, and is in doubt.
+-- - interrupt: it was stopped in the middle; the job is tried again, and is in doubt. With a reason its process was lost.
 -- p_began_us: how long after its claim each attempt began, in microseconds.
 -- p_reports: what each attempt leaves for the record, as in `engine.append_attempt`. Null for all: none of them leaves
 -- anything.
@@ -77,6 +77,7 @@ begin
       attempt = j.attempt - case when i.outcome in ('return', 'unused', 'denied') then 1 else 0 end,
       failed = j.failed + (i.outcome = 'retry')::integer, lane = j.lane | (i.outcome = 'retry')::integer,
       throttled = j.throttled + (i.outcome = 'throttled')::integer, error = coalesce(i.error::jsonb, j.error),
+      crashes = j.crashes + (i.outcome = 'interrupt' and i.reason is not null)::integer,
       held = case when i.outcome in ('return', 'unused', 'throttled') then i.reason end,
       attempts = engine.append_attempt(j, i.outcome, i.began_us, i.report, i.error, i.delay_us),
       notes = case when i.report is null then j.notes else i.report::json -> 1 end
