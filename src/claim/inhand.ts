@@ -21,6 +21,8 @@ export interface Watch {
 /** What it needs; see the fields. */
 export interface InHandOptions {
   outlet: OutletFor
+  /** Returns the worker of the store that claims. */
+  claimer(): string | undefined
   finisher: Finisher
   clock: Clock
   /** Limits whose state is in Redis. */
@@ -62,13 +64,16 @@ export class InHand {
   constructor(options: InHandOptions, back: () => void) {
     this.#options = options
     this.#back = back
-    this.#outlet = options.outlet({
-      ended: (job, outcome) => this.#ended(job, outcome),
-      refused: (job) => void (this.#jobs.has(job) && this.#refuse(job)),
-      lost: (job) => this.#lost(job),
-      inherited: (job, from) => this.#inherited(job, from),
-      changed: this.look,
-    })
+    this.#outlet = options.outlet(
+      {
+        ended: (job, outcome) => this.#ended(job, outcome),
+        refused: (job) => void (this.#jobs.has(job) && this.#refuse(job)),
+        lost: (job) => this.#lost(job),
+        inherited: (job, from) => this.#inherited(job, from),
+        changed: this.look,
+      },
+      options.claimer,
+    )
   }
 
   /** Jobs that were given back uncalled so far, mostly because their grants grew old: a sign of too much at once. */

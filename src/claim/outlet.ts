@@ -43,5 +43,5 @@ export interface Reports {
   changed(): void
 }
 
-/** Makes an outlet that reports there. */
-export type OutletFor = (reports: Reports) => Outlet
+/** Makes an outlet that reports there. `claimer` returns the worker of the store that claims for it. */
+export type OutletFor = (reports: Reports, claimer: () => string | undefined) => Outlet

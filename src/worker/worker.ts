@@ -82,6 +82,7 @@ export class Worker {
       claims: this.#claims,
       finisher: this.#finisher,
       outlet: elsewhere ?? ((reports) => (here as LocalOutlet).outlet(reports)),
+      claimer: worker,
       timedOut: elsewhere === undefined ? undefined : (job, forMs) => repertoire.timedOut(job, forMs, clock),
       lostOutcome: (job, forMs) => repertoire.lost(job, forMs),
       clock,
@@ -355,6 +356,7 @@ export class Worker {
         await this.#options.renew()
         await this.#member.tellStuck(this.stuck)
         await this.#renewGates()
+        for (const id of this.#hand.forebears()) await this.#member.beatFor(id)
         await rulebook.estimates?.write()
         await this.#here?.notes.write(store)
       },

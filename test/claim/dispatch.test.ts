@@ -51,6 +51,7 @@ function dispatcher(slots: number, waiting: number, wakeMs?: number, ...others: 
     shared: undefined,
     throttle: undefined,
     timedOut: undefined,
+    claimer: () => '1',
     lostOutcome: (_, tookMs) => ({ kind: 'interrupt', error: '{}', tookMs }),
     clock: {
       ...clock,

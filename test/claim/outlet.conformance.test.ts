@@ -7,10 +7,16 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { z } from 'zod'
-import { systemClock } from '../../src/core/clock.ts'
+import { StoreClock, systemClock } from '../../src/core/clock.ts'
+import type { Db } from '../../src/db/db.ts'
 import { storeOn } from '../../src/db/store.ts'
 import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
 import type { OutletFor } from '../../src/claim/outlet.ts'
+import { BrokerOutlet } from '../../src/outlet/broker-outlet.ts'
+import { Executor } from '../../src/outlet/executor.ts'
+import { LocalOutlet } from '../../src/worker/local-outlet.ts'
+import { TaskSet } from '../../src/worker/task-set.ts'
+import { MemoryWire } from '../outlet/memory-wire.ts'
 import { Rulebook } from '../../src/tasks/rule.ts'
 import { type AnyTask, task } from '../../src/tasks/task.ts'
 import { Sluice } from '../../src/sluice.ts'
@@ -36,6 +42,7 @@ type Play = (input: Input, context: { attempt: number }) => Promise<unknown>
 interface Made {
   /** Undefined: this process. */
   outlet?: OutletFor
+  open?(): Promise<void>
   close?(): Promise<void>
 }
 
@@ -44,7 +51,7 @@ const play: Play = (planned, context) =>
   planned.isLost && context.attempt === 1 ? new Promise(() => {}) : plays(planned, context)
 
 /** An outlet with this number of places, two of them for the task `few`; it records each job that begins. */
-type Make = (places: number, began: (job: ClaimedJob) => void) => Made
+type Make = (places: number, began: (job: ClaimedJob) => void, tasks: AnyTask[], db: Db) => Made
 
 const elsewhere: Make = (places, began) => {
   let remote: Remote | undefined
@@ -53,9 +60,46 @@ const elsewhere: Make = (places, began) => {
     close: async () => remote?.close(),
   }
 }
+/** Over a broker, with one worker in this process. */
+const overBroker: Make = (slots, _began, tasks, db) => {
+  const wire = new MemoryWire()
+  const common = { wire, fleet: 'f', clock: systemClock, log: storeOn(db).log }
+  const repertoire = new TaskSet(tasks, {})
+  const names = repertoire.known(new Rulebook()).tasks
+  const local = new LocalOutlet({
+    store: storeOn(db),
+    storeClock: new StoreClock(),
+    repertoire,
+    concurrency: slots,
+    rulebook: new Rulebook(),
+    shared: undefined,
+    allowPrivate: [],
+    isPrompt: true,
+    worker: () => undefined,
+    changed() {},
+  })
+  const { tasks: few, threads } = local.threaded
+  const kinds = [{ tasks: [...few], places: threads }]
+  const dispatcher = new BrokerOutlet({ ...common, tasks: names })
+  const executor = new Executor({ ...common, tasks: names, kinds, outlet: (reports) => local.outlet(reports) })
+  return {
+    outlet: dispatcher.for,
+    async open() {
+      await local.open(tasks)
+      await dispatcher.open()
+      await executor.open()
+    },
+    async close() {
+      await executor.close()
+      await dispatcher.close()
+      await local.close()
+    },
+  }
+}
 const outlets: { name: string; make: Make }[] = [
   { name: 'the outlet in this process', make: () => ({}) },
   { name: 'an outlet elsewhere', make: elsewhere },
+  { name: 'the outlet over a broker', make: overBroker },
 ]
 
 describe.each(outlets)('$name', ({ make }) => {
@@ -98,7 +142,7 @@ describe.each(outlets)('$name', ({ make }) => {
   const open = (path: string) => writeFile(path, '')
   /** A worker of both tasks that begins to claim. */
   async function work(concurrency: number): Promise<Worker> {
-    const made = make(concurrency, (job) => began(job.id, job.attempt))
+    const made = make(concurrency, (job) => began(job.id, job.attempt), both, at.sluice.db)
     const clock = { ...systemClock, monotonicMs: () => systemClock.monotonicMs() + at.aheadMs }
     const store = storeOn(at.sluice.db, { clock })
     const worker = new Worker({
@@ -122,6 +166,7 @@ describe.each(outlets)('$name', ({ make }) => {
     })
     at.made.push(made)
     at.workers.push(worker)
+    await made.open?.()
     await worker.start()
     return worker
   }

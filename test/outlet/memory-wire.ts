@@ -1,0 +1,38 @@
+/** Carries messages within a process: late, in another order, twice, or not at all. */
+import { UnsentError, type Wire } from '../../src/outlet/wire.ts'
+
+/** What becomes of a message: the delays of its copies, in ms; none: it is lost. */
+export type Fate = () => readonly number[]
+
+/** A wire that all of its users share. */
+export class MemoryWire implements Wire {
+  isUp = true
+  readonly #fate: Fate
+  readonly #takers = new Map<string, (message: string) => void>()
+  readonly #fleets = new Map<string, Set<string>>()
+
+  constructor(fate: Fate = () => [1]) {
+    this.#fate = fate
+  }
+
+  async send(to: string, message: string, ttlMs = Infinity): Promise<void> {
+    if (!this.isUp) throw new UnsentError('the wire is down')
+    if (!this.#takers.has(to)) throw new UnsentError('nobody is there')
+    for (const delayMs of this.#fate())
+      if (delayMs < ttlMs) setTimeout(() => this.isUp && this.#takers.get(to)?.(message), delayMs)
+  }
+
+  async call(fleet: string, message: string): Promise<void> {
+    for (const name of this.#fleets.get(fleet) ?? []) await this.send(name, message).catch(() => {})
+  }
+
+  async receive(name: string, take: (message: string) => void, fleet?: string): Promise<void> {
+    this.#takers.set(name, take)
+    if (fleet !== undefined) this.#fleets.set(fleet, (this.#fleets.get(fleet) ?? new Set()).add(name))
+  }
+
+  async leave(name: string): Promise<void> {
+    this.#takers.delete(name)
+    for (const names of this.#fleets.values()) names.delete(name)
+  }
+}
