@@ -33,6 +33,11 @@ export interface SluiceOptions extends RetentionOptions, LogOptions {
   redisStores?: number
   /** Schema in the database. Default: `SLUICE_SCHEMA`, else `sluice`. */
   schema?: string
+  /**
+   * The RabbitMQ of a fleet (docs/fleets.md): `amqp://user:password@host:5672/vhost`, or `amqps://…`. Default: `AMQP_URL`. Only
+   * dispatchers and their workers connect to it.
+   */
+  amqp?: string
   /** Connections to a server for transactions and queries; 1 to 1000, default 10. Sluice opens a few more for itself. */
   connections?: number
   /** Bring the schema up to date; default true. False (for roles that may not): an error if the schema is out of date. */

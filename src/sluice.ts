@@ -38,13 +38,13 @@ import { checkId, type Job, type JobLine, Jobs, type ListOptions } from './opera
 import { type NewJob, Outbox } from './store/send.ts'
 import { waitFor } from './operations/wait.ts'
 import type { SluiceOptions } from './options.ts'
-import { version } from './core/version.ts'
+import type { FleetWorker } from './outlet/fleet-worker.ts'
+import type { WorkOptions } from './worker/options.ts'
+import type { Worker } from './worker/worker.ts'
+import { Workers } from './workers.ts'
 import { Alarms } from './fleet/alarms.ts'
 import { RetentionSettings, said } from './fleet/retention.ts'
 import { Housekeeping, type Pruned, type PruneOptions } from './fleet/maintenance.ts'
-import { checkWork, graceMsOf, type WorkOptions } from './worker/options.ts'
-import { labelsOf } from './worker/labels.ts'
-import { Worker } from './worker/worker.ts'
 
 /** The input type of a task; for `AnyTask` it is unknown until the schema checks it. */
 type Given<Input> = [Input] extends [never] ? unknown : NoInfer<Input>
@@ -85,8 +85,7 @@ export class Sluice implements Sender {
   readonly #care: RetentionSettings
   readonly #shared: RedisPeerLimiter | undefined
   readonly #alarms: Alarms
-  readonly #redis: RedisConnection | undefined
-  readonly #workers = new Set<Worker>()
+  readonly #workers: Workers
   readonly #end = new AbortController()
   #closed: Promise<void> | undefined
   #failure: StoreError | undefined
@@ -109,7 +108,7 @@ export class Sluice implements Sender {
     this.schedules = new Schedules(this.#sql, this)
     this.#outbox = new Outbox(store)
     this.#outbox.slotFor = (job) => {
-      for (const worker of this.#workers) {
+      for (const worker of this.#workers.claiming) {
         const slot = worker.offer(job)
         if (slot !== undefined) return slot
       }
@@ -118,13 +117,26 @@ export class Sluice implements Sender {
     this.#rulebook = new Rulebook(options.rules, options.routes, new Estimates(store))
     this.#care = new RetentionSettings(store, said(options))
     this.#alarms = new Alarms(store, options.alarms)
-    this.#redis = redis
     this.#shared = redis && new RedisPeerLimiter({ store, connection: redis, ...sharingOf(options) })
     this.takes = new Takes({
       store,
       definitions: this.#definitions,
       allowPrivate: this.#allowPrivate,
       shared: this.#shared,
+    })
+    this.#workers = new Workers({
+      store,
+      sql: this.#sql,
+      definitions: this.#definitions,
+      rulebook: this.#rulebook,
+      care: this.#care,
+      alarms: this.#alarms,
+      shared: this.#shared,
+      redis,
+      allowPrivate: this.#allowPrivate,
+      amqp: options.amqp ?? env('AMQP_URL'),
+      beatUrl: () => opened.directUrl,
+      checkOpen: () => this.#checkOpen(),
     })
     this.ended = opened.db.ended.then((error) => this.#fail(error))
   }
@@ -233,9 +245,25 @@ export class Sluice implements Sender {
 
   /** Starts a worker for these tasks in this process. */
   async work(tasks: readonly AnyTask[], options: WorkOptions = {}): Promise<Worker> {
-    const worker = await this.#worker(tasks, options)
+    const worker = await this.#workers.make(tasks, options)
     await worker.start()
     return worker
+  }
+
+  /**
+   * Starts a dispatcher: it claims as many jobs as the workers of its fleet have free slots for, and gives them to those over
+   * RabbitMQ (docs/fleets.md). Several may run. @throws UsageError SLUICE_NO_BROKER, SLUICE_BAD_LABEL
+   */
+  dispatch(tasks: readonly AnyTask[], options: Omit<WorkOptions, 'concurrency'> = {}): Promise<Worker> {
+    return this.#workers.dispatch(tasks, options)
+  }
+
+  /**
+   * Starts a worker of a fleet: it executes what a dispatcher of the same queues and labels gives it.
+   * @throws UsageError SLUICE_NO_BROKER, SLUICE_BAD_LABEL
+   */
+  execute(tasks: readonly AnyTask[], options: Omit<WorkOptions, 'schedules' | 'rate'> = {}): Promise<FleetWorker> {
+    return this.#workers.execute(tasks, options)
   }
 
   /** Runs the jobs that may start now, at most `max` (default: no bound); resolves to how many. `signal` stops it early. Safe from cron. */
@@ -243,7 +271,7 @@ export class Sluice implements Sender {
     tasks: readonly AnyTask[],
     options: WorkOptions & { max?: number; signal?: AbortSignal } = {},
   ): Promise<number> {
-    const worker = await this.#worker(tasks, options)
+    const worker = await this.#workers.make(tasks, options)
     const ran = await worker.once(options.max ?? Number.MAX_SAFE_INTEGER, options.signal)
     if (this.#failure !== undefined) throw this.#failure
     return ran
@@ -308,7 +336,7 @@ export class Sluice implements Sender {
   close(): Promise<void> {
     this.#closed ??= (async () => {
       this.#end.abort()
-      await Promise.allSettled([...this.#workers].map((worker) => worker.stop()))
+      await Promise.allSettled(this.#workers.all.map((worker) => worker.stop()))
       this.#isShut = true
       await this.takes.close()
       await this.#shared?.close()
@@ -325,51 +353,10 @@ export class Sluice implements Sender {
     this.#failure = error
     const text = 'the store has failed for good, and this process can do no more work: check the disk, then restart it'
     this.#report.log.error(text, { err: error })
-    await Promise.allSettled([...this.#workers].map((worker) => worker.forsake()))
+    await Promise.allSettled(this.#workers.all.map((worker) => worker.forsake()))
     await this.db.close().catch(() => {})
     void this.close().catch(() => {})
     return error
-  }
-
-  async #worker(tasks: readonly AnyTask[], options: WorkOptions): Promise<Worker> {
-    this.#checkOpen()
-    const { queues, schedules = [], rate } = options
-    checkWork(tasks, options)
-    const graceMs = graceMsOf(options)
-    const labels = await labelsOf(options.labels)
-    await this.define([...tasks, ...schedules.map(({ task }) => task)])
-    this.#checkOpen()
-    await (this.#redis === undefined ? this.#warnOfRedis() : this.#redis.load())
-    this.#shared?.start()
-    const worker: Worker = new Worker({
-      store: this.#store,
-      tasks,
-      schedules,
-      queues,
-      concurrency: options.concurrency ?? 10,
-      rate,
-      graceMs,
-      rulebook: this.#rulebook,
-      version,
-      labels,
-      allowPrivate: this.#allowPrivate,
-      beatUrl: this.#opened.directUrl,
-      care: this.#care,
-      alarms: this.#alarms,
-      shared: this.#shared,
-      renew: () => this.#definitions.renew(),
-      ended: () => this.#workers.delete(worker),
-    })
-    this.#workers.add(worker)
-    return worker
-  }
-
-  /** Warns that other programs do not see what this process is granted, if the limits are shared in Redis. */
-  async #warnOfRedis(): Promise<void> {
-    const [row] = await this.#sql.query('select 1 from sluice.shared')
-    const text =
-      'limits of this database are shared in Redis, but this process has no Redis (REDIS_URL): other programs do not see what it is granted'
-    if (row !== undefined) this.#report.log.warn(text)
   }
 
   #within(options: Pick<SendOptions, 'tx'>): Sql | undefined {

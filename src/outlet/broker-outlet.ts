@@ -97,11 +97,6 @@ export class BrokerOutlet implements Outlet {
     return this.#roster.kinds()
   }
 
-  /** Its workers: how many, and their slots. */
-  get workers(): { count: number; slots: number } {
-    return { count: this.#roster.posts.length, slots: this.slots }
-  }
-
   free(): number {
     return this.#options.wire.isUp ? this.#roster.free() : 0
   }

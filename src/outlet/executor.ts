@@ -81,6 +81,7 @@ export class Executor {
   readonly #seen = new Map<string, { from: Dispatcher; untilMs: number }>()
   /** Keys of jobs that were not taken, by dispatcher. */
   readonly #refused = new Map<Dispatcher, string[]>()
+  #running = 0
   #isFlushing = false
   #isStopping = false
   #isClosed = false
@@ -106,9 +107,7 @@ export class Executor {
 
   /** Attempts under way. */
   get running(): number {
-    let running = 0
-    for (const { outcome } of this.#held.values()) if (outcome === undefined) running++
-    return running
+    return this.#running
   }
 
   /** Whether a dispatcher has it. */
@@ -130,6 +129,11 @@ export class Executor {
         this.#waiters.push(resolve)
         signal.addEventListener('abort', () => resolve(), { once: true })
       })
+  }
+
+  /** Resolves when no attempt is under way. */
+  async idle(): Promise<void> {
+    while (this.running > 0) await new Promise<void>((resolve) => this.#waiters.push(resolve))
   }
 
   /** Stops the attempts under way. */
@@ -223,6 +227,7 @@ export class Executor {
       this.#held.set(key, { key, job, claimer, to: dispatcher, isOrphan: false, sentMs: 0 })
       begun.push(job)
     }
+    this.#running += begun.length
     if (begun.length > 0) this.#outlet.start(begun)
     if (this.#refused.size > 0) this.#flushSoon()
   }
@@ -238,7 +243,9 @@ export class Executor {
     const held = this.#held.get(keyOf(job))
     if (held === undefined || held.outcome !== undefined) return
     held.outcome = outcome
+    this.#running--
     this.#endsNow(held)
+    if (this.running === 0) this.#wake()
   }
 
   #endsNow(held: Held): void {
@@ -274,7 +281,10 @@ export class Executor {
 
   #recorded(keys: readonly string[]): void {
     for (const key of keys) if (this.#held.get(key)?.outcome !== undefined) this.#held.delete(key)
-    if (this.#held.size > 0) return
+    if (this.#held.size === 0) this.#wake()
+  }
+
+  #wake(): void {
     for (const wake of this.#waiters.splice(0)) wake()
   }
 

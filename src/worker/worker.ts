@@ -122,6 +122,11 @@ export class Worker {
     return this.#hand.size
   }
 
+  /** Attempts at once: in this process, or in the fleet that it dispatches to. */
+  get slots(): number {
+    return this.#hand.slots
+  }
+
   /**
    * Handlers that go on though their attempt ended (timed out, cancelled, lost, given up) more than 5 s ago. At as many as
    * it has slots the worker claims nothing until one of them ends: a sign for whoever watches over it to restart it.

@@ -7,21 +7,22 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { z } from 'zod'
-import { StoreClock, systemClock } from '../../src/core/clock.ts'
+import { systemClock } from '../../src/core/clock.ts'
 import type { Db } from '../../src/db/db.ts'
 import { storeOn } from '../../src/db/store.ts'
 import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
 import type { OutletFor } from '../../src/claim/outlet.ts'
+import { openBroker } from '../../src/amqp/broker.ts'
+import { AmqpWire } from '../../src/outlet/amqp-wire.ts'
+import { FleetWorker } from '../../src/outlet/fleet-worker.ts'
 import { BrokerOutlet } from '../../src/outlet/broker-outlet.ts'
-import { Executor } from '../../src/outlet/executor.ts'
-import { LocalOutlet } from '../../src/worker/local-outlet.ts'
 import { TaskSet } from '../../src/worker/task-set.ts'
-import { MemoryWire } from '../outlet/memory-wire.ts'
 import { Rulebook } from '../../src/tasks/rule.ts'
 import { type AnyTask, task } from '../../src/tasks/task.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { RetentionSettings } from '../../src/fleet/retention.ts'
 import { Worker } from '../../src/worker/worker.ts'
+import { freshBroker } from '../servers/rabbitmq.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { fn } from '../servers/fn.ts'
 import { until } from '../until.ts'
@@ -42,7 +43,6 @@ type Play = (input: Input, context: { attempt: number }) => Promise<unknown>
 interface Made {
   /** Undefined: this process. */
   outlet?: OutletFor
-  open?(): Promise<void>
   close?(): Promise<void>
 }
 
@@ -51,7 +51,7 @@ const play: Play = (planned, context) =>
   planned.isLost && context.attempt === 1 ? new Promise(() => {}) : plays(planned, context)
 
 /** An outlet with this number of places, two of them for the task `few`; it records each job that begins. */
-type Make = (places: number, began: (job: ClaimedJob) => void, tasks: AnyTask[], db: Db) => Made
+type Make = (places: number, began: (job: ClaimedJob) => void, tasks: AnyTask[], db: Db) => Made | Promise<Made>
 
 const elsewhere: Make = (places, began) => {
   let remote: Remote | undefined
@@ -61,38 +61,36 @@ const elsewhere: Make = (places, began) => {
   }
 }
 /** Over a broker, with one worker in this process. */
-const overBroker: Make = (slots, _began, tasks, db) => {
-  const wire = new MemoryWire()
-  const common = { wire, fleet: 'f', clock: systemClock, log: storeOn(db).log }
-  const repertoire = new TaskSet(tasks, {})
-  const names = repertoire.known(new Rulebook()).tasks
-  const local = new LocalOutlet({
-    store: storeOn(db),
-    storeClock: new StoreClock(),
-    repertoire,
-    concurrency: slots,
-    rulebook: new Rulebook(),
+const overBroker: Make = async (concurrency, _began, tasks, db) => {
+  const store = storeOn(db)
+  const { clock, log } = store
+  const broker = await openBroker({ url: (await freshBroker()).url, name: 'test', log })
+  const wire = new AmqpWire(broker)
+  const rulebook = new Rulebook()
+  const names = new TaskSet(tasks, {}).known(rulebook).tasks
+  const dispatcher = new BrokerOutlet({ wire, fleet: 'test', tasks: names, clock, log })
+  const worker = new FleetWorker({
+    store,
+    wire,
+    fleet: 'test',
+    tasks,
+    labels: {},
+    concurrency,
+    graceMs: 25_000,
+    rulebook,
     shared: undefined,
     allowPrivate: [],
-    isPrompt: true,
-    worker: () => undefined,
-    changed() {},
+    renew: async () => {},
+    ended: async () => {},
   })
-  const { tasks: few, threads } = local.threaded
-  const kinds = [{ tasks: [...few], places: threads }]
-  const dispatcher = new BrokerOutlet({ ...common, tasks: names })
-  const executor = new Executor({ ...common, tasks: names, kinds, outlet: (reports) => local.outlet(reports) })
+  await dispatcher.open()
+  await worker.start()
   return {
     outlet: dispatcher.for,
-    async open() {
-      await local.open(tasks)
-      await dispatcher.open()
-      await executor.open()
-    },
     async close() {
-      await executor.close()
+      await worker.abort()
       await dispatcher.close()
-      await local.close()
+      await broker.close()
     },
   }
 }
@@ -142,7 +140,7 @@ describe.each(outlets)('$name', ({ make }) => {
   const open = (path: string) => writeFile(path, '')
   /** A worker of both tasks that begins to claim. */
   async function work(concurrency: number): Promise<Worker> {
-    const made = make(concurrency, (job) => began(job.id, job.attempt), both, at.sluice.db)
+    const made = await make(concurrency, (job) => began(job.id, job.attempt), both, at.sluice.db)
     const clock = { ...systemClock, monotonicMs: () => systemClock.monotonicMs() + at.aheadMs }
     const store = storeOn(at.sluice.db, { clock })
     const worker = new Worker({
@@ -166,7 +164,6 @@ describe.each(outlets)('$name', ({ make }) => {
     })
     at.made.push(made)
     at.workers.push(worker)
-    await made.open?.()
     await worker.start()
     return worker
   }
