@@ -35,6 +35,7 @@ const known = [
   'logFormat',
   'listenUrl',
   'redis',
+  'amqp',
   'redisPrefix',
   'redisStores',
   'allowPrivate',
@@ -79,7 +80,7 @@ function check(file: string, fields: Record<string, unknown>): SluiceConfig {
   for (const name of Object.keys(fields)) {
     if (!known.includes(name)) throw bad(file, `unknown field "${name}"; the fields are ${known.join(', ')}`)
   }
-  for (const name of ['store', 'schema', 'listenUrl', 'redis', 'redisPrefix']) {
+  for (const name of ['store', 'schema', 'listenUrl', 'redis', 'redisPrefix', 'amqp']) {
     const value = fields[name]
     if (value !== undefined && (typeof value !== 'string' || value === '')) throw bad(file, `${name} must be a text`)
   }

@@ -94,6 +94,7 @@ export async function withSluice<T>(
 export async function openSluice(settings: Settings, migrate = true): Promise<Sluice> {
   const { store, schema, listenUrl, redis, out } = settings
   const { redisStores, retention, prune, rules, routes, alarms, allowPrivate, on = {} } = settings.config.fields
+  const { amqp } = settings.config.fields
   const redisPrefix = env('SLUICE_REDIS_PREFIX') ?? settings.config.fields.redisPrefix
   const sluice = await Sluice.open({
     store,
@@ -102,6 +103,7 @@ export async function openSluice(settings: Settings, migrate = true): Promise<Sl
     log: out.log,
     ...(listenUrl === undefined ? {} : { listenUrl }),
     ...(redis === undefined ? {} : { redis }),
+    ...(amqp === undefined || env('AMQP_URL') !== undefined ? {} : { amqp }),
     ...(redisPrefix === undefined ? {} : { redisPrefix }),
     ...(redisStores === undefined || env('SLUICE_REDIS_STORES') !== undefined ? {} : { redisStores }),
     ...(retention === undefined ? {} : { retention }),

@@ -133,7 +133,7 @@ export class BrokerOutlet implements Outlet {
     const open = new Map<number, Portion>()
     for (const job of jobs) {
       // What this clock has missed since the claim makes the grant older.
-      const { asked, ...sent } = { ...job, grantedMs: job.grantedMs - (caughtUpMs(clock, job.asked) - at) }
+      const { asked: _asked, ...sent } = { ...job, grantedMs: job.grantedMs - (caughtUpMs(clock, job.asked) - at) }
       const text = JSON.stringify(sent satisfies SentJob)
       const leftMs = Math.floor(arriveBy(sent) - at)
       let portion = open.get(leftMs)
@@ -259,7 +259,7 @@ export class BrokerOutlet implements Outlet {
 
   /** The worker has nothing, and takes nothing any more. */
   #left(post: Post): void {
-    for (const key of [...post.jobs.keys()]) this.#refuse(post, key)
+    for (const key of post.jobs.keys()) this.#refuse(post, key)
     this.#roster.remove(post)
   }
 

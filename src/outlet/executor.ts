@@ -310,10 +310,7 @@ export class Executor {
     const mine = [...this.#held.values()].filter((held) => held.to === to)
     const orphans = mine
       .filter(({ isOrphan }) => isOrphan)
-      .map(({ job: { grantedMs, asked: _, input, ...job }, claimer }) => ({
-        job: { ...job, input: null },
-        from: claimer,
-      }))
+      .map(({ job, claimer }) => ({ job: { ...job, input: null }, from: claimer }))
     const latestMs = to.time.latestMs()
     void this.#say(to, {
       type: 'announce',

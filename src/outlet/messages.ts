@@ -38,7 +38,7 @@ export interface Announcement extends Capacity {
   /** Keys of what it has in hand, or has ended without knowing that this is recorded. */
   holds: string[]
   /** Those of another dispatcher, which is silent, without their inputs; `from`: the worker of the store that claimed them. */
-  orphans: { job: Omit<SentJob, 'grantedMs'>; from: string }[]
+  orphans: { job: ClaimedJob; from: string }[]
 }
 
 /** How attempts ended; null: the job was not begun. */
