@@ -2,7 +2,7 @@
 import type { Broker, Consumer } from '../amqp/broker.ts'
 import { UnsentError, type Wire } from './wire.ts'
 
-/** A queue without a consumer is deleted after this time: that of a process that has ended. */
+/** A queue is deleted with its consumer, so that what is sent to a process that has ended comes back; or after this time. */
 const expiresMs = 60_000
 /** A message without a deadline of its own is of no use after this time. */
 const withinMs = 10_000
@@ -35,7 +35,7 @@ export class AmqpWire implements Wire {
   async receive(name: string, take: (message: string) => void, fleet?: string): Promise<void> {
     await this.#broker.declare({
       exchanges: fleet === undefined ? [] : [{ name: fleet, type: 'fanout' }],
-      queues: [{ name, arguments: { 'x-expires': expiresMs } }],
+      queues: [{ name, autoDelete: true, arguments: { 'x-expires': expiresMs } }],
       bindings: fleet === undefined ? [] : [{ exchange: fleet, to: { queue: name } }],
     })
     const options = { prefetch: 1, noAck: true }

@@ -161,7 +161,10 @@ export class BrokerOutlet implements Outlet {
       await this.#say(post, `${JSON.stringify(head).slice(0, -1)},"jobs":[${texts.join(',')}]}`, leftMs)
     } catch (error) {
       // Otherwise it may have arrived: the worker's announcements show that, or it comes too late.
-      if (error instanceof UnsentError) for (const job of jobs) this.#refuse(post, keyOf(job))
+      if (!(error instanceof UnsentError)) return
+      // Until its next announcement.
+      post.isFull()
+      for (const job of jobs) this.#refuse(post, keyOf(job))
     }
   }
 
