@@ -131,6 +131,9 @@ describe('declarations', () => {
     await expect(broker.declare(other)).rejects.toMatchObject({ code: 'SLUICE_BROKER_REFUSED' })
     const missing = { queues: [{ name: 'missing', passive: true }] }
     await expect(broker.declare(missing)).rejects.toThrow(/the queue "missing".*404/)
+    // The server ends the connection, which comes back.
+    const unknown = { exchanges: [{ name: 'odd', type: 'x-none' as 'topic' }] }
+    await expect(broker.declare(unknown)).rejects.toThrow(/the exchange "odd".*503/)
     await broker.declare({ queues: [{ name: 'plain', passive: true }] })
     await broker.publish(to('plain', '1'))
   })

@@ -2,6 +2,7 @@
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 import { afterAll, beforeAll, expect, it } from 'vitest'
+import type { Delivery } from '../../src/amqp/broker.ts'
 import { systemClock } from '../../src/core/clock.ts'
 import { isLong } from '../long.ts'
 import { type RabbitServer, startRabbit } from '../servers/rabbitmq.ts'
@@ -57,6 +58,26 @@ it('blocks publishers at its memory alarm; then messages wait, or are rejected, 
   expect(new Set(await Promise.all(sent))).toEqual(new Set([true]))
   expect(new Set(outcomes)).toEqual(new Set(['SLUICE_BROKER_FULL']))
   await until(() => texts.length === 5_000)
+})
+
+it('subscribes again when the server closes a channel that acknowledged too late, and other consumers go on', async () => {
+  await server.evaluate('application:set_env(rabbit, consumer_timeout, 500)')
+  await server.evaluate('application:set_env(rabbit, channel_tick_interval, 300)')
+  const broker = await open(server.url)
+  await broker.declare({ queues: [{ name: 'late' }, { name: 'other' }] })
+  const held: Delivery[] = []
+  await broker.consume('late', { prefetch: 1 }, (one) => {
+    held.push(one)
+    if (one.isRedelivered) one.ack()
+  })
+  const { texts, consumer } = await collect(broker, 'other')
+  await broker.publish(to('late', '1'))
+  await until(() => held.length === 2)
+  expect(held[0]?.ack()).toBe(false)
+  expect(consumer.isAttached).toBe(true)
+  await broker.publish(to('other', '1'))
+  await until(() => texts.length === 1)
+  await server.evaluate('application:set_env(rabbit, consumer_timeout, 1800000)')
 })
 
 it('loses nothing that it confirmed, when it is killed in mid-flow and started again', async () => {
