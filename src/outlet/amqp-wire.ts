@@ -1,5 +1,6 @@
 /** The outlet's messages over RabbitMQ. They are transient, because what is lost is noticed by both ends. */
-import type { Broker, Consumer } from '../amqp/broker.ts'
+import type { Broker } from '../amqp/broker.ts'
+import type { Consumer } from '../amqp/consumer.ts'
 import { UnsentError, type Wire } from './wire.ts'
 
 /** A queue is deleted with its consumer, so that what is sent to a process that has ended comes back; or after this time. */
