@@ -1,6 +1,6 @@
 /**
  * The outlet over a broker: it gives jobs to the workers that have announced themselves, each to one that has a free slot
- * for it, and hears from them how attempts end. The broker only carries messages: whatever it loses or repeats, the worker's
+ * for it, and learns from them how attempts end. The broker only carries messages: whatever it loses or repeats, the worker's
  * announcements show what it has, and the deadline of each job shows what it will never have.
  */
 import { type Clock, caughtUpMs } from '../core/clock.ts'
@@ -43,8 +43,10 @@ interface Portion {
 }
 
 const tickMs = 500
-/** A worker that was silent for so long, while it could be heard, is lost. */
+/** A worker that was silent for so long, while it was reachable, is lost. */
 const lostMs = 10_000
+/** How far the time that a worker derives from its messages may be ahead. */
+const aheadMs = 250
 /** The most characters of one message, or one job. */
 const messageMax = 500_000
 
@@ -219,10 +221,12 @@ export class BrokerOutlet implements Outlet {
       this.#inherit(post, { ...job, grantedMs: -Infinity }, from),
     )
     const holds = new Set(message.holds)
+    // Later than that it comes from a step of the worker's clock, which the worker forgets.
+    const asOfMs = message.asOf !== null && message.asOf < at + aheadMs ? message.asOf : -Infinity
     for (const [key, given] of post.jobs) {
       if (holds.has(key)) given.isHeld = true
       // From now on the worker would refuse it.
-      else if (!given.isHeld && message.asOf !== null && message.asOf > given.arriveByMs) this.#refuse(post, key)
+      else if (!given.isHeld && asOfMs > given.arriveByMs) this.#refuse(post, key)
     }
     const strangers = message.holds.filter((key) => !post.jobs.has(key) && !post.ending.has(key))
     const recorded = post.recorded.splice(0)
@@ -270,7 +274,7 @@ export class BrokerOutlet implements Outlet {
     if (this.#isClosed) return
     const { clock, wire } = this.#options
     const nowMs = clock.monotonicMs()
-    // While nothing can be heard, or this process stands still, no worker is silent.
+    // While nothing can be received, or this process stands still, no worker is silent.
     const passedMs = wire.isUp ? Math.min(nowMs - this.#lookedMs, 2 * tickMs) : 0
     this.#lookedMs = nowMs
     for (const post of this.#roster.posts) {
@@ -285,7 +289,7 @@ export class BrokerOutlet implements Outlet {
     this.#roster.remove(post)
     const { log } = this.#options
     const jobs = [...post.jobs]
-    const text = 'a worker is lost: it has been silent for 10 s; its jobs go back, marked as in doubt'
+    const text = 'a worker is lost: it has been silent for 10 s; its jobs run again, marked `ambiguous`'
     log.warn(text, { worker: post.id, jobs: jobs.length })
     for (const [key, given] of jobs) {
       this.#take(post, key, given)

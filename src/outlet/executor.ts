@@ -1,5 +1,5 @@
 /**
- * A worker of a fleet: it takes jobs from a dispatcher, executes them in this process, and tells how attempts ended until it
+ * A worker of a fleet: it takes jobs from a dispatcher, executes them in this process, and reports how attempts ended until it
  * knows that this is recorded. It claims nothing.
  */
 import { type Clock, type Moment, readMoment } from '../core/clock.ts'
@@ -50,7 +50,7 @@ interface Held {
   sentMs: number
 }
 
-/** A dispatcher that this worker has heard. */
+/** A dispatcher that has written to this worker. */
 interface Dispatcher {
   readonly id: string
   readonly time: PeerClock
@@ -61,7 +61,7 @@ interface Dispatcher {
 }
 
 const tickMs = 1_000
-/** A dispatcher that was silent for so long, while it could be heard, is given up for another one. */
+/** A dispatcher that was silent for so long, while it was reachable, is given up for another one. */
 const silentMax = 3_500
 /** A worker announces itself to it for so long. */
 const forgetMs = 60_000
@@ -141,7 +141,7 @@ export class Executor {
     for (const { job, outcome } of this.#held.values()) if (outcome === undefined) this.#outlet.abort(job, reason)
   }
 
-  /** Receives nothing more, and says so. */
+  /** Receives nothing more, and takes its leave. */
   async close(): Promise<void> {
     this.#isClosed = true
     await this.#options.wire.leave(this.id)
@@ -170,7 +170,7 @@ export class Executor {
   }
 
   #answered(from: Dispatcher, { echo, at, recorded, strangers, inherited }: Answer): void {
-    const isFirst = from.time.asked === undefined
+    const isFirst = from.time.since === undefined
     const asked = from.asked.get(echo)
     if (asked !== undefined) from.time.answered(asked, at)
     for (const earlier of from.asked.keys()) if (earlier <= echo) from.asked.delete(earlier)
@@ -223,7 +223,7 @@ export class Executor {
         this.#refused.set(dispatcher, [...(this.#refused.get(dispatcher) ?? []), key])
         continue
       }
-      const job = jobOf(sent, clock.monotonicMs() - (latestMs - sent.grantedMs), dispatcher.time.asked)
+      const job = jobOf(sent, clock.monotonicMs() - (latestMs - sent.grantedMs), dispatcher.time.since)
       this.#held.set(key, { key, job, claimer, to: dispatcher, isOrphan: false, sentMs: 0 })
       begun.push(job)
     }
@@ -258,7 +258,7 @@ export class Executor {
     this.#isFlushing = true
   }
 
-  /** Tells how attempts ended, all of one turn at once. */
+  /** Reports how attempts ended, all of one turn at once. */
   #flush(): void {
     this.#isFlushing = false
     const nowMs = this.#options.clock.monotonicMs()
@@ -327,7 +327,7 @@ export class Executor {
   #capacity(to: Dispatcher): Capacity {
     const { tasks, kinds } = this.#options
     const others = [...this.#held.values()].filter((held) => held.to !== to && held.outcome === undefined).length
-    const isOpen = to === this.#own && !this.#isStopping && to.time.asked !== undefined
+    const isOpen = to === this.#own && !this.#isStopping && to.time.since !== undefined
     // The rest are in doubt, such as handlers that outlive their attempts.
     const slots = this.#outlet.free() === 0 && this.running === 0 ? 0 : this.#outlet.slots - others
     return { slots: isOpen ? Math.max(0, slots) : 0, tasks: [...tasks], kinds: [...kinds] }
@@ -349,7 +349,7 @@ export class Executor {
       if (held.outcome !== undefined && nowMs - held.sentMs > againMs) this.#ends.add(held)
     const busy = new Set([...this.#held.values()].map(({ to }) => to))
     for (const [id, dispatcher] of this.#dispatchers)
-      // One that is silent, but lives, must not take this worker for lost when it goes on.
+      // A silent one that lives must not take this worker for lost when it goes on.
       if (dispatcher.silentMs < forgetMs || busy.has(dispatcher)) this.#announce(dispatcher)
       else this.#dispatchers.delete(id)
     for (const [key, { from, untilMs }] of this.#seen) if (from.time.latestMs() > untilMs) this.#seen.delete(key)

@@ -1,4 +1,4 @@
-/** What dispatchers and workers tell each other. Both sides know a job in hand by its key. */
+/** What dispatchers and workers send each other. Both sides know a job in hand by its key. */
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
 

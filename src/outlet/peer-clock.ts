@@ -4,43 +4,56 @@ import { caughtUpMs, type Clock, type Moment } from '../core/clock.ts'
 /** Two clocks run at rates that differ by at most one thousandth. */
 const drift = 0.001
 
+/** A latest time that is so much too late came from a step of a clock of this machine. */
+const stepMs = 1_000
+
+/** The peer's clock showed `theirMs` after `since`. */
+interface Sample {
+  since: Moment
+  theirMs: number
+}
+
 /** The clock of one other process. */
 export class PeerClock {
   readonly #clock: Clock
-  /** The peer's clock showed `theirMs` at some time after `asked`. */
-  #seen: { asked: Moment; theirMs: number } | undefined
+  #sample: Sample | undefined
+  /** What `latestMs` returned, or the peer's clock has shown. */
   #leastMs = -Infinity
 
   constructor(clock: Clock) {
     this.#clock = clock
   }
 
-  /** When the answer was requested on which the latest time rests; undefined: there was none. */
-  get asked(): Moment | undefined {
-    return this.#seen?.asked
+  /** The moment on which the latest time rests; undefined: it is not known. */
+  get since(): Moment | undefined {
+    return this.#sample?.since
   }
 
-  /** The peer answered a question asked at `asked`, and its clock showed `theirMs` then. */
-  answered(asked: Moment, theirMs: number): void {
-    const best = this.#bound(this.#seen)
-    if (this.#bound({ asked, theirMs }) <= best) this.#seen = { asked, theirMs }
+  /** The peer answered a message that was sent at `since`; its clock showed `theirMs`. */
+  answered(since: Moment, theirMs: number): void {
+    const sample = { since, theirMs }
+    if (this.#bound(sample) <= this.#bound(this.#sample)) this.#sample = sample
     this.showed(theirMs)
   }
 
   /** The peer's clock has shown this. */
   showed(theirMs: number): void {
+    // Beyond what was possible: a clock of this machine stood still.
+    if (theirMs > this.#bound(this.#sample)) this.#sample = undefined
     this.#leastMs = Math.max(this.#leastMs, theirMs)
   }
 
-  /** Returns the latest time that the peer's clock can show now, never less than before; Infinity: it is not known. */
+  /** Returns the latest time that the peer's clock can show now, not less than before; Infinity: it is not known. */
   latestMs(): number {
-    const latestMs = Math.max(this.#leastMs, this.#bound(this.#seen))
-    if (latestMs !== Infinity) this.#leastMs = latestMs
-    return latestMs
+    const boundMs = this.#bound(this.#sample)
+    if (boundMs === Infinity) return Infinity
+    this.#leastMs = this.#leastMs > boundMs + stepMs ? boundMs : Math.max(this.#leastMs, boundMs)
+    return this.#leastMs
   }
 
-  #bound(seen: { asked: Moment; theirMs: number } | undefined): number {
-    if (seen === undefined) return Infinity
-    return seen.theirMs + (caughtUpMs(this.#clock, seen.asked) - seen.asked.monotonicMs) * (1 + drift)
+  #bound(sample: Sample | undefined): number {
+    if (sample === undefined) return Infinity
+    const { since, theirMs } = sample
+    return theirMs + (caughtUpMs(this.#clock, since) - since.monotonicMs) * (1 + drift)
   }
 }

@@ -8,7 +8,7 @@ export interface Given {
   readonly job: ClaimedJob
   /** After this time of the dispatcher's clock the worker does not take it any more. */
   readonly arriveByMs: number
-  /** The worker has said that it has it. */
+  /** The worker has announced that it has it. */
   isHeld: boolean
 }
 
@@ -21,11 +21,11 @@ export class Post {
   readonly jobs = new Map<string, Given>()
   /** Keys of what has ended and is not recorded yet. */
   readonly ending = new Set<string>()
-  /** Keys of what is recorded, and the worker was not told. */
+  /** Keys of what is recorded, and not yet reported as such to the worker. */
   recorded: string[] = []
   /** The number of its newest announcement. */
   n = 0
-  /** How long it has said nothing, while it could be heard. */
+  /** How long it has been silent, while it was reachable. */
   silentMs = 0
   #capacity = none
   #told = ''

@@ -1,25 +1,27 @@
 /** Carries messages within a process: late, in another order, twice, or not at all. */
+import type { Clock } from '../../src/core/clock.ts'
 import { UnsentError, type Wire } from '../../src/outlet/wire.ts'
 
 /** What becomes of a message: the delays of its copies, in ms; none: it is lost. */
-export type Fate = () => readonly number[]
+type Fate = () => readonly number[]
 
 /** A wire that all of its users share. */
 export class MemoryWire implements Wire {
-  isUp = true
-  readonly #fate: Fate
+  readonly isUp = true
+  fate: Fate
+  readonly #clock: Pick<Clock, 'after'>
   readonly #takers = new Map<string, (message: string) => void>()
   readonly #fleets = new Map<string, Set<string>>()
 
-  constructor(fate: Fate = () => [1]) {
-    this.#fate = fate
+  constructor(clock: Pick<Clock, 'after'>, fate: Fate) {
+    this.#clock = clock
+    this.fate = fate
   }
 
   async send(to: string, message: string, ttlMs = Infinity): Promise<void> {
-    if (!this.isUp) throw new UnsentError('the wire is down')
     if (!this.#takers.has(to)) throw new UnsentError('nobody is there')
-    for (const delayMs of this.#fate())
-      if (delayMs < ttlMs) setTimeout(() => this.isUp && this.#takers.get(to)?.(message), delayMs)
+    for (const delayMs of this.fate())
+      if (delayMs < ttlMs) this.#clock.after(delayMs, () => this.#takers.get(to)?.(message))
   }
 
   async call(fleet: string, message: string): Promise<void> {

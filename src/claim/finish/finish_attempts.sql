@@ -15,7 +15,8 @@
 -- which keeps its charge. Null: none.
 -- - readmit: as unused, and the job waits elsewhere from now on (`engine.readmit_jobs`).
 -- - discard: as unused, and the job is cancelled.
--- - interrupt: it was stopped in the middle; the job is tried again, and is in doubt. With a reason its process was lost.
+-- - interrupt: it was stopped in the middle; the job is tried again, and is in doubt. With a reason its process was
+-- lost.
 -- p_began_us: how long after its claim each attempt began, in microseconds.
 -- p_reports: what each attempt leaves for the record, as in `engine.append_attempt`. Null for all: none of them leaves
 -- anything.
@@ -30,8 +31,7 @@ language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = o
   set enable_bitmapscan = off as $$
 declare
   v_now timestamptz := sluice.now();
-  v_done uuid[];
-  v_moved uuid[] := '{}';
+  v_done uuid[]; v_moved uuid[] := '{}';
   v_ended uuid[];
   v_fallen uuid[];
   v_discarded engine.ending[];
