@@ -45,8 +45,6 @@ interface Portion {
 const tickMs = 500
 /** A worker that was silent for so long, while it was reachable, is lost. */
 const lostMs = 10_000
-/** How far the time that a worker derives from its messages may be ahead. */
-const aheadMs = 250
 /** The most characters of one message, or one job. */
 const messageMax = 500_000
 
@@ -221,8 +219,7 @@ export class BrokerOutlet implements Outlet {
       this.#inherit(post, { ...job, grantedMs: -Infinity }, from),
     )
     const holds = new Set(message.holds)
-    // Later than that it comes from a step of the worker's clock, which the worker forgets.
-    const asOfMs = message.asOf !== null && message.asOf < at + aheadMs ? message.asOf : -Infinity
+    const asOfMs = message.asOf ?? -Infinity
     for (const [key, given] of post.jobs) {
       if (holds.has(key)) given.isHeld = true
       // From now on the worker would refuse it.

@@ -217,7 +217,7 @@ export class Executor {
     const begun: ClaimedJob[] = []
     for (const sent of jobs) {
       const key = keyOf(sent)
-      if (this.#seen.has(key)) continue
+      if (this.#seen.has(key) || this.#held.has(key)) continue
       this.#seen.set(key, { from: dispatcher, untilMs: arriveBy(sent) })
       if (latestMs > arriveBy(sent) || !this.#hasRoom(sent, begun)) {
         this.#refused.set(dispatcher, [...(this.#refused.get(dispatcher) ?? []), key])
@@ -303,7 +303,7 @@ export class Executor {
   }
 
   #announce(to: Dispatcher): void {
-    const { clock, wire } = this.#options
+    const { clock } = this.#options
     const asked = readMoment(clock)
     const at = asked.monotonicMs
     to.asked.set(at, asked)
@@ -311,13 +311,12 @@ export class Executor {
     const orphans = mine
       .filter(({ isOrphan }) => isOrphan)
       .map(({ job, claimer }) => ({ job: { ...job, input: null }, from: claimer }))
-    const latestMs = to.time.latestMs()
     void this.#say(to, {
       type: 'announce',
       worker: this.id,
       n: ++to.n,
       at,
-      asOf: wire.isUp && latestMs !== Infinity ? latestMs : null,
+      asOf: to.time.promisedMs(),
       holds: mine.map(({ key }) => key),
       orphans,
       ...this.#capacity(to),
@@ -327,7 +326,7 @@ export class Executor {
   #capacity(to: Dispatcher): Capacity {
     const { tasks, kinds } = this.#options
     const others = [...this.#held.values()].filter((held) => held.to !== to && held.outcome === undefined).length
-    const isOpen = to === this.#own && !this.#isStopping && to.time.since !== undefined
+    const isOpen = to === this.#own && !this.#isStopping && to.time.isKnown
     // The rest are in doubt, such as handlers that outlive their attempts.
     const slots = this.#outlet.free() === 0 && this.running === 0 ? 0 : this.#outlet.slots - others
     return { slots: isOpen ? Math.max(0, slots) : 0, tasks: [...tasks], kinds: [...kinds] }
@@ -352,7 +351,7 @@ export class Executor {
       // A silent one that lives must not take this worker for lost when it goes on.
       if (dispatcher.silentMs < forgetMs || busy.has(dispatcher)) this.#announce(dispatcher)
       else this.#dispatchers.delete(id)
-    for (const [key, { from, untilMs }] of this.#seen) if (from.time.latestMs() > untilMs) this.#seen.delete(key)
+    for (const [key, { from, untilMs }] of this.#seen) if (from.time.earliestMs() > untilMs) this.#seen.delete(key)
     this.#flush()
     clock.after(tickMs, () => this.#tick())
   }

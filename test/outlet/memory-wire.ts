@@ -18,10 +18,10 @@ export class MemoryWire implements Wire {
     this.fate = fate
   }
 
-  async send(to: string, message: string, ttlMs = Infinity): Promise<void> {
+  /** Drops nothing for its age: the receiver has to notice that by itself. */
+  async send(to: string, message: string): Promise<void> {
     if (!this.#takers.has(to)) throw new UnsentError('nobody is there')
-    for (const delayMs of this.fate())
-      if (delayMs < ttlMs) this.#clock.after(delayMs, () => this.#takers.get(to)?.(message))
+    for (const delayMs of this.fate()) this.#clock.after(delayMs, () => this.#takers.get(to)?.(message))
   }
 
   async call(fleet: string, message: string): Promise<void> {

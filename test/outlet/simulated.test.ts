@@ -132,5 +132,5 @@ it('begins each job once and in time, or reports that it did not begin, whatever
     expect(dispatcher.free()).toBe(2 * slots)
     await dispatcher.close()
   }
-  await fc.assert(fc.asyncProperty(faults, run), { numRuns: isLong ? 300 : 15 })
+  await fc.assert(fc.asyncProperty(faults, run), { numRuns: isLong ? 1_000 : 100 })
 })
