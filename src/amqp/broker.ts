@@ -93,10 +93,11 @@ class Connections implements Broker {
 
   async consume(queue: string, options: ConsumeOptions, onMessage: (delivery: Delivery) => unknown): Promise<Consumer> {
     if (this.#isClosed) throw closed()
-    const subscription = new Subscription(queue, options, onMessage, {
+    const subscription: Subscription = new Subscription(queue, options, onMessage, {
       log: this.#log,
       ready: () => this.#ready(true),
       redeclare: (session) => this.#declarations.repeat(session, true),
+      cancelled: () => void this.#consumers.delete(subscription),
     })
     await subscription.open()
     this.#consumers.add(subscription)
@@ -134,7 +135,8 @@ class Connections implements Broker {
   async close(): Promise<void> {
     if (this.#isClosed) return
     this.#isClosed = true
-    await Promise.all([...this.#consumers].map((consumer) => consumer.cancel()))
+    // Not awaited: a server that is silent would hold up the end.
+    for (const consumer of this.#consumers) void consumer.cancel()
     await Promise.race([this.#publisher.flush(), systemClock.sleep(flushMaxMs, undefined, false)])
     this.#publisher.close()
     await Promise.all([this.publishing.close(), this.#consuming.close()])

@@ -51,6 +51,8 @@ export interface Source {
   ready(): Promise<Session>
   /** Declares everything again, since the queue may be gone. */
   redeclare(session: Session): Promise<void>
+  /** The subscription is not made again. */
+  cancelled(): void
 }
 
 const firstDelayMs = 50
@@ -70,6 +72,8 @@ export class Subscription implements Consumer {
   #channel: Channel | undefined
   #tag: string | undefined
   #over: ((cause: Error) => void) | undefined
+  /** Resolves when the channel is over. */
+  #ended: Promise<unknown> | undefined
   #warnedAtMs = -Infinity
   #drained: (() => void)[] = []
 
@@ -111,6 +115,7 @@ export class Subscription implements Consumer {
 
   async cancel(): Promise<void> {
     this.#stop.abort()
+    this.#source.cancelled()
     const [channel, tag] = [this.#channel, this.#tag]
     this.#tag = undefined
     if (channel !== undefined && tag !== undefined) await channel.cancel(tag).catch(() => {})
@@ -119,7 +124,8 @@ export class Subscription implements Consumer {
   async drain(): Promise<void> {
     await this.cancel()
     if (this.#inHand.size > 0) await new Promise<void>((resolve) => this.#drained.push(resolve))
-    await this.#channel?.close().catch(() => {})
+    // A channel that is lost never answers.
+    await Promise.race([this.#channel?.close().catch(() => {}), this.#ended])
   }
 
   /** Subscribes again whenever the subscription is over. */
@@ -168,6 +174,7 @@ export class Subscription implements Consumer {
       if (cause instanceof Cancelled) void channel.close().catch(() => {})
       return cause
     })
+    this.#ended = ended
     await this.#consume(channel)
     return { over: ended }
   }

@@ -89,7 +89,8 @@ function sessionOf(model: ChannelModel): Session {
       const cancel = systemClock.after(endMaxMs, () =>
         stream.destroy(new Error('the server did not answer the farewell')),
       )
-      await model.close().catch(() => {})
+      // amqplib waits for the server's farewell for ever, also on a connection that is lost.
+      await Promise.race([model.close().catch(() => {}), lost])
       cancel()
       stream.destroy()
     },

@@ -138,7 +138,7 @@ async function run(session: Session, steps: readonly Step[], refused: (error: Us
       if (isClosed) throw cause
     }
   }
-  await channel?.close().catch(() => {})
+  channel?.close().catch(() => {})
 }
 
 /** Opens a channel. The errors of a channel reach those who wait for its answers. */

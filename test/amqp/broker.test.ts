@@ -123,6 +123,21 @@ describe('a broker', () => {
   })
 })
 
+describe('the end', () => {
+  it('of a broker and of a consumer comes although the server does not answer', async () => {
+    const { proxy, url } = await throughProxy()
+    const broker = await open(url)
+    await broker.declare({ queues: [{ name: 'silent' }] })
+    const { consumer } = await collect(broker, 'silent')
+    proxy.strand()
+    const drained = consumer.drain()
+    expect(broker.status().consumers).toEqual([])
+    await broker.close()
+    await drained
+    await expect(broker.publish(to('silent', '1'))).rejects.toMatchObject({ code: 'SLUICE_CLOSED' })
+  })
+})
+
 describe('declarations', () => {
   it('are refused one by one', async () => {
     const broker = await open(host.url)
