@@ -14,16 +14,16 @@ import { MemoryWire } from './memory-wire.ts'
 /** Simulated time, from 0, and what is due in it. */
 class World {
   nowMs = 0
-  readonly #due: { atMs: number; n: number; then: () => void }[] = []
+  readonly #due: { atMs: number; n: number; run: () => void }[] = []
   #n = 0
 
   /** A clock of this world, which shows another time, and runs at another rate. */
   clock(offsetMs: number, rate: number): Clock {
     const nowMs = () => offsetMs + this.nowMs * rate
     const after = (ms: number, then: () => void) => {
-      const entry = { atMs: this.nowMs + ms / rate, n: this.#n++, then }
+      const entry = { atMs: this.nowMs + ms / rate, n: this.#n++, run: then }
       this.#due.push(entry)
-      return () => void (entry.then = () => {})
+      return () => void (entry.run = () => {})
     }
     const sleep = (ms: number) => new Promise<void>((resolve) => void after(ms, resolve))
     return { ...systemClock, monotonicMs: nowMs, bootMs: nowMs, wallMs: nowMs, after, sleep }
@@ -36,7 +36,7 @@ class World {
       if (next === undefined || next.atMs > endMs) break
       this.#due.shift()
       this.nowMs = Math.max(this.nowMs, next.atMs)
-      next.then()
+      next.run()
       await new Promise((resolve) => setImmediate(resolve))
     }
     this.nowMs = endMs
@@ -84,7 +84,12 @@ it('begins each job once and in time, or reports that it did not begin, whatever
       const own = world.clock(offsetMs, rate)
       let busy = 0
       const worker = new Executor({
-        ...{ wire, fleet: 'f', tasks: ['a'], kinds: [], clock: own, log },
+        wire,
+        fleet: 'f',
+        tasks: ['a'],
+        kinds: [],
+        clock: own,
+        log,
         outlet: (reports): Outlet => ({
           slots,
           kinds: [],
