@@ -16,6 +16,7 @@ const below = [
   'takes',
   'redis',
   'schedule',
+  'events',
 ]
 
 /** What each module may import, call and read. `generated` holds the texts of SQL and Lua. */
@@ -34,8 +35,9 @@ const uses: Record<string, string[]> = {
   takes: ['core', 'vendors', 'db', 'limits', 'store', 'http', 'claim', 'generated'],
   redis: ['core', 'db', 'limits', 'claim', 'generated'],
   schedule: ['core', 'db', 'store', 'tasks', 'generated'],
+  events: ['core', 'db', 'limits', 'store', 'tasks', 'generated'],
   operations: ['core', 'report', 'db', 'limits', 'gates', 'store', 'http', 'tasks', 'claim', 'takes', 'generated'],
-  fleet: ['core', 'report', 'db', 'limits', 'gates', 'store', 'tasks', 'claim', 'takes', 'generated'],
+  fleet: ['core', 'report', 'db', 'limits', 'gates', 'store', 'tasks', 'claim', 'takes', 'events', 'generated'],
   worker: [...below, 'fleet', 'generated'],
   sluice: [...below, 'operations', 'fleet', 'worker', 'generated'],
   testing: [...below, 'operations', 'fleet', 'worker', 'sluice', 'generated'],
@@ -82,6 +84,7 @@ const tables: Record<string, string[]> = {
   tasks: ['learned'],
   claim: ['claim', 'class_state', 'lane', 'list', 'reservation'],
   schedule: ['schedule', 'firing'],
+  events: ['event', 'subscription', 'publisher'],
   fleet: ['doubt', 'alarm'],
 }
 

@@ -3,7 +3,7 @@ import { type Clock, systemClock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
 import { inSchema, sqlOn } from '../db/store.ts'
-import type { AnyTask } from '../tasks/task.ts'
+import type { Work } from '../events/groups.ts'
 import type { SluiceOptions } from '../options.ts'
 import { useSluice } from '../default-sluice.ts'
 import { Sluice } from '../sluice.ts'
@@ -13,8 +13,13 @@ import { type Limited, type Refused, reportsOf } from './reports.ts'
 
 /** How to open a test Sluice. */
 export interface TestOptions extends Pick<SluiceOptions, 'rules' | 'routes' | 'log'> {
-  /** Tasks that `drain` runs. `task.send` of any task goes to this store until `close`. */
-  tasks: readonly AnyTask[]
+  /**
+   * Tasks, and handlers of events, that `drain` runs. `task.send` of any task, and `event.emit`, go to this store until
+   * `close`.
+   */
+  tasks: readonly Work[]
+  /** The service of the handlers; default `test`. */
+  service?: string
   /** The clock's first time; default: now. */
   start?: Date
   /** `memory:` (default), a directory, or a server's URL (then give a schema that only the test uses). */
@@ -74,7 +79,7 @@ export interface TestSluice {
  */
 export async function testSluice(options: TestOptions): Promise<TestSluice> {
   const schema = options.schema ?? 'sluice'
-  const { rules = [], routes = {}, log, allowPrivate = ['127.0.0.0/8', '::1'] } = options
+  const { rules = [], routes = {}, log, service = 'test', allowPrivate = ['127.0.0.0/8', '::1'] } = options
   const clock = new MovedClock()
   const sluice = await Sluice.open({
     store: options.store ?? 'memory:',
@@ -82,6 +87,7 @@ export async function testSluice(options: TestOptions): Promise<TestSluice> {
     schema,
     rules,
     routes,
+    service,
     allowPrivate,
     clock: clock.moved,
     ...(log === undefined ? {} : { log }),
