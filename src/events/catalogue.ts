@@ -32,8 +32,9 @@ export interface HandlerLine {
   since: Date
   /** False while earlier events are still delivered to it. */
   isCaughtUp: boolean
-  /** True if a process that has it runs. */
+  /** True if a worker runs that has its group. */
   isLive: boolean
+  /** When a process that has it last started, to the minute. */
   seenAt: Date
   /** How many deliveries wait for a retry, by the number of failures; of the 10,000 jobs that are due first. */
   retrying: Record<string, number>

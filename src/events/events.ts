@@ -34,8 +34,9 @@ export class Events extends Catalogue implements Emitter {
   /** Definitions that are to be stored, and those that are. */
   readonly #unstored = new Map<string, AnyEvent>()
   readonly #stored = new Set<AnyEvent>()
-  readonly #handlers = new Set<string>()
-  #strangers = ''
+  #isSubscribed = false
+  /** Handlers that this process lacks, and has warned of. */
+  #others = ''
 
   /** @throws UsageError SLUICE_BAD_HANDLER for a bad name of the service */
   constructor(context: EventsContext) {
@@ -103,24 +104,18 @@ export class Events extends Catalogue implements Emitter {
     if (service === undefined || groups.length === 0) return
     const queueOf = ({ name, queue }: AnyTask) => routeOf(name) ?? (typeof queue === 'string' ? queue : 'default')
     const rows = subscriptionsOf(groups, queueOf)
-    await this.#store.call('subscribe_handlers', [service, JSON.stringify(rows)])
-    for (const { handlers } of groups) for (const { name } of handlers) this.#handlers.add(name)
+    const params = [service, JSON.stringify(rows)]
+    const others = await this.#store.call<{ subscribe_handlers: string }>('subscribe_handlers', params)
+    this.#warnOf(others.map((row) => row.subscribe_handlers).join(', '))
+    this.#isSubscribed = true
     await this.renew()
   }
 
-  /** Records that this process has its handlers, and delivers what they have not got. To be repeated while it works. */
+  /** Delivers to this process's handlers what they have not got. To be repeated while it works. */
   async renew(): Promise<void> {
     await this.#storeDefinitions()
     const { service } = this.#context
-    if (service === undefined || this.#handlers.size === 0) return
-    const params = [service, [...this.#handlers]]
-    const rows = await this.#store.call<{ renew_subscriptions: string }>('renew_subscriptions', params)
-    const strangers = rows.map((row) => row.renew_subscriptions).join(', ')
-    if (strangers !== this.#strangers && strangers !== '')
-      this.#store.log.warn(
-        `another process of service "${service}" has handlers that this one has not: ${strangers}; outside of a deploy, processes of one service should have the same`,
-      )
-    this.#strangers = strangers
+    if (service === undefined || !this.#isSubscribed) return
     for (;;) {
       const [row] = await this.#store.call<{ catch_up_service: boolean }>('catch_up_service', [service])
       if (row?.catch_up_service !== true) return
@@ -130,6 +125,15 @@ export class Events extends Catalogue implements Emitter {
   /** Resolves when what was emitted so far is durable, or has failed. */
   settled(): Promise<void> {
     return this.#outbox.settled()
+  }
+
+  #warnOf(others: string): void {
+    const { service } = this.#context
+    if (others !== '' && others !== this.#others)
+      this.#store.log.warn(
+        `service "${service}" has handlers that this process has not: ${others}; outside of a deploy all processes of a service should have the same, and \`sluice events remove\` ends what is no longer wanted`,
+      )
+    this.#others = others
   }
 
   #row(event: AnyEvent, payload: unknown, options: EmitOptions) {

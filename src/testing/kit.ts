@@ -3,12 +3,15 @@ import { type Clock, systemClock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
 import { inSchema, sqlOn } from '../db/store.ts'
+import type { CloudEvent } from '../events/envelope.ts'
 import type { Work } from '../events/groups.ts'
+import type { EventHandler } from '../events/handler.ts'
 import type { SluiceOptions } from '../options.ts'
 import { useSluice } from '../default-sluice.ts'
 import { Sluice } from '../sluice.ts'
 import type { Job } from '../operations/jobs.ts'
 import { type Move, runAhead } from './advance.ts'
+import { type DeliverOptions, eventsOf } from './events.ts'
 import { type Limited, type Refused, reportsOf } from './reports.ts'
 
 /** How to open a test Sluice. */
@@ -51,6 +54,13 @@ export interface TestSluice {
    * `scheduled`: it will be tried again.
    */
   refused<Input = unknown>(task: { readonly name: string }): Promise<Refused<Input>[]>
+  /** Lists the events of a type that were emitted, with their envelopes, oldest first. */
+  emitted<Data = unknown>(event: { readonly name: string }): Promise<CloudEvent<Data>[]>
+  /**
+   * Delivers a payload to one handler, without emitting an event, and runs it; resolves to the record of the delivery's job:
+   * `done`, `scheduled` for a retry, or `failed`.
+   */
+  deliver(handler: EventHandler, payload: unknown, options?: DeliverOptions): Promise<Job>
   /**
    * Runs every job that may start at the clock's time, and the jobs that those send; resolves to how many ran. With
    * `advance: true` it then moves the clock to the next instant at which a limit, a delay or a retry lets a job start, and so
@@ -122,6 +132,7 @@ export async function testSluice(options: TestOptions): Promise<TestSluice> {
       set: (to) => move('$1', to),
     },
     ...reportsOf(sluice, sql),
+    ...eventsOf(sluice, sql, options.tasks, service),
     drain: async ({ advance = false } = {}) =>
       advance === false ? await run() : (await runAhead({ sluice, sql, run, move }, advance, () => false)).ran,
     async runUntil(isTrue) {

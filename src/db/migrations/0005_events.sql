@@ -39,11 +39,12 @@ create table sluice.subscription (
   last_at timestamptz,
   last_id uuid,
   created_at timestamptz not null,
-  -- When a process that has the handler last said so.
+  -- When a process that has the handler last started, to the minute.
   seen_at timestamptz not null,
   primary key (service, handler)
 ) with (fillfactor = 50);
 create index subscription_type on sluice.subscription (type) where type is not null;
+create index subscription_phase on sluice.subscription (service) where phase < 4;
 create index subscription_regex on sluice.subscription (service) where regex is not null;
 
 -- Which service emits events of a type, and their payloads' schema.
