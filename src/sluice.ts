@@ -24,6 +24,7 @@ import { type Pauses, pausesOn } from './operations/pauses.ts'
 import { type Parking, parkingOn } from './claim/parking/parked.ts'
 import {
   type AnyTask,
+  type Given,
   type Sendable,
   type Sender,
   type SendManyOptions,
@@ -47,9 +48,6 @@ import { Housekeeping, type Pruned, type PruneOptions } from './fleet/maintenanc
 import { checkWork, graceMsOf, type WorkOptions } from './worker/options.ts'
 import { labelsOf } from './worker/labels.ts'
 import { Worker } from './worker/worker.ts'
-
-/** The input type of a task; for `AnyTask` it is unknown until the schema checks it. */
-type Given<Input> = [Input] extends [never] ? unknown : NoInfer<Input>
 
 /** One store, open. */
 export class Sluice implements Sender {
@@ -370,10 +368,7 @@ export class Sluice implements Sender {
       care: this.#care,
       alarms: this.#alarms,
       shared: this.#shared,
-      renew: async () => {
-        await this.#definitions.renew()
-        await this.events.renew()
-      },
+      renew: async () => void (await Promise.all([this.#definitions.renew(), this.events.renew()])),
       ended: () => this.#workers.delete(worker),
     })
     this.#workers.add(worker)

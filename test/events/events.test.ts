@@ -179,17 +179,10 @@ describe.each(mainEngines)('on $name', (engine) => {
     await run(work)
     for (const type of ['a', 'a.b', 'a.b.c', 'axb', 'b']) await billing.events.emit(event(type), null)
     await run(work)
-    expect(got.sort()).toEqual(
-      [
-        'a.* a.b',
-        'a.# a',
-        'a.# a.b',
-        'a.# a.b.c',
-        '*.b a.b',
-        'a.*.c a.b.c',
-        ...['a', 'a.b', 'a.b.c', 'axb', 'b'].map((type) => `# ${type}`),
-      ].sort(),
-    )
+    const wanted = ['a.* a.b', 'a.# a', 'a.# a.b', 'a.# a.b.c', '*.b a.b', 'a.*.c a.b.c']
+    const all = ['a', 'a.b', 'a.b.c', 'axb', 'b'].map((type) => `# ${type}`)
+    expect(new Set(got)).toEqual(new Set([...wanted, ...all]))
+    expect(got).toHaveLength(wanted.length + all.length)
   })
 
   it('runs events of one key one at a time, in order, and others beside', async () => {
@@ -239,7 +232,8 @@ describe.each(mainEngines)('on $name', (engine) => {
     )
     expect(takes).toEqual([{ takes: ['crm:a1', 'events.billing.path.places'] }])
     await run(work)
-    expect(got.sort()).toEqual(['function', 'path'])
+    expect(got).toEqual(expect.arrayContaining(['function', 'path']))
+    expect(got).toHaveLength(2)
     expect((await billing.events.show(id))?.deliveries.find(({ handler }) => handler === 'missing')).toMatchObject({
       state: 'failed',
       error: { code: 'SLUICE_MISSING_KEY' },
