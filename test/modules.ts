@@ -84,7 +84,7 @@ const tables: Record<string, string[]> = {
   tasks: ['learned'],
   claim: ['claim', 'class_state', 'lane', 'list', 'reservation'],
   schedule: ['schedule', 'firing'],
-  events: ['event', 'subscription', 'publisher'],
+  events: ['emitted', 'subscription', 'publisher'],
   fleet: ['doubt', 'alarm'],
 }
 

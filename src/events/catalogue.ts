@@ -1,11 +1,11 @@
-/** What is known about events: who emits and who handles them, and what became of one. */
+/** What is known about events: their publishers and handlers, and what became of one. */
 import type { Store } from '../db/store.ts'
 import type { CloudEvent } from './envelope.ts'
 
 /** A type of events. */
 export interface EventLine {
   type: string
-  /** Who emits it, as far as their definitions are known; `service` is '' for a program without a name. */
+  /** The services that emit it, as far as their definitions are known; `service` is '' for a program without a name. */
   publishers: {
     service: string
     version: number | null

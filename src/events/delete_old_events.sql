@@ -12,8 +12,8 @@ begin
   gone := 0;
   if not pg_try_advisory_xact_lock(1397511523, -2) then return; end if;
   -- Ids begin with the emitter's time; one that a user chose may be a day off.
-  delete from sluice.event where id in (
-    select id from sluice.event where id < engine.id_floor((extract(epoch from v_before) * 1000)::bigint)
+  delete from sluice.emitted where id in (
+    select id from sluice.emitted where id < engine.id_floor((extract(epoch from v_before) * 1000)::bigint)
     order by id limit v_portion);
   get diagnostics gone = row_count;
   more := gone = v_portion;

@@ -5,7 +5,8 @@
 -- p_late: they were emitted earlier: a subscription gets those since its beginning that it has not got yet.
 -- p_notify: notify idle workers.
 -- Returns how many jobs were sent.
-create or replace function engine.deliver_events(p_ids uuid[], p_service text, p_handler text, p_late boolean, p_notify boolean)
+create or replace function engine.deliver_events(p_ids uuid[], p_service text, p_handler text, p_late boolean,
+  p_notify boolean)
 returns integer language plpgsql set plan_cache_mode = force_generic_plan set jit = off as $$
 declare
   v_now timestamptz := sluice.now();
@@ -15,7 +16,7 @@ declare
 begin
   with given as materialized (
     select e.id, e.type, e.at, e.event, o.ord
-    from unnest(p_ids) with ordinality o (id, ord) join sluice.event e on e.id = o.id
+    from unnest(p_ids) with ordinality o (id, ord) join sluice.emitted e on e.id = o.id
   ), sub as materialized (
     select k.type as kind, s.*
     from (select distinct type from given) k cross join lateral engine.find_subscriptions(k.type) s

@@ -1,4 +1,4 @@
--- Returns the id of the job that delivers an event to a handler of a service: the event's time, and a hash of all three.
+-- Returns the id of the job that delivers an event to a handler of a service: the event's time, and a hash of all.
 create or replace function engine.delivery_id(p_event uuid, p_service text, p_handler text) returns uuid
 language plpgsql immutable as $$
 declare

@@ -16,7 +16,7 @@ begin
     select t.type, (select count(*) from engine.find_subscriptions(t.type)) as routed
     from (select distinct unnest(p_types) as type) t
   ), fresh as (
-    insert into sluice.event (id, type, at, event, routed, aged)
+    insert into sluice.emitted (id, type, at, event, routed, aged)
     select g.id, g.type, v_now, g.event::jsonb, k.routed,
            case when current_setting('transaction_isolation') in ('repeatable read', 'serializable') then true end
     from unnest(p_ids, p_types, string_to_array(p_events, E'\n')) with ordinality g (id, type, event, ord)
@@ -26,7 +26,8 @@ begin
     returning id
   )
   select array_agg(f.id order by o.ord) into v_new
-  from fresh f join (select id, min(ord) as ord from unnest(p_ids) with ordinality u (id, ord) group by id) o using (id);
+  from fresh f join (
+    select id, min(ord) as ord from unnest(p_ids) with ordinality u (id, ord) group by id) o using (id);
   if v_new is null then return 0; end if;
   perform engine.deliver_events(v_new, null, null, false, p_notify);
   return cardinality(v_new);

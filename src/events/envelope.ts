@@ -5,10 +5,10 @@ export interface CloudEvent<Data = unknown> {
   readonly specversion: '1.0'
   /** A UUIDv7. */
   readonly id: string
-  /** Who emitted it: `/services/<service>`, `/sluice` for a program without one, `/sql` for `sluice.emit`. */
+  /** Its emitter: `/services/<service>`, `/sluice` for a program without one, `/sql` for `sluice.emit`. */
   readonly source: string
   readonly type: string
-  /** What it is about, if its emitter said so. */
+  /** What it is about, if its emitter gave that. */
   readonly subject?: string
   /** When it was emitted, by its emitter's clock (ISO 8601). */
   readonly time: string

@@ -118,7 +118,7 @@ function ofPayload(own: Limit): Limit {
   } as Limit
 }
 
-/** Returns the buckets that deliveries need, with the paths of their keys in the envelope; undefined: only code can tell. */
+/** Returns the buckets that deliveries need, with the paths of their keys in the envelope; undefined: only code can compute them. */
 function bucketsOf({ limits, share, weight }: AnyTask): { names: string[]; paths: (string | null)[] } | undefined {
   const isPlain = ({ cost, learn, share: own, keyed, path, weights }: Limit) =>
     cost === 1 && learn === undefined && own === undefined && weights.size === 0 && (!keyed || path !== undefined)

@@ -6,9 +6,9 @@ language plpgsql stable set enable_seqscan = off set jit = off as $$
 begin
   return query
     select e.id
-    from engine.event_types() t (type)
+    from engine.list_emitted() t (type)
     cross join lateral (
-      select v.id, v.at from sluice.event v
+      select v.id, v.at from sluice.emitted v
       where v.type = t.type
         and (v.at, v.id) > (p_sub.last_at, coalesce(p_sub.last_id, '00000000-0000-0000-0000-000000000000'))
       order by v.at, v.id limit p_most) e

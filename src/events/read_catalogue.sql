@@ -3,7 +3,7 @@
 with kind as (
   select p.type from sluice.publisher p
   union select s.type from sluice.subscription s where s.type is not null
-  union select t from engine.event_types() t
+  union select t from engine.list_emitted() t
 )
 select k.type, n.at as last_at, n.routed,
   coalesce((select json_agg(json_build_object('service', p.service, 'version', p.version,
@@ -14,5 +14,5 @@ select k.type, n.at as last_at, n.routed,
     from engine.find_subscriptions(k.type) s), '[]') as subscribers
 from kind k
 left join lateral (
-  select e.at, e.routed from sluice.event e where e.type = k.type order by e.at desc, e.id desc limit 1) n on true
+  select e.at, e.routed from sluice.emitted e where e.type = k.type order by e.at desc, e.id desc limit 1) n on true
 order by k.type

@@ -14,4 +14,4 @@ select e.type, e.at, e.event, e.routed, coalesce((
     select h.state, h.reason, h.attempt, h.error from sluice.done h where h.id = d.id) h on true
   left join lateral (
     select f.state, f.reason, f.attempt, f.error from sluice.failed f where f.id = d.id) f on true), '[]') as deliveries
-from sluice.event e where e.id = $1
+from sluice.emitted e where e.id = $1

@@ -6,4 +6,4 @@ from jsonb_to_recordset($2::jsonb) d (type text, version integer, description te
 order by d.type
 on conflict (service, type) do update
 set version = excluded.version, description = excluded.description, schema = excluded.schema, seen_at = excluded.seen_at
-where (excluded.version, excluded.description, excluded.schema) is distinct from (null::integer, null::text, null::jsonb)
+where num_nonnulls(excluded.version, excluded.description, excluded.schema) > 0

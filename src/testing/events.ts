@@ -8,7 +8,7 @@ import type { EventHandler } from '../events/handler.ts'
 import type { Job } from '../operations/jobs.ts'
 import type { Sluice } from '../sluice.ts'
 
-/** What a delivery by hand says of its event. */
+/** What the event of a delivery by hand is like. */
 export interface DeliverOptions {
   /** Its type; default: the handler's. Needed for a handler of a pattern. */
   type?: string
@@ -20,7 +20,7 @@ export interface DeliverOptions {
 export function eventsOf(sluice: Sluice, sql: Sql, work: readonly Work[], service: string) {
   return {
     emitted: async <Data = unknown>(event: { readonly name: string }): Promise<CloudEvent<Data>[]> => {
-      const text = 'select event from sluice.event where type = $1 order by at, id'
+      const text = 'select event from sluice.emitted where type = $1 order by at, id'
       return (await sql.query<{ event: CloudEvent<Data> }>(text, [event.name])).map((row) => row.event)
     },
     deliver: async (handler: EventHandler, payload: unknown, options: DeliverOptions = {}): Promise<Job> => {

@@ -79,7 +79,7 @@ it('hosts handlers beside tasks, shows events, and replays or discards deliverie
   expect(unknown.err).toContain('there is no event')
   expect(objects(exported.out)).toMatchObject([{ input: { handler: 'log' } }])
   const replayed = await project.run(['events', 'replay', '--all', '--yes', '--rate', '10/s'])
-  expect(replayed.out).toContain('1 replayed')
+  expect(replayed.out + replayed.err).toContain('1 replayed')
   await project.run(['dispatch', '--once'])
   const gone = await project.run(['events', 'discard', '--event', 'demo.number.even', '--yes'])
   expect(gone.out).toContain('1 discarded')

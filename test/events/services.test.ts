@@ -76,7 +76,7 @@ it('refuses payloads that JSON or PostgreSQL cannot keep, and keeps what was emi
   await expect(a.events.emit(paid, 1, { id: 'x' })).rejects.toMatchObject({ code: 'SLUICE_BAD_ID' })
   await expect(a.events.emit(paid, 1, { subject: '' })).rejects.toMatchObject({ code: 'SLUICE_BAD_OPTION' })
   await expect(a.events.emitMany(paid, [1, 2n, 3])).rejects.toThrow('payload 1: ')
-  const [row] = await a.db.query<{ n: number }>('select count(*)::integer as n from sluice.event')
+  const [row] = await a.db.query<{ n: number }>('select count(*)::integer as n from sluice.emitted')
   expect(row?.n).toBe(1)
 })
 
@@ -174,7 +174,7 @@ it('deletes events when their time is over', async () => {
   const a = await open('a', { retention: { events: '1h' } })
   await a.dispatchOnce([handler('x')])
   const id = await a.events.emit(paid, 1)
-  await a.db.query(`update sluice.event set id = overlay(id::text placing '00000000' from 1 for 8)::uuid`)
+  await a.db.query(`update sluice.emitted set id = overlay(id::text placing '00000000' from 1 for 8)::uuid`)
   const kept = await a.events.emit(paid, 2)
   await a.prune()
   expect(await a.events.show(id)).toBeUndefined()

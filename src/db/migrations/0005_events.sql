@@ -2,7 +2,7 @@
 
 -- Every event that was emitted, as long as events are kept: for late subscribers, for `sluice events show`, and so that
 -- an event that is emitted again under its id is recognised. Insert-only, and deleted in portions by id.
-create table sluice.event (
+create table sluice.emitted (
   id uuid primary key,
   type text not null,
   at timestamptz not null,
@@ -13,8 +13,8 @@ create table sluice.event (
   -- The emitter's snapshot may be too old to show a subscription (repeatable read): to be delivered once more.
   aged boolean
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0);
-create index event_type on sluice.event (type, at, id);
-create index event_aged on sluice.event (id) where aged;
+create index emitted_type on sluice.emitted (type, at, id);
+create index emitted_aged on sluice.emitted (id) where aged;
 
 -- The handlers of services: each gets every event whose type matches, as a job of its service's group.
 create table sluice.subscription (
@@ -33,7 +33,7 @@ create table sluice.subscription (
   -- The lane of deliveries whose buckets have no keys.
   lane bigint,
   since timestamptz not null,
-  -- Catching up on earlier events: 0 not begun, 1 first look, 2 waits for the transactions of then, 3 last look, 4 done.
+  -- Catching up: 0 not begun, 1 first look, 2 waits for the transactions of then, 3 last look, 4 over.
   phase smallint not null default 0,
   barrier xid8,
   last_at timestamptz,
@@ -58,7 +58,7 @@ create table sluice.publisher (
   primary key (service, type)
 ) with (fillfactor = 50);
 
-create trigger commit_durably before insert or update or delete on sluice.event for each statement
+create trigger commit_durably before insert or update or delete on sluice.emitted for each statement
   when (current_setting('synchronous_commit') = 'off') execute function sluice.commit_durably();
 create trigger commit_durably before insert or update or delete on sluice.subscription for each statement
   when (current_setting('synchronous_commit') = 'off') execute function sluice.commit_durably();
