@@ -7,7 +7,8 @@
 -- Returns how many jobs were sent.
 create or replace function engine.deliver_events(p_ids uuid[], p_service text, p_handler text, p_late boolean,
   p_notify boolean)
-returns integer language plpgsql set plan_cache_mode = force_generic_plan set jit = off as $$
+returns integer language plpgsql
+  set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
 declare
   v_now timestamptz := sluice.now();
   v_xid xid8 := pg_current_xact_id();

@@ -5,7 +5,8 @@
 -- p_notify: notify idle workers.
 -- Returns how many events were new.
 create or replace function engine.emit_events(p_ids uuid[], p_types text[], p_events text, p_notify boolean)
-returns integer language plpgsql set plan_cache_mode = force_generic_plan set jit = off as $$
+returns integer language plpgsql
+  set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
 declare
   -- Before the look at subscriptions: catching up waits for the transactions that a subscription met, by this number.
   v_xid xid8 := pg_current_xact_id();

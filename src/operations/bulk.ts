@@ -216,7 +216,7 @@ export class Bulk {
         if (some.length > 0) progress.done += await act.run(some, states)
         if (at + most >= ids.length) progress.seen += seen
         options.onProgress?.({ ...progress })
-        if (eachMs > 0) await systemClock.sleep(some.length * eachMs, options.signal, false)
+        if (eachMs > 0) await systemClock.sleep(some.length * eachMs, options.signal)
       }
     }
     return progress.done
