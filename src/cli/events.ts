@@ -19,6 +19,7 @@ const deliveries: JobFilter = { input: { 'event.specversion': '1.0' } }
 export function eventsCommand(): Command {
   return new Command('events')
     .description('events between services: the catalogue, what became of one, and deliveries that failed')
+    .action(list)
     .addCommand(
       new Command('list')
         .description('list types of events with publishers and subscribers, and the handlers of services')
@@ -34,7 +35,6 @@ export function eventsCommand(): Command {
         .argument('<type>')
         .argument('[payload]', 'JSON; default null')
         .option('--subject <text>', 'what it is about')
-        .option('--id <id>', 'its id, a UUIDv7; emitting it again changes nothing')
         .action(emit),
     )
     .addCommand(retryCommand('replay', 'give failed deliveries another round of attempts', 'replayed', deliveries))
@@ -130,7 +130,7 @@ async function show(id: string, _: object, command: Command): Promise<void> {
 async function emit(
   type: string,
   payload: string | undefined,
-  flags: { subject?: string; id?: string },
+  flags: { subject?: string },
   command: Command,
 ): Promise<void> {
   const settings = await settingsOf(command)

@@ -14,6 +14,7 @@ export const examples: Record<string, readonly string[]> = {
   'jobs export': ['sluice jobs export --state done --since 7d --csv'],
   'jobs edit': [`sluice jobs edit 01a1fc6b-5572 '{"accountId":"a2"}'`],
   'jobs discard': ['sluice jobs discard --task sync-contact --error 404 --dry-run'],
+  events: ['sluice events'],
   'events list': ['sluice events list', 'sluice events list --asyncapi'],
   'events show': ['sluice events show 01a1fc6b-5572-7000-8000-000000000000'],
   'events emit': [`sluice events emit demo.number.even '{"number":4}'`],
