@@ -17,6 +17,7 @@ const below = [
   'redis',
   'amqp',
   'schedule',
+  'events',
 ]
 
 /** What each module may import, call and read. `generated` holds the texts of SQL and Lua. */
@@ -36,8 +37,9 @@ const uses: Record<string, string[]> = {
   redis: ['core', 'db', 'limits', 'claim', 'generated'],
   amqp: ['core'],
   schedule: ['core', 'db', 'store', 'tasks', 'generated'],
+  events: ['core', 'db', 'limits', 'store', 'tasks', 'generated'],
   operations: ['core', 'report', 'db', 'limits', 'gates', 'store', 'http', 'tasks', 'claim', 'takes', 'generated'],
-  fleet: ['core', 'report', 'db', 'limits', 'gates', 'store', 'tasks', 'claim', 'takes', 'generated'],
+  fleet: ['core', 'report', 'db', 'limits', 'gates', 'store', 'tasks', 'claim', 'takes', 'events', 'generated'],
   worker: [...below, 'fleet', 'generated'],
   sluice: [...below, 'operations', 'fleet', 'worker', 'generated'],
   testing: [...below, 'operations', 'fleet', 'worker', 'sluice', 'generated'],
@@ -84,6 +86,7 @@ const tables: Record<string, string[]> = {
   tasks: ['learned'],
   claim: ['claim', 'class_state', 'lane', 'list', 'reservation'],
   schedule: ['schedule', 'firing'],
+  events: ['emitted', 'subscription', 'publisher'],
   fleet: ['doubt', 'alarm'],
 }
 
