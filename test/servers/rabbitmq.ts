@@ -67,51 +67,21 @@ export async function startRabbit(options: { tls?: { cert: string; key: string }
   return Object.defineProperties(server, Object.getOwnPropertyDescriptors(own)) as RabbitServer
 }
 
-async function startNode({ tls }: { tls?: { cert: string; key: string } }): Promise<{
+interface Started {
   server: Server
   node: Node
   tlsPort: number
   close(): Promise<void>
-}> {
+}
+
+async function startNode({ tls }: { tls?: { cert: string; key: string } }): Promise<Started> {
   const bin = await findScripts()
   const base = mkdtempSync(join(tmpdir(), 'sluice-rabbitmq-'))
   const [port, distPort, epmdPort, tlsPort] = [await freePort(), await freePort(), await freePort(), await freePort()]
   const node = { port, name: `sluice${port}@localhost`, cookie: randomUUID(), epmdPort }
-  const settings = [
-    `listeners.tcp.default = 127.0.0.1:${port}`,
-    // The machine's other programs decide how much memory and disk are left; tests raise the alarms that they want.
-    'vm_memory_high_watermark.absolute = 4GB',
-    'disk_free_limit.absolute = 1MB',
-    'log.file.level = warning',
-    ...(tls === undefined
-      ? []
-      : [
-          `listeners.ssl.default = 127.0.0.1:${tlsPort}`,
-          `ssl_options.certfile = ${tls.cert}`,
-          `ssl_options.keyfile = ${tls.key}`,
-        ]),
-  ]
-  writeFileSync(join(base, 'rabbitmq.conf'), `${settings.join('\n')}\n`)
+  const secure = tls === undefined ? [] : [`listeners.ssl.default = 127.0.0.1:${tlsPort}`, ...certificate(tls)]
+  writeFileSync(join(base, 'rabbitmq.conf'), `${[...settings(port), ...secure].join('\n')}\n`)
   writeFileSync(join(base, 'plugins'), '[].\n')
-  const env = {
-    ...process.env,
-    HOME: base,
-    ERL_EPMD_PORT: String(epmdPort),
-    ERL_EPMD_ADDRESS: '127.0.0.1',
-    RABBITMQ_NODENAME: node.name,
-    RABBITMQ_DIST_PORT: String(distPort),
-    RABBITMQ_BASE: base,
-    RABBITMQ_CONFIG_FILE: join(base, 'rabbitmq.conf'),
-    RABBITMQ_ADVANCED_CONFIG_FILE: join(base, 'advanced.config'),
-    RABBITMQ_CONF_ENV_FILE: join(base, 'none'),
-    RABBITMQ_ENABLED_PLUGINS_FILE: join(base, 'plugins'),
-    RABBITMQ_MNESIA_BASE: join(base, 'mnesia'),
-    RABBITMQ_LOG_BASE: join(base, 'logs'),
-    RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS: `-setcookie ${node.cookie} +sbwt none +sbwtdcpu none +sbwtdio none`,
-    // With these two the script becomes the server, so that a signal meets the server itself.
-    RABBITMQ_ALLOW_INPUT: '1',
-    RABBITMQ_SERVER_START_ARGS: '-noinput',
-  }
   // The server would start an epmd that stays for ever.
   const names = await serve({
     name: 'epmd',
@@ -127,7 +97,7 @@ async function startNode({ tls }: { tls?: { cert: string; key: string } }): Prom
       name: 'RabbitMQ',
       file: join(bin, 'rabbitmq-server'),
       args: [],
-      env,
+      env: environment(base, node, distPort),
       base,
       port,
       url: `amqp://guest:guest@127.0.0.1:${port}/%2f`,
@@ -142,6 +112,41 @@ async function startNode({ tls }: { tls?: { cert: string; key: string } }): Prom
   } catch (error) {
     await names.close()
     throw error
+  }
+}
+
+/** The machine's other programs decide how much memory and disk are left; tests raise the alarms that they want. */
+const settings = (port: number) => [
+  `listeners.tcp.default = 127.0.0.1:${port}`,
+  'vm_memory_high_watermark.absolute = 4GB',
+  'disk_free_limit.absolute = 1MB',
+  'log.file.level = warning',
+]
+
+const certificate = ({ cert, key }: { cert: string; key: string }) => [
+  `ssl_options.certfile = ${cert}`,
+  `ssl_options.keyfile = ${key}`,
+]
+
+function environment(base: string, node: Node, distPort: number): NodeJS.ProcessEnv {
+  return {
+    ...process.env,
+    HOME: base,
+    ERL_EPMD_PORT: String(node.epmdPort),
+    ERL_EPMD_ADDRESS: '127.0.0.1',
+    RABBITMQ_NODENAME: node.name,
+    RABBITMQ_DIST_PORT: String(distPort),
+    RABBITMQ_BASE: base,
+    RABBITMQ_CONFIG_FILE: join(base, 'rabbitmq.conf'),
+    RABBITMQ_ADVANCED_CONFIG_FILE: join(base, 'advanced.config'),
+    RABBITMQ_CONF_ENV_FILE: join(base, 'none'),
+    RABBITMQ_ENABLED_PLUGINS_FILE: join(base, 'plugins'),
+    RABBITMQ_MNESIA_BASE: join(base, 'mnesia'),
+    RABBITMQ_LOG_BASE: join(base, 'logs'),
+    RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS: `-setcookie ${node.cookie} +sbwt none +sbwtdcpu none +sbwtdio none`,
+    // With these two the script becomes the server, so that a signal meets the server itself.
+    RABBITMQ_ALLOW_INPUT: '1',
+    RABBITMQ_SERVER_START_ARGS: '-noinput',
   }
 }
 
