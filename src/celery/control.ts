@@ -3,7 +3,7 @@ import { isRecord, writeJson } from './json.ts'
 import { readRecord, unreadable, type WireMessage } from './wire.ts'
 
 /** The exchange of requests: each worker has a queue there. */
-const requestExchange = 'celery.pidbox'
+export const requestExchange = 'celery.pidbox'
 /** The exchange of replies. */
 export const replyExchange = 'reply.celery.pidbox'
 

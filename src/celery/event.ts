@@ -3,7 +3,7 @@ import { isRecord, writeJson } from './json.ts'
 import { readBody, unreadable, type WireMessage } from './wire.ts'
 
 /** The exchange of events: a topic. */
-const eventExchange = 'celeryev'
+export const eventExchange = 'celeryev'
 
 /** One event: `task-sent`, `task-started`, `worker-heartbeat` and so on, with what belongs to it by Celery's names. */
 export interface CeleryEvent {

@@ -107,7 +107,7 @@ export function readResult(text: string): TaskResult {
 }
 
 /** The value of a task that succeeded. @throws CeleryTaskError: it failed or was revoked */
-export function valueOf({ id, state, value, traceback }: TaskResult): unknown {
+export function returned({ id, state, value, traceback }: TaskResult): unknown {
   if (state === 'SUCCESS') return value
   throw new CeleryTaskError(id, isRemote(value) ? value : {}, { isRevoked: state === 'REVOKED', traceback })
 }
