@@ -9,10 +9,7 @@ import { Publisher, type Message } from './publisher.ts'
 import type { Session } from './session.ts'
 import { Declarations, type Topology } from './topology.ts'
 
-export type { Consumer, ConsumeOptions, Delivery } from './consumer.ts'
-export type { HeaderValue, Headers } from './headers.ts'
-export type { Message, Properties } from './publisher.ts'
-export type { Binding, Exchange, Queue, Topology } from './topology.ts'
+export type { Delivery } from './consumer.ts'
 
 /** What a broker does now. */
 export interface BrokerStatus {

@@ -134,7 +134,10 @@ export class Subscription implements Consumer {
       const delayMs = Math.min(lastDelayMs, firstDelayMs * 2 ** failures++)
       await systemClock.sleep(delayMs * (0.5 + systemClock.random() / 2), this.#stop.signal, false)
       if (this.#stop.signal.aborted) return
-      attached = await this.#again(cause).catch((error: Error) => void this.#warn(error))
+      attached = await this.#again(cause).catch((error: Error) => {
+        this.#warn(error)
+        return undefined
+      })
     }
   }
 

@@ -3,7 +3,7 @@
  * the connection; the server would deliver the message again, and that would go on for ever.
  */
 
-/** Bytes of a value, by its type; the others say their length, or have none. */
+/** Bytes of a value, by its type; the others carry their length. */
 const sizes: Record<string, number> = { t: 1, b: 1, B: 1, s: 2, u: 2, I: 4, i: 4, l: 8, d: 8, f: 4, D: 5, T: 8, V: 0 }
 const frameHead = 7
 const headerFrame = 2

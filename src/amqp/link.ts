@@ -103,7 +103,10 @@ export class Link {
       const delayMs = Math.min(lastDelayMs, firstDelayMs * 2 ** failures++)
       await systemClock.sleep(delayMs * (0.5 + systemClock.random() / 2), this.#stop.signal)
       if (this.#stop.signal.aborted) return
-      session = await this.#again(failures).catch((error: Error) => void this.#warn(error))
+      session = await this.#again(failures).catch((error: Error) => {
+        this.#warn(error)
+        return undefined
+      })
     }
   }
 

@@ -114,7 +114,8 @@ function readForeignHeaders(inside: Inside): void {
 
 function explained(error: Error & { code?: unknown }, at: string, vhost: string): Error {
   const text = error.message || String(error.code)
-  const refused = /ACCESS.REFUSED|NOT.ALLOWED|\b(?:403|530)\b|SASL mechanism/.test(text)
+  // For a virtual host that does not exist amqplib hides the server's reason.
+  const refused = /ACCESS.REFUSED|NOT.ALLOWED|\b(?:403|530)\b|SASL mechanism|got <ConnectionClose/.test(text)
   if (!refused)
     return new StoreError('SLUICE_BROKER_UNREACHABLE', `there is no RabbitMQ at ${at}: ${text}`, { cause: error })
   return new UsageError(

@@ -9,7 +9,7 @@ afterAll(async () => {
 })
 
 it('gives each caller a virtual host of its own on one server', async () => {
-  const [one, other] = [await freshBroker(), await freshBroker()]
+  const [one, other] = await Promise.all([freshBroker(), freshBroker()])
   expect(one.url).not.toBe(other.url)
   const connection = await connect(one.url)
   const channel = await connection.createChannel()

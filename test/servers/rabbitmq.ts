@@ -165,7 +165,8 @@ async function freshHost(node: Node): Promise<Broker> {
 
 async function evaluate({ name, cookie, epmdPort }: Node, expression: string): Promise<string> {
   const env = { ...process.env, ERL_EPMD_PORT: String(epmdPort) }
-  const args = ['-sname', name, '-c', cookie, '-e']
+  // With a name of its own: two of one name cannot be connected at a time.
+  const args = ['-h', `caller${randomUUID()}`, '-sname', name, '-c', cookie, '-e']
   const { said, failed } = await new Promise<{ said: string; failed: unknown }>((resolve) => {
     const child = execFile('erl_call', args, { env }, (error, stdout, stderr) =>
       resolve({ said: `${stdout}${stderr}`, failed: error }),
