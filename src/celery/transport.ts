@@ -1,5 +1,6 @@
 /** The codec's messages as those of the broker's client. */
-import type { Broker, Delivery, Headers } from '../amqp/broker.ts'
+import type { Broker, Delivery } from '../amqp/broker.ts'
+import type { Headers } from '../amqp/headers.ts'
 import type { WireMessage } from './wire.ts'
 
 /** Where a message goes; `exchange` empty: the routing key is the name of a queue. */
