@@ -14,6 +14,8 @@ import { Definitions } from './claim/definitions/define.ts'
 import { Estimates } from './tasks/estimate.ts'
 import { Limits } from './operations/limits.ts'
 import { Rulebook } from './tasks/rule.ts'
+import { Events } from './events/events.ts'
+import type { Work } from './events/groups.ts'
 import type { EventName, Listener } from './report/events.ts'
 import { reportOf } from './report/options.ts'
 import type { Report } from './report/report.ts'
@@ -22,6 +24,7 @@ import { type Pauses, pausesOn } from './operations/pauses.ts'
 import { type Parking, parkingOn } from './claim/parking/parked.ts'
 import {
   type AnyTask,
+  type Given,
   type Sendable,
   type Sender,
   type SendManyOptions,
@@ -37,7 +40,7 @@ import { RedisPeerLimiter, sharingOf } from './redis/peer.ts'
 import { checkId, type Job, type JobLine, Jobs, type ListOptions } from './operations/jobs.ts'
 import { type NewJob, Outbox } from './store/send.ts'
 import { waitFor } from './operations/wait.ts'
-import type { SluiceOptions } from './options.ts'
+import { schemaOf, type SluiceOptions } from './options.ts'
 import type { FleetWorker } from './outlet/fleet-worker.ts'
 import type { WorkOptions } from './worker/options.ts'
 import type { Worker } from './worker/worker.ts'
@@ -45,9 +48,6 @@ import { Workers } from './workers.ts'
 import { Alarms } from './fleet/alarms.ts'
 import { RetentionSettings, said } from './fleet/retention.ts'
 import { Housekeeping, type Pruned, type PruneOptions } from './fleet/maintenance.ts'
-
-/** The input type of a task; for `AnyTask` it is unknown until the schema checks it. */
-type Given<Input> = [Input] extends [never] ? unknown : NoInfer<Input>
 
 /** One store, open. */
 export class Sluice implements Sender {
@@ -66,6 +66,8 @@ export class Sluice implements Sender {
   readonly schedules: Schedules
   /** Takes of limits outside of jobs, from this store. `limit.take` and the like use the Sluice that `task.send` uses. */
   readonly takes: Takes
+  /** Emit events, and see who emits and handles them. `event.emit` uses the Sluice that `task.send` uses. */
+  readonly events: Events
   /**
    * Resolves with the reason when the store has failed for good (the embedded engine does, when a disk fails or is full),
    * its workers have stopped, and its directory is unlocked. Open it again then, best in a new process. Never resolves
@@ -124,15 +126,21 @@ export class Sluice implements Sender {
       allowPrivate: this.#allowPrivate,
       shared: this.#shared,
     })
+    this.events = new Events({
+      store,
+      service: options.service ?? env('SLUICE_SERVICE'),
+      enter: (given) => (this.#checkOpen(this.#isShut), this.#within(given)),
+      routeOf: (task) => this.#rulebook.route(task).queue,
+    })
     this.#workers = new Workers({
       store,
-      sql: this.#sql,
       definitions: this.#definitions,
       rulebook: this.#rulebook,
       care: this.#care,
       alarms: this.#alarms,
       shared: this.#shared,
       redis,
+      events: this.events,
       allowPrivate: this.#allowPrivate,
       amqp: options.amqp ?? env('AMQP_URL'),
       beatUrl: () => opened.directUrl,
@@ -243,9 +251,9 @@ export class Sluice implements Sender {
     return sendRows(task, rows, options, { clock: this.#clock, rulebook: this.#rulebook, write })
   }
 
-  /** Starts a worker for these tasks in this process. */
-  async work(tasks: readonly AnyTask[], options: WorkOptions = {}): Promise<Worker> {
-    const worker = await this.#workers.make(tasks, options)
+  /** Starts a worker for these tasks, and handlers of events, in this process. */
+  async work(work: readonly Work[], options: WorkOptions = {}): Promise<Worker> {
+    const worker = await this.#workers.make(work, options)
     await worker.start()
     return worker
   }
@@ -254,24 +262,24 @@ export class Sluice implements Sender {
    * Starts a dispatcher: it claims as many jobs as the workers of its fleet have free slots for, and gives them to those over
    * RabbitMQ (docs/fleets.md). Several may run. @throws UsageError SLUICE_NO_BROKER, SLUICE_BAD_LABEL
    */
-  dispatch(tasks: readonly AnyTask[], options: Omit<WorkOptions, 'concurrency'> = {}): Promise<Worker> {
-    return this.#workers.dispatch(tasks, options)
+  dispatch(work: readonly Work[], options: Omit<WorkOptions, 'concurrency'> = {}): Promise<Worker> {
+    return this.#workers.dispatch(work, options)
   }
 
   /**
    * Starts a worker of a fleet: it executes what a dispatcher of the same queues and labels gives it.
    * @throws UsageError SLUICE_NO_BROKER, SLUICE_BAD_LABEL
    */
-  execute(tasks: readonly AnyTask[], options: Omit<WorkOptions, 'schedules' | 'rate'> = {}): Promise<FleetWorker> {
-    return this.#workers.execute(tasks, options)
+  execute(work: readonly Work[], options: Omit<WorkOptions, 'schedules' | 'rate'> = {}): Promise<FleetWorker> {
+    return this.#workers.execute(work, options)
   }
 
   /** Runs the jobs that may start now, at most `max` (default: no bound); resolves to how many. `signal` stops it early. Safe from cron. */
   async dispatchOnce(
-    tasks: readonly AnyTask[],
+    work: readonly Work[],
     options: WorkOptions & { max?: number; signal?: AbortSignal } = {},
   ): Promise<number> {
-    const worker = await this.#workers.make(tasks, options)
+    const worker = await this.#workers.make(work, options)
     const ran = await worker.once(options.max ?? Number.MAX_SAFE_INTEGER, options.signal)
     if (this.#failure !== undefined) throw this.#failure
     return ran
@@ -341,6 +349,7 @@ export class Sluice implements Sender {
       await this.takes.close()
       await this.#shared?.close()
       await this.#outbox.settled()
+      await this.events.settled()
       await this.#alarms.settled()
       await this.db.close()
       this.#report.end()
@@ -378,8 +387,4 @@ export class Sluice implements Sender {
     if (this.#failure !== undefined) throw this.#failure
     if (isClosed) throw new StoreError('SLUICE_CLOSED', 'this Sluice is closed; open another')
   }
-}
-
-function schemaOf(options: SluiceOptions): string {
-  return options.schema ?? env('SLUICE_SCHEMA') ?? 'sluice'
 }

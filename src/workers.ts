@@ -3,13 +3,15 @@ import { type Broker, openBroker } from './amqp/broker.ts'
 import type { Definitions } from './claim/definitions/define.ts'
 import { UsageError } from './core/errors.ts'
 import { version } from './core/version.ts'
-import type { Sql, Store } from './db/store.ts'
+import type { Store } from './db/store.ts'
 import type { Alarms } from './fleet/alarms.ts'
 import type { RetentionSettings } from './fleet/retention.ts'
 import { AmqpWire } from './outlet/amqp-wire.ts'
 import { BrokerOutlet } from './outlet/broker-outlet.ts'
 import { fleetOf, FleetWorker } from './outlet/fleet-worker.ts'
-import type { RedisConnection } from './redis/connect.ts'
+import type { Events } from './events/events.ts'
+import type { Work } from './events/groups.ts'
+import { type RedisConnection, warnOfSharing } from './redis/connect.ts'
 import type { RedisPeerLimiter } from './redis/peer.ts'
 import type { Rulebook } from './tasks/rule.ts'
 import type { AnyTask } from './tasks/task.ts'
@@ -21,13 +23,13 @@ import { Worker } from './worker/worker.ts'
 /** What workers need of their Sluice; see the fields. */
 export interface WorkersOptions {
   store: Store
-  sql: Sql
   definitions: Definitions
   rulebook: Rulebook
   care: RetentionSettings
   alarms: Alarms
   shared: RedisPeerLimiter | undefined
   redis: RedisConnection | undefined
+  events: Events
   allowPrivate: readonly string[]
   /** The URL of the broker. */
   amqp: string | undefined
@@ -54,15 +56,15 @@ export class Workers {
   }
 
   /** Makes a worker that executes what it claims; the caller starts it. */
-  async make(tasks: readonly AnyTask[], options: WorkOptions): Promise<Worker> {
-    await this.#prepare(tasks, options)
+  async make(work: readonly Work[], options: WorkOptions): Promise<Worker> {
+    const tasks = await this.#prepare(work, options)
     return this.#worker(tasks, options, await labelsOf(options.labels))
   }
 
   /** Starts a dispatcher. */
-  async dispatch(tasks: readonly AnyTask[], options: WorkOptions): Promise<Worker> {
+  async dispatch(work: readonly Work[], options: WorkOptions): Promise<Worker> {
     const { store, rulebook } = this.#options
-    await this.#prepare(tasks, options)
+    const tasks = await this.#prepare(work, options)
     const labels = labelsOfFleet(tasks, options)
     const broker = await this.#broker()
     const fleet = await fleetOf(store, options.queues, labels)
@@ -77,9 +79,9 @@ export class Workers {
   }
 
   /** Starts a worker of a fleet. */
-  async execute(tasks: readonly AnyTask[], options: WorkOptions): Promise<FleetWorker> {
-    const { store, definitions, rulebook, shared, allowPrivate } = this.#options
-    await this.#prepare(tasks, options)
+  async execute(work: readonly Work[], options: WorkOptions): Promise<FleetWorker> {
+    const { store, rulebook, shared, allowPrivate } = this.#options
+    const tasks = await this.#prepare(work, options)
     const labels = labelsOfFleet(tasks, options)
     const broker = await this.#broker()
     const worker: FleetWorker = new FleetWorker({
@@ -93,7 +95,7 @@ export class Workers {
       rulebook,
       shared,
       allowPrivate,
-      renew: () => definitions.renew(),
+      renew: () => this.#renew(),
       ended: async () => {
         this.#executing.delete(worker)
         await broker.close()
@@ -103,16 +105,20 @@ export class Workers {
     return started(worker, () => worker.start())
   }
 
-  async #prepare(tasks: readonly AnyTask[], options: WorkOptions): Promise<void> {
-    const { definitions, redis, shared, checkOpen } = this.#options
+  /** Returns the tasks of the work, ready to be executed. */
+  async #prepare(work: readonly Work[], options: WorkOptions): Promise<readonly AnyTask[]> {
+    const { store, definitions, events, redis, shared, checkOpen } = this.#options
     checkOpen()
+    const tasks = events.tasksOf(work)
     checkWork(tasks, options)
     graceMsOf(options)
     const all = [...tasks, ...(options.schedules ?? []).map(({ task }) => task)]
     await definitions.define(all.flatMap(({ limits }) => limits))
+    await events.subscribe(work)
     checkOpen()
-    await (redis === undefined ? this.#warnOfRedis() : redis.load())
+    await (redis === undefined ? warnOfSharing(store) : redis.load())
     shared?.start()
+    return tasks
   }
 
   #worker(
@@ -122,7 +128,7 @@ export class Workers {
     outlet?: BrokerOutlet,
     ended?: () => Promise<void>,
   ): Worker {
-    const { definitions, beatUrl } = this.#options
+    const { beatUrl } = this.#options
     const { queues, schedules = [], rate, concurrency = 10 } = options
     const worker: Worker = new Worker({
       ...this.#options,
@@ -136,7 +142,7 @@ export class Workers {
       labels,
       beatUrl: beatUrl(),
       ...(outlet === undefined ? {} : { outlet: outlet.for }),
-      renew: () => definitions.renew(),
+      renew: () => this.#renew(),
       ended: async () => {
         this.claiming.delete(worker)
         await outlet?.close()
@@ -145,6 +151,11 @@ export class Workers {
     })
     this.claiming.add(worker)
     return worker
+  }
+
+  async #renew(): Promise<void> {
+    const { definitions, events } = this.#options
+    await Promise.all([definitions.renew(), events.renew()])
   }
 
   /** @throws UsageError SLUICE_NO_BROKER, SLUICE_BAD_URL, SLUICE_MISSING_PEER; StoreError SLUICE_BROKER_UNREACHABLE */
@@ -156,15 +167,6 @@ export class Workers {
         'a fleet needs a RabbitMQ: set AMQP_URL (amqp://user:password@host:5672/vhost), or the option `amqp`',
       )
     return openBroker({ url: amqp, name: `sluice ${store.schema}`, log: store.log })
-  }
-
-  /** Warns that other programs do not see what this process is granted, if the limits are shared in Redis. */
-  async #warnOfRedis(): Promise<void> {
-    const { sql, store } = this.#options
-    const [row] = await sql.query('select 1 from sluice.shared')
-    const text =
-      'limits of this database are shared in Redis, but this process has no Redis (REDIS_URL): other programs do not see what it is granted'
-    if (row !== undefined) store.log.warn(text)
   }
 }
 

@@ -17,6 +17,7 @@ const below = [
   'redis',
   'amqp',
   'schedule',
+  'events',
 ]
 
 /** What each module may import, call and read. `generated` holds the texts of SQL and Lua. */
@@ -36,11 +37,13 @@ const uses: Record<string, string[]> = {
   redis: ['core', 'db', 'limits', 'claim', 'generated'],
   amqp: ['core'],
   schedule: ['core', 'db', 'store', 'tasks', 'generated'],
+  events: ['core', 'db', 'limits', 'store', 'tasks', 'generated'],
   operations: ['core', 'report', 'db', 'limits', 'gates', 'store', 'http', 'tasks', 'claim', 'takes', 'generated'],
-  fleet: ['core', 'report', 'db', 'limits', 'gates', 'store', 'tasks', 'claim', 'takes', 'generated'],
+  fleet: ['core', 'report', 'db', 'limits', 'gates', 'store', 'tasks', 'claim', 'takes', 'events', 'generated'],
   worker: [...below, 'fleet', 'generated'],
   outlet: [...below, 'fleet', 'worker', 'generated'],
   sluice: [...below, 'operations', 'fleet', 'worker', 'outlet', 'generated'],
+  celery: ['core', 'amqp', 'redis'],
   testing: [...below, 'operations', 'fleet', 'worker', 'outlet', 'sluice', 'generated'],
   cli: [...below, 'operations', 'fleet', 'worker', 'outlet', 'sluice', 'testing', 'generated'],
 }
@@ -85,6 +88,7 @@ const tables: Record<string, string[]> = {
   tasks: ['learned'],
   claim: ['claim', 'class_state', 'lane', 'list', 'reservation'],
   schedule: ['schedule', 'firing'],
+  events: ['emitted', 'subscription', 'publisher'],
   fleet: ['doubt', 'alarm'],
 }
 

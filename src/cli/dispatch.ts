@@ -22,7 +22,7 @@ export function dispatchCommand(): Command {
 }
 
 const toFleet: Mode = {
-  start: (sluice, tasks, options) => sluice.dispatch(tasks, options),
+  start: (sluice, work, options) => sluice.dispatch(work, options),
   verb: 'giving to the workers of the fleet:',
   hasSlots: false,
 }
@@ -48,7 +48,7 @@ async function once(flags: DispatchFlags, command: Command): Promise<void> {
     ending.abort()
   })
   void stop.second.then(() => process.exit(1))
-  const { tasks, schedules } = await needCode(settings.config, flags.tasks)
+  const { tasks, handlers, schedules } = await needCode(settings.config, flags.tasks)
   const options = {
     ...workOptions(settings, flags),
     schedules,
@@ -57,7 +57,7 @@ async function once(flags: DispatchFlags, command: Command): Promise<void> {
   }
   const dispatched = await withSluice(settings, { creates: true }, async (sluice) => {
     useSluice(sluice)
-    return await sluice.dispatchOnce(tasks, options)
+    return await sluice.dispatchOnce([...tasks, ...handlers], options)
   })
   if (out.json) out.object({ dispatched })
   else out.line(String(dispatched))

@@ -5,7 +5,7 @@ import { UsageError } from '../core/errors.ts'
 import { type Duration, parseRate, type Rate } from '../core/rate.ts'
 import { env } from '../db/open.ts'
 import { checkName } from '../tasks/checks.ts'
-import { type AnyTask, type Sluice, useSluice, type WorkOptions } from '../index.ts'
+import { type Sluice, useSluice, type Work, type WorkOptions } from '../index.ts'
 import { readLabel } from '../worker/labels.ts'
 import { graceMsOf } from '../worker/options.ts'
 import { loadedFiles, needCode } from './config.ts'
@@ -36,7 +36,7 @@ interface Running {
 
 /** How a command has jobs executed. */
 export interface Mode {
-  start(sluice: Sluice, tasks: readonly AnyTask[], options: WorkOptions): Promise<Running>
+  start(sluice: Sluice, work: readonly Work[], options: WorkOptions): Promise<Running>
   /** What it does, for the log: "working on" tasks. */
   verb: string
   /** Whether the number of slots is this process's own. */
@@ -44,12 +44,12 @@ export interface Mode {
 }
 
 const here: Mode = {
-  start: (sluice, tasks, options) => sluice.work(tasks, options),
+  start: (sluice, work, options) => sluice.work(work, options),
   verb: 'working on',
   hasSlots: true,
 }
 const inFleet: Mode = {
-  start: (sluice, tasks, options) => sluice.execute(tasks, options),
+  start: (sluice, work, options) => sluice.execute(work, options),
   verb: 'waiting for a dispatcher to send',
   hasSlots: true,
 }
@@ -143,19 +143,20 @@ export async function runUntilStopped(
   const loading = needCode(settings.config, tasksFile(file, flags)).finally(() =>
     process.send?.({ files: loadedFiles() }),
   )
-  const { tasks, schedules } = await loading
+  const { tasks, handlers, schedules } = await loading
   const options = { ...workOptions(settings, flags), schedules }
   const sluice = await openSluice(settings)
   const ended = new AbortController()
   try {
     useSluice(sluice)
-    const worker = await start(sluice, tasks, options, stop, mode)
+    const worker = await start(sluice, [...tasks, ...handlers], options, stop, mode)
     if (worker === undefined) return
     const names = tasks.map((task) => task.name).join(', ')
+    const hosted = handlers.length === 0 ? '' : `, ${many(handlers.length, 'handler')} of events`
     const firing = schedules.length === 0 ? '' : `, and ${many(schedules.length, 'schedule')}`
     const on = options.queues === undefined ? '' : `, queues ${options.queues.join(', ')}`
     const most = mode.hasSlots ? `, ${options.concurrency ?? 10} at once` : ''
-    out.log.info(`${mode.verb} ${names}${firing} from ${nameOf(settings.store)}${on}${most}`)
+    out.log.info(`${mode.verb} ${names}${hosted}${firing} from ${nameOf(settings.store)}${on}${most}`)
     if (flags.live) void showLive(sluice, settings.schema, { out, screen }, ended.signal)
     else if (process.stderr.isTTY) void summarise(sluice, worker, settings, ended.signal)
     const gone = await Promise.race([stop.first, sluice.ended])
@@ -178,7 +179,7 @@ export async function runUntilStopped(
 /** Starts a worker; undefined: a request to end came first. */
 async function start(
   sluice: Sluice,
-  tasks: readonly AnyTask[],
+  tasks: readonly Work[],
   options: WorkOptions,
   stop: Stop,
   mode: Mode,
