@@ -52,7 +52,17 @@ export type Judged = Record<Rule['kind'] | 'others' | 'label' | 'pool' | 'key', 
 
 /** Judges every grant when it is given. */
 export class Witness {
-  readonly judged: Judged = { rate: 0, window: 0, quota: 0, concurrency: 0, others: 0, label: 0, pool: 0, key: 0 }
+  readonly judged: Judged = {
+    rate: 0,
+    pace: 0,
+    window: 0,
+    quota: 0,
+    concurrency: 0,
+    others: 0,
+    label: 0,
+    pool: 0,
+    key: 0,
+  }
   readonly #limits = new Map<string, Limit>()
   readonly #buckets = new Map<string, Bucket>()
   readonly #shares = new Map<string, Kept>()

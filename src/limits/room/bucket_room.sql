@@ -25,6 +25,7 @@
 -- because what the share waits for may come sooner: so next is at most lend_us from now.
 -- A bucket has no room if its limit is not defined (closed, not open), or if it is parked: then nothing is computed.
 -- A bucket that is paused has no room for waiting jobs.
+-- A pace denies nothing: while it has room for some units, its rate owes at most what leaves room for as many.
 -- The arithmetic goes step by step, because starting one query over all of it takes four times as long.
 create or replace function engine.bucket_room(
   p_buckets bigint[], p_now bigint, p_further boolean default false, p_need bigint[] default null,
@@ -37,6 +38,7 @@ returns table (
 language plpgsql stable as $$
 declare
   v_in record; v_def sluice.limit_def; v_row sluice.ledger; v_is_long boolean; v_free bigint; v_need bigint;
+  v_pace integer;
   v_epoch sluice.epoch := (select e from sluice.epoch e limit 1);
 begin
   for v_in in select u.o::integer as i, b.name, b.parked, not p_further and exists (
@@ -70,14 +72,20 @@ begin
       if margin is not null then quota := engine.read_quota_periods(v_row, v_def, wall); end if;
       debt := coalesce(v_row.debt, array_fill(0::bigint, array[cardinality(kind)])); next := greatest(p_now, hold);
       units := 2147483647; places := case when probe > 0 then 1 else units end; period := 1; slack := null;
-      for r in 1 .. cardinality(kind) loop
+      for r in reverse cardinality(kind) .. 1 loop  -- a pace before its rate
         v_need := case when p_exact then p_need[ord] else least(greatest(p_need[ord], 1), v_def.room[r]) end;
         case kind[r]
           when 'rate' then
             if v_def.lend_us is not null then debt[r] := least(debt[r], v_def.room[r] * weight[r]); end if;
             debt[r] := engine.drain_debt(debt[r], drain[r], now_at - coalesce(v_row.at, now_at));
-            period := greatest(period, weight[r] / drain[r] + 1);
-            slack := least(slack, (v_def.room[r] - v_need) * (weight[r] / drain[r]) / 2);
+            v_pace := r + (kind[r + 1] is not distinct from 'pace')::integer;
+            if v_pace > r then debt[r] := least(debt[r], (v_def.room[r] - greatest(0,
+              (weight[v_pace] + drain[v_pace] * slot[v_pace] - debt[v_pace]) / weight[v_pace])) * weight[r]); end if;
+            period := greatest(period, weight[v_pace] / drain[v_pace] + 1);
+            slack := least(slack, case when v_pace > r then slot[v_pace] / 2
+              else (v_def.room[r] - v_need) * (weight[r] / drain[r]) / 2 end);
+          when 'pace' then
+            debt[r] := engine.drain_debt(debt[r], drain[r], now_at - coalesce(v_row.at, now_at)); continue;
           when 'window' then debt[r] := (select sum(s) from unnest(slots[r:r]) s);
             period := greatest(period, v_def.span[r] / v_def.room[r] + 1); slack := 0;
           when 'quota' then debt[r] := coalesce(engine.quota_owed(quota[r:r], margin[r], wall), v_def.room[r]);
@@ -89,7 +97,7 @@ begin
           if r > v_def.own and p_need[ord] > v_need then next := greatest(next, now_at + 1000000); end if; end if;
         if v_free < v_need or v_need < 1 and debt[r] > (v_def.room[r] - v_need) * weight[r] then
           next := greatest(next,
-            engine.rule_free_at(v_def, r, debt[r], slots, quota, v_need, now_at, v_epoch.ahead_us)); end if;
+            engine.rule_free_at(v_def, r, debt, slots, quota, v_need, now_at, v_epoch.ahead_us, p_exact)); end if;
       end loop;
       if v_def.lend_us is not null then v_free := engine.share_lent_from(bucket, v_def);
         if v_free <= now_at then units := 2147483647; places := 2147483647; end if;
