@@ -82,7 +82,7 @@ function eased(rules: readonly Rule[], debt: readonly number[]): readonly number
     const pace = paceOf(rules, i)
     if (pace === undefined) return own
     const free = Math.floor((paceFull(pace) - (debt[i + 1] ?? 0)) / pace.weight)
-    return Math.min(own, (most - Math.max(0, free)) * weight)
+    return free < 1 ? own : Math.min(own, (most - free) * weight)
   })
 }
 

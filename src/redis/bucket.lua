@@ -86,8 +86,8 @@ local function ease(bucket)
   for i, rule in ipairs(bucket.rules) do
     local pace, full = pace_of(bucket.rules, i)
     if pace then
-      local units = math.max(0, math.floor((full - bucket.debt[i + 1]) / pace.weight))
-      bucket.debt[i] = math.min(bucket.debt[i], (rule.room - units) * rule.weight)
+      local units = math.floor((full - bucket.debt[i + 1]) / pace.weight)
+      if units > 0 then bucket.debt[i] = math.min(bucket.debt[i], (rule.room - units) * rule.weight) end
     end
   end
 end

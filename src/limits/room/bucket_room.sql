@@ -79,8 +79,8 @@ begin
             if v_def.lend_us is not null then debt[r] := least(debt[r], v_def.room[r] * weight[r]); end if;
             debt[r] := engine.drain_debt(debt[r], drain[r], now_at - coalesce(v_row.at, now_at));
             v_pace := r + (kind[r + 1] is not distinct from 'pace')::integer;
-            if v_pace > r then debt[r] := least(debt[r], (v_def.room[r] - greatest(0,
-              (weight[v_pace] + drain[v_pace] * slot[v_pace] - debt[v_pace]) / weight[v_pace])) * weight[r]); end if;
+            v_free := (weight[v_pace] + drain[v_pace] * slot[v_pace] - debt[v_pace]) / weight[v_pace];
+            if v_pace > r and v_free > 0 then debt[r] := least(debt[r], (v_def.room[r] - v_free) * weight[r]); end if;
             period := greatest(period, weight[v_pace] / drain[v_pace] + 1);
             slack := least(slack, case when v_pace > r then slot[v_pace] / 2
               else (v_def.room[r] - v_need) * (weight[r] / drain[r]) / 2 end);
