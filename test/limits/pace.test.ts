@@ -137,8 +137,13 @@ describe('a rate with a pace', () => {
     const [[atUs, burst] = [], ...later] = saturated(rules, 120 * second)
     expect([atUs, burst]).toEqual([0, 10])
     for (const [, units] of later) expect(units).toBe(1)
-    const paused = [...saturated(rules, 120 * second), ...[]]
-    expect(paused.at(-1)?.[1]).toBe(1)
+    const busy = saturated(rules, 120 * second).reduce(
+      (bucket, [us, units]) => {
+        return charge(rules, room(rules, bucket, us).bucket, units)
+      },
+      emptyBucket(rules, 0),
+    )
+    expect(room(rules, busy, 180 * second).avail).toBe(10)
   })
 
   it('is left out where the bucket holds one unit, which is as fast, and with a burst, whose bucket drains at the rate', () => {

@@ -25,7 +25,7 @@
 -- because what the share waits for may come sooner: so next is at most lend_us from now.
 -- A bucket has no room if its limit is not defined (closed, not open), or if it is parked: then nothing is computed.
 -- A bucket that is paused has no room for waiting jobs.
--- A pace denies nothing: while it has room for some units, its rate owes at most what leaves room for as many.
+-- A pace denies nothing, but eases its rate (engine.ease_debt).
 -- The arithmetic goes step by step, because starting one query over all of it takes four times as long.
 create or replace function engine.bucket_room(
   p_buckets bigint[], p_now bigint, p_further boolean default false, p_need bigint[] default null,
@@ -38,7 +38,6 @@ returns table (
 language plpgsql stable as $$
 declare
   v_in record; v_def sluice.limit_def; v_row sluice.ledger; v_is_long boolean; v_free bigint; v_need bigint;
-  v_pace integer;
   v_epoch sluice.epoch := (select e from sluice.epoch e limit 1);
 begin
   for v_in in select u.o::integer as i, b.name, b.parked, not p_further and exists (
@@ -74,18 +73,13 @@ begin
       units := 2147483647; places := case when probe > 0 then 1 else units end; period := 1; slack := null;
       for r in reverse cardinality(kind) .. 1 loop  -- a pace before its rate
         v_need := case when p_exact then p_need[ord] else least(greatest(p_need[ord], 1), v_def.room[r]) end;
-        case kind[r]
-          when 'rate' then
+        case kind[r] when 'rate', 'pace' then
             if v_def.lend_us is not null then debt[r] := least(debt[r], v_def.room[r] * weight[r]); end if;
             debt[r] := engine.drain_debt(debt[r], drain[r], now_at - coalesce(v_row.at, now_at));
-            v_pace := r + (kind[r + 1] is not distinct from 'pace')::integer;
-            v_free := (weight[v_pace] + drain[v_pace] * slot[v_pace] - debt[v_pace]) / weight[v_pace];
-            if v_pace > r and v_free > 0 then debt[r] := least(debt[r], (v_def.room[r] - v_free) * weight[r]); end if;
-            period := greatest(period, weight[v_pace] / drain[v_pace] + 1);
-            slack := least(slack, case when v_pace > r then slot[v_pace] / 2
-              else (v_def.room[r] - v_need) * (weight[r] / drain[r]) / 2 end);
-          when 'pace' then
-            debt[r] := engine.drain_debt(debt[r], drain[r], now_at - coalesce(v_row.at, now_at)); continue;
+            if kind[r] = 'pace' then slack := least(slack, slot[r] / 2); continue; end if;
+            if kind[r + 1] = 'pace' then debt[r] := engine.ease_debt(v_def, r, debt); end if;
+            period := greatest(period, weight[r] / drain[r] + 1);
+            slack := least(slack, (v_def.room[r] - v_need) * (weight[r] / drain[r]) / 2);
           when 'window' then debt[r] := (select sum(s) from unnest(slots[r:r]) s);
             period := greatest(period, v_def.span[r] / v_def.room[r] + 1); slack := 0;
           when 'quota' then debt[r] := coalesce(engine.quota_owed(quota[r:r], margin[r], wall), v_def.room[r]);
@@ -100,14 +94,13 @@ begin
             engine.rule_free_at(v_def, r, debt, slots, quota, v_need, now_at, v_epoch.ahead_us, p_exact)); end if;
       end loop;
       if v_def.lend_us is not null then v_free := engine.share_lent_from(bucket, v_def);
-        if v_free <= now_at then units := 2147483647; places := 2147483647; end if;
-        next := greatest(p_now, hold, least(next, v_free, now_at + v_def.lend_us, case when p_exact then 0 end));
-      end if;
+        if v_free <= now_at then units := 2147483647; places := units; end if;
+        next := greatest(
+          p_now, hold, least(next, v_free, now_at + v_def.lend_us, case when p_exact then 0 end)); end if;
       slack := coalesce(slack, 0); avail := least(units, places); if hold > now_at then avail := 0; units := 0; end if;
       if v_is_long then
         avail := 0; units := 0; places := 0; next := greatest(next, now_at + 1000000); v_def := null; end if;
       if v_in.paused then avail := 0; units := 0; next := 9007199254740991; end if;
-    end if;
-    return next;
+    end if; return next;
   end loop;
 end $$;

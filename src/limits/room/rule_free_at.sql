@@ -8,22 +8,19 @@
 -- p_exact: several waiters need the units together, so a pace may free them one by one.
 -- p_ahead: by how many microseconds the limiter's clock is ahead of the store's, by which calendars go.
 create or replace function engine.rule_free_at(
-  p_def sluice.limit_def, p_i integer, p_debt bigint[], p_slots integer[], p_quota bigint[], p_need bigint, p_now bigint,
-  p_ahead bigint, p_exact boolean) returns bigint
+  p_def sluice.limit_def, p_i integer, p_debt bigint[], p_slots integer[], p_quota bigint[], p_need bigint,
+  p_now bigint, p_ahead bigint, p_exact boolean) returns bigint
 language plpgsql stable as $$
 declare
   v_room constant bigint := p_def.room[p_i];
   v_kept bigint := 0;
-  v_full bigint;  -- the most that a pace can owe after a grant
 begin
   case p_def.kind[p_i]
     when 'rate' then
-      if p_def.kind[p_i + 1] = 'pace' then
-        v_full := p_def.weight[p_i + 1] + p_def.drain[p_i + 1] * p_def.slot[p_i + 1]; end if;
       return least(9007199254740991, p_now
         + div(p_debt[p_i] - (v_room - p_need)::numeric * p_def.weight[p_i] + p_def.drain[p_i] - 1, p_def.drain[p_i]),
-        case when v_full > 0 and (p_exact or p_need <= v_full / p_def.weight[p_i + 1]) then p_now + greatest(0, div(p_debt[p_i + 1]
-          + p_need::numeric * p_def.weight[p_i + 1] - v_full + p_def.drain[p_i + 1] - 1, p_def.drain[p_i + 1])) end);
+        case when p_def.kind[p_i + 1] = 'pace' then p_now + engine.pace_free_in(p_def, p_i + 1, p_debt, p_need, p_exact)
+        end);
     when 'window' then
       -- When the newest of the steps that must leave the window has left it.
       for k in 1 .. 61 loop
