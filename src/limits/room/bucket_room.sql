@@ -4,7 +4,8 @@
 -- units, places: free by the rules that count units; free by concurrency.
 -- next: when p_need units and a place are free (2^53 - 1: time alone does not free them).
 -- most: more units than that are never free under this definition.
--- period, slack: microseconds in which one unit becomes free; how long it may stay unused before others are lost.
+-- period, slack: microseconds in which one unit becomes free; how long it may stay unused before others are lost. A pace
+-- forgives less than a unit, so its period is that much shorter: workers must not lag behind it.
 -- life: microseconds for which a grant may be used.
 -- wall: what the store's clock shows then, by which calendars go.
 -- stale: the state was rebuilt from one under an older definition, which takes a while: engine.renew_bucket_states
@@ -76,10 +77,11 @@ begin
         case kind[r] when 'rate', 'pace' then
             if v_def.lend_us is not null then debt[r] := least(debt[r], v_def.room[r] * weight[r]); end if;
             debt[r] := engine.drain_debt(debt[r], drain[r], now_at - coalesce(v_row.at, now_at));
-            if kind[r] = 'pace' then slack := least(slack, slot[r] / 2); continue; end if;
-            if kind[r + 1] = 'pace' then debt[r] := engine.ease_debt(v_def, r, debt); end if;
-            period := greatest(period, weight[r] / drain[r] + 1);
-            slack := least(slack, (v_def.room[r] - v_need) * (weight[r] / drain[r]) / 2);
+            if kind[r + 1] = 'pace' then debt[r] := engine.ease_debt(v_def, r, debt);
+            else period := greatest(period, weight[r] / drain[r] + 1 - slot[r] / 2 % (weight[r] / drain[r] + 1));
+              slack := least(slack, (case kind[r] when 'rate' then (v_def.room[r] - v_need) * (weight[r] / drain[r])
+              else slot[r] end) / 2); end if;
+            continue when kind[r] = 'pace';
           when 'window' then debt[r] := (select sum(s) from unnest(slots[r:r]) s);
             period := greatest(period, v_def.span[r] / v_def.room[r] + 1); slack := 0;
           when 'quota' then debt[r] := coalesce(engine.quota_owed(quota[r:r], margin[r], wall), v_def.room[r]);
@@ -92,8 +94,7 @@ begin
         if v_free < v_need or v_need < 1 and debt[r] > (v_def.room[r] - v_need) * weight[r] then
           next := greatest(next,
             engine.rule_free_at(v_def, r, debt, slots, quota, v_need, now_at, v_epoch.ahead_us, p_exact)); end if;
-      end loop;
-      if v_def.lend_us is not null then v_free := engine.share_lent_from(bucket, v_def);
+      end loop; if v_def.lend_us is not null then v_free := engine.share_lent_from(bucket, v_def);
         if v_free <= now_at then units := 2147483647; places := units; end if;
         next := greatest(
           p_now, hold, least(next, v_free, now_at + v_def.lend_us, case when p_exact then 0 end)); end if;
