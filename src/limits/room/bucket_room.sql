@@ -4,8 +4,8 @@
 -- units, places: free by the rules that count units; free by concurrency.
 -- next: when p_need units and a place are free (2^53 - 1: time alone does not free them).
 -- most: more units than that are never free under this definition.
--- period, slack: microseconds in which one unit becomes free; how long it may stay unused before others are lost. A pace
--- forgives less than a unit, so its period is that much shorter: workers must not lag behind it.
+-- period, slack: microseconds in which one unit becomes free; how long it may stay unused before others are lost.
+-- A pace forgives less than a unit, so its period is that much shorter: workers must not lag behind it.
 -- life: microseconds for which a grant may be used.
 -- wall: what the store's clock shows then, by which calendars go.
 -- stale: the state was rebuilt from one under an older definition, which takes a while: engine.renew_bucket_states
