@@ -339,7 +339,7 @@ export class StoreGrants implements Grants {
     if (!answer.granted) return { waitMs: Math.max(1, Number(answer.wait_us ?? 1_000) / 1_000) }
     const { fromMs, waitMs, id } = await this.#acquirer.agree(question, answer)
     // The definition that granted it may not be the one of the attempt's own grant.
-    const lifeMs = answer.fresh_us === null ? grantMs : Number(answer.fresh_us) / 1_000
+    const lifeMs = Number(answer.fresh_us ?? grantMs * 1_000) / 1_000
     const deadlineMs = (fromMs ?? answer.fromMs) + lifeMs
     const isProbe = answer.probing === true
     const grant = { id: wish.id, deadlineMs, lifeMs, asked: wish.asked, units: [...units], isProbe, shared: id }
