@@ -18,8 +18,8 @@ export interface Margin {
 export interface Measured {
   /** Age, in microseconds, that nearly all grants had at most when they were used; undefined: some host has used too few. */
   readonly ageUs: number | undefined
-  /** True if a process received many grants too late to use them. */
-  readonly isLate: boolean
+  /** The part of the newest grants that some process received too late to use them, 0 to 1. */
+  readonly latePart: number
   /** Longest answer less the shortest one, in microseconds, of all hosts; undefined: not known of all that may call. */
   readonly wayUs: number | undefined
 }
@@ -44,6 +44,12 @@ const transitMaxUs = 86_400_000_000
 const patienceUs = 30_000_000
 /** The margin is a part of longer windows that is not worth a change. */
 const windowUsMost = 60_000_000
+/**
+ * A life that is shorter than stated grows when more than this part of the grants come too late, because those are lost; a
+ * longer one costs more, so it takes more than that part.
+ */
+const lateLeast = 0.03
+const lateMost = 0.5
 /** A part that shrinks by less than this stays. */
 const worthwhile = 0.8
 /** Lives and variations that are chosen, in microseconds; so small changes of what is measured change nothing. */
@@ -82,7 +88,7 @@ export function isMeasured({ transit }: LimitNumbers): boolean {
  * has left every window, the sum. So all grants in a window that is counted with the smaller margin keep to it.
  */
 export function nextMargin({ inForce, stated, measured, isMeasured, rules, steadyUs }: Course): Margin | undefined {
-  const { ageUs, isLate, wayUs } = measured
+  const { ageUs, latePart, wayUs } = measured
   const windowsUs = rules.filter(({ kind }) => kind === 'rate' || kind === 'window').map((rule) => rule.windowUs)
   const mayShrink = Math.min(...windowsUs) <= windowUsMost && rules.every(({ kind }) => kind !== 'quota')
   const least = mayShrink ? { grantUs: lifeUsLeast, transitUs: 0 } : stated
@@ -91,12 +97,13 @@ export function nextMargin({ inForce, stated, measured, isMeasured, rules, stead
     isMeasured && wayUs !== undefined
       ? Math.min(stated.transitUs, Math.max(least.transitUs, stepFrom(wayUs * 1.5 + 1_000)))
       : stated.transitUs
-  const isTight = isMeasured && wayUs !== undefined ? wayUs * 1.2 > inForce.transitUs : way > inForce.transitUs
-  const grantUs = isLate ? Math.max(life, stepFrom(inForce.grantUs + 1)) : inForce.grantUs
-  const transitUs = isTight ? Math.max(way, inForce.transitUs) : inForce.transitUs
-  if (grantUs > inForce.grantUs || transitUs > inForce.transitUs) return { grantUs, transitUs }
-  if (isLate || steadyUs < patienceUs) return undefined
   const sumUs = inForce.grantUs + inForce.transitUs
+  const isTight = isMeasured && wayUs !== undefined ? wayUs * 1.2 > inForce.transitUs : way > inForce.transitUs
+  const longest = latePart > lateMost ? lifeUsMost : latePart > lateLeast ? stated.grantUs : 0
+  const grantUs = Math.max(inForce.grantUs, Math.min(longest, Math.max(life, stepFrom(inForce.grantUs + 1))))
+  const transitUs = Math.max(isTight ? way : Math.min(way, inForce.transitUs), sumUs - grantUs)
+  if (grantUs > inForce.grantUs || isTight) return { grantUs, transitUs }
+  if (latePart > lateLeast || steadyUs < patienceUs) return undefined
   if (life < inForce.grantUs * worthwhile) return { grantUs: life, transitUs: sumUs - life }
   const leftUs = Math.max(...windowsUs, 0) + sumUs
   if (way < inForce.transitUs * worthwhile && steadyUs >= leftUs) return { grantUs: inForce.grantUs, transitUs: way }

@@ -1,12 +1,12 @@
 /** What one process measures of the margin of one limit. Pure, but for the time that callers pass. */
 
-/** The ages of grants that are remembered, the newest. */
+/** The newest ages of grants between two reports that are remembered. */
 const agesMax = 512
-/** Nearly all grants: this part of them. */
-const nearly = 0.98
-/** Grants that come too late matter from so many in a report on, and from such a part of all. */
+/** Nearly all grants: this part of them, in each of the last reports. */
+const nearly = 0.99
+const reportsMax = 12
+/** Fewer grants that come too late, between two reports, do not matter. */
 const lateLeast = 5
-const latePart = 0.1
 /** Answers are remembered by the minute, for ten of them. */
 const slotMs = 60_000
 const slotsMax = 10
@@ -24,8 +24,10 @@ interface Slot {
 export interface Report {
   /** Number of grants whose age is known. */
   readonly ages: number
+  /** The age that nearly all of them had at most. */
   readonly ageUs: number
-  readonly isLate: boolean
+  /** The part of those since the last report that were too old. */
+  readonly latePart: number
   readonly answers: number
   readonly leastUs: number
   readonly mostUs: number
@@ -34,8 +36,10 @@ export interface Report {
 
 /** The samples of one process and one limit. */
 export class Samples {
-  readonly #ages: number[] = []
+  #ages: number[] = []
   #next = 0
+  /** Of the last reports: how many ages, and the age of nearly all. */
+  #known: { n: number; ageMs: number }[] = []
   #used = 0
   #late = 0
   #slots: Slot[] = []
@@ -65,14 +69,17 @@ export class Samples {
   report(nowMs: number): Report {
     this.#drop(nowMs)
     const sorted = this.#ages.toSorted((a, b) => a - b)
-    const ageMs = sorted[Math.ceil(sorted.length * nearly) - 1] ?? 0
-    const isLate = this.#late >= lateLeast && this.#late > latePart * (this.#late + this.#used)
-    this.#late = this.#used = 0
+    const n = this.#used + this.#late
+    if (n > 0) this.#known.push({ n, ageMs: sorted[Math.ceil(sorted.length * nearly) - 1] ?? 0 })
+    this.#known = this.#known.slice(-reportsMax)
+    const latePart = this.#late >= lateLeast ? this.#late / n : 0
+    this.#ages = []
+    this.#next = this.#late = this.#used = 0
     const us = (ms: number) => (Number.isFinite(ms) ? Math.ceil(ms * 1_000) : 0)
     return {
-      ages: sorted.length,
-      ageUs: us(ageMs),
-      isLate,
+      ages: this.#known.reduce((sum, one) => sum + one.n, 0),
+      ageUs: us(Math.max(0, ...this.#known.map(({ ageMs }) => ageMs))),
+      latePart,
       answers: this.#slots.reduce((sum, { answers }) => sum + answers, 0),
       leastUs: us(Math.min(...this.#slots.map(({ leastMs }) => leastMs))),
       mostUs: us(Math.max(...this.#slots.map(({ mostMs }) => mostMs))),

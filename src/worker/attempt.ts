@@ -19,7 +19,7 @@ import { Allowance, StaleGrantError, uncalledCode } from '../http/allowance.ts'
 import { createFetch } from '../http/fetch.ts'
 import { circuitOf } from '../takes/circuit.ts'
 import { attemptOver, staleBeforeCall } from './attempt-errors.ts'
-import { badAnswerIn, isSure, shownBy } from './bad-answer.ts'
+import { badAnswerIn, isSure, isUnseen, shownBy } from './bad-answer.ts'
 import { admission, placeElsewhere, type NewPlace, isAdmitted } from './admission.ts'
 import { poolMembersOf, withBase } from './pool-choice.ts'
 import { StoreGrants } from './grants.ts'
@@ -108,8 +108,8 @@ export class Attempt {
       if (shown && (this.job.isProbe === true || circuitOf(this.#options.store).isWatching))
         this.#ownGrants().ended(shown)
       if (outcome.kind === 'unused' || outcome.kind === 'readmit' || outcome.kind === 'discard') this.#giveBack()
-      if (this.#isCalled && (this.#allowance?.spent ?? 0) === 0)
-        marginsOf(this.#options.store).unmeasured(this.#task.limits)
+      if (this.#isCalled && isUnseen(this.#allowance)) marginsOf(this.#options.store).unmeasured(this.#task.limits)
+      marginsOf(this.#options.store).unmeasured(this.#task.limits)
       return this.#isCalled ? this.#reported(outcome) : outcome
     }
     // Even reading what a handler throws may throw.

@@ -10,7 +10,7 @@ import { second } from './oracle.ts'
 
 const ms = 1_000
 const stated: Margin = { grantUs: 100 * ms, transitUs: 100 * ms }
-const quiet = { ageUs: 5 * ms, isLate: false, wayUs: 2 * ms }
+const quiet = { ageUs: 5 * ms, latePart: 0, wayUs: 2 * ms }
 
 /** What follows on a limit of 200/s that has been in force for an hour, unless stated otherwise. */
 const after = (course: Partial<Course>) =>
@@ -63,12 +63,20 @@ describe('a margin', () => {
   it('grows by the life of a grant while grants come too late, up to a second, for all limits', () => {
     const late = (ageUs: number, inForce = stated) => {
       const rules = limit('a', { rate: '200/h', quota: '1000/day' }).rules
-      return after({ inForce, rules, measured: { ageUs, isLate: true, wayUs: undefined }, steadyUs: 0 })
+      return after({ inForce, rules, measured: { ageUs, latePart: 0.9, wayUs: undefined }, steadyUs: 0 })
     }
     expect(late(130 * ms)).toEqual({ grantUs: 200 * ms, transitUs: 100 * ms })
     expect(late(90 * ms)).toEqual({ grantUs: 150 * ms, transitUs: 100 * ms })
     expect(late(9_000 * ms)).toEqual({ grantUs: second, transitUs: 100 * ms })
     expect(late(9_000 * ms, { grantUs: second, transitUs: 100 * ms })).toBeUndefined()
+  })
+
+  it('grows up to what is stated already when few grants come too late, and within its sum', () => {
+    const late = (inForce: Margin) =>
+      after({ inForce, measured: { ...quiet, ageUs: 300 * ms, latePart: 0.05 }, steadyUs: 0 })
+    expect(late({ grantUs: 10 * ms, transitUs: 5 * ms })).toEqual({ grantUs: 100 * ms, transitUs: 5 * ms })
+    expect(late({ grantUs: 10 * ms, transitUs: 190 * ms })).toEqual({ grantUs: 100 * ms, transitUs: 100 * ms })
+    expect(late(stated)).toBeUndefined()
   })
 
   it('keeps a variation of the way that is stated', () => {
@@ -86,7 +94,7 @@ it('no window of the vendor holds more than its limit, however margins change an
   const anyPhase = fc.record({
     measured: fc.record({
       ageUs: fc.integer({ min: 1, max: 400 }).map((each) => each * ms),
-      isLate: fc.boolean(),
+      latePart: fc.constantFrom(0, 0, 0.1, 0.9),
       wayUs: fc.option(fc.integer({ min: 0, max: 40 }), { nil: undefined }),
     }),
     /** How long the definition stays before it is looked at again, in ms. */
@@ -153,7 +161,7 @@ describe('samples', () => {
     expect(samples.report(0)).toEqual({
       ages: 100,
       ageUs: 3_000,
-      isLate: false,
+      latePart: 0,
       answers: 3,
       leastUs: 3_500,
       mostUs: 9_000,
@@ -173,12 +181,23 @@ describe('samples', () => {
     expect(samples.report(60 * minute)).toMatchObject({ answers: 0, leastUs: 0, mostUs: 0 })
   })
 
-  it('show that grants come too late when a good part of them did since the last report', () => {
+  it('show which part of the grants since the last report came too late, if those are a few at least', () => {
     const samples = new Samples()
     const age = (late: number, used: number) => {
       for (let i = 0; i < late + used; i++) samples.aged(150, i < late)
-      return samples.report(0).isLate
+      return samples.report(0).latePart
     }
-    expect([age(5, 30), age(4, 0), age(5, 60), age(0, 0)]).toEqual([true, false, false, false])
+    expect([age(5, 20), age(4, 0), age(30, 10), age(0, 0)]).toEqual([0.2, 0, 0.75, 0])
+  })
+
+  it('remember the worst of the last twelve reports', () => {
+    const samples = new Samples()
+    const age = (ms: number) => {
+      for (let i = 0; i < 10; i++) samples.aged(ms, false)
+      return samples.report(0).ageUs / 1_000
+    }
+    expect(age(80)).toBe(80)
+    for (let n = 0; n < 11; n++) expect(age(5)).toBe(80)
+    expect(age(5)).toBe(5)
   })
 })

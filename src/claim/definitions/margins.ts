@@ -23,7 +23,7 @@ interface Row {
   spec: Numbers & { rules: Rule[]; beside?: unknown; share?: unknown }
   known: number
   age: number | null
-  late: boolean
+  late: number
   way: number | null
   fixed: boolean
 }
@@ -110,8 +110,8 @@ export class Margins {
   async #record(samples: ReadonlyMap<string, Samples>): Promise<void> {
     const nowMs = this.#store.clock.monotonicMs()
     const seen = [...samples].map(([name, one]) => {
-      const { ages, ageUs, isLate, answers, leastUs, mostUs, isSound } = one.report(nowMs)
-      return { name, ages, age: ageUs, late: isLate, answers, least: leastUs, most: mostUs, sound: isSound }
+      const { ages, ageUs, latePart, answers, leastUs, mostUs, isSound } = one.report(nowMs)
+      return { name, ages, age: ageUs, late: latePart, answers, least: leastUs, most: mostUs, sound: isSound }
     })
     await retryOnDeadlock(this.#store.clock, () =>
       this.#store.call('record_measured', [this.#process, hostname(), JSON.stringify(seen)]),
@@ -134,7 +134,7 @@ export class Margins {
     const next = nextMargin({
       inForce: spec,
       stated,
-      measured: { ageUs: age ?? undefined, isLate: late, wayUs: way ?? undefined },
+      measured: { ageUs: age ?? undefined, latePart: late, wayUs: way ?? undefined },
       isMeasured: isMeasured(spec.numbers),
       rules: spec.rules,
       steadyUs,

@@ -16,7 +16,7 @@ begin
   insert into sluice.measured as m
   select s.name, p_process, p_host, v_now, s.ages, s.age, s.late, s.answers, s.least, s.most, s.sound
   from jsonb_to_recordset(p_seen) s (
-    name text, ages integer, age bigint, late boolean, answers bigint, least bigint, most bigint, sound boolean)
+    name text, ages integer, age bigint, late real, answers bigint, least bigint, most bigint, sound boolean)
   order by s.name
   on conflict (name, process) do update set seen_at = v_now, ages = excluded.ages, age = excluded.age,
     late = excluded.late, answers = excluded.answers, least = excluded.least, most = excluded.most,

@@ -70,10 +70,10 @@ create table sluice.measured (
   process uuid not null,
   host text not null,
   seen_at timestamptz not null,
-  -- The age that nearly all of so many grants had at most when they were used; whether many were too old.
+  -- The age that nearly all of so many grants had at most when they were used; which part of the newest were too old.
   ages integer not null,
   age bigint not null,
-  late boolean not null,
+  late real not null,
   -- The shortest and the longest of so many answers; false: requests were sent without being measured, or refused.
   answers bigint not null,
   least bigint not null,
