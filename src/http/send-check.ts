@@ -48,7 +48,7 @@ type Handler = Required<
   >
 >
 
-/** Tells a grant how long the answer to its request takes: from the check to the head of the response. */
+/** Returns a handler that measures how long the answer to the request of a grant takes: from the check to its head. */
 function timed(handler: Handler, grant: Grant | undefined, clock: Clock): Handler {
   if (grant?.answered === undefined) return handler
   let sinceMs: number | undefined
@@ -96,8 +96,8 @@ export function createSendCheck(options: SendCheckOptions): SendCheck {
 
   const start =
     (dispatch: Dispatcher['dispatch'], grant: Grant | undefined) =>
-    (request: Dispatcher.DispatchOptions, told: Handler): boolean => {
-      const handler = timed(told, grant, clock)
+    (request: Dispatcher.DispatchOptions, inner: Handler): boolean => {
+      const handler = timed(inner, grant, clock)
       let started = false
       let failed = false
       const guarded: Handler = {

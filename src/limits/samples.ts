@@ -38,7 +38,7 @@ export interface Report {
 export class Samples {
   #ages: number[] = []
   #next = 0
-  /** Of the last reports: how many ages, and the age of nearly all. */
+  /** How many ages each of the last reports had, and the age of nearly all of them. */
   #known: { n: number; ageMs: number }[] = []
   #used = 0
   #late = 0

@@ -4,7 +4,8 @@ create or replace function engine.adopt_claim(p_claim uuid) returns text languag
   set enable_seqscan = off set jit = off as $$
 begin
   return (
-    select '[[' || string_agg(engine.encode_job(j, engine.least_life(j.takes), false, null), '],[') || ']]'
+    select '[[' || string_agg(engine.encode_job(j, engine.least_life(array(
+      select sluice.hash64(t) from unnest(coalesce(j.holds, j.takes)) t)), false, null), '],[') || ']]'
     from sluice.claim c cross join unnest(c.lanes, c.seqs) h (lane, seq)
     join sluice.job j on j.lane = h.lane and j.seq = h.seq and j.due_at is null and j.claim = c.id
     where c.id = p_claim);
