@@ -109,7 +109,6 @@ export class Attempt {
         this.#ownGrants().ended(shown)
       if (outcome.kind === 'unused' || outcome.kind === 'readmit' || outcome.kind === 'discard') this.#giveBack()
       if (this.#isCalled && isUnseen(this.#allowance)) marginsOf(this.#options.store).unmeasured(this.#task.limits)
-      marginsOf(this.#options.store).unmeasured(this.#task.limits)
       return this.#isCalled ? this.#reported(outcome) : outcome
     }
     // Even reading what a handler throws may throw.

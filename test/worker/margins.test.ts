@@ -1,4 +1,6 @@
 /** Workers measure the margins of their limits. */
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import { afterEach, expect, it } from 'vitest'
 import { limit, type Limit, Sluice, task } from '../../src/index.ts'
 import { freshDatabase } from '../servers/database.ts'
@@ -36,4 +38,31 @@ it('a grant lives longer where each claim takes longer than it lived, so that jo
   const { isProved, rules } = await sluice.verify()
   expect(isProved).toBe(true)
   expect(rules.at(-1)?.windowMs).toBeGreaterThan(1_240)
+}, 60_000)
+
+it('requests of ctx.fetch are measured, and handlers that make none leave the way unknown', async () => {
+  const server = createServer((_, response) => response.end())
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  ends.push(() => server.close())
+  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+  const sluice = await Sluice.open({ store: (await freshDatabase()).url, allowPrivate: ['127.0.0.1'] })
+  ends.push(() => sluice.close())
+  const seen = limit('seen', { rate: '1000/s' })
+  const unseen = limit('unseen', { rate: '1000/s' })
+  const tasks = [
+    task('fetches', { limits: [seen], run: async (_, { fetch }) => void (await (await fetch(url)).text()) }),
+    task('does', { limits: [unseen], run: async () => {} }),
+  ]
+  for (const one of tasks) await sluice.sendMany(one, Array(120).fill({}))
+  await sluice.work(tasks)
+  const rows = () =>
+    sluice.db.query<{ name: string; sound: boolean; answers: number }>(
+      `select name, sound, answers::int as answers from sluice.measured where ages > 0 order by name`,
+    )
+  await until(async () => (await rows()).length === 2, 'both are reported', 20_000)
+  expect(await rows()).toMatchObject([
+    { name: 'seen', sound: true },
+    { name: 'unseen', sound: false, answers: 0 },
+  ])
+  expect((await rows())[0]?.answers).toBeGreaterThan(0)
 }, 60_000)
