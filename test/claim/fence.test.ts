@@ -245,7 +245,8 @@ for (const engine of mainEngines) {
       }
     })
 
-    it('a claim waits for no row of a class that is announced again', async () => {
+    // The embedded engine has one session, so nothing else can hold a row there.
+    it.runIf(engine.name === 'PostgreSQL')('a claim waits for no row of a class that is announced again', async () => {
       await at.sluice.send(quiet, {})
       await claimAll(at.db, at.worker, ['quiet'], 1)
       const other = quietTask('other')
