@@ -98,7 +98,7 @@ export function nextMargin({ inForce, stated, measured, isMeasured, rules, stead
       ? Math.min(stated.transitUs, Math.max(least.transitUs, stepFrom(wayUs * 1.5 + 1_000)))
       : stated.transitUs
   const sumUs = inForce.grantUs + inForce.transitUs
-  const isTight = isMeasured && wayUs !== undefined ? wayUs * 1.2 > inForce.transitUs : way > inForce.transitUs
+  const isTight = way > inForce.transitUs && (!isMeasured || wayUs === undefined || wayUs * 1.2 > inForce.transitUs)
   const longest = latePart > lateMost ? lifeUsMost : latePart > lateLeast ? stated.grantUs : 0
   const grantUs = Math.max(inForce.grantUs, Math.min(longest, Math.max(life, stepFrom(inForce.grantUs + 1))))
   const transitUs = Math.max(isTight ? way : Math.min(way, inForce.transitUs), sumUs - grantUs)

@@ -58,6 +58,7 @@ describe('a margin', () => {
     expect(at(4 * ms)).toBeUndefined()
     expect(at(20 * ms)).toEqual({ grantUs: 10 * ms, transitUs: 40 * ms })
     expect(at(900 * ms)).toEqual({ grantUs: 10 * ms, transitUs: 100 * ms })
+    expect(after({ measured: { ...quiet, wayUs: 900 * ms }, steadyUs: 0 })).toBeUndefined()
   })
 
   it('grows by the life of a grant while grants come too late, up to a second, for all limits', () => {
