@@ -15,6 +15,7 @@ const below = [
   'claim',
   'takes',
   'redis',
+  'amqp',
   'schedule',
 ]
 
@@ -33,6 +34,7 @@ const uses: Record<string, string[]> = {
   claim: ['core', 'report', 'db', 'limits', 'gates', 'store', 'tasks', 'generated'],
   takes: ['core', 'vendors', 'db', 'limits', 'store', 'http', 'claim', 'generated'],
   redis: ['core', 'db', 'limits', 'claim', 'generated'],
+  amqp: ['core'],
   schedule: ['core', 'db', 'store', 'tasks', 'generated'],
   operations: ['core', 'report', 'db', 'limits', 'gates', 'store', 'http', 'tasks', 'claim', 'takes', 'generated'],
   fleet: ['core', 'report', 'db', 'limits', 'gates', 'store', 'tasks', 'claim', 'takes', 'generated'],
