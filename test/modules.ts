@@ -53,6 +53,7 @@ const tables: Record<string, string[]> = {
   limits: [
     'limit_def',
     'limit_source',
+    'measured',
     'limit_pause',
     'bucket',
     'ledger',

@@ -45,6 +45,8 @@ interface Portion {
 const tickMs = 500
 /** A worker that was silent for so long, while it was reachable, is lost. */
 const lostMs = 10_000
+/** A message still arrives so long after its time: a worker that refuses it measures how late it is. */
+const overdueMs = 1_000
 /** The most characters of one message, or one job. */
 const messageMax = 500_000
 
@@ -158,7 +160,7 @@ export class BrokerOutlet implements Outlet {
     }
     try {
       if (leftMs <= 0) throw new UnsentError('too old')
-      await this.#say(post, `${JSON.stringify(head).slice(0, -1)},"jobs":[${texts.join(',')}]}`, leftMs)
+      await this.#say(post, `${JSON.stringify(head).slice(0, -1)},"jobs":[${texts.join(',')}]}`, leftMs + overdueMs)
     } catch (error) {
       // Otherwise it may have arrived: the worker's announcements show that, or it comes too late.
       if (!(error instanceof UnsentError)) return

@@ -31,6 +31,8 @@ export interface ExecutorOptions {
   outlet: OutletFor
   tasks: readonly string[]
   kinds: readonly Places[]
+  /** Learns that a job with limits came too late, at this age of its grant: lives follow what is measured. */
+  late(task: string, ageMs: number): void
   clock: Clock
   log: Log
 }
@@ -219,7 +221,10 @@ export class Executor {
       const key = keyOf(sent)
       if (this.#seen.has(key) || this.#held.has(key)) continue
       this.#seen.set(key, { from: dispatcher, untilMs: arriveBy(sent) })
-      if (latestMs > arriveBy(sent) || !this.#hasRoom(sent, begun)) {
+      const isLate = latestMs > arriveBy(sent)
+      if (isLate && sent.takes !== null && latestMs !== Infinity)
+        this.#options.late(sent.task, latestMs - sent.grantedMs)
+      if (isLate || !this.#hasRoom(sent, begun)) {
         this.#refused.set(dispatcher, [...(this.#refused.get(dispatcher) ?? []), key])
         continue
       }

@@ -2,6 +2,7 @@
 import { StoreClock } from '../core/clock.ts'
 import { AttemptError } from '../core/errors.ts'
 import { hash64 } from '../core/hash.ts'
+import { marginsOf } from '../claim/definitions/margins.ts'
 import type { Store } from '../db/store.ts'
 import type { PeerLimiter } from '../limits/peer.ts'
 import type { Rulebook } from '../tasks/rule.ts'
@@ -58,6 +59,8 @@ export class FleetWorker {
       changed() {},
     })
     const { tasks: few, threads } = local.threaded
+    const margins = marginsOf(store)
+    const limits = new Map(tasks.map((task) => [task.name, task.limits]))
     this.#local = local
     this.#executor = new Executor({
       wire,
@@ -65,6 +68,7 @@ export class FleetWorker {
       tasks: repertoire.known(rulebook).tasks,
       kinds: few.size === 0 ? [] : [{ tasks: [...few], places: threads }],
       outlet: (reports) => local.outlet(reports),
+      late: (name, ageMs) => margins.aged(limits.get(name) ?? [], ageMs, true),
       clock,
       log,
     })
@@ -140,6 +144,7 @@ export class FleetWorker {
       await store.clock.sleep(renewMs, this.#end.signal, false)
       try {
         await renew()
+        await marginsOf(store).renew()
         await rulebook.estimates?.write()
         await this.#notes()
       } catch (error) {

@@ -34,8 +34,8 @@ interface InForce {
   readonly version: number
   /** True if another database has changed it, and this one has not followed yet: then both hold. */
   readonly isForeign: boolean
-  /** By how many ms a grant of the store lives longer than Redis's definition allows. */
-  readonly lateMs: number
+  /** How long a grant may live by Redis's definition, in ms. */
+  readonly lifeMs: number
 }
 
 /** How databases share limits in Redis. */
@@ -163,15 +163,15 @@ export class SharedDefinitions {
     return of?.isForeign === false ? of.version : undefined
   }
 
-  /** By how many ms grants of the store live longer than Redis's definitions of their buckets allow. */
-  lateMs(takes: readonly string[]): number {
-    return Math.max(0, ...takes.map((take) => this.#of(take)?.lateMs ?? 0))
+  /** By how many ms grants of the store live longer than Redis's definitions of their buckets, as known here, allow. */
+  lateMs(takes: readonly string[], lifeMs: number): number {
+    return Math.max(0, ...takes.map((take) => lifeMs - (this.#of(take)?.lifeMs ?? lifeMs)))
   }
 
   /** True if the bucket only has rates of which a unit drains within a second. */
   isQuick(take: string): boolean {
     const rules = this.bucket(take)?.rules ?? []
-    return rules.every(({ kind, weight, drain }) => kind === 'rate' && weight / drain <= 1e6)
+    return rules.every(({ kind, weight, drain }) => (kind === 'rate' || kind === 'pace') && weight / drain <= 1e6)
   }
 
   /** True if the store may decide alone about a bucket while Redis is away. */
@@ -203,7 +203,7 @@ function inForce(row: Row, agreed: Agreed | undefined): InForce {
     isOpen: spec.open === true,
     version,
     isForeign: agreed?.text !== undefined,
-    lateMs: Math.max(0, local.grantUs - there.grantUs) / 1_000,
+    lifeMs: there.grantUs / 1_000,
   }
 }
 

@@ -16,6 +16,7 @@ local function leave(bucket, id, most)
   if not bucket.counted or version < bucket.counted then return 0 end
   local freed = math.min(most, held, bucket.running)
   if freed == 0 then return 0 end
+  ease(bucket)
   bucket.running, bucket.changed = bucket.running - freed, true
   if entry then
     entry[6] = held - freed
@@ -33,6 +34,7 @@ end
 local function refund(bucket, id, units, full)
   local first, n = grant_of(bucket, id)
   if not first or first[4] ~= bucket.version then return 0 end
+  ease(bucket)
   local back = 0
   -- The caller does not know which part they belong to. The earliest is safe: the rest is forgotten later, and fewer are credited.
   for k, part in ipairs(parts_of(bucket, first, n)) do
@@ -63,7 +65,9 @@ end
 -- Frees places whose grant is not known.
 local function release(bucket, places)
   local freed = math.min(places, bucket.running)
-  if freed > 0 then bucket.running, bucket.changed = bucket.running - freed, true end
+  if freed == 0 then return 0 end
+  ease(bucket)
+  bucket.running, bucket.changed = bucket.running - freed, true
   return freed
 end
 

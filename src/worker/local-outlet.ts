@@ -1,6 +1,7 @@
 /** All that executes attempts in this process: the slots, and what handlers need around them. */
 import type { StoreClock } from '../core/clock.ts'
 import type { Store } from '../db/store.ts'
+import { marginsOf } from '../claim/definitions/margins.ts'
 import type { Outlet, Reports } from '../claim/outlet.ts'
 import { createOpeningReader } from '../gates/gates.ts'
 import { Agents } from '../http/agent.ts'
@@ -78,7 +79,9 @@ export class LocalOutlet {
   /** Makes everything ready that a first attempt would otherwise wait for. */
   async open(tasks: readonly AnyTask[]): Promise<void> {
     await this.#threads?.open(tasks)
-    await Promise.all([warmClient(this.#agents.of([])), this.#options.shared?.ready()])
+    const { store, shared } = this.#options
+    await Promise.all([warmClient(this.#agents.of([])), shared?.ready()])
+    await marginsOf(store).join(tasks.flatMap(({ limits }) => limits))
   }
 
   /** Closes what attempts have used; none may be under way. */

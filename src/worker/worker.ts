@@ -7,6 +7,7 @@ import { Claims } from '../claim/claim.ts'
 import { Dispatcher, type Offered } from '../claim/dispatcher.ts'
 import { Finisher } from '../claim/finish/finish.ts'
 import { Epoch } from '../claim/definitions/clock.ts'
+import { marginsOf } from '../claim/definitions/margins.ts'
 import { renewRuleGates } from '../gates/gates.ts'
 import type { InHand } from '../claim/inhand.ts'
 import { beatMs, Membership } from '../fleet/membership.ts'
@@ -359,6 +360,7 @@ export class Worker {
       say: async () => {
         await housekeeping.say()
         await this.#options.renew()
+        await marginsOf(store).renew()
         await this.#member.tellStuck(this.stuck)
         await this.#renewGates()
         for (const id of this.#hand.forebears()) await this.#member.beatFor(id)
