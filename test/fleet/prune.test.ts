@@ -220,6 +220,7 @@ it('a round does a portion of each due chore, stops in time, continues in the ne
     'delete_late_jobs',
     'delete_old_ledger',
     'delete_old_usage',
+    'delete_old_events',
     'retire_buckets',
   ]
   for (let rounds = 0; rounds < 2; rounds++) {

@@ -20,6 +20,7 @@ import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
 import type { Outcome } from '../../src/claim/finish/finish.ts'
 import { createAgent, type GuardedAgent } from '../../src/http/agent.ts'
 import { Guard } from '../../src/http/guard.ts'
+import { marginsOf } from '../../src/claim/definitions/margins.ts'
 import { Attempt } from '../../src/worker/attempt.ts'
 import { Rulebook } from '../../src/tasks/rule.ts'
 import { GiveBackCounter } from '../../src/worker/give-backs.ts'
@@ -157,6 +158,8 @@ test.each(Object.keys(rethrows))('an attempt that could send nothing in time is 
     rulebook: new Rulebook(),
     opens: async () => undefined,
   }
+  // What a process measures begins with its first attempt, and this clock counts that as time.
+  marginsOf(own.store)
   const run = () => new Attempt(handout({ grantedMs: nowMs, takes: ['calls'] }), calling, own).run()
   const outcomes: Outcome[] = []
   for (let i = 0; i < 12; i++) outcomes.push(await run())
