@@ -57,9 +57,13 @@ export async function createFleet(amqp: string, { onTestFinished }: Pick<TestCon
     const [row] = await sluice.db.query<{ n: number }>(`select count(*)::int as n from sluice.${sql}`)
     return row?.n ?? 0
   }
+  const nowUs = async () => {
+    const [row] = await sluice.db.query<{ us: string }>('select sluice.now_us() as us')
+    return Number(row?.us)
+  }
   const areDone = (n: number) => until(async () => (await count('done')) === n, `${n} jobs are done`)
   const gate = join(folder, 'gate')
-  return { sluice, runs, start, count, areDone, gate, open: () => writeFileSync(gate, '') }
+  return { sluice, runs, start, count, nowUs, areDone, gate, open: () => writeFileSync(gate, '') }
 }
 
 /** Every attempt began once, and a job ran again only as an ambiguous attempt. */
