@@ -224,8 +224,10 @@ export class BrokerOutlet implements Outlet {
     const asOfMs = message.asOf ?? -Infinity
     for (const [key, given] of post.jobs) {
       if (holds.has(key)) given.isHeld = true
+      // Another dispatcher has recorded its end; what is in hand here follows when the store says so.
+      else if (given.isHeld) this.#take(post, key, given)
       // From now on the worker would refuse it.
-      else if (!given.isHeld && asOfMs > given.arriveByMs) this.#refuse(post, key)
+      else if (asOfMs > given.arriveByMs) this.#refuse(post, key)
     }
     const strangers = message.holds.filter((key) => !post.jobs.has(key) && !post.ending.has(key))
     const recorded = post.recorded.splice(0)
