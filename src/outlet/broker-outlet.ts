@@ -213,8 +213,8 @@ export class BrokerOutlet implements Outlet {
   #announced(message: Announcement): void {
     const { clock } = this.#options
     const at = clock.monotonicMs()
+    if (message.n <= (this.#roster.find(message.worker)?.n ?? 0)) return
     const post = this.#roster.can(message.worker, message)
-    if (message.n <= post.n) return
     post.n = message.n
     post.silentMs = 0
     const inherited = message.orphans.map(({ job, from }) =>
@@ -267,7 +267,10 @@ export class BrokerOutlet implements Outlet {
 
   /** The worker has nothing, and takes nothing any more. */
   #left(post: Post): void {
-    for (const key of post.jobs.keys()) this.#refuse(post, key)
+    // What it had begun has ended with another dispatcher.
+    for (const [key, given] of post.jobs)
+      if (given.isHeld) this.#take(post, key, given)
+      else this.#refuse(post, key)
     this.#roster.remove(post)
   }
 

@@ -75,7 +75,19 @@ async function stage() {
   } as unknown as ClaimedJob
   const run = (ms: number) => world.runUntil(world.nowMs + ms)
   const end = () => reports!.ended(begun![0]!, { kind: 'done', result: null, tookMs: 1 })
-  return { one, first, job, run, end, told, begun: begun!, aborted: aborted!, two: () => dispatcher('second', wire) }
+  return {
+    one,
+    worker,
+    wire,
+    first,
+    job,
+    run,
+    end,
+    told,
+    begun: begun!,
+    aborted: aborted!,
+    two: () => dispatcher('second', wire),
+  }
 }
 
 it('gives no job back as uncalled that its worker has begun, and that another dispatcher has taken over', async () => {
@@ -113,4 +125,29 @@ it('stops no attempt that another dispatcher has taken over, and keeps no place 
   await second.close()
   await run(3_000)
   expect(one.free()).toBe(slots)
+})
+
+it('ignores what an older announcement says that its worker can take', async () => {
+  const { one, worker, wire, run } = await stage()
+  const can = { slots: 1_000, tasks: ['a'], kinds: [] }
+  const old = { type: 'announce', worker: worker.id, n: 1, at: 0, asOf: null, holds: [], orphans: [], ...can }
+  await wire.send(one.id, JSON.stringify(old))
+  await run(2)
+  expect(one.free()).toBe(slots)
+})
+
+it('gives no job back as uncalled that has ended with another dispatcher, when the worker takes its leave', async () => {
+  const { one, worker, first, job, run, end, told, two } = await stage()
+  one.start([job])
+  await run(2_000)
+  first.isCut = true
+  await two()
+  await run(6_000)
+  first.isCut = false
+  await run(3_000)
+  await end()
+  const stopping = worker.stop(new AbortController().signal).then(() => worker.close())
+  await run(3_000)
+  await stopping
+  expect(told).toEqual(['second inherited', 'second ended'])
 })
