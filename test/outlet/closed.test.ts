@@ -13,7 +13,7 @@ it.for(['dispatch', 'execute'] as const)('keeps no connection to the broker: %s'
   onTestFinished(() => proxy.close())
   const sluice = await Sluice.open({ store, amqp: proxy.url(broker.url) })
   proxy.halfOpen()
-  const starting = later(sluice[role]([note]))
+  const starting = later<unknown>(sluice[role]([note]))
   await until(() => proxy.connections > 0)
   const closing = sluice.close()
   await proxy.pass()
