@@ -16,6 +16,8 @@ export interface SluiceConfig extends RetentionOptions {
   store?: string
   /** Where limits are shared with other programs: `redis://…`. Default: `REDIS_URL`, else nowhere. */
   redis?: string
+  /** The RabbitMQ of a fleet (docs/fleets.md): `amqp://…`. Default: `AMQP_URL`, else none. */
+  amqp?: string
   /** Prefix of every key in Redis; default `SLUICE_REDIS_PREFIX`, else `sluice:`. */
   redisPrefix?: string
   /**

@@ -111,4 +111,5 @@ export type { RetentionOptions, PruneTime, Retention } from './fleet/retention.t
 export type { Pruned, PruneOptions } from './fleet/maintenance.ts'
 export type { WorkOptions } from './worker/options.ts'
 export type { Labels } from './worker/labels.ts'
+export type { FleetWorker } from './outlet/fleet-worker.ts'
 export type { Worker } from './worker/worker.ts'

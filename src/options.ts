@@ -35,6 +35,11 @@ export interface SluiceOptions extends RetentionOptions, LogOptions {
   /** Schema in the database. Default: `SLUICE_SCHEMA`, else `sluice`. */
   schema?: string
   /**
+   * The RabbitMQ of a fleet (docs/fleets.md): `amqp://user:password@host:5672/vhost`, or `amqps://…`. Default: `AMQP_URL`. Only
+   * dispatchers and their workers connect to it.
+   */
+  amqp?: string
+  /**
    * The name of this process's service, for events: 1 to 40 of a-z, 0-9, `_`, `-`, the same in all replicas and unique among
    * services. Default: `SLUICE_SERVICE`, else none, and the process can handle no events.
    */

@@ -34,20 +34,20 @@ import {
 import { type Verification, verify, type VerifyOptions } from './operations/verify.ts'
 import { type Why, why } from './operations/why.ts'
 import { Takes } from './takes/takes.ts'
-import { openRedis, type RedisConnection, warnOfSharing } from './redis/connect.ts'
+import { openRedis, type RedisConnection } from './redis/connect.ts'
 import { Schedules } from './schedule/schedules.ts'
 import { RedisPeerLimiter, sharingOf } from './redis/peer.ts'
 import { checkId, type Job, type JobLine, Jobs, type ListOptions } from './operations/jobs.ts'
 import { type NewJob, Outbox } from './store/send.ts'
 import { waitFor } from './operations/wait.ts'
 import { schemaOf, type SluiceOptions } from './options.ts'
-import { version } from './core/version.ts'
+import type { FleetWorker } from './outlet/fleet-worker.ts'
+import type { WorkOptions } from './worker/options.ts'
+import type { Worker } from './worker/worker.ts'
+import { Workers } from './workers.ts'
 import { Alarms } from './fleet/alarms.ts'
 import { RetentionSettings, said } from './fleet/retention.ts'
 import { Housekeeping, type Pruned, type PruneOptions } from './fleet/maintenance.ts'
-import { checkWork, graceMsOf, type WorkOptions } from './worker/options.ts'
-import { labelsOf } from './worker/labels.ts'
-import { Worker } from './worker/worker.ts'
 
 /** One store, open. */
 export class Sluice implements Sender {
@@ -87,8 +87,7 @@ export class Sluice implements Sender {
   readonly #care: RetentionSettings
   readonly #shared: RedisPeerLimiter | undefined
   readonly #alarms: Alarms
-  readonly #redis: RedisConnection | undefined
-  readonly #workers = new Set<Worker>()
+  readonly #workers: Workers
   readonly #end = new AbortController()
   #closed: Promise<void> | undefined
   #failure: StoreError | undefined
@@ -111,7 +110,7 @@ export class Sluice implements Sender {
     this.schedules = new Schedules(this.#sql, this)
     this.#outbox = new Outbox(store)
     this.#outbox.slotFor = (job) => {
-      for (const worker of this.#workers) {
+      for (const worker of this.#workers.claiming) {
         const slot = worker.offer(job)
         if (slot !== undefined) return slot
       }
@@ -120,7 +119,6 @@ export class Sluice implements Sender {
     this.#rulebook = new Rulebook(options.rules, options.routes, new Estimates(store))
     this.#care = new RetentionSettings(store, said(options))
     this.#alarms = new Alarms(store, options.alarms)
-    this.#redis = redis
     this.#shared = redis && new RedisPeerLimiter({ store, connection: redis, ...sharingOf(options) })
     this.takes = new Takes({
       store,
@@ -133,6 +131,20 @@ export class Sluice implements Sender {
       service: options.service ?? env('SLUICE_SERVICE'),
       enter: (given) => (this.#checkOpen(this.#isShut), this.#within(given)),
       routeOf: (task) => this.#rulebook.route(task).queue,
+    })
+    this.#workers = new Workers({
+      store,
+      definitions: this.#definitions,
+      rulebook: this.#rulebook,
+      care: this.#care,
+      alarms: this.#alarms,
+      shared: this.#shared,
+      redis,
+      events: this.events,
+      allowPrivate: this.#allowPrivate,
+      amqp: options.amqp ?? env('AMQP_URL'),
+      beatUrl: () => opened.directUrl,
+      checkOpen: () => this.#checkOpen(),
     })
     this.ended = opened.db.ended.then((error) => this.#fail(error))
   }
@@ -241,9 +253,25 @@ export class Sluice implements Sender {
 
   /** Starts a worker for these tasks, and handlers of events, in this process. */
   async work(work: readonly Work[], options: WorkOptions = {}): Promise<Worker> {
-    const worker = await this.#worker(work, options)
+    const worker = await this.#workers.make(work, options)
     await worker.start()
     return worker
+  }
+
+  /**
+   * Starts a dispatcher: it claims as many jobs as the workers of its fleet have free slots for, and gives them to those over
+   * RabbitMQ (docs/fleets.md). Several may run. @throws UsageError SLUICE_NO_BROKER, SLUICE_BAD_LABEL
+   */
+  dispatch(work: readonly Work[], options: Omit<WorkOptions, 'concurrency'> = {}): Promise<Worker> {
+    return this.#workers.dispatch(work, options)
+  }
+
+  /**
+   * Starts a worker of a fleet: it executes what a dispatcher of the same queues and labels gives it.
+   * @throws UsageError SLUICE_NO_BROKER, SLUICE_BAD_LABEL
+   */
+  execute(work: readonly Work[], options: Omit<WorkOptions, 'schedules' | 'rate'> = {}): Promise<FleetWorker> {
+    return this.#workers.execute(work, options)
   }
 
   /** Runs the jobs that may start now, at most `max` (default: no bound); resolves to how many. `signal` stops it early. Safe from cron. */
@@ -251,7 +279,7 @@ export class Sluice implements Sender {
     work: readonly Work[],
     options: WorkOptions & { max?: number; signal?: AbortSignal } = {},
   ): Promise<number> {
-    const worker = await this.#worker(work, options)
+    const worker = await this.#workers.make(work, options)
     const ran = await worker.once(options.max ?? Number.MAX_SAFE_INTEGER, options.signal)
     if (this.#failure !== undefined) throw this.#failure
     return ran
@@ -316,7 +344,7 @@ export class Sluice implements Sender {
   close(): Promise<void> {
     this.#closed ??= (async () => {
       this.#end.abort()
-      await Promise.allSettled([...this.#workers].map((worker) => worker.stop()))
+      await Promise.allSettled(this.#workers.all.map((worker) => worker.stop()))
       this.#isShut = true
       await this.takes.close()
       await this.#shared?.close()
@@ -334,45 +362,10 @@ export class Sluice implements Sender {
     this.#failure = error
     const text = 'the store has failed for good, and this process can do no more work: check the disk, then restart it'
     this.#report.log.error(text, { err: error })
-    await Promise.allSettled([...this.#workers].map((worker) => worker.forsake()))
+    await Promise.allSettled(this.#workers.all.map((worker) => worker.forsake()))
     await this.db.close().catch(() => {})
     void this.close().catch(() => {})
     return error
-  }
-
-  async #worker(work: readonly Work[], options: WorkOptions): Promise<Worker> {
-    this.#checkOpen()
-    const tasks = this.events.tasksOf(work)
-    const { queues, schedules = [], rate } = options
-    checkWork(tasks, options)
-    const graceMs = graceMsOf(options)
-    const labels = await labelsOf(options.labels)
-    await this.define([...tasks, ...schedules.map(({ task }) => task)])
-    await this.events.subscribe(work)
-    this.#checkOpen()
-    await (this.#redis === undefined ? warnOfSharing(this.#store) : this.#redis.load())
-    this.#shared?.start()
-    const worker: Worker = new Worker({
-      store: this.#store,
-      tasks,
-      schedules,
-      queues,
-      concurrency: options.concurrency ?? 10,
-      rate,
-      graceMs,
-      rulebook: this.#rulebook,
-      version,
-      labels,
-      allowPrivate: this.#allowPrivate,
-      beatUrl: this.#opened.directUrl,
-      care: this.#care,
-      alarms: this.#alarms,
-      shared: this.#shared,
-      renew: async () => void (await Promise.all([this.#definitions.renew(), this.events.renew()])),
-      ended: () => this.#workers.delete(worker),
-    })
-    this.#workers.add(worker)
-    return worker
   }
 
   #within(options: Pick<SendOptions, 'tx'>): Sql | undefined {

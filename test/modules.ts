@@ -41,10 +41,11 @@ const uses: Record<string, string[]> = {
   operations: ['core', 'report', 'db', 'limits', 'gates', 'store', 'http', 'tasks', 'claim', 'takes', 'generated'],
   fleet: ['core', 'report', 'db', 'limits', 'gates', 'store', 'tasks', 'claim', 'takes', 'events', 'generated'],
   worker: [...below, 'fleet', 'generated'],
-  sluice: [...below, 'operations', 'fleet', 'worker', 'generated'],
-  testing: [...below, 'operations', 'fleet', 'worker', 'sluice', 'generated'],
+  outlet: [...below, 'fleet', 'worker', 'generated'],
+  sluice: [...below, 'operations', 'fleet', 'worker', 'outlet', 'generated'],
   celery: ['core', 'amqp', 'redis'],
-  cli: [...below, 'operations', 'fleet', 'worker', 'sluice', 'testing', 'generated'],
+  testing: [...below, 'operations', 'fleet', 'worker', 'outlet', 'sluice', 'generated'],
+  cli: [...below, 'operations', 'fleet', 'worker', 'outlet', 'sluice', 'testing', 'generated'],
 }
 
 /** The module that owns each table: it and those above it read and write it. */
@@ -106,7 +107,7 @@ const exceptions: Record<string, string> = {
 /** The module of a path. */
 export function moduleOf(path: string): string {
   const [, name = ''] = path.split('/')
-  return /^(sluice|default-sluice|index|config|options|version)\.ts$/.test(name) ? 'sluice' : name
+  return /^(sluice|default-sluice|workers|index|config|options|version)\.ts$/.test(name) ? 'sluice' : name
 }
 
 /** Imports of modules that the importer may not use. */

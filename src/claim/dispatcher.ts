@@ -62,20 +62,17 @@ const gatherMs = 10
  * old, halves it, and from there on it grows by an eighth, so that it does not run into the same again and again (as TCP does).
  */
 export class Pace {
-  readonly #hand: Pick<InHand, 'returned'>
-  readonly #slots: number
+  readonly #hand: Pick<InHand, 'returned' | 'slots'>
   #window = 1
   /** Up to here it doubles. */
-  #calm: number
+  #calm = Infinity
   #last = 0
   /** The last claim was no measure of what there is. */
   #leftSome = false
   #returned: number
 
-  constructor(hand: Pick<InHand, 'returned'>, slots: number) {
+  constructor(hand: Pick<InHand, 'returned' | 'slots'>) {
     this.#hand = hand
-    this.#slots = slots
-    this.#calm = slots
     this.#returned = hand.returned
   }
 
@@ -88,7 +85,7 @@ export class Pace {
     } else if (this.#last >= this.#window || (this.#last > 0 && this.#leftSome)) {
       const more =
         this.#window < this.#calm ? Math.min(this.#calm, this.#window * 2) : this.#window + Math.ceil(this.#window / 8)
-      this.#window = Math.min(this.#slots, more)
+      this.#window = Math.min(this.#hand.slots, more)
     }
     this.#last = 0
     this.#returned = this.#hand.returned
@@ -127,7 +124,7 @@ export class Dispatcher {
   constructor(options: DispatchOptions) {
     this.#options = options
     this.hand = new InHand(options, () => this.wake())
-    this.#pace = new Pace(this.hand, options.slots)
+    this.#pace = new Pace(this.hand)
   }
 
   /** Starts the loop; a second call changes nothing. */
@@ -214,9 +211,9 @@ export class Dispatcher {
   /** Waits for room. With a backlog it waits for a good part of the slots, so that one claim moves many jobs. */
   async #roomy(busy: boolean): Promise<void> {
     const { hand } = this
-    const { clock, slots } = this.#options
+    const { clock } = this.#options
     await hand.freed(1, this.#stop.signal)
-    const many = Math.ceil(slots / 4)
+    const many = Math.ceil(hand.slots / 4)
     if (!busy || hand.free() >= many) return
     // So short that a stop waits for it.
     const enough = new AbortController()
@@ -282,7 +279,11 @@ export class Dispatcher {
   /** Resolves when there is room for a kind of task that the last claim left out, or `signal` is aborted. */
   #roomAgain(signal: AbortSignal): Promise<void> {
     const full = this.#full.map(({ tasks }) => tasks)
-    return this.hand.when(() => this.hand.kinds().some(({ tasks, free }) => free > 0 && full.includes(tasks)), signal)
+    const isFull = (task: string) => full.some((tasks) => tasks.has(task))
+    return this.hand.when(
+      () => this.hand.kinds().some(({ tasks, free }) => free > 0 && [...tasks].some(isFull)),
+      signal,
+    )
   }
 
   async #sleep(claimed: Claimed, idled: boolean): Promise<void> {

@@ -21,10 +21,10 @@ export interface Watch {
 /** What it needs; see the fields. */
 export interface InHandOptions {
   outlet: OutletFor
+  /** Returns the worker of the store that claims. */
+  claimer(): string | undefined
   finisher: Finisher
   clock: Clock
-  /** The most attempts at once. */
-  slots: number
   /** Limits whose state is in Redis. */
   shared: PeerLimiter | undefined
   /** The worker's own rate. */
@@ -34,6 +34,8 @@ export interface InHandOptions {
    * Without this function the outlet itself ends every attempt.
    */
   timedOut: ((job: ClaimedJob, forMs: number) => Outcome | undefined) | undefined
+  /** Returns how an attempt ends whose executing process was lost after `forMs`. */
+  lostOutcome(job: ClaimedJob, forMs: number): Outcome
   /** Default: nobody. */
   watch?: Watch
 }
@@ -50,6 +52,8 @@ export class InHand {
   readonly #outlet: Outlet
   /** When each was started, in monotonic ms; Infinity: it waits for Redis. */
   readonly #jobs = new Map<ClaimedJob, number>()
+  /** The workers that claimed those of the jobs that were inherited. */
+  readonly #heirlooms = new Map<ClaimedJob, string>()
   /** How many of the jobs in hand wait for Redis. */
   #pending = 0
   readonly #waiters = new Set<() => void>()
@@ -60,7 +64,16 @@ export class InHand {
   constructor(options: InHandOptions, back: () => void) {
     this.#options = options
     this.#back = back
-    this.#outlet = options.outlet({ ended: (job, outcome) => this.#ended(job, outcome), changed: this.look })
+    this.#outlet = options.outlet(
+      {
+        ended: (job, outcome) => this.#ended(job, outcome),
+        refused: (job) => void (this.#jobs.has(job) && this.#refuse(job)),
+        lost: (job) => this.#lost(job),
+        inherited: (job, from) => this.#inherited(job, from),
+        changed: this.look,
+      },
+      options.claimer,
+    )
   }
 
   /** Jobs that were given back uncalled so far, mostly because their grants grew old: a sign of too much at once. */
@@ -78,6 +91,11 @@ export class InHand {
   /** How many jobs are in hand. */
   get size(): number {
     return this.#jobs.size
+  }
+
+  /** Attempts at once. */
+  get slots(): number {
+    return this.#outlet.slots
   }
 
   /** The jobs in hand. */
@@ -109,9 +127,9 @@ export class InHand {
 
   /** Attempts that the outlet can begin, beside those on their way to it. */
   #places(): number {
-    const { finisher, slots } = this.#options
+    const { finisher } = this.#options
     // Endings wait for the store: when it is slow, no more than one round of them may pile up.
-    const piled = Math.max(0, finisher.backlog - slots)
+    const piled = Math.max(0, finisher.backlog - this.slots)
     return Math.max(0, this.#outlet.free() - this.#pending - this.kept - piled)
   }
 
@@ -174,7 +192,7 @@ export class InHand {
     if (shared === undefined || this.#refusal !== undefined) return this.#start(jobs)
     requestGrants(jobs, shared, clock, {
       granted: (granted) => this.#start(granted),
-      denied: (denied, denial) => denied.forEach((job) => this.#ended(job, denial)),
+      denied: (denied, denial) => denied.forEach((job) => void this.#ended(job, denial)),
     })
   }
 
@@ -194,7 +212,24 @@ export class InHand {
   #refuse(job: ClaimedJob): void {
     const { takes, units } = unitsOf(job)
     if (job.grant !== undefined) this.#options.shared?.unused(job.grant, takes, units)
-    this.#ended(job, { kind: 'unused' })
+    void this.#ended(job, { kind: 'unused' })
+  }
+
+  #lost(job: ClaimedJob): void {
+    const { clock, lostOutcome } = this.#options
+    const sinceMs = this.#jobs.get(job) ?? Infinity
+    if (sinceMs !== Infinity) void this.#ended(job, lostOutcome(job, clock.monotonicMs() - sinceMs))
+  }
+
+  #inherited(job: ClaimedJob, from: string): void {
+    this.#options.finisher.inherited(job)
+    this.#jobs.set(job, this.#options.clock.monotonicMs())
+    this.#heirlooms.set(job, from)
+  }
+
+  /** Returns the workers of whose claims jobs are in hand here, because they are gone. */
+  forebears(): readonly string[] {
+    return [...new Set(this.#heirlooms.values())]
   }
 
   /** Stops all attempts, and gives back what is claimed from now on: the worker ends. */
@@ -209,7 +244,7 @@ export class InHand {
       const sinceMs = this.#jobs.get(job)
       if (sinceMs === undefined) continue
       if (sinceMs !== Infinity) this.#outlet.abort(job, reason)
-      this.#ended(job, { kind: 'interrupt', error: JSON.stringify({ message: reason.message }), tookMs: 0 })
+      void this.#ended(job, { kind: 'interrupt', error: JSON.stringify({ message: reason.message }), tookMs: 0 })
     }
   }
 
@@ -222,16 +257,20 @@ export class InHand {
       const outcome = timedOut(job, nowMs - sinceMs)
       if (outcome === undefined) continue
       this.#outlet.abort(job, new AttemptError('SLUICE_TIMEOUT', 'no report of its end came', { retryable: true }))
-      this.#ended(job, outcome)
+      void this.#ended(job, outcome)
     }
   }
 
   /** Ends a job, unless it is not in hand any more: reported twice, timed out, or given up. */
-  #ended(job: ClaimedJob, outcome: Outcome): void {
+  #ended(job: ClaimedJob, outcome: Outcome): Promise<unknown> {
     const sinceMs = this.#jobs.get(job)
     // The outlet may have kept its place until now.
-    if (sinceMs === undefined) return this.look()
+    if (sinceMs === undefined) {
+      this.look()
+      return Promise.resolve()
+    }
     this.#jobs.delete(job)
+    this.#heirlooms.delete(job)
     if (sinceMs === Infinity) this.#pending--
     const held = outcome.kind === 'readmit' ? outcome.place.held : 'held' in outcome ? outcome.held : undefined
     if (held !== undefined) this.putOff++
@@ -243,6 +282,7 @@ export class InHand {
     this.look()
     if (outcome.kind === 'done' || outcome.kind === 'failed') void ending.then(this.look)
     else void ending.then(this.#wentBack)
+    return ending
   }
 
   /** A sleeping dispatcher knew when to wake before this job had a time of its own. */

@@ -4,6 +4,8 @@ import type { ClaimedJob } from './claimed-job.ts'
 
 /** Executes jobs. Each job that it is given may start at once: every limit has granted it. */
 export interface Outlet {
+  /** Attempts at once, all together; it may change. */
+  readonly slots: number
   /** Returns how many more attempts can begin now, of the tasks with the most room. */
   free(): number
   /** The kinds of tasks that need more than that, for example a thread; no task is of two kinds. */
@@ -26,11 +28,20 @@ export interface Kind {
 
 /** What an outlet reports. It may do so from anywhere, late, twice, and in any order. */
 export interface Reports {
-  /** The attempt of this job, the very object that was started, has ended; of several reports the first counts. */
-  ended(job: ClaimedJob, outcome: Outcome): void
+  /**
+   * The attempt of this job, the very object that was started, has ended; of several reports the first counts. Resolves when
+   * that is recorded, or the job is not in hand any more.
+   */
+  ended(job: ClaimedJob, outcome: Outcome): Promise<unknown>
+  /** This job was not begun, and will not be. */
+  refused(job: ClaimedJob): void
+  /** What executed this job was lost: whether its handler was called is not known. */
+  lost(job: ClaimedJob): void
+  /** This job was claimed by the worker `from`, which is gone; it is being executed, and is in hand here from now on. */
+  inherited(job: ClaimedJob, from: string): void
   /** More attempts may begin than before, though none has ended. */
   changed(): void
 }
 
-/** Makes an outlet that reports there. */
-export type OutletFor = (reports: Reports) => Outlet
+/** Makes an outlet that reports there. `claimer` returns the worker of the store that claims for it. */
+export type OutletFor = (reports: Reports, claimer: () => string | undefined) => Outlet

@@ -37,6 +37,7 @@ const known = [
   'logFormat',
   'listenUrl',
   'redis',
+  'amqp',
   'redisPrefix',
   'redisStores',
   'service',
@@ -82,7 +83,7 @@ function check(file: string, fields: Record<string, unknown>): SluiceConfig {
   for (const name of Object.keys(fields)) {
     if (!known.includes(name)) throw bad(file, `unknown field "${name}"; the fields are ${known.join(', ')}`)
   }
-  for (const name of ['store', 'schema', 'service', 'listenUrl', 'redis', 'redisPrefix']) {
+  for (const name of ['store', 'schema', 'service', 'listenUrl', 'redis', 'redisPrefix', 'amqp']) {
     const value = fields[name]
     if (value !== undefined && (typeof value !== 'string' || value === '')) throw bad(file, `${name} must be a text`)
   }

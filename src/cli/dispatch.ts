@@ -1,26 +1,43 @@
-/** `sluice dispatch --once`: runs the jobs that may start now, for cron and tests. */
+/** `sluice dispatch`: gives jobs to the workers of a fleet; with `--once` runs those that may start now, for cron and tests. */
 import { Command } from 'commander'
+import { UsageError } from '../core/errors.ts'
 import { useSluice } from '../index.ts'
 import { needCode } from './config.ts'
 import { settingsOf, whole, withSluice } from './settings.ts'
 import { listenForStop, surviveStrays } from './stop.ts'
-import { type WorkFlags, workFlags, workOptions } from './work.ts'
+import { type Mode, runUntilStopped, type WorkFlags, workFlags, workOptions } from './work.ts'
 
 interface DispatchFlags extends WorkFlags {
-  once: true
+  once?: true
   max?: number
 }
 
 /** `sluice dispatch`. */
 export function dispatchCommand(): Command {
   return workFlags(new Command('dispatch'))
-    .description('run the jobs that the limits allow now, and end; safe from cron at any frequency')
-    .requiredOption('--once', 'required; `sluice work` keeps running')
-    .option('--max <n>', 'run at most n jobs', whole(1, 1_000_000_000))
+    .description('give jobs to the workers of a fleet, over RabbitMQ (env AMQP_URL), until Ctrl-C or SIGTERM')
+    .option('--once', 'instead run here the jobs that may start now, and end; safe from cron at any frequency')
+    .option('--max <n>', 'with --once: run at most n jobs', whole(1, 1_000_000_000))
     .action(dispatch)
 }
 
+const toFleet: Mode = {
+  start: (sluice, work, options) => sluice.dispatch(work, options),
+  verb: 'giving to the workers of the fleet:',
+  hasSlots: false,
+}
+
 async function dispatch(flags: DispatchFlags, command: Command): Promise<void> {
+  if (flags.once) return once(flags, command)
+  if (flags.max !== undefined || flags.concurrency !== undefined)
+    throw new UsageError(
+      'SLUICE_BAD_OPTION',
+      '--max and --concurrency are for `sluice dispatch --once`; a fleet has as many slots as its workers',
+    )
+  await runUntilStopped(toFleet, undefined, flags, command)
+}
+
+async function once(flags: DispatchFlags, command: Command): Promise<void> {
   const settings = await settingsOf(command)
   const { out } = settings
   const stop = listenForStop()

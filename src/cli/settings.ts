@@ -96,6 +96,7 @@ export async function openSluice(settings: Settings, migrate = true): Promise<Sl
   const {
     redisStores,
     service,
+    amqp,
     retention,
     prune,
     rules,
@@ -112,6 +113,7 @@ export async function openSluice(settings: Settings, migrate = true): Promise<Sl
     log: out.log,
     ...(listenUrl === undefined ? {} : { listenUrl }),
     ...(redis === undefined ? {} : { redis }),
+    ...(amqp === undefined || env('AMQP_URL') !== undefined ? {} : { amqp }),
     ...(redisPrefix === undefined ? {} : { redisPrefix }),
     ...(redisStores === undefined || env('SLUICE_REDIS_STORES') !== undefined ? {} : { redisStores }),
     ...(service === undefined || env('SLUICE_SERVICE') !== undefined ? {} : { service }),

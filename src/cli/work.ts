@@ -8,7 +8,6 @@ import { checkName } from '../tasks/checks.ts'
 import { type Sluice, useSluice, type Work, type WorkOptions } from '../index.ts'
 import { readLabel } from '../worker/labels.ts'
 import { graceMsOf } from '../worker/options.ts'
-import type { Worker } from '../worker/worker.ts'
 import { loadedFiles, needCode } from './config.ts'
 import { showLive } from './live.ts'
 import { many } from './output.ts'
@@ -28,6 +27,33 @@ export interface WorkFlags {
   live?: boolean
 }
 
+/** What a command starts; see the methods of `Worker`. */
+interface Running {
+  readonly running: number
+  stop(): Promise<void>
+  abort(): Promise<void>
+}
+
+/** How a command has jobs executed. */
+export interface Mode {
+  start(sluice: Sluice, work: readonly Work[], options: WorkOptions): Promise<Running>
+  /** What it does, for the log: "working on" tasks. */
+  verb: string
+  /** Whether the number of slots is this process's own. */
+  hasSlots: boolean
+}
+
+const here: Mode = {
+  start: (sluice, work, options) => sluice.work(work, options),
+  verb: 'working on',
+  hasSlots: true,
+}
+const inFleet: Mode = {
+  start: (sluice, work, options) => sluice.execute(work, options),
+  verb: 'waiting for a dispatcher to send',
+  hasSlots: true,
+}
+
 const summaryMs = 10_000
 
 /** `sluice work`. */
@@ -35,8 +61,15 @@ export function workCommand(): Command {
   return workFlags(new Command('work'))
     .description('run jobs until Ctrl-C or SIGTERM; running attempts finish first')
     .argument('[tasks-file]', 'file that exports the tasks (env SLUICE_TASKS; default: as in sluice.config.ts)')
+    .option('--broker', 'work on what `sluice dispatch` gives over RabbitMQ (env AMQP_URL)')
     .addOption(new Option('--live').hideHelp())
     .action(work)
+}
+
+async function work(file: string | undefined, flags: WorkFlags & { broker?: true }, command: Command): Promise<void> {
+  if (flags.broker && flags.rate !== undefined)
+    throw new UsageError('SLUICE_BAD_OPTION', 'a worker over a broker has no --rate: give it to `sluice dispatch`')
+  await runUntilStopped(flags.broker ? inFleet : here, file, flags, command)
 }
 
 /** Adds the options of commands that run jobs. */
@@ -95,7 +128,13 @@ export function tasksFile(file: string | undefined, { tasks }: WorkFlags): strin
   throw new UsageError('SLUICE_BAD_OPTION', `give the file of tasks once: ${file}, or --tasks ${tasks}`)
 }
 
-async function work(file: string | undefined, flags: WorkFlags, command: Command): Promise<void> {
+/** Starts what `mode` starts, and stops it at Ctrl-C or SIGTERM. */
+export async function runUntilStopped(
+  mode: Mode,
+  file: string | undefined,
+  flags: WorkFlags,
+  command: Command,
+): Promise<void> {
   const settings = await settingsOf(command)
   const { out } = settings
   const stop = listenForStop()
@@ -110,15 +149,14 @@ async function work(file: string | undefined, flags: WorkFlags, command: Command
   const ended = new AbortController()
   try {
     useSluice(sluice)
-    const worker = await start(sluice, [...tasks, ...handlers], options, stop)
+    const worker = await start(sluice, [...tasks, ...handlers], options, stop, mode)
     if (worker === undefined) return
     const names = tasks.map((task) => task.name).join(', ')
     const hosted = handlers.length === 0 ? '' : `, ${many(handlers.length, 'handler')} of events`
     const firing = schedules.length === 0 ? '' : `, and ${many(schedules.length, 'schedule')}`
     const on = options.queues === undefined ? '' : `, queues ${options.queues.join(', ')}`
-    out.log.info(
-      `working on ${names}${hosted}${firing} from ${nameOf(settings.store)}${on}, ${options.concurrency ?? 10} at once`,
-    )
+    const most = mode.hasSlots ? `, ${options.concurrency ?? 10} at once` : ''
+    out.log.info(`${mode.verb} ${names}${hosted}${firing} from ${nameOf(settings.store)}${on}${most}`)
     if (flags.live) void showLive(sluice, settings.schema, { out, screen }, ended.signal)
     else if (process.stderr.isTTY) void summarise(sluice, worker, settings, ended.signal)
     const gone = await Promise.race([stop.first, sluice.ended])
@@ -144,8 +182,9 @@ async function start(
   tasks: readonly Work[],
   options: WorkOptions,
   stop: Stop,
-): Promise<Worker | undefined> {
-  const starting = sluice.work(tasks, options)
+  mode: Mode,
+): Promise<Running | undefined> {
+  const starting = mode.start(sluice, tasks, options)
   const asked = stop.first.then(() => undefined)
   const worker = await Promise.race([starting, asked])
   // Closing ends the start; a worker that is starting has no attempts yet.
@@ -153,7 +192,7 @@ async function start(
   return worker
 }
 
-async function summarise(sluice: Sluice, worker: Worker, { out }: Settings, signal: AbortSignal): Promise<void> {
+async function summarise(sluice: Sluice, worker: Running, { out }: Settings, signal: AbortSignal): Promise<void> {
   for (;;) {
     await systemClock.sleep(summaryMs, signal, false)
     if (signal.aborted) return

@@ -112,6 +112,11 @@ export class Membership {
     return { ...(alive ? {} : { lost: worker }), isTurn: turn, mayRest: rest, claims: orphans }
   }
 
+  /** Keeps a worker that is gone from being given up: its jobs go on, and are in hand here. */
+  async beatFor(worker: string): Promise<void> {
+    await this.#store.run('fleet/count_heartbeat', [worker])
+  }
+
   /** Records in the store how many handlers of this worker are stuck, if that has changed. */
   async tellStuck(stuck: number): Promise<void> {
     const worker = this.#worker ?? ''

@@ -22,9 +22,14 @@ const nowhere = [
  * @throws UsageError SLUICE_BAD_LABEL
  */
 export async function labelsOf(given: Labels = {}): Promise<Labels> {
-  const named = { ...fromEnv(), ...given }
+  const named = givenLabels(given)
   const all: Labels = { host: hostname(), ...('ip' in named ? {} : { ip: (await address()) ?? hostname() }), ...named }
   return checkLabels(all)
+}
+
+/** Returns the labels of SLUICE_LABELS, and those given. @throws UsageError SLUICE_BAD_LABEL */
+export function givenLabels(given: Labels = {}): Labels {
+  return checkLabels({ ...fromEnv(), ...given })
 }
 
 /** Checks labels and returns them. @throws UsageError SLUICE_BAD_LABEL */

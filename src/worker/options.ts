@@ -80,5 +80,5 @@ export interface WorkerOptions {
   /** Called at each beat: records that the definitions of this process's limits are alive. */
   renew(): Promise<void>
   /** Called when it has stopped. */
-  ended(): void
+  ended(): unknown
 }

@@ -33,6 +33,10 @@ export class Slots implements Outlet {
   /** How long each of those that began last kept the process. */
   #beginMs = 0
 
+  get slots(): number {
+    return this.#options.slots
+  }
+
   constructor(options: SlotsOptions, reports: Reports) {
     const { tasks, threads } = options.threaded
     this.#options = options
@@ -86,6 +90,6 @@ export class Slots implements Outlet {
     if (atEnd !== undefined) await atEnd
     this.#running.delete(job)
     if (this.#options.threaded.tasks.has(job.task)) this.#threaded--
-    this.#reports.ended(job, outcome)
+    void this.#reports.ended(job, outcome)
   }
 }

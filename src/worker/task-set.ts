@@ -17,6 +17,10 @@ type Shared = Omit<AttemptOptions, 'agent' | 'labels'>
 /** An outlet elsewhere may take so long beyond a task's time-out to report the end of an attempt. */
 const reportMs = 5_000
 
+const lostMessage = 'its worker was lost during the attempt; whether the call was made is not known'
+/** The third crash ends a job. */
+const crashesMax = 2
+
 /** The tasks of a worker, by name. */
 export class TaskSet {
   readonly #byName: Map<string, AnyTask>
@@ -75,6 +79,14 @@ export class TaskSet {
     return forMs > task.timeoutMs + reportMs
       ? verdict(job, task, timeoutError(task), undefined, true, forMs, clock)
       : undefined
+  }
+
+  /** Returns how an attempt ends whose process was lost after `forMs`, as in fleet/rescue_worker.sql. */
+  lost(job: ClaimedJob, tookMs: number): Outcome {
+    const error = JSON.stringify({ code: 'SLUICE_WORKER_LOST', message: lostMessage })
+    if (this.#byName.get(job.task)?.isOnce === true) return { kind: 'failed', reason: 'doubtful', error, tookMs }
+    if (job.crashes >= crashesMax) return { kind: 'failed', reason: 'crashed', error, tookMs }
+    return { kind: 'interrupt', reason: 'crashed', error, tookMs }
   }
 
   /** Returns a function that creates the attempt of a job. */

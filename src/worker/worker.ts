@@ -8,28 +8,21 @@ import { Dispatcher, type Offered } from '../claim/dispatcher.ts'
 import { Finisher } from '../claim/finish/finish.ts'
 import { Epoch } from '../claim/definitions/clock.ts'
 import { marginsOf } from '../claim/definitions/margins.ts'
-import { createOpeningReader, renewRuleGates } from '../gates/gates.ts'
+import { renewRuleGates } from '../gates/gates.ts'
 import type { InHand } from '../claim/inhand.ts'
 import { beatMs, Membership } from '../fleet/membership.ts'
-import type { OutletFor } from '../claim/outlet.ts'
 import { Throttle } from '../claim/throttle.ts'
-import { Agents } from '../http/agent.ts'
-import { warmClient } from '../http/warm.ts'
 import { ScheduleRunner } from '../schedule/schedule-runner.ts'
 import type { KeptSlot } from '../store/send.ts'
 import { reportNotice } from '../fleet/fleet-events.ts'
 import { Heartbeat } from '../fleet/heartbeat.ts'
 import { Housekeeping } from '../fleet/maintenance.ts'
 import { AttemptEvents } from './attempt-events.ts'
+import { LocalOutlet } from './local-outlet.ts'
 import type { WorkerOptions } from './options.ts'
-import { GiveBackCounter } from './give-backs.ts'
-import { NoteBook } from './notes.ts'
 import { Grace } from './grace.ts'
 import { TaskSet } from './task-set.ts'
 import { createRound } from './round.ts'
-import { Slots } from './slots.ts'
-import { StuckHandlers } from './stuck.ts'
-import { type Threads, threadsFor } from './threads.ts'
 import { warmClaims } from './warm.ts'
 
 /** For so long, from its start or its last success, `once` goes round again for jobs that all came back uncalled. */
@@ -44,16 +37,14 @@ export class Worker {
   readonly #options: WorkerOptions
   readonly #claims: Claims
   readonly #storeClock = new StoreClock()
-  readonly #notes = new NoteBook()
   readonly #finisher: Finisher
   readonly #hand: InHand
   readonly #repertoire: TaskSet
-  readonly #stuck: StuckHandlers
-  readonly #threads: Threads | undefined
+  /** Undefined: another outlet executes its jobs. */
+  readonly #here: LocalOutlet | undefined
   readonly #member: Membership
   readonly #dispatcher: Dispatcher
   readonly #timetable: ScheduleRunner
-  readonly #agents: Agents
   readonly #grace: Grace
   /** Aborted when it is to stop, and when its last attempt has ended. */
   readonly #stop = new AbortController()
@@ -80,46 +71,22 @@ export class Worker {
     const repertoire = (this.#repertoire = new TaskSet(tasks, options.labels))
     this.#options = options
     this.#timetable = new ScheduleRunner({ store, schedules, rulebook })
-    this.#agents = new Agents(options.allowPrivate)
     const storeClock = this.#storeClock
     this.#claims = new Claims(store, storeClock)
     this.#finisher = new Finisher(store, () => ({ worker: this.#member.id, host: hostname(), version }))
-    const changed = (isTooMany: boolean) => {
-      if (isTooMany && this.#isOnce) this.#stop.abort()
-      this.#hand.look()
-    }
-    const stuck = (this.#stuck = new StuckHandlers({ clock, log, most: concurrency, changed }))
-    const threaded = repertoire.threaded()
-    const threads = threaded.tasks.size > 0 ? threadsFor(concurrency, log) : undefined
-    this.#threads = threads
-    const slots = threaded.isAll ? Math.min(concurrency, threads?.size ?? concurrency) : concurrency
     const worker = () => this.#member.id
-    const own = { worker, notes: this.#notes, patience: new GiveBackCounter() }
-    const common = { store, storeClock, ...own, stuck, threads, rulebook, shared }
-    const attempt = repertoire.attempts({ ...common, opens: createOpeningReader(store) }, this.#agents)
-    const outlet: OutletFor = (reports) =>
-      new Slots(
-        {
-          slots,
-          attempt,
-          stuck,
-          clock,
-          // A store in this process would do the next claim first, and a rate counts from the claim on.
-          isPrompt: db.kind !== 'pg' || options.rate !== undefined,
-          threaded: { tasks: threaded.tasks, threads: threads?.size ?? 0 },
-        },
-        reports,
-      )
-    const placeElsewhere = options.outlet
+    const { outlet: elsewhere } = options
+    const here = (this.#here = elsewhere === undefined ? this.#localOutlet() : undefined)
     const member = { queues, ...repertoire.known(rulebook), slots: concurrency, version }
     this.#member = new Membership(store, member, new Epoch(store, storeClock))
     this.#dispatcher = new Dispatcher({
       claims: this.#claims,
       finisher: this.#finisher,
-      outlet: placeElsewhere ?? outlet,
-      timedOut: placeElsewhere === undefined ? undefined : (job, forMs) => repertoire.timedOut(job, forMs, clock),
+      outlet: elsewhere ?? ((reports) => (here as LocalOutlet).outlet(reports)),
+      claimer: worker,
+      timedOut: elsewhere === undefined ? undefined : (job, forMs) => repertoire.timedOut(job, forMs, clock),
+      lostOutcome: (job, forMs) => repertoire.lost(job, forMs),
       clock,
-      slots,
       shared,
       watch: new AttemptEvents(store.report, clock, worker),
       throttle: options.rate === undefined ? undefined : new Throttle(options.rate, clock, log),
@@ -133,9 +100,32 @@ export class Worker {
     this.#grace = new Grace({ store, graceMs, running: () => this.running, handBack: () => this.#handBack() })
   }
 
+  /** What executes its attempts in this process. */
+  #localOutlet(): LocalOutlet {
+    const { store, concurrency, rate } = this.#options
+    return new LocalOutlet({
+      ...this.#options,
+      storeClock: this.#storeClock,
+      repertoire: this.#repertoire,
+      worker: () => this.#member.id,
+      changed: (isTooMany) => {
+        if (isTooMany && this.#isOnce) this.#stop.abort()
+        this.#hand.look()
+      },
+      concurrency,
+      // A store in this process would do the next claim first, and a rate counts from the claim on.
+      isPrompt: store.db.kind !== 'pg' || rate !== undefined,
+    })
+  }
+
   /** Attempts under way. */
   get running(): number {
     return this.#hand.size
+  }
+
+  /** Attempts at once: in this process, or in the fleet that it dispatches to. */
+  get slots(): number {
+    return this.#hand.slots
   }
 
   /**
@@ -143,7 +133,7 @@ export class Worker {
    * it has slots the worker claims nothing until one of them ends: a sign for whoever watches over it to restart it.
    */
   get stuck(): number {
-    return this.#stuck.count
+    return this.#here?.stuck ?? 0
   }
 
   /** Keeps a slot for a job that is being sent; undefined: this worker does not idle, or the job is not for it. */
@@ -179,9 +169,7 @@ export class Worker {
   /** Makes everything ready that a first grant would otherwise wait for. */
   async #warm(): Promise<void> {
     const { store, tasks, shared } = this.#options
-    await this.#threads?.open(tasks)
-    await Promise.all([warmClient(this.#agents.of([])), shared?.ready()])
-    await marginsOf(store).join(tasks.flatMap(({ limits }) => limits))
+    await (this.#here === undefined ? shared?.ready() : this.#here.open(tasks))
     await warmClaims({
       claims: this.#claims,
       clock: store.clock,
@@ -298,8 +286,7 @@ export class Worker {
       await this.#options.rulebook.estimates?.write()
       await this.#member.leave().catch((error: unknown) => this.#options.store.log.warn(text, { err: error }))
     }
-    await this.#agents.close()
-    await this.#threads?.close()
+    await this.#here?.close()
   }
 
   /** Stops at once: the signals of attempts under way abort, and their jobs go back to be tried elsewhere. */
@@ -374,10 +361,11 @@ export class Worker {
         await housekeeping.say()
         await this.#options.renew()
         await marginsOf(store).renew()
-        await this.#member.tellStuck(this.#stuck.count)
+        await this.#member.tellStuck(this.stuck)
         await this.#renewGates()
+        for (const id of this.#hand.forebears()) await this.#member.beatFor(id)
         await rulebook.estimates?.write()
-        await this.#notes.write(store)
+        await this.#here?.notes.write(store)
       },
     })
     this.#rounds = this.#member.everyBeat(round, this.#end.signal, (error) =>

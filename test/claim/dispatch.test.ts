@@ -35,6 +35,7 @@ function dispatcher(slots: number, waiting: number, wakeMs?: number, ...others: 
     },
   }
   const outlet: Outlet = {
+    slots,
     free: () => slots - at.running,
     kinds: [{ tasks: new Set(['few']), free: () => at.few }, ...others],
     start: (jobs) => void (at.running += jobs.length),
@@ -50,6 +51,8 @@ function dispatcher(slots: number, waiting: number, wakeMs?: number, ...others: 
     shared: undefined,
     throttle: undefined,
     timedOut: undefined,
+    claimer: () => '1',
+    lostOutcome: (_, tookMs) => ({ kind: 'interrupt', error: '{}', tookMs }),
     clock: {
       ...clock,
       sleep: (ms, ...more) => {
@@ -57,7 +60,6 @@ function dispatcher(slots: number, waiting: number, wakeMs?: number, ...others: 
         return clock.sleep(ms, ...more)
       },
     },
-    slots,
     who: async () => ({ worker: '1', queues: undefined, tasks }),
     listening: () => true,
     lost() {},
@@ -171,8 +173,8 @@ test('a dispatcher reports once that the store has been away for seconds, and on
 })
 
 test('grants that cannot be used in time make claims smaller until they can, and claims stay that small', () => {
-  const hand = { returned: 0 }
-  const pace = new Pace(hand, 500)
+  const hand = { returned: 0, slots: 500 }
+  const pace = new Pace(hand)
   // A machine that begins 40 jobs in time; all further ones come back.
   const wants = Array.from({ length: 60 }, () => {
     const want = pace.most()
@@ -185,7 +187,7 @@ test('grants that cannot be used in time make claims smaller until they can, and
   expect(inTime.length / wants.slice(7).length).toBeGreaterThan(0.7)
   expect(Math.max(...wants.slice(7))).toBeLessThanOrEqual(46)
   // The number of claimed jobs counts, not how many there could have been.
-  const few = new Pace(hand, 500)
+  const few = new Pace(hand)
   for (let i = 0; i < 12; i++) few.claimed(few.most(), false)
   few.claimed(10, false)
   hand.returned++
@@ -194,7 +196,7 @@ test('grants that cannot be used in time make claims smaller until they can, and
 
 test('a claim that got fewer jobs than it wanted although more were there does not keep claims small', () => {
   const wants = (more: boolean) => {
-    const pace = new Pace({ returned: 0 }, 100)
+    const pace = new Pace({ returned: 0, slots: 100 })
     return Array.from({ length: 6 }, () => {
       const want = pace.most()
       pace.claimed(Math.ceil(want / 2), more)

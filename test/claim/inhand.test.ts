@@ -47,6 +47,7 @@ function stage({ slots = 10, rate, answer }: Given = {}) {
       outlet: (reports) => {
         at.reports = reports
         return {
+          slots,
           free: () => slots - at.started.length,
           kinds: [few],
           start: (jobs) => void at.started.push(...jobs),
@@ -55,10 +56,11 @@ function stage({ slots = 10, rate, answer }: Given = {}) {
       },
       finisher,
       clock: systemClock,
-      slots,
       shared: answer === undefined ? undefined : shared,
       throttle: rate === undefined ? undefined : new Throttle(`${rate}/s`, systemClock, log),
       timedOut: undefined,
+      claimer: () => '1',
+      lostOutcome: (_, tookMs) => ({ kind: 'interrupt', error: '{}', tookMs }),
     },
     () => {},
   )
@@ -81,8 +83,8 @@ describe('the jobs in hand', () => {
     const { at, hand } = stage()
     const one = job()
     hand.take([one])
-    at.reports.ended(one, { kind: 'unused' })
-    at.reports.ended(one, { kind: 'done', result: null, tookMs: 1 })
+    void at.reports.ended(one, { kind: 'unused' })
+    void at.reports.ended(one, { kind: 'done', result: null, tookMs: 1 })
     expect([at.ends, hand.size, hand.returned]).toEqual([['unused'], 0, 1])
   })
 
@@ -96,7 +98,7 @@ describe('the jobs in hand', () => {
     await until(() => at.ends.length === 1, 'its end is recorded')
     expect([hand.size, isFree]).toEqual([0, false])
     at.started.length = 0
-    at.reports.ended(one, { kind: 'interrupt', error: '{}', tookMs: 1 })
+    void at.reports.ended(one, { kind: 'interrupt', error: '{}', tookMs: 1 })
     await until(() => isFree, 'the place is free')
     expect(at.ends).toEqual(['interrupt'])
   })

@@ -8,14 +8,21 @@ import { join } from 'node:path'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { z } from 'zod'
 import { systemClock } from '../../src/core/clock.ts'
+import type { Db } from '../../src/db/db.ts'
 import { storeOn } from '../../src/db/store.ts'
 import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
 import type { OutletFor } from '../../src/claim/outlet.ts'
+import { openBroker } from '../../src/amqp/broker.ts'
+import { AmqpWire } from '../../src/outlet/amqp-wire.ts'
+import { FleetWorker } from '../../src/outlet/fleet-worker.ts'
+import { BrokerOutlet } from '../../src/outlet/broker-outlet.ts'
+import { TaskSet } from '../../src/worker/task-set.ts'
 import { Rulebook } from '../../src/tasks/rule.ts'
 import { type AnyTask, task } from '../../src/tasks/task.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { RetentionSettings } from '../../src/fleet/retention.ts'
 import { Worker } from '../../src/worker/worker.ts'
+import { freshBroker } from '../servers/rabbitmq.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { fn } from '../servers/fn.ts'
 import { until } from '../until.ts'
@@ -44,7 +51,7 @@ const play: Play = (planned, context) =>
   planned.isLost && context.attempt === 1 ? new Promise(() => {}) : plays(planned, context)
 
 /** An outlet with this number of places, two of them for the task `few`; it records each job that begins. */
-type Make = (places: number, began: (job: ClaimedJob) => void) => Made
+type Make = (places: number, began: (job: ClaimedJob) => void, tasks: AnyTask[], db: Db) => Made | Promise<Made>
 
 const elsewhere: Make = (places, began) => {
   let remote: Remote | undefined
@@ -53,9 +60,44 @@ const elsewhere: Make = (places, began) => {
     close: async () => remote?.close(),
   }
 }
+/** Over a broker, with one worker in this process. */
+const overBroker: Make = async (concurrency, _began, tasks, db) => {
+  const store = storeOn(db)
+  const { clock, log } = store
+  const broker = await openBroker({ url: (await freshBroker()).url, name: 'test', log })
+  const wire = new AmqpWire(broker)
+  const rulebook = new Rulebook()
+  const names = new TaskSet(tasks, {}).known(rulebook).tasks
+  const dispatcher = new BrokerOutlet({ wire, fleet: 'test', tasks: names, clock, log })
+  const worker = new FleetWorker({
+    store,
+    wire,
+    fleet: 'test',
+    tasks,
+    labels: {},
+    concurrency,
+    graceMs: 25_000,
+    rulebook,
+    shared: undefined,
+    allowPrivate: [],
+    renew: async () => {},
+    ended: async () => {},
+  })
+  await dispatcher.open()
+  await worker.start()
+  return {
+    outlet: dispatcher.for,
+    async close() {
+      await worker.abort()
+      await dispatcher.close()
+      await broker.close()
+    },
+  }
+}
 const outlets: { name: string; make: Make }[] = [
   { name: 'the outlet in this process', make: () => ({}) },
   { name: 'an outlet elsewhere', make: elsewhere },
+  { name: 'the outlet over a broker', make: overBroker },
 ]
 
 describe.each(outlets)('$name', ({ make }) => {
@@ -98,7 +140,7 @@ describe.each(outlets)('$name', ({ make }) => {
   const open = (path: string) => writeFile(path, '')
   /** A worker of both tasks that begins to claim. */
   async function work(concurrency: number): Promise<Worker> {
-    const made = make(concurrency, (job) => began(job.id, job.attempt))
+    const made = await make(concurrency, (job) => began(job.id, job.attempt), both, at.sluice.db)
     const clock = { ...systemClock, monotonicMs: () => systemClock.monotonicMs() + at.aheadMs }
     const store = storeOn(at.sluice.db, { clock })
     const worker = new Worker({

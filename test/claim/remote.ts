@@ -14,8 +14,8 @@ interface Message {
 /** Executes up to `places` jobs in a thread; `few`: the tasks of which at most two run at once. */
 export class Remote implements Outlet {
   readonly kinds: readonly Kind[]
+  readonly slots: number
   readonly #far = new Worker(new URL('remote.mjs', import.meta.url))
-  readonly #places: number
   readonly #began: (job: ClaimedJob) => void
   readonly #jobs: ClaimedJob[] = []
   /** Keys of the jobs that take a place. */
@@ -25,19 +25,19 @@ export class Remote implements Outlet {
     const tasks = new Set(few)
     const fewFree = () => 2 - [...this.#busy].filter((key) => tasks.has(this.#jobs[key]?.task ?? '')).length
     this.kinds = [{ tasks, free: () => Math.min(this.free(), fewFree()) }]
-    this.#places = places
+    this.slots = places
     this.#began = began
     this.#far.on('message', ({ key, what, result, error }: Message) => {
       const job = this.#jobs[key] as ClaimedJob
       if (what === 'began') return this.#began(job)
       this.#busy.delete(key)
-      if (error === undefined) reports.ended(job, { kind: 'done', result: result ?? null, tookMs: 1 })
-      else reports.ended(job, { kind: 'retry', error, delayMs: 0, tookMs: 1 })
+      if (error === undefined) void reports.ended(job, { kind: 'done', result: result ?? null, tookMs: 1 })
+      else void reports.ended(job, { kind: 'retry', error, delayMs: 0, tookMs: 1 })
     })
   }
 
   free(): number {
-    return this.#places - this.#busy.size
+    return this.slots - this.#busy.size
   }
 
   start(jobs: readonly ClaimedJob[]): void {

@@ -28,7 +28,9 @@ describe('slots', () => {
     const attempt = (job: ClaimedJob) => ({ job, run }) as unknown as Attempt
     const stuck = new StuckHandlers({ clock, log, most: 100, changed() {} })
     const threaded = { tasks: new Set<string>(), threads: 0 }
-    const made = new Slots({ slots: 100, attempt, stuck, clock, isPrompt, threaded }, { ended() {}, changed() {} })
+    const nothing = () => {}
+    const reports = { ended: async () => {}, refused: nothing, lost: nothing, inherited: nothing, changed: nothing }
+    const made = new Slots({ slots: 100, attempt, stuck, clock, isPrompt, threaded }, reports)
     /** Starts ten; resolves, when they have ended, to how many had begun when the next claim could be sent. */
     const start = async () => {
       const before = at.begun

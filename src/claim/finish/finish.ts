@@ -17,7 +17,7 @@ interface Ran {
 /** How an attempt ended. */
 export type Outcome =
   | ({ kind: 'done'; result: string | null } & Ran)
-  | ({ kind: 'failed'; reason: 'exhausted' | 'refused' | 'doubtful'; error: string } & Ran)
+  | ({ kind: 'failed'; reason: 'exhausted' | 'refused' | 'doubtful' | 'crashed'; error: string } & Ran)
   | ({ kind: 'retry'; error: string; delayMs: number } & Ran)
   /** The vendor refused it, which is no failure. */
   | ({ kind: 'throttled'; error: string; delayMs: number; held: 'throttled' } & Ran)
@@ -34,8 +34,11 @@ export type Outcome =
   | { kind: 'readmit'; place: Readmission }
   /** Unused, too: a rule discards the job. */
   | { kind: 'discard'; reason: string; tookMs: number }
-  /** The worker had to stop at once: the call may have been made; another worker tries again. */
-  | ({ kind: 'interrupt'; error: string } & Ran)
+  /**
+   * The worker had to stop at once, or was lost (`crashed`, which is counted): the call may have been made; another worker
+   * tries again.
+   */
+  | ({ kind: 'interrupt'; error: string; reason?: 'crashed' } & Ran)
 
 interface Ending {
   job: ClaimedJob
@@ -86,6 +89,11 @@ export class Finisher {
   /** Registers claimed jobs, so that a claim's row is deleted when its last job has ended. */
   opened(jobs: readonly ClaimedJob[]): void {
     for (const job of jobs) this.#open.set(job.claim, (this.#open.get(job.claim) ?? 0) + 1)
+  }
+
+  /** Registers a job of a claim of another worker, which has the claim's row: it is never deleted here. */
+  inherited(job: ClaimedJob): void {
+    this.#open.set(job.claim, Infinity)
   }
 
   /** True for a claim with jobs in hand. */

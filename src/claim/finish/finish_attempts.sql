@@ -15,7 +15,8 @@
 -- which keeps its charge. Null: none.
 -- - readmit: as unused, and the job waits elsewhere from now on (`engine.readmit_jobs`).
 -- - discard: as unused, and the job is cancelled.
--- - interrupt: it was stopped in the middle; the job is tried again, and is in doubt.
+-- - interrupt: it was stopped in the middle; the job is tried again, and is in doubt. With a reason its process was
+-- lost.
 -- p_began_us: how long after its claim each attempt began, in microseconds.
 -- p_reports: what each attempt leaves for the record, as in `engine.append_attempt`. Null for all: none of them leaves
 -- anything.
@@ -30,8 +31,7 @@ language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = o
   set enable_bitmapscan = off as $$
 declare
   v_now timestamptz := sluice.now();
-  v_done uuid[];
-  v_moved uuid[] := '{}';
+  v_done uuid[]; v_moved uuid[] := '{}';
   v_ended uuid[];
   v_fallen uuid[];
   v_discarded engine.ending[];
@@ -77,6 +77,7 @@ begin
       attempt = j.attempt - case when i.outcome in ('return', 'unused', 'denied') then 1 else 0 end,
       failed = j.failed + (i.outcome = 'retry')::integer, lane = j.lane | (i.outcome = 'retry')::integer,
       throttled = j.throttled + (i.outcome = 'throttled')::integer, error = coalesce(i.error::jsonb, j.error),
+      crashes = j.crashes + (i.outcome = 'interrupt' and i.reason is not null)::integer,
       held = case when i.outcome in ('return', 'unused', 'throttled') then i.reason end,
       attempts = engine.append_attempt(j, i.outcome, i.began_us, i.report, i.error, i.delay_us),
       notes = case when i.report is null then j.notes else i.report::json -> 1 end

@@ -1,0 +1,65 @@
+/** The outlet's messages over RabbitMQ. They are transient, because what is lost is noticed by both ends. */
+import type { Broker } from '../amqp/broker.ts'
+import type { Consumer } from '../amqp/consumer.ts'
+import { UnsentError, type Wire } from './wire.ts'
+
+/** A queue is deleted with its consumer, so that what is sent to a process that has ended comes back; or after this time. */
+const expiresMs = 60_000
+/** A message without a deadline of its own is of no use after this time. */
+const withinMs = 10_000
+
+/** The broker certainly did not take the message, or had no queue for it. */
+const unsent = new Set(['SLUICE_BROKER_FULL', 'SLUICE_BROKER_UNREACHABLE', 'SLUICE_BROKER_UNROUTED'])
+
+/** Carries messages over a broker, whose owner closes it. */
+export class AmqpWire implements Wire {
+  readonly #broker: Broker
+  readonly #consumers = new Map<string, Consumer>()
+
+  constructor(broker: Broker) {
+    this.#broker = broker
+  }
+
+  get isUp(): boolean {
+    const { publishLostForMs, consumeLostForMs, blocked } = this.#broker.status()
+    return publishLostForMs === undefined && consumeLostForMs === undefined && blocked === undefined
+  }
+
+  send(to: string, message: string, ttlMs = withinMs): Promise<void> {
+    return this.#publish({ routingKey: to }, message, ttlMs)
+  }
+
+  call(fleet: string, message: string): Promise<void> {
+    return this.#publish({ exchange: fleet, routingKey: '', mandatory: false }, message, withinMs)
+  }
+
+  async receive(name: string, take: (message: string) => void, fleet?: string): Promise<void> {
+    await this.#broker.declare({
+      exchanges: fleet === undefined ? [] : [{ name: fleet, type: 'fanout' }],
+      queues: [{ name, autoDelete: true, arguments: { 'x-expires': expiresMs } }],
+      bindings: fleet === undefined ? [] : [{ exchange: fleet, to: { queue: name } }],
+    })
+    const options = { prefetch: 1, noAck: true }
+    this.#consumers.set(name, await this.#broker.consume(name, options, ({ body }) => take(body.toString())))
+  }
+
+  async leave(name: string): Promise<void> {
+    await this.#consumers.get(name)?.cancel()
+    this.#consumers.delete(name)
+  }
+
+  async #publish(
+    to: { exchange?: string; routingKey: string; mandatory?: boolean },
+    message: string,
+    ttlMs: number,
+  ): Promise<void> {
+    try {
+      const properties = { contentType: 'application/json', persistent: false, expirationMs: ttlMs }
+      await this.#broker.publish({ ...to, body: Buffer.from(message), properties, withinMs: ttlMs })
+    } catch (error) {
+      if (unsent.has((error as { code?: string }).code ?? ''))
+        throw new UnsentError('the broker did not take it', { cause: error })
+      throw error
+    }
+  }
+}

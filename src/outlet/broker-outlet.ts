@@ -1,0 +1,298 @@
+/**
+ * The outlet over a broker: it gives jobs to the workers that have announced themselves, each to one that has a free slot
+ * for it, and learns from them how attempts end. The broker only carries messages: whatever it loses or repeats, the worker's
+ * announcements show what it has, and the deadline of each job shows what it will never have.
+ */
+import { type Clock, caughtUpMs } from '../core/clock.ts'
+import { newId } from '../core/hash.ts'
+import type { Log } from '../core/log.ts'
+import type { ClaimedJob } from '../claim/claimed-job.ts'
+import type { Outcome } from '../claim/finish/finish.ts'
+import type { Kind, Outlet, Reports } from '../claim/outlet.ts'
+import {
+  type Announcement,
+  arriveBy,
+  type Grants,
+  keyOf,
+  type SentJob,
+  type ToDispatcher,
+  type ToWorker,
+} from './messages.ts'
+import { type Given, type Post, Roster } from './roster.ts'
+import { UnsentError, type Wire } from './wire.ts'
+
+/** What it needs; see the fields. */
+export interface BrokerOutletOptions {
+  wire: Wire
+  /** The name that its workers have, too. */
+  fleet: string
+  /** What it claims. */
+  tasks: readonly string[]
+  clock: Clock
+  log: Log
+}
+
+/** Jobs of one message, which are to arrive within the same time. */
+interface Portion {
+  at: number
+  leftMs: number
+  jobs: ClaimedJob[]
+  texts: string[]
+  /** In characters. */
+  size: number
+}
+
+const tickMs = 500
+/** A worker that was silent for so long, while it was reachable, is lost. */
+const lostMs = 10_000
+/** A message still arrives so long after its time: a worker that refuses it measures how late it is. */
+const overdueMs = 1_000
+/** The most characters of one message, or one job. */
+const messageMax = 500_000
+
+/** Executes jobs on workers elsewhere. */
+export class BrokerOutlet implements Outlet {
+  /** Its name, and that of its queue. */
+  readonly id: string
+  readonly #options: BrokerOutletOptions
+  readonly #roster: Roster
+  /** Where each job in hand is. */
+  readonly #places = new Map<ClaimedJob, Post>()
+  #reports: Reports | undefined
+  #claimer: () => string | undefined = () => undefined
+  #isClosed = false
+  #lookedMs: number
+
+  constructor(options: BrokerOutletOptions) {
+    this.#options = options
+    this.id = `${options.fleet}.dispatcher.${newId()}`
+    this.#roster = new Roster(options.tasks)
+    this.#lookedMs = options.clock.monotonicMs()
+  }
+
+  /** Reports there from now on. @param claimer returns the worker of the store that claims */
+  readonly for = (reports: Reports, claimer: () => string | undefined): Outlet => {
+    this.#reports = reports
+    this.#claimer = claimer
+    return this
+  }
+
+  /** Lets workers find it. */
+  async open(): Promise<void> {
+    const { wire, fleet } = this.#options
+    await wire.receive(this.id, (message) => this.#hear(message), fleet)
+    this.#tick()
+  }
+
+  async close(): Promise<void> {
+    this.#isClosed = true
+    const left: ToWorker = { type: 'left', from: this.id }
+    await Promise.allSettled(this.#roster.posts.map((post) => this.#say(post, JSON.stringify(left))))
+    await this.#options.wire.leave(this.id)
+  }
+
+  get slots(): number {
+    return this.#roster.slots()
+  }
+
+  get kinds(): readonly Kind[] {
+    return this.#roster.kinds()
+  }
+
+  free(): number {
+    return this.#options.wire.isUp ? this.#roster.free() : 0
+  }
+
+  start(jobs: readonly ClaimedJob[]): void {
+    const portions = new Map<Post, ClaimedJob[]>()
+    for (const job of jobs) {
+      const post = this.#roster.choose(job.task)
+      if (post === undefined) {
+        // In a turn of its own: the jobs of this call are being handed over.
+        queueMicrotask(() => this.#reports?.refused(job))
+        continue
+      }
+      post.jobs.set(keyOf(job), { job, arriveByMs: arriveBy(job), isHeld: false })
+      this.#places.set(job, post)
+      const portion = portions.get(post)
+      if (portion === undefined) portions.set(post, [job])
+      else portion.push(job)
+    }
+    for (const [post, portion] of portions) this.#send(post, portion)
+  }
+
+  abort(job: ClaimedJob): void {
+    const post = this.#places.get(job)
+    if (post === undefined) return
+    const stop: ToWorker = { type: 'abort', from: this.id, keys: [keyOf(job)] }
+    // Whatever becomes of it: with its next announcement the worker learns that the job is not its own.
+    void this.#say(post, JSON.stringify(stop)).catch(() => {})
+  }
+
+  #send(post: Post, jobs: readonly ClaimedJob[]): void {
+    const { clock } = this.#options
+    const at = clock.monotonicMs()
+    const open = new Map<number, Portion>()
+    for (const job of jobs) {
+      // What this clock has missed since the claim makes the grant older.
+      const { asked: _asked, ...sent } = { ...job, grantedMs: job.grantedMs - (caughtUpMs(clock, job.asked) - at) }
+      const text = JSON.stringify(sent satisfies SentJob)
+      const leftMs = Math.floor(arriveBy(sent) - at)
+      let portion = open.get(leftMs)
+      if (portion === undefined || portion.size + text.length > messageMax) {
+        if (portion !== undefined) void this.#grant(post, portion)
+        open.set(leftMs, (portion = { at, leftMs, jobs: [], texts: [], size: 0 }))
+      }
+      portion.jobs.push(job)
+      portion.texts.push(text)
+      portion.size += text.length
+    }
+    for (const portion of open.values()) void this.#grant(post, portion)
+  }
+
+  async #grant(post: Post, { at, leftMs, jobs, texts }: Portion): Promise<void> {
+    const head: Omit<Grants, 'jobs'> = {
+      type: 'grants',
+      from: this.id,
+      at,
+      claimer: this.#claimer() ?? '',
+      recorded: post.recorded.splice(0),
+    }
+    try {
+      if (leftMs <= 0) throw new UnsentError('too old')
+      await this.#say(post, `${JSON.stringify(head).slice(0, -1)},"jobs":[${texts.join(',')}]}`, leftMs + overdueMs)
+    } catch (error) {
+      // Otherwise it may have arrived: the worker's announcements show that, or it comes too late.
+      if (!(error instanceof UnsentError)) return
+      // Until its next announcement.
+      post.isFull()
+      for (const job of jobs) this.#refuse(post, keyOf(job))
+    }
+  }
+
+  #say(post: Post, message: string, ttlMs?: number): Promise<void> {
+    return this.#options.wire.send(post.id, message, ttlMs)
+  }
+
+  /** The job was not begun, and will not be. */
+  #refuse(post: Post, key: string): void {
+    const given = post.jobs.get(key)
+    if (given === undefined) return
+    this.#take(post, key, given)
+    this.#reports?.refused(given.job)
+  }
+
+  #take(post: Post, key: string, { job }: Given): void {
+    post.jobs.delete(key)
+    this.#places.delete(job)
+  }
+
+  #hear(text: string): void {
+    if (this.#isClosed) return
+    try {
+      this.#heard(JSON.parse(text) as ToDispatcher)
+    } catch (error) {
+      this.#options.log.warn('a message to a dispatcher cannot be read; it is dropped', { err: error })
+    }
+  }
+
+  #heard(message: ToDispatcher): void {
+    const { wire } = this.#options
+    if (message.type === 'seek') {
+      const offer: ToWorker = { type: 'offer', from: this.id }
+      return void wire.send(message.worker, JSON.stringify(offer)).catch(() => {})
+    }
+    if (message.type === 'announce') return this.#announced(message)
+    const post = this.#roster.find(message.worker)
+    if (post === undefined) return
+    post.silentMs = 0
+    if (message.type === 'ended') for (const [key, outcome] of message.ends) this.#ended(post, key, outcome)
+    else this.#left(post)
+  }
+
+  #announced(message: Announcement): void {
+    const { clock } = this.#options
+    const at = clock.monotonicMs()
+    const post = this.#roster.can(message.worker, message)
+    if (message.n <= post.n) return
+    post.n = message.n
+    post.silentMs = 0
+    const inherited = message.orphans.map(({ job, from }) =>
+      this.#inherit(post, { ...job, grantedMs: -Infinity }, from),
+    )
+    const holds = new Set(message.holds)
+    const asOfMs = message.asOf ?? -Infinity
+    for (const [key, given] of post.jobs) {
+      if (holds.has(key)) given.isHeld = true
+      // From now on the worker would refuse it.
+      else if (!given.isHeld && asOfMs > given.arriveByMs) this.#refuse(post, key)
+    }
+    const strangers = message.holds.filter((key) => !post.jobs.has(key) && !post.ending.has(key))
+    const recorded = post.recorded.splice(0)
+    const answer: ToWorker = { type: 'answer', from: this.id, echo: message.at, at, recorded, strangers, inherited }
+    void this.#say(post, JSON.stringify(answer)).catch(() => {})
+    this.#reports?.changed()
+  }
+
+  /** The worker executes a job of a dispatcher that is gone. */
+  #inherit(post: Post, job: ClaimedJob, from: string): string {
+    const key = keyOf(job)
+    if (post.jobs.has(key) || post.ending.has(key)) return key
+    post.jobs.set(key, { job, arriveByMs: Infinity, isHeld: true })
+    this.#places.set(job, post)
+    this.#reports?.inherited(job, from)
+    return key
+  }
+
+  #ended(post: Post, key: string, outcome: Outcome | null): void {
+    const given = post.jobs.get(key)
+    if (given === undefined) {
+      // A repetition, or of a job that was given up.
+      if (!post.ending.has(key)) post.recorded.push(key)
+      return
+    }
+    if (outcome === null) {
+      post.recorded.push(key)
+      return this.#refuse(post, key)
+    }
+    this.#take(post, key, given)
+    post.ending.add(key)
+    void this.#reports?.ended(given.job, outcome).then(() => {
+      post.ending.delete(key)
+      post.recorded.push(key)
+    })
+  }
+
+  /** The worker has nothing, and takes nothing any more. */
+  #left(post: Post): void {
+    for (const key of post.jobs.keys()) this.#refuse(post, key)
+    this.#roster.remove(post)
+  }
+
+  #tick(): void {
+    if (this.#isClosed) return
+    const { clock, wire } = this.#options
+    const nowMs = clock.monotonicMs()
+    // While nothing can be received, or this process stands still, no worker is silent.
+    const passedMs = wire.isUp ? Math.min(nowMs - this.#lookedMs, 2 * tickMs) : 0
+    this.#lookedMs = nowMs
+    for (const post of this.#roster.posts) {
+      post.silentMs += passedMs
+      if (post.silentMs > lostMs) this.#lost(post)
+      else if (post.silentMs > lostMs / 3 && post.slots > 0) post.isFull()
+    }
+    clock.after(tickMs, () => this.#tick())
+  }
+
+  #lost(post: Post): void {
+    this.#roster.remove(post)
+    const { log } = this.#options
+    const jobs = [...post.jobs]
+    const text = 'a worker is lost: it has been silent for 10 s; its jobs run again, marked `ambiguous`'
+    log.warn(text, { worker: post.id, jobs: jobs.length })
+    for (const [key, given] of jobs) {
+      this.#take(post, key, given)
+      this.#reports?.lost(given.job)
+    }
+  }
+}

@@ -1,0 +1,384 @@
+/**
+ * A worker of a fleet: it takes jobs from a dispatcher, executes them in this process, and reports how attempts ended until it
+ * knows that this is recorded. It claims nothing.
+ */
+import { type Clock, type Moment, readMoment } from '../core/clock.ts'
+import { newId } from '../core/hash.ts'
+import type { Log } from '../core/log.ts'
+import type { ClaimedJob } from '../claim/claimed-job.ts'
+import type { Outcome } from '../claim/finish/finish.ts'
+import type { Outlet, OutletFor } from '../claim/outlet.ts'
+import {
+  type Answer,
+  arriveBy,
+  type Capacity,
+  type Grants,
+  keyOf,
+  type Places,
+  type SentJob,
+  type ToDispatcher,
+  type ToWorker,
+} from './messages.ts'
+import { PeerClock } from './peer-clock.ts'
+import type { Wire } from './wire.ts'
+
+/** What it needs; see the fields. */
+export interface ExecutorOptions {
+  wire: Wire
+  /** The name that its dispatchers have, too. */
+  fleet: string
+  /** Executes in this process. */
+  outlet: OutletFor
+  tasks: readonly string[]
+  kinds: readonly Places[]
+  /** Learns that a job with limits came too late, at this age of its grant: lives follow what is measured. */
+  late(task: string, ageMs: number): void
+  clock: Clock
+  log: Log
+}
+
+/** A job in hand, or ended and not recorded. */
+interface Held {
+  readonly key: string
+  readonly job: ClaimedJob
+  /** The worker of the store that claimed it. */
+  readonly claimer: string
+  /** The dispatcher that waits for its end. */
+  to: Dispatcher
+  /** That dispatcher knows the job only by this worker. */
+  isOrphan: boolean
+  outcome?: Outcome
+  /** When the end was last sent, in monotonic ms. */
+  sentMs: number
+}
+
+/** A dispatcher that has written to this worker. */
+interface Dispatcher {
+  readonly id: string
+  readonly time: PeerClock
+  silentMs: number
+  n: number
+  /** When the last announcements were sent, by the times that their answers repeat. */
+  readonly asked: Map<number, Moment>
+}
+
+const tickMs = 1_000
+/** A dispatcher that was silent for so long, while it was reachable, is given up for another one. */
+const silentMax = 3_500
+/** A worker announces itself to it for so long. */
+const forgetMs = 60_000
+const againMs = 1_500
+
+/** One worker. */
+export class Executor {
+  readonly id: string
+  readonly #options: ExecutorOptions
+  readonly #outlet: Outlet
+  readonly #held = new Map<string, Held>()
+  readonly #dispatchers = new Map<string, Dispatcher>()
+  /** The one that this worker's slots are for. */
+  #own: Dispatcher | undefined
+  readonly #ends = new Set<Held>()
+  /** Keys of jobs that arrived, and until when they may arrive again, in the clock of their dispatcher. */
+  readonly #seen = new Map<string, { from: Dispatcher; untilMs: number }>()
+  /** Keys of jobs that were not taken, by dispatcher. */
+  readonly #refused = new Map<Dispatcher, string[]>()
+  #running = 0
+  #isFlushing = false
+  #isStopping = false
+  #isClosed = false
+  #lookedMs: number
+  #waiters: (() => void)[] = []
+
+  constructor(options: ExecutorOptions) {
+    const { fleet, clock } = options
+    this.#options = options
+    this.id = `${fleet}.worker.${newId()}`
+    this.#lookedMs = clock.monotonicMs()
+    this.#outlet = options.outlet(
+      {
+        ended: async (job, outcome) => this.#ended(job, outcome),
+        refused: (job) => this.#ended(job, { kind: 'unused' }),
+        lost() {},
+        inherited() {},
+        changed() {},
+      },
+      () => undefined,
+    )
+  }
+
+  /** Attempts under way. */
+  get running(): number {
+    return this.#running
+  }
+
+  /** Whether a dispatcher has it. */
+  get isAttached(): boolean {
+    return this.#own !== undefined
+  }
+
+  async open(): Promise<void> {
+    await this.#options.wire.receive(this.id, (message) => this.#hear(message))
+    this.#tick()
+  }
+
+  /** Takes no more jobs; resolves when all ends are recorded, or `signal` is aborted. */
+  async stop(signal: AbortSignal): Promise<void> {
+    this.#isStopping = true
+    for (const dispatcher of this.#dispatchers.values()) this.#announce(dispatcher)
+    while (this.#held.size > 0 && !signal.aborted)
+      await new Promise<void>((resolve) => {
+        this.#waiters.push(resolve)
+        signal.addEventListener('abort', () => resolve(), { once: true })
+      })
+  }
+
+  /** Resolves when no attempt is under way. */
+  async idle(): Promise<void> {
+    while (this.running > 0) await new Promise<void>((resolve) => this.#waiters.push(resolve))
+  }
+
+  /** Stops the attempts under way. */
+  abort(reason: Error): void {
+    for (const { job, outcome } of this.#held.values()) if (outcome === undefined) this.#outlet.abort(job, reason)
+  }
+
+  /** Receives nothing more, and takes its leave. */
+  async close(): Promise<void> {
+    this.#isClosed = true
+    await this.#options.wire.leave(this.id)
+    if (this.#held.size > 0) return
+    const bye: ToDispatcher = { type: 'bye', worker: this.id }
+    await Promise.allSettled([...this.#dispatchers.values()].map((dispatcher) => this.#say(dispatcher, bye)))
+  }
+
+  #hear(text: string): void {
+    if (this.#isClosed) return
+    try {
+      this.#heard(JSON.parse(text) as ToWorker)
+    } catch (error) {
+      this.#options.log.warn('a message to a worker cannot be read; it is dropped', { err: error })
+    }
+  }
+
+  #heard(message: ToWorker): void {
+    const dispatcher = this.#dispatcher(message.from)
+    dispatcher.silentMs = 0
+    if (message.type === 'offer') this.#attach(dispatcher)
+    else if (message.type === 'grants') this.#granted(dispatcher, message)
+    else if (message.type === 'abort') this.#aborted(message.keys)
+    else if (message.type === 'left') this.#left(dispatcher)
+    else this.#answered(dispatcher, message)
+  }
+
+  #answered(from: Dispatcher, { echo, at, recorded, strangers, inherited }: Answer): void {
+    const isFirst = from.time.since === undefined
+    const asked = from.asked.get(echo)
+    if (asked !== undefined) from.time.answered(asked, at)
+    for (const earlier of from.asked.keys()) if (earlier <= echo) from.asked.delete(earlier)
+    for (const key of inherited) {
+      const held = this.#held.get(key)
+      if (held?.to === from) held.isOrphan = false
+      if (held?.outcome !== undefined) this.#endsNow(held)
+    }
+    this.#recorded(recorded)
+    this.#aborted(strangers)
+    // Only now its grants can be judged.
+    if (isFirst) this.#announce(from)
+  }
+
+  #left(dispatcher: Dispatcher): void {
+    dispatcher.silentMs = Infinity
+    if (this.#own !== dispatcher) return
+    this.#own = undefined
+    this.#seek()
+  }
+
+  #dispatcher(id: string): Dispatcher {
+    const known = this.#dispatchers.get(id)
+    if (known !== undefined) return known
+    const time = new PeerClock(this.#options.clock)
+    const dispatcher = { id, time, silentMs: 0, n: 0, asked: new Map<number, Moment>() }
+    this.#dispatchers.set(id, dispatcher)
+    return dispatcher
+  }
+
+  /** The slots of this worker are for one dispatcher: so two never count on the same one. */
+  #attach(dispatcher: Dispatcher): void {
+    if (this.#own !== undefined || this.#isStopping) return
+    this.#own = dispatcher
+    this.#announce(dispatcher)
+  }
+
+  /** Takes what it can begin in time, and refuses the rest at the door. */
+  #granted(dispatcher: Dispatcher, { at, claimer, jobs, recorded }: Grants): void {
+    const { clock } = this.#options
+    this.#recorded(recorded)
+    dispatcher.time.showed(at)
+    const latestMs = dispatcher.time.latestMs()
+    const begun: ClaimedJob[] = []
+    for (const sent of jobs) {
+      const key = keyOf(sent)
+      if (this.#seen.has(key) || this.#held.has(key)) continue
+      this.#seen.set(key, { from: dispatcher, untilMs: arriveBy(sent) })
+      const isLate = latestMs > arriveBy(sent)
+      if (isLate && sent.takes !== null && latestMs !== Infinity)
+        this.#options.late(sent.task, latestMs - sent.grantedMs)
+      if (isLate || !this.#hasRoom(sent, begun)) {
+        this.#refused.set(dispatcher, [...(this.#refused.get(dispatcher) ?? []), key])
+        continue
+      }
+      const job = jobOf(sent, clock.monotonicMs() - (latestMs - sent.grantedMs), dispatcher.time.since)
+      this.#held.set(key, { key, job, claimer, to: dispatcher, isOrphan: false, sentMs: 0 })
+      begun.push(job)
+    }
+    this.#running += begun.length
+    if (begun.length > 0) this.#outlet.start(begun)
+    if (this.#refused.size > 0) this.#flushSoon()
+  }
+
+  #hasRoom({ task }: SentJob, begun: readonly ClaimedJob[]): boolean {
+    if (this.#isStopping || !this.#options.tasks.includes(task)) return false
+    const kind = this.#outlet.kinds.find(({ tasks }) => tasks.has(task))
+    const taken = begun.filter((job) => kind?.tasks.has(job.task)).length
+    return this.#outlet.free() > begun.length && (kind === undefined || kind.free() > taken)
+  }
+
+  #ended(job: ClaimedJob, outcome: Outcome): void {
+    const held = this.#held.get(keyOf(job))
+    if (held === undefined || held.outcome !== undefined) return
+    held.outcome = outcome
+    this.#running--
+    this.#endsNow(held)
+    if (this.running === 0) this.#wake()
+  }
+
+  #endsNow(held: Held): void {
+    this.#ends.add(held)
+    this.#flushSoon()
+  }
+
+  #flushSoon(): void {
+    if (!this.#isFlushing) setImmediate(() => this.#flush())
+    this.#isFlushing = true
+  }
+
+  /** Reports how attempts ended, all of one turn at once. */
+  #flush(): void {
+    this.#isFlushing = false
+    const nowMs = this.#options.clock.monotonicMs()
+    const portions = new Map<Dispatcher, [string, Outcome | null][]>()
+    const add = (to: Dispatcher, end: [string, Outcome | null]) => {
+      const portion = portions.get(to)
+      if (portion === undefined) portions.set(to, [end])
+      else portion.push(end)
+    }
+    for (const held of this.#ends) {
+      held.sentMs = nowMs
+      // A dispatcher that does not know the job would take its end for a repetition.
+      if (held.outcome !== undefined && !held.isOrphan) add(held.to, [held.key, held.outcome])
+    }
+    this.#ends.clear()
+    for (const [to, keys] of this.#refused) for (const key of keys) add(to, [key, null])
+    this.#refused.clear()
+    for (const [to, ends] of portions) void this.#say(to, { type: 'ended', worker: this.id, ends }).catch(() => {})
+  }
+
+  #recorded(keys: readonly string[]): void {
+    for (const key of keys) if (this.#held.get(key)?.outcome !== undefined) this.#held.delete(key)
+    if (this.#held.size === 0) this.#wake()
+  }
+
+  #wake(): void {
+    for (const wake of this.#waiters.splice(0)) wake()
+  }
+
+  /** Stops attempts that are not this worker's any more. */
+  #aborted(keys: readonly string[]): void {
+    for (const key of keys) {
+      const held = this.#held.get(key)
+      if (held === undefined) continue
+      if (held.outcome === undefined) this.#outlet.abort(held.job, new Error('the job was taken from this worker'))
+      else this.#recorded([key])
+    }
+  }
+
+  #say(to: Dispatcher, message: ToDispatcher): Promise<void> {
+    return this.#options.wire.send(to.id, JSON.stringify(message))
+  }
+
+  #announce(to: Dispatcher): void {
+    const { clock } = this.#options
+    const asked = readMoment(clock)
+    const at = asked.monotonicMs
+    to.asked.set(at, asked)
+    const mine = [...this.#held.values()].filter((held) => held.to === to)
+    const orphans = mine
+      .filter(({ isOrphan }) => isOrphan)
+      .map(({ job, claimer }) => ({ job: { ...job, input: null }, from: claimer }))
+    void this.#say(to, {
+      type: 'announce',
+      worker: this.id,
+      n: ++to.n,
+      at,
+      asOf: to.time.promisedMs(),
+      holds: mine.map(({ key }) => key),
+      orphans,
+      ...this.#capacity(to),
+    }).catch(() => {})
+  }
+
+  #capacity(to: Dispatcher): Capacity {
+    const { tasks, kinds } = this.#options
+    const others = [...this.#held.values()].filter((held) => held.to !== to && held.outcome === undefined).length
+    const isOpen = to === this.#own && !this.#isStopping && to.time.isKnown
+    // The rest are in doubt, such as handlers that outlive their attempts.
+    const slots = this.#outlet.free() === 0 && this.running === 0 ? 0 : this.#outlet.slots - others
+    return { slots: isOpen ? Math.max(0, slots) : 0, tasks: [...tasks], kinds: [...kinds] }
+  }
+
+  #tick(): void {
+    if (this.#isClosed) return
+    const { clock, wire } = this.#options
+    const nowMs = clock.monotonicMs()
+    const passedMs = wire.isUp ? Math.min(nowMs - this.#lookedMs, 2 * tickMs) : 0
+    this.#lookedMs = nowMs
+    for (const dispatcher of this.#dispatchers.values()) {
+      dispatcher.silentMs += passedMs
+      if (dispatcher.silentMs > silentMax && dispatcher === this.#own) this.#own = undefined
+    }
+    this.#bequeath()
+    if (this.#own === undefined && !this.#isStopping) this.#seek()
+    for (const held of this.#held.values())
+      if (held.outcome !== undefined && nowMs - held.sentMs > againMs) this.#ends.add(held)
+    const busy = new Set([...this.#held.values()].map(({ to }) => to))
+    for (const [id, dispatcher] of this.#dispatchers)
+      // A silent one that lives must not take this worker for lost when it goes on.
+      if (dispatcher.silentMs < forgetMs || busy.has(dispatcher)) this.#announce(dispatcher)
+      else this.#dispatchers.delete(id)
+    for (const [key, { from, untilMs }] of this.#seen) if (from.time.earliestMs() > untilMs) this.#seen.delete(key)
+    this.#flush()
+    clock.after(tickMs, () => this.#tick())
+  }
+
+  #seek(): void {
+    const { wire, fleet } = this.#options
+    void wire.call(fleet, JSON.stringify({ type: 'seek', worker: this.id } satisfies ToDispatcher)).catch(() => {})
+  }
+
+  /** What a dispatcher that is gone waits for is another one's from now on. */
+  #bequeath(): void {
+    const own = this.#own
+    if (own === undefined) return
+    for (const held of this.#held.values()) {
+      if (held.to.silentMs <= silentMax) continue
+      held.to = own
+      held.isOrphan = true
+      held.sentMs = 0
+    }
+  }
+}
+
+function jobOf(sent: SentJob, grantedMs: number, asked: Moment | undefined): ClaimedJob {
+  return { ...sent, grantedMs, ...(asked === undefined ? {} : { asked }) }
+}

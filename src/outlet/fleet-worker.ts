@@ -1,0 +1,176 @@
+/** A worker that executes what dispatchers give it over a broker. */
+import { StoreClock } from '../core/clock.ts'
+import { AttemptError } from '../core/errors.ts'
+import { hash64 } from '../core/hash.ts'
+import { marginsOf } from '../claim/definitions/margins.ts'
+import type { Store } from '../db/store.ts'
+import type { PeerLimiter } from '../limits/peer.ts'
+import type { Rulebook } from '../tasks/rule.ts'
+import type { AnyTask } from '../tasks/task.ts'
+import { Grace } from '../worker/grace.ts'
+import { LocalOutlet } from '../worker/local-outlet.ts'
+import { TaskSet } from '../worker/task-set.ts'
+import { Executor } from './executor.ts'
+import type { Wire } from './wire.ts'
+
+/** What it needs; see the fields. */
+export interface FleetWorkerOptions {
+  store: Store
+  wire: Wire
+  fleet: string
+  tasks: readonly AnyTask[]
+  labels: Readonly<Record<string, string>>
+  /** Attempts at once; 1 to 10,000. */
+  concurrency: number
+  graceMs: number
+  rulebook: Rulebook
+  shared: PeerLimiter | undefined
+  allowPrivate: readonly string[]
+  /** Called every 2 s: records that the definitions of this process's limits are alive. */
+  renew(): Promise<void>
+  /** Called when it has stopped. */
+  ended(): Promise<void>
+}
+
+const renewMs = 2_000
+/** So long a worker that ends waits for its ends to be recorded. */
+const farewellMs = 10_000
+
+/** One worker in this process. */
+export class FleetWorker {
+  readonly #options: FleetWorkerOptions
+  readonly #local: LocalOutlet
+  readonly #executor: Executor
+  readonly #grace: Grace
+  readonly #end = new AbortController()
+  #stopping: Promise<void> | undefined
+
+  constructor(options: FleetWorkerOptions) {
+    const { store, wire, fleet, tasks, labels, graceMs, rulebook } = options
+    const { clock, log } = store
+    this.#options = options
+    const repertoire = new TaskSet(tasks, labels)
+    const local = new LocalOutlet({
+      ...options,
+      storeClock: new StoreClock(),
+      repertoire,
+      isPrompt: true,
+      worker: () => this.#executor.id,
+      changed() {},
+    })
+    const { tasks: few, threads } = local.threaded
+    const margins = marginsOf(store)
+    const limits = new Map(tasks.map((task) => [task.name, task.limits]))
+    this.#local = local
+    this.#executor = new Executor({
+      wire,
+      fleet,
+      tasks: repertoire.known(rulebook).tasks,
+      kinds: few.size === 0 ? [] : [{ tasks: [...few], places: threads }],
+      outlet: (reports) => local.outlet(reports),
+      late: (name, ageMs) => margins.aged(limits.get(name) ?? [], ageMs, true),
+      clock,
+      log,
+    })
+    this.#grace = new Grace({ store, graceMs, running: () => this.running, handBack: () => this.#handBack() })
+  }
+
+  /** Attempts under way. */
+  get running(): number {
+    return this.#executor.running
+  }
+
+  /** Handlers that go on though their attempt ended more than 5 s ago. */
+  get stuck(): number {
+    return this.#local.stuck
+  }
+
+  /** Whether a dispatcher gives it jobs. */
+  get isAttached(): boolean {
+    return this.#executor.isAttached
+  }
+
+  /** Looks for a dispatcher, and takes jobs from it. */
+  async start(): Promise<void> {
+    await this.#local.open(this.#options.tasks)
+    await this.#executor.open()
+    void this.#renew()
+  }
+
+  /** Takes no more jobs, waits for the attempts under way, as long as its grace, and until their ends are recorded. */
+  stop(): Promise<void> {
+    this.#stopping ??= this.#signOff()
+    return this.#stopping
+  }
+
+  /** Stops at once: the signals of attempts under way abort, and their jobs go back to be tried elsewhere. */
+  async abort(): Promise<void> {
+    const stopping = this.stop()
+    this.#handBack()
+    await stopping
+  }
+
+  /** As `abort`, for a store that has ended for good. */
+  forsake(): Promise<void> {
+    return this.abort()
+  }
+
+  #handBack(): void {
+    const text = 'the worker stops at once, and hands its running jobs back'
+    this.#executor.abort(new AttemptError('SLUICE_SHUTDOWN', text, { retryable: true }))
+  }
+
+  async #signOff(): Promise<void> {
+    const { store, ended } = this.#options
+    this.#grace.begin()
+    const late = new AbortController()
+    const stopped = this.#executor.stop(late.signal)
+    await this.#executor.idle()
+    const cancel = store.clock.after(farewellMs, () => late.abort())
+    await stopped
+    cancel()
+    this.#grace.end()
+    this.#end.abort()
+    await this.#executor.close()
+    await this.#notes()
+    await this.#local.close()
+    await ended()
+  }
+
+  /** What its handlers need of the store is written as a worker does it; the store may be away. */
+  async #renew(): Promise<void> {
+    const { store, renew, rulebook } = this.#options
+    while (!this.#end.signal.aborted) {
+      await store.clock.sleep(renewMs, this.#end.signal, false)
+      try {
+        await renew()
+        await marginsOf(store).renew()
+        await rulebook.estimates?.write()
+        await this.#notes()
+      } catch (error) {
+        store.log.debug('a worker could not write to the store', { err: error })
+      }
+    }
+  }
+
+  async #notes(): Promise<void> {
+    await this.#local.notes.write(this.#options.store).catch(() => {})
+  }
+}
+
+/**
+ * Returns the name under which dispatchers and workers of one store, that serve the same queues and have the same labels,
+ * find each other.
+ */
+export async function fleetOf(
+  store: Store,
+  queues: readonly string[] | undefined,
+  labels: Readonly<Record<string, string>>,
+): Promise<string> {
+  const [row] = await store.query<{ where: string }>(
+    `select concat_ws('/', current_database(), split_part(identity, '/', 1)) as where from sluice.epoch`,
+  )
+  const sorted = Object.entries(labels).toSorted(([a], [b]) => (a < b ? -1 : 1))
+  const same = hash64(JSON.stringify([row?.where, queues?.toSorted() ?? null, sorted]))
+  return `sluice.${store.schema}.${same}`
+}

@@ -1,0 +1,122 @@
+/** What dispatchers and workers send each other. Both sides know a job in hand by its key. */
+import type { ClaimedJob } from '../claim/claimed-job.ts'
+import type { Outcome } from '../claim/finish/finish.ts'
+
+/** A job on its way; `grantedMs` is in the clock of its dispatcher. */
+export type SentJob = Omit<ClaimedJob, 'asked'>
+
+/** Tasks of a worker that share places of their own. */
+export interface Places {
+  tasks: string[]
+  places: number
+}
+
+/** What a worker can take. */
+export interface Capacity {
+  /** Attempts at once. */
+  slots: number
+  tasks: string[]
+  kinds: Places[]
+}
+
+/** A worker looks for a dispatcher. */
+interface Seek {
+  type: 'seek'
+  worker: string
+}
+
+/** A worker's sign of life, every second, to each dispatcher of which it has something. */
+export interface Announcement extends Capacity {
+  type: 'announce'
+  worker: string
+  /** Counts up: an older one is ignored. */
+  n: number
+  /** The worker's clock; the answer repeats it. */
+  at: number
+  /** The latest time that the dispatcher's clock can show by now, as far as the worker knows. */
+  asOf: number | null
+  /** Keys of what it has in hand, or has ended without knowing that this is recorded. */
+  holds: string[]
+  /** Those of another dispatcher, which is silent, without their inputs; `from`: the worker of the store that claimed them. */
+  orphans: { job: ClaimedJob; from: string }[]
+}
+
+/** How attempts ended; null: the job was not begun. */
+interface Ended {
+  type: 'ended'
+  worker: string
+  ends: [key: string, outcome: Outcome | null][]
+}
+
+/** The worker has nothing in hand, and takes nothing more. */
+interface Bye {
+  type: 'bye'
+  worker: string
+}
+
+/** What a dispatcher receives. */
+export type ToDispatcher = Seek | Announcement | Ended | Bye
+
+/** A dispatcher would take the worker on. */
+interface Offer {
+  type: 'offer'
+  from: string
+}
+
+/** The answer to an announcement. */
+export interface Answer {
+  type: 'answer'
+  from: string
+  /** The announcement's `at`, and the dispatcher's clock after it. */
+  echo: number
+  at: number
+  /** Keys of ends that are recorded. */
+  recorded: string[]
+  /** Keys that the dispatcher does not know, or has given up. */
+  strangers: string[]
+  /** Keys of the orphans that it has taken over. */
+  inherited: string[]
+}
+
+/** Jobs to begin at once. */
+export interface Grants {
+  type: 'grants'
+  from: string
+  /** The dispatcher's clock. */
+  at: number
+  /** The worker of the store that claimed them. */
+  claimer: string
+  jobs: SentJob[]
+  recorded: string[]
+}
+
+/** Attempts to stop. */
+interface Abort {
+  type: 'abort'
+  from: string
+  keys: string[]
+}
+
+/** The dispatcher ends. */
+interface Left {
+  type: 'left'
+  from: string
+}
+
+/** What a worker receives. */
+export type ToWorker = Offer | Answer | Grants | Abort | Left
+
+/** The name by which both sides know a job in hand: another attempt has another one. */
+export function keyOf({ claim, seq }: Pick<ClaimedJob, 'claim' | 'seq'>): string {
+  return `${claim}:${seq}`
+}
+
+/** So long, in ms, a job without limits may be under way: its claim must be young. */
+const lifeMs = 5_000
+const defaultGrantMs = 100
+
+/** Returns the time, in the clock of its dispatcher, after which a worker does not take a job any more: a quarter is left. */
+export function arriveBy({ takes, grantUs, grantedMs }: Pick<ClaimedJob, 'takes' | 'grantUs' | 'grantedMs'>): number {
+  const ownMs = takes === null ? lifeMs : grantUs === null ? defaultGrantMs : grantUs / 1_000
+  return grantedMs + Math.min(ownMs, lifeMs) * 0.75
+}

@@ -1,0 +1,150 @@
+/** The workers that a dispatcher has, and what it has given to each: no messages, and no time. */
+import type { ClaimedJob } from '../claim/claimed-job.ts'
+import type { Kind } from '../claim/outlet.ts'
+import type { Capacity } from './messages.ts'
+
+/** A job given to a worker. */
+export interface Given {
+  readonly job: ClaimedJob
+  /** After this time of the dispatcher's clock the worker does not take it any more. */
+  readonly arriveByMs: number
+  /** The worker has announced that it has it. */
+  isHeld: boolean
+}
+
+const none: Capacity = { slots: 0, tasks: [], kinds: [] }
+
+/** One worker. */
+export class Post {
+  readonly id: string
+  /** What it was given, by key. */
+  readonly jobs = new Map<string, Given>()
+  /** Keys of what has ended and is not recorded yet. */
+  readonly ending = new Set<string>()
+  /** Keys of what is recorded, and not yet reported as such to the worker. */
+  recorded: string[] = []
+  /** The number of its newest announcement. */
+  n = 0
+  /** How long it has been silent, while it was reachable. */
+  silentMs = 0
+  #capacity = none
+  #told = ''
+
+  constructor(id: string) {
+    this.id = id
+  }
+
+  /** Attempts at once. */
+  get slots(): number {
+    return this.#capacity.slots
+  }
+
+  /** Sets what it can take; returns whether its tasks, or their kinds, are others than before. */
+  can({ slots, tasks, kinds }: Capacity): boolean {
+    this.#capacity = { slots, tasks, kinds }
+    const told = JSON.stringify([tasks, kinds])
+    if (told === this.#told) return false
+    this.#told = told
+    return true
+  }
+
+  /** Takes no more. */
+  isFull(): void {
+    this.#capacity = { ...this.#capacity, slots: 0 }
+  }
+
+  /** How many more attempts can begin. */
+  free(): number {
+    return Math.max(0, this.#capacity.slots - this.jobs.size)
+  }
+
+  /** How many more attempts of a task can begin. */
+  room(task: string): number {
+    const free = this.#capacity.tasks.includes(task) ? this.free() : 0
+    const kind = this.#capacity.kinds.find(({ tasks }) => tasks.includes(task))
+    if (kind === undefined || free === 0) return free
+    let busy = 0
+    for (const { job } of this.jobs.values()) if (kind.tasks.includes(job.task)) busy++
+    return Math.max(0, Math.min(free, kind.places - busy))
+  }
+
+  /** Which of its places a task needs: tasks of the same answer have the same room. */
+  kindOf(task: string): string {
+    const { tasks, kinds } = this.#capacity
+    return tasks.includes(task) ? `${this.id} ${kinds.findIndex((kind) => kind.tasks.includes(task))}` : ''
+  }
+}
+
+/** All workers of one dispatcher. */
+export class Roster {
+  readonly #posts = new Map<string, Post>()
+  readonly #tasks: readonly string[]
+  #kinds: readonly Kind[] | undefined
+
+  /** @param tasks what the dispatcher claims */
+  constructor(tasks: readonly string[]) {
+    this.#tasks = tasks
+  }
+
+  get posts(): readonly Post[] {
+    return [...this.#posts.values()]
+  }
+
+  find(id: string): Post | undefined {
+    return this.#posts.get(id)
+  }
+
+  /** Notes what a worker can take; it may be new. */
+  can(id: string, capacity: Capacity): Post {
+    const post = this.#posts.get(id) ?? new Post(id)
+    this.#posts.set(id, post)
+    if (post.can(capacity)) this.#kinds = undefined
+    return post
+  }
+
+  remove(post: Post): void {
+    this.#posts.delete(post.id)
+    this.#kinds = undefined
+  }
+
+  /** Attempts at once. */
+  slots(): number {
+    let all = 0
+    for (const { slots } of this.#posts.values()) all += slots
+    return all
+  }
+
+  /** How many more attempts can begin. */
+  free(): number {
+    let all = 0
+    for (const post of this.#posts.values()) all += post.free()
+    return all
+  }
+
+  /** Returns the worker with the most room for a task; undefined: none has any. */
+  choose(task: string): Post | undefined {
+    let best: Post | undefined
+    let most = 0
+    for (const post of this.#posts.values()) {
+      const room = post.room(task)
+      if (room > most) [best, most] = [post, room]
+    }
+    return best
+  }
+
+  /** The tasks by the workers, and their places, that can take them; those that no worker has are a kind without room. */
+  kinds(): readonly Kind[] {
+    return (this.#kinds ??= this.#divided())
+  }
+
+  #divided(): Kind[] {
+    const kinds = new Map<string, Set<string>>()
+    for (const task of this.#tasks) {
+      const where = this.posts.map((post) => post.kindOf(task)).join()
+      const kind = kinds.get(where) ?? new Set()
+      kinds.set(where, kind.add(task))
+    }
+    const room = (task: string) => this.posts.reduce((all, post) => all + post.room(task), 0)
+    return [...kinds.values()].map((tasks) => ({ tasks, free: () => room([...tasks][0] ?? '') }))
+  }
+}

@@ -1,0 +1,21 @@
+/** The seam between the outlet and what carries its messages: a broker, or a test. */
+
+/** Carries messages between processes. It may lose, delay, repeat and reorder them, and no job suffers by it. */
+export interface Wire {
+  /** False while nothing can be sent or received. */
+  readonly isUp: boolean
+  /**
+   * Sends a message once; `ttlMs`: it is dropped if it is not received in time. Resolves when it is on its way. Rejects with
+   * an `UnsentError` if nobody will receive it, with another error if that is not known.
+   */
+  send(to: string, message: string, ttlMs?: number): Promise<void>
+  /** Sends a message to all dispatchers of a fleet, as `send`. */
+  call(fleet: string, message: string): Promise<void>
+  /** Receives what is sent to `name` from now on, across interruptions; `fleet`: and what is called there. */
+  receive(name: string, take: (message: string) => void, fleet?: string): Promise<void>
+  /** Receives nothing more under `name`. */
+  leave(name: string): Promise<void>
+}
+
+/** Nobody will receive this message. */
+export class UnsentError extends Error {}

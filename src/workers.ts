@@ -1,0 +1,197 @@
+/** Makes what executes jobs: workers in this process, dispatchers in front of a fleet, and workers of a fleet. */
+import { type Broker, openBroker } from './amqp/broker.ts'
+import type { Definitions } from './claim/definitions/define.ts'
+import { UsageError } from './core/errors.ts'
+import { version } from './core/version.ts'
+import type { Store } from './db/store.ts'
+import type { Alarms } from './fleet/alarms.ts'
+import type { RetentionSettings } from './fleet/retention.ts'
+import { AmqpWire } from './outlet/amqp-wire.ts'
+import { BrokerOutlet } from './outlet/broker-outlet.ts'
+import { fleetOf, FleetWorker } from './outlet/fleet-worker.ts'
+import type { Events } from './events/events.ts'
+import type { Work } from './events/groups.ts'
+import { type RedisConnection, warnOfSharing } from './redis/connect.ts'
+import type { RedisPeerLimiter } from './redis/peer.ts'
+import type { Rulebook } from './tasks/rule.ts'
+import type { AnyTask } from './tasks/task.ts'
+import { givenLabels, labelsOf } from './worker/labels.ts'
+import { checkWork, graceMsOf, type WorkOptions } from './worker/options.ts'
+import { TaskSet } from './worker/task-set.ts'
+import { Worker } from './worker/worker.ts'
+
+/** What workers need of their Sluice; see the fields. */
+export interface WorkersOptions {
+  store: Store
+  definitions: Definitions
+  rulebook: Rulebook
+  care: RetentionSettings
+  alarms: Alarms
+  shared: RedisPeerLimiter | undefined
+  redis: RedisConnection | undefined
+  events: Events
+  allowPrivate: readonly string[]
+  /** The URL of the broker. */
+  amqp: string | undefined
+  /** Returns where a heartbeat's thread connects. */
+  beatUrl(): string | undefined
+  /** @throws if no worker may be made any more */
+  checkOpen(): void
+}
+
+/** The workers of one Sluice. */
+export class Workers {
+  /** Those that claim. */
+  readonly claiming = new Set<Worker>()
+  readonly #executing = new Set<FleetWorker>()
+  readonly #options: WorkersOptions
+
+  constructor(options: WorkersOptions) {
+    this.#options = options
+  }
+
+  /** All of them. */
+  get all(): readonly (Worker | FleetWorker)[] {
+    return [...this.claiming, ...this.#executing]
+  }
+
+  /** Makes a worker that executes what it claims; the caller starts it. */
+  async make(work: readonly Work[], options: WorkOptions): Promise<Worker> {
+    const tasks = await this.#prepare(work, options)
+    return this.#worker(tasks, options, await labelsOf(options.labels))
+  }
+
+  /** Starts a dispatcher. */
+  async dispatch(work: readonly Work[], options: WorkOptions): Promise<Worker> {
+    const { store, rulebook } = this.#options
+    const tasks = await this.#prepare(work, options)
+    const labels = labelsOfFleet(tasks, options)
+    const broker = await this.#broker()
+    const fleet = await fleetOf(store, options.queues, labels)
+    const names = new TaskSet(tasks, labels).known(rulebook).tasks
+    const { clock, log } = store
+    const outlet = new BrokerOutlet({ wire: new AmqpWire(broker), fleet, tasks: names, clock, log })
+    const worker = this.#worker(tasks, options, labels, outlet, () => broker.close())
+    return started(worker, async () => {
+      await outlet.open()
+      await worker.start()
+    })
+  }
+
+  /** Starts a worker of a fleet. */
+  async execute(work: readonly Work[], options: WorkOptions): Promise<FleetWorker> {
+    const { store, rulebook, shared, allowPrivate } = this.#options
+    const tasks = await this.#prepare(work, options)
+    const labels = labelsOfFleet(tasks, options)
+    const broker = await this.#broker()
+    const worker: FleetWorker = new FleetWorker({
+      store,
+      wire: new AmqpWire(broker),
+      fleet: await fleetOf(store, options.queues, labels),
+      tasks,
+      labels,
+      concurrency: options.concurrency ?? 10,
+      graceMs: graceMsOf(options),
+      rulebook,
+      shared,
+      allowPrivate,
+      renew: () => this.#renew(),
+      ended: async () => {
+        this.#executing.delete(worker)
+        await broker.close()
+      },
+    })
+    this.#executing.add(worker)
+    return started(worker, () => worker.start())
+  }
+
+  /** Returns the tasks of the work, ready to be executed. */
+  async #prepare(work: readonly Work[], options: WorkOptions): Promise<readonly AnyTask[]> {
+    const { store, definitions, events, redis, shared, checkOpen } = this.#options
+    checkOpen()
+    const tasks = events.tasksOf(work)
+    checkWork(tasks, options)
+    graceMsOf(options)
+    const all = [...tasks, ...(options.schedules ?? []).map(({ task }) => task)]
+    await definitions.define(all.flatMap(({ limits }) => limits))
+    await events.subscribe(work)
+    checkOpen()
+    await (redis === undefined ? warnOfSharing(store) : redis.load())
+    shared?.start()
+    return tasks
+  }
+
+  #worker(
+    tasks: readonly AnyTask[],
+    options: WorkOptions,
+    labels: Readonly<Record<string, string>>,
+    outlet?: BrokerOutlet,
+    ended?: () => Promise<void>,
+  ): Worker {
+    const { beatUrl } = this.#options
+    const { queues, schedules = [], rate, concurrency = 10 } = options
+    const worker: Worker = new Worker({
+      ...this.#options,
+      tasks,
+      schedules,
+      queues,
+      concurrency,
+      rate,
+      graceMs: graceMsOf(options),
+      version,
+      labels,
+      beatUrl: beatUrl(),
+      ...(outlet === undefined ? {} : { outlet: outlet.for }),
+      renew: () => this.#renew(),
+      ended: async () => {
+        this.claiming.delete(worker)
+        await outlet?.close()
+        await ended?.()
+      },
+    })
+    this.claiming.add(worker)
+    return worker
+  }
+
+  async #renew(): Promise<void> {
+    const { definitions, events } = this.#options
+    await Promise.all([definitions.renew(), events.renew()])
+  }
+
+  /** @throws UsageError SLUICE_NO_BROKER, SLUICE_BAD_URL, SLUICE_MISSING_PEER; StoreError SLUICE_BROKER_UNREACHABLE */
+  async #broker(): Promise<Broker> {
+    const { amqp, store } = this.#options
+    if (amqp === undefined)
+      throw new UsageError(
+        'SLUICE_NO_BROKER',
+        'a fleet needs a RabbitMQ: set AMQP_URL (amqp://user:password@host:5672/vhost), or the option `amqp`',
+      )
+    return openBroker({ url: amqp, name: `sluice ${store.schema}`, log: store.log })
+  }
+}
+
+/** Resolves to a worker that has started; one that fails to start is stopped. */
+async function started<T extends { stop(): Promise<void> }>(worker: T, start: () => Promise<void>): Promise<T> {
+  try {
+    await start()
+    return worker
+  } catch (error) {
+    await worker.stop().catch(() => {})
+    throw error
+  }
+}
+
+/**
+ * Returns the labels that a dispatcher shares with its workers: those that were given. Each worker has its own host and
+ * address, and a dispatcher claims before it knows the worker. @throws UsageError SLUICE_BAD_LABEL
+ */
+function labelsOfFleet(tasks: readonly AnyTask[], { labels }: WorkOptions): Readonly<Record<string, string>> {
+  const given = givenLabels(labels)
+  for (const { name, label } of tasks.flatMap(({ limits }) => limits))
+    if (label !== undefined && !(label in given))
+      throw new UsageError(
+        'SLUICE_BAD_LABEL',
+        `limit "${name}" is by the label "${label}": give it to a dispatcher and to all of its workers (--label ${label}=…), and have a dispatcher for each value`,
+      )
+  return given
+}

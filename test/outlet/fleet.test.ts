@@ -1,0 +1,83 @@
+/** Fleets over a real RabbitMQ: dispatchers and workers in processes of their own, and what kills them. */
+import { beforeAll, describe, expect, it } from 'vitest'
+import { type Broker, freshBroker, startRabbit } from '../servers/rabbitmq.ts'
+import { until } from '../until.ts'
+import { call, checkOnce, createFleet, note } from './processes.ts'
+
+const many = (n: number) => Array.from({ length: n }, () => ({}))
+
+let broker: Broker
+beforeAll(async () => void (broker = await freshBroker()))
+
+describe.concurrent('a fleet', () => {
+  it('executes each job once, on all of its workers, and leaves nothing in hand', async (context) => {
+    const fleet = await createFleet(broker.url, context)
+    await fleet.start('dispatch')
+    await Promise.all([fleet.start('execute'), fleet.start('execute')])
+    await fleet.sluice.sendMany(note, many(300))
+    await fleet.sluice.sendMany(
+      call,
+      Array.from({ length: 100 }, (_, n) => ({ key: `k${n % 2}` })),
+    )
+    await fleet.areDone(400)
+    expect(fleet.runs.length).toBe(400)
+    checkOnce(fleet.runs)
+    expect(new Set(fleet.runs.map(({ pid }) => pid)).size).toBe(2)
+    expect((await fleet.sluice.verify()).exceeded).toEqual([])
+    await until(async () => (await fleet.count('claim')) === 0, 'no claim is left')
+  })
+
+  it('runs the jobs of a killed worker again, marked as in doubt, and no others', async (context) => {
+    const fleet = await createFleet(broker.url, context)
+    await fleet.start('dispatch')
+    const first = await fleet.start('execute', 3)
+    await fleet.sluice.sendMany(note, [{ gate: fleet.gate }, { gate: fleet.gate }])
+    await until(() => fleet.runs.length === 2, 'both began')
+    await fleet.start('execute', 3)
+    first.kill('SIGKILL')
+    await fleet.sluice.sendMany(note, many(20))
+    await fleet.areDone(22)
+    checkOnce(fleet.runs)
+    const held = fleet.runs.slice(0, 2).map(({ id }) => id)
+    expect(fleet.runs.filter(({ id, ambiguous }) => ambiguous && held.includes(id)).length).toBe(2)
+    // What was on its way to it is in doubt, too, but did not begin.
+    expect(new Set(fleet.runs.map(({ id, pid }) => `${id} ${pid}`)).size).toBe(24)
+  })
+
+  it('records what runs when its dispatcher is killed by another one, and runs nothing twice', async (context) => {
+    const fleet = await createFleet(broker.url, context)
+    const first = await fleet.start('dispatch')
+    await fleet.start('execute')
+    await fleet.sluice.sendMany(note, [{ gate: fleet.gate }, { gate: fleet.gate }])
+    await until(() => fleet.runs.length === 2, 'both began')
+    await fleet.start('dispatch')
+    first.kill('SIGKILL')
+    await fleet.sluice.sendMany(note, many(20))
+    await fleet.areDone(20)
+    // Longer than a worker may be silent before its jobs go back.
+    const sinceUs = await fleet.nowUs()
+    await until(async () => (await fleet.nowUs()) > sinceUs + 13_000_000, '13 s have passed')
+    expect(await fleet.count('job where claim is not null')).toBe(2)
+    fleet.open()
+    await fleet.areDone(22)
+    expect(fleet.runs.length).toBe(22)
+    checkOnce(fleet.runs)
+  })
+
+  it('goes on when the broker is killed and comes back, and loses nothing', async (context) => {
+    const server = await startRabbit()
+    context.onTestFinished(() => server.close())
+    const fleet = await createFleet(server.url, context)
+    await fleet.start('dispatch')
+    await fleet.start('execute')
+    await fleet.sluice.sendMany(note, [{ gate: fleet.gate }, ...many(50)])
+    await until(() => fleet.runs.length > 20, 'it runs')
+    await server.kill()
+    await fleet.sluice.sendMany(note, many(50))
+    fleet.open()
+    await server.start()
+    await fleet.areDone(101)
+    checkOnce(fleet.runs)
+    expect(fleet.runs.filter(({ attempt }) => attempt > 1)).toEqual([])
+  })
+})

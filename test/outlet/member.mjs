@@ -1,0 +1,29 @@
+// A process of a fleet, which reports each attempt that it begins to its parent.
+import { existsSync } from 'node:fs'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { z } from 'zod'
+import { limit, Sluice, task } from '../../dist/index.js'
+
+const [role, store, amqp, slots] = process.argv.slice(2)
+const sluice = await Sluice.open({ store, amqp })
+const paced = limit('paced', { rate: '200/s', by: 'key' })
+const note = task('note', {
+  input: z.object({ gate: z.string().optional(), key: z.string().optional() }),
+  retry: { attempts: 3, base: 100, max: 500 },
+  timeout: '5min',
+  async run({ gate }, { attempt, ambiguous, job }) {
+    process.send({ id: job.id, attempt, ambiguous, pid: process.pid })
+    // Not in an attempt that follows a loss.
+    while (gate !== undefined && !ambiguous && !existsSync(gate)) await sleep(20)
+  },
+})
+const call = task('call', {
+  input: z.object({ key: z.string() }),
+  limits: [paced],
+  run: (_, { job, attempt, ambiguous }) => void process.send({ id: job.id, attempt, ambiguous, pid: process.pid }),
+})
+const tasks = [note, call]
+if (role === 'dispatch') await sluice.dispatch(tasks)
+else await sluice.execute(tasks, { concurrency: Number(slots) })
+process.on('SIGTERM', () => void sluice.close().then(() => process.exit(0)))
+process.send('ready')

@@ -1,0 +1,74 @@
+/** Dispatchers and workers in processes of their own. */
+import { type ChildProcess, fork } from 'node:child_process'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { expect, type TestContext } from 'vitest'
+import { z } from 'zod'
+import { limit } from '../../src/limits/limit.ts'
+import { Sluice } from '../../src/sluice.ts'
+import { task } from '../../src/tasks/task.ts'
+import { freshDatabase } from '../servers/database.ts'
+import { until } from '../until.ts'
+
+/** What a process reports of an attempt that it begins. */
+interface Run {
+  id: string
+  attempt: number
+  ambiguous: boolean
+  pid: number
+}
+
+const input = z.object({ gate: z.string().optional(), key: z.string().optional() })
+/** The tasks of member.mjs: `note` waits for its gate, `call` has a limit. */
+export const note = task('note', { input, run: () => undefined })
+export const call = task('call', {
+  input: z.object({ key: z.string() }),
+  limits: [limit('paced', { rate: '200/s', by: 'key' })],
+  run: () => undefined,
+})
+
+/** A store, and the processes of a fleet on it, which end with the test. */
+export async function createFleet(amqp: string, { onTestFinished }: Pick<TestContext, 'onTestFinished'>) {
+  const { url } = await freshDatabase()
+  const children: ChildProcess[] = []
+  const runs: Run[] = []
+  const folder = mkdtempSync(join(tmpdir(), 'sluice-fleet-'))
+  const sluice = await Sluice.open({ store: url })
+  onTestFinished(async () => {
+    for (const child of children) child.kill('SIGKILL')
+    await sluice.close()
+    rmSync(folder, { recursive: true })
+  })
+  const start = async (role: 'dispatch' | 'execute', slots = 4) => {
+    const args = [role, url, amqp, String(slots)]
+    const child = fork(fileURLToPath(new URL('member.mjs', import.meta.url)), args, { execArgv: [] })
+    children.push(child)
+    let isReady = false
+    child.on('message', (message) => {
+      if (message === 'ready') isReady = true
+      else runs.push(message as Run)
+    })
+    await until(() => isReady, `a process is ready to ${role}`)
+    return child
+  }
+  const count = async (sql: string) => {
+    const [row] = await sluice.db.query<{ n: number }>(`select count(*)::int as n from sluice.${sql}`)
+    return row?.n ?? 0
+  }
+  const nowUs = async () => {
+    const [row] = await sluice.db.query<{ us: string }>('select sluice.now_us() as us')
+    return Number(row?.us)
+  }
+  const areDone = (n: number) => until(async () => (await count('done')) === n, `${n} jobs are done`)
+  const gate = join(folder, 'gate')
+  return { sluice, runs, start, count, nowUs, areDone, gate, open: () => writeFileSync(gate, '') }
+}
+
+/** Every attempt began once, and a job ran again only as an ambiguous attempt. */
+export function checkOnce(runs: readonly Run[]): void {
+  expect(new Set(runs.map(({ id, attempt }) => `${id} ${attempt}`)).size).toBe(runs.length)
+  const again = runs.filter(({ attempt }) => attempt > 1)
+  expect(again.filter(({ ambiguous }) => !ambiguous)).toEqual([])
+}
