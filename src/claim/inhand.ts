@@ -232,6 +232,7 @@ export class InHand {
     // The outlet may have kept its place until now.
     if (sinceMs === undefined) return this.look()
     this.#jobs.delete(job)
+    if (job.grant !== undefined) this.#options.shared?.ended(job.grant, unitsOf(job).takes)
     if (sinceMs === Infinity) this.#pending--
     const held = outcome.kind === 'readmit' ? outcome.place.held : 'held' in outcome ? outcome.held : undefined
     if (held !== undefined) this.putOff++

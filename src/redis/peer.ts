@@ -53,6 +53,8 @@ const againMsMax = 10
 /** The store holds a bucket no longer than this, because others may give units back; a closed bucket longer. */
 const holdUsMax = 5_000_000
 const closedUsMax = 60_000_000
+/** Places that a process holds are free again so long after its last renewal: more than the outages that a job outlives. */
+const leaseUs = 30_000_000
 /** An answer whose clock is this far behind the latest time that it can show was given after that clock was set back. */
 const setBackUs = 3_000_000
 
@@ -76,6 +78,8 @@ export class RedisPeerLimiter implements PeerLimiter {
   readonly #watch: RedisHealth
   readonly #told: SettlementQueue
   readonly #redisClock = new StoreClock()
+  /** The places that this process holds: for each grant their number in each bucket. */
+  readonly #held = new Map<string, Map<string, number>>()
   #isStarted = false
   #ready: Promise<void> = Promise.resolve()
 
@@ -88,13 +92,22 @@ export class RedisPeerLimiter implements PeerLimiter {
     const epochs = (this.#epochs = new SharedEpochs({ store, limiter, definitions }))
     const current = () => epochs.current
     this.#told = new SettlementQueue(limiter, definitions, clock, current, (error) => this.#watch.failed(error))
-    const restored = () => this.#told.go()
+    const restored = () => this.#renew()
     const heard = ({ us, sentMs, heardMs }: Reading) => {
       // Readings from answers may be from before a step; this one was made on purpose, so it replaces them.
       this.#redisClock.forget()
       this.#redisClock.saw(us, heardMs, sentMs)
     }
-    this.#watch = new RedisHealth({ store, connection, limiter, definitions, epochs, restored, heard })
+    this.#watch = new RedisHealth({
+      store,
+      connection,
+      limiter,
+      definitions,
+      epochs,
+      restored,
+      looked: () => this.#renew(),
+      heard,
+    })
   }
 
   start(): void {
@@ -175,7 +188,8 @@ export class RedisPeerLimiter implements PeerLimiter {
           // The store returned an epoch that this process did not know.
           if (epoch !== this.#epochs.current) this.#watch.failed(undefined)
           const isAgain = !isSecond && (await this.#isWorthAgain(question, answer.results, leftMs))
-          if (!isAgain) return { id, leaves: this.#leaves(asked, question, answer.results, firstMs) }
+          if (!isAgain)
+            return { id, leaves: this.#hold(asked, id, this.#leaves(asked, question, answer.results, firstMs)) }
           ;[id, firstMs, isSecond] = [undefined, undefined, true]
         } else if (!answer.isDecided && answer.why === 'superseded') await this.#supersede(question, answer)
         else {
@@ -226,6 +240,7 @@ export class RedisPeerLimiter implements PeerLimiter {
       buckets,
       items,
       aheadUs: this.#areOwn({ takes }) ? aheadUs : 0,
+      leaseUs,
       withinMs: Math.min(leftMs, answerMs),
       ...this.#cap(),
     })
@@ -332,6 +347,37 @@ export class RedisPeerLimiter implements PeerLimiter {
 
   unused(grant: string, takes: readonly string[], units: readonly number[]): void {
     for (const [i, take] of takes.entries()) this.settle(grant, take, -(units[i] ?? 1))
+  }
+
+  ended(grant: string, takes: readonly string[]): void {
+    const held = this.#held.get(grant)
+    for (const take of held === undefined ? [] : takes) {
+      const places = held?.get(take) ?? 0
+      if (places > 1) held?.set(take, places - 1)
+      else held?.delete(take)
+      if (places > 0) this.#add({ take, grant, ended: 1 })
+    }
+    if (held?.size === 0) this.#held.delete(grant)
+  }
+
+  /** Notes the places of what was granted, which this process holds until they are ended. */
+  #hold({ wishes, isFurther = false }: PeerRequest, id: string, leaves: PeerDecision[]): PeerDecision[] {
+    if (isFurther) return leaves
+    const held = new Map<string, number>()
+    for (const [i, { takes }] of wishes.entries())
+      for (const take of takes) {
+        const places = (held.get(take) ?? 0) + (leaves[i]?.granted ?? 0)
+        if (places > 0 && this.#definitions.isLeased(take)) held.set(take, places)
+      }
+    if (held.size > 0) this.#held.set(id, held)
+    return leaves
+  }
+
+  /** Leases anew what this process holds, and sends what waits. */
+  #renew(): void {
+    for (const [grant, held] of this.#held)
+      for (const [take, places] of held) this.#add({ take, grant, renewUs: leaseUs, places })
+    this.#told.go()
   }
 
   hold(takes: readonly string[], ms: number): void {

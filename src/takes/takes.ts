@@ -337,7 +337,10 @@ export class Takes implements Taker {
       isUncharged: row === undefined,
       isProbe: row?.probing === true,
       place: row?.n ?? null,
-      over: () => this.#leases.delete(lease),
+      over: () => {
+        this.#leases.delete(lease)
+        if (lease.shared !== undefined) this.#options.shared?.ended(lease.shared, want.takes)
+      },
       unused: ({ shared }) => shared && this.#options.shared?.unused(shared, want.takes, want.costs),
       settled: ({ shared }, take, more) => shared && this.#options.shared?.settle(shared, take, more),
     })
