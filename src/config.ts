@@ -2,7 +2,7 @@ import type { Duration } from './core/rate.ts'
 import type { Routes, Rule } from './tasks/rule.ts'
 import type { LogFormat, LogLevel } from './core/log.ts'
 import type { EventName, Listener } from './report/events.ts'
-import type { AnyTask } from './tasks/task.ts'
+import type { Work } from './events/groups.ts'
 import type { Schedule } from './schedule/schedule.ts'
 import type { AlarmOptions } from './fleet/alarms.ts'
 import type { RetentionOptions } from './fleet/retention.ts'
@@ -27,6 +27,8 @@ export interface SluiceConfig extends RetentionOptions {
   logLevel?: LogLevel
   /** How log lines are written: `text` or `json`; default `SLUICE_LOG_FORMAT`, else `text`, with `--json` `json`. */
   logFormat?: LogFormat
+  /** The name of the service that handles events (docs/events.md); default `SLUICE_SERVICE`, else none. */
+  service?: string
   /** Schema in the database; default `SLUICE_SCHEMA`, else `sluice`. */
   schema?: string
   /**
@@ -42,8 +44,8 @@ export interface SluiceConfig extends RetentionOptions {
   grace?: Duration
   /** Queues that a worker serves; default `SLUICE_QUEUES` (`a,b`), else all. */
   queues?: readonly string[]
-  /** The tasks, or the path (relative to this file) of a file that exports them. Default: the file `SLUICE_TASKS`. */
-  tasks?: readonly AnyTask[] | string
+  /** The tasks and handlers of events, or the path (relative to this file) of a file that exports them. Default: the file `SLUICE_TASKS`. */
+  tasks?: readonly Work[] | string
   /** Rules that are applied to jobs, in order. */
   rules?: readonly Rule[]
   /** The queue (and priority) of jobs by their task's name: `{ 'email.*': 'mail' }`. */

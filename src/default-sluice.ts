@@ -1,6 +1,7 @@
 /** The Sluice that `task.send` uses unless another one is given: opened from the environment, at its first use. */
 import { fstatSync } from 'node:fs'
 import { Sluice } from './sluice.ts'
+import { type Emitter, provideEmitter } from './events/event.ts'
 import { provideSender, type Sender } from './tasks/task.ts'
 
 let shared: Promise<Sluice> | undefined
@@ -26,14 +27,6 @@ function sharedSluice(): Promise<Sluice> {
 /** Returns what sends to the shared Sluice, and counts what is under way. */
 async function sharedSender(): Promise<Sender> {
   const sluice = await sharedSluice()
-  const counted = async <T>(body: () => Promise<T>): Promise<T> => {
-    sends++
-    try {
-      return await body()
-    } finally {
-      sends--
-    }
-  }
   return {
     send: (task, input, options) => counted(() => sluice.send(task, input, options)),
     sendMany: (task, inputs, options) => counted(() => sluice.sendMany(task, inputs, options)),
@@ -41,6 +34,24 @@ async function sharedSender(): Promise<Sender> {
       hasTakes = true
       return sluice.takes
     },
+  }
+}
+
+/** As `sharedSender`, for events. */
+async function sharedEmitter(): Promise<Emitter> {
+  const { events } = await sharedSluice()
+  return {
+    emit: (event, payload, options) => counted(() => events.emit(event, payload, options)),
+    emitMany: (event, payloads, options) => counted(() => events.emitMany(event, payloads, options)),
+  }
+}
+
+async function counted<T>(body: () => Promise<T>): Promise<T> {
+  sends++
+  try {
+    return await body()
+  } finally {
+    sends--
   }
 }
 
@@ -81,9 +92,10 @@ function isPipe(fd: number): boolean {
   }
 }
 
-/** Makes `task.send` go to this Sluice from now on; undefined: to one opened from the environment at first use. */
+/** Makes `task.send` and `event.emit` go to this Sluice from now on; undefined: to one opened from the environment at first use. */
 export function useSluice(sluice: Sluice | undefined): void {
   provideSender(sluice === undefined ? sharedSender : () => sluice)
+  provideEmitter(sluice === undefined ? sharedEmitter : () => sluice.events)
 }
 
-provideSender(sharedSender)
+useSluice(undefined)

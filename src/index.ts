@@ -36,6 +36,12 @@ export {
   type SendChanges,
   type SendRuleOptions,
 } from './tasks/rule.ts'
+export type { EventLine, EventRecord, HandlerLine } from './events/catalogue.ts'
+export type { CloudEvent } from './events/envelope.ts'
+export { type AnyEvent, type EmitOptions, event, type Event, type EventOptions, on } from './events/event.ts'
+export type { Events } from './events/events.ts'
+export type { Work } from './events/groups.ts'
+export type { EventContext, EventHandler, GroupOptions, HandlerFunction, HandlerOptions } from './events/handler.ts'
 export type { SendRow, SendRowsOptions, Sent } from './tasks/send-rows.ts'
 export { http, httpTask, type HttpTaskOptions } from './tasks/http.ts'
 export type { Pausable, Pause, Pauses } from './operations/pauses.ts'

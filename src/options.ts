@@ -1,5 +1,6 @@
 /** How a Sluice is opened. */
 import type { Clock } from './core/clock.ts'
+import { env } from './db/open.ts'
 import type { Routes, Rule } from './tasks/rule.ts'
 import type { AlarmOptions } from './fleet/alarms.ts'
 import type { RedisClient } from './redis/client.ts'
@@ -33,6 +34,11 @@ export interface SluiceOptions extends RetentionOptions, LogOptions {
   redisStores?: number
   /** Schema in the database. Default: `SLUICE_SCHEMA`, else `sluice`. */
   schema?: string
+  /**
+   * The name of this process's service, for events: 1 to 40 of a-z, 0-9, `_`, `-`, the same in all replicas and unique among
+   * services. Default: `SLUICE_SERVICE`, else none, and the process can handle no events.
+   */
+  service?: string
   /** Connections to a server for transactions and queries; 1 to 1000, default 10. Sluice opens a few more for itself. */
   connections?: number
   /** Bring the schema up to date; default true. False (for roles that may not): an error if the schema is out of date. */
@@ -46,4 +52,9 @@ export interface SluiceOptions extends RetentionOptions, LogOptions {
   /** When alarms are raised, and where they go besides the log and `sluice.on('alarm')`: docs/logs.md. */
   alarms?: AlarmOptions
   clock?: Clock
+}
+
+/** Returns the schema in the database. */
+export function schemaOf(options: SluiceOptions): string {
+  return options.schema ?? env('SLUICE_SCHEMA') ?? 'sluice'
 }

@@ -14,6 +14,8 @@ import { Definitions } from './claim/definitions/define.ts'
 import { Estimates } from './tasks/estimate.ts'
 import { Limits } from './operations/limits.ts'
 import { Rulebook } from './tasks/rule.ts'
+import { Events } from './events/events.ts'
+import type { Work } from './events/groups.ts'
 import type { EventName, Listener } from './report/events.ts'
 import { reportOf } from './report/options.ts'
 import type { Report } from './report/report.ts'
@@ -22,6 +24,7 @@ import { type Pauses, pausesOn } from './operations/pauses.ts'
 import { type Parking, parkingOn } from './claim/parking/parked.ts'
 import {
   type AnyTask,
+  type Given,
   type Sendable,
   type Sender,
   type SendManyOptions,
@@ -31,13 +34,13 @@ import {
 import { type Verification, verify, type VerifyOptions } from './operations/verify.ts'
 import { type Why, why } from './operations/why.ts'
 import { Takes } from './takes/takes.ts'
-import { openRedis, type RedisConnection } from './redis/connect.ts'
+import { openRedis, type RedisConnection, warnOfSharing } from './redis/connect.ts'
 import { Schedules } from './schedule/schedules.ts'
 import { RedisPeerLimiter, sharingOf } from './redis/peer.ts'
 import { checkId, type Job, type JobLine, Jobs, type ListOptions } from './operations/jobs.ts'
 import { type NewJob, Outbox } from './store/send.ts'
 import { waitFor } from './operations/wait.ts'
-import type { SluiceOptions } from './options.ts'
+import { schemaOf, type SluiceOptions } from './options.ts'
 import { version } from './core/version.ts'
 import { Alarms } from './fleet/alarms.ts'
 import { RetentionSettings, said } from './fleet/retention.ts'
@@ -45,9 +48,6 @@ import { Housekeeping, type Pruned, type PruneOptions } from './fleet/maintenanc
 import { checkWork, graceMsOf, type WorkOptions } from './worker/options.ts'
 import { labelsOf } from './worker/labels.ts'
 import { Worker } from './worker/worker.ts'
-
-/** The input type of a task; for `AnyTask` it is unknown until the schema checks it. */
-type Given<Input> = [Input] extends [never] ? unknown : NoInfer<Input>
 
 /** One store, open. */
 export class Sluice implements Sender {
@@ -66,6 +66,8 @@ export class Sluice implements Sender {
   readonly schedules: Schedules
   /** Takes of limits outside of jobs, from this store. `limit.take` and the like use the Sluice that `task.send` uses. */
   readonly takes: Takes
+  /** Emit events, and see who emits and handles them. `event.emit` uses the Sluice that `task.send` uses. */
+  readonly events: Events
   /**
    * Resolves with the reason when the store has failed for good (the embedded engine does, when a disk fails or is full),
    * its workers have stopped, and its directory is unlocked. Open it again then, best in a new process. Never resolves
@@ -125,6 +127,12 @@ export class Sluice implements Sender {
       definitions: this.#definitions,
       allowPrivate: this.#allowPrivate,
       shared: this.#shared,
+    })
+    this.events = new Events({
+      store,
+      service: options.service ?? env('SLUICE_SERVICE'),
+      enter: (given) => (this.#checkOpen(this.#isShut), this.#within(given)),
+      routeOf: (task) => this.#rulebook.route(task).queue,
     })
     this.ended = opened.db.ended.then((error) => this.#fail(error))
   }
@@ -231,19 +239,19 @@ export class Sluice implements Sender {
     return sendRows(task, rows, options, { clock: this.#clock, rulebook: this.#rulebook, write })
   }
 
-  /** Starts a worker for these tasks in this process. */
-  async work(tasks: readonly AnyTask[], options: WorkOptions = {}): Promise<Worker> {
-    const worker = await this.#worker(tasks, options)
+  /** Starts a worker for these tasks, and handlers of events, in this process. */
+  async work(work: readonly Work[], options: WorkOptions = {}): Promise<Worker> {
+    const worker = await this.#worker(work, options)
     await worker.start()
     return worker
   }
 
   /** Runs the jobs that may start now, at most `max` (default: no bound); resolves to how many. `signal` stops it early. Safe from cron. */
   async dispatchOnce(
-    tasks: readonly AnyTask[],
+    work: readonly Work[],
     options: WorkOptions & { max?: number; signal?: AbortSignal } = {},
   ): Promise<number> {
-    const worker = await this.#worker(tasks, options)
+    const worker = await this.#worker(work, options)
     const ran = await worker.once(options.max ?? Number.MAX_SAFE_INTEGER, options.signal)
     if (this.#failure !== undefined) throw this.#failure
     return ran
@@ -313,6 +321,7 @@ export class Sluice implements Sender {
       await this.takes.close()
       await this.#shared?.close()
       await this.#outbox.settled()
+      await this.events.settled()
       await this.#alarms.settled()
       await this.db.close()
       this.#report.end()
@@ -331,15 +340,17 @@ export class Sluice implements Sender {
     return error
   }
 
-  async #worker(tasks: readonly AnyTask[], options: WorkOptions): Promise<Worker> {
+  async #worker(work: readonly Work[], options: WorkOptions): Promise<Worker> {
     this.#checkOpen()
+    const tasks = this.events.tasksOf(work)
     const { queues, schedules = [], rate } = options
     checkWork(tasks, options)
     const graceMs = graceMsOf(options)
     const labels = await labelsOf(options.labels)
     await this.define([...tasks, ...schedules.map(({ task }) => task)])
+    await this.events.subscribe(work)
     this.#checkOpen()
-    await (this.#redis === undefined ? this.#warnOfRedis() : this.#redis.load())
+    await (this.#redis === undefined ? warnOfSharing(this.#store) : this.#redis.load())
     this.#shared?.start()
     const worker: Worker = new Worker({
       store: this.#store,
@@ -357,19 +368,11 @@ export class Sluice implements Sender {
       care: this.#care,
       alarms: this.#alarms,
       shared: this.#shared,
-      renew: () => this.#definitions.renew(),
+      renew: async () => void (await Promise.all([this.#definitions.renew(), this.events.renew()])),
       ended: () => this.#workers.delete(worker),
     })
     this.#workers.add(worker)
     return worker
-  }
-
-  /** Warns that other programs do not see what this process is granted, if the limits are shared in Redis. */
-  async #warnOfRedis(): Promise<void> {
-    const [row] = await this.#sql.query('select 1 from sluice.shared')
-    const text =
-      'limits of this database are shared in Redis, but this process has no Redis (REDIS_URL): other programs do not see what it is granted'
-    if (row !== undefined) this.#report.log.warn(text)
   }
 
   #within(options: Pick<SendOptions, 'tx'>): Sql | undefined {
@@ -391,8 +394,4 @@ export class Sluice implements Sender {
     if (this.#failure !== undefined) throw this.#failure
     if (isClosed) throw new StoreError('SLUICE_CLOSED', 'this Sluice is closed; open another')
   }
-}
-
-function schemaOf(options: SluiceOptions): string {
-  return options.schema ?? env('SLUICE_SCHEMA') ?? 'sluice'
 }

@@ -15,7 +15,9 @@ const below = [
   'claim',
   'takes',
   'redis',
+  'amqp',
   'schedule',
+  'events',
 ]
 
 /** What each module may import, call and read. `generated` holds the texts of SQL and Lua. */
@@ -33,9 +35,11 @@ const uses: Record<string, string[]> = {
   claim: ['core', 'report', 'db', 'limits', 'gates', 'store', 'tasks', 'generated'],
   takes: ['core', 'vendors', 'db', 'limits', 'store', 'http', 'claim', 'generated'],
   redis: ['core', 'db', 'limits', 'claim', 'generated'],
+  amqp: ['core'],
   schedule: ['core', 'db', 'store', 'tasks', 'generated'],
+  events: ['core', 'db', 'limits', 'store', 'tasks', 'generated'],
   operations: ['core', 'report', 'db', 'limits', 'gates', 'store', 'http', 'tasks', 'claim', 'takes', 'generated'],
-  fleet: ['core', 'report', 'db', 'limits', 'gates', 'store', 'tasks', 'claim', 'takes', 'generated'],
+  fleet: ['core', 'report', 'db', 'limits', 'gates', 'store', 'tasks', 'claim', 'takes', 'events', 'generated'],
   worker: [...below, 'fleet', 'generated'],
   sluice: [...below, 'operations', 'fleet', 'worker', 'generated'],
   testing: [...below, 'operations', 'fleet', 'worker', 'sluice', 'generated'],
@@ -82,6 +86,7 @@ const tables: Record<string, string[]> = {
   tasks: ['learned'],
   claim: ['claim', 'class_state', 'lane', 'list', 'reservation'],
   schedule: ['schedule', 'firing'],
+  events: ['emitted', 'subscription', 'publisher'],
   fleet: ['doubt', 'alarm'],
 }
 

@@ -2,9 +2,10 @@
 import { createInterface } from 'node:readline'
 import { Command } from 'commander'
 import { UsageError } from '../core/errors.ts'
+import { parseRate, type Rate } from '../core/rate.ts'
 import { sqlOn } from '../db/store.ts'
 import type { BulkOptions, JobFilter, Sluice, State } from '../index.ts'
-import { type FilterFlags, filterFlags, filterOf, rejectListFlags } from './filter.ts'
+import { type FilterFlags, filterFlags, filterOf, inputOf, rejectListFlags } from './filter.ts'
 import { checkIdStart, idOf } from './ids.ts'
 import { mustKnowAll } from './known.ts'
 import { brief, many, type Output } from './output.ts'
@@ -16,6 +17,7 @@ interface BulkFlags extends FilterFlags {
   yes?: boolean
   dryRun?: boolean
   priority?: number
+  rate?: Rate
 }
 
 /** An operation on many jobs. */
@@ -35,28 +37,37 @@ interface ActById extends Act {
 }
 
 /** `sluice retry`. */
-export function retryCommand(): Command {
-  return command('retry', 'give failed jobs another round of attempts', () => ({
-    verb: 'retry',
-    done: 'retried',
+export function retryCommand(
+  name = 'retry',
+  said = 'give failed jobs another round of attempts',
+  done = 'retried',
+  own: JobFilter = {},
+): Command {
+  const act = (): ActById => ({
+    verb: name,
+    done,
     missing: 'no such failed job',
     states: ['failed'],
     one: (sluice, id) => sluice.jobs.retry(id),
     many: (sluice, filter, options) => sluice.jobs.retryMany(filter, options),
-  }))
+  })
+  return command(name, said, act, own).option('--rate <n/s>', 'with a filter: at most so many, such as 100/s')
 }
 
 /** `sluice jobs discard`. */
-export function discardCommand(): Command {
-  const said = 'take failed jobs out of the failed ones for good; they are kept as cancelled'
-  return command('discard', said, () => ({
+export function discardCommand(
+  said = 'take failed jobs out of the failed ones for good; they are kept as cancelled',
+  own: JobFilter = {},
+): Command {
+  const act = (): ActById => ({
     verb: 'discard',
     done: 'discarded',
     missing: 'no such failed job',
     states: ['failed'],
     one: (sluice, id) => sluice.jobs.discard(id),
     many: (sluice, filter, options) => sluice.jobs.discardMany(filter, options),
-  }))
+  })
+  return command('discard', said, act, own)
 }
 
 /** `sluice cancel`. */
@@ -87,7 +98,13 @@ export function reprioritiseCommand(): Command {
     .requiredOption('--priority <n>', 'the new priority; higher first, -1000 to 1000', whole(-1_000, 1_000))
 }
 
-function command(name: string, description: string, actOf: (flags: BulkFlags) => ActById): Command {
+/** Makes a command; `own`: what its filter has in any case. */
+function command(
+  name: string,
+  description: string,
+  actOf: (flags: BulkFlags) => ActById,
+  own: JobFilter = {},
+): Command {
   const { states } = actOf({})
   return filterFlags(new Command(name).description(`${description}; by ids, or by a filter`), states)
     .argument('[id...]', 'ids of jobs; or select jobs by the options below')
@@ -97,15 +114,16 @@ function command(name: string, description: string, actOf: (flags: BulkFlags) =>
     .action((ids: string[], _: object, self: Command) => {
       // `jobs` has the same options for lists, and takes them before a command below it sees them.
       const flags = self.optsWithGlobals<BulkFlags>()
-      return run(ids, flags, actOf(flags), self)
+      return run(ids, flags, actOf(flags), self, own)
     })
 }
 
-async function run(ids: string[], flags: BulkFlags, act: ActById, self: Command): Promise<void> {
+async function run(ids: string[], flags: BulkFlags, act: ActById, self: Command, own: JobFilter): Promise<void> {
   rejectListFlags(self, `${act.verb} selects all jobs that match`)
   const settings = await settingsOf(self)
   const filter = filterOf(flags)
   const isFiltered = Object.keys(filter).length > 0
+  if (flags.rate !== undefined) parseRate(flags.rate)
   // Checked before the first job is changed.
   ids.forEach(checkIdStart)
   if (ids.length > 0 && (isFiltered || flags.all === true || flags.dryRun === true))
@@ -123,7 +141,8 @@ async function run(ids: string[], flags: BulkFlags, act: ActById, self: Command)
       return eachId(sluice, out, whole, act)
     }
     await mustKnowAll(sqlOn(sluice.db, schema), filter)
-    return eachFound(sluice, out, { ...filter, state: filter.state ?? act.states }, flags, act)
+    const wanted = { ...filter, ...own, ...inputOf(filter, own), state: filter.state ?? act.states }
+    return eachFound(sluice, out, wanted, flags, act)
   })
 }
 
@@ -143,7 +162,7 @@ export async function eachFound(
   sluice: Sluice,
   out: Output,
   wanted: JobFilter,
-  flags: Pick<BulkFlags, 'yes' | 'dryRun'>,
+  flags: Pick<BulkFlags, 'yes' | 'dryRun' | 'rate'>,
   act: Act,
 ): Promise<void> {
   // Jobs that are sent while the user decides must not be changed.
@@ -174,7 +193,12 @@ export async function eachFound(
   const isWatched = process.stderr.isTTY && !out.json
   const onProgress = ({ done }: { done: number }) =>
     void (isWatched && process.stderr.write(`\r${done} ${act.done} of ${said}`))
-  const done = await act.many(sluice, filter, { all: true, signal: stopping.signal, onProgress })
+  const done = await act.many(sluice, filter, {
+    all: true,
+    signal: stopping.signal,
+    onProgress,
+    ...(flags.rate === undefined ? {} : { rate: flags.rate }),
+  })
   if (isWatched && done > 0) out.talk('')
   const { aborted } = stopping.signal
   if (out.json) out.object({ [act.done]: done, stopped: aborted })

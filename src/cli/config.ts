@@ -8,6 +8,8 @@ import { SluiceError, UsageError } from '../core/errors.ts'
 import { env } from '../db/open.ts'
 import { Rulebook } from '../tasks/rule.ts'
 import { checkName } from '../tasks/checks.ts'
+import { tasksIn, type Work } from '../events/groups.ts'
+import { type EventHandler, isHandler } from '../events/handler.ts'
 import type { AnyTask } from '../tasks/task.ts'
 import { Guard } from '../http/guard.ts'
 import * as library from '../index.ts'
@@ -37,6 +39,7 @@ const known = [
   'redis',
   'redisPrefix',
   'redisStores',
+  'service',
   'allowPrivate',
   'concurrency',
   'grace',
@@ -79,7 +82,7 @@ function check(file: string, fields: Record<string, unknown>): SluiceConfig {
   for (const name of Object.keys(fields)) {
     if (!known.includes(name)) throw bad(file, `unknown field "${name}"; the fields are ${known.join(', ')}`)
   }
-  for (const name of ['store', 'schema', 'listenUrl', 'redis', 'redisPrefix']) {
+  for (const name of ['store', 'schema', 'service', 'listenUrl', 'redis', 'redisPrefix']) {
     const value = fields[name]
     if (value !== undefined && (typeof value !== 'string' || value === '')) throw bad(file, `${name} must be a text`)
   }
@@ -103,8 +106,11 @@ function check(file: string, fields: Record<string, unknown>): SluiceConfig {
     }
     for (const queue of queues as string[]) checkName('queue', queue)
   }
-  if (tasks !== undefined && typeof tasks !== 'string' && !(Array.isArray(tasks) && tasks.every(isTask))) {
-    throw bad(file, 'tasks must be a list of tasks made by task(…), or the path of a file that exports them')
+  if (tasks !== undefined && typeof tasks !== 'string' && !(Array.isArray(tasks) && tasks.every(isWork))) {
+    throw bad(
+      file,
+      'tasks must be a list of tasks made by task(…) and handlers of events, or the path of a file that exports them',
+    )
   }
   if (schedules !== undefined && !(Array.isArray(schedules) && schedules.every(isSchedule))) {
     throw bad(file, 'schedules must be a list of schedules made by schedule(…)')
@@ -141,16 +147,17 @@ async function load(file: string): Promise<Record<string, unknown>> {
   }
 }
 
-/** The user's code: tasks, including those of schedules, and schedules. */
+/** The user's code: tasks, including those of schedules, handlers of events, and schedules. */
 export interface Code {
   tasks: readonly AnyTask[]
+  handlers: readonly EventHandler[]
   schedules: readonly Schedule[]
 }
 
 /**
- * Loads tasks and schedules from the file `named`, else from the file `SLUICE_TASKS`, else from the config; empty if none
- * of these gives any. Schedules may also be exported as lists.
- * @throws UsageError SLUICE_BAD_CONFIG, SLUICE_NO_TASKS (a file without tasks)
+ * Loads tasks, handlers of events and schedules from the file `named`, else from the file `SLUICE_TASKS`, else from the config; empty if none
+ * of these gives any. Handlers and schedules may also be exported as lists.
+ * @throws UsageError SLUICE_BAD_CONFIG, SLUICE_NO_TASKS (a file without tasks and handlers)
  */
 export async function loadCode(config: Found, named: string | undefined): Promise<Code> {
   const { tasks = [], schedules = [] } = config.fields
@@ -159,15 +166,17 @@ export async function loadCode(config: Found, named: string | undefined): Promis
   if (given === undefined && typeof tasks !== 'string') return codeOf(tasks, own)
   const file = given === undefined ? path.resolve(config.dir, tasks as string) : path.resolve(given)
   const exported = Object.values(await load(file))
-  const found = codeOf(exported.filter(isTask), [...own, ...exported.flat().filter(isSchedule)])
-  if (found.tasks.length === 0)
+  const work = [...exported.filter(isTask), ...exported.flat().filter(isHandler)]
+  const found = codeOf(work, [...own, ...exported.flat().filter(isSchedule)])
+  if (found.tasks.length + found.handlers.length === 0)
     throw new UsageError('SLUICE_NO_TASKS', `${file} exports no task; write \`export const … = task(…)\``)
   return found
 }
 
-function codeOf(tasks: readonly AnyTask[], schedules: readonly Schedule[]): Code {
+function codeOf(work: readonly Work[], schedules: readonly Schedule[]): Code {
   return {
-    tasks: [...new Set([...tasks, ...schedules.map(({ task }) => task)])],
+    tasks: [...new Set([...tasksIn(work), ...schedules.map(({ task }) => task)])],
+    handlers: [...new Set(work.filter(isHandler))],
     schedules: [...new Set(schedules)],
   }
 }
@@ -179,8 +188,8 @@ export function withHttp(tasks: readonly AnyTask[]): readonly AnyTask[] {
 
 /** Loads code for commands that run jobs: as `loadCode`, with `http`. @throws UsageError SLUICE_NO_TASKS if there are no tasks */
 export async function needCode(config: Found, named: string | undefined): Promise<Code> {
-  const { tasks, schedules } = await loadCode(config, named)
-  if (tasks.length > 0) return { tasks: withHttp(tasks), schedules }
+  const code = await loadCode(config, named)
+  if (code.tasks.length + code.handlers.length > 0) return { ...code, tasks: withHttp(code.tasks) }
   throw noTasks()
 }
 
@@ -196,6 +205,10 @@ function isTask(value: unknown): value is AnyTask {
     typeof run === 'function' &&
     typeof send === 'function'
   )
+}
+
+function isWork(value: unknown): value is Work {
+  return isTask(value) || isHandler(value)
 }
 
 /** Recognises a schedule by its shape, like `isTask`. */

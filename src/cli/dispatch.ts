@@ -31,7 +31,7 @@ async function dispatch(flags: DispatchFlags, command: Command): Promise<void> {
     ending.abort()
   })
   void stop.second.then(() => process.exit(1))
-  const { tasks, schedules } = await needCode(settings.config, flags.tasks)
+  const { tasks, handlers, schedules } = await needCode(settings.config, flags.tasks)
   const options = {
     ...workOptions(settings, flags),
     schedules,
@@ -40,7 +40,7 @@ async function dispatch(flags: DispatchFlags, command: Command): Promise<void> {
   }
   const dispatched = await withSluice(settings, { creates: true }, async (sluice) => {
     useSluice(sluice)
-    return await sluice.dispatchOnce(tasks, options)
+    return await sluice.dispatchOnce([...tasks, ...handlers], options)
   })
   if (out.json) out.object({ dispatched })
   else out.line(String(dispatched))

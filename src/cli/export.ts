@@ -2,31 +2,35 @@
 import { once } from 'node:events'
 import { Command } from 'commander'
 import { sqlOn } from '../db/store.ts'
-import type { Job, State } from '../index.ts'
-import { type FilterFlags, filterFlags, filterOf, rejectListFlags } from './filter.ts'
+import type { Job, JobFilter, State } from '../index.ts'
+import { type FilterFlags, filterFlags, filterOf, inputOf, rejectListFlags } from './filter.ts'
 import { mustKnowAll } from './known.ts'
 import { many } from './output.ts'
 import { shown } from './record.ts'
 import { settingsOf, withSluice } from './settings.ts'
 
 /** `sluice jobs export`. */
-export function exportCommand(states: readonly State[]): Command {
+export function exportCommand(
+  states: readonly State[],
+  said = 'write whole records, oldest first, as one JSON object a line; reads in pages, without a long transaction',
+  own: JobFilter = {},
+): Command {
   return filterFlags(new Command('export'), states)
-    .description(
-      'write whole records, oldest first, as one JSON object a line; reads in pages, without a long transaction',
-    )
+    .description(said)
     .option('--reveal', 'include secrets instead of [redacted]')
     .option('--csv', 'write CSV with a heading; values that are not texts are JSON')
-    .action(exportJobs)
+    .action((_: object, command: Command) => exportJobs(own, command))
 }
 
-async function exportJobs(flags: FilterFlags & { csv?: boolean; reveal?: boolean }, command: Command): Promise<void> {
+async function exportJobs(own: JobFilter, command: Command): Promise<void> {
+  const flags = command.optsWithGlobals<FilterFlags & { csv?: boolean; reveal?: boolean }>()
   const settings = await settingsOf(command)
   rejectListFlags(command, 'an export writes all jobs that match')
-  const filter = filterOf(command.optsWithGlobals<FilterFlags>())
+  const wanted = filterOf(flags)
+  const filter = { ...wanted, ...own, ...inputOf(wanted, own) }
   let count = 0
   await withSluice(settings, { creates: false }, async (sluice) => {
-    await mustKnowAll(sqlOn(sluice.db, settings.schema), filter)
+    await mustKnowAll(sqlOn(sluice.db, settings.schema), wanted)
     for await (const found of sluice.jobs.stream(filter)) {
       const job = shown(found, flags.reveal)
       if (flags.csv === true && count === 0) await write(Object.keys(job).join(','))

@@ -15,6 +15,8 @@ export interface FilterFlags extends Omit<
   until?: string
   dispatchedSince?: string
   dispatchedUntil?: string
+  service?: string
+  event?: string
 }
 
 /** Adds the options; `states` are the choices of `--state`. */
@@ -40,6 +42,8 @@ export function filterFlags(command: Command, states: readonly State[]): Command
     .option('--dispatched-until <time>', 'jobs whose last attempt a worker took before that time')
     .option('--limit <name>', 'jobs that use this limit')
     .option('--key <key>', 'with --limit: jobs that use this key of it')
+    .option('--service <name>', 'deliveries of events to this service')
+    .option('--event <type>', 'deliveries of events of this type')
     .option('--input <path=value>', 'a field of the input, such as account.id=a1; may be repeated', field)
 }
 
@@ -56,7 +60,8 @@ export function rejectListFlags(command: Command, instead: string): void {
 /** Makes the filter from the options. @throws UsageError SLUICE_BAD_OPTION */
 export function filterOf(flags: FilterFlags): JobFilter {
   const { state, task, queue, tag, reason, error, errorCode, failures, limit, key, input, since, until } = flags
-  const { dispatchedSince, dispatchedUntil } = flags
+  const { dispatchedSince, dispatchedUntil, service, event } = flags
+  const deliveries = { ...(service && { service }), ...(event && { 'event.type': event }), ...input }
   const given = {
     state,
     task,
@@ -68,13 +73,19 @@ export function filterOf(flags: FilterFlags): JobFilter {
     failures,
     limit,
     key,
-    input,
+    input: Object.keys(deliveries).length === 0 ? undefined : deliveries,
     since: time('--since', since),
     until: time('--until', until),
     dispatchedSince: time('--dispatched-since', dispatchedSince),
     dispatchedUntil: time('--dispatched-until', dispatchedUntil),
   }
   return Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined))
+}
+
+/** Returns the fields of the input that two filters demand together. */
+export function inputOf(...filters: readonly JobFilter[]): JobFilter {
+  const input = Object.assign({}, ...filters.map((filter) => filter.input)) as NonNullable<JobFilter['input']>
+  return Object.keys(input).length === 0 ? {} : { input }
 }
 
 function field(text: string, before: Record<string, string> | undefined): Record<string, string> {

@@ -7,6 +7,7 @@ import { completeCommand, completionCommand } from './completion.ts'
 import { devCommand } from './dev.ts'
 import { dispatchCommand } from './dispatch.ts'
 import { doctorCommand } from './doctor.ts'
+import { eventsCommand } from './events.ts'
 import { examples } from './examples.ts'
 import { initCommand } from './init.ts'
 import { jobsCommand } from './jobs.ts'
@@ -26,7 +27,16 @@ import { workCommand } from './work.ts'
 const groups: Record<string, (() => Command)[]> = {
   'Begin:': [initCommand, devCommand],
   'Run:': [workCommand, dispatchCommand, sendCommand],
-  'Look:': [statusCommand, whyCommand, jobsCommand, tasksCommand, limitsCommand, pausesCommand, schedulesCommand],
+  'Look:': [
+    statusCommand,
+    whyCommand,
+    jobsCommand,
+    tasksCommand,
+    limitsCommand,
+    pausesCommand,
+    schedulesCommand,
+    eventsCommand,
+  ],
   'Change:': [retryCommand, cancelCommand, reprioritiseCommand, pauseCommand, resumeCommand, releaseCommand],
   'Keep:': [verifyCommand, doctorCommand, migrateCommand, pruneCommand, completionCommand],
 }

@@ -93,7 +93,17 @@ export async function withSluice<T>(
 /** Opens the store; with `migrate` brings its schema up to date. */
 export async function openSluice(settings: Settings, migrate = true): Promise<Sluice> {
   const { store, schema, listenUrl, redis, out } = settings
-  const { redisStores, retention, prune, rules, routes, alarms, allowPrivate, on = {} } = settings.config.fields
+  const {
+    redisStores,
+    service,
+    retention,
+    prune,
+    rules,
+    routes,
+    alarms,
+    allowPrivate,
+    on = {},
+  } = settings.config.fields
   const redisPrefix = env('SLUICE_REDIS_PREFIX') ?? settings.config.fields.redisPrefix
   const sluice = await Sluice.open({
     store,
@@ -104,6 +114,7 @@ export async function openSluice(settings: Settings, migrate = true): Promise<Sl
     ...(redis === undefined ? {} : { redis }),
     ...(redisPrefix === undefined ? {} : { redisPrefix }),
     ...(redisStores === undefined || env('SLUICE_REDIS_STORES') !== undefined ? {} : { redisStores }),
+    ...(service === undefined || env('SLUICE_SERVICE') !== undefined ? {} : { service }),
     ...(retention === undefined ? {} : { retention }),
     ...(prune === undefined ? {} : { prune }),
     ...(alarms === undefined ? {} : { alarms }),

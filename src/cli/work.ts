@@ -5,7 +5,7 @@ import { UsageError } from '../core/errors.ts'
 import { type Duration, parseRate, type Rate } from '../core/rate.ts'
 import { env } from '../db/open.ts'
 import { checkName } from '../tasks/checks.ts'
-import { type AnyTask, type Sluice, useSluice, type WorkOptions } from '../index.ts'
+import { type Sluice, useSluice, type Work, type WorkOptions } from '../index.ts'
 import { readLabel } from '../worker/labels.ts'
 import { graceMsOf } from '../worker/options.ts'
 import type { Worker } from '../worker/worker.ts'
@@ -104,19 +104,20 @@ async function work(file: string | undefined, flags: WorkFlags, command: Command
   const loading = needCode(settings.config, tasksFile(file, flags)).finally(() =>
     process.send?.({ files: loadedFiles() }),
   )
-  const { tasks, schedules } = await loading
+  const { tasks, handlers, schedules } = await loading
   const options = { ...workOptions(settings, flags), schedules }
   const sluice = await openSluice(settings)
   const ended = new AbortController()
   try {
     useSluice(sluice)
-    const worker = await start(sluice, tasks, options, stop)
+    const worker = await start(sluice, [...tasks, ...handlers], options, stop)
     if (worker === undefined) return
     const names = tasks.map((task) => task.name).join(', ')
+    const hosted = handlers.length === 0 ? '' : `, ${many(handlers.length, 'handler')} of events`
     const firing = schedules.length === 0 ? '' : `, and ${many(schedules.length, 'schedule')}`
     const on = options.queues === undefined ? '' : `, queues ${options.queues.join(', ')}`
     out.log.info(
-      `working on ${names}${firing} from ${nameOf(settings.store)}${on}, ${options.concurrency ?? 10} at once`,
+      `working on ${names}${hosted}${firing} from ${nameOf(settings.store)}${on}, ${options.concurrency ?? 10} at once`,
     )
     if (flags.live) void showLive(sluice, settings.schema, { out, screen }, ended.signal)
     else if (process.stderr.isTTY) void summarise(sluice, worker, settings, ended.signal)
@@ -140,7 +141,7 @@ async function work(file: string | undefined, flags: WorkFlags, command: Command
 /** Starts a worker; undefined: a request to end came first. */
 async function start(
   sluice: Sluice,
-  tasks: readonly AnyTask[],
+  tasks: readonly Work[],
   options: WorkOptions,
   stop: Stop,
 ): Promise<Worker | undefined> {

@@ -29,6 +29,8 @@ export interface AlarmOptions {
   credential?: Duration | false
   /** The vendor of a limit has been down for so long; default 1 min. */
   vendorDown?: Duration | false
+  /** So many deliveries of events to a service wait for another attempt; default 1,000. */
+  retries?: number | false
   /** The store, or Redis, has been away so long; default 10 s. */
   away?: Duration | false
 }
@@ -92,6 +94,13 @@ const kinds = {
         ? `the vendor of limit ${subject} holds no jobs back any more`
         : `the vendor of limit ${subject} has been down for ${span(value)} (${detail})`,
     todo: 'look at the vendor’s status page; its jobs wait, and go on by themselves when it is back',
+  },
+  retries: {
+    option: 'retries',
+    threshold: 1_000 as number | Duration,
+    text: ({ subject, value }: Reading) =>
+      `service "${subject}" has ${many(Math.round(value), 'event')} whose handling failed and is to be retried`,
+    todo: 'look at which handlers fail (`sluice events list`): retries are for exceptions, not for the normal flow',
   },
   away: {
     option: 'away',
@@ -309,7 +318,7 @@ function thresholdsOf(options: AlarmOptions): Map<string, number> {
     Object.entries(kinds).map(([alarm, { option, threshold }]) => {
       const given = options[option] ?? threshold
       if (given === false) return [alarm, Infinity]
-      const value = option === 'queueLength' ? given : durationMs(given as Duration)
+      const value = typeof threshold === 'number' ? given : durationMs(given as Duration)
       if (typeof value === 'number' && value > 0) return [alarm, value]
       throw new UsageError('SLUICE_BAD_OPTION', `alarms.${option} is "${given}"; it must be more than 0, or false`)
     }),

@@ -68,6 +68,7 @@ interface Chore {
     | 'delete_late_jobs'
     | 'delete_old_ledger'
     | 'delete_old_usage'
+    | 'delete_old_events'
     | 'retire_buckets'
   everyMs: number
   dueMs: number
@@ -117,6 +118,7 @@ export class Housekeeping {
       chore('delete_late_jobs', hourMs, kept),
       chore('delete_old_ledger', hourMs, (last) => [ledgerUs, last ?? 0]),
       chore('delete_old_usage', hourMs, (_, { usageMs }) => [usageMs, capUs()]),
+      chore('delete_old_events', minuteMs, (_, { eventsMs }) => [eventsMs, capUs()]),
       // After the ledger's old rows: a bucket is deleted when its newest row is the only one left.
       chore('retire_buckets', hourMs, (last) => [ledgerUs, capUs(), last ?? leastId]),
     ]

@@ -4,7 +4,8 @@
 -- alarm: queue-length: jobs that wait in the queue `subject`; oldest-wait: how long the oldest of them has waited, in
 -- ms; no-worker: how long the oldest job has waited that no live worker can run, in ms, by task and queue; snapshot:
 -- the age of the oldest transaction that keeps dead rows, in ms; credential: for how long the vendor has rejected that
--- of a key (of 20 keys at most), in ms; vendor-down: for how long the vendor of a limit has been down, in ms.
+-- of a key (of 20 keys at most), in ms; vendor-down: for how long the vendor of a limit has been down, in ms;
+-- retries: deliveries of events to the service `subject` that wait for another attempt.
 create or replace function engine.read_alarm_values()
 returns table (alarm text, subject text, value float8, detail text)
 language sql stable set jit = off set enable_sort = off set enable_bitmapscan = off set enable_seqscan = off as $$
@@ -48,6 +49,8 @@ language sql stable set jit = off set enable_sort = off set enable_bitmapscan = 
   select 'vendor-down', b.name, max(engine.limiter_now_us() - r.since) / 1000::float8,
     max(r.answer) || case when count(*) > 1 then ', ' || count(*) || ' keys' else '' end
   from sluice.refusal r join sluice.bucket b on b.id = r.bucket where r.cause = 'down' group by 2
+  union all
+  select 'retries', r.service, sum(r.n)::float8, null from engine.count_event_retries(10000) r group by 2
   union all
   (select 'snapshot', '', (extract(epoch from sluice.now() - s.xact_start) * 1000)::float8,
      'process ' || s.pid || coalesce(' of ' || nullif(s.application_name, ''), '')

@@ -10,6 +10,7 @@ import type { Store } from '../db/store.ts'
 const minuteMs = 60_000
 const dayMs = 86_400_000
 const keepMsDefault = 7 * dayMs
+const keepEventsMsDefault = 7 * dayMs
 const keepUsageMsDefault = 400 * dayMs
 const keepMsMax = 36_500 * dayMs
 const offPeakMsDefault = 4 * 3_600_000
@@ -20,6 +21,8 @@ export interface Retention {
   done?: Duration
   /** Jobs that failed, which are kept for inspection and retry; default 7 days. */
   failed?: Duration
+  /** Events, for late subscribers and `sluice events show`; default 7 days. */
+  events?: Duration
   /** What each key of a limit has used on each day (`sluice limits usage`); default 400 days. */
   usage?: Duration
 }
@@ -49,6 +52,7 @@ export interface Agreed {
   doneMs: number
   failedMs: number
   usageMs: number
+  eventsMs: number
   prune: PruneTime
 }
 
@@ -57,11 +61,12 @@ type Said = Record<string, unknown>
 
 /** Converts a process's options to settings. @throws UsageError SLUICE_BAD_OPTION */
 export function said({ retention = {}, prune }: RetentionOptions): Said {
-  const { done, failed, usage } = retention
+  const { done, failed, usage, events } = retention
   return {
     ...(done === undefined ? {} : { keepDoneMs: keepMs('retention.done', done) }),
     ...(failed === undefined ? {} : { keepFailedMs: keepMs('retention.failed', failed) }),
     ...(usage === undefined ? {} : { keepUsageMs: keepMs('retention.usage', usage) }),
+    ...(events === undefined ? {} : { keepEventsMs: keepMs('retention.events', events) }),
     ...(prune === undefined ? {} : { prune: checkPruneTime(prune) }),
   }
 }
@@ -96,7 +101,7 @@ export class RetentionSettings {
     const nowMs = this.#store.clock.monotonicMs()
     if (this.#read !== undefined && nowMs - this.#read.atMs < minuteMs) return this.#read.agreed
     const rows = await this.#store.query<{ name: string; value: unknown }>('select name, value from sluice.setting')
-    const { keepDoneMs, keepFailedMs, keepUsageMs, prune } = {
+    const { keepDoneMs, keepFailedMs, keepUsageMs, keepEventsMs, prune } = {
       ...this.#said,
       ...Object.fromEntries(rows.map(({ name, value }) => [name, value])),
     }
@@ -104,6 +109,7 @@ export class RetentionSettings {
       doneMs: Number(keepDoneMs ?? keepMsDefault),
       failedMs: Number(keepFailedMs ?? keepMsDefault),
       usageMs: Number(keepUsageMs ?? keepUsageMsDefault),
+      eventsMs: Number(keepEventsMs ?? keepEventsMsDefault),
       prune: (prune ?? 'any') as PruneTime,
     }
     this.#read = { agreed, atMs: nowMs }

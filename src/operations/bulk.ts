@@ -1,5 +1,7 @@
 /** Operations on many jobs: they are read in pages and changed in portions, each a short transaction. */
+import { systemClock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
+import { parseRate, type Rate } from '../core/rate.ts'
 import type { Row } from '../db/db.ts'
 import type { Sql } from '../db/store.ts'
 import type { FunctionName } from '../generated/sql.ts'
@@ -19,6 +21,8 @@ export interface BulkOptions {
   all?: boolean
   /** Called after each portion. */
   onProgress?: (progress: BulkProgress) => void
+  /** Changes at most this many jobs in such a time, evenly. Default: no bound. */
+  rate?: Rate
   /** Stops between portions: what is done stays done, and the call resolves. */
   signal?: AbortSignal
 }
@@ -200,17 +204,19 @@ export class Bulk {
         'the filter matches every job: narrow it, or confirm that you mean all of them (`all: true`; on the command line --all)',
       )
     }
+    const { most, eachMs } = paceOf(options.rate)
     const progress: BulkProgress = { done: 0, seen: 0 }
     const last = await this.#newest(search)
     if (last === undefined) return 0
     for await (const { hits, seen } of this.#pages(search, { isDown: false, form: 'id', scan: scanMax, last })) {
       const ids = hits.map((row) => row['id'] as string)
-      for (let at = 0; at === 0 || at < ids.length; at += portion) {
+      for (let at = 0; at === 0 || at < ids.length; at += most) {
         if (options.signal?.aborted) return progress.done
-        const some = ids.slice(at, at + portion)
+        const some = ids.slice(at, at + most)
         if (some.length > 0) progress.done += await act.run(some, states)
-        if (at + portion >= ids.length) progress.seen += seen
+        if (at + most >= ids.length) progress.seen += seen
         options.onProgress?.({ ...progress })
+        if (eachMs > 0) await systemClock.sleep(some.length * eachMs, options.signal)
       }
     }
     return progress.done
@@ -262,4 +268,12 @@ export class Bulk {
     const rows = await this.#sql.call<Record<string, string>>(name, args)
     return rows.map((row) => row[name] as string)
   }
+}
+
+/** Returns how many jobs a portion has at a rate, and how long the next one waits for each of them: some 5 portions a second. */
+function paceOf(rate: Rate | undefined): { most: number; eachMs: number } {
+  if (rate === undefined) return { most: portion, eachMs: 0 }
+  const { units, windowUs } = parseRate(rate)
+  const eachMs = windowUs / 1_000 / units
+  return { most: Math.min(portion, Math.max(1, Math.floor(200 / eachMs))), eachMs }
 }

@@ -2,6 +2,7 @@
 import type { Cluster, Redis } from 'ioredis'
 import { systemClock } from '../core/clock.ts'
 import { StoreError, UsageError } from '../core/errors.ts'
+import type { Store } from '../db/store.ts'
 import { addressOf, type RedisAddress } from './address.ts'
 import type { RedisClient } from './client.ts'
 
@@ -158,4 +159,12 @@ async function clientClass(): Promise<Clients> {
       cause: error,
     })
   }
+}
+
+/** Warns that other programs do not see what a process without Redis is granted, if limits are shared in Redis. */
+export async function warnOfSharing(store: Store): Promise<void> {
+  const [row] = await store.query('select 1 from sluice.shared')
+  const text =
+    'limits of this database are shared in Redis, but this process has no Redis (REDIS_URL): other programs do not see what it is granted'
+  if (row !== undefined) store.log.warn(text)
 }

@@ -157,23 +157,28 @@ export function isPromise<T>(soon: MaybePromise<T>): soon is Promise<T> {
  * SLUICE_INVALID_INPUT
  */
 export function validate(task: AnyTask, stored: unknown): MaybePromise<{ value: unknown }> {
-  const checked = task.schema['~standard'].validate(stored)
-  return 'then' in checked ? passed(task, checked) : accepted(task, checked)
+  return conform(task.schema, stored, `input of "${task.name}"`)
 }
 
-async function passed(task: AnyTask, checked: PromiseLike<Checked>): Promise<{ value: unknown }> {
-  return accepted(task, await checked)
+/** Checks a stored value against a schema and returns the schema's output. @throws UsageError SLUICE_INVALID_INPUT */
+export function conform(schema: StandardSchemaV1, stored: unknown, what: string): MaybePromise<{ value: unknown }> {
+  const checked = schema['~standard'].validate(stored)
+  return 'then' in checked ? passed(checked, what) : accepted(checked, what)
+}
+
+async function passed(checked: PromiseLike<Checked>, what: string): Promise<{ value: unknown }> {
+  return accepted(await checked, what)
 }
 
 type Checked = StandardSchemaV1.Result<unknown>
 
-function accepted(task: AnyTask, checked: Checked): { value: unknown } {
+function accepted(checked: Checked, what: string): { value: unknown } {
   if (checked.issues === undefined) return checked
   const issues = checked.issues.slice(0, 5).map((issue) => {
     const path = issue.path?.map((part) => String(typeof part === 'object' ? part.key : part)).join('.')
     return path ? `${path}: ${issue.message}` : issue.message
   })
-  throw new UsageError('SLUICE_INVALID_INPUT', `input of "${task.name}" does not fit its schema: ${issues.join('; ')}`)
+  throw new UsageError('SLUICE_INVALID_INPUT', `${what} does not fit its schema: ${issues.join('; ')}`)
 }
 
 function jobId(id: string | undefined, clock: Clock): string {

@@ -183,6 +183,9 @@ export interface Task<Input = never, Result = unknown> {
 /** Any task, whatever its input. */
 export type AnyTask = Task<never, unknown>
 
+/** The input type of a task; for `AnyTask` it is unknown until the schema checks it. */
+export type Given<Input> = [Input] extends [never] ? unknown : NoInfer<Input>
+
 /** Records jobs. */
 export interface Sender {
   send(task: AnyTask, input: unknown, options: SendOptions): Promise<string>

@@ -3,18 +3,26 @@ import { type Clock, systemClock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
 import { inSchema, sqlOn } from '../db/store.ts'
-import type { AnyTask } from '../tasks/task.ts'
+import type { CloudEvent } from '../events/envelope.ts'
+import type { Work } from '../events/groups.ts'
+import type { EventHandler } from '../events/handler.ts'
 import type { SluiceOptions } from '../options.ts'
 import { useSluice } from '../default-sluice.ts'
 import { Sluice } from '../sluice.ts'
 import type { Job } from '../operations/jobs.ts'
 import { type Move, runAhead } from './advance.ts'
+import { type DeliverOptions, eventsOf } from './events.ts'
 import { type Limited, type Refused, reportsOf } from './reports.ts'
 
 /** How to open a test Sluice. */
 export interface TestOptions extends Pick<SluiceOptions, 'rules' | 'routes' | 'log'> {
-  /** Tasks that `drain` runs. `task.send` of any task goes to this store until `close`. */
-  tasks: readonly AnyTask[]
+  /**
+   * Tasks, and handlers of events, that `drain` runs. `task.send` of any task, and `event.emit`, go to this store until
+   * `close`.
+   */
+  tasks: readonly Work[]
+  /** The service of the handlers; default `test`. */
+  service?: string
   /** The clock's first time; default: now. */
   start?: Date
   /** `memory:` (default), a directory, or a server's URL (then give a schema that only the test uses). */
@@ -46,6 +54,13 @@ export interface TestSluice {
    * `scheduled`: it will be tried again.
    */
   refused<Input = unknown>(task: { readonly name: string }): Promise<Refused<Input>[]>
+  /** Lists the events of a type that were emitted, with their envelopes, oldest first. */
+  emitted<Data = unknown>(event: { readonly name: string }): Promise<CloudEvent<Data>[]>
+  /**
+   * Delivers a payload to one handler, without emitting an event, and runs it; resolves to the record of the delivery's job:
+   * `done`, `scheduled` for a retry, or `failed`.
+   */
+  deliver(handler: EventHandler, payload: unknown, options?: DeliverOptions): Promise<Job>
   /**
    * Runs every job that may start at the clock's time, and the jobs that those send; resolves to how many ran. With
    * `advance: true` it then moves the clock to the next instant at which a limit, a delay or a retry lets a job start, and so
@@ -74,7 +89,7 @@ export interface TestSluice {
  */
 export async function testSluice(options: TestOptions): Promise<TestSluice> {
   const schema = options.schema ?? 'sluice'
-  const { rules = [], routes = {}, log, allowPrivate = ['127.0.0.0/8', '::1'] } = options
+  const { rules = [], routes = {}, log, service = 'test', allowPrivate = ['127.0.0.0/8', '::1'] } = options
   const clock = new MovedClock()
   const sluice = await Sluice.open({
     store: options.store ?? 'memory:',
@@ -82,6 +97,7 @@ export async function testSluice(options: TestOptions): Promise<TestSluice> {
     schema,
     rules,
     routes,
+    service,
     allowPrivate,
     clock: clock.moved,
     ...(log === undefined ? {} : { log }),
@@ -116,6 +132,7 @@ export async function testSluice(options: TestOptions): Promise<TestSluice> {
       set: (to) => move('$1', to),
     },
     ...reportsOf(sluice, sql),
+    ...eventsOf(sluice, sql, options.tasks, service),
     drain: async ({ advance = false } = {}) =>
       advance === false ? await run() : (await runAhead({ sluice, sql, run, move }, advance, () => false)).ran,
     async runUntil(isTrue) {

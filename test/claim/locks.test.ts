@@ -84,6 +84,24 @@ describe('locks', () => {
       await sluice.send(rated, {}, { idempotencyKey: 'k', replace, delay: '1h' })
     await db.query(`select sluice.send('locks.rated', '{}', '{"idempotency_key": "sql"}')`)
     await sluice.send(rated, {}, { delay: '1ms' })
+    // Events, and what handlers have missed.
+    const event = {
+      handler: 'h',
+      formerly: ['g'],
+      pattern: 'locks.e',
+      type: 'locks.e',
+      task: 't',
+      queue: 'q',
+      bucket_text: '',
+    }
+    for (const handler of ['g', 'h', 'h']) {
+      await run('subscribe_handlers', 'locks', JSON.stringify([{ ...event, handler, since_ms: 60_000 }]))
+      await db.query(`select sluice.emit('locks.e', '1')`)
+    }
+    for (let i = 0; i < 8; i++) await run('catch_up_service', 'locks')
+    await db.query(`update sluice.emitted set aged = true`)
+    await run('catch_up_service', 'locks')
+    await run('delete_old_events', 0, null)
     // Claims, ends, and further grants of attempts.
     const jobs = await claimAll(db, worker, names, 20)
     const [first] = jobs

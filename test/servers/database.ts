@@ -33,7 +33,7 @@ async function create(run: RunUrls, template: string): Promise<FreshDatabase> {
 }
 
 async function askDoor(): Promise<RunUrls> {
-  const response = await fetch(inject('postgresDoor'))
+  const response = await fetch(`${inject('serverDoor')}/postgres`)
   if (!response.ok) throw new Error(await response.text())
   return (await response.json()) as RunUrls
 }

@@ -1,30 +1,15 @@
 /** A real Redis for tests: private port, temporary directory, nothing on disk, gone with this process. */
-import { execFile, fork } from 'node:child_process'
-import { existsSync, mkdtempSync, readFileSync, writeFileSync } from 'node:fs'
+import { execFile } from 'node:child_process'
+import { existsSync, mkdtempSync, writeFileSync } from 'node:fs'
 import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { delimiter, dirname, join } from 'node:path'
-import { setTimeout as sleep } from 'node:timers/promises'
-import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { freePort, install, isExecutable } from '../../scripts/postgres.mjs'
+import { serve, type Server } from './program.ts'
 
-/** A Redis of a test's own. */
-export interface RedisServer {
-  readonly port: number
-  readonly url: string
-  /** Undefined while it does not run. */
-  readonly pid: number | undefined
-  /** Starts it again, empty. */
-  start(): Promise<void>
-  /** Kills it, as a crash does; its data are lost. */
-  kill(): Promise<void>
-  /** Ends it for good. */
-  close(): Promise<void>
-}
-
-const watchdog = fileURLToPath(new URL('../../scripts/watchdog.mjs', import.meta.url))
-const startMaxMs = 60_000
+/** A Redis of a test's own. It starts empty each time. */
+export type RedisServer = Server
 
 /** Starts a Redis. `settings` are those of redis.conf. */
 export async function startRedis(settings: Record<string, string> = {}): Promise<RedisServer> {
@@ -39,7 +24,7 @@ export async function startRedis(settings: Record<string, string> = {}): Promise
     ...settings,
   }
   const args = ['--port', String(port), ...Object.entries(all).flatMap(([name, value]) => [`--${name}`, value])]
-  return serve(base, port, args)
+  return serveRedis(base, port, args)
 }
 
 /** Starts a sentinel that watches the master `limits`, and lets a replica take over when it is gone for half a second. */
@@ -56,7 +41,7 @@ export async function startSentinel(master: RedisServer): Promise<RedisServer> {
   ]
   const file = join(base, 'sentinel.conf')
   writeFileSync(file, `${lines.join('\n')}\n`)
-  return serve(base, port, [file, '--sentinel'])
+  return serveRedis(base, port, [file, '--sentinel'])
 }
 
 /** Starts three masters, and makes a cluster of them. */
@@ -89,60 +74,10 @@ export async function selfSigned(): Promise<{ cert: string; key: string }> {
   return { cert, key }
 }
 
-async function serve(base: string, port: number, args: readonly string[]): Promise<RedisServer> {
+async function serveRedis(base: string, port: number, args: readonly string[]): Promise<RedisServer> {
   const file = await redisBinary()
-  // A session of its own: signals to our process group must not reach the server before we have ended.
-  const child = fork(watchdog, [base], { execArgv: [], detached: true, stdio: 'ignore' })
-  child.unref()
-  child.channel?.unref()
-  let pid: number | undefined
-  const state: { ended?: string } = {}
-  let isAlive = true
-  child.on('message', (told: { pid?: number; exited?: string }) => {
-    pid = told.pid
-    if (told.exited !== undefined) state.ended = told.exited
-  })
-  child.once('exit', () => (isAlive = false))
-  const log = join(base, 'log')
-  const isEnded = () => state.ended !== undefined
-  const server: RedisServer = {
-    port,
-    url: `redis://127.0.0.1:${port}/0`,
-    get pid() {
-      return pid
-    },
-    async start() {
-      delete state.ended
-      child.send({ run: { file, args, cwd: base, log, endSignal: 'SIGKILL' } })
-      await until(async () => isEnded() || (pid !== undefined && (await answers(port))))
-      if (!isEnded()) return
-      const told = existsSync(log) ? readFileSync(log, 'utf8').slice(-2000) : ''
-      throw new Error(`Redis did not start (${String(state.ended)}). Its log ends with:\n${told}`)
-    },
-    async kill() {
-      child.send({ signal: 'SIGKILL' })
-      await until(() => pid === undefined)
-    },
-    async close() {
-      if (child.connected) child.disconnect()
-      await until(() => !isAlive)
-    },
-  }
-  try {
-    await server.start()
-    return server
-  } catch (error) {
-    await server.close()
-    throw error
-  }
-}
-
-async function until(isTrue: () => boolean | Promise<boolean>): Promise<void> {
-  const startMs = performance.now()
-  while (!(await isTrue())) {
-    if (performance.now() - startMs > startMaxMs) throw new Error(`Redis did not do so within ${startMaxMs} ms.`)
-    await sleep(5)
-  }
+  const url = `redis://127.0.0.1:${port}/0`
+  return serve({ name: 'Redis', file, args, base, port, url, isReady: () => answers(port) })
 }
 
 /** True when it answers a PING. */

@@ -3,12 +3,13 @@ import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import type { TestProject } from 'vitest/node'
 import { openPostgres, type PostgresUrls } from './postgres.ts'
+import { openRabbit } from './rabbitmq.ts'
 import { createDatabase, dropDatabase, type RunUrls } from './template.ts'
 
 declare module 'vitest' {
   export interface ProvidedContext {
-    /** The URL at which test files request the run's one PostgreSQL; the first request starts it. */
-    postgresDoor: string
+    /** The URL at which test files request the run's one PostgreSQL or RabbitMQ; the first request starts it. */
+    serverDoor: string
   }
 }
 
@@ -22,25 +23,30 @@ async function migrated({ url, adminUrl }: PostgresUrls): Promise<RunUrls> {
 }
 
 /**
- * Vitest's global set-up: one PostgreSQL for the whole run, started when the first test file requests a database, so
- * that a run of pure tests does not pay for it.
+ * Vitest's global set-up: one PostgreSQL and one RabbitMQ for the whole run, each started when the first test file requests
+ * it, so that a run of pure tests does not pay for it.
  */
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
   let server: ReturnType<typeof openPostgres> | undefined
   let urls: Promise<RunUrls> | undefined
-  const door = createServer((_request, response) => {
+  let rabbit: ReturnType<typeof openRabbit> | undefined
+  const request = (path: string | undefined): Promise<unknown> => {
+    if (path === '/rabbitmq') return (rabbit ??= openRabbit()).then(({ node }) => node)
     server ??= openPostgres()
-    urls ??= server.then(migrated)
-    urls.then(
-      (all) => response.end(JSON.stringify(all)),
+    return (urls ??= server.then(migrated))
+  }
+  const door = createServer(({ url }, response) => {
+    request(url).then(
+      (answer) => response.end(JSON.stringify(answer)),
       (error: unknown) => response.writeHead(500).end(error instanceof Error ? error.message : String(error)),
     )
   })
   await new Promise<void>((resolve) => door.listen(0, '127.0.0.1', resolve))
-  project.provide('postgresDoor', `http://127.0.0.1:${(door.address() as AddressInfo).port}`)
+  project.provide('serverDoor', `http://127.0.0.1:${(door.address() as AddressInfo).port}`)
   return async () => {
     door.close()
     await urls?.then(({ adminUrl, template }) => dropDatabase(adminUrl, template)).catch(() => {})
     await (await server?.catch(() => undefined))?.close()
+    await (await rabbit?.catch(() => undefined))?.close()
   }
 }

@@ -1,0 +1,156 @@
+/** The door to a RabbitMQ: one connection that publishes, and, from the first consumer on, one that consumes. */
+import { systemClock } from '../core/clock.ts'
+import { StoreError, UsageError } from '../core/errors.ts'
+import type { Log } from '../core/log.ts'
+import { addressOf } from './address.ts'
+import { Subscription, type ConsumeOptions, type Consumer, type Delivery } from './consumer.ts'
+import { Link } from './link.ts'
+import { Publisher, type Message } from './publisher.ts'
+import type { Session } from './session.ts'
+import { Declarations, type Topology } from './topology.ts'
+
+export type { Delivery } from './consumer.ts'
+
+/** What a broker does now. */
+export interface BrokerStatus {
+  /** For how long there has been no connection to publish, or to consume, in ms; undefined: there is one, or none is needed. */
+  readonly publishLostForMs: number | undefined
+  readonly consumeLostForMs: number | undefined
+  /** Why the server takes no messages now, in its words; undefined: it does. */
+  readonly blocked: string | undefined
+  /** Messages that were given to `publish` and are not confirmed. */
+  readonly unconfirmed: number
+  readonly consumers: readonly { queue: string; inHand: number; isAttached: boolean }[]
+}
+
+/** A RabbitMQ. Lost connections are opened again until it is closed. */
+export interface Broker {
+  /** Resolves when the server has confirmed the message (`Publisher.publish` lists the errors). */
+  publish(message: Message): Promise<void>
+  /** Receives the messages of a queue. @throws UsageError SLUICE_BROKER_REFUSED: for example there is no such queue */
+  consume(queue: string, options: ConsumeOptions, onMessage: (delivery: Delivery) => unknown): Promise<Consumer>
+  /**
+   * Declares objects, and again on each new connection.
+   * @throws UsageError SLUICE_BROKER_REFUSED (it exists with other arguments, for example); StoreError SLUICE_BROKER_UNREACHABLE
+   */
+  declare(topology: Topology): Promise<void>
+  status(): BrokerStatus
+  /** Waits for confirmations, for 5 s at most, and closes the connections. What consumers have in hand is delivered again. */
+  close(): Promise<void>
+}
+
+const readyMaxMs = 30_000
+const flushMaxMs = 5_000
+
+/**
+ * Connects to a RabbitMQ. `name` is shown in the server's tools.
+ * @throws UsageError SLUICE_BAD_URL, SLUICE_MISSING_PEER, SLUICE_BROKER_REFUSED; StoreError SLUICE_BROKER_UNREACHABLE
+ */
+export async function openBroker(options: { url: string; name: string; log: Log }): Promise<Broker> {
+  const connections = new Connections(options)
+  await connections.publishing.open()
+  return connections
+}
+
+class Connections implements Broker {
+  readonly publishing: Link
+  readonly #consuming: Link
+  readonly #publisher: Publisher
+  readonly #declarations: Declarations
+  readonly #log: Log
+  readonly #consumers = new Set<Subscription>()
+  #opened: Promise<void> | undefined
+  #isClosed = false
+
+  constructor({ url, name, log }: { url: string; name: string; log: Log }) {
+    const address = addressOf(url)
+    this.#log = log
+    this.#publisher = new Publisher(name)
+    this.#declarations = new Declarations(log)
+    this.publishing = new Link({
+      address,
+      name: `${name}, publishing`,
+      log,
+      onUp: async (session) => {
+        await this.#declarations.repeat(session, false)
+        await this.#publisher.up(session)
+      },
+      onDown: (cause) => this.#publisher.down(cause),
+    })
+    this.#consuming = new Link({
+      address,
+      name: `${name}, consuming`,
+      log,
+      onUp: (session) => this.#declarations.repeat(session, true),
+      onDown: () => {},
+    })
+  }
+
+  publish(message: Message): Promise<void> {
+    if (this.#isClosed) return Promise.reject(closed())
+    return this.#publisher.publish(message)
+  }
+
+  async consume(queue: string, options: ConsumeOptions, onMessage: (delivery: Delivery) => unknown): Promise<Consumer> {
+    if (this.#isClosed) throw closed()
+    const subscription: Subscription = new Subscription(queue, options, onMessage, {
+      log: this.#log,
+      ready: () => this.#ready(true),
+      redeclare: (session) => this.#declarations.repeat(session, true),
+      cancelled: () => void this.#consumers.delete(subscription),
+    })
+    await subscription.open()
+    this.#consumers.add(subscription)
+    return subscription
+  }
+
+  async declare(topology: Topology): Promise<void> {
+    if (this.#isClosed) throw closed()
+    const isConsuming = Declarations.isExclusive(topology)
+    const untilMs = systemClock.monotonicMs() + readyMaxMs
+    for (;;) {
+      const session = await this.#ready(isConsuming, untilMs - systemClock.monotonicMs())
+      try {
+        return await this.#declarations.declare(topology, session, isConsuming)
+      } catch (error) {
+        // The connection was lost meanwhile: what is declared twice is the same.
+        if (error instanceof UsageError || this.#isClosed) throw error
+        await session.lost
+      }
+    }
+  }
+
+  status(): BrokerStatus {
+    const nowMs = systemClock.monotonicMs()
+    const forMs = ({ lostAtMs }: Link) => (lostAtMs === undefined ? undefined : nowMs - lostAtMs)
+    return {
+      publishLostForMs: forMs(this.publishing),
+      consumeLostForMs: forMs(this.#consuming),
+      blocked: this.#publisher.blocked,
+      unconfirmed: this.#publisher.unconfirmed,
+      consumers: [...this.#consumers].map(({ queue, inHand, isAttached }) => ({ queue, inHand, isAttached })),
+    }
+  }
+
+  async close(): Promise<void> {
+    if (this.#isClosed) return
+    this.#isClosed = true
+    // Not awaited: a server that is silent would hold up the end.
+    for (const consumer of this.#consumers) void consumer.cancel()
+    await Promise.race([this.#publisher.flush(), systemClock.sleep(flushMaxMs, undefined, false)])
+    this.#publisher.close()
+    await Promise.all([this.publishing.close(), this.#consuming.close()])
+  }
+
+  async #ready(isConsuming: boolean, withinMs = Infinity): Promise<Session> {
+    if (!isConsuming) return this.publishing.ready(withinMs)
+    this.#opened ??= this.#consuming.open()
+    await this.#opened.catch((error: unknown) => {
+      this.#opened = undefined
+      throw error
+    })
+    return this.#consuming.ready(withinMs)
+  }
+}
+
+const closed = () => new StoreError('SLUICE_CLOSED', 'this connection to RabbitMQ was closed before')

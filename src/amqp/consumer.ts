@@ -1,0 +1,285 @@
+/** Receives the messages of one queue, across lost connections, closed channels and deleted queues. */
+import type { Channel, ConsumeMessage } from 'amqplib'
+import { systemClock } from '../core/clock.ts'
+import { UsageError } from '../core/errors.ts'
+import type { Log } from '../core/log.ts'
+import { typed, type Headers } from './headers.ts'
+import { causeOf, refusalOf, type Session } from './session.ts'
+
+/** How to receive. */
+export interface ConsumeOptions {
+  /** How many messages the server sends ahead of acknowledgements; 1 to 65,535. */
+  prefetch: number
+  /** The server forgets each message as it sends it; `ack` and `prefetch` mean nothing. Default false. */
+  noAck?: boolean
+  arguments?: Headers
+}
+
+/** A message that was received. */
+export interface Delivery {
+  readonly body: Buffer
+  /** AMQP's properties, as amqplib reads them: `headers`, `correlationId`, `replyTo`, … */
+  readonly properties: ConsumeMessage['properties']
+  readonly exchange: string
+  readonly routingKey: string
+  /** It was delivered before, to this consumer or another one. */
+  readonly isRedelivered: boolean
+  /** Takes it off the queue. False: its connection is lost, or it was settled before; in the first case it comes again. */
+  ack(): boolean
+  /** Refuses it: it goes to the queue's dead-letter exchange, or with `requeue` back to the queue. False: as for `ack`. */
+  reject(how?: { requeue?: boolean }): boolean
+}
+
+/** A subscription to a queue. */
+export interface Consumer {
+  readonly queue: string
+  /** Messages that were received and are not settled. */
+  readonly inHand: number
+  /** It receives messages now. */
+  readonly isAttached: boolean
+  /** Changes the prefetch. Messages in hand from before do not count in the new one. */
+  setPrefetch(prefetch: number): Promise<void>
+  /** Receives no more. What is in hand can still be settled. */
+  cancel(): Promise<void>
+  /** Receives no more, and resolves when nothing is in hand any more. */
+  drain(): Promise<void>
+}
+
+/** What a subscription needs from its broker. */
+export interface Source {
+  log: Log
+  ready(): Promise<Session>
+  /** Declares everything again, since the queue may be gone. */
+  redeclare(session: Session): Promise<void>
+  /** The subscription is not made again. */
+  cancelled(): void
+}
+
+const firstDelayMs = 50
+const lastDelayMs = 1_000
+const warnEveryMs = 60_000
+/** A message whose handler threw goes back after this time, so that it is not tried without a pause. */
+const thrownDelayMs = 1_000
+
+/** A subscription that is made again until it is cancelled. */
+export class Subscription implements Consumer {
+  readonly queue: string
+  #options: ConsumeOptions
+  readonly #onMessage: (delivery: Delivery) => unknown
+  readonly #source: Source
+  readonly #inHand = new Set<Received>()
+  readonly #stop = new AbortController()
+  #channel: Channel | undefined
+  #tag: string | undefined
+  #over: ((cause: Error) => void) | undefined
+  /** Resolves when the channel is over. */
+  #ended: Promise<unknown> | undefined
+  #warnedAtMs = -Infinity
+  #drained: (() => void)[] = []
+
+  constructor(queue: string, options: ConsumeOptions, onMessage: (delivery: Delivery) => unknown, source: Source) {
+    this.queue = queue
+    this.#options = checked(options)
+    this.#onMessage = onMessage
+    this.#source = source
+  }
+
+  get inHand(): number {
+    return this.#inHand.size
+  }
+
+  get isAttached(): boolean {
+    return this.#tag !== undefined
+  }
+
+  /** Subscribes, and from then on again after each loss. @throws UsageError SLUICE_BROKER_REFUSED if that is refused now */
+  async open(): Promise<void> {
+    const session = await this.#source.ready()
+    const first = await this.#attach(session).catch(async (error: Error) => {
+      const cause = await causeOf(error, session)
+      if (refusalOf(cause) === undefined) return undefined
+      const text = `RabbitMQ refuses a consumer of the queue "${this.queue}": ${cause.message}`
+      throw new UsageError('SLUICE_BROKER_REFUSED', text, { cause })
+    })
+    void this.#keep(first)
+  }
+
+  async setPrefetch(prefetch: number): Promise<void> {
+    this.#options = checked({ ...this.#options, prefetch })
+    const [channel, tag] = [this.#channel, this.#tag]
+    if (channel === undefined || tag === undefined) return
+    // A channel that fails meanwhile is replaced by one that has the new prefetch.
+    await channel.cancel(tag).catch(() => {})
+    await this.#consume(channel).catch(() => {})
+  }
+
+  async cancel(): Promise<void> {
+    this.#stop.abort()
+    this.#source.cancelled()
+    const [channel, tag] = [this.#channel, this.#tag]
+    this.#tag = undefined
+    if (channel !== undefined && tag !== undefined) await channel.cancel(tag).catch(() => {})
+  }
+
+  async drain(): Promise<void> {
+    await this.cancel()
+    if (this.#inHand.size > 0) await new Promise<void>((resolve) => this.#drained.push(resolve))
+    // A channel that is lost never answers.
+    await Promise.race([this.#channel?.close().catch(() => {}), this.#ended])
+  }
+
+  /** Subscribes again whenever the subscription is over. */
+  async #keep(first: { over: Promise<Error> } | undefined): Promise<void> {
+    let attached = first
+    for (let failures = 0; ;) {
+      let cause: Error | undefined
+      if (attached !== undefined) {
+        cause = await attached.over
+        failures = 0
+      }
+      const delayMs = Math.min(lastDelayMs, firstDelayMs * 2 ** failures++)
+      await systemClock.sleep(delayMs * (0.5 + systemClock.random() / 2), this.#stop.signal, false)
+      if (this.#stop.signal.aborted) return
+      attached = await this.#again(cause).catch((error: Error) => {
+        this.#warn(error)
+        return undefined
+      })
+    }
+  }
+
+  async #again(cause: Error | undefined): Promise<{ over: Promise<Error> } | undefined> {
+    const session = await this.#source.ready()
+    if (this.#stop.signal.aborted) return undefined
+    // A new connection has declared everything; if the channel alone is over, the queue may have been deleted.
+    if (cause instanceof Cancelled || refusalOf(cause) !== undefined) {
+      this.#warn(cause as Error)
+      await this.#source.redeclare(session)
+    }
+    return this.#attach(session)
+  }
+
+  /** Subscribes on a channel of its own. `over` resolves to the cause when the subscription ends. */
+  async #attach({ model, lost }: Session): Promise<{ over: Promise<Error> }> {
+    const channel = await model.createChannel()
+    let failed: Error | undefined
+    const over = new Promise<Error>((resolve) => {
+      this.#over = resolve
+      channel.on('error', (error) => (failed = error))
+      channel.on('close', () => resolve(failed ?? new Error('the channel was closed')))
+      void lost.then(resolve)
+    })
+    this.#channel = channel
+    const ended = over.then((cause) => {
+      if (this.#channel === channel) this.#forget()
+      if (cause instanceof Cancelled) void channel.close().catch(() => {})
+      return cause
+    })
+    this.#ended = ended
+    await this.#consume(channel)
+    return { over: ended }
+  }
+
+  async #consume(channel: Channel): Promise<void> {
+    const { prefetch, noAck = false, arguments: given = {} } = this.#options
+    if (!noAck) await channel.prefetch(prefetch)
+    const { consumerTag } = await channel.consume(
+      this.queue,
+      (message) => {
+        if (message !== null) this.#receive(channel, message, noAck)
+        else this.#over?.(new Cancelled(`the server ended the consumer of the queue "${this.queue}"`))
+      },
+      { noAck, arguments: typed(given) },
+    )
+    if (this.#stop.signal.aborted) await channel.cancel(consumerTag)
+    else if (this.#channel === channel) this.#tag = consumerTag
+  }
+
+  /** The server has what is in hand, and delivers it again. */
+  #forget(): void {
+    this.#channel = undefined
+    this.#tag = undefined
+    this.#inHand.clear()
+    this.#tellDrained()
+  }
+
+  #receive(channel: Channel, message: ConsumeMessage, noAck: boolean): void {
+    const received = new Received(message, (settle) => {
+      if (!this.#inHand.delete(received)) return false
+      try {
+        settle(channel)
+        return true
+      } catch {
+        return false
+      } finally {
+        this.#tellDrained()
+      }
+    })
+    if (!noAck) this.#inHand.add(received)
+    const failed = (error: unknown) => {
+      this.#source.log.error(`a message of the queue "${this.queue}" could not be handled`, { err: error })
+      systemClock.after(thrownDelayMs, () => received.reject({ requeue: true }))
+    }
+    try {
+      const handled = this.#onMessage(received)
+      if (handled instanceof Promise) handled.catch(failed)
+    } catch (error) {
+      failed(error)
+    }
+  }
+
+  #tellDrained(): void {
+    if (this.#inHand.size === 0) for (const drained of this.#drained.splice(0)) drained()
+  }
+
+  /** At once, and then once a minute. */
+  #warn(cause: Error): void {
+    const nowMs = systemClock.monotonicMs()
+    if (nowMs - this.#warnedAtMs < warnEveryMs) return
+    this.#warnedAtMs = nowMs
+    this.#source.log.warn(`the consumer of the queue "${this.queue}" was ended: ${cause.message}; subscribing again`)
+  }
+}
+
+/** The server ended a consumer: mostly because its queue was deleted. */
+class Cancelled extends Error {}
+
+class Received implements Delivery {
+  readonly #message: ConsumeMessage
+  readonly #settle: (how: (channel: Channel) => void) => boolean
+
+  constructor(message: ConsumeMessage, settle: (how: (channel: Channel) => void) => boolean) {
+    this.#message = message
+    this.#settle = settle
+  }
+
+  get body(): Buffer {
+    return this.#message.content
+  }
+  get properties(): ConsumeMessage['properties'] {
+    return this.#message.properties
+  }
+  get exchange(): string {
+    return this.#message.fields.exchange
+  }
+  get routingKey(): string {
+    return this.#message.fields.routingKey
+  }
+  get isRedelivered(): boolean {
+    return this.#message.fields.redelivered
+  }
+
+  ack(): boolean {
+    return this.#settle((channel) => channel.ack(this.#message))
+  }
+
+  reject({ requeue = false } = {}): boolean {
+    return this.#settle((channel) => channel.reject(this.#message, requeue))
+  }
+}
+
+function checked(options: ConsumeOptions): ConsumeOptions {
+  const { prefetch } = options
+  if (Number.isInteger(prefetch) && prefetch >= 1 && prefetch <= 65_535) return options
+  const text = `prefetch is a whole number from 1 to 65535 (0 would mean all messages at once), not ${prefetch}`
+  throw new UsageError('SLUICE_BAD_OPTION', text)
+}

@@ -1,0 +1,260 @@
+/** Publishes messages, and keeps each until the server has confirmed it. */
+import type { ConfirmChannel, Message as Returned } from 'amqplib'
+import { systemClock } from '../core/clock.ts'
+import { type SluiceError, StoreError, UsageError } from '../core/errors.ts'
+import { typed, type Headers } from './headers.ts'
+import { refusalOf, type Session } from './session.ts'
+
+/** AMQP's properties of a message. */
+export interface Properties {
+  contentType?: string
+  contentEncoding?: string
+  headers?: Headers
+  /** Outlives a restart of the server, in a durable queue. Default true. */
+  persistent?: boolean
+  priority?: number
+  correlationId?: string
+  replyTo?: string
+  /** The message is dropped, or dead-lettered, after this time in its queue, in ms. */
+  expirationMs?: number
+  messageId?: string
+  /** In s since 1970. */
+  timestamp?: number
+  type?: string
+  appId?: string
+}
+
+/** A message to be published. */
+export interface Message {
+  /** Default: the one in which the routing key is the name of a queue. */
+  exchange?: string
+  routingKey: string
+  body: Buffer
+  properties?: Properties
+  /** True: a message that no queue takes is an error; false: it is dropped. Default true. */
+  mandatory?: boolean
+  /** Gives up after this time, in ms, and does not send it again. Default 30,000. */
+  withinMs?: number
+}
+
+/** A message that is not confirmed yet. */
+interface Entry {
+  readonly message: Message
+  readonly id: string
+  readonly untilMs: number
+  readonly resolve: () => void
+  readonly reject: (error: SluiceError) => void
+  /** The server may have it. */
+  wasSent: boolean
+  /** A channel was closed because of it, or of another one: it is sent alone, to find out which. */
+  isSuspect: boolean
+}
+
+/** Messages that are not confirmed, at most, and their bytes. */
+const entriesMax = 5_000
+const bytesMax = 16 * 2 ** 20
+const withinUsualMs = 30_000
+const sweepEveryMs = 100
+
+/** The messages of one broker that are under way. */
+export class Publisher {
+  readonly #name: string
+  /** Not on the present channel; the first is sent next. */
+  #waiting: Entry[] = []
+  readonly #sent = new Set<Entry>()
+  #bytes = 0
+  #count = 0
+  #channel: ConfirmChannel | undefined
+  /** The channel's buffer is full, and will drain. */
+  #isFull = false
+  #blocked: string | undefined
+  #disarm: (() => void) | undefined
+  #idle: (() => void)[] = []
+
+  constructor(name: string) {
+    this.#name = name
+  }
+
+  /** Messages that are not confirmed. */
+  get unconfirmed(): number {
+    return this.#waiting.length + this.#sent.size
+  }
+
+  /** Why the server takes no messages now, in its words; undefined: it does. */
+  get blocked(): string | undefined {
+    return this.#blocked
+  }
+
+  /**
+   * Resolves when the server has confirmed the message: a durable queue keeps it. A message whose connection is lost is sent
+   * again on the next one, so that it can arrive twice.
+   * @throws StoreError SLUICE_BROKER_FULL, SLUICE_BROKER_UNREACHABLE (it was not sent), SLUICE_BROKER_SILENT (it may have
+   * arrived), SLUICE_BROKER_UNROUTED, SLUICE_BROKER_NACK; UsageError SLUICE_BROKER_REFUSED
+   */
+  publish(message: Message): Promise<void> {
+    const size = message.body.length
+    const isFull = this.unconfirmed >= entriesMax || this.#bytes + size > bytesMax
+    // One message alone may be of any size.
+    if (isFull && this.unconfirmed > 0) return Promise.reject(this.#full())
+    this.#bytes += size
+    return new Promise((resolve, reject) => {
+      const id = message.properties?.messageId ?? `${this.#name}-${this.#count++}`
+      const untilMs = systemClock.monotonicMs() + (message.withinMs ?? withinUsualMs)
+      this.#waiting.push({ message, id, untilMs, resolve, reject, wasSent: false, isSuspect: false })
+      this.#disarm ??= systemClock.after(sweepEveryMs, () => this.#sweep())
+      this.#pump()
+    })
+  }
+
+  /** Begins to use a new connection. */
+  async up({ model, drop }: Session): Promise<void> {
+    const channel = await model.createConfirmChannel()
+    channel.on('error', (error) => drop(error))
+    // Without this one channel the connection is of no use; a new connection is the one cure for every cause.
+    channel.on('close', () => drop(new Error('the channel that publishes was closed')))
+    channel.on('return', (returned) => this.#returned(returned))
+    channel.on('drain', () => {
+      this.#isFull = false
+      this.#pump()
+    })
+    model.on('blocked', (reason) => (this.#blocked = reason))
+    model.on('unblocked', () => {
+      this.#blocked = undefined
+      this.#pump()
+    })
+    this.#channel = channel
+    this.#isFull = false
+    this.#pump()
+  }
+
+  /** The connection is lost: what was not confirmed waits for the next one. */
+  down(cause: Error): void {
+    this.#channel = undefined
+    this.#blocked = undefined
+    const sent = [...this.#sent]
+    this.#sent.clear()
+    this.#waiting = [...sent, ...this.#waiting]
+    if (refusalOf(cause) === undefined) return
+    const [only, other] = sent
+    if (only !== undefined && other === undefined) this.#end(only, refused(cause))
+    else for (const entry of sent) entry.isSuspect = true
+  }
+
+  /** Resolves when everything is confirmed, or given up. */
+  async flush(): Promise<void> {
+    if (this.unconfirmed > 0) await new Promise<void>((resolve) => this.#idle.push(resolve))
+  }
+
+  /** Gives everything up. */
+  close(): void {
+    this.#disarm?.()
+    for (const entry of [...this.#sent, ...this.#waiting]) this.#end(entry, late(entry, 'the broker was closed'))
+  }
+
+  #pump(): void {
+    while (this.#channel !== undefined && !this.#isFull && this.#blocked === undefined) {
+      const [entry] = this.#waiting
+      if (entry === undefined || (this.#sent.size > 0 && (entry.isSuspect || this.#isProbing()))) return
+      this.#waiting.shift()
+      this.#send(this.#channel, entry)
+    }
+  }
+
+  #isProbing(): boolean {
+    const [first] = this.#sent
+    return first?.isSuspect === true
+  }
+
+  #send(channel: ConfirmChannel, entry: Entry): void {
+    const { message, id } = entry
+    const { headers, expirationMs, persistent = true, ...properties } = message.properties ?? {}
+    const options = {
+      ...properties,
+      ...(headers === undefined ? {} : { headers: typed(headers) }),
+      ...(expirationMs === undefined ? {} : { expiration: String(expirationMs) }),
+      persistent,
+      messageId: id,
+      mandatory: message.mandatory ?? true,
+    }
+    this.#sent.add(entry)
+    try {
+      const { exchange = '', routingKey, body } = message
+      this.#isFull = !channel.publish(exchange, routingKey, body, options, (error: Error | null) => {
+        if (error === null) this.#end(entry)
+        else if (error.message === 'message nacked') this.#end(entry, nacked(message))
+        // Otherwise the channel was closed: it waits for the next one.
+      })
+      entry.wasSent = true
+    } catch (error) {
+      const cause = error as Error
+      // The channel is being closed, which `down` reports.
+      if (cause.name === 'IllegalOperationError') this.#isFull = true
+      else this.#end(entry, refused(cause))
+    }
+  }
+
+  /** A message that no queue takes comes back, and is confirmed right after. */
+  #returned({ properties, fields }: Returned): void {
+    for (const entry of this.#sent) {
+      const { exchange = '', routingKey } = entry.message
+      const isIt = entry.id === properties.messageId && exchange === fields.exchange && routingKey === fields.routingKey
+      if (isIt) return this.#end(entry, unrouted(entry.message))
+    }
+  }
+
+  #end(entry: Entry, error?: SluiceError): void {
+    if (!this.#sent.delete(entry)) {
+      const at = this.#waiting.indexOf(entry)
+      if (at < 0) return
+      this.#waiting.splice(at, 1)
+    }
+    this.#bytes -= entry.message.body.length
+    if (error === undefined) entry.resolve()
+    else entry.reject(error)
+    if (this.unconfirmed === 0) for (const idle of this.#idle.splice(0)) idle()
+    if (entry.isSuspect) this.#pump()
+  }
+
+  #sweep(): void {
+    this.#disarm = undefined
+    const nowMs = systemClock.monotonicMs()
+    const why = this.#blocked === undefined ? undefined : `it takes no messages (${this.#blocked})`
+    for (const entry of [...this.#sent, ...this.#waiting])
+      if (entry.untilMs <= nowMs) this.#end(entry, late(entry, why))
+    if (this.unconfirmed > 0) this.#disarm = systemClock.after(sweepEveryMs, () => this.#sweep())
+  }
+
+  #full(): StoreError {
+    const { unconfirmed, blocked } = this
+    const why = blocked === undefined ? 'it is not there, or slower than they are sent' : `it takes none (${blocked})`
+    const text = `${unconfirmed} messages wait for RabbitMQ's confirmation: ${why}. This one was not sent; send it later`
+    return new StoreError('SLUICE_BROKER_FULL', text)
+  }
+}
+
+const named = ({ exchange = '', routingKey }: Message) =>
+  exchange === ''
+    ? `a message for the queue "${routingKey}"`
+    : `a message for "${routingKey}" on the exchange "${exchange}"`
+
+function late({ message, wasSent }: Entry, why?: string): StoreError {
+  if (!wasSent) {
+    const text = `${named(message)} was not sent: ${why ?? 'there was no connection to RabbitMQ in time'}`
+    return new StoreError('SLUICE_BROKER_UNREACHABLE', text)
+  }
+  const text = `RabbitMQ did not confirm ${named(message)}${why === undefined ? ' in time' : `: ${why}`}; it may have arrived`
+  return new StoreError('SLUICE_BROKER_SILENT', text)
+}
+
+function unrouted(message: Message): StoreError {
+  const todo = 'declare the queue and its binding, or start what declares them'
+  return new StoreError('SLUICE_BROKER_UNROUTED', `no queue takes ${named(message)}: ${todo}`)
+}
+
+function nacked(message: Message): StoreError {
+  return new StoreError('SLUICE_BROKER_NACK', `RabbitMQ did not take ${named(message)}: its queue is full, or failed`)
+}
+
+function refused(cause: Error): UsageError {
+  return new UsageError('SLUICE_BROKER_REFUSED', `RabbitMQ refuses a message: ${cause.message}`, { cause })
+}

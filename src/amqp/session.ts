@@ -1,0 +1,137 @@
+/** One connection to a RabbitMQ, by amqplib, from its opening to its loss. */
+import type { Duplex } from 'node:stream'
+import type { ChannelModel } from 'amqplib'
+import { systemClock } from '../core/clock.ts'
+import { StoreError, UsageError } from '../core/errors.ts'
+import type { BrokerAddress } from './address.ts'
+import { withReadableHeaders } from './foreign-headers.ts'
+
+/** An open connection. */
+export interface Session {
+  readonly model: ChannelModel
+  /** Resolves to the cause when the connection is lost, or closed. Never rejects. */
+  readonly lost: Promise<Error>
+  /** Ends it at once, without a farewell, as if it were lost. */
+  drop(cause: Error): void
+  /** Closes it. */
+  end(): Promise<void>
+}
+
+/** The parts of amqplib's connection that its types do not show. */
+interface Inside {
+  stream: Duplex
+  rest: Buffer
+  recvFrame(): unknown
+}
+
+const connectMaxMs = 5_000
+const endMaxMs = 2_000
+/** The end of a connection follows within this time to the errors of its channels. */
+const causeMaxMs = 1_000
+/** The server's administrator, or its shutdown, closed the connection: nothing that we did. */
+const forced = 320
+
+/** The server's code of a refusal: a declaration, a message or a login that it does not accept. Undefined: it refused nothing. */
+export function refusalOf(error: unknown): number | undefined {
+  const code = (error as { code?: unknown } | undefined)?.code
+  return typeof code === 'number' && code >= 300 && code !== forced ? code : undefined
+}
+
+/**
+ * Resolves to why an operation of a connection failed: if the connection was lost, its own cause, which has the server's code
+ * where the server closed it.
+ */
+export async function causeOf(error: unknown, { lost }: Session): Promise<Error> {
+  if (refusalOf(error) !== undefined) return error as Error
+  const nothing = systemClock.sleep(causeMaxMs, undefined, false)
+  return (await Promise.race([lost, nothing])) ?? (error as Error)
+}
+
+/**
+ * Opens a connection to one of the address's servers. `name` is what the server's tools show; `turn` selects the server.
+ * @throws UsageError SLUICE_MISSING_PEER, SLUICE_BROKER_REFUSED; StoreError SLUICE_BROKER_UNREACHABLE
+ */
+export async function openSession(address: BrokerAddress, name: string, turn: number): Promise<Session> {
+  const { hosts, username, password, vhost, heartbeatS: heartbeat, tls } = address
+  const { host: hostname, port } = hosts[turn % hosts.length] ?? { host: '', port: 0 }
+  const protocol = tls === undefined ? 'amqp' : 'amqps'
+  const connect = await amqplib()
+  const clientProperties = { connection_name: name }
+  const model = await connect(
+    { protocol, hostname, port, username, password, vhost, heartbeat },
+    { ...tls, noDelay: true, timeout: connectMaxMs, clientProperties },
+  ).catch((error: Error) => {
+    throw explained(error, `${hostname}:${port}`, vhost)
+  })
+  return sessionOf(model)
+}
+
+function sessionOf(model: ChannelModel): Session {
+  const inside = model.connection as unknown as Inside
+  const { stream } = inside
+  readForeignHeaders(inside)
+  let cause: Error | undefined
+  const lost = new Promise<Error>((resolve) => {
+    model.on('error', (error) => (cause = error))
+    model.on('close', (error) => {
+      resolve(error ?? cause ?? new Error('the connection was closed'))
+      // A connection given up as half-open would otherwise stay, and keep the process alive.
+      stream.destroy()
+    })
+    // amqplib does not notice a socket that is closed without an end or an error.
+    stream.once('close', () => resolve(cause ?? new Error('the connection was closed')))
+  })
+  return {
+    model,
+    lost,
+    drop: (why) => void stream.destroy(why),
+    async end() {
+      const cancel = systemClock.after(endMaxMs, () =>
+        stream.destroy(new Error('the server did not answer the farewell')),
+      )
+      // amqplib waits for the server's farewell for ever, also on a connection that is lost.
+      await Promise.race([model.close().catch(() => {}), lost])
+      cancel()
+      stream.destroy()
+    },
+  }
+}
+
+/** Reads frames as amqplib does, and one that it cannot decode again with readable headers. */
+function readForeignHeaders(inside: Inside): void {
+  const receive = inside.recvFrame
+  inside.recvFrame = function () {
+    const bytes = this.rest
+    try {
+      return receive.call(this)
+    } catch (error) {
+      const changed = withReadableHeaders(bytes)
+      if (changed === undefined) throw error
+      this.rest = changed
+      return receive.call(this)
+    }
+  }
+}
+
+function explained(error: Error & { code?: unknown }, at: string, vhost: string): Error {
+  const text = error.message || String(error.code)
+  // For a virtual host that does not exist amqplib hides the server's reason.
+  const refused = /ACCESS.REFUSED|NOT.ALLOWED|\b(?:403|530)\b|SASL mechanism|got <ConnectionClose/.test(text)
+  if (!refused)
+    return new StoreError('SLUICE_BROKER_UNREACHABLE', `there is no RabbitMQ at ${at}: ${text}`, { cause: error })
+  return new UsageError(
+    'SLUICE_BROKER_REFUSED',
+    `the RabbitMQ at ${at} refuses the user, or the virtual host "${vhost}", of AMQP_URL: ${text}`,
+    { cause: error },
+  )
+}
+
+async function amqplib(): Promise<typeof import('amqplib').connect> {
+  try {
+    return (await import('amqplib')).connect
+  } catch (error) {
+    throw new UsageError('SLUICE_MISSING_PEER', 'a broker needs the package amqplib: npm install amqplib@2', {
+      cause: error,
+    })
+  }
+}

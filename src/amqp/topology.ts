@@ -1,0 +1,149 @@
+/** Exchanges, queues and bindings: declared once, and again on each new connection. */
+import type { Channel } from 'amqplib'
+import { UsageError } from '../core/errors.ts'
+import type { Log } from '../core/log.ts'
+import { typed, type Headers } from './headers.ts'
+import { causeOf, refusalOf, type Session } from './session.ts'
+
+/** An exchange. */
+export interface Exchange {
+  name: string
+  type: 'direct' | 'topic' | 'fanout' | 'headers'
+  /** Outlives a restart of the server. Default true. */
+  durable?: boolean
+  /** Is deleted with its last binding. Default false. */
+  autoDelete?: boolean
+  arguments?: Headers
+}
+
+/** A queue. */
+export interface Queue {
+  name: string
+  /** Outlives a restart of the server. Default true. */
+  durable?: boolean
+  /** Is deleted with its last consumer. Default false. */
+  autoDelete?: boolean
+  /** Belongs to this broker's consuming connection, and is deleted with it. Default false. */
+  exclusive?: boolean
+  /** Only checks that it exists: it is another program's, with arguments that are not known here. Default false. */
+  passive?: boolean
+  arguments?: Headers
+}
+
+/** What an exchange sends on: to a queue, or to another exchange. */
+export interface Binding {
+  exchange: string
+  to: { queue: string } | { exchange: string }
+  /** Default empty. */
+  routingKey?: string
+  arguments?: Headers
+}
+
+/** Objects of the server; declared in this order, exchanges first. */
+export interface Topology {
+  exchanges?: readonly Exchange[]
+  queues?: readonly Queue[]
+  bindings?: readonly Binding[]
+}
+
+/** One object that is declared. */
+interface Step {
+  /** For messages. */
+  what: string
+  isExclusive: boolean
+  declare(channel: Channel): Promise<unknown>
+  /** The server closed the whole connection because of it: it is not declared again. */
+  isFatal?: boolean
+}
+
+/** What has been declared, to be declared again. */
+export class Declarations {
+  readonly #steps = new Map<string, Step>()
+  readonly #log: Log
+
+  constructor(log: Log) {
+    this.#log = log
+  }
+
+  /** True if a topology has queues that belong to the consuming connection. */
+  static isExclusive({ queues = [] }: Topology): boolean {
+    return queues.some(({ exclusive }) => exclusive)
+  }
+
+  /**
+   * Declares objects on a connection, and remembers them. `isConsuming`: on the consuming connection, to which exclusive queues
+   * belong; they are left out on the other one. @throws UsageError SLUICE_BROKER_REFUSED
+   */
+  async declare(topology: Topology, session: Session, isConsuming: boolean): Promise<void> {
+    const steps = stepsOf(topology)
+    await run(
+      session,
+      steps.filter((step) => isConsuming || !step.isExclusive),
+      (error) => {
+        throw error
+      },
+    )
+    for (const step of steps) this.#steps.set(step.what, step)
+  }
+
+  /** Declares everything again. What the server refuses now is logged, and left out. Rejects if the connection is lost. */
+  async repeat(session: Session, isConsuming: boolean): Promise<void> {
+    const steps = [...this.#steps.values()].filter((step) => !step.isFatal && (isConsuming || !step.isExclusive))
+    await run(session, steps, (error) => this.#log.error(error.message))
+  }
+}
+
+function stepsOf({ exchanges = [], queues = [], bindings = [] }: Topology): Step[] {
+  const exclusive = new Set(queues.filter((queue) => queue.exclusive).map(({ name }) => name))
+  return [
+    ...exchanges.map(({ name, type, arguments: given = {}, ...options }) => ({
+      what: `the exchange "${name}"`,
+      isExclusive: false,
+      declare: (channel: Channel) => channel.assertExchange(name, type, { ...options, arguments: typed(given) }),
+    })),
+    ...queues.map(({ name, passive, arguments: given = {}, ...options }) => ({
+      what: `the queue "${name}"`,
+      isExclusive: exclusive.has(name),
+      declare: (channel: Channel) =>
+        passive ? channel.checkQueue(name) : channel.assertQueue(name, { ...options, arguments: typed(given) }),
+    })),
+    ...bindings.map(({ exchange, to, routingKey = '', arguments: given = {} }) => {
+      const target = 'queue' in to ? `queue "${to.queue}"` : `exchange "${to.exchange}"`
+      const how = [exchange, routingKey, typed(given)] as const
+      return {
+        what: `the binding of ${target} to the exchange "${exchange}" by "${routingKey}" ${JSON.stringify(how[2])}`,
+        isExclusive: 'queue' in to && exclusive.has(to.queue),
+        declare: (channel: Channel) =>
+          'queue' in to ? channel.bindQueue(to.queue, ...how) : channel.bindExchange(to.exchange, ...how),
+      }
+    }),
+  ]
+}
+
+/** Carries out the steps in order. A refusal closes its channel, so the steps after it get another one. */
+async function run(session: Session, steps: readonly Step[], refused: (error: UsageError) => void): Promise<void> {
+  let channel: Channel | undefined
+  for (const step of steps) {
+    channel ??= await openChannel(session)
+    try {
+      await step.declare(channel)
+    } catch (error) {
+      channel = undefined
+      const isClosed = refusalOf(error) === undefined
+      // Without a code it was no channel that was closed, but the connection: its end has the code, if there is one.
+      const cause = await causeOf(error, session)
+      if (refusalOf(cause) === undefined) throw cause
+      step.isFatal = isClosed
+      refused(new UsageError('SLUICE_BROKER_REFUSED', `RabbitMQ refuses ${step.what}: ${cause.message}`, { cause }))
+      if (isClosed) throw cause
+    }
+  }
+  channel?.close().catch(() => {})
+}
+
+/** Opens a channel. The errors of a channel reach those who wait for its answers. */
+async function openChannel(session: Session): Promise<Channel> {
+  const channel = await session.model.createChannel()
+  channel.on('error', () => {})
+  return channel
+}

@@ -1,0 +1,160 @@
+/** `sluice events`: who emits and handles events, what became of one, and what to do with deliveries that failed. */
+import { Command } from 'commander'
+import { systemClock } from '../core/clock.ts'
+import { UsageError } from '../core/errors.ts'
+import { redact } from '../core/redact.ts'
+import { asyncapiOf } from '../events/asyncapi.ts'
+import type { EventLine, HandlerLine, JobFilter } from '../index.ts'
+import { event } from '../index.ts'
+import { checkId } from '../operations/jobs.ts'
+import { discardCommand, retryCommand } from './bulk.ts'
+import { exportCommand } from './export.ts'
+import { brief, many, span } from './output.ts'
+import { settingsOf, withSluice } from './settings.ts'
+
+/** What the deliveries of events have in their inputs, and no other job. */
+const deliveries: JobFilter = { input: { 'event.specversion': '1.0' } }
+
+/** `sluice events` and its commands. */
+export function eventsCommand(): Command {
+  return new Command('events')
+    .description('events between services: the catalogue, what became of one, and deliveries that failed')
+    .action(list)
+    .addCommand(
+      new Command('list')
+        .description('list types of events with publishers and subscribers, and the handlers of services')
+        .option('--asyncapi', 'write the catalogue, with the schemas of payloads, as an AsyncAPI 3.0 document')
+        .action(list),
+    )
+    .addCommand(
+      new Command('show').description('show what became of an event in each service').argument('<id>').action(show),
+    )
+    .addCommand(
+      new Command('emit')
+        .description('emit an event; its payload is not checked')
+        .argument('<type>')
+        .argument('[payload]', 'JSON; default null')
+        .option('--subject <text>', 'what it is about')
+        .action(emit),
+    )
+    .addCommand(retryCommand('replay', 'give failed deliveries another round of attempts', 'replayed', deliveries))
+    .addCommand(discardCommand('give failed deliveries up; they are kept as cancelled', deliveries))
+    .addCommand(
+      exportCommand(['failed'], 'write failed deliveries, oldest first, as one JSON object a line', {
+        ...deliveries,
+        state: 'failed',
+      }),
+    )
+    .addCommand(
+      new Command('remove')
+        .description('end the subscription of a handler, or of a whole service; remove it from the code first')
+        .argument('<service>')
+        .argument('[handler]')
+        .action(remove),
+    )
+}
+
+async function list(flags: { asyncapi?: boolean }, command: Command): Promise<void> {
+  const settings = await settingsOf(command)
+  const { out } = settings
+  const { types, handlers } = await withSluice(settings, { creates: false }, async ({ events }) => ({
+    types: await events.list(),
+    handlers: await events.handlers(),
+  }))
+  if (flags.asyncapi === true) return out.line(JSON.stringify(asyncapiOf(types, settings.schema), undefined, 2))
+  if (out.json) return out.object({ types, handlers })
+  if (types.length + handlers.length === 0) {
+    out.talk('no events are known: nobody has emitted one, or subscribed to one')
+    return out.hint("`event('demo.number.even', schema)`, and `.on(…)` in the file of `sluice work`")
+  }
+  out.table([['EVENT', 'FROM', 'TO', 'LAST'], ...types.map(typeCells)])
+  if (handlers.length > 0) {
+    out.line('')
+    out.table([['SERVICE', 'HANDLER', 'EVENTS', 'RETRYING', 'FAILED', 'STATE'], ...handlers.map(handlerCells)])
+  }
+  const lost = types.find(({ isUnrouted }) => isUnrouted)
+  if (lost !== undefined) return out.hint(`no service gets ${lost.type}: subscribe to it, or stop emitting it`)
+  const failed = handlers.find(({ archived }) => archived > 0)
+  out.hint(
+    failed === undefined ? '`sluice events show <id>`' : `\`sluice jobs --state failed --service ${failed.service}\``,
+  )
+}
+
+function typeCells({ type, publishers, subscribers, lastAt, isUnrouted }: EventLine): string[] {
+  const from = publishers.map(
+    ({ service, version }) => `${service === '' ? '-' : service}${version === null ? '' : ` v${version}`}`,
+  )
+  return [
+    type,
+    brief(from.join(', ') || 'unknown', 40),
+    brief(
+      [...new Set(subscribers.map(({ service }) => service))].join(', ') || (isUnrouted ? 'nobody!' : 'nobody'),
+      40,
+    ),
+    lastAt === null ? 'never' : `${span(systemClock.wallMs() - lastAt.getTime())} ago`,
+  ]
+}
+
+function handlerCells(line: HandlerLine): string[] {
+  const { service, handler, pattern, retrying, archived, isLive, isCaughtUp, seenAt } = line
+  const steps = Object.entries(retrying).map(([failures, n]) => `${n} after ${many(Number(failures), 'failure')}`)
+  const gone = `no worker; last started ${span(systemClock.wallMs() - seenAt.getTime())} ago`
+  const state = isLive ? (isCaughtUp ? 'live' : 'catching up') : gone
+  return [service, handler, pattern, steps.join(', ') || '0', String(archived), state]
+}
+
+async function show(id: string, _: object, command: Command): Promise<void> {
+  const settings = await settingsOf(command)
+  const { out } = settings
+  const found = await withSluice(settings, { creates: false }, ({ events }) => events.show(checkId(id)))
+  if (found === undefined)
+    throw new UsageError('SLUICE_NO_SUCH_EVENT', `there is no event ${id}; events are kept for \`retention.events\``)
+  const record = { ...found, event: redact(found.event) }
+  if (out.json) return out.object(record)
+  const { event: envelope, routed } = record
+  out.line(out.paint('bold', envelope.type))
+  for (const [name, value] of Object.entries(envelope).filter(([key]) => !['type', 'data'].includes(key)))
+    out.line(`${out.paint('dim', name.padEnd(17))}${String(value)}`)
+  out.line(`${out.paint('dim', 'data'.padEnd(17))}${JSON.stringify(envelope.data)}`)
+  out.line(`${out.paint('dim', 'delivered to'.padEnd(17))}${many(routed, 'handler')}`)
+  for (const { service, handler, state, reason, attempt, error, job } of record.deliveries) {
+    const how = state === null ? 'not delivered, or no longer kept' : `${state}${reason === null ? '' : ` (${reason})`}`
+    const after = attempt === null ? '' : `, attempt ${attempt}`
+    out.line(`  ${service} ${handler}: ${how}${after}  ${job}`)
+    if (error !== null) out.line(`    ${brief(redact({ error }).error.message, 100)}`)
+  }
+  const job = record.deliveries[0]?.job
+  out.hint(job === undefined ? '`sluice events list`' : `\`sluice jobs show ${job}\``)
+}
+
+async function emit(
+  type: string,
+  payload: string | undefined,
+  flags: { subject?: string },
+  command: Command,
+): Promise<void> {
+  const settings = await settingsOf(command)
+  const { out } = settings
+  const made = event(type)
+  let data: unknown = null
+  try {
+    data = JSON.parse(payload ?? 'null')
+  } catch (cause) {
+    throw new UsageError('SLUICE_BAD_JSON', `the payload is not JSON: ${String(cause)}`, { cause })
+  }
+  const id = await withSluice(settings, { creates: true }, ({ events }) => events.emit(made, data, flags))
+  if (out.json) out.object({ id })
+  else out.line(id)
+  out.hint(`\`sluice events show ${id}\``)
+}
+
+async function remove(service: string, handler: string | undefined, _: object, command: Command): Promise<void> {
+  const settings = await settingsOf(command)
+  const { out } = settings
+  const gone = await withSluice(settings, { creates: false }, ({ events }) => events.remove(service, handler))
+  if (gone.length === 0) process.exitCode = 1
+  if (out.json) return out.object({ service, removed: gone })
+  if (gone.length === 0) out.talk(`service "${service}" has no such subscription`)
+  for (const name of gone) out.line(`${service} ${name} removed`)
+  out.hint(`\`sluice cancel --service ${service}\` for deliveries that wait`)
+}

@@ -1,0 +1,40 @@
+-- Delivers a portion of what a subscription of this service has not got: events from before it began, and those of
+-- transactions that could not see it. It looks at all events since its beginning twice: at once, and when the
+-- transactions that were open when it was new have ended. Then it delivers what was emitted at repeatable read.
+-- Returns whether there may be more to do at once.
+create or replace function engine.catch_up_service(p_service text) returns boolean
+language plpgsql set enable_seqscan = off set jit = off as $$
+declare
+  v_portion constant integer := 500;
+  v_snap pg_snapshot := pg_current_snapshot();
+  v_sub sluice.subscription;
+  v_ids uuid[];
+  v_last sluice.emitted;
+begin
+  if exists (select 1 from sluice.subscription s where s.service = p_service and s.phase < 4) then
+    update sluice.subscription s set phase = s.phase + 1, last_at = s.since, last_id = null,
+      barrier = case s.phase when 0 then pg_snapshot_xmax(v_snap) else s.barrier end
+    where (s.service, s.handler) in (
+      select o.service, o.handler from sluice.subscription o
+      where o.service = p_service and (o.phase = 0 or (o.phase = 2 and pg_snapshot_xmin(v_snap) >= o.barrier))
+      for update skip locked);
+    -- Most handlers have missed nothing.
+    update sluice.subscription s set phase = s.phase + 1
+    where (s.service, s.handler) in (
+      select o.service, o.handler from sluice.subscription o
+      where o.service = p_service and o.phase in (1, 3) and o.type is not null
+        and not exists (select 1 from sluice.emitted e where e.type = o.type and e.at >= o.last_at)
+      for update skip locked);
+    if found then return true; end if;
+    select * into v_sub from sluice.subscription s where s.service = p_service and s.phase in (1, 3)
+    order by s.handler limit 1 for update skip locked;
+  end if;
+  if v_sub.service is null then return engine.deliver_aged_events(v_portion) = v_portion; end if;
+  v_ids := array(select p from engine.page_events(v_sub, v_portion) p);
+  perform engine.deliver_events(v_ids, v_sub.service, v_sub.handler, true, true);
+  select * into v_last from sluice.emitted e where e.id = v_ids[cardinality(v_ids)];
+  update sluice.subscription s set last_at = coalesce(v_last.at, s.last_at), last_id = coalesce(v_last.id, s.last_id),
+    phase = case when cardinality(v_ids) < v_portion then s.phase + 1 else s.phase end
+  where s.service = p_service and s.handler = v_sub.handler;
+  return true;
+end $$;

@@ -1,0 +1,18 @@
+-- Emits an event from any language, inside the caller's transaction:
+-- `select sluice.emit('orders.order.paid', '{"order": 7}')`. Each service that subscribed to it gets it once.
+-- type: the event's type, words of a-z, A-Z, 0-9, `_` and `-`, separated by dots; up to 100 characters.
+-- data: its payload, at most 256 KiB of JSON.
+-- options: a JSON object with any of these:
+--   id: a UUIDv7 made within a day of now; emitting it again changes nothing.
+--   source: who emits it, a URI reference; default `/sql`.
+--   subject: what it is about, up to 512 characters.
+--   version: the version of its payload's schema, a whole number from 1.
+-- Returns the event's id.
+create or replace function sluice.emit(type text, data jsonb, options jsonb default '{}') returns uuid
+language plpgsql as $$
+declare
+  v_event jsonb := engine.make_envelope($1, $2, $3);
+begin
+  perform engine.emit_events(array[(v_event ->> 'id')::uuid], array[v_event ->> 'type'], v_event::text, true);
+  return (v_event ->> 'id')::uuid;
+end $$;

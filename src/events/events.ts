@@ -1,0 +1,186 @@
+/** The events of one store: emitting them, and what a service is subscribed to. */
+import { UsageError } from '../core/errors.ts'
+import type { Sql, Store } from '../db/store.ts'
+import type { TxLike } from '../db/tx.ts'
+import { isPromise } from '../tasks/admit.ts'
+import type { AnyTask, Sendable } from '../tasks/task.ts'
+import { Catalogue } from './catalogue.ts'
+import type { AnyEvent, EmitOptions, Emitter } from './event.ts'
+import { type Group, groupsOf, subscriptionsOf, tasksIn, type Work } from './groups.ts'
+import { checkNameOf } from './names.ts'
+import { EventOutbox } from './outbox.ts'
+import { emitParams, emitTypes, type EventRow, eventRow } from './row.ts'
+import { jsonSchemaOf } from './json-schema.ts'
+
+/** What events need of a Sluice. */
+export interface EventsContext {
+  store: Store
+  /** The name of this process's service; undefined: it has none. */
+  service: string | undefined
+  /** Returns the caller's transaction; undefined: none is open. @throws StoreError SLUICE_CLOSED */
+  enter: (options: { tx?: TxLike }) => Sql | undefined
+  /** Returns the queue that routes give a task; undefined: none. */
+  routeOf: (task: string) => string | undefined
+}
+
+const batchRows = 500
+
+/** Emits events, subscribes handlers, and shows both. */
+export class Events extends Catalogue implements Emitter {
+  readonly #context: EventsContext
+  readonly #store: Store
+  readonly #outbox: EventOutbox
+  readonly #source: string
+  /** Definitions that are to be stored, and those that are. */
+  readonly #unstored = new Map<string, AnyEvent>()
+  readonly #stored = new Set<AnyEvent>()
+  #isSubscribed = false
+  /** Handlers that this process lacks, and has warned of. */
+  #others = ''
+
+  /** @throws UsageError SLUICE_BAD_HANDLER for a bad name of the service */
+  constructor(context: EventsContext) {
+    super(context.store)
+    const { store, service } = context
+    this.#context = context
+    this.#store = store
+    this.#outbox = new EventOutbox(store)
+    this.#source = service === undefined ? '/sluice' : `/services/${checkNameOf('service', service)}`
+  }
+
+  /** Emits an event; see `Event.emit`, which calls this. */
+  async emit(event: AnyEvent, payload: unknown, options: EmitOptions = {}): Promise<string> {
+    const tx = this.#context.enter(options)
+    const made = this.#row(event, payload, options)
+    const row = isPromise(made) ? await made : made
+    this.#note(event)
+    if (tx === undefined) {
+      await this.#storeDefinitions()
+      await this.#outbox.add(row)
+    } else await write(tx, [row])
+    return row.id
+  }
+
+  /** Emits many events; see `Event.emitMany`, which calls this. */
+  async emitMany(event: AnyEvent, payloads: Sendable<unknown>, options: Pick<EmitOptions, 'tx'> = {}): Promise<number> {
+    const tx = this.#context.enter(options)
+    this.#note(event)
+    if (tx === undefined) await this.#storeDefinitions()
+    let count = 0
+    let rows: EventRow[] = []
+    let writing: Promise<void> = Promise.resolve()
+    /** Begins to write a batch when the one before is written, while the next one is made; not in a caller's transaction. */
+    const begin = async () => {
+      await writing
+      const batch = rows
+      rows = []
+      writing = tx === undefined ? this.#outbox.write(batch) : write(tx, batch)
+      writing.catch(() => {})
+      if (tx !== undefined) await writing
+    }
+    try {
+      for await (const payload of payloads) {
+        const made = this.#made(event, payload, options, count)
+        rows.push(isPromise(made) ? await made : made)
+        count++
+        if (rows.length === batchRows) await begin()
+      }
+    } finally {
+      if (rows.length > 0) await begin()
+      await writing
+    }
+    return count
+  }
+
+  /** Returns the tasks of a worker: those given, and those of the groups of handlers given. @throws UsageError SLUICE_NO_SERVICE, SLUICE_BAD_HANDLER */
+  tasksOf(work: readonly Work[]): AnyTask[] {
+    return [...tasksIn(work), ...groupsOf(work, this.#context.service).map(({ task }) => task)]
+  }
+
+  /** Stores the handlers given, and delivers what they have not got. */
+  async subscribe(work: readonly Work[]): Promise<void> {
+    const { service, routeOf } = this.#context
+    const groups: Group[] = groupsOf(work, service)
+    if (service === undefined || groups.length === 0) return
+    const queueOf = ({ name, queue }: AnyTask) => routeOf(name) ?? (typeof queue === 'string' ? queue : 'default')
+    const rows = subscriptionsOf(groups, queueOf)
+    const params = [service, JSON.stringify(rows)]
+    const others = await this.#store.call<{ subscribe_handlers: string }>('subscribe_handlers', params)
+    this.#warnOf(others.map((row) => row.subscribe_handlers).join(', '))
+    this.#isSubscribed = true
+    await this.renew()
+  }
+
+  /** Delivers to this process's handlers what they have not got. To be repeated while it works. */
+  async renew(): Promise<void> {
+    await this.#storeDefinitions()
+    const { service } = this.#context
+    if (service === undefined || !this.#isSubscribed) return
+    for (;;) {
+      const [row] = await this.#store.call<{ catch_up_service: boolean }>('catch_up_service', [service])
+      if (row?.catch_up_service !== true) return
+    }
+  }
+
+  /** Resolves when what was emitted so far is durable, or has failed. */
+  settled(): Promise<void> {
+    return this.#outbox.settled()
+  }
+
+  #warnOf(others: string): void {
+    const { service } = this.#context
+    if (others !== '' && others !== this.#others)
+      this.#store.log.warn(
+        `service "${service}" has handlers that this process has not: ${others}; outside of a deploy all processes of a service should have the same, and \`sluice events remove\` ends what is no longer wanted`,
+      )
+    this.#others = others
+  }
+
+  #row(event: AnyEvent, payload: unknown, options: EmitOptions) {
+    return eventRow(event, payload, options, { source: this.#source, clock: this.#store.clock })
+  }
+
+  #made(event: AnyEvent, payload: unknown, options: EmitOptions, index: number) {
+    const refuse = (error: unknown): never => {
+      if (!(error instanceof UsageError)) throw error
+      throw new UsageError(error.code, `payload ${index}: ${error.message} (those before it are emitted)`, {
+        cause: error,
+      })
+    }
+    try {
+      const made = this.#row(event, payload, options)
+      return isPromise(made) ? made.catch(refuse) : made
+    } catch (error) {
+      return refuse(error)
+    }
+  }
+
+  #note(event: AnyEvent): void {
+    if (!this.#stored.has(event)) this.#unstored.set(event.name, event)
+  }
+
+  /** Stores definitions for the catalogue. Not in a caller's transaction, in which it would wait for other callers. */
+  async #storeDefinitions(): Promise<void> {
+    if (this.#unstored.size === 0) return
+    const events = [...this.#unstored.values()]
+    this.#unstored.clear()
+    const rows = events.map((event) => ({
+      type: event.name,
+      version: event.version,
+      description: event.description,
+      schema: jsonSchemaOf(event),
+    }))
+    for (const event of events) this.#stored.add(event)
+    try {
+      await this.#store.run('events/store_publishers', [this.#context.service ?? '', JSON.stringify(rows)])
+    } catch (error) {
+      // The catalogue is no reason to fail an emit.
+      for (const event of events) this.#stored.delete(event)
+      this.#store.log.debug('definitions of events could not be stored; the next emit tries again', { err: error })
+    }
+  }
+}
+
+async function write(tx: Sql, rows: readonly EventRow[]): Promise<void> {
+  await tx.call('emit_events', emitParams(rows), emitTypes)
+}

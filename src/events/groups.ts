@@ -1,0 +1,156 @@
+/** The tasks of a service's handlers, one for each group, and where deliveries wait. */
+import { UsageError } from '../core/errors.ts'
+import { hash64 } from '../core/hash.ts'
+import { durationMs } from '../core/rate.ts'
+import type { RetryOptions } from '../core/retry.ts'
+import { systemClock } from '../core/clock.ts'
+import { type Limit, limit } from '../limits/limit.ts'
+import { bucketName } from '../limits/pool.ts'
+import { withTaskCost } from '../tasks/cost.ts'
+import { fieldOf } from '../limits/limit.ts'
+import { type AnyTask, task } from '../tasks/task.ts'
+import type { Delivery } from './envelope.ts'
+import { bad, type EventHandler, type GroupOptions, isHandler, runDelivery } from './handler.ts'
+import { checkNameOf, regexOf } from './names.ts'
+
+/** What a worker is given: tasks, and handlers of events. */
+export type Work = AnyTask | EventHandler
+
+/** A group of a service: its task, and its handlers. */
+export interface Group {
+  readonly task: AnyTask
+  readonly handlers: readonly EventHandler[]
+}
+
+/** Returns the tasks of a list. */
+export function tasksIn(work: readonly Work[]): AnyTask[] {
+  return work.filter((each): each is AnyTask => !isHandler(each))
+}
+
+/**
+ * Returns the groups of the handlers in a list.
+ * @throws UsageError SLUICE_NO_SERVICE if there are handlers, and the service has no name; SLUICE_BAD_HANDLER
+ */
+export function groupsOf(work: readonly Work[], service: string | undefined): Group[] {
+  const handlers = work.filter(isHandler)
+  if (handlers.length === 0) return []
+  if (service === undefined) {
+    const text =
+      'handlers of events need the name of their service: `service: "billing"` of Sluice.open or sluice.config.ts, or SLUICE_SERVICE; without one, services would share their events instead of each getting all'
+    throw new UsageError('SLUICE_NO_SERVICE', text)
+  }
+  checkNameOf('service', service)
+  for (const { name, formerly } of handlers)
+    if (handlers.filter((other) => [other.name, ...other.formerly].some((one) => one === name)).length > 1)
+      throw bad(name, `two handlers of service "${service}" have this name, now or formerly; give one a \`name\``)
+    else if (formerly.includes(name)) throw bad(name, 'it cannot be its own former name')
+  return [...new Set(handlers.map(({ group }) => group))].map((group) =>
+    groupOf(
+      service,
+      group,
+      handlers.filter((each) => each.group === group),
+    ),
+  )
+}
+
+function groupOf(service: string, group: string, handlers: EventHandler[]): Group {
+  const { limits = [], retry, timeout, queue, concurrency, allowPrivate } = optionsOf(group, handlers)
+  const order = handlers.find((each) => each.order !== undefined)?.order
+  if (order !== undefined && handlers.length > 1)
+    throw bad(
+      handlers[0]?.name ?? '',
+      `group "${group}" has several handlers, and one of them has \`order\`, which needs a group of its own`,
+    )
+  const own = [
+    ...(concurrency === undefined ? [] : [limit(limitName(service, group, 'places'), { concurrency })]),
+    ...(order === undefined ? [] : [limit(limitName(service, group, 'order'), { concurrency: 1, by: order as never })]),
+  ]
+  const made = task(`events:${service}:${group}`, {
+    limits: [...limits, ...own].map((each) => ofPayload(withTaskCost(each as Limit))) as never,
+    retry: { ...retriesFromEnv(), ...retry },
+    ...(timeout === undefined ? {} : { timeout }),
+    ...(queue === undefined ? {} : { queue }),
+    ...(allowPrivate === undefined ? {} : { allowPrivate }),
+    run: (delivery: Delivery, context) => runDelivery(handlers, delivery, context, systemClock.wallMs()),
+  }) as AnyTask
+  if (order !== undefined && bucketsOf(made) === undefined)
+    throw bad(
+      handlers[0]?.name ?? '',
+      '`order` goes only with limits whose keys are field paths and whose cost is 1: others are decided too late to keep the order',
+    )
+  return { task: made, handlers }
+}
+
+/** Returns the options of a group, which one or more of its handlers give. */
+function optionsOf(group: string, handlers: readonly EventHandler[]): GroupOptions<never> {
+  const all: Record<string, unknown> = {}
+  for (const { name, options } of handlers)
+    for (const [field, value] of Object.entries(options)) {
+      if (field in all && all[field] !== value && JSON.stringify(all[field]) !== JSON.stringify(value))
+        throw bad(name, `another handler of group "${group}" has another \`${field}\`; give it once`)
+      all[field] = value
+    }
+  return all
+}
+
+function limitName(service: string, group: string, what: string): string {
+  const name = `events.${service}.${group}.${what}`
+  return name.length <= 63 ? name : `events.${BigInt.asUintN(64, BigInt(hash64(name))).toString(16)}`
+}
+
+function retriesFromEnv(): RetryOptions {
+  const text = process.env['SLUICE_EVENT_RETRIES']
+  if (text === undefined || text === '') return {}
+  if (/^\d{1,3}$/.test(text)) return { attempts: Number(text) + 1 }
+  const message = `SLUICE_EVENT_RETRIES is "${text}"; it must be a whole number from 0 to 999`
+  throw new UsageError('SLUICE_BAD_OPTION', message)
+}
+
+/** Returns a limit that reads its key and cost from the payload of a delivery. */
+function ofPayload(own: Limit): Limit {
+  const { cost } = own
+  const dataOf = (input: unknown) => (input as Delivery).event.data
+  return {
+    ...own,
+    keyOf: (input: unknown) => own.keyOf(dataOf(input) as never),
+    ...(typeof cost === 'string' ? { cost: (input: unknown) => fieldOf(dataOf(input), cost) as number } : {}),
+    ...(typeof cost === 'function' ? { cost: (input: unknown) => cost(dataOf(input) as never) } : {}),
+  } as Limit
+}
+
+/** Returns the buckets that deliveries need, with the paths of their keys in the envelope; undefined: only code can compute them. */
+function bucketsOf({ limits, share, weight }: AnyTask): { names: string[]; paths: (string | null)[] } | undefined {
+  const isPlain = ({ cost, learn, share: own, keyed, path, weights }: Limit) =>
+    cost === 1 && learn === undefined && own === undefined && weights.size === 0 && (!keyed || path !== undefined)
+  if (share !== undefined || weight !== undefined || !limits.every(isPlain)) return undefined
+  return {
+    names: limits.map((each) => bucketName(each, undefined)),
+    paths: limits.map(({ path, keyed }) => (keyed && path !== undefined ? `data.${path}` : null)),
+  }
+}
+
+/** Returns the handlers of groups as `engine.subscribe_handlers` takes them. */
+export function subscriptionsOf(groups: readonly Group[], queueOf: (task: AnyTask) => string): unknown[] {
+  return groups.flatMap(({ task: own, handlers }) => {
+    const buckets = bucketsOf(own)
+    const isKeyed = buckets?.paths.some((path) => path !== null) === true
+    return handlers.map(({ name, formerly, pattern, since }) => {
+      const regex = regexOf(pattern)
+      return {
+        handler: name,
+        formerly,
+        pattern,
+        ...(regex === undefined ? { type: pattern } : { regex }),
+        task: own.name,
+        queue: queueOf(own),
+        ...(buckets === undefined ? {} : { bucket_text: buckets.names.join('\u001f') }),
+        ...(isKeyed ? { path_list: buckets?.paths } : {}),
+        ...(since instanceof Date
+          ? { since_at: since.toISOString() }
+          : since === undefined
+            ? {}
+            : { since_ms: durationMs(since) }),
+      }
+    })
+  })
+}

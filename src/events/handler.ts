@@ -1,0 +1,172 @@
+/** Handlers of events, and the tasks that run them: one for each group of a service. */
+import type { StandardSchemaV1 } from '@standard-schema/spec'
+import { AttemptError, SluiceError, UsageError } from '../core/errors.ts'
+import { checkFields } from '../core/fields.ts'
+import { type Duration, durationMs } from '../core/rate.ts'
+import type { RetryOptions } from '../core/retry.ts'
+import type { Limit } from '../limits/limit.ts'
+import { conform } from '../tasks/admit.ts'
+import type { Context } from '../tasks/context.ts'
+import type { CostedLimit } from '../tasks/cost.ts'
+import { snooze } from '../tasks/outcome.ts'
+import type { CloudEvent, Delivery } from './envelope.ts'
+import { checkNameOf, checkPattern, matches } from './names.ts'
+
+/** What a handler gets besides the payload. */
+export interface EventContext extends Context {
+  /** The event with its envelope. */
+  readonly event: CloudEvent
+  /** True if this handler may have got the event before: an earlier attempt, or a replay. */
+  readonly redelivered: boolean
+}
+
+/** A handler. What it returns is ignored. */
+export type HandlerFunction<Payload> = (payload: Payload, context: EventContext) => unknown
+
+/** Options of handlers that hold for a whole group. */
+export interface GroupOptions<Payload> {
+  /** Limits that each attempt must fit, with keys and costs from the payload. */
+  limits?: readonly (Limit<Payload> | CostedLimit<Payload>)[]
+  /** Default: as of tasks; `SLUICE_EVENT_RETRIES` sets the number of retries of all handlers that give none. */
+  retry?: RetryOptions
+  /** Time for one attempt. Default 10 min. */
+  timeout?: Duration
+  /** The queue of its deliveries; default `default`. */
+  queue?: string
+  /** Deliveries that run at once, in the whole fleet. Default: no bound. */
+  concurrency?: number
+  /** Private addresses that `ctx.fetch` may call, as of a task. */
+  allowPrivate?: readonly string[]
+}
+
+/** Options of a handler; see the fields. */
+export interface HandlerOptions<Payload> extends GroupOptions<Payload> {
+  /**
+   * Names the handler in its service: two handlers of one event are chains of their own. Default: the event, or the
+   * pattern.
+   */
+  name?: string
+  /** Names that it had before: it goes on with what they had, and runs their deliveries. */
+  formerly?: readonly string[]
+  /**
+   * Handlers of one group share a class, limits and the options above. Default: `main`; for a handler with such options
+   * a group of its own, with its name.
+   */
+  group?: string
+  /** The field path of a key: of events with the same key one at a time runs, in order; retries do not hold up others. */
+  order?: string
+  /**
+   * Where a new handler begins: a time, or how long ago, as far as events are kept. Default: with the first event after
+   * its service has started with it.
+   */
+  since?: Duration | Date
+}
+
+/** A handler that was defined. */
+export interface EventHandler {
+  readonly kind: 'sluice.handler'
+  readonly name: string
+  readonly formerly: readonly string[]
+  /** A type, or a pattern of types. */
+  readonly pattern: string
+  readonly schema: StandardSchemaV1
+  readonly group: string
+  readonly options: GroupOptions<never>
+  readonly order: string | undefined
+  readonly since: Duration | Date | undefined
+  run(delivery: Delivery, context: Context): Promise<void>
+}
+
+const groupFields = ['limits', 'retry', 'timeout', 'queue', 'concurrency', 'allowPrivate'] as const
+const fields = [...groupFields, 'name', 'formerly', 'group', 'order', 'since']
+
+/** Options whatever the payload; a task checks its limits. */
+type AnyOptions = Omit<HandlerOptions<never>, 'limits'> & { limits?: readonly unknown[] }
+
+/** The group of handlers without options. */
+const mainGroup = 'main'
+
+/** Defines a handler. @throws UsageError SLUICE_BAD_HANDLER */
+export function handlerOf(
+  pattern: string,
+  schema: StandardSchemaV1,
+  handle: HandlerFunction<never>,
+  given: AnyOptions = {},
+): EventHandler {
+  const { name = checkPattern(pattern), formerly = [], order, since } = given
+  checkFields('SLUICE_BAD_HANDLER', `handler "${name}"`, given, fields)
+  for (const each of [name, ...formerly]) checkNameOf('handler', each)
+  if (typeof handle !== 'function') throw bad(name, 'it is no function')
+  if (order !== undefined && (typeof order !== 'string' || !/^[^.\u0000]+(\.[^.\u0000]+)*$/.test(order)))
+    throw bad(name, '`order` is the field path of a key, such as account.id')
+  if (order !== undefined && given.group !== undefined)
+    throw bad(name, '`order` gives it a group of its own; leave out `group`')
+  const chosen = groupFields.filter((field) => given[field] !== undefined)
+  const isOwn = order !== undefined || (given.group === undefined && chosen.length > 0)
+  const group = given.group ?? (isOwn ? name.toLowerCase().replaceAll('*', 'any').replaceAll('#', 'all') : mainGroup)
+  checkNameOf('group', group)
+  if (since instanceof Date ? !Number.isFinite(since.getTime()) : since !== undefined && !(durationMs(since) >= 0))
+    throw bad(name, '`since` is a time, or how long ago')
+  return {
+    kind: 'sluice.handler',
+    name,
+    formerly: [...formerly],
+    pattern,
+    schema,
+    group,
+    options: Object.fromEntries(chosen.map((field) => [field, given[field]])) as GroupOptions<never>,
+    order,
+    since,
+    async run({ event }, context) {
+      const { value } = await payloadOf(name, schema, event)
+      await handle(value as never, inContext(event, context))
+    },
+  }
+}
+
+/** Checks the payload, which an event of another version may have otherwise. @throws AttemptError SLUICE_EVENT_REFUSED, for good */
+async function payloadOf(name: string, schema: StandardSchemaV1, event: CloudEvent): Promise<{ value: unknown }> {
+  try {
+    return await conform(schema, event.data, `payload of "${event.type}"`)
+  } catch (cause) {
+    if (!SluiceError.is(cause)) throw cause
+    const version = event.schemaversion === undefined ? '' : ` (version ${event.schemaversion})`
+    const text = `handler "${name}" refused the event${version}: ${cause.message}`
+    throw new AttemptError('SLUICE_EVENT_REFUSED', text, { retryable: false, cause })
+  }
+}
+
+function inContext(event: CloudEvent, context: Context): EventContext {
+  const own = { event, redelivered: context.attempt > 1 || context.ambiguous }
+  return Object.create(context, Object.getOwnPropertyDescriptors(own)) as EventContext
+}
+
+const waitMs = { least: 1_000, most: 60_000 }
+
+/**
+ * Runs a delivery with the handler that it is for. In a deploy an old process may get one for a handler that it does not
+ * have: it gives it back, uncalled, and for longer the older the delivery is.
+ */
+export async function runDelivery(
+  handlers: readonly EventHandler[],
+  delivery: Delivery,
+  context: Context,
+  nowMs: number,
+): Promise<void> {
+  const { handler: name, event } = delivery
+  const found = handlers.find((each) => each.name === name || each.formerly.includes(name))
+  if (found !== undefined && matches(found.pattern, event.type)) return found.run(delivery, context)
+  const ageMs = nowMs - context.job.createdAt.getTime()
+  context.log.warn(`this process has no handler "${name}" of events ${event.type}; another one may have it`)
+  throw snooze(Math.min(waitMs.most, Math.max(waitMs.least, Math.round(ageMs / 4))))
+}
+
+/** Returns an error about a handler. */
+export function bad(name: string, why: string): UsageError {
+  return new UsageError('SLUICE_BAD_HANDLER', `handler "${name}": ${why}`)
+}
+
+/** Recognises a handler by its shape, because a file may have used another copy of this package. */
+export function isHandler(value: unknown): value is EventHandler {
+  return typeof value === 'object' && value !== null && (value as { kind?: unknown }).kind === 'sluice.handler'
+}

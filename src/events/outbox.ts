@@ -1,0 +1,71 @@
+/** Emits events to the store: calls while a statement is under way share the next one. */
+import { SluiceError, StoreError } from '../core/errors.ts'
+import { againMs } from '../core/retry.ts'
+import type { Store } from '../db/store.ts'
+import { emitParams, emitTypes, type EventRow } from './row.ts'
+
+const batchMax = 500
+const retryForMs = 10_000
+
+interface Waiting {
+  row: EventRow
+  resolve: () => void
+  reject: (error: unknown) => void
+}
+
+/** Emits events outside of transactions. */
+export class EventOutbox {
+  readonly #store: Store
+  #waiting: Waiting[] = []
+  #flushing: Promise<void> | undefined
+
+  constructor(store: Store) {
+    this.#store = store
+  }
+
+  /** Emits one event; resolves once it is durable. */
+  add(row: EventRow): Promise<void> {
+    return new Promise((resolve, reject) => {
+      this.#waiting.push({ row, resolve, reject })
+      this.#flushing ??= this.#flush()
+    })
+  }
+
+  /** Emits events in one statement. After a lost connection it is repeated: the events' ids make that safe. */
+  async write(rows: readonly EventRow[]): Promise<void> {
+    const { clock } = this.#store
+    const until = clock.monotonicMs() + retryForMs
+    for (let tries = 0; ; tries++) {
+      try {
+        await this.#store.call('emit_events', emitParams(rows), emitTypes)
+        return
+      } catch (error) {
+        if (!(error instanceof StoreError) || (tries > 0 && clock.monotonicMs() > until)) throw error
+        await clock.sleep(againMs(tries, clock.random(), 50))
+      }
+    }
+  }
+
+  /** Resolves when all that was added so far is emitted, or has failed. */
+  async settled(): Promise<void> {
+    while (this.#flushing !== undefined) await this.#flushing
+  }
+
+  async #flush(): Promise<void> {
+    // Wait one microtask, so that calls made together share a statement.
+    await Promise.resolve()
+    while (this.#waiting.length > 0) await this.#settle(this.#waiting.splice(0, batchMax))
+    this.#flushing = undefined
+  }
+
+  async #settle(items: readonly Waiting[]): Promise<void> {
+    try {
+      await this.write(items.map(({ row }) => row))
+      for (const { resolve } of items) resolve()
+    } catch (error) {
+      if (items.length === 1 || SluiceError.is(error)) for (const { reject } of items) reject(error)
+      // The store rejected the batch: emit each alone, so that only the bad one fails.
+      else for (const item of items) await this.#settle([item])
+    }
+  }
+}

@@ -1,0 +1,40 @@
+-- Stores the handlers of a service: what is new begins with events from `since` on; what is known keeps its beginning.
+-- p_service: the service.
+-- p_handlers: JSON, a list of objects with handler, formerly (its former names), pattern, type or regex, task, queue,
+-- bucket_text (buckets, separated by U+001F) and path_list, since_ms (so long ago) or since_at (a time).
+-- Returns the handlers that the service has besides these.
+create or replace function engine.subscribe_handlers(p_service text, p_handlers text) returns setof text
+language plpgsql set jit = off as $$
+declare
+  v_now timestamptz := sluice.now();
+begin
+  -- A handler under a new name goes on where it was.
+  update sluice.subscription s set handler = h.handler
+  from jsonb_to_recordset(p_handlers::jsonb) h (handler text, formerly text[])
+  where s.service = p_service and s.handler = any (h.formerly)
+    and s.handler = (select min(f.handler) from sluice.subscription f
+                     where f.service = p_service and f.handler = any (h.formerly))
+    and not exists (select 1 from sluice.subscription n where n.service = p_service and n.handler = h.handler);
+  insert into sluice.subscription as s (service, handler, pattern, type, regex, task, queue, buckets, paths, lane,
+    since, created_at, seen_at)
+  select p_service, h.handler, h.pattern, h.type, h.regex, h.task, h.queue, b.buckets,
+    case when h.path_list is not null then array(select jsonb_array_elements_text(h.path_list)) end,
+    engine.lane_id(h.queue, h.task, 0, 1, null, nullif(b.buckets, '{}')),
+    coalesce(h.since_at, v_now - make_interval(secs => coalesce(h.since_ms, 0) / 1000)), v_now, v_now
+  from jsonb_to_recordset(p_handlers::jsonb) h (handler text, pattern text, type text, regex text, task text,
+    queue text, bucket_text text, path_list jsonb, since_ms float8, since_at timestamptz)
+  cross join lateral (select string_to_array(h.bucket_text, E'\x1f') as buckets) b
+  order by h.handler
+  on conflict (service, handler) do update set pattern = excluded.pattern, type = excluded.type,
+    regex = excluded.regex, task = excluded.task, queue = excluded.queue, buckets = excluded.buckets,
+    paths = excluded.paths, lane = excluded.lane, seen_at = excluded.seen_at,
+    -- Another pattern begins now, with what transactions emit that are under way.
+    phase = case when s.pattern = excluded.pattern then s.phase else 0 end,
+    since = case when s.pattern = excluded.pattern then s.since else v_now end
+  where s.seen_at < v_now - interval '1 min' or (s.pattern, s.task, s.queue, s.buckets, s.paths)
+    is distinct from (excluded.pattern, excluded.task, excluded.queue, excluded.buckets, excluded.paths);
+  return query select s.handler from sluice.subscription s
+    where s.service = p_service
+      and s.handler not in (select h.handler from jsonb_to_recordset(p_handlers::jsonb) h (handler text))
+    order by 1;
+end $$;

@@ -1,0 +1,46 @@
+/** What a test does with events: read what was emitted, and deliver by hand. */
+import { systemClock } from '../core/clock.ts'
+import { newId } from '../core/hash.ts'
+import type { Sql } from '../db/store.ts'
+import type { CloudEvent } from '../events/envelope.ts'
+import type { Work } from '../events/groups.ts'
+import type { EventHandler } from '../events/handler.ts'
+import type { Job } from '../operations/jobs.ts'
+import type { Sluice } from '../sluice.ts'
+
+/** What the event of a delivery by hand is like. */
+export interface DeliverOptions {
+  /** Its type; default: the handler's. Needed for a handler of a pattern. */
+  type?: string
+  subject?: string
+  version?: number
+}
+
+/** Returns what tests do with the events of a store; see `TestSluice`. */
+export function eventsOf(sluice: Sluice, sql: Sql, work: readonly Work[], service: string) {
+  return {
+    emitted: async <Data = unknown>(event: { readonly name: string }): Promise<CloudEvent<Data>[]> => {
+      const text = 'select event from sluice.emitted where type = $1 order by at, id'
+      return (await sql.query<{ event: CloudEvent<Data> }>(text, [event.name])).map((row) => row.event)
+    },
+    deliver: async (handler: EventHandler, payload: unknown, options: DeliverOptions = {}): Promise<Job> => {
+      const all = work.includes(handler) ? work : [handler]
+      const { type = handler.pattern, subject, version } = options
+      const event = {
+        specversion: '1.0',
+        id: newId(),
+        source: '/test',
+        type,
+        ...(subject === undefined ? {} : { subject }),
+        time: new Date(systemClock.wallMs()).toISOString(),
+        datacontenttype: 'application/json',
+        ...(version === undefined ? {} : { schemaversion: version }),
+        data: payload,
+      }
+      const task = sluice.events.tasksOf([handler])[0]
+      const id = await sluice.send(task as never, { service, handler: handler.name, event } as never)
+      await sluice.dispatchOnce(all)
+      return (await sluice.jobs.get(id)) as Job
+    },
+  }
+}

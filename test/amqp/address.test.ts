@@ -1,0 +1,37 @@
+import { describe, expect, it } from 'vitest'
+import { addressOf } from '../../src/amqp/address.ts'
+
+describe('the URL of a RabbitMQ', () => {
+  it.each<[string, object]>([
+    [
+      'amqp://h',
+      { hosts: [{ host: 'h', port: 5672 }], vhost: '/', username: 'guest', password: 'guest', heartbeatS: 3 },
+    ],
+    ['amqp://u:p%40:q@h:7/%2f', { hosts: [{ port: 7 }], username: 'u', password: 'p@:q', vhost: '/', tls: undefined }],
+    [
+      'amqps://u@[::1]/crm?heartbeat=10',
+      { hosts: [{ host: '::1', port: 5671 }], vhost: 'crm', tls: {}, heartbeatS: 10 },
+    ],
+    [
+      'amqp://a,b:7/crm',
+      {
+        hosts: [
+          { host: 'a', port: 5672 },
+          { host: 'b', port: 7 },
+        ],
+      },
+    ],
+  ])('%s is understood', (url, address) => expect(addressOf(url)).toMatchObject(address))
+
+  it.each([
+    'http://h',
+    'amqp://',
+    'amqp://h:port',
+    'amqp://h/a/b',
+    'amqp://%zz@h',
+    'amqp://h?heartbeat=0',
+    'amqps://h?ca=/nowhere.pem',
+  ])('%s is rejected', (url) =>
+    expect(() => addressOf(url)).toThrow(expect.objectContaining({ code: 'SLUICE_BAD_URL' })),
+  )
+})

@@ -1,0 +1,39 @@
+import { afterEach } from 'vitest'
+import { openBroker, type Broker, type Delivery } from '../../src/amqp/broker.ts'
+import { logTo } from '../../src/core/log.ts'
+
+const ends: (() => unknown)[] = []
+afterEach(async () => {
+  for (const end of ends.splice(0).reverse()) await end()
+})
+
+/** Closes something after the test. */
+export function closeLater(end: () => unknown): void {
+  ends.push(end)
+}
+
+/** A broker, and the lines that it logs. */
+export async function open(url: string): Promise<Broker & { lines: string[] }> {
+  const lines: string[] = []
+  const log = logTo((level, message) => lines.push(`${level} ${message}`))
+  const broker = await openBroker({ url, name: 'test', log })
+  closeLater(() => broker.close())
+  return Object.assign(broker, { lines })
+}
+
+/** Receives the messages of a queue, acknowledges them, and keeps their texts. */
+export async function collect(broker: Broker, queue: string, prefetch = 100) {
+  const texts: string[] = []
+  const consumer = await broker.consume(queue, { prefetch }, (delivery: Delivery) => {
+    texts.push(delivery.body.toString())
+    delivery.ack()
+  })
+  return { texts, consumer }
+}
+
+/** A message for a queue. */
+export const to = (queue: string, text: string, rest: object = {}) => ({
+  routingKey: queue,
+  body: Buffer.from(text),
+  ...rest,
+})

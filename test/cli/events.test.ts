@@ -1,0 +1,88 @@
+/** `sluice events`, and `sluice work` with a file that exports handlers. */
+import { afterEach, beforeEach, expect, it } from 'vitest'
+import { Sluice } from '../../src/sluice.ts'
+import { freshDatabase } from '../servers/database.ts'
+import { createProject, objects, type Project } from './program.ts'
+
+const file = `
+import { event, fail, on, task } from 'sluice'
+import { z } from 'zod'
+const even = event('demo.number.even', z.object({ number: z.number() }), { version: 1, description: 'an even number' })
+export const log = even.on(({ number }, { log }) => {
+  if (number === 13) throw fail('unlucky')
+  log.info('got ' + number)
+}, { name: 'log' })
+export const more = [on('demo.#', () => undefined, { name: 'audit' })]
+export const other = task('other', { run: () => even.emit({ number: 2 }) })
+`
+let project: Project
+
+beforeEach(async () => {
+  const { url } = await freshDatabase()
+  await (await Sluice.open({ store: url })).close()
+  project = createProject({ SLUICE_TASKS: 'tasks.ts', DATABASE_URL: url })
+  project.write('tasks.ts', file)
+})
+afterEach(() => project.close())
+
+it('hosts handlers beside tasks, shows events, and replays or discards deliveries that failed', async () => {
+  const nameless = await project.run(['dispatch', '--once'])
+  expect(nameless.err).toContain('handlers of events need the name of their service')
+
+  project.write('sluice.config.ts', `export default { service: 'numbers' }`)
+  const work = project.start(['work'])
+  await work.says('working on other, http, 2 handlers of events from ')
+  const emitted = await project.run(['events', 'emit', 'demo.number.even', '{"number":4}', '--json'])
+  const id = String(objects(emitted.out)[0]?.['id'])
+  await work.says('got 4')
+  await project.run(['send', 'other', 'null'])
+  await work.says('got 2')
+  await project.run(['events', 'emit', 'demo.number.even', '{"number":13}'])
+  await work.says('unlucky')
+  work.signal('SIGTERM')
+  await work.ended
+
+  const [list, asyncapi, show, archived] = await Promise.all([
+    project.run(['events', 'list']),
+    project.run(['events', 'list', '--asyncapi']),
+    project.run(['events', 'show', id]),
+    project.run(['jobs', '--state', 'failed', '--service', 'numbers', '--event', 'demo.number.even', '--json']),
+  ])
+  expect(list.out).toMatch(/demo\.number\.even +numbers v1 +numbers/)
+  expect(list.out).toMatch(/numbers +log +demo\.number\.even +0 +1 +no worker/)
+  expect(show.out).toMatch(/numbers audit: done, attempt 1 .*\n +numbers log: done, attempt 1/)
+  expect(objects(archived.out)).toHaveLength(1)
+  const document = JSON.parse(asyncapi.out) as Record<string, Record<string, unknown>>
+  expect(document).toMatchObject({
+    asyncapi: '3.0.0',
+    channels: { 'demo.number.even': { address: 'demo.number.even' } },
+    operations: {
+      'send_numbers_demo.number.even': { action: 'send' },
+      'receive_numbers_audit_demo.number.even': { action: 'receive', channel: { $ref: '#/channels/demo.number.even' } },
+    },
+    components: {
+      messages: {
+        'demo.number.even': {
+          description: 'an even number',
+          payload: { properties: { data: { properties: { number: { type: 'number' } } } } },
+        },
+      },
+    },
+  })
+
+  const [none, unknown, exported] = await Promise.all([
+    project.run(['events', 'replay', '--service', 'nobody', '--dry-run']),
+    project.run(['events', 'show', '01a1fc6b-5572-7000-8000-000000000000']),
+    project.run(['events', 'export']),
+  ])
+  expect(none.out).toContain('0 jobs would be replayed')
+  expect(unknown.err).toContain('there is no event')
+  expect(objects(exported.out)).toMatchObject([{ input: { handler: 'log' } }])
+  const replayed = await project.run(['events', 'replay', '--all', '--yes', '--rate', '10/s'])
+  expect(replayed.out + replayed.err).toContain('1 replayed')
+  await project.run(['dispatch', '--once'])
+  const gone = await project.run(['events', 'discard', '--event', 'demo.number.even', '--yes'])
+  expect(gone.out).toContain('1 discarded')
+  const removed = await project.run(['events', 'remove', 'numbers', 'audit'])
+  expect(removed.out).toContain('numbers audit removed')
+})

@@ -1,0 +1,182 @@
+/** Several services and processes: deploys, renames, open transactions, and handlers that a process lacks. */
+import pg from 'pg'
+import { afterEach, beforeEach, expect, it } from 'vitest'
+import { event, type EventHandler, on, Sluice, type SluiceOptions } from '../../src/index.ts'
+import { freshDatabase } from '../servers/database.ts'
+import { until } from '../until.ts'
+
+const paid = event('orders.order.paid')
+let url: string
+let opened: Sluice[]
+let got: string[]
+let told: string[]
+
+const open = async (service: string | undefined, more: SluiceOptions = {}) => {
+  const log = { debug() {}, info() {}, error() {}, warn: (text: string) => void told.push(text) }
+  const sluice = await Sluice.open({ store: url, log, ...(service === undefined ? {} : { service }), ...more })
+  opened.push(sluice)
+  return sluice
+}
+const handler = (name: string, more = {}): EventHandler =>
+  paid.on((payload) => void got.push(`${name} ${String(payload)}`), { name, ...more })
+
+beforeEach(async () => {
+  ;({ url } = await freshDatabase())
+  ;[opened, got, told] = [[], [], []]
+})
+afterEach(async () => {
+  for (const sluice of opened) await sluice.close()
+})
+
+it('gives each service each event once, whichever replica runs it', async () => {
+  const [a1, a2, b] = await Promise.all([open('a'), open('a'), open('b')])
+  const work = [handler('a')]
+  await Promise.all([a1.work(work), a2.work(work), b.work([handler('b')])])
+  await a1.events.emitMany(
+    paid,
+    Array.from({ length: 50 }, (_, n) => n),
+  )
+  await until(() => got.length >= 100, '100 deliveries')
+  expect(new Set(got).size).toBe(100)
+})
+
+it('needs the name of the service, and refuses names that it cannot store', async () => {
+  const nobody = await open(undefined)
+  await expect(nobody.dispatchOnce([handler('a')])).rejects.toMatchObject({ code: 'SLUICE_NO_SERVICE' })
+  await nobody.events.emit(paid, 1)
+  await expect(open('No Service')).rejects.toMatchObject({ code: 'SLUICE_BAD_HANDLER' })
+  const a = await open('a')
+  const bad = { code: 'SLUICE_BAD_HANDLER' }
+  await expect(a.dispatchOnce([handler('x'), handler('x')])).rejects.toMatchObject(bad)
+  await expect(a.dispatchOnce([handler('x'), handler('y', { formerly: ['x'] })])).rejects.toMatchObject(bad)
+  const group = { group: 'g' }
+  const two = [handler('x', { ...group, concurrency: 1 }), handler('y', { ...group, concurrency: 2 })]
+  await expect(a.dispatchOnce(two)).rejects.toMatchObject(bad)
+  for (const more of [
+    { order: '' },
+    { order: 'a', group: 'g' },
+    { since: new Date(NaN) },
+    { names: 'x' },
+    { group: 'A!' },
+  ])
+    expect(() => handler('x', more)).toThrow(expect.objectContaining(bad))
+  for (const pattern of ['', 'a..b', 'a.#.b', 'a b', "a'", 'a*'])
+    expect(() => on(pattern, () => undefined)).toThrow(expect.objectContaining(bad))
+  for (const name of ['', 'a..b', 'a.*', 'ä', 'a'.repeat(101)])
+    expect(() => event(name)).toThrow(expect.objectContaining({ code: 'SLUICE_BAD_EVENT' }))
+})
+
+it('refuses payloads that JSON or PostgreSQL cannot keep, and keeps what was emitted before them', async () => {
+  const a = await open('a')
+  const loop: Record<string, unknown> = {}
+  loop['self'] = loop
+  for (const payload of [1n, '\u0000', loop, NaN, '\ud800', new Map()])
+    await expect(a.events.emit(paid, payload)).rejects.toMatchObject({ code: 'SLUICE_BAD_PAYLOAD' })
+  await expect(a.events.emit(paid, 'x'.repeat(262_144))).rejects.toMatchObject({ code: 'SLUICE_PAYLOAD_TOO_LARGE' })
+  await expect(a.events.emit(paid, 1, { id: 'x' })).rejects.toMatchObject({ code: 'SLUICE_BAD_ID' })
+  await expect(a.events.emit(paid, 1, { subject: '' })).rejects.toMatchObject({ code: 'SLUICE_BAD_OPTION' })
+  await expect(a.events.emitMany(paid, [1, 2n, 3])).rejects.toThrow('payload 1: ')
+  const [row] = await a.db.query<{ n: number }>('select count(*)::integer as n from sluice.emitted')
+  expect(row?.n).toBe(1)
+})
+
+it('warns when processes of one name have different handlers', async () => {
+  const [one, other] = [await open('a'), await open('a')]
+  await one.dispatchOnce([handler('x'), handler('y')])
+  await other.dispatchOnce([handler('x')])
+  expect(told.join()).toContain('service "a" has handlers that this process has not: y')
+})
+
+it('gives a delivery back, uncalled, in a process that lacks its handler', async () => {
+  const [old, next] = [await open('a'), await open('a')]
+  await next.dispatchOnce([handler('x'), handler('y')])
+  const id = await old.events.emit(paid, 1)
+  await old.dispatchOnce([handler('x')])
+  expect(got).toEqual(['x 1'])
+  const delivery = (await next.events.show(id))?.deliveries[1]
+  expect(delivery).toMatchObject({ handler: 'y', state: 'scheduled' })
+  await next.db.query(`update sluice.job set due_at = now() - interval '1 s'`)
+  await until(async () => (await next.dispatchOnce([handler('x'), handler('y')])) > 0, 'the other replica runs it')
+  expect(got).toEqual(['x 1', 'y 1'])
+})
+
+it('lets only processes that have it run a handler with an order, so that nothing overtakes', async () => {
+  const ordered = handler('y', { order: 'key' })
+  const [old, next] = [await open('a'), await open('a')]
+  await next.dispatchOnce([handler('x'), ordered])
+  await old.events.emit(paid, { key: 'k' })
+  expect(await old.dispatchOnce([handler('x')])).toBe(1)
+  expect(await next.dispatchOnce([handler('x'), ordered])).toBe(1)
+})
+
+it('goes on under a new name with what the handler had before', async () => {
+  const a = await open('a')
+  await a.dispatchOnce([handler('old')])
+  await a.events.emit(paid, 1)
+  const renamed = [handler('new', { formerly: ['old'] })]
+  const b = await open('a')
+  await b.dispatchOnce(renamed)
+  await b.events.emit(paid, 2)
+  await b.dispatchOnce(renamed)
+  expect(got).toEqual(['new 1', 'new 2'])
+  expect((await b.events.handlers()).map(({ handler: name }) => name)).toEqual(['new'])
+})
+
+it('delivers what a transaction emits that was open before the subscription, at either level, once', async () => {
+  const a = await open('a')
+  const work = [handler('x')]
+  const clients = await Promise.all(
+    ['read committed', 'repeatable read'].map(async (level) => {
+      const client = new pg.Client(url)
+      await client.connect()
+      await client.query(`begin isolation level ${level}`)
+      await client.query('select count(*) from sluice.subscription')
+      return client
+    }),
+  )
+  const [committed, repeatable] = clients
+  // This one emits before the subscription, but commits after it.
+  await committed?.query(`select sluice.emit('orders.order.paid', '"before"')`)
+  await a.dispatchOnce([handler('x', { since: '1min' })])
+  await repeatable?.query(`select sluice.emit('orders.order.paid', '"old snapshot"')`)
+  for (const client of clients) {
+    await client.query('commit')
+    await client.end()
+  }
+  await a.events.renew()
+  await a.dispatchOnce(work)
+  await a.events.renew()
+  await a.dispatchOnce(work)
+  expect(got.sort()).toEqual(['x before', 'x old snapshot'])
+})
+
+it('emits through processes without handlers while its service is down, and loses nothing', async () => {
+  const a = await open('a')
+  await a.dispatchOnce([handler('x')])
+  await a.close()
+  const b = await open('b')
+  await Promise.all(Array.from({ length: 20 }, (_, n) => b.events.emit(paid, n)))
+  const back = await open('a')
+  expect(await back.dispatchOnce([handler('x')])).toBe(20)
+})
+
+it('ends a subscription on request only', async () => {
+  const a = await open('a')
+  await a.dispatchOnce([handler('x'), handler('y')])
+  expect(await a.events.remove('a', 'x')).toEqual(['x'])
+  await a.events.emit(paid, 1)
+  expect(await a.dispatchOnce([handler('y')])).toBe(1)
+  expect(await a.events.remove('a')).toEqual(['y'])
+  expect(await a.events.remove('a')).toEqual([])
+})
+
+it('deletes events when their time is over', async () => {
+  const a = await open('a', { retention: { events: '1h' } })
+  await a.dispatchOnce([handler('x')])
+  const id = await a.events.emit(paid, 1)
+  await a.db.query(`update sluice.emitted set id = overlay(id::text placing '00000000' from 1 for 8)::uuid`)
+  const kept = await a.events.emit(paid, 2)
+  await a.prune()
+  expect(await a.events.show(id)).toBeUndefined()
+  expect(await a.events.show(kept)).toBeDefined()
+})

@@ -1,0 +1,36 @@
+/** The RabbitMQ of tests: virtual hosts, durable messages across a crash, and nothing left behind. */
+import { connect } from 'amqplib'
+import { afterAll, expect, it } from 'vitest'
+import { freshBroker, startRabbit } from './rabbitmq.ts'
+
+const ends: (() => unknown)[] = []
+afterAll(async () => {
+  for (const end of ends.splice(0).reverse()) await end()
+})
+
+it('gives each caller a virtual host of its own on one server', async () => {
+  const [one, other] = await Promise.all([freshBroker(), freshBroker()])
+  expect(one.url).not.toBe(other.url)
+  const connection = await connect(one.url)
+  const channel = await connection.createChannel()
+  await channel.assertQueue('orders')
+  await connection.close()
+  expect(await one.evaluate(`length(rabbit_amqqueue:list(<<"${one.name}">>))`)).toBe('1')
+  expect(await other.evaluate(`length(rabbit_amqqueue:list(<<"${other.name}">>))`)).toBe('0')
+})
+
+it('keeps durable queues across a crash', async () => {
+  const server = await startRabbit()
+  ends.push(() => server.close())
+  const connection = await connect(server.url)
+  connection.on('error', () => {})
+  const channel = await connection.createConfirmChannel()
+  await channel.assertQueue('orders', { durable: true })
+  channel.sendToQueue('orders', Buffer.from('1'), { persistent: true })
+  await channel.waitForConfirms()
+  await server.kill()
+  await server.start()
+  const again = await connect(server.url)
+  ends.push(() => again.close())
+  expect(await (await again.createChannel()).checkQueue('orders')).toMatchObject({ messageCount: 1 })
+})

@@ -1,0 +1,36 @@
+/** The kit's tools for events: what was emitted, and deliveries by hand. */
+import { afterEach, expect, it } from 'vitest'
+import { z } from 'zod'
+import { event, on } from '../../src/index.ts'
+import { testSluice, type TestSluice } from '../../src/testing/index.ts'
+
+const paid = event('orders.order.paid', z.object({ order: z.number() }))
+const shipped = event('orders.order.shipped', z.object({ order: z.number() }))
+const got: unknown[] = []
+const ship = paid.on(({ order }) => shipped.emit({ order }), { name: 'ship', retry: { base: '1min' } })
+const audit = on('orders.#', (payload, { event: { type } }) => void got.push([type, payload]), { name: 'audit' })
+let kit: TestSluice
+afterEach(() => kit.close())
+
+it('runs handlers, lists what was emitted, and delivers by hand', async () => {
+  kit = await testSluice({ tasks: [ship, audit] })
+  await kit.drain()
+  await paid.emit({ order: 7 })
+  await kit.drain()
+  expect(await kit.emitted(shipped)).toMatchObject([
+    { type: 'orders.order.shipped', source: '/services/test', data: { order: 7 } },
+  ])
+  expect(got).toEqual(
+    expect.arrayContaining([
+      ['orders.order.paid', { order: 7 }],
+      ['orders.order.shipped', { order: 7 }],
+    ]),
+  )
+  expect(await kit.deliver(audit, { any: 1 }, { type: 'orders.x' })).toMatchObject({ state: 'done' })
+  expect(got.at(-1)).toEqual(['orders.x', { any: 1 }])
+  expect(await kit.deliver(ship, { order: 'seven' }, { version: 2 })).toMatchObject({
+    state: 'failed',
+    error: { code: 'SLUICE_EVENT_REFUSED' },
+  })
+  expect(await kit.emitted(paid)).toHaveLength(1)
+})
