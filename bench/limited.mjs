@@ -114,7 +114,15 @@ export function limitedLines(
     { bench: `${name}-cpu-server`, value: serverPer1000, unit: 'CPU s/1000 jobs' },
     { bench: `${name}-drain`, value: tookS / ((times.length - burst) / perSecond), unit: 'x ideal' },
     { bench: `${name}-share`, value: (perSecond / nominal) * 100, unit: '% of the nominal rate is promised' },
+    { bench: `${name}-used`, value: usedOf(sorted, nominal), unit: '% of the nominal rate after two seconds' },
   ]
+}
+
+/** Returns the part of the nominal rate, in percent, that was used after two seconds, in which a burst may go. */
+function usedOf(sorted, nominal) {
+  const later = sorted.filter((ms) => ms >= sorted[0] + 2_000)
+  if (later.length < 2) return undefined
+  return ((later.length - 1) / ((later.at(-1) - later[0]) / 1000) / nominal) * 100
 }
 
 async function farBelowRun(name, { peer, place, pids, options: { jobs, rate, workers, seconds }, shape }) {

@@ -3,13 +3,20 @@ _LIBRARY = r"""-- The arithmetic of limits/decide.ts on one bucket, in integers 
 -- A bucket: at, hold, shut (as hold; never stored), running (places taken) and, for each rule, debt (of rates), slots (steps of windows, the newest first) and
 -- spent (of quotas: before, start, ends, previous, current, next, margin).
 -- rules: drain, weight, room, slot, span as in limits/rule.ts; a quota has also margin and periods: lists of the boundaries of its
--- calendar around the times that matter.
+-- calendar around the times that matter; a pace, which stands behind its rate, has pace: how late (us) its units may be used.
 local PARTS = 60
 local NEVER = 9007199254740991
 local MOST = 2147483647
 
 local function is_flow(rule)
   return rule.drain > 0
+end
+
+-- Returns the pace of the rule at `i`, and the most that it can owe after a grant; nil: it has none.
+local function pace_of(rules, i)
+  local rule = rules[i + 1]
+  if not rule or not rule.pace then return nil end
+  return rule, rule.weight + rule.drain * rule.pace
 end
 
 local function drained(debt, drain, us)
@@ -75,6 +82,17 @@ local function blank(rules, at)
   return bucket
 end
 
+-- Makes room for the rates that have a pace: as much as their paces have.
+local function ease(bucket)
+  for i, rule in ipairs(bucket.rules) do
+    local pace, full = pace_of(bucket.rules, i)
+    if pace then
+      local units = math.floor((full - bucket.debt[i + 1]) / pace.weight)
+      if units > 0 then bucket.debt[i] = math.min(bucket.debt[i], (rule.room - units) * rule.weight) end
+    end
+  end
+end
+
 -- Drains a bucket to `now`; time never goes backwards for it.
 local function advance(bucket, now)
   local at = math.max(now, bucket.at)
@@ -88,6 +106,7 @@ local function advance(bucket, now)
     end
   end
   bucket.at = at
+  ease(bucket)
 end
 
 -- Returns what a grant now has to fit on top of, under the rule at `i`.
@@ -113,7 +132,7 @@ local function free(bucket, further)
   for i, rule in ipairs(bucket.rules) do
     local left = math.floor((rule.room * rule.weight - owed(bucket, i)) / rule.weight)
     if is_flow(rule) then
-      units = math.min(units, left)
+      if not rule.pace then units = math.min(units, left) end
     elseif not further then
       places = math.min(places, left)
     end
@@ -137,7 +156,13 @@ local function free_at(bucket, i, need)
     until kept > rule.room - fits
     return (math.floor(bucket.at / rule.slot) - oldest + PARTS + 2) * rule.slot
   end
-  if not rule.periods then return bucket.at + math.ceil(missing / rule.drain) end
+  if not rule.periods then
+    local us, pace, full = math.ceil(missing / rule.drain), pace_of(bucket.rules, i)
+    if pace and fits <= math.floor(full / pace.weight) then
+      us = math.min(us, math.ceil((bucket.debt[i + 1] + fits * pace.weight - full) / pace.drain))
+    end
+    return bucket.at + us
+  end
   local spent = bucket.spent[i]
   if spent[6] + fits > rule.room then return select(4, period_at(rule.periods, bucket.at)) + rule.margin end
   return (spent[5] + fits > rule.room and spent[3] or spent[2]) + rule.margin
@@ -147,7 +172,7 @@ end
 local function next_at(bucket, now, further, need)
   local at = math.max(now, bucket.hold, bucket.shut)
   for i, rule in ipairs(bucket.rules) do
-    if is_flow(rule) or not further then at = math.max(at, free_at(bucket, i, need)) end
+    if not rule.pace and (is_flow(rule) or not further) then at = math.max(at, free_at(bucket, i, need)) end
   end
   return at
 end
@@ -200,7 +225,8 @@ local function settle(bucket, granted, more, since)
       spend(rule, bucket.spent[i], granted, more)
     elseif is_flow(rule) then
       local floor = since and replayed(rule, since, granted, bucket.at) or 0
-      bucket.debt[i] = math.max(bucket.debt[i] + more * rule.weight, floor)
+      -- A pace may have made room since, which the grants alone do not show.
+      bucket.debt[i] = math.max(bucket.debt[i] + more * rule.weight, math.min(bucket.debt[i], floor))
     end
   end
 end
@@ -433,7 +459,7 @@ end
 
 -- The fields of the state, in the order in which they are packed. New fields are added at the end: a state that was written before lacks
 -- them. ahead: the last grant ahead of the clock may be used from then on; nothing is granted for a time before it. ruled: slot (of a quota
--- -1), drain, weight, span and room of each rule, by which debt and slots are to be read. before: the same of the definition that the
+-- -1), drain, weight, span, room and pace of each rule, by which debt and slots are to be read. before: the same of the definition that the
 -- newest grant was given under, if that is an older one. leased: places of `running` that are leased. lapses, leased_until: no lease ends
 -- before the one, or after the other.
 local FIELDS = { 'version', 'at', 'hold', 'running', 'n', 'first', 'oldest', 'lost', 'debt', 'slots', 'spent', 'closed', 'ahead', 'ruled', 'before',
@@ -443,7 +469,7 @@ local CLOSED = 12
 -- Writes a bucket. shown: what the clock shows, by which keys expire.
 local function save(bucket, shown)
   local values, ruled = {}, {}
-  for i, rule in ipairs(bucket.rules) do ruled[i] = { rule.periods and -1 or rule.slot, rule.drain, rule.weight, rule.span, rule.room } end
+  for i, rule in ipairs(bucket.rules) do ruled[i] = { rule.periods and -1 or rule.slot, rule.drain, rule.weight, rule.span, rule.room, rule.pace } end
   bucket.ruled = ruled
   for i, field in ipairs(FIELDS) do values[i] = bucket[field] end
   local fresh = bucket.fresh
@@ -506,18 +532,26 @@ end
 -- Number of its spans for which a changed rate looks back.
 local RATE_SPANS = 3
 
+-- Returns the units that a rate, or a pace, grants at once.
+local function at_once(room, drain, weight, pace)
+  return pace and 1 + drain * pace / weight or room
+end
+
 -- Returns what the definition of the newest grant allows in `us` at least, beyond what a new rate allows, as a debt of that rate;
 -- math.huge: it had no rule that counts units. In the same steps of arithmetic as limits/decide.ts.
 local function beyond(before, rule, us)
   local least = math.huge
-  for _, was in ipairs(before or {}) do
-    local slot, drain, weight, _, room = unpack(was)
+  for k, was in ipairs(before or {}) do
+    local slot, drain, weight, _, room, pace = unpack(was)
     -- States that were written before lack the room.
-    local allowed = room and (slot < 0 and room or room + us * drain / weight) or 0
+    local allowed = room and (slot < 0 and room or at_once(room, drain, weight, pace) + us * drain / weight) or 0
     if slot > 0 and room then allowed = us * room / (PARTS * slot) end
-    if drain > 0 then least = math.min(least, allowed * (1 - 1e-12)) end
+    -- Over more than its window a rate with a pace allows what the pace does, which is more.
+    local has_pace = before[k + 1] and before[k + 1][6]
+    if drain > 0 and not has_pace then least = math.min(least, allowed * (1 - 1e-12)) end
   end
-  return math.floor((least - rule.room - us * rule.drain / rule.weight) * rule.weight)
+  local own = at_once(rule.room, rule.drain, rule.weight, rule.pace)
+  return math.floor((least - own - us * rule.drain / rule.weight) * rule.weight)
 end
 
 -- Returns what a rate of the new definition owes at the bucket's time.
@@ -579,9 +613,9 @@ end
 -- of a window (its steps are equally long), or a debt (the old rate drained no faster and looked back as far, so it left no less).
 local function carried(bucket, rule, debt, slots)
   for k, was in ipairs(bucket.ruled or {}) do
-    local slot, drain, weight, span = unpack(was)
+    local slot, drain, weight, span, _, pace = unpack(was)
     if rule.slot > 0 and slot == rule.slot then return slots[k], nil end
-    local is_level = rule.slot == 0 and slot == 0 and drain > 0 and rule.span <= span and debt[k]
+    local is_level = rule.slot == 0 and slot == 0 and drain > 0 and rule.span <= span and debt[k] and not pace == not rule.pace
     local is_same = drain == rule.drain and weight == rule.weight
     if is_level and (is_same or rule.drain / rule.weight > drain / weight * (1 + 1e-9)) then
       return nil, math.ceil(debt[k] / weight) * rule.weight
@@ -818,8 +852,8 @@ SETTLE = _LIBRARY + r"""-- Records what happened to grants. KEYS: key of the epo
 -- ends so many us (at most a minute) from now; with places, it has so many from now on, even if its lease had ended. hold: us from
 -- now without a grant.
 -- The same id is carried out once. Returns 'decided', the id, the time, what the clock shows, and for each act its effect: units
--- charged (negative: given back), places freed, places leased (0: others may have them), or the time until which the bucket is held. Or 'lost', the id and the epoch that
--- stands; or 'late', the id and times; or what `open` returns.
+-- charged (negative: given back), places freed, places leased (0: others may have them), or the time until which the
+-- bucket is held. Or 'lost', the id and the epoch that stands; or 'late', the id and times; or what `open` returns.
 
 -- Frees places that a grant holds, at most `most`. A grant from before places were counted all the time holds none.
 local function leave(bucket, id, most)
@@ -837,6 +871,7 @@ local function leave(bucket, id, most)
   if not bucket.counted or version < bucket.counted then return 0 end
   local freed = math.min(most, held, bucket.running)
   if freed == 0 then return 0 end
+  ease(bucket)
   bucket.running, bucket.changed = bucket.running - freed, true
   if entry then
     entry[6] = held - freed
@@ -854,6 +889,7 @@ end
 local function refund(bucket, id, units, full)
   local first, n = grant_of(bucket, id)
   if not first or first[4] ~= bucket.version then return 0 end
+  ease(bucket)
   local back = 0
   -- The caller does not know which part they belong to. The earliest is safe: the rest is forgotten later, and fewer are credited.
   for k, part in ipairs(parts_of(bucket, first, n)) do
@@ -884,7 +920,9 @@ end
 -- Frees places whose grant is not known.
 local function release(bucket, places)
   local freed = math.min(places, bucket.running - bucket.leased)
-  if freed > 0 then bucket.running, bucket.changed = bucket.running - freed, true end
+  if freed == 0 then return 0 end
+  ease(bucket)
+  bucket.running, bucket.changed = bucket.running - freed, true
   return freed
 end
 

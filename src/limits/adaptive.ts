@@ -85,7 +85,7 @@ export function adapted(course: Course, found: Found): (Found & { units: number 
 export function boundsOf(name: string, given: unknown, rules: readonly Rule[], isPlain: boolean): Bounds | undefined {
   if (given === undefined || given === false) return undefined
   const bad = (why: string) => badLimit(name, `adaptive ${why}`)
-  const counting = rules.filter(({ kind }) => kind !== 'concurrency')
+  const counting = rules.filter(({ kind }) => kind !== 'concurrency' && kind !== 'pace')
   const [rule] = counting
   if (rule?.kind !== 'rate' || counting.length > 1 || !isPlain)
     throw bad('needs one rate, and no other rule, key, pool, share or burst: one rate is found for one account')

@@ -1,7 +1,7 @@
 /** Which limit a vendor's count concerns, and what part of the vendor's window it covers. Pure. */
 import type { Count } from '../vendors/answer.ts'
 import type { Limit } from './limit.ts'
-import type { Rule } from './rule.ts'
+import { type Rule, withPaces } from './rule.ts'
 
 /** A limit, as far as it matters here. */
 export type Counted = Pick<Limit, 'name' | 'rules' | 'answers' | 'cost' | 'vendor' | 'grantUs' | 'transitUs'>
@@ -39,7 +39,7 @@ function hasLength(rule: Rule, windowMs: number): boolean {
  * or the only one if the vendor names the limit itself.
  */
 function ruleOf({ name, rules }: Counted, { windowMs, limit, policy }: Count): Rule | undefined {
-  const counting = rules.filter(({ kind }) => kind !== 'concurrency')
+  const counting = withPaces(rules).flatMap(({ rule }) => (rule.kind === 'concurrency' ? [] : [rule]))
   if (windowMs !== undefined) return counting.find((rule) => hasLength(rule, windowMs))
   const alike = counting.find(({ units }) => units === limit)
   return alike ?? (policy === name && counting.length === 1 ? counting[0] : undefined)

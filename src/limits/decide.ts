@@ -5,12 +5,14 @@
  * Each rule has a debt; a unit adds `weight` to it, and a grant fits while `debt + weight <= room * weight`. The kinds
  * differ in what makes room again:
  * - rate (level, token bucket, GCRA): the debt drains with time, `debt' = max(0, debt - drain * elapsed)`; no division;
+ * - pace: a debt like that of the rate before it, which drains faster and denies nothing. While it has room for some units
+ *   (`debt + weight <= weight + drain * slotUs`), the rate owes at most what leaves room for as many;
  * - window: the debt is what was granted in the current step of time and the 60 before it (`slots`). A span of 60 steps
  *   touches at most 61 of them, so no half-open span holds more than `room`;
  * - quota: the debt is what was granted in the period of the calendar; another period begins at its end (`quota.ts`);
  * - concurrency: the debt is what runs; only `release` makes room.
  */
-import { lookbackUs, type Rule, windowParts } from './rule.ts'
+import { lookbackUs, paceFull, paceOf, type Rule, windowParts } from './rule.ts'
 import { owed, resetUs, respent, rolled, spend, type Spent, unspent } from './quota.ts'
 
 /** The time that stands for "time alone makes no room": the last microsecond of exact arithmetic. */
@@ -33,6 +35,7 @@ export interface Bucket {
 }
 
 const isWindow = (rule: Rule): boolean => rule.kind === 'window'
+const isPace = (rule: Rule): boolean => rule.kind === 'pace'
 const isConcurrency = (rule: Rule): boolean => rule.kind === 'concurrency'
 
 /** Returns a bucket that was never used. */
@@ -56,12 +59,8 @@ export interface Room {
   nextUs: number
 }
 
-/**
- * Drains a bucket to `nowUs` and returns what is free. Grants nothing.
- * @param isFurther true for one more request of a running job, which has its place already: concurrency does not count
- * @param need units that are waited for; more than a rule can hold count as all that it can hold
- */
-export function room(rules: readonly Rule[], bucket: Bucket, nowUs: number, isFurther = false, need = 1): Room {
+/** Returns a bucket as of `nowUs`; time never goes backwards for it. */
+function drainedTo(rules: readonly Rule[], bucket: Bucket, nowUs: number): Bucket {
   const atUs = Math.max(nowUs, bucket.atUs)
   const slots = bucket.slots.map((list, i) => aged(rules[i] as Rule, list, bucket.atUs, atUs))
   const spent = bucket.spent.map((one, i) => {
@@ -73,19 +72,40 @@ export function room(rules: readonly Rule[], bucket: Bucket, nowUs: number, isFu
     if (rule.quota !== undefined) return owed(rule.quota, spent[i] ?? unspent, atUs)
     return drained(rule, bucket.debt[i] ?? 0, atUs - bucket.atUs)
   })
-  const counts = (rule: Rule) => !(isFurther && isConcurrency(rule))
+  return { ...bucket, atUs, debt, slots, spent }
+}
+
+/** Returns the debts after each pace has made room for its rate. */
+function eased(rules: readonly Rule[], debt: readonly number[]): readonly number[] {
+  return debt.map((own, i) => {
+    const { room: most, weight } = rules[i] as Rule
+    const pace = paceOf(rules, i)
+    if (pace === undefined) return own
+    const free = Math.floor((paceFull(pace) - (debt[i + 1] ?? 0)) / pace.weight)
+    return free < 1 ? own : Math.min(own, (most - free) * weight)
+  })
+}
+
+/**
+ * Drains a bucket to `nowUs` and returns what is free. Grants nothing.
+ * @param isFurther true for one more request of a running job, which has its place already: concurrency does not count
+ * @param need units that are waited for; more than a rule can hold count as all that it can hold
+ */
+export function room(rules: readonly Rule[], bucket: Bucket, nowUs: number, isFurther = false, need = 1): Room {
+  const then = drainedTo(rules, bucket, nowUs)
+  const seen = { ...then, debt: eased(rules, then.debt) }
+  const { atUs, debt, holdUs, probeUs } = seen
+  const counts = (rule: Rule) => !isPace(rule) && !(isFurther && isConcurrency(rule))
   const free = (isPlaces: boolean) =>
     rules.map((rule, i) =>
       counts(rule) && isConcurrency(rule) === isPlaces
         ? Math.floor((rule.room * rule.weight - (debt[i] ?? 0)) / rule.weight)
         : mostUnits,
     )
-  const { holdUs, probeUs } = bucket
-  const seen = { atUs, debt, slots, spent, holdUs, probeUs }
   const isHeld = holdUs > atUs
   const units = isHeld ? 0 : Math.max(0, Math.min(mostUnits, ...free(false)))
   const places = Math.max(0, Math.min(probeUs > 0 ? 1 : mostUnits, ...free(true)))
-  const freeAt = rules.map((rule, i) => (counts(rule) ? freeUs(rule, seen, i, need) : nowUs))
+  const freeAt = rules.map((rule, i) => (counts(rule) ? freeUs(rules, seen, i, need) : nowUs))
   return {
     bucket: seen,
     avail: Math.min(units, places),
@@ -108,7 +128,8 @@ function aged(rule: Rule, list: readonly number[], fromUs: number, toUs: number)
 }
 
 /** Returns when `units` are free under the rule at `i` of a bucket as it is now. */
-function freeUs(rule: Rule, bucket: Bucket, i: number, units: number): number {
+function freeUs(rules: readonly Rule[], bucket: Bucket, i: number, units: number): number {
+  const rule = rules[i] as Rule
   const { atUs } = bucket
   const debt = bucket.debt[i] ?? 0
   const need = isConcurrency(rule) ? 1 : Math.min(Math.max(units, 1), rule.room)
@@ -118,10 +139,17 @@ function freeUs(rule: Rule, bucket: Bucket, i: number, units: number): number {
   if (isConcurrency(rule)) return missing <= 0 ? 0 : neverUs
   if (missing <= 0) return atUs
   if (rule.quota !== undefined) return resetUs(rule.quota, bucket.spent[i] ?? unspent, rule.room, need)
-  if (!isWindow(rule)) return atUs + Math.ceil(missing / rule.drain)
+  if (!isWindow(rule)) return atUs + Math.min(Math.ceil(missing / rule.drain), pacedUs(rules, bucket, i, need))
   let kept = 0
   const oldest = (bucket.slots[i] ?? []).findIndex((part) => (kept += part) > rule.room - need)
   return (Math.floor(atUs / rule.slotUs) - oldest + windowParts + 1) * rule.slotUs
+}
+
+/** Returns after how many microseconds the pace of the rule at `i` makes room for `need` units; never for many at once. */
+function pacedUs(rules: readonly Rule[], bucket: Bucket, i: number, need: number): number {
+  const pace = paceOf(rules, i)
+  if (pace === undefined || need > Math.floor(paceFull(pace) / pace.weight)) return neverUs
+  return Math.ceil(((bucket.debt[i + 1] ?? 0) + need * pace.weight - paceFull(pace)) / pace.drain)
 }
 
 /** Returns the steps of windows after `units` more (negative: fewer) were granted at `whenUs`; older steps are not counted. */
@@ -197,13 +225,14 @@ export function refund(
   bucket: Bucket,
 ): Bucket {
   let after = emptyBucket(rules, grantedUs)
-  for (const entry of since) after = charge(rules, room(rules, after, entry.atUs).bucket, entry.units)
-  const { debt } = room(rules, after, bucket.atUs).bucket
+  for (const entry of since) after = charge(rules, drainedTo(rules, after, entry.atUs), entry.units)
+  const { debt } = drainedTo(rules, after, bucket.atUs)
   return {
     ...bucket,
     debt: rules.map((rule, i) => {
-      if (isConcurrency(rule)) return bucket.debt[i] ?? 0
-      return Math.max((bucket.debt[i] ?? 0) - units * rule.weight, debt[i] ?? 0)
+      const own = bucket.debt[i] ?? 0
+      // A pace may have made room since, which the grants alone do not show.
+      return isConcurrency(rule) ? own : Math.max(own - units * rule.weight, Math.min(own, debt[i] ?? 0))
     }),
     slots: counted(rules, bucket, grantedUs, -units),
     spent: spentAfter(rules, bucket, grantedUs, -units),
@@ -260,10 +289,16 @@ export function accept(bucket: Bucket): Bucket {
   return bucket.probeUs === 0 ? bucket : { ...bucket, holdUs: Math.min(bucket.holdUs, bucket.atUs), probeUs: 0 }
 }
 
+/** Returns the units that a rule grants at once, as a fraction for a pace. */
+function atOnce({ kind, room: units, drain, weight, slotUs }: Rule): number {
+  return kind === 'pace' ? 1 + (drain * slotUs) / weight : units
+}
+
 /** Returns a line that stays below the units that a rule grants in any span: `room + drain / weight * span`. */
-function leastAllowed({ kind, room: units, drain, weight, slotUs }: Rule): Pick<Rule, 'room' | 'drain' | 'weight'> {
+function leastAllowed(rule: Rule): Pick<Rule, 'room' | 'drain' | 'weight'> {
+  const { kind, room: units, drain, weight, slotUs } = rule
   if (kind === 'window') return { room: 0, drain: units, weight: windowParts * slotUs }
-  return { room: units, drain: kind === 'quota' ? 0 : drain, weight }
+  return { room: atOnce(rule), drain: kind === 'quota' ? 0 : drain, weight }
 }
 
 /**
@@ -274,10 +309,11 @@ function leastAllowed({ kind, room: units, drain, weight, slotUs }: Rule): Pick<
  * because in between it is never less than both. The factor makes rounding err on the safe side.
  */
 function owedByRate(rule: Rule, before: readonly Rule[], granted: readonly Entry[], atUs: number): number {
-  const lines = before.filter((old) => !isConcurrency(old)).map(leastAllowed)
+  // Over more than its window a rate with a pace allows what the pace does, which is more.
+  const lines = before.filter((old, i) => !isConcurrency(old) && !paceOf(before, i)).map(leastAllowed)
   const beyond = (us: number) => {
     const allowed = lines.map(({ room: units, drain, weight }) => (units + (us * drain) / weight) * (1 - 1e-12))
-    return Math.floor((Math.min(...allowed) - rule.room - (us * rule.drain) / rule.weight) * rule.weight)
+    return Math.floor((Math.min(...allowed) - atOnce(rule) - (us * rule.drain) / rule.weight) * rule.weight)
   }
   const last = beyond(lookbackUs(rule))
   let units = 0
@@ -320,7 +356,7 @@ export function rebuild(
   })
   const owes = (rule: Rule, own = 0) => {
     if (isConcurrency(rule)) return running
-    return rule.kind === 'rate' ? owedByRate(rule, before, granted, atUs) : own
+    return rule.kind === 'rate' || isPace(rule) ? owedByRate(rule, before, granted, atUs) : own
   }
   const spent = after.map(({ quota, room: units }) =>
     quota === undefined ? unspent : respent(quota, units, granted, atUs),

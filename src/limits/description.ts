@@ -1,6 +1,6 @@
 /** A limit in words: what must not differ between two definitions under one name. */
 import type { Limit } from './limit.ts'
-import { cycle } from './rule.ts'
+import { cycle, withPaces } from './rule.ts'
 import { shareInWords } from './share.ts'
 import { weightsInWords } from './weight.ts'
 
@@ -20,8 +20,8 @@ export function inWords({
   adaptive,
   circuit,
 }: Limit): string {
-  const all = rules
-    .map((rule) => `${rule.kind === 'rate' ? '' : `${rule.kind} `}${rule.rate}${cycle(rule)}`)
+  const all = withPaces(rules)
+    .map(({ rule }) => `${rule.kind === 'rate' ? '' : `${rule.kind} `}${rule.rate}${cycle(rule)}`)
     .join(' and ')
   const rooms = rules.flatMap((rule) => (rule.kind === 'rate' ? [rule.room] : []))
   const keys =

@@ -1,7 +1,7 @@
 /** How soon a bucket can have granted a number of units, whatever that number: the bound that `sluice why` shows. */
 import { periodOf } from '../core/calendar.ts'
 import { type Bucket, neverUs, room } from './decide.ts'
-import { type Rule, windowParts } from './rule.ts'
+import { paceFull, paceOf, type Rule, windowParts } from './rule.ts'
 
 /** More periods of a calendar are not looked at one by one; the bound is lower, and still true. */
 const periodsMax = 1_000
@@ -22,9 +22,13 @@ export function earliestUs(
   // Nothing is granted while the bucket is held, but it drains.
   const fromUs = Math.max(nowUs, bucket.holdUs)
   const bounds = rules.map((rule, i) => {
-    if (rule.kind === 'concurrency' || units < 1) return fromUs
+    if (rule.kind === 'concurrency' || rule.kind === 'pace' || units < 1) return fromUs
     const alone = only(bucket, i)
-    if (rule.kind === 'rate') return drainedUs(rule, alone, fromUs, units)
+    if (rule.kind === 'rate') {
+      const pace = paceOf(rules, i)
+      const paced = pace && drainedUs(pace, only(bucket, i + 1), fromUs, units, paceFull(pace))
+      return Math.min(drainedUs(rule, alone, fromUs, units), paced ?? neverUs)
+    }
     if (rule.kind === 'window') return windowUs(rule, alone, fromUs, units)
     return aheadUs + periodUs(rule, { ...alone, atUs: alone.atUs - aheadUs }, fromUs - aheadUs, units)
   })
@@ -43,11 +47,11 @@ function only({ atUs, debt, slots, spent }: Bucket, i: number): Bucket {
   }
 }
 
-/** All units together drain at the rule's rate. In BigInt, because the product may be beyond 2^53. */
-function drainedUs(rule: Rule, bucket: Bucket, nowUs: number, units: number): number {
+/** All units together drain at the rule's rate, from what it holds when full. In BigInt, because it may be beyond 2^53. */
+function drainedUs(rule: Rule, bucket: Bucket, nowUs: number, units: number, full = rule.room * rule.weight): number {
   const { atUs, debt } = room([rule], bucket, nowUs).bucket
   const drain = BigInt(rule.drain)
-  const missing = BigInt(debt[0] ?? 0) + BigInt(units - rule.room) * BigInt(rule.weight)
+  const missing = BigInt(debt[0] ?? 0) + BigInt(units) * BigInt(rule.weight) - BigInt(full)
   if (missing <= 0n) return atUs
   return Math.min(neverUs, atUs + Number((missing + drain - 1n) / drain))
 }

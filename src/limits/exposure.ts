@@ -12,13 +12,18 @@
  * - bucket of b refilled at N / W: since it was last full, L ago, more than b + L * N / W - 1 passed. So fewer than
  *   A+(L) - b - L * N / W + 1 were refused since, which over the steps falls, unless our rate is above the vendor's: then
  *   there is no bound.
+ * A rate with a pace has two lines, of which the higher counts. By fixed window, log and bucket the greater of both bounds
+ * holds. By a counter, with both lines without their steps: up to x of a window C <= A+(x), and C + p <= A+(W + x), so that
+ * C + p * (1 - x / W) <= min(A+(x) + p * (1 - x / W), A+(x) * x / W + A+(W + x) * (1 - x / W)). Where neither line crosses
+ * the other, the first is greatest at an end, and the second there or where its slope is 0.
  * If a limit has several rules, each is a bound, so the least of them holds. `test/limits/exposure.test.ts` runs the
  * vendors' own arithmetic in search of more refusals.
  */
 import { amount } from '../core/money.ts'
 import type { ParsedRate } from '../core/rate.ts'
-import { type Guarantee, guarantees, mostIn, type Steps, stepsIn, stepsOf } from './guarantee.ts'
+import { type Guarantee, guarantees, type Line, mostIn, type Steps, stepsIn, stepsOf } from './guarantee.ts'
 import type { Limit } from './limit.ts'
+import { withPaces } from './rule.ts'
 import { algorithms, type VendorAlgorithm, type VendorRate } from './vendor.ts'
 
 /** What a vendor that counts in one way can see at worst. */
@@ -49,11 +54,15 @@ export type Seen = Pick<Limit, 'rules' | 'grantUs' | 'transitUs'> & {
  */
 export function vendorViews({ rules, grantUs, transitUs, vendor, currency }: Seen): VendorView[] {
   const marginUs = grantUs + transitUs
-  const ours = rules.map(stepsOf).filter((steps) => steps !== undefined)
+  const seen = withPaces(rules).flatMap(({ rule, pace }) => {
+    const steps = stepsOf(rule, pace)
+    return steps === undefined ? [] : [{ rule, steps }]
+  })
+  const ours = seen.map(({ steps }) => steps)
   const stated = vendor ?? undefined
   // A budget is ours: no vendor counts it.
   if (currency !== undefined && stated === undefined) return []
-  const theirs = stated === undefined ? rules.filter((rule) => stepsOf(rule) !== undefined) : [stated]
+  const theirs = stated === undefined ? seen.map(({ rule }) => rule) : [stated]
   if (ours.length === 0) return []
   return theirs.flatMap((their) =>
     waysOf(their, stated).map(({ algorithm, burst }) => {
@@ -90,6 +99,7 @@ const refused: Record<VendorAlgorithm, Refused> = {
   'fixed window': beyond,
   'sliding log': beyond,
   'sliding counter'(steps, marginUs, { units, windowUs }) {
+    if (steps.pace !== undefined) return refusedByCounter(steps, steps.pace, marginUs, { units, windowUs })
     const { burst, weight, drain } = steps
     const everyUs = weight / drain
     const before = Math.min(
@@ -105,17 +115,57 @@ const refused: Record<VendorAlgorithm, Refused> = {
     })
     return Math.max(0, Math.ceil(Math.max(...sums) - tolerance) - 1)
   },
-  bucket(steps, marginUs, { units, windowUs, burst }) {
-    const { weight, drain } = steps
-    if (BigInt(steps.units) * BigInt(drain) * BigInt(windowUs) > BigInt(units) * BigInt(weight)) return Infinity
-    const everyUs = weight / drain
-    const first = stepsIn(steps, marginUs, true)
-    const sums = [first, first + 1].map((step) => {
-      const atUs = Math.max(0, step * everyUs - marginUs)
-      return steps.burst + steps.units * step - burst - (atUs * units) / windowUs
-    })
-    return Math.max(0, Math.ceil(Math.max(...sums) - tolerance))
+  bucket({ pace, ...steps }, marginUs, vendor) {
+    const ofPace = pace === undefined ? 0 : refusedByBucket(pace, marginUs, vendor)
+    return Math.max(refusedByBucket(steps, marginUs, vendor), ofPace)
   },
+}
+
+function refusedByBucket(
+  steps: Line,
+  marginUs: number,
+  { units, windowUs, burst }: ParsedRate & { burst: number },
+): number {
+  const { weight, drain } = steps
+  if (BigInt(steps.units) * BigInt(drain) * BigInt(windowUs) > BigInt(units) * BigInt(weight)) return Infinity
+  const everyUs = weight / drain
+  const first = stepsIn(steps, marginUs, true)
+  const sums = [first, first + 1].map((step) => {
+    const atUs = Math.max(0, step * everyUs - marginUs - steps.slackUs)
+    return steps.burst + steps.units * step - burst - (atUs * units) / windowUs
+  })
+  return Math.max(0, Math.ceil(Math.max(...sums) - tolerance))
+}
+
+function refusedByCounter(
+  steps: Steps,
+  pace: Line,
+  marginUs: number,
+  { units, windowUs }: Pick<ParsedRate, 'units' | 'windowUs'>,
+): number {
+  const slope = ({ drain, weight }: Line) => drain / weight
+  const at = (line: Line, us: number) => line.burst + slope(line) * (us + line.slackUs)
+  const crossUs = (at(steps, 0) - at(pace, 0)) / (slope(pace) - slope(steps))
+  const before = Math.min(units, mostIn(steps, windowUs + marginUs))
+  const ends = [0, crossUs - marginUs, crossUs - marginUs - windowUs, windowUs]
+    .map((us) => Math.min(Math.max(us, 0), windowUs))
+    .toSorted((a, b) => a - b)
+  const sums = ends.slice(1).map((toUs, i) => {
+    const fromUs = ends[i] ?? 0
+    const line = (us: number) => (us < crossUs ? steps : pace)
+    const middleUs = (fromUs + toUs) / 2
+    const [now, both] = [line(middleUs + marginUs), line(middleUs + marginUs + windowUs)]
+    const first = (us: number) => at(now, us + marginUs) + before * (1 - us / windowUs)
+    const second = (us: number) =>
+      (at(now, us + marginUs) * us) / windowUs + at(both, us + marginUs + windowUs) * (1 - us / windowUs)
+    // Where the slope of the second is 0.
+    const bend = 2 * (slope(both) - slope(now))
+    const rise = at(now, marginUs) - at(both, marginUs + windowUs) + slope(both) * windowUs
+    const topUs = bend > 0 ? Math.min(Math.max(rise / bend, fromUs), toUs) : toUs
+    const most = (of: (us: number) => number, all: readonly number[]) => Math.max(...all.map(of))
+    return Math.min(most(first, [fromUs, toUs]), most(second, [fromUs, topUs, toUs])) - units + 1
+  })
+  return Math.max(0, Math.ceil(Math.max(...sums) - tolerance) - 1)
 }
 
 function beyond(steps: Steps, marginUs: number, { units, windowUs }: ParsedRate): number {

@@ -2,14 +2,15 @@
  * Computes what a vendor can see at worst. A level bucket (room B, rate r) grants at most B + ceil(L * r) - 1 units in any
  * half-open span L, a window at most its units in a span of its 60 steps. Arrivals in a window of W were granted in a
  * span of W + J, where J is the life of a grant plus the variation of the way; so the level lets at most
- * B + ceil((W + J) * r) - 1 arrive in any half-open W, and the window, whose steps add up to W + J, its units. A quota
+ * B + ceil((W + J) * r) - 1 arrive in any half-open W, and the window, whose steps add up to W + J, its units. A level with
+ * a pace (rate p, slack E) grants that or ceil((L + E) * p), whichever is more: up to W + J the level's, then the pace's. A quota
  * lets its units arrive in each period of the calendar, and so twice as many in a span of the same length that reaches
  * into two periods.
  */
 import { figure } from '../core/figures.ts'
 import { amount } from '../core/money.ts'
 import type { Limit } from './limit.ts'
-import { cycle, type Rule, windowParts } from './rule.ts'
+import { cycle, type Rule, windowParts, withPaces } from './rule.ts'
 import type { QuotaRule } from './quota.ts'
 
 /** What one rule guarantees, in numbers and words for people. */
@@ -31,13 +32,13 @@ export interface Guarantee {
   text: string
 }
 
-/** Returns the guarantee of each rule of a limit. */
+/** Returns the guarantee of each rule of a limit; a rate and its pace are one. */
 export function guarantees(limit: Pick<Limit, 'rules' | 'grantUs' | 'transitUs'> & { currency?: string | undefined }) {
   const marginUs = limit.grantUs + limit.transitUs
   const said = (units: number) => amount(units, limit.currency)
-  return limit.rules.map((rule): Guarantee => {
+  return withPaces(limit.rules).map(({ rule, pace }): Guarantee => {
     if (rule.quota !== undefined) return perPeriod(rule, rule.quota, said)
-    return rule.kind === 'concurrency' ? places(rule) : guarantee(rule, marginUs, said)
+    return rule.kind === 'concurrency' ? places(rule) : guarantee(rule, pace, marginUs, said)
   })
 }
 
@@ -89,41 +90,53 @@ function places(rule: Rule): Guarantee {
  * half-open span L holds at most burst + units * (ceil(L * drain / weight) - 1), a closed one
  * burst + units * floor(L * drain / weight).
  */
-export interface Steps {
+export interface Steps extends Line {
+  /** The line of its pace, if that allows more: for spans longer than the window. */
+  pace?: Line
+}
+
+/** Steps of one length and height. */
+export interface Line {
   burst: number
   units: number
   drain: number
   weight: number
+  /** Time by which spans count as longer, in microseconds. */
+  slackUs: number
 }
 
 /** Returns a rule as steps; undefined for a concurrency, which bounds no number of requests. */
-export function stepsOf(rule: Rule): Steps | undefined {
+export function stepsOf(rule: Rule, pace?: Rule): Steps | undefined {
   const { kind, room: burst, drain, weight } = rule
   if (kind === 'concurrency') return undefined
   // A span may reach into two periods; the charge includes their margins.
-  if (kind === 'quota') return { burst: 2 * burst, units: burst, drain: 1, weight: rule.windowUs }
-  if (kind === 'window') return { burst, units: burst, drain: 1, weight: windowParts * rule.slotUs }
-  return { burst, units: 1, drain, weight }
+  if (kind === 'quota') return { burst: 2 * burst, units: burst, drain: 1, weight: rule.windowUs, slackUs: 0 }
+  if (kind === 'window') return { burst, units: burst, drain: 1, weight: windowParts * rule.slotUs, slackUs: 0 }
+  const steps = { burst, units: 1, drain, weight, slackUs: 0 }
+  if (pace === undefined) return steps
+  return { ...steps, pace: { burst: 1, units: 1, drain: pace.drain, weight: pace.weight, slackUs: pace.slotUs } }
 }
 
 /**
  * Returns how many steps follow the first grants within a span of this length, in microseconds; the span is half-open
  * unless `isClosed`. Exact, because a step may begin at a fraction of a microsecond.
  */
-export function stepsIn({ drain, weight }: Steps, spanUs: number, isClosed = false): number {
-  const [span, every] = [BigInt(spanUs) * BigInt(drain), BigInt(weight)]
+export function stepsIn({ drain, weight, slackUs }: Line, spanUs: number, isClosed = false): number {
+  const [span, every] = [BigInt(spanUs + slackUs) * BigInt(drain), BigInt(weight)]
   return isClosed ? Number(span / every) : ceilDiv(span, every) - 1
 }
 
 /** Returns the most units in a half-open span of this length, in microseconds. */
 export function mostIn(steps: Steps, spanUs: number): number {
-  return steps.burst + steps.units * stepsIn(steps, spanUs)
+  const most = (line: Line) => line.burst + line.units * stepsIn(line, spanUs)
+  return Math.max(most(steps), steps.pace === undefined ? 0 : most(steps.pace))
 }
 
-function guarantee(rule: Rule, marginUs: number, said: Said): Guarantee {
+function guarantee(rule: Rule, pace: Rule | undefined, marginUs: number, said: Said): Guarantee {
   const isWindow = rule.kind === 'window'
-  const worst = mostIn(stepsOf(rule) as Steps, rule.windowUs + marginUs)
-  const perSecond = isWindow ? (rule.units * 1e6) / rule.spanUs : (rule.drain * 1e6) / rule.weight
+  const steady = pace ?? rule
+  const worst = mostIn(stepsOf(rule, pace) as Steps, rule.windowUs + marginUs)
+  const perSecond = isWindow ? (rule.units * 1e6) / rule.spanUs : (steady.drain * 1e6) / steady.weight
   const utilisation = perSecond / ((rule.units * 1e6) / rule.windowUs)
   const marginMs = marginUs / 1_000
   const verdict =

@@ -7,7 +7,7 @@ import { type Duration, durationMs, parseRate, type Rate } from '../core/rate.ts
 import { checkCircuit } from './circuit.ts'
 import { type Amount, type LimitNumbers, numbersOf } from './numbers.ts'
 import { calendarOf, checkAlarmAt, type Quota, quotaRule } from './quota.ts'
-import { atOnce, badLimit, currencyOf, level, type Rule, sliding, type Written } from './rule.ts'
+import { atOnce, badLimit, currencyOf, level, paced, type Rule, sliding, type Written } from './rule.ts'
 import { type Takeable, takesOf } from './take.ts'
 import { type Bounds, boundsOf } from './adaptive.ts'
 import type { VendorName } from '../vendors/profiles.ts'
@@ -267,7 +267,9 @@ export function limit(
   const marginUs = grantUs + transitUs
   const calendar = calendarOf(name, options.zone, options.anchor)
   const rules = [
-    ...rates.map((rule) => level(name, rule, burst, marginUs)),
+    ...rates.flatMap((rule) =>
+      burst === undefined ? paced(name, rule, marginUs) : [level(name, rule, burst, marginUs)],
+    ),
     ...windows.map((rule) => sliding(rule, marginUs)),
     ...quotas.map((quota) => quotaRule(name, quota, calendar, marginUs)),
     ...(concurrency === undefined ? [] : [atOnce(concurrency)]),

@@ -7,7 +7,7 @@
  */
 import { type Period, periodOf } from '../core/calendar.ts'
 import type { Limit } from './limit.ts'
-import { cycle, type Rule } from './rule.ts'
+import { cycle, paceOf, type Rule } from './rule.ts'
 
 /** The guarantees that a rule can give; the name belongs to each "0 exceeded". */
 export type GuaranteeName = 'safe rate' | 'bucket' | 'exact window' | 'quota' | 'places'
@@ -46,7 +46,10 @@ const isFlow = ({ kind }: Rule): boolean => kind === 'rate' || kind === 'window'
 /** Divides and rounds up; BigInt, because a span times a rate may pass 2^53. */
 const ceilDiv = (a: bigint, b: bigint): number => Number((a + b - 1n) / b)
 
-/** Returns the most units of a rule in a half-open span: B + ceil(L r) - 1 for a bucket, N in each W + J for a window. */
+/**
+ * Returns the most units of a rule in a half-open span: B + ceil(L r) - 1 for a bucket, N in each W + J for a window; with a
+ * pace of slack E also ceil((L + E) N / (W + J + E)) if that is more.
+ */
 function mostIn(rule: Rule, defined: Defined, spanUs: number): number {
   const wideUs = rule.windowUs + defined.grantUs + defined.transitUs
   if (rule.kind === 'window') return rule.units * Math.ceil(spanUs / wideUs)
@@ -54,7 +57,10 @@ function mostIn(rule: Rule, defined: Defined, spanUs: number): number {
   if (rule.kind !== 'rate') return Infinity
   const isClassic = rule.classic ?? defined.classic
   const refill = isClassic ? rule.units : rule.units - rule.room + 1
-  return rule.room + ceilDiv(BigInt(spanUs) * BigInt(refill), BigInt(isClassic ? rule.windowUs : wideUs)) - 1
+  const most = rule.room + ceilDiv(BigInt(spanUs) * BigInt(refill), BigInt(isClassic ? rule.windowUs : wideUs)) - 1
+  const slackUs = paceOf(defined.rules, defined.rules.indexOf(rule))?.slotUs
+  if (slackUs === undefined) return most
+  return Math.max(most, ceilDiv(BigInt(spanUs + slackUs) * BigInt(rule.units), BigInt(wideUs + slackUs)))
 }
 
 /** Returns what a rule promises for the span that counts for the vendor. */

@@ -6,7 +6,7 @@ import type { QuotaRule } from './quota.ts'
 
 /** What a bucket has to keep to; `decide.ts` has the arithmetic. */
 export interface Rule {
-  kind: 'rate' | 'window' | 'quota' | 'concurrency'
+  kind: 'rate' | 'pace' | 'window' | 'quota' | 'concurrency'
   /** As it was written; for a concurrency its number. */
   rate: string
   units: number
@@ -16,9 +16,9 @@ export interface Rule {
   drain: number
   /** Debt that one unit adds. */
   weight: number
-  /** Capacity in units. */
+  /** Capacity in units; of a pace that of its rate. */
   room: number
-  /** Length of a window's steps, in microseconds; 0: no window. */
+  /** Length of a window's steps, in microseconds; of a pace how late its units may be used without a loss; else 0. */
   slotUs: number
   /** How far back grants matter, in microseconds: the window and its margin, or until a full bucket has drained. */
   spanUs: number
@@ -39,7 +39,7 @@ const rateSpans = 3
 
 /** Returns for how many microseconds grants matter when a definition is changed to this rule. */
 export function lookbackUs({ kind, spanUs }: Rule): number {
-  return kind === 'rate' ? rateSpans * spanUs : spanUs
+  return kind === 'rate' || kind === 'pace' ? rateSpans * spanUs : spanUs
 }
 
 /** Returns the error for a bad limit. */
@@ -98,6 +98,42 @@ export function level(name: string, rule: Written, burst: number | undefined, ma
   // A full bucket owes until it has drained completely.
   const spanUs = Math.max(rule.windowUs + marginUs, Math.ceil((room * weight) / drain))
   return { kind: 'rate', ...rule, drain, weight, room, slotUs: 0, spanUs }
+}
+
+const slackMaxUs = 100_000
+
+/**
+ * Returns the rules of a rate without `burst`: the small bucket, and behind it its pace, which has no room of its own but makes
+ * some for the bucket, so that the long run is N / (W' + E) and not the bucket's refill. E, a fortieth of the window and at most
+ * 100 ms, is how late a unit may be used without a loss. At most N arrive in any W all the same (docs/guarantees.md, "The
+ * pace"). A bucket of one unit is as fast without.
+ * @throws UsageError SLUICE_BAD_LIMIT
+ */
+export function paced(name: string, rule: Written, marginUs: number): Rule[] {
+  const bucket = level(name, rule, undefined, marginUs)
+  const slotUs = Math.min(slackMaxUs, Math.floor(rule.windowUs / 40))
+  const windowUs = rule.windowUs + marginUs + slotUs
+  const shared = gcd(rule.units, windowUs)
+  const [drain, weight] = [rule.units / shared, windowUs / shared]
+  const isExact = Number.isSafeInteger(bucket.room * weight) && Number.isSafeInteger(weight + drain * slotUs)
+  if (bucket.room === 1 || !isExact) return [bucket]
+  return [bucket, { ...bucket, kind: 'pace', drain, weight, slotUs }]
+}
+
+/** Returns what belongs to each rule that people see: a rate, and its pace if it has one, are one rule for them. */
+export function withPaces(rules: readonly Rule[]): { rule: Rule; i: number; pace: Rule | undefined }[] {
+  return rules.flatMap((rule, i) => (rule.kind === 'pace' ? [] : [{ rule, i, pace: paceOf(rules, i) }]))
+}
+
+/** Returns the pace of the rule at `i`; undefined: it has none. */
+export function paceOf(rules: readonly Rule[], i: number): Rule | undefined {
+  const next = rules[i + 1]
+  return rules[i]?.kind === 'rate' && next?.kind === 'pace' ? next : undefined
+}
+
+/** Returns the most debt that a pace can have after a grant: that of one unit, and of what drains while it may be late. */
+export function paceFull({ drain, weight, slotUs }: Rule): number {
+  return weight + drain * slotUs
 }
 
 export function gcd(a: number, b: number): number {

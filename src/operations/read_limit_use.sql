@@ -28,4 +28,4 @@ select s.* from (
                where l.bucket = u.id and l.at > (select us from clock) - u.window_us) end::float8 as used,
     case u.kind when 'quota' then u.quota[u.i][3] / 1000 end::float8 as until_ms
   from rule u) s
-where s.used > 0 order by s.used / s.most desc, s.name, s.key
+where s.used > 0 and s.kind <> 'pace' order by s.used / s.most desc, s.name, s.key

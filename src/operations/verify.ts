@@ -16,7 +16,7 @@ import {
   setBack,
 } from '../limits/proof.ts'
 import { ledgerUs } from '../limits/limit.ts'
-import type { Rule } from '../limits/rule.ts'
+import { type Rule, withPaces } from '../limits/rule.ts'
 
 /** Options of `verify`; see the fields. */
 export interface VerifyOptions {
@@ -186,7 +186,7 @@ class Audit {
     for (const { name, version, spec } of rows) {
       if (name === null) continue
       this.#versions.set(name, (this.#versions.get(name) ?? new Map<number, Defined>()).set(version, spec))
-      for (const [i, rule] of spec.rules.entries()) this.#begin(name, version, i, rule, spec)
+      for (const { rule, i } of withPaces(spec.rules)) this.#begin(name, version, i, rule, spec)
     }
     if (this.#limit !== null && this.#versions.size === 0)
       throw new UsageError('SLUICE_NO_SUCH_LIMIT', `no limit is called "${this.#limit}"; \`sluice limits\` lists them`)

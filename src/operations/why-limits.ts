@@ -4,7 +4,7 @@ import { amount } from '../core/money.ts'
 import { type Bucket, emptyBucket } from '../limits/decide.ts'
 import { earliestUs } from '../limits/earliest.ts'
 import { unspent } from '../limits/quota.ts'
-import { type Rule, windowParts } from '../limits/rule.ts'
+import { type Rule, windowParts, withPaces } from '../limits/rule.ts'
 import type { BucketState, Explanation, NeededBucket, Reason } from './explanation.ts'
 import { pausedBy, resumeOf } from './words.ts'
 
@@ -29,7 +29,9 @@ function nameOf({ limit: full, key, members, spec }: NeededBucket): string {
   // Bucket names beside a limit with a share (limits/share.ts) are of jobs of the share, or of the others.
   const [limit = '', share] = full.split('/')
   const part = share === '' ? ', the part for jobs outside of its share' : share === undefined ? '' : `, share ${share}`
-  const rates = (spec?.rules ?? []).map(({ kind, rate }) => (kind === 'concurrency' ? `${rate} at once` : rate))
+  const rates = withPaces(spec?.rules ?? []).map(({ rule: { kind, rate } }) =>
+    kind === 'concurrency' ? `${rate} at once` : rate,
+  )
   const whose = members === null ? key && `for ${key}` : `for any of its ${members} members`
   const said = [rates.join(' and '), whose].filter((text) => text !== '').join(' ')
   return `${limit}${part}${said === '' ? '' : ` (${said})`}`

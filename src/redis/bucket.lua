@@ -2,13 +2,20 @@
 -- A bucket: at, hold, shut (as hold; never stored), running (places taken) and, for each rule, debt (of rates), slots (steps of windows, the newest first) and
 -- spent (of quotas: before, start, ends, previous, current, next, margin).
 -- rules: drain, weight, room, slot, span as in limits/rule.ts; a quota has also margin and periods: lists of the boundaries of its
--- calendar around the times that matter.
+-- calendar around the times that matter; a pace, which stands behind its rate, has pace: how late (us) its units may be used.
 local PARTS = 60
 local NEVER = 9007199254740991
 local MOST = 2147483647
 
 local function is_flow(rule)
   return rule.drain > 0
+end
+
+-- Returns the pace of the rule at `i`, and the most that it can owe after a grant; nil: it has none.
+local function pace_of(rules, i)
+  local rule = rules[i + 1]
+  if not rule or not rule.pace then return nil end
+  return rule, rule.weight + rule.drain * rule.pace
 end
 
 local function drained(debt, drain, us)
@@ -74,6 +81,17 @@ local function blank(rules, at)
   return bucket
 end
 
+-- Makes room for the rates that have a pace: as much as their paces have.
+local function ease(bucket)
+  for i, rule in ipairs(bucket.rules) do
+    local pace, full = pace_of(bucket.rules, i)
+    if pace then
+      local units = math.floor((full - bucket.debt[i + 1]) / pace.weight)
+      if units > 0 then bucket.debt[i] = math.min(bucket.debt[i], (rule.room - units) * rule.weight) end
+    end
+  end
+end
+
 -- Drains a bucket to `now`; time never goes backwards for it.
 local function advance(bucket, now)
   local at = math.max(now, bucket.at)
@@ -87,6 +105,7 @@ local function advance(bucket, now)
     end
   end
   bucket.at = at
+  ease(bucket)
 end
 
 -- Returns what a grant now has to fit on top of, under the rule at `i`.
@@ -112,7 +131,7 @@ local function free(bucket, further)
   for i, rule in ipairs(bucket.rules) do
     local left = math.floor((rule.room * rule.weight - owed(bucket, i)) / rule.weight)
     if is_flow(rule) then
-      units = math.min(units, left)
+      if not rule.pace then units = math.min(units, left) end
     elseif not further then
       places = math.min(places, left)
     end
@@ -136,7 +155,13 @@ local function free_at(bucket, i, need)
     until kept > rule.room - fits
     return (math.floor(bucket.at / rule.slot) - oldest + PARTS + 2) * rule.slot
   end
-  if not rule.periods then return bucket.at + math.ceil(missing / rule.drain) end
+  if not rule.periods then
+    local us, pace, full = math.ceil(missing / rule.drain), pace_of(bucket.rules, i)
+    if pace and fits <= math.floor(full / pace.weight) then
+      us = math.min(us, math.ceil((bucket.debt[i + 1] + fits * pace.weight - full) / pace.drain))
+    end
+    return bucket.at + us
+  end
   local spent = bucket.spent[i]
   if spent[6] + fits > rule.room then return select(4, period_at(rule.periods, bucket.at)) + rule.margin end
   return (spent[5] + fits > rule.room and spent[3] or spent[2]) + rule.margin
@@ -146,7 +171,7 @@ end
 local function next_at(bucket, now, further, need)
   local at = math.max(now, bucket.hold, bucket.shut)
   for i, rule in ipairs(bucket.rules) do
-    if is_flow(rule) or not further then at = math.max(at, free_at(bucket, i, need)) end
+    if not rule.pace and (is_flow(rule) or not further) then at = math.max(at, free_at(bucket, i, need)) end
   end
   return at
 end
@@ -199,7 +224,8 @@ local function settle(bucket, granted, more, since)
       spend(rule, bucket.spent[i], granted, more)
     elseif is_flow(rule) then
       local floor = since and replayed(rule, since, granted, bucket.at) or 0
-      bucket.debt[i] = math.max(bucket.debt[i] + more * rule.weight, floor)
+      -- A pace may have made room since, which the grants alone do not show.
+      bucket.debt[i] = math.max(bucket.debt[i] + more * rule.weight, math.min(bucket.debt[i], floor))
     end
   end
 end

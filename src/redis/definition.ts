@@ -81,8 +81,9 @@ function written(
     counted: countedFrom,
     full: isFull === true ? true : undefined,
     keep: keepUs ?? Math.max(keepLeastUs, ...rules.map(lookbackUs)),
-    rules: rules.map(({ drain, weight, room, slotUs, spanUs, quota }) => {
-      const own = { drain, weight, room, slot: slotUs, span: spanUs }
+    rules: rules.map(({ kind, drain, weight, room, slotUs, spanUs, quota }) => {
+      const slot = kind === 'pace' ? { slot: 0, pace: slotUs } : { slot: slotUs }
+      const own = { drain, weight, room, ...slot, span: spanUs }
       return quota === undefined ? own : { ...own, ...calendar(quota) }
     }),
   }
@@ -115,13 +116,16 @@ export function agreedOf(text: string): Omit<Published, 'name' | 'version'> {
       room: number
       slot: number
       span: number
+      pace?: number
       margin?: number
       calendar?: { unit: QuotaRule['unit']; zone: string; anchor?: number }
     }[]
   }
-  const own = rules.map(({ drain, weight, room, slot, span, margin = 0, calendar }): Rule => {
-    const kind = drain === 0 ? 'concurrency' : calendar !== undefined ? 'quota' : slot > 0 ? 'window' : 'rate'
-    const rule = { kind, rate: '', units: room, windowUs: 0, drain, weight, room, slotUs: slot, spanUs: span } as const
+  const own = rules.map(({ drain, weight, room, slot, span, pace, margin = 0, calendar }): Rule => {
+    const level = pace === undefined ? 'rate' : 'pace'
+    const kind = drain === 0 ? 'concurrency' : calendar !== undefined ? 'quota' : slot > 0 ? 'window' : level
+    const slotUs = pace ?? slot
+    const rule = { kind, rate: '', units: room, windowUs: 0, drain, weight, room, slotUs, spanUs: span } as const
     if (calendar === undefined) return rule
     const { unit, zone, anchor = null } = calendar
     return { ...rule, quota: { unit, zone, marginUs: margin, anchorUs: anchor } }

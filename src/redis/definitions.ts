@@ -176,7 +176,7 @@ export class SharedDefinitions {
   /** True if the bucket only has rates of which a unit drains within a second. */
   isQuick(take: string): boolean {
     const rules = this.bucket(take)?.rules ?? []
-    return rules.every(({ kind, weight, drain }) => kind === 'rate' && weight / drain <= 1e6)
+    return rules.every(({ kind, weight, drain }) => (kind === 'rate' || kind === 'pace') && weight / drain <= 1e6)
   }
 
   /** True if the store may decide alone about a bucket while Redis is away. */

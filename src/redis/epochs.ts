@@ -157,7 +157,7 @@ export class SharedEpochs {
         {
           bucket,
           holdUs,
-          debt: flows.map(({ rule, i }) => (rule.kind === 'rate' ? (debt[i] ?? 0) : 0)),
+          debt: flows.map(({ rule, i }) => (rule.kind === 'rate' || rule.kind === 'pace' ? (debt[i] ?? 0) : 0)),
           slots: flows.map(({ rule, i }) =>
             rule.kind === 'window' ? (slots?.[i] ?? []).map((units) => units ?? 0) : [],
           ),

@@ -11,6 +11,7 @@ import { RedisLimiter } from './limiter.ts'
 import { SharedDefinitions } from './definitions.ts'
 import { askMs, SharedEpochs } from './epochs.ts'
 import { grantOf, SettlementQueue, type SettlementReport } from './settlements.ts'
+import { HeldPlaces } from './held-places.ts'
 import { RedisHealth } from './health.ts'
 
 /** What the limiter needs. */
@@ -78,8 +79,7 @@ export class RedisPeerLimiter implements PeerLimiter {
   readonly #watch: RedisHealth
   readonly #told: SettlementQueue
   readonly #redisClock = new StoreClock()
-  /** The places that this process holds: for each grant their number in each bucket. */
-  readonly #held = new Map<string, Map<string, number>>()
+  readonly #places = new HeldPlaces()
   #isStarted = false
   #ready: Promise<void> = Promise.resolve()
 
@@ -188,8 +188,11 @@ export class RedisPeerLimiter implements PeerLimiter {
           // The store returned an epoch that this process did not know.
           if (epoch !== this.#epochs.current) this.#watch.failed(undefined)
           const isAgain = !isSecond && (await this.#isWorthAgain(question, answer.results, leftMs))
-          if (!isAgain)
-            return { id, leaves: this.#hold(asked, id, this.#leaves(asked, question, answer.results, firstMs)) }
+          if (!isAgain) {
+            const leaves = this.#leaves(asked, question, answer.results, firstMs)
+            this.#places.hold(id, asked, leaves, (take) => this.#definitions.isLeased(take))
+            return { id, leaves }
+          }
           ;[id, firstMs, isSecond] = [undefined, undefined, true]
         } else if (!answer.isDecided && answer.why === 'superseded') await this.#supersede(question, answer)
         else {
@@ -350,33 +353,12 @@ export class RedisPeerLimiter implements PeerLimiter {
   }
 
   ended(grant: string, takes: readonly string[]): void {
-    const held = this.#held.get(grant)
-    for (const take of held === undefined ? [] : takes) {
-      const places = held?.get(take) ?? 0
-      if (places > 1) held?.set(take, places - 1)
-      else held?.delete(take)
-      if (places > 0) this.#add({ take, grant, ended: 1 })
-    }
-    if (held?.size === 0) this.#held.delete(grant)
-  }
-
-  /** Notes the places of what was granted, which this process holds until they are ended. */
-  #hold({ wishes, isFurther = false }: PeerRequest, id: string, leaves: PeerDecision[]): PeerDecision[] {
-    if (isFurther) return leaves
-    const held = new Map<string, number>()
-    for (const [i, { takes }] of wishes.entries())
-      for (const take of takes) {
-        const places = (held.get(take) ?? 0) + (leaves[i]?.granted ?? 0)
-        if (places > 0 && this.#definitions.isLeased(take)) held.set(take, places)
-      }
-    if (held.size > 0) this.#held.set(id, held)
-    return leaves
+    for (const take of this.#places.end(grant, takes)) this.#add({ take, grant, ended: 1 })
   }
 
   /** Leases anew what this process holds, and sends what waits. */
   #renew(): void {
-    for (const [grant, held] of this.#held)
-      for (const [take, places] of held) this.#add({ take, grant, renewUs: leaseUs, places })
+    for (const held of this.#places.all()) this.#add({ ...held, renewUs: leaseUs })
     this.#told.go()
   }
 

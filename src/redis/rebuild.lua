@@ -4,18 +4,26 @@
 -- Number of its spans for which a changed rate looks back.
 local RATE_SPANS = 3
 
+-- Returns the units that a rate, or a pace, grants at once.
+local function at_once(room, drain, weight, pace)
+  return pace and 1 + drain * pace / weight or room
+end
+
 -- Returns what the definition of the newest grant allows in `us` at least, beyond what a new rate allows, as a debt of that rate;
 -- math.huge: it had no rule that counts units. In the same steps of arithmetic as limits/decide.ts.
 local function beyond(before, rule, us)
   local least = math.huge
-  for _, was in ipairs(before or {}) do
-    local slot, drain, weight, _, room = unpack(was)
+  for k, was in ipairs(before or {}) do
+    local slot, drain, weight, _, room, pace = unpack(was)
     -- States that were written before lack the room.
-    local allowed = room and (slot < 0 and room or room + us * drain / weight) or 0
+    local allowed = room and (slot < 0 and room or at_once(room, drain, weight, pace) + us * drain / weight) or 0
     if slot > 0 and room then allowed = us * room / (PARTS * slot) end
-    if drain > 0 then least = math.min(least, allowed * (1 - 1e-12)) end
+    -- Over more than its window a rate with a pace allows what the pace does, which is more.
+    local has_pace = before[k + 1] and before[k + 1][6]
+    if drain > 0 and not has_pace then least = math.min(least, allowed * (1 - 1e-12)) end
   end
-  return math.floor((least - rule.room - us * rule.drain / rule.weight) * rule.weight)
+  local own = at_once(rule.room, rule.drain, rule.weight, rule.pace)
+  return math.floor((least - own - us * rule.drain / rule.weight) * rule.weight)
 end
 
 -- Returns what a rate of the new definition owes at the bucket's time.
@@ -77,9 +85,9 @@ end
 -- of a window (its steps are equally long), or a debt (the old rate drained no faster and looked back as far, so it left no less).
 local function carried(bucket, rule, debt, slots)
   for k, was in ipairs(bucket.ruled or {}) do
-    local slot, drain, weight, span = unpack(was)
+    local slot, drain, weight, span, _, pace = unpack(was)
     if rule.slot > 0 and slot == rule.slot then return slots[k], nil end
-    local is_level = rule.slot == 0 and slot == 0 and drain > 0 and rule.span <= span and debt[k]
+    local is_level = rule.slot == 0 and slot == 0 and drain > 0 and rule.span <= span and debt[k] and not pace == not rule.pace
     local is_same = drain == rule.drain and weight == rule.weight
     if is_level and (is_same or rule.drain / rule.weight > drain / weight * (1 + 1e-9)) then
       return nil, math.ceil(debt[k] / weight) * rule.weight

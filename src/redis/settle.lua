@@ -5,8 +5,8 @@
 -- ends so many us (at most a minute) from now; with places, it has so many from now on, even if its lease had ended. hold: us from
 -- now without a grant.
 -- The same id is carried out once. Returns 'decided', the id, the time, what the clock shows, and for each act its effect: units
--- charged (negative: given back), places freed, places leased (0: others may have them), or the time until which the bucket is held. Or 'lost', the id and the epoch that
--- stands; or 'late', the id and times; or what `open` returns.
+-- charged (negative: given back), places freed, places leased (0: others may have them), or the time until which the
+-- bucket is held. Or 'lost', the id and the epoch that stands; or 'late', the id and times; or what `open` returns.
 
 -- Frees places that a grant holds, at most `most`. A grant from before places were counted all the time holds none.
 local function leave(bucket, id, most)
@@ -24,6 +24,7 @@ local function leave(bucket, id, most)
   if not bucket.counted or version < bucket.counted then return 0 end
   local freed = math.min(most, held, bucket.running)
   if freed == 0 then return 0 end
+  ease(bucket)
   bucket.running, bucket.changed = bucket.running - freed, true
   if entry then
     entry[6] = held - freed
@@ -41,6 +42,7 @@ end
 local function refund(bucket, id, units, full)
   local first, n = grant_of(bucket, id)
   if not first or first[4] ~= bucket.version then return 0 end
+  ease(bucket)
   local back = 0
   -- The caller does not know which part they belong to. The earliest is safe: the rest is forgotten later, and fewer are credited.
   for k, part in ipairs(parts_of(bucket, first, n)) do
@@ -71,7 +73,9 @@ end
 -- Frees places whose grant is not known.
 local function release(bucket, places)
   local freed = math.min(places, bucket.running - bucket.leased)
-  if freed > 0 then bucket.running, bucket.changed = bucket.running - freed, true end
+  if freed == 0 then return 0 end
+  ease(bucket)
+  bucket.running, bucket.changed = bucket.running - freed, true
   return freed
 end
 

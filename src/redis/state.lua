@@ -155,7 +155,7 @@ end
 
 -- The fields of the state, in the order in which they are packed. New fields are added at the end: a state that was written before lacks
 -- them. ahead: the last grant ahead of the clock may be used from then on; nothing is granted for a time before it. ruled: slot (of a quota
--- -1), drain, weight, span and room of each rule, by which debt and slots are to be read. before: the same of the definition that the
+-- -1), drain, weight, span, room and pace of each rule, by which debt and slots are to be read. before: the same of the definition that the
 -- newest grant was given under, if that is an older one. leased: places of `running` that are leased. lapses, leased_until: no lease ends
 -- before the one, or after the other.
 local FIELDS = { 'version', 'at', 'hold', 'running', 'n', 'first', 'oldest', 'lost', 'debt', 'slots', 'spent', 'closed', 'ahead', 'ruled', 'before',
@@ -165,7 +165,7 @@ local CLOSED = 12
 -- Writes a bucket. shown: what the clock shows, by which keys expire.
 local function save(bucket, shown)
   local values, ruled = {}, {}
-  for i, rule in ipairs(bucket.rules) do ruled[i] = { rule.periods and -1 or rule.slot, rule.drain, rule.weight, rule.span, rule.room } end
+  for i, rule in ipairs(bucket.rules) do ruled[i] = { rule.periods and -1 or rule.slot, rule.drain, rule.weight, rule.span, rule.room, rule.pace } end
   bucket.ruled = ruled
   for i, field in ipairs(FIELDS) do values[i] = bucket[field] end
   local fresh = bucket.fresh

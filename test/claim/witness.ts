@@ -3,7 +3,7 @@ import { expect } from 'vitest'
 import { periodOf } from '../../src/core/calendar.ts'
 import type { Limit } from '../../src/limits/limit.ts'
 import { unreserved } from '../../src/limits/share.ts'
-import type { Rule } from '../../src/limits/rule.ts'
+import { type Rule, withPaces } from '../../src/limits/rule.ts'
 import { bound, worst } from '../limits/oracle.ts'
 
 /** Time as it passes, and the time of the store's clock, which may be set back. */
@@ -48,11 +48,20 @@ export interface Grant {
 }
 
 /** The number of judgements for each kind of rule and of bucket. */
-export type Judged = Record<Rule['kind'] | 'others' | 'label' | 'pool' | 'key', number>
+export type Judged = Record<Exclude<Rule['kind'], 'pace'> | 'others' | 'label' | 'pool' | 'key', number>
 
 /** Judges every grant when it is given. */
 export class Witness {
-  readonly judged: Judged = { rate: 0, window: 0, quota: 0, concurrency: 0, others: 0, label: 0, pool: 0, key: 0 }
+  readonly judged: Judged = {
+    rate: 0,
+    window: 0,
+    quota: 0,
+    concurrency: 0,
+    others: 0,
+    label: 0,
+    pool: 0,
+    key: 0,
+  }
   readonly #limits = new Map<string, Limit>()
   readonly #buckets = new Map<string, Bucket>()
   readonly #shares = new Map<string, Kept>()
@@ -163,9 +172,9 @@ export class Witness {
     const kind =
       limit.pool !== undefined ? 'pool' : limit.label !== undefined ? 'label' : limit.keyed ? 'key' : undefined
     if (kind !== undefined) this.judged[kind]++
-    for (const rule of limit.rules) {
-      this.judged[rule.kind]++
-      this.#fits(`${name} of ${rule.kind} ${rule.rate}`, rule, bucket, { from: bucket.old, slack: 0 })
+    for (const { rule, pace } of withPaces(limit.rules)) {
+      if (rule.kind !== 'pace') this.judged[rule.kind]++
+      this.#fits(`${name} of ${rule.kind} ${rule.rate}`, rule, bucket, { from: bucket.old, slack: 0, pace })
     }
   }
 
@@ -176,7 +185,7 @@ export class Witness {
     if (share === undefined || !this.#isKept(own)) return
     this.judged.others++
     const from = Math.max(bucket.old, this.#share(own).from)
-    for (const rule of limit.rules) {
+    for (const { rule } of withPaces(limit.rules)) {
       // Units that they had borrowed of a rate, and refunded, may be granted to them once more.
       const slack = rule.kind === 'rate' ? bucket.givenBack : 0
       this.#fits(`${name} of ${rule.kind} ${rule.rate}`, unreserved(rule, share), bucket, {
@@ -192,7 +201,7 @@ export class Witness {
     what: string,
     rule: Rule,
     { entries, running }: Bucket,
-    { from, slack, isLevel = false }: { from: number; slack: number; isLevel?: boolean },
+    { from, slack, pace, isLevel = false }: { from: number; slack: number; pace?: Rule | undefined; isLevel?: boolean },
   ): void {
     if (rule.kind === 'concurrency') {
       const count = [...running.values()].filter((untilUs) => untilUs > this.#time.us).length
@@ -205,11 +214,13 @@ export class Witness {
       const isBorrowed = isLevel && rule.kind === 'rate'
       const all = isBorrowed ? grants.slice(from) : grants
       const most = worst(all, rule.windowUs, 'half-open', all.length - 1)
-      expect(most, `units in a window of ${what}`).toBeLessThanOrEqual(bound(rule, rule.windowUs) + slack)
+      expect(most, `units in a window of ${what}`).toBeLessThanOrEqual(bound(rule, rule.windowUs, pace) + slack)
       const spanUs = 3 * rule.windowUs
       const since = grants.slice(from)
       if (isLevel && rule.kind === 'window') return
-      expect(worst(since, spanUs, 'half-open', last - from), what).toBeLessThanOrEqual(bound(rule, spanUs) + slack)
+      expect(worst(since, spanUs, 'half-open', last - from), what).toBeLessThanOrEqual(
+        bound(rule, spanUs, pace) + slack,
+      )
     }
   }
 

@@ -1,7 +1,7 @@
 /** Generators for random histories of buckets. `history.ts` computes the effects. */
 import fc from 'fast-check'
-import type { Rule } from '../../src/limits/rule.ts'
-import { anyRule, level, minute, second, sliding } from './oracle.ts'
+import { paced, type Rule } from '../../src/limits/rule.ts'
+import { anyRules, level, minute, second, sliding } from './oracle.ts'
 
 /** One event; `buckets` are numbers of buckets, `limit` of a limit. */
 export type Act =
@@ -30,7 +30,6 @@ export const bucketsOf = [0, 0, 1, 1, 2]
 export const needs = [1, 3, 1, 100, 7]
 /** How long the ledger is kept: longer than any of the rules looks back. */
 export const keepUs = 60 * 86_400 * second
-const anyRules = fc.array(anyRule, { minLength: 1, maxLength: 3 })
 const anyBuckets = fc
   .uniqueArray(fc.nat(bucketsOf.length - 1), { minLength: 1 })
   .map((list) => list.toSorted((a, b) => a - b))
@@ -115,11 +114,20 @@ const anySmall = fc
     windowUs: fc.constantFrom(second, 2 * second, 10 * second),
     capacity: fc.integer({ min: 1, max: 8 }),
   })
-  .map(({ units, windowUs, capacity }) => level(units, windowUs, capacity))
-const anySmallRules = fc.array(
-  fc.oneof({ weight: 5, arbitrary: anySmall }, fc.constantFrom(sliding(5, second / 10), sliding(9, second / 5))),
-  { minLength: 1, maxLength: 2 },
-)
+  .map(({ units, windowUs, capacity }) => [level(units, windowUs, capacity)])
+const anySmallPaced = fc
+  .tuple(fc.integer({ min: 20, max: 32 }), fc.constantFrom(second, 2 * second))
+  .map(([units, windowUs]) => paced('a', { rate: `${units}/${windowUs / 1_000}ms` as '1/s', units, windowUs }, 0))
+const anySmallRules = fc
+  .array(
+    fc.oneof(
+      { weight: 4, arbitrary: anySmall },
+      { weight: 3, arbitrary: anySmallPaced },
+      fc.constantFrom([sliding(5, second / 10)], [sliding(9, second / 5)]),
+    ),
+    { minLength: 1, maxLength: 2 },
+  )
+  .map((list) => list.flat())
 
 /** One bucket that is used as much as it allows, for spans of its rules, while its limit is changed now and then. */
 export const anyLoad: fc.Arbitrary<History> = fc

@@ -194,7 +194,7 @@ describe.each([
 describe('a vendor in the definition of a limit', () => {
   it('is part of one sentence about the worst case, and without it the sentence is complete, too', () => {
     expect(guaranteeOf(limit('a', { rate: '100/min', concurrency: 5 })).sentence).toBe(
-      'the vendor sees at most 100 calls in any window of 100/min, and 5 at one time, as long as the way from decision to arrival varies by no more than 200 ms; a vendor of 100/min refuses none by fixed window, sliding log, bucket of 100, up to 2 by sliding counter, up to 1 by bucket of 10',
+      'the vendor sees at most 100 calls in any window of 100/min, and 5 at one time, as long as the way from decision to arrival varies by no more than 200 ms; a vendor of 100/min refuses none by fixed window, sliding log, bucket of 100, up to 4 by sliding counter, up to 1 by bucket of 10',
     )
     expect(
       guaranteeOf(limit('a', { rate: '200/min', vendor: { limit: '100/min', algorithm: 'bucket' } })).sentence,

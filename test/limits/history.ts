@@ -17,7 +17,7 @@ import {
   room,
   settle,
 } from '../../src/limits/decide.ts'
-import type { Rule } from '../../src/limits/rule.ts'
+import { type Rule, withPaces } from '../../src/limits/rule.ts'
 import { type Act, bucketsOf, type History, keepUs, needs } from './acts.ts'
 import { bound, type Credit, giveBack, type Grant, type Known, second, worst, worstPeriod } from './oracle.ts'
 
@@ -158,14 +158,15 @@ export class Twin {
       const granted = one.history.filter(({ id }) => id !== '')
       const kept = granted.map(({ atUs, units, refunded }): Grant => [atUs, units - refunded])
       const old = one.history.slice(0, one.old).filter(({ id }) => id !== '').length
-      for (const rule of one.limit === (limit ?? one.limit) ? (this.#limits[one.limit] ?? []) : []) {
+      const rules = one.limit === (limit ?? one.limit) ? (this.#limits[one.limit] ?? []) : []
+      for (const { rule, pace } of withPaces(rules)) {
         if (rule.kind === 'concurrency') continue
         expect(worstPeriod(kept, rule, old)).toBeLessThanOrEqual(rule.room)
         // Also those that began under the definition before.
         if (rule.kind !== 'quota')
-          expect(worst(kept, rule.windowUs, 'half-open', old)).toBeLessThanOrEqual(bound(rule, rule.windowUs))
+          expect(worst(kept, rule.windowUs, 'half-open', old)).toBeLessThanOrEqual(bound(rule, rule.windowUs, pace))
         const spanUs = 3 * rule.windowUs
-        expect(worst(kept.slice(old), spanUs)).toBeLessThanOrEqual(bound(rule, spanUs))
+        expect(worst(kept.slice(old), spanUs)).toBeLessThanOrEqual(bound(rule, spanUs, pace))
       }
     }
   }

@@ -46,7 +46,7 @@ describe('a rate with the default burst', () => {
         const made = limit('a', { rate, transit })
         const [rule] = made.rules
         if (rule === undefined) throw new Error('no rule')
-        const grants = greedy([rule], 0, rule.units * 3)
+        const grants = greedy(made.rules, 0, rule.units * 3)
         expect(worstArrivals(grants, rule.windowUs, made.grantUs + made.transitUs)).toBe(rule.units)
         expect(guarantees(made)[0]?.worst).toBe(rule.units)
       }),
@@ -122,7 +122,7 @@ describe('a window', () => {
 
   it('holds together with other windows, a rate and a concurrency', () => {
     const made = limit('a', { window: ['10/s', '100/min'], rate: '300/h', concurrency: 4 })
-    expect(made.rules.map(({ kind }) => kind)).toEqual(['rate', 'window', 'window', 'concurrency'])
+    expect(made.rules.map(({ kind }) => kind)).toEqual(['rate', 'pace', 'window', 'window', 'concurrency'])
     const flow = made.rules.filter(({ kind }) => kind !== 'concurrency')
     const grants = greedy(flow, 0, 400)
     for (const rule of flow)

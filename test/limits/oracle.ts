@@ -2,7 +2,7 @@ import fc from 'fast-check'
 import { type Bucket, charge, emptyBucket, type Entry, refund, room } from '../../src/limits/decide.ts'
 import { type Calendar, type CalendarUnit, periodOf } from '../../src/core/calendar.ts'
 import { limit } from '../../src/limits/limit.ts'
-import type { Rule } from '../../src/limits/rule.ts'
+import { paced, type Rule, withPaces } from '../../src/limits/rule.ts'
 
 /** A grant: its time, and its number of units. */
 export type Grant = readonly [atUs: number, units: number]
@@ -72,8 +72,9 @@ export function worstPeriod(grants: readonly Grant[], { quota: of }: Rule, from 
   return most
 }
 
-/** Most units that a rule may grant in a half-open span; concurrency does not limit that. */
-export function bound(rule: Rule, spanUs: number): number {
+/** Most units that a rule may grant in a half-open span; concurrency does not limit that. `pace`: that of a rate. */
+export function bound(rule: Rule, spanUs: number, pace?: Rule): number {
+  if (pace !== undefined) return Math.max(bound(rule, spanUs), bound({ ...pace, room: 1 }, spanUs + pace.slotUs))
   if (rule.kind === 'concurrency') return Infinity
   if (rule.kind === 'quota') return rule.room * (Math.ceil(spanUs / rule.windowUs) + 1)
   if (rule.kind === 'window') return rule.room * Math.ceil(spanUs / rule.windowUs)
@@ -133,7 +134,7 @@ export const anyLevel: fc.Arbitrary<Rule> = fc.oneof(
     level(100, minute, 1),
     level(1, 86_400 * second, 1),
     level(5, 1_000, 2),
-    ...limit('a', { rate: ['7/13s', '999983/day', '50/s'] }).rules,
+    ...withPaces(limit('a', { rate: ['7/13s', '999983/day', '50/s'] }).rules).map(({ rule }) => rule),
   ),
   fc
     .record({
@@ -143,6 +144,18 @@ export const anyLevel: fc.Arbitrary<Rule> = fc.oneof(
     })
     .map(({ units, windowUs, capacity }) => level(units, windowUs, capacity)),
 )
+
+/** Rates, most with a pace, as they occur, and odd ones; in any case what a limit has for one rate. */
+export const anyPaced: fc.Arbitrary<Rule[]> = fc
+  .record({
+    units: fc.integer({ min: 10, max: 2_000 }),
+    windowUs: fc.oneof(fc.constantFrom(second, 10 * second, minute), fc.integer({ min: 1_000, max: 10 * minute })),
+    marginUs: fc.constantFrom(0, second / 5),
+  })
+  .map(({ units, windowUs, marginUs }) => {
+    const rate = `${units}/${windowUs / 1_000}ms` as '1/s'
+    return paced('a', { rate, units, windowUs }, marginUs)
+  })
 
 /** Windows as they occur, and odd ones. */
 export const anyWindow: fc.Arbitrary<Rule> = fc.oneof(
@@ -199,6 +212,14 @@ export const anyRule = fc.oneof(
   { weight: 5, arbitrary: anyFlow },
   { weight: 1, arbitrary: fc.integer({ min: 1, max: 40 }).map(places) },
 )
+
+/** Rules of one limit; a pace stands behind its rate. */
+export const anyRules = fc
+  .array(fc.oneof({ weight: 3, arbitrary: anyRule.map((rule) => [rule]) }, { weight: 1, arbitrary: anyPaced }), {
+    minLength: 1,
+    maxLength: 3,
+  })
+  .map((list) => list.flat())
 
 /** Rules whose numbers reach to the edge of exact arithmetic. */
 export const vastRule: fc.Arbitrary<Rule> = fc

@@ -4,6 +4,7 @@ import { z } from 'zod'
 import { task } from '../../src/tasks/task.ts'
 import { inWords } from '../../src/limits/description.ts'
 import { limit } from '../../src/limits/limit.ts'
+import { withPaces } from '../../src/limits/rule.ts'
 import { label } from '../../src/limits/pool.ts'
 import { unreserved } from '../../src/limits/share.ts'
 import { bound } from './oracle.ts'
@@ -15,7 +16,7 @@ const run = () => undefined
 describe('the share of a limit', () => {
   it('leaves the rest of every rule to others, exactly', () => {
     const made = limit('crm', { rate: '1000/min', window: '100/h', quota: '11/day', concurrency: 4, shares })
-    const left = made.rules.map((rule) => unreserved(rule, { mille: 300 }))
+    const left = withPaces(made.rules).map(({ rule }) => unreserved(rule, { mille: 300 }))
     expect(left.map(({ kind, room }) => [kind, room])).toEqual([
       ['rate', 70],
       ['window', 70],

@@ -8,6 +8,7 @@ import { hash64 } from '../../core/hash.ts'
 import { inWords } from '../../limits/description.ts'
 import type { Limit } from '../../limits/limit.ts'
 import { type LimitNumbers, numbersInWords } from '../../limits/numbers.ts'
+import { withPaces } from '../../limits/rule.ts'
 import { type Share, unreserved } from '../../limits/share.ts'
 import { isTransient } from '../claim.ts'
 import { currentUser } from '../../core/user.ts'
@@ -259,7 +260,8 @@ export async function defineShareBuckets(sql: Sql, name: string): Promise<void> 
         transitUs,
         classic,
         numbers,
-        rules: isLess ? rules.map((rule) => unreserved(rule, share)) : rules,
+        // Without paces, so that what is left to others is all there is.
+        rules: isLess ? withPaces(rules).map(({ rule }) => unreserved(rule, share)) : rules,
       }
       const more = { keyed, path, ...(share === undefined ? {} : { lends: share.name }) }
       const lend = isLess ? { lendUs: share.lendUs } : {}

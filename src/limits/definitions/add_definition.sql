@@ -11,6 +11,7 @@ declare
   v_rules jsonb := p_def.spec -> 'rules';
   v_rule jsonb;
   v_at integer;
+  v_is_new boolean;
 begin
   v_def.own := coalesce(p_def.own, cardinality(p_def.kind));
   for i in 1 .. cardinality(v_add.kind) loop
@@ -20,7 +21,10 @@ begin
       v_def.room[v_at] := v_add.room[i];
       v_rules := jsonb_set(v_rules, array[(v_at - 1)::text], v_rule);
     end if;
-    continue when v_at is not null or v_rules @> jsonb_build_array(v_rule);
+    -- A pace belongs to the rule before it.
+    continue when v_add.kind[i] = 'pace' and not v_is_new;
+    v_is_new := v_at is null and (v_add.kind[i] = 'pace' or not v_rules @> jsonb_build_array(v_rule));
+    continue when not v_is_new;
     v_rules := v_rules || (v_rule || jsonb_build_object('classic', p_other.spec -> 'classic'));
     if v_def.margin is not null or v_add.margin is not null then
       v_def.margin := coalesce(v_def.margin, array_fill(0::bigint, array[cardinality(v_def.kind)]))

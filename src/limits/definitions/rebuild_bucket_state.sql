@@ -1,7 +1,7 @@
 -- Returns a bucket's state under a changed definition, as of its newest row (p_row): as if the new rules had been in
 -- force for as long as they look back (span), from what was granted and not given back. As `rebuild` in
--- limits/decide.ts; for a rate engine.rebuild_rate_debt. Running jobs keep their places if every definition since p_row
--- counted them.
+-- limits/decide.ts; for a rate or a pace engine.rebuild_rate_debt. Running jobs keep their places
+-- if every definition since p_row counted them.
 create or replace function engine.rebuild_bucket_state(p_row sluice.ledger, p_def sluice.limit_def)
 returns engine.state language plpgsql stable as $$
 declare
@@ -20,7 +20,7 @@ begin
     v_state.debt[i] := 0;  -- for a window or a quota engine.bucket_room reads its steps or periods
     if p_def.kind[i] = 'concurrency' then
       v_state.debt[i] := coalesce(v_running, 0);
-    elsif p_def.kind[i] = 'rate' then
+    elsif p_def.kind[i] in ('rate', 'pace') then
       v_state.debt[i] := engine.rebuild_rate_debt(p_row, p_def, i);
     end if;
   end loop;

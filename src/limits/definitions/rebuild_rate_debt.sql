@@ -1,28 +1,33 @@
--- Returns what a rate of a changed definition owes at the time of a bucket's newest row (p_row): the largest sum, over
--- all moments in its last three spans, of what was granted since, less what would have drained. Three spans are as far
--- as limits/proof.ts checks a rate. A window longer than one span may hold what the definition of the newest grant
--- allowed: where the sum reaches further back than one span, what that definition allowed beyond the new one is
--- subtracted. As `owedByRate` in limits/decide.ts, in the same steps of floating-point arithmetic.
+-- Returns what a rate or a pace of a changed definition owes at the time of a bucket's newest row (p_row): the largest
+-- sum, over all moments in its last three spans, of what was granted since, less what would have drained. Three
+-- spans are as far as limits/proof.ts checks a rate. A window longer than one span may hold what the definition of the
+-- newest grant allowed: where the sum reaches further back than one span, what that definition allowed beyond the new
+-- one is subtracted. As `owedByRate` in limits/decide.ts, in the same steps of floating-point arithmetic.
 -- p_def: the definition in force.
--- p_rule: place of the rate in it.
+-- p_rule: place of the rate, or the pace, in it.
 create or replace function engine.rebuild_rate_debt(p_row sluice.ledger, p_def sluice.limit_def, p_rule integer)
 returns bigint language plpgsql stable as $$
 declare
   v_span bigint := p_def.span[p_rule];
-  v_room float8 := p_def.room[p_rule];
+  v_room float8 := case p_def.kind[p_rule] when 'pace'
+    then 1 + p_def.drain[p_rule]::float8 * p_def.slot[p_rule] / p_def.weight[p_rule] else p_def.room[p_rule] end;
   v_drain bigint := p_def.drain[p_rule];
   v_weight bigint := p_def.weight[p_rule];
-  -- A line for each rule of the newest grant's definition: it allows at least room + time * drain / weight.
+  -- A line for each rule of the newest grant's definition: it allows at least room + time * drain / weight. Over more
+  -- than its window a rate with a pace allows what the pace does.
   v_rooms float8[];
   v_drains float8[];
   v_weights float8[];
 begin
-  select array_agg(case u.kind when 'window' then 0 else u.room end),
+  select array_agg(case u.kind when 'window' then 0 when 'pace' then 1 + u.drain::float8 * u.slot / u.weight
+                   else u.room end),
          array_agg(case u.kind when 'window' then u.room when 'quota' then 0 else u.drain end),
          array_agg(case u.kind when 'window' then 60 * u.slot else u.weight end)
   into v_rooms, v_drains, v_weights
-  from sluice.limit_def d, unnest(d.kind, d.room, d.drain, d.weight, d.slot) u (kind, room, drain, weight, slot)
-  where d.name = p_def.name and u.kind <> 'concurrency' and d.version = (
+  from sluice.limit_def d, unnest(d.kind, d.room, d.drain, d.weight, d.slot, d.kind[2:])
+    u (kind, room, drain, weight, slot, following)
+  where d.name = p_def.name and u.kind <> 'concurrency' and (u.kind, u.following) is distinct from ('rate', 'pace')
+    and d.version = (
     select l.version from sluice.ledger l
     where l.bucket = p_row.bucket and l.at > p_row.at - 3 * v_span and l.units > 0
     order by l.at desc, l.n desc limit 1);

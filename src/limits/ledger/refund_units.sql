@@ -50,6 +50,6 @@ begin
   if p_unused and v_room.hold = v_grant.at + v_room.probe then v_room.hold := v_grant.at; end if;
   perform engine.append_ledger(array[v_room], p_claim, array[-p_units], null, v_grant.at,
     case when not p_full then
-      array(select engine.drain_debt(d, w, v_room.now_at - v_at)
-            from unnest(v_debt, v_def.drain) with ordinality t (d, w, i) order by i) end);
+      array(select least(engine.drain_debt(d, w, v_room.now_at - v_at), own)  -- a pace may have made room since
+            from unnest(v_debt, v_def.drain, v_room.debt) with ordinality t (d, w, own, i) order by i) end);
 end $$;

@@ -5,6 +5,7 @@
 -- next: when p_need units and a place are free (2^53 - 1: time alone does not free them).
 -- most: more units than that are never free under this definition.
 -- period, slack: microseconds in which one unit becomes free; how long it may stay unused before others are lost.
+-- A pace forgives less than a unit, so its period is that much shorter: workers must not lag behind it.
 -- life: microseconds for which a grant may be used.
 -- wall: what the store's clock shows then, by which calendars go.
 -- stale: the state was rebuilt from one under an older definition, which takes a while: engine.renew_bucket_states
@@ -25,6 +26,7 @@
 -- because what the share waits for may come sooner: so next is at most lend_us from now.
 -- A bucket has no room if its limit is not defined (closed, not open), or if it is parked: then nothing is computed.
 -- A bucket that is paused has no room for waiting jobs.
+-- A pace denies nothing, but eases its rate (engine.ease_debt).
 -- The arithmetic goes step by step, because starting one query over all of it takes four times as long.
 create or replace function engine.bucket_room(
   p_buckets bigint[], p_now bigint, p_further boolean default false, p_need bigint[] default null,
@@ -70,14 +72,16 @@ begin
       if margin is not null then quota := engine.read_quota_periods(v_row, v_def, wall); end if;
       debt := coalesce(v_row.debt, array_fill(0::bigint, array[cardinality(kind)])); next := greatest(p_now, hold);
       units := 2147483647; places := case when probe > 0 then 1 else units end; period := 1; slack := null;
-      for r in 1 .. cardinality(kind) loop
+      for r in reverse cardinality(kind) .. 1 loop  -- a pace before its rate
         v_need := case when p_exact then p_need[ord] else least(greatest(p_need[ord], 1), v_def.room[r]) end;
-        case kind[r]
-          when 'rate' then
+        case kind[r] when 'rate', 'pace' then
             if v_def.lend_us is not null then debt[r] := least(debt[r], v_def.room[r] * weight[r]); end if;
             debt[r] := engine.drain_debt(debt[r], drain[r], now_at - coalesce(v_row.at, now_at));
-            period := greatest(period, weight[r] / drain[r] + 1);
-            slack := least(slack, (v_def.room[r] - v_need) * (weight[r] / drain[r]) / 2);
+            if kind[r + 1] = 'pace' then debt[r] := engine.ease_debt(v_def, r, debt);
+            else period := greatest(period, weight[r] / drain[r] + 1 - slot[r] / 2 % (weight[r] / drain[r] + 1));
+              slack := least(slack, (case kind[r] when 'rate' then (v_def.room[r] - v_need) * (weight[r] / drain[r])
+              else slot[r] end) / 2); end if;
+            continue when kind[r] = 'pace';
           when 'window' then debt[r] := (select sum(s) from unnest(slots[r:r]) s);
             period := greatest(period, v_def.span[r] / v_def.room[r] + 1); slack := 0;
           when 'quota' then debt[r] := coalesce(engine.quota_owed(quota[r:r], margin[r], wall), v_def.room[r]);
@@ -89,17 +93,15 @@ begin
           if r > v_def.own and p_need[ord] > v_need then next := greatest(next, now_at + 1000000); end if; end if;
         if v_free < v_need or v_need < 1 and debt[r] > (v_def.room[r] - v_need) * weight[r] then
           next := greatest(next,
-            engine.rule_free_at(v_def, r, debt[r], slots, quota, v_need, now_at, v_epoch.ahead_us)); end if;
-      end loop;
-      if v_def.lend_us is not null then v_free := engine.share_lent_from(bucket, v_def);
-        if v_free <= now_at then units := 2147483647; places := 2147483647; end if;
-        next := greatest(p_now, hold, least(next, v_free, now_at + v_def.lend_us, case when p_exact then 0 end));
-      end if;
+            engine.rule_free_at(v_def, r, debt, slots, quota, v_need, now_at, v_epoch.ahead_us, p_exact)); end if;
+      end loop; if v_def.lend_us is not null then v_free := engine.share_lent_from(bucket, v_def);
+        if v_free <= now_at then units := 2147483647; places := units; end if;
+        next := greatest(
+          p_now, hold, least(next, v_free, now_at + v_def.lend_us, case when p_exact then 0 end)); end if;
       slack := coalesce(slack, 0); avail := least(units, places); if hold > now_at then avail := 0; units := 0; end if;
       if v_is_long then
         avail := 0; units := 0; places := 0; next := greatest(next, now_at + 1000000); v_def := null; end if;
       if v_in.paused then avail := 0; units := 0; next := 9007199254740991; end if;
-    end if;
-    return next;
+    end if; return next;
   end loop;
 end $$;

@@ -2,13 +2,14 @@
 -- a second from now: the store does not understand the calendar. If p_need is more than the rule holds: when as many
 -- have become free in total, provided that some are taken meanwhile; for a window or a quota a time no later than that.
 -- p_def, p_i: the definition, and the number of the rule in it.
--- p_debt: debt of that rule.
+-- p_debt: debts of all its rules.
 -- p_slots, p_quota: steps and periods of all its rules, as of p_now (ledger).
 -- p_now: the limiter's clock, in microseconds.
+-- p_exact: several waiters need the units together, so a pace may free them one by one.
 -- p_ahead: by how many microseconds the limiter's clock is ahead of the store's, by which calendars go.
 create or replace function engine.rule_free_at(
-  p_def sluice.limit_def, p_i integer, p_debt bigint, p_slots integer[], p_quota bigint[], p_need bigint, p_now bigint,
-  p_ahead bigint) returns bigint
+  p_def sluice.limit_def, p_i integer, p_debt bigint[], p_slots integer[], p_quota bigint[], p_need bigint,
+  p_now bigint, p_ahead bigint, p_exact boolean) returns bigint
 language plpgsql stable as $$
 declare
   v_room constant bigint := p_def.room[p_i];
@@ -17,7 +18,9 @@ begin
   case p_def.kind[p_i]
     when 'rate' then
       return least(9007199254740991, p_now
-        + div(p_debt - (v_room - p_need)::numeric * p_def.weight[p_i] + p_def.drain[p_i] - 1, p_def.drain[p_i]));
+        + div(p_debt[p_i] - (v_room - p_need)::numeric * p_def.weight[p_i] + p_def.drain[p_i] - 1, p_def.drain[p_i]),
+        case when p_def.kind[p_i + 1] = 'pace' then p_now + engine.pace_free_in(p_def, p_i + 1, p_debt, p_need, p_exact)
+        end);
     when 'window' then
       -- When the newest of the steps that must leave the window has left it.
       for k in 1 .. 61 loop
