@@ -43,6 +43,7 @@ const uses: Record<string, string[]> = {
   worker: [...below, 'fleet', 'generated'],
   sluice: [...below, 'operations', 'fleet', 'worker', 'generated'],
   testing: [...below, 'operations', 'fleet', 'worker', 'sluice', 'generated'],
+  celery: ['core', 'amqp', 'redis'],
   cli: [...below, 'operations', 'fleet', 'worker', 'sluice', 'testing', 'generated'],
 }
 
@@ -51,6 +52,7 @@ const tables: Record<string, string[]> = {
   limits: [
     'limit_def',
     'limit_source',
+    'measured',
     'limit_pause',
     'bucket',
     'ledger',

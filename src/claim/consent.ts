@@ -33,11 +33,16 @@ export function requestGrants(jobs: readonly ClaimedJob[], shared: PeerLimiter, 
   const all = [...groups.values()]
   const [first] = all[0]?.jobs ?? []
   if (first === undefined) return
-  const wishes = all.map(({ wish, jobs: those }) => ({ ...wish, count: those.length }))
+  const wishes = all.map(({ wish, jobs: those }) => ({ ...wish, count: those.length, lifeMs: lifeMsOf(those) }))
   const { epoch, grantedMs, asked } = first
   void shared.ask({ wishes, epoch, sentMs: grantedMs, asked }).then(({ id, leaves }) => {
     for (const [i, { jobs: those }] of all.entries()) void decide(those, id, leaves[i], clock, verdict)
   })
+}
+
+/** How long the grants of jobs live, in ms; 0: they only have places. */
+function lifeMsOf(jobs: readonly ClaimedJob[]): number {
+  return Math.max(0, ...jobs.map(({ grantUs }) => (grantUs ?? 0) / 1_000))
 }
 
 async function decide(

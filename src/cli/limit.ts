@@ -41,11 +41,11 @@ export function eachOf({ keyed: isKeyed, path, label, pool }: LimitLine): string
 
 /** Prints the definition in force, its source, and what the other sources define. */
 export function sayHead(out: Output, line: LimitLine): void {
-  const { name, version, marginMs, source, sources, paused, share, adaptive } = line
+  const { name, version, source, sources, paused, share, adaptive } = line
   const own = eachOf(line)
   const key = own === undefined ? '' : `, for each ${own}`
   out.line(
-    `${out.paint('bold', name)}  ${ratesOf(line).join(' and ')}${key} (version ${version}, margin ${marginMs} ms)`,
+    `${out.paint('bold', name)}  ${ratesOf(line).join(' and ')}${key} (version ${version}, ${marginInWords(line)})`,
   )
   const said = sources[source]
   if (source !== 'code' && said !== undefined)
@@ -65,6 +65,11 @@ export function sayHead(out: Output, line: LimitLine): void {
   if (paused.length > 0) out.line(`  paused: ${paused.map((one) => one ?? 'all keys').join(', ')}`)
   for (const refusal of line.refusals) out.line(`  ${redactText(refusalLine(refusal))}`)
   for (const use of line.others) out.line(`  ${redactText(othersLine(use))}`)
+}
+
+function marginInWords({ marginMs, lifeMs, isMeasured }: LimitLine): string {
+  if (!isMeasured) return `margin ${marginMs} ms`
+  return `margin ${marginMs} ms as measured: a grant lives ${lifeMs} ms, the way varies by ${marginMs - lifeMs} ms`
 }
 
 function othersLine({ key, units, at }: LimitOthers): string {

@@ -47,7 +47,7 @@ function numbered(command: Command): Command {
     .option('--zone <zone>', 'time zone of the quotas, such as Europe/Berlin; or none')
     .option('--concurrency <n>', 'jobs at one time; or none', count)
     .option('--burst <n>', 'capacity of a classic token bucket; or none', count)
-    .option('--transit <span>', 'how much the transit time to the vendor may vary, such as 200ms; or none')
+    .option('--transit <span>', 'how much the transit time to the vendor may vary, such as 200ms; or measured')
     .requiredOption('--reason <text>', 'shown where jobs wait for the limit, and in its history')
     .addHelpText('after', '\n`none` removes a value; values that are not given stay as they are.')
 }
@@ -73,7 +73,7 @@ function changesOf({ rate, window, quota, zone, concurrency, burst, transit }: F
     zone: orNull(zone),
     concurrency: orNull(concurrency),
     burst: orNull(burst),
-    transit: orNull(transit as Duration | 'none' | undefined),
+    transit: orNull(transit as Duration | 'measured' | 'none' | undefined),
   }
 }
 

@@ -11,6 +11,10 @@ export interface Grant {
   readonly asked?: Moment | undefined
   /** Called when a request written under the grant is over: its response is complete, or never will be. */
   ended?(): void
+  /** Called just before a request is written with how long the grant lives on, in ms; not above 0: it is not written. */
+  checked?(leftMs: number): void
+  /** Called when the request is answered, so many ms after the check; undefined: it failed, so nothing is known of its way. */
+  answered?(tookMs: number | undefined): void
 }
 
 /** The reason why a request was not written, or not repeated. Never reaches a handler. */
@@ -44,6 +48,40 @@ type Handler = Required<
   >
 >
 
+/** Returns a handler that measures how long the answer to the request of a grant takes: from the check to its head. */
+function timed(handler: Handler, grant: Grant | undefined, clock: Clock): Handler {
+  if (grant?.answered === undefined) return handler
+  let sinceMs: number | undefined
+  const answered = (isKnown: boolean) => {
+    if (sinceMs !== undefined) grant.answered?.(isKnown ? clock.monotonicMs() - sinceMs : undefined)
+    sinceMs = undefined
+  }
+  return {
+    onRequestStart(...args) {
+      sinceMs = clock.monotonicMs()
+      handler.onRequestStart(...args)
+    },
+    onRequestUpgrade: (...args) => handler.onRequestUpgrade(...args),
+    onResponseStart(...args) {
+      answered(true)
+      handler.onResponseStart(...args)
+    },
+    onResponseData: (...args) => handler.onResponseData(...args),
+    onResponseEnd: (...args) => handler.onResponseEnd(...args),
+    onResponseError(...args) {
+      answered(false)
+      handler.onResponseError(...args)
+    },
+  }
+}
+
+/** Returns how long a grant lives on, in ms. */
+function checkedMs(grant: Grant, clock: Clock): number {
+  const leftMs = grant.deadlineMs - caughtUpMs(clock, grant.asked)
+  grant.checked?.(leftMs)
+  return leftMs
+}
+
 /**
  * Intercepts requests between `fetch` and the sockets. undici calls `onRequestStart` when a socket is connected and free,
  * and, unless that throws, writes the request in the same turn. Throwing (not aborting: that would destroy the
@@ -54,12 +92,12 @@ export function createSendCheck(options: SendCheckOptions): SendCheck {
   let stale = false
   let dispatched = false
   let unused: Grant | undefined
-  const isStale = (grant: Grant | undefined) =>
-    grant !== undefined && caughtUpMs(clock, grant.asked) >= grant.deadlineMs
+  const isStale = (grant: Grant | undefined) => grant !== undefined && checkedMs(grant, clock) <= 0
 
   const start =
     (dispatch: Dispatcher['dispatch'], grant: Grant | undefined) =>
-    (request: Dispatcher.DispatchOptions, handler: Handler): boolean => {
+    (request: Dispatcher.DispatchOptions, inner: Handler): boolean => {
+      const handler = timed(inner, grant, clock)
       let started = false
       let failed = false
       const guarded: Handler = {

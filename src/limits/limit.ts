@@ -1,18 +1,18 @@
 /** Limits as users define them: a name, rules, and the key that separates accounts. */
 import { inspect } from 'node:util'
 import { UsageError } from '../core/errors.ts'
-import { unitsOf, unitsText } from '../core/money.ts'
 import { checkFields } from '../core/fields.ts'
-import { type Duration, durationMs, parseRate, type Rate } from '../core/rate.ts'
+import type { Duration, Rate } from '../core/rate.ts'
 import { checkCircuit } from './circuit.ts'
 import { type Amount, type LimitNumbers, numbersOf } from './numbers.ts'
-import { calendarOf, checkAlarmAt, type Quota, quotaRule } from './quota.ts'
-import { atOnce, badLimit, currencyOf, level, paced, type Rule, sliding, type Written } from './rule.ts'
+import { checkAlarmAt, type Quota } from './quota.ts'
+import { badLimit, type Rule } from './rule.ts'
 import { type Takeable, takesOf } from './take.ts'
 import { type Bounds, boundsOf } from './adaptive.ts'
 import type { VendorName } from '../vendors/profiles.ts'
 import type { Answers } from '../vendors/reader.ts'
 import { type VendorLimit, vendorOf, type VendorRate } from './vendor.ts'
+import { rulesOf } from './rules.ts'
 import { type Share, shareOf } from './share.ts'
 import { weightsOf } from './weight.ts'
 import { checkLabel, isLabel, type Label, membersOf, type PoolMember } from './pool.ts'
@@ -89,8 +89,11 @@ interface LimitFields {
    * window. Without keys. Default false: what is stated holds.
    */
   adaptive?: boolean | Partial<Bounds>
-  /** How much the time from the check before writing until the vendor counts may vary; default 100 ms, at most a day. */
-  transit?: Duration
+  /**
+   * How much the time from the check before writing until the vendor counts may vary, at most a day. Default `measured`: 100 ms,
+   * and less once the answers to `fetch` show that (docs/guarantees.md).
+   */
+  transit?: Duration | 'measured'
   /**
    * What takes outside of jobs (`take`, `tryTake`, `fetch` of the limit) do while the store is away: `closed` rejects with
    * the store's error; `open` grants without a charge and counts the grants. Jobs wait in any case. If limits are shared in
@@ -193,12 +196,6 @@ export const ledgerUs = 7 * 86_400_000_000
 /** The most that a job may cost: the store keeps costs in 32 bits. */
 export const costMax = 2 ** 31 - 1
 
-const grantMs = 100
-const transitMaxUs = 86_400_000_000
-const concurrencyMax = 1_000_000
-/** The store counts the steps of a window in 32 bits. */
-const windowUnitsMax = 2 ** 31 - 1
-
 const limitFields = [
   'rate',
   'window',
@@ -255,25 +252,12 @@ export function limit(
     )
   }
   checkFields('SLUICE_BAD_LIMIT', `limit "${name}"`, options, limitFields)
-  const { burst, concurrency, pool } = options
+  const { burst, pool } = options
   const label = isLabel(options.by) ? checkLabel(options.by.label) : undefined
   const by = isLabel(options.by) ? undefined : options.by
   if (pool !== undefined && options.by !== undefined)
     throw new UsageError('SLUICE_BAD_POOL', `limit "${name}": a pool has its own keys; give it \`pool\` or \`by\``)
-  const { rates, windows, quotas, currency } = checked(name, options)
-  const grantUs = Math.min(grantMs * 1_000, ...[...rates, ...windows].map((rule) => Math.floor(rule.windowUs / 10)))
-  const transitUs = Math.ceil(durationMs(options.transit ?? 100) * 1_000)
-  if (transitUs > transitMaxUs) throw badLimit(name, `transit is ${options.transit}; it may be at most a day`)
-  const marginUs = grantUs + transitUs
-  const calendar = calendarOf(name, options.zone, options.anchor)
-  const rules = [
-    ...rates.flatMap((rule) =>
-      burst === undefined ? paced(name, rule, marginUs) : [level(name, rule, burst, marginUs)],
-    ),
-    ...windows.map((rule) => sliding(rule, marginUs)),
-    ...quotas.map((quota) => quotaRule(name, quota, calendar, marginUs)),
-    ...(concurrency === undefined ? [] : [atOnce(concurrency)]),
-  ]
+  const { rules, grantUs, transitUs, currency, hasQuotas } = rulesOf(name, options)
   const hasOneBucket = options.by === undefined && pool === undefined && options.shares === undefined
   const self: Limit<never> = {
     ...takesOf(() => self),
@@ -293,11 +277,11 @@ export function limit(
     cost: checkCost(
       name,
       options.cost ?? (currency === undefined ? 1 : undefined),
-      rates.length + windows.length + quotas.length > 0,
+      rules.some(({ kind }) => kind !== 'concurrency'),
     ),
     share: shareOf(name, options, rules, label === undefined && pool === undefined),
     weights: weightsOf(name, options.weights, by !== undefined, (key) => checkKey(name, key)),
-    alarmAt: checkAlarmAt(name, options.alarmAt, quotas.length > 0),
+    alarmAt: checkAlarmAt(name, options.alarmAt, hasQuotas),
     isOpenWithoutStore: options.onStoreError === 'open',
     isPublished: checkPublished(name, options.published),
     label,
@@ -305,37 +289,6 @@ export function limit(
     keyOf: (input) => (by === undefined ? undefined : readKey(name, by, input)),
   }
   return self
-}
-
-/** Reads and checks the rates, windows and quotas of a limit. @throws UsageError SLUICE_BAD_LIMIT, SLUICE_BAD_RATE */
-function checked(name: string, options: LimitOptions) {
-  const { rate, window, quota, concurrency, burst } = options
-  const read = (given: LimitFields['rate']): Written[] =>
-    (given === undefined ? [] : [given].flat()).map((one) => ({ rate: one, ...parseRate(unitsOf(one).text) }))
-  const rates = read(rate)
-  const windows = read(window)
-  const quotas = quota === undefined ? [] : [quota].flat()
-  if (rates.length + windows.length + quotas.length === 0 && concurrency === undefined)
-    throw badLimit(name, 'it limits nothing; give it a rate, a window, a quota or a concurrency')
-  if (quotas.length === 0 && (options.zone !== undefined || options.anchor !== undefined))
-    throw badLimit(name, 'zone and anchor belong to a quota, and it has none')
-  if (burst !== undefined && !(Number.isSafeInteger(burst) && burst >= 1))
-    throw badLimit(name, `burst is ${burst}; it must be a whole number of at least 1`)
-  if (burst !== undefined && rates.length === 0)
-    throw badLimit(name, 'burst is the capacity of a rate, and it has none')
-  if (!['closed', 'open', undefined].includes(options.onStoreError))
-    throw badLimit(name, `onStoreError is ${inspect(options.onStoreError)}; it must be 'closed' or 'open'`)
-  const isCount = concurrency === undefined || (Number.isSafeInteger(concurrency) && concurrency >= 1)
-  if (!isCount || (concurrency ?? 0) > concurrencyMax)
-    throw badLimit(name, `concurrency is ${concurrency}; it must be a whole number from 1 to ${concurrencyMax}`)
-  const currency = currencyOf(name, [rate ?? [], window ?? [], quotas].flat())
-  const vast = windows.find((one) => one.units > windowUnitsMax)
-  if (vast !== undefined)
-    throw badLimit(
-      name,
-      `window ${vast.rate}: a window holds at most ${unitsText(windowUnitsMax, currency)}; use a quota`,
-    )
-  return { rates, windows, quotas, currency }
 }
 
 function checkRefund(name: string, refund: 'decays' | 'full' = 'decays'): 'decays' | 'full' {

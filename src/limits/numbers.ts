@@ -18,8 +18,14 @@ export interface LimitNumbers {
   transit?: Duration
 }
 
-/** Changes by an operator: a number sets, null removes; what is not named stays as it is. */
-export type NumberChanges = { [Field in keyof LimitNumbers]?: LimitNumbers[Field] | null | undefined }
+/** Changes by an operator: a number sets, null removes; what is not named stays as it is. `transit` may be measured. */
+export type NumberChanges = {
+  [Field in keyof LimitNumbers]?:
+    | LimitNumbers[Field]
+    | (Field extends 'transit' ? 'measured' : never)
+    | null
+    | undefined
+}
 
 /** Names of the numbers. */
 export const numberFields = ['rate', 'window', 'quota', 'zone', 'anchor', 'concurrency', 'burst', 'transit'] as const
@@ -28,11 +34,15 @@ export const numberFields = ['rate', 'window', 'quota', 'zone', 'anchor', 'concu
 export function numbersOf(options: object): LimitNumbers {
   const given = options as Record<string, unknown>
   const stored = (field: string, value: unknown) => {
-    if (field === 'transit') return durationMs(value as Duration)
+    // Measured is what holds where nothing is stated.
+    if (field === 'transit') return value === 'measured' ? undefined : durationMs(value as Duration)
     return Array.isArray(value) && value.length === 1 ? value[0] : value
   }
   return Object.fromEntries(
-    numberFields.flatMap((field) => (given[field] === undefined ? [] : [[field, stored(field, given[field])]])),
+    numberFields.flatMap((field) => {
+      const value = given[field] === undefined ? undefined : stored(field, given[field])
+      return value === undefined ? [] : [[field, value]]
+    }),
   )
 }
 

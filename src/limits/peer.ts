@@ -15,6 +15,8 @@ export interface Wish {
   readonly units: readonly number[]
   /** Number of grants. */
   readonly count: number
+  /** How long they live by the definitions that the store granted by, in ms. */
+  readonly lifeMs: number
 }
 
 /** What the store granted, for the second limiter to confirm. */

@@ -87,8 +87,11 @@ export interface LimitLine extends LimitVersion {
   currency: string | undefined
   /** True if `burst` was given. */
   classic: boolean
-  /** Life of a grant plus transit. */
+  /** The margin in force: the life of a grant, plus how much the way to the vendor may vary. */
   marginMs: number
+  lifeMs: number
+  /** True if the margin follows what the fleet has measured; false: it is what is stated. */
+  isMeasured: boolean
   /** The bounds of a rate that is found, in units of its window; undefined: what is stated holds. */
   adaptive: Bounds | undefined
   /** A part is kept for jobs of this share; others may use it when it has been idle for this time. */
@@ -118,6 +121,7 @@ type Spec = Pick<Limit, 'rules' | 'grantUs' | 'transitUs' | 'classic' | 'keyed' 
   pool?: string[]
   share?: Share
   adaptive?: Bounds
+  measured?: boolean
   beside?: LimitVersion['beside']
 }
 
@@ -325,6 +329,8 @@ function lineOf(row: Row): LimitLine {
     currency: spec.currency,
     classic: spec.classic,
     marginMs: (spec.grantUs + spec.transitUs) / 1_000,
+    lifeMs: spec.grantUs / 1_000,
+    isMeasured: spec.measured === true,
     adaptive: spec.adaptive && { floor: spec.adaptive.floor, ceiling: spec.adaptive.ceiling },
     share: spec.share && {
       name: spec.share.name,

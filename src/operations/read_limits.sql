@@ -7,7 +7,8 @@ select d.name, d.version, d.spec, d.source, d.by, d.reason, (extract(epoch from 
           'atMs', (extract(epoch from s.at) * 1000)::float8))
         from (
           select distinct on (o.source) o.* from sluice.limit_source o
-          where o.name = d.name and o.gone_at is null order by o.source, o.at desc) s) as sources,
+          where o.name = d.name and o.source <> 'measured' and o.gone_at is null
+          order by o.source, o.at desc) s) as sources,
        (select json_agg(nullif(p.key, '') order by p.key) from sluice.limit_pause p where p.name = d.name) as paused,
        (select json_agg(json_build_object('key', f.key, 'cause', f.cause, 'answer', f.answer, 'count', f.n,
           'sinceMs', ((f.since - e.ahead_us) / 1000)::float8, 'atMs', ((f.at - e.ahead_us) / 1000)::float8,

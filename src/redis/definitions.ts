@@ -34,8 +34,8 @@ interface InForce {
   readonly version: number
   /** True if another database has changed it, and this one has not followed yet: then both hold. */
   readonly isForeign: boolean
-  /** By how many ms a grant of the store lives longer than Redis's definition allows. */
-  readonly lateMs: number
+  /** How long a grant may live by Redis's definition, in ms. */
+  readonly lifeMs: number
 }
 
 /** How databases share limits in Redis. */
@@ -168,9 +168,9 @@ export class SharedDefinitions {
     return of?.isForeign === false ? of.version : undefined
   }
 
-  /** By how many ms grants of the store live longer than Redis's definitions of their buckets allow. */
-  lateMs(takes: readonly string[]): number {
-    return Math.max(0, ...takes.map((take) => this.#of(take)?.lateMs ?? 0))
+  /** By how many ms grants of the store live longer than Redis's definitions of their buckets, as known here, allow. */
+  lateMs(takes: readonly string[], lifeMs: number): number {
+    return Math.max(0, ...takes.map((take) => lifeMs - (this.#of(take)?.lifeMs ?? lifeMs)))
   }
 
   /** True if the bucket only has rates of which a unit drains within a second. */
@@ -209,7 +209,7 @@ function inForce(row: Row, agreed: Agreed | undefined): InForce {
     isOpen: spec.open === true,
     version,
     isForeign: agreed?.text !== undefined,
-    lateMs: Math.max(0, local.grantUs - there.grantUs) / 1_000,
+    lifeMs: there.grantUs / 1_000,
   }
 }
 

@@ -181,6 +181,8 @@ export class RedisPeerLimiter implements PeerLimiter {
       if (asked.epoch !== undefined && asked.epoch !== epoch && this.#areOwn(question)) break
       id ??= grantOf(epoch)
       firstMs ??= clock.monotonicMs()
+      // By the definitions that Redis gets now: others may have been read when it answers.
+      const late = wishes.map(({ takes, lifeMs }) => this.#definitions.lateMs(takes, lifeMs))
       try {
         const answer = await this.#reserve({ id, epoch, isFurther, leftMs }, question)
         if (answer.isDecided && !this.#isOfAnotherTime(answer, epoch, firstMs)) {
@@ -189,7 +191,7 @@ export class RedisPeerLimiter implements PeerLimiter {
           if (epoch !== this.#epochs.current) this.#watch.failed(undefined)
           const isAgain = !isSecond && (await this.#isWorthAgain(question, answer.results, leftMs))
           if (!isAgain) {
-            const leaves = this.#leaves(asked, question, answer.results, firstMs)
+            const leaves = this.#leaves(asked, question, answer.results, firstMs, late)
             this.#places.hold(id, asked, leaves, (take) => this.#definitions.isLeased(take))
             return { id, leaves }
           }
@@ -305,10 +307,11 @@ export class RedisPeerLimiter implements PeerLimiter {
     { takes, itemOf }: Question,
     results: readonly Granted[],
     askedMs: number,
+    late: readonly number[],
   ): PeerDecision[] {
     const heardMs = this.#options.store.clock.monotonicMs()
     const waits = new Map<string, { us: number; cause: HoldCause }>()
-    const leaves = wishes.map(({ count, takes: all }, i): PeerDecision => {
+    const leaves = wishes.map(({ count }, i): PeerDecision => {
       const result = results[itemOf[i] ?? -1]
       if (result === undefined) return free(count, sentMs)
       const take = result.lacking === undefined ? undefined : takes[result.lacking]
@@ -317,7 +320,7 @@ export class RedisPeerLimiter implements PeerLimiter {
         waits.set(take, { us: waitUs, cause: result.isHeld ? 'closed' : 'used' })
       return {
         granted: result.granted,
-        fromMs: askedMs + result.startUs / 1_000 - this.#definitions.lateMs(all),
+        fromMs: askedMs + result.startUs / 1_000 - (late[i] ?? 0),
         // Redis decided at some moment before this answer.
         notBeforeMs: result.startUs === 0 ? askedMs : heardMs + result.startUs / 1_000,
         waitMs: result.waitUs / 1_000,

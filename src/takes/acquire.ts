@@ -186,9 +186,10 @@ export class Acquirer {
   }
 
   /** Requests the second limiter's consent to what the store has granted. */
-  async agree({ wish, takes, units, job }: Question, { shared: epoch, fromMs }: Answer): Promise<Agreed> {
+  async agree({ wish, takes, units, job }: Question, answer: Answer): Promise<Agreed> {
+    const { shared: epoch, fromMs, fresh_us: lifeUs } = answer
     if (this.#shared === undefined) return { fromMs, waitMs: 0, id: undefined }
-    const wishes = [{ takes, units, count: 1 }]
+    const wishes = [{ takes, units, count: 1, lifeMs: Number(lifeUs ?? 0) / 1_000 }]
     const isFurther = job !== undefined
     const asking = { wishes, epoch: epoch ?? undefined, sentMs: fromMs, asked: wish.asked, isFurther }
     const { id, leaves } = await this.#shared.ask(asking)

@@ -42,6 +42,7 @@ begin
     where t.bucket = r.bucket and t.alive_until > p_now and t.reserves
       and (v_is_job or t.n >= p_taker.n) is not true) b;
   if v_is_shut and not (granted and v_is_job) then perform engine.refuse_parked_buckets(p_buckets); end if;
+  if granted then fresh_us := least(fresh_us, engine.least_life(p_buckets)); end if;
   if granted and v_counted is not null then
     select h.alive_until - p_now into life_us from sluice.lease l join sluice.holder h on h.id = l.holder
     where l.id = p_grant and h.alive_until > p_now limit 1;

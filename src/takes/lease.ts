@@ -13,6 +13,8 @@ export interface LeaseOptions {
   readonly holder: LeaseHolder
   /** A request may begin under the grant until then, in monotonic ms. */
   readonly deadlineMs: number
+  /** How long the grant lives, in ms. */
+  readonly lifeMs: number
   /** The time just before it was requested. */
   readonly asked: Moment | undefined
   readonly hasPlace: boolean
@@ -21,6 +23,10 @@ export interface LeaseOptions {
   readonly isProbe: boolean
   /** The taker's place in the line; null: it was not in a line. */
   readonly place: string | null
+  /** Called with the age at which the grant is about to be used, in ms; `isLate`: it is too old for that. */
+  aged(ageMs: number, isLate: boolean): void
+  /** As of `Grant`. */
+  answered(tookMs: number | undefined): void
   /** Called when the grant has ended. */
   over(): void
   /** Called when the grant goes back unused. */
@@ -71,6 +77,15 @@ export class TakenGrant implements Lease {
 
   get freshForMs(): number {
     return Math.max(0, this.deadlineMs - caughtUpMs(this.#options.clock, this.asked))
+  }
+
+  checked(leftMs: number): void {
+    const { lifeMs } = this.#options
+    if (Number.isFinite(lifeMs)) this.#options.aged(lifeMs - leftMs, leftMs <= 0)
+  }
+
+  answered(tookMs: number | undefined): void {
+    this.#options.answered(tookMs)
   }
 
   get signal(): AbortSignal {

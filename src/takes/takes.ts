@@ -9,6 +9,7 @@ import { hash64, newId } from '../core/hash.ts'
 import { Acquirer, type Answer, type Asking, type Said, type Sent, type Wish } from './acquire.ts'
 import { isTransient } from '../claim/claim.ts'
 import type { Definitions } from '../claim/definitions/define.ts'
+import { type Margins, marginsOf } from '../claim/definitions/margins.ts'
 import { Agents } from '../http/agent.ts'
 import { failureIn, isAccepted, refusalIn } from '../http/feedback.ts'
 import { createFetch } from '../http/fetch.ts'
@@ -65,6 +66,7 @@ export class Takes implements Taker {
   readonly #probes = new Map<string, Moment>()
   readonly #leases = new Set<TakenGrant>()
   readonly #fetches = new Set<FetchGrants>()
+  readonly #margins: Margins
   readonly #closed = new AbortController()
   #agents: Agents | undefined
 
@@ -73,6 +75,7 @@ export class Takes implements Taker {
     const { store, shared } = options
     const storeClock = new StoreClock()
     this.#acquirer = new Acquirer(store, storeClock, shared)
+    this.#margins = marginsOf(store)
     this.#holder = new LeaseHolder(store, storeClock)
     this.#epoch = new Epoch(store, storeClock)
     this.#outage = new StoreOutage(store.clock, store.log)
@@ -93,7 +96,8 @@ export class Takes implements Taker {
       await said.unused?.giveBack()
       return { granted: false, retryAfterMs: Math.ceil(waitMs) }
     }
-    if (lease.freshForMs > 0) return { granted: true, retryAfterMs: 0, lease }
+    lease.checked(lease.freshForMs)
+    if (lease.freshForMs > 0) return this.#unmeasured(want, { granted: true, retryAfterMs: 0, lease })
     // The reply came too late for the grant to be used.
     await lease.giveBack()
     return { granted: false, retryAfterMs: 0 }
@@ -101,7 +105,14 @@ export class Takes implements Taker {
 
   /** See {@link Limit.take}. */
   async take(limits: Limit | readonly Limit[], options: WaitOptions = {}): Promise<Lease> {
-    return this.#take(takeRequestOf(limits, options), options)
+    const want = takeRequestOf(limits, options)
+    return this.#unmeasured(want, await this.#take(want, options))
+  }
+
+  /** What the caller does with a grant is not known. */
+  #unmeasured<T>({ limits }: TakeRequest, granted: T): T {
+    this.#margins.unmeasured(limits)
+    return granted
   }
 
   /** See {@link Limit.fetch}. */
@@ -123,7 +134,10 @@ export class Takes implements Taker {
       limits: want.limits,
       take: (signal, unused) =>
         this.#take({ ...want, maxWaitMs: Math.max(0, untilMs - clock.monotonicMs()) }, { signal }, unused),
-      refused: (refusal, asked, isProbe) => this.#acquirer.refused(sentOf(want, asked, isProbe), refusal),
+      refused: (refusal, asked, isProbe) => {
+        if (refusal.cause === undefined) this.#margins.refused(want.limits)
+        return this.#acquirer.refused(sentOf(want, asked, isProbe), refusal)
+      },
       accepted: (asked, host) => this.#acquirer.accepted(want.takes, asked, host),
       served: (asked) => this.#acquirer.served(want.takes, asked),
       counted: (counts) => this.#acquirer.counted(want.takes, want.limits, counts),
@@ -244,6 +258,7 @@ export class Takes implements Taker {
       isFresh: ({ freshForMs }) => freshForMs > 0,
       wait: (ms) => this.#waiters.wait(lacking, ms, clock, signal),
       late: (lease, _, sinceMs) => {
+        lease.checked(0)
         lease.tellUnused()
         if (clock.monotonicMs() - sinceMs > lateMsMax) throw tooLate(want)
       },
@@ -271,6 +286,8 @@ export class Takes implements Taker {
     if (this.#closed.signal.aborted) throw closed()
     store.db.checkOutside('a take')
     await definitions.define(want.limits)
+    await this.#margins.join(want.limits)
+    void this.#margins.renew().catch(() => {})
     // The first take of a process waits until Redis is known.
     shared?.start()
     await shared?.ready()
@@ -317,7 +334,7 @@ export class Takes implements Taker {
     for (const take of want.takes)
       if (answer.probing !== true) this.#probes.delete(take)
       else if (wish.asked !== undefined) this.#probes.set(take, wish.asked)
-    const lease = this.#lease(want, wish.id, answer.fromMs + freshMs(answer), answer, wish.asked)
+    const lease = this.#lease(want, wish.id, answer.fromMs, answer, wish.asked)
     if (answer.life_us !== null) {
       this.#leases.add(lease)
       this.#holder.hold(lease.id, answer.asked, Number(answer.life_us) / 1_000, (reason) => lease.lose(reason))
@@ -325,18 +342,22 @@ export class Takes implements Taker {
     return { grant: lease }
   }
 
-  #lease(want: TakeRequest, id: string, deadlineMs: number, row?: Answer, asked?: Moment): TakenGrant {
+  #lease(want: TakeRequest, id: string, fromMs: number, row?: Answer, asked?: Moment): TakenGrant {
+    const lifeMs = row === undefined ? Infinity : freshMs(row)
     const lease = new TakenGrant({
       id,
       want,
       clock: this.#options.store.clock,
       holder: this.#holder,
-      deadlineMs,
+      deadlineMs: fromMs + lifeMs,
+      lifeMs,
       asked,
       hasPlace: row !== undefined && row.life_us !== null,
       isUncharged: row === undefined,
       isProbe: row?.probing === true,
       place: row?.n ?? null,
+      aged: (ageMs, isLate) => this.#margins.aged(want.limits, ageMs, isLate),
+      answered: (tookMs) => this.#margins.answered(want.limits, tookMs),
       over: () => {
         this.#leases.delete(lease)
         if (lease.shared !== undefined) this.#options.shared?.ended(lease.shared, want.takes)
@@ -352,7 +373,7 @@ export class Takes implements Taker {
     if (!want.limits.every((limit) => limit.isOpenWithoutStore)) return ask()
     const open = () => {
       this.#outage.granted(want.limits.map(({ name }) => name))
-      return { grant: this.#lease(want, randomUUID(), Infinity) }
+      return { grant: this.#lease(want, randomUUID(), 0) }
     }
     if (this.#outage.isOn) return open()
     try {

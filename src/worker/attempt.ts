@@ -6,6 +6,7 @@ import type { Store } from '../db/store.ts'
 import { isPromise, type MaybePromise, validate } from '../tasks/admit.ts'
 import { unitsOf } from '../claim/consent.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
+import { marginsOf } from '../claim/definitions/margins.ts'
 import type { AttemptReport } from '../claim/finish/attempt-report.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
 import type { OpeningReader } from '../gates/gates.ts'
@@ -18,7 +19,7 @@ import { Allowance, StaleGrantError, uncalledCode } from '../http/allowance.ts'
 import { createFetch } from '../http/fetch.ts'
 import { circuitOf } from '../takes/circuit.ts'
 import { attemptOver, staleBeforeCall } from './attempt-errors.ts'
-import { badAnswerIn, isSure, shownBy } from './bad-answer.ts'
+import { badAnswerIn, isSure, isUnseen, shownBy } from './bad-answer.ts'
 import { admission, placeElsewhere, type NewPlace, isAdmitted } from './admission.ts'
 import { poolMembersOf, withBase } from './pool-choice.ts'
 import { StoreGrants } from './grants.ts'
@@ -49,10 +50,7 @@ export interface AttemptOptions {
 }
 
 const defaultGrantMs = 100
-/**
- * If a job starts later than this after its claim, in ms, it is given back: after 10 s without a heartbeat another worker
- * may have it.
- */
+/** A job that starts so late after its claim, in ms, is given back: 10 s without a heartbeat, and another worker may have it. */
 const claimMs = 5_000
 
 /** Result of a call: the handler's result, or the place where the job has to wait instead. */
@@ -98,7 +96,6 @@ export class Attempt {
     this.job = job
     this.#task = task
     this.#options = options
-    // The definition in force may differ from the code's.
     const grantUs = job.grantUs ?? Math.min(...task.limits.map((limit) => limit.grantUs))
     this.#grantMs = job.takes === null ? undefined : Number.isFinite(grantUs) ? grantUs / 1_000 : defaultGrantMs
   }
@@ -111,6 +108,7 @@ export class Attempt {
       if (shown && (this.job.isProbe === true || circuitOf(this.#options.store).isWatching))
         this.#ownGrants().ended(shown)
       if (outcome.kind === 'unused' || outcome.kind === 'readmit' || outcome.kind === 'discard') this.#giveBack()
+      if (this.#isCalled && isUnseen(this.#allowance)) marginsOf(this.#options.store).unmeasured(this.#task.limits)
       return this.#isCalled ? this.#reported(outcome) : outcome
     }
     // Even reading what a handler throws may throw.
@@ -296,7 +294,9 @@ export class Attempt {
   }
 
   #isOlderThan(ms: number): boolean {
-    return caughtUpMs(this.#options.store.clock, this.job.asked) > this.job.grantedMs + ms
+    const ageMs = caughtUpMs(this.#options.store.clock, this.job.asked) - this.job.grantedMs
+    marginsOf(this.#options.store).aged(this.#task.limits, ageMs, ageMs > ms)
+    return ageMs > ms
   }
 
   /** Getters shared by all contexts: defining them for each would be most of the cost of a short attempt. */

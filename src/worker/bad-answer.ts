@@ -61,3 +61,8 @@ export function shownBy({ kind }: Outcome, allowance: Allowance | undefined): 's
   if (allowance?.bad !== undefined) return kind === 'done' ? 'done' : undefined
   return kind === 'done' || allowance?.isAccepted === true ? 'served' : undefined
 }
+
+/** True if it is not known what a handler has sent, if anything: it has used no grant for a request of `ctx.fetch`. */
+export function isUnseen(allowance: Allowance | undefined): boolean {
+  return allowance === undefined || (allowance.unsent && allowance.returned === undefined)
+}

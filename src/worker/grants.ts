@@ -8,6 +8,7 @@ import { againMs } from '../core/retry.ts'
 import type { Store } from '../db/store.ts'
 import { Acquirer, type Asking, type Said, type Wish } from '../takes/acquire.ts'
 import { isTransient } from '../claim/claim.ts'
+import { marginsOf } from '../claim/definitions/margins.ts'
 import { untilParked } from '../claim/parking/parked.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { AttemptReport } from '../claim/finish/attempt-report.ts'
@@ -37,6 +38,8 @@ export interface GrantsOptions {
 }
 
 interface StoreGrant extends Grant {
+  /** How long it lives, in ms. */
+  readonly lifeMs: number
   /** Its id in the ledger. */
   readonly id: string
   /** Units that it took of each of the job's buckets; 0 for a limit that was settled. */
@@ -95,15 +98,25 @@ export class StoreGrants implements Grants {
     this.own =
       grantMs === undefined
         ? undefined
-        : {
+        : this.#measured({
             id: job.claim,
             deadlineMs: job.grantedMs + grantMs,
+            lifeMs: grantMs,
             asked: job.asked,
             units: [...this.#costs],
             shared: job.grant,
             isProbe: job.isProbe === true,
-          }
+          })
     if (this.own !== undefined) this.#used.push(this.own)
+  }
+
+  /** Returns the grant such that its margin is measured by the requests that are written under it. */
+  #measured(grant: StoreGrant): StoreGrant {
+    const { store, limits } = this.#options
+    const margins = marginsOf(store)
+    grant.checked = (leftMs) => margins.aged(limits, grant.lifeMs - leftMs, leftMs <= 0)
+    grant.answered = (tookMs) => margins.answered(limits, tookMs)
+    return grant
   }
 
   /**
@@ -233,6 +246,11 @@ export class StoreGrants implements Grants {
         await clock.sleep(Math.min(waitMs, askMs), signal)
       },
       late: (grant, n) => {
+        marginsOf(store).aged(
+          this.#options.limits,
+          caughtUpMs(clock, grant.asked) - (grant.deadlineMs - grant.lifeMs),
+          true,
+        )
         this.#isUnused(grant)
         if (n === lateMax) throw tooLate(grantMs)
       },
@@ -276,6 +294,7 @@ export class StoreGrants implements Grants {
     const { job, limits } = this.#options
     if (this.#takes.length === 0) return undefined
     const isProbe = ((grant as StoreGrant | undefined) ?? this.own)?.isProbe === true
+    if (refusal.cause === undefined) marginsOf(this.#options.store).refused(limits)
     // The oldest grant is that of the claim.
     const { asked } = grant ?? job
     return this.#acquirer.refused({ takes: this.#takes, limits, asked, who: job.id, isProbe }, refusal)
@@ -319,10 +338,12 @@ export class StoreGrants implements Grants {
     if (answer.lost) throw jobLost()
     if (!answer.granted) return { waitMs: Math.max(1, Number(answer.wait_us ?? 1_000) / 1_000) }
     const { fromMs, waitMs, id } = await this.#acquirer.agree(question, answer)
-    const deadlineMs = (fromMs ?? answer.fromMs) + grantMs
+    // The definition that granted it may not be the one of the attempt's own grant.
+    const lifeMs = Number(answer.fresh_us ?? grantMs * 1_000) / 1_000
+    const deadlineMs = (fromMs ?? answer.fromMs) + lifeMs
     const isProbe = answer.probing === true
-    const grant = { id: wish.id, deadlineMs, asked: wish.asked, units: [...units], isProbe }
-    if (fromMs === undefined) return { waitMs: Math.max(1, waitMs), unused: grant }
-    return { grant: { ...grant, shared: id } }
+    const grant = { id: wish.id, deadlineMs, lifeMs, asked: wish.asked, units: [...units], isProbe, shared: id }
+    if (fromMs === undefined) return { waitMs: Math.max(1, waitMs), unused: { ...grant, shared: undefined } }
+    return { grant: this.#measured(grant) }
   }
 }

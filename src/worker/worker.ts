@@ -7,6 +7,7 @@ import { Claims } from '../claim/claim.ts'
 import { Dispatcher, type Offered } from '../claim/dispatcher.ts'
 import { Finisher } from '../claim/finish/finish.ts'
 import { Epoch } from '../claim/definitions/clock.ts'
+import { marginsOf } from '../claim/definitions/margins.ts'
 import { createOpeningReader, renewRuleGates } from '../gates/gates.ts'
 import type { InHand } from '../claim/inhand.ts'
 import { beatMs, Membership } from '../fleet/membership.ts'
@@ -180,6 +181,7 @@ export class Worker {
     const { store, tasks, shared } = this.#options
     await this.#threads?.open(tasks)
     await Promise.all([warmClient(this.#agents.of([])), shared?.ready()])
+    await marginsOf(store).join(tasks.flatMap(({ limits }) => limits))
     await warmClaims({
       claims: this.#claims,
       clock: store.clock,
@@ -371,6 +373,7 @@ export class Worker {
       say: async () => {
         await housekeeping.say()
         await this.#options.renew()
+        await marginsOf(store).renew()
         await this.#member.tellStuck(this.#stuck.count)
         await this.#renewGates()
         await rulebook.estimates?.write()

@@ -1,7 +1,8 @@
 -- Puts the definition that a limit's sources give in force, unless it is already; returns that definition. It waits for
 -- all claims that are under way, also for those that make a bucket of this limit, because they may have decided by the
 -- old definition. If the new definition has a concurrency it counts the running jobs, and it makes the lists that wait
--- for the limit due, because there may be room now. The caller holds the lock of definitions.
+-- for the limit due, because there may be room now. A margin that was measured for other numbers is forgotten: nobody
+-- knows what has joined meanwhile. The caller holds the lock of definitions.
 -- p_by, p_reason: who changes it, and why.
 create or replace function engine.apply_definition(p_name text, p_by text, p_reason text) returns sluice.limit_def
 language plpgsql set enable_seqscan = off set jit = off as $$
@@ -23,6 +24,9 @@ begin
   -- Raises an error if the server does not know its zone.
   perform engine.zone_offset_s(r -> 'quota' ->> 'zone', 0)
     from jsonb_array_elements(v_def.spec -> 'rules') r where r ? 'quota';
+  if not v_def.spec ? 'measured' then
+    delete from sluice.limit_source where name = p_name and source = 'measured';
+  end if;
   insert into sluice.limit_def (name, version, spec, kind, drain, weight, room, slot, span, margin, grant_us,
     created_at, source, by, reason, label, members, lend_us, own)
   values (p_name, coalesce((select max(l.version) from sluice.limit_def l where l.name = p_name), 0) + 1, v_def.spec,
@@ -40,7 +44,11 @@ begin
   update sluice.list set due = v_now where due > v_now and id in (select id from sluice.bucket where name = p_name);
   perform pg_notify('sluice.wake', '*');
   -- A bucket beside a share follows the limit itself, which is reported. What the fleet finds changes all the time.
-  if v_before is not null and position('/' in p_name) = 0 and not (v_def.source = 'found' and (
+  -- So does the margin, while the numbers stay.
+  if v_before is not null and position('/' in p_name) = 0
+    and v_before - '{rules,grantUs,transitUs,measured}'::text[]
+      <> v_def.spec - '{rules,grantUs,transitUs,measured}'::text[]
+    and not (v_def.source = 'found' and (
       select l.source in ('code', 'found') from sluice.limit_def l where l.name = p_name
       order by l.version desc offset 1 limit 1)) then
     perform engine.notify_event('limit', jsonb_build_object('limit', p_name, 'source', v_def.source, 'by', p_by,

@@ -151,7 +151,7 @@ export async function retryOnDeadlock<T>(clock: Clock, work: () => Promise<T>): 
 
 /** A source's definition of a limit: all of it, or only what its numbers decide. */
 export interface Said {
-  source: 'code' | 'stored' | 'pinned' | 'found'
+  source: 'code' | 'stored' | 'pinned' | 'found' | 'measured'
   /** Null: withdraws the source's definition. */
   limit: Numbers | null
   /** Fields other than numbers, which only code defines. */

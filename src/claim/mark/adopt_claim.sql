@@ -4,12 +4,9 @@ create or replace function engine.adopt_claim(p_claim uuid) returns text languag
   set enable_seqscan = off set jit = off as $$
 begin
   return (
-    select '[[' || string_agg(engine.encode_job(j, d.life, false, null), '],[') || ']]'
+    select '[[' || string_agg(engine.encode_job(j, engine.least_life(array(
+      select sluice.hash64(t) from unnest(coalesce(j.holds, j.takes)) t)), false, null), '],[') || ']]'
     from sluice.claim c cross join unnest(c.lanes, c.seqs) h (lane, seq)
     join sluice.job j on j.lane = h.lane and j.seq = h.seq and j.due_at is null and j.claim = c.id
-    cross join lateral (
-      select min(l.grant_us) as life from unnest(j.takes) t cross join lateral (
-        select k.grant_us from sluice.limit_def k
-        where k.name = substring(t from '^[^:@*]*') order by k.version desc limit 1) l) d
     where c.id = p_claim);
 end $$;

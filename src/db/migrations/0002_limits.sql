@@ -38,11 +38,12 @@ create index limit_pool on sluice.limit_def (name) where members is not null;
 create index limit_lending on sluice.limit_def (name) where lend_us is not null;
 
 -- The definitions that sources give to a limit: code (one for each definition that live processes have), found by the
--- fleet where the code wants that, stored by an operator, pinned by one.
+-- fleet where the code wants that, stored by an operator, pinned by one; and what one of these becomes with the margin
+-- that the fleet has measured.
 -- limits/definitions/effective_definition.sql has what is in force.
 create table sluice.limit_source (
   name text not null,
-  source text not null check (source in ('code', 'found', 'stored', 'pinned')),
+  source text not null check (source in ('code', 'found', 'stored', 'pinned', 'measured')),
   -- As in limit_def; in an operator's definition only what the numbers decide: keys and everything else come from the
   -- code.
   spec jsonb not null,
@@ -61,6 +62,25 @@ create table sluice.limit_source (
   gone_at timestamptz,
   primary key (name, source, digest)
 );
+
+-- What each process that may call has measured for a limit, of late; in microseconds (limits/samples.ts). A row that
+-- is not written for a minute is deleted.
+create table sluice.measured (
+  name text not null,
+  process uuid not null,
+  host text not null,
+  seen_at timestamptz not null,
+  -- The age that nearly all of so many grants had at most when they were used; which part of the newest were too old.
+  ages integer not null,
+  age bigint not null,
+  late real not null,
+  -- The shortest and the longest of so many answers; false: requests were sent without being measured, or refused.
+  answers bigint not null,
+  least bigint not null,
+  most bigint not null,
+  sound boolean not null,
+  primary key (name, process)
+) with (fillfactor = 50);
 
 -- Limits that grant nothing to waiting jobs for now: one key, or all of them (key '').
 create table sluice.limit_pause (

@@ -1,12 +1,14 @@
 -- Returns the definition of a limit that its sources give. An operator's (pinned before stored) has the numbers alone,
 -- and so has the one that the fleet has found, while the newest code wants that. Without one, all definitions of code
 -- that live processes have hold together, since each process relies on its own. Everything but numbers (keys, costs)
--- comes from the newest code. Null when no code has defined this limit. The caller fills in version, time and author.
+-- comes from the newest code. If the fleet has measured the margin for just these numbers, their rules are those with
+-- that margin. Null when no code has defined this limit. The caller fills in version, time and author.
 create or replace function engine.effective_definition(p_name text) returns sluice.limit_def
 language plpgsql stable as $$
 declare
   v_code sluice.limit_source[];
   v_top sluice.limit_source;
+  v_measured sluice.limit_source;
   v_def sluice.limit_def;
 begin
   v_code := array(
@@ -23,5 +25,10 @@ begin
   if v_top.name is null then
     for i in 2 .. cardinality(v_code) loop v_def := engine.add_definition(v_def, v_code[i]); end loop;
   end if;
+  select * into v_measured from sluice.limit_source s
+  where s.name = p_name and s.source = 'measured' and s.spec -> 'numbers' = v_def.spec -> 'numbers';
+  if v_measured.name is null or v_def.spec ?| '{beside,published}' then return v_def; end if;
+  v_def := jsonb_populate_record(v_def, v_measured.columns);
+  v_def.spec := v_def.spec || v_measured.spec || '{"measured": true}';
   return v_def;
 end $$;

@@ -1,0 +1,75 @@
+/** JSON as Python writes it: with NaN and Infinity, integers of any size, and kombu's envelopes of types. */
+import { UsageError } from '../core/errors.ts'
+
+/** Found only in what `JSON.parse` would refuse, or read inexactly. */
+const unusual = /NaN|Infinity|\d{16}|__type__|__bytes__|__base64__/
+/** A string, or a number; as a whole, so that no part of one is taken for another. */
+const token = /"[^"\\]*(?:\\[^][^"\\]*)*"|-?Infinity|NaN|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g
+const odd = /^(?:-?Infinity|NaN|-?\d{16,})$/
+const mark = '\u0000number'
+
+/**
+ * Reads JSON of Python's. Integers that a number cannot hold become a bigint; dates, decimals and UUIDs that kombu has wrapped
+ * (from 5.3 on) become their text, as older versions send them, and bytes a Buffer.
+ * @throws SyntaxError when it is no JSON
+ */
+export function readJson(text: string): unknown {
+  if (!unusual.test(text)) return JSON.parse(text)
+  const marked = text.replaceAll(token, (found) => (odd.test(found) ? `{"\\u0000number":"${found}"}` : found))
+  return JSON.parse(marked, (_key, value: unknown) => (isRecord(value) ? unwrap(value) : value))
+}
+
+/**
+ * Writes JSON that Python reads as it was meant; a bigint is a whole number there.
+ * @param what named in messages
+ * @throws UsageError SLUICE_BAD_PAYLOAD for NaN, Infinity, functions, symbols and cycles
+ */
+export function writeJson(value: unknown, what: string): string {
+  const refuse = (why: string): never => {
+    throw new UsageError('SLUICE_BAD_PAYLOAD', `${what} ${why}`)
+  }
+  const isCycle = (error: unknown) => error instanceof TypeError && error.message.includes('circular')
+  let hasBig = false
+  try {
+    const text = JSON.stringify(value, (key, one: unknown) => {
+      if (typeof one === 'function' || typeof one === 'symbol')
+        refuse(`has a ${typeof one} at "${key}", which JSON cannot express`)
+      if (typeof one === 'number' && !Number.isFinite(one)) refuse(`is ${one} at "${key}", which JSON cannot express`)
+      if (typeof one !== 'bigint') return one
+      hasBig = true
+      return `${mark}${one}`
+    })
+    return hasBig ? text.replaceAll(/"\\u0000number(-?\d+)"/g, '$1') : text
+  } catch (error) {
+    return isCycle(error) ? refuse('refers to itself, which JSON cannot express') : rethrow(error)
+  }
+}
+
+function rethrow(error: unknown): never {
+  throw error
+}
+
+/** True for an object that is no array. */
+export function isRecord(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}
+
+function unwrap(value: Record<string, unknown>): unknown {
+  const keys = Object.keys(value)
+  if (keys.length === 1 && typeof value[mark] === 'string') return numberOf(value[mark])
+  if (keys.length !== 2) return value
+  if (typeof value['bytes'] === 'string') {
+    if ('__bytes__' in value) return Buffer.from(value['bytes'])
+    if ('__base64__' in value) return Buffer.from(value['bytes'], 'base64')
+  }
+  if (!('__value__' in value) || typeof value['__type__'] !== 'string') return value
+  const { __type__: type, __value__: inner } = value
+  if (type === 'uuid' && isRecord(inner) && typeof inner['hex'] === 'string')
+    return inner['hex'].replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, '$1-$2-$3-$4-$5')
+  return ['datetime', 'date', 'time', 'decimal'].includes(type) ? inner : value
+}
+
+function numberOf(text: string): number | bigint {
+  const value = Number(text)
+  return Number.isSafeInteger(value) || !/^-?\d+$/.test(text) ? value : BigInt(text)
+}

@@ -1,0 +1,245 @@
+/** Sends tasks to Celery workers, and awaits their results. */
+import { randomUUID } from 'node:crypto'
+import { hostname } from 'node:os'
+import { type Broker, openBroker } from '../amqp/broker.ts'
+import { systemClock } from '../core/clock.ts'
+import { UsageError } from '../core/errors.ts'
+import { checkFields } from '../core/fields.ts'
+import { type Log, silent } from '../core/log.ts'
+import { type Duration, durationMs } from '../core/rate.ts'
+import { returned } from './result.ts'
+import { redisResults, type Results, rpcResults } from './results.ts'
+import type { Signature } from './signature.ts'
+import { blank, type TaskMessage, writeTask } from './task-message.ts'
+import { publish } from './transport.ts'
+
+/** How a producer connects. */
+export interface ProducerOptions {
+  /** URL of RabbitMQ, `amqp://…`, that the workers use. Default: `AMQP_URL` of the environment. */
+  broker?: string
+  /**
+   * Where the workers put results: `'rpc'` (their `result_backend = 'rpc://'`), the URL of a Redis (`redis://…`), or `'none'`.
+   * Default `'rpc'`.
+   */
+  results?: string
+  /** The queue for tasks that name none. Default `celery`, as Celery's own. */
+  queue?: string
+  /** Where the connection reports what happens to it. Default: nowhere. */
+  log?: Log
+}
+
+/** How one task is sent. */
+export interface DelayOptions {
+  /** Named arguments. */
+  kwargs?: Readonly<Record<string, unknown>>
+  /** Id of the task. Default: a random UUID. */
+  id?: string
+  /** Queue of the workers. Default: the producer's. */
+  queue?: string
+  /** Exchange, with `queue` as the routing key. Default: the one in which that is the name of a queue. */
+  exchange?: string
+  /** Not to begin before this time from now. A Celery worker holds the message in memory until then. */
+  countdown?: Duration
+  /** Not to begin before this instant. */
+  eta?: Date
+  /** Not to begin later than this time from now, or this instant: it is then revoked. */
+  expires?: Duration | Date
+  /** From 0 to 255, higher first, in a queue that was declared with `x-max-priority`. Default 0. */
+  priority?: number
+  /** Whole seconds after which the worker kills the task. */
+  hardLimitS?: number
+  /** Whole seconds after which the worker raises SoftTimeLimitExceeded in the task. */
+  softLimitS?: number
+  /** True: a success is not reported. Default false. */
+  ignoreResult?: boolean
+  /** Tasks that the worker sends after a success; each gets the result as its first argument, unless it is immutable. */
+  link?: readonly Signature[]
+  /**
+   * Tasks for after a failure. A task of a single argument is sent, with the id of this task. A task of several arguments that
+   * the worker knows runs at once inside of that worker, with Celery's request, the error and the traceback.
+   */
+  linkError?: readonly Signature[]
+  /** Headers of your own. Celery before 5.3 loses them when the task sends itself again. */
+  headers?: Readonly<Record<string, unknown>>
+  /** True: the arguments are compressed with zlib. Default false. */
+  compress?: boolean
+}
+
+/** How to wait for a result. */
+export interface ResultOptions {
+  /** Gives up after this time; the task may still run. Default 60 s. */
+  within?: Duration
+  /** Is called with each state that the worker reports, such as STARTED or RETRY, and with the last. */
+  onState?: (state: string) => void
+}
+
+/** A task that RabbitMQ has confirmed. */
+export interface SentTask {
+  readonly id: string
+  /**
+   * Resolves to what the task has returned. Whole numbers beyond 2^53 are a bigint.
+   * @throws CeleryTaskError SLUICE_CELERY_FAILED, SLUICE_CELERY_REVOKED; StoreError SLUICE_CELERY_LATE; UsageError
+   * SLUICE_BAD_OPTION: no results are kept
+   */
+  result(options?: ResultOptions): Promise<unknown>
+}
+
+/** Sends tasks to Celery workers. Each method resolves when RabbitMQ has confirmed the messages. */
+export interface Producer {
+  /**
+   * Sends one task.
+   * @throws UsageError SLUICE_BAD_OPTION, SLUICE_BAD_PAYLOAD, SLUICE_BAD_DURATION; StoreError SLUICE_BROKER_UNROUTED: there is no
+   * such queue, because no worker has ever served it; other errors of the broker
+   */
+  delay(task: string, args?: readonly unknown[], options?: DelayOptions): Promise<SentTask>
+  /**
+   * Sends tasks that run one after the other, each with the result of the one before; the options are those of the first. Returns the
+   * last one. The errors are those of `delay`.
+   */
+  chain(tasks: readonly Signature[], options?: Omit<DelayOptions, 'kwargs'>): Promise<SentTask>
+  /** Sends tasks that run side by side. If one cannot be sent, others may have been. The errors are those of `delay`. */
+  group(tasks: readonly Signature[], options?: Omit<DelayOptions, 'id' | 'kwargs'>): Promise<SentTask[]>
+  /** Waits for confirmations, and closes the connections. Results are not awaited any more. */
+  close(): Promise<void>
+}
+
+const withinUsualMs = 60_000
+const optionNames = (
+  'kwargs id queue exchange countdown eta expires priority hardLimitS softLimitS ignoreResult link linkError headers ' +
+  'compress'
+).split(' ')
+
+/**
+ * Connects to the broker of Celery workers.
+ * @throws UsageError SLUICE_BAD_OPTION, SLUICE_BAD_URL, SLUICE_MISSING_PEER; StoreError SLUICE_BROKER_UNREACHABLE,
+ * SLUICE_REDIS_UNREACHABLE
+ */
+export async function openProducer(options: ProducerOptions = {}): Promise<Producer> {
+  checkFields('SLUICE_BAD_OPTION', 'openProducer', options, ['broker', 'results', 'queue', 'log'])
+  const { broker: url = process.env['AMQP_URL'] ?? '', results: kind = 'rpc', queue = 'celery', log = silent } = options
+  const broker = await openBroker({ url, name: 'sluice celery producer', log })
+  try {
+    const results = await resultsOf(kind, broker, log)
+    return new CeleryProducer(broker, results, queue)
+  } catch (error) {
+    await broker.close()
+    throw error
+  }
+}
+
+async function resultsOf(kind: string, broker: Broker, log: Log): Promise<Results | undefined> {
+  if (kind === 'none') return undefined
+  return kind === 'rpc' ? rpcResults(broker, log) : redisResults(kind)
+}
+
+class CeleryProducer implements Producer {
+  readonly #broker: Broker
+  readonly #results: Results | undefined
+  readonly #queue: string
+  readonly #origin = `gen${process.pid}@${hostname()}`
+
+  constructor(broker: Broker, results: Results | undefined, queue: string) {
+    this.#broker = broker
+    this.#results = results
+    this.#queue = queue
+  }
+
+  delay(task: string, args: readonly unknown[] = [], options: DelayOptions = {}): Promise<SentTask> {
+    return this.#send(this.#message(task, args, options), options)
+  }
+
+  async chain(tasks: readonly Signature[], options: Omit<DelayOptions, 'kwargs'> = {}): Promise<SentTask> {
+    const [first, ...rest] = tasks
+    if (first === undefined) throw new UsageError('SLUICE_BAD_OPTION', 'a chain has at least one task')
+    const reply = this.#results === undefined ? {} : { reply_to: this.#results.replyTo }
+    const chain = rest.map((one) => ({ ...one, options: { ...reply, ...one.options, task_id: randomUUID() } }))
+    const own = { kwargs: first.kwargs, ...options }
+    const message = { ...this.#message(first.task, first.args, own), chain }
+    return this.#send(message, own, chain.at(-1)?.options.task_id)
+  }
+
+  async group(tasks: readonly Signature[], options: Omit<DelayOptions, 'id' | 'kwargs'> = {}): Promise<SentTask[]> {
+    if ('id' in options)
+      throw new UsageError('SLUICE_BAD_OPTION', 'the tasks of a group have ids of their own: leave out id')
+    const groupId = randomUUID()
+    return Promise.all(
+      tasks.map(({ task, args, kwargs, options: given }, groupIndex) => {
+        const own = { kwargs, ...options, ...(typeof given['queue'] === 'string' ? { queue: given['queue'] } : {}) }
+        return this.#send({ ...this.#message(task, args, own), groupId, groupIndex }, own)
+      }),
+    )
+  }
+
+  async close(): Promise<void> {
+    await this.#results?.close()
+    await this.#broker.close()
+  }
+
+  #message(task: string, args: readonly unknown[], options: DelayOptions): TaskMessage {
+    checkOptions(task, options)
+    const { id = randomUUID(), kwargs = {}, link = [], linkError = [], headers = {}, expires } = options
+    const nowMs = systemClock.wallMs()
+    const at = (time: Duration | Date) => (time instanceof Date ? time.getTime() : nowMs + durationMs(time))
+    const eta = options.eta ?? options.countdown
+    return {
+      ...blank,
+      id,
+      task,
+      args,
+      kwargs,
+      rootId: id,
+      etaMs: eta === undefined ? undefined : at(eta),
+      expiresMs: expires === undefined ? undefined : at(expires),
+      hardLimitS: options.hardLimitS,
+      softLimitS: options.softLimitS,
+      ignoreResult: options.ignoreResult ?? false,
+      replyTo: this.#results?.replyTo,
+      priority: options.priority ?? 0,
+      origin: this.#origin,
+      callbacks: link,
+      errbacks: linkError,
+      headers,
+    }
+  }
+
+  /** `awaited`: the task whose result is wanted, if it is another one. */
+  async #send(message: TaskMessage, options: DelayOptions, awaited = message.id): Promise<SentTask> {
+    const { queue = this.#queue, exchange = '', compress = false } = options
+    const wire = await writeTask(message, { nowMs: systemClock.wallMs(), compress })
+    // The reply can be here before the confirmation.
+    this.#results?.expect(awaited)
+    try {
+      await publish(this.#broker, wire, { exchange, routingKey: queue })
+    } catch (error) {
+      this.#results?.forget(awaited)
+      throw error
+    }
+    return this.#sent(awaited, options)
+  }
+
+  #sent(id: string, { ignoreResult = false }: DelayOptions): SentTask {
+    return {
+      id,
+      result: async ({ within = withinUsualMs, onState } = {}) => {
+        if (this.#results === undefined || ignoreResult) {
+          const why = ignoreResult ? 'it was sent with ignoreResult' : "the producer was opened with results: 'none'"
+          throw new UsageError('SLUICE_BAD_OPTION', `task ${id} has no result, because ${why}`)
+        }
+        return returned(await this.#results.last(id, durationMs(within), onState))
+      },
+    }
+  }
+}
+
+function checkOptions(task: string, options: DelayOptions): void {
+  checkFields('SLUICE_BAD_OPTION', 'the options of a task', options, optionNames)
+  const bad = (why: string) => new UsageError('SLUICE_BAD_OPTION', `"${task}": ${why}`)
+  if (task === '') throw new UsageError('SLUICE_BAD_OPTION', 'a task has no name: give the one that Celery knows')
+  const { priority = 0, hardLimitS, softLimitS, countdown, eta } = options
+  if (!Number.isInteger(priority) || priority < 0 || priority > 255)
+    throw bad(`priority is a whole number from 0 to 255, not ${priority}`)
+  for (const [name, value] of Object.entries({ hardLimitS, softLimitS }))
+    if (value !== undefined && !(Number.isInteger(value) && value >= 1))
+      throw bad(`${name} is a whole number of seconds from 1 on, not ${value}`)
+  if (countdown !== undefined && eta !== undefined) throw bad('give either countdown or eta')
+}

@@ -1,0 +1,175 @@
+/** Waits for results of Celery workers: as messages (rpc), or in Redis. */
+import { randomUUID } from 'node:crypto'
+import type { Broker } from '../amqp/broker.ts'
+import { systemClock } from '../core/clock.ts'
+import { StoreError } from '../core/errors.ts'
+import { span } from '../core/figures.ts'
+import type { Log } from '../core/log.ts'
+import { openRedis, type RedisConnection } from '../redis/connect.ts'
+import { isFinal, readResult, resultKey, type TaskResult } from './result.ts'
+import { received } from './transport.ts'
+
+/** Where a producer finds results. */
+export interface Results {
+  /** Queue that workers send results to, if their result backend is rpc. */
+  readonly replyTo: string
+  /** Results of this task will be wanted. */
+  expect(id: string): void
+  /** They will not be. */
+  forget(id: string): void
+  /**
+   * Resolves to the last result of a task. `onState` is called at each one before it, and at the last.
+   * @throws StoreError SLUICE_CELERY_LATE
+   */
+  last(id: string, withinMs: number, onState?: (state: string) => void): Promise<TaskResult>
+  close(): Promise<void>
+}
+
+/** Results that nobody has read are kept for so many tasks, the newest ones. */
+const kept = 10_000
+const pollEveryMs = 50
+/** A reply queue without a reader goes after this time; until then a lost connection loses no result. */
+const queueKeptMs = 300_000
+
+/** What has been reported about the tasks that were sent. */
+class Board {
+  readonly #tasks = new Map<string, { newest?: TaskResult; watchers: Set<(result: TaskResult) => void> }>()
+  #cause: Error | undefined
+
+  /** The tasks that somebody waits for. */
+  get watched(): string[] {
+    return [...this.#tasks].filter(([, { watchers }]) => watchers.size > 0).map(([id]) => id)
+  }
+
+  expect(id: string): void {
+    this.#tasks.set(id, { watchers: new Set() })
+    if (this.#tasks.size <= kept) return
+    for (const [oldest, { watchers }] of this.#tasks) if (watchers.size === 0) return void this.#tasks.delete(oldest)
+  }
+
+  forget(id: string): void {
+    this.#tasks.delete(id)
+  }
+
+  post(result: TaskResult): void {
+    const task = this.#tasks.get(result.id)
+    if (task === undefined || (task.newest !== undefined && isFinal(task.newest.state))) return
+    task.newest = result
+    for (const watcher of task.watchers) watcher(result)
+  }
+
+  /** The results cannot be read now, for this reason. */
+  failed(cause: Error | undefined): void {
+    this.#cause = cause
+  }
+
+  last(id: string, withinMs: number, onState?: (state: string) => void): Promise<TaskResult> {
+    const task = this.#tasks.get(id) ?? { watchers: new Set() }
+    this.#tasks.set(id, task)
+    return new Promise((resolve, reject) => {
+      const watcher = (result: TaskResult) => {
+        onState?.(result.state)
+        if (!isFinal(result.state)) return
+        disarm()
+        task.watchers.delete(watcher)
+        resolve(result)
+      }
+      const disarm = systemClock.after(withinMs, () => {
+        task.watchers.delete(watcher)
+        reject(late(id, withinMs, task.newest, this.#cause))
+      })
+      task.watchers.add(watcher)
+      if (task.newest !== undefined) watcher(task.newest)
+    })
+  }
+}
+
+function late(id: string, withinMs: number, newest: TaskResult | undefined, cause: Error | undefined): StoreError {
+  const state = newest === undefined ? 'no worker has reported anything' : `its last state is ${newest.state}`
+  const why = cause === undefined ? '' : ` (${cause.message})`
+  const text =
+    `Celery task ${id} had no result within ${span(withinMs)}: ${state}${why}. It may still run. Check that a worker ` +
+    'serves its queue, and that the result backend of the worker is the one that this producer reads'
+  return new StoreError('SLUICE_CELERY_LATE', text, cause === undefined ? undefined : { cause })
+}
+
+/** Results that workers with `result_backend = 'rpc://'` send to a queue of this producer. */
+export async function rpcResults(broker: Broker, log: Log): Promise<Results> {
+  const board = new Board()
+  const replyTo = `sluice.celery.${randomUUID()}`
+  await broker.declare({ queues: [{ name: replyTo, arguments: { 'x-expires': queueKeptMs } }] })
+  const consumer = await broker.consume(replyTo, { prefetch: 1, noAck: true }, (delivery) => {
+    try {
+      board.post(readResult(received(delivery).body.toString()))
+    } catch (error) {
+      log.warn('a reply of a Celery worker is left out', { err: error })
+    }
+  })
+  return {
+    replyTo,
+    expect: (id) => board.expect(id),
+    forget: (id) => board.forget(id),
+    last: (id, withinMs, onState) => board.last(id, withinMs, onState),
+    close: () => consumer.cancel(),
+  }
+}
+
+/** Results that workers with `result_backend = 'redis://…'` put there. */
+export async function redisResults(url: string): Promise<Results> {
+  const redis = openRedis(url)
+  await redis?.open()
+  return new RedisResults(redis as RedisConnection)
+}
+
+class RedisResults implements Results {
+  /** Celery always names a queue; messages for one that does not exist are dropped. */
+  readonly replyTo = `sluice.celery.${randomUUID()}`
+  readonly #redis: RedisConnection
+  readonly #board = new Board()
+  #isPolling = false
+  #isClosed = false
+
+  constructor(redis: RedisConnection) {
+    this.#redis = redis
+  }
+
+  expect(id: string): void {
+    this.#board.expect(id)
+  }
+
+  forget(id: string): void {
+    this.#board.forget(id)
+  }
+
+  last(id: string, withinMs: number, onState?: (state: string) => void): Promise<TaskResult> {
+    const found = this.#board.last(id, withinMs, onState)
+    if (!this.#isPolling) void this.#poll()
+    return found
+  }
+
+  async close(): Promise<void> {
+    this.#isClosed = true
+    await this.#redis.close()
+  }
+
+  /** Reads the tasks that somebody waits for, again and again. */
+  async #poll(): Promise<void> {
+    this.#isPolling = true
+    const seen = new Map<string, string>()
+    for (let ids = this.#board.watched; ids.length > 0 && !this.#isClosed; ids = this.#board.watched) {
+      await Promise.all(ids.map((id) => this.#read(id, seen))).then(
+        () => this.#board.failed(undefined),
+        (error: Error) => this.#board.failed(error),
+      )
+      await systemClock.sleep(pollEveryMs)
+    }
+    this.#isPolling = false
+  }
+
+  async #read(id: string, seen: Map<string, string>): Promise<void> {
+    const text = await this.#redis.send('GET', [resultKey(id)])
+    if (typeof text !== 'string' || text === seen.get(id)) return
+    seen.set(id, text)
+    this.#board.post(readResult(text))
+  }
+}

@@ -1,0 +1,54 @@
+/** Signatures: tasks that Celery sends later, after the one that carries them. */
+import { isRecord } from './json.ts'
+import { unreadable } from './wire.ts'
+
+/** A task to be sent after another. */
+export interface Signature {
+  /** Name of the task. */
+  readonly task: string
+  readonly args: readonly unknown[]
+  readonly kwargs: Readonly<Record<string, unknown>>
+  /** True: it does not get the other's result as its first argument. */
+  readonly immutable: boolean
+  /** How it is sent, by Celery's names: `queue`, `countdown`, `task_id`, `reply_to` and so on. */
+  readonly options: Readonly<Record<string, unknown>>
+}
+
+/**
+ * Describes a task that Celery sends after another one, as `link`, `linkError` or part of a chain.
+ * @param how `immutable`: it does not get the other's result as its first argument (default false); `options`: by Celery's names
+ */
+export function signature(
+  task: string,
+  args: readonly unknown[] = [],
+  how: Partial<Pick<Signature, 'kwargs' | 'immutable' | 'options'>> = {},
+): Signature {
+  return { task, args, kwargs: how.kwargs ?? {}, immutable: how.immutable ?? false, options: how.options ?? {} }
+}
+
+/** The task as it is carried on the wire. */
+export function writeSignature({ task, args, kwargs, immutable, options }: Signature): Record<string, unknown> {
+  return { task, args, kwargs, options, subtask_type: null, immutable }
+}
+
+/**
+ * Reads a task that another message carries.
+ * @throws SluiceError SLUICE_CELERY_MESSAGE: not a signature, or a chord, group or chain inside of one
+ */
+export function readSignature(found: unknown): Signature {
+  if (!isRecord(found) || typeof found['task'] !== 'string') throw unreadable('a task that follows it has no name')
+  const { task, args = [], kwargs = {}, options = {}, immutable = false, subtask_type: type = null } = found
+  if (type !== null) throw unreadable(`a ${JSON.stringify(type)} follows it; only single tasks may`)
+  if ('chord' in (isRecord(options) ? options : {}) && (options as { chord?: unknown }).chord !== null)
+    throw unreadable(`"${task}", which follows it, belongs to a chord: use a chain or a group`)
+  if (!Array.isArray(args) || !isRecord(kwargs) || !isRecord(options))
+    throw unreadable(`the arguments or options of "${task}", which follows it, have the wrong form`)
+  return { task, args, kwargs, options, immutable: immutable === true }
+}
+
+/** Reads a list of signatures, which may be absent. @throws SluiceError SLUICE_CELERY_MESSAGE */
+export function readSignatures(found: unknown): Signature[] {
+  if (found === null || found === undefined) return []
+  if (!Array.isArray(found)) throw unreadable('the tasks that follow it are no list')
+  return found.map(readSignature)
+}

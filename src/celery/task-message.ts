@@ -1,0 +1,207 @@
+/** Celery's message of a task: written by protocol 2, read by protocols 1 and 2. */
+import { isRecord, writeJson } from './json.ts'
+import { readSignatures, type Signature, writeSignature } from './signature.ts'
+import { readTime, reprOf, writeTime } from './time.ts'
+import { readBody, unreadable, type WireMessage, writeBody } from './wire.ts'
+
+/** One call of a task. */
+export interface TaskMessage {
+  readonly id: string
+  /** Name of the task. */
+  readonly task: string
+  readonly args: readonly unknown[]
+  readonly kwargs: Readonly<Record<string, unknown>>
+  /** The first task of the tree to which it belongs; itself, if it is that. */
+  readonly rootId: string
+  /** The task that sent it. */
+  readonly parentId: string | undefined
+  readonly groupId: string | undefined
+  /** Its place in the group, from 0. */
+  readonly groupIndex: number | undefined
+  /** How often the task has sent itself again. */
+  readonly retries: number
+  /** Not to begin before; wall time in ms. */
+  readonly etaMs: number | undefined
+  /** Not to begin after; wall time in ms. */
+  readonly expiresMs: number | undefined
+  /** Seconds after which the worker ends the task. */
+  readonly hardLimitS: number | undefined
+  /** Seconds after which the worker raises an error in the task. */
+  readonly softLimitS: number | undefined
+  /** True: a success is not reported. */
+  readonly ignoreResult: boolean
+  /** Where results over rpc go. */
+  readonly replyTo: string | undefined
+  readonly priority: number
+  /** Another name of the task, for logs. */
+  readonly shadow: string | undefined
+  /** The name of its sender, for people. */
+  readonly origin: string | undefined
+  /** Sent after a success. */
+  readonly callbacks: readonly Signature[]
+  /** Sent after a failure. */
+  readonly errbacks: readonly Signature[]
+  /** Sent after a success, one after the other, in this order. */
+  readonly chain: readonly Signature[]
+  /** What the sender has added, and Celery's stamps. */
+  readonly headers: Readonly<Record<string, unknown>>
+}
+
+/** Headers of the protocol; all others are the sender's. */
+const known = new Set(
+  (
+    'lang task id shadow eta expires group group_index retries timelimit root_id parent_id argsrepr kwargsrepr origin ' +
+    'ignore_result compression'
+  ).split(' '),
+)
+/** What RabbitMQ adds: sent again, it looks like a message that goes in circles, and is dropped. */
+const isBrokers = (name: string) => /^x-(death|first-death-|last-death-|delivery-count|acquired-count)/.test(name)
+
+/**
+ * Writes a task by protocol 2.
+ * @param options `nowMs`: wall time, from which the broker's own expiry is counted; `compress`: as zlib
+ * @throws UsageError SLUICE_BAD_PAYLOAD: JSON cannot express an argument
+ */
+export async function writeTask(
+  task: TaskMessage,
+  options: { nowMs: number; compress?: boolean },
+): Promise<WireMessage> {
+  const { args, kwargs, callbacks, errbacks, chain, expiresMs } = task
+  const follow = (all: readonly Signature[]) => (all.length === 0 ? null : all.map(writeSignature))
+  // Celery takes the next task of a chain from the end.
+  const embed = {
+    callbacks: follow(callbacks),
+    errbacks: follow(errbacks),
+    chain: follow(chain.toReversed()),
+    chord: null,
+  }
+  const text = writeJson([args, kwargs, embed], `a message for "${task.task}"`)
+  const { compression, ...body } = await writeBody(text, options.compress)
+  const headers = { ...headersOf(task), ...(compression === undefined ? {} : { compression }) }
+  return {
+    ...body,
+    correlationId: task.id,
+    replyTo: task.replyTo,
+    deliveryMode: 2,
+    priority: task.priority,
+    expiration: expiresMs === undefined ? undefined : String(Math.max(0, Math.ceil(expiresMs - options.nowMs))),
+    headers,
+  }
+}
+
+function headersOf(task: TaskMessage): Record<string, unknown> {
+  const own = Object.entries(task.headers).filter(([name]) => !known.has(name) && !isBrokers(name))
+  return {
+    ...Object.fromEntries(own),
+    lang: 'js',
+    task: task.task,
+    id: task.id,
+    shadow: task.shadow ?? null,
+    eta: task.etaMs === undefined ? null : writeTime(task.etaMs),
+    expires: task.expiresMs === undefined ? null : writeTime(task.expiresMs),
+    group: task.groupId ?? null,
+    group_index: task.groupIndex ?? null,
+    retries: task.retries,
+    timelimit: [task.hardLimitS ?? null, task.softLimitS ?? null],
+    root_id: task.rootId,
+    parent_id: task.parentId ?? null,
+    argsrepr: reprOf(task.args, true),
+    kwargsrepr: reprOf(task.kwargs),
+    origin: task.origin ?? null,
+    ignore_result: task.ignoreResult,
+  }
+}
+
+/**
+ * Reads a task, by protocol 2 if a header names the task, else by protocol 1.
+ * @throws SluiceError SLUICE_CELERY_MESSAGE: it cannot be read, or belongs to a chord
+ */
+export async function readTask(message: WireMessage): Promise<TaskMessage> {
+  const body = await readBody(message)
+  if (typeof message.headers['task'] !== 'string') return readFirst(message, body)
+  if (!Array.isArray(body)) throw unreadable('its header names a task, and its body is no list of arguments')
+  const [args, kwargs, embed] = body
+  const all = { ...message.headers, args, kwargs, ...(isRecord(embed) ? embed : {}) }
+  const own = Object.entries(message.headers).filter(([name]) => !known.has(name) && !isBrokers(name))
+  return fieldsOf(message, all, Object.fromEntries(own))
+}
+
+function readFirst(message: WireMessage, body: unknown): TaskMessage {
+  if (isRecord(body)) return fieldsOf(message, { group: body['taskset'], ...body }, {})
+  throw unreadable('it names no task, in its headers or in its body')
+}
+
+function fieldsOf(message: WireMessage, all: Record<string, unknown>, headers: Record<string, unknown>): TaskMessage {
+  const text = (name: string) => (typeof all[name] === 'string' && all[name] !== '' ? all[name] : undefined)
+  const count = (value: unknown) => (typeof value === 'number' && value >= 0 ? value : undefined)
+  const [task, id] = [text('task'), text('id')]
+  if (task === undefined || id === undefined) throw unreadable('it has no name of a task, or no id')
+  if ((all['chord'] ?? null) !== null)
+    throw unreadable(`"${task}" belongs to a chord, which only Celery can count: use a chain or a group`)
+  const { args = [], kwargs = {}, timelimit } = all
+  if (!Array.isArray(args) || !isRecord(kwargs)) throw unreadable(`the arguments of "${task}" have the wrong form`)
+  const [hard, soft] = Array.isArray(timelimit) ? timelimit : []
+  return {
+    id,
+    task,
+    args,
+    kwargs,
+    rootId: text('root_id') ?? id,
+    parentId: text('parent_id'),
+    groupId: text('group'),
+    groupIndex: count(all['group_index']),
+    retries: count(all['retries']) ?? 0,
+    etaMs: timeOf(all, 'eta'),
+    expiresMs: timeOf(all, 'expires'),
+    hardLimitS: count(hard),
+    softLimitS: count(soft),
+    ignoreResult: all['ignore_result'] === true,
+    replyTo: message.replyTo,
+    priority: message.priority ?? 0,
+    shadow: text('shadow'),
+    origin: text('origin'),
+    callbacks: readSignatures(all['callbacks']),
+    errbacks: readSignatures(all['errbacks']),
+    chain: readSignatures(all['chain']).toReversed(),
+    headers,
+  }
+}
+
+function timeOf(all: Record<string, unknown>, name: string): number | undefined {
+  const found = all[name] ?? null
+  if (found === null) return undefined
+  const ms = typeof found === 'string' ? readTime(found) : undefined
+  if (ms === undefined) throw unreadable(`its ${name} is no time`)
+  return ms
+}
+
+/**
+ * What a task's own `self.retry` (or `autoretry_for`) has sent: how often it has by now, and when the next try may begin. Such a
+ * message is a further call that no limit has granted. Undefined for a message that was sent once.
+ */
+export function retryOf({ retries, etaMs }: TaskMessage): { retries: number; etaMs: number | undefined } | undefined {
+  return retries === 0 ? undefined : { retries, etaMs }
+}
+
+/** A task's message without a name: what is not given is like this. */
+export const blank: Omit<TaskMessage, 'id' | 'task' | 'rootId'> = {
+  args: [],
+  kwargs: {},
+  parentId: undefined,
+  groupId: undefined,
+  groupIndex: undefined,
+  retries: 0,
+  etaMs: undefined,
+  expiresMs: undefined,
+  hardLimitS: undefined,
+  softLimitS: undefined,
+  ignoreResult: false,
+  replyTo: undefined,
+  priority: 0,
+  shadow: undefined,
+  origin: undefined,
+  callbacks: [],
+  errbacks: [],
+  chain: [],
+  headers: {},
+}

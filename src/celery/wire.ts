@@ -1,0 +1,67 @@
+/** A message of the broker, apart from any client of it, and the body of one: JSON, perhaps compressed. */
+import { promisify } from 'node:util'
+import { deflate, unzip } from 'node:zlib'
+import { SluiceError } from '../core/errors.ts'
+import { isRecord, readJson } from './json.ts'
+
+/** What a broker carries. */
+export interface WireMessage {
+  contentType?: string | undefined
+  contentEncoding?: string | undefined
+  correlationId?: string | undefined
+  replyTo?: string | undefined
+  /** 1: lost when the broker restarts; 2: kept. */
+  deliveryMode?: 1 | 2 | undefined
+  priority?: number | undefined
+  /** Ms as text, after which the broker drops what nobody has received. */
+  expiration?: string | undefined
+  /** Whole numbers have to go out as 32 bits: the AMQP client of Celery reads shorter ones as text. */
+  headers: Record<string, unknown>
+  body: Buffer
+}
+
+/** Longest body after decompression, in bytes: more would be a bomb. */
+const bodyBytesMax = 64 * 1024 * 1024
+/** Celery's name of a zlib stream. */
+const compression = 'application/x-gzip'
+
+/** The message cannot be read, and will not be at another attempt: it belongs aside, and never back into its queue. */
+export function unreadable(why: string, cause?: unknown): SluiceError {
+  return new SluiceError('SLUICE_CELERY_MESSAGE', `this message cannot be carried out: ${why}`, { cause })
+}
+
+/** Writes a body. */
+export async function writeBody(
+  text: string,
+  isCompressed = false,
+): Promise<Pick<WireMessage, 'body' | 'contentType' | 'contentEncoding'> & { compression?: string }> {
+  const json = { contentType: 'application/json', contentEncoding: 'utf-8' }
+  if (!isCompressed) return { ...json, body: Buffer.from(text) }
+  return { ...json, compression, body: await promisify(deflate)(text) }
+}
+
+/** Reads a body. @throws SluiceError SLUICE_CELERY_MESSAGE: not JSON, a compression that is not known, or too long */
+export async function readBody({ contentType, headers, body }: WireMessage): Promise<unknown> {
+  if (contentType !== 'application/json') {
+    const why = 'set task_serializer = "json" where it is sent; pickle runs code that the sender chooses'
+    throw unreadable(`its content type is ${contentType ?? 'missing'}, and only application/json is read (${why})`)
+  }
+  const packed = headers['compression'] ?? null
+  if (packed !== null && packed !== compression)
+    throw unreadable(
+      `its compression is ${JSON.stringify(packed)}, and only gzip (zlib) is read: set task_compression = "gzip"`,
+    )
+  try {
+    const plain = packed === null ? body : await promisify(unzip)(body, { maxOutputLength: bodyBytesMax })
+    return readJson(plain.toString('utf8'))
+  } catch (error) {
+    throw unreadable(packed === null ? 'its body is no JSON' : 'its body is no compressed JSON below 64 MiB', error)
+  }
+}
+
+/** Reads a body that has to be an object. @throws SluiceError SLUICE_CELERY_MESSAGE */
+export async function readRecord(message: WireMessage, what: string): Promise<Record<string, unknown>> {
+  const found = await readBody(message)
+  if (isRecord(found)) return found
+  throw unreadable(`${what} is an object, and this body is none`)
+}

@@ -1,0 +1,191 @@
+/** Measures the margins of limits, and puts them in force for the whole fleet: in versions of their definitions. */
+import { hostname } from 'node:os'
+import { newId } from '../../core/hash.ts'
+import { currentUser } from '../../core/user.ts'
+import type { Store } from '../../db/store.ts'
+import type { Limit } from '../../limits/limit.ts'
+import { isMeasured, type Margin, nextMargin, statedMargin, wider } from '../../limits/margin.ts'
+import type { Rule } from '../../limits/rule.ts'
+import { rulesOf } from '../../limits/rules.ts'
+import { Samples } from '../../limits/samples.ts'
+import { columnsOf, type Numbers, numbersOnly } from './columns.ts'
+import { defineShareBuckets, retryOnDeadlock } from './define.ts'
+
+/** How often a process reports what it has measured, in ms. */
+const reportMs = 5_000
+
+/** Limits of a job or a take. */
+type Limits = readonly Pick<Limit, 'name' | 'rules'>[]
+
+interface Row {
+  name: string
+  version: number
+  spec: Numbers & { rules: Rule[]; beside?: unknown; share?: unknown }
+  known: number
+  age: number | null
+  late: number
+  way: number | null
+  fixed: boolean
+}
+
+/** What one process measures for the limits under which it may call. */
+export class Margins {
+  readonly #store: Store
+  readonly #process = newId()
+  readonly #samples = new Map<string, Samples>()
+  readonly #joined = new Map<string, Promise<void>>()
+  /** The newest definition, and when this process saw it first. */
+  readonly #seen = new Map<string, { version: number; sinceMs: number }>()
+  #reportedMs: number
+
+  constructor(store: Store) {
+    this.#store = store
+    this.#reportedMs = store.clock.monotonicMs()
+  }
+
+  /**
+   * This process is going to call under these limits. Resolves when their margins suit a process that has measured nothing;
+   * call it before the first grant is requested.
+   */
+  async join(limits: Limits): Promise<void> {
+    for (const { name, rules } of limits) {
+      if (this.#samples.has(name) || rules.every(({ kind }) => kind === 'concurrency')) continue
+      const joining = this.#joined.get(name) ?? this.#join(name).finally(() => this.#joined.delete(name))
+      this.#joined.set(name, joining)
+      await joining
+    }
+  }
+
+  /** Calls may begin, or a request may be written, at this age of their grant, in ms; `isLate`: it was too old for that. */
+  aged(limits: Limits, ageMs: number, isLate: boolean): void {
+    for (const { name } of limits) this.#samples.get(name)?.aged(ageMs, isLate)
+  }
+
+  /** A request was answered so many ms after it was written; undefined: it failed. */
+  answered(limits: Limits, tookMs: number | undefined): void {
+    if (tookMs === undefined) return this.unmeasured(limits)
+    const nowMs = this.#store.clock.monotonicMs()
+    for (const { name } of limits) this.#samples.get(name)?.answered(tookMs, nowMs)
+  }
+
+  /** A grant was used in a way that is not measured. */
+  unmeasured(limits: Limits): void {
+    const nowMs = this.#store.clock.monotonicMs()
+    for (const { name } of limits) this.#samples.get(name)?.doubted(nowMs)
+  }
+
+  /** The vendor refused a request that these limits allow: they have the stated margin at once. */
+  refused(limits: Limits): void {
+    const own = limits.filter(({ name }) => this.#samples.has(name))
+    this.unmeasured(own)
+    if (own.length > 0) void this.#report(own.map(({ name }) => name)).catch(() => {})
+  }
+
+  /** Reports what was measured, and looks at the margins, unless that was done in the last 5 s. */
+  async renew(): Promise<void> {
+    const { clock } = this.#store
+    if (this.#samples.size === 0 || clock.monotonicMs() < this.#reportedMs + reportMs) return
+    this.#reportedMs = clock.monotonicMs()
+    await this.#report([...this.#samples.keys()])
+  }
+
+  async #join(name: string): Promise<void> {
+    await this.#record(new Map([[name, new Samples()]]))
+    // Again when another change was first.
+    for (;;) {
+      const [row] = await this.#read([name])
+      if (row === undefined) break
+      const stated = statedOf(row)
+      const all = wider(row.spec, stated)
+      if (isSame(row.spec, all) || row.fixed || (await this.#put(row, all, 'another process began'))) break
+    }
+    this.#samples.set(name, new Samples())
+  }
+
+  async #report(names: readonly string[]): Promise<void> {
+    await this.#record(new Map([...this.#samples].filter(([name]) => names.includes(name))))
+    for (const row of await this.#read(names)) await this.#look(row)
+  }
+
+  async #record(samples: ReadonlyMap<string, Samples>): Promise<void> {
+    const nowMs = this.#store.clock.monotonicMs()
+    const seen = [...samples].map(([name, one]) => {
+      const { ages, ageUs, latePart, answers, leastUs, mostUs, isSound } = one.report(nowMs)
+      return { name, ages, age: ageUs, late: latePart, answers, least: leastUs, most: mostUs, sound: isSound }
+    })
+    await retryOnDeadlock(this.#store.clock, () =>
+      this.#store.call('record_measured', [this.#process, hostname(), JSON.stringify(seen)]),
+    )
+  }
+
+  #read(names: readonly string[]): Promise<Row[]> {
+    return this.#store.run<Row>('limits/definitions/read_measured', [names])
+  }
+
+  /** Puts another margin in force, if what was measured calls for it. */
+  async #look(row: Row): Promise<void> {
+    const { name, version, spec, age, late, way } = row
+    const nowMs = this.#store.clock.monotonicMs()
+    if (this.#seen.get(name)?.version !== version) this.#seen.set(name, { version, sinceMs: nowMs })
+    const steadyUs = (nowMs - (this.#seen.get(name)?.sinceMs ?? nowMs)) * 1_000
+    const stated = statedOf(row)
+    if (spec.beside !== undefined) return
+    if (row.fixed) return isSame(spec, stated) ? undefined : void (await this.#put(row, stated, 'others count by it'))
+    const next = nextMargin({
+      inForce: spec,
+      stated,
+      measured: { ageUs: age ?? undefined, latePart: late, wayUs: way ?? undefined },
+      isMeasured: isMeasured(spec.numbers),
+      rules: spec.rules,
+      steadyUs,
+    })
+    if (next === undefined) return
+    const ms = (us: number | null) => (us === null ? 'an unknown time' : `${Math.ceil(us / 1_000)} ms`)
+    await this.#put(row, next, `grants were used after ${ms(age)}; answers varied by ${ms(way)}`)
+  }
+
+  /** Resolves to false if the definition, or who calls under it, has changed since it was read. */
+  async #put(row: Row, margin: Margin, why: string): Promise<boolean> {
+    const { name, version, known, spec } = row
+    const { classic, numbers } = spec
+    const made = madeWith(name, numbers, margin)
+    // With these numbers it is beyond exact arithmetic.
+    if (made === undefined) return true
+    const limit = { ...made, classic, numbers }
+    const text = JSON.stringify(numbersOnly(limit))
+    const params = [name, version, 'measured', known, text, JSON.stringify(columnsOf(limit)), currentUser(), why]
+    const [said] = await retryOnDeadlock(this.#store.clock, () =>
+      this.#store.call<{ adapt_limit: boolean }>('adapt_limit', params),
+    )
+    if (said?.adapt_limit === true && spec.share !== undefined) await defineShareBuckets(this.#store, name)
+    return said?.adapt_limit === true
+  }
+}
+
+function isSame(one: Margin, other: Margin): boolean {
+  return one.grantUs === other.grantUs && one.transitUs === other.transitUs
+}
+
+function statedOf({ name, spec }: Row): Margin {
+  const windowsUs = spec.rules.flatMap(({ kind, windowUs }) => (kind === 'rate' || kind === 'window' ? [windowUs] : []))
+  return statedMargin(name, spec.numbers.transit, windowsUs)
+}
+
+/** Returns the rules of numbers with a margin; undefined: there are none that can be computed with. */
+function madeWith(name: string, numbers: Numbers['numbers'], margin: Margin) {
+  try {
+    const { rules, grantUs, transitUs } = rulesOf(name, numbers, margin)
+    return { rules, grantUs, transitUs }
+  } catch {
+    return undefined
+  }
+}
+
+const margins = new WeakMap<Store, Margins>()
+
+/** Returns what a process measures for the limits of a store; the same for the same store. */
+export function marginsOf(store: Store): Margins {
+  const known = margins.get(store) ?? new Margins(store)
+  margins.set(store, known)
+  return known
+}

@@ -1,0 +1,22 @@
+-- Reads what the fleet has measured for limits, each with its definition in force: version, spec, and
+-- known: number of processes that may call
+-- age: the age that nearly all grants had at most when they were used; null: some host has used fewer than 20
+-- late: the part of its newest grants that some process has received too late
+-- way: the longest answer less the shortest one, of all hosts; null: some host has fewer than 100, or something is not
+-- measured
+-- fixed: what is measured changes nothing, because other programs, or other databases, count by this definition too.
+-- $1: the limits
+select d.name, d.version, d.spec, coalesce(m.known, 0)::integer as known, m.age::float8 as age,
+  coalesce(m.late, 0)::float8 as late, m.way::float8 as way,
+  d.spec ? 'published' or coalesce((select s.stores > 1 from sluice.shared s limit 1), false) as fixed
+from unnest($1::text[]) n (name)
+cross join lateral (select * from sluice.limit_def where name = n.name order by version desc limit 1) d
+cross join lateral (
+  select sum(h.known) as known, max(h.late) as late,
+    case when min(h.ages) >= 20 then max(h.age) end as age,
+    case when min(h.answers) >= 100 and bool_and(h.sound) then max(h.most) - min(h.least) end as way
+  from (
+    select count(*) as known, max(late) as late, sum(ages) as ages, max(age) filter (where ages > 0) as age,
+      sum(answers) as answers, bool_and(sound) as sound, max(most) filter (where answers > 0) as most,
+      min(least) filter (where answers > 0) as least
+    from sluice.measured where name = n.name group by host) h) m

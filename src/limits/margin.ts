@@ -1,0 +1,119 @@
+/**
+ * The margin of a limit: how much the time from a grant to its request's arrival may vary. It is the life of a grant, which
+ * is enforced, plus how much the way varies (transit), which is stated or measured. Pure. docs/guarantees.md has the argument.
+ */
+import { type Duration, durationMs } from '../core/rate.ts'
+import type { LimitNumbers } from './numbers.ts'
+import { badLimit, type Rule } from './rule.ts'
+
+/** Both parts in microseconds; the windows of a limit are widened by their sum. */
+export interface Margin {
+  /** Life of a grant: after it, the request must not be written any more. */
+  readonly grantUs: number
+  /** How much the way to the vendor may vary. */
+  readonly transitUs: number
+}
+
+/** What the fleet has measured for one limit. */
+export interface Measured {
+  /** Age, in microseconds, that nearly all grants had at most when they were used; undefined: some host has used too few. */
+  readonly ageUs: number | undefined
+  /** The part of the newest grants that some process received too late to use them, 0 to 1. */
+  readonly latePart: number
+  /** Longest answer less the shortest one, in microseconds, of all hosts; undefined: not known of all that may call. */
+  readonly wayUs: number | undefined
+}
+
+/** What is known of a limit when its margin is looked at. */
+export interface Course {
+  readonly inForce: Margin
+  /** What holds while nothing is measured. */
+  readonly stated: Margin
+  readonly measured: Measured
+  /** True if transit is measured. */
+  readonly isMeasured: boolean
+  /** The rules in force. */
+  readonly rules: readonly Pick<Rule, 'kind' | 'windowUs'>[]
+  /** How long the present definition has been in force at least, in microseconds. */
+  readonly steadyUs: number
+}
+
+const grantUsMost = 100_000
+const transitMaxUs = 86_400_000_000
+/** Before a margin shrinks, it was in force so long. */
+const patienceUs = 30_000_000
+/** The margin is a part of longer windows that is not worth a change. */
+const windowUsMost = 60_000_000
+/**
+ * A life that is shorter than stated grows when more than this part of the grants come too late, because those are lost; a
+ * longer one costs more, so it takes more than that part.
+ */
+const lateLeast = 0.03
+const lateMost = 0.5
+/** A part that shrinks by less than this stays. */
+const worthwhile = 0.8
+/** Lives and variations that are chosen, in microseconds; so small changes of what is measured change nothing. */
+const steps = [5, 7, 10, 12, 15, 20, 25, 30, 40, 50, 70, 100, 150, 200, 300, 400, 600, 1_000].map((ms) => ms * 1_000)
+const lifeUsLeast = 10_000
+const lifeUsMost = 1_000_000
+
+/** Returns the smallest step that is not below this many microseconds. */
+function stepFrom(us: number): number {
+  return steps.find((step) => step >= us) ?? lifeUsMost
+}
+
+/**
+ * Returns the margin that holds while nothing is measured: a grant lives 100 ms, at most a tenth of the shortest window, and
+ * the way varies by 100 ms unless `transit` is a number.
+ * @throws UsageError SLUICE_BAD_LIMIT, SLUICE_BAD_DURATION
+ */
+export function statedMargin(
+  name: string,
+  transit: Duration | 'measured' = 'measured',
+  windowsUs: readonly number[] = [],
+): Margin {
+  const transitUs = transit === 'measured' ? 100_000 : Math.ceil(durationMs(transit) * 1_000)
+  if (transitUs > transitMaxUs) throw badLimit(name, `transit is ${transit}; it may be at most a day`)
+  return { grantUs: Math.min(grantUsMost, ...windowsUs.map((us) => Math.floor(us / 10))), transitUs }
+}
+
+/** True if numbers leave it to the fleet to measure how much the way varies. */
+export function isMeasured({ transit }: LimitNumbers): boolean {
+  return transit === undefined
+}
+
+/**
+ * Returns the margin to put in force next; undefined: the present one stays. It widens at once. It shrinks one part at a time:
+ * first the life of new grants, within the same sum, so that no rule changes; then, when the last grant that lived longer
+ * has left every window, the sum. So all grants in a window that is counted with the smaller margin keep to it.
+ */
+export function nextMargin({ inForce, stated, measured, isMeasured, rules, steadyUs }: Course): Margin | undefined {
+  const { ageUs, latePart, wayUs } = measured
+  const windowsUs = rules.filter(({ kind }) => kind === 'rate' || kind === 'window').map((rule) => rule.windowUs)
+  const mayShrink = Math.min(...windowsUs) <= windowUsMost && rules.every(({ kind }) => kind !== 'quota')
+  const least = mayShrink ? { grantUs: lifeUsLeast, transitUs: 0 } : stated
+  const life = ageUs === undefined ? inForce.grantUs : Math.max(least.grantUs, stepFrom(ageUs * 1.25))
+  const way =
+    isMeasured && wayUs !== undefined
+      ? Math.min(stated.transitUs, Math.max(least.transitUs, stepFrom(wayUs * 1.5 + 1_000)))
+      : stated.transitUs
+  const sumUs = inForce.grantUs + inForce.transitUs
+  const isTight = way > inForce.transitUs && (!isMeasured || wayUs === undefined || wayUs * 1.2 > inForce.transitUs)
+  const longest = latePart > lateMost ? lifeUsMost : latePart > lateLeast ? stated.grantUs : 0
+  const grantUs = Math.max(inForce.grantUs, Math.min(longest, Math.max(life, stepFrom(inForce.grantUs + 1))))
+  const transitUs = Math.max(isTight ? way : Math.min(way, inForce.transitUs), sumUs - grantUs)
+  if (grantUs > inForce.grantUs || isTight) return { grantUs, transitUs }
+  if (latePart > lateLeast || steadyUs < patienceUs) return undefined
+  if (life < inForce.grantUs * worthwhile) return { grantUs: life, transitUs: sumUs - life }
+  const leftUs = Math.max(...windowsUs, 0) + sumUs
+  if (way < inForce.transitUs * worthwhile && steadyUs >= leftUs) return { grantUs: inForce.grantUs, transitUs: way }
+  return undefined
+}
+
+/** Returns the wider of two margins, part by part. */
+export function wider(one: Margin, other: Margin): Margin {
+  return {
+    grantUs: Math.max(one.grantUs, other.grantUs),
+    transitUs: Math.max(one.transitUs, other.transitUs),
+  }
+}

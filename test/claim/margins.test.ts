@@ -1,0 +1,208 @@
+/** Margins of a fleet: measured by processes, in force as versions of a definition. Minutes on a clock that the test moves. */
+import { beforeAll, describe, expect, it } from 'vitest'
+import { systemClock } from '../../src/core/clock.ts'
+import { columnsOf, numbersOnly } from '../../src/claim/definitions/columns.ts'
+import { defineLimit, Definitions } from '../../src/claim/definitions/define.ts'
+import { Margins } from '../../src/claim/definitions/margins.ts'
+import { sqlOn, storeOn } from '../../src/db/store.ts'
+import { type Limit, limit, type LimitOptions } from '../../src/limits/limit.ts'
+import { Sluice } from '../../src/sluice.ts'
+import { freshDatabase } from '../servers/database.ts'
+import { fn } from '../servers/fn.ts'
+
+let sluice: Sluice
+beforeAll(async () => {
+  sluice = await Sluice.open({ store: (await freshDatabase()).url })
+  return () => sluice.close()
+})
+
+let made = 0
+
+/** A limit, processes that call under it, and a clock for their samples. */
+async function fleet(options: LimitOptions = { rate: '200/s' }) {
+  const of = limit(`m${++made}`, options)
+  let nowMs = 0
+  const clock = { ...systemClock, monotonicMs: () => nowMs }
+  const store = storeOn(sluice.db, { clock })
+  await new Definitions(sqlOn(sluice.db), clock).define([of])
+  const all: Margins[] = []
+  const join = async () => {
+    const one = new Margins(store)
+    await one.join([of])
+    all.push(one)
+    return one
+  }
+  /** Passes so many seconds, in which each process answers some requests within these times, and reports. */
+  const pass = async (seconds: number, tookMs = [2, 4], who: readonly Margins[] = all) => {
+    for (let at = 0; at < seconds; at += 10) {
+      nowMs += 10_000
+      for (const one of who)
+        for (let i = 0; i < 60; i++) {
+          one.aged([of], 5, false)
+          one.answered([of], tookMs[i % tookMs.length] ?? 0)
+        }
+      for (const one of who) await one.renew()
+    }
+  }
+  const inForce = async (name = of.name) => {
+    const [row] = await sluice.db.query<{ grant: number; way: number }>(
+      `select (spec ->> 'grantUs')::int / 1000 as grant, (spec ->> 'transitUs')::int / 1000 as way
+       from sluice.limit_def where name = $1 order by version desc limit 1`,
+      [name],
+    )
+    return [row?.grant, row?.way]
+  }
+  return { of, join, pass, inForce }
+}
+
+const wide = [100, 100]
+const narrow = [10, 5]
+
+describe('the margin of a fleet', () => {
+  it('shrinks when all of its hosts have measured little, and is printed with the guarantee', async () => {
+    const { of, join, pass, inForce } = await fleet()
+    await join()
+    await join()
+    expect(await inForce()).toEqual(wide)
+    const before = (await sluice.limits.show(of.name)).guarantee.rules[0]
+    await pass(40)
+    expect(await inForce()).toEqual([10, 190])
+    await pass(60)
+    expect(await inForce()).toEqual(narrow)
+    const { marginMs, guarantee, source, sources } = await sluice.limits.show(of.name)
+    expect([marginMs, source, Object.keys(sources)]).toEqual([15, 'code', ['code']])
+    expect(guarantee.rules[0]?.perSecond).toBeGreaterThan(1.1 * (before?.perSecond ?? Infinity))
+    const history = await sluice.limits.history(of.name)
+    expect(history.map(({ version }) => version)).toEqual([3, 2, 1])
+    expect(history[0]?.reason).toBe('grants were used after 5 ms; answers varied by 2 ms')
+  })
+
+  it('is wide again before a process that joins has joined, and stays so until that has measured too', async () => {
+    const { join, pass, inForce } = await fleet()
+    const first = await join()
+    await pass(100)
+    expect(await inForce()).toEqual(narrow)
+    await join()
+    expect(await inForce()).toEqual(wide)
+    await pass(100, [2, 4], [first])
+    // Both are on one host, whose way is known.
+    expect(await inForce()).toEqual(narrow)
+  })
+
+  it('stays wide while one host has measured nothing', async () => {
+    const { of, join, pass, inForce } = await fleet()
+    await join()
+    await sluice.db.query(
+      `insert into sluice.measured values ($1, gen_random_uuid(), 'far', sluice.now(), 0, 0, 0, 0, 0, 0, true)`,
+      [of.name],
+    )
+    await pass(100)
+    expect(await inForce()).toEqual(wide)
+  })
+
+  it('counts what lies between the nearest and the farthest host', async () => {
+    const { of, join, pass, inForce } = await fleet()
+    await join()
+    await sluice.db.query(
+      `insert into sluice.measured values ($1, gen_random_uuid(), 'far', sluice.now(), 500, 5000, 0, 500, 30000, 31000, true)`,
+      [of.name],
+    )
+    await pass(100)
+    // 31 ms less 2 ms, and half as much again.
+    expect(await inForce()).toEqual([10, 50])
+  })
+
+  it.each([
+    ['the vendor refuses a request', (one: Margins, of: Limit) => one.refused([of])],
+    ['a grant is used in a way that is not measured', (one: Margins, of: Limit) => one.unmeasured([of])],
+    ['a request fails', (one: Margins, of: Limit) => one.answered([of], undefined)],
+    ['an answer takes long', (one: Margins, of: Limit) => one.answered([of], 300)],
+  ])('is wide again when %s, for ten minutes', async (_, happens) => {
+    const { of, join, pass, inForce } = await fleet()
+    const one = await join()
+    await pass(100)
+    expect(await inForce()).toEqual(narrow)
+    happens(one, of)
+    await pass(10)
+    expect(await inForce()).toEqual([10, 100])
+    await pass(500)
+    expect(await inForce()).toEqual([10, 100])
+    await pass(160)
+    expect(await inForce()).toEqual(narrow)
+  })
+
+  it('grows by lives of up to a second while grants come too late', async () => {
+    const { of, join, pass, inForce } = await fleet({ rate: '5/s' })
+    const one = await join()
+    for (const [age, life, way] of [[150, 200, 100] as const, [700, 1_000, 5] as const]) {
+      for (let i = 0; i < 600; i++) one.aged([of], age, true)
+      await pass(10)
+      expect(await inForce()).toEqual([life, way])
+    }
+  })
+
+  it('is not measured where it is stated, of other programs, or without a window', async () => {
+    const fixed = await fleet({ rate: '200/s', transit: 30 })
+    const shared = await fleet({ rate: '200/s', published: true })
+    for (const { join, pass } of [fixed, shared]) {
+      await join()
+      await pass(110)
+    }
+    expect(await fixed.inForce()).toEqual([10, 30])
+    expect(await shared.inForce()).toEqual(wide)
+  })
+
+  it('is what is stated after any change of the numbers, also after one that is withdrawn', async () => {
+    const { of, join, pass, inForce } = await fleet()
+    await join()
+    await pass(100)
+    await sluice.limits.pin(of.name, { rate: '100/s' }, { reason: 'test' })
+    expect(await inForce()).toEqual(wide)
+    await pass(100)
+    expect(await inForce()).toEqual(narrow)
+    await sluice.limits.unpin(of.name)
+    expect(await inForce()).toEqual(wide)
+    await pass(100)
+    expect(await inForce()).toEqual(narrow)
+    await sluice.limits.set(of.name, { transit: 20 }, { reason: 'test' })
+    expect(await inForce()).toEqual([100, 20])
+    await sluice.limits.set(of.name, { transit: 'measured' }, { reason: 'test' })
+    expect(await inForce()).toEqual(wide)
+  })
+
+  it('is what is stated while processes have different definitions', async () => {
+    const { of, join, pass, inForce } = await fleet()
+    await join()
+    await pass(100)
+    await defineLimit(sqlOn(sluice.db), limit(of.name, { rate: '150/s' }))
+    expect(await inForce()).toEqual(wide)
+    await pass(100)
+    expect(await inForce()).toEqual(wide)
+  })
+
+  it('belongs to the part of a share, too', async () => {
+    const { of, join, pass, inForce } = await fleet({ rate: '200/s', shares: { urgent: 0.3 } })
+    await join()
+    await pass(100)
+    for (const name of [of.name, `${of.name}/`, `${of.name}/urgent`]) expect(await inForce(name)).toEqual(narrow)
+  })
+
+  it('does not shrink by what was read before a process joined', async () => {
+    const { of, join } = await fleet()
+    const put = async (known: number) => {
+      const margin = { grantUs: 10_000, transitUs: 190_000 }
+      const numbers = { ...of, ...margin }
+      const spec = JSON.stringify(numbersOnly(numbers))
+      const columns = JSON.stringify(columnsOf(numbers))
+      const [row] = await sluice.db.query<{ adapt_limit: boolean }>(
+        `select ${fn}.adapt_limit($1, 1, 'measured', $2, $3, $4, 'test', null) as adapt_limit`,
+        [of.name, known, spec, columns],
+      )
+      return row?.adapt_limit
+    }
+    await join()
+    await join()
+    expect(await put(1)).toBe(false)
+    expect(await put(2)).toBe(true)
+  })
+})

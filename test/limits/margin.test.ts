@@ -1,0 +1,204 @@
+/** Margins that follow what is measured: when they change, and that no window of the vendor's holds more meanwhile. */
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import { type Bucket, charge, emptyBucket, type Entry, rebuild, room } from '../../src/limits/decide.ts'
+import { limit } from '../../src/limits/limit.ts'
+import { type Course, type Margin, nextMargin, statedMargin } from '../../src/limits/margin.ts'
+import { rulesOf } from '../../src/limits/rules.ts'
+import { Samples } from '../../src/limits/samples.ts'
+import { second } from './oracle.ts'
+
+const ms = 1_000
+const stated: Margin = { grantUs: 100 * ms, transitUs: 100 * ms }
+const quiet = { ageUs: 5 * ms, latePart: 0, wayUs: 2 * ms }
+
+/** What follows on a limit of 200/s that has been in force for an hour, unless stated otherwise. */
+const after = (course: Partial<Course>) =>
+  nextMargin({
+    inForce: stated,
+    stated,
+    measured: quiet,
+    isMeasured: true,
+    rules: limit('a', { rate: '200/s' }).rules,
+    steadyUs: 3_600 * second,
+    ...course,
+  })
+
+describe('a margin', () => {
+  it('shrinks by the life of a grant first, within its sum, and then by what the way varies less', () => {
+    const first = after({})
+    expect(first).toEqual({ grantUs: 10 * ms, transitUs: 190 * ms })
+    const next = after({ inForce: first as Margin })
+    expect(next).toEqual({ grantUs: 10 * ms, transitUs: 5 * ms })
+    expect(after({ inForce: next as Margin })).toBeUndefined()
+  })
+
+  it('shrinks only after every grant that lived longer has left the window', () => {
+    const inForce = { grantUs: 10 * ms, transitUs: 190 * ms }
+    const rules = limit('a', { rate: '200/40s' }).rules
+    expect(after({ inForce, rules, steadyUs: 40 * second })).toBeUndefined()
+    expect(after({ inForce, rules, steadyUs: 40 * second + 200 * ms })).toBeDefined()
+  })
+
+  it('does not shrink within half a minute, for long windows, and for quotas', () => {
+    expect(after({ steadyUs: 29 * second })).toBeUndefined()
+    expect(after({ rules: limit('a', { rate: '200/h' }).rules })).toBeUndefined()
+    expect(after({ rules: limit('a', { rate: '200/s', quota: '1000/day' }).rules })).toBeUndefined()
+  })
+
+  it('widens at once to what is stated when some host has measured too little', () => {
+    const inForce = { grantUs: 10 * ms, transitUs: 5 * ms }
+    const measured = { ...quiet, wayUs: undefined }
+    expect(after({ inForce, measured, steadyUs: 0 })).toEqual({ grantUs: 10 * ms, transitUs: 100 * ms })
+  })
+
+  it('widens at once when answers vary more, up to what is stated', () => {
+    const inForce = { grantUs: 10 * ms, transitUs: 5 * ms }
+    const at = (wayUs: number) => after({ inForce, measured: { ...quiet, wayUs }, steadyUs: 0 })
+    expect(at(4 * ms)).toBeUndefined()
+    expect(at(20 * ms)).toEqual({ grantUs: 10 * ms, transitUs: 40 * ms })
+    expect(at(900 * ms)).toEqual({ grantUs: 10 * ms, transitUs: 100 * ms })
+    expect(after({ measured: { ...quiet, wayUs: 900 * ms }, steadyUs: 0 })).toBeUndefined()
+  })
+
+  it('grows by the life of a grant while grants come too late, up to a second, for all limits', () => {
+    const late = (ageUs: number, inForce = stated) => {
+      const rules = limit('a', { rate: '200/h', quota: '1000/day' }).rules
+      return after({ inForce, rules, measured: { ageUs, latePart: 0.9, wayUs: undefined }, steadyUs: 0 })
+    }
+    expect(late(130 * ms)).toEqual({ grantUs: 200 * ms, transitUs: 100 * ms })
+    expect(late(90 * ms)).toEqual({ grantUs: 150 * ms, transitUs: 100 * ms })
+    expect(late(9_000 * ms)).toEqual({ grantUs: second, transitUs: 100 * ms })
+    expect(late(9_000 * ms, { grantUs: second, transitUs: 100 * ms })).toBeUndefined()
+  })
+
+  it('grows up to what is stated already when few grants come too late, and within its sum', () => {
+    const late = (inForce: Margin) =>
+      after({ inForce, measured: { ...quiet, ageUs: 300 * ms, latePart: 0.05 }, steadyUs: 0 })
+    expect(late({ grantUs: 10 * ms, transitUs: 5 * ms })).toEqual({ grantUs: 100 * ms, transitUs: 5 * ms })
+    expect(late({ grantUs: 10 * ms, transitUs: 190 * ms })).toEqual({ grantUs: 100 * ms, transitUs: 100 * ms })
+    expect(late(stated)).toBeUndefined()
+  })
+
+  it('keeps a variation of the way that is stated', () => {
+    const own = { ...stated, transitUs: 30 * ms }
+    const first = after({ inForce: own, stated: own, isMeasured: false })
+    expect(first).toEqual({ grantUs: 10 * ms, transitUs: 120 * ms })
+    expect(after({ inForce: first as Margin, stated: own, isMeasured: false })).toEqual({
+      grantUs: 10 * ms,
+      transitUs: 30 * ms,
+    })
+  })
+})
+
+it('no window of the vendor holds more than its limit, however margins change and requests are delayed', () => {
+  const anyPhase = fc.record({
+    measured: fc.record({
+      ageUs: fc.integer({ min: 1, max: 400 }).map((each) => each * ms),
+      latePart: fc.constantFrom(0, 0, 0.1, 0.9),
+      wayUs: fc.option(fc.integer({ min: 0, max: 40 }), { nil: undefined }),
+    }),
+    /** How long the definition stays before it is looked at again, in ms. */
+    staysMs: fc.constantFrom(10, 500, 5_000, 31_000),
+    /** 0: grants as soon as there is room. */
+    pauseUs: fc.constantFrom(0, 0, 7_013, 211_000),
+    delays: fc.array(fc.constantFrom(0, 1), { minLength: 1, maxLength: 9 }),
+  })
+  const anyNumbers = fc.constantFrom(
+    { rate: '20/s' },
+    { rate: '7/2s' },
+    { window: '5/s' },
+    { rate: '10/s', window: '30/4s' },
+  )
+  fc.assert(
+    fc.property(anyNumbers, fc.array(anyPhase, { minLength: 2, maxLength: 9 }), (numbers, phases) => {
+      const of = numbers as { rate: '20/s' }
+      // The way really varies by this much; each measurement shows at least that.
+      const trueUs = 20 * ms
+      let inForce = statedMargin('a', undefined, [second])
+      let rules = rulesOf('a', of, inForce).rules
+      let bucket: Bucket = emptyBucket(rules, 1_790_000_000 * second)
+      const granted: Entry[] = []
+      const arrived: number[] = []
+      let sinceUs = bucket.atUs
+      for (const { measured, staysMs, pauseUs, delays } of phases) {
+        const wayUs = measured.wayUs === undefined ? undefined : trueUs + measured.wayUs * ms
+        // Grants for a while; those of long phases only near their end, where the next definition sees them.
+        const endUs = sinceUs + staysMs * ms
+        let nowUs = Math.max(sinceUs, endUs - 3 * second)
+        for (let n = 0; n < 120; n++) {
+          const at = room(rules, bucket, Math.max(nowUs, room(rules, bucket, nowUs).nextUs))
+          if (at.bucket.atUs > endUs) break
+          bucket = charge(rules, at.bucket, at.avail)
+          granted.push({ atUs: bucket.atUs, units: at.avail })
+          for (let unit = 0; unit < at.avail; unit++)
+            arrived.push(bucket.atUs + (delays[(n + unit) % delays.length] ?? 0) * (inForce.grantUs + trueUs))
+          nowUs = bucket.atUs + pauseUs
+        }
+        bucket = room(rules, bucket, endUs).bucket
+        const steadyUs = endUs - sinceUs
+        const seen = { ...measured, wayUs }
+        const next = nextMargin({ inForce, stated, measured: seen, isMeasured: true, rules, steadyUs })
+        if (next === undefined) continue
+        const after = rulesOf('a', of, next).rules
+        bucket = rebuild([rules, after], granted, bucket)
+        ;[rules, inForce, sinceUs] = [after, next, endUs]
+      }
+      arrived.sort((a, b) => a - b)
+      for (const { units, windowUs } of rules)
+        for (let i = units; i < arrived.length; i++)
+          expect((arrived[i] ?? 0) - (arrived[i - units] ?? 0)).toBeGreaterThanOrEqual(windowUs)
+    }),
+    { numRuns: 1_000 },
+  )
+}, 60_000)
+
+describe('samples', () => {
+  const minute = 60_000
+  it('are the age of nearly all grants, and the shortest and longest answer', () => {
+    const samples = new Samples()
+    for (let i = 1; i <= 100; i++) samples.aged(i === 100 ? 5_000 : 3, false)
+    for (const took of [7, 3.5, 9]) samples.answered(took, 0)
+    expect(samples.report(0)).toEqual({
+      ages: 100,
+      ageUs: 3_000,
+      latePart: 0,
+      answers: 3,
+      leastUs: 3_500,
+      mostUs: 9_000,
+      isSound: true,
+    })
+  })
+
+  it('forget answers, and doubts, after ten minutes', () => {
+    const samples = new Samples()
+    samples.answered(80, 0)
+    samples.doubted(minute)
+    samples.answered(5, 2 * minute)
+    samples.answered(6, 9 * minute)
+    expect(samples.report(9 * minute)).toMatchObject({ answers: 3, mostUs: 80_000, isSound: false })
+    expect(samples.report(10 * minute)).toMatchObject({ answers: 2, mostUs: 6_000, isSound: false })
+    expect(samples.report(11 * minute)).toMatchObject({ answers: 2, mostUs: 6_000, isSound: true })
+    expect(samples.report(60 * minute)).toMatchObject({ answers: 0, leastUs: 0, mostUs: 0 })
+  })
+
+  it('show which part of the grants since the last report came too late, if those are a few at least', () => {
+    const samples = new Samples()
+    const age = (late: number, used: number) => {
+      for (let i = 0; i < late + used; i++) samples.aged(150, i < late)
+      return samples.report(0).latePart
+    }
+    expect([age(5, 20), age(4, 0), age(30, 10), age(0, 0)]).toEqual([0.2, 0, 0.75, 0])
+  })
+
+  it('remember the worst of the last twelve reports', () => {
+    const samples = new Samples()
+    const age = (ms: number) => {
+      for (let i = 0; i < 10; i++) samples.aged(ms, false)
+      return samples.report(0).ageUs / 1_000
+    }
+    expect(age(80)).toBe(80)
+    for (let n = 0; n < 11; n++) expect(age(5)).toBe(80)
+    expect(age(5)).toBe(5)
+  })
+})

@@ -1,0 +1,68 @@
+/** Workers measure the margins of their limits. */
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { afterEach, expect, it } from 'vitest'
+import { limit, type Limit, Sluice, task } from '../../src/index.ts'
+import { freshDatabase } from '../servers/database.ts'
+import { startProxy } from '../servers/proxy.ts'
+import { until } from '../until.ts'
+
+const ends: (() => unknown)[] = []
+afterEach(async () => {
+  for (const end of ends.splice(0).toReversed()) await end()
+})
+
+async function lifeMs(sluice: Sluice, of: Limit): Promise<number> {
+  const [row] = await sluice.db.query<{ ms: number }>(
+    `select (grant_us / 1000)::int as ms from sluice.limit_def where name = $1 order by version desc limit 1`,
+    [of.name],
+  )
+  return row?.ms ?? 0
+}
+
+it('a grant lives longer where each claim takes longer than it lived, so that jobs begin', async () => {
+  const { url } = await freshDatabase()
+  const proxy = await startProxy({ port: Number(new URL(url).port) })
+  ends.push(() => proxy.close())
+  const sluice = await Sluice.open({ store: proxy.url(url) })
+  ends.push(() => sluice.close())
+  const calls = limit('calls', { rate: '50/s' })
+  let ran = 0
+  const call = task('call', { limits: [calls], run: async () => void ran++ })
+  await sluice.sendMany(call, Array(15).fill({}))
+  proxy.delay(70)
+  await sluice.work([call])
+  await until(() => ran === 15, 'all jobs ran', 30_000)
+  proxy.delay(0)
+  expect(await lifeMs(sluice, calls)).toBeGreaterThan(140)
+  const { isProved, rules } = await sluice.verify()
+  expect(isProved).toBe(true)
+  expect(rules.at(-1)?.windowMs).toBeGreaterThan(1_240)
+}, 60_000)
+
+it('requests of ctx.fetch are measured, and handlers that make none leave the way unknown', async () => {
+  const server = createServer((_, response) => response.end())
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  ends.push(() => server.close())
+  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+  const sluice = await Sluice.open({ store: (await freshDatabase()).url, allowPrivate: ['127.0.0.1'] })
+  ends.push(() => sluice.close())
+  const seen = limit('seen', { rate: '1000/s' })
+  const unseen = limit('unseen', { rate: '1000/s' })
+  const tasks = [
+    task('fetches', { limits: [seen], run: async (_, { fetch }) => void (await (await fetch(url)).text()) }),
+    task('does', { limits: [unseen], run: async () => {} }),
+  ]
+  for (const one of tasks) await sluice.sendMany(one, Array(120).fill({}))
+  await sluice.work(tasks)
+  const rows = () =>
+    sluice.db.query<{ name: string; sound: boolean; answers: number }>(
+      `select name, sound, answers::int as answers from sluice.measured where ages > 0 order by name`,
+    )
+  await until(async () => (await rows()).length === 2, 'both are reported', 20_000)
+  expect(await rows()).toMatchObject([
+    { name: 'seen', sound: true },
+    { name: 'unseen', sound: false, answers: 0 },
+  ])
+  expect((await rows())[0]?.answers).toBeGreaterThan(0)
+}, 60_000)
