@@ -150,6 +150,24 @@ it('delivers what a transaction emits that was open before the subscription, at 
   expect(got.sort()).toEqual(['x before', 'x old snapshot'])
 })
 
+it('delivers what a younger transaction emits that does not see the subscription yet', async () => {
+  const a = await open('a')
+  await a.dispatchOnce([handler('x')])
+  const [subscriber, emitter] = [new pg.Client(url), new pg.Client(url)]
+  await Promise.all([subscriber.connect(), emitter.connect()])
+  await subscriber.query(`begin; insert into sluice.subscription
+    select service, 'y', pattern, type, regex, task, queue, buckets, paths, lane, since, 0, null, null, null,
+      created_at, seen_at from sluice.subscription`)
+  await emitter.query(`begin; select sluice.emit('orders.order.paid', '1')`)
+  await subscriber.query('commit')
+  await a.events.renew()
+  await emitter.query('commit')
+  await a.events.renew()
+  await a.dispatchOnce([handler('x'), handler('y')])
+  expect(got.sort()).toEqual(['x 1', 'y 1'])
+  await Promise.all([subscriber.end(), emitter.end()])
+})
+
 it('emits through processes without handlers while its service is down, and loses nothing', async () => {
   const a = await open('a')
   await a.dispatchOnce([handler('x')])
