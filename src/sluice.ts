@@ -348,13 +348,13 @@ export class Sluice implements Sender {
     const graceMs = graceMsOf(options)
     const labels = await labelsOf(options.labels)
     await this.define([...tasks, ...schedules.map(({ task }) => task)])
-    await this.events.subscribe(work)
+    const oldTasks = await this.events.subscribe(work)
     this.#checkOpen()
     await (this.#redis === undefined ? warnOfSharing(this.#store) : this.#redis.load())
     this.#shared?.start()
     const worker: Worker = new Worker({
       store: this.#store,
-      tasks,
+      tasks: [...tasks, ...oldTasks],
       schedules,
       queues,
       concurrency: options.concurrency ?? 10,

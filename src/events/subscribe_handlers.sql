@@ -28,6 +28,8 @@ begin
   on conflict (service, handler) do update set pattern = excluded.pattern, type = excluded.type,
     regex = excluded.regex, task = excluded.task, queue = excluded.queue, buckets = excluded.buckets,
     paths = excluded.paths, lane = excluded.lane, seen_at = excluded.seen_at,
+    old_tasks = case when s.task = excluded.task then s.old_tasks
+      else array_remove(array_remove(s.old_tasks, s.task), excluded.task) || s.task end,
     -- Another pattern begins now, with what transactions emit that are under way.
     phase = case when s.pattern = excluded.pattern then s.phase else 0 end,
     since = case when s.pattern = excluded.pattern then s.since else v_now end

@@ -19,7 +19,7 @@ import { createFetch } from '../http/fetch.ts'
 import { circuitOf } from '../takes/circuit.ts'
 import { attemptOver, staleBeforeCall } from './attempt-errors.ts'
 import { badAnswerIn, isSure, shownBy } from './bad-answer.ts'
-import { admission, placeElsewhere, type NewPlace, isAdmitted } from './admission.ts'
+import { admission, placeAtHome, placeElsewhere, type NewPlace, isAdmitted } from './admission.ts'
 import { poolMembersOf, withBase } from './pool-choice.ts'
 import { StoreGrants } from './grants.ts'
 import type { GiveBackCounter } from './give-backs.ts'
@@ -214,6 +214,8 @@ export class Attempt {
   #place(): MaybePromise<NewPlace | undefined> {
     const { rulebook, opens } = this.#options
     const { job } = this
+    const home = placeAtHome(job, this.#task, rulebook)
+    if (home !== undefined) return home
     if (isAdmitted(job, rulebook)) {
       const place = placeElsewhere(job, this.#task, rulebook, opens)
       return isPromise(place) ? place.then((found) => this.#patiently(found)) : this.#patiently(place)

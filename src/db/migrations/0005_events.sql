@@ -25,6 +25,8 @@ create table sluice.subscription (
   type text,
   regex text,
   task text not null,
+  -- The tasks that it had before: deliveries of them may wait.
+  old_tasks text[] not null default '{}',
   queue text not null,
   -- The buckets that a delivery needs, and for each the path of its key in the envelope; null: it has no key. buckets
   -- is null if only the service's code can compute them.
