@@ -16,7 +16,7 @@ import { checkNameOf, checkPattern, matches } from './names.ts'
 export interface EventContext extends Context {
   /** The event with its envelope. */
   readonly event: CloudEvent
-  /** True if this handler may have got the event before: an earlier attempt, or a replay. */
+  /** True if this handler may have got the event before: an earlier attempt that counts, or a replay. */
   readonly redelivered: boolean
 }
 

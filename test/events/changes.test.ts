@@ -1,4 +1,5 @@
 /** What becomes of deliveries that wait when a service's handlers change: names, groups, and who has got them. */
+import pg from 'pg'
 import { afterEach, beforeEach, expect, it } from 'vitest'
 import { event, type EventHandler, Sluice } from '../../src/index.ts'
 import { freshDatabase } from '../servers/database.ts'
@@ -54,4 +55,47 @@ it('runs what waits for a handler with a group of its own under its former name'
 it('runs what waits for a handler that has another group', async () => {
   await change([handler('x', { group: 'one' }), handler('y')], [handler('x', { group: 'two' }), handler('y')])
   expect(got.sort()).toEqual(['x 1', 'y 1'])
+})
+
+it('does not deliver again under a new name what was delivered under the old one', async () => {
+  const first = await open()
+  const client = new pg.Client(url)
+  await client.connect()
+  await client.query('begin')
+  await client.query('select pg_current_xact_id()')
+  await first.dispatchOnce([handler('old')])
+  await first.events.emit(paid, 1)
+  await first.dispatchOnce([handler('old')])
+  const next = await open()
+  const renamed = [handler('new', { formerly: ['old'] })]
+  await next.dispatchOnce(renamed)
+  await client.query('commit')
+  await client.end()
+  await next.events.renew()
+  await next.dispatchOnce(renamed)
+  expect(got).toEqual(['old 1'])
+})
+
+it('delivers once while an older process has stored the old name again', async () => {
+  const [before, after] = [[handler('old')], [handler('new', { formerly: ['old'] })]]
+  const [first, next] = [await open(), await open()]
+  await first.dispatchOnce(before)
+  await next.dispatchOnce(after)
+  await first.dispatchOnce(before)
+  const id = await first.events.emit(paid, 1)
+  await first.dispatchOnce(before)
+  await next.dispatchOnce(after)
+  expect(got).toEqual(['old 1'])
+  expect((await next.events.handlers()).map(({ handler: name }) => name)).toEqual(['new'])
+  expect((await next.events.show(id))?.deliveries).toMatchObject([{ handler: 'new', state: 'done' }])
+})
+
+it('gives a new handler all events, although another one had its name before', async () => {
+  await change([handler('old')], [handler('new', { formerly: ['old'] })])
+  const next = await open()
+  const work = [handler('old'), handler('new')]
+  await next.dispatchOnce(work)
+  await next.events.emit(paid, 2)
+  await next.dispatchOnce(work)
+  expect(got.sort()).toEqual(['new 1', 'new 2', 'old 2'])
 })

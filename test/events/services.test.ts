@@ -155,8 +155,8 @@ it('delivers what a younger transaction emits that does not see the subscription
   await a.dispatchOnce([handler('x')])
   const [subscriber, emitter] = [new pg.Client(url), new pg.Client(url)]
   await Promise.all([subscriber.connect(), emitter.connect()])
-  await subscriber.query(`begin; insert into sluice.subscription (service, handler, pattern, type, task, queue, buckets, lane, since, created_at, seen_at)
-    select service, 'y', pattern, type, task, queue, buckets, lane, since, created_at, seen_at from sluice.subscription`)
+  await subscriber.query(`begin; insert into sluice.subscription (service, handler, origin, pattern, type, task, queue, buckets, lane, since, created_at, seen_at)
+    select service, 'y', 'y', pattern, type, task, queue, buckets, lane, since, created_at, seen_at from sluice.subscription`)
   await emitter.query(`begin; select sluice.emit('orders.order.paid', '1')`)
   await subscriber.query('commit')
   await a.events.renew()

@@ -20,6 +20,8 @@ create index emitted_aged on sluice.emitted (id) where aged;
 create table sluice.subscription (
   service text not null,
   handler text not null,
+  -- Its first name, of which the ids of its deliveries are made: a handler that is renamed gets nothing again.
+  origin text not null,
   -- As it was written; and the type if it names one, else a regular expression of types.
   pattern text not null,
   type text,
