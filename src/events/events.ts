@@ -1,5 +1,6 @@
 /** The events of one store: emitting them, and what a service is subscribed to. */
 import { UsageError } from '../core/errors.ts'
+import { checkFields } from '../core/fields.ts'
 import type { Sql, Store } from '../db/store.ts'
 import type { TxLike } from '../db/tx.ts'
 import { isPromise } from '../tasks/admit.ts'
@@ -63,6 +64,8 @@ export class Events extends Catalogue implements Emitter {
 
   /** Emits many events; see `Event.emitMany`, which calls this. */
   async emitMany(event: AnyEvent, payloads: Sendable<unknown>, options: Pick<EmitOptions, 'tx'> = {}): Promise<number> {
+    // One id for all would emit only the first.
+    checkFields('SLUICE_BAD_OPTION', 'an emitMany', options, ['tx'])
     const tx = this.#context.enter(options)
     this.#note(event)
     if (tx === undefined) await this.#storeDefinitions()

@@ -215,9 +215,8 @@ export class Attempt {
     const { rulebook, opens } = this.#options
     const { job } = this
     const home = placeAtHome(job, this.#task, rulebook)
-    if (home !== undefined) return home
-    if (isAdmitted(job, rulebook)) {
-      const place = placeElsewhere(job, this.#task, rulebook, opens)
+    if (home !== undefined || isAdmitted(job, rulebook)) {
+      const place = home ?? placeElsewhere(job, this.#task, rulebook, opens)
       return isPromise(place) ? place.then((found) => this.#patiently(found)) : this.#patiently(place)
     }
     return admission(job, this.#task, rulebook).then(async (place) =>

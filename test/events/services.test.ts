@@ -1,7 +1,7 @@
 /** Several services and processes: deploys, renames, open transactions, and handlers that a process lacks. */
 import pg from 'pg'
 import { afterEach, beforeEach, expect, it } from 'vitest'
-import { event, type EventHandler, on, Sluice, type SluiceOptions } from '../../src/index.ts'
+import { event, type EventHandler, newId, on, Sluice, type SluiceOptions } from '../../src/index.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { until } from '../until.ts'
 
@@ -75,6 +75,8 @@ it('refuses payloads that JSON or PostgreSQL cannot keep, and keeps what was emi
   await expect(a.events.emit(paid, 'x'.repeat(262_144))).rejects.toMatchObject({ code: 'SLUICE_PAYLOAD_TOO_LARGE' })
   await expect(a.events.emit(paid, 1, { id: 'x' })).rejects.toMatchObject({ code: 'SLUICE_BAD_ID' })
   await expect(a.events.emit(paid, 1, { subject: '' })).rejects.toMatchObject({ code: 'SLUICE_BAD_OPTION' })
+  const oneId = { id: newId() } as { tx?: never }
+  await expect(a.events.emitMany(paid, [1, 2], oneId)).rejects.toMatchObject({ code: 'SLUICE_BAD_OPTION' })
   await expect(a.events.emitMany(paid, [1, 2n, 3])).rejects.toThrow('payload 1: ')
   const [row] = await a.db.query<{ n: number }>('select count(*)::integer as n from sluice.emitted')
   expect(row?.n).toBe(1)
