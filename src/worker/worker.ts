@@ -181,7 +181,6 @@ export class Worker {
     const { store, tasks, shared } = this.#options
     await this.#threads?.open(tasks)
     await Promise.all([warmClient(this.#agents.of([])), shared?.ready()])
-    await marginsOf(store).join(tasks.flatMap(({ limits }) => limits))
     await warmClaims({
       claims: this.#claims,
       clock: store.clock,
@@ -317,6 +316,9 @@ export class Worker {
   }
 
   async #enter() {
+    const { store, tasks: own } = this.#options
+    // Also after a stop of the process, in which others may have taken it for ended.
+    await marginsOf(store).join(own.flatMap(({ limits }) => limits))
     const who = await this.#member.who()
     this.#heartbeat?.beatFor(who.worker)
     const tasks = this.#repertoire.open(who.tasks, this.#options.shared)
