@@ -3,9 +3,8 @@
 -- used: units granted in the last window;
 -- is_refused: the vendor has refused a request in the last window, or the bucket is held for one;
 -- accepted: units granted in the vendor's window, without those that were refused, before the newest refusal under
--- these
--- numbers; null: there was none. The vendor's window ends when the hold ends, which is what a vendor states, rounded up
--- to whole seconds.
+-- these numbers; null: there was none. The vendor's window ends when the hold ends, which is what a vendor states,
+-- rounded up to whole seconds.
 -- $1: the limit
 -- $2: length of the rate's window, in microseconds
 with newest as (
