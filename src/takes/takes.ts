@@ -135,7 +135,7 @@ export class Takes implements Taker {
       take: (signal, unused) =>
         this.#take({ ...want, maxWaitMs: Math.max(0, untilMs - clock.monotonicMs()) }, { signal }, unused),
       refused: (refusal, asked, isProbe) => {
-        if (refusal.cause === undefined) this.#margins.refused(want.limits)
+        if (refusal.cause === undefined) this.#margins.unmeasured(want.limits)
         return this.#acquirer.refused(sentOf(want, asked, isProbe), refusal)
       },
       accepted: (asked, host) => this.#acquirer.accepted(want.takes, asked, host),
