@@ -66,8 +66,8 @@ export class Workers {
     const { store, rulebook } = this.#options
     const tasks = await this.#prepare(work, options)
     const labels = labelsOfFleet(tasks, options)
-    const broker = await this.#broker()
     const fleet = await fleetOf(store, options.queues, labels)
+    const broker = await this.#broker()
     const names = new TaskSet(tasks, labels).known(rulebook).tasks
     const { clock, log } = store
     const outlet = new BrokerOutlet({ wire: new AmqpWire(broker), fleet, tasks: names, clock, log })
@@ -83,11 +83,12 @@ export class Workers {
     const { store, rulebook, shared, allowPrivate } = this.#options
     const tasks = await this.#prepare(work, options)
     const labels = labelsOfFleet(tasks, options)
+    const fleet = await fleetOf(store, options.queues, labels)
     const broker = await this.#broker()
     const worker: FleetWorker = new FleetWorker({
       store,
       wire: new AmqpWire(broker),
-      fleet: await fleetOf(store, options.queues, labels),
+      fleet,
       tasks,
       labels,
       concurrency: options.concurrency ?? 10,
@@ -160,13 +161,20 @@ export class Workers {
 
   /** @throws UsageError SLUICE_NO_BROKER, SLUICE_BAD_URL, SLUICE_MISSING_PEER; StoreError SLUICE_BROKER_UNREACHABLE */
   async #broker(): Promise<Broker> {
-    const { amqp, store } = this.#options
+    const { amqp, store, checkOpen } = this.#options
     if (amqp === undefined)
       throw new UsageError(
         'SLUICE_NO_BROKER',
         'a fleet needs a RabbitMQ: set AMQP_URL (amqp://user:password@host:5672/vhost), or the option `amqp`',
       )
-    return openBroker({ url: amqp, name: `sluice ${store.schema}`, log: store.log })
+    const broker = await openBroker({ url: amqp, name: `sluice ${store.schema}`, log: store.log })
+    try {
+      checkOpen()
+    } catch (error) {
+      await broker.close()
+      throw error
+    }
+    return broker
   }
 }
 

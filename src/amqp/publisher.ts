@@ -46,6 +46,8 @@ interface Entry {
   readonly reject: (error: SluiceError) => void
   /** The server may have it. */
   wasSent: boolean
+  /** It was sent on an earlier connection, and may have arrived from there. */
+  isAgain: boolean
   /** A channel was closed because of it, or of another one: it is sent alone, to find out which. */
   isSuspect: boolean
 }
@@ -100,7 +102,7 @@ export class Publisher {
     return new Promise((resolve, reject) => {
       const id = message.properties?.messageId ?? `${this.#name}-${this.#count++}`
       const untilMs = systemClock.monotonicMs() + (message.withinMs ?? withinUsualMs)
-      this.#waiting.push({ message, id, untilMs, resolve, reject, wasSent: false, isSuspect: false })
+      this.#waiting.push({ message, id, untilMs, resolve, reject, wasSent: false, isAgain: false, isSuspect: false })
       this.#disarm ??= systemClock.after(sweepEveryMs, () => this.#sweep())
       this.#pump()
     })
@@ -132,6 +134,7 @@ export class Publisher {
     this.#channel = undefined
     this.#blocked = undefined
     const sent = [...this.#sent]
+    for (const entry of sent) entry.isAgain = entry.wasSent
     this.#sent.clear()
     this.#waiting = [...sent, ...this.#waiting]
     if (refusalOf(cause) === undefined) return
@@ -195,10 +198,11 @@ export class Publisher {
 
   /** A message that no queue takes comes back, and is confirmed right after. */
   #returned({ properties, fields }: Returned): void {
+    const why = 'no queue took it when it was sent again'
     for (const entry of this.#sent) {
       const { exchange = '', routingKey } = entry.message
       const isIt = entry.id === properties.messageId && exchange === fields.exchange && routingKey === fields.routingKey
-      if (isIt) return this.#end(entry, unrouted(entry.message))
+      if (isIt) return this.#end(entry, entry.isAgain ? late(entry, why) : unrouted(entry.message))
     }
   }
 

@@ -213,8 +213,8 @@ export class BrokerOutlet implements Outlet {
   #announced(message: Announcement): void {
     const { clock } = this.#options
     const at = clock.monotonicMs()
+    if (message.n <= (this.#roster.find(message.worker)?.n ?? 0)) return
     const post = this.#roster.can(message.worker, message)
-    if (message.n <= post.n) return
     post.n = message.n
     post.silentMs = 0
     const inherited = message.orphans.map(({ job, from }) =>
@@ -224,8 +224,10 @@ export class BrokerOutlet implements Outlet {
     const asOfMs = message.asOf ?? -Infinity
     for (const [key, given] of post.jobs) {
       if (holds.has(key)) given.isHeld = true
+      // Another dispatcher has recorded its end; what is in hand here follows when the store says so.
+      else if (given.isHeld) this.#take(post, key, given)
       // From now on the worker would refuse it.
-      else if (!given.isHeld && asOfMs > given.arriveByMs) this.#refuse(post, key)
+      else if (asOfMs > given.arriveByMs) this.#refuse(post, key)
     }
     const strangers = message.holds.filter((key) => !post.jobs.has(key) && !post.ending.has(key))
     const recorded = post.recorded.splice(0)
@@ -265,7 +267,10 @@ export class BrokerOutlet implements Outlet {
 
   /** The worker has nothing, and takes nothing any more. */
   #left(post: Post): void {
-    for (const key of post.jobs.keys()) this.#refuse(post, key)
+    // What it had begun has ended with another dispatcher.
+    for (const [key, given] of post.jobs)
+      if (given.isHeld) this.#take(post, key, given)
+      else this.#refuse(post, key)
     this.#roster.remove(post)
   }
 

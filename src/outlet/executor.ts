@@ -43,6 +43,8 @@ interface Held {
   readonly job: ClaimedJob
   /** The worker of the store that claimed it. */
   readonly claimer: string
+  /** The dispatcher that sent it, and may still have it in hand. */
+  readonly from: Dispatcher
   /** The dispatcher that waits for its end. */
   to: Dispatcher
   /** That dispatcher knows the job only by this worker. */
@@ -166,7 +168,7 @@ export class Executor {
     dispatcher.silentMs = 0
     if (message.type === 'offer') this.#attach(dispatcher)
     else if (message.type === 'grants') this.#granted(dispatcher, message)
-    else if (message.type === 'abort') this.#aborted(message.keys)
+    else if (message.type === 'abort') this.#aborted(dispatcher, message.keys)
     else if (message.type === 'left') this.#left(dispatcher)
     else this.#answered(dispatcher, message)
   }
@@ -182,7 +184,7 @@ export class Executor {
       if (held?.outcome !== undefined) this.#endsNow(held)
     }
     this.#recorded(recorded)
-    this.#aborted(strangers)
+    this.#aborted(from, strangers)
     // Only now its grants can be judged.
     if (isFirst) this.#announce(from)
   }
@@ -229,7 +231,7 @@ export class Executor {
         continue
       }
       const job = jobOf(sent, clock.monotonicMs() - (latestMs - sent.grantedMs), dispatcher.time.since)
-      this.#held.set(key, { key, job, claimer, to: dispatcher, isOrphan: false, sentMs: 0 })
+      this.#held.set(key, { key, job, claimer, from: dispatcher, to: dispatcher, isOrphan: false, sentMs: 0 })
       begun.push(job)
     }
     this.#running += begun.length
@@ -293,11 +295,11 @@ export class Executor {
     for (const wake of this.#waiters.splice(0)) wake()
   }
 
-  /** Stops attempts that are not this worker's any more. */
-  #aborted(keys: readonly string[]): void {
+  /** Stops attempts that are not this worker's any more; those of another dispatcher by now go on. */
+  #aborted(from: Dispatcher, keys: readonly string[]): void {
     for (const key of keys) {
       const held = this.#held.get(key)
-      if (held === undefined) continue
+      if (held?.to !== from) continue
       if (held.outcome === undefined) this.#outlet.abort(held.job, new Error('the job was taken from this worker'))
       else this.#recorded([key])
     }
@@ -312,9 +314,10 @@ export class Executor {
     const asked = readMoment(clock)
     const at = asked.monotonicMs
     to.asked.set(at, asked)
-    const mine = [...this.#held.values()].filter((held) => held.to === to)
+    // The sender may come back, and must not take a job for one that was not begun.
+    const mine = [...this.#held.values()].filter((held) => held.to === to || held.from === to)
     const orphans = mine
-      .filter(({ isOrphan }) => isOrphan)
+      .filter((held) => held.isOrphan && held.to === to)
       .map(({ job, claimer }) => ({ job: { ...job, input: null }, from: claimer }))
     void this.#say(to, {
       type: 'announce',
@@ -330,7 +333,9 @@ export class Executor {
 
   #capacity(to: Dispatcher): Capacity {
     const { tasks, kinds } = this.#options
-    const others = [...this.#held.values()].filter((held) => held.to !== to && held.outcome === undefined).length
+    const others = [...this.#held.values()].filter(
+      (held) => held.to !== to && held.from !== to && held.outcome === undefined,
+    ).length
     const isOpen = to === this.#own && !this.#isStopping && to.time.isKnown
     // The rest are in doubt, such as handlers that outlive their attempts.
     const slots = this.#outlet.free() === 0 && this.running === 0 ? 0 : this.#outlet.slots - others

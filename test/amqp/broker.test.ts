@@ -92,6 +92,21 @@ describe('a broker', () => {
     await expect(unsent).rejects.toMatchObject({ code: 'SLUICE_BROKER_UNREACHABLE' })
   })
 
+  it('says that a message may have arrived, when it finds no queue only after its connection was lost', async () => {
+    const { proxy, url } = await throughProxy()
+    const broker = await open(url)
+    const other = await open(host.url)
+    await other.declare({ queues: [{ name: 'brief', autoDelete: true }] })
+    const { texts, consumer } = await collect(other, 'brief')
+    const swallowed = proxy.swallow({ when: 'the only one' })
+    const sent = later(broker.publish(to('brief', 'the only one')))
+    await swallowed
+    await until(() => texts.length === 1)
+    await consumer.cancel()
+    proxy.reset()
+    await expect(sent).rejects.toMatchObject({ code: 'SLUICE_BROKER_SILENT' })
+  })
+
   it('takes a bounded number of messages while there is no connection, and sends those when it is back', async () => {
     const { proxy, url } = await throughProxy()
     const broker = await open(url)

@@ -1,0 +1,23 @@
+/** A Sluice that is closed while a process of a fleet connects to its broker. */
+import { expect, it } from 'vitest'
+import { Sluice } from '../../src/sluice.ts'
+import { freshDatabase } from '../servers/database.ts'
+import { startProxy } from '../servers/proxy.ts'
+import { freshBroker } from '../servers/rabbitmq.ts'
+import { later, until } from '../until.ts'
+import { note } from './processes.ts'
+
+it.for(['dispatch', 'execute'] as const)('keeps no connection to the broker: %s', async (role, { onTestFinished }) => {
+  const [{ url: store }, broker] = [await freshDatabase(), await freshBroker()]
+  const proxy = await startProxy({ port: Number(new URL(broker.url).port) })
+  onTestFinished(() => proxy.close())
+  const sluice = await Sluice.open({ store, amqp: proxy.url(broker.url) })
+  proxy.halfOpen()
+  const starting = later<unknown>(sluice[role]([note]))
+  await until(() => proxy.connections > 0)
+  const closing = sluice.close()
+  await proxy.pass()
+  await expect(starting).rejects.toMatchObject({ code: 'SLUICE_CLOSED' })
+  await closing
+  await until(() => proxy.connections === 0)
+})

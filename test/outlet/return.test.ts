@@ -1,0 +1,153 @@
+/** A dispatcher that comes back after its worker has turned to another one. */
+import { expect, it } from 'vitest'
+import { silent as log } from '../../src/core/log.ts'
+import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
+import type { Reports } from '../../src/claim/outlet.ts'
+import { BrokerOutlet } from '../../src/outlet/broker-outlet.ts'
+import { Executor } from '../../src/outlet/executor.ts'
+import type { Wire } from '../../src/outlet/wire.ts'
+import { MemoryWire } from './memory-wire.ts'
+import { World } from './simulated-world.ts'
+
+const slots = 3
+
+/** A worker with its first dispatcher, whose connection can be cut, and what each reports. */
+async function stage() {
+  const world = new World()
+  const wire = new MemoryWire(world.clock(0, 1), () => [1])
+  const first = { isCut: false }
+  const frail: Wire = {
+    isUp: true,
+    send: async (to, message) => (first.isCut ? undefined : wire.send(to, message)),
+    call: async (fleet, message) => (first.isCut ? undefined : wire.call(fleet, message)),
+    receive: (name, take, fleet) => wire.receive(name, (message) => void (first.isCut || take(message)), fleet),
+    leave: (name) => wire.leave(name),
+  }
+  const told: string[] = []
+  const dispatcher = async (name: string, on: Wire) => {
+    const tell = async (what: string) => void told.push(`${name} ${what}`)
+    const outlet = new BrokerOutlet({ wire: on, fleet: 'f', tasks: ['a'], clock: world.clock(5_000, 1), log })
+    outlet.for(
+      {
+        ended: () => tell('ended'),
+        refused: () => void tell('refused'),
+        lost: () => void tell('lost'),
+        inherited: () => void tell('inherited'),
+        changed() {},
+      },
+      () => name,
+    )
+    await outlet.open()
+    return outlet
+  }
+  let reports: Reports | undefined
+  const [begun, aborted]: ClaimedJob[][] = [[], []]
+  const worker = new Executor({
+    wire,
+    fleet: 'f',
+    tasks: ['a'],
+    kinds: [],
+    late() {},
+    clock: world.clock(77, 1),
+    log,
+    outlet: (to) => {
+      reports = to
+      const free = () => slots - begun!.length
+      return {
+        slots,
+        kinds: [],
+        free,
+        abort: (job) => void aborted!.push(job),
+        start: (jobs) => void begun!.push(...jobs),
+      }
+    },
+  })
+  const one = await dispatcher('first', frail)
+  await worker.open()
+  await world.runUntil(3_000)
+  const job = {
+    claim: '1',
+    seq: 1,
+    task: 'a',
+    takes: ['x'],
+    grantUs: 1_000_000,
+    grantedMs: 8_000,
+  } as unknown as ClaimedJob
+  const run = (ms: number) => world.runUntil(world.nowMs + ms)
+  const end = () => reports!.ended(begun![0]!, { kind: 'done', result: null, tookMs: 1 })
+  return {
+    one,
+    worker,
+    wire,
+    first,
+    job,
+    run,
+    end,
+    told,
+    begun: begun!,
+    aborted: aborted!,
+    two: () => dispatcher('second', wire),
+  }
+}
+
+it('gives no job back as uncalled that its worker has begun, and that another dispatcher has taken over', async () => {
+  const { one, first, job, run, end, told, begun, two } = await stage()
+  one.start([job])
+  await run(2)
+  expect(begun.length).toBe(1)
+  first.isCut = true
+  await two()
+  await run(6_000)
+  expect(told).toEqual(['second inherited'])
+  first.isCut = false
+  await run(3_000)
+  expect(told).toEqual(['second inherited'])
+  await end()
+  await run(3_000)
+  expect(told).toEqual(['second inherited', 'second ended'])
+})
+
+it('stops no attempt that another dispatcher has taken over, and keeps no place for it when it has ended', async () => {
+  const { one, first, job, run, end, told, begun, aborted, two } = await stage()
+  one.start([job])
+  await run(2_000)
+  first.isCut = true
+  const second = await two()
+  await run(6_000)
+  first.isCut = false
+  one.abort(job)
+  await run(3_000)
+  expect(aborted).toEqual([])
+  await end()
+  begun.length = 0
+  await run(3_000)
+  expect(told).toEqual(['second inherited', 'second ended'])
+  await second.close()
+  await run(3_000)
+  expect(one.free()).toBe(slots)
+})
+
+it('ignores what an older announcement says that its worker can take', async () => {
+  const { one, worker, wire, run } = await stage()
+  const can = { slots: 1_000, tasks: ['a'], kinds: [] }
+  const old = { type: 'announce', worker: worker.id, n: 1, at: 0, asOf: null, holds: [], orphans: [], ...can }
+  await wire.send(one.id, JSON.stringify(old))
+  await run(2)
+  expect(one.free()).toBe(slots)
+})
+
+it('gives no job back as uncalled that has ended with another dispatcher, when the worker takes its leave', async () => {
+  const { one, worker, first, job, run, end, told, two } = await stage()
+  one.start([job])
+  await run(2_000)
+  first.isCut = true
+  await two()
+  await run(6_000)
+  first.isCut = false
+  await run(3_000)
+  await end()
+  const stopping = worker.stop(new AbortController().signal).then(() => worker.close())
+  await run(3_000)
+  await stopping
+  expect(told).toEqual(['second inherited', 'second ended'])
+})
