@@ -93,7 +93,7 @@ it('what an outlet elsewhere does leaves the way unknown', async () => {
     beatUrl: undefined,
     care: new RetentionSettings(store, {}),
     shared: undefined,
-    outlet: () => ({ free: () => 1, kinds: [], start() {}, abort() {} }),
+    outlet: () => ({ slots: 1, free: () => 1, kinds: [], start() {}, abort() {} }),
     renew: async () => {},
     ended() {},
   })
