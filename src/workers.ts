@@ -115,11 +115,11 @@ export class Workers {
     graceMsOf(options)
     const all = [...tasks, ...(options.schedules ?? []).map(({ task }) => task)]
     await definitions.define(all.flatMap(({ limits }) => limits))
-    await events.subscribe(work)
+    const oldTasks = await events.subscribe(work)
     checkOpen()
     await (redis === undefined ? warnOfSharing(store) : redis.load())
     shared?.start()
-    return tasks
+    return [...tasks, ...oldTasks]
   }
 
   #worker(

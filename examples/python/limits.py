@@ -6,6 +6,9 @@
         grant.check()                                                # just before the request
         post(...)
 
+    with limits.lease("reports", timeout=30) as place:               # a place of a concurrency, renewed until the block ends
+        work(stop=place.lost)                                        # place.lost: an Event; a place may be lost
+
     @limits.limited("mail", timeout=30)                              # the same, before each call
     def post(...): ...
 
@@ -17,12 +20,13 @@ import functools
 import hashlib
 import json
 import random
+import threading
 import time
 import uuid
 from datetime import datetime, timezone
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from redis.exceptions import ConnectionError, NoScriptError, TimeoutError
+from redis.exceptions import ConnectionError, NoScriptError, RedisError, TimeoutError
 
 from limits_lua import RESERVE, SETTLE
 
@@ -31,6 +35,12 @@ SHA = {script: hashlib.sha1(script.encode()).hexdigest() for script in (RESERVE,
 TRIES = 4
 # A definition is read again after so many seconds; sooner if a bucket has a newer one.
 KNOWN = 10.0
+# A lease ends so many seconds after its last renewal; at most 60. It is renewed three times in that time.
+LEASE = 15.0
+# A lease ends here so much earlier than in Redis, because work under it needs time to stop.
+STOP = 1.0
+# Nobody knows when a place is given back, so it is asked for again after so many seconds.
+PLACE = 0.25
 # While the state is lost, calls are repeated after so many seconds.
 LOST = 1.0
 
@@ -85,7 +95,62 @@ class Grant:
 
     def _tell(self, acts):
         if acts:
-            self._limits._ask(SETTLE, str(uuid.uuid4()), self._wants, {"acts": acts})
+            return self._limits._ask(SETTLE, str(uuid.uuid4()), self._wants, {"acts": acts})[1][2:]
+
+
+class Lease(Grant):
+    """A place of each limit, until the block ends. A thread renews it.
+
+    `lost`: set when others may have the place, a second before they can: stop what is done under it.
+    """
+
+    def __init__(self, *of, ends, seconds):
+        super().__init__(*of)
+        self.lost, self._ended = threading.Event(), threading.Event()
+        self._ends, self._seconds = ends, seconds
+        self._thread = threading.Thread(target=self._keep, daemon=True)
+        self._thread.start()
+
+    def __exit__(self, *_):
+        self.release()
+
+    def check(self):
+        """Raises GrantExpired when others may have the place: also if this process slept, and the thread has not noticed yet."""
+        if self.lost.is_set() or time.monotonic() >= self._ends - STOP:
+            self.lost.set()
+            raise GrantExpired(f"this place is lost: {', '.join(want.limit for want in self._wants)}")
+
+    def release(self):
+        """Gives the place back; a second call does nothing. If Redis is away, the place is free when the lease ends."""
+        if not self._ended.is_set():
+            self._ended.set()
+            self._thread.join()
+            self._tell([{"bucket": i + 1, "grant": self.id, "ended": 1} for i in range(len(self._wants))])
+
+    def give_back(self):
+        """Refunds the units, too. Only if nothing was sent."""
+        if not self._ended.is_set():
+            self._ended.set()
+            self._thread.join()
+            super().give_back()
+
+    def _keep(self):
+        wait = self._seconds / 3
+        while not self._ended.wait(max(0.0, min(wait, self._ends - STOP - time.monotonic()))):
+            sent = time.monotonic()
+            if sent >= self._ends - STOP:
+                return self.lost.set()
+            try:
+                acts = [{"bucket": i + 1, "grant": self.id, "renew": int(self._seconds * 1e6)} for i in self._places]
+                if acts and min(self._tell(acts)) < 1:
+                    return self.lost.set()
+                self._ends, wait = sent + self._seconds, self._seconds / 3
+            except (LimitError, RedisError):
+                wait = self._seconds / 15  # Redis is away, or its state is lost
+
+    @property
+    def _places(self):
+        return [i for i, want in enumerate(self._wants) if _has_places(self._limits._definition(want))]
 
 
 class Limits:
@@ -103,23 +168,36 @@ class Limits:
         self._seen = None  # the last time of Redis's clock, and when it was received
         self._bound = None  # the same, of the last plausible time, so that a forward step of the clock opens no limit
 
-    def reserve(self, *wants, id=None):
+    def lease(self, *wants, timeout=60.0, seconds=LEASE):
+        """Waits as `take`, and returns a Lease; `seconds`: after which a process that died has lost it."""
+        return self.take(*wants, timeout=timeout, lease=seconds)
+
+    def reserve(self, *wants, id=None, lease=None):
         """Returns a Grant, or raises Denied at once. The same id within a minute is the same grant."""
         wants = [_Want(*((want,) if isinstance(want, str) else want)) for want in wants]
         id, sent = id or str(uuid.uuid4()), time.monotonic()
         takes = [[i + 1, want.units] for i, want in enumerate(wants)]
-        definitions, told = self._ask(RESERVE, id, wants, {"items": [{"want": 1, "takes": takes}]})
+        if lease is not None and not 3 * STOP <= lease <= 60:
+            raise LimitError(f"a lease of {lease} s is not possible: give {3 * STOP:.0f} to 60 s")
+        if lease is None and any(_has_places(self._definition(want)) for want in wants):
+            raise LimitError("a limit with a concurrency has places, which are leased: use `lease`")
+        leased = {} if lease is None else {"lease": int(lease * 1e6)}
+        definitions, told = self._ask(RESERVE, id, wants, {"items": [{"want": 1, "takes": takes}], **leased})
         granted, wait, lacking = told[2:5]
         if granted < 1:
-            raise Denied(wants[lacking - 1].limit, wait / 1e6)
-        return Grant(self, id, wants, sent + min(definition["grant"] for definition in definitions) / 1e6)
+            has_places = _has_places(definitions[lacking - 1])
+            raise Denied(wants[lacking - 1].limit, min(wait / 1e6, PLACE) if has_places else wait / 1e6)
+        deadline = sent + min(definition["grant"] for definition in definitions) / 1e6
+        if lease is None:
+            return Grant(self, id, wants, deadline)
+        return Lease(self, id, wants, deadline, ends=sent + lease, seconds=lease)
 
-    def take(self, *wants, timeout=60.0):
+    def take(self, *wants, timeout=60.0, lease=None):
         """Waits for room and returns a Grant. Raises Denied or StateLost if there is none within `timeout` seconds."""
         ends = time.monotonic() + timeout
         while True:
             try:
-                grant = self.reserve(*wants)
+                grant = self.reserve(*wants, lease=lease)
                 if time.monotonic() <= grant.deadline:
                     return grant
                 grant.give_back()  # the connection to Redis was too slow
@@ -235,11 +313,15 @@ def _check(want, definition):
     name, rules = want.limit, definition["rules"]
     if definition["keyed"] != (want.key is not None):
         raise LimitError(f"limit {name} {'needs' if definition['keyed'] else 'has no'} key")
-    if any(rule["drain"] == 0 for rule in rules):
-        # The holder of a place may die, and Redis does not detect that.
+    if _has_places(definition) and not definition.get("leased"):
+        # Jobs' places would not be counted.
         raise LimitError(f"limit {name} has a concurrency, which only jobs of Sluice can take")
-    if not isinstance(want.units, int) or not 0 <= want.units <= min(rule["room"] for rule in rules):
+    if not isinstance(want.units, int) or not 0 <= want.units <= min((rule["room"] for rule in rules if rule["drain"] > 0), default=1):
         raise LimitError(f"{want.units} units are not a whole number, or more than limit {name} ever grants at once")
+
+
+def _has_places(definition):
+    return any(rule["drain"] == 0 for rule in definition["rules"])
 
 
 def _told(definition, around):

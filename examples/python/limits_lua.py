@@ -305,6 +305,7 @@ end
 -- Buckets in Redis: one hash for each. Its fields: `s`: the bucket's state. `e<n>`: its nth grant (at, units, units given back, version,
 -- id, places held, number of parts: if it was made for several times, its further parts follow it and hold no places). `g<id>`: the
 -- number of the grant with this id. `p<id>`: places held (and version) of a grant that is not remembered otherwise.
+-- `l`: places that are leased: for each grant their number, and when they are free again unless the lease is renewed.
 -- State and grants share a key, so that they can only be lost together.
 -- Numbers are packed, never turned into text by Lua, which keeps 14 digits.
 
@@ -409,10 +410,39 @@ local function remember(bucket, at, id, units, places, parts)
   forget(bucket)
 end
 
+-- Returns the leases of a bucket, by grant: places, and when they end.
+local function leases_of(bucket)
+  if not bucket.leases then
+    local packed = bucket.leased > 0 and redis.call('HGET', bucket.key, 'l')
+    bucket.leases = packed and cmsgpack.unpack(packed) or {}
+  end
+  return bucket.leases
+end
+
+-- Leases so many places to a grant (0: none any more) until a time, in place of those that it had.
+local function lease(bucket, id, places, ends)
+  local all = leases_of(bucket)
+  local more = places - (all[id] and all[id][1] or 0)
+  bucket.running, bucket.leased = math.max(0, bucket.running + more), bucket.leased + more
+  if places > 0 then
+    bucket.lapses, bucket.leased_until = math.min(bucket.lapses, ends), math.max(bucket.leased_until, ends)
+  end
+  all[id] = places > 0 and { places, ends } or nil
+end
+
+-- Frees the places of leases that have ended.
+local function lapse(bucket, now)
+  if bucket.leased == 0 or now < bucket.lapses then return end
+  bucket.lapses = NEVER
+  for id, one in pairs(leases_of(bucket)) do
+    if one[2] <= now then lease(bucket, id, 0) else bucket.lapses = math.min(bucket.lapses, one[2]) end
+  end
+end
+
 -- Returns until when anything of the bucket matters; nil: a job runs, and when it ends is not known.
 local function matters_until(bucket)
-  if bucket.running > 0 then return nil end
-  local last = math.max(bucket.at + bucket.keep, bucket.hold)
+  if bucket.running > bucket.leased then return nil end
+  local last = math.max(bucket.at + bucket.keep, bucket.hold, bucket.leased > 0 and bucket.leased_until or 0)
   for i, rule in ipairs(bucket.rules) do
     local spent = bucket.spent[i]
     if rule.slot > 0 then
@@ -430,8 +460,10 @@ end
 -- The fields of the state, in the order in which they are packed. New fields are added at the end: a state that was written before lacks
 -- them. ahead: the last grant ahead of the clock may be used from then on; nothing is granted for a time before it. ruled: slot (of a quota
 -- -1), drain, weight, span, room and pace of each rule, by which debt and slots are to be read. before: the same of the definition that the
--- newest grant was given under, if that is an older one.
-local FIELDS = { 'version', 'at', 'hold', 'running', 'n', 'first', 'oldest', 'lost', 'debt', 'slots', 'spent', 'closed', 'ahead', 'ruled', 'before' }
+-- newest grant was given under, if that is an older one. leased: places of `running` that are leased. lapses, leased_until: no lease ends
+-- before the one, or after the other.
+local FIELDS = { 'version', 'at', 'hold', 'running', 'n', 'first', 'oldest', 'lost', 'debt', 'slots', 'spent', 'closed', 'ahead', 'ruled', 'before',
+  'leased', 'lapses', 'leased_until' }
 local CLOSED = 12
 
 -- Writes a bucket. shown: what the clock shows, by which keys expire.
@@ -442,6 +474,7 @@ local function save(bucket, shown)
   for i, field in ipairs(FIELDS) do values[i] = bucket[field] end
   local fresh = bucket.fresh
   fresh[#fresh + 1], fresh[#fresh + 2] = 's', cmsgpack.pack(values)
+  if bucket.leases then fresh[#fresh + 1], fresh[#fresh + 2] = 'l', cmsgpack.pack(bucket.leases) end
   flush(bucket)
   local last = matters_until(bucket)
   if not last then
@@ -474,7 +507,10 @@ local function read(key, definition, epoch, now)
   bucket.version, bucket.n, bucket.first, bucket.oldest, bucket.lost = definition.version, 0, 1, now, 0
   bucket.own, bucket.closed, bucket.ahead, bucket.fresh = definition.own, 0, 0, {}
   bucket.stored = stored and true or false
-  for i, value in ipairs(stored or {}) do bucket[FIELDS[i]] = value end
+  bucket.leased, bucket.lapses, bucket.leased_until = 0, NEVER, 0
+  for i, field in ipairs(FIELDS) do
+    if stored and stored[i] ~= nil then bucket[field] = stored[i] end
+  end
   if epoch then close(bucket, epoch) end
   return bucket
 end
@@ -611,7 +647,7 @@ local function rebuild(bucket, definition)
   local fresh = blank(bucket.rules, bucket.at)
   bucket.debt, bucket.slots, bucket.spent = fresh.debt, fresh.slots, fresh.spent
   note_before(bucket, entries)
-  if not definition.counted or bucket.version < definition.counted then bucket.running = 0 end
+  if not definition.counted or bucket.version < definition.counted then bucket.running = bucket.leased end
   for i, rule in ipairs(bucket.rules) do
     local until_known = bucket.lost + rule.span
     if rule.periods then
@@ -645,6 +681,7 @@ local function open(keys, call, epoch, now, shown, latest)
   local buckets, missing, lacks, ahead = {}, {}, false, #keys - #call.buckets
   for i, definition in ipairs(call.buckets) do
     local bucket = read(keys[ahead + i], definition, epoch, now)
+    lapse(bucket, now)
     if bucket.version > definition.version then return nil, { 'superseded', call.id, i, bucket.version } end
     local at, is_old = math.max(now, bucket.at), bucket.version < definition.version
     local last = math.max(latest or now, at)
@@ -674,7 +711,9 @@ RESERVE = _LIBRARY + r"""-- Grants what fits. KEYS: key of the epoch, of the rep
 -- can show, by the caller's monotonic clock. until: the call is too late when Redis's clock shows more.
 -- further: one more request of a running job, which takes no place of concurrency. ahead: what fits within this time (us) is granted now,
 -- for use from then on; unset: only what may be used at once.
--- epoch, cap, until, further and ahead may be unset.
+-- lease: the places are free again after this time (us, at most a minute) unless the lease is renewed (settle.lua); unset: when the grant
+-- ends.
+-- epoch, cap, until, further, ahead and lease may be unset.
 -- buckets: version, counted, keep (us for which grants are remembered) and rules of each. items: want, and takes: pairs
 -- of a bucket (1: the first) and units; each of the `want` gets the units of all its buckets, or nothing.
 -- Returns 'decided', the id (a client may mix up replies when one is lost on the way), the time, what the clock shows, and for each
@@ -792,6 +831,11 @@ local function reserve(keys, call)
   for _, value in ipairs(decide(buckets, call, now, granted)) do reply[#reply + 1] = value end
   -- A denied bucket is not written: its time moves on at its next grant.
   for i, parts in pairs(granted) do
+    if call.lease and parts.places > 0 then
+      buckets[i].running = buckets[i].running - parts.places
+      lease(buckets[i], call.id, parts.places, buckets[i].at + math.min(call.lease, MINUTE))
+      parts.places = 0
+    end
     remember(buckets[i], parts[1].at, call.id, parts[1].units, parts.places, #parts)
     for k = 2, #parts do remember(buckets[i], parts[k].at, '', parts[k].units, 0) end
     save(buckets[i], shown)
@@ -804,14 +848,22 @@ return reserve(KEYS, call_of(ARGV[1]))
 SETTLE = _LIBRARY + r"""-- Records what happened to grants. KEYS: key of the epoch, of the reply, then of each bucket. ARGV[1]: the call as JSON: id, epoch,
 -- cap, until and buckets as in reserve.lua (`full`: the bucket's vendor itself refunds), and acts, each on one bucket (1: the first):
 -- grant and more: the grant used `more` units than granted (negative: fewer). grant alone: nothing of it was used, so its places are
--- free too. ended: number of places that are free again, of that grant (unset: the grant is not known). hold: us from now without a
--- grant.
+-- free too. ended: number of places that are free again, of that grant (unset: the grant is not known). renew: the grant's lease
+-- ends so many us (at most a minute) from now; with places, it has so many from now on, even if its lease had ended. hold: us from
+-- now without a grant.
 -- The same id is carried out once. Returns 'decided', the id, the time, what the clock shows, and for each act its effect: units
--- charged (negative: given back), places freed, or the time until which the bucket is held. Or 'lost', the id and the epoch that
--- stands; or 'late', the id and times; or what `open` returns.
+-- charged (negative: given back), places freed, places leased (0: others may have them), or the time until which the
+-- bucket is held. Or 'lost', the id and the epoch that stands; or 'late', the id and times; or what `open` returns.
 
 -- Frees places that a grant holds, at most `most`. A grant from before places were counted all the time holds none.
 local function leave(bucket, id, most)
+  local leased = leases_of(bucket)[id]
+  if leased then
+    local freed = math.min(most, leased[1])
+    lease(bucket, id, leased[1] - freed, leased[2])
+    bucket.changed = true
+    return freed
+  end
   local entry, n = grant_of(bucket, id)
   local kept = not entry and redis.call('HGET', bucket.key, 'p' .. id)
   local held, version = 0, 0
@@ -867,15 +919,26 @@ end
 
 -- Frees places whose grant is not known.
 local function release(bucket, places)
-  local freed = math.min(places, bucket.running)
+  local freed = math.min(places, bucket.running - bucket.leased)
   if freed == 0 then return 0 end
   ease(bucket)
   bucket.running, bucket.changed = bucket.running - freed, true
   return freed
 end
 
+-- Renews a lease. Returns how many places it has.
+local function renew(bucket, act, now)
+  local leased = leases_of(bucket)[act.grant]
+  local places = act.places or (leased and leased[1] or 0)
+  if places == 0 then return 0 end
+  lease(bucket, act.grant, places, math.max(now, bucket.at) + math.min(act.renew, MINUTE))
+  bucket.changed = true
+  return places
+end
+
 local function act_on(bucket, act, full, now)
   if act.hold then return hold(bucket, act.hold, now) end
+  if act.renew then return renew(bucket, act, now) end
   if act.ended then return act.grant and leave(bucket, act.grant, act.ended) or release(bucket, act.ended) end
   if not act.more then
     leave(bucket, act.grant, MOST)

@@ -271,6 +271,7 @@ export class InHand {
     }
     this.#jobs.delete(job)
     this.#heirlooms.delete(job)
+    if (job.grant !== undefined) this.#options.shared?.ended(job.grant, unitsOf(job).takes)
     if (sinceMs === Infinity) this.#pending--
     const held = outcome.kind === 'readmit' ? outcome.place.held : 'held' in outcome ? outcome.held : undefined
     if (held !== undefined) this.putOff++

@@ -12,8 +12,10 @@ declare
   v_last sluice.emitted;
 begin
   if exists (select 1 from sluice.subscription s where s.service = p_service and s.phase < 4) then
+    -- This transaction's number comes after the subscription's commit. An emitter that is open may have the snapshot's
+    -- xmax, or a higher one.
     update sluice.subscription s set phase = s.phase + 1, last_at = s.since, last_id = null,
-      barrier = case s.phase when 0 then pg_snapshot_xmax(v_snap) else s.barrier end
+      barrier = case s.phase when 0 then pg_current_xact_id() else s.barrier end
     where (s.service, s.handler) in (
       select o.service, o.handler from sluice.subscription o
       where o.service = p_service and (o.phase = 0 or (o.phase = 2 and pg_snapshot_xmin(v_snap) >= o.barrier))

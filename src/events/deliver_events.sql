@@ -24,7 +24,7 @@ begin
     where p_service is null or (s.service = p_service and s.handler = p_handler)
   ), fresh as (
     insert into sluice.job (id, lane, priority, created_at, task, queue, takes, input, raw)
-    select engine.delivery_id(g.id, s.service, s.handler),
+    select engine.delivery_id(g.id, s.service, s.origin),
            case when s.paths is null then s.lane else engine.lane_id(s.queue, s.task, 0, 1, null, t.takes) end,
            0, v_now, s.task, s.queue, t.takes,
            jsonb_build_object('service', s.service, 'handler', s.handler, 'event', g.event),
@@ -32,7 +32,8 @@ begin
     from given g join sub s on s.kind = g.type and (not p_late or s.since <= g.at)
     cross join lateral (select case when s.paths is null then nullif(s.buckets, '{}')
                                     else engine.delivery_takes(s.buckets, s.paths, g.event) end as takes) t
-    order by g.ord
+    -- One handler under two names, in a deploy or after one was undone: the name that started last gets the event.
+    order by g.ord, s.seen_at desc
     on conflict (id) do nothing
     returning id, lane, seq, queue, task, takes
   ), arrived as (

@@ -1,12 +1,13 @@
 /** The events of one store: emitting them, and what a service is subscribed to. */
 import { UsageError } from '../core/errors.ts'
+import { checkFields } from '../core/fields.ts'
 import type { Sql, Store } from '../db/store.ts'
 import type { TxLike } from '../db/tx.ts'
 import { isPromise } from '../tasks/admit.ts'
 import type { AnyTask, Sendable } from '../tasks/task.ts'
 import { Catalogue } from './catalogue.ts'
 import type { AnyEvent, EmitOptions, Emitter } from './event.ts'
-import { type Group, groupsOf, subscriptionsOf, tasksIn, type Work } from './groups.ts'
+import { type Group, groupsOf, oldTasksOf, subscriptionsOf, tasksIn, type Work } from './groups.ts'
 import { checkNameOf } from './names.ts'
 import { EventOutbox } from './outbox.ts'
 import { emitParams, emitTypes, type EventRow, eventRow } from './row.ts'
@@ -63,6 +64,8 @@ export class Events extends Catalogue implements Emitter {
 
   /** Emits many events; see `Event.emitMany`, which calls this. */
   async emitMany(event: AnyEvent, payloads: Sendable<unknown>, options: Pick<EmitOptions, 'tx'> = {}): Promise<number> {
+    // One id for all would emit only the first.
+    checkFields('SLUICE_BAD_OPTION', 'an emitMany', options, ['tx'])
     const tx = this.#context.enter(options)
     this.#note(event)
     if (tx === undefined) await this.#storeDefinitions()
@@ -97,11 +100,14 @@ export class Events extends Catalogue implements Emitter {
     return [...tasksIn(work), ...groupsOf(work, this.#context.service).map(({ task }) => task)]
   }
 
-  /** Stores the handlers given, and delivers what they have not got. */
-  async subscribe(work: readonly Work[]): Promise<void> {
+  /**
+   * Stores the handlers given, and delivers what they have not got. Returns the tasks that they had before, whose
+   * deliveries may wait.
+   */
+  async subscribe(work: readonly Work[]): Promise<AnyTask[]> {
     const { service, routeOf } = this.#context
     const groups: Group[] = groupsOf(work, service)
-    if (service === undefined || groups.length === 0) return
+    if (service === undefined || groups.length === 0) return []
     const queueOf = ({ name, queue }: AnyTask) => routeOf(name) ?? (typeof queue === 'string' ? queue : 'default')
     const rows = subscriptionsOf(groups, queueOf)
     const params = [service, JSON.stringify(rows)]
@@ -109,6 +115,12 @@ export class Events extends Catalogue implements Emitter {
     this.#warnOf(others.map((row) => row.subscribe_handlers).join(', '))
     this.#isSubscribed = true
     await this.renew()
+    const names = groups.flatMap(({ handlers }) => handlers.map(({ name }) => name))
+    const old = await this.#store.run<{ task: string }>('events/find_old_tasks', [service, names])
+    return oldTasksOf(
+      old.map((row) => row.task),
+      groups,
+    )
   }
 
   /** Delivers to this process's handlers what they have not got. To be repeated while it works. */

@@ -10,7 +10,7 @@ import { withTaskCost } from '../tasks/cost.ts'
 import { fieldOf } from '../limits/limit.ts'
 import { type AnyTask, task } from '../tasks/task.ts'
 import type { Delivery } from './envelope.ts'
-import { bad, type EventHandler, type GroupOptions, isHandler, runDelivery } from './handler.ts'
+import { bad, type EventHandler, type GroupOptions, handlerFor, isHandler, runDelivery } from './handler.ts'
 import { checkNameOf, regexOf } from './names.ts'
 
 /** What a worker is given: tasks, and handlers of events. */
@@ -44,13 +44,31 @@ export function groupsOf(work: readonly Work[], service: string | undefined): Gr
     if (handlers.filter((other) => [other.name, ...other.formerly].some((one) => one === name)).length > 1)
       throw bad(name, `two handlers of service "${service}" have this name, now or formerly; give one a \`name\``)
     else if (formerly.includes(name)) throw bad(name, 'it cannot be its own former name')
-  return [...new Set(handlers.map(({ group }) => group))].map((group) =>
-    groupOf(
-      service,
-      group,
-      handlers.filter((each) => each.group === group),
-    ),
-  )
+  const groups: Group[] = [...new Set(handlers.map(({ group }) => group))].map((group) => {
+    const own = handlers.filter((each) => each.group === group)
+    const made = groupOf(service, group, own)
+    return { ...made, task: { ...made.task, homeOf: (delivery: Delivery) => homeOf(own, delivery, groups) } }
+  })
+  return groups
+}
+
+/** Returns the task of a delivery whose handler is in another group than these are. */
+function homeOf(own: readonly EventHandler[], delivery: Delivery, groups: readonly Group[]): AnyTask | undefined {
+  if (handlerFor(own, delivery) !== undefined) return undefined
+  return groups.find(({ handlers }) => handlerFor(handlers, delivery) !== undefined)?.task
+}
+
+/** Returns tasks that the groups' handlers had before: their deliveries go to the present ones. */
+export function oldTasksOf(names: readonly string[], groups: readonly Group[]): AnyTask[] {
+  const present = new Set(groups.map(({ task: own }) => own.name))
+  return names
+    .filter((name) => !present.has(name))
+    .map((name) => ({
+      ...(task(name, {
+        run: (delivery: Delivery, context) => runDelivery([], delivery, context, systemClock.wallMs()),
+      }) as AnyTask),
+      homeOf: (delivery: Delivery) => homeOf([], delivery, groups),
+    }))
 }
 
 function groupOf(service: string, group: string, handlers: EventHandler[]): Group {

@@ -16,7 +16,7 @@ import { checkNameOf, checkPattern, matches } from './names.ts'
 export interface EventContext extends Context {
   /** The event with its envelope. */
   readonly event: CloudEvent
-  /** True if this handler may have got the event before: an earlier attempt, or a replay. */
+  /** True if this handler may have got the event before: an earlier attempt that counts, or a replay. */
   readonly redelivered: boolean
 }
 
@@ -141,6 +141,12 @@ function inContext(event: CloudEvent, context: Context): EventContext {
   return Object.create(context, Object.getOwnPropertyDescriptors(own)) as EventContext
 }
 
+/** Returns the handler that a delivery is for. */
+export function handlerFor(handlers: readonly EventHandler[], { handler: name, event }: Delivery) {
+  const found = handlers.find((each) => each.name === name || each.formerly.includes(name))
+  return found !== undefined && matches(found.pattern, event.type) ? found : undefined
+}
+
 const waitMs = { least: 1_000, most: 60_000 }
 
 /**
@@ -154,8 +160,8 @@ export async function runDelivery(
   nowMs: number,
 ): Promise<void> {
   const { handler: name, event } = delivery
-  const found = handlers.find((each) => each.name === name || each.formerly.includes(name))
-  if (found !== undefined && matches(found.pattern, event.type)) return found.run(delivery, context)
+  const found = handlerFor(handlers, delivery)
+  if (found !== undefined) return found.run(delivery, context)
   const ageMs = nowMs - context.job.createdAt.getTime()
   context.log.warn(`this process has no handler "${name}" of events ${event.type}; another one may have it`)
   throw snooze(Math.min(waitMs.most, Math.max(waitMs.least, Math.round(ageMs / 4))))

@@ -19,7 +19,7 @@ begin
   end if;
   select k into v_odd from jsonb_object_keys(v_options) k
   where k not in ('id', 'source', 'subject', 'version')
-     or (k = 'version') <> (jsonb_typeof(v_options -> k) = 'number') limit 1;
+     or jsonb_typeof(v_options -> k) <> case k when 'version' then 'number' else 'string' end limit 1;
   if v_odd is not null then
     perform engine.raise_error('SLUICE_BAD_OPTION', format(
       'there is no option "%s", or it has a wrong type: id, source and subject are texts, version is a number',

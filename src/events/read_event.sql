@@ -4,7 +4,7 @@ select e.type, e.at, e.event, e.routed, coalesce((
       'state', coalesce(j.state, h.state, f.state), 'reason', coalesce(j.reason, h.reason, f.reason),
       'attempt', coalesce(j.attempt, h.attempt, f.attempt), 'error', coalesce(j.error, h.error, f.error))
     order by d.service, d.handler)
-  from (select s.service, s.handler, engine.delivery_id(e.id, s.service, s.handler) as id
+  from (select s.service, s.handler, engine.delivery_id(e.id, s.service, s.origin) as id
         from engine.find_subscriptions(e.type) s) d
   left join lateral (
     select case when j.claim is not null then 'running' when j.due_at is not null then 'scheduled' else 'waiting' end

@@ -72,6 +72,8 @@ export interface PeerLimiter {
   settle(grant: string, take: string, more: number): void
   /** Gives a grant back under which nothing was sent. Call it before the store is informed. */
   unused(grant: string, takes: readonly string[], units: readonly number[]): void
+  /** Frees the place of one job, or take, of a grant, when it has ended: after a refund, too. */
+  ended(grant: string, takes: readonly string[]): void
   /** Holds buckets because the vendor demanded a pause. */
   hold(takes: readonly string[], ms: number): void
 }

@@ -60,9 +60,12 @@ export class Samples {
     slot.mostMs = Math.max(slot.mostMs, tookMs)
   }
 
-  /** Nothing is known of the way of a request, or the vendor refused one that the limit allows. */
-  doubted(nowMs: number): void {
-    this.#slot(nowMs).isSound = false
+  /** Nothing is known of the way of a request, or the vendor refused one that the limit allows. Returns whether that is new. */
+  doubted(nowMs: number): boolean {
+    const slot = this.#slot(nowMs)
+    const isNew = this.#slots.every(({ isSound }) => isSound)
+    slot.isSound = false
+    return isNew
   }
 
   /** Returns what is known, and begins to count late grants anew. */

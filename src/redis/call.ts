@@ -27,6 +27,8 @@ export interface Reservation extends RedisCall {
   items: readonly Item[]
   /** True for one more request of a running job, which has its places already. Default false. */
   isFurther?: boolean
+  /** The places are free again after this time unless the lease is renewed: microseconds, at most a minute. Default: when they are ended. */
+  leaseUs?: number
   /** What fits within this time is granted now, for use from then on; microseconds, whole, at most 100,000. Default: not ahead. */
   aheadUs?: number
 }
@@ -48,12 +50,13 @@ export interface Granted {
 /**
  * What happened to grants, in one bucket: a grant used `more` units than granted (negative: fewer); or nothing of it was used, so
  * its places are free too; or `ended` of a grant's places are free again (`grant` unset: the grant is not known; do not mix the
- * two ways); or the vendor demanded a pause of `holdUs`.
+ * two ways); or its lease lasts `renewUs` from now (with `places`: of so many, even if it had ended); or the vendor demanded a pause of `holdUs`.
  */
 export type SettleAct = { bucket: number } & (
   | { grant: string; more: number }
   | { grant: string; isUnused: true }
   | { ended: number; grant?: string }
+  | { grant: string; renewUs: number; places?: number }
   | { holdUs: number }
 )
 

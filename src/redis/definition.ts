@@ -45,6 +45,8 @@ const keepLeastUs = 60_000_000
 export interface Published extends RedisBucket {
   /** True if its buckets are `<name>:<key>`, one for each key; false if `<name>` is its only bucket. */
   isKeyed: boolean
+  /** True if jobs' places are counted in Redis, so that others may lease places. Default false. */
+  isLeased?: boolean
   /** Life of a grant in microseconds: after it, the request must not be written any more. */
   grantUs: number
 }
@@ -62,12 +64,12 @@ export function inJson(bucket: RedisBucket, aroundUs: readonly number[]): object
 type Unversioned = Omit<Published, 'name' | 'version'> & { version?: number }
 
 /** Returns the definition as it is published: with calendars in words, whose boundaries each caller computes. */
-export function publishedJson({ isKeyed, grantUs, ...bucket }: Unversioned): object {
+export function publishedJson({ isKeyed, grantUs, isLeased, ...bucket }: Unversioned): object {
   const calendar = ({ marginUs, unit, zone, anchorUs }: QuotaRule) => ({
     margin: marginUs,
     calendar: { unit, zone, anchor: anchorUs ?? undefined },
   })
-  return { keyed: isKeyed, grant: grantUs, ...written(bucket, calendar) }
+  return { keyed: isKeyed, grant: grantUs, leased: isLeased, ...written(bucket, calendar) }
 }
 
 function written(

@@ -23,7 +23,7 @@ interface Row {
 
 /** A limit's definition in force, for Redis. */
 interface InForce {
-  /** Without a name. Only the rules that count units: places are counted by the store, which knows which workers live. */
+  /** Without a name. Places are counted there only where other programs may lease them. */
   readonly bucket: Omit<RedisBucket, 'name'>
   readonly rules: readonly Rule[]
   /** Undefined: only Sluice's own processes take from it. */
@@ -152,6 +152,11 @@ export class SharedDefinitions {
     return bucket === undefined || bucket.rules.length === 0 ? undefined : { name: take, ...bucket }
   }
 
+  /** True if Redis counts places of a bucket, too: other programs may lease them. */
+  isLeased(take: string): boolean {
+    return this.bucket(take)?.rules.some(({ kind }) => kind === 'concurrency') === true
+  }
+
   /** Returns all rules of a bucket's limit, in their order; undefined: only the store has it. */
   all(take: string): readonly Rule[] | undefined {
     return this.#of(take)?.rules
@@ -190,16 +195,17 @@ function inForce(row: Row, agreed: Agreed | undefined): InForce {
   const local = publishedOf(row)
   const there = agreed?.text === undefined ? local : agreedOf(agreed.text)
   const isPublished = agreed?.isPublished ?? spec.published === true
-  const isCounted = spec.rules.some(({ kind }) => kind === 'concurrency')
+  const isLeased = isPublished && agreed === undefined && spec.rules.some(({ kind }) => kind === 'concurrency')
   return {
     rules: spec.rules,
     bucket: {
-      rules: there.rules.filter(({ kind }) => kind !== 'concurrency'),
+      rules: there.rules.filter(({ kind }) => isLeased || kind !== 'concurrency'),
+      ...(isLeased ? { countedFrom: 1 } : {}),
       version: agreed?.version ?? version,
       isFull: there.isFull === true,
       isOwn: !isPublished,
     },
-    published: isPublished ? { ...local, ...(isCounted ? { countedFrom: version } : {}) } : undefined,
+    published: isPublished ? { ...local, ...(isLeased ? { countedFrom: 1, isLeased } : {}) } : undefined,
     isOpen: spec.open === true,
     version,
     isForeign: agreed?.text !== undefined,

@@ -150,7 +150,9 @@ export class SharedEpochs {
       if (bucket === undefined || all === undefined) return []
       // What it has used under other rules is not known by Redis's: the bucket is closed for as long as that may count.
       if (known === undefined) return [closedSeed(bucket)]
-      const flows = all.flatMap((rule, i) => (rule.kind !== 'concurrency' ? [{ rule, i }] : []))
+      // Places are leased again by those that hold them.
+      const isLeased = definitions.isLeased(take)
+      const flows = all.flatMap((rule, i) => (isLeased || rule.kind !== 'concurrency' ? [{ rule, i }] : []))
       return [
         {
           bucket,

@@ -18,6 +18,8 @@ export interface RedisHealthOptions {
   epochs: SharedEpochs
   /** Called when Redis answers again, or has another epoch. */
   restored(): void
+  /** Called every few seconds while Redis answers. */
+  looked(): void
   /** Called with what Redis's clock shows. */
   heard(reading: Reading): void
 }
@@ -183,6 +185,7 @@ export class RedisHealth {
   async #round(n: number): Promise<void> {
     await this.#options.definitions.publish()
     await this.#readClock()
+    this.#options.looked()
     if (n % looksPerServer === 0) await this.#lookAtServer()
     if (this.#unfit !== undefined) this.failed(undefined)
   }

@@ -88,10 +88,11 @@ export class RedisLimiter {
    * Grants what fits, item by item, all at one time. A repeated call is harmless.
    * @throws StoreError SLUICE_REDIS_SILENT, SLUICE_REDIS_ANSWER, SLUICE_REDIS_REFUSED; the client's errors
    */
-  async reserve({ items, isFurther, aheadUs, ...call }: Reservation): Promise<Decided<Granted>> {
+  async reserve({ items, isFurther, aheadUs, leaseUs, ...call }: Reservation): Promise<Decided<Granted>> {
     const width = aheadUs === undefined ? 3 : 5
     const more = {
       ahead: aheadUs,
+      lease: leaseUs,
       items: items.map(({ want, takes }) => ({ want, takes: takes.map(({ bucket, units }) => [bucket + 1, units]) })),
       further: isFurther === true ? true : undefined,
     }
@@ -105,12 +106,16 @@ export class RedisLimiter {
 
   /**
    * Records what happened to grants. A repeated call is harmless. Resolves to the effect of each act: units charged (negative:
-   * given back; 0 for a grant that is not remembered), places freed, or the time until which the bucket is held.
+   * given back; 0 for a grant that is not remembered), places freed, places leased (0: others may have them), or the time until which the bucket is held.
    * @throws StoreError SLUICE_REDIS_SILENT, SLUICE_REDIS_ANSWER, SLUICE_REDIS_REFUSED; the client's errors
    */
   async settle({ acts, ...call }: Settlement): Promise<Decided<number>> {
     const told = acts.map(({ bucket, ...act }) => {
       if ('holdUs' in act) return { bucket: bucket + 1, hold: act.holdUs }
+      if ('renewUs' in act) {
+        const { grant, renewUs: renew, places } = act
+        return { bucket: bucket + 1, grant, renew, places }
+      }
       return { bucket: bucket + 1, ...('isUnused' in act ? { grant: act.grant } : act) }
     })
     return this.#decide(this.#settle, call, { acts: told }, (numbers) => numbers)

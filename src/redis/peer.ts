@@ -11,6 +11,7 @@ import { RedisLimiter } from './limiter.ts'
 import { SharedDefinitions } from './definitions.ts'
 import { askMs, SharedEpochs } from './epochs.ts'
 import { grantOf, SettlementQueue, type SettlementReport } from './settlements.ts'
+import { HeldPlaces } from './held-places.ts'
 import { RedisHealth } from './health.ts'
 
 /** What the limiter needs. */
@@ -53,6 +54,8 @@ const againMsMax = 10
 /** The store holds a bucket no longer than this, because others may give units back; a closed bucket longer. */
 const holdUsMax = 5_000_000
 const closedUsMax = 60_000_000
+/** Places that a process holds are free again so long after its last renewal: more than the outages that a job outlives. */
+const leaseUs = 30_000_000
 /** An answer whose clock is this far behind the latest time that it can show was given after that clock was set back. */
 const setBackUs = 3_000_000
 
@@ -76,6 +79,7 @@ export class RedisPeerLimiter implements PeerLimiter {
   readonly #watch: RedisHealth
   readonly #told: SettlementQueue
   readonly #redisClock = new StoreClock()
+  readonly #places = new HeldPlaces()
   #isStarted = false
   #ready: Promise<void> = Promise.resolve()
 
@@ -88,13 +92,22 @@ export class RedisPeerLimiter implements PeerLimiter {
     const epochs = (this.#epochs = new SharedEpochs({ store, limiter, definitions }))
     const current = () => epochs.current
     this.#told = new SettlementQueue(limiter, definitions, clock, current, (error) => this.#watch.failed(error))
-    const restored = () => this.#told.go()
+    const restored = () => this.#renew()
     const heard = ({ us, sentMs, heardMs }: Reading) => {
       // Readings from answers may be from before a step; this one was made on purpose, so it replaces them.
       this.#redisClock.forget()
       this.#redisClock.saw(us, heardMs, sentMs)
     }
-    this.#watch = new RedisHealth({ store, connection, limiter, definitions, epochs, restored, heard })
+    this.#watch = new RedisHealth({
+      store,
+      connection,
+      limiter,
+      definitions,
+      epochs,
+      restored,
+      looked: () => this.#renew(),
+      heard,
+    })
   }
 
   start(): void {
@@ -177,7 +190,11 @@ export class RedisPeerLimiter implements PeerLimiter {
           // The store returned an epoch that this process did not know.
           if (epoch !== this.#epochs.current) this.#watch.failed(undefined)
           const isAgain = !isSecond && (await this.#isWorthAgain(question, answer.results, leftMs))
-          if (!isAgain) return { id, leaves: this.#leaves(asked, question, answer.results, firstMs, late) }
+          if (!isAgain) {
+            const leaves = this.#leaves(asked, question, answer.results, firstMs, late)
+            this.#places.hold(id, asked, leaves, (take) => this.#definitions.isLeased(take))
+            return { id, leaves }
+          }
           ;[id, firstMs, isSecond] = [undefined, undefined, true]
         } else if (!answer.isDecided && answer.why === 'superseded') await this.#supersede(question, answer)
         else {
@@ -228,6 +245,7 @@ export class RedisPeerLimiter implements PeerLimiter {
       buckets,
       items,
       aheadUs: this.#areOwn({ takes }) ? aheadUs : 0,
+      leaseUs,
       withinMs: Math.min(leftMs, answerMs),
       ...this.#cap(),
     })
@@ -335,6 +353,16 @@ export class RedisPeerLimiter implements PeerLimiter {
 
   unused(grant: string, takes: readonly string[], units: readonly number[]): void {
     for (const [i, take] of takes.entries()) this.settle(grant, take, -(units[i] ?? 1))
+  }
+
+  ended(grant: string, takes: readonly string[]): void {
+    for (const take of this.#places.end(grant, takes)) this.#add({ take, grant, ended: 1 })
+  }
+
+  /** Leases anew what this process holds, and sends what waits. */
+  #renew(): void {
+    for (const held of this.#places.all()) this.#add({ ...held, renewUs: leaseUs })
+    this.#told.go()
   }
 
   hold(takes: readonly string[], ms: number): void {

@@ -119,7 +119,7 @@ local function rebuild(bucket, definition)
   local fresh = blank(bucket.rules, bucket.at)
   bucket.debt, bucket.slots, bucket.spent = fresh.debt, fresh.slots, fresh.spent
   note_before(bucket, entries)
-  if not definition.counted or bucket.version < definition.counted then bucket.running = 0 end
+  if not definition.counted or bucket.version < definition.counted then bucket.running = bucket.leased end
   for i, rule in ipairs(bucket.rules) do
     local until_known = bucket.lost + rule.span
     if rule.periods then
@@ -153,6 +153,7 @@ local function open(keys, call, epoch, now, shown, latest)
   local buckets, missing, lacks, ahead = {}, {}, false, #keys - #call.buckets
   for i, definition in ipairs(call.buckets) do
     local bucket = read(keys[ahead + i], definition, epoch, now)
+    lapse(bucket, now)
     if bucket.version > definition.version then return nil, { 'superseded', call.id, i, bucket.version } end
     local at, is_old = math.max(now, bucket.at), bucket.version < definition.version
     local last = math.max(latest or now, at)

@@ -3,7 +3,9 @@
 -- can show, by the caller's monotonic clock. until: the call is too late when Redis's clock shows more.
 -- further: one more request of a running job, which takes no place of concurrency. ahead: what fits within this time (us) is granted now,
 -- for use from then on; unset: only what may be used at once.
--- epoch, cap, until, further and ahead may be unset.
+-- lease: the places are free again after this time (us, at most a minute) unless the lease is renewed (settle.lua); unset: when the grant
+-- ends.
+-- epoch, cap, until, further, ahead and lease may be unset.
 -- buckets: version, counted, keep (us for which grants are remembered) and rules of each. items: want, and takes: pairs
 -- of a bucket (1: the first) and units; each of the `want` gets the units of all its buckets, or nothing.
 -- Returns 'decided', the id (a client may mix up replies when one is lost on the way), the time, what the clock shows, and for each
@@ -121,6 +123,11 @@ local function reserve(keys, call)
   for _, value in ipairs(decide(buckets, call, now, granted)) do reply[#reply + 1] = value end
   -- A denied bucket is not written: its time moves on at its next grant.
   for i, parts in pairs(granted) do
+    if call.lease and parts.places > 0 then
+      buckets[i].running = buckets[i].running - parts.places
+      lease(buckets[i], call.id, parts.places, buckets[i].at + math.min(call.lease, MINUTE))
+      parts.places = 0
+    end
     remember(buckets[i], parts[1].at, call.id, parts[1].units, parts.places, #parts)
     for k = 2, #parts do remember(buckets[i], parts[k].at, '', parts[k].units, 0) end
     save(buckets[i], shown)

@@ -1,14 +1,22 @@
 -- Records what happened to grants. KEYS: key of the epoch, of the reply, then of each bucket. ARGV[1]: the call as JSON: id, epoch,
 -- cap, until and buckets as in reserve.lua (`full`: the bucket's vendor itself refunds), and acts, each on one bucket (1: the first):
 -- grant and more: the grant used `more` units than granted (negative: fewer). grant alone: nothing of it was used, so its places are
--- free too. ended: number of places that are free again, of that grant (unset: the grant is not known). hold: us from now without a
--- grant.
+-- free too. ended: number of places that are free again, of that grant (unset: the grant is not known). renew: the grant's lease
+-- ends so many us (at most a minute) from now; with places, it has so many from now on, even if its lease had ended. hold: us from
+-- now without a grant.
 -- The same id is carried out once. Returns 'decided', the id, the time, what the clock shows, and for each act its effect: units
--- charged (negative: given back), places freed, or the time until which the bucket is held. Or 'lost', the id and the epoch that
--- stands; or 'late', the id and times; or what `open` returns.
+-- charged (negative: given back), places freed, places leased (0: others may have them), or the time until which the
+-- bucket is held. Or 'lost', the id and the epoch that stands; or 'late', the id and times; or what `open` returns.
 
 -- Frees places that a grant holds, at most `most`. A grant from before places were counted all the time holds none.
 local function leave(bucket, id, most)
+  local leased = leases_of(bucket)[id]
+  if leased then
+    local freed = math.min(most, leased[1])
+    lease(bucket, id, leased[1] - freed, leased[2])
+    bucket.changed = true
+    return freed
+  end
   local entry, n = grant_of(bucket, id)
   local kept = not entry and redis.call('HGET', bucket.key, 'p' .. id)
   local held, version = 0, 0
@@ -64,15 +72,26 @@ end
 
 -- Frees places whose grant is not known.
 local function release(bucket, places)
-  local freed = math.min(places, bucket.running)
+  local freed = math.min(places, bucket.running - bucket.leased)
   if freed == 0 then return 0 end
   ease(bucket)
   bucket.running, bucket.changed = bucket.running - freed, true
   return freed
 end
 
+-- Renews a lease. Returns how many places it has.
+local function renew(bucket, act, now)
+  local leased = leases_of(bucket)[act.grant]
+  local places = act.places or (leased and leased[1] or 0)
+  if places == 0 then return 0 end
+  lease(bucket, act.grant, places, math.max(now, bucket.at) + math.min(act.renew, MINUTE))
+  bucket.changed = true
+  return places
+end
+
 local function act_on(bucket, act, full, now)
   if act.hold then return hold(bucket, act.hold, now) end
+  if act.renew then return renew(bucket, act, now) end
   if act.ended then return act.grant and leave(bucket, act.grant, act.ended) or release(bucket, act.ended) end
   if not act.more then
     leave(bucket, act.grant, MOST)

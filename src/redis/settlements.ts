@@ -13,6 +13,8 @@ import type { SharedDefinitions } from './definitions.ts'
 export type SettlementReport = { take: string } & (
   | { epoch: string; grant: string; more: number }
   | { epoch: string; grant: string; isUnused: true }
+  | { grant: string; ended: number }
+  | { grant: string; renewUs: number; places: number }
   | { untilMs: number }
 )
 type Word = SettlementReport & { sinceMs: number }
@@ -122,6 +124,8 @@ export class SettlementQueue {
       const bucket = places.get(take) ?? places.size
       places.set(take, bucket)
       if ('untilMs' in word) return [{ bucket, holdUs: Math.ceil((word.untilMs - nowMs) * 1_000) }]
+      if ('ended' in word) return [{ bucket, grant: word.grant, ended: word.ended }]
+      if ('renewUs' in word) return [{ bucket, grant: word.grant, renewUs: word.renewUs, places: word.places }]
       if ('isUnused' in word) return [{ bucket, grant: word.grant, isUnused: true }]
       // A grant of an earlier epoch is part of what this one began with, which has the epoch's id.
       return [{ bucket, grant: epochOf(word.grant) === epoch ? word.grant : epoch, more: word.more }]
@@ -133,7 +137,8 @@ export class SettlementQueue {
 /** True for a report that is dropped. Use beyond a grant is always reported: if it counts twice, that is safe. */
 function isOver(word: Word, epoch: string, nowMs: number): boolean {
   if ('untilMs' in word) return word.untilMs <= nowMs
-  if ('more' in word && word.more > 0) return false
+  // Places that are free, or still held, are so under any epoch.
+  if ('ended' in word || 'renewUs' in word || ('more' in word && word.more > 0)) return false
   // A grant of this epoch has an id there, whatever epoch this process knew at that moment.
   return word.epoch !== epoch && epochOf(word.grant) !== epoch
 }

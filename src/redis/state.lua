@@ -1,6 +1,7 @@
 -- Buckets in Redis: one hash for each. Its fields: `s`: the bucket's state. `e<n>`: its nth grant (at, units, units given back, version,
 -- id, places held, number of parts: if it was made for several times, its further parts follow it and hold no places). `g<id>`: the
 -- number of the grant with this id. `p<id>`: places held (and version) of a grant that is not remembered otherwise.
+-- `l`: places that are leased: for each grant their number, and when they are free again unless the lease is renewed.
 -- State and grants share a key, so that they can only be lost together.
 -- Numbers are packed, never turned into text by Lua, which keeps 14 digits.
 
@@ -105,10 +106,39 @@ local function remember(bucket, at, id, units, places, parts)
   forget(bucket)
 end
 
+-- Returns the leases of a bucket, by grant: places, and when they end.
+local function leases_of(bucket)
+  if not bucket.leases then
+    local packed = bucket.leased > 0 and redis.call('HGET', bucket.key, 'l')
+    bucket.leases = packed and cmsgpack.unpack(packed) or {}
+  end
+  return bucket.leases
+end
+
+-- Leases so many places to a grant (0: none any more) until a time, in place of those that it had.
+local function lease(bucket, id, places, ends)
+  local all = leases_of(bucket)
+  local more = places - (all[id] and all[id][1] or 0)
+  bucket.running, bucket.leased = math.max(0, bucket.running + more), bucket.leased + more
+  if places > 0 then
+    bucket.lapses, bucket.leased_until = math.min(bucket.lapses, ends), math.max(bucket.leased_until, ends)
+  end
+  all[id] = places > 0 and { places, ends } or nil
+end
+
+-- Frees the places of leases that have ended.
+local function lapse(bucket, now)
+  if bucket.leased == 0 or now < bucket.lapses then return end
+  bucket.lapses = NEVER
+  for id, one in pairs(leases_of(bucket)) do
+    if one[2] <= now then lease(bucket, id, 0) else bucket.lapses = math.min(bucket.lapses, one[2]) end
+  end
+end
+
 -- Returns until when anything of the bucket matters; nil: a job runs, and when it ends is not known.
 local function matters_until(bucket)
-  if bucket.running > 0 then return nil end
-  local last = math.max(bucket.at + bucket.keep, bucket.hold)
+  if bucket.running > bucket.leased then return nil end
+  local last = math.max(bucket.at + bucket.keep, bucket.hold, bucket.leased > 0 and bucket.leased_until or 0)
   for i, rule in ipairs(bucket.rules) do
     local spent = bucket.spent[i]
     if rule.slot > 0 then
@@ -126,8 +156,10 @@ end
 -- The fields of the state, in the order in which they are packed. New fields are added at the end: a state that was written before lacks
 -- them. ahead: the last grant ahead of the clock may be used from then on; nothing is granted for a time before it. ruled: slot (of a quota
 -- -1), drain, weight, span, room and pace of each rule, by which debt and slots are to be read. before: the same of the definition that the
--- newest grant was given under, if that is an older one.
-local FIELDS = { 'version', 'at', 'hold', 'running', 'n', 'first', 'oldest', 'lost', 'debt', 'slots', 'spent', 'closed', 'ahead', 'ruled', 'before' }
+-- newest grant was given under, if that is an older one. leased: places of `running` that are leased. lapses, leased_until: no lease ends
+-- before the one, or after the other.
+local FIELDS = { 'version', 'at', 'hold', 'running', 'n', 'first', 'oldest', 'lost', 'debt', 'slots', 'spent', 'closed', 'ahead', 'ruled', 'before',
+  'leased', 'lapses', 'leased_until' }
 local CLOSED = 12
 
 -- Writes a bucket. shown: what the clock shows, by which keys expire.
@@ -138,6 +170,7 @@ local function save(bucket, shown)
   for i, field in ipairs(FIELDS) do values[i] = bucket[field] end
   local fresh = bucket.fresh
   fresh[#fresh + 1], fresh[#fresh + 2] = 's', cmsgpack.pack(values)
+  if bucket.leases then fresh[#fresh + 1], fresh[#fresh + 2] = 'l', cmsgpack.pack(bucket.leases) end
   flush(bucket)
   local last = matters_until(bucket)
   if not last then
@@ -170,7 +203,10 @@ local function read(key, definition, epoch, now)
   bucket.version, bucket.n, bucket.first, bucket.oldest, bucket.lost = definition.version, 0, 1, now, 0
   bucket.own, bucket.closed, bucket.ahead, bucket.fresh = definition.own, 0, 0, {}
   bucket.stored = stored and true or false
-  for i, value in ipairs(stored or {}) do bucket[FIELDS[i]] = value end
+  bucket.leased, bucket.lapses, bucket.leased_until = 0, NEVER, 0
+  for i, field in ipairs(FIELDS) do
+    if stored and stored[i] ~= nil then bucket[field] = stored[i] end
+  end
   if epoch then close(bucket, epoch) end
   return bucket
 end

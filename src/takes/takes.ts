@@ -135,7 +135,7 @@ export class Takes implements Taker {
       take: (signal, unused) =>
         this.#take({ ...want, maxWaitMs: Math.max(0, untilMs - clock.monotonicMs()) }, { signal }, unused),
       refused: (refusal, asked, isProbe) => {
-        if (refusal.cause === undefined) this.#margins.refused(want.limits)
+        if (refusal.cause === undefined) this.#margins.unmeasured(want.limits)
         return this.#acquirer.refused(sentOf(want, asked, isProbe), refusal)
       },
       accepted: (asked, host) => this.#acquirer.accepted(want.takes, asked, host),
@@ -358,7 +358,10 @@ export class Takes implements Taker {
       place: row?.n ?? null,
       aged: (ageMs, isLate) => this.#margins.aged(want.limits, ageMs, isLate),
       answered: (tookMs) => this.#margins.answered(want.limits, tookMs),
-      over: () => this.#leases.delete(lease),
+      over: () => {
+        this.#leases.delete(lease)
+        if (lease.shared !== undefined) this.#options.shared?.ended(lease.shared, want.takes)
+      },
       unused: ({ shared }) => shared && this.#options.shared?.unused(shared, want.takes, want.costs),
       settled: ({ shared }, take, more) => shared && this.#options.shared?.settle(shared, take, more),
     })

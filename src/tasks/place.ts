@@ -19,6 +19,7 @@ export type Place = Pick<NewJob, 'lane' | 'queue' | 'priority' | 'weight' | 'fai
 
 /** A new place for a job that the store has already (claim/finish/readmit_jobs.sql): fields that are left out stay as they are. */
 export interface Readmission extends Place {
+  task?: string
   tags?: readonly string[]
   /** `delayUs`: from now; `atUs`: since 1970. Whole microseconds. */
   delayUs?: number | null

@@ -169,6 +169,8 @@ export interface Task<Input = never, Result = unknown> {
   /** Names that it had before; undefined: a copy of this package made it that did not know of them. */
   readonly formerly?: readonly string[]
   readonly allowPrivate: readonly string[]
+  /** Returns the task that a job of this one belongs to now; undefined: this one, as always for tasks of users. */
+  readonly homeOf?: (input: never) => AnyTask | undefined
   run(input: unknown, context: Context): Promise<Result> | Result
   /**
    * Records a job and returns its id; resolves once it is durable (with `tx`: once it is written).

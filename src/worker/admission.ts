@@ -6,7 +6,7 @@ import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
 import { poolMembersOf } from './pool-choice.ts'
 import { shareOfBuckets } from '../limits/share.ts'
-import { keysOf, placeNow, placeOf, queueOf, type Readmission } from '../tasks/place.ts'
+import { bucketsOf, keysOf, placeNow, placeOf, queueOf, type Readmission } from '../tasks/place.ts'
 import type { OpeningReader } from '../gates/gates.ts'
 import type { Rulebook } from '../tasks/rule.ts'
 import type { AnyTask } from '../tasks/task.ts'
@@ -62,6 +62,15 @@ export async function admission(job: ClaimedJob, task: AnyTask, rulebook: Rulebo
     ...(rulebook.hasSendRules ? { ruled } : {}),
   }
   return { kind: 'readmit', place: readmission }
+}
+
+/** Returns the place of a job in the task that it belongs to now; undefined: in the one that it has. */
+export function placeAtHome(job: ClaimedJob, task: AnyTask, rulebook: Rulebook): NewPlace | undefined {
+  const home = task.homeOf?.(job.input as never)
+  if (home === undefined) return undefined
+  const queue = rulebook.route(home.name).queue ?? queueOf(home, home.queue, job.input) ?? 'default'
+  const place = placeOf(home, job.input, queue, job.priority, bucketsOf(home, job.input))
+  return { kind: 'readmit', place: { ...place, task: home.name } }
 }
 
 /**

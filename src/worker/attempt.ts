@@ -20,7 +20,7 @@ import { createFetch } from '../http/fetch.ts'
 import { circuitOf } from '../takes/circuit.ts'
 import { attemptOver, staleBeforeCall } from './attempt-errors.ts'
 import { badAnswerIn, isSure, isUnseen, shownBy } from './bad-answer.ts'
-import { admission, placeElsewhere, type NewPlace, isAdmitted } from './admission.ts'
+import { admission, placeAtHome, placeElsewhere, type NewPlace, isAdmitted } from './admission.ts'
 import { poolMembersOf, withBase } from './pool-choice.ts'
 import { StoreGrants } from './grants.ts'
 import type { GiveBackCounter } from './give-backs.ts'
@@ -212,8 +212,9 @@ export class Attempt {
   #place(): MaybePromise<NewPlace | undefined> {
     const { rulebook, opens } = this.#options
     const { job } = this
-    if (isAdmitted(job, rulebook)) {
-      const place = placeElsewhere(job, this.#task, rulebook, opens)
+    const home = placeAtHome(job, this.#task, rulebook)
+    if (home !== undefined || isAdmitted(job, rulebook)) {
+      const place = home ?? placeElsewhere(job, this.#task, rulebook, opens)
       return isPromise(place) ? place.then((found) => this.#patiently(found)) : this.#patiently(place)
     }
     return admission(job, this.#task, rulebook).then(async (place) =>

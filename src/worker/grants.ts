@@ -294,7 +294,7 @@ export class StoreGrants implements Grants {
     const { job, limits } = this.#options
     if (this.#takes.length === 0) return undefined
     const isProbe = ((grant as StoreGrant | undefined) ?? this.own)?.isProbe === true
-    if (refusal.cause === undefined) marginsOf(this.#options.store).refused(limits)
+    if (refusal.cause === undefined) marginsOf(this.#options.store).unmeasured(limits)
     // The oldest grant is that of the claim.
     const { asked } = grant ?? job
     return this.#acquirer.refused({ takes: this.#takes, limits, asked, who: job.id, isProbe }, refusal)

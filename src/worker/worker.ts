@@ -304,6 +304,12 @@ export class Worker {
   }
 
   async #enter() {
+    const { store, tasks: own, outlet } = this.#options
+    const limits = own.flatMap((task) => task.limits)
+    // Also after a stop of the process, in which others may have taken it for ended.
+    await marginsOf(store).join(limits)
+    // What an outlet elsewhere does with a grant is not known.
+    if (outlet !== undefined) marginsOf(store).unmeasured(limits)
     const who = await this.#member.who()
     this.#heartbeat?.beatFor(who.worker)
     const tasks = this.#repertoire.open(who.tasks, this.#options.shared)

@@ -2,9 +2,12 @@
 import { beforeAll, describe, expect, it } from 'vitest'
 import { systemClock } from '../../src/core/clock.ts'
 import { adapt } from '../../src/claim/definitions/adapt.ts'
+import { columnsOf, numbersOnly } from '../../src/claim/definitions/columns.ts'
 import { defineLimit, Definitions } from '../../src/claim/definitions/define.ts'
 import { sqlOn } from '../../src/db/store.ts'
 import { limit } from '../../src/limits/limit.ts'
+import type { LimitNumbers } from '../../src/limits/numbers.ts'
+import { rulesOf } from '../../src/limits/rules.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { isLong } from '../long.ts'
@@ -86,4 +89,45 @@ it('a rate that was found gives way to an operator’s, and to code that no long
   expect(await inForce()).toMatchObject({ source: 'code', rate: '30/min', adaptive: undefined })
   const { isProved } = await sluice.verify({ limit: 'found' })
   expect(isProved).toBe(true)
+})
+
+it('a rate is found although its margin changes, and what the vendor refused before such a change counts', async () => {
+  const of = limit('margins', { rate: '20/min', adaptive: true })
+  const sql = sqlOn(sluice.db)
+  const shown = async () => {
+    const { numbers, marginMs } = await sluice.limits.show('margins')
+    return { rate: numbers.rate, marginMs }
+  }
+  /** As `Margins` does it, with lives of this many ms. */
+  const widen = async (lifeMs: number) => {
+    const [row] = await sluice.db.query<{ version: number; spec: { numbers: LimitNumbers } }>(
+      `select version, spec from sluice.limit_def where name = 'margins' order by version desc limit 1`,
+    )
+    const { version = 0, spec: { numbers } = of } = row ?? {}
+    const made = {
+      ...rulesOf('margins', numbers, { grantUs: lifeMs * 1_000, transitUs: 100_000 }),
+      classic: false,
+      numbers,
+    }
+    const params = [
+      'margins',
+      version,
+      'measured',
+      null,
+      JSON.stringify(numbersOnly(made)),
+      JSON.stringify(columnsOf(made)),
+    ]
+    await sql.call('adapt_limit', [...params, 'test', null])
+  }
+  const account = new Account('fixed window', 50)
+  let found: unknown
+  const step = async (ms: number) => {
+    if (ms === 100_000) [found] = [await shown(), account.allow(15)]
+    await widen(ms % 10_000 === 0 ? 50 : 70)
+    await adapt(sql, of)
+    return 0
+  }
+  await minutes.play({ of, account, untilMs: 200_000, stepMs: 5_000, step })
+  expect(found).toEqual({ rate: '40/min', marginMs: 170 })
+  expect(await shown()).toEqual({ rate: '20/min', marginMs: 170 })
 })

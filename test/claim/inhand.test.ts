@@ -40,6 +40,7 @@ function stage({ slots = 10, rate, answer }: Given = {}) {
       return { id: 'grant', leaves: wishes.map(({ count }) => leaf(count)) }
     },
     unused: () => void at.unused++,
+    ended() {},
   } as unknown as PeerLimiter
   const few = { tasks: new Set(['few']), free: () => 3 - at.started.filter(({ task }) => task === 'few').length }
   const hand = new InHand(

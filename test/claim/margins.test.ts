@@ -9,6 +9,7 @@ import { type Limit, limit, type LimitOptions } from '../../src/limits/limit.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { fn } from '../servers/fn.ts'
+import { until } from '../until.ts'
 
 let sluice: Sluice
 beforeAll(async () => {
@@ -89,6 +90,41 @@ describe('the margin of a fleet', () => {
     expect(await inForce()).toEqual(narrow)
   })
 
+  it('is wide again before a process that has not reported of late is granted anything', async () => {
+    const { of, join, pass, inForce } = await fleet()
+    const first = await join()
+    const second = await join()
+    await pass(100, [2, 4], [first])
+    expect(await inForce()).toEqual(narrow)
+    await second.join([of])
+    expect(await inForce()).toEqual(wide)
+    await second.join([of])
+    await pass(100)
+    expect(await inForce()).toEqual(narrow)
+  })
+
+  it('is wide again at the first doubt, and stays so when the process in doubt has ended', async () => {
+    const { of, join, pass, inForce } = await fleet()
+    const first = await join()
+    const second = await join()
+    await pass(100)
+    expect(await inForce()).toEqual(narrow)
+    second.unmeasured([of])
+    await until(async () => (await inForce())[1] === 100, 'it is wide')
+    await sluice.db.query(
+      `update sluice.measured set seen_at = seen_at - interval '5 minutes' where not sound and name = $1`,
+      [of.name],
+    )
+    await pass(100, [2, 4], [first])
+    expect(await inForce()).toEqual([10, 100])
+    await sluice.db.query(
+      `update sluice.measured set seen_at = seen_at - interval '6 minutes' where not sound and name = $1`,
+      [of.name],
+    )
+    await pass(100, [2, 4], [first])
+    expect(await inForce()).toEqual(narrow)
+  })
+
   it('stays wide while one host has measured nothing', async () => {
     const { of, join, pass, inForce } = await fleet()
     await join()
@@ -113,7 +149,7 @@ describe('the margin of a fleet', () => {
   })
 
   it.each([
-    ['the vendor refuses a request', (one: Margins, of: Limit) => one.refused([of])],
+    ['the vendor refuses a request', (one: Margins, of: Limit) => one.unmeasured([of])],
     ['a grant is used in a way that is not measured', (one: Margins, of: Limit) => one.unmeasured([of])],
     ['a request fails', (one: Margins, of: Limit) => one.answered([of], undefined)],
     ['an answer takes long', (one: Margins, of: Limit) => one.answered([of], 300)],

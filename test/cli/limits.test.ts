@@ -20,7 +20,7 @@ it('an operator shows, sets, pins, rekeys and pauses limits by the command limit
       /^the vendor sees at most 100 calls in any window of 100\/min, as long as .* 200 ms; .*\.$/m,
     )
     expect(shown.out).toMatch(/^RULE +BURST +SUSTAINED +OF NOMINAL +VENDOR LIMIT +SEES AT MOST +REFUSES AT MOST$/m)
-    expect(shown.out).toMatch(/^100\/min +10 +1\.512\/s +90\.7 % +100$/m)
+    expect(shown.out).toMatch(/^100\/min +10 +1\.658\/s +99\.5 % +100$/m)
     expect(shown.out).toMatch(/^ +60\/min, sliding log +100 +40$/m)
     expect(shown.out).toMatch(/^ +60\/min, bucket of 60 +100 +no bound$/m)
     expect(shown.out).toMatch(/warning: the vendor allows 60\/min, and up to 100 may arrive in such a window$/m)
@@ -94,9 +94,10 @@ it('an operator sees which keys a vendor’s answers hold, why and until when, a
     const sent = await project.run(['send', 'sync-contact', '{"accountId":"a1"}', '--tasks', 'tasks.ts', '--json'])
     const id = String(objects(sent.out)[0]?.['id'])
     await sluice.db.query(`insert into sluice.bucket (id, name, key) values (sluice.hash64('crm:a1'), 'crm', 'a1')`)
+    // A hold of a minute outlasts the commands' starts on a busy machine.
     const fail = (cause: string) =>
       sluice.db.query(
-        `select ${fn}.refuse_buckets(array[sluice.hash64('crm:a1')], '{}', null, 0, null, '401 from crm.example', $1)`,
+        `select ${fn}.refuse_buckets(array[sluice.hash64('crm:a1')], '{}', 60000000, 0, null, '401 from crm.example', $1)`,
         [cause],
       )
     await fail('credential')

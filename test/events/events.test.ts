@@ -87,6 +87,8 @@ describe.each(mainEngines)('on $name', (engine) => {
     await expect(emit("demo.'x", '1')).rejects.toThrow('SLUICE_BAD_EVENT')
     await expect(emit('demo..x', '1')).rejects.toThrow('SLUICE_BAD_EVENT')
     await expect(emit('demo.x', '1', '{"subjects": "a"}')).rejects.toThrow('SLUICE_BAD_OPTION')
+    for (const odd of ['{"subject": {"a": 1}}', '{"source": ["/a"]}', '{"subject": true}', '{"version": "1"}'])
+      await expect(emit('demo.x', '1', odd)).rejects.toThrow('SLUICE_BAD_OPTION')
     await expect(emit('demo.x', '1', '{"version": 1.5}')).rejects.toThrow('SLUICE_BAD_OPTION')
     await expect(emit('demo.x', '1', '[]')).rejects.toThrow('SLUICE_BAD_OPTION')
     await expect(emit('demo.x', '1', '{"id": "7"}')).rejects.toThrow('SLUICE_BAD_ID')

@@ -1,7 +1,7 @@
 /** Several services and processes: deploys, renames, open transactions, and handlers that a process lacks. */
 import pg from 'pg'
 import { afterEach, beforeEach, expect, it } from 'vitest'
-import { event, type EventHandler, on, Sluice, type SluiceOptions } from '../../src/index.ts'
+import { event, type EventHandler, newId, on, Sluice, type SluiceOptions } from '../../src/index.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { until } from '../until.ts'
 
@@ -75,6 +75,8 @@ it('refuses payloads that JSON or PostgreSQL cannot keep, and keeps what was emi
   await expect(a.events.emit(paid, 'x'.repeat(262_144))).rejects.toMatchObject({ code: 'SLUICE_PAYLOAD_TOO_LARGE' })
   await expect(a.events.emit(paid, 1, { id: 'x' })).rejects.toMatchObject({ code: 'SLUICE_BAD_ID' })
   await expect(a.events.emit(paid, 1, { subject: '' })).rejects.toMatchObject({ code: 'SLUICE_BAD_OPTION' })
+  const oneId = { id: newId() } as { tx?: never }
+  await expect(a.events.emitMany(paid, [1, 2], oneId)).rejects.toMatchObject({ code: 'SLUICE_BAD_OPTION' })
   await expect(a.events.emitMany(paid, [1, 2n, 3])).rejects.toThrow('payload 1: ')
   const [row] = await a.db.query<{ n: number }>('select count(*)::integer as n from sluice.emitted')
   expect(row?.n).toBe(1)
@@ -148,6 +150,23 @@ it('delivers what a transaction emits that was open before the subscription, at 
   await a.events.renew()
   await a.dispatchOnce(work)
   expect(got.sort()).toEqual(['x before', 'x old snapshot'])
+})
+
+it('delivers what a younger transaction emits that does not see the subscription yet', async () => {
+  const a = await open('a')
+  await a.dispatchOnce([handler('x')])
+  const [subscriber, emitter] = [new pg.Client(url), new pg.Client(url)]
+  await Promise.all([subscriber.connect(), emitter.connect()])
+  await subscriber.query(`begin; insert into sluice.subscription (service, handler, origin, pattern, type, task, queue, buckets, lane, since, created_at, seen_at)
+    select service, 'y', 'y', pattern, type, task, queue, buckets, lane, since, created_at, seen_at from sluice.subscription`)
+  await emitter.query(`begin; select sluice.emit('orders.order.paid', '1')`)
+  await subscriber.query('commit')
+  await a.events.renew()
+  await emitter.query('commit')
+  await a.events.renew()
+  await a.dispatchOnce([handler('x'), handler('y')])
+  expect(got.sort()).toEqual(['x 1', 'y 1'])
+  await Promise.all([subscriber.end(), emitter.end()])
 })
 
 it('emits through processes without handlers while its service is down, and loses nothing', async () => {

@@ -4,6 +4,7 @@ import { describe, expect, it } from 'vitest'
 import { type Bucket, charge, emptyBucket, type Entry, rebuild, room } from '../../src/limits/decide.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { type Course, type Margin, nextMargin, statedMargin } from '../../src/limits/margin.ts'
+import { BucketProof, type Defined, type LedgerRow } from '../../src/limits/proof.ts'
 import { rulesOf } from '../../src/limits/rules.ts'
 import { Samples } from '../../src/limits/samples.ts'
 import { second } from './oracle.ts'
@@ -91,7 +92,7 @@ describe('a margin', () => {
   })
 })
 
-it('no window of the vendor holds more than its limit, however margins change and requests are delayed', () => {
+it('no window of the vendor holds more than its limit, however margins change and requests are delayed, as is proved', () => {
   const anyPhase = fc.record({
     measured: fc.record({
       ageUs: fc.integer({ min: 1, max: 400 }).map((each) => each * ms),
@@ -106,6 +107,7 @@ it('no window of the vendor holds more than its limit, however margins change an
   })
   const anyNumbers = fc.constantFrom(
     { rate: '20/s' },
+    { rate: '40/s' },
     { rate: '7/2s' },
     { window: '5/s' },
     { rate: '10/s', window: '30/4s' },
@@ -119,8 +121,11 @@ it('no window of the vendor holds more than its limit, however margins change an
       let rules = rulesOf('a', of, inForce).rules
       let bucket: Bucket = emptyBucket(rules, 1_790_000_000 * second)
       const granted: Entry[] = []
+      const versions = new Map<number, Defined>()
+      const ledger: LedgerRow[] = []
       const arrived: number[] = []
       let sinceUs = bucket.atUs
+      let version = 1
       for (const { measured, staysMs, pauseUs, delays } of phases) {
         const wayUs = measured.wayUs === undefined ? undefined : trueUs + measured.wayUs * ms
         // Grants for a while; those of long phases only near their end, where the next definition sees them.
@@ -131,6 +136,9 @@ it('no window of the vendor holds more than its limit, however margins change an
           if (at.bucket.atUs > endUs) break
           bucket = charge(rules, at.bucket, at.avail)
           granted.push({ atUs: bucket.atUs, units: at.avail })
+          versions.set(version, { rules, ...inForce, classic: false })
+          const n = ledger.length + 1
+          ledger.push({ n, atUs: bucket.atUs, version, units: at.avail, claim: `${n}`, debt: [], granted: null })
           for (let unit = 0; unit < at.avail; unit++)
             arrived.push(bucket.atUs + (delays[(n + unit) % delays.length] ?? 0) * (inForce.grantUs + trueUs))
           nowUs = bucket.atUs + pauseUs
@@ -143,7 +151,11 @@ it('no window of the vendor holds more than its limit, however margins change an
         const after = rulesOf('a', of, next).rules
         bucket = rebuild([rules, after], granted, bucket)
         ;[rules, inForce, sinceUs] = [after, next, endUs]
+        version++
       }
+      const proof = new BucketProof(versions, 0)
+      for (const row of ledger) proof.add(row)
+      for (const { excess } of proof.seen.values()) expect(excess).toBeUndefined()
       arrived.sort((a, b) => a - b)
       for (const { units, windowUs } of rules)
         for (let i = units; i < arrived.length; i++)

@@ -28,6 +28,7 @@ it('a published definition has its numbers, its keys and its calendar in words, 
   const options = { rate: '100/min', quota: '5000/day', zone: 'America/New_York', by: 'customer' } as const
   expect(await limiter.publish({ ...published(3, options), countedFrom: 2, isFull: true })).toBe(3)
   const rate = { drain: 13, weight: 8_600_000, room: 10, slot: 0, span: 60_200_000 }
+  const pace = { drain: 1, weight: 603_000, room: 10, slot: 0, span: 60_200_000, pace: 100_000 }
   const day = { drain: 1, weight: 1, room: 5_000, slot: 0, span: 180_000_200_000, margin: 200_000 }
   expect(await stands()).toEqual({
     version: 3,
@@ -36,7 +37,7 @@ it('a published definition has its numbers, its keys and its calendar in words, 
     keyed: true,
     grant: 100_000,
     keep: 180_000_200_000,
-    rules: [rate, { ...day, calendar: { unit: 'day', zone: 'America/New_York' } }],
+    rules: [rate, pace, { ...day, calendar: { unit: 'day', zone: 'America/New_York' } }],
   })
   expect(await client.send('TTL', ['app:{crm}:d:mail'])).toBe(-1)
 })

@@ -231,7 +231,7 @@ describe('a process in Python', () => {
       [[plain.name, 'acme'], /has no key/],
       [[plain.name, null, 6], /more than limit .* ever grants/],
       [[plain.name, null, 0.5], /not a whole number/],
-      [[places.name], /concurrency/],
+      [[places.name], /concurrency, which only jobs/],
     ]
     for (const [want, text] of refused)
       expect(await python.ask('reserve', [want])).toMatchObject({

@@ -3,6 +3,11 @@ import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { afterEach, expect, it } from 'vitest'
 import { limit, type Limit, Sluice, task } from '../../src/index.ts'
+import { systemClock } from '../../src/core/clock.ts'
+import { storeOn } from '../../src/db/store.ts'
+import { Rulebook } from '../../src/tasks/rule.ts'
+import { RetentionSettings } from '../../src/fleet/retention.ts'
+import { Worker } from '../../src/worker/worker.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { startProxy } from '../servers/proxy.ts'
 import { until } from '../until.ts'
@@ -65,4 +70,35 @@ it('requests of ctx.fetch are measured, and handlers that make none leave the wa
     { name: 'unseen', sound: false, answers: 0 },
   ])
   expect((await rows())[0]?.answers).toBeGreaterThan(0)
+}, 60_000)
+
+it('what an outlet elsewhere does leaves the way unknown', async () => {
+  const sluice = await Sluice.open({ store: (await freshDatabase()).url })
+  ends.push(() => sluice.close())
+  const far = task('far', { limits: [limit('far', { rate: '100/s' })], run: async () => {} })
+  await sluice.define([far])
+  const store = storeOn(sluice.db, { clock: systemClock })
+  const worker = new Worker({
+    store,
+    tasks: [far],
+    schedules: [],
+    queues: undefined,
+    concurrency: 1,
+    rate: undefined,
+    graceMs: 0,
+    rulebook: new Rulebook(),
+    version: '0',
+    labels: {},
+    allowPrivate: [],
+    beatUrl: undefined,
+    care: new RetentionSettings(store, {}),
+    shared: undefined,
+    outlet: () => ({ slots: 1, free: () => 1, kinds: [], start() {}, abort() {} }),
+    renew: async () => {},
+    ended() {},
+  })
+  ends.push(() => worker.abort())
+  await worker.start()
+  const sound = () => sluice.db.query(`select sound from sluice.measured where name = 'far'`)
+  await until(async () => JSON.stringify(await sound()) === '[{"sound":false}]', 'the way is in doubt', 20_000)
 }, 60_000)

@@ -68,6 +68,8 @@ export class Peer implements PeerLimiter {
     this.#add(takes, units, -1)
   }
 
+  ended(): void {}
+
   hold(_: readonly string[], ms: number) {
     this.heldMs = Math.max(this.heldMs, ms)
   }

@@ -13,6 +13,8 @@ import { defineShareBuckets, retryOnDeadlock } from './define.ts'
 
 /** How often a process reports what it has measured, in ms. */
 const reportMs = 5_000
+/** Others may take a process that has not reported for a minute for ended, so after half of that it joins again. */
+const absentMs = 30_000
 
 /** Limits of a job or a take. */
 type Limits = readonly Pick<Limit, 'name' | 'rules'>[]
@@ -34,6 +36,8 @@ export class Margins {
   readonly #process = newId()
   readonly #samples = new Map<string, Samples>()
   readonly #joined = new Map<string, Promise<void>>()
+  /** When a limit was last reported. */
+  readonly #recordedMs = new Map<string, number>()
   /** The newest definition, and when this process saw it first. */
   readonly #seen = new Map<string, { version: number; sinceMs: number }>()
   #reportedMs: number
@@ -44,12 +48,13 @@ export class Margins {
   }
 
   /**
-   * This process is going to call under these limits. Resolves when their margins suit a process that has measured nothing;
-   * call it before the first grant is requested.
+   * This process is going to call under these limits. Resolves when their margins suit a process that has measured nothing,
+   * unless it has reported of late; call it before a grant is requested.
    */
   async join(limits: Limits): Promise<void> {
     for (const { name, rules } of limits) {
-      if (this.#samples.has(name) || rules.every(({ kind }) => kind === 'concurrency')) continue
+      const sinceMs = this.#store.clock.monotonicMs() - (this.#recordedMs.get(name) ?? -Infinity)
+      if (sinceMs < absentMs || rules.every(({ kind }) => kind === 'concurrency')) continue
       const joining = this.#joined.get(name) ?? this.#join(name).finally(() => this.#joined.delete(name))
       this.#joined.set(name, joining)
       await joining
@@ -68,17 +73,14 @@ export class Margins {
     for (const { name } of limits) this.#samples.get(name)?.answered(tookMs, nowMs)
   }
 
-  /** A grant was used in a way that is not measured. */
+  /**
+   * A grant was used in a way that is not measured, or the vendor refused a request that these limits allow: they have the
+   * stated margin at once.
+   */
   unmeasured(limits: Limits): void {
     const nowMs = this.#store.clock.monotonicMs()
-    for (const { name } of limits) this.#samples.get(name)?.doubted(nowMs)
-  }
-
-  /** The vendor refused a request that these limits allow: they have the stated margin at once. */
-  refused(limits: Limits): void {
-    const own = limits.filter(({ name }) => this.#samples.has(name))
-    this.unmeasured(own)
-    if (own.length > 0) void this.#report(own.map(({ name }) => name)).catch(() => {})
+    const first = limits.filter(({ name }) => this.#samples.get(name)?.doubted(nowMs) === true)
+    if (first.length > 0) void this.#report(first.map(({ name }) => name)).catch(() => {})
   }
 
   /** Reports what was measured, and looks at the margins, unless that was done in the last 5 s. */
@@ -90,7 +92,8 @@ export class Margins {
   }
 
   async #join(name: string): Promise<void> {
-    await this.#record(new Map([[name, new Samples()]]))
+    const samples = this.#samples.get(name) ?? new Samples()
+    await this.#record(new Map([[name, samples]]))
     // Again when another change was first.
     for (;;) {
       const [row] = await this.#read([name])
@@ -99,7 +102,7 @@ export class Margins {
       const all = wider(row.spec, stated)
       if (isSame(row.spec, all) || row.fixed || (await this.#put(row, all, 'another process began'))) break
     }
-    this.#samples.set(name, new Samples())
+    this.#samples.set(name, samples)
   }
 
   async #report(names: readonly string[]): Promise<void> {
@@ -116,6 +119,7 @@ export class Margins {
     await retryOnDeadlock(this.#store.clock, () =>
       this.#store.call('record_measured', [this.#process, hostname(), JSON.stringify(seen)]),
     )
+    for (const { name } of seen) this.#recordedMs.set(name, nowMs)
   }
 
   #read(names: readonly string[]): Promise<Row[]> {

@@ -1,6 +1,7 @@
 -- Records what a process has measured for its limits (limits/samples.ts), and deletes what other processes have not
--- written for a minute: they have ended. A process that joins waits for changes of definitions that are under way, so
--- that none of them makes a margin smaller without knowing of it.
+-- written for a minute: they have ended. What is in doubt stays for ten minutes, as in a process that lives. A process
+-- that joins waits for changes of definitions that are under way, so that none of them makes a margin smaller without
+-- knowing of it.
 -- p_process: its id; p_host: its host.
 -- p_seen: JSON with the columns of sluice.measured for each limit.
 create or replace function engine.record_measured(p_process uuid, p_host text, p_seen jsonb) returns void
@@ -23,6 +24,7 @@ begin
     sound = excluded.sound;
   delete from sluice.measured where ctid = any (array(
     select m.ctid from jsonb_to_recordset(p_seen) s (name text) join sluice.measured m on m.name = s.name
-    where m.seen_at not between v_now - interval '1 minute' and v_now + interval '1 minute'
+    where m.seen_at not between v_now - case when m.sound then interval '1 minute' else interval '10 minutes' end
+      and v_now + interval '1 minute'
     for update of m skip locked));
 end $$;

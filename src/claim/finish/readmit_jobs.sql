@@ -17,7 +17,7 @@ begin
   ), moved as (
     update sluice.job j set
       claim = null, attempt = j.attempt - 1, raw = null, lane = (p ->> 'lane')::bigint | (j.lane & 1),
-      due_at = place.due,
+      due_at = place.due, task = coalesce(p ->> 'task', j.task),
       queue = coalesce(p ->> 'queue', j.queue), priority = coalesce((p ->> 'priority')::smallint, j.priority),
       fair = p ->> 'fair',
       takes = case when p -> 'takes' <> 'null' then array(select jsonb_array_elements_text(p -> 'takes')) end,

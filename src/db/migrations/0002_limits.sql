@@ -64,7 +64,7 @@ create table sluice.limit_source (
 );
 
 -- What each process that may call has measured for a limit, of late; in microseconds (limits/samples.ts). A row that
--- is not written for a minute is deleted.
+-- is not written for a minute, or for ten if it is not sound, is deleted.
 create table sluice.measured (
   name text not null,
   process uuid not null,

@@ -20,11 +20,15 @@ create index emitted_aged on sluice.emitted (id) where aged;
 create table sluice.subscription (
   service text not null,
   handler text not null,
+  -- Its first name, of which the ids of its deliveries are made: a handler that is renamed gets nothing again.
+  origin text not null,
   -- As it was written; and the type if it names one, else a regular expression of types.
   pattern text not null,
   type text,
   regex text,
   task text not null,
+  -- The tasks that it had before: deliveries of them may wait.
+  old_tasks text[] not null default '{}',
   queue text not null,
   -- The buckets that a delivery needs, and for each the path of its key in the envelope; null: it has no key. buckets
   -- is null if only the service's code can compute them.

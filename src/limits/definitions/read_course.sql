@@ -1,14 +1,17 @@
 -- Reads what the ledger shows of a limit without keys whose rate is found (limits/adaptive.ts): its newest version, how
--- long that has been in force (microseconds), and
+-- long its numbers have been in force (microseconds; its margin may have changed meanwhile), and
 -- used: units granted in the last window;
 -- is_refused: the vendor has refused a request in the last window, or the bucket is held for one;
--- accepted: units granted in the vendor's window, without those that were refused, before the newest refusal under this
--- version; null: there was none. The vendor's window ends when the hold ends, which is what a vendor states, rounded up
--- to whole seconds.
+-- accepted: units granted in the vendor's window, without those that were refused, before the newest refusal under
+-- these numbers; null: there was none. The vendor's window ends when the hold ends, which is what a vendor states,
+-- rounded up to whole seconds.
 -- $1: the limit
 -- $2: length of the rate's window, in microseconds
 with newest as (
-  select d.*, greatest(0, extract(epoch from sluice.now() - d.created_at) * 1000000)::bigint as age
+  select d.*, greatest(0, extract(epoch from sluice.now() - (
+      select min(o.created_at) from sluice.limit_def o where o.name = d.name and o.version > coalesce((
+        select max(p.version) from sluice.limit_def p
+        where p.name = d.name and p.spec -> 'numbers' <> d.spec -> 'numbers'), 0))) * 1000000)::bigint as age
   from sluice.limit_def d where d.name = $1 order by d.version desc limit 1
 ), act as materialized (
   -- A refusal only holds: it is a row without units that lengthens the hold of a bucket on trial.

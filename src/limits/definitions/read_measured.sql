@@ -16,7 +16,9 @@ cross join lateral (
     case when min(h.ages) >= 20 then max(h.age) end as age,
     case when min(h.answers) >= 100 and bool_and(h.sound) then max(h.most) - min(h.least) end as way
   from (
-    select count(*) as known, max(late) as late, sum(ages) as ages, max(age) filter (where ages > 0) as age,
-      sum(answers) as answers, bool_and(sound) as sound, max(most) filter (where answers > 0) as most,
+    select count(*) as known, max(late) filter (where lives) as late, sum(ages) filter (where lives) as ages,
+      max(age) filter (where lives and ages > 0) as age, sum(answers) as answers, bool_and(sound) as sound,
+      max(most) filter (where answers > 0) as most,
       min(least) filter (where answers > 0) as least
-    from sluice.measured where name = n.name group by host) h) m
+    from (select *, seen_at > sluice.now() - interval '1 minute' as lives from sluice.measured where name = n.name) o
+    group by host) h) m

@@ -1,0 +1,38 @@
+/** The places that this process holds in Redis: it leases them anew until they have ended. */
+import type { PeerDecision, PeerRequest } from '../limits/peer.ts'
+
+/** Places by their grant, and in it by bucket. */
+export class HeldPlaces {
+  readonly #held = new Map<string, Map<string, number>>()
+
+  /** Notes the places of what was granted. A further request of a job takes none. */
+  hold(grant: string, asked: PeerRequest, leaves: readonly PeerDecision[], isLeased: (take: string) => boolean): void {
+    if (asked.isFurther === true) return
+    const held = new Map<string, number>()
+    for (const [i, { takes }] of asked.wishes.entries())
+      for (const take of takes) {
+        const places = (held.get(take) ?? 0) + (leaves[i]?.granted ?? 0)
+        if (places > 0 && isLeased(take)) held.set(take, places)
+      }
+    if (held.size > 0) this.#held.set(grant, held)
+  }
+
+  /** Notes that one job, or take, of a grant has ended. Returns the buckets in which it had a place. */
+  end(grant: string, takes: readonly string[]): string[] {
+    const held = this.#held.get(grant)
+    if (held === undefined) return []
+    const had = takes.filter((take) => held.has(take))
+    for (const take of had) {
+      const places = held.get(take) ?? 0
+      if (places > 1) held.set(take, places - 1)
+      else held.delete(take)
+    }
+    if (held.size === 0) this.#held.delete(grant)
+    return had
+  }
+
+  /** All that are held. */
+  all(): { grant: string; take: string; places: number }[] {
+    return [...this.#held].flatMap(([grant, held]) => [...held].map(([take, places]) => ({ grant, take, places })))
+  }
+}
