@@ -224,7 +224,7 @@ export class BrokerOutlet implements Outlet {
     const asOfMs = message.asOf ?? -Infinity
     for (const [key, given] of post.jobs) {
       if (holds.has(key)) given.isHeld = true
-      // Another dispatcher has recorded its end; what is in hand here follows when the store says so.
+      // Another dispatcher has recorded its end; what is in hand here follows, since the store has no such claim any more.
       else if (given.isHeld) this.#take(post, key, given)
       // From now on the worker would refuse it.
       else if (asOfMs > given.arriveByMs) this.#refuse(post, key)
