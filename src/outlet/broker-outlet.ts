@@ -10,6 +10,7 @@ import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
 import type { Kind, Outlet, Reports } from '../claim/outlet.ts'
 import {
+  checkAnnouncement,
   type Announcement,
   arriveBy,
   type Grants,
@@ -211,6 +212,7 @@ export class BrokerOutlet implements Outlet {
   }
 
   #announced(message: Announcement): void {
+    checkAnnouncement(message)
     const { clock } = this.#options
     const at = clock.monotonicMs()
     if (message.n <= (this.#roster.find(message.worker)?.n ?? 0)) return

@@ -111,6 +111,18 @@ export function keyOf({ claim, seq }: Pick<ClaimedJob, 'claim' | 'seq'>): string
   return `${claim}:${seq}`
 }
 
+/** Checks an announcement: another version of Sluice may have written it. @throws TypeError if it lacks what is read of it */
+export function checkAnnouncement({ worker, n, slots, tasks, kinds, holds, orphans }: Partial<Announcement>): void {
+  const isWhole =
+    typeof worker === 'string' &&
+    Number.isSafeInteger(n) &&
+    Number.isSafeInteger(slots) &&
+    [tasks, kinds, holds, orphans].every((list) => Array.isArray(list)) &&
+    kinds?.every((kind) => Array.isArray(kind?.tasks)) === true &&
+    orphans?.every((orphan) => typeof orphan?.job === 'object') === true
+  if (!isWhole) throw new TypeError('the announcement of a worker lacks what it can take, or what it holds')
+}
+
 /** So long, in ms, a job without limits may be under way: its claim must be young. */
 const lifeMs = 5_000
 const defaultGrantMs = 100
