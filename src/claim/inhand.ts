@@ -210,9 +210,12 @@ export class InHand {
 
   /** Gives back a job that may not start, or was granted too late. */
   #refuse(job: ClaimedJob): void {
+    const { grant } = job
     const { takes, units } = unitsOf(job)
-    if (job.grant !== undefined) this.#options.shared?.unused(job.grant, takes, units)
-    void this.#ended(job, { kind: 'unused' })
+    void this.#ended(job, { kind: 'unused' }).then((isRecorded) => {
+      // Another dispatcher may have recorded that its worker did begin the job: then the grant is used.
+      if (grant !== undefined && isRecorded !== false) this.#options.shared?.unused(grant, takes, units)
+    })
   }
 
   #lost(job: ClaimedJob): void {

@@ -18,9 +18,11 @@ interface Given {
   rate?: number
   /** What Redis returns, when it replies. */
   answer?: Promise<Partial<PeerDecision>>
+  /** Whether the store has the claims of what ends. */
+  isRecorded?: boolean
 }
 
-function stage({ slots = 10, rate, answer }: Given = {}) {
+function stage({ slots = 10, rate, answer, isRecorded = true }: Given = {}) {
   const at = {
     started: [] as ClaimedJob[],
     aborted: [] as ClaimedJob[],
@@ -31,7 +33,7 @@ function stage({ slots = 10, rate, answer }: Given = {}) {
   const finisher = {
     backlog: 0,
     opened() {},
-    end: async (_: ClaimedJob, outcome: Outcome) => at.ends.push(outcome.kind) > 0,
+    end: async (_: ClaimedJob, outcome: Outcome) => at.ends.push(outcome.kind) > 0 && isRecorded,
   } as unknown as Finisher
   const shared = {
     async ask({ wishes }: { wishes: readonly { count: number }[] }) {
@@ -131,6 +133,19 @@ describe('the jobs in hand', () => {
     await until(() => hand.size === 3, 'the third went back')
     expect([at.ends, hand.readmitted]).toEqual([['denied'], 1])
   })
+
+  it.each([true, false])(
+    'that an outlet refuses are given back to Redis only if the store records that: %s',
+    async (is) => {
+      const { at, hand } = stage({ answer: Promise.resolve({}), isRecorded: is })
+      hand.take([job()])
+      await until(() => at.started.length === 1, 'it started')
+      at.reports.refused(at.started[0] as ClaimedJob)
+      await until(() => at.ends.length === 1, 'its end was reported')
+      await new Promise((resolve) => setImmediate(resolve))
+      expect([at.ends, at.unused, hand.size]).toEqual([['unused'], is ? 1 : 0, 0])
+    },
+  )
 
   it.each(['drop', 'abort'] as const)(
     'that Redis grants after a %s are given back to Redis, and do not start',
