@@ -51,7 +51,7 @@ describe('a usage error ends with exit code 2 and one line', () => {
     ['two files of tasks', ['work', 'a.ts', '--tasks', 'b.ts'], 'SLUICE_BAD_OPTION', 'once: a.ts, or --tasks b.ts'],
     ['two files of tasks for dev', ['dev', 'a.ts', '--tasks', 'b.ts'], 'SLUICE_BAD_OPTION', '--tasks b.ts'],
     ['a tasks file without tasks', ['work', 'sluice.config.ts'], 'SLUICE_NO_TASKS', 'exports no task'],
-    ['dispatch without --once', ['dispatch'], 'SLUICE_USAGE', '--once'],
+    ['a maximum without --once', ['dispatch', '--max', '3'], 'SLUICE_BAD_OPTION', '--once'],
     ['one bad id among others', ['cancel', '01a1fc6b-5572-7201-b763-4015a2471fa0', 'x'], 'SLUICE_BAD_ID', '"x"'],
   ])('%s', async (_, args, code, word) => {
     // With --dry-run, because `send` opens the store before it looks at the input.
