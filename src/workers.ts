@@ -9,12 +9,14 @@ import type { RetentionSettings } from './fleet/retention.ts'
 import { AmqpWire } from './outlet/amqp-wire.ts'
 import { BrokerOutlet } from './outlet/broker-outlet.ts'
 import { fleetOf, FleetWorker } from './outlet/fleet-worker.ts'
+import type { RabbitBus } from './bus/rabbit-bus.ts'
+import { ServiceWorker } from './bus/service-worker.ts'
 import type { Events } from './events/events.ts'
 import type { Work } from './events/groups.ts'
 import { type RedisConnection, warnOfSharing } from './redis/connect.ts'
 import type { RedisPeerLimiter } from './redis/peer.ts'
 import type { Rulebook } from './tasks/rule.ts'
-import type { AnyTask } from './tasks/task.ts'
+import type { AnyTask, Sender } from './tasks/task.ts'
 import { givenLabels, labelsOf } from './worker/labels.ts'
 import { checkWork, graceMsOf, type WorkOptions } from './worker/options.ts'
 import { TaskSet } from './worker/task-set.ts'
@@ -30,6 +32,9 @@ export interface WorkersOptions {
   shared: RedisPeerLimiter | undefined
   redis: RedisConnection | undefined
   events: Events
+  /** What carries events, if the store does not. */
+  bus: RabbitBus | undefined
+  sender: Sender
   allowPrivate: readonly string[]
   /** The URL of the broker. */
   amqp: string | undefined
@@ -58,7 +63,30 @@ export class Workers {
   /** Makes a worker that executes what it claims; the caller starts it. */
   async make(work: readonly Work[], options: WorkOptions): Promise<Worker> {
     const tasks = await this.#prepare(work, options)
-    return this.#worker(tasks, options, await labelsOf(options.labels))
+    const labels = await labelsOf(options.labels)
+    return this.#worker(tasks, options, labels, { beside: this.#serviceWorker(work, options, labels) })
+  }
+
+  /** Returns what handles events that RabbitMQ carries; undefined: the store does, or there are no handlers. */
+  #serviceWorker(
+    work: readonly Work[],
+    options: WorkOptions,
+    labels: Readonly<Record<string, string>>,
+  ): ServiceWorker | undefined {
+    const { bus, events } = this.#options
+    const { service } = events
+    const groups = events.groupsOf(work)
+    if (bus === undefined || service === undefined || groups.length === 0) return undefined
+    const { concurrency = 10 } = options
+    return new ServiceWorker({
+      ...this.#options,
+      bus,
+      service,
+      groups,
+      labels,
+      concurrency,
+      graceMs: graceMsOf(options),
+    })
   }
 
   /** Starts a dispatcher. */
@@ -71,7 +99,7 @@ export class Workers {
     const names = new TaskSet(tasks, labels).known(rulebook).tasks
     const { clock, log } = store
     const outlet = new BrokerOutlet({ wire: new AmqpWire(broker), fleet, tasks: names, clock, log })
-    const worker = this.#worker(tasks, options, labels, outlet, () => broker.close())
+    const worker = this.#worker(tasks, options, labels, { outlet, ended: () => broker.close() })
     return started(worker, async () => {
       await outlet.open()
       await worker.start()
@@ -126,9 +154,9 @@ export class Workers {
     tasks: readonly AnyTask[],
     options: WorkOptions,
     labels: Readonly<Record<string, string>>,
-    outlet?: BrokerOutlet,
-    ended?: () => Promise<void>,
+    parts: { outlet?: BrokerOutlet; ended?: () => Promise<void>; beside?: ServiceWorker | undefined },
   ): Worker {
+    const { outlet, ended, beside } = parts
     const { beatUrl } = this.#options
     const { queues, schedules = [], rate, concurrency = 10 } = options
     const worker: Worker = new Worker({
@@ -142,6 +170,7 @@ export class Workers {
       version,
       labels,
       beatUrl: beatUrl(),
+      beside,
       ...(outlet === undefined ? {} : { outlet: outlet.for }),
       renew: () => this.#renew(),
       ended: async () => {

@@ -42,10 +42,11 @@ const uses: Record<string, string[]> = {
   fleet: ['core', 'report', 'db', 'limits', 'gates', 'store', 'tasks', 'claim', 'takes', 'events', 'generated'],
   worker: [...below, 'fleet', 'generated'],
   outlet: [...below, 'fleet', 'worker', 'generated'],
-  sluice: [...below, 'operations', 'fleet', 'worker', 'outlet', 'generated'],
+  bus: [...below, 'fleet', 'worker', 'generated'],
+  sluice: [...below, 'operations', 'fleet', 'worker', 'outlet', 'bus', 'generated'],
   celery: ['core', 'amqp', 'redis'],
-  testing: [...below, 'operations', 'fleet', 'worker', 'outlet', 'sluice', 'generated'],
-  cli: [...below, 'operations', 'fleet', 'worker', 'outlet', 'sluice', 'testing', 'generated'],
+  testing: [...below, 'operations', 'fleet', 'worker', 'outlet', 'bus', 'sluice', 'generated'],
+  cli: [...below, 'operations', 'fleet', 'worker', 'outlet', 'bus', 'sluice', 'testing', 'generated'],
 }
 
 /** The module that owns each table: it and those above it read and write it. */
