@@ -225,7 +225,7 @@ class CeleryProducer implements Producer {
           const why = ignoreResult ? 'it was sent with ignoreResult' : "the producer was opened with results: 'none'"
           throw new UsageError('SLUICE_BAD_OPTION', `task ${id} has no result, because ${why}`)
         }
-        return returned(await this.#results.last(id, durationMs(within), onState))
+        return returned(await this.#results.last(id, durationMs(within), ({ state }) => onState?.(state)))
       },
     }
   }

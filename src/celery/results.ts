@@ -18,10 +18,10 @@ export interface Results {
   /** They will not be. */
   forget(id: string): void
   /**
-   * Resolves to the last result of a task. `onState` is called at each one before it, and at the last.
+   * Resolves to the last result of a task. `onResult` is called at each one before it, and at the last.
    * @throws StoreError SLUICE_CELERY_LATE
    */
-  last(id: string, withinMs: number, onState?: (state: string) => void): Promise<TaskResult>
+  last(id: string, withinMs: number, onResult?: (result: TaskResult) => void): Promise<TaskResult>
   close(): Promise<void>
 }
 
@@ -63,12 +63,12 @@ class Board {
     this.#cause = cause
   }
 
-  last(id: string, withinMs: number, onState?: (state: string) => void): Promise<TaskResult> {
+  last(id: string, withinMs: number, onResult?: (result: TaskResult) => void): Promise<TaskResult> {
     const task = this.#tasks.get(id) ?? { watchers: new Set() }
     this.#tasks.set(id, task)
     return new Promise((resolve, reject) => {
       const watcher = (result: TaskResult) => {
-        onState?.(result.state)
+        onResult?.(result)
         if (!isFinal(result.state)) return
         disarm()
         task.watchers.delete(watcher)
@@ -109,7 +109,7 @@ export async function rpcResults(broker: Broker, log: Log): Promise<Results> {
     replyTo,
     expect: (id) => board.expect(id),
     forget: (id) => board.forget(id),
-    last: (id, withinMs, onState) => board.last(id, withinMs, onState),
+    last: (id, withinMs, onResult) => board.last(id, withinMs, onResult),
     close: () => consumer.cancel(),
   }
 }
@@ -141,8 +141,8 @@ class RedisResults implements Results {
     this.#board.forget(id)
   }
 
-  last(id: string, withinMs: number, onState?: (state: string) => void): Promise<TaskResult> {
-    const found = this.#board.last(id, withinMs, onState)
+  last(id: string, withinMs: number, onResult?: (result: TaskResult) => void): Promise<TaskResult> {
+    const found = this.#board.last(id, withinMs, onResult)
     if (!this.#isPolling) void this.#poll()
     return found
   }
