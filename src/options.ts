@@ -40,6 +40,11 @@ export interface SluiceOptions extends RetentionOptions, LogOptions {
    */
   amqp?: string
   /**
+   * Where Celery workers that execute remote tasks put results, as in their `result_backend`: `rpc://`, or `redis://…`. Default:
+   * `CELERY_RESULT_BACKEND`, else `rpc://`. Only dispatchers read it (docs/celery.md).
+   */
+  celeryResults?: string
+  /**
    * The name of this process's service, for events: 1 to 40 of a-z, 0-9, `_`, `-`, the same in all replicas and unique among
    * services. Default: `SLUICE_SERVICE`, else none, and the process can handle no events.
    */

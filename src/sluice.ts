@@ -143,6 +143,7 @@ export class Sluice implements Sender {
       events: this.events,
       allowPrivate: this.#allowPrivate,
       amqp: options.amqp ?? env('AMQP_URL'),
+      celeryResults: options.celeryResults ?? env('CELERY_RESULT_BACKEND') ?? 'rpc://',
       beatUrl: () => opened.directUrl,
       checkOpen: () => this.#checkOpen(),
     })

@@ -42,8 +42,9 @@ const uses: Record<string, string[]> = {
   fleet: ['core', 'report', 'db', 'limits', 'gates', 'store', 'tasks', 'claim', 'takes', 'events', 'generated'],
   worker: [...below, 'fleet', 'generated'],
   outlet: [...below, 'fleet', 'worker', 'generated'],
-  sluice: [...below, 'operations', 'fleet', 'worker', 'outlet', 'generated'],
   celery: ['core', 'amqp', 'redis'],
+  remote: [...below, 'worker', 'outlet', 'celery'],
+  sluice: [...below, 'operations', 'fleet', 'worker', 'outlet', 'remote', 'generated'],
   testing: [...below, 'operations', 'fleet', 'worker', 'outlet', 'sluice', 'generated'],
   cli: [...below, 'operations', 'fleet', 'worker', 'outlet', 'sluice', 'testing', 'generated'],
 }

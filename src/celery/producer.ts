@@ -127,7 +127,8 @@ export async function openProducer(options: ProducerOptions = {}): Promise<Produ
   }
 }
 
-async function resultsOf(kind: string, broker: Broker, log: Log): Promise<Results | undefined> {
+/** Returns where results are read: `'rpc'`, the URL of a Redis, or `'none'`. */
+export async function resultsOf(kind: string, broker: Broker, log: Log): Promise<Results | undefined> {
   if (kind === 'none') return undefined
   return kind === 'rpc' ? rpcResults(broker, log) : redisResults(kind)
 }
@@ -225,7 +226,7 @@ class CeleryProducer implements Producer {
           const why = ignoreResult ? 'it was sent with ignoreResult' : "the producer was opened with results: 'none'"
           throw new UsageError('SLUICE_BAD_OPTION', `task ${id} has no result, because ${why}`)
         }
-        return returned(await this.#results.last(id, durationMs(within), ({ state }) => onState?.(state)))
+        return returned(await this.#results.last(id, durationMs(within), onState))
       },
     }
   }

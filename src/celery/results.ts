@@ -15,13 +15,15 @@ export interface Results {
   readonly replyTo: string
   /** Results of this task will be wanted. */
   expect(id: string): void
-  /** They will not be. */
+  /** They will not be, or not any more. */
   forget(id: string): void
+  /** Calls `tell` at each result of a task from now on, until it is forgotten; states that follow quickly may be left out. */
+  watch(id: string, tell: (result: TaskResult) => void): void
   /**
-   * Resolves to the last result of a task. `onResult` is called at each one before it, and at the last.
+   * Resolves to the last result of a task. `onState` is called at each one before it, and at the last.
    * @throws StoreError SLUICE_CELERY_LATE
    */
-  last(id: string, withinMs: number, onResult?: (result: TaskResult) => void): Promise<TaskResult>
+  last(id: string, withinMs: number, onState?: (state: string) => void): Promise<TaskResult>
   close(): Promise<void>
 }
 
@@ -51,6 +53,10 @@ class Board {
     this.#tasks.delete(id)
   }
 
+  watch(id: string, tell: (result: TaskResult) => void): void {
+    this.#tasks.set(id, { watchers: new Set([tell]) })
+  }
+
   post(result: TaskResult): void {
     const task = this.#tasks.get(result.id)
     if (task === undefined || (task.newest !== undefined && isFinal(task.newest.state))) return
@@ -63,12 +69,12 @@ class Board {
     this.#cause = cause
   }
 
-  last(id: string, withinMs: number, onResult?: (result: TaskResult) => void): Promise<TaskResult> {
+  last(id: string, withinMs: number, onState?: (state: string) => void): Promise<TaskResult> {
     const task = this.#tasks.get(id) ?? { watchers: new Set() }
     this.#tasks.set(id, task)
     return new Promise((resolve, reject) => {
       const watcher = (result: TaskResult) => {
-        onResult?.(result)
+        onState?.(result.state)
         if (!isFinal(result.state)) return
         disarm()
         task.watchers.delete(watcher)
@@ -109,7 +115,8 @@ export async function rpcResults(broker: Broker, log: Log): Promise<Results> {
     replyTo,
     expect: (id) => board.expect(id),
     forget: (id) => board.forget(id),
-    last: (id, withinMs, onResult) => board.last(id, withinMs, onResult),
+    watch: (id, tell) => board.watch(id, tell),
+    last: (id, withinMs, onState) => board.last(id, withinMs, onState),
     close: () => consumer.cancel(),
   }
 }
@@ -141,8 +148,13 @@ class RedisResults implements Results {
     this.#board.forget(id)
   }
 
-  last(id: string, withinMs: number, onResult?: (result: TaskResult) => void): Promise<TaskResult> {
-    const found = this.#board.last(id, withinMs, onResult)
+  watch(id: string, tell: (result: TaskResult) => void): void {
+    this.#board.watch(id, tell)
+    if (!this.#isPolling) void this.#poll()
+  }
+
+  last(id: string, withinMs: number, onState?: (state: string) => void): Promise<TaskResult> {
+    const found = this.#board.last(id, withinMs, onState)
     if (!this.#isPolling) void this.#poll()
     return found
   }
