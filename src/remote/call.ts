@@ -55,7 +55,7 @@ function ofFailure({ by }: Call, error: unknown): Meaning {
 
 function ofStart(call: Call, value: unknown): Meaning {
   const { hostname, pid } = isRecord(value) ? value : {}
-  const by = { worker: String(hostname ?? ''), pid: Number(pid ?? -1) }
+  const by = { worker: typeof hostname === 'string' ? hostname : '', pid: Number(pid ?? -1) }
   const former = call.by
   call.by = by
   if (call.retry !== undefined) {

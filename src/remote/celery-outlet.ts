@@ -4,7 +4,6 @@
  */
 import { randomUUID } from 'node:crypto'
 import type { Broker } from '../amqp/broker.ts'
-import { isRecord } from '../celery/json.ts'
 import type { Control } from '../celery/remote.ts'
 import { CeleryTaskError, isFinal, returned, type TaskResult } from '../celery/result.ts'
 import type { Results } from '../celery/results.ts'
@@ -26,6 +25,7 @@ import { newPlace } from '../worker/admission.ts'
 import { GiveBackCounter } from '../worker/give-backs.ts'
 import { describe, timeoutError, verdict } from '../worker/verdict.ts'
 import { type Call, note } from './call.ts'
+import { type Asked, Inquiry, overdueMs } from './inquiry.ts'
 import { messageOf, pythonError, resultOf } from './job-message.ts'
 import { StockWorkers } from './stock-workers.ts'
 
@@ -42,7 +42,7 @@ export interface CeleryOutletOptions {
 }
 
 /** A job in hand. */
-interface Sent extends Call {
+interface Sent extends Call, Asked {
   readonly job: ClaimedJob
   readonly task: AnyTask
   readonly id: string
@@ -60,11 +60,8 @@ interface Sent extends Call {
 
 /** So long, in ms, a job may be under way that holds only places: its claim must be young. */
 const claimMs = 5_000
-/** A message stays in its queue so long after its time: a worker that refuses it says so. */
-const overdueMs = 1_000
 /** Reports are under way for so long. */
 const reportMs = 1_000
-const askMs = 1_000
 const stopMs = 3_000
 const unsent = new Set([
   'SLUICE_BROKER_FULL',
@@ -73,10 +70,22 @@ const unsent = new Set([
   'SLUICE_BROKER_REFUSED',
 ])
 
+/** What is known before a job is published. */
+const unsentYet = {
+  begunMs: undefined,
+  by: undefined,
+  retry: undefined,
+  isPublished: false,
+  isShaken: false,
+  misses: 0,
+  stopped: undefined,
+}
+
 /** Executes jobs on stock Celery workers. */
 export class CeleryOutlet implements Outlet {
   readonly #options: CeleryOutletOptions
   readonly #workers: StockWorkers
+  readonly #inquiry: Inquiry<Sent>
   readonly #tasks: ReadonlyMap<string, AnyTask>
   readonly #queues: ReadonlySet<string>
   readonly #sent = new Map<ClaimedJob, Sent>()
@@ -100,6 +109,15 @@ export class CeleryOutlet implements Outlet {
       changed: () => this.#changed(),
       lost: (worker) => clock.after(reportMs, () => this.#lost(worker, clock.monotonicMs() - reportMs)),
     })
+    this.#inquiry = new Inquiry({
+      broker,
+      control,
+      clock,
+      log,
+      workers: this.#workers,
+      sent: () => [...this.#sent.values()].filter(({ isPublished }) => isPublished),
+      missed: (sent) => this.#missed(sent),
+    })
   }
 
   /** Reports there from now on. */
@@ -111,9 +129,11 @@ export class CeleryOutlet implements Outlet {
   /** Looks for workers. Their queues are theirs to declare. */
   async open(): Promise<void> {
     await this.#workers.open(`${this.#options.results.replyTo}.events`)
+    this.#inquiry.open()
   }
 
   async close(): Promise<void> {
+    this.#inquiry.close()
     this.#workers.close()
     await this.#options.results.close()
   }
@@ -136,17 +156,8 @@ export class CeleryOutlet implements Outlet {
     for (const job of jobs) {
       const task = this.#tasks.get(job.task) as AnyTask
       const untilMs = job.grantedMs + (job.grantUs === null ? claimMs : job.grantUs / 1_000) * 0.75
-      const sent: Sent = {
-        ...{ job, task, id: randomUUID(), queue: queueOf(task), untilMs, sinceMs: clock.monotonicMs() },
-        ...{
-          begunMs: undefined,
-          by: undefined,
-          retry: undefined,
-          isPublished: false,
-          isShaken: false,
-          stopped: undefined,
-        },
-      }
+      const own = { job, task, id: randomUUID(), queue: queueOf(task), untilMs, sinceMs: clock.monotonicMs() }
+      const sent: Sent = { ...own, ...unsentYet }
       this.#sent.set(job, sent)
       void this.#begin(sent).catch((error: unknown) => this.#failed(sent, error, false))
     }
@@ -229,7 +240,6 @@ export class CeleryOutlet implements Outlet {
       if (code === 'SLUICE_BROKER_UNROUTED') store.log.error('the queue of Celery workers is gone', { queue })
       // Otherwise it may have arrived.
     }
-    clock.after(leftMs + overdueMs + reportMs, () => void this.#seek(sent))
   }
 
   #told(sent: Sent, result: TaskResult): void {
@@ -344,27 +354,12 @@ export class CeleryOutlet implements Outlet {
     }
   }
 
-  /** Nothing was reported, and no worker takes the message from its queue any more: it was dropped there, or a worker has it. */
-  async #seek(sent: Sent): Promise<void> {
-    const { control, broker, store } = this.#options
-    const { clock } = store
-    const isOpen = () => this.#sent.get(sent.job) === sent && sent.by === undefined && sent.retry === undefined
-    while (isOpen()) {
-      const workers = this.#workers.of(sent.queue)
-      const ask = { workers, within: askMs }
-      const answers =
-        workers.length === 0 ? {} : await control.request('query_task', { ids: [sent.id] }, ask).catch(() => ({}))
-      // A report that was sent before the answer is here by then.
-      await clock.sleep(reportMs, undefined, false)
-      if (!isOpen()) return
-      const { publishLostForMs, consumeLostForMs } = broker.status()
-      const all = Object.values(answers)
-      const isKnown = publishLostForMs === undefined && consumeLostForMs === undefined && all.length === workers.length
-      const has = all.some((answer) => isRecord(answer) && Object.keys(answer).length > 0)
-      if (!isKnown || has) continue
-      // A worker that is gone may have begun it, without a report.
-      return sent.isShaken ? this.#lose(sent) : this.#uncalled(sent, clock.monotonicMs())
-    }
+  /** No worker has it, and nothing was reported: it was dropped from its queue, or ended without a result. */
+  #missed(sent: Sent): void {
+    if (sent.by !== undefined) this.#failed(sent, silentError(), true)
+    // A worker that is gone may have begun it, without a report.
+    else if (sent.isShaken) this.#lose(sent)
+    else this.#uncalled(sent, this.#options.store.clock.monotonicMs())
   }
 }
 
@@ -379,6 +374,12 @@ function errorOf({ task, id }: Sent, result: TaskResult): unknown {
     return returned({ ...result, id, state })
   } catch (error) {
     if (!(error instanceof CeleryTaskError)) return error
-    return /TimeLimitExceeded$/.test(error.type) ? timeoutError(task) : pythonError(error)
+    return error.type.endsWith('TimeLimitExceeded') ? timeoutError(task) : pythonError(error)
   }
+}
+
+function silentError(): Error {
+  const text =
+    'the task ended without a result: it has sent itself again (self.retry, autoretry_for; set max_retries = 0), or raised Ignore or Reject'
+  return Object.assign(new Error(text), { name: 'NoResult', code: 'SLUICE_CELERY_FAILED', stack: '' })
 }

@@ -59,7 +59,7 @@ function plain(value: unknown): unknown {
   return Object.fromEntries(Object.entries(value).map(([name, one]) => [plain(name), plain(one)]))
 }
 
-/** The last of a traceback says what happened. */
+/** The end of a traceback shows what happened. */
 const tracebackMost = 1_400
 
 /** An error of Python as the record of a job shows it: with its type as the name, and the traceback as the stack. */

@@ -38,7 +38,7 @@ interface StockWorker {
 }
 
 /** A quarter of the longest life of a grant: a worker whose clock is further off gets nothing. */
-export const skewMostMs = 250
+const skewMostMs = 250
 const tickMs = 500
 const lookMs = 4_000
 const answerMs = 1_000
@@ -61,7 +61,7 @@ export class StockWorkers {
     this.#tickedMs = options.clock.monotonicMs()
   }
 
-  /** Listens to the workers, and asks for the first time what they can take. */
+  /** Listens to the workers, and learns for the first time what they can take. */
   async open(queue: string): Promise<void> {
     const { broker, log } = this.#options
     await broker.declare({
@@ -93,10 +93,10 @@ export class StockWorkers {
     return this.#workers.get(worker)?.version ?? ''
   }
 
-  /** How many attempts the workers of a queue make at once; 0 while one of them may not have any. */
+  /** How many attempts the workers of a queue make at once; 0 while the clock of one of them is off, or not known. */
   slots(queue: string): number {
-    const all = this.#serving(queue)
-    return all.every((worker) => this.#isSound(worker)) ? all.reduce((sum, { slots }) => sum + slots, 0) : 0
+    if (this.skewMs(queue) > skewMostMs) return 0
+    return this.#serving(queue).reduce((sum, { slots, silentMs }) => sum + (silentMs < quietMs ? slots : 0), 0)
   }
 
   /** Returns whether every worker of a queue has this task, and reports when it begins. */
@@ -114,11 +114,6 @@ export class StockWorkers {
     return [...this.#workers.values()].filter(({ queues }) => queues.has(queue))
   }
 
-  /** One that is silent has no slots, but what it reads from the queue may not be beyond its time either. */
-  #isSound({ skew, silentMs }: StockWorker): boolean {
-    return silentMs < quietMs && Math.abs(skew.aheadMs ?? Infinity) <= skewMostMs
-  }
-
   #heard({ type, hostname, pid, atMs, fields }: CeleryEvent): void {
     const { clock, changed } = this.#options
     const former = this.#workers.get(hostname)
@@ -134,7 +129,7 @@ export class StockWorkers {
       return
     }
     known.version = version
-    // One that ends says so, and also one that has lost its connection, which comes back.
+    // An ending worker sends this, and also one that has lost its connection, which comes back.
     known.silentMs = type === 'worker-offline' ? Math.max(known.silentMs, quietMs) : 0
     this.#judge(known)
     changed()
@@ -170,8 +165,11 @@ export class StockWorkers {
       for (const [name, worker] of this.#workers)
         if (name in active && !serving.includes(name)) worker.queues = new Set()
       this.#options.changed()
+      // Without an event its clock is not known; the next one of its own comes within 2 s.
+      const isUnknown = [...this.#workers.values()].some(({ skew }) => skew.aheadMs === undefined)
+      if (isUnknown) await control.request('heartbeat', {}, { within: 0 })
     } catch (error) {
-      log.warn('the Celery workers cannot be asked what they can take; it is tried again', { err: error })
+      log.warn('the Celery workers cannot be queried for what they can take; it is tried again', { err: error })
     }
     this.#isLooking = false
   }
@@ -184,7 +182,7 @@ export class StockWorkers {
   #answered(name: string, stats: unknown, queues: readonly string[], registered: unknown): void {
     const known = this.#workers.get(name)
     const isNew = known === undefined || known.pid !== pidIn(stats)
-    // It is asked again.
+    // The next look has another try.
     if (isNew && !Array.isArray(registered)) return
     if (isNew && known !== undefined) this.#lose(known, 'has started anew')
     const tasks = Array.isArray(registered) ? trackedIn(registered) : (known?.tasks ?? new Set<string>())

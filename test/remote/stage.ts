@@ -112,12 +112,17 @@ export async function dispatch(
     const [row] = await sluice.db.query<{ n: number }>(`select count(*)::int as n from sluice.${sql}`)
     return row?.n ?? 0
   }
+  const nowUs = async () => {
+    const [row] = await sluice.db.query<{ us: string }>('select sluice.now_us() as us')
+    return Number(row?.us)
+  }
   const gate = join(stage.folder, `gate-${Math.random()}`)
   return {
     url,
     sluice,
     dispatcher,
     count,
+    nowUs,
     gate,
     open: () => writeFileSync(gate, ''),
     isOpen: () => existsSync(gate),
