@@ -4,6 +4,7 @@ import type { LogFormat, LogLevel } from './core/log.ts'
 import type { EventName, Listener } from './report/events.ts'
 import type { Work } from './events/groups.ts'
 import type { Schedule } from './schedule/schedule.ts'
+import type { BusOptions } from './bus/options.ts'
 import type { AlarmOptions } from './fleet/alarms.ts'
 import type { RetentionOptions } from './fleet/retention.ts'
 
@@ -31,6 +32,8 @@ export interface SluiceConfig extends RetentionOptions {
   logFormat?: LogFormat
   /** The name of the service that handles events (docs/events.md); default `SLUICE_SERVICE`, else none. */
   service?: string
+  /** What carries events: `store`, `rabbitmq` or its options (docs/events-rabbitmq.md); default `SLUICE_EVENTS`, else `store`. */
+  events?: 'store' | 'rabbitmq' | BusOptions
   /** Schema in the database; default `SLUICE_SCHEMA`, else `sluice`. */
   schema?: string
   /**

@@ -2,6 +2,7 @@
 import type { Clock } from './core/clock.ts'
 import { env } from './db/open.ts'
 import type { Routes, Rule } from './tasks/rule.ts'
+import type { BusOptions } from './bus/options.ts'
 import type { AlarmOptions } from './fleet/alarms.ts'
 import type { RedisClient } from './redis/client.ts'
 import type { LogOptions } from './report/options.ts'
@@ -35,8 +36,8 @@ export interface SluiceOptions extends RetentionOptions, LogOptions {
   /** Schema in the database. Default: `SLUICE_SCHEMA`, else `sluice`. */
   schema?: string
   /**
-   * The RabbitMQ of a fleet (docs/fleets.md): `amqp://user:password@host:5672/vhost`, or `amqps://…`. Default: `AMQP_URL`. Only
-   * dispatchers and their workers connect to it.
+   * The RabbitMQ of a fleet (docs/fleets.md), and of `events`: `amqp://user:password@host:5672/vhost`, or `amqps://…`. Default:
+   * `AMQP_URL`. Only what uses it connects to it.
    */
   amqp?: string
   /**
@@ -44,6 +45,11 @@ export interface SluiceOptions extends RetentionOptions, LogOptions {
    * `CELERY_RESULT_BACKEND`, else `rpc://`. Only dispatchers read it (docs/celery.md).
    */
   celeryResults?: string
+  /**
+   * What carries events: `store` or `rabbitmq` (docs/events-rabbitmq.md), the same in all programs that exchange events. Default:
+   * `SLUICE_EVENTS`, else `store`.
+   */
+  events?: 'store' | 'rabbitmq' | BusOptions
   /**
    * The name of this process's service, for events: 1 to 40 of a-z, 0-9, `_`, `-`, the same in all replicas and unique among
    * services. Default: `SLUICE_SERVICE`, else none, and the process can handle no events.

@@ -14,6 +14,7 @@ import { Definitions } from './claim/definitions/define.ts'
 import { Estimates } from './tasks/estimate.ts'
 import { Limits } from './operations/limits.ts'
 import { Rulebook } from './tasks/rule.ts'
+import { busOf, type RabbitBus } from './bus/rabbit-bus.ts'
 import { Events } from './events/events.ts'
 import type { Work } from './events/groups.ts'
 import type { EventName, Listener } from './report/events.ts'
@@ -87,6 +88,7 @@ export class Sluice implements Sender {
   readonly #care: RetentionSettings
   readonly #shared: RedisPeerLimiter | undefined
   readonly #alarms: Alarms
+  readonly #bus: RabbitBus | undefined
   readonly #workers: Workers
   readonly #end = new AbortController()
   #closed: Promise<void> | undefined
@@ -126,9 +128,12 @@ export class Sluice implements Sender {
       allowPrivate: this.#allowPrivate,
       shared: this.#shared,
     })
+    const amqp = options.amqp ?? env('AMQP_URL')
+    this.#bus = busOf(options.events ?? env('SLUICE_EVENTS'), { store, amqp, sender: this })
     this.events = new Events({
       store,
       service: options.service ?? env('SLUICE_SERVICE'),
+      transport: this.#bus,
       enter: (given) => (this.#checkOpen(this.#isShut), this.#within(given)),
       routeOf: (task) => this.#rulebook.route(task).queue,
     })
@@ -142,7 +147,9 @@ export class Sluice implements Sender {
       redis,
       events: this.events,
       allowPrivate: this.#allowPrivate,
-      amqp: options.amqp ?? env('AMQP_URL'),
+      bus: this.#bus,
+      sender: this,
+      amqp,
       celeryResults: options.celeryResults ?? env('CELERY_RESULT_BACKEND') ?? 'rpc://',
       beatUrl: () => opened.directUrl,
       checkOpen: () => this.#checkOpen(),
@@ -351,6 +358,7 @@ export class Sluice implements Sender {
       await this.#shared?.close()
       await this.#outbox.settled()
       await this.events.settled()
+      await this.#bus?.close()
       await this.#alarms.settled()
       await this.db.close()
       this.#report.end()

@@ -13,12 +13,14 @@ import { fleetOf, FleetWorker } from './outlet/fleet-worker.ts'
 import { byTask, type Part } from './outlet/by-task.ts'
 import { celeryOutlet } from './remote/open.ts'
 import type { CeleryOutlet } from './remote/celery-outlet.ts'
+import type { RabbitBus } from './bus/rabbit-bus.ts'
+import { ServiceWorker } from './bus/service-worker.ts'
 import type { Events } from './events/events.ts'
 import type { Work } from './events/groups.ts'
 import { type RedisConnection, warnOfSharing } from './redis/connect.ts'
 import type { RedisPeerLimiter } from './redis/peer.ts'
 import type { Rulebook } from './tasks/rule.ts'
-import type { AnyTask } from './tasks/task.ts'
+import type { AnyTask, Sender } from './tasks/task.ts'
 import { givenLabels, labelsOf } from './worker/labels.ts'
 import { checkWork, graceMsOf, type WorkOptions } from './worker/options.ts'
 import { TaskSet } from './worker/task-set.ts'
@@ -34,6 +36,9 @@ export interface WorkersOptions {
   shared: RedisPeerLimiter | undefined
   redis: RedisConnection | undefined
   events: Events
+  /** What carries events, if the store does not. */
+  bus: RabbitBus | undefined
+  sender: Sender
   allowPrivate: readonly string[]
   /** The URL of the broker. */
   amqp: string | undefined
@@ -64,7 +69,30 @@ export class Workers {
   /** Makes a worker that executes what it claims; the caller starts it. */
   async make(work: readonly Work[], options: WorkOptions): Promise<Worker> {
     const tasks = here(await this.#prepare(work, options))
-    return this.#worker(tasks, options, await labelsOf(options.labels))
+    const labels = await labelsOf(options.labels)
+    return this.#worker(tasks, options, labels, { beside: this.#serviceWorker(work, options, labels) })
+  }
+
+  /** Returns what handles events that RabbitMQ carries; undefined: the store does, or there are no handlers. */
+  #serviceWorker(
+    work: readonly Work[],
+    options: WorkOptions,
+    labels: Readonly<Record<string, string>>,
+  ): ServiceWorker | undefined {
+    const { bus, events } = this.#options
+    const { service } = events
+    const groups = events.groupsOf(work)
+    if (bus === undefined || service === undefined || groups.length === 0) return undefined
+    const { concurrency = 10 } = options
+    return new ServiceWorker({
+      ...this.#options,
+      bus,
+      service,
+      groups,
+      labels,
+      concurrency,
+      graceMs: graceMsOf(options),
+    })
   }
 
   /** Starts a dispatcher. */
@@ -77,9 +105,12 @@ export class Workers {
     const names = new TaskSet(tasks, labels).known(rulebook).tasks
     try {
       const outlets = await this.#outlets(broker, fleet, tasks, names)
-      const worker = this.#worker(tasks, options, labels, byTask(outlets), async () => {
-        for (const outlet of outlets) await outlet.close()
-        await broker.close()
+      const worker = this.#worker(tasks, options, labels, {
+        outlet: byTask(outlets),
+        async ended() {
+          for (const outlet of outlets) await outlet.close()
+          await broker.close()
+        },
       })
       return await started(worker, async () => {
         for (const outlet of outlets) await outlet.open()
@@ -155,9 +186,9 @@ export class Workers {
     tasks: readonly AnyTask[],
     options: WorkOptions,
     labels: Readonly<Record<string, string>>,
-    outlet?: OutletFor,
-    ended?: () => Promise<void>,
+    parts: { outlet?: OutletFor; ended?: () => Promise<void>; beside?: ServiceWorker | undefined },
   ): Worker {
+    const { outlet, ended, beside } = parts
     const { beatUrl } = this.#options
     const { queues, schedules = [], rate, concurrency = 10 } = options
     const worker: Worker = new Worker({
@@ -171,6 +202,7 @@ export class Workers {
       version,
       labels,
       beatUrl: beatUrl(),
+      beside,
       ...(outlet === undefined ? {} : { outlet }),
       renew: () => this.#renew(),
       ended: async () => {
@@ -209,7 +241,7 @@ export class Workers {
 /** The tasks that workers of ours execute; of a remote one its `onFailed`. @throws UsageError SLUICE_NO_TASKS */
 function here(tasks: readonly AnyTask[]): readonly AnyTask[] {
   const own = tasks.flatMap((task) => (task.remote === undefined ? [task] : (task.onFailed ?? [])))
-  if (own.length > 0) return own
+  if (own.length > 0 || tasks.length === 0) return own
   const text = 'all of these tasks are executed by Celery workers: run `sluice dispatch` in front of those'
   throw new UsageError('SLUICE_NO_TASKS', text)
 }

@@ -42,11 +42,12 @@ const uses: Record<string, string[]> = {
   fleet: ['core', 'report', 'db', 'limits', 'gates', 'store', 'tasks', 'claim', 'takes', 'events', 'generated'],
   worker: [...below, 'fleet', 'generated'],
   outlet: [...below, 'fleet', 'worker', 'generated'],
+  bus: [...below, 'fleet', 'worker', 'generated'],
   celery: ['core', 'amqp', 'redis'],
   remote: [...below, 'worker', 'outlet', 'celery'],
-  sluice: [...below, 'operations', 'fleet', 'worker', 'outlet', 'remote', 'generated'],
-  testing: [...below, 'operations', 'fleet', 'worker', 'outlet', 'sluice', 'generated'],
-  cli: [...below, 'operations', 'fleet', 'worker', 'outlet', 'sluice', 'testing', 'generated'],
+  sluice: [...below, 'operations', 'fleet', 'worker', 'outlet', 'bus', 'remote', 'generated'],
+  testing: [...below, 'operations', 'fleet', 'worker', 'outlet', 'bus', 'sluice', 'generated'],
+  cli: [...below, 'operations', 'fleet', 'worker', 'outlet', 'bus', 'sluice', 'testing', 'generated'],
 }
 
 /** The module that owns each table: it and those above it read and write it. */

@@ -1,12 +1,13 @@
 /** The door to a RabbitMQ: one connection that publishes, and, from the first consumer on, one that consumes. */
+import type { Channel } from 'amqplib'
 import { systemClock } from '../core/clock.ts'
-import { StoreError, UsageError } from '../core/errors.ts'
+import { SluiceError, StoreError, UsageError } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
 import { addressOf } from './address.ts'
 import { Subscription, type ConsumeOptions, type Consumer, type Delivery } from './consumer.ts'
 import { Link } from './link.ts'
 import { Publisher, type Message } from './publisher.ts'
-import type { Session } from './session.ts'
+import { causeOf, refusalOf, type Session } from './session.ts'
 import { Declarations, type Topology } from './topology.ts'
 
 export type { Delivery } from './consumer.ts'
@@ -34,6 +35,11 @@ export interface Broker {
    * @throws UsageError SLUICE_BROKER_REFUSED (it exists with other arguments, for example); StoreError SLUICE_BROKER_UNREACHABLE
    */
   declare(topology: Topology): Promise<void>
+  /**
+   * Runs commands on a channel of their own, once; what they received and did not settle is in its queue again then.
+   * @throws UsageError SLUICE_BROKER_REFUSED (there is no such queue, for example); StoreError SLUICE_BROKER_UNREACHABLE
+   */
+  use<T>(commands: (channel: Channel) => Promise<T>): Promise<T>
   status(): BrokerStatus
   /** Waits for confirmations, for 5 s at most, and closes the connections. What consumers have in hand is delivered again. */
   close(): Promise<void>
@@ -117,6 +123,29 @@ class Connections implements Broker {
         if (error instanceof UsageError || this.#isClosed) throw error
         await session.lost
       }
+    }
+  }
+
+  async use<T>(commands: (channel: Channel) => Promise<T>): Promise<T> {
+    if (this.#isClosed) throw closed()
+    const session = await this.#ready(false, readyMaxMs)
+    const channel = await session.model.createChannel()
+    const failed = new Promise<never>((_, reject) => {
+      channel.on('error', reject)
+      // A channel that is over leaves what waits for its messages waiting.
+      channel.on('close', () => reject(new Error('the channel was closed')))
+    })
+    failed.catch(() => {})
+    try {
+      return await Promise.race([commands(channel), failed])
+    } catch (error) {
+      if (error instanceof SluiceError) throw error
+      const cause = await causeOf(error, session)
+      const text = `RabbitMQ did not carry out a command: ${cause.message}`
+      if (refusalOf(cause) !== undefined) throw new UsageError('SLUICE_BROKER_REFUSED', text, { cause })
+      throw new StoreError('SLUICE_BROKER_UNREACHABLE', text, { cause })
+    } finally {
+      channel.close().catch(() => {})
     }
   }
 

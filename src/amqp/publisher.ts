@@ -31,6 +31,8 @@ export interface Message {
   routingKey: string
   body: Buffer
   properties?: Properties
+  /** Headers that it has besides if it is sent again, so that it may arrive twice. */
+  again?: Headers
   /** True: a message that no queue takes is an error; false: it is dropped. Default true. */
   mandatory?: boolean
   /** Gives up after this time, in ms, and does not send it again. Default 30,000. */
@@ -174,7 +176,8 @@ export class Publisher {
 
   #send(channel: ConfirmChannel, entry: Entry): void {
     const { message, id } = entry
-    const { headers, expirationMs, persistent = true, ...properties } = message.properties ?? {}
+    const { headers: first, expirationMs, persistent = true, ...properties } = message.properties ?? {}
+    const headers = entry.isAgain && message.again !== undefined ? { ...first, ...message.again } : first
     const options = {
       ...properties,
       ...(headers === undefined ? {} : { headers: typed(headers) }),

@@ -43,6 +43,8 @@ export interface RetryPolicy {
   maxThrottled: number
   baseMs: number
   maxMs: number
+  /** Waits are full steps of the backoff: the random half is all, or (from the second retry on) the step before. */
+  isStepped?: boolean
 }
 
 /** The longest wait between two attempts. */
@@ -98,5 +100,11 @@ export function againMs(tries: number, random: number, firstMs = 20): number {
  * @param random uniform in [0, 1)
  */
 export function delayMs(failed: number, policy: RetryPolicy, random: number): number {
+  if (policy.isStepped === true) return stepMs(random < 0.5 ? Math.max(1, failed - 1) : failed, policy)
   return Math.ceil(backoffMs(failed - 1, policy.baseMs, policy.maxMs, random))
+}
+
+/** Returns the longest wait before a retry: the n-th step of the backoff, in whole ms. */
+function stepMs(retry: number, { baseMs, maxMs }: RetryPolicy): number {
+  return Math.ceil(Math.min(maxMs, baseMs * 2 ** Math.min(retry - 1, 40)))
 }

@@ -10,14 +10,17 @@ import type { AnyEvent, EmitOptions, Emitter } from './event.ts'
 import { type Group, groupsOf, oldTasksOf, subscriptionsOf, tasksIn, type Work } from './groups.ts'
 import { checkNameOf } from './names.ts'
 import { EventOutbox } from './outbox.ts'
-import { emitParams, emitTypes, type EventRow, eventRow } from './row.ts'
+import { type EventRow, eventRow } from './row.ts'
 import { jsonSchemaOf } from './json-schema.ts'
+import type { Transport } from './transport.ts'
 
 /** What events need of a Sluice. */
 export interface EventsContext {
   store: Store
   /** The name of this process's service; undefined: it has none. */
   service: string | undefined
+  /** What carries events; undefined: the store. */
+  transport: Transport | undefined
   /** Returns the caller's transaction; undefined: none is open. @throws StoreError SLUICE_CLOSED */
   enter: (options: { tx?: TxLike }) => Sql | undefined
   /** Returns the queue that routes give a task; undefined: none. */
@@ -30,7 +33,7 @@ const batchRows = 500
 export class Events extends Catalogue implements Emitter {
   readonly #context: EventsContext
   readonly #store: Store
-  readonly #outbox: EventOutbox
+  readonly #transport: Transport
   readonly #source: string
   /** Definitions that are to be stored, and those that are. */
   readonly #unstored = new Map<string, AnyEvent>()
@@ -42,23 +45,29 @@ export class Events extends Catalogue implements Emitter {
   /** @throws UsageError SLUICE_BAD_HANDLER for a bad name of the service */
   constructor(context: EventsContext) {
     super(context.store)
-    const { store, service } = context
+    const { store, service, enter } = context
     this.#context = context
     this.#store = store
-    this.#outbox = new EventOutbox(store)
+    this.#transport = context.transport ?? new EventOutbox(store, (tx) => enter({ tx }) ?? store)
     this.#source = service === undefined ? '/sluice' : `/services/${checkNameOf('service', service)}`
+  }
+
+  /** The name of this process's service; undefined: it has none. */
+  get service(): string | undefined {
+    return this.#context.service
   }
 
   /** Emits an event; see `Event.emit`, which calls this. */
   async emit(event: AnyEvent, payload: unknown, options: EmitOptions = {}): Promise<string> {
-    const tx = this.#context.enter(options)
+    const { tx } = options
+    this.#context.enter(options)
     const made = this.#row(event, payload, options)
     const row = isPromise(made) ? await made : made
     this.#note(event)
     if (tx === undefined) {
       await this.#storeDefinitions()
-      await this.#outbox.add(row)
-    } else await write(tx, [row])
+      await this.#transport.add(row)
+    } else await this.#transport.write([row], tx)
     return row.id
   }
 
@@ -66,7 +75,8 @@ export class Events extends Catalogue implements Emitter {
   async emitMany(event: AnyEvent, payloads: Sendable<unknown>, options: Pick<EmitOptions, 'tx'> = {}): Promise<number> {
     // One id for all would emit only the first.
     checkFields('SLUICE_BAD_OPTION', 'an emitMany', options, ['tx'])
-    const tx = this.#context.enter(options)
+    const { tx } = options
+    this.#context.enter(options)
     this.#note(event)
     if (tx === undefined) await this.#storeDefinitions()
     let count = 0
@@ -77,7 +87,7 @@ export class Events extends Catalogue implements Emitter {
       await writing
       const batch = rows
       rows = []
-      writing = tx === undefined ? this.#outbox.write(batch) : write(tx, batch)
+      writing = this.#transport.write(batch, tx)
       writing.catch(() => {})
       if (tx !== undefined) await writing
     }
@@ -97,7 +107,12 @@ export class Events extends Catalogue implements Emitter {
 
   /** Returns the tasks of a worker: those given, and those of the groups of handlers given. @throws UsageError SLUICE_NO_SERVICE, SLUICE_BAD_HANDLER */
   tasksOf(work: readonly Work[]): AnyTask[] {
-    return [...tasksIn(work), ...groupsOf(work, this.#context.service).map(({ task }) => task)]
+    return [...tasksIn(work), ...this.groupsOf(work).map(({ task }) => task), ...this.#transport.tasks]
+  }
+
+  /** Returns the groups of the handlers given. @throws UsageError SLUICE_NO_SERVICE, SLUICE_BAD_HANDLER */
+  groupsOf(work: readonly Work[]): Group[] {
+    return groupsOf(work, this.#context.service)
   }
 
   /**
@@ -106,8 +121,8 @@ export class Events extends Catalogue implements Emitter {
    */
   async subscribe(work: readonly Work[]): Promise<AnyTask[]> {
     const { service, routeOf } = this.#context
-    const groups: Group[] = groupsOf(work, service)
-    if (service === undefined || groups.length === 0) return []
+    const groups = this.groupsOf(work)
+    if (service === undefined || groups.length === 0 || !this.#transport.isStore) return []
     const queueOf = ({ name, queue }: AnyTask) => routeOf(name) ?? (typeof queue === 'string' ? queue : 'default')
     const rows = subscriptionsOf(groups, queueOf)
     const params = [service, JSON.stringify(rows)]
@@ -136,7 +151,7 @@ export class Events extends Catalogue implements Emitter {
 
   /** Resolves when what was emitted so far is durable, or has failed. */
   settled(): Promise<void> {
-    return this.#outbox.settled()
+    return this.#transport.settled()
   }
 
   #warnOf(others: string): void {
@@ -191,8 +206,4 @@ export class Events extends Catalogue implements Emitter {
       this.#store.log.debug('definitions of events could not be stored; the next emit tries again', { err: error })
     }
   }
-}
-
-async function write(tx: Sql, rows: readonly EventRow[]): Promise<void> {
-  await tx.call('emit_events', emitParams(rows), emitTypes)
 }

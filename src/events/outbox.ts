@@ -1,8 +1,10 @@
 /** Emits events to the store: calls while a statement is under way share the next one. */
 import { SluiceError, StoreError } from '../core/errors.ts'
 import { againMs } from '../core/retry.ts'
-import type { Store } from '../db/store.ts'
+import type { Sql, Store } from '../db/store.ts'
+import type { TxLike } from '../db/tx.ts'
 import { emitParams, emitTypes, type EventRow } from './row.ts'
+import type { Transport } from './transport.ts'
 
 const batchMax = 500
 const retryForMs = 10_000
@@ -13,14 +15,19 @@ interface Waiting {
   reject: (error: unknown) => void
 }
 
-/** Emits events outside of transactions. */
-export class EventOutbox {
+/** The store as the transport: emitting sends the jobs of all deliveries. */
+export class EventOutbox implements Transport {
+  readonly isStore = true
+  readonly tasks = []
   readonly #store: Store
+  readonly #within: (tx: TxLike) => Sql
   #waiting: Waiting[] = []
   #flushing: Promise<void> | undefined
 
-  constructor(store: Store) {
+  /** @param within returns the caller's transaction */
+  constructor(store: Store, within: (tx: TxLike) => Sql) {
     this.#store = store
+    this.#within = within
   }
 
   /** Emits one event; resolves once it is durable. */
@@ -32,7 +39,8 @@ export class EventOutbox {
   }
 
   /** Emits events in one statement. After a lost connection it is repeated: the events' ids make that safe. */
-  async write(rows: readonly EventRow[]): Promise<void> {
+  async write(rows: readonly EventRow[], tx?: TxLike): Promise<void> {
+    if (tx !== undefined) return void (await this.#within(tx).call('emit_events', emitParams(rows), emitTypes))
     const { clock } = this.#store
     const until = clock.monotonicMs() + retryForMs
     for (let tries = 0; ; tries++) {

@@ -15,6 +15,7 @@ import {
   arriveBy,
   type Grants,
   keyOf,
+  reading,
   type SentJob,
   type ToDispatcher,
   type ToWorker,
@@ -80,8 +81,12 @@ export class BrokerOutlet implements Outlet {
 
   /** Lets workers find it. */
   async open(): Promise<void> {
-    const { wire, fleet } = this.#options
-    await wire.receive(this.id, (message) => this.#hear(message), fleet)
+    const { wire, fleet, log } = this.#options
+    await wire.receive(
+      this.id,
+      reading<ToDispatcher>(log, (message) => this.#heard(message)),
+      fleet,
+    )
     this.#tick()
   }
 
@@ -188,16 +193,8 @@ export class BrokerOutlet implements Outlet {
     this.#places.delete(job)
   }
 
-  #hear(text: string): void {
-    if (this.#isClosed) return
-    try {
-      this.#heard(JSON.parse(text) as ToDispatcher)
-    } catch (error) {
-      this.#options.log.warn('a message to a dispatcher cannot be read; it is dropped', { err: error })
-    }
-  }
-
   #heard(message: ToDispatcher): void {
+    if (this.#isClosed) return
     const { wire } = this.#options
     if (message.type === 'seek') {
       const offer: ToWorker = { type: 'offer', from: this.id }

@@ -15,6 +15,7 @@ import {
   type Grants,
   keyOf,
   type Places,
+  reading,
   type SentJob,
   type ToDispatcher,
   type ToWorker,
@@ -120,7 +121,10 @@ export class Executor {
   }
 
   async open(): Promise<void> {
-    await this.#options.wire.receive(this.id, (message) => this.#hear(message))
+    await this.#options.wire.receive(
+      this.id,
+      reading<ToWorker>(this.#options.log, (message) => this.#heard(message)),
+    )
     this.#tick()
   }
 
@@ -154,16 +158,8 @@ export class Executor {
     await Promise.allSettled([...this.#dispatchers.values()].map((dispatcher) => this.#say(dispatcher, bye)))
   }
 
-  #hear(text: string): void {
-    if (this.#isClosed) return
-    try {
-      this.#heard(JSON.parse(text) as ToWorker)
-    } catch (error) {
-      this.#options.log.warn('a message to a worker cannot be read; it is dropped', { err: error })
-    }
-  }
-
   #heard(message: ToWorker): void {
+    if (this.#isClosed) return
     const dispatcher = this.#dispatcher(message.from)
     dispatcher.silentMs = 0
     if (message.type === 'offer') this.#attach(dispatcher)

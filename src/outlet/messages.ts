@@ -1,4 +1,5 @@
 /** What dispatchers and workers send each other. Both sides know a job in hand by its key. */
+import type { Log } from '../core/log.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
 
@@ -105,6 +106,17 @@ interface Left {
 
 /** What a worker receives. */
 export type ToWorker = Offer | Answer | Grants | Abort | Left
+
+/** Returns what takes the texts of messages: those that cannot be read are dropped, with a warning. */
+export function reading<T>(log: Log, heard: (message: T) => void): (text: string) => void {
+  return (text) => {
+    try {
+      heard(JSON.parse(text) as T)
+    } catch (error) {
+      log.warn('a message between a dispatcher and a worker cannot be read; it is dropped', { err: error })
+    }
+  }
+}
 
 /** The name by which both sides know a job in hand: another attempt has another one. */
 export function keyOf({ claim, seq }: Pick<ClaimedJob, 'claim' | 'seq'>): string {

@@ -48,6 +48,13 @@ export function graceMsOf({ grace = env('SLUICE_GRACE') ?? '25s' }: { grace?: st
   return durationMs(grace as Duration)
 }
 
+/** What a worker starts when it begins to claim, and stops first when it is to stop. */
+export interface Beside {
+  start(): Promise<void>
+  stop(): Promise<void>
+  abort(): Promise<void>
+}
+
 /** What `Worker` is given by `Sluice`, which has opened the store; see the fields. */
 export interface WorkerOptions {
   store: Store
@@ -77,6 +84,8 @@ export interface WorkerOptions {
   shared: PeerLimiter | undefined
   /** Executes its jobs; default this process. */
   outlet?: OutletFor
+  /** What works and stops with it. */
+  beside?: Beside | undefined
   /** Called at each beat: records that the definitions of this process's limits are alive. */
   renew(): Promise<void>
   /** Called when it has stopped. */

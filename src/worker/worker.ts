@@ -164,6 +164,7 @@ export class Worker {
     await this.#warm()
     this.#dispatcher.start()
     this.#timetable.start(this.#stop.signal)
+    await this.#options.beside?.start()
   }
 
   /** Makes everything ready that a first grant would otherwise wait for. */
@@ -270,6 +271,7 @@ export class Worker {
     this.#unheard?.()
     this.#finisher.waitAtMost(stopAwayMs)
     await this.#underway?.catch(() => {})
+    await this.#options.beside?.stop()
     await this.#timetable.stopped()
     await this.#dispatcher.stop()
     // A store that has ended answers nothing.
@@ -293,7 +295,7 @@ export class Worker {
   async abort(): Promise<void> {
     const stopping = this.stop()
     this.#handBack()
-    await stopping
+    await Promise.all([stopping, this.#options.beside?.abort()])
   }
 
   /** As `abort`, for a store that has ended for good: nothing waits for it any more. */

@@ -1,0 +1,75 @@
+/** Publishes what becomes of a message: a later attempt, which waits in the broker, or its place in the archive. */
+import type { Broker, Delivery } from '../amqp/broker.ts'
+import type { Clock } from '../core/clock.ts'
+import type { Log } from '../core/log.ts'
+import type { CloudEvent } from '../events/envelope.ts'
+import { copyOf, type Progress } from './message.ts'
+import { type ServiceNames, stepHeader } from './names.ts'
+
+/** A message that was received, and its event, if it could be read. */
+export interface Letter {
+  readonly delivery: Delivery
+  readonly event: CloudEvent | undefined
+}
+
+/** Why an event was given up. */
+export interface Failure {
+  readonly reason: string
+  /** An error as JSON. */
+  readonly error: string
+}
+
+/** The header of an archived message: why it is there, and where it goes when it is replayed. */
+const failureHeader = 'sluice-failure'
+
+/** A step's queue is declared again after this time, in ms: it is deleted when it is not used for an hour. */
+const declareEveryMs = 600_000
+
+/** Publishes for one service. */
+export class Mail {
+  readonly #broker: Broker
+  readonly #names: ServiceNames
+  readonly #clock: Clock
+  readonly #log: Log
+  readonly #steps = new Map<number, { declared: Promise<void>; atMs: number }>()
+
+  constructor(options: { broker: Broker; names: ServiceNames; clock: Clock; log: Log }) {
+    this.#broker = options.broker
+    this.#names = options.names
+    this.#clock = options.clock
+    this.#log = options.log
+  }
+
+  /** Returns a message to a queue after a step, which is a whole number of ms; 0: at once. Resolves when that is confirmed. */
+  async later({ delivery, event }: Letter, queue: string, progress: Progress, step: number): Promise<void> {
+    if (step === 0) return this.#broker.publish(copyOf(delivery, event, progress, { routingKey: queue }))
+    await this.#step(step)
+    const to = { exchange: this.#names.retryExchange, routingKey: queue }
+    await this.#broker.publish(copyOf(delivery, event, progress, to, { [stepHeader]: String(step) }))
+  }
+
+  /** Puts a message into the archive, if there is one. Resolves when that is confirmed. */
+  async archive({ delivery, event }: Letter, queue: string, progress: Progress, failure: Failure): Promise<void> {
+    const { reason, error } = failure
+    const kept = {
+      reason,
+      error: JSON.parse(error) as unknown,
+      at: new Date(this.#clock.wallMs()).toISOString(),
+      queue,
+    }
+    if (this.#names.options.archive === undefined)
+      return this.#log.error('an event has failed for good, and there is no archive', { progress, failure: kept })
+    const to = { routingKey: this.#names.archive }
+    await this.#broker.publish(copyOf(delivery, event, progress, to, { [failureHeader]: JSON.stringify(kept) }))
+  }
+
+  #step(step: number): Promise<void> {
+    const nowMs = this.#clock.monotonicMs()
+    const known = this.#steps.get(step)
+    if (known !== undefined && nowMs - known.atMs < declareEveryMs) return known.declared
+    const declared = this.#broker.declare(this.#names.stepTopology(step))
+    this.#steps.set(step, { declared, atMs: nowMs })
+    declared.catch(() => this.#steps.delete(step))
+    return declared
+  }
+}

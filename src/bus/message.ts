@@ -1,0 +1,139 @@
+/** How an event is written as a message, and read: CloudEvents in JSON, and what is known of its delivery in a header. */
+import type { Delivery } from '../amqp/broker.ts'
+import type { Message, Properties } from '../amqp/publisher.ts'
+import { UsageError } from '../core/errors.ts'
+import { newId } from '../core/hash.ts'
+import type { CloudEvent } from '../events/envelope.ts'
+import type { EventRow } from '../events/row.ts'
+import { eventsExchange } from './names.ts'
+
+/** What is known of a delivery; a fresh message has none of it. */
+export interface Progress {
+  /** The routing key with which it was published. */
+  readonly type: string
+  /** It is for this handler alone; undefined: for all that match. */
+  readonly handler?: string
+  /** Attempts so far that count, failures among them, those that the vendor refused, and lost workers. */
+  readonly attempt: number
+  readonly failed: number
+  readonly throttled: number
+  readonly crashes: number
+  /** How often it was put off because no process with its handler had it. */
+  readonly strays: number
+  /** It may have been handled before. */
+  readonly isDoubtful: boolean
+}
+
+const progressHeader = 'sluice-delivery'
+const againHeader = 'sluice-again'
+const cloudEvents = 'application/cloudevents+json'
+
+/** Returns the message of a fresh event. */
+export function messageOf({ id, type, text }: EventRow): Message {
+  const properties = { contentType: `${cloudEvents}; charset=utf-8`, messageId: id, type }
+  const again = { [againHeader]: true }
+  return { exchange: eventsExchange, routingKey: type, body: Buffer.from(text), properties, again }
+}
+
+/** Reads what is known of a delivery. What strangers wrote there counts as nothing. */
+export function progressOf({ properties, routingKey }: Delivery): Progress {
+  const headers: Record<string, unknown> = properties.headers ?? {}
+  const fresh: Progress = {
+    type: routingKey,
+    attempt: 0,
+    failed: 0,
+    throttled: 0,
+    crashes: 0,
+    strays: 0,
+    isDoubtful: headers[againHeader] === true,
+  }
+  const text = headers[progressHeader]
+  if (typeof text !== 'string') return fresh
+  try {
+    const told = JSON.parse(text) as Progress
+    const counts = [told.attempt, told.failed, told.throttled, told.crashes, told.strays]
+    return counts.every(Number.isInteger) && typeof told.type === 'string' ? told : fresh
+  } catch {
+    return fresh
+  }
+}
+
+/**
+ * Returns the same message for another queue, with what is known of it by now, and without what servers and strangers added.
+ * `event`: as it was read; a message without an envelope gets one.
+ */
+export function copyOf(
+  { body: given, properties: found }: Delivery,
+  event: CloudEvent | undefined,
+  progress: Progress,
+  to: { exchange?: string; routingKey: string },
+  more: NonNullable<Properties['headers']> = {},
+): Message {
+  const isPlain = event !== undefined && !isEnveloped(found.contentType)
+  const body = isPlain ? Buffer.from(JSON.stringify(event)) : given
+  const properties = isPlain ? { ...found, contentType: cloudEvents, messageId: event.id } : found
+  const { contentType, contentEncoding, messageId, type, timestamp, appId } = properties as Properties
+  const known = { contentType, contentEncoding, messageId, type, timestamp, appId }
+  const own = Object.fromEntries(Object.entries(known).filter(([, value]) => value !== undefined))
+  const headers = { [progressHeader]: JSON.stringify(progress), ...more }
+  return { ...to, body, properties: { ...own, headers } }
+}
+
+/**
+ * Reads the event of a message. `takesPlain`: JSON without an envelope is an event whose type is the routing key.
+ * @throws UsageError SLUICE_EVENT_REFUSED: it is no event
+ */
+export function eventOf(
+  { body, properties }: Delivery,
+  { type }: Progress,
+  { takesPlain, nowMs }: { takesPlain: boolean; nowMs: number },
+): CloudEvent {
+  const { contentType, contentEncoding, messageId } = properties as Properties
+  if (contentEncoding !== undefined && !/^(utf-?8|identity)$/i.test(contentEncoding))
+    throw refused(`its encoding is ${contentEncoding}`)
+  const [kind = ''] = String(contentType ?? 'application/json').split(';')
+  const isEnvelope = isEnveloped(contentType)
+  if (!isEnvelope && !(takesPlain && /[/+]json$/i.test(kind.trim())))
+    throw refused(
+      `its content type is ${kind}${takesPlain ? '' : ', and messages without an envelope are refused here'}`,
+    )
+  let value: unknown
+  try {
+    value = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(body))
+  } catch (cause) {
+    throw refused(`it is not JSON in UTF-8: ${String(cause)}`)
+  }
+  if (isEnvelope) return envelopeOf(value)
+  return {
+    specversion: '1.0',
+    id: messageId ?? newId(),
+    source: '/plain',
+    type,
+    time: timeOf(properties as Properties, nowMs),
+    datacontenttype: 'application/json',
+    data: value,
+  }
+}
+
+function envelopeOf(value: unknown): CloudEvent {
+  const event = value as Partial<CloudEvent> | null
+  if (typeof event !== 'object' || event === null) throw refused('its envelope is no object')
+  if (event.specversion !== '1.0') throw refused(`its specversion is ${String(event.specversion)}, not 1.0`)
+  for (const name of ['id', 'source', 'type'] as const)
+    if (typeof event[name] !== 'string' || event[name] === '') throw refused(`its envelope has no ${name}`)
+  if ('data_base64' in event) throw refused('its data are not JSON (data_base64)')
+  return { data: null, ...event } as CloudEvent
+}
+
+function isEnveloped(contentType: unknown): boolean {
+  return String(contentType).split(';')[0]?.trim().toLowerCase() === cloudEvents
+}
+
+function timeOf({ timestamp }: Properties, nowMs: number): string {
+  const time = new Date(Number(timestamp ?? nowMs / 1_000) * 1_000)
+  return (Number.isNaN(time.getTime()) ? new Date(nowMs) : time).toISOString()
+}
+
+function refused(why: string): UsageError {
+  return new UsageError('SLUICE_EVENT_REFUSED', `the message is no event: ${why}`)
+}

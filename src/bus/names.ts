@@ -1,0 +1,124 @@
+/** The exchanges and queues of events on RabbitMQ, with their names and arguments (docs/events-rabbitmq.md). */
+import type { Queue, Topology } from '../amqp/topology.ts'
+
+/** All events: a topic exchange whose routing keys are types. */
+export const eventsExchange = 'sluice.events'
+/** Gets the events that no queue takes: an exchange, and its queue. */
+export const unrouted = 'sluice.unrouted'
+/** The header by which a retry finds the queue of its step. */
+export const stepHeader = 'sluice-step'
+
+/** What was chosen for the queues of a service. */
+export interface QueueOptions {
+  /** Quorum queues, which are replicated, with dead-lettering at least once. */
+  readonly isQuorum: boolean
+  /** Bounds of the archive; undefined: failed events are not kept. */
+  readonly archive: { readonly keepMs: number; readonly most: number } | undefined
+}
+
+/** A queue is deleted when it was not used for so long beyond its own delay; each use declares it again. */
+const stepUnusedMs = 3_600_000
+/** RabbitMQ's bound of times, in ms: some 49 days. */
+export const timeMaxMs = 2 ** 32 - 1 - stepUnusedMs
+/** Deliveries without a settlement after which a quorum queue dead-letters a message: only a worker that dies at each one gets there. */
+const deliveryLimit = 100
+
+/** Names and topology of one service. */
+export class ServiceNames {
+  readonly service: string
+  readonly options: QueueOptions
+
+  constructor(service: string, options: QueueOptions) {
+    this.service = service
+    this.options = options
+  }
+
+  /** A headers exchange: the header selects the step, and the routing key, the group's queue, stays. */
+  get retryExchange(): string {
+    return `sluice.retry:${this.service}`
+  }
+
+  get archive(): string {
+    return this.#kind(`sluice.archive:${this.service}`)
+  }
+
+  /** The queue of a group. What differs in its arguments differs in its name. */
+  group(group: string, isOrdered: boolean): string {
+    return this.#kind(`sluice.events:${this.service}:${group}${isOrdered ? ':ordered' : ''}`)
+  }
+
+  /** The queue of a group, bound to the types that its handlers match. */
+  groupTopology(group: string, isOrdered: boolean, patterns: readonly string[]): Topology {
+    const name = this.group(group, isOrdered)
+    const { isQuorum, archive } = this.options
+    const poison =
+      isQuorum && archive !== undefined
+        ? { 'x-delivery-limit': deliveryLimit, ...deadLetter(this.archive), ...atLeastOnce }
+        : {}
+    return {
+      exchanges: [{ name: this.retryExchange, type: 'headers' }],
+      queues: [this.#queue(name, { ...(isOrdered ? { 'x-single-active-consumer': true } : {}), ...poison })],
+      bindings: patterns.map((routingKey) => ({ exchange: eventsExchange, to: { queue: name }, routingKey })),
+    }
+  }
+
+  /** The queue in which retries wait for `delayMs`, and from which they go straight back to the queue that they are for. */
+  stepTopology(delayMs: number): Topology {
+    const name = this.#kind(`sluice.retry:${this.service}:${delayMs}`)
+    const own = {
+      'x-message-ttl': delayMs,
+      'x-dead-letter-exchange': '',
+      'x-expires': delayMs + stepUnusedMs,
+      ...(this.options.isQuorum ? atLeastOnce : {}),
+    }
+    const binding = { 'x-match': 'all', [stepHeader]: String(delayMs) }
+    return {
+      queues: [this.#queue(name, own)],
+      bindings: [{ exchange: this.retryExchange, to: { queue: name }, arguments: binding }],
+    }
+  }
+
+  /** The archive; undefined: there is none. */
+  get archiveTopology(): Topology | undefined {
+    const { archive } = this.options
+    if (archive === undefined) return undefined
+    const bounds = { 'x-message-ttl': archive.keepMs, 'x-max-length': archive.most }
+    return { queues: [this.#queue(this.archive, bounds)] }
+  }
+
+  #kind(name: string): string {
+    return this.options.isQuorum ? `${name}:quorum` : name
+  }
+
+  #queue(name: string, own: Queue['arguments']): Queue {
+    return { name, arguments: { ...(this.options.isQuorum ? { 'x-queue-type': 'quorum' } : {}), ...own } }
+  }
+}
+
+const atLeastOnce = { 'x-dead-letter-strategy': 'at-least-once', 'x-overflow': 'reject-publish' }
+const deadLetter = (queue: string) => ({ 'x-dead-letter-exchange': '', 'x-dead-letter-routing-key': queue })
+
+/** Where events are published. `archive`: the bounds of what nobody gets; undefined: it is counted by its publisher only. */
+export function eventsTopology(archive: QueueOptions['archive']): Topology {
+  const bounds = { 'x-message-ttl': 7 * 86_400_000, 'x-max-length': 10_000 }
+  return {
+    exchanges: [
+      { name: unrouted, type: 'fanout' },
+      { name: eventsExchange, type: 'topic', arguments: { 'alternate-exchange': unrouted } },
+    ],
+    ...(archive === undefined
+      ? {}
+      : {
+          queues: [{ name: unrouted, arguments: bounds }],
+          bindings: [{ exchange: unrouted, to: { queue: unrouted } }],
+        }),
+  }
+}
+
+/** Returns the step for a delay: itself if it is one of the retry's, else rounded to two digits, so that there are few queues. */
+export function stepOf(delayMs: number, steps: ReadonlySet<number>): number {
+  const ms = Math.min(timeMaxMs, Math.ceil(delayMs))
+  if (ms <= 0 || steps.has(ms)) return Math.max(0, ms)
+  const unit = 10 ** Math.max(0, Math.floor(Math.log10(ms)) - 1)
+  return Math.round(ms / unit) * unit
+}

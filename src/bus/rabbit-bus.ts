@@ -1,0 +1,136 @@
+/** RabbitMQ as what carries events: publishes them confirmed. `consumer.ts` is the services' end. */
+import { type Broker, openBroker } from '../amqp/broker.ts'
+import { SluiceError, StoreError, UsageError } from '../core/errors.ts'
+import type { Store } from '../db/store.ts'
+import type { TxLike } from '../db/tx.ts'
+import type { EventRow } from '../events/row.ts'
+import type { Transport } from '../events/transport.ts'
+import { type AnyTask, type Sender, task } from '../tasks/task.ts'
+import { messageOf } from './message.ts'
+import { eventsTopology } from './names.ts'
+import { type BusOptions, type BusSettings, busSettings } from './options.ts'
+
+/** What it needs; see the fields. */
+export interface RabbitBusOptions {
+  store: Store
+  settings: BusSettings
+  /** The URL of the broker. */
+  amqp: string | undefined
+  /** Sends the jobs that publish what was emitted in transactions. */
+  sender: Pick<Sender, 'sendMany'>
+}
+
+/** The task that publishes an event that was emitted in a transaction; it is tried for as long as a broker may be away. */
+const relayName = 'events:relay'
+const relayRetry = { attempts: 1000, base: '100ms', max: '10s' } as const
+
+/** Returns the bus that was chosen; undefined: the store carries events. @throws UsageError SLUICE_BAD_OPTION */
+export function busOf(
+  chosen: string | BusOptions | undefined,
+  options: Omit<RabbitBusOptions, 'settings'>,
+): RabbitBus | undefined {
+  const settings = busSettings(chosen)
+  return settings && new RabbitBus({ ...options, settings })
+}
+
+/** One process's door to the bus. */
+export class RabbitBus implements Transport {
+  readonly isStore = false
+  readonly tasks: readonly AnyTask[]
+  readonly settings: BusSettings
+  readonly #options: RabbitBusOptions
+  readonly #relay: AnyTask
+  readonly #underway = new Set<Promise<unknown>>()
+  #broker: Promise<Broker> | undefined
+  #isClosed = false
+  #unrouted = 0
+  readonly #warned = new Set<string>()
+
+  constructor(options: RabbitBusOptions) {
+    this.#options = options
+    this.settings = options.settings
+    this.#relay = task(relayName, {
+      retry: relayRetry,
+      run: (row: EventRow) => this.#publish(row),
+    }) as AnyTask
+    this.tasks = [this.#relay]
+  }
+
+  /** Events of this process that no queue took. With an archive RabbitMQ keeps these in a queue, and they count there. */
+  get unrouted(): number {
+    return this.#unrouted
+  }
+
+  /**
+   * Resolves to the connection, which is opened at the first call.
+   * @throws UsageError SLUICE_NO_BROKER, SLUICE_BAD_URL, SLUICE_MISSING_PEER, SLUICE_BROKER_REFUSED; StoreError
+   * SLUICE_BROKER_UNREACHABLE, SLUICE_CLOSED
+   */
+  async broker(): Promise<Broker> {
+    this.#broker ??= this.#open().catch((error: unknown) => {
+      this.#broker = undefined
+      throw error
+    })
+    return this.#broker
+  }
+
+  add(row: EventRow): Promise<void> {
+    return this.#noted(this.#publish(row))
+  }
+
+  async write(rows: readonly EventRow[], tx?: TxLike): Promise<void> {
+    if (tx !== undefined) return void (await this.#options.sender.sendMany(this.#relay, rows, { tx }))
+    await this.#noted(Promise.all(rows.map((row) => this.#publish(row))))
+  }
+
+  async settled(): Promise<void> {
+    while (this.#underway.size > 0) await Promise.allSettled(this.#underway)
+  }
+
+  /** Closes the connection; what waits for a confirmation has 5 s. */
+  async close(): Promise<void> {
+    this.#isClosed = true
+    const broker = await this.#broker?.catch(() => undefined)
+    await broker?.close()
+  }
+
+  async #noted<T>(underway: Promise<T>): Promise<void> {
+    this.#underway.add(underway)
+    try {
+      await underway
+    } finally {
+      this.#underway.delete(underway)
+    }
+  }
+
+  async #publish(row: EventRow): Promise<void> {
+    try {
+      await (await this.broker()).publish(messageOf(row))
+    } catch (error) {
+      // Nobody has subscribed to it, which is no error of its emitter.
+      if (!SluiceError.is(error) || error.code !== 'SLUICE_BROKER_UNROUTED') throw error
+      this.#unrouted++
+      if (this.#warned.has(row.type)) return
+      this.#warned.add(row.type)
+      this.#options.store.log.warn(`no service gets events ${row.type}: subscribe to them, or stop emitting them`)
+    }
+  }
+
+  async #open(): Promise<Broker> {
+    const { amqp, store, settings } = this.#options
+    if (this.#isClosed) throw new StoreError('SLUICE_CLOSED', 'this Sluice is closed; open another')
+    if (amqp === undefined)
+      throw new UsageError(
+        'SLUICE_NO_BROKER',
+        'events go over RabbitMQ: set AMQP_URL (amqp://user:password@host:5672/vhost), or the option `amqp`',
+      )
+    const broker = await openBroker({ url: amqp, name: `sluice events ${store.schema}`, log: store.log })
+    try {
+      await broker.declare(eventsTopology(settings.archive))
+      return broker
+    } catch (error) {
+      await broker.close()
+      throw error
+    }
+  }
+}

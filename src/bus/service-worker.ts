@@ -1,0 +1,152 @@
+/** Handles a service's events from RabbitMQ, in this process: its groups' queues, and what executes attempts. */
+import { marginsOf } from '../claim/definitions/margins.ts'
+import { StoreClock } from '../core/clock.ts'
+import { AttemptError, UsageError } from '../core/errors.ts'
+import type { Broker } from '../amqp/broker.ts'
+import type { Store } from '../db/store.ts'
+import type { Group } from '../events/groups.ts'
+import type { PeerLimiter } from '../limits/peer.ts'
+import type { Rulebook } from '../tasks/rule.ts'
+import type { Sender } from '../tasks/task.ts'
+import { AttemptEvents } from '../worker/attempt-events.ts'
+import { Grace } from '../worker/grace.ts'
+import { LocalOutlet } from '../worker/local-outlet.ts'
+import { TaskSet } from '../worker/task-set.ts'
+import { ServiceConsumer } from './consumer.ts'
+import { Mail } from './mail.ts'
+import { ServiceNames } from './names.ts'
+import type { RabbitBus } from './rabbit-bus.ts'
+import { type Source, sourceOf } from './source.ts'
+
+/** What it needs; see the fields. */
+export interface ServiceWorkerOptions {
+  store: Store
+  bus: RabbitBus
+  service: string
+  groups: readonly Group[]
+  labels: Readonly<Record<string, string>>
+  /** Attempts at once, besides those of jobs; 1 to 10,000. */
+  concurrency: number
+  graceMs: number
+  rulebook: Rulebook
+  shared: PeerLimiter | undefined
+  allowPrivate: readonly string[]
+  sender: Pick<Sender, 'send'>
+}
+
+/** One worker of one service. */
+export class ServiceWorker {
+  readonly #options: ServiceWorkerOptions
+  readonly #sources: readonly Source[]
+  readonly #repertoire: TaskSet
+  readonly #local: LocalOutlet
+  readonly #grace: Grace
+  #consumer: ServiceConsumer | undefined
+  #starting: Promise<void> | undefined
+  #stopping: Promise<void> | undefined
+
+  constructor(options: ServiceWorkerOptions) {
+    const { store, groups, service, bus, labels, graceMs } = options
+    const names = new ServiceNames(service, bus.settings)
+    this.#options = options
+    this.#sources = groups.map((group) => sourceOf(group, names))
+    this.#repertoire = new TaskSet(
+      this.#sources.map(({ task }) => task),
+      labels,
+    )
+    this.#local = new LocalOutlet({
+      ...options,
+      storeClock: new StoreClock(),
+      repertoire: this.#repertoire,
+      isPrompt: true,
+      worker: () => undefined,
+      changed() {},
+    })
+    const running = () => this.#consumer?.running ?? 0
+    this.#grace = new Grace({ store, graceMs, running, handBack: () => this.#handBack() })
+  }
+
+  /** Declares the service's queues, and takes events. @throws SluiceError of the broker */
+  start(): Promise<void> {
+    this.#starting ??= this.#begin()
+    return this.#starting
+  }
+
+  /** Takes no more events, and waits for the attempts under way, as long as its grace. */
+  stop(): Promise<void> {
+    this.#stopping ??= this.#signOff()
+    return this.#stopping
+  }
+
+  /** Stops at once: the signals of attempts under way abort, and their events are tried elsewhere. */
+  async abort(): Promise<void> {
+    const stopping = this.stop()
+    this.#handBack()
+    await stopping
+  }
+
+  #handBack(): void {
+    const text = 'the worker stops at once, and hands its running events back'
+    this.#consumer?.abort(new AttemptError('SLUICE_SHUTDOWN', text, { retryable: true }))
+  }
+
+  async #begin(): Promise<void> {
+    const { bus, store, service, sender } = this.#options
+    const tasks = this.#sources.map(({ task }) => task)
+    await this.#local.open(tasks)
+    await marginsOf(store).join(tasks.flatMap(({ limits }) => limits))
+    const broker = await bus.broker()
+    const names = new ServiceNames(service, bus.settings)
+    for (const { topology } of this.#sources) await broker.declare(topology)
+    await this.#declareArchive(broker, names)
+    const { clock, log, report } = store
+    const consumer = new ServiceConsumer({
+      store,
+      broker,
+      service,
+      sources: this.#sources,
+      mail: new Mail({ broker, names, clock, log }),
+      takesPlain: bus.settings.takesPlain,
+      concurrency: this.#local.slots,
+      outlet: (ended) =>
+        this.#local.outlet({
+          ended: async (job, outcome) => ended(job, outcome),
+          refused: (job) => ended(job, { kind: 'unused' }),
+          lost() {},
+          inherited() {},
+          changed() {},
+        }),
+      lost: (job) => this.#repertoire.lost(job, 0),
+      watch: new AttemptEvents(report, clock, () => undefined),
+      sender,
+    })
+    this.#consumer = consumer
+    if (this.#stopping === undefined) await consumer.open()
+  }
+
+  /** An archive that has other bounds is declared anew when it is empty; until then it keeps them. */
+  async #declareArchive(broker: Broker, names: ServiceNames): Promise<void> {
+    const topology = names.archiveTopology
+    if (topology === undefined) return
+    try {
+      await broker.declare(topology)
+    } catch (error) {
+      if (!(error instanceof UsageError)) throw error
+      const isGone = await broker
+        .use((channel) => channel.deleteQueue(names.archive, { ifEmpty: true }))
+        .then(() => true)
+        .catch(() => false)
+      if (isGone) return broker.declare(topology)
+      const text = `the archive of service "${names.service}" keeps its earlier bounds until it is empty (\`sluice events discard\`, \`replay\`)`
+      this.#options.store.log.warn(text, { err: error })
+    }
+  }
+
+  async #signOff(): Promise<void> {
+    await this.#starting?.catch(() => {})
+    this.#grace.begin()
+    await this.#consumer?.stop()
+    this.#grace.end()
+    await this.#local.close()
+  }
+}

@@ -1,0 +1,18 @@
+/** The seam between events and what carries them to services: the store (`outbox.ts`), or a broker (`bus/`). */
+import type { TxLike } from '../db/tx.ts'
+import type { AnyTask } from '../tasks/task.ts'
+import type { EventRow } from './row.ts'
+
+/** Carries events. What it has taken is delivered to each service that subscribed to it. */
+export interface Transport {
+  /** True if the store delivers: then handlers are subscribed there. */
+  readonly isStore: boolean
+  /** What its workers run besides the tasks of users. */
+  readonly tasks: readonly AnyTask[]
+  /** Takes one event; resolves once it is durable. Calls at the same time may share a way. */
+  add(row: EventRow): Promise<void>
+  /** Takes events in order; resolves once they are durable. With `tx`: they are emitted when that commits. */
+  write(rows: readonly EventRow[], tx?: TxLike): Promise<void>
+  /** Resolves when what was added so far is durable, or has failed. */
+  settled(): Promise<void>
+}
