@@ -2,6 +2,8 @@
 import { afterEach, beforeEach, expect, it } from 'vitest'
 import { Sluice } from '../../src/sluice.ts'
 import { freshDatabase } from '../servers/database.ts'
+import { freshBroker } from '../servers/rabbitmq.ts'
+import { until } from '../until.ts'
 import { createProject, objects, type Project } from './program.ts'
 
 const file = `
@@ -85,4 +87,27 @@ it('hosts handlers beside tasks, shows events, and replays or discards deliverie
   expect(gone.out).toContain('1 discarded')
   const removed = await project.run(['events', 'remove', 'numbers', 'audit'])
   expect(removed.out).toContain('numbers audit removed')
+})
+
+it('shows the archive of a service on RabbitMQ, replays it and discards it', async () => {
+  const { url: amqp } = await freshBroker()
+  project.write('sluice.config.ts', `export default { service: 'numbers', events: 'rabbitmq', amqp: '${amqp}' }`)
+  const work = project.start(['work'])
+  await work.says('working on other, http, 2 handlers of events from ')
+  await project.run(['events', 'emit', 'demo.number.even', '{"number":13}'])
+  await work.says('unlucky')
+  const archive = (...args: string[]) => project.run(['events', 'archive', ...args])
+  await until(async () => /\nlog +1 +refused +|demo/.test((await archive('list', 'numbers')).out))
+  const [found] = objects((await archive('export', 'numbers', '--event', 'demo.#')).out)
+  expect(found).toMatchObject({ type: 'demo.number.even', handler: 'log', reason: 'refused', attempt: 1 })
+  expect((await archive('show', 'numbers', String(found?.['id']))).out).toContain('unlucky')
+  expect((await archive('show', 'numbers', 'none')).err).toContain('has no event none')
+  expect((await archive('replay', 'numbers')).err).toContain('1 archived event of service "numbers" would be replayed')
+  expect((await archive('replay', 'numbers', '--yes', '--rate', '100/s')).out).toContain('1 replayed')
+  await until(async () => (await archive('list', 'numbers', '--json')).out.includes('"attempt":2'))
+  expect((await archive('discard', 'numbers', '--handler', 'other', '--yes')).out).toContain('0 discarded')
+  expect((await archive('discard', 'numbers', '--yes')).out).toContain('1 discarded')
+  expect((await archive('list', 'numbers')).err).toContain('no archived event matches')
+  work.signal('SIGTERM')
+  await work.ended
 })
