@@ -15,8 +15,10 @@ export interface Results {
   readonly replyTo: string
   /** Results of this task will be wanted. */
   expect(id: string): void
-  /** They will not be. */
+  /** They will not be, or not any more. */
   forget(id: string): void
+  /** Calls `tell` at each result of a task from now on, until it is forgotten; states that follow quickly may be left out. */
+  watch(id: string, tell: (result: TaskResult) => void): void
   /**
    * Resolves to the last result of a task. `onState` is called at each one before it, and at the last.
    * @throws StoreError SLUICE_CELERY_LATE
@@ -49,6 +51,10 @@ class Board {
 
   forget(id: string): void {
     this.#tasks.delete(id)
+  }
+
+  watch(id: string, tell: (result: TaskResult) => void): void {
+    this.#tasks.set(id, { watchers: new Set([tell]) })
   }
 
   post(result: TaskResult): void {
@@ -109,6 +115,7 @@ export async function rpcResults(broker: Broker, log: Log): Promise<Results> {
     replyTo,
     expect: (id) => board.expect(id),
     forget: (id) => board.forget(id),
+    watch: (id, tell) => board.watch(id, tell),
     last: (id, withinMs, onState) => board.last(id, withinMs, onState),
     close: () => consumer.cancel(),
   }
@@ -139,6 +146,11 @@ class RedisResults implements Results {
 
   forget(id: string): void {
     this.#board.forget(id)
+  }
+
+  watch(id: string, tell: (result: TaskResult) => void): void {
+    this.#board.watch(id, tell)
+    if (!this.#isPolling) void this.#poll()
   }
 
   last(id: string, withinMs: number, onState?: (state: string) => void): Promise<TaskResult> {

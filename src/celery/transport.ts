@@ -9,6 +9,9 @@ export interface Address {
   routingKey: string
   /** False: a message that no queue takes is dropped. Default true: it is an error. */
   mandatory?: boolean
+  /** As of `Message`. */
+  withinMs?: number
+  isOnce?: boolean
 }
 
 /** Publishes a message. The errors are those of `Broker.publish`. */

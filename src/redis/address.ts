@@ -1,13 +1,13 @@
 /** Where a Redis is: what the URL of one server, of sentinels or of a cluster means. */
-import { readFileSync } from 'node:fs'
 import { UsageError } from '../core/errors.ts'
+import { decodedPart, type Host, hostsOf, type Pems, pemsOf } from '../core/server-url.ts'
 
 /** What a connection needs to know; see the fields. */
 export interface RedisAddress {
   /** One server; the master that sentinels name; or a cluster. */
   kind: 'server' | 'sentinel' | 'cluster'
   /** The server, the sentinels, or some nodes of the cluster. */
-  hosts: { host: string; port: number }[]
+  hosts: Host[]
   /** Name of the master that the sentinels watch. */
   master: string
   username: string | undefined
@@ -15,17 +15,17 @@ export interface RedisAddress {
   sentinelPassword: string | undefined
   db: number
   /** TLS, with PEM texts; undefined: none. */
-  tls: { ca?: string; cert?: string; key?: string } | undefined
+  tls: Pems | undefined
 }
 
 const form =
   /^redis(?<tls>s)?(?:\+(?<kind>sentinel|cluster))?:\/\/(?:(?<auth>[^/?#]*)@)?(?<hosts>[^/?#]+)(?<path>\/[^?#]*)?(?:\?(?<query>[^#]*))?$/
-const files = ['ca', 'cert', 'key'] as const
 const bad = (why: string) =>
   new UsageError(
     'SLUICE_BAD_URL',
     `REDIS_URL must be redis://host:port/db (rediss:// with TLS), redis+sentinel://host:port,host:port/master/db or redis+cluster://host:port,host:port: ${why}`,
   )
+const decoded = (part: string) => decodedPart(part, bad)
 
 /**
  * Reads `redis://[user:password@]host[:port][/db]`, `redis+sentinel://…host[:port],…/master[/db]` or
@@ -46,40 +46,12 @@ export function addressOf(url: string): RedisAddress {
   if (kind === 'cluster' && db !== 0) throw bad('a cluster has only the database 0')
   return {
     kind: kind as RedisAddress['kind'],
-    hosts: list.split(',').map((one) => hostOf(one, kind === 'sentinel' ? 26_379 : 6_379)),
+    hosts: hostsOf(list, kind === 'sentinel' ? 26_379 : 6_379, bad),
     master,
     username: options.get('username') ?? user,
     password: options.get('password') ?? password,
     sentinelPassword: options.get('sentinelPassword') ?? undefined,
     db,
-    tls: tls === undefined ? undefined : pemsOf(options),
+    tls: tls === undefined ? undefined : pemsOf(options, bad),
   }
-}
-
-function decoded(part: string): string {
-  try {
-    return decodeURIComponent(part)
-  } catch {
-    throw bad('its user, password or path is not encoded as URLs are')
-  }
-}
-
-function hostOf(text: string, usual: number): { host: string; port: number } {
-  const [, host = '', port] = /^(\[[^\]]+\]|[^:]*)(?::(\d{1,5}))?$/.exec(text) ?? []
-  if (host === '') throw bad('a host in it is empty, or its port is no number')
-  return { host: host.replace(/^\[|\]$/g, ''), port: Number(port ?? usual) }
-}
-
-function pemsOf(options: URLSearchParams): NonNullable<RedisAddress['tls']> {
-  const pems: NonNullable<RedisAddress['tls']> = {}
-  for (const name of files) {
-    const path = options.get(name)
-    if (path === null) continue
-    try {
-      pems[name] = readFileSync(path, 'utf8')
-    } catch (error) {
-      throw bad(`its ${name} cannot be read: ${error instanceof Error ? error.message : String(error)}`)
-    }
-  }
-  return pems
 }

@@ -1,14 +1,10 @@
-import { type ChildProcess, spawn } from 'node:child_process'
-import { fileURLToPath } from 'node:url'
 import { silent } from '../../src/core/log.ts'
 import { type Broker, openBroker } from '../../src/amqp/broker.ts'
 import { type Control, openControl } from '../../src/celery/index.ts'
 import { findPython } from '../examples/interpreter.ts'
 import { freshBroker } from '../servers/rabbitmq.ts'
 import { type RedisServer, startRedis } from '../servers/redis.ts'
-import { until } from '../until.ts'
-
-const place = fileURLToPath(new URL('fixtures', import.meta.url))
+import { startCelery } from './worker.ts'
 
 /** Two stock workers of Celery on a broker of their own. */
 export interface Stage {
@@ -28,19 +24,9 @@ export interface Stage {
 export async function openStage(): Promise<Stage> {
   const python = await findPython('celery', 'redis')
   const [{ url }, redis] = await Promise.all([freshBroker(), startRedis()])
-  const log: string[] = []
   const start = (name: string, backend: string, more: string[]) => {
-    const flags = ['-n', `${name}@host`, '-l', 'WARNING', '--without-gossip', '--without-mingle']
-    const env = { ...process.env, BROKER: url, BACKEND: backend, NOTES: redis.url, PYTHONDONTWRITEBYTECODE: '1' }
-    // A group of its own: the worker's pool ends with it.
-    const worker = spawn(python, ['-m', 'celery', '-A', 'worker', 'worker', ...flags, ...more], {
-      cwd: place,
-      env,
-      detached: true,
-      stdio: ['ignore', 'pipe', 'pipe'],
-    })
-    for (const stream of [worker.stdout, worker.stderr]) stream.on('data', (text) => log.push(String(text)))
-    return worker
+    const env = { BROKER: url, BACKEND: backend, NOTES: redis.url }
+    return startCelery({ python, app: 'worker', name, env, flags: more })
   }
   const workers = [
     start('rpc', 'rpc://', ['-c', '4', '-E', '-Q', 'celery,topical']),
@@ -50,27 +36,16 @@ export async function openStage(): Promise<Stage> {
   const control = await openControl({ broker: url })
   const names = ['rpc@host', 'redis@host'] as const
   const close = async () => {
-    await Promise.all(workers.map(end))
+    await Promise.all(workers.map((worker) => worker.kill()))
     await control.close()
     await broker.close()
     await redis.close()
   }
   try {
-    await until(async () => {
-      const ended = workers.find(({ exitCode }) => exitCode !== null)
-      if (ended !== undefined) throw new Error('a worker has ended')
-      return Object.keys(await control.request('ping', {}, { workers: names, within: 500 })).length === 2
-    }, 'both workers answer')
+    await Promise.all(workers.map((worker) => worker.ready(control)))
   } catch (error) {
     await close()
-    throw new Error(`Celery did not start:\n${log.join('').slice(-3_000)}`, { cause: error })
+    throw error
   }
   return { url, redis, broker, control, rpcWorker: names[0], redisWorker: names[1], close }
-}
-
-async function end(worker: ChildProcess): Promise<void> {
-  if (worker.pid === undefined || worker.exitCode !== null) return
-  const ended = new Promise((resolve) => worker.once('exit', resolve))
-  process.kill(-worker.pid, 'SIGKILL')
-  await ended
 }
