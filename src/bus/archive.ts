@@ -113,7 +113,7 @@ function archivedOf(message: GetMessage, nowMs: number): ArchivedEvent {
   try {
     event = eventOf(letter, progress, { takesPlain: true, nowMs })
   } catch {
-    // The reason says why.
+    // The reason for that is recorded.
   }
   return {
     id: (message.properties.messageId as string | undefined) ?? null,

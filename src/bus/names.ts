@@ -88,7 +88,7 @@ export class ServiceNames {
     const bounds = {
       'x-message-ttl': archive.keepMs,
       'x-max-length': archive.most,
-      // Whoever looks at an archive delivers its messages; RabbitMQ 4 would drop them after 20 times.
+      // Each look at an archive delivers its messages; RabbitMQ 4 would drop them after the 20th.
       ...(isQuorum ? { 'x-delivery-limit': looksMax } : {}),
     }
     return { queues: [this.#queue(this.archive, bounds)] }

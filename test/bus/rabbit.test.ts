@@ -32,7 +32,7 @@ it('needs two queues for a service with grouped events, one retry and no archive
   await a.events.emit(paid, 1)
   await until(() => got.length === 2)
   expect([...(await queuesOf(host)).keys()].sort()).toEqual(['sluice.events:a:all', 'sluice.retry:a:20'])
-  // Nobody gets this: its emitter says so, once.
+  // Nobody gets this, which its emitter logs once.
   for (const n of [1, 2]) await a.events.emit(event('nobody.gets.it'), n)
   expect(a.lines.filter((line) => line.includes('nobody.gets.it'))).toHaveLength(1)
   expect(() => a.events.archive()).toThrow(expect.objectContaining({ code: 'SLUICE_NO_ARCHIVE' }))
