@@ -25,6 +25,7 @@ export type {
 } from './tasks/task.ts'
 export type { CostedLimit, LearnOptions } from './tasks/cost.ts'
 export { task } from './tasks/task.ts'
+export { remoteTask, type RemoteTaskOptions } from './tasks/remote.ts'
 export { fail, retryIn, snooze } from './tasks/outcome.ts'
 export {
   type DispatchChanges,

@@ -41,6 +41,11 @@ export interface SluiceOptions extends RetentionOptions, LogOptions {
    */
   amqp?: string
   /**
+   * Where Celery workers that execute remote tasks put results, as in their `result_backend`: `rpc://`, or `redis://…`. Default:
+   * `CELERY_RESULT_BACKEND`, else `rpc://`. Only dispatchers read it (docs/celery.md).
+   */
+  celeryResults?: string
+  /**
    * What carries events: `store` or `rabbitmq` (docs/events-rabbitmq.md), the same in all programs that exchange events. Default:
    * `SLUICE_EVENTS`, else `store`.
    */

@@ -150,6 +150,7 @@ export class Sluice implements Sender {
       bus: this.#bus,
       sender: this,
       amqp,
+      celeryResults: options.celeryResults ?? env('CELERY_RESULT_BACKEND') ?? 'rpc://',
       beatUrl: () => opened.directUrl,
       checkOpen: () => this.#checkOpen(),
     })

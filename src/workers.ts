@@ -1,6 +1,7 @@
 /** Makes what executes jobs: workers in this process, dispatchers in front of a fleet, and workers of a fleet. */
 import { type Broker, openBroker } from './amqp/broker.ts'
 import type { Definitions } from './claim/definitions/define.ts'
+import type { OutletFor } from './claim/outlet.ts'
 import { UsageError } from './core/errors.ts'
 import { version } from './core/version.ts'
 import type { Store } from './db/store.ts'
@@ -9,6 +10,9 @@ import type { RetentionSettings } from './fleet/retention.ts'
 import { AmqpWire } from './outlet/amqp-wire.ts'
 import { BrokerOutlet } from './outlet/broker-outlet.ts'
 import { fleetOf, FleetWorker } from './outlet/fleet-worker.ts'
+import { byTask, type Part } from './outlet/by-task.ts'
+import { celeryOutlet } from './remote/open.ts'
+import type { CeleryOutlet } from './remote/celery-outlet.ts'
 import type { RabbitBus } from './bus/rabbit-bus.ts'
 import { ServiceWorker } from './bus/service-worker.ts'
 import type { Events } from './events/events.ts'
@@ -38,6 +42,8 @@ export interface WorkersOptions {
   allowPrivate: readonly string[]
   /** The URL of the broker. */
   amqp: string | undefined
+  /** Where Celery workers put results. */
+  celeryResults: string
   /** Returns where a heartbeat's thread connects. */
   beatUrl(): string | undefined
   /** @throws if no worker may be made any more */
@@ -62,7 +68,7 @@ export class Workers {
 
   /** Makes a worker that executes what it claims; the caller starts it. */
   async make(work: readonly Work[], options: WorkOptions): Promise<Worker> {
-    const tasks = await this.#prepare(work, options)
+    const tasks = here(await this.#prepare(work, options))
     const labels = await labelsOf(options.labels)
     return this.#worker(tasks, options, labels, { beside: this.#serviceWorker(work, options, labels) })
   }
@@ -97,19 +103,45 @@ export class Workers {
     const fleet = await fleetOf(store, options.queues, labels)
     const broker = await this.#broker()
     const names = new TaskSet(tasks, labels).known(rulebook).tasks
+    try {
+      const outlets = await this.#outlets(broker, fleet, tasks, names)
+      const worker = this.#worker(tasks, options, labels, {
+        outlet: byTask(outlets),
+        async ended() {
+          for (const outlet of outlets) await outlet.close()
+          await broker.close()
+        },
+      })
+      return await started(worker, async () => {
+        for (const outlet of outlets) await outlet.open()
+        await worker.start()
+      })
+    } catch (error) {
+      await broker.close()
+      throw error
+    }
+  }
+
+  /** Returns what executes the tasks of a dispatcher: workers of its fleet, and Celery workers. */
+  async #outlets(broker: Broker, fleet: string, tasks: readonly AnyTask[], names: readonly string[]) {
+    const { store, rulebook, shared, celeryResults: backend } = this.#options
     const { clock, log } = store
-    const outlet = new BrokerOutlet({ wire: new AmqpWire(broker), fleet, tasks: names, clock, log })
-    const worker = this.#worker(tasks, options, labels, { outlet, ended: () => broker.close() })
-    return started(worker, async () => {
-      await outlet.open()
-      await worker.start()
-    })
+    const remote = tasks.filter((task) => task.remote !== undefined)
+    const far = new Set(remote.map(({ name }) => name))
+    const near = names.filter((name) => !far.has(name))
+    const outlets: (Part & Pick<BrokerOutlet, 'open' | 'close'>)[] = []
+    const add = (own: ReadonlySet<string>, outlet: BrokerOutlet | CeleryOutlet) =>
+      outlets.push({ tasks: own, outlet: outlet.for, open: () => outlet.open(), close: () => outlet.close() })
+    if (near.length > 0)
+      add(new Set(near), new BrokerOutlet({ wire: new AmqpWire(broker), fleet, tasks: near, clock, log }))
+    if (remote.length > 0) add(far, await celeryOutlet({ store, rulebook, shared, broker, backend, tasks: remote }))
+    return outlets
   }
 
   /** Starts a worker of a fleet. */
   async execute(work: readonly Work[], options: WorkOptions): Promise<FleetWorker> {
     const { store, rulebook, shared, allowPrivate } = this.#options
-    const tasks = await this.#prepare(work, options)
+    const tasks = here(await this.#prepare(work, options))
     const labels = labelsOfFleet(tasks, options)
     const fleet = await fleetOf(store, options.queues, labels)
     const broker = await this.#broker()
@@ -154,7 +186,7 @@ export class Workers {
     tasks: readonly AnyTask[],
     options: WorkOptions,
     labels: Readonly<Record<string, string>>,
-    parts: { outlet?: BrokerOutlet; ended?: () => Promise<void>; beside?: ServiceWorker | undefined },
+    parts: { outlet?: OutletFor; ended?: () => Promise<void>; beside?: ServiceWorker | undefined },
   ): Worker {
     const { outlet, ended, beside } = parts
     const { beatUrl } = this.#options
@@ -171,11 +203,10 @@ export class Workers {
       labels,
       beatUrl: beatUrl(),
       beside,
-      ...(outlet === undefined ? {} : { outlet: outlet.for }),
+      ...(outlet === undefined ? {} : { outlet }),
       renew: () => this.#renew(),
       ended: async () => {
         this.claiming.delete(worker)
-        await outlet?.close()
         await ended?.()
       },
     })
@@ -205,6 +236,14 @@ export class Workers {
     }
     return broker
   }
+}
+
+/** The tasks that workers of ours execute; of a remote one its `onFailed`. @throws UsageError SLUICE_NO_TASKS */
+function here(tasks: readonly AnyTask[]): readonly AnyTask[] {
+  const own = tasks.flatMap((task) => (task.remote === undefined ? [task] : (task.onFailed ?? [])))
+  if (own.length > 0 || tasks.length === 0) return own
+  const text = 'all of these tasks are executed by Celery workers: run `sluice dispatch` in front of those'
+  throw new UsageError('SLUICE_NO_TASKS', text)
 }
 
 /** Resolves to a worker that has started; one that fails to start is stopped. */

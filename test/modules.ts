@@ -43,8 +43,9 @@ const uses: Record<string, string[]> = {
   worker: [...below, 'fleet', 'generated'],
   outlet: [...below, 'fleet', 'worker', 'generated'],
   bus: [...below, 'fleet', 'worker', 'generated'],
-  sluice: [...below, 'operations', 'fleet', 'worker', 'outlet', 'bus', 'generated'],
   celery: ['core', 'amqp', 'redis'],
+  remote: [...below, 'worker', 'outlet', 'celery'],
+  sluice: [...below, 'operations', 'fleet', 'worker', 'outlet', 'bus', 'remote', 'generated'],
   testing: [...below, 'operations', 'fleet', 'worker', 'outlet', 'bus', 'sluice', 'generated'],
   cli: [...below, 'operations', 'fleet', 'worker', 'outlet', 'bus', 'sluice', 'testing', 'generated'],
 }

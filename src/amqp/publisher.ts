@@ -37,6 +37,8 @@ export interface Message {
   mandatory?: boolean
   /** Gives up after this time, in ms, and does not send it again. Default 30,000. */
   withinMs?: number
+  /** True: it is never sent again, so that it arrives at most once; a lost connection is SLUICE_BROKER_SILENT. Default false. */
+  isOnce?: boolean
 }
 
 /** A message that is not confirmed yet. */
@@ -139,6 +141,8 @@ export class Publisher {
     for (const entry of sent) entry.isAgain = entry.wasSent
     this.#sent.clear()
     this.#waiting = [...sent, ...this.#waiting]
+    for (const entry of sent)
+      if (entry.isAgain && entry.message.isOnce) this.#end(entry, late(entry, 'the connection was lost'))
     if (refusalOf(cause) === undefined) return
     const [only, other] = sent
     if (only !== undefined && other === undefined) this.#end(only, refused(cause))

@@ -23,8 +23,8 @@ export interface Carrier {
   publish(message: WireMessage, address: Address): Promise<void>
   /** Sends a message to all that listen to a fanout exchange; perhaps nobody does. The errors are those of the broker. */
   broadcast(message: WireMessage, exchange: string): Promise<void>
-  /** Makes a queue, and passes what arrives in it to `onMessage`, which reports its own errors. */
-  receive(inbox: Inbox, onMessage: (message: WireMessage) => unknown): Promise<void>
-  /** Waits for what is being sent, and closes the connections and the queues of `receive`. */
+  /** Makes a queue, passes what arrives in it to `onMessage`, which reports its own errors, and resolves to what ends that. */
+  receive(inbox: Inbox, onMessage: (message: WireMessage) => unknown): Promise<() => Promise<void>>
+  /** Closes the connections, and ends what `receive` began. */
   close(): Promise<void>
 }

@@ -12,9 +12,6 @@ const steps = [0, 3, 6, 9]
 export const heldKey = 'unacked'
 /** The tags of them, by the wall time in s at which each was taken. */
 export const heldIndexKey = 'unacked_index'
-/** A held message may be taken by another worker after this time, unless `visibility_timeout` is set. */
-export const visibleAfterMs = 3_600_000
-
 /** The list of a queue for messages of a priority; undefined: 0. */
 export function listOf(queue: string, priority = 0): string {
   const step = steps.findLast((one) => one <= priority) ?? 0

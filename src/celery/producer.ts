@@ -132,7 +132,8 @@ export async function openProducer(options: ProducerOptions = {}): Promise<Produ
   }
 }
 
-async function resultsOf(kind: string, broker: Carrier, log: Log): Promise<Results | undefined> {
+/** Returns where results are read: `'rpc'`, the URL of a Redis, or `'none'`. */
+export async function resultsOf(kind: string, broker: Carrier, log: Log): Promise<Results | undefined> {
   if (kind === 'none') return undefined
   return kind === 'rpc' ? rpcResults(broker, log) : redisResults(kind)
 }

@@ -53,7 +53,7 @@ class RedisCarrier implements Carrier {
   readonly #redis: RedisConnection
   readonly #place: RedisPlace
   readonly #db: number
-  readonly #inboxes: { stop(): Promise<void> }[] = []
+  readonly #stops = new Set<() => Promise<void>>()
 
   constructor(redis: RedisConnection, place: RedisPlace) {
     this.#redis = redis
@@ -72,7 +72,7 @@ class RedisCarrier implements Carrier {
     await this.#ask('PUBLISH', channelOf(exchange, this.#db), text)
   }
 
-  async receive({ queue, binding }: Inbox, onMessage: (message: WireMessage) => unknown): Promise<void> {
+  async receive({ queue, binding }: Inbox, onMessage: (message: WireMessage) => unknown): Promise<() => Promise<void>> {
     // A connection of its own, because Redis answers one command after the other.
     const redis = await openPlace(this.#place.url)
     const lists = listsOf(queue).map((list) => this.#place.prefix + list)
@@ -80,21 +80,23 @@ class RedisCarrier implements Carrier {
     const told = binding === undefined ? undefined : writeBinding(binding.routingKey, queue)
     const done = this.#listen(redis, [...lists, waitS], ends.signal, onMessage)
     const stop = async () => {
+      this.#stops.delete(stop)
       ends.abort()
       await redis.close()
       await done
       if (told !== undefined) await this.#ask('SREM', bindingsKey(binding?.exchange ?? ''), told)
       await this.#redis.send('DEL', lists)
     }
-    this.#inboxes.push({ stop })
+    this.#stops.add(stop)
     if (told !== undefined) await this.#ask('SADD', bindingsKey(binding?.exchange ?? ''), told)
+    return stop
   }
 
   async close(): Promise<void> {
     const { log } = this.#place
     // What stays behind is a list of replies, which nobody reads.
     const left = (error: unknown) => log.warn('a queue for replies of Celery workers stays in Redis', { err: error })
-    await Promise.all(this.#inboxes.map((one) => one.stop().catch(left)))
+    await Promise.all([...this.#stops].map((stop) => stop().catch(left)))
     await this.#redis.close()
   }
 

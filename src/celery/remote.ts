@@ -59,16 +59,26 @@ export async function openControl(options: { broker?: string; keyPrefix?: string
   const { broker: url = process.env['AMQP_URL'] ?? '', keyPrefix: prefix, log = silent } = options
   const broker = await openCarrier({ url, prefix, name: 'sluice celery control', log })
   try {
-    const control = new RemoteControl(broker, log)
-    await control.open()
-    return control
+    const control = await controlOver(broker, log)
+    return { ...control, close: () => broker.close() }
   } catch (error) {
     await broker.close()
     throw error
   }
 }
 
-class RemoteControl implements Control {
+/** Inspects and controls the workers of a broker that is open, and that its owner closes. */
+export async function controlOver(broker: Carrier, log: Log): Promise<Omit<Control, 'close'>> {
+  const control = new RemoteControl(broker, log)
+  await control.open()
+  return {
+    request: (method, given, options) => control.request(method, given, options),
+    rateLimit: (task, rate, options) => control.rateLimit(task, rate, options),
+    revoke: (ids, options) => control.revoke(ids, options),
+  }
+}
+
+class RemoteControl implements Omit<Control, 'close'> {
   readonly #broker: Carrier
   readonly #log: Log
   readonly #key = randomUUID()
@@ -142,9 +152,5 @@ class RemoteControl implements Control {
     }: RequestOptions & { terminate?: boolean; signal?: string } = {},
   ): Promise<Answers> {
     return this.request('revoke', { task_id: ids, terminate, signal }, options)
-  }
-
-  async close(): Promise<void> {
-    await this.#broker.close()
   }
 }

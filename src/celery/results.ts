@@ -15,8 +15,10 @@ export interface Results {
   readonly replyTo: string
   /** Results of this task will be wanted. */
   expect(id: string): void
-  /** They will not be. */
+  /** They will not be, or not any more. */
   forget(id: string): void
+  /** Calls `tell` at each result of a task from now on, until it is forgotten; states that follow quickly may be left out. */
+  watch(id: string, tell: (result: TaskResult) => void): void
   /**
    * Resolves to the last result of a task. `onState` is called at each one before it, and at the last.
    * @throws StoreError SLUICE_CELERY_LATE
@@ -47,6 +49,10 @@ class Board {
 
   forget(id: string): void {
     this.#tasks.delete(id)
+  }
+
+  watch(id: string, tell: (result: TaskResult) => void): void {
+    this.#tasks.set(id, { watchers: new Set([tell]) })
   }
 
   post(result: TaskResult): void {
@@ -95,7 +101,7 @@ function late(id: string, withinMs: number, newest: TaskResult | undefined, caus
 export async function rpcResults(broker: Carrier, log: Log): Promise<Results> {
   const board = new Board()
   const replyTo = `sluice.celery.${randomUUID()}`
-  await broker.receive({ queue: replyTo }, ({ body }) => {
+  const close = await broker.receive({ queue: replyTo }, ({ body }) => {
     try {
       board.post(readResult(body.toString()))
     } catch (error) {
@@ -106,9 +112,9 @@ export async function rpcResults(broker: Carrier, log: Log): Promise<Results> {
     replyTo,
     expect: (id) => board.expect(id),
     forget: (id) => board.forget(id),
+    watch: (id, tell) => board.watch(id, tell),
     last: (id, withinMs, onState) => board.last(id, withinMs, onState),
-    // The queue ends with the carrier.
-    close: async () => {},
+    close,
   }
 }
 
@@ -135,6 +141,11 @@ class RedisResults implements Results {
 
   forget(id: string): void {
     this.#board.forget(id)
+  }
+
+  watch(id: string, tell: (result: TaskResult) => void): void {
+    this.#board.watch(id, tell)
+    if (!this.#isPolling) void this.#poll()
   }
 
   last(id: string, withinMs: number, onState?: (state: string) => void): Promise<TaskResult> {

@@ -1,7 +1,7 @@
 /** RabbitMQ as the carrier of the codec's messages. */
 import { type Broker, type Delivery, openBroker } from '../amqp/broker.ts'
 import type { Headers } from '../amqp/headers.ts'
-import type { Consumer } from '../amqp/consumer.ts'
+import type { Message } from '../amqp/publisher.ts'
 import type { Log } from '../core/log.ts'
 import type { Address, Carrier, Inbox } from './carrier.ts'
 import type { WireMessage } from './wire.ts'
@@ -14,17 +14,36 @@ export async function amqpCarrier(options: { url: string; name: string; log: Log
   return new AmqpCarrier(await openBroker(options))
 }
 
+/** A RabbitMQ that is open, and that its owner closes. */
+export const carrierOver = (broker: Broker): Carrier => new AmqpCarrier(broker)
+
+/** Publishes a message. @param to `withinMs`, `isOnce`, `mandatory`: as of `Message`. The errors are those of `Broker.publish` */
+export function publish(
+  broker: Broker,
+  message: WireMessage,
+  to: Address & Pick<Message, 'mandatory' | 'withinMs' | 'isOnce'>,
+): Promise<void> {
+  const { body, headers, deliveryMode, expiration, ...others } = message
+  const given = Object.entries(others).filter(([, value]) => value !== undefined)
+  const properties = {
+    ...Object.fromEntries(given),
+    headers: headers as Headers,
+    persistent: deliveryMode !== 1,
+    ...(expiration === undefined ? {} : { expirationMs: Number(expiration) }),
+  }
+  return broker.publish({ ...to, body, properties })
+}
+
 class AmqpCarrier implements Carrier {
   readonly #broker: Broker
   readonly #fanouts = new Map<string, Promise<void>>()
-  readonly #consumers: Consumer[] = []
 
   constructor(broker: Broker) {
     this.#broker = broker
   }
 
   publish(message: WireMessage, address: Address): Promise<void> {
-    return this.#broker.publish({ ...address, ...partsOf(message) })
+    return publish(this.#broker, message, address)
   }
 
   async broadcast(message: WireMessage, exchange: string): Promise<void> {
@@ -35,10 +54,10 @@ class AmqpCarrier implements Carrier {
       this.#fanouts.delete(exchange)
       throw error
     })
-    await this.#broker.publish({ exchange, routingKey: '', mandatory: false, ...partsOf(message) })
+    await publish(this.#broker, message, { exchange, routingKey: '', mandatory: false })
   }
 
-  async receive({ queue, binding }: Inbox, onMessage: (message: WireMessage) => unknown): Promise<void> {
+  async receive({ queue, binding }: Inbox, onMessage: (message: WireMessage) => unknown): Promise<() => Promise<void>> {
     await this.#broker.declare(
       binding === undefined
         ? { queues: [{ name: queue, arguments: { 'x-expires': queueKeptMs } }] }
@@ -49,25 +68,13 @@ class AmqpCarrier implements Carrier {
           },
     )
     const how = { prefetch: 1, noAck: true }
-    this.#consumers.push(await this.#broker.consume(queue, how, (delivery) => onMessage(received(delivery))))
+    const consumer = await this.#broker.consume(queue, how, (delivery) => onMessage(received(delivery)))
+    return () => consumer.cancel()
   }
 
-  async close(): Promise<void> {
-    await Promise.all(this.#consumers.map((one) => one.cancel()))
-    await this.#broker.close()
+  close(): Promise<void> {
+    return this.#broker.close()
   }
-}
-
-function partsOf(message: WireMessage) {
-  const { body, headers, deliveryMode, expiration, ...others } = message
-  const given = Object.entries(others).filter(([, value]) => value !== undefined)
-  const properties = {
-    ...Object.fromEntries(given),
-    headers: headers as Headers,
-    persistent: deliveryMode !== 1,
-    ...(expiration === undefined ? {} : { expirationMs: Number(expiration) }),
-  }
-  return { body, properties }
 }
 
 /** A delivery as the codec reads it. */

@@ -166,6 +166,8 @@ export interface Task<Input = never, Result = unknown> {
   readonly timeoutMs: number
   /** The module whose default export runs in a thread, instead of `run`. */
   readonly thread?: URL | undefined
+  /** The Celery workers that execute it, instead of `run`: their queue, and how many attempts they make at once. */
+  readonly remote?: { readonly queue: string; readonly slots: number }
   /** Names that it had before; undefined: a copy of this package made it that did not know of them. */
   readonly formerly?: readonly string[]
   readonly allowPrivate: readonly string[]
@@ -311,7 +313,7 @@ function limitsOf(task: string, given: unknown): Limit[] {
 }
 
 // oxlint-disable-next-line typescript/no-explicit-any -- without a schema nothing is known of the input
-type AnyJson = StandardSchemaV1<any>
+export type AnyJson = StandardSchemaV1<any>
 const anything: AnyJson = { '~standard': { version: 1, vendor: 'sluice', validate: (value) => ({ value }) } }
 
 /** The suffix of the names of `onFailed` tasks. */

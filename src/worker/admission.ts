@@ -1,7 +1,8 @@
 /**
  * Checks before a handler: admits jobs that no process with the task's code has seen yet, and applies rules at dispatch.
  */
-import { delayUs, discarded, ruledPlace, type MaybePromise, validate, waitUs } from '../tasks/admit.ts'
+import { delayUs, discarded, isPromise, ruledPlace, type MaybePromise, validate, waitUs } from '../tasks/admit.ts'
+import { UsageError } from '../core/errors.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
 import { poolMembersOf } from './pool-choice.ts'
@@ -10,6 +11,7 @@ import { bucketsOf, keysOf, placeNow, placeOf, queueOf, type Readmission } from 
 import type { OpeningReader } from '../gates/gates.ts'
 import type { Rulebook } from '../tasks/rule.ts'
 import type { AnyTask } from '../tasks/task.ts'
+import type { GiveBackCounter } from './give-backs.ts'
 
 /** Delay, in ms, of a job that was granted a pool member unknown to this worker. */
 const strangerMs = 1_000
@@ -17,11 +19,53 @@ const strangerMs = 1_000
 /** Why a claimed job does not run now. */
 export type NewPlace = Extract<Outcome, { kind: 'readmit' } | { kind: 'discard' }>
 
+/** What decides about a job's place before its attempt. */
+export interface Admitting {
+  rulebook: Rulebook
+  opens: OpeningReader
+  patience: GiveBackCounter
+}
+
+/**
+ * Returns what to do with a job instead of running it now, if anything; a promise only if something asynchronous decides.
+ * @throws UsageError SLUICE_INVALID_INPUT, SLUICE_MISSING_KEY, SLUICE_RULE_FAILED, SLUICE_UNSTABLE_KEY: the attempt has failed
+ */
+export function newPlace(
+  job: ClaimedJob,
+  task: AnyTask,
+  { rulebook, opens, patience }: Admitting,
+): MaybePromise<NewPlace | undefined> {
+  const home = placeAtHome(job, task, rulebook)
+  if (home !== undefined || isAdmitted(job, rulebook)) {
+    const place = home ?? placeElsewhere(job, task, rulebook, opens)
+    const check = (found: NewPlace | undefined) => patiently(found, job, task, patience)
+    return isPromise(place) ? place.then(check) : check(place)
+  }
+  return admission(job, task, rulebook).then(async (place) =>
+    patiently(place ?? (await placeElsewhere(job, task, rulebook, opens)), job, task, patience),
+  )
+}
+
+function patiently(
+  place: NewPlace | undefined,
+  { id }: ClaimedJob,
+  { name }: AnyTask,
+  patience: GiveBackCounter,
+): NewPlace | undefined {
+  // A job that is delayed, or discarded, does not move in a circle.
+  if (place === undefined || place.kind === 'discard' || place.place.held !== undefined) return place
+  if (patience.spend(id)) return place
+  throw new UsageError(
+    'SLUICE_UNSTABLE_KEY',
+    `task "${name}" sent this job to another place each time (${[place.place.queue, ...(place.place.takes ?? [])].join(', ')}); key functions must always return the same key for the same input, and rules must not send a job in a circle`,
+  )
+}
+
 /**
  * Returns false for a job that no process with its task's code has seen (sent by SQL), or that has met no rules though
  * there are some.
  */
-export function isAdmitted(job: ClaimedJob, rulebook: Rulebook): boolean {
+function isAdmitted(job: ClaimedJob, rulebook: Rulebook): boolean {
   return job.admitted !== 2 && !(job.admitted === 1 && rulebook.hasSendRules)
 }
 
@@ -29,7 +73,7 @@ export function isAdmitted(job: ClaimedJob, rulebook: Rulebook): boolean {
  * Admits a job: validates its input and applies the rules at send.
  * @throws UsageError SLUICE_INVALID_INPUT, and other errors of admission: the job is refused
  */
-export async function admission(job: ClaimedJob, task: AnyTask, rulebook: Rulebook): Promise<NewPlace | undefined> {
+async function admission(job: ClaimedJob, task: AnyTask, rulebook: Rulebook): Promise<NewPlace | undefined> {
   const isRaw = job.admitted === 2
   await validate(task, job.input)
   const route = isRaw ? rulebook.route(task.name) : {}
@@ -65,7 +109,7 @@ export async function admission(job: ClaimedJob, task: AnyTask, rulebook: Rulebo
 }
 
 /** Returns the place of a job in the task that it belongs to now; undefined: in the one that it has. */
-export function placeAtHome(job: ClaimedJob, task: AnyTask, rulebook: Rulebook): NewPlace | undefined {
+function placeAtHome(job: ClaimedJob, task: AnyTask, rulebook: Rulebook): NewPlace | undefined {
   const home = task.homeOf?.(job.input as never)
   if (home === undefined) return undefined
   const queue = rulebook.route(home.name).queue ?? queueOf(home, home.queue, job.input) ?? 'default'
@@ -78,7 +122,7 @@ export function placeAtHome(job: ClaimedJob, task: AnyTask, rulebook: Rulebook):
  * rule at dispatch; undefined: it may run. A promise only if rules have to be evaluated.
  * @throws UsageError SLUICE_MISSING_KEY, SLUICE_RULE_FAILED
  */
-export function placeElsewhere(
+function placeElsewhere(
   job: ClaimedJob,
   task: AnyTask,
   rulebook: Rulebook,

@@ -1,9 +1,9 @@
 /** Runs a handler: deadline, validation, timeout, outcome. */
 import { caughtUpMs, type StoreClock } from '../core/clock.ts'
-import { AttemptError, UsageError } from '../core/errors.ts'
+import { AttemptError } from '../core/errors.ts'
 import { encodePayload } from '../core/payload.ts'
 import type { Store } from '../db/store.ts'
-import { isPromise, type MaybePromise, validate } from '../tasks/admit.ts'
+import { isPromise, validate } from '../tasks/admit.ts'
 import { unitsOf } from '../claim/consent.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import { marginsOf } from '../claim/definitions/margins.ts'
@@ -20,7 +20,7 @@ import { createFetch } from '../http/fetch.ts'
 import { circuitOf } from '../takes/circuit.ts'
 import { attemptOver, staleBeforeCall } from './attempt-errors.ts'
 import { badAnswerIn, isSure, isUnseen, shownBy } from './bad-answer.ts'
-import { admission, placeAtHome, placeElsewhere, type NewPlace, isAdmitted } from './admission.ts'
+import { newPlace, type NewPlace } from './admission.ts'
 import { poolMembersOf, withBase } from './pool-choice.ts'
 import { StoreGrants } from './grants.ts'
 import type { GiveBackCounter } from './give-backs.ts'
@@ -205,34 +205,6 @@ export class Attempt {
     this.#reject?.(reason)
   }
 
-  /**
-   * Returns what to do with the job instead of running it now, if anything; a promise only if something asynchronous
-   * decides.
-   */
-  #place(): MaybePromise<NewPlace | undefined> {
-    const { rulebook, opens } = this.#options
-    const { job } = this
-    const home = placeAtHome(job, this.#task, rulebook)
-    if (home !== undefined || isAdmitted(job, rulebook)) {
-      const place = home ?? placeElsewhere(job, this.#task, rulebook, opens)
-      return isPromise(place) ? place.then((found) => this.#patiently(found)) : this.#patiently(place)
-    }
-    return admission(job, this.#task, rulebook).then(async (place) =>
-      this.#patiently(place ?? (await placeElsewhere(job, this.#task, rulebook, opens))),
-    )
-  }
-
-  #patiently(place: NewPlace | undefined): NewPlace | undefined {
-    const { patience } = this.#options
-    // A job that is delayed, or discarded, does not move in a circle.
-    if (place === undefined || place.kind === 'discard' || place.place.held !== undefined) return place
-    if (patience.spend(this.job.id)) return place
-    throw new UsageError(
-      'SLUICE_UNSTABLE_KEY',
-      `task "${this.#task.name}" sent this job to another place each time (${[place.place.queue, ...(place.place.takes ?? [])].join(', ')}); key functions must always return the same key for the same input, and rules must not send a job in a circle`,
-    )
-  }
-
   /** Judges what the handler threw, and holds the limits that the vendor refused, if it is about that. */
   async #judge(error: unknown, tookMs: number): Promise<Outcome> {
     const nowMs = this.#isLate ? this.#options.store.clock.monotonicMs() : undefined
@@ -267,7 +239,7 @@ export class Attempt {
   }
 
   async #perform(): Promise<Called> {
-    const placed = this.#place()
+    const placed = newPlace(this.job, this.#task, this.#options)
     const place = isPromise(placed) ? await placed : placed
     if (place !== undefined) return { place }
     const validated = validate(this.#task, this.job.input)

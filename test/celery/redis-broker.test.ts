@@ -1,24 +1,41 @@
 /** Points of the conformance list with Redis as the broker. A name begins with its points (scripts/conformance.mjs). */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { CeleryTaskError, openProducer, type Producer, signature } from '../../src/celery/index.ts'
+import {
+  CeleryTaskError,
+  type Control,
+  openControl,
+  openProducer,
+  type Producer,
+  signature,
+} from '../../src/celery/index.ts'
+import { findPython } from '../examples/interpreter.ts'
 import { type RedisServer, startRedis } from '../servers/redis.ts'
 import { connectRedis } from '../servers/resp.ts'
 import { until } from '../until.ts'
-import { startWorkers, type Workers } from './stage.ts'
+import { type CeleryWorker, startCelery } from './worker.ts'
 
 const keyPrefix = 'shop:'
 let redis: RedisServer
-let workers: Workers
+let workers: CeleryWorker[]
+let control: Control
 let stored: Producer
 let rpc: Producer
 let notes: Awaited<ReturnType<typeof connectRedis>>
 
 beforeAll(async () => {
   redis = await startRedis()
-  workers = await startWorkers({ broker: redis.url, notes: redis.url, keyPrefix }, [
-    { name: 'store@host', backend: redis.url, flags: ['-c', '2', '-Q', 'celery,topical,stored'] },
-    { name: 'rpc@host', backend: 'rpc://', flags: ['--pool', 'solo', '-Q', 'replied'] },
-  ])
+  const python = await findPython('celery', 'redis')
+  const OPTIONS = JSON.stringify({ global_keyprefix: keyPrefix })
+  const start = (name: string, backend: string, flags: string[]) => {
+    const env = { BROKER: redis.url, BACKEND: backend, NOTES: redis.url, OPTIONS }
+    return startCelery({ python, app: 'worker', name, env, flags })
+  }
+  workers = [
+    start('store', redis.url, ['-c', '2', '-Q', 'celery,topical,stored']),
+    start('rpc', 'rpc://', ['--pool', 'solo', '-Q', 'replied']),
+  ]
+  control = await openControl({ broker: redis.url, keyPrefix })
+  await Promise.all(workers.map((worker) => worker.ready(control)))
   stored = await openProducer({ broker: redis.url, keyPrefix })
   rpc = await openProducer({ broker: redis.url, keyPrefix, results: 'rpc', queue: 'replied' })
   notes = await connectRedis(redis.port)
@@ -28,7 +45,8 @@ afterAll(async () => {
   notes?.close()
   await rpc?.close()
   await stored?.close()
-  await workers?.close()
+  await Promise.all((workers ?? []).map((worker) => worker.kill()))
+  await control?.close()
   await redis?.close()
 })
 
@@ -132,17 +150,17 @@ describe.concurrent('Node sends to a Celery worker over Redis', () => {
 describe('Node inspects and controls Celery workers over Redis', () => {
   it('8: the lower number comes first', async () => {
     for (const priority of [9, 3, 0, 6]) await stored.delay('note', [priority, 'order'], { queue: 'ranked', priority })
-    await workers.control.request('add_consumer', { queue: 'ranked' }, { workers: ['rpc@host'], within: '20s' })
+    await control.request('add_consumer', { queue: 'ranked' }, { workers: ['rpc@host'], within: '20s' })
     expect(await noted('order', 4)).toEqual(['0', '3', '6', '9'])
   })
 
   it('36: requests reach those that are meant', async () => {
     const one = { workers: ['store@host'], within: '20s' } as const
-    expect(await workers.control.request('ping', {}, one)).toEqual({ 'store@host': { ok: 'pong' } })
+    expect(await control.request('ping', {}, one)).toEqual({ 'store@host': { ok: 'pong' } })
     const done = { 'store@host': { ok: 'new rate limit set successfully' } }
-    expect(await workers.control.rateLimit('started', '10/m', one)).toEqual(done)
+    expect(await control.rateLimit('started', '10/m', one)).toEqual(done)
     const waiting = await stored.delay('started', [], { countdown: 1_500 })
-    expect(await workers.control.revoke(waiting.id, one)).toMatchObject({ 'store@host': { ok: expect.any(String) } })
+    expect(await control.revoke(waiting.id, one)).toMatchObject({ 'store@host': { ok: expect.any(String) } })
     await expect(waiting.result()).rejects.toMatchObject({ code: 'SLUICE_CELERY_REVOKED' })
   })
 

@@ -1,0 +1,67 @@
+/** One job that was published for stock workers, and what each report of them means for it. Pure. */
+import type { TaskResult } from '../celery/result.ts'
+import { isRecord } from '../celery/json.ts'
+
+/** What is known of a call. */
+export interface Call {
+  /** The process that began it, of this worker. */
+  by: { worker: string; pid: number } | undefined
+  /** The task has sent itself again: its error, until the second message is over. */
+  retry: TaskResult | undefined
+}
+
+/** What a report means. */
+export type Meaning =
+  | 'nothing'
+  | 'begun'
+  /** A second process has begun it: the message was delivered again. */
+  | 'begun again'
+  | 'done'
+  | 'failed'
+  /** It has failed, and its task has sent itself again: what was sent has to be stopped. */
+  | 'retries'
+  /** What it had sent has begun after all, and made a call that no limit has granted. */
+  | 'ungranted'
+  /** What it had sent will not begin. */
+  | 'retried'
+  /** It was not called, and will not be. */
+  | 'uncalled'
+  /** It was begun, and how it ended is not known. */
+  | 'lost'
+
+/** Errors that Celery makes itself: the process of the call has died. */
+const died = new Set(['WorkerLostError', 'Terminated', 'WorkerShutdown', 'WorkerTerminate'])
+
+/** Notes a worker's report, and returns what it means. */
+export function note(call: Call, result: TaskResult): Meaning {
+  const { state, value } = result
+  if (state === 'SUCCESS') return 'done'
+  if (state === 'FAILURE') return ofFailure(call, value)
+  if (state === 'STARTED') return ofStart(call, value)
+  if (state === 'RETRY') {
+    call.retry = result
+    return 'retries'
+  }
+  if (state !== 'REVOKED') return 'nothing'
+  if (call.retry !== undefined) return 'retried'
+  return call.by === undefined ? 'uncalled' : 'lost'
+}
+
+function ofFailure({ by }: Call, error: unknown): Meaning {
+  const { type = '' } = error as { type?: string }
+  if (type === 'NotRegistered' && by === undefined) return 'uncalled'
+  return died.has(type) ? 'lost' : 'failed'
+}
+
+function ofStart(call: Call, value: unknown): Meaning {
+  const { hostname, pid } = isRecord(value) ? value : {}
+  const by = { worker: typeof hostname === 'string' ? hostname : '', pid: Number(pid ?? -1) }
+  const former = call.by
+  call.by = by
+  if (call.retry !== undefined) {
+    call.retry = undefined
+    return 'ungranted'
+  }
+  if (former === undefined) return 'begun'
+  return former.worker === by.worker && former.pid === by.pid ? 'nothing' : 'begun again'
+}

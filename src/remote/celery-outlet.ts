@@ -1,0 +1,385 @@
+/**
+ * The outlet of stock Celery workers: it publishes each job to the queue of its task, with the life of its grant, and learns from
+ * the states that workers report what became of it.
+ */
+import { randomUUID } from 'node:crypto'
+import type { Broker } from '../amqp/broker.ts'
+import type { Control } from '../celery/remote.ts'
+import { CeleryTaskError, isFinal, returned, type TaskResult } from '../celery/result.ts'
+import type { Results } from '../celery/results.ts'
+import { writeTask } from '../celery/task-message.ts'
+import { publish } from '../celery/transport.ts'
+import type { ClaimedJob } from '../claim/claimed-job.ts'
+import { unitsOf } from '../claim/consent.ts'
+import { marginsOf } from '../claim/definitions/margins.ts'
+import type { Outcome } from '../claim/finish/finish.ts'
+import type { Kind, Outlet, OutletFor, Reports } from '../claim/outlet.ts'
+import { caughtUpMs } from '../core/clock.ts'
+import type { Store } from '../db/store.ts'
+import { createOpeningReader } from '../gates/gates.ts'
+import type { PeerLimiter } from '../limits/peer.ts'
+import { validate } from '../tasks/admit.ts'
+import type { Rulebook } from '../tasks/rule.ts'
+import type { AnyTask } from '../tasks/task.ts'
+import { newPlace } from '../worker/admission.ts'
+import { GiveBackCounter } from '../worker/give-backs.ts'
+import { describe, timeoutError, verdict } from '../worker/verdict.ts'
+import { type Call, note } from './call.ts'
+import { type Asked, Inquiry, overdueMs } from './inquiry.ts'
+import { messageOf, pythonError, resultOf } from './job-message.ts'
+import { StockWorkers } from './stock-workers.ts'
+
+/** What it needs; see the fields. */
+export interface CeleryOutletOptions {
+  store: Store
+  rulebook: Rulebook
+  shared: PeerLimiter | undefined
+  broker: Broker
+  control: Pick<Control, 'request' | 'revoke'>
+  results: Results
+  /** Tasks that stock workers execute. */
+  tasks: readonly AnyTask[]
+}
+
+/** A job in hand. */
+interface Sent extends Call, Asked {
+  readonly job: ClaimedJob
+  readonly task: AnyTask
+  readonly id: string
+  readonly queue: string
+  /** It may begin until then, in monotonic ms. */
+  readonly untilMs: number
+  readonly sinceMs: number
+  begunMs: number | undefined
+  isPublished: boolean
+  /** A worker was lost since. */
+  isShaken: boolean
+  /** Why it was stopped here. */
+  stopped: Error | undefined
+}
+
+/** So long, in ms, a job may be under way that holds only places: its claim must be young. */
+const claimMs = 5_000
+/** Reports are under way for so long. */
+const reportMs = 1_000
+const stopMs = 3_000
+const unsent = new Set([
+  'SLUICE_BROKER_FULL',
+  'SLUICE_BROKER_UNREACHABLE',
+  'SLUICE_BROKER_UNROUTED',
+  'SLUICE_BROKER_REFUSED',
+])
+
+/** What is known before a job is published. */
+const unsentYet = {
+  begunMs: undefined,
+  by: undefined,
+  retry: undefined,
+  isPublished: false,
+  isShaken: false,
+  misses: 0,
+  stopped: undefined,
+}
+
+/** Executes jobs on stock Celery workers. */
+export class CeleryOutlet implements Outlet {
+  readonly #options: CeleryOutletOptions
+  readonly #workers: StockWorkers
+  readonly #inquiry: Inquiry<Sent>
+  readonly #tasks: ReadonlyMap<string, AnyTask>
+  readonly #queues: ReadonlySet<string>
+  readonly #sent = new Map<ClaimedJob, Sent>()
+  readonly #admitting
+  #kinds: readonly Kind[] | undefined
+  #reports: Reports | undefined
+
+  constructor(options: CeleryOutletOptions) {
+    const { store, rulebook, broker, control, tasks } = options
+    const { clock, log } = store
+    this.#options = options
+    this.#tasks = new Map(tasks.map((task) => [task.name, task]))
+    this.#queues = new Set(tasks.map(queueOf))
+    this.#admitting = { rulebook, opens: createOpeningReader(store), patience: new GiveBackCounter() }
+    this.#workers = new StockWorkers({
+      broker,
+      control,
+      queues: this.#queues,
+      clock,
+      log,
+      changed: () => this.#changed(),
+      lost: (worker) => clock.after(reportMs, () => this.#lost(worker, clock.monotonicMs() - reportMs)),
+    })
+    this.#inquiry = new Inquiry({
+      broker,
+      control,
+      clock,
+      log,
+      workers: this.#workers,
+      sent: () => [...this.#sent.values()].filter(({ isPublished }) => isPublished),
+      missed: (sent) => this.#missed(sent),
+    })
+  }
+
+  /** Reports there from now on. */
+  readonly for: OutletFor = (reports) => {
+    this.#reports = reports
+    return this
+  }
+
+  /** Looks for workers. Their queues are theirs to declare. */
+  async open(): Promise<void> {
+    await this.#workers.open(`${this.#options.results.replyTo}.events`)
+    this.#inquiry.open()
+  }
+
+  async close(): Promise<void> {
+    this.#inquiry.close()
+    this.#workers.close()
+    await this.#options.results.close()
+  }
+
+  get slots(): number {
+    return [...this.#queues].reduce((sum, queue) => sum + this.#slots(queue), 0)
+  }
+
+  free(): number {
+    const open = new Set([...this.#tasks.values()].filter((task) => this.#has(task)).map(queueOf))
+    return [...open].reduce((sum, queue) => sum + this.#free(queue), 0)
+  }
+
+  get kinds(): readonly Kind[] {
+    return (this.#kinds ??= this.#divided())
+  }
+
+  start(jobs: readonly ClaimedJob[]): void {
+    const { clock } = this.#options.store
+    for (const job of jobs) {
+      const task = this.#tasks.get(job.task) as AnyTask
+      const untilMs = job.grantedMs + (job.grantUs === null ? claimMs : job.grantUs / 1_000) * 0.75
+      const own = { job, task, id: randomUUID(), queue: queueOf(task), untilMs, sinceMs: clock.monotonicMs() }
+      const sent: Sent = { ...own, ...unsentYet }
+      this.#sent.set(job, sent)
+      void this.#begin(sent).catch((error: unknown) => this.#failed(sent, error, false))
+    }
+  }
+
+  abort(job: ClaimedJob, reason: Error): void {
+    const sent = this.#sent.get(job)
+    if (sent === undefined || sent.stopped !== undefined) return
+    sent.stopped = reason
+    if (!sent.isPublished) return
+    this.#revoke(sent, true)
+    // Celery reports what it has stopped; a pool that cannot stop tasks reports nothing.
+    this.#options.store.clock.after(stopMs, () => this.#interrupted(sent))
+  }
+
+  #slots(queue: string): number {
+    const declared = [...this.#tasks.values()].find((task) => queueOf(task) === queue)?.remote?.slots
+    return Math.min(declared ?? Infinity, this.#workers.slots(queue))
+  }
+
+  #free(queue: string): number {
+    let busy = 0
+    for (const sent of this.#sent.values()) if (sent.queue === queue) busy++
+    return Math.max(0, this.#slots(queue) - busy)
+  }
+
+  #has(task: AnyTask): boolean {
+    return this.#workers.hasTask(queueOf(task), task.name)
+  }
+
+  /** The tasks by queue; those that not all of its workers have are a kind without room. */
+  #divided(): Kind[] {
+    const open = new Map<string, Set<string>>()
+    const closed = new Set<string>()
+    for (const task of this.#tasks.values()) {
+      const queue = queueOf(task)
+      if (this.#has(task)) open.set(queue, (open.get(queue) ?? new Set()).add(task.name))
+      else closed.add(task.name)
+    }
+    const kinds: Kind[] = [...open].map(([queue, tasks]) => ({ tasks, free: () => this.#free(queue) }))
+    return closed.size === 0 ? kinds : [...kinds, { tasks: closed, free: () => 0 }]
+  }
+
+  #changed(): void {
+    this.#kinds = undefined
+    this.#reports?.changed()
+  }
+
+  async #begin(sent: Sent): Promise<void> {
+    const { job, task } = sent
+    const place = await newPlace(job, task, this.#admitting)
+    if (place !== undefined) {
+      const { takes, units } = unitsOf(job)
+      if (job.grant !== undefined) this.#options.shared?.unused(job.grant, takes, units)
+      return this.#end(sent, place)
+    }
+    const { value } = await validate(task, job.input)
+    await this.#publish(sent, value)
+  }
+
+  async #publish(sent: Sent, input: unknown): Promise<void> {
+    const { store, broker, results } = this.#options
+    const { job, task, id, queue, untilMs } = sent
+    const { clock } = store
+    const nowMs = caughtUpMs(clock, job.asked)
+    const leftMs = Math.floor(untilMs - nowMs)
+    // A quarter of the life is for what its clock may be off.
+    if (leftMs <= 0 || this.#workers.skewMs(queue) * 3 > untilMs - job.grantedMs || sent.stopped !== undefined)
+      return this.#uncalled(sent, nowMs)
+    const wallMs = clock.wallMs()
+    const message = messageOf(job, task, input, { id, expiresMs: wallMs + leftMs, replyTo: results.replyTo })
+    const wire = await writeTask(message, { nowMs: wallMs - overdueMs })
+    results.watch(id, (result) => this.#told(sent, result))
+    sent.isPublished = true
+    try {
+      await publish(broker, wire, { exchange: '', routingKey: queue, withinMs: leftMs, isOnce: true })
+    } catch (error) {
+      const { code = '' } = error as { code?: string }
+      if (unsent.has(code)) this.#uncalled(sent, nowMs)
+      if (code === 'SLUICE_BROKER_UNROUTED') store.log.error('the queue of Celery workers is gone', { queue })
+      // Otherwise it may have arrived.
+    }
+  }
+
+  #told(sent: Sent, result: TaskResult): void {
+    if (this.#sent.get(sent.job) !== sent) return
+    const { log, clock } = this.#options.store
+    const nowMs = clock.monotonicMs()
+    const meaning = note(sent, result)
+    const about = { task: sent.task.name, job: sent.job.id, queue: sent.queue }
+    if (meaning === 'begun') {
+      sent.begunMs = nowMs
+      this.#aged(sent, nowMs, false)
+    } else if (meaning === 'begun again')
+      log.warn('a message was delivered to Celery workers again, and began twice on one grant: acks_late', about)
+    else if (meaning === 'ungranted')
+      log.warn('a task has sent itself again, and made a call that no limit granted: set max_retries = 0', about)
+    else if (meaning === 'done') this.#done(sent, result)
+    else if (meaning === 'failed') this.#failed(sent, errorOf(sent, result), true)
+    else if (meaning === 'retries') this.#retries(sent)
+    else if (meaning === 'retried') this.#retried(sent)
+    else if (meaning === 'uncalled') this.#uncalled(sent, nowMs)
+    else if (meaning === 'lost') this.#mayBeStopped(sent)
+  }
+
+  #done(sent: Sent, { value }: TaskResult): void {
+    try {
+      this.#end(sent, { kind: 'done', result: resultOf(value, sent.task), ...this.#ran(sent) })
+    } catch (error) {
+      this.#failed(sent, error, true)
+    }
+  }
+
+  /** What the task has sent itself may not begin: after its time it cannot. */
+  #retries(sent: Sent): void {
+    const { clock } = this.#options.store
+    this.#revoke(sent, false)
+    const leftMs = Math.max(0, sent.untilMs - clock.monotonicMs())
+    clock.after(leftMs + reportMs, () => sent.retry !== undefined && this.#retried(sent))
+  }
+
+  #retried(sent: Sent): void {
+    if (sent.retry !== undefined) this.#failed(sent, errorOf(sent, sent.retry), true)
+  }
+
+  #mayBeStopped(sent: Sent): void {
+    if (sent.stopped === undefined) this.#lose(sent)
+    else this.#interrupted(sent)
+  }
+
+  #interrupted(sent: Sent): void {
+    const { stopped, task } = sent
+    if (stopped === undefined) return
+    const error = describe(stopped)
+    const ran = this.#ran(sent)
+    this.#end(
+      sent,
+      task.isOnce ? { kind: 'failed', reason: 'doubtful', error, ...ran } : { kind: 'interrupt', error, ...ran },
+    )
+  }
+
+  #failed(sent: Sent, error: unknown, isCalled: boolean): void {
+    const { job, task } = sent
+    const { clock } = this.#options.store
+    const { tookMs, ...ran } = this.#ran(sent)
+    this.#end(sent, { ...verdict(job, task, error, undefined, isCalled, tookMs, clock), ...(isCalled ? ran : {}) })
+  }
+
+  #uncalled(sent: Sent, nowMs: number): void {
+    this.#aged(sent, nowMs, true)
+    if (this.#forget(sent)) this.#reports?.refused(sent.job)
+  }
+
+  #lose(sent: Sent): void {
+    if (this.#forget(sent)) this.#reports?.lost(sent.job)
+  }
+
+  #end(sent: Sent, outcome: Outcome): void {
+    if (this.#forget(sent)) void this.#reports?.ended(sent.job, outcome)
+  }
+
+  #forget({ job, id, isPublished }: Sent): boolean {
+    if (isPublished) this.#options.results.forget(id)
+    return this.#sent.delete(job)
+  }
+
+  /** The lives of grants follow what is measured, and what the clocks of workers call for. */
+  #aged({ job, task, queue }: Sent, nowMs: number, isLate: boolean): void {
+    if (job.grantUs === null) return
+    const ageMs = Math.max(nowMs - job.grantedMs, Math.min(claimMs, this.#workers.skewMs(queue) * 4))
+    marginsOf(this.#options.store).aged(task.limits, ageMs, isLate)
+  }
+
+  #ran({ begunMs, sinceMs, by }: Sent) {
+    const tookMs = this.#options.store.clock.monotonicMs() - (begunMs ?? sinceMs)
+    if (by === undefined) return { tookMs }
+    const [, host = ''] = by.worker.split('@')
+    return {
+      tookMs,
+      report: { by: { worker: by.worker, host, version: `celery ${this.#workers.version(by.worker)}` } },
+    }
+  }
+
+  #revoke({ id, queue }: Sent, terminate: boolean): void {
+    const workers = this.#workers.of(queue)
+    void this.#options.control.revoke(id, { workers, terminate }).catch(() => {})
+  }
+
+  /** A worker is gone, with what it had begun before. */
+  #lost(worker: string, atMs: number): void {
+    for (const sent of this.#sent.values()) {
+      if (sent.sinceMs <= atMs) sent.isShaken = true
+      if (sent.by?.worker === worker && (sent.begunMs ?? Infinity) <= atMs) this.#lose(sent)
+    }
+  }
+
+  /** No worker has it, and nothing was reported: it was dropped from its queue, or ended without a result. */
+  #missed(sent: Sent): void {
+    if (sent.by !== undefined) this.#failed(sent, silentError(), true)
+    // A worker that is gone may have begun it, without a report.
+    else if (sent.isShaken) this.#lose(sent)
+    else this.#uncalled(sent, this.#options.store.clock.monotonicMs())
+  }
+}
+
+function queueOf({ remote }: AnyTask): string {
+  return remote?.queue ?? ''
+}
+
+/** The error of a failed call. */
+function errorOf({ task, id }: Sent, result: TaskResult): unknown {
+  const state = isFinal(result.state) ? result.state : 'FAILURE'
+  try {
+    return returned({ ...result, id, state })
+  } catch (error) {
+    if (!(error instanceof CeleryTaskError)) return error
+    return error.type.endsWith('TimeLimitExceeded') ? timeoutError(task) : pythonError(error)
+  }
+}
+
+function silentError(): Error {
+  const text =
+    'the task ended without a result: it has sent itself again (self.retry, autoretry_for; set max_retries = 0), or raised Ignore or Reject'
+  return Object.assign(new Error(text), { name: 'NoResult', code: 'SLUICE_CELERY_FAILED', stack: '' })
+}

@@ -1,0 +1,72 @@
+/** A job as Celery's message, and a task's result as the store keeps it. */
+import { hostname } from 'node:os'
+import type { ClaimedJob } from '../claim/claimed-job.ts'
+import type { CeleryTaskError } from '../celery/result.ts'
+import { isRecord } from '../celery/json.ts'
+import { blank, type TaskMessage } from '../celery/task-message.ts'
+import { encodePayload } from '../core/payload.ts'
+import type { AnyTask } from '../tasks/task.ts'
+
+const origin = `sluice${process.pid}@${hostname()}`
+/** The worker kills what has not ended so long after its time-out, when an error was raised in it. */
+const graceS = 2
+
+/**
+ * Returns the message of a job.
+ * @param call `id`: another one for each attempt, since a worker remembers which have expired; `expiresMs`: wall time
+ */
+export function messageOf(
+  job: ClaimedJob,
+  task: AnyTask,
+  input: unknown,
+  call: { id: string; expiresMs: number; replyTo: string },
+): TaskMessage {
+  const softLimitS = Math.ceil(task.timeoutMs / 1_000)
+  return {
+    ...blank,
+    ...argumentsOf(input),
+    ...call,
+    task: task.name,
+    rootId: job.id,
+    softLimitS,
+    hardLimitS: softLimitS + graceS,
+    origin,
+    headers: { sluice_job: job.id, sluice_attempt: job.attempt, sluice_ambiguous: job.ambiguous },
+  }
+}
+
+function argumentsOf(input: unknown): Pick<TaskMessage, 'args' | 'kwargs'> {
+  if (isRecord(input)) return { args: [], kwargs: input }
+  if (Array.isArray(input)) return { args: input, kwargs: {} }
+  return { args: input === undefined || input === null ? [] : [input], kwargs: {} }
+}
+
+/**
+ * Returns a result of Python as JSON text for the store: what a number cannot hold becomes text, since the call was made.
+ * @throws UsageError SLUICE_PAYLOAD_TOO_LARGE, SLUICE_BAD_PAYLOAD
+ */
+export function resultOf(value: unknown, task: AnyTask): string | null {
+  if (value === undefined || value === null) return null
+  return encodePayload(plain(value), `result of "${task.name}"`, false)
+}
+
+function plain(value: unknown): unknown {
+  if (typeof value === 'bigint') return String(value)
+  if (typeof value === 'number') return Number.isFinite(value) ? value : String(value)
+  if (typeof value === 'string') return value.replaceAll('\u0000', '\ufffd').toWellFormed()
+  if (Array.isArray(value)) return value.map(plain)
+  if (!isRecord(value) || Buffer.isBuffer(value)) return value
+  return Object.fromEntries(Object.entries(value).map(([name, one]) => [plain(name), plain(one)]))
+}
+
+/** The end of a traceback shows what happened. */
+const tracebackMost = 1_400
+
+/** An error of Python as the record of a job shows it: with its type as the name, and the traceback as the stack. */
+export function pythonError(error: CeleryTaskError): Error {
+  const said = error.args.map((one) => (typeof one === 'string' ? one : JSON.stringify(plain(one)))).join(', ')
+  const shown = new Error(said === '' ? error.type : said)
+  shown.name = error.type
+  shown.stack = error.traceback?.slice(-tracebackMost) ?? ''
+  return Object.assign(shown, { code: error.code })
+}

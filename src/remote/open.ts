@@ -1,0 +1,29 @@
+/** Connects an outlet of stock workers to their broker and their results. */
+import type { Broker } from '../amqp/broker.ts'
+import { resultsOf } from '../celery/producer.ts'
+import { controlOver } from '../celery/remote.ts'
+import { carrierOver } from '../celery/transport.ts'
+import { UsageError } from '../core/errors.ts'
+import { CeleryOutlet, type CeleryOutletOptions } from './celery-outlet.ts'
+
+/** What it needs; see the fields. */
+export interface CeleryOptions extends Omit<CeleryOutletOptions, 'control' | 'results'> {
+  broker: Broker
+  /** Where workers put results: `rpc://`, or the URL of a Redis, as in their `result_backend`. */
+  backend: string
+}
+
+/** Returns the outlet; the caller opens it. @throws UsageError SLUICE_BAD_OPTION; StoreError SLUICE_REDIS_UNREACHABLE */
+export async function celeryOutlet({ backend, ...options }: CeleryOptions): Promise<CeleryOutlet> {
+  if (!/^(rpc:\/\/$|rediss?:)/.test(backend))
+    throw new UsageError(
+      'SLUICE_BAD_OPTION',
+      `the results of Celery workers are read from "rpc://" or "redis://…", not from "${backend.split(':')[0]}": give what \`result_backend\` of the workers names (celeryResults, CELERY_RESULT_BACKEND)`,
+    )
+  const { broker, store } = options
+  const carrier = carrierOver(broker)
+  const control = await controlOver(carrier, store.log)
+  const results = await resultsOf(backend === 'rpc://' ? 'rpc' : backend, carrier, store.log)
+  if (results === undefined) throw new TypeError('there are no results')
+  return new CeleryOutlet({ ...options, control, results })
+}

@@ -1,0 +1,261 @@
+/** The stock Celery workers of some queues: what they can take, whether they live, and what their clocks show. */
+import type { Broker } from '../amqp/broker.ts'
+import { eventExchange, readEvents, type CeleryEvent } from '../celery/event.ts'
+import type { Answers, Control } from '../celery/remote.ts'
+import { received } from '../celery/transport.ts'
+import { isRecord } from '../celery/json.ts'
+import type { Clock } from '../core/clock.ts'
+import type { Log } from '../core/log.ts'
+import { Skew } from './skew.ts'
+
+/** What it needs; see the fields. */
+export interface StockWorkersOptions {
+  broker: Broker
+  control: Pick<Control, 'request'>
+  /** The queues that matter. */
+  queues: ReadonlySet<string>
+  clock: Clock
+  log: Log
+  /** The workers, or what they can take, may have changed. */
+  changed(): void
+  /** This worker was silent for too long, while it was reachable, or has ended. */
+  lost(worker: string): void
+}
+
+/** One worker. */
+interface StockWorker {
+  readonly name: string
+  pid: number
+  slots: number
+  queues: ReadonlySet<string>
+  /** Tasks that it has, and of which it reports that they begin. */
+  tasks: ReadonlySet<string>
+  readonly skew: Skew
+  version: string
+  silentMs: number
+  /** What was last logged as wrong with it. */
+  told: string
+}
+
+/** A quarter of the longest life of a grant: a worker whose clock is further off gets nothing. */
+const skewMostMs = 250
+const tickMs = 500
+const lookMs = 4_000
+const answerMs = 1_000
+const lostMs = 10_000
+/** A worker that is silent for so long gets nothing more. Celery's own heartbeats come every 2 s. */
+const quietMs = 5_000
+
+/** The workers of one broker. */
+export class StockWorkers {
+  readonly #options: StockWorkersOptions
+  readonly #workers = new Map<string, StockWorker>()
+  readonly #newcomers = new Map<string, { skew: Skew; version: string }>()
+  #isClosed = false
+  #isLooking = false
+  #lookedMs = -Infinity
+  #tickedMs: number
+
+  constructor(options: StockWorkersOptions) {
+    this.#options = options
+    this.#tickedMs = options.clock.monotonicMs()
+  }
+
+  /** Listens to the workers, and learns for the first time what they can take. */
+  async open(queue: string): Promise<void> {
+    const { broker, log } = this.#options
+    await broker.declare({
+      exchanges: [{ name: eventExchange, type: 'topic' }],
+      queues: [{ name: queue, durable: false, exclusive: true }],
+      bindings: [{ exchange: eventExchange, to: { queue }, routingKey: 'worker.#' }],
+    })
+    await broker.consume(queue, { prefetch: 1, noAck: true }, async (delivery) => {
+      try {
+        for (const event of await readEvents(received(delivery))) this.#heard(event)
+      } catch (error) {
+        log.warn('an event of a Celery worker cannot be read; it is dropped', { err: error })
+      }
+    })
+    await this.#look()
+    this.#tick()
+  }
+
+  close(): void {
+    this.#isClosed = true
+  }
+
+  /** Returns the names of the workers of a queue. */
+  of(queue: string): string[] {
+    return this.#serving(queue).map(({ name }) => name)
+  }
+
+  version(worker: string): string {
+    return this.#workers.get(worker)?.version ?? ''
+  }
+
+  /** How many attempts the workers of a queue make at once; 0 while the clock of one of them is off, or not known. */
+  slots(queue: string): number {
+    if (this.skewMs(queue) > skewMostMs) return 0
+    return this.#serving(queue).reduce((sum, { slots, silentMs }) => sum + (silentMs < quietMs ? slots : 0), 0)
+  }
+
+  /** Returns whether every worker of a queue has this task, and reports when it begins. */
+  hasTask(queue: string, task: string): boolean {
+    const all = this.#serving(queue)
+    return all.length > 0 && all.every(({ tasks }) => tasks.has(task))
+  }
+
+  /** How far the clocks of the workers of a queue are off at most, in ms; Infinity: that is not known. */
+  skewMs(queue: string): number {
+    return Math.max(0, ...this.#serving(queue).map(({ skew }) => Math.abs(skew.aheadMs ?? Infinity)))
+  }
+
+  #serving(queue: string): StockWorker[] {
+    return [...this.#workers.values()].filter(({ queues }) => queues.has(queue))
+  }
+
+  #heard({ type, hostname, pid, atMs, fields }: CeleryEvent): void {
+    const { clock, changed } = this.#options
+    const former = this.#workers.get(hostname)
+    if (former !== undefined && former.pid !== pid) this.#lose(former, 'has started anew')
+    const known = this.#workers.get(hostname)
+    const version = typeof fields['sw_ver'] === 'string' ? fields['sw_ver'] : ''
+    const newcomer = this.#newcomers.get(hostname) ?? { skew: new Skew(), version }
+    const { skew } = known ?? newcomer
+    skew.heard(atMs, { wallMs: clock.wallMs(), monotonicMs: clock.monotonicMs() })
+    if (known === undefined) {
+      if (!this.#newcomers.has(hostname)) this.#lookedMs = -Infinity
+      this.#newcomers.set(hostname, newcomer)
+      return
+    }
+    known.version = version
+    // An ending worker sends this, and also one that has lost its connection, which comes back.
+    known.silentMs = type === 'worker-offline' ? Math.max(known.silentMs, quietMs) : 0
+    this.#judge(known)
+    changed()
+  }
+
+  /** Logs what is wrong with a worker, once. */
+  #judge(worker: StockWorker): void {
+    const { aheadMs } = worker.skew
+    const isOff = aheadMs !== undefined && Math.abs(aheadMs) > skewMostMs
+    const text = !isOff ? '' : aheadMs > 0 ? 'ahead' : 'behind'
+    if (worker.told === text) return
+    worker.told = text
+    if (isOff)
+      this.#options.log.error(
+        `the clock of a Celery worker is ${text}: its queues get nothing until it is set right, or stops to consume`,
+        { worker: worker.name, byMs: Math.round(Math.abs(aheadMs)), most: skewMostMs },
+      )
+  }
+
+  async #look(): Promise<void> {
+    const { control, clock, queues, log } = this.#options
+    this.#isLooking = true
+    this.#lookedMs = clock.monotonicMs()
+    try {
+      const [stats, active] = await Promise.all([
+        control.request('stats', {}, { within: answerMs }),
+        control.request('active_queues', {}, { within: answerMs }),
+      ])
+      const serving = Object.keys(stats).filter((name) => queuesIn(active[name]).some((queue) => queues.has(queue)))
+      const unknown = serving.filter((name) => this.#workers.get(name)?.pid !== pidIn(stats[name]))
+      const tasks = unknown.length === 0 ? {} : await this.#tasksOf(unknown)
+      for (const name of serving) this.#answered(name, stats[name], queuesIn(active[name]), tasks[name])
+      for (const [name, worker] of this.#workers)
+        if (name in active && !serving.includes(name)) worker.queues = new Set()
+      this.#options.changed()
+      // Without an event its clock is not known; the next one of its own comes within 2 s.
+      const isUnknown = [...this.#workers.values()].some(({ skew }) => skew.aheadMs === undefined)
+      if (isUnknown) await control.request('heartbeat', {}, { within: 0 })
+    } catch (error) {
+      log.warn('the Celery workers cannot be queried for what they can take; it is tried again', { err: error })
+    }
+    this.#isLooking = false
+  }
+
+  #tasksOf(workers: readonly string[]): Promise<Answers> {
+    const taskinfoitems = ['track_started']
+    return this.#options.control.request('registered', { taskinfoitems }, { workers, within: 2 * answerMs })
+  }
+
+  #answered(name: string, stats: unknown, queues: readonly string[], registered: unknown): void {
+    const known = this.#workers.get(name)
+    const isNew = known === undefined || known.pid !== pidIn(stats)
+    // The next look has another try.
+    if (isNew && !Array.isArray(registered)) return
+    if (isNew && known !== undefined) this.#lose(known, 'has started anew')
+    const tasks = Array.isArray(registered) ? trackedIn(registered) : (known?.tasks ?? new Set<string>())
+    const newcomer = this.#newcomers.get(name)
+    this.#newcomers.delete(name)
+    this.#workers.set(name, {
+      name,
+      pid: pidIn(stats),
+      slots: slotsIn(stats),
+      queues: new Set(queues),
+      tasks,
+      skew: known?.skew ?? newcomer?.skew ?? new Skew(),
+      version: known?.version ?? newcomer?.version ?? '',
+      silentMs: 0,
+      told: known?.told ?? '',
+    })
+    if (!isNew) return
+    const untracked = (registered as unknown[]).map(String).filter((text) => !isTracked(text)).length
+    if (tasks.size === 0 && untracked > 0)
+      this.#options.log.error(
+        'a Celery worker does not report that tasks begin, so its queues get no jobs: set task_track_started = True',
+        { worker: name },
+      )
+  }
+
+  #tick(): void {
+    if (this.#isClosed) return
+    const { clock, broker } = this.#options
+    const nowMs = clock.monotonicMs()
+    const { publishLostForMs, consumeLostForMs, blocked } = broker.status()
+    const isUp = publishLostForMs === undefined && consumeLostForMs === undefined && blocked === undefined
+    // While nothing can be received, or this process stands still, no worker is silent.
+    const passedMs = isUp ? Math.min(nowMs - this.#tickedMs, 2 * tickMs) : 0
+    this.#tickedMs = nowMs
+    for (const worker of this.#workers.values()) {
+      const wasQuiet = worker.silentMs >= quietMs
+      worker.silentMs += passedMs
+      if (worker.silentMs > lostMs) this.#lose(worker, 'has been silent for 10 s')
+      else if (worker.silentMs >= quietMs !== wasQuiet) this.#options.changed()
+    }
+    if (isUp && !this.#isLooking && nowMs - this.#lookedMs > lookMs) void this.#look()
+    clock.after(tickMs, () => this.#tick())
+  }
+
+  #lose(worker: StockWorker, what: string): void {
+    const { log, lost, changed } = this.#options
+    this.#workers.delete(worker.name)
+    log.warn(`a Celery worker ${what}; what it had begun runs again, marked \`ambiguous\``, { worker: worker.name })
+    lost(worker.name)
+    changed()
+  }
+}
+
+function pidIn(stats: unknown): number {
+  return isRecord(stats) && typeof stats['pid'] === 'number' ? stats['pid'] : -1
+}
+
+function slotsIn(stats: unknown): number {
+  const pool = isRecord(stats) ? stats['pool'] : undefined
+  const most = isRecord(pool) ? pool['max-concurrency'] : undefined
+  return typeof most === 'number' ? most : 0
+}
+
+function queuesIn(active: unknown): string[] {
+  return Array.isArray(active) ? active.flatMap((one) => (isRecord(one) ? [String(one['name'])] : [])) : []
+}
+
+const isTracked = (text: string) => /\[.*\btrack_started=True\b/.test(text)
+
+function trackedIn(registered: readonly unknown[]): Set<string> {
+  const names = registered
+    .map(String)
+    .filter(isTracked)
+    .map((text) => text.split(' ')[0] ?? '')
+  return new Set(names)
+}

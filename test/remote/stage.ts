@@ -1,0 +1,132 @@
+/** Stock workers of Celery on a broker of their own, and dispatchers in front of them. */
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { expect, type TestContext } from 'vitest'
+import { z } from 'zod'
+import { type Control, openControl } from '../../src/celery/index.ts'
+import type { AnyTask } from '../../src/tasks/task.ts'
+import { remoteTask, type RemoteTaskOptions } from '../../src/tasks/remote.ts'
+import { Sluice } from '../../src/sluice.ts'
+import { type CeleryWorker, startCelery } from '../celery/worker.ts'
+import { findPython } from '../examples/interpreter.ts'
+import { freshDatabase } from '../servers/database.ts'
+import { freshBroker } from '../servers/rabbitmq.ts'
+import { until } from '../until.ts'
+
+/** What a task has seen of its call; see fixtures/remote.py. */
+export interface Seen {
+  id: string
+  attempt: number
+  ambiguous: boolean
+  root: string
+  retries: number
+  pid: number
+}
+
+/** One worker, and a place for what is needed beside it. */
+export interface Stage {
+  url: string
+  control: Control
+  worker: CeleryWorker
+  folder: string
+  /** Starts another worker. */
+  start(name: string, flags: readonly string[], env?: Record<string, string>): Promise<CeleryWorker>
+  /** A new queue, which workers serve; by default the first one. */
+  queue(...workers: readonly CeleryWorker[]): Promise<string>
+  /** What tasks have seen of the calls of these jobs. */
+  seen(...ids: readonly string[]): Seen[]
+  close(): Promise<void>
+}
+
+/** Starts a worker that makes eight attempts at once, and waits until it answers. It takes seconds, so tests share it. */
+export async function openStage(): Promise<Stage> {
+  const python = await findPython('celery', 'redis')
+  const { url } = await freshBroker()
+  const folder = mkdtempSync(join(tmpdir(), 'sluice-remote-'))
+  const file = join(folder, 'notes')
+  writeFileSync(file, '')
+  const control = await openControl({ broker: url })
+  const all: CeleryWorker[] = []
+  const start = async (name: string, flags: readonly string[], more: Record<string, string> = {}) => {
+    const env = { BROKER: url, BACKEND: 'rpc://', NOTES: file, ...more }
+    const worker = startCelery({ python, app: 'remote', name, env, flags })
+    all.push(worker)
+    await worker.ready(control)
+    return worker
+  }
+  const close = async () => {
+    await Promise.all(all.map((one) => one.kill()))
+    await control.close()
+    rmSync(folder, { recursive: true })
+  }
+  let queues = 0
+  const worker = await start('stock', ['-c', '8', '-Q', 'unused']).catch(async (error: unknown) => {
+    await close()
+    throw error
+  })
+  return {
+    url,
+    control,
+    worker,
+    folder,
+    start,
+    async queue(...given) {
+      const queue = `q${++queues}`
+      const workers = (given.length > 0 ? given : [worker]).map(({ name }) => name)
+      const answers = await control.request('add_consumer', { queue }, { workers, within: '20s' })
+      expect(Object.keys(answers).length).toBe(workers.length)
+      return queue
+    },
+    seen: (...ids) =>
+      readFileSync(file, 'utf8')
+        .split('\n')
+        .filter((line) => line !== '')
+        .map((line) => JSON.parse(line) as Seen)
+        .filter(({ id }) => ids.includes(id)),
+    close,
+  }
+}
+
+const anything = z.record(z.string(), z.unknown())
+const soon = { attempts: 4, base: 1, max: 50 }
+
+/** A task of fixtures/remote.py. */
+export function pythonTask(name: string, queue: string, more: Partial<RemoteTaskOptions<typeof anything>> = {}) {
+  return remoteTask(name, { input: anything, queue, slots: 4, retry: soon, timeout: '60s', ...more })
+}
+
+/** A store, and a dispatcher of these tasks in this process, for one test. */
+export async function dispatch(
+  stage: Stage,
+  tasks: readonly AnyTask[],
+  { onTestFinished }: Pick<TestContext, 'onTestFinished'>,
+  options: { celeryResults?: string } = {},
+) {
+  const { url } = await freshDatabase()
+  const sluice = await Sluice.open({ store: url, amqp: stage.url, ...options })
+  onTestFinished(() => sluice.close())
+  const dispatcher = await sluice.dispatch(tasks)
+  onTestFinished(() => dispatcher.abort())
+  const count = async (sql: string) => {
+    const [row] = await sluice.db.query<{ n: number }>(`select count(*)::int as n from sluice.${sql}`)
+    return row?.n ?? 0
+  }
+  const nowUs = async () => {
+    const [row] = await sluice.db.query<{ us: string }>('select sluice.now_us() as us')
+    return Number(row?.us)
+  }
+  const gate = join(stage.folder, `gate-${Math.random()}`)
+  return {
+    url,
+    sluice,
+    dispatcher,
+    count,
+    nowUs,
+    gate,
+    open: () => writeFileSync(gate, ''),
+    isOpen: () => existsSync(gate),
+    ended: (id: string) => sluice.waitFor(id, { timeout: '60s' }),
+    begun: (id: string, n = 1) => until(() => stage.seen(id).length >= n, `${n} calls of ${id} have begun`),
+  }
+}

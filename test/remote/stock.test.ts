@@ -1,0 +1,103 @@
+/** Jobs that stock Celery workers execute: RabbitMQ and Celery as they are. */
+import { existsSync } from 'node:fs'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { openProducer } from '../../src/celery/index.ts'
+import { until } from '../until.ts'
+import { dispatch, openStage, pythonTask, type Stage } from './stage.ts'
+
+let stage: Stage
+beforeAll(async () => void (stage = await openStage()))
+afterAll(() => stage?.close())
+
+describe.concurrent('a job of a remote task', () => {
+  it('runs on a stock worker, which knows its job, and its result is in its record', async (context) => {
+    const add = pythonTask('add', await stage.queue())
+    const { sluice, ended } = await dispatch(stage, [add], context)
+    const id = await sluice.send(add, { x: 2, y: 3 })
+    expect(await ended(id)).toMatchObject({ state: 'done', result: 5 })
+    expect(stage.seen(id)).toMatchObject([{ root: id, attempt: 1, ambiguous: false, retries: 0 }])
+  })
+
+  it('fails with the type and traceback of Python, and is retried as its task defines', async (context) => {
+    const fail = pythonTask('fail', await stage.queue(), { retry: { attempts: 2, base: 1, max: 1 } })
+    const { sluice, ended } = await dispatch(stage, [fail], context)
+    const id = await sluice.send(fail, {})
+    const job = await ended(id)
+    expect(job).toMatchObject({ state: 'failed', reason: 'exhausted' })
+    expect(job.error).toMatchObject({ name: 'LookupError', message: 'no such row, 7', code: 'SLUICE_CELERY_FAILED' })
+    expect(job.error?.stack).toContain("raise LookupError('no such row', 7)")
+    expect(job.attempts[0]).toMatchObject({ outcome: 'retried', worker: 'stock@host', version: 'celery 5.2.6' })
+    expect(stage.seen(id).map(({ attempt }) => attempt)).toEqual([1, 2])
+  })
+
+  it('goes back uncalled when its worker reads it too late, and counts no attempt', async (context) => {
+    const slow = await stage.start('slow', ['-c', '2', '-Q', 'slow'])
+    const add = pythonTask('add', 'slow')
+    const { sluice, ended, count, nowUs } = await dispatch(stage, [add], context)
+    await ended(await sluice.send(add, { x: 0, y: 0 }))
+    // Its main process stands still, and lives.
+    slow.signal('SIGSTOP')
+    const id = await sluice.send(add, { x: 1, y: 1 })
+    await until(async () => (await count(`job where claim is not null`)) === 1, 'it is claimed')
+    const sinceUs = await nowUs()
+    await until(async () => (await nowUs()) > sinceUs + 5_000_000, 'its grant is old')
+    slow.signal('SIGCONT')
+    expect(await ended(id)).toMatchObject({ state: 'done', attempt: 1, failed: 0, crashes: 0 })
+    expect(stage.seen(id).length).toBe(1)
+  })
+
+  it('goes back uncalled when it is dropped from its queue, because others have filled the workers', async (context) => {
+    await stage.start('full', ['-c', '1', '-Q', 'full'])
+    const [add, many] = [pythonTask('add', 'full', { slots: 1 }), pythonTask('many', 'full')]
+    const { sluice, ended, gate, open } = await dispatch(stage, [add], context)
+    const producer = await openProducer({ broker: stage.url, queue: 'full' })
+    const other = await producer.delay(many.name, [], {
+      kwargs: { gate },
+      headers: { sluice_job: gate, sluice_attempt: 1 },
+    })
+    await until(() => stage.seen(gate).length === 1, 'the worker is full')
+    const id = await sluice.send(add, { x: 1, y: 1 })
+    await until(async () => (await sluice.jobs.get(id))?.state === 'running', 'it is claimed')
+    await until(async () => (await sluice.jobs.get(id))?.state === 'waiting', 'it is back')
+    open()
+    await other.result()
+    await producer.close()
+    expect(await ended(id)).toMatchObject({ state: 'done', attempt: 1, failed: 0, crashes: 0 })
+    expect(stage.seen(id).length).toBe(1)
+  })
+
+  it.for([false, true])('takes a new grant when its task sends itself again (%s)', async (forgets, context) => {
+    const again = pythonTask('again', await stage.queue())
+    const { sluice, ended } = await dispatch(stage, [again], context)
+    const id = await sluice.send(again, { countdown: 1, forgets })
+    expect(await ended(id)).toMatchObject({ state: 'done', attempt: 2, failed: 1 })
+    expect(stage.seen(id)).toMatchObject([
+      { attempt: 1, retries: 0 },
+      { attempt: 2, retries: 0 },
+    ])
+  })
+
+  it('is stopped when it is cancelled', async (context) => {
+    const many = pythonTask('many', await stage.queue(), { slots: 1 })
+    const { sluice, ended, begun, gate } = await dispatch(stage, [many], context)
+    const id = await sluice.send(many, { gate })
+    await begun(id)
+    await sluice.jobs.cancel(id)
+    // It has the only slot.
+    const next = await sluice.send(many, {})
+    expect(await ended(next)).toMatchObject({ state: 'done' })
+    await until(() => !existsSync(`/proc/${stage.seen(id)[0]?.pid}`), 'its process has ended')
+  })
+
+  it('runs again, marked as in doubt, when its worker is killed', async (context) => {
+    const frail = await stage.start('frail', ['-c', '2', '-Q', 'frail'])
+    const many = pythonTask('many', 'frail')
+    const { sluice, ended, begun, gate } = await dispatch(stage, [many], context)
+    const id = await sluice.send(many, { gate, held: 1 })
+    await begun(id)
+    await frail.kill()
+    await stage.start('frail2', ['-c', '2', '-Q', 'frail'])
+    expect(await ended(id)).toMatchObject({ state: 'done', attempt: 2, crashes: 1, ambiguous: true })
+    expect(stage.seen(id)).toMatchObject([{ attempt: 1 }, { attempt: 2, ambiguous: true }])
+  })
+})
