@@ -77,6 +77,7 @@ describe.concurrent('a fleet', () => {
     fleet.open()
     await fleet.sluice.sendMany(note, many(20))
     await fleet.areDone(41)
+    expect(await fleet.count('failed')).toBe(0)
     checkOnce(fleet.runs)
   })
 
@@ -92,6 +93,7 @@ describe.concurrent('a fleet', () => {
       now = next
     }
     await fleet.areDone(sent)
+    expect(await fleet.count('failed')).toBe(0)
     checkOnce(fleet.runs)
   })
 })
