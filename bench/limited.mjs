@@ -66,7 +66,7 @@ async function limitedRun(name, { peer, place, pids, options: { jobs, rate, work
 }
 
 /** Reads the totals so far: jobs, claims (of the workers, or scripts of the server), CPU seconds of all and of the server. */
-function meter({ fleet, session, pids }) {
+export function meter({ fleet, session, pids }) {
   return async () => ({
     ran: fleet.ran(),
     calls: (await session.sharedCalls?.()) ?? fleet.calls(),

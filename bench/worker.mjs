@@ -18,9 +18,10 @@ process.on('disconnect', () => process.exit(1))
 process.send({ ready: true })
 
 async function begin() {
-  worker = await session.work((input) => {
+  worker = await session.work((input, call = fetch) => {
     times.push(monotonicMs())
     if (shape.kind === 'tenants') keys.push(input.accountId)
+    return shape.vendor === undefined ? undefined : drained(call(shape.vendor))
   })
   let told = ''
   setInterval(() => {
@@ -32,6 +33,10 @@ async function begin() {
   process.send({ working: true })
   // If only one process can own the store, the sending process owns it.
   if (shape.fill > 0) await fill(session, shape.fill)
+}
+
+async function drained(calling) {
+  await (await calling).text()
 }
 
 async function end() {

@@ -41,7 +41,10 @@ export async function open({ url }, shape, redis = '') {
   useSluice(sluice)
   let handle = () => {}
   const limits = limitsOf(shape)
-  const tasks = names.map((name) => task(name, { input: anything, limits, queue: name, run: (input) => handle(input) }))
+  const allowPrivate = shape.vendor === undefined ? [] : [new URL(shape.vendor).host]
+  const tasks = names.map((name) =>
+    task(name, { input: anything, limits, queue: name, allowPrivate, run: (input, ctx) => handle(input, ctx.fetch) }),
+  )
   const [job] = tasks
   let claims = 0
   const call = sluice.db.call.bind(sluice.db)
@@ -62,6 +65,13 @@ export async function open({ url }, shape, redis = '') {
     },
     /** Returns how many claims this process has made. */
     calls: () => claims,
+    /** Returns the margin in force of the scenario's limit, in microseconds. */
+    async margin() {
+      const [row] = await sluice.db.query(
+        'select (spec->>\'grantUs\')::float8 as "grantUs", (spec->>\'transitUs\')::float8 as "transitUs" from sluice.limit_def order by version desc limit 1',
+      )
+      return row
+    },
     close: () => sluice.close(),
   }
 }

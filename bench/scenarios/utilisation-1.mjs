@@ -1,4 +1,4 @@
-// 4,000 jobs at 200 a second, one worker process: long enough to show which part of the rate is used, besides what limited-1 shows.
-import { drainedAt } from '../limited.mjs'
+// Which part of 200 a second reaches a vendor that all jobs call, from 1 worker process.
+import { usedAt } from '../utilisation.mjs'
 
-export default drainedAt({ name: 'utilisation-1', workers: 1, jobs: 4_000 })
+export default usedAt({ name: 'utilisation-1', workers: 1 })
