@@ -1,7 +1,6 @@
 // A vendor in a process of its own: an HTTP server on loopback that answers all requests and records when each arrived.
 import { fork } from 'node:child_process'
 import { createServer } from 'node:http'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { monotonicMs } from './load.mjs'
 
@@ -33,10 +32,13 @@ if (process.argv[1] === file && process.send !== undefined) serve(Number(process
 
 function serve(delayMs) {
   const times = []
-  const server = createServer(async (_, response) => {
-    if (delayMs > 0) await sleep(Math.random() * delayMs)
+  const arrive = (response) => {
     times.push(monotonicMs())
     response.end('{}')
+  }
+  const server = createServer((_, response) => {
+    if (delayMs === 0) arrive(response)
+    else setTimeout(arrive, Math.random() * delayMs, response)
   })
   server.listen(0, '127.0.0.1', () => process.send({ url: `http://127.0.0.1:${server.address().port}/` }))
   process.on('message', () => process.send({ times }, () => process.exit(0)))

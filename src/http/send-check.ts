@@ -15,6 +15,8 @@ export interface Grant {
   checked?(leftMs: number): void
   /** Called when the request is answered, so many ms after the check; undefined: it failed, so nothing is known of its way. */
   answered?(tookMs: number | undefined): void
+  /** Returns the time after which a request without an answer counts as answered, in ms, in addition; undefined: never. */
+  overdueMs?(): number | undefined
 }
 
 /** The reason why a request was not written, or not repeated. Never reaches a handler. */
@@ -52,13 +54,26 @@ type Handler = Required<
 function timed(handler: Handler, grant: Grant | undefined, clock: Clock): Handler {
   if (grant?.answered === undefined) return handler
   let sinceMs: number | undefined
+  let isOverdue = false
+  const over = new AbortController()
   const answered = (isKnown: boolean) => {
-    if (sinceMs !== undefined) grant.answered?.(isKnown ? clock.monotonicMs() - sinceMs : undefined)
+    over.abort()
+    if (sinceMs === undefined) return
+    if (!isKnown) grant.answered?.(undefined)
+    else if (!isOverdue) grant.answered?.(clock.monotonicMs() - sinceMs)
     sinceMs = undefined
+  }
+  const waitUntilOverdue = async (ms: number, fromMs: number) => {
+    await clock.sleep(ms, over.signal, false)
+    if (over.signal.aborted) return
+    isOverdue = true
+    grant.answered?.(clock.monotonicMs() - fromMs)
   }
   return {
     onRequestStart(...args) {
       sinceMs = clock.monotonicMs()
+      const overdueMs = grant.overdueMs?.()
+      if (overdueMs !== undefined) void waitUntilOverdue(overdueMs, sinceMs)
       handler.onRequestStart(...args)
     },
     onRequestUpgrade: (...args) => handler.onRequestUpgrade(...args),

@@ -39,6 +39,8 @@ export interface Course {
 }
 
 const grantUsMost = 100_000
+/** How much the way varies unless it is stated or measured. */
+export const wayUsStated = 100_000
 const transitMaxUs = 86_400_000_000
 /** Before a margin shrinks, it was in force so long. */
 const patienceUs = 30_000_000
@@ -72,7 +74,7 @@ export function statedMargin(
   transit: Duration | 'measured' = 'measured',
   windowsUs: readonly number[] = [],
 ): Margin {
-  const transitUs = transit === 'measured' ? 100_000 : Math.ceil(durationMs(transit) * 1_000)
+  const transitUs = transit === 'measured' ? wayUsStated : Math.ceil(durationMs(transit) * 1_000)
   if (transitUs > transitMaxUs) throw badLimit(name, `transit is ${transit}; it may be at most a day`)
   return { grantUs: Math.min(grantUsMost, ...windowsUs.map((us) => Math.floor(us / 10))), transitUs }
 }
@@ -80,6 +82,23 @@ export function statedMargin(
 /** True if numbers leave it to the fleet to measure how much the way varies. */
 export function isMeasured({ transit }: LimitNumbers): boolean {
   return transit === undefined
+}
+
+/** True if a limit's margin may be below what is stated. */
+function mayShrink(rules: Course['rules']): boolean {
+  const windowsUs = rules.filter(({ kind }) => kind === 'rate' || kind === 'window').map(({ windowUs }) => windowUs)
+  return Math.min(...windowsUs) <= windowUsMost && rules.every(({ kind }) => kind !== 'quota')
+}
+
+/**
+ * True if a request of the limit whose answer is slow may be charged once more instead of widening the margin: the charge
+ * is recorded while the request's grant is still counted.
+ */
+export function mayCharge(rules: Course['rules']): boolean {
+  return (
+    mayShrink(rules) &&
+    rules.every(({ kind, windowUs }) => (kind !== 'rate' && kind !== 'window') || windowUs >= 1_000_000)
+  )
 }
 
 /**
@@ -90,15 +109,14 @@ export function isMeasured({ transit }: LimitNumbers): boolean {
 export function nextMargin({ inForce, stated, measured, isMeasured, rules, steadyUs }: Course): Margin | undefined {
   const { ageUs, latePart, wayUs } = measured
   const windowsUs = rules.filter(({ kind }) => kind === 'rate' || kind === 'window').map((rule) => rule.windowUs)
-  const mayShrink = Math.min(...windowsUs) <= windowUsMost && rules.every(({ kind }) => kind !== 'quota')
-  const least = mayShrink ? { grantUs: lifeUsLeast, transitUs: 0 } : stated
+  const least = mayShrink(rules) ? { grantUs: lifeUsLeast, transitUs: 0 } : stated
   const life = ageUs === undefined ? inForce.grantUs : Math.max(least.grantUs, stepFrom(ageUs * 1.25))
   const way =
     isMeasured && wayUs !== undefined
-      ? Math.min(stated.transitUs, Math.max(least.transitUs, stepFrom(wayUs * 1.5 + 1_000)))
+      ? Math.min(stated.transitUs, Math.max(least.transitUs, stepFrom(wayUs)))
       : stated.transitUs
   const sumUs = inForce.grantUs + inForce.transitUs
-  const isTight = way > inForce.transitUs && (!isMeasured || wayUs === undefined || wayUs * 1.2 > inForce.transitUs)
+  const isTight = way > inForce.transitUs && (!isMeasured || wayUs === undefined || wayUs > inForce.transitUs)
   const longest = latePart > lateMost ? lifeUsMost : latePart > lateLeast ? stated.grantUs : 0
   const grantUs = Math.max(inForce.grantUs, Math.min(longest, Math.max(life, stepFrom(inForce.grantUs + 1))))
   const transitUs = Math.max(isTight ? way : Math.min(way, inForce.transitUs), sumUs - grantUs)

@@ -1,5 +1,7 @@
 /** What one process measures of the margin of one limit. Pure, but for the time that callers pass. */
 
+import { wayUsStated } from './margin.ts'
+
 /** The newest ages of grants between two reports that are remembered. */
 const agesMax = 512
 /** Nearly all grants: this part of them, in each of the last reports. */
@@ -10,12 +12,23 @@ const lateLeast = 5
 /** Answers are remembered by the minute, for ten of them. */
 const slotMs = 60_000
 const slotsMax = 10
+/** At most this part of the answers is slower than what counts as the way; each of those is charged once more. */
+const slowPart = 0.01
+/** Requests of the last minutes, whose windows (of a minute at most, and the margin) may still be open. */
+const openSlots = 3
+/** A vendor whose answers all take longer leaves too little of a window of a second to record a charge in. */
+const leastMsMost = 400
+/** A bound that would fall by less stays. */
+const worthwhile = 0.8
 
 interface Slot {
   readonly n: number
   answers: number
   leastMs: number
+  /** The slowest answer that was not charged once more. */
   mostMs: number
+  /** How many answers took so many ms, rounded up. */
+  readonly counts: Map<number, number>
   /** False if a request may have been sent that was not measured, or the vendor refused one. */
   isSound: boolean
 }
@@ -43,6 +56,13 @@ export class Samples {
   #used = 0
   #late = 0
   #slots: Slot[] = []
+  /** An answer that took longer is charged once more. */
+  #boundMs = Infinity
+  /** The bound that holds once the margin allows for it. */
+  #nextMs = Infinity
+  /** Some answer could not be charged once more, so the way is what was measured. */
+  #isCharged = true
+  #reports = 0
 
   /** A grant was used at this age, or was too old for it. */
   aged(ageMs: number, isLate: boolean): void {
@@ -52,12 +72,28 @@ export class Samples {
     else this.#used++
   }
 
-  /** A request was answered so long after it was written. */
-  answered(tookMs: number, nowMs: number): void {
+  /** A request was answered so long after it was written. Returns true if the caller has to charge it once more. */
+  answered(tookMs: number, nowMs: number, canCharge: boolean): boolean {
     const slot = this.#slot(nowMs)
+    const wholeMs = Math.ceil(tookMs)
     slot.answers++
+    slot.counts.set(wholeMs, (slot.counts.get(wholeMs) ?? 0) + 1)
     slot.leastMs = Math.min(slot.leastMs, tookMs)
+    this.#isCharged &&= canCharge
+    if (this.#isCharged && tookMs > this.#boundMs) return true
     slot.mostMs = Math.max(slot.mostMs, tookMs)
+    return false
+  }
+
+  /** Time without an answer, in ms, after which a request counts as answered slowly; undefined: none does. */
+  get overdueMs(): number | undefined {
+    if (!this.#isCharged || this.#boundMs === Infinity) return undefined
+    return Math.max(0, ...this.#slots.map(({ leastMs }) => leastMs).filter(Number.isFinite)) + wayUsStated / 1_000
+  }
+
+  /** The margin in force allows for what was reported last, so answers are charged by that from now on. */
+  allowed(): void {
+    this.#boundMs = this.#nextMs
   }
 
   /** Nothing is known of the way of a request, or the vendor refused one that the limit allows. Returns whether that is new. */
@@ -79,22 +115,59 @@ export class Samples {
     this.#ages = []
     this.#next = this.#late = this.#used = 0
     const us = (ms: number) => (Number.isFinite(ms) ? Math.ceil(ms * 1_000) : 0)
+    const leastMs = Math.min(...this.#slots.map((slot) => slot.leastMs))
+    this.#nextMs = this.#chooseBound(leastMs)
+    this.#reports++
+    // What is charged by a lower bound needs no other margin.
+    this.#boundMs = Math.min(this.#boundMs, this.#nextMs)
     return {
       ages: this.#known.reduce((sum, one) => sum + one.n, 0),
       ageUs: us(Math.max(0, ...this.#known.map(({ ageMs }) => ageMs))),
       latePart,
       answers: this.#slots.reduce((sum, { answers }) => sum + answers, 0),
-      leastUs: us(Math.min(...this.#slots.map(({ leastMs }) => leastMs))),
-      mostUs: us(Math.max(...this.#slots.map(({ mostMs }) => mostMs))),
+      leastUs: us(leastMs),
+      mostUs: us(this.#mostMs(leastMs, nowMs)),
       isSound: this.#slots.every(({ isSound }) => isSound),
     }
+  }
+
+  /** Returns a time that at most a hundredth of the answers exceeded; Infinity: what they vary by is too much to be charged. */
+  #chooseBound(leastMs: number): number {
+    if (!this.#isCharged) return Infinity
+    const counts = new Map<number, number>()
+    for (const slot of this.#slots) for (const [ms, n] of slot.counts) counts.set(ms, (counts.get(ms) ?? 0) + n)
+    // A process that has not called for a while does not know how long an answer takes.
+    if (counts.size === 0) return this.#reports === 0 ? Infinity : 0
+    let left = Math.floor([...counts.values()].reduce((sum, n) => sum + n, 0) * slowPart)
+    let bound = 0
+    for (const ms of [...counts.keys()].toSorted((a, b) => b - a)) {
+      bound = ms
+      left -= counts.get(ms) ?? 0
+      if (left < 0) break
+    }
+    if (bound - leastMs >= wayUsStated / 1_000 || leastMs > leastMsMost) return Infinity
+    return bound < this.#boundMs && bound > this.#boundMs * worthwhile ? this.#boundMs : bound
+  }
+
+  /**
+   * Returns the time that no answer exceeds without being charged once more. Where none is charged, that is half as much
+   * again as was measured, because nothing covers what varies more.
+   */
+  #mostMs(leastMs: number, nowMs: number): number {
+    if (this.#nextMs === Infinity) {
+      const mostMs = Math.max(...this.#slots.map((slot) => Math.max(slot.mostMs, ...slot.counts.keys())))
+      return mostMs + (mostMs - leastMs) / 2 + 1
+    }
+    const first = Math.floor(nowMs / slotMs) - openSlots
+    const open = this.#slots.filter(({ n }) => n > first)
+    return Math.max(this.#nextMs, this.#boundMs, ...open.map(({ mostMs }) => mostMs))
   }
 
   #slot(nowMs: number): Slot {
     const n = Math.floor(nowMs / slotMs)
     const newest = this.#slots.at(-1)
     if (newest !== undefined && newest.n >= n) return newest
-    const slot = { n, answers: 0, leastMs: Infinity, mostMs: -Infinity, isSound: true }
+    const slot = { n, answers: 0, leastMs: Infinity, mostMs: -Infinity, counts: new Map(), isSound: true }
     this.#slots.push(slot)
     this.#drop(nowMs)
     return slot

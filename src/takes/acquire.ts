@@ -274,6 +274,17 @@ export class Acquirer {
     othersUseOf(this.#store).saw(takes, limits, counts, () => this.#storeClock.cap(clock.monotonicMs()))
   }
 
+  /** Charges the buckets of these limits once more, for a request that may have arrived later than their margins allow. */
+  async chargeAgain(takes: readonly string[], units: readonly number[], limits: ReadonlySet<string>): Promise<void> {
+    const charged = takes.flatMap((take, i) =>
+      limits.has(limitOf(take)) ? [[hash64(take), units[i] ?? 1] as const] : [],
+    )
+    const some = charged.filter(([, count]) => count > 0)
+    if (some.length === 0) return
+    const capUs = this.#storeClock.cap(this.#store.clock.monotonicMs())
+    await this.#store.call('charge_again', [some.map(([id]) => id), some.map(([, count]) => count), capUs])
+  }
+
   /** Returns the age of a grant in microseconds, and the latest time that the store's clock can show. */
   #ageAndCap(requested: Moment | undefined): [number, number | null] {
     const { clock } = this.#store

@@ -27,6 +27,8 @@ export interface LeaseOptions {
   aged(ageMs: number, isLate: boolean): void
   /** As of `Grant`. */
   answered(tookMs: number | undefined): void
+  /** As of `Grant`. */
+  overdueMs(): number | undefined
   /** Called when the grant has ended. */
   over(): void
   /** Called when the grant goes back unused. */
@@ -86,6 +88,10 @@ export class TakenGrant implements Lease {
 
   answered(tookMs: number | undefined): void {
     this.#options.answered(tookMs)
+  }
+
+  overdueMs(): number | undefined {
+    return this.#options.overdueMs()
   }
 
   get signal(): AbortSignal {

@@ -342,6 +342,12 @@ export class Takes implements Taker {
     return { grant: lease }
   }
 
+  /** Returns what charges a request once more; undefined: a second limiter would have to, too. */
+  #chargeAgain({ takes, costs }: TakeRequest): ((limits: ReadonlySet<string>) => Promise<void>) | undefined {
+    if (this.#options.shared !== undefined) return undefined
+    return (limits) => this.#acquirer.chargeAgain(takes, costs, limits)
+  }
+
   #lease(want: TakeRequest, id: string, fromMs: number, row?: Answer, asked?: Moment): TakenGrant {
     const lifeMs = row === undefined ? Infinity : freshMs(row)
     const lease = new TakenGrant({
@@ -357,7 +363,8 @@ export class Takes implements Taker {
       isProbe: row?.probing === true,
       place: row?.n ?? null,
       aged: (ageMs, isLate) => this.#margins.aged(want.limits, ageMs, isLate),
-      answered: (tookMs) => this.#margins.answered(want.limits, tookMs),
+      answered: (tookMs) => this.#margins.answered(want.limits, tookMs, this.#chargeAgain(want)),
+      overdueMs: () => this.#margins.overdueMs(want.limits),
       over: () => {
         this.#leases.delete(lease)
         if (lease.shared !== undefined) this.#options.shared?.ended(lease.shared, want.takes)

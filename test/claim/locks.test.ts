@@ -120,6 +120,7 @@ describe('locks', () => {
       await run('record_measured', newId(), 'host', JSON.stringify([{ ...seen, name }]))
     const used = ['locks.rate:t1', 'locks.rate:t0'].map(hash64)
     await run('charge_others', used, [900, 900], [0, 0], [0, 0], [60_000_000, null], null)
+    await run('charge_again', used, [1, 2], null)
     await run('count_failures', [2, 1], [5, 6], [null, 7], 1_000, null)
     await run('count_failures', [1, 2], [5, 6], [null, 7], 1_000, null)
     await run('forget_failures', [2, 1])

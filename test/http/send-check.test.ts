@@ -314,3 +314,35 @@ test('a 421 whose further grant fails rejects with the reason', async () => {
     cause: { message: 'store away' },
   })
 })
+
+test('a request without an answer counts as answered when it is overdue, once, and still as failed if it fails', async () => {
+  for (const [answer, expected] of [[ok, 'ok'] as const, [undefined, undefined] as const]) {
+    const { port, received, sockets } = await tcpServer(() => undefined)
+    const told: (number | undefined)[] = []
+    const grant: Grant = {
+      deadlineMs: systemClock.monotonicMs() + 60_000,
+      answered: (tookMs) => void told.push(tookMs),
+      overdueMs: () => 20,
+    }
+    const check = createSendCheck({
+      agent: oneConnection(),
+      clock: systemClock,
+      grant,
+      bytes: undefined,
+      take: async () => undefined,
+    })
+    const asking = request(`http://127.0.0.1:${port}/`, { dispatcher: check.dispatcher, body: null }).then(
+      ({ body }) => body.text(),
+      () => undefined,
+    )
+    await until(() => told.length === 1, 'it is overdue')
+    expect(told[0]).toBeGreaterThanOrEqual(19)
+    expect(received).toHaveLength(1)
+    for (const socket of sockets) {
+      if (answer === undefined) socket.destroy()
+      else socket.write(answer)
+    }
+    expect(await asking).toBe(expected)
+    expect(told.slice(1)).toEqual(answer === undefined ? [undefined] : [])
+  }
+})

@@ -72,6 +72,37 @@ it('requests of ctx.fetch are measured, and handlers that make none leave the wa
   expect((await rows())[0]?.answers).toBeGreaterThan(0)
 }, 60_000)
 
+it('a request whose answer is slow is charged once more, as soon as the process knows how long answers take', async () => {
+  let isSlow = false
+  const server = createServer((_, response) => void setTimeout(() => response.end(), isSlow ? 250 : 0))
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  ends.push(() => server.close())
+  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+  const sluice = await Sluice.open({ store: (await freshDatabase()).url, allowPrivate: ['127.0.0.1'] })
+  ends.push(() => sluice.close())
+  const calls = limit('calls', { rate: '100/s' })
+  const call = task('call', { limits: [calls], run: async (_, { fetch }) => void (await (await fetch(url)).text()) })
+  const finished = (id: string) =>
+    until(async () => (await sluice.jobs.get(id))?.state === 'done', 'the job is done', 30_000)
+  const again = () => sluice.db.query(`select units::int as units from sluice.ledger where claim is null and units > 0`)
+  await sluice.work([call])
+  const measured = () => sluice.db.query(`select 1 from sluice.measured where name = 'calls' and answers > 0`)
+  await until(
+    async () => {
+      await finished(await sluice.send(call, {}))
+      return (await measured()).length > 0
+    },
+    'answers are reported',
+    30_000,
+  )
+  isSlow = true
+  const before = (await again()).length
+  await finished(await sluice.send(call, {}))
+  await until(async () => (await again()).length > before, 'it is charged once more')
+  expect((await again()).at(-1)).toEqual({ units: 1 })
+  expect((await sluice.verify()).isProved).toBe(true)
+}, 60_000)
+
 it('what an outlet elsewhere does leaves the way unknown', async () => {
   const sluice = await Sluice.open({ store: (await freshDatabase()).url })
   ends.push(() => sluice.close())

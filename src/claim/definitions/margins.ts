@@ -4,7 +4,7 @@ import { newId } from '../../core/hash.ts'
 import { currentUser } from '../../core/user.ts'
 import type { Store } from '../../db/store.ts'
 import type { Limit } from '../../limits/limit.ts'
-import { isMeasured, type Margin, nextMargin, statedMargin, wider } from '../../limits/margin.ts'
+import { isMeasured, type Margin, mayCharge, nextMargin, statedMargin, wider } from '../../limits/margin.ts'
 import type { Rule } from '../../limits/rule.ts'
 import { rulesOf } from '../../limits/rules.ts'
 import { Samples } from '../../limits/samples.ts'
@@ -15,6 +15,9 @@ import { defineShareBuckets, retryOnDeadlock } from './define.ts'
 const reportMs = 5_000
 /** Others may take a process that has not reported for a minute for ended, so after half of that it joins again. */
 const absentMs = 30_000
+
+/** A charge that took longer may have been recorded after its request had left the shortest window, of a second. */
+const chargeMsMost = 400
 
 /** Limits of a job or a take. */
 type Limits = readonly Pick<Limit, 'name' | 'rules'>[]
@@ -40,6 +43,8 @@ export class Margins {
   readonly #recordedMs = new Map<string, number>()
   /** The newest definition, and when this process saw it first. */
   readonly #seen = new Map<string, { version: number; sinceMs: number }>()
+  /** Limits of which a slow answer may be charged once more. */
+  readonly #charged = new Set<string>()
   #reportedMs: number
 
   constructor(store: Store) {
@@ -66,11 +71,28 @@ export class Margins {
     for (const { name } of limits) this.#samples.get(name)?.aged(ageMs, isLate)
   }
 
-  /** A request was answered so many ms after it was written; undefined: it failed. */
-  answered(limits: Limits, tookMs: number | undefined): void {
+  /**
+   * A request was answered so many ms after it was written; undefined: it failed. `charge` charges it once more under the
+   * limits that it is called with, because it may have arrived later than their margins allow; without it, that is not
+   * possible. If it rejects, or takes long, they have the stated margin at once.
+   */
+  answered(limits: Limits, tookMs: number | undefined, charge?: (limits: ReadonlySet<string>) => Promise<void>): void {
     if (tookMs === undefined) return this.unmeasured(limits)
     const nowMs = this.#store.clock.monotonicMs()
-    for (const { name } of limits) this.#samples.get(name)?.answered(tookMs, nowMs)
+    const slow = limits.filter(({ name }) =>
+      this.#samples.get(name)?.answered(tookMs, nowMs, charge !== undefined && this.#charged.has(name)),
+    )
+    if (slow.length === 0 || charge === undefined) return
+    const unlessLate = () => {
+      if (this.#store.clock.monotonicMs() - nowMs > chargeMsMost) this.unmeasured(slow)
+    }
+    charge(new Set(slow.map(({ name }) => name))).then(unlessLate, () => this.unmeasured(slow))
+  }
+
+  /** Time without an answer, in ms, after which a request of these limits counts as answered slowly; undefined: never. */
+  overdueMs(limits: Limits): number | undefined {
+    const all = limits.flatMap(({ name }) => this.#samples.get(name)?.overdueMs ?? [])
+    return all.length === 0 ? undefined : Math.min(...all)
   }
 
   /**
@@ -98,6 +120,7 @@ export class Margins {
     for (;;) {
       const [row] = await this.#read([name])
       if (row === undefined) break
+      this.#learn(row)
       const stated = statedOf(row)
       const all = wider(row.spec, stated)
       if (isSame(row.spec, all) || row.fixed || (await this.#put(row, all, 'another process began'))) break
@@ -107,7 +130,7 @@ export class Margins {
 
   async #report(names: readonly string[]): Promise<void> {
     await this.#record(new Map([...this.#samples].filter(([name]) => names.includes(name))))
-    for (const row of await this.#read(names)) await this.#look(row)
+    for (const row of await this.#read(names)) if (await this.#look(row)) this.#samples.get(row.name)?.allowed()
   }
 
   async #record(samples: ReadonlyMap<string, Samples>): Promise<void> {
@@ -126,15 +149,28 @@ export class Margins {
     return this.#store.run<Row>('limits/definitions/read_measured', [names])
   }
 
-  /** Puts another margin in force, if what was measured calls for it. */
-  async #look(row: Row): Promise<void> {
+  #learn({ name, spec, fixed }: Row): void {
+    if (!fixed && spec.beside === undefined && isMeasured(spec.numbers) && mayCharge(spec.rules))
+      this.#charged.add(name)
+    else this.#charged.delete(name)
+  }
+
+  /**
+   * Puts another margin in force, if what was measured calls for it. Resolves to true if the margin that is then in force
+   * allows for the way as it was measured.
+   */
+  async #look(row: Row): Promise<boolean> {
+    this.#learn(row)
     const { name, version, spec, age, late, way } = row
     const nowMs = this.#store.clock.monotonicMs()
     if (this.#seen.get(name)?.version !== version) this.#seen.set(name, { version, sinceMs: nowMs })
     const steadyUs = (nowMs - (this.#seen.get(name)?.sinceMs ?? nowMs)) * 1_000
     const stated = statedOf(row)
-    if (spec.beside !== undefined) return
-    if (row.fixed) return isSame(spec, stated) ? undefined : void (await this.#put(row, stated, 'others count by it'))
+    if (spec.beside !== undefined) return false
+    if (row.fixed) {
+      if (!isSame(spec, stated)) await this.#put(row, stated, 'others count by it')
+      return false
+    }
     const next = nextMargin({
       inForce: spec,
       stated,
@@ -143,9 +179,12 @@ export class Margins {
       rules: spec.rules,
       steadyUs,
     })
-    if (next === undefined) return
+    const suits = ({ transitUs }: Margin) => transitUs >= Math.min(way ?? Infinity, stated.transitUs)
+    if (next === undefined) return suits(spec)
     const ms = (us: number | null) => (us === null ? 'an unknown time' : `${Math.ceil(us / 1_000)} ms`)
-    await this.#put(row, next, `grants were used after ${ms(age)}; answers varied by ${ms(way)}`)
+    return (
+      (await this.#put(row, next, `grants were used after ${ms(age)}; answers varied by ${ms(way)}`)) && suits(next)
+    )
   }
 
   /** Resolves to false if the definition, or who calls under it, has changed since it was read. */

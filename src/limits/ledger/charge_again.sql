@@ -1,0 +1,13 @@
+-- Charges buckets once more for requests whose answers were slow: they may have arrived later than the margin allows,
+-- so they count from now on, too (docs/guarantees.md, "The measured margin"). As units used beyond a grant, they may owe
+-- more than a bucket holds, and cannot be given back.
+-- p_buckets: their ids, each once; p_units: units for each.
+-- p_cap: as for engine.limiter_now_us.
+create or replace function engine.charge_again(p_buckets bigint[], p_units bigint[], p_cap bigint)
+returns void
+language plpgsql set enable_seqscan = off set jit = off as $$
+begin
+  perform engine.lock_buckets(p_buckets);
+  perform engine.charge_overrun(b.id, null, b.units, engine.limiter_now_us(p_cap))
+  from unnest(p_buckets, p_units) b (id, units);
+end $$;
