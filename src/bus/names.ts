@@ -64,9 +64,14 @@ export class ServiceNames {
     }
   }
 
+  /** The queue of a delay. */
+  step(delayMs: number): string {
+    return this.#kind(`sluice.retry:${this.service}:${delayMs}`)
+  }
+
   /** The queue in which retries wait for `delayMs`, and from which they go straight back to the queue that they are for. */
   stepTopology(delayMs: number): Topology {
-    const name = this.#kind(`sluice.retry:${this.service}:${delayMs}`)
+    const name = this.step(delayMs)
     const own = {
       'x-message-ttl': delayMs,
       'x-dead-letter-exchange': '',
