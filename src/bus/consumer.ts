@@ -85,11 +85,14 @@ export class ServiceConsumer {
 
   /** Begins to consume. */
   async open(): Promise<void> {
-    const { broker, concurrency, sources } = this.#options
-    for (const source of sources) {
-      const take = (delivery: Delivery) => this.#take(source, delivery)
-      this.#consumers.push(await broker.consume(source.queue, { prefetch: concurrency }, take))
-    }
+    for (const source of this.#options.sources) await this.consume(source, source.queue)
+  }
+
+  /** Consumes another queue as if it were the source's own: what is retried goes there. */
+  async consume(source: Source, queue: string): Promise<void> {
+    const { broker, concurrency } = this.#options
+    const take = (delivery: Delivery) => this.#take(source, delivery)
+    this.#consumers.push(await broker.consume(queue, { prefetch: concurrency }, take))
   }
 
   /** Takes no more, and resolves when nothing is in hand. */

@@ -1,4 +1,4 @@
-/** Reads how full a service's queues are, now and then, and tells the alarms. */
+/** Reads how full a service's queues are, now and then, for alarms. */
 import type { Broker } from '../amqp/broker.ts'
 import type { Store } from '../db/store.ts'
 import type { Alarms } from '../fleet/alarms.ts'

@@ -132,7 +132,24 @@ export class ServiceWorker {
     if (this.#stopping === undefined) await consumer.open()
     // Bindings may be thousands. The connection that consumes is open by now, and would declare those that are known again.
     for (const { bindings = [] } of topologies) await broker.declare({ bindings })
+    for (const source of this.#sources) await this.#adopt(source, broker, consumer)
     void lookOut({ store, broker, names, mail, alarms }, this.#end.signal)
+  }
+
+  /** After a change of settings what waits in the earlier queue, or comes back to it, is handled too; nothing new goes there. */
+  async #adopt(source: Source, broker: Broker, consumer: ServiceConsumer): Promise<void> {
+    for (const queue of source.formerQueues) {
+      const isThere = await broker
+        .use((channel) => channel.checkQueue(queue))
+        .then(() => true)
+        .catch(() => false)
+      if (!isThere) continue
+      const { bindings = [] } = source.topology
+      await broker.use(async (channel) => {
+        for (const { exchange, routingKey = '' } of bindings) await channel.unbindQueue(queue, exchange, routingKey)
+      })
+      await consumer.consume(source, queue)
+    }
   }
 
   /** An archive that has other bounds is declared anew when it is empty; until then it keeps them. */

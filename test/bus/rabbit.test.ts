@@ -62,6 +62,20 @@ it('keeps what no queue takes, and never meets a queue with other arguments when
   expect(again.lines).toEqual([])
 })
 
+it('handles what waits in the queue of earlier settings, and sends nothing new there', async () => {
+  const got: unknown[] = []
+  const handler = paid.on((n) => void got.push(n))
+  const before = await program(url, { service: 'a' }, [handler])
+  await before.worker?.stop()
+  await before.events.emit(paid, 'early')
+  const after = await program(url, { service: 'a', events: { on: 'rabbitmq', quorum: true } }, [handler])
+  await until(() => got.length === 1)
+  await after.events.emit(paid, 'late')
+  await until(() => got.length === 2)
+  expect(got).toEqual(['early', 'late'])
+  expect((await queuesOf(host)).get('sluice.events:a:main')).toBe(0)
+})
+
 it('understands plain JSON by its routing key, and archives what is no event without harm', async () => {
   const got: unknown[] = []
   const work = [
