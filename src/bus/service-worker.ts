@@ -91,7 +91,7 @@ export class ServiceWorker {
 
   #handBack(): void {
     const text = 'the worker stops at once, and hands its running events back'
-    this.#consumer?.abort(new AttemptError('SLUICE_SHUTDOWN', text, { retryable: true }))
+    void this.#consumer?.abort(new AttemptError('SLUICE_SHUTDOWN', text, { retryable: true }))
   }
 
   async #begin(): Promise<void> {
