@@ -93,7 +93,10 @@ export class ServiceConsumer {
   async consume(source: Source, queue: string): Promise<void> {
     const { broker, concurrency } = this.#options
     if (this.#cancelled !== undefined) return
-    const take = (delivery: Delivery) => this.#take(source, delivery)
+    const take = (delivery: Delivery) => {
+      const taken = this.#take(source, delivery)
+      return taken && this.#counted(taken)
+    }
     this.#consumers.push(await broker.consume(queue, { prefetch: concurrency }, take))
   }
 
@@ -109,6 +112,21 @@ export class ServiceConsumer {
     await this.#cancel()
     for (const turn of this.#turns.splice(0)) void this.#settle(turn, (now) => this.#again(turn, now, 0))
     for (const job of this.#running.keys()) this.#outlet.abort(job, reason)
+  }
+
+  /** What goes elsewhere without an attempt is in hand until it is there. */
+  async #counted(taken: Promise<void>): Promise<void> {
+    this.#settling++
+    try {
+      await taken
+    } finally {
+      this.#settled()
+    }
+  }
+
+  #settled(): void {
+    this.#settling--
+    if (this.running === 0) for (const idle of this.#idle.splice(0)) idle()
   }
 
   #cancel(): Promise<unknown> {
@@ -209,8 +227,7 @@ export class ServiceConsumer {
       this.#forget(held)
       held.delivery.reject({ requeue: true })
     } finally {
-      this.#settling--
-      if (this.running === 0) for (const idle of this.#idle.splice(0)) idle()
+      this.#settled()
     }
   }
 

@@ -92,7 +92,14 @@ it('understands plain JSON by its routing key, and archives what is no event wit
     other.publish({ exchange: 'sluice.events', routingKey, body: Buffer.from(body as string), properties })
   await send('orders.plain', '{"a":1}', { messageId: 'x-1' })
   await send('orders.twice', '2')
-  const envelope = { specversion: '1.0', id: 'sdk', source: '/sdk', type: 'orders.sdk', data: [1] }
+  const envelope = {
+    specversion: '1.0',
+    id: 'sdk',
+    source: '/sdk',
+    type: 'orders.sdk',
+    time: '2030-01-31T12:00:00Z',
+    data: [1],
+  }
   await send('orders.sdk', JSON.stringify(envelope), { contentType: 'application/cloudevents+json; charset=utf-8' })
   const cloud = { contentType: 'application/cloudevents+json' }
   const bad: [string | Buffer, object][] = [
