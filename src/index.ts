@@ -37,6 +37,8 @@ export {
   type SendChanges,
   type SendRuleOptions,
 } from './tasks/rule.ts'
+export type { ArchivedEvent, ArchiveFilter, ArchiveOptions, EventArchive } from './events/archive.ts'
+export type { BusOptions } from './bus/options.ts'
 export type { EventLine, EventRecord, HandlerLine } from './events/catalogue.ts'
 export type { CloudEvent } from './events/envelope.ts'
 export { type AnyEvent, type EmitOptions, event, type Event, type EventOptions, on } from './events/event.ts'

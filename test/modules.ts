@@ -104,6 +104,7 @@ const exceptions: Record<string, string> = {
   'limits sluice.class': 'the lists of a bucket are found by class',
   'limits sluice.claim': 'a settlement whose grant has left the ledger counts from the time of its claim',
   'store engine.send_and_claim_job': 'a send may claim its own job',
+  'events engine.state_of_job': 'a delivery is shown in the state of its job',
 }
 
 /** The module of a path. */

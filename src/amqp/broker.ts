@@ -145,7 +145,8 @@ class Connections implements Broker {
       if (refusalOf(cause) !== undefined) throw new UsageError('SLUICE_BROKER_REFUSED', text, { cause })
       throw new StoreError('SLUICE_BROKER_UNREACHABLE', text, { cause })
     } finally {
-      channel.close().catch(() => {})
+      // Only then is what it received in its queue again. A connection that is lost does not answer.
+      await Promise.race([channel.close().catch(() => {}), session.lost])
     }
   }
 

@@ -22,6 +22,24 @@ export interface Failure {
 /** The header of an archived message: why it is there, and where it goes when it is replayed. */
 const failureHeader = 'sluice-failure'
 
+/** What that header has. */
+interface Kept {
+  reason: string
+  error: { message: string; code?: string }
+  at: string
+  queue: string
+}
+
+/** Reads it. What a quorum queue gave up itself has none. */
+export function failureOf(headers: Readonly<Record<string, unknown>>): Kept {
+  const text = headers[failureHeader]
+  if (typeof text === 'string') return JSON.parse(text) as Kept
+  const first = headers['x-first-death-queue']
+  const queue = typeof first === 'string' ? first : ''
+  const message = 'RabbitMQ gave the message up: each worker that had it was lost'
+  return { reason: 'crashed', error: { message }, at: new Date(0).toISOString(), queue }
+}
+
 /** A step's queue is declared again after this time, in ms: it is deleted when it is not used for an hour. */
 const declareEveryMs = 600_000
 

@@ -7,6 +7,9 @@ import type { CloudEvent } from '../events/envelope.ts'
 import type { EventRow } from '../events/row.ts'
 import { eventsExchange } from './names.ts'
 
+/** The parts of a message that were received. */
+type Received = Pick<Delivery, 'body' | 'properties' | 'routingKey'>
+
 /** What is known of a delivery; a fresh message has none of it. */
 export interface Progress {
   /** The routing key with which it was published. */
@@ -36,7 +39,7 @@ export function messageOf({ id, type, text }: EventRow): Message {
 }
 
 /** Reads what is known of a delivery. What strangers wrote there counts as nothing. */
-export function progressOf({ properties, routingKey }: Delivery): Progress {
+export function progressOf({ properties, routingKey }: Received): Progress {
   const headers: Record<string, unknown> = properties.headers ?? {}
   const fresh: Progress = {
     type: routingKey,
@@ -63,7 +66,7 @@ export function progressOf({ properties, routingKey }: Delivery): Progress {
  * `event`: as it was read; a message without an envelope gets one.
  */
 export function copyOf(
-  { body: given, properties: found }: Delivery,
+  { body: given, properties: found }: Received,
   event: CloudEvent | undefined,
   progress: Progress,
   to: { exchange?: string; routingKey: string },
@@ -84,7 +87,7 @@ export function copyOf(
  * @throws UsageError SLUICE_EVENT_REFUSED: it is no event
  */
 export function eventOf(
-  { body, properties }: Delivery,
+  { body, properties }: Received,
   { type }: Progress,
   { takesPlain, nowMs }: { takesPlain: boolean; nowMs: number },
 ): CloudEvent {

@@ -23,6 +23,8 @@ export const timeMaxMs = 2 ** 32 - 1 - stepUnusedMs
 /** Deliveries without a settlement after which a quorum queue dead-letters a message: only a worker that dies at each one gets there. */
 const deliveryLimit = 100
 
+const looksMax = 1_000_000_000
+
 /** Names and topology of one service. */
 export class ServiceNames {
   readonly service: string
@@ -82,7 +84,13 @@ export class ServiceNames {
   get archiveTopology(): Topology | undefined {
     const { archive } = this.options
     if (archive === undefined) return undefined
-    const bounds = { 'x-message-ttl': archive.keepMs, 'x-max-length': archive.most }
+    const { isQuorum } = this.options
+    const bounds = {
+      'x-message-ttl': archive.keepMs,
+      'x-max-length': archive.most,
+      // Each look at an archive delivers its messages; RabbitMQ 4 would drop them after the 20th.
+      ...(isQuorum ? { 'x-delivery-limit': looksMax } : {}),
+    }
     return { queues: [this.#queue(this.archive, bounds)] }
   }
 

@@ -3,11 +3,13 @@ import { type Broker, openBroker } from '../amqp/broker.ts'
 import { SluiceError, StoreError, UsageError } from '../core/errors.ts'
 import type { Store } from '../db/store.ts'
 import type { TxLike } from '../db/tx.ts'
+import type { EventArchive } from '../events/archive.ts'
 import type { EventRow } from '../events/row.ts'
 import type { Transport } from '../events/transport.ts'
 import { type AnyTask, type Sender, task } from '../tasks/task.ts'
+import { QueueArchive } from './archive.ts'
 import { messageOf } from './message.ts'
-import { eventsTopology } from './names.ts'
+import { eventsTopology, ServiceNames } from './names.ts'
 import { type BusOptions, type BusSettings, busSettings } from './options.ts'
 
 /** What it needs; see the fields. */
@@ -81,6 +83,13 @@ export class RabbitBus implements Transport {
   async write(rows: readonly EventRow[], tx?: TxLike): Promise<void> {
     if (tx !== undefined) return void (await this.#options.sender.sendMany(this.#relay, rows, { tx }))
     await this.#noted(Promise.all(rows.map((row) => this.#publish(row))))
+  }
+
+  archiveOf(service: string): EventArchive | undefined {
+    const { settings } = this
+    if (settings.archive === undefined) return undefined
+    const { archive: queue } = new ServiceNames(service, settings)
+    return new QueueArchive({ broker: () => this.broker(), queue, clock: this.#options.store.clock })
   }
 
   async settled(): Promise<void> {

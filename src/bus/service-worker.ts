@@ -112,7 +112,9 @@ export class ServiceWorker {
         this.#local.outlet({
           ended: async (job, outcome) => ended(job, outcome),
           refused: (job) => ended(job, { kind: 'unused' }),
+          begun() {},
           lost() {},
+          left: async () => {},
           inherited() {},
           changed() {},
         }),

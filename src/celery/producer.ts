@@ -1,25 +1,27 @@
 /** Sends tasks to Celery workers, and awaits their results. */
 import { randomUUID } from 'node:crypto'
 import { hostname } from 'node:os'
-import { type Broker, openBroker } from '../amqp/broker.ts'
 import { systemClock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
 import { checkFields } from '../core/fields.ts'
 import { type Log, silent } from '../core/log.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
+import type { Carrier } from './carrier.ts'
+import { isRedis, openCarrier } from './connect.ts'
 import { returned } from './result.ts'
 import { redisResults, type Results, rpcResults } from './results.ts'
 import type { Signature } from './signature.ts'
 import { blank, type TaskMessage, writeTask } from './task-message.ts'
-import { publish } from './transport.ts'
 
 /** How a producer connects. */
 export interface ProducerOptions {
-  /** URL of RabbitMQ, `amqp://…`, that the workers use. Default: `AMQP_URL` of the environment. */
+  /** URL of the workers' broker: RabbitMQ (`amqp://…`) or Redis (`redis://…`). Default: `AMQP_URL` of the environment. */
   broker?: string
+  /** What stands before all keys of a broker in Redis: the workers' `global_keyprefix`. Default: nothing. */
+  keyPrefix?: string
   /**
    * Where the workers put results: `'rpc'` (their `result_backend = 'rpc://'`), the URL of a Redis (`redis://…`), or `'none'`.
-   * Default `'rpc'`.
+   * Default `'rpc'`, and the broker's own Redis if that is the broker.
    */
   results?: string
   /** The queue for tasks that name none. Default `celery`, as Celery's own. */
@@ -44,7 +46,10 @@ export interface DelayOptions {
   eta?: Date
   /** Not to begin later than this time from now, or this instant: it is then revoked. */
   expires?: Duration | Date
-  /** From 0 to 255, higher first, in a queue that was declared with `x-max-priority`. Default 0. */
+  /**
+   * From 0 to 255: higher first, in a queue that was declared with `x-max-priority`. In Redis 0 comes first, then from 3, from 6
+   * and from 9 on. Default 0.
+   */
   priority?: number
   /** Whole seconds after which the worker kills the task. */
   hardLimitS?: number
@@ -73,7 +78,7 @@ export interface ResultOptions {
   onState?: (state: string) => void
 }
 
-/** A task that RabbitMQ has confirmed. */
+/** A task that the broker has. */
 export interface SentTask {
   readonly id: string
   /**
@@ -84,12 +89,12 @@ export interface SentTask {
   result(options?: ResultOptions): Promise<unknown>
 }
 
-/** Sends tasks to Celery workers. Each method resolves when RabbitMQ has confirmed the messages. */
+/** Sends tasks to Celery workers. Each method resolves when the broker has the messages: RabbitMQ has confirmed, or Redis has answered. */
 export interface Producer {
   /**
    * Sends one task.
    * @throws UsageError SLUICE_BAD_OPTION, SLUICE_BAD_PAYLOAD, SLUICE_BAD_DURATION; StoreError SLUICE_BROKER_UNROUTED: there is no
-   * such queue, because no worker has ever served it; other errors of the broker
+   * such queue, because no worker has ever served it (a queue in Redis always is); other errors of the broker
    */
   delay(task: string, args?: readonly unknown[], options?: DelayOptions): Promise<SentTask>
   /**
@@ -115,11 +120,11 @@ const optionNames = (
  * SLUICE_REDIS_UNREACHABLE
  */
 export async function openProducer(options: ProducerOptions = {}): Promise<Producer> {
-  checkFields('SLUICE_BAD_OPTION', 'openProducer', options, ['broker', 'results', 'queue', 'log'])
-  const { broker: url = process.env['AMQP_URL'] ?? '', results: kind = 'rpc', queue = 'celery', log = silent } = options
-  const broker = await openBroker({ url, name: 'sluice celery producer', log })
+  checkFields('SLUICE_BAD_OPTION', 'openProducer', options, ['broker', 'keyPrefix', 'results', 'queue', 'log'])
+  const { broker: url = process.env['AMQP_URL'] ?? '', keyPrefix: prefix, queue = 'celery', log = silent } = options
+  const broker = await openCarrier({ url, prefix, name: 'sluice celery producer', log })
   try {
-    const results = await resultsOf(kind, broker, log)
+    const results = await resultsOf(options.results ?? (isRedis(url) ? url : 'rpc'), broker, log)
     return new CeleryProducer(broker, results, queue)
   } catch (error) {
     await broker.close()
@@ -128,18 +133,18 @@ export async function openProducer(options: ProducerOptions = {}): Promise<Produ
 }
 
 /** Returns where results are read: `'rpc'`, the URL of a Redis, or `'none'`. */
-export async function resultsOf(kind: string, broker: Broker, log: Log): Promise<Results | undefined> {
+export async function resultsOf(kind: string, broker: Carrier, log: Log): Promise<Results | undefined> {
   if (kind === 'none') return undefined
   return kind === 'rpc' ? rpcResults(broker, log) : redisResults(kind)
 }
 
 class CeleryProducer implements Producer {
-  readonly #broker: Broker
+  readonly #broker: Carrier
   readonly #results: Results | undefined
   readonly #queue: string
   readonly #origin = `gen${process.pid}@${hostname()}`
 
-  constructor(broker: Broker, results: Results | undefined, queue: string) {
+  constructor(broker: Carrier, results: Results | undefined, queue: string) {
     this.#broker = broker
     this.#results = results
     this.#queue = queue
@@ -210,7 +215,7 @@ class CeleryProducer implements Producer {
     // The reply can be here before the confirmation.
     this.#results?.expect(awaited)
     try {
-      await publish(this.#broker, wire, { exchange, routingKey: queue })
+      await this.#broker.publish(wire, { exchange, routingKey: queue })
     } catch (error) {
       this.#results?.forget(awaited)
       throw error

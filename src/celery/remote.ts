@@ -1,13 +1,13 @@
 /** Inspects and controls Celery workers. */
 import { randomUUID } from 'node:crypto'
-import { type Broker, openBroker } from '../amqp/broker.ts'
 import { systemClock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
 import { checkFields } from '../core/fields.ts'
 import { type Log, silent } from '../core/log.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
+import type { Carrier } from './carrier.ts'
+import { openCarrier } from './connect.ts'
 import { readReply, replyExchange, requestExchange, writeRequest } from './control.ts'
-import { publish, received } from './transport.ts'
 
 /** What each worker has answered, by its name (`celery@host`). */
 export type Answers = Record<string, unknown>
@@ -51,13 +51,13 @@ const withinUsualMs = 1_000
 
 /**
  * Connects to the broker of Celery workers.
- * @param options `broker`: URL of RabbitMQ, default `AMQP_URL` of the environment; `log`: where the connection reports, default nowhere
- * @throws UsageError SLUICE_BAD_URL, SLUICE_MISSING_PEER; StoreError SLUICE_BROKER_UNREACHABLE
+ * @param options `broker`, `keyPrefix`, `log`: as for `openProducer`
+ * @throws UsageError SLUICE_BAD_URL, SLUICE_MISSING_PEER; StoreError SLUICE_BROKER_UNREACHABLE, SLUICE_REDIS_UNREACHABLE
  */
-export async function openControl(options: { broker?: string; log?: Log } = {}): Promise<Control> {
-  checkFields('SLUICE_BAD_OPTION', 'openControl', options, ['broker', 'log'])
-  const { broker: url = process.env['AMQP_URL'] ?? '', log = silent } = options
-  const broker = await openBroker({ url, name: 'sluice celery control', log })
+export async function openControl(options: { broker?: string; keyPrefix?: string; log?: Log } = {}): Promise<Control> {
+  checkFields('SLUICE_BAD_OPTION', 'openControl', options, ['broker', 'keyPrefix', 'log'])
+  const { broker: url = process.env['AMQP_URL'] ?? '', keyPrefix: prefix, log = silent } = options
+  const broker = await openCarrier({ url, prefix, name: 'sluice celery control', log })
   try {
     const control = await controlOver(broker, log)
     return { ...control, close: () => broker.close() }
@@ -68,7 +68,7 @@ export async function openControl(options: { broker?: string; log?: Log } = {}):
 }
 
 /** Inspects and controls the workers of a broker that is open, and that its owner closes. */
-export async function controlOver(broker: Broker, log: Log): Promise<Omit<Control, 'close'>> {
+export async function controlOver(broker: Carrier, log: Log): Promise<Omit<Control, 'close'>> {
   const control = new RemoteControl(broker, log)
   await control.open()
   return {
@@ -79,32 +79,24 @@ export async function controlOver(broker: Broker, log: Log): Promise<Omit<Contro
 }
 
 class RemoteControl implements Omit<Control, 'close'> {
-  readonly #broker: Broker
+  readonly #broker: Carrier
   readonly #log: Log
   readonly #key = randomUUID()
   readonly #waiting = new Map<string, (workers: Answers) => void>()
   /** Celery's logical time. */
   #clock = 0
 
-  constructor(broker: Broker, log: Log) {
+  constructor(broker: Carrier, log: Log) {
     this.#broker = broker
     this.#log = log
   }
 
-  /** Declares what Celery declares, with the same arguments, and a queue for answers. */
+  /** Makes a queue for answers. */
   async open(): Promise<void> {
-    const queue = `${this.#key}.${replyExchange}`
-    await this.#broker.declare({
-      exchanges: [
-        { name: requestExchange, type: 'fanout', durable: false },
-        { name: replyExchange, type: 'direct', durable: false },
-      ],
-      queues: [{ name: queue, durable: false, exclusive: true }],
-      bindings: [{ exchange: replyExchange, to: { queue }, routingKey: this.#key }],
-    })
-    await this.#broker.consume(queue, { prefetch: 1, noAck: true }, async (delivery) => {
+    const binding = { exchange: replyExchange, routingKey: this.#key }
+    await this.#broker.receive({ queue: `${this.#key}.${replyExchange}`, binding }, async (message) => {
       try {
-        const { ticket = '', clock, workers } = await readReply(received(delivery))
+        const { ticket = '', clock, workers } = await readReply(message)
         this.#clock = Math.max(this.#clock, clock)
         this.#waiting.get(ticket)?.(workers)
       } catch (error) {
@@ -135,7 +127,7 @@ class RemoteControl implements Omit<Control, 'close'> {
     })
     try {
       // Without any worker the message goes nowhere, and there are no answers.
-      await publish(this.#broker, message, { exchange: requestExchange, routingKey: '', mandatory: false })
+      await this.#broker.broadcast(message, requestExchange)
       await systemClock.sleep(withinMs, enough.signal)
     } finally {
       this.#waiting.delete(ticket)

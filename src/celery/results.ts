@@ -1,13 +1,13 @@
 /** Waits for results of Celery workers: as messages (rpc), or in Redis. */
 import { randomUUID } from 'node:crypto'
-import type { Broker } from '../amqp/broker.ts'
 import { systemClock } from '../core/clock.ts'
 import { StoreError } from '../core/errors.ts'
 import { span } from '../core/figures.ts'
 import type { Log } from '../core/log.ts'
-import { openRedis, type RedisConnection } from '../redis/connect.ts'
+import type { RedisConnection } from '../redis/connect.ts'
+import type { Carrier } from './carrier.ts'
+import { openPlace } from './redis-transport.ts'
 import { isFinal, readResult, resultKey, type TaskResult } from './result.ts'
-import { received } from './transport.ts'
 
 /** Where a producer finds results. */
 export interface Results {
@@ -30,8 +30,6 @@ export interface Results {
 /** Results that nobody has read are kept for so many tasks, the newest ones. */
 const kept = 10_000
 const pollEveryMs = 50
-/** A reply queue without a reader goes after this time; until then a lost connection loses no result. */
-const queueKeptMs = 300_000
 
 /** What has been reported about the tasks that were sent. */
 class Board {
@@ -100,13 +98,12 @@ function late(id: string, withinMs: number, newest: TaskResult | undefined, caus
 }
 
 /** Results that workers with `result_backend = 'rpc://'` send to a queue of this producer. */
-export async function rpcResults(broker: Broker, log: Log): Promise<Results> {
+export async function rpcResults(broker: Carrier, log: Log): Promise<Results> {
   const board = new Board()
   const replyTo = `sluice.celery.${randomUUID()}`
-  await broker.declare({ queues: [{ name: replyTo, arguments: { 'x-expires': queueKeptMs } }] })
-  const consumer = await broker.consume(replyTo, { prefetch: 1, noAck: true }, (delivery) => {
+  const close = await broker.receive({ queue: replyTo }, ({ body }) => {
     try {
-      board.post(readResult(received(delivery).body.toString()))
+      board.post(readResult(body.toString()))
     } catch (error) {
       log.warn('a reply of a Celery worker is left out', { err: error })
     }
@@ -117,15 +114,13 @@ export async function rpcResults(broker: Broker, log: Log): Promise<Results> {
     forget: (id) => board.forget(id),
     watch: (id, tell) => board.watch(id, tell),
     last: (id, withinMs, onState) => board.last(id, withinMs, onState),
-    close: () => consumer.cancel(),
+    close,
   }
 }
 
 /** Results that workers with `result_backend = 'redis://…'` put there. */
 export async function redisResults(url: string): Promise<Results> {
-  const redis = openRedis(url)
-  await redis?.open()
-  return new RedisResults(redis as RedisConnection)
+  return new RedisResults(await openPlace(url))
 }
 
 class RedisResults implements Results {

@@ -1,21 +1,28 @@
-/** The codec's messages as those of the broker's client. */
-import type { Broker, Delivery } from '../amqp/broker.ts'
+/** RabbitMQ as the carrier of the codec's messages. */
+import { type Broker, type Delivery, openBroker } from '../amqp/broker.ts'
 import type { Headers } from '../amqp/headers.ts'
+import type { Message } from '../amqp/publisher.ts'
+import type { Log } from '../core/log.ts'
+import type { Address, Carrier, Inbox } from './carrier.ts'
 import type { WireMessage } from './wire.ts'
 
-/** Where a message goes; `exchange` empty: the routing key is the name of a queue. */
-export interface Address {
-  exchange: string
-  routingKey: string
-  /** False: a message that no queue takes is dropped. Default true: it is an error. */
-  mandatory?: boolean
-  /** As of `Message`. */
-  withinMs?: number
-  isOnce?: boolean
+/** A reply queue without a reader goes after this time; until then a lost connection loses no result. */
+const queueKeptMs = 300_000
+
+/** Connects to a RabbitMQ. The errors are those of `openBroker`. */
+export async function amqpCarrier(options: { url: string; name: string; log: Log }): Promise<Carrier> {
+  return new AmqpCarrier(await openBroker(options))
 }
 
-/** Publishes a message. The errors are those of `Broker.publish`. */
-export function publish(broker: Broker, message: WireMessage, address: Address): Promise<void> {
+/** A RabbitMQ that is open, and that its owner closes. */
+export const carrierOver = (broker: Broker): Carrier => new AmqpCarrier(broker)
+
+/** Publishes a message. @param to `withinMs`, `isOnce`, `mandatory`: as of `Message`. The errors are those of `Broker.publish` */
+export function publish(
+  broker: Broker,
+  message: WireMessage,
+  to: Address & Pick<Message, 'mandatory' | 'withinMs' | 'isOnce'>,
+): Promise<void> {
   const { body, headers, deliveryMode, expiration, ...others } = message
   const given = Object.entries(others).filter(([, value]) => value !== undefined)
   const properties = {
@@ -24,7 +31,50 @@ export function publish(broker: Broker, message: WireMessage, address: Address):
     persistent: deliveryMode !== 1,
     ...(expiration === undefined ? {} : { expirationMs: Number(expiration) }),
   }
-  return broker.publish({ ...address, body, properties })
+  return broker.publish({ ...to, body, properties })
+}
+
+class AmqpCarrier implements Carrier {
+  readonly #broker: Broker
+  readonly #fanouts = new Map<string, Promise<void>>()
+
+  constructor(broker: Broker) {
+    this.#broker = broker
+  }
+
+  publish(message: WireMessage, address: Address): Promise<void> {
+    return publish(this.#broker, message, address)
+  }
+
+  async broadcast(message: WireMessage, exchange: string): Promise<void> {
+    const exchanges = [{ name: exchange, type: 'fanout' as const, durable: false }]
+    const declared = this.#fanouts.get(exchange) ?? this.#broker.declare({ exchanges })
+    this.#fanouts.set(exchange, declared)
+    await declared.catch((error: unknown) => {
+      this.#fanouts.delete(exchange)
+      throw error
+    })
+    await publish(this.#broker, message, { exchange, routingKey: '', mandatory: false })
+  }
+
+  async receive({ queue, binding }: Inbox, onMessage: (message: WireMessage) => unknown): Promise<() => Promise<void>> {
+    await this.#broker.declare(
+      binding === undefined
+        ? { queues: [{ name: queue, arguments: { 'x-expires': queueKeptMs } }] }
+        : {
+            exchanges: [{ name: binding.exchange, type: 'direct', durable: false }],
+            queues: [{ name: queue, durable: false, exclusive: true }],
+            bindings: [{ exchange: binding.exchange, to: { queue }, routingKey: binding.routingKey }],
+          },
+    )
+    const how = { prefetch: 1, noAck: true }
+    const consumer = await this.#broker.consume(queue, how, (delivery) => onMessage(received(delivery)))
+    return () => consumer.cancel()
+  }
+
+  close(): Promise<void> {
+    return this.#broker.close()
+  }
 }
 
 /** A delivery as the codec reads it. */

@@ -5,7 +5,7 @@ import type { PeerLimiter } from '../limits/peer.ts'
 import { requestGrants, unitsOf } from './consent.ts'
 import type { Finisher, Outcome } from './finish/finish.ts'
 import type { ClaimedJob } from './claimed-job.ts'
-import type { Outlet, OutletFor } from './outlet.ts'
+import type { Outlet, OutletFor, Reports } from './outlet.ts'
 import type { Throttle } from './throttle.ts'
 
 /** Receives what becomes of attempts, to report it. */
@@ -38,6 +38,8 @@ export interface InHandOptions {
   lostOutcome(job: ClaimedJob, forMs: number): Outcome
   /** Default: nobody. */
   watch?: Watch
+  /** Records who executes jobs elsewhere. */
+  roll: Pick<Reports, 'begun' | 'left'>
 }
 
 /** A kind of task, and how many more of its attempts can begin. */
@@ -68,6 +70,8 @@ export class InHand {
       {
         ended: (job, outcome) => this.#ended(job, outcome),
         refused: (job) => void (this.#jobs.has(job) && this.#refuse(job)),
+        begun: (jobs) => options.roll.begun(jobs),
+        left: (name, begun) => options.roll.left(name, begun),
         lost: (job) => this.#lost(job),
         inherited: (job, from) => this.#inherited(job, from),
         changed: this.look,
@@ -96,6 +100,16 @@ export class InHand {
   /** Attempts at once. */
   get slots(): number {
     return this.#outlet.slots
+  }
+
+  /** Whether the outlet enlists those who execute jobs. */
+  get hasStints(): boolean {
+    return this.#outlet.enlist !== undefined
+  }
+
+  /** Returns the names of those elsewhere who may begin what is claimed from now on. */
+  enlist(): readonly string[] {
+    return this.#outlet.enlist?.() ?? []
   }
 
   /** The jobs in hand. */

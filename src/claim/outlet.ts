@@ -2,6 +2,9 @@
 import type { Outcome } from './finish/finish.ts'
 import type { ClaimedJob } from './claimed-job.ts'
 
+/** What identifies an attempt. */
+export type JobKey = Pick<ClaimedJob, 'claim' | 'seq'>
+
 /** Executes jobs. Each job that it is given may start at once: every limit has granted it. */
 export interface Outlet {
   /** Attempts at once, all together; it may change. */
@@ -10,6 +13,12 @@ export interface Outlet {
   free(): number
   /** The kinds of tasks that need more than that, for example a thread; no task is of two kinds. */
   readonly kinds: readonly Kind[]
+  /**
+   * Returns names of those who may begin what is claimed from now on. The store knows them before the next claim, and none
+   * is given what was claimed before its name was returned. Without this function nothing shows who has a job: each one
+   * counts as begun from its claim on.
+   */
+  enlist?(): readonly string[]
   /**
    * Starts these jobs. Never throws, never waits; reports the end of each. Grants age on the way: an attempt that would
    * call its handler later than `grantUs` after `grantedMs` does not, and ends as `unused`.
@@ -33,10 +42,17 @@ export interface Reports {
    * that is recorded, or the job is not in hand any more.
    */
   ended(job: ClaimedJob, outcome: Outcome): Promise<unknown>
+  /** These jobs were begun. Only an outlet that enlists reports this. */
+  begun(jobs: readonly JobKey[]): void
   /** This job was not begun, and will not be. */
   refused(job: ClaimedJob): void
   /** What executed this job was lost: whether its handler was called is not known. */
   lost(job: ClaimedJob): void
+  /**
+   * Whoever enlisted as `name`, at any dispatcher, will begin nothing more; `begun`: what it has begun, unless that is
+   * recorded as ended. Resolves when that is recorded.
+   */
+  left(name: string, begun: readonly JobKey[]): Promise<unknown>
   /** This job was claimed by the worker `from`, which is gone; it is being executed, and is in hand here from now on. */
   inherited(job: ClaimedJob, from: string): void
   /** More attempts may begin than before, though none has ended. */

@@ -77,7 +77,7 @@ export function cancelCommand(): Command {
     verb: 'cancel',
     done: 'cancelled',
     missing: 'no such unfinished job',
-    states: ['scheduled', 'waiting', 'running'],
+    states: ['scheduled', 'waiting', 'dispatched', 'running'],
     one: (sluice, id) => sluice.jobs.cancel(id),
     many: (sluice, filter, options) => sluice.jobs.cancelMany(filter, options),
   }))

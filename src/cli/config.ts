@@ -38,6 +38,7 @@ const known = [
   'listenUrl',
   'redis',
   'amqp',
+  'events',
   'redisPrefix',
   'redisStores',
   'service',

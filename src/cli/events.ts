@@ -7,6 +7,7 @@ import { asyncapiOf } from '../events/asyncapi.ts'
 import type { EventLine, HandlerLine, JobFilter } from '../index.ts'
 import { event } from '../index.ts'
 import { checkId } from '../operations/jobs.ts'
+import { archiveCommand } from './archive.ts'
 import { discardCommand, retryCommand } from './bulk.ts'
 import { exportCommand } from './export.ts'
 import { brief, many, span } from './output.ts'
@@ -45,6 +46,7 @@ export function eventsCommand(): Command {
         state: 'failed',
       }),
     )
+    .addCommand(archiveCommand())
     .addCommand(
       new Command('remove')
         .description('end the subscription of a handler, or of a whole service; remove it from the code first')

@@ -42,7 +42,7 @@ async function exportJobs(own: JobFilter, command: Command): Promise<void> {
 }
 
 /** Writes a line to stdout, and waits if its reader is slower than the store. */
-async function write(line: string): Promise<void> {
+export async function write(line: string): Promise<void> {
   if (!process.stdout.write(`${line}\n`)) await once(process.stdout, 'drain')
 }
 

@@ -19,7 +19,7 @@ interface ListFlags extends FilterFlags {
   before?: string
 }
 
-const states: State[] = ['scheduled', 'waiting', 'running', 'done', 'failed', 'cancelled']
+const states: State[] = ['scheduled', 'waiting', 'dispatched', 'running', 'done', 'failed', 'cancelled']
 
 /** `sluice jobs` and `sluice jobs show`. */
 export function jobsCommand(): Command {

@@ -64,6 +64,7 @@ function facts(job: Job, nowMs: number): [string, string][] {
     ['sent', ago(job.createdAt)],
     ['due', dueAt && `${timeOf(dueAt)}${dueAt.getTime() > nowMs ? ` (in ${span(dueAt.getTime() - nowMs)})` : ''}`],
     ['expires', expiresAt && timeOf(expiresAt)],
+    ['dispatched', job.state === 'dispatched' && job.dispatchedAt && `${ago(job.dispatchedAt)}${where}`],
     ['running', job.state === 'running' && startedAt !== null && `since ${ago(startedAt)}${where}`],
     ['progress', progress && progressText(progress)],
     ['ended', finishedAt && ago(finishedAt)],

@@ -61,13 +61,15 @@ async function status(flags: { storage?: boolean }, command: Command): Promise<v
       await lookAt(sluice, settings, flags.storage === true),
     ],
   )
-  const { waiting, scheduled, running, done, failed, workers, slots, stuck, oldestWaitingAt, countedTo } = numbers
+  const { waiting, scheduled, dispatched, running, done, failed, workers, slots, stuck, oldestWaitingAt, countedTo } =
+    numbers
   const oldestWaitingMs =
     oldestWaitingAt === null ? null : Math.max(0, systemClock.wallMs() - oldestWaitingAt.getTime())
   if (out.json)
     return out.object({
       waiting,
       scheduled,
+      dispatched,
       running,
       done,
       failed,
@@ -88,6 +90,7 @@ async function status(flags: { storage?: boolean }, command: Command): Promise<v
   const rows = [
     ['waiting', `${about(waiting)}${oldestWaitingMs === null ? '' : `, the oldest for ${span(oldestWaitingMs)}`}`],
     ['scheduled', most(scheduled)],
+    ...(dispatched > 0 ? [['dispatched', `${most(dispatched)}, not begun by a worker`]] : []),
     ['running', String(running)],
     ['done', about(done)],
     ['failed', most(failed)],

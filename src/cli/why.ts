@@ -33,7 +33,8 @@ async function explain(text: string | undefined, { task }: { task?: string }, co
     return {
       id,
       why: said,
-      job: said?.state === 'running' || said === undefined ? await sluice.jobs.get(id) : undefined,
+      // It does not wait.
+      job: said === undefined || said.reasons.length === 0 ? await sluice.jobs.get(id) : undefined,
     }
   })
   const { id, why, job } = found
@@ -70,6 +71,13 @@ function showEnd(out: Output, job: Job): void {
 
 function showWait(out: Output, why: Why, job: Job | undefined): void {
   const { id, state, reasons, notBefore, about } = why
+  if (state === 'dispatched') {
+    const { worker = null, dispatchedAt = null } = job ?? {}
+    const by = worker === null ? 'a dispatcher' : `the dispatcher on ${worker.host}, pid ${worker.pid},`
+    const since = dispatchedAt === null ? '' : ` since ${dispatchedAt.toISOString()}`
+    out.line(`dispatched${since}: ${by} has claimed it, and no worker has reported that it has begun`)
+    return out.hint(`\`sluice jobs show ${id}\``)
+  }
   if (state === 'running') {
     const since = job?.dispatchedAt ?? undefined
     out.line(`running${since === undefined ? '' : ` since ${since.toISOString()}`}`)

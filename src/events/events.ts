@@ -5,6 +5,7 @@ import type { Sql, Store } from '../db/store.ts'
 import type { TxLike } from '../db/tx.ts'
 import { isPromise } from '../tasks/admit.ts'
 import type { AnyTask, Sendable } from '../tasks/task.ts'
+import type { EventArchive } from './archive.ts'
 import { Catalogue } from './catalogue.ts'
 import type { AnyEvent, EmitOptions, Emitter } from './event.ts'
 import { type Group, groupsOf, oldTasksOf, subscriptionsOf, tasksIn, type Work } from './groups.ts'
@@ -147,6 +148,20 @@ export class Events extends Catalogue implements Emitter {
       const [row] = await this.#store.call<{ catch_up_service: boolean }>('catch_up_service', [service])
       if (row?.catch_up_service !== true) return
     }
+  }
+
+  /**
+   * Returns the archive of a service, default this process's, where RabbitMQ keeps events that failed for good.
+   * @throws UsageError SLUICE_NO_ARCHIVE, SLUICE_NO_SERVICE
+   */
+  archive(service = this.service): EventArchive {
+    if (service === undefined)
+      throw new UsageError('SLUICE_NO_SERVICE', 'give the name of the service whose archive you mean')
+    const archive = this.#transport.archiveOf?.(checkNameOf('service', service))
+    if (archive !== undefined) return archive
+    const text =
+      'no archive has failed events: they are failed jobs if the store carries events (`sluice jobs --state failed`, `sluice events replay`), and not kept with `archive: false`'
+    throw new UsageError('SLUICE_NO_ARCHIVE', text)
   }
 
   /** Resolves when what was emitted so far is durable, or has failed. */

@@ -1,6 +1,7 @@
 /** The seam between events and what carries them to services: the store (`outbox.ts`), or a broker (`bus/`). */
 import type { TxLike } from '../db/tx.ts'
 import type { AnyTask } from '../tasks/task.ts'
+import type { EventArchive } from './archive.ts'
 import type { EventRow } from './row.ts'
 
 /** Carries events. What it has taken is delivered to each service that subscribed to it. */
@@ -13,6 +14,8 @@ export interface Transport {
   add(row: EventRow): Promise<void>
   /** Takes events in order; resolves once they are durable. With `tx`: they are emitted when that commits. */
   write(rows: readonly EventRow[], tx?: TxLike): Promise<void>
+  /** Returns a service's archive; undefined: failed events are failed jobs. */
+  archiveOf?(service: string): EventArchive | undefined
   /** Resolves when what was added so far is durable, or has failed. */
   settled(): Promise<void>
 }

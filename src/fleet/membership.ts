@@ -8,6 +8,7 @@ import { reach } from '../core/probe.ts'
 import type { Store } from '../db/store.ts'
 import type { Claimer } from '../claim/claim.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
+import type { JobKey } from '../claim/outlet.ts'
 import type { Epoch, EpochCheck } from '../claim/definitions/clock.ts'
 
 /** What a worker registers about itself. */
@@ -22,6 +23,8 @@ export interface Member {
   /** For each task: the present name of the task that had this one before, or null. */
   currently: readonly (string | null)[]
   slots: number
+  /** Whether others execute what it claims, in stints. */
+  hasStints(): boolean
   version: string
   /** Labels that limits may use as keys. */
   labels: Readonly<Record<string, string>>
@@ -53,6 +56,10 @@ export class Membership {
   #isLeading = false
   /** True until its first round: until then nobody may have the turn. */
   #isNew = true
+  /** Those that the store knows of this registration. */
+  #stints = new Set<string>()
+  readonly #begun = new Set<JobKey>()
+  #isTelling = false
   /** The number of stuck handlers that was last recorded, and for which registration. */
   #told = { worker: '', stuck: 0 }
 
@@ -62,13 +69,21 @@ export class Membership {
     this.#epoch = epoch
   }
 
-  /** Registers if not registered; resolves to the identity for claims. */
-  who(): Promise<Claimer> {
+  /**
+   * Registers if not registered; resolves to the identity for claims.
+   * @param stints in which others may begin what is claimed from now on
+   */
+  async who(stints: readonly string[] = []): Promise<Claimer> {
     this.#entering ??= this.#enter().catch((error: unknown) => {
       this.#entering = undefined
       throw error
     })
-    return this.#entering
+    const who = await this.#entering
+    if (stints.some((stint) => !this.#stints.has(stint))) {
+      await this.#store.run('fleet/record_stints', [who.worker, stints])
+      this.#stints = new Set(stints)
+    }
+    return who
   }
 
   /** The id of this registration; undefined before the first one, and while it is renewed. */
@@ -124,6 +139,38 @@ export class Membership {
     if (worker === '' || stuck === known) return
     await this.#store.run('fleet/record_stuck_handlers', [worker, stuck])
     this.#told = { worker, stuck }
+  }
+
+  /** Records which jobs workers of its fleet have begun, all of one time at once. While the store is away, they wait. */
+  begun(jobs: readonly JobKey[]): void {
+    for (const job of jobs) this.#begun.add(job)
+    void this.tellBegun()
+  }
+
+  /** Records those that it could not record yet. */
+  async tellBegun(): Promise<void> {
+    while (this.#begun.size > 0 && !this.#isTelling) {
+      this.#isTelling = true
+      const jobs = [...this.#begun]
+      this.#begun.clear()
+      try {
+        await this.#store.call('record_begun', [jobs.map(({ claim }) => claim), jobs.map(({ seq }) => seq)])
+      } catch {
+        for (const job of jobs) this.#begun.add(job)
+        return
+      } finally {
+        this.#isTelling = false
+      }
+    }
+  }
+
+  /** Records that a worker of the fleet begins nothing more in this stint; `begun`: what it has begun. */
+  async left(stint: string, begun: readonly JobKey[]): Promise<void> {
+    try {
+      await this.#store.call('end_stint', [stint, begun.map(({ claim }) => claim), begun.map(({ seq }) => seq)])
+    } finally {
+      this.#stints.delete(stint)
+    }
   }
 
   /** Wakes idle workers for work whose notification was missed. */
@@ -194,7 +241,7 @@ export class Membership {
   }
 
   async #enter(): Promise<Claimer> {
-    const { queues, tasks, homes, once, onFailed, currently, slots, version, labels } = this.#member
+    const { queues, tasks, homes, once, onFailed, currently, slots, version, labels, hasStints } = this.#member
     await this.#epoch.look()
     await this.#store.run('tasks/record_tasks', [tasks, homes, once, onFailed, currently])
     const [row] = await this.#store.run<{ id: string }>('fleet/insert_worker', [
@@ -205,7 +252,9 @@ export class Membership {
       tasks,
       slots,
       labels,
+      hasStints() ? [] : null,
     ])
+    this.#stints = new Set()
     this.#worker = row?.id
     return { worker: row?.id ?? '', queues, tasks }
   }

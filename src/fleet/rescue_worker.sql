@@ -3,14 +3,16 @@
 -- p_beat: rescue it only if its beat is still this one; null: in any case
 -- p_why: lost: the outcome of its attempts is in doubt. They count as crashes; the third crash ends a job, and the
 -- first one ends a job that may run only once. shutdown: the worker itself reports that it never called the jobs'
--- handlers: the grants are given back.
+-- handlers: the grants are given back, as those of a dispatcher whose jobs nobody can have begun.
 create or replace function engine.rescue_worker(p_worker bigint, p_beat bigint, p_why text) returns integer
 language plpgsql as $$
 declare
   v_now timestamptz := sluice.now();
   v_ids uuid[];
   v_claims uuid[];
+  v_unused boolean[];
   v_count integer;
+  v_back integer;
   v_lost sluice.worker;
   v_error constant jsonb := jsonb_build_object('code', 'SLUICE_WORKER_LOST',
     'message', 'its worker was lost during the attempt; whether the call was made is not known');
@@ -24,29 +26,28 @@ begin
   delete from sluice.worker w where w.id = p_worker and (p_beat is null or w.beat = p_beat) returning * into v_lost;
   if not found then return 0; end if;
   with held as (
-    delete from sluice.claim c where c.worker = p_worker returning c.id, c.lanes, c.seqs
+    delete from sluice.claim c where c.worker = p_worker returning c.id, c.lanes, c.seqs, c.begun
   )
-  select array_agg(j.id), array_agg(j.claim) into v_ids, v_claims
+  -- What is not begun, and what nobody could begin, is not in doubt.
+  select array_agg(j.id), array_agg(j.claim), array_agg(p_why = 'shutdown'
+    or coalesce(v_lost.stints = '{}', false) and s.seq <> all (coalesce(h.begun, '{}')))
+  into v_ids, v_claims, v_unused
   from held h cross join unnest(h.lanes, h.seqs) s (lane, seq)
   join sluice.job j on j.lane = s.lane and j.seq = s.seq and j.due_at is null and j.claim = h.id;
-  perform engine.release_attempts(v_ids, v_claims, array(select p_why = 'shutdown' from unnest(v_ids)));
-  if p_why = 'lost' then
-    update sluice.job j set attempts = engine.append_attempt(j, 'lost', null,
-      engine.report_attempt(j.dispatched_at, v_now, v_lost.id, v_lost.host, v_lost.version), v_error::text, null)
-    from unnest(v_ids, v_claims) u (id, claim) where j.id = u.id and j.claim = u.claim;
-  end if;
+  perform engine.release_attempts(v_ids, v_claims, v_unused);
+  v_back := engine.return_uncalled(array(select u.id from unnest(v_ids, v_unused) u (id, unused) where u.unused),
+    array(select u.claim from unnest(v_claims, v_unused) u (claim, unused) where u.unused));
+  update sluice.job j set attempts = engine.append_attempt(j, 'lost', null,
+    engine.report_attempt(j.dispatched_at, v_now, v_lost.id, v_lost.host, v_lost.version), v_error::text, null)
+  from unnest(v_ids, v_claims) u (id, claim) where j.id = u.id and j.claim = u.claim;
   with mine as (
     select j.id from unnest(v_ids, v_claims) u (id, claim) join sluice.job j on j.id = u.id and j.claim = u.claim
   ), crashed as (
     delete from sluice.job j using mine m
-    where j.id = m.id and p_why = 'lost' and (j.crashes >= 2 or engine.is_at_most_once(j)) returning j.*
+    where j.id = m.id and (j.crashes >= 2 or engine.is_at_most_once(j)) returning j.*
   ), back as (
-    update sluice.job j set claim = null, due_at = v_now,
-      crashes = j.crashes + case when p_why = 'lost' then 1 else 0 end,
-      ambiguous = j.ambiguous or p_why = 'lost',
-      attempt = j.attempt - case when p_why = 'lost' then 0 else 1 end,
-      error = case when p_why = 'lost' then v_error else j.error end
-    from mine m where j.id = m.id and (p_why <> 'lost' or (j.crashes < 2 and not engine.is_at_most_once(j)))
+    update sluice.job j set claim = null, due_at = v_now, crashes = j.crashes + 1, ambiguous = true, error = v_error
+    from mine m where j.id = m.id and j.crashes < 2 and not engine.is_at_most_once(j)
     returning j.queue
   )
   select (select count(*) from back), array_agg(d.job) filter (where d.once),
@@ -65,6 +66,6 @@ begin
       'pid', v_lost.pid, 'jobs', v_count));
   end if;
   delete from sluice.idle i where i.worker = p_worker;
-  if v_count > 0 then perform pg_notify('sluice.wake', '*'); end if;
-  return v_count;
+  if v_count + v_back > 0 then perform pg_notify('sluice.wake', '*'); end if;
+  return v_count + v_back;
 end $$;

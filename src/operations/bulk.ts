@@ -64,6 +64,7 @@ interface Act {
 /** No job has this id. */
 const noId = '00000000-0000-0000-0000-000000000000'
 const waits: readonly State[] = ['scheduled', 'waiting']
+const inHand: readonly State[] = ['dispatched', 'running']
 const scanMax = 5_000
 const countMax = 10_000
 const lookMax = 200_000
@@ -147,7 +148,7 @@ export class Bulk {
         const gone = new Set(await this.#ids('cancel_waiting_jobs', [ids, states, reason]))
         let done = gone.size
         for (const id of ids.filter((each) => !gone.has(each))) {
-          const isDone = states.includes('running')
+          const isDone = inHand.some((state) => states.includes(state))
             ? (await this.#sql.call<{ cancel_job: boolean }>('cancel_job', [id, reason]))[0]?.cancel_job
             : (await this.#ids('cancel_waiting_jobs', [[id], states, reason])).length > 0
           if (isDone) done++

@@ -61,7 +61,7 @@ with job as (
       limit least(a.n + 1, 1000)) x) o
   group by t.i
 )
-select j.id, j.task, j.queue, j.attempt, j.claim is not null as running, engine.find_parked_causes(o) as parked,
+select j.id, j.task, j.queue, j.attempt, engine.state_of_job(o) as state, engine.find_parked_causes(o) as parked,
        (extract(epoch from nullif(j.due_at, 'infinity')) * 1000)::float8 as due_ms,
        ((j.now_us - j.ahead_us) / 1000)::float8 as now_ms, a.n as ahead, j.error, j.held, j.fair,
        j.now_us, j.ahead_us,

@@ -115,7 +115,7 @@ export interface Explanation {
   task: string
   queue: string
   attempt: number
-  running: boolean
+  state: 'waiting' | 'scheduled' | 'dispatched' | 'running'
   due_ms: number | null
   now_ms: number
   /** Microseconds of the limiter's clock, and how far it is ahead of the store's. */

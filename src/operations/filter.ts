@@ -45,7 +45,7 @@ export interface Search {
 }
 
 /** The states of jobs that have not ended. */
-export const unfinished: readonly State[] = ['scheduled', 'waiting', 'running']
+export const unfinished: readonly State[] = ['scheduled', 'waiting', 'dispatched', 'running']
 const tables: Record<State, Search['table']> = {
   scheduled: 'job',
   waiting: 'job',

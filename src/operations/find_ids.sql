@@ -2,8 +2,7 @@
 -- $1, $2: the first and the last id
 -- $3: how many at most
 select x.id, x.task, x.state from (
-  (select j.id, j.task, case when j.claim is not null then 'running' when j.due_at < 'infinity' then 'scheduled'
-                             else 'waiting' end as state
+  (select j.id, j.task, engine.state_of_job(j) as state
    from sluice.job j where j.id between $1::uuid and $2::uuid limit $3::integer)
   union all
   (select d.id, d.task, d.state from sluice.done d where d.id between $1::uuid and $2::uuid limit $3::integer)

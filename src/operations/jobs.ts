@@ -61,7 +61,7 @@ export interface Job {
   expiresAt: Date | null
   /** What each rule did to the job, in order. */
   ruled: readonly ({ rule: string } & Record<string, unknown>)[]
-  /** Where it runs; null unless running. */
+  /** Where it runs, or which dispatcher has it; null unless dispatched or running. */
   worker: JobWorker | null
   /** The first 20 and the last 20 attempts, the earliest first. */
   attempts: readonly JobAttempt[]
@@ -93,6 +93,8 @@ export interface Status {
   waiting: number
   /** Greater than `countedTo`: a lower bound. */
   scheduled: number
+  /** Claimed by a dispatcher, and not begun by one of its workers. */
+  dispatched: number
   running: number
   /** Jobs in the history that is kept; beyond `countedTo` an estimate, which includes cancelled ones. */
   done: number
@@ -266,6 +268,7 @@ export class Jobs {
     return {
       waiting: number('waiting'),
       scheduled: number('scheduled'),
+      dispatched: number('dispatched'),
       running: number('running'),
       done: number('done'),
       failed: number('failed'),

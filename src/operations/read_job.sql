@@ -1,8 +1,7 @@
 -- Reads one job from wherever it is: unfinished, done or failed.
 -- $1 the job's id
 select j.id,
-       case when j.claim is not null then 'running' when j.due_at < 'infinity' then 'scheduled'
-            else 'waiting' end as state,
+       engine.state_of_job(j) as state,
        engine.read_scheduled_reason(j) as reason, j.task, j.queue, j.priority, j.attempt, j.failed,
        j.throttled, j.crashes, j.ambiguous,
        engine.unix_ms(j.created_at) as created_ms, engine.unix_ms(nullif(j.due_at, 'infinity')) as due_ms,

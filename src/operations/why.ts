@@ -10,8 +10,8 @@ import { pausedBy, resumeOf } from './words.ts'
 /** The result of `why`. */
 export interface Why {
   id: string
-  state: 'waiting' | 'scheduled' | 'running'
-  /** The binding one first; empty while running. */
+  state: Explanation['state']
+  /** The binding one first; empty while dispatched or running. */
   reasons: Reason[]
   /** The latest of the reasons' times: a lower bound. Undefined: it could start now, or no time is known. */
   notBefore: Date | undefined
@@ -26,7 +26,9 @@ export interface Why {
 export async function why(sql: Sql, id: string): Promise<Why | undefined> {
   const [found] = await sql.run<Explanation>('operations/explain_job', [id])
   if (found === undefined) return undefined
-  if (found.running) return { id, state: 'running', reasons: [], notBefore: undefined, about: undefined }
+  const { state } = found
+  if (state === 'dispatched' || state === 'running')
+    return { id, state, reasons: [], notBefore: undefined, about: undefined }
   const reasons = [
     ...parked(found),
     ...scheduled(found),

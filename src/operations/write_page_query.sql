@@ -10,7 +10,7 @@ create or replace function engine.write_page_query(
 language plpgsql immutable as $$
 declare
   v_own text := case p_table when 'job' then
-    $q$case when claim is not null then 'running' when due_at < 'infinity' then 'scheduled' else 'waiting' end as state,
+    $q$engine.state_of_job(job) as state,
        engine.read_scheduled_reason(job) as reason, nullif(due_at, 'infinity') as due_at, dispatched_at as started_at,
        null::timestamptz as finished_at, null::jsonb as result, expires_at, claim, holds$q$
     else $q$state, reason, null::timestamptz as due_at, started_at, finished_at, result,

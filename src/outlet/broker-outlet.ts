@@ -8,7 +8,7 @@ import { newId } from '../core/hash.ts'
 import type { Log } from '../core/log.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
-import type { Kind, Outlet, Reports } from '../claim/outlet.ts'
+import type { JobKey, Kind, Outlet, Reports } from '../claim/outlet.ts'
 import {
   checkAnnouncement,
   type Announcement,
@@ -60,6 +60,8 @@ export class BrokerOutlet implements Outlet {
   readonly #roster: Roster
   /** Where each job in hand is. */
   readonly #places = new Map<ClaimedJob, Post>()
+  /** Stints of which the end is being recorded. */
+  readonly #ending = new Set<string>()
   #reports: Reports | undefined
   #claimer: () => string | undefined = () => undefined
   #isClosed = false
@@ -109,10 +111,19 @@ export class BrokerOutlet implements Outlet {
     return this.#options.wire.isUp ? this.#roster.free() : 0
   }
 
+  enlist(): readonly string[] {
+    const nowMs = this.#options.clock.monotonicMs()
+    return this.#roster.posts.flatMap((post) => {
+      if (post.stint === null || this.#ending.has(post.stint)) return []
+      post.enlist(nowMs)
+      return [post.stint]
+    })
+  }
+
   start(jobs: readonly ClaimedJob[]): void {
     const portions = new Map<Post, ClaimedJob[]>()
     for (const job of jobs) {
-      const post = this.#roster.choose(job.task)
+      const post = this.#roster.choose(job.task, job.asked?.monotonicMs ?? job.grantedMs)
       if (post === undefined) {
         // In a turn of its own: the jobs of this call are being handed over.
         queueMicrotask(() => this.#reports?.refused(job))
@@ -162,6 +173,7 @@ export class BrokerOutlet implements Outlet {
       from: this.id,
       at,
       claimer: this.#claimer() ?? '',
+      stint: post.stint,
       recorded: post.recorded.splice(0),
     }
     try {
@@ -219,15 +231,21 @@ export class BrokerOutlet implements Outlet {
     const inherited = message.orphans.map(({ job, from }) =>
       this.#inherit(post, { ...job, grantedMs: -Infinity }, from),
     )
+    for (const { stint, begun } of message.left) this.#over(post, stint, begun)
     const holds = new Set(message.holds)
+    const begun: ClaimedJob[] = []
     const asOfMs = message.asOf ?? -Infinity
     for (const [key, given] of post.jobs) {
-      if (holds.has(key)) given.isHeld = true
+      if (holds.has(key)) {
+        if (!given.isHeld) begun.push(given.job)
+        given.isHeld = true
+      }
       // Another dispatcher has recorded its end; what is in hand here follows, since the store has no such claim any more.
       else if (given.isHeld) this.#take(post, key, given)
       // From now on the worker would refuse it.
       else if (asOfMs > given.arriveByMs) this.#refuse(post, key)
     }
+    if (begun.length > 0) this.#reports?.begun(begun)
     const strangers = message.holds.filter((key) => !post.jobs.has(key) && !post.ending.has(key))
     const recorded = post.recorded.splice(0)
     const answer: ToWorker = { type: 'answer', from: this.id, echo: message.at, at, recorded, strangers, inherited }
@@ -242,7 +260,20 @@ export class BrokerOutlet implements Outlet {
     post.jobs.set(key, { job, arriveByMs: Infinity, isHeld: true })
     this.#places.set(job, post)
     this.#reports?.inherited(job, from)
+    this.#reports?.begun([job])
     return key
+  }
+
+  /** A stint is over, here or with another dispatcher. */
+  #over(post: Post, stint: string, begun: readonly JobKey[]): void {
+    if (this.#ending.has(stint) || post.recorded.includes(stint)) return
+    this.#ending.add(stint)
+    void this.#reports
+      ?.left(stint, begun)
+      .then(() => post.recorded.push(stint))
+      // The worker repeats it.
+      .catch(() => {})
+      .finally(() => this.#ending.delete(stint))
   }
 
   #ended(post: Post, key: string, outcome: Outcome | null): void {
@@ -271,6 +302,7 @@ export class BrokerOutlet implements Outlet {
       if (given.isHeld) this.#take(post, key, given)
       else this.#refuse(post, key)
     this.#roster.remove(post)
+    if (post.stint !== null) this.#over(post, post.stint, [])
   }
 
   #tick(): void {
@@ -298,5 +330,15 @@ export class BrokerOutlet implements Outlet {
       this.#take(post, key, given)
       this.#reports?.lost(given.job)
     }
+    // All of them may have begun.
+    const given = jobs.map(
+      ([
+        ,
+        {
+          job: { claim, seq },
+        },
+      ]) => ({ claim, seq }),
+    )
+    if (post.stint !== null) this.#over(post, post.stint, given)
   }
 }

@@ -15,10 +15,16 @@ export function byTask(parts: readonly Part[]): OutletFor {
 }
 
 class ByTask implements Outlet {
+  readonly enlist?: () => readonly string[]
   readonly #parts: readonly { tasks: ReadonlySet<string>; outlet: Outlet }[]
 
   constructor(parts: readonly { tasks: ReadonlySet<string>; outlet: Outlet }[]) {
     this.#parts = parts
+    const enlisting = parts.flatMap(({ outlet }) =>
+      outlet.enlist === undefined ? [] : [() => outlet.enlist?.() ?? []],
+    )
+    // Otherwise nobody could know that what one of them has was not begun.
+    if (enlisting.length === parts.length) this.enlist = () => enlisting.flatMap((enlist) => enlist())
   }
 
   get slots(): number {

@@ -7,7 +7,7 @@ import { newId } from '../core/hash.ts'
 import type { Log } from '../core/log.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
-import type { Outlet, OutletFor } from '../claim/outlet.ts'
+import type { JobKey, Outlet, OutletFor } from '../claim/outlet.ts'
 import {
   type Answer,
   arriveBy,
@@ -20,6 +20,7 @@ import {
   type ToDispatcher,
   type ToWorker,
 } from './messages.ts'
+import type { Dispatcher, Held } from './held.ts'
 import { PeerClock } from './peer-clock.ts'
 import type { Wire } from './wire.ts'
 
@@ -36,33 +37,6 @@ export interface ExecutorOptions {
   late(task: string, ageMs: number): void
   clock: Clock
   log: Log
-}
-
-/** A job in hand, or ended and not recorded. */
-interface Held {
-  readonly key: string
-  readonly job: ClaimedJob
-  /** The worker of the store that claimed it. */
-  readonly claimer: string
-  /** The dispatcher that sent it, and may still have it in hand. */
-  readonly from: Dispatcher
-  /** The dispatcher that waits for its end. */
-  to: Dispatcher
-  /** That dispatcher knows the job only by this worker. */
-  isOrphan: boolean
-  outcome?: Outcome
-  /** When the end was last sent, in monotonic ms. */
-  sentMs: number
-}
-
-/** A dispatcher that has written to this worker. */
-interface Dispatcher {
-  readonly id: string
-  readonly time: PeerClock
-  silentMs: number
-  n: number
-  /** When the last announcements were sent, by the times that their answers repeat. */
-  readonly asked: Map<number, Moment>
 }
 
 const tickMs = 1_000
@@ -86,6 +60,8 @@ export class Executor {
   readonly #seen = new Map<string, { from: Dispatcher; untilMs: number }>()
   /** Keys of jobs that were not taken, by dispatcher. */
   readonly #refused = new Map<Dispatcher, string[]>()
+  /** What began in stints that are over, until that is recorded. */
+  readonly #stints = new Map<string, JobKey[]>()
   #running = 0
   #isFlushing = false
   #isStopping = false
@@ -102,7 +78,9 @@ export class Executor {
       {
         ended: async (job, outcome) => this.#ended(job, outcome),
         refused: (job) => this.#ended(job, { kind: 'unused' }),
+        begun() {},
         lost() {},
+        left: async () => {},
         inherited() {},
         changed() {},
       },
@@ -188,7 +166,7 @@ export class Executor {
   #left(dispatcher: Dispatcher): void {
     dispatcher.silentMs = Infinity
     if (this.#own !== dispatcher) return
-    this.#own = undefined
+    this.#forsake(dispatcher)
     this.#seek()
   }
 
@@ -196,7 +174,7 @@ export class Executor {
     const known = this.#dispatchers.get(id)
     if (known !== undefined) return known
     const time = new PeerClock(this.#options.clock)
-    const dispatcher = { id, time, silentMs: 0, n: 0, asked: new Map<number, Moment>() }
+    const dispatcher = { id, time, silentMs: 0, stint: null, n: 0, asked: new Map<number, Moment>() }
     this.#dispatchers.set(id, dispatcher)
     return dispatcher
   }
@@ -205,11 +183,24 @@ export class Executor {
   #attach(dispatcher: Dispatcher): void {
     if (this.#own !== undefined || this.#isStopping) return
     this.#own = dispatcher
+    dispatcher.stint = newId()
     this.#announce(dispatcher)
   }
 
+  /** Takes nothing more of its dispatcher: the next one records what began in this stint. */
+  #forsake(own: Dispatcher): void {
+    const began = [...this.#held.values()].filter(({ from }) => from === own)
+    if (own.stint !== null)
+      this.#stints.set(
+        own.stint,
+        began.map(({ job: { claim, seq } }) => ({ claim, seq })),
+      )
+    own.stint = null
+    this.#own = undefined
+  }
+
   /** Takes what it can begin in time, and refuses the rest at the door. */
-  #granted(dispatcher: Dispatcher, { at, claimer, jobs, recorded }: Grants): void {
+  #granted(dispatcher: Dispatcher, { at, claimer, stint, jobs, recorded }: Grants): void {
     const { clock } = this.#options
     this.#recorded(recorded)
     dispatcher.time.showed(at)
@@ -222,7 +213,7 @@ export class Executor {
       const isLate = latestMs > arriveBy(sent)
       if (isLate && sent.takes !== null && latestMs !== Infinity)
         this.#options.late(sent.task, latestMs - sent.grantedMs)
-      if (isLate || !this.#hasRoom(sent, begun)) {
+      if (isLate || stint === null || stint !== dispatcher.stint || !this.#hasRoom(sent, begun)) {
         this.#refused.set(dispatcher, [...(this.#refused.get(dispatcher) ?? []), key])
         continue
       }
@@ -283,7 +274,10 @@ export class Executor {
   }
 
   #recorded(keys: readonly string[]): void {
-    for (const key of keys) if (this.#held.get(key)?.outcome !== undefined) this.#held.delete(key)
+    for (const key of keys) {
+      this.#stints.delete(key)
+      if (this.#held.get(key)?.outcome !== undefined) this.#held.delete(key)
+    }
     if (this.#held.size === 0) this.#wake()
   }
 
@@ -323,6 +317,7 @@ export class Executor {
       asOf: to.time.promisedMs(),
       holds: mine.map(({ key }) => key),
       orphans,
+      left: [...this.#stints].map(([stint, begun]) => ({ stint, begun })),
       ...this.#capacity(to),
     }).catch(() => {})
   }
@@ -335,7 +330,12 @@ export class Executor {
     const isOpen = to === this.#own && !this.#isStopping && to.time.isKnown
     // The rest are in doubt, such as handlers that outlive their attempts.
     const slots = this.#outlet.free() === 0 && this.running === 0 ? 0 : this.#outlet.slots - others
-    return { slots: isOpen ? Math.max(0, slots) : 0, tasks: [...tasks], kinds: [...kinds] }
+    return {
+      stint: isOpen ? to.stint : null,
+      slots: isOpen ? Math.max(0, slots) : 0,
+      tasks: [...tasks],
+      kinds: [...kinds],
+    }
   }
 
   #tick(): void {
@@ -346,7 +346,7 @@ export class Executor {
     this.#lookedMs = nowMs
     for (const dispatcher of this.#dispatchers.values()) {
       dispatcher.silentMs += passedMs
-      if (dispatcher.silentMs > silentMax && dispatcher === this.#own) this.#own = undefined
+      if (dispatcher.silentMs > silentMax && dispatcher === this.#own) this.#forsake(dispatcher)
     }
     this.#bequeath()
     if (this.#own === undefined && !this.#isStopping) this.#seek()

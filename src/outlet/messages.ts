@@ -1,6 +1,7 @@
 /** What dispatchers and workers send each other. Both sides know a job in hand by its key. */
 import type { Log } from '../core/log.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
+import type { JobKey } from '../claim/outlet.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
 
 /** A job on its way; `grantedMs` is in the clock of its dispatcher. */
@@ -14,6 +15,8 @@ export interface Places {
 
 /** What a worker can take. */
 export interface Capacity {
+  /** The stint in which it takes jobs: the dispatcher may give it some as long as it lasts. Null: it takes none. */
+  stint: string | null
   /** Attempts at once. */
   slots: number
   tasks: string[]
@@ -40,6 +43,8 @@ export interface Announcement extends Capacity {
   holds: string[]
   /** Those of another dispatcher, which is silent, without their inputs; `from`: the worker of the store that claimed them. */
   orphans: { job: ClaimedJob; from: string }[]
+  /** Its stints with any dispatcher that are over, and what it has begun in each; until it knows that this is recorded. */
+  left: { stint: string; begun: JobKey[] }[]
 }
 
 /** How attempts ended; null: the job was not begun. */
@@ -71,7 +76,7 @@ export interface Answer {
   /** The announcement's `at`, and the dispatcher's clock after it. */
   echo: number
   at: number
-  /** Keys of ends that are recorded. */
+  /** Keys of ends that are recorded, and stints whose end is. */
   recorded: string[]
   /** Keys that the dispatcher does not know, or has given up. */
   strangers: string[]
@@ -87,6 +92,8 @@ export interface Grants {
   at: number
   /** The worker of the store that claimed them. */
   claimer: string
+  /** The worker's stint: it takes jobs of no other. */
+  stint: string | null
   jobs: SentJob[]
   recorded: string[]
 }
@@ -119,19 +126,22 @@ export function reading<T>(log: Log, heard: (message: T) => void): (text: string
 }
 
 /** The name by which both sides know a job in hand: another attempt has another one. */
-export function keyOf({ claim, seq }: Pick<ClaimedJob, 'claim' | 'seq'>): string {
+export function keyOf({ claim, seq }: JobKey): string {
   return `${claim}:${seq}`
 }
 
 /** Checks an announcement: another version of Sluice may have written it. @throws TypeError if it lacks what is read of it */
-export function checkAnnouncement({ worker, n, slots, tasks, kinds, holds, orphans }: Partial<Announcement>): void {
+export function checkAnnouncement(announcement: Partial<Announcement>): void {
+  const { worker, n, stint, slots, tasks, kinds, holds, orphans, left } = announcement
   const isWhole =
     typeof worker === 'string' &&
     Number.isSafeInteger(n) &&
     Number.isSafeInteger(slots) &&
-    [tasks, kinds, holds, orphans].every((list) => Array.isArray(list)) &&
+    (stint === null || typeof stint === 'string') &&
+    [tasks, kinds, holds, orphans, left].every((list) => Array.isArray(list)) &&
     kinds?.every((kind) => Array.isArray(kind?.tasks)) === true &&
-    orphans?.every((orphan) => typeof orphan?.job === 'object') === true
+    orphans?.every((orphan) => typeof orphan?.job === 'object') === true &&
+    left?.every((over) => typeof over?.stint === 'string' && Array.isArray(over.begun)) === true
   if (!isWhole) throw new TypeError('the announcement of a worker lacks what it can take, or what it holds')
 }
 

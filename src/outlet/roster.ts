@@ -12,7 +12,7 @@ export interface Given {
   isHeld: boolean
 }
 
-const none: Capacity = { slots: 0, tasks: [], kinds: [] }
+const none: Capacity = { stint: null, slots: 0, tasks: [], kinds: [] }
 
 /** One worker. */
 export class Post {
@@ -27,11 +27,28 @@ export class Post {
   n = 0
   /** How long it has been silent, while it was reachable. */
   silentMs = 0
+  /** Since when the store knows of its present stint; a worker begins nothing that was claimed before. */
+  #sinceMs = Infinity
   #capacity = none
   #told = ''
 
   constructor(id: string) {
     this.id = id
+  }
+
+  /** The stint in which it takes jobs; null: it takes none. */
+  get stint(): string | null {
+    return this.#capacity.stint
+  }
+
+  /** The store knows of its stint before any claim after `nowMs`. */
+  enlist(nowMs: number): void {
+    this.#sinceMs = Math.min(this.#sinceMs, nowMs)
+  }
+
+  /** Whether it may be given what was claimed then. */
+  mayTake(claimedMs: number): boolean {
+    return this.#sinceMs <= claimedMs
   }
 
   /** Attempts at once. */
@@ -40,8 +57,9 @@ export class Post {
   }
 
   /** Sets what it can take; returns whether its tasks, or their kinds, are others than before. */
-  can({ slots, tasks, kinds }: Capacity): boolean {
-    this.#capacity = { slots, tasks, kinds }
+  can({ stint, slots, tasks, kinds }: Capacity): boolean {
+    if (stint !== this.stint) this.#sinceMs = Infinity
+    this.#capacity = { stint, slots, tasks, kinds }
     const told = JSON.stringify([tasks, kinds])
     if (told === this.#told) return false
     this.#told = told
@@ -121,13 +139,13 @@ export class Roster {
     return all
   }
 
-  /** Returns the worker with the most room for a task; undefined: none has any. */
-  choose(task: string): Post | undefined {
+  /** Returns the worker with the most room for a task that was claimed then; undefined: none has any. */
+  choose(task: string, claimedMs: number): Post | undefined {
     let best: Post | undefined
     let most = 0
     for (const post of this.#posts.values()) {
       const room = post.room(task)
-      if (room > most) [best, most] = [post, room]
+      if (room > most && post.mayTake(claimedMs)) [best, most] = [post, room]
     }
     return best
   }

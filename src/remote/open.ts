@@ -2,6 +2,7 @@
 import type { Broker } from '../amqp/broker.ts'
 import { resultsOf } from '../celery/producer.ts'
 import { controlOver } from '../celery/remote.ts'
+import { carrierOver } from '../celery/transport.ts'
 import { UsageError } from '../core/errors.ts'
 import { CeleryOutlet, type CeleryOutletOptions } from './celery-outlet.ts'
 
@@ -20,8 +21,9 @@ export async function celeryOutlet({ backend, ...options }: CeleryOptions): Prom
       `the results of Celery workers are read from "rpc://" or "redis://…", not from "${backend.split(':')[0]}": give what \`result_backend\` of the workers names (celeryResults, CELERY_RESULT_BACKEND)`,
     )
   const { broker, store } = options
-  const control = await controlOver(broker, store.log)
-  const results = await resultsOf(backend === 'rpc://' ? 'rpc' : backend, broker, store.log)
+  const carrier = carrierOver(broker)
+  const control = await controlOver(carrier, store.log)
+  const results = await resultsOf(backend === 'rpc://' ? 'rpc' : backend, carrier, store.log)
   if (results === undefined) throw new TypeError('there are no results')
   return new CeleryOutlet({ ...options, control, results })
 }

@@ -77,7 +77,8 @@ export class Worker {
     const worker = () => this.#member.id
     const { outlet: elsewhere } = options
     const here = (this.#here = elsewhere === undefined ? this.#localOutlet() : undefined)
-    const member = { queues, ...repertoire.known(rulebook), slots: concurrency, version }
+    const hasStints = () => this.#hand.hasStints
+    const member = { queues, ...repertoire.known(rulebook), slots: concurrency, hasStints, version }
     this.#member = new Membership(store, member, new Epoch(store, storeClock))
     this.#dispatcher = new Dispatcher({
       claims: this.#claims,
@@ -88,6 +89,7 @@ export class Worker {
       lostOutcome: (job, forMs) => repertoire.lost(job, forMs),
       clock,
       shared,
+      roll: this.#member,
       watch: new AttemptEvents(store.report, clock, worker),
       throttle: options.rate === undefined ? undefined : new Throttle(options.rate, clock, log),
       who: () => this.#enter(),
@@ -312,7 +314,7 @@ export class Worker {
     await marginsOf(store).join(limits)
     // What an outlet elsewhere does with a grant is not known.
     if (outlet !== undefined) marginsOf(store).unmeasured(limits)
-    const who = await this.#member.who()
+    const who = await this.#member.who(this.#hand.enlist())
     this.#heartbeat?.beatFor(who.worker)
     const tasks = this.#repertoire.open(who.tasks, this.#options.shared)
     return tasks === who.tasks ? who : { ...who, tasks }
@@ -370,6 +372,7 @@ export class Worker {
         await this.#options.renew()
         await marginsOf(store).renew()
         await this.#member.tellStuck(this.stuck)
+        await this.#member.tellBegun()
         await this.#renewGates()
         for (const id of this.#hand.forebears()) await this.#member.beatFor(id)
         await rulebook.estimates?.write()

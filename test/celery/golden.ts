@@ -51,3 +51,11 @@ export function firstGolden(name: string): WireMessage {
 
 /** What Celery has written into Redis, by key: the texts one after the other. */
 export const goldenRedis = all['redis'] as Record<string, string[]>
+
+/** What Celery keeps in a Redis that is its broker, by what it did and then by key (fixtures/record_redis.py). */
+export const goldenKeys = JSON.parse(
+  readFileSync(new URL('fixtures/golden-redis.json', import.meta.url), 'utf8'),
+) as Record<string, Record<string, string[]>> & {
+  published: [string, string][]
+  held: { unacked: Record<string, string>; unacked_index: string[] }
+}

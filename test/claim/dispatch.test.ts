@@ -52,6 +52,7 @@ function dispatcher(slots: number, waiting: number, wakeMs?: number, ...others: 
     throttle: undefined,
     timedOut: undefined,
     claimer: () => '1',
+    roll: { begun() {}, left: async () => {} },
     lostOutcome: (_, tookMs) => ({ kind: 'interrupt', error: '{}', tookMs }),
     clock: {
       ...clock,

@@ -58,6 +58,7 @@ function stage({ slots = 10, rate, answer, isRecorded = true }: Given = {}) {
         }
       },
       finisher,
+      roll: { begun() {}, left: async () => {} },
       clock: systemClock,
       shared: answer === undefined ? undefined : shared,
       throttle: rate === undefined ? undefined : new Throttle(`${rate}/s`, systemClock, log),

@@ -1,7 +1,10 @@
 /** `sluice events`, and `sluice work` with a file that exports handlers. */
 import { afterEach, beforeEach, expect, it } from 'vitest'
+import { event } from '../../src/index.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { freshDatabase } from '../servers/database.ts'
+import { freshBroker } from '../servers/rabbitmq.ts'
+import { until } from '../until.ts'
 import { createProject, objects, type Project } from './program.ts'
 
 const file = `
@@ -16,9 +19,10 @@ export const more = [on('demo.#', () => undefined, { name: 'audit' })]
 export const other = task('other', { run: () => even.emit({ number: 2 }) })
 `
 let project: Project
+let url: string
 
 beforeEach(async () => {
-  const { url } = await freshDatabase()
+  ;({ url } = await freshDatabase())
   await (await Sluice.open({ store: url })).close()
   project = createProject({ SLUICE_TASKS: 'tasks.ts', DATABASE_URL: url })
   project.write('tasks.ts', file)
@@ -85,4 +89,29 @@ it('hosts handlers beside tasks, shows events, and replays or discards deliverie
   expect(gone.out).toContain('1 discarded')
   const removed = await project.run(['events', 'remove', 'numbers', 'audit'])
   expect(removed.out).toContain('numbers audit removed')
+})
+
+it('shows the archive of a service on RabbitMQ, replays it and discards it', async () => {
+  const { url: amqp } = await freshBroker()
+  project.write('sluice.config.ts', `export default { service: 'numbers', events: 'rabbitmq', amqp: '${amqp}' }`)
+  const work = project.start(['work'])
+  await work.says('working on other, http, 2 handlers of events from ')
+  const sluice = await Sluice.open({ store: url, events: 'rabbitmq', amqp, service: 'numbers' })
+  const archived = sluice.events.archive()
+  await sluice.events.emit(event('demo.number.even'), { number: 13 })
+  await until(async () => (await archived.count()) === 1)
+  const archive = (...args: string[]) => project.run(['events', 'archive', ...args])
+  const [list, exported] = [await archive('list', 'numbers'), await archive('export', 'numbers', '--event', 'demo.#')]
+  expect(list.out).toMatch(/demo.number.even .+ log +1 +refused +unlucky/)
+  const [found] = objects(exported.out)
+  expect(found).toMatchObject({ type: 'demo.number.even', handler: 'log', reason: 'refused', attempt: 1 })
+  expect((await archive('show', 'numbers', String(found?.['id']))).out).toContain('unlucky')
+  expect((await archive('replay', 'numbers')).err).toContain('1 archived event of service "numbers" would be replayed')
+  expect((await archive('replay', 'numbers', '--yes', '--rate', '100/s')).out).toContain('1 replayed')
+  await until(async () => (await archived.list())[0]?.attempt === 2)
+  expect((await archive('discard', 'numbers', '--handler', 'other', '--yes')).out).toContain('0 discarded')
+  expect(await archived.count()).toBe(1)
+  await sluice.close()
+  work.signal('SIGTERM')
+  await work.ended
 })

@@ -1,6 +1,7 @@
 /** Fleets over a real RabbitMQ: dispatchers and workers in processes of their own, and what kills them. */
 import { beforeAll, describe, expect, it } from 'vitest'
 import { type Broker, freshBroker, startRabbit } from '../servers/rabbitmq.ts'
+import { startProxy } from '../servers/proxy.ts'
 import { until } from '../until.ts'
 import { call, checkOnce, createFleet, note } from './processes.ts'
 
@@ -61,6 +62,56 @@ describe.concurrent('a fleet', () => {
     fleet.open()
     await fleet.areDone(22)
     expect(fleet.runs.length).toBe(22)
+    checkOnce(fleet.runs)
+  })
+
+  it('returns uncalled and unmarked what a killed dispatcher had claimed and no worker has begun', async (context) => {
+    const fleet = await createFleet(broker.url, context)
+    const proxy = await startProxy({ port: Number(new URL(broker.url).port) })
+    context.onTestFinished(() => proxy.close())
+    const first = await fleet.start('dispatch', 4, proxy.url(broker.url))
+    await fleet.start('execute')
+    const held = await fleet.sluice.send(note, { gate: fleet.gate })
+    await until(() => fleet.runs.length === 1, 'it began')
+    await until(async () => (await fleet.stateOf(held)) === 'running', 'it is known to run')
+    await fleet.start('dispatch')
+    proxy.halfOpen()
+    const lost = await fleet.sluice.send(note, {})
+    await fleet.sluice.sendMany(note, many(2))
+    await until(async () => (await fleet.count('job where claim is not null')) === 4, 'they are claimed')
+    expect(await fleet.sluice.jobs.status()).toMatchObject({ running: 1, dispatched: 3 })
+    expect(await fleet.stateOf(lost)).toBe('dispatched')
+    expect((await fleet.sluice.list({ state: 'dispatched' })).length).toBe(3)
+    expect(await fleet.sluice.why(lost)).toMatchObject({ state: 'dispatched', reasons: [] })
+    first.kill('SIGKILL')
+    // Though a job of the same dispatcher goes on.
+    await fleet.areDone(3)
+    expect(fleet.runs.filter(({ attempt, ambiguous }) => attempt > 1 || ambiguous)).toEqual([])
+    fleet.open()
+    await fleet.areDone(4)
+    expect(fleet.runs.length).toBe(4)
+  })
+
+  it('records what runs when its dispatcher and then the heir of that are killed', async (context) => {
+    const fleet = await createFleet(broker.url, context)
+    const first = await fleet.start('dispatch')
+    await fleet.start('execute')
+    const held = await fleet.sluice.send(note, { gate: fleet.gate })
+    await until(() => fleet.runs.length === 1, 'it began')
+    for (let last = first, n = 0; n < 2; n++) {
+      const heir = await fleet.start('dispatch')
+      last.kill('SIGKILL')
+      const next = await fleet.sluice.send(note, {})
+      await until(async () => (await fleet.stateOf(next)) === 'done', 'the heir has the worker')
+      last = heir
+    }
+    // Longer than a worker may be silent before its jobs go back.
+    const sinceUs = await fleet.nowUs()
+    await until(async () => (await fleet.nowUs()) > sinceUs + 13_000_000, '13 s have passed')
+    expect(await fleet.stateOf(held)).toBe('running')
+    fleet.open()
+    await fleet.areDone(3)
+    expect(fleet.runs.length).toBe(3)
     checkOnce(fleet.runs)
   })
 

@@ -41,8 +41,8 @@ export async function createFleet(amqp: string, { onTestFinished }: Pick<TestCon
     await sluice.close()
     rmSync(folder, { recursive: true })
   })
-  const start = async (role: 'dispatch' | 'execute', slots = 4) => {
-    const args = [role, url, amqp, String(slots)]
+  const start = async (role: 'dispatch' | 'execute', slots = 4, by = amqp) => {
+    const args = [role, url, by, String(slots)]
     const child = fork(fileURLToPath(new URL('member.mjs', import.meta.url)), args, { execArgv: [] })
     children.push(child)
     let isReady = false
@@ -62,8 +62,9 @@ export async function createFleet(amqp: string, { onTestFinished }: Pick<TestCon
     return Number(row?.us)
   }
   const areDone = (n: number) => until(async () => (await count('done')) === n, `${n} jobs are done`)
+  const stateOf = async (id: string) => (await sluice.jobs.get(id))?.state
   const gate = join(folder, 'gate')
-  return { sluice, runs, start, count, nowUs, areDone, gate, open: () => writeFileSync(gate, '') }
+  return { sluice, runs, start, count, nowUs, areDone, stateOf, gate, open: () => writeFileSync(gate, '') }
 }
 
 /** Every attempt began once, and a job ran again only as an ambiguous attempt. */

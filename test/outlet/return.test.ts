@@ -2,7 +2,7 @@
 import { expect, it } from 'vitest'
 import { silent as log } from '../../src/core/log.ts'
 import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
-import type { Reports } from '../../src/claim/outlet.ts'
+import type { JobKey, Reports } from '../../src/claim/outlet.ts'
 import { BrokerOutlet } from '../../src/outlet/broker-outlet.ts'
 import { Executor } from '../../src/outlet/executor.ts'
 import type { Wire } from '../../src/outlet/wire.ts'
@@ -24,6 +24,7 @@ async function stage() {
     leave: (name) => wire.leave(name),
   }
   const told: string[] = []
+  const left: (readonly JobKey[])[] = []
   const dispatcher = async (name: string, on: Wire) => {
     const tell = async (what: string) => void told.push(`${name} ${what}`)
     const outlet = new BrokerOutlet({ wire: on, fleet: 'f', tasks: ['a'], clock: world.clock(5_000, 1), log })
@@ -32,6 +33,8 @@ async function stage() {
         ended: () => tell('ended'),
         refused: () => void tell('refused'),
         lost: () => void tell('lost'),
+        begun() {},
+        left: async (_, begun) => void left.push(begun),
         inherited: () => void tell('inherited'),
         changed() {},
       },
@@ -65,6 +68,7 @@ async function stage() {
   const one = await dispatcher('first', frail)
   await worker.open()
   await world.runUntil(3_000)
+  one.enlist()
   const job = {
     claim: '1',
     seq: 1,
@@ -84,6 +88,7 @@ async function stage() {
     run,
     end,
     told,
+    left,
     begun: begun!,
     aborted: aborted!,
     two: () => dispatcher('second', wire),
@@ -129,7 +134,7 @@ it('stops no attempt that another dispatcher has taken over, and keeps no place 
 
 it('ignores what an older announcement says that its worker can take', async () => {
   const { one, worker, wire, run } = await stage()
-  const can = { slots: 1_000, tasks: ['a'], kinds: [] }
+  const can = { stint: 's', slots: 1_000, tasks: ['a'], kinds: [], left: [] }
   const old = { type: 'announce', worker: worker.id, n: 1, at: 0, asOf: null, holds: [], orphans: [], ...can }
   await wire.send(one.id, JSON.stringify(old))
   await run(2)
@@ -150,4 +155,30 @@ it('gives no job back as uncalled that has ended with another dispatcher, when t
   await run(3_000)
   await stopping
   expect(told).toEqual(['second inherited', 'second ended'])
+})
+
+it('takes no job of a stint that is over, and the next dispatcher records what began in it', async () => {
+  const { one, first, job, run, told, left, begun, two } = await stage()
+  one.start([job])
+  await run(2_000)
+  first.isCut = true
+  const second = await two()
+  await run(6_000)
+  expect(left).toEqual([[{ claim: '1', seq: 1 }]])
+  expect(second.enlist().length).toBe(1)
+  first.isCut = false
+  // The first one still counts on the slots that it knows of.
+  one.start([{ ...job, seq: 2, grantedMs: 11_000 + 5_000 - 20 }])
+  await run(3_000)
+  expect(begun.length).toBe(1)
+  expect(told).toEqual(['second inherited', 'first refused'])
+  expect(left.length).toBe(1)
+})
+
+it('gives a worker nothing that was claimed before it was enlisted', async () => {
+  const { one, job, run, told, begun } = await stage()
+  one.start([{ ...job, grantedMs: 7_999 }])
+  await run(10)
+  expect(begun).toEqual([])
+  expect(told).toEqual(['first refused'])
 })

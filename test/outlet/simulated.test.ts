@@ -39,6 +39,8 @@ it('begins each job once and in time, or reports that it did not begin, whatever
         ended: async (job) => became_(job, 'ended'),
         refused: (job) => became_(job, 'refused'),
         lost: (job) => became_(job, 'lost'),
+        begun() {},
+        left: async () => {},
         inherited() {},
         changed() {},
       },
@@ -83,6 +85,7 @@ it('begins each job once and in time, or reports that it did not begin, whatever
     const feed = () => {
       if (world.nowMs > faultsMs) return
       if (dispatcher.free() > 0) {
+        dispatcher.enlist()
         const job = { claim: String(granted.size), seq: 1, task: 'a', takes: ['x'], grantUs: lifeMs * 1_000 }
         const all = { ...job, grantedMs: clock.monotonicMs() } as ClaimedJob
         granted.set(keyOf(all), all.grantedMs)

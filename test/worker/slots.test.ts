@@ -29,7 +29,15 @@ describe('slots', () => {
     const stuck = new StuckHandlers({ clock, log, most: 100, changed() {} })
     const threaded = { tasks: new Set<string>(), threads: 0 }
     const nothing = () => {}
-    const reports = { ended: async () => {}, refused: nothing, lost: nothing, inherited: nothing, changed: nothing }
+    const reports = {
+      ended: async () => {},
+      refused: nothing,
+      lost: nothing,
+      begun: nothing,
+      left: async () => {},
+      inherited: nothing,
+      changed: nothing,
+    }
     const made = new Slots({ slots: 100, attempt, stuck, clock, isPrompt, threaded }, reports)
     /** Starts ten; resolves, when they have ended, to how many had begun when the next claim could be sent. */
     const start = async () => {

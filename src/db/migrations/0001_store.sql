@@ -172,7 +172,9 @@ create table sluice.worker (
   beat bigint not null default 0,
   labels jsonb not null default '{}',
   -- Handlers that continue after their attempts have ended: worker/stuck.ts counts them, `status` shows them.
-  stuck integer not null default 0
+  stuck integer not null default 0,
+  -- The stints in which workers of a fleet may begin what this one has claimed; null: it executes its jobs itself.
+  stints text[]
 ) with (fillfactor = 50);
 
 -- What watching workers observed: for how long, while it was watched, a worker's beat has not changed.

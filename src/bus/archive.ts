@@ -1,0 +1,148 @@
+/** The archive of a service on RabbitMQ: a queue that is looked through message by message. What stays goes back to its place. */
+import type { GetMessage } from 'amqplib'
+import type { Broker } from '../amqp/broker.ts'
+import { type Clock, systemClock } from '../core/clock.ts'
+import { checkFields } from '../core/fields.ts'
+import { durationMs, parseRate } from '../core/rate.ts'
+import type { ArchivedEvent, ArchiveFilter, ArchiveOptions, EventArchive } from '../events/archive.ts'
+import type { CloudEvent } from '../events/envelope.ts'
+import { checkPattern, matches } from '../events/names.ts'
+import { failureOf } from './mail.ts'
+import { copyOf, eventOf, progressOf } from './message.ts'
+
+/** What it needs: a connection, and the queue. */
+export interface ArchiveContext {
+  broker(): Promise<Broker>
+  queue: string
+  clock: Clock
+}
+
+const listMost = 100
+const textMax = 1_000
+const fields = ['id', 'event', 'handler', 'reason', 'error', 'since', 'until']
+
+/** What becomes of a message that was looked at: it stays, it goes, or it stays and nothing more is looked at. */
+type Fate = 'stays' | 'goes' | 'ends'
+
+/** An archive. */
+export class QueueArchive implements EventArchive {
+  readonly #context: ArchiveContext
+
+  constructor(context: ArchiveContext) {
+    this.#context = context
+  }
+
+  async count(): Promise<number> {
+    const broker = await this.#context.broker()
+    return (await broker.use((channel) => channel.checkQueue(this.#context.queue))).messageCount
+  }
+
+  async list(filter: ArchiveFilter = {}, most = listMost): Promise<ArchivedEvent[]> {
+    const found: ArchivedEvent[] = []
+    if (most > 0) await this.each(filter, (archived) => found.push(archived) < most)
+    return found
+  }
+
+  each(filter: ArchiveFilter, visit: (archived: ArchivedEvent) => unknown): Promise<number> {
+    return this.#walk(filter, {}, async (archived) => ((await visit(archived)) === false ? 'ends' : 'stays'))
+  }
+
+  replay(filter: ArchiveFilter, options: ArchiveOptions = {}): Promise<number> {
+    return this.#walk(filter, options, async (_, message) => {
+      const { queue } = failureOf(message.properties.headers ?? {})
+      const progress = { ...progressOf(letterOf(message)), failed: 0, throttled: 0, crashes: 0, strays: 0 }
+      const again = copyOf(letterOf(message), undefined, { ...progress, isDoubtful: true }, { routingKey: queue })
+      await (await this.#context.broker()).publish(again)
+      return 'goes'
+    })
+  }
+
+  discard(filter: ArchiveFilter, options: ArchiveOptions = {}): Promise<number> {
+    return this.#walk(filter, options, async () => 'goes')
+  }
+
+  /** Looks at each message that is there now, once. Resolves to how many matched. */
+  async #walk(
+    filter: ArchiveFilter,
+    { rate, signal, onProgress }: ArchiveOptions,
+    visit: (archived: ArchivedEvent, message: GetMessage) => Promise<Fate>,
+  ): Promise<number> {
+    const { queue, clock } = this.#context
+    const isWanted = testOf(filter, clock.wallMs())
+    const eachMs = rate === undefined ? 0 : parseRate(rate).windowUs / 1_000 / parseRate(rate).units
+    const isOver = () => signal?.aborted === true
+    const broker = await this.#context.broker()
+    return broker.use(async (channel) => {
+      const [startMs, startedMs] = [systemClock.monotonicMs(), clock.wallMs()]
+      let done = 0
+      for (let seen = 1; !isOver(); seen++) {
+        const message = await channel.get(queue)
+        if (message === false) break
+        const archived = archivedOf(message, startedMs)
+        // What was replayed may fail again meanwhile.
+        if (archived.at.getTime() > startedMs) break
+        if (!isWanted(archived)) continue
+        const dueMs = startMs + done * eachMs - systemClock.monotonicMs()
+        if (dueMs > 0) await systemClock.sleep(dueMs, signal)
+        if (isOver()) break
+        const fate = await visit(archived, message)
+        if (fate === 'goes') channel.ack(message)
+        done++
+        onProgress?.({ done, seen })
+        if (fate === 'ends') break
+      }
+      channel.nackAll(true)
+      // Its answer comes when all of that is done.
+      await channel.checkQueue(queue)
+      return done
+    })
+  }
+}
+
+const letterOf = ({ content: body, properties, fields: { routingKey } }: GetMessage) => ({
+  body,
+  properties,
+  routingKey,
+})
+
+function archivedOf(message: GetMessage, nowMs: number): ArchivedEvent {
+  const letter = letterOf(message)
+  const progress = progressOf(letter)
+  const { reason, error, at } = failureOf(message.properties.headers ?? {})
+  let event: CloudEvent | null = null
+  try {
+    event = eventOf(letter, progress, { takesPlain: true, nowMs })
+  } catch {
+    // The reason for that is recorded.
+  }
+  return {
+    id: (message.properties.messageId as string | undefined) ?? null,
+    type: event?.type ?? progress.type,
+    handler: progress.handler ?? null,
+    attempt: progress.attempt,
+    reason,
+    error,
+    at: new Date(at),
+    event,
+    text: event === null ? message.content.subarray(0, textMax).toString() : null,
+  }
+}
+
+/** @throws UsageError SLUICE_BAD_FILTER */
+function testOf(filter: ArchiveFilter, nowMs: number): (archived: ArchivedEvent) => boolean {
+  checkFields('SLUICE_BAD_FILTER', 'a filter of archived events', filter, fields)
+  const { id, event, handler, reason, error, since, until } = filter
+  if (event !== undefined) checkPattern(event)
+  const atMs = (time: ArchiveFilter['since']) =>
+    time instanceof Date ? time.getTime() : time === undefined ? undefined : nowMs - durationMs(time)
+  const [sinceMs = -Infinity, untilMs = Infinity] = [atMs(since), atMs(until)]
+  const part = error?.toLowerCase()
+  return (archived) =>
+    (id === undefined || archived.id === id) &&
+    (event === undefined || matches(event, archived.type)) &&
+    (handler === undefined || archived.handler === handler) &&
+    (reason === undefined || archived.reason === reason) &&
+    (part === undefined || archived.error.message.toLowerCase().includes(part)) &&
+    archived.at.getTime() >= sinceMs &&
+    archived.at.getTime() < untilMs
+}

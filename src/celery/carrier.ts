@@ -1,0 +1,30 @@
+/** What the client of Celery's workers needs of a broker. */
+import type { WireMessage } from './wire.ts'
+
+/** Where a message goes; `exchange` empty: the routing key is the name of a queue. */
+export interface Address {
+  exchange: string
+  routingKey: string
+}
+
+/** A queue of this program's own, which ends with it. */
+export interface Inbox {
+  queue: string
+  /** The direct exchange that takes messages with this routing key to it. Default: they are sent to its name. */
+  binding?: { exchange: string; routingKey: string }
+}
+
+/** A broker through which messages of the codec go. */
+export interface Carrier {
+  /**
+   * Resolves when the broker has the message.
+   * @throws StoreError SLUICE_BROKER_UNROUTED: no queue takes it; other errors of the broker
+   */
+  publish(message: WireMessage, address: Address): Promise<void>
+  /** Sends a message to all that listen to a fanout exchange; perhaps nobody does. The errors are those of the broker. */
+  broadcast(message: WireMessage, exchange: string): Promise<void>
+  /** Makes a queue, passes what arrives in it to `onMessage`, which reports its own errors, and resolves to what ends that. */
+  receive(inbox: Inbox, onMessage: (message: WireMessage) => unknown): Promise<() => Promise<void>>
+  /** Closes the connections, and ends what `receive` began. */
+  close(): Promise<void>
+}

@@ -1,0 +1,131 @@
+/** Redis as the carrier of the codec's messages, as kombu uses it. */
+import { randomUUID } from 'node:crypto'
+import { systemClock } from '../core/clock.ts'
+import { StoreError } from '../core/errors.ts'
+import type { Log } from '../core/log.ts'
+import { addressOf } from '../redis/address.ts'
+import { ask } from '../redis/client.ts'
+import { openRedis, type RedisConnection } from '../redis/connect.ts'
+import type { Address, Carrier, Inbox } from './carrier.ts'
+import {
+  bindingsKey,
+  boundQueues,
+  channelOf,
+  listOf,
+  listsOf,
+  readEnvelope,
+  writeBinding,
+  writeEnvelope,
+} from './kombu.ts'
+import type { WireMessage } from './wire.ts'
+
+/** How to reach a Redis that is a broker; `prefix` stands before all keys (Celery's `global_keyprefix`). */
+export interface RedisPlace {
+  url: string
+  prefix: string
+  log: Log
+}
+
+const answerMaxMs = 10_000
+/** Redis answers by then, with a message or without; so that a connection that is gone is noticed. */
+const waitS = '1'
+const againAfterMs = 200
+
+/** Connects to a Redis that workers of Celery use as their broker. @throws UsageError SLUICE_BAD_URL, SLUICE_MISSING_PEER */
+export async function redisCarrier(place: RedisPlace): Promise<Carrier> {
+  const redis = await openPlace(place.url)
+  return new RedisCarrier(redis, place)
+}
+
+/** Opens a connection. @throws UsageError SLUICE_BAD_URL, SLUICE_MISSING_PEER; StoreError SLUICE_REDIS_UNREACHABLE */
+export async function openPlace(url: string): Promise<RedisConnection> {
+  const redis = openRedis(url) as RedisConnection
+  try {
+    await redis.open()
+    return redis
+  } catch (error) {
+    await redis.close()
+    throw error
+  }
+}
+
+class RedisCarrier implements Carrier {
+  readonly #redis: RedisConnection
+  readonly #place: RedisPlace
+  readonly #db: number
+  readonly #stops = new Set<() => Promise<void>>()
+
+  constructor(redis: RedisConnection, place: RedisPlace) {
+    this.#redis = redis
+    this.#place = place
+    this.#db = addressOf(place.url).db
+  }
+
+  async publish(message: WireMessage, address: Address): Promise<void> {
+    const text = writeEnvelope(message, address, randomUUID())
+    const queues = address.exchange === '' ? [address.routingKey] : await this.#bound(address)
+    await Promise.all(queues.map((queue) => this.#ask('LPUSH', listOf(queue, message.priority), text)))
+  }
+
+  async broadcast(message: WireMessage, exchange: string): Promise<void> {
+    const text = writeEnvelope(message, { exchange, routingKey: '' }, randomUUID())
+    await this.#ask('PUBLISH', channelOf(exchange, this.#db), text)
+  }
+
+  async receive({ queue, binding }: Inbox, onMessage: (message: WireMessage) => unknown): Promise<() => Promise<void>> {
+    // A connection of its own, because Redis answers one command after the other.
+    const redis = await openPlace(this.#place.url)
+    const lists = listsOf(queue).map((list) => this.#place.prefix + list)
+    const ends = new AbortController()
+    const told = binding === undefined ? undefined : writeBinding(binding.routingKey, queue)
+    const done = this.#listen(redis, [...lists, waitS], ends.signal, onMessage)
+    const stop = async () => {
+      this.#stops.delete(stop)
+      ends.abort()
+      await redis.close()
+      await done
+      if (told !== undefined) await this.#ask('SREM', bindingsKey(binding?.exchange ?? ''), told)
+      await this.#redis.send('DEL', lists)
+    }
+    this.#stops.add(stop)
+    if (told !== undefined) await this.#ask('SADD', bindingsKey(binding?.exchange ?? ''), told)
+    return stop
+  }
+
+  async close(): Promise<void> {
+    const { log } = this.#place
+    // What stays behind is a list of replies, which nobody reads.
+    const left = (error: unknown) => log.warn('a queue for replies of Celery workers stays in Redis', { err: error })
+    await Promise.all([...this.#stops].map((stop) => stop().catch(left)))
+    await this.#redis.close()
+  }
+
+  async #listen(
+    redis: RedisConnection,
+    wait: string[],
+    ended: AbortSignal,
+    onMessage: (message: WireMessage) => unknown,
+  ): Promise<void> {
+    while (!ended.aborted)
+      try {
+        const found = await redis.send('BRPOP', wait)
+        if (Array.isArray(found)) await onMessage(readEnvelope(String(found[1])).message)
+      } catch (error) {
+        if (ended.aborted) return
+        this.#place.log.warn('a reply of a Celery worker is left out, or Redis is not there', { err: error })
+        await systemClock.sleep(againAfterMs, ended)
+      }
+  }
+
+  async #bound({ exchange, routingKey }: Address): Promise<string[]> {
+    const bindings = await this.#ask('SMEMBERS', bindingsKey(exchange))
+    const queues = boundQueues((bindings as unknown[]).map(String), routingKey)
+    if (queues.length > 0) return queues
+    const text = `no queue takes the routing key "${routingKey}" of the exchange "${exchange}": start the worker that serves it`
+    throw new StoreError('SLUICE_BROKER_UNROUTED', text)
+  }
+
+  #ask(command: string, key: string, ...args: readonly string[]): Promise<unknown> {
+    return ask(this.#redis, command, [this.#place.prefix + key, ...args], answerMaxMs)
+  }
+}

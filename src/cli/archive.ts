@@ -1,0 +1,149 @@
+/** `sluice events archive`: a service's failed events on RabbitMQ: list, show, replay, discard, export. */
+import { Command } from 'commander'
+import { UsageError } from '../core/errors.ts'
+import { parseRate, type Rate } from '../core/rate.ts'
+import { redact } from '../core/redact.ts'
+import type { ArchivedEvent, ArchiveFilter, ArchiveOptions, EventArchive } from '../index.ts'
+import { confirmed } from './bulk.ts'
+import { write } from './export.ts'
+import { time } from './filter.ts'
+import { brief, many, type Output } from './output.ts'
+import { settingsOf, whole, withSluice } from './settings.ts'
+import { listenForStop } from './stop.ts'
+
+interface Flags {
+  id?: string
+  event?: string
+  handler?: string
+  reason?: string
+  error?: string
+  since?: string
+  until?: string
+  max?: number
+  rate?: Rate
+  yes?: boolean
+  reveal?: boolean
+}
+
+/** `sluice events archive` and its commands. */
+export function archiveCommand(): Command {
+  const rated = (command: Command) => command.option('--yes', 'confirm in advance')
+  return new Command('archive')
+    .description('events over RabbitMQ: those that failed for good, in the archive of a service')
+    .addCommand(
+      filtered('list', 'list them, the oldest first')
+        .option('--max <n>', 'at most so many; default 100', whole(1, 1_000_000))
+        .action(list),
+    )
+    .addCommand(
+      new Command('show').description('show one').argument('<service>').argument('<id>', 'of the event').action(show),
+    )
+    .addCommand(
+      rated(filtered('replay', 'give them all attempts again'))
+        .option('--rate <n/s>', 'at most so many, such as 100/s')
+        .action(change('replay', 'replayed')),
+    )
+    .addCommand(rated(filtered('discard', 'give them up for good')).action(change('discard', 'discarded')))
+    .addCommand(
+      filtered('export', 'write them, the oldest first, as one JSON object a line')
+        .option('--reveal', 'include secrets instead of [redacted]')
+        .action(exportAll),
+    )
+}
+
+function filtered(name: string, said: string): Command {
+  return new Command(name)
+    .description(said)
+    .argument('<service>')
+    .option('--id <id>', 'the event with this id')
+    .option('--event <type>', 'events of this type, or pattern')
+    .option('--handler <name>', 'those of this handler')
+    .option('--reason <reason>', 'exhausted, refused, crashed or doubtful')
+    .option('--error <text>', "a part of the error's message, case-insensitive")
+    .option('--since <time>', 'archived since 2h, 7d or 2030-01-31T12:00:00Z')
+    .option('--until <time>', 'archived before that time')
+}
+
+function filterOf({ id, event, handler, reason, error, since, until }: Flags): ArchiveFilter {
+  const given = { id, event, handler, reason, error, since: time('--since', since), until: time('--until', until) }
+  return Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined))
+}
+
+async function within<T>(service: string, command: Command, body: (archive: EventArchive, out: Output) => Promise<T>) {
+  const settings = await settingsOf(command)
+  return withSluice(settings, { creates: false }, ({ events }) => body(events.archive(service), settings.out))
+}
+
+async function list(service: string, flags: Flags, command: Command): Promise<void> {
+  await within(service, command, async (archive, out) => {
+    const found = await archive.list(filterOf(flags), flags.max)
+    if (out.json) return out.object({ archived: found.map((one) => shown(one)) })
+    if (found.length === 0) return out.talk('no archived event matches')
+    out.table([['EVENT', 'ID', 'HANDLER', 'ATTEMPTS', 'REASON', 'ERROR'], ...found.map(cells)])
+    out.hint(`\`sluice events archive show ${service} ${found[0]?.id ?? '<id>'}\``)
+  })
+}
+
+function cells({ type, id, handler, attempt, reason, error }: ArchivedEvent): string[] {
+  return [type, id ?? '-', handler ?? 'all', String(attempt), reason, brief(redact(error).message, 60)]
+}
+
+const shown = (archived: ArchivedEvent, reveals = false) => (reveals ? archived : redact(archived))
+
+async function show(service: string, id: string, _: object, command: Command): Promise<void> {
+  await within(service, command, async (archive, out) => {
+    const found = await archive.list({ id })
+    if (found.length === 0)
+      throw new UsageError('SLUICE_NO_SUCH_EVENT', `the archive of service "${service}" has no event ${id}`)
+    for (const one of found)
+      if (out.json) out.object({ ...shown(one) })
+      else out.line(JSON.stringify(shown(one), undefined, 2))
+    out.hint(`\`sluice events archive replay ${service} --id ${id}\``)
+  })
+}
+
+function change(verb: 'replay' | 'discard', done: string) {
+  return async (service: string, flags: Flags, command: Command): Promise<void> => {
+    if (flags.rate !== undefined) parseRate(flags.rate)
+    await within(service, command, async (archive, out) => {
+      const said = `${many(await archive.count(), 'archived event')} of service "${service}"`
+      const which = Object.keys(filterOf(flags)).length === 0 ? said : `those that match of ${said}`
+      if (flags.yes !== true) {
+        if (!process.stdin.isTTY || !process.stderr.isTTY)
+          throw new UsageError('SLUICE_NOT_CONFIRMED', `${which} would be ${done}; confirm with --yes`)
+        if (!(await confirmed(`${verb} ${which}? [y/N] `))) {
+          process.exitCode = 1
+          return out.talk('nothing was changed')
+        }
+      }
+      await run(archive, verb, done, flags, out)
+    })
+  }
+}
+
+async function run(archive: EventArchive, verb: 'replay' | 'discard', done: string, flags: Flags, out: Output) {
+  const stopping = new AbortController()
+  const stop = listenForStop()
+  void stop.first.then(() => stopping.abort())
+  void stop.second.then(() => process.exit(1))
+  const isWatched = process.stderr.isTTY && !out.json
+  const options: ArchiveOptions = {
+    signal: stopping.signal,
+    onProgress: ({ done: n }) => void (isWatched && process.stderr.write(`\r${n} ${done}`)),
+    ...(flags.rate === undefined ? {} : { rate: flags.rate }),
+  }
+  const count = await archive[verb](filterOf(flags), options)
+  if (isWatched && count > 0) out.talk('')
+  if (out.json) out.object({ [done]: count, stopped: stopping.signal.aborted })
+  else out.line(`${count} ${done}`)
+  if (!stopping.signal.aborted) return
+  process.exitCode = 1
+  out.talk('stopped; the same command continues with the rest')
+}
+
+async function exportAll(service: string, flags: Flags, command: Command): Promise<void> {
+  await within(service, command, async (archive, out) => {
+    const count = await archive.each(filterOf(flags), (one) => write(JSON.stringify(shown(one, flags.reveal))))
+    out.hint(`${many(count, 'archived event')} written`)
+  })
+}

@@ -1,0 +1,28 @@
+-- Ends a stint: its worker begins nothing more of what the dispatcher had claimed, in hand or on its way. When that was
+-- the dispatcher's last one, nobody can begin the rest, which goes back uncalled.
+-- p_stint: the stint
+-- p_claims, p_seqs: the jobs that its worker has begun, and has not seen recorded
+create or replace function engine.end_stint(p_stint text, p_claims uuid[], p_seqs bigint[]) returns void
+language plpgsql as $$
+declare
+  v_worker bigint;
+  v_left text[];
+  v_ids uuid[];
+  v_of uuid[];
+begin
+  update sluice.worker w set stints = array_remove(w.stints, p_stint) where p_stint = any (w.stints)
+  returning w.id, w.stints into v_worker, v_left;
+  if not found then return; end if;
+  update sluice.claim c set begun = array(
+    select unnest(c.begun) union select u.seq from unnest(p_claims, p_seqs) u (claim, seq) where u.claim = c.id)
+  where c.worker = v_worker and c.id = any (p_claims);
+  if cardinality(v_left) > 0 then return; end if;
+  select array_agg(j.id), array_agg(j.claim) into v_ids, v_of
+  from sluice.claim c cross join unnest(c.lanes, c.seqs) s (lane, seq)
+  join sluice.job j on j.lane = s.lane and j.seq = s.seq and j.due_at is null and j.claim = c.id
+  where c.worker = v_worker and s.seq <> all (coalesce(c.begun, '{}'));
+  if v_ids is null then return; end if;
+  perform engine.release_attempts(v_ids, v_of, array(select true from unnest(v_ids)));
+  perform engine.return_uncalled(v_ids, v_of);
+  perform pg_notify('sluice.wake', '*');
+end $$;

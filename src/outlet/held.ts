@@ -1,0 +1,34 @@
+/** What a worker has in its books: the jobs that it took, and the dispatchers that it took them from. */
+import type { Moment } from '../core/clock.ts'
+import type { ClaimedJob } from '../claim/claimed-job.ts'
+import type { Outcome } from '../claim/finish/finish.ts'
+import type { PeerClock } from './peer-clock.ts'
+
+/** A job in hand, or ended and not recorded. */
+export interface Held {
+  readonly key: string
+  readonly job: ClaimedJob
+  /** The worker of the store that claimed it. */
+  readonly claimer: string
+  /** The dispatcher that sent it, and may still have it in hand. */
+  readonly from: Dispatcher
+  /** The dispatcher that waits for its end. */
+  to: Dispatcher
+  /** That dispatcher knows the job only by this worker. */
+  isOrphan: boolean
+  outcome?: Outcome
+  /** When the end was last sent, in monotonic ms. */
+  sentMs: number
+}
+
+/** A dispatcher that has written to this worker. */
+export interface Dispatcher {
+  readonly id: string
+  readonly time: PeerClock
+  silentMs: number
+  /** In which this worker takes its jobs; it takes none after that. */
+  stint: string | null
+  n: number
+  /** When the last announcements were sent, by the times that their answers repeat. */
+  readonly asked: Map<number, Moment>
+}

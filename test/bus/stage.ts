@@ -1,0 +1,50 @@
+/** Services of a test over a RabbitMQ. */
+import { afterEach } from 'vitest'
+import { openBroker, type Broker } from '../../src/amqp/broker.ts'
+import { silent } from '../../src/core/log.ts'
+import { Sluice, type SluiceOptions, type Work } from '../../src/index.ts'
+import { freshDatabase } from '../servers/database.ts'
+import type { Broker as Host } from '../servers/rabbitmq.ts'
+
+let shared: Promise<{ url: string }> | undefined
+
+/** The services of a test file share a database, which only the deliveries of groups with limits need. */
+async function store(): Promise<string> {
+  shared ??= freshDatabase()
+  return (await shared).url
+}
+
+const ends: (() => unknown)[] = []
+afterEach(async () => {
+  for (const end of ends.splice(0).reverse()) await end()
+})
+
+/** Opens a program over this RabbitMQ, and with `work` a worker of it. Log lines are kept in `lines`. */
+export async function program(amqp: string, more: SluiceOptions = {}, work?: readonly Work[], concurrency = 10) {
+  const lines: string[] = []
+  const log = {
+    debug() {},
+    info() {},
+    warn: (text: string) => void lines.push(text),
+    error: (text: string) => void lines.push(text),
+  }
+  const sluice = await Sluice.open({ store: await store(), events: 'rabbitmq', amqp, log, ...more })
+  ends.push(() => sluice.close())
+  const worker = work && (await sluice.work(work, { concurrency }))
+  return Object.assign(sluice, { lines, worker })
+}
+
+/** A connection of a stranger's. */
+export async function stranger(url: string): Promise<Broker> {
+  const broker = await openBroker({ url, name: 'stranger', log: silent })
+  ends.push(() => broker.close())
+  return broker
+}
+
+/** The queues of a virtual host, with how many messages each has, those in hand included. */
+export async function queuesOf(host: Host): Promise<Map<string, number>> {
+  const told = await host.evaluate(
+    `[{binary_to_list(element(4, N)), M} || [{name, N}, {messages, M}] <- rabbit_amqqueue:info_all(<<"${host.name}">>, [name, messages])]`,
+  )
+  return new Map([...told.matchAll(/\{"([^"]+)",\s*(\d+)\}/g)].map(([, name = '', count]) => [name, Number(count)]))
+}
