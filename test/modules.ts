@@ -43,7 +43,7 @@ const uses: Record<string, string[]> = {
   worker: [...below, 'fleet', 'generated'],
   outlet: [...below, 'fleet', 'worker', 'generated'],
   bus: [...below, 'fleet', 'worker', 'generated'],
-  celery: ['core', 'amqp', 'redis'],
+  celery: ['core', 'amqp', 'redis', 'generated'],
   remote: [...below, 'worker', 'outlet', 'celery'],
   sluice: [...below, 'operations', 'fleet', 'worker', 'outlet', 'bus', 'remote', 'generated'],
   testing: [...below, 'operations', 'fleet', 'worker', 'outlet', 'bus', 'sluice', 'generated'],

@@ -104,6 +104,16 @@ export interface Producer {
   chain(tasks: readonly Signature[], options?: Omit<DelayOptions, 'kwargs'>): Promise<SentTask>
   /** Sends tasks that run side by side. If one cannot be sent, others may have been. The errors are those of `delay`. */
   group(tasks: readonly Signature[], options?: Omit<DelayOptions, 'id' | 'kwargs'>): Promise<SentTask[]>
+  /**
+   * Sends tasks that run side by side, and then, with the list of their results as its first argument, the one that follows. Returns
+   * that one; if a member fails, it fails with a ChordError. The workers count the members in the Redis of their results.
+   * @throws UsageError SLUICE_BAD_OPTION: there are no members, or the results are not in Redis; otherwise as `delay`
+   */
+  chord(
+    tasks: readonly Signature[],
+    then: Signature,
+    options?: Omit<DelayOptions, 'id' | 'kwargs' | 'ignoreResult'>,
+  ): Promise<SentTask>
   /** Waits for confirmations, and closes the connections. Results are not awaited any more. */
   close(): Promise<void>
 }
@@ -165,15 +175,47 @@ class CeleryProducer implements Producer {
   }
 
   async group(tasks: readonly Signature[], options: Omit<DelayOptions, 'id' | 'kwargs'> = {}): Promise<SentTask[]> {
+    return Promise.all(this.#members(tasks, options, { groupId: randomUUID() }))
+  }
+
+  async chord(
+    tasks: readonly Signature[],
+    then: Signature,
+    options: Omit<DelayOptions, 'id' | 'kwargs' | 'ignoreResult'> = {},
+  ): Promise<SentTask> {
+    if (tasks.length === 0) throw new UsageError('SLUICE_BAD_OPTION', 'a chord has at least one task before the last')
+    const results = this.#results
+    if (results?.countChord === undefined) {
+      const why = 'workers count the members of a chord in the Redis of their results'
+      throw new UsageError(
+        'SLUICE_BAD_OPTION',
+        `${why}: open the producer with results: 'redis://…', and the workers with that`,
+      )
+    }
+    const [id, groupId] = [randomUUID(), randomUUID()]
+    const follows = { reply_to: results.replyTo, ...then.options, task_id: id }
+    await results.countChord(groupId, tasks.length)
+    results.expect(id)
+    try {
+      await Promise.all(this.#members(tasks, options, { groupId, chord: { ...then, options: follows } }))
+    } catch (error) {
+      results.forget(id)
+      throw error
+    }
+    return this.#sent(id, {})
+  }
+
+  #members(
+    tasks: readonly Signature[],
+    options: DelayOptions,
+    of: Pick<TaskMessage, 'groupId'> & Partial<Pick<TaskMessage, 'chord'>>,
+  ): Promise<SentTask>[] {
     if ('id' in options)
       throw new UsageError('SLUICE_BAD_OPTION', 'the tasks of a group have ids of their own: leave out id')
-    const groupId = randomUUID()
-    return Promise.all(
-      tasks.map(({ task, args, kwargs, options: given }, groupIndex) => {
-        const own = { kwargs, ...options, ...(typeof given['queue'] === 'string' ? { queue: given['queue'] } : {}) }
-        return this.#send({ ...this.#message(task, args, own), groupId, groupIndex }, own)
-      }),
-    )
+    return tasks.map(({ task, args, kwargs, options: given }, groupIndex) => {
+      const own = { kwargs, ...options, ...(typeof given['queue'] === 'string' ? { queue: given['queue'] } : {}) }
+      return this.#send({ ...this.#message(task, args, own), ...of, groupIndex }, own)
+    })
   }
 
   async close(): Promise<void> {

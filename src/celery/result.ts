@@ -54,6 +54,9 @@ export class CeleryTaskError extends SluiceError {
 /** Key of a task's result in Redis, and name of the channel that announces it. */
 export const resultKey = (id: string): string => `celery-task-meta-${id}`
 
+/** Key in Redis of the number of members of a chord: the worker that adds the last result sends the task that follows. */
+export const chordSizeKey = (groupId: string): string => `celery-taskset-meta-${groupId}.s`
+
 /** True for a state that does not change any more. */
 export const isFinal = (state: string): boolean => ['SUCCESS', 'FAILURE', 'REVOKED'].includes(state)
 

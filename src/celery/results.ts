@@ -4,10 +4,11 @@ import { systemClock } from '../core/clock.ts'
 import { StoreError } from '../core/errors.ts'
 import { span } from '../core/figures.ts'
 import type { Log } from '../core/log.ts'
+import { ask } from '../redis/client.ts'
 import type { RedisConnection } from '../redis/connect.ts'
 import type { Carrier } from './carrier.ts'
 import { openPlace } from './redis-transport.ts'
-import { isFinal, readResult, resultKey, type TaskResult } from './result.ts'
+import { chordSizeKey, isFinal, readResult, resultKey, type TaskResult } from './result.ts'
 
 /** Where a producer finds results. */
 export interface Results {
@@ -24,12 +25,17 @@ export interface Results {
    * @throws StoreError SLUICE_CELERY_LATE
    */
   last(id: string, withinMs: number, onState?: (state: string) => void): Promise<TaskResult>
+  /** Lets workers count the members of a chord; undefined: they cannot. */
+  readonly countChord?: (groupId: string, members: number) => Promise<void>
   close(): Promise<void>
 }
 
+/** Celery keeps results, and counts of chords, for a day. */
+const chordKeptS = '86400'
 /** Results that nobody has read are kept for so many tasks, the newest ones. */
 const kept = 10_000
 const pollEveryMs = 50
+const answerMaxMs = 10_000
 
 /** What has been reported about the tasks that were sent. */
 class Board {
@@ -152,6 +158,10 @@ class RedisResults implements Results {
     const found = this.#board.last(id, withinMs, onState)
     if (!this.#isPolling) void this.#poll()
     return found
+  }
+
+  async countChord(groupId: string, members: number): Promise<void> {
+    await ask(this.#redis, 'SETEX', [chordSizeKey(groupId), chordKeptS, String(members)], answerMaxMs)
   }
 
   async close(): Promise<void> {

@@ -43,6 +43,8 @@ export interface TaskMessage {
   readonly errbacks: readonly Signature[]
   /** Sent after a success, one after the other, in this order. */
   readonly chain: readonly Signature[]
+  /** Sent when all members of its group have ended, with their results. Only written: a message that has it is refused. */
+  readonly chord: Signature | undefined
   /** What the sender has added, and Celery's stamps. */
   readonly headers: Readonly<Record<string, unknown>>
 }
@@ -66,14 +68,14 @@ export async function writeTask(
   task: TaskMessage,
   options: { nowMs: number; compress?: boolean },
 ): Promise<WireMessage> {
-  const { args, kwargs, callbacks, errbacks, chain, expiresMs } = task
+  const { args, kwargs, callbacks, errbacks, chain, chord, expiresMs } = task
   const follow = (all: readonly Signature[]) => (all.length === 0 ? null : all.map(writeSignature))
   // Celery takes the next task of a chain from the end.
   const embed = {
     callbacks: follow(callbacks),
     errbacks: follow(errbacks),
     chain: follow(chain.toReversed()),
-    chord: null,
+    chord: chord === undefined ? null : writeSignature(chord),
   }
   const text = writeJson([args, kwargs, embed], `a message for "${task.task}"`)
   const { compression, ...body } = await writeBody(text, options.compress)
@@ -163,6 +165,7 @@ function fieldsOf(message: WireMessage, all: Record<string, unknown>, headers: R
     callbacks: readSignatures(all['callbacks']),
     errbacks: readSignatures(all['errbacks']),
     chain: readSignatures(all['chain']).toReversed(),
+    chord: undefined,
     headers,
   }
 }
@@ -203,5 +206,6 @@ export const blank: Omit<TaskMessage, 'id' | 'task' | 'rootId'> = {
   callbacks: [],
   errbacks: [],
   chain: [],
+  chord: undefined,
   headers: {},
 }

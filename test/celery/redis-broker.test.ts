@@ -131,6 +131,16 @@ describe.concurrent('Node sends to a Celery worker over Redis', () => {
     expect(await last.result()).toBe(10)
   })
 
+  it('a chord sends the task that follows with all results, or fails with its member', async () => {
+    const members = [signature('add', [1, 2]), signature('add', [3, 4]), signature('add', [5, 6])]
+    const last = await stored.chord(members, signature('echo', ['more']))
+    expect(await last.result()).toEqual({ args: [[3, 7, 11], 'more'], kwargs: {} })
+    const broken = await stored.chord([...members, signature('fail')], signature('echo'))
+    await expect(broken.result()).rejects.toMatchObject({ type: 'ChordError' })
+    for (const refused of [rpc.chord(members, signature('echo')), stored.chord([], signature('echo'))])
+      await expect(refused).rejects.toMatchObject({ code: 'SLUICE_BAD_OPTION' })
+  })
+
   it('16: a compressed message is read', async () => {
     const text = 'x'.repeat(100_000)
     expect(await (await stored.delay('echo', [text], { compress: true })).result()).toMatchObject({ args: [text] })

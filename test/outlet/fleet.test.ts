@@ -56,8 +56,7 @@ describe.concurrent('a fleet', () => {
     await fleet.sluice.sendMany(note, many(20))
     await fleet.areDone(20)
     // Longer than a worker may be silent before its jobs go back.
-    const sinceUs = await fleet.nowUs()
-    await until(async () => (await fleet.nowUs()) > sinceUs + 13_000_000, '13 s have passed')
+    await fleet.pass(13)
     expect(await fleet.count('job where claim is not null')).toBe(2)
     fleet.open()
     await fleet.areDone(22)
@@ -106,8 +105,7 @@ describe.concurrent('a fleet', () => {
       last = heir
     }
     // Longer than a worker may be silent before its jobs go back.
-    const sinceUs = await fleet.nowUs()
-    await until(async () => (await fleet.nowUs()) > sinceUs + 13_000_000, '13 s have passed')
+    await fleet.pass(13)
     expect(await fleet.stateOf(held)).toBe('running')
     fleet.open()
     await fleet.areDone(3)

@@ -12,7 +12,7 @@ const note = task('note', {
   retry: { attempts: 3, base: 100, max: 500 },
   timeout: '5min',
   async run({ gate }, { attempt, ambiguous, job }) {
-    process.send({ id: job.id, attempt, ambiguous, pid: process.pid })
+    process.send({ id: job.id, attempt, ambiguous, pid: process.pid, atMs: Date.now() })
     // Not in an attempt that follows a loss.
     while (gate !== undefined && !ambiguous && !existsSync(gate)) await sleep(20)
   },
@@ -20,7 +20,8 @@ const note = task('note', {
 const call = task('call', {
   input: z.object({ key: z.string() }),
   limits: [paced],
-  run: (_, { job, attempt, ambiguous }) => void process.send({ id: job.id, attempt, ambiguous, pid: process.pid }),
+  run: (_, { job, attempt, ambiguous }) =>
+    void process.send({ id: job.id, attempt, ambiguous, pid: process.pid, atMs: Date.now() }),
 })
 const tasks = [note, call]
 if (role === 'dispatch') await sluice.dispatch(tasks)

@@ -18,6 +18,8 @@ interface Run {
   attempt: number
   ambiguous: boolean
   pid: number
+  /** When it began, by the clock of the machine. */
+  atMs: number
 }
 
 const input = z.object({ gate: z.string().optional(), key: z.string().optional() })
@@ -30,12 +32,12 @@ export const call = task('call', {
 })
 
 /** A store, and the processes of a fleet on it, which end with the test. */
-export async function createFleet(amqp: string, { onTestFinished }: Pick<TestContext, 'onTestFinished'>) {
+export async function createFleet(amqp: string, { onTestFinished }: Pick<TestContext, 'onTestFinished'>, redis = '') {
   const { url } = await freshDatabase()
   const children: ChildProcess[] = []
   const runs: Run[] = []
   const folder = mkdtempSync(join(tmpdir(), 'sluice-fleet-'))
-  const sluice = await Sluice.open({ store: url })
+  const sluice = await Sluice.open({ store: url, redis })
   onTestFinished(async () => {
     for (const child of children) child.kill('SIGKILL')
     await sluice.close()
@@ -43,7 +45,10 @@ export async function createFleet(amqp: string, { onTestFinished }: Pick<TestCon
   })
   const start = async (role: 'dispatch' | 'execute', slots = 4, by = amqp) => {
     const args = [role, url, by, String(slots)]
-    const child = fork(fileURLToPath(new URL('member.mjs', import.meta.url)), args, { execArgv: [] })
+    const child = fork(fileURLToPath(new URL('member.mjs', import.meta.url)), args, {
+      execArgv: [],
+      env: { ...process.env, REDIS_URL: redis },
+    })
     children.push(child)
     let isReady = false
     child.on('message', (message) => {
@@ -61,10 +66,24 @@ export async function createFleet(amqp: string, { onTestFinished }: Pick<TestCon
     const [row] = await sluice.db.query<{ us: string }>('select sluice.now_us() as us')
     return Number(row?.us)
   }
+  /** Resolves when so many seconds have passed. */
+  const pass = async (seconds: number) => {
+    const sinceUs = await nowUs()
+    await until(async () => (await nowUs()) > sinceUs + seconds * 1_000_000, `${seconds} s have passed`)
+  }
   const areDone = (n: number) => until(async () => (await count('done')) === n, `${n} jobs are done`)
   const stateOf = async (id: string) => (await sluice.jobs.get(id))?.state
   const gate = join(folder, 'gate')
-  return { sluice, runs, start, count, nowUs, areDone, stateOf, gate, open: () => writeFileSync(gate, '') }
+  return { sluice, runs, start, count, pass, areDone, stateOf, gate, open: () => writeFileSync(gate, '') }
+}
+
+/** No second holds more calls than the limit of `call` allows. */
+export function checkRate(runs: readonly Run[]): void {
+  const times = runs.map(({ atMs }) => atMs).toSorted((a, b) => a - b)
+  const most = Math.max(
+    ...times.map((fromMs) => times.filter((atMs) => atMs >= fromMs && atMs < fromMs + 1_000).length),
+  )
+  expect(most).toBeLessThanOrEqual(200)
 }
 
 /** Every attempt began once, and a job ran again only as an ambiguous attempt. */

@@ -1,0 +1,146 @@
+/** Messages that workers hold in Redis: taken, ended, delayed, and given back when their worker is gone. */
+import { randomUUID } from 'node:crypto'
+import type { Log } from '../core/log.ts'
+import { scripts } from '../generated/lua.ts'
+import { ask, type RedisClient, Script } from '../redis/client.ts'
+import type { Address } from './carrier.ts'
+import {
+  bindingsKey,
+  boundQueues,
+  heldIndexKey,
+  heldKey,
+  listOf,
+  listsOf,
+  markedAgain,
+  readEnvelope,
+  readHeld,
+} from './kombu.ts'
+
+/** A message that was taken. */
+export interface Taken {
+  /** The name under which it is held. */
+  tag: string
+  queue: string
+  text: string
+}
+
+/** The list of messages that nobody can read, for people. */
+export const parkedKey = 'sluice.parked'
+const answerMaxMs = 10_000
+/** Tags of messages that wait begin with it: no worker has begun them. */
+const waits = 'waits:'
+
+/** What the workers of one Redis hold. */
+export class HeldMessages {
+  readonly #redis: RedisClient
+  readonly #prefix: string
+  readonly #visibleAfterMs: number
+  readonly #log: Log
+  readonly #fetch = new Script(scripts['celery/fetch'] ?? '')
+  readonly #move = new Script(scripts['celery/move'] ?? '')
+  /** Tags under which something may be held because the reply to a fetch was lost. */
+  #astray: string[] = []
+
+  /** @param visibleAfterMs after this time without a sign of its worker a message is given to another one */
+  constructor(redis: RedisClient, options: { prefix: string; visibleAfterMs: number; log: Log }) {
+    this.#redis = redis
+    this.#prefix = options.prefix
+    this.#visibleAfterMs = options.visibleAfterMs
+    this.#log = options.log
+  }
+
+  /** Takes up to `most` messages of queues, by priority and then in the order given, and gives back what is due. */
+  async take(queues: readonly string[], most: number): Promise<Taken[]> {
+    await this.#findAstray()
+    const lists = listsOf('').flatMap((list) => queues.map((queue) => ({ queue, list: queue + list })))
+    const prefix = `${randomUUID()}:`
+    const args = [
+      prefix,
+      String(most),
+      String(this.#visibleAfterMs),
+      ...lists.map(({ queue }) => JSON.stringify(queue)),
+    ]
+    const found = await this.#run(
+      this.#fetch,
+      lists.map(({ list }) => list),
+      args,
+    ).catch((error: unknown) => {
+      this.#astray = Array.from({ length: most }, (_, i) => `${prefix}${i}`)
+      throw error
+    })
+    const [taken, due] = found as [[string, number, string][], [string, string][]]
+    for (const [tag, text] of due) await this.#giveBack(tag, text, !tag.startsWith(waits))
+    return taken.map(([tag, place, text]) => ({ tag, queue: lists[place]?.queue ?? '', text }))
+  }
+
+  /** Ends it for good. False: another worker has it by now. */
+  end(tag: string): Promise<boolean> {
+    return this.#moved([], [tag, ''])
+  }
+
+  /** Lets it wait, and then go to the front of its list; meanwhile no worker holds it. False as for `end`. */
+  delay(tag: string, ms: number): Promise<boolean> {
+    return this.#moved([], [tag, '', `${waits}${tag}`, String(ms - this.#visibleAfterMs)])
+  }
+
+  /** Shows that its worker is there. False as for `end`. */
+  renew(tag: string): Promise<boolean> {
+    return this.#moved([], [tag, '', tag, '0'])
+  }
+
+  /** Puts it to the front of its list, marked as one that was delivered. False as for `end`. */
+  async release(tag: string): Promise<boolean> {
+    const text = await this.#ask('HGET', heldKey, tag)
+    return typeof text === 'string' && this.#giveBack(tag, text, true)
+  }
+
+  /** Puts what cannot be read where people find it. */
+  async park(tag: string, text: string, cause: unknown): Promise<void> {
+    this.#log.error(`a message of Celery cannot be read, and is in the list ${this.#prefix}${parkedKey}`, {
+      err: cause,
+    })
+    await this.#moved([parkedKey], [tag, text])
+  }
+
+  async #findAstray(): Promise<void> {
+    for (const tag of this.#astray) {
+      const text = await this.#ask('HGET', heldKey, tag)
+      if (typeof text === 'string') await this.#giveBack(tag, text, false)
+    }
+    this.#astray = []
+  }
+
+  async #giveBack(tag: string, held: string, isBegun: boolean): Promise<boolean> {
+    try {
+      if (held === '') return await this.end(tag)
+      const { text, address } = readHeld(held)
+      const { priority } = readEnvelope(text).message
+      const lists = (await this.#queuesOf(address)).map((queue) => listOf(queue, priority))
+      return await this.#moved(lists, [tag, isBegun ? markedAgain(text) : text])
+    } catch (error) {
+      if ((error as { code?: string }).code !== 'SLUICE_CELERY_MESSAGE') throw error
+      await this.park(tag, held, error)
+      return true
+    }
+  }
+
+  async #queuesOf({ exchange, routingKey }: Address): Promise<string[]> {
+    if (exchange === '') return [routingKey]
+    const bindings = (await this.#ask('SMEMBERS', bindingsKey(exchange))) as string[]
+    const queues = boundQueues(bindings, routingKey)
+    return queues.length === 0 ? [routingKey] : queues
+  }
+
+  async #moved(lists: readonly string[], args: readonly string[]): Promise<boolean> {
+    return (await this.#run(this.#move, lists, args)) === 1
+  }
+
+  #run(script: Script, lists: readonly string[], args: readonly string[]): Promise<unknown> {
+    const keys = [heldKey, heldIndexKey, ...lists].map((key) => this.#prefix + key)
+    return script.run(this.#redis, keys, args, answerMaxMs)
+  }
+
+  #ask(command: string, key: string, ...more: readonly string[]): Promise<unknown> {
+    return ask(this.#redis, command, [this.#prefix + key, ...more], answerMaxMs)
+  }
+}

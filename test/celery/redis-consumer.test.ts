@@ -1,0 +1,196 @@
+import { execFile } from 'node:child_process'
+import { fileURLToPath } from 'node:url'
+import { promisify } from 'node:util'
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { openProducer, type Producer } from '../../src/celery/index.ts'
+import { heldIndexKey, heldKey } from '../../src/celery/kombu.ts'
+import { parkedKey } from '../../src/celery/held.ts'
+import {
+  consumeRedis,
+  type RedisConsumer,
+  type RedisConsumerOptions,
+  type RedisDelivery,
+} from '../../src/celery/redis-consumer.ts'
+import { readTask } from '../../src/celery/task-message.ts'
+import { silent } from '../../src/core/log.ts'
+import { findPython } from '../examples/interpreter.ts'
+import { type RedisServer, startRedis } from '../servers/redis.ts'
+import { connectRedis } from '../servers/resp.ts'
+import { until } from '../until.ts'
+
+const prefix = 'shop:'
+let redis: RedisServer
+let producer: Producer
+let admin: Awaited<ReturnType<typeof connectRedis>>
+let open: RedisConsumer[] = []
+
+beforeAll(async () => {
+  redis = await startRedis()
+  producer = await openProducer({ broker: redis.url, keyPrefix: prefix, results: 'none' })
+  admin = await connectRedis(redis.port)
+})
+beforeEach(() => admin.send('FLUSHALL', []))
+afterEach(async () => {
+  await Promise.all(open.map((one) => one.close()))
+  open = []
+})
+afterAll(async () => {
+  admin?.close()
+  await producer?.close()
+  await redis?.close()
+})
+
+/** A consumer and what it has received. */
+async function receive(more: Partial<RedisConsumerOptions> = {}) {
+  const got: RedisDelivery[] = []
+  const onMessage = (delivery: RedisDelivery) => got.push(delivery)
+  const given = { url: redis.url, prefix, log: silent, queues: ['celery'], prefetch: 1, onMessage, ...more }
+  const consumer = await consumeRedis(given)
+  open.push(consumer)
+  return { got, consumer }
+}
+
+const first = async ({ message }: RedisDelivery) => (await readTask(message)).args[0]
+const number = async (command: string, key: string) => Number(await admin.send(command, [prefix + key]))
+
+/** Runs fixtures/peer.py, a program with stock Celery. */
+async function peer(args: string[], env: Record<string, string> = {}): Promise<void> {
+  const python = await findPython('celery', 'redis')
+  const file = fileURLToPath(new URL('fixtures/peer.py', import.meta.url))
+  await promisify(execFile)(python, [file, ...args], { env: { ...process.env, BROKER: redis.url, ...env } })
+}
+
+describe('a worker of ours on Redis', () => {
+  it('takes by priority, and by turns of the queues, and never more than it may hold', async () => {
+    for (const queue of ['a', 'b'])
+      for (const priority of [9, 0, 0]) await producer.delay('add', [`${queue}${priority}`], { queue, priority })
+    const { got, consumer } = await receive({ queues: ['a', 'b'] })
+    const order: unknown[] = []
+    for (let i = 0; i < 6; i++) {
+      await until(() => got.length === i + 1)
+      expect([consumer.inHand, await number('HLEN', heldKey), await number('ZCARD', heldIndexKey)]).toEqual([1, 1, 1])
+      order.push(await first(got[i] as RedisDelivery))
+      expect(await got[i]?.ack()).toBe(true)
+    }
+    expect(order).toEqual(['a0', 'b0', 'a0', 'b0', 'a9', 'b9'])
+    expect([await number('HLEN', heldKey), await number('ZCARD', heldIndexKey), await got[0]?.ack()]).toEqual([
+      0,
+      0,
+      false,
+    ])
+  })
+
+  it('gets what Python sends', async () => {
+    const { got } = await receive({ prefix: '', prefetch: 10 })
+    await peer(['send', '3'])
+    await until(() => got.length === 3)
+    expect(await Promise.all(got.map(first))).toEqual([0, 1, 2])
+  })
+
+  it('that is gone gives its messages to another one, and does not end them any more', async () => {
+    await producer.delay('add', [1], { priority: 6 })
+    const lost = await receive({ visibleAfterMs: 3_600_000 })
+    await until(() => lost.got.length === 1)
+    // To this one an hour has passed.
+    const next = await receive({ visibleAfterMs: 0, prefetch: 1 })
+    await until(() => next.got.length === 1)
+    expect(next.got[0]?.isRedelivered).toBe(true)
+    expect(next.got[0]?.message.headers['redelivered']).toBe(true)
+    expect(await lost.got[0]?.ack()).toBe(false)
+  })
+
+  it('that lives keeps its messages beyond that time', async () => {
+    const visibleAfterMs = 400
+    await producer.delay('add', [1])
+    const { got } = await receive({ visibleAfterMs })
+    await until(() => got.length === 1)
+    const other = await receive({ visibleAfterMs })
+    const score = async () => Number(await admin.send('ZSCORE', [prefix + heldIndexKey, await tag()]))
+    const tag = async () => String(((await admin.send('HKEYS', [prefix + heldKey])) as string[])[0])
+    const begun = await score()
+    await until(async () => (await score()) > begun + (2 * visibleAfterMs) / 1_000)
+    expect(other.got).toEqual([])
+    expect(await got[0]?.ack()).toBe(true)
+  })
+
+  it('lets a denied message wait without a place, a retry or a mark, and goes on with others', async () => {
+    for (let i = 0; i < 200; i++) await producer.delay('denied', [i])
+    await producer.delay('add', ['fresh'])
+    const times = new Map<unknown, number>()
+    const early: number[] = []
+    const again: RedisDelivery[] = []
+    const onMessage = async (delivery: RedisDelivery) => {
+      const task = await readTask(delivery.message)
+      const nowMs = performance.now()
+      const [key] = task.args
+      if (task.task !== 'denied') times.set(key, nowMs)
+      else if (times.has(key)) {
+        if (nowMs - (times.get(key) ?? 0) < 300) early.push(nowMs)
+        again.push(delivery)
+      } else {
+        times.set(key, nowMs)
+        return void (await delivery.delay(300))
+      }
+      await delivery.ack()
+    }
+    await receive({ onMessage })
+    await until(() => again.length === 200 && times.has('fresh'))
+    expect(early).toEqual([])
+    expect(again.filter(({ isRedelivered, message }) => isRedelivered || message.headers['retries'] !== 0)).toEqual([])
+    await until(async () => (await number('HLEN', heldKey)) === 0)
+  })
+
+  it('leaves nothing that stock Celery cannot take over, denied or in hand', async () => {
+    await peer(['send', '2'])
+    const { got } = await receive({ prefix: '', prefetch: 2, visibleAfterMs: 3_600_000 })
+    await until(() => got.length === 2)
+    await got[0]?.delay(60_000)
+    await peer(['restore'], { VISIBLE: '0.001' })
+    expect(await got[1]?.ack()).toBe(false)
+    await until(() => got.length === 4)
+    expect(new Set(await Promise.all(got.slice(2).map(first)))).toEqual(new Set([0, 1]))
+  })
+
+  it('puts what it has in hand back when it ends', async () => {
+    await producer.delay('add', [1], { priority: 9 })
+    const { got, consumer } = await receive()
+    await until(() => got.length === 1)
+    await consumer.close()
+    expect([await number('HLEN', heldKey), await number('LLEN', 'celery\u0006\u00169')]).toEqual([0, 1])
+    const next = await receive()
+    await until(() => next.got.length === 1)
+    expect(next.got[0]?.isRedelivered).toBe(true)
+    expect(await next.got[0]?.requeue()).toBe(true)
+    await until(() => next.got.length === 2)
+  })
+
+  it('parks what it cannot read, and goes on', async () => {
+    for (const text of ['no JSON', '[]', '{"body": 1}']) await admin.send('LPUSH', [`${prefix}celery`, text])
+    await producer.delay('add', [1])
+    const { got } = await receive()
+    await until(() => got.length === 1)
+    expect(await admin.send('LRANGE', [prefix + parkedKey, '0', '-1'])).toEqual(['no JSON', '[]', '{"body": 1}'])
+    expect(await number('HLEN', heldKey)).toBe(1)
+  })
+
+  it('goes on after its connections are lost, and loses no message', async () => {
+    const seen = new Set<unknown>()
+    const onMessage = async (delivery: RedisDelivery) => {
+      seen.add(await first(delivery))
+      await delivery.ack().catch(() => {})
+    }
+    await receive({ onMessage, visibleAfterMs: 500 })
+    const sent: number[] = []
+    for (let i = 0; i < 300; i++) {
+      if (i % 60 === 30) await admin.send('CLIENT', ['KILL', 'TYPE', 'normal', 'SKIPME', 'yes'])
+      const isSent = await producer.delay('add', [i]).then(
+        () => true,
+        () => false,
+      )
+      if (isSent) sent.push(i)
+    }
+    await until(async () => (await number('LLEN', 'celery')) + (await number('HLEN', heldKey)) === 0)
+    expect(sent.length).toBeGreaterThan(0)
+    expect(sent.filter((one) => !seen.has(one))).toEqual([])
+  })
+})
