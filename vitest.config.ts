@@ -1,11 +1,20 @@
 import { defineConfig } from 'vitest/config'
+import { LongestFirst } from './test/order.ts'
+
+/** The folders whose tests use no server and change nothing that another file could meet. */
+const pure = ['core', 'http', 'report', 'typing', 'vendors'].map((folder) => `test/${folder}/*.test.ts`)
 
 /** `npm run chaos`: test/long.ts. */
 const long = 'long'
 
 export default defineConfig(({ mode }) => ({
   test: {
-    include: ['test/**/*.test.ts'],
+    projects: [
+      { extends: true, test: { name: 'servers', include: ['test/**/*.test.ts'], exclude: pure } },
+      // Tests of pure code leave nothing behind, so that one process can run many files: loading the code takes longer
+      // than the tests.
+      { extends: true, test: { name: 'pure', include: pure, isolate: false } },
+    ],
     globalSetup: ['test/servers/setup.ts'],
     setupFiles: ['test/property.ts'],
     pool: 'forks',
@@ -14,6 +23,7 @@ export default defineConfig(({ mode }) => ({
     // Tests wait for limits and for the server's disk, so two files at once leave cores idle. Many tests measure rates, so more
     // files at once than this would measure each other.
     maxWorkers: 3,
+    sequence: { sequencer: LongestFirst },
     // On a shared machine a moment of starvation fails a measurement now and then; the output marks what was tried again.
     // At a developer's desk nothing is.
     retry: process.env['CI'] === undefined ? 0 : 1,

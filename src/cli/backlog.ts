@@ -11,6 +11,8 @@ import { has, type StorageAt } from './storage.ts'
 /** A store that cannot answer within this time is reported as such. */
 const timeoutMs = 5_000
 const shownMax = 20
+/** More jobs in a minute are not counted. */
+const countedMax = 20_000
 
 /** Reads what waits; undefined: the store did not answer in time. */
 export async function backlogOf(db: Db, schema: string): Promise<Backlog | undefined> {
@@ -33,15 +35,17 @@ export function showBacklog(out: Output, backlog: Backlog | undefined): void {
   if (jobs.length > 0) {
     out.line('')
     out.table([
-      ['TASK', 'QUEUE', 'WAITING', 'OLDEST', 'DONE/MIN', 'STOPPED BY'],
+      ['TASK', 'QUEUE', 'WAITING', 'OLDEST', 'SENT/MIN', 'DONE/MIN', 'EMPTY', 'STOPPED BY'],
       ...jobs
         .slice(0, shownMax)
-        .map(({ task, queue, waiting, oldestAt, perMinute, currently, stops }) => [
+        .map(({ task, queue, waiting, oldestAt, perMinute, sentPerMinute, currently, stops }) => [
           currently === undefined ? task : `${task} (now ${currently})`,
           queue,
           `${about}${waiting}`,
           ageOf(oldestAt),
+          `${sentPerMinute}`,
           `${perMinute}`,
+          emptyText(waiting, sentPerMinute, perMinute),
           stops.map((stop) => stopText(stop, waiting)).join('; ') || '-',
         ]),
     ])
@@ -66,6 +70,13 @@ export function showBacklog(out: Output, backlog: Backlog | undefined): void {
 
 function ageOf(at: Date | undefined): string {
   return at === undefined ? '-' : span(Math.max(0, systemClock.wallMs() - at.getTime()))
+}
+
+/** Returns when nothing would wait any more if the next minutes were as the last one. */
+function emptyText(waiting: number, sent: number, ended: number): string {
+  if (Math.max(sent, ended) >= countedMax) return '-'
+  if (sent > ended) return `never: grows by ${sent - ended}/min`
+  return ended > sent ? `in about ${span((waiting / (ended - sent)) * 60_000)}` : '-'
 }
 
 /** Formats what stops jobs: how many of them, unless all, and until when. */

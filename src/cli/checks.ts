@@ -8,6 +8,7 @@ import type { PgliteDb } from '../db/pglite.ts'
 import { abandoned } from './backlog.ts'
 import { restores, steps } from './epoch.ts'
 import type { Finding } from './finding.ts'
+import { fleet } from './fleet.ts'
 import { lanes } from './lanes.ts'
 import { many, span } from './output.ts'
 import { parked } from './parked.ts'
@@ -22,6 +23,8 @@ interface Place {
   schema: string
   /** URL of the Redis in which limits are shared; undefined: none. */
   redis?: string | undefined
+  /** URL of the RabbitMQ of a fleet; undefined: none is known. */
+  amqp?: string | undefined
 }
 
 /** One check; undefined: it does not apply. */
@@ -56,6 +59,7 @@ export const checks: Record<string, Check> = {
   limits,
   redis: ({ redis }) => redisServer(redis),
   shared: (at) => shared(storageAt(at)),
+  fleet: (at) => fleet(storageAt(at), at.amqp),
   clock,
   steps: (at) => steps(storageAt(at)),
   restores: (at) => restores(storageAt(at)),

@@ -19,13 +19,13 @@ const colours = { ok: 'green', warn: 'yellow', fail: 'red' } as const
 
 async function doctor({ deep }: { deep?: true }, command: Command): Promise<void> {
   const settings = await settingsOf(command)
-  const { out, schema, redis } = settings
+  const { out, schema, redis, amqp } = settings
   const worst = await withStore(settings, { creates: false }, async (store) => {
     // Without a connection no other check can run, and the exit code is 3.
     say(out, 'connection', await connection(store, nameOf(settings.store)))
     const found: Finding[] = []
     for (const [name, check] of Object.entries({ ...checks, ...(deep && deepChecks) })) {
-      const finding = await judge(check, { store, schema, redis })
+      const finding = await judge(check, { store, schema, redis, amqp })
       if (finding === undefined) continue
       say(out, name, finding)
       found.push(finding)

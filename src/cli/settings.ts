@@ -31,6 +31,8 @@ export interface Settings {
   listenUrl: string | undefined
   /** URL of the Redis in which limits are shared; undefined: none. */
   redis: string | undefined
+  /** URL of the RabbitMQ of a fleet; undefined: none. */
+  amqp: string | undefined
   config: Found
   /** As given by flags. */
   logLevel: LogLevel | undefined
@@ -55,8 +57,9 @@ export async function settingsOf(command: Command): Promise<Settings> {
     given === undefined ? place(config.fields.store ?? '.sluice/data', config.dir) : place(given, process.cwd())
   const listenUrl = env('SLUICE_LISTEN_URL') ?? config.fields.listenUrl
   const redis = env('REDIS_URL') ?? config.fields.redis
+  const amqp = env('AMQP_URL') ?? config.fields.amqp
   const { logLevel: level, logFormat: format } = globals
-  return { store, schema, listenUrl, redis, config, logLevel: level, logFormat: format, out }
+  return { store, schema, listenUrl, redis, amqp, config, logLevel: level, logFormat: format, out }
 }
 
 /** Returns the name of a store to show: without its password. */

@@ -8,6 +8,7 @@ import type { Sluice } from '../index.ts'
 import { backlogOf, showBacklog } from './backlog.ts'
 import { restores, steps } from './epoch.ts'
 import type { Finding } from './finding.ts'
+import { fleet } from './fleet.ts'
 import { many, type Output, size, span } from './output.ts'
 import { parked } from './parked.ts'
 import { nameOf, type Settings, settingsOf, withSluice } from './settings.ts'
@@ -27,7 +28,7 @@ export function statusCommand(): Command {
 const watched = { parked, zones, snapshots, bloat, wraparound, restores, steps, redis: shared }
 
 /** Runs the checks, and with `--storage` reads the tables. A check that this role may not run is left out here; `doctor` reports it. */
-async function lookAt(sluice: Sluice, { store, schema }: Settings, storage: boolean) {
+async function lookAt(sluice: Sluice, { store, schema, amqp }: Settings, storage: boolean) {
   const at: StorageAt = { sql: sqlOn(sluice.db, schema), schema, isEmbedded: !store.startsWith('postgres') }
   const problems: { check: string; text: string }[] = []
   for (const [check, look] of Object.entries(watched)) {
@@ -35,7 +36,8 @@ async function lookAt(sluice: Sluice, { store, schema }: Settings, storage: bool
     if (finding !== undefined && finding.status !== 'ok') problems.push({ check, text: finding.text })
   }
   const alarms = await readRaisedAlarms(at.sql).catch(() => [])
-  return { problems, alarms, storage: storage ? await tableSizes(at) : undefined }
+  const outside = await fleet(at, amqp).catch(({ message }: Error): Finding => ({ status: 'warn', text: message }))
+  return { problems, alarms, fleet: outside, storage: storage ? await tableSizes(at) : undefined }
 }
 
 function showStorage(out: Output, tables: readonly TableSize[]): void {
@@ -52,7 +54,7 @@ function showStorage(out: Output, tables: readonly TableSize[]): void {
 async function status(flags: { storage?: boolean }, command: Command): Promise<void> {
   const settings = await settingsOf(command)
   const { out } = settings
-  const [numbers, backlog, { problems, alarms, storage }] = await withSluice(
+  const [numbers, backlog, { problems, alarms, fleet: found, storage }] = await withSluice(
     settings,
     { creates: false },
     async (sluice) => [
@@ -80,6 +82,7 @@ async function status(flags: { storage?: boolean }, command: Command): Promise<v
       countedTo,
       jobs: backlog?.jobs ?? null,
       limits: backlog?.limits ?? null,
+      fleet: found ?? null,
       problems,
       alarms: redact(alarms),
       ...(storage && { storage }),
@@ -100,6 +103,8 @@ async function status(flags: { storage?: boolean }, command: Command): Promise<v
     ],
   ]
   for (const [name = '', value = ''] of rows) out.line(`${out.paint('dim', name.padEnd(11))}${value}`)
+  if (found !== undefined)
+    out.line(`${out.paint(found.status === 'ok' ? 'dim' : 'yellow', 'fleet'.padEnd(11))}${redactText(found.text)}`)
   for (const { check, text } of problems) out.line(`${out.paint('yellow', check.padEnd(11))}${text}`)
   for (const { since, text, todo } of alarms)
     out.line(redactText(`${out.paint('yellow', 'alarm'.padEnd(11))}since ${since.toISOString()}: ${text}: ${todo}`))

@@ -60,8 +60,8 @@ export class Membership {
   #stints = new Set<string>()
   readonly #begun = new Set<JobKey>()
   #isTelling = false
-  /** The number of stuck handlers that was last recorded, and for which registration. */
-  #told = { worker: '', stuck: 0 }
+  /** The stuck handlers and slots that were last recorded, and for which registration. */
+  #told = { worker: '', stuck: 0, slots: 0 }
 
   constructor(store: Store, member: Member, epoch: Epoch) {
     this.#store = store
@@ -132,13 +132,13 @@ export class Membership {
     await this.#store.run('fleet/count_heartbeat', [worker])
   }
 
-  /** Records in the store how many handlers of this worker are stuck, if that has changed. */
-  async tellStuck(stuck: number): Promise<void> {
+  /** Records in the store how many handlers of this worker are stuck, and its slots, if that has changed. */
+  async tellLoad(stuck: number, slots: number): Promise<void> {
     const worker = this.#worker ?? ''
-    const known = this.#told.worker === worker ? this.#told.stuck : 0
-    if (worker === '' || stuck === known) return
-    await this.#store.run('fleet/record_stuck_handlers', [worker, stuck])
-    this.#told = { worker, stuck }
+    const known = this.#told.worker === worker ? this.#told : { stuck: 0, slots: this.#member.slots }
+    if (worker === '' || (stuck === known.stuck && slots === known.slots)) return
+    await this.#store.run('fleet/record_load', [worker, stuck, slots])
+    this.#told = { worker, stuck, slots }
   }
 
   /** Records which jobs workers of its fleet have begun, all of one time at once. While the store is away, they wait. */

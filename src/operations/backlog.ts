@@ -23,6 +23,8 @@ export interface WaitingJobs {
   oldestAt: Date | undefined
   /** Jobs that ended within the last minute. */
   perMinute: number
+  /** Jobs that were sent within the last minute. */
+  sentPerMinute: number
   /** The present name, if the task was renamed. */
   currently: string | undefined
   /** Nobody will run them: workers live, and none of them can. */
@@ -88,7 +90,7 @@ interface BucketStop {
 }
 
 interface Rate {
-  kind: 'task' | 'limit'
+  kind: 'task' | 'sent' | 'limit'
   name: string
   queue: string | null
   n: number
@@ -110,6 +112,8 @@ export async function readBacklog(sql: Sql): Promise<Backlog> {
   const total = sum(all.map(({ waiting }) => waiting))
   const scale = isExact ? 1 : total / sum(groups.map(({ n }) => n))
   const stops = await stopsOf(sql, groups)
+  const rate = (what: Rate['kind'], { task, queue }: Merged) =>
+    sum(rates.filter(({ kind, name, queue: at }) => kind === what && name === task && at === queue).map(({ n }) => n))
   const jobs = all.map((one, i): WaitingJobs => {
     const { task, queue, waiting, oldestMs } = one
     const found = obstacles[i] as Obstacles
@@ -121,9 +125,8 @@ export async function readBacklog(sql: Sql): Promise<Backlog> {
       queue,
       waiting,
       oldestAt: dateOf(oldestMs),
-      perMinute: sum(
-        rates.filter(({ kind, name, queue: at }) => kind === 'task' && name === task && at === queue).map(({ n }) => n),
-      ),
+      perMinute: rate('task', one),
+      sentPerMinute: rate('sent', one),
       currently: found.currently ?? undefined,
       isAbandoned: missing !== undefined && found.live > 0,
       stops: [...gatesOf(found, waiting), ...(missing === undefined ? [] : [missing]), ...limitStops(own, stops, part)],

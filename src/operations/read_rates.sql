@@ -1,11 +1,20 @@
--- Reads what went on within the last minute: jobs that were done or failed by task and queue, and units granted by
--- limit. It reads 20,000 rows of each at most.
+-- Reads what went on within the last minute: jobs that were sent, and that were done or failed, by task and queue, and
+-- units granted by limit. It reads 20,000 rows of each at most.
 select 'task' as kind, x.task as name, x.queue, count(*)::float8 as n, null::float8 as span_ms
 from ((select d.task, d.queue from sluice.done d
        where d.finished_at > sluice.now() - interval '1 minute' and d.state = 'done' limit 20000)
       union all
       (select f.task, f.queue from sluice.failed f
        where f.finished_at > sluice.now() - interval '1 minute' limit 20000)) x
+group by x.task, x.queue
+union all
+select 'sent', x.task, x.queue, count(*)::float8, null
+from (select engine.id_floor(sluice.now_us() / 1000 - 60000) as least) m cross join lateral (
+  (select j.task, j.queue from sluice.job j where j.id >= m.least limit 20000)
+  union all
+  (select d.task, d.queue from sluice.done d where d.id >= m.least limit 20000)
+  union all
+  (select f.task, f.queue from sluice.failed f where f.id >= m.least limit 20000)) x
 group by x.task, x.queue
 union all
 select 'limit', split_part(b.name, '/', 1), null, sum(l.units)::float8,

@@ -62,6 +62,8 @@ export class BrokerOutlet implements Outlet {
   readonly #places = new Map<ClaimedJob, Post>()
   /** Stints of which the end is being recorded. */
   readonly #ending = new Set<string>()
+  /** What was sent and received so far, and for how many jobs. */
+  readonly #traffic = { sent: 0, received: 0, jobs: 0 }
   #reports: Reports | undefined
   #claimer: () => string | undefined = () => undefined
   #isClosed = false
@@ -96,7 +98,11 @@ export class BrokerOutlet implements Outlet {
     this.#isClosed = true
     const left: ToWorker = { type: 'left', from: this.id }
     await Promise.allSettled(this.#roster.posts.map((post) => this.#say(post, JSON.stringify(left))))
-    await this.#options.wire.leave(this.id)
+    const { wire, log } = this.#options
+    await wire.leave(this.id)
+    const { sent, received, jobs } = this.#traffic
+    const each = jobs === 0 ? '' : `, ${((sent + received) / jobs).toFixed(2)} for each of ${jobs} jobs`
+    log.info(`the dispatcher has sent ${sent} messages and received ${received}${each}; none is acknowledged`)
   }
 
   get slots(): number {
@@ -131,6 +137,7 @@ export class BrokerOutlet implements Outlet {
       }
       post.jobs.set(keyOf(job), { job, arriveByMs: arriveBy(job), isHeld: false })
       this.#places.set(job, post)
+      this.#traffic.jobs++
       const portion = portions.get(post)
       if (portion === undefined) portions.set(post, [job])
       else portion.push(job)
@@ -189,6 +196,7 @@ export class BrokerOutlet implements Outlet {
   }
 
   #say(post: Post, message: string, ttlMs?: number): Promise<void> {
+    this.#traffic.sent++
     return this.#options.wire.send(post.id, message, ttlMs)
   }
 
@@ -207,6 +215,7 @@ export class BrokerOutlet implements Outlet {
 
   #heard(message: ToDispatcher): void {
     if (this.#isClosed) return
+    this.#traffic.received++
     const { wire } = this.#options
     if (message.type === 'seek') {
       const offer: ToWorker = { type: 'offer', from: this.id }

@@ -183,7 +183,8 @@ export class Executor {
   #attach(dispatcher: Dispatcher): void {
     if (this.#own !== undefined || this.#isStopping) return
     this.#own = dispatcher
-    dispatcher.stint = newId()
+    // The command line finds the queue of a worker by the name of its stint.
+    dispatcher.stint = `${this.id}.${newId()}`
     this.#announce(dispatcher)
   }
 

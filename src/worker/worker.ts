@@ -371,7 +371,7 @@ export class Worker {
         await housekeeping.say()
         await this.#options.renew()
         await marginsOf(store).renew()
-        await this.#member.tellStuck(this.stuck)
+        await this.#member.tellLoad(this.stuck, this.slots)
         await this.#member.tellBegun()
         await this.#renewGates()
         for (const id of this.#hand.forebears()) await this.#member.beatFor(id)

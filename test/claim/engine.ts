@@ -1,7 +1,7 @@
 import { fn } from '../servers/fn.ts'
 import { afterAll, beforeAll, beforeEach } from 'vitest'
 import { z } from 'zod'
-import { systemClock } from '../../src/core/clock.ts'
+import { type Clock, systemClock } from '../../src/core/clock.ts'
 import { newId } from '../../src/core/hash.ts'
 import type { Db, Queryable } from '../../src/db/db.ts'
 import { sqlOn } from '../../src/db/store.ts'
@@ -222,16 +222,16 @@ export function blocked(db: Queryable): Promise<number> {
 }
 
 /** Opens a Sluice on a new store of this engine. */
-export async function openOn(engine: Engine): Promise<Sluice> {
-  return Sluice.open({ store: await engine.store() })
+export async function openOn(engine: Engine, clock: Clock = systemClock): Promise<Sluice> {
+  return Sluice.open({ store: await engine.store(), clock })
 }
 
 /** Opens a store that the blocks of a file share, because the embedded engine takes seconds to open. */
 let embedded: Promise<Sluice> | undefined
 
-async function sharedOn(engine: Engine): Promise<Sluice> {
-  if (engine.name !== 'PGlite') return openOn(engine)
-  embedded ??= openOn(engine)
+async function sharedOn(engine: Engine, clock?: Clock): Promise<Sluice> {
+  if (engine.name !== 'PGlite') return openOn(engine, clock)
+  embedded ??= openOn(engine, clock)
   const { db } = await embedded
   // Undoes what a block before may have done to the clock.
   await db.query('drop table if exists sluice.test_clock')
@@ -243,10 +243,10 @@ async function sharedOn(engine: Engine): Promise<Sluice> {
 }
 
 /** For the tests of a file or a block: one store, empty before each of them, with one worker registered. */
-export function emptied(engine: Engine): { sluice: Sluice; db: Db; worker: string } {
+export function emptied(engine: Engine, clock?: Clock): { sluice: Sluice; db: Db; worker: string } {
   const at: ReturnType<typeof emptied> = {} as never
   beforeAll(async () => {
-    at.sluice = await sharedOn(engine)
+    at.sluice = await sharedOn(engine, clock)
     at.db = at.sluice.db
   })
   beforeEach(async () => {

@@ -30,6 +30,11 @@ it('a dispatcher gives jobs to a worker over the broker, and both stop on SIGTER
   const worker = project.start(['work', '--broker'], { env })
   await dispatcher.says('giving to the workers of the fleet: greet, http')
   await worker.says('waiting for a dispatcher to send greet, http')
+  await until(
+    async () => /fleet +1 dispatcher for 1 worker; 0 messages/.test((await project.run(['status'], { env })).out),
+    'status shows the fleet and its queues',
+  )
+  expect((await sluice.jobs.status()).slots).toBe(10)
   await project.run(['send', 'greet', '{"name":"you"}'])
   await until(async () => (await sluice.jobs.status()).done === 1, 'the job is done')
   const [job] = await sluice.list({ state: 'done' })

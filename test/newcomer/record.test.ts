@@ -5,6 +5,7 @@ import { fail, limit, snooze, task } from '../../src/index.ts'
 import { claimAll, emptied, finish, mainEngines, ownClock, quietTask, tenantInput } from '../claim/engine.ts'
 import { fn } from '../servers/fn.ts'
 import { until } from '../until.ts'
+import { unhurried } from '../worker/patience.ts'
 
 /** Fails `n` times, as the input has it, and then succeeds. */
 function flaky(name: string, attempts: number, error: (n: number) => unknown, limits = [] as never[]) {
@@ -25,7 +26,7 @@ const failure = (n: number) =>
 
 for (const engine of mainEngines) {
   describe(`the record of a job on ${engine.name}`, () => {
-    const at = emptied(engine)
+    const at = emptied(engine, unhurried())
 
     /** Runs what is there until the job has ended. */
     async function ended(of: Parameters<typeof at.sluice.dispatchOnce>[0], id: string) {

@@ -38,7 +38,14 @@ describe('the backlog', () => {
     const { jobs, limits, isExact } = await read()
     expect(isExact).toBe(true)
     expect(jobs).toMatchObject([
-      { task: 'call', queue: 'default', waiting: 4, oldestAt: new Date('2026-05-04T10:00:00Z'), perMinute: 0 },
+      {
+        task: 'call',
+        queue: 'default',
+        waiting: 4,
+        oldestAt: new Date('2026-05-04T10:00:00Z'),
+        perMinute: 0,
+        sentPerMinute: 4,
+      },
       { task: 'free', queue: 'bulk', waiting: 1 },
     ])
     expect(new Map(limits.map(({ limit: name, waiting, keys }) => [name, [waiting, keys]]))).toEqual(
@@ -51,7 +58,13 @@ describe('the backlog', () => {
     await enter(t.sluice.db, ['call', 'free'])
     const after = await read()
     expect(after.jobs).toMatchObject([
-      { task: 'call', waiting: 1, perMinute: 3, stops: [{ kind: 'used-up', text: 'crm used up for a', jobs: 1 }] },
+      {
+        task: 'call',
+        waiting: 1,
+        perMinute: 3,
+        sentPerMinute: 4,
+        stops: [{ kind: 'used-up', text: 'crm used up for a', jobs: 1 }],
+      },
     ])
     // On a busy machine a grant may have been too old, and was repeated.
     const load = after.limits.find(({ limit: name }) => name === 'crm')

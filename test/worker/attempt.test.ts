@@ -14,6 +14,7 @@ import {
 } from '../../src/index.ts'
 import { storeOn } from '../../src/db/store.ts'
 import { silent } from '../../src/core/log.ts'
+import { watch } from '../../src/core/probe.ts'
 import { readMoment, StoreClock, systemClock } from '../../src/core/clock.ts'
 import type { Db } from '../../src/db/db.ts'
 import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
@@ -27,17 +28,15 @@ import { GiveBackCounter } from '../../src/worker/give-backs.ts'
 import { NoteBook } from '../../src/worker/notes.ts'
 import { StuckHandlers } from '../../src/worker/stuck.ts'
 import { httpServer } from '../http/bench.ts'
+import { until } from '../until.ts'
 import { patient } from './patience.ts'
 
+let copy: { rateLimited: typeof rateLimited }
 const errors: Record<string, () => unknown> = {
   plain: () => new Error('as a handler throws it'),
   store: () => new StoreError('SLUICE_STORE_UNREACHABLE', 'a follow-up could not be recorded'),
   // A second copy of the package, as a dependency may bring it: its classes are not ours.
-  copied: async () => {
-    const path = '../../dist/index.js'
-    const copy = (await import(path)) as { rateLimited: typeof rateLimited }
-    return copy.rateLimited({ status: 503, headers: new Headers() } as Response)
-  },
+  copied: () => copy.rateLimited(100),
   odd: () => Object.assign(new Error(), { name: undefined, message: { no: 'text' }, stack: 7 }),
   unreadable: () =>
     new Proxy(new Error(), {
@@ -54,8 +53,8 @@ const errors: Record<string, () => unknown> = {
   ),
   usage: () => new UsageError('SLUICE_INVALID_INPUT', 'a follow-up that no repetition makes valid'),
 }
-/** Resolves when the worker sleeps until something happens. */
-let onIdle: (() => void) | undefined
+/** The worker has claimed, found nothing, and sleeps until something happens. */
+let isIdle = false
 let fail: (kind: string) => unknown
 const failing = task('failing', {
   input: z.object({ kind: z.string() }),
@@ -89,21 +88,28 @@ const handout = (job: Partial<ClaimedJob>) =>
 let sluice: Sluice
 
 beforeAll(async () => {
-  sluice = await Sluice.open({ store: 'memory:', clock: patient(() => onIdle?.()) })
+  const path = '../../dist/index.js'
+  copy = (await import(path)) as typeof copy
+  watch((point) => {
+    if (point === 'idle' || point === 'claim.sent') isIdle = point === 'idle'
+  })
+  sluice = await Sluice.open({ store: 'memory:', clock: patient() })
   await sluice.work([failing])
 })
-afterAll(() => sluice.close())
+afterAll(async () => {
+  watch(undefined)
+  await sluice.close()
+})
 
 test.each(Object.keys(errors).filter((kind) => kind !== 'usage'))(
   'a handler that throws a %s error is retried, as soon as the retry is due',
   async (kind) => {
     // A job with a tag is left to a claim, after which the worker idles again.
-    const job = await sluice.send(failing, { kind }, { tags: [kind.replaceAll(' ', '-')] })
-    const idle = new Promise<void>((resolve) => (onIdle = resolve))
     fail = async (which) => {
-      await idle
+      await until(() => isIdle, 'the worker idles')
       return errors[which]?.()
     }
+    const job = await sluice.send(failing, { kind }, { tags: [kind.replaceAll(' ', '-')] })
     await expect.poll(async () => (await sluice.jobs.get(job))?.state).toBe('done')
     // A vendor's refusal is no failure.
     const counts = kind === 'copied' ? { failed: 0, throttled: 1 } : { failed: 1, throttled: 0 }

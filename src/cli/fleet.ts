@@ -1,0 +1,45 @@
+/** Checks fleets, for `sluice doctor` and `sluice status`: their dispatchers, workers, and queues in RabbitMQ. */
+import { type Broker, openBroker } from '../amqp/broker.ts'
+import { silent } from '../core/log.ts'
+import type { Finding } from './finding.ts'
+import { many } from './output.ts'
+import { has, type StorageAt } from './storage.ts'
+
+/** So many messages wait for one worker only if it reads more slowly than they are sent. */
+const depthMax = 1_000
+const queuesMax = 200
+
+/** Looks at the dispatchers of the store and, where a broker is known, at the queues of their workers; undefined: there are none. */
+export async function fleet({ sql }: StorageAt, amqp: string | undefined): Promise<Finding | undefined> {
+  if (!(await has(sql, 'worker'))) return undefined
+  const rows = await sql.query<{ stints: string[] }>('select stints from sluice.worker where stints is not null')
+  if (rows.length === 0) return undefined
+  const queues = rows.flatMap(({ stints }) => stints.map((stint) => stint.slice(0, stint.lastIndexOf('.'))))
+  const text = `${many(rows.length, 'dispatcher')} for ${many(queues.length, 'worker')}`
+  if (queues.length === 0) return { status: 'warn', text: `${text}: start some (\`sluice work --broker\`)` }
+  if (amqp === undefined) return { status: 'ok', text: `${text}; AMQP_URL, not set here, would show their queues` }
+  const broker = await openBroker({ url: amqp, name: 'sluice status', log: silent })
+  try {
+    return await judged(text, broker, queues.slice(0, queuesMax))
+  } finally {
+    await broker.close()
+  }
+}
+
+async function judged(text: string, broker: Broker, queues: readonly string[]): Promise<Finding> {
+  let [messages, idle, missing, deep] = [0, 0, 0, 0]
+  for (const queue of queues) {
+    const found = await broker.use((channel) => channel.checkQueue(queue)).catch(() => undefined)
+    messages += found?.messageCount ?? 0
+    if (found === undefined) missing++
+    else if (found.consumerCount === 0) idle++
+    if ((found?.messageCount ?? 0) > depthMax) deep++
+  }
+  const depth = `${many(messages, 'message')} in their queues`
+  const faults = [
+    ...(missing > 0 ? [`${many(missing, 'worker')} without a queue: ended or disconnected, and not given up yet`] : []),
+    ...(idle > 0 ? [`${many(idle, 'queue')} without a consumer`] : []),
+    ...(deep > 0 ? [`${many(deep, 'queue')} with more than ${depthMax} messages: their workers read too slowly`] : []),
+  ]
+  return { status: faults.length === 0 ? 'ok' : 'warn', text: [`${text}; ${depth}`, ...faults].join('; ') }
+}
