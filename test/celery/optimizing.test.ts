@@ -1,4 +1,4 @@
-/** What Celery's guide to optimizing says about messages that workers hold, measured with stock workers on Redis; long form only. */
+/** How many messages a stock worker holds, as in Celery's guide to optimizing, measured on Redis; long form only. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { type Control, openControl, openProducer, type Producer } from '../../src/celery/index.ts'
 import { heldKey } from '../../src/celery/kombu.ts'
@@ -54,7 +54,7 @@ describe.runIf(isLong)('a stock worker', () => {
     [4, 'early', 5 * slots],
     [4, 'late', 4 * slots],
   ])(
-    'with multiplier %i and %s acks takes as many messages off the queue as the guide says',
+    'with multiplier %i and %s acks takes as many messages off the queue as its slots and the multiplier allow',
     async (multiplier, acks, most) => {
       await admin.send('FLUSHALL', [])
       for (let i = 0; i < 40; i++) await producer.delay('slow', [600], { ignoreResult: true })
