@@ -51,6 +51,8 @@ interface Step {
   /** For messages. */
   what: string
   isExclusive: boolean
+  /** It needs those before it, and no other binding. */
+  isBinding: boolean
   declare(channel: Channel): Promise<unknown>
   /** The server closed the whole connection because of it: it is not declared again. */
   isFatal?: boolean
@@ -99,11 +101,13 @@ function stepsOf({ exchanges = [], queues = [], bindings = [] }: Topology): Step
     ...exchanges.map(({ name, type, arguments: given = {}, ...options }) => ({
       what: `the exchange "${name}"`,
       isExclusive: false,
+      isBinding: false,
       declare: (channel: Channel) => channel.assertExchange(name, type, { ...options, arguments: typed(given) }),
     })),
     ...queues.map(({ name, passive, arguments: given = {}, ...options }) => ({
       what: `the queue "${name}"`,
       isExclusive: exclusive.has(name),
+      isBinding: false,
       declare: (channel: Channel) =>
         passive ? channel.checkQueue(name) : channel.assertQueue(name, { ...options, arguments: typed(given) }),
     })),
@@ -113,6 +117,7 @@ function stepsOf({ exchanges = [], queues = [], bindings = [] }: Topology): Step
       return {
         what: `the binding of ${target} to the exchange "${exchange}" by "${routingKey}" ${JSON.stringify(how[2])}`,
         isExclusive: 'queue' in to && exclusive.has(to.queue),
+        isBinding: true,
         declare: (channel: Channel) =>
           'queue' in to ? channel.bindQueue(to.queue, ...how) : channel.bindExchange(to.exchange, ...how),
       }
@@ -120,8 +125,25 @@ function stepsOf({ exchanges = [], queues = [], bindings = [] }: Topology): Step
   ]
 }
 
-/** Carries out the steps in order. A refusal closes its channel, so the steps after it get another one. */
+/** So many channels declare bindings at a time, of which a service may have thousands; each takes a part of this many, at least. */
+const channelsMax = 8
+const partMin = 32
+
+/** Carries out the steps in order, bindings last. */
 async function run(session: Session, steps: readonly Step[], refused: (error: UsageError) => void): Promise<void> {
+  await runOn(
+    session,
+    steps.filter(({ isBinding }) => !isBinding),
+    refused,
+  )
+  const bindings = steps.filter(({ isBinding }) => isBinding)
+  const channels = Math.min(channelsMax, Math.ceil(bindings.length / partMin))
+  const part = (channel: number) => bindings.filter((_, at) => at % channels === channel)
+  await Promise.all(Array.from({ length: channels }, (_, channel) => runOn(session, part(channel), refused)))
+}
+
+/** Carries out steps in order. A refusal closes its channel, so the steps after it get another one. */
+async function runOn(session: Session, steps: readonly Step[], refused: (error: UsageError) => void): Promise<void> {
   let channel: Channel | undefined
   for (const step of steps) {
     channel ??= await openChannel(session)

@@ -71,6 +71,7 @@ export class ServiceConsumer {
   /** Keys of messages that were handled here; true: the server did not get to know. */
   readonly #known = new Map<string, boolean>()
   #settling = 0
+  #cancelled: Promise<unknown> | undefined
   #idle: (() => void)[] = []
 
   constructor(options: ConsumerOptions) {
@@ -85,23 +86,52 @@ export class ServiceConsumer {
 
   /** Begins to consume. */
   async open(): Promise<void> {
-    const { broker, concurrency, sources } = this.#options
-    for (const source of sources) {
-      const take = (delivery: Delivery) => this.#take(source, delivery)
-      this.#consumers.push(await broker.consume(source.queue, { prefetch: concurrency }, take))
+    for (const source of this.#options.sources) await this.consume(source, source.queue)
+  }
+
+  /** Consumes another queue as if it were the source's own: what is retried goes there. */
+  async consume(source: Source, queue: string): Promise<void> {
+    const { broker, concurrency } = this.#options
+    if (this.#cancelled !== undefined) return
+    const take = (delivery: Delivery) => {
+      const taken = this.#take(source, delivery)
+      return taken && this.#counted(taken)
     }
+    this.#consumers.push(await broker.consume(queue, { prefetch: concurrency }, take))
   }
 
   /** Takes no more, and resolves when nothing is in hand. */
   async stop(): Promise<void> {
-    await Promise.all(this.#consumers.map((consumer) => consumer.cancel()))
+    await this.#cancel()
     while (this.running > 0) await new Promise<void>((resolve) => this.#idle.push(resolve))
   }
 
-  /** Gives back what is in hand: what runs is stopped. */
-  abort(reason: Error): void {
+  /** Takes no more, and gives back what is in hand: what runs is stopped. */
+  async abort(reason: Error): Promise<void> {
+    // Else what is given back would come here again.
+    await this.#cancel()
     for (const turn of this.#turns.splice(0)) void this.#settle(turn, (now) => this.#again(turn, now, 0))
     for (const job of this.#running.keys()) this.#outlet.abort(job, reason)
+  }
+
+  /** What goes elsewhere without an attempt is in hand until it is there. */
+  async #counted(taken: Promise<void>): Promise<void> {
+    this.#settling++
+    try {
+      await taken
+    } finally {
+      this.#settled()
+    }
+  }
+
+  #settled(): void {
+    this.#settling--
+    if (this.running === 0) for (const idle of this.#idle.splice(0)) idle()
+  }
+
+  #cancel(): Promise<unknown> {
+    this.#cancelled ??= Promise.all(this.#consumers.map((consumer) => consumer.cancel()))
+    return this.#cancelled
   }
 
   #take(source: Source, delivery: Delivery): Promise<void> | undefined {
@@ -197,8 +227,7 @@ export class ServiceConsumer {
       this.#forget(held)
       held.delivery.reject({ requeue: true })
     } finally {
-      this.#settling--
-      if (this.running === 0) for (const idle of this.#idle.splice(0)) idle()
+      this.#settled()
     }
   }
 

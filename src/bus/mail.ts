@@ -81,6 +81,11 @@ export class Mail {
     await this.#broker.publish(copyOf(delivery, event, progress, to, { [failureHeader]: JSON.stringify(kept) }))
   }
 
+  /** The queues in which retries of this process may wait. */
+  get steps(): readonly string[] {
+    return [...this.#steps.keys()].map((step) => this.#names.step(step))
+  }
+
   #step(step: number): Promise<void> {
     const nowMs = this.#clock.monotonicMs()
     const known = this.#steps.get(step)

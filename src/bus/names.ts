@@ -49,6 +49,16 @@ export class ServiceNames {
     return this.#kind(`sluice.events:${this.service}:${group}${isOrdered ? ':ordered' : ''}`)
   }
 
+  /** The queues that a group has had with other settings. */
+  formerGroups(group: string, isOrdered: boolean): string[] {
+    const { service, options } = this
+    const all = [true, false].flatMap((isQuorum) => {
+      const names = new ServiceNames(service, { ...options, isQuorum })
+      return [names.group(group, true), names.group(group, false)]
+    })
+    return all.filter((name) => name !== this.group(group, isOrdered))
+  }
+
   /** The queue of a group, bound to the types that its handlers match. */
   groupTopology(group: string, isOrdered: boolean, patterns: readonly string[]): Topology {
     const name = this.group(group, isOrdered)
@@ -64,9 +74,14 @@ export class ServiceNames {
     }
   }
 
+  /** The queue of a delay. */
+  step(delayMs: number): string {
+    return this.#kind(`sluice.retry:${this.service}:${delayMs}`)
+  }
+
   /** The queue in which retries wait for `delayMs`, and from which they go straight back to the queue that they are for. */
   stepTopology(delayMs: number): Topology {
-    const name = this.#kind(`sluice.retry:${this.service}:${delayMs}`)
+    const name = this.step(delayMs)
     const own = {
       'x-message-ttl': delayMs,
       'x-dead-letter-exchange': '',

@@ -4,6 +4,7 @@ import { StoreClock } from '../core/clock.ts'
 import { AttemptError, UsageError } from '../core/errors.ts'
 import type { Broker } from '../amqp/broker.ts'
 import type { Store } from '../db/store.ts'
+import type { Alarms } from '../fleet/alarms.ts'
 import type { Group } from '../events/groups.ts'
 import type { PeerLimiter } from '../limits/peer.ts'
 import type { Rulebook } from '../tasks/rule.ts'
@@ -13,6 +14,7 @@ import { Grace } from '../worker/grace.ts'
 import { LocalOutlet } from '../worker/local-outlet.ts'
 import { TaskSet } from '../worker/task-set.ts'
 import { ServiceConsumer } from './consumer.ts'
+import { lookOut } from './lookout.ts'
 import { Mail } from './mail.ts'
 import { ServiceNames } from './names.ts'
 import type { RabbitBus } from './rabbit-bus.ts'
@@ -30,6 +32,7 @@ export interface ServiceWorkerOptions {
   graceMs: number
   rulebook: Rulebook
   shared: PeerLimiter | undefined
+  alarms: Pick<Alarms, 'tell'>
   allowPrivate: readonly string[]
   sender: Pick<Sender, 'send'>
 }
@@ -41,6 +44,7 @@ export class ServiceWorker {
   readonly #repertoire: TaskSet
   readonly #local: LocalOutlet
   readonly #grace: Grace
+  readonly #end = new AbortController()
   #consumer: ServiceConsumer | undefined
   #starting: Promise<void> | undefined
   #stopping: Promise<void> | undefined
@@ -87,25 +91,27 @@ export class ServiceWorker {
 
   #handBack(): void {
     const text = 'the worker stops at once, and hands its running events back'
-    this.#consumer?.abort(new AttemptError('SLUICE_SHUTDOWN', text, { retryable: true }))
+    void this.#consumer?.abort(new AttemptError('SLUICE_SHUTDOWN', text, { retryable: true }))
   }
 
   async #begin(): Promise<void> {
-    const { bus, store, service, sender } = this.#options
+    const { bus, store, service, sender, alarms } = this.#options
     const tasks = this.#sources.map(({ task }) => task)
     await this.#local.open(tasks)
     await marginsOf(store).join(tasks.flatMap(({ limits }) => limits))
     const broker = await bus.broker()
     const names = new ServiceNames(service, bus.settings)
-    for (const { topology } of this.#sources) await broker.declare(topology)
+    const topologies = this.#sources.map(({ topology }) => topology)
+    for (const { exchanges = [], queues = [] } of topologies) await broker.declare({ exchanges, queues })
     await this.#declareArchive(broker, names)
     const { clock, log, report } = store
+    const mail = new Mail({ broker, names, clock, log })
     const consumer = new ServiceConsumer({
       store,
       broker,
       service,
       sources: this.#sources,
-      mail: new Mail({ broker, names, clock, log }),
+      mail,
       takesPlain: bus.settings.takesPlain,
       concurrency: this.#local.slots,
       outlet: (ended) =>
@@ -124,6 +130,26 @@ export class ServiceWorker {
     })
     this.#consumer = consumer
     if (this.#stopping === undefined) await consumer.open()
+    // Bindings may be thousands. The connection that consumes is open by now, and would declare those that are known again.
+    for (const { bindings = [] } of topologies) await broker.declare({ bindings })
+    for (const source of this.#sources) await this.#adopt(source, broker, consumer)
+    void lookOut({ store, broker, names, mail, alarms }, this.#end.signal)
+  }
+
+  /** After a change of settings what waits in the earlier queue, or comes back to it, is handled too; nothing new goes there. */
+  async #adopt(source: Source, broker: Broker, consumer: ServiceConsumer): Promise<void> {
+    for (const queue of source.formerQueues) {
+      const isThere = await broker
+        .use((channel) => channel.checkQueue(queue))
+        .then(() => true)
+        .catch(() => false)
+      if (!isThere) continue
+      const { bindings = [] } = source.topology
+      await broker.use(async (channel) => {
+        for (const { exchange, routingKey = '' } of bindings) await channel.unbindQueue(queue, exchange, routingKey)
+      })
+      await consumer.consume(source, queue)
+    }
   }
 
   /** An archive that has other bounds is declared anew when it is empty; until then it keeps them. */
@@ -146,6 +172,7 @@ export class ServiceWorker {
 
   async #signOff(): Promise<void> {
     await this.#starting?.catch(() => {})
+    this.#end.abort()
     this.#grace.begin()
     await this.#consumer?.stop()
     this.#grace.end()

@@ -14,6 +14,8 @@ export interface Source {
   readonly task: AnyTask
   readonly handlers: readonly EventHandler[]
   readonly queue: string
+  /** Those that it has had with other settings. */
+  readonly formerQueues: readonly string[]
   readonly topology: Topology
   /** The waits before retries, in ms. */
   readonly steps: ReadonlySet<number>
@@ -32,6 +34,7 @@ export function sourceOf({ task: home, handlers }: Group, names: ServiceNames): 
     task: { ...own, retry },
     handlers,
     queue: names.group(group, isOrdered),
+    formerQueues: names.formerGroups(group, isOrdered),
     topology: names.groupTopology(group, isOrdered, patterns),
     steps: new Set(steps),
   }

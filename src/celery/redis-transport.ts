@@ -78,7 +78,16 @@ class RedisCarrier implements Carrier {
     const lists = listsOf(queue).map((list) => this.#place.prefix + list)
     const ends = new AbortController()
     const told = binding === undefined ? undefined : writeBinding(binding.routingKey, queue)
-    const done = this.#listen(redis, [...lists, waitS], ends.signal, onMessage)
+    // A Redis that has lost its data, in a restart perhaps, has to know the binding again.
+    const bind = async () => {
+      if (told !== undefined) await this.#ask('SADD', bindingsKey(binding?.exchange ?? ''), told)
+    }
+    const next = async () => {
+      await bind()
+      return redis.send('BRPOP', [...lists, waitS])
+    }
+    await bind()
+    const done = this.#listen(next, ends.signal, onMessage)
     const stop = async () => {
       this.#stops.delete(stop)
       ends.abort()
@@ -88,7 +97,6 @@ class RedisCarrier implements Carrier {
       await this.#redis.send('DEL', lists)
     }
     this.#stops.add(stop)
-    if (told !== undefined) await this.#ask('SADD', bindingsKey(binding?.exchange ?? ''), told)
     return stop
   }
 
@@ -101,14 +109,13 @@ class RedisCarrier implements Carrier {
   }
 
   async #listen(
-    redis: RedisConnection,
-    wait: string[],
+    next: () => Promise<unknown>,
     ended: AbortSignal,
     onMessage: (message: WireMessage) => unknown,
   ): Promise<void> {
     while (!ended.aborted)
       try {
-        const found = await redis.send('BRPOP', wait)
+        const found = await next()
         if (Array.isArray(found)) await onMessage(readEnvelope(String(found[1])).message)
       } catch (error) {
         if (ended.aborted) return

@@ -31,6 +31,10 @@ export interface AlarmOptions {
   vendorDown?: Duration | false
   /** So many deliveries of events to a service wait for another attempt; default 1,000. */
   retries?: number | false
+  /** So many events that no service gets wait in RabbitMQ; default 100. */
+  unrouted?: number | false
+  /** A service's archive on RabbitMQ is full to so many percent, in number or age: then the oldest are dropped; default 80. */
+  archive?: number | false
   /** The store, or Redis, has been away so long; default 10 s. */
   away?: Duration | false
 }
@@ -101,6 +105,20 @@ const kinds = {
     text: ({ subject, value }: Reading) =>
       `service "${subject}" has ${many(Math.round(value), 'event')} whose handling failed and is to be retried`,
     todo: 'look at which handlers fail (`sluice events list`): retries are for exceptions, not for the normal flow',
+  },
+  unrouted: {
+    option: 'unrouted',
+    threshold: 100 as number | Duration,
+    text: ({ value }: Reading) =>
+      `no service gets ${many(Math.round(value), 'event')} in RabbitMQ's queue of unrouted events`,
+    todo: 'look at their types in the queue `sluice.unrouted`; subscribe to them, or stop emitting them',
+  },
+  archive: {
+    option: 'archive',
+    threshold: 80 as number | Duration,
+    text: ({ subject, value }: Reading) =>
+      `the archive of service "${subject}" is full to ${Math.round(value)} %; from 100 % on its oldest events are dropped`,
+    todo: 'replay or discard them (`sluice events archive`), or give the archive larger bounds',
   },
   away: {
     option: 'away',
@@ -209,7 +227,8 @@ export class Alarms {
   /** Evaluates the alarms of this process; to be repeated. */
   look(): void {
     const nowMs = this.#clock.monotonicMs()
-    for (const subject of new Set([...this.#awaySince.keys(), ...this.#own.keys()])) {
+    const raised = [...this.#own.keys()].filter((key) => key.startsWith('away ')).map((key) => key.slice(5))
+    for (const subject of new Set([...this.#awaySince.keys(), ...raised])) {
       const sinceMs = this.#awaySince.get(subject)
       const reading: Reading = {
         alarm: 'away',
@@ -217,12 +236,23 @@ export class Alarms {
         value: sinceMs === undefined ? 0 : nowMs - sinceMs,
         detail: null,
       }
-      const own = this.#own.get(subject) ?? { isRaised: false, changedMs: -Infinity }
-      const isRaised = this.#judge(reading, own.isRaised)
-      if (isRaised === own.isRaised || nowMs - own.changedMs < quietMs) continue
-      this.#own.set(subject, { isRaised, changedMs: nowMs })
-      this.#emit(reading, isRaised)
+      this.#tell(reading)
     }
+  }
+
+  /** Evaluates an alarm that this process has read elsewhere than in the store. */
+  tell(alarm: 'retries' | 'unrouted' | 'archive', subject: string, value: number): void {
+    this.#tell({ alarm, subject, value, detail: null })
+  }
+
+  #tell(reading: Reading): void {
+    const nowMs = this.#clock.monotonicMs()
+    const key = `${reading.alarm} ${reading.subject}`
+    const own = this.#own.get(key) ?? { isRaised: false, changedMs: -Infinity }
+    const isRaised = this.#judge(reading, own.isRaised)
+    if (isRaised === own.isRaised || nowMs - own.changedMs < quietMs) return
+    this.#own.set(key, { isRaised, changedMs: nowMs })
+    this.#emit(reading, isRaised)
   }
 
   /** Evaluates the alarms of the store, now and then. For the worker that has the turn to do the fleet's common work. */

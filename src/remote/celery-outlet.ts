@@ -151,6 +151,11 @@ export class CeleryOutlet implements Outlet {
     return (this.#kinds ??= this.#divided())
   }
 
+  /** One name, which never leaves: nobody can know what stock workers have begun of a dispatcher that is gone. */
+  enlist(): readonly string[] {
+    return [this.#options.results.replyTo]
+  }
+
   start(jobs: readonly ClaimedJob[]): void {
     const { clock } = this.#options.store
     for (const job of jobs) {
@@ -250,6 +255,7 @@ export class CeleryOutlet implements Outlet {
     const about = { task: sent.task.name, job: sent.job.id, queue: sent.queue }
     if (meaning === 'begun') {
       sent.begunMs = nowMs
+      this.#reports?.begun([sent.job])
       this.#aged(sent, nowMs, false)
     } else if (meaning === 'begun again')
       log.warn('a message was delivered to Celery workers again, and began twice on one grant: acks_late', about)

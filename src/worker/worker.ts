@@ -273,12 +273,13 @@ export class Worker {
     this.#unheard?.()
     this.#finisher.waitAtMost(stopAwayMs)
     await this.#underway?.catch(() => {})
-    await this.#options.beside?.stop()
+    const beside = this.#options.beside?.stop()
     await this.#timetable.stopped()
     await this.#dispatcher.stop()
     // A store that has ended answers nothing.
     await Promise.allSettled([this.#member.retreat(), this.#unlisten?.(), this.#unreported?.()])
     await this.#idle()
+    await beside
     this.#grace.end()
     this.#end.abort()
     await this.#rounds

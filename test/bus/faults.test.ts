@@ -6,7 +6,7 @@ import { beforeEach, expect, it } from 'vitest'
 import { event, type EventHandler, Sluice } from '../../src/index.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { type Broker, freshBroker } from '../servers/rabbitmq.ts'
-import { later, until } from '../until.ts'
+import { until } from '../until.ts'
 import { program, queuesOf } from './stage.ts'
 
 const dying = fileURLToPath(new URL('./dying.mjs', import.meta.url))
@@ -81,8 +81,7 @@ it('finishes what it has when it stops, and hands over what runs for too long', 
   const a = await program(url, { service: 'a' }, [handler('first')])
   await a.events.emit(slow, 1)
   await until(() => got.length === 1)
-  const aborted = later(a.worker?.abort() ?? Promise.resolve())
-  await aborted
+  await a.worker?.abort()
   await program(url, { service: 'a' }, [handler('second')])
   await until(() => got.length === 2)
   expect(got).toEqual([

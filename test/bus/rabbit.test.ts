@@ -62,6 +62,20 @@ it('keeps what no queue takes, and never meets a queue with other arguments when
   expect(again.lines).toEqual([])
 })
 
+it('handles what waits in the queue of earlier settings, and sends nothing new there', async () => {
+  const got: unknown[] = []
+  const handler = paid.on((n) => void got.push(n))
+  const before = await program(url, { service: 'a' }, [handler])
+  await before.worker?.stop()
+  await before.events.emit(paid, 'early')
+  const after = await program(url, { service: 'a', events: { on: 'rabbitmq', quorum: true } }, [handler])
+  await until(() => got.length === 1)
+  await after.events.emit(paid, 'late')
+  await until(() => got.length === 2)
+  expect(got).toEqual(['early', 'late'])
+  expect((await queuesOf(host)).get('sluice.events:a:main')).toBe(0)
+})
+
 it('understands plain JSON by its routing key, and archives what is no event without harm', async () => {
   const got: unknown[] = []
   const work = [
@@ -78,7 +92,14 @@ it('understands plain JSON by its routing key, and archives what is no event wit
     other.publish({ exchange: 'sluice.events', routingKey, body: Buffer.from(body as string), properties })
   await send('orders.plain', '{"a":1}', { messageId: 'x-1' })
   await send('orders.twice', '2')
-  const envelope = { specversion: '1.0', id: 'sdk', source: '/sdk', type: 'orders.sdk', data: [1] }
+  const envelope = {
+    specversion: '1.0',
+    id: 'sdk',
+    source: '/sdk',
+    type: 'orders.sdk',
+    time: '2030-01-31T12:00:00Z',
+    data: [1],
+  }
   await send('orders.sdk', JSON.stringify(envelope), { contentType: 'application/cloudevents+json; charset=utf-8' })
   const cloud = { contentType: 'application/cloudevents+json' }
   const bad: [string | Buffer, object][] = [
@@ -253,6 +274,30 @@ it('lists, replays, discards and counts archived events by filter', async () => 
     ]),
   )
   expect(await archive.count()).toBe(0)
+})
+
+it('raises an alarm before the archive is full, and when nobody gets events', async () => {
+  const raised: unknown[] = []
+  const failing = paid.on(() => {
+    throw fail('never')
+  })
+  const events = { on: 'rabbitmq', archive: { most: 5 } } as const
+  const a = await program(url, { service: 'a', events }, [failing])
+  await a.events.emitMany(paid, [1, 2, 3, 4])
+  for (const n of [1, 2, 3]) await a.events.emit(event('nobody.gets.it'), n)
+  await until(async () => (await a.events.archive().count()) === 4)
+  const alarms = { archive: 80, unrouted: 3 }
+  const b = await program(url, { service: 'a', events, alarms })
+  b.on('alarm', ({ alarm, subject, isRaised, value }) => void raised.push([alarm, subject, isRaised, value]))
+  await b.work([failing])
+  await until(() => raised.length === 2)
+  expect(raised).toEqual([
+    ['unrouted', '', true, 3],
+    ['archive', 'a', true, 80],
+  ])
+  await a.events.emitMany(paid, [5, 6, 7])
+  await until(async () => (await a.events.archive().list())[0]?.event?.data !== 1)
+  expect(await a.events.archive().count()).toBeLessThanOrEqual(5)
 })
 
 it('runs on quorum queues, with retries and an archive', async () => {

@@ -183,4 +183,9 @@ describe('Node inspects and controls Celery workers over Redis', () => {
     expect((await keys()).filter((key) => !before.includes(key))).toEqual([])
     expect(before.filter((key) => /kombu|unacked|^celery$/.test(key) && !key.startsWith(keyPrefix))).toEqual([])
   })
+
+  it('hears workers again after Redis has lost all data', async () => {
+    await notes.send('FLUSHALL', [])
+    await until(async () => Object.keys(await control.request('ping', {}, { answers: 2, within: 500 })).length === 2)
+  })
 })

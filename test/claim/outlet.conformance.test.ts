@@ -25,6 +25,7 @@ import { Worker } from '../../src/worker/worker.ts'
 import { freshBroker } from '../servers/rabbitmq.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { fn } from '../servers/fn.ts'
+import { closeStock, makeStock } from '../remote/made.ts'
 import { until } from '../until.ts'
 import { Remote } from './remote.ts'
 
@@ -51,7 +52,12 @@ const play: Play = (planned, context) =>
   planned.isLost && context.attempt === 1 ? new Promise(() => {}) : plays(planned, context)
 
 /** An outlet with this number of places, two of them for the task `few`; it records each job that begins. */
-type Make = (places: number, began: (job: ClaimedJob) => void, tasks: AnyTask[], db: Db) => Made | Promise<Made>
+type Make = (
+  places: number,
+  began: (job: Pick<ClaimedJob, 'id' | 'attempt'>) => void,
+  tasks: AnyTask[],
+  db: Db,
+) => Made | Promise<Made>
 
 const elsewhere: Make = (places, began) => {
   let remote: Remote | undefined
@@ -98,7 +104,10 @@ const outlets: { name: string; make: Make }[] = [
   { name: 'the outlet in this process', make: () => ({}) },
   { name: 'an outlet elsewhere', make: elsewhere },
   { name: 'the outlet over a broker', make: overBroker },
+  { name: 'the outlet of stock Celery workers', make: makeStock },
 ]
+
+afterAll(closeStock)
 
 describe.each(outlets)('$name', ({ make }) => {
   const at = { began: [] as string[], aheadMs: 0, folder: '', n: 0 } as {

@@ -53,6 +53,14 @@ it.each([
   expect(delayMs(failed, retryPolicy(), 0)).toBe(most / 2)
 })
 
+it('waits for whole steps where that is wanted: the n-th, or from the second retry on at random the one before', () => {
+  const stepped = { ...retryPolicy({ max: '3s' }), isStepped: true }
+  expect([1, 2, 3, 4, 9].map((failed) => delayMs(failed, stepped, almostOne))).toEqual([
+    1_000, 2_000, 3_000, 3_000, 3_000,
+  ])
+  expect([1, 2, 3, 4, 9].map((failed) => delayMs(failed, stepped, 0))).toEqual([1_000, 1_000, 2_000, 3_000, 3_000])
+})
+
 /** Sum of the waits after each of the first `attempts - 1` failures. */
 const sumMs = (policy: RetryPolicy, random: () => number, attempts = policy.attempts) =>
   Array.from({ length: attempts - 1 }, (_, i) => delayMs(i + 1, policy, random())).reduce((sum, ms) => sum + ms, 0)

@@ -36,6 +36,8 @@ export interface Stage {
   queue(...workers: readonly CeleryWorker[]): Promise<string>
   /** What tasks have seen of the calls of these jobs. */
   seen(...ids: readonly string[]): Seen[]
+  /** Returns a function that returns what tasks have seen since it was called last. */
+  seenSince(): () => Seen[]
   close(): Promise<void>
 }
 
@@ -60,6 +62,10 @@ export async function openStage(): Promise<Stage> {
     await control.close()
     rmSync(folder, { recursive: true })
   }
+  const notes = () => {
+    const whole = readFileSync(file, 'utf8').split('\n').slice(0, -1)
+    return whole.map((line) => JSON.parse(line) as Seen)
+  }
   let queues = 0
   const worker = await start('stock', ['-c', '8', '-Q', 'unused']).catch(async (error: unknown) => {
     await close()
@@ -76,14 +82,22 @@ export async function openStage(): Promise<Stage> {
       const workers = (given.length > 0 ? given : [worker]).map(({ name }) => name)
       const answers = await control.request('add_consumer', { queue }, { workers, within: '20s' })
       expect(Object.keys(answers).length).toBe(workers.length)
+      // A worker answers before it does so.
+      await until(async () => {
+        const active = await control.request('active_queues', {}, { workers, within: '20s' })
+        return workers.every((name) => JSON.stringify(active[name]).includes(`"name":"${queue}"`))
+      }, `the workers serve ${queue}`)
       return queue
     },
-    seen: (...ids) =>
-      readFileSync(file, 'utf8')
-        .split('\n')
-        .filter((line) => line !== '')
-        .map((line) => JSON.parse(line) as Seen)
-        .filter(({ id }) => ids.includes(id)),
+    seen: (...ids) => notes().filter(({ id }) => ids.includes(id)),
+    seenSince() {
+      let known = notes().length
+      return () => {
+        const more = notes().slice(known)
+        known += more.length
+        return more
+      }
+    },
     close,
   }
 }

@@ -57,7 +57,7 @@ describe.concurrent('a job of a remote task', () => {
     })
     await until(() => stage.seen(gate).length === 1, 'the worker is full')
     const id = await sluice.send(add, { x: 1, y: 1 })
-    await until(async () => (await sluice.jobs.get(id))?.state === 'running', 'it is claimed')
+    await until(async () => (await sluice.jobs.get(id))?.state === 'dispatched', 'it is claimed')
     await until(async () => (await sluice.jobs.get(id))?.state === 'waiting', 'it is back')
     open()
     await other.result()

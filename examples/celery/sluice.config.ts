@@ -1,0 +1,3 @@
+import { defineConfig } from 'sluice'
+
+export default defineConfig({ tasks: './tasks.ts' })

@@ -1,0 +1,51 @@
+/** Reads how full a service's queues are, now and then, for alarms. */
+import type { Broker } from '../amqp/broker.ts'
+import type { Store } from '../db/store.ts'
+import type { Alarms } from '../fleet/alarms.ts'
+import { QueueArchive } from './archive.ts'
+import type { Mail } from './mail.ts'
+import { type ServiceNames, unrouted } from './names.ts'
+
+/** What it needs; see the fields. */
+export interface LookoutOptions {
+  store: Store
+  broker: Broker
+  names: ServiceNames
+  mail: Mail
+  alarms: Pick<Alarms, 'tell'>
+}
+
+const lookEveryMs = 15_000
+
+/** Looks until the signal is aborted. */
+export async function lookOut(options: LookoutOptions, signal: AbortSignal): Promise<void> {
+  const { clock, log } = options.store
+  while (!signal.aborted) {
+    await look(options).catch((error: unknown) => log.debug('queues could not be looked at', { err: error }))
+    await clock.sleep(lookEveryMs, signal, false)
+  }
+}
+
+/** Looks once. */
+export async function look({ store, broker, names, mail, alarms }: LookoutOptions): Promise<void> {
+  const { service, options } = names
+  /** A queue that was not used for long is gone. */
+  const count = (queue: string) =>
+    broker
+      .use((channel) => channel.checkQueue(queue))
+      .then(
+        ({ messageCount }) => messageCount,
+        () => 0,
+      )
+  let retrying = 0
+  for (const queue of mail.steps) retrying += await count(queue)
+  alarms.tell('retries', service, retrying)
+  if (options.archive === undefined) return
+  alarms.tell('unrouted', '', await count(unrouted))
+  const { keepMs, most } = options.archive
+  const archive = new QueueArchive({ broker: async () => broker, queue: names.archive, clock: store.clock })
+  const [oldest] = await archive.list({}, 1)
+  const ageMs = oldest === undefined ? 0 : store.clock.wallMs() - oldest.at.getTime()
+  const share = Math.max((await archive.count()) / most, ageMs / keepMs)
+  alarms.tell('archive', service, Math.min(100, share * 100))
+}

@@ -1,0 +1,77 @@
+/** How fast events go to RabbitMQ, beside its own client, and how fast many of them are declared. Ratios, of one run. */
+import { connect } from 'amqplib'
+import { expect, it } from 'vitest'
+import { systemClock } from '../../src/core/clock.ts'
+import { event, type Work } from '../../src/index.ts'
+import { isLong } from '../long.ts'
+import { freshBroker } from '../servers/rabbitmq.ts'
+import { program, queuesOf } from './stage.ts'
+
+const rounds = isLong ? 5 : 1
+const count = isLong ? 20_000 : 1_000
+const payload = { order: 7, text: 'x'.repeat(100) }
+
+async function perSecond(body: () => Promise<unknown>): Promise<number> {
+  const startMs = systemClock.monotonicMs()
+  await body()
+  return (count * 1_000) / (systemClock.monotonicMs() - startMs)
+}
+
+it('emits as fast as most of what the client alone publishes and confirms', async () => {
+  const { url } = await freshBroker()
+  const number = event('measured.number')
+  const sluice = await program(url)
+  await sluice.events.emit(number, payload)
+  const model = await connect(url)
+  try {
+    const channel = await model.createConfirmChannel()
+    await channel.bindQueue((await channel.assertQueue('measured')).queue, 'sluice.events', 'measured.*')
+    const raw = async () => {
+      for (let n = 0; n < count; n++) {
+        const body = Buffer.from(JSON.stringify(payload))
+        const isFull = !channel.publish('sluice.events', 'measured.number', body, { persistent: true, mandatory: true })
+        if (isFull) await new Promise((resolve) => channel.once('drain', resolve))
+      }
+      await channel.waitForConfirms()
+    }
+    const many = () => sluice.events.emitMany(number, Array<typeof payload>(count).fill(payload))
+    const single = async () => {
+      let left = count
+      const caller = async () => {
+        while (left-- > 0) await sluice.events.emit(number, payload)
+      }
+      await Promise.all(Array.from({ length: 200 }, caller))
+    }
+    const best = { raw: 0, many: 0, single: 0 }
+    for (let round = 0; round < rounds; round++) {
+      best.raw = Math.max(best.raw, await perSecond(raw))
+      best.many = Math.max(best.many, await perSecond(many))
+      best.single = Math.max(best.single, await perSecond(single))
+      await channel.purgeQueue('measured')
+    }
+    console.log(
+      `raw ${Math.round(best.raw)}/s, emitMany ${(best.many / best.raw).toFixed(2)} of it, emit by 200 callers ${(best.single / best.raw).toFixed(2)}`,
+    )
+    if (!isLong) return
+    expect(best.many / best.raw).toBeGreaterThan(0.6)
+  } finally {
+    await model.close()
+  }
+})
+
+it('declares a thousand types in each of fifty services', async () => {
+  const [services, types] = isLong ? [50, 1_000] : [3, 100]
+  const host = await freshBroker()
+  const events = Array.from({ length: types }, (_, n) => event(`declared.type.n${n}`))
+  const work = (): Work[] => events.map((one) => one.on(() => undefined))
+  const programs = await Promise.all(
+    Array.from({ length: services }, (_, n) => program(host.url, { service: `s${n}` })),
+  )
+  const startMs = systemClock.monotonicMs()
+  const before = await Promise.all(programs.map((sluice) => sluice.work(work())))
+  const tookMs = systemClock.monotonicMs() - startMs
+  expect(before).toHaveLength(services)
+  const queues = await queuesOf(host)
+  expect(queues.size).toBeLessThanOrEqual(services * (1 + 0 + 2))
+  console.log(`${services} x ${types} types declared in ${Math.round(tookMs)} ms`)
+})

@@ -1,0 +1,71 @@
+/** What is read from messages, whatever strangers wrote, and the steps of delays. */
+import fc from 'fast-check'
+import { expect, it } from 'vitest'
+import { copyOf, eventOf, messageOf, progressOf } from '../../src/bus/message.ts'
+import { stepOf, timeMaxMs } from '../../src/bus/names.ts'
+
+const received = (body: Uint8Array, properties: object, routingKey = 'a.b') =>
+  ({ body: Buffer.from(body), properties, routingKey }) as unknown as Parameters<typeof progressOf>[0]
+
+it('reads every message as an event, or refuses it with a reason, and never fails in another way', () => {
+  const types = ['application/cloudevents+json', 'application/json', 'text/plain', undefined]
+  const properties = fc.record({
+    contentType: fc.option(fc.oneof(fc.constantFrom(...types), fc.string()), { nil: undefined }),
+    contentEncoding: fc.constantFrom(undefined, 'utf-8', 'gzip'),
+    messageId: fc.option(fc.string(), { nil: undefined }),
+    timestamp: fc.option(fc.integer(), { nil: undefined }),
+    headers: fc.option(fc.dictionary(fc.constantFrom('sluice-delivery', 'sluice-again', 'x'), fc.anything()), {
+      nil: undefined,
+    }),
+  })
+  const body = fc.oneof(
+    fc.uint8Array(),
+    fc.json().map((text) => Buffer.from(text)),
+  )
+  fc.assert(
+    fc.property(body, properties, fc.boolean(), (bytes, given, takesPlain) => {
+      const message = received(bytes, given)
+      const progress = progressOf(message)
+      expect(progress.attempt).toBeGreaterThanOrEqual(0)
+      try {
+        const event = eventOf(message, progress, { takesPlain, nowMs: 0 })
+        expect(typeof event.id).toBe('string')
+        const copy = copyOf(message, event, progress, { routingKey: 'q' })
+        expect(eventOf(received(copy.body, copy.properties ?? {}), progress, { takesPlain: false, nowMs: 0 })).toEqual(
+          JSON.parse(JSON.stringify(event)),
+        )
+      } catch (error) {
+        if ((error as { code?: string }).code !== 'SLUICE_EVENT_REFUSED') throw error
+      }
+    }),
+  )
+})
+
+it('keeps what is known of a delivery from copy to copy, and nothing of what servers add', () => {
+  const text = JSON.stringify({ specversion: '1.0', id: 'i', source: '/s', type: 'a.b', data: 1 })
+  const { body, properties } = messageOf({ id: 'i', type: 'a.b', text })
+  const progress = {
+    ...progressOf(received(body, properties ?? {})),
+    handler: 'h',
+    attempt: 3,
+    failed: 2,
+    isDoubtful: true,
+  }
+  const copy = copyOf(received(body, { ...properties, headers: { 'x-death': [{}] } }), undefined, progress, {
+    routingKey: 'q',
+  })
+  expect(Object.keys(copy.properties?.headers ?? {})).toEqual(['sluice-delivery'])
+  expect(progressOf(received(copy.body, copy.properties ?? {}, 'q'))).toEqual(progress)
+})
+
+it('rounds a delay by 5 % at most, and one of the backoff not at all', () => {
+  fc.assert(
+    fc.property(fc.integer({ min: 1, max: 2 ** 33 }), (ms) => {
+      const step = stepOf(ms, new Set())
+      const wanted = Math.min(ms, timeMaxMs)
+      expect(Math.abs(step - wanted) / wanted).toBeLessThanOrEqual(0.05)
+      expect(stepOf(wanted, new Set([wanted]))).toBe(wanted)
+    }),
+  )
+  expect([stepOf(0, new Set()), stepOf(-1, new Set()), stepOf(0.2, new Set())]).toEqual([0, 0, 1])
+})

@@ -1,0 +1,107 @@
+/** What reports of stock workers mean, without any of them. */
+import * as fc from 'fast-check'
+import { expect, it } from 'vitest'
+import type { TaskResult } from '../../src/celery/result.ts'
+import { CeleryTaskError } from '../../src/celery/result.ts'
+import { type Call, type Meaning, note } from '../../src/remote/call.ts'
+import { messageOf, pythonError, resultOf } from '../../src/remote/job-message.ts'
+import { Skew } from '../../src/remote/skew.ts'
+import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
+import { task } from '../../src/tasks/task.ts'
+
+const result = (state: string, value: unknown = null): TaskResult => ({ id: 'a', state, value, traceback: undefined })
+const began = (pid: number) => result('STARTED', { pid, hostname: 'celery@here' })
+const failed = (type: string) => result('FAILURE', { type, module: 'm', args: [] })
+const all = (...results: TaskResult[]): Meaning[] => {
+  const call: Call = { by: undefined, retry: undefined }
+  return results.map((one) => note(call, one))
+}
+
+it.each([
+  ['a success', [began(1), result('SUCCESS', 5)], ['begun', 'done']],
+  ['a success of which the start was not seen', [result('SUCCESS', 5)], ['done']],
+  ['an error', [began(1), failed('ValueError')], ['begun', 'failed']],
+  ['one that expired before it began', [result('REVOKED')], ['uncalled']],
+  ['one that no worker knows', [failed('NotRegistered')], ['uncalled']],
+  ['one that was delivered again after its time', [began(1), result('REVOKED')], ['begun', 'lost']],
+  ['one that was delivered again in time', [began(1), began(2)], ['begun', 'begun again']],
+  ['a start that is reported twice', [began(1), began(1)], ['begun', 'nothing']],
+  ['one whose process died', [began(1), failed('WorkerLostError')], ['begun', 'lost']],
+  ['its own retry, stopped', [began(1), result('RETRY'), result('REVOKED')], ['begun', 'retries', 'retried']],
+  ['its own retry, not stopped', [began(1), result('RETRY'), began(1)], ['begun', 'retries', 'ungranted']],
+])('knows what became of %s', (_what, results, meanings) => {
+  expect(all(...results)).toEqual(meanings)
+})
+
+it('never takes a call that was begun for one that was not made', () => {
+  const some = fc.constantFrom(
+    began(1),
+    began(2),
+    result('RETRY'),
+    result('REVOKED'),
+    failed('NotRegistered'),
+    failed('E'),
+  )
+  fc.assert(
+    fc.property(fc.array(some, { maxLength: 8 }), (results) => {
+      const at = all(...results).indexOf('uncalled')
+      const begun = results.slice(0, at < 0 ? 0 : at).filter(({ state }) => state === 'STARTED')
+      expect(begun).toEqual([])
+    }),
+  )
+})
+
+it('finds how far a clock is off from the events that took least, within what these took', () => {
+  const event = fc.record({ everyMs: fc.nat(3_000), tookMs: fc.nat(500) })
+  fc.assert(
+    fc.property(fc.integer({ min: -5_000, max: 5_000 }), fc.array(event, { minLength: 1 }), (offMs, events) => {
+      const skew = new Skew()
+      let nowMs = 1_000_000
+      for (const { everyMs, tookMs } of events) {
+        const sentMs = (nowMs += everyMs)
+        nowMs += tookMs
+        skew.heard(sentMs + offMs, { wallMs: nowMs, monotonicMs: nowMs - 777 })
+      }
+      const least = Math.min(...events.slice(-3).map(({ tookMs }) => tookMs))
+      expect(skew.aheadMs).toBe(offMs - least)
+    }),
+  )
+})
+
+it('forgets how far a clock is off when its own is set', () => {
+  const skew = new Skew()
+  expect(skew.aheadMs).toBe(undefined)
+  skew.heard(1_000, { wallMs: 1_001, monotonicMs: 1 })
+  skew.heard(3_000, { wallMs: 8_001, monotonicMs: 2_001 })
+  expect(skew.aheadMs).toBe(-5_001)
+})
+
+it('gives Python the input as its arguments, and tells it of the job', () => {
+  const sync = task('shop.sync', { run: () => undefined, timeout: '90s' })
+  const job = { id: 'j', attempt: 2, ambiguous: true } as ClaimedJob
+  const of = (input: unknown) => messageOf(job, sync, input, { id: 'c', expiresMs: 5, replyTo: 'r' })
+  expect(of({ a: 1 })).toMatchObject({
+    args: [],
+    kwargs: { a: 1 },
+    task: 'shop.sync',
+    id: 'c',
+    rootId: 'j',
+    expiresMs: 5,
+  })
+  expect(of([1, 2])).toMatchObject({ args: [1, 2], kwargs: {} })
+  expect(of('one')).toMatchObject({ args: ['one'], kwargs: {} })
+  expect(of(null)).toMatchObject({ args: [], kwargs: {}, softLimitS: 90, hardLimitS: 92 })
+  expect(of(null).headers).toEqual({ sluice_job: 'j', sluice_attempt: 2, sluice_ambiguous: true })
+})
+
+it('keeps every result of Python, and the end of a traceback', () => {
+  const any = task('any', { run: () => undefined })
+  expect(resultOf({ big: 2n ** 60n, nan: Number.NaN, text: 'a\u0000b', list: [null, 1.5] }, any)).toBe(
+    '{"big":"1152921504606846976","nan":"NaN","text":"a\ufffdb","list":[null,1.5]}',
+  )
+  expect(resultOf(null, any)).toBe(null)
+  const traceback = `${'x'.repeat(5_000)}KeyError: 7`
+  const error = new CeleryTaskError('a', { type: 'KeyError', args: [7] }, { isRevoked: false, traceback })
+  expect(pythonError(error)).toMatchObject({ name: 'KeyError', message: '7', code: 'SLUICE_CELERY_FAILED' })
+  expect(pythonError(error).stack).toMatch(/^x+KeyError: 7$/)
+})
