@@ -1,6 +1,6 @@
 -- Charges buckets once more for requests whose answers were slow: they may have arrived later than the margin allows,
--- so they count from now on, too (docs/guarantees.md, "The measured margin"). As units used beyond a grant, they may owe
--- more than a bucket holds, and cannot be given back.
+-- so they count from now on, too (docs/guarantees.md, "The measured margin"). As units used beyond a grant, they may
+-- owe more than a bucket holds, and cannot be given back.
 -- p_buckets: their ids, each once; p_units: units for each.
 -- p_cap: as for engine.limiter_now_us.
 create or replace function engine.charge_again(p_buckets bigint[], p_units bigint[], p_cap bigint)
