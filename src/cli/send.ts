@@ -59,7 +59,7 @@ export function sendCommand(): Command {
       new Option('--on-error <what>', 'with --from: what to do at a bad row (default: skip)').choices(['stop', 'skip']),
     )
     .option('--bad-rows <file>', 'with --from: write bad rows to this file, to correct and send them')
-    .option('--id <uuid>', 'id of the job, a UUIDv7; sending the same id again changes nothing')
+    .option('--id <id>', 'id of the job, a UUIDv7; sending the same id again changes nothing')
     .option('--queue <name>', "queue of the job (default: the task's)")
     .option('--dry-run', 'check the input against the schema and the limits, and send nothing')
     .action(send)

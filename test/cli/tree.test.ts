@@ -39,7 +39,7 @@ describe('help', () => {
           .split(' ')
           .reduce((above, name) => above.commands.find((one) => one.name() === name) as Command, fresh)
         let isRun = false
-        command.action(() => void (isRun = true))
+        for (const one of [command, ...command.commands]) one.action(() => void (isRun = true))
         expect(words[0]).toBe('sluice')
         await fresh.parseAsync(words.slice(1), { from: 'user' })
         expect(isRun, line).toBe(true)
