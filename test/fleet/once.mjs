@@ -5,7 +5,7 @@ const { store, schema, vendor } = JSON.parse(process.argv[2])
 const anything = { '~standard': { version: 1, vendor: 'test', validate: (value) => ({ value }) } }
 const call = task('once', {
   input: anything,
-  limits: [limit('hourly', { rate: '600/h', transit: '1s' })],
+  limits: [limit('hourly', { rate: '600/h' })],
   async run(_input, { fetch, job }) {
     await (await fetch(vendor, { headers: { 'idempotency-key': job.id } })).text()
   },

@@ -13,10 +13,7 @@ import { freshDatabase } from '../servers/database.ts'
 const processes = isLong ? 100 : 12
 const file = fileURLToPath(new URL('./once.mjs', import.meta.url))
 const schema = 'once'
-/**
- * `600/h` allows this number at once, and one more every 6.7 s. Its transit is stated in both places: where it is measured,
- * an answer that takes long on a busy machine is charged once more, which leaves room for fewer jobs.
- */
+/** `600/h` allows this number at once, and one more every 6.7 s. */
 const allowedNow = 60
 
 test(`${processes} one-shot dispatchers at once run the jobs that the limit allows, each once, and no more`, async () => {
@@ -26,7 +23,7 @@ test(`${processes} one-shot dispatchers at once run the jobs that the limit allo
   const sluice = await Sluice.open({ store: database.url, schema })
   const call = task('once', {
     input: z.object({ i: z.number() }),
-    limits: [limit('hourly', { rate: '600/h', transit: '1s' })],
+    limits: [limit('hourly', { rate: '600/h' })],
     run: () => undefined,
   })
   await sluice.sendMany(
