@@ -1,5 +1,6 @@
 import type { Agent, Dispatcher } from 'undici'
 import { caughtUpMs, type Clock, type Moment } from '../core/clock.ts'
+import type { Way } from '../limits/samples.ts'
 
 /** Permission to make one request, until a monotonic time in ms. */
 export interface Grant {
@@ -13,10 +14,7 @@ export interface Grant {
   ended?(): void
   /** Called just before a request is written with how long the grant lives on, in ms; not above 0: it is not written. */
   checked?(leftMs: number): void
-  /** Called when the request is answered, so many ms after the check; undefined: it failed, so nothing is known of its way. */
-  answered?(tookMs: number | undefined): void
-  /** Returns the time after which a request without an answer counts as answered, in ms, in addition; undefined: never. */
-  overdueMs?(): number | undefined
+  way?: Way | undefined
 }
 
 /** The reason why a request was not written, or not repeated. Never reaches a handler. */
@@ -50,36 +48,34 @@ type Handler = Required<
   >
 >
 
-/** Returns a handler that measures how long the answer to the request of a grant takes: from the check to its head. */
-function timed(handler: Handler, grant: Grant | undefined, clock: Clock): Handler {
-  if (grant?.answered === undefined) return handler
+/** Returns a handler that measures how long the answer takes, from the call of `written` to its head. */
+function timed(handler: Handler, way: Way | undefined, clock: Clock): { handler: Handler; written: () => void } {
+  if (way === undefined) return { handler, written: () => {} }
   let sinceMs: number | undefined
-  let isOverdue = false
   const over = new AbortController()
   const answered = (isKnown: boolean) => {
     over.abort()
-    if (sinceMs === undefined) return
-    if (!isKnown) grant.answered?.(undefined)
-    else if (!isOverdue) grant.answered?.(clock.monotonicMs() - sinceMs)
+    if (sinceMs !== undefined) way.answered(isKnown ? clock.monotonicMs() - sinceMs : undefined)
     sinceMs = undefined
   }
-  const waitUntilOverdue = async (ms: number, fromMs: number) => {
-    await clock.sleep(ms, over.signal, false)
-    if (over.signal.aborted) return
-    isOverdue = true
-    grant.answered?.(clock.monotonicMs() - fromMs)
+  const watch = async (fromMs: number) => {
+    for (let ms = way.overdueMs(); ms !== undefined; ms = way.overdueMs()) {
+      await clock.sleep(Math.max(1, fromMs + ms - clock.monotonicMs()), over.signal, false)
+      if (over.signal.aborted) return
+      way.overdue(clock.monotonicMs() - fromMs)
+    }
   }
-  return {
-    onRequestStart(...args) {
-      sinceMs = clock.monotonicMs()
-      const overdueMs = grant.overdueMs?.()
-      if (overdueMs !== undefined) void waitUntilOverdue(overdueMs, sinceMs)
-      handler.onRequestStart(...args)
-    },
+  const written = () => {
+    sinceMs = clock.monotonicMs()
+    void watch(sinceMs)
+  }
+  const measured: Handler = {
+    onRequestStart: (...args) => handler.onRequestStart(...args),
     onRequestUpgrade: (...args) => handler.onRequestUpgrade(...args),
-    onResponseStart(...args) {
-      answered(true)
-      handler.onResponseStart(...args)
+    onResponseStart(controller, status, ...args) {
+      // What precedes an answer (100 to 199) may come from a proxy before the request has arrived.
+      if (status >= 200) answered(true)
+      handler.onResponseStart(controller, status, ...args)
     },
     onResponseData: (...args) => handler.onResponseData(...args),
     onResponseEnd: (...args) => handler.onResponseEnd(...args),
@@ -88,6 +84,7 @@ function timed(handler: Handler, grant: Grant | undefined, clock: Clock): Handle
       handler.onResponseError(...args)
     },
   }
+  return { handler: measured, written }
 }
 
 /** Returns how long a grant lives on, in ms. */
@@ -112,7 +109,7 @@ export function createSendCheck(options: SendCheckOptions): SendCheck {
   const start =
     (dispatch: Dispatcher['dispatch'], grant: Grant | undefined) =>
     (request: Dispatcher.DispatchOptions, inner: Handler): boolean => {
-      const handler = timed(inner, grant, clock)
+      const { handler, written } = timed(inner, grant?.way, clock)
       let started = false
       let failed = false
       const guarded: Handler = {
@@ -126,6 +123,7 @@ export function createSendCheck(options: SendCheckOptions): SendCheck {
             throw new SendCheckError('the grant ran out before the request was written')
           }
           started = true
+          if (bytes !== undefined || request.body === null) written()
           handler.onRequestStart(controller, context)
         },
         onRequestUpgrade: (...args) => handler.onRequestUpgrade(...args),
@@ -148,7 +146,7 @@ export function createSendCheck(options: SendCheckOptions): SendCheck {
         (request.body === null
           ? null
           : checked(request.body, () => {
-              if (!isStale(grant)) return
+              if (!isStale(grant)) return written()
               stale = true
               throw new SendCheckError('the grant ran out before the first part of the body was there')
             }))

@@ -31,6 +31,8 @@ interface Slot {
   readonly counts: Map<number, number>
   /** False if a request may have been sent that was not measured, or the vendor refused one. */
   isSound: boolean
+  /** False if some answer could not be charged once more, so the way is what was measured. */
+  isCharged: boolean
 }
 
 /** What a process reports of a limit, in microseconds. */
@@ -45,6 +47,18 @@ export interface Report {
   readonly leastUs: number
   readonly mostUs: number
   readonly isSound: boolean
+  /** The bound that the process will use when the margin allows for it, in ms. */
+  readonly boundMs: number
+}
+
+/** Measures the way of the one request of a grant. */
+export interface Way {
+  /** Called when the request is answered, so many ms after the check; undefined: it failed, so nothing is known of its way. */
+  answered(tookMs: number | undefined): void
+  /** Returns the time after which the request, without an answer, is overdue, in ms; undefined: it never is. */
+  overdueMs(): number | undefined
+  /** Called when it is, so many ms after the check. What it is overdue for then does not wait for the answer. */
+  overdue(afterMs: number): void
 }
 
 /** The samples of one process and one limit. */
@@ -60,8 +74,6 @@ export class Samples {
   #boundMs = Infinity
   /** The bound that holds once the margin allows for it. */
   #nextMs = Infinity
-  /** Some answer could not be charged once more, so the way is what was measured. */
-  #isCharged = true
   #reports = 0
 
   /** A grant was used at this age, or was too old for it. */
@@ -79,7 +91,7 @@ export class Samples {
     slot.answers++
     slot.counts.set(wholeMs, (slot.counts.get(wholeMs) ?? 0) + 1)
     slot.leastMs = Math.min(slot.leastMs, tookMs)
-    this.#isCharged &&= canCharge
+    slot.isCharged &&= canCharge
     if (this.#isCharged && tookMs > this.#boundMs) return true
     slot.mostMs = Math.max(slot.mostMs, tookMs)
     return false
@@ -91,9 +103,13 @@ export class Samples {
     return Math.max(0, ...this.#slots.map(({ leastMs }) => leastMs).filter(Number.isFinite)) + wayUsStated / 1_000
   }
 
-  /** The margin in force allows for what was reported last, so answers are charged by that from now on. */
-  allowed(): void {
-    this.#boundMs = this.#nextMs
+  /** The margin in force allows for this bound, which was reported: answers are charged by it from now on, or a lower one. */
+  allowed(boundMs: number): void {
+    this.#boundMs = Math.min(boundMs, this.#nextMs)
+  }
+
+  get #isCharged(): boolean {
+    return this.#slots.every(({ isCharged }) => isCharged)
   }
 
   /** Nothing is known of the way of a request, or the vendor refused one that the limit allows. Returns whether that is new. */
@@ -128,6 +144,7 @@ export class Samples {
       leastUs: us(leastMs),
       mostUs: us(this.#mostMs(leastMs, nowMs)),
       isSound: this.#slots.every(({ isSound }) => isSound),
+      boundMs: this.#nextMs,
     }
   }
 
@@ -155,7 +172,9 @@ export class Samples {
    */
   #mostMs(leastMs: number, nowMs: number): number {
     if (this.#nextMs === Infinity) {
-      const mostMs = Math.max(...this.#slots.map((slot) => Math.max(slot.mostMs, ...slot.counts.keys())))
+      let mostMs = -Infinity
+      for (const slot of this.#slots)
+        for (const ms of [slot.mostMs, ...slot.counts.keys()]) mostMs = Math.max(mostMs, ms)
       return mostMs + (mostMs - leastMs) / 2 + 1
     }
     const first = Math.floor(nowMs / slotMs) - openSlots
@@ -167,7 +186,15 @@ export class Samples {
     const n = Math.floor(nowMs / slotMs)
     const newest = this.#slots.at(-1)
     if (newest !== undefined && newest.n >= n) return newest
-    const slot = { n, answers: 0, leastMs: Infinity, mostMs: -Infinity, counts: new Map(), isSound: true }
+    const slot = {
+      n,
+      answers: 0,
+      leastMs: Infinity,
+      mostMs: -Infinity,
+      counts: new Map(),
+      isSound: true,
+      isCharged: true,
+    }
     this.#slots.push(slot)
     this.#drop(nowMs)
     return slot

@@ -1,5 +1,6 @@
 /** One grant outside of jobs. */
 import { caughtUpMs, type Clock, type Moment } from '../core/clock.ts'
+import type { Way } from '../limits/samples.ts'
 import type { Lease, Used } from '../limits/take.ts'
 import type { LeaseHolder } from './lease-holder.ts'
 import { type TakeRequest, usedUnits } from './take-request.ts'
@@ -26,9 +27,7 @@ export interface LeaseOptions {
   /** Called with the age at which the grant is about to be used, in ms; `isLate`: it is too old for that. */
   aged(ageMs: number, isLate: boolean): void
   /** As of `Grant`. */
-  answered(tookMs: number | undefined): void
-  /** As of `Grant`. */
-  overdueMs(): number | undefined
+  readonly way: Way
   /** Called when the grant has ended. */
   over(): void
   /** Called when the grant goes back unused. */
@@ -86,12 +85,8 @@ export class TakenGrant implements Lease {
     if (Number.isFinite(lifeMs)) this.#options.aged(lifeMs - leftMs, leftMs <= 0)
   }
 
-  answered(tookMs: number | undefined): void {
-    this.#options.answered(tookMs)
-  }
-
-  overdueMs(): number | undefined {
-    return this.#options.overdueMs()
+  get way(): Way {
+    return this.#options.way
   }
 
   get signal(): AbortSignal {

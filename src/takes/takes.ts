@@ -363,8 +363,7 @@ export class Takes implements Taker {
       isProbe: row?.probing === true,
       place: row?.n ?? null,
       aged: (ageMs, isLate) => this.#margins.aged(want.limits, ageMs, isLate),
-      answered: (tookMs) => this.#margins.answered(want.limits, tookMs, this.#chargeAgain(want)),
-      overdueMs: () => this.#margins.overdueMs(want.limits),
+      way: this.#margins.way(want.limits, this.#chargeAgain(want)),
       over: () => {
         this.#leases.delete(lease)
         if (lease.shared !== undefined) this.#options.shared?.ended(lease.shared, want.takes)

@@ -115,15 +115,16 @@ export class StoreGrants implements Grants {
     const { store, limits } = this.#options
     const margins = marginsOf(store)
     grant.checked = (leftMs) => margins.aged(limits, grant.lifeMs - leftMs, leftMs <= 0)
-    grant.answered = (tookMs) => margins.answered(limits, tookMs, this.#chargeAgain(grant))
-    grant.overdueMs = () => margins.overdueMs(limits)
+    grant.way = margins.way(limits, this.#chargeAgain(grant))
     return grant
   }
 
   /** Returns what charges a request of the grant once more; undefined: a second limiter would have to, too. */
   #chargeAgain({ shared, units }: StoreGrant): ((limits: ReadonlySet<string>) => Promise<void>) | undefined {
     if (this.#options.shared !== undefined || shared !== undefined) return undefined
-    return (limits) => this.#acquirer.chargeAgain(this.#takes, units, limits)
+    // A settlement while the answer is under way leaves none to the grant.
+    const charged = [...units]
+    return (limits) => this.#acquirer.chargeAgain(this.#takes, charged, limits)
   }
 
   /**

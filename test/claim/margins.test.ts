@@ -180,7 +180,7 @@ describe('the margin of a fleet', () => {
     await pass(100, [2, 4], [one], charge)
     expect(await inForce()).toEqual(narrow)
     expect(charged).toEqual([])
-    expect(one.overdueMs([of])).toBe(102)
+    expect(one.way([of]).overdueMs()).toBe(102)
     for (const tookMs of [60, 300, 4]) one.answered([of], tookMs, charge)
     expect(charged).toEqual([of.name, of.name])
     await new Promise(setImmediate)
@@ -209,6 +209,42 @@ describe('the margin of a fleet', () => {
     await until(async () => (await inForce())[1] === 100, 'it is wide')
   })
 
+  it('is wide again when an answer was noticed so late that its request may have left the window', async () => {
+    const { of, join, pass, inForce } = await fleet()
+    const one = await join()
+    const charge = async () => {}
+    await pass(100, [2, 4], [one], charge)
+    one.answered([of], 990, charge)
+    await new Promise(setImmediate)
+    await pass(10, [2, 4], [one], charge)
+    expect(await inForce()).toEqual(narrow)
+    one.answered([of], 1_010, charge)
+    await until(async () => (await inForce())[1] === 100, 'it is wide')
+  })
+
+  it('is measured by the answer where only another limit of the request takes it for overdue', async () => {
+    const quick = await fleet()
+    const short = await fleet({ rate: '40/200ms' })
+    const one = await quick.join()
+    await one.join([short.of])
+    const charged: string[] = []
+    const charge = async (limits: ReadonlySet<string>) => void charged.push(...limits)
+    await quick.pass(100, [2, 4], [one], charge)
+    const answers = () =>
+      sluice.db.query(`select answers::int as answers, most::int / 1000 as most from sluice.measured where name = $1`, [
+        short.of.name,
+      ])
+    const way = one.way([quick.of, short.of], charge)
+    expect(way.overdueMs()).toBe(102)
+    way.overdue(102)
+    expect([charged, way.overdueMs()]).toEqual([[quick.of.name], undefined])
+    way.answered(400)
+    expect(charged).toEqual([quick.of.name])
+    await quick.pass(10, [2, 4], [one], charge)
+    // Half as much again as its only answer differs from itself, and a millisecond.
+    expect(await answers()).toEqual([{ answers: 1, most: 401 }])
+  })
+
   it('widens before slower answers are no longer charged, when many are slow', async () => {
     const { of, join, pass, inForce } = await fleet()
     const one = await join()
@@ -223,7 +259,7 @@ describe('the margin of a fleet', () => {
     // What varies by more than is stated is not charged at all.
     await pass(60, [2, 4, 300], [one], charge)
     expect(await inForce()).toEqual([10, 100])
-    expect(one.overdueMs([of])).toBeUndefined()
+    expect(one.way([of]).overdueMs()).toBeUndefined()
   })
 
   it('is measured as ever where quotas, short windows or stated numbers leave nothing to be gained by a charge', async () => {
@@ -236,7 +272,7 @@ describe('the margin of a fleet', () => {
       const one = await join()
       let charged = 0
       await pass(60, [2, 4, 60], [one], async () => void charged++)
-      expect([charged, one.overdueMs([of])]).toEqual([0, undefined])
+      expect([charged, one.way([of]).overdueMs()]).toEqual([0, undefined])
     }
   })
 

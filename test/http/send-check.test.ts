@@ -315,34 +315,73 @@ test('a 421 whose further grant fails rejects with the reason', async () => {
   })
 })
 
-test('a request without an answer counts as answered when it is overdue, once, and still as failed if it fails', async () => {
-  for (const [answer, expected] of [[ok, 'ok'] as const, [undefined, undefined] as const]) {
-    const { port, received, sockets } = await tcpServer(() => undefined)
-    const told: (number | undefined)[] = []
-    const grant: Grant = {
-      deadlineMs: systemClock.monotonicMs() + 60_000,
-      answered: (tookMs) => void told.push(tookMs),
-      overdueMs: () => 20,
-    }
-    const check = createSendCheck({
+/** The way of a request that is overdue after 20 ms, and the calls of it. */
+function slowWay() {
+  const calls: ['answered' | 'overdue', number | undefined][] = []
+  let asked = 0
+  const way = {
+    answered: (tookMs: number | undefined) => void calls.push(['answered', tookMs]),
+    overdueMs: () => (calls.length === 0 && ++asked > 0 ? 20 : undefined),
+    overdue: (afterMs: number) => void calls.push(['overdue', afterMs]),
+  }
+  const check = (bytes?: Buffer) =>
+    createSendCheck({
       agent: oneConnection(),
       clock: systemClock,
-      grant,
-      bytes: undefined,
+      grant: { deadlineMs: systemClock.monotonicMs() + 60_000, way },
+      bytes,
       take: async () => undefined,
-    })
-    const asking = request(`http://127.0.0.1:${port}/`, { dispatcher: check.dispatcher, body: null }).then(
+    }).dispatcher
+  return { calls, times: () => asked, check }
+}
+
+test('a request is overdue once, and answered, or failed, all the same', async () => {
+  for (const answer of [ok, undefined]) {
+    const { port, received, sockets } = await tcpServer(() => undefined)
+    const { calls, check } = slowWay()
+    const asking = request(`http://127.0.0.1:${port}/`, { dispatcher: check(), body: null }).then(
       ({ body }) => body.text(),
       () => undefined,
     )
-    await until(() => told.length === 1, 'it is overdue')
-    expect(told[0]).toBeGreaterThanOrEqual(19)
+    await until(() => calls.length === 1, 'it is overdue')
+    expect(calls[0]?.[1]).toBeGreaterThan(15)
     expect(received).toHaveLength(1)
     for (const socket of sockets) {
       if (answer === undefined) socket.destroy()
       else socket.write(answer)
     }
-    expect(await asking).toBe(expected)
-    expect(told.slice(1)).toEqual(answer === undefined ? [undefined] : [])
+    expect(await asking).toBe(answer && 'ok')
+    expect(calls.map(([what, ms]) => [what, ms !== undefined])).toEqual([
+      ['overdue', true],
+      ['answered', answer !== undefined],
+    ])
   }
+})
+
+test('a request is not answered by what precedes an answer, which a proxy may send before the request arrives', async () => {
+  const { port, sockets } = await tcpServer(() => 'HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n')
+  const { calls, check } = slowWay()
+  const asking = request(`http://127.0.0.1:${port}/`, { dispatcher: check(), body: null })
+  await until(() => calls.length === 1, 'it is overdue')
+  for (const socket of sockets) socket.write(ok)
+  expect(await (await asking).body.text()).toBe('ok')
+  expect(calls.map(([what]) => what)).toEqual(['overdue', 'answered'])
+})
+
+test('the way of a request with a streamed body begins with the first part of the body, which the head waits for', async () => {
+  const { port, received } = await tcpServer((text) => (text.endsWith('0\r\n\r\n') ? ok : undefined))
+  const { times, check } = slowWay()
+  const asked: number[] = []
+  async function* body() {
+    asked.push(times())
+    yield Buffer.from('BODY')
+  }
+  const answer = await request(`http://127.0.0.1:${port}/`, {
+    dispatcher: check(),
+    method: 'POST',
+    body: body() as never,
+  })
+  expect(await answer.body.text()).toBe('ok')
+  expect(received.join('')).toContain('BODY')
+  expect([...asked, times()]).toEqual([0, 1])
 })

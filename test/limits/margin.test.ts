@@ -198,6 +198,7 @@ describe('samples', () => {
       // Half as much again as the answers differ by, and a millisecond.
       mostUs: 12_750,
       isSound: true,
+      boundMs: Infinity,
     })
   })
 
@@ -229,15 +230,34 @@ describe('samples', () => {
     for (let i = 0; i < 100; i++) samples.answered(20, 3 * minute, true)
     expect(samples.report(3 * minute)).toMatchObject({ mostUs: 20_000 })
     expect(samples.answered(20, 3 * minute, true)).toBe(true)
-    samples.allowed()
+    samples.allowed(samples.report(3 * minute).boundMs)
     expect(samples.answered(20, 3 * minute, true)).toBe(false)
+  })
+
+  it('take only a bound that the margin was asked for, also when a later report has a greater one', () => {
+    const samples = new Samples()
+    samples.answered(4, 0, true)
+    const first = samples.report(0).boundMs
+    for (let i = 0; i < 100; i++) samples.answered(60, 0, true)
+    samples.report(0)
+    samples.allowed(first)
+    expect(samples.answered(60, 0, true)).toBe(true)
+  })
+
+  it('name slow answers again, ten minutes after one that could not be charged', () => {
+    const samples = new Samples()
+    const answer = (nowMs: number) => samples.answered(4, nowMs, nowMs > 0)
+    answer(0)
+    for (let nowMs = minute; nowMs <= 9 * minute; nowMs += minute) answer(nowMs)
+    expect([samples.report(9 * minute).boundMs, samples.overdueMs]).toEqual([Infinity, undefined])
+    answer(10 * minute)
+    expect([samples.report(10 * minute).boundMs, samples.answered(60, 10 * minute, true)]).toEqual([4, true])
   })
 
   it('name no answer as slow where all take so long that a charge would come too late', () => {
     const samples = new Samples()
     for (let i = 0; i < 200; i++) samples.answered(500 + (i % 5), 0, true)
-    samples.report(0)
-    samples.allowed()
+    samples.allowed(samples.report(0).boundMs)
     expect([samples.answered(590, 0, true), samples.overdueMs]).toEqual([false, undefined])
   })
 

@@ -7,7 +7,7 @@ import type { Limit } from '../../limits/limit.ts'
 import { isMeasured, type Margin, mayCharge, nextMargin, statedMargin, wider } from '../../limits/margin.ts'
 import type { Rule } from '../../limits/rule.ts'
 import { rulesOf } from '../../limits/rules.ts'
-import { Samples } from '../../limits/samples.ts'
+import { Samples, type Way } from '../../limits/samples.ts'
 import { columnsOf, type Numbers, numbersOnly } from './columns.ts'
 import { defineShareBuckets, retryOnDeadlock } from './define.ts'
 
@@ -15,9 +15,6 @@ import { defineShareBuckets, retryOnDeadlock } from './define.ts'
 const reportMs = 5_000
 /** Others may take a process that has not reported for a minute for ended, so after half of that it joins again. */
 const absentMs = 30_000
-
-/** A charge that took longer may have been recorded after its request had left the shortest window, of a second. */
-const chargeMsMost = 400
 
 /** Limits of a job or a take. */
 type Limits = readonly Pick<Limit, 'name' | 'rules'>[]
@@ -43,8 +40,8 @@ export class Margins {
   readonly #recordedMs = new Map<string, number>()
   /** The newest definition, and when this process saw it first. */
   readonly #seen = new Map<string, { version: number; sinceMs: number }>()
-  /** Limits of which a slow answer may be charged once more. */
-  readonly #charged = new Set<string>()
+  /** Limits of which a slow answer may be charged once more, with their shortest windows, in ms. */
+  readonly #charged = new Map<string, number>()
   #reportedMs: number
 
   constructor(store: Store) {
@@ -74,7 +71,7 @@ export class Margins {
   /**
    * A request was answered so many ms after it was written; undefined: it failed. `charge` charges it once more under the
    * limits that it is called with, because it may have arrived later than their margins allow; without it, that is not
-   * possible. If it rejects, or takes long, they have the stated margin at once.
+   * possible. If it rejects, or is done when the request may have left their windows, they have the stated margin at once.
    */
   answered(limits: Limits, tookMs: number | undefined, charge?: (limits: ReadonlySet<string>) => Promise<void>): void {
     if (tookMs === undefined) return this.unmeasured(limits)
@@ -84,15 +81,29 @@ export class Margins {
     )
     if (slow.length === 0 || charge === undefined) return
     const unlessLate = () => {
-      if (this.#store.clock.monotonicMs() - nowMs > chargeMsMost) this.unmeasured(slow)
+      const agoMs = tookMs + this.#store.clock.monotonicMs() - nowMs
+      this.unmeasured(slow.filter(({ name }) => agoMs >= (this.#charged.get(name) ?? 0)))
     }
     charge(new Set(slow.map(({ name }) => name))).then(unlessLate, () => this.unmeasured(slow))
   }
 
-  /** Time without an answer, in ms, after which a request of these limits counts as answered slowly; undefined: never. */
-  overdueMs(limits: Limits): number | undefined {
-    const all = limits.flatMap(({ name }) => this.#samples.get(name)?.overdueMs ?? [])
-    return all.length === 0 ? undefined : Math.min(...all)
+  /** Returns what measures the way of one request under these limits; `charge` as in `answered`. */
+  way(limits: Limits, charge?: (limits: ReadonlySet<string>) => Promise<void>): Way {
+    let rest = limits
+    const overdueMsOf = ({ name }: Limits[number]) =>
+      (this.#charged.has(name) ? this.#samples.get(name)?.overdueMs : undefined) ?? Infinity
+    return {
+      answered: (tookMs) => this.answered(tookMs === undefined ? limits : rest, tookMs, charge),
+      overdueMs: () => {
+        const ms = Math.min(...rest.map(overdueMsOf))
+        return ms === Infinity ? undefined : ms
+      },
+      overdue: (afterMs) => {
+        const over = new Set(rest.filter((one) => overdueMsOf(one) <= afterMs))
+        rest = rest.filter((one) => !over.has(one))
+        this.answered([...over], afterMs, charge)
+      },
+    }
   }
 
   /**
@@ -129,20 +140,25 @@ export class Margins {
   }
 
   async #report(names: readonly string[]): Promise<void> {
-    await this.#record(new Map([...this.#samples].filter(([name]) => names.includes(name))))
-    for (const row of await this.#read(names)) if (await this.#look(row)) this.#samples.get(row.name)?.allowed()
+    const bounds = await this.#record(new Map([...this.#samples].filter(([name]) => names.includes(name))))
+    for (const row of await this.#read(names))
+      if (await this.#look(row)) this.#samples.get(row.name)?.allowed(bounds.get(row.name) ?? 0)
   }
 
-  async #record(samples: ReadonlyMap<string, Samples>): Promise<void> {
+  /** Resolves to the bounds that the processes will use, by limit. */
+  async #record(samples: ReadonlyMap<string, Samples>): Promise<ReadonlyMap<string, number>> {
     const nowMs = this.#store.clock.monotonicMs()
+    const bounds = new Map<string, number>()
     const seen = [...samples].map(([name, one]) => {
-      const { ages, ageUs, latePart, answers, leastUs, mostUs, isSound } = one.report(nowMs)
+      const { ages, ageUs, latePart, answers, leastUs, mostUs, isSound, boundMs } = one.report(nowMs)
+      bounds.set(name, boundMs)
       return { name, ages, age: ageUs, late: latePart, answers, least: leastUs, most: mostUs, sound: isSound }
     })
     await retryOnDeadlock(this.#store.clock, () =>
       this.#store.call('record_measured', [this.#process, hostname(), JSON.stringify(seen)]),
     )
     for (const { name } of seen) this.#recordedMs.set(name, nowMs)
+    return bounds
   }
 
   #read(names: readonly string[]): Promise<Row[]> {
@@ -151,7 +167,7 @@ export class Margins {
 
   #learn({ name, spec, fixed }: Row): void {
     if (!fixed && spec.beside === undefined && isMeasured(spec.numbers) && mayCharge(spec.rules))
-      this.#charged.add(name)
+      this.#charged.set(name, Math.min(...windowsUsOf(spec)) / 1_000)
     else this.#charged.delete(name)
   }
 
@@ -210,8 +226,11 @@ function isSame(one: Margin, other: Margin): boolean {
 }
 
 function statedOf({ name, spec }: Row): Margin {
-  const windowsUs = spec.rules.flatMap(({ kind, windowUs }) => (kind === 'rate' || kind === 'window' ? [windowUs] : []))
-  return statedMargin(name, spec.numbers.transit, windowsUs)
+  return statedMargin(name, spec.numbers.transit, windowsUsOf(spec))
+}
+
+function windowsUsOf({ rules }: Row['spec']): number[] {
+  return rules.flatMap(({ kind, windowUs }) => (kind === 'rate' || kind === 'window' ? [windowUs] : []))
 }
 
 /** Returns the rules of numbers with a margin; undefined: there are none that can be computed with. */
