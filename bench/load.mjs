@@ -17,6 +17,13 @@ export const everyPeer = [
 /** 220 bytes of JSON. */
 export const message = { accountId: 'a1', contactId: '123456', pad: 'x'.repeat(168) }
 
+/** Returns the units of a rate such as `100/10s`, and its window in ms. */
+export function windowOf(rate) {
+  const [, units, count = '1', unit] = /^(\d+)\/(\d*)(s|min)$/.exec(rate) ?? []
+  if (units === undefined) throw new Error(`the rate "${rate}" is not of the form 200/s, 100/10s or 100/min`)
+  return { units: Number(units), windowMs: Number(count || 1) * (unit === 's' ? 1_000 : 60_000) }
+}
+
 /** Makes messages in batches of `size`, on demand. */
 export function* batches(count, size = 1000, messageOf = () => message) {
   for (let from = 0; from < count; from += size) {

@@ -2,7 +2,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { startFleet } from './fleet.mjs'
 import { meter } from './limited.mjs'
-import { fill, monotonicMs, mostIn, refusedOf } from './load.mjs'
+import { fill, monotonicMs, mostIn, refusedOf, windowOf } from './load.mjs'
 import { startVendor } from './vendor.mjs'
 
 /** Makes a scenario of so many worker processes. */
@@ -20,13 +20,6 @@ export function usedAt({ name, workers }) {
     shape: ({ rate }) => ({ kind: 'limited', rate }),
     run: (asked) => usedRun(name, asked),
   }
-}
-
-/** Returns the units of a rate such as `100/10s`, and its window in ms. */
-export function windowOf(rate) {
-  const [, units, count = '1', unit] = /^(\d+)\/(\d*)(s|min)$/.exec(rate) ?? []
-  if (units === undefined) throw new Error(`the rate "${rate}" is not of the form 200/s, 100/10s or 100/min`)
-  return { units: Number(units), windowMs: Number(count || 1) * (unit === 's' ? 1_000 : 60_000) }
 }
 
 async function usedRun(name, { peer, place, pids, options: { rate, workers, warm, seconds, delay }, shape }) {

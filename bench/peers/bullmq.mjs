@@ -1,12 +1,15 @@
 // BullMQ on Redis, finished jobs removed.
+import { windowOf } from '../load.mjs'
+
 const concurrencyOf = ({ kind }) => (kind === 'limited' ? 10 : kind === 'tenants' ? 5 : kind === 'latency' ? 2 : 100)
 
 async function open({ url }, shape) {
   const { Queue, Worker } = await import('bullmq')
   const { Redis } = await import('ioredis')
   const connection = new Redis(url, { maxRetriesPerRequest: null })
-  const perSecond = Number.parseInt(shape.rate ?? shape.perTenant ?? '', 10)
-  const limiter = Number.isNaN(perSecond) ? {} : { limiter: { max: perSecond, duration: 1000 } }
+  const rate = shape.rate ?? shape.perTenant
+  const { units: max, windowMs: duration } = rate === undefined ? {} : windowOf(rate)
+  const limiter = rate === undefined ? {} : { limiter: { max, duration } }
   const queues = new Map()
   // Rates for groups need BullMQ Pro; without it each tenant has a queue.
   const nameOf = (input) => (shape.kind === 'tenants' ? `noop-${input.accountId}` : 'noop')

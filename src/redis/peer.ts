@@ -4,6 +4,7 @@ import { StoreError, UsageError } from '../core/errors.ts'
 import { env } from '../db/open.ts'
 import { hash64 } from '../core/hash.ts'
 import type { Store } from '../db/store.ts'
+import { marginsOf } from '../claim/definitions/margins.ts'
 import type { PeerDecision, PeerRequest, PeerLimiter } from '../limits/peer.ts'
 import type { RedisConnection } from './connect.ts'
 import type { Granted, Item, Superseded } from './call.ts'
@@ -91,6 +92,8 @@ export class RedisPeerLimiter implements PeerLimiter {
     const definitions = (this.#definitions = new SharedDefinitions(store, limiter, stores))
     const epochs = (this.#epochs = new SharedEpochs({ store, limiter, definitions }))
     const current = () => epochs.current
+    // Until then, this process would request what the narrower margin allows.
+    marginsOf(store).follow(async () => void (this.#isStarted && (await definitions.readNow())))
     this.#told = new SettlementQueue(limiter, definitions, clock, current, (error) => this.#watch.failed(error))
     const restored = () => this.#renew()
     const heard = ({ us, sentMs, heardMs }: Reading) => {

@@ -1,8 +1,7 @@
 /** Margins of a fleet: measured by processes, in force as versions of a definition. Minutes on a clock that the test moves. */
 import { beforeAll, describe, expect, it } from 'vitest'
-import { systemClock } from '../../src/core/clock.ts'
 import { columnsOf, numbersOnly } from '../../src/claim/definitions/columns.ts'
-import { defineLimit, Definitions } from '../../src/claim/definitions/define.ts'
+import { defineLimit } from '../../src/claim/definitions/define.ts'
 import { Margins } from '../../src/claim/definitions/margins.ts'
 import { sqlOn, storeOn } from '../../src/db/store.ts'
 import { type Limit, limit, type LimitOptions } from '../../src/limits/limit.ts'
@@ -10,6 +9,7 @@ import { Sluice } from '../../src/sluice.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { fn } from '../servers/fn.ts'
 import { until } from '../until.ts'
+import { fleetOn, narrow, wide } from './margin-fleet.ts'
 
 let sluice: Sluice
 beforeAll(async () => {
@@ -17,52 +17,7 @@ beforeAll(async () => {
   return () => sluice.close()
 })
 
-let made = 0
-
-/** A limit, processes that call under it, and a clock for their samples. */
-async function fleet(options: LimitOptions = { rate: '200/s' }) {
-  const of = limit(`m${++made}`, options)
-  let nowMs = 0
-  const clock = { ...systemClock, monotonicMs: () => nowMs }
-  const store = storeOn(sluice.db, { clock })
-  await new Definitions(sqlOn(sluice.db), clock).define([of])
-  const all: Margins[] = []
-  const join = async () => {
-    const one = new Margins(store)
-    await one.join([of])
-    all.push(one)
-    return one
-  }
-  /** Passes so many seconds, in which each process answers some requests within these times, and reports. */
-  const pass = async (
-    seconds: number,
-    tookMs = [2, 4],
-    who: readonly Margins[] = all,
-    charge?: (limits: ReadonlySet<string>) => Promise<void>,
-  ) => {
-    for (let at = 0; at < seconds; at += 10) {
-      nowMs += 10_000
-      for (const one of who)
-        for (let i = 0; i < 60; i++) {
-          one.aged([of], 5, false)
-          one.answered([of], tookMs[i % tookMs.length] ?? 0, charge)
-        }
-      for (const one of who) await one.renew()
-    }
-  }
-  const inForce = async (name = of.name) => {
-    const [row] = await sluice.db.query<{ grant: number; way: number }>(
-      `select (spec ->> 'grantUs')::int / 1000 as grant, (spec ->> 'transitUs')::int / 1000 as way
-       from sluice.limit_def where name = $1 order by version desc limit 1`,
-      [name],
-    )
-    return [row?.grant, row?.way]
-  }
-  return { of, join, pass, inForce }
-}
-
-const wide = [100, 100]
-const narrow = [10, 5]
+const fleet = (options?: LimitOptions) => fleetOn(sluice, options)
 
 describe('the margin of a fleet', () => {
   it('shrinks when all of its hosts have measured little, and is printed with the guarantee', async () => {
@@ -172,110 +127,6 @@ describe('the margin of a fleet', () => {
     expect(await inForce()).toEqual(narrow)
   })
 
-  it('stays small when few answers are slow, each of which is charged once more', async () => {
-    const { of, join, pass, inForce } = await fleet()
-    const one = await join()
-    const charged: string[] = []
-    const charge = async (limits: ReadonlySet<string>) => void charged.push(...limits)
-    await pass(100, [2, 4], [one], charge)
-    expect(await inForce()).toEqual(narrow)
-    expect(charged).toEqual([])
-    expect(one.way([of]).overdueMs()).toBe(102)
-    for (const tookMs of [60, 300, 4]) one.answered([of], tookMs, charge)
-    expect(charged).toEqual([of.name, of.name])
-    await new Promise(setImmediate)
-    await pass(10, [2, 4], [one], charge)
-    expect(await inForce()).toEqual(narrow)
-  })
-
-  it('is wide again when a slow answer could not be charged once more', async () => {
-    const { of, join, pass, inForce } = await fleet()
-    const one = await join()
-    await pass(100, [2, 4], [one], async () => {})
-    expect(await inForce()).toEqual(narrow)
-    one.answered([of], 60, () => Promise.reject(new Error('the store is away')))
-    await until(async () => (await inForce())[1] === 100, 'it is wide')
-  })
-
-  it('is wide again when a slow answer was charged so late that its request may have left the window', async () => {
-    const { of, join, pass, inForce } = await fleet()
-    const one = await join()
-    await pass(100, [2, 4], [one], async () => {})
-    let recorded = () => {}
-    one.answered([of], 60, () => new Promise((resolve) => (recorded = resolve)))
-    await pass(10, [2, 4], [one], async () => {})
-    expect(await inForce()).toEqual(narrow)
-    recorded()
-    await until(async () => (await inForce())[1] === 100, 'it is wide')
-  })
-
-  it('is wide again when an answer was noticed so late that its request may have left the window', async () => {
-    const { of, join, pass, inForce } = await fleet()
-    const one = await join()
-    const charge = async () => {}
-    await pass(100, [2, 4], [one], charge)
-    one.answered([of], 990, charge)
-    await new Promise(setImmediate)
-    await pass(10, [2, 4], [one], charge)
-    expect(await inForce()).toEqual(narrow)
-    one.answered([of], 1_010, charge)
-    await until(async () => (await inForce())[1] === 100, 'it is wide')
-  })
-
-  it('is measured by the answer where only another limit of the request takes it for overdue', async () => {
-    const quick = await fleet()
-    const short = await fleet({ rate: '40/200ms' })
-    const one = await quick.join()
-    await one.join([short.of])
-    const charged: string[] = []
-    const charge = async (limits: ReadonlySet<string>) => void charged.push(...limits)
-    await quick.pass(100, [2, 4], [one], charge)
-    const answers = () =>
-      sluice.db.query(`select answers::int as answers, most::int / 1000 as most from sluice.measured where name = $1`, [
-        short.of.name,
-      ])
-    const way = one.way([quick.of, short.of], charge)
-    expect(way.overdueMs()).toBe(102)
-    way.overdue(102)
-    expect([charged, way.overdueMs()]).toEqual([[quick.of.name], undefined])
-    way.answered(400)
-    expect(charged).toEqual([quick.of.name])
-    await quick.pass(10, [2, 4], [one], charge)
-    // Half as much again as its only answer differs from itself, and a millisecond.
-    expect(await answers()).toEqual([{ answers: 1, most: 401 }])
-  })
-
-  it('widens before slower answers are no longer charged, when many are slow', async () => {
-    const { of, join, pass, inForce } = await fleet()
-    const one = await join()
-    let charged = 0
-    const charge = async () => void charged++
-    await pass(100, [2, 4], [one], charge)
-    await pass(10, [2, 4, 30], [one], charge)
-    expect(charged).toBe(20)
-    expect(await inForce()).toEqual([10, 30])
-    await pass(10, [2, 4, 30], [one], charge)
-    expect(charged).toBe(20)
-    // What varies by more than is stated is not charged at all.
-    await pass(60, [2, 4, 300], [one], charge)
-    expect(await inForce()).toEqual([10, 100])
-    expect(one.way([of]).overdueMs()).toBeUndefined()
-  })
-
-  it('is measured as ever where quotas, short windows or stated numbers leave nothing to be gained by a charge', async () => {
-    for (const options of [
-      { rate: '20/200ms' },
-      { rate: '200/s', quota: '9000/day' },
-      { rate: '200/s', transit: 30 },
-    ]) {
-      const { of, join, pass } = await fleet(options as LimitOptions)
-      const one = await join()
-      let charged = 0
-      await pass(60, [2, 4, 60], [one], async () => void charged++)
-      expect([charged, one.way([of]).overdueMs()]).toEqual([0, undefined])
-    }
-  })
-
   it('grows by lives of up to a second while grants come too late', async () => {
     const { of, join, pass, inForce } = await fleet({ rate: '5/s' })
     const one = await join()
@@ -330,6 +181,58 @@ describe('the margin of a fleet', () => {
     await join()
     await pass(100)
     for (const name of [of.name, `${of.name}/`, `${of.name}/urgent`]) expect(await inForce(name)).toEqual(narrow)
+  })
+
+  it('lets no caller go on before the margin suits the process, and tries again after a failure', async () => {
+    const { of, join, pass, inForce } = await fleet()
+    await join()
+    await pass(100)
+    const said: string[] = []
+    let fail = true
+    let go = () => {}
+    const gate = new Promise<void>((resolve) => (go = resolve))
+    const { clock } = storeOn(sluice.db, {})
+    const store = storeOn(sluice.db, { clock })
+    const call: typeof store.call = async (name, params) => {
+      if (name === 'adapt_limit' && fail) throw new Error('the store is away')
+      if (name === 'adapt_limit') said.push('widens')
+      if (name === 'adapt_limit') await gate
+      return store.call(name, params)
+    }
+    const one = new Margins({ clock, call, run: store.run.bind(store) } as typeof store)
+    one.follow(async () => void said.push('follows'))
+    await expect(one.join([of])).rejects.toThrow('the store is away')
+    fail = false
+    const first = one.join([of])
+    await until(() => said.length === 1, 'it widens')
+    const second = one.join([of]).then(() => said.push('the second goes on'))
+    await one.join([limit('another', { concurrency: 1 })])
+    go()
+    await Promise.all([first, second])
+    expect(said).toEqual(['widens', 'follows', 'the second goes on'])
+    expect(await inForce()).toEqual([100, 100])
+  })
+
+  it('counts what an ended process has measured until its last requests have left a window of a minute', async () => {
+    const { of, join, pass, inForce } = await fleet()
+    const one = await join()
+    const other = await join()
+    await pass(100, [2, 30])
+    one.answered([of], 4)
+    expect(await inForce()).toEqual([10, 50])
+    const seen = (seconds: number) =>
+      sluice.db.query(
+        `update sluice.measured set seen_at = now() - make_interval(secs => $2)
+         where name = $1 and process = (select process from sluice.measured where name = $1 order by seen_at limit 1)`,
+        [of.name, seconds],
+      )
+    await seen(100)
+    const known = async () => (await sluice.db.query(`select 1 from sluice.measured where name = $1`, [of.name])).length
+    await pass(10, [2, 4], [other])
+    expect(await known()).toBe(2)
+    await seen(130)
+    await pass(10, [2, 4], [other])
+    expect(await known()).toBe(1)
   })
 
   it('does not shrink by what was read before a process joined', async () => {

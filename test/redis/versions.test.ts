@@ -1,10 +1,13 @@
 /** Two processes whose code disagrees about a limit in Redis: both definitions hold there, until one is gone for 15 s. */
 import { randomUUID } from 'node:crypto'
 import { afterEach, expect, it } from 'vitest'
+import { columnsOf, numbersOnly } from '../../src/claim/definitions/columns.ts'
 import type { Rule } from '../../src/limits/rule.ts'
+import { rulesOf } from '../../src/limits/rules.ts'
 import { limit, type LimitOptions, Sluice, task } from '../../src/index.ts'
 import { RedisLimiter } from '../../src/redis/limiter.ts'
 import { freshDatabase } from '../servers/database.ts'
+import { fn } from '../servers/fn.ts'
 import { startRedis } from '../servers/redis.ts'
 import { connectRedis } from '../servers/resp.ts'
 import { until } from '../until.ts'
@@ -79,3 +82,36 @@ it.each([
     expect(await at.take(30)).toBe(left - 1)
   },
 )
+
+it('a process that joins a limit with a narrow margin takes by the wide one in Redis, too, from its first take on', async () => {
+  const redis = await startRedis()
+  ends.push(() => redis.close())
+  const store = (await freshDatabase()).url
+  const client = await connectRedis(redis.port)
+  ends.push(() => client.close())
+  const [crm, other] = [limit('crm', { rate: '100/s' }), limit('other', { rate: '100/s' })]
+  const process = async () => {
+    const sluice = await Sluice.open({ store, redis: redis.url })
+    ends.push(() => sluice.close())
+    return sluice
+  }
+  const one = await process()
+  await one.takes.take(crm)
+  const narrow = { ...crm, ...rulesOf('crm', { rate: '100/s' }, { grantUs: 10_000, transitUs: 5_000 }) }
+  await one.db.query(
+    `select ${fn}.adapt_limit('crm', (select max(version) from sluice.limit_def where name = 'crm'), 'measured', 1, $1, $2,
+      'test', 'test')`,
+    [JSON.stringify(numbersOnly(narrow)), JSON.stringify(columnsOf(narrow))],
+  )
+  const two = await process()
+  // From then on it knows the narrow margin.
+  await two.takes.take(other)
+  await two.takes.take(crm)
+  const [row] = await one.db.query<{ version: number; ms: number }>(
+    `select version, ((spec ->> 'transitUs')::int + (spec ->> 'grantUs')::int) / 1000 as ms
+     from sluice.limit_def where name = 'crm' order by version desc limit 1`,
+  )
+  expect(row?.ms).toBe(200)
+  const read = `return cmsgpack.unpack(redis.call('HGET', KEYS[1], 's'))[1]`
+  expect(await client.send('EVAL', [read, '1', 'sluice:{limits}:b:crm'])).toBe(row?.version)
+}, 60_000)

@@ -42,6 +42,7 @@ export class Margins {
   readonly #seen = new Map<string, { version: number; sinceMs: number }>()
   /** Limits of which a slow answer may be charged once more, with their shortest windows, in ms. */
   readonly #charged = new Map<string, number>()
+  readonly #followers: (() => Promise<void>)[] = []
   #reportedMs: number
 
   constructor(store: Store) {
@@ -56,11 +57,19 @@ export class Margins {
   async join(limits: Limits): Promise<void> {
     for (const { name, rules } of limits) {
       const sinceMs = this.#store.clock.monotonicMs() - (this.#recordedMs.get(name) ?? -Infinity)
-      if (sinceMs < absentMs || rules.every(({ kind }) => kind === 'concurrency')) continue
-      const joining = this.#joined.get(name) ?? this.#join(name).finally(() => this.#joined.delete(name))
-      this.#joined.set(name, joining)
+      let joining = this.#joined.get(name)
+      if (joining === undefined) {
+        if (sinceMs < absentMs || rules.every(({ kind }) => kind === 'concurrency')) continue
+        joining = this.#join(name).finally(() => this.#joined.delete(name))
+        this.#joined.set(name, joining)
+      }
       await joining
     }
+  }
+
+  /** Calls `read` when this process has changed a margin to join; what then calls waits for it. */
+  follow(read: () => Promise<void>): void {
+    this.#followers.push(read)
   }
 
   /** Calls may begin, or a request may be written, at this age of their grant, in ms; `isLate`: it was too old for that. */
@@ -76,9 +85,12 @@ export class Margins {
   answered(limits: Limits, tookMs: number | undefined, charge?: (limits: ReadonlySet<string>) => Promise<void>): void {
     if (tookMs === undefined) return this.unmeasured(limits)
     const nowMs = this.#store.clock.monotonicMs()
-    const slow = limits.filter(({ name }) =>
-      this.#samples.get(name)?.answered(tookMs, nowMs, charge !== undefined && this.#charged.has(name)),
-    )
+    const slow = limits.filter(({ name }) => {
+      const samples = this.#samples.get(name)
+      // Others may have taken this process for ended, and the margin may no longer allow for its bound.
+      if (nowMs - (this.#recordedMs.get(name) ?? nowMs) > absentMs) samples?.allowed(0)
+      return samples?.answered(tookMs, nowMs, charge !== undefined && this.#charged.has(name))
+    })
     if (slow.length === 0 || charge === undefined) return
     const unlessLate = () => {
       const agoMs = tookMs + this.#store.clock.monotonicMs() - nowMs
@@ -126,17 +138,28 @@ export class Margins {
 
   async #join(name: string): Promise<void> {
     const samples = this.#samples.get(name) ?? new Samples()
-    await this.#record(new Map([[name, samples]]))
+    try {
+      await this.#record(new Map([[name, samples]]))
+      if (await this.#widen(name)) await Promise.all(this.#followers.map((read) => read()))
+      this.#samples.set(name, samples)
+    } catch (error) {
+      // The next caller joins again.
+      this.#recordedMs.delete(name)
+      throw error
+    }
+  }
+
+  /** Puts what is stated in force, at least. Resolves to true if that was a change. */
+  async #widen(name: string): Promise<boolean> {
     // Again when another change was first.
     for (;;) {
       const [row] = await this.#read([name])
-      if (row === undefined) break
+      if (row === undefined) return false
       this.#learn(row)
-      const stated = statedOf(row)
-      const all = wider(row.spec, stated)
-      if (isSame(row.spec, all) || row.fixed || (await this.#put(row, all, 'another process began'))) break
+      const all = wider(row.spec, statedOf(row))
+      if (isSame(row.spec, all) || row.fixed) return false
+      if (await this.#put(row, all, 'another process began')) return true
     }
-    this.#samples.set(name, samples)
   }
 
   async #report(names: readonly string[]): Promise<void> {

@@ -1,5 +1,6 @@
 -- Records what a process has measured for its limits (limits/samples.ts), and deletes what other processes have not
--- written for a minute: they have ended. What is in doubt stays for ten minutes, as in a process that lives. A process
+-- written for two minutes: they have ended, and the last requests of theirs have left all windows of up to a minute,
+-- which are those whose margins shrink. What is in doubt stays for ten minutes, as in a process that lives. A process
 -- that joins waits for changes of definitions that are under way, so that none of them makes a margin smaller without
 -- knowing of it.
 -- p_process: its id; p_host: its host.
@@ -24,7 +25,7 @@ begin
     sound = excluded.sound;
   delete from sluice.measured where ctid = any (array(
     select m.ctid from jsonb_to_recordset(p_seen) s (name text) join sluice.measured m on m.name = s.name
-    where m.seen_at not between v_now - case when m.sound then interval '1 minute' else interval '10 minutes' end
+    where m.seen_at not between v_now - case when m.sound then interval '2 minutes' else interval '10 minutes' end
       and v_now + interval '1 minute'
     for update of m skip locked));
 end $$;

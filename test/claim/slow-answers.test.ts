@@ -1,0 +1,138 @@
+/** Slow answers are charged once more: which, and what the margin is when they cannot be. */
+import { beforeAll, describe, expect, it } from 'vitest'
+import type { LimitOptions } from '../../src/limits/limit.ts'
+import { Sluice } from '../../src/sluice.ts'
+import { freshDatabase } from '../servers/database.ts'
+import { until } from '../until.ts'
+import { fleetOn, narrow } from './margin-fleet.ts'
+
+let sluice: Sluice
+beforeAll(async () => {
+  sluice = await Sluice.open({ store: (await freshDatabase()).url })
+  return () => sluice.close()
+})
+
+const fleet = (options?: LimitOptions) => fleetOn(sluice, options)
+
+describe('the margin of a fleet with slow answers', () => {
+  it('stays small when few answers are slow, each of which is charged once more', async () => {
+    const { of, join, pass, inForce } = await fleet()
+    const one = await join()
+    const charged: string[] = []
+    const charge = async (limits: ReadonlySet<string>) => void charged.push(...limits)
+    await pass(100, [2, 4], [one], charge)
+    expect(await inForce()).toEqual(narrow)
+    expect(charged).toEqual([])
+    expect(one.way([of]).overdueMs()).toBe(102)
+    for (const tookMs of [60, 300, 4]) one.answered([of], tookMs, charge)
+    expect(charged).toEqual([of.name, of.name])
+    await new Promise(setImmediate)
+    await pass(10, [2, 4], [one], charge)
+    expect(await inForce()).toEqual(narrow)
+  })
+
+  it('is wide again when a slow answer could not be charged once more', async () => {
+    const { of, join, pass, inForce } = await fleet()
+    const one = await join()
+    await pass(100, [2, 4], [one], async () => {})
+    expect(await inForce()).toEqual(narrow)
+    one.answered([of], 60, () => Promise.reject(new Error('the store is away')))
+    await until(async () => (await inForce())[1] === 100, 'it is wide')
+  })
+
+  it('is wide again when a slow answer was charged so late that its request may have left the window', async () => {
+    const { of, join, pass, inForce } = await fleet()
+    const one = await join()
+    await pass(100, [2, 4], [one], async () => {})
+    let recorded = () => {}
+    one.answered([of], 60, () => new Promise((resolve) => (recorded = resolve)))
+    await pass(10, [2, 4], [one], async () => {})
+    expect(await inForce()).toEqual(narrow)
+    recorded()
+    await until(async () => (await inForce())[1] === 100, 'it is wide')
+  })
+
+  it('is wide again when an answer was noticed so late that its request may have left the window', async () => {
+    const { of, join, pass, inForce } = await fleet()
+    const one = await join()
+    const charge = async () => {}
+    await pass(100, [2, 4], [one], charge)
+    one.answered([of], 990, charge)
+    await new Promise(setImmediate)
+    await pass(10, [2, 4], [one], charge)
+    expect(await inForce()).toEqual(narrow)
+    one.answered([of], 1_010, charge)
+    await until(async () => (await inForce())[1] === 100, 'it is wide')
+  })
+
+  it('is measured by the answer where only another limit of the request takes it for overdue', async () => {
+    const quick = await fleet()
+    const short = await fleet({ rate: '40/200ms' })
+    const one = await quick.join()
+    await one.join([short.of])
+    const charged: string[] = []
+    const charge = async (limits: ReadonlySet<string>) => void charged.push(...limits)
+    await quick.pass(100, [2, 4], [one], charge)
+    const answers = () =>
+      sluice.db.query(`select answers::int as answers, most::int / 1000 as most from sluice.measured where name = $1`, [
+        short.of.name,
+      ])
+    const way = one.way([quick.of, short.of], charge)
+    expect(way.overdueMs()).toBe(102)
+    way.overdue(102)
+    expect([charged, way.overdueMs()]).toEqual([[quick.of.name], undefined])
+    way.answered(400)
+    expect(charged).toEqual([quick.of.name])
+    await quick.pass(10, [2, 4], [one], charge)
+    // Half as much again as its only answer differs from itself, and a millisecond.
+    expect(await answers()).toEqual([{ answers: 1, most: 401 }])
+  })
+
+  it('widens before slower answers are no longer charged, when many are slow', async () => {
+    const { of, join, pass, inForce } = await fleet()
+    const one = await join()
+    let charged = 0
+    const charge = async () => void charged++
+    await pass(100, [2, 4], [one], charge)
+    await pass(10, [2, 4, 30], [one], charge)
+    expect(charged).toBe(20)
+    expect(await inForce()).toEqual([10, 30])
+    await pass(10, [2, 4, 30], [one], charge)
+    expect(charged).toBe(20)
+    // What varies by more than is stated is not charged at all.
+    await pass(60, [2, 4, 300], [one], charge)
+    expect(await inForce()).toEqual([10, 100])
+    expect(one.way([of]).overdueMs()).toBeUndefined()
+  })
+
+  it('is measured as ever where quotas, short windows or stated numbers leave nothing to be gained by a charge', async () => {
+    for (const options of [
+      { rate: '20/200ms' },
+      { rate: '200/s', quota: '9000/day' },
+      { rate: '200/s', transit: 30 },
+    ]) {
+      const { of, join, pass } = await fleet(options as LimitOptions)
+      const one = await join()
+      let charged = 0
+      await pass(60, [2, 4, 60], [one], async () => void charged++)
+      expect([charged, one.way([of]).overdueMs()]).toEqual([0, undefined])
+    }
+  })
+
+  it('charges every answer of a process that has not reported for half a minute, until it reports', async () => {
+    const { of, join, pass } = await fleet()
+    const one = await join()
+    const other = await join()
+    let charged = 0
+    const charge = async () => void charged++
+    await pass(60, [2, 4], [one, other], charge)
+    one.answered([of], 3, charge)
+    expect(charged).toBe(0)
+    await pass(40, [2, 4], [other], charge)
+    one.answered([of], 3, charge)
+    expect(charged).toBe(1)
+    await pass(10, [2, 4], [other, one], charge)
+    one.answered([of], 3, charge)
+    expect(charged).toBe(61)
+  })
+})
