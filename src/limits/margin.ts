@@ -44,7 +44,7 @@ export const wayUsStated = 100_000
 const transitMaxUs = 86_400_000_000
 /** Before a margin shrinks, it was in force so long. */
 const patienceUs = 30_000_000
-/** The margin is a part of longer windows that is not worth a change. */
+/** The margin is a part of longer windows that is not worth a change, and what is measured is not remembered for them. */
 const windowUsMost = 60_000_000
 /**
  * A life that is shorter than stated grows when more than this part of the grants come too late, because those are lost; a
@@ -87,7 +87,7 @@ export function isMeasured({ transit }: LimitNumbers): boolean {
 /** True if a limit's margin may be below what is stated. */
 function mayShrink(rules: Course['rules']): boolean {
   const windowsUs = rules.filter(({ kind }) => kind === 'rate' || kind === 'window').map(({ windowUs }) => windowUs)
-  return Math.min(...windowsUs) <= windowUsMost && rules.every(({ kind }) => kind !== 'quota')
+  return windowsUs.length > 0 && Math.max(...windowsUs) <= windowUsMost && rules.every(({ kind }) => kind !== 'quota')
 }
 
 /**

@@ -2,20 +2,19 @@
 
 import { wayUsStated } from './margin.ts'
 
-/** The newest ages of grants between two reports that are remembered. */
-const agesMax = 512
-/** Nearly all grants: this part of them, in each of the last reports. */
-const nearly = 0.99
+/** Nearly all grants: all but this part of them, in the last reports. */
+const lateMost = 0.01
 const reportsMax = 12
 /** Fewer grants that come too late, between two reports, do not matter. */
 const lateLeast = 5
 /** Answers are remembered by the minute, for ten of them. */
 const slotMs = 60_000
 const slotsMax = 10
-/** At most this part of the answers is slower than what counts as the way; each of those is charged once more. */
-const slowPart = 0.01
-/** Requests of the last minutes, whose windows (of a minute at most, and the margin) may still be open. */
-const openSlots = 3
+/** The bound goes by the newest minutes only, two at least, with so many answers: so a slow start does not cost ten. */
+const boundAnswers = 200
+const boundSlots = 2
+/** A request may be in an open window for that window, and so many ms more: the margin, and the time between reports. */
+const openMs = 10_000
 /** A vendor whose answers all take longer leaves too little of a window of a second to record a charge in. */
 const leastMsMost = 400
 /** A bound that would fall by less stays. */
@@ -27,8 +26,7 @@ interface Slot {
   leastMs: number
   /** The slowest answer that was not charged once more. */
   mostMs: number
-  /** How many answers took so many ms, rounded up. */
-  readonly counts: Map<number, number>
+  readonly counts: Counts
   /** False if a request may have been sent that was not measured, or the vendor refused one. */
   isSound: boolean
   /** False if some answer could not be charged once more, so the way is what was measured. */
@@ -51,6 +49,26 @@ export interface Report {
   readonly boundMs: number
 }
 
+/** How many took so many ms, rounded up. */
+type Counts = Map<number, number>
+
+function count(counts: Counts, ms: number, n = 1): void {
+  counts.set(ms, (counts.get(ms) ?? 0) + n)
+}
+
+/** Returns the counts, the longest time first, each with how many took longer. */
+function* longestFirst(counts: Counts): Generator<{ ms: number; longer: number }> {
+  let longer = 0
+  for (const [ms, n] of [...counts].toSorted(([a], [b]) => b - a)) {
+    yield { ms, longer }
+    longer += n
+  }
+}
+
+function total(counts: Counts): number {
+  return [...counts.values()].reduce((sum, n) => sum + n, 0)
+}
+
 /** Measures the way of the one request of a grant. */
 export interface Way {
   /** Called when the request is answered, so many ms after the check; undefined: it failed, so nothing is known of its way. */
@@ -63,10 +81,9 @@ export interface Way {
 
 /** The samples of one process and one limit. */
 export class Samples {
-  #ages: number[] = []
-  #next = 0
-  /** How many ages each of the last reports had, and the age of nearly all of them. */
-  #known: { n: number; ageMs: number }[] = []
+  /** Ages since the last report, and of each report before. */
+  #ages: Counts = new Map()
+  #known: Counts[] = []
   #used = 0
   #late = 0
   #slots: Slot[] = []
@@ -78,8 +95,7 @@ export class Samples {
 
   /** A grant was used at this age, or was too old for it. */
   aged(ageMs: number, isLate: boolean): void {
-    this.#ages[this.#next] = ageMs
-    this.#next = (this.#next + 1) % agesMax
+    count(this.#ages, Math.ceil(ageMs))
     if (isLate) this.#late++
     else this.#used++
   }
@@ -87,9 +103,8 @@ export class Samples {
   /** A request was answered so long after it was written. Returns true if the caller has to charge it once more. */
   answered(tookMs: number, nowMs: number, canCharge: boolean): boolean {
     const slot = this.#slot(nowMs)
-    const wholeMs = Math.ceil(tookMs)
     slot.answers++
-    slot.counts.set(wholeMs, (slot.counts.get(wholeMs) ?? 0) + 1)
+    count(slot.counts, Math.ceil(tookMs))
     slot.leastMs = Math.min(slot.leastMs, tookMs)
     slot.isCharged &&= canCharge
     if (this.#isCharged && tookMs > this.#boundMs) return true
@@ -120,65 +135,75 @@ export class Samples {
     return isNew
   }
 
-  /** Returns what is known, and begins to count late grants anew. */
-  report(nowMs: number): Report {
+  /**
+   * Returns what is known, and begins to count late grants anew.
+   * @param windowsMs the limit's windows
+   */
+  report(nowMs: number, windowsMs: readonly number[] = [1_000]): Report {
     this.#drop(nowMs)
-    const sorted = this.#ages.toSorted((a, b) => a - b)
     const n = this.#used + this.#late
-    if (n > 0) this.#known.push({ n, ageMs: sorted[Math.ceil(sorted.length * nearly) - 1] ?? 0 })
+    if (n > 0) this.#known.push(this.#ages)
     this.#known = this.#known.slice(-reportsMax)
     const latePart = this.#late >= lateLeast ? this.#late / n : 0
-    this.#ages = []
-    this.#next = this.#late = this.#used = 0
+    this.#ages = new Map()
+    this.#late = this.#used = 0
+    const ages: Counts = new Map()
+    for (const each of this.#known) for (const [ms, many] of each) count(ages, ms, many)
+    let ageMs = 0
+    for (const { ms, longer } of longestFirst(ages)) if (longer <= total(ages) * lateMost) ageMs = ms
     const us = (ms: number) => (Number.isFinite(ms) ? Math.ceil(ms * 1_000) : 0)
     const leastMs = Math.min(...this.#slots.map((slot) => slot.leastMs))
-    this.#nextMs = this.#chooseBound(leastMs)
+    this.#nextMs = this.#chooseBound(leastMs, Math.min(...windowsMs))
     this.#reports++
     // What is charged by a lower bound needs no other margin.
     this.#boundMs = Math.min(this.#boundMs, this.#nextMs)
     return {
-      ages: this.#known.reduce((sum, one) => sum + one.n, 0),
-      ageUs: us(Math.max(0, ...this.#known.map(({ ageMs }) => ageMs))),
+      ages: total(ages),
+      ageUs: us(ageMs),
       latePart,
       answers: this.#slots.reduce((sum, { answers }) => sum + answers, 0),
       leastUs: us(leastMs),
-      mostUs: us(this.#mostMs(leastMs, nowMs)),
+      mostUs: us(this.#mostMs(leastMs, nowMs - Math.max(...windowsMs) - openMs)),
       isSound: this.#slots.every(({ isSound }) => isSound),
       boundMs: this.#nextMs,
     }
   }
 
-  /** Returns a time that at most a hundredth of the answers exceeded; Infinity: what they vary by is too much to be charged. */
-  #chooseBound(leastMs: number): number {
+  /**
+   * Returns the bound that costs the least of the rate: each answer beyond it is charged once more, and the margin allows
+   * for those within. Infinity: what is stated costs less than any.
+   */
+  #chooseBound(leastMs: number, windowMs: number): number {
     if (!this.#isCharged) return Infinity
-    const counts = new Map<number, number>()
-    for (const slot of this.#slots) for (const [ms, n] of slot.counts) counts.set(ms, (counts.get(ms) ?? 0) + n)
+    const counts: Counts = new Map()
+    for (const [i, slot] of this.#slots.toReversed().entries())
+      if (i < boundSlots || total(counts) < boundAnswers) for (const [ms, n] of slot.counts) count(counts, ms, n)
     // A process that has not called for a while does not know how long an answer takes.
     if (counts.size === 0) return this.#reports === 0 ? Infinity : 0
-    let left = Math.floor([...counts.values()].reduce((sum, n) => sum + n, 0) * slowPart)
-    let bound = 0
-    for (const ms of [...counts.keys()].toSorted((a, b) => b - a)) {
-      bound = ms
-      left -= counts.get(ms) ?? 0
-      if (left < 0) break
+    if (leastMs > leastMsMost) return Infinity
+    const answers = total(counts)
+    const statedMs = wayUsStated / 1_000
+    let [bound, least] = [Infinity, statedMs / windowMs]
+    for (const { ms, longer } of longestFirst(counts)) {
+      const cost = longer / answers + (ms - leastMs) / windowMs
+      if (ms - leastMs < statedMs && cost < least) [bound, least] = [ms, cost]
     }
-    if (bound - leastMs >= wayUsStated / 1_000 || leastMs > leastMsMost) return Infinity
     return bound < this.#boundMs && bound > this.#boundMs * worthwhile ? this.#boundMs : bound
   }
 
   /**
    * Returns the time that no answer exceeds without being charged once more. Where none is charged, that is half as much
    * again as was measured, because nothing covers what varies more.
+   * @param sinceMs requests since then may be in open windows
    */
-  #mostMs(leastMs: number, nowMs: number): number {
+  #mostMs(leastMs: number, sinceMs: number): number {
     if (this.#nextMs === Infinity) {
       let mostMs = -Infinity
       for (const slot of this.#slots)
         for (const ms of [slot.mostMs, ...slot.counts.keys()]) mostMs = Math.max(mostMs, ms)
       return mostMs + (mostMs - leastMs) / 2 + 1
     }
-    const first = Math.floor(nowMs / slotMs) - openSlots
-    const open = this.#slots.filter(({ n }) => n > first)
+    const open = this.#slots.filter(({ n }) => n >= Math.floor(sinceMs / slotMs))
     return Math.max(this.#nextMs, this.#boundMs, ...open.map(({ mostMs }) => mostMs))
   }
 

@@ -131,6 +131,7 @@ describe('the margin of a fleet with slow answers', () => {
     await pass(40, [2, 4], [other], charge)
     one.answered([of], 3, charge)
     expect(charged).toBe(1)
+    await new Promise(setImmediate)
     await pass(10, [2, 4], [other, one], charge)
     one.answered([of], 3, charge)
     expect(charged).toBe(61)

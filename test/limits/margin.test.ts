@@ -44,6 +44,7 @@ describe('a margin', () => {
   it('does not shrink within half a minute, for long windows, and for quotas', () => {
     expect(after({ steadyUs: 29 * second })).toBeUndefined()
     expect(after({ rules: limit('a', { rate: '200/h' }).rules })).toBeUndefined()
+    expect(after({ rules: limit('a', { rate: '200/s', window: '9000/h' }).rules })).toBeUndefined()
     expect(after({ rules: limit('a', { rate: '200/s', quota: '1000/day' }).rules })).toBeUndefined()
   })
 
@@ -214,7 +215,7 @@ describe('samples', () => {
     expect(samples.report(60 * minute)).toMatchObject({ answers: 0, leastUs: 0, mostUs: 0 })
   })
 
-  it('bound the way by what 99 of 100 answers took, and name the slower ones, as soon as the margin allows for it', () => {
+  it('bound the way by what nearly all answers took, and name the slower ones, as soon as the margin allows for it', () => {
     const samples = new Samples()
     const answer = (nowMs: number) => {
       let slow = 0
@@ -225,13 +226,53 @@ describe('samples', () => {
     // The slow answer was not charged, and its window may still be open.
     expect(samples.report(0)).toMatchObject({ leastUs: 2_000, mostUs: 60_000 })
     expect([answer(minute), samples.overdueMs]).toEqual([1, 102])
-    expect(samples.report(2 * minute)).toMatchObject({ mostUs: 60_000 })
-    expect(samples.report(3 * minute)).toMatchObject({ leastUs: 2_000, mostUs: 4_000 })
+    const windows = [1_000, minute]
+    expect(samples.report(2 * minute + 9_000, windows)).toMatchObject({ mostUs: 60_000 })
+    expect(samples.report(2 * minute + 10_000, windows)).toMatchObject({ leastUs: 2_000, mostUs: 4_000 })
     for (let i = 0; i < 100; i++) samples.answered(20, 3 * minute, true)
     expect(samples.report(3 * minute)).toMatchObject({ mostUs: 20_000 })
     expect(samples.answered(20, 3 * minute, true)).toBe(true)
     samples.allowed(samples.report(3 * minute).boundMs)
     expect(samples.answered(20, 3 * minute, true)).toBe(false)
+  })
+
+  it('forget a slow start after two minutes, as soon as newer answers are enough', () => {
+    const samples = new Samples()
+    const answer = (tookMs: number, nowMs: number, many = 100) => {
+      for (let i = 0; i < many; i++) samples.answered(tookMs, nowMs, true)
+    }
+    answer(4, 0)
+    answer(90, 0)
+    expect(samples.report(0).boundMs).toBe(90)
+    answer(4, minute, 150)
+    expect(samples.report(2 * minute)).toMatchObject({ boundMs: 90, mostUs: 90_000 })
+    answer(4, 2 * minute, 50)
+    expect(samples.report(2 * minute)).toMatchObject({ boundMs: 4, mostUs: 4_000 })
+  })
+
+  it('charge a few slow answers once more, or widen the margin for many, whichever costs less of the rate', () => {
+    const bound = (slow: number, tookMs: number, windowMs: number) => {
+      const samples = new Samples()
+      for (let i = 0; i < 1_000; i++) samples.answered(i < slow ? tookMs : 4, 0, true)
+      return samples.report(0, [windowMs]).boundMs
+    }
+    expect([bound(20, 60, 1_000), bound(20, 300, 1_000), bound(80, 60, 1_000)]).toEqual([4, 4, 60])
+    expect([bound(20, 60, 60_000), bound(1, 60, 60_000), bound(200, 300, 1_000)]).toEqual([60, 60, Infinity])
+  })
+
+  it('are the age of 99 of 100 grants in all of the last reports', () => {
+    const samples = new Samples()
+    const age = (ageMs: number, many: number) => {
+      for (let i = 0; i < many; i++) samples.aged(ageMs, false)
+    }
+    for (let report = 0; report < 12; report++) {
+      age(3, 99)
+      age(report === 5 ? 200 : 6, 1)
+      samples.report(0)
+    }
+    expect(samples.report(0)).toMatchObject({ ages: 1_200, ageUs: 3_000 })
+    age(50, 100)
+    expect(samples.report(0)).toMatchObject({ ages: 1_200, ageUs: 50_000 })
   })
 
   it('take only a bound that the margin was asked for, also when a later report has a greater one', () => {

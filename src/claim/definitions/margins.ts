@@ -40,8 +40,8 @@ export class Margins {
   readonly #recordedMs = new Map<string, number>()
   /** The newest definition, and when this process saw it first. */
   readonly #seen = new Map<string, { version: number; sinceMs: number }>()
-  /** Limits of which a slow answer may be charged once more, with their shortest windows, in ms. */
-  readonly #charged = new Map<string, number>()
+  /** Limits of which a slow answer may be charged once more, with their windows, in ms. */
+  readonly #charged = new Map<string, readonly number[]>()
   readonly #followers: (() => Promise<void>)[] = []
   #reportedMs: number
 
@@ -94,7 +94,7 @@ export class Margins {
     if (slow.length === 0 || charge === undefined) return
     const unlessLate = () => {
       const agoMs = tookMs + this.#store.clock.monotonicMs() - nowMs
-      this.unmeasured(slow.filter(({ name }) => agoMs >= (this.#charged.get(name) ?? 0)))
+      this.unmeasured(slow.filter(({ name }) => agoMs >= Math.min(...(this.#charged.get(name) ?? [0]))))
     }
     charge(new Set(slow.map(({ name }) => name))).then(unlessLate, () => this.unmeasured(slow))
   }
@@ -173,7 +173,10 @@ export class Margins {
     const nowMs = this.#store.clock.monotonicMs()
     const bounds = new Map<string, number>()
     const seen = [...samples].map(([name, one]) => {
-      const { ages, ageUs, latePart, answers, leastUs, mostUs, isSound, boundMs } = one.report(nowMs)
+      const { ages, ageUs, latePart, answers, leastUs, mostUs, isSound, boundMs } = one.report(
+        nowMs,
+        this.#charged.get(name),
+      )
       bounds.set(name, boundMs)
       return { name, ages, age: ageUs, late: latePart, answers, least: leastUs, most: mostUs, sound: isSound }
     })
@@ -190,7 +193,10 @@ export class Margins {
 
   #learn({ name, spec, fixed }: Row): void {
     if (!fixed && spec.beside === undefined && isMeasured(spec.numbers) && mayCharge(spec.rules))
-      this.#charged.set(name, Math.min(...windowsUsOf(spec)) / 1_000)
+      this.#charged.set(
+        name,
+        windowsUsOf(spec).map((us) => us / 1_000),
+      )
     else this.#charged.delete(name)
   }
 
