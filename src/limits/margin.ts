@@ -18,8 +18,10 @@ export interface Margin {
 export interface Measured {
   /** Age, in microseconds, that nearly all grants had at most when they were used; undefined: some host has used too few. */
   readonly ageUs: number | undefined
-  /** The part of the newest grants that some process received too late to use them, 0 to 1. */
+  /** The part of the newest grants that this process received too late to use them, 0 to 1: only that makes it grow. */
   readonly latePart: number
+  /** The same of the process that received the most of its grants too late: then nothing shrinks. */
+  readonly latePartMost: number
   /** Longest answer less the shortest one, in microseconds, of all hosts; undefined: not known of all that may call. */
   readonly wayUs: number | undefined
 }
@@ -107,7 +109,7 @@ export function mayCharge(rules: Course['rules']): boolean {
  * has left every window, the sum. So all grants in a window that is counted with the smaller margin keep to it.
  */
 export function nextMargin({ inForce, stated, measured, isMeasured, rules, steadyUs }: Course): Margin | undefined {
-  const { ageUs, latePart, wayUs } = measured
+  const { ageUs, latePart, latePartMost, wayUs } = measured
   const windowsUs = rules.filter(({ kind }) => kind === 'rate' || kind === 'window').map((rule) => rule.windowUs)
   const least = mayShrink(rules) ? { grantUs: lifeUsLeast, transitUs: 0 } : stated
   const life = ageUs === undefined ? inForce.grantUs : Math.max(least.grantUs, stepFrom(ageUs * 1.25))
@@ -121,7 +123,7 @@ export function nextMargin({ inForce, stated, measured, isMeasured, rules, stead
   const grantUs = Math.max(inForce.grantUs, Math.min(longest, Math.max(life, stepFrom(inForce.grantUs + 1))))
   const transitUs = Math.max(isTight ? way : Math.min(way, inForce.transitUs), sumUs - grantUs)
   if (grantUs > inForce.grantUs || isTight) return { grantUs, transitUs }
-  if (latePart > lateLeast || steadyUs < patienceUs) return undefined
+  if (latePartMost > lateLeast || steadyUs < patienceUs) return undefined
   if (life < inForce.grantUs * worthwhile) return { grantUs: life, transitUs: sumUs - life }
   const leftUs = Math.max(...windowsUs, 0) + sumUs
   if (way < inForce.transitUs * worthwhile && steadyUs >= leftUs) return { grantUs: inForce.grantUs, transitUs: way }

@@ -137,6 +137,16 @@ describe('the margin of a fleet', () => {
     }
   })
 
+  it('grows once for what one process of many received too late', async () => {
+    const { of, join, pass, inForce } = await fleet()
+    const [one] = [await join(), await join(), await join(), await join()]
+    await pass(120)
+    expect(await inForce()).toEqual(narrow)
+    for (let i = 0; i < 10; i++) one?.aged([of], 15, true)
+    await pass(10)
+    expect(await inForce()).toEqual([20, 5])
+  })
+
   it('is not measured where it is stated, of other programs, or without a window', async () => {
     const fixed = await fleet({ rate: '200/s', transit: 30 })
     const shared = await fleet({ rate: '200/s', published: true })

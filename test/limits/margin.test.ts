@@ -11,7 +11,7 @@ import { second } from './oracle.ts'
 
 const ms = 1_000
 const stated: Margin = { grantUs: 100 * ms, transitUs: 100 * ms }
-const quiet = { ageUs: 5 * ms, latePart: 0, wayUs: 2 * ms }
+const quiet = { ageUs: 5 * ms, latePart: 0, latePartMost: 0, wayUs: 2 * ms }
 
 /** What follows on a limit of 200/s that has been in force for an hour, unless stated otherwise. */
 const after = (course: Partial<Course>) =>
@@ -66,7 +66,12 @@ describe('a margin', () => {
   it('grows by the life of a grant while grants come too late, up to a second, for all limits', () => {
     const late = (ageUs: number, inForce = stated) => {
       const rules = limit('a', { rate: '200/h', quota: '1000/day' }).rules
-      return after({ inForce, rules, measured: { ageUs, latePart: 0.9, wayUs: undefined }, steadyUs: 0 })
+      return after({
+        inForce,
+        rules,
+        measured: { ageUs, latePart: 0.9, latePartMost: 0.9, wayUs: undefined },
+        steadyUs: 0,
+      })
     }
     expect(late(130 * ms)).toEqual({ grantUs: 200 * ms, transitUs: 100 * ms })
     expect(late(90 * ms)).toEqual({ grantUs: 150 * ms, transitUs: 100 * ms })
@@ -76,10 +81,15 @@ describe('a margin', () => {
 
   it('grows up to what is stated already when few grants come too late, and within its sum', () => {
     const late = (inForce: Margin) =>
-      after({ inForce, measured: { ...quiet, ageUs: 300 * ms, latePart: 0.05 }, steadyUs: 0 })
+      after({ inForce, measured: { ...quiet, ageUs: 300 * ms, latePart: 0.05, latePartMost: 0.05 }, steadyUs: 0 })
     expect(late({ grantUs: 10 * ms, transitUs: 5 * ms })).toEqual({ grantUs: 100 * ms, transitUs: 5 * ms })
     expect(late({ grantUs: 10 * ms, transitUs: 190 * ms })).toEqual({ grantUs: 100 * ms, transitUs: 100 * ms })
     expect(late(stated)).toBeUndefined()
+  })
+
+  it('neither grows nor shrinks for grants that another process received too late', () => {
+    const measured = { ...quiet, latePartMost: 0.5 }
+    expect(after({ inForce: { grantUs: 20 * ms, transitUs: 100 * ms }, measured })).toBeUndefined()
   })
 
   it('keeps a variation of the way that is stated', () => {
@@ -98,6 +108,7 @@ it('no window of the vendor holds more than its limit, however margins change an
     measured: fc.record({
       ageUs: fc.integer({ min: 1, max: 400 }).map((each) => each * ms),
       latePart: fc.constantFrom(0, 0, 0.1, 0.9),
+      latePartMost: fc.constantFrom(0, 0, 0.1, 0.9),
       wayUs: fc.option(fc.integer({ min: 0, max: 40 }), { nil: undefined }),
     }),
     /** How long the definition stays before it is looked at again, in ms. */

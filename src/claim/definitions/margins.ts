@@ -7,7 +7,7 @@ import type { Limit } from '../../limits/limit.ts'
 import { isMeasured, type Margin, mayCharge, nextMargin, statedMargin, wider } from '../../limits/margin.ts'
 import type { Rule } from '../../limits/rule.ts'
 import { rulesOf } from '../../limits/rules.ts'
-import { Samples, type Way } from '../../limits/samples.ts'
+import { type Report, Samples, type Way } from '../../limits/samples.ts'
 import { columnsOf, type Numbers, numbersOnly } from './columns.ts'
 import { defineShareBuckets, retryOnDeadlock } from './define.ts'
 
@@ -163,28 +163,25 @@ export class Margins {
   }
 
   async #report(names: readonly string[]): Promise<void> {
-    const bounds = await this.#record(new Map([...this.#samples].filter(([name]) => names.includes(name))))
-    for (const row of await this.#read(names))
-      if (await this.#look(row)) this.#samples.get(row.name)?.allowed(bounds.get(row.name) ?? 0)
+    const reports = await this.#record(new Map([...this.#samples].filter(([name]) => names.includes(name))))
+    for (const row of await this.#read(names)) {
+      const { boundMs = 0, latePart = 0 } = reports.get(row.name) ?? {}
+      if (await this.#look(row, latePart)) this.#samples.get(row.name)?.allowed(boundMs)
+    }
   }
 
-  /** Resolves to the bounds that the processes will use, by limit. */
-  async #record(samples: ReadonlyMap<string, Samples>): Promise<ReadonlyMap<string, number>> {
+  /** Resolves to what was reported of each limit. */
+  async #record(samples: ReadonlyMap<string, Samples>): Promise<ReadonlyMap<string, Report>> {
     const nowMs = this.#store.clock.monotonicMs()
-    const bounds = new Map<string, number>()
-    const seen = [...samples].map(([name, one]) => {
-      const { ages, ageUs, latePart, answers, leastUs, mostUs, isSound, boundMs } = one.report(
-        nowMs,
-        this.#charged.get(name),
-      )
-      bounds.set(name, boundMs)
+    const reports = new Map([...samples].map(([name, one]) => [name, one.report(nowMs, this.#charged.get(name))]))
+    const seen = [...reports].map(([name, { ages, ageUs, latePart, answers, leastUs, mostUs, isSound }]) => {
       return { name, ages, age: ageUs, late: latePart, answers, least: leastUs, most: mostUs, sound: isSound }
     })
     await retryOnDeadlock(this.#store.clock, () =>
       this.#store.call('record_measured', [this.#process, hostname(), JSON.stringify(seen)]),
     )
     for (const { name } of seen) this.#recordedMs.set(name, nowMs)
-    return bounds
+    return reports
   }
 
   #read(names: readonly string[]): Promise<Row[]> {
@@ -204,7 +201,7 @@ export class Margins {
    * Puts another margin in force, if what was measured calls for it. Resolves to true if the margin that is then in force
    * allows for the way as it was measured.
    */
-  async #look(row: Row): Promise<boolean> {
+  async #look(row: Row, latePart: number): Promise<boolean> {
     this.#learn(row)
     const { name, version, spec, age, late, way } = row
     const nowMs = this.#store.clock.monotonicMs()
@@ -219,7 +216,7 @@ export class Margins {
     const next = nextMargin({
       inForce: spec,
       stated,
-      measured: { ageUs: age ?? undefined, latePart: late, wayUs: way ?? undefined },
+      measured: { ageUs: age ?? undefined, latePart, latePartMost: late, wayUs: way ?? undefined },
       isMeasured: isMeasured(spec.numbers),
       rules: spec.rules,
       steadyUs,
