@@ -47,7 +47,7 @@ export async function fleetOn(sluice: Sluice, options: LimitOptions = { rate: '2
     )
     return [row?.grant, row?.way]
   }
-  return { of, join, pass, inForce }
+  return { of, store, join, pass, inForce }
 }
 
 /** The stated life and way, in ms, and the least. */

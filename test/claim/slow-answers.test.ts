@@ -1,5 +1,6 @@
 /** Slow answers are charged once more: which, and what the margin is when they cannot be. */
 import { beforeAll, describe, expect, it } from 'vitest'
+import { Margins } from '../../src/claim/definitions/margins.ts'
 import type { LimitOptions } from '../../src/limits/limit.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { freshDatabase } from '../servers/database.ts'
@@ -97,8 +98,8 @@ describe('the margin of a fleet with slow answers', () => {
     await pass(10, [2, 4, 30], [one], charge)
     expect(charged).toBe(20)
     expect(await inForce()).toEqual([10, 30])
-    await pass(10, [2, 4, 30], [one], charge)
-    expect(charged).toBe(20)
+    for (let i = 0; i < 2; i++) await pass(10, [2, 4, 30], [one], charge)
+    expect(charged).toBe(40)
     // What varies by more than is stated is not charged at all.
     await pass(60, [2, 4, 300], [one], charge)
     expect(await inForce()).toEqual([10, 100])
@@ -135,5 +136,35 @@ describe('the margin of a fleet with slow answers', () => {
     await pass(10, [2, 4], [other, one], charge)
     one.answered([of], 3, charge)
     expect(charged).toBe(61)
+  })
+
+  it('still charges by the lower bound when another process made the margin smaller by what it had read before', async () => {
+    const { of, store, join, pass, inForce } = await fleet()
+    let [isOn, isPut, go] = [false, false, () => {}]
+    const gate = new Promise<void>((resolve) => (go = resolve))
+    const call: typeof store.call = async (name, params) => {
+      isPut ||= isOn && name === 'adapt_limit'
+      if (isPut) await gate
+      return store.call(name, params)
+    }
+    const other = new Margins({ clock: store.clock, call, run: store.run.bind(store) } as typeof store)
+    const one = await join()
+    await other.join([of])
+    let charged = 0
+    const charge = async () => void charged++
+    await pass(50, [2, 4], [other], charge)
+    await pass(20, [2, 4], [one, other], charge)
+    expect(await inForce()).toEqual([10, 190])
+    isOn = true
+    const passing = pass(10, [2, 4], [other], charge)
+    await until(() => isPut, 'it has read')
+    for (let i = 0; i < 60; i++) one.answered([of], 30, charge)
+    await one.renew()
+    go()
+    await passing
+    expect(await inForce()).toEqual(narrow)
+    charged = 0
+    one.answered([of], 30, charge)
+    expect(charged).toBe(1)
   })
 })

@@ -42,6 +42,8 @@ export class Margins {
   readonly #seen = new Map<string, { version: number; sinceMs: number }>()
   /** Limits of which a slow answer may be charged once more, with their windows, in ms. */
   readonly #charged = new Map<string, readonly number[]>()
+  /** The bounds that were reported last: until the next report, others may shrink the margin by what they read before. */
+  readonly #bounds = new Map<string, number>()
   readonly #followers: (() => Promise<void>)[] = []
   #reportedMs: number
 
@@ -166,7 +168,9 @@ export class Margins {
     const reports = await this.#record(new Map([...this.#samples].filter(([name]) => names.includes(name))))
     for (const row of await this.#read(names)) {
       const { boundMs = 0, latePart = 0 } = reports.get(row.name) ?? {}
-      if (await this.#look(row, latePart)) this.#samples.get(row.name)?.allowed(boundMs)
+      const before = this.#bounds.get(row.name) ?? boundMs
+      this.#bounds.set(row.name, boundMs)
+      if (await this.#look(row, latePart)) this.#samples.get(row.name)?.allowed(Math.min(boundMs, before))
     }
   }
 
