@@ -256,7 +256,7 @@ export class Twin {
     if (share < 0) return this.#overrun(one, known, Math.max(1, Math.ceil(left * -share)))
     const units = Math.ceil(left * share)
     const full = this.#full[one.limit] ?? false
-    if (units > 0 && !one.history.slice(index).some((grant) => grant.version !== this.#versions[one.limit])) {
+    if (units > 0) {
       const { bucket } = this.#room(one, 0)
       const credit: Credit = (rules, atUs, back, since, to) => settle(rules, atUs, -back, since, to, full)
       this.#write(one, giveBack(this.#limits[one.limit] ?? [], one.history, index, units, bucket, credit))

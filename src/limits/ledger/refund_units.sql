@@ -1,9 +1,10 @@
 -- Gives back units that a claim (or engine.acquire_grant) was granted and did not use, at most what is left of them:
 -- the bucket becomes as if they had not been granted. The debt never falls below what later grants alone would have
--- made of it; limits/decide.ts explains why, and does the same. Nothing is given back after 1,000 further rows, after a
--- change of the definition, or to a parked bucket. The row that is appended has negative units (places of concurrency
--- are released separately). It has the bucket's own time: what drains later drains from less, which comes to the same,
--- and no step of the clock matters. The caller has locked the bucket.
+-- made of it; limits/decide.ts explains why, and does the same. All is computed under the definition in force, whatever
+-- the grant's was: engine.rebuild_bucket_state has counted the grant under it, as far as it counts. Nothing is given
+-- back after 1,000 further rows, or to a parked bucket. The row that is appended has negative units (places of
+-- concurrency are released separately). It has the bucket's own time: what drains later drains from less, which comes
+-- to the same, and no step of the clock matters. The caller has locked the bucket.
 -- p_claim: id of the grant.
 -- p_units: units not used.
 -- p_full: gives them all back at once, for a vendor that itself refunds.
@@ -24,12 +25,11 @@ begin
   select d.* into v_def from sluice.bucket b join sluice.limit_def d on d.name = b.name
   where b.id = p_bucket and b.parked is null order by d.version desc limit 1;
   select max(g.n) filter (where g.units > 0) as n, max(g.at) filter (where g.units > 0) as at,
-         max(g.version) filter (where g.units > 0) as version, sum(g.units)::bigint as units into v_grant
+         sum(g.units)::bigint as units into v_grant
   from (select * from sluice.ledger l where l.bucket = p_bucket order by l.at desc, l.n desc limit 1000) g
   where g.claim = p_claim;
   p_units := least(p_units, v_grant.units);
-  -- Versions only grow: if the grant's version is in force, all rows since have it.
-  if p_units < 1 or (v_grant.version = v_def.version) is not true then return; end if;
+  if (p_units > 0) is not true then return; end if;
   v_at := v_grant.at;
   v_debt := array_fill(0::bigint, array[cardinality(v_def.kind)]);
   for v_row in
