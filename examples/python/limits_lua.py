@@ -885,10 +885,10 @@ local function leave(bucket, id, most)
 end
 
 -- Gives units of a grant back, as if they had not been granted; what was granted since counts. Gives back nothing if the grant is not
--- remembered, or was made under another definition.
+-- remembered.
 local function refund(bucket, id, units, full)
   local first, n = grant_of(bucket, id)
-  if not first or first[4] ~= bucket.version then return 0 end
+  if not first then return 0 end
   ease(bucket)
   local back = 0
   -- The caller does not know which part they belong to. The earliest is safe: the rest is forgotten later, and fewer are credited.
