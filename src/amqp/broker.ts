@@ -19,6 +19,8 @@ export interface BrokerStatus {
   readonly consumeLostForMs: number | undefined
   /** Why the server takes no messages now, in its words; undefined: it does. */
   readonly blocked: string | undefined
+  /** Messages can be published and received: no connection is lost, and the server takes messages. */
+  readonly isUp: boolean
   /** Messages that were given to `publish` and are not confirmed. */
   readonly unconfirmed: number
   readonly consumers: readonly { queue: string; inHand: number; isAttached: boolean }[]
@@ -153,10 +155,13 @@ class Connections implements Broker {
   status(): BrokerStatus {
     const nowMs = systemClock.monotonicMs()
     const forMs = ({ lostAtMs }: Link) => (lostAtMs === undefined ? undefined : nowMs - lostAtMs)
+    const [publishLostForMs, consumeLostForMs] = [forMs(this.publishing), forMs(this.#consuming)]
+    const { blocked } = this.#publisher
     return {
-      publishLostForMs: forMs(this.publishing),
-      consumeLostForMs: forMs(this.#consuming),
-      blocked: this.#publisher.blocked,
+      publishLostForMs,
+      consumeLostForMs,
+      blocked,
+      isUp: publishLostForMs === undefined && consumeLostForMs === undefined && blocked === undefined,
       unconfirmed: this.#publisher.unconfirmed,
       consumers: [...this.#consumers].map(({ queue, inHand, isAttached }) => ({ queue, inHand, isAttached })),
     }

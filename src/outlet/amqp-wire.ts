@@ -21,8 +21,7 @@ export class AmqpWire implements Wire {
   }
 
   get isUp(): boolean {
-    const { publishLostForMs, consumeLostForMs, blocked } = this.#broker.status()
-    return publishLostForMs === undefined && consumeLostForMs === undefined && blocked === undefined
+    return this.#broker.status().isUp
   }
 
   send(to: string, message: string, ttlMs = withinMs): Promise<void> {

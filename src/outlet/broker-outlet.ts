@@ -298,10 +298,13 @@ export class BrokerOutlet implements Outlet {
     }
     this.#take(post, key, given)
     post.ending.add(key)
-    void this.#reports?.ended(given.job, outcome).then(() => {
+    const recorded = () => {
       post.ending.delete(key)
       post.recorded.push(key)
-    })
+    }
+    const failed = (error: unknown) =>
+      this.#options.log.error('the end of an attempt cannot be read', { err: error, worker: post.id })
+    void this.#reports?.ended(given.job, outcome).then(recorded, failed)
   }
 
   /** The worker has nothing, and takes nothing any more. */

@@ -207,6 +207,7 @@ export class Executor {
     dispatcher.time.showed(at)
     const latestMs = dispatcher.time.latestMs()
     const begun: ClaimedJob[] = []
+    const taken: Held[] = []
     for (const sent of jobs) {
       const key = keyOf(sent)
       if (this.#seen.has(key) || this.#held.has(key)) continue
@@ -219,9 +220,11 @@ export class Executor {
         continue
       }
       const job = jobOf(sent, clock.monotonicMs() - (latestMs - sent.grantedMs), dispatcher.time.since)
-      this.#held.set(key, { key, job, claimer, from: dispatcher, to: dispatcher, isOrphan: false, sentMs: 0 })
+      taken.push({ key, job, claimer, from: dispatcher, to: dispatcher, isOrphan: false, sentMs: 0 })
       begun.push(job)
     }
+    // Only now: of a message of which a part cannot be read, nothing is held, and nothing begins.
+    for (const held of taken) this.#held.set(held.key, held)
     this.#running += begun.length
     if (begun.length > 0) this.#outlet.start(begun)
     if (this.#refused.size > 0) this.#flushSoon()

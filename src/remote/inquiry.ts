@@ -75,8 +75,7 @@ export class Inquiry<Sent extends Asked> {
     const ids = doubted.map(({ id }) => id)
     const answers =
       names.length === 0 ? {} : await control.request('query_task', { ids }, { workers: names, within: answerMs })
-    const { publishLostForMs, consumeLostForMs } = broker.status()
-    if (publishLostForMs !== undefined || consumeLostForMs !== undefined) return
+    if (!broker.status().isUp) return
     const open = new Set(all())
     for (const sent of doubted) {
       const has = Object.values(answers).some((answer) => isRecord(answer) && sent.id in answer)

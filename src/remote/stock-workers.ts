@@ -53,6 +53,7 @@ export class StockWorkers {
   readonly #newcomers = new Map<string, { skew: Skew; version: string }>()
   #isClosed = false
   #isLooking = false
+  #wasUp = true
   #lookedMs = -Infinity
   #tickedMs: number
 
@@ -93,9 +94,12 @@ export class StockWorkers {
     return this.#workers.get(worker)?.version ?? ''
   }
 
-  /** How many attempts the workers of a queue make at once; 0 while the clock of one of them is off, or not known. */
+  /**
+   * How many attempts the workers of a queue make at once; 0 while the clock of one of them is off, or not known, or while
+   * nothing can be sent to them.
+   */
   slots(queue: string): number {
-    if (this.skewMs(queue) > skewMostMs) return 0
+    if (!this.#options.broker.status().isUp || this.skewMs(queue) > skewMostMs) return 0
     return this.#serving(queue).reduce((sum, { slots, silentMs }) => sum + (silentMs < quietMs ? slots : 0), 0)
   }
 
@@ -212,11 +216,12 @@ export class StockWorkers {
     if (this.#isClosed) return
     const { clock, broker } = this.#options
     const nowMs = clock.monotonicMs()
-    const { publishLostForMs, consumeLostForMs, blocked } = broker.status()
-    const isUp = publishLostForMs === undefined && consumeLostForMs === undefined && blocked === undefined
+    const { isUp } = broker.status()
     // While nothing can be received, or this process stands still, no worker is silent.
     const passedMs = isUp ? Math.min(nowMs - this.#tickedMs, 2 * tickMs) : 0
     this.#tickedMs = nowMs
+    if (isUp !== this.#wasUp) this.#options.changed()
+    this.#wasUp = isUp
     for (const worker of this.#workers.values()) {
       const wasQuiet = worker.silentMs >= quietMs
       worker.silentMs += passedMs

@@ -1,7 +1,8 @@
-/** Announcements that a dispatcher cannot use. */
+/** Messages that a dispatcher or a worker cannot use. */
 import { expect, it } from 'vitest'
 import { silent as log } from '../../src/core/log.ts'
 import { BrokerOutlet } from '../../src/outlet/broker-outlet.ts'
+import { Executor } from '../../src/outlet/executor.ts'
 import { MemoryWire } from './memory-wire.ts'
 import { World } from './simulated-world.ts'
 
@@ -37,3 +38,42 @@ it.each([[], ...['n', 'stint', 'slots', 'tasks', 'kinds', 'holds', 'orphans', 'l
     void outlet.close()
   },
 )
+
+it('a worker begins and holds nothing of a message of which a part cannot be read', async () => {
+  const world = new World()
+  const wire = new MemoryWire(world.clock(0, 1), () => [1])
+  const begun: unknown[] = []
+  const announced: { stint: string | null; holds: string[]; at: number }[] = []
+  const outlet = {
+    slots: 3,
+    kinds: [],
+    free: () => 3,
+    abort() {},
+    start: (jobs: unknown[]) => void begun.push(...jobs),
+  }
+  const options = { wire, fleet: 'f', tasks: ['a'], kinds: [], late() {}, clock: world.clock(0, 1), log }
+  const worker = new Executor({ ...options, outlet: () => outlet })
+  const say = (message: object) => wire.send(worker.id, JSON.stringify({ from: 'd', ...message }))
+  await wire.receive('d', (text) => {
+    const message = JSON.parse(text) as (typeof announced)[number] & { type: string }
+    if (message.type !== 'announce') return
+    announced.push(message)
+    const answer = { type: 'answer', echo: message.at, at: world.nowMs, recorded: [], strangers: [], inherited: [] }
+    void say(answer)
+  })
+  await worker.open()
+  await say({ type: 'offer' })
+  await world.runUntil(1_500)
+  const stint = announced.at(-1)?.stint
+  const job = { claim: 'c', seq: 1, task: 'a', takes: null, grantUs: null, grantedMs: world.nowMs, input: '1' }
+  const grants = (jobs: unknown[]) => say({ type: 'grants', at: world.nowMs, claimer: 'x', stint, recorded: [], jobs })
+  await grants([job, null])
+  await world.runUntil(3_000)
+  expect(begun).toEqual([])
+  expect(announced.at(-1)?.holds).toEqual([])
+  await grants([{ ...job, seq: 2, grantedMs: world.nowMs }])
+  await world.runUntil(4_500)
+  expect(begun).toHaveLength(1)
+  expect(announced.at(-1)?.holds).toEqual(['c:2'])
+  await worker.close()
+})
