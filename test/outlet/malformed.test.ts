@@ -49,7 +49,7 @@ it('a worker begins and holds nothing of a message of which a part cannot be rea
     kinds: [],
     free: () => 3,
     abort() {},
-    start: (jobs: unknown[]) => void begun.push(...jobs),
+    start: (jobs: readonly unknown[]) => void begun.push(...jobs),
   }
   const options = { wire, fleet: 'f', tasks: ['a'], kinds: [], late() {}, clock: world.clock(0, 1), log }
   const worker = new Executor({ ...options, outlet: () => outlet })
