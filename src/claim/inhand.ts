@@ -39,7 +39,10 @@ export interface InHandOptions {
   /** Default: nobody. */
   watch?: Watch
   /** Records who executes jobs elsewhere. */
-  roll: Pick<Reports, 'begun' | 'left'>
+  roll: Pick<Reports, 'begun' | 'left'> & {
+    /** Keeps a worker that is gone from being given up. */
+    beatFor(worker: string): Promise<void>
+  }
 }
 
 /** A kind of task, and how many more of its attempts can begin. */
@@ -240,6 +243,8 @@ export class InHand {
 
   #inherited(job: ClaimedJob, from: string): void {
     this.#options.finisher.inherited(job)
+    // At once, because this dispatcher may be killed before its next round. The round tries again.
+    if (!this.forebears().includes(from)) void this.#options.roll.beatFor(from).catch(() => {})
     this.#jobs.set(job, this.#options.clock.monotonicMs())
     this.#heirlooms.set(job, from)
   }

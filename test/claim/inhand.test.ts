@@ -28,11 +28,13 @@ function stage({ slots = 10, rate, answer, isRecorded = true }: Given = {}) {
     aborted: [] as ClaimedJob[],
     ends: [] as string[],
     unused: 0,
+    beats: [] as string[],
     reports: {} as Reports,
   }
   const finisher = {
     backlog: 0,
     opened() {},
+    inherited() {},
     end: async (_: ClaimedJob, outcome: Outcome) => at.ends.push(outcome.kind) > 0 && isRecorded,
   } as unknown as Finisher
   const shared = {
@@ -58,7 +60,7 @@ function stage({ slots = 10, rate, answer, isRecorded = true }: Given = {}) {
         }
       },
       finisher,
-      roll: { begun() {}, left: async () => {} },
+      roll: { begun() {}, left: async () => {}, beatFor: async (worker) => void at.beats.push(worker) },
       clock: systemClock,
       shared: answer === undefined ? undefined : shared,
       throttle: rate === undefined ? undefined : new Throttle(`${rate}/s`, systemClock, log),
@@ -90,6 +92,15 @@ describe('the jobs in hand', () => {
     void at.reports.ended(one, { kind: 'unused' })
     void at.reports.ended(one, { kind: 'done', result: null, tookMs: 1 })
     expect([at.ends, hand.size, hand.returned]).toEqual([['unused'], 0, 1])
+  })
+
+  it('keep the worker that claimed them from being given up as soon as they are taken over', () => {
+    const { at, hand } = stage()
+    for (const from of ['7', '7', '8']) at.reports.inherited(job(), from)
+    expect([at.beats, hand.forebears()]).toEqual([
+      ['7', '8'],
+      ['7', '8'],
+    ])
   })
 
   it('a place that becomes free after its job was given up is noticed', async () => {
