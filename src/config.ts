@@ -49,6 +49,8 @@ export interface SluiceConfig extends RetentionOptions {
   grace?: Duration
   /** Queues that a worker serves; default `SLUICE_QUEUES` (`a,b`), else all. */
   queues?: readonly string[]
+  /** Queues of Celery whose messages become jobs (docs/celery.md); default `SLUICE_CELERY_QUEUES` (`a,b`), else none. */
+  celery?: readonly string[]
   /** The tasks and handlers of events, or the path (relative to this file) of a file that exports them. Default: the file `SLUICE_TASKS`. */
   tasks?: readonly Work[] | string
   /** Rules that are applied to jobs, in order. */

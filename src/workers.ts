@@ -1,4 +1,5 @@
 /** Makes what executes jobs: workers in this process, dispatchers in front of a fleet, and workers of a fleet. */
+import { Absorber } from './absorb/absorber.ts'
 import { type Broker, openBroker } from './amqp/broker.ts'
 import type { Definitions } from './claim/definitions/define.ts'
 import type { OutletFor } from './claim/outlet.ts'
@@ -17,12 +18,13 @@ import type { RabbitBus } from './bus/rabbit-bus.ts'
 import { ServiceWorker } from './bus/service-worker.ts'
 import type { Events } from './events/events.ts'
 import type { Work } from './events/groups.ts'
+import { openPlace } from './celery/redis-transport.ts'
 import { type RedisConnection, warnOfSharing } from './redis/connect.ts'
 import type { RedisPeerLimiter } from './redis/peer.ts'
 import type { Rulebook } from './tasks/rule.ts'
 import type { AnyTask, Sender } from './tasks/task.ts'
 import { givenLabels, labelsOf } from './worker/labels.ts'
-import { checkWork, graceMsOf, type WorkOptions } from './worker/options.ts'
+import { type Beside, checkWork, graceMsOf, type WorkOptions } from './worker/options.ts'
 import { TaskSet } from './worker/task-set.ts'
 import { Worker } from './worker/worker.ts'
 
@@ -70,7 +72,36 @@ export class Workers {
   async make(work: readonly Work[], options: WorkOptions): Promise<Worker> {
     const tasks = here(await this.#prepare(work, options))
     const labels = await labelsOf(options.labels)
-    return this.#worker(tasks, options, labels, { beside: this.#serviceWorker(work, options, labels) })
+    const service = this.#serviceWorker(work, options, labels)
+    if (options.celery === undefined) return this.#worker(tasks, options, labels, { beside: service })
+    const absorber = this.#absorber(tasks, options)
+    const beside = together(service === undefined ? [absorber] : [service, absorber])
+    return this.#worker(tasks, options, labels, { beside, ended: () => absorber.close() })
+  }
+
+  /** Returns what turns messages of Celery producers into jobs. It connects when it starts. */
+  #absorber(
+    tasks: readonly AnyTask[],
+    { celery = [], concurrency = 10 }: WorkOptions,
+  ): Beside & { close(): Promise<void> } {
+    const { store, sender, celeryResults } = this.#options
+    let open: { absorber: Absorber; broker: Broker; redis: RedisConnection | undefined } | undefined
+    return {
+      start: async () => {
+        const broker = await this.#broker()
+        const redis = celeryResults === 'rpc://' ? undefined : await openPlace(celeryResults)
+        const absorber = new Absorber({ store, sender, tasks, broker, redis, queues: celery, slots: concurrency })
+        open = { absorber, broker, redis }
+        await absorber.start()
+      },
+      stop: async () => open?.absorber.stop(),
+      abort: async () => open?.absorber.stop(),
+      close: async () => {
+        await open?.absorber.close()
+        await open?.redis?.close()
+        await open?.broker.close()
+      },
+    }
   }
 
   /** Returns what handles events that RabbitMQ carries; undefined: the store does, or there are no handlers. */
@@ -105,9 +136,12 @@ export class Workers {
     const names = new TaskSet(tasks, labels).known(rulebook).tasks
     try {
       const outlets = await this.#outlets(broker, fleet, tasks, names)
+      const absorber = options.celery === undefined ? undefined : this.#absorber(tasks, options)
       const worker = this.#worker(tasks, options, labels, {
         outlet: byTask(outlets),
+        beside: absorber,
         async ended() {
+          await absorber?.close()
           for (const outlet of outlets) await outlet.close()
           await broker.close()
         },
@@ -186,7 +220,7 @@ export class Workers {
     tasks: readonly AnyTask[],
     options: WorkOptions,
     labels: Readonly<Record<string, string>>,
-    parts: { outlet?: OutletFor; ended?: () => Promise<void>; beside?: ServiceWorker | undefined },
+    parts: { outlet?: OutletFor; ended?: () => Promise<void>; beside?: Beside | undefined },
   ): Worker {
     const { outlet, ended, beside } = parts
     const { beatUrl } = this.#options
@@ -235,6 +269,16 @@ export class Workers {
       throw error
     }
     return broker
+  }
+}
+
+/** Starts and stops several as one. */
+function together(all: readonly Beside[]): Beside {
+  const each = async (act: (one: Beside) => Promise<void>) => void (await Promise.all(all.map(act)))
+  return {
+    start: () => each((one) => one.start()),
+    stop: () => each((one) => one.stop()),
+    abort: () => each((one) => one.abort()),
   }
 }
 

@@ -45,7 +45,8 @@ const uses: Record<string, string[]> = {
   bus: [...below, 'fleet', 'worker', 'generated'],
   celery: ['core', 'amqp', 'redis', 'generated'],
   remote: [...below, 'worker', 'outlet', 'celery'],
-  sluice: [...below, 'operations', 'fleet', 'worker', 'outlet', 'bus', 'remote', 'generated'],
+  absorb: [...below, 'operations', 'celery', 'generated'],
+  sluice: [...below, 'operations', 'fleet', 'worker', 'outlet', 'bus', 'remote', 'absorb', 'celery', 'generated'],
   testing: [...below, 'operations', 'fleet', 'worker', 'outlet', 'bus', 'sluice', 'generated'],
   cli: [...below, 'operations', 'fleet', 'worker', 'outlet', 'bus', 'sluice', 'testing', 'generated'],
 }
@@ -93,6 +94,7 @@ const tables: Record<string, string[]> = {
   schedule: ['schedule', 'firing'],
   events: ['emitted', 'subscription', 'publisher'],
   fleet: ['doubt', 'alarm'],
+  absorb: ['celery_call'],
 }
 
 /** References against the order, each with its reason. */

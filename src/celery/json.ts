@@ -49,6 +49,16 @@ function rethrow(error: unknown): never {
   throw error
 }
 
+/** Returns a value with text in place of numbers that a number cannot hold, which JSON of JavaScript has not. `textOf` is applied to all text. */
+export function plainJson(value: unknown, textOf: (text: string) => string = (text) => text): unknown {
+  if (typeof value === 'bigint') return String(value)
+  if (typeof value === 'number') return Number.isFinite(value) ? value : String(value)
+  if (typeof value === 'string') return textOf(value)
+  if (Array.isArray(value)) return value.map((one) => plainJson(one, textOf))
+  if (!isRecord(value) || Buffer.isBuffer(value)) return value
+  return Object.fromEntries(Object.entries(value).map(([name, one]) => [textOf(name), plainJson(one, textOf)]))
+}
+
 /** True for an object that is no array. */
 export function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value)

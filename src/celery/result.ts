@@ -75,11 +75,13 @@ export function remoteErrorOf(error: unknown): RemoteError {
  */
 export function writeResult({ id, state, value, traceback }: TaskResult, more: Record<string, unknown> = {}): string {
   const isError = state === 'FAILURE' || state === 'RETRY' || state === 'REVOKED'
-  const { type, module, args } = isError && !isRemote(value) ? remoteErrorOf(value) : (value as RemoteError)
-  const error = { exc_type: type, exc_message: args, exc_module: module }
-  const result = isError ? error : (value ?? null)
+  const result = isError ? writeError(isRemote(value) ? value : remoteErrorOf(value)) : (value ?? null)
   const all = { status: state, result, traceback: traceback ?? null, children: [], ...more, task_id: id }
   return writeJson(all, `the result of ${id}`)
+}
+
+function writeError({ type, module, args }: RemoteError): Record<string, unknown> {
+  return { exc_type: type, exc_message: args, exc_module: module }
 }
 
 /** Writes the message that carries a result over rpc; its address is the task's `replyTo`. */

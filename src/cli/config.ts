@@ -46,6 +46,7 @@ const known = [
   'concurrency',
   'grace',
   'queues',
+  'celery',
   'tasks',
   'schedules',
   'rules',
@@ -88,7 +89,7 @@ function check(file: string, fields: Record<string, unknown>): SluiceConfig {
     const value = fields[name]
     if (value !== undefined && (typeof value !== 'string' || value === '')) throw bad(file, `${name} must be a text`)
   }
-  const { concurrency, queues, tasks, schedules } = fields
+  const { concurrency, queues, celery, tasks, schedules } = fields
   try {
     said(fields)
     logStyle(fields as SluiceConfig, 'info')
@@ -102,12 +103,9 @@ function check(file: string, fields: Record<string, unknown>): SluiceConfig {
   ) {
     throw bad(file, 'concurrency must be a whole number from 1 to 10,000')
   }
-  if (queues !== undefined) {
-    if (!Array.isArray(queues) || queues.length === 0 || !queues.every((queue) => typeof queue === 'string')) {
-      throw bad(file, 'queues must be a list of names; leave it out to serve all')
-    }
-    for (const queue of queues as string[]) checkName('queue', queue)
-  }
+  checkNames(file, 'queues', queues, 'leave it out to serve all')
+  checkNames(file, 'celery', celery, 'leave it out to read none')
+  for (const queue of (queues ?? []) as string[]) checkName('queue', queue)
   if (tasks !== undefined && typeof tasks !== 'string' && !(Array.isArray(tasks) && tasks.every(isWork))) {
     throw bad(
       file,
@@ -233,4 +231,10 @@ export function noTasks(): UsageError {
     'SLUICE_NO_TASKS',
     'there are no tasks; list them in sluice.config.ts (`sluice init` writes one), or give their file by --tasks or SLUICE_TASKS',
   )
+}
+
+function checkNames(file: string, field: string, names: unknown, otherwise: string): void {
+  if (names === undefined) return
+  if (!Array.isArray(names) || names.length === 0 || !names.every((name) => typeof name === 'string' && name !== ''))
+    throw bad(file, `${field} must be a list of names; ${otherwise}`)
 }

@@ -38,6 +38,8 @@ async function dispatch(flags: DispatchFlags, command: Command): Promise<void> {
 }
 
 async function once(flags: DispatchFlags, command: Command): Promise<void> {
+  if (flags.celery !== undefined)
+    throw new UsageError('SLUICE_BAD_OPTION', '--celery is for a dispatcher or a worker that goes on: leave out --once')
   const settings = await settingsOf(command)
   const { out } = settings
   const stop = listenForStop()

@@ -2,7 +2,11 @@
 export const examples: Record<string, readonly string[]> = {
   init: ['sluice init'],
   dev: ['sluice dev'],
-  work: ['sluice work ./tasks.ts -c 20', 'sluice work --queues mail,default --label ip=203.0.113.7'],
+  work: [
+    'sluice work ./tasks.ts -c 20',
+    'sluice work --queues mail,default --label ip=203.0.113.7',
+    'sluice work --celery celery',
+  ],
   send: [
     `sluice send sync-contact '{"accountId":"a1"}'`,
     `sluice send sync-contact '{"accountId":"a1"}' --delay 5min --tag import`,

@@ -21,6 +21,7 @@ export interface WorkFlags {
   concurrency?: number
   grace?: string
   queues?: string
+  celery?: string
   rate?: string
   label?: readonly string[]
   /** Given by `sluice dev`: shows jobs and limits. */
@@ -69,6 +70,8 @@ export function workCommand(): Command {
 async function work(file: string | undefined, flags: WorkFlags & { broker?: true }, command: Command): Promise<void> {
   if (flags.broker && flags.rate !== undefined)
     throw new UsageError('SLUICE_BAD_OPTION', 'a worker over a broker has no --rate: give it to `sluice dispatch`')
+  if (flags.broker && flags.celery !== undefined)
+    throw new UsageError('SLUICE_BAD_OPTION', 'a worker over a broker has no --celery: give it to `sluice dispatch`')
   await runUntilStopped(flags.broker ? inFleet : here, file, flags, command)
 }
 
@@ -79,6 +82,7 @@ export function workFlags(command: Command): Command {
     .option('-c, --concurrency <n>', 'attempts at once (env SLUICE_CONCURRENCY; default 10)', whole(1, 10_000))
     .option('--grace <span>', 'how long running attempts may go on at the end (env SLUICE_GRACE; default 25s)')
     .option('--queues <a,b>', 'queues to serve (env SLUICE_QUEUES; default all)')
+    .option('--celery <a,b>', 'queues of Celery whose messages become jobs (env SLUICE_CELERY_QUEUES, AMQP_URL)')
     .option('--rate <n/s>', 'attempts to begin at most in this process, such as 20/s (default: as limits allow)')
     .option(
       '--label <name=value>',
@@ -94,8 +98,8 @@ export function workFlags(command: Command): Command {
 export function workOptions(settings: Settings, flags: WorkFlags): WorkOptions {
   const { fields } = settings.config
   const concurrency = flags.concurrency ?? fromEnv() ?? fields.concurrency
-  const named = flags.queues ?? env('SLUICE_QUEUES')
-  const queues = named?.split(',').map((name) => name.trim()) ?? fields.queues
+  const queues = namesIn(flags.queues ?? env('SLUICE_QUEUES')) ?? fields.queues
+  const celery = namesIn(flags.celery ?? env('SLUICE_CELERY_QUEUES')) ?? fields.celery
   for (const name of queues ?? []) checkName('queue', name)
   const rate = flags.rate as Rate | undefined
   if (rate !== undefined) parseRate(rate)
@@ -107,8 +111,13 @@ export function workOptions(settings: Settings, flags: WorkFlags): WorkOptions {
     ...(concurrency === undefined ? {} : { concurrency }),
     ...(grace === undefined ? {} : { grace: grace as Duration }),
     ...(queues === undefined ? {} : { queues }),
+    ...(celery === undefined ? {} : { celery }),
     ...(rate === undefined ? {} : { rate }),
   }
+}
+
+function namesIn(text: string | undefined): string[] | undefined {
+  return text?.split(',').map((name) => name.trim())
 }
 
 function fromEnv(): number | undefined {

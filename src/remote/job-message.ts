@@ -2,7 +2,7 @@
 import { hostname } from 'node:os'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { CeleryTaskError } from '../celery/result.ts'
-import { isRecord } from '../celery/json.ts'
+import { isRecord, plainJson } from '../celery/json.ts'
 import { blank, type TaskMessage } from '../celery/task-message.ts'
 import { encodePayload } from '../core/payload.ts'
 import type { AnyTask } from '../tasks/task.ts'
@@ -50,14 +50,7 @@ export function resultOf(value: unknown, task: AnyTask): string | null {
   return encodePayload(plain(value), `result of "${task.name}"`, false)
 }
 
-function plain(value: unknown): unknown {
-  if (typeof value === 'bigint') return String(value)
-  if (typeof value === 'number') return Number.isFinite(value) ? value : String(value)
-  if (typeof value === 'string') return value.replaceAll('\u0000', '\ufffd').toWellFormed()
-  if (Array.isArray(value)) return value.map(plain)
-  if (!isRecord(value) || Buffer.isBuffer(value)) return value
-  return Object.fromEntries(Object.entries(value).map(([name, one]) => [plain(name), plain(one)]))
-}
+const plain = (value: unknown) => plainJson(value, (text) => text.replaceAll('\u0000', '\ufffd').toWellFormed())
 
 /** The end of a traceback shows what happened. */
 const tracebackMost = 1_400

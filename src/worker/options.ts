@@ -29,6 +29,11 @@ export interface WorkOptions {
    */
   rate?: Rate
   /**
+   * Queues of Celery in the RabbitMQ of `amqp`: each message of a Celery producer for a task of this worker becomes a job, and
+   * the job's end its result (docs/celery.md). Default: none.
+   */
+  celery?: readonly string[]
+  /**
    * How long running attempts may go on once the worker is to stop (`worker.stop()`, `sluice.close()`, SIGTERM); then they are
    * given back, to be tried elsewhere. Default: SLUICE_GRACE, else '25s', which is below the 30 s of Kubernetes.
    */
@@ -36,11 +41,14 @@ export interface WorkOptions {
 }
 
 /** @throws UsageError SLUICE_NO_TASKS, SLUICE_BAD_OPTION, SLUICE_BAD_TASK */
-export function checkWork(tasks: readonly AnyTask[], { queues }: WorkOptions): void {
+export function checkWork(tasks: readonly AnyTask[], { queues, celery }: WorkOptions): void {
   if (tasks.length === 0) throw new UsageError('SLUICE_NO_TASKS', 'a worker needs at least one task to work on')
   if (queues?.length === 0)
     throw new UsageError('SLUICE_BAD_OPTION', '`queues` is an empty list; leave it out to serve all')
   for (const queue of queues ?? []) checkName('queue', queue)
+  for (const queue of celery ?? [])
+    if (typeof queue !== 'string' || queue === '' || Buffer.byteLength(queue) > 200)
+      throw new UsageError('SLUICE_BAD_OPTION', 'each of `celery` is the name of a queue, 1 to 200 bytes')
 }
 
 /** Returns the grace of a worker in ms. @throws UsageError SLUICE_BAD_DURATION */
