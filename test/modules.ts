@@ -42,7 +42,7 @@ const uses: Record<string, string[]> = {
   fleet: ['core', 'report', 'db', 'limits', 'gates', 'store', 'tasks', 'claim', 'takes', 'events', 'generated'],
   worker: [...below, 'fleet', 'generated'],
   outlet: [...below, 'fleet', 'worker', 'generated'],
-  bus: [...below, 'fleet', 'worker', 'generated'],
+  bus: [...below, 'fleet', 'worker', 'celery', 'generated'],
   celery: ['core', 'amqp', 'redis', 'generated'],
   remote: [...below, 'worker', 'outlet', 'celery'],
   absorb: [...below, 'operations', 'celery', 'generated'],

@@ -1,6 +1,7 @@
 /** Reads messages of Celery producers from their queues, and sends a job for each. */
 import type { Broker, Delivery } from '../amqp/broker.ts'
 import type { Consumer } from '../amqp/consumer.ts'
+import { inputOf } from '../celery/arguments.ts'
 import { readTask, type TaskMessage } from '../celery/task-message.ts'
 import { publish, received } from '../celery/transport.ts'
 import { unreadable } from '../celery/wire.ts'
@@ -9,7 +10,7 @@ import { newId } from '../core/hash.ts'
 import type { Store } from '../db/store.ts'
 import type { RedisConnection } from '../redis/connect.ts'
 import type { AnyTask, Sender } from '../tasks/task.ts'
-import { type Call, callOf, inputOf, revokedResult, timesOf } from './call.ts'
+import { type Call, callOf, revokedResult, timesOf } from './call.ts'
 import { RemoteControl } from './remote-control.ts'
 import { Reporter } from './reporter.ts'
 

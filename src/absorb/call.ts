@@ -1,7 +1,7 @@
 /** What a message of a Celery producer means, and what the end of its job means to the producer. */
 import { randomUUID } from 'node:crypto'
 import type { Address } from '../celery/carrier.ts'
-import { plainJson, readJson } from '../celery/json.ts'
+import { readJson } from '../celery/json.ts'
 import type { TaskResult } from '../celery/result.ts'
 import type { Signature } from '../celery/signature.ts'
 import { blank, type TaskMessage } from '../celery/task-message.ts'
@@ -37,16 +37,6 @@ export function callOf(message: TaskMessage, queue: string): Call {
   const { rootId, ignoreResult, callbacks, errbacks, chain, replyTo = null, priority, parentId, groupId } = message
   const about = { parent_id: parentId, group_id: groupId }
   return { rootId, ignoreResult, callbacks, errbacks, chain, replyTo, priority, about, queue }
-}
-
-/**
- * Returns the input of the job: named arguments as an object, positional ones as a list. If there are both, the
- * positional ones are the field `args` of the object. Numbers that a number cannot hold are text. It is the inverse of
- * what remote tasks are called with.
- */
-export function inputOf({ args, kwargs }: Pick<TaskMessage, 'args' | 'kwargs'>): unknown {
-  if (args.length === 0) return plainJson(kwargs)
-  return plainJson(Object.keys(kwargs).length === 0 ? args : { ...kwargs, args })
 }
 
 /** Returns when the job may begin, and how long it may wait then; undefined: its time to begin is over. */

@@ -7,6 +7,8 @@ import { durationMs, parseRate } from '../core/rate.ts'
 import type { ArchivedEvent, ArchiveFilter, ArchiveOptions, EventArchive } from '../events/archive.ts'
 import type { CloudEvent } from '../events/envelope.ts'
 import { checkPattern, matches } from '../events/names.ts'
+import type { Properties } from '../amqp/publisher.ts'
+import { idOf } from './celery-message.ts'
 import { failureOf } from './mail.ts'
 import { copyOf, eventOf, progressOf } from './message.ts'
 
@@ -116,7 +118,7 @@ function archivedOf(message: GetMessage, nowMs: number): ArchivedEvent {
     // The reason for that is recorded.
   }
   return {
-    id: (message.properties.messageId as string | undefined) ?? null,
+    id: idOf(message.properties as Properties) ?? null,
     type: event?.type ?? progress.type,
     handler: progress.handler ?? null,
     attempt: progress.attempt,

@@ -1,6 +1,7 @@
 /** A service's end of the bus in one process: takes events from the queues of its groups, and runs their handlers. */
 import type { Broker, Delivery } from '../amqp/broker.ts'
 import type { Consumer } from '../amqp/consumer.ts'
+import type { Properties } from '../amqp/publisher.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
 import type { Outlet } from '../claim/outlet.ts'
@@ -13,8 +14,8 @@ import { handlerFor } from '../events/handler.ts'
 import { matches } from '../events/names.ts'
 import type { Sender } from '../tasks/task.ts'
 import { describe } from '../worker/verdict.ts'
+import { idOf } from './celery-message.ts'
 import { eventOf, type Progress, progressOf } from './message.ts'
-import { stepOf } from './names.ts'
 import type { Mail } from './mail.ts'
 import type { Source } from './source.ts'
 
@@ -136,7 +137,7 @@ export class ServiceConsumer {
 
   #take(source: Source, delivery: Delivery): Promise<void> | undefined {
     const progress = progressOf(delivery)
-    const id = delivery.properties.messageId as string | undefined
+    const id = idOf(delivery.properties as Properties)
     const key = id === undefined ? undefined : `${source.queue} ${progress.handler ?? ''} ${progress.attempt} ${id}`
     const held = key === undefined ? undefined : this.#held.get(key)
     if (held !== undefined && delivery.isRedelivered) {
@@ -268,8 +269,8 @@ export class ServiceConsumer {
   }
 
   #again({ held }: Turn, progress: Progress, delayMs: number): Promise<void> {
-    const { queue, steps } = held.source
-    return this.#options.mail.later(held, queue, progress, stepOf(delayMs, steps))
+    const { queue, stepFor } = held.source
+    return this.#options.mail.later(held, queue, progress, stepFor(delayMs))
   }
 
   /** A worker was lost while it had this message: that counts as an attempt, wherever it had got to. */
@@ -291,7 +292,7 @@ export class ServiceConsumer {
     if (outcome.kind === 'failed' && outcome.reason === 'doubtful')
       await mail.archive(unread, source.queue, known, outcome)
     else if (failed >= attempts) await mail.archive(unread, source.queue, known, { reason: 'crashed', error })
-    else await mail.later(unread, source.queue, known, stepOf(this.#backoff(source, failed), source.steps))
+    else await mail.later(unread, source.queue, known, source.stepFor(this.#backoff(source, failed)))
     delivery.ack()
   }
 
@@ -314,7 +315,7 @@ export class ServiceConsumer {
     } else {
       if (strays === 1) store.log.warn(text)
       const delayMs = Math.min(strayMs.most, strayMs.least * 2 ** Math.min(strays - 1, 10))
-      await mail.later(held, source.queue, { ...progress, strays }, stepOf(delayMs, source.steps))
+      await mail.later(held, source.queue, { ...progress, strays }, source.stepFor(delayMs))
     }
     held.delivery.ack()
   }

@@ -41,7 +41,7 @@ export async function look({ store, broker, names, mail, alarms }: LookoutOption
   for (const queue of mail.steps) retrying += await count(queue)
   alarms.tell('retries', service, retrying)
   if (options.archive === undefined) return
-  alarms.tell('unrouted', '', await count(unrouted))
+  if (!options.isCelery) alarms.tell('unrouted', '', await count(unrouted))
   const { keepMs, most } = options.archive
   const archive = new QueueArchive({ broker: async () => broker, queue: names.archive, clock: store.clock })
   const [oldest] = await archive.list({}, 1)

@@ -4,7 +4,7 @@ import type { Clock } from '../core/clock.ts'
 import type { Log } from '../core/log.ts'
 import type { CloudEvent } from '../events/envelope.ts'
 import { copyOf, type Progress } from './message.ts'
-import { type ServiceNames, stepHeader } from './names.ts'
+import type { ServiceNames } from './names.ts'
 
 /** A message that was received, and its event, if it could be read. */
 export interface Letter {
@@ -62,8 +62,8 @@ export class Mail {
   async later({ delivery, event }: Letter, queue: string, progress: Progress, step: number): Promise<void> {
     if (step === 0) return this.#broker.publish(copyOf(delivery, event, progress, { routingKey: queue }))
     await this.#step(step)
-    const to = { exchange: this.#names.retryExchange, routingKey: queue }
-    await this.#broker.publish(copyOf(delivery, event, progress, to, { [stepHeader]: String(step) }))
+    const { to, headers } = this.#names.retryTo(step, queue, progress.type)
+    await this.#broker.publish(copyOf(delivery, event, progress, to, headers))
   }
 
   /** Puts a message into the archive, if there is one. Resolves when that is confirmed. */

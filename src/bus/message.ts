@@ -5,6 +5,7 @@ import { UsageError } from '../core/errors.ts'
 import { newId } from '../core/hash.ts'
 import type { CloudEvent } from '../events/envelope.ts'
 import type { EventRow } from '../events/row.ts'
+import { eventOfTask, headersAgain, isTask } from './celery-message.ts'
 import { eventsExchange } from './names.ts'
 
 /** The parts of a message that were received. */
@@ -72,13 +73,15 @@ export function copyOf(
   to: { exchange?: string; routingKey: string },
   more: NonNullable<Properties['headers']> = {},
 ): Message {
-  const isPlain = event !== undefined && !isEnveloped(found.contentType)
+  const isOfTask = isTask(found as Properties)
+  const isPlain = event !== undefined && !isOfTask && !isEnveloped(found.contentType)
   const body = isPlain ? Buffer.from(JSON.stringify(event)) : given
   const properties = isPlain ? { ...found, contentType: cloudEvents, messageId: event.id } : found
-  const { contentType, contentEncoding, messageId, type, timestamp, appId } = properties as Properties
-  const known = { contentType, contentEncoding, messageId, type, timestamp, appId }
+  const { contentType, contentEncoding, messageId, type, timestamp, appId, correlationId } = properties as Properties
+  const known = { contentType, contentEncoding, messageId, type, timestamp, appId, correlationId }
   const own = Object.fromEntries(Object.entries(known).filter(([, value]) => value !== undefined))
-  const headers = { [progressHeader]: JSON.stringify(progress), ...more }
+  const kept = isOfTask ? headersAgain(found as Properties, progress.failed) : {}
+  const headers = { ...kept, [progressHeader]: JSON.stringify(progress), ...more }
   return { ...to, body, properties: { ...own, headers } }
 }
 
@@ -96,15 +99,23 @@ export function eventOf(
     throw refused(`its encoding is ${contentEncoding}`)
   const [kind = ''] = String(contentType ?? 'application/json').split(';')
   const isEnvelope = isEnveloped(contentType)
-  if (!isEnvelope && !(takesPlain && /[/+]json$/i.test(kind.trim())))
+  const isOfTask = isTask(properties as Properties)
+  if (isOfTask && (properties as Properties).headers?.['compression'])
+    throw refused('its arguments are compressed: emit it without task_compression')
+  if (!isEnvelope && !isOfTask && !(takesPlain && /[/+]json$/i.test(kind.trim())))
     throw refused(
       `its content type is ${kind}${takesPlain ? '' : ', and messages without an envelope are refused here'}`,
     )
   let value: unknown
   try {
-    value = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(body))
+    const text = new TextDecoder('utf-8', { fatal: true }).decode(body)
+    if (isOfTask && !isEnvelope)
+      return eventOfTask(text, properties as Properties, timeOf(properties as Properties, nowMs))
+    value = JSON.parse(text)
   } catch (cause) {
-    throw refused(`it is not JSON in UTF-8: ${String(cause)}`)
+    throw refused(
+      isOfTask ? `it is no task that can be read: ${String(cause)}` : `it is not JSON in UTF-8: ${String(cause)}`,
+    )
   }
   if (isEnvelope) return envelopeOf(value)
   return {

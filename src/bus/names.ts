@@ -1,4 +1,5 @@
 /** The exchanges and queues of events on RabbitMQ, with their names and arguments (docs/events-rabbitmq.md). */
+import type { Headers } from '../amqp/headers.ts'
 import type { Queue, Topology } from '../amqp/topology.ts'
 
 /** All events: a topic exchange whose routing keys are types. */
@@ -6,7 +7,7 @@ export const eventsExchange = 'sluice.events'
 /** Gets the events that no queue takes: an exchange, and its queue. */
 export const unrouted = 'sluice.unrouted'
 /** The header by which a retry finds the queue of its step. */
-export const stepHeader = 'sluice-step'
+const stepHeader = 'sluice-step'
 
 /** What was chosen for the queues of a service. */
 export interface QueueOptions {
@@ -14,6 +15,8 @@ export interface QueueOptions {
   readonly isQuorum: boolean
   /** Bounds of the archive; undefined: failed events are not kept. */
   readonly archive: { readonly keepMs: number; readonly most: number } | undefined
+  /** Names and messages of Celery-AMQP-Events. */
+  readonly isCelery: boolean
 }
 
 /** A queue is deleted when it was not used for so long beyond its own delay; each use declares it again. */
@@ -35,6 +38,16 @@ export class ServiceNames {
     this.options = options
   }
 
+  /** Where events are published. */
+  get exchange(): string {
+    return eventsExchange
+  }
+
+  /** Whether each pattern of a group has a queue of its own. */
+  get hasOwnQueues(): boolean {
+    return false
+  }
+
   /** A headers exchange: the header selects the step, and the routing key, the group's queue, stays. */
   get retryExchange(): string {
     return `sluice.retry:${this.service}`
@@ -45,7 +58,7 @@ export class ServiceNames {
   }
 
   /** The queue of a group. What differs in its arguments differs in its name. */
-  group(group: string, isOrdered: boolean): string {
+  group(group: string, isOrdered: boolean, _patterns: readonly string[] = []): string {
     return this.#kind(`sluice.events:${this.service}:${group}${isOrdered ? ':ordered' : ''}`)
   }
 
@@ -60,8 +73,7 @@ export class ServiceNames {
   }
 
   /** The queue of a group, bound to the types that its handlers match. */
-  groupTopology(group: string, isOrdered: boolean, patterns: readonly string[]): Topology {
-    const name = this.group(group, isOrdered)
+  groupTopology(name: string, isOrdered: boolean, patterns: readonly string[]): Topology {
     const { isQuorum, archive } = this.options
     const poison =
       isQuorum && archive !== undefined
@@ -72,6 +84,20 @@ export class ServiceNames {
       queues: [this.#queue(name, { ...(isOrdered ? { 'x-single-active-consumer': true } : {}), ...poison })],
       bindings: patterns.map((routingKey) => ({ exchange: eventsExchange, to: { queue: name }, routingKey })),
     }
+  }
+
+  /** Returns the step for a delay: itself if it is one of the retry's, else rounded to two digits, so that there are few queues. */
+  stepFor(delayMs: number, steps: ReadonlySet<number>): number {
+    return stepOf(delayMs, steps)
+  }
+
+  /** Where a message waits for a step, after which it is in that queue again. `type`: of its event. */
+  retryTo(
+    delayMs: number,
+    queue: string,
+    _type: string,
+  ): { to: { exchange: string; routingKey: string }; headers: Headers } {
+    return { to: { exchange: this.retryExchange, routingKey: queue }, headers: { [stepHeader]: String(delayMs) } }
   }
 
   /** The queue of a delay. */
@@ -138,7 +164,7 @@ export function eventsTopology(archive: QueueOptions['archive']): Topology {
   }
 }
 
-/** Returns the step for a delay: itself if it is one of the retry's, else rounded to two digits, so that there are few queues. */
+/** As `ServiceNames.stepFor`. */
 export function stepOf(delayMs: number, steps: ReadonlySet<number>): number {
   const ms = Math.min(timeMaxMs, Math.ceil(delayMs))
   if (ms <= 0 || steps.has(ms)) return Math.max(0, ms)

@@ -16,6 +16,11 @@ export interface BusOptions {
   quorum?: boolean
   /** Takes JSON without an envelope as an event whose type is the routing key. Default true; false: such messages are archived. */
   plain?: boolean
+  /**
+   * Names and messages of Celery-AMQP-Events, for services that exchange events with Python: the same in all of them. Not with
+   * `quorum`. Default false.
+   */
+  celery?: boolean
 }
 
 /** The options, checked. */
@@ -29,9 +34,15 @@ export function busSettings(given: string | BusOptions | undefined): BusSettings
   const options = typeof given === 'string' ? { on: given } : given
   if (options?.on !== 'rabbitmq')
     throw bad(`\`events\` is "store", "rabbitmq", or { on: "rabbitmq", … }, not ${JSON.stringify(given)}`)
-  checkFields('SLUICE_BAD_OPTION', '`events`', options, ['on', 'archive', 'quorum', 'plain'])
-  const { archive = {}, quorum = false, plain = true } = options as BusOptions
-  return { isQuorum: quorum, takesPlain: plain, archive: archive === false ? undefined : boundsOf(archive) }
+  checkFields('SLUICE_BAD_OPTION', '`events`', options, ['on', 'archive', 'quorum', 'plain', 'celery'])
+  const { archive = {}, quorum = false, plain = true, celery = false } = options as BusOptions
+  if (quorum && celery) throw bad('`events`: Celery cannot consume quorum queues, so give `quorum` or `celery`')
+  return {
+    isQuorum: quorum,
+    isCelery: celery,
+    takesPlain: plain,
+    archive: archive === false ? undefined : boundsOf(archive),
+  }
 }
 
 function boundsOf({ keep = '7d', most = 10_000 }: { keep?: Duration; most?: number }) {

@@ -9,6 +9,8 @@ import type { Transport } from '../events/transport.ts'
 import { type AnyTask, type Sender, task } from '../tasks/task.ts'
 import { QueueArchive } from './archive.ts'
 import { messageOf } from './message.ts'
+import { celeryTopology, CeleryNames } from './celery-names.ts'
+import { taskMessageOf } from './celery-message.ts'
 import { eventsTopology, ServiceNames } from './names.ts'
 import { type BusOptions, type BusSettings, busSettings } from './options.ts'
 
@@ -33,6 +35,11 @@ export function busOf(
 ): RabbitBus | undefined {
   const settings = busSettings(chosen)
   return settings && new RabbitBus({ ...options, settings })
+}
+
+/** Returns the names of a service. */
+export function namesOf(service: string, settings: BusSettings): ServiceNames {
+  return settings.isCelery ? new CeleryNames(service, settings) : new ServiceNames(service, settings)
 }
 
 /** One process's door to the bus. */
@@ -88,7 +95,7 @@ export class RabbitBus implements Transport {
   archiveOf(service: string): EventArchive | undefined {
     const { settings } = this
     if (settings.archive === undefined) return undefined
-    const { archive: queue } = new ServiceNames(service, settings)
+    const { archive: queue } = namesOf(service, settings)
     return new QueueArchive({ broker: () => this.broker(), queue, clock: this.#options.store.clock })
   }
 
@@ -114,7 +121,9 @@ export class RabbitBus implements Transport {
 
   async #publish(row: EventRow): Promise<void> {
     try {
-      await (await this.broker()).publish(messageOf(row))
+      const { clock } = this.#options.store
+      const broker = await this.broker()
+      await broker.publish(this.settings.isCelery ? await taskMessageOf(row, clock.wallMs()) : messageOf(row))
     } catch (error) {
       // Nobody has subscribed to it, which is no error of its emitter.
       if (!SluiceError.is(error) || error.code !== 'SLUICE_BROKER_UNROUTED') throw error
@@ -135,7 +144,7 @@ export class RabbitBus implements Transport {
       )
     const broker = await openBroker({ url: amqp, name: `sluice events ${store.schema}`, log: store.log })
     try {
-      await broker.declare(eventsTopology(settings.archive))
+      await broker.declare(settings.isCelery ? celeryTopology : eventsTopology(settings.archive))
       return broker
     } catch (error) {
       await broker.close()

@@ -8,7 +8,7 @@ import type { Alarms } from '../fleet/alarms.ts'
 import type { Group } from '../events/groups.ts'
 import type { PeerLimiter } from '../limits/peer.ts'
 import type { Rulebook } from '../tasks/rule.ts'
-import type { Sender } from '../tasks/task.ts'
+import type { AnyTask, Sender } from '../tasks/task.ts'
 import { AttemptEvents } from '../worker/attempt-events.ts'
 import { Grace } from '../worker/grace.ts'
 import { LocalOutlet } from '../worker/local-outlet.ts'
@@ -16,9 +16,9 @@ import { TaskSet } from '../worker/task-set.ts'
 import { ServiceConsumer } from './consumer.ts'
 import { lookOut } from './lookout.ts'
 import { Mail } from './mail.ts'
-import { ServiceNames } from './names.ts'
-import type { RabbitBus } from './rabbit-bus.ts'
-import { type Source, sourceOf } from './source.ts'
+import type { ServiceNames } from './names.ts'
+import { namesOf, type RabbitBus } from './rabbit-bus.ts'
+import { type Source, sourcesOf } from './source.ts'
 
 /** What it needs; see the fields. */
 export interface ServiceWorkerOptions {
@@ -51,13 +51,10 @@ export class ServiceWorker {
 
   constructor(options: ServiceWorkerOptions) {
     const { store, groups, service, bus, labels, graceMs } = options
-    const names = new ServiceNames(service, bus.settings)
+    const names = namesOf(service, bus.settings)
     this.#options = options
-    this.#sources = groups.map((group) => sourceOf(group, names))
-    this.#repertoire = new TaskSet(
-      this.#sources.map(({ task }) => task),
-      labels,
-    )
+    this.#sources = sourcesOf(groups, names)
+    this.#repertoire = new TaskSet(this.#tasks, labels)
     this.#local = new LocalOutlet({
       ...options,
       storeClock: new StoreClock(),
@@ -68,6 +65,10 @@ export class ServiceWorker {
     })
     const running = () => this.#consumer?.running ?? 0
     this.#grace = new Grace({ store, graceMs, running, handBack: () => this.#handBack() })
+  }
+
+  get #tasks(): AnyTask[] {
+    return [...new Set(this.#sources.map(({ task }) => task))]
   }
 
   /** Declares the service's queues, and takes events. @throws SluiceError of the broker */
@@ -96,11 +97,11 @@ export class ServiceWorker {
 
   async #begin(): Promise<void> {
     const { bus, store, service, sender, alarms } = this.#options
-    const tasks = this.#sources.map(({ task }) => task)
+    const tasks = this.#tasks
     await this.#local.open(tasks)
     await marginsOf(store).join(tasks.flatMap(({ limits }) => limits))
     const broker = await bus.broker()
-    const names = new ServiceNames(service, bus.settings)
+    const names = namesOf(service, bus.settings)
     const topologies = this.#sources.map(({ topology }) => topology)
     for (const { exchanges = [], queues = [] } of topologies) await broker.declare({ exchanges, queues })
     await this.#declareArchive(broker, names)

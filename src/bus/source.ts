@@ -1,8 +1,10 @@
 /** A group as the bus has it: its queue, and its task with retries in steps. */
 import type { Topology } from '../amqp/topology.ts'
+import { UsageError } from '../core/errors.ts'
 import { delayMs } from '../core/retry.ts'
 import type { Group } from '../events/groups.ts'
 import type { EventHandler } from '../events/handler.ts'
+import { overlap } from '../events/names.ts'
 import type { AnyTask } from '../tasks/task.ts'
 import type { ServiceNames } from './names.ts'
 
@@ -17,25 +19,62 @@ export interface Source {
   /** Those that it has had with other settings. */
   readonly formerQueues: readonly string[]
   readonly topology: Topology
-  /** The waits before retries, in ms. */
-  readonly steps: ReadonlySet<number>
+  /** Returns how long a retry waits for which this delay is wanted; both in ms. */
+  readonly stepFor: (delayMs: number) => number
 }
 
-/** Returns the source of a group. */
-export function sourceOf({ task: home, handlers }: Group, names: ServiceNames): Source {
+/**
+ * Returns the sources of groups.
+ * @throws UsageError SLUICE_BAD_HANDLER: with Celery's names, `order`, and patterns of one service that match the same type
+ */
+export function sourcesOf(groups: readonly Group[], names: ServiceNames): Source[] {
+  if (!names.hasOwnQueues) return groups.map((group) => sourceOf(group, taskOf(group), names))
+  const all = groups.flatMap(({ handlers }) => handlers)
+  const ordered = all.find(({ order }) => order !== undefined)
+  if (ordered !== undefined) throw bad(ordered, 'with `celery: true` handlers have no `order`')
+  const patterns = [...new Set(all.map(({ pattern }) => pattern))]
+  for (const { name, pattern, group } of all) {
+    const other = all.find((one) => overlap(one.pattern, pattern) && (one.pattern !== pattern || one.group !== group))
+    if (other !== undefined)
+      throw bad(
+        { name },
+        `with \`celery: true\` no other handler in another queue may get its events: "${other.name}" has the pattern ${other.pattern}`,
+      )
+  }
+  return groups.flatMap((group) => {
+    const task = taskOf(group)
+    return patterns.flatMap((pattern) => {
+      const handlers = group.handlers.filter((one) => one.pattern === pattern)
+      return handlers.length === 0 ? [] : [sourceOf({ ...group, handlers }, task, names)]
+    })
+  })
+}
+
+function bad({ name }: Pick<EventHandler, 'name'>, why: string): UsageError {
+  return new UsageError('SLUICE_BAD_HANDLER', `handler "${name}": ${why}`)
+}
+
+/** Returns the task of a group as it runs here. */
+function taskOf({ task: home }: Group): AnyTask {
+  const { homeOf: _, ...own } = home
+  return { ...own, retry: { ...home.retry, isStepped: true } }
+}
+
+/** Returns the source of a group, or of some of its handlers. */
+function sourceOf({ task: home, handlers }: Group, task: AnyTask, names: ServiceNames): Source {
   const { group = '' } = handlers[0] ?? {}
   const isOrdered = handlers.some(({ order }) => order !== undefined)
-  const { homeOf: _, ...own } = home
-  const retry = { ...home.retry, isStepped: true }
+  const { retry } = task
   const patterns = handlers.map(({ pattern }) => pattern)
-  const steps = Array.from({ length: retry.attempts - 1 }, (__, n) => delayMs(n + 1, retry, 1))
+  const steps = new Set(Array.from({ length: retry.attempts - 1 }, (_, n) => delayMs(n + 1, retry, 1)))
+  const queue = names.group(group, isOrdered, patterns)
   return {
     home,
-    task: { ...own, retry },
+    task,
     handlers,
-    queue: names.group(group, isOrdered),
+    queue,
     formerQueues: names.formerGroups(group, isOrdered),
-    topology: names.groupTopology(group, isOrdered, patterns),
-    steps: new Set(steps),
+    topology: names.groupTopology(queue, isOrdered, patterns),
+    stepFor: (ms) => names.stepFor(ms, steps),
   }
 }

@@ -59,6 +59,11 @@ const known = new Set(
 /** What RabbitMQ adds: sent again, it looks like a message that goes in circles, and is dropped. */
 const isBrokers = (name: string) => /^x-(death|first-death-|last-death-|delivery-count|acquired-count)/.test(name)
 
+/** Returns headers without those that RabbitMQ has added. */
+export function withoutBrokers(headers: Readonly<Record<string, unknown>>): Record<string, unknown> {
+  return Object.fromEntries(Object.entries(headers).filter(([name]) => !isBrokers(name)))
+}
+
 /**
  * Writes a task by protocol 2.
  * @param options `nowMs`: wall time, from which the broker's own expiry is counted; `compress`: as zlib
@@ -119,7 +124,11 @@ function headersOf(task: TaskMessage): Record<string, unknown> {
  * @throws SluiceError SLUICE_CELERY_MESSAGE: it cannot be read, or belongs to a chord
  */
 export async function readTask(message: WireMessage): Promise<TaskMessage> {
-  const body = await readBody(message)
+  return taskOf(message, await readBody(message))
+}
+
+/** As `readTask`, of a message whose body was read. */
+export function taskOf(message: WireMessage, body: unknown): TaskMessage {
   if (typeof message.headers['task'] !== 'string') return readFirst(message, body)
   if (!Array.isArray(body)) throw unreadable('its header names a task, and its body is no list of arguments')
   const [args, kwargs, embed] = body

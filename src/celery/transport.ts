@@ -17,12 +17,8 @@ export async function amqpCarrier(options: { url: string; name: string; log: Log
 /** A RabbitMQ that is open, and that its owner closes. */
 export const carrierOver = (broker: Broker): Carrier => new AmqpCarrier(broker)
 
-/** Publishes a message. @param to `withinMs`, `isOnce`, `mandatory`: as of `Message`. The errors are those of `Broker.publish` */
-export function publish(
-  broker: Broker,
-  message: WireMessage,
-  to: Address & Pick<Message, 'mandatory' | 'withinMs' | 'isOnce'>,
-): Promise<void> {
+/** Returns a message as RabbitMQ's client takes it. */
+export function messageOf(message: WireMessage): Pick<Message, 'body' | 'properties'> {
   const { body, headers, deliveryMode, expiration, ...others } = message
   const given = Object.entries(others).filter(([, value]) => value !== undefined)
   const properties = {
@@ -31,7 +27,16 @@ export function publish(
     persistent: deliveryMode !== 1,
     ...(expiration === undefined ? {} : { expirationMs: Number(expiration) }),
   }
-  return broker.publish({ ...to, body, properties })
+  return { body, properties }
+}
+
+/** Publishes a message. @param to `withinMs`, `isOnce`, `mandatory`: as of `Message`. The errors are those of `Broker.publish` */
+export function publish(
+  broker: Broker,
+  message: WireMessage,
+  to: Address & Pick<Message, 'mandatory' | 'withinMs' | 'isOnce'>,
+): Promise<void> {
+  return broker.publish({ ...to, ...messageOf(message) })
 }
 
 class AmqpCarrier implements Carrier {

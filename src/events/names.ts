@@ -44,3 +44,15 @@ export function matches(pattern: string, type: string): boolean {
   const regex = regexOf(pattern)
   return regex === undefined ? pattern === type : new RegExp(regex).test(type)
 }
+
+/** True if some type may match both patterns. */
+export function overlap(one: string, other: string): boolean {
+  const [a, b] = [one.split('.'), other.split('.')]
+  for (let i = 0; i < Math.max(a.length, b.length); i++) {
+    const [left, right] = [a[i], b[i]]
+    if (left === '#' || right === '#') return true
+    if (left === undefined || right === undefined) return false
+    if (left !== right && left !== '*' && right !== '*') return false
+  }
+  return true
+}

@@ -2,7 +2,8 @@
 import { hostname } from 'node:os'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { CeleryTaskError } from '../celery/result.ts'
-import { isRecord, plainJson } from '../celery/json.ts'
+import { argumentsOf } from '../celery/arguments.ts'
+import { plainJson } from '../celery/json.ts'
 import { blank, type TaskMessage } from '../celery/task-message.ts'
 import { encodePayload } from '../core/payload.ts'
 import type { AnyTask } from '../tasks/task.ts'
@@ -33,12 +34,6 @@ export function messageOf(
     origin,
     headers: { sluice_job: job.id, sluice_attempt: job.attempt, sluice_ambiguous: job.ambiguous },
   }
-}
-
-function argumentsOf(input: unknown): Pick<TaskMessage, 'args' | 'kwargs'> {
-  if (isRecord(input)) return { args: [], kwargs: input }
-  if (Array.isArray(input)) return { args: input, kwargs: {} }
-  return { args: input === undefined || input === null ? [] : [input], kwargs: {} }
 }
 
 /**

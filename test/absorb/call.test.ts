@@ -1,7 +1,8 @@
 /** What messages of Celery producers mean, without a broker. */
 import * as fc from 'fast-check'
 import { expect, it } from 'vitest'
-import { callOf, followersOf, inputOf, resultOf, timesOf } from '../../src/absorb/call.ts'
+import { callOf, followersOf, resultOf, timesOf } from '../../src/absorb/call.ts'
+import { inputOf } from '../../src/celery/arguments.ts'
 import { signature } from '../../src/celery/signature.ts'
 import { blank, type TaskMessage } from '../../src/celery/task-message.ts'
 import type { ClaimedJob } from '../../src/claim/claimed-job.ts'

@@ -1,0 +1,21 @@
+/** Values of ours as the arguments of a Celery task, and back. */
+import { isRecord, plainJson } from './json.ts'
+import type { TaskMessage } from './task-message.ts'
+
+type Arguments = Pick<TaskMessage, 'args' | 'kwargs'>
+
+/** Returns the arguments that stand for a value: the fields of an object by name, a list by position, else one argument. */
+export function argumentsOf(value: unknown): Arguments {
+  if (isRecord(value)) return { args: [], kwargs: value }
+  if (Array.isArray(value)) return { args: value, kwargs: {} }
+  return { args: value === undefined || value === null ? [] : [value], kwargs: {} }
+}
+
+/**
+ * Returns the value of arguments: named ones as an object, positional ones as a list. If there are both, the positional
+ * ones are the field `args` of the object. Numbers that a number cannot hold are text.
+ */
+export function inputOf({ args, kwargs }: Arguments): unknown {
+  if (args.length === 0) return plainJson(kwargs)
+  return plainJson(Object.keys(kwargs).length === 0 ? args : { ...kwargs, args })
+}
