@@ -5,6 +5,7 @@ import { readJson } from '../celery/json.ts'
 import type { TaskResult } from '../celery/result.ts'
 import type { Signature } from '../celery/signature.ts'
 import { blank, type TaskMessage } from '../celery/task-message.ts'
+import { waitMaxMs } from '../core/retry.ts'
 
 /** What is kept of a call until its job has ended. */
 export interface Call extends Pick<TaskMessage, 'rootId' | 'ignoreResult' | 'callbacks' | 'errbacks' | 'chain'> {
@@ -48,7 +49,7 @@ export function timesOf(
   if (expiresMs !== undefined && expiresMs <= fromMs) return undefined
   return {
     ...(fromMs > nowMs ? { at: new Date(fromMs) } : {}),
-    ...(expiresMs === undefined ? {} : { maxWait: Math.ceil(expiresMs - fromMs) }),
+    ...(expiresMs === undefined ? {} : { maxWait: Math.min(waitMaxMs, Math.ceil(expiresMs - fromMs)) }),
   }
 }
 

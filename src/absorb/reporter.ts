@@ -66,6 +66,7 @@ export class Reporter {
     const { clock, log } = this.#options.store
     let isAway = false
     for (let ms = lookMs; !this.#end.signal.aborted;) {
+      const sinceMs = clock.monotonicMs()
       try {
         // Less and less often, while none ends.
         ms = (await this.#look()) ? lookMs : Math.min(idleMs, ms * 1.2)
@@ -76,6 +77,8 @@ export class Reporter {
         isAway = true
         ms = awayMs
       }
+      // Looking through a large backlog takes a while: at most a quarter of the time.
+      await clock.sleep((clock.monotonicMs() - sinceMs) * 3, this.#end.signal)
       await clock.sleep(ms, isAway ? this.#end.signal : this.#nudge.signal)
       if (!this.#nudge.signal.aborted) continue
       this.#nudge = new AbortController()

@@ -35,6 +35,7 @@ it('puts positional arguments beside named ones', () => {
 it('lets a job begin from its eta on, and not after it has expired', () => {
   expect(timesOf({ etaMs: undefined, expiresMs: undefined }, 100)).toEqual({})
   expect(timesOf({ etaMs: 150, expiresMs: 170 }, 100)).toEqual({ at: new Date(150), maxWait: 20 })
+  expect(timesOf({ etaMs: undefined, expiresMs: 1e14 }, 100)).toEqual({ maxWait: 366 * 86_400_000 })
   expect(timesOf({ etaMs: 50, expiresMs: 170 }, 100)).toEqual({ maxWait: 70 })
   expect(timesOf({ etaMs: undefined, expiresMs: 100 }, 100)).toBe(undefined)
   expect(timesOf({ etaMs: 200, expiresMs: 150 }, 100)).toBe(undefined)

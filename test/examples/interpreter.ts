@@ -5,7 +5,12 @@ import { promisify } from 'node:util'
 const run = promisify(execFile)
 
 /** Debian's packages of what tests import. */
-const packages = { psycopg2: 'python3-psycopg2', redis: 'python3-redis', celery: 'python3-celery' }
+const packages = {
+  psycopg2: 'python3-psycopg2',
+  redis: 'python3-redis',
+  celery: 'python3-celery',
+  django: 'python3-django',
+}
 type Module = keyof typeof packages
 
 /**

@@ -3,6 +3,7 @@ import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import pg from 'pg'
 import { expect, it } from 'vitest'
+import { Sluice } from '../../src/index.ts'
 import { vendor } from '../../src/testing/index.ts'
 import { createProject, objects } from '../cli/program.ts'
 import { freshDatabase } from '../servers/database.ts'
@@ -57,4 +58,25 @@ it('Python sends in its own transaction, and a worker checks, rules and limits t
     reason: 'discarded by rule test-address: a test address',
   })
   expect((await jobs('show', bad))[0]).toMatchObject({ state: 'failed', reason: 'refused' })
+}, 300_000)
+
+it('Django sends in its transactions, and what rolls back to a savepoint takes its job along', async (context) => {
+  const { url } = await freshDatabase()
+  const sluice = await Sluice.open({ store: url })
+  context.onTestFinished(() => sluice.close())
+  const env = { ...process.env, DATABASE_URL: url, PYTHONDONTWRITEBYTECODE: '1' }
+  const python = await findPython('django', 'psycopg2')
+  const { stdout } = await promisify(execFile)(python, [`${place}/django_signup.py`], { env })
+  expect(line(stdout, 'bo@')).toContain('SLUICE_BAD_OPTION: there is no option "prio"')
+  expect(line(stdout, 'mallory@')).toContain('may not sign up')
+  expect(line(stdout, 'eve@')).toContain('the request has failed')
+  const customers = await sluice.db.query<{ id: string; email: string }>(
+    'select id, email from shop_customer order by id',
+  )
+  expect(customers.map(({ email }) => email)).toEqual(['ada@shop.test', 'cy@shop.test', 'di@shop.test'])
+  const jobs = await Promise.all((await sluice.list()).map(({ id }) => sluice.jobs.get(id)))
+  const inputs = jobs.map((job) => job?.input as { customer: number; email: string })
+  expect(new Set(inputs.map(({ customer, email }) => `${customer} ${email}`))).toEqual(
+    new Set(customers.map(({ id, email }) => `${id} ${email}`)),
+  )
 }, 300_000)
