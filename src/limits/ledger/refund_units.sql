@@ -28,8 +28,9 @@ begin
          sum(g.units)::bigint as units into v_grant
   from (select * from sluice.ledger l where l.bucket = p_bucket order by l.at desc, l.n desc limit 1000) g
   where g.claim = p_claim;
+  if v_grant.n is null or v_def.version is null then return; end if;
   p_units := least(p_units, v_grant.units);
-  if (p_units > 0) is not true then return; end if;
+  if p_units <= 0 then return; end if;
   v_at := v_grant.at;
   v_debt := array_fill(0::bigint, array[cardinality(v_def.kind)]);
   for v_row in

@@ -1,0 +1,46 @@
+/** A refund of what the ledger does not know any more, or of a parked bucket, gives nothing back. */
+import { beforeEach, describe, expect, it } from 'vitest'
+import { defineLimit } from '../../src/claim/definitions/define.ts'
+import { hash64, newId } from '../../src/core/hash.ts'
+import { sqlOn } from '../../src/db/store.ts'
+import { limit } from '../../src/limits/limit.ts'
+import { emptied, mainEngines } from '../claim/engine.ts'
+import { fn } from '../servers/fn.ts'
+import { acquire } from './asks.ts'
+
+describe.each(mainEngines)('a refund, on $name', (engine) => {
+  const at = emptied(engine)
+  const bucket = hash64('refunded')
+  let grant: string
+  beforeEach(async () => {
+    await defineLimit(sqlOn(at.db), limit('refunded', { rate: '60/h', burst: 60 }))
+    grant = newId()
+    await acquire(at.db, 'refunded', { grant, cost: 20 })
+    await acquire(at.db, 'refunded', { cost: 30 })
+  })
+  const refund = () => at.db.query(`select ${fn}.refund_units($1, $2, 20)`, [bucket, grant])
+  const rows = async () => {
+    const found = await at.db.query<{ units: string }>('select units from sluice.ledger where bucket = $1 order by n', [
+      bucket,
+    ])
+    return found.map(({ units }) => Number(units))
+  }
+
+  it('gives back what the ledger knows', async () => {
+    await refund()
+    await refund()
+    expect(await rows()).toEqual([20, 30, -20])
+  })
+
+  it('gives nothing back of a grant whose row is deleted', async () => {
+    await at.db.query('delete from sluice.ledger where claim = $1', [grant])
+    await refund()
+    expect(await rows()).toEqual([30])
+  })
+
+  it('gives nothing back to a parked bucket', async () => {
+    await at.db.query(`update sluice.bucket set parked = true where id = $1`, [bucket])
+    await refund()
+    expect(await rows()).toEqual([20, 30])
+  })
+})
