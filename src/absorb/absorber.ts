@@ -2,11 +2,13 @@
 import type { Broker, Delivery } from '../amqp/broker.ts'
 import type { Consumer } from '../amqp/consumer.ts'
 import { inputOf } from '../celery/arguments.ts'
+import { plainJson } from '../celery/json.ts'
 import { readTask, type TaskMessage } from '../celery/task-message.ts'
 import { publish, received } from '../celery/transport.ts'
 import { unreadable } from '../celery/wire.ts'
 import { SluiceError, StoreError, UsageError } from '../core/errors.ts'
 import { newId } from '../core/hash.ts'
+import { encodePayload } from '../core/payload.ts'
 import type { Store } from '../db/store.ts'
 import type { RedisConnection } from '../redis/connect.ts'
 import type { AnyTask, Sender } from '../tasks/task.ts'
@@ -32,9 +34,11 @@ export interface AbsorberOptions {
 /** A message that can be carried out. */
 interface Read {
   readonly delivery: Delivery
+  readonly queue: string
   readonly message: TaskMessage
   readonly task: AnyTask
-  readonly call: Call
+  /** JSON. */
+  readonly call: string
 }
 
 /** Messages that are read ahead; a batch has as many at most. */
@@ -72,7 +76,6 @@ export class Absorber {
           if (!(error instanceof UsageError)) throw error
           return broker.declare({ queues: [{ name: queue }] })
         })
-      await broker.declare({ queues: [{ name: parkingOf(queue) }] })
       const onMessage = (delivery: Delivery) => this.#received(delivery, queue)
       this.#consumers.push(await broker.consume(queue, { prefetch }, onMessage))
     }
@@ -119,7 +122,7 @@ export class Absorber {
     if (all.length === 0) return
     const ids = all.map(({ message }) => message.id)
     const jobs = all.map(() => newId())
-    const calls = all.map(({ call }) => JSON.stringify(call))
+    const calls = all.map(({ call }) => call)
     const rows = await store.run<{ id: string; job: string | null; over: boolean }>('absorb/record_calls', [
       ids,
       jobs,
@@ -137,11 +140,10 @@ export class Absorber {
       message = await readTask(received(delivery))
       const task = this.#tasks.get(message.task)
       if (task === undefined) throw new UsageError('SLUICE_NO_SUCH_TASK', `no worker here has a task "${message.task}"`)
-      const call = callOf(message, queue)
       if (message.id.length > idMax) throw unreadable(`its id is longer than ${idMax} characters`)
-      if (`${message.id}${JSON.stringify(call)}`.includes('\\u0000') || message.id.includes('\u0000'))
-        throw unreadable('it has a character \\u0000, which PostgreSQL cannot store')
-      return { delivery, message, task, call }
+      encodePayload(message.id, 'the id')
+      const call = encodePayload(plainJson(callOf(message, queue)), 'what follows the task')
+      return { delivery, queue, message, task, call }
     } catch (error) {
       await this.#park(delivery, queue, error, message)
       return undefined
@@ -150,13 +152,13 @@ export class Absorber {
 
   async #send(read: Read, row: { job: string | null; over: boolean } | undefined): Promise<void> {
     const { sender, store } = this.#options
-    const { delivery, message, task, call } = read
+    const { delivery, message, task, queue } = read
     // Another process is recording it in this moment.
     if (typeof row?.job !== 'string') return void delivery.reject({ requeue: true })
     if (row.over) return void delivery.ack()
     const times = timesOf(message, store.clock.wallMs())
     try {
-      if (times === undefined) await this.#over(message.id, call)
+      if (times === undefined) await this.#over(message.id, callOf(message, queue))
       else {
         const { priority } = message
         const ranked = priority === 0 ? {} : { priority }
@@ -165,7 +167,7 @@ export class Absorber {
       delivery.ack()
     } catch (error) {
       if (!SluiceError.is(error) || error instanceof StoreError) throw error
-      await this.#park(delivery, call.queue, error, message)
+      await this.#park(delivery, queue, error, message)
       await store.run('absorb/end_calls', [[message.id]])
     }
   }
@@ -182,11 +184,14 @@ export class Absorber {
     const reason = cause instanceof Error ? cause.message : String(cause)
     const wire = received(delivery)
     const headers = { ...wire.headers, 'x-sluice-reason': reason.slice(0, 1_000) }
-    await publish(broker, { ...wire, headers }, { exchange: '', routingKey: parkingOf(queue) })
+    // First, because this is repeated until all of it has succeeded, and a result may come twice.
     if (message !== undefined) {
       const result = { id: message.id, state: 'FAILURE', value: cause, traceback: undefined }
       await this.#reporter.send(result, callOf(message, queue))
     }
+    // Somebody may have deleted it.
+    await broker.declare({ queues: [{ name: parkingOf(queue) }] })
+    await publish(broker, { ...wire, headers }, { exchange: '', routingKey: parkingOf(queue) })
     const about = { queue, parked: parkingOf(queue), task: message?.task, id: message?.id, reason }
     store.log.error('a message of a Celery producer cannot be carried out, and is parked', about)
     delivery.ack()

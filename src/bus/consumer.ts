@@ -269,8 +269,7 @@ export class ServiceConsumer {
   }
 
   #again({ held }: Turn, progress: Progress, delayMs: number): Promise<void> {
-    const { queue, stepFor } = held.source
-    return this.#options.mail.later(held, queue, progress, stepFor(delayMs))
+    return this.#options.mail.later(held, held.source, progress, delayMs)
   }
 
   /** A worker was lost while it had this message: that counts as an attempt, wherever it had got to. */
@@ -292,7 +291,7 @@ export class ServiceConsumer {
     if (outcome.kind === 'failed' && outcome.reason === 'doubtful')
       await mail.archive(unread, source.queue, known, outcome)
     else if (failed >= attempts) await mail.archive(unread, source.queue, known, { reason: 'crashed', error })
-    else await mail.later(unread, source.queue, known, source.stepFor(this.#backoff(source, failed)))
+    else await mail.later(unread, source, known, this.#backoff(source, failed))
     delivery.ack()
   }
 
@@ -315,7 +314,7 @@ export class ServiceConsumer {
     } else {
       if (strays === 1) store.log.warn(text)
       const delayMs = Math.min(strayMs.most, strayMs.least * 2 ** Math.min(strays - 1, 10))
-      await mail.later(held, source.queue, { ...progress, strays }, source.stepFor(delayMs))
+      await mail.later(held, source, { ...progress, strays }, delayMs)
     }
     held.delivery.ack()
   }

@@ -5,6 +5,7 @@ import type { Log } from '../core/log.ts'
 import type { CloudEvent } from '../events/envelope.ts'
 import { copyOf, type Progress } from './message.ts'
 import type { ServiceNames } from './names.ts'
+import type { Source } from './source.ts'
 
 /** A message that was received, and its event, if it could be read. */
 export interface Letter {
@@ -58,12 +59,22 @@ export class Mail {
     this.#log = options.log
   }
 
-  /** Returns a message to a queue after a step, which is a whole number of ms; 0: at once. Resolves when that is confirmed. */
-  async later({ delivery, event }: Letter, queue: string, progress: Progress, step: number): Promise<void> {
+  /** Returns a message to its queue after a delay, in ms; 0: at once. Resolves when that is confirmed. */
+  async later(
+    { delivery, event }: Letter,
+    { queue, stepFor }: Pick<Source, 'queue' | 'stepFor'>,
+    progress: Progress,
+    delayMs: number,
+  ): Promise<void> {
+    const step = stepFor(delayMs)
     if (step === 0) return this.#broker.publish(copyOf(delivery, event, progress, { routingKey: queue }))
     await this.#step(step)
     const { to, headers } = this.#names.retryTo(step, queue, progress.type)
-    await this.#broker.publish(copyOf(delivery, event, progress, to, headers))
+    const message = copyOf(delivery, event, progress, to, headers)
+    // When less is wanted than the step, the message itself expires earlier.
+    const expirationMs = Math.ceil(delayMs)
+    if (expirationMs >= step) return this.#broker.publish(message)
+    await this.#broker.publish({ ...message, properties: { ...message.properties, expirationMs } })
   }
 
   /** Puts a message into the archive, if there is one. Resolves when that is confirmed. */

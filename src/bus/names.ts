@@ -26,6 +26,12 @@ export const timeMaxMs = 2 ** 32 - 1 - stepUnusedMs
 /** Deliveries without a settlement after which a quorum queue dead-letters a message: only a worker that dies at each one gets there. */
 const deliveryLimit = 100
 
+/**
+ * The part of a retry's wait that is random. A queue gives its messages back in order, so one waits behind another by at most this part
+ * of the queue's delay.
+ */
+export const stepJitter = 0.1
+
 const looksMax = 1_000_000_000
 
 /** Names and topology of one service. */
@@ -86,7 +92,10 @@ export class ServiceNames {
     }
   }
 
-  /** Returns the step for a delay: itself if it is one of the retry's, else rounded to two digits, so that there are few queues. */
+  /**
+   * Returns the step for a delay: one of the retry's, if it is at most a tenth longer, else the delay rounded up to two digits, so that
+   * there are few queues.
+   */
   stepFor(delayMs: number, steps: ReadonlySet<number>): number {
     return stepOf(delayMs, steps)
   }
@@ -167,7 +176,9 @@ export function eventsTopology(archive: QueueOptions['archive']): Topology {
 /** As `ServiceNames.stepFor`. */
 export function stepOf(delayMs: number, steps: ReadonlySet<number>): number {
   const ms = Math.min(timeMaxMs, Math.ceil(delayMs))
-  if (ms <= 0 || steps.has(ms)) return Math.max(0, ms)
+  if (ms <= 0) return 0
+  const known = [...steps].filter((step) => ms <= step && ms >= Math.floor(step * (1 - stepJitter)))
+  if (known.length > 0) return Math.min(...known)
   const unit = 10 ** Math.max(0, Math.floor(Math.log10(ms)) - 1)
-  return Math.round(ms / unit) * unit
+  return Math.min(timeMaxMs, Math.ceil(ms / unit) * unit)
 }

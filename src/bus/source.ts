@@ -6,7 +6,7 @@ import type { Group } from '../events/groups.ts'
 import type { EventHandler } from '../events/handler.ts'
 import { overlap } from '../events/names.ts'
 import type { AnyTask } from '../tasks/task.ts'
-import type { ServiceNames } from './names.ts'
+import { stepJitter, type ServiceNames } from './names.ts'
 
 /** A group, and the queue that is its own. */
 export interface Source {
@@ -19,7 +19,7 @@ export interface Source {
   /** Those that it has had with other settings. */
   readonly formerQueues: readonly string[]
   readonly topology: Topology
-  /** Returns how long a retry waits for which this delay is wanted; both in ms. */
+  /** Returns the step in whose queue a retry waits for which this delay is wanted; both in ms. */
   readonly stepFor: (delayMs: number) => number
 }
 
@@ -57,7 +57,7 @@ function bad({ name }: Pick<EventHandler, 'name'>, why: string): UsageError {
 /** Returns the task of a group as it runs here. */
 function taskOf({ task: home }: Group): AnyTask {
   const { homeOf: _, ...own } = home
-  return { ...own, retry: { ...home.retry, isStepped: true } }
+  return { ...own, retry: { ...home.retry, jitter: stepJitter } }
 }
 
 /** Returns the source of a group, or of some of its handlers. */

@@ -43,8 +43,8 @@ export interface RetryPolicy {
   maxThrottled: number
   baseMs: number
   maxMs: number
-  /** Waits are full steps of the backoff: the random half is all, or (from the second retry on) the step before. */
-  isStepped?: boolean
+  /** The part of a wait that is random, from 0 to 1. Default a half. */
+  jitter?: number
 }
 
 /** The longest wait between two attempts. */
@@ -77,11 +77,12 @@ export function retryPolicy(options: RetryOptions = {}): RetryPolicy {
 }
 
 /**
- * Returns a wait in ms: `firstMs` doubled `tries` times, `maxMs` at most, of which one half is random.
+ * Returns a wait in ms: `firstMs` doubled `tries` times, `maxMs` at most.
  * @param random uniform in [0, 1)
+ * @param jitter the part of the wait that is random
  */
-function backoffMs(tries: number, firstMs: number, maxMs: number, random: number): number {
-  return Math.min(maxMs, firstMs * 2 ** Math.min(tries, 40)) * (0.5 + random / 2)
+function backoffMs(tries: number, firstMs: number, maxMs: number, random: number, jitter = 0.5): number {
+  return Math.min(maxMs, firstMs * 2 ** Math.min(tries, 40)) * (1 - jitter + random * jitter)
 }
 
 /**
@@ -100,11 +101,5 @@ export function againMs(tries: number, random: number, firstMs = 20): number {
  * @param random uniform in [0, 1)
  */
 export function delayMs(failed: number, policy: RetryPolicy, random: number): number {
-  if (policy.isStepped === true) return stepMs(random < 0.5 ? Math.max(1, failed - 1) : failed, policy)
-  return Math.ceil(backoffMs(failed - 1, policy.baseMs, policy.maxMs, random))
-}
-
-/** Returns the longest wait before a retry: the n-th step of the backoff, in whole ms. */
-function stepMs(retry: number, { baseMs, maxMs }: RetryPolicy): number {
-  return Math.ceil(Math.min(maxMs, baseMs * 2 ** Math.min(retry - 1, 40)))
+  return Math.ceil(backoffMs(failed - 1, policy.baseMs, policy.maxMs, random, policy.jitter))
 }

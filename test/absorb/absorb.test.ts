@@ -7,6 +7,7 @@ import { silent } from '../../src/core/log.ts'
 import { openBroker } from '../../src/amqp/broker.ts'
 import { openProducer } from '../../src/celery/index.ts'
 import { limit, task } from '../../src/index.ts'
+import { storeOn } from '../../src/db/store.ts'
 import { startRedis } from '../servers/redis.ts'
 import { until } from '../until.ts'
 import { absorb, openStage, startProducer } from './stage.ts'
@@ -146,6 +147,17 @@ describe('a task that Python sends', () => {
     const invalid = await stage.send('add', ['x'])
     await stage.ask('raw', { body: { a: 1 }, content_type: 'application/x-python-serialize', headers: {} })
     await stage.ask('raw', { body: '[', content_type: 'application/json', headers: { task: 'add', id: '1' } })
+    const followed = (text: string) =>
+      JSON.stringify([[1], {}, { callbacks: [{ task: 'note', args: ['half'], kwargs: {}, options: {} }] }]).replace(
+        'half',
+        text,
+      )
+    for (const [id, body] of [
+      ['2', followed('\\ud800')],
+      ['3', followed('\\u0000')],
+      ['4\u0000', '[[1], {}, {}]'],
+    ])
+      await stage.ask('raw', { body, content_type: 'application/json', headers: { task: 'add', id, lang: 'py' } })
     const [state, [type, text]] = (await stage.result(unknown)) as [string, string[]]
     expect([state, type, text]).toEqual(['FAILURE', 'UsageError', expect.stringContaining('"nobody.knows"')])
     expect((await stage.result(invalid))[0]).toBe('FAILURE')
@@ -156,14 +168,37 @@ describe('a task that Python sends', () => {
       reasons.push(String(delivery.properties.headers?.['x-sluice-reason']))
       delivery.ack()
     })
-    await until(() => reasons.length === 4, 'four messages are parked')
+    await until(() => reasons.length === 7, 'all are parked')
     expect(reasons.toSorted()).toEqual([
       expect.stringContaining('input of "add"'),
       expect.stringContaining('no worker here has a task "nobody.knows"'),
+      expect.stringMatching(/^the id contains .u0000/),
       expect.stringContaining('its body is no JSON'),
       expect.stringContaining('pickle'),
+      expect.stringMatching(/^what follows the task at callbacks.0.args.0 contains .u0000/),
+      expect.stringMatching(/^what follows the task at callbacks.0.args.0 contains half of a surrogate pair/),
     ])
     expect(calls).toEqual([])
+  })
+
+  it('is forgotten after 30 days, if it has no job any more', async (context) => {
+    const { all } = tasks()
+    const { sluice } = await absorb(stage.url, all, context)
+    expect(await stage.result(await stage.send('add', [1]))).toEqual(['SUCCESS', 1])
+    const waiting = await stage.send('add', [2], { countdown: 3_600 })
+    const { db } = sluice
+    const ids = async () => (await db.query<{ id: string }>('select id from sluice.celery_call')).map(({ id }) => id)
+    await until(async () => (await ids()).includes(waiting), 'both are known')
+    await db.query(`insert into sluice.celery_call (id, job, call, created_at)
+      values ('gone', gen_random_uuid(), '{}', sluice.now() - interval '31 days'), ('new', gen_random_uuid(), '{}', sluice.now())`)
+    await db.query(`update sluice.celery_call set created_at = sluice.now() - interval '31 days' where id = $1`, [
+      waiting,
+    ])
+    await db.query(
+      `update sluice.celery_call set replied_at = sluice.now() - interval '31 days' where replied_at is not null`,
+    )
+    await storeOn(db).run('absorb/delete_old_calls', [30])
+    expect((await ids()).toSorted()).toEqual([waiting, 'new'].toSorted())
   })
 
   it('35: is shown to Celery by those who run it', async (context) => {
@@ -208,6 +243,11 @@ describe('a task that Python sends', () => {
     await stage.ask('odd')
     await until(() => calls.length === 2, 'both have run')
     expect(calls).toEqual([args, ['1152921504606846976', 'NaN', 1.5]])
+    const link = '{"task": "note", "args": [1152921504606846976], "kwargs": {}, "options": {}}'
+    const raw = { content_type: 'application/json', headers: { task: 'note', id: 'linked', lang: 'py' } }
+    await stage.ask('raw', { body: `[[0], {}, {"callbacks": [${link}]}]`, ...raw })
+    await until(() => calls.length === 4, 'what follows has run, too')
+    expect(calls.slice(2)).toEqual([[0], [null, '1152921504606846976']])
   })
 
   it('34: may come from a queue that somebody has declared otherwise', async (context) => {

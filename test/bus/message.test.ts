@@ -58,13 +58,15 @@ it('keeps what is known of a delivery from copy to copy, and nothing of what ser
   expect(progressOf(received(copy.body, copy.properties ?? {}, 'q'))).toEqual(progress)
 })
 
-it('rounds a delay by 5 % at most, and one of the backoff not at all', () => {
+it('finds a step that is a tenth longer than a delay at most, and one of the backoff first', () => {
   fc.assert(
     fc.property(fc.integer({ min: 1, max: 2 ** 33 }), (ms) => {
       const step = stepOf(ms, new Set())
       const wanted = Math.min(ms, timeMaxMs)
-      expect(Math.abs(step - wanted) / wanted).toBeLessThanOrEqual(0.05)
+      expect(step).toBeGreaterThanOrEqual(wanted)
+      expect(step / wanted).toBeLessThanOrEqual(1.1)
       expect(stepOf(wanted, new Set([wanted]))).toBe(wanted)
+      expect(stepOf(Math.ceil(wanted * 0.9), new Set([1, wanted, 2 * wanted]))).toBe(wanted)
     }),
   )
   expect([stepOf(0, new Set()), stepOf(-1, new Set()), stepOf(0.2, new Set())]).toEqual([0, 0, 1])

@@ -140,7 +140,7 @@ it('understands plain JSON by its routing key, and archives what is no event wit
 
 it('retries after the steps of the backoff and after stated delays, within 10 %', async () => {
   const steps = isLong
-    ? [50, 100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600]
+    ? [150, 200, 300, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600]
     : [300, 400, 500, 600, 700, 800, 900, 1_000, 1_100, 1_200]
   const times = new Map<number, number[]>()
   const waited = new Map<number, number[]>()
@@ -173,9 +173,12 @@ it('retries after the steps of the backoff and after stated delays, within 10 %'
   await a.events.emitMany(backoff, Array<number>(5).fill(400))
   await until(() => count() === 5 * (steps.length + 1))
   // The least of five: the others show how busy this machine is.
-  for (const [step, waits] of [...waited, ...times]) {
+  const all = [...waited].map(([step, waits]) => ({ step, waits, least: 0.95 }))
+  // A tenth of a retry's wait is random.
+  for (const [step, waits] of times) all.push({ step, waits, least: 0.9 })
+  for (const { step, waits, least } of all) {
     const ratio = Math.min(...waits) / step
-    expect(ratio, `the wait of a step of ${step} ms, beside it`).toBeGreaterThan(0.95)
+    expect(ratio, `the wait of a step of ${step} ms, beside it`).toBeGreaterThan(least)
     expect(ratio, `the wait of a step of ${step} ms, beside it`).toBeLessThan(1.1)
   }
 })

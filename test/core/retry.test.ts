@@ -53,12 +53,10 @@ it.each([
   expect(delayMs(failed, retryPolicy(), 0)).toBe(most / 2)
 })
 
-it('waits for whole steps where that is wanted: the n-th, or from the second retry on at random the one before', () => {
-  const stepped = { ...retryPolicy({ max: '3s' }), isStepped: true }
-  expect([1, 2, 3, 4, 9].map((failed) => delayMs(failed, stepped, almostOne))).toEqual([
-    1_000, 2_000, 3_000, 3_000, 3_000,
-  ])
-  expect([1, 2, 3, 4, 9].map((failed) => delayMs(failed, stepped, 0))).toEqual([1_000, 1_000, 2_000, 3_000, 3_000])
+it('waits for most of a step where little jitter is wanted', () => {
+  const policy = { ...retryPolicy({ max: '3s' }), jitter: 0.1 }
+  expect([1, 2, 3, 9].map((failed) => delayMs(failed, policy, almostOne))).toEqual([1_000, 2_000, 3_000, 3_000])
+  expect([1, 2, 3, 9].map((failed) => delayMs(failed, policy, 0))).toEqual([900, 1_800, 2_700, 2_700])
 })
 
 /** Sum of the waits after each of the first `attempts - 1` failures. */
