@@ -39,7 +39,7 @@ function says(file, code) {
 }
 
 /** Runs Celery on one broker, for one sample. */
-async function openCelery({ url, queue = 'bench' }, env = {}) {
+export async function openCelery({ url, queue = 'bench' }, env = {}) {
   const file = await python()
   const dir = mkdtempSync(join(tmpdir(), 'sluice-bench-celery-'))
   const runs = join(dir, 'runs')
@@ -66,7 +66,7 @@ async function openCelery({ url, queue = 'bench' }, env = {}) {
       const { stdout } = await promisify(execFile)(file, ['produce.py', ...args.map(String)], options)
       return stdout
     },
-    /** Resolves when all workers consume. */
+    /** Resolves when all of the workers consume. */
     async work(count) {
       for (let i = 0; i < count; i++) {
         const args = ['-m', 'celery', '-A', 'tasks', 'worker', ...pool, '-n', `w${i}@%h`, '--loglevel=ERROR']

@@ -1,4 +1,4 @@
-"""Sends jobs: `fill <count>`, `limited <tenants> <hot> <each>`, `single <seconds>` (prints jobs a second), or
+"""Sends jobs: `fill <count> [ms that each takes]`, `limited <tenants> <hot> <each>`, `single <seconds>` (prints jobs a second), or
 `latency <jobs> <gap ms>`."""
 
 import os
@@ -13,9 +13,9 @@ limited = getattr(tasks, os.environ.get('BENCH_TASK', 'limited'))
 MESSAGE = {'accountId': 'a1', 'contactId': '123456', 'pad': 'x' * 168}
 
 
-def fill(count):
+def fill(count, ms=0):
     for _ in range(int(count)):
-        noop.delay(MESSAGE)
+        noop.delay({**MESSAGE, 'ms': int(ms)})
 
 
 def fill_limited(tenants, hot, each):

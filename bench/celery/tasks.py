@@ -12,7 +12,8 @@ app = Celery('bench', broker=os.environ['BENCH_BROKER'])
 app.conf.update(
     task_ignore_result=True,
     task_default_queue=os.environ['BENCH_QUEUE'],
-    worker_prefetch_multiplier=64,
+    worker_prefetch_multiplier=int(os.environ.get('BENCH_MULTIPLIER', '64')),
+    task_acks_late='BENCH_LATE' in os.environ,
     worker_hijack_root_logger=False,
 )
 
@@ -53,6 +54,7 @@ def ran(mark):
 
 @app.task(name='noop')
 def noop(message):
+    time.sleep(message.get('ms', 0) / 1000)
     ran(message.get('since', 0))
 
 
