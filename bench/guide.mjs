@@ -45,8 +45,7 @@ async function celery(broker, load, { multiplier, isLate }) {
 
 async function sluice(broker, postgres, load, slotsEach) {
   const { Sluice, task } = await import('../dist/index.js')
-  // Celery writes the vhost / as a second slash.
-  const [amqp, place] = [(await broker.place()).url.replace(/\/\/$/, ''), await postgres.place()]
+  const [amqp, place] = [(await broker.place()).url, await postgres.place()]
   const env = { ...process.env, DATABASE_URL: place.url, AMQP_URL: amqp, BENCH_SLOTS: String(slotsEach) }
   const sender = await Sluice.open({ store: place.url })
   await sender.sendMany(
@@ -90,7 +89,7 @@ async function published(broker, { queueType, persistent }) {
   const { openBroker } = await import('../dist/amqp/broker.js')
   const { silent } = await import('../dist/core/log.js')
   const { url, queue } = await broker.place()
-  const client = await openBroker({ url: url.replace(/\/\/$/, ''), name: 'guide', log: silent })
+  const client = await openBroker({ url: url, name: 'guide', log: silent })
   await client.declare({ queues: [{ name: queue, arguments: { 'x-queue-type': queueType } }] })
   const message = { exchange: '', routingKey: queue, body: Buffer.alloc(256, 120), properties: { persistent } }
   const timed = async (run) => {

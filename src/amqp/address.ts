@@ -17,7 +17,7 @@ export interface BrokerAddress {
 }
 
 const form =
-  /^amqp(?<tls>s)?:\/\/(?:(?<auth>[^/?#]*)@)?(?<hosts>[^/?#]+)(?:\/(?<vhost>[^?#/]*))?(?:\?(?<query>[^#]*))?$/
+  /^amqp(?<tls>s)?:\/\/(?:(?<auth>[^/?#]*)@)?(?<hosts>[^/?#]+)(?:\/(?<vhost>\/?[^?#/]*))?(?:\?(?<query>[^#]*))?$/
 /** A half-open connection is then noticed within 9 s, by either side. */
 const usualHeartbeatS = 3
 const bad = (why: string) =>
@@ -27,7 +27,7 @@ const decoded = (part: string) => decodedPart(part, bad)
 /**
  * Reads `amqp://[user[:password]@]host[:port][,host…][/vhost]`; with `amqps` over TLS, by the machine's authorities or `?ca=`
  * (and `cert=`, `key=`: paths of PEM files). `?heartbeat=` is in seconds, default 3, at most 60; other names are ignored.
- * Defaults: guest, guest, ports 5672 and 5671, the virtual host `/`. @throws UsageError SLUICE_BAD_URL
+ * Defaults: guest, guest, ports 5672 and 5671, the virtual host `/`, which may be written as `//` as Celery does. @throws UsageError SLUICE_BAD_URL
  */
 export function addressOf(url: string): BrokerAddress {
   const { tls, auth, hosts = '', vhost = '', query } = form.exec(url.trim())?.groups ?? {}

@@ -8,6 +8,7 @@ describe('the URL of a RabbitMQ', () => {
       { hosts: [{ host: 'h', port: 5672 }], vhost: '/', username: 'guest', password: 'guest', heartbeatS: 3 },
     ],
     ['amqp://u:p%40:q@h:7/%2f', { hosts: [{ port: 7 }], username: 'u', password: 'p@:q', vhost: '/', tls: undefined }],
+    ['amqp://h//', { vhost: '/' }],
     [
       'amqps://u@[::1]/crm?heartbeat=10',
       { hosts: [{ host: '::1', port: 5671 }], vhost: 'crm', tls: {}, heartbeatS: 10 },
