@@ -31,14 +31,24 @@ interface Kept {
   queue: string
 }
 
-/** Reads it. What a quorum queue gave up itself has none. */
+/** Reads it. What a quorum queue gave up itself, or a stranger put there, has none. */
 export function failureOf(headers: Readonly<Record<string, unknown>>): Kept {
   const text = headers[failureHeader]
-  if (typeof text === 'string') return JSON.parse(text) as Kept
+  if (typeof text === 'string') return keptOf(text)
   const first = headers['x-first-death-queue']
   const queue = typeof first === 'string' ? first : ''
   const message = 'RabbitMQ gave the message up: each worker that had it was lost'
   return { reason: 'crashed', error: { message }, at: new Date(0).toISOString(), queue }
+}
+
+function keptOf(text: string): Kept {
+  try {
+    const kept = JSON.parse(text) as Partial<Kept> | null
+    if (typeof kept?.error?.message === 'string' && typeof kept.queue === 'string') return kept as Kept
+  } catch {
+    // It is not JSON, so not ours either.
+  }
+  return { reason: 'refused', error: { message: 'its header is not ours' }, at: new Date(0).toISOString(), queue: '' }
 }
 
 /** A step's queue is declared again after this time, in ms: it is deleted when it is not used for an hour. */

@@ -130,6 +130,17 @@ it('understands plain JSON by its routing key, and archives what is no event wit
   const [archived] = await a.events.archive().list()
   expect(archived).toMatchObject({ type: 'orders.bad', handler: null, reason: 'refused', event: null, text: '{"a":' })
   expect(archived?.error.code).toBe('SLUICE_EVENT_REFUSED')
+  // Nor does what a stranger puts there hide the others.
+  for (const text of ['none of ours', 'null', '{"error":1}']) {
+    const properties = { headers: { 'sluice-failure': text } }
+    await other.publish({ exchange: '', routingKey: 'sluice.archive:a', body: Buffer.from('x'), properties })
+  }
+  await until(async () => (await a.events.archive().count()) === bad.length + 3)
+  expect(await a.events.archive().list({ error: 'not ours' })).toMatchObject(
+    Array<object>(3).fill({ reason: 'refused', text: 'x' }),
+  )
+  expect(await a.events.archive().list()).toHaveLength(bad.length + 3)
+  expect(await a.events.archive().discard({ error: 'not ours' })).toBe(3)
   await a.close()
 
   const strict = await program(url, { service: 'a', events: { on: 'rabbitmq', plain: false } }, work)
