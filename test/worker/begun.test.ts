@@ -30,10 +30,11 @@ describe.each(mainEngines)('on $name, a worker of the process that sends', (engi
   async function idle(concurrency: number, run: (n: number) => unknown = () => {}, clock = unhurried()) {
     const sluice = await openOn(engine, clock)
     open.push(sluice)
-    const at = { sluice, claims: 0, idles: 0, runs: [] as number[], most: 0, running: 0, ambiguous: 0 }
+    const at = { sluice, claims: 0, idles: false, runs: [] as number[], most: 0, running: 0, ambiguous: 0 }
     watch((point) => {
       if (point === 'claim.sent') at.claims++
-      if (point === 'idle') at.idles++
+      if (point === 'claim.sent') at.idles = false
+      if (point === 'idle') at.idles = true
     })
     const work = task('work', {
       input: z.object({ n: z.number() }),
@@ -53,11 +54,11 @@ describe.each(mainEngines)('on $name, a worker of the process that sends', (engi
       until(async () => (await count(sluice.db, `sluice.done where state = 'done'`)) === all, `${all} are done`)
     const begin = async (options: WorkOptions = {}) => {
       const worker = await sluice.work([work], { concurrency, ...options })
-      const before = at.idles
-      // The first job makes its lane known; then the worker has claimed again, and found nothing.
+      await until(() => at.idles, 'it has found nothing')
+      // The first job makes its lane known.
       await sluice.send(work, { n: 0 })
       await done(1)
-      await until(() => at.idles > before + 1, 'it sleeps')
+      await until(() => at.idles, 'it sleeps')
       return worker
     }
     return Object.assign(at, { work, done, begin })
