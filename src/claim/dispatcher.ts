@@ -187,7 +187,8 @@ export class Dispatcher {
   async #run(): Promise<void> {
     const { clock } = this.#options
     const { signal } = this.#stop
-    let busy = false
+    // Nobody knew of this worker before its first claim: a job that is sent beside it is found by a second look, as after work.
+    let busy = true
     while (!signal.aborted) {
       try {
         await this.#roomy(busy)
