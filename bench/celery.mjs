@@ -66,7 +66,7 @@ export async function openCelery({ url, queue = 'bench' }, env = {}) {
       const { stdout } = await promisify(execFile)(file, ['produce.py', ...args.map(String)], options)
       return stdout
     },
-    /** Resolves when all of the workers consume. */
+    /** Resolves when all workers consume. */
     async work(count) {
       for (let i = 0; i < count; i++) {
         const args = ['-m', 'celery', '-A', 'tasks', 'worker', ...pool, '-n', `w${i}@%h`, '--loglevel=ERROR']

@@ -19,7 +19,7 @@ const loads = [
 ]
 const slots = 2
 
-/** Tasks a second, from the first end to the last; and how long after the ideal the last one ended. */
+/** Tasks a second, from the first end to the last; and which part of the ideal rate that is. */
 function rated({ tasks, ms, workers }, times) {
   const sorted = times.toSorted((a, b) => a - b)
   const tookS = (sorted.at(-1) - sorted[0]) / 1_000
@@ -89,7 +89,7 @@ async function published(broker, { queueType, persistent }) {
   const { openBroker } = await import('../dist/amqp/broker.js')
   const { silent } = await import('../dist/core/log.js')
   const { url, queue } = await broker.place()
-  const client = await openBroker({ url: url, name: 'guide', log: silent })
+  const client = await openBroker({ url, name: 'guide', log: silent })
   await client.declare({ queues: [{ name: queue, arguments: { 'x-queue-type': queueType } }] })
   const message = { exchange: '', routingKey: queue, body: Buffer.alloc(256, 120), properties: { persistent } }
   const timed = async (run) => {

@@ -33,8 +33,7 @@ describe.each(mainEngines)('on $name, a worker of the process that sends', (engi
     const at = { sluice, claims: 0, idles: false, runs: [] as number[], most: 0, running: 0, ambiguous: 0 }
     watch((point) => {
       if (point === 'claim.sent') at.claims++
-      if (point === 'claim.sent') at.idles = false
-      if (point === 'idle') at.idles = true
+      if (point === 'claim.sent' || point === 'idle') at.idles = point === 'idle'
     })
     const work = task('work', {
       input: z.object({ n: z.number() }),
