@@ -174,7 +174,7 @@ export class Absorber {
 
   /** Its time to begin was over when it was read. */
   async #over(id: string, call: Call): Promise<void> {
-    await this.#reporter.send(revokedResult(id, 'expired'), call)
+    await this.#reporter.results.send(revokedResult(id, 'expired'), call)
     await this.#options.store.run('absorb/end_calls', [[id]])
   }
 
@@ -187,7 +187,7 @@ export class Absorber {
     // First, because this is repeated until all of it has succeeded, and a result may come twice.
     if (message !== undefined) {
       const result = { id: message.id, state: 'FAILURE', value: cause, traceback: undefined }
-      await this.#reporter.send(result, callOf(message, queue))
+      await this.#reporter.results.send(result, callOf(message, queue))
     }
     // Somebody may have deleted it.
     await broker.declare({ queues: [{ name: parkingOf(queue) }] })

@@ -1,13 +1,10 @@
 /** Sends the results of calls whose jobs have ended, wherever they were executed, and the tasks that follow them. */
 import type { Broker } from '../amqp/broker.ts'
-import { resultKey, resultMessage, type TaskResult, writeResult } from '../celery/result.ts'
-import { writeTime } from '../celery/time.ts'
-import { publish } from '../celery/transport.ts'
-import { writeTask } from '../celery/task-message.ts'
 import { StoreError } from '../core/errors.ts'
 import type { Store } from '../db/store.ts'
 import type { RedisConnection } from '../redis/connect.ts'
-import { type Call, type Ended, followersOf, resultOf } from './call.ts'
+import { type Call, type Ended, resultOf } from './call.ts'
+import { Results } from './results.ts'
 
 /** What it needs; see the fields. */
 export interface ReporterOptions {
@@ -30,11 +27,10 @@ const idleMs = 500
 const awayMs = 1_000
 const portion = 1_000
 const pruneMs = 3_600_000
-/** As Celery keeps results. */
-const resultKeptS = '86400'
 
 /** Looks until it is closed. */
 export class Reporter {
+  readonly results: Results
   readonly #options: ReporterOptions
   readonly #end = new AbortController()
   #nudge = new AbortController()
@@ -43,6 +39,8 @@ export class Reporter {
 
   constructor(options: ReporterOptions) {
     this.#options = options
+    const { store, broker, redis } = options
+    this.results = new Results({ clock: store.clock, log: store.log, broker, redis })
   }
 
   start(): void {
@@ -122,37 +120,8 @@ export class Reporter {
   async #reportOne(id: string, ended: EndedCall): Promise<void> {
     const call = JSON.parse(ended.call) as Call
     const result = resultOf(id, ended)
-    await this.send(result, call)
-    await this.#follow(id, call, result)
-  }
-
-  /** Sends a result to where the producer looks for it. */
-  async send(result: TaskResult, { replyTo, ignoreResult, about }: Call): Promise<void> {
-    const { broker, redis } = this.#options
-    if (ignoreResult) return
-    if (redis !== undefined) {
-      const text = writeResult(result, { ...about, date_done: writeTime(this.#options.store.clock.wallMs()) })
-      const key = resultKey(result.id)
-      await redis.send('SETEX', [key, resultKeptS, text])
-      await redis.send('PUBLISH', [key, text])
-    } else if (replyTo !== null) {
-      // The producer may be gone, and its queue with it.
-      await publish(broker, resultMessage(result), { exchange: '', routingKey: replyTo, mandatory: false })
-    }
-  }
-
-  async #follow(id: string, call: Call, result: TaskResult): Promise<void> {
-    const { broker, store } = this.#options
-    for (const { message, address } of followersOf(id, call, result)) {
-      const wire = await writeTask(message, { nowMs: store.clock.wallMs() })
-      try {
-        await publish(broker, wire, address)
-      } catch (error) {
-        if ((error as { code?: string }).code !== 'SLUICE_BROKER_UNROUTED') throw error
-        const about = { task: message.task, follows: id, queue: address.routingKey }
-        store.log.error('a task that follows another one has no queue, and is dropped', about)
-      }
-    }
+    await this.results.send(result, call)
+    await this.results.follow(id, call, result)
   }
 
   async #prune(): Promise<void> {
