@@ -11,6 +11,7 @@ import type { Rulebook } from '../tasks/rule.ts'
 import type { AnyTask, Sender } from '../tasks/task.ts'
 import { AttemptEvents } from '../worker/attempt-events.ts'
 import { Grace } from '../worker/grace.ts'
+import { attemptsOn } from '../worker/grant-source.ts'
 import { LocalOutlet } from '../worker/local-outlet.ts'
 import { TaskSet } from '../worker/task-set.ts'
 import { ServiceConsumer } from './consumer.ts'
@@ -57,7 +58,7 @@ export class ServiceWorker {
     this.#repertoire = new TaskSet(this.#tasks, labels)
     this.#local = new LocalOutlet({
       ...options,
-      storeClock: new StoreClock(),
+      ...attemptsOn({ ...options, storeClock: new StoreClock() }),
       repertoire: this.#repertoire,
       isPrompt: true,
       worker: () => undefined,

@@ -8,6 +8,7 @@ import type { PeerLimiter } from '../limits/peer.ts'
 import type { Rulebook } from '../tasks/rule.ts'
 import type { AnyTask } from '../tasks/task.ts'
 import { Grace } from '../worker/grace.ts'
+import { attemptsOn } from '../worker/grant-source.ts'
 import { LocalOutlet } from '../worker/local-outlet.ts'
 import { TaskSet } from '../worker/task-set.ts'
 import { Executor } from './executor.ts'
@@ -52,7 +53,7 @@ export class FleetWorker {
     const repertoire = new TaskSet(tasks, labels)
     const local = new LocalOutlet({
       ...options,
-      storeClock: new StoreClock(),
+      ...attemptsOn({ ...options, storeClock: new StoreClock() }),
       repertoire,
       isPrompt: true,
       worker: () => this.#executor.id,

@@ -1,12 +1,9 @@
 /** Runs a handler: deadline, validation, timeout, outcome. */
-import { caughtUpMs, type StoreClock } from '../core/clock.ts'
+import { caughtUpMs } from '../core/clock.ts'
 import { AttemptError } from '../core/errors.ts'
 import { encodePayload } from '../core/payload.ts'
-import type { Store } from '../db/store.ts'
 import { isPromise, validate } from '../tasks/admit.ts'
-import { unitsOf } from '../claim/consent.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
-import { marginsOf } from '../claim/definitions/margins.ts'
 import type { AttemptReport } from '../claim/finish/attempt-report.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
 import type { OpeningReader } from '../gates/gates.ts'
@@ -14,15 +11,13 @@ import type { Rulebook } from '../tasks/rule.ts'
 import type { AnyTask, Context } from '../tasks/task.ts'
 import type { GuardedAgent } from '../http/agent.ts'
 import { type Refusal, type Refused, refusalOf } from '../http/feedback.ts'
-import type { PeerLimiter } from '../limits/peer.ts'
 import { Allowance, StaleGrantError, uncalledCode } from '../http/allowance.ts'
 import { createFetch } from '../http/fetch.ts'
-import { circuitOf } from '../takes/circuit.ts'
 import { attemptOver, staleBeforeCall } from './attempt-errors.ts'
 import { badAnswerIn, isSure, isUnseen, shownBy } from './bad-answer.ts'
 import { newPlace, type NewPlace } from './admission.ts'
 import { poolMembersOf, withBase } from './pool-choice.ts'
-import { StoreGrants } from './grants.ts'
+import type { AttemptGrants, GrantSource, Surroundings } from './grant-source.ts'
 import type { GiveBackCounter } from './give-backs.ts'
 import type { NoteBook, Notes } from './notes.ts'
 import type { StuckHandlers } from './stuck.ts'
@@ -31,16 +26,14 @@ import { describe, knownError, type Throttling, timeoutError, verdict } from './
 
 /** What the attempts of a worker share. */
 export interface AttemptOptions {
-  store: Store
-  storeClock: StoreClock
+  store: Surroundings
+  source: GrantSource
   agent: GuardedAgent
   patience: GiveBackCounter
   rulebook: Rulebook
   opens: OpeningReader
   stuck: StuckHandlers
   notes: NoteBook
-  /** A second limiter that must also grant; default none. */
-  shared?: PeerLimiter | undefined
   /** Returns the worker's id, for log lines; default none. */
   worker?: () => string | undefined
   /** Labels of this worker; default none. */
@@ -85,7 +78,7 @@ export class Attempt {
   /** The handler's promise; it may outlive the attempt. */
   #work: Promise<Called> | undefined
   /** Created when the handler reads fetch, or settles. */
-  #grants: StoreGrants | undefined
+  #grants: AttemptGrants | undefined
   /** Created when the handler logs, or reports progress. */
   #notes: Notes | undefined
   /** Created when the handler reads it. */
@@ -105,10 +98,10 @@ export class Attempt {
     const ended = (outcome: Outcome) => {
       if ('tookMs' in outcome) this.#options.patience.forget(this.job.id)
       const shown = this.#isRefused || this.job.takes === null ? undefined : shownBy(outcome, this.#allowance)
-      if (shown && (this.job.isProbe === true || circuitOf(this.#options.store).isWatching))
-        this.#ownGrants().ended(shown)
-      if (outcome.kind === 'unused' || outcome.kind === 'readmit' || outcome.kind === 'discard') this.#giveBack()
-      if (this.#isCalled && isUnseen(this.#allowance)) marginsOf(this.#options.store).unmeasured(this.#task.limits)
+      const { source } = this.#options
+      if (shown && (this.job.isProbe === true || source.isWatching)) this.#ownGrants().ended(shown)
+      if (outcome.kind === 'unused' || outcome.kind === 'readmit' || outcome.kind === 'discard') source.unused(this.job)
+      if (this.#isCalled && isUnseen(this.#allowance)) source.unmeasured(this.#task.limits)
       return this.#isCalled ? this.#reported(outcome) : outcome
     }
     // Even reading what a handler throws may throw.
@@ -120,12 +113,6 @@ export class Attempt {
     const notes = this.#notes?.json()
     const report: AttemptReport = { ...this.#grants?.usage(), ...(notes !== undefined && { notes }) }
     return 'tookMs' in outcome && Object.keys(report).length > 0 ? ({ ...outcome, report } as Outcome) : outcome
-  }
-
-  /** Reports the unused grant to the second limiter; the store refunds its own when it records the outcome. */
-  #giveBack(): void {
-    const { takes, units } = unitsOf(this.job)
-    if (this.job.grant !== undefined) this.#options.shared?.unused(this.job.grant, takes, units)
   }
 
   async #run(): Promise<Outcome> {
@@ -268,7 +255,7 @@ export class Attempt {
 
   #isOlderThan(ms: number): boolean {
     const ageMs = caughtUpMs(this.#options.store.clock, this.job.asked) - this.job.grantedMs
-    marginsOf(this.#options.store).aged(this.#task.limits, ageMs, ageMs > ms)
+    this.#options.source.aged(this.#task.limits, ageMs, ageMs > ms)
     return ageMs > ms
   }
 
@@ -340,10 +327,9 @@ export class Attempt {
     return context as typeof context & Pick<Context, 'fetch' | 'limits' | 'log' | 'signal'>
   }
 
-  #ownGrants(): StoreGrants {
-    const { store, storeClock, rulebook, shared } = this.#options
-    const of = { job: this.job, limits: this.#task.limits, grantMs: this.#grantMs, estimates: rulebook.estimates }
-    return (this.#grants ??= new StoreGrants({ store, storeClock, shared, ...of }))
+  #ownGrants(): AttemptGrants {
+    const of = { job: this.job, limits: this.#task.limits, grantMs: this.#grantMs }
+    return (this.#grants ??= this.#options.source.grantsOf(of))
   }
 
   #fetch(): Context['fetch'] {

@@ -1,15 +1,12 @@
 /** All that executes attempts in this process: the slots, and what handlers need around them. */
-import type { StoreClock } from '../core/clock.ts'
-import type { Store } from '../db/store.ts'
-import { marginsOf } from '../claim/definitions/margins.ts'
 import type { Outlet, Reports } from '../claim/outlet.ts'
-import { createOpeningReader } from '../gates/gates.ts'
+import type { OpeningReader } from '../gates/gates.ts'
 import { Agents } from '../http/agent.ts'
 import { warmClient } from '../http/warm.ts'
-import type { PeerLimiter } from '../limits/peer.ts'
 import type { Rulebook } from '../tasks/rule.ts'
 import type { AnyTask } from '../tasks/task.ts'
 import { GiveBackCounter } from './give-backs.ts'
+import type { GrantSource, Surroundings } from './grant-source.ts'
 import { NoteBook } from './notes.ts'
 import { Slots } from './slots.ts'
 import { StuckHandlers } from './stuck.ts'
@@ -18,14 +15,14 @@ import { type Threads, threadsFor } from './threads.ts'
 
 /** What it needs; see the fields. */
 export interface LocalOutletOptions {
-  store: Store
-  storeClock: StoreClock
+  store: Surroundings
+  source: GrantSource
+  /** Reads when hours open, for rules. */
+  opens: OpeningReader
   repertoire: TaskSet
   /** Attempts at once. */
   concurrency: number
   rulebook: Rulebook
-  /** Limits whose state is in Redis. */
-  shared: PeerLimiter | undefined
   /** Addresses beyond the public ones that every task may call. */
   allowPrivate: readonly string[]
   /** Attempts begin at once, and not in the next turn of the event loop. */
@@ -68,9 +65,9 @@ export class LocalOutlet {
 
   /** Returns the outlet, which reports there. */
   outlet(reports: Reports): Outlet {
-    const { store, storeClock, repertoire, rulebook, shared, worker, isPrompt } = this.#options
-    const own = { worker, notes: this.notes, patience: new GiveBackCounter(), opens: createOpeningReader(store) }
-    const common = { store, storeClock, ...own, stuck: this.#stuck, threads: this.#threads, rulebook, shared }
+    const { store, source, opens, repertoire, rulebook, worker, isPrompt } = this.#options
+    const own = { worker, notes: this.notes, patience: new GiveBackCounter(), opens }
+    const common = { store, source, ...own, stuck: this.#stuck, threads: this.#threads, rulebook }
     const attempt = repertoire.attempts(common, this.#agents)
     const { slots, threaded } = this
     return new Slots({ slots, attempt, stuck: this.#stuck, clock: store.clock, isPrompt, threaded }, reports)
@@ -79,9 +76,8 @@ export class LocalOutlet {
   /** Makes everything ready that a first attempt would otherwise wait for. */
   async open(tasks: readonly AnyTask[]): Promise<void> {
     await this.#threads?.open(tasks)
-    const { store, shared } = this.#options
-    await Promise.all([warmClient(this.#agents.of([])), shared?.ready()])
-    await marginsOf(store).join(tasks.flatMap(({ limits }) => limits))
+    const { source } = this.#options
+    await Promise.all([warmClient(this.#agents.of([])), source.ready(tasks.flatMap(({ limits }) => limits))])
   }
 
   /** Closes what attempts have used; none may be under way. */

@@ -18,6 +18,7 @@ import { reportNotice } from '../fleet/fleet-events.ts'
 import { Heartbeat } from '../fleet/heartbeat.ts'
 import { Housekeeping } from '../fleet/maintenance.ts'
 import { AttemptEvents } from './attempt-events.ts'
+import { attemptsOn } from './grant-source.ts'
 import { LocalOutlet } from './local-outlet.ts'
 import type { WorkerOptions } from './options.ts'
 import { Grace } from './grace.ts'
@@ -107,7 +108,7 @@ export class Worker {
     const { store, concurrency, rate } = this.#options
     return new LocalOutlet({
       ...this.#options,
-      storeClock: this.#storeClock,
+      ...attemptsOn({ ...this.#options, storeClock: this.#storeClock }),
       repertoire: this.#repertoire,
       worker: () => this.#member.id,
       changed: (isTooMany) => {

@@ -12,7 +12,7 @@ import {
   task,
   UsageError,
 } from '../../src/index.ts'
-import { storeOn } from '../../src/db/store.ts'
+import { type Store, storeOn } from '../../src/db/store.ts'
 import { silent } from '../../src/core/log.ts'
 import { watch } from '../../src/core/probe.ts'
 import { readMoment, StoreClock, systemClock } from '../../src/core/clock.ts'
@@ -23,6 +23,7 @@ import { createAgent, type GuardedAgent } from '../../src/http/agent.ts'
 import { Guard } from '../../src/http/guard.ts'
 import { marginsOf } from '../../src/claim/definitions/margins.ts'
 import { Attempt } from '../../src/worker/attempt.ts'
+import { attemptsOn } from '../../src/worker/grant-source.ts'
 import { Rulebook } from '../../src/tasks/rule.ts'
 import { GiveBackCounter } from '../../src/worker/give-backs.ts'
 import { NoteBook } from '../../src/worker/notes.ts'
@@ -64,13 +65,13 @@ const failing = task('failing', {
   },
 })
 const outside = { checkOutside() {} } as unknown as Db
+const rulebook = new Rulebook()
+const on = (store: Store) => attemptsOn({ store, storeClock: new StoreClock(), shared: undefined, rulebook })
 const around = {
-  store: storeOn(outside),
-  storeClock: new StoreClock(),
+  ...on(storeOn(outside)),
   agent: {} as GuardedAgent,
   patience: new GiveBackCounter(),
-  rulebook: new Rulebook(),
-  opens: async () => undefined,
+  rulebook,
   stuck: new StuckHandlers({ clock: systemClock, log: silent, most: 1, changed() {} }),
   notes: new NoteBook(),
 }
@@ -158,7 +159,7 @@ test.each(Object.keys(rethrows))('an attempt that could send nothing in time is 
   const agent = createAgent(new Guard(['127.0.0.1']))
   const own = {
     ...around,
-    store: storeOn({ ...outside, call: call as unknown as Db['call'] }, { clock }),
+    ...on(storeOn({ ...outside, call: call as unknown as Db['call'] }, { clock })),
     agent,
     patience: new GiveBackCounter(),
     rulebook: new Rulebook(),
@@ -227,7 +228,7 @@ test.each(['late', 'never'])('a schema that returns %s starts no handler, and ke
   }) as unknown as AnyTask
   const attempt = new Attempt(handout({ grantedMs: 0, takes: ['calls'] }), checked, {
     ...around,
-    store: storeOn(outside, { clock }),
+    ...on(storeOn(outside, { clock })),
   })
   expect(await attempt.run()).toMatchObject(
     how === 'late' ? { kind: 'unused' } : { kind: 'retry', error: expect.stringContaining('SLUICE_TIMEOUT') as string },
@@ -255,7 +256,7 @@ test('a worker that claimed a job and was then stopped does not begin it, becaus
   const claimed = () =>
     new Attempt(handout({ grantedMs: nowMs, asked: readMoment(clock) }), counting, {
       ...around,
-      store: storeOn(outside, { clock }),
+      ...on(storeOn(outside, { clock })),
     })
   const early = claimed()
   nowMs += 4_000
