@@ -4,7 +4,7 @@ import type { Consumer } from '../amqp/consumer.ts'
 import { inputOf } from '../celery/arguments.ts'
 import { plainJson } from '../celery/json.ts'
 import { readTask, type TaskMessage } from '../celery/task-message.ts'
-import { publish, received } from '../celery/transport.ts'
+import { received } from '../celery/transport.ts'
 import { unreadable } from '../celery/wire.ts'
 import { SluiceError, StoreError, UsageError } from '../core/errors.ts'
 import { newId } from '../core/hash.ts'
@@ -13,6 +13,7 @@ import type { Store } from '../db/store.ts'
 import type { RedisConnection } from '../redis/connect.ts'
 import type { AnyTask, Sender } from '../tasks/task.ts'
 import { type Call, callOf, revokedResult, timesOf } from './call.ts'
+import { park, parkingOf } from './parking.ts'
 import { RemoteControl } from './remote-control.ts'
 import { Reporter } from './reporter.ts'
 
@@ -61,7 +62,12 @@ export class Absorber {
       options.tasks.flatMap((task) => [task.name, ...(task.formerly ?? [])].map((name) => [name, task])),
     )
     this.#reporter = new Reporter(options)
-    this.#control = new RemoteControl({ ...options, names: [...this.#tasks.keys()] })
+    this.#control = new RemoteControl({
+      ...options,
+      log: options.store.log,
+      names: [...this.#tasks.keys()],
+      revoke: (ids) => this.#revoke(ids),
+    })
   }
 
   /** Begins to read. A queue that no program of Celery has declared yet is made as Celery makes it. @throws the errors of the broker */
@@ -91,6 +97,12 @@ export class Absorber {
   async close(): Promise<void> {
     await this.stop()
     await this.#reporter.close()
+  }
+
+  async #revoke(ids: readonly string[]): Promise<void> {
+    const { store } = this.#options
+    const rows = await store.run<{ job: string }>('absorb/find_called_jobs', [ids])
+    for (const { job } of rows) await store.call('cancel_job', [job, 'revoked by a program of Celery'])
   }
 
   #received(delivery: Delivery, queue: string): void {
@@ -182,23 +194,14 @@ export class Absorber {
   async #park(delivery: Delivery, queue: string, cause: unknown, message: TaskMessage | undefined): Promise<void> {
     const { broker, store } = this.#options
     const reason = cause instanceof Error ? cause.message : String(cause)
-    const wire = received(delivery)
-    const headers = { ...wire.headers, 'x-sluice-reason': reason.slice(0, 1_000) }
     // First, because this is repeated until all of it has succeeded, and a result may come twice.
     if (message !== undefined) {
       const result = { id: message.id, state: 'FAILURE', value: cause, traceback: undefined }
       await this.#reporter.results.send(result, callOf(message, queue))
     }
-    // Somebody may have deleted it.
-    await broker.declare({ queues: [{ name: parkingOf(queue) }] })
-    await publish(broker, { ...wire, headers }, { exchange: '', routingKey: parkingOf(queue) })
+    await park(broker, delivery, queue, reason)
     const about = { queue, parked: parkingOf(queue), task: message?.task, id: message?.id, reason }
     store.log.error('a message of a Celery producer cannot be carried out, and is parked', about)
     delivery.ack()
   }
-}
-
-/** The queue of messages of a queue that cannot be carried out. */
-function parkingOf(queue: string): string {
-  return `${queue}.parked`
 }

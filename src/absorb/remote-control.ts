@@ -4,16 +4,18 @@ import { hostname } from 'node:os'
 import type { Broker } from '../amqp/broker.ts'
 import { type ControlRequest, readRequest, replyExchange, requestExchange, writeReply } from '../celery/control.ts'
 import { publish, received } from '../celery/transport.ts'
-import type { Store } from '../db/store.ts'
+import type { Log } from '../core/log.ts'
 
 /** What it needs; see the fields. */
 export interface RemoteControlOptions {
-  store: Store
+  log: Log
   broker: Broker
   /** Names of tasks. */
   names: readonly string[]
   queues: readonly string[]
   slots: number
+  /** Calls off these tasks, whether they run or not. */
+  revoke(ids: readonly string[]): Promise<void>
 }
 
 /** Listens as long as its broker is open. */
@@ -28,7 +30,7 @@ export class RemoteControl {
   }
 
   async open(): Promise<void> {
-    const { broker, store } = this.#options
+    const { broker, log } = this.#options
     const queue = `${randomUUID()}.${requestExchange}`
     await broker.declare({
       exchanges: [{ name: requestExchange, type: 'fanout', durable: false }],
@@ -39,7 +41,7 @@ export class RemoteControl {
       try {
         await this.#obey(await readRequest(received(delivery)))
       } catch (error) {
-        store.log.warn('a request of Celery to its workers cannot be carried out; it is dropped', { err: error })
+        log.warn('a request of Celery to its workers cannot be carried out; it is dropped', { err: error })
       }
     })
   }
@@ -67,10 +69,8 @@ export class RemoteControl {
   }
 
   async #revoke(ids: unknown): Promise<unknown> {
-    const { store } = this.#options
     const all = (Array.isArray(ids) ? ids : [ids]).filter((id) => typeof id === 'string')
-    const rows = await store.run<{ job: string }>('absorb/find_called_jobs', [all])
-    for (const { job } of rows) await store.call('cancel_job', [job, 'revoked by a program of Celery'])
+    await this.#options.revoke(all)
     return { ok: `tasks ${all.join(', ')} flagged as revoked` }
   }
 }
