@@ -168,7 +168,8 @@ export class Workers {
       outlets.push({ tasks: own, outlet: outlet.for, open: () => outlet.open(), close: () => outlet.close() })
     if (near.length > 0)
       add(new Set(near), new BrokerOutlet({ wire: new AmqpWire(broker), fleet, tasks: near, clock, log }))
-    if (remote.length > 0) add(far, await celeryOutlet({ store, rulebook, shared, broker, backend, tasks: remote }))
+    if (remote.length > 0)
+      add(far, await celeryOutlet({ store, rulebook, shared, broker, backend, tasks: remote, others: new Set(near) }))
     return outlets
   }
 

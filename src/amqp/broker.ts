@@ -1,4 +1,5 @@
 /** The door to a RabbitMQ: one connection that publishes, and, from the first consumer on, one that consumes. */
+import { createHash } from 'node:crypto'
 import type { Channel } from 'amqplib'
 import { systemClock } from '../core/clock.ts'
 import { SluiceError, StoreError, UsageError } from '../core/errors.ts'
@@ -42,6 +43,8 @@ export interface Broker {
    * @throws UsageError SLUICE_BROKER_REFUSED (there is no such queue, for example); StoreError SLUICE_BROKER_UNREACHABLE
    */
   use<T>(commands: (channel: Channel) => Promise<T>): Promise<T>
+  /** Resolves to a short name that all who are connected to this virtual host of this cluster share. */
+  identity(): Promise<string>
   status(): BrokerStatus
   /** Waits for confirmations, for 5 s at most, and closes the connections. What consumers have in hand is delivered again. */
   close(): Promise<void>
@@ -66,6 +69,7 @@ class Connections implements Broker {
   readonly #publisher: Publisher
   readonly #declarations: Declarations
   readonly #log: Log
+  readonly #vhost: string
   readonly #consumers = new Set<Subscription>()
   #opened: Promise<void> | undefined
   #isClosed = false
@@ -73,6 +77,7 @@ class Connections implements Broker {
   constructor({ url, name, log }: { url: string; name: string; log: Log }) {
     const address = addressOf(url)
     this.#log = log
+    this.#vhost = address.vhost
     this.#publisher = new Publisher(name)
     this.#declarations = new Declarations(log)
     this.publishing = new Link({
@@ -150,6 +155,15 @@ class Connections implements Broker {
       // Only then is what it received in its queue again. A connection that is lost does not answer.
       await Promise.race([channel.close().catch(() => {}), session.lost])
     }
+  }
+
+  async identity(): Promise<string> {
+    const { model } = await this.#ready(false, readyMaxMs)
+    const { cluster_name: cluster = '' } = model.connection.serverProperties as { cluster_name?: string }
+    return createHash('sha256')
+      .update(JSON.stringify([cluster, this.#vhost]))
+      .digest('hex')
+      .slice(0, 12)
   }
 
   status(): BrokerStatus {

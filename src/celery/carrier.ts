@@ -12,6 +12,8 @@ export interface Inbox {
   queue: string
   /** The direct exchange that takes messages with this routing key to it. Default: they are sent to its name. */
   binding?: { exchange: string; routingKey: string }
+  /** True: a message goes only when `onMessage` has resolved; until then another reader may get it. Default false. */
+  isKept?: boolean
 }
 
 /** A broker through which messages of the codec go. */

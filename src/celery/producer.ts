@@ -9,7 +9,7 @@ import { type Duration, durationMs } from '../core/rate.ts'
 import type { Carrier } from './carrier.ts'
 import { isRedis, openCarrier } from './connect.ts'
 import { returned } from './result.ts'
-import { redisResults, type Results, rpcResults } from './results.ts'
+import { type Reading, redisResults, type Results, rpcResults } from './results.ts'
 import type { Signature } from './signature.ts'
 import { blank, type TaskMessage, writeTask } from './task-message.ts'
 
@@ -143,9 +143,14 @@ export async function openProducer(options: ProducerOptions = {}): Promise<Produ
 }
 
 /** Returns where results are read: `'rpc'`, the URL of a Redis, or `'none'`. */
-export async function resultsOf(kind: string, broker: Carrier, log: Log): Promise<Results | undefined> {
+export async function resultsOf(
+  kind: string,
+  broker: Carrier,
+  log: Log,
+  how: Reading = {},
+): Promise<Results | undefined> {
   if (kind === 'none') return undefined
-  return kind === 'rpc' ? rpcResults(broker, log) : redisResults(kind)
+  return kind === 'rpc' ? rpcResults(broker, log, how) : redisResults(kind, how)
 }
 
 class CeleryProducer implements Producer {

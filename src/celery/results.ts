@@ -18,8 +18,13 @@ export interface Results {
   expect(id: string): void
   /** They will not be, or not any more. */
   forget(id: string): void
-  /** Calls `tell` at each result of a task from now on, until it is forgotten; states that follow quickly may be left out. */
-  watch(id: string, tell: (result: TaskResult) => void): void
+  /**
+   * Calls `tell` at each result of a task from now on, until it is forgotten; states that follow quickly may be left out. Where
+   * results are messages that are kept, each is kept until `tell` has resolved.
+   */
+  watch(id: string, tell: (result: TaskResult) => unknown): void
+  /** Reads the results of another producer, too, which is gone; the returned function ends that. */
+  adopt(replyTo: string): Promise<() => Promise<void>>
   /**
    * Resolves to the last result of a task. `onState` is called at each one before it, and at the last.
    * @throws StoreError SLUICE_CELERY_LATE
@@ -39,7 +44,7 @@ const answerMaxMs = 10_000
 
 /** What has been reported about the tasks that were sent. */
 class Board {
-  readonly #tasks = new Map<string, { newest?: TaskResult; watchers: Set<(result: TaskResult) => void> }>()
+  readonly #tasks = new Map<string, { newest?: TaskResult; watchers: Set<(result: TaskResult) => unknown> }>()
   #cause: Error | undefined
 
   /** The tasks that somebody waits for. */
@@ -57,15 +62,16 @@ class Board {
     this.#tasks.delete(id)
   }
 
-  watch(id: string, tell: (result: TaskResult) => void): void {
+  watch(id: string, tell: (result: TaskResult) => unknown): void {
     this.#tasks.set(id, { watchers: new Set([tell]) })
   }
 
-  post(result: TaskResult): void {
+  /** Resolves when those who were told have done with it. */
+  async post(result: TaskResult): Promise<void> {
     const task = this.#tasks.get(result.id)
     if (task === undefined || (task.newest !== undefined && isFinal(task.newest.state))) return
     task.newest = result
-    for (const watcher of task.watchers) watcher(result)
+    await Promise.all([...task.watchers].map((watcher) => watcher(result)))
   }
 
   /** The results cannot be read now, for this reason. */
@@ -103,42 +109,61 @@ function late(id: string, withinMs: number, newest: TaskResult | undefined, caus
   return new StoreError('SLUICE_CELERY_LATE', text, cause === undefined ? undefined : { cause })
 }
 
+/** How a producer reads results. */
+export interface Reading {
+  /** Where workers send results, and the name of the producer. Default: a name of its own. */
+  replyTo?: string
+  /** True: a result stays in its queue until whoever was told of it has resolved. Default false. */
+  isKept?: boolean
+}
+
+const ownName = () => `sluice.celery.${randomUUID()}`
+
 /** Results that workers with `result_backend = 'rpc://'` send to a queue of this producer. */
-export async function rpcResults(broker: Carrier, log: Log): Promise<Results> {
+export async function rpcResults(
+  broker: Carrier,
+  log: Log,
+  { replyTo = ownName(), isKept = false }: Reading = {},
+): Promise<Results> {
   const board = new Board()
-  const replyTo = `sluice.celery.${randomUUID()}`
-  const close = await broker.receive({ queue: replyTo }, ({ body }) => {
-    try {
-      board.post(readResult(body.toString()))
-    } catch (error) {
-      log.warn('a reply of a Celery worker is left out', { err: error })
-    }
-  })
+  const receive = (queue: string) =>
+    broker.receive({ queue, isKept }, async ({ body }) => {
+      let result: TaskResult
+      try {
+        result = readResult(body.toString())
+      } catch (error) {
+        return log.warn('a reply of a Celery worker is left out', { err: error })
+      }
+      await board.post(result)
+    })
+  const close = await receive(replyTo)
   return {
     replyTo,
     expect: (id) => board.expect(id),
     forget: (id) => board.forget(id),
     watch: (id, tell) => board.watch(id, tell),
+    adopt: receive,
     last: (id, withinMs, onState) => board.last(id, withinMs, onState),
     close,
   }
 }
 
 /** Results that workers with `result_backend = 'redis://…'` put there. */
-export async function redisResults(url: string): Promise<Results> {
-  return new RedisResults(await openPlace(url))
+export async function redisResults(url: string, { replyTo = ownName() }: Reading = {}): Promise<Results> {
+  return new RedisResults(await openPlace(url), replyTo)
 }
 
 class RedisResults implements Results {
   /** Celery always names a queue; messages for one that does not exist are dropped. */
-  readonly replyTo = `sluice.celery.${randomUUID()}`
+  readonly replyTo: string
   readonly #redis: RedisConnection
   readonly #board = new Board()
   #isPolling = false
   #isClosed = false
 
-  constructor(redis: RedisConnection) {
+  constructor(redis: RedisConnection, replyTo: string) {
     this.#redis = redis
+    this.replyTo = replyTo
   }
 
   expect(id: string): void {
@@ -149,9 +174,14 @@ class RedisResults implements Results {
     this.#board.forget(id)
   }
 
-  watch(id: string, tell: (result: TaskResult) => void): void {
+  watch(id: string, tell: (result: TaskResult) => unknown): void {
     this.#board.watch(id, tell)
     if (!this.#isPolling) void this.#poll()
+  }
+
+  /** They are found by the ids of the tasks. */
+  async adopt(): Promise<() => Promise<void>> {
+    return async () => {}
   }
 
   last(id: string, withinMs: number, onState?: (state: string) => void): Promise<TaskResult> {
@@ -187,6 +217,6 @@ class RedisResults implements Results {
     const text = await this.#redis.send('GET', [resultKey(id)])
     if (typeof text !== 'string' || text === seen.get(id)) return
     seen.set(id, text)
-    this.#board.post(readResult(text))
+    void this.#board.post(readResult(text))
   }
 }

@@ -9,6 +9,9 @@ import type { WireMessage } from './wire.ts'
 /** A reply queue without a reader goes after this time; until then a lost connection loses no result. */
 const queueKeptMs = 300_000
 
+/** Messages that a reader has at once that keeps them. */
+const keptMost = 2_000
+
 /** Connects to a RabbitMQ. The errors are those of `openBroker`. */
 export async function amqpCarrier(options: { url: string; name: string; log: Log }): Promise<Carrier> {
   return new AmqpCarrier(await openBroker(options))
@@ -62,7 +65,10 @@ class AmqpCarrier implements Carrier {
     await publish(this.#broker, message, { exchange, routingKey: '', mandatory: false })
   }
 
-  async receive({ queue, binding }: Inbox, onMessage: (message: WireMessage) => unknown): Promise<() => Promise<void>> {
+  async receive(
+    { queue, binding, isKept = false }: Inbox,
+    onMessage: (message: WireMessage) => unknown,
+  ): Promise<() => Promise<void>> {
     await this.#broker.declare(
       binding === undefined
         ? { queues: [{ name: queue, arguments: { 'x-expires': queueKeptMs } }] }
@@ -72,8 +78,11 @@ class AmqpCarrier implements Carrier {
             bindings: [{ exchange: binding.exchange, to: { queue }, routingKey: binding.routingKey }],
           },
     )
-    const how = { prefetch: 1, noAck: true }
-    const consumer = await this.#broker.consume(queue, how, (delivery) => onMessage(received(delivery)))
+    const how = { prefetch: keptMost, noAck: !isKept }
+    const consumer = await this.#broker.consume(queue, how, async (delivery) => {
+      await onMessage(received(delivery))
+      if (isKept) delivery.ack()
+    })
     return () => consumer.cancel()
   }
 

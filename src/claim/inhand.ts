@@ -5,7 +5,7 @@ import type { PeerLimiter } from '../limits/peer.ts'
 import { requestGrants, unitsOf } from './consent.ts'
 import type { Finisher, Outcome } from './finish/finish.ts'
 import type { ClaimedJob } from './claimed-job.ts'
-import type { Outlet, OutletFor, Reports } from './outlet.ts'
+import type { Estate, Outlet, OutletFor, Reports } from './outlet.ts'
 import type { Throttle } from './throttle.ts'
 
 /** Receives what becomes of attempts, to report it. */
@@ -113,6 +113,16 @@ export class InHand {
   /** Returns the names of those elsewhere who may begin what is claimed from now on. */
   enlist(): readonly string[] {
     return this.#outlet.enlist?.() ?? []
+  }
+
+  /** The beginning of the names of outlets whose jobs can be gone on with here; undefined: there are none. */
+  get kin(): string | undefined {
+    return this.#outlet.kin
+  }
+
+  /** Goes on with what a silent dispatcher has in hand. */
+  inherit(estate: Estate): void {
+    this.#outlet.inherit?.(estate)
   }
 
   /** The jobs in hand. */

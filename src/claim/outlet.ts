@@ -19,6 +19,10 @@ export interface Outlet {
    * counts as begun from its claim on.
    */
   enlist?(): readonly string[]
+  /** The beginning of the names of outlets whose jobs this one can go on with. Without it, it goes on with nothing of others. */
+  readonly kin?: string | undefined
+  /** Goes on with what it can of an estate, and reports that as inherited. Only an outlet that has kin is given any. */
+  inherit?(estate: Estate): void
   /**
    * Starts these jobs. Never throws, never waits; reports the end of each. Grants age on the way: an attempt that would
    * call its handler later than `grantUs` after `grantedMs` does not, and ends as `unused`.
@@ -26,6 +30,17 @@ export interface Outlet {
   start(jobs: readonly ClaimedJob[]): void
   /** Stops the attempt of a job that was started, for `reason`, and reports its end as of any other. */
   abort(job: ClaimedJob, reason: Error): void
+}
+
+/** What a dispatcher has in hand that has been silent for long: it is mostly gone, and may come back. */
+export interface Estate {
+  /** Its outlet's name, as that enlisted. */
+  name: string
+  /** Its worker of the store. */
+  from: string
+  jobs: readonly ClaimedJob[]
+  /** Those of the jobs that are recorded as begun. */
+  begun: ReadonlySet<ClaimedJob>
 }
 
 /** Tasks that share a capacity of their own. */

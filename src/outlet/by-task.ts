@@ -1,6 +1,6 @@
 /** Several outlets as one: each executes tasks of its own. */
 import type { ClaimedJob } from '../claim/claimed-job.ts'
-import type { Kind, Outlet, OutletFor } from '../claim/outlet.ts'
+import type { Estate, Kind, Outlet, OutletFor } from '../claim/outlet.ts'
 
 /** An outlet, and its tasks. Each of these is of one of its kinds. */
 export interface Part {
@@ -16,15 +16,22 @@ export function byTask(parts: readonly Part[]): OutletFor {
 
 class ByTask implements Outlet {
   readonly enlist?: () => readonly string[]
+  readonly kin: string | undefined
   readonly #parts: readonly { tasks: ReadonlySet<string>; outlet: Outlet }[]
 
   constructor(parts: readonly { tasks: ReadonlySet<string>; outlet: Outlet }[]) {
     this.#parts = parts
+    this.kin = parts.find(({ outlet }) => outlet.kin !== undefined)?.outlet.kin
     const enlisting = parts.flatMap(({ outlet }) =>
       outlet.enlist === undefined ? [] : [() => outlet.enlist?.() ?? []],
     )
     // Otherwise nobody could know that what one of them has was not begun.
     if (enlisting.length === parts.length) this.enlist = () => enlisting.flatMap((enlist) => enlist())
+  }
+
+  inherit(estate: Estate): void {
+    for (const { outlet } of this.#parts)
+      if (outlet.kin !== undefined && estate.name.startsWith(outlet.kin)) outlet.inherit?.(estate)
   }
 
   get slots(): number {

@@ -10,6 +10,9 @@ export interface Call {
   retry: TaskResult | undefined
 }
 
+/** A worker that has begun a call, and of which no more is known. */
+export const unknownWorker = ''
+
 /** What a report means. */
 export type Meaning =
   | 'nothing'
@@ -63,5 +66,6 @@ function ofStart(call: Call, value: unknown): Meaning {
     return 'ungranted'
   }
   if (former === undefined) return 'begun'
+  if (former.worker === unknownWorker) return 'nothing'
   return former.worker === by.worker && former.pid === by.pid ? 'nothing' : 'begun again'
 }

@@ -2,10 +2,9 @@
  * The outlet of stock Celery workers: it publishes each job to the queue of its task, with the life of its grant, and learns from
  * the states that workers report what became of it.
  */
-import { randomUUID } from 'node:crypto'
 import type { Broker } from '../amqp/broker.ts'
 import type { Control } from '../celery/remote.ts'
-import { CeleryTaskError, isFinal, returned, type TaskResult } from '../celery/result.ts'
+import type { TaskResult } from '../celery/result.ts'
 import type { Results } from '../celery/results.ts'
 import { writeTask } from '../celery/task-message.ts'
 import { publish } from '../celery/transport.ts'
@@ -13,7 +12,7 @@ import type { ClaimedJob } from '../claim/claimed-job.ts'
 import { unitsOf } from '../claim/consent.ts'
 import { marginsOf } from '../claim/definitions/margins.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
-import type { Kind, Outlet, OutletFor, Reports } from '../claim/outlet.ts'
+import type { Estate, Kind, Outlet, OutletFor, Reports } from '../claim/outlet.ts'
 import { caughtUpMs } from '../core/clock.ts'
 import type { Store } from '../db/store.ts'
 import { createOpeningReader } from '../gates/gates.ts'
@@ -23,10 +22,12 @@ import type { Rulebook } from '../tasks/rule.ts'
 import type { AnyTask } from '../tasks/task.ts'
 import { newPlace } from '../worker/admission.ts'
 import { GiveBackCounter } from '../worker/give-backs.ts'
-import { describe, timeoutError, verdict } from '../worker/verdict.ts'
-import { type Call, note } from './call.ts'
-import { type Asked, Inquiry, overdueMs } from './inquiry.ts'
-import { messageOf, pythonError, resultOf } from './job-message.ts'
+import { describe, verdict } from '../worker/verdict.ts'
+import { type Call, note, unknownWorker } from './call.ts'
+import { RemoteEstates } from './estates.ts'
+import { Inquiry, overdueMs } from './inquiry.ts'
+import { errorOf, messageOf, resultOf, silentError } from './job-message.ts'
+import { claimMs, queueOf, type Sent, sentOf } from './sent.ts'
 import { StockWorkers } from './stock-workers.ts'
 
 /** What it needs; see the fields. */
@@ -39,27 +40,12 @@ export interface CeleryOutletOptions {
   results: Results
   /** Tasks that stock workers execute. */
   tasks: readonly AnyTask[]
+  /** Tasks that another outlet of the same dispatcher executes. */
+  others: ReadonlySet<string>
+  /** The names of dispatchers in front of the same workers begin so. */
+  kin: string
 }
 
-/** A job in hand. */
-interface Sent extends Call, Asked {
-  readonly job: ClaimedJob
-  readonly task: AnyTask
-  readonly id: string
-  readonly queue: string
-  /** It may begin until then, in monotonic ms. */
-  readonly untilMs: number
-  readonly sinceMs: number
-  begunMs: number | undefined
-  isPublished: boolean
-  /** A worker was lost since. */
-  isShaken: boolean
-  /** Why it was stopped here. */
-  stopped: Error | undefined
-}
-
-/** So long, in ms, a job may be under way that holds only places: its claim must be young. */
-const claimMs = 5_000
 /** Reports are under way for so long. */
 const reportMs = 1_000
 const stopMs = 3_000
@@ -70,22 +56,12 @@ const unsent = new Set([
   'SLUICE_BROKER_REFUSED',
 ])
 
-/** What is known before a job is published. */
-const unsentYet = {
-  begunMs: undefined,
-  by: undefined,
-  retry: undefined,
-  isPublished: false,
-  isShaken: false,
-  misses: 0,
-  stopped: undefined,
-}
-
 /** Executes jobs on stock Celery workers. */
 export class CeleryOutlet implements Outlet {
   readonly #options: CeleryOutletOptions
   readonly #workers: StockWorkers
   readonly #inquiry: Inquiry<Sent>
+  readonly #estates: RemoteEstates
   readonly #tasks: ReadonlyMap<string, AnyTask>
   readonly #queues: ReadonlySet<string>
   readonly #sent = new Map<ClaimedJob, Sent>()
@@ -116,7 +92,20 @@ export class CeleryOutlet implements Outlet {
       log,
       workers: this.#workers,
       sent: () => [...this.#sent.values()].filter(({ isPublished }) => isPublished),
+      found: (sent, by) => this.#found(sent, by),
       missed: (sent) => this.#missed(sent),
+    })
+    this.#estates = new RemoteEstates({
+      results: options.results,
+      workers: this.#workers,
+      clock,
+      log,
+      tasks: this.#tasks,
+      others: options.others,
+      take: (sent) => {
+        this.#sent.set(sent.job, sent)
+        this.#watch(sent)
+      },
     })
   }
 
@@ -135,6 +124,7 @@ export class CeleryOutlet implements Outlet {
   async close(): Promise<void> {
     this.#inquiry.close()
     this.#workers.close()
+    await this.#estates.close()
     await this.#options.results.close()
   }
 
@@ -151,18 +141,23 @@ export class CeleryOutlet implements Outlet {
     return (this.#kinds ??= this.#divided())
   }
 
-  /** One name, which never leaves: nobody can know what stock workers have begun of a dispatcher that is gone. */
+  /** One name, which is also where its results are: it ends when a dispatcher has gone on with all that this one had in hand. */
   enlist(): readonly string[] {
     return [this.#options.results.replyTo]
+  }
+
+  get kin(): string {
+    return this.#options.kin
+  }
+
+  inherit(estate: Estate): void {
+    this.#estates.inherit(estate, this.#reports)
   }
 
   start(jobs: readonly ClaimedJob[]): void {
     const { clock } = this.#options.store
     for (const job of jobs) {
-      const task = this.#tasks.get(job.task) as AnyTask
-      const untilMs = job.grantedMs + (job.grantUs === null ? claimMs : job.grantUs / 1_000) * 0.75
-      const own = { job, task, id: randomUUID(), queue: queueOf(task), untilMs, sinceMs: clock.monotonicMs() }
-      const sent: Sent = { ...own, ...unsentYet }
+      const sent = sentOf(job, this.#tasks.get(job.task) as AnyTask, clock.monotonicMs())
       this.#sent.set(job, sent)
       void this.#begin(sent).catch((error: unknown) => this.#failed(sent, error, false))
     }
@@ -235,7 +230,7 @@ export class CeleryOutlet implements Outlet {
     const wallMs = clock.wallMs()
     const message = messageOf(job, task, input, { id, expiresMs: wallMs + leftMs, replyTo: results.replyTo })
     const wire = await writeTask(message, { nowMs: wallMs - overdueMs })
-    results.watch(id, (result) => this.#told(sent, result))
+    this.#watch(sent)
     sent.isPublished = true
     try {
       await publish(broker, wire, { exchange: '', routingKey: queue, withinMs: leftMs, isOnce: true })
@@ -245,6 +240,14 @@ export class CeleryOutlet implements Outlet {
       if (code === 'SLUICE_BROKER_UNROUTED') store.log.error('the queue of Celery workers is gone', { queue })
       // Otherwise it may have arrived.
     }
+  }
+
+  /** A result stays where it is until what it means is recorded: if this dispatcher is killed, the next one finds it. */
+  #watch(sent: Sent): void {
+    this.#options.results.watch(sent.id, async (result) => {
+      this.#told(sent, result)
+      await sent.recorded
+    })
   }
 
   #told(sent: Sent, result: TaskResult): void {
@@ -322,12 +325,14 @@ export class CeleryOutlet implements Outlet {
   }
 
   #end(sent: Sent, outcome: Outcome): void {
-    if (this.#forget(sent)) void this.#reports?.ended(sent.job, outcome)
+    if (this.#forget(sent)) sent.recorded = this.#reports?.ended(sent.job, outcome)
   }
 
-  #forget({ job, id, isPublished }: Sent): boolean {
-    if (isPublished) this.#options.results.forget(id)
-    return this.#sent.delete(job)
+  #forget(sent: Sent): boolean {
+    if (sent.isPublished) this.#options.results.forget(sent.id)
+    if (!this.#sent.delete(sent.job)) return false
+    this.#estates.ended(sent, this.#reports)
+    return true
   }
 
   /** The lives of grants follow what is measured, and what the clocks of workers call for. */
@@ -338,8 +343,10 @@ export class CeleryOutlet implements Outlet {
   }
 
   #ran({ begunMs, sinceMs, by }: Sent) {
-    const tookMs = this.#options.store.clock.monotonicMs() - (begunMs ?? sinceMs)
-    if (by === undefined) return { tookMs }
+    const nowMs = this.#options.store.clock.monotonicMs()
+    // Of what another dispatcher has sent, it is not known when.
+    const tookMs = nowMs - (begunMs ?? (sinceMs === -Infinity ? nowMs : sinceMs))
+    if (by === undefined || by.worker === unknownWorker) return { tookMs }
     const [, host = ''] = by.worker.split('@')
     return {
       tookMs,
@@ -360,32 +367,21 @@ export class CeleryOutlet implements Outlet {
     }
   }
 
+  /** A worker has begun it, whether or not it has reported that. */
+  #found(sent: Sent, by: NonNullable<Call['by']>): void {
+    const isNew = sent.by === undefined
+    if (!isNew && sent.by?.worker !== unknownWorker) return
+    sent.by = by
+    sent.begunMs ??= this.#options.store.clock.monotonicMs()
+    if (isNew) this.#reports?.begun([sent.job])
+  }
+
   /** No worker has it, and nothing was reported: it was dropped from its queue, or ended without a result. */
   #missed(sent: Sent): void {
-    if (sent.by !== undefined) this.#failed(sent, silentError(), true)
+    if (sent.by?.worker === unknownWorker) this.#lose(sent)
+    else if (sent.by !== undefined) this.#failed(sent, silentError(), true)
     // A worker that is gone may have begun it, without a report.
     else if (sent.isShaken) this.#lose(sent)
     else this.#uncalled(sent, this.#options.store.clock.monotonicMs())
   }
-}
-
-function queueOf({ remote }: AnyTask): string {
-  return remote?.queue ?? ''
-}
-
-/** The error of a failed call. */
-function errorOf({ task, id }: Sent, result: TaskResult): unknown {
-  const state = isFinal(result.state) ? result.state : 'FAILURE'
-  try {
-    return returned({ ...result, id, state })
-  } catch (error) {
-    if (!(error instanceof CeleryTaskError)) return error
-    return error.type.endsWith('TimeLimitExceeded') ? timeoutError(task) : pythonError(error)
-  }
-}
-
-function silentError(): Error {
-  const text =
-    'the task ended without a result: it has sent itself again (self.retry, autoretry_for; set max_retries = 0), or raised Ignore or Reject'
-  return Object.assign(new Error(text), { name: 'NoResult', code: 'SLUICE_CELERY_FAILED', stack: '' })
 }

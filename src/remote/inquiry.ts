@@ -4,7 +4,7 @@ import { isRecord } from '../celery/json.ts'
 import type { Control } from '../celery/remote.ts'
 import type { Clock } from '../core/clock.ts'
 import type { Log } from '../core/log.ts'
-import type { Call } from './call.ts'
+import { type Call, unknownWorker } from './call.ts'
 import type { StockWorkers } from './stock-workers.ts'
 
 /** A call that was published. */
@@ -16,17 +16,21 @@ export interface Asked extends Pick<Call, 'by'> {
   begunMs: number | undefined
   /** So often in a row no worker had it. */
   misses: number
+  /** The dispatcher that published it, if that was another one. */
+  readonly estate: string | undefined
 }
 
 /** What it needs; see the fields. */
 export interface InquiryOptions<Sent extends Asked> {
   broker: Broker
   control: Pick<Control, 'request'>
-  workers: Pick<StockWorkers, 'of'>
+  workers: Pick<StockWorkers, 'of' | 'isWhole'>
   clock: Clock
   log: Log
   /** Returns what has been published, and not ended. */
   sent(): readonly Sent[]
+  /** This worker has begun it. */
+  found(sent: Sent, by: NonNullable<Call['by']>): void
   /** No worker has it, and nothing was reported: it was dropped from its queue, or ended without a result. */
   missed(sent: Sent): void
 }
@@ -65,25 +69,43 @@ export class Inquiry<Sent extends Asked> {
   }
 
   async #look(): Promise<void> {
-    const { broker, control, workers, clock, sent: all, missed } = this.#options
+    const { broker, control, workers, clock, sent: all, found, missed } = this.#options
     const nowMs = clock.monotonicMs()
     const doubted = all().filter(({ begunMs, untilMs }) =>
       begunMs === undefined ? nowMs > untilMs + overdueMs + wayMs : nowMs > begunMs + shortMs,
     )
     if (doubted.length === 0) return
-    const names = [...new Set(doubted.flatMap(({ queue }) => workers.of(queue)))]
     const ids = doubted.map(({ id }) => id)
-    const answers =
-      names.length === 0 ? {} : await control.request('query_task', { ids }, { workers: names, within: answerMs })
+    // Of what another dispatcher has sent, workers may know that this one does not.
+    const isOwn = doubted.every(({ estate }) => estate === undefined)
+    const names = isOwn ? [...new Set(doubted.flatMap(({ queue }) => workers.of(queue)))] : undefined
+    const how = { within: answerMs, ...(names === undefined ? {} : { workers: names }) }
+    const answers = names?.length === 0 ? {} : await control.request('query_task', { ids }, how)
     if (!broker.status().isUp) return
     const open = new Set(all())
     for (const sent of doubted) {
-      const has = Object.values(answers).some((answer) => isRecord(answer) && sent.id in answer)
-      const whose = sent.by === undefined ? workers.of(sent.queue) : [sent.by.worker]
-      if (has) sent.misses = 0
-      else if (whose.every((worker) => worker in answers)) sent.misses++
+      const holder = Object.keys(answers).find((worker) => has(answers[worker], sent.id))
+      const whose =
+        sent.by === undefined || sent.by.worker === unknownWorker ? workers.of(sent.queue) : [sent.by.worker]
+      const isKnown = sent.estate === undefined || workers.isWhole()
+      if (holder !== undefined) sent.misses = 0
+      else if (isKnown && whose.every((worker) => worker in answers)) sent.misses++
+      const by = holder === undefined ? undefined : callerOf(holder, answers[holder], sent.id)
+      if (by !== undefined && open.has(sent)) found(sent, by)
       // What was reported before the first answer without it is here by the second one.
       if (sent.misses >= 2 && open.has(sent)) missed(sent)
     }
   }
+}
+
+function has(answer: unknown, id: string): boolean {
+  return isRecord(answer) && id in answer
+}
+
+/** The process that runs a task, by a worker's answer; undefined: it has not begun. */
+function callerOf(worker: string, answer: unknown, id: string): Call['by'] {
+  const found = isRecord(answer) ? answer[id] : undefined
+  const [state, info] = Array.isArray(found) ? (found as unknown[]) : []
+  const pid = isRecord(info) ? info['worker_pid'] : undefined
+  return state === 'active' && typeof pid === 'number' ? { worker, pid } : undefined
 }

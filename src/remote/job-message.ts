@@ -1,12 +1,13 @@
 /** A job as Celery's message, and a task's result as the store keeps it. */
 import { hostname } from 'node:os'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
-import type { CeleryTaskError } from '../celery/result.ts'
+import { CeleryTaskError, isFinal, returned, type TaskResult } from '../celery/result.ts'
 import { argumentsOf } from '../celery/arguments.ts'
 import { plainJson } from '../celery/json.ts'
 import { blank, type TaskMessage } from '../celery/task-message.ts'
 import { encodePayload } from '../core/payload.ts'
 import type { AnyTask } from '../tasks/task.ts'
+import { timeoutError } from '../worker/verdict.ts'
 
 const origin = `sluice${process.pid}@${hostname()}`
 /** The worker kills what has not ended so long after its time-out, when an error was raised in it. */
@@ -57,4 +58,22 @@ export function pythonError(error: CeleryTaskError): Error {
   shown.name = error.type
   shown.stack = error.traceback?.slice(-tracebackMost) ?? ''
   return Object.assign(shown, { code: error.code })
+}
+
+/** The error of a failed call. */
+export function errorOf({ task, id }: { task: AnyTask; id: string }, result: TaskResult): unknown {
+  const state = isFinal(result.state) ? result.state : 'FAILURE'
+  try {
+    return returned({ ...result, id, state })
+  } catch (error) {
+    if (!(error instanceof CeleryTaskError)) return error
+    return error.type.endsWith('TimeLimitExceeded') ? timeoutError(task) : pythonError(error)
+  }
+}
+
+/** The error of a call of which no worker knows any more. */
+export function silentError(): Error {
+  const text =
+    'the task ended without a result: it has sent itself again (self.retry, autoretry_for; set max_retries = 0), or raised Ignore or Reject'
+  return Object.assign(new Error(text), { name: 'NoResult', code: 'SLUICE_CELERY_FAILED', stack: '' })
 }

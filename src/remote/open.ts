@@ -1,4 +1,5 @@
 /** Connects an outlet of stock workers to their broker and their results. */
+import { randomUUID } from 'node:crypto'
 import type { Broker } from '../amqp/broker.ts'
 import { resultsOf } from '../celery/producer.ts'
 import { controlOver } from '../celery/remote.ts'
@@ -7,7 +8,7 @@ import { UsageError } from '../core/errors.ts'
 import { CeleryOutlet, type CeleryOutletOptions } from './celery-outlet.ts'
 
 /** What it needs; see the fields. */
-export interface CeleryOptions extends Omit<CeleryOutletOptions, 'control' | 'results'> {
+export interface CeleryOptions extends Omit<CeleryOutletOptions, 'control' | 'results' | 'kin'> {
   broker: Broker
   /** Where workers put results: `rpc://`, or the URL of a Redis, as in their `result_backend`. */
   backend: string
@@ -23,7 +24,9 @@ export async function celeryOutlet({ backend, ...options }: CeleryOptions): Prom
   const { broker, store } = options
   const carrier = carrierOver(broker)
   const control = await controlOver(carrier, store.log)
-  const results = await resultsOf(backend === 'rpc://' ? 'rpc' : backend, carrier, store.log)
+  const kin = `sluice.celery.${await broker.identity()}.`
+  const how = { replyTo: `${kin}${randomUUID()}`, isKept: true }
+  const results = await resultsOf(backend === 'rpc://' ? 'rpc' : backend, carrier, store.log, how)
   if (results === undefined) throw new TypeError('there are no results')
-  return new CeleryOutlet({ ...options, control, results })
+  return new CeleryOutlet({ ...options, control, results, kin })
 }

@@ -37,12 +37,22 @@ interface StockWorker {
   told: string
 }
 
+/** A worker that was heard, and has not told what it serves; or that serves nothing of interest. */
+interface Newcomer {
+  readonly skew: Skew
+  readonly version: string
+  heardMs: number
+  isForeign: boolean
+}
+
 /** A quarter of the longest life of a grant: a worker whose clock is further off gets nothing. */
 const skewMostMs = 250
 const tickMs = 500
 const lookMs = 4_000
 const answerMs = 1_000
 const lostMs = 10_000
+/** What a dispatcher had in hand may have been lost so long before another one goes on with it. */
+const lateMs = 3 * lostMs
 /** A worker that is silent for so long gets nothing more. Celery's own heartbeats come every 2 s. */
 const quietMs = 5_000
 
@@ -50,12 +60,14 @@ const quietMs = 5_000
 export class StockWorkers {
   readonly #options: StockWorkersOptions
   readonly #workers = new Map<string, StockWorker>()
-  readonly #newcomers = new Map<string, { skew: Skew; version: string }>()
+  readonly #newcomers = new Map<string, Newcomer>()
   #isClosed = false
   #isLooking = false
   #wasUp = true
   #lookedMs = -Infinity
   #tickedMs: number
+  #openedMs = Infinity
+  #lostMs = -Infinity
 
   constructor(options: StockWorkersOptions) {
     this.#options = options
@@ -77,6 +89,7 @@ export class StockWorkers {
         log.warn('an event of a Celery worker cannot be read; it is dropped', { err: error })
       }
     })
+    this.#openedMs = this.#options.clock.monotonicMs()
     await this.#look()
     this.#tick()
   }
@@ -109,6 +122,18 @@ export class StockWorkers {
     return all.length > 0 && all.every(({ tasks }) => tasks.has(task))
   }
 
+  /** Each worker that lives is known: it has had time to be heard, and has told what it serves. */
+  isWhole(): boolean {
+    const nowMs = this.#options.clock.monotonicMs()
+    const isUnknown = ({ heardMs, isForeign }: Newcomer) => !isForeign && nowMs - heardMs < lostMs
+    return nowMs - this.#openedMs > lostMs && ![...this.#newcomers.values()].some(isUnknown)
+  }
+
+  /** Whether a worker may have been lost of late. */
+  mayHaveLost(): boolean {
+    return this.#options.clock.monotonicMs() - Math.max(this.#openedMs, this.#lostMs) < lateMs
+  }
+
   /** How far the clocks of the workers of a queue are off at most, in ms; Infinity: that is not known. */
   skewMs(queue: string): number {
     return Math.max(0, ...this.#serving(queue).map(({ skew }) => Math.abs(skew.aheadMs ?? Infinity)))
@@ -124,9 +149,11 @@ export class StockWorkers {
     if (former !== undefined && former.pid !== pid) this.#lose(former, 'has started anew')
     const known = this.#workers.get(hostname)
     const version = typeof fields['sw_ver'] === 'string' ? fields['sw_ver'] : ''
-    const newcomer = this.#newcomers.get(hostname) ?? { skew: new Skew(), version }
+    const nowMs = clock.monotonicMs()
+    const newcomer = this.#newcomers.get(hostname) ?? { skew: new Skew(), version, heardMs: nowMs, isForeign: false }
+    newcomer.heardMs = nowMs
     const { skew } = known ?? newcomer
-    skew.heard(atMs, { wallMs: clock.wallMs(), monotonicMs: clock.monotonicMs() })
+    skew.heard(atMs, { wallMs: clock.wallMs(), monotonicMs: nowMs })
     if (known === undefined) {
       if (!this.#newcomers.has(hostname)) this.#lookedMs = -Infinity
       this.#newcomers.set(hostname, newcomer)
@@ -166,6 +193,7 @@ export class StockWorkers {
       const unknown = serving.filter((name) => this.#workers.get(name)?.pid !== pidIn(stats[name]))
       const tasks = unknown.length === 0 ? {} : await this.#tasksOf(unknown)
       for (const name of serving) this.#answered(name, stats[name], queuesIn(active[name]), tasks[name])
+      for (const [name, newcomer] of this.#newcomers) newcomer.isForeign = name in active && !serving.includes(name)
       for (const [name, worker] of this.#workers)
         if (name in active && !serving.includes(name)) worker.queues = new Set()
       this.#options.changed()
@@ -235,6 +263,7 @@ export class StockWorkers {
   #lose(worker: StockWorker, what: string): void {
     const { log, lost, changed } = this.#options
     this.#workers.delete(worker.name)
+    this.#lostMs = this.#options.clock.monotonicMs()
     log.warn(`a Celery worker ${what}; what it had begun runs again, marked \`ambiguous\``, { worker: worker.name })
     lost(worker.name)
     changed()

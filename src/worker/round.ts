@@ -8,6 +8,7 @@ import type { Finisher } from '../claim/finish/finish.ts'
 import type { InHand } from '../claim/inhand.ts'
 import type { Membership } from '../fleet/membership.ts'
 import { isDataError, parkBuckets } from '../claim/parking/parked.ts'
+import type { Estates } from '../fleet/estates.ts'
 import type { Alarms } from '../fleet/alarms.ts'
 import type { Heartbeat } from '../fleet/heartbeat.ts'
 import type { Housekeeping } from '../fleet/maintenance.ts'
@@ -19,6 +20,7 @@ interface Rounds {
   hand: InHand
   claims: Claims
   finisher: Finisher
+  estates: Estates
   housekeeping: Housekeeping
   alarms: Alarms | undefined
   heartbeat: Heartbeat | undefined
@@ -69,6 +71,7 @@ async function round(rounds: Rounds): Promise<boolean> {
   if (heard.isTurn && (await member.watch()).length > 0) freed()
   await dropCancelled(rounds)
   await adoptOrphans(rounds, heard.claims)
+  await inherit(rounds)
   await say()
   if (!heard.isTurn) return heard.mayRest
   // After the work that must not fail with it: all that checks the fleet, and what this worker has in hand.
@@ -97,4 +100,12 @@ async function adoptOrphans({ hand, claims, finisher, stop }: Rounds, ids: reado
     if (jobs.length === 0) await finisher.endEmpty(id)
     hand.take(jobs)
   }
+}
+
+/** Goes on with what silent dispatchers have in hand, if the outlet can. */
+async function inherit({ hand, member, estates, stop }: Rounds): Promise<void> {
+  const { kin } = hand
+  const { id } = member
+  if (kin === undefined || id === undefined || stop.aborted) return
+  for (const estate of await estates.find(id, kin)) hand.inherit(estate)
 }

@@ -10,6 +10,7 @@ import { Epoch } from '../claim/definitions/clock.ts'
 import { marginsOf } from '../claim/definitions/margins.ts'
 import { renewRuleGates } from '../gates/gates.ts'
 import type { InHand } from '../claim/inhand.ts'
+import { Estates } from '../fleet/estates.ts'
 import { beatMs, Membership } from '../fleet/membership.ts'
 import { Throttle } from '../claim/throttle.ts'
 import { ScheduleRunner } from '../schedule/schedule-runner.ts'
@@ -363,6 +364,7 @@ export class Worker {
       hand: this.#hand,
       claims: this.#claims,
       finisher: this.#finisher,
+      estates: new Estates(store, this.#claims),
       housekeeping,
       alarms: this.#options.alarms,
       heartbeat: this.#heartbeat,

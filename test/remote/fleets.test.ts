@@ -2,7 +2,7 @@
 import { fork } from 'node:child_process'
 import { once } from 'node:events'
 import { fileURLToPath } from 'node:url'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, describe, expect, it, type TestContext } from 'vitest'
 import { z } from 'zod'
 import { limit } from '../../src/limits/limit.ts'
 import { task } from '../../src/tasks/task.ts'
@@ -43,40 +43,78 @@ describe.concurrent('stock workers', () => {
     expect(await count(`done where task = 'call'`)).toBe(30)
   })
 
-  it('run again, marked as in doubt, what a killed dispatcher had in hand, and nothing else twice', async (context) => {
-    const queue = await stage.queue()
+  /** Kills a dispatcher, in a process of its own, that has a job at a worker; another one follows. */
+  async function takeOver(context: TestContext, queue: string, celeryResults = 'rpc://') {
     const many = pythonTask('many', queue)
-    const { url, sluice, dispatcher, count, begun, ended, gate } = await dispatch(stage, [many], context)
-    await dispatcher.stop()
-    const args = [url, stage.url, queue]
+    const made = await dispatch(stage, [many], context, { celeryResults })
+    await made.dispatcher.stop()
+    const args = [made.url, stage.url, queue, celeryResults]
     const first = fork(fileURLToPath(new URL('member.mjs', import.meta.url)), args, { execArgv: [] })
     context.onTestFinished(() => void first.kill('SIGKILL'))
     await once(first, 'message')
-    const held = await sluice.send(many, { gate, held: 1 })
-    await begun(held)
+    const held = await made.sluice.send(many, { gate: made.gate })
+    await made.begun(held)
     first.kill('SIGKILL')
+    const beats = () =>
+      made.sluice.db.query<{ beat: string }>(
+        'select w.beat from sluice.worker w where exists (select from sluice.claim c where c.worker = w.id)',
+      )
+    const [before] = await beats()
+    const heir = async () => {
+      const worker = await made.sluice.dispatch([many])
+      context.onTestFinished(() => worker.abort())
+    }
+    /** Without an heir it would be given up by then. */
+    const outlived = () =>
+      until(async () => Number((await beats())[0]?.beat) >= Number(before?.beat) + 5, 'the heir beats for it')
+    return { ...made, many, held, heir, outlived }
+  }
+
+  it('go on with what a killed dispatcher had in hand', async (context) => {
+    const { sluice, many, held, heir, outlived, count, ended, open } = await takeOver(context, await stage.queue())
+    await heir()
     const others = await Promise.all(Array.from({ length: 10 }, () => sluice.send(many, {})))
-    await sluice.dispatch([many])
-    expect(await ended(held)).toMatchObject({ state: 'done', attempt: 2, ambiguous: true, crashes: 1 })
-    await until(async () => (await count('done')) === 11, 'all are done')
-    expect(stage.seen(held).length).toBe(2)
-    expect(
-      stage
-        .seen(...others)
-        .map(({ id }) => id)
-        .toSorted(),
-    ).toEqual(others.toSorted())
+    await until(async () => (await count('done')) === 10, 'the heir has slots left')
+    await outlived()
+    open()
+    expect(await ended(held)).toMatchObject({ state: 'done', attempt: 1, ambiguous: false, crashes: 0 })
+    expect(stage.seen(held).length).toBe(1)
+    expect(stage.seen(...others).length).toBe(10)
     await until(async () => (await count('claim')) === 0, 'no claim is left')
   })
 
-  it('may put their results into Redis', async (context) => {
+  it('read a result that came while there was no dispatcher', async (context) => {
+    const { held, heir, ended, open, isOpen } = await takeOver(context, await stage.queue())
+    open()
+    await until(() => isOpen() && stage.seen(held).length === 1, 'it can end')
+    await heir()
+    expect(await ended(held)).toMatchObject({ state: 'done', attempt: 1, ambiguous: false, crashes: 0 })
+    expect(stage.seen(held).length).toBe(1)
+  })
+
+  it('run again, marked as in doubt, what a killed dispatcher had at a worker that was killed, too', async (context) => {
+    const frail = await stage.start('frail', ['-c', '2', '-Q', 'frail'])
+    const { held, heir } = await takeOver(context, 'frail')
+    await frail.kill()
+    await heir()
+    await stage.control.request('add_consumer', { queue: 'frail' }, { workers: [stage.worker.name] })
+    await until(() => stage.seen(held).length === 2, 'it runs again')
+    expect(stage.seen(held)).toMatchObject([{ attempt: 1 }, { attempt: 2, ambiguous: true }])
+  })
+
+  it('may put their results into Redis, where the next dispatcher finds them', async (context) => {
     const redis = await startRedis()
     context.onTestFinished(() => redis.close())
     await stage.start('stored', ['-c', '2', '-Q', 'stored'], { BACKEND: redis.url })
     const [add, fail] = [pythonTask('add', 'stored'), pythonTask('fail', 'stored', { retry: { attempts: 1 } })]
-    const { sluice, ended } = await dispatch(stage, [add, fail], context, { celeryResults: redis.url })
+    const { sluice, ended, dispatcher } = await dispatch(stage, [add, fail], context, { celeryResults: redis.url })
     const [sum, failure] = await Promise.all([sluice.send(add, { x: 2, y: 3 }), sluice.send(fail, {})])
     expect(await ended(sum)).toMatchObject({ state: 'done', result: 5 })
     expect(await ended(failure)).toMatchObject({ state: 'failed', error: { name: 'LookupError' } })
+    await dispatcher.stop()
+    const next = await takeOver(context, 'stored', redis.url)
+    next.open()
+    await next.heir()
+    expect(await next.ended(next.held)).toMatchObject({ state: 'done', attempt: 1, ambiguous: false })
   })
 })

@@ -29,7 +29,15 @@ export async function makeStock(
     const slots = task.name === 'few' ? 2 : Math.max(1, places - 2)
     remote.push({ ...task, remote: { queue: await queue(), slots } })
   }
-  const own = { store, rulebook: new Rulebook(), shared: undefined, broker, backend: 'rpc://', tasks: remote }
+  const own = {
+    store,
+    rulebook: new Rulebook(),
+    shared: undefined,
+    broker,
+    backend: 'rpc://',
+    tasks: remote,
+    others: new Set<string>(),
+  }
   const outlet = await celeryOutlet(own)
   await outlet.open()
   const seen = seenSince()

@@ -1,0 +1,50 @@
+/** What silent dispatchers have in hand, for the one that goes on with it. */
+import type { Claims } from '../claim/claim.ts'
+import type { ClaimedJob } from '../claim/claimed-job.ts'
+import type { Estate } from '../claim/outlet.ts'
+import type { Store } from '../db/store.ts'
+
+/** One claim of a silent dispatcher. */
+interface Left {
+  worker: string
+  claim: string
+  begun: string[]
+  name: string
+}
+
+/** Finds the estates for one dispatcher. */
+export class Estates {
+  readonly #store: Store
+  readonly #claims: Pick<Claims, 'adopt'>
+  /** Those that were found: what nobody here could go on with is given up in time, as if there were no heir. */
+  readonly #known = new Set<string>()
+
+  constructor(store: Store, claims: Pick<Claims, 'adopt'>) {
+    this.#store = store
+    this.#claims = claims
+  }
+
+  /**
+   * Returns what dispatchers have in hand of which no beat was seen for 4 s, each once. @param worker the finder;
+   * `kin`: the beginning of the names under which they have enlisted
+   */
+  async find(worker: string, kin: string): Promise<Estate[]> {
+    const left = await this.#store.run<Left & Record<string, unknown>>('fleet/take_over_workers', [
+      worker,
+      kin,
+      [...this.#known],
+    ])
+    const estates = new Map<string, { name: string; from: string; jobs: ClaimedJob[]; begun: Set<ClaimedJob> }>()
+    for (const { worker: from, claim, begun, name } of left) {
+      this.#known.add(from)
+      const estate = estates.get(from) ?? { name, from, jobs: [], begun: new Set<ClaimedJob>() }
+      estates.set(from, estate)
+      for (const job of await this.#claims.adopt(claim)) {
+        if (job.isGone) continue
+        estate.jobs.push(job)
+        if (begun.includes(String(job.seq))) estate.begun.add(job)
+      }
+    }
+    return [...estates.values()]
+  }
+}

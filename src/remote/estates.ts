@@ -1,0 +1,87 @@
+/**
+ * The jobs of dispatchers that are silent, for the one that goes on with them: their results are read from where the workers send
+ * them, and the workers are queried for what was not reported.
+ */
+import type { Results } from '../celery/results.ts'
+import type { Clock } from '../core/clock.ts'
+import type { Log } from '../core/log.ts'
+import type { Estate, JobKey, Reports } from '../claim/outlet.ts'
+import type { AnyTask } from '../tasks/task.ts'
+import { inheritedOf, messageIdOf, type Sent } from './sent.ts'
+import type { StockWorkers } from './stock-workers.ts'
+
+/** What it needs; see the fields. */
+export interface EstatesOptions {
+  results: Pick<Results, 'adopt'>
+  workers: Pick<StockWorkers, 'mayHaveLost'>
+  clock: Clock
+  log: Log
+  tasks: ReadonlyMap<string, AnyTask>
+  /** Tasks that another outlet of this dispatcher executes. */
+  others: ReadonlySet<string>
+  /** Has it in hand from now on, and learns its results. */
+  take(sent: Sent): void
+}
+
+/** One estate, while some of it is in hand. */
+interface Open {
+  /** Ids of messages. */
+  readonly left: Set<string>
+  readonly all: readonly JobKey[]
+  /** All that the dispatcher had in hand is known here: what is not begun when this ends will not begin. */
+  readonly isWhole: boolean
+  readonly close: Promise<() => Promise<void>>
+}
+
+/** What was inherited, by the name of its dispatcher. */
+export class RemoteEstates {
+  readonly #options: EstatesOptions
+  readonly #open = new Map<string, Open>()
+
+  constructor(options: EstatesOptions) {
+    this.#options = options
+  }
+
+  /** Goes on with what it can. */
+  inherit({ name, from, jobs, begun }: Estate, reports: Reports | undefined): void {
+    const { clock, log, tasks, others, workers, results, take } = this.#options
+    const own = jobs.flatMap((job) => {
+      const task = tasks.get(job.task)
+      return task === undefined ? [] : [{ job, task }]
+    })
+    if (own.length === 0 || this.#open.has(name)) return
+    log.warn('a dispatcher in front of Celery workers is silent; its jobs go on here', {
+      worker: from,
+      jobs: own.length,
+    })
+    const isWhole = jobs.every((job) => tasks.has(job.task) || others.has(job.task))
+    const ids = new Set(own.map(({ job }) => messageIdOf(job)))
+    const nowMs = clock.monotonicMs()
+    for (const { job, task } of own) {
+      const isBegun = begun.has(job)
+      take(inheritedOf(job, task, nowMs, { estate: name, isBegun, isShaken: workers.mayHaveLost() }))
+      reports?.inherited(job, from)
+    }
+    // Only now: its first messages are about jobs that are known.
+    const close = results.adopt(name).catch((error: unknown) => {
+      log.error('the results of a silent dispatcher cannot be read; the workers are queried', { err: error })
+      return async () => {}
+    })
+    this.#open.set(name, { left: ids, all: own.map(({ job: { claim, seq } }) => ({ claim, seq })), isWhole, close })
+  }
+
+  /** A job is not in hand any more. */
+  ended({ estate, id }: Sent, reports: Reports | undefined): void {
+    const open = estate === undefined ? undefined : this.#open.get(estate)
+    if (estate === undefined || open?.left.delete(id) !== true || open.left.size > 0) return
+    this.#open.delete(estate)
+    void open.close.then((close) => close()).catch(() => {})
+    // The other jobs of that dispatcher go back uncalled, unless they were begun elsewhere; not these, whose ends are being recorded.
+    if (open.isWhole) void reports?.left(estate, open.all).catch(() => {})
+  }
+
+  /** Reads no more. */
+  async close(): Promise<void> {
+    await Promise.allSettled([...this.#open.values()].map(async ({ close }) => (await close)()))
+  }
+}

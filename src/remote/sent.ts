@@ -1,0 +1,82 @@
+/** A job in hand that was, or will be, published for stock workers. */
+import { createHash } from 'node:crypto'
+import type { ClaimedJob } from '../claim/claimed-job.ts'
+import type { JobKey } from '../claim/outlet.ts'
+import type { AnyTask } from '../tasks/task.ts'
+import { type Call, unknownWorker } from './call.ts'
+import type { Asked } from './inquiry.ts'
+
+/** See the fields. */
+export interface Sent extends Call, Asked {
+  readonly job: ClaimedJob
+  readonly task: AnyTask
+  readonly id: string
+  readonly queue: string
+  /** It may begin until then, in monotonic ms. */
+  readonly untilMs: number
+  readonly sinceMs: number
+  begunMs: number | undefined
+  isPublished: boolean
+  /** A worker was lost since, or may have been. */
+  isShaken: boolean
+  /** Why it was stopped here. */
+  stopped: Error | undefined
+  /** Resolves when its end is recorded. */
+  recorded?: Promise<unknown> | undefined
+  /** The dispatcher that published it, if that was another one. */
+  readonly estate: string | undefined
+}
+
+/** So long, in ms, a job may be under way that holds only places: its claim must be young. */
+export const claimMs = 5_000
+
+/** What is known before a job is published. */
+const unsentYet = {
+  begunMs: undefined,
+  by: undefined,
+  retry: undefined,
+  isPublished: false,
+  isShaken: false,
+  misses: 0,
+  stopped: undefined,
+  estate: undefined,
+}
+
+/** Returns a job that is to be published at `nowMs`. */
+export function sentOf(job: ClaimedJob, task: AnyTask, nowMs: number): Sent {
+  const untilMs = job.grantedMs + (job.grantUs === null ? claimMs : job.grantUs / 1_000) * 0.75
+  return { ...unsentYet, job, task, id: messageIdOf(job), queue: queueOf(task), untilMs, sinceMs: nowMs }
+}
+
+/** Returns a job that another dispatcher has published by `nowMs`, if it has; `isBegun`: it had recorded that it began. */
+export function inheritedOf(
+  job: ClaimedJob,
+  task: AnyTask,
+  nowMs: number,
+  { estate, isBegun, isShaken }: { estate: string; isBegun: boolean; isShaken: boolean },
+): Sent {
+  const sent = { ...unsentYet, job, task, id: messageIdOf(job), queue: queueOf(task), estate, isShaken }
+  const begun = isBegun ? { by: { worker: unknownWorker, pid: -1 }, begunMs: nowMs } : {}
+  // Whatever the life of its grant: no message of that dispatcher can begin later.
+  return { ...sent, ...begun, isPublished: true, untilMs: nowMs + claimMs, sinceMs: -Infinity }
+}
+
+/** The queue of the stock workers of a task. */
+export function queueOf({ remote }: AnyTask): string {
+  return remote?.queue ?? ''
+}
+
+/**
+ * Returns the id of an attempt's message: another one for each attempt, since a worker remembers which have expired; and one that
+ * whoever knows the attempt can find.
+ */
+export function messageIdOf({ claim, seq }: JobKey): string {
+  const hash = createHash('sha256').update(`${claim}:${seq}`).digest('hex')
+  return [
+    hash.slice(0, 8),
+    hash.slice(8, 12),
+    `8${hash.slice(13, 16)}`,
+    `8${hash.slice(17, 20)}`,
+    hash.slice(20, 32),
+  ].join('-')
+}
