@@ -135,7 +135,7 @@ export class BrokerOutlet implements Outlet {
         queueMicrotask(() => this.#reports?.refused(job))
         continue
       }
-      post.jobs.set(keyOf(job), { job, arriveByMs: arriveBy(job), isHeld: false })
+      post.jobs.set(keyOf(job), { job, arriveByMs: arriveBy(job), isHeld: false, isBegun: false })
       this.#places.set(job, post)
       this.#traffic.jobs++
       const portion = portions.get(post)
@@ -226,7 +226,8 @@ export class BrokerOutlet implements Outlet {
     if (post === undefined) return
     post.silentMs = 0
     if (message.type === 'ended') for (const [key, outcome] of message.ends) this.#ended(post, key, outcome)
-    else this.#left(post)
+    else if (message.type === 'began') this.#begun(post, message.keys)
+    else if (message.type === 'bye') this.#left(post)
   }
 
   #announced(message: Announcement): void {
@@ -242,19 +243,15 @@ export class BrokerOutlet implements Outlet {
     )
     for (const { stint, begun } of message.left) this.#over(post, stint, begun)
     const holds = new Set(message.holds)
-    const begun: ClaimedJob[] = []
+    this.#begun(post, message.holds)
     const asOfMs = message.asOf ?? -Infinity
     for (const [key, given] of post.jobs) {
-      if (holds.has(key)) {
-        if (!given.isHeld) begun.push(given.job)
-        given.isHeld = true
-      }
+      if (holds.has(key)) given.isHeld = true
       // Another dispatcher has recorded its end; what is in hand here follows, since the store has no such claim any more.
       else if (given.isHeld) this.#take(post, key, given)
       // From now on the worker would refuse it.
       else if (asOfMs > given.arriveByMs) this.#refuse(post, key)
     }
-    if (begun.length > 0) this.#reports?.begun(begun)
     const strangers = message.holds.filter((key) => !post.jobs.has(key) && !post.ending.has(key))
     const recorded = post.recorded.splice(0)
     const answer: ToWorker = { type: 'answer', from: this.id, echo: message.at, at, recorded, strangers, inherited }
@@ -262,11 +259,22 @@ export class BrokerOutlet implements Outlet {
     this.#reports?.changed()
   }
 
+  /** The worker has these. An announcement that it sent before may still arrive, so only those show what it has not. */
+  #begun(post: Post, keys: readonly string[]): void {
+    const begun = keys.flatMap((key) => {
+      const given = post.jobs.get(key)
+      if (given === undefined || given.isBegun) return []
+      given.isBegun = true
+      return [given.job]
+    })
+    if (begun.length > 0) this.#reports?.begun(begun)
+  }
+
   /** The worker executes a job of a dispatcher that is gone. */
   #inherit(post: Post, job: ClaimedJob, from: string): string {
     const key = keyOf(job)
     if (post.jobs.has(key) || post.ending.has(key)) return key
-    post.jobs.set(key, { job, arriveByMs: Infinity, isHeld: true })
+    post.jobs.set(key, { job, arriveByMs: Infinity, isHeld: true, isBegun: true })
     this.#places.set(job, post)
     this.#reports?.inherited(job, from)
     this.#reports?.begun([job])

@@ -21,6 +21,7 @@ import {
   type ToWorker,
 } from './messages.ts'
 import type { Dispatcher, Held } from './held.ts'
+import { Outbox } from './outbox.ts'
 import { PeerClock } from './peer-clock.ts'
 import type { Wire } from './wire.ts'
 
@@ -55,15 +56,12 @@ export class Executor {
   readonly #dispatchers = new Map<string, Dispatcher>()
   /** The one that this worker's slots are for. */
   #own: Dispatcher | undefined
-  readonly #ends = new Set<Held>()
+  readonly #outbox: Outbox
   /** Keys of jobs that arrived, and until when they may arrive again, in the clock of their dispatcher. */
   readonly #seen = new Map<string, { from: Dispatcher; untilMs: number }>()
-  /** Keys of jobs that were not taken, by dispatcher. */
-  readonly #refused = new Map<Dispatcher, string[]>()
   /** What began in stints that are over, until that is recorded. */
   readonly #stints = new Map<string, JobKey[]>()
   #running = 0
-  #isFlushing = false
   #isStopping = false
   #isClosed = false
   #lookedMs: number
@@ -74,6 +72,13 @@ export class Executor {
     this.#options = options
     this.id = `${fleet}.worker.${newId()}`
     this.#lookedMs = clock.monotonicMs()
+    const tell = (to: Dispatcher, message: ToDispatcher) => void this.#say(to, message).catch(() => {})
+    this.#outbox = new Outbox({
+      clock,
+      held: () => (this.#isClosed ? [] : this.#held.values()),
+      began: (to, keys) => tell(to, { type: 'began', worker: this.id, keys }),
+      ended: (to, ends) => tell(to, { type: 'ended', worker: this.id, ends }),
+    })
     this.#outlet = options.outlet(
       {
         ended: async (job, outcome) => this.#ended(job, outcome),
@@ -155,7 +160,7 @@ export class Executor {
     for (const key of inherited) {
       const held = this.#held.get(key)
       if (held?.to === from) held.isOrphan = false
-      if (held?.outcome !== undefined) this.#endsNow(held)
+      if (held?.outcome !== undefined) this.#outbox.ended(held)
     }
     this.#recorded(recorded)
     this.#aborted(from, strangers)
@@ -216,18 +221,21 @@ export class Executor {
       if (isLate && sent.takes !== null && latestMs !== Infinity)
         this.#options.late(sent.task, latestMs - sent.grantedMs)
       if (isLate || stint === null || stint !== dispatcher.stint || !this.#hasRoom(sent, begun)) {
-        this.#refused.set(dispatcher, [...(this.#refused.get(dispatcher) ?? []), key])
+        this.#outbox.refuse(dispatcher, key)
         continue
       }
       const job = jobOf(sent, clock.monotonicMs() - (latestMs - sent.grantedMs), dispatcher.time.since)
-      taken.push({ key, job, claimer, from: dispatcher, to: dispatcher, isOrphan: false, sentMs: 0 })
+      const whose = { from: dispatcher, to: dispatcher, isOrphan: false, isTold: false }
+      taken.push({ key, job, claimer, ...whose, sentMs: 0, sinceMs: clock.monotonicMs() })
       begun.push(job)
     }
     // Only now: of a message of which a part cannot be read, nothing is held, and nothing begins.
     for (const held of taken) this.#held.set(held.key, held)
     this.#running += begun.length
-    if (begun.length > 0) this.#outlet.start(begun)
-    if (this.#refused.size > 0) this.#flushSoon()
+    if (begun.length > 0) {
+      this.#outlet.start(begun)
+      this.#outbox.began()
+    }
   }
 
   #hasRoom({ task }: SentJob, begun: readonly ClaimedJob[]): boolean {
@@ -242,39 +250,8 @@ export class Executor {
     if (held === undefined || held.outcome !== undefined) return
     held.outcome = outcome
     this.#running--
-    this.#endsNow(held)
+    this.#outbox.ended(held)
     if (this.running === 0) this.#wake()
-  }
-
-  #endsNow(held: Held): void {
-    this.#ends.add(held)
-    this.#flushSoon()
-  }
-
-  #flushSoon(): void {
-    if (!this.#isFlushing) setImmediate(() => this.#flush())
-    this.#isFlushing = true
-  }
-
-  /** Reports how attempts ended, all of one turn at once. */
-  #flush(): void {
-    this.#isFlushing = false
-    const nowMs = this.#options.clock.monotonicMs()
-    const portions = new Map<Dispatcher, [string, Outcome | null][]>()
-    const add = (to: Dispatcher, end: [string, Outcome | null]) => {
-      const portion = portions.get(to)
-      if (portion === undefined) portions.set(to, [end])
-      else portion.push(end)
-    }
-    for (const held of this.#ends) {
-      held.sentMs = nowMs
-      // A dispatcher that does not know the job would take its end for a repetition.
-      if (held.outcome !== undefined && !held.isOrphan) add(held.to, [held.key, held.outcome])
-    }
-    this.#ends.clear()
-    for (const [to, keys] of this.#refused) for (const key of keys) add(to, [key, null])
-    this.#refused.clear()
-    for (const [to, ends] of portions) void this.#say(to, { type: 'ended', worker: this.id, ends }).catch(() => {})
   }
 
   #recorded(keys: readonly string[]): void {
@@ -355,14 +332,13 @@ export class Executor {
     this.#bequeath()
     if (this.#own === undefined && !this.#isStopping) this.#seek()
     for (const held of this.#held.values())
-      if (held.outcome !== undefined && nowMs - held.sentMs > againMs) this.#ends.add(held)
+      if (held.outcome !== undefined && nowMs - held.sentMs > againMs) this.#outbox.ended(held)
     const busy = new Set([...this.#held.values()].map(({ to }) => to))
     for (const [id, dispatcher] of this.#dispatchers)
       // A silent one that lives must not take this worker for lost when it goes on.
       if (dispatcher.silentMs < forgetMs || busy.has(dispatcher)) this.#announce(dispatcher)
       else this.#dispatchers.delete(id)
     for (const [key, { from, untilMs }] of this.#seen) if (from.time.earliestMs() > untilMs) this.#seen.delete(key)
-    this.#flush()
     clock.after(tickMs, () => this.#tick())
   }
 

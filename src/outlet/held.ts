@@ -17,6 +17,10 @@ export interface Held {
   /** That dispatcher knows the job only by this worker. */
   isOrphan: boolean
   outcome?: Outcome
+  /** When it began, in monotonic ms. */
+  readonly sinceMs: number
+  /** A dispatcher was told that it began, before the next announcement. */
+  isTold: boolean
   /** When the end was last sent, in monotonic ms. */
   sentMs: number
 }

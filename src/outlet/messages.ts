@@ -47,6 +47,13 @@ export interface Announcement extends Capacity {
   left: { stint: string; begun: JobKey[] }[]
 }
 
+/** The worker has these for a while: what ends sooner is only reported as ended. */
+interface Began {
+  type: 'began'
+  worker: string
+  keys: string[]
+}
+
 /** How attempts ended; null: the job was not begun. */
 interface Ended {
   type: 'ended'
@@ -61,7 +68,7 @@ interface Bye {
 }
 
 /** What a dispatcher receives. */
-export type ToDispatcher = Seek | Announcement | Ended | Bye
+export type ToDispatcher = Seek | Announcement | Began | Ended | Bye
 
 /** A dispatcher would take the worker on. */
 interface Offer {

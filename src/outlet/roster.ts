@@ -10,6 +10,8 @@ export interface Given {
   readonly arriveByMs: number
   /** The worker has announced that it has it. */
   isHeld: boolean
+  /** It is reported as begun. */
+  isBegun: boolean
 }
 
 const none: Capacity = { stint: null, slots: 0, tasks: [], kinds: [] }

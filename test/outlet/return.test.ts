@@ -23,17 +23,17 @@ async function stage() {
     receive: (name, take, fleet) => wire.receive(name, (message) => void (first.isCut || take(message)), fleet),
     leave: (name) => wire.leave(name),
   }
-  const told: string[] = []
+  const [told, known]: string[][] = [[], []]
   const left: (readonly JobKey[])[] = []
   const dispatcher = async (name: string, on: Wire) => {
-    const tell = async (what: string) => void told.push(`${name} ${what}`)
+    const tell = async (what: string) => void told!.push(`${name} ${what}`)
     const outlet = new BrokerOutlet({ wire: on, fleet: 'f', tasks: ['a'], clock: world.clock(5_000, 1), log })
     outlet.for(
       {
         ended: () => tell('ended'),
         refused: () => void tell('refused'),
         lost: () => void tell('lost'),
-        begun() {},
+        begun: (jobs) => void known!.push(`${name} ${jobs.length}`),
         left: async (_, begun) => void left.push(begun),
         inherited: () => void tell('inherited'),
         changed() {},
@@ -87,7 +87,8 @@ async function stage() {
     job,
     run,
     end,
-    told,
+    told: told!,
+    known: known!,
     left,
     begun: begun!,
     aborted: aborted!,
@@ -181,4 +182,22 @@ it('gives a worker nothing that was claimed before it was enlisted', async () =>
   await run(10)
   expect(begun).toEqual([])
   expect(told).toEqual(['first refused'])
+})
+
+it('learns within a few tenths of a second which jobs run, each once, and nothing of those that end sooner', async () => {
+  const { one, job, run, end, begun, known } = await stage()
+  one.start([job])
+  await run(50)
+  await end()
+  expect(known).toEqual([])
+  begun.length = 0
+  // Between two announcements.
+  await run(980)
+  one.enlist()
+  const next = (seq: number) => ({ ...job, seq, grantedMs: 8_000 + 1_030 })
+  one.start([next(2), next(3)])
+  await run(250)
+  expect(known).toEqual(['first 2'])
+  await run(3_000)
+  expect(known).toEqual(['first 2'])
 })

@@ -1,0 +1,93 @@
+/** What a worker reports of its jobs, many in one message: which have begun, how attempts ended, and which it did not take. */
+import type { Clock } from '../core/clock.ts'
+import type { Outcome } from '../claim/finish/finish.ts'
+import type { Dispatcher, Held } from './held.ts'
+
+/** What it needs; see the fields. */
+export interface OutboxOptions {
+  clock: Clock
+  /** What is in hand. */
+  held(): Iterable<Held>
+  began(to: Dispatcher, keys: string[]): void
+  ended(to: Dispatcher, ends: [key: string, outcome: Outcome | null][]): void
+}
+
+/** A job that has run for so long is reported as begun, and is looked for so often. */
+const beganMs = 100
+
+/** Reports on their way to dispatchers. */
+export class Outbox {
+  readonly #options: OutboxOptions
+  readonly #ends = new Set<Held>()
+  /** Keys of jobs that were not taken, by dispatcher. */
+  readonly #refused = new Map<Dispatcher, string[]>()
+  #isFlushing = false
+  #isTelling = false
+
+  constructor(options: OutboxOptions) {
+    this.#options = options
+  }
+
+  /** Jobs have begun. */
+  began(): void {
+    if (this.#isTelling) return
+    this.#isTelling = true
+    this.#options.clock.after(beganMs, () => this.#tellBegan())
+  }
+
+  /** This job was not taken. */
+  refuse(to: Dispatcher, key: string): void {
+    add(this.#refused, to, key)
+    this.#flushSoon()
+  }
+
+  /** This attempt has ended; it may be reported again. */
+  ended(held: Held): void {
+    this.#ends.add(held)
+    this.#flushSoon()
+  }
+
+  /** Reports which jobs have begun, all that have run for a while at once: most jobs end before that. */
+  #tellBegan(): void {
+    this.#isTelling = false
+    const { clock, held: all, began } = this.#options
+    const atMs = clock.monotonicMs() - beganMs
+    const portions = new Map<Dispatcher, string[]>()
+    for (const held of all()) {
+      if (held.isTold || held.outcome !== undefined) continue
+      if (held.sinceMs > atMs) this.began()
+      else {
+        held.isTold = true
+        add(portions, held.to, held.key)
+      }
+    }
+    for (const [to, keys] of portions) began(to, keys)
+  }
+
+  #flushSoon(): void {
+    if (!this.#isFlushing) setImmediate(() => this.#flush())
+    this.#isFlushing = true
+  }
+
+  /** Reports how attempts ended, all of one turn at once. */
+  #flush(): void {
+    this.#isFlushing = false
+    const nowMs = this.#options.clock.monotonicMs()
+    const portions = new Map<Dispatcher, [string, Outcome | null][]>()
+    for (const held of this.#ends) {
+      held.sentMs = nowMs
+      // A dispatcher that does not know the job would take its end for a repetition.
+      if (held.outcome !== undefined && !held.isOrphan) add(portions, held.to, [held.key, held.outcome])
+    }
+    this.#ends.clear()
+    for (const [to, keys] of this.#refused) for (const key of keys) add(portions, to, [key, null])
+    this.#refused.clear()
+    for (const [to, ends] of portions) this.#options.ended(to, ends)
+  }
+}
+
+function add<T>(portions: Map<Dispatcher, T[]>, to: Dispatcher, one: T): void {
+  const portion = portions.get(to)
+  if (portion === undefined) portions.set(to, [one])
+  else portion.push(one)
+}
