@@ -66,7 +66,7 @@ class Board {
     this.#tasks.set(id, { watchers: new Set([tell]) })
   }
 
-  /** Resolves when those who were told have done with it. */
+  /** Resolves when those who watch it are done with it. */
   async post(result: TaskResult): Promise<void> {
     const task = this.#tasks.get(result.id)
     if (task === undefined || (task.newest !== undefined && isFinal(task.newest.state))) return
@@ -113,7 +113,7 @@ function late(id: string, withinMs: number, newest: TaskResult | undefined, caus
 export interface Reading {
   /** Where workers send results, and the name of the producer. Default: a name of its own. */
   replyTo?: string
-  /** True: a result stays in its queue until whoever was told of it has resolved. Default false. */
+  /** True: a result stays in its queue until those who watch it are done with it. Default false. */
   isKept?: boolean
 }
 

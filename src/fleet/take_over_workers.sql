@@ -1,9 +1,10 @@
--- Counts up the beats of dispatchers that have jobs, and of which no beat was seen for 4 s: so each of them has one heir at a
--- time, who keeps them from being given up. Returns their claims, with what is recorded of each as begun.
+-- Counts up the beats of dispatchers that have jobs, and of which no beat was seen for 4 s: so each has one heir at a
+-- time, who keeps it from being given up. Returns their claims, with what is recorded of each as begun.
 -- $1 this worker, $2 the beginning of the names under which they have enlisted, $3 workers to leave out
 with silent as (
   update sluice.worker w set beat = w.beat + 1 from sluice.doubt d
-  where d.worker = w.id and d.beat = w.beat and d.unchanged_us >= 4000000 and w.id <> $1 and w.id <> all ($3::bigint[])
+  where d.worker = w.id and d.beat = w.beat and d.unchanged_us >= 4000000
+    and w.id <> $1 and w.id <> all ($3::bigint[])
     and exists (select from unnest(w.stints) s (name) where starts_with(s.name, $2))
     and exists (select from sluice.claim c where c.worker = w.id)
   returning w.id, w.stints

@@ -19,7 +19,7 @@ export interface Held {
   outcome?: Outcome
   /** When it began, in monotonic ms. */
   readonly sinceMs: number
-  /** A dispatcher was told that it began, before the next announcement. */
+  /** A dispatcher knows that it began, before the next announcement. */
   isTold: boolean
   /** When the end was last sent, in monotonic ms. */
   sentMs: number

@@ -344,7 +344,7 @@ export class CeleryOutlet implements Outlet {
 
   #ran({ begunMs, sinceMs, by }: Sent) {
     const nowMs = this.#options.store.clock.monotonicMs()
-    // Of what another dispatcher has sent, it is not known when.
+    // When another dispatcher has sent it is not known.
     const tookMs = nowMs - (begunMs ?? (sinceMs === -Infinity ? nowMs : sinceMs))
     if (by === undefined || by.worker === unknownWorker) return { tookMs }
     const [, host = ''] = by.worker.split('@')

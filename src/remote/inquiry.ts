@@ -76,7 +76,7 @@ export class Inquiry<Sent extends Asked> {
     )
     if (doubted.length === 0) return
     const ids = doubted.map(({ id }) => id)
-    // Of what another dispatcher has sent, workers may know that this one does not.
+    // Workers that this one does not know may have what another dispatcher has sent.
     const isOwn = doubted.every(({ estate }) => estate === undefined)
     const names = isOwn ? [...new Set(doubted.flatMap(({ queue }) => workers.of(queue)))] : undefined
     const how = { within: answerMs, ...(names === undefined ? {} : { workers: names }) }

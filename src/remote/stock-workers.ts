@@ -37,7 +37,7 @@ interface StockWorker {
   told: string
 }
 
-/** A worker that was heard, and has not told what it serves; or that serves nothing of interest. */
+/** A worker that has sent an event, and has not reported what it serves; or that serves nothing of interest. */
 interface Newcomer {
   readonly skew: Skew
   readonly version: string
@@ -122,7 +122,7 @@ export class StockWorkers {
     return all.length > 0 && all.every(({ tasks }) => tasks.has(task))
   }
 
-  /** Each worker that lives is known: it has had time to be heard, and has told what it serves. */
+  /** Each worker that lives is known: it has had time to send an event, and has reported what it serves. */
   isWhole(): boolean {
     const nowMs = this.#options.clock.monotonicMs()
     const isUnknown = ({ heardMs, isForeign }: Newcomer) => !isForeign && nowMs - heardMs < lostMs
