@@ -1,8 +1,11 @@
 import { defineConfig } from 'vitest/config'
 import { LongestFirst } from './test/order.ts'
 
-/** The folders whose tests use no server and change nothing that another file could meet. */
-const pure = ['core', 'http', 'report', 'typing', 'vendors'].map((folder) => `test/${folder}/*.test.ts`)
+/** The folders whose files run one after the other in shared processes: they leave nothing behind that another could meet. */
+const shared = [
+  ...['core', 'db', 'gates', 'http', 'limits', 'operations', 'report', 'schedule', 'store', 'takes', 'tasks'],
+  ...['typing', 'vendors', 'worker'],
+].map((folder) => `test/${folder}/*.test.ts`)
 
 /** `npm run chaos`: test/long.ts. The projects read this file once more, without the mode. */
 const isLong = (mode: string) => {
@@ -13,10 +16,9 @@ const isLong = (mode: string) => {
 export default defineConfig(({ mode }) => ({
   test: {
     projects: [
-      { extends: true, test: { name: 'servers', include: ['test/**/*.test.ts'], exclude: pure } },
-      // Tests of pure code leave nothing behind, so that one process can run many files: loading the code takes longer
-      // than the tests.
-      { extends: true, test: { name: 'pure', include: pure, isolate: false } },
+      { extends: true, test: { name: 'alone', include: ['test/**/*.test.ts'], exclude: shared } },
+      // To start a process and load the code anew takes a second of a core, more than the tests of most files.
+      { extends: true, test: { name: 'shared', include: shared, isolate: false } },
     ],
     globalSetup: ['test/servers/setup.ts'],
     setupFiles: ['test/property.ts'],

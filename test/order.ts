@@ -29,12 +29,15 @@ export const longest = [
   'test/outlet/fleet.test.ts',
 ]
 
-/** Runs the longest files first, and the others in Vitest's own order. */
+/**
+ * Runs the longest files first, then those that have a process each, then those that share processes, since a process goes on
+ * only while the next file shares it, too.
+ */
 export class LongestFirst extends BaseSequencer {
   override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
-    const place = ({ moduleId }: TestSpecification) => {
+    const place = ({ moduleId, project }: TestSpecification) => {
       const at = longest.indexOf(relative(this.ctx.config.root, moduleId))
-      return at < 0 ? longest.length : at
+      return at < 0 ? longest.length + (project.config.isolate ? 0 : 1) : at
     }
     return (await super.sort(files)).toSorted((a, b) => place(a) - place(b))
   }
