@@ -53,19 +53,37 @@ export interface Broker {
 const readyMaxMs = 30_000
 const flushMaxMs = 5_000
 
+/** How to connect. */
+export interface BrokerOptions {
+  url: string
+  /** Is shown in the server's tools. */
+  name: string
+  log: Log
+  /** Is declared first of all. */
+  topology?: Topology
+  /** True: a server that is away is waited for; until then messages wait, as after a lost connection. Default false: it is an error. */
+  isPatient?: boolean
+}
+
 /**
- * Connects to a RabbitMQ. `name` is shown in the server's tools.
+ * Connects to a RabbitMQ.
  * @throws UsageError SLUICE_BAD_URL, SLUICE_MISSING_PEER, SLUICE_BROKER_REFUSED; StoreError SLUICE_BROKER_UNREACHABLE
  */
-export async function openBroker(options: { url: string; name: string; log: Log }): Promise<Broker> {
+export async function openBroker(options: BrokerOptions): Promise<Broker> {
   const connections = new Connections(options)
-  await connections.publishing.open()
-  return connections
+  try {
+    await connections.open(options)
+    return connections
+  } catch (error) {
+    await connections.close()
+    throw error
+  }
 }
 
 class Connections implements Broker {
-  readonly publishing: Link
+  readonly #publishing: Link
   readonly #consuming: Link
+  #isPatient = false
   readonly #publisher: Publisher
   readonly #declarations: Declarations
   readonly #log: Log
@@ -74,18 +92,18 @@ class Connections implements Broker {
   #opened: Promise<void> | undefined
   #isClosed = false
 
-  constructor({ url, name, log }: { url: string; name: string; log: Log }) {
+  constructor({ url, name, log }: BrokerOptions) {
     const address = addressOf(url)
     this.#log = log
     this.#vhost = address.vhost
     this.#publisher = new Publisher(name)
     this.#declarations = new Declarations(log)
-    this.publishing = new Link({
+    this.#publishing = new Link({
       address,
       name: `${name}, publishing`,
       log,
       onUp: async (session) => {
-        await this.#declarations.repeat(session, false)
+        await this.#declarations.repeat(session, 'shared')
         await this.#publisher.up(session)
       },
       onDown: (cause) => this.#publisher.down(cause),
@@ -94,9 +112,17 @@ class Connections implements Broker {
       address,
       name: `${name}, consuming`,
       log,
-      onUp: (session) => this.#declarations.repeat(session, true),
+      onUp: (session) => this.#declarations.repeat(session, 'own'),
       onDown: () => {},
     })
+  }
+
+  async open({ topology, isPatient = false }: BrokerOptions): Promise<void> {
+    this.#isPatient = isPatient
+    await this.#publishing.open(isPatient)
+    if (topology === undefined) return
+    if (this.#publishing.lostAtMs === undefined) await this.declare(topology)
+    else this.#declarations.remember(topology)
   }
 
   publish(message: Message): Promise<void> {
@@ -109,7 +135,7 @@ class Connections implements Broker {
     const subscription: Subscription = new Subscription(queue, options, onMessage, {
       log: this.#log,
       ready: () => this.#ready(true),
-      redeclare: (session) => this.#declarations.repeat(session, true),
+      redeclare: (session) => this.#declarations.repeat(session, 'all'),
       cancelled: () => void this.#consumers.delete(subscription),
     })
     await subscription.open()
@@ -169,7 +195,7 @@ class Connections implements Broker {
   status(): BrokerStatus {
     const nowMs = systemClock.monotonicMs()
     const forMs = ({ lostAtMs }: Link) => (lostAtMs === undefined ? undefined : nowMs - lostAtMs)
-    const [publishLostForMs, consumeLostForMs] = [forMs(this.publishing), forMs(this.#consuming)]
+    const [publishLostForMs, consumeLostForMs] = [forMs(this.#publishing), forMs(this.#consuming)]
     const { blocked } = this.#publisher
     return {
       publishLostForMs,
@@ -188,12 +214,12 @@ class Connections implements Broker {
     for (const consumer of this.#consumers) void consumer.cancel()
     await Promise.race([this.#publisher.flush(), systemClock.sleep(flushMaxMs, undefined, false)])
     this.#publisher.close()
-    await Promise.all([this.publishing.close(), this.#consuming.close()])
+    await Promise.all([this.#publishing.close(), this.#consuming.close()])
   }
 
   async #ready(isConsuming: boolean, withinMs = Infinity): Promise<Session> {
-    if (!isConsuming) return this.publishing.ready(withinMs)
-    this.#opened ??= this.#consuming.open()
+    if (!isConsuming) return this.#publishing.ready(withinMs)
+    this.#opened ??= this.#consuming.open(this.#isPatient)
     await this.#opened.catch((error: unknown) => {
       this.#opened = undefined
       throw error

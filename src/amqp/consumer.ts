@@ -24,6 +24,8 @@ export interface Delivery {
   readonly routingKey: string
   /** It was delivered before, to this consumer or another one. */
   readonly isRedelivered: boolean
+  /** False once it is settled, or its connection is lost: then it comes again, here or elsewhere. */
+  readonly isInHand: boolean
   /** Takes it off the queue. False: its connection is lost, or it was settled before; in the first case it comes again. */
   ack(): boolean
   /** Refuses it: it goes to the queue's dead-letter exchange, or with `requeue` back to the queue. False: as for `ack`. */
@@ -131,8 +133,9 @@ export class Subscription implements Consumer {
   /** Subscribes again whenever the subscription is over. */
   async #keep(first: { over: Promise<Error> } | undefined): Promise<void> {
     let attached = first
+    let lost: Error | undefined
     for (let failures = 0; ;) {
-      let cause: Error | undefined
+      let cause = lost
       if (attached !== undefined) {
         cause = await attached.over
         failures = 0
@@ -142,6 +145,7 @@ export class Subscription implements Consumer {
       if (this.#stop.signal.aborted) return
       attached = await this.#again(cause).catch((error: Error) => {
         this.#warn(error)
+        lost = error
         return undefined
       })
     }
@@ -203,7 +207,7 @@ export class Subscription implements Consumer {
   }
 
   #receive(channel: Channel, message: ConsumeMessage, noAck: boolean): void {
-    const received = new Received(message, (settle) => {
+    const settled = (settle: (how: Channel) => void) => {
       if (!this.#inHand.delete(received)) return false
       try {
         settle(channel)
@@ -213,7 +217,8 @@ export class Subscription implements Consumer {
       } finally {
         this.#tellDrained()
       }
-    })
+    }
+    const received: Received = new Received(message, settled, () => this.#inHand.has(received))
     if (!noAck) this.#inHand.add(received)
     const failed = (error: unknown) => {
       this.#source.log.error(`a message of the queue "${this.queue}" could not be handled`, { err: error })
@@ -246,10 +251,12 @@ class Cancelled extends Error {}
 class Received implements Delivery {
   readonly #message: ConsumeMessage
   readonly #settle: (how: (channel: Channel) => void) => boolean
+  readonly #has: () => boolean
 
-  constructor(message: ConsumeMessage, settle: (how: (channel: Channel) => void) => boolean) {
+  constructor(message: ConsumeMessage, settle: (how: (channel: Channel) => void) => boolean, has: () => boolean) {
     this.#message = message
     this.#settle = settle
+    this.#has = has
   }
 
   get body(): Buffer {
@@ -266,6 +273,9 @@ class Received implements Delivery {
   }
   get isRedelivered(): boolean {
     return this.#message.fields.redelivered
+  }
+  get isInHand(): boolean {
+    return this.#has()
   }
 
   ack(): boolean {

@@ -1,6 +1,6 @@
 /** A connection that is opened again whenever it is lost, until it is closed. */
 import { systemClock } from '../core/clock.ts'
-import { StoreError } from '../core/errors.ts'
+import { StoreError, UsageError } from '../core/errors.ts'
 import { span } from '../core/figures.ts'
 import type { Log } from '../core/log.ts'
 import type { BrokerAddress } from './address.ts'
@@ -45,16 +45,35 @@ export class Link {
     return this.#lostAtMs
   }
 
-  /** Opens it for the first time; from then on it is kept open. @throws SluiceError if that fails now */
-  async open(): Promise<void> {
-    const session = await openSession(this.#purpose.address, this.#purpose.name, 0)
+  /**
+   * Opens it for the first time, to the first of the servers that is there; from then on it is kept open. `isPatient`: with no server
+   * there it resolves all the same, and goes on trying. @throws SluiceError if that fails now
+   */
+  async open(isPatient = false): Promise<void> {
     try {
-      await this.#prepare(session)
+      this.#kept = this.#keep(await this.#first())
     } catch (error) {
-      await session.end()
-      throw error
+      if (!isPatient || !(error instanceof StoreError)) throw error
+      this.#lostAtMs = systemClock.monotonicMs()
+      this.#warn(error)
+      this.#kept = this.#keep(undefined)
     }
-    this.#kept = this.#keep(session)
+  }
+
+  async #first(): Promise<Session> {
+    const { address, name } = this.#purpose
+    for (let turn = 0; ; turn++) {
+      try {
+        const session = await openSession(address, name, turn)
+        await this.#prepare(session).catch(async (error: unknown) => {
+          await session.end()
+          throw error
+        })
+        return session
+      } catch (error) {
+        if (turn + 1 >= address.hosts.length || error instanceof UsageError) throw error
+      }
+    }
   }
 
   /** Resolves to the open connection, waiting for it if need be. @throws StoreError SLUICE_BROKER_UNREACHABLE after `withinMs` */
@@ -93,7 +112,7 @@ export class Link {
     await this.#kept
   }
 
-  async #keep(first: Session): Promise<void> {
+  async #keep(first: Session | undefined): Promise<void> {
     let session: Session | undefined = first
     for (let failures = 0; ;) {
       const sinceMs = systemClock.monotonicMs()

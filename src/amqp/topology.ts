@@ -51,6 +51,7 @@ interface Step {
   /** For messages. */
   what: string
   isExclusive: boolean
+  isExchange: boolean
   /** It needs those before it, and no other binding. */
   isBinding: boolean
   declare(channel: Channel): Promise<unknown>
@@ -85,13 +86,27 @@ export class Declarations {
         throw error
       },
     )
-    for (const step of steps) this.#steps.set(step.what, step)
+    this.#remember(steps)
   }
 
-  /** Declares everything again. What the server refuses now is logged, and left out. Rejects if the connection is lost. */
-  async repeat(session: Session, isConsuming: boolean): Promise<void> {
-    const steps = [...this.#steps.values()].filter((step) => !step.isFatal && (isConsuming || !step.isExclusive))
+  /** Remembers objects without a connection: they are declared on the next one. */
+  remember(topology: Topology): void {
+    this.#remember(stepsOf(topology))
+  }
+
+  /**
+   * Declares again: `shared`, all but exclusive queues; `own`, exclusive queues, and the exchanges that they need; `all`. What the
+   * server refuses now is logged, and left out. Rejects if the connection is lost.
+   */
+  async repeat(session: Session, which: 'shared' | 'own' | 'all'): Promise<void> {
+    const isWanted = ({ isExclusive, isExchange }: Step) =>
+      which === 'all' || (which === 'shared' ? !isExclusive : isExclusive || isExchange)
+    const steps = [...this.#steps.values()].filter((step) => !step.isFatal && isWanted(step))
     await run(session, steps, (error) => this.#log.error(error.message))
+  }
+
+  #remember(steps: readonly Step[]): void {
+    for (const step of steps) this.#steps.set(step.what, step)
   }
 }
 
@@ -101,12 +116,14 @@ function stepsOf({ exchanges = [], queues = [], bindings = [] }: Topology): Step
     ...exchanges.map(({ name, type, arguments: given = {}, ...options }) => ({
       what: `the exchange "${name}"`,
       isExclusive: false,
+      isExchange: true,
       isBinding: false,
       declare: (channel: Channel) => channel.assertExchange(name, type, { ...options, arguments: typed(given) }),
     })),
     ...queues.map(({ name, passive, arguments: given = {}, ...options }) => ({
       what: `the queue "${name}"`,
       isExclusive: exclusive.has(name),
+      isExchange: false,
       isBinding: false,
       declare: (channel: Channel) =>
         passive ? channel.checkQueue(name) : channel.assertQueue(name, { ...options, arguments: typed(given) }),
@@ -117,6 +134,7 @@ function stepsOf({ exchanges = [], queues = [], bindings = [] }: Topology): Step
       return {
         what: `the binding of ${target} to the exchange "${exchange}" by "${routingKey}" ${JSON.stringify(how[2])}`,
         isExclusive: 'queue' in to && exclusive.has(to.queue),
+        isExchange: false,
         isBinding: true,
         declare: (channel: Channel) =>
           'queue' in to ? channel.bindQueue(to.queue, ...how) : channel.bindExchange(to.exchange, ...how),
