@@ -2,6 +2,7 @@
 import type { GetMessage } from 'amqplib'
 import type { Broker } from '../amqp/broker.ts'
 import { type Clock, systemClock } from '../core/clock.ts'
+import { SluiceError } from '../core/errors.ts'
 import { checkFields } from '../core/fields.ts'
 import { durationMs, parseRate } from '../core/rate.ts'
 import type { ArchivedEvent, ArchiveFilter, ArchiveOptions, EventArchive } from '../events/archive.ts'
@@ -23,8 +24,8 @@ const listMost = 100
 const textMax = 1_000
 const fields = ['id', 'event', 'handler', 'reason', 'error', 'since', 'until']
 
-/** What becomes of a message that was looked at: it stays, it goes, or it stays and nothing more is looked at. */
-type Fate = 'stays' | 'goes' | 'ends'
+/** What becomes of a message that was looked at: it stays, it goes, it stays and does not count, or nothing more is looked at. */
+type Fate = 'stays' | 'goes' | 'skipped' | 'ends'
 
 /** An archive. */
 export class QueueArchive implements EventArchive {
@@ -54,8 +55,8 @@ export class QueueArchive implements EventArchive {
       const { queue } = failureOf(message.properties.headers ?? {})
       const progress = { ...progressOf(letterOf(message)), failed: 0, throttled: 0, crashes: 0, strays: 0 }
       const again = copyOf(letterOf(message), undefined, { ...progress, isDoubtful: true }, { routingKey: queue })
-      await (await this.#context.broker()).publish(again)
-      return 'goes'
+      const broker = await this.#context.broker()
+      return broker.publish(again).then(() => 'goes' as const, stayedUnrouted)
     })
   }
 
@@ -88,6 +89,7 @@ export class QueueArchive implements EventArchive {
         if (dueMs > 0) await systemClock.sleep(dueMs, signal)
         if (isOver()) break
         const fate = await visit(archived, message)
+        if (fate === 'skipped') continue
         if (fate === 'goes') channel.ack(message)
         done++
         onProgress?.({ done, seen })
@@ -99,6 +101,12 @@ export class QueueArchive implements EventArchive {
       return done
     })
   }
+}
+
+/** What a stranger put there, or what was for a queue that is gone, cannot be replayed, and must not hold up the others. */
+function stayedUnrouted(error: unknown): 'skipped' {
+  if (SluiceError.is(error) && error.code === 'SLUICE_BROKER_UNROUTED') return 'skipped'
+  throw error
 }
 
 const letterOf = ({ content: body, properties, fields: { routingKey } }: GetMessage) => ({

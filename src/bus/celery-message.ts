@@ -8,6 +8,7 @@ import { messageOf } from '../celery/transport.ts'
 import type { CloudEvent } from '../events/envelope.ts'
 import type { EventRow } from '../events/row.ts'
 import { celeryExchange } from './celery-names.ts'
+import { again } from './names.ts'
 
 /** True for the message of a task. */
 export function isTask({ headers }: Pick<Properties, 'headers'>): boolean {
@@ -24,7 +25,7 @@ export function idOf(properties: Pick<Properties, 'headers' | 'messageId'>): str
 export async function taskMessageOf({ id, type, text }: EventRow, nowMs: number): Promise<Message> {
   const { data } = JSON.parse(text) as CloudEvent
   const task = { ...blank, ...argumentsOf(data), id, task: type, rootId: id, ignoreResult: true }
-  return { exchange: celeryExchange, routingKey: type, ...messageOf(await writeTask(task, { nowMs })) }
+  return { exchange: celeryExchange, routingKey: type, ...messageOf(await writeTask(task, { nowMs })), again }
 }
 
 /** Returns the headers of a task that is tried again. */

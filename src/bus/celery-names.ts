@@ -26,6 +26,14 @@ export class CeleryNames extends ServiceNames {
     return `${this.service}:archived`
   }
 
+  override get suspects(): string {
+    return `${this.service}:suspects`
+  }
+
+  override get formerSuspects(): undefined {
+    return undefined
+  }
+
   get #recover(): string {
     return `${this.service}:recover`
   }

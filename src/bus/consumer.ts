@@ -6,41 +6,33 @@ import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
 import type { Outlet } from '../claim/outlet.ts'
 import type { Watch } from '../claim/inhand.ts'
-import { SluiceError } from '../core/errors.ts'
-import { delayMs } from '../core/retry.ts'
-import type { Store } from '../db/store.ts'
+import { hash64 } from '../core/hash.ts'
 import type { CloudEvent } from '../events/envelope.ts'
 import { handlerFor } from '../events/handler.ts'
 import { matches } from '../events/names.ts'
-import type { Sender } from '../tasks/task.ts'
-import { describe } from '../worker/verdict.ts'
 import { idOf } from './celery-message.ts'
-import { eventOf, type Progress, progressOf } from './message.ts'
-import type { Mail } from './mail.ts'
+import { Elsewhere, type ElsewhereOptions } from './elsewhere.ts'
+import { jobOf } from './job.ts'
+import { eventOf, hasOwnId, type Progress, progressOf } from './message.ts'
 import type { Source } from './source.ts'
+import { Suspects } from './suspects.ts'
 
 /** What it needs; see the fields. */
-export interface ConsumerOptions {
-  store: Store
+export interface ConsumerOptions extends ElsewhereOptions {
   broker: Broker
-  mail: Mail
-  service: string
   sources: readonly Source[]
   takesPlain: boolean
   /** Attempts at once. */
   concurrency: number
   /** Executes attempts, and reports each end to `ended`. */
   outlet(ended: (job: ClaimedJob, outcome: Outcome) => void): Outlet
-  /** How an attempt ends whose worker was lost. */
-  lost(job: ClaimedJob): Outcome
   watch: Watch
-  /** Sends the deliveries of groups with limits to the store. */
-  sender: Pick<Sender, 'send'>
 }
 
 /** A message in hand. It is acknowledged when all handlers have had it, or have it in a chain of their own. */
 interface Held {
   readonly key: string | undefined
+  readonly isSuspect: boolean
   readonly source: Source
   readonly progress: Progress
   readonly event: CloudEvent
@@ -54,10 +46,10 @@ interface Turn {
   readonly handler: string
 }
 
-/** How long a message is put off that no handler of this process is for, in ms; doubled each time. */
-const strayMs = { least: 1_000, most: 60_000 }
-/** A message that nobody has had a handler for so often goes to the archive: after some three days. */
-const straysMax = 4_000
+/** So long another process has time to take an event, in ms. */
+const elsewhereMs = 1_000
+/** Between two tries to publish what became of an event. */
+const insistMs = 1_000
 /** So many messages are remembered, to recognise those that arrive again. */
 const knownMax = 10_000
 
@@ -65,19 +57,30 @@ const knownMax = 10_000
 export class ServiceConsumer {
   readonly #options: ConsumerOptions
   readonly #outlet: Outlet
-  readonly #consumers: Consumer[] = []
+  readonly #consumers = new Map<string, Consumer>()
+  readonly #suspects: Suspects
+  readonly #elsewhere: Elsewhere
   readonly #held = new Map<string, Held>()
   readonly #turns: Turn[] = []
   readonly #running = new Map<ClaimedJob, Turn>()
-  /** Keys of messages that were handled here; true: the server did not get to know. */
-  readonly #known = new Map<string, boolean>()
+  /** Keys of messages that were handled here. */
+  readonly #known = new Set<string>()
   #settling = 0
   #cancelled: Promise<unknown> | undefined
+  readonly #aborted = new AbortController()
   #idle: (() => void)[] = []
 
   constructor(options: ConsumerOptions) {
     this.#options = options
     this.#outlet = options.outlet((job, outcome) => this.#ended(job, outcome))
+    this.#elsewhere = new Elsewhere(options)
+    const { broker, mail, store } = options
+    this.#suspects = new Suspects({
+      broker,
+      names: mail.names,
+      log: store.log,
+      take: (delivery, queue) => this.#counted(this.#takeSuspect(delivery, queue)),
+    })
   }
 
   /** Messages in hand. */
@@ -85,20 +88,25 @@ export class ServiceConsumer {
     return this.#turns.length + this.#running.size + this.#settling
   }
 
-  /** Begins to consume. */
+  /** Begins to consume. May be repeated if it fails. */
   async open(): Promise<void> {
     for (const source of this.#options.sources) await this.consume(source, source.queue)
+    await this.#suspects.look()
+  }
+
+  /** Looks for messages whose worker was lost. */
+  look(): Promise<void> {
+    return this.#suspects.look()
   }
 
   /** Consumes another queue as if it were the source's own: what is retried goes there. */
   async consume(source: Source, queue: string): Promise<void> {
     const { broker, concurrency } = this.#options
-    if (this.#cancelled !== undefined) return
-    const take = (delivery: Delivery) => {
-      const taken = this.#take(source, delivery)
-      return taken && this.#counted(taken)
-    }
-    this.#consumers.push(await broker.consume(queue, { prefetch: concurrency }, take))
+    if (this.#cancelled !== undefined || this.#consumers.has(queue)) return
+    const take = (delivery: Delivery) => this.#counted(this.#take(source, delivery, false))
+    const consumer = await broker.consume(queue, { prefetch: concurrency }, take)
+    this.#consumers.set(queue, consumer)
+    if (this.#cancelled !== undefined) await consumer.cancel()
   }
 
   /** Takes no more, and resolves when nothing is in hand. */
@@ -111,12 +119,17 @@ export class ServiceConsumer {
   async abort(reason: Error): Promise<void> {
     // Else what is given back would come here again.
     await this.#cancel()
+    this.#aborted.abort()
     for (const turn of this.#turns.splice(0)) void this.#settle(turn, (now) => this.#again(turn, now, 0))
     for (const job of this.#running.keys()) this.#outlet.abort(job, reason)
   }
 
   /** What goes elsewhere without an attempt is in hand until it is there. */
-  async #counted(taken: Promise<void>): Promise<void> {
+  #counted(taken: Promise<void> | undefined): Promise<void> | undefined {
+    return taken && this.#whileSettling(taken)
+  }
+
+  async #whileSettling(taken: Promise<void>): Promise<void> {
     this.#settling++
     try {
       await taken
@@ -127,40 +140,59 @@ export class ServiceConsumer {
 
   #settled(): void {
     this.#settling--
+    this.#tellIdle()
+  }
+
+  #tellIdle(): void {
     if (this.running === 0) for (const idle of this.#idle.splice(0)) idle()
   }
 
   #cancel(): Promise<unknown> {
-    this.#cancelled ??= Promise.all(this.#consumers.map((consumer) => consumer.cancel()))
+    this.#cancelled ??= Promise.all([
+      ...[...this.#consumers.values()].map((consumer) => consumer.cancel()),
+      this.#suspects.cancel(),
+    ])
     return this.#cancelled
   }
 
-  #take(source: Source, delivery: Delivery): Promise<void> | undefined {
+  /** Takes a message whose worker was lost before. */
+  #takeSuspect(delivery: Delivery, queue: string): Promise<void> | undefined {
+    const { sources } = this.#options
+    const source = sources.find((one) => one.queue === queue || one.formerQueues.includes(queue))
+    return source === undefined ? this.#elsewhere.strange(delivery, queue) : this.#take(source, delivery, true)
+  }
+
+  #take(source: Source, delivery: Delivery, isSuspect: boolean): Promise<void> | undefined {
     const progress = progressOf(delivery)
-    const id = idOf(delivery.properties as Properties)
-    const key = id === undefined ? undefined : `${source.queue} ${progress.handler ?? ''} ${progress.attempt} ${id}`
+    const key = keyOf(source, delivery, progress)
     const held = key === undefined ? undefined : this.#held.get(key)
-    if (held !== undefined && delivery.isRedelivered) {
+    const isBack = delivery.isRedelivered || isSuspect
+    if (held !== undefined && isBack && !held.delivery.isInHand) {
       // Its connection was lost, but not this process.
       held.delivery = delivery
       return undefined
     }
-    if (delivery.isRedelivered && key !== undefined && this.#known.get(key) === true) {
+    const isAgain = key !== undefined && this.#known.has(key)
+    if (isBack && isAgain) {
+      // The server did not get to know.
       delivery.ack()
       return undefined
     }
-    const isAgain = key !== undefined && this.#known.has(key)
     const seen = isAgain || held !== undefined ? { ...progress, isDoubtful: true } : progress
-    if (delivery.isRedelivered && source.task.limits.length === 0) return this.#crashed(source, delivery, seen)
+    if (source.task.limits.length === 0) {
+      if (isSuspect && delivery.isRedelivered) return this.#elsewhere.crashed(source, delivery, seen)
+      if (!isSuspect && (delivery.isRedelivered || progress.crashes > 0)) return this.#suspect(source, delivery, seen)
+    }
     let event: CloudEvent
     try {
       const { takesPlain, store } = this.#options
       event = eventOf(delivery, seen, { takesPlain, nowMs: store.clock.wallMs() })
     } catch (error) {
-      return this.#refused(source, delivery, seen, error)
+      return this.#elsewhere.refused(source, delivery, seen, error)
     }
     return this.#deliver({
       key: held === undefined ? key : undefined,
+      isSuspect,
       source,
       progress: seen,
       event,
@@ -178,19 +210,43 @@ export class ServiceConsumer {
       .map(({ name }) => name)
     if (progress.handler !== undefined && handlerFor(handlers, { service, handler: progress.handler, event }))
       found.push(progress.handler)
-    if (found.length === 0) return this.#stray(held)
-    if (source.task.limits.length > 0) return this.#toStore(held, found)
+    if (found.length === 0) return this.#elsewhere.stray(held)
+    if (source.task.limits.length > 0) return this.#elsewhere.toStore(held, found)
     held.open = found.length
     if (key !== undefined) this.#held.set(key, held)
-    for (const handler of found) this.#turns.push({ held, handler })
-    this.#begin()
+    const turns = found.map((handler) => ({ held, handler }))
+    if (held.isSuspect) this.#start(turns)
+    else {
+      this.#turns.push(...turns)
+      this.#begin()
+    }
     return undefined
   }
 
   #begin(): void {
+    const turns: Turn[] = []
+    for (let free = this.#outlet.free(); free > 0;) {
+      const turn = this.#turns.shift()
+      if (turn === undefined) break
+      // What its connection has lost meanwhile comes again, here or elsewhere.
+      if (!turn.held.delivery.isInHand) this.#forget(turn.held)
+      else {
+        turns.push(turn)
+        free--
+      }
+    }
+    if (turns.length > 0) this.#start(turns)
+    else this.#next()
+    this.#tellIdle()
+  }
+
+  /** Lets a suspect come when all that are here have begun, and have let go of the process. */
+  #next(): void {
+    if (this.#suspects.mayCome) setImmediate(() => this.#outlet.free() > 0 && this.#suspects.next())
+  }
+
+  #start(turns: readonly Turn[]): void {
     const { clock } = this.#options.store
-    const turns = this.#turns.splice(0, Math.max(0, this.#outlet.free()))
-    if (turns.length === 0) return
     const jobs = turns.map((turn) => {
       const job = this.#job(turn, clock.monotonicMs())
       this.#running.set(job, turn)
@@ -198,6 +254,7 @@ export class ServiceConsumer {
     })
     this.#options.watch.begun(jobs)
     this.#outlet.start(jobs)
+    this.#next()
   }
 
   #job({ held: { source, progress, event }, handler }: Turn, nowMs: number): ClaimedJob {
@@ -219,25 +276,49 @@ export class ServiceConsumer {
     try {
       const carried = carry({ ...held.progress, handler })
       if (carried !== undefined) await carried
-      held.open--
-      if (held.open === 0) this.#acknowledge(held)
     } catch (error) {
-      this.#options.store.log.warn('what became of an event could not be published; it is delivered again', {
-        err: error,
-      })
-      this.#forget(held)
-      held.delivery.reject({ requeue: true })
+      if (!(await this.#insist(turn, carry, error))) {
+        this.#forget(held)
+        held.delivery.reject({ requeue: true })
+        return
+      }
     } finally {
       this.#settled()
+    }
+    held.open--
+    if (held.open === 0) this.#acknowledge(held)
+  }
+
+  /**
+   * Goes on until it is carried out, while the message is in hand: given back, it would also go to handlers that have had it. Resolves to
+   * whether it was.
+   */
+  async #insist(
+    { held, handler }: Turn,
+    carry: (progress: Progress) => Promise<void> | undefined,
+    first: unknown,
+  ): Promise<boolean> {
+    const { log, clock } = this.#options.store
+    for (let error = first; ;) {
+      log.warn('what became of an event could not be published; trying again', { err: error })
+      await clock.sleep(insistMs, this.#aborted.signal, false)
+      if (this.#aborted.signal.aborted || !held.delivery.isInHand) return false
+      try {
+        // It may have arrived before.
+        await carry({ ...held.progress, handler, isDoubtful: true })
+        return true
+      } catch (next) {
+        error = next
+      }
     }
   }
 
   #acknowledge(held: Held): void {
-    const isTold = held.delivery.ack()
+    held.delivery.ack()
     this.#forget(held)
     if (held.key === undefined) return
-    this.#known.set(held.key, !isTold)
-    const [oldest] = this.#known.keys()
+    this.#known.add(held.key)
+    const [oldest] = this.#known
     if (this.#known.size > knownMax && oldest !== undefined) this.#known.delete(oldest)
   }
 
@@ -264,7 +345,7 @@ export class ServiceConsumer {
         return this.#options.mail.archive(held, held.source.queue, counted, outcome)
       default:
         // A snooze, or a handler that another process has.
-        return this.#again(turn, progress, 'delayMs' in outcome ? outcome.delayMs : strayMs.least)
+        return this.#again(turn, progress, 'delayMs' in outcome ? outcome.delayMs : elsewhereMs)
     }
   }
 
@@ -272,98 +353,19 @@ export class ServiceConsumer {
     return this.#options.mail.later(held, held.source, progress, delayMs)
   }
 
-  /** A worker was lost while it had this message: that counts as an attempt, wherever it had got to. */
-  async #crashed(source: Source, delivery: Delivery, progress: Progress): Promise<void> {
-    const { mail, lost, store } = this.#options
-    const unread = { delivery, event: undefined }
-    const job = jobOf(source, progress, undefined, store.clock.monotonicMs())
-    const failed = progress.failed + 1
-    const known = {
-      ...progress,
-      attempt: progress.attempt + 1,
-      failed,
-      crashes: progress.crashes + 1,
-      isDoubtful: true,
-    }
-    const outcome = lost(job)
-    const error = 'error' in outcome ? outcome.error : '{}'
-    const { attempts } = source.task.retry
-    if (outcome.kind === 'failed' && outcome.reason === 'doubtful')
-      await mail.archive(unread, source.queue, known, outcome)
-    else if (failed >= attempts) await mail.archive(unread, source.queue, known, { reason: 'crashed', error })
-    else await mail.later(unread, source, known, this.#backoff(source, failed))
+  /** A worker was lost while it had this message, or one before: suspects.ts has why that matters. */
+  async #suspect(source: Source, delivery: Delivery, progress: Progress): Promise<void> {
+    await this.#suspects.add(delivery, progress, source.queue)
     delivery.ack()
-  }
-
-  async #refused(source: Source, delivery: Delivery, progress: Progress, cause: unknown): Promise<void> {
-    const outcome = { reason: 'refused', error: describe(cause) }
-    this.#options.store.log.warn(SluiceError.is(cause) ? cause.message : String(cause), { queue: source.queue })
-    await this.#options.mail.archive({ delivery, event: undefined }, source.queue, progress, outcome)
-    delivery.ack()
-  }
-
-  /** In a deploy another process of the service may have the handler. */
-  async #stray(held: Held): Promise<void> {
-    const { source, progress, event } = held
-    const { mail, store } = this.#options
-    const strays = progress.strays + 1
-    const text = `this process has no handler of events ${event.type} in the queue ${source.queue}; another one may have it`
-    if (strays > straysMax) {
-      const error = JSON.stringify({ code: 'SLUICE_EVENT_REFUSED', message: text })
-      await mail.archive(held, source.queue, progress, { reason: 'refused', error })
-    } else {
-      if (strays === 1) store.log.warn(text)
-      const delayMs = Math.min(strayMs.most, strayMs.least * 2 ** Math.min(strays - 1, 10))
-      await mail.later(held, source, { ...progress, strays }, delayMs)
-    }
-    held.delivery.ack()
-  }
-
-  /** Groups with limits wait in the store, where waiting costs nothing; that it has them already is recognised there. */
-  async #toStore({ source, progress, event, delivery }: Held, handlers: readonly string[]): Promise<void> {
-    const { service, sender } = this.#options
-    for (const handler of handlers) {
-      // What was replayed is to be done again.
-      const own =
-        progress.handler === undefined ? { idempotencyKey: `${service}/${handler}/${event.id}`.slice(0, 512) } : {}
-      await sender.send(source.home, { service, handler, event }, own)
-    }
-    delivery.ack()
-  }
-  #backoff({ task }: Source, failed: number): number {
-    return delayMs(failed, task.retry, this.#options.store.clock.random())
+    this.#next()
   }
 }
 
-/** An attempt of a delivery, as what executes jobs takes it: it has no limits, and the store does not know it. */
-function jobOf(
-  { task, queue }: Source,
-  { attempt, failed, throttled, crashes, isDoubtful }: Progress,
-  input: { service: string; handler: string; event: CloudEvent } | undefined,
-  nowMs: number,
-): ClaimedJob {
-  const createdMs = Date.parse(input?.event.time ?? '')
-  return {
-    claim: '',
-    grantedMs: nowMs,
-    seq: 0,
-    id: input === undefined ? '' : `${input.event.id}/${input.handler}`,
-    task: task.name,
-    queue,
-    attempt: attempt + 1,
-    failed,
-    throttled,
-    crashes,
-    ambiguous: isDoubtful,
-    priority: 0,
-    createdMs: Number.isFinite(createdMs) ? createdMs : 0,
-    takes: null,
-    costs: null,
-    grantUs: null,
-    holds: null,
-    blocker: null,
-    tags: null,
-    input,
-    admitted: 0,
-  }
+/** What is the same for copies of a message, and for no other one; undefined: it has no id. */
+function keyOf({ queue }: Source, delivery: Delivery, { handler = '', attempt }: Progress): string | undefined {
+  const id = idOf(delivery.properties as Properties)
+  if (id === undefined) return undefined
+  // Strangers may give all of their messages the same id.
+  const own = hasOwnId(delivery) ? '' : hash64(delivery.body.toString('latin1'))
+  return `${queue} ${handler} ${attempt} ${id} ${own}`
 }

@@ -13,6 +13,8 @@ export interface LookoutOptions {
   names: ServiceNames
   mail: Mail
   alarms: Pick<Alarms, 'tell'>
+  /** Is called before each look. */
+  look(): Promise<void>
 }
 
 const lookEveryMs = 15_000
@@ -21,7 +23,10 @@ const lookEveryMs = 15_000
 export async function lookOut(options: LookoutOptions, signal: AbortSignal): Promise<void> {
   const { clock, log } = options.store
   while (!signal.aborted) {
-    await look(options).catch((error: unknown) => log.debug('queues could not be looked at', { err: error }))
+    await options
+      .look()
+      .then(() => look(options))
+      .catch((error: unknown) => log.debug('queues could not be looked at', { err: error }))
     await clock.sleep(lookEveryMs, signal, false)
   }
 }

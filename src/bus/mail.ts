@@ -1,6 +1,8 @@
 /** Publishes what becomes of a message: a later attempt, which waits in the broker, or its place in the archive. */
 import type { Broker, Delivery } from '../amqp/broker.ts'
+import type { Message } from '../amqp/publisher.ts'
 import type { Clock } from '../core/clock.ts'
+import { SluiceError } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
 import type { CloudEvent } from '../events/envelope.ts'
 import { copyOf, type Progress } from './message.ts'
@@ -56,15 +58,15 @@ const declareEveryMs = 600_000
 
 /** Publishes for one service. */
 export class Mail {
+  readonly names: ServiceNames
   readonly #broker: Broker
-  readonly #names: ServiceNames
   readonly #clock: Clock
   readonly #log: Log
   readonly #steps = new Map<number, { declared: Promise<void>; atMs: number }>()
 
   constructor(options: { broker: Broker; names: ServiceNames; clock: Clock; log: Log }) {
     this.#broker = options.broker
-    this.#names = options.names
+    this.names = options.names
     this.#clock = options.clock
     this.#log = options.log
   }
@@ -79,12 +81,15 @@ export class Mail {
     const step = stepFor(delayMs)
     if (step === 0) return this.#broker.publish(copyOf(delivery, event, progress, { routingKey: queue }))
     await this.#step(step)
-    const { to, headers } = this.#names.retryTo(step, queue, progress.type)
+    const { to, headers } = this.names.retryTo(step, queue, progress.type)
     const message = copyOf(delivery, event, progress, to, headers)
     // When less is wanted than the step, the message itself expires earlier.
     const expirationMs = Math.ceil(delayMs)
-    if (expirationMs >= step) return this.#broker.publish(message)
-    await this.#broker.publish({ ...message, properties: { ...message.properties, expirationMs } })
+    const early = expirationMs < step ? { expirationMs } : {}
+    await this.#publish({ ...message, properties: { ...message.properties, ...early } }, () => {
+      this.#steps.delete(step)
+      return this.#step(step)
+    })
   }
 
   /** Puts a message into the archive, if there is one. Resolves when that is confirmed. */
@@ -96,22 +101,35 @@ export class Mail {
       at: new Date(this.#clock.wallMs()).toISOString(),
       queue,
     }
-    if (this.#names.options.archive === undefined)
+    const { archive, archiveTopology } = this.names
+    if (archiveTopology === undefined)
       return this.#log.error('an event has failed for good, and there is no archive', { progress, failure: kept })
-    const to = { routingKey: this.#names.archive }
-    await this.#broker.publish(copyOf(delivery, event, progress, to, { [failureHeader]: JSON.stringify(kept) }))
+    const to = { routingKey: archive }
+    const message = copyOf(delivery, event, progress, to, { [failureHeader]: JSON.stringify(kept) })
+    await this.#publish(message, () => this.#broker.declare(archiveTopology))
+  }
+
+  /** Publishes to a queue; `declare`: if somebody has deleted it. */
+  async #publish(message: Message, declare: () => Promise<void>): Promise<void> {
+    try {
+      await this.#broker.publish(message)
+    } catch (error) {
+      if (!SluiceError.is(error) || error.code !== 'SLUICE_BROKER_UNROUTED') throw error
+      await declare()
+      await this.#broker.publish(message)
+    }
   }
 
   /** The queues in which retries of this process may wait. */
   get steps(): readonly string[] {
-    return [...this.#steps.keys()].map((step) => this.#names.step(step))
+    return [...this.#steps.keys()].map((step) => this.names.step(step))
   }
 
   #step(step: number): Promise<void> {
     const nowMs = this.#clock.monotonicMs()
     const known = this.#steps.get(step)
     if (known !== undefined && nowMs - known.atMs < declareEveryMs) return known.declared
-    const declared = this.#broker.declare(this.#names.stepTopology(step))
+    const declared = this.#broker.declare(this.names.stepTopology(step))
     this.#steps.set(step, { declared, atMs: nowMs })
     declared.catch(() => this.#steps.delete(step))
     return declared

@@ -6,7 +6,7 @@ import { newId } from '../core/hash.ts'
 import type { CloudEvent } from '../events/envelope.ts'
 import type { EventRow } from '../events/row.ts'
 import { eventOfTask, headersAgain, isTask } from './celery-message.ts'
-import { eventsExchange } from './names.ts'
+import { again, eventsExchange } from './names.ts'
 
 /** The parts of a message that were received. */
 type Received = Pick<Delivery, 'body' | 'properties' | 'routingKey'>
@@ -29,14 +29,17 @@ export interface Progress {
 }
 
 const progressHeader = 'sluice-delivery'
-const againHeader = 'sluice-again'
 const cloudEvents = 'application/cloudevents+json'
 
 /** Returns the message of a fresh event. */
 export function messageOf({ id, type, text }: EventRow): Message {
   const properties = { contentType: `${cloudEvents}; charset=utf-8`, messageId: id, type }
-  const again = { [againHeader]: true }
   return { exchange: eventsExchange, routingKey: type, body: Buffer.from(text), properties, again }
+}
+
+/** Returns a message with the header that it may have been published before. */
+export function againOf(message: Message): Message {
+  return { ...message, properties: { ...message.properties, headers: { ...message.properties?.headers, ...again } } }
 }
 
 /** Reads what is known of a delivery. What strangers wrote there counts as nothing. */
@@ -49,14 +52,15 @@ export function progressOf({ properties, routingKey }: Received): Progress {
     throttled: 0,
     crashes: 0,
     strays: 0,
-    isDoubtful: headers[againHeader] === true,
+    isDoubtful: Object.keys(again).some((name) => headers[name] === true),
   }
   const text = headers[progressHeader]
   if (typeof text !== 'string') return fresh
   try {
     const told = JSON.parse(text) as Progress
     const counts = [told.attempt, told.failed, told.throttled, told.crashes, told.strays]
-    return counts.every(Number.isInteger) && typeof told.type === 'string' ? told : fresh
+    if (!counts.every(Number.isInteger) || typeof told.type !== 'string') return fresh
+    return fresh.isDoubtful ? { ...told, isDoubtful: true } : told
   } catch {
     return fresh
   }
@@ -82,7 +86,7 @@ export function copyOf(
   const own = Object.fromEntries(Object.entries(known).filter(([, value]) => value !== undefined))
   const kept = isOfTask ? headersAgain(found as Properties, progress.failed) : {}
   const headers = { ...kept, [progressHeader]: JSON.stringify(progress), ...more }
-  return { ...to, body, properties: { ...own, headers } }
+  return { ...to, body, properties: { ...own, headers }, again }
 }
 
 /**
@@ -137,6 +141,11 @@ function envelopeOf(value: unknown): CloudEvent {
     if (typeof event[name] !== 'string' || event[name] === '') throw refused(`its envelope has no ${name}`)
   if ('data_base64' in event) throw refused('its data are not JSON (data_base64)')
   return { data: null, ...event } as CloudEvent
+}
+
+/** True for a message whose id names its event. */
+export function hasOwnId({ properties }: Pick<Received, 'properties'>): boolean {
+  return isTask(properties as Properties) || isEnveloped(properties.contentType)
 }
 
 function isEnveloped(contentType: unknown): boolean {

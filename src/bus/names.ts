@@ -6,6 +6,8 @@ import type { Queue, Topology } from '../amqp/topology.ts'
 export const eventsExchange = 'sluice.events'
 /** Gets the events that no queue takes: an exchange, and its queue. */
 export const unrouted = 'sluice.unrouted'
+/** The header of a message that may have been published before. */
+export const again = { 'sluice-again': true } as const
 /** The header by which a retry finds the queue of its step. */
 const stepHeader = 'sluice-step'
 
@@ -32,7 +34,7 @@ const deliveryLimit = 100
  */
 export const stepJitter = 0.1
 
-const looksMax = 1_000_000_000
+const countMax = 1_000_000_000
 
 /** Names and topology of one service. */
 export class ServiceNames {
@@ -54,9 +56,27 @@ export class ServiceNames {
     return false
   }
 
-  /** A headers exchange: the header selects the step, and the routing key, the group's queue, stays. */
+  /**
+   * A headers exchange: the header selects the step, and the routing key, the group's queue, stays. Each kind of queues has its own:
+   * through one for both, a retry would go to the step of either kind.
+   */
   get retryExchange(): string {
-    return `sluice.retry:${this.service}`
+    return this.#kind(`sluice.retry:${this.service}`)
+  }
+
+  /** Messages whose worker was lost: each is delivered alone (suspects.ts). Declared when there is one. */
+  get suspects(): string {
+    return this.#kind(`sluice.suspects:${this.service}`)
+  }
+
+  /** The one of earlier settings. */
+  get formerSuspects(): string | undefined {
+    return new ServiceNames(this.service, { ...this.options, isQuorum: !this.options.isQuorum }).suspects
+  }
+
+  get suspectsTopology(): Topology {
+    // Losses are counted here, and each is another delivery.
+    return { queues: [this.#queue(this.suspects, this.options.isQuorum ? { 'x-delivery-limit': countMax } : {})] }
   }
 
   get archive(): string {
@@ -81,10 +101,12 @@ export class ServiceNames {
   /** The queue of a group, bound to the types that its handlers match. */
   groupTopology(name: string, isOrdered: boolean, patterns: readonly string[]): Topology {
     const { isQuorum, archive } = this.options
+    // RabbitMQ 4 would drop what was delivered 20 times.
+    const unlimited = isQuorum ? { 'x-delivery-limit': countMax } : {}
     const poison =
       isQuorum && archive !== undefined
         ? { 'x-delivery-limit': deliveryLimit, ...deadLetter(this.archive), ...atLeastOnce }
-        : {}
+        : unlimited
     return {
       exchanges: [{ name: this.retryExchange, type: 'headers' }],
       queues: [this.#queue(name, { ...(isOrdered ? { 'x-single-active-consumer': true } : {}), ...poison })],
@@ -139,7 +161,7 @@ export class ServiceNames {
       'x-message-ttl': archive.keepMs,
       'x-max-length': archive.most,
       // Each look at an archive delivers its messages; RabbitMQ 4 would drop them after the 20th.
-      ...(isQuorum ? { 'x-delivery-limit': looksMax } : {}),
+      ...(isQuorum ? { 'x-delivery-limit': countMax } : {}),
     }
     return { queues: [this.#queue(this.archive, bounds)] }
   }

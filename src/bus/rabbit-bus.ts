@@ -1,5 +1,6 @@
 /** RabbitMQ as what carries events: publishes them confirmed. `consumer.ts` is the services' end. */
 import { type Broker, openBroker } from '../amqp/broker.ts'
+import { systemClock } from '../core/clock.ts'
 import { SluiceError, StoreError, UsageError } from '../core/errors.ts'
 import type { Store } from '../db/store.ts'
 import type { TxLike } from '../db/tx.ts'
@@ -8,7 +9,7 @@ import type { EventRow } from '../events/row.ts'
 import type { Transport } from '../events/transport.ts'
 import { type AnyTask, type Sender, task } from '../tasks/task.ts'
 import { QueueArchive } from './archive.ts'
-import { messageOf } from './message.ts'
+import { againOf, messageOf } from './message.ts'
 import { celeryTopology, CeleryNames } from './celery-names.ts'
 import { taskMessageOf } from './celery-message.ts'
 import { eventsTopology, ServiceNames } from './names.ts'
@@ -27,6 +28,8 @@ export interface RabbitBusOptions {
 /** The task that publishes an event that was emitted in a transaction; it is tried for as long as a broker may be away. */
 const relayName = 'events:relay'
 const relayRetry = { attempts: 1000, base: '100ms', max: '10s' } as const
+
+const settleMaxMs = 5_000
 
 /** Returns the bus that was chosen; undefined: the store carries events. @throws UsageError SLUICE_BAD_OPTION */
 export function busOf(
@@ -60,7 +63,8 @@ export class RabbitBus implements Transport {
     this.settings = options.settings
     this.#relay = task(relayName, {
       retry: relayRetry,
-      run: (row: EventRow) => this.#publish(row),
+      // What an earlier attempt may have published is published again.
+      run: (row: EventRow, { attempt, ambiguous }) => this.#publish(row, attempt > 1 || ambiguous),
     }) as AnyTask
     this.tasks = [this.#relay]
   }
@@ -71,9 +75,8 @@ export class RabbitBus implements Transport {
   }
 
   /**
-   * Resolves to the connection, which is opened at the first call.
-   * @throws UsageError SLUICE_NO_BROKER, SLUICE_BAD_URL, SLUICE_MISSING_PEER, SLUICE_BROKER_REFUSED; StoreError
-   * SLUICE_BROKER_UNREACHABLE, SLUICE_CLOSED
+   * Resolves to the connection, which is opened at the first call; a RabbitMQ that is away is waited for.
+   * @throws UsageError SLUICE_NO_BROKER, SLUICE_BAD_URL, SLUICE_MISSING_PEER, SLUICE_BROKER_REFUSED; StoreError SLUICE_CLOSED
    */
   async broker(): Promise<Broker> {
     this.#broker ??= this.#open().catch((error: unknown) => {
@@ -99,8 +102,13 @@ export class RabbitBus implements Transport {
     return new QueueArchive({ broker: () => this.broker(), queue, clock: this.#options.store.clock })
   }
 
+  /** Resolves when what was added is confirmed, or has failed; after 5 s at the latest, for a RabbitMQ that is away. */
   async settled(): Promise<void> {
-    while (this.#underway.size > 0) await Promise.allSettled(this.#underway)
+    const late = systemClock.sleep(settleMaxMs, undefined, false)
+    const settled = async () => {
+      while (this.#underway.size > 0) await Promise.allSettled(this.#underway)
+    }
+    await Promise.race([settled(), late])
   }
 
   /** Closes the connection; what waits for a confirmation has 5 s. */
@@ -119,11 +127,12 @@ export class RabbitBus implements Transport {
     }
   }
 
-  async #publish(row: EventRow): Promise<void> {
+  async #publish(row: EventRow, isAgain = false): Promise<void> {
     try {
       const { clock } = this.#options.store
       const broker = await this.broker()
-      await broker.publish(this.settings.isCelery ? await taskMessageOf(row, clock.wallMs()) : messageOf(row))
+      const message = this.settings.isCelery ? await taskMessageOf(row, clock.wallMs()) : messageOf(row)
+      await broker.publish(isAgain ? againOf(message) : message)
     } catch (error) {
       // Nobody has subscribed to it, which is no error of its emitter.
       if (!SluiceError.is(error) || error.code !== 'SLUICE_BROKER_UNROUTED') throw error
@@ -142,13 +151,8 @@ export class RabbitBus implements Transport {
         'SLUICE_NO_BROKER',
         'events go over RabbitMQ: set AMQP_URL (amqp://user:password@host:5672/vhost), or the option `amqp`',
       )
-    const broker = await openBroker({ url: amqp, name: `sluice events ${store.schema}`, log: store.log })
-    try {
-      await broker.declare(settings.isCelery ? celeryTopology : eventsTopology(settings.archive))
-      return broker
-    } catch (error) {
-      await broker.close()
-      throw error
-    }
+    const topology = settings.isCelery ? celeryTopology : eventsTopology(settings.archive)
+    const { schema, log } = store
+    return openBroker({ url: amqp, name: `sluice events ${schema}`, log, topology, isPatient: true })
   }
 }

@@ -1,7 +1,8 @@
 /** Handles a service's events from RabbitMQ, in this process: its groups' queues, and what executes attempts. */
 import { marginsOf } from '../claim/definitions/margins.ts'
 import { StoreClock } from '../core/clock.ts'
-import { AttemptError, UsageError } from '../core/errors.ts'
+import { AttemptError, StoreError, UsageError } from '../core/errors.ts'
+import { span } from '../core/figures.ts'
 import type { Broker } from '../amqp/broker.ts'
 import type { Store } from '../db/store.ts'
 import type { Alarms } from '../fleet/alarms.ts'
@@ -20,6 +21,7 @@ import { Mail } from './mail.ts'
 import type { ServiceNames } from './names.ts'
 import { namesOf, type RabbitBus } from './rabbit-bus.ts'
 import { type Source, sourcesOf } from './source.ts'
+import { absent } from './suspects.ts'
 
 /** What it needs; see the fields. */
 export interface ServiceWorkerOptions {
@@ -37,6 +39,10 @@ export interface ServiceWorkerOptions {
   allowPrivate: readonly string[]
   sender: Pick<Sender, 'send'>
 }
+
+/** While RabbitMQ is away: between two tries, and between two lines of the log. */
+const retryEveryMs = 250
+const warnEveryMs = 60_000
 
 /** One worker of one service. */
 export class ServiceWorker {
@@ -72,7 +78,10 @@ export class ServiceWorker {
     return [...new Set(this.#sources.map(({ task }) => task))]
   }
 
-  /** Declares the service's queues, and takes events. @throws SluiceError of the broker */
+  /**
+   * Declares the service's queues, and takes events. While RabbitMQ is away it resolves all the same, and takes events as soon as it is
+   * back. @throws UsageError of the broker
+   */
   start(): Promise<void> {
     this.#starting ??= this.#begin()
     return this.#starting
@@ -97,18 +106,28 @@ export class ServiceWorker {
   }
 
   async #begin(): Promise<void> {
-    const { bus, store, service, sender, alarms } = this.#options
+    const { bus, store } = this.#options
     const tasks = this.#tasks
     await this.#local.open(tasks)
     await marginsOf(store).join(tasks.flatMap(({ limits }) => limits))
     const broker = await bus.broker()
-    const names = namesOf(service, bus.settings)
-    const topologies = this.#sources.map(({ topology }) => topology)
-    for (const { exchanges = [], queues = [] } of topologies) await broker.declare({ exchanges, queues })
-    await this.#declareArchive(broker, names)
-    const { clock, log, report } = store
-    const mail = new Mail({ broker, names, clock, log })
-    const consumer = new ServiceConsumer({
+    const mail = this.#mail(broker)
+    this.#consumer = this.#consumerOf(broker, mail)
+    await this.#takeEvents(broker, mail).catch((error: unknown) => {
+      if (!(error instanceof StoreError)) throw error
+      void this.#takeLater(broker, mail, error)
+    })
+  }
+
+  #mail(broker: Broker): Mail {
+    const { bus, store, service } = this.#options
+    return new Mail({ broker, names: namesOf(service, bus.settings), clock: store.clock, log: store.log })
+  }
+
+  #consumerOf(broker: Broker, mail: Mail): ServiceConsumer {
+    const { bus, store, service, sender } = this.#options
+    const { clock, report } = store
+    return new ServiceConsumer({
       store,
       broker,
       service,
@@ -130,22 +149,54 @@ export class ServiceWorker {
       watch: new AttemptEvents(report, clock, () => undefined),
       sender,
     })
-    this.#consumer = consumer
-    if (this.#stopping === undefined) await consumer.open()
-    // Bindings may be thousands. The connection that consumes is open by now, and would declare those that are known again.
+  }
+
+  /** May be repeated if it fails. @throws StoreError SLUICE_BROKER_UNREACHABLE; UsageError SLUICE_BROKER_REFUSED */
+  async #takeEvents(broker: Broker, mail: Mail): Promise<void> {
+    const { store, alarms } = this.#options
+    const { names } = mail
+    const consumer = this.#consumer
+    const { signal } = this.#end
+    if (consumer === undefined || signal.aborted) return
+    if (broker.status().publishLostForMs !== undefined)
+      throw new StoreError('SLUICE_BROKER_UNREACHABLE', 'there is no connection to RabbitMQ')
+    const topologies = this.#sources.map(({ topology }) => topology)
+    for (const { exchanges = [], queues = [] } of topologies) await broker.declare({ exchanges, queues })
+    await this.#declareArchive(broker, names)
+    await consumer.open()
     for (const { bindings = [] } of topologies) await broker.declare({ bindings })
     for (const source of this.#sources) await this.#adopt(source, broker, consumer)
-    void lookOut({ store, broker, names, mail, alarms }, this.#end.signal)
+    void lookOut({ store, broker, names, mail, alarms, look: () => consumer.look() }, signal)
+  }
+
+  /** As `#takeEvents`, as soon as that succeeds. */
+  async #takeLater(broker: Broker, mail: Mail, cause: Error): Promise<void> {
+    const { store, service } = this.#options
+    const { signal } = this.#end
+    const startMs = store.clock.monotonicMs()
+    store.log.warn(`service "${service}" takes no events before RabbitMQ is there: ${cause.message}`)
+    for (let lastMs = startMs; !signal.aborted;) {
+      await store.clock.sleep(retryEveryMs, signal, false)
+      try {
+        await this.#takeEvents(broker, mail)
+        const forMs = store.clock.monotonicMs() - startMs
+        if (!signal.aborted) store.log.info(`service "${service}" takes events now, after ${span(forMs)}`)
+        return
+      } catch (error) {
+        const nowMs = store.clock.monotonicMs()
+        if (error instanceof StoreError && nowMs - lastMs < warnEveryMs) continue
+        lastMs = nowMs
+        store.log.error(`service "${service}" still takes no events`, { err: error })
+        if (!(error instanceof StoreError)) await store.clock.sleep(warnEveryMs, signal, false)
+      }
+    }
   }
 
   /** After a change of settings what waits in the earlier queue, or comes back to it, is handled too; nothing new goes there. */
   async #adopt(source: Source, broker: Broker, consumer: ServiceConsumer): Promise<void> {
     for (const queue of source.formerQueues) {
-      const isThere = await broker
-        .use((channel) => channel.checkQueue(queue))
-        .then(() => true)
-        .catch(() => false)
-      if (!isThere) continue
+      const isThere = await broker.use((channel) => channel.checkQueue(queue)).catch(absent)
+      if (isThere === undefined) continue
       const { bindings = [] } = source.topology
       await broker.use(async (channel) => {
         for (const { exchange, routingKey = '' } of bindings) await channel.unbindQueue(queue, exchange, routingKey)
@@ -173,9 +224,10 @@ export class ServiceWorker {
   }
 
   async #signOff(): Promise<void> {
-    await this.#starting?.catch(() => {})
     this.#end.abort()
     this.#grace.begin()
+    // A start that waits for RabbitMQ has its consumer, and consumes nothing once that has stopped.
+    if (this.#consumer === undefined) await this.#starting?.catch(() => {})
     await this.#consumer?.stop()
     this.#grace.end()
     await this.#local.close()

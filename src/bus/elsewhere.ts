@@ -1,0 +1,125 @@
+/** What becomes of messages without an attempt here: they go to the store, to the archive, or back to a queue for later. */
+import type { Delivery } from '../amqp/broker.ts'
+import type { ClaimedJob } from '../claim/claimed-job.ts'
+import type { Outcome } from '../claim/finish/finish.ts'
+import { SluiceError, UsageError } from '../core/errors.ts'
+import { delayMs } from '../core/retry.ts'
+import type { Store } from '../db/store.ts'
+import type { CloudEvent } from '../events/envelope.ts'
+import type { Sender } from '../tasks/task.ts'
+import { describe } from '../worker/verdict.ts'
+import { jobOf } from './job.ts'
+import type { Mail } from './mail.ts'
+import { type Progress, progressOf } from './message.ts'
+import type { Source } from './source.ts'
+
+/** What it needs; see the fields. */
+export interface ElsewhereOptions {
+  store: Store
+  mail: Mail
+  service: string
+  /** How an attempt ends whose worker was lost. */
+  lost(job: ClaimedJob): Outcome
+  /** Sends the deliveries of groups with limits to the store. */
+  sender: Pick<Sender, 'send'>
+}
+
+/** A message that was read. */
+interface Read {
+  readonly source: Source
+  readonly progress: Progress
+  readonly event: CloudEvent
+  readonly delivery: Delivery
+}
+
+/** How long a message is put off that no handler of this process is for, in ms; doubled each time. */
+const strayMs = { least: 1_000, most: 60_000 }
+/** A message that nobody has had a handler for so often goes to the archive: after some three days. */
+const straysMax = 4_000
+
+/** Sends messages elsewhere. Each is acknowledged when that is durable. */
+export class Elsewhere {
+  readonly #options: ElsewhereOptions
+
+  constructor(options: ElsewhereOptions) {
+    this.#options = options
+  }
+
+  /** A worker was lost that had begun this message: that is an attempt. */
+  async crashed(source: Source, delivery: Delivery, progress: Progress): Promise<void> {
+    const { mail, lost, store } = this.#options
+    const unread = { delivery, event: undefined }
+    const job = jobOf(source, progress, undefined, store.clock.monotonicMs())
+    const failed = progress.failed + 1
+    const known = {
+      ...progress,
+      attempt: progress.attempt + 1,
+      failed,
+      crashes: progress.crashes + 1,
+      isDoubtful: true,
+    }
+    const outcome = lost(job)
+    const error = 'error' in outcome ? outcome.error : '{}'
+    const { attempts } = source.task.retry
+    if (failed >= attempts) await mail.archive(unread, source.queue, known, { reason: 'crashed', error })
+    else await mail.later(unread, source, known, delayMs(failed, source.task.retry, store.clock.random()))
+    delivery.ack()
+  }
+
+  /** Its group is not one of this process; in a deploy another process may have it. */
+  async strange(delivery: Delivery, queue: string): Promise<void> {
+    const { mail } = this.#options
+    const letter = { delivery, event: undefined }
+    const progress = progressOf(delivery)
+    const to = { queue, stepFor: (ms: number) => mail.names.stepFor(ms, new Set()) }
+    const error = JSON.stringify({ code: 'SLUICE_EVENT_REFUSED', message: 'it names no queue' })
+    if (queue === '') await mail.archive(letter, queue, progress, { reason: 'refused', error })
+    else await mail.later(letter, to, progress, strayMs.least)
+    delivery.ack()
+  }
+
+  /** It is no event. */
+  async refused(source: Source, delivery: Delivery, progress: Progress, cause: unknown): Promise<void> {
+    const outcome = { reason: 'refused', error: describe(cause) }
+    this.#options.store.log.warn(SluiceError.is(cause) ? cause.message : String(cause), { queue: source.queue })
+    await this.#options.mail.archive({ delivery, event: undefined }, source.queue, progress, outcome)
+    delivery.ack()
+  }
+
+  /** In a deploy another process of the service may have the handler. */
+  async stray(held: Read): Promise<void> {
+    const { source, progress, event } = held
+    const { mail, store } = this.#options
+    const strays = progress.strays + 1
+    const text = `this process has no handler of events ${event.type} in the queue ${source.queue}; another one may have it`
+    if (strays > straysMax) {
+      const error = JSON.stringify({ code: 'SLUICE_EVENT_REFUSED', message: text })
+      await mail.archive(held, source.queue, progress, { reason: 'refused', error })
+    } else {
+      if (strays === 1) store.log.warn(text)
+      const delayMs = Math.min(strayMs.most, strayMs.least * 2 ** Math.min(strays - 1, 10))
+      await mail.later(held, source, { ...progress, strays }, delayMs)
+    }
+    held.delivery.ack()
+  }
+
+  /** Groups with limits wait in the store, where waiting costs nothing; that it has them already is recognised there. */
+  async toStore(held: Read, handlers: readonly string[]): Promise<void> {
+    const { source, progress, event, delivery } = held
+    const { service, sender, mail } = this.#options
+    for (const handler of handlers) {
+      // What was replayed is to be done again.
+      const own =
+        progress.handler === undefined ? { idempotencyKey: `${service}/${handler}/${event.id}`.slice(0, 512) } : {}
+      try {
+        await sender.send(source.home, { service, handler, event }, own)
+      } catch (error) {
+        // No repetition cures that: a key is missing, for example.
+        if (!(error instanceof UsageError)) throw error
+        const outcome = { reason: 'refused', error: describe(error) }
+        await mail.archive(held, source.queue, { ...progress, handler }, outcome)
+      }
+    }
+    delivery.ack()
+  }
+}

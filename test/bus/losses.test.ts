@@ -1,0 +1,111 @@
+/** What workers, connections and copies do to an event: nothing is lost, counted twice, or repeated without a flag. */
+import { beforeEach, expect, it } from 'vitest'
+import { event, type EventHandler, newId, type SluiceOptions } from '../../src/index.ts'
+import { type Broker, freshBroker } from '../servers/rabbitmq.ts'
+import { startProxy } from '../servers/proxy.ts'
+import { until } from '../until.ts'
+import { program, queuesOf, stranger } from './stage.ts'
+
+const slow = event('slow')
+let host: Broker
+let url: string
+beforeEach(async () => {
+  host = await freshBroker()
+  ;({ url } = host)
+})
+const isEmpty = async () => [...(await queuesOf(host)).values()].every((count) => count === 0)
+const queue = 'sluice.events:a:main'
+
+/** Declares the queue of a service, without anybody who handles its events. */
+async function declared(handler: EventHandler, events: SluiceOptions['events'] = 'rabbitmq') {
+  const a = await program(url, { service: 'a', events }, [handler])
+  await a.worker?.stop()
+  return a
+}
+
+/** Takes so many messages of a queue, as a worker that has begun none; `die` loses it. */
+async function taken(count: number, from = queue) {
+  const dying = await stranger(url)
+  let seen = 0
+  await dying.consume(from, { prefetch: count }, () => void seen++)
+  await until(() => seen === count, 'a worker has them')
+  return { die: () => dying.close() }
+}
+
+it('acknowledges each of two copies of an event, when one comes back while the other one is in hand', async () => {
+  let finish = () => {}
+  const done = new Promise<void>((resolve) => (finish = resolve))
+  const got: unknown[] = []
+  const handler = slow.on(async (_, { redelivered }) => {
+    got.push(redelivered)
+    await done
+  })
+  const a = await declared(handler)
+  const id = newId()
+  for (const _ of [1, 2]) await a.events.emit(slow, 1, { id })
+  const other = await taken(1)
+  await program(url, { service: 'a' }, [handler])
+  await until(() => got.length === 1)
+  await other.die()
+  await until(() => got.length === 2)
+  finish()
+  await until(isEmpty, 'nothing is left over')
+  expect(got).toEqual([false, true])
+})
+
+it('does not handle again what it has handled, when its acknowledgement was lost', async () => {
+  const proxy = await startProxy({ port: Number(new URL(url).port) })
+  try {
+    const got: unknown[] = []
+    const a = await program(proxy.url(url), { service: 'a' }, [
+      slow.on(async (n) => {
+        got.push(n)
+        if (n === 1) proxy.strand()
+      }),
+    ])
+    const emitter = await program(url)
+    await emitter.events.emit(slow, 1)
+    await until(() => got.length === 1)
+    await until(() => a.worker !== undefined && got.length === 1)
+    await new Promise((resolve) => setImmediate(resolve))
+    proxy.reset()
+    await until(isEmpty, 'it is acknowledged')
+    await emitter.events.emit(slow, 2)
+    await until(() => got.includes(2))
+    expect(got).toEqual([1, 2])
+  } finally {
+    await proxy.close()
+  }
+})
+
+it('counts no attempt of what a lost worker had received and not begun, however often', async () => {
+  const got: unknown[] = []
+  const handler = slow.on((n, { attempt, redelivered }) => void got.push([n, attempt, redelivered]), {
+    retry: { attempts: 1 },
+    group: 'main',
+  })
+  const a = await declared(handler)
+  await a.events.emitMany(slow, [1, 2, 3])
+  for (const _ of [1, 2, 3]) await (await taken(3)).die()
+  await program(url, { service: 'a' }, [handler])
+  await until(() => got.length === 3)
+  await until(isEmpty)
+  expect(got).toEqual(expect.arrayContaining([1, 2, 3].map((n) => [n, 1, true])))
+})
+
+it('flags what a relay publishes again', async () => {
+  const got: unknown[] = []
+  const a = await program(url, { service: 'a' }, [slow.on(() => undefined)])
+  const other = await stranger(url)
+  const binding = { exchange: 'sluice.events', to: { queue: 'copies' }, routingKey: '#' }
+  await other.declare({ queues: [{ name: 'copies' }], bindings: [binding] })
+  await other.consume('copies', { prefetch: 10 }, ({ properties }) => void got.push(properties.headers))
+  // The task that publishes what was emitted in a transaction, as a worker calls it for the second time.
+  const relay = a.events.tasksOf([]).find(({ name }) => name === 'events:relay')
+  const text = JSON.stringify({ specversion: '1.0', id: newId(), source: '/s', type: 'slow', data: 7 })
+  const row = { id: newId(), type: 'slow', text }
+  await relay?.run?.(row, { attempt: 1, ambiguous: false } as never)
+  await relay?.run?.(row, { attempt: 2, ambiguous: false } as never)
+  await until(() => got.length === 2)
+  expect(got).toEqual([{}, { 'sluice-again': true }])
+})
