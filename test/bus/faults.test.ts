@@ -22,7 +22,7 @@ it('counts a lost worker as an attempt from the second loss on, so that an event
   const { url: store } = await freshDatabase()
   const emitter = await Sluice.open({ store, amqp: url, service: 'a', events: 'rabbitmq' })
   try {
-    const start = () => spawn(process.execPath, [dying, store, url], { stdio: 'ignore' })
+    const start = () => spawn(process.execPath, ['--liftoff-only', dying, store, url], { stdio: 'ignore' })
     let deaths = 0
     for (let child = start(); deaths < 3; deaths++, child = start()) {
       if (deaths === 0) {
