@@ -1,5 +1,5 @@
 /** Receives the messages of one queue, across lost connections, closed channels and deleted queues. */
-import type { Channel, ConsumeMessage } from 'amqplib'
+import type { Channel, ConsumeMessage, GetMessage } from 'amqplib'
 import { systemClock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
@@ -41,6 +41,8 @@ export interface Consumer {
   readonly isAttached: boolean
   /** Changes the prefetch. Messages in hand from before do not count in the new one. */
   setPrefetch(prefetch: number): Promise<void>
+  /** Resolves when the server has carried out what was settled so far, or the channel is lost. */
+  synced(): Promise<void>
   /** Receives no more. What is in hand can still be settled. */
   cancel(): Promise<void>
   /** Receives no more, and resolves when nothing is in hand any more. */
@@ -113,6 +115,11 @@ export class Subscription implements Consumer {
     // A channel that fails meanwhile is replaced by one that has the new prefetch.
     await channel.cancel(tag).catch(() => {})
     await this.#consume(channel).catch(() => {})
+  }
+
+  async synced(): Promise<void> {
+    // A channel that is lost never answers.
+    await Promise.race([this.#channel?.checkQueue(this.queue).catch(() => {}), this.#ended])
   }
 
   async cancel(): Promise<void> {
@@ -248,12 +255,18 @@ export class Subscription implements Consumer {
 /** The server ended a consumer: mostly because its queue was deleted. */
 class Cancelled extends Error {}
 
-class Received implements Delivery {
-  readonly #message: ConsumeMessage
+/** A message as a delivery. */
+export class Received implements Delivery {
+  readonly #message: ConsumeMessage | GetMessage
   readonly #settle: (how: (channel: Channel) => void) => boolean
   readonly #has: () => boolean
 
-  constructor(message: ConsumeMessage, settle: (how: (channel: Channel) => void) => boolean, has: () => boolean) {
+  /** @param settle carries a settlement out, and returns false if it cannot be any more @param has returns whether it can */
+  constructor(
+    message: ConsumeMessage | GetMessage,
+    settle: (how: (channel: Channel) => void) => boolean,
+    has: () => boolean,
+  ) {
     this.#message = message
     this.#settle = settle
     this.#has = has

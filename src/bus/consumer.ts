@@ -79,7 +79,9 @@ export class ServiceConsumer {
       broker,
       names: mail.names,
       log: store.log,
+      isFree: () => this.#outlet.free() > 0,
       take: (delivery, queue) => this.#counted(this.#takeSuspect(delivery, queue)),
+      synced: () => Promise.all([...this.#consumers.values()].map((consumer) => consumer.synced())),
     })
   }
 
@@ -91,12 +93,12 @@ export class ServiceConsumer {
   /** Begins to consume. May be repeated if it fails. */
   async open(): Promise<void> {
     for (const source of this.#options.sources) await this.consume(source, source.queue)
-    await this.#suspects.look()
+    this.#suspects.look()
   }
 
   /** Looks for messages whose worker was lost. */
-  look(): Promise<void> {
-    return this.#suspects.look()
+  look(): void {
+    this.#suspects.look()
   }
 
   /** Consumes another queue as if it were the source's own: what is retried goes there. */
@@ -148,10 +150,8 @@ export class ServiceConsumer {
   }
 
   #cancel(): Promise<unknown> {
-    this.#cancelled ??= Promise.all([
-      ...[...this.#consumers.values()].map((consumer) => consumer.cancel()),
-      this.#suspects.cancel(),
-    ])
+    this.#suspects.cancel()
+    this.#cancelled ??= Promise.all([...this.#consumers.values()].map((consumer) => consumer.cancel()))
     return this.#cancelled
   }
 
@@ -236,13 +236,8 @@ export class ServiceConsumer {
       }
     }
     if (turns.length > 0) this.#start(turns)
-    else this.#next()
+    this.#suspects.wake()
     this.#tellIdle()
-  }
-
-  /** Lets a suspect come when all that are here have begun, and have let go of the process. */
-  #next(): void {
-    if (this.#suspects.mayCome) setImmediate(() => this.#outlet.free() > 0 && this.#suspects.next())
   }
 
   #start(turns: readonly Turn[]): void {
@@ -254,7 +249,6 @@ export class ServiceConsumer {
     })
     this.#options.watch.begun(jobs)
     this.#outlet.start(jobs)
-    this.#next()
   }
 
   #job({ held: { source, progress, event }, handler }: Turn, nowMs: number): ClaimedJob {
@@ -354,10 +348,8 @@ export class ServiceConsumer {
   }
 
   /** A worker was lost while it had this message, or one before: suspects.ts has why that matters. */
-  async #suspect(source: Source, delivery: Delivery, progress: Progress): Promise<void> {
-    await this.#suspects.add(delivery, progress, source.queue)
-    delivery.ack()
-    this.#next()
+  #suspect(source: Source, delivery: Delivery, progress: Progress): Promise<void> {
+    return this.#suspects.add(delivery, progress, source.queue)
   }
 }
 

@@ -14,7 +14,7 @@ export interface LookoutOptions {
   mail: Mail
   alarms: Pick<Alarms, 'tell'>
   /** Is called before each look. */
-  look(): Promise<void>
+  look(): void
 }
 
 const lookEveryMs = 15_000
@@ -23,10 +23,8 @@ const lookEveryMs = 15_000
 export async function lookOut(options: LookoutOptions, signal: AbortSignal): Promise<void> {
   const { clock, log } = options.store
   while (!signal.aborted) {
-    await options
-      .look()
-      .then(() => look(options))
-      .catch((error: unknown) => log.debug('queues could not be looked at', { err: error }))
+    options.look()
+    await look(options).catch((error: unknown) => log.debug('queues could not be looked at', { err: error }))
     await clock.sleep(lookEveryMs, signal, false)
   }
 }

@@ -1,10 +1,11 @@
 /**
  * Messages whose worker was lost. Which of those that a worker had received it had also begun, nobody knows, so this counts for none.
- * From then on they wait in a queue of their own, from which a process gets one more only when it has begun the one before: a message
- * that comes back from there had begun, and that counts.
+ * From then on they wait in a queue of their own, from which a process gets one when it can begin it, and the next one when it has: a
+ * message that comes back to that queue had begun, and that counts.
  */
+import type { Channel } from 'amqplib'
 import type { Broker, Delivery } from '../amqp/broker.ts'
-import type { Consumer } from '../amqp/consumer.ts'
+import { Received } from '../amqp/consumer.ts'
 import { SluiceError } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
 import { copyOf, type Progress } from './message.ts'
@@ -15,8 +16,12 @@ export interface SuspectsOptions {
   broker: Broker
   names: ServiceNames
   log: Log
-  /** Takes one of them; `queue`: that of its group. */
-  take(delivery: Delivery, queue: string): unknown
+  /** Returns whether one could begin now. */
+  isFree(): boolean
+  /** Begins one of them; `queue`: that of its group. */
+  take(delivery: Delivery, queue: string): Promise<void> | undefined
+  /** Resolves when the server has carried out all acknowledgements so far. */
+  synced(): Promise<unknown>
 }
 
 /** The header with the queue of a message's group. */
@@ -25,86 +30,104 @@ const queueHeader = 'sluice-queue'
 /** The suspects of one service, as one process sees them. */
 export class Suspects {
   readonly #options: SuspectsOptions
-  readonly #opening = new Map<string, Promise<void>>()
-  readonly #consumers: Consumer[] = []
+  /** Queues that are gone through now. */
+  readonly #walks = new Map<string, Promise<void>>()
+  /** So many are on their way there. */
+  #adding = 0
   #isCancelled = false
-  /** Another one may come. */
-  #isOpen = false
+  #wakers: (() => void)[] = []
 
   constructor(options: SuspectsOptions) {
     this.#options = options
   }
 
-  /** Puts a message there. Resolves when that is confirmed. */
+  /** Puts a message there, and acknowledges it where it was. */
   async add(delivery: Delivery, progress: Progress, queue: string): Promise<void> {
-    const { broker, names } = this.#options
-    await this.#open()
-    const known = { ...progress, isDoubtful: true }
-    const message = copyOf(delivery, undefined, known, { routingKey: names.suspects }, { [queueHeader]: queue })
-    await broker.publish(message).catch(async (error: unknown) => {
-      if (!SluiceError.is(error) || error.code !== 'SLUICE_BROKER_UNROUTED') throw error
-      await broker.declare(names.suspectsTopology)
-      await broker.publish(message)
-    })
+    const { broker, names, synced } = this.#options
+    this.#adding++
+    try {
+      const known = { ...progress, isDoubtful: true }
+      const message = copyOf(delivery, undefined, known, { routingKey: names.suspects }, { [queueHeader]: queue })
+      await broker.publish(message).catch(async (error: unknown) => {
+        if (!SluiceError.is(error) || error.code !== 'SLUICE_BROKER_UNROUTED') throw error
+        await broker.declare(names.suspectsTopology)
+        await broker.publish(message)
+      })
+      delivery.ack()
+      // Begun before that, it could end this process while the server has both of them.
+      await synced()
+    } finally {
+      this.#adding--
+    }
+    this.look()
   }
 
-  /** Looks whether there are any, of which other processes may have made the queue. */
-  async look(): Promise<void> {
-    const { broker, names } = this.#options
+  /** Begins those that are there, if any. Other processes may have put some there, or have been lost with some. */
+  look(): void {
+    const { names, log } = this.#options
+    this.wake()
     for (const queue of [names.suspects, names.formerSuspects]) {
-      if (queue === undefined || this.#opening.has(queue) || this.#isCancelled) continue
-      const found = await broker.use((channel) => channel.checkQueue(queue)).catch(absent)
-      if (found === undefined) continue
-      if (queue === names.suspects) await this.#open()
-      else await this.#consume(queue)
+      if (queue === undefined || this.#walks.has(queue) || this.#isCancelled) continue
+      const walk = this.#walk(queue)
+        .catch((error: unknown) => log.debug('the queue of suspects could not be gone through', { err: error }))
+        .finally(() => this.#walks.delete(queue))
+      this.#walks.set(queue, walk)
     }
   }
 
-  /** Whether `next` would let another one come. */
-  get mayCome(): boolean {
-    return !this.#isOpen && !this.#isCancelled && this.#consumers.length > 0
-  }
-
-  /** Lets another one come; to be called when those that came have begun, and there is room for more. */
-  next(): void {
-    if (!this.mayCome) return
-    this.#isOpen = true
-    // What is in hand does not count in a new prefetch.
-    for (const consumer of this.#consumers) void consumer.setPrefetch(1)
+  /** To be called when there may be room again. */
+  wake(): void {
+    for (const waker of this.#wakers.splice(0)) waker()
   }
 
   /** Takes no more. */
-  async cancel(): Promise<void> {
+  cancel(): void {
     this.#isCancelled = true
-    await Promise.all(this.#consumers.map((consumer) => consumer.cancel()))
+    this.wake()
   }
 
-  async #open(): Promise<void> {
-    const { broker, names } = this.#options
-    const queue = names.suspects
-    if (this.#isCancelled && !this.#opening.has(queue)) return broker.declare(names.suspectsTopology)
-    await this.#consume(queue, () => broker.declare(names.suspectsTopology))
-  }
-
-  async #consume(queue: string, declare = async () => {}): Promise<void> {
-    const { broker, take } = this.#options
-    const known = this.#opening.get(queue)
-    if (known !== undefined) return known
-    const open = async () => {
-      await declare()
-      this.#isOpen = true
-      const consumer = await broker.consume(queue, { prefetch: 1 }, (delivery) => {
-        this.#isOpen = false
-        const group: unknown = delivery.properties.headers?.[queueHeader]
-        return take(delivery, typeof group === 'string' ? group : '')
-      })
-      if (this.#isCancelled) await consumer.cancel()
-      else this.#consumers.push(consumer)
+  async #walk(queue: string): Promise<void> {
+    const { broker } = this.#options
+    const inHand = new Set<Received>()
+    try {
+      await broker.use((channel) => this.#goThrough(queue, channel, inHand)).catch(absent)
+    } finally {
+      inHand.clear()
     }
-    const opening = open()
-    this.#opening.set(queue, opening)
-    opening.catch(() => this.#opening.delete(queue))
-    return opening
+  }
+
+  /** Ends when the queue is empty, and what came from it is settled. */
+  async #goThrough(queue: string, channel: Channel, inHand: Set<Received>): Promise<void> {
+    const { isFree, take } = this.#options
+    for (;;) {
+      while (!this.#isCancelled && (this.#adding > 0 || !isFree())) await this.#woken()
+      const message = this.#isCancelled ? false : await channel.get(queue)
+      if (message === false) {
+        if (inHand.size === 0) return
+        await this.#woken()
+        continue
+      }
+      const received: Received = new Received(
+        message,
+        (settle) => {
+          if (!inHand.delete(received)) return false
+          settle(channel)
+          this.wake()
+          return true
+        },
+        () => inHand.has(received),
+      )
+      inHand.add(received)
+      const group: unknown = message.properties.headers?.[queueHeader]
+      const taken = take(received, typeof group === 'string' ? group : '')
+      taken?.catch(() => received.reject({ requeue: true }))
+      // What it does at once is done by then.
+      await new Promise<void>((resolve) => setImmediate(resolve))
+    }
+  }
+
+  #woken(): Promise<void> {
+    return new Promise((resolve) => this.#wakers.push(resolve))
   }
 }
 
