@@ -10,6 +10,7 @@ celery (on Debian: apt-get install python3-celery), a RabbitMQ, and a PostgreSQL
     npx sluice send shop.sync '{"customer": 7}'
 """
 import os
+import urllib.error
 import urllib.request
 
 from celery import Celery
@@ -24,6 +25,11 @@ app.conf.update(
 )
 
 
+class VendorAnswer(Exception):
+    """An answer that is no success: VendorAnswer(status, headers). A 429 holds the limits of the job for as long as the vendor's
+    Retry-After says, on all workers, in Python and Node; then the job goes on, and no failure is counted."""
+
+
 @app.task(name="shop.sync", bind=True)
 def sync(self, customer):
     """One call of the vendor for each attempt; an error is retried by the dispatcher, under a new grant."""
@@ -32,5 +38,8 @@ def sync(self, customer):
         "X-Sluice-Attempt": str(self.request.get("sluice_attempt")),
     }
     request = urllib.request.Request(f"{os.environ['CRM_API']}/sync/{customer}", b"", headers)
-    with urllib.request.urlopen(request, timeout=10) as answer:
-        return {"status": answer.status}
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return {"status": answer.status}
+    except urllib.error.HTTPError as error:
+        raise VendorAnswer(error.code, dict(error.headers)) from None

@@ -22,13 +22,14 @@ import type { Rulebook } from '../tasks/rule.ts'
 import type { AnyTask } from '../tasks/task.ts'
 import { newPlace } from '../worker/admission.ts'
 import { GiveBackCounter } from '../worker/give-backs.ts'
-import { describe, verdict } from '../worker/verdict.ts'
+import { describe, type Throttling, verdict } from '../worker/verdict.ts'
 import { type Call, note, unknownWorker } from './call.ts'
 import { RemoteEstates } from './estates.ts'
 import { Inquiry, overdueMs } from './inquiry.ts'
 import { errorOf, messageOf, resultOf, silentError } from './job-message.ts'
-import { claimMs, queueOf, type Sent, sentOf } from './sent.ts'
+import { claimMs, queueOf, type Sent, sentOf, unsent } from './sent.ts'
 import { StockWorkers } from './stock-workers.ts'
+import { VendorAnswers } from './vendor-answers.ts'
 
 /** What it needs; see the fields. */
 export interface CeleryOutletOptions {
@@ -49,19 +50,13 @@ export interface CeleryOutletOptions {
 /** Reports are under way for so long. */
 const reportMs = 1_000
 const stopMs = 3_000
-const unsent = new Set([
-  'SLUICE_BROKER_FULL',
-  'SLUICE_BROKER_UNREACHABLE',
-  'SLUICE_BROKER_UNROUTED',
-  'SLUICE_BROKER_REFUSED',
-])
-
 /** Executes jobs on stock Celery workers. */
 export class CeleryOutlet implements Outlet {
   readonly #options: CeleryOutletOptions
   readonly #workers: StockWorkers
   readonly #inquiry: Inquiry<Sent>
   readonly #estates: RemoteEstates
+  readonly #answers: VendorAnswers
   readonly #tasks: ReadonlyMap<string, AnyTask>
   readonly #queues: ReadonlySet<string>
   readonly #sent = new Map<ClaimedJob, Sent>()
@@ -95,6 +90,7 @@ export class CeleryOutlet implements Outlet {
       found: (sent, by) => this.#found(sent, by),
       missed: (sent) => this.#missed(sent),
     })
+    this.#answers = new VendorAnswers(store, options.shared)
     this.#estates = new RemoteEstates({
       results: options.results,
       workers: this.#workers,
@@ -159,7 +155,7 @@ export class CeleryOutlet implements Outlet {
     for (const job of jobs) {
       const sent = sentOf(job, this.#tasks.get(job.task) as AnyTask, clock.monotonicMs())
       this.#sent.set(job, sent)
-      void this.#begin(sent).catch((error: unknown) => this.#failed(sent, error, false))
+      void this.#begin(sent).catch((error: unknown) => this.#failed(sent, error))
     }
   }
 
@@ -245,12 +241,13 @@ export class CeleryOutlet implements Outlet {
   /** A result stays where it is until what it means is recorded: if this dispatcher is killed, the next one finds it. */
   #watch(sent: Sent): void {
     this.#options.results.watch(sent.id, async (result) => {
-      this.#told(sent, result)
+      await this.#told(sent, result)
       await sent.recorded
     })
   }
 
-  #told(sent: Sent, result: TaskResult): void {
+  /** Resolves when it has reported what that means. */
+  #told(sent: Sent, result: TaskResult): Promise<void> | void {
     if (this.#sent.get(sent.job) !== sent) return
     const { log, clock } = this.#options.store
     const nowMs = clock.monotonicMs()
@@ -265,9 +262,9 @@ export class CeleryOutlet implements Outlet {
     else if (meaning === 'ungranted')
       log.warn('a task has sent itself again, and made a call that no limit granted: set max_retries = 0', about)
     else if (meaning === 'done') this.#done(sent, result)
-    else if (meaning === 'failed') this.#failed(sent, errorOf(sent, result), true)
+    else if (meaning === 'failed') return this.#called(sent, errorOf(sent, result))
     else if (meaning === 'retries') this.#retries(sent)
-    else if (meaning === 'retried') this.#retried(sent)
+    else if (meaning === 'retried') return this.#retried(sent)
     else if (meaning === 'uncalled') this.#uncalled(sent, nowMs)
     else if (meaning === 'lost') this.#mayBeStopped(sent)
   }
@@ -275,8 +272,9 @@ export class CeleryOutlet implements Outlet {
   #done(sent: Sent, { value }: TaskResult): void {
     try {
       this.#end(sent, { kind: 'done', result: resultOf(value, sent.task), ...this.#ran(sent) })
+      this.#answers.served(sent.job)
     } catch (error) {
-      this.#failed(sent, error, true)
+      this.#failed(sent, error, {})
     }
   }
 
@@ -285,11 +283,17 @@ export class CeleryOutlet implements Outlet {
     const { clock } = this.#options.store
     this.#revoke(sent, false)
     const leftMs = Math.max(0, sent.untilMs - clock.monotonicMs())
-    clock.after(leftMs + reportMs, () => sent.retry !== undefined && this.#retried(sent))
+    clock.after(leftMs + reportMs, () => void this.#retried(sent))
   }
 
-  #retried(sent: Sent): void {
-    if (sent.retry !== undefined) this.#failed(sent, errorOf(sent, sent.retry), true)
+  async #retried(sent: Sent): Promise<void> {
+    if (sent.retry !== undefined) await this.#called(sent, errorOf(sent, sent.retry))
+  }
+
+  /** A call has failed: a vendor that refused it holds its limits. */
+  async #called(sent: Sent, error: unknown): Promise<void> {
+    const refusal = await this.#answers.failed(sent.job, sent.task, error)
+    this.#failed(sent, error, { refusal })
   }
 
   #mayBeStopped(sent: Sent): void {
@@ -308,11 +312,16 @@ export class CeleryOutlet implements Outlet {
     )
   }
 
-  #failed(sent: Sent, error: unknown, isCalled: boolean): void {
+  /** @param called undefined: the call was not made; `refusal`: what holds its limits */
+  #failed(sent: Sent, error: unknown, called?: { refusal?: Throttling | undefined }): void {
     const { job, task } = sent
     const { clock } = this.#options.store
     const { tookMs, ...ran } = this.#ran(sent)
-    this.#end(sent, { ...verdict(job, task, error, undefined, isCalled, tookMs, clock), ...(isCalled ? ran : {}) })
+    const { refusal } = called ?? {}
+    // A vendor that refuses a call has not carried it out.
+    const isInDoubt = called !== undefined && (refusal === undefined || refusal.cause !== undefined)
+    const ended = verdict(job, task, error, refusal, isInDoubt, tookMs, clock)
+    this.#end(sent, { ...ended, ...(called === undefined ? {} : ran) })
   }
 
   #uncalled(sent: Sent, nowMs: number): void {
@@ -379,7 +388,7 @@ export class CeleryOutlet implements Outlet {
   /** No worker has it, and nothing was reported: it was dropped from its queue, or ended without a result. */
   #missed(sent: Sent): void {
     if (sent.by?.worker === unknownWorker) this.#lose(sent)
-    else if (sent.by !== undefined) this.#failed(sent, silentError(), true)
+    else if (sent.by !== undefined) this.#failed(sent, silentError(), {})
     // A worker that is gone may have begun it, without a report.
     else if (sent.isShaken) this.#lose(sent)
     else this.#uncalled(sent, this.#options.store.clock.monotonicMs())

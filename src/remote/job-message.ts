@@ -2,6 +2,7 @@
 import { hostname } from 'node:os'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import { CeleryTaskError, isFinal, returned, type TaskResult } from '../celery/result.ts'
+import { answerIn } from './answer.ts'
 import { argumentsOf } from '../celery/arguments.ts'
 import { plainJson } from '../celery/json.ts'
 import { blank, type TaskMessage } from '../celery/task-message.ts'
@@ -57,7 +58,7 @@ export function pythonError(error: CeleryTaskError): Error {
   const shown = new Error(said === '' ? error.type : said)
   shown.name = error.type
   shown.stack = error.traceback?.slice(-tracebackMost) ?? ''
-  return Object.assign(shown, { code: error.code })
+  return Object.assign(shown, { code: error.code }, answerIn(error))
 }
 
 /** The error of a failed call. */

@@ -30,6 +30,14 @@ export interface Sent extends Call, Asked {
 /** So long, in ms, a job may be under way that holds only places: its claim must be young. */
 export const claimMs = 5_000
 
+/** Codes of errors after which the broker certainly has no message. */
+export const unsent = new Set([
+  'SLUICE_BROKER_FULL',
+  'SLUICE_BROKER_UNREACHABLE',
+  'SLUICE_BROKER_UNROUTED',
+  'SLUICE_BROKER_REFUSED',
+])
+
 /** What is known before a job is published. */
 const unsentYet = {
   begunMs: undefined,

@@ -20,6 +20,12 @@ export interface RemoteTaskOptions<Schema extends StandardSchemaV1, Fair extends
 }
 
 const defaultQueue = 'celery'
+const prefix = 'outlet.'
+
+/** True for the bucket that counts the attempts in a queue: a vendor knows nothing of it. */
+export function isPlaces(take: string): boolean {
+  return take.startsWith(prefix)
+}
 
 /**
  * Defines a task that only stock Celery workers implement, under the same name. Its jobs are sent and limited like any others;
@@ -55,6 +61,6 @@ export function remoteTask<Schema extends StandardSchemaV1 = AnyJson, const Fair
 function placesOf(queue: string): string {
   const name = queue.toLowerCase().replaceAll(':', '.')
   return name === queue && name.length <= 56
-    ? `outlet.${name}`
-    : `outlet.${name.slice(0, 36)}-${hash64(queue).slice(-16)}`
+    ? `${prefix}${name}`
+    : `${prefix}${name.slice(0, 36)}-${hash64(queue).slice(-16)}`
 }

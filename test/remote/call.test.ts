@@ -4,6 +4,7 @@ import { expect, it } from 'vitest'
 import type { TaskResult } from '../../src/celery/result.ts'
 import { CeleryTaskError } from '../../src/celery/result.ts'
 import { type Call, type Meaning, note } from '../../src/remote/call.ts'
+import { answerIn } from '../../src/remote/answer.ts'
 import { messageOf, pythonError, resultOf } from '../../src/remote/job-message.ts'
 import { Skew } from '../../src/remote/skew.ts'
 import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
@@ -104,4 +105,31 @@ it('keeps every result of Python, and the end of a traceback', () => {
   const error = new CeleryTaskError('a', { type: 'KeyError', args: [7] }, { isRevoked: false, traceback })
   expect(pythonError(error)).toMatchObject({ name: 'KeyError', message: '7', code: 'SLUICE_CELERY_FAILED' })
   expect(pythonError(error).stack).toMatch(/^x+KeyError: 7$/)
+})
+
+it.each([
+  [
+    'of the documented class',
+    [429, { 'Retry-After': '7', 'X-N': 3 }],
+    '',
+    { status: 429, headers: { 'Retry-After': '7', 'X-N': '3' } },
+  ],
+  ['with an object', ['no', { status_code: 503, headers: { a: 'b' } }], '', { status: 503, headers: { a: 'b' } }],
+  [
+    'of urllib',
+    [],
+    'Traceback …\nurllib.error.HTTPError: HTTP Error 429: Too Many Requests\n',
+    { status: 429, headers: {} },
+  ],
+  ['of requests', ['429 Client Error: Too Many Requests for url: https://x'], '', { status: 429, headers: {} }],
+  ['of httpx', ["Client error '429 Too Many Requests' for url 'https://x'"], '', { status: 429, headers: {} }],
+  [
+    'of aiohttp',
+    [],
+    "Traceback …\naiohttp.client_exceptions.ClientResponseError: 401, message='no', url='x'",
+    { status: 401, headers: {} },
+  ],
+  ['about something else', ['no such row', 7, 200, {}, 'error 429'], 'Traceback …\nLookupError: 429', undefined],
+])('reads the answer of the vendor in an exception %s', (_what, args, traceback, answer) => {
+  expect(answerIn({ args, traceback })).toEqual(answer)
 })

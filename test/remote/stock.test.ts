@@ -2,6 +2,7 @@
 import { existsSync } from 'node:fs'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { openProducer } from '../../src/celery/index.ts'
+import { limit } from '../../src/limits/limit.ts'
 import { until } from '../until.ts'
 import { dispatch, openStage, pythonTask, type Stage } from './stage.ts'
 
@@ -99,5 +100,22 @@ describe.concurrent('a job of a remote task', () => {
     await stage.start('frail2', ['-c', '2', '-Q', 'frail'])
     expect(await ended(id)).toMatchObject({ state: 'done', attempt: 2, crashes: 1, ambiguous: true })
     expect(stage.seen(id)).toMatchObject([{ attempt: 1 }, { attempt: 2, ambiguous: true }])
+  })
+
+  it('holds its limit when the vendor refuses a call of Python, as in Node', async (context) => {
+    const crm = limit('crm', { rate: '1000/min' })
+    const refused = pythonTask('refused', await stage.queue(), { limits: [crm] })
+    const { sluice, ended } = await dispatch(stage, [refused], context)
+    const id = await sluice.send(refused, { status: 429, headers: { 'Retry-After': '3' } })
+    const held = () => sluice.db.query('select 1 from sluice.refusal')
+    await until(async () => (await sluice.jobs.get(id))?.throttled === 1, 'the vendor has refused it')
+    expect((await held()).length).toBe(1)
+    const job = await ended(id)
+    expect(job).toMatchObject({ state: 'done', attempt: 2, throttled: 1, failed: 0, ambiguous: false })
+    const [first, second] = job.attempts
+    expect(first).toMatchObject({ outcome: 'throttled', error: { name: 'VendorAnswer', status: 429 } })
+    expect(Number(second?.startedAt) - Number(first?.endedAt)).toBeGreaterThanOrEqual(2_900)
+    // The vendor accepts again.
+    await until(async () => (await held()).length === 0, 'nothing is refused any more')
   })
 })

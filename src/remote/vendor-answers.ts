@@ -1,0 +1,48 @@
+/** What calls of stock workers show of the vendor: limits are held by it as by those of handlers in Node. */
+import type { ClaimedJob } from '../claim/claimed-job.ts'
+import { marginsOf } from '../claim/definitions/margins.ts'
+import { StoreClock } from '../core/clock.ts'
+import type { Store } from '../db/store.ts'
+import type { PeerLimiter } from '../limits/peer.ts'
+import { Acquirer } from '../takes/acquire.ts'
+import { isPlaces } from '../tasks/remote.ts'
+import type { AnyTask } from '../tasks/task.ts'
+import { badAnswerIn } from '../worker/bad-answer.ts'
+import type { Throttling } from '../worker/verdict.ts'
+
+/** Holds limits, and frees them again. */
+export class VendorAnswers {
+  readonly #store: Store
+  readonly #acquirer: Acquirer
+
+  constructor(store: Store, shared: PeerLimiter | undefined) {
+    this.#store = store
+    this.#acquirer = new Acquirer(store, new StoreClock(), shared)
+  }
+
+  /** Holds what an error is about, if the vendor refused the call or failed; undefined: that makes the error no other one. */
+  async failed(job: ClaimedJob, { limits }: AnyTask, error: unknown): Promise<Throttling | undefined> {
+    const refusal = badAnswerIn(error, limits, undefined, undefined)?.refusal
+    const takes = takesOf(job)
+    if (refusal === undefined) return undefined
+    if (takes.length === 0) return refusal.cause === undefined ? refusal : undefined
+    if (refusal.cause === undefined) marginsOf(this.#store).unmeasured(limits)
+    const sent = { takes, limits, asked: job.asked, who: job.id, isProbe: job.isProbe === true }
+    const heldMs = await this.#acquirer.refused(sent, refusal).catch(() => undefined)
+    // A single failure is an ordinary one.
+    return refusal.cause === undefined || heldMs !== undefined ? { ...refusal, heldMs } : undefined
+  }
+
+  /** The vendor has served a call. */
+  served(job: ClaimedJob): void {
+    const takes = takesOf(job)
+    if (takes.length === 0) return
+    this.#acquirer.served(takes, job.asked)
+    // If the store does not receive it, the next call does the same.
+    if (job.isProbe === true) void this.#acquirer.accepted(takes, job.asked).catch(() => {})
+  }
+}
+
+function takesOf({ holds, takes }: ClaimedJob): readonly string[] {
+  return (holds ?? takes ?? []).filter((take) => !isPlaces(take))
+}
