@@ -2,7 +2,7 @@
  * Alarms: a value that is worth a person's attention, reported once when it goes beyond a bound, and once when it is back.
  * Those of the store are read by one worker of the fleet; those of its own connections by each process.
  */
-import type { Clock } from '../core/clock.ts'
+import { type Clock, systemClock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
 import { checkFields } from '../core/fields.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
@@ -11,6 +11,7 @@ import { many, span } from '../core/figures.ts'
 import type { Sql, Store } from '../db/store.ts'
 import type { SluiceEvents } from '../report/events.ts'
 import { alarmText } from '../report/lines.ts'
+import { Growth } from './growth.ts'
 import { Budgets, budgetTodo, readRaisedBudgets } from './budgets.ts'
 
 /** When alarms are raised, and where they go. Give the same to every worker; `false` switches an alarm off. */
@@ -19,6 +20,8 @@ export interface AlarmOptions {
   webhook?: string
   /** So many jobs wait in a queue; default 100,000. */
   queueLength?: number | false
+  /** A queue has become longer for so long, and was never empty: it never will be; default 10 min. */
+  growing?: Duration | false
   /** The oldest job of a queue has waited so long; default 1 h. */
   oldestWait?: Duration | false
   /** So long a job has waited that no live worker can run; default 1 min. */
@@ -54,6 +57,15 @@ const kinds = {
     threshold: 100_000 as number | Duration,
     text: ({ subject, value }: Reading) => `queue "${subject}" has ${many(Math.round(value), 'waiting job')}`,
     todo: 'look at what stops them (`sluice status`); if nothing does, start more workers',
+  },
+  growing: {
+    option: 'growing',
+    threshold: '10min',
+    text: ({ subject, value, detail }: Reading) =>
+      value === 0
+        ? `queue "${subject}" does not grow any more`
+        : `queue "${subject}" has grown for ${span(value)} without being empty${detail === null ? '' : ` (${detail})`}`,
+    todo: 'at this rate it will never be empty: start more workers, raise its limits, or send less; `sluice status` shows both rates',
   },
   'oldest-wait': {
     option: 'oldestWait',
@@ -175,6 +187,7 @@ export async function readRaisedAlarms(sql: Sql): Promise<RaisedAlarm[]> {
   const raised = await raisedOf(sql)
   if (raised.length === 0) return budgets
   const readings = await sql.call<Reading>('read_alarm_values')
+  readings.push(...growthOf(raised, readings))
   const alarms = raised.flatMap(({ since_ms: sinceMs, ...one }) => {
     const reading = readings.find((other) => isSame(one, other))
     if (reading === undefined) return []
@@ -185,6 +198,16 @@ export async function readRaisedAlarms(sql: Sql): Promise<RaisedAlarm[]> {
     ]
   })
   return [...alarms, ...budgets]
+}
+
+/** The raised alarms of queues that grow: their values are known to the worker that watches them, here only how long they are. */
+function growthOf(raised: readonly Raised[], readings: readonly Reading[]): Reading[] {
+  return raised.flatMap(({ alarm, subject, since_ms: sinceMs }) => {
+    const length = readings.find((one) => isSame(one, { alarm: 'queue-length', subject }))
+    if (alarm !== 'growing' || length === undefined) return []
+    const value = Math.max(1, systemClock.wallMs() - sinceMs)
+    return [{ alarm, subject, value, detail: `${many(length.value, 'job')} waiting` }]
+  })
 }
 
 /** Returns a budget in the form of an alarm, for the webhook and `status`. */
@@ -205,6 +228,7 @@ export class Alarms {
   readonly #own = new Map<string, { isRaised: boolean; changedMs: number }>()
   readonly #sending = new Set<Promise<void>>()
   readonly #budgets: Budgets
+  readonly #growth = new Growth()
   #readAtMs = -Infinity
 
   /** @throws UsageError SLUICE_BAD_OPTION */
@@ -267,8 +291,10 @@ export class Alarms {
     const tookMs = this.#clock.monotonicMs() - nowMs
     this.#readAtMs = nowMs + Math.max(readMs, tookMs * restPart)
     const raised = await raisedOf(this.#store)
+    readings.push(...this.#growing(raised, readings, nowMs))
+    const isNew = this.#growth.isNew(nowMs)
     const over = raised
-      .filter((one) => !readings.some((other) => isSame(one, other)))
+      .filter((one) => !(isNew && one.alarm === 'growing') && !readings.some((other) => isSame(one, other)))
       .map(({ alarm, subject }): Reading => ({ alarm, subject, value: 0, detail: null }))
     for (const reading of [...readings, ...over]) {
       const before = raised.some((one) => isSame(one, reading))
@@ -278,6 +304,16 @@ export class Alarms {
       const [row] = await this.#store.call<{ change_alarm: boolean }>('change_alarm', params)
       if (row?.change_alarm === true) this.#emit(reading, is)
     }
+  }
+
+  /** The queues that grow. Another worker may have watched before: what it has reported has grown for long enough. */
+  #growing(raised: readonly Raised[], readings: readonly Reading[], nowMs: number): Reading[] {
+    const lengths = readings.filter(({ alarm }) => alarm === 'queue-length')
+    return this.#growth.saw(lengths, nowMs).map(({ subject, forMs, perMinute }) => {
+      const before = raised.some((one) => isSame(one, { alarm: 'growing', subject }))
+      const value = before ? Math.max(forMs, this.#thresholds.get('growing') ?? 0) : forMs
+      return { alarm: 'growing', subject, value, detail: `by ${perMinute}/min` }
+    })
   }
 
   /** Resolves when the webhook has got what was sent to it, or did not answer. */
