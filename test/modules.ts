@@ -48,7 +48,7 @@ const uses: Record<string, string[]> = {
   absorb: [...below, 'operations', 'celery', 'generated'],
   sluice: [...below, 'operations', 'fleet', 'worker', 'outlet', 'bus', 'remote', 'absorb', 'celery', 'generated'],
   testing: [...below, 'operations', 'fleet', 'worker', 'outlet', 'bus', 'sluice', 'generated'],
-  cli: [...below, 'operations', 'fleet', 'worker', 'outlet', 'bus', 'sluice', 'testing', 'generated'],
+  cli: [...below, 'operations', 'fleet', 'worker', 'outlet', 'bus', 'celery', 'sluice', 'testing', 'generated'],
 }
 
 /** The module that owns each table: it and those above it read and write it. */

@@ -45,6 +45,8 @@ export interface Broker {
   use<T>(commands: (channel: Channel) => Promise<T>): Promise<T>
   /** Resolves to a short name that all who are connected to this virtual host of this cluster share. */
   identity(): Promise<string>
+  /** Resolves to how many channels the server allows on one connection. */
+  channelsMax(): Promise<number>
   status(): BrokerStatus
   /** Waits for confirmations, for 5 s at most, and closes the connections. What consumers have in hand is delivered again. */
   close(): Promise<void>
@@ -190,6 +192,12 @@ class Connections implements Broker {
       .update(JSON.stringify([cluster, this.#vhost]))
       .digest('hex')
       .slice(0, 12)
+  }
+
+  async channelsMax(): Promise<number> {
+    const { model } = await this.#ready(false, readyMaxMs)
+    // What amqplib's types do not show.
+    return (model.connection as unknown as { channelMax: number }).channelMax
   }
 
   status(): BrokerStatus {

@@ -13,6 +13,7 @@ import { lanes } from './lanes.ts'
 import { many, span } from './output.ts'
 import { parked } from './parked.ts'
 import { redisServer, shared } from './shared.ts'
+import { stock } from './stock.ts'
 import { bloat, has, snapshots, type StorageAt, wraparound } from './storage.ts'
 import { zones } from './zones.ts'
 import pg from 'pg'
@@ -60,6 +61,7 @@ export const checks: Record<string, Check> = {
   redis: ({ redis }) => redisServer(redis),
   shared: (at) => shared(storageAt(at)),
   fleet: (at) => fleet(storageAt(at), at.amqp),
+  stock: (at) => stock(storageAt(at), at.amqp),
   clock,
   steps: (at) => steps(storageAt(at)),
   restores: (at) => restores(storageAt(at)),

@@ -8,19 +8,28 @@ import { has, type StorageAt } from './storage.ts'
 /** So many messages wait for one worker only if it reads more slowly than they are sent. */
 const depthMax = 1_000
 const queuesMax = 200
+/** One for each queue that a process reads, one that publishes, and those of commands. */
+const channelsLeast = 16
 
 /** Looks at the dispatchers of the store and, where a broker is known, at the queues of their workers; undefined: there are none. */
 export async function fleet({ sql }: StorageAt, amqp: string | undefined): Promise<Finding | undefined> {
   if (!(await has(sql, 'worker'))) return undefined
   const rows = await sql.query<{ stints: string[] }>('select stints from sluice.worker where stints is not null')
   if (rows.length === 0) return undefined
-  const queues = rows.flatMap(({ stints }) => stints.map((stint) => stint.slice(0, stint.lastIndexOf('.'))))
+  // The others are the names of dispatchers in front of Celery workers.
+  const workers = rows.flatMap(({ stints }) => stints.filter((stint) => stint.includes('.worker.')))
+  const queues = workers.map((stint) => stint.slice(0, stint.lastIndexOf('.')))
   const text = `${many(rows.length, 'dispatcher')} for ${many(queues.length, 'worker')}`
+  if (queues.length === 0 && rows.some(({ stints }) => stints.length > 0)) return { status: 'ok', text }
   if (queues.length === 0) return { status: 'warn', text: `${text}: start some (\`sluice work --broker\`)` }
   if (amqp === undefined) return { status: 'ok', text: `${text}; AMQP_URL, not set here, would show their queues` }
   const broker = await openBroker({ url: amqp, name: 'sluice status', log: silent })
   try {
-    return await judged(text, broker, queues.slice(0, queuesMax))
+    const finding = await judged(text, broker, queues.slice(0, queuesMax))
+    const most = await broker.channelsMax()
+    if (most >= channelsLeast) return finding
+    const few = `RabbitMQ allows ${most} channels a connection: a dispatcher needs up to ${channelsLeast} (channel_max)`
+    return { status: 'warn', text: `${finding.text}; ${few}` }
   } finally {
     await broker.close()
   }

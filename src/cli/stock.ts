@@ -1,0 +1,84 @@
+/** Checks the stock Celery workers behind dispatchers, for `sluice doctor`: their pools and prefetch beside what tasks declare. */
+import { systemClock } from '../core/clock.ts'
+import { openControl } from '../celery/remote.ts'
+import { Limits } from '../operations/limits.ts'
+import type { Finding } from './finding.ts'
+import { many } from './output.ts'
+import { has, type StorageAt } from './storage.ts'
+
+/** What the workers of one queue have, together. */
+interface Pool {
+  workers: number
+  slots: number
+  /** Messages that they take ahead, those that they execute included. */
+  prefetch: number
+}
+
+const answerMs = 1_500
+const prefix = 'outlet.'
+
+/** Compares the workers of the queues that remote tasks name with their `slots`; undefined: there are no remote tasks. */
+export async function stock({ sql }: StorageAt, amqp: string | undefined): Promise<Finding | undefined> {
+  if (amqp === undefined || !(await has(sql, 'limit_def'))) return undefined
+  const declared = (await new Limits(sql, systemClock).list()).flatMap(({ name, numbers: { concurrency } }) =>
+    name.startsWith(prefix) && concurrency !== undefined
+      ? [{ queue: name.slice(prefix.length), slots: concurrency }]
+      : [],
+  )
+  if (declared.length === 0) return undefined
+  const control = await openControl({ broker: amqp })
+  try {
+    const [stats, queues] = await Promise.all([
+      control.request('stats', {}, { within: answerMs }),
+      control.request('active_queues', {}, { within: answerMs }),
+    ])
+    return judged(declared, poolsIn(stats, queues))
+  } finally {
+    await control.close()
+  }
+}
+
+/** Sums what workers have answered, by the queues that they serve. */
+export function poolsIn(stats: Record<string, unknown>, queues: Record<string, unknown>): Map<string, Pool> {
+  const pools = new Map<string, Pool>()
+  for (const [worker, one] of Object.entries(stats)) {
+    const { pool, prefetch_count: prefetch } = (one ?? {}) as {
+      pool?: Record<string, unknown>
+      prefetch_count?: unknown
+    }
+    const served = queues[worker]
+    for (const { name } of (Array.isArray(served) ? served : []) as { name?: unknown }[]) {
+      const sum = pools.get(String(name)) ?? { workers: 0, slots: 0, prefetch: 0 }
+      pools.set(String(name), {
+        workers: sum.workers + 1,
+        slots: sum.slots + (Number(pool?.['max-concurrency']) || 0),
+        prefetch: sum.prefetch + (Number(prefetch) || 0),
+      })
+    }
+  }
+  return pools
+}
+
+/** Judges each queue: what has to be changed, and where. */
+export function judged(
+  declared: readonly { queue: string; slots: number }[],
+  pools: ReadonlyMap<string, Pool>,
+): Finding {
+  const said = declared.map(({ queue, slots }) => {
+    const pool = pools.get(queue)
+    if (pool === undefined) return { isOk: false, text: `queue "${queue}" has no Celery worker that answers` }
+    const has = `queue "${queue}": ${many(pool.workers, 'Celery worker')} with ${many(pool.slots, 'slot')}`
+    if (pool.slots !== slots)
+      return {
+        isOk: false,
+        text: `${has}, but its tasks declare ${slots}: the smaller number counts; correct \`slots\``,
+      }
+    if (pool.prefetch > pool.slots)
+      return {
+        isOk: false,
+        text: `${has}, and ${pool.prefetch} messages taken at once: jobs wait in full workers; set worker_prefetch_multiplier = 1`,
+      }
+    return { isOk: true, text: has }
+  })
+  return { status: said.every(({ isOk }) => isOk) ? 'ok' : 'warn', text: said.map(({ text }) => text).join('; ') }
+}

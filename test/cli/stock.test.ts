@@ -1,0 +1,25 @@
+import { expect, it } from 'vitest'
+import { judged, poolsIn } from '../../src/cli/stock.ts'
+
+const worker = (slots: number, prefetch: number) => ({
+  pid: 1,
+  pool: { 'max-concurrency': slots },
+  prefetch_count: prefetch,
+})
+const serves = (...names: string[]) => names.map((name) => ({ name }))
+
+it('compares the pools of Celery workers with the slots that tasks declare', () => {
+  const stats = { a: worker(4, 4), b: worker(4, 4), c: worker(2, 8), d: { error: 'no' } }
+  const pools = poolsIn(stats, { a: serves('sync'), b: serves('sync', 'mail'), c: serves('slow') })
+  const of = (queue: string, slots: number) => judged([{ queue, slots }], pools)
+  expect(of('sync', 8)).toEqual({ status: 'ok', text: 'queue "sync": 2 Celery workers with 8 slots' })
+  expect(of('mail', 8)).toEqual({
+    status: 'warn',
+    text: 'queue "mail": 1 Celery worker with 4 slots, but its tasks declare 8: the smaller number counts; correct `slots`',
+  })
+  expect(of('slow', 2)).toEqual({
+    status: 'warn',
+    text: 'queue "slow": 1 Celery worker with 2 slots, and 8 messages taken at once: jobs wait in full workers; set worker_prefetch_multiplier = 1',
+  })
+  expect(of('none', 1)).toEqual({ status: 'warn', text: 'queue "none" has no Celery worker that answers' })
+})
