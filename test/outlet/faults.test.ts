@@ -30,6 +30,7 @@ describe.concurrent('a fleet', () => {
     await Promise.all([fleet.start('execute', 20), fleet.start('execute', 20)])
     await fleet.areDone(600)
     checkRate(fleet.runs)
+    await fleet.checkDeadlines()
     expect(fleet.runs.filter(({ attempt, ambiguous }) => attempt > 1 || ambiguous)).toEqual([])
     expect((await fleet.sluice.verify()).exceeded).toEqual([])
   })

@@ -1,5 +1,6 @@
 /** Fleets over a real RabbitMQ: dispatchers and workers in processes of their own, and what kills them. */
 import { beforeAll, describe, expect, it } from 'vitest'
+import { isLong } from '../long.ts'
 import { type Broker, freshBroker, startRabbit } from '../servers/rabbitmq.ts'
 import { startProxy } from '../servers/proxy.ts'
 import { until } from '../until.ts'
@@ -128,5 +129,34 @@ describe.concurrent('a fleet', () => {
     await fleet.areDone(101)
     checkOnce(fleet.runs)
     expect(fleet.runs.filter(({ attempt }) => attempt > 1)).toEqual([])
+  })
+
+  it('goes on within 10 s after a memory alarm of the broker, and after its restart, and loses nothing', async (context) => {
+    const server = await startRabbit()
+    context.onTestFinished(() => server.close())
+    const fleet = await createFleet(server.url, context)
+    await fleet.start('dispatch')
+    await fleet.start('execute', 8)
+    await fleet.sluice.sendMany(note, many(20))
+    await fleet.areDone(20)
+    let sent = 20
+    const goOn = async (what: string) => {
+      const limitMs = isLong ? 10_000 : 60_000
+      await until(async () => (await fleet.count('done')) > sent - 20, `it goes on after ${what}`, limitMs)
+      await fleet.areDone(sent)
+    }
+    await server.evaluate('vm_memory_monitor:set_vm_memory_high_watermark({absolute, 1000})')
+    sent += await fleet.sluice.sendMany(note, many(20))
+    await fleet.pass(3)
+    // Publishers are blocked: what was on its way may have arrived, and nothing more is claimed.
+    expect(await fleet.count('job where claim is not null')).toBeLessThanOrEqual(8)
+    await server.evaluate('vm_memory_monitor:set_vm_memory_high_watermark({absolute, 4000000000})')
+    await goOn('the alarm')
+    await server.kill()
+    sent += await fleet.sluice.sendMany(note, many(20))
+    await server.start()
+    await goOn('the restart')
+    checkOnce(fleet.runs)
+    expect(await fleet.count('failed')).toBe(0)
   })
 })

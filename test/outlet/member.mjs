@@ -4,8 +4,9 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { z } from 'zod'
 import { limit, Sluice, task } from '../../dist/index.js'
 
-const [role, store, amqp, slots] = process.argv.slice(2)
-const sluice = await Sluice.open({ store, amqp })
+const [role, store, amqp, slots, workers] = process.argv.slice(2)
+const open = () => Sluice.open({ store, amqp })
+const sluice = await open()
 const paced = limit('paced', { rate: '200/s', by: 'key' })
 const note = task('note', {
   input: z.object({ gate: z.string().optional(), key: z.string().optional() }),
@@ -23,8 +24,18 @@ const call = task('call', {
   run: (_, { job, attempt, ambiguous }) =>
     void process.send({ id: job.id, attempt, ambiguous, pid: process.pid, atMs: Date.now() }),
 })
-const tasks = [note, call]
+const ring = task('ring', {
+  input: z.object({ url: z.string() }),
+  limits: [limit('ringing', { rate: process.env.RING_RATE })],
+  allowPrivate: ['127.0.0.1'],
+  run: async ({ url }, { fetch }) => void (await fetch(url, { method: 'POST' })),
+})
+const tasks = [note, call, ring]
+const all = [sluice]
 if (role === 'dispatch') await sluice.dispatch(tasks)
-else await sluice.execute(tasks, { concurrency: Number(slots) })
-process.on('SIGTERM', () => void sluice.close().then(() => process.exit(0)))
+else {
+  while (all.length < Number(workers)) all.push(await open())
+  await Promise.all(all.map((one) => one.execute(tasks, { concurrency: Number(slots) })))
+}
+process.on('SIGTERM', () => void Promise.all(all.map((one) => one.close())).then(() => process.exit(0)))
 process.send('ready')

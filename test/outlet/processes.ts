@@ -9,7 +9,9 @@ import { z } from 'zod'
 import { limit } from '../../src/limits/limit.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { task } from '../../src/tasks/task.ts'
+import { vendor } from '../../src/testing/vendor.ts'
 import { freshDatabase } from '../servers/database.ts'
+import { isLong } from '../long.ts'
 import { until } from '../until.ts'
 
 /** What a process reports of an attempt that it begins. */
@@ -31,6 +33,18 @@ export const call = task('call', {
   run: () => undefined,
 })
 
+/** 100 a second; on a busy machine a grant has to live longer than windows of a second allow. */
+const [ringMost, ringMs] = isLong ? [100, 1_000] : [1_000, 10_000]
+const ringRate: `${number}/${number}s` = `${ringMost}/${ringMs / 1_000}s`
+export const ring = task('ring', {
+  input: z.object({ url: z.string() }),
+  limits: [limit('ringing', { rate: ringRate })],
+  allowPrivate: ['127.0.0.1'],
+  run: () => undefined,
+})
+/** A vendor that allows what `ring` may call. */
+export const ringVendor = () => vendor({ rules: [{ algorithm: 'sliding log', limit: ringMost, windowMs: ringMs }] })
+
 /** A store, and the processes of a fleet on it, which end with the test. */
 export async function createFleet(amqp: string, { onTestFinished }: Pick<TestContext, 'onTestFinished'>, redis = '') {
   const { url } = await freshDatabase()
@@ -43,11 +57,12 @@ export async function createFleet(amqp: string, { onTestFinished }: Pick<TestCon
     await sluice.close()
     rmSync(folder, { recursive: true })
   })
-  const start = async (role: 'dispatch' | 'execute', slots = 4, by = amqp) => {
-    const args = [role, url, by, String(slots)]
+  /** @param workers so many of them in one process */
+  const start = async (role: 'dispatch' | 'execute', slots = 4, by = amqp, workers = 1) => {
+    const args = [role, url, by, String(slots), String(workers)]
     const child = fork(fileURLToPath(new URL('member.mjs', import.meta.url)), args, {
       execArgv: [],
-      env: { ...process.env, REDIS_URL: redis },
+      env: { ...process.env, REDIS_URL: redis, RING_RATE: ringRate },
     })
     children.push(child)
     let isReady = false
@@ -74,7 +89,20 @@ export async function createFleet(amqp: string, { onTestFinished }: Pick<TestCon
   const areDone = (n: number) => until(async () => (await count('done')) === n, `${n} jobs are done`)
   const stateOf = async (id: string) => (await sluice.jobs.get(id))?.state
   const gate = join(folder, 'gate')
-  return { sluice, runs, start, count, pass, areDone, stateOf, gate, open: () => writeFileSync(gate, '') }
+  return {
+    url,
+    sluice,
+    runs,
+    start,
+    count,
+    pass,
+    areDone,
+    attempts: () => attemptsOf(sluice),
+    checkDeadlines: () => checkDeadlines(sluice, runs),
+    stateOf,
+    gate,
+    open: () => writeFileSync(gate, ''),
+  }
 }
 
 /** No second holds more calls than the limit of `call` allows. */
@@ -91,4 +119,23 @@ export function checkOnce(runs: readonly Run[]): void {
   expect(new Set(runs.map(({ id, attempt }) => `${id} ${attempt}`)).size).toBe(runs.length)
   const again = runs.filter(({ attempt }) => attempt > 1)
   expect(again.filter(({ ambiguous }) => !ambiguous)).toEqual([])
+}
+
+/** All attempts of jobs that are done. */
+async function attemptsOf(sluice: Sluice): Promise<number> {
+  const [row] = await sluice.db.query<{ n: number }>('select coalesce(sum(attempt), 0)::int as n from sluice.done')
+  return row?.n ?? 0
+}
+
+/** No attempt began later than the longest life of a grant, a second, after its claim. */
+async function checkDeadlines(sluice: Sluice, runs: readonly Run[]): Promise<void> {
+  const rows = await sluice.db.query<{ id: string; attempt: number; ms: string }>(
+    'select d.id, d.attempt, extract(epoch from d.dispatched_at) * 1000 as ms from sluice.done d',
+  )
+  const claimed = new Map(rows.map(({ id, attempt, ms }) => [`${id} ${attempt}`, Number(ms)]))
+  const ages = runs.flatMap(({ id, attempt, atMs }) => atMs - (claimed.get(`${id} ${attempt}`) ?? Infinity))
+  expect(ages.length).toBe(rows.length)
+  expect(Math.max(...ages)).toBeLessThanOrEqual(1_000)
+  // The clocks are the same one.
+  expect(Math.min(...ages)).toBeGreaterThan(-5)
 }

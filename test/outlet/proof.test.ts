@@ -1,0 +1,126 @@
+/**
+ * The proof that the sources call for, over a real RabbitMQ: the same rate with 1 worker and with 8, nothing exceeded at the vendor,
+ * few deliveries for each task, and never more in the broker than there are free slots.
+ */
+import { beforeAll, describe, expect, it } from 'vitest'
+import { openBroker } from '../../src/amqp/broker.ts'
+import { silent } from '../../src/core/log.ts'
+import { Sluice } from '../../src/sluice.ts'
+import { rule } from '../../src/tasks/rule.ts'
+import { isLong } from '../long.ts'
+import { type Broker, freshBroker } from '../servers/rabbitmq.ts'
+import { until } from '../until.ts'
+import { createFleet, note, ring, ringVendor } from './processes.ts'
+
+let broker: Broker
+beforeAll(async () => void (broker = await freshBroker()))
+
+describe.concurrent('a fleet behind one limit', () => {
+  it(
+    'calls at the same rate with 1 worker and with 8, and delivers a task once',
+    { timeout: 300_000 },
+    async (context) => {
+      const tasks = isLong ? 5_000 : 200
+      const fleet = await createFleet(broker.url, context)
+      const api = ringVendor()
+      const url = await api.listen()
+      context.onTestFinished(() => api.close())
+      const [warm, rates] = [60, [] as number[]]
+      let done = 0
+      for (const workers of [1, 8]) {
+        const said: string[] = []
+        const log = { ...silent, info: (text: string) => void said.push(text) }
+        const sluice = await Sluice.open({ store: fleet.url, amqp: broker.url, log })
+        context.onTestFinished(() => sluice.close())
+        const dispatcher = await sluice.dispatch([ring])
+        const process = await fleet.start('execute', 5, broker.url, workers)
+        await until(() => dispatcher.slots === 5 * workers, 'all workers are there')
+        // On a busy machine the lives of grants have to follow first.
+        await fleet.sluice.sendMany(ring, Array(warm).fill({ url }))
+        await fleet.areDone((done += warm))
+        const before = await fleet.attempts()
+        api.wipe()
+        await fleet.sluice.sendMany(
+          ring,
+          Array.from({ length: tasks }, () => ({ url })),
+        )
+        done += tasks
+        await until(async () => (await fleet.count('done')) === done, 'all are done', 180_000)
+        const arrivals = api.arrivals()
+        const { vendor429, rules, duplicates } = api.report()
+        expect({ vendor429, exceeded: rules[0]?.exceeded, duplicates }).toEqual({
+          vendor429: 0,
+          exceeded: 0,
+          duplicates: 0,
+        })
+        // On a busy machine a worker may be taken for lost: each call is an attempt in the record, nevertheless.
+        expect(arrivals.length).toBeGreaterThanOrEqual(tasks)
+        expect(arrivals.length).toBeLessThanOrEqual(isLong ? tasks : (await fleet.attempts()) - before)
+        // The first ones are the bucket's.
+        const early = tasks / 2
+        const [first, last] = [arrivals[early], arrivals.at(-1)]
+        rates.push(((tasks - early - 1) / ((last?.atNs ?? 0) - (first?.atNs ?? 0))) * 1e9)
+        process.kill('SIGTERM')
+        await until(() => process.exitCode !== null, 'the workers have left')
+        await dispatcher.stop()
+        await sluice.close()
+        const [, sent, received, delivered] =
+          /sent (\d+) messages and received (\d+), .* of (\d+) jobs/.exec(said.join()) ?? []
+        const each = Number(delivered) / (tasks + warm)
+        if (isLong)
+          console.log(
+            `${workers} workers: ${rates.at(-1)?.toFixed(1)}/s, ${each} deliveries and ` +
+              `${((Number(sent) + Number(received)) / (tasks + warm)).toFixed(2)} messages a task`,
+          )
+        expect(each).toBeGreaterThanOrEqual(1)
+        expect(each).toBeLessThanOrEqual(isLong ? 1.2 : 2)
+      }
+      const [one = 0, eight = 0] = rates
+      expect(Math.abs(eight / one - 1)).toBeLessThan(isLong ? 0.05 : 0.4)
+      expect((await fleet.sluice.verify()).exceeded).toEqual([])
+    },
+  )
+
+  it('has no more in the broker than its workers have free slots, with 24 queues, a dozen rules, and spikes', async (context) => {
+    const fleet = await createFleet(broker.url, context)
+    const rules = Array.from({ length: 12 }, (_, n) =>
+      rule<{ key: string }>(`r${n}`, {
+        when: ({ input }) => input.key === `k${n}`,
+        do: { queue: `q${n}`, priority: n % 3 },
+      }),
+    )
+    const sender = await Sluice.open({ store: fleet.url, rules })
+    context.onTestFinished(() => sender.close())
+    await fleet.start('dispatch')
+    await fleet.start('execute', 10, broker.url, 2)
+    const own = await openBroker({ url: broker.url, name: 'test', log: silent })
+    context.onTestFinished(() => own.close())
+    const all = isLong ? 20_000 : 600
+    let [most, sent, isOver] = [0, 0, false]
+    const sample = async () => {
+      while (!isOver) {
+        const rows = await fleet.sluice.db.query<{ queue: string }>(
+          `select left(s, -37) as queue from sluice.worker, unnest(stints) s`,
+        )
+        let depth = 0
+        for (const { queue } of rows) depth += (await own.use((channel) => channel.checkQueue(queue))).messageCount
+        // A job is claimed before it is in the broker, and until its end is recorded.
+        const claimed = await fleet.count('job where claim is not null')
+        most = Math.max(most, depth, claimed)
+      }
+    }
+    const sampling = sample()
+    while (sent < all) {
+      const spike = Array.from({ length: all / 6 }, (_, n) => ({ key: `k${n % 24}` }))
+      sent += await sender.sendMany(note, spike, { queue: (input) => `q${(input as { key: string }).key.slice(1)}` })
+      await until(async () => (await fleet.count('done')) > sent - all / 12, 'half of the spike is done')
+    }
+    await fleet.areDone(all)
+    isOver = true
+    await sampling
+    expect(most).toBeGreaterThan(0)
+    expect(most).toBeLessThanOrEqual(20)
+    const queues = await sender.db.query('select distinct queue from sluice.done')
+    expect(queues.length).toBe(24)
+  })
+})
