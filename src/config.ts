@@ -7,6 +7,7 @@ import type { Schedule } from './schedule/schedule.ts'
 import type { BusOptions } from './bus/options.ts'
 import type { AlarmOptions } from './fleet/alarms.ts'
 import type { RetentionOptions } from './fleet/retention.ts'
+import type { CeleryWork } from './worker/celery-work.ts'
 
 /** The fields of `sluice.config.ts` (or .js, .mjs). A flag overrides the environment, which overrides this file. */
 export interface SluiceConfig extends RetentionOptions {
@@ -49,8 +50,11 @@ export interface SluiceConfig extends RetentionOptions {
   grace?: Duration
   /** Queues that a worker serves; default `SLUICE_QUEUES` (`a,b`), else all. */
   queues?: readonly string[]
-  /** Queues of Celery whose messages become jobs (docs/celery.md); default `SLUICE_CELERY_QUEUES` (`a,b`), else none. */
-  celery?: readonly string[]
+  /**
+   * Queues of Celery whose messages become jobs, and how they are read (docs/celery.md); default `SLUICE_CELERY_QUEUES` (`a,b`),
+   * else none.
+   */
+  celery?: readonly string[] | CeleryWork
   /** The tasks and handlers of events, or the path (relative to this file) of a file that exports them. Default: the file `SLUICE_TASKS`. */
   tasks?: readonly Work[] | string
   /** Rules that are applied to jobs, in order. */

@@ -112,6 +112,7 @@ export type { JobAttempt, JobError, JobLog, JobProgress, JobWorker } from './ope
 export type { AlarmOptions } from './fleet/alarms.ts'
 export type { RetentionOptions, PruneTime, Retention } from './fleet/retention.ts'
 export type { Pruned, PruneOptions } from './fleet/maintenance.ts'
+export type { CeleryWork } from './worker/celery-work.ts'
 export type { WorkOptions } from './worker/options.ts'
 export type { Labels } from './worker/labels.ts'
 export type { FleetWorker } from './outlet/fleet-worker.ts'

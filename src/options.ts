@@ -41,8 +41,14 @@ export interface SluiceOptions extends RetentionOptions, LogOptions {
    */
   amqp?: string
   /**
-   * Where Celery workers that execute remote tasks put results, as in their `result_backend`: `rpc://`, or `redis://…`. Default:
-   * `CELERY_RESULT_BACKEND`, else `rpc://`. Only dispatchers read it (docs/celery.md).
+   * The broker of Celery producers whose messages become jobs (docs/celery.md): a RabbitMQ (`amqp://…`) or a Redis (`redis://…`).
+   * Default: `CELERY_BROKER_URL`, else what `amqp` is. Only workers with `celery` connect to it.
+   */
+  celeryBroker?: string
+  /**
+   * Where results of Celery's tasks are, as in `result_backend` of Celery: `rpc://`, or `redis://…`. Default:
+   * `CELERY_RESULT_BACKEND`, else the broker of Celery producers if that is a Redis, else `rpc://`. Dispatchers read the results of
+   * remote tasks there, and workers with `celery` write theirs (docs/celery.md).
    */
   celeryResults?: string
   /**

@@ -45,7 +45,7 @@ import { schemaOf, type SluiceOptions } from './options.ts'
 import type { FleetWorker } from './outlet/fleet-worker.ts'
 import type { WorkOptions } from './worker/options.ts'
 import type { Worker } from './worker/worker.ts'
-import { Workers } from './workers.ts'
+import { celeryPlaces, Workers } from './workers.ts'
 import { Alarms } from './fleet/alarms.ts'
 import { RetentionSettings, said } from './fleet/retention.ts'
 import { Housekeeping, type Pruned, type PruneOptions } from './fleet/maintenance.ts'
@@ -150,7 +150,7 @@ export class Sluice implements Sender {
       bus: this.#bus,
       sender: this,
       amqp,
-      celeryResults: options.celeryResults ?? env('CELERY_RESULT_BACKEND') ?? 'rpc://',
+      ...celeryPlaces(options, amqp),
       beatUrl: () => opened.directUrl,
       checkOpen: () => this.#checkOpen(),
     })

@@ -1,5 +1,5 @@
 /** Makes what executes jobs: workers in this process, dispatchers in front of a fleet, and workers of a fleet. */
-import { Absorber } from './absorb/absorber.ts'
+import { type Absorbing, absorbing } from './absorb/open.ts'
 import { type Broker, openBroker } from './amqp/broker.ts'
 import type { Definitions } from './claim/definitions/define.ts'
 import type { OutletFor } from './claim/outlet.ts'
@@ -18,15 +18,17 @@ import type { RabbitBus } from './bus/rabbit-bus.ts'
 import { ServiceWorker } from './bus/service-worker.ts'
 import type { Events } from './events/events.ts'
 import type { Work } from './events/groups.ts'
-import { openPlace } from './celery/redis-transport.ts'
 import { type RedisConnection, warnOfSharing } from './redis/connect.ts'
 import type { RedisPeerLimiter } from './redis/peer.ts'
 import type { Rulebook } from './tasks/rule.ts'
 import type { AnyTask, Sender } from './tasks/task.ts'
 import { givenLabels, labelsOf } from './worker/labels.ts'
+import { celeryWork } from './worker/celery-work.ts'
 import { type Beside, checkWork, graceMsOf, type WorkOptions } from './worker/options.ts'
 import { TaskSet } from './worker/task-set.ts'
 import { Worker } from './worker/worker.ts'
+
+export { celeryPlaces } from './worker/celery-work.ts'
 
 /** What workers need of their Sluice; see the fields. */
 export interface WorkersOptions {
@@ -44,8 +46,10 @@ export interface WorkersOptions {
   allowPrivate: readonly string[]
   /** The URL of the broker. */
   amqp: string | undefined
+  /** The URL of the broker of Celery producers. */
+  celeryBroker: string | undefined
   /** Where Celery workers put results. */
-  celeryResults: string
+  celeryResults: string | undefined
   /** Returns where a heartbeat's thread connects. */
   beatUrl(): string | undefined
   /** @throws if no worker may be made any more */
@@ -74,34 +78,24 @@ export class Workers {
     const labels = await labelsOf(options.labels)
     const service = this.#serviceWorker(work, options, labels)
     if (options.celery === undefined) return this.#worker(tasks, options, labels, { beside: service })
-    const absorber = this.#absorber(tasks, options)
+    const absorber = this.#absorber(tasks, options, () => worker.running)
     const beside = together(service === undefined ? [absorber] : [service, absorber])
-    return this.#worker(tasks, options, labels, { beside, ended: () => absorber.close() })
+    const worker: Worker = this.#worker(tasks, options, labels, { beside, ended: () => absorber.close() })
+    return worker
   }
 
   /** Returns what turns messages of Celery producers into jobs. It connects when it starts. */
-  #absorber(
-    tasks: readonly AnyTask[],
-    { celery = [], concurrency = 10 }: WorkOptions,
-  ): Beside & { close(): Promise<void> } {
-    const { store, sender, celeryResults } = this.#options
-    let open: { absorber: Absorber; broker: Broker; redis: RedisConnection | undefined } | undefined
-    return {
-      start: async () => {
-        const broker = await this.#broker()
-        const redis = celeryResults === 'rpc://' ? undefined : await openPlace(celeryResults)
-        const absorber = new Absorber({ store, sender, tasks, broker, redis, queues: celery, slots: concurrency })
-        open = { absorber, broker, redis }
-        await absorber.start()
-      },
-      stop: async () => open?.absorber.stop(),
-      abort: async () => open?.absorber.stop(),
-      close: async () => {
-        await open?.absorber.close()
-        await open?.redis?.close()
-        await open?.broker.close()
-      },
+  #absorber(tasks: readonly AnyTask[], options: WorkOptions, running: () => number): Absorbing {
+    const { store, sender, celeryResults: results, celeryBroker, checkOpen } = this.#options
+    const broker = () => {
+      checkOpen()
+      if (celeryBroker !== undefined) return celeryBroker
+      const text =
+        'there is no broker of Celery producers: set CELERY_BROKER_URL or AMQP_URL, or the option `celeryBroker`'
+      throw new UsageError('SLUICE_NO_BROKER', text)
     }
+    const celery = celeryWork(options.celery ?? [])
+    return absorbing({ store, sender, tasks, celery, broker, results, slots: options.concurrency ?? 10, running })
   }
 
   /** Returns what handles events that RabbitMQ carries; undefined: the store does, or there are no handlers. */
@@ -136,8 +130,8 @@ export class Workers {
     const names = new TaskSet(tasks, labels).known(rulebook).tasks
     try {
       const outlets = await this.#outlets(broker, fleet, tasks, names)
-      const absorber = options.celery === undefined ? undefined : this.#absorber(tasks, options)
-      const worker = this.#worker(tasks, options, labels, {
+      const absorber = options.celery === undefined ? undefined : this.#absorber(tasks, options, () => worker.running)
+      const worker: Worker = this.#worker(tasks, options, labels, {
         outlet: byTask(outlets),
         beside: absorber,
         async ended() {
@@ -158,7 +152,7 @@ export class Workers {
 
   /** Returns what executes the tasks of a dispatcher: workers of its fleet, and Celery workers. */
   async #outlets(broker: Broker, fleet: string, tasks: readonly AnyTask[], names: readonly string[]) {
-    const { store, rulebook, shared, celeryResults: backend } = this.#options
+    const { store, rulebook, shared, celeryResults: backend = 'rpc://' } = this.#options
     const { clock, log } = store
     const remote = tasks.filter((task) => task.remote !== undefined)
     const far = new Set(remote.map(({ name }) => name))

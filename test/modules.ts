@@ -45,7 +45,7 @@ const uses: Record<string, string[]> = {
   bus: [...below, 'fleet', 'worker', 'celery', 'generated'],
   celery: ['core', 'amqp', 'redis', 'generated'],
   remote: [...below, 'worker', 'outlet', 'celery'],
-  absorb: [...below, 'operations', 'celery', 'generated'],
+  absorb: [...below, 'operations', 'worker', 'celery', 'generated'],
   sluice: [...below, 'operations', 'fleet', 'worker', 'outlet', 'bus', 'remote', 'absorb', 'celery', 'generated'],
   testing: [...below, 'operations', 'fleet', 'worker', 'outlet', 'bus', 'sluice', 'generated'],
   cli: [...below, 'operations', 'fleet', 'worker', 'outlet', 'bus', 'celery', 'sluice', 'testing', 'generated'],

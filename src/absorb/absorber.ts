@@ -1,95 +1,125 @@
 /** Reads messages of Celery producers from their queues, and sends a job for each. */
-import type { Broker, Delivery } from '../amqp/broker.ts'
-import type { Consumer } from '../amqp/consumer.ts'
+import { hostname } from 'node:os'
 import { inputOf } from '../celery/arguments.ts'
 import { plainJson } from '../celery/json.ts'
-import { readTask, type TaskMessage } from '../celery/task-message.ts'
-import { received } from '../celery/transport.ts'
+import { hasChord, headOf, readTask, type TaskMessage } from '../celery/task-message.ts'
+import type { RemoteError } from '../celery/result.ts'
 import { unreadable } from '../celery/wire.ts'
 import { SluiceError, StoreError, UsageError } from '../core/errors.ts'
 import { newId } from '../core/hash.ts'
 import { encodePayload } from '../core/payload.ts'
+import { isDataError } from '../claim/parking/parked.ts'
 import type { Store } from '../db/store.ts'
-import type { RedisConnection } from '../redis/connect.ts'
+import type { RedisClient } from '../redis/client.ts'
 import type { AnyTask, Sender } from '../tasks/task.ts'
 import { type Call, callOf, revokedResult, timesOf } from './call.ts'
+import { Inspection } from './inspection.ts'
+import { LogicalTime } from './logical-time.ts'
+import type { Incoming, Post, Receiving } from './post.ts'
 import { park, parkingOf } from './parking.ts'
 import { RemoteControl } from './remote-control.ts'
 import { Reporter } from './reporter.ts'
+import { Results } from './results.ts'
+import { WorkerEvents } from './worker-events.ts'
 
 /** What it needs; see the fields. */
 export interface AbsorberOptions {
   store: Store
   /** Its owner closes it, after `close`. */
-  broker: Broker
+  post: Post
   sender: Sender
   tasks: readonly AnyTask[]
   /** Celery's queues. */
   queues: readonly string[]
   /** Where results go; undefined: to the queues that the calls name (rpc). */
-  redis: RedisConnection | undefined
+  redis: RedisClient | undefined
   /** Attempts at once, which `celery inspect stats` shows. */
   slots: number
+  /** Attempts that run now. */
+  running(): number
+  /** True: sends events from the start; else from when a program of Celery wants them. */
+  events: boolean
+  /** Producers get the state STARTED. */
+  tracksStarted: boolean
 }
 
 /** A message that can be carried out. */
 interface Read {
-  readonly delivery: Delivery
-  readonly queue: string
+  readonly incoming: Incoming
   readonly message: TaskMessage
   readonly task: AnyTask
   /** JSON. */
   readonly call: string
 }
 
-/** Messages that are read ahead; a batch has as many at most. */
-const prefetch = 500
-const idMax = 255
+/** What the store knows of a call. */
+interface Recorded {
+  id: string
+  job: string | null
+  known: boolean
+  sent: boolean
+  over: boolean
+  revoked: boolean
+}
+
+const batchMax = 500
+const idBytesMax = 255
+/** Longest body that is read: an input and what follows are 256 KiB each at most, and Python writes up to six bytes for two. */
+const bodyBytesMax = 2 * 2 ** 20
+const againMs = 1_000
+
+/** How many absorbers this process has made. */
+let count = 0
 
 /** Absorbs until it is stopped, and reports results until it is closed. */
 export class Absorber {
   readonly #options: AbsorberOptions
   readonly #tasks: ReadonlyMap<string, AnyTask>
+  readonly #results: Results
   readonly #reporter: Reporter
   readonly #control: RemoteControl
-  readonly #consumers: Consumer[] = []
-  #waiting: { delivery: Delivery; queue: string }[] = []
+  readonly #events: WorkerEvents
+  readonly #stop = new AbortController()
+  #receiving: Receiving | undefined
+  #waiting: Incoming[] = []
   #working: Promise<void> | undefined
 
   constructor(options: AbsorberOptions) {
     this.#options = options
-    this.#tasks = new Map(
-      options.tasks.flatMap((task) => [task.name, ...(task.formerly ?? [])].map((name) => [name, task])),
-    )
-    this.#reporter = new Reporter(options)
+    const { store, post, tasks, running: active, redis, tracksStarted } = options
+    const { clock, log } = store
+    this.#tasks = new Map(tasks.flatMap((task) => [task.name, ...(task.formerly ?? [])].map((name) => [name, task])))
+    const name = `sluice-${process.pid}${count++ === 0 ? '' : `-${count}`}@${hostname()}`
+    const time = new LogicalTime()
+    const events = (this.#events = new WorkerEvents({ post, clock, log, name, time, active }))
+    const results = (this.#results = new Results({ clock, log, post, redis }))
+    this.#reporter = new Reporter({ store, results, events, name, tracksStarted })
+    const inspection = new Inspection({ ...options, name, events })
     this.#control = new RemoteControl({
       ...options,
-      log: options.store.log,
+      log,
+      name,
+      time,
       names: [...this.#tasks.keys()],
-      revoke: (ids) => this.#revoke(ids),
+      limitsOf: (task) => this.#tasks.get(task)?.limits.map((limit) => limit.name),
+      revoke: (ids, isTerminated) => this.#revoke(ids, isTerminated),
+      more: (method, given) => events.answer(method) ?? inspection.answer(method, given),
     })
   }
 
-  /** Begins to read. A queue that no program of Celery has declared yet is made as Celery makes it. @throws the errors of the broker */
+  /** Begins to read. @throws the errors of the broker */
   async start(): Promise<void> {
-    const { broker, queues } = this.#options
+    const { post, queues, events } = this.#options
     this.#reporter.start()
     await this.#control.open()
-    for (const queue of queues) {
-      await broker
-        .use((channel) => channel.checkQueue(queue))
-        .catch((error: unknown) => {
-          if (!(error instanceof UsageError)) throw error
-          return broker.declare({ queues: [{ name: queue }] })
-        })
-      const onMessage = (delivery: Delivery) => this.#received(delivery, queue)
-      this.#consumers.push(await broker.consume(queue, { prefetch }, onMessage))
-    }
+    if (events) this.#events.start()
+    this.#receiving = await post.consume(queues, (incoming) => this.#received(incoming))
   }
 
-  /** Reads no more; resolves when what was read is sent. */
+  /** Reads no more; resolves when what was read is sent, or given back because the store is away. */
   async stop(): Promise<void> {
-    await Promise.all(this.#consumers.map((consumer) => consumer.cancel()))
+    await this.#receiving?.stop()
+    this.#stop.abort()
     await this.#working
   }
 
@@ -97,111 +127,160 @@ export class Absorber {
   async close(): Promise<void> {
     await this.stop()
     await this.#reporter.close()
+    await this.#events.close()
   }
 
-  async #revoke(ids: readonly string[]): Promise<void> {
-    const { store } = this.#options
-    const rows = await store.run<{ job: string }>('absorb/find_called_jobs', [ids])
-    for (const { job } of rows) await store.call('cancel_job', [job, 'revoked by a program of Celery'])
+  async #revoke(ids: readonly string[], isTerminated: boolean): Promise<void> {
+    await this.#options.store.run('absorb/revoke_calls', [ids, isTerminated])
+    this.#reporter.wake()
   }
 
-  #received(delivery: Delivery, queue: string): void {
-    this.#waiting.push({ delivery, queue })
+  #received(incoming: Incoming): void {
+    this.#waiting.push(incoming)
     this.#working ??= this.#work()
   }
 
   async #work(): Promise<void> {
     // What has arrived with the first message belongs to its batch.
     await new Promise((resolve) => setImmediate(resolve))
-    while (this.#waiting.length > 0) {
-      const batch = this.#waiting.splice(0, prefetch)
-      try {
-        await this.#absorb(batch)
-      } catch (error) {
-        const { clock, log } = this.#options.store
-        log.warn('messages of Celery producers cannot be recorded now, and go back to their queue', { err: error })
-        await clock.sleep(1_000)
-        for (const { delivery } of batch) delivery.reject({ requeue: true })
-      }
-    }
+    while (this.#waiting.length > 0) await this.#absorbAll(this.#waiting.splice(0, batchMax))
     this.#working = undefined
   }
 
-  async #absorb(batch: readonly { delivery: Delivery; queue: string }[]): Promise<void> {
+  /** Absorbs a batch, however long the store or the broker is away: a queue may count how often a message went back. */
+  async #absorbAll(batch: Incoming[]): Promise<void> {
+    const { clock, log } = this.#options.store
+    for (let left = batch; left.length > 0; left = left.filter(({ isInHand }) => isInHand))
+      try {
+        return await this.#absorb(left)
+      } catch (error) {
+        log.warn('messages of Celery producers cannot be recorded now; it is tried again', { err: error })
+        await clock.sleep(againMs, this.#stop.signal)
+        if (!this.#stop.signal.aborted) continue
+        for (const incoming of left) incoming.requeue()
+        return
+      }
+  }
+
+  async #absorb(batch: readonly Incoming[]): Promise<void> {
     const { store } = this.#options
-    const found = await Promise.all(batch.map(({ delivery, queue }) => this.#read(delivery, queue)))
-    const all = found.filter((one) => one !== undefined)
+    const all: Read[] = []
+    // One after the other, so that a batch of large messages is not unpacked at once.
+    for (const incoming of batch) {
+      const read = await this.#read(incoming)
+      if (read !== undefined) all.push(read)
+    }
     if (all.length === 0) return
     const ids = all.map(({ message }) => message.id)
     const jobs = all.map(() => newId())
     const calls = all.map(({ call }) => call)
-    const rows = await store.run<{ id: string; job: string | null; over: boolean }>('absorb/record_calls', [
-      ids,
-      jobs,
-      calls,
-    ])
+    const rows = await store.run<Recorded>('absorb/record_calls', [ids, jobs, calls])
     const known = new Map(rows.map((row) => [row.id, row]))
-    await Promise.all(all.map((one) => this.#send(one, known.get(one.message.id))))
+    const settled = await Promise.allSettled(all.map((one) => this.#send(one, known.get(one.message.id))))
     this.#reporter.wake()
+    for (const one of settled) if (one.status === 'rejected') throw one.reason
   }
 
   /** Reads a message. What cannot be carried out is parked. */
-  async #read(delivery: Delivery, queue: string): Promise<Read | undefined> {
+  async #read(incoming: Incoming): Promise<Read | undefined> {
+    const wire = incoming.message
     let message: TaskMessage | undefined
     try {
-      message = await readTask(received(delivery))
-      const task = this.#tasks.get(message.task)
-      if (task === undefined) throw new UsageError('SLUICE_NO_SUCH_TASK', `no worker here has a task "${message.task}"`)
-      if (message.id.length > idMax) throw unreadable(`its id is longer than ${idMax} characters`)
-      encodePayload(message.id, 'the id')
-      const call = encodePayload(plainJson(callOf(message, queue)), 'what follows the task')
-      return { delivery, queue, message, task, call }
+      message = await readTask(wire, { bytesMax: bodyBytesMax, chords: true })
+      const { task: name, id } = message
+      const task = this.#tasks.get(name)
+      if (Buffer.byteLength(id) > idBytesMax) throw unreadable(`its id is longer than ${idBytesMax} bytes`)
+      encodePayload(id, 'the id')
+      if (task === undefined) throw new UsageError('SLUICE_NO_SUCH_TASK', `no worker here has a task "${name}"`)
+      if (this.#options.redis === undefined && hasChord(message))
+        throw unreadable(
+          'it belongs to a chord, whose members are counted only in Redis: set CELERY_RESULT_BACKEND to one',
+        )
+      const call = encodePayload(plainJson(callOf(message, incoming.queue)), 'what follows the task')
+      return { incoming, message, task, call }
     } catch (error) {
-      await this.#park(delivery, queue, error, message)
+      await this.#park(incoming, error, message ?? headOf(wire))
       return undefined
     }
   }
 
-  async #send(read: Read, row: { job: string | null; over: boolean } | undefined): Promise<void> {
-    const { sender, store } = this.#options
-    const { delivery, message, task, queue } = read
-    // Another process is recording it in this moment.
-    if (typeof row?.job !== 'string') return void delivery.reject({ requeue: true })
-    if (row.over) return void delivery.ack()
+  async #send({ incoming, message, task }: Read, row: Recorded | undefined): Promise<void> {
+    const { sender, store, post } = this.#options
+    const call = callOf(message, incoming.queue)
+    if (row?.revoked === true) {
+      await this.#over(message, call, 'revoked')
+      return void incoming.ack()
+    }
+    // Another process is recording it in this moment: tried again, it is known.
+    if (typeof row?.job !== 'string')
+      throw new StoreError('SLUICE_STORE_UNREACHABLE', `the call ${message.id} is not visible yet`)
+    if (row.over || row.sent) return void incoming.ack()
     const times = timesOf(message, store.clock.wallMs())
     try {
-      if (times === undefined) await this.#over(message.id, callOf(message, queue))
+      if (times === undefined) await this.#over(message, call, 'expired')
       else {
-        const { priority } = message
-        const ranked = priority === 0 ? {} : { priority }
+        const priority = post.lowerFirst ? -message.priority : message.priority
+        const ranked = message.priority === 0 ? {} : { priority }
         await sender.send(task as never, inputOf(message) as never, { id: row.job, ...times, ...ranked } as never)
       }
-      delivery.ack()
     } catch (error) {
-      if (!SluiceError.is(error) || error instanceof StoreError) throw error
-      await this.#park(delivery, queue, error, message)
-      await store.run('absorb/end_calls', [[message.id]])
+      if (!isPoison(error)) throw error
+      await this.#park(incoming, error, message)
+      return this.#end(message.id)
     }
+    if (times === undefined) await this.#end(message.id)
+    else if (!row.known) this.#events.received(message)
+    incoming.ack()
   }
 
-  /** Its time to begin was over when it was read. */
-  async #over(id: string, call: Call): Promise<void> {
-    await this.#reporter.results.send(revokedResult(id, 'expired'), call)
-    await this.#options.store.run('absorb/end_calls', [[id]])
+  /** Reports a call that does not become a job. */
+  async #over(message: TaskMessage, call: Call, why: string): Promise<void> {
+    const result = revokedResult(message.id, why)
+    await this.#results.finish(call, result)
+    this.#events.received(message)
+    this.#events.reported(result, { startedMs: null, endedMs: null })
+  }
+
+  /** Records that the producer has its result. */
+  async #end(id: string): Promise<void> {
+    await this.#options.store.run('absorb/report_calls', [[id], [0], [true]])
   }
 
   /** Puts a message aside, with the reason, and reports that to its producer. */
-  async #park(delivery: Delivery, queue: string, cause: unknown, message: TaskMessage | undefined): Promise<void> {
-    const { broker, store } = this.#options
+  async #park(incoming: Incoming, cause: unknown, message: TaskMessage | undefined): Promise<void> {
+    const { post, store } = this.#options
     const reason = cause instanceof Error ? cause.message : String(cause)
     // First, because this is repeated until all of it has succeeded, and a result may come twice.
-    if (message !== undefined) {
-      const result = { id: message.id, state: 'FAILURE', value: cause, traceback: undefined }
-      await this.#reporter.results.send(result, callOf(message, queue))
+    if (message !== undefined) await this.#fail(message, incoming.queue, cause)
+    await park(post, incoming.message, incoming.queue, reason)
+    const about = {
+      queue: incoming.queue,
+      parked: parkingOf(incoming.queue),
+      task: message?.task,
+      id: message?.id,
+      reason,
     }
-    await park(broker, delivery, queue, reason)
-    const about = { queue, parked: parkingOf(queue), task: message?.task, id: message?.id, reason }
     store.log.error('a message of a Celery producer cannot be carried out, and is parked', about)
-    delivery.ack()
+    incoming.ack()
   }
+
+  async #fail(message: TaskMessage, queue: string, cause: unknown): Promise<void> {
+    const code = (cause as { code?: unknown } | null)?.code
+    const unknown: RemoteError = { type: 'NotRegistered', module: 'celery.exceptions', args: [message.task] }
+    const value = code === 'SLUICE_NO_SUCH_TASK' ? unknown : cause
+    const result = { id: message.id, state: 'FAILURE', value, traceback: undefined }
+    await this.#results.finish(callOf(message, queue), result).catch((error: unknown) => {
+      // No result can have such an id, for example.
+      if (error instanceof StoreError) throw error
+      this.#options.store.log.warn('the producer of a parked message gets no result', { id: message.id, err: error })
+    })
+  }
+}
+
+/** True for an error that the message itself has caused: trying again cannot help. */
+function isPoison(error: unknown): boolean {
+  if (SluiceError.is(error)) return !(error instanceof StoreError)
+  const code = (error as { code?: unknown } | null)?.code
+  const isOfDatabase = typeof code === 'string' && /^[0-9A-Z]{5}$/.test(code)
+  return isOfDatabase ? isDataError(error) : true
 }

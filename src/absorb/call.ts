@@ -1,24 +1,36 @@
-/** What a message of a Celery producer means, and what the end of its job means to the producer. */
+/** What a message of a Celery producer means, and what becomes of its job means to the producer. */
 import { randomUUID } from 'node:crypto'
 import type { Address } from '../celery/carrier.ts'
 import { readJson } from '../celery/json.ts'
-import type { TaskResult } from '../celery/result.ts'
-import type { Signature } from '../celery/signature.ts'
+import type { RemoteError, TaskResult } from '../celery/result.ts'
+import { readSignature, type Signature } from '../celery/signature.ts'
 import { blank, type TaskMessage } from '../celery/task-message.ts'
+import { readTime } from '../celery/time.ts'
 import { waitMaxMs } from '../core/retry.ts'
 
-/** What is kept of a call until its job has ended. */
-export interface Call extends Pick<TaskMessage, 'rootId' | 'ignoreResult' | 'callbacks' | 'errbacks' | 'chain'> {
+/** Where the results of a call go. */
+export interface Replies {
   readonly replyTo: string | null
-  readonly priority: number
+  readonly ignoreResult: boolean
   /** What Celery keeps beside a result. */
   readonly about: Readonly<Record<string, unknown>>
-  /** The queue that it came from, to which go tasks that follow it and name none. */
-  readonly queue: string
 }
 
-/** How a job ended, as the store has it. */
-export interface Ended {
+/** What is kept of a call until its job has ended. */
+export interface Call extends Replies, Pick<TaskMessage, 'rootId' | 'callbacks' | 'errbacks' | 'chain'> {
+  /** The name under which it was sent. */
+  readonly task: string
+  readonly priority: number
+  /** The queue that it came from, to which go tasks that follow it and name none. */
+  readonly queue: string
+  /** What is sent when all members of its group have ended; absent: it is no member of a chord. */
+  readonly chord?: Signature
+  readonly groupIndex?: number
+}
+
+/** What became of a job, as the store has it. */
+export interface Change {
+  /** `done`, `failed`, `cancelled`; of a job that goes on: `started`, `retry`. */
   readonly state: string
   readonly reason: string | null
   /** JSON. */
@@ -33,11 +45,27 @@ export interface Follower {
   readonly address: Address
 }
 
+/** A result of a member of a chord. */
+export interface Part {
+  readonly groupId: string
+  /** Undefined: after those that have one. */
+  readonly index: number | undefined
+  readonly result: TaskResult
+  readonly body: Signature
+}
+
 /** Returns what is kept of a message. */
 export function callOf(message: TaskMessage, queue: string): Call {
-  const { rootId, ignoreResult, callbacks, errbacks, chain, replyTo = null, priority, parentId, groupId } = message
+  const { task, rootId, ignoreResult, callbacks, errbacks, chain, replyTo = null, priority } = message
+  const { parentId, groupId, groupIndex, chord } = message
   const about = { parent_id: parentId, group_id: groupId }
-  return { rootId, ignoreResult, callbacks, errbacks, chain, replyTo, priority, about, queue }
+  const member = chord === undefined ? {} : { chord, ...(groupIndex === undefined ? {} : { groupIndex }) }
+  return { task, rootId, ignoreResult, callbacks, errbacks, chain, replyTo, priority, about, queue, ...member }
+}
+
+function chordOf({ options }: Signature): Signature | undefined {
+  const found = options['chord'] ?? null
+  return found === null ? undefined : readSignature(found)
 }
 
 /** Returns when the job may begin, and how long it may wait then; undefined: its time to begin is over. */
@@ -59,58 +87,131 @@ export function revokedResult(id: string, why: string): TaskResult {
   return { id, state: 'REVOKED', value, traceback: undefined }
 }
 
-/** Returns Celery's result of an ended job. */
-export function resultOf(id: string, { state, reason, result, error }: Ended): TaskResult {
+/** Returns Celery's result of a job. @param worker Celery's name of the worker that reports it */
+export function resultOf(id: string, { state, reason, result, error }: Change, worker = ''): TaskResult {
+  if (state === 'started')
+    return { id, state: 'STARTED', value: { pid: process.pid, hostname: worker }, traceback: undefined }
   if (state === 'done') return { id, state: 'SUCCESS', value: read(result) ?? null, traceback: undefined }
   if (state === 'cancelled') return revokedResult(id, 'revoked')
   if (reason === 'expired') return revokedResult(id, 'expired')
   const { name, code, message, stack } = (read(error) ?? {}) as Partial<Record<string, unknown>>
   const type = typeof name === 'string' ? name : typeof code === 'string' ? code : 'Error'
   const value = { type, module: 'sluice.errors', args: [typeof message === 'string' ? message : (reason ?? state)] }
-  return { id, state: 'FAILURE', value, traceback: typeof stack === 'string' ? stack : undefined }
+  const traceback = typeof stack === 'string' ? stack : undefined
+  return { id, state: state === 'retry' ? 'RETRY' : 'FAILURE', value, traceback }
 }
 
 function read(text: string | null): unknown {
   return text === null ? undefined : readJson(text)
 }
 
-/** Returns the tasks that follow a call with this result, as a worker of Celery sends them. */
-export function followersOf(id: string, call: Call, { state, value }: TaskResult): Follower[] {
+/**
+ * Returns the results that a call's result is for: its own, and if it failed those of the rest of its chain, as with Celery,
+ * so that nobody waits for the last one for ever.
+ */
+export function repliesOf(call: Call, result: TaskResult): { result: TaskResult; to: Replies }[] {
+  const rest = result.state === 'FAILURE' ? call.chain : []
+  const failed = rest.flatMap(({ options }) => {
+    const [id, replyTo = call.replyTo] = [textOf(options, 'task_id'), textOf(options, 'reply_to')]
+    if (id === undefined) return []
+    const about = { parent_id: result.id, group_id: textOf(options, 'group_id') }
+    return [{ result: { ...result, id }, to: { replyTo, about, ignoreResult: options['ignore_result'] === true } }]
+  })
+  return [{ result, to: call }, ...failed]
+}
+
+/** Returns what a call's result means to chords: its own, and if it failed that of the rest of its chain. */
+export function partsOf(call: Call, result: TaskResult): Part[] {
+  const groupId = call.about['group_id']
+  const own =
+    call.chord === undefined || typeof groupId !== 'string'
+      ? []
+      : [{ groupId, index: call.groupIndex, result, body: call.chord }]
+  if (result.state !== 'FAILURE') return own
+  const rest = call.chain.flatMap((one) => {
+    const [id, body] = [textOf(one.options, 'task_id'), chordOf(one)]
+    const group = textOf(one.options, 'group_id')
+    if (id === undefined || body === undefined || group === undefined) return []
+    return [{ groupId: group, index: numberOf(one.options, 'group_index'), result: { ...result, id }, body }]
+  })
+  return [...own, ...rest]
+}
+
+/** Returns the tasks that follow a call with this result, as a worker of Celery sends them. @param nowMs wall time */
+export function followersOf(id: string, call: Call, { state, value }: TaskResult, nowMs: number): Follower[] {
   const { callbacks, errbacks, chain } = call
-  if (state === 'FAILURE') return errbacks.map((one) => follower(id, call, one, [id], []))
+  const from = { id, call, nowMs }
+  if (state === 'FAILURE') return errbacks.map((one) => follower(from, one, [id], []))
   if (state !== 'SUCCESS') return []
   const [next, ...rest] = chain
-  const all = callbacks.map((one) => follower(id, call, one, [value], []))
-  return next === undefined ? all : [...all, follower(id, call, next, [value], rest)]
+  const all = callbacks.map((one) => follower(from, one, [value], []))
+  return next === undefined ? all : [...all, follower(from, next, [value], rest)]
+}
+
+/** Returns what is sent when the members of a chord have ended: its last task with their results, or what follows its failure. */
+export function chordFollowers(
+  { body, result }: Part,
+  call: Call,
+  outcome: { results: readonly unknown[] } | { error: RemoteError },
+  nowMs: number,
+): Follower[] {
+  const from = { id: result.id, call, nowMs }
+  if ('results' in outcome) return [follower(from, body, [outcome.results], [])]
+  const id = textOf(body.options, 'task_id') ?? result.id
+  return listOf(body.options, 'link_error').map((one) => follower(from, one, [id], []))
+}
+
+const textOf = (options: Signature['options'], name: string) =>
+  typeof options[name] === 'string' ? options[name] : undefined
+const numberOf = (options: Signature['options'], name: string) =>
+  typeof options[name] === 'number' && options[name] >= 0 ? options[name] : undefined
+const listOf = (options: Signature['options'], name: string) => {
+  const found = options[name] ?? []
+  return (Array.isArray(found) ? found : [found]).map(readSignature)
+}
+
+/** A time among options: an instant, or seconds from now. */
+function whenOf(options: Signature['options'], name: string, nowMs: number): number | undefined {
+  const found = options[name]
+  if (typeof found === 'number') return nowMs + found * 1_000
+  return typeof found === 'string' ? readTime(found) : undefined
 }
 
 function follower(
-  parentId: string,
-  { rootId, priority, queue }: Call,
+  { id: parentId, call, nowMs }: { id: string; call: Call; nowMs: number },
   { task, args, kwargs, immutable, options }: Signature,
   given: readonly unknown[],
   chain: readonly Signature[],
 ): Follower {
-  const text = (name: string) => (typeof options[name] === 'string' ? options[name] : undefined)
-  const list = (name: string) => (Array.isArray(options[name]) ? (options[name] as Signature[]) : [])
-  const number = (name: string) => (typeof options[name] === 'number' ? options[name] : undefined)
+  const text = (name: string) => textOf(options, name)
   const message: TaskMessage = {
     ...blank,
     id: text('task_id') ?? randomUUID(),
     task,
     args: immutable ? args : [...given, ...args],
     kwargs,
-    rootId,
+    rootId: call.rootId,
     parentId,
     groupId: text('group_id'),
-    groupIndex: number('group_index'),
+    groupIndex: numberOf(options, 'group_index'),
+    etaMs: whenOf(options, 'countdown', nowMs) ?? whenOf(options, 'eta', nowMs),
+    expiresMs: whenOf(options, 'expires', nowMs),
+    hardLimitS: numberOf(options, 'time_limit'),
+    softLimitS: numberOf(options, 'soft_time_limit'),
+    shadow: text('shadow'),
     replyTo: text('reply_to'),
-    priority: number('priority') ?? priority,
+    priority: numberOf(options, 'priority') ?? call.priority,
     ignoreResult: options['ignore_result'] === true,
-    callbacks: list('link'),
-    errbacks: list('link_error'),
-    chain: [...chain, ...list('chain').toReversed()],
+    callbacks: listOf(options, 'link'),
+    errbacks: listOf(options, 'link_error'),
+    chain: [...chain, ...listOf(options, 'chain').toReversed()],
+    chord: chordOf({ options } as Signature),
+    headers: headersOf(options),
   }
-  const address = { exchange: text('exchange') ?? '', routingKey: text('routing_key') ?? text('queue') ?? queue }
+  const address = { exchange: text('exchange') ?? '', routingKey: text('routing_key') ?? text('queue') ?? call.queue }
   return { message, address }
+}
+
+function headersOf({ headers }: Signature['options']): Record<string, unknown> {
+  return typeof headers === 'object' && headers !== null && !Array.isArray(headers) ? { ...headers } : {}
 }

@@ -1,17 +1,37 @@
 /** Messages that are put aside, with the reason. */
-import type { Broker, Delivery } from '../amqp/broker.ts'
-import { publish, received } from '../celery/transport.ts'
+import { StoreError } from '../core/errors.ts'
+import type { WireMessage } from '../celery/wire.ts'
+import type { Post } from './post.ts'
+
+const reasonMax = 1_000
+/** Headers that a parked message keeps if there is no room for all of them, in bytes. */
+const headerMax = 500
 
 /** The queue of messages of a queue that cannot be carried out. */
 export function parkingOf(queue: string): string {
   return `${queue}.parked`
 }
 
-/** Puts a copy of a message aside. Resolves when that is confirmed; the errors are those of the broker. */
-export async function park(broker: Broker, delivery: Delivery, queue: string, reason: string): Promise<void> {
-  const wire = received(delivery)
-  const headers = { ...wire.headers, 'x-sluice-reason': reason.slice(0, 1_000) }
-  // Somebody may have deleted it.
-  await broker.declare({ queues: [{ name: parkingOf(queue) }] })
-  await publish(broker, { ...wire, headers }, { exchange: '', routingKey: parkingOf(queue) })
+/** Puts a copy of a message aside. Resolves when the broker has it; the errors are those of the broker. */
+export async function park(post: Post, message: WireMessage, queue: string, reason: string): Promise<void> {
+  const to = { exchange: '', routingKey: parkingOf(queue) }
+  try {
+    await post.send(withReason(message, reason), to)
+  } catch (error) {
+    if (error instanceof StoreError) throw error
+    await post.send(withReason(shortened(message), reason), to)
+  }
+}
+
+function withReason(message: WireMessage, reason: string): WireMessage {
+  return { ...message, headers: { ...message.headers, 'x-sluice-reason': reason.slice(0, reasonMax) } }
+}
+
+/** The message without its long headers. */
+function shortened(message: WireMessage): WireMessage {
+  const isShort = (value: unknown) => Buffer.byteLength(JSON.stringify(value) ?? '') <= headerMax
+  return {
+    ...message,
+    headers: Object.fromEntries(Object.entries(message.headers).filter(([, value]) => isShort(value))),
+  }
 }

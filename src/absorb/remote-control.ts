@@ -1,76 +1,123 @@
-/** Obeys Celery's remote control as far as a worker of ours can: `revoke`, and questions of `celery inspect`. */
-import { randomUUID } from 'node:crypto'
+/** Obeys Celery's remote control as far as a worker of ours can, and refuses the rest with what to do instead. */
 import { hostname } from 'node:os'
-import type { Broker } from '../amqp/broker.ts'
-import { type ControlRequest, readRequest, replyExchange, requestExchange, writeReply } from '../celery/control.ts'
-import { publish, received } from '../celery/transport.ts'
+import { type ControlRequest, isMeant, readRequest, replyExchange, writeReply } from '../celery/control.ts'
+import type { WireMessage } from '../celery/wire.ts'
+import { systemClock } from '../core/clock.ts'
 import type { Log } from '../core/log.ts'
+import { LogicalTime } from './logical-time.ts'
+import type { Post } from './post.ts'
 
 /** What it needs; see the fields. */
 export interface RemoteControlOptions {
   log: Log
-  broker: Broker
+  post: Post
+  /** Its name among Celery's workers. Default: made of the process and its host. */
+  name?: string
+  time?: LogicalTime
   /** Names of tasks. */
   names: readonly string[]
   queues: readonly string[]
   slots: number
-  /** Calls off these tasks, whether they run or not. */
-  revoke(ids: readonly string[]): Promise<void>
+  /** Names of the limits of a task; undefined: there is no such task. Default: nobody knows. */
+  limitsOf?(task: string): readonly string[] | undefined
+  /** Calls off these tasks, unless they run; with `isTerminated` those that run, too. */
+  revoke(ids: readonly string[], isTerminated: boolean): Promise<void>
+  /** Returns the answer to a further request; undefined: it is not known. */
+  more?(method: string, given: Given): unknown
+}
+
+type Given = Readonly<Record<string, unknown>>
+
+/** Units of Celery's rates, as ours. */
+const units: Readonly<Record<string, string>> = { s: 's', m: 'min', h: 'h' }
+const stopped = 'a worker of Sluice is stopped by whoever runs it: end its process with SIGTERM'
+const slotted = 'the attempts at once of a worker of Sluice are set where it starts: --concurrency'
+const queued = 'the queues of a worker of Sluice are set where it starts: --celery'
+/** What is refused, and what to do instead. */
+const refusals: Readonly<Record<string, string>> = {
+  shutdown: stopped,
+  pool_restart: stopped,
+  pool_grow: slotted,
+  pool_shrink: slotted,
+  autoscale: slotted,
+  add_consumer: queued,
+  cancel_consumer: queued,
+  time_limit: 'the time limit of a task is its `timeout`, in the code of the task',
 }
 
 /** Listens as long as its broker is open. */
 export class RemoteControl {
   /** Its name among Celery's workers. */
-  readonly name = `sluice-${process.pid}@${hostname()}`
+  readonly name: string
   readonly #options: RemoteControlOptions
-  #clock = 0
+  readonly #time: LogicalTime
 
   constructor(options: RemoteControlOptions) {
+    this.name = options.name ?? `sluice-${process.pid}@${hostname()}`
+    this.#time = options.time ?? new LogicalTime()
     this.#options = options
   }
 
+  /** Begins to listen. The errors are those of the broker. */
   async open(): Promise<void> {
-    const { broker, log } = this.#options
-    const queue = `${randomUUID()}.${requestExchange}`
-    await broker.declare({
-      exchanges: [{ name: requestExchange, type: 'fanout', durable: false }],
-      queues: [{ name: queue, durable: false, exclusive: true }],
-      bindings: [{ exchange: requestExchange, to: { queue } }],
-    })
-    await broker.consume(queue, { prefetch: 1, noAck: true }, async (delivery) => {
-      try {
-        await this.#obey(await readRequest(received(delivery)))
-      } catch (error) {
-        log.warn('a request of Celery to its workers cannot be carried out; it is dropped', { err: error })
-      }
-    })
+    await this.#options.post.listen((message) => this.#received(message))
   }
 
-  async #obey(request: ControlRequest): Promise<void> {
-    const { destination, ticket, replyTo } = request
-    if (destination !== undefined && !destination.includes(this.name)) return
-    const answer = await this.#answer(request)
+  async #received(message: WireMessage): Promise<void> {
+    try {
+      const { clock, expires } = message.headers
+      this.#time.seen(clock)
+      // As with Celery: a request that waited for too long is obeyed by nobody.
+      if (typeof expires === 'number' && expires > 0 && expires * 1_000 < systemClock.wallMs()) return
+      const request = await readRequest(message)
+      if (isMeant(request, this.name)) await this.#obey(request)
+    } catch (error) {
+      const text = 'a request of Celery to its workers cannot be carried out; it is dropped'
+      this.#options.log.warn(text, { err: error })
+    }
+  }
+
+  async #obey({ method, arguments: given, ticket, replyTo }: ControlRequest): Promise<void> {
+    const answer = await this.#answer(method, given)
     if (replyTo === undefined || ticket === undefined) return
-    const reply = writeReply(this.name, answer, { ticket, clock: ++this.#clock })
-    const to = { exchange: replyExchange, routingKey: replyTo, mandatory: false }
-    await publish(this.#options.broker, reply, to)
+    const reply = writeReply(this.name, answer, { ticket, clock: this.#time.next() })
+    await this.#options.post.reply(reply, { exchange: replyExchange, routingKey: replyTo })
   }
 
-  async #answer({ method, arguments: given }: ControlRequest): Promise<unknown> {
-    const { names, queues, slots } = this.#options
+  async #answer(method: string, given: Given): Promise<unknown> {
+    const { names, queues, slots, more } = this.#options
+    const clock = () => this.#time.next()
     if (method === 'ping') return { ok: 'pong' }
-    if (method === 'hello') return { revoked: {}, clock: ++this.#clock }
-    if (method === 'registered') return names
-    if (method === 'active_queues') return queues.map((name) => ({ name }))
-    if (method === 'stats') return { pid: process.pid, pool: { 'max-concurrency': slots } }
-    if (method === 'revoke') return this.#revoke(given['task_id'])
-    if (method === 'rate_limit') return { error: 'limits are set with `sluice limits set`, for the whole fleet' }
-    return { error: `a worker of Sluice does not know the request ${method}` }
+    if (method === 'hello') return { revoked: {}, clock: clock() }
+    if (method === 'clock') return { clock: clock() }
+    if (method === 'registered' || method === 'dump_tasks') return names
+    if (method === 'active_queues') return queues.map((name) => ({ name, routing_key: name, durable: true }))
+    if (method === 'stats')
+      return { pid: process.pid, clock: String(clock()), pool: { 'max-concurrency': slots }, total: {} }
+    if (method === 'revoke') return this.#revoke(given['task_id'], given['terminate'] === true)
+    if (method === 'terminate') return this.#revoke(given['task_id'], true)
+    if (method === 'rate_limit') return this.#rateLimit(given)
+    const refusal = refusals[method]
+    if (refusal !== undefined) return { error: refusal }
+    return (await more?.(method, given)) ?? { error: `a worker of Sluice does not know the request ${method}` }
   }
 
-  async #revoke(ids: unknown): Promise<unknown> {
-    const all = (Array.isArray(ids) ? ids : [ids]).filter((id) => typeof id === 'string')
-    await this.#options.revoke(all)
-    return { ok: `tasks ${all.join(', ')} flagged as revoked` }
+  async #revoke(ids: unknown, isTerminated: boolean): Promise<unknown> {
+    const all = (Array.isArray(ids) ? ids : [ids]).filter((id) => typeof id === 'string' && !id.includes('\u0000'))
+    await this.#options.revoke(all as string[], isTerminated)
+    return { ok: isTerminated ? `terminate: ${all.join(', ')}` : `tasks ${all.join(', ')} flagged as revoked` }
+  }
+
+  /** Celery's rates hold for one worker, and would loosen, silently, what protects a vendor. */
+  #rateLimit({ task_name: task, rate_limit: rate }: Given): unknown {
+    const { names, limitsOf } = this.#options
+    if (typeof task !== 'string' || !names.includes(task)) return { error: 'unknown task' }
+    const limits = limitsOf?.(task)
+    if (limits?.length === 0) return { error: `the task "${task}" has no limit: give it one in its code` }
+    const [, count, unit = 's'] = /^(\d+(?:\.\d+)?)(?:\/([smh]))?$/.exec(String(rate)) ?? []
+    const wanted = count === undefined ? '<rate>' : `${count}/${units[unit]}`
+    const which = limits === undefined ? 'limits' : `limits (${limits.join(', ')})`
+    const command = `sluice limits set ${limits?.[0] ?? '<limit>'} --rate ${wanted} --reason '…'`
+    return { error: `${which} hold for the whole fleet, and are set with: ${command}` }
   }
 }

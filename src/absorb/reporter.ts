@@ -1,23 +1,31 @@
 /** Sends the results of calls whose jobs have ended, wherever they were executed, and the tasks that follow them. */
-import type { Broker } from '../amqp/broker.ts'
 import { StoreError } from '../core/errors.ts'
 import type { Store } from '../db/store.ts'
-import type { RedisConnection } from '../redis/connect.ts'
-import { type Call, type Ended, resultOf } from './call.ts'
-import { Results } from './results.ts'
+import { isTransient } from '../claim/claim.ts'
+import { type Call, type Change, resultOf } from './call.ts'
+import type { Results } from './results.ts'
+import type { WorkerEvents } from './worker-events.ts'
 
 /** What it needs; see the fields. */
 export interface ReporterOptions {
   store: Store
-  broker: Broker
-  /** Where results go; undefined: to the queues that the calls name (rpc). */
-  redis: RedisConnection | undefined
+  results: Results
+  events: WorkerEvents
+  /** Celery's name of this worker. */
+  name: string
+  /** Producers get the state STARTED. */
+  tracksStarted: boolean
 }
 
-interface EndedCall extends Ended {
+/** A call with news for its producer. */
+interface Changed extends Change {
   last: string | null
   id: string | null
   call: string
+  reported: number
+  attempt: number
+  started_ms: number | null
+  ended_ms: number | null
 }
 
 /** A broker's message is delivered again within this many days, or never. */
@@ -27,23 +35,34 @@ const idleMs = 500
 const awayMs = 1_000
 const portion = 1_000
 const pruneMs = 3_600_000
+/** What is sent in one transaction, about: more than that waits for its confirmation. */
+const bytesMax = 4 * 2 ** 20
 
 /** Looks until it is closed. */
 export class Reporter {
-  readonly results: Results
   readonly #options: ReporterOptions
   readonly #end = new AbortController()
   #nudge = new AbortController()
+  /** Jobs of which this process has a report since the last look: they need no look at all calls. */
+  #noticed = new Set<string>()
+  #unlisten: (() => void)[] = []
   #looking: Promise<void> | undefined
   #prunedMs = -Infinity
 
   constructor(options: ReporterOptions) {
     this.#options = options
-    const { store, broker, redis } = options
-    this.results = new Results({ clock: store.clock, log: store.log, broker, redis })
   }
 
   start(): void {
+    const { report } = this.#options.store
+    const notice = ({ job }: { job: string }) => {
+      this.#noticed.add(job)
+      this.wake()
+    }
+    this.#unlisten = [
+      report.on('started', (event) => this.#wantsStarts && notice(event)),
+      ...(['done', 'failed', 'throttled', 'exhausted'] as const).map((name) => report.on(name, notice)),
+    ]
     this.#looking ??= this.#run()
   }
 
@@ -54,62 +73,99 @@ export class Reporter {
 
   /** Sends what has ended by now, if it can. */
   async close(): Promise<void> {
+    for (const unlisten of this.#unlisten) unlisten()
     this.#end.abort()
     this.#nudge.abort()
     await this.#looking
     await this.#look().catch(() => {})
   }
 
+  get #wantsStarts(): boolean {
+    return this.#options.tracksStarted || this.#options.events.isOn
+  }
+
   async #run(): Promise<void> {
     const { clock, log } = this.#options.store
     let isAway = false
+    // Looking through a large backlog takes a tenth of the time at most.
+    let [endedMs, restMs] = [0, 0]
     for (let ms = lookMs; !this.#end.signal.aborted;) {
-      const sinceMs = clock.monotonicMs()
       try {
-        // Less and less often, while none ends.
-        ms = (await this.#look()) ? lookMs : Math.min(idleMs, ms * 1.2)
-        await this.#prune()
+        await this.#lookAtNoticed()
+        const sinceMs = clock.monotonicMs()
+        if (sinceMs >= endedMs + Math.max(ms, restMs)) {
+          // Less and less often, while none ends.
+          ms = (await this.#look()) ? lookMs : Math.min(idleMs, ms * 1.2)
+          endedMs = clock.monotonicMs()
+          restMs = (endedMs - sinceMs) * 9
+          await this.#prune()
+        }
         isAway = false
       } catch (error) {
         if (!isAway) log.warn('results for Celery producers cannot be sent now; it is tried again', { err: error })
         isAway = true
-        ms = awayMs
+        await clock.sleep(awayMs, this.#end.signal)
       }
-      // Looking through a large backlog takes a while: at most a quarter of the time.
-      await clock.sleep((clock.monotonicMs() - sinceMs) * 3, this.#end.signal)
-      await clock.sleep(ms, isAway ? this.#end.signal : this.#nudge.signal)
+      const dueMs = endedMs + Math.max(ms, restMs)
+      await clock.sleep(Math.max(1, dueMs - clock.monotonicMs()), this.#nudge.signal)
       if (!this.#nudge.signal.aborted) continue
-      this.#nudge = new AbortController()
+      if (!this.#end.signal.aborted) this.#nudge = new AbortController()
       ms = lookMs
+      // What ends at the same time is reported together.
+      await clock.sleep(5, this.#end.signal)
     }
   }
 
-  /** Looks at all calls without a result; returns whether some have ended. */
+  /** Looks at the jobs of which this process has a report. */
+  async #lookAtNoticed(): Promise<void> {
+    if (this.#noticed.size === 0) return
+    const jobs = [...this.#noticed]
+    // If this fails, the next look at all calls finds them.
+    this.#noticed = new Set()
+    for (let i = 0; i < jobs.length; i += portion) await this.#find(['0', portion, jobs.slice(i, i + portion)])
+  }
+
+  /** Looks at all calls without a result; returns whether some have changed. */
   async #look(): Promise<boolean> {
     const { store } = this.#options
-    let count = 0
-    for (let after: string | null = '0'; ;) {
-      const rows: EndedCall[] = await store.run<EndedCall>('absorb/find_ended_calls', [after, portion])
-      after = rows[0]?.last ?? null
-      if (after === null) return count > 0
-      const ended = rows.filter(({ id }) => id !== null)
-      count += ended.length
-      if (ended.length > 0) await this.#report(ended)
+    const revoked = await store.run<{ job: string }>('absorb/find_revoked_jobs')
+    for (const { job } of revoked) await store.call('cancel_job', [job, 'revoked by a program of Celery'])
+    let hasChanged = false
+    for (let after: string | null = '0'; after !== null;) {
+      const { last, count } = await this.#find([after, portion, null])
+      after = last
+      hasChanged ||= count > 0
     }
+    return hasChanged
+  }
+
+  async #find(where: readonly unknown[]): Promise<{ last: string | null; count: number }> {
+    const { store } = this.#options
+    const rows = await store.run<Changed>('absorb/find_changed_calls', [...where, this.#wantsStarts])
+    const changed = rows.filter(({ id }) => id !== null)
+    for (let i = 0; i < changed.length;) {
+      const from = i
+      for (let bytes = 0; i < changed.length && (i === from || bytes < bytesMax); i++) bytes += sizeOf(changed[i])
+      await this.#report(changed.slice(from, i))
+    }
+    return { last: rows[0]?.last ?? null, count: changed.length }
   }
 
   /** In one transaction, so that of several processes one reports; it commits when the brokers have everything. */
-  async #report(ended: readonly EndedCall[]): Promise<void> {
+  async #report(changed: readonly Changed[]): Promise<void> {
     const { store } = this.#options
-    const byId = new Map(ended.map((one) => [one.id ?? '', one]))
+    const byId = new Map(changed.map((one) => [one.id ?? '', one]))
+    const all = [...byId.values()]
+    const reported = all.map(({ state, attempt }) => (state === 'started' ? 2 * attempt - 1 : 2 * attempt))
+    const isOver = all.map(({ state }) => state !== 'started' && state !== 'retry')
     await store.db.transaction(async (tx) => {
-      const rows = await store.on(tx).run<{ id: string }>('absorb/end_calls', [[...byId.keys()]])
+      const rows = await store.on(tx).run<{ id: string }>('absorb/report_calls', [[...byId.keys()], reported, isOver])
       await Promise.all(
         rows.map(async ({ id }) => {
           const one = byId.get(id)
           if (one === undefined) return
           await this.#reportOne(id, one).catch((error: unknown) => {
-            if (error instanceof StoreError) throw error
+            if (error instanceof StoreError || isTransient(error)) throw error
             store.log.error('a result for a Celery producer cannot be written, and is left out', { id, err: error })
           })
         }),
@@ -117,11 +173,16 @@ export class Reporter {
     })
   }
 
-  async #reportOne(id: string, ended: EndedCall): Promise<void> {
-    const call = JSON.parse(ended.call) as Call
-    const result = resultOf(id, ended)
-    await this.results.send(result, call)
-    await this.results.follow(id, call, result)
+  async #reportOne(id: string, change: Changed): Promise<void> {
+    const { events, name, results, tracksStarted } = this.#options
+    const call = JSON.parse(change.call) as Call
+    const result = resultOf(id, change, name)
+    const { attempt, reported, started_ms: startedMs, ended_ms: endedMs } = change
+    if (change.state !== 'retry' && startedMs !== null && reported < 2 * attempt - 1) events.started(id, startedMs)
+    if (change.state === 'started') return tracksStarted ? results.send(result, call) : undefined
+    if (change.state === 'retry') await results.send(result, call)
+    else await results.finish(call, result)
+    events.reported(result, { startedMs, endedMs })
   }
 
   async #prune(): Promise<void> {
@@ -131,4 +192,10 @@ export class Reporter {
     this.#prunedMs = nowMs
     await store.run('absorb/delete_old_calls', [keptDays])
   }
+}
+
+/** About how many bytes are sent for a call. */
+function sizeOf(changed: Changed | undefined): number {
+  const { result, error, call = '' } = changed ?? {}
+  return 200 + 2 * call.length + 2 * ((result?.length ?? 0) + (error?.length ?? 0))
 }

@@ -1,61 +1,93 @@
 /** Sends results to the producers of Celery that wait for them, and the tasks that follow a result. */
-import type { Broker } from '../amqp/broker.ts'
-import { resultKey, resultMessage, type TaskResult, writeResult } from '../celery/result.ts'
+import { resultKey, resultKeptS, resultMessage, type TaskResult, writeResult } from '../celery/result.ts'
 import { writeTask } from '../celery/task-message.ts'
 import { writeTime } from '../celery/time.ts'
-import { publish } from '../celery/transport.ts'
 import type { Clock } from '../core/clock.ts'
+import { StoreError } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
-import type { RedisConnection } from '../redis/connect.ts'
-import { type Call, followersOf } from './call.ts'
+import { ask, type RedisClient } from '../redis/client.ts'
+import {
+  type Call,
+  chordFollowers,
+  type Follower,
+  followersOf,
+  type Part,
+  partsOf,
+  type Replies,
+  repliesOf,
+} from './call.ts'
+import { Chords } from './chord.ts'
+import type { Post } from './post.ts'
 
 /** What it needs; see the fields. */
 export interface ResultsOptions {
   clock: Clock
   log: Log
-  broker: Broker
+  post: Post
   /** Where results go; undefined: to the queues that the calls name (rpc). */
-  redis: RedisConnection | undefined
+  redis: RedisClient | undefined
 }
 
-/** As Celery keeps results. */
-const keptS = '86400'
+const answerMaxMs = 10_000
 
-/** The way of results to their producers. */
+/** The way of results to their producers. The errors of its methods are those of the broker, or of Redis. */
 export class Results {
   readonly #options: ResultsOptions
+  readonly #chords: Chords | undefined
 
   constructor(options: ResultsOptions) {
     this.#options = options
+    this.#chords = options.redis === undefined ? undefined : new Chords(options.redis)
   }
 
-  /** Sends a result to where the producer looks for it. The errors are those of the broker, or of Redis. */
-  async send(result: TaskResult, { replyTo, ignoreResult, about }: Call): Promise<void> {
-    const { broker, redis, clock } = this.#options
+  /** Sends the last result of a call, and what follows it. */
+  async finish(call: Call, result: TaskResult): Promise<void> {
+    await this.follow(result.id, call, result)
+    for (const { result: each, to } of repliesOf(call, result)) await this.send(each, to)
+    for (const part of partsOf(call, result)) await this.#count(part, call)
+  }
+
+  /** Sends a result to where the producer looks for it. */
+  async send(result: TaskResult, { replyTo, ignoreResult, about }: Replies): Promise<void> {
+    const { post, redis, clock } = this.#options
     if (ignoreResult) return
     if (redis !== undefined) {
       const text = writeResult(result, { ...about, date_done: writeTime(clock.wallMs()) })
       const key = resultKey(result.id)
-      await redis.send('SETEX', [key, keptS, text])
-      await redis.send('PUBLISH', [key, text])
-    } else if (replyTo !== null) {
-      // The producer may be gone, and its queue with it.
-      await publish(broker, resultMessage(result), { exchange: '', routingKey: replyTo, mandatory: false })
+      await ask(redis, 'SETEX', [key, resultKeptS, text], answerMaxMs)
+      await ask(redis, 'PUBLISH', [key, text], answerMaxMs)
+    } else if (replyTo !== null) await post.reply(resultMessage(result), { exchange: '', routingKey: replyTo })
+  }
+
+  /** Sends the tasks that follow a call with this result. A task that cannot be sent is logged, and dropped. */
+  async follow(id: string, call: Call, result: TaskResult): Promise<void> {
+    for (const one of followersOf(id, call, result, this.#options.clock.wallMs())) await this.#follow(id, one)
+  }
+
+  async #follow(id: string, { message, address }: Follower): Promise<void> {
+    const { post, clock, log } = this.#options
+    try {
+      await post.send(await writeTask(message, { nowMs: clock.wallMs() }), address)
+    } catch (error) {
+      const isUnrouted = (error as { code?: string }).code === 'SLUICE_BROKER_UNROUTED'
+      if (error instanceof StoreError && !isUnrouted) throw error
+      const about = { task: message.task, follows: id, queue: address.routingKey, err: error }
+      log.error('a task that follows another one cannot be sent, and is dropped', about)
     }
   }
 
-  /** Sends the tasks that follow a call with this result. One without a queue is logged, and dropped. The errors are those of the broker. */
-  async follow(id: string, call: Call, result: TaskResult): Promise<void> {
-    const { broker, clock, log } = this.#options
-    for (const { message, address } of followersOf(id, call, result)) {
-      const wire = await writeTask(message, { nowMs: clock.wallMs() })
-      try {
-        await publish(broker, wire, address)
-      } catch (error) {
-        if ((error as { code?: string }).code !== 'SLUICE_BROKER_UNROUTED') throw error
-        const about = { task: message.task, follows: id, queue: address.routingKey }
-        log.error('a task that follows another one has no queue, and is dropped', about)
-      }
+  /** Counts a member of a chord, and sends the last task after the last member. */
+  async #count(part: Part, call: Call): Promise<void> {
+    const outcome = await this.#chords?.add(part)
+    if (outcome === undefined) return
+    const { result, body } = part
+    for (const one of chordFollowers(part, call, outcome, this.#options.clock.wallMs()))
+      await this.#follow(result.id, one)
+    const id = body.options['task_id']
+    if ('error' in outcome && typeof id === 'string') {
+      const failed: TaskResult = { id, state: 'FAILURE', value: outcome.error, traceback: undefined }
+      await this.send(failed, { replyTo: null, ignoreResult: false, about: { parent_id: result.id } })
     }
+    await this.#chords?.end(part)
   }
 }

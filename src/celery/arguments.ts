@@ -1,6 +1,7 @@
 /** Values of ours as the arguments of a Celery task, and back. */
 import { isRecord, plainJson } from './json.ts'
 import type { TaskMessage } from './task-message.ts'
+import { unreadable } from './wire.ts'
 
 type Arguments = Pick<TaskMessage, 'args' | 'kwargs'>
 
@@ -14,8 +15,10 @@ export function argumentsOf(value: unknown): Arguments {
 /**
  * Returns the value of arguments: named ones as an object, positional ones as a list. If there are both, the positional
  * ones are the field `args` of the object. Numbers that a number cannot hold are text.
+ * @throws SluiceError SLUICE_CELERY_MESSAGE: it has both, and `args` among the named ones
  */
 export function inputOf({ args, kwargs }: Arguments): unknown {
   if (args.length === 0) return plainJson(kwargs)
+  if (Object.hasOwn(kwargs, 'args')) throw unreadable('it has positional arguments beside a named one, "args"')
   return plainJson(Object.keys(kwargs).length === 0 ? args : { ...kwargs, args })
 }

@@ -23,8 +23,11 @@ export interface Carrier {
    * @throws StoreError SLUICE_BROKER_UNROUTED: no queue takes it; other errors of the broker
    */
   publish(message: WireMessage, address: Address): Promise<void>
-  /** Sends a message to all that listen to a fanout exchange; perhaps nobody does. The errors are those of the broker. */
-  broadcast(message: WireMessage, exchange: string): Promise<void>
+  /**
+   * Sends a message to all that listen to a fanout exchange; perhaps nobody does. The errors are those of the broker.
+   * @param routingKey in Redis: what those that listen to a part of it want; default empty
+   */
+  broadcast(message: WireMessage, exchange: string, routingKey?: string): Promise<void>
   /** Makes a queue, passes what arrives in it to `onMessage`, which reports its own errors, and resolves to what ends that. */
   receive(inbox: Inbox, onMessage: (message: WireMessage) => unknown): Promise<() => Promise<void>>
   /** Closes the connections, and ends what `receive` began. */

@@ -14,6 +14,8 @@ export interface ControlRequest {
   readonly arguments: Readonly<Record<string, unknown>>
   /** Names of the workers that are meant, `celery@host`; undefined: all. */
   readonly destination: readonly string[] | undefined
+  /** Without a destination: only workers with such names are meant. `matcher`: `glob` (the default), or `pcre`. */
+  readonly pattern?: { readonly text: string; readonly matcher: string } | undefined
   /** The replies are known by it; undefined: no reply is wanted. */
   readonly ticket: string | undefined
   /** Routing key of the replies. */
@@ -31,15 +33,50 @@ export function writeRequest(request: ControlRequest, at: { clock: number; expir
 
 /** Reads a request. @throws SluiceError SLUICE_CELERY_MESSAGE */
 export async function readRequest(found: WireMessage): Promise<ControlRequest> {
-  const { method, arguments: given, destination, ticket, reply_to: to } = await readRecord(found, 'a request')
+  const {
+    method,
+    arguments: given,
+    destination,
+    ticket,
+    reply_to: to,
+    ...others
+  } = await readRecord(found, 'a request')
+  const { pattern, matcher } = others
   if (typeof method !== 'string') throw unreadable('a request has no method')
   return {
     method,
     arguments: isRecord(given) ? given : {},
     destination: Array.isArray(destination) ? destination.filter((one) => typeof one === 'string') : undefined,
+    pattern:
+      typeof pattern === 'string' && pattern !== '' && typeof matcher === 'string' && matcher !== ''
+        ? { text: pattern, matcher }
+        : undefined,
     ticket: typeof ticket === 'string' ? ticket : undefined,
     replyTo: isRecord(to) && typeof to['routing_key'] === 'string' ? to['routing_key'] : undefined,
   }
+}
+
+/** True if a request is meant for the worker of this name. */
+export function isMeant({ destination, pattern }: ControlRequest, name: string): boolean {
+  if (destination !== undefined && destination.length > 0) return destination.includes(name)
+  if (pattern === undefined) return true
+  const { text, matcher } = pattern
+  try {
+    // Both of Python's begin at the beginning.
+    return new RegExp(`^(?:${matcher === 'pcre' ? text : `${globOf(text)}$`})`, 'u').test(name)
+  } catch {
+    return false
+  }
+}
+
+/** A glob as a regular expression: `*`, `?`, `[ab]`, `[!ab]`. */
+function globOf(text: string): string {
+  return text.replaceAll(/\[!?[^\]]+\]|[^]/gu, (part) => {
+    if (part === '*') return '.*'
+    if (part === '?') return '.'
+    if (part.length > 1) return part.startsWith('[!') ? `[^${part.slice(2)}` : part
+    return part.replaceAll(/[$()*+./?[\\\]^{|}]/g, '\\$&')
+  })
 }
 
 /** Writes the reply of one worker. */

@@ -35,17 +35,22 @@ export class HeldMessages {
   readonly #redis: RedisClient
   readonly #prefix: string
   readonly #visibleAfterMs: number
+  readonly #heldForMs: number
   readonly #log: Log
   readonly #fetch = new Script(scripts['celery/fetch'] ?? '')
   readonly #move = new Script(scripts['celery/move'] ?? '')
   /** Tags under which something may be held because the reply to a fetch was lost. */
   #astray: string[] = []
 
-  /** @param visibleAfterMs after this time without a sign of its worker a message is given to another one */
-  constructor(redis: RedisClient, options: { prefix: string; visibleAfterMs: number; log: Log }) {
+  /**
+   * @param options `visibleAfterMs`: after this time without a sign of its worker a message is given to another one;
+   * `heldForMs`: the same for what is taken here, at most as long
+   */
+  constructor(redis: RedisClient, options: { prefix: string; visibleAfterMs: number; heldForMs: number; log: Log }) {
     this.#redis = redis
     this.#prefix = options.prefix
     this.#visibleAfterMs = options.visibleAfterMs
+    this.#heldForMs = options.heldForMs
     this.#log = options.log
   }
 
@@ -58,6 +63,7 @@ export class HeldMessages {
       prefix,
       String(most),
       String(this.#visibleAfterMs),
+      this.#sooner,
       ...lists.map(({ queue }) => JSON.stringify(queue)),
     ]
     const found = await this.#run(
@@ -85,7 +91,12 @@ export class HeldMessages {
 
   /** Shows that its worker is there. False as for `end`. */
   renew(tag: string): Promise<boolean> {
-    return this.#moved([], [tag, '', tag, '0'])
+    return this.#moved([], [tag, '', tag, this.#sooner])
+  }
+
+  /** What to add to the time of a message in hand: workers of Celery, too, take it for due after `heldForMs`. */
+  get #sooner(): string {
+    return String(this.#heldForMs - this.#visibleAfterMs)
   }
 
   /** Puts it to the front of its list, marked as one that was delivered. False as for `end`. */

@@ -1,5 +1,6 @@
 /** JSON as Python writes it: with NaN and Infinity, integers of any size, and kombu's envelopes of types. */
 import { UsageError } from '../core/errors.ts'
+import { payloadDepthMax } from '../core/payload.ts'
 
 /** Found only in what `JSON.parse` would refuse, or read inexactly. */
 const unusual = /NaN|Infinity|\d{16}|__type__|__bytes__|__base64__/
@@ -49,14 +50,19 @@ function rethrow(error: unknown): never {
   throw error
 }
 
-/** Returns a value with text in place of numbers that a number cannot hold, which JSON of JavaScript has not. `textOf` is applied to all text. */
-export function plainJson(value: unknown, textOf: (text: string) => string = (text) => text): unknown {
+/**
+ * Returns a value with text in place of numbers that a number cannot hold, which JSON of JavaScript has not. `textOf` is applied to
+ * all text. What is nested so deep that no payload may have it stays as it is.
+ */
+export function plainJson(value: unknown, textOf: (text: string) => string = (text) => text, depth = 0): unknown {
+  const inner = (one: unknown) => plainJson(one, textOf, depth + 1)
   if (typeof value === 'bigint') return String(value)
   if (typeof value === 'number') return Number.isFinite(value) ? value : String(value)
   if (typeof value === 'string') return textOf(value)
-  if (Array.isArray(value)) return value.map((one) => plainJson(one, textOf))
+  if (depth > payloadDepthMax) return value
+  if (Array.isArray(value)) return value.map(inner)
   if (!isRecord(value) || Buffer.isBuffer(value)) return value
-  return Object.fromEntries(Object.entries(value).map(([name, one]) => [textOf(name), plainJson(one, textOf)]))
+  return Object.fromEntries(Object.entries(value).map(([name, one]) => [textOf(name), inner(one)]))
 }
 
 /** True for an object that is no array. */

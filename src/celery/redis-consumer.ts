@@ -27,12 +27,16 @@ export interface RedisConsumerOptions extends RedisPlace {
   prefetch: number
   /** The workers' `visibility_timeout`, in ms: the same for all workers of a Redis. Default 1 h, as Celery's. */
   visibleAfterMs?: number
+  /** For so long, in ms, a message in hand is kept without a sign of this process. Default, and longest: `visibleAfterMs`. */
+  heldForMs?: number
   onMessage: (delivery: RedisDelivery) => unknown
 }
 
 /** A subscription. */
 export interface RedisConsumer {
   readonly inHand: number
+  /** Receives no more; what is in hand can still be settled. */
+  stop(): Promise<void>
   /** Receives no more, and puts what is in hand back. */
   close(): Promise<void>
 }
@@ -46,16 +50,22 @@ const visibleAfterUsualMs = 3_600_000
 export async function consumeRedis(options: RedisConsumerOptions): Promise<RedisConsumer> {
   const redis = await openPlace(options.url)
   const visibleAfterMs = options.visibleAfterMs ?? visibleAfterUsualMs
-  const held = new HeldMessages(redis, { prefix: options.prefix, log: options.log, visibleAfterMs })
-  const consumption = new Consumption(options, held, visibleAfterMs)
+  const heldForMs = Math.min(visibleAfterMs, options.heldForMs ?? visibleAfterMs)
+  const held = new HeldMessages(redis, { prefix: options.prefix, log: options.log, visibleAfterMs, heldForMs })
+  const consumption = new Consumption(options, held, heldForMs)
   const done = consumption.run()
   return {
     get inHand() {
       return consumption.inHand
     },
-    async close() {
-      await consumption.stop()
+    async stop() {
+      consumption.end()
       await done
+    },
+    async close() {
+      consumption.end()
+      await done
+      await consumption.release()
       await redis.close()
     },
   }
@@ -71,11 +81,11 @@ class Consumption {
   #queues: readonly string[]
   #renewedMs = systemClock.monotonicMs()
 
-  constructor(options: RedisConsumerOptions, held: HeldMessages, visibleAfterMs: number) {
+  constructor(options: RedisConsumerOptions, held: HeldMessages, heldForMs: number) {
     this.#options = options
     this.#held = held
     this.#queues = options.queues
-    this.#renewEveryMs = visibleAfterMs / 4
+    this.#renewEveryMs = heldForMs / 4
   }
 
   get inHand(): number {
@@ -96,9 +106,14 @@ class Consumption {
       }
   }
 
-  async stop(): Promise<void> {
+  /** Takes no more. */
+  end(): void {
     this.#ended.abort()
     this.#pause.abort()
+  }
+
+  /** Puts what is in hand back. */
+  async release(): Promise<void> {
     const left = (error: unknown) => this.#options.log.warn('a task in hand comes again later', { err: error })
     await Promise.all([...this.#tags].map((tag) => this.#settle(tag, () => this.#held.release(tag)).catch(left)))
   }

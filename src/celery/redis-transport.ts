@@ -67,9 +67,10 @@ class RedisCarrier implements Carrier {
     await Promise.all(queues.map((queue) => this.#ask('LPUSH', listOf(queue, message.priority), text)))
   }
 
-  async broadcast(message: WireMessage, exchange: string): Promise<void> {
-    const text = writeEnvelope(message, { exchange, routingKey: '' }, randomUUID())
-    await this.#ask('PUBLISH', channelOf(exchange, this.#db), text)
+  async broadcast(message: WireMessage, exchange: string, routingKey = ''): Promise<void> {
+    const text = writeEnvelope(message, { exchange, routingKey }, randomUUID())
+    const channel = channelOf(exchange, this.#db)
+    await this.#ask('PUBLISH', routingKey === '' ? channel : `${channel}/${routingKey}`, text)
   }
 
   async receive({ queue, binding }: Inbox, onMessage: (message: WireMessage) => unknown): Promise<() => Promise<void>> {

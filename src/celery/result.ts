@@ -54,8 +54,17 @@ export class CeleryTaskError extends SluiceError {
 /** Key of a task's result in Redis, and name of the channel that announces it. */
 export const resultKey = (id: string): string => `celery-task-meta-${id}`
 
-/** Key in Redis of the number of members of a chord: the worker that adds the last result sends the task that follows. */
-export const chordSizeKey = (groupId: string): string => `celery-taskset-meta-${groupId}.s`
+/** For so many s Celery keeps results, and counts of chords. */
+export const resultKeptS = '86400'
+
+/** Key in Redis of a group that contains groups. */
+export const groupKey = (groupId: string): string => `celery-taskset-meta-${groupId}`
+
+/**
+ * A key in Redis of a chord: `.s` the number of its members, `.t` what is to be added to that, `.j` the results so far. The worker
+ * that adds the last result sends the task that follows.
+ */
+export const chordKey = (groupId: string, part: string): string => `${groupKey(groupId)}${part}`
 
 /** True for a state that does not change any more. */
 export const isFinal = (state: string): boolean => ['SUCCESS', 'FAILURE', 'REVOKED'].includes(state)

@@ -8,7 +8,7 @@ import { ask } from '../redis/client.ts'
 import type { RedisConnection } from '../redis/connect.ts'
 import type { Carrier } from './carrier.ts'
 import { openPlace } from './redis-transport.ts'
-import { chordSizeKey, isFinal, readResult, resultKey, type TaskResult } from './result.ts'
+import { chordKey, isFinal, readResult, resultKeptS, resultKey, type TaskResult } from './result.ts'
 
 /** Where a producer finds results. */
 export interface Results {
@@ -35,8 +35,6 @@ export interface Results {
   close(): Promise<void>
 }
 
-/** Celery keeps results, and counts of chords, for a day. */
-const chordKeptS = '86400'
 /** Results that nobody has read are kept for so many tasks, the newest ones. */
 const kept = 10_000
 const pollEveryMs = 50
@@ -191,7 +189,7 @@ class RedisResults implements Results {
   }
 
   async countChord(groupId: string, members: number): Promise<void> {
-    await ask(this.#redis, 'SETEX', [chordSizeKey(groupId), chordKeptS, String(members)], answerMaxMs)
+    await ask(this.#redis, 'SETEX', [chordKey(groupId, '.s'), resultKeptS, String(members)], answerMaxMs)
   }
 
   async close(): Promise<void> {

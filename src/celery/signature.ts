@@ -33,16 +33,15 @@ export function writeSignature({ task, args, kwargs, immutable, options }: Signa
 
 /**
  * Reads a task that another message carries.
- * @throws SluiceError SLUICE_CELERY_MESSAGE: not a signature, or a chord, group or chain inside of one
+ * @throws SluiceError SLUICE_CELERY_MESSAGE: not a signature, or a group or chain inside of one
  */
 export function readSignature(found: unknown): Signature {
   if (!isRecord(found) || typeof found['task'] !== 'string') throw unreadable('a task that follows it has no name')
   const { task, args = [], kwargs = {}, options = {}, immutable = false, subtask_type: type = null } = found
   if (type !== null) throw unreadable(`a ${JSON.stringify(type)} follows it; only single tasks may`)
-  if ('chord' in (isRecord(options) ? options : {}) && (options as { chord?: unknown }).chord !== null)
-    throw unreadable(`"${task}", which follows it, belongs to a chord: use a chain or a group`)
   if (!Array.isArray(args) || !isRecord(kwargs) || !isRecord(options))
     throw unreadable(`the arguments or options of "${task}", which follows it, have the wrong form`)
+  if ((options['chord'] ?? null) !== null) readSignature(options['chord'])
   return { task, args, kwargs, options, immutable: immutable === true }
 }
 

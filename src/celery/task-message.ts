@@ -1,6 +1,6 @@
 /** Celery's message of a task: written by protocol 2, read by protocols 1 and 2. */
 import { isRecord, writeJson } from './json.ts'
-import { readSignatures, type Signature, writeSignature } from './signature.ts'
+import { readSignature, readSignatures, type Signature, writeSignature } from './signature.ts'
 import { readTime, reprOf, writeTime } from './time.ts'
 import { readBody, unreadable, type WireMessage, writeBody } from './wire.ts'
 
@@ -43,7 +43,7 @@ export interface TaskMessage {
   readonly errbacks: readonly Signature[]
   /** Sent after a success, one after the other, in this order. */
   readonly chain: readonly Signature[]
-  /** Sent when all members of its group have ended, with their results. Only written: a message that has it is refused. */
+  /** Sent when all members of its group have ended, with their results. */
   readonly chord: Signature | undefined
   /** What the sender has added, and Celery's stamps. */
   readonly headers: Readonly<Record<string, unknown>>
@@ -121,10 +121,32 @@ function headersOf(task: TaskMessage): Record<string, unknown> {
 
 /**
  * Reads a task, by protocol 2 if a header names the task, else by protocol 1.
+ * @param how `bytesMax`: longest body that is read, default 64 MiB; `chords`: its reader counts members of chords, default false
  * @throws SluiceError SLUICE_CELERY_MESSAGE: it cannot be read, or belongs to a chord
  */
-export async function readTask(message: WireMessage): Promise<TaskMessage> {
-  return taskOf(message, await readBody(message))
+export async function readTask(
+  message: WireMessage,
+  { bytesMax, chords = false }: { bytesMax?: number; chords?: boolean } = {},
+): Promise<TaskMessage> {
+  const task = taskOf(message, await readBody(message, bytesMax))
+  if (chords || !hasChord(task)) return task
+  throw unreadable(`"${task.task}" belongs to a chord, whose members are not counted here: use a chain or a group`)
+}
+
+/** True if it is a member of a chord, or a task that follows it is. */
+export function hasChord({ chord, chain, callbacks }: Pick<TaskMessage, 'chord' | 'chain' | 'callbacks'>): boolean {
+  return chord !== undefined || [...chain, ...callbacks].some(({ options }) => (options['chord'] ?? null) !== null)
+}
+
+/** What the headers of a message have of a task whose body cannot be read: enough to report that. Undefined: too little. */
+export function headOf(message: WireMessage): TaskMessage | undefined {
+  const { task } = message.headers
+  if (typeof task !== 'string') return undefined
+  try {
+    return fieldsOf(message, message.headers, {})
+  } catch {
+    return undefined
+  }
 }
 
 /** As `readTask`, of a message whose body was read. */
@@ -147,9 +169,7 @@ function fieldsOf(message: WireMessage, all: Record<string, unknown>, headers: R
   const count = (value: unknown) => (typeof value === 'number' && value >= 0 ? value : undefined)
   const [task, id] = [text('task'), text('id')]
   if (task === undefined || id === undefined) throw unreadable('it has no name of a task, or no id')
-  if ((all['chord'] ?? null) !== null)
-    throw unreadable(`"${task}" belongs to a chord, which only Celery can count: use a chain or a group`)
-  const { args = [], kwargs = {}, timelimit } = all
+  const { args = [], kwargs = {}, timelimit, chord = null } = all
   if (!Array.isArray(args) || !isRecord(kwargs)) throw unreadable(`the arguments of "${task}" have the wrong form`)
   const [hard, soft] = Array.isArray(timelimit) ? timelimit : []
   return {
@@ -174,7 +194,7 @@ function fieldsOf(message: WireMessage, all: Record<string, unknown>, headers: R
     callbacks: readSignatures(all['callbacks']),
     errbacks: readSignatures(all['errbacks']),
     chain: readSignatures(all['chain']).toReversed(),
-    chord: undefined,
+    chord: chord === null ? undefined : readSignature(chord),
     headers,
   }
 }

@@ -54,7 +54,7 @@ class AmqpCarrier implements Carrier {
     return publish(this.#broker, message, address)
   }
 
-  async broadcast(message: WireMessage, exchange: string): Promise<void> {
+  async broadcast(message: WireMessage, exchange: string, routingKey = ''): Promise<void> {
     const exchanges = [{ name: exchange, type: 'fanout' as const, durable: false }]
     const declared = this.#fanouts.get(exchange) ?? this.#broker.declare({ exchanges })
     this.#fanouts.set(exchange, declared)
@@ -62,7 +62,7 @@ class AmqpCarrier implements Carrier {
       this.#fanouts.delete(exchange)
       throw error
     })
-    await publish(this.#broker, message, { exchange, routingKey: '', mandatory: false })
+    await publish(this.#broker, message, { exchange, routingKey, mandatory: false })
   }
 
   async receive(

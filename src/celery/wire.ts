@@ -40,8 +40,15 @@ export async function writeBody(
   return { ...json, compression, body: await promisify(deflate)(text) }
 }
 
-/** Reads a body. @throws SluiceError SLUICE_CELERY_MESSAGE: not JSON, a compression that is not known, or too long */
-export async function readBody({ contentType, headers, body }: WireMessage): Promise<unknown> {
+/**
+ * Reads a body.
+ * @param bytesMax longest body that is read, unpacked; default 64 MiB
+ * @throws SluiceError SLUICE_CELERY_MESSAGE: not JSON, a compression that is not known, or too long
+ */
+export async function readBody(
+  { contentType, headers, body }: WireMessage,
+  bytesMax: number = bodyBytesMax,
+): Promise<unknown> {
   if (contentType !== 'application/json') {
     const why = 'set task_serializer = "json" where it is sent; pickle runs code that the sender chooses'
     throw unreadable(`its content type is ${contentType ?? 'missing'}, and only application/json is read (${why})`)
@@ -51,11 +58,14 @@ export async function readBody({ contentType, headers, body }: WireMessage): Pro
     throw unreadable(
       `its compression is ${JSON.stringify(packed)}, and only gzip (zlib) is read: set task_compression = "gzip"`,
     )
+  const tooLong = () => unreadable(`its body is longer than ${bytesMax / 2 ** 20} MiB`)
+  if (body.length > bytesMax) throw tooLong()
   try {
-    const plain = packed === null ? body : await promisify(unzip)(body, { maxOutputLength: bodyBytesMax })
+    const plain = packed === null ? body : await promisify(unzip)(body, { maxOutputLength: bytesMax })
     return readJson(plain.toString('utf8'))
   } catch (error) {
-    throw unreadable(packed === null ? 'its body is no JSON' : 'its body is no compressed JSON below 64 MiB', error)
+    if ((error as { code?: unknown }).code === 'ERR_BUFFER_TOO_LARGE') throw tooLong()
+    throw unreadable(packed === null ? 'its body is no JSON' : 'its body is no compressed JSON', error)
   }
 }
 

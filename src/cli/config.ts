@@ -17,6 +17,7 @@ import type { Schedule } from '../index.ts'
 import { said } from '../fleet/retention.ts'
 import { type EventName, eventNames } from '../report/events.ts'
 import { logStyle } from '../report/options.ts'
+import { celeryWork } from '../worker/celery-work.ts'
 import { graceMsOf } from '../worker/options.ts'
 import { flat } from './failure.ts'
 
@@ -94,6 +95,7 @@ function check(file: string, fields: Record<string, unknown>): SluiceConfig {
     said(fields)
     logStyle(fields as SluiceConfig, 'info')
     graceMsOf(fields as SluiceConfig)
+    if (celery !== undefined) celeryWork(celery as readonly string[])
   } catch (error) {
     throw bad(file, error instanceof Error ? error.message : String(error))
   }
@@ -104,7 +106,6 @@ function check(file: string, fields: Record<string, unknown>): SluiceConfig {
     throw bad(file, 'concurrency must be a whole number from 1 to 10,000')
   }
   checkNames(file, 'queues', queues, 'leave it out to serve all')
-  checkNames(file, 'celery', celery, 'leave it out to read none')
   for (const queue of (queues ?? []) as string[]) checkName('queue', queue)
   if (tasks !== undefined && typeof tasks !== 'string' && !(Array.isArray(tasks) && tasks.every(isWork))) {
     throw bad(

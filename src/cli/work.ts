@@ -6,6 +6,7 @@ import { type Duration, parseRate, type Rate } from '../core/rate.ts'
 import { env } from '../db/open.ts'
 import { checkName } from '../tasks/checks.ts'
 import { type Sluice, useSluice, type Work, type WorkOptions } from '../index.ts'
+import { type CeleryWork, celeryWork } from '../worker/celery-work.ts'
 import { readLabel } from '../worker/labels.ts'
 import { graceMsOf } from '../worker/options.ts'
 import { loadedFiles, needCode } from './config.ts'
@@ -22,6 +23,8 @@ export interface WorkFlags {
   grace?: string
   queues?: string
   celery?: string
+  celeryEvents?: true
+  celeryTrackStarted?: true
   rate?: string
   label?: readonly string[]
   /** Given by `sluice dev`: shows jobs and limits. */
@@ -82,7 +85,15 @@ export function workFlags(command: Command): Command {
     .option('-c, --concurrency <n>', 'attempts at once (env SLUICE_CONCURRENCY; default 10)', whole(1, 10_000))
     .option('--grace <span>', 'how long running attempts may go on at the end (env SLUICE_GRACE; default 25s)')
     .option('--queues <a,b>', 'queues to serve (env SLUICE_QUEUES; default all)')
-    .option('--celery <a,b>', 'queues of Celery whose messages become jobs (env SLUICE_CELERY_QUEUES, AMQP_URL)')
+    .option(
+      '--celery <a,b>',
+      'queues of Celery whose messages become jobs (env SLUICE_CELERY_QUEUES; broker: CELERY_BROKER_URL, else AMQP_URL)',
+    )
+    .option(
+      '--celery-events',
+      'send events for Flower and `celery events` from the start (default: once they want them)',
+    )
+    .option('--celery-track-started', 'show producers of Celery the state STARTED (default: not)')
     .option('--rate <n/s>', 'attempts to begin at most in this process, such as 20/s (default: as limits allow)')
     .option(
       '--label <name=value>',
@@ -99,7 +110,7 @@ export function workOptions(settings: Settings, flags: WorkFlags): WorkOptions {
   const { fields } = settings.config
   const concurrency = flags.concurrency ?? fromEnv() ?? fields.concurrency
   const queues = namesIn(flags.queues ?? env('SLUICE_QUEUES')) ?? fields.queues
-  const celery = namesIn(flags.celery ?? env('SLUICE_CELERY_QUEUES')) ?? fields.celery
+  const celery = celeryOf(flags, fields.celery)
   for (const name of queues ?? []) checkName('queue', name)
   const rate = flags.rate as Rate | undefined
   if (rate !== undefined) parseRate(rate)
@@ -114,6 +125,22 @@ export function workOptions(settings: Settings, flags: WorkFlags): WorkOptions {
     ...(celery === undefined ? {} : { celery }),
     ...(rate === undefined ? {} : { rate }),
   }
+}
+
+/** @throws UsageError SLUICE_BAD_OPTION */
+function celeryOf(flags: WorkFlags, given: WorkOptions['celery']): CeleryWork | undefined {
+  const { celeryEvents: events, celeryTrackStarted: trackStarted } = flags
+  const queues = namesIn(flags.celery ?? env('SLUICE_CELERY_QUEUES'))
+  const more = { ...(events && { events }), ...(trackStarted && { trackStarted }) }
+  if (given === undefined && queues === undefined) {
+    if (Object.keys(more).length === 0) return undefined
+    throw new UsageError(
+      'SLUICE_BAD_OPTION',
+      '--celery-events and --celery-track-started are for --celery: name its queues',
+    )
+  }
+  const own = given === undefined ? { queues: [] } : celeryWork(given)
+  return { ...own, ...(queues === undefined ? {} : { queues }), ...more }
 }
 
 function namesIn(text: string | undefined): string[] | undefined {

@@ -45,6 +45,7 @@ const common = {
   socketTimeout: 5_000,
   retryStrategy: () => 50,
 }
+const listenBeatMs = 2_000
 /** Runs a command without keys on the node of a cluster that has the limits. */
 const routed = 'return redis.call(unpack(ARGV))'
 /** A key in the slot of all limits (docs/redis.md). */
@@ -112,6 +113,49 @@ class Connection implements RedisConnection {
     const text = `there is no connection to Redis at ${kind === 'server' ? '' : `the ${kind} `}${at}${why}`
     throw new StoreError('SLUICE_REDIS_UNREACHABLE', text, { cause: error })
   }
+}
+
+/**
+ * Listens to a channel, on a connection of its own that is opened again until it is closed.
+ * @throws UsageError SLUICE_BAD_URL, SLUICE_MISSING_PEER; the client's errors, if that fails now
+ */
+export async function listenRedis(
+  url: string,
+  channel: string,
+  onText: (text: string) => void,
+): Promise<{ close(): void }> {
+  const redis = clientOf(addressOf(url), await clientClass())
+  let isClosed = false
+  const begin = async () => {
+    await redis.connect()
+    await redis.subscribe(channel)
+  }
+  redis.on('error', () => {})
+  redis.on('message', (_, text: string) => onText(text))
+  redis.on('end', () => {
+    if (!isClosed) systemClock.after(common.retryStrategy(), () => void begin().catch(() => {}))
+  })
+  // A half-open connection is noticed only by an answer that does not come.
+  const beat = (): void => {
+    disarm = systemClock.after(listenBeatMs, () => {
+      redis.ping().catch(() => {})
+      beat()
+    })
+  }
+  let disarm = () => {}
+  const close = () => {
+    isClosed = true
+    disarm()
+    redis.disconnect()
+  }
+  try {
+    await begin()
+  } catch (error) {
+    close()
+    throw error
+  }
+  beat()
+  return { close }
 }
 
 function clientOf(address: RedisAddress, { Redis, Cluster }: Clients): Redis | Cluster {

@@ -11,6 +11,7 @@ import type { Rulebook } from '../tasks/rule.ts'
 import { checkName } from '../tasks/checks.ts'
 import type { AnyTask } from '../tasks/task.ts'
 import type { Schedule } from '../schedule/schedule.ts'
+import { type CeleryWork, celeryWork } from './celery-work.ts'
 import type { Labels } from './labels.ts'
 
 /** Options of a worker; see the fields. */
@@ -29,10 +30,10 @@ export interface WorkOptions {
    */
   rate?: Rate
   /**
-   * Queues of Celery in the RabbitMQ of `amqp`: each message of a Celery producer for a task of this worker becomes a job, and
-   * the job's end its result (docs/celery.md). Default: none.
+   * Queues of Celery in the broker of `celeryBroker`: each message of a Celery producer for a task of this worker becomes a job,
+   * and the job's end its result (docs/celery.md). Default: none.
    */
-  celery?: readonly string[]
+  celery?: readonly string[] | CeleryWork
   /**
    * How long running attempts may go on once the worker is to stop (`worker.stop()`, `sluice.close()`, SIGTERM); then they are
    * given back, to be tried elsewhere. Default: SLUICE_GRACE, else '25s', which is below the 30 s of Kubernetes.
@@ -40,15 +41,13 @@ export interface WorkOptions {
   grace?: Duration
 }
 
-/** @throws UsageError SLUICE_NO_TASKS, SLUICE_BAD_OPTION, SLUICE_BAD_TASK */
+/** @throws UsageError SLUICE_NO_TASKS, SLUICE_BAD_OPTION, SLUICE_BAD_TASK, SLUICE_BAD_DURATION */
 export function checkWork(tasks: readonly AnyTask[], { queues, celery }: WorkOptions): void {
   if (tasks.length === 0) throw new UsageError('SLUICE_NO_TASKS', 'a worker needs at least one task to work on')
   if (queues?.length === 0)
     throw new UsageError('SLUICE_BAD_OPTION', '`queues` is an empty list; leave it out to serve all')
   for (const queue of queues ?? []) checkName('queue', queue)
-  for (const queue of celery ?? [])
-    if (typeof queue !== 'string' || queue === '' || Buffer.byteLength(queue) > 200)
-      throw new UsageError('SLUICE_BAD_OPTION', 'each of `celery` is the name of a queue, 1 to 200 bytes')
+  if (celery !== undefined) celeryWork(celery)
 }
 
 /** Returns the grace of a worker in ms. @throws UsageError SLUICE_BAD_DURATION */

@@ -1,7 +1,7 @@
 /** What messages of Celery producers mean, without a broker. */
 import * as fc from 'fast-check'
 import { expect, it } from 'vitest'
-import { callOf, followersOf, resultOf, timesOf } from '../../src/absorb/call.ts'
+import { callOf, chordFollowers, followersOf, partsOf, repliesOf, resultOf, timesOf } from '../../src/absorb/call.ts'
 import { inputOf } from '../../src/celery/arguments.ts'
 import { signature } from '../../src/celery/signature.ts'
 import { blank, type TaskMessage } from '../../src/celery/task-message.ts'
@@ -60,7 +60,7 @@ it('continues a chain with the result, and keeps what comes after', () => {
   const chain = [signature('second', [2], { options: own }), signature('third')]
   const call = callOf(message({ chain, callbacks: [signature('told', [], { immutable: true })] }), 'celery')
   const result = resultOf('a', { state: 'done', reason: null, result: '1', error: null })
-  const [told, second] = followersOf('a', JSON.parse(JSON.stringify(call)) as typeof call, result)
+  const [told, second] = followersOf('a', JSON.parse(JSON.stringify(call)) as typeof call, result, 0)
   expect(told).toMatchObject({ message: { task: 'told', args: [] }, address: { exchange: '', routingKey: 'celery' } })
   expect(second).toMatchObject({
     message: { id: 'b', task: 'second', args: [1, 2], parentId: 'a', rootId: 'r', replyTo: 'q', chain: [chain[1]] },
@@ -70,8 +70,46 @@ it('continues a chain with the result, and keeps what comes after', () => {
 
 it('sends what follows an error only then, with the id of the task', () => {
   const call = callOf(message({ errbacks: [signature('mourn')], callbacks: [signature('told')] }), 'celery')
-  expect(followersOf('a', call, resultOf('a', failed)).map((one) => one.message)).toMatchObject([
+  expect(followersOf('a', call, resultOf('a', failed), 0).map((one) => one.message)).toMatchObject([
     { task: 'mourn', args: ['a'] },
   ])
-  expect(followersOf('a', call, resultOf('a', { ...failed, state: 'cancelled' }))).toEqual([])
+  expect(followersOf('a', call, resultOf('a', { ...failed, state: 'cancelled' }), 0)).toEqual([])
+})
+
+it('sends a task that follows as its signature wants it: when, for how long, with which limits and headers', () => {
+  const options = {
+    countdown: 10,
+    expires: '1970-01-01T00:01:00+00:00',
+    time_limit: 9,
+    headers: { mine: 'x' },
+    routing_key: 'key',
+    exchange: 'jobs',
+  }
+  const call = callOf(message({ callbacks: [signature('told', [], { options })] }), 'celery')
+  const done = resultOf('a', { state: 'done', reason: null, result: '1', error: null })
+  expect(followersOf('a', call, done, 5_000)).toMatchObject([
+    {
+      message: { etaMs: 15_000, expiresMs: 60_000, hardLimitS: 9, headers: { mine: 'x' } },
+      address: { exchange: 'jobs', routingKey: 'key' },
+    },
+  ])
+})
+
+it('counts for a chord, and fails the rest of its chain', () => {
+  const body = signature('total', [], { options: { task_id: 'z', link_error: [signature('mourn')] } })
+  const last = signature('last', [], { options: { task_id: 'l', group_id: 'h', group_index: 2, chord: body } })
+  const call = callOf(message({ chord: body, groupId: 'g', groupIndex: 1, chain: [last], replyTo: 'q' }), 'celery')
+  const [done, lost] = [resultOf('a', { state: 'done', reason: null, result: '1', error: null }), resultOf('a', failed)]
+  expect(partsOf(call, done)).toMatchObject([{ groupId: 'g', index: 1, result: { id: 'a', state: 'SUCCESS' } }])
+  expect(repliesOf(call, done)).toHaveLength(1)
+  expect(partsOf(call, lost)).toMatchObject([
+    { groupId: 'g', index: 1, result: { id: 'a' } },
+    { groupId: 'h', index: 2, result: { id: 'l', state: 'FAILURE' } },
+  ])
+  expect(repliesOf(call, lost)).toMatchObject([{ result: { id: 'a' } }, { result: { id: 'l' }, to: { replyTo: 'q' } }])
+  const [part] = partsOf(call, done)
+  if (part === undefined) throw new Error('it has a part')
+  expect(chordFollowers(part, call, { results: [1, 2] }, 0)).toMatchObject([{ message: { id: 'z', args: [[1, 2]] } }])
+  const error = { type: 'ChordError', module: 'm', args: [] }
+  expect(chordFollowers(part, call, { error }, 0)).toMatchObject([{ message: { task: 'mourn', args: ['z'] } }])
 })

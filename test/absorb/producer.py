@@ -4,13 +4,16 @@ import json
 import os
 import pickle
 import sys
+import threading
 
-from celery import Celery, chain, signature
+from celery import Celery, chain, chord, signature
 from celery import group as celery_group
 from kombu import Connection, Exchange, Queue
 
 app = Celery('shop', broker=os.environ['BROKER'], backend=os.environ['BACKEND'])
 sent = {}
+watched = []
+state = app.events.State()
 
 
 def send(task, args=(), kwargs=None, link=None, link_error=None, **options):
@@ -21,14 +24,59 @@ def send(task, args=(), kwargs=None, link=None, link_error=None, **options):
 
 
 def send_chain(tasks):
-    last = chain(*[signature(name, args=args, app=app) for name, args in tasks]).apply_async()
+    last = chain(*[signature(name, args=args, app=app, **more) for name, args, more in tasks]).apply_async()
     sent[last.id] = last
     return last.id
 
 
 def group(tasks):
     members = celery_group(signature(name, args=args, app=app) for name, args in tasks)
-    return members.apply_async().get(timeout=30)
+    return members.apply_async().get(timeout=150)
+
+
+def send_chord(tasks, body):
+    last = chord([signature(name, args=args, app=app) for name, args in tasks], signature(body, app=app)).apply_async()
+    sent[last.id] = last
+    return last.id
+
+
+def states(id):
+    found = []
+    sent[id].get(timeout=150, propagate=False, on_message=lambda message: found.append(
+        [message['status'], plain(message['result'])]))
+    return found
+
+
+def watch(enable=True):
+    ready = threading.Event()
+
+    def note(event):
+        watched.append(event)
+        state.event(event)
+
+    def run():
+        with Connection(os.environ['BROKER']) as connection:
+            receiver = app.events.Receiver(connection, handlers={'*': note})
+            receiver.on_consume_ready = lambda *args, **options: ready.set()
+            receiver.capture(limit=None, timeout=None, wakeup=False)
+
+    threading.Thread(target=run, daemon=True).start()
+    ready.wait(30)
+    return app.control.broadcast('enable_events', reply=True, timeout=1) if enable else None
+
+
+def seen(id=None):
+    task = state.tasks.get(id)
+    return {
+        'events': [event for event in watched if id is None or event.get('uuid') == id],
+        'state': task and task.state,
+        'alive': {name: worker.alive for name, worker in state.workers.items()},
+    }
+
+
+def control(method, arguments=None):
+    replies = app.control.broadcast(method, arguments=arguments or {}, reply=True, timeout=1)
+    return [value for reply in replies for value in reply.values()]
 
 
 def odd():
@@ -42,14 +90,18 @@ def hello():
 
 def result(id):
     found = sent[id]
-    value = found.get(timeout=30, propagate=False)
-    if isinstance(value, Exception):
-        value = [type(value).__name__, *[str(one) for one in value.args]]
-    return [found.status, value]
+    value = found.get(timeout=150, propagate=False)
+    return [found.status, plain(value)]
 
 
-def revoke(id):
-    app.control.revoke(id)
+def plain(value):
+    if isinstance(value, dict) and 'exc_type' in value:
+        return [value['exc_type'], *value['exc_message']]
+    return [type(value).__name__, *[str(one) for one in value.args]] if isinstance(value, Exception) else value
+
+
+def revoke(id, **options):
+    app.control.revoke(id, **options)
 
 
 def inspect(method):

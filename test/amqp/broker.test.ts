@@ -233,7 +233,8 @@ describe('a consumer', () => {
     expect(held).toHaveLength(5)
   })
 
-  it('subscribes again when its queue was deleted', async () => {
+  // Points of test/celery's list of conformance (scripts/conformance.mjs) begin with their number.
+  it('44: subscribes again when its queue was deleted', async () => {
     const broker = await open(host.url)
     await broker.declare({ queues: [{ name: 'deleted' }] })
     const { texts, consumer } = await collect(broker, 'deleted')

@@ -32,7 +32,8 @@ it('refuses a wrong password at once, with the cause', async () => {
   await expect(open('amqp://127.0.0.1:1')).rejects.toMatchObject({ code: 'SLUICE_BROKER_UNREACHABLE' })
 })
 
-it('blocks publishers at its memory alarm; then messages wait, or are rejected, and none is lost', async () => {
+// Points of the list of conformance with Celery (scripts/conformance.mjs) begin with their number.
+it('43: blocks publishers at its memory alarm; then messages wait, or are rejected, and none is lost', async () => {
   const broker = await open(server.url)
   const consuming = await open(server.url)
   await broker.declare({ queues: [{ name: 'alarm' }] })
@@ -60,7 +61,7 @@ it('blocks publishers at its memory alarm; then messages wait, or are rejected, 
   await until(() => texts.length === 5_000)
 })
 
-it('subscribes again when the server closes a channel that acknowledged too late, and other consumers go on', async () => {
+it('45: subscribes again when the server closes a channel that acknowledged too late, and other consumers go on', async () => {
   await server.evaluate('application:set_env(rabbit, consumer_timeout, 500)')
   await server.evaluate('application:set_env(rabbit, channel_tick_interval, 300)')
   const broker = await open(server.url)
@@ -80,7 +81,7 @@ it('subscribes again when the server closes a channel that acknowledged too late
   await server.evaluate('application:set_env(rabbit, consumer_timeout, 1800000)')
 })
 
-it('loses nothing that it confirmed, when it is killed in mid-flow and started again', async () => {
+it('42: loses nothing that it confirmed, when it is killed in mid-flow and started again', async () => {
   const [broker, consuming] = [await open(server.url), await open(server.url)]
   await broker.declare({ queues: [{ name: 'flow' }] })
   const { texts, consumer } = await collect(consuming, 'flow', 100)

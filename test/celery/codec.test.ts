@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { eventKey, readEvents, writeEvents } from '../../src/celery/event.ts'
-import { readReply, readRequest, writeReply, writeRequest } from '../../src/celery/control.ts'
+import { isMeant, readReply, readRequest, writeReply, writeRequest } from '../../src/celery/control.ts'
 import { readJson, writeJson } from '../../src/celery/json.ts'
 import {
   CeleryTaskError,
@@ -92,11 +92,17 @@ describe('a task of Celery', () => {
   it.each([
     ['pickle', /application\/x-python-serialize.*task_serializer = "json"/],
     ['bzip2', /application\/x-bz2.*task_compression = "gzip"/],
-    ['chord', /chord/],
   ])('is refused, with the reason, if it is %s', async (name, why) => {
     const refusal = readTask(firstGolden(name))
     await expect(refusal).rejects.toMatchObject(refused)
     await expect(refusal).rejects.toThrow(why)
+  })
+
+  it('is read with the chord to which it belongs, by who counts its members, and refused by others', async () => {
+    const message = firstGolden('chord')
+    const chord = { chord: { task: expect.any(String) }, groupId: expect.any(String), groupIndex: 0 }
+    expect(await readTask(message, { chords: true })).toMatchObject(chord)
+    await expect(readTask(message)).rejects.toMatchObject({ ...refused, message: expect.stringContaining('chord') })
   })
 
   it('is refused whatever else it is', async () => {
@@ -224,6 +230,23 @@ describe('a result', () => {
 })
 
 describe('remote control', () => {
+  it.each([
+    [{ destination: ['a@h', 'b@h'] }, true],
+    [{ destination: ['b@h'] }, false],
+    [{}, true],
+    [{ pattern: { text: 'a@*', matcher: 'glob' } }, true],
+    [{ pattern: { text: '?@h', matcher: 'glob' } }, true],
+    [{ pattern: { text: '[!b]@h', matcher: 'glob' } }, true],
+    [{ pattern: { text: '[b]@h', matcher: 'glob' } }, false],
+    [{ pattern: { text: 'a', matcher: 'glob' } }, false],
+    [{ pattern: { text: 'a', matcher: 'pcre' } }, true],
+    [{ pattern: { text: '.@(h|i)$', matcher: 'pcre' } }, true],
+    [{ pattern: { text: '(', matcher: 'pcre' } }, false],
+  ])('%o is for a@h: %s', (to, is) => {
+    const rest = { method: 'ping', arguments: {}, destination: undefined, ticket: undefined, replyTo: undefined }
+    expect(isMeant({ ...rest, ...to }, 'a@h')).toBe(is)
+  })
+
   it.each(['ping', 'inspect', 'rate_limit', 'revoke', 'no such command'])(
     '"%s": request and reply are read, and written as Celery writes them',
     async (name) => {

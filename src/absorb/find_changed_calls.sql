@@ -1,0 +1,34 @@
+-- Looks at calls of Celery producers that have no result yet: in order, or at those of certain jobs. Returns the number
+-- of the last one (last; null: there are none), and a row for each one with news for its producer: its job has ended,
+-- an attempt of it has begun, or failed and another one follows.
+-- $1 number of the call after which to begin, $2 how many to look at
+-- $3 jobs; null: in order
+-- $4 whether beginnings matter
+with open as materialized (
+  (select c.n, c.id, c.job, c.call, c.reported from sluice.celery_call c
+   where $3::uuid[] is null and c.replied_at is null and c.n > $1::bigint order by c.n limit $2::integer)
+  union all
+  (select c.n, c.id, c.job, c.call, c.reported from sluice.celery_call c
+   where c.job = any ($3::uuid[]) and c.replied_at is null)
+)
+select l.last, e.*
+from (select max(n) as last from open) l
+left join lateral (
+  select o.id, o.job::text, o.call::text, o.reported, h.state, h.reason, h.result::text, h.error::text, h.attempt,
+    extract(epoch from h.started_at)::float8 * 1000 as started_ms,
+    extract(epoch from h.finished_at)::float8 * 1000 as ended_ms
+  from open o cross join lateral (
+    (select d.state, d.reason, d.result, d.error, d.attempt, d.started_at, d.finished_at
+     from sluice.done d where d.id = o.job limit 1)
+    union all
+    (select f.state, f.reason, f.result, f.error, f.attempt, f.started_at, f.finished_at
+     from sluice.failed f where f.id = o.job limit 1) limit 1) h
+  where not exists (select 1 from sluice.job j where j.id = o.job)
+  union all
+  select o.id, o.job::text, o.call::text, o.reported, case when j.claim is null then 'retry' else 'started' end,
+    null, null, j.error::text, j.attempt, extract(epoch from j.dispatched_at)::float8 * 1000, null
+  from open o join sluice.job j on j.id = o.job
+  where j.attempt > 0 and case
+    when j.claim is null then o.reported < 2 * j.attempt and j.error is not null
+    else $4::boolean and o.reported < 2 * j.attempt - 1 and engine.state_of_job(j) = 'running' end
+) e on true

@@ -1,0 +1,128 @@
+/** What `celery inspect` and Flower show of a worker of ours. */
+import { hostname } from 'node:os'
+import { argumentsOf } from '../celery/arguments.ts'
+import { reprOf, writeTime } from '../celery/time.ts'
+import type { Store } from '../db/store.ts'
+import type { Call } from './call.ts'
+import type { WorkerEvents } from './worker-events.ts'
+
+/** What it needs; see the fields. */
+export interface InspectionOptions {
+  store: Store
+  /** Celery's name of this worker. */
+  name: string
+  queues: readonly string[]
+  slots: number
+  events: WorkerEvents
+  tracksStarted: boolean
+  /** Undefined: results go over rpc. */
+  redis: object | undefined
+}
+
+interface InHand {
+  id: string
+  call: string
+  task: string
+  input: string | null
+  priority: number
+  due_at: Date | null
+  dispatched_at: Date | null
+}
+
+type Given = Readonly<Record<string, unknown>>
+
+/** Answers questions, by Celery's names of them. */
+export class Inspection {
+  readonly #options: InspectionOptions
+  readonly #answers: Readonly<Record<string, (given: Given) => unknown>>
+
+  constructor(options: InspectionOptions) {
+    const { store } = options
+    this.#options = options
+    const inHand = (kind: string) => async () => (await this.#inHand(kind)).map((one) => this.#infoOf(one))
+    const scheduled = async () => (await this.#inHand('scheduled')).map((one) => this.#plannedOf(one))
+    const revoked = async () => (await store.run<{ id: string }>('absorb/find_revoked_calls')).map(({ id }) => id)
+    this.#answers = {
+      conf: () => this.#conf(),
+      active: inHand('active'),
+      reserved: inHand('reserved'),
+      scheduled,
+      revoked,
+      query_task: ({ ids }) => this.#query(Array.isArray(ids) ? ids : [ids]),
+    }
+  }
+
+  /** Returns the answer to a question; undefined: it is none of Celery's, or one that is not answered here. */
+  answer(method: string, given: Given): unknown {
+    const name = aliases[method] ?? method
+    return Object.hasOwn(this.#answers, name) ? this.#answers[name]?.(given) : undefined
+  }
+
+  #inHand(kind: string): Promise<InHand[]> {
+    return this.#options.store.run<InHand>('absorb/find_calls_in_hand', [kind, hostname(), process.pid])
+  }
+
+  #conf(): object {
+    const { queues, slots, events, tracksStarted, redis } = this.#options
+    return {
+      task_queues: queues,
+      worker_concurrency: slots,
+      worker_send_task_events: events.isOn,
+      task_track_started: tracksStarted,
+      task_acks_late: false,
+      result_backend: redis === undefined ? 'rpc://' : 'redis://',
+      accept_content: ['json'],
+      task_serializer: 'json',
+      result_serializer: 'json',
+      timezone: 'UTC',
+      enable_utc: true,
+    }
+  }
+
+  /** A call as `Request.info` of Celery has it; arguments are texts, cut short. */
+  #infoOf({ id, call, task, input, priority, dispatched_at: startedAt }: InHand): Record<string, unknown> {
+    const { queue, task: sentAs } = JSON.parse(call) as Call
+    const { args, kwargs } = sentArguments(input === null ? undefined : JSON.parse(input))
+    return {
+      id,
+      name: sentAs ?? task,
+      args: reprOf(args, true),
+      kwargs: reprOf(kwargs),
+      type: task,
+      hostname: this.#options.name,
+      time_start: startedAt === null ? null : startedAt.getTime() / 1_000,
+      acknowledged: true,
+      delivery_info: { exchange: '', routing_key: queue, priority, redelivered: false },
+      worker_pid: process.pid,
+    }
+  }
+
+  #plannedOf(one: InHand): object {
+    const eta = one.due_at === null ? null : writeTime(one.due_at.getTime())
+    return { eta, priority: one.priority, request: this.#infoOf({ ...one, dispatched_at: null }) }
+  }
+
+  async #query(ids: readonly unknown[]): Promise<Record<string, unknown>> {
+    const found: Record<string, unknown> = {}
+    for (const kind of ['active', 'reserved', 'scheduled'])
+      for (const one of await this.#inHand(kind))
+        if (ids.includes(one.id)) found[one.id] = [kind === 'scheduled' ? 'reserved' : kind, this.#infoOf(one)]
+    return found
+  }
+}
+
+/** The arguments with which a job of this input was sent: both kinds may be there (`inputOf`). */
+function sentArguments(input: unknown): ReturnType<typeof argumentsOf> {
+  const { args, kwargs } = argumentsOf(input)
+  const { args: positional, ...named } = kwargs
+  return Array.isArray(positional) ? { args: positional, kwargs: named } : { args, kwargs }
+}
+
+/** Older names of questions. */
+const aliases: Readonly<Record<string, string>> = {
+  dump_active: 'active',
+  dump_reserved: 'reserved',
+  dump_schedule: 'scheduled',
+  dump_revoked: 'revoked',
+  dump_conf: 'conf',
+}

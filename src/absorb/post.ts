@@ -1,0 +1,38 @@
+/** What the absorber needs of the broker of Celery producers, RabbitMQ or Redis. */
+import type { Address } from '../celery/carrier.ts'
+import type { WireMessage } from '../celery/wire.ts'
+
+/** A message in hand. */
+export interface Incoming {
+  readonly queue: string
+  readonly message: WireMessage
+  /** It is not settled, and nobody else gets it meanwhile. */
+  readonly isInHand: boolean
+  /** Takes it off its queue. */
+  ack(): unknown
+  /** Puts it back. */
+  requeue(): unknown
+}
+
+/** What is received; it ends with the post. */
+export interface Receiving {
+  /** Receives no more; what is in hand stays in hand. */
+  stop(): Promise<void>
+}
+
+/** The broker. The errors of all methods are those of the broker. */
+export interface Post {
+  /** Of two priorities the lower one comes first. */
+  readonly lowerFirst: boolean
+  /** Receives messages of queues. A queue that is not there is made, as Celery makes it. */
+  consume(queues: readonly string[], onMessage: (incoming: Incoming) => void): Promise<Receiving>
+  /** Sends a message that must not be lost; a queue that is not there is made. @throws StoreError SLUICE_BROKER_UNROUTED: no queue of an exchange takes it */
+  send(message: WireMessage, address: Address): Promise<void>
+  /** Sends what perhaps nobody wants any more. */
+  reply(message: WireMessage, address: Address): Promise<void>
+  /** Sends an event, by its routing key, to whoever watches Celery's workers. */
+  announce(message: WireMessage, routingKey: string): Promise<void>
+  /** Receives the requests to Celery's workers. `onRequest` reports its own errors. */
+  listen(onRequest: (message: WireMessage) => unknown): Promise<void>
+  close(): Promise<void>
+}

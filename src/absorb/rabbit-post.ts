@@ -1,0 +1,115 @@
+/** A RabbitMQ as the broker of Celery producers. */
+import { randomUUID } from 'node:crypto'
+import type { Broker } from '../amqp/broker.ts'
+import type { Consumer, Delivery } from '../amqp/consumer.ts'
+import type { Address } from '../celery/carrier.ts'
+import { requestExchange } from '../celery/control.ts'
+import { eventExchange } from '../celery/event.ts'
+import { publish, received } from '../celery/transport.ts'
+import type { WireMessage } from '../celery/wire.ts'
+import { UsageError } from '../core/errors.ts'
+import type { Incoming, Post, Receiving } from './post.ts'
+
+/** Messages of a queue that are read ahead. */
+const prefetch = 200
+/** A result or an event is worth no longer wait: the caller tries again. */
+const withinMs = 10_000
+
+/** Uses a RabbitMQ, which it closes in the end. */
+export class RabbitPost implements Post {
+  readonly lowerFirst = false
+  readonly #broker: Broker
+  #hasExchange: Promise<void> | undefined
+
+  constructor(broker: Broker) {
+    this.#broker = broker
+  }
+
+  async consume(queues: readonly string[], onMessage: (incoming: Incoming) => void): Promise<Receiving> {
+    const consumers: Consumer[] = []
+    for (const queue of queues) {
+      if (!(await this.#has(queue))) await this.#broker.declare({ queues: [{ name: queue }] })
+      const incoming = (delivery: Delivery) => onMessage(new RabbitMessage(delivery, queue))
+      consumers.push(await this.#broker.consume(queue, { prefetch }, incoming))
+    }
+    return {
+      async stop() {
+        await Promise.all(consumers.map((consumer) => consumer.cancel()))
+      },
+    }
+  }
+
+  async send(message: WireMessage, address: Address): Promise<void> {
+    try {
+      await publish(this.#broker, message, { ...address, withinMs })
+    } catch (error) {
+      const isMissing = address.exchange === '' && (error as { code?: unknown }).code === 'SLUICE_BROKER_UNROUTED'
+      if (!isMissing) throw error
+      await this.#broker.use((channel) => channel.assertQueue(address.routingKey))
+      await publish(this.#broker, message, { ...address, withinMs })
+    }
+  }
+
+  reply(message: WireMessage, address: Address): Promise<void> {
+    return publish(this.#broker, message, { ...address, mandatory: false, withinMs })
+  }
+
+  async announce(message: WireMessage, routingKey: string): Promise<void> {
+    this.#hasExchange ??= this.#broker.declare({ exchanges: [{ name: eventExchange, type: 'topic' }] })
+    await this.#hasExchange.catch((error: unknown) => {
+      this.#hasExchange = undefined
+      throw error
+    })
+    await this.reply(message, { exchange: eventExchange, routingKey })
+  }
+
+  async listen(onRequest: (message: WireMessage) => unknown): Promise<void> {
+    const queue = `${randomUUID()}.${requestExchange}`
+    await this.#broker.declare({
+      exchanges: [{ name: requestExchange, type: 'fanout', durable: false }],
+      queues: [{ name: queue, durable: false, exclusive: true }],
+      bindings: [{ exchange: requestExchange, to: { queue } }],
+    })
+    await this.#broker.consume(queue, { prefetch: 1, noAck: true }, (delivery) => onRequest(received(delivery)))
+  }
+
+  close(): Promise<void> {
+    return this.#broker.close()
+  }
+
+  async #has(queue: string): Promise<boolean> {
+    try {
+      await this.#broker.use((channel) => channel.checkQueue(queue))
+      return true
+    } catch (error) {
+      if (error instanceof UsageError) return false
+      throw error
+    }
+  }
+}
+
+class RabbitMessage implements Incoming {
+  readonly queue: string
+  readonly #delivery: Delivery
+
+  constructor(delivery: Delivery, queue: string) {
+    this.#delivery = delivery
+    this.queue = queue
+  }
+
+  get message(): WireMessage {
+    return received(this.#delivery)
+  }
+
+  get isInHand(): boolean {
+    return this.#delivery.isInHand
+  }
+
+  ack(): void {
+    this.#delivery.ack()
+  }
+
+  requeue(): void {
+    this.#delivery.reject({ requeue: true })
+  }
+}

@@ -1,0 +1,105 @@
+/** A Redis as the broker of Celery producers. */
+import type { Address, Carrier } from '../celery/carrier.ts'
+import { requestExchange } from '../celery/control.ts'
+import { eventExchange } from '../celery/event.ts'
+import { channelOf, readEnvelope } from '../celery/kombu.ts'
+import { consumeRedis, type RedisConsumer, type RedisDelivery } from '../celery/redis-consumer.ts'
+import { redisCarrier, type RedisPlace } from '../celery/redis-transport.ts'
+import type { WireMessage } from '../celery/wire.ts'
+import { addressOf } from '../redis/address.ts'
+import { listenRedis } from '../redis/connect.ts'
+import type { Incoming, Post, Receiving } from './post.ts'
+
+/** Messages that are read ahead. */
+const prefetch = 500
+/** For so long a message is kept for a process that is gone: what it held is not lost, and not done twice, as its id is known. */
+const heldForMs = 30_000
+
+/** Opens the Redis of a URL. `visibleAfterMs`: the workers' `visibility_timeout`. The errors are those of `redisCarrier` */
+export async function openRedisPost(place: RedisPlace & { visibleAfterMs: number }): Promise<Post> {
+  return new RedisPost(await redisCarrier(place), place)
+}
+
+class RedisPost implements Post {
+  readonly lowerFirst = true
+  readonly #carrier: Carrier
+  readonly #place: RedisPlace & { visibleAfterMs: number }
+  #consumer: RedisConsumer | undefined
+  #listening: { close(): void } | undefined
+
+  constructor(carrier: Carrier, place: RedisPlace & { visibleAfterMs: number }) {
+    this.#carrier = carrier
+    this.#place = place
+  }
+
+  async consume(queues: readonly string[], onMessage: (incoming: Incoming) => void): Promise<Receiving> {
+    const incoming = (delivery: RedisDelivery) => onMessage(new RedisMessage(delivery))
+    const consumer = await consumeRedis({ ...this.#place, queues, prefetch, heldForMs, onMessage: incoming })
+    this.#consumer = consumer
+    return { stop: () => consumer.stop() }
+  }
+
+  send(message: WireMessage, address: Address): Promise<void> {
+    return this.#carrier.publish(message, address)
+  }
+
+  async reply(message: WireMessage, address: Address): Promise<void> {
+    await this.#carrier.publish(message, address).catch((error: unknown) => {
+      if ((error as { code?: unknown }).code !== 'SLUICE_BROKER_UNROUTED') throw error
+    })
+  }
+
+  announce(message: WireMessage, routingKey: string): Promise<void> {
+    return this.#carrier.broadcast(message, eventExchange, routingKey)
+  }
+
+  async listen(onRequest: (message: WireMessage) => unknown): Promise<void> {
+    const { url, prefix, log } = this.#place
+    const channel = prefix + channelOf(requestExchange, addressOf(url).db)
+    this.#listening = await listenRedis(url, channel, (text) => {
+      try {
+        onRequest(readEnvelope(text).message)
+      } catch (error) {
+        log.warn('a request of Celery to its workers cannot be read; it is dropped', { err: error })
+      }
+    })
+  }
+
+  async close(): Promise<void> {
+    this.#listening?.close()
+    await this.#consumer?.close()
+    await this.#carrier.close()
+  }
+}
+
+class RedisMessage implements Incoming {
+  readonly #delivery: RedisDelivery
+  #isSettled = false
+
+  constructor(delivery: RedisDelivery) {
+    this.#delivery = delivery
+  }
+
+  get queue(): string {
+    return this.#delivery.queue
+  }
+
+  get message(): WireMessage {
+    return this.#delivery.message
+  }
+
+  get isInHand(): boolean {
+    return !this.#isSettled
+  }
+
+  ack(): void {
+    this.#isSettled = true
+    // What is not taken off comes again, and is known.
+    this.#delivery.ack().catch(() => {})
+  }
+
+  requeue(): void {
+    this.#isSettled = true
+    this.#delivery.requeue().catch(() => {})
+  }
+}

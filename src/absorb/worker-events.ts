@@ -1,0 +1,178 @@
+/** Events of this process as a worker of Celery, for Flower and `celery events`: none until somebody wants them. */
+import { loadavg } from 'node:os'
+import { type CeleryEvent, eventKey, writeEvents } from '../celery/event.ts'
+import type { TaskResult } from '../celery/result.ts'
+import type { TaskMessage } from '../celery/task-message.ts'
+import { reprOf, writeTime } from '../celery/time.ts'
+import type { Clock } from '../core/clock.ts'
+import type { Log } from '../core/log.ts'
+import { version } from '../core/version.ts'
+import type { LogicalTime } from './logical-time.ts'
+import type { Post } from './post.ts'
+
+/** What it needs; see the fields. */
+export interface WorkerEventsOptions {
+  post: Post
+  clock: Clock
+  log: Log
+  /** Celery's name of this worker. */
+  name: string
+  time: LogicalTime
+  /** Attempts that run now. */
+  active(): number
+}
+
+/** An event that is to be sent. */
+type Fresh = Pick<CeleryEvent, 'type' | 'atMs' | 'fields'>
+
+/** As Celery's workers: a worker without one for twice this time is offline. */
+const beatMs = 2_000
+
+/** Sends events while it is on. An event that cannot be sent is dropped: nothing depends on it. */
+export class WorkerEvents {
+  readonly #options: WorkerEventsOptions
+  #stop: AbortController | undefined
+  #waiting: Fresh[] = []
+  #isFailing = false
+  #processed = 0
+
+  constructor(options: WorkerEventsOptions) {
+    this.#options = options
+  }
+
+  get isOn(): boolean {
+    return this.#stop !== undefined
+  }
+
+  /** Begins to send. False: it has begun before. */
+  start(): boolean {
+    if (this.#stop !== undefined) return false
+    this.#stop = new AbortController()
+    this.#send(this.#worker('worker-online'))
+    void this.#beat(this.#stop.signal)
+    return true
+  }
+
+  /** Ends that. False: it was not on. */
+  stop(): boolean {
+    if (this.#stop === undefined) return false
+    this.#send(this.#worker('worker-offline'))
+    this.#stop.abort()
+    this.#stop = undefined
+    return true
+  }
+
+  /** Ends that; resolves when all of it is sent, or cannot be. */
+  async close(): Promise<void> {
+    this.stop()
+    await this.#flush()
+  }
+
+  /** Answers requests that switch events on and off; undefined: it is another one. */
+  answer(method: string): unknown {
+    if (method === 'enable_events') return { ok: this.start() ? 'task events enabled' : 'task events already enabled' }
+    if (method === 'disable_events')
+      return { ok: this.stop() ? 'task events disabled' : 'task events already disabled' }
+    if (method !== 'heartbeat') return undefined
+    this.#send(this.#worker('worker-heartbeat'), true)
+    return { ok: 'heartbeat sent' }
+  }
+
+  /** A message was read, and its job sent. */
+  received(message: TaskMessage): void {
+    const { id: uuid, task: name, args, kwargs, rootId, parentId, retries, etaMs, expiresMs } = message
+    const time = (ms: number | undefined) => (ms === undefined ? null : writeTime(ms))
+    const fields = {
+      uuid,
+      name,
+      args: reprOf(args, true),
+      kwargs: reprOf(kwargs),
+      root_id: rootId,
+      parent_id: parentId ?? null,
+      retries,
+      eta: time(etaMs),
+      expires: time(expiresMs),
+    }
+    this.#task('task-received', fields)
+  }
+
+  /** An attempt began, at this wall time in ms. */
+  started(uuid: string, atMs: number): void {
+    this.#task('task-started', { uuid }, atMs)
+  }
+
+  /** A call was reported. @param how the wall times in ms between which its last attempt ran, and whether it was stopped by hand */
+  reported(
+    { id: uuid, state, value, traceback }: TaskResult,
+    how: { startedMs: number | null; endedMs: number | null },
+  ): void {
+    const { startedMs, endedMs } = how
+    const atMs = endedMs ?? undefined
+    const exception = `${typeOf(value)}(${reprOf(argsOf(value)).slice(1, -1)})`
+    const failed = { uuid, exception, traceback: traceback ?? null }
+    if (state === 'RETRY') return this.#task('task-retried', failed)
+    this.#processed++
+    if (state === 'SUCCESS') {
+      const runtime = startedMs === null || endedMs === null ? 0 : (endedMs - startedMs) / 1_000
+      return this.#task('task-succeeded', { uuid, result: reprOf(value), runtime }, atMs)
+    }
+    if (state === 'FAILURE') return this.#task('task-failed', failed, atMs)
+    const expired = argsOf(value)[0] === 'expired'
+    this.#task('task-revoked', { uuid, terminated: !expired && startedMs !== null, signum: null, expired }, atMs)
+  }
+
+  #task(type: string, fields: Fresh['fields'], atMs = this.#options.clock.wallMs()): void {
+    this.#send({ type, atMs, fields })
+  }
+
+  #worker(type: string): Fresh {
+    const { active, clock } = this.#options
+    const software = { sw_ident: 'sluice', sw_ver: version, sw_sys: process.platform }
+    const fields = {
+      freq: beatMs / 1_000,
+      active: active(),
+      processed: this.#processed,
+      loadavg: loadavg(),
+      ...software,
+    }
+    return { type, atMs: clock.wallMs(), fields }
+  }
+
+  async #beat(signal: AbortSignal): Promise<void> {
+    for (;;) {
+      await this.#options.clock.sleep(beatMs, signal)
+      if (signal.aborted) return
+      this.#send(this.#worker('worker-heartbeat'))
+    }
+  }
+
+  /** What comes within one turn of the event loop is one message. */
+  #send(event: Fresh, isWanted = this.isOn): void {
+    if (!isWanted) return
+    this.#waiting.push(event)
+    if (this.#waiting.length === 1) setImmediate(() => void this.#flush())
+  }
+
+  async #flush(): Promise<void> {
+    const { post, name, time, log, clock } = this.#options
+    const utcOffset = new Date(clock.wallMs()).getTimezoneOffset() / 60
+    const all = this.#waiting.splice(0).map((event): CeleryEvent => {
+      return { ...event, hostname: name, utcOffset, pid: process.pid, clock: time.next() }
+    })
+    // Several in one message are for tasks only.
+    const [tasks, others] = [all.filter(isOfTask), all.filter((event) => !isOfTask(event))]
+    const messages = [...(tasks.length > 0 ? [tasks] : []), ...others.map((one) => [one])]
+    const sent = messages.map((events) => post.announce(writeEvents(events), eventKey(events)))
+    await Promise.all(sent).then(
+      () => (this.#isFailing = false),
+      (error: unknown) => {
+        if (!this.#isFailing) log.warn('events for Flower and `celery events` cannot be sent now', { err: error })
+        this.#isFailing = true
+      },
+    )
+  }
+}
+
+const isOfTask = ({ type }: CeleryEvent) => type.startsWith('task-')
+const typeOf = (value: unknown) => (value as { type?: string } | null)?.type ?? 'Error'
+const argsOf = (value: unknown): unknown[] => (value as { args?: unknown[] } | null)?.args ?? []

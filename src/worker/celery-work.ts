@@ -1,0 +1,53 @@
+/** Which queues of Celery a worker reads: the options of `absorb`. */
+import { UsageError } from '../core/errors.ts'
+import { type Duration, durationMs } from '../core/rate.ts'
+import { env } from '../db/open.ts'
+
+/** Which queues of Celery are read, and how. */
+export interface CeleryWork {
+  /** Celery's queues. */
+  queues: readonly string[]
+  /**
+   * True: events of this worker and its tasks are sent from the start, as by `celery worker -E`. Default false: once a program of
+   * Celery wants them, as Flower does (`enable_events`).
+   */
+  events?: boolean
+  /** True: producers see that an attempt has begun (`STARTED`), as with Celery's `task_track_started`. Default false. */
+  trackStarted?: boolean
+  /** What stands before all keys of a broker in Redis: `global_keyprefix` of its workers. Default: nothing. */
+  keyPrefix?: string
+  /** `visibility_timeout` of a broker in Redis: the same in all of its workers. Default '1h', as Celery's. */
+  visibilityTimeout?: Duration
+}
+
+const fields = ['queues', 'events', 'trackStarted', 'keyPrefix', 'visibilityTimeout']
+
+/** Returns the options that a list of queues stands for. @throws UsageError SLUICE_BAD_OPTION, SLUICE_BAD_DURATION */
+export function celeryWork(given: readonly string[] | CeleryWork): CeleryWork {
+  const work = Array.isArray(given) ? { queues: given as readonly string[] } : (given as CeleryWork)
+  const bad = (why: string) => new UsageError('SLUICE_BAD_OPTION', `celery: ${why}`)
+  for (const name of Object.keys(work))
+    if (!fields.includes(name)) throw bad(`unknown field "${name}"; the fields are ${fields.join(', ')}`)
+  const { queues, events = false, trackStarted = false, keyPrefix = '', visibilityTimeout } = work
+  if (!Array.isArray(queues) || queues.length === 0) throw bad('`queues` is a list of at least one queue')
+  for (const queue of queues as unknown[])
+    if (typeof queue !== 'string' || queue === '' || Buffer.byteLength(queue) > 200)
+      throw bad('each queue is a name of 1 to 200 bytes')
+  if (typeof events !== 'boolean' || typeof trackStarted !== 'boolean')
+    throw bad('`events` and `trackStarted` are true or false')
+  if (typeof keyPrefix !== 'string') throw bad('`keyPrefix` is a text')
+  if (visibilityTimeout !== undefined && durationMs(visibilityTimeout) < 1_000)
+    throw bad('`visibilityTimeout` is a second at least')
+  return work
+}
+
+/** Returns the URLs of the broker of Celery producers and of the results of Celery's tasks: from options, else the environment. */
+export function celeryPlaces(
+  { celeryBroker, celeryResults }: { celeryBroker?: string; celeryResults?: string },
+  amqp: string | undefined,
+): { celeryBroker: string | undefined; celeryResults: string | undefined } {
+  return {
+    celeryBroker: celeryBroker ?? env('CELERY_BROKER_URL') ?? amqp,
+    celeryResults: celeryResults ?? env('CELERY_RESULT_BACKEND'),
+  }
+}

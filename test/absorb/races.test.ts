@@ -1,0 +1,168 @@
+/** What may happen between reading a message, recording it, acknowledging it and reporting its end. */
+import { randomUUID } from 'node:crypto'
+import { expect, it, type TestContext } from 'vitest'
+import { z } from 'zod'
+import { signature } from '../../src/celery/signature.ts'
+import { writeRequest, requestExchange } from '../../src/celery/control.ts'
+import { publish } from '../../src/celery/transport.ts'
+import { task } from '../../src/index.ts'
+import { freshBroker } from '../servers/rabbitmq.ts'
+import { until } from '../until.ts'
+import { absorb, openWire } from './stage.ts'
+
+/** Tasks, and what they were called with; `hold` runs until `calls` has 'go'. */
+function tasks() {
+  const calls: unknown[] = []
+  const all = [
+    task('note', { input: z.unknown(), run: (input) => void calls.push(input) }),
+    task('large', { input: z.unknown(), run: () => 'x'.repeat(200_000) }),
+    task('fail', {
+      input: z.unknown(),
+      retry: { attempts: 1, base: 1, max: 1 },
+      run: () => {
+        throw new RangeError('boom')
+      },
+    }),
+    task('hold', {
+      input: z.unknown(),
+      async run(_, { signal }) {
+        calls.push('begun')
+        await until(() => calls.includes('go') || signal.aborted)
+        calls.push(signal.aborted ? 'stopped' : 'ended')
+      },
+    }),
+  ]
+  return { all, calls }
+}
+
+/** A broker, a wire to it, and a worker, which is started later. */
+async function open(context: TestContext) {
+  const { url } = await freshBroker()
+  const wire = await openWire(url, context)
+  const { all, calls } = tasks()
+  const revoke = (id: string, more: object = {}) => {
+    const request = { method: 'revoke', arguments: { task_id: id, ...more } }
+    const message = writeRequest(
+      { ...request, destination: undefined, ticket: undefined, replyTo: undefined },
+      { clock: 1, expiresS: 0 },
+    )
+    return publish(wire.broker, message, { exchange: requestExchange, routingKey: '', mandatory: false })
+  }
+  return { url, wire, all, calls, revoke, start: () => absorb(url, all, context) }
+}
+
+it('a message that is delivered again after its expiry is known: its job has the last word', async (context) => {
+  const { wire, calls, start } = await open(context)
+  const { sluice } = await start()
+  const expiresMs = Date.now() + 2_000
+  const id = await wire.send('hold', [], { expiresMs })
+  await until(() => calls.length === 1, 'it has begun')
+  await until(() => Date.now() > expiresMs, 'it would have expired')
+  // Its first reader was killed before it acknowledged.
+  await wire.send('hold', [], { expiresMs, id })
+  const other = await wire.send('note')
+  await wire.result(other)
+  calls.push('go')
+  expect(await wire.result(id)).toMatchObject({ state: 'SUCCESS' })
+  expect(wire.replies.filter((one) => one.id === id)).toHaveLength(1)
+  expect(await sluice.list({ state: 'done' })).toHaveLength(2)
+})
+
+it('a message whose reader was killed before it sent the job runs, days later, too', async (context) => {
+  const { wire, calls, start } = await open(context)
+  const { sluice } = await start()
+  const id = randomUUID()
+  await sluice.db.query(
+    `insert into sluice.celery_call (id, job, call, created_at)
+      values ($1, '019a0000-0000-7000-8000-000000000000', '{}', sluice.now() - interval '3 days')`,
+    [id],
+  )
+  await wire.send('note', ['late'], { id })
+  expect(await wire.result(id)).toMatchObject({ state: 'SUCCESS' })
+  expect(calls).toEqual([['late']])
+})
+
+it('a call that is revoked before its message is read does not run', async (context) => {
+  const { wire, calls, revoke, start } = await open(context)
+  await start()
+  const id = randomUUID()
+  await revoke(id)
+  // What comes behind it on the same way shows that it was obeyed.
+  const known = await wire.send('hold')
+  await until(() => calls.length === 1, 'it runs')
+  await revoke(known, { terminate: true })
+  expect(await wire.result(known)).toMatchObject({ state: 'REVOKED' })
+  await wire.send('note', ['revoked'], { id })
+  expect(await wire.result(id)).toMatchObject({ state: 'REVOKED', value: { args: ['revoked'] } })
+  await until(() => calls.length > 1, 'the other one has stopped')
+  expect(calls).toEqual(['begun', 'stopped'])
+})
+
+it('a call that runs is only stopped by a revoke that terminates it, as with Celery', async (context) => {
+  const { wire, calls, revoke, start } = await open(context)
+  await start()
+  const id = await wire.send('hold')
+  await until(() => calls.length === 1, 'it runs')
+  await revoke(id)
+  const later = await wire.send('note', ['x'], { etaMs: Date.now() + 3_600_000 })
+  await revoke(later)
+  expect(await wire.result(later)).toMatchObject({ state: 'REVOKED' })
+  calls.push('go')
+  expect(await wire.result(id)).toMatchObject({ state: 'SUCCESS' })
+  expect(calls).toEqual(['begun', 'go', 'ended'])
+})
+
+it('results of many megabytes that come at once all arrive, and each once', async (context) => {
+  const { wire, start } = await open(context)
+  const ids: string[] = []
+  for (let i = 0; i < 120; i++) ids.push(await wire.send('large'))
+  await start()
+  for (const id of ids) await wire.result(id)
+  expect(wire.replies).toHaveLength(ids.length)
+})
+
+it('a chain that breaks fails to its end, so that nobody waits for its last task', async (context) => {
+  const { wire, calls, start } = await open(context)
+  await start()
+  const [second, last] = [randomUUID(), randomUUID()]
+  const options = (task_id: string) => ({ options: { task_id, reply_to: wire.replyTo } })
+  const chain = [signature('note', [], options(second)), signature('note', [], options(last))]
+  await wire.send('fail', [], { chain })
+  const value = { type: 'RangeError', args: ['boom'] }
+  expect(await wire.result(last)).toMatchObject({ state: 'FAILURE', value })
+  expect(await wire.result(second)).toMatchObject({ state: 'FAILURE', value })
+  expect(calls).toEqual([])
+})
+
+it('a task that follows another one waits in a queue that no worker has made yet', async (context) => {
+  const { wire, start } = await open(context)
+  await start()
+  const link = signature('elsewhere', ['x'], { options: { queue: 'new', countdown: 60, expires: 120 } })
+  await wire.result(await wire.send('note', [], { callbacks: [link] }))
+  const found: Record<string, unknown>[] = []
+  await until(() => wire.broker.use((channel) => channel.checkQueue('new')).then(Boolean, () => false), 'it is there')
+  await wire.read('new', ({ headers }) => found.push(headers))
+  await until(() => found.length === 1, 'it is in its queue')
+  const inS = (name: string) => (Date.parse(String(found[0]?.[name])) - Date.now()) / 1_000
+  expect(inS('eta')).toBeGreaterThan(30)
+  expect(inS('eta')).toBeLessThanOrEqual(60)
+  expect(inS('expires')).toBeGreaterThan(90)
+  expect(inS('expires')).toBeLessThanOrEqual(120)
+})
+
+it('no delivery is used up while the store is away', async (context) => {
+  const { wire, calls, start } = await open(context)
+  // The server drops a message that went back to this queue more than twice.
+  const arguments_ = { 'x-queue-type': 'quorum', 'x-delivery-limit': 2 }
+  await wire.broker.declare({ queues: [{ name: 'limited', arguments: arguments_ }] })
+  const { sluice } = await start()
+  await sluice.work([task('note', { input: z.unknown(), run: (input) => void calls.push(input) })], {
+    celery: ['limited'],
+  })
+  await sluice.db.query('alter table sluice.celery_call rename to away')
+  for (let i = 0; i < 3; i++) await wire.sendTo('limited', 'note', [i])
+  const sinceMs = Date.now()
+  await until(() => Date.now() - sinceMs > 5_000, 'five seconds have passed')
+  await sluice.db.query('alter table sluice.away rename to celery_call')
+  await until(() => calls.length === 3, 'all have run')
+})
