@@ -29,6 +29,7 @@ if (!existsSync(built) || newest(join(root, 'src')) > statSync(built).mtimeMs) {
     cwd: root,
     stdio: ['ignore', 2, 2],
   })
+  execFileSync(process.execPath, [join(root, 'scripts', 'bundle.mjs')], { cwd: root, stdio: ['ignore', 2, 2] })
 }
 execFileSync(process.execPath, [join(root, 'scripts', 'template.mjs')], { cwd: root, stdio: ['ignore', 2, 2] })
 

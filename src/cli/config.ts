@@ -1,7 +1,7 @@
 /** Finds, loads and checks sluice.config.ts and the files that export tasks. */
 import fs from 'node:fs'
 import path from 'node:path'
-import { createJiti } from 'jiti'
+import type { Jiti } from 'jiti'
 import * as testing from '../testing/index.ts'
 import { defineConfig, type SluiceConfig } from '../config.ts'
 import { SluiceError, UsageError } from '../core/errors.ts'
@@ -58,10 +58,17 @@ const known = [
   'prune',
 ]
 
-// A user's file must get this copy of the library, because a second copy would send to another store.
-const jiti = createJiti(import.meta.url, {
-  virtualModules: { sluice: { ...library, defineConfig }, 'sluice/testing': testing },
-})
+let jiti: Jiti | undefined
+
+/** Returns what loads a user's files. It is loaded itself only then. */
+async function loader(): Promise<Jiti> {
+  const { createJiti } = await import('jiti')
+  // A user's file must get this copy of the library, because a second copy would send to another store.
+  jiti ??= createJiti(import.meta.url, {
+    virtualModules: { sluice: { ...library, defineConfig }, 'sluice/testing': testing },
+  })
+  return jiti
+}
 
 /** Loads the nearest config file upward from the current directory, or `named`. @throws UsageError SLUICE_BAD_CONFIG */
 export async function findConfig(named: string | undefined): Promise<Found> {
@@ -141,7 +148,7 @@ function bad(file: string, why: string): UsageError {
 async function load(file: string): Promise<Record<string, unknown>> {
   if (!fs.statSync(file, { throwIfNoEntry: false })?.isFile()) throw bad(file, 'there is no such file')
   try {
-    return await jiti.import(file)
+    return await (await loader()).import(file)
   } catch (error) {
     const message = `${file} cannot be loaded: ${flat(error instanceof Error ? error.message : String(error))}`
     throw new UsageError(SluiceError.is(error) ? error.code : 'SLUICE_BAD_CONFIG', message, { cause: error })
@@ -221,7 +228,7 @@ function isSchedule(value: unknown): value is Schedule {
 
 /** Lists the user's files that were loaded, which `dev` watches. */
 export function loadedFiles(): string[] {
-  return Object.keys(jiti.cache).filter(
+  return Object.keys(jiti?.cache ?? {}).filter(
     (file) => path.isAbsolute(file) && !file.includes(`${path.sep}node_modules${path.sep}`),
   )
 }

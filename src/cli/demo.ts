@@ -260,7 +260,7 @@ function startVendor(): { url: Promise<string>; report(): Promise<Report>; kill(
 }
 
 function startWorker(vendorUrl: string, store: string, options: DemoOptions): ChildProcess {
-  const main = fileURLToPath(new URL('./main.js', import.meta.url))
+  const main = fileURLToPath(new URL('../cli/main.js', import.meta.url))
   return spawn(
     process.execPath,
     [main, 'demo', '--vendor', vendorUrl, '--store', store, '--schema', schemaName, '-c', String(options.concurrency)],

@@ -71,7 +71,7 @@ function filesOf({ config }: Settings, tasks: string | undefined): string[] {
 
 /** Starts the worker's process. It leads a process group of its own, so that Ctrl-C reaches it only through this process. */
 function startWorker(settings: Settings, flags: WorkFlags, tasks: string | undefined): ChildProcess {
-  const main = fileURLToPath(new URL('./main.js', import.meta.url))
+  const main = fileURLToPath(new URL('../cli/main.js', import.meta.url))
   const given: [string, string | undefined][] = [
     ['--schema', settings.schema],
     ['--config', settings.config.file],

@@ -7,7 +7,6 @@ import type { Duration } from '../core/rate.ts'
 import { admit } from '../tasks/admit.ts'
 import type { AnyTask, SendOptions } from '../tasks/task.ts'
 import { loadCode, withHttp } from './config.ts'
-import { importRows } from './import.ts'
 import { unknown } from './known.ts'
 import { rulebookOf, settingsOf, timeOf, whole, withSluice } from './settings.ts'
 
@@ -74,6 +73,8 @@ async function send(name: string, json: string | undefined, flags: SendFlags, co
   const { from, idempotencyKey: key, onError = 'skip', badRows, dryRun = false } = flags
   if (from !== undefined) {
     const how = { from, key, onError, dryRun, ...(badRows === undefined ? {} : { badRows }) }
+    // Loaded here, because reading tables takes packages that nothing else needs.
+    const { importRows } = await import('./import.ts')
     return importRows(settings, task, how, sendOptions({ ...flags, idempotencyKey: false }))
   }
   const input = parseInput(json === '-' ? await readAll(process.stdin) : (json ?? '{}'))

@@ -6,7 +6,7 @@ import type { Clock } from '../core/clock.ts'
 import { StoreError, UsageError } from '../core/errors.ts'
 import { type Db, type Row, silentlyAborted, SingleConnection, transactionOver, type Tx } from './db.ts'
 import { syncDirectory } from './disk.ts'
-import { Engine } from './engine.ts'
+import type { Engine } from './engine.ts'
 import { own } from './owner.ts'
 import type { Owner } from './owner.ts'
 import { Wire } from './wire.ts'
@@ -45,7 +45,8 @@ export async function openPglite(options: PgliteOptions): Promise<PgliteDb> {
     const data = dir === undefined ? undefined : path.join(fs.realpathSync(dir), 'pg')
     if (data !== undefined && !fs.existsSync(data))
       options.log?.(`creating a database in ${dir}; this takes some seconds, once`)
-    engine = await Engine.open(data)
+    // Loaded here, because a process on a server has no use for it.
+    engine = await (await import('./engine.ts')).Engine.open(data)
     const wire = await Wire.start(engine, { clock: options.clock })
     const db = new EmbeddedDb(engine, wire, owner, dir ?? 'memory')
     await db.connect()

@@ -31,7 +31,7 @@ export class Heartbeat {
     this.#log = log
     try {
       // Under a test runner this file is TypeScript, which a thread cannot load: then the built file is used.
-      const file = import.meta.url.endsWith('.ts') ? '../../dist/fleet/pulse.js' : './pulse.js'
+      const file = import.meta.url.endsWith('.ts') ? '../../dist/fleet/pulse.js' : '../fleet/pulse.js'
       const thread = new Worker(new URL(file, import.meta.url), {
         workerData: { url, sql, beatMs, beats: this.#beats },
       })

@@ -1,29 +1,15 @@
 /** The connections of a worker. */
 import { lookup as resolve } from 'node:dns'
 import type { LookupFunction } from 'node:net'
-import { Agent, Pool } from 'undici'
+import type { Agent, Pool } from 'undici'
+import { client } from './client.ts'
 import { Guard } from './guard.ts'
 
 type Connect = Exclude<Agent.Options['connect'], Function>
 
 /** Connections that are made only to addresses which a guard allows. */
-export class GuardedAgent extends Agent {
+export interface GuardedAgent extends Agent {
   readonly guard: Guard
-
-  constructor(guard: Guard, connect: Connect) {
-    const beneath = ((connect ?? {}) as { lookup?: LookupFunction }).lookup ?? (resolve as LookupFunction)
-    super({
-      pipelining: 1,
-      allowH2: false,
-      // One pool for each origin, because a look-up does not receive the port.
-      factory: (origin, options) =>
-        new Pool(origin, {
-          ...(options as Pool.Options),
-          connect: { timeout: 10_000, ...connect, lookup: guard.lookup(new URL(origin), beneath) },
-        }),
-    })
-    this.guard = guard
-  }
 }
 
 /**
@@ -33,7 +19,19 @@ export class GuardedAgent extends Agent {
  * @param connect how sockets are made; for tests
  */
 export function createAgent(guard: Guard = new Guard(), connect: Connect = {}): GuardedAgent {
-  return new GuardedAgent(guard, connect)
+  const beneath = ((connect ?? {}) as { lookup?: LookupFunction }).lookup ?? (resolve as LookupFunction)
+  const http = client()
+  const agent = new http.Agent({
+    pipelining: 1,
+    allowH2: false,
+    // One pool for each origin, because a look-up does not receive the port.
+    factory: (origin, options) =>
+      new http.Pool(origin, {
+        ...(options as Pool.Options),
+        connect: { timeout: 10_000, ...connect, lookup: guard.lookup(new URL(origin), beneath) },
+      }),
+  })
+  return Object.assign(agent, { guard })
 }
 
 /**

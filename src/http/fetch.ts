@@ -1,4 +1,3 @@
-import { fetch as undiciFetch, Headers, Request as UndiciRequest } from 'undici'
 import type { Response as UndiciResponse } from 'undici'
 import type { Clock } from '../core/clock.ts'
 import { AttemptError, SluiceError, UsageError } from '../core/errors.ts'
@@ -7,6 +6,7 @@ import type { Reader } from '../vendors/reader.ts'
 import type { GuardedAgent } from './agent.ts'
 import { type RequestCost, type Spending, StaleGrantError } from './allowance.ts'
 import { encodeBody } from './body.ts'
+import { client } from './client.ts'
 import { failureFrom, note, pauseOf, readerFor, type Refusal, refusalBy, unanswered } from './feedback.ts'
 import { answerOf } from './answer.ts'
 import { type Grant, keepWarm, createSendCheck } from './send-check.ts'
@@ -77,12 +77,13 @@ async function planOf(input: unknown, init: RequestInit | undefined, own: AbortS
   const from = isRequest(input) ? input : undefined
   const body = init?.body ?? (from?.body ? Buffer.from(await from.arrayBuffer()) : null)
   const encoded = await encodeBody(body)
+  const { Headers, Request: ClientRequest } = client()
   const headers = new Headers((init?.headers ?? from?.headers ?? []) as [string, string][])
   if (encoded.contentType !== undefined && !headers.has('content-type'))
     headers.set('content-type', encoded.contentType)
   const redirect = init?.redirect ?? from?.redirect ?? 'follow'
   // Validates method, URL, headers and redirect mode as in the standard; throws TypeError before any grant is spent.
-  const valid = new UndiciRequest(from?.url ?? String(input), {
+  const valid = new ClientRequest(from?.url ?? String(input), {
     method: init?.method ?? from?.method ?? 'GET',
     headers,
     redirect,
@@ -225,7 +226,7 @@ async function send(hop: Hop, signal: AbortSignal, options: FetchOptions, cost?:
       const { method, headers } = hop
       const { dispatcher } = sendCheck
       const how = { method, headers, redirect: 'manual' as const, signal, dispatcher }
-      return { response: await undiciFetch(hop.url, { ...how, ...content }), grant }
+      return { response: await client().fetch(hop.url, { ...how, ...content }), grant }
     } catch (error) {
       if (signal.aborted) {
         // Of `AbortSignal.timeout`. The time-out of an attempt is the attempt's to judge.

@@ -4,7 +4,8 @@
  */
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { type Agent, fetch } from 'undici'
+import type { Agent } from 'undici'
+import { client } from './client.ts'
 
 let warming: Promise<void> | undefined
 
@@ -22,7 +23,7 @@ async function request(agent: Agent): Promise<void> {
     await new Promise<void>((resolve, reject) => server.once('error', reject).listen(0, '127.0.0.1', resolve))
     const { port } = server.address() as AddressInfo
     await (
-      await fetch(`http://127.0.0.1:${port}/`, {
+      await client().fetch(`http://127.0.0.1:${port}/`, {
         method: 'POST',
         body: '{}',
         dispatcher: agent,

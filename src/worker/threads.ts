@@ -72,7 +72,7 @@ export class Threads {
     }
     const Pool = await loadPool()
     // Under a test runner this file is TypeScript, which a thread cannot load: then the built file is used.
-    const file = import.meta.url.endsWith('.ts') ? '../../dist/worker/thread.js' : './thread.js'
+    const file = import.meta.url.endsWith('.ts') ? '../../dist/worker/thread.js' : '../worker/thread.js'
     this.#pool = new Pool({
       filename: fileURLToPath(new URL(file, import.meta.url)),
       minThreads: 0,
