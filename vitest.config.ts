@@ -3,8 +3,20 @@ import { LongestFirst } from './test/order.ts'
 
 /** The folders whose files run one after the other in shared processes: they leave nothing behind that another could meet. */
 const shared = [
-  ...['core', 'db', 'gates', 'http', 'limits', 'operations', 'report', 'schedule', 'store', 'takes', 'tasks'],
-  ...['typing', 'vendors', 'worker'],
+  'core',
+  'db',
+  'gates',
+  'http',
+  'limits',
+  'operations',
+  'report',
+  'schedule',
+  'store',
+  'takes',
+  'tasks',
+  'typing',
+  'vendors',
+  'worker',
 ].map((folder) => `test/${folder}/*.test.ts`)
 
 /** `npm run chaos`: test/long.ts. The projects read this file once more, without the mode. */
