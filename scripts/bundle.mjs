@@ -27,14 +27,22 @@ const entries = [
   'testing/vendor',
 ]
 
-for (const name of readdirSync(dist, { recursive: true })) {
-  if (/\.js(\.map)?$/.test(name)) rmSync(join(dist, name))
-}
 const bundle = await rolldown({
   cwd: root,
   input: Object.fromEntries(entries.map((name) => [name, `./src/${name}.ts`])),
   platform: 'node',
   external: (id) => !/^[./]/.test(id),
 })
-await bundle.write({ dir: dist, format: 'esm', sourcemap: true, chunkFileNames: 'chunks/[name]-[hash].js' })
+const { output } = await bundle.write({
+  dir: dist,
+  format: 'esm',
+  sourcemap: true,
+  chunkFileNames: 'chunks/[name]-[hash].js',
+})
 await bundle.close()
+// Last, because a program may be loading the old files meanwhile.
+const written = new Set(output.map(({ fileName }) => fileName))
+for (const name of readdirSync(dist, { recursive: true })) {
+  if (/\.js(\.map)?$/.test(name) && !written.has(name.replace(/\.map$/, '').replaceAll('\\', '/')))
+    rmSync(join(dist, name))
+}
