@@ -1,17 +1,16 @@
-// A replica of a service: records what its handler gets in a table, until it is killed.
-import pg from 'pg'
+// A replica of a service: appends a line to a file for each event that its handler gets, until it is killed.
+import { appendFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { event, Sluice } from '../../dist/index.js'
 
-const [url, service] = process.argv.slice(2)
-const pool = new pg.Pool({ connectionString: url, max: 5 })
+const [url, service, dir] = process.argv.slice(2)
 const sluice = await Sluice.open({ store: url, service })
+const file = join(dir, `${service}-${process.pid}`)
 const record = event('fleet.number').on(
-  async ({ n }, { redelivered }) =>
-    void (await pool.query('insert into handled (service, n, redelivered) values ($1, $2, $3)', [
-      service,
-      n,
-      redelivered,
-    ])),
+  async ({ n }, { redelivered }) => {
+    await new Promise((resolve) => setImmediate(resolve))
+    appendFileSync(file, `${service} ${n} ${redelivered}\n`)
+  },
   { name: 'record' },
 )
 await sluice.work([record], { concurrency: 10 })
