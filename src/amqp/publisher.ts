@@ -1,5 +1,5 @@
 /** Publishes messages, and keeps each until the server has confirmed it. */
-import type { ConfirmChannel, Message as Returned } from 'amqplib'
+import type { ConfirmChannel, Message as Returned, Options } from 'amqplib'
 import { systemClock } from '../core/clock.ts'
 import { type SluiceError, StoreError, UsageError } from '../core/errors.ts'
 import { typed, type Headers } from './headers.ts'
@@ -44,6 +44,8 @@ export interface Message {
 /** A message that is not confirmed yet. */
 interface Entry {
   readonly message: Message
+  /** As the client takes them; without the headers of a message that is sent again. */
+  readonly options: Options.Publish
   readonly id: string
   readonly untilMs: number
   readonly resolve: () => void
@@ -106,7 +108,9 @@ export class Publisher {
     return new Promise((resolve, reject) => {
       const id = message.properties?.messageId ?? `${this.#name}-${this.#count++}`
       const untilMs = systemClock.monotonicMs() + (message.withinMs ?? withinUsualMs)
-      this.#waiting.push({ message, id, untilMs, resolve, reject, wasSent: false, isAgain: false, isSuspect: false })
+      const options = optionsOf(message, id)
+      const state = { wasSent: false, isAgain: false, isSuspect: false }
+      this.#waiting.push({ message, options, id, untilMs, resolve, reject, ...state })
       this.#disarm ??= systemClock.after(sweepEveryMs, () => this.#sweep())
       this.#pump()
     })
@@ -175,17 +179,11 @@ export class Publisher {
   }
 
   #send(channel: ConfirmChannel, entry: Entry): void {
-    const { message, id } = entry
-    const { headers: first, expirationMs, persistent = true, ...properties } = message.properties ?? {}
-    const headers = entry.isAgain && message.again !== undefined ? { ...first, ...message.again } : first
-    const options = {
-      ...properties,
-      ...(headers === undefined ? {} : { headers: typed(headers) }),
-      ...(expirationMs === undefined ? {} : { expiration: String(expirationMs) }),
-      persistent,
-      messageId: id,
-      mandatory: message.mandatory ?? true,
-    }
+    const { message } = entry
+    const isFlagged = entry.isAgain && message.again !== undefined
+    const options = isFlagged
+      ? { ...entry.options, headers: typed({ ...message.properties?.headers, ...message.again }) }
+      : entry.options
     this.#sent.add(entry)
     try {
       const { exchange = '', routingKey, body } = message
@@ -241,6 +239,27 @@ export class Publisher {
     const text = `${unconfirmed} messages wait for RabbitMQ's confirmation: ${why}. This one was not sent; send it later`
     return new StoreError('SLUICE_BROKER_FULL', text)
   }
+}
+
+/** A plain object of one shape: a message is published in microseconds, of which spreads would take a good part. */
+function optionsOf({ properties = {}, mandatory = true }: Message, messageId: string): Options.Publish {
+  const { headers, expirationMs, persistent = true } = properties
+  const { contentType, contentEncoding, priority, correlationId, replyTo, timestamp, type, appId } = properties
+  return {
+    contentType,
+    contentEncoding,
+    headers: headers && typed(headers),
+    persistent,
+    priority,
+    correlationId,
+    replyTo,
+    expiration: expirationMs === undefined ? undefined : String(expirationMs),
+    messageId,
+    timestamp,
+    type,
+    appId,
+    mandatory,
+  } as Options.Publish
 }
 
 const named = ({ exchange = '', routingKey }: Message) =>

@@ -52,8 +52,12 @@ export class RabbitBus implements Transport {
   readonly settings: BusSettings
   readonly #options: RabbitBusOptions
   readonly #relay: AnyTask
-  readonly #underway = new Set<Promise<unknown>>()
+  /** Events that are not confirmed. */
+  #underway = 0
+  #idle: (() => void)[] = []
   #broker: Promise<Broker> | undefined
+  /** The connection, once it is open. */
+  #open: Broker | undefined
   #isClosed = false
   #unrouted = 0
   readonly #warned = new Set<string>()
@@ -79,7 +83,7 @@ export class RabbitBus implements Transport {
    * @throws UsageError SLUICE_NO_BROKER, SLUICE_BAD_URL, SLUICE_MISSING_PEER, SLUICE_BROKER_REFUSED; StoreError SLUICE_CLOSED
    */
   async broker(): Promise<Broker> {
-    this.#broker ??= this.#open().catch((error: unknown) => {
+    this.#broker ??= this.#connect().catch((error: unknown) => {
       this.#broker = undefined
       throw error
     })
@@ -87,12 +91,12 @@ export class RabbitBus implements Transport {
   }
 
   add(row: EventRow): Promise<void> {
-    return this.#noted(this.#publish(row))
+    return this.#publish(row)
   }
 
   async write(rows: readonly EventRow[], tx?: TxLike): Promise<void> {
     if (tx !== undefined) return void (await this.#options.sender.sendMany(this.#relay, rows, { tx }))
-    await this.#noted(Promise.all(rows.map((row) => this.#publish(row))))
+    await Promise.all(rows.map((row) => this.#publish(row)))
   }
 
   archiveOf(service: string): EventArchive | undefined {
@@ -105,10 +109,8 @@ export class RabbitBus implements Transport {
   /** Resolves when what was added is confirmed, or has failed; after 5 s at the latest, for a RabbitMQ that is away. */
   async settled(): Promise<void> {
     const late = systemClock.sleep(settleMaxMs, undefined, false)
-    const settled = async () => {
-      while (this.#underway.size > 0) await Promise.allSettled(this.#underway)
-    }
-    await Promise.race([settled(), late])
+    const idle = new Promise<void>((resolve) => (this.#underway > 0 ? this.#idle.push(resolve) : resolve()))
+    await Promise.race([idle, late])
   }
 
   /** Closes the connection; what waits for a confirmation has 5 s. */
@@ -118,19 +120,11 @@ export class RabbitBus implements Transport {
     await broker?.close()
   }
 
-  async #noted<T>(underway: Promise<T>): Promise<void> {
-    this.#underway.add(underway)
-    try {
-      await underway
-    } finally {
-      this.#underway.delete(underway)
-    }
-  }
-
   async #publish(row: EventRow, isAgain = false): Promise<void> {
+    this.#underway++
     try {
+      const broker = this.#open ?? (await this.broker())
       const { clock } = this.#options.store
-      const broker = await this.broker()
       const message = this.settings.isCelery ? await taskMessageOf(row, clock.wallMs()) : messageOf(row)
       await broker.publish(isAgain ? againOf(message) : message)
     } catch (error) {
@@ -140,10 +134,12 @@ export class RabbitBus implements Transport {
       if (this.#warned.has(row.type)) return
       this.#warned.add(row.type)
       this.#options.store.log.warn(`no service gets events ${row.type}: subscribe to them, or stop emitting them`)
+    } finally {
+      if (--this.#underway === 0) for (const idle of this.#idle.splice(0)) idle()
     }
   }
 
-  async #open(): Promise<Broker> {
+  async #connect(): Promise<Broker> {
     const { amqp, store, settings } = this.#options
     if (this.#isClosed) throw new StoreError('SLUICE_CLOSED', 'this Sluice is closed; open another')
     if (amqp === undefined)
@@ -153,6 +149,7 @@ export class RabbitBus implements Transport {
       )
     const topology = settings.isCelery ? celeryTopology : eventsTopology(settings.archive)
     const { schema, log } = store
-    return openBroker({ url: amqp, name: `sluice events ${schema}`, log, topology, isPatient: true })
+    this.#open = await openBroker({ url: amqp, name: `sluice events ${schema}`, log, topology, isPatient: true })
+    return this.#open
   }
 }

@@ -79,7 +79,8 @@ async function emitter(): Promise<Emitter> {
 
 // oxlint-disable-next-line typescript/no-explicit-any -- without a schema nothing is known of the payload
 type AnyJson = StandardSchemaV1<any>
-const anything: AnyJson = { '~standard': { version: 1, vendor: 'sluice', validate: (value) => ({ value }) } }
+/** The schema of events that give none: any JSON. */
+export const anything: AnyJson = { '~standard': { version: 1, vendor: 'sluice', validate: (value) => ({ value }) } }
 
 /**
  * Defines an event.

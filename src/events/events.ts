@@ -66,7 +66,7 @@ export class Events extends Catalogue implements Emitter {
     const row = isPromise(made) ? await made : made
     this.#note(event)
     if (tx === undefined) {
-      await this.#storeDefinitions()
+      if (this.#unstored.size > 0) await this.#storeDefinitions()
       await this.#transport.add(row)
     } else await this.#transport.write([row], tx)
     return row.id

@@ -54,6 +54,7 @@ it('emits as fast as most of what the client alone publishes and confirms', asyn
     )
     if (!isLong) return
     expect(best.many / best.raw).toBeGreaterThan(0.6)
+    expect(best.single / best.raw).toBeGreaterThan(0.6)
   } finally {
     await model.close()
   }
