@@ -40,6 +40,7 @@ export {
 export type { ArchivedEvent, ArchiveFilter, ArchiveOptions, EventArchive } from './events/archive.ts'
 export type { BusOptions } from './bus/options.ts'
 export type { EventLine, EventRecord, HandlerLine } from './events/catalogue.ts'
+export type { ServiceLine } from './events/transport.ts'
 export type { CloudEvent } from './events/envelope.ts'
 export { type AnyEvent, type EmitOptions, event, type Event, type EventOptions, on } from './events/event.ts'
 export type { Events } from './events/events.ts'

@@ -5,8 +5,9 @@ import { SluiceError, StoreError, UsageError } from '../core/errors.ts'
 import type { Store } from '../db/store.ts'
 import type { TxLike } from '../db/tx.ts'
 import type { EventArchive } from '../events/archive.ts'
+import type { EventRecord } from '../events/catalogue.ts'
 import type { EventRow } from '../events/row.ts'
-import type { Transport } from '../events/transport.ts'
+import type { ServiceLine, Transport } from '../events/transport.ts'
 import { type AnyTask, type Sender, task } from '../tasks/task.ts'
 import { QueueArchive } from './archive.ts'
 import { againOf, messageOf } from './message.ts'
@@ -14,6 +15,7 @@ import { celeryTopology, CeleryNames } from './celery-names.ts'
 import { taskMessageOf } from './celery-message.ts'
 import { eventsTopology, ServiceNames } from './names.ts'
 import { type BusOptions, type BusSettings, busSettings } from './options.ts'
+import { findEvent, listServices } from './overview.ts'
 
 /** What it needs; see the fields. */
 export interface RabbitBusOptions {
@@ -104,6 +106,14 @@ export class RabbitBus implements Transport {
     if (settings.archive === undefined) return undefined
     const { archive: queue } = namesOf(service, settings)
     return new QueueArchive({ broker: () => this.broker(), queue, clock: this.#options.store.clock })
+  }
+
+  async services(): Promise<ServiceLine[]> {
+    return listServices(await this.broker())
+  }
+
+  async find(id: string): Promise<EventRecord | undefined> {
+    return findEvent(await this.broker(), this.#options.store.clock, id)
   }
 
   /** Resolves when what was added is confirmed, or has failed; after 5 s at the latest, for a RabbitMQ that is away. */

@@ -19,6 +19,7 @@ import { ServiceConsumer } from './consumer.ts'
 import { lookOut } from './lookout.ts'
 import { Mail } from './mail.ts'
 import type { ServiceNames } from './names.ts'
+import { entryOf, leaveEntry } from './overview.ts'
 import { namesOf, type RabbitBus } from './rabbit-bus.ts'
 import { type Source, sourcesOf } from './source.ts'
 import { absent } from './suspects.ts'
@@ -166,7 +167,17 @@ export class ServiceWorker {
     await consumer.open()
     for (const { bindings = [] } of topologies) await broker.declare({ bindings })
     for (const source of this.#sources) await this.#adopt(source, broker, consumer)
+    await this.#leaveEntry(broker, names)
     void lookOut({ store, broker, names, mail, alarms, look: () => consumer.look() }, signal)
+  }
+
+  /** For `sluice events list`, without which a service works. Whoever wants no archive wants no queue beside its own either. */
+  async #leaveEntry(broker: Broker, names: ServiceNames): Promise<void> {
+    const { clock, log } = this.#options.store
+    if (names.archiveTopology === undefined) return
+    await leaveEntry(broker, entryOf(names, this.#sources, clock)).catch((error: unknown) =>
+      log.debug('the entry of the service could not be left', { err: error }),
+    )
   }
 
   /** As `#takeEvents`, as soon as that succeeds. */

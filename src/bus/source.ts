@@ -19,6 +19,8 @@ export interface Source {
   /** Those that it has had with other settings. */
   readonly formerQueues: readonly string[]
   readonly topology: Topology
+  /** The steps of its backoff, in ms. */
+  readonly steps: readonly number[]
   /** Returns the step in whose queue a retry waits for which this delay is wanted; both in ms. */
   readonly stepFor: (delayMs: number) => number
 }
@@ -75,6 +77,7 @@ function sourceOf({ task: home, handlers }: Group, task: AnyTask, names: Service
     queue,
     formerQueues: names.formerGroups(group, isOrdered),
     topology: names.groupTopology(queue, isOrdered, patterns),
+    steps: [...new Set([...steps].map((ms) => names.stepFor(ms, steps)))].filter((ms) => ms > 0),
     stepFor: (ms) => names.stepFor(ms, steps),
   }
 }

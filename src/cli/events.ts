@@ -4,7 +4,7 @@ import { systemClock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
 import { redact } from '../core/redact.ts'
 import { asyncapiOf } from '../events/asyncapi.ts'
-import type { EventLine, HandlerLine, JobFilter } from '../index.ts'
+import type { EventLine, HandlerLine, JobFilter, ServiceLine } from '../index.ts'
 import { event } from '../index.ts'
 import { checkId } from '../operations/jobs.ts'
 import { archiveCommand } from './archive.ts'
@@ -59,13 +59,14 @@ export function eventsCommand(): Command {
 async function list(flags: { asyncapi?: boolean }, command: Command): Promise<void> {
   const settings = await settingsOf(command)
   const { out } = settings
-  const { types, handlers } = await withSluice(settings, { creates: false }, async ({ events }) => ({
+  const { types, handlers, services } = await withSluice(settings, { creates: false }, async ({ events }) => ({
     types: await events.list(),
     handlers: await events.handlers(),
+    services: await events.services(),
   }))
   if (flags.asyncapi === true) return out.line(JSON.stringify(asyncapiOf(types, settings.schema), undefined, 2))
-  if (out.json) return out.object({ types, handlers })
-  if (types.length + handlers.length === 0) {
+  if (out.json) return out.object({ types, handlers, services })
+  if (types.length + handlers.length + services.length === 0) {
     out.talk('no events are known: nobody has emitted one, or subscribed to one')
     return out.hint("`event('demo.number.even', schema)`, and `.on(…)` in the file of `sluice work`")
   }
@@ -74,12 +75,31 @@ async function list(flags: { asyncapi?: boolean }, command: Command): Promise<vo
     out.line('')
     out.table([['SERVICE', 'HANDLER', 'EVENTS', 'RETRYING', 'FAILED', 'STATE'], ...handlers.map(handlerCells)])
   }
+  if (services.length > 0) {
+    out.line('')
+    out.table([
+      ['SERVICE', 'HANDLER', 'EVENTS', 'WAITING', 'RETRYING', 'ARCHIVED', 'STATE'],
+      ...services.flatMap(serviceCells),
+    ])
+  }
   const lost = types.find(({ isUnrouted }) => isUnrouted)
   if (lost !== undefined) return out.hint(`no service gets ${lost.type}: subscribe to it, or stop emitting it`)
   const failed = handlers.find(({ archived }) => archived > 0)
+  const archived = services.find((each) => (each.archived ?? 0) > 0)
+  if (failed === undefined && archived !== undefined)
+    return out.hint(`\`sluice events archive list ${archived.service}\``)
   out.hint(
     failed === undefined ? '`sluice events show <id>`' : `\`sluice jobs --state failed --service ${failed.service}\``,
   )
+}
+
+/** Retries and archived events are the whole service's, and stand beside its first handler. */
+function serviceCells({ service, handlers, retrying, archived }: ServiceLine): string[][] {
+  const steps = retrying.map(({ stepMs, count }) => `${count} for ${span(stepMs)}`).join(', ') || '0'
+  return handlers.map(({ handler, pattern, waiting, isLive }, at) => {
+    const own = at === 0 ? [steps, archived === null ? 'not kept' : String(archived)] : ['', '']
+    return [service, handler, pattern, String(waiting), ...own, isLive ? 'live' : 'no worker']
+  })
 }
 
 function typeCells({ type, publishers, subscribers, lastAt, isUnrouted }: EventLine): string[] {
@@ -122,11 +142,11 @@ async function show(id: string, _: object, command: Command): Promise<void> {
   for (const { service, handler, state, reason, attempt, error, job } of record.deliveries) {
     const how = state === null ? 'not delivered, or no longer kept' : `${state}${reason === null ? '' : ` (${reason})`}`
     const after = attempt === null ? '' : `, attempt ${attempt}`
-    out.line(`  ${service} ${handler}: ${how}${after}  ${job}`)
+    out.line(`  ${service} ${handler}: ${how}${after}${job === null ? '' : `  ${job}`}`)
     if (error !== null) out.line(`    ${brief(redact({ error }).error.message, 100)}`)
   }
   const job = record.deliveries[0]?.job
-  out.hint(job === undefined ? '`sluice events list`' : `\`sluice jobs show ${job}\``)
+  out.hint(job === undefined || job === null ? '`sluice events list`' : `\`sluice jobs show ${job}\``)
 }
 
 async function emit(

@@ -51,8 +51,8 @@ export interface EventRecord {
   deliveries: {
     service: string
     handler: string
-    /** The id of the job. */
-    job: string
+    /** The id of the job; null: RabbitMQ carries the event. */
+    job: string | null
     /** Null: the handler has not got it, or its job is no longer kept. */
     state: string | null
     reason: string | null

@@ -6,14 +6,14 @@ import type { TxLike } from '../db/tx.ts'
 import { isPromise } from '../tasks/admit.ts'
 import type { AnyTask, Sendable } from '../tasks/task.ts'
 import type { EventArchive } from './archive.ts'
-import { Catalogue } from './catalogue.ts'
+import { Catalogue, type EventLine, type EventRecord } from './catalogue.ts'
 import type { AnyEvent, EmitOptions, Emitter } from './event.ts'
 import { type Group, groupsOf, oldTasksOf, subscriptionsOf, tasksIn, type Work } from './groups.ts'
-import { checkNameOf } from './names.ts'
+import { checkNameOf, matches, regexOf } from './names.ts'
 import { EventOutbox } from './outbox.ts'
 import { type EventRow, eventRow } from './row.ts'
 import { jsonSchemaOf } from './json-schema.ts'
-import type { Transport } from './transport.ts'
+import type { ServiceLine, Transport } from './transport.ts'
 
 /** What events need of a Sluice. */
 export interface EventsContext {
@@ -162,6 +162,31 @@ export class Events extends Catalogue implements Emitter {
     const text =
       'no archive has failed events: they are failed jobs if the store carries events (`sluice jobs --state failed`, `sluice events replay`), and not kept with `archive: false`'
     throw new UsageError('SLUICE_NO_ARCHIVE', text)
+  }
+
+  /** As of the store, with the handlers of services on RabbitMQ. */
+  override async list(): Promise<EventLine[]> {
+    const lines = await super.list()
+    const services = await this.services()
+    const all = services.flatMap(({ service, handlers }) => handlers.map((each) => ({ service, ...each })))
+    const known = new Set(lines.map(({ type }) => type))
+    for (const type of new Set(all.map(({ pattern }) => pattern)))
+      if (regexOf(type) === undefined && !known.has(type))
+        lines.push({ type, publishers: [], subscribers: [], lastAt: null, isUnrouted: false })
+    for (const { type, subscribers } of lines)
+      for (const { service, handler, pattern } of all)
+        if (matches(pattern, type)) subscribers.push({ service, handler, pattern })
+    return lines.toSorted((one, other) => (one.type < other.type ? -1 : 1))
+  }
+
+  /** Lists the services on RabbitMQ, with what waits in their queues; empty if the store carries events. */
+  async services(): Promise<ServiceLine[]> {
+    return (await this.#transport.services?.()) ?? []
+  }
+
+  /** As of the store. Where RabbitMQ carries events: of one that waits for a retry, is archived, or that nobody gets. */
+  override async show(id: string): Promise<EventRecord | undefined> {
+    return (await super.show(id)) ?? this.#transport.find?.(id)
   }
 
   /** Resolves when what was emitted so far is durable, or has failed. */

@@ -2,7 +2,21 @@
 import type { TxLike } from '../db/tx.ts'
 import type { AnyTask } from '../tasks/task.ts'
 import type { EventArchive } from './archive.ts'
+import type { EventRecord } from './catalogue.ts'
 import type { EventRow } from './row.ts'
+
+/** A service, as what carries events shows it. */
+export interface ServiceLine {
+  service: string
+  /** When a process of it last started. */
+  at: Date
+  /** `waiting`: events in the queue of its group, those in hand included; `isLive`: somebody takes them. */
+  handlers: { handler: string; pattern: string; queue: string; waiting: number; isLive: boolean }[]
+  /** How many events wait for a retry in the queue of each step of the backoffs. */
+  retrying: { stepMs: number; count: number }[]
+  /** Events that failed for good; null: they are not kept. */
+  archived: number | null
+}
 
 /** Carries events. What it has taken is delivered to each service that subscribed to it. */
 export interface Transport {
@@ -16,6 +30,10 @@ export interface Transport {
   write(rows: readonly EventRow[], tx?: TxLike): Promise<void>
   /** Returns a service's archive; undefined: failed events are failed jobs. */
   archiveOf?(service: string): EventArchive | undefined
+  /** Lists the services that it knows; undefined: the store does. */
+  services?(): Promise<ServiceLine[]>
+  /** Returns what it knows of an event; undefined: nothing. */
+  find?(id: string): Promise<EventRecord | undefined>
   /** Resolves when what was added so far is durable, or has failed. */
   settled(): Promise<void>
 }

@@ -1,0 +1,58 @@
+/** What `sluice events list` and `show` know of services on RabbitMQ. */
+import { execFile } from 'node:child_process'
+import { fileURLToPath } from 'node:url'
+import { promisify } from 'node:util'
+import { expect, it } from 'vitest'
+import { event, fail, on } from '../../src/index.ts'
+import { freshBroker } from '../servers/rabbitmq.ts'
+import { until } from '../until.ts'
+import { program } from './stage.ts'
+
+const main = fileURLToPath(new URL('../../dist/cli/main.js', import.meta.url))
+const paid = event('orders.paid')
+
+it('lists services with handlers, retries by step and archived events, and shows where an event is', async () => {
+  const { url } = await freshBroker()
+  const failing = paid.on(
+    (n) => {
+      if (n === 'later') throw new Error('not yet')
+      if (n === 'never') throw fail('no such order')
+    },
+    { name: 'book', retry: { attempts: 3, base: '1h', max: '1h' } },
+  )
+  const a = await program(url, { service: 'a' }, [failing, on('orders.#', () => undefined, { name: 'audit' })])
+  const b = await program(url, { service: 'b' }, [paid.on(() => undefined)])
+  // The entry of a process that started earlier makes room.
+  await program(url, { service: 'a' }, [failing])
+  const [later, never, done] = [
+    await a.events.emit(paid, 'later'),
+    await a.events.emit(paid, 'never'),
+    await a.events.emit(paid, 'done'),
+  ]
+  await b.worker?.stop()
+  const emitter = await program(url)
+  const lost = await emitter.events.emit(event('nobody.gets.it'), 1)
+  const step = { stepMs: 3_600_000, count: 1 }
+  await until(async () => {
+    const [first] = await emitter.events.services()
+    return first?.archived === 1 && first.retrying.length === 1
+  })
+  const book = { handler: 'book', pattern: 'orders.paid', queue: 'sluice.events:a:book', waiting: 0, isLive: true }
+  expect(await emitter.events.services()).toMatchObject([
+    { service: 'a', handlers: [book], retrying: [step], archived: 1 },
+    { service: 'b', handlers: [{ handler: 'orders.paid', isLive: false }], retrying: [], archived: 0 },
+  ])
+  expect(await emitter.events.show(later)).toMatchObject({
+    event: { id: later, data: 'later' },
+    deliveries: [{ service: 'a', handler: 'book', job: null, state: 'scheduled', reason: 'retry', attempt: 1 }],
+  })
+  expect(await emitter.events.show(never)).toMatchObject({
+    deliveries: [{ service: 'a', state: 'failed', reason: 'refused', error: { message: 'no such order' } }],
+  })
+  expect(await emitter.events.show(lost)).toMatchObject({ routed: 0, deliveries: [] })
+  expect(await emitter.events.show(done)).toBeUndefined()
+  const env = { ...process.env, SLUICE_EVENTS: 'rabbitmq', AMQP_URL: url, DATABASE_URL: a.url, NO_COLOR: '1' }
+  const { stdout } = await promisify(execFile)(process.execPath, ['--liftoff-only', main, 'events', 'list'], { env })
+  expect(stdout).toMatch(/orders\.paid +a +a, b +never/)
+  expect(stdout).toMatch(/a +book +orders\.paid +0 +1 for 60 min +1 +live/)
+})
