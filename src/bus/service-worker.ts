@@ -171,7 +171,7 @@ export class ServiceWorker {
     void lookOut({ store, broker, names, mail, alarms, look: () => consumer.look() }, signal)
   }
 
-  /** For `sluice events list`, without which a service works. Whoever wants no archive wants no queue beside its own either. */
+  /** For `sluice events list`, without which a service works. Without an archive a service has no queues beside its own. */
   async #leaveEntry(broker: Broker, names: ServiceNames): Promise<void> {
     const { clock, log } = this.#options.store
     if (names.archiveTopology === undefined) return
