@@ -4,6 +4,7 @@ import { readJson, writeJson } from '../celery/json.ts'
 import { scripts } from '../generated/lua.ts'
 import { ask, type RedisClient, Script } from '../redis/client.ts'
 import type { Part } from './call.ts'
+import { reach } from './reach.ts'
 
 /** How the members of a chord have ended: with their results, in order, or one with an error. */
 export type ChordOutcome = { results: readonly unknown[] } | { error: RemoteError }
@@ -25,11 +26,8 @@ export class Chords {
     const member = writeJson([1, result.id, result.state, value], `the result of ${result.id}`)
     const keys = [...['.j', '.s', '.t'].map((part) => chordKey(groupId, part)), groupKey(groupId)]
     const args = [member, index === undefined ? '+inf' : String(index), resultKeptS]
-    const [isLast, isNested, found] = (await this.#add.run(this.#redis, keys, args, answerMaxMs)) as [
-      number,
-      number,
-      string[],
-    ]
+    const added = await reach(() => this.#add.run(this.#redis, keys, args, answerMaxMs))
+    const [isLast, isNested, found] = added as [number, number, string[]]
     if (isLast !== 1) return undefined
     const members = found.map((text) => readJson(text) as [number, string, string, unknown])
     if (isNested === 1) return failed('a group inside of a chord is counted only by workers of Celery')
@@ -41,12 +39,8 @@ export class Chords {
 
   /** Forgets a chord whose last task was sent. */
   async end({ groupId }: Part): Promise<void> {
-    await ask(
-      this.#redis,
-      'DEL',
-      ['.j', '.s', '.t'].map((part) => chordKey(groupId, part)),
-      answerMaxMs,
-    )
+    const keys = ['.j', '.s', '.t'].map((part) => chordKey(groupId, part))
+    await reach(() => ask(this.#redis, 'DEL', keys, answerMaxMs))
   }
 }
 

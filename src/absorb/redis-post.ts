@@ -9,6 +9,7 @@ import type { WireMessage } from '../celery/wire.ts'
 import { addressOf } from '../redis/address.ts'
 import { listenRedis } from '../redis/connect.ts'
 import type { Incoming, Post, Receiving } from './post.ts'
+import { reach } from './reach.ts'
 
 /** Messages that are read ahead. */
 const prefetch = 500
@@ -40,11 +41,11 @@ class RedisPost implements Post {
   }
 
   send(message: WireMessage, address: Address): Promise<void> {
-    return this.#carrier.publish(message, address)
+    return reach(() => this.#carrier.publish(message, address))
   }
 
   async reply(message: WireMessage, address: Address): Promise<void> {
-    await this.#carrier.publish(message, address).catch((error: unknown) => {
+    await this.send(message, address).catch((error: unknown) => {
       if ((error as { code?: unknown }).code !== 'SLUICE_BROKER_UNROUTED') throw error
     })
   }

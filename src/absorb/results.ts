@@ -18,6 +18,7 @@ import {
 } from './call.ts'
 import { Chords } from './chord.ts'
 import type { Post } from './post.ts'
+import { reach } from './reach.ts'
 
 /** What it needs; see the fields. */
 export interface ResultsOptions {
@@ -54,8 +55,8 @@ export class Results {
     if (redis !== undefined) {
       const text = writeResult(result, { ...about, date_done: writeTime(clock.wallMs()) })
       const key = resultKey(result.id)
-      await ask(redis, 'SETEX', [key, resultKeptS, text], answerMaxMs)
-      await ask(redis, 'PUBLISH', [key, text], answerMaxMs)
+      await reach(() => ask(redis, 'SETEX', [key, resultKeptS, text], answerMaxMs))
+      await reach(() => ask(redis, 'PUBLISH', [key, text], answerMaxMs))
     } else if (replyTo !== null) await post.reply(resultMessage(result), { exchange: '', routingKey: replyTo })
   }
 

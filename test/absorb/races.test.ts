@@ -7,6 +7,8 @@ import { writeRequest, requestExchange } from '../../src/celery/control.ts'
 import { publish } from '../../src/celery/transport.ts'
 import { task } from '../../src/index.ts'
 import { freshBroker } from '../servers/rabbitmq.ts'
+import { startRedis } from '../servers/redis.ts'
+import { connectRedis } from '../servers/resp.ts'
 import { until } from '../until.ts'
 import { absorb, openWire } from './stage.ts'
 
@@ -165,4 +167,29 @@ it('no delivery is used up while the store is away', async (context) => {
   await until(() => Date.now() - sinceMs > 5_000, 'five seconds have passed')
   await sluice.db.query('alter table sluice.away rename to celery_call')
   await until(() => calls.length === 3, 'all have run')
+})
+
+it('a result is not lost when Redis is silent in the moment in which it is sent', async (context) => {
+  const redis = await startRedis()
+  context.onTestFinished(() => redis.close())
+  const { url } = await freshBroker()
+  const wire = await openWire(url, context)
+  const { all, calls } = tasks()
+  await absorb(url, all, context, { celeryResults: redis.url })
+  const link = signature('note', ['linked'], { immutable: true })
+  const id = await wire.send('hold', [], { callbacks: [link] })
+  await until(() => calls.length === 1, 'it runs')
+  process.kill(redis.pid ?? 0, 'SIGSTOP')
+  calls.push('go')
+  await until(() => calls.includes('ended'), 'it has ended')
+  const sinceMs = Date.now()
+  await until(() => Date.now() - sinceMs > 8_000, 'its result could not be sent')
+  // What it was sent is lost with it.
+  await redis.kill()
+  await redis.start()
+  const results = await connectRedis(redis.port)
+  context.onTestFinished(() => results.close())
+  const result = async () => String(await results.send('GET', [`celery-task-meta-${id}`]))
+  await until(async () => (await result()).includes('SUCCESS'), 'the result is there')
+  expect(calls.filter((call) => Array.isArray(call))).toContainEqual(['linked'])
 })

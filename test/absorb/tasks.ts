@@ -23,7 +23,7 @@ export function tasks() {
     }),
     task('second', {
       input: anything,
-      retry: { attempts: 2, base: 300, max: 300 },
+      retry: { attempts: 2, base: 2_000, max: 2_000 },
       run: (_, { attempt }) => {
         if (attempt === 1) throw new RangeError('not yet')
         return attempt
