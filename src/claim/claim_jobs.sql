@@ -14,6 +14,7 @@
 -- jobs: JSON for `handouts` of claim/claimed-job.ts.
 -- probing: as in `engine.read_claim_room`.
 -- shared: the epoch under which the same units can be reserved in Redis; null: no limit is in Redis.
+-- It calls functions in assignments where it can, because FROM starts a query for each call (16 us of 2,200).
 create or replace function engine.claim_jobs(
   p_claim uuid, p_worker bigint, p_queues text[], p_tasks text[], p_want integer, p_cap bigint, p_idle boolean,
   p_since bigint default null, p_wide boolean default false,
@@ -22,16 +23,14 @@ create or replace function engine.claim_jobs(
 language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
   set enable_bitmapscan = off set lock_timeout = '1s' as $$
 declare
-  v_is record;     -- the worker, and what exists at all: one query, because each has a cost to start
-  v_found record;  -- the worker's classes
+  v_is record; v_found record;  -- the worker, and what exists at all, in one query; the worker's classes
   v_shut bigint[] := '{}';  -- classes that gates hold back
-  v_begun bigint;
-  v_since bigint := coalesce(p_since, -1);
-  v_more boolean := false; v_granted integer := 0; v_held boolean := false;
+  v_begun bigint; v_since bigint := coalesce(p_since, -1); v_more boolean := false; v_locked boolean;
+  v_served engine.served; v_sleep record;
 begin
   -- A rescue of this worker has ended, or waits for the end of this transaction: so it misses no claim.
-  perform pg_advisory_xact_lock_shared(1397511525, (p_worker & 2147483647)::integer);
-  select w.labels, case when w.tasks <> p_tasks then p_tasks end as tasks,
+  v_locked := pg_advisory_xact_lock_shared(1397511525, (p_worker & 2147483647)::integer) is not null;
+  select w.labels, case when w.tasks <> p_tasks then p_tasks end as tasks, e.ahead_us, e.watched,
          exists (select 1 from sluice.claim c where c.id = p_claim) as known,
          exists (select 1 from sluice.gate) as gates,
          exists (select 1 from sluice.limit_def d where d.members is not null) as pools,
@@ -46,11 +45,12 @@ begin
   if v_is.moved then perform engine.check_epoch_after_restart(); end if;
   -- Before buckets are locked: a claim that has to wait here holds none of them.
   if v_is.shared then shared := engine.lock_redis_epoch(); end if;
-  v_begun := engine.limiter_now_us(p_cap);
+  v_begun := case when v_is.moved then engine.limiter_now_us(p_cap)
+             else engine.limiter_time(v_is.ahead_us, v_is.watched, p_cap) end;
   now_us := v_begun; waited_us := 0; since := p_since; again := false;
   if v_is.known then jobs := engine.adopt_claim(p_claim); again := true; wake_us := 0; return; end if;
   for round in 1 .. 2 loop
-    select * into v_found from engine.find_classes(p_queues, p_tasks, v_is.labels, v_begun, v_since) f;
+    v_found := engine.find_classes(p_queues, p_tasks, v_is.labels, v_begun, v_since);
     exit when round = 2 or (p_want > 0 and 0 <> all (v_found.active));
     v_more := engine.create_announced_classes();
   end loop;
@@ -67,25 +67,26 @@ begin
   end if;
   if p_want = 0 then perform engine.plan_claim_statements(p_claim, p_worker, v_begun, p_cap); return; end if;
   if v_found.active <> '{}' then
-    select s.now_us, s.granted, s.again, s.jobs, s.held, s.probing into now_us, v_granted, again, jobs, v_held, probing
-    from engine.serve_claim(p_claim, p_worker, v_found.active, not v_found.labelled and not v_is.pools, p_want, v_begun,
-                      v_since, p_cap, case when p_wide then 256 else least(256, p_want + 1) end) s;
+    v_served := engine.serve_claim(p_claim, p_worker, v_found.active, not v_found.labelled and not v_is.pools, p_want,
+      v_begun, v_since, p_cap, case when p_wide then 256 else least(256, p_want + 1) end);
+    now_us := v_served.now_us; again := v_served.again; jobs := v_served.jobs; probing := v_served.probing;
   end if;
   -- Retirement and promotion come last: they keep rows locked, so this claim must wait for nothing after them.
   if cardinality(v_found.classes) > 128 then perform engine.retire_classes(v_found.classes, v_found.active); end if;
   again := again or v_more;
   if v_is.due_us <= now_us then again := engine.promote_due_jobs(now_us, v_since) > 0 or again; end if;
-  if v_granted = p_want and exists (select 1 from sluice.idle) then
-    delete from sluice.idle i where i.worker = p_worker;
-    -- Senders wake few workers: a worker that got as many jobs as it wanted wakes the next, because there may be more.
-    perform engine.wake_workers(v_found.active, 1);
+  if v_served.granted = p_want then
+    if exists (select 1 from sluice.idle) then
+      delete from sluice.idle i where i.worker = p_worker;
+      -- Senders wake few workers: one that got as many jobs as it wanted wakes the next, because there may be more.
+      perform engine.wake_workers(v_found.active, 1);
+    end if;
+  elsif not again then
+    v_sleep := engine.plan_next_wake(p_worker, p_queues, v_is.tasks, v_found.classes, v_shut, now_us, v_since, p_idle,
+      case when v_found.labelled then v_is.labels end, v_is.due_us);
+    -- A job that another transaction has locked may be free at any moment.
+    wake_us := case when v_served.held then least(v_sleep.wake_us, 250000) else v_sleep.wake_us end;
+    since := v_sleep.since;
   end if;
   waited_us := greatest(now_us - v_begun, 0);
-  if v_granted < p_want and not again then
-    select s.wake_us, s.since into wake_us, since
-    from engine.plan_next_wake(p_worker, p_queues, v_is.tasks, v_found.classes, v_shut, now_us, v_since, p_idle,
-                      case when v_found.labelled then v_is.labels end, v_is.due_us) s;
-    -- A job that another transaction has locked may be free at any moment.
-    if v_held then wake_us := least(wake_us, 250000); end if;
-  end if;
 end $$;

@@ -5,19 +5,17 @@
 -- p_class: the class, locked; its jobs need no label and no pool.
 -- p_news: what has arrived for the class.
 -- p_begun: the limiter clock when the claim began.
--- served: false when this is another case; then nothing was changed.
--- held: a job was left because another transaction has it locked.
+-- When it returns served = false this is another case, and nothing was changed.
 create or replace function engine.claim_lone_lane(
   p_claim uuid, p_worker bigint, p_class bigint, p_news engine.news, p_want integer, p_begun bigint, p_since bigint,
-  p_cap bigint, out served boolean, out now_us bigint, out granted integer, out again boolean, out jobs text,
-  out held boolean, out probing boolean)
+  p_cap bigint) returns engine.served
 language plpgsql as $$
 declare
-  v_front record; v_lane sluice.lane; v_is record;
-  v_life bigint; v_each bigint; v_free bigint; v_take integer; v_mark record; v_move engine.move;
+  v_done engine.served := row(p_begun, 0, false, null, false, null, false, null, null);
+  v_front record; v_lane sluice.lane; v_is record; v_life bigint; v_each bigint; v_units bigint[]; v_free bigint;
+  v_take integer; v_mark engine.marked; v_move engine.move;
 begin
-  served := false; granted := 0; again := false; held := false; now_us := p_begun;
-  if p_news.future or p_news.rest or cardinality(p_news.lanes) > 1 then return; end if;
+  if p_news.future or p_news.rest or cardinality(p_news.lanes) > 1 then return v_done; end if;
   select count(*) as n, min(s.id) as lane into v_front from (
     select t.id from (
       (select id, floor from sluice.list where class = p_class and id = 0 order by v desc limit 1)
@@ -29,22 +27,21 @@ begin
       order by r.vstart, r.id limit 2) t
     union all
     (select b.id from sluice.lane b where b.class = p_class and b.list is not null and b.vstart is null limit 1)) s;
-  if v_front.n > 1 or v_front.lane <> p_news.lanes[1] then return; end if;
+  if v_front.n > 1 or v_front.lane <> p_news.lanes[1] then return v_done; end if;
   select * into v_lane from sluice.lane l
   where l.id = coalesce(v_front.lane, p_news.lanes[1]) order by l.v desc limit 1;
   -- A lane that stands behind another lane of its fair key is not alone.
-  if v_lane.list is not null and v_lane.vstart is null then return; end if;
-  served := true;
-  if v_lane.id is null and p_news.lanes is null then return; end if;
+  if v_lane.list is not null and v_lane.vstart is null then return v_done; end if;
+  v_done.served := v_lane.id is not null or p_news.lanes is null; if v_lane.id is null then return v_done; end if;
   if v_front.lane is null and v_lane.list is not null then  -- it waits for a bucket that is not due
     update sluice.lane l set v = l.v + 1, bound = p_news.bounds[1]
     where l.id = v_lane.id and l.v = v_lane.v and l.bound > p_news.bounds[1];
-    return;
+    return v_done;
   end if;
-  served := v_lane.id is not null and not v_lane.costed; if not served then return; end if;
+  v_done.served := not v_lane.costed; if v_lane.costed then return v_done; end if;
   perform engine.lock_buckets(v_lane.buckets);
-  select * into v_is from engine.read_claim_room(v_lane.buckets, '{}', v_lane.buckets, array[v_lane.id], p_cap);
-  now_us := v_is.now_us; probing := v_is.probing;
+  v_is := engine.read_claim_room(v_lane.buckets, '{}', v_lane.buckets, array[v_lane.id], p_cap);
+  v_done.now_us := v_is.now_us; v_done.probing := v_is.probing;
   foreach v_each in array v_is.life loop v_life := least(v_life, v_each); end loop;
   foreach v_each in array v_is.avail loop v_free := least(v_free, v_each); end loop;
   v_take := greatest(0, least(p_want, v_free));
@@ -52,31 +49,32 @@ begin
     v_lane.bound := case when v_lane.list is null then p_news.bounds[1] else least(v_lane.bound, p_news.bounds[1]) end;
   end if;
   if v_take > 0 then
-    select * into v_mark from engine.mark_lane_jobs(p_claim, p_worker, now_us, v_lane, v_take, v_life) d;
-    granted := v_mark.granted; jobs := v_mark.jobs; v_move := v_mark.moves[1];
+    v_mark := engine.mark_lane_jobs(p_claim, p_worker, v_is.now_us, v_is.at, v_lane, v_take, v_life);
+    v_done.granted := v_mark.granted; v_done.jobs := v_mark.jobs; v_move := v_mark.moves[1];
   end if;
-  if granted > 0 then
-    perform engine.append_ledger(v_is.rooms, p_claim, g, g)
-    from array_fill(granted::bigint, array[cardinality(v_lane.buckets)]) g;
+  if v_mark.granted > 0 then
+    v_units := array_fill(v_mark.granted::bigint, array[cardinality(v_lane.buckets)]);
+    perform engine.append_ledger(v_is.rooms, p_claim, v_units, v_units);
   end if;
-  held := current_setting('sluice.held', true) is not distinct from 'yes';
+  v_done.held := current_setting('sluice.held', true) is not distinct from 'yes';
   -- Expired jobs may have sent failure jobs, and behind jobs that went away meanwhile there may be others.
-  again := (granted < p_want and (v_move.late > 0 or not held and v_move.seen > v_move.taken
+  v_done.again := (v_done.granted < p_want and (v_move.late > 0 or not v_done.held and v_move.seen > v_move.taken
     or v_take = p_want and v_move.more and v_move.seen = v_move.taken)) is true;
   if v_lane.list = 0 and v_take = p_want and v_move.more and v_move.seen = v_move.taken + v_move.late then
-    perform engine.advance_lone_lane(now_us, v_lane, v_move);
-    return;
+    perform engine.advance_lone_lane(v_is.now_us, v_lane, v_move);
+    return v_done;
   end if;
   if v_lane.list is null then  -- it did not wait; when nothing of it is left it stays as it was
-    if not v_move.more and v_move.seen = v_move.taken + v_move.late then return; end if;
+    if not v_move.more and v_move.seen = v_move.taken + v_move.late then return v_done; end if;
     p_news.bounds := array[v_lane.bound];
-    perform engine.seat_lanes(p_class, now_us, array[v_lane], p_news);
+    perform engine.seat_lanes(p_class, v_is.now_us, array[v_lane], p_news);
     select * into v_lane from sluice.lane l where l.id = v_lane.id order by l.v desc limit 1;
   end if;
   perform engine.advance_lanes(
-    now_us, array[v_lane], array[v_lane.vstart], array[1000000 / greatest(1, v_lane.weight)]::bigint[],
+    v_is.now_us, array[v_lane], array[v_lane.vstart], array[1000000 / greatest(1, v_lane.weight)]::bigint[],
     engine.find_denying_buckets(array[v_lane], array[
       case when v_take < p_want and v_move.more is not false then array_position(v_is.avail, v_free) else 0 end],
       v_lane.buckets, v_is.units, v_is.places, v_is.rooms),
     v_lane.buckets, case when v_move.lane is not null then array[v_move] else '{}' end);
+  return v_done;
 end $$;

@@ -7,6 +7,18 @@
 create type engine.move as (
   lane bigint, seen integer, taken integer, last bigint, late integer, more boolean, rank integer, turn bigint);
 
+-- What a claim did. now_us: the limiter's time of its decision. granted: how many jobs it claimed; jobs: their JSON.
+-- again: the next claim should follow at once. held: a job was left because another transaction has it locked.
+-- probing: as in `engine.read_claim_room`. served: false when `engine.claim_lone_lane` met another case. of, taken: the
+-- class of each lane that was served, and how many of its jobs were claimed or had expired.
+create type engine.served as (
+  now_us bigint, granted integer, again boolean, jobs text, held boolean, probing boolean, served boolean, of bigint[],
+    taken integer[]);
+
+-- What became of the jobs that a claim marked: how many it has, their JSON (claim/claimed-job.ts), and the move of each
+-- lane.
+create type engine.marked as (granted integer, jobs text, moves engine.move[]);
+
 -- A list that lanes wait in, while claim/lanes/update_lists.sql updates it: its row (place; null: there is none yet),
 -- floor and due as they were read, the farthest turn that was assigned (far), its front turn now (null: the list is
 -- empty), and what the next job there needs of its bucket (null: one unit).

@@ -21,6 +21,7 @@ declare
   v_each bigint;
   v_life bigint;
   v_seq bigint;
+  v_units bigint[];
 begin
   if v_lane.id is not null then
     foreach v_bucket in array v_lane.buckets loop
@@ -28,7 +29,7 @@ begin
     end loop;
   end if;
   if v_lane.id is not null and v_locked then
-    select * into v_is from engine.read_claim_room(v_lane.buckets, '{}', v_lane.buckets, array[p_lane], p_cap);
+    v_is := engine.read_claim_room(v_lane.buckets, '{}', v_lane.buckets, array[p_lane], p_cap);
     if 1 <= all (v_is.avail) and not v_is.probing then
       now_us := v_is.now_us;
       v_seq := nextval('sluice.job_seq_seq');
@@ -39,10 +40,10 @@ begin
       insert into sluice.job as j (id, seq, lane, priority, created_at, task, queue, fair, takes, input, weight,
         claim, attempt, dispatched_at)
       values (p_ids[1], v_seq, p_lane, p_priority, v_at, p_task, p_queue, p_fair, string_to_array(p_takes, E'\x1f'),
-        p_inputs::jsonb, nullif(p_weight, 1), p_claim, 1, greatest(v_at, engine.store_time(now_us)))
+        p_inputs::jsonb, nullif(p_weight, 1), p_claim, 1, greatest(v_at, v_is.at))
       returning '[[' || engine.encode_job(j, v_life, false, null) || ']]' into jobs;
-      perform engine.append_ledger(v_is.rooms, p_claim, n, n)
-      from array_fill(1::bigint, array[cardinality(v_lane.buckets)]) n;
+      v_units := array_fill(1::bigint, array[cardinality(v_lane.buckets)]);
+      perform engine.append_ledger(v_is.rooms, p_claim, v_units, v_units);
       return;
     end if;
   end if;

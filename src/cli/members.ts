@@ -28,7 +28,7 @@ export async function keyRooms(sql: Sql, name: string): Promise<KeyRoom[] | unde
        cross join (select unnest($2::text[]) as key union all
                    select * from (select key from sluice.bucket where name = $1 and $2 is null order by key limit ${keysMax}) b) k
        left join sluice.bucket b on b.id = sluice.hash64($1 || ':' || k.key)
-       left join lateral engine.bucket_room(array[b.id], n.us) r on b.id is not null order by k.key`,
+       left join lateral unnest(engine.bucket_room(array[b.id], n.us)) r on b.id is not null order by k.key`,
     [name, pool ?? null],
   )
   return rows.map(({ key, free, next, now, ahead }) => ({

@@ -10,4 +10,4 @@ create type engine.room as (
   ord integer, bucket bigint, n bigint, now_at bigint, debt bigint[], slots integer[], quota bigint[], version integer,
   kind text[], drain bigint[], weight bigint[], slot bigint[], margin bigint[], hold bigint, avail bigint, next bigint,
   period bigint, slack bigint, stale boolean, units bigint, places bigint, most bigint, life bigint, wall bigint,
-  probe bigint);
+  probe bigint, read_at bigint);

@@ -113,9 +113,9 @@ select j.id, j.task, j.queue, j.attempt, engine.state_of_job(o) as state, engine
           'nextMs', ((case when b.id is null then greatest(j.now_us, h.hold)
                            when r.probe > 0 then j.now_us else r.next end - j.ahead_us)
                      / 1000)::float8) as b
-        from take t join engine.bucket_room(array(select t.id from take t order by t.i), j.now_us, false,
+        from take t join unnest(engine.bucket_room(array(select t.id from take t order by t.i), j.now_us, false,
           -- The members of a pool may share what comes before it.
-          array(select case when t.key is null then t.cost else t.cost + t.before end from take t order by t.i)) r
+          array(select case when t.key is null then t.cost else t.cost + t.before end from take t order by t.i))) r
           on r.ord = t.i
         left join sluice.bucket b on b.id = t.id
         left join lateral (
@@ -131,9 +131,9 @@ select j.id, j.task, j.queue, j.attempt, engine.state_of_job(o) as state, engine
           select json_agg(json_build_object('version', m.version, 'atUs', m.now_at, 'debt', m.debt,
             'slots', to_json(m.slots), 'quota', to_json(m.quota),
             'holdUs', case when m.probe > 0 then 0 else m.hold end)) as states
-          from engine.bucket_room(case when t.key is null and d.members is not null
+          from unnest(engine.bucket_room(case when t.key is null and d.members is not null
             then array(select sluice.hash64(t.name || ':' || x) from unnest(d.members) x) else array[t.id] end,
-            j.now_us) m) s
+            j.now_us)) m) s
         left join lateral (
           select max(k.hold - k.at) / 1000.0 as for_ms, max(k.cause) filter (where k.cause <> 'others') as cause,
                  bool_or(k.probe > 0 and k.units > 0) as probed

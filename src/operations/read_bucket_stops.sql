@@ -17,6 +17,6 @@ select g.way,
        b.id is not null and r.units < 1 as full, b.id is not null and r.places < 1 as crowded,
        b.id is not null and r.version is null and g.way not like '%*' as odd
 from given g cross join clock c
-join engine.bucket_room(array(select id from given order by o), (select now_us from clock)) r on r.ord = g.o
+join unnest(engine.bucket_room(array(select id from given order by o), (select now_us from clock))) r on r.ord = g.o
 left join sluice.bucket b on b.id = g.id
 order by g.o

@@ -13,7 +13,7 @@ with clock as (
 ), room as (
   select b.name, b.key, b.id, r.debt, r.weight, r.quota, r.version
   from (select array_agg(id order by o) as ids from bucket) a
-  cross join lateral engine.bucket_room(a.ids, (select us from clock)) r join bucket b on b.o = r.ord
+  cross join lateral unnest(engine.bucket_room(a.ids, (select us from clock))) r join bucket b on b.o = r.ord
 ), rule as (
   select r.*, u.i::integer as i, u.rule ->> 'kind' as kind, u.rule ->> 'rate' as rate,
     (u.rule ->> 'units')::float8 as most, d.spec ->> 'currency' as currency,

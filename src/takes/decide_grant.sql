@@ -17,8 +17,7 @@ create or replace function engine.decide_grant(
 language plpgsql as $$
 declare
   v_is_job constant boolean := p_taker.holder is null;
-  v_rooms engine.room[] := array(
-    select r::engine.room from engine.bucket_room(p_buckets, p_now, v_is_job) r order by r.ord);
+  v_rooms engine.room[] := engine.bucket_room(p_buckets, p_now, v_is_job);
   v_needs bigint[];    -- units that must be free: this grant's and those of earlier takers
   v_places bigint[];
   v_counted bigint[];  -- buckets in which the taker takes a place
@@ -52,7 +51,7 @@ begin
       v_vacant := engine.vacate_places(p_buckets, p_now);
     end if;
     if v_vacant is not null then
-      v_rooms := array(select r::engine.room from engine.bucket_room(p_buckets, p_now) r order by r.ord);
+      v_rooms := engine.bucket_room(p_buckets, p_now);
     end if;
     lacking := array(
       select (r.units >= v_needs[r.ord] and r.places >= v_places[r.ord] and r.hold <= r.now_at

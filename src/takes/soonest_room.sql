@@ -12,6 +12,6 @@ begin
   -- because a bucket on hold denies even a request that costs nothing.
   v_next := (
     select coalesce(max(r.next) filter (where r.units < p_needs[r.ord] or r.places < p_places[r.ord]), max(r.next))
-    from engine.bucket_room(p_buckets, p_now, p_is_job, p_needs, not p_is_job) r);
+    from unnest(engine.bucket_room(p_buckets, p_now, p_is_job, p_needs, not p_is_job)) r);
   return case when v_next < 9007199254740991 then greatest(v_next - p_now, 1) else v_next end;
 end $$;

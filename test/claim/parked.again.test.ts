@@ -53,7 +53,7 @@ describe.each(mainEngines)('bad data on $name', (engine) => {
     expect(await sluice.parked()).toEqual([])
     expect(await ids(own.name)).toEqual([])
     const [room] = await db.query(`select r.debt, r.hold > ${fn}.limiter_now_us() as held
-      from ${fn}.bucket_room(array[sluice.hash64('parked.still')], ${fn}.limiter_now_us()) r`)
+      from unnest(${fn}.bucket_room(array[sluice.hash64('parked.still')], ${fn}.limiter_now_us())) r`)
     expect(room).toEqual({ debt: ['1'], held: true })
     expect(await done(db, one === undefined ? [] : [one])).toEqual([])
   })

@@ -30,14 +30,14 @@ describe.each(engines)('the use of others, on $name', (engine) => {
   const room = async () => {
     const [row] = await at.db.query<{ avail: string; debt: string[]; hold_s: number }>(
       `select avail, debt, greatest(0, hold - now_at) / 1000000::float8 as hold_s
-       from ${fn}.bucket_room(array[$1::bigint], sluice.now_us())`,
+       from unnest(${fn}.bucket_room(array[$1::bigint], sluice.now_us()))`,
       [hash64(name)],
     )
     return { avail: Number(row?.avail), holdS: row?.hold_s }
   }
   const grant = async (units: number, id = newId()) => {
     await at.db.query(
-      `select ${fn}.append_ledger(array(select r::${fn}.room from ${fn}.bucket_room(array[$1::bigint], sluice.now_us()) r),
+      `select ${fn}.append_ledger(array(select r::${fn}.room from unnest(${fn}.bucket_room(array[$1::bigint], sluice.now_us())) r),
          $2, array[$3::bigint], array[$3::bigint])`,
       [hash64(name), id, units],
     )

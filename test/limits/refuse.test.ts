@@ -52,7 +52,7 @@ describe.each(engines)('refusals, on $name', (engine) => {
   const room = async (key: string) => {
     const [row] = await at.db.query<{ avail: string; next_s: number }>(
       `select avail, (next - sluice.now_us()) / 1000000::float8 as next_s
-       from ${fn}.bucket_room(array[$1::bigint], sluice.now_us())`,
+       from unnest(${fn}.bucket_room(array[$1::bigint], sluice.now_us()))`,
       [hash64(`${name}:${key}`)],
     )
     return { avail: Number(row?.avail), nextS: row?.next_s }
@@ -60,7 +60,7 @@ describe.each(engines)('refusals, on $name', (engine) => {
   /** Grants one unit, as a claim does. */
   const grant = (key: string, id = newId()) =>
     at.db.query(
-      `select ${fn}.append_ledger(array(select r::${fn}.room from ${fn}.bucket_room(array[$1::bigint], sluice.now_us()) r),
+      `select ${fn}.append_ledger(array(select r::${fn}.room from unnest(${fn}.bucket_room(array[$1::bigint], sluice.now_us())) r),
          $2, '{1}', '{1}')`,
       [hash64(`${name}:${key}`), id],
     )

@@ -22,9 +22,9 @@ create function sluice.test_rows(p_buckets bigint[]) returns table (ord integer,
 begin
   return query select r.ord, format('at %s debt %s slots %s quota %s hold %s avail %s units %s places %s next %s', r.now_at, r.debt,
     r.slots, r.quota, case when r.hold > r.now_at then r.hold else 0 end, r.avail, r.units, r.places, r.next)
-  from ${fn}.bucket_room(p_buckets, sluice.now_us(), false, array(
+  from unnest(${fn}.bucket_room(p_buckets, sluice.now_us(), false, array(
     select (array[${needs.join(',')}])[1 + b.key::integer]::bigint from unnest(p_buckets) with ordinality u (id, o)
-    left join sluice.bucket b on b.id = u.id order by o)) r;
+    left join sluice.bucket b on b.id = u.id order by o))) r;
 end $$;
 
 -- In plpgsql, because SQL would be planned at each call.
@@ -51,7 +51,7 @@ begin
           (c ->> 'grant')::uuid, v_buckets, sluice.test_numbers(c -> 'units'), null, 0, ${fn}.limiter_now_us()) t;
       when 'charge' then
         perform ${fn}.append_ledger(
-          array(select r::${fn}.room from ${fn}.bucket_room(v_buckets, (c ->> 'now')::bigint) r
+          array(select r::${fn}.room from unnest(${fn}.bucket_room(v_buckets, (c ->> 'now')::bigint)) r
                 where (sluice.test_numbers(c -> 'places'))[r.ord] > 0),
           (c ->> 'claim')::uuid, sluice.test_numbers(c -> 'units'), sluice.test_numbers(c -> 'places'));
       when 'refund' then

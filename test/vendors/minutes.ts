@@ -60,7 +60,7 @@ export class Minutes {
        declare r ${fn}.room;
        begin
          perform ${fn}.renew_bucket_states(array[p_bucket]);
-         select * into r from ${fn}.bucket_room(array[p_bucket], sluice.now_us());
+         select * into r from unnest(${fn}.bucket_room(array[p_bucket], sluice.now_us()));
          if r.avail > 0 then perform ${fn}.append_ledger(array[r], p_id, array[r.avail], array[r.avail]); end if;
          return r.avail;
        end $$`,

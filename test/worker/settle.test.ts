@@ -31,7 +31,7 @@ describe.each(mainEngines)('settlement on $name', ({ store }) => {
   const used = async () => {
     const rows = await t.sluice.db.query<{ name: string; debt: string[] }>(
       `select distinct on (b.name) b.name, case when b.name = 'tpm' then r.debt else r.debt end as debt
-       from sluice.bucket b cross join lateral ${fn}.bucket_room(array[b.id], sluice.now_us()) r order by b.name`,
+       from sluice.bucket b cross join lateral unnest(${fn}.bucket_room(array[b.id], sluice.now_us())) r order by b.name`,
     )
     return Object.fromEntries(rows.map(({ name, debt }) => [name, Number(debt[0])]))
   }

@@ -274,7 +274,7 @@ export class Stage {
       `select b.name, l.units, l.held, (r.debt[1] / r.weight[1])::float8 as debt from sluice.bucket b
        cross join lateral (select sum(units)::float8 as units, max(case when hold > 0 then hold - at else 0 end)::float8 / 1000 as held
                            from sluice.ledger where bucket = b.id) l
-       cross join lateral ${fn}.bucket_room(array[b.id], sluice.now_us()) r where b.key = $1`,
+       cross join lateral unnest(${fn}.bucket_room(array[b.id], sluice.now_us())) r where b.key = $1`,
       [this.key],
     )
     const of = (name: string) => rows.find((row) => row.name === name)

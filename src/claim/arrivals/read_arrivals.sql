@@ -10,6 +10,7 @@ declare
   v_own constant xid8 := pg_current_xact_id_if_assigned();
   v_state sluice.class_state;
   v_rest boolean;
+  v_many boolean;
   v_lanes bigint[];
   v_bounds bigint[];
   v_counts bigint[];
@@ -32,8 +33,12 @@ begin
           limit v_most + 1) a;
     if v_lanes is null then return (null, null, null, v_state, false, false, false)::engine.news; end if;
   end if;
-  if v_lanes is null or cardinality(v_lanes) > v_most
-     or (cardinality(v_lanes) > v_most_lanes and (select count(distinct l) from unnest(v_lanes) l) > v_most_lanes) then
+  -- Two conditions: PL/pgSQL would start a query in a condition even where what stands before it decides.
+  v_many := v_lanes is null or cardinality(v_lanes) > v_most;
+  if not v_many and cardinality(v_lanes) > v_most_lanes then
+    v_many := (select count(distinct l) from unnest(v_lanes) l) > v_most_lanes;
+  end if;
+  if v_many then
     v_news := engine.read_arrivals_portion(p_class, v_state, v_own, v_most, v_most_lanes);
     if v_news.lanes is null and not v_rest then return v_news; end if;
     v_state := v_news.state; v_rest := v_news.rest;

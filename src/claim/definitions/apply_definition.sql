@@ -39,7 +39,7 @@ begin
     select array_agg(r.bucket), array_agg(r.running) into v_buckets, v_running from engine.count_used_places(p_name) r;
     perform engine.append_ledger(array_agg(r::engine.room),
       p_places => array_agg(v_running[r.ord] - r.debt[array_position(r.kind, 'concurrency')] order by r.ord))
-    from engine.bucket_room(v_buckets, 0) r;
+    from unnest(engine.bucket_room(v_buckets, 0)) r;
   end if;
   update sluice.list set due = v_now where due > v_now and id in (select id from sluice.bucket where name = p_name);
   perform pg_notify('sluice.wake', '*');

@@ -30,5 +30,5 @@ begin
                                     when w.need > r.most then p_now else r.next end, p_now),
             w.far, w.front, r.period, r.slack, w.need)::engine.waiting
     from unnest(p_lists) with ordinality w
-    join engine.bucket_room(v_ids, p_now, false, v_needs) r on r.ord = w.ordinality order by w.ordinality);
+    join unnest(engine.bucket_room(v_ids, p_now, false, v_needs)) r on r.ord = w.ordinality order by w.ordinality);
 end $$;

@@ -28,7 +28,8 @@ begin
       select array_agg(k.class) as classes,
              (select min(r.need) from sluice.reservation r where r.bucket = w.id) as need
       from sluice.list k where k.id = w.id and k.id <> 0) l
-    cross join lateral engine.bucket_room(array[w.id], p_now, false, case when l.need > 1 then array[l.need] end) r
+    cross join lateral unnest(engine.bucket_room(
+      array[w.id], p_now, false, case when l.need > 1 then array[l.need] end)) r
   loop
     if v_room.asked is not null and v_room.next <= p_now then
       v_classes := array(select c.id from sluice.class c where c.labels is not null and v_room.asked = any (c.labels));

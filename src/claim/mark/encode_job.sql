@@ -17,16 +17,11 @@ language sql stable as $$
       and p_job.raw is null and p_job.ruled is null and p_job.costs is null and p_job.holds is null then
       p_job.seq || ',"' || p_job.id || '",' || p_job.attempt || ','
       || floor(date_part('epoch', p_job.created_at) * 1000)::bigint
-    else
-      p_job.seq || ',"' || p_job.id || '",' || p_job.attempt || ','
-      || floor(date_part('epoch', p_job.created_at) * 1000)::bigint || ','
-      || to_json(p_job.task) || ',' || to_json(p_job.queue) || ',' || p_job.failed || ',' || p_job.throttled || ','
-      || p_job.crashes
-      || case when p_job.ambiguous then ',true,' else ',false,' end || p_job.priority
-      || ',' || coalesce(to_json(p_job.takes)::text, 'null') || ','
-      || case when p_job.raw then '2' when p_job.ruled is null then '1'
-              when p_job.ruled @? '$[*].keys' then p_job.ruled::text else '0' end
-      || ',' || coalesce(to_json(p_job.costs)::text, 'null') || ',' || coalesce(p_life::text, 'null')
-      || ',' || coalesce(to_json(p_job.holds)::text, 'null')
-      || case when p_list in (0, 1) is false then ',"' || p_list || '"' else ',null' end end
+    -- One call with many arguments: PostgreSQL prepares each node of an expression anew for each claim.
+    else btrim(json_build_array(
+      p_job.seq, p_job.id, p_job.attempt, floor(date_part('epoch', p_job.created_at) * 1000)::bigint, p_job.task,
+      p_job.queue, p_job.failed, p_job.throttled, p_job.crashes, p_job.ambiguous, p_job.priority, p_job.takes,
+      case when p_job.raw then '2' when p_job.ruled is null then '1'
+           when p_job.ruled @? '$[*].keys' then p_job.ruled else '0' end,
+      p_job.costs, p_life, p_job.holds, case when p_list in (0, 1) is false then p_list::text end)::text, '[]') end
 $$;

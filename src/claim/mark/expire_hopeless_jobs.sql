@@ -27,18 +27,18 @@ begin
   if v_lanes is null then return 0; end if;
   v_buckets := array(select distinct b from unnest(v_lanes) l, unnest(l.buckets) b);
   v_room := array(select case when r.version is null then v_now else r.next end
-    from engine.bucket_room(v_buckets, v_now, true) r);
+    from unnest(engine.bucket_room(v_buckets, v_now, true)) r);
   if (select min(f) from unnest(v_first) f) > (select max(r) from unnest(v_room) r) then return 0; end if;
   -- Room and grants are read by one statement: otherwise units that are given back in between would be in neither.
   -- A bucket of which the vendor refused requests may have room as soon as it accepts one: its short holds end then.
   v_back := array(select case when r.version is null or r.probe > 0 and r.hold <= v_now + 60000000 then v_now
       else r.next end
-    from engine.bucket_room(v_buckets, v_now, true, array(
+    from unnest(engine.bucket_room(v_buckets, v_now, true, array(
     select 1 - engine.count_refundable_units(b.id, h.since, v_now) from unnest(v_buckets) with ordinality b (id, o)
     left join (select sluice.hash64(t.name) as bucket, min(c.at) as since
                from sluice.claim c cross join unnest(c.lanes, c.seqs) s (lane, seq)
                join sluice.job j on j.lane = s.lane and j.seq = s.seq and j.due_at is null and j.claim = c.id
-               cross join unnest(j.takes) t (name) group by 1) h on h.bucket = b.id order by b.o), true) r);
+               cross join unnest(j.takes) t (name) group by 1) h on h.bucket = b.id order by b.o), true)) r);
   for k in 1 .. cardinality(v_lanes) loop
     select max(u.back), (array_agg(u.bucket order by u.back desc))[1] into v_at, v_of
     from unnest(v_buckets, v_back) u (bucket, back) where u.bucket = any (v_lanes[k].buckets);

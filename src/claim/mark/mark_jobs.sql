@@ -7,6 +7,7 @@
 -- The update finds jobs by place (ctid) alone: with due_at in its condition, the index without due rows would be read
 -- from end to end. When a job went away meanwhile, all jobs are returned again, because the missing one may have
 -- carried what the others of its lane have in common.
+-- p_at: what the store's clock shows at p_now
 -- p_take: how many jobs of each lane
 -- p_life: how long grants of each bucket may be used, in microseconds
 -- p_of, p_seqs: lane and seq of each selected job of lanes with costs; jobs that became visible since are left
@@ -15,19 +16,16 @@
 -- p_labels, p_members: as `engine.resolve_buckets` returns them; with labels, `engine.choose_held_buckets` decides what
 -- each job holds
 -- p_rooms: as `engine.read_claim_room` returns them
--- granted: how many jobs the claim has
--- jobs: the jobs as JSON text (claim/claimed-job.ts)
--- moves: what became of each lane's jobs, for `engine.advance_lanes`
 create or replace function engine.mark_jobs(
-  p_claim uuid, p_worker bigint, p_now bigint, p_lane sluice.lane[], p_take integer[], p_buckets bigint[],
+  p_claim uuid, p_worker bigint, p_now bigint, p_at timestamptz, p_lane sluice.lane[], p_take integer[],
+  p_buckets bigint[],
   p_life bigint[], p_of bigint[] default null, p_seqs bigint[] default null, p_dead boolean[] default null,
   p_over integer[] default null, p_labels jsonb default null, p_members bigint[] default null,
-  p_rooms engine.room[] default null,
-  out granted integer, out jobs text, out moves engine.move[])
+  p_rooms engine.room[] default null) returns engine.marked
 language plpgsql as $$
 declare
   v_ids bigint[] := array(select l.id from unnest(p_lane) with ordinality l order by l.ordinality);
-  v_at timestamptz := engine.store_time(p_now); v_lanes bigint[]; v_seqs bigint[]; v_late uuid[]; v_dead uuid[];
+  v_done engine.marked; v_lanes bigint[]; v_seqs bigint[]; v_late uuid[]; v_dead uuid[];
   v_picked bigint[]; v_holds text[]; v_units bigint[]; v_places bigint[]; v_wanted int; v_buckets bigint[] := p_buckets;
 begin
   if p_labels is not null then
@@ -40,14 +38,14 @@ begin
     from unnest(p_lane) with ordinality l where p_take[l.ordinality] > 0
   ), seen as (
     select a.lane, a.list, a.life, a.buckets, a.take, j.* from ask a cross join lateral (
-      select ctid as tid, seq, id, coalesce(since, created_at) as created_at, expires_at <= v_at as late, false as dead
+      select ctid as tid, seq, id, coalesce(since, created_at) as created_at, expires_at <= p_at as late, false as dead
       from sluice.job where lane = a.lane and seq >= a.bound and claim is null and due_at is null
         and case when xmax = '0' then true else engine.try_lock_job(ctid) end order by seq limit a.take + 1) j
     where not a.costed union all
     select p.lane, a.list, a.life, a.buckets, null, j.tid, j.seq, j.id, j.created_at, j.late or p.dead, p.dead
     from unnest(p_of, p_seqs, p_dead) p (lane, seq, dead)  -- one job at a time: otherwise the plan reads all jobs
     cross join lateral (select list, life, buckets from ask where lane = p.lane limit 1) a cross join lateral (
-      select ctid as tid, o.seq, id, coalesce(since, created_at) as created_at, (expires_at <= v_at) is true as late
+      select ctid as tid, o.seq, id, coalesce(since, created_at) as created_at, (expires_at <= p_at) is true as late
       from sluice.job o where o.lane = p.lane and o.seq = p.seq and claim is null and due_at is null limit 1) j
   ), told as (  -- numbered here, because the plan may update rows in any order
     select s.*, row_number() over (rows unbounded preceding) as o,
@@ -55,7 +53,7 @@ begin
         as is_same, lag(s.lane, s.take) over (rows unbounded preceding) is not distinct from s.lane as beyond
     from seen s
   ), taken as (
-    update sluice.job j set claim = p_claim, attempt = j.attempt + 1, dispatched_at = v_at,
+    update sluice.job j set claim = p_claim, attempt = j.attempt + 1, dispatched_at = p_at,
       holds = string_to_array(v_holds[array_position(v_picked, s.seq)], E'\x1f')
     from told s where j.ctid = s.tid and j.claim is null and j.lane = s.lane and s.late is not true and not s.beyond
       and (p_labels is null or s.seq = any (v_picked))
@@ -81,15 +79,15 @@ begin
          (select array_agg(id) from told where late and not beyond), (select array_agg(id) from told where dead),
          (select count(*) from told where not beyond and late is not true), (select units from charge),
          (select places from charge)
-  into granted, v_lanes, v_seqs, jobs, moves, v_late, v_dead, v_wanted, v_units, v_places
+  into v_done.granted, v_lanes, v_seqs, v_done.jobs, v_done.moves, v_late, v_dead, v_wanted, v_units, v_places
   from (select k.*, sum(octet_length(k.cargo)) over (order by k.o rows unbounded preceding) as size from taken k) t;
-  moves := engine.complete_lane_moves(moves, p_lane, p_take, p_over);
-  if granted > 0 then
+  v_done.moves := engine.complete_lane_moves(v_done.moves, p_lane, p_take, p_over);
+  if v_done.granted > 0 then
     insert into sluice.claim (id, worker, at, lanes, seqs) values (p_claim, p_worker, p_now, v_lanes, v_seqs);
-    if p_labels is null and granted < v_wanted then jobs := engine.adopt_claim(p_claim); end if;
+    if p_labels is null and v_done.granted < v_wanted then v_done.jobs := engine.adopt_claim(p_claim); end if;
     perform engine.append_ledger(
       array(select r from unnest(p_rooms) r where v_places[r.ord] > 0), p_claim, v_units, v_places);
   end if;
   if v_late is not null then perform engine.expire_overdue_jobs(v_late); end if;
-  if v_dead is not null then perform engine.refuse_dear_jobs(v_dead); end if;
+  if v_dead is not null then perform engine.refuse_dear_jobs(v_dead); end if; return v_done;
 end $$;

@@ -1,29 +1,28 @@
 -- Marks the next p_take jobs of one lane without costs for a claim, as `engine.mark_jobs` does for many lanes. The
 -- caller appends to the ledger.
+-- p_at: what the store's clock shows at p_now
 -- p_life: how long the grants may be used, in microseconds
--- granted: how many jobs the claim has
--- jobs: the jobs as JSON text (claim/claimed-job.ts)
--- moves: what became of the lane's jobs, for `engine.advance_lanes`; one element
 create or replace function engine.mark_lane_jobs(
-  p_claim uuid, p_worker bigint, p_now bigint, p_lane sluice.lane, p_take integer, p_life bigint,
-  out granted integer, out jobs text, out moves engine.move[])
+  p_claim uuid, p_worker bigint, p_now bigint, p_at timestamptz, p_lane sluice.lane, p_take integer, p_life bigint)
+returns engine.marked
 language plpgsql as $$
 declare
-  v_at constant timestamptz := engine.store_time(p_now);
+  v_done engine.marked;
   v_lane constant bigint := p_lane.id;
   v_bound constant bigint := p_lane.bound;
   v_tids tid[];
   v_seqs bigint[];
   v_sinces timestamptz[];
+  v_newest timestamptz;
   v_late uuid[];   -- the ids of expired jobs; null at the places of the others
   v_first bigint;  -- the seq of the first job that can begin
   v_seen integer;
   v_marked bigint[];
 begin
   select array_agg(j.tid), array_agg(j.seq), array_agg(j.since), array_agg(j.late),
-         min(j.seq) filter (where j.late is null)
-  into v_tids, v_seqs, v_sinces, v_late, v_first from (
-    select ctid as tid, seq, coalesce(since, created_at) as since, case when expires_at <= v_at then id end as late
+         min(j.seq) filter (where j.late is null), max(j.since)
+  into v_tids, v_seqs, v_sinces, v_late, v_first, v_newest from (
+    select ctid as tid, seq, coalesce(since, created_at) as since, case when expires_at <= p_at then id end as late
     from sluice.job
     where lane = v_lane and seq >= v_bound and claim is null and due_at is null
       and case when xmax = '0' then true else engine.try_lock_job(ctid) end order by seq limit p_take + 1) j;
@@ -33,29 +32,30 @@ begin
   -- does. With CASE the planner cannot use the index of lanes, by which it might compare each waiting job with each
   -- place. The first job carries what all have in common.
   with taken as (
-    update sluice.job j set claim = p_claim, attempt = j.attempt + 1, dispatched_at = v_at, holds = null
+    update sluice.job j set claim = p_claim, attempt = j.attempt + 1, dispatched_at = p_at, holds = null
     where j.ctid = any (v_tids[:v_seen])
-      and case when j.claim is null and j.lane = v_lane then (j.expires_at <= v_at) is not true end
+      and case when j.claim is null and j.lane = v_lane then (j.expires_at <= p_at) is not true end
     returning j.seq, engine.encode_job(j, p_life, j.seq > v_first, p_lane.list) as told,
       engine.encode_job_payload(j) as cargo
   )
   -- A reply must fit the socket's buffers: inputs beyond 64 KiB are left out.
   select count(*), array_agg(t.seq),
          '[[' || string_agg(t.told || case when t.size <= 65536 then ',' || t.cargo else '' end, '],[') || ']]'
-  into granted, v_marked, jobs
+  into v_done.granted, v_marked, v_done.jobs
   from (select k.*, sum(octet_length(k.cargo)) over (order by seq rows unbounded preceding) as size from taken k) t;
-  moves := array[(v_lane, v_seen, granted, v_seqs[v_seen], coalesce(cardinality(v_late), 0),
-                  coalesce(cardinality(v_seqs) > v_seen, false),
-                  engine.lane_rank(coalesce(v_sinces[p_take + 1], (select max(s) from unnest(v_sinces) s)),
-                    p_lane.priority), null)::engine.move];
+  v_done.moves := array[(
+    v_lane, v_seen, v_done.granted, v_seqs[v_seen], coalesce(cardinality(v_late), 0),
+    coalesce(cardinality(v_seqs) > v_seen, false),
+    engine.lane_rank(coalesce(v_sinces[p_take + 1], v_newest), p_lane.priority), null)::engine.move];
   if current_setting('sluice.held', true) = 'yes' then
-    moves := engine.complete_lane_moves(moves, array[p_lane], array[p_take], null);
+    v_done.moves := engine.complete_lane_moves(v_done.moves, array[p_lane], array[p_take], null);
   end if;
-  if granted > 0 then
+  if v_done.granted > 0 then
     insert into sluice.claim (id, worker, at, lanes, seqs)
-    values (p_claim, p_worker, p_now, array_fill(v_lane, array[granted]), v_marked);
+    values (p_claim, p_worker, p_now, array_fill(v_lane, array[v_done.granted]), v_marked);
     -- A job went away meanwhile; it may have been the first.
-    if granted < v_seen - cardinality(v_late) then jobs := engine.adopt_claim(p_claim); end if;
+    if v_done.granted < v_seen - cardinality(v_late) then v_done.jobs := engine.adopt_claim(p_claim); end if;
   end if;
   if v_late <> '{}' then perform engine.expire_overdue_jobs(v_late); end if;
+  return v_done;
 end $$;

@@ -12,12 +12,12 @@ begin
   perform engine.renew_bucket_states(p_buckets);
   v_now := engine.limiter_now_us(p_trial.cap);
   v_units := array(select least(r.avail, greatest(p_trial.want, 1))
-    from engine.bucket_room(p_buckets, v_now) r order by r.ord);
+    from unnest(engine.bucket_room(p_buckets, v_now)) r order by r.ord);
   perform engine.append_ledger(
-    array(select r::engine.room from engine.bucket_room(p_buckets, v_now) r), v_claim, v_units, v_units);
+    engine.bucket_room(p_buckets, v_now), v_claim, v_units, v_units);
   -- Granted units may be given back, and lanes wait for the next unit: both must work.
   perform engine.refund_units(b, v_claim, u) from unnest(p_buckets, v_units) t (b, u) where u > 0;
   perform engine.release_places(p_buckets, v_units::integer[]);
   v_given := array(select r.next
-    from engine.bucket_room(p_buckets, v_now, false, array_fill(2::bigint, array[cardinality(p_buckets)])) r);
+    from unnest(engine.bucket_room(p_buckets, v_now, false, array_fill(2::bigint, array[cardinality(p_buckets)]))) r);
 end $$;

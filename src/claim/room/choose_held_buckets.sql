@@ -25,7 +25,7 @@ begin
   seqs := '{}';
   holds := '{}';
   buckets := p_members || array(select distinct r.bucket from unnest(p_rooms) r where r.bucket <> all (p_members));
-  rooms := array(select r::engine.room from engine.bucket_room(buckets, p_now) r);
+  rooms := engine.bucket_room(buckets, p_now);
   select array_agg(b.name || ':' || b.key order by r.ord), array_agg(b.name order by r.ord),
          array_agg(r.units order by r.ord), array_agg(r.places order by r.ord)
   into v_names, v_limits, v_units, v_places

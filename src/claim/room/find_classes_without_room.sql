@@ -40,7 +40,7 @@ begin
                       from unnest(v_class.labels) with ordinality u (a, o) order by o);
     end if;
     select r.bucket, r.next, r.period, r.slack, r.units > 0 and r.places > 0 as short into v_room
-    from engine.bucket_room(v_own, p_now, false, v_need) r
+    from unnest(engine.bucket_room(v_own, p_now, false, v_need)) r
     -- A bucket without a row was never used, so it has room. A job that costs more than the capacity never gets room,
     -- so its class stays in the claim, which ends that job.
     where (r.units < greatest(v_need[r.ord], 1) or r.places < 1) and greatest(v_need[r.ord], 1) <= r.most

@@ -7,13 +7,14 @@
 -- p_lanes: the lanes that are served
 -- p_cap: as in `engine.claim_jobs`
 -- now_us: the time of the decision, in microseconds
+-- at: what the store's clock shows then
 -- avail, units, places, most, life: as in `engine.bucket_room`, for each bucket
 -- probing: the vendor has refused requests of a bucket that may grant one now (`engine.refuse_buckets`)
 -- rooms: what `engine.bucket_room` returned, from which `engine.append_ledger` goes on
 create or replace function engine.read_claim_room(
   p_buckets bigint[], p_members bigint[], p_lists bigint[], p_lanes bigint[], p_cap bigint,
-  out now_us bigint, out avail bigint[], out units bigint[], out places bigint[], out most bigint[], out life bigint[],
-  out rooms engine.room[], out probing boolean) language plpgsql as $$
+  out now_us bigint, out at timestamptz, out avail bigint[], out units bigint[], out places bigint[], out most bigint[],
+  out life bigint[], out rooms engine.room[], out probing boolean) language plpgsql as $$
 declare
   v_count integer := cardinality(p_buckets);
   v_room engine.room;
@@ -23,8 +24,8 @@ declare
   v_asked boolean;  -- takers wait
 begin
   for round in 1 .. 2 loop
-    now_us := engine.limiter_now_us(p_cap);
-    rooms := array(select r::engine.room from engine.bucket_room(p_buckets || p_members, now_us) r);
+    rooms := engine.bucket_room(p_buckets || p_members, null, p_cap => p_cap);
+    now_us := coalesce(rooms[1].read_at, engine.limiter_now_us(p_cap));
     v_stale := false; probing := false; avail := '{}'; units := '{}'; places := '{}'; most := '{}'; life := '{}';
     foreach v_room in array rooms loop
       avail := avail || v_room.avail; units := units || v_room.units; places := places || v_room.places;
@@ -34,6 +35,8 @@ begin
     exit when v_stale is not true or round = 2;
     perform engine.renew_bucket_states(p_buckets || p_members);
   end loop;
+  at := case when rooms[1].now_at - rooms[1].wall is null then engine.store_time(now_us)
+        else to_timestamp((now_us - (rooms[1].now_at - rooms[1].wall)) / 1e6) end;
   if p_members <> '{}' then
     avail := avail[:v_count];
     units := units[:v_count];

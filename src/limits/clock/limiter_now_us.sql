@@ -3,7 +3,5 @@
 -- p_cap: the latest time that this clock can show, by the caller's monotonic clock; null: unknown.
 create or replace function engine.limiter_now_us(p_cap bigint default null) returns bigint language plpgsql as $$
 begin
-  return (
-    select case when e.watched then least(sluice.now_us() + e.ahead_us, p_cap) else sluice.now_us() + e.ahead_us end
-    from sluice.epoch e);
+  return (select engine.limiter_time(e.ahead_us, e.watched, p_cap) from sluice.epoch e);
 end $$;

@@ -9,7 +9,7 @@ declare
   v_room engine.room;
   v_is_any boolean := false;
 begin
-  for v_room in select r.* from engine.bucket_room(p_buckets, 0) r where r.stale loop
+  for v_room in select r.* from unnest(engine.bucket_room(p_buckets, 0)) r where r.stale loop
     v_is_any := true;
     if v_room.version = (
       select max(d.version)

@@ -16,20 +16,33 @@ create or replace function engine.append_ledger(
 returns void language plpgsql as $$
 declare
   v_most constant bigint := 2305843009213693952;  -- use beyond a grant may owe more than a bucket holds
+  v_rooms engine.room[] := '{}';
+  v_room engine.room;
+  v_units bigint;
+  v_times bigint;
 begin
+  foreach v_room in array coalesce(p_rooms, '{}') loop
+    continue when v_room.version is null;
+    v_units := coalesce(p_units[v_room.ord], 0);
+    for i in 1 .. cardinality(v_room.kind) loop
+      v_times := v_most / v_room.weight[i] + 1;
+      v_room.debt[i] := case when v_room.kind[i] = 'concurrency'
+        then greatest(0, v_room.debt[i] + coalesce(p_places[v_room.ord], 0) * v_room.weight[i])
+        else least(v_most, greatest(coalesce(p_least[i], 0),
+          v_room.debt[i] + v_room.weight[i] * greatest(-v_times, least(v_times, v_units)))) end;
+    end loop;
+    if v_room.slots is not null then
+      v_room.slots := engine.count_in_windows(
+        v_room.slots, v_room.kind, v_room.slot, v_room.now_at, coalesce(p_when, v_room.now_at), v_units); end if;
+    if v_room.quota is not null then
+      v_room.quota := engine.count_in_quotas(v_room.quota, v_room.kind, v_room.margin,
+        case when p_when is null then v_room.wall else p_when - engine.clock_lead_at(p_when) end, v_units); end if;
+    if v_room.probe > 0 and p_when is null and (v_units > 0 or p_places[v_room.ord] > 0) then
+      v_room.hold := greatest(v_room.hold, v_room.now_at + v_room.probe); end if;
+    v_rooms := v_rooms || v_room;
+  end loop;
   insert into sluice.ledger (bucket, n, at, debt, slots, quota, version, units, hold, claim, cause, probe)
-  select r.bucket, r.n + 1, r.now_at,
-         array(select case when u.kind = 'concurrency' then greatest(0, u.debt + g.places * u.weight)
-                 else least(v_most, greatest(coalesce(p_least[u.i], 0),
-                   u.debt + u.weight * greatest(-(v_most / u.weight + 1), least(v_most / u.weight + 1, g.units)))) end
-               from unnest(r.debt, r.kind, r.weight) with ordinality u (debt, kind, weight, i) order by u.i),
-         engine.count_in_windows(r.slots, r.kind, r.slot, r.now_at, coalesce(p_when, r.now_at), g.units),
-         engine.count_in_quotas(r.quota, r.kind, r.margin,
-           case when p_when is null then r.wall else p_when - engine.clock_lead_at(p_when) end, g.units),
-         r.version, g.units, case when g.begins then greatest(r.hold, r.now_at + r.probe) else r.hold end, p_claim,
+  select r.bucket, r.n + 1, r.now_at, r.debt, r.slots, r.quota, r.version, coalesce(p_units[r.ord], 0), r.hold, p_claim,
          p_cause, r.probe
-  from unnest(p_rooms) r
-  cross join lateral (select coalesce(p_units[r.ord], 0) as units, coalesce(p_places[r.ord], 0) as places,
-      r.probe > 0 and p_when is null and (p_units[r.ord] > 0 or p_places[r.ord] > 0) is true as begins) g
-  where r.version is not null;
+  from unnest(v_rooms) r;
 end $$;

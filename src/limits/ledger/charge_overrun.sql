@@ -18,5 +18,5 @@ begin
         from sluice.ledger l where l.bucket = p_bucket order by l.at desc, l.n desc limit 1000) g
        where g.claim = p_claim and g.units > 0 limit 1) end,
     (select c.at from sluice.claim c where c.id = p_claim), r.now_at))
-  from engine.bucket_room(array[p_bucket], p_now) r;
+  from unnest(engine.bucket_room(array[p_bucket], p_now)) r;
 end $$;

@@ -17,7 +17,7 @@ declare
   v_more bigint;
   v_can bigint;
 begin
-  select * into v_room from engine.bucket_room(array[p_bucket], p_now);
+  select * into v_room from unnest(engine.bucket_room(array[p_bucket], p_now));
   if v_room.version is null or v_room.hold >= p_until or v_room.n - v_rows > (
       select l.n from sluice.ledger l where l.bucket = p_bucket and l.at > p_from order by l.at, l.n limit 1) then
     return 0;
@@ -31,7 +31,7 @@ begin
                   - u.debt + u.drain::numeric * greatest(0, p_until - v_room.now_at)) / u.weight) end) as can
     from sluice.bucket b
     join sluice.limit_def d on d.name = b.name and d.version = v_room.version
-    cross join engine.bucket_room(array[p_bucket], p_until) t
+    cross join unnest(engine.bucket_room(array[p_bucket], p_until)) t
     cross join unnest(d.kind, d.room, d.weight, d.drain, d.slot, v_room.debt, t.debt) with ordinality
       u (kind, room, weight, drain, slot, debt, later, i)
     where b.id = p_bucket and u.kind <> 'concurrency' group by u.i - (u.kind = 'pace')::integer) g;

@@ -15,7 +15,7 @@ begin
     where l.at is null or (l.at < p_before and not exists (
       select 1 from sluice.ledger o where o.bucket = b.id and (o.at, o.n) < (l.at, l.n)))
   )
-  select o.id, o.at, o.n from old o cross join lateral engine.bucket_room(array[o.id], p_now) r
+  select o.id, o.at, o.n from old o cross join lateral unnest(engine.bucket_room(array[o.id], p_now)) r
   where o.at is null or (r.hold <= p_now and 0 = all (r.debt) and o.at < p_now - (
     select max(s)
       from sluice.bucket b join sluice.limit_def d on d.name = b.name and d.version = r.version, unnest(d.span) s

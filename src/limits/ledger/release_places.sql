@@ -6,6 +6,6 @@ create or replace function engine.release_places(p_buckets bigint[], p_units int
 returns void language plpgsql as $$
 begin
   perform engine.append_ledger(
-    array(select r::engine.room from engine.bucket_room(p_buckets, 0) r where 'concurrency' = any (r.kind)),
+    array(select r::engine.room from unnest(engine.bucket_room(p_buckets, 0)) r where 'concurrency' = any (r.kind)),
     p_places => array(select -u from unnest(p_units) with ordinality p (u, o) order by o));
 end $$;

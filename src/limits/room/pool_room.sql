@@ -6,10 +6,10 @@
 -- next: when one of the members has p_need units and a place.
 -- p_def: the definition.
 -- p_ord, p_bucket: place in the call of engine.bucket_room, and id, of the pool's own bucket.
--- p_now: the limiter's clock, in microseconds.
+-- p_now, p_wall: the limiter's and the store's clock, in microseconds.
 -- p_need: units that the next job needs.
 create or replace function engine.pool_room(p_def sluice.limit_def, p_ord integer, p_bucket bigint, p_now bigint,
-  p_need bigint)
+  p_wall bigint, p_need bigint)
 returns engine.room language plpgsql stable as $$
 declare
   v_members bigint[] := array(select sluice.hash64(p_def.name || ':' || m) from unnest(p_def.members) m);
@@ -24,8 +24,8 @@ begin
          max(r.most), min(case when r.version is null then p_now else r.next end),
            greatest(1, min(r.period) / count(*)), min(r.slack)
   into v_avail, v_units, v_places, v_room.most, v_room.next, v_room.period, v_room.slack
-  from engine.bucket_room(v_members, p_now, false, case
-    when p_need > 1 then array_fill(p_need, array[cardinality(v_members)]) end) r
+  from unnest(engine.bucket_room(v_members, p_now, false, case
+    when p_need > 1 then array_fill(p_need, array[cardinality(v_members)]) end)) r
   cross join (select min(u) as room from unnest(p_def.room) u) x;
   if exists (select 1 from sluice.taker t where t.alive_until > p_now) then
     v_avail := engine.units_left_for_jobs(v_members, v_avail, p_now);
@@ -37,6 +37,7 @@ begin
   v_room.avail := (select sum(a) from unnest(v_avail) a);
   v_room.units := coalesce(v_room.units, 0); v_room.places := coalesce(v_room.places, 0);
   v_room.ord := p_ord; v_room.bucket := p_bucket; v_room.n := 0; v_room.hold := 0; v_room.stale := false;
-  v_room.probe := 0; v_room.now_at := p_now; v_room.wall := p_now; v_room.life := p_def.grant_us;
+  v_room.probe := 0; v_room.now_at := p_now; v_room.wall := p_wall; v_room.read_at := p_now;
+  v_room.life := p_def.grant_us;
   return v_room;
 end $$;

@@ -22,5 +22,5 @@ begin
       where l.claim = '00000000-0000-0000-0000-000000000000' and l.at > p_now - o.lend_us / 4));
   if v_shares = '{}' then return; end if;
   perform engine.append_ledger(
-    array(select r::engine.room from engine.bucket_room(v_shares, p_now) r), '00000000-0000-0000-0000-000000000000');
+    engine.bucket_room(v_shares, p_now), '00000000-0000-0000-0000-000000000000');
 end $$;

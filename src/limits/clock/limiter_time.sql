@@ -1,0 +1,8 @@
+-- Returns what the limiter's clock shows now, in microseconds. It is SQL, because the planner puts the expression in
+-- place of the call.
+-- p_ahead, p_watched: of the row of sluice.epoch.
+-- p_cap: as in `engine.limiter_now_us`.
+create or replace function engine.limiter_time(p_ahead bigint, p_watched boolean, p_cap bigint) returns bigint
+language sql volatile as $$
+  select case when p_watched then least(sluice.now_us() + p_ahead, p_cap) else sluice.now_us() + p_ahead end
+$$;
