@@ -4,6 +4,8 @@ import { Sluice, task } from '../dist/index.js'
 import { monotonicMs } from './load.mjs'
 
 process.on('disconnect', () => process.exit(1))
+// So that a profile is written.
+process.on('SIGTERM', () => process.exit(0))
 const sluice = await Sluice.open({ store: process.env.DATABASE_URL, amqp: process.env.AMQP_URL })
 const times = []
 const noop = task('noop', {
@@ -13,6 +15,7 @@ const noop = task('noop', {
   },
 })
 if (process.argv[2] === 'dispatch') await sluice.dispatch([noop])
+else if (process.argv[2] === 'work') await sluice.work([noop], { concurrency: Number(process.env.BENCH_SLOTS) })
 else await sluice.execute([noop], { concurrency: Number(process.env.BENCH_SLOTS) })
 process.send({ ready: true })
 setInterval(() => {

@@ -13,6 +13,8 @@ import { timeoutError } from '../worker/verdict.ts'
 const origin = `sluice${process.pid}@${hostname()}`
 /** The worker kills what has not ended so long after its time-out, when an error was raised in it. */
 const graceS = 2
+/** What a queue with `x-max-priority` takes at most; other queues ignore it. */
+const priorityMost = 255
 
 /**
  * Returns the message of a job.
@@ -31,6 +33,7 @@ export function messageOf(
     ...call,
     task: task.name,
     rootId: job.id,
+    priority: Math.min(Math.max(job.priority, 0), priorityMost),
     softLimitS,
     hardLimitS: softLimitS + graceS,
     origin,

@@ -79,7 +79,7 @@ it('forgets how far a clock is off when its own is set', () => {
 
 it('gives Python the input as its arguments, and tells it of the job', () => {
   const sync = task('shop.sync', { run: () => undefined, timeout: '90s' })
-  const job = { id: 'j', attempt: 2, ambiguous: true } as ClaimedJob
+  const job = { id: 'j', attempt: 2, ambiguous: true, priority: 7 } as ClaimedJob
   const of = (input: unknown) => messageOf(job, sync, input, { id: 'c', expiresMs: 5, replyTo: 'r' })
   expect(of({ a: 1 })).toMatchObject({
     args: [],
@@ -88,7 +88,9 @@ it('gives Python the input as its arguments, and tells it of the job', () => {
     id: 'c',
     rootId: 'j',
     expiresMs: 5,
+    priority: 7,
   })
+  expect(messageOf({ ...job, priority: -3 }, sync, 1, { id: 'c', expiresMs: 5, replyTo: 'r' }).priority).toBe(0)
   expect(of([1, 2])).toMatchObject({ args: [1, 2], kwargs: {} })
   expect(of('one')).toMatchObject({ args: ['one'], kwargs: {} })
   expect(of(null)).toMatchObject({ args: [], kwargs: {}, softLimitS: 90, hardLimitS: 92 })
