@@ -18,7 +18,7 @@ beforeAll(async () => void (broker = await freshBroker()))
 describe.concurrent('a fleet behind one limit', () => {
   it(
     'calls at the same rate with 1 worker and with 8, and delivers a task once',
-    { timeout: 300_000 },
+    { timeout: isLong ? 900_000 : 300_000 },
     async (context) => {
       const tasks = isLong ? 5_000 : 200
       const fleet = await createFleet(broker.url, context)
@@ -45,7 +45,7 @@ describe.concurrent('a fleet behind one limit', () => {
           Array.from({ length: tasks }, () => ({ url })),
         )
         done += tasks
-        await until(async () => (await fleet.count('done')) === done, 'all are done', 180_000)
+        await until(async () => (await fleet.count('done')) === done, 'all are done', isLong ? 400_000 : 180_000)
         const arrivals = api.arrivals()
         const { vendor429, rules, duplicates } = api.report()
         expect({ vendor429, exceeded: rules[0]?.exceeded, duplicates }).toEqual({
