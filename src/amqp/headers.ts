@@ -35,5 +35,7 @@ function typedValue(value: HeaderValue): unknown {
     return { '!': isInt32(value) ? 'int32' : 'int64', value }
   }
   if (typeof value !== 'object' || value === null || Buffer.isBuffer(value)) return value
+  // As the client itself has read a type that JavaScript lacks, in a message that is sent on: a timestamp, for example.
+  if ('!' in value) return value
   return Array.isArray(value) ? value.map(typedValue) : typed(value as Headers)
 }
