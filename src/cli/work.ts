@@ -10,6 +10,7 @@ import { type CeleryWork, celeryWork } from '../worker/celery-work.ts'
 import { readLabel } from '../worker/labels.ts'
 import { graceMsOf } from '../worker/options.ts'
 import { loadedFiles, needCode } from './config.ts'
+import { workWithoutStore } from './direct.ts'
 import { showLive } from './live.ts'
 import { many } from './output.ts'
 import { screen } from './screen.ts'
@@ -66,11 +67,22 @@ export function workCommand(): Command {
     .description('run jobs until Ctrl-C or SIGTERM; running attempts finish first')
     .argument('[tasks-file]', 'file that exports the tasks (env SLUICE_TASKS; default: as in sluice.config.ts)')
     .option('--broker', 'work on what `sluice dispatch` gives over RabbitMQ (env AMQP_URL)')
+    .option('--direct', 'without a store: execute --celery with grants of a Redis alone (env REDIS_URL, AMQP_URL)')
+    .option('--park', 'with --direct: put tasks that have failed for good into the queue <queue>.parked, too')
     .addOption(new Option('--live').hideHelp())
     .action(work)
 }
 
-async function work(file: string | undefined, flags: WorkFlags & { broker?: true }, command: Command): Promise<void> {
+type Flags = WorkFlags & { broker?: true; direct?: true; park?: true }
+
+async function work(file: string | undefined, flags: Flags, command: Command): Promise<void> {
+  if (flags.direct && flags.broker)
+    throw new UsageError('SLUICE_BAD_OPTION', '--direct is for a worker without a store, --broker for one of a fleet')
+  if (flags.direct) {
+    const settings = await settingsOf(command)
+    return workWithoutStore(settings, tasksFile(file, flags), workOptions(settings, flags), flags.park === true)
+  }
+  if (flags.park) throw new UsageError('SLUICE_BAD_OPTION', '--park is for --direct: a store keeps what has failed')
   if (flags.broker && flags.rate !== undefined)
     throw new UsageError('SLUICE_BAD_OPTION', 'a worker over a broker has no --rate: give it to `sluice dispatch`')
   if (flags.broker && flags.celery !== undefined)

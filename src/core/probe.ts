@@ -13,6 +13,7 @@ export type Point =
   | 'rescue.done'
   | 'schedule.fire'
   | 'schedule.fired'
+  | 'direct.settled'
   | 'idle'
 
 type Watcher = (point: Point, detail?: unknown) => void | Promise<void>

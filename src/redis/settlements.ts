@@ -17,6 +17,9 @@ export type SettlementReport = { take: string } & (
   | { grant: string; renewUs: number; places: number }
   | { untilMs: number }
 )
+/** What is known of the limits. */
+type Known = Pick<SharedDefinitions, 'know' | 'read' | 'bucket'>
+
 type Word = SettlementReport & { sinceMs: number }
 
 /** Sent in one call, and again under the same id while the outcome is not known: each report counts once. */
@@ -38,7 +41,7 @@ const triesMax = 3
 /** Queue of reports to Redis. */
 export class SettlementQueue {
   readonly #limiter: RedisLimiter
-  readonly #definitions: SharedDefinitions
+  readonly #definitions: Known
   readonly #clock: Clock
   readonly #current: () => string | undefined
   readonly #failed: (error: unknown) => void
@@ -53,7 +56,7 @@ export class SettlementQueue {
    */
   constructor(
     limiter: RedisLimiter,
-    definitions: SharedDefinitions,
+    definitions: Known,
     clock: Clock,
     current: () => string | undefined,
     failed: (error: unknown) => void,

@@ -128,7 +128,10 @@ function hashes(takes: readonly string[]): string[] {
  * Splits the buckets of a refused request into those that the refusal concerns, and the others: those of the limit that
  * it names, else those of the request's own keys, else all.
  */
-function concernedBy(takes: readonly string[], limit: string | undefined): Record<'concerned' | 'others', string[]> {
+export function concernedBy(
+  takes: readonly string[],
+  limit: string | undefined,
+): Record<'concerned' | 'others', string[]> {
   const named = takes.filter((take) => limitOf(take) === limit)
   const own = takes.filter((take) => /[:@]/.test(take))
   const concerned = named.length > 0 ? named : own.length > 0 ? own : [...takes]

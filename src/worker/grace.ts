@@ -3,7 +3,7 @@ import type { Store } from '../db/store.ts'
 
 /** The parts of a grace. */
 export interface GraceOptions {
-  readonly store: Store
+  readonly store: Pick<Store, 'clock' | 'log'>
   /** Its length in ms. */
   readonly graceMs: number
   /** Returns how many attempts are under way. */

@@ -11,15 +11,15 @@ export type Want = [limit: string, key?: string | null, units?: number]
 /** The reply of caller.py. */
 export type Told = { value?: unknown; error?: string; text?: string; wait?: number | null }
 
-/** A process in Python that gets commands, in the domain `crm` of the prefix `app:`. */
+/** A process in Python that gets commands. */
 export class Caller {
   readonly #child: ChildProcess
   readonly #waiting: ((told: Told) => void)[] = []
   #log = ''
 
-  constructor(python: string, url: string) {
+  constructor(python: string, url: string, prefix = 'app:', domain = 'crm') {
     const env = { ...process.env, PYTHONPATH: examples, PYTHONDONTWRITEBYTECODE: '1' }
-    this.#child = spawn(python, [`${here}/caller.py`, url, 'app:', 'crm'], { env })
+    this.#child = spawn(python, [`${here}/caller.py`, url, prefix, domain], { env })
     this.#child.stderr?.on('data', (text) => (this.#log += String(text)))
     const lines = this.#child.stdout === null ? undefined : createInterface(this.#child.stdout)
     lines?.on('line', (line) => this.#waiting.shift()?.(JSON.parse(line) as Told))

@@ -1,0 +1,94 @@
+/**
+ * Books when messages that were denied come back: the first when its limit will have room, each next one a unit's time later. All
+ * workers book in one place, so that as many come back as the limit serves, and none of them wakes up in vain.
+ */
+import { limitOf } from '../core/bucket.ts'
+import type { Clock } from '../core/clock.ts'
+import { scripts } from '../generated/lua.ts'
+import { paceOf, type Rule } from '../limits/rule.ts'
+import { type RedisClient, Script } from '../redis/client.ts'
+
+/** What bookings need; see the fields. */
+export interface BookingsOptions {
+  redis: RedisClient
+  /** Beginning of every key. */
+  prefix: string
+  clock: Clock
+  /** Returns the rules of a bucket. */
+  rules(take: string): readonly Rule[]
+  /** The longest delay, in ms. */
+  mostMs: number
+}
+
+const answerMs = 400
+/** Two messages come back at least so far apart. */
+const apartUsLeast = 500
+/** While it is not known how long attempts hold a place. */
+const placeMs = 250
+/** A message that finds bookings so far ahead, in ms, requests no grant before its turn. */
+const aheadMs = 200
+/** A part of the last measured time, in a mean of the latest ones. */
+const newest = 0.1
+/** Buckets of which it is known how far they are booked; the oldest are forgotten. */
+const knownMax = 10_000
+
+/** The bookings of one worker's messages. */
+export class Bookings {
+  readonly #options: BookingsOptions
+  readonly #script = new Script(scripts['direct/book'] ?? '')
+  /** Until when buckets are booked, in monotonic ms, as far as this worker knows. */
+  readonly #until = new Map<string, number>()
+  /** How long attempts hold the places of a limit, in ms. */
+  readonly #heldMs = new Map<string, number>()
+
+  constructor(options: BookingsOptions) {
+    this.#options = options
+  }
+
+  /** Returns the bucket of these that is booked for longer than a moment; undefined: none is. */
+  booked(takes: readonly string[]): string | undefined {
+    const nowMs = this.#options.clock.monotonicMs()
+    return takes.find((take) => (this.#until.get(take) ?? 0) - nowMs > aheadMs)
+  }
+
+  /** An attempt has held places of these limits for so long. */
+  held(takes: readonly string[], ms: number): void {
+    for (const name of takes.map(limitOf)) {
+      const before = this.#heldMs.get(name) ?? ms
+      this.#heldMs.set(name, before + (ms - before) * newest)
+    }
+  }
+
+  /**
+   * Books for messages that lack room in a bucket. Returns after how many ms each of them comes back; never rejects.
+   * @param waitMs when the first may; Infinity: when somebody gives a place back
+   */
+  async book(take: string, count: number, units: number, waitMs: number): Promise<number[]> {
+    const { redis, prefix, clock, mostMs } = this.#options
+    const apartUs = Math.max(apartUsLeast, Math.ceil(this.#apartUs(take) * Math.max(1, units)))
+    const fromMs = Math.min(waitMs === Infinity ? apartUs / 1_000 : waitMs, mostMs)
+    const args = [count, apartUs, Math.ceil(fromMs * 1_000), mostMs * 1_000].map(String)
+    const key = `${prefix}{limits}:r:${take}`
+    // Without an answer they come back soon, and are tried again.
+    const firstUs = await this.#script.run(redis, [key], args, answerMs, clock).catch(() => fromMs * 1_000)
+    if (Number(firstUs) < 0) return Array.from({ length: count }, () => mostMs * (1 - clock.random() / 3))
+    const all = Array.from({ length: count }, (_, i) => (Number(firstUs) + i * apartUs) / 1_000)
+    this.#until.set(take, clock.monotonicMs() + (Number(firstUs) + count * apartUs) / 1_000)
+    const [oldest] = this.#until.keys()
+    if (this.#until.size > knownMax && oldest !== undefined) this.#until.delete(oldest)
+    return all
+  }
+
+  /** Returns how long a bucket takes, in the long run, to have a unit free again. */
+  #apartUs(take: string): number {
+    const rules = this.#options.rules(take)
+    const all = rules.map((rule, i) => {
+      const { kind, drain, weight, room, spanUs } = rule
+      if (kind === 'concurrency') return ((this.#heldMs.get(limitOf(take)) ?? placeMs) * 1_000) / room
+      // The units of a period are there at once when it begins.
+      if (kind === 'quota' || (kind === 'rate' && paceOf(rules, i) !== undefined)) return 0
+      return kind === 'window' ? spanUs / room : weight / drain
+    })
+    return Math.max(0, ...all)
+  }
+}

@@ -1,0 +1,150 @@
+/** The definitions of limits in Redis, which all programs that share the limits go by. */
+import { limitOf } from '../core/bucket.ts'
+import type { Clock } from '../core/clock.ts'
+import { StoreError, UsageError } from '../core/errors.ts'
+import type { Log } from '../core/log.ts'
+import { scripts } from '../generated/lua.ts'
+import type { Limit } from '../limits/limit.ts'
+import { ask, type RedisClient, Script } from '../redis/client.ts'
+import { agreedOf, publishedJson, type RedisBucket } from '../redis/definition.ts'
+
+/** What definitions need; see the fields. */
+export interface DefinitionsOptions {
+  limits: readonly Limit[]
+  redis: RedisClient
+  /** Beginning of every key. */
+  prefix: string
+  clock: Clock
+  log: Log
+}
+
+/** A definition that is in force. */
+interface InForce {
+  text: string
+  bucket: Omit<RedisBucket, 'name'>
+  lifeMs: number
+  hasPlaces: boolean
+}
+
+const answerMs = 2_000
+/** A definition is read again after so long. */
+const knownMs = 10_000
+
+/** The definitions, as this process last read them. */
+export class DirectDefinitions {
+  readonly #options: DefinitionsOptions
+  readonly #define = new Script(scripts['direct/define'] ?? '')
+  readonly #byName = new Map<string, InForce>()
+  #readMs = -Infinity
+  #reading: Promise<void> | undefined
+
+  constructor(options: DefinitionsOptions) {
+    this.#options = options
+  }
+
+  /** Puts the definitions of this process's code in force, for all workers. */
+  async define(): Promise<void> {
+    for (const limit of this.#options.limits) this.#set(limit, await this.#propose(limit, true))
+  }
+
+  /**
+   * Reads all definitions, which other programs may have changed.
+   * @throws UsageError SLUICE_NO_SUCH_LIMIT: nobody has published one; SLUICE_NEEDS_STORE: only a program with a store may take from it
+   */
+  read(): Promise<void> {
+    this.#reading ??= this.#read().finally(() => (this.#reading = undefined))
+    return this.#reading
+  }
+
+  /** Reads them again, unless that was done in the last seconds. */
+  async refresh(): Promise<void> {
+    if (this.#options.clock.monotonicMs() - this.#readMs > knownMs) await this.read()
+  }
+
+  async #read(): Promise<void> {
+    const { limits, redis, clock } = this.#options
+    for (const limit of limits) {
+      const text = await ask(redis, 'GET', [this.#keyOf(limit)], answerMs, clock)
+      if (typeof text === 'string') this.#set(limit, text)
+      // A flush deletes definitions; the known one stays valid.
+      else if (!this.#byName.has(limit.name)) throw unpublished(limit)
+    }
+    this.#readMs = clock.monotonicMs()
+  }
+
+  /** Publishes definitions that a flush has deleted. */
+  async restore(): Promise<void> {
+    for (const limit of this.#options.limits) this.#set(limit, await this.#propose(limit, false))
+  }
+
+  async #propose(limit: Limit, replaces: boolean): Promise<string> {
+    const { redis, clock } = this.#options
+    const args = [ownText(limit), replaces ? '1' : '0']
+    return String(await this.#define.run(redis, [this.#keyOf(limit)], args, answerMs, clock))
+  }
+
+  #set(limit: Limit, text: string): void {
+    const known = this.#byName.get(limit.name)
+    if (known?.text === text) return
+    const read = definitionOf(limit, text)
+    if (known !== undefined && !text.endsWith(ownText(limit).slice(1)))
+      this.#options.log.warn('another program has defined a limit otherwise than this one: its definition holds', {
+        limit: limit.name,
+      })
+    this.#byName.set(limit.name, read)
+  }
+
+  #keyOf({ name }: Limit): string {
+    return `${this.#options.prefix}{limits}:d:${name}`
+  }
+
+  /** The definitions are read before anything is granted. */
+  async know(): Promise<void> {}
+
+  /** Returns a bucket for Redis; undefined: its limit is none of this process. */
+  bucket(take: string): RedisBucket | undefined {
+    const found = this.#byName.get(limitOf(take))
+    return found && { name: take, ...found.bucket }
+  }
+
+  /** True if the bucket has places. */
+  hasPlaces(take: string): boolean {
+    return this.#byName.get(limitOf(take))?.hasPlaces === true
+  }
+
+  /** Returns for how long a grant of these buckets may be used, in ms. */
+  lifeMs(takes: readonly string[]): number {
+    return Math.min(...takes.map((take) => this.#byName.get(limitOf(take))?.lifeMs ?? 0))
+  }
+}
+
+/** Returns the definition that a limit has by this process's code, without a version. */
+function ownText({ rules, grantUs, keyed, label, refund }: Limit): string {
+  const isLeased = rules.some(({ kind }) => kind === 'concurrency')
+  const isKeyed = keyed || label !== undefined
+  const leased = isLeased ? { countedFrom: 1, isLeased } : {}
+  return JSON.stringify(publishedJson({ rules, grantUs, isKeyed, isFull: refund === 'full', ...leased }))
+}
+
+/** Reads a published definition. @throws UsageError SLUICE_NEEDS_STORE */
+function definitionOf(limit: Limit, text: string): InForce {
+  const { isKeyed, grantUs, ...bucket } = agreedOf(text)
+  const { version, counted, leased } = JSON.parse(text) as { version: number; counted?: number; leased?: boolean }
+  const hasPlaces = bucket.rules.some(({ kind }) => kind === 'concurrency')
+  if (isKeyed !== (limit.keyed || limit.label !== undefined) || (hasPlaces && leased !== true)) {
+    const why = hasPlaces && leased !== true ? 'has places, which only the store counts' : 'has other keys there'
+    throw new UsageError(
+      'SLUICE_NEEDS_STORE',
+      `limit "${limit.name}" ${why}: give this worker the DATABASE_URL of the program that has defined it`,
+    )
+  }
+  const own = { ...bucket, version, ...(counted === undefined ? {} : { countedFrom: counted }) }
+  return { text, bucket: own, lifeMs: grantUs / 1_000, hasPlaces }
+}
+
+function unpublished({ name }: Limit): StoreError | UsageError {
+  return new UsageError(
+    'SLUICE_NO_SUCH_LIMIT',
+    `the limits in this Redis belong to a database, which has published no limit "${name}": give it \`published: true\` there, or give this worker another prefix (SLUICE_REDIS_PREFIX)`,
+  )
+}

@@ -1,0 +1,178 @@
+/** Carries out what becomes of a message: its result, a later attempt, or a place aside. */
+import { randomUUID } from 'node:crypto'
+import { resultOf, revokedResult } from '../absorb/call.ts'
+import { park, parkingOf } from '../absorb/parking.ts'
+import type { Post } from '../absorb/post.ts'
+import type { Results } from '../absorb/results.ts'
+import type { Broker, Delivery } from '../amqp/broker.ts'
+import { publishLater } from '../amqp/delays.ts'
+import type { TaskResult } from '../celery/result.ts'
+import { blank, withoutBrokers, writeTask } from '../celery/task-message.ts'
+import { received } from '../celery/transport.ts'
+import type { ClaimedJob } from '../claim/claimed-job.ts'
+import type { Outcome } from '../claim/finish/finish.ts'
+import type { Clock } from '../core/clock.ts'
+import { StoreError } from '../core/errors.ts'
+import type { Log } from '../core/log.ts'
+import { delayMs } from '../core/retry.ts'
+import type { Entry } from './intake.ts'
+import { copyOf, type Progress } from './message.ts'
+
+/** What ends need; see the fields. */
+export interface EndsOptions {
+  broker: Broker
+  /** The same broker, as results take it. */
+  post: Post
+  results: Results
+  clock: Clock
+  log: Log
+  /** What fails for good is also put aside. */
+  parks: boolean
+}
+
+/** A failed message as it is reported; see the fields. */
+interface Failure {
+  readonly reason: string
+  /** JSON. */
+  readonly error: string
+}
+
+/** Lost workers that end a message; a message that was read ahead counts, too, though its handler was not called. */
+const crashesMax = 10
+/** An attempt that was not called, mostly because its grant grew old on a slow machine, is repeated so soon, in ms. */
+const uncalledMs = 150
+
+/** The ends of one worker's messages. */
+export class Ends {
+  readonly #options: EndsOptions
+
+  constructor(options: EndsOptions) {
+    this.#options = options
+  }
+
+  /** Sends a message to its queue again, after a delay in ms. Resolves when that is confirmed. */
+  later({ delivery, queue }: Pick<Entry, 'delivery' | 'queue'>, progress: Progress, ms: number): Promise<void> {
+    return publishLater(this.#options.broker, copyOf(delivery, progress), queue, ms)
+  }
+
+  /** Reports that a message was revoked, or has expired. */
+  revoked({ message, call }: Entry, why: string): Promise<void> {
+    return this.#send(revokedResult(message.id, why), { message, call })
+  }
+
+  /** Puts a message aside that cannot be carried out. @param entry as far as it was read */
+  async refused(
+    delivery: Delivery,
+    queue: string,
+    cause: unknown,
+    entry: Pick<Entry, 'message' | 'call'> | undefined,
+  ): Promise<void> {
+    const { log } = this.#options
+    const reason = cause instanceof Error ? cause.message : String(cause)
+    if (entry !== undefined)
+      await this.#send({ id: entry.message.id, state: 'FAILURE', value: cause, traceback: undefined }, entry)
+    await this.#park(delivery, queue, reason)
+    const about = { queue, parked: parkingOf(queue), task: entry?.message.task, id: entry?.message.id, reason }
+    log.error('a message of a Celery producer cannot be carried out, and is parked', about)
+  }
+
+  /** A worker was lost while it had this message, and perhaps executed it. */
+  async crashed(entry: Entry): Promise<void> {
+    const { progress, task } = entry
+    const { clock } = this.#options
+    const known = { ...progress, crashes: progress.crashes + 1, isDoubtful: true }
+    const error = lostError('its worker was lost; whether the call was made is not known')
+    if (task.isOnce) await this.failed(entry, known, { reason: 'doubtful', error })
+    else if (known.crashes > crashesMax) await this.failed(entry, known, { reason: 'crashed', error })
+    else await this.later(entry, known, delayMs(known.crashes, task.retry, clock.random()))
+  }
+
+  /** Carries out the end of an attempt. */
+  async ended(entry: Entry, job: ClaimedJob, outcome: Outcome): Promise<void> {
+    const { progress, message } = entry
+    const counted = { ...progress, attempt: job.attempt }
+    switch (outcome.kind) {
+      case 'done': {
+        const ended = { state: 'done', reason: null, result: outcome.result, error: null }
+        return this.#send(resultOf(message.id, ended), entry)
+      }
+      case 'failed':
+        return this.failed(entry, counted, { reason: outcome.reason, error: outcome.error })
+      case 'retry':
+        return this.later(entry, { ...counted, failed: progress.failed + 1 }, outcome.delayMs)
+      case 'throttled':
+        return this.later(entry, { ...counted, throttled: progress.throttled + 1 }, outcome.delayMs)
+      case 'interrupt':
+        return this.later(entry, { ...counted, isDoubtful: true }, 0)
+      case 'discard':
+        return this.revoked(entry, outcome.reason)
+      default:
+        return this.later(
+          entry,
+          progress,
+          'delayMs' in outcome ? outcome.delayMs : uncalledMs * (1 + this.#options.clock.random()),
+        )
+    }
+  }
+
+  /** Ends a message for good: reports it, sends what follows, and the job of `onFailed`, and puts it aside if that is wanted. */
+  async failed(entry: Entry, progress: Progress, { reason, error }: Failure): Promise<void> {
+    const { parks } = this.#options
+    const { delivery, queue, message, task } = entry
+    if (task.onFailed !== undefined) await this.#mourn(entry, task.onFailed.name, progress, { reason, error })
+    if (parks) await this.#park(delivery, queue, `${reason}: ${error}`)
+    await this.#send(resultOf(message.id, { state: 'failed', reason, result: null, error }), entry)
+  }
+
+  async #mourn(
+    { message, task, queue, input, seenMs }: Entry,
+    name: string,
+    progress: Progress,
+    { reason, error }: Failure,
+  ): Promise<void> {
+    const { post, clock } = this.#options
+    const { id, rootId } = message
+    const failure = {
+      id,
+      task: task.name,
+      queue,
+      reason,
+      error: JSON.parse(error) as unknown,
+      attempt: progress.attempt,
+      ambiguous: progress.isDoubtful,
+      createdAt: new Date(seenMs).toISOString(),
+      failedAt: new Date(clock.wallMs()).toISOString(),
+      tags: [],
+      input,
+    }
+    const call = { ...blank, id: randomUUID(), task: name, rootId, parentId: id, kwargs: failure, ignoreResult: true }
+    const wire = await writeTask(call, { nowMs: clock.wallMs() })
+    await post.send(wire, { exchange: '', routingKey: queue })
+  }
+
+  #park(delivery: Delivery, queue: string, reason: string): Promise<void> {
+    const message = received(delivery)
+    return park(this.#options.post, { ...message, headers: withoutBrokers(message.headers) }, queue, reason)
+  }
+
+  /** Sends the last result of a task, and what follows it. */
+  #send(result: TaskResult, entry: Pick<Entry, 'message' | 'call'>): Promise<void> {
+    return this.#orLog(entry, () => this.#options.results.finish(entry.call, result))
+  }
+
+  /** What cannot be written now cannot be written later either; what a server refuses now is another matter. */
+  async #orLog({ message }: Pick<Entry, 'message'>, send: () => Promise<void>): Promise<void> {
+    try {
+      await send()
+    } catch (error) {
+      if (error instanceof StoreError) throw error
+      const about = { id: message.id, err: error }
+      this.#options.log.error('a result for a Celery producer cannot be written, and is left out', about)
+    }
+  }
+}
+
+/** Returns an error as attempts report it. */
+export function lostError(message: string, code = 'SLUICE_WORKER_LOST'): string {
+  return JSON.stringify({ code, message })
+}

@@ -1,0 +1,171 @@
+/** The epoch of the limits in Redis, which workers without a store begin and watch. */
+import { type Clock, type Reading, stepForward } from '../core/clock.ts'
+import { StoreError, UsageError } from '../core/errors.ts'
+import { newId } from '../core/hash.ts'
+import type { Log } from '../core/log.ts'
+import type { RedisConnection } from '../redis/connect.ts'
+import type { RedisLimiter } from '../redis/limiter.ts'
+import { checkServer, type ServerCheck } from '../redis/server.ts'
+import type { DirectDefinitions } from './definitions.ts'
+
+/** What it needs; see the fields. */
+export interface EpochOptions {
+  limiter: RedisLimiter
+  redis: RedisConnection
+  definitions: DirectDefinitions
+  clock: Clock
+  log: Log
+  /** There is an epoch again. */
+  back(): void
+  /** Redis's clock was read on purpose. */
+  saw(reading: Reading): void
+}
+
+/** All workers without a store begin epochs under this name; a database's is another. */
+const owner = 'direct'
+const lookMs = 5_000
+const checkMs = 30_000
+/** Looks follow each other at this distance while there is no state to grant from. */
+const againMs = 250
+
+/** The epoch that stands, looked at now and then, and whenever Redis has not answered as it should. */
+export class EpochWatch {
+  readonly #options: EpochOptions
+  readonly #end = new AbortController()
+  #current: string | undefined
+  #looking: Promise<void> | undefined
+  #lookedMs = -Infinity
+  #past: Reading | undefined
+  #check: ServerCheck | undefined
+  #checkedMs = -Infinity
+  #isAway = false
+  #hasDefined = false
+
+  constructor(options: EpochOptions) {
+    this.#options = options
+  }
+
+  /** Its id; undefined: Redis is away, or has lost the state of limits. */
+  get current(): string | undefined {
+    return this.#current
+  }
+
+  /**
+   * Resolves when there is an epoch, and looks again now and then until `close`.
+   * @throws UsageError SLUICE_BAD_REDIS, SLUICE_NO_SUCH_LIMIT, SLUICE_NEEDS_STORE; the errors of Redis
+   */
+  async start(): Promise<void> {
+    const { redis, definitions } = this.#options
+    await redis.open()
+    await this.#checkServer()
+    await this.#look(false)
+    if (this.#current !== undefined) await definitions.refresh()
+    void this.#watch()
+  }
+
+  close(): void {
+    this.#end.abort()
+  }
+
+  /** Redis has not answered as it should: grants nothing until it was looked at. */
+  failed(error: unknown): void {
+    this.#warn(error)
+    this.#current = undefined
+    const code = error instanceof StoreError ? error.code : ''
+    if (code === 'SLUICE_REDIS_SILENT' || code === 'SLUICE_REDIS_ANSWER') this.#options.redis.reset()
+  }
+
+  /** Looks which epoch stands, unless that was done a moment ago; never rejects. */
+  look(): Promise<void> {
+    const { clock } = this.#options
+    if (this.#looking === undefined && clock.monotonicMs() - this.#lookedMs < againMs) return Promise.resolve()
+    this.#looking ??= this.#look(false)
+      .catch((error: unknown) => this.failed(error))
+      .finally(() => (this.#looking = undefined))
+    return this.#looking
+  }
+
+  #warn(error: unknown): void {
+    if (this.#isAway || this.#end.signal.aborted) return
+    this.#isAway = true
+    this.#options.log.warn('Redis is away: tasks with limits are put off until it is back', { err: error })
+  }
+
+  async #watch(): Promise<void> {
+    const { clock, log } = this.#options
+    const { signal } = this.#end
+    while (!signal.aborted) {
+      await clock.sleep(this.#current === undefined ? againMs : lookMs, signal, false)
+      if (signal.aborted) return
+      const isStale = await this.#isStale().catch((error: unknown) => (this.failed(error), false))
+      if (isStale) {
+        log.warn('the clock of Redis has stepped, or it has evicted keys: limits begin anew')
+        await this.#look(true).catch((error: unknown) => this.failed(error))
+      } else await this.look()
+    }
+  }
+
+  /** True if what is in Redis cannot be relied on, though its epoch stands. */
+  async #isStale(): Promise<boolean> {
+    const { clock } = this.#options
+    if (clock.monotonicMs() - this.#checkedMs < checkMs || this.#current === undefined) return false
+    return this.#checkServer()
+  }
+
+  /** Resolves to true if keys were evicted since the last check. @throws UsageError SLUICE_BAD_REDIS */
+  async #checkServer(): Promise<boolean> {
+    const { redis, clock, log } = this.#options
+    const past = this.#check
+    this.#check = await checkServer(redis, past, clock)
+    this.#checkedMs = clock.monotonicMs()
+    const { findings } = this.#check
+    const unfit = findings.find(({ code, isError }) => isError && code !== 'evicted')
+    if (unfit !== undefined) throw new UsageError('SLUICE_BAD_REDIS', unfit.text)
+    if (past === undefined) for (const { text } of findings) log.warn(text)
+    return findings.some(({ code, isError }) => isError && code === 'evicted')
+  }
+
+  /** @param isForced begins another epoch, whatever stands */
+  async #look(isForced: boolean): Promise<void> {
+    const { limiter, clock, definitions, log } = this.#options
+    const sentMs = clock.monotonicMs()
+    const stands = await limiter.epoch(owner)
+    const reading = { us: stands.nowUs, sentMs, heardMs: clock.monotonicMs(), bootMs: clock.bootMs() }
+    const hasStepped = this.#past !== undefined && stepForward(this.#past, reading).byUs > 0
+    this.#past = reading
+    this.#options.saw(reading)
+    this.#lookedMs = clock.monotonicMs()
+    const isOthers = stands.owner !== undefined && stands.owner !== owner
+    if (stands.isWhole && ((!isForced && !hasStepped) || isOthers)) {
+      if (!isOthers) await this.#publish()
+      else await definitions.refresh()
+      this.#back(stands.id)
+    } else if (isOthers) {
+      this.#current = undefined
+      this.#warn('a database owns the state of limits, and has to begin it anew')
+    } else {
+      await this.#publish()
+      const epoch = newId()
+      const begun = await limiter.begin({ epoch, owner, instead: stands.id })
+      this.#lookedMs = -Infinity
+      if (!begun.isDecided) return
+      log.info('limits in Redis begin: they are closed for as long as they look back')
+      this.#back(epoch)
+    }
+  }
+
+  #back(epoch: string | undefined): void {
+    if (this.#isAway) this.#options.log.info('Redis is back')
+    this.#isAway = false
+    const isNew = this.#current === undefined
+    this.#current = epoch
+    if (isNew) this.#options.back()
+  }
+
+  /** The code of the worker that started last defines limits; what a flush has deleted is published again. */
+  async #publish(): Promise<void> {
+    const { definitions } = this.#options
+    await (this.#hasDefined ? definitions.restore() : definitions.define())
+    this.#hasDefined = true
+  }
+}

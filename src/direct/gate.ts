@@ -1,0 +1,177 @@
+/** Decides which messages may begin: takes their grants, and finds out when the others may come back. */
+import type { Clock } from '../core/clock.ts'
+import type { Bookings } from './bookings.ts'
+import type { Entry, GrantOf } from './intake.ts'
+import type { DirectLimiter, Got } from './limiter.ts'
+
+/** What it needs, and receives its decisions; see the fields. */
+export interface GateOptions {
+  /** Undefined: no task has limits. */
+  limits: { limiter: DirectLimiter; bookings: Bookings } | undefined
+  clock: Clock
+  /** Returns how many attempts can begin now. */
+  free(): number
+  start(entries: readonly { entry: Entry; grant: GrantOf | undefined }[]): void
+  /** Its limits have no room: it comes back after so many ms. */
+  denied(entry: Entry, delayMs: number): void
+  /** Redis is away: it comes back after so many ms. */
+  away(entry: Entry, delayMs: number): void
+}
+
+/** While Redis is away, messages come back after 2 to 3 s. */
+const awayMs = 2_000
+/** The random part of a delay, at most, in ms: not all come back at once. */
+const jitterMs = 50
+const jitterPart = 0.05
+
+const agedMs = 500
+
+/** The messages of one worker that wait for a slot. */
+export class Gate {
+  readonly #options: GateOptions
+  #waiting: Entry[] = []
+  #working: Promise<void> | undefined
+  /** Grants of so many messages are being requested. */
+  #asking = 0
+  /** So many begin at once at most: a cold process, or a busy machine, uses more grants too late. */
+  #most = 1
+  #agedMs = -Infinity
+
+  constructor(options: GateOptions) {
+    this.#options = options
+  }
+
+  /** Messages that wait. */
+  get size(): number {
+    return this.#waiting.length + this.#asking
+  }
+
+  /** Takes a message, which begins when there is a slot and all of its limits grant it. */
+  add(entry: Entry): void {
+    this.#waiting.push(entry)
+    this.look()
+  }
+
+  /** There may be more slots than before. */
+  look(): void {
+    this.#working ??= this.#work().finally(() => {
+      this.#working = undefined
+      if (this.#canGo()) this.look()
+    })
+  }
+
+  /** The grant of an attempt was too old when its handler, or its request, could begin. */
+  aged(): void {
+    const nowMs = this.#options.clock.monotonicMs()
+    // Those that began together have one cause.
+    if (nowMs - this.#agedMs < agedMs) return
+    this.#agedMs = nowMs
+    this.#most = Math.max(1, Math.floor(this.#most / 2))
+  }
+
+  /** Returns the messages that wait, which do not begin any more. */
+  clear(): Entry[] {
+    return this.#waiting.splice(0)
+  }
+
+  /** Resolves when no grants are being requested. */
+  async idle(): Promise<void> {
+    await this.#working
+  }
+
+  #canGo(): boolean {
+    return this.#waiting.length > 0 && this.#options.free() - this.#asking > 0
+  }
+
+  async #work(): Promise<void> {
+    // Grants for what arrives at one time are requested in one call.
+    await new Promise((resolve) => setImmediate(resolve))
+    await this.#book()
+    while (this.#canGo()) {
+      const batch = this.#waiting.splice(0, this.#options.free() - this.#asking)
+      const plain = batch.filter(({ takes }) => takes.length === 0)
+      if (plain.length > 0) this.#options.start(plain.map((entry) => ({ entry, grant: undefined })))
+      const all = batch.filter(({ takes }) => takes.length > 0)
+      const limited = all.slice(0, this.#most)
+      this.#waiting.unshift(...all.slice(this.#most))
+      this.#asking += limited.length
+      try {
+        await this.#ask(limited)
+      } finally {
+        this.#asking -= limited.length
+      }
+      // What was denied now has booked; others of its kind need no request.
+      await this.#book()
+    }
+  }
+
+  /** Messages that were never denied do not pass those that have booked. */
+  async #book(): Promise<void> {
+    const { limits } = this.#options
+    if (limits === undefined) return
+    const booked = new Map<Entry, string>()
+    for (const entry of this.#waiting) {
+      const take = entry.progress.denied > 0 ? undefined : limits.bookings.booked(entry.holds)
+      if (take !== undefined) booked.set(entry, take)
+    }
+    if (booked.size === 0) return
+    this.#waiting = this.#waiting.filter((entry) => !booked.has(entry))
+    const groups = groupsOf([...booked.keys()], (entry) => `${booked.get(entry)} ${unitsIn(entry, booked.get(entry))}`)
+    await Promise.all(groups.map((group) => this.#putOff(group, booked.get(group[0] as Entry) ?? '', 0)))
+  }
+
+  async #ask(entries: readonly Entry[]): Promise<void> {
+    const { limits, away, clock } = this.#options
+    if (entries.length === 0 || limits === undefined) return
+    const groups = groupsOf(entries, ({ holds, units }) => `${holds.join('\n')}\n${units.join()}`)
+    const wants = groups.map((group) => {
+      const [{ holds, units } = { holds: [], units: [] }] = group
+      return { takes: holds, units, count: group.length }
+    })
+    const answer = await limits.limiter.take(wants)
+    if (answer === undefined) {
+      for (const entry of entries) away(entry, awayMs * (1 + clock.random() / 2))
+      return
+    }
+    const { id, asked, got } = answer
+    const granted = groups.flatMap((group, i) => {
+      const { granted: count = 0, lifeMs = 0 } = got[i] ?? {}
+      return group.slice(0, count).map((entry) => ({ entry, grant: { id, asked, lifeMs } }))
+    })
+    if (granted.length > 0) this.#options.start(granted)
+    if (granted.length === this.#most) this.#most *= 2
+    await Promise.all(groups.map((group, i) => this.#deny(group.slice(got[i]?.granted ?? 0), got[i])))
+  }
+
+  async #deny(entries: readonly Entry[], got: Got | undefined): Promise<void> {
+    const [first] = entries
+    if (first === undefined) return
+    await this.#putOff(entries, got?.lacking ?? first.holds[0] ?? '', got?.waitMs ?? 0)
+  }
+
+  /** @param take the bucket that lacks room */
+  async #putOff(entries: readonly Entry[], take: string, waitMs: number): Promise<void> {
+    const { limits, denied, clock } = this.#options
+    const units = unitsIn(entries[0], take)
+    const delays = (await limits?.bookings.book(take, entries.length, units, waitMs)) ?? []
+    for (const [i, entry] of entries.entries()) {
+      const delayMs = delays[i] ?? waitMs
+      denied(entry, Math.max(1, delayMs + clock.random() * Math.min(jitterMs, delayMs * jitterPart)))
+    }
+  }
+}
+
+function unitsIn(entry: Entry | undefined, take: string | undefined): number {
+  return entry?.units[entry.holds.indexOf(take ?? '')] ?? 1
+}
+
+function groupsOf(entries: readonly Entry[], keyOf: (entry: Entry) => string): Entry[][] {
+  const groups = new Map<string, Entry[]>()
+  for (const entry of entries) {
+    const key = keyOf(entry)
+    const group = groups.get(key)
+    if (group === undefined) groups.set(key, [entry])
+    else group.push(entry)
+  }
+  return [...groups.values()]
+}

@@ -1,0 +1,202 @@
+/** Grants of attempts that a worker without a store takes in Redis. */
+import { limitOf } from '../core/bucket.ts'
+import { caughtUpMs, type Clock, type Moment } from '../core/clock.ts'
+import { StoreError, UsageError } from '../core/errors.ts'
+import { span } from '../core/figures.ts'
+import type { ClaimedJob } from '../claim/claimed-job.ts'
+import { unitsOf } from '../claim/consent.ts'
+import { type RequestCost, StaleGrantError } from '../http/allowance.ts'
+import type { Refusal } from '../http/feedback.ts'
+import type { Grant } from '../http/send-check.ts'
+import { checkUnits } from '../limits/cost.ts'
+import type { Limit } from '../limits/limit.ts'
+import { concernedBy } from '../takes/acquire.ts'
+import { minWaitMs } from '../vendors/time.ts'
+import type { AttemptGrants, Granted, GrantSource } from '../worker/grant-source.ts'
+import type { DirectLimiter } from './limiter.ts'
+
+/** A grant in Redis. */
+interface DirectGrant extends Grant {
+  readonly id: string
+  readonly lifeMs: number
+  /** Units of each bucket; 0 for a limit that was settled. */
+  readonly units: number[]
+}
+
+/** While Redis is away, a further request waits for it for so long, in ms. */
+const awayMsMax = 5_000
+const againMs = 250
+const waitMsMax = 5_000
+/** So many grants in a row may be too old on arrival. */
+const lateMax = 5
+
+/** Redis as the source of attempts' grants; without a limiter no task has limits. */
+export class DirectGrantSource implements GrantSource {
+  readonly isWatching = false
+  readonly #limiter: DirectLimiter | undefined
+  readonly #clock: Clock
+
+  constructor(limiter: DirectLimiter | undefined, clock: Clock) {
+    this.#limiter = limiter
+    this.#clock = clock
+  }
+
+  async ready(): Promise<void> {}
+
+  grantsOf(granted: Granted): AttemptGrants {
+    return new DirectGrants(granted, this.#limiter, this.#clock)
+  }
+
+  unused(job: ClaimedJob): void {
+    const { takes, units } = unitsOf(job)
+    if (job.grant !== undefined) this.#limiter?.unused(job.grant, takes, units)
+  }
+
+  aged(): void {}
+
+  unmeasured(): void {}
+}
+
+class DirectGrants implements AttemptGrants {
+  readonly own: DirectGrant | undefined
+  readonly #limits: readonly Limit[]
+  readonly #limiter: DirectLimiter | undefined
+  readonly #clock: Clock
+  readonly #takes: readonly string[]
+  readonly #costs: readonly number[]
+  readonly #used: DirectGrant[] = []
+
+  constructor({ job, limits, grantMs }: Granted, limiter: DirectLimiter | undefined, clock: Clock) {
+    this.#limits = limits
+    this.#limiter = limiter
+    this.#clock = clock
+    const { takes, units } = unitsOf(job)
+    this.#takes = takes
+    this.#costs = units
+    if (grantMs === undefined || job.grant === undefined) return
+    this.own = this.#granted(job.grant, job.grantedMs, grantMs, job.asked, units)
+    this.#used.push(this.own)
+  }
+
+  #granted(
+    id: string,
+    fromMs: number,
+    lifeMs: number,
+    asked: Moment | undefined,
+    units: readonly number[],
+  ): DirectGrant {
+    return { id, deadlineMs: fromMs + lifeMs, lifeMs, asked, units: [...units] }
+  }
+
+  async take(
+    signal: AbortSignal,
+    beforeWait: (waitMs: number) => void,
+    unused?: Grant,
+    cost?: RequestCost,
+  ): Promise<DirectGrant | undefined> {
+    const units = this.#unitsOf(cost)
+    if (this.own === undefined) return undefined
+    if (unused !== undefined) await this.giveBack(unused)
+    const untilMs = this.#clock.monotonicMs() + awayMsMax
+    for (let late = 0; ; signal.throwIfAborted()) {
+      const { grant, waitMs } = await this.#ask(units)
+      if (grant !== undefined && caughtUpMs(this.#clock, grant.asked) < grant.deadlineMs) {
+        this.#used.push(grant)
+        return grant
+      }
+      if (grant !== undefined) {
+        await this.giveBack(grant)
+        if (++late >= lateMax) throw tooLate(grant.lifeMs)
+        continue
+      }
+      if (waitMs === undefined && this.#clock.monotonicMs() > untilMs) throw away()
+      beforeWait(waitMs ?? againMs)
+      await this.#clock.sleep(Math.min(waitMs ?? againMs, waitMsMax), signal)
+    }
+  }
+
+  /** Requests a grant once. `waitMs` undefined: Redis is away. */
+  async #ask(units: readonly number[]): Promise<{ grant?: DirectGrant; waitMs?: number }> {
+    const answer = await this.#limiter?.take([{ takes: this.#takes, units, count: 1 }], true)
+    const [got] = answer?.got ?? []
+    if (answer === undefined || got === undefined) return {}
+    if (got.granted === 0) return { waitMs: Math.max(1, got.waitMs) }
+    return { grant: this.#granted(answer.id, answer.asked.monotonicMs, got.lifeMs, answer.asked, units) }
+  }
+
+  #unitsOf(cost: RequestCost | undefined): number[] {
+    for (const [name, units] of Object.entries(cost ?? {})) checkUnits(this.#known(name), units, '`ctx.fetch`')
+    return this.#takes.map((take, i) => cost?.[limitOf(take)] ?? this.#costs[i] ?? 1)
+  }
+
+  #known(name: string): string {
+    if (this.#limits.some((limit) => limit.name === name)) return name
+    throw new UsageError('SLUICE_BAD_COST', `the task has no limit "${name}"`)
+  }
+
+  async giveBack(unused: Grant): Promise<void> {
+    const { id, units } = unused as DirectGrant
+    const at = this.#used.indexOf(unused as DirectGrant)
+    if (at >= 0) this.#used.splice(at, 1)
+    this.#limiter?.unused(id, this.#takes, units)
+  }
+
+  async refused(refusal: Refusal): Promise<number | undefined> {
+    // A failure of the vendor holds nothing: only a store counts how many there are in a row.
+    if (this.#takes.length === 0 || refusal.cause !== undefined) return undefined
+    const waitMs = refusal.retryAfterMs ?? minWaitMs
+    this.#limiter?.hold(concernedBy(this.#takes, refusal.limit).concerned, waitMs)
+    return waitMs
+  }
+
+  accepted(): void {}
+
+  counted(): void {}
+
+  ended(): void {}
+
+  usage(): Record<string, never> {
+    return {}
+  }
+
+  async settle(actual: number | RequestCost): Promise<void> {
+    const told = typeof actual === 'object' ? actual : { [this.#onlyCosted()]: actual }
+    for (const [name, units] of Object.entries(told)) checkUnits(this.#known(name), units, '`settle`')
+    for (const [name, units] of Object.entries(told)) this.#settleOne(name, units)
+  }
+
+  #onlyCosted(): string {
+    const costed = this.#limits.filter(({ cost }) => cost !== 1)
+    if (costed.length === 1) return costed[0]?.name ?? ''
+    throw new UsageError(
+      'SLUICE_BAD_COST',
+      `\`settle\` with a number alone needs a task with exactly one limit with costs; this one has ${costed.length}: name the limit, settle({ name: units })`,
+    )
+  }
+
+  /** Reductions are taken from the oldest grants first, as the store does. */
+  #settleOne(name: string, units: number): void {
+    const at = this.#takes.findIndex((take) => limitOf(take) === name)
+    const take = this.#takes[at]
+    if (take === undefined) return
+    let left = units - this.#used.reduce((sum, grant) => sum + (grant.units[at] ?? 0), 0)
+    for (const grant of this.#used) {
+      const part = Math.max(left, -(grant.units[at] ?? 0))
+      this.#limiter?.settle(grant.id, take, part)
+      grant.units[at] = 0
+      left -= part
+    }
+  }
+}
+
+function tooLate(lifeMs: number): StaleGrantError {
+  const why = `${lateMax} grants in a row were too old when they arrived; this machine, or the network to Redis, is too slow for a grant of ${span(lifeMs)}`
+  return new StaleGrantError(`no request was sent: ${why}. Another attempt may succeed.`)
+}
+
+function away(): StoreError {
+  return new StoreError(
+    'SLUICE_REDIS_UNREACHABLE',
+    'Redis is away, so no grant for a further request can be taken; another attempt may succeed',
+  )
+}

@@ -1,0 +1,280 @@
+/** The messages in one worker's hands: from their delivery to their acknowledgement. */
+import type { Delivery } from '../amqp/broker.ts'
+import { callOf } from '../absorb/call.ts'
+import { delayMaxMs } from '../amqp/delays.ts'
+import type { Watch } from '../claim/inhand.ts'
+import type { ClaimedJob } from '../claim/claimed-job.ts'
+import type { Outcome } from '../claim/finish/finish.ts'
+import type { Outlet, Reports } from '../claim/outlet.ts'
+import type { Clock } from '../core/clock.ts'
+import { AttemptError, StoreError } from '../core/errors.ts'
+import type { Log } from '../core/log.ts'
+import { reach } from '../core/probe.ts'
+import type { AnyTask } from '../tasks/task.ts'
+import type { Labels } from '../worker/labels.ts'
+import type { Bookings } from './bookings.ts'
+import { type Ends, lostError } from './ends.ts'
+import { Gate } from './gate.ts'
+import { type Entry, entryOf, type GrantOf, jobOf, keyOf, messageIn } from './intake.ts'
+import type { DirectLimiter } from './limiter.ts'
+
+/** What it needs; see the fields. */
+export interface HandOptions {
+  clock: Clock
+  log: Log
+  tasks: ReadonlyMap<string, AnyTask>
+  labels: Labels
+  /** Undefined: no task has limits. */
+  limits: { limiter: DirectLimiter; bookings: Bookings } | undefined
+  ends: Ends
+  watch: Watch
+  outlet(reports: Reports): Outlet
+}
+
+/** What a worker has done since it began. */
+export interface DirectCounts {
+  /** Messages that were delivered, those that came back among them. */
+  delivered: number
+  /** Messages that their limits denied, and that were put off. */
+  denied: number
+  /** Attempts that began, and how many of these succeeded. */
+  begun: number
+  done: number
+}
+
+/** So many messages are remembered, to recognise those that arrive again, and so many revoked ids. */
+const knownMax = 10_000
+const againMs = 1_000
+
+/** An attempt under way. */
+interface Running {
+  readonly entry: Entry
+  readonly sinceMs: number
+  /** Why it was ended from outside. */
+  why?: 'revoked' | 'time'
+  disarm?: () => void
+}
+
+/** All messages in hand. */
+export class Hand {
+  readonly counts: DirectCounts = { delivered: 0, denied: 0, begun: 0, done: 0 }
+  readonly #options: HandOptions
+  readonly #outlet: Outlet
+  readonly #gate: Gate
+  readonly #held = new Map<string, Entry>()
+  readonly #running = new Map<ClaimedJob, Running>()
+  /** Messages that were acknowledged here; true: the server did not get to know. */
+  readonly #known = new Map<string, boolean>()
+  readonly #revoked = new Map<string, true>()
+  readonly #end = new AbortController()
+  #open = 0
+  #idle: (() => void)[] = []
+
+  constructor(options: HandOptions) {
+    this.#options = options
+    const { clock, limits } = options
+    this.#outlet = options.outlet({
+      ended: async (job, outcome) => this.#ended(job, outcome),
+      refused: (job) => this.#ended(job, { kind: 'unused' }),
+      begun() {},
+      lost() {},
+      left: async () => {},
+      inherited() {},
+      changed() {},
+    })
+    this.#gate = new Gate({
+      limits,
+      clock,
+      free: () => this.#outlet.free(),
+      start: (all) => this.#start(all),
+      denied: (entry, delayMs) => {
+        this.counts.denied++
+        const progress = { ...entry.progress, denied: entry.progress.denied + 1 }
+        this.#settle(entry, () => options.ends.later(entry, progress, delayMs))
+      },
+      away: (entry, delayMs) => this.#settle(entry, () => options.ends.later(entry, entry.progress, delayMs)),
+    })
+  }
+
+  /** Messages in hand. */
+  get running(): number {
+    return this.#open
+  }
+
+  /** There may be more slots than before. */
+  look(): void {
+    this.#gate.look()
+  }
+
+  /** Takes a delivered message. */
+  take(delivery: Delivery, queue: string): void {
+    this.counts.delivered++
+    const key = keyOf(delivery, queue)
+    const held = this.#held.get(key)
+    if (delivery.isRedelivered && held !== undefined) {
+      // Its connection was lost, but not this process.
+      held.delivery = delivery
+    } else if (delivery.isRedelivered && this.#known.get(key) === true) delivery.ack()
+    else {
+      this.#open++
+      // A broker that was killed may have forgotten that it had delivered it, and that it was acknowledged.
+      void this.#read(delivery, queue, held !== undefined || this.#known.has(key))
+    }
+  }
+
+  /** Calls off these tasks, unless they run; with `isTerminated` those that run, too. */
+  async revoke(ids: readonly string[], isTerminated: boolean): Promise<void> {
+    for (const id of ids) {
+      remember(this.#revoked, id, true)
+      if (isTerminated)
+        for (const [job, running] of this.#running)
+          if (job.id === id) this.#abort(job, running, 'revoked', revokedNow())
+    }
+  }
+
+  /** Resolves when nothing is in hand any more; messages that wait for a slot go back at once. */
+  async stop(): Promise<void> {
+    await this.#gate.idle()
+    for (const entry of this.#gate.clear()) this.#giveBack(entry)
+    while (this.#open > 0) await new Promise<void>((resolve) => this.#idle.push(resolve))
+  }
+
+  /** Gives back what is in hand: attempts are stopped. */
+  handBack(reason: Error): void {
+    this.#end.abort()
+    for (const job of this.#running.keys()) this.#outlet.abort(job, reason)
+  }
+
+  async #read(delivery: Delivery, queue: string, isAgain: boolean): Promise<void> {
+    const { tasks, labels, clock, ends } = this.#options
+    let seen: Pick<Entry, 'message' | 'call'> | undefined
+    let entry: Entry
+    try {
+      const message = await messageIn(delivery)
+      seen = { message, call: callOf(message, queue) }
+      const found = entryOf(delivery, message, { queue, tasks, labels, nowMs: clock.wallMs() })
+      entry = isAgain ? { ...found, progress: { ...found.progress, isDoubtful: true } } : found
+    } catch (error) {
+      const own = { key: keyOf(delivery, queue), delivery }
+      return this.#settle(own, () => ends.refused(own.delivery, queue, error, seen))
+    }
+    const twin = this.#held.get(entry.key)
+    if (twin === undefined) this.#held.set(entry.key, entry)
+    this.#decide(entry)
+  }
+
+  #decide(entry: Entry): void {
+    const { clock, ends } = this.#options
+    const { message, delivery, progress } = entry
+    const { etaMs = 0, expiresMs = Infinity, id } = message
+    const nowMs = clock.wallMs()
+    if (this.#revoked.has(id)) this.#settle(entry, () => ends.revoked(entry, 'revoked'))
+    else if (expiresMs <= Math.max(nowMs, etaMs)) this.#settle(entry, () => ends.revoked(entry, 'expired'))
+    else if (delivery.isRedelivered) this.#settle(entry, () => ends.crashed(entry))
+    else if (etaMs > nowMs)
+      this.#settle(entry, () => ends.later(entry, progress, Math.min(delayMaxMs, Math.ceil(etaMs - nowMs))))
+    else this.#gate.add(entry)
+  }
+
+  #start(all: readonly { entry: Entry; grant: GrantOf | undefined }[]): void {
+    const { clock, watch } = this.#options
+    const nowMs = clock.monotonicMs()
+    const jobs = all.map(({ entry, grant }) => {
+      const job = jobOf(entry, grant, nowMs)
+      const running: Running = { entry, sinceMs: nowMs }
+      this.#running.set(job, running)
+      this.#arm(job, running)
+      return job
+    })
+    this.counts.begun += jobs.length
+    watch.begun(jobs)
+    this.#outlet.start(jobs)
+  }
+
+  /** Celery's time limits hold beside the task's own time-out. */
+  #arm(job: ClaimedJob, running: Running): void {
+    const { hardLimitS, softLimitS } = running.entry.message
+    const seconds = Math.min(hardLimitS ?? Infinity, softLimitS ?? Infinity)
+    if (seconds === Infinity) return
+    const text = `the attempt took longer than its message allows (${seconds} s)`
+    const over = new AttemptError('SLUICE_TIMEOUT', text, { retryable: false })
+    running.disarm = this.#options.clock.after(seconds * 1_000, () => this.#abort(job, running, 'time', over))
+  }
+
+  #abort(job: ClaimedJob, running: Running, why: 'revoked' | 'time', reason: Error): void {
+    running.why = why
+    this.#outlet.abort(job, reason)
+  }
+
+  #ended(job: ClaimedJob, outcome: Outcome): void {
+    const running = this.#running.get(job)
+    if (running === undefined) return
+    this.#running.delete(job)
+    running.disarm?.()
+    const { entry, sinceMs, why } = running
+    const { clock, limits, watch, ends } = this.#options
+    if (job.grant !== undefined && limits !== undefined) {
+      limits.limiter.ended(job.grant, entry.holds)
+      limits.bookings.held(entry.holds, clock.monotonicMs() - sinceMs)
+    }
+    if (watch.wants(outcome)) watch.ended(job, outcome)
+    if (outcome.kind === 'done') this.counts.done++
+    if (isUncalled(outcome)) this.#gate.aged()
+    const isStopped = outcome.kind !== 'done' && why !== undefined
+    this.#settle(entry, () => {
+      if (!isStopped) return ends.ended(entry, job, outcome)
+      if (why === 'revoked') return ends.revoked(entry, 'terminated')
+      const error = lostError('the attempt took longer than its message allows', 'SLUICE_TIMEOUT')
+      return ends.failed(entry, { ...entry.progress, attempt: job.attempt }, { reason: 'exhausted', error })
+    })
+    this.#gate.look()
+  }
+
+  /** Carries out what becomes of a message, and then acknowledges it. */
+  #settle(entry: Pick<Entry, 'key' | 'delivery'>, carry: () => Promise<void>): void {
+    void this.#carryOut(entry, carry)
+  }
+
+  async #carryOut(entry: Pick<Entry, 'key' | 'delivery'>, carry: () => Promise<void>): Promise<void> {
+    const { clock, log } = this.#options
+    for (;;) {
+      try {
+        await carry()
+        const atEnd = reach('direct.settled', entry)
+        if (atEnd !== undefined) await atEnd
+        remember(this.#known, entry.key, !entry.delivery.ack())
+        break
+      } catch (error) {
+        log.warn('what became of a message of Celery cannot be sent now; it is tried again', { err: error })
+        await clock.sleep(againMs, this.#end.signal)
+        if (error instanceof StoreError && !this.#end.signal.aborted) continue
+        entry.delivery.reject({ requeue: true })
+        break
+      }
+    }
+    this.#forget(entry)
+  }
+
+  #giveBack(entry: Entry): void {
+    entry.delivery.reject({ requeue: true })
+    this.#forget(entry)
+  }
+
+  #forget({ key }: Pick<Entry, 'key'>): void {
+    this.#held.delete(key)
+    this.#open--
+    if (this.#open === 0) for (const idle of this.#idle.splice(0)) idle()
+  }
+}
+
+/** True if an attempt has sent nothing, mostly because its grant was too old. */
+const isUncalled = (outcome: Outcome) => ['unused', 'return'].includes(outcome.kind) && !('delayMs' in outcome)
+
+/** Notes something about a key, and forgets the oldest of too many. */
+function remember<T>(known: Map<string, T>, key: string, value: T): void {
+  known.set(key, value)
+  const [oldest] = known.keys()
+  if (known.size > knownMax && oldest !== undefined) known.delete(oldest)
+}
+
+const revokedNow = () => new AttemptError('SLUICE_CANCELLED', 'the task was revoked', { retryable: false })

@@ -1,0 +1,112 @@
+/** Reads messages of Celery producers: what each calls, and what it needs. */
+import type { Delivery } from '../amqp/broker.ts'
+import { type Call, callOf } from '../absorb/call.ts'
+import { inputOf } from '../celery/arguments.ts'
+import { readTask, type TaskMessage } from '../celery/task-message.ts'
+import { received } from '../celery/transport.ts'
+import type { ClaimedJob } from '../claim/claimed-job.ts'
+import { UsageError } from '../core/errors.ts'
+import { costOf } from '../limits/cost.ts'
+import type { Labels } from '../worker/labels.ts'
+import { bucketsOf } from '../tasks/place.ts'
+import type { AnyTask } from '../tasks/task.ts'
+import { type Progress, progressOf } from './message.ts'
+
+/** A message in hand. */
+export interface Entry {
+  /** Two deliveries of one message have the same. */
+  readonly key: string
+  readonly queue: string
+  readonly message: TaskMessage
+  readonly task: AnyTask
+  readonly input: unknown
+  /** What its producer awaits. */
+  readonly call: Call
+  readonly progress: Progress
+  /** The names of the buckets that it needs, by labels' names and by their values, and the units of each. */
+  readonly takes: readonly string[]
+  readonly holds: readonly string[]
+  readonly units: readonly number[]
+  /** When it was first seen here, wall time in ms. */
+  readonly seenMs: number
+  delivery: Delivery
+}
+
+/** Returns what two deliveries of one message have in common. */
+export function keyOf(delivery: Delivery, queue: string): string {
+  const { correlationId, messageId, headers } = delivery.properties as {
+    correlationId?: string
+    messageId?: string
+    headers?: Record<string, unknown>
+  }
+  return [queue, correlationId ?? '', messageId ?? '', JSON.stringify(headers?.['sluice-progress'] ?? '')].join('\n')
+}
+
+/**
+ * Reads the message of a delivery.
+ * @throws SluiceError SLUICE_CELERY_MESSAGE
+ */
+export function messageIn(delivery: Delivery): Promise<TaskMessage> {
+  return readTask(received(delivery))
+}
+
+/**
+ * Returns what a message needs.
+ * @throws UsageError SLUICE_NO_SUCH_TASK, SLUICE_MISSING_KEY, SLUICE_BAD_KEY, SLUICE_BAD_COST, SLUICE_COST_ABOVE_CAPACITY: it
+ * cannot be carried out
+ */
+export function entryOf(
+  delivery: Delivery,
+  message: TaskMessage,
+  about: { queue: string; tasks: ReadonlyMap<string, AnyTask>; labels: Labels; nowMs: number },
+): Entry {
+  const { queue, tasks, labels, nowMs: seenMs } = about
+  const task = tasks.get(message.task)
+  if (task === undefined) throw new UsageError('SLUICE_NO_SUCH_TASK', `no worker here has a task "${message.task}"`)
+  const input = inputOf(message)
+  const takes = bucketsOf(task, input)
+  const holds = task.limits.map(({ name, label }, i) =>
+    label === undefined ? (takes[i] ?? '') : `${name}:${labels[label]}`,
+  )
+  const units = task.limits.map((limit) => costOf(limit, input))
+  const own = { message, task, input, takes, holds, units, queue, seenMs, delivery }
+  return { ...own, key: keyOf(delivery, queue), call: callOf(message, queue), progress: progressOf(delivery) }
+}
+
+/** What an entry was granted. */
+export interface GrantOf {
+  id: string
+  asked: NonNullable<ClaimedJob['asked']>
+  lifeMs: number
+}
+
+/** Returns the attempt of an entry, as what executes jobs takes it. @param grant undefined: it needs none */
+export function jobOf(entry: Entry, grant: GrantOf | undefined, nowMs: number): ClaimedJob {
+  const { message, task, queue, progress, takes, holds, units, input, seenMs } = entry
+  const { attempt, failed, throttled, crashes, isDoubtful } = progress
+  const granted = grant === undefined ? {} : { grant: grant.id, asked: grant.asked }
+  return {
+    ...granted,
+    claim: '',
+    grantedMs: grant?.asked.monotonicMs ?? nowMs,
+    seq: 0,
+    id: message.id,
+    task: task.name,
+    queue,
+    attempt: attempt + 1,
+    failed,
+    throttled,
+    crashes,
+    ambiguous: isDoubtful,
+    priority: message.priority,
+    createdMs: seenMs,
+    takes: takes.length === 0 ? null : [...takes],
+    costs: [...units, 1],
+    grantUs: grant === undefined ? null : grant.lifeMs * 1_000,
+    holds: takes.length === 0 ? null : [...holds],
+    blocker: null,
+    tags: null,
+    input,
+    admitted: 0,
+  }
+}

@@ -1,0 +1,214 @@
+/** Takes grants in Redis for a worker without a store. */
+import { type Clock, type Moment, readMoment, StoreClock } from '../core/clock.ts'
+import type { Log } from '../core/log.ts'
+import type { Limit } from '../limits/limit.ts'
+import type { RedisConnection } from '../redis/connect.ts'
+import { HeldPlaces } from '../redis/held-places.ts'
+import { RedisLimiter } from '../redis/limiter.ts'
+import { grantOf, SettlementQueue, type SettlementReport } from '../redis/settlements.ts'
+import { DirectDefinitions } from './definitions.ts'
+import { EpochWatch } from './epoch.ts'
+
+/** What it needs; see the fields. */
+export interface DirectLimiterOptions {
+  limits: readonly Limit[]
+  redis: RedisConnection
+  /** Beginning of every key. */
+  prefix: string
+  clock: Clock
+  log: Log
+}
+
+/** A number of grants that are alike. */
+export interface Want {
+  /** Names of buckets. */
+  readonly takes: readonly string[]
+  /** Units of each bucket. */
+  readonly units: readonly number[]
+  readonly count: number
+}
+
+/** What became of it; see the fields. */
+export interface Got {
+  /** How many were granted; the first ones. */
+  readonly granted: number
+  /** Ms after which another request is worth while; Infinity: when somebody gives a place back. */
+  readonly waitMs: number
+  /** The bucket that is the last to have room; undefined: none lacks it. */
+  readonly lacking: string | undefined
+  /** For how long what was granted may be used, in ms from `asked`. */
+  readonly lifeMs: number
+}
+
+/** The answer to one call. */
+export interface Answer {
+  /** The id of its grants. */
+  readonly id: string
+  /** A moment before it was sent. */
+  readonly asked: Moment
+  readonly got: readonly Got[]
+}
+
+const answerMs = 400
+/** The definitions may be out of date, or the state lost, once. */
+const triesMax = 3
+/** Places of a worker that has died are free after this time, in us; those of others are renewed. */
+const leaseUs = 30_000_000
+const renewMs = 10_000
+const waitUsMax = 2 ** 52
+
+/** The limits of one worker. */
+export class DirectLimiter {
+  readonly #options: DirectLimiterOptions
+  readonly #limiter: RedisLimiter
+  readonly #definitions: DirectDefinitions
+  readonly #watch: EpochWatch
+  readonly #told: SettlementQueue
+  readonly #redisClock = new StoreClock()
+  readonly #places = new HeldPlaces()
+  readonly #end = new AbortController()
+
+  constructor(options: DirectLimiterOptions) {
+    const { redis, prefix, clock, log } = options
+    this.#options = options
+    this.#limiter = new RedisLimiter(redis, { prefix, timeoutMs: answerMs, clock })
+    this.#definitions = new DirectDefinitions(options)
+    this.#watch = new EpochWatch({
+      limiter: this.#limiter,
+      redis,
+      definitions: this.#definitions,
+      clock,
+      log,
+      back: () => this.#told.go(),
+      saw: ({ us, sentMs, heardMs }) => {
+        this.#redisClock.forget()
+        this.#redisClock.saw(us, heardMs, sentMs)
+      },
+    })
+    const current = () => this.#watch.current
+    this.#told = new SettlementQueue(this.#limiter, this.#definitions, clock, current, (error) =>
+      this.#watch.failed(error),
+    )
+  }
+
+  /** Begins the epoch of the limits if none stands. The errors are those of `EpochWatch.start`. */
+  async start(): Promise<void> {
+    await this.#watch.start()
+    void this.#renew()
+  }
+
+  /** Sends what is left to send. */
+  async close(): Promise<void> {
+    this.#end.abort()
+    await this.#told.settled()
+    this.#watch.close()
+  }
+
+  /**
+   * Takes what fits, all at one time. Never rejects; undefined: Redis is away, so nothing may be used.
+   * @param isFurther one more request of a running job, which takes no place
+   */
+  async take(wants: readonly Want[], isFurther = false): Promise<Answer | undefined> {
+    for (let tries = 0; tries < triesMax; tries++) {
+      if (this.#watch.current === undefined) await this.#watch.look()
+      const epoch = this.#watch.current
+      if (epoch === undefined) return undefined
+      const answer = await this.#ask(wants, isFurther, epoch)
+      if (answer !== undefined) return answer
+    }
+    return undefined
+  }
+
+  async #ask(wants: readonly Want[], isFurther: boolean, epoch: string): Promise<Answer | undefined> {
+    const { clock } = this.#options
+    const id = grantOf(epoch)
+    const takes = [...new Set(wants.flatMap((want) => want.takes))]
+    const call = { id, epoch, isFurther, leaseUs, withinMs: answerMs, ...this.#cap() }
+    try {
+      await this.#definitions.refresh()
+      const buckets = takes.flatMap((take) => this.#definitions.bucket(take) ?? [])
+      const items = wants.map(({ takes: of, units, count }) => {
+        return { want: count, takes: of.map((take, i) => ({ bucket: takes.indexOf(take), units: units[i] ?? 1 })) }
+      })
+      const lives = wants.map((want) => this.#definitions.lifeMs(want.takes))
+      const asked = readMoment(clock)
+      const answer = await this.#limiter.reserve({ ...call, buckets, items })
+      if (!answer.isDecided) {
+        if (answer.why === 'superseded') await this.#definitions.read()
+        else this.#lost()
+        return undefined
+      }
+      this.#redisClock.saw(answer.nowUs, clock.monotonicMs(), asked.monotonicMs)
+      const got = answer.results.map(({ granted, waitUs, lacking }, i) => ({
+        granted,
+        waitMs: waitUs > waitUsMax ? Infinity : waitUs / 1_000,
+        lacking: lacking === undefined ? undefined : takes[lacking],
+        lifeMs: lives[i] ?? 0,
+      }))
+      this.#hold(id, wants, got, isFurther)
+      return { id, asked, got }
+    } catch (error) {
+      this.#watch.failed(error)
+      // Its answer may have been lost.
+      for (const take of takes) this.#add({ take, epoch, grant: id, isUnused: true })
+      return undefined
+    }
+  }
+
+  /** The state is lost, or another epoch stands. */
+  #lost(): void {
+    this.#watch.failed('the state of limits in Redis is lost')
+  }
+
+  #cap(): { capUs?: number } {
+    const capUs = this.#redisClock.cap(this.#options.clock.monotonicMs())
+    return capUs === null ? {} : { capUs }
+  }
+
+  #hold(id: string, wants: readonly Want[], got: readonly Got[], isFurther: boolean): void {
+    const wishes = wants.map((want, i) => ({ ...want, lifeMs: got[i]?.lifeMs ?? 0 }))
+    const leaves = got.map((one) => ({ ...one, fromMs: 0, notBeforeMs: 0 }))
+    this.#places.hold(id, { wishes, epoch: undefined, sentMs: 0, isFurther }, leaves, (take) =>
+      this.#definitions.hasPlaces(take),
+    )
+  }
+
+  /** Records that a grant used `more` units than granted (negative: fewer), in one bucket. */
+  settle(grant: string, take: string, more: number): void {
+    if (more !== 0) this.#add({ take, epoch: this.#watch.current ?? '', grant, more })
+  }
+
+  /** Gives the units of one of a call's grants back, under which nothing was sent. */
+  unused(grant: string, takes: readonly string[], units: readonly number[]): void {
+    for (const [i, take] of takes.entries()) this.settle(grant, take, -(units[i] ?? 1))
+  }
+
+  /** Frees the places of one of a call's grants. */
+  ended(grant: string, takes: readonly string[]): void {
+    for (const take of this.#places.end(grant, takes)) this.#add({ take, grant, ended: 1 })
+  }
+
+  /** Holds buckets, because the vendor demanded a pause. */
+  hold(takes: readonly string[], ms: number): void {
+    const untilMs = this.#options.clock.monotonicMs() + ms
+    for (const take of takes) this.#add({ take, untilMs })
+  }
+
+  /** Returns the rules of a bucket. */
+  rules(take: string) {
+    return this.#definitions.bucket(take)?.rules ?? []
+  }
+
+  #add(word: SettlementReport): void {
+    this.#told.add({ ...word, sinceMs: this.#options.clock.monotonicMs() })
+  }
+
+  async #renew(): Promise<void> {
+    const { clock } = this.#options
+    const { signal } = this.#end
+    while (!signal.aborted) {
+      await clock.sleep(renewMs, signal, false)
+      for (const { grant, take, places } of this.#places.all()) this.#add({ take, grant, renewUs: leaseUs, places })
+    }
+  }
+}

@@ -1,0 +1,68 @@
+/** What is known of a message of Celery that workers without a store send to themselves again: it is in one of its headers. */
+import type { Delivery } from '../amqp/broker.ts'
+import { delayHeaderStart } from '../amqp/delays.ts'
+import type { Message } from '../amqp/publisher.ts'
+import { withoutBrokers } from '../celery/task-message.ts'
+import { messageOf, received } from '../celery/transport.ts'
+
+/** What happened to a message so far; a fresh one has none of it. */
+export interface Progress {
+  /** Attempts so far that count, failures among them, those that the vendor refused, and lost workers. */
+  readonly attempt: number
+  readonly failed: number
+  readonly throttled: number
+  readonly crashes: number
+  /** How often its limits have denied it. */
+  readonly denied: number
+  /** It may have been executed before. */
+  readonly isDoubtful: boolean
+  /** How often it was sent again: no two of its copies are alike. */
+  readonly turn: number
+}
+
+/** The header, as JSON. */
+export const progressHeader = 'sluice-progress'
+/** True in a message that was sent again after a lost connection, so that it may be there twice. */
+const againHeader = 'sluice-again'
+
+const fresh: Progress = { attempt: 0, failed: 0, throttled: 0, crashes: 0, denied: 0, isDoubtful: false, turn: 0 }
+
+/** Reads what is known of a delivery. What strangers wrote there counts as nothing. */
+export function progressOf({ properties }: Pick<Delivery, 'properties'>): Progress {
+  const headers: Record<string, unknown> = properties.headers ?? {}
+  const isAgain = headers[againHeader] === true
+  const text = headers[progressHeader]
+  const found = typeof text === 'string' ? parsed(text) : undefined
+  const known = found === undefined ? fresh : { ...fresh, ...found }
+  const { attempt, failed, throttled, crashes, denied, isDoubtful, turn } = known
+  const isOurs = [attempt, failed, throttled, crashes, denied, turn].every(
+    (count) => Number.isInteger(count) && count >= 0,
+  )
+  const counts = { attempt, failed, throttled, crashes, denied, turn }
+  const own = isOurs ? { ...counts, isDoubtful: isDoubtful === true } : fresh
+  return isAgain ? { ...own, isDoubtful: true } : own
+}
+
+function parsed(text: string): Partial<Progress> | undefined {
+  try {
+    const value: unknown = JSON.parse(text)
+    return typeof value === 'object' && value !== null ? (value as Partial<Progress>) : undefined
+  } catch {
+    return undefined
+  }
+}
+
+/** Returns the same message with what is known of it by now, and without what the broker and its waits have added. */
+export function copyOf(delivery: Delivery, progress: Progress): Omit<Message, 'exchange' | 'routingKey'> {
+  const wire = received(delivery)
+  const { deliveryMode } = delivery.properties as { deliveryMode?: number }
+  const own = Object.entries(withoutBrokers(wire.headers)).filter(
+    ([name]) => !name.startsWith(delayHeaderStart) && name !== againHeader,
+  )
+  // Celery shows it as the number of retries; a message of protocol 1 has it in its body, where nothing here reads it.
+  const retries = typeof wire.headers['retries'] === 'number' ? { retries: progress.failed } : {}
+  const noted = JSON.stringify({ ...progress, turn: progress.turn + 1 })
+  const headers = { ...Object.fromEntries(own), ...retries, [progressHeader]: noted }
+  const { body, properties } = messageOf({ ...wire, headers, deliveryMode: deliveryMode === 1 ? 1 : 2 })
+  return { body, properties: properties ?? {}, again: { [againHeader]: true } }
+}

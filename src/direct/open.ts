@@ -1,0 +1,115 @@
+/** Opens a worker without a store, by options or by the environment. */
+import { openBroker } from '../amqp/broker.ts'
+import { openPlace } from '../celery/redis-transport.ts'
+import { type Clock, systemClock } from '../core/clock.ts'
+import { UsageError } from '../core/errors.ts'
+import type { Duration } from '../core/rate.ts'
+import { env } from '../db/open.ts'
+import type { RedisClient } from '../redis/client.ts'
+import { openRedis } from '../redis/connect.ts'
+import { sharingOf } from '../redis/peer.ts'
+import { type LogOptions, reportOf } from '../report/options.ts'
+import type { AnyTask } from '../tasks/task.ts'
+import { type Labels, labelsOf } from '../worker/labels.ts'
+import { checkWork, graceMsOf } from '../worker/options.ts'
+import { DirectWorker } from './worker.ts'
+
+/** Options of a worker without a store; see the fields. */
+export interface DirectOptions extends LogOptions {
+  /** Queues of Celery to execute. */
+  celery: readonly string[]
+  /** The RabbitMQ of the producers; default `AMQP_URL`. */
+  amqp?: string
+  /** Where limits are (docs/redis.md), needed if a task has one; default `REDIS_URL`. */
+  redis?: string | RedisClient
+  /** Prefix of every key in Redis; default `SLUICE_REDIS_PREFIX`, else `sluice:`. */
+  redisPrefix?: string
+  /** Where results go, as the producers' `result_backend`; default `CELERY_RESULT_BACKEND`, else `rpc://`. */
+  celeryResults?: string
+  /** Attempts at once, and messages read ahead of acknowledgements; 1 to 10,000, default 10. */
+  concurrency?: number
+  /** How long running attempts may go on once the worker is to stop; default `SLUICE_GRACE`, else '25s'. */
+  grace?: Duration
+  /** Labels that limits may use as keys (docs/keys.md), in addition to SLUICE_LABELS; `host` and `ip` by default. */
+  labels?: Labels
+  /** Private addresses that every task may call. Default: `SLUICE_ALLOW_PRIVATE` (`a,b`), else none. */
+  allowPrivate?: readonly string[]
+  /** True: a task that has failed for good is also put into the queue `<queue>.parked`, with its error. Default false. */
+  park?: boolean
+  clock?: Clock
+}
+
+/**
+ * Starts a worker that executes what Celery producers send, and needs no PostgreSQL: it takes each grant itself, in Redis, and
+ * what is denied waits on the broker (docs/celery.md, "Without PostgreSQL").
+ * @throws UsageError SLUICE_NO_TASKS, SLUICE_NO_BROKER, SLUICE_NO_REDIS, SLUICE_NEEDS_STORE, SLUICE_NO_SUCH_LIMIT, SLUICE_BAD_REDIS,
+ * SLUICE_BAD_OPTION, SLUICE_BAD_URL, SLUICE_MISSING_PEER; StoreError SLUICE_BROKER_UNREACHABLE, SLUICE_REDIS_UNREACHABLE
+ */
+export async function workDirectly(tasks: readonly AnyTask[], options: DirectOptions): Promise<DirectWorker> {
+  const { celery, clock = systemClock, concurrency = 10, celeryResults = env('CELERY_RESULT_BACKEND') } = options
+  checkWork(tasks, { celery })
+  if (!Number.isInteger(concurrency) || concurrency < 1 || concurrency > 10_000)
+    throw new UsageError('SLUICE_BAD_OPTION', 'concurrency must be a whole number from 1 to 10,000')
+  for (const task of tasks) checkTask(task)
+  const graceMs = graceMsOf(options)
+  const { prefix } = sharingOf(options)
+  const hasLimits = tasks.some(({ limits }) => limits.length > 0)
+  const redis = hasLimits ? openRedis(options.redis ?? env('REDIS_URL')) : undefined
+  if (hasLimits && redis === undefined)
+    throw new UsageError(
+      'SLUICE_NO_REDIS',
+      'these tasks have limits, whose grants a worker without a store takes in Redis: set REDIS_URL (redis://host:6379/0), or the option `redis`',
+    )
+  const amqp = options.amqp ?? env('AMQP_URL')
+  if (amqp === undefined)
+    throw new UsageError(
+      'SLUICE_NO_BROKER',
+      'the tasks of Celery producers come from a RabbitMQ: set AMQP_URL (amqp://user:password@host:5672/vhost), or the option `amqp`',
+    )
+  const labels = await labelsOf(options.labels)
+  const report = reportOf(options, clock)
+  const broker = await openBroker({ url: amqp, name: 'sluice direct', log: report.log })
+  const closing: (() => Promise<void>)[] = [() => broker.close(), async () => redis?.close()]
+  const close = async () => void (await Promise.all(closing.map((one) => one())))
+  let worker: DirectWorker | undefined
+  try {
+    const results =
+      celeryResults === undefined || celeryResults === 'rpc://' ? undefined : await openPlace(celeryResults)
+    if (results !== undefined) closing.push(() => results.close())
+    await redis?.load()
+    worker = new DirectWorker({
+      tasks,
+      queues: celery,
+      broker,
+      redis,
+      prefix,
+      results,
+      concurrency,
+      graceMs,
+      labels,
+      allowPrivate: options.allowPrivate ?? env('SLUICE_ALLOW_PRIVATE')?.split(',') ?? [],
+      parks: options.park === true,
+      clock,
+      report,
+      ended: close,
+    })
+    await worker.start()
+    return worker
+  } catch (error) {
+    await (worker === undefined ? close() : worker.stop())
+    throw error
+  }
+}
+
+/** @throws UsageError SLUICE_NEEDS_STORE: the task needs what only a store has */
+function checkTask({ name, limits, remote }: AnyTask): void {
+  const refuse = (why: string): never => {
+    throw new UsageError('SLUICE_NEEDS_STORE', `task "${name}" ${why}: run it with a DATABASE_URL`)
+  }
+  if (remote !== undefined) refuse('is executed by Celery workers, to which a dispatcher has to give it')
+  for (const limit of limits) {
+    if (limit.pool !== undefined) refuse(`takes from the pool "${limit.name}", whose members the store chooses`)
+    if (limit.adaptive !== undefined) refuse(`has the limit "${limit.name}", whose rate the store finds out (adaptive)`)
+    if (limit.share !== undefined) refuse(`has the limit "${limit.name}", whose shares the store divides`)
+  }
+}

@@ -1,0 +1,208 @@
+/** A worker without a store: executes tasks of Celery producers, and takes their grants itself, in Redis. */
+import { RabbitPost } from '../absorb/rabbit-post.ts'
+import { RemoteControl } from '../absorb/remote-control.ts'
+import { Results } from '../absorb/results.ts'
+import type { Broker } from '../amqp/broker.ts'
+import type { Consumer } from '../amqp/consumer.ts'
+import { delayMaxMs, delayTopology } from '../amqp/delays.ts'
+import type { Clock } from '../core/clock.ts'
+import { AttemptError, UsageError } from '../core/errors.ts'
+import type { Reports } from '../claim/outlet.ts'
+import type { RedisConnection } from '../redis/connect.ts'
+import type { Report } from '../report/report.ts'
+import { Rulebook } from '../tasks/rule.ts'
+import type { AnyTask } from '../tasks/task.ts'
+import { AttemptEvents } from '../worker/attempt-events.ts'
+import { Grace } from '../worker/grace.ts'
+import type { Labels } from '../worker/labels.ts'
+import { LocalOutlet } from '../worker/local-outlet.ts'
+import { TaskSet } from '../worker/task-set.ts'
+import { Bookings } from './bookings.ts'
+import { Ends } from './ends.ts'
+import { DirectGrantSource } from './grants.ts'
+import { type DirectCounts, Hand } from './hand.ts'
+import { DirectLimiter } from './limiter.ts'
+
+/** What it needs; see the fields. `ended` closes the connections. */
+export interface DirectWorkerOptions {
+  tasks: readonly AnyTask[]
+  /** Celery's queues. */
+  queues: readonly string[]
+  broker: Broker
+  /** Where limits are; undefined: no task has one. */
+  redis: RedisConnection | undefined
+  /** Beginning of every key in Redis. */
+  prefix: string
+  /** Where results go; undefined: to the queues that the calls name (rpc). */
+  results: RedisConnection | undefined
+  /** Attempts at once. */
+  concurrency: number
+  graceMs: number
+  labels: Labels
+  /** Addresses beyond the public ones that every task may call. */
+  allowPrivate: readonly string[]
+  /** What fails for good is also put aside. */
+  parks: boolean
+  clock: Clock
+  report: Report
+  /** Called when it has stopped. */
+  ended(): Promise<void>
+}
+
+/** While many messages are denied, so many are read ahead: of slots, or in all. */
+const wideTimes = 10
+const wideMin = 200
+/** How often that is looked at, in ms, and after how many looks without denials it is over. */
+const lookMs = 100
+const quietLooks = 10
+
+/** Executes until it is stopped. */
+export class DirectWorker {
+  readonly #options: DirectWorkerOptions
+  readonly #local: LocalOutlet
+  readonly #hand: Hand
+  readonly #limiter: DirectLimiter | undefined
+  readonly #grace: Grace
+  readonly #post: RabbitPost
+  readonly #consumers: Consumer[] = []
+  readonly #end = new AbortController()
+  #stopping: Promise<void> | undefined
+
+  constructor(options: DirectWorkerOptions) {
+    const { tasks, redis, prefix, clock, report, labels, broker, results, parks, graceMs } = options
+    const { log } = report
+    this.#options = options
+    const limits = [...new Map(tasks.flatMap((task) => task.limits).map((limit) => [limit.name, limit])).values()]
+    const limiter = redis && limits.length > 0 ? new DirectLimiter({ limits, redis, prefix, clock, log }) : undefined
+    this.#limiter = limiter
+    const around = { clock, log, report, db: { checkOutside() {} } }
+    const repertoire = new TaskSet(tasks, labels)
+    this.#local = new LocalOutlet({
+      ...options,
+      store: around,
+      source: new DirectGrantSource(limiter, clock),
+      opens: async () => undefined,
+      rulebook: new Rulebook(),
+      repertoire,
+      isPrompt: true,
+      worker: () => undefined,
+      changed: () => this.#hand.look(),
+    })
+    const post = (this.#post = new RabbitPost(broker))
+    const rules = (take: string) => limiter?.rules(take) ?? []
+    this.#hand = new Hand({
+      clock,
+      log,
+      labels,
+      tasks: byName(tasks),
+      limits: limiter &&
+        redis && { limiter, bookings: new Bookings({ redis, prefix, clock, rules, mostMs: delayMaxMs }) },
+      ends: new Ends({ broker, post, results: new Results({ clock, log, post, redis: results }), clock, log, parks }),
+      watch: new AttemptEvents(report, clock, () => undefined),
+      outlet: (reports: Reports) => this.#local.outlet(reports),
+    })
+    this.#grace = new Grace({ store: around, graceMs, running: () => this.running, handBack: () => this.#handBack() })
+  }
+
+  /** Messages in hand. */
+  get running(): number {
+    return this.#hand.running
+  }
+
+  /** What it has done since it began. */
+  get counts(): Readonly<DirectCounts> {
+    return { ...this.#hand.counts }
+  }
+
+  /** Begins to execute. @throws the errors of the broker and of Redis; UsageError SLUICE_BAD_REDIS, SLUICE_NO_SUCH_LIMIT, SLUICE_NEEDS_STORE */
+  async start(): Promise<void> {
+    const { tasks, queues, broker } = this.#options
+    await this.#local.open(tasks)
+    await this.#limiter?.start()
+    await broker.declare(delayTopology())
+    const control = new RemoteControl({
+      post: this.#post,
+      queues,
+      log: this.#options.report.log,
+      names: [...byName(tasks).keys()],
+      slots: this.#local.slots,
+      limitsOf: (name) =>
+        byName(tasks)
+          .get(name)
+          ?.limits.map((limit) => limit.name),
+      revoke: (ids, isTerminated) => this.#hand.revoke(ids, isTerminated),
+    })
+    await control.open()
+    for (const queue of queues) {
+      // If no program of Celery has declared it yet, it is made as Celery makes it.
+      await broker
+        .use((channel) => channel.checkQueue(queue))
+        .catch((error: unknown) => {
+          if (!(error instanceof UsageError)) throw error
+          return broker.declare({ queues: [{ name: queue }] })
+        })
+      const how = { prefetch: this.#local.slots }
+      this.#consumers.push(await broker.consume(queue, how, (delivery) => this.#hand.take(delivery, queue)))
+    }
+    void this.#adaptPrefetch()
+  }
+
+  /**
+   * A worker reads as many messages ahead as it has slots, so that none waits here that another worker could begin. While many are
+   * denied, which need no slot, it reads more: else each batch would wait for the broker's confirmations.
+   */
+  async #adaptPrefetch(): Promise<void> {
+    const { clock } = this.#options
+    const { slots } = this.#local
+    const wide = Math.max(wideMin, slots * wideTimes)
+    let [isWide, before, quiet] = [false, 0, 0]
+    while (!this.#end.signal.aborted) {
+      await clock.sleep(lookMs, this.#end.signal, false)
+      const denied = this.#hand.counts.denied - before
+      before += denied
+      quiet = denied === 0 ? quiet + 1 : 0
+      const isStorm = isWide ? quiet < quietLooks : denied >= slots
+      if (isStorm === isWide || this.#end.signal.aborted) continue
+      isWide = isStorm
+      await Promise.all(this.#consumers.map((consumer) => consumer.setPrefetch(isWide ? wide : slots)))
+    }
+  }
+
+  /** Takes no more messages, and waits for the attempts under way, as long as its grace. */
+  stop(): Promise<void> {
+    this.#stopping ??= this.#signOff()
+    return this.#stopping
+  }
+
+  /** Stops at once: the signals of attempts under way abort, and their messages go back. */
+  async abort(): Promise<void> {
+    const stopping = this.stop()
+    this.#handBack()
+    await stopping
+  }
+
+  #handBack(): void {
+    const text = 'the worker stops at once, and hands its running tasks back'
+    this.#hand.handBack(new AttemptError('SLUICE_SHUTDOWN', text, { retryable: true }))
+  }
+
+  async #signOff(): Promise<void> {
+    this.#end.abort()
+    await Promise.all(this.#consumers.map((consumer) => consumer.cancel()))
+    this.#grace.begin()
+    await this.#hand.stop()
+    this.#grace.end()
+    await this.#limiter?.close()
+    await this.#local.close()
+    const { log } = this.#options.report
+    log.info('the worker has stopped', { ...this.counts })
+    await this.#options.ended()
+  }
+}
+
+/** Returns tasks by all their names. */
+function byName(tasks: readonly AnyTask[]): Map<string, AnyTask> {
+  const all = tasks.flatMap((task) => [task.name, ...(task.formerly ?? [])].map((name) => [name, task] as const))
+  const mourning = tasks.flatMap(({ onFailed }) => (onFailed === undefined ? [] : [[onFailed.name, onFailed] as const]))
+  return new Map([...all, ...mourning])
+}

@@ -1,0 +1,315 @@
+/** Workers without a store execute what a real producer of Celery sends, under limits in Redis. */
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { z } from 'zod'
+import { openBroker } from '../../src/amqp/broker.ts'
+import { silent } from '../../src/core/log.ts'
+import { type AnyTask, check, fail, label, limit, type Rate, snooze, task } from '../../src/index.ts'
+import { RedisLimiter } from '../../src/redis/limiter.ts'
+import { startProducer } from '../absorb/stage.ts'
+import { findPython } from '../examples/interpreter.ts'
+import { Caller } from '../redis/caller.ts'
+import { type RedisServer, startRedis } from '../servers/redis.ts'
+import { type Broker, freshBroker } from '../servers/rabbitmq.ts'
+import { until } from '../until.ts'
+import { direct, mostIn, startVendor } from './stage.ts'
+
+const anything = z.unknown()
+const total = z.array(z.number())
+const soon = { base: 1, max: 1 } as const
+let broker: Broker
+let redis: RedisServer
+let producer: Awaited<ReturnType<typeof startProducer>>
+let places: { amqp: string; redis: string }
+
+beforeAll(async () => {
+  ;[broker, redis] = await Promise.all([freshBroker(), startRedis()])
+  producer = await startProducer(broker.url)
+  places = { amqp: broker.url, redis: redis.url }
+}, 60_000)
+afterAll(async () => {
+  producer.close()
+  await redis.close()
+})
+
+/** Reads the messages of a queue that nobody serves. */
+async function messagesIn(queue: string) {
+  const open = await openBroker({ url: broker.url, name: 'test', log: silent })
+  try {
+    return await open.use(async (channel) => {
+      const found = []
+      for (;;) {
+        const message = await channel.get(queue, { noAck: true })
+        if (message === false) return found
+        found.push(message)
+      }
+    })
+  } finally {
+    await open.close()
+  }
+}
+
+describe('a task that Python sends, without a store', () => {
+  it('is executed, and its result goes back; what follows it is sent', async (context) => {
+    const calls: unknown[] = []
+    const add = task('add', { input: total, run: (input) => input.reduce((sum, one) => sum + one, 0) })
+    const note = task('note', { input: anything, run: (input) => void calls.push(input) })
+    await direct(context, [add, note], places)
+    expect(await producer.result(await producer.send('add', [2, 3]))).toEqual(['SUCCESS', 5])
+    const chain = [
+      ['add', [1, 2], {}],
+      ['add', [10], {}],
+    ]
+    expect(await producer.result(await producer.ask('send_chain', { tasks: chain }))).toEqual(['SUCCESS', 13])
+    await producer.send('add', [4, 4], { link: 'note' })
+    // Protocol 1 has all of it in the body.
+    const body = JSON.stringify({ id: 'first', task: 'note', args: [1], kwargs: {}, retries: 0, eta: null })
+    await producer.ask('raw', { body, content_type: 'application/json', headers: {} })
+    await until(() => calls.length === 2, 'both have run')
+    expect(calls).toEqual(expect.arrayContaining([[8], [1]]))
+  })
+
+  it('is repeated with backoff, and then fails: with its error, what follows an error, onFailed, and a place aside', async (context) => {
+    const attempts: number[] = []
+    const calls: unknown[] = []
+    const note = task('note', { input: anything, run: (input) => void calls.push(input) })
+    const flaky = task('flaky', {
+      input: anything,
+      retry: { attempts: 3, ...soon },
+      run: (_, { attempt }) => {
+        attempts.push(attempt)
+        throw new RangeError('boom')
+      },
+      onFailed: ({ reason, attempt, error }) => void calls.push({ reason, attempt, error: error?.message }),
+    })
+    const refuse = task('refuse', {
+      input: anything,
+      run: () => {
+        throw fail('no such customer')
+      },
+    })
+    await direct(context, [flaky, note, refuse], { ...places, park: true })
+    const id = await producer.send('flaky', [7], { link_error: 'note' })
+    expect(await producer.result(id)).toEqual(['FAILURE', ['RangeError', 'boom']])
+    await until(() => calls.length === 2, 'both have run')
+    expect(attempts).toEqual([1, 2, 3])
+    expect(calls).toEqual(expect.arrayContaining([[id], { reason: 'exhausted', attempt: 3, error: 'boom' }]))
+    expect((await producer.result(await producer.send('refuse')))[0]).toBe('FAILURE')
+    const parked = await messagesIn('celery.parked')
+    expect(parked.map(({ properties }) => properties.headers?.['task'])).toEqual(['flaky', 'refuse'])
+    expect(String(parked[0]?.properties.headers?.['x-sluice-reason'])).toContain('exhausted')
+    expect(parked[0]?.properties.headers?.['x-death']).toBeUndefined()
+  })
+
+  it('is put aside when it cannot be carried out, and its producer learns why', async (context) => {
+    await direct(context, [task('add', { input: total, run: () => 0 })], places)
+    const unknown = await producer.result(await producer.send('nobody', [1]))
+    expect(unknown).toEqual(['FAILURE', ['UsageError', 'no worker here has a task "nobody"']])
+    await producer.ask('raw', { body: 'no json', content_type: 'application/json', headers: { task: 'add', id: 'x' } })
+    await until(async () => (await messagesIn('celery.parked')).length > 0, 'it is parked')
+    // An input that the schema refuses is no attempt that could succeed.
+    expect((await producer.result(await producer.send('add', ['text'])))[0]).toBe('FAILURE')
+  })
+
+  it('waits for its eta on the broker, is revoked before it begins and while it runs, and when it has expired', async (context) => {
+    const seen: string[] = []
+    const add = task('add', { input: total, run: (input) => (seen.push('add'), input[0]) })
+    const wait = task('wait', {
+      input: anything,
+      run: async (_, { signal }) => {
+        seen.push('begun')
+        await new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve()))
+      },
+    })
+    const worker = await direct(context, [add, wait], places)
+    const sinceMs = Date.now()
+    const later = await producer.send('add', [1], { countdown: 0.6 })
+    const revoked = await producer.send('add', [2], { countdown: 1 })
+    await until(() => worker.counts.delivered >= 2 && worker.running === 0, 'both wait on the broker')
+    await producer.ask('revoke', { id: revoked })
+    expect(await producer.result(later)).toEqual(['SUCCESS', 1])
+    expect(Date.now() - sinceMs).toBeGreaterThanOrEqual(600)
+    expect(await producer.result(revoked)).toEqual(['REVOKED', ['TaskRevokedError', 'revoked']])
+    const long = await producer.send('wait')
+    await until(() => seen.includes('begun'), 'it has begun')
+    await producer.ask('revoke', { id: long, terminate: true })
+    expect(await producer.result(long)).toEqual(['REVOKED', ['TaskRevokedError', 'terminated']])
+    const dead = await producer.send('add', [3], { countdown: 3_600, expires: 5 })
+    expect(await producer.result(dead)).toEqual(['REVOKED', ['TaskRevokedError', 'expired']])
+    expect(seen).toEqual(['add', 'begun'])
+  })
+
+  it('ends at the time limit of its message', async (context) => {
+    const wait = task('wait', {
+      input: anything,
+      run: (_, { signal }) => new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve())),
+    })
+    await direct(context, [wait], places)
+    const id = await producer.send('wait', [], { time_limit: 0.3 })
+    expect((await producer.result(id))[0]).toBe('FAILURE')
+  })
+
+  it('may be put off by its handler, which is no retry', async (context) => {
+    const attempts: number[] = []
+    const nap = task('nap', {
+      input: anything,
+      run: (_, { attempt }) => {
+        attempts.push(attempt)
+        if (attempts.length < 3) throw snooze('100ms')
+        return 'rested'
+      },
+    })
+    await direct(context, [nap], places)
+    expect(await producer.result(await producer.send('nap'))).toEqual(['SUCCESS', 'rested'])
+    expect(attempts).toEqual([1, 1, 1])
+  })
+})
+
+describe('a limit without a store', () => {
+  const limited = (url: string, name: string, given: { rate: Rate } | { window: Rate }): AnyTask =>
+    task(`call.${name}`, {
+      input: total,
+      limits: [limit(name, given)],
+      run: async ([n], { fetch, attempt }) => void (await check(await fetch(`${url}/${n}/${attempt}`))),
+    })
+
+  async function vendorFor({ onTestFinished }: { onTestFinished(end: () => unknown): void }) {
+    const vendor = await startVendor()
+    onTestFinished(() => vendor.close())
+    return vendor
+  }
+
+  it('is never exceeded; what it denies waits on the broker, and counts no attempt', async (context) => {
+    const vendor = await vendorFor(context)
+    const call = limited(vendor.url, 'plain', { rate: '20/s' })
+    const worker = await direct(context, [call], places)
+    await producer.ask('many', { task: call.name, n: 40 })
+    await until(() => new Set(vendor.paths).size === 40, 'all were called', 30_000)
+    expect(mostIn(vendor.arrivals, 1_000)).toBeLessThanOrEqual(20)
+    expect(vendor.paths.every((path) => path.endsWith('/1'))).toBe(true)
+    expect(worker.counts.denied).toBeGreaterThan(20)
+    await until(() => worker.running === 0, 'nothing is in hand')
+  })
+
+  it('is closed when its epoch begins, for as long as it looks back', async (context) => {
+    const vendor = await vendorFor(context)
+    const own = await startRedis()
+    context.onTestFinished(() => own.close())
+    const call = limited(vendor.url, 'closed', { rate: '100/s' })
+    const sinceMs = performance.now()
+    await direct(context, [call], { ...places, redis: own.url })
+    await producer.send(call.name, [1])
+    await until(() => vendor.arrivals.length === 1, 'it was called', 10_000)
+    expect((vendor.arrivals[0] ?? 0) - sinceMs).toBeGreaterThan(1_000)
+  })
+
+  it('holds for further requests, and is held when the vendor refuses', async (context) => {
+    const vendor = await vendorFor(context)
+    const crm = limit('further', { rate: '10/s' })
+    const many = task('many', {
+      input: anything,
+      limits: [crm],
+      run: async (_, { fetch }) => {
+        for (let n = 0; n < 4; n++) await check(await fetch(`${vendor.url}/${n}`))
+      },
+    })
+    await direct(context, [many], places)
+    const all = await Promise.all([1, 2, 3].map((n) => producer.send('many', [n])))
+    for (const id of all) expect(await producer.result(id)).toEqual(['SUCCESS', null])
+    expect(vendor.arrivals).toHaveLength(12)
+    expect(mostIn(vendor.arrivals, 1_000)).toBeLessThanOrEqual(10)
+    vendor.refusals = 1
+    const from = performance.now()
+    expect(await producer.result(await producer.send('many', [4]))).toEqual(['SUCCESS', null])
+    expect(performance.now() - from).toBeGreaterThanOrEqual(1_000)
+  })
+
+  it('counts places over all workers', async (context) => {
+    let [running, most] = [0, 0]
+    const own = await startRedis()
+    context.onTestFinished(() => own.close())
+    // Places are closed for a minute after a loss, since nobody knows what still runs; here nothing does.
+    const { Redis } = await import('ioredis')
+    const client = new Redis(own.url)
+    const limiter = new RedisLimiter({ send: (command, args) => client.call(command, ...args) })
+    await limiter.begin({ epoch: 'first', owner: 'direct', closeUs: 0 })
+    client.disconnect()
+    const export_ = task('export', {
+      input: anything,
+      limits: [limit('places', { concurrency: 2, by: label('team') })],
+      run: async () => {
+        most = Math.max(most, ++running)
+        const until100 = performance.now() + 100
+        await until(() => performance.now() > until100, 'it has run for a while')
+        running--
+      },
+    })
+    const options = { ...places, redis: own.url, labels: { team: 'a' } }
+    const workers = [await direct(context, [export_], options), await direct(context, [export_], options)]
+    await producer.ask('many', { task: 'export', n: 12 })
+    const done = () => workers.reduce((sum, { counts }) => sum + counts.done, 0)
+    await until(() => done() === 12, 'all have run', 30_000)
+    expect(most).toBe(2)
+  })
+
+  it('is shared with Python, by the definition that the worker publishes', async (context) => {
+    const vendor = await vendorFor(context)
+    const call = limited(vendor.url, 'shared', { window: '8/s' })
+    await direct(context, [call], places)
+    await producer.send(call.name, [1])
+    await until(() => vendor.arrivals.length === 1, 'the limit has opened', 10_000)
+    const python = new Caller(await findPython('redis'), redis.url, 'sluice:', 'limits')
+    context.onTestFinished(() => python.end())
+    let taken = 0
+    while ((await python.ask('reserve', [['shared']])).error === undefined) taken++
+    // Node has one of the eight, which is the first to leave the window.
+    expect(taken).toBe(7)
+    await producer.send(call.name, [2])
+    await until(() => vendor.arrivals.length === 2, 'it was called', 10_000)
+    expect((vendor.arrivals[1] ?? 0) - (vendor.arrivals[0] ?? 0)).toBeGreaterThan(1_000)
+  })
+})
+
+describe('a worker without a store', () => {
+  const plain = task('plain', { input: anything, run: () => 0 })
+  const limitedTask = task('limited', { input: anything, limits: [limit('one', { rate: '1/s' })], run: () => 0 })
+
+  it('names what is missing', async (context) => {
+    const { amqp } = places
+    const refused = (tasks: AnyTask[], options: object) =>
+      direct(context, tasks, { amqp, redis: '', ...options }).then(
+        () => 'started',
+        (error: { code: string }) => error.code,
+      )
+    expect(await refused([limitedTask], {})).toBe('SLUICE_NO_REDIS')
+    expect(await refused([plain], { amqp: undefined })).toBe('SLUICE_NO_BROKER')
+    expect(await refused([plain], { celery: [] })).toBe('SLUICE_BAD_OPTION')
+    expect(await refused([], {})).toBe('SLUICE_NO_TASKS')
+    const pool = task('pool', {
+      input: anything,
+      limits: [limit('p', { rate: '1/s', pool: ['a', 'b'] })],
+      run: () => 0,
+    })
+    expect(await refused([pool], { redis: redis.url })).toBe('SLUICE_NEEDS_STORE')
+    expect(await refused([limitedTask], { redis: 'redis://127.0.0.1:1/0' })).toMatch(/SLUICE_REDIS/)
+  })
+
+  it('needs no Redis without limits', async (context) => {
+    await direct(context, [plain], { amqp: places.amqp, redis: '' })
+    expect(await producer.result(await producer.send('plain'))).toEqual(['SUCCESS', 0])
+  })
+
+  it('goes by what a database has published, and takes from nothing else there', async (context) => {
+    const own = await startRedis()
+    context.onTestFinished(() => own.close())
+    const { Redis } = await import('ioredis')
+    const client = new Redis(own.url)
+    const history = /master_replid:(\w+)/.exec(await client.info('replication'))?.[1] ?? ''
+    const epoch = { id: 'e1', history, at: '1000000', most: '0', owner: 'a database' }
+    await client.hset('sluice:{limits}:epoch', epoch)
+    await expect(direct(context, [limitedTask], { ...places, redis: own.url })).rejects.toMatchObject({
+      code: 'SLUICE_NO_SUCH_LIMIT',
+    })
+    expect(await client.hget('sluice:{limits}:epoch', 'owner')).toBe('a database')
+    client.disconnect()
+  })
+})

@@ -1,0 +1,114 @@
+/** What becomes of messages when a worker without a store, its Redis or its broker fails. */
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { openProducer } from '../../src/celery/index.ts'
+import { type RabbitServer, startRabbit } from '../servers/rabbitmq.ts'
+import { type RedisServer, startRedis } from '../servers/redis.ts'
+import { until } from '../until.ts'
+import { type Arrival, startMember, startRecorder } from './fleet.ts'
+import { mostIn } from './stage.ts'
+
+let rabbit: RabbitServer
+let redis: RedisServer
+let vendor: Awaited<ReturnType<typeof startRecorder>>
+let url: { broker: string; redis: string; vendor: string }
+beforeAll(async () => {
+  ;[rabbit, redis, vendor] = await Promise.all([startRabbit(), startRedis(), startRecorder()])
+}, 90_000)
+afterAll(async () => {
+  vendor.close()
+  await Promise.all([rabbit.close(), redis.close()])
+})
+beforeEach(async () => {
+  vendor.arrivals.length = 0
+  url = { broker: (await rabbit.fresh()).url, redis: redis.url, vendor: vendor.url }
+})
+
+const count = 40
+
+async function sendAll(): Promise<void> {
+  const producer = await openProducer({ broker: url.broker, results: 'none' })
+  // A worker that starts first makes the queue.
+  for (let n = 0; n < count; n++) await producer.delay('call', [n])
+  await producer.close()
+}
+
+/** Starts a worker that is killed with the test. */
+async function member({ onTestFinished }: { onTestFinished(end: () => unknown): void }, crashAt?: string) {
+  const child = await startMember(url, '20/s', 5, crashAt)
+  onTestFinished(() => child.kill('SIGKILL'))
+  return child
+}
+
+const all = () => new Set(vendor.arrivals.map(({ n }) => n)).size
+
+/** Each task that was called more than once knew that it might have been called before, but for the first time. */
+function expectMarked(arrivals: readonly Arrival[]): void {
+  for (let n = 0; n < count; n++) {
+    const own = arrivals.filter((one) => one.n === n)
+    expect(own.filter(({ isAgain }) => !isAgain).length).toBeLessThanOrEqual(1)
+  }
+}
+
+describe('without a store', { timeout: 90_000 }, () => {
+  it('nothing is lost when a worker is killed with messages in hand; what may run twice is told so', async (context) => {
+    const first = await member(context)
+    await sendAll()
+    await until(() => vendor.arrivals.length >= 5, 'some were called', 20_000)
+    first.kill('SIGKILL')
+    await member(context)
+    await until(() => all() === count, 'all were called', 40_000)
+    expect(
+      mostIn(
+        vendor.arrivals.map(({ atMs }) => atMs),
+        1_000,
+      ),
+    ).toBeLessThanOrEqual(20)
+    expectMarked(vendor.arrivals)
+  })
+
+  it('nothing is lost when a worker dies between the confirmation of a copy and its acknowledgement', async (context) => {
+    const first = await member(context, 'direct.settled')
+    const gone = new Promise((resolve) => first.once('exit', resolve))
+    await sendAll()
+    await gone
+    await member(context)
+    await until(() => all() === count, 'all were called', 40_000)
+    const twice = vendor.arrivals.filter(({ n }, i) => vendor.arrivals.findIndex((one) => one.n === n) < i)
+    expect(twice.length).toBeLessThanOrEqual(5)
+    expectMarked(vendor.arrivals)
+  })
+
+  it('a flush of Redis closes the limit, exceeds nothing and loses nothing', async (context) => {
+    await member(context)
+    await sendAll()
+    await until(() => vendor.arrivals.length >= 10, 'some were called', 20_000)
+    const { Redis } = await import('ioredis')
+    const client = new Redis(redis.url)
+    await client.flushall()
+    client.disconnect()
+    await until(() => all() === count, 'all were called', 40_000)
+    expect(vendor.arrivals).toHaveLength(count)
+    expect(
+      mostIn(
+        vendor.arrivals.map(({ atMs }) => atMs),
+        1_000,
+      ),
+    ).toBeLessThanOrEqual(20)
+  })
+
+  it('a broker that is killed and started again has all that waits', async (context) => {
+    await member(context)
+    await sendAll()
+    await until(() => vendor.arrivals.length >= 10, 'some were called', 20_000)
+    await rabbit.kill()
+    await rabbit.start()
+    await until(() => all() === count, 'all were called', 60_000)
+    expect(
+      mostIn(
+        vendor.arrivals.map(({ atMs }) => atMs),
+        1_000,
+      ),
+    ).toBeLessThanOrEqual(20)
+    expectMarked(vendor.arrivals)
+  })
+})

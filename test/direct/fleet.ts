@@ -1,0 +1,128 @@
+/** Fleets of workers without a store, each a process, and what their vendor saw. */
+import { type ChildProcess, fork } from 'node:child_process'
+import { once } from 'node:events'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { fileURLToPath } from 'node:url'
+import { openBroker } from '../../src/amqp/broker.ts'
+import { silent } from '../../src/core/log.ts'
+import { startProducer } from '../absorb/stage.ts'
+import { openProducer } from '../../src/celery/index.ts'
+import type { DirectCounts } from '../../src/direct/hand.ts'
+import { startRedis } from '../servers/redis.ts'
+import { freshBroker } from '../servers/rabbitmq.ts'
+import { until } from '../until.ts'
+
+const member = fileURLToPath(new URL('member.mjs', import.meta.url))
+
+/** One request as the vendor saw it. */
+export interface Arrival {
+  what: string
+  n: number
+  /** The attempt's number, and whether it knew that the call may have been made before. */
+  attempt: number
+  isAgain: boolean
+  /** Wall time in ms. */
+  atMs: number
+}
+
+/** A vendor on loopback that answers everything, and records arrivals. */
+export async function startRecorder() {
+  const arrivals: Arrival[] = []
+  const server = createServer((request, response) => {
+    const [, what = '', n, attempt, kind] = (request.url ?? '').split('/')
+    const atMs = wallMs()
+    arrivals.push({ what, n: Number(n), attempt: Number(attempt), isAgain: kind === 'again', atMs })
+    response.end('{}')
+  })
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+  return { url, arrivals, close: () => (server.closeAllConnections(), server.close()) }
+}
+
+/** Starts a worker in a process, and resolves when it executes. */
+export async function startMember(
+  url: { broker: string; redis: string; vendor: string },
+  rate: string,
+  slots: number,
+  crashAt = '',
+) {
+  const env = { ...process.env, SLUICE_CRASH_AT: crashAt }
+  const child = fork(member, [url.broker, url.redis, url.vendor, rate, String(slots)], { stdio: 'inherit', env })
+  await Promise.race([
+    once(child, 'message'),
+    once(child, 'exit').then(() => Promise.reject(new Error('a worker has ended'))),
+  ])
+  return child
+}
+
+/** Ends workers, and returns what all of them have done. */
+export async function endMembers(children: readonly ChildProcess[]): Promise<DirectCounts> {
+  const all = await Promise.all(
+    children.map(async (child) => {
+      child.send('counts')
+      const [{ counts }] = (await once(child, 'message')) as [{ counts: DirectCounts }]
+      child.kill('SIGTERM')
+      await once(child, 'exit')
+      return counts
+    }),
+  )
+  const sum = (name: keyof DirectCounts) => all.reduce((total, one) => total + one[name], 0)
+  return { delivered: sum('delivered'), denied: sum('denied'), begun: sum('begun'), done: sum('done') }
+}
+
+/** How a proof runs; see the fields. */
+export interface Proof {
+  tasks: number
+  rate: string
+  workers: number
+  slots: number
+  /** So many unrelated tasks of the same queue are sent while the others are being denied, and as many, `gapMs` apart, while they wait. */
+  free: number
+  gapMs: number
+}
+
+/** Has a Python producer send tasks under a limit, and workers execute them. Returns what the vendor saw. */
+export async function prove({ tasks, rate, workers, slots, free, gapMs }: Proof) {
+  const [broker, redis, vendor] = await Promise.all([freshBroker(), startRedis(), startRecorder()])
+  const python = await startProducer(broker.url)
+  const node = await openProducer({ broker: broker.url, results: 'none' })
+  const door = await openBroker({ url: broker.url, name: 'test', log: silent })
+  const url = { broker: broker.url, redis: redis.url, vendor: vendor.url }
+  const children = await Promise.all(Array.from({ length: workers }, () => startMember(url, rate, slots)))
+  const sent: number[] = []
+  const sendFree = async () => {
+    sent.push(wallMs())
+    await node.delay('free', [sent.length - 1])
+  }
+  try {
+    await python.ask('many', { task: 'call', n: tasks })
+    for (let i = 0; i < free; i++) await sendFree()
+    // From now on all others wait in delay queues.
+    const depth = () => door.use(async (channel) => (await channel.checkQueue('celery')).messageCount)
+    await until(async () => (await depth()) === 0, 'those that wait are denied', 60_000)
+    for (let i = 0; i < free; i++) {
+      const atMs = wallMs() + gapMs
+      await until(() => wallMs() >= atMs, 'the gap is over')
+      await sendFree()
+    }
+    await until(() => vendor.arrivals.length >= tasks + sent.length, 'all were called', 180_000)
+    const counts = await endMembers(children)
+    const of = (what: string) => vendor.arrivals.filter((arrival) => arrival.what === what)
+    const waits = of('free').map(({ n, atMs }) => ({ ms: atMs - (sent[n] ?? 0), isLater: n >= free }))
+    return { arrivals: of('call'), counts, waits, deliveries: (counts.delivered - sent.length) / tasks }
+  } finally {
+    for (const child of children) child.kill('SIGKILL')
+    python.close()
+    vendor.close()
+    await Promise.all([node.close(), door.close(), redis.close()])
+  }
+}
+
+const wallMs = () => performance.timeOrigin + performance.now()
+
+/** Returns the value below which this part of the values is. */
+export function quantile(values: readonly number[], part: number): number {
+  const sorted = values.toSorted((a, b) => a - b)
+  return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * part))] ?? 0
+}

@@ -1,0 +1,30 @@
+/** Workers without a store keep a limit, at the same rate however many they are, and what is denied delays nothing else. */
+import { describe, expect, it } from 'vitest'
+import { isLong } from '../long.ts'
+import { prove, quantile } from './fleet.ts'
+import { mostIn } from './stage.ts'
+
+const tasks = isLong ? 5_000 : 200
+const free = isLong ? 200 : 20
+const fleets = isLong ? [1, 8] : [1, 2]
+
+describe('tasks of a Python producer under 100/s, without a store', () => {
+  it.each(fleets)('are executed once, within the limit, by %i workers', { timeout: 300_000 }, async (workers) => {
+    const proof = await prove({ tasks, rate: '100/s', workers, slots: 10, free, gapMs: isLong ? 100 : 30 })
+    const { arrivals, waits, deliveries, counts } = proof
+    const times = arrivals.map(({ atMs }) => atMs).toSorted((a, b) => a - b)
+    const most = mostIn(times, 1_000)
+    expect(most).toBeLessThanOrEqual(100)
+    expect(arrivals).toHaveLength(tasks)
+    expect(new Set(arrivals.map(({ n }) => n)).size).toBe(tasks)
+    expect(arrivals.every(({ attempt }) => attempt === 1)).toBe(true)
+    const later = waits.filter(({ isLater }) => isLater).map(({ ms }) => ms)
+    const perS = ((times.length - 1) * 1_000) / ((times.at(-1) ?? 0) - (times[0] ?? 0))
+    if (!isLong) return
+    const flood = waits.filter(({ isLater }) => !isLater).map(({ ms }) => ms)
+    const [p50, p99] = [quantile(later, 0.5), quantile(later, 0.99)]
+    console.log({ workers, perS, most, deliveries, counts, p50, p99, flood: quantile(flood, 0.99) })
+    expect(deliveries).toBeLessThan(3)
+    expect(p99).toBeLessThanOrEqual(250)
+  })
+})
