@@ -38,8 +38,9 @@ it('archives an event whose limits cannot be decided, instead of trying it for e
   const got: unknown[] = []
   const a = await program(url, { service: 'a' }, [paid.on((one) => void got.push(one), { order: 'account.id' })])
   await a.events.emit(paid, { no: 'account' })
-  await until(async () => (await a.events.archive().count()) === 1)
-  expect(await a.events.archive().list()).toMatchObject([{ handler: 'orders.paid', reason: 'refused' }])
+  // The worker's own look at the archive hides what it has in hand.
+  const refused = { handler: 'orders.paid', reason: 'refused' }
+  await until(async () => (await a.events.archive().list(refused)).length === 1)
   await a.events.emit(paid, { account: { id: 1 } })
   await until(() => got.length === 1)
 })
