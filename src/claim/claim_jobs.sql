@@ -45,7 +45,7 @@ begin
   if v_is.moved then perform engine.check_epoch_after_restart(); end if;
   -- Before buckets are locked: a claim that has to wait here holds none of them.
   if v_is.shared then shared := engine.lock_redis_epoch(); end if;
-  v_begun := case when v_is.moved then engine.limiter_now_us(p_cap)
+  v_begun := case when v_is.moved or v_is.shared then engine.limiter_now_us(p_cap)
              else engine.limiter_time(v_is.ahead_us, v_is.watched, p_cap) end;
   now_us := v_begun; waited_us := 0; since := p_since; again := false;
   if v_is.known then jobs := engine.adopt_claim(p_claim); again := true; wake_us := 0; return; end if;

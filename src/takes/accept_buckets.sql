@@ -20,7 +20,7 @@ begin
   delete from sluice.refusal r
   where r.bucket = any (p_buckets) and (r.at < v_sent or p_age_us is null) and r.cause is distinct from p_but
     and (r.cause <> 'down' or r.host = p_host or r.host is null or p_host is null);
-  for v_room in select * from unnest(engine.bucket_room(p_buckets, v_now)) loop
+  foreach v_room in array engine.bucket_room(p_buckets, v_now) loop
     continue when v_room.probe = 0 or exists (select 1 from sluice.refusal r where r.bucket = v_room.bucket);
     v_room.hold := least(v_room.hold, v_room.now_at);
     v_room.probe := 0;

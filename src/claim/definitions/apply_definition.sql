@@ -7,6 +7,7 @@
 create or replace function engine.apply_definition(p_name text, p_by text, p_reason text) returns sluice.limit_def
 language plpgsql set enable_seqscan = off set jit = off as $$
 declare
+  v_rooms engine.room[];
   v_def constant sluice.limit_def := engine.effective_definition(p_name);
   v_at constant timestamptz := sluice.now();
   v_now bigint;
@@ -37,9 +38,10 @@ begin
   v_now := engine.limiter_now_us();
   if 'concurrency' = any (v_def.kind) then
     select array_agg(r.bucket), array_agg(r.running) into v_buckets, v_running from engine.count_used_places(p_name) r;
-    perform engine.append_ledger(array_agg(r::engine.room),
+    v_rooms := engine.bucket_room(v_buckets, 0);
+    perform engine.append_ledger(v_rooms,
       p_places => array_agg(v_running[r.ord] - r.debt[array_position(r.kind, 'concurrency')] order by r.ord))
-    from unnest(engine.bucket_room(v_buckets, 0)) r;
+    from unnest(v_rooms) r;
   end if;
   update sluice.list set due = v_now where due > v_now and id in (select id from sluice.bucket where name = p_name);
   perform pg_notify('sluice.wake', '*');

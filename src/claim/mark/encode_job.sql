@@ -17,7 +17,7 @@ language sql stable as $$
       and p_job.raw is null and p_job.ruled is null and p_job.costs is null and p_job.holds is null then
       p_job.seq || ',"' || p_job.id || '",' || p_job.attempt || ','
       || floor(date_part('epoch', p_job.created_at) * 1000)::bigint
-    -- One call with many arguments: PostgreSQL prepares each node of an expression anew for each claim.
+    -- One call with many arguments instead of 40 operators: each claim prepares every operator anew.
     else btrim(json_build_array(
       p_job.seq, p_job.id, p_job.attempt, floor(date_part('epoch', p_job.created_at) * 1000)::bigint, p_job.task,
       p_job.queue, p_job.failed, p_job.throttled, p_job.crashes, p_job.ambiguous, p_job.priority, p_job.takes,

@@ -9,7 +9,8 @@ declare
   v_room engine.room;
   v_is_any boolean := false;
 begin
-  for v_room in select r.* from unnest(engine.bucket_room(p_buckets, 0)) r where r.stale loop
+  foreach v_room in array engine.bucket_room(p_buckets, 0) loop
+    continue when v_room.stale is not true;
     v_is_any := true;
     if v_room.version = (
       select max(d.version)

@@ -28,7 +28,7 @@ begin
   if v_due = '{}' then return; end if;
   perform engine.lock_buckets(array(select p_buckets[d] from unnest(v_due) d));
   foreach i in array v_due loop
-    select * into v_room from unnest(engine.bucket_room(p_buckets[i:i], engine.limiter_now_us(p_cap)));
+    v_room := (engine.bucket_room(p_buckets[i:i], null, p_cap => p_cap))[1];
     continue when v_room.version is null;
     bucket := p_buckets[i];
     held_us := 0;

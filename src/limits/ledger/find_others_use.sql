@@ -17,7 +17,7 @@ declare
   v_more bigint;
   v_can bigint;
 begin
-  select * into v_room from unnest(engine.bucket_room(array[p_bucket], p_now));
+  v_room := (engine.bucket_room(array[p_bucket], p_now))[1];
   if v_room.version is null or v_room.hold >= p_until or v_room.n - v_rows > (
       select l.n from sluice.ledger l where l.bucket = p_bucket and l.at > p_from order by l.at, l.n limit 1) then
     return 0;

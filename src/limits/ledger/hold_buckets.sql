@@ -14,7 +14,7 @@ declare
   v_rooms engine.room[] := '{}';
 begin
   perform engine.lock_buckets(p_buckets);
-  for v_room in select * from unnest(engine.bucket_room(p_buckets, engine.limiter_now_us(p_cap))) loop
+  foreach v_room in array engine.bucket_room(p_buckets, null, p_cap => p_cap) loop
     continue when v_room.hold >= v_room.now_at + p_us and (p_probe is null or p_probe = v_room.probe);
     v_room.hold := greatest(v_room.hold, v_room.now_at + p_us);
     v_room.probe := coalesce(p_probe, v_room.probe);

@@ -15,6 +15,7 @@ create or replace function engine.refund_units(p_bucket bigint, p_claim uuid, p_
 returns void
 language plpgsql as $$
 declare
+  v_rooms engine.room[];
   v_def sluice.limit_def;
   v_grant record;
   v_row record;
@@ -47,7 +48,8 @@ begin
                     from unnest(v_debt, v_def.drain, v_def.weight) with ordinality t (d, w, u, i) order by i);
     v_at := v_row.at;
   end loop;
-  select * into v_room from unnest(engine.bucket_room(array[p_bucket], 0)) r where r.version = v_def.version;
+  v_rooms := engine.bucket_room(array[p_bucket], 0);
+  select * into v_room from unnest(v_rooms) r where r.version = v_def.version;
   if p_unused and v_room.hold = v_grant.at + v_room.probe then v_room.hold := v_grant.at; end if;
   perform engine.append_ledger(array[v_room], p_claim, array[-p_units], null, v_grant.at,
     case when not p_full then

@@ -28,7 +28,7 @@
 -- A bucket that is paused has no room for waiting jobs.
 -- A pace denies nothing, but eases its rate (engine.ease_debt).
 -- p_cap: as in engine.limiter_now_us; it counts where p_now is null.
--- read_at: the time for which the room was computed.
+-- read_at: p_now, or what this function read instead; now_at is not before the newest ledger row.
 -- The arithmetic goes step by step, because starting one query over all of it takes four times as long. There are few
 -- steps, because each expression of PL/pgSQL costs 3 us when a transaction first evaluates it.
 create or replace function engine.bucket_room(
@@ -55,7 +55,7 @@ begin
     if v_is_long then select * into v_def
       from sluice.limit_def d where d.name = v_in.name and d.version = v_in.version; end if;
     if v_def.version is null then v_rooms := v_rooms || engine.undefined_room(
-        v_in.ord, v_in.id, v_in.n, p_now, v_at, v_wall, v_hold, v_in.parked); continue; end if;
+        v_in.ord, v_in.id, v_in.n, p_now, v_at, v_wall, v_hold, v_in.probe, v_stale, v_in.parked); continue; end if;
     if v_in.closed_us is not null then
       v_hold := greatest(v_hold, engine.limit_reopens_at(v_in.closed_us, v_def.kind, v_def.span)); end if;
     v_debt := v_in.debt; v_slots := v_in.slots; v_quota := null;
