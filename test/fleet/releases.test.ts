@@ -3,7 +3,7 @@
  * from it: its functions have other texts, the one that claims another signature, and a migration adds columns.
  */
 import type { ChildProcess } from 'node:child_process'
-import { cpSync, existsSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { cpSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
@@ -28,30 +28,26 @@ function makeNext(base: string): string {
   cpSync(join(root, 'dist'), join(base, 'dist'), { recursive: true })
   cpSync(join(root, 'package.json'), join(base, 'package.json'))
   symlinkSync(join(root, 'node_modules'), join(base, 'node_modules'))
-  const change = (file: string, ...pairs: (readonly [from: string, to: string])[]) => {
-    const path = join(base, 'dist', file)
-    const text = pairs.reduce(
-      (all, [from, to]) => {
-        if (!all.includes(from)) throw new Error(`${file} has no ${from}`)
-        return all.replaceAll(from, to)
-      },
-      readFileSync(path, 'utf8'),
-    )
-    writeFileSync(path, text)
+  const files = readdirSync(join(base, 'dist'), { recursive: true, encoding: 'utf8' })
+    .filter((file) => file.endsWith('.js'))
+    .map((file) => join(base, 'dist', file))
+  /** Changes a text wherever the build has put it. */
+  const change = (from: RegExp, to: string) => {
+    const having = files.filter((file) => from.test(readFileSync(file, 'utf8')))
+    if (having.length === 0) throw new Error(`no file has ${from}`)
+    for (const file of having)
+      writeFileSync(
+        file,
+        readFileSync(file, 'utf8').replaceAll(new RegExp(from, 'g'), () => to),
+      )
   }
   const columns = ['job', 'done', 'failed', 'ledger', 'claim', 'worker', 'lane', 'bucket', 'limit_def']
   const migration = columns.map((table) => `alter table sluice.${table} add column next_note text default 'next';`)
-  change('core/version.js', [version, next])
-  change('claim/claim.js', ["call('claim_jobs', [", "call('claim_jobs', ['next', "])
-  change(
-    'generated/sql.js',
-    ['create or replace function engine.claim_jobs(', 'create or replace function engine.claim_jobs(p_release text, '],
-    ['-- Ends attempts.', '-- Ends attempts, in the next release.'],
-    [
-      'export const migrations = {',
-      `export const migrations = { "9999_next": ${JSON.stringify(migration.join('\n'))},`,
-    ],
-  )
+  change(new RegExp(`(?<=const version = ["'])${version}(?=["'])`), next)
+  change(/(?<=call\(["']claim_jobs["'], \[)/, "'next', ")
+  change(/(?<=create or replace function engine\.claim_jobs\()/, 'p_release text, ')
+  change(/-- Ends attempts\./, '-- Ends attempts, in the next release.')
+  change(/(?<=const migrations = \{)/, `"9999_next": ${JSON.stringify(migration.join('\n'))},`)
   return join(base, 'dist', 'index.js')
 }
 
