@@ -1,6 +1,6 @@
 /**
  * Books when messages that were denied come back: the first when its limit will have room, each next one a unit's time later. All
- * workers book in one place, so that as many come back as the limit serves, and none of them wakes up in vain.
+ * workers book in one place, so that no more messages come back at a time than the limit can grant.
  */
 import { limitOf } from '../core/bucket.ts'
 import type { Clock } from '../core/clock.ts'
