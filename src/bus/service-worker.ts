@@ -140,7 +140,7 @@ export class ServiceWorker {
         this.#local.outlet({
           ended: async (job, outcome) => ended(job, outcome),
           refused: (job) => ended(job, { kind: 'unused' }),
-          begun() {},
+          begun: async () => {},
           lost() {},
           left: async () => {},
           inherited() {},

@@ -57,8 +57,8 @@ export interface Reports {
    * that is recorded, or the job is not in hand any more.
    */
   ended(job: ClaimedJob, outcome: Outcome): Promise<unknown>
-  /** These jobs were begun. Only an outlet that enlists reports this. */
-  begun(jobs: readonly JobKey[]): void
+  /** These jobs were begun. Resolves when that is recorded. Only an outlet that enlists reports this. */
+  begun(jobs: readonly JobKey[]): Promise<unknown>
   /** This job was not begun, and will not be. */
   refused(job: ClaimedJob): void
   /** What executed this job was lost: whether its handler was called is not known. */

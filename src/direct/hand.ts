@@ -76,7 +76,7 @@ export class Hand {
     this.#outlet = options.outlet({
       ended: async (job, outcome) => this.#ended(job, outcome),
       refused: (job) => this.#ended(job, { kind: 'unused' }),
-      begun() {},
+      begun: async () => {},
       lost() {},
       left: async () => {},
       inherited() {},

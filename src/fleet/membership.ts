@@ -45,6 +45,15 @@ export interface RoundResult {
   claims: readonly string[]
 }
 
+/** Jobs that were begun, until that is recorded. */
+interface Begun {
+  readonly jobs: readonly JobKey[]
+  recorded(): void
+}
+
+/** A claim that another transaction has locked is tried again after so long. */
+const lockedMs = 50
+
 /** One worker's membership. */
 export class Membership {
   readonly #store: Store
@@ -58,7 +67,7 @@ export class Membership {
   #isNew = true
   /** Those that the store knows of this registration. */
   #stints = new Set<string>()
-  readonly #begun = new Set<JobKey>()
+  readonly #begun = new Set<Begun>()
   #isTelling = false
   /** The stuck handlers and slots that were last recorded, and for which registration. */
   #told = { worker: '', stuck: 0, slots: 0 }
@@ -141,22 +150,36 @@ export class Membership {
     this.#told = { worker, stuck, slots }
   }
 
-  /** Records which jobs workers of its fleet have begun, all of one time at once. While the store is away, they wait. */
-  begun(jobs: readonly JobKey[]): void {
-    for (const job of jobs) this.#begun.add(job)
-    void this.tellBegun()
+  /**
+   * Records which jobs workers of its fleet have begun, all of one time at once; resolves when that is recorded. While the store
+   * is away, they wait.
+   */
+  begun(jobs: readonly JobKey[]): Promise<void> {
+    return new Promise((resolve) => {
+      this.#begun.add({ jobs, recorded: resolve })
+      void this.tellBegun()
+    })
   }
 
   /** Records those that it could not record yet. */
   async tellBegun(): Promise<void> {
     while (this.#begun.size > 0 && !this.#isTelling) {
       this.#isTelling = true
-      const jobs = [...this.#begun]
-      this.#begun.clear()
+      const told = [...this.#begun]
+      const jobs = told.flatMap((one) => one.jobs)
       try {
-        await this.#store.call('record_begun', [jobs.map(({ claim }) => claim), jobs.map(({ seq }) => seq)])
+        const args = [jobs.map(({ claim }) => claim), jobs.map(({ seq }) => seq)]
+        const rows = await this.#store.call<{ record_begun: string }>('record_begun', args)
+        const locked = new Set(rows.map((row) => row.record_begun))
+        for (const one of told) {
+          if (one.jobs.some(({ claim }) => locked.has(claim))) continue
+          this.#begun.delete(one)
+          one.recorded()
+        }
+        if (locked.size === 0) continue
+        this.#store.clock.after(lockedMs, () => void this.tellBegun())
+        return
       } catch {
-        for (const job of jobs) this.#begun.add(job)
         return
       } finally {
         this.#isTelling = false

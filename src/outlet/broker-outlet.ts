@@ -267,7 +267,7 @@ export class BrokerOutlet implements Outlet {
       given.isBegun = true
       return [given.job]
     })
-    if (begun.length > 0) this.#reports?.begun(begun)
+    if (begun.length > 0) void this.#reports?.begun(begun)
   }
 
   /** The worker executes a job of a dispatcher that is gone. */
@@ -277,7 +277,7 @@ export class BrokerOutlet implements Outlet {
     post.jobs.set(key, { job, arriveByMs: Infinity, isHeld: true, isBegun: true })
     this.#places.set(job, post)
     this.#reports?.inherited(job, from)
-    this.#reports?.begun([job])
+    void this.#reports?.begun([job])
     return key
   }
 

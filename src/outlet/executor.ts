@@ -83,7 +83,7 @@ export class Executor {
       {
         ended: async (job, outcome) => this.#ended(job, outcome),
         refused: (job) => this.#ended(job, { kind: 'unused' }),
-        begun() {},
+        begun: async () => {},
         lost() {},
         left: async () => {},
         inherited() {},

@@ -247,7 +247,7 @@ export class CeleryOutlet implements Outlet {
   }
 
   /** Resolves when it has reported what that means. */
-  #told(sent: Sent, result: TaskResult): Promise<void> | void {
+  #told(sent: Sent, result: TaskResult): Promise<unknown> | void {
     if (this.#sent.get(sent.job) !== sent) return
     const { log, clock } = this.#options.store
     const nowMs = clock.monotonicMs()
@@ -255,8 +255,8 @@ export class CeleryOutlet implements Outlet {
     const about = { task: sent.task.name, job: sent.job.id, queue: sent.queue }
     if (meaning === 'begun') {
       sent.begunMs = nowMs
-      this.#reports?.begun([sent.job])
       this.#aged(sent, nowMs, false)
+      return this.#reports?.begun([sent.job])
     } else if (meaning === 'begun again')
       log.warn('a message was delivered to Celery workers again, and began twice on one grant: acks_late', about)
     else if (meaning === 'ungranted')
@@ -382,15 +382,16 @@ export class CeleryOutlet implements Outlet {
     if (!isNew && sent.by?.worker !== unknownWorker) return
     sent.by = by
     sent.begunMs ??= this.#options.store.clock.monotonicMs()
-    if (isNew) this.#reports?.begun([sent.job])
+    if (isNew) void this.#reports?.begun([sent.job])
   }
 
   /** No worker has it, and nothing was reported: it was dropped from its queue, or ended without a result. */
   #missed(sent: Sent): void {
-    if (sent.by?.worker === unknownWorker) this.#lose(sent)
-    else if (sent.by !== undefined) this.#failed(sent, silentError(), {})
+    const { by, isShaken } = sent
+    const isGone = by !== undefined && (by.worker === unknownWorker || this.#workers.isGone(by.worker))
     // A worker that is gone may have begun it, without a report.
-    else if (sent.isShaken) this.#lose(sent)
+    if (isGone || (by === undefined && isShaken)) this.#lose(sent)
+    else if (by !== undefined) this.#failed(sent, silentError(), {})
     else this.#uncalled(sent, this.#options.store.clock.monotonicMs())
   }
 }

@@ -129,6 +129,12 @@ export class StockWorkers {
     return nowMs - this.#openedMs > lostMs && ![...this.#newcomers.values()].some(isUnknown)
   }
 
+  /** Whether this worker lives no more, which is known only when all that live are. */
+  isGone(worker: string): boolean {
+    const heardMs = this.#newcomers.get(worker)?.heardMs ?? -Infinity
+    return this.isWhole() && !this.#workers.has(worker) && this.#options.clock.monotonicMs() - heardMs > lostMs
+  }
+
   /** Whether a worker may have been lost of late. */
   mayHaveLost(): boolean {
     return this.#options.clock.monotonicMs() - Math.max(this.#openedMs, this.#lostMs) < lateMs

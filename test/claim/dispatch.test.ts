@@ -52,7 +52,7 @@ function dispatcher(slots: number, waiting: number, wakeMs?: number, ...others: 
     throttle: undefined,
     timedOut: undefined,
     claimer: () => '1',
-    roll: { begun() {}, left: async () => {}, beatFor: async () => {} },
+    roll: { begun: async () => {}, left: async () => {}, beatFor: async () => {} },
     lostOutcome: (_, tookMs) => ({ kind: 'interrupt', error: '{}', tookMs }),
     clock: {
       ...clock,

@@ -60,7 +60,7 @@ function stage({ slots = 10, rate, answer, isRecorded = true }: Given = {}) {
         }
       },
       finisher,
-      roll: { begun() {}, left: async () => {}, beatFor: async (worker) => void at.beats.push(worker) },
+      roll: { begun: async () => {}, left: async () => {}, beatFor: async (worker) => void at.beats.push(worker) },
       clock: systemClock,
       shared: answer === undefined ? undefined : shared,
       throttle: rate === undefined ? undefined : new Throttle(`${rate}/s`, systemClock, log),

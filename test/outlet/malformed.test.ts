@@ -28,7 +28,15 @@ it.each([[], ...['n', 'stint', 'slots', 'tasks', 'kinds', 'holds', 'orphans', 'l
     const wire = new MemoryWire(world.clock(0, 1), () => [1])
     const outlet = new BrokerOutlet({ wire, fleet: 'f', tasks: ['a'], clock: world.clock(0, 1), log })
     const nothing = async () => {}
-    const reports = { ended: nothing, begun() {}, refused() {}, lost() {}, left: nothing, inherited() {}, changed() {} }
+    const reports = {
+      ended: nothing,
+      begun: async () => {},
+      refused() {},
+      lost() {},
+      left: nothing,
+      inherited() {},
+      changed() {},
+    }
     const seam = outlet.for(reports, () => 'x')
     await outlet.open()
     const message = Object.fromEntries(Object.entries(whole).filter(([name]) => name !== field))

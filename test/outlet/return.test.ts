@@ -33,7 +33,7 @@ async function stage() {
         ended: () => tell('ended'),
         refused: () => void tell('refused'),
         lost: () => void tell('lost'),
-        begun: (jobs) => void known!.push(`${name} ${jobs.length}`),
+        begun: async (jobs) => void known!.push(`${name} ${jobs.length}`),
         left: async (_, begun) => void left.push(begun),
         inherited: () => void tell('inherited'),
         changed() {},

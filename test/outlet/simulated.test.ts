@@ -39,7 +39,7 @@ it('begins each job once and in time, or reports that it did not begin, whatever
         ended: async (job) => became_(job, 'ended'),
         refused: (job) => became_(job, 'refused'),
         lost: (job) => became_(job, 'lost'),
-        begun() {},
+        begun: async () => {},
         left: async () => {},
         inherited() {},
         changed() {},

@@ -1,5 +1,6 @@
 /** Several dispatchers, both kinds of fleets, and results in Redis. */
 import { fork } from 'node:child_process'
+import { randomUUID } from 'node:crypto'
 import { once } from 'node:events'
 import { fileURLToPath } from 'node:url'
 import { afterAll, beforeAll, describe, expect, it, type TestContext } from 'vitest'
@@ -7,6 +8,7 @@ import { z } from 'zod'
 import { limit } from '../../src/limits/limit.ts'
 import { task } from '../../src/tasks/task.ts'
 import { vendor } from '../../src/testing/vendor.ts'
+import { fn } from '../servers/fn.ts'
 import { startRedis } from '../servers/redis.ts'
 import { until } from '../until.ts'
 import { dispatch, openStage, pythonTask, type Stage } from './stage.ts'
@@ -43,11 +45,20 @@ describe.concurrent('stock workers', () => {
     expect(await count(`done where task = 'call'`)).toBe(30)
   })
 
-  /** Kills a dispatcher, in a process of its own, that has a job at a worker; another one follows. */
-  async function takeOver(context: TestContext, queue: string, celeryResults = 'rpc://') {
+  /**
+   * Kills a dispatcher, in a process of its own, that has a job at a worker; another one follows.
+   * @param records false: it cannot record that the job was begun
+   */
+  async function takeOver(
+    context: TestContext,
+    queue: string,
+    { celeryResults = 'rpc://', records = true }: { celeryResults?: string; records?: boolean } = {},
+  ) {
     const many = pythonTask('many', queue)
     const made = await dispatch(stage, [many], context, { celeryResults })
     await made.dispatcher.stop()
+    const rename = (from: string, to: string) => made.sluice.db.query(`alter function ${from} rename to ${to}`)
+    if (!records) await rename(`${fn}.record_begun`, 'unreachable')
     const args = [made.url, stage.url, queue, celeryResults]
     const first = fork(fileURLToPath(new URL('member.mjs', import.meta.url)), args, { execArgv: [] })
     context.onTestFinished(() => void first.kill('SIGKILL'))
@@ -55,6 +66,7 @@ describe.concurrent('stock workers', () => {
     const held = await made.sluice.send(many, { gate: made.gate })
     await made.begun(held)
     first.kill('SIGKILL')
+    if (!records) await rename(`${fn}.unreachable`, 'record_begun')
     const beats = () =>
       made.sluice.db.query<{ beat: string }>(
         'select w.beat from sluice.worker w where exists (select from sluice.claim c where c.worker = w.id)',
@@ -93,11 +105,15 @@ describe.concurrent('stock workers', () => {
   })
 
   it('run again, marked as in doubt, what a killed dispatcher had at a worker that was killed, too', async (context) => {
-    const frail = await stage.start('frail', ['-c', '2', '-Q', 'frail'])
-    const { held, heir } = await takeOver(context, 'frail')
+    // A name of its own for each try: the worker that follows goes on to serve the queue.
+    const queue = `frail-${randomUUID().slice(0, 8)}`
+    const frail = await stage.start(queue, ['-c', '2', '-Q', queue])
+    const { held, heir, count } = await takeOver(context, queue, { records: false })
     await frail.kill()
     await heir()
-    await stage.control.request('add_consumer', { queue: 'frail' }, { workers: [stage.worker.name] })
+    // What the killed one had not recorded is in a message that it had therefore not acknowledged.
+    await until(async () => (await count('claim where begun is not null')) === 1, 'it is known to have begun')
+    await stage.control.request('add_consumer', { queue }, { workers: [stage.worker.name] })
     await until(() => stage.seen(held).length === 2, 'it runs again')
     expect(stage.seen(held)).toMatchObject([{ attempt: 1 }, { attempt: 2, ambiguous: true }])
   })
@@ -112,7 +128,7 @@ describe.concurrent('stock workers', () => {
     expect(await ended(sum)).toMatchObject({ state: 'done', result: 5 })
     expect(await ended(failure)).toMatchObject({ state: 'failed', error: { name: 'LookupError' } })
     await dispatcher.stop()
-    const next = await takeOver(context, 'stored', redis.url)
+    const next = await takeOver(context, 'stored', { celeryResults: redis.url })
     next.open()
     await next.heir()
     expect(await next.ended(next.held)).toMatchObject({ state: 'done', attempt: 1, ambiguous: false })

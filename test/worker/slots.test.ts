@@ -33,7 +33,7 @@ describe('slots', () => {
       ended: async () => {},
       refused: nothing,
       lost: nothing,
-      begun: nothing,
+      begun: async () => {},
       left: async () => {},
       inherited: nothing,
       changed: nothing,

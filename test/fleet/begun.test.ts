@@ -1,0 +1,35 @@
+/** What a dispatcher records of the jobs that its workers have begun. */
+import { expect, it } from 'vitest'
+import { Epoch } from '../../src/claim/definitions/clock.ts'
+import { StoreClock } from '../../src/core/clock.ts'
+import { newId } from '../../src/core/hash.ts'
+import { storeOn } from '../../src/db/store.ts'
+import { type Member, Membership } from '../../src/fleet/membership.ts'
+import { Sluice } from '../../src/sluice.ts'
+import { freshDatabase } from '../servers/database.ts'
+
+it('begun jobs are recorded also when another transaction has locked their claim meanwhile', async (context) => {
+  const { url } = await freshDatabase()
+  const sluice = await Sluice.open({ store: url })
+  context.onTestFinished(() => sluice.close())
+  const { db } = sluice
+  const store = storeOn(db)
+  const member = new Membership(store, {} as Member, new Epoch(store, new StoreClock()))
+  const [locked, free] = [newId(), newId()]
+  for (const id of [locked, free])
+    await db.query(`insert into sluice.claim (id, worker, at, lanes, seqs) values ($1, 1, 0, '{1, 1}', '{7, 8}')`, [id])
+  const begun = async (id: string) =>
+    (await db.query<{ begun: unknown }>('select begun::text from sluice.claim where id = $1', [id]))[0]?.begun
+
+  let isRecorded = false
+  let recorded: Promise<void> | undefined
+  await db.transaction(async (tx) => {
+    await tx.query('select from sluice.claim where id = $1 for update', [locked])
+    recorded = member.begun([{ claim: locked, seq: 7 }]).then(() => void (isRecorded = true))
+    await member.begun([{ claim: free, seq: 8 }])
+    expect(await begun(free)).toBe('{8}')
+    expect(isRecorded).toBe(false)
+  })
+  await recorded
+  expect(await begun(locked)).toBe('{7}')
+})
