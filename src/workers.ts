@@ -1,6 +1,7 @@
 /** Makes what executes jobs: workers in this process, dispatchers in front of a fleet, and workers of a fleet. */
 import { type Absorbing, absorbing } from './absorb/open.ts'
 import { type Broker, openBroker } from './amqp/broker.ts'
+import { PatientStart } from './amqp/patient-start.ts'
 import type { Definitions } from './claim/definitions/define.ts'
 import type { OutletFor } from './claim/outlet.ts'
 import { UsageError } from './core/errors.ts'
@@ -11,7 +12,7 @@ import type { RetentionSettings } from './fleet/retention.ts'
 import { AmqpWire } from './outlet/amqp-wire.ts'
 import { BrokerOutlet } from './outlet/broker-outlet.ts'
 import { fleetOf, FleetWorker } from './outlet/fleet-worker.ts'
-import { byTask, type Part } from './outlet/by-task.ts'
+import { OutletsByTask, type Part } from './outlet/by-task.ts'
 import { celeryOutlet } from './remote/open.ts'
 import type { CeleryOutlet } from './remote/celery-outlet.ts'
 import type { RabbitBus } from './bus/rabbit-bus.ts'
@@ -120,32 +121,57 @@ export class Workers {
     })
   }
 
-  /** Starts a dispatcher. */
+  /** Starts a dispatcher. While RabbitMQ is away it claims nothing, and does what else a worker does. */
   async dispatch(work: readonly Work[], options: WorkOptions): Promise<Worker> {
-    const { store, rulebook } = this.#options
+    const { store, checkOpen } = this.#options
+    const { clock, log } = store
     const tasks = await this.#prepare(work, options)
     const labels = labelsOfFleet(tasks, options)
     const fleet = await fleetOf(store, options.queues, labels)
+    const outlets = new OutletsByTask()
+    let close: (() => Promise<void>) | undefined
+    const start = async () => {
+      close = await this.#beginOutlets(outlets, fleet, tasks, labels)
+    }
+    const opening = new PatientStart({ who: 'the dispatcher', clock, log, start })
+    const absorber = options.celery === undefined ? undefined : this.#absorber(tasks, options, () => worker.running)
+    const waiting: Beside = { start: async () => {}, stop: () => opening.end(), abort: () => opening.end() }
+    const worker: Worker = this.#worker(tasks, options, labels, {
+      outlet: outlets.for,
+      beside: together(absorber === undefined ? [waiting] : [waiting, absorber]),
+      async ended() {
+        await opening.end()
+        await absorber?.close()
+        await close?.()
+      },
+    })
+    return started(worker, async () => {
+      await opening.begin()
+      checkOpen()
+      await worker.start()
+    })
+  }
+
+  /** Connects what executes the tasks of a dispatcher. Resolves to what closes that. */
+  async #beginOutlets(
+    outlets: OutletsByTask,
+    fleet: string,
+    tasks: readonly AnyTask[],
+    labels: Readonly<Record<string, string>>,
+  ): Promise<() => Promise<void>> {
     const broker = await this.#broker()
-    const names = new TaskSet(tasks, labels).known(rulebook).tasks
-    try {
-      const outlets = await this.#outlets(broker, fleet, tasks, names)
-      const absorber = options.celery === undefined ? undefined : this.#absorber(tasks, options, () => worker.running)
-      const worker: Worker = this.#worker(tasks, options, labels, {
-        outlet: byTask(outlets),
-        beside: absorber,
-        async ended() {
-          await absorber?.close()
-          for (const outlet of outlets) await outlet.close()
-          await broker.close()
-        },
-      })
-      return await started(worker, async () => {
-        for (const outlet of outlets) await outlet.open()
-        await worker.start()
-      })
-    } catch (error) {
+    const parts: (Part & { close(): Promise<void> })[] = []
+    const close = async () => {
+      for (const part of parts) await part.close()
       await broker.close()
+    }
+    try {
+      const names = new TaskSet(tasks, labels).known(this.#options.rulebook).tasks
+      parts.push(...(await this.#outlets(broker, fleet, tasks, names)))
+      await outlets.begin(parts)
+      return close
+    } catch (error) {
+      await close()
       throw error
     }
   }
@@ -157,7 +183,7 @@ export class Workers {
     const remote = tasks.filter((task) => task.remote !== undefined)
     const far = new Set(remote.map(({ name }) => name))
     const near = names.filter((name) => !far.has(name))
-    const outlets: (Part & Pick<BrokerOutlet, 'open' | 'close'>)[] = []
+    const outlets: (Part & { close(): Promise<void> })[] = []
     const add = (own: ReadonlySet<string>, outlet: BrokerOutlet | CeleryOutlet) =>
       outlets.push({ tasks: own, outlet: outlet.for, open: () => outlet.open(), close: () => outlet.close() })
     if (near.length > 0)
@@ -167,13 +193,13 @@ export class Workers {
     return outlets
   }
 
-  /** Starts a worker of a fleet. */
+  /** Starts a worker of a fleet. While RabbitMQ is away it waits. */
   async execute(work: readonly Work[], options: WorkOptions): Promise<FleetWorker> {
     const { store, rulebook, shared, allowPrivate } = this.#options
     const tasks = here(await this.#prepare(work, options))
     const labels = labelsOfFleet(tasks, options)
     const fleet = await fleetOf(store, options.queues, labels)
-    const broker = await this.#broker()
+    const broker = await this.#broker(true)
     const worker: FleetWorker = new FleetWorker({
       store,
       wire: new AmqpWire(broker),
@@ -249,14 +275,14 @@ export class Workers {
   }
 
   /** @throws UsageError SLUICE_NO_BROKER, SLUICE_BAD_URL, SLUICE_MISSING_PEER; StoreError SLUICE_BROKER_UNREACHABLE */
-  async #broker(): Promise<Broker> {
+  async #broker(isPatient = false): Promise<Broker> {
     const { amqp, store, checkOpen } = this.#options
     if (amqp === undefined)
       throw new UsageError(
         'SLUICE_NO_BROKER',
         'a fleet needs a RabbitMQ: set AMQP_URL (amqp://user:password@host:5672/vhost), or the option `amqp`',
       )
-    const broker = await openBroker({ url: amqp, name: `sluice ${store.schema}`, log: store.log })
+    const broker = await openBroker({ url: amqp, name: `sluice ${store.schema}`, log: store.log, isPatient })
     try {
       checkOpen()
     } catch (error) {

@@ -1,5 +1,6 @@
 /** Opens what the absorber of a worker needs, when the worker starts. */
 import { openBroker } from '../amqp/broker.ts'
+import { PatientStart } from '../amqp/patient-start.ts'
 import { isRedis } from '../celery/connect.ts'
 import { openPlace } from '../celery/redis-transport.ts'
 import { durationMs } from '../core/rate.ts'
@@ -38,36 +39,57 @@ export interface Absorbing {
   close(): Promise<void>
 }
 
-/** Returns what absorbs. It connects when it starts. */
+/** Returns what absorbs. It connects when it starts; a RabbitMQ that is away is waited for. */
 export function absorbing(options: AbsorbingOptions): Absorbing {
-  let post: Post | undefined
-  let redis: RedisConnection | undefined
-  let absorber: Absorber | undefined
+  const { clock, log } = options.store
+  let open: Open | undefined
+  const start = async () => {
+    open = await openAbsorber(options)
+  }
+  const opening = new PatientStart({ who: 'what reads the queues of Celery producers', clock, log, start })
+  const stop = async () => {
+    await opening.end()
+    await open?.absorber.stop()
+  }
+  return {
+    start: () => opening.begin(),
+    stop,
+    abort: stop,
+    async close() {
+      await opening.end()
+      await open?.close()
+    },
+  }
+}
+
+/** An absorber, and its connections. */
+interface Open {
+  absorber: Absorber
+  close(): Promise<void>
+}
+
+/** Leaves no connection if it fails. */
+async function openAbsorber(options: AbsorbingOptions): Promise<Open> {
   const { celery, results, broker, ...others } = options
   const { queues, events = false, trackStarted: tracksStarted = false } = celery
-  const stop = async () => absorber?.stop()
+  const url = broker()
+  const post = await postOf(url, celery, options.store)
+  let redis: RedisConnection | undefined
+  let absorber: Absorber | undefined
   const close = async () => {
     await absorber?.close()
     await redis?.close()
-    await post?.close()
+    await post.close()
   }
-  return {
-    async start() {
-      const url = broker()
-      try {
-        post = await postOf(url, celery, options.store)
-        const place = results ?? (isRedis(url) ? url : 'rpc://')
-        redis = place === 'rpc://' ? undefined : await openPlace(place)
-        absorber = new Absorber({ ...others, post, redis, queues, events, tracksStarted })
-        await absorber.start()
-      } catch (error) {
-        await close().catch(() => {})
-        throw error
-      }
-    },
-    stop,
-    abort: stop,
-    close,
+  try {
+    const place = results ?? (isRedis(url) ? url : 'rpc://')
+    redis = place === 'rpc://' ? undefined : await openPlace(place)
+    absorber = new Absorber({ ...others, post, redis, queues, events, tracksStarted })
+    await absorber.start()
+    return { absorber, close }
+  } catch (error) {
+    await close().catch(() => {})
+    throw error
   }
 }
 

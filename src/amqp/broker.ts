@@ -31,7 +31,10 @@ export interface BrokerStatus {
 export interface Broker {
   /** Resolves when the server has confirmed the message (`Publisher.publish` lists the errors). */
   publish(message: Message): Promise<void>
-  /** Receives the messages of a queue. @throws UsageError SLUICE_BROKER_REFUSED: for example there is no such queue */
+  /**
+   * Receives the messages of a queue.
+   * @throws UsageError SLUICE_BROKER_REFUSED (there is no such queue, for example); StoreError SLUICE_BROKER_UNREACHABLE
+   */
   consume(queue: string, options: ConsumeOptions, onMessage: (delivery: Delivery) => unknown): Promise<Consumer>
   /**
    * Declares objects, and again on each new connection.
@@ -48,6 +51,8 @@ export interface Broker {
   /** Resolves to how many channels the server allows on one connection. */
   channelsMax(): Promise<number>
   status(): BrokerStatus
+  /** @throws StoreError SLUICE_BROKER_UNREACHABLE: there is no connection now */
+  checkThere(): void
   /** Waits for confirmations, for 5 s at most, and closes the connections. What consumers have in hand is delivered again. */
   close(): Promise<void>
 }
@@ -136,11 +141,11 @@ class Connections implements Broker {
     if (this.#isClosed) throw closed()
     const subscription: Subscription = new Subscription(queue, options, onMessage, {
       log: this.#log,
-      ready: () => this.#ready(true),
+      ready: (withinMs) => this.#ready(true, withinMs),
       redeclare: (session) => this.#declarations.repeat(session, 'all'),
       cancelled: () => void this.#consumers.delete(subscription),
     })
-    await subscription.open()
+    await subscription.open(readyMaxMs)
     this.#consumers.add(subscription)
     return subscription
   }
@@ -213,6 +218,10 @@ class Connections implements Broker {
       unconfirmed: this.#publisher.unconfirmed,
       consumers: [...this.#consumers].map(({ queue, inHand, isAttached }) => ({ queue, inHand, isAttached })),
     }
+  }
+
+  checkThere(): void {
+    if (this.#publishing.lostAtMs !== undefined) throw this.#publishing.unreachable()
   }
 
   async close(): Promise<void> {

@@ -52,7 +52,8 @@ export interface Consumer {
 /** What a subscription needs from its broker. */
 export interface Source {
   log: Log
-  ready(): Promise<Session>
+  /** Resolves to the connection. @throws StoreError SLUICE_BROKER_UNREACHABLE after `withinMs`, default: never */
+  ready(withinMs?: number): Promise<Session>
   /** Declares everything again, since the queue may be gone. */
   redeclare(session: Session): Promise<void>
   /** The subscription is not made again. */
@@ -96,9 +97,12 @@ export class Subscription implements Consumer {
     return this.#tag !== undefined
   }
 
-  /** Subscribes, and from then on again after each loss. @throws UsageError SLUICE_BROKER_REFUSED if that is refused now */
-  async open(): Promise<void> {
-    const session = await this.#source.ready()
+  /**
+   * Subscribes, and from then on again after each loss.
+   * @throws UsageError SLUICE_BROKER_REFUSED if that is refused now; StoreError SLUICE_BROKER_UNREACHABLE without a connection for `withinMs`
+   */
+  async open(withinMs: number): Promise<void> {
+    const session = await this.#source.ready(withinMs)
     const first = await this.#attach(session).catch(async (error: Error) => {
       const cause = await causeOf(error, session)
       if (refusalOf(cause) === undefined) return undefined

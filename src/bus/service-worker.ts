@@ -1,9 +1,9 @@
 /** Handles a service's events from RabbitMQ, in this process: its groups' queues, and what executes attempts. */
 import { marginsOf } from '../claim/definitions/margins.ts'
 import { StoreClock } from '../core/clock.ts'
-import { AttemptError, StoreError, UsageError } from '../core/errors.ts'
-import { span } from '../core/figures.ts'
+import { AttemptError, UsageError } from '../core/errors.ts'
 import type { Broker } from '../amqp/broker.ts'
+import { PatientStart } from '../amqp/patient-start.ts'
 import type { Store } from '../db/store.ts'
 import type { Alarms } from '../fleet/alarms.ts'
 import type { Group } from '../events/groups.ts'
@@ -41,10 +41,6 @@ export interface ServiceWorkerOptions {
   sender: Pick<Sender, 'send'>
 }
 
-/** While RabbitMQ is away: between two tries, and between two lines of the log. */
-const retryEveryMs = 250
-const warnEveryMs = 60_000
-
 /** One worker of one service. */
 export class ServiceWorker {
   readonly #options: ServiceWorkerOptions
@@ -55,6 +51,7 @@ export class ServiceWorker {
   readonly #end = new AbortController()
   #consumer: ServiceConsumer | undefined
   #starting: Promise<void> | undefined
+  #taking: PatientStart | undefined
   #stopping: Promise<void> | undefined
 
   constructor(options: ServiceWorkerOptions) {
@@ -107,17 +104,17 @@ export class ServiceWorker {
   }
 
   async #begin(): Promise<void> {
-    const { bus, store } = this.#options
+    const { bus, store, service } = this.#options
     const tasks = this.#tasks
     await this.#local.open(tasks)
     await marginsOf(store).join(tasks.flatMap(({ limits }) => limits))
     const broker = await bus.broker()
     const mail = this.#mail(broker)
     this.#consumer = this.#consumerOf(broker, mail)
-    await this.#takeEvents(broker, mail).catch((error: unknown) => {
-      if (!(error instanceof StoreError)) throw error
-      void this.#takeLater(broker, mail, error)
-    })
+    const { clock, log } = store
+    const start = () => this.#takeEvents(broker, mail)
+    this.#taking = new PatientStart({ who: `service "${service}"`, clock, log, start })
+    await this.#taking.begin()
   }
 
   #mail(broker: Broker): Mail {
@@ -159,8 +156,7 @@ export class ServiceWorker {
     const consumer = this.#consumer
     const { signal } = this.#end
     if (consumer === undefined || signal.aborted) return
-    if (broker.status().publishLostForMs !== undefined)
-      throw new StoreError('SLUICE_BROKER_UNREACHABLE', 'there is no connection to RabbitMQ')
+    broker.checkThere()
     const topologies = this.#sources.map(({ topology }) => topology)
     for (const { exchanges = [], queues = [] } of topologies) await broker.declare({ exchanges, queues })
     await this.#declareArchive(broker, names)
@@ -178,29 +174,6 @@ export class ServiceWorker {
     await leaveEntry(broker, entryOf(names, this.#sources, clock)).catch((error: unknown) =>
       log.debug('the entry of the service could not be left', { err: error }),
     )
-  }
-
-  /** As `#takeEvents`, as soon as that succeeds. */
-  async #takeLater(broker: Broker, mail: Mail, cause: Error): Promise<void> {
-    const { store, service } = this.#options
-    const { signal } = this.#end
-    const startMs = store.clock.monotonicMs()
-    store.log.warn(`service "${service}" takes no events before RabbitMQ is there: ${cause.message}`)
-    for (let lastMs = startMs; !signal.aborted;) {
-      await store.clock.sleep(retryEveryMs, signal, false)
-      try {
-        await this.#takeEvents(broker, mail)
-        const forMs = store.clock.monotonicMs() - startMs
-        if (!signal.aborted) store.log.info(`service "${service}" takes events now, after ${span(forMs)}`)
-        return
-      } catch (error) {
-        const nowMs = store.clock.monotonicMs()
-        if (error instanceof StoreError && nowMs - lastMs < warnEveryMs) continue
-        lastMs = nowMs
-        store.log.error(`service "${service}" still takes no events`, { err: error })
-        if (!(error instanceof StoreError)) await store.clock.sleep(warnEveryMs, signal, false)
-      }
-    }
   }
 
   /** After a change of settings what waits in the earlier queue, or comes back to it, is handled too; nothing new goes there. */
@@ -239,6 +212,7 @@ export class ServiceWorker {
     this.#grace.begin()
     // A start that waits for RabbitMQ has its consumer, and consumes nothing once that has stopped.
     if (this.#consumer === undefined) await this.#starting?.catch(() => {})
+    void this.#taking?.end()
     await this.#consumer?.stop()
     this.#grace.end()
     await this.#local.close()

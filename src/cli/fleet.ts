@@ -20,11 +20,16 @@ export async function fleet({ sql }: StorageAt, amqp: string | undefined): Promi
   const workers = rows.flatMap(({ stints }) => stints.filter((stint) => stint.includes('.worker.')))
   const queues = workers.map((stint) => stint.slice(0, stint.lastIndexOf('.')))
   const text = `${many(rows.length, 'dispatcher')} for ${many(queues.length, 'worker')}`
-  if (queues.length === 0 && rows.some(({ stints }) => stints.length > 0)) return { status: 'ok', text }
-  if (queues.length === 0) return { status: 'warn', text: `${text}: start some (\`sluice work --broker\`)` }
-  if (amqp === undefined) return { status: 'ok', text: `${text}; AMQP_URL, not set here, would show their queues` }
-  const broker = await openBroker({ url: amqp, name: 'sluice status', log: silent })
+  const isElsewhere = rows.some(({ stints }) => stints.length > 0)
+  const lonely = `${text}: start some (\`sluice work --broker\`)`
+  if (amqp === undefined) {
+    if (queues.length === 0) return isElsewhere ? { status: 'ok', text } : { status: 'warn', text: lonely }
+    return { status: 'ok', text: `${text}; AMQP_URL, not set here, would show their queues` }
+  }
+  const broker = await openBroker({ url: amqp, name: 'sluice status', log: silent }).catch((error: Error) => error)
+  if (broker instanceof Error) return { status: 'warn', text: `${text}; ${broker.message}` }
   try {
+    if (queues.length === 0 && !isElsewhere) return { status: 'warn', text: lonely }
     const finding = await judged(text, broker, queues.slice(0, queuesMax))
     const most = await broker.channelsMax()
     if (most >= channelsLeast) return finding

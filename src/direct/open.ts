@@ -43,7 +43,7 @@ export interface DirectOptions extends LogOptions {
  * Starts a worker that executes what Celery producers send, and needs no PostgreSQL: it takes each grant itself, in Redis, and
  * what is denied waits on the broker (docs/celery.md, "Without PostgreSQL").
  * @throws UsageError SLUICE_NO_TASKS, SLUICE_NO_BROKER, SLUICE_NO_REDIS, SLUICE_NEEDS_STORE, SLUICE_NO_SUCH_LIMIT, SLUICE_BAD_REDIS,
- * SLUICE_BAD_OPTION, SLUICE_BAD_URL, SLUICE_MISSING_PEER; StoreError SLUICE_BROKER_UNREACHABLE, SLUICE_REDIS_UNREACHABLE
+ * SLUICE_BAD_OPTION, SLUICE_BAD_URL, SLUICE_MISSING_PEER, SLUICE_BROKER_REFUSED; StoreError SLUICE_REDIS_UNREACHABLE
  */
 export async function workDirectly(tasks: readonly AnyTask[], options: DirectOptions): Promise<DirectWorker> {
   const { celery, clock = systemClock, concurrency = 10, celeryResults = env('CELERY_RESULT_BACKEND') } = options
@@ -68,7 +68,7 @@ export async function workDirectly(tasks: readonly AnyTask[], options: DirectOpt
     )
   const labels = await labelsOf(options.labels)
   const report = reportOf(options, clock)
-  const broker = await openBroker({ url: amqp, name: 'sluice direct', log: report.log })
+  const broker = await openBroker({ url: amqp, name: 'sluice direct', log: report.log, isPatient: true })
   const closing: (() => Promise<void>)[] = [() => broker.close(), async () => redis?.close()]
   const close = async () => void (await Promise.all(closing.map((one) => one())))
   let worker: DirectWorker | undefined

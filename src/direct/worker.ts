@@ -5,6 +5,7 @@ import { Results } from '../absorb/results.ts'
 import type { Broker } from '../amqp/broker.ts'
 import type { Consumer } from '../amqp/consumer.ts'
 import { delayMaxMs, delayTopology } from '../amqp/delays.ts'
+import { PatientStart } from '../amqp/patient-start.ts'
 import type { Clock } from '../core/clock.ts'
 import { AttemptError, UsageError } from '../core/errors.ts'
 import type { Reports } from '../claim/outlet.ts'
@@ -65,6 +66,7 @@ export class DirectWorker {
   readonly #grace: Grace
   readonly #post: RabbitPost
   readonly #consumers: Consumer[] = []
+  readonly #opening: PatientStart
   readonly #end = new AbortController()
   #stopping: Promise<void> | undefined
 
@@ -101,6 +103,7 @@ export class DirectWorker {
       watch: new AttemptEvents(report, clock, () => undefined),
       outlet: (reports: Reports) => this.#local.outlet(reports),
     })
+    this.#opening = new PatientStart({ who: 'the worker', clock, log, start: () => this.#take() })
     this.#grace = new Grace({ store: around, graceMs, running: () => this.running, handBack: () => this.#handBack() })
   }
 
@@ -114,12 +117,43 @@ export class DirectWorker {
     return { ...this.#hand.counts }
   }
 
-  /** Begins to execute. @throws the errors of the broker and of Redis; UsageError SLUICE_BAD_REDIS, SLUICE_NO_SUCH_LIMIT, SLUICE_NEEDS_STORE */
+  /**
+   * Begins to execute; while RabbitMQ is away it resolves all the same, and begins later. @throws UsageError of the broker; the errors
+   * of Redis; UsageError SLUICE_BAD_REDIS, SLUICE_NO_SUCH_LIMIT, SLUICE_NEEDS_STORE
+   */
   async start(): Promise<void> {
-    const { tasks, queues, broker } = this.#options
-    await this.#local.open(tasks)
+    await this.#local.open(this.#options.tasks)
     await this.#limiter?.start()
+    await this.#opening.begin()
+  }
+
+  /** May be repeated if it fails. @throws the errors of the broker */
+  async #take(): Promise<void> {
+    const { queues, broker } = this.#options
+    broker.checkThere()
     await broker.declare(delayTopology())
+    for (const consumer of this.#consumers.splice(0)) await consumer.cancel()
+    for (const queue of queues) {
+      // If no program of Celery has declared it yet, it is made as Celery makes it.
+      await broker
+        .use((channel) => channel.checkQueue(queue))
+        .catch((error: unknown) => {
+          if (!(error instanceof UsageError)) throw error
+          return broker.declare({ queues: [{ name: queue }] })
+        })
+      const how = { prefetch: this.#local.slots }
+      if (this.#end.signal.aborted) return
+      const consumer = await broker.consume(queue, how, (delivery) => this.#hand.take(delivery, queue))
+      if (this.#end.signal.aborted) await consumer.cancel()
+      this.#consumers.push(consumer)
+    }
+    await this.#obey()
+    void this.#adaptPrefetch()
+  }
+
+  /** Answers Celery's remote control. */
+  async #obey(): Promise<void> {
+    const { tasks, queues } = this.#options
     const control = new RemoteControl({
       post: this.#post,
       queues,
@@ -133,18 +167,6 @@ export class DirectWorker {
       revoke: (ids, isTerminated) => this.#hand.revoke(ids, isTerminated),
     })
     await control.open()
-    for (const queue of queues) {
-      // If no program of Celery has declared it yet, it is made as Celery makes it.
-      await broker
-        .use((channel) => channel.checkQueue(queue))
-        .catch((error: unknown) => {
-          if (!(error instanceof UsageError)) throw error
-          return broker.declare({ queues: [{ name: queue }] })
-        })
-      const how = { prefetch: this.#local.slots }
-      this.#consumers.push(await broker.consume(queue, how, (delivery) => this.#hand.take(delivery, queue)))
-    }
-    void this.#adaptPrefetch()
   }
 
   /**
@@ -188,6 +210,8 @@ export class DirectWorker {
 
   async #signOff(): Promise<void> {
     this.#end.abort()
+    // A try that is under way consumes nothing more, and ends when the broker is closed.
+    void this.#opening.end()
     await Promise.all(this.#consumers.map((consumer) => consumer.cancel()))
     this.#grace.begin()
     await this.#hand.stop()

@@ -33,6 +33,7 @@ export class AmqpWire implements Wire {
   }
 
   async receive(name: string, take: (message: string) => void, fleet?: string): Promise<void> {
+    this.#broker.checkThere()
     await this.#broker.declare({
       exchanges: fleet === undefined ? [] : [{ name: fleet, type: 'fanout' }],
       queues: [{ name, autoDelete: true, arguments: { 'x-expires': expiresMs } }],

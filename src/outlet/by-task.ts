@@ -1,32 +1,43 @@
-/** Several outlets as one: each executes tasks of its own. */
+/** Several outlets as one: each executes tasks of its own. They may begin later than the dispatcher, which has no room until then. */
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { Estate, Kind, Outlet, OutletFor } from '../claim/outlet.ts'
 
-/** An outlet, and its tasks. Each of these is of one of its kinds. */
+/** An outlet, and its tasks. Each of these is of one of its kinds. It enlists those who execute jobs. */
 export interface Part {
   tasks: ReadonlySet<string>
   outlet: OutletFor
+  /** Called once, after `outlet`. */
+  open(): Promise<void>
 }
 
-/** Returns the outlet that gives each job to the one of its task. */
-export function byTask(parts: readonly Part[]): OutletFor {
-  return (reports, claimer) =>
-    new ByTask(parts.map(({ tasks, outlet }) => ({ tasks, outlet: outlet(reports, claimer) })))
-}
+/** Gives each job to the outlet of its task. */
+export class OutletsByTask implements Outlet {
+  #parts: readonly { tasks: ReadonlySet<string>; outlet: Outlet }[] = []
+  #owner: Parameters<OutletFor> | undefined
 
-class ByTask implements Outlet {
-  readonly enlist?: () => readonly string[]
-  readonly kin: string | undefined
-  readonly #parts: readonly { tasks: ReadonlySet<string>; outlet: Outlet }[]
+  /** Reports there from now on. */
+  readonly for: OutletFor = (...owner) => {
+    this.#owner = owner
+    return this
+  }
 
-  constructor(parts: readonly { tasks: ReadonlySet<string>; outlet: Outlet }[]) {
-    this.#parts = parts
-    this.kin = parts.find(({ outlet }) => outlet.kin !== undefined)?.outlet.kin
-    const enlisting = parts.flatMap(({ outlet }) =>
-      outlet.enlist === undefined ? [] : [() => outlet.enlist?.() ?? []],
-    )
-    // Otherwise nobody could know that what one of them has was not begun.
-    if (enlisting.length === parts.length) this.enlist = () => enlisting.flatMap((enlist) => enlist())
+  /** Opens these outlets, in order, and has them. Until then, and if one of them fails, it has no room. */
+  async begin(parts: readonly Part[]): Promise<void> {
+    const owner = this.#owner
+    if (owner === undefined) throw new TypeError('nobody claims for these outlets')
+    const begun = parts.map(({ tasks, outlet }) => ({ tasks, outlet: outlet(...owner) }))
+    for (const part of parts) await part.open()
+    this.#parts = begun
+    const [reports] = owner
+    reports.changed()
+  }
+
+  enlist(): readonly string[] {
+    return this.#parts.flatMap(({ outlet }) => outlet.enlist?.() ?? [])
+  }
+
+  get kin(): string | undefined {
+    return this.#parts.find(({ outlet }) => outlet.kin !== undefined)?.outlet.kin
   }
 
   inherit(estate: Estate): void {

@@ -3,6 +3,7 @@ import { StoreClock } from '../core/clock.ts'
 import { AttemptError } from '../core/errors.ts'
 import { hash64 } from '../core/hash.ts'
 import { marginsOf } from '../claim/definitions/margins.ts'
+import { PatientStart } from '../amqp/patient-start.ts'
 import type { Store } from '../db/store.ts'
 import type { PeerLimiter } from '../limits/peer.ts'
 import type { Rulebook } from '../tasks/rule.ts'
@@ -42,6 +43,7 @@ export class FleetWorker {
   readonly #options: FleetWorkerOptions
   readonly #local: LocalOutlet
   readonly #executor: Executor
+  readonly #opening: PatientStart
   readonly #grace: Grace
   readonly #end = new AbortController()
   #stopping: Promise<void> | undefined
@@ -73,6 +75,7 @@ export class FleetWorker {
       clock,
       log,
     })
+    this.#opening = new PatientStart({ who: 'the worker', clock, log, start: () => this.#executor.open() })
     this.#grace = new Grace({ store, graceMs, running: () => this.running, handBack: () => this.#handBack() })
   }
 
@@ -91,10 +94,10 @@ export class FleetWorker {
     return this.#executor.isAttached
   }
 
-  /** Looks for a dispatcher, and takes jobs from it. */
+  /** Looks for a dispatcher, as soon as the broker is there, and takes jobs from it. */
   async start(): Promise<void> {
     await this.#local.open(this.#options.tasks)
-    await this.#executor.open()
+    await this.#opening.begin()
     void this.#renew()
   }
 
@@ -124,6 +127,8 @@ export class FleetWorker {
   async #signOff(): Promise<void> {
     const { store, ended } = this.#options
     this.#grace.begin()
+    // A try that is under way ends when the broker is closed.
+    void this.#opening.end()
     const late = new AbortController()
     const stopped = this.#executor.stop(late.signal)
     await this.#executor.idle()

@@ -11,7 +11,10 @@ export interface Wire {
   send(to: string, message: string, ttlMs?: number): Promise<void>
   /** Sends a message to all dispatchers of a fleet, as `send`. */
   call(fleet: string, message: string): Promise<void>
-  /** Receives what is sent to `name` from now on, across interruptions; `fleet`: and what is called there. */
+  /**
+   * Receives what is sent to `name` from now on, across interruptions; `fleet`: and what is called there. It may be tried again.
+   * @throws StoreError SLUICE_BROKER_UNREACHABLE: the broker is away now
+   */
   receive(name: string, take: (message: string) => void, fleet?: string): Promise<void>
   /** Receives nothing more under `name`. */
   leave(name: string): Promise<void>

@@ -1,5 +1,5 @@
 /** Programs that start while RabbitMQ is away. */
-import { afterEach, beforeEach, expect, it } from 'vitest'
+import { beforeEach, expect, it } from 'vitest'
 import { systemClock } from '../../src/core/clock.ts'
 import { event, task } from '../../src/index.ts'
 import { freePort } from '../servers/postgres.ts'
@@ -12,13 +12,14 @@ const paid = event('orders.paid')
 let host: Broker
 let proxy: Proxy
 let url: string
-beforeEach(async () => {
+beforeEach(async (context) => {
   host = await freshBroker()
   proxy = await startProxy({ port: Number(new URL(host.url).port) })
+  // After the programs, which take their leave.
+  context.onTestFinished(() => proxy.close())
   await proxy.refuse()
   url = proxy.url(host.url)
 })
-afterEach(() => proxy.close())
 
 it('begins with the jobs of its tasks, says what it waits for, and takes events within 10 s when RabbitMQ is there', async () => {
   const got: unknown[] = []
@@ -26,7 +27,7 @@ it('begins with the jobs of its tasks, says what it waits for, and takes events 
   const a = await program(url, { service: 'a' }, [own, paid.on((n) => void got.push(n))])
   await a.send(own, null)
   await until(() => got.length === 1)
-  expect(a.lines.filter((line) => line.includes('takes no events before RabbitMQ is there'))).toHaveLength(1)
+  expect(a.lines.filter((line) => line.includes('service "a" waits for RabbitMQ'))).toHaveLength(1)
   const emitter = await program(url)
   const emitted = later(emitter.events.emit(paid, 1))
   await until(() => emitter.lines.some((line) => line.includes('no connection to RabbitMQ')))

@@ -1,0 +1,89 @@
+/** The start of what needs a RabbitMQ that may be away: it begins as soon as RabbitMQ is there. */
+import type { Clock } from '../core/clock.ts'
+import { StoreError } from '../core/errors.ts'
+import { span } from '../core/figures.ts'
+import type { Log } from '../core/log.ts'
+
+/** What it needs; see the fields. */
+export interface PatientStartOptions {
+  /** For the log: who waits. */
+  who: string
+  clock: Clock
+  log: Log
+  /** Starts it. May be called again if it has failed, so it leaves nothing then, or is not disturbed by what it has left. */
+  start(): Promise<void>
+}
+
+/** Between two tries, in ms: doubled each time. */
+const firstDelayMs = 250
+const lastDelayMs = 1_000
+/** Between two lines of the log about the same. */
+const tellEveryMs = 60_000
+
+const absences = new Set(['SLUICE_BROKER_UNREACHABLE', 'SLUICE_BROKER_SILENT'])
+
+/** One start. */
+export class PatientStart {
+  readonly #options: PatientStartOptions
+  readonly #end = new AbortController()
+  /** The try that is under way. */
+  #underway: Promise<void> = Promise.resolve()
+
+  constructor(options: PatientStartOptions) {
+    this.#options = options
+  }
+
+  /**
+   * Resolves when it has started, or RabbitMQ is away: then it starts later, and the log has a line for both.
+   * @throws what `start` throws, unless that is RabbitMQ's absence
+   */
+  async begin(): Promise<void> {
+    try {
+      await this.#try()
+    } catch (error) {
+      if (!isAbsence(error)) throw error
+      void this.#goOn(error)
+    }
+  }
+
+  /** Resolves when no try is under way; there are no more. */
+  async end(): Promise<void> {
+    this.#end.abort()
+    await this.#underway
+  }
+
+  async #try(): Promise<void> {
+    const started = this.#options.start()
+    this.#underway = started.catch(() => {})
+    await started
+  }
+
+  async #goOn(cause: StoreError): Promise<void> {
+    const { who, clock, log } = this.#options
+    const { signal } = this.#end
+    const startMs = clock.monotonicMs()
+    log.warn(`${who} waits for RabbitMQ, and goes on as soon as it is there: ${cause.message}`)
+    let [delayMs, toldMs, told] = [firstDelayMs, startMs, cause.code]
+    for (; ; delayMs = Math.min(lastDelayMs, delayMs * 2)) {
+      await clock.sleep(delayMs, signal, false)
+      if (signal.aborted) return
+      try {
+        await this.#try()
+        const forMs = clock.monotonicMs() - startMs
+        if (!signal.aborted) log.info(`${who} goes on: RabbitMQ is there, after ${span(forMs)}`)
+        return
+      } catch (error) {
+        const nowMs = clock.monotonicMs()
+        const code = isAbsence(error) ? cause.code : String((error as { code?: unknown }).code)
+        if (signal.aborted || (code === told && nowMs - toldMs < tellEveryMs)) continue
+        ;[toldMs, told] = [nowMs, code]
+        log.error(`${who} still waits for RabbitMQ`, { err: error })
+      }
+    }
+  }
+}
+
+/** RabbitMQ is away, or went away meanwhile. What it refuses is logged at once, and may be set right there. */
+function isAbsence(error: unknown): error is StoreError {
+  return error instanceof StoreError && absences.has(error.code)
+}
