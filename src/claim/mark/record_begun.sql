@@ -1,5 +1,5 @@
--- Records which jobs workers of dispatchers have begun. Leaves out claims that another transaction has locked, and returns
--- them, so that the caller tries again.
+-- Records which jobs workers of dispatchers have begun. Leaves out claims that another transaction has locked, and
+-- returns them, so that the caller tries again.
 -- p_claims, p_seqs: the jobs
 create or replace function engine.record_begun(p_claims uuid[], p_seqs bigint[]) returns setof uuid
 language plpgsql set enable_seqscan = off set jit = off as $$
