@@ -109,7 +109,8 @@ function stayedUnrouted(error: unknown): 'skipped' {
   throw error
 }
 
-const letterOf = ({ content: body, properties, fields: { routingKey } }: GetMessage) => ({
+/** Returns a message as it was read. */
+export const letterOf = ({ content: body, properties, fields: { routingKey } }: GetMessage) => ({
   body,
   properties,
   routingKey,

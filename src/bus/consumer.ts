@@ -14,6 +14,7 @@ import { idOf } from './celery-message.ts'
 import { Elsewhere, type ElsewhereOptions } from './elsewhere.ts'
 import { jobOf } from './job.ts'
 import { eventOf, hasOwnId, type Progress, progressOf } from './message.ts'
+import { forward, type Move, placesOf } from './moves.ts'
 import type { Source } from './source.ts'
 import { Suspects } from './suspects.ts'
 
@@ -63,6 +64,9 @@ export class ServiceConsumer {
   readonly #held = new Map<string, Held>()
   readonly #turns: Turn[] = []
   readonly #running = new Map<ClaimedJob, Turn>()
+  #moves: readonly Move[] = []
+  /** Groups that are gone, and whose queues are not. */
+  readonly #gone: Source[] = []
   /** Keys of messages that were handled here. */
   readonly #known = new Set<string>()
   #settling = 0
@@ -90,10 +94,27 @@ export class ServiceConsumer {
     return this.#turns.length + this.#running.size + this.#settling
   }
 
-  /** Begins to consume. May be repeated if it fails. */
-  async open(): Promise<void> {
-    for (const source of this.#options.sources) await this.consume(source, source.queue)
+  /** Begins to consume. @param moves what is to go from former queues to present ones. May be repeated if it fails. */
+  async open(moves: readonly Move[]): Promise<void> {
+    const { sources } = this.#options
+    this.#moves = moves
+    for (const source of sources) await this.consume(source, source.queue)
     this.#suspects.look()
+  }
+
+  /** Consumes the queue of a group that is gone: what is there goes to the queues where its handlers are now. */
+  async adopt(queue: string): Promise<void> {
+    const { sources } = this.#options
+    const [model] = sources
+    if (
+      model === undefined ||
+      this.#consumers.has(queue) ||
+      sources.some((one) => one.queue === queue || one.formerQueues.includes(queue))
+    )
+      return
+    const source = { ...model, task: { ...model.task, limits: [] }, handlers: [], queue, formerQueues: [] }
+    this.#gone.push(source)
+    await this.consume(source, queue)
   }
 
   /** Looks for messages whose worker was lost. */
@@ -157,7 +178,7 @@ export class ServiceConsumer {
 
   /** Takes a message whose worker was lost before. */
   #takeSuspect(delivery: Delivery, queue: string): Promise<void> | undefined {
-    const { sources } = this.#options
+    const sources = [...this.#options.sources, ...this.#gone]
     const source = sources.find((one) => one.queue === queue || one.formerQueues.includes(queue))
     return source === undefined ? this.#elsewhere.strange(delivery, queue) : this.#take(source, delivery, true)
   }
@@ -210,7 +231,7 @@ export class ServiceConsumer {
       .map(({ name }) => name)
     if (progress.handler !== undefined && handlerFor(handlers, { service, handler: progress.handler, event }))
       found.push(progress.handler)
-    if (found.length === 0) return this.#elsewhere.stray(held)
+    if (found.length === 0) return this.#missing(held)
     if (source.task.limits.length > 0) return this.#elsewhere.toStore(held, found)
     held.open = found.length
     if (key !== undefined) this.#held.set(key, held)
@@ -221,6 +242,15 @@ export class ServiceConsumer {
       this.#begin()
     }
     return undefined
+  }
+
+  /** No handler of its queue is for it. */
+  async #missing(held: Held): Promise<void> {
+    const { progress, source, delivery } = held
+    const places = placesOf(progress, source.queue, this.#options.sources, this.#moves)
+    if (places.length === 0) return this.#elsewhere.stray(held)
+    await forward(this.#options.mail, held, progress, places)
+    delivery.ack()
   }
 
   #begin(): void {

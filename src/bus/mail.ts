@@ -11,7 +11,7 @@ import type { Source } from './source.ts'
 
 /** A message that was received, and its event, if it could be read. */
 export interface Letter {
-  readonly delivery: Delivery
+  readonly delivery: Pick<Delivery, 'body' | 'properties' | 'routingKey'>
   readonly event: CloudEvent | undefined
 }
 

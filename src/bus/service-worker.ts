@@ -19,7 +19,8 @@ import { ServiceConsumer } from './consumer.ts'
 import { lookOut } from './lookout.ts'
 import { Mail } from './mail.ts'
 import type { ServiceNames } from './names.ts'
-import { entryOf, leaveEntry } from './overview.ts'
+import { entryOf, replaceEntry } from './entries.ts'
+import { divide, type Move, movesOf, unbind } from './moves.ts'
 import { namesOf, type RabbitBus } from './rabbit-bus.ts'
 import { type Source, sourcesOf } from './source.ts'
 import { absent } from './suspects.ts'
@@ -158,22 +159,42 @@ export class ServiceWorker {
     if (consumer === undefined || signal.aborted) return
     broker.checkThere()
     const topologies = this.#sources.map(({ topology }) => topology)
-    for (const { exchanges = [], queues = [] } of topologies) await broker.declare({ exchanges, queues })
+    for (const topology of topologies) await broker.declare(topology)
     await this.#declareArchive(broker, names)
-    await consumer.open()
-    for (const { bindings = [] } of topologies) await broker.declare({ bindings })
+    const moves = await this.#move(broker, mail)
+    await consumer.open(moves)
     for (const source of this.#sources) await this.#adopt(source, broker, consumer)
-    await this.#leaveEntry(broker, names)
+    for (const queue of new Set(moves.map(({ from }) => from.queue)))
+      if ((await broker.use((channel) => channel.checkQueue(queue)).catch(absent)) !== undefined)
+        await consumer.adopt(queue)
     void lookOut({ store, broker, names, mail, alarms, look: () => consumer.look() }, signal)
   }
 
-  /** For `sluice events list`, without which a service works. Without an archive a service has no queues beside its own. */
-  async #leaveEntry(broker: Broker, names: ServiceNames): Promise<void> {
+  /**
+   * Leaves the service's entry, and takes the bindings of handlers that have moved from their former queues. Without an archive a
+   * service has no queues beside its own, so nothing is known; Celery's queues do not change with groups, and Python may serve them.
+   */
+  async #move(broker: Broker, mail: Mail): Promise<readonly Move[]> {
     const { clock, log } = this.#options.store
-    if (names.archiveTopology === undefined) return
-    await leaveEntry(broker, entryOf(names, this.#sources, clock)).catch((error: unknown) =>
-      log.debug('the entry of the service could not be left', { err: error }),
-    )
+    const { names } = mail
+    const sources = this.#sources
+    if (names.archiveTopology === undefined) return []
+    let moves: readonly Move[] = []
+    const replaced = replaceEntry(broker, names.service, async (earlier) => {
+      const all = movesOf(earlier, sources, clock.wallMs())
+      if (!names.hasOwnQueues) {
+        moves = all.moves
+        await unbind(broker, all)
+        await divide(broker, mail, sources, moves)
+      }
+      return entryOf(names, sources, all, clock)
+    })
+    await replaced.catch((error: unknown) => {
+      // A service works without its entry.
+      if (!(error instanceof UsageError)) throw error
+      log.warn('the entry of the service could not be left', { err: error })
+    })
+    return moves
   }
 
   /** After a change of settings what waits in the earlier queue, or comes back to it, is handled too; nothing new goes there. */
