@@ -43,9 +43,10 @@ export class Results {
 
   /** Sends the last result of a call, and what follows it. */
   async finish(call: Call, result: TaskResult): Promise<void> {
-    await this.follow(result.id, call, result)
+    // All of it is repeated when a part cannot be sent; only what follows would then be executed twice.
     for (const { result: each, to } of repliesOf(call, result)) await this.send(each, to)
     for (const part of partsOf(call, result)) await this.#count(part, call)
+    await this.follow(result.id, call, result)
   }
 
   /** Sends a result to where the producer looks for it. */

@@ -1,7 +1,8 @@
 /** Handles a service's events from RabbitMQ, in this process: its groups' queues, and what executes attempts. */
 import { marginsOf } from '../claim/definitions/margins.ts'
+import { reportsTo } from '../claim/outlet.ts'
 import { StoreClock } from '../core/clock.ts'
-import { AttemptError, UsageError } from '../core/errors.ts'
+import { UsageError } from '../core/errors.ts'
 import type { Broker } from '../amqp/broker.ts'
 import { PatientStart } from '../amqp/patient-start.ts'
 import type { Store } from '../db/store.ts'
@@ -11,7 +12,7 @@ import type { PeerLimiter } from '../limits/peer.ts'
 import type { Rulebook } from '../tasks/rule.ts'
 import type { AnyTask, Sender } from '../tasks/task.ts'
 import { AttemptEvents } from '../worker/attempt-events.ts'
-import { Grace } from '../worker/grace.ts'
+import { Ending } from '../worker/ending.ts'
 import { attemptsOn } from '../worker/grant-source.ts'
 import { LocalOutlet } from '../worker/local-outlet.ts'
 import { TaskSet } from '../worker/task-set.ts'
@@ -48,12 +49,10 @@ export class ServiceWorker {
   readonly #sources: readonly Source[]
   readonly #repertoire: TaskSet
   readonly #local: LocalOutlet
-  readonly #grace: Grace
-  readonly #end = new AbortController()
+  readonly #ending: Ending
   #consumer: ServiceConsumer | undefined
   #starting: Promise<void> | undefined
   #taking: PatientStart | undefined
-  #stopping: Promise<void> | undefined
 
   constructor(options: ServiceWorkerOptions) {
     const { store, groups, service, bus, labels, graceMs } = options
@@ -69,8 +68,14 @@ export class ServiceWorker {
       worker: () => undefined,
       changed() {},
     })
-    const running = () => this.#consumer?.running ?? 0
-    this.#grace = new Grace({ store, graceMs, running, handBack: () => this.#handBack() })
+    this.#ending = new Ending({
+      store,
+      graceMs,
+      what: 'events',
+      running: () => this.#consumer?.running ?? 0,
+      handBack: (reason) => void this.#consumer?.abort(reason),
+      signOff: () => this.#signOff(),
+    })
   }
 
   get #tasks(): AnyTask[] {
@@ -88,20 +93,12 @@ export class ServiceWorker {
 
   /** Takes no more events, and waits for the attempts under way, as long as its grace. */
   stop(): Promise<void> {
-    this.#stopping ??= this.#signOff()
-    return this.#stopping
+    return this.#ending.stop()
   }
 
   /** Stops at once: the signals of attempts under way abort, and their events are tried elsewhere. */
-  async abort(): Promise<void> {
-    const stopping = this.stop()
-    this.#handBack()
-    await stopping
-  }
-
-  #handBack(): void {
-    const text = 'the worker stops at once, and hands its running events back'
-    void this.#consumer?.abort(new AttemptError('SLUICE_SHUTDOWN', text, { retryable: true }))
+  abort(): Promise<void> {
+    return this.#ending.abort()
   }
 
   async #begin(): Promise<void> {
@@ -134,16 +131,7 @@ export class ServiceWorker {
       mail,
       takesPlain: bus.settings.takesPlain,
       concurrency: this.#local.slots,
-      outlet: (ended) =>
-        this.#local.outlet({
-          ended: async (job, outcome) => ended(job, outcome),
-          refused: (job) => ended(job, { kind: 'unused' }),
-          begun: async () => {},
-          lost() {},
-          left: async () => {},
-          inherited() {},
-          changed() {},
-        }),
+      outlet: (ended) => this.#local.outlet(reportsTo(ended)),
       lost: (job) => this.#repertoire.lost(job, 0),
       watch: new AttemptEvents(report, clock, () => undefined),
       sender,
@@ -155,7 +143,7 @@ export class ServiceWorker {
     const { store, alarms } = this.#options
     const { names } = mail
     const consumer = this.#consumer
-    const { signal } = this.#end
+    const { signal } = this.#ending
     if (consumer === undefined || signal.aborted) return
     broker.checkThere()
     const topologies = this.#sources.map(({ topology }) => topology)
@@ -229,13 +217,10 @@ export class ServiceWorker {
   }
 
   async #signOff(): Promise<void> {
-    this.#end.abort()
-    this.#grace.begin()
     // A start that waits for RabbitMQ has its consumer, and consumes nothing once that has stopped.
     if (this.#consumer === undefined) await this.#starting?.catch(() => {})
     void this.#taking?.end()
     await this.#consumer?.stop()
-    this.#grace.end()
     await this.#local.close()
   }
 }

@@ -47,6 +47,40 @@ export interface ClaimedJob {
   isGone?: boolean
 }
 
+/** What is known of a message that is executed without a claim; see the fields of the same names. */
+export interface Known {
+  readonly attempt: number
+  readonly failed: number
+  readonly throttled: number
+  readonly crashes: number
+  readonly isDoubtful: boolean
+}
+
+/** Returns the next attempt of a message that the store does not know. @param own its other fields; without: it has no limits */
+export function unclaimed(
+  { attempt, failed, throttled, crashes, isDoubtful }: Known,
+  own: Pick<ClaimedJob, 'id' | 'task' | 'queue' | 'grantedMs' | 'createdMs' | 'input'> & Partial<ClaimedJob>,
+): ClaimedJob {
+  return {
+    claim: '',
+    seq: 0,
+    attempt: attempt + 1,
+    failed,
+    throttled,
+    crashes,
+    ambiguous: isDoubtful,
+    priority: 0,
+    takes: null,
+    costs: null,
+    grantUs: null,
+    holds: null,
+    blocker: null,
+    tags: null,
+    admitted: 0,
+    ...own,
+  }
+}
+
 /** A job that the second limiter denied; `reason`: the bucket without room, undefined: another reason. */
 export interface Denial {
   kind: 'denied'

@@ -74,5 +74,18 @@ export interface Reports {
   changed(): void
 }
 
+/** Returns what an outlet in this process reports to: it enlists nobody, and loses and inherits nothing. */
+export function reportsTo(ended: (job: ClaimedJob, outcome: Outcome) => void): Reports {
+  return {
+    ended: async (job, outcome) => ended(job, outcome),
+    refused: (job) => ended(job, { kind: 'unused' }),
+    begun: async () => {},
+    lost() {},
+    left: async () => {},
+    inherited() {},
+    changed() {},
+  }
+}
+
 /** Makes an outlet that reports there. `claimer` returns the worker of the store that claims for it. */
 export type OutletFor = (reports: Reports, claimer: () => string | undefined) => Outlet

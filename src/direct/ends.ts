@@ -51,8 +51,13 @@ export class Ends {
   }
 
   /** Sends a message to its queue again, after a delay in ms. Resolves when that is confirmed. */
-  later({ delivery, queue }: Pick<Entry, 'delivery' | 'queue'>, progress: Progress, ms: number): Promise<void> {
-    return publishLater(this.#options.broker, copyOf(delivery, progress), queue, ms)
+  later(
+    { delivery, queue, mayHaveBeenSent = false }: Pick<Entry, 'delivery' | 'queue' | 'mayHaveBeenSent'>,
+    progress: Progress,
+    ms: number,
+  ): Promise<void> {
+    const isDoubtful = progress.isDoubtful || mayHaveBeenSent
+    return publishLater(this.#options.broker, copyOf(delivery, { ...progress, isDoubtful }), queue, ms)
   }
 
   /** Reports that a message was revoked, or has expired. */
@@ -60,19 +65,18 @@ export class Ends {
     return this.#send(revokedResult(message.id, why), { message, call })
   }
 
-  /** Puts a message aside that cannot be carried out. @param entry as far as it was read */
+  /** Puts a message aside that cannot be carried out. @param seen as far as it was read */
   async refused(
-    delivery: Delivery,
-    queue: string,
+    { delivery, queue }: Pick<Entry, 'delivery' | 'queue'>,
     cause: unknown,
-    entry: Pick<Entry, 'message' | 'call'> | undefined,
+    { message, call }: Partial<Pick<Entry, 'message' | 'call'>> = {},
   ): Promise<void> {
     const { log } = this.#options
     const reason = cause instanceof Error ? cause.message : String(cause)
-    if (entry !== undefined)
-      await this.#send({ id: entry.message.id, state: 'FAILURE', value: cause, traceback: undefined }, entry)
+    if (message !== undefined && call !== undefined)
+      await this.#send({ id: message.id, state: 'FAILURE', value: cause, traceback: undefined }, { message, call })
     await this.#park(delivery, queue, reason)
-    const about = { queue, parked: parkingOf(queue), task: entry?.message.task, id: entry?.message.id, reason }
+    const about = { queue, parked: parkingOf(queue), task: message?.task, id: message?.id, reason }
     log.error('a message of a Celery producer cannot be carried out, and is parked', about)
   }
 
@@ -81,10 +85,14 @@ export class Ends {
     const { progress, task } = entry
     const { clock } = this.#options
     const known = { ...progress, crashes: progress.crashes + 1, isDoubtful: true }
-    const error = lostError('its worker was lost; whether the call was made is not known')
-    if (task.isOnce) await this.failed(entry, known, { reason: 'doubtful', error })
-    else if (known.crashes > crashesMax) await this.failed(entry, known, { reason: 'crashed', error })
+    if (task.isOnce) await this.doubtful(entry, known)
+    else if (known.crashes > crashesMax) await this.failed(entry, known, { reason: 'crashed', error: lost })
     else await this.later(entry, known, delayMs(known.crashes, task.retry, clock.random()))
+  }
+
+  /** A message may have been executed before, and its task is executed at most once. */
+  doubtful(entry: Entry, progress: Progress): Promise<void> {
+    return this.failed(entry, progress, { reason: 'doubtful', error: lost })
   }
 
   /** Carries out the end of an attempt. */
@@ -115,13 +123,23 @@ export class Ends {
     }
   }
 
-  /** Ends a message for good: reports it, sends what follows, and the job of `onFailed`, and puts it aside if that is wanted. */
-  async failed(entry: Entry, progress: Progress, { reason, error }: Failure): Promise<void> {
+  /** Ends a message for good: reports it, sends what follows, puts it aside if that is wanted, and sends the job of `onFailed`. */
+  async failed(entry: Entry, progress: Progress, failure: Failure): Promise<void> {
     const { parks } = this.#options
     const { delivery, queue, message, task } = entry
-    if (task.onFailed !== undefined) await this.#mourn(entry, task.onFailed.name, progress, { reason, error })
-    if (parks) await this.#park(delivery, queue, `${reason}: ${error}`)
-    await this.#send(resultOf(message.id, { state: 'failed', reason, result: null, error }), entry)
+    const { reason, error } = failure
+    await this.#once(entry, 'result', () =>
+      this.#send(resultOf(message.id, { state: 'failed', reason, result: null, error }), entry),
+    )
+    if (parks) await this.#once(entry, 'aside', () => this.#park(delivery, queue, `${reason}: ${error}`))
+    if (task.onFailed !== undefined) await this.#mourn(entry, task.onFailed.name, progress, failure)
+  }
+
+  /** All of an end is repeated when a part of it cannot be sent, but not what was sent. */
+  async #once({ sent }: Entry, part: string, send: () => Promise<void>): Promise<void> {
+    if (sent.has(part)) return
+    await send()
+    sent.add(part)
   }
 
   async #mourn(
@@ -176,3 +194,5 @@ export class Ends {
 export function lostError(message: string, code = 'SLUICE_WORKER_LOST'): string {
   return JSON.stringify({ code, message })
 }
+
+const lost = lostError('its worker was lost; whether the call was made is not known')

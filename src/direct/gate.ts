@@ -29,7 +29,10 @@ const agedMs = 500
 /** The messages of one worker that wait for a slot. */
 export class Gate {
   readonly #options: GateOptions
+  /** Those with limits. */
   #waiting: Entry[] = []
+  /** Those without: none of them waits for an answer of Redis. */
+  #plain: Entry[] = []
   #working: Promise<void> | undefined
   /** Grants of so many messages are being requested. */
   #asking = 0
@@ -41,22 +44,24 @@ export class Gate {
     this.#options = options
   }
 
-  /** Messages that wait. */
-  get size(): number {
-    return this.#waiting.length + this.#asking
+  /** All that wait. */
+  get waiting(): readonly Entry[] {
+    return [...this.#plain, ...this.#waiting]
   }
 
   /** Takes a message, which begins when there is a slot and all of its limits grant it. */
   add(entry: Entry): void {
-    this.#waiting.push(entry)
+    ;(entry.takes.length === 0 ? this.#plain : this.#waiting).push(entry)
     this.look()
   }
 
   /** There may be more slots than before. */
   look(): void {
+    this.#startPlain()
+    if (this.#waiting.length === 0) return
     this.#working ??= this.#work().finally(() => {
       this.#working = undefined
-      if (this.#canGo()) this.look()
+      if (this.#room > 0) this.look()
     })
   }
 
@@ -69,36 +74,38 @@ export class Gate {
     this.#most = Math.max(1, Math.floor(this.#most / 2))
   }
 
-  /** Returns the messages that wait, which do not begin any more. */
-  clear(): Entry[] {
-    return this.#waiting.splice(0)
+  /** Removes messages that wait, and returns them. Those whose grants are being requested are not among them. */
+  remove(isMeant: (entry: Entry) => boolean): Entry[] {
+    const found = this.waiting.filter(isMeant)
+    const isLeft = (entry: Entry) => !isMeant(entry)
+    this.#waiting = this.#waiting.filter(isLeft)
+    this.#plain = this.#plain.filter(isLeft)
+    return found
   }
 
-  /** Resolves when no grants are being requested. */
-  async idle(): Promise<void> {
-    await this.#working
+  get #room(): number {
+    return this.#options.free() - this.#asking
   }
 
-  #canGo(): boolean {
-    return this.#waiting.length > 0 && this.#options.free() - this.#asking > 0
+  /** Where both kinds wait, half of the room, at least, is for those with limits. */
+  #startPlain(): void {
+    const isShared = this.#waiting.length > 0 && this.#working === undefined
+    const most = isShared ? Math.floor(this.#room / 2) : this.#room
+    if (this.#plain.length === 0 || most <= 0) return
+    this.#options.start(this.#plain.splice(0, most).map((entry) => ({ entry, grant: undefined })))
   }
 
   async #work(): Promise<void> {
     // Grants for what arrives at one time are requested in one call.
     await new Promise((resolve) => setImmediate(resolve))
     await this.#book()
-    while (this.#canGo()) {
-      const batch = this.#waiting.splice(0, this.#options.free() - this.#asking)
-      const plain = batch.filter(({ takes }) => takes.length === 0)
-      if (plain.length > 0) this.#options.start(plain.map((entry) => ({ entry, grant: undefined })))
-      const all = batch.filter(({ takes }) => takes.length > 0)
-      const limited = all.slice(0, this.#most)
-      this.#waiting.unshift(...all.slice(this.#most))
-      this.#asking += limited.length
+    while (this.#waiting.length > 0 && this.#room > 0) {
+      const batch = this.#waiting.splice(0, Math.min(this.#most, this.#room))
+      this.#asking += batch.length
       try {
-        await this.#ask(limited)
+        await this.#ask(batch)
       } finally {
-        this.#asking -= limited.length
+        this.#asking -= batch.length
       }
       // What was denied now has booked; others of its kind need no request.
       await this.#book()

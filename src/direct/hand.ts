@@ -5,7 +5,7 @@ import { delayMaxMs } from '../amqp/delays.ts'
 import type { Watch } from '../claim/inhand.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
-import type { Outlet, Reports } from '../claim/outlet.ts'
+import { type Outlet, type Reports, reportsTo } from '../claim/outlet.ts'
 import type { Clock } from '../core/clock.ts'
 import { AttemptError, StoreError } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
@@ -16,6 +16,7 @@ import type { Bookings } from './bookings.ts'
 import { type Ends, lostError } from './ends.ts'
 import { Gate } from './gate.ts'
 import { type Entry, entryOf, type GrantOf, jobOf, keyOf, messageIn } from './intake.ts'
+import { progressOf } from './message.ts'
 import type { DirectLimiter } from './limiter.ts'
 
 /** What it needs; see the fields. */
@@ -27,6 +28,8 @@ export interface HandOptions {
   /** Undefined: no task has limits. */
   limits: { limiter: DirectLimiter; bookings: Bookings } | undefined
   ends: Ends
+  /** A message of so many bytes was denied. */
+  denied(bytes: number): void
   watch: Watch
   outlet(reports: Reports): Outlet
 }
@@ -45,6 +48,10 @@ export interface DirectCounts {
 /** So many messages are remembered, to recognise those that arrive again, and so many revoked ids. */
 const knownMax = 10_000
 const againMs = 1_000
+/** So many copies of denied messages are under way at a time, because what stands behind them is delivered meanwhile. */
+const copiesMax = 100
+/** Messages are read for so long in one turn of the event loop. */
+const readMs = 5
 
 /** An attempt under way. */
 interface Running {
@@ -63,25 +70,24 @@ export class Hand {
   readonly #gate: Gate
   readonly #held = new Map<string, Entry>()
   readonly #running = new Map<ClaimedJob, Running>()
-  /** Messages that were acknowledged here; true: the server did not get to know. */
-  readonly #known = new Map<string, boolean>()
+  /** Messages that were carried out here: the server may not get to know, even if its connection still stood. */
+  readonly #known = new Map<string, true>()
   readonly #revoked = new Map<string, true>()
   readonly #end = new AbortController()
+  /** Messages that were denied, and are not being copied yet. */
+  readonly #denied: { entry: Entry; dueMs: number }[] = []
+  #copying = 0
+  /** Messages that were delivered, and are not read yet. */
+  readonly #inbox: { delivery: Delivery; queue: string }[] = []
+  #isReading = false
   #open = 0
+  #isStopping = false
   #idle: (() => void)[] = []
 
   constructor(options: HandOptions) {
     this.#options = options
     const { clock, limits } = options
-    this.#outlet = options.outlet({
-      ended: async (job, outcome) => this.#ended(job, outcome),
-      refused: (job) => this.#ended(job, { kind: 'unused' }),
-      begun: async () => {},
-      lost() {},
-      left: async () => {},
-      inherited() {},
-      changed() {},
-    })
+    this.#outlet = options.outlet(reportsTo((job, outcome) => this.#ended(job, outcome)))
     this.#gate = new Gate({
       limits,
       clock,
@@ -89,8 +95,9 @@ export class Hand {
       start: (all) => this.#start(all),
       denied: (entry, delayMs) => {
         this.counts.denied++
-        const progress = { ...entry.progress, denied: entry.progress.denied + 1 }
-        this.#settle(entry, () => options.ends.later(entry, progress, delayMs))
+        options.denied(entry.delivery.body.length)
+        this.#denied.push({ entry, dueMs: clock.monotonicMs() + delayMs })
+        this.#putOff()
       },
       away: (entry, delayMs) => this.#settle(entry, () => options.ends.later(entry, entry.progress, delayMs)),
     })
@@ -109,39 +116,61 @@ export class Hand {
   /** Takes a delivered message. */
   take(delivery: Delivery, queue: string): void {
     this.counts.delivered++
+    this.#open++
+    this.#inbox.push({ delivery, queue })
+    if (this.#isReading) return
+    this.#isReading = true
+    setImmediate(() => this.#readOn())
+  }
+
+  /** For a part of each turn of the event loop: a thousand at once would hold up attempts, whose grants would grow old. */
+  #readOn(): void {
+    const { clock } = this.#options
+    const untilMs = clock.monotonicMs() + readMs
+    for (let next = this.#inbox.shift(); next !== undefined; next = this.#inbox.shift()) {
+      this.#taken(next.delivery, next.queue)
+      if (clock.monotonicMs() > untilMs) break
+    }
+    this.#isReading = this.#inbox.length > 0
+    if (this.#isReading) setImmediate(() => this.#readOn())
+  }
+
+  #taken(delivery: Delivery, queue: string): void {
     const key = keyOf(delivery, queue)
     const held = this.#held.get(key)
-    if (delivery.isRedelivered && held !== undefined) {
+    if (delivery.isRedelivered && held !== undefined && !held.delivery.isInHand) {
       // Its connection was lost, but not this process.
       held.delivery = delivery
-    } else if (delivery.isRedelivered && this.#known.get(key) === true) delivery.ack()
-    else {
-      this.#open++
-      // A broker that was killed may have forgotten that it had delivered it, and that it was acknowledged.
-      void this.#read(delivery, queue, held !== undefined || this.#known.has(key))
-    }
+      this.#closed()
+    } else if (delivery.isRedelivered && this.#known.has(key)) {
+      delivery.ack()
+      this.#closed()
+    } else if (this.#isStopping) this.#giveBack({ key, queue, delivery, progress: progressOf(delivery) })
+    // A broker that was killed may have forgotten that it had delivered it, and that it was acknowledged.
+    else void this.#read(delivery, queue, held !== undefined || this.#known.has(key))
   }
 
   /** Calls off these tasks, unless they run; with `isTerminated` those that run, too. */
   async revoke(ids: readonly string[], isTerminated: boolean): Promise<void> {
     for (const id of ids) {
       remember(this.#revoked, id, true)
+      for (const entry of this.#gate.remove(({ message }) => message.id === id)) this.#decide(entry)
       if (isTerminated)
         for (const [job, running] of this.#running)
           if (job.id === id) this.#abort(job, running, 'revoked', revokedNow())
     }
   }
 
-  /** Resolves when nothing is in hand any more; messages that wait for a slot go back at once. */
+  /** Takes nothing more, and resolves when nothing is in hand; messages that wait for a slot go back at once. */
   async stop(): Promise<void> {
-    await this.#gate.idle()
-    for (const entry of this.#gate.clear()) this.#giveBack(entry)
+    this.#isStopping = true
+    for (const entry of this.#gate.remove(() => true)) this.#giveBack(entry)
     while (this.#open > 0) await new Promise<void>((resolve) => this.#idle.push(resolve))
   }
 
   /** Gives back what is in hand: attempts are stopped. */
   handBack(reason: Error): void {
-    this.#end.abort()
+    this.#end.abort(reason)
     for (const job of this.#running.keys()) this.#outlet.abort(job, reason)
   }
 
@@ -155,24 +184,25 @@ export class Hand {
       const found = entryOf(delivery, message, { queue, tasks, labels, nowMs: clock.wallMs() })
       entry = isAgain ? { ...found, progress: { ...found.progress, isDoubtful: true } } : found
     } catch (error) {
-      const own = { key: keyOf(delivery, queue), delivery }
-      return this.#settle(own, () => ends.refused(own.delivery, queue, error, seen))
+      const own = { key: keyOf(delivery, queue), queue, delivery }
+      return this.#settle(own, () => ends.refused(own, error, seen))
     }
-    const twin = this.#held.get(entry.key)
-    if (twin === undefined) this.#held.set(entry.key, entry)
+    if (this.#held.get(entry.key) === undefined) this.#held.set(entry.key, entry)
     this.#decide(entry)
   }
 
   #decide(entry: Entry): void {
     const { clock, ends } = this.#options
-    const { message, delivery, progress } = entry
+    const { message, delivery, progress, task } = entry
     const { etaMs = 0, expiresMs = Infinity, id } = message
     const nowMs = clock.wallMs()
     if (this.#revoked.has(id)) this.#settle(entry, () => ends.revoked(entry, 'revoked'))
     else if (expiresMs <= Math.max(nowMs, etaMs)) this.#settle(entry, () => ends.revoked(entry, 'expired'))
     else if (delivery.isRedelivered) this.#settle(entry, () => ends.crashed(entry))
+    else if (task.isOnce && progress.isDoubtful) this.#settle(entry, () => ends.doubtful(entry, progress))
     else if (etaMs > nowMs)
       this.#settle(entry, () => ends.later(entry, progress, Math.min(delayMaxMs, Math.ceil(etaMs - nowMs))))
+    else if (this.#isStopping) this.#giveBack(entry)
     else this.#gate.add(entry)
   }
 
@@ -189,12 +219,16 @@ export class Hand {
     this.counts.begun += jobs.length
     watch.begun(jobs)
     this.#outlet.start(jobs)
+    // Their grants were under way when the others were stopped.
+    const { signal } = this.#end
+    if (signal.aborted) for (const job of jobs) this.#outlet.abort(job, signal.reason as Error)
   }
 
   /** Celery's time limits hold beside the task's own time-out. */
   #arm(job: ClaimedJob, running: Running): void {
     const { hardLimitS, softLimitS } = running.entry.message
-    const seconds = Math.min(hardLimitS ?? Infinity, softLimitS ?? Infinity)
+    // As with Celery, 0 is no limit.
+    const seconds = Math.min(hardLimitS || Infinity, softLimitS || Infinity)
     if (seconds === Infinity) return
     const text = `the attempt took longer than its message allows (${seconds} s)`
     const over = new AttemptError('SLUICE_TIMEOUT', text, { retryable: false })
@@ -230,24 +264,43 @@ export class Hand {
     this.#gate.look()
   }
 
+  #putOff(): void {
+    const { clock, ends } = this.#options
+    while (this.#copying < copiesMax) {
+      const next = this.#denied.shift()
+      if (next === undefined) return
+      const { entry, dueMs } = next
+      const progress = { ...entry.progress, denied: entry.progress.denied + 1 }
+      const later = () => ends.later(entry, progress, Math.max(1, dueMs - clock.monotonicMs()))
+      this.#copying++
+      void this.#carryOut(entry, later).finally(() => {
+        this.#copying--
+        this.#putOff()
+      })
+    }
+  }
+
   /** Carries out what becomes of a message, and then acknowledges it. */
-  #settle(entry: Pick<Entry, 'key' | 'delivery'>, carry: () => Promise<void>): void {
+  #settle(entry: InHand, carry: () => Promise<void>): void {
     void this.#carryOut(entry, carry)
   }
 
-  async #carryOut(entry: Pick<Entry, 'key' | 'delivery'>, carry: () => Promise<void>): Promise<void> {
+  async #carryOut(entry: InHand, carry: () => Promise<void>): Promise<void> {
     const { clock, log } = this.#options
+    const { signal } = this.#end
     for (;;) {
       try {
-        await carry()
+        await this.#carry(entry, carry)
         const atEnd = reach('direct.settled', entry)
         if (atEnd !== undefined) await atEnd
-        remember(this.#known, entry.key, !entry.delivery.ack())
+        remember(this.#known, entry.key, true)
+        entry.delivery.ack()
         break
       } catch (error) {
         log.warn('what became of a message of Celery cannot be sent now; it is tried again', { err: error })
-        await clock.sleep(againMs, this.#end.signal)
-        if (error instanceof StoreError && !this.#end.signal.aborted) continue
+        entry.mayHaveBeenSent ||= (error as { code?: string }).code === 'SLUICE_BROKER_SILENT'
+        await clock.sleep(againMs, signal)
+        if (error instanceof StoreError && !signal.aborted) continue
         entry.delivery.reject({ requeue: true })
         break
       }
@@ -255,17 +308,37 @@ export class Hand {
     this.#forget(entry)
   }
 
-  #giveBack(entry: Entry): void {
-    entry.delivery.reject({ requeue: true })
+  /** What no server will ever take, such as headers that have become too long, is put aside. */
+  async #carry(entry: InHand, carry: () => Promise<void>): Promise<void> {
+    try {
+      await carry()
+    } catch (error) {
+      if (error instanceof StoreError) throw error
+      await this.#options.ends.refused(entry, error, entry)
+    }
+  }
+
+  /** Gives back what this worker has not begun. The server itself would mark it as what a lost worker had, perhaps begun. */
+  #giveBack(entry: InHand & Pick<Entry, 'progress'>): void {
+    const { delivery, progress } = entry
+    if (!delivery.isRedelivered) return this.#settle(entry, () => this.#options.ends.later(entry, progress, 0))
+    delivery.reject({ requeue: true })
     this.#forget(entry)
   }
 
-  #forget({ key }: Pick<Entry, 'key'>): void {
-    this.#held.delete(key)
+  #forget(entry: InHand): void {
+    if (this.#held.get(entry.key) === entry) this.#held.delete(entry.key)
+    this.#closed()
+  }
+
+  #closed(): void {
     this.#open--
     if (this.#open === 0) for (const idle of this.#idle.splice(0)) idle()
   }
 }
+
+/** A message in hand, as far as it was read. */
+type InHand = Pick<Entry, 'key' | 'queue' | 'delivery' | 'mayHaveBeenSent'> & Partial<Entry>
 
 /** True if an attempt has sent nothing, mostly because its grant was too old. */
 const isUncalled = (outcome: Outcome) => ['unused', 'return'].includes(outcome.kind) && !('delayMs' in outcome)

@@ -1,16 +1,17 @@
 /** Reads messages of Celery producers: what each calls, and what it needs. */
+import { createHash } from 'node:crypto'
 import type { Delivery } from '../amqp/broker.ts'
 import { type Call, callOf } from '../absorb/call.ts'
 import { inputOf } from '../celery/arguments.ts'
 import { readTask, type TaskMessage } from '../celery/task-message.ts'
 import { received } from '../celery/transport.ts'
-import type { ClaimedJob } from '../claim/claimed-job.ts'
+import { type ClaimedJob, unclaimed } from '../claim/claimed-job.ts'
 import { UsageError } from '../core/errors.ts'
 import { costOf } from '../limits/cost.ts'
 import type { Labels } from '../worker/labels.ts'
 import { bucketsOf } from '../tasks/place.ts'
 import type { AnyTask } from '../tasks/task.ts'
-import { type Progress, progressOf } from './message.ts'
+import { type Progress, progressHeader, progressOf } from './message.ts'
 
 /** A message in hand. */
 export interface Entry {
@@ -30,6 +31,10 @@ export interface Entry {
   /** When it was first seen here, wall time in ms. */
   readonly seenMs: number
   delivery: Delivery
+  /** What becomes of it was sent to the broker, which did not confirm that: the same may be there twice. */
+  mayHaveBeenSent?: boolean
+  /** Parts of its end that were sent. */
+  readonly sent: Set<string>
 }
 
 /** Returns what two deliveries of one message have in common. */
@@ -39,7 +44,9 @@ export function keyOf(delivery: Delivery, queue: string): string {
     messageId?: string
     headers?: Record<string, unknown>
   }
-  return [queue, correlationId ?? '', messageId ?? '', JSON.stringify(headers?.['sluice-progress'] ?? '')].join('\n')
+  const own = [queue, correlationId, messageId, headers?.['id'], headers?.[progressHeader]].map(String).join('\n')
+  // Strangers may give no id, or all of their messages the same one.
+  return createHash('sha1').update(own).update(delivery.body).digest('base64')
 }
 
 /**
@@ -69,7 +76,7 @@ export function entryOf(
     label === undefined ? (takes[i] ?? '') : `${name}:${labels[label]}`,
   )
   const units = task.limits.map((limit) => costOf(limit, input))
-  const own = { message, task, input, takes, holds, units, queue, seenMs, delivery }
+  const own = { message, task, input, takes, holds, units, queue, seenMs, delivery, sent: new Set<string>() }
   return { ...own, key: keyOf(delivery, queue), call: callOf(message, queue), progress: progressOf(delivery) }
 }
 
@@ -83,30 +90,16 @@ export interface GrantOf {
 /** Returns the attempt of an entry, as what executes jobs takes it. @param grant undefined: it needs none */
 export function jobOf(entry: Entry, grant: GrantOf | undefined, nowMs: number): ClaimedJob {
   const { message, task, queue, progress, takes, holds, units, input, seenMs } = entry
-  const { attempt, failed, throttled, crashes, isDoubtful } = progress
-  const granted = grant === undefined ? {} : { grant: grant.id, asked: grant.asked }
-  return {
-    ...granted,
-    claim: '',
-    grantedMs: grant?.asked.monotonicMs ?? nowMs,
-    seq: 0,
-    id: message.id,
+  const { id, priority } = message
+  return unclaimed(progress, {
+    id,
+    priority,
     task: task.name,
     queue,
-    attempt: attempt + 1,
-    failed,
-    throttled,
-    crashes,
-    ambiguous: isDoubtful,
-    priority: message.priority,
+    grantedMs: grant?.asked.monotonicMs ?? nowMs,
     createdMs: seenMs,
-    takes: takes.length === 0 ? null : [...takes],
-    costs: [...units, 1],
-    grantUs: grant === undefined ? null : grant.lifeMs * 1_000,
-    holds: takes.length === 0 ? null : [...holds],
-    blocker: null,
-    tags: null,
     input,
-    admitted: 0,
-  }
+    ...(takes.length === 0 ? {} : { takes: [...takes], holds: [...holds], costs: [...units, 1] }),
+    ...(grant === undefined ? {} : { grant: grant.id, asked: grant.asked, grantUs: grant.lifeMs * 1_000 }),
+  })
 }

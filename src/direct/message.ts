@@ -7,7 +7,7 @@ import { messageOf, received } from '../celery/transport.ts'
 
 /** What happened to a message so far; a fresh one has none of it. */
 export interface Progress {
-  /** Attempts so far that count, failures among them, those that the vendor refused, and lost workers. */
+  /** Attempts so far that count (a lost worker's does not), failures among them, those that the vendor refused, and lost workers. */
   readonly attempt: number
   readonly failed: number
   readonly throttled: number

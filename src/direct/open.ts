@@ -43,14 +43,15 @@ export interface DirectOptions extends LogOptions {
  * Starts a worker that executes what Celery producers send, and needs no PostgreSQL: it takes each grant itself, in Redis, and
  * what is denied waits on the broker (docs/celery.md, "Without PostgreSQL").
  * @throws UsageError SLUICE_NO_TASKS, SLUICE_NO_BROKER, SLUICE_NO_REDIS, SLUICE_NEEDS_STORE, SLUICE_NO_SUCH_LIMIT, SLUICE_BAD_REDIS,
- * SLUICE_BAD_OPTION, SLUICE_BAD_URL, SLUICE_MISSING_PEER, SLUICE_BROKER_REFUSED; StoreError SLUICE_REDIS_UNREACHABLE
+ * SLUICE_BAD_OPTION, SLUICE_BAD_LABEL, SLUICE_BAD_URL, SLUICE_MISSING_PEER, SLUICE_BROKER_REFUSED; StoreError SLUICE_REDIS_UNREACHABLE
  */
 export async function workDirectly(tasks: readonly AnyTask[], options: DirectOptions): Promise<DirectWorker> {
   const { celery, clock = systemClock, concurrency = 10, celeryResults = env('CELERY_RESULT_BACKEND') } = options
   checkWork(tasks, { celery })
   if (!Number.isInteger(concurrency) || concurrency < 1 || concurrency > 10_000)
     throw new UsageError('SLUICE_BAD_OPTION', 'concurrency must be a whole number from 1 to 10,000')
-  for (const task of tasks) checkTask(task)
+  const labels = await labelsOf(options.labels)
+  for (const task of tasks) checkTask(task, labels)
   const graceMs = graceMsOf(options)
   const { prefix } = sharingOf(options)
   const hasLimits = tasks.some(({ limits }) => limits.length > 0)
@@ -66,7 +67,6 @@ export async function workDirectly(tasks: readonly AnyTask[], options: DirectOpt
       'SLUICE_NO_BROKER',
       'the tasks of Celery producers come from a RabbitMQ: set AMQP_URL (amqp://user:password@host:5672/vhost), or the option `amqp`',
     )
-  const labels = await labelsOf(options.labels)
   const report = reportOf(options, clock)
   const broker = await openBroker({ url: amqp, name: 'sluice direct', log: report.log, isPatient: true })
   const closing: (() => Promise<void>)[] = [() => broker.close(), async () => redis?.close()]
@@ -101,8 +101,8 @@ export async function workDirectly(tasks: readonly AnyTask[], options: DirectOpt
   }
 }
 
-/** @throws UsageError SLUICE_NEEDS_STORE: the task needs what only a store has */
-function checkTask({ name, limits, remote }: AnyTask): void {
+/** @throws UsageError SLUICE_NEEDS_STORE: the task needs what only a store has; SLUICE_BAD_LABEL: the worker lacks a label */
+function checkTask({ name, limits, remote }: AnyTask, labels: Labels): void {
   const refuse = (why: string): never => {
     throw new UsageError('SLUICE_NEEDS_STORE', `task "${name}" ${why}: run it with a DATABASE_URL`)
   }
@@ -110,6 +110,10 @@ function checkTask({ name, limits, remote }: AnyTask): void {
   for (const limit of limits) {
     if (limit.pool !== undefined) refuse(`takes from the pool "${limit.name}", whose members the store chooses`)
     if (limit.adaptive !== undefined) refuse(`has the limit "${limit.name}", whose rate the store finds out (adaptive)`)
+    if (limit.label !== undefined && labels[limit.label] === undefined) {
+      const text = `task "${name}" has the limit "${limit.name}" by the label "${limit.label}", which this worker lacks: give it one, \`labels: { ${limit.label}: '…' }\``
+      throw new UsageError('SLUICE_BAD_LABEL', text)
+    }
     if (limit.share !== undefined) refuse(`has the limit "${limit.name}", whose shares the store divides`)
   }
 }

@@ -7,14 +7,14 @@ import type { Consumer } from '../amqp/consumer.ts'
 import { delayMaxMs, delayTopology } from '../amqp/delays.ts'
 import { PatientStart } from '../amqp/patient-start.ts'
 import type { Clock } from '../core/clock.ts'
-import { AttemptError, UsageError } from '../core/errors.ts'
+import { UsageError } from '../core/errors.ts'
 import type { Reports } from '../claim/outlet.ts'
 import type { RedisConnection } from '../redis/connect.ts'
 import type { Report } from '../report/report.ts'
 import { Rulebook } from '../tasks/rule.ts'
 import type { AnyTask } from '../tasks/task.ts'
 import { AttemptEvents } from '../worker/attempt-events.ts'
-import { Grace } from '../worker/grace.ts'
+import { Ending } from '../worker/ending.ts'
 import type { Labels } from '../worker/labels.ts'
 import { LocalOutlet } from '../worker/local-outlet.ts'
 import { TaskSet } from '../worker/task-set.ts'
@@ -23,6 +23,7 @@ import { Ends } from './ends.ts'
 import { DirectGrantSource } from './grants.ts'
 import { type DirectCounts, Hand } from './hand.ts'
 import { DirectLimiter } from './limiter.ts'
+import { ReadAhead } from './read-ahead.ts'
 
 /** What it needs; see the fields. `ended` closes the connections. */
 export interface DirectWorkerOptions {
@@ -50,25 +51,17 @@ export interface DirectWorkerOptions {
   ended(): Promise<void>
 }
 
-/** While many messages are denied, so many are read ahead: of slots, or in all. */
-const wideTimes = 10
-const wideMin = 200
-/** How often that is looked at, in ms, and after how many looks without denials it is over. */
-const lookMs = 100
-const quietLooks = 10
-
 /** Executes until it is stopped. */
 export class DirectWorker {
   readonly #options: DirectWorkerOptions
   readonly #local: LocalOutlet
   readonly #hand: Hand
   readonly #limiter: DirectLimiter | undefined
-  readonly #grace: Grace
+  readonly #ending: Ending
   readonly #post: RabbitPost
   readonly #consumers: Consumer[] = []
   readonly #opening: PatientStart
-  readonly #end = new AbortController()
-  #stopping: Promise<void> | undefined
+  readonly #ahead: ReadAhead
 
   constructor(options: DirectWorkerOptions) {
     const { tasks, redis, prefix, clock, report, labels, broker, results, parks, graceMs } = options
@@ -90,6 +83,13 @@ export class DirectWorker {
       worker: () => undefined,
       changed: () => this.#hand.look(),
     })
+    this.#ahead = new ReadAhead({
+      clock,
+      slots: this.#local.slots,
+      isWideAllowed: !tasks.some(({ isOnce }) => isOnce),
+      counts: () => this.#hand.counts,
+      consumers: () => this.#consumers,
+    })
     const post = (this.#post = new RabbitPost(broker))
     const rules = (take: string) => limiter?.rules(take) ?? []
     this.#hand = new Hand({
@@ -100,11 +100,19 @@ export class DirectWorker {
       limits: limiter &&
         redis && { limiter, bookings: new Bookings({ redis, prefix, clock, rules, mostMs: delayMaxMs }) },
       ends: new Ends({ broker, post, results: new Results({ clock, log, post, redis: results }), clock, log, parks }),
+      denied: (bytes) => this.#ahead.denied(bytes),
       watch: new AttemptEvents(report, clock, () => undefined),
       outlet: (reports: Reports) => this.#local.outlet(reports),
     })
     this.#opening = new PatientStart({ who: 'the worker', clock, log, start: () => this.#take() })
-    this.#grace = new Grace({ store: around, graceMs, running: () => this.running, handBack: () => this.#handBack() })
+    this.#ending = new Ending({
+      store: around,
+      graceMs,
+      what: 'tasks',
+      running: () => this.running,
+      handBack: (reason) => this.#hand.handBack(reason),
+      signOff: () => this.#signOff(),
+    })
   }
 
   /** Messages in hand. */
@@ -142,13 +150,12 @@ export class DirectWorker {
           return broker.declare({ queues: [{ name: queue }] })
         })
       const how = { prefetch: this.#local.slots }
-      if (this.#end.signal.aborted) return
+      if (this.#ending.signal.aborted) return
       const consumer = await broker.consume(queue, how, (delivery) => this.#hand.take(delivery, queue))
-      if (this.#end.signal.aborted) await consumer.cancel()
+      if (this.#ending.signal.aborted) await consumer.cancel()
       this.#consumers.push(consumer)
     }
     await this.#obey()
-    void this.#adaptPrefetch()
   }
 
   /** Answers Celery's remote control. */
@@ -169,53 +176,22 @@ export class DirectWorker {
     await control.open()
   }
 
-  /**
-   * A worker reads as many messages ahead as it has slots, so that none waits here that another worker could begin. While many are
-   * denied, which need no slot, it reads more: else each batch would wait for the broker's confirmations.
-   */
-  async #adaptPrefetch(): Promise<void> {
-    const { clock } = this.#options
-    const { slots } = this.#local
-    const wide = Math.max(wideMin, slots * wideTimes)
-    let [isWide, before, quiet] = [false, 0, 0]
-    while (!this.#end.signal.aborted) {
-      await clock.sleep(lookMs, this.#end.signal, false)
-      const denied = this.#hand.counts.denied - before
-      before += denied
-      quiet = denied === 0 ? quiet + 1 : 0
-      const isStorm = isWide ? quiet < quietLooks : denied >= slots
-      if (isStorm === isWide || this.#end.signal.aborted) continue
-      isWide = isStorm
-      await Promise.all(this.#consumers.map((consumer) => consumer.setPrefetch(isWide ? wide : slots)))
-    }
-  }
-
   /** Takes no more messages, and waits for the attempts under way, as long as its grace. */
   stop(): Promise<void> {
-    this.#stopping ??= this.#signOff()
-    return this.#stopping
+    return this.#ending.stop()
   }
 
   /** Stops at once: the signals of attempts under way abort, and their messages go back. */
-  async abort(): Promise<void> {
-    const stopping = this.stop()
-    this.#handBack()
-    await stopping
-  }
-
-  #handBack(): void {
-    const text = 'the worker stops at once, and hands its running tasks back'
-    this.#hand.handBack(new AttemptError('SLUICE_SHUTDOWN', text, { retryable: true }))
+  abort(): Promise<void> {
+    return this.#ending.abort()
   }
 
   async #signOff(): Promise<void> {
-    this.#end.abort()
+    this.#ahead.close()
     // A try that is under way consumes nothing more, and ends when the broker is closed.
     void this.#opening.end()
     await Promise.all(this.#consumers.map((consumer) => consumer.cancel()))
-    this.#grace.begin()
     await this.#hand.stop()
-    this.#grace.end()
     await this.#limiter?.close()
     await this.#local.close()
     const { log } = this.#options.report

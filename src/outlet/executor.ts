@@ -7,7 +7,7 @@ import { newId } from '../core/hash.ts'
 import type { Log } from '../core/log.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
-import type { JobKey, Outlet, OutletFor } from '../claim/outlet.ts'
+import { type JobKey, type Outlet, type OutletFor, reportsTo } from '../claim/outlet.ts'
 import {
   type Answer,
   arriveBy,
@@ -79,18 +79,8 @@ export class Executor {
       began: (to, keys) => tell(to, { type: 'began', worker: this.id, keys }),
       ended: (to, ends) => tell(to, { type: 'ended', worker: this.id, ends }),
     })
-    this.#outlet = options.outlet(
-      {
-        ended: async (job, outcome) => this.#ended(job, outcome),
-        refused: (job) => this.#ended(job, { kind: 'unused' }),
-        begun: async () => {},
-        lost() {},
-        left: async () => {},
-        inherited() {},
-        changed() {},
-      },
-      () => undefined,
-    )
+    const reports = reportsTo((job, outcome) => this.#ended(job, outcome))
+    this.#outlet = options.outlet(reports, () => undefined)
   }
 
   /** Attempts under way. */

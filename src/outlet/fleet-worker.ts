@@ -1,6 +1,5 @@
 /** A worker that executes what dispatchers give it over a broker. */
 import { StoreClock } from '../core/clock.ts'
-import { AttemptError } from '../core/errors.ts'
 import { hash64 } from '../core/hash.ts'
 import { marginsOf } from '../claim/definitions/margins.ts'
 import { PatientStart } from '../amqp/patient-start.ts'
@@ -8,7 +7,7 @@ import type { Store } from '../db/store.ts'
 import type { PeerLimiter } from '../limits/peer.ts'
 import type { Rulebook } from '../tasks/rule.ts'
 import type { AnyTask } from '../tasks/task.ts'
-import { Grace } from '../worker/grace.ts'
+import { Ending } from '../worker/ending.ts'
 import { attemptsOn } from '../worker/grant-source.ts'
 import { LocalOutlet } from '../worker/local-outlet.ts'
 import { TaskSet } from '../worker/task-set.ts'
@@ -44,9 +43,8 @@ export class FleetWorker {
   readonly #local: LocalOutlet
   readonly #executor: Executor
   readonly #opening: PatientStart
-  readonly #grace: Grace
+  readonly #ending: Ending
   readonly #end = new AbortController()
-  #stopping: Promise<void> | undefined
 
   constructor(options: FleetWorkerOptions) {
     const { store, wire, fleet, tasks, labels, graceMs, rulebook } = options
@@ -76,7 +74,14 @@ export class FleetWorker {
       log,
     })
     this.#opening = new PatientStart({ who: 'the worker', clock, log, start: () => this.#executor.open() })
-    this.#grace = new Grace({ store, graceMs, running: () => this.running, handBack: () => this.#handBack() })
+    this.#ending = new Ending({
+      store,
+      graceMs,
+      what: 'jobs',
+      running: () => this.running,
+      handBack: (reason) => this.#executor.abort(reason),
+      signOff: () => this.#signOff(),
+    })
   }
 
   /** Attempts under way. */
@@ -103,15 +108,12 @@ export class FleetWorker {
 
   /** Takes no more jobs, waits for the attempts under way, as long as its grace, and until their ends are recorded. */
   stop(): Promise<void> {
-    this.#stopping ??= this.#signOff()
-    return this.#stopping
+    return this.#ending.stop()
   }
 
   /** Stops at once: the signals of attempts under way abort, and their jobs go back to be tried elsewhere. */
-  async abort(): Promise<void> {
-    const stopping = this.stop()
-    this.#handBack()
-    await stopping
+  abort(): Promise<void> {
+    return this.#ending.abort()
   }
 
   /** As `abort`, for a store that has ended for good. */
@@ -119,14 +121,8 @@ export class FleetWorker {
     return this.abort()
   }
 
-  #handBack(): void {
-    const text = 'the worker stops at once, and hands its running jobs back'
-    this.#executor.abort(new AttemptError('SLUICE_SHUTDOWN', text, { retryable: true }))
-  }
-
   async #signOff(): Promise<void> {
     const { store, ended } = this.#options
-    this.#grace.begin()
     // A try that is under way ends when the broker is closed.
     void this.#opening.end()
     const late = new AbortController()
@@ -135,7 +131,6 @@ export class FleetWorker {
     const cancel = store.clock.after(farewellMs, () => late.abort())
     await stopped
     cancel()
-    this.#grace.end()
     this.#end.abort()
     await this.#executor.close()
     await this.#notes()

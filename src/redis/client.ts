@@ -108,7 +108,10 @@ async function within(answer: Promise<unknown>, timeoutMs: number, clock: Clock)
       `Redis did not answer within ${span(timeoutMs)}; whether the command was carried out is unknown; sending it again with the same id is safe, except for the beginning of an epoch`,
     )
   let cancel = () => {}
-  const late = new Promise<never>((_, reject) => (cancel = clock.after(timeoutMs, () => reject(silent()))))
+  // A process that was busy reads in its next turn what has arrived meanwhile.
+  const late = new Promise<never>((_, reject) => {
+    cancel = clock.after(timeoutMs, () => setImmediate(() => reject(silent())))
+  })
   try {
     return await Promise.race([answer, late])
   } finally {

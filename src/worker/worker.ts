@@ -22,7 +22,7 @@ import { AttemptEvents } from './attempt-events.ts'
 import { attemptsOn } from './grant-source.ts'
 import { LocalOutlet } from './local-outlet.ts'
 import type { WorkerOptions } from './options.ts'
-import { Grace } from './grace.ts'
+import { Ending } from './ending.ts'
 import { TaskSet } from './task-set.ts'
 import { createRound } from './round.ts'
 import { warmClaims } from './warm.ts'
@@ -47,7 +47,7 @@ export class Worker {
   readonly #member: Membership
   readonly #dispatcher: Dispatcher
   readonly #timetable: ScheduleRunner
-  readonly #grace: Grace
+  readonly #ending: Ending
   /** Aborted when it is to stop, and when its last attempt has ended. */
   readonly #stop = new AbortController()
   readonly #end = new AbortController()
@@ -59,7 +59,6 @@ export class Worker {
   #unlisten: (() => Promise<void>) | undefined
   #unreported: (() => Promise<void>) | undefined
   #unheard: (() => void) | undefined
-  #stopping: Promise<void> | undefined
 
   constructor(options: WorkerOptions) {
     const { store, tasks, schedules, queues, concurrency, version, rulebook, shared } = options
@@ -101,7 +100,14 @@ export class Worker {
     })
     this.#hand = this.#dispatcher.hand
     const { graceMs } = options
-    this.#grace = new Grace({ store, graceMs, running: () => this.running, handBack: () => this.#handBack() })
+    this.#ending = new Ending({
+      store,
+      graceMs,
+      what: 'jobs',
+      running: () => this.running,
+      handBack: (reason) => this.#hand.abort(reason),
+      signOff: () => this.#signOff().finally(() => this.#options.ended()),
+    })
   }
 
   /** What executes its attempts in this process. */
@@ -195,7 +201,7 @@ export class Worker {
     this.#finisher.waitAtMost(onceAwayMs)
     const stop = () => {
       this.#stop.abort()
-      this.#grace.begin()
+      this.#ending.begin()
     }
     if (signal?.aborted) stop()
     signal?.addEventListener('abort', stop)
@@ -257,21 +263,11 @@ export class Worker {
    * back, as by `abort`. Endings wait 10 s for a store that is away.
    */
   stop(): Promise<void> {
-    this.#stopping ??= this.#signOff().finally(() => this.#options.ended())
-    return this.#stopping
-  }
-
-  #handBack(): void {
-    this.#hand.abort(
-      new AttemptError('SLUICE_SHUTDOWN', 'the worker stops at once, and hands its running jobs back', {
-        retryable: true,
-      }),
-    )
+    return this.#ending.stop()
   }
 
   async #signOff(): Promise<void> {
     this.#stop.abort()
-    this.#grace.begin()
     this.#unheard?.()
     this.#finisher.waitAtMost(stopAwayMs)
     await this.#underway?.catch(() => {})
@@ -282,7 +278,6 @@ export class Worker {
     await Promise.allSettled([this.#member.retreat(), this.#unlisten?.(), this.#unreported?.()])
     await this.#idle()
     await beside
-    this.#grace.end()
     this.#end.abort()
     await this.#rounds
     await this.#heartbeat?.stop()
@@ -298,9 +293,7 @@ export class Worker {
 
   /** Stops at once: the signals of attempts under way abort, and their jobs go back to be tried elsewhere. */
   async abort(): Promise<void> {
-    const stopping = this.stop()
-    this.#handBack()
-    await Promise.all([stopping, this.#options.beside?.abort()])
+    await Promise.all([this.#ending.abort(), this.#options.beside?.abort()])
   }
 
   /** As `abort`, for a store that has ended for good: nothing waits for it any more. */

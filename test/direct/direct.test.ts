@@ -254,11 +254,13 @@ describe('a limit without a store', () => {
   it('is shared with Python, by the definition that the worker publishes', async (context) => {
     const vendor = await vendorFor(context)
     const call = limited(vendor.url, 'shared', { window: '8/s' })
-    await direct(context, [call], places)
-    await producer.send(call.name, [1])
-    await until(() => vendor.arrivals.length === 1, 'the limit has opened', 10_000)
     const python = new Caller(await findPython('redis'), redis.url, 'sluice:', 'limits')
     context.onTestFinished(() => python.end())
+    await direct(context, [call], places)
+    // It takes a second to start.
+    await python.ask('reserve', [['unknown']])
+    await producer.send(call.name, [1])
+    await until(() => vendor.arrivals.length === 1, 'the limit has opened', 10_000)
     let taken = 0
     while ((await python.ask('reserve', [['shared']])).error === undefined) taken++
     // Node has one of the eight, which is the first to leave the window.

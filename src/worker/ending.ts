@@ -1,0 +1,75 @@
+/** How a worker ends: it stops, with a time for the attempts under way, or hands them back at once. */
+import { AttemptError } from '../core/errors.ts'
+import type { Store } from '../db/store.ts'
+
+/** The parts of an end. */
+export interface EndingOptions {
+  readonly store: Pick<Store, 'clock' | 'log'>
+  /** How long attempts may go on, in ms. */
+  readonly graceMs: number
+  /** What it executes, in the plural, for its handlers. */
+  readonly what: string
+  /** Returns how many attempts are under way. */
+  running(): number
+  /** Gives them back, to be tried elsewhere. */
+  handBack(reason: AttemptError): void
+  /** Takes no more, waits for what is in hand, and closes the rest. Called once. */
+  signOff(): Promise<void>
+}
+
+/** The end of one worker. */
+export class Ending {
+  readonly #options: EndingOptions
+  readonly #begun = new AbortController()
+  #cancel: (() => void) | undefined
+  #stopping: Promise<void> | undefined
+
+  constructor(options: EndingOptions) {
+    this.#options = options
+  }
+
+  /** Aborted when the worker is to stop. */
+  get signal(): AbortSignal {
+    return this.#begun.signal
+  }
+
+  /** It is to stop: gives back what still runs after the grace, which begins with the first call. */
+  begin(): void {
+    const { store, graceMs, running } = this.#options
+    this.#begun.abort()
+    this.#cancel ??= store.clock.after(graceMs, () => {
+      const attempts = running()
+      if (attempts === 0) return
+      store.log.warn('the time to end is over; attempts that still run are given back', { attempts, graceMs })
+      this.#handBack()
+    })
+  }
+
+  /** Resolves when it has stopped. */
+  stop(): Promise<void> {
+    this.#stopping ??= this.#stop()
+    return this.#stopping
+  }
+
+  /** Stops at once: the signals of attempts under way abort. */
+  async abort(): Promise<void> {
+    const stopping = this.stop()
+    this.#handBack()
+    await stopping
+  }
+
+  async #stop(): Promise<void> {
+    this.begin()
+    try {
+      await this.#options.signOff()
+    } finally {
+      this.#cancel?.()
+    }
+  }
+
+  #handBack(): void {
+    const { what, handBack } = this.#options
+    const text = `the worker stops at once, and hands its running ${what} back`
+    handBack(new AttemptError('SLUICE_SHUTDOWN', text, { retryable: true }))
+  }
+}

@@ -1,0 +1,186 @@
+/** Messages that a worker without a store hands over, repeats, or puts aside: none is lost, and none is executed more often than it must. */
+import { beforeAll, describe, expect, it, type TestContext } from 'vitest'
+import { z } from 'zod'
+import { callOf } from '../../src/absorb/call.ts'
+import { Results } from '../../src/absorb/results.ts'
+import type { Delivery } from '../../src/amqp/broker.ts'
+import { signature } from '../../src/celery/signature.ts'
+import { blank } from '../../src/celery/task-message.ts'
+import { systemClock } from '../../src/core/clock.ts'
+import { StoreError } from '../../src/core/errors.ts'
+import { silent } from '../../src/core/log.ts'
+import { Ends } from '../../src/direct/ends.ts'
+import { entryOf, keyOf } from '../../src/direct/intake.ts'
+import { type AnyTask, label, limit, task } from '../../src/index.ts'
+import { openWire } from '../absorb/stage.ts'
+import { freshBroker } from '../servers/rabbitmq.ts'
+import { until } from '../until.ts'
+import { direct } from './stage.ts'
+
+const input = z.unknown()
+const json = { contentType: 'application/json', contentEncoding: 'utf-8' }
+let url: string
+beforeAll(async () => {
+  url = (await freshBroker()).url
+})
+
+/** A task that runs until it is released. */
+function gated(name: string) {
+  const gate = { begun: 0, release: () => {} }
+  const released = new Promise<void>((resolve) => (gate.release = resolve))
+  const run = async () => {
+    gate.begun++
+    await released
+  }
+  return { gate, task: task(name, { input, run }) }
+}
+
+/** Starts a worker with one slot, in which a task runs, and sends it another one, which waits. */
+async function busy(context: TestContext, tasks: readonly AnyTask[], [name, args]: [string, unknown[]]) {
+  const wire = await openWire(url, context)
+  const held = gated('held')
+  // A worker reads a message ahead for each queue.
+  const worker = await direct(context, [held.task, ...tasks], {
+    amqp: url,
+    concurrency: 1,
+    celery: ['celery', 'beside'],
+  })
+  await wire.send('held')
+  await until(() => held.gate.begun === 1, 'it runs')
+  const id = await wire.sendTo('beside', name, args)
+  await until(() => worker.running === 2, 'the other one waits')
+  return { wire, worker, id, release: held.gate.release }
+}
+
+describe('a message that waits for a slot', () => {
+  it('goes to another worker when its own stops, and is no call that may have been made', async (context) => {
+    const seen: [number, boolean][] = []
+    const once = task('once', {
+      input,
+      mode: 'at-most-once',
+      run: (_, { attempt, ambiguous }) => void seen.push([attempt, ambiguous]),
+    })
+    const { worker, release, wire, id } = await busy(context, [once], ['once', []])
+    const stopped = worker.stop()
+    await direct(context, [once], { amqp: url, celery: ['beside'] })
+    expect(await wire.result(id)).toMatchObject({ state: 'SUCCESS' })
+    expect(seen).toEqual([[1, false]])
+    release()
+    await stopped
+  })
+
+  it('is not begun any more when it is revoked', async (context) => {
+    const note = task('note', { input, run: () => 'noted' })
+    const { worker, release, wire, id } = await busy(context, [note], ['note', []])
+    const control = { method: 'revoke', arguments: { task_id: id }, destination: null }
+    await wire.broker.publish({
+      exchange: 'celery.pidbox',
+      routingKey: '',
+      body: Buffer.from(JSON.stringify(control)),
+      properties: { contentType: 'application/json', contentEncoding: 'utf-8' },
+    })
+    expect(await wire.result(id)).toMatchObject({ state: 'REVOKED' })
+    release()
+    await until(() => worker.running === 0, 'the other one has ended')
+  })
+})
+
+describe('a message', () => {
+  it('without an id is no other one without an id', () => {
+    const of = (body: string) => ({ body: Buffer.from(body), properties: { headers: {} } }) as unknown as Delivery
+    expect(keyOf(of('{"id":"a"}'), 'celery')).not.toBe(keyOf(of('{"id":"b"}'), 'celery'))
+    expect(keyOf(of('{"id":"a"}'), 'celery')).toBe(keyOf(of('{"id":"a"}'), 'celery'))
+  })
+
+  it('that cannot be sent again is put aside, and not tried for ever', async (context) => {
+    const wire = await openWire(url, context)
+    const again = task('again', {
+      input,
+      retry: { attempts: 5, base: 1, max: 1 },
+      run: () => {
+        throw new RangeError('boom')
+      },
+    })
+    const worker = await direct(context, [again], { amqp: url })
+    // Almost as many bytes as the client can write: the note of its attempts has no room.
+    const more = Object.fromEntries(['a', 'b', 'c'].map((name) => [name, 'x'.repeat(21_800)]))
+    await wire.raw({ ...json, headers: { task: 'again', id: 'full', ...more }, body: Buffer.from('[[],{},{}]') })
+    await wire.park()
+    await until(() => wire.reasons.length === 1, 'it is parked')
+    await until(() => worker.running === 0, 'nothing is in hand')
+    expect(worker.counts.begun).toBe(1)
+  })
+
+  it('has no time limit of 0, as with Celery', async (context) => {
+    const wire = await openWire(url, context)
+    const slow = task('slow', {
+      input,
+      run: async (_, { signal }) => {
+        const sinceMs = performance.now()
+        await until(() => performance.now() > sinceMs + 30, 'a limit would be over')
+        signal.throwIfAborted()
+      },
+    })
+    await direct(context, [slow], { amqp: url })
+    expect(await wire.result(await wire.send('slow', [], { hardLimitS: 0 }))).toMatchObject({ state: 'SUCCESS' })
+  })
+})
+
+/** What Redis, or the broker, fails to take for the first time. */
+function flaky() {
+  let failures = 1
+  return async () => {
+    if (failures-- > 0) throw new StoreError('SLUICE_REDIS_UNREACHABLE', 'it is away')
+    return null
+  }
+}
+
+const sentNothing = { consume: undefined, listen: undefined, announce: undefined, close: undefined } as never
+
+describe('an end that cannot be sent at once', () => {
+  it('sends what follows a result once', async () => {
+    const sent: string[] = []
+    const post = {
+      ...(sentNothing as object),
+      send: async () => void sent.push('next'),
+      reply: async () => {},
+    } as never
+    const call = callOf({ ...blank, id: 'a', task: 'a', rootId: 'a', chain: [signature('next')] }, 'celery')
+    const results = new Results({ clock: systemClock, log: silent, post, redis: { send: flaky() } as never })
+    const result = { id: 'a', state: 'SUCCESS', value: 1, traceback: undefined } as const
+    await expect(results.finish(call, result)).rejects.toThrow('it is away')
+    await results.finish(call, result)
+    expect(sent).toEqual(['next'])
+  })
+
+  it('sends the job of onFailed once, and one result', async () => {
+    const sent: string[] = []
+    const fails = flaky()
+    const post = {
+      ...(sentNothing as object),
+      reply: async () => void sent.push('result'),
+      send: async (_: unknown, { routingKey }: { routingKey: string }) => {
+        if (routingKey.endsWith('.parked')) await fails()
+        sent.push(routingKey)
+      },
+    } as never
+    const lost = task('lost', { input, run: () => {}, onFailed: () => {} })
+    const message = { ...blank, id: 'a', task: 'lost', rootId: 'a', replyTo: 'replies' }
+    const delivery = { body: Buffer.from('[[],{},{}]'), properties: { headers: {} } } as unknown as Delivery
+    const about = { queue: 'celery', tasks: new Map([['lost', lost]]), labels: {}, nowMs: 0 }
+    const entry = entryOf(delivery, message, about)
+    const results = new Results({ clock: systemClock, log: silent, post, redis: undefined })
+    const ends = new Ends({ broker: {} as never, post, results, clock: systemClock, log: silent, parks: true })
+    const failed = () => ends.failed(entry, entry.progress, { reason: 'exhausted', error: '{"message":"boom"}' })
+    await expect(failed()).rejects.toThrow('it is away')
+    await failed()
+    expect(sent).toEqual(['result', 'celery.parked', 'celery'])
+  })
+})
+
+it('a worker that lacks the label of a limit names it', async (context) => {
+  const byTeam = task('by-team', { input, limits: [limit('team', { rate: '1/s', by: label('team') })], run: () => 0 })
+  await expect(direct(context, [byTeam], { amqp: url, redis: 'redis://127.0.0.1:1/0' })).rejects.toMatchObject({
+    code: 'SLUICE_BAD_LABEL',
+  })
+})
