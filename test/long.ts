@@ -3,3 +3,6 @@
  * that need a machine that does nothing else (seconds, rates within percents). Every other run takes the short form.
  */
 export const isLong = process.env['SLUICE_TEST_LONG'] === '1'
+
+/** How many random cases a property is tried with: so many in the long form, else a quarter, since each run draws others. */
+export const cases = (most: number): number => (isLong ? most : Math.ceil(most / 4))

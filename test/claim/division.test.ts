@@ -5,6 +5,7 @@ import { Sluice } from '../../src/sluice.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { fn } from '../servers/fn.ts'
 import { type Room, share, type ShareLane, type Shares } from './share.ts'
+import { cases } from '../long.ts'
 
 /** Lanes as a claim has them: sorted by the virtual start of their fair key, all starts within the horizon. */
 function roomOf(
@@ -232,7 +233,7 @@ describe('the division of room in SQL', () => {
           blocked: shares.blocked.map((b) => (b === undefined ? 0 : b + 1)),
         })
       }),
-      { numRuns: 800 },
+      { numRuns: cases(800) },
     )
   })
 })

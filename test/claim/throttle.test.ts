@@ -4,6 +4,7 @@ import { systemClock } from '../../src/core/clock.ts'
 import { type Log, Sluice, task } from '../../src/index.ts'
 import { Throttle } from '../../src/claim/throttle.ts'
 import { until } from '../until.ts'
+import { freshDatabase } from '../servers/database.ts'
 
 function lines() {
   const warned: string[] = []
@@ -61,7 +62,7 @@ describe("a worker's own rate", () => {
 
 it('a worker claims no more jobs than its own rate lets begin, and logs that', async () => {
   const { warned, log } = lines()
-  const sluice = await Sluice.open({ store: 'memory:', log })
+  const sluice = await Sluice.open({ store: (await freshDatabase()).url, log })
   try {
     const begun: number[] = []
     const work = task('work', { input: z.object({}), run: () => void begun.push(performance.now()) })

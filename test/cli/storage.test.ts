@@ -8,6 +8,7 @@ import { Sluice } from '../../src/sluice.ts'
 import { startPostgres } from '../servers/postgres.ts'
 import { until } from '../until.ts'
 import { createProject, objects } from './program.ts'
+import { freshDatabase } from '../servers/database.ts'
 
 let server: Awaited<ReturnType<typeof startPostgres>>
 let sluice: Sluice
@@ -97,7 +98,7 @@ it('the age of the oldest row is a problem long before PostgreSQL refuses work',
 })
 
 it('doctor checks an embedded engine only for what applies to it', async () => {
-  const own = await Sluice.open({ store: 'memory:' })
+  const own = await Sluice.open({ store: (await freshDatabase()).url })
   const embedded = { sql: sqlOn(own.db), schema: 'sluice', isEmbedded: true }
   expect(await snapshots(embedded)).toMatchObject({ status: 'ok' })
   expect(await bloat(embedded)).toMatchObject({ status: 'ok' })

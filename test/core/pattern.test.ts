@@ -1,6 +1,7 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
 import { fits } from '../../src/core/pattern.ts'
+import { cases } from '../long.ts'
 
 test('patterns match the same names as their regular expressions', () => {
   const name = fc.string({ unit: fc.constantFrom('a', 'b', '.'), maxLength: 8 })
@@ -10,6 +11,6 @@ test('patterns match the same names as their regular expressions', () => {
       const source = p.replaceAll('.', String.raw`\.`).replaceAll('*', '.*')
       expect(fits(p, n)).toBe(new RegExp(`^${source}$`, 's').test(n))
     }),
-    { numRuns: 3_000 },
+    { numRuns: cases(3_000) },
   )
 })

@@ -1,6 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { type Duration, durationMs, parseRate } from '../../src/core/rate.ts'
+import { cases } from '../long.ts'
 
 const code = (body: () => unknown): unknown => {
   try {
@@ -69,7 +70,7 @@ describe('parseRate', () => {
         const { units, windowUs } = parsed as ReturnType<typeof parseRate>
         expect([units, windowUs].every((one) => Number.isSafeInteger(one) && one >= 1)).toBe(true)
       }),
-      { numRuns: 1_000 },
+      { numRuns: cases(1_000) },
     )
   })
 })

@@ -1,6 +1,7 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
 import { hideKnown, hideValue, isSecretName, mark, redact, redactField, redactText } from '../../src/core/redact.ts'
+import { cases } from '../long.ts'
 
 const jwt = 'eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiI0MiJ9.c2lnbmF0dXJl-_x'
 const pem = '-----BEGIN RSA PRIVATE KEY-----\nMIIEow\nIBAAKC==\n-----END RSA PRIVATE KEY-----'
@@ -146,7 +147,7 @@ test('a second redaction changes nothing more', () => {
   const isSettled = fc.property(texts, (text) => {
     expect(redactText(redactText(text))).toBe(redactText(text))
   })
-  fc.assert(isSettled, { numRuns: 3_000 })
+  fc.assert(isSettled, { numRuns: cases(3_000) })
   fc.assert(
     fc.property(fc.jsonValue(), (value) => {
       expect(redact(redact(value))).toEqual(redact(value))

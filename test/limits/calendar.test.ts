@@ -4,6 +4,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { type Calendar, type CalendarUnit, periodOf } from '../../src/core/calendar.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { freshDatabase } from '../servers/database.ts'
+import { cases } from '../long.ts'
 
 const hour = 3_600_000_000
 const us = (iso: string): number => Date.parse(iso) * 1_000
@@ -79,7 +80,7 @@ describe('periods of the calendar', () => {
         expect(periodOf(calendar, one.endUs - 1)).toEqual(one)
         expect(periodOf(calendar, one.startUs - 1).endUs).toBe(one.startUs)
       }),
-      { numRuns: 500 },
+      { numRuns: cases(500) },
     )
   })
 })
@@ -111,7 +112,7 @@ describe.each(['PostgreSQL', 'PGlite'])('the store has the same periods: %s', (e
   afterAll(() => sluice.close())
 
   it('around every change of clocks', async () => {
-    const some = fc.sample(fc.tuple(anyCalendar, anyTime), { numRuns: 800, seed: 2_026 })
+    const some = fc.sample(fc.tuple(anyCalendar, anyTime), { numRuns: cases(800), seed: 2_026 })
     const units = ['minute', 'hour', 'day', 'week', 'month'] as const
     const asked = [
       ...some.map(([calendar, at]) => ({ calendar, at })),

@@ -6,6 +6,7 @@ import { type Limit, limit, type LimitOptions } from '../../src/limits/limit.ts'
 import { BucketProof, type LedgerRow, promised } from '../../src/limits/proof.ts'
 import type { Rule } from '../../src/limits/rule.ts'
 import { greedy, level, minute, second, worst } from './oracle.ts'
+import { cases } from '../long.ts'
 
 const anyFigure = fc
   .tuple(fc.integer({ min: 1, max: 60 }), fc.constantFrom('s', '3s', '10s', 'min'))
@@ -80,9 +81,9 @@ it('is proved by the ledger, and no window that ends under a definition holds mo
         }
       }
     }),
-    { numRuns: 400 },
+    { numRuns: cases(400) },
   )
-  expect(changed).toBeGreaterThan(400)
+  expect(changed).toBeGreaterThan(cases(400))
 })
 
 /** When a bucket that was used for ten minutes as much as `before` allows has a unit free under `after`, after the change. */

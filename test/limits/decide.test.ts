@@ -21,6 +21,7 @@ import {
   worst,
   worstPeriod,
 } from './oracle.ts'
+import { cases } from '../long.ts'
 
 /** What happens to a bucket: time passes (or goes back), then some units are wanted, or a silence is demanded. */
 const anyStep = fc.record({
@@ -93,7 +94,7 @@ describe('a bucket under endless demand', () => {
         const grants = live([rule], steps, () => {})
         expect(worst(grants, spanUs)).toBeLessThanOrEqual(bound(rule, spanUs))
       }),
-      { numRuns: 500 },
+      { numRuns: cases(500) },
     )
   })
 
@@ -146,7 +147,7 @@ describe('the time until units are free', () => {
       fc.property(fc.array(anyRule, { minLength: 1, maxLength: 3 }), anySteps, (rules, steps) => {
         live(rules, steps, (bucket, nowUs) => exact(rules, bucket, nowUs))
       }),
-      { numRuns: 1_000 },
+      { numRuns: cases(1_000) },
     )
   })
 
@@ -158,7 +159,7 @@ describe('the time until units are free', () => {
         const later = room([rule], full, laterUs)
         exact([rule], charge([rule], later.bucket, later.avail), laterUs)
       }),
-      { numRuns: 2_000 },
+      { numRuns: cases(2_000) },
     )
   })
 })
@@ -238,7 +239,7 @@ describe('a late refund', () => {
       fc.property(anyRefunds, (refunds) => {
         expect(worst(keptGrants(rule, 5 * minute, refunds, refund), minute)).toBeLessThanOrEqual(100)
       }),
-      { numRuns: 400 },
+      { numRuns: cases(400) },
     )
   })
 
@@ -272,7 +273,7 @@ describe('a late refund', () => {
         never = room(rules, never, bucket.atUs).bucket
         expect(room(rules, bucket, bucket.atUs).bucket).toEqual(never)
       }),
-      { numRuns: 500 },
+      { numRuns: cases(500) },
     )
   })
 })
@@ -308,7 +309,7 @@ describe('a changed definition', () => {
           }
         },
       ),
-      { numRuns: 500 },
+      { numRuns: cases(500) },
     )
   })
 
@@ -329,7 +330,7 @@ describe('a changed definition', () => {
         }
         expect(made).toEqual(bucket)
       }),
-      { numRuns: 500 },
+      { numRuns: cases(500) },
     )
   })
 

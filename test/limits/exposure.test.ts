@@ -7,6 +7,7 @@ import type { Rule } from '../../src/limits/rule.ts'
 import type { VendorAlgorithm, VendorRate } from '../../src/limits/vendor.ts'
 import { charge as count, emptyWindow, waitOf, type WindowRule } from '../../src/testing/window.ts'
 import { anyFlow, type Grant, greedy, level, minute, second, sliding } from './oracle.ts'
+import { cases } from '../long.ts'
 
 /** A vendor that counts in one way. */
 type Vendor = VendorRate & { algorithm: VendorAlgorithm; burst: number }
@@ -108,7 +109,7 @@ describe('the number of calls that a vendor can refuse', () => {
         const seen = arrivals(grantsOf([rule], pauses), marginUs, windowUs, Math.floor(phase * windowUs))
         expect(refusals(their, seen).most).toBeLessThanOrEqual(boundOf([rule], their, marginUs))
       }),
-      { numRuns: 700 },
+      { numRuns: cases(700) },
     )
   })
 
@@ -128,7 +129,7 @@ describe('the number of calls that a vendor can refuse', () => {
         const seen = arrivals(grantsOf(made.rules, pauses), marginUs, windowUs, Math.floor(phase * windowUs))
         expect(refusals(their, seen).most).toBeLessThanOrEqual(boundOf(made.rules, their, marginUs))
       }),
-      { numRuns: 400 },
+      { numRuns: cases(400) },
     )
   })
 
@@ -163,7 +164,7 @@ describe('the number of calls that a vendor can refuse', () => {
           expect(Math.max(...seen)).toBeGreaterThanOrEqual(boundOf([rule], their) - 1)
         },
       ),
-      { numRuns: 200 },
+      { numRuns: cases(200) },
     )
   })
 })

@@ -4,6 +4,7 @@ import { charge, emptyBucket, room } from '../../src/limits/decide.ts'
 import { guarantees } from '../../src/limits/guarantee.ts'
 import { limit, type Limit, type LimitOptions } from '../../src/limits/limit.ts'
 import { type Grant, greedy, minute, second, worst } from './oracle.ts'
+import { cases } from '../long.ts'
 
 const code = (body: () => unknown): unknown => {
   try {
@@ -50,7 +51,7 @@ describe('a rate with the default burst', () => {
         expect(worstArrivals(grants, rule.windowUs, made.grantUs + made.transitUs)).toBe(rule.units)
         expect(guarantees(made)[0]?.worst).toBe(rule.units)
       }),
-      { numRuns: 150, examples: [['149/100ms', 1, 615]] },
+      { numRuns: cases(150), examples: [['149/100ms', 1, 615]] },
     )
   })
 
@@ -74,7 +75,7 @@ describe('a rate with the default burst', () => {
         const spanUs = (rule?.windowUs ?? 0) + made.grantUs + made.transitUs
         expect(worst(grants, spanUs)).toBeLessThanOrEqual(rule?.units ?? 0)
       }),
-      { numRuns: 300 },
+      { numRuns: cases(300) },
     )
   })
 
@@ -106,7 +107,7 @@ describe('a window', () => {
         const lastUs = greedy([rule], 0, rule.units * 101).at(-1)?.[0] ?? 0
         expect((rule.units * 1e8) / lastUs).toBeCloseTo(said?.perSecond ?? 0, 6)
       }),
-      { numRuns: 150 },
+      { numRuns: cases(150) },
     )
   })
 
@@ -159,7 +160,7 @@ describe('a rate with a burst of its own', () => {
           expect(seen).toBeGreaterThanOrEqual(said - Math.ceil(rule.drain / rule.weight) - 1)
         },
       ),
-      { numRuns: 150 },
+      { numRuns: cases(150) },
     )
   })
 

@@ -8,6 +8,7 @@ import { BucketProof, type Defined, type LedgerRow } from '../../src/limits/proo
 import { rulesOf } from '../../src/limits/rules.ts'
 import { Samples } from '../../src/limits/samples.ts'
 import { second } from './oracle.ts'
+import { cases } from '../long.ts'
 
 const ms = 1_000
 const stated: Margin = { grantUs: 100 * ms, transitUs: 100 * ms }
@@ -191,7 +192,7 @@ it('no window of the vendor holds more than its limit, however margins change an
         for (let i = units; i < arrived.length; i++)
           expect((arrived[i] ?? 0) - (arrived[i - units] ?? 0)).toBeGreaterThanOrEqual(windowUs)
     }),
-    { numRuns: 1_000 },
+    { numRuns: cases(1_000) },
   )
 }, 60_000)
 

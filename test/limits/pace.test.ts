@@ -5,6 +5,7 @@ import { type Bucket, charge, emptyBucket, refund, room } from '../../src/limits
 import { limit } from '../../src/limits/limit.ts'
 import { paced, paceOf, type Rule } from '../../src/limits/rule.ts'
 import { type Grant, second, worst } from './oracle.ts'
+import { cases } from '../long.ts'
 
 const marginUs = second / 5
 const rulesOf = (units: number, windowUs: number) =>
@@ -128,7 +129,7 @@ describe('a rate with a pace', () => {
         })
         expect(most(wideUs)).toBe(units)
       }),
-      { numRuns: 150 },
+      { numRuns: cases(150) },
     )
   })
 

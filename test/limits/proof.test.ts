@@ -3,6 +3,7 @@ import { describe, expect, it } from 'vitest'
 import { limit, type LimitOptions } from '../../src/limits/limit.ts'
 import { BucketProof, type Defined, type LedgerRow, promised } from '../../src/limits/proof.ts'
 import { minute, second } from './oracle.ts'
+import { cases } from '../long.ts'
 
 const defined = (options: LimitOptions): Defined => limit('a', options)
 
@@ -83,7 +84,7 @@ describe('the proof for rows of a bucket', () => {
           else expect(seen?.exceeded ?? 0).toBe(over)
         },
       ),
-      { numRuns: 500 },
+      { numRuns: cases(500) },
     )
   })
 
@@ -191,7 +192,7 @@ describe('a quota', () => {
         expect(seen?.worst ?? 0).toBe(Math.max(0, ...sums))
         expect((seen?.exceeded ?? 0) > 0).toBe(Math.max(0, ...sums) > 9)
       }),
-      { numRuns: 300 },
+      { numRuns: cases(300) },
     )
   })
 

@@ -6,6 +6,7 @@ import { guarantees } from '../../src/limits/guarantee.ts'
 import { limit, type LimitOptions } from '../../src/limits/limit.ts'
 import type { Rule } from '../../src/limits/rule.ts'
 import { anyQuota, type Grant, greedy, minute, quota, second, worst, worstPeriod } from './oracle.ts'
+import { cases } from '../long.ts'
 
 const us = (iso: string): number => Date.parse(iso) * 1_000
 const iso = (at: number): string => new Date(at / 1_000).toISOString()
@@ -80,7 +81,7 @@ describe('a quota', () => {
       fc.property(anyQuota, anyStart, anySteps, (rule, startUs, steps) => {
         expect(worstPeriod(live(rule, startUs, steps), rule)).toBeLessThanOrEqual(rule.room)
       }),
-      { numRuns: 1_000 },
+      { numRuns: cases(1_000) },
     )
   })
 
@@ -94,7 +95,7 @@ describe('a quota', () => {
           return expect(room([rule], bucket, nextUs).avail).toBeGreaterThanOrEqual(1)
         })
       }),
-      { numRuns: 500 },
+      { numRuns: cases(500) },
     )
   })
 
@@ -104,7 +105,7 @@ describe('a quota', () => {
         const grants = greedy([rule], startUs, rule.room * 4)
         expect(grants.map(([, units]) => units)).toEqual([rule.room, rule.room, rule.room, rule.room])
       }),
-      { numRuns: 200 },
+      { numRuns: cases(200) },
     )
   })
 

@@ -8,6 +8,7 @@ import { withPaces } from '../../src/limits/rule.ts'
 import { label } from '../../src/limits/pool.ts'
 import { unreserved } from '../../src/limits/share.ts'
 import { bound } from './oracle.ts'
+import { cases } from '../long.ts'
 
 const shares = { interactive: 0.3 }
 const input = z.object({})
@@ -41,7 +42,7 @@ describe('the share of a limit', () => {
         expect(left.spanUs).toBeGreaterThanOrEqual((left.room * left.weight) / left.drain)
       }),
       {
-        numRuns: 2_000,
+        numRuns: cases(2_000),
         examples: [
           [3_334, 3],
           [1_154, 52],

@@ -17,6 +17,7 @@ import { second } from '../limits/oracle.ts'
 import { compare, setStage } from '../limits/stage.ts'
 import { empty, mainEngines } from '../claim/engine.ts'
 import { takeIn } from '../limits/take.ts'
+import { freshDatabase } from '../servers/database.ts'
 
 const startUs = 1_790_000_000 * second
 
@@ -369,7 +370,7 @@ describe('the jobs of a limit', () => {
     run: () => undefined,
   })
   beforeAll(async () => {
-    t = await testSluice({ tasks: [call] })
+    t = await testSluice({ tasks: [call], store: (await freshDatabase()).url })
   })
   afterAll(() => t.close())
 

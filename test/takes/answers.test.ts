@@ -7,6 +7,7 @@ import { limit } from '../../src/limits/limit.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { count, empty } from '../claim/engine.ts'
 import { later, until } from '../until.ts'
+import { freshDatabase } from '../servers/database.ts'
 
 type Run = () => Promise<unknown[]>
 /** Stands between the takes and the store. */
@@ -32,7 +33,7 @@ const clock: Clock = {
 
 let sluice: Sluice
 beforeAll(async () => {
-  sluice = await Sluice.open({ store: 'memory:', clock })
+  sluice = await Sluice.open({ store: (await freshDatabase()).url, clock })
   const call = sluice.db.call.bind(sluice.db)
   const hooked = (name: string, sql: string, params: readonly unknown[]) =>
     hook(name, params, () => call(name, sql, params))

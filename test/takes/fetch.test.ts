@@ -6,6 +6,7 @@ import { limit } from '../../src/limits/limit.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { count, empty } from '../claim/engine.ts'
 import { later, until } from '../until.ts'
+import { freshDatabase } from '../servers/database.ts'
 
 const calls = limit('calls', { rate: '6000/h', burst: 10 })
 const seats = limit('seats', { concurrency: 1, by: 'account' })
@@ -34,7 +35,7 @@ beforeAll(async () => {
   await new Promise<void>((resolve) => gone.listen(0, '127.0.0.1', resolve))
   closedUrl = `http://127.0.0.1:${(gone.address() as AddressInfo).port}`
   gone.close()
-  sluice = await Sluice.open({ store: 'memory:', allowPrivate: ['127.0.0.1'] })
+  sluice = await Sluice.open({ store: (await freshDatabase()).url, allowPrivate: ['127.0.0.1'] })
 })
 beforeEach(async () => {
   await empty(sluice.db)

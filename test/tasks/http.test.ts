@@ -5,6 +5,7 @@ import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
 import type { AnyTask } from '../../src/tasks/task.ts'
 import { http } from '../../src/tasks/http.ts'
 import { testSluice, type TestSluice } from '../../src/testing/index.ts'
+import { freshDatabase } from '../servers/database.ts'
 
 let sluice: TestSluice
 let url: string
@@ -21,7 +22,7 @@ const server = createServer((request, response) => {
 beforeAll(async () => {
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
   url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
-  sluice = await testSluice({ tasks: [http as unknown as AnyTask] })
+  sluice = await testSluice({ tasks: [http as unknown as AnyTask], store: (await freshDatabase()).url })
 })
 beforeEach(() => void seen.splice(0))
 afterAll(async () => {

@@ -266,7 +266,7 @@ test('rules do not apply to the jobs that report failures, unless they name them
     rule('holds', { at: 'dispatch', do: ({ task: name }) => (name === 'mail.fails' ? {} : { hold: '1h' }) }),
     rule('tags', { tasks: '*:failed', do: { tags: ['told'] } }),
   ]
-  const t = await testSluice({ tasks: [fails], rules: all })
+  const t = await testSluice({ tasks: [fails], rules: all, store: (await freshDatabase()).url })
   await fails.send({ plan: 'a' })
   // A rule's code comes after the job, which SQL sent, and whose input does not even fit.
   await t.sluice.db.query(`select sluice.send('mail.fails', '{"plan": 7}')`)
@@ -283,7 +283,7 @@ test('24 queues and 24 rules put each job where its rule decides', async () => {
   const all = Array.from({ length: 24 }, (_, i) =>
     rule<{ n: number }>(`r${i}`, { when: ({ input: { n } }) => n % 24 === i, do: { queue: `q${i}`, tags: [`t${i}`] } }),
   )
-  const t = await testSluice({ tasks: [many], rules: all })
+  const t = await testSluice({ tasks: [many], rules: all, store: (await freshDatabase()).url })
   await t.sluice.sendMany(
     many,
     Array.from({ length: 480 }, (_, n) => ({ n })),
@@ -307,7 +307,7 @@ test('a job that rules move in a circle fails with that reason', async () => {
   const all = ['a', 'b'].map((queue) =>
     rule(`to-${queue}`, { at: 'dispatch', when: (job: RuleJob) => job.queue !== queue, do: { queue } }),
   )
-  const t = await testSluice({ tasks: [round], rules: all })
+  const t = await testSluice({ tasks: [round], rules: all, store: (await freshDatabase()).url })
   const id = await round.send({}, { queue: 'a' })
   await t.drain()
   expect(await t.waitFor(id)).toMatchObject({
@@ -333,6 +333,7 @@ test('bad rules, routes and hours are refused', async () => {
   await expect(Sluice.open({ store: 'memory:', rules: twice })).rejects.toMatchObject({ code: 'SLUICE_BAD_RULE' })
   const t = await testSluice({
     tasks,
+    store: (await freshDatabase()).url,
     rules: [
       rule('k', { tasks: 'mail.*', do: { keys: { crm: 'a' } } }),
       rule('w', { tasks: 'sync.*', when: () => JSON.parse('') as boolean, do: {} }),
@@ -348,7 +349,7 @@ test('bad rules, routes and hours are refused', async () => {
 })
 
 test('bad options by SQL are refused when they are sent, with the code first', async () => {
-  const t = await testSluice({ tasks })
+  const t = await testSluice({ tasks, store: (await freshDatabase()).url })
   const cases: [string | null, unknown, RegExp][] = [
     ['a b', {}, /^SLUICE_BAD_TASK/],
     [null, {}, /^SLUICE_BAD_TASK/],

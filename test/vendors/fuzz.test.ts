@@ -5,6 +5,7 @@ import { profiles, type VendorName } from '../../src/vendors/profiles.ts'
 import { type Answers, readerOf } from '../../src/vendors/reader.ts'
 import { minWaitMs } from '../../src/vendors/time.ts'
 import { fixtures } from './fixtures.ts'
+import { cases } from '../long.ts'
 
 const capMs = 600_000
 const names = Object.keys(profiles) as VendorName[]
@@ -87,7 +88,7 @@ test.each(vendors)('a thousand malformed answers of %s: nothing is thrown, and e
       expect(reader.read(answer, times)).toEqual(reading)
       if (code === 429) expect(reading.refused).toBeDefined()
     }),
-    { numRuns: 1_000 },
+    { numRuns: cases(1_000) },
   )
 })
 
@@ -135,7 +136,7 @@ test('a function that is wrong in any way loosens nothing: its result is checked
       expect(reading.refused?.waitMs ?? 0).toBeGreaterThanOrEqual(alone.refused.waitMs ?? 0)
       expect(reading.refused).toBeDefined()
     }),
-    { numRuns: 1_000 },
+    { numRuns: cases(1_000) },
   )
 })
 

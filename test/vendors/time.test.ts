@@ -1,6 +1,7 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
 import { defaultCapMs, minWaitMs, momentOf, readMs, readReset, readRetryAfter } from '../../src/vendors/time.ts'
+import { cases } from '../long.ts'
 
 const httpDate = (ms: number) => new Date(ms).toUTCString()
 const unknown = momentOf(null)
@@ -96,7 +97,7 @@ test('any text gives a whole number of ms between 0 and the cap, or nothing', ()
         }
       },
     ),
-    { numRuns: 1_000 },
+    { numRuns: cases(1_000) },
   )
 })
 

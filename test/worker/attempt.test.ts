@@ -31,6 +31,7 @@ import { StuckHandlers } from '../../src/worker/stuck.ts'
 import { httpServer } from '../http/bench.ts'
 import { until } from '../until.ts'
 import { patient } from './patience.ts'
+import { freshDatabase } from '../servers/database.ts'
 
 let copy: { rateLimited: typeof rateLimited }
 const errors: Record<string, () => unknown> = {
@@ -94,7 +95,7 @@ beforeAll(async () => {
   watch((point) => {
     if (point === 'idle' || point === 'claim.sent') isIdle = point === 'idle'
   })
-  sluice = await Sluice.open({ store: 'memory:', clock: patient() })
+  sluice = await Sluice.open({ store: (await freshDatabase()).url, clock: patient() })
   await sluice.work([failing])
 })
 afterAll(async () => {

@@ -7,6 +7,7 @@ import { newId } from '../../src/core/hash.ts'
 import { type Failure, fail, limit, rateLimited, retryIn, snooze, task } from '../../src/index.ts'
 import { testSluice, type TestSluice } from '../../src/testing/index.ts'
 import { claim, engines, enter } from '../claim/engine.ts'
+import { freshDatabase } from '../servers/database.ts'
 
 let next: (attempt: number) => unknown
 const failures: Failure[] = []
@@ -255,7 +256,7 @@ test('invalid control options are refused at once', async () => {
   expect(() => task('x', { input, maxWait: 0, run })).toThrow(expect.objectContaining(bad))
   expect(() => task('x', { input, mode: 'never' as 'at-most-once', run })).toThrow(/at-least-once/)
   expect(() => snooze(-1)).toThrow(expect.objectContaining({ code: 'SLUICE_BAD_DURATION' }))
-  const t = await testSluice({ tasks })
+  const t = await testSluice({ tasks, store: (await freshDatabase()).url })
   await expect(noted.send({}, { replace: true })).rejects.toMatchObject(bad)
   await expect(noted.send({}, { maxWait: '400d' })).rejects.toMatchObject(bad)
   await t.close()

@@ -4,6 +4,7 @@ import { check, limit, task } from '../../src/index.ts'
 import { testSluice, type TestSluice } from '../../src/testing/index.ts'
 import { httpServer } from '../http/bench.ts'
 import { until } from '../until.ts'
+import { freshDatabase } from '../servers/database.ts'
 
 const answers = { remaining: 0 }
 /** A window of an hour, half of which has passed. */
@@ -32,7 +33,7 @@ const call = task('call', {
 
 let t: TestSluice
 beforeAll(async () => {
-  t = await testSluice({ tasks: [call] })
+  t = await testSluice({ tasks: [call], store: (await freshDatabase()).url })
 })
 afterAll(() => t.close())
 

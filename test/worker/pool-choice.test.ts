@@ -9,6 +9,7 @@ import { httpTask } from '../../src/tasks/http.ts'
 import { type AnyTask, type Context, task } from '../../src/tasks/task.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { testSluice, type TestSluice } from '../../src/testing/index.ts'
+import { freshDatabase } from '../servers/database.ts'
 
 const seen: { url: string | undefined; headers: IncomingHttpHeaders }[] = []
 const server = createServer(({ url, headers }, response) => {
@@ -41,7 +42,7 @@ beforeAll(async () => {
   call = task('call', { input: z.object({}), limits: [sender], retry: { attempts: 1 }, run })
   const vendor = limit('vendor', { window: '1000/h', pool: pool().slice(1) })
   post = httpTask('post', { limits: [vendor], retry: { attempts: 1 } })
-  at = await testSluice({ tasks: [call, post as unknown as AnyTask] })
+  at = await testSluice({ tasks: [call, post as unknown as AnyTask], store: (await freshDatabase()).url })
   await at.sluice.define([call])
 })
 beforeEach(() => void seen.splice(0))

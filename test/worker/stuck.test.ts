@@ -8,6 +8,7 @@ import { StuckHandlers } from '../../src/worker/stuck.ts'
 import { engines } from '../claim/engine.ts'
 import { until } from '../until.ts'
 import { hasty } from './patience.ts'
+import { freshDatabase } from '../servers/database.ts'
 
 const logs = () => ({
   debug: vi.fn<Log['debug']>(),
@@ -107,7 +108,7 @@ test.each(engines)(
 )
 
 test('a worker that is one-shot or is stopping, with as many stuck handlers as slots, takes no more jobs, and ends', async () => {
-  const sluice = await Sluice.open({ store: 'memory:', clock: quick() })
+  const sluice = await Sluice.open({ store: (await freshDatabase()).url, clock: quick() })
   let runs = 0
   const deaf = task('deaf', {
     input,

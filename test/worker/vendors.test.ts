@@ -4,6 +4,7 @@ import { check, limit, task } from '../../src/index.ts'
 import { testSluice, type TestSluice } from '../../src/testing/index.ts'
 import { httpServer } from '../http/bench.ts'
 import { allowance, counting, standIns } from '../vendors/stand-ins.ts'
+import { freshDatabase } from '../servers/database.ts'
 
 const cases = standIns.map((standIn, n) => {
   const limitOf = (by: string) => limit(`${by}-${n}`, { window: '100/h', vendor: standIn.vendor })
@@ -19,7 +20,7 @@ const cases = standIns.map((standIn, n) => {
 
 let t: TestSluice
 beforeAll(async () => {
-  t = await testSluice({ tasks: cases.map(({ call }) => call) })
+  t = await testSluice({ tasks: cases.map(({ call }) => call), store: (await freshDatabase()).url })
 })
 afterAll(() => t.close())
 
