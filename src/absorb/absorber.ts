@@ -13,14 +13,12 @@ import type { Store } from '../db/store.ts'
 import type { RedisClient } from '../redis/client.ts'
 import type { AnyTask, Sender } from '../tasks/task.ts'
 import { type Call, callOf, revokedResult, timesOf } from './call.ts'
-import { Inspection } from './inspection.ts'
-import { LogicalTime } from './logical-time.ts'
+import type { InHand } from './inspection.ts'
 import type { Incoming, Post, Receiving } from './post.ts'
 import { park, parkingOf } from './parking.ts'
-import { RemoteControl } from './remote-control.ts'
+import { Presence } from './presence.ts'
 import { Reporter } from './reporter.ts'
 import { Results } from './results.ts'
-import { WorkerEvents } from './worker-events.ts'
 
 /** What it needs; see the fields. */
 export interface AbsorberOptions {
@@ -68,17 +66,13 @@ const idBytesMax = 255
 const bodyBytesMax = 2 * 2 ** 20
 const againMs = 1_000
 
-/** How many absorbers this process has made. */
-let count = 0
-
 /** Absorbs until it is stopped, and reports results until it is closed. */
 export class Absorber {
   readonly #options: AbsorberOptions
   readonly #tasks: ReadonlyMap<string, AnyTask>
   readonly #results: Results
   readonly #reporter: Reporter
-  readonly #control: RemoteControl
-  readonly #events: WorkerEvents
+  readonly #presence: Presence
   readonly #stop = new AbortController()
   #receiving: Receiving | undefined
   #waiting: Incoming[] = []
@@ -86,33 +80,30 @@ export class Absorber {
 
   constructor(options: AbsorberOptions) {
     this.#options = options
-    const { store, post, tasks, running: active, redis, tracksStarted } = options
+    const { store, post, tasks, running, redis, tracksStarted } = options
     const { clock, log } = store
     this.#tasks = new Map(tasks.flatMap((task) => [task.name, ...(task.formerly ?? [])].map((name) => [name, task])))
-    const name = `sluice-${process.pid}${count++ === 0 ? '' : `-${count}`}@${hostname()}`
-    const time = new LogicalTime()
-    const events = (this.#events = new WorkerEvents({ post, clock, log, name, time, active }))
     const results = (this.#results = new Results({ clock, log, post, redis }))
-    this.#reporter = new Reporter({ store, results, events, name, tracksStarted })
-    const inspection = new Inspection({ ...options, name, events })
-    this.#control = new RemoteControl({
+    const presence = (this.#presence = new Presence({
       ...options,
+      clock,
       log,
-      name,
-      time,
-      names: [...this.#tasks.keys()],
-      limitsOf: (task) => this.#tasks.get(task)?.limits.map((limit) => limit.name),
+      running,
+      tasks: this.#tasks,
+      acksLate: false,
+      inHand: (kind) => this.#inHand(kind),
+      revoked: async () => (await store.run<{ id: string }>('absorb/find_revoked_calls')).map(({ id }) => id),
       revoke: (ids, isTerminated) => this.#revoke(ids, isTerminated),
-      more: (method, given) => events.answer(method) ?? inspection.answer(method, given),
-    })
+    }))
+    const { name, events } = presence
+    this.#reporter = new Reporter({ store, results, events, name, tracksStarted })
   }
 
   /** Begins to read. @throws the errors of the broker */
   async start(): Promise<void> {
     const { post, queues, events } = this.#options
     this.#reporter.start()
-    await this.#control.open()
-    if (events) this.#events.start()
+    await this.#presence.open(events)
     this.#receiving = await post.consume(queues, (incoming) => this.#received(incoming))
   }
 
@@ -127,12 +118,23 @@ export class Absorber {
   async close(): Promise<void> {
     await this.stop()
     await this.#reporter.close()
-    await this.#events.close()
+    await this.#presence.close()
   }
 
   async #revoke(ids: readonly string[], isTerminated: boolean): Promise<void> {
     await this.#options.store.run('absorb/revoke_calls', [ids, isTerminated])
     this.#reporter.wake()
+  }
+
+  async #inHand(kind: string): Promise<InHand[]> {
+    type Row = { id: string; call: string; task: string; input: string | null; priority: number } & Times
+    type Times = { due_at: Date | null; dispatched_at: Date | null }
+    const { store } = this.#options
+    const rows = await store.run<Row>('absorb/find_calls_in_hand', [kind, hostname(), process.pid])
+    return rows.map(({ call, input, due_at: dueAt, dispatched_at: startedAt, ...own }) => {
+      const given: unknown = input === null ? undefined : JSON.parse(input)
+      return { ...own, call: JSON.parse(call) as Call, input: given, dueAt, startedAt }
+    })
   }
 
   #received(incoming: Incoming): void {
@@ -229,7 +231,7 @@ export class Absorber {
       return this.#end(message.id)
     }
     if (times === undefined) await this.#end(message.id)
-    else if (!row.known) this.#events.received(message)
+    else if (!row.known) this.#presence.events.received(message)
     incoming.ack()
   }
 
@@ -237,8 +239,8 @@ export class Absorber {
   async #over(message: TaskMessage, call: Call, why: string): Promise<void> {
     const result = revokedResult(message.id, why)
     await this.#results.finish(call, result)
-    this.#events.received(message)
-    this.#events.reported(result, { startedMs: null, endedMs: null })
+    this.#presence.events.received(message)
+    this.#presence.events.reported(result, { startedMs: null, endedMs: null })
   }
 
   /** Records that the producer has its result. */

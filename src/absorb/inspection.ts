@@ -1,14 +1,17 @@
 /** What `celery inspect` and Flower show of a worker of ours. */
-import { hostname } from 'node:os'
 import { argumentsOf } from '../celery/arguments.ts'
 import { reprOf, writeTime } from '../celery/time.ts'
-import type { Store } from '../db/store.ts'
 import type { Call } from './call.ts'
 import type { WorkerEvents } from './worker-events.ts'
 
 /** What it needs; see the fields. */
 export interface InspectionOptions {
-  store: Store
+  /** Resolves to what it has: `active` runs here, `reserved` waits, `scheduled` is not due yet. */
+  inHand(kind: 'active' | 'reserved' | 'scheduled'): Promise<readonly InHand[]> | readonly InHand[]
+  /** Resolves to the ids of what was revoked. */
+  revoked(): Promise<readonly string[]> | readonly string[]
+  /** Messages are acknowledged when they have ended. */
+  acksLate: boolean
   /** Celery's name of this worker. */
   name: string
   queues: readonly string[]
@@ -19,14 +22,15 @@ export interface InspectionOptions {
   redis: object | undefined
 }
 
-interface InHand {
-  id: string
-  call: string
-  task: string
-  input: string | null
-  priority: number
-  due_at: Date | null
-  dispatched_at: Date | null
+/** A call that has no result yet. */
+export interface InHand {
+  readonly id: string
+  readonly call: Pick<Call, 'queue' | 'task'>
+  readonly task: string
+  readonly input: unknown
+  readonly priority: number
+  readonly dueAt: Date | null
+  readonly startedAt: Date | null
 }
 
 type Given = Readonly<Record<string, unknown>>
@@ -37,17 +41,16 @@ export class Inspection {
   readonly #answers: Readonly<Record<string, (given: Given) => unknown>>
 
   constructor(options: InspectionOptions) {
-    const { store } = options
     this.#options = options
-    const inHand = (kind: string) => async () => (await this.#inHand(kind)).map((one) => this.#infoOf(one))
-    const scheduled = async () => (await this.#inHand('scheduled')).map((one) => this.#plannedOf(one))
-    const revoked = async () => (await store.run<{ id: string }>('absorb/find_revoked_calls')).map(({ id }) => id)
+    const inHand = (kind: 'active' | 'reserved') => async () =>
+      (await options.inHand(kind)).map((one) => this.#infoOf(one))
+    const scheduled = async () => (await options.inHand('scheduled')).map((one) => this.#plannedOf(one))
     this.#answers = {
       conf: () => this.#conf(),
       active: inHand('active'),
       reserved: inHand('reserved'),
       scheduled,
-      revoked,
+      revoked: () => options.revoked(),
       query_task: ({ ids }) => this.#query(Array.isArray(ids) ? ids : [ids]),
     }
   }
@@ -58,18 +61,14 @@ export class Inspection {
     return Object.hasOwn(this.#answers, name) ? this.#answers[name]?.(given) : undefined
   }
 
-  #inHand(kind: string): Promise<InHand[]> {
-    return this.#options.store.run<InHand>('absorb/find_calls_in_hand', [kind, hostname(), process.pid])
-  }
-
   #conf(): object {
-    const { queues, slots, events, tracksStarted, redis } = this.#options
+    const { queues, slots, events, tracksStarted, redis, acksLate } = this.#options
     return {
       task_queues: queues,
       worker_concurrency: slots,
       worker_send_task_events: events.isOn,
       task_track_started: tracksStarted,
-      task_acks_late: false,
+      task_acks_late: acksLate,
       result_backend: redis === undefined ? 'rpc://' : 'redis://',
       accept_content: ['json'],
       task_serializer: 'json',
@@ -80,9 +79,9 @@ export class Inspection {
   }
 
   /** A call as `Request.info` of Celery has it; arguments are texts, cut short. */
-  #infoOf({ id, call, task, input, priority, dispatched_at: startedAt }: InHand): Record<string, unknown> {
-    const { queue, task: sentAs } = JSON.parse(call) as Call
-    const { args, kwargs } = sentArguments(input === null ? undefined : JSON.parse(input))
+  #infoOf({ id, call, task, input, priority, startedAt }: InHand): Record<string, unknown> {
+    const { queue, task: sentAs } = call
+    const { args, kwargs } = sentArguments(input)
     return {
       id,
       name: sentAs ?? task,
@@ -91,21 +90,21 @@ export class Inspection {
       type: task,
       hostname: this.#options.name,
       time_start: startedAt === null ? null : startedAt.getTime() / 1_000,
-      acknowledged: true,
+      acknowledged: !this.#options.acksLate,
       delivery_info: { exchange: '', routing_key: queue, priority, redelivered: false },
       worker_pid: process.pid,
     }
   }
 
   #plannedOf(one: InHand): object {
-    const eta = one.due_at === null ? null : writeTime(one.due_at.getTime())
-    return { eta, priority: one.priority, request: this.#infoOf({ ...one, dispatched_at: null }) }
+    const eta = one.dueAt === null ? null : writeTime(one.dueAt.getTime())
+    return { eta, priority: one.priority, request: this.#infoOf({ ...one, startedAt: null }) }
   }
 
   async #query(ids: readonly unknown[]): Promise<Record<string, unknown>> {
     const found: Record<string, unknown> = {}
-    for (const kind of ['active', 'reserved', 'scheduled'])
-      for (const one of await this.#inHand(kind))
+    for (const kind of ['active', 'reserved', 'scheduled'] as const)
+      for (const one of await this.#options.inHand(kind))
         if (ids.includes(one.id)) found[one.id] = [kind === 'scheduled' ? 'reserved' : kind, this.#infoOf(one)]
     return found
   }

@@ -1,29 +1,28 @@
 /** Obeys Celery's remote control as far as a worker of ours can, and refuses the rest with what to do instead. */
-import { hostname } from 'node:os'
 import { type ControlRequest, isMeant, readRequest, replyExchange, writeReply } from '../celery/control.ts'
 import type { WireMessage } from '../celery/wire.ts'
 import { systemClock } from '../core/clock.ts'
 import type { Log } from '../core/log.ts'
-import { LogicalTime } from './logical-time.ts'
+import type { LogicalTime } from './logical-time.ts'
 import type { Post } from './post.ts'
 
 /** What it needs; see the fields. */
 export interface RemoteControlOptions {
   log: Log
   post: Post
-  /** Its name among Celery's workers. Default: made of the process and its host. */
-  name?: string
-  time?: LogicalTime
+  /** Its name among Celery's workers. */
+  name: string
+  time: LogicalTime
   /** Names of tasks. */
   names: readonly string[]
   queues: readonly string[]
   slots: number
-  /** Names of the limits of a task; undefined: there is no such task. Default: nobody knows. */
-  limitsOf?(task: string): readonly string[] | undefined
+  /** Names of the limits of a task; undefined: there is no such task. */
+  limitsOf(task: string): readonly string[] | undefined
   /** Calls off these tasks, unless they run; with `isTerminated` those that run, too. */
   revoke(ids: readonly string[], isTerminated: boolean): Promise<void>
   /** Returns the answer to a further request; undefined: it is not known. */
-  more?(method: string, given: Given): unknown
+  more(method: string, given: Given): unknown
 }
 
 type Given = Readonly<Record<string, unknown>>
@@ -47,14 +46,9 @@ const refusals: Readonly<Record<string, string>> = {
 
 /** Listens as long as its broker is open. */
 export class RemoteControl {
-  /** Its name among Celery's workers. */
-  readonly name: string
   readonly #options: RemoteControlOptions
-  readonly #time: LogicalTime
 
   constructor(options: RemoteControlOptions) {
-    this.name = options.name ?? `sluice-${process.pid}@${hostname()}`
-    this.#time = options.time ?? new LogicalTime()
     this.#options = options
   }
 
@@ -66,11 +60,11 @@ export class RemoteControl {
   async #received(message: WireMessage): Promise<void> {
     try {
       const { clock, expires } = message.headers
-      this.#time.seen(clock)
+      this.#options.time.seen(clock)
       // As with Celery: a request that waited for too long is obeyed by nobody.
       if (typeof expires === 'number' && expires > 0 && expires * 1_000 < systemClock.wallMs()) return
       const request = await readRequest(message)
-      if (isMeant(request, this.name)) await this.#obey(request)
+      if (isMeant(request, this.#options.name)) await this.#obey(request)
     } catch (error) {
       const text = 'a request of Celery to its workers cannot be carried out; it is dropped'
       this.#options.log.warn(text, { err: error })
@@ -80,13 +74,13 @@ export class RemoteControl {
   async #obey({ method, arguments: given, ticket, replyTo }: ControlRequest): Promise<void> {
     const answer = await this.#answer(method, given)
     if (replyTo === undefined || ticket === undefined) return
-    const reply = writeReply(this.name, answer, { ticket, clock: this.#time.next() })
+    const reply = writeReply(this.#options.name, answer, { ticket, clock: this.#options.time.next() })
     await this.#options.post.reply(reply, { exchange: replyExchange, routingKey: replyTo })
   }
 
   async #answer(method: string, given: Given): Promise<unknown> {
     const { names, queues, slots, more } = this.#options
-    const clock = () => this.#time.next()
+    const clock = () => this.#options.time.next()
     if (method === 'ping') return { ok: 'pong' }
     if (method === 'hello') return { revoked: {}, clock: clock() }
     if (method === 'clock') return { clock: clock() }
@@ -99,7 +93,7 @@ export class RemoteControl {
     if (method === 'rate_limit') return this.#rateLimit(given)
     const refusal = refusals[method]
     if (refusal !== undefined) return { error: refusal }
-    return (await more?.(method, given)) ?? { error: `a worker of Sluice does not know the request ${method}` }
+    return (await more(method, given)) ?? { error: `a worker of Sluice does not know the request ${method}` }
   }
 
   async #revoke(ids: unknown, isTerminated: boolean): Promise<unknown> {
@@ -112,7 +106,7 @@ export class RemoteControl {
   #rateLimit({ task_name: task, rate_limit: rate }: Given): unknown {
     const { names, limitsOf } = this.#options
     if (typeof task !== 'string' || !names.includes(task)) return { error: 'unknown task' }
-    const limits = limitsOf?.(task)
+    const limits = limitsOf(task)
     if (limits?.length === 0) return { error: `the task "${task}" has no limit: give it one in its code` }
     const [, count, unit = 's'] = /^(\d+(?:\.\d+)?)(?:\/([smh]))?$/.exec(String(rate)) ?? []
     const wanted = count === undefined ? '<rate>' : `${count}/${units[unit]}`

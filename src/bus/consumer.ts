@@ -136,6 +136,8 @@ export class ServiceConsumer {
   async stop(): Promise<void> {
     await this.#cancel()
     while (this.running > 0) await new Promise<void>((resolve) => this.#idle.push(resolve))
+    // A connection that is closed at once may take the last acknowledgements with it.
+    await Promise.all([...this.#consumers.values()].map((consumer) => consumer.synced()))
   }
 
   /** Takes no more, and gives back what is in hand: what runs is stopped. */

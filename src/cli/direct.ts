@@ -24,12 +24,14 @@ export async function workWithoutStore(
   const loading = needCode(settings.config, file).finally(() => process.send?.({ files: loadedFiles() }))
   const { tasks, handlers, schedules } = await loading
   const { celery: of, queues, rate, ...options } = chosen
-  const { queues: celery = [], ...unknown } = of === undefined ? {} : celeryWork(of)
-  if (Object.values(unknown).some((value) => value !== undefined && value !== false))
-    throw new UsageError(
-      'SLUICE_BAD_OPTION',
-      'a worker without a store sends no events and no STARTED, and reads RabbitMQ only',
-    )
+  const {
+    queues: celery = [],
+    events = false,
+    trackStarted = false,
+    ...unknown
+  } = of === undefined ? {} : celeryWork(of)
+  if (Object.values(unknown).some((value) => value !== undefined))
+    throw new UsageError('SLUICE_BAD_OPTION', 'a worker without a store reads RabbitMQ only')
   if (queues !== undefined || rate !== undefined)
     throw new UsageError('SLUICE_BAD_OPTION', 'a worker without a store has no --queues and no --rate: give --celery')
   refuseStored(settings, { handlers: handlers.length, schedules: schedules.length })
@@ -39,6 +41,8 @@ export async function workWithoutStore(
     celery,
     log: out.log,
     park: parks,
+    events,
+    trackStarted,
     ...(amqp === undefined ? {} : { amqp }),
     ...(redis === undefined ? {} : { redis }),
     ...(redisPrefix === undefined || env('SLUICE_REDIS_PREFIX') !== undefined ? {} : { redisPrefix }),

@@ -3,6 +3,7 @@ import { randomUUID } from 'node:crypto'
 import { resultOf, revokedResult } from '../absorb/call.ts'
 import { park, parkingOf } from '../absorb/parking.ts'
 import type { Post } from '../absorb/post.ts'
+import type { Presence } from '../absorb/presence.ts'
 import type { Results } from '../absorb/results.ts'
 import type { Broker, Delivery } from '../amqp/broker.ts'
 import { publishLater } from '../amqp/delays.ts'
@@ -26,6 +27,10 @@ export interface EndsOptions {
   results: Results
   clock: Clock
   log: Log
+  /** What programs of Celery see of this worker. */
+  presence: Pick<Presence, 'name' | 'events'>
+  /** Producers get the state STARTED. */
+  tracksStarted: boolean
   /** What fails for good is also put aside. */
   parks: boolean
 }
@@ -95,10 +100,25 @@ export class Ends {
     return this.failed(entry, progress, { reason: 'doubtful', error: lost })
   }
 
+  /** An attempt began, at this wall time in ms. */
+  began(entry: Entry, atMs: number): void {
+    const { presence, results, tracksStarted, log } = this.#options
+    const { id } = entry.message
+    entry.begunMs = atMs
+    presence.events.started(id, atMs)
+    if (!tracksStarted) return
+    const started = resultOf(id, { state: 'started', reason: null, result: null, error: null }, presence.name)
+    // A server that is away now misses a state that is over soon.
+    const failed = (error: unknown) => log.debug('that a task began could not be reported', { id, err: error })
+    entry.told = results.send(started, entry.call).catch(failed)
+  }
+
   /** Carries out the end of an attempt. */
   async ended(entry: Entry, job: ClaimedJob, outcome: Outcome): Promise<void> {
     const { progress, message } = entry
     const counted = { ...progress, attempt: job.attempt }
+    await entry.told
+    if (outcome.kind === 'retry' || outcome.kind === 'throttled') await this.#retries(entry, outcome.error)
     switch (outcome.kind) {
       case 'done': {
         const ended = { state: 'done', reason: null, result: outcome.result, error: null }
@@ -121,6 +141,22 @@ export class Ends {
           'delayMs' in outcome ? outcome.delayMs : uncalledMs * (1 + this.#options.clock.random()),
         )
     }
+  }
+
+  /** Another attempt follows: Celery shows that, with the error of this one. */
+  async #retries(entry: Entry, error: string): Promise<void> {
+    const { results } = this.#options
+    const result = resultOf(entry.message.id, { state: 'retry', reason: null, result: null, error })
+    await this.#once(entry, 'retry', async () => {
+      await this.#orLog(entry, () => results.send(result, entry.call))
+      this.#reported(entry, result)
+    })
+  }
+
+  #reported({ begunMs }: Pick<Entry, 'begunMs'>, result: TaskResult): void {
+    const { presence, clock } = this.#options
+    const endedMs = begunMs === undefined ? null : clock.wallMs()
+    presence.events.reported(result, { startedMs: begunMs ?? null, endedMs })
   }
 
   /** Ends a message for good: reports it, sends what follows, puts it aside if that is wanted, and sends the job of `onFailed`. */
@@ -174,8 +210,9 @@ export class Ends {
   }
 
   /** Sends the last result of a task, and what follows it. */
-  #send(result: TaskResult, entry: Pick<Entry, 'message' | 'call'>): Promise<void> {
-    return this.#orLog(entry, () => this.#options.results.finish(entry.call, result))
+  async #send(result: TaskResult, entry: Pick<Entry, 'message' | 'call' | 'begunMs'>): Promise<void> {
+    await this.#orLog(entry, () => this.#options.results.finish(entry.call, result))
+    this.#reported(entry, result)
   }
 
   /** What cannot be written now cannot be written later either; what a server refuses now is another matter. */

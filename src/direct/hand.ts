@@ -2,6 +2,7 @@
 import type { Delivery } from '../amqp/broker.ts'
 import { callOf } from '../absorb/call.ts'
 import { delayMaxMs } from '../amqp/delays.ts'
+import type { TaskMessage } from '../celery/task-message.ts'
 import type { Watch } from '../claim/inhand.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
@@ -28,6 +29,8 @@ export interface HandOptions {
   /** Undefined: no task has limits. */
   limits: { limiter: DirectLimiter; bookings: Bookings } | undefined
   ends: Ends
+  /** A message was read for the first time. */
+  received(message: TaskMessage): void
   /** A message of so many bytes was denied. */
   denied(bytes: number): void
   watch: Watch
@@ -106,6 +109,16 @@ export class Hand {
   /** Messages in hand. */
   get running(): number {
     return this.#open
+  }
+
+  /** Messages whose attempts run, or that wait for a slot. */
+  inHand(kind: 'active' | 'reserved'): readonly Entry[] {
+    return kind === 'active' ? [...this.#running.values()].map(({ entry }) => entry) : this.#gate.waiting
+  }
+
+  /** Ids that were revoked, the latest ones. */
+  get revoked(): string[] {
+    return [...this.#revoked.keys()]
   }
 
   /** There may be more slots than before. */
@@ -188,6 +201,7 @@ export class Hand {
       return this.#settle(own, () => ends.refused(own, error, seen))
     }
     if (this.#held.get(entry.key) === undefined) this.#held.set(entry.key, entry)
+    if (entry.progress.turn === 0) this.#options.received(entry.message)
     this.#decide(entry)
   }
 
@@ -207,7 +221,7 @@ export class Hand {
   }
 
   #start(all: readonly { entry: Entry; grant: GrantOf | undefined }[]): void {
-    const { clock, watch } = this.#options
+    const { clock, watch, ends } = this.#options
     const nowMs = clock.monotonicMs()
     const jobs = all.map(({ entry, grant }) => {
       const job = jobOf(entry, grant, nowMs)
@@ -218,6 +232,7 @@ export class Hand {
     })
     this.counts.begun += jobs.length
     watch.begun(jobs)
+    for (const { entry } of all) ends.began(entry, clock.wallMs())
     this.#outlet.start(jobs)
     // Their grants were under way when the others were stopped.
     const { signal } = this.#end

@@ -33,6 +33,9 @@ export interface Entry {
   delivery: Delivery
   /** What becomes of it was sent to the broker, which did not confirm that: the same may be there twice. */
   mayHaveBeenSent?: boolean
+  /** When its attempt began, in ms of wall time, and the report of that. */
+  begunMs?: number
+  told?: Promise<void>
   /** Parts of its end that were sent. */
   readonly sent: Set<string>
 }

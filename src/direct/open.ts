@@ -36,6 +36,10 @@ export interface DirectOptions extends LogOptions {
   allowPrivate?: readonly string[]
   /** True: a task that has failed for good is also put into the queue `<queue>.parked`, with its error. Default false. */
   park?: boolean
+  /** True: producers get the state STARTED. Default false. */
+  trackStarted?: boolean
+  /** True: sends events for Flower and `celery events` from the start. Default false: when a program of Celery wants them. */
+  events?: boolean
   clock?: Clock
 }
 
@@ -89,6 +93,8 @@ export async function workDirectly(tasks: readonly AnyTask[], options: DirectOpt
       labels,
       allowPrivate: options.allowPrivate ?? env('SLUICE_ALLOW_PRIVATE')?.split(',') ?? [],
       parks: options.park === true,
+      tracksStarted: options.trackStarted === true,
+      sendsEvents: options.events === true,
       clock,
       report,
       ended: close,

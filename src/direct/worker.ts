@@ -1,6 +1,7 @@
 /** A worker without a store: executes tasks of Celery producers, and takes their grants itself, in Redis. */
+import type { InHand } from '../absorb/inspection.ts'
+import { Presence } from '../absorb/presence.ts'
 import { RabbitPost } from '../absorb/rabbit-post.ts'
-import { RemoteControl } from '../absorb/remote-control.ts'
 import { Results } from '../absorb/results.ts'
 import type { Broker } from '../amqp/broker.ts'
 import type { Consumer } from '../amqp/consumer.ts'
@@ -22,6 +23,7 @@ import { Bookings } from './bookings.ts'
 import { Ends } from './ends.ts'
 import { DirectGrantSource } from './grants.ts'
 import { type DirectCounts, Hand } from './hand.ts'
+import type { Entry } from './intake.ts'
 import { DirectLimiter } from './limiter.ts'
 import { ReadAhead } from './read-ahead.ts'
 
@@ -45,6 +47,10 @@ export interface DirectWorkerOptions {
   allowPrivate: readonly string[]
   /** What fails for good is also put aside. */
   parks: boolean
+  /** Producers get the state STARTED. */
+  tracksStarted: boolean
+  /** Sends events from the start; else from when a program of Celery wants them. */
+  sendsEvents: boolean
   clock: Clock
   report: Report
   /** Called when it has stopped. */
@@ -58,13 +64,13 @@ export class DirectWorker {
   readonly #hand: Hand
   readonly #limiter: DirectLimiter | undefined
   readonly #ending: Ending
-  readonly #post: RabbitPost
+  readonly #presence: Presence
   readonly #consumers: Consumer[] = []
   readonly #opening: PatientStart
   readonly #ahead: ReadAhead
 
   constructor(options: DirectWorkerOptions) {
-    const { tasks, redis, prefix, clock, report, labels, broker, results, parks, graceMs } = options
+    const { tasks, redis, prefix, clock, report, labels, broker, results, graceMs } = options
     const { log } = report
     this.#options = options
     const limits = [...new Map(tasks.flatMap((task) => task.limits).map((limit) => [limit.name, limit])).values()]
@@ -90,7 +96,8 @@ export class DirectWorker {
       counts: () => this.#hand.counts,
       consumers: () => this.#consumers,
     })
-    const post = (this.#post = new RabbitPost(broker))
+    const post = new RabbitPost(broker)
+    const presence = (this.#presence = this.#presenceOn(post))
     const rules = (take: string) => limiter?.rules(take) ?? []
     this.#hand = new Hand({
       clock,
@@ -99,8 +106,15 @@ export class DirectWorker {
       tasks: byName(tasks),
       limits: limiter &&
         redis && { limiter, bookings: new Bookings({ redis, prefix, clock, rules, mostMs: delayMaxMs }) },
-      ends: new Ends({ broker, post, results: new Results({ clock, log, post, redis: results }), clock, log, parks }),
+      ends: new Ends({
+        ...options,
+        post,
+        presence,
+        log,
+        results: new Results({ clock, log, post, redis: results }),
+      }),
       denied: (bytes) => this.#ahead.denied(bytes),
+      received: (message) => presence.events.received(message),
       watch: new AttemptEvents(report, clock, () => undefined),
       outlet: (reports: Reports) => this.#local.outlet(reports),
     })
@@ -155,25 +169,25 @@ export class DirectWorker {
       if (this.#ending.signal.aborted) await consumer.cancel()
       this.#consumers.push(consumer)
     }
-    await this.#obey()
+    await this.#presence.open(this.#options.sendsEvents)
   }
 
-  /** Answers Celery's remote control. */
-  async #obey(): Promise<void> {
-    const { tasks, queues } = this.#options
-    const control = new RemoteControl({
-      post: this.#post,
-      queues,
-      log: this.#options.report.log,
-      names: [...byName(tasks).keys()],
+  #presenceOn(post: RabbitPost): Presence {
+    const { tasks, report, results } = this.#options
+    return new Presence({
+      ...this.#options,
+      post,
+      log: report.log,
+      tasks: byName(tasks),
       slots: this.#local.slots,
-      limitsOf: (name) =>
-        byName(tasks)
-          .get(name)
-          ?.limits.map((limit) => limit.name),
+      running: () => this.#hand.inHand('active').length,
+      redis: results,
+      acksLate: true,
+      // What is not due yet is on the broker.
+      inHand: (kind) => (kind === 'scheduled' ? [] : this.#hand.inHand(kind).map(shown)),
+      revoked: () => this.#hand.revoked,
       revoke: (ids, isTerminated) => this.#hand.revoke(ids, isTerminated),
     })
-    await control.open()
   }
 
   /** Takes no more messages, and waits for the attempts under way, as long as its grace. */
@@ -192,11 +206,28 @@ export class DirectWorker {
     void this.#opening.end()
     await Promise.all(this.#consumers.map((consumer) => consumer.cancel()))
     await this.#hand.stop()
+    // A connection that is closed at once may take the last acknowledgements with it.
+    await Promise.all(this.#consumers.map((consumer) => consumer.synced()))
+    await this.#presence.close()
     await this.#limiter?.close()
     await this.#local.close()
     const { log } = this.#options.report
     log.info('the worker has stopped', { ...this.counts })
     await this.#options.ended()
+  }
+}
+
+/** Returns a message as `celery inspect` shows it. */
+function shown({ message, call, task, input, begunMs }: Entry): InHand {
+  const { id, priority } = message
+  return {
+    id,
+    call,
+    task: task.name,
+    input,
+    priority,
+    dueAt: null,
+    startedAt: begunMs === undefined ? null : new Date(begunMs),
   }
 }
 

@@ -138,6 +138,38 @@ describe('a task that Python sends, without a store', () => {
     expect(seen).toEqual(['add', 'begun'])
   })
 
+  it('is seen by its producer and by `celery inspect`: what runs, what waits, STARTED, RETRY and events', async (context) => {
+    let release = () => {}
+    const released = new Promise<void>((resolve) => (release = resolve))
+    const wait = task('wait', { input: anything, run: () => released })
+    const second = task('second', {
+      input: anything,
+      retry: { attempts: 3, ...soon },
+      run: (_, { attempt }) => {
+        if (attempt === 1) throw new RangeError('boom')
+      },
+    })
+    const worker = await direct(context, [wait, second], { ...places, trackStarted: true, concurrency: 2 })
+    await producer.ask('watch')
+    const retried = await producer.ask<[string, unknown][]>('states', { id: await producer.send('second', [1]) })
+    expect(retried.map(([state]) => state)).toEqual(['STARTED', 'RETRY', 'STARTED', 'SUCCESS'])
+    const id = await producer.send('wait', [7])
+    await until(() => worker.running === 1, 'it runs')
+    const ask = async (method: string) => {
+      const all = await producer.ask<Record<string, { id: string }[]>>('inspect', { method })
+      return Object.values(all).flat()
+    }
+    const active = { id, name: 'wait', args: '(7,)', acknowledged: false, worker_pid: process.pid }
+    expect(await ask('active')).toEqual([expect.objectContaining(active)])
+    expect(await ask('reserved')).toEqual([])
+    release()
+    expect((await producer.result(id))[0]).toBe('SUCCESS')
+    const types = async () =>
+      (await producer.ask<{ events: { type: string }[] }>('seen', { id })).events.map(({ type }) => type)
+    await until(async () => (await types()).includes('task-succeeded'), 'its end is seen')
+    expect(await types()).toEqual(['task-received', 'task-started', 'task-succeeded'])
+  })
+
   it('ends at the time limit of its message', async (context) => {
     const wait = task('wait', {
       input: anything,

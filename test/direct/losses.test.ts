@@ -135,6 +135,7 @@ function flaky() {
   }
 }
 
+const common = { clock: systemClock, log: silent }
 const sentNothing = { consume: undefined, listen: undefined, announce: undefined, close: undefined } as never
 
 describe('an end that cannot be sent at once', () => {
@@ -146,7 +147,7 @@ describe('an end that cannot be sent at once', () => {
       reply: async () => {},
     } as never
     const call = callOf({ ...blank, id: 'a', task: 'a', rootId: 'a', chain: [signature('next')] }, 'celery')
-    const results = new Results({ clock: systemClock, log: silent, post, redis: { send: flaky() } as never })
+    const results = new Results({ ...common, post, redis: { send: flaky() } as never })
     const result = { id: 'a', state: 'SUCCESS', value: 1, traceback: undefined } as const
     await expect(results.finish(call, result)).rejects.toThrow('it is away')
     await results.finish(call, result)
@@ -169,8 +170,17 @@ describe('an end that cannot be sent at once', () => {
     const delivery = { body: Buffer.from('[[],{},{}]'), properties: { headers: {} } } as unknown as Delivery
     const about = { queue: 'celery', tasks: new Map([['lost', lost]]), labels: {}, nowMs: 0 }
     const entry = entryOf(delivery, message, about)
-    const results = new Results({ clock: systemClock, log: silent, post, redis: undefined })
-    const ends = new Ends({ broker: {} as never, post, results, clock: systemClock, log: silent, parks: true })
+    const results = new Results({ ...common, post, redis: undefined })
+    const presence = { name: 'test', events: { reported() {} } } as never
+    const ends = new Ends({
+      broker: {} as never,
+      post,
+      results,
+      presence,
+      ...common,
+      tracksStarted: false,
+      parks: true,
+    })
     const failed = () => ends.failed(entry, entry.progress, { reason: 'exhausted', error: '{"message":"boom"}' })
     await expect(failed()).rejects.toThrow('it is away')
     await failed()

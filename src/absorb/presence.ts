@@ -1,0 +1,60 @@
+/** A worker of ours as programs of Celery see it: they send it requests, query what it does, and read its events. */
+import { hostname } from 'node:os'
+import type { Clock } from '../core/clock.ts'
+import type { Log } from '../core/log.ts'
+import type { AnyTask } from '../tasks/task.ts'
+import { Inspection, type InspectionOptions } from './inspection.ts'
+import { LogicalTime } from './logical-time.ts'
+import type { Post } from './post.ts'
+import { RemoteControl, type RemoteControlOptions } from './remote-control.ts'
+import { WorkerEvents } from './worker-events.ts'
+
+/** What it needs; see the fields, and those of its parts. */
+export interface PresenceOptions
+  extends Omit<InspectionOptions, 'name' | 'events'>, Pick<RemoteControlOptions, 'revoke'> {
+  post: Post
+  clock: Clock
+  log: Log
+  /** Tasks by all their names. */
+  tasks: ReadonlyMap<string, AnyTask>
+  /** Attempts that run now. */
+  running(): number
+}
+
+/** How many of this process have a name. */
+let count = 0
+
+/** One worker. */
+export class Presence {
+  /** Its name among Celery's workers. */
+  readonly name = `sluice-${process.pid}${count++ === 0 ? '' : `-${count}`}@${hostname()}`
+  readonly events: WorkerEvents
+  readonly #control: RemoteControl
+
+  constructor(options: PresenceOptions) {
+    const { name } = this
+    const { post, clock, log, tasks, running: active } = options
+    const time = new LogicalTime()
+    const events = (this.events = new WorkerEvents({ post, clock, log, name, time, active }))
+    const inspection = new Inspection({ ...options, name, events })
+    this.#control = new RemoteControl({
+      ...options,
+      name,
+      time,
+      names: [...tasks.keys()],
+      limitsOf: (task) => tasks.get(task)?.limits.map((limit) => limit.name),
+      more: (method, given) => events.answer(method) ?? inspection.answer(method, given),
+    })
+  }
+
+  /** Listens as long as its broker is open. @param sendsEvents from now on; else when a program of Celery wants them */
+  async open(sendsEvents: boolean): Promise<void> {
+    await this.#control.open()
+    if (sendsEvents) this.events.start()
+  }
+
+  /** Sends the last events. */
+  close(): Promise<void> {
+    return this.events.close()
+  }
+}
