@@ -2,12 +2,13 @@
  * What services on RabbitMQ leave about themselves in one queue when they start: others find their queues by it, and a service what
  * earlier processes of its own have bound.
  */
-import type { Channel } from 'amqplib'
+import { randomUUID } from 'node:crypto'
+import type { ConsumeMessage } from 'amqplib'
 import type { Broker } from '../amqp/broker.ts'
 import { type Clock, systemClock } from '../core/clock.ts'
+import { StoreError } from '../core/errors.ts'
 import type { ServiceNames } from './names.ts'
 import type { Source } from './source.ts'
-import { absent } from './suspects.ts'
 
 /** A handler in a queue, bound by its pattern. */
 export interface Placing {
@@ -32,13 +33,15 @@ export interface Entry {
   archive: string | null
 }
 
-/** The queue with the entries of all services. */
+/** The queue with the entries of all services. Only one program at a time gets what is there; the others wait in line. */
 export const directory = 'sluice.services'
-const topology = { queues: [{ name: directory, arguments: { 'x-max-length': 10_000 } }] }
-/** Exists while somebody goes through that queue, whose messages others do not see meanwhile. */
-const lock = 'sluice.services.lock'
-const lockEveryMs = 20
+const topology = {
+  queues: [{ name: directory, arguments: { 'x-max-length': 10_000, 'x-single-active-consumer': true } }],
+}
 const formerMost = 1_000
+/** A program that waits in line knocks again after this time, in ms, and older knocks of others count as left behind. */
+const knockEveryMs = 5_000
+const knockMaxMs = 600_000
 
 /** Returns the entry of a service with these groups. @param placings where its handlers are and were; see `Entry` */
 export function entryOf(
@@ -66,82 +69,105 @@ export function placingsOf(sources: readonly Source[]): Placing[] {
 }
 
 /** Puts an entry in the place of the service's earlier one, which `replace` gets; nobody else reads or writes entries meanwhile. */
-export async function replaceEntry(
+export function replaceEntry(
   broker: Broker,
   service: string,
   replace: (earlier: Entry | undefined) => Promise<Entry>,
 ): Promise<void> {
-  await broker.declare(topology)
-  await alone(broker, async () => {
-    const entry = await replace((await readAll(broker)).get(service))
+  return visit(broker, async (entries) => {
+    const entry = await replace(newest(entries).get(service))
     await broker.publish({ routingKey: directory, body: Buffer.from(JSON.stringify(entry)) })
-    await broker.use(async (channel) => {
-      for (;;) {
-        const message = await channel.get(directory)
-        if (message === false) break
-        const other = read(message.content)
-        if (other === undefined || (other.service === service && other.at !== entry.at)) channel.ack(message)
-      }
-      channel.nackAll(true)
-      await channel.checkQueue(directory)
-    })
+    return entries.filter((each) => each.service === service)
   })
 }
 
-/** Returns the entries of all services, by name. */
+/** Returns the newest entries of all services, by name. */
 export async function entriesOf(broker: Broker): Promise<Entry[]> {
-  const found = await alone(broker, () => readAll(broker))
-  return [...found.values()].toSorted((one, other) => (one.service < other.service ? -1 : 1))
+  let found: Entry[] = []
+  await visit(broker, async (entries) => {
+    found = [...newest(entries).values()]
+    return []
+  })
+  return found.toSorted((one, other) => (one.service < other.service ? -1 : 1))
 }
 
-async function readAll(broker: Broker): Promise<Map<string, Entry>> {
+function newest(entries: readonly Entry[]): Map<string, Entry> {
   const found = new Map<string, Entry>()
-  const walk = broker.use(async (channel) => {
-    for (;;) {
-      const message = await channel.get(directory)
-      if (message === false) break
-      const entry = read(message.content)
-      if (entry !== undefined && !((found.get(entry.service)?.at ?? '') > entry.at)) found.set(entry.service, entry)
-    }
-    channel.nackAll(true)
-    await channel.checkQueue(directory)
-  })
-  await walk.catch(absent)
+  for (const entry of entries) if (!((found.get(entry.service)?.at ?? '') > entry.at)) found.set(entry.service, entry)
   return found
 }
 
-/** What this process does alone on each connection, in turn. */
-const turns = new WeakMap<Broker, Promise<unknown>>()
-
-/** Does something while nobody else does, in this process or another. */
-function alone<T>(broker: Broker, act: () => Promise<T>): Promise<T> {
-  const turn = (turns.get(broker) ?? Promise.resolve()).then(() => whileLocked(broker, act))
-  turns.set(
-    broker,
-    turn.catch(() => {}),
-  )
-  return turn
+/** Does something with all entries, while nobody else has them. Those that `act` resolves to are deleted. */
+async function visit(broker: Broker, act: (entries: Entry[]) => Promise<readonly Entry[]>): Promise<void> {
+  await broker.declare(topology)
+  await broker.use(async (channel) => {
+    const held: { message: ConsumeMessage; entry: Entry | undefined }[] = []
+    const line = new Line(broker)
+    channel.on('close', () => line.end())
+    await channel.consume(directory, (message) => {
+      if (message === null) return line.end()
+      const entry = read(message.content)
+      if (entry !== undefined || !line.isOthers(message.content)) held.push({ message, entry })
+    })
+    await line.passed()
+    const gone = new Set(await act(held.flatMap(({ entry }) => (entry === undefined ? [] : [entry]))))
+    for (const { message, entry } of held) if (entry === undefined || gone.has(entry)) channel.ack(message)
+    // What is left goes back with the end of the channel, at once: the next one in line misses none of it.
+  })
 }
 
-/** An exclusive queue belongs to one connection, and is deleted with it. */
-async function whileLocked<T>(broker: Broker, act: () => Promise<T>): Promise<T> {
-  while (!(await broker.use(tryLock).then(() => true, isLocked)))
-    await systemClock.sleep(lockEveryMs * (0.5 + systemClock.random()))
-  try {
-    return await act()
-  } finally {
-    await broker.use((channel) => channel.deleteQueue(lock)).catch(() => {})
+/** The place of one program in the line: only who is in front receives messages, its own among them. */
+class Line {
+  readonly #broker: Broker
+  readonly #id = randomUUID()
+  #knocks = 0
+  #last = 0
+  #wake: () => void = () => {}
+  #isOver = false
+
+  constructor(broker: Broker) {
+    this.#broker = broker
+  }
+
+  /** Resolves when it is in front, and has received all that was there. */
+  async passed(): Promise<void> {
+    while (this.#last === 0) await this.#knock()
+    // What the one before has published came behind those.
+    for (const mark = this.#knocks; this.#last <= mark;) await this.#knock()
+  }
+
+  /** Whether this is a knock of another program that may still wait. */
+  isOthers(body: Buffer): boolean {
+    const { knock, n, at } = knockIn(body)
+    if (knock !== this.#id) return systemClock.wallMs() - Number(at) < knockMaxMs
+    this.#last = Math.max(this.#last, Number(n))
+    this.#wake()
+    return false
+  }
+
+  /** Its channel is over, or the queue was deleted. */
+  end(): void {
+    this.#isOver = true
+    this.#wake()
+  }
+
+  async #knock(): Promise<void> {
+    const n = ++this.#knocks
+    const came = new Promise<void>((resolve) => (this.#wake = resolve))
+    const body = Buffer.from(JSON.stringify({ knock: this.#id, n, at: systemClock.wallMs() }))
+    await this.#broker.publish({ routingKey: directory, body, properties: { persistent: false } })
+    if (this.#last < n) await Promise.race([came, systemClock.sleep(knockEveryMs, undefined, false)])
+    if (this.#isOver)
+      throw new StoreError('SLUICE_BROKER_UNREACHABLE', `the queue ${directory} could not be read to its end`)
   }
 }
 
-const tryLock = (channel: Channel) => channel.assertQueue(lock, { exclusive: true, durable: false })
-
-/** Returns false for the error that another connection has the lock. @throws any other error */
-function isLocked(error: unknown): false {
-  const resourceLocked = 405
-  const { cause } = error as { cause?: { code?: unknown } }
-  if (cause?.code !== resourceLocked) throw error
-  return false
+function knockIn(body: Buffer): { knock?: unknown; n?: unknown; at?: unknown } {
+  try {
+    return Object(JSON.parse(body.toString())) as { knock?: unknown }
+  } catch {
+    return {}
+  }
 }
 
 /** What strangers put there is no entry. */

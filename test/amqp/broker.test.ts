@@ -166,6 +166,14 @@ describe('declarations', () => {
     await expect(broker.declare(unknown)).rejects.toThrow(/the exchange "odd".*503/)
     await broker.declare({ queues: [{ name: 'plain', passive: true }] })
     await broker.publish(to('plain', '1'))
+    // The bindings around a refused one are there; each is tried by itself then.
+    const bind = (queue: string, routingKey: string) => ({ exchange: 'amq.topic', to: { queue }, routingKey })
+    const some = { bindings: [bind('plain', 'a'), bind('nowhere', 'b'), bind('plain', 'c')] }
+    await expect(broker.declare(some)).rejects.toThrow(/queue "nowhere" to the exchange "amq.topic" by "b".*404/)
+    const relay = { exchange: 'amq.topic', to: { exchange: 'amq.fanout' }, routingKey: 'd' }
+    await broker.declare({ bindings: [relay, { exchange: 'amq.fanout', to: { queue: 'plain' } }, bind('plain', 'e')] })
+    for (const routingKey of ['a', 'd', 'e'])
+      await broker.publish({ exchange: 'amq.topic', routingKey, body: Buffer.from('1') })
   })
 
   it('are repeated on each connection, those that are refused by now left out', async () => {
