@@ -191,5 +191,5 @@ it('a result is not lost when Redis is silent in the moment in which it is sent'
   context.onTestFinished(() => results.close())
   const result = async () => String(await results.send('GET', [`celery-task-meta-${id}`]))
   await until(async () => (await result()).includes('SUCCESS'), 'the result is there')
-  expect(calls.filter((call) => Array.isArray(call))).toContainEqual(['linked'])
+  await expect.poll(() => calls.filter((call) => Array.isArray(call))).toContainEqual(['linked'])
 })
