@@ -15,6 +15,7 @@ import { fleetOf, FleetWorker } from './outlet/fleet-worker.ts'
 import { OutletsByTask, type Part } from './outlet/by-task.ts'
 import { celeryOutlet } from './remote/open.ts'
 import type { CeleryOutlet } from './remote/celery-outlet.ts'
+import { queueOf } from './remote/sent.ts'
 import type { RabbitBus } from './bus/rabbit-bus.ts'
 import { ServiceWorker } from './bus/service-worker.ts'
 import type { Events } from './events/events.ts'
@@ -25,6 +26,7 @@ import type { Rulebook } from './tasks/rule.ts'
 import type { AnyTask, Sender } from './tasks/task.ts'
 import { givenLabels, labelsOf } from './worker/labels.ts'
 import { celeryWork } from './worker/celery-work.ts'
+import { watchDepth } from './worker/depth.ts'
 import { type Beside, checkWork, graceMsOf, type WorkOptions } from './worker/options.ts'
 import { TaskSet } from './worker/task-set.ts'
 import { Worker } from './worker/worker.ts'
@@ -87,7 +89,7 @@ export class Workers {
 
   /** Returns what turns messages of Celery producers into jobs. It connects when it starts. */
   #absorber(tasks: readonly AnyTask[], options: WorkOptions, running: () => number): Absorbing {
-    const { store, sender, celeryResults: results, celeryBroker, checkOpen } = this.#options
+    const { store, sender, alarms, celeryResults: results, celeryBroker, checkOpen } = this.#options
     const broker = () => {
       checkOpen()
       if (celeryBroker !== undefined) return celeryBroker
@@ -96,7 +98,8 @@ export class Workers {
       throw new UsageError('SLUICE_NO_BROKER', text)
     }
     const celery = celeryWork(options.celery ?? [])
-    return absorbing({ store, sender, tasks, celery, broker, results, slots: options.concurrency ?? 10, running })
+    const slots = options.concurrency ?? 10
+    return absorbing({ store, sender, tasks, celery, broker, results, slots, running, alarms })
   }
 
   /** Returns what handles events that RabbitMQ carries; undefined: the store does, or there are no handlers. */
@@ -178,18 +181,30 @@ export class Workers {
 
   /** Returns what executes the tasks of a dispatcher: workers of its fleet, and Celery workers. */
   async #outlets(broker: Broker, fleet: string, tasks: readonly AnyTask[], names: readonly string[]) {
-    const { store, rulebook, shared, celeryResults: backend = 'rpc://' } = this.#options
+    const { store, rulebook, shared, alarms, celeryResults: backend = 'rpc://' } = this.#options
     const { clock, log } = store
     const remote = tasks.filter((task) => task.remote !== undefined)
     const far = new Set(remote.map(({ name }) => name))
     const near = names.filter((name) => !far.has(name))
     const outlets: (Part & { close(): Promise<void> })[] = []
-    const add = (own: ReadonlySet<string>, outlet: BrokerOutlet | CeleryOutlet) =>
-      outlets.push({ tasks: own, outlet: outlet.for, open: () => outlet.open(), close: () => outlet.close() })
+    const add = (own: ReadonlySet<string>, outlet: BrokerOutlet | CeleryOutlet, filled?: ReadonlySet<string>) => {
+      const end = new AbortController()
+      const open = async () => {
+        await outlet.open()
+        if (filled !== undefined) void watchDepth({ broker, queues: filled, alarms, clock, log }, end.signal)
+      }
+      const close = async () => {
+        end.abort()
+        await outlet.close()
+      }
+      outlets.push({ tasks: own, outlet: outlet.for, open, close })
+    }
     if (near.length > 0)
       add(new Set(near), new BrokerOutlet({ wire: new AmqpWire(broker), fleet, tasks: near, clock, log }))
-    if (remote.length > 0)
-      add(far, await celeryOutlet({ store, rulebook, shared, broker, backend, tasks: remote, others: new Set(near) }))
+    if (remote.length > 0) {
+      const how = { store, rulebook, shared, broker, backend, tasks: remote, others: new Set(near) }
+      add(far, await celeryOutlet(how), new Set(remote.map(queueOf)))
+    }
     return outlets
   }
 

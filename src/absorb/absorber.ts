@@ -12,6 +12,7 @@ import { isDataError } from '../claim/parking/parked.ts'
 import type { Store } from '../db/store.ts'
 import type { RedisClient } from '../redis/client.ts'
 import type { AnyTask, Sender } from '../tasks/task.ts'
+import type { DepthOptions } from '../worker/depth.ts'
 import { type Call, callOf, revokedResult, timesOf } from './call.ts'
 import type { InHand } from './inspection.ts'
 import type { Incoming, Post, Receiving } from './post.ts'
@@ -35,6 +36,7 @@ export interface AbsorberOptions {
   slots: number
   /** Attempts that run now. */
   running(): number
+  alarms: DepthOptions['alarms']
   /** True: sends events from the start; else from when a program of Celery wants them. */
   events: boolean
   /** Producers get the state STARTED. */
@@ -101,10 +103,12 @@ export class Absorber {
 
   /** Begins to read. @throws the errors of the broker */
   async start(): Promise<void> {
-    const { post, queues, events } = this.#options
+    const { post, queues, events, alarms } = this.#options
     this.#reporter.start()
     await this.#presence.open(events)
     this.#receiving = await post.consume(queues, (incoming) => this.#received(incoming))
+    const { clock, log } = this.#options.store
+    void post.watch?.({ queues, alarms, clock, log }, this.#stop.signal)
   }
 
   /** Reads no more; resolves when what was read is sent, or given back because the store is away. */

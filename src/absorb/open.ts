@@ -8,6 +8,7 @@ import type { Store } from '../db/store.ts'
 import type { RedisConnection } from '../redis/connect.ts'
 import type { AnyTask, Sender } from '../tasks/task.ts'
 import type { CeleryWork } from '../worker/celery-work.ts'
+import type { DepthOptions } from '../worker/depth.ts'
 import { Absorber } from './absorber.ts'
 import type { Post } from './post.ts'
 import { RabbitPost } from './rabbit-post.ts'
@@ -27,6 +28,7 @@ export interface AbsorbingOptions {
   slots: number
   /** Attempts that run now. */
   running(): number
+  alarms: DepthOptions['alarms']
 }
 
 /** Turns messages of Celery producers into jobs, beside a worker. */

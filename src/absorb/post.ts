@@ -1,6 +1,7 @@
 /** What the absorber needs of the broker of Celery producers, RabbitMQ or Redis. */
 import type { Address } from '../celery/carrier.ts'
 import type { WireMessage } from '../celery/wire.ts'
+import type { DepthOptions } from '../worker/depth.ts'
 
 /** A message in hand. */
 export interface Incoming {
@@ -34,5 +35,7 @@ export interface Post {
   announce(message: WireMessage, routingKey: string): Promise<void>
   /** Receives the requests to Celery's workers. `onRequest` reports its own errors. */
   listen(onRequest: (message: WireMessage) => unknown): Promise<void>
+  /** Reads for an alarm how many messages wait in queues, until the signal is aborted; undefined: it does not. */
+  watch?(options: Omit<DepthOptions, 'broker'>, signal: AbortSignal): Promise<void>
   close(): Promise<void>
 }

@@ -8,6 +8,7 @@ import { eventExchange } from '../celery/event.ts'
 import { publish, received } from '../celery/transport.ts'
 import type { WireMessage } from '../celery/wire.ts'
 import { UsageError } from '../core/errors.ts'
+import { type DepthOptions, watchDepth } from '../worker/depth.ts'
 import type { Incoming, Post, Receiving } from './post.ts'
 
 /** Messages of a queue that are read ahead. */
@@ -71,6 +72,10 @@ export class RabbitPost implements Post {
       bindings: [{ exchange: requestExchange, to: { queue } }],
     })
     await this.#broker.consume(queue, { prefetch: 1, noAck: true }, (delivery) => onRequest(received(delivery)))
+  }
+
+  watch(options: Omit<DepthOptions, 'broker'>, signal: AbortSignal): Promise<void> {
+    return watchDepth({ ...options, broker: this.#broker }, signal)
   }
 
   close(): Promise<void> {

@@ -20,6 +20,8 @@ export interface AlarmOptions {
   webhook?: string
   /** So many jobs wait in a queue; default 100,000. */
   queueLength?: number | false
+  /** So many messages wait in a Celery queue on RabbitMQ that is read or filled here; default 10,000. */
+  depth?: number | false
   /** A queue has become longer for so long, and was never empty: it never will be; default 10 min. */
   growing?: Duration | false
   /** The oldest job of a queue has waited so long; default 1 h. */
@@ -57,6 +59,12 @@ const kinds = {
     threshold: 100_000 as number | Duration,
     text: ({ subject, value }: Reading) => `queue "${subject}" has ${many(Math.round(value), 'waiting job')}`,
     todo: 'look at what stops them (`sluice status`); if nothing does, start more workers',
+  },
+  depth: {
+    option: 'depth',
+    threshold: 10_000 as number | Duration,
+    text: ({ subject, value }: Reading) => `RabbitMQ's queue "${subject}" has ${many(Math.round(value), 'message')}`,
+    todo: 'look whether its workers live (`sluice status`, `celery inspect ping`), and start more of them',
   },
   growing: {
     option: 'growing',
@@ -145,7 +153,6 @@ const kinds = {
 >
 
 const names: Record<string, string> = { store: 'the database', redis: 'Redis' }
-
 /** How often the store's values are read, in ms; where reading takes long, it takes at most a hundredth of the time. */
 const readMs = 15_000
 const restPart = 100
@@ -265,7 +272,7 @@ export class Alarms {
   }
 
   /** Evaluates an alarm that this process has read elsewhere than in the store. */
-  tell(alarm: 'retries' | 'unrouted' | 'archive', subject: string, value: number): void {
+  tell(alarm: 'depth' | 'retries' | 'unrouted' | 'archive', subject: string, value: number): void {
     this.#tell({ alarm, subject, value, detail: null })
   }
 
