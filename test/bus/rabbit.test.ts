@@ -180,17 +180,22 @@ it('retries after the steps of the backoff and after stated delays, within 10 %'
   const count = () => [...waited.values(), ...times.values()].reduce((sum, waits) => sum + waits.length, 0)
   await until(() => count() === steps.length + 1)
   for (const waits of [waited, times]) waits.clear()
-  for (const step of steps) await a.events.emitMany(delayed, Array<number>(5).fill(step))
-  await a.events.emitMany(backoff, Array<number>(5).fill(400))
-  await until(() => count() === 5 * (steps.length + 1))
-  // The least of five: the others show how busy this machine is.
-  const all = [...waited].map(([step, waits]) => ({ step, waits, least: 0.95 }))
-  // A tenth of a retry's wait is random.
-  for (const [step, waits] of times) all.push({ step, waits, least: 0.9 })
-  for (const { step, waits, least } of all) {
-    const ratio = Math.min(...waits) / step
-    expect(ratio, `the wait of a step of ${step} ms, beside it`).toBeGreaterThan(least)
-    expect(ratio, `the wait of a step of ${step} ms, beside it`).toBeLessThan(1.1)
+  const all = [
+    ...steps.map((step) => ({ step, waits: waited, least: 0.95 })),
+    // A tenth of a retry's wait is random.
+    { step: 400, waits: times, least: 0.9 },
+  ]
+  // The least of each counts: the others show how busy this machine is, which may last for a moment.
+  const ratio = ({ step, waits }: (typeof all)[number]) => Math.min(...(waits.get(step) ?? [])) / step
+  for (let round = 1; round <= 5; round++) {
+    for (const step of steps) await a.events.emitMany(delayed, Array<number>(3).fill(step))
+    await a.events.emitMany(backoff, Array<number>(3).fill(400))
+    await until(() => count() === 3 * round * (steps.length + 1))
+    if (all.every((one) => ratio(one) < 1.1)) break
+  }
+  for (const one of all) {
+    expect(ratio(one), `the wait of a step of ${one.step} ms, beside it`).toBeGreaterThan(one.least)
+    expect(ratio(one), `the wait of a step of ${one.step} ms, beside it`).toBeLessThan(1.1)
   }
 })
 
