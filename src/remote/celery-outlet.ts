@@ -387,8 +387,8 @@ export class CeleryOutlet implements Outlet {
 
   /** No worker has it, and nothing was reported: it was dropped from its queue, or ended without a result. */
   #missed(sent: Sent): void {
-    const { by, isShaken } = sent
-    const isGone = by !== undefined && (by.worker === unknownWorker || this.#workers.isGone(by.worker))
+    const { by, begunMs = 0, isShaken } = sent
+    const isGone = by !== undefined && (by.worker === unknownWorker || this.#workers.isGone(by.worker, begunMs))
     // A worker that is gone may have begun it, without a report.
     if (isGone || (by === undefined && isShaken)) this.#lose(sent)
     else if (by !== undefined) this.#failed(sent, silentError(), {})

@@ -89,7 +89,8 @@ export class Inquiry<Sent extends Asked> {
         sent.by === undefined || sent.by.worker === unknownWorker ? workers.of(sent.queue) : [sent.by.worker]
       const isKnown = sent.estate === undefined || workers.isWhole()
       if (holder !== undefined) sent.misses = 0
-      else if (isKnown && whose.every((worker) => worker in answers || workers.isGone(worker))) sent.misses++
+      else if (isKnown && whose.every((worker) => worker in answers || workers.isGone(worker, sent.begunMs ?? nowMs)))
+        sent.misses++
       const by = holder === undefined ? undefined : callerOf(holder, answers[holder], sent.id)
       if (by !== undefined && open.has(sent)) found(sent, by)
       // What was reported before the first answer without it is here by the second one.

@@ -129,9 +129,12 @@ export class StockWorkers {
     return nowMs - this.#openedMs > lostMs && ![...this.#newcomers.values()].some(isUnknown)
   }
 
-  /** Whether this worker lives no more, which is known only when all that live are. */
-  isGone(worker: string): boolean {
-    const heardMs = this.#newcomers.get(worker)?.heardMs ?? -Infinity
+  /**
+   * Whether this worker, which had begun something by `sinceMs`, lives no more. That is known only when all that live are; one
+   * that has just started may not have sent an event yet.
+   */
+  isGone(worker: string, sinceMs: number): boolean {
+    const heardMs = Math.max(sinceMs, this.#newcomers.get(worker)?.heardMs ?? -Infinity)
     return this.isWhole() && !this.#workers.has(worker) && this.#options.clock.monotonicMs() - heardMs > lostMs
   }
 
