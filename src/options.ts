@@ -1,12 +1,14 @@
 /** How a Sluice is opened. */
 import type { Clock } from './core/clock.ts'
+import { checkFields } from './core/fields.ts'
 import { env } from './db/open.ts'
+import { checkSchema } from './db/store.ts'
 import type { Routes, Rule } from './tasks/rule.ts'
 import type { BusOptions } from './bus/options.ts'
 import type { AlarmOptions } from './fleet/alarms.ts'
 import type { RedisClient } from './redis/client.ts'
 import type { LogOptions } from './report/options.ts'
-import type { RetentionOptions } from './fleet/retention.ts'
+import { type RetentionOptions, said } from './fleet/retention.ts'
 
 /** How to open a Sluice; see the fields. */
 export interface SluiceOptions extends RetentionOptions, LogOptions {
@@ -74,6 +76,42 @@ export interface SluiceOptions extends RetentionOptions, LogOptions {
   /** When alarms are raised, and where they go besides the log and `sluice.on('alarm')`: docs/logs.md. */
   alarms?: AlarmOptions
   clock?: Clock
+}
+
+const known: Record<keyof SluiceOptions, true> = {
+  store: true,
+  listenUrl: true,
+  redis: true,
+  redisPrefix: true,
+  redisStores: true,
+  schema: true,
+  amqp: true,
+  celeryBroker: true,
+  celeryResults: true,
+  events: true,
+  service: true,
+  connections: true,
+  migrate: true,
+  rules: true,
+  routes: true,
+  allowPrivate: true,
+  alarms: true,
+  retention: true,
+  prune: true,
+  log: true,
+  logLevel: true,
+  logFormat: true,
+  clock: true,
+}
+
+/**
+ * Checks the names of options, because a misspelled `store` would open another one, and what else can be checked before it opens.
+ * @throws UsageError SLUICE_BAD_OPTION, SLUICE_BAD_SCHEMA
+ */
+export function checkOptions(options: SluiceOptions): void {
+  checkFields('SLUICE_BAD_OPTION', '`Sluice.open`', options, Object.keys(known))
+  checkSchema(schemaOf(options))
+  said(options)
 }
 
 /** Returns the schema in the database. */

@@ -6,7 +6,7 @@ import type { Db, Tx } from './db/db.ts'
 import { migrate, mustBeMigrated } from './db/migrate.ts'
 import { implicitStore } from './db/implicit.ts'
 import { env, type Opened, openStore } from './db/open.ts'
-import { checkSchema, type Sql, type Store, storeOn } from './db/store.ts'
+import { type Sql, type Store, storeOn } from './db/store.ts'
 import { within } from './db/tx.ts'
 import { vacuumUntil } from './db/vacuum.ts'
 import { admit } from './tasks/admit.ts'
@@ -41,7 +41,7 @@ import { RedisPeerLimiter, sharingOf } from './redis/peer.ts'
 import { checkId, type Job, type JobLine, Jobs, type ListOptions } from './operations/jobs.ts'
 import { type NewJob, Outbox } from './store/send.ts'
 import { waitFor } from './operations/wait.ts'
-import { schemaOf, type SluiceOptions } from './options.ts'
+import { checkOptions, schemaOf, type SluiceOptions } from './options.ts'
 import type { FleetWorker } from './outlet/fleet-worker.ts'
 import type { WorkOptions } from './worker/options.ts'
 import type { Worker } from './worker/worker.ts'
@@ -159,12 +159,11 @@ export class Sluice implements Sender {
 
   /**
    * Opens a store and brings its schema up to date.
-   * @throws StoreError SLUICE_STORE_UNREACHABLE; UsageError SLUICE_BAD_URL, SLUICE_BAD_SCHEMA, SLUICE_STORE_OWNED,
+   * @throws StoreError SLUICE_STORE_UNREACHABLE; UsageError SLUICE_BAD_OPTION, SLUICE_BAD_URL, SLUICE_BAD_SCHEMA, SLUICE_STORE_OWNED,
    * SLUICE_NOT_MIGRATED (only with `migrate: false`), SLUICE_MISSING_PEER (of Redis), SLUICE_BAD_REDIS
    */
   static async open(options: SluiceOptions = {}): Promise<Sluice> {
-    checkSchema(schemaOf(options))
-    said(options)
+    checkOptions(options)
     const clock = options.clock ?? systemClock
     const report = reportOf(options, clock)
     const listenUrl = options.listenUrl ?? env('SLUICE_LISTEN_URL')

@@ -27,6 +27,12 @@ it.each(['mysql://u:secret@h/d', 'redis://x:1', 'http:secret', 'postgres:/h/secr
   },
 )
 
+it('an option that does not exist is refused before a store is opened, because it may be a misspelled store', async () => {
+  const opened = Sluice.open({ url: 'postgres://127.0.0.1:1/none' } as never)
+  await expect(opened).rejects.toMatchObject({ code: 'SLUICE_BAD_OPTION' })
+  await expect(opened).rejects.toThrow(/^`Sluice\.open` has no "url"; there are store, /)
+})
+
 it('a directory is relative to the file or process that names it, and memory and servers are not', () => {
   expect(place('data', dir)).toBe(join(dir, 'data'))
   expect(place('/data', dir)).toBe('/data')
