@@ -251,7 +251,7 @@ export class Membership {
     this.#entering = undefined
     if (entering === undefined) return
     const { worker } = await entering
-    await this.#store.call('sign_off_worker', [worker])
+    await this.#store.call('rescue_worker', [worker, null, 'shutdown'])
   }
 
   /** Runs `round` at every beat until stopped; errors go to `failed`, and the next round runs in any case. */

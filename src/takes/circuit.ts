@@ -71,7 +71,7 @@ export class Circuit {
   async over(takes: readonly string[], concerned: readonly string[], but?: Cause): Promise<void> {
     const causes = (['down', 'credential'] as const).filter((cause) => cause !== but)
     const scopes = causes.flatMap((cause) => scopesOf(cause, takes, concerned))
-    await this.#store.call('forget_failures', [scopes.map(hash64)])
+    await this.#store.run('limits/ledger/forget_failures', [scopes.map(hash64)])
   }
 
   /** Counts a failure, and returns what it opens. */

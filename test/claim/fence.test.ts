@@ -191,7 +191,7 @@ for (const engine of mainEngines) {
     it('a worker that signs off returns its jobs uncalled', async () => {
       await at.sluice.send(quiet, {})
       await claimAll(at.db, at.worker, ['quiet'], 1)
-      await at.db.query(`select ${fn}.sign_off_worker($1)`, [at.worker])
+      await at.db.query(`select ${fn}.rescue_worker($1, null, 'shutdown')`, [at.worker])
       expect(await claimAll(at.db, await enter(at.db), ['quiet'], 1)).toMatchObject([
         { attempt: 1, crashes: 0, ambiguous: false },
       ])
@@ -203,7 +203,7 @@ for (const engine of mainEngines) {
       await finish(at.db, [{ job: interrupted, outcome: 'interrupt' }])
       await claimAll(at.db, at.worker, ['nobody'], 1)
       expect(await claimAll(at.db, at.worker, ['quiet'], 1)).toMatchObject([{ id, ambiguous: true }])
-      await at.db.query(`select ${fn}.sign_off_worker($1)`, [at.worker])
+      await at.db.query(`select ${fn}.rescue_worker($1, null, 'shutdown')`, [at.worker])
       const other = await enter(at.db)
       await claimAll(at.db, other, ['nobody'], 1)
       expect(await claimAll(at.db, other, ['quiet'], 1)).toMatchObject([{ id, crashes: 0, ambiguous: true }])

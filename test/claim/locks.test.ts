@@ -123,7 +123,7 @@ describe('locks', () => {
     await run('charge_again', used, [1, 2], null)
     await run('count_failures', [2, 1], [5, 6], [null, 7], 1_000, null)
     await run('count_failures', [1, 2], [5, 6], [null, 7], 1_000, null)
-    await run('forget_failures', [2, 1])
+    await sqlOn(db).run('limits/ledger/forget_failures', [[2, 1]])
     const outcomes = ['done', 'failed', 'retry', 'throttled', 'return', 'unused', 'discard', 'interrupt']
     await finish(
       db,
@@ -225,7 +225,7 @@ describe('locks', () => {
     await run('watch_workers')
     await set('update sluice.doubt set unchanged_us = 20000000')
     await run('watch_workers')
-    await run('sign_off_worker', await enter(db))
+    await run('rescue_worker', await enter(db), null, 'shutdown')
     await run('run_worker_round', await enter(db), false, null, null, null)
     await set('update sluice.epoch set server_at = null')
     await run('undo_clock_step', 0, 0)

@@ -118,7 +118,10 @@ describe.each(engines)('$name', (engine) => {
     const [lost, left] = [await enter(db), await enter(db)]
     expect((await claim(db, lost, ['once'], 1)).jobs).toHaveLength(1)
     expect((await claim(db, left, ['once'], 1)).jobs).toHaveLength(1)
-    await db.query(`select ${fn}.rescue_worker($1, null, 'lost'), ${fn}.sign_off_worker($2)`, [lost, left])
+    await db.query(`select ${fn}.rescue_worker($1, null, 'lost'), ${fn}.rescue_worker($2, null, 'shutdown')`, [
+      lost,
+      left,
+    ])
     next = () => undefined
     await t.drain()
     const [first, second] = await Promise.all(ids.map((id) => t.waitFor(id)))

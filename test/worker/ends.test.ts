@@ -198,7 +198,7 @@ describe.each(mainEngines)('a claim on $name', (engine) => {
     const name = await stage.send()
     expect((await claim(at.db, at.worker, [name], 1)).jobs).toHaveLength(1)
     expect(await stage.sums()).toMatchObject({ calls: 1, tokens: cost, seats: 1 })
-    await at.db.query(`select ${fn}.sign_off_worker($1)`, [at.worker])
+    await at.db.query(`select ${fn}.rescue_worker($1, null, 'shutdown')`, [at.worker])
     expect(await stage.sums()).toEqual({ calls: 0, tokens: 0, beside: 0, inUse: 0, seats: 0, heldMs: 0 })
   })
 })
