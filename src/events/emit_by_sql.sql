@@ -13,6 +13,6 @@ language plpgsql as $$
 declare
   v_event jsonb := engine.make_envelope($1, $2, $3);
 begin
-  perform engine.emit_events(array[(v_event ->> 'id')::uuid], array[v_event ->> 'type'], v_event::text, true);
+  perform engine.emit_event((v_event ->> 'id')::uuid, v_event ->> 'type', v_event::text, true);
   return (v_event ->> 'id')::uuid;
 end $$;

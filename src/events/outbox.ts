@@ -3,7 +3,7 @@ import { SluiceError, StoreError } from '../core/errors.ts'
 import { againMs } from '../core/retry.ts'
 import type { Sql, Store } from '../db/store.ts'
 import type { TxLike } from '../db/tx.ts'
-import { emitParams, emitTypes, type EventRow } from './row.ts'
+import { emitRows, type EventRow } from './row.ts'
 import type { Transport } from './transport.ts'
 
 const batchMax = 500
@@ -40,12 +40,12 @@ export class EventOutbox implements Transport {
 
   /** Emits events in one statement. After a lost connection it is repeated: the events' ids make that safe. */
   async write(rows: readonly EventRow[], tx?: TxLike): Promise<void> {
-    if (tx !== undefined) return void (await this.#within(tx).call('emit_events', emitParams(rows), emitTypes))
+    if (tx !== undefined) return emitRows(this.#within(tx), rows)
     const { clock } = this.#store
     const until = clock.monotonicMs() + retryForMs
     for (let tries = 0; ; tries++) {
       try {
-        await this.#store.call('emit_events', emitParams(rows), emitTypes)
+        await emitRows(this.#store, rows)
         return
       } catch (error) {
         if (!(error instanceof StoreError) || (tries > 0 && clock.monotonicMs() > until)) throw error

@@ -4,10 +4,11 @@ import { UsageError } from '../core/errors.ts'
 import { checkFields } from '../core/fields.ts'
 import { idMs, isId, newId } from '../core/hash.ts'
 import { encodePayload } from '../core/payload.ts'
+import type { Sql } from '../db/store.ts'
 import { conform, isPromise, type MaybePromise } from '../tasks/admit.ts'
 import { type AnyEvent, anything, type EmitOptions } from './event.ts'
 
-/** An event as `engine.emit_events` takes it. */
+/** An event as `engine.emit_event` takes it. */
 export interface EventRow {
   id: string
   type: string
@@ -15,14 +16,17 @@ export interface EventRow {
   text: string
 }
 
-/** The SQL types of the parameters of `engine.emit_events`. */
-export const emitTypes = 'uuid[] text[] text boolean'
-
-/** Returns the parameters of `engine.emit_events`. */
-export function emitParams(rows: readonly EventRow[]): unknown[] {
+/** Emits these in one statement. The errors are those of the store. */
+export async function emitRows(sql: Pick<Sql, 'call'>, rows: readonly EventRow[]): Promise<void> {
+  const [first] = rows
+  if (first !== undefined && rows.length === 1) {
+    await sql.call('emit_event', [first.id, first.type, first.text, true], 'uuid text text boolean')
+    return
+  }
   // Text instead of arrays: quoting takes longer than all the rest, and ids and types need none.
   const list = (column: 'id' | 'type') => `{${rows.map((row) => row[column]).join(',')}}`
-  return [list('id'), list('type'), rows.map(({ text }) => text).join('\n'), true]
+  const params = [list('id'), list('type'), rows.map(({ text }) => text).join('\n'), true]
+  await sql.call('emit_events', params, 'uuid[] text[] text boolean')
 }
 
 const dayMs = 86_400_000
