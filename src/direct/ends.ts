@@ -6,7 +6,7 @@ import type { Post } from '../absorb/post.ts'
 import type { Presence } from '../absorb/presence.ts'
 import type { Results } from '../absorb/results.ts'
 import type { Broker, Delivery } from '../amqp/broker.ts'
-import { publishLater } from '../amqp/delays.ts'
+import { delayTopology, publishLater } from '../amqp/delays.ts'
 import type { TaskResult } from '../celery/result.ts'
 import { blank, withoutBrokers, writeTask } from '../celery/task-message.ts'
 import { received } from '../celery/transport.ts'
@@ -56,13 +56,20 @@ export class Ends {
   }
 
   /** Sends a message to its queue again, after a delay in ms. Resolves when that is confirmed. */
-  later(
+  async later(
     { delivery, queue, mayHaveBeenSent = false }: Pick<Entry, 'delivery' | 'queue' | 'mayHaveBeenSent'>,
     progress: Progress,
     ms: number,
   ): Promise<void> {
     const isDoubtful = progress.isDoubtful || mayHaveBeenSent
-    return publishLater(this.#options.broker, copyOf(delivery, { ...progress, isDoubtful }), queue, ms)
+    const { broker } = this.#options
+    const send = () => publishLater(broker, copyOf(delivery, { ...progress, isDoubtful }), queue, ms)
+    await send().catch(async (error: unknown) => {
+      if ((error as { code?: string }).code !== 'SLUICE_BROKER_UNROUTED') throw error
+      // Somebody has deleted where it waits, or its queue.
+      await (ms > 0 ? broker.declare(delayTopology()) : broker.use((channel) => channel.assertQueue(queue)))
+      await send()
+    })
   }
 
   /** Reports that a message was revoked, or has expired. */

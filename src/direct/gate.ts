@@ -14,6 +14,8 @@ export interface GateOptions {
   start(entries: readonly { entry: Entry; grant: GrantOf | undefined }[]): void
   /** Its limits have no room: it comes back after so many ms. */
   denied(entry: Entry, delayMs: number): void
+  /** Its connection was lost before it could begin. */
+  lost(entry: Entry): void
   /** Redis is away: it comes back after so many ms. */
   away(entry: Entry, delayMs: number): void
 }
@@ -92,7 +94,17 @@ export class Gate {
     const isShared = this.#waiting.length > 0 && this.#working === undefined
     const most = isShared ? Math.floor(this.#room / 2) : this.#room
     if (this.#plain.length === 0 || most <= 0) return
-    this.#options.start(this.#plain.splice(0, most).map((entry) => ({ entry, grant: undefined })))
+    const all = this.#present(this.#plain.splice(0, most)).map((entry) => ({ entry, grant: undefined }))
+    if (all.length > 0) this.#options.start(all)
+    // There is room for others in place of what is gone.
+    if (all.length < most) this.#startPlain()
+  }
+
+  /** Returns those that this worker still has. */
+  #present(entries: readonly Entry[]): Entry[] {
+    const [here, lost] = [true, false].map((isHere) => entries.filter(({ delivery }) => delivery.isInHand === isHere))
+    for (const entry of lost ?? []) this.#options.lost(entry)
+    return here ?? []
   }
 
   async #work(): Promise<void> {
@@ -100,7 +112,7 @@ export class Gate {
     await new Promise((resolve) => setImmediate(resolve))
     await this.#book()
     while (this.#waiting.length > 0 && this.#room > 0) {
-      const batch = this.#waiting.splice(0, Math.min(this.#most, this.#room))
+      const batch = this.#present(this.#waiting.splice(0, Math.min(this.#most, this.#room)))
       this.#asking += batch.length
       try {
         await this.#ask(batch)

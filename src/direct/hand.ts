@@ -52,7 +52,7 @@ export interface DirectCounts {
 const knownMax = 10_000
 const againMs = 1_000
 /** So many copies of denied messages are under way at a time, because what stands behind them is delivered meanwhile. */
-const copiesMax = 100
+const copiesMax = 200
 /** Messages are read for so long in one turn of the event loop. */
 const readMs = 5
 
@@ -76,12 +76,16 @@ export class Hand {
   /** Messages that were carried out here: the server may not get to know, even if its connection still stood. */
   readonly #known = new Map<string, true>()
   readonly #revoked = new Map<string, true>()
+  /** Messages that came here, were not begun, and went back with their connection. */
+  readonly #dropped = new Map<string, true>()
   readonly #end = new AbortController()
   /** Messages that were denied, and are not being copied yet. */
   readonly #denied: { entry: Entry; dueMs: number }[] = []
   #copying = 0
   /** Messages that were delivered, and are not read yet. */
   readonly #inbox: { delivery: Delivery; queue: string }[] = []
+  /** Those of tasks without limits. */
+  readonly #plain: { delivery: Delivery; queue: string }[] = []
   #isReading = false
   #open = 0
   #isStopping = false
@@ -102,6 +106,7 @@ export class Hand {
         this.#denied.push({ entry, dueMs: clock.monotonicMs() + delayMs })
         this.#putOff()
       },
+      lost: (entry) => this.#drop(entry),
       away: (entry, delayMs) => this.#settle(entry, () => options.ends.later(entry, entry.progress, delayMs)),
     })
   }
@@ -130,7 +135,7 @@ export class Hand {
   take(delivery: Delivery, queue: string): void {
     this.counts.delivered++
     this.#open++
-    this.#inbox.push({ delivery, queue })
+    ;(this.#isPlain(delivery) ? this.#plain : this.#inbox).push({ delivery, queue })
     if (this.#isReading) return
     this.#isReading = true
     setImmediate(() => this.#readOn())
@@ -140,15 +145,24 @@ export class Hand {
   #readOn(): void {
     const { clock } = this.#options
     const untilMs = clock.monotonicMs() + readMs
-    for (let next = this.#inbox.shift(); next !== undefined; next = this.#inbox.shift()) {
-      this.#taken(next.delivery, next.queue)
-      if (clock.monotonicMs() > untilMs) break
+    const left = () => this.#plain.length + this.#inbox.length
+    while (left() > 0 && clock.monotonicMs() < untilMs) {
+      const next = this.#plain.shift() ?? this.#inbox.shift()
+      if (next !== undefined) this.#taken(next.delivery, next.queue)
     }
-    this.#isReading = this.#inbox.length > 0
+    this.#isReading = left() > 0
     if (this.#isReading) setImmediate(() => this.#readOn())
   }
 
+  /** What has no limits can begin at once, and is read before the others, which are perhaps denied. */
+  #isPlain({ properties }: Delivery): boolean {
+    const name: unknown = properties.headers?.['task']
+    return typeof name === 'string' && this.#options.tasks.get(name)?.limits.length === 0
+  }
+
   #taken(delivery: Delivery, queue: string): void {
+    // Its connection is lost: it comes again, here or elsewhere.
+    if (!delivery.isInHand) return this.#closed()
     const key = keyOf(delivery, queue)
     const held = this.#held.get(key)
     if (delivery.isRedelivered && held !== undefined && !held.delivery.isInHand) {
@@ -212,7 +226,7 @@ export class Hand {
     const nowMs = clock.wallMs()
     if (this.#revoked.has(id)) this.#settle(entry, () => ends.revoked(entry, 'revoked'))
     else if (expiresMs <= Math.max(nowMs, etaMs)) this.#settle(entry, () => ends.revoked(entry, 'expired'))
-    else if (delivery.isRedelivered) this.#settle(entry, () => ends.crashed(entry))
+    else if (delivery.isRedelivered && !this.#dropped.delete(entry.key)) this.#settle(entry, () => ends.crashed(entry))
     else if (task.isOnce && progress.isDoubtful) this.#settle(entry, () => ends.doubtful(entry, progress))
     else if (etaMs > nowMs)
       this.#settle(entry, () => ends.later(entry, progress, Math.min(delayMaxMs, Math.ceil(etaMs - nowMs))))
@@ -285,6 +299,10 @@ export class Hand {
       const next = this.#denied.shift()
       if (next === undefined) return
       const { entry, dueMs } = next
+      if (!entry.delivery.isInHand) {
+        this.#drop(entry)
+        continue
+      }
       const progress = { ...entry.progress, denied: entry.progress.denied + 1 }
       const later = () => ends.later(entry, progress, Math.max(1, dueMs - clock.monotonicMs()))
       this.#copying++
@@ -338,6 +356,12 @@ export class Hand {
     const { delivery, progress } = entry
     if (!delivery.isRedelivered) return this.#settle(entry, () => this.#options.ends.later(entry, progress, 0))
     delivery.reject({ requeue: true })
+    this.#forget(entry)
+  }
+
+  /** What was not begun and whose connection is lost comes again: carried out here, it would be there twice. */
+  #drop(entry: Entry): void {
+    remember(this.#dropped, entry.key, true)
     this.#forget(entry)
   }
 

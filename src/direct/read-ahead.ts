@@ -17,7 +17,7 @@ export interface ReadAheadOptions {
 }
 
 /** So many messages are read ahead then, and about so many bytes: more copies than that the broker does not get at a time. */
-const wideMax = 4_000
+const wideMax = 10_000
 const bytesMax = 8 * 2 ** 20
 /** So many are denied for each that begins, at least. */
 const deniedMin = 4

@@ -13,6 +13,7 @@ import { Ends } from '../../src/direct/ends.ts'
 import { entryOf, keyOf } from '../../src/direct/intake.ts'
 import { type AnyTask, label, limit, task } from '../../src/index.ts'
 import { openWire } from '../absorb/stage.ts'
+import { startProxy } from '../servers/proxy.ts'
 import { freshBroker } from '../servers/rabbitmq.ts'
 import { until } from '../until.ts'
 import { direct } from './stage.ts'
@@ -36,12 +37,12 @@ function gated(name: string) {
 }
 
 /** Starts a worker with one slot, in which a task runs, and sends it another one, which waits. */
-async function busy(context: TestContext, tasks: readonly AnyTask[], [name, args]: [string, unknown[]]) {
+async function busy(context: TestContext, tasks: readonly AnyTask[], [name, args]: [string, unknown[]], amqp = url) {
   const wire = await openWire(url, context)
   const held = gated('held')
   // A worker reads a message ahead for each queue.
   const worker = await direct(context, [held.task, ...tasks], {
-    amqp: url,
+    amqp,
     concurrency: 1,
     celery: ['celery', 'beside'],
   })
@@ -67,6 +68,23 @@ describe('a message that waits for a slot', () => {
     expect(seen).toEqual([[1, false]])
     release()
     await stopped
+  })
+
+  it('is not begun here when its connection is lost, and another worker has it', async (context) => {
+    const proxy = await startProxy({ port: Number(new URL(url).port) })
+    context.onTestFinished(() => proxy.close())
+    const calls: string[] = []
+    const noting = (who: string) => task('note', { input, retry: { base: 1, max: 1 }, run: () => void calls.push(who) })
+    const { worker, release } = await busy(context, [noting('first')], ['note', []], proxy.url(url))
+    await proxy.refuse()
+    proxy.reset()
+    const other = await direct(context, [noting('other')], { amqp: url, celery: ['beside'] })
+    await until(() => calls.length > 0, 'the other worker has executed it')
+    release()
+    await proxy.pass()
+    await until(() => worker.running === 0, 'the first one has gone on')
+    expect(calls).toEqual(['other'])
+    expect(other.counts.begun).toBe(1)
   })
 
   it('is not begun any more when it is revoked', async (context) => {
@@ -109,6 +127,21 @@ describe('a message', () => {
     await until(() => wire.reasons.length === 1, 'it is parked')
     await until(() => worker.running === 0, 'nothing is in hand')
     expect(worker.counts.begun).toBe(1)
+  })
+
+  it('waits also when somebody has deleted the queue in which it would wait', async (context) => {
+    const wire = await openWire(url, context)
+    const twice = task('twice', {
+      input,
+      retry: { attempts: 2, base: 1, max: 1 },
+      run: async (_, { attempt }) => {
+        if (attempt > 1) return
+        await wire.broker.use((channel) => channel.deleteQueue('sluice.delay:0:50'))
+        throw new RangeError('boom')
+      },
+    })
+    await direct(context, [twice], { amqp: url })
+    expect(await wire.result(await wire.send('twice'))).toMatchObject({ state: 'SUCCESS' })
   })
 
   it('has no time limit of 0, as with Celery', async (context) => {
