@@ -7,12 +7,12 @@ import { BaseSequencer, type TestSpecification } from 'vitest/node'
  * ran the tests before, Vitest knows the durations itself.
  */
 export const longest = [
-  'test/newcomer/logs.test.ts',
   'test/cli/embedded.test.ts',
   'test/redis/fleet.test.ts',
   'test/remote/fleets.test.ts',
   'test/claim/history.test.ts',
   'test/events/fleet.test.ts',
+  'test/newcomer/logs.test.ts',
   'test/cli/usage.test.ts',
   'test/absorb/absorb.test.ts',
   'test/claim/outlet.conformance.test.ts',

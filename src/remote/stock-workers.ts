@@ -259,6 +259,8 @@ export class StockWorkers {
     this.#tickedMs = nowMs
     if (isUp !== this.#wasUp) this.#options.changed()
     this.#wasUp = isUp
+    // Workers have new names after each deploy.
+    for (const [name, { heardMs }] of this.#newcomers) if (nowMs - heardMs > lateMs) this.#newcomers.delete(name)
     for (const worker of this.#workers.values()) {
       const wasQuiet = worker.silentMs >= quietMs
       worker.silentMs += passedMs
