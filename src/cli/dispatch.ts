@@ -57,7 +57,7 @@ async function once(flags: DispatchFlags, command: Command): Promise<void> {
     signal: ending.signal,
     ...(flags.max === undefined ? {} : { max: flags.max }),
   }
-  const dispatched = await withSluice(settings, { creates: true, isLong: true }, async (sluice) => {
+  const dispatched = await withSluice(settings, { creates: true }, async (sluice) => {
     useSluice(sluice)
     return await sluice.dispatchOnce([...tasks, ...handlers], options)
   })

@@ -79,17 +79,14 @@ function isDirectory(store: string): boolean {
   return store !== 'memory:' && !store.startsWith('postgres')
 }
 
-/**
- * Opens the store for `body` and closes it afterwards. Only with `creates` it creates a store, or migrates its schema;
- * `isLong`: `body` works until it is stopped.
- */
+/** Opens the store for `body` and closes it afterwards. Only with `creates` it creates a store, or migrates its schema. */
 export async function withSluice<T>(
   settings: Settings,
-  how: { creates: boolean; isLong?: boolean },
+  how: { creates: boolean },
   body: (sluice: Sluice) => Promise<T>,
 ): Promise<T> {
   if (!how.creates) mustExist(settings.store)
-  if (how.isLong !== true) keepBaselineCode()
+  keepBaselineCode()
   const sluice = await openSluice(settings, how.creates)
   try {
     return await body(sluice)

@@ -51,9 +51,6 @@ interface Begun {
   recorded(): void
 }
 
-/** A claim that another transaction has locked is tried again after so long. */
-const lockedMs = 50
-
 /** One worker's membership. */
 export class Membership {
   readonly #store: Store
@@ -152,7 +149,7 @@ export class Membership {
 
   /**
    * Records which jobs workers of its fleet have begun, all of one time at once; resolves when that is recorded. While the store
-   * is away, they wait.
+   * is away, or another transaction has locked a claim, they wait for the next beat or the next report.
    */
   begun(jobs: readonly JobKey[]): Promise<void> {
     return new Promise((resolve) => {
@@ -176,9 +173,7 @@ export class Membership {
           this.#begun.delete(one)
           one.recorded()
         }
-        if (locked.size === 0) continue
-        this.#store.clock.after(lockedMs, () => void this.tellBegun())
-        return
+        if (locked.size > 0 && [...this.#begun].every((one) => told.includes(one))) return
       } catch {
         return
       } finally {

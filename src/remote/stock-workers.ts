@@ -66,7 +66,8 @@ export class StockWorkers {
   #wasUp = true
   #lookedMs = -Infinity
   #tickedMs: number
-  #openedMs = Infinity
+  /** It has received all events since then. */
+  #gaplessMs = Infinity
   #lostMs = -Infinity
 
   constructor(options: StockWorkersOptions) {
@@ -89,7 +90,7 @@ export class StockWorkers {
         log.warn('an event of a Celery worker cannot be read; it is dropped', { err: error })
       }
     })
-    this.#openedMs = this.#options.clock.monotonicMs()
+    this.#gaplessMs = this.#options.clock.monotonicMs()
     await this.#look()
     this.#tick()
   }
@@ -126,7 +127,7 @@ export class StockWorkers {
   isWhole(): boolean {
     const nowMs = this.#options.clock.monotonicMs()
     const isUnknown = ({ heardMs, isForeign }: Newcomer) => !isForeign && nowMs - heardMs < lostMs
-    return nowMs - this.#openedMs > lostMs && ![...this.#newcomers.values()].some(isUnknown)
+    return nowMs - this.#gaplessMs > lostMs && ![...this.#newcomers.values()].some(isUnknown)
   }
 
   /**
@@ -140,7 +141,7 @@ export class StockWorkers {
 
   /** Whether a worker may have been lost of late. */
   mayHaveLost(): boolean {
-    return this.#options.clock.monotonicMs() - Math.max(this.#openedMs, this.#lostMs) < lateMs
+    return this.#options.clock.monotonicMs() - Math.max(this.#gaplessMs, this.#lostMs) < lateMs
   }
 
   /** How far the clocks of the workers of a queue are off at most, in ms; Infinity: that is not known. */
@@ -258,6 +259,8 @@ export class StockWorkers {
     const passedMs = isUp ? Math.min(nowMs - this.#tickedMs, 2 * tickMs) : 0
     this.#tickedMs = nowMs
     if (isUp !== this.#wasUp) this.#options.changed()
+    // Workers may have come and gone meanwhile.
+    if (isUp && !this.#wasUp) this.#gaplessMs = nowMs
     this.#wasUp = isUp
     // Workers have new names after each deploy.
     for (const [name, { heardMs }] of this.#newcomers) if (nowMs - heardMs > lateMs) this.#newcomers.delete(name)

@@ -30,6 +30,8 @@ it('begun jobs are recorded also when another transaction has locked their claim
     expect(await begun(free)).toBe('{8}')
     expect(isRecorded).toBe(false)
   })
+  // As at each beat.
+  await member.tellBegun()
   await recorded
   expect(await begun(locked)).toBe('{7}')
 })
