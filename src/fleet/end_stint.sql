@@ -13,6 +13,7 @@ begin
   update sluice.worker w set stints = array_remove(w.stints, p_stint) where p_stint = any (w.stints)
   returning w.id, w.stints into v_worker, v_left;
   if not found then return; end if;
+  if v_left = '{}' then perform engine.lock_classes_of_worker(v_worker); end if;
   update sluice.claim c set begun = array(
     select unnest(c.begun) union select u.seq from unnest(p_claims, p_seqs) u (claim, seq) where u.claim = c.id)
   where c.worker = v_worker and c.id = any (p_claims);

@@ -12,7 +12,7 @@ declare
   v_claims uuid[];
   v_unused boolean[];
   v_count integer;
-  v_back integer;
+  v_back integer; v_again uuid[];
   v_lost sluice.worker;
   v_error constant jsonb := jsonb_build_object('code', 'SLUICE_WORKER_LOST',
     'message', 'its worker was lost during the attempt; whether the call was made is not known');
@@ -25,6 +25,7 @@ begin
   perform pg_advisory_xact_lock(1397511525, (p_worker & 2147483647)::integer);
   delete from sluice.worker w where w.id = p_worker and (p_beat is null or w.beat = p_beat) returning * into v_lost;
   if not found then return 0; end if;
+  perform engine.lock_classes_of_worker(p_worker);
   with held as (
     delete from sluice.claim c where c.worker = p_worker returning c.id, c.lanes, c.seqs, c.begun
   )
@@ -46,17 +47,19 @@ begin
     delete from sluice.job j using mine m
     where j.id = m.id and (j.crashes >= 2 or engine.is_at_most_once(j)) returning j.*
   ), back as (
-    update sluice.job j set claim = null, due_at = v_now, crashes = j.crashes + 1, ambiguous = true, error = v_error
+    update sluice.job j set claim = null, crashes = j.crashes + 1, ambiguous = true, error = v_error
     from mine m where j.id = m.id and j.crashes < 2 and not engine.is_at_most_once(j)
-    returning j.queue
+    returning j.id
   )
-  select (select count(*) from back), array_agg(d.job) filter (where d.once),
+  select (select array_agg(id) from back), array_agg(d.job) filter (where d.once),
          array_agg(d.job) filter (where not d.once)
-  into v_count, v_doubtful, v_crashed
+  into v_again, v_doubtful, v_crashed
   from (select engine.is_at_most_once(c::sluice.job) as once,
                jsonb_populate_record(c::sluice.job,
                  jsonb_build_object('crashes', c.crashes + 1, 'ambiguous', true)) as job
         from crashed c) d;
+  if v_again is not null then perform engine.announce_jobs(v_again); end if;
+  v_count := coalesce(cardinality(v_again), 0);
   perform engine.record_failed_jobs(v_doubtful, 'doubtful', 'SLUICE_WORKER_LOST',
     'its worker was lost during the attempt; whether the call was made is not known, and it may be made only once');
   perform engine.record_failed_jobs(v_crashed, 'crashed', 'SLUICE_WORKER_LOST',

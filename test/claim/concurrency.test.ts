@@ -58,6 +58,23 @@ for (const engine of mainEngines) {
       },
     )
 
+    it.each(['return', 'unused', 'denied', 'interrupt', 'lost', 'shutdown'])(
+      'a job that goes back as %s is not passed by the next one of its key',
+      async (how) => {
+        const one = quietTask('one', [
+          limit('seat', { concurrency: 1, by: (input: { tenant?: string | undefined }) => input.tenant ?? '' }),
+        ])
+        await at.sluice.sendMany(one, rows(3))
+        const [first] = (await claimAll(at.db, at.worker, ['one'], 1)) as [Claimed]
+        if (how === 'lost' || how === 'shutdown') {
+          await at.db.query(`select ${fn}.rescue_worker($1, null, $2)`, [at.worker, how])
+          at.worker = await enter(at.db)
+        } else await finish(at.db, [{ job: first, outcome: how }])
+        const { jobs } = await claim(at.db, at.worker, ['one'], 1)
+        expect(jobs.map(({ id }) => id)).toEqual([first.id])
+      },
+    )
+
     it('a lost worker and a cancelled running job free their places, too', async () => {
       await at.sluice.sendMany(two, rows(6))
       const [one] = (await more()) as [Claimed]
@@ -194,6 +211,27 @@ describe('workers', () => {
       expect(await claimAll(at.db, at.worker, ['ending'], 4)).toHaveLength(2)
     } finally {
       await Promise.all([finisher.end(), second.close()])
+    }
+  })
+
+  it('that claim while a job goes back to its key wait for it, and do not take the next one', async () => {
+    const one = quietTask('seat', [limit('seat', { concurrency: 1 })])
+    await at.sluice.sendMany(one, rows(3))
+    const [first] = (await claimAll(at.db, at.worker, ['seat'], 1)) as [Claimed]
+    const finisher = new pg.Client(at.sluice.url)
+    try {
+      await finisher.connect()
+      await finisher.query('begin')
+      const query = async (sql: string, params?: readonly unknown[]) =>
+        (await finisher.query(sql, params as unknown[])).rows
+      await finish({ query } as Queryable, [{ job: first, outcome: 'unused' }])
+      await at.sluice.sendMany(one, rows(1))
+      const claimed = later(claim(at.db, at.worker, ['seat'], 1))
+      await until(async () => (await blocked(at.db)) > 0, 'it waits for the finish')
+      await finisher.query('commit')
+      expect((await claimed).jobs.map(({ id }) => id)).toEqual([first.id])
+    } finally {
+      await finisher.end()
     }
   })
 

@@ -9,7 +9,8 @@
 -- - failed: the job has failed; p_reasons has the reason.
 -- - retry: the job is due again in p_delays_us, in the lane of retries (store/lane_id.sql).
 -- - throttled: the vendor refused it, which is no failure; the job is due again in p_delays_us, in its own lane.
--- - return: the handler was not called; the attempt does not count.
+-- - return: the handler was not called; the attempt does not count. Not put off, it is in its place again at
+-- once, and so is what was unused, denied or interrupted (`engine.lock_classes_of`).
 -- - unused: the same, and the grant is given back. Both may be put off by p_delays_us; p_reasons names the cause.
 -- - denied: the same, because others that share the job's limits deny it. p_reasons names the bucket that they used up,
 -- which keeps its charge. Null: none.
@@ -31,12 +32,11 @@ language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = o
   set enable_bitmapscan = off as $$
 declare
   v_now timestamptz := sluice.now();
-  v_done uuid[]; v_moved uuid[] := '{}';
-  v_ended uuid[];
-  v_fallen uuid[];
-  v_discarded engine.ending[];
-  v_failed engine.ending[];
+  v_home constant text[] := '{return,unused,denied,interrupt}';  -- not put off, these keep their places
+  v_done uuid[]; v_moved uuid[] := '{}'; v_ended uuid[]; v_back uuid[]; v_fallen uuid[];
+  v_discarded engine.ending[]; v_failed engine.ending[];
 begin
+  if v_home && p_outcomes then perform engine.lock_classes_of(p_ids); end if;
   -- Claims come before jobs, as in engine.rescue_worker.
   delete from sluice.claim c where c.id = any (p_ended);
   -- Jobs that more than one statement changes are locked first, in one order.
@@ -57,7 +57,7 @@ begin
     if cardinality(v_done) = cardinality(p_ids) then return '{}'; end if;
   end if;
   with item as (
-    select u.*, p_claims[u.ix] as claim
+    select u.*, p_claims[u.ix] as claim, outcome = any (v_home) and coalesce(delay_us, 0) = 0 as is_back
     from unnest(p_ids, p_claim_ix, p_outcomes, p_began_us, p_reasons, p_errors, p_delays_us, p_reports)
       u (id, ix, outcome, began_us, reason, error, delay_us, report)
     where u.outcome <> 'done'
@@ -73,7 +73,7 @@ begin
       case when i.report is null then j.notes else i.report::json -> 1 end)::engine.ending as ending
   ), again as (
     update sluice.job j set claim = null, ambiguous = j.ambiguous or i.outcome = 'interrupt',
-      due_at = v_now + make_interval(secs => coalesce(i.delay_us, 0) / 1e6),
+      due_at = case when not i.is_back then v_now + make_interval(secs => coalesce(i.delay_us, 0) / 1e6) end,
       attempt = j.attempt - case when i.outcome in ('return', 'unused', 'denied') then 1 else 0 end,
       failed = j.failed + (i.outcome = 'retry')::integer, lane = j.lane | (i.outcome = 'retry')::integer,
       throttled = j.throttled + (i.outcome = 'throttled')::integer, error = coalesce(i.error::jsonb, j.error),
@@ -83,16 +83,17 @@ begin
       notes = case when i.report is null then j.notes else i.report::json -> 1 end
     from item i where j.id = i.id and j.claim = i.claim
       and i.outcome in ('retry', 'throttled', 'return', 'unused', 'denied', 'interrupt')
-    returning j.id
+    returning j.id, i.is_back
   )
   select (select array_agg(id) from (select id from ended union all select id from again) s),
+         (select array_agg(id) from again where is_back),
          array_agg(id) filter (where outcome = 'failed' and falls),
          array_agg(ending) filter (where outcome = 'discard'),
          array_agg(ending) filter (where outcome = 'failed')
-  into v_ended, v_fallen, v_discarded, v_failed from ended;
-  perform engine.append_history('done', v_discarded);
-  perform engine.append_history('failed', v_failed);
+  into v_ended, v_back, v_fallen, v_discarded, v_failed from ended;
+  perform engine.append_history('done', v_discarded), engine.append_history('failed', v_failed);
   if v_fallen is not null then perform engine.send_failure_jobs(v_fallen); end if;
+  if v_back is not null then perform engine.announce_jobs(v_back); end if;
   v_ended := v_done || v_ended || v_moved;
   if cardinality(v_ended) = cardinality(p_ids) then return '{}'; end if;
   return array(select u.seq from unnest(p_seqs, p_ids) u (seq, id) where u.id <> all (v_ended));
