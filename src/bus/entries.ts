@@ -6,7 +6,8 @@ import { randomUUID } from 'node:crypto'
 import type { ConsumeMessage } from 'amqplib'
 import type { Broker } from '../amqp/broker.ts'
 import { type Clock, systemClock } from '../core/clock.ts'
-import { StoreError } from '../core/errors.ts'
+import type { Message } from '../amqp/publisher.ts'
+import { SluiceError, StoreError } from '../core/errors.ts'
 import type { ServiceNames } from './names.ts'
 import type { Source } from './source.ts'
 
@@ -22,7 +23,7 @@ export interface FormerPlacing extends Placing {
   leftAt: string
 }
 
-/** The entry of a service. The one that started last decides. */
+/** The entry of a service. The last one in the queue decides: the clocks of processes may differ. */
 export interface Entry {
   service: string
   at: string
@@ -55,7 +56,8 @@ export function entryOf(
     service: names.service,
     at: new Date(clock.wallMs()).toISOString(),
     handlers: [...placings.handlers],
-    former: placings.former.slice(0, formerMost),
+    // The longest gone are left out.
+    former: placings.former.toSorted((one, other) => (one.leftAt > other.leftAt ? -1 : 1)).slice(0, formerMost),
     steps: [...steps].map(([queue, stepMs]) => ({ stepMs, queue })),
     archive: names.archiveTopology === undefined ? null : names.archive,
   }
@@ -74,14 +76,16 @@ export function replaceEntry(
   service: string,
   replace: (earlier: Entry | undefined) => Promise<Entry>,
 ): Promise<void> {
-  return visit(broker, async (entries) => {
+  return visit(broker, async (entries, line) => {
     const entry = await replace(newest(entries).get(service))
-    await broker.publish({ routingKey: directory, body: Buffer.from(JSON.stringify(entry)) })
+    // Another program may be in front meanwhile.
+    line.check()
+    await line.put({ routingKey: directory, body: Buffer.from(JSON.stringify(entry)) })
     return entries.filter((each) => each.service === service)
   })
 }
 
-/** Returns the newest entries of all services, by name. */
+/** Returns the entries of all services, by name. */
 export async function entriesOf(broker: Broker): Promise<Entry[]> {
   let found: Entry[] = []
   await visit(broker, async (entries) => {
@@ -92,13 +96,11 @@ export async function entriesOf(broker: Broker): Promise<Entry[]> {
 }
 
 function newest(entries: readonly Entry[]): Map<string, Entry> {
-  const found = new Map<string, Entry>()
-  for (const entry of entries) if (!((found.get(entry.service)?.at ?? '') > entry.at)) found.set(entry.service, entry)
-  return found
+  return new Map(entries.map((entry) => [entry.service, entry]))
 }
 
 /** Does something with all entries, while nobody else has them. Those that `act` resolves to are deleted. */
-async function visit(broker: Broker, act: (entries: Entry[]) => Promise<readonly Entry[]>): Promise<void> {
+async function visit(broker: Broker, act: (entries: Entry[], line: Line) => Promise<readonly Entry[]>): Promise<void> {
   await broker.declare(topology)
   await broker.use(async (channel) => {
     const held: { message: ConsumeMessage; entry: Entry | undefined }[] = []
@@ -110,7 +112,12 @@ async function visit(broker: Broker, act: (entries: Entry[]) => Promise<readonly
       if (entry !== undefined || !line.isOthers(message.content)) held.push({ message, entry })
     })
     await line.passed()
-    const gone = new Set(await act(held.flatMap(({ entry }) => (entry === undefined ? [] : [entry]))))
+    const gone = new Set(
+      await act(
+        held.flatMap(({ entry }) => (entry === undefined ? [] : [entry])),
+        line,
+      ),
+    )
     for (const { message, entry } of held) if (entry === undefined || gone.has(entry)) channel.ack(message)
     // What is left goes back with the end of the channel, at once: the next one in line misses none of it.
   })
@@ -155,8 +162,24 @@ class Line {
     const n = ++this.#knocks
     const came = new Promise<void>((resolve) => (this.#wake = resolve))
     const body = Buffer.from(JSON.stringify({ knock: this.#id, n, at: systemClock.wallMs() }))
-    await this.#broker.publish({ routingKey: directory, body, properties: { persistent: false } })
+    await this.put({ routingKey: directory, body, properties: { persistent: false } })
     if (this.#last < n) await Promise.race([came, systemClock.sleep(knockEveryMs, undefined, false)])
+    this.check()
+  }
+
+  /** Publishes to the queue. @throws as `check` */
+  async put(message: Message): Promise<void> {
+    try {
+      await this.#broker.publish(message)
+    } catch (error) {
+      if (!SluiceError.is(error) || error.code !== 'SLUICE_BROKER_UNROUTED') throw error
+      this.end()
+      this.check()
+    }
+  }
+
+  /** @throws StoreError SLUICE_BROKER_UNREACHABLE: it has lost its place */
+  check(): void {
     if (this.#isOver)
       throw new StoreError('SLUICE_BROKER_UNREACHABLE', `the queue ${directory} could not be read to its end`)
   }
