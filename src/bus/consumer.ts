@@ -1,20 +1,17 @@
 /** A service's end of the bus in one process: takes events from the queues of its groups, and runs their handlers. */
 import type { Broker, Delivery } from '../amqp/broker.ts'
 import type { Consumer } from '../amqp/consumer.ts'
-import type { Properties } from '../amqp/publisher.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
 import type { Outlet } from '../claim/outlet.ts'
 import type { Watch } from '../claim/inhand.ts'
-import { hash64 } from '../core/hash.ts'
 import type { CloudEvent } from '../events/envelope.ts'
 import { handlerFor } from '../events/handler.ts'
 import { matches } from '../events/names.ts'
-import { idOf } from './celery-message.ts'
 import { Elsewhere, type ElsewhereOptions } from './elsewhere.ts'
 import { jobOf } from './job.ts'
-import { eventOf, hasOwnId, type Progress, progressOf } from './message.ts'
-import { forward, type Move, placesOf } from './moves.ts'
+import { eventOf, keyOf, type Progress, progressOf } from './message.ts'
+import { forward, leftBehind, type Move, type Place, placesOf, sentOn } from './moves.ts'
 import type { Source } from './source.ts'
 import { Suspects } from './suspects.ts'
 
@@ -30,14 +27,20 @@ export interface ConsumerOptions extends ElsewhereOptions {
   watch: Watch
 }
 
-/** A message in hand. It is acknowledged when all handlers have had it, or have it in a chain of their own. */
-interface Held {
+/** A message that was received. */
+interface Read {
   readonly key: string | undefined
   readonly isSuspect: boolean
   readonly source: Source
+  /** In which it was: the source's, or one that the source has had. */
+  readonly queue: string
+  delivery: Delivery
+}
+
+/** A message in hand. It is acknowledged when all handlers have had it, or have it in a chain of their own. */
+interface Held extends Read {
   readonly progress: Progress
   readonly event: CloudEvent
-  delivery: Delivery
   open: number
 }
 
@@ -126,7 +129,7 @@ export class ServiceConsumer {
   async consume(source: Source, queue: string): Promise<void> {
     const { broker, concurrency } = this.#options
     if (this.#cancelled !== undefined || this.#consumers.has(queue)) return
-    const take = (delivery: Delivery) => this.#counted(this.#take(source, delivery, false))
+    const take = (delivery: Delivery) => this.#counted(this.#take(source, delivery, queue, false))
     const consumer = await broker.consume(queue, { prefetch: concurrency }, take)
     this.#consumers.set(queue, consumer)
     if (this.#cancelled !== undefined) await consumer.cancel()
@@ -182,12 +185,13 @@ export class ServiceConsumer {
   #takeSuspect(delivery: Delivery, queue: string): Promise<void> | undefined {
     const sources = [...this.#options.sources, ...this.#gone]
     const source = sources.find((one) => one.queue === queue || one.formerQueues.includes(queue))
-    return source === undefined ? this.#elsewhere.strange(delivery, queue) : this.#take(source, delivery, true)
+    return source === undefined ? this.#elsewhere.strange(delivery, queue) : this.#take(source, delivery, queue, true)
   }
 
-  #take(source: Source, delivery: Delivery, isSuspect: boolean): Promise<void> | undefined {
+  /** @param queue in which it was */
+  #take(source: Source, delivery: Delivery, queue: string, isSuspect: boolean): Promise<void> | undefined {
     const progress = progressOf(delivery)
-    const key = keyOf(source, delivery, progress)
+    const key = keyOf(source.queue, delivery, progress)
     const held = key === undefined ? undefined : this.#held.get(key)
     const isBack = delivery.isRedelivered || isSuspect
     if (held !== undefined && isBack && !held.delivery.isInHand) {
@@ -202,9 +206,23 @@ export class ServiceConsumer {
       return undefined
     }
     const seen = isAgain || held !== undefined ? { ...progress, isDoubtful: true } : progress
+    const read = { source, delivery, queue, isSuspect, key: held === undefined ? key : undefined }
+    const nowMs = this.#options.store.clock.wallMs()
+    const left = leftBehind(seen, { source, queue, isBack }, this.#moves, nowMs)
+    return left.length === 0 ? this.#admit(read, seen) : this.#divide(read, seen, left)
+  }
+
+  /** Handlers that have left its queue would have got it there. */
+  async #divide(read: Read, progress: Progress, places: readonly Place[]): Promise<void> {
+    await forward(this.#options.mail, { delivery: read.delivery, event: undefined }, progress, places)
+    await this.#admit(read, sentOn(progress, places))
+  }
+
+  #admit({ source, delivery, queue, isSuspect, key }: Read, seen: Progress): Promise<void> | undefined {
     if (source.task.limits.length === 0) {
       if (isSuspect && delivery.isRedelivered) return this.#elsewhere.crashed(source, delivery, seen)
-      if (!isSuspect && (delivery.isRedelivered || progress.crashes > 0)) return this.#suspect(source, delivery, seen)
+      // suspects.ts has why that matters.
+      if (!isSuspect && (delivery.isRedelivered || seen.crashes > 0)) return this.#suspects.add(delivery, seen, queue)
     }
     let event: CloudEvent
     try {
@@ -213,15 +231,7 @@ export class ServiceConsumer {
     } catch (error) {
       return this.#elsewhere.refused(source, delivery, seen, error)
     }
-    return this.#deliver({
-      key: held === undefined ? key : undefined,
-      isSuspect,
-      source,
-      progress: seen,
-      event,
-      delivery,
-      open: 0,
-    })
+    return this.#deliver({ key, isSuspect, source, queue, progress: seen, event, delivery, open: 0 })
   }
 
   #deliver(held: Held): Promise<void> | undefined {
@@ -248,8 +258,8 @@ export class ServiceConsumer {
 
   /** No handler of its queue is for it. */
   async #missing(held: Held): Promise<void> {
-    const { progress, source, delivery } = held
-    const places = placesOf(progress, source.queue, this.#options.sources, this.#moves)
+    const { progress, queue, delivery } = held
+    const places = placesOf(progress, queue, this.#options.sources, this.#moves)
     if (places.length === 0) return this.#elsewhere.stray(held)
     await forward(this.#options.mail, held, progress, places)
     delivery.ack()
@@ -378,18 +388,4 @@ export class ServiceConsumer {
   #again({ held }: Turn, progress: Progress, delayMs: number): Promise<void> {
     return this.#options.mail.later(held, held.source, progress, delayMs)
   }
-
-  /** A worker was lost while it had this message, or one before: suspects.ts has why that matters. */
-  #suspect(source: Source, delivery: Delivery, progress: Progress): Promise<void> {
-    return this.#suspects.add(delivery, progress, source.queue)
-  }
-}
-
-/** What is the same for copies of a message, and for no other one; undefined: it has no id. */
-function keyOf({ queue }: Source, delivery: Delivery, { handler = '', attempt }: Progress): string | undefined {
-  const id = idOf(delivery.properties as Properties)
-  if (id === undefined) return undefined
-  // Strangers may give all of their messages the same id.
-  const own = hasOwnId(delivery) ? '' : hash64(delivery.body.toString('latin1'))
-  return `${queue} ${handler} ${attempt} ${id} ${own}`
 }

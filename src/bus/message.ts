@@ -2,10 +2,10 @@
 import type { Delivery } from '../amqp/broker.ts'
 import type { Message, Properties } from '../amqp/publisher.ts'
 import { UsageError } from '../core/errors.ts'
-import { newId } from '../core/hash.ts'
+import { hash64, newId } from '../core/hash.ts'
 import type { CloudEvent } from '../events/envelope.ts'
 import type { EventRow } from '../events/row.ts'
-import { eventOfTask, headersAgain, isTask } from './celery-message.ts'
+import { eventOfTask, headersAgain, idOf, isTask } from './celery-message.ts'
 import { again, eventsExchange } from './names.ts'
 
 /** The parts of a message that were received. */
@@ -26,6 +26,8 @@ export interface Progress {
   readonly strays: number
   /** It may have been handled before. */
   readonly isDoubtful: boolean
+  /** Handlers that have left its queue, and to whose queues it was sent. */
+  readonly elsewhere?: readonly string[]
 }
 
 const progressHeader = 'sluice-delivery'
@@ -59,7 +61,8 @@ export function progressOf({ properties, routingKey }: Received): Progress {
   try {
     const told = JSON.parse(text) as Progress
     const counts = [told.attempt, told.failed, told.throttled, told.crashes, told.strays]
-    if (!counts.every(Number.isInteger) || typeof told.type !== 'string') return fresh
+    const { elsewhere = [] } = told
+    if (!counts.every(Number.isInteger) || typeof told.type !== 'string' || !Array.isArray(elsewhere)) return fresh
     return fresh.isDoubtful ? { ...told, isDoubtful: true } : told
   } catch {
     return fresh
@@ -143,8 +146,17 @@ function envelopeOf(value: unknown): CloudEvent {
   return { data: null, ...event } as CloudEvent
 }
 
+/** What is the same for copies of a message in a queue, and for no other one; undefined: it has no id. */
+export function keyOf(queue: string, delivery: Delivery, { handler = '', attempt }: Progress): string | undefined {
+  const id = idOf(delivery.properties as Properties)
+  if (id === undefined) return undefined
+  // Strangers may give all of their messages the same id.
+  const own = hasOwnId(delivery) ? '' : hash64(delivery.body.toString('latin1'))
+  return `${queue} ${handler} ${attempt} ${id} ${own}`
+}
+
 /** True for a message whose id names its event. */
-export function hasOwnId({ properties }: Pick<Received, 'properties'>): boolean {
+function hasOwnId({ properties }: Pick<Received, 'properties'>): boolean {
   return isTask(properties as Properties) || isEnveloped(properties.contentType)
 }
 

@@ -2,9 +2,10 @@
  * Handlers that are in another group than before, or have another pattern. Their former queues get nothing new for them; what is there
  * goes to where they are now.
  */
+import type { GetMessage } from 'amqplib'
 import type { Broker } from '../amqp/broker.ts'
 import type { EventHandler } from '../events/handler.ts'
-import { matches } from '../events/names.ts'
+import { matches, overlap } from '../events/names.ts'
 import { letterOf } from './archive.ts'
 import { type Entry, type FormerPlacing, type Placing, placingsOf } from './entries.ts'
 import type { Letter, Mail } from './mail.ts'
@@ -19,7 +20,16 @@ export interface Move {
   readonly handler: string
   /** The process that started last still had it there. */
   readonly isNew: boolean
+  /** When it was found to have left, in wall-clock ms. */
+  readonly leftMs: number
+  /**
+   * It keeps its former binding for now: earlier processes, which do not have it there, may take its events from its present queue.
+   */
+  readonly isHeld: boolean
 }
+
+/** So many messages of a queue are divided at a time, because other services that start wait meanwhile. */
+const portion = 100
 
 /** What differs between what earlier processes have bound, and the present groups. */
 export interface Moves {
@@ -33,16 +43,16 @@ export interface Moves {
 }
 
 /** Where a message goes. */
-interface Place {
+export interface Place {
   to: Source
   handler: string
 }
 
 /**
- * A process that starts with what was left so recently is one of the release before, which is being replaced: it does not take bindings
- * away from the present one.
+ * So long processes of the release before may run. A process that starts with what was left so recently is one of them: it takes no
+ * bindings away from the present one.
  */
-const replacingMs = 3_600_000
+export const replacingMs = 3_600_000
 
 /** Returns what has moved since an entry was left. */
 export function movesOf(
@@ -62,15 +72,19 @@ export function movesOf(
   }
   const replaced = new Set(present.filter(isReplaced).map(({ handler }) => handler))
   const others = [...left].filter(([text]) => !own.has(text)).map(([, each]) => each)
+  const recent = [...left.values()].filter((each) => nowMs - Date.parse(each.leftAt) < replacingMs)
   const moves = others.flatMap((from): Move[] => {
     const found = placeOf(from.handler, sources)
     if (found === undefined) return []
-    return [{ from, to: found.source, handler: found.handler.name, isNew: last.has(textOf(from)) }]
+    const { source: to, handler } = found
+    const isHeld = recent.includes(from) && from.queue !== to.queue && recent.some((each) => isInTheWay(each, from, to))
+    const leftMs = Date.parse(from.leftAt)
+    return [{ from, to, handler: handler.name, isNew: last.has(textOf(from)), leftMs, isHeld }]
   })
-  const gone = new Set(moves.filter(({ handler }) => !replaced.has(handler)).map(({ from }) => from))
+  const gone = new Set(moves.filter(({ handler, isHeld }) => !isHeld && !replaced.has(handler)).map(({ from }) => from))
   const needed = new Set([...present, ...others.filter((each) => !gone.has(each))].map(bindingOf))
-  const isHeld = ({ handler }: Placing) => replaced.has(handler)
-  const handlers = [...present.filter((each) => !isReplaced(each)), ...[...last.values()].filter(isHeld)]
+  const isKept = ({ handler }: Placing) => replaced.has(handler)
+  const handlers = [...present.filter((each) => !isReplaced(each)), ...[...last.values()].filter(isKept)]
   const recorded = new Set(handlers.map(textOf))
   return {
     moves,
@@ -78,6 +92,17 @@ export function movesOf(
     handlers,
     former: [...left.values()].filter((each) => !recorded.has(textOf(each))),
   }
+}
+
+/** Whether a process that has this handler in the queue, and not the one that comes there, may take the latter's events from it. */
+function isInTheWay(each: Placing, from: Placing, to: Source): boolean {
+  return each.queue === to.queue && each.handler !== from.handler && overlap(each.pattern, from.pattern)
+}
+
+/** Whether these groups are those of the process that started last. */
+export function isOfLast({ handlers }: Pick<Entry, 'handlers'>, sources: readonly Source[]): boolean {
+  const last = new Set(handlers.map(textOf))
+  return placingsOf(sources).every((each) => last.has(textOf(each)))
 }
 
 const textOf = ({ handler, pattern, queue }: Placing) => JSON.stringify([handler, pattern, queue])
@@ -95,7 +120,7 @@ function placeOf(name: string, sources: readonly Source[]): { source: Source; ha
  * @param queue where it is
  */
 export function placesOf(
-  { handler, type }: Progress,
+  { handler, type, elsewhere = [] }: Progress,
   queue: string,
   sources: readonly Source[],
   moves: readonly Move[],
@@ -105,9 +130,36 @@ export function placesOf(
     return place === undefined || place.source.queue === queue ? [] : [{ to: place.source, handler }]
   }
   const found = moves.filter(
-    ({ from, to }) => from.queue === queue && to.queue !== queue && matches(from.pattern, type),
+    ({ from, to, handler: name }) =>
+      from.queue === queue && to.queue !== queue && matches(from.pattern, type) && !elsewhere.includes(name),
   )
   return [...new Map(found.map(({ to, handler: name }) => [name, { to, handler: name }])).values()]
+}
+
+/**
+ * Returns where a message goes beside handlers of its own queue. Elsewhere than in `divide`, that is: it was in the queue of earlier
+ * settings, a process of the release before had it when it was lost, or the queue is still bound for handlers that have left it.
+ */
+export function leftBehind(
+  progress: Progress,
+  { source, queue, isBack }: { source: Source; queue: string; isBack: boolean },
+  moves: readonly Move[],
+  nowMs: number,
+): Place[] {
+  const isOwn = source.handlers.some(({ pattern }) => matches(pattern, progress.type))
+  // What is for none of its handlers goes to all others anyway.
+  if (moves.length === 0 || progress.handler !== undefined || !isOwn) return []
+  const wanted = moves.filter(
+    ({ to, leftMs, isHeld }) =>
+      to !== source && (queue !== source.queue || isHeld || (isBack && nowMs - leftMs < replacingMs)),
+  )
+  return placesOf(progress, queue, [], wanted)
+}
+
+/** Returns what is known of a message when it was sent to these handlers. */
+export function sentOn(progress: Progress, places: readonly Place[]): Progress {
+  const { elsewhere = [] } = progress
+  return { ...progress, elsewhere: [...elsewhere, ...places.map(({ handler }) => handler)] }
 }
 
 /** Removes the bindings that nobody needs any more. Called when the present ones are there, so that no event is lost in between. */
@@ -122,8 +174,9 @@ export async function unbind(broker: Broker, { moves, undone }: Moves): Promise<
 
 /** Sends a message to handlers elsewhere. If it names none, its event may have reached their queues by itself. */
 export async function forward(mail: Mail, letter: Letter, progress: Progress, places: readonly Place[]): Promise<void> {
+  const { elsewhere: _, ...known } = progress
   const isDoubtful = progress.isDoubtful || progress.handler === undefined
-  for (const { to, handler } of places) await mail.later(letter, to, { ...progress, handler, isDoubtful }, 0)
+  await Promise.all(places.map(({ to, handler }) => mail.later(letter, to, { ...known, handler, isDoubtful }, 0)))
 }
 
 /**
@@ -141,18 +194,23 @@ export async function divide(
     const { queue } = source
     if (!moves.some(({ from, to }) => from.queue === queue && to !== source)) continue
     await broker.use(async (channel) => {
-      for (let left = (await channel.checkQueue(queue)).messageCount; left > 0; left--) {
-        const message = await channel.get(queue)
-        if (message === false) return
+      const one = async (message: GetMessage) => {
         const letter = { delivery: letterOf(message), event: undefined }
         const known = progressOf(letter.delivery)
         const progress = { ...known, isDoubtful: known.isDoubtful || message.fields.redelivered }
         const places = placesOf(progress, queue, sources, moves)
-        await forward(mail, letter, progress, places)
         const isOwn = source.handlers.some(({ pattern }) => matches(pattern, progress.type))
+        const sent = [forward(mail, letter, progress, places)]
         if (places.length === 0 || (progress.handler === undefined && isOwn))
-          await mail.later(letter, source, progress, 0)
+          sent.push(mail.later(letter, source, sentOn(progress, places), 0))
+        await Promise.all(sent)
         channel.ack(message)
+      }
+      for (let left = (await channel.checkQueue(queue)).messageCount; left > 0; left -= portion) {
+        const asked = Array.from({ length: Math.min(left, portion) }, () => channel.get(queue))
+        const messages = (await Promise.all(asked)).filter((message) => message !== false)
+        await Promise.all(messages.map(one))
+        if (messages.length < asked.length) return
       }
     })
   }

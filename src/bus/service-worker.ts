@@ -21,7 +21,7 @@ import { lookOut } from './lookout.ts'
 import { Mail } from './mail.ts'
 import type { ServiceNames } from './names.ts'
 import { entryOf, replaceEntry } from './entries.ts'
-import { divide, type Move, movesOf, unbind } from './moves.ts'
+import { divide, isOfLast, type Move, movesOf, replacingMs, unbind } from './moves.ts'
 import { namesOf, type RabbitBus } from './rabbit-bus.ts'
 import { type Source, sourcesOf } from './source.ts'
 import { absent } from './suspects.ts'
@@ -42,6 +42,9 @@ export interface ServiceWorkerOptions {
   allowPrivate: readonly string[]
   sender: Pick<Sender, 'send'>
 }
+
+/** Between two tries to take bindings, in ms. */
+const finishEveryMs = 60_000
 
 /** One worker of one service. */
 export class ServiceWorker {
@@ -155,6 +158,7 @@ export class ServiceWorker {
     for (const queue of new Set(moves.map(({ from }) => from.queue)))
       if ((await broker.use((channel) => channel.checkQueue(queue)).catch(absent)) !== undefined)
         await consumer.adopt(queue)
+    if (moves.some(({ isHeld }) => isHeld)) void this.#finishMoves(broker, mail, consumer)
     void lookOut({ store, broker, names, mail, alarms, look: () => consumer.look() }, signal)
   }
 
@@ -162,13 +166,14 @@ export class ServiceWorker {
    * Leaves the service's entry, and takes the bindings of handlers that have moved from their former queues. Without an archive a
    * service has no queues beside its own, so nothing is known; Celery's queues do not change with groups, and Python may serve them.
    */
-  async #move(broker: Broker, mail: Mail): Promise<readonly Move[]> {
+  async #move(broker: Broker, mail: Mail, isLater = false): Promise<readonly Move[]> {
     const { clock, log } = this.#options.store
     const { names } = mail
     const sources = this.#sources
     if (names.archiveTopology === undefined) return []
     let moves: readonly Move[] = []
     const replaced = replaceEntry(broker, names.service, async (earlier) => {
+      if (isLater && earlier !== undefined && !isOfLast(earlier, sources)) return earlier
       const all = movesOf(earlier, sources, clock.wallMs())
       if (!names.hasOwnQueues) {
         moves = all.moves
@@ -183,6 +188,21 @@ export class ServiceWorker {
       log.warn('the entry of the service could not be left', { err: error })
     })
     return moves
+  }
+
+  /** Takes the bindings that were left for processes of the release before, when those should have ended. */
+  async #finishMoves(broker: Broker, mail: Mail, consumer: ServiceConsumer): Promise<void> {
+    const { clock, log } = this.#options.store
+    const { signal } = this.#ending
+    for (let delayMs = replacingMs; ; delayMs = finishEveryMs) {
+      await clock.sleep(delayMs, signal, false)
+      if (signal.aborted) return
+      try {
+        return await consumer.open(await this.#move(broker, mail, true))
+      } catch (error) {
+        log.debug('the bindings of handlers that have moved could not be taken', { err: error })
+      }
+    }
   }
 
   /** After a change of settings what waits in the earlier queue, or comes back to it, is handled too; nothing new goes there. */

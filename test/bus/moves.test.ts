@@ -1,11 +1,14 @@
 /** Handlers that are in another group than in the release before. */
 import { beforeEach, expect, it } from 'vitest'
 import { event } from '../../src/index.ts'
+import { entryOf } from '../../src/bus/entries.ts'
 import { movesOf } from '../../src/bus/moves.ts'
+import { ServiceNames } from '../../src/bus/names.ts'
 import type { Source } from '../../src/bus/source.ts'
 import { type Broker, freshBroker } from '../servers/rabbitmq.ts'
 import { until } from '../until.ts'
-import { program, queuesOf } from './stage.ts'
+import { type Clock, systemClock } from '../../src/core/clock.ts'
+import { program, queuesOf, stranger } from './stage.ts'
 
 const paid = event('orders.paid')
 const sent = event('orders.sent')
@@ -26,6 +29,7 @@ const retry = { base: 500, attempts: 3 }
 const book = (group: string) => paid.on(note('book') as never, { name: 'book', group, retry })
 const mail = (group: string) => paid.on(note('mail') as never, { name: 'mail', group, retry })
 const ship = (group: string) => sent.on(note('ship') as never, { name: 'ship', group, retry })
+const isEmpty = async () => [...(await queuesOf(host)).values()].every((count) => count === 0)
 const start = (...handlers: ReturnType<typeof book>[]) => program(host.url, { service: 'a' }, handlers)
 
 it('get what waited for them and what comes, once, and their former queue nothing more', async () => {
@@ -77,6 +81,64 @@ it('get each event while processes of both releases run, and once where only the
   expect(got).toHaveLength(6)
 })
 
+it('get what a lost process of the release before had in hand', async () => {
+  const before = await start(book('a'), mail('a'))
+  await before.worker?.stop()
+  await before.events.emit(paid, 1)
+  const lost = await stranger(host.url)
+  let seen = 0
+  await lost.consume(groupA, { prefetch: 10 }, () => void seen++)
+  await until(() => seen === 1, 'it has the event')
+  await start(book('a'), mail('b'))
+  await lost.close()
+  await until(() => got.length >= 2)
+  await until(isEmpty)
+  expect(got.toSorted()).toEqual(['book 1 again', 'mail 1 again'])
+})
+
+it('get what waits in a queue of another kind', async () => {
+  const before = await start(book('a'), mail('a'))
+  await before.worker?.stop()
+  await before.events.emit(paid, 1)
+  const events = { on: 'rabbitmq', quorum: true } as const
+  await program(host.url, { service: 'a', events }, [book('a'), mail('b')])
+  await until(() => got.length >= 2)
+  await until(isEmpty)
+  expect(got.toSorted()).toEqual(['book 1', 'mail 1 again'])
+})
+
+it('lose nothing to processes of the release before, which have others in their new group, and keep both bindings for an hour', async () => {
+  const old = await start(book('a'), mail('b'), ship('b'))
+  let [pass, lateMs] = [() => {}, 0]
+  const hour = new Promise<void>((resolve) => (pass = resolve))
+  const { sleep: pause } = systemClock
+  const clock: Clock = {
+    ...systemClock,
+    wallMs: () => systemClock.wallMs() + lateMs,
+    sleep: (ms, ...how) => (ms === 3_600_000 ? hour : pause(ms, ...how)),
+  }
+  const now = await program(host.url, { service: 'a', clock }, [book('a'), mail('a'), ship('b')])
+  for (let n = 1; n <= 6; n++) await old.events.emit(paid, n)
+  await until(isEmpty)
+  const mails = got.filter((each) => each.startsWith('mail'))
+  expect(new Set(mails.map((each) => each.slice(0, 6))).size).toBe(6)
+  expect(got.filter((each) => each.startsWith('book'))).toHaveLength(6)
+  await old.worker?.stop()
+  got = []
+  lateMs = 3_600_001
+  pass()
+  const bound = () =>
+    host.evaluate(
+      `length([1 || B <- rabbit_binding:list_for_source({resource, <<"${host.name}">>, exchange, <<"sluice.events">>}), element(3, B) =:= <<"orders.paid">>])`,
+    )
+  await until(async () => (await bound()) === '1', 'the former queue is not bound any more')
+  await now.events.emit(paid, 7)
+  await now.events.emit(sent, 7)
+  await until(() => got.length >= 3)
+  await until(isEmpty)
+  expect(got.toSorted()).toEqual(['book 7', 'mail 7', 'ship 7'])
+})
+
 it('keep bindings that other handlers, or other programs of the service, need', () => {
   const source = (queue: string, ...handlers: [name: string, pattern: string, formerly?: string][]) =>
     ({
@@ -111,4 +173,12 @@ it('keep bindings that other handlers, or other programs of the service, need', 
   expect(movesOf(back, [source('a', ['book', 'x'])], nowMs + 3_600_000).undone).toMatchObject([
     placed('book', 'x', 'b'),
   ])
+})
+
+it('are remembered by the thousand places that were left last', () => {
+  const names = new ServiceNames('a', { isQuorum: false, archive: undefined, isCelery: false })
+  const left = (n: number) => ({ handler: `h${n}`, pattern: 'x', queue: 'a', leftAt: new Date(n).toISOString() })
+  const former = Array.from({ length: 1_001 }, (_, n) => left(n))
+  const kept = entryOf(names, [], { handlers: [], former }, systemClock).former
+  expect([kept.length, kept[0], kept.at(-1)]).toEqual([1_000, left(1_000), left(1)])
 })
