@@ -1,4 +1,4 @@
-/** The start of what needs a RabbitMQ that may be away: it begins as soon as RabbitMQ is there. */
+/** The start of what needs a RabbitMQ, or Celery's Redis, that may be away: it begins as soon as that is there. */
 import type { Clock } from '../core/clock.ts'
 import { StoreError } from '../core/errors.ts'
 import { span } from '../core/figures.ts'
@@ -20,7 +20,12 @@ const lastDelayMs = 1_000
 /** Between two lines of the log about the same. */
 const tellEveryMs = 60_000
 
-const absences = new Set(['SLUICE_BROKER_UNREACHABLE', 'SLUICE_BROKER_SILENT'])
+/** What is away, by the code of the error. */
+const absences = new Map([
+  ['SLUICE_BROKER_UNREACHABLE', 'RabbitMQ'],
+  ['SLUICE_BROKER_SILENT', 'RabbitMQ'],
+  ['SLUICE_REDIS_UNREACHABLE', 'Redis'],
+])
 
 /** One start. */
 export class PatientStart {
@@ -34,15 +39,17 @@ export class PatientStart {
   }
 
   /**
-   * Resolves when it has started, or RabbitMQ is away: then it starts later, and the log has a line for both.
-   * @throws what `start` throws, unless that is RabbitMQ's absence
+   * Resolves when it has started, or what it needs is away: then it starts later, and the log has a line for both.
+   * @throws what `start` throws, unless that is an absence
    */
   async begin(): Promise<void> {
+    const { signal } = this.#end
+    if (signal.aborted) return
     try {
       await this.#try()
     } catch (error) {
       if (!isAbsence(error)) throw error
-      void this.#goOn(error)
+      if (!signal.aborted) void this.#goOn(error)
     }
   }
 
@@ -62,7 +69,8 @@ export class PatientStart {
     const { who, clock, log } = this.#options
     const { signal } = this.#end
     const startMs = clock.monotonicMs()
-    log.warn(`${who} waits for RabbitMQ, and goes on as soon as it is there: ${cause.message}`)
+    let what = absences.get(cause.code)
+    log.warn(`${who} waits for ${what}, and goes on as soon as it is there: ${cause.message}`)
     let [delayMs, toldMs, told] = [firstDelayMs, startMs, cause.code]
     for (; ; delayMs = Math.min(lastDelayMs, delayMs * 2)) {
       await clock.sleep(delayMs, signal, false)
@@ -70,20 +78,21 @@ export class PatientStart {
       try {
         await this.#try()
         const forMs = clock.monotonicMs() - startMs
-        if (!signal.aborted) log.info(`${who} goes on: RabbitMQ is there, after ${span(forMs)}`)
+        if (!signal.aborted) log.info(`${who} goes on: ${what} is there, after ${span(forMs)}`)
         return
       } catch (error) {
         const nowMs = clock.monotonicMs()
-        const code = isAbsence(error) ? cause.code : String((error as { code?: unknown }).code)
+        const code = String((error as { code?: unknown }).code)
+        what = absences.get(code) ?? what
         if (signal.aborted || (code === told && nowMs - toldMs < tellEveryMs)) continue
         ;[toldMs, told] = [nowMs, code]
-        log.error(`${who} still waits for RabbitMQ`, { err: error })
+        log.error(`${who} still waits for ${what}`, { err: error })
       }
     }
   }
 }
 
-/** RabbitMQ is away, or went away meanwhile. What it refuses is logged at once, and may be set right there. */
+/** It is away, or went away meanwhile. What it refuses is logged at once, and may be set right there. */
 function isAbsence(error: unknown): error is StoreError {
   return error instanceof StoreError && absences.has(error.code)
 }

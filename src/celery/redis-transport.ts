@@ -1,7 +1,7 @@
 /** Redis as the carrier of the codec's messages, as kombu uses it. */
 import { randomUUID } from 'node:crypto'
 import { systemClock } from '../core/clock.ts'
-import { StoreError } from '../core/errors.ts'
+import { StoreError, UsageError } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
 import { addressOf } from '../redis/address.ts'
 import { ask } from '../redis/client.ts'
@@ -37,7 +37,10 @@ export async function redisCarrier(place: RedisPlace): Promise<Carrier> {
   return new RedisCarrier(redis, place)
 }
 
-/** Opens a connection. @throws UsageError SLUICE_BAD_URL, SLUICE_MISSING_PEER; StoreError SLUICE_REDIS_UNREACHABLE */
+/** How Redis refuses a user. */
+const refusals = /\b(WRONGPASS|NOAUTH|NOPERM)\b/
+
+/** Opens a connection. @throws UsageError SLUICE_BAD_URL, SLUICE_MISSING_PEER, SLUICE_BAD_REDIS; StoreError SLUICE_REDIS_UNREACHABLE */
 export async function openPlace(url: string): Promise<RedisConnection> {
   const redis = openRedis(url) as RedisConnection
   try {
@@ -45,7 +48,11 @@ export async function openPlace(url: string): Promise<RedisConnection> {
     return redis
   } catch (error) {
     await redis.close()
-    throw error
+    const { message } = error as Error
+    if (!refusals.test(message)) throw error
+    throw new UsageError('SLUICE_BAD_REDIS', `Redis refuses the user, or the password, of its URL: ${message}`, {
+      cause: error,
+    })
   }
 }
 

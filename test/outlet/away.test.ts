@@ -1,5 +1,6 @@
 /** Dispatchers, workers of fleets, and workers that read Celery's queues, that start while RabbitMQ is away. */
 import { beforeAll, beforeEach, expect, it, onTestFinished } from 'vitest'
+import { Redis } from 'ioredis'
 import { z } from 'zod'
 import { fleet as lookAtFleet } from '../../src/cli/fleet.ts'
 import { openProducer } from '../../src/celery/index.ts'
@@ -8,6 +9,8 @@ import { Sluice } from '../../src/sluice.ts'
 import { storeOn } from '../../src/db/store.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { type Broker, freshBroker } from '../servers/rabbitmq.ts'
+import { freePort } from '../servers/postgres.ts'
+import { startRedis } from '../servers/redis.ts'
 import { type Proxy, startProxy } from '../servers/proxy.ts'
 import { queuesOf } from '../bus/stage.ts'
 import { later, until } from '../until.ts'
@@ -81,6 +84,50 @@ it('workers that read the queues of Celery do what else they do, and read as soo
   for (const queue of ['celery', 'direct'])
     expect(await (await producer.delay('note', [queue], { queue })).result({ within: '30s' })).toBe(null)
   expect(runs).toEqual(['own', ['celery'], ['direct']])
+})
+
+it('what reads from a Redis of Celery, or finds results there, begins as soon as that is there', async () => {
+  const redis = await startRedis()
+  const gate = await startProxy({ port: redis.port })
+  onTestFinished(() => redis.close())
+  onTestFinished(() => gate.close())
+  await gate.refuse()
+  const url = gate.url(redis.url)
+  const sluice = await Sluice.open({ store, amqp: host.url, celeryBroker: url, celeryResults: url, log })
+  onTestFinished(() => sluice.close())
+  await sluice.work([note], { celery: ['celery'] })
+  await sluice.dispatch([note, far])
+  await sluice.send(note, 'own')
+  await until(() => runs.length === 1, 'a job of the store has run')
+  expect(told('queues of Celery producers waits for Redis')).toHaveLength(1)
+  expect(told('the dispatcher waits for Redis')).toHaveLength(1)
+  await gate.pass()
+  await until(() => told('goes on: Redis is there').length === 2, 'both have begun')
+  const producer = await openProducer({ broker: redis.url })
+  onTestFinished(() => producer.close())
+  expect(await (await producer.delay('note', ['celery'])).result({ within: '30s' })).toBe(null)
+  expect(runs).toEqual(['own', ['celery']])
+})
+
+it('they stop while they wait for Redis, and end with an error where it is there, and refuses', async () => {
+  const redis = await startRedis()
+  onTestFinished(() => redis.close())
+  const admin = new Redis(redis.url)
+  await admin.config('SET', 'requirepass', 'secret')
+  admin.disconnect()
+  const away = `redis://127.0.0.1:${await freePort()}/0`
+  const sluice = await Sluice.open({ store, amqp: host.url, celeryBroker: away, celeryResults: away, log })
+  const all = [await sluice.work([note], { celery: ['celery'] }), await sluice.dispatch([far])]
+  await Promise.all(all.map((one) => one.stop()))
+  await sluice.close()
+  const wrong = redis.url.replace('redis://', 'redis://:wrong@')
+  for (const url of [wrong, redis.url]) {
+    const refused = await Sluice.open({ store, amqp: host.url, celeryBroker: url, celeryResults: url, log })
+    onTestFinished(() => refused.close())
+    const starting = [refused.work([note], { celery: ['celery'] }), refused.dispatch([far])]
+    for (const one of starting.map((each) => later<unknown>(each)))
+      await expect(one).rejects.toMatchObject({ code: 'SLUICE_BAD_REDIS' })
+  }
 })
 
 it('they stop while they wait', async () => {
