@@ -57,15 +57,15 @@ begin
     perform engine.append_ledger(v_is.rooms, p_claim, v_units, v_units);
   end if;
   v_done.held := current_setting('sluice.held', true) is not distinct from 'yes';
-  -- Expired jobs may have sent failure jobs, and behind jobs that went away meanwhile there may be others.
-  v_done.again := (v_done.granted < p_want and (v_move.late > 0 or not v_done.held and v_move.seen > v_move.taken
-    or v_take = p_want and v_move.more and v_move.seen = v_move.taken)) is true;
-  if v_lane.list = 0 and v_take = p_want and v_move.more and v_move.seen = v_move.taken + v_move.late then
+  -- Behind jobs that were set aside, or went away meanwhile, there may be others.
+  v_done.again := (v_done.granted < p_want and (v_move.more and v_done.granted < v_take
+    or not v_done.held and v_move.seen > v_move.taken)) is true;
+  if v_lane.list = 0 and v_take = p_want and v_move.more and v_move.seen = v_move.taken and v_move.taken > 0 then
     perform engine.advance_lone_lane(v_is.now_us, v_lane, v_move);
     return v_done;
   end if;
   if v_lane.list is null then  -- it did not wait; when nothing of it is left it stays as it was
-    if not v_move.more and v_move.seen = v_move.taken + v_move.late then return v_done; end if;
+    if not v_move.more and v_move.seen = v_move.taken then return v_done; end if;
     p_news.bounds := array[v_lane.bound];
     perform engine.seat_lanes(p_class, v_is.now_us, array[v_lane], p_news);
     select * into v_lane from sluice.lane l where l.id = v_lane.id order by l.v desc limit 1;

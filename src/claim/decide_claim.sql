@@ -48,14 +48,14 @@ begin
       from unnest(v_blocked) with ordinality u (b, o) order by o);
   end if;
   v_mark := engine.mark_jobs(p_claim, p_worker, v_is.now_us, v_is.at, v_lanes, v_share.take, v_buckets, v_is.life,
-    v_share.of, v_share.seqs, v_share.dead, v_share.over, v_real.labels, v_real.members, v_is.rooms);
+    v_share.of, v_share.seqs, v_share.over, v_real.labels, v_real.members, v_is.rooms);
   v_done.granted := v_mark.granted; v_done.jobs := v_mark.jobs;
   perform engine.advance_lanes(v_is.now_us, v_lanes,
     array(select s - f from unnest(v_cand.starts, v_cand.lifts) with ordinality u (s, f, o) order by o),
     v_cand.steps,
     engine.find_denying_buckets(v_lanes, v_blocked, v_buckets, v_is.units, v_is.places, v_is.rooms), v_buckets,
       v_mark.moves);
-  select array_agg(v_lanes[array_position(v_ids, m.lane)].class), array_agg(m.taken + m.late)
+  select array_agg(v_lanes[array_position(v_ids, m.lane)].class), array_agg(m.taken)
   into v_done.of, v_done.taken from unnest(v_mark.moves) m;
   v_done.held := current_setting('sluice.held', true) is not distinct from 'yes';
   -- Claim again when lanes are left that were not read, or that got less than they could take because another lane had
@@ -65,12 +65,12 @@ begin
     v_share.more
     -- Behind jobs that went away meanwhile there may be others.
     or exists (
-      select 1 from unnest(v_mark.moves) m
-      where m.late > 0 or not v_done.held and v_real.labels is null and m.seen > m.taken)
+      select 1 from unnest(v_mark.moves) m where not v_done.held and v_real.labels is null and m.seen > m.taken)
     or ((v_cand.cut or v_cand.horizon is not null) and (v_mark.granted > 0 or not v_costed))
     or exists (
       select 1 from unnest(v_mark.moves) m
-      where m.more and m.seen = m.taken + m.late and v_share.blocked[array_position(v_ids, m.lane)] = 0)
+      where m.more and m.seen = m.taken and (v_share.blocked[array_position(v_ids, m.lane)] = 0
+        or m.taken < v_share.take[array_position(v_ids, m.lane)]))  -- more jobs behind those that were set aside
     or exists (select 1 from unnest(v_share.take, v_share.blocked) u (take, blocked) where u.take = 0 and u.blocked = 0)
       and (v_mark.granted > 0 or exists (
         select 1 from unnest(v_mark.moves) m where m.seen < v_share.take[array_position(v_ids, m.lane)])));

@@ -209,8 +209,8 @@ export class Membership {
   }
 
   /**
-   * Fails waiting jobs that have expired, or that will before their limits have room: a claim that a limit denies never
-   * reads them. Resolves to their number.
+   * Fails jobs that have expired, that cost more than their limits hold, or that will expire before their limits have room:
+   * claims only pass over them. Resolves to how many jobs it dealt with.
    */
   async endOverdue(): Promise<number> {
     const portion = 500
@@ -218,7 +218,7 @@ export class Membership {
     const untilMs = this.#store.clock.monotonicMs() + 500
     let all = 0
     for (let ended = portion; ended >= portion && this.#store.clock.monotonicMs() < untilMs;) {
-      const [row] = await this.#store.call<{ expire_overdue_jobs: number }>('expire_overdue_jobs', [null])
+      const [row] = await this.#store.call<{ expire_overdue_jobs: number }>('expire_overdue_jobs')
       ended = row?.expire_overdue_jobs ?? 0
       all += ended
     }

@@ -65,6 +65,9 @@ select j.id, j.task, j.queue, j.attempt, engine.state_of_job(o) as state, engine
        (extract(epoch from nullif(j.due_at, 'infinity')) * 1000)::float8 as due_ms,
        ((j.now_us - j.ahead_us) / 1000)::float8 as now_ms, a.n as ahead, j.error, j.held, j.fair,
        j.now_us, j.ahead_us,
+       -- Where a round ends it; parked jobs have no `held`.
+       case when j.due_at = 'infinity' then j.held
+            when j.expires_at <= engine.store_time(j.now_us) then 'expired' end as ends_by,
        coalesce(j.raw, false) as raw,
        (select json_build_object('sinceMs', (extract(epoch from s.away_at) * 1000)::float8, 'why', s.away,
           'begunMs', (extract(epoch from s.at) * 1000)::float8)

@@ -7,6 +7,7 @@ import type { Rule } from '../limits/rule.ts'
 /** One reason why a job has not started. */
 export interface Reason {
   kind:
+    | 'expired'
     | 'parked'
     | 'scheduled'
     | 'backoff'
@@ -133,6 +134,8 @@ export interface Explanation {
   error: { message?: string } | null
   parked: ParkedRow[] | null
   held: string | null
+  /** Set if the next round of a worker decides about it: `expired`, or `older-code` (it costs more than a limit holds). */
+  ends_by: string | null
   raw: boolean
   /** Set if limits are shared in Redis: since when Redis is unavailable, and why; since when its state is whole. */
   redis: { sinceMs: number | null; why: string | null; begunMs: number } | null

@@ -29,6 +29,8 @@ export async function why(sql: Sql, id: string): Promise<Why | undefined> {
   const { state } = found
   if (state === 'dispatched' || state === 'running')
     return { id, state, reasons: [], notBefore: undefined, about: undefined }
+  if (found.ends_by !== null)
+    return { id, state, reasons: [ending(found.ends_by)], notBefore: undefined, about: undefined }
   const reasons = [
     ...parked(found),
     ...scheduled(found),
@@ -63,6 +65,16 @@ export async function why(sql: Sql, id: string): Promise<Why | undefined> {
 /** True if the reason stays until somebody acts. */
 function isStuck({ acts }: Reason): boolean {
   return acts === 'worker' || acts === 'operator'
+}
+
+/** The reason of a job that claims pass over, and that the next round of a worker ends. */
+function ending(by: string): Reason {
+  const at = { notBefore: undefined, acts: 'time' as const }
+  if (by === 'expired')
+    return { kind: 'expired', text: 'it could not begin in time, and fails within 2 s while any worker runs', ...at }
+  const text =
+    'it costs more than a limit of it holds now: while any worker runs it fails within 2 s, unless only older code forbids it'
+  return { kind: 'limit', text, ...at }
 }
 
 function parked({ parked: rows }: Explanation): Reason[] {

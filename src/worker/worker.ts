@@ -244,8 +244,8 @@ export class Worker {
         )
       // Jobs whose grants grew old have room again at once; but a machine too busy to use them is given time first.
       const isUseful = ended() > endedBefore || hand.readmitted > readmitted
-      const hasFailed = (await this.#member.endOverdue()) > 0
-      if (end.aborted || !(isUseful || hasFailed || hand.returned > returned)) return ran()
+      const hasDecided = (await this.#member.endOverdue()) > 0
+      if (end.aborted || !(isUseful || hasDecided || hand.returned > returned)) return ran()
       if (isUseful) [vain, sinceMs] = [0, clock.monotonicMs()]
       else if (clock.monotonicMs() - sinceMs > vainMsMax) return ran()
       else await clock.sleep(clock.random() * Math.min(2_000, 100 * 2 ** vain++), end)

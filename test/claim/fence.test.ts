@@ -261,11 +261,30 @@ for (const engine of mainEngines) {
       })
     })
 
-    it('a claim ends a job that it finds too late to begin', async () => {
-      const id = await at.sluice.send(quiet, {}, { maxWait: '1h' })
+    it('a claim passes over jobs that it finds too late to begin, and the next round ends them', async () => {
+      const late = [1, 2, 3].map(() => at.sluice.send(quiet, {}, { maxWait: '1h' }))
+      const [id = ''] = await Promise.all(late)
       await at.db.query('update sluice.job set expires_at = sluice.now()')
-      expect(await claimAll(at.db, at.worker, ['quiet'], 1)).toEqual([])
+      const next = await at.sluice.send(quiet, {})
+      expect((await claimAll(at.db, at.worker, ['quiet'], 1)).map((job) => job.id)).toEqual([next])
+      expect(await at.sluice.jobs.get(id)).toMatchObject({ state: 'waiting', reason: null, attempt: 0 })
+      expect(await at.sluice.why(id)).toMatchObject({
+        reasons: [{ kind: 'expired', text: expect.stringContaining('fails within 2 s') }],
+      })
+      expect(await storeOn(at.db).run('operations/find_broken_lanes')).toEqual([])
+      expect(await at.db.query(`select ${fn}.expire_overdue_jobs() as n`)).toEqual([{ n: 3 }])
       expect(await at.sluice.jobs.get(id)).toMatchObject({ state: 'failed', reason: 'expired', attempt: 0 })
+    })
+
+    it('a job that a claim passed over ends even if the clock is set back', async () => {
+      const id = await at.sluice.send(quiet, {}, { maxWait: '1h' })
+      const move = (by: string) => at.db.query(`update sluice.job set expires_at = sluice.now() + interval '${by}'`)
+      await move('0')
+      expect(await claimAll(at.db, at.worker, ['quiet'], 1)).toEqual([])
+      await move('1h')
+      expect(await claimAll(at.db, at.worker, ['quiet'], 1)).toEqual([])
+      await at.db.query(`select ${fn}.expire_overdue_jobs()`)
+      expect(await at.sluice.jobs.get(id)).toMatchObject({ state: 'failed', reason: 'expired' })
     })
 
     it('a claim states when each of its jobs was sent', async () => {

@@ -48,6 +48,8 @@ const events = [
   'return',
   'waited',
   'take in line',
+  'set aside',
+  'expired',
 ]
 const judged = ['rate', 'window', 'quota', 'concurrency', 'others', 'label', 'pool', 'key']
 

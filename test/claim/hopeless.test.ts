@@ -34,7 +34,7 @@ describe.each(mainEngines)('$name', (engine) => {
   afterAll(() => t.close())
   /** The counts that each round of a worker leaves. */
   const states = async (ids: string[]) => {
-    await t.sluice.db.query(`select ${fn}.expire_overdue_jobs(null)`)
+    await t.sluice.db.query(`select ${fn}.expire_overdue_jobs()`)
     return Promise.all(ids.map((id) => t.sluice.jobs.get(id).then((job) => job?.reason ?? job?.state)))
   }
 

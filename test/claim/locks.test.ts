@@ -132,7 +132,7 @@ describe('locks', () => {
     )
     for (const { id: running } of jobs.slice(14, 16)) await sluice.jobs.cancel(running)
     await claim(db, worker, names, 50)
-    await run('expire_overdue_jobs', null)
+    await run('expire_overdue_jobs')
     // A job that is claimed by its send.
     const alone = quietTask('locks.alone', [limit('locks.alone', { rate: '1000/s' })])
     await sluice.send(alone, {})

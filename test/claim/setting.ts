@@ -59,7 +59,7 @@ export const hosts = ['one', 'one', 'two']
 export const tenants = ['a', 'b']
 const members = ['x', 'y', 'z']
 /** The number of the limit that has a share. */
-export const shared = 2
+const shared = 2
 const names = ['ip', 'sender', 'crm', 'tenant', 'all']
 
 /** The limit `at` of a history, with these numbers; `size`: members of the pool. */
@@ -95,6 +95,18 @@ export function tasksOf(run: number, setting: Setting, limits: readonly Limit[])
       run: () => undefined,
     }),
   )
+}
+
+/** The jobs that an act sends to a task with these limits; some of them expire. */
+export function rowsOf({ how, us }: Act, limits: readonly number[]) {
+  const isShare = limits.includes(shared) && us % 2 === 0
+  const n = us % 7 === 0 && !isShare ? 0 : 1 + (us % 3)
+  const rows = Array.from({ length: 1 + (how % 5) }, (_, i) => ({
+    tenant: tenants[(how + (i % 3 === 2 ? 1 : 0)) % 2],
+    n,
+  }))
+  const wait = how % 6 === 1 ? { maxWait: 1 + (Math.trunc(us / 1_000) % 9_000) } : {}
+  return { rows, isShare, options: { ...(isShare ? { share: 'interactive' } : {}), ...wait } }
 }
 
 const count = (min: number, max: number) => fc.integer({ min, max })

@@ -21,7 +21,7 @@ export interface ShareLane {
 export interface ShareJob {
   /** Units for each of its lane's buckets, beside a place. 0: the job waits for a unit, and takes none. */
   costs: readonly number[]
-  /** How many units it adds to the turn of its fair key; -1: it does not run, takes nothing and waits for nothing. */
+  /** How many units it adds to the turn of its fair key. */
   turn: number
 }
 
@@ -141,7 +141,7 @@ function give(lane: ShareLane, i: number, k: number, state: State): void {
   const { units, places } = state
   const job = lane.jobs?.[state.take[i] ?? 0]
   const turn = job?.turn ?? 1
-  const uses = turn < 0 ? [] : lane.buckets.map((b, u) => ({ b, cost: job?.costs[u] ?? 1 }))
+  const uses = lane.buckets.map((b, u) => ({ b, cost: job?.costs[u] ?? 1 }))
   const fits = uses.map(({ b, cost }) =>
     Math.max(0, Math.min(Math.trunc((units[b] ?? 0) / Math.max(1, cost)), places[b] ?? 0)),
   )
@@ -154,6 +154,6 @@ function give(lane: ShareLane, i: number, k: number, state: State): void {
   const denied = uses.filter((_, u) => (fits[u] ?? 0) < 1)
   if (denied.length === 1) units[denied[0]?.b ?? 0] = 0
   state.take[i] = (state.take[i] ?? 0) + given
-  state.vstart[lane.fair] = (state.vstart[lane.fair] ?? 0) + given * Math.max(0, turn) * lane.step
+  state.vstart[lane.fair] = (state.vstart[lane.fair] ?? 0) + given * turn * lane.step
   state.left -= given
 }

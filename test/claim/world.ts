@@ -11,8 +11,8 @@ import type { AnyTask } from '../../src/tasks/task.ts'
 import type { Limit } from '../../src/limits/limit.ts'
 import type { Sluice } from '../../src/sluice.ts'
 import { acquire } from '../takes/asks.ts'
-import { type Act, bucketOf, type Held, hosts, tenants, limitAt, type Setting, shared, tasksOf } from './setting.ts'
-import { enter, finish, sendClaimed } from './engine.ts'
+import { type Act, bucketOf, type Held, hosts, tenants, limitAt, rowsOf, type Setting, tasksOf } from './setting.ts'
+import { count, enter, finish, sendClaimed } from './engine.ts'
 import { type Grant, type Time, Witness } from './witness.ts'
 
 const second = 1_000_000
@@ -78,35 +78,29 @@ export class World {
         if (answer.granted > 0) hasSome = true
         wakeUs = Math.min(wakeUs, answer.wakeUs ?? Infinity)
       }
-      if (hasSome) {
+      if (hasSome || (await this.#round())) {
         idle = 0
         continue
       }
-      const [left] = await db.query<{ n: number }>('select count(*)::int as n from sluice.job')
-      if (left?.n === 0) break
+      const left = await count(db, 'sluice.job')
+      if (left === 0) break
       this.#count('waited')
-      expect(wakeUs, `${left?.n} jobs wait, and nobody is told until when`).toBeLessThan(dayUs)
-      expect(++idle, `${left?.n} jobs wait, and are told in vain when to look`).toBeLessThan(100)
-      expect(this.#time.us - beginUs, `${left?.n} jobs wait for a day`).toBeLessThan(dayUs)
+      expect(wakeUs, `${left} jobs wait, and nobody is told until when`).toBeLessThan(dayUs)
+      expect(++idle, `${left} jobs wait, and are told in vain when to look`).toBeLessThan(100)
+      expect(this.#time.us - beginUs, `${left} jobs wait for a day`).toBeLessThan(dayUs)
       await this.#pass(Math.max(1, wakeUs))
     }
-    const [ended] = await db.query<{ n: number }>(
-      'select (select count(*) from sluice.done)::int + (select count(*) from sluice.failed)::int as n',
-    )
-    expect(ended?.n).toBe(this.#sent)
+    expect((await count(db, 'sluice.done')) + (await count(db, 'sluice.failed'))).toBe(this.#sent)
   }
 
-  async send({ which, how, us }: Act): Promise<void> {
+  async send(act: Act): Promise<void> {
+    const { which, how, us } = act
     const of = this.#tasks[which % this.#tasks.length] as AnyTask
-    const { limits } = this.#setting.tasks[which % this.#tasks.length] as { limits: number[] }
-    const n = 1 + (how % 5)
-    const isShare = limits.includes(shared) && us % 2 === 0
-    const cost = us % 7 === 0 && !isShare ? 0 : 1 + (us % 3)
-    const rows = Array.from({ length: n }, (_, i) => ({ tenant: tenants[(how + (i % 3 === 2 ? 1 : 0)) % 2], n: cost }))
+    const { rows, options, isShare } = rowsOf(act, this.#setting.tasks[which % this.#tasks.length]?.limits ?? [])
     try {
       if (how % 2 === 0 && (await this.#sendAlone(of, { tenant: tenants[us % 2], n: 1 }, us))) return
-      await this.#sluice.sendMany(of as never, rows as never, isShare ? { share: 'interactive' } : {})
-      this.#sent += n
+      await this.#sluice.sendMany(of as never, rows as never, options)
+      this.#sent += rows.length
       this.#count(isShare ? 'send of a share' : 'send')
     } catch (error) {
       if ((error as UsageError).code !== 'SLUICE_COST_ABOVE_CAPACITY') throw error
@@ -209,13 +203,8 @@ export class World {
     const again = how % 4 === 0 ? waiting : undefined
     const { take, cost, line } = again ?? { take: name, cost: 1 + (how % 2), line: how % 4 === 1 ? newId() : undefined }
     const grant = randomUUID()
-    const asked = {
-      grant,
-      cost,
-      holder: grant,
-      lifeMs: lifeUs / 1_000,
-      ...(line === undefined ? {} : { line, waitUs: 9 * second }),
-    }
+    const wait = line === undefined ? {} : { line, waitUs: 9 * second }
+    const asked = { grant, cost, holder: grant, lifeMs: lifeUs / 1_000, ...wait }
     const { granted, lifeMs } = await acquire(this.#sluice.db, take, asked)
     this.#count(granted ? 'take' : 'take denied')
     if (!granted && line !== undefined && again === undefined) this.#lines.push({ take, cost, line })
@@ -242,8 +231,7 @@ export class World {
     const has = [...this.#hands.values()].filter(({ claim }) => claim === one.id).map(({ id }) => id)
     if (has.length === 0) return
     const { jobs } = await this.#ask(one)
-    expect(new Set(jobs.map((job) => job.id))).toEqual(new Set(has))
-    expect(jobs).toHaveLength(has.length)
+    expect(jobs.map((job) => job.id).toSorted()).toEqual(has.toSorted())
     this.#count('replay')
   }
 
@@ -257,8 +245,9 @@ export class World {
     this.#count('cancel')
   }
 
-  async pass({ us }: Act): Promise<void> {
+  async pass({ which, us }: Act): Promise<void> {
     await this.#pass(us)
+    if (which % 2 === 0) await this.#round()
     this.#count('pass')
   }
 
@@ -276,8 +265,8 @@ export class World {
     return this.#tasks.map(({ name }) => name)
   }
 
-  #count(what: string): void {
-    this.counts[what] = (this.counts[what] ?? 0) + 1
+  #count(what: string, n = 1): void {
+    this.counts[what] = (this.counts[what] ?? 0) + n
   }
 
   async #define(one: Limit): Promise<void> {
@@ -293,6 +282,16 @@ export class World {
     this.#time.us += us
     this.#time.shownUs += us
     await this.#show()
+  }
+
+  /** Ends what has expired, as workers do every 2 s; resolves to whether there was something. */
+  async #round(): Promise<boolean> {
+    const [row] = await this.#sluice.db.query<{ aside: number; n: number }>(
+      `select count(*)::int as aside, ${fn}.expire_overdue_jobs() as n from sluice.job where due_at = 'infinity'`,
+    )
+    this.#count('set aside', row?.aside)
+    this.#count('expired', row?.n)
+    return row?.n !== 0
   }
 
   async #ask({ id, worker, tasks, want }: Claim, isWide = false) {
@@ -317,6 +316,8 @@ export class World {
       isWide = again && jobs.length === 0
       this.#count('claim')
       this.#handed(one, jobs)
+      const late = 'select id from sluice.job where claim = $1 and expires_at <= dispatched_at'
+      expect(await this.#sluice.db.query(late, [one.id]), 'expired jobs that a claim took').toEqual([])
       granted += jobs.length
       if (granted === want) return { granted, wakeUs: 0 }
       if (jobs.length > 0 || again) continue
@@ -358,10 +359,8 @@ export class World {
   async #end(jobs: Held[], outcome: string, delayUs = 0): Promise<void> {
     if (jobs.length === 0) return
     // A job that has settled has made a call.
-    const endings = jobs.map((job) => ({
-      job,
-      outcome: outcome === 'unused' && job.settled.size > 0 ? 'return' : outcome,
-    }))
+    const outcomeOf = (job: Held) => (outcome === 'unused' && job.settled.size > 0 ? 'return' : outcome)
+    const endings = jobs.map((job) => ({ job, outcome: outcomeOf(job) }))
     const refused = await finish(
       this.#sluice.db,
       endings.map(({ job, outcome: how }) => ({ job: job as never, outcome: how, delayUs })),

@@ -226,6 +226,7 @@ describe.each(mainEngines)(
       for (const n of [20, 1, 2]) ids.push(await at.sluice.send(work, { n }))
       const begun = async () => (await claimAll(at.db, at.worker, [name], 9)).map(({ id }) => id)
       expect(await begun()).toEqual(ids.slice(1))
+      await at.db.query(`select ${fn}.expire_overdue_jobs()`)
       const text = 'older code that still runs does not allow its cost'
       expect((await at.sluice.why(ids[0] as string))?.reasons).toContainEqual(expect.objectContaining({ text }))
       await renew('50/min', 14_000)

@@ -29,6 +29,18 @@ describe.concurrent('a fleet', () => {
     await until(async () => (await fleet.count('claim')) === 0, 'no claim is left')
   })
 
+  it('ends what has expired, with and without a worker', async (context) => {
+    const fleet = await createFleet(broker.url, context)
+    const send = () => fleet.sluice.sendMany(note, many(3), { maxWait: 1 })
+    await send()
+    await fleet.start('dispatch')
+    await until(async () => (await fleet.count('failed')) === 3, 'the first have failed')
+    await fleet.start('execute')
+    await send()
+    await until(async () => (await fleet.count('job')) === 0, 'the others have ended')
+    expect(fleet.runs.length + (await fleet.count('failed'))).toBe(6)
+  })
+
   it('runs the jobs of a killed worker again, marked as in doubt, and no others', async (context) => {
     const fleet = await createFleet(broker.url, context)
     await fleet.start('dispatch')

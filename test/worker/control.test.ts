@@ -134,7 +134,7 @@ describe.each(engines)('$name', (engine) => {
     await t.drain()
     ids.push(await brief.send({}), await brief.send({}, { maxWait: '2h' }), await brief.send({}))
     await t.clock.advance('61s')
-    await t.sluice.db.query(`select ${fn}.expire_overdue_jobs(null)`)
+    await t.sluice.db.query(`select ${fn}.expire_overdue_jobs()`)
     await t.clock.advance('1h')
     await t.drain()
     const jobs = await Promise.all(ids.map((id) => t.sluice.jobs.get(id)))
@@ -159,6 +159,15 @@ describe.each(engines)('$name', (engine) => {
       `select count(*) as n from sluice.failed where task = 'noted'`,
     )
     expect(Number(failed?.n)).toBe(late)
+  })
+
+  test('a worker ends expired jobs in its rounds', async () => {
+    const ids = [await noted.send({}, { maxWait: '1s' }), await noted.send({}, { maxWait: '1s', delay: '1s' })]
+    await t.clock.advance('3s')
+    const worker = await t.sluice.work([noted])
+    const jobs = await Promise.all(ids.map((id) => t.waitFor(id)))
+    await worker.stop()
+    expect(jobs).toMatchObject(ids.map(() => ({ state: 'failed', reason: 'expired', attempt: 0 })))
   })
 
   test('a send that replaces runs the last input, once, under the id of the first job', async () => {

@@ -20,8 +20,8 @@ declare
 begin
   with was as (
     select l.*, p_starts[l.ordinality] as start, m.taken, m.last,
-           m.seen > 0 and m.seen = m.taken + m.late as whole,
-           not m.more and m.seen = m.taken + m.late as over,
+           m.seen > 0 and m.seen = m.taken as whole,
+           not m.more and m.seen = m.taken as over,
            greatest(m.rank, l.rank) as next_rank, nullif(p_blocked[l.ordinality], 0) as blocked,
            coalesce(m.turn, m.taken, 0) * p_steps[l.ordinality] as step
     from unnest(p_lane) with ordinality l

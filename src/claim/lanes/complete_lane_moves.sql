@@ -13,7 +13,7 @@ declare
   v_known bigint[] := array(select m.lane from unnest(p_moves) m);
 begin
   p_moves := p_moves || array(
-    select (l.id, 0, 0, null, 0, false, null, null)::engine.move from unnest(p_lane) with ordinality l
+    select (l.id, 0, 0, null, false, null, null)::engine.move from unnest(p_lane) with ordinality l
     where case when l.costed then p_over[l.ordinality] = 1 else p_take[l.ordinality] > 0 end
       and l.id <> all (v_known));
   if current_setting('sluice.held', true) is distinct from 'yes' then return p_moves; end if;
@@ -21,7 +21,7 @@ begin
   select pg_current_xact_id(), l.class, l.id, l.bound, 0
   from unnest(p_lane) l join unnest(p_moves) m on m.lane = l.id where m.taken = 0;
   return array(
-    select (m.lane, case when m.taken = 0 then m.late else m.seen + 1 end, m.taken, m.last, m.late,
-            m.more and m.taken > 0, m.rank, m.turn)::engine.move
+    select (m.lane, case when m.taken = 0 then 0 else m.seen + 1 end, m.taken, m.last, m.more and m.taken > 0,
+            m.rank, m.turn)::engine.move
     from unnest(p_moves) m);
 end $$;

@@ -11,21 +11,20 @@
 -- p_take: how many jobs of each lane
 -- p_life: how long grants of each bucket may be used, in microseconds
 -- p_of, p_seqs: lane and seq of each selected job of lanes with costs; jobs that became visible since are left
--- p_dead: which of those jobs cost more than a bucket can ever grant, and must not run (`engine.refuse_dear_jobs`)
--- p_over: as `engine.divide_room` returns it. These four are null when no lane has costs.
+-- p_over: as `engine.divide_room` returns it. These three are null when no lane has costs.
 -- p_labels, p_members: as `engine.resolve_buckets` returns them; with labels, `engine.choose_held_buckets` decides what
 -- each job holds
 -- p_rooms: as `engine.read_claim_room` returns them
 create or replace function engine.mark_jobs(
   p_claim uuid, p_worker bigint, p_now bigint, p_at timestamptz, p_lane sluice.lane[], p_take integer[],
   p_buckets bigint[],
-  p_life bigint[], p_of bigint[] default null, p_seqs bigint[] default null, p_dead boolean[] default null,
+  p_life bigint[], p_of bigint[] default null, p_seqs bigint[] default null,
   p_over integer[] default null, p_labels jsonb default null, p_members bigint[] default null,
   p_rooms engine.room[] default null) returns engine.marked
 language plpgsql as $$
 declare
   v_ids bigint[] := array(select l.id from unnest(p_lane) with ordinality l order by l.ordinality);
-  v_done engine.marked; v_lanes bigint[]; v_seqs bigint[]; v_late uuid[]; v_dead uuid[];
+  v_done engine.marked; v_lanes bigint[]; v_seqs bigint[]; v_late uuid[];
   v_picked bigint[]; v_holds text[]; v_units bigint[]; v_places bigint[]; v_wanted int; v_buckets bigint[] := p_buckets;
 begin
   if p_labels is not null then
@@ -38,14 +37,14 @@ begin
     from unnest(p_lane) with ordinality l where p_take[l.ordinality] > 0
   ), seen as (
     select a.lane, a.list, a.life, a.buckets, a.take, j.* from ask a cross join lateral (
-      select ctid as tid, seq, id, coalesce(since, created_at) as created_at, expires_at <= p_at as late, false as dead
+      select ctid as tid, seq, id, coalesce(since, created_at) as created_at, (expires_at <= p_at) is true as late
       from sluice.job where lane = a.lane and seq >= a.bound and claim is null and due_at is null
         and case when xmax = '0' then true else engine.try_lock_job(ctid) end order by seq limit a.take + 1) j
     where not a.costed union all
-    select p.lane, a.list, a.life, a.buckets, null, j.tid, j.seq, j.id, j.created_at, j.late or p.dead, p.dead
-    from unnest(p_of, p_seqs, p_dead) p (lane, seq, dead)  -- one job at a time: otherwise the plan reads all jobs
+    select p.lane, a.list, a.life, a.buckets, null, j.tid, j.seq, j.id, j.created_at, false
+    from unnest(p_of, p_seqs) p (lane, seq)  -- one job at a time: otherwise the plan reads all jobs
     cross join lateral (select list, life, buckets from ask where lane = p.lane limit 1) a cross join lateral (
-      select ctid as tid, o.seq, id, coalesce(since, created_at) as created_at, (expires_at <= p_at) is true as late
+      select ctid as tid, o.seq, id, coalesce(since, created_at) as created_at
       from sluice.job o where o.lane = p.lane and o.seq = p.seq and claim is null and due_at is null limit 1) j
   ), told as (  -- numbered here, because the plan may update rows in any order
     select s.*, row_number() over (rows unbounded preceding) as o,
@@ -55,7 +54,7 @@ begin
   ), taken as (
     update sluice.job j set claim = p_claim, attempt = j.attempt + 1, dispatched_at = p_at,
       holds = string_to_array(v_holds[array_position(v_picked, s.seq)], E'\x1f')
-    from told s where j.ctid = s.tid and j.claim is null and j.lane = s.lane and s.late is not true and not s.beyond
+    from told s where j.ctid = s.tid and j.claim is null and j.lane = s.lane and not s.late and not s.beyond
       and (p_labels is null or s.seq = any (v_picked))
     returning s.o, j.lane, j.seq, j.costs, j.costs[cardinality(j.costs)] as turn, j.holds, s.buckets,
       engine.encode_job(j, s.life, s.is_same, s.list) as told, engine.encode_job_payload(j) as cargo
@@ -69,17 +68,17 @@ begin
   )
   select count(*), array_agg(t.lane), array_agg(t.seq),
          '[[' || string_agg(t.told || case when t.size <= 65536 then ',' || t.cargo else '' end, '],[') || ']]',
-         (select array_agg((lane, m.seen, coalesce(k.taken, 0), m.last, m.late, m.more, m.rank, k.turn)::engine.move)
-          from (select lane, count(*) filter (where not beyond)::integer as seen,
-              max(seq) filter (where not beyond) as last, count(*) filter (where late and not beyond)::integer as late,
+         (select array_agg((lane, m.seen, coalesce(k.taken, 0), m.last, m.more, m.rank, k.turn)::engine.move)
+          from (select lane, count(*) filter (where not beyond and not late)::integer as seen,
+              max(seq) filter (where not beyond and not late) as last,
               case when min(take) is null then p_over[array_position(v_ids, lane)] = 0 else bool_or(beyond) end as more,
               engine.lane_rank(coalesce(max(created_at) filter (where beyond), max(created_at)),
                 p_lane[array_position(v_ids, lane)].priority) as rank from told group by lane) m
           left join (select lane, count(*)::integer as taken, sum(turn) as turn from taken group by 1) k using (lane)),
-         (select array_agg(id) from told where late and not beyond), (select array_agg(id) from told where dead),
-         (select count(*) from told where not beyond and late is not true), (select units from charge),
+         (select array_agg(id) from told where late),
+         (select count(*) from told where not beyond and not late), (select units from charge),
          (select places from charge)
-  into v_done.granted, v_lanes, v_seqs, v_done.jobs, v_done.moves, v_late, v_dead, v_wanted, v_units, v_places
+  into v_done.granted, v_lanes, v_seqs, v_done.jobs, v_done.moves, v_late, v_wanted, v_units, v_places
   from (select k.*, sum(octet_length(k.cargo)) over (order by k.o rows unbounded preceding) as size from taken k) t;
   v_done.moves := engine.complete_lane_moves(v_done.moves, p_lane, p_take, p_over);
   if v_done.granted > 0 then
@@ -88,6 +87,6 @@ begin
     perform engine.append_ledger(
       array(select r from unnest(p_rooms) r where v_places[r.ord] > 0), p_claim, v_units, v_places);
   end if;
-  if v_late is not null then perform engine.expire_overdue_jobs(v_late); end if;
-  if v_dead is not null then perform engine.refuse_dear_jobs(v_dead); end if; return v_done;
+  if v_late is not null then perform engine.set_aside_jobs(v_late, p_at); end if;
+  return v_done;
 end $$;

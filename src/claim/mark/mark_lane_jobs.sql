@@ -14,28 +14,27 @@ declare
   v_seqs bigint[];
   v_sinces timestamptz[];
   v_newest timestamptz;
-  v_late uuid[];   -- the ids of expired jobs; null at the places of the others
-  v_first bigint;  -- the seq of the first job that can begin
+  v_late uuid[];  -- expired jobs
+  v_read integer;
   v_seen integer;
   v_marked bigint[];
 begin
-  select array_agg(j.tid), array_agg(j.seq), array_agg(j.since), array_agg(j.late),
-         min(j.seq) filter (where j.late is null), max(j.since)
-  into v_tids, v_seqs, v_sinces, v_late, v_first, v_newest from (
-    select ctid as tid, seq, coalesce(since, created_at) as since, case when expires_at <= p_at then id end as late
+  select array_agg(j.tid) filter (where not j.late), array_agg(j.seq) filter (where not j.late),
+         array_agg(j.since) filter (where not j.late), max(j.since), array_agg(j.id) filter (where j.late), count(*)
+  into v_tids, v_seqs, v_sinces, v_newest, v_late, v_read from (
+    select ctid as tid, seq, id, coalesce(since, created_at) as since, (expires_at <= p_at) is true as late
     from sluice.job
     where lane = v_lane and seq >= v_bound and claim is null and due_at is null
       and case when xmax = '0' then true else engine.try_lock_job(ctid) end order by seq limit p_take + 1) j;
   v_seen := least(p_take, coalesce(cardinality(v_seqs), 0));
-  v_late := array_remove(v_late[:v_seen], null);
   -- The update finds jobs by place (ctid), and takes only those that are still in this lane, as `engine.mark_jobs`
   -- does. With CASE the planner cannot use the index of lanes, by which it might compare each waiting job with each
   -- place. The first job carries what all have in common.
   with taken as (
     update sluice.job j set claim = p_claim, attempt = j.attempt + 1, dispatched_at = p_at, holds = null
     where j.ctid = any (v_tids[:v_seen])
-      and case when j.claim is null and j.lane = v_lane then (j.expires_at <= p_at) is not true end
-    returning j.seq, engine.encode_job(j, p_life, j.seq > v_first, p_lane.list) as told,
+      and case when j.claim is null then j.lane = v_lane end
+    returning j.seq, engine.encode_job(j, p_life, j.seq > v_seqs[1], p_lane.list) as told,
       engine.encode_job_payload(j) as cargo
   )
   -- A reply must fit the socket's buffers: inputs beyond 64 KiB are left out.
@@ -44,9 +43,8 @@ begin
   into v_done.granted, v_marked, v_done.jobs
   from (select k.*, sum(octet_length(k.cargo)) over (order by seq rows unbounded preceding) as size from taken k) t;
   v_done.moves := array[(
-    v_lane, v_seen, v_done.granted, v_seqs[v_seen], coalesce(cardinality(v_late), 0),
-    coalesce(cardinality(v_seqs) > v_seen, false),
-    engine.lane_rank(coalesce(v_sinces[p_take + 1], v_newest), p_lane.priority), null)::engine.move];
+    v_lane, v_seen, v_done.granted, v_seqs[v_seen], v_read > p_take,
+    engine.lane_rank(coalesce(v_sinces[v_seen + 1], v_newest), p_lane.priority), null)::engine.move];
   if current_setting('sluice.held', true) = 'yes' then
     v_done.moves := engine.complete_lane_moves(v_done.moves, array[p_lane], array[p_take], null);
   end if;
@@ -54,8 +52,8 @@ begin
     insert into sluice.claim (id, worker, at, lanes, seqs)
     values (p_claim, p_worker, p_now, array_fill(v_lane, array[v_done.granted]), v_marked);
     -- A job went away meanwhile; it may have been the first.
-    if v_done.granted < v_seen - cardinality(v_late) then v_done.jobs := engine.adopt_claim(p_claim); end if;
+    if v_done.granted < v_seen then v_done.jobs := engine.adopt_claim(p_claim); end if;
   end if;
-  if v_late <> '{}' then perform engine.expire_overdue_jobs(v_late); end if;
+  if v_late is not null then perform engine.set_aside_jobs(v_late, p_at); end if;
   return v_done;
 end $$;

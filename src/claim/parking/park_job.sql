@@ -1,4 +1,5 @@
 -- Parks a waiting job, and returns its name. It becomes due at infinity, so that no claim finds it among waiting jobs.
+-- Without `held`: with it, a claim has set the job aside (`engine.set_aside_jobs`).
 -- Call under the locks of the job and of its class.
 -- p_lane: its lane
 -- p_fault: its seq, and the error that its data caused
@@ -7,7 +8,7 @@ declare
   v_id uuid;
   v_now timestamptz := sluice.now();
 begin
-  update sluice.job j set due_at = 'infinity'
+  update sluice.job j set due_at = 'infinity', held = null
     where j.lane = p_lane and j.seq = p_fault.id and j.claim is null and j.due_at is null
   returning j.id into v_id;
   insert into sluice.parked (kind, job, name, error, code, at)

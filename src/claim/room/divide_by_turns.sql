@@ -15,7 +15,7 @@
 -- p_horizon: the virtual start of lanes that were not read; null: all were read. No turn begins after it.
 -- p_at: where the first job of each lane begins in p_costs; 0: each of the lane's jobs takes one unit
 -- p_costs: for each job its cost in each bucket of its lane (0: it takes no unit, but waits until one is free), then
--- its turn (-1: it does not run, takes nothing and waits for nothing)
+-- its turn
 -- p_first: lanes whose next job goes before all turns
 -- take: how many jobs each lane gives
 -- vstart: the virtual start of each fair key afterwards
@@ -66,18 +66,18 @@ begin
                 else least(greatest((vstart[f] = v_was)::integer, (v_budget - vstart[f] + v_was) / p_step[i]),
                            v_left, p_n[i] - take[i]) end;
       exit when k <= 0;
-      for u in p_from[i] .. case when v_turn < 0 then 0 else p_from[i + 1] - 1 end loop
+      for u in p_from[i] .. p_from[i + 1] - 1 loop
         v_fit := least(p_units[p_uses[u]] / greatest(p_costs[j + u], 1), p_places[p_uses[u]]);
         if v_fit < 1 then v_denied := v_denied + 1; end if;
         if v_fit < k then k := greatest(v_fit, 0); blocked[i] := p_uses[u]; end if;
       end loop;
-      for u in p_from[i] .. case when v_turn < 0 then 0 else p_from[i + 1] - 1 end loop
+      for u in p_from[i] .. p_from[i + 1] - 1 loop
         p_units[p_uses[u]] := p_units[p_uses[u]] - k * coalesce(p_costs[j + u], 1);
         p_places[p_uses[u]] := p_places[p_uses[u]] - k;
       end loop;
       if v_denied = 1 then p_units[blocked[i]] := 0; end if;
       take[i] := take[i] + k; v_left := v_left - k;
-      vstart[f] := vstart[f] + k * greatest(v_turn, 0) * p_step[i];
+      vstart[f] := vstart[f] + k * v_turn * p_step[i];
       exit when j is null and blocked[i] = 0 and take[i] < p_n[i];
     end loop;
     continue when v_queue[visit] < 0;

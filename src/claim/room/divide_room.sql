@@ -7,14 +7,13 @@
 -- p_horizon, p_first: as in `engine.divide_by_turns`
 -- take: how many jobs each lane gives
 -- blocked: the position in p_buckets of the bucket that denied each lane; 0: none did
--- of, seqs, dead: for each job of a lane with costs: its lane, its seq, and whether it must not run
+-- of, seqs: for each job of a lane with costs: its lane and its seq
 -- over: 1 for a lane with costs that has no further jobs
 -- more: some lanes have more jobs than were read
 create or replace function engine.divide_room(
   p_want integer, p_lane sluice.lane[], p_starts bigint[], p_steps bigint[], p_buckets bigint[], p_avail bigint[],
   p_units bigint[], p_places bigint[], p_most bigint[], p_horizon bigint, p_now bigint, p_first integer[],
-  out take integer[], out blocked integer[], out of bigint[], out seqs bigint[], out dead boolean[], out over integer[],
-  out more boolean)
+  out take integer[], out blocked integer[], out of bigint[], out seqs bigint[], out over integer[], out more boolean)
 language plpgsql as $$
 declare
   -- Enough, unless few lanes take all.
@@ -27,7 +26,7 @@ declare
   v_at integer[] := array_fill(0, array[cardinality(p_lane)]);
   v_next integer := 1;
   v_n bigint[]; v_fair integer[]; v_starts bigint[]; v_costed boolean;
-  v_read bigint[]; v_seqs bigint[]; v_dead boolean[]; v_costs integer[];
+  v_read bigint[]; v_whole boolean[]; v_seqs bigint[]; v_costs integer[];
 begin
   select array_agg(s.fair order by s.start, s.o), array_agg(s.start order by s.start) into v_fairs, v_starts
   from (select l.fair, max(p_starts[l.ordinality]) as start, min(l.ordinality) as o
@@ -44,7 +43,7 @@ begin
     p_units := p_avail;
     p_places := p_avail;
   else
-    select h.n, h.seqs, h.dead, h.costs into v_read, v_seqs, v_dead, v_costs
+    select h.n, h.whole, h.seqs, h.costs into v_read, v_whole, v_seqs, v_costs
     from engine.read_costed_jobs(p_lane, p_buckets, p_most, v_each, p_now) h;
     for i in 1 .. cardinality(p_lane) loop
       continue when v_read[i] is null;
@@ -57,13 +56,12 @@ begin
   from engine.divide_by_turns(p_want, v_n, v_starts, p_steps, v_fair, v_from, v_uses, p_units, p_places, p_horizon,
                               v_at, v_costs, p_first) s;
   if not v_costed then return; end if;
-  select array_agg(l.costed and take[l.ordinality] = v_read[l.ordinality] and v_read[l.ordinality] < v_each
+  select array_agg(l.costed and take[l.ordinality] = v_read[l.ordinality] and v_whole[l.ordinality]
                    order by l.ordinality)::integer[],
-         bool_or(l.costed and take[l.ordinality] = v_each)
+         bool_or(l.costed and take[l.ordinality] = v_read[l.ordinality] and not v_whole[l.ordinality])
   into over, more from unnest(p_lane) with ordinality l;
-  select array_agg(l.id order by l.ordinality, j.o), array_agg(v_seqs[j.at] order by l.ordinality, j.o),
-         array_agg(v_dead[j.at] order by l.ordinality, j.o)
-  into of, seqs, dead
+  select array_agg(l.id order by l.ordinality, j.o), array_agg(v_seqs[j.at] order by l.ordinality, j.o)
+  into of, seqs
   from (select k.id, k.ordinality, (sum(n) over (order by k.ordinality) - n)::integer as before
         from unnest(p_lane) with ordinality k cross join lateral (select v_read[k.ordinality] as n) h
         where k.costed) l

@@ -1,19 +1,23 @@
--- Refuses waiting jobs that cost more than one of their limits can grant at once under the definition in force. Jobs
--- that the newest code does not allow either end, because they could never start: the limit was made smaller after they
--- were sent. Jobs that only older code does not allow are put off for 15 s, after which a definition ends that no live
--- process has: so the jobs behind them pass. It waits for no row, like `engine.expire_overdue_jobs`.
-create or replace function engine.refuse_dear_jobs(p_ids uuid[]) returns void language plpgsql as $$
+-- Decides about jobs that claims have set aside because they cost more than one of their limits can grant at once
+-- (`engine.set_aside_jobs`); 500 at most. Jobs that the newest code does not allow either end, because they could never
+-- start: the limit was made smaller after they were sent. Jobs that only older code does not allow wait again in 15 s,
+-- after which a definition ends that no live process has. Returns how many jobs it decided about. It waits for no row.
+create or replace function engine.refuse_dear_jobs() returns integer language plpgsql as $$
 declare
   v_due constant timestamptz := sluice.now() + interval '15 seconds';
   v_job sluice.job;
   v_over record;
+  v_count integer := 0;
 begin
-  for v_job in select * from sluice.job where id = any (p_ids) and claim is null for update skip locked loop
+  for v_job in
+    select * from sluice.job where due_at = 'infinity' and held = 'older-code' limit 500 for update skip locked
+  loop
+    v_count := v_count + 1;
     select u.cost, substring(u.bucket from '^[^:*@]+') as name, d.most into v_over
     from unnest(v_job.takes, v_job.costs) with ordinality u (bucket, cost, o)
     cross join lateral engine.newest_capacity(u.bucket) d (most) where u.cost > d.most order by u.o limit 1;
     if not found then
-      update sluice.job set due_at = v_due, held = 'older-code' where id = v_job.id;
+      update sluice.job set due_at = v_due where id = v_job.id;
       continue;
     end if;
     delete from sluice.job where id = v_job.id;
@@ -22,4 +26,5 @@ begin
         'so it could never start: raise the limit and retry the job, or send smaller ones',
         v_over.cost, v_over.name, v_over.most));
   end loop;
+  return v_count;
 end $$;
