@@ -151,8 +151,8 @@ async function countOn({ url, adminUrl }) {
     const keyed = task('keyed', { input, limits: [limit('keyed', { rate: '100000/s', by })], run() {} })
     await sluice.define([lone, keyed])
     const tasks = ['lone', 'keyed']
-    await store.run('tasks/record_tasks', [tasks, ['default', 'default'], [false, false], [null, null]])
-    const [{ id: worker }] = await store.run('fleet/insert_worker', ['census', 1, '0', null, tasks, 50, {}])
+    await store.run('tasks/record_tasks', [tasks, ['default', 'default'], [false, false], [null, null], [null, null]])
+    const [{ id: worker }] = await store.run('fleet/insert_worker', ['census', 1, '0', null, tasks, 50, {}, null])
     const claim = async (of, want, expected) => {
       const [row] = await store.call('claim_jobs', [newId(), worker, null, [of], want, null, false, null, false])
       const found = JSON.parse(row.jobs ?? '[]').length
