@@ -78,6 +78,7 @@ export class CeleryOutlet implements Outlet {
       clock,
       log,
       changed: () => this.#changed(),
+      cut: () => this.#shake(Infinity),
       lost: (worker) => clock.after(reportMs, () => this.#lost(worker, clock.monotonicMs() - reportMs)),
     })
     this.#inquiry = new Inquiry({
@@ -266,7 +267,7 @@ export class CeleryOutlet implements Outlet {
     else if (meaning === 'retries') this.#retries(sent)
     else if (meaning === 'retried') return this.#retried(sent)
     else if (meaning === 'uncalled') this.#uncalled(sent, nowMs)
-    else if (meaning === 'lost') this.#mayBeStopped(sent)
+    else if (meaning === 'lost') return sent.stopped === undefined ? this.#lose(sent) : this.#interrupted(sent)
   }
 
   #done(sent: Sent, { value }: TaskResult): void {
@@ -294,11 +295,6 @@ export class CeleryOutlet implements Outlet {
   async #called(sent: Sent, error: unknown): Promise<void> {
     const refusal = await this.#answers.failed(sent.job, sent.task, error)
     this.#failed(sent, error, { refusal })
-  }
-
-  #mayBeStopped(sent: Sent): void {
-    if (sent.stopped === undefined) this.#lose(sent)
-    else this.#interrupted(sent)
   }
 
   #interrupted(sent: Sent): void {
@@ -370,10 +366,14 @@ export class CeleryOutlet implements Outlet {
 
   /** A worker is gone, with what it had begun before. */
   #lost(worker: string, atMs: number): void {
-    for (const sent of this.#sent.values()) {
-      if (sent.sinceMs <= atMs) sent.isShaken = true
+    this.#shake(atMs)
+    for (const sent of this.#sent.values())
       if (sent.by?.worker === worker && (sent.begunMs ?? Infinity) <= atMs) this.#lose(sent)
-    }
+  }
+
+  /** What was published by then may have begun, without a report that came here. */
+  #shake(atMs: number): void {
+    for (const sent of this.#sent.values()) if (sent.sinceMs <= atMs) sent.isShaken = true
   }
 
   /** A worker has begun it, whether or not it has reported that. */
@@ -389,7 +389,7 @@ export class CeleryOutlet implements Outlet {
   #missed(sent: Sent): void {
     const { by, begunMs = 0, isShaken } = sent
     const isGone = by !== undefined && (by.worker === unknownWorker || this.#workers.isGone(by.worker, begunMs))
-    // A worker that is gone may have begun it, without a report.
+    // A worker may have begun it, whose report is lost, with the worker or the broker.
     if (isGone || (by === undefined && isShaken)) this.#lose(sent)
     else if (by !== undefined) this.#failed(sent, silentError(), {})
     else this.#uncalled(sent, this.#options.store.clock.monotonicMs())

@@ -18,6 +18,8 @@ export interface StockWorkersOptions {
   log: Log
   /** The workers, or what they can take, may have changed. */
   changed(): void
+  /** The broker is away, or back: reports that nobody had read may be lost, since Celery's are not kept on disk. */
+  cut(): void
   /** This worker was silent for too long, while it was reachable, or has ended. */
   lost(worker: string): void
 }
@@ -258,7 +260,10 @@ export class StockWorkers {
     // While nothing can be received, or this process stands still, no worker is silent.
     const passedMs = isUp ? Math.min(nowMs - this.#tickedMs, 2 * tickMs) : 0
     this.#tickedMs = nowMs
-    if (isUp !== this.#wasUp) this.#options.changed()
+    if (isUp !== this.#wasUp) {
+      this.#options.cut()
+      this.#options.changed()
+    }
     // Workers may have come and gone meanwhile.
     if (isUp && !this.#wasUp) this.#gaplessMs = nowMs
     this.#wasUp = isUp

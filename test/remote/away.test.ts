@@ -2,7 +2,14 @@
 import { expect, it } from 'vitest'
 import type { Broker } from '../../src/amqp/broker.ts'
 import { silent as log } from '../../src/core/log.ts'
+import { unclaimed } from '../../src/claim/claimed-job.ts'
+import type { Reports } from '../../src/claim/outlet.ts'
+import type { Store } from '../../src/db/store.ts'
+import { remoteTask } from '../../src/index.ts'
+import { CeleryOutlet } from '../../src/remote/celery-outlet.ts'
+import { Rulebook } from '../../src/tasks/rule.ts'
 import { StockWorkers } from '../../src/remote/stock-workers.ts'
+import { z } from 'zod'
 import { World } from '../outlet/simulated-world.ts'
 
 it('have no room while the broker is away, and those who wait for room learn when it is back', async () => {
@@ -26,6 +33,7 @@ it('have no room while the broker is away, and those who wait for room learn whe
     clock: world.clock(0, 1),
     log,
     changed: () => void changes++,
+    cut() {},
     lost() {},
   })
   await workers.open('events')
@@ -43,3 +51,53 @@ it('have no room while the broker is away, and those who wait for room learn whe
   }
   workers.close()
 })
+
+it.for([false, true])(
+  'have begun a call, or may have, of which no report came: the broker was away (%s)',
+  async (isCut) => {
+    const world = new World()
+    const clock = world.clock(0, 1)
+    const state = { isUp: true }
+    const published: unknown[] = []
+    const broker = {
+      status: () => state,
+      declare: async () => {},
+      consume: async () => {},
+      publish: async (message: unknown) => void published.push(message),
+    }
+    const outlet = new CeleryOutlet({
+      store: { clock, log } as unknown as Store,
+      rulebook: new Rulebook(),
+      shared: undefined,
+      broker: broker as unknown as Broker,
+      control: { request: async () => ({}), revoke: async () => {} } as never,
+      results: { replyTo: 'r', watch() {}, forget() {}, close: async () => {} } as never,
+      tasks: [remoteTask('far', { input: z.object({}), queue: 'far', slots: 1 })],
+      others: new Set(),
+      kin: 'r',
+    })
+    const ends: string[] = []
+    const note = (end: string) => () => void ends.push(end)
+    outlet.for({ refused: note('uncalled'), lost: note('lost'), changed() {} } as unknown as Reports, () => '1')
+    await outlet.open()
+    const none = { attempt: 0, failed: 0, throttled: 0, crashes: 0, isDoubtful: false }
+    const own = {
+      id: 'j',
+      task: 'far',
+      queue: 'default',
+      grantedMs: clock.monotonicMs(),
+      createdMs: 0,
+      input: {},
+      takes: ['outlet.far'],
+    }
+    outlet.start([unclaimed(none, own)])
+    await expect.poll(() => published.length, { timeout: 2_000 }).toBe(1)
+    await world.runUntil(world.nowMs + 1_000)
+    state.isUp = !isCut
+    await world.runUntil(world.nowMs + 1_000)
+    state.isUp = true
+    await world.runUntil(world.nowMs + 20_000)
+    expect(ends).toEqual([isCut ? 'lost' : 'uncalled'])
+    await outlet.close()
+  },
+)
