@@ -42,7 +42,7 @@ export default defineConfig(({ mode }) => ({
       { extends: true, test: { name: 'shared', include: shared, isolate: false } },
     ],
     globalSetup: ['test/servers/setup.ts'],
-    setupFiles: ['test/property.ts'],
+    setupFiles: ['test/property.ts', 'test/clean-up.ts'],
     pool: 'forks',
     // The embedded engine is WebAssembly: V8 spends more on optimising it, in each worker anew, than tests gain by that.
     execArgv: ['--liftoff-only'],

@@ -1,6 +1,8 @@
 import { randomUUID } from 'node:crypto'
+import { chmodSync, existsSync, mkdtempSync, rmSync, statfsSync } from 'node:fs'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import { join } from 'node:path'
 import type { TestProject } from 'vitest/node'
 import { openPostgres, type PostgresUrls } from './postgres.ts'
 import { openRabbit } from './rabbitmq.ts'
@@ -22,11 +24,36 @@ async function migrated({ url, adminUrl }: PostgresUrls): Promise<RunUrls> {
   return { url, adminUrl, template: name }
 }
 
+/** Below this much free memory temporary directories stay on the disk. */
+const roomyBytes = 6 * 2 ** 30
+const memory = '/dev/shm'
+
 /**
- * Vitest's global set-up: one PostgreSQL and one RabbitMQ for the whole run, each started when the first test file requests
- * it, so that a run of pure tests does not pay for it.
+ * Has this process and its children put temporary directories into memory, where there is enough: the servers of a run create
+ * and delete a million small files. A server that is killed finds there what it wrote, as on a disk. Returns the clean-up.
  */
-export default async function setup(project: TestProject): Promise<() => Promise<void>> {
+function moveTemporaryFiles(): () => void {
+  const { TMPDIR } = process.env
+  if (TMPDIR !== undefined || !existsSync(memory)) return () => {}
+  const { bavail, bsize } = statfsSync(memory)
+  if (bavail * bsize < roomyBytes) return () => {}
+  const folder = mkdtempSync(join(memory, 'sluice-tests-'))
+  // Servers have a user of their own.
+  chmodSync(folder, 0o1777)
+  process.env['TMPDIR'] = folder
+  return () => {
+    delete process.env['TMPDIR']
+    rmSync(folder, { recursive: true, force: true })
+  }
+}
+
+/** The servers of a run, and the door at which test files request them. */
+interface Servers {
+  door: string
+  close(): Promise<void>
+}
+
+async function openServers(): Promise<Servers> {
   let server: ReturnType<typeof openPostgres> | undefined
   let urls: Promise<RunUrls> | undefined
   let rabbit: ReturnType<typeof openRabbit> | undefined
@@ -41,12 +68,34 @@ export default async function setup(project: TestProject): Promise<() => Promise
       (error: unknown) => response.writeHead(500).end(error instanceof Error ? error.message : String(error)),
     )
   })
+  const cleanUp = moveTemporaryFiles()
   await new Promise<void>((resolve) => door.listen(0, '127.0.0.1', resolve))
-  project.provide('serverDoor', `http://127.0.0.1:${(door.address() as AddressInfo).port}`)
-  return async () => {
+  const close = async () => {
     door.close()
     await urls?.then(({ adminUrl, template }) => dropDatabase(adminUrl, template)).catch(() => {})
     await (await server?.catch(() => undefined))?.close()
     await (await rabbit?.catch(() => undefined))?.close()
+    cleanUp()
+  }
+  return { door: `http://127.0.0.1:${(door.address() as AddressInfo).port}`, close }
+}
+
+/** Each project of the run loads this module anew. */
+const run = globalThis as { [key: symbol]: { servers: Promise<Servers>; users: number } | undefined }
+const key = Symbol.for('sluice.test.servers')
+
+/**
+ * Vitest's global set-up: one PostgreSQL and one RabbitMQ for the whole run, each started when the first test file requests
+ * it, so that a run of pure tests does not pay for it.
+ */
+export default async function setup(project: TestProject): Promise<() => Promise<void>> {
+  const opened = (run[key] ??= { servers: openServers(), users: 0 })
+  opened.users++
+  const { door, close } = await opened.servers
+  project.provide('serverDoor', door)
+  return async () => {
+    if (--opened.users > 0) return
+    run[key] = undefined
+    await close()
   }
 }
