@@ -3,9 +3,11 @@
  */
 import type { Clock } from '../core/clock.ts'
 import { type Claimer, type Claims, WorkerLostError } from '../claim/claim.ts'
+import type { Db } from '../db/db.ts'
 
 /** What warming up needs. */
 export interface WarmOptions {
+  db: Db
   claims: Claims
   clock: Clock
   enter(): Promise<Claimer>
@@ -19,18 +21,22 @@ export interface WarmOptions {
  */
 const warmMs = 50
 const warmMsMax = 5_000
+/** Embedded stores that have planned all statements of a claim: each has one session, and its plans stay. */
+const planned = new WeakSet<Db>()
 
 /**
  * Makes claims that take no job until one takes at most half of a grant's life: a machine that is too busy to use grants
  * in time (many processes starting at once) gets time to calm down.
  */
-export async function warmClaims({ claims, clock, enter, lost, signal }: WarmOptions): Promise<void> {
+export async function warmClaims({ db, claims, clock, enter, lost, signal }: WarmOptions): Promise<void> {
+  if (planned.has(db)) return
   const begunMs = clock.monotonicMs()
   for (let tries = 0; !signal.aborted; tries++) {
     const sinceMs = clock.monotonicMs()
     const who = await enter()
     try {
       await claims.warm(who, signal)
+      if (db.kind !== 'pg') planned.add(db)
     } catch (error) {
       // The process was stopped for so long while starting that the worker was given up already: it registers again.
       if (!(error instanceof WorkerLostError)) throw error

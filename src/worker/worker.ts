@@ -182,6 +182,7 @@ export class Worker {
     const { store, tasks, shared } = this.#options
     await (this.#here === undefined ? shared?.ready() : this.#here.open(tasks))
     await warmClaims({
+      db: store.db,
       claims: this.#claims,
       clock: store.clock,
       enter: () => this.#enter(),
