@@ -11,8 +11,8 @@ declare
   v_ids uuid[];
   v_claims uuid[];
   v_unused boolean[];
-  v_count integer;
-  v_back integer; v_again uuid[];
+  v_count integer := 0;
+  v_back integer := 0; v_again uuid[];
   v_lost sluice.worker;
   v_error constant jsonb := jsonb_build_object('code', 'SLUICE_WORKER_LOST',
     'message', 'its worker was lost during the attempt; whether the call was made is not known');
@@ -35,35 +35,37 @@ begin
   into v_ids, v_claims, v_unused
   from held h cross join unnest(h.lanes, h.seqs) s (lane, seq)
   join sluice.job j on j.lane = s.lane and j.seq = s.seq and j.due_at is null and j.claim = h.id;
-  perform engine.release_attempts(v_ids, v_claims, v_unused);
-  v_back := engine.return_uncalled(array(select u.id from unnest(v_ids, v_unused) u (id, unused) where u.unused),
-    array(select u.claim from unnest(v_claims, v_unused) u (claim, unused) where u.unused));
-  update sluice.job j set attempts = engine.append_attempt(j, 'lost', null,
-    engine.report_attempt(j.dispatched_at, v_now, v_lost.id, v_lost.host, v_lost.version), v_error::text, null)
-  from unnest(v_ids, v_claims) u (id, claim) where j.id = u.id and j.claim = u.claim;
-  with mine as (
-    select j.id from unnest(v_ids, v_claims) u (id, claim) join sluice.job j on j.id = u.id and j.claim = u.claim
-  ), crashed as (
-    delete from sluice.job j using mine m
-    where j.id = m.id and (j.crashes >= 2 or engine.is_at_most_once(j)) returning j.*
-  ), back as (
-    update sluice.job j set claim = null, crashes = j.crashes + 1, ambiguous = true, error = v_error
-    from mine m where j.id = m.id and j.crashes < 2 and not engine.is_at_most_once(j)
-    returning j.id
-  )
-  select (select array_agg(id) from back), array_agg(d.job) filter (where d.once),
-         array_agg(d.job) filter (where not d.once)
-  into v_again, v_doubtful, v_crashed
-  from (select engine.is_at_most_once(c::sluice.job) as once,
-               jsonb_populate_record(c::sluice.job,
-                 jsonb_build_object('crashes', c.crashes + 1, 'ambiguous', true)) as job
-        from crashed c) d;
-  if v_again is not null then perform engine.announce_jobs(v_again); end if;
-  v_count := coalesce(cardinality(v_again), 0);
-  perform engine.record_failed_jobs(v_doubtful, 'doubtful', 'SLUICE_WORKER_LOST',
-    'its worker was lost during the attempt; whether the call was made is not known, and it may be made only once');
-  perform engine.record_failed_jobs(v_crashed, 'crashed', 'SLUICE_WORKER_LOST',
-    'its worker was lost during an attempt three times');
+  if v_ids is not null then
+    perform engine.release_attempts(v_ids, v_claims, v_unused);
+    v_back := engine.return_uncalled(array(select u.id from unnest(v_ids, v_unused) u (id, unused) where u.unused),
+      array(select u.claim from unnest(v_claims, v_unused) u (claim, unused) where u.unused));
+    update sluice.job j set attempts = engine.append_attempt(j, 'lost', null,
+      engine.report_attempt(j.dispatched_at, v_now, v_lost.id, v_lost.host, v_lost.version), v_error::text, null)
+    from unnest(v_ids, v_claims) u (id, claim) where j.id = u.id and j.claim = u.claim;
+    with mine as (
+      select j.id from unnest(v_ids, v_claims) u (id, claim) join sluice.job j on j.id = u.id and j.claim = u.claim
+    ), crashed as (
+      delete from sluice.job j using mine m
+      where j.id = m.id and (j.crashes >= 2 or engine.is_at_most_once(j)) returning j.*
+    ), back as (
+      update sluice.job j set claim = null, crashes = j.crashes + 1, ambiguous = true, error = v_error
+      from mine m where j.id = m.id and j.crashes < 2 and not engine.is_at_most_once(j)
+      returning j.id
+    )
+    select (select array_agg(id) from back), array_agg(d.job) filter (where d.once),
+           array_agg(d.job) filter (where not d.once)
+    into v_again, v_doubtful, v_crashed
+    from (select engine.is_at_most_once(c::sluice.job) as once,
+                 jsonb_populate_record(c::sluice.job,
+                   jsonb_build_object('crashes', c.crashes + 1, 'ambiguous', true)) as job
+          from crashed c) d;
+    if v_again is not null then perform engine.announce_jobs(v_again); end if;
+    v_count := coalesce(cardinality(v_again), 0);
+    perform engine.record_failed_jobs(v_doubtful, 'doubtful', 'SLUICE_WORKER_LOST',
+      'its worker was lost during the attempt; whether the call was made is not known, and it may be made only once');
+    perform engine.record_failed_jobs(v_crashed, 'crashed', 'SLUICE_WORKER_LOST',
+      'its worker was lost during an attempt three times');
+  end if;
   if p_why = 'lost' then
     perform engine.notify_event('rescued', jsonb_build_object('worker', p_worker::text, 'host', v_lost.host,
       'pid', v_lost.pid, 'jobs', v_count));

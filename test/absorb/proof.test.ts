@@ -1,0 +1,63 @@
+/** Workers with a store keep a limit over what a Python producer sends, at the same rate however many they are. */
+import { fork } from 'node:child_process'
+import { once } from 'node:events'
+import { fileURLToPath } from 'node:url'
+import { expect, it } from 'vitest'
+import { Sluice } from '../../src/sluice.ts'
+import { startRecorder } from '../direct/fleet.ts'
+import { mostIn } from '../direct/stage.ts'
+import { isLong } from '../long.ts'
+import { freshDatabase } from '../servers/database.ts'
+import { freshBroker } from '../servers/rabbitmq.ts'
+import { until } from '../until.ts'
+import { startProducer } from './stage.ts'
+
+const file = fileURLToPath(new URL('caller.mjs', import.meta.url))
+const tasks = isLong ? 5_000 : 200
+const fleets = isLong ? [1, 8] : [2]
+
+/** Has a Python producer send tasks under 100/s, and so many workers execute them; returns what the vendor and the store saw. */
+async function prove(workers: number) {
+  const [broker, { url: store }, vendor] = await Promise.all([freshBroker(), freshDatabase(), startRecorder()])
+  const python = await startProducer(broker.url)
+  const sluice = await Sluice.open({ store })
+  const children = Array.from({ length: workers }, () => fork(file, [store, broker.url, vendor.url, '10']))
+  try {
+    await Promise.all(children.map((child) => once(child, 'message')))
+    await python.ask('many', { task: 'call', n: tasks })
+    await until(async () => (await sluice.jobs.status()).done >= tasks, 'all are done', 180_000)
+    const [row] = await sluice.db.query<{ calls: number; attempts: number }>(
+      `select (select count(*) from sluice.celery_call)::int as calls,
+        (select sum(attempt) from sluice.done)::int as attempts`,
+    )
+    const { exceeded } = await sluice.verify()
+    return { ...row, exceeded, arrivals: vendor.arrivals.toSorted((a, b) => a.atMs - b.atMs) }
+  } finally {
+    for (const child of children) child.kill('SIGTERM')
+    await Promise.all(children.map(async (child) => child.exitCode ?? (await once(child, 'exit'))))
+    python.close()
+    vendor.close()
+    await sluice.close()
+  }
+}
+
+it(
+  'tasks of a Python producer under 100/s are executed once, at the same rate by 1 worker and by 8',
+  { timeout: 600_000 },
+  async () => {
+    const rates: number[] = []
+    for (const workers of fleets) {
+      const { calls, attempts, exceeded, arrivals } = await prove(workers)
+      const times = arrivals.map(({ atMs }) => atMs)
+      // Each message became one job, and each job began once.
+      expect({ calls, attempts, exceeded }).toEqual({ calls: tasks, attempts: tasks, exceeded: [] })
+      expect(arrivals.map(({ n }) => n).toSorted((a, b) => a - b)).toEqual(Array.from({ length: tasks }, (_, n) => n))
+      const most = mostIn(times, 1_000)
+      expect(most).toBeLessThanOrEqual(100)
+      rates.push(((times.length - 1) * 1_000) / ((times.at(-1) ?? 0) - (times[0] ?? 0)))
+      if (isLong) console.log({ workers, most, perS: rates.at(-1) })
+    }
+    const [one = 0, eight = one] = rates
+    if (isLong) expect(Math.abs(eight / one - 1)).toBeLessThan(0.05)
+  },
+)
