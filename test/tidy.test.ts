@@ -67,6 +67,16 @@ const laws: Record<string, Law> = {
       { 'src/redis/a.lua': `local function a()${'\n'.repeat(70)}end` },
     ],
   },
+  'the embedded engine is loaded when a store needs it': {
+    in: (files) =>
+      inSource(files)
+        .filter(
+          ({ path, text }) =>
+            path !== 'src/db/engine.ts' && /^import (?!type).*\/(db\/)?(engine|disk)\.ts'$/m.test(text),
+        )
+        .map(({ path }) => path),
+    bad: [{ 'src/db/pglite.ts': `import { Engine } from './engine.ts'` }],
+  },
   'every export has a docstring': {
     in: (files) => inSource(files).flatMap(undocumented),
     bad: [

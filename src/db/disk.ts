@@ -3,6 +3,7 @@ import fs from 'node:fs'
 import path from 'node:path'
 import { PGlite } from '@electric-sql/pglite'
 import { NodeFS } from '@electric-sql/pglite/nodefs'
+import { syncDirectory } from './directory.ts'
 
 type Mod = Parameters<NodeFS['init']>[1]
 interface Stream {
@@ -102,13 +103,4 @@ function syncTree(dir: string): void {
     }
   }
   syncDirectory(dir)
-}
-
-/** Makes the names in a directory durable. */
-export function syncDirectory(dir: string): void {
-  // Windows cannot open a directory; its file system journals names.
-  if (process.platform === 'win32') return
-  const fd = fs.openSync(dir, 'r')
-  fs.fsyncSync(fd)
-  fs.closeSync(fd)
 }

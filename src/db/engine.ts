@@ -2,7 +2,7 @@
 import { PGlite } from '@electric-sql/pglite'
 import { StoreError } from '../core/errors.ts'
 import { SyncedFS } from './disk.ts'
-import { frame, frames, text } from './frame.ts'
+import { frames, query } from './frame.ts'
 import { template } from './template.ts'
 
 /** Functions of the running module that are replaced to detect a dead backend. */
@@ -186,9 +186,4 @@ export class Engine {
       cause: stopped,
     })
   }
-}
-
-/** Returns the frame of a simple query. */
-export function query(sql: string): Buffer {
-  return frame('Q', text(sql))
 }

@@ -92,3 +92,8 @@ export class Cutter {
 export function errorFrame(severity: 'ERROR' | 'FATAL', code: string, message: string): Buffer {
   return frame('E', text(`S${severity}`), text(`V${severity}`), text(`C${code}`), text(`M${message}`), Buffer.from([0]))
 }
+
+/** Returns the frame of a simple query. */
+export function query(sql: string): Buffer {
+  return frame('Q', text(sql))
+}

@@ -6,8 +6,7 @@
 import type { Clock } from '../core/clock.ts'
 import { span } from '../core/figures.ts'
 import type { Engine } from './engine.ts'
-import { query } from './engine.ts'
-import { Cutter, errorFrame, frame, frames, maxFrameBytes, readText, text } from './frame.ts'
+import { Cutter, errorFrame, frame, frames, maxFrameBytes, query, readText, text } from './frame.ts'
 import type { Frame } from './frame.ts'
 
 /** What all sessions of one engine share. */

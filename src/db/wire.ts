@@ -5,9 +5,8 @@
 import { Duplex } from 'node:stream'
 import type { Socket } from 'node:net'
 import type { Clock } from '../core/clock.ts'
-import { query } from './engine.ts'
 import type { Engine } from './engine.ts'
-import { frame, frames, text } from './frame.ts'
+import { frame, frames, query, text } from './frame.ts'
 import { Session } from './session.ts'
 import type { Hub } from './session.ts'
 
