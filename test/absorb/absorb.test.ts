@@ -215,8 +215,11 @@ describe('a task that Python sends', () => {
     expect(await stage.result(await stage.send('add', [1]))).toEqual(['SUCCESS', 1])
     const waiting = await stage.send('add', [2], { countdown: 3_600 })
     const { db } = sluice
-    const ids = async () => (await db.query<{ id: string }>('select id from sluice.celery_call')).map(({ id }) => id)
+    const ids = async (which = 'true') =>
+      (await db.query<{ id: string }>(`select id from sluice.celery_call where ${which}`)).map(({ id }) => id)
     await until(async () => (await ids()).includes(waiting), 'both are known')
+    // Its result is sent before that is recorded.
+    await until(async () => (await ids('replied_at is not null')).length === 1, 'the reply is recorded')
     await db.query(`insert into sluice.celery_call (id, job, call, created_at)
       values ('gone', gen_random_uuid(), '{}', sluice.now() - interval '31 days'), ('new', gen_random_uuid(), '{}', sluice.now())`)
     await db.query(`update sluice.celery_call set created_at = sluice.now() - interval '31 days' where id = $1`, [
