@@ -1,4 +1,4 @@
-import { setTimeout as sleep } from 'node:timers/promises'
+import { vi } from 'vitest'
 
 /**
  * Resolves when `isTrue` resolves to something true, and rejects as soon as it rejects. After `limitMs` it rejects as
@@ -10,13 +10,9 @@ export async function until(
   limitMs = 60_000,
 ): Promise<void> {
   const late = new Error(`not within ${limitMs} ms: ${what}`)
-  const fromMs = performance.now()
-  while (!(await isTrue())) {
-    const forMs = performance.now() - fromMs
-    if (forMs > limitMs) throw late
-    // Each look costs the servers something, so what takes long is looked at less often.
-    await sleep(Math.min(100, Math.max(10, forMs / 20)))
-  }
+  await vi.waitUntil(isTrue, { timeout: limitMs, interval: 10 }).catch((error: Error) => {
+    throw error.message.startsWith('Timed out in waitUntil') ? late : error
+  })
 }
 
 /**
