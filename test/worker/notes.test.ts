@@ -116,7 +116,7 @@ for (const engine of mainEngines) {
       await record(job?.claim ?? '', '{"progress":[1,2]}')
       await record(id, '{"progress":[2,2]}')
       await at.db.query(`select ${fn}.rescue_worker($1, null, 'lost')`, [at.worker])
-      expect(await at.sluice.jobs.get(id)).toMatchObject({ state: 'scheduled', progress: { done: 1, total: 2 } })
+      expect(await at.sluice.jobs.get(id)).toMatchObject({ state: 'waiting', progress: { done: 1, total: 2 } })
     })
   })
 }
