@@ -23,15 +23,15 @@ it('counts a lost worker as an attempt from the second loss on, so that an event
   const emitter = await Sluice.open({ store, amqp: url, service: 'a', events: 'rabbitmq' })
   try {
     const start = () => spawn(process.execPath, ['--liftoff-only', dying, store, url], { stdio: 'ignore' })
-    let deaths = 0
-    for (let child = start(); deaths < 3; deaths++, child = start()) {
+    let child = start()
+    for (let deaths = 0; deaths < 3; deaths++) {
       if (deaths === 0) {
         await until(async () => (await queuesOf(host)).has('sluice.events:a:fatal'))
         await emitter.events.emit(event('fatal'), 'x')
       }
       await once(child, 'exit')
+      child = start()
     }
-    const child = start()
     await until(async () => (await emitter.events.archive().count()) === 1)
     child.kill('SIGKILL')
     expect(await emitter.events.archive().list()).toMatchObject([
