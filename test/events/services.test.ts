@@ -124,6 +124,14 @@ it('goes on under a new name with what the handler had before', async () => {
   expect((await b.events.handlers()).map(({ handler: name }) => name)).toEqual(['new'])
 })
 
+/** Catches up until two events are handled: that waits for older transactions, and other tests have some on the same server. */
+const caughtUp = (sluice: Sluice, work: Parameters<Sluice['dispatchOnce']>[0]) =>
+  until(async () => {
+    await sluice.events.renew()
+    await sluice.dispatchOnce(work)
+    return got.length >= 2
+  }, 'it has caught up')
+
 it('delivers what a transaction emits that was open before the subscription, at either level, once', async () => {
   const a = await open('a')
   const work = [handler('x')]
@@ -145,10 +153,7 @@ it('delivers what a transaction emits that was open before the subscription, at 
     await client.query('commit')
     await client.end()
   }
-  await a.events.renew()
-  await a.dispatchOnce(work)
-  await a.events.renew()
-  await a.dispatchOnce(work)
+  await caughtUp(a, work)
   expect(got.sort()).toEqual(['x before', 'x old snapshot'])
 })
 
@@ -163,8 +168,7 @@ it('delivers what a younger transaction emits that does not see the subscription
   await subscriber.query('commit')
   await a.events.renew()
   await emitter.query('commit')
-  await a.events.renew()
-  await a.dispatchOnce([handler('x'), handler('y')])
+  await caughtUp(a, [handler('x'), handler('y')])
   expect(got.sort()).toEqual(['x 1', 'y 1'])
   await Promise.all([subscriber.end(), emitter.end()])
 })
