@@ -2,11 +2,11 @@ import { randomUUID } from 'node:crypto'
 import { inject } from 'vitest'
 import type { PostgresUrls } from './postgres.ts'
 import { atEnd } from '../ends.ts'
-import { createDatabase, dropDatabase, type RunUrls } from './template.ts'
+import { createDatabase, dropDatabase, dropUnused, type RunUrls } from './template.ts'
 
 /** A database that nobody else uses. */
 export interface FreshDatabase extends PostgresUrls {
-  /** Drops it, ending whoever is still connected. Optional: that happens at the end of the test file. */
+  /** Drops it, ending whoever is still connected. Optional: one that nobody uses goes at the end of the test file. */
   drop: () => Promise<void>
 }
 
@@ -30,10 +30,10 @@ export async function emptyDatabase(): Promise<FreshDatabase> {
 
 async function create(run: RunUrls, template: string): Promise<FreshDatabase> {
   const name = `test_${randomUUID().replaceAll('-', '')}`
-  const drop = () => dropDatabase(run.adminUrl, name)
-  // With hundreds of databases the server would do nothing but vacuum them in turn.
-  atEnd(drop)
-  return { ...(await createDatabase(run, name, template)), drop }
+  // With hundreds of databases the server would do nothing but vacuum them in turn. A failed test may have left connections,
+  // which fail the whole run when they are ended, so such a database stays.
+  atEnd(() => dropUnused(run.adminUrl, name))
+  return { ...(await createDatabase(run, name, template)), drop: () => dropDatabase(run.adminUrl, name) }
 }
 
 async function askDoor(): Promise<RunUrls> {

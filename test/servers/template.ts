@@ -19,6 +19,11 @@ export function dropDatabase(adminUrl: string, name: string): Promise<void> {
   return run(adminUrl, `DROP DATABASE IF EXISTS ${name} WITH (FORCE)`)
 }
 
+/** Drops a database. @throws if somebody is still connected after five seconds */
+export function dropUnused(adminUrl: string, name: string): Promise<void> {
+  return run(adminUrl, `DROP DATABASE IF EXISTS ${name}`)
+}
+
 function withDatabase(url: string, name: string): string {
   const changed = new URL(url)
   changed.pathname = `/${name}`
