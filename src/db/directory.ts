@@ -1,4 +1,4 @@
-/** Directories that outlive a crash of the machine. Apart from disk.ts, which loads the embedded engine. */
+/** Names in directories that outlive a crash of the machine. Not in disk.ts, because to import that loads the embedded engine. */
 import fs from 'node:fs'
 
 /** Makes the names in a directory durable. */

@@ -134,7 +134,7 @@ export interface Explanation {
   error: { message?: string } | null
   parked: ParkedRow[] | null
   held: string | null
-  /** Set if the next round of a worker decides about it: `expired`, or `older-code` (it costs more than a limit holds). */
+  /** Set if the next round of a worker decides about it: `expired`, or `too-dear` (it costs more than a limit holds). */
   ends_by: string | null
   raw: boolean
   /** Set if limits are shared in Redis: since when Redis is unavailable, and why; since when its state is whole. */

@@ -26,7 +26,7 @@ const planned = new WeakSet<Db>()
 
 /**
  * Makes claims that take no job until one takes at most half of a grant's life: a machine that is too busy to use grants
- * in time (many processes starting at once) gets time to calm down.
+ * in time (many processes starting at once) gets time to calm down. An embedded store needs that once.
  */
 export async function warmClaims({ db, claims, clock, enter, lost, signal }: WarmOptions): Promise<void> {
   if (planned.has(db)) return

@@ -30,7 +30,7 @@ const memory = '/dev/shm'
 
 /**
  * Has this process and its children put temporary directories into memory, where there is enough: the servers of a run create
- * and delete a million small files. A server that is killed finds there what it wrote, as on a disk. Returns the clean-up.
+ * and delete many small files. A server that is killed finds there what it wrote, as on a disk. Returns the clean-up.
  */
 function moveTemporaryFiles(): () => void {
   const { TMPDIR } = process.env
@@ -72,10 +72,13 @@ async function openServers(): Promise<Servers> {
   await new Promise<void>((resolve) => door.listen(0, '127.0.0.1', resolve))
   const close = async () => {
     door.close()
-    await urls?.then(({ adminUrl, template }) => dropDatabase(adminUrl, template)).catch(() => {})
-    await (await server?.catch(() => undefined))?.close()
-    await (await rabbit?.catch(() => undefined))?.close()
-    cleanUp()
+    try {
+      await urls?.then(({ adminUrl, template }) => dropDatabase(adminUrl, template)).catch(() => {})
+      await (await server?.catch(() => undefined))?.close()
+      await (await rabbit?.catch(() => undefined))?.close()
+    } finally {
+      cleanUp()
+    }
   }
   return { door: `http://127.0.0.1:${(door.address() as AddressInfo).port}`, close }
 }

@@ -10,7 +10,7 @@
 -- - retry: the job is due again in p_delays_us, in the lane of retries (store/lane_id.sql).
 -- - throttled: the vendor refused it, which is no failure; the job is due again in p_delays_us, in its own lane.
 -- - return: the handler was not called; the attempt does not count. Not put off, it is in its place again at
--- once, and so is what was unused, denied or interrupted (`engine.lock_classes_of`).
+-- once, and so is what was unused, denied or interrupted (`engine.lock_classes_of_jobs`).
 -- - unused: the same, and the grant is given back. Both may be put off by p_delays_us; p_reasons names the cause.
 -- - denied: the same, because others that share the job's limits deny it. p_reasons names the bucket that they used up,
 -- which keeps its charge. Null: none.
@@ -36,7 +36,7 @@ declare
   v_done uuid[]; v_moved uuid[] := '{}'; v_ended uuid[]; v_back uuid[]; v_fallen uuid[];
   v_discarded engine.ending[]; v_failed engine.ending[];
 begin
-  if v_home && p_outcomes then perform engine.lock_classes_of(p_ids); end if;
+  if v_home && p_outcomes then perform engine.lock_classes_of_jobs(p_ids); end if;
   -- Claims come before jobs, as in engine.rescue_worker.
   delete from sluice.claim c where c.id = any (p_ended);
   -- Jobs that more than one statement changes are locked first, in one order.

@@ -1,5 +1,5 @@
 -- Puts back jobs whose attempts were not begun, and do not count. The caller has locked their classes
--- (`engine.lock_classes_of`), and released what they held (`engine.release_attempts`). Returns their number.
+-- (`engine.lock_classes_of_jobs`), and released what they held (`engine.release_attempts`). Returns their number.
 -- p_ids, p_claims: the jobs, and the claims that handed them out
 create or replace function engine.return_uncalled(p_ids uuid[], p_claims uuid[]) returns integer
 language plpgsql as $$
