@@ -38,7 +38,7 @@ describe.each(mainEngines)('on $name', (engine) => {
   const starts = async (options: LimitOptions & { by?: string }) => {
     const sql = sqlOn(sluice.db)
     const quiet: Sql = {
-      // It would record that it has the definition once more, while a test says that nobody has.
+      // It would record that it has the definition once more, while a test assumes that nobody has.
       call: async <R>(...[name, ...rest]: Parameters<Sql['call']>) =>
         name === 'renew_definitions' ? [] : sql.call<R>(name, ...rest),
       run: sql.run.bind(sql),
