@@ -16,7 +16,7 @@ import { redisServer, shared } from './shared.ts'
 import { stock } from './stock.ts'
 import { bloat, has, snapshots, type StorageAt, wraparound } from './storage.ts'
 import { zones } from './zones.ts'
-import pg from 'pg'
+import { driver } from '../db/driver.ts'
 
 /** What a check gets. */
 interface Place {
@@ -150,7 +150,7 @@ async function clock({ store: { db } }: Place): Promise<Finding> {
 
 /** Returns whether a pooler is between here and the server: then the session that answers is not the one that was opened. */
 async function isPooled(url: string): Promise<boolean> {
-  const client = new pg.Client({ connectionString: url, connectionTimeoutMillis: 5_000, query_timeout: 5_000 })
+  const client = new driver.Client({ connectionString: url, connectionTimeoutMillis: 5_000, query_timeout: 5_000 })
   client.on('error', () => {})
   await client.connect()
   try {

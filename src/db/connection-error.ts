@@ -1,5 +1,5 @@
 /** Errors of a connection to PostgreSQL: which mean that the outcome is unknown, and how they are reported. */
-import pg from 'pg'
+import { driver } from './driver.ts'
 import { StoreError, UsageError } from '../core/errors.ts'
 
 /** SQLSTATEs that mean that the connection, not the statement, failed. */
@@ -22,7 +22,7 @@ export function isLost(error: unknown): boolean {
   if (error instanceof LateError) return true
   if (!(error instanceof Error)) return false
   const { code } = error as { code?: unknown }
-  if (error instanceof pg.DatabaseError) return lostStates.test(String(code))
+  if (error instanceof driver.DatabaseError) return lostStates.test(String(code))
   return typeof code === 'string' ? lostCodes.test(code) : lostWords.test(error.message)
 }
 
@@ -39,7 +39,7 @@ export function inTime<T>(asked: Promise<T>, ms: number): Promise<T> {
 /** Returns the error for a server that did not answer, or let nobody in. */
 export function unreachable(where: string, cause: unknown): StoreError {
   const why = cause instanceof Error ? cause.message : String(cause)
-  const code = cause instanceof pg.DatabaseError ? String(cause.code) : ''
+  const code = cause instanceof driver.DatabaseError ? String(cause.code) : ''
   const text =
     code === '3D000'
       ? `PostgreSQL at ${where} answers, but the database does not exist (${why}); create it (\`createdb\`), or correct DATABASE_URL`

@@ -1,5 +1,6 @@
 /** Connects to a PostgreSQL server, through node-postgres. */
-import pg from 'pg'
+import type pg from 'pg'
+import { driver } from './driver.ts'
 import type { Clock } from '../core/clock.ts'
 import { SluiceError, UsageError } from '../core/errors.ts'
 import { describe, inTime, isLost, LateError, unreachable } from './connection-error.ts'
@@ -278,7 +279,7 @@ class PgDb implements Db {
   /** Keeps one connection for LISTEN, pinged every 5 s to detect a half-open one, and replaced until `signal`. */
   async #keepListening(signal: AbortSignal): Promise<void> {
     for (let failures = 0; !signal.aborted; failures++) {
-      const client = new pg.Client({
+      const client = new driver.Client({
         connectionString: this.#options.listenUrl ?? this.#options.url,
         keepAlive: true,
         connectionTimeoutMillis: 5_000,
@@ -324,7 +325,7 @@ async function isDirect(client: pg.Client, ask: (sql: string) => Promise<pg.Quer
 }
 
 function makePool(url: string, max: number): pg.Pool {
-  const pool = new pg.Pool({
+  const pool = new driver.Pool({
     connectionString: url,
     max,
     connectionTimeoutMillis: 5_000,

@@ -1,7 +1,8 @@
 /** The embedded engine as a `Db`: PostgreSQL in this process, its files in a directory or in memory. */
 import fs from 'node:fs'
 import path from 'node:path'
-import pg from 'pg'
+import type pg from 'pg'
+import { driver } from './driver.ts'
 import type { Clock } from '../core/clock.ts'
 import { StoreError, UsageError } from '../core/errors.ts'
 import { type Db, type Row, silentlyAborted, SingleConnection, transactionOver, type Tx } from './db.ts'
@@ -129,7 +130,7 @@ class EmbeddedDb implements PgliteDb {
 
   async listen(channel: string, heard: (payload: string) => void): Promise<() => Promise<void>> {
     this.#check()
-    const quoted = pg.escapeIdentifier(channel)
+    const quoted = driver.escapeIdentifier(channel)
     const set = this.#listeners.get(channel) ?? new Set()
     this.#listeners.set(channel, set.add(heard))
     await this.#run(this.#calls, { text: `listen ${quoted}` })
@@ -224,8 +225,8 @@ class EmbeddedDb implements PgliteDb {
 
   /** Converts errors: those of PostgreSQL stay as they are; those of the connection mean that the engine is gone. */
   #explain(error: unknown): unknown {
-    if (error instanceof pg.DatabaseError && error.severity !== 'FATAL') return error
-    if (this.#engine.stopped === undefined && this.#closed === undefined && !(error instanceof pg.DatabaseError))
+    if (error instanceof driver.DatabaseError && error.severity !== 'FATAL') return error
+    if (this.#engine.stopped === undefined && this.#closed === undefined && !(error instanceof driver.DatabaseError))
       return error
     const why = error instanceof Error ? error.message : String(error)
     return new StoreError('SLUICE_STORE_UNREACHABLE', `the embedded engine (${this.where}) is gone (${why})`, {
@@ -236,7 +237,7 @@ class EmbeddedDb implements PgliteDb {
 
 function client(wire: Wire): pg.Client {
   // node-postgres requires an address although `stream` is used.
-  const made = new pg.Client({
+  const made = new driver.Client({
     host: 'embedded',
     user: 'postgres',
     password: '',

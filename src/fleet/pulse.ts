@@ -4,8 +4,7 @@
  * the worker's id by message.
  */
 import { parentPort, workerData } from 'node:worker_threads'
-import pg from 'pg'
-import { settle } from '../db/pg.ts'
+import type pg from 'pg'
 
 const { url, sql, beatMs, beats } = workerData as { url: string; sql: string; beatMs: number; beats: Int32Array }
 let seen = Atomics.load(beats, 0)
@@ -21,10 +20,12 @@ async function beat(): Promise<void> {
   const beating = worker
   const known = seen
   seen = Atomics.load(beats, 0)
-  // The first beat connects in any case, so that only the beat remains to be sent when the rounds stand still.
+  // The first look connects in any case, so that only the beat remains to be sent when the rounds stand still.
   if (seen !== known && client !== undefined) return
   if (client === undefined) {
-    const fresh = new pg.Client({
+    // Here, because a worker that ends before does without it.
+    const [{ driver }, { settle }] = await Promise.all([import('../db/driver.ts'), import('../db/pg.ts')])
+    const fresh = new driver.Client({
       connectionString: url,
       connectionTimeoutMillis: 3_000,
       query_timeout: 3_000,
@@ -56,4 +57,4 @@ function next(): void {
     })
     .then((pauseMs) => setTimeout(next, pauseMs))
 }
-next()
+setTimeout(next, beatMs)
