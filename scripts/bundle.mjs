@@ -18,11 +18,13 @@ const entries = [
   'fleet/pulse',
   'testing/serve',
   'worker/thread',
-  // What the benchmarks and the census load by themselves.
+  // What the benchmarks, the census and scripts/template.mjs load by themselves.
   'amqp/broker',
   'core/log',
   'core/version',
+  'db/migrate',
   'db/store',
+  'db/template',
   'redis/limiter',
   'testing/vendor',
 ]

@@ -1,7 +1,8 @@
-// Writes every .sql file of src/ into src/generated/sql.ts, and every .lua file into lua.ts beside it, so that the package
-// needs no files at run time. A .sql file under db/migrations/ is a migration, one that creates functions or types is applied after
-// the migrations, anything else is a statement; statements and scripts in Lua are named <room>/<file>. Python has the texts of
-// the scripts that it runs beside its example. `--check` fails when a committed file is stale.
+// Writes every .sql file of src/ into src/generated/, and every .lua file into lua.ts there, so that the package needs no files at
+// run time. A .sql file under db/migrations/ is a migration, one that creates functions or types is applied after the migrations
+// (both in schema.ts, which only a migration loads), anything else is a statement (sql.ts); statements and scripts in Lua are named
+// <room>/<file>. Python has the texts of the scripts that it runs beside its example. `--check` fails when a committed file is stale.
+import { createHash } from 'node:crypto'
 import { readFileSync, readdirSync, writeFileSync } from 'node:fs'
 import { join, relative } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -21,7 +22,9 @@ for (const [name, sql] of texts('.sql')) {
 groups.functions.sort(([a], [b]) => Number(b.endsWith('/records')) - Number(a.endsWith('/records')))
 const record = (rows) =>
   `{\n${rows.map(([name, text]) => `  ${JSON.stringify(name)}: ${JSON.stringify(text)},\n`).join('')}}`
-writeModule('sql.ts', '.sql', Object.entries(groups), functionNames(groups.functions))
+const { statements, ...schema } = groups
+writeModule('schema.ts', '.sql', Object.entries(schema))
+writeModule('sql.ts', '.sql', [['statements', statements]], schemaNames(schema) + functionNames(schema.functions))
 const lua = texts('.lua')
 writeModule('lua.ts', '.lua', [['scripts', lua]])
 writePython('examples/python/limits_lua.py', lua)
@@ -33,6 +36,20 @@ function writeModule(file, suffix, all, more = '') {
     `// Made by scripts/embed.mjs from the ${suffix} files; do not edit.\n` +
     all.map(([group, rows]) => `export const ${group}${type(group)} = ${record(rows)}\n`).join('')
   write(`src/generated/${file}`, text + more)
+}
+
+/**
+ * Returns what shows whether a database, or the template of one, has the schema of schema.ts: the names of the migrations, a hash of
+ * the functions and one of all.
+ */
+function schemaNames({ migrations, functions }) {
+  const text = (rows) => rows.map(([, sql]) => sql).join('\n')
+  const hash = (of) => createHash('sha256').update(of).digest('hex').slice(0, 16)
+  return (
+    `export const migrationNames = ${JSON.stringify(migrations.map(([name]) => name))}\n` +
+    `export const functionsHash = '${hash(text(functions))}'\n` +
+    `export const schemaHash = '${hash(text(migrations) + text(functions))}'\n`
+  )
 }
 
 /** Returns a type of the names of all SQL functions, so that a call of a missing one does not compile. */

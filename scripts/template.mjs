@@ -1,28 +1,52 @@
-// Makes dist/template.tar.gz: a new database as initdb leaves it, so that an embedded store need not run initdb
-// (src/db/template.ts). It is rebuilt only when PGlite's version changes.
-import { existsSync, readFileSync, renameSync, writeFileSync } from 'node:fs'
+// Makes dist/template.tar.gz, a new database as initdb leaves it, and one with this release's schema, so that an embedded store need
+// not run initdb and the migrations (src/db/template.ts). They are made anew only when PGlite's version or the schema changes.
+import { existsSync, readFileSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { gzipSync } from 'node:zlib'
+import { gunzipSync, gzipSync } from 'node:zlib'
 import { PGlite } from '@electric-sql/pglite'
+import { migrateTemplate } from '../dist/db/migrate.js'
+import { migratedTemplate } from '../dist/db/template.js'
 
 const dist = fileURLToPath(new URL('../dist', import.meta.url))
 const file = join(dist, 'template.tar.gz')
+const migrated = join(dist, migratedTemplate)
 const stamp = join(dist, 'template.version')
 const main = createRequire(import.meta.url).resolve('@electric-sql/pglite')
 const { version } = JSON.parse(readFileSync(join(dirname(main), '..', 'package.json'), 'utf8'))
 
-if (!existsSync(file) || !existsSync(stamp) || readFileSync(stamp, 'utf8') !== version) {
+const isNew = !existsSync(file) || !existsSync(stamp) || readFileSync(stamp, 'utf8') !== version
+if (isNew) {
+  await make(file, {}, async () => {})
+  writeFileSync(stamp, version)
+}
+if (isNew || !existsSync(migrated)) {
+  for (const name of readdirSync(dist)) if (name.startsWith('template-')) rmSync(join(dist, name))
+  await make(migrated, { loadDataDir: new Blob([gunzipSync(readFileSync(file))]) }, (pglite) =>
+    pglite.transaction((tx) =>
+      migrateTemplate({
+        query: async (sql, values) => (await tx.query(sql, values)).rows,
+        script: (sql) => tx.exec(sql),
+      }),
+    ),
+  )
+}
+
+/** Writes the files of a database after `fill`. */
+async function make(to, options, fill) {
   const exitCode = process.exitCode
-  const pglite = await PGlite.create()
+  // The log of what led to this state is no part of a new database.
+  const startParams = [...PGlite.defaultStartParams, '-c', 'wal_recycle=off', '-c', 'min_wal_size=32MB']
+  const pglite = await PGlite.create({ ...options, startParams })
+  await fill(pglite)
+  await pglite.exec('select pg_switch_wal()')
   await pglite.exec('checkpoint')
   const tar = Buffer.from(await (await pglite.dumpDataDir('none')).arrayBuffer())
   await pglite.close()
   // PGlite's runtime sets the exit code of the whole process when it ends.
   process.exitCode = exitCode
   // Renamed when complete, so that an interrupted run leaves no partial file.
-  writeFileSync(`${file}.new`, gzipSync(tar))
-  renameSync(`${file}.new`, file)
-  writeFileSync(stamp, version)
+  writeFileSync(`${to}.new`, gzipSync(tar))
+  renameSync(`${to}.new`, to)
 }

@@ -170,6 +170,7 @@ export class Sluice implements Sender {
     const opened = await openStore({
       store: options.store ?? env('DATABASE_URL') ?? implicitStore(),
       clock,
+      schema: schemaOf(options),
       ...(listenUrl === undefined ? {} : { listenUrl }),
       ...(options.connections === undefined ? {} : { connections: options.connections }),
       log: (message) => report.log.info(message),

@@ -1,9 +1,10 @@
-/** The data directory of PGlite: fsync reaches the disk, and a new database is complete or does not exist. */
+/** The files of PGlite. In a directory fsync reaches the disk, and a new database is complete or does not exist. */
 import fs from 'node:fs'
 import path from 'node:path'
-import { PGlite } from '@electric-sql/pglite'
+import { MemoryFS, PGlite } from '@electric-sql/pglite'
 import { NodeFS } from '@electric-sql/pglite/nodefs'
 import { syncDirectory } from './directory.ts'
+import { unpack } from './template.ts'
 
 type Mod = Parameters<NodeFS['init']>[1]
 interface Stream {
@@ -13,6 +14,7 @@ interface Stream {
 interface Emscripten {
   FS: {
     mkdirTree(path: string): void
+    writeFile(path: string, bytes: Uint8Array, options: { canOwn: boolean }): void
     mount(type: unknown, options: { root: string }, at: string): void
     ErrnoError: new (errno: number) => Error
   }
@@ -62,6 +64,16 @@ export class SyncedFS extends NodeFS {
     }
   }
 
+  /** Makes the new database from a template, in place of PGlite, whose own way takes three times as long. */
+  async fill(tar: Buffer): Promise<void> {
+    const at = (name: string) => path.join(this.#at.root, name)
+    unpack(tar, {
+      directory: (name) => void fs.mkdirSync(at(name), { recursive: true, mode: 0o700 }),
+      file: (name, bytes) => fs.writeFileSync(at(name), bytes, { mode: 0o600 }),
+    })
+    await this.syncToFs()
+  }
+
   /** PGlite calls this when the files of a new database are written and the backend does not use them yet. */
   override async syncToFs(): Promise<void> {
     if (this.#at.root === this.#final) return
@@ -89,6 +101,30 @@ export class SyncedFS extends NodeFS {
         this.failed = error
       }
     throw new Errno(ioError)
+  }
+}
+
+/** A new database in memory, from a template. */
+export class FilledFS extends MemoryFS {
+  readonly #tar: Buffer
+
+  constructor(tar: Buffer) {
+    super()
+    this.#tar = tar
+  }
+
+  override async init(pglite: PGlite, options: Mod): Promise<{ emscriptenOpts: Mod }> {
+    const { emscriptenOpts } = await super.init(pglite, options)
+    const fill = ({ FS }: Emscripten) => {
+      const at = (name: string) => path.posix.join(PGlite.paths.PGDATA, name)
+      unpack(this.#tar, {
+        directory: (name) => FS.mkdirTree(at(name)),
+        file: (name, bytes) => FS.writeFile(at(name), bytes, { canOwn: true }),
+      })
+    }
+    return {
+      emscriptenOpts: { ...emscriptenOpts, preRun: [...((emscriptenOpts.preRun as never[]) ?? []), fill as never] },
+    }
   }
 }
 

@@ -1,7 +1,7 @@
 /** PGlite with durable commits: one backend behind one mutex, whose commits are on disk when their reply arrives. */
 import { PGlite } from '@electric-sql/pglite'
 import { StoreError } from '../core/errors.ts'
-import { SyncedFS } from './disk.ts'
+import { FilledFS, SyncedFS } from './disk.ts'
 import { frames, query } from './frame.ts'
 import { template } from './template.ts'
 
@@ -80,15 +80,16 @@ export class Engine {
 
   /**
    * Opens, and creates when missing, the database in the directory `dir`; undefined: in memory. The caller owns the
-   * directory.
+   * directory. A new one has the schema `schema` already if there is a template with it.
    */
-  static async open(dir: string | undefined): Promise<Engine> {
+  static async open(dir: string | undefined, schema?: string): Promise<Engine> {
     const health = new Health()
     const disk = dir === undefined ? undefined : new SyncedFS(dir, (mod) => health.guard(mod as Backend))
-    const options = disk === undefined ? {} : { fs: disk, startParams }
-    const loadDataDir = disk?.complete === true ? undefined : template()
-    const filled = loadDataDir === undefined ? options : { ...options, loadDataDir }
-    const pglite = await PGlite.create({ ...filled, onStderr: health.hear }).catch((cause: unknown) => {
+    const files = disk?.complete === true ? undefined : template(schema)
+    if (files !== undefined) await disk?.fill(files)
+    const inMemory = files === undefined ? {} : { fs: new FilledFS(files) }
+    const options = disk === undefined ? inMemory : { fs: disk, startParams }
+    const pglite = await PGlite.create({ ...options, onStderr: health.hear }).catch((cause: unknown) => {
       throw new Error(health.why(cause), { cause })
     })
     if (disk !== undefined && !disk.complete)

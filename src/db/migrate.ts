@@ -3,12 +3,11 @@
  * Safe when several processes start together (one advisory lock) and while others run: the functions of each release have
  * a schema of their own, so an old and a new process each call their own, and a rollback finds the old ones in place.
  */
-import { createHash } from 'node:crypto'
 import { UsageError } from '../core/errors.ts'
-import { functions, migrations } from '../generated/sql.ts'
+import { functionsHash, migrationNames } from '../generated/sql.ts'
 import { version } from '../core/version.ts'
 import type { Db, Queryable, Tx } from './db.ts'
-import { checkSchema, engineSchema, inSchema, sqlOn } from './store.ts'
+import { checkSchema, engineSchema, inSchema } from './store.ts'
 
 /** One step of a plan: a migration, or the functions of this version. */
 export interface Step {
@@ -19,27 +18,41 @@ export interface Step {
 /** Days after which the functions of a replaced release are dropped, unless one of its workers lives. */
 const keepDays = 90
 
-const functionText = Object.values(functions).join('\n')
-const functionHash = createHash('sha256').update(functionText).digest('hex').slice(0, 16)
+const functionsName = `functions-${version}-${functionsHash}`
+
+/** The step that a copy of a template still needs: the partitions of the day, and the epoch. */
+const beginName = 'begin'
 
 /** Returns what `migrate` would run now, in order; empty when the database is up to date. */
 export async function pending(db: Queryable, schema: string): Promise<Step[]> {
+  const names = await missing(db, schema)
+  if (names.length === 0) return []
+  // Half a megabyte, which a process on a database that is up to date never loads.
+  const { functions, migrations } = await import('../generated/schema.ts')
+  const texts: Record<string, string> = {
+    ...migrations,
+    [functionsName]: Object.values(functions).join('\n'),
+    [beginName]: 'select engine.create_partitions(), engine.check_epoch(null, null, null);\n',
+  }
+  return names.map((name) => {
+    const sql = inSchema(texts[name] ?? '', schema)
+    return { name, sql: name === functionsName ? `${emptyEngine(schema)}\n${sql}` : sql }
+  })
+}
+
+/** Returns the names of the steps that the database lacks. */
+async function missing(db: Queryable, schema: string): Promise<string[]> {
   checkSchema(schema)
   const [found] = await db.query<{ is: boolean }>('select to_regclass($1) is not null as is', [`${schema}.migration`])
   const done = new Set(
     found?.is ? (await db.query<{ name: string }>(`select name from ${schema}.migration`)).map((row) => row.name) : [],
   )
-  const steps: Step[] = Object.entries(migrations)
-    .filter(([name]) => !done.has(name))
-    .map(([name, sql]) => ({ name, sql: inSchema(sql, schema) }))
-  const name = `functions-${version}-${functionHash}`
-  if (!done.has(name)) steps.push({ name, sql: `${emptyEngine(schema)}\n${inSchema(functionText, schema)}` })
-  return steps
+  return [...migrationNames, functionsName, beginName].filter((name) => !done.has(name))
 }
 
 /** @throws UsageError SLUICE_NOT_MIGRATED unless the database is up to date */
 export async function mustBeMigrated(db: Queryable, schema: string): Promise<void> {
-  const names = (await pending(db, schema)).map((step) => step.name)
+  const names = await missing(db, schema)
   if (names.length === 0) return
   throw new UsageError('SLUICE_NOT_MIGRATED', `schema ${schema} lacks ${names.join(', ')}; run \`sluice migrate\``)
 }
@@ -53,7 +66,7 @@ const triesMax = 10
  */
 export async function migrate(db: Db, schema = 'sluice'): Promise<string[]> {
   for (let tries = 1; ; tries++) {
-    if ((await pending(db, schema)).length === 0) return []
+    if ((await missing(db, schema)).length === 0) return []
     try {
       return await db.transaction((tx) => apply(tx, schema))
     } catch (error) {
@@ -62,7 +75,12 @@ export async function migrate(db: Db, schema = 'sluice'): Promise<string[]> {
   }
 }
 
-async function apply(tx: Tx, schema: string): Promise<string[]> {
+/** Applies what a template can hold, in the schema `sluice`: all but the last step, which depends on the time and the server. */
+export async function migrateTemplate(tx: Tx): Promise<void> {
+  await apply(tx, 'sluice', (name) => name !== beginName)
+}
+
+async function apply(tx: Tx, schema: string, isMeant = (_name: string) => true): Promise<string[]> {
   // Held until the end of the transaction: if several processes start together, one migrates, and the others then find
   // it done.
   await tx.query(`select pg_advisory_xact_lock(hashtext('sluice.migrate'), hashtext($1))`, [schema])
@@ -71,16 +89,12 @@ async function apply(tx: Tx, schema: string): Promise<string[]> {
     `create table if not exists ${schema}.migration (name text primary key, applied_at timestamptz not null default clock_timestamp())`,
   )
   await tx.query('set local check_function_bodies = off')
-  const steps = await pending(tx, schema)
+  const steps = (await pending(tx, schema)).filter(({ name }) => isMeant(name))
   for (const step of steps) {
     await tx.query(`insert into ${schema}.migration (name) values ($1)`, [step.name])
     await tx.script(step.sql)
   }
   await dropOld(tx, schema)
-  const sql = sqlOn(tx, schema)
-  await sql.call('create_partitions')
-  // From now on a copy of this database is recognised as one.
-  await sql.call('check_epoch', [null, null, null])
   return steps.map((step) => step.name)
 }
 

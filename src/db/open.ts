@@ -30,6 +30,8 @@ export interface StoreOptions {
   /** URL for LISTEN if `store` is a pooler; default: `store`. */
   listenUrl?: string
   connections?: number
+  /** The schema to which a new store is going to be migrated. Default: none. */
+  schema?: string
   clock: Clock
   log?: (message: string) => void
 }
@@ -39,7 +41,7 @@ export interface StoreOptions {
  * @throws UsageError SLUICE_BAD_URL, SLUICE_STORE_OWNED (when the owner cannot be reached)
  */
 export async function openStore(options: StoreOptions): Promise<Opened> {
-  const { clock, connections, listenUrl, log = () => {} } = options
+  const { clock, connections, listenUrl, schema, log = () => {} } = options
   const store = place(options.store, process.cwd())
   const extra = {
     clock,
@@ -48,7 +50,8 @@ export async function openStore(options: StoreOptions): Promise<Opened> {
   const own = { url: undefined, directUrl: undefined, owner: true, embedded: true }
   const server = { url: store, directUrl: listenUrl ?? store, owner: false, embedded: false }
   if (isServer(store)) return { db: openPg({ url: store, listenUrl: server.directUrl, ...extra }), ...server }
-  if (store === 'memory:') return { db: await openPglite({ clock }), ...own }
+  const embedded = { clock, ...(schema === undefined ? {} : { schema }) }
+  if (store === 'memory:') return { db: await openPglite(embedded), ...own }
   const served = (url: string): Opened => {
     const successor = new Successor(store, clock, log)
     const db = openPg({ url, successor, ...extra })
@@ -65,7 +68,7 @@ export async function openStore(options: StoreOptions): Promise<Opened> {
   const owned = await ownerUrl(store)
   if (owned !== undefined) return served(owned)
   try {
-    return { db: await openPglite({ dir: store, clock, log }), ...own }
+    return { db: await openPglite({ dir: store, log, ...embedded }), ...own }
   } catch (error) {
     // Another process became the owner meanwhile: connect through it.
     const raced = SluiceError.is(error) && error.code === 'SLUICE_STORE_OWNED' ? await ownerUrl(store) : undefined

@@ -17,6 +17,8 @@ export interface PgliteOptions {
   /** Directory of the data, created when missing; one process owns it. Default: in memory, lost with the process. */
   dir?: string
   clock: Clock
+  /** The schema to which a new database is going to be migrated. Default: none. */
+  schema?: string
   /** Called with a message about slow work, such as the first opening. */
   log?: (message: string) => void
 }
@@ -47,7 +49,7 @@ export async function openPglite(options: PgliteOptions): Promise<PgliteDb> {
     if (data !== undefined && !fs.existsSync(data))
       options.log?.(`creating a database in ${dir}; this takes some seconds, once`)
     // Loaded here, because a process on a server has no use for it.
-    engine = await (await import('./engine.ts')).Engine.open(data)
+    engine = await (await import('./engine.ts')).Engine.open(data, options.schema)
     const wire = await Wire.start(engine, { clock: options.clock })
     const db = new EmbeddedDb(engine, wire, owner, dir ?? 'memory')
     await db.connect()

@@ -53,6 +53,30 @@ it('the option migrate: false leaves the database as it is', async () => {
   await sluice.close()
 })
 
+it('a new embedded store comes from a template with its tables and functions, and begins its days and its epoch itself', async () => {
+  const steps = async (schema: string) => {
+    const sluice = await Sluice.open({ store: 'memory:', schema })
+    const query = <T>(sql: string) => sluice.db.query<T>(sql.replaceAll('sluice.', `${schema}.`))
+    const [begun] = await query<{ days: number; epoch: string }>(
+      `select count(*)::int as days, (select identity from sluice.epoch) as epoch from pg_inherits
+       where inhparent = 'sluice.done'::regclass`,
+    )
+    expect(begun).toEqual({ days: 6, epoch: expect.stringMatching(/^\d+\/00000001$/) })
+    const [now] = await query<{ names: string[] }>(
+      `select array_agg(name) as names from sluice.migration where applied_at > pg_postmaster_start_time()`,
+    )
+    const schemas = await query<{ name: string }>(
+      `select nspname as name from pg_namespace where nspname ~ '^(sluice|other)'`,
+    )
+    await sluice.close()
+    return { names: now?.names, schemas: schemas.map(({ name }) => name.replace(/_.*/, '')) }
+  }
+  expect(await steps('sluice')).toEqual({ names: ['begin'], schemas: ['sluice', 'sluice'] })
+  const other = await steps('other')
+  expect(other.names).toEqual(expect.arrayContaining(['0001_store', 'begin']))
+  expect(other.schemas).toEqual(['other', 'other'])
+})
+
 it('a client of the owner of a directory can send in a transaction, with limits and keys', async () => {
   const limited = task('limited', {
     input: z.object({ account: z.string() }),

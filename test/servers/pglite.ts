@@ -1,4 +1,5 @@
 import { PGlite } from '@electric-sql/pglite'
+import { FilledFS } from '../../src/db/disk.ts'
 import { template } from '../../src/db/template.ts'
 
 /**
@@ -6,6 +7,6 @@ import { template } from '../../src/db/template.ts'
  * built, which takes a third of the time that initdb takes.
  */
 export function ownPglite(): Promise<PGlite> {
-  const loadDataDir = template()
-  return PGlite.create(loadDataDir === undefined ? {} : { loadDataDir })
+  const files = template()
+  return PGlite.create(files === undefined ? {} : { fs: new FilledFS(files) })
 }
