@@ -47,7 +47,7 @@ it('README leads to a limited task that runs, and to a program that sends to it'
   const flags = '--module nodenext --target es2023 --strict --rewriteRelativeImportExtensions --types node'.split(' ')
   const types = ['--typeRoots', join(root, 'node_modules/@types'), '--outDir', 'out', 'app.ts', 'sluice.config.ts']
   await execute(join(root, 'node_modules/.bin/tsc'), [...flags, ...types], { cwd: project.dir })
-  const { stdout } = await execute(process.execPath, ['out/app.js'], {
+  const { stdout } = await execute(process.execPath, ['--liftoff-only', 'out/app.js'], {
     cwd: project.dir,
     env: { ...process.env, SLUICE_ALLOW_PRIVATE: '' },
   })

@@ -14,7 +14,8 @@ export async function runExample(name: string, signal: AbortSignal): Promise<str
   const { DATABASE_URL: _url, ...env } = process.env
   // The program that npx runs, without npx in between, so that a signal ends the example.
   const file = join(root, 'node_modules/.bin', told[1] as string)
-  return (await execute(file, [told[2]], { cwd: root, env, signal })).stdout
+  // With the option of vitest.config.ts.
+  return (await execute(process.execPath, ['--liftoff-only', file, told[2]], { cwd: root, env, signal })).stdout
 }
 
 /** The one line with this beginning. */

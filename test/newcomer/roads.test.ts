@@ -11,7 +11,8 @@ import { createNewcomer, type Newcomer } from './newcomer.ts'
 const root = fileURLToPath(new URL('../..', import.meta.url))
 const execute = promisify(execFile)
 const node = (project: Newcomer, args: string[], env: NodeJS.ProcessEnv = {}) =>
-  execute(process.execPath, args, { cwd: project.dir, env: { ...project.env, ...env } })
+  // As in vitest.config.ts.
+  execute(process.execPath, ['--liftoff-only', ...args], { cwd: project.dir, env: { ...project.env, ...env } })
 const sluice = (project: Newcomer, args: string[], env: NodeJS.ProcessEnv = {}) =>
   node(project, [join(root, 'dist/cli/main.js'), ...args], env)
 const tsc = (project: Newcomer, args: string[]) =>

@@ -17,7 +17,8 @@ it.each([
     args: ['--run', '--hookTimeout=100000', '--testTimeout=100000', 'contacts.test.js'],
     bin: join(root, 'node_modules/vitest/vitest.mjs'),
   },
-  { runner: 'node:test', args: ['--test', 'contacts.node.js'], bin: undefined },
+  // As in vitest.config.ts.
+  { runner: 'node:test', args: ['--liftoff-only', '--test', 'contacts.node.js'], bin: undefined },
 ])(
   'the example for $runner passes',
   async ({ args, bin }) => {
@@ -49,7 +50,7 @@ it.skipIf(process.env['CI'] === undefined)(
     for (const [, name = '', text = ''] of page.matchAll(/```js\n\/\/ (\S+)\n([^]*?)```/g))
       project.write(name, text.replace(/^import .* from 'vitest'/m, first))
     const env = { ...project.env, NODE_OPTIONS: options }
-    const command = [join(tools.dir, 'node_modules/jest/bin/jest.js'), ...args.split(' ')]
+    const command = ['--liftoff-only', join(tools.dir, 'node_modules/jest/bin/jest.js'), ...args.split(' ')]
     const { stderr } = await execute(process.execPath, command, { cwd: project.dir, env })
     expect(stderr).toMatch(/^Tests: +1 passed, 1 total$/m)
   },
