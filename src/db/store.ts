@@ -18,7 +18,7 @@ export interface Sql {
   /**
    * Runs `select * from` a function. If it returns a single value, the column has the function's name.
    * @param types of the arguments, separated by spaces, for transactions of a user's library: their parameters are text
-   * @param lockMs the longest wait for a lock, from now until the transaction ends; only for functions with single values
+   * @param lockMs the longest wait for a lock while the function runs; only for functions with single values
    */
   call<R = Row>(name: FunctionName, args?: readonly unknown[], types?: string, lockMs?: number): Promise<R[]>
   /** Runs a .sql file, which documents its parameters. */
@@ -79,8 +79,9 @@ function sqlBy(schema: string, ask: Ask): Sql {
     call: (name, args = [], types, lockMs) => {
       const places = types === undefined ? args.map((_, i) => `$${i + 1}`).join(',') : fromText(types)
       const called = `${engine}.${name}(${places})`
-      // The setting comes first: the function is called for the row that `set_config` returns.
-      const text = `select ${called} from set_config('lock_timeout', '${lockMs}', true)`
+      // The setting comes first: the function is called for the row that `set_config` returns. Then there is none, because
+      // the commit of a notification waits for all others that commit one, on a busy server for longer.
+      const text = `select ${called}, set_config('lock_timeout', '0', true) from set_config('lock_timeout', '${lockMs}', true)`
       return ask(name, lockMs === undefined ? `select * from ${called}` : text, args)
     },
     run: (file, args = []) => ask(file, statementIn(schema, file), args),

@@ -42,8 +42,11 @@ export interface NewJob {
 export const sendTypes =
   'bigint[] text[] text[] integer[] integer[] text[] text[] uuid[] integer[] text bigint[] bigint[] text[] text[] boolean boolean'
 
-/** Returns the parameters of `engine.send_jobs`: arrays with one element per lane, then arrays with one per job. */
-export function sendParams(jobs: readonly NewJob[], known: boolean): unknown[] {
+/**
+ * Returns the parameters of `engine.send_jobs`: arrays with one element per lane, then arrays with one per job. `alone`: the
+ * statement is a transaction of its own.
+ */
+export function sendParams(jobs: readonly NewJob[], known: boolean, alone: boolean): unknown[] {
   const lanes: NewJob[] = []
   const position = new Map<string, number>()
   const lane = jobs.map((job) => {
@@ -68,7 +71,7 @@ export function sendParams(jobs: readonly NewJob[], known: boolean): unknown[] {
     column(jobs.map((job) => job.tags?.join('\u001f') ?? null)),
     column(jobs.map(extra)),
     known,
-    jobs.some((job) => job.notifies),
+    jobs.some((job) => job.notifies) ? alone : null,
   ]
 }
 

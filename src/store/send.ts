@@ -96,7 +96,7 @@ export class Outbox {
     const users = this.#store.on(this.#store.db)
     const rows = await this.#again(how, (known) => {
       if (job.discard !== null) return users.call('replace_job', own, ownTypes, heldMs)
-      const params = [...own, ...sendParams([job], known || job.given)]
+      const params = [...own, ...sendParams([job], known || job.given, true)]
       return this.#store.call('send_replacing', params, `${ownTypes} ${sendTypes}`, heldMs)
     })
     const id = idOf(rows[0]) ?? job.id
@@ -158,7 +158,7 @@ export class Outbox {
   /** Inserts jobs in one statement. `known`, `lockMs`: as in `#write`; `alone`: the statement is a transaction of its own. */
   async #record(sql: Sql, jobs: readonly NewJob[], known: boolean, alone: boolean, lockMs?: number): Promise<void> {
     if (!known && areAlike(jobs)) await sql.call('send_lane_jobs', laneParams(jobs, alone), sendLaneTypes)
-    else await sql.call('send_jobs', sendParams(jobs, known || jobs.some((job) => job.given)), sendTypes, lockMs)
+    else await sql.call('send_jobs', sendParams(jobs, known || jobs.some((job) => job.given), alone), sendTypes, lockMs)
   }
 
   /** Resolves when all jobs that were added so far are sent, or have failed. */
@@ -189,23 +189,48 @@ export class Outbox {
     if (this.#lines.size > 0) this.#walking ??= this.#walk()
   }
 
-  /** Tries the head of each line until no line is left; sleeps while all of them wait for other transactions. */
+  /** Tries the heads of all lines until no line is left; sleeps while all of them wait for other transactions. */
   async #walk(): Promise<void> {
     const { clock } = this.#store
     for (let tries = 0; this.#lines.size > 0; tries++) {
-      for (const name of this.#lines.keys()) {
-        const line = this.#lines.get(name) ?? []
-        const other = line.findIndex(({ job }) => job.replaces !== line[0]?.job.replaces)
-        const head = line.slice(0, Math.min(batchMax, other < 0 ? line.length : other))
-        const held = await this.#settle(head)
-        if (held.length === 0) tries = 0
-        const rest = [...held, ...(this.#lines.get(name) ?? []).slice(head.length)]
-        if (rest.length > 0) this.#lines.set(name, rest)
-        else this.#lines.delete(name)
-      }
+      // Jobs that replace others have a statement each anyway.
+      const groups: string[][] = []
+      const together: string[] = []
+      for (const [name, [head]] of this.#lines)
+        if (head?.job.replaces) groups.push([name])
+        else together.push(name)
+      for (let from = 0; from < together.length; from += batchMax) groups.push(together.slice(from, from + batchMax))
+      for (const names of groups) if (await this.#try(names)) tries = 0
       if (this.#lines.size > 0 && tries > 0) await clock.sleep(againMs(tries, clock.random(), 50))
     }
     this.#walking = undefined
+  }
+
+  /**
+   * Sends the heads of these lines in one transaction. If that has to wait for another one, sends each half: mostly it is one
+   * job that has to, or a moment has passed. Resolves to whether any was sent.
+   */
+  async #try(names: readonly string[]): Promise<boolean> {
+    const heads = names.map((name) => this.#headOf(name, Math.ceil(batchMax / names.length)))
+    const held = new Map((await this.#settle(heads.flat())).map((item) => [item.job, item]))
+    for (const [i, name] of names.entries()) {
+      const tried = heads[i]?.length ?? 0
+      const line = (this.#lines.get(name) ?? []).flatMap((item, at) => (at < tried ? (held.get(item.job) ?? []) : item))
+      if (line.length > 0) this.#lines.set(name, line)
+      else this.#lines.delete(name)
+    }
+    if (held.size === 0) return true
+    if (names.length === 1) return false
+    const middle = Math.ceil(names.length / 2)
+    const isSent = await this.#try(names.slice(0, middle))
+    return (await this.#try(names.slice(middle))) || isSent
+  }
+
+  /** Returns what is next in a line, up to `most` jobs: all of them replace others, or none does. */
+  #headOf(name: string, most: number): Waiting[] {
+    const line = this.#lines.get(name) ?? []
+    const other = line.findIndex(({ job }) => job.replaces !== line[0]?.job.replaces)
+    return line.slice(0, Math.min(most, other < 0 ? line.length : other))
   }
 
   /**

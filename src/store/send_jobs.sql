@@ -8,18 +8,20 @@
 -- p_tags: the job's tags, separated by U+001F.
 -- p_extras: JSON of fields that few jobs have: costs, waitUs, once, onFailed, ruled.
 -- p_known: these ids may have been sent before (chosen by the caller, or sent again after a lost reply).
--- p_notify: notify idle workers.
+-- p_alone: as in `engine.send_lane_jobs`.
 -- Returns the ids that existed already; these jobs are not changed.
 create or replace function engine.send_jobs(
   p_lanes bigint[], p_queues text[], p_tasks text[], p_priorities integer[], p_weights integer[], p_fairs text[],
   p_takes text[], p_ids uuid[], p_lane_ix integer[], p_inputs text, p_delays_us bigint[], p_ats_us bigint[],
-  p_tags text[], p_extras text[], p_known boolean, p_notify boolean)
+  p_tags text[], p_extras text[], p_known boolean, p_alone boolean)
 returns setof uuid language plpgsql
   set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
 declare
   v_now timestamptz := sluice.now();
   v_xid xid8 := pg_current_xact_id();
   v_new uuid[];
+  v_classes bigint[];
+  v_scheduled boolean;
 begin
   with fresh as (
     insert into sluice.job (id, lane, priority, created_at, due_at, task, queue, fair, takes, costs, tags, input,
@@ -46,8 +48,10 @@ begin
     from (select lane, min(seq) as pos, count(*) as n, min(queue) as queue, min(task) as task, min(takes) as takes
           from fresh where due_at is null group by lane) f
     cross join lateral engine.find_arrival_classes(f.queue, f.task, f.takes) c
+    returning class
   )
-  select array_agg(id) into v_new from fresh;
+  select array_agg(id), bool_or(due_at is not null), (select array_agg(distinct class) from arrived)
+  into v_new, v_scheduled, v_classes from fresh;
   -- Finished jobs are in other tables. A second statement reads those, so that it sees jobs that finished meanwhile.
   if p_known then
     if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
@@ -59,5 +63,8 @@ begin
     return query select i.id from unnest(p_ids) i (id)
       where i.id <> all (coalesce(v_new, '{}')) or not exists (select 1 from sluice.job j where j.id = i.id offset 0);
   end if;
-  if p_notify then perform engine.wake_queues(p_queues); end if;
+  if v_new is null or p_alone is null then return; end if;
+  -- Workers may have to wake earlier for a scheduled job than they planned.
+  if not p_alone or v_scheduled or 0 = any (v_classes) then perform engine.wake_queues(p_queues);
+  else perform engine.wake_workers(v_classes, cardinality(v_new) + 1); end if;
 end $$;

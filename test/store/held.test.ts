@@ -6,6 +6,7 @@ import type { SendOptions } from '../../src/tasks/task.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { claimAll, count, emptied, engines, quietTask } from '../claim/engine.ts'
 import { later } from '../until.ts'
+import { calls } from './calls.ts'
 
 const quiet = quietTask('quiet')
 
@@ -89,6 +90,26 @@ describe('while another transaction has a key or an id', () => {
     await tx.query('rollback')
     await Promise.all(held.map(({ promise }) => promise))
     expect(await count(at.db, 'sluice.job')).toBe(keys.length + 2)
+  })
+
+  it('of many sends with ids, the one that waits makes few statements of the others', async () => {
+    const tx = await begin()
+    const id = newId()
+    await at.sluice.send(quiet, { n: 0 }, { tx, id })
+    const send = (n: number, own = newId()) => at.sluice.send(quiet, { n }, { id: own })
+    const held: ReturnType<typeof watched>[] = []
+    // All together, again all together, and then by halves: the 100th waits again in each part of which it is one.
+    const called = await calls(at.db, 'send_jobs', async () => {
+      const others = Array.from({ length: 200 }, (_, n) =>
+        n === 100 ? (held.push(watched(send(n, id))), []) : send(n),
+      )
+      await Promise.all(others.flat())
+    })
+    expect(called).toBeLessThanOrEqual(2 + 2 * Math.ceil(Math.log2(200)))
+    expect(held[0]?.isOver).toBe(false)
+    await tx.query('commit')
+    expect(await held[0]?.promise).toBe(id)
+    expect(await count(at.db, 'sluice.job')).toBe(200)
   })
 
   it('sends of one caller with one key keep their order, and one job is recorded', async () => {

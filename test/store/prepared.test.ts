@@ -1,15 +1,17 @@
-/** Sends in transactions that are prepared for two-phase commit, beside workers that idle. */
+/** Sends beside an idle worker, on a server that prepares transactions for two-phase commit, or commits slowly. */
 import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { newId } from '../../src/core/hash.ts'
 import { Sluice } from '../../src/sluice.ts'
 
 import { count, quietTask } from '../claim/engine.ts'
 import { type PostgresServer, startPostgres } from '../servers/postgres.ts'
 import { until } from '../until.ts'
+import { calls } from './calls.ts'
 
 const quiet = quietTask('quiet')
 
-describe('a prepared transaction that sends to an idle worker', () => {
+describe('beside an idle worker', () => {
   let server: PostgresServer
   let sluice: Sluice
   let client: pg.Client
@@ -49,7 +51,7 @@ describe('a prepared transaction that sends to an idle worker', () => {
         return rows[0]?.id as string
       },
     ],
-  ])('commits with %s without notification, and the worker finds the job', async (_, send) => {
+  ])('a prepared transaction commits with %s without notification, and the worker finds the job', async (_, send) => {
     await until(async () => (await count(sluice.db, 'sluice.idle')) === 1, 'the worker is idle')
     await client.query('begin')
     const id = await send()
@@ -59,10 +61,35 @@ describe('a prepared transaction that sends to an idle worker', () => {
     expect(await sluice.waitFor(id, { timeout: '20s' })).toMatchObject({ state: 'done' })
   })
 
-  it('is refused by PostgreSQL when the send notifies', async () => {
+  it('a prepared transaction is refused by PostgreSQL when the send notifies', async () => {
     await until(async () => (await count(sluice.db, 'sluice.idle')) === 1, 'the worker is idle')
     await client.query('begin')
     await sluice.send(quiet, { n: 1 }, { tx: client })
     await expect(client.query(`prepare transaction 'other'`)).rejects.toThrow(/LISTEN, UNLISTEN, or NOTIFY/)
+    await client.query('rollback')
+  })
+
+  it('a send with an id waits while others commit notifications slowly, and is not sent again', async () => {
+    // Each commit of a notification takes 0.1 s, in which no other one can commit.
+    const slow = new pg.Client(server.adminUrl)
+    await slow.connect()
+    await slow.query('set commit_delay = 100000; set commit_siblings = 0; create table slow (n integer)')
+    let isOver = false
+    const commits = (async () => {
+      while (!isOver) await slow.query(`begin; insert into slow values (1); notify slow; commit`)
+    })()
+    try {
+      const called = await calls(sluice.db, 'send_jobs', async () => {
+        for (let n = 1; n <= 3; n++) {
+          await until(async () => (await count(sluice.db, 'sluice.idle')) === 1, 'the worker is idle')
+          await sluice.send(quiet, { n }, { id: newId() })
+        }
+      })
+      expect(called).toBe(3)
+    } finally {
+      isOver = true
+      await commits
+      await slow.end()
+    }
   })
 })

@@ -54,6 +54,15 @@ describe.each(mainEngines)('on $name', (engine) => {
     expect(await at.db.query('select count(*)::int as n from sluice.idle')).toEqual([{ n: 13 }])
   })
 
+  it('a job with an id notifies as many workers as one without, once for all tries, and a scheduled one notifies all', async () => {
+    await known()
+    await asleep('mine', 10)
+    const id = newId()
+    expect(new Set(await told(() => at.sluice.send(mine, {}, { id }))).size).toBe(2)
+    expect(await told(() => at.sluice.send(mine, {}, { id }))).toEqual([])
+    expect(await told(() => at.sluice.send(mine, {}, { delay: '1h' }))).toEqual(['default'])
+  })
+
   it('a job notifies no worker that had no free place for its task when it became idle', async () => {
     await known()
     const id = await enter(at.db)
