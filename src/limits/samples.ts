@@ -7,6 +7,11 @@ const lateMost = 0.01
 const reportsMax = 12
 /** Fewer grants that come too late, between two reports, do not matter. */
 const lateLeast = 5
+/**
+ * In its first report with grants a process states no greater part, unless all were too late: it was cold (code not compiled,
+ * connections not open), and that shows nothing of the store. So it asks for no life beyond what is stated.
+ */
+const latePartCold = 0.5
 /** Answers are remembered by the minute, for ten of them. */
 const slotMs = 60_000
 const slotsMax = 10
@@ -142,9 +147,11 @@ export class Samples {
   report(nowMs: number, windowsMs: readonly number[] = [1_000]): Report {
     this.#drop(nowMs)
     const n = this.#used + this.#late
+    const isCold = this.#known.length === 0 && this.#used > 0
     if (n > 0) this.#known.push(this.#ages)
     this.#known = this.#known.slice(-reportsMax)
-    const latePart = this.#late >= lateLeast ? this.#late / n : 0
+    const part = this.#late >= lateLeast ? this.#late / n : 0
+    const latePart = isCold ? Math.min(part, latePartCold) : part
     this.#ages = new Map()
     this.#late = this.#used = 0
     const ages: Counts = new Map()

@@ -130,10 +130,21 @@ describe('the margin of a fleet', () => {
   it('grows by lives of up to a second while grants come too late', async () => {
     const { of, join, pass, inForce } = await fleet({ rate: '5/s' })
     const one = await join()
-    for (const [age, life, way] of [[150, 200, 100] as const, [700, 1_000, 5] as const]) {
+    await pass(10)
+    for (const [age, life] of [[150, 200] as const, [700, 1_000] as const]) {
       for (let i = 0; i < 600; i++) one.aged([of], age, true)
       await pass(10)
-      expect(await inForce()).toEqual([life, way])
+      expect(await inForce()).toEqual([life, 5])
+    }
+  })
+
+  it('does not outgrow what is stated by what a process received too late while it was cold', async () => {
+    const { of, join, pass, inForce } = await fleet({ rate: '5/s' })
+    const one = await join()
+    for (const expected of [wide, [1_000, 5]]) {
+      for (let i = 0; i < 600; i++) one.aged([of], 600, true)
+      await pass(10)
+      expect(await inForce()).toEqual(expected)
     }
   })
 

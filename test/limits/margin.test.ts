@@ -333,6 +333,16 @@ describe('samples', () => {
     expect([age(5, 20), age(4, 0), age(30, 10), age(0, 0)]).toEqual([0.2, 0, 0.75, 0])
   })
 
+  it('state half at most as too late of the first grants of a process, unless all were', () => {
+    const age = (samples: Samples, late: number, used: number) => {
+      for (let i = 0; i < late + used; i++) samples.aged(150, i < late)
+      return samples.report(0).latePart
+    }
+    const [cold, slow] = [new Samples(), new Samples()]
+    expect([age(cold, 0, 0), age(cold, 30, 10), age(cold, 30, 10)]).toEqual([0, 0.5, 0.75])
+    expect(age(slow, 30, 0)).toBe(1)
+  })
+
   it('remember the worst of the last twelve reports', () => {
     const samples = new Samples()
     const age = (ms: number) => {
