@@ -9,7 +9,7 @@ const reportsMax = 12
 const lateLeast = 5
 /**
  * In its first report with grants a process states no greater part, unless all were too late: it was cold (code not compiled,
- * connections not open), and that shows nothing of the store. So it asks for no life beyond what is stated.
+ * connections not open), and that shows nothing of the store. So no life grows beyond what is stated for it.
  */
 const latePartCold = 0.5
 /** Answers are remembered by the minute, for ten of them. */
