@@ -2,6 +2,7 @@
  * Serves PostgreSQL's wire protocol for the embedded engine, to sockets and to this process: one code path for all
  * clients.
  */
+import { once } from 'node:events'
 import { Duplex } from 'node:stream'
 import type { Socket } from 'node:net'
 import type { Clock } from '../core/clock.ts'
@@ -62,8 +63,8 @@ export class Wire {
       // Nothing more is read until this is processed and the client has read the reply.
       socket.pause()
       void session.receive(chunk).then(async () => {
-        if (socket.writableNeedDrain)
-          await new Promise<void>((resolve) => socket.once('drain', resolve).once('close', resolve))
+        // A socket that is closed never drains; then nobody waits for this.
+        if (socket.writableNeedDrain) await once(socket, 'drain').catch(() => {})
         socket.resume()
       })
     })

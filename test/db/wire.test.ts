@@ -90,6 +90,19 @@ const bind = (name: string) => frame('B', text(''), text(name), zero, zero, zero
 const execute = frame('E', text(''), Buffer.alloc(4))
 const sync = frame('S')
 
+test('large replies leave no listeners at the socket behind', async () => {
+  const warnings: Error[] = []
+  const keep = (warning: Error) => void warnings.push(warning)
+  process.on('warning', keep)
+  try {
+    const client = await connect()
+    for (let i = 0; i < 15; i++) await client.query(`select repeat('x', 2000000)`)
+  } finally {
+    process.off('warning', keep)
+  }
+  expect(warnings).toEqual([])
+})
+
 test('transactions of four socket clients and of the owner exclude each other', async () => {
   await db.script('drop table if exists counter; create table counter (n int); insert into counter values (0)')
   const pool = new pg.Pool({ ...info, max: 4 })
