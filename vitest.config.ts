@@ -2,31 +2,10 @@ import { defineConfig } from 'vitest/config'
 import { LongestFirst } from './test/order.ts'
 
 /**
- * The folders whose files run one after the other in shared processes: they leave nothing behind that another could meet. The
- * events that a process has defined stay known there.
+ * The files that need a process of their own, because they replace modules that others have loaded, or define events that others
+ * would meet. All others run one after the other in shared processes, and leave nothing behind that another could meet.
  */
-const shared = [
-  'absorb',
-  'amqp',
-  'celery',
-  'claim',
-  'core',
-  'db',
-  'direct',
-  'gates',
-  'http',
-  'limits',
-  'operations',
-  'redis',
-  'report',
-  'schedule',
-  'store',
-  'takes',
-  'tasks',
-  'typing',
-  'vendors',
-  'worker',
-].map((folder) => `test/${folder}/*.test.ts`)
+const alone = ['test/fleet/heartbeat.test.ts']
 
 /** `npm run chaos`: test/long.ts. The projects read this file once more, without the mode. */
 const isLong = (mode: string) => {
@@ -37,9 +16,9 @@ const isLong = (mode: string) => {
 export default defineConfig(({ mode }) => ({
   test: {
     projects: [
-      { extends: true, test: { name: 'alone', include: ['test/**/*.test.ts'], exclude: shared } },
+      { extends: true, test: { name: 'alone', include: alone } },
       // To start a process and load the code anew takes a second of a core, more than the tests of most files.
-      { extends: true, test: { name: 'shared', include: shared, isolate: false } },
+      { extends: true, test: { name: 'shared', include: ['test/**/*.test.ts'], exclude: alone, isolate: false } },
     ],
     globalSetup: ['test/servers/setup.ts'],
     setupFiles: ['test/property.ts', 'test/clean-up.ts'],

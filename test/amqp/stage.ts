@@ -1,9 +1,9 @@
-import { afterEach } from 'vitest'
+import { afterEachTest } from '../ends.ts'
 import { openBroker, type Broker, type Delivery } from '../../src/amqp/broker.ts'
 import { logTo } from '../../src/core/log.ts'
 
 const ends: (() => unknown)[] = []
-afterEach(async () => {
+afterEachTest(async () => {
   for (const end of ends.splice(0).reverse()) await end()
 })
 

@@ -1,8 +1,8 @@
 /** Services of a test over a RabbitMQ. */
-import { afterEach } from 'vitest'
 import { openBroker, type Broker } from '../../src/amqp/broker.ts'
 import { silent } from '../../src/core/log.ts'
 import { Sluice, type SluiceOptions, type Work } from '../../src/index.ts'
+import { afterEachTest, atEnd } from '../ends.ts'
 import { freshDatabase } from '../servers/database.ts'
 import type { Broker as Host } from '../servers/rabbitmq.ts'
 
@@ -10,12 +10,13 @@ let shared: Promise<{ url: string }> | undefined
 
 /** The services of a test file share a database, which only the deliveries of groups with limits need. */
 async function store(): Promise<string> {
+  if (shared === undefined) atEnd(async () => (shared = undefined))
   shared ??= freshDatabase()
   return (await shared).url
 }
 
 const ends: (() => unknown)[] = []
-afterEach(async () => {
+afterEachTest(async () => {
   for (const end of ends.splice(0).reverse()) await end()
 })
 

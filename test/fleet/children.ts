@@ -3,14 +3,14 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
-import { afterEach } from 'vitest'
+import { afterEachTest } from '../ends.ts'
 import type { Arrival } from '../../src/testing/proof.ts'
 import type { Report } from '../../src/testing/vendor.ts'
 
 const serveFile = fileURLToPath(new URL('../../dist/testing/serve.js', import.meta.url))
 const children = new Set<ChildProcess>()
 
-afterEach(async () => {
+afterEachTest(async () => {
   const ends = [...children].map((child) => once(child, 'exit'))
   for (const child of children) child.kill('SIGKILL')
   await Promise.all(ends)
