@@ -48,6 +48,7 @@ function makeNext(base: string): string {
   change(/(?<=create or replace function engine\.claim_jobs\()/, 'p_release text, ')
   change(/-- Ends attempts\./, '-- Ends attempts, in the next release.')
   change(/(?<=const migrations = \{)/, `"9999_next": ${JSON.stringify(migration.join('\n'))},`)
+  change(/(?<=const migrationNames = \[)/, '"9999_next", ')
   return join(base, 'dist', 'index.js')
 }
 
