@@ -6,6 +6,7 @@ import { fileURLToPath } from 'node:url'
 import { until } from '../until.ts'
 
 const main = fileURLToPath(new URL('../../dist/cli/main.js', import.meta.url))
+const oneProcess = fileURLToPath(new URL('one-process.mjs', import.meta.url))
 const modules = fileURLToPath(new URL('../../node_modules', import.meta.url))
 
 // As in vitest.config.ts: V8 would spend more on optimising the embedded engine than a command gains by that.
@@ -32,6 +33,11 @@ export interface Project {
   dir: string
   write(name: string, text: string): void
   run(args: string[], options?: RunOptions): Promise<Ran>
+  /**
+   * Runs commands one after the other in one process, which takes a fifth of the time. For commands that end with a usage error,
+   * before they have left anything that the next one could meet.
+   */
+  runEach(commands: readonly string[][]): Promise<Ran[]>
   start(args: string[], options?: RunOptions): Running
   /** Ends the runs that are left and removes the directory. */
   close(): Promise<void>
@@ -83,6 +89,16 @@ export function createProject(env: Record<string, string> = {}, program?: string
     dir,
     write: (name, text) => writeFileSync(join(dir, name), text),
     run: (args, options) => start(args, options).ended,
+    async runEach(commands) {
+      const together = createProject(env, oneProcess)
+      try {
+        const { out, err } = await together.run([main, dir, JSON.stringify(commands)])
+        if (out === '') throw new Error(err)
+        return JSON.parse(out) as Ran[]
+      } finally {
+        await together.close()
+      }
+    },
     start,
     async close() {
       for (const each of running) each.signal('SIGKILL')

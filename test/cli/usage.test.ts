@@ -2,7 +2,7 @@ import { spawnSync } from 'node:child_process'
 import { existsSync, openSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { createProject, objects, type Project, tasksFile } from './program.ts'
+import { createProject, objects, type Project, type Ran, tasksFile } from './program.ts'
 
 // Nothing here needs a store: 127.0.0.1:1 refuses connections, so a command that reaches the store ends with 3.
 const unreachable = 'postgres://127.0.0.1:1/none'
@@ -26,7 +26,7 @@ it.runIf(existsSync('/dev/full'))('a failed write ends with exit code 1 and one 
 })
 
 describe('a usage error ends with exit code 2 and one line', () => {
-  it.each([
+  const errors = [
     ['an unknown command', ['frobnicate'], 'SLUICE_USAGE', 'frobnicate'],
     ['an unknown option', ['jobs', '--frob'], 'SLUICE_USAGE', '--frob'],
     ['an unknown state', ['jobs', '--state', 'lost'], 'SLUICE_USAGE', 'lost'],
@@ -53,12 +53,17 @@ describe('a usage error ends with exit code 2 and one line', () => {
     ['a tasks file without tasks', ['work', 'sluice.config.ts'], 'SLUICE_NO_TASKS', 'exports no task'],
     ['a maximum without --once', ['dispatch', '--max', '3'], 'SLUICE_BAD_OPTION', '--once'],
     ['one bad id among others', ['cancel', '01a1fc6b-5572-7201-b763-4015a2471fa0', 'x'], 'SLUICE_BAD_ID', '"x"'],
-  ])('%s', async (_, args, code, word) => {
+  ] as const
+  let ran: Ran[]
+  beforeAll(async () => {
     // With --dry-run, because `send` opens the store before it looks at the input.
-    const ran = await project.run(args[0] === 'send' ? [...args, '--dry-run'] : args)
-    expect(ran).toMatchObject({ code: 2, out: '' })
-    expect(ran.err).toMatch(new RegExp(`^error ${code}: [^\n]*\n$`))
-    expect(ran.err).toContain(word)
+    ran = await project.runEach(errors.map(([, args]) => (args[0] === 'send' ? [...args, '--dry-run'] : [...args])))
+  })
+
+  it.each(errors.map(([what, , code, word], n) => [what, n, code, word] as const))('%s', (_, n, code, word) => {
+    expect(ran[n]).toMatchObject({ code: 2, out: '' })
+    expect(ran[n]?.err).toMatch(new RegExp(`^error ${code}: [^\n]*\n$`))
+    expect(ran[n]?.err).toContain(word)
   })
 
   it.each([

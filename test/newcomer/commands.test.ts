@@ -1,6 +1,6 @@
 /** What new users met on the command line (stops that nobody saw, typos that passed), as it has to be. */
 import { afterAll, beforeAll, expect, it } from 'vitest'
-import { createProject, objects, type Project } from '../cli/program.ts'
+import { createProject, objects, type Project, type Ran } from '../cli/program.ts'
 import { freshDatabase } from '../servers/database.ts'
 
 let project: Project
@@ -62,7 +62,7 @@ it('jobs distinguishes a delay from a retry', async () => {
   expect((await found('retry')).out).toBe('')
 })
 
-it.each([
+const mistakes = [
   [['jobs', '--task', 'sync-contcat'], 1, 'did you mean sync-contact?'],
   [['jobs', '--limit', 'cmr', '--key', 'a1'], 1, 'did you mean crm?'],
   [['cancel', '--queue', 'defualt', '--dry-run'], 1, 'did you mean default?'],
@@ -77,10 +77,17 @@ it.each([
   [['enqueue', 'x'], 2, '`sluice send`'],
   [['limits', 'shwo', 'crm'], 2, 'its commands are show, history'],
   [['status', 'all'], 2, 'too many arguments'],
-])('%j is an error that names what is meant', async (args, code, text) => {
-  project.write('one.csv', 'localhost\n')
-  expect(await project.run(args)).toMatchObject({ code, out: '', err: expect.stringContaining(text) })
-})
+] as const
+let ran: Ran[] | undefined
+
+it.each(mistakes.map(([args, code, text], n) => ({ args, code, text, n })))(
+  '$args is an error that names what is meant',
+  async ({ n, code, text }) => {
+    project.write('one.csv', 'localhost\n')
+    ran ??= await project.runEach(mistakes.map(([args]) => [...args]))
+    expect(ran[n]).toMatchObject({ code, out: '', err: expect.stringContaining(text) })
+  },
+)
 
 it('a database that does not exist is named as that', async () => {
   const missing = Object.assign(new URL(url), { pathname: '/nosuch' }).href
