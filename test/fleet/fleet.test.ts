@@ -18,6 +18,7 @@ import { later, until } from '../until.ts'
 const memberFile = fileURLToPath(new URL('./member.mjs', import.meta.url))
 const serveFile = fileURLToPath(new URL('../../dist/testing/serve.js', import.meta.url))
 const jobs = isLong ? 1_800 : 300
+const many = isLong ? 8 : 4
 /** Many times as long as the limit takes for this number of jobs. */
 const endMs = 90_000 + jobs * 300
 vi.setConfig({ testTimeout: 2 * endMs })
@@ -121,9 +122,9 @@ async function proved(sluice: Sluice): Promise<void> {
 }
 
 describe('a fleet under one shared limit and one for each key', () => {
-  test('reaches the same rate with 1 and 8 worker processes, with nothing exceeded, lost or done twice', async () => {
+  test(`reaches the same rate with 1 and ${many} worker processes, with nothing exceeded, lost or done twice`, async () => {
     const rates: number[] = []
-    for (const workers of [1, 8]) {
+    for (const workers of [1, many]) {
       const run = await fleet(`same_${workers}`, 8)
       await Promise.all(Array.from({ length: workers }, run.enter))
       await run.send(jobs)
@@ -142,7 +143,9 @@ describe('a fleet under one shared limit and one for each key', () => {
     // that does nothing else, so the bound is far from the rate of a busy one.
     for (const rate of rates) expect(rate / perSecond).toBeGreaterThan(isLong ? 0.97 : 0.5)
     if (isLong) expect(Math.abs((rates[1] ?? 0) / (rates[0] ?? 1) - 1)).toBeLessThan(0.02)
-    console.log(`of the guarantee: 1 worker ${share(rates[0], perSecond)}, 8 workers ${share(rates[1], perSecond)}`)
+    console.log(
+      `of the guarantee: 1 worker ${share(rates[0], perSecond)}, ${many} workers ${share(rates[1], perSecond)}`,
+    )
   })
 
   test('exceeds, loses and repeats nothing without a cause while a worker is killed with -9 every 2 s and another is stopped', async () => {
