@@ -72,6 +72,26 @@ describe.each(mainEngines)('on $name', (engine) => {
     expect(await told(() => at.sluice.send(other, {}))).toEqual([`@${id}`])
   })
 
+  it.each([{}, { id: newId() }])(
+    'a job that waits for a bucket notifies nobody while a worker sleeps until that has room (%j)',
+    async (options) => {
+      const limited = quietTask('limited', [limit('slow', { rate: '60/h', burst: 1 })])
+      await known()
+      await at.sluice.sendMany(limited, [{}, {}])
+      await asleep('mine', 1)
+      const [waiting, other] = await asleep('limited', 2)
+      const bucketOf = async (id = '') =>
+        (await at.db.query<{ bucket: string | null }>('select bucket from sluice.idle where worker = $1', [id]))[0]
+          ?.bucket
+      expect(await bucketOf(waiting)).not.toBeNull()
+      expect(await told(() => at.sluice.send(limited, {}, options))).toEqual([])
+      // One without that limit, or when that worker does not sleep any more, notifies others.
+      expect(await told(() => at.sluice.send(mine, {}))).toHaveLength(1)
+      await at.db.query('update sluice.idle set wake_at = 1 where worker = any ($1)', [[waiting, other]])
+      expect(new Set(await told(() => at.sluice.send(limited, {})))).toEqual(new Set([`@${waiting}`, `@${other}`]))
+    },
+  )
+
   it('a worker that got as many jobs as it wanted notifies another, until there are no more', async () => {
     await known()
     const ids = await asleep('mine', 4)
