@@ -40,15 +40,17 @@ function writeModule(file, suffix, all, more = '') {
 
 /**
  * Returns what shows whether a database, or the template of one, has the schema of schema.ts: the names of the migrations, a hash of
- * the functions and one of all.
+ * the functions, and one of all that makes a template.
  */
 function schemaNames({ migrations, functions }) {
   const text = (rows) => rows.map(([, sql]) => sql).join('\n')
+  const names = migrations.map(([name]) => name)
+  const makers = ['src/db/migrate.ts', 'scripts/template.mjs'].map((file) => readFileSync(join(root, file), 'utf8'))
   const hash = (of) => createHash('sha256').update(of).digest('hex').slice(0, 16)
   return (
-    `export const migrationNames = ${JSON.stringify(migrations.map(([name]) => name))}\n` +
+    `export const migrationNames = ${JSON.stringify(names)}\n` +
     `export const functionsHash = '${hash(text(functions))}'\n` +
-    `export const schemaHash = '${hash(text(migrations) + text(functions))}'\n`
+    `export const schemaHash = '${hash(text(migrations) + text(functions) + names.join() + makers.join())}'\n`
   )
 }
 

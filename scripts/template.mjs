@@ -19,7 +19,6 @@ const { version } = JSON.parse(readFileSync(join(dirname(main), '..', 'package.j
 const isNew = !existsSync(file) || !existsSync(stamp) || readFileSync(stamp, 'utf8') !== version
 if (isNew) {
   await make(file, {}, async () => {})
-  writeFileSync(stamp, version)
 }
 if (isNew || !existsSync(migrated)) {
   for (const name of readdirSync(dist)) if (name.startsWith('template-')) rmSync(join(dist, name))
@@ -32,6 +31,8 @@ if (isNew || !existsSync(migrated)) {
     ),
   )
 }
+// Last, so that an interrupted run is repeated.
+if (isNew) writeFileSync(stamp, version)
 
 /** Writes the files of a database after `fill`. */
 async function make(to, options, fill) {

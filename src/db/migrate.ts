@@ -35,7 +35,9 @@ export async function pending(db: Queryable, schema: string): Promise<Step[]> {
     [beginName]: 'select engine.create_partitions(), engine.check_epoch(null, null, null);\n',
   }
   return names.map((name) => {
-    const sql = inSchema(texts[name] ?? '', schema)
+    const text = texts[name]
+    if (text === undefined) throw new Error(`this build lacks the text of the migration ${name}; build it again`)
+    const sql = inSchema(text, schema)
     return { name, sql: name === functionsName ? `${emptyEngine(schema)}\n${sql}` : sql }
   })
 }

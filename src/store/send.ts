@@ -192,25 +192,42 @@ export class Outbox {
   /** Tries the heads of all lines until no line is left; sleeps while all of them wait for other transactions. */
   async #walk(): Promise<void> {
     const { clock } = this.#store
+    /** The lines whose head had to wait although nothing else was sent with it. */
+    const stuck = new Set<string>()
     for (let tries = 0; this.#lines.size > 0; tries++) {
-      // Jobs that replace others have a statement each anyway.
-      const groups: string[][] = []
-      const together: string[] = []
-      for (const [name, [head]] of this.#lines)
-        if (head?.job.replaces) groups.push([name])
-        else together.push(name)
-      for (let from = 0; from < together.length; from += batchMax) groups.push(together.slice(from, from + batchMax))
-      for (const names of groups) if (await this.#try(names)) tries = 0
+      if (await this.#tryOthers(stuck)) tries = 0
+      for (const name of [...stuck]) {
+        stuck.delete(name)
+        if (await this.#try([name], stuck)) tries = 0
+        // Lines that have come meanwhile wait for one of these at most.
+        if (await this.#tryOthers(stuck)) tries = 0
+      }
       if (this.#lines.size > 0 && tries > 0) await clock.sleep(againMs(tries, clock.random(), 50))
     }
     this.#walking = undefined
   }
 
+  /** Tries the heads of all lines that are not stuck. Resolves to whether any was sent. */
+  async #tryOthers(stuck: Set<string>): Promise<boolean> {
+    const groups: string[][] = []
+    const together: string[] = []
+    for (const [name, [head]] of this.#lines) {
+      if (stuck.has(name)) continue
+      // Jobs that replace others have a statement each anyway.
+      if (head?.job.replaces) groups.push([name])
+      else together.push(name)
+    }
+    for (let from = 0; from < together.length; from += batchMax) groups.push(together.slice(from, from + batchMax))
+    let isSent = false
+    for (const names of groups) isSent = (await this.#try(names, stuck)) || isSent
+    return isSent
+  }
+
   /**
    * Sends the heads of these lines in one transaction. If that has to wait for another one, sends each half: mostly it is one
-   * job that has to, or a moment has passed. Resolves to whether any was sent.
+   * job that has to, or a moment has passed. Resolves to whether any was sent. @param stuck receives lines that wait alone
    */
-  async #try(names: readonly string[]): Promise<boolean> {
+  async #try(names: readonly string[], stuck: Set<string>): Promise<boolean> {
     const heads = names.map((name) => this.#headOf(name, Math.ceil(batchMax / names.length)))
     const held = new Map((await this.#settle(heads.flat())).map((item) => [item.job, item]))
     for (const [i, name] of names.entries()) {
@@ -220,10 +237,13 @@ export class Outbox {
       else this.#lines.delete(name)
     }
     if (held.size === 0) return true
-    if (names.length === 1) return false
+    if (names.length === 1) {
+      for (const name of names) stuck.add(name)
+      return false
+    }
     const middle = Math.ceil(names.length / 2)
-    const isSent = await this.#try(names.slice(0, middle))
-    return (await this.#try(names.slice(middle))) || isSent
+    const isSent = await this.#try(names.slice(0, middle), stuck)
+    return (await this.#try(names.slice(middle), stuck)) || isSent
   }
 
   /** Returns what is next in a line, up to `most` jobs: all of them replace others, or none does. */

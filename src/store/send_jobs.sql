@@ -65,9 +65,8 @@ begin
   end if;
   if v_new is null or p_alone is null then return; end if;
   -- Workers may have to wake earlier for a scheduled job than they planned.
-  if not p_alone or v_scheduled or 0 = any (v_classes) then perform engine.wake_queues(p_queues);
-  else
-    perform engine.wake_workers(v_classes, cardinality(v_new) + 1,
-      case when cardinality(p_lanes) = 1 then string_to_array(p_takes[1], E'\x1f') end);
-  end if;
+  -- A few workers of several classes may all be of one.
+  if not p_alone or v_scheduled or 0 = any (v_classes) or cardinality(v_classes) > 1 then
+    perform engine.wake_queues(p_queues);
+  else perform engine.wake_workers(v_classes, cardinality(v_new) + 1); end if;
 end $$;

@@ -3,10 +3,7 @@
 -- sender in a long transaction. A worker that gets as many jobs as it wanted wakes the next one (`engine.claim_jobs`).
 -- If a worker was stopped or busy, a round wakes another within 2 s (`engine.wake_for_missed_work`). For classes with
 -- labels it wakes all idle workers of the queues, because only a worker knows whether its own label has room.
--- p_takes: the buckets in which the jobs need room; null: unknown. If a worker that can begin them sleeps until one of
--- these has room, none is woken: without room for them the others would come in vain, and that one comes in time.
-create or replace function engine.wake_workers(p_classes bigint[], p_most integer, p_takes text[] default null)
-returns void language plpgsql as $$
+create or replace function engine.wake_workers(p_classes bigint[], p_most integer) returns void language plpgsql as $$
 declare
   v_classes bigint[] := p_classes;
   v_is record;
@@ -19,12 +16,6 @@ begin
   if v_is.labels then
     perform engine.wake_queues(array(select distinct c.queue from sluice.class c where c.id = any (p_classes)));
     return;
-  end if;
-  if p_takes is not null then
-    if exists (
-      select 1 from sluice.idle i join sluice.worker w on w.id = i.worker
-      where i.bucket = any (array(select sluice.hash64(t) from unnest(p_takes) t))
-        and i.wake_at > engine.limiter_now_us() and engine.can_worker_serve(i, w, p_classes)) then return; end if;
   end if;
   if v_is.gates then
     v_classes := array(select unnest(p_classes) except

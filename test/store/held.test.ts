@@ -1,11 +1,11 @@
 /** Sends with a key or id of another, open transaction: they wait for its end, and no other send waits with them. */
 import pg from 'pg'
-import { afterEach, describe, expect, it } from 'vitest'
+import { afterEach, describe, expect, it, vi } from 'vitest'
 import { newId } from '../../src/core/hash.ts'
 import type { SendOptions } from '../../src/tasks/task.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { claimAll, count, emptied, engines, quietTask } from '../claim/engine.ts'
-import { later } from '../until.ts'
+import { later, until } from '../until.ts'
 import { calls } from './calls.ts'
 
 const quiet = quietTask('quiet')
@@ -110,6 +110,26 @@ describe('while another transaction has a key or an id', () => {
     await tx.query('commit')
     expect(await held[0]?.promise).toBe(id)
     expect(await count(at.db, 'sluice.job')).toBe(200)
+  })
+
+  it('a send beside a hundred that wait, with one of them in its batch, is recorded after few statements', async () => {
+    const tx = await begin()
+    const ids = Array.from({ length: 100 }, () => newId())
+    for (const id of ids) await at.sluice.send(quiet, { n: 0 }, { tx, id })
+    const held = ids.slice(1).map((id) => watched(at.sluice.send(quiet, { n: 1 }, { id })))
+    const spy = vi.spyOn(at.db, 'call')
+    const tries = () => spy.mock.calls.filter(([name]) => name === 'send_jobs').length
+    await until(() => tries() > 2 * held.length, 'each of them has waited alone')
+    spy.mockRestore()
+    const called = await calls(at.db, 'send_jobs', async () => {
+      held.push(watched(at.sluice.send(quiet, { n: 1 }, { id: ids[0] as string })))
+      await at.sluice.send(quiet, { n: 2 }, { id: newId() })
+    })
+    expect(called).toBeLessThanOrEqual(12)
+    expect(held.some(({ isOver }) => isOver)).toBe(false)
+    await tx.query('commit')
+    await Promise.all(held.map(({ promise }) => promise))
+    expect(await count(at.db, 'sluice.job')).toBe(101)
   })
 
   it('sends of one caller with one key keep their order, and one job is recorded', async () => {

@@ -63,6 +63,15 @@ describe.each(mainEngines)('on $name', (engine) => {
     expect(await told(() => at.sluice.send(mine, {}, { delay: '1h' }))).toEqual(['default'])
   })
 
+  it('jobs of two tasks that are sent together notify all, because a few could all have one of the tasks', async () => {
+    await known()
+    await asleep('mine', 10)
+    await asleep('other', 1)
+    const rows = [mine, other].map((task) => ({ task, options: { id: newId() } }))
+    const called = await told(() => Promise.all(rows.map(({ task, options }) => at.sluice.send(task, {}, options))))
+    expect(called).toContain('default')
+  })
+
   it('a job notifies no worker that had no free place for its task when it became idle', async () => {
     await known()
     const id = await enter(at.db)
@@ -71,26 +80,6 @@ describe.each(mainEngines)('on $name', (engine) => {
     expect(await told(() => at.sluice.send(mine, {}))).toEqual([])
     expect(await told(() => at.sluice.send(other, {}))).toEqual([`@${id}`])
   })
-
-  it.each([{}, { id: newId() }])(
-    'a job that waits for a bucket notifies nobody while a worker sleeps until that has room (%j)',
-    async (options) => {
-      const limited = quietTask('limited', [limit('slow', { rate: '60/h', burst: 1 })])
-      await known()
-      await at.sluice.sendMany(limited, [{}, {}])
-      await asleep('mine', 1)
-      const [waiting, other] = await asleep('limited', 2)
-      const bucketOf = async (id = '') =>
-        (await at.db.query<{ bucket: string | null }>('select bucket from sluice.idle where worker = $1', [id]))[0]
-          ?.bucket
-      expect(await bucketOf(waiting)).not.toBeNull()
-      expect(await told(() => at.sluice.send(limited, {}, options))).toEqual([])
-      // One without that limit, or when that worker does not sleep any more, notifies others.
-      expect(await told(() => at.sluice.send(mine, {}))).toHaveLength(1)
-      await at.db.query('update sluice.idle set wake_at = 1 where worker = any ($1)', [[waiting, other]])
-      expect(new Set(await told(() => at.sluice.send(limited, {})))).toEqual(new Set([`@${waiting}`, `@${other}`]))
-    },
-  )
 
   it('a worker that got as many jobs as it wanted notifies another, until there are no more', async () => {
     await known()
