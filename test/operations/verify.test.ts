@@ -67,7 +67,7 @@ describe.each(mainEngines)('verify on $name', ({ name: engine, store }) => {
         })
       }),
       // As many as a busy machine reaches in this time.
-      { numRuns: engine === 'PGlite' ? 3 : 8, interruptAfterTimeLimit: 10_000 },
+      { numRuns: engine === 'PGlite' ? 3 : 8 },
     )
     expect(grants).toBeGreaterThan(0)
   })
