@@ -47,6 +47,12 @@ function moveTemporaryFiles(): () => void {
   }
 }
 
+/**
+ * Of the run's server, which no test kills: the plans of short statements on small tables are not compiled, and no page is logged
+ * twice. Doctor would complain of less than that.
+ */
+const settings = { jit: 'off', full_page_writes: 'off' }
+
 /** The servers of a run, and the door at which test files request them. */
 interface Servers {
   door: string
@@ -59,7 +65,7 @@ async function openServers(): Promise<Servers> {
   let rabbit: ReturnType<typeof openRabbit> | undefined
   const request = (path: string | undefined): Promise<unknown> => {
     if (path === '/rabbitmq') return (rabbit ??= openRabbit()).then(({ node }) => node)
-    server ??= openPostgres()
+    server ??= openPostgres({ settings })
     return (urls ??= server.then(migrated))
   }
   const door = createServer(({ url }, response) => {
