@@ -4,6 +4,7 @@ import { join } from 'node:path'
 import { afterEach, beforeEach, expect, it, vi } from 'vitest'
 import { z } from 'zod'
 import { env, place } from '../../src/db/open.ts'
+import { migratedTemplate } from '../../src/db/template.ts'
 import { limit, type Log, Sluice, task } from '../../src/index.ts'
 import { emptyDatabase } from '../servers/database.ts'
 
@@ -54,6 +55,8 @@ it('the option migrate: false leaves the database as it is', async () => {
 })
 
 it('a new embedded store comes from a template with its tables and functions, and begins its days and its epoch itself', async () => {
+  const made = new URL(`../../dist/${migratedTemplate}`, import.meta.url)
+  expect(existsSync(made), '`npm run setup` makes the template after each change of SQL').toBe(true)
   const steps = async (schema: string) => {
     const sluice = await Sluice.open({ store: 'memory:', schema })
     const query = <T>(sql: string) => sluice.db.query<T>(sql.replaceAll('sluice.', `${schema}.`))
