@@ -196,7 +196,8 @@ export class Outbox {
     const stuck = new Set<string>()
     for (let tries = 0; this.#lines.size > 0; tries++) {
       if (await this.#tryOthers(stuck)) tries = 0
-      for (const name of [...stuck]) {
+      const waiting = [...stuck]
+      for (const name of waiting) {
         stuck.delete(name)
         if (await this.#try([name], stuck)) tries = 0
         // Lines that have come meanwhile wait for one of these at most.
