@@ -200,7 +200,7 @@ export class Outbox {
       for (const name of waiting) {
         stuck.delete(name)
         if (await this.#try([name], stuck)) tries = 0
-        // Lines that have come meanwhile wait for one of these at most.
+        // Between them, so that a line that came meanwhile waits for one of them at most.
         if (await this.#tryOthers(stuck)) tries = 0
       }
       if (this.#lines.size > 0 && tries > 0) await clock.sleep(againMs(tries, clock.random(), 50))
@@ -226,7 +226,8 @@ export class Outbox {
 
   /**
    * Sends the heads of these lines in one transaction. If that has to wait for another one, sends each half: mostly it is one
-   * job that has to, or a moment has passed. Resolves to whether any was sent. @param stuck receives lines that wait alone
+   * job that has to, or a moment has passed. Resolves to whether any was sent.
+   * @param stuck receives the lines whose head had to wait alone
    */
   async #try(names: readonly string[], stuck: Set<string>): Promise<boolean> {
     const heads = names.map((name) => this.#headOf(name, Math.ceil(batchMax / names.length)))

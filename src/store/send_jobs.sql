@@ -64,8 +64,8 @@ begin
       where i.id <> all (coalesce(v_new, '{}')) or not exists (select 1 from sluice.job j where j.id = i.id offset 0);
   end if;
   if v_new is null or p_alone is null then return; end if;
-  -- Workers may have to wake earlier for a scheduled job than they planned.
-  -- A few workers of several classes may all be of one.
+  -- All are notified of a scheduled job, because they may have planned to wake after it, and of jobs of several
+  -- classes, because a few workers could all serve the same one.
   if not p_alone or v_scheduled or 0 = any (v_classes) or cardinality(v_classes) > 1 then
     perform engine.wake_queues(p_queues);
   else perform engine.wake_workers(v_classes, cardinality(v_new) + 1); end if;
