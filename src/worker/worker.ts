@@ -74,7 +74,10 @@ export class Worker {
     this.#timetable = new ScheduleRunner({ store, schedules, rulebook })
     const storeClock = this.#storeClock
     this.#claims = new Claims(store, storeClock)
-    this.#finisher = new Finisher(store, () => ({ worker: this.#member.id, host: hostname(), version }))
+    this.#finisher = new Finisher(store, () => ({ worker: this.#member.id, host: hostname(), version }), {
+      slots: () => this.slots,
+      isPressing: ({ task }) => repertoire.isPressing(task),
+    })
     const worker = () => this.#member.id
     const { outlet: elsewhere } = options
     const here = (this.#here = elsewhere === undefined ? this.#localOutlet() : undefined)

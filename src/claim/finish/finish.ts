@@ -1,4 +1,7 @@
-/** Records ended attempts in batches: one statement for all that ended while the previous one ran (claim/finish/finish_attempts.sql). */
+/**
+ * Records ended attempts in batches (claim/finish/finish_attempts.sql): one statement for all that ended while the previous one
+ * ran, or within a short time if nobody needs them sooner.
+ */
 import { StoreError } from '../../core/errors.ts'
 import { reach } from '../../core/probe.ts'
 import { againMs } from '../../core/retry.ts'
@@ -49,7 +52,21 @@ interface Ending {
   resolve: (accepted: boolean) => void
 }
 
+/** When ends may wait for others; see `gatherMs`. */
+export interface Gathering {
+  /** Returns how many attempts run at once: half as many ends wait at most. */
+  slots(): number
+  /** Returns true if the end of this job's attempt must be recorded at once. */
+  isPressing(job: ClaimedJob): boolean
+}
+
 const batchMax = 1000
+/**
+ * So long, in ms, the first of several successes waits for the others while further jobs are in hand. Under a limit the attempts
+ * of a process end some ms apart, and a statement with its commit for each is much of what a job costs. What waits when the
+ * process is killed is executed again, so it is short.
+ */
+const gatherMs = 25
 /** Tries after which it is logged that outcomes cannot be recorded: some 2 s. */
 const quietTries = 8
 
@@ -57,16 +74,31 @@ const quietTries = 8
 export class Finisher {
   readonly #store: Store
   readonly #executor: (() => Executor) | undefined
+  readonly #gathering: Gathering | undefined
   readonly #open = new Map<string, number>()
   #patience = { ms: Infinity, fromMs: 0 }
   #hasGivenUp = false
   #waiting: Ending[] = []
   #flushing: Promise<void> | undefined
+  /** Jobs whose ends are still to come. */
+  #inHand = 0
+  /** When the first of those that wait has ended. */
+  #sinceMs = 0
+  /** Something that waits is to be recorded at once. */
+  #isPressing = false
+  /** How many callers wait for everything to be recorded. */
+  #settling = 0
+  /** Ends the gathering under way. */
+  #hurry = (): void => {}
 
-  /** @param executor returns where attempts run whose outlet does not report it */
-  constructor(store: Store, executor?: () => Executor) {
+  /**
+   * @param executor returns where attempts run whose outlet does not report it
+   * @param gathering default: each end is recorded as soon as possible
+   */
+  constructor(store: Store, executor?: () => Executor, gathering?: Gathering) {
     this.#store = store
     this.#executor = executor
+    this.#gathering = gathering
   }
 
   /** Outcomes that are not recorded yet. */
@@ -88,11 +120,13 @@ export class Finisher {
 
   /** Registers claimed jobs, so that a claim's row is deleted when its last job has ended. */
   opened(jobs: readonly ClaimedJob[]): void {
+    this.#inHand += jobs.length
     for (const job of jobs) this.#open.set(job.claim, (this.#open.get(job.claim) ?? 0) + 1)
   }
 
   /** Registers a job of a claim of another worker, which has the claim's row: it is never deleted here. */
   inherited(job: ClaimedJob): void {
+    this.#inHand++
     this.#open.set(job.claim, Infinity)
   }
 
@@ -107,10 +141,13 @@ export class Finisher {
   end(job: ClaimedJob, outcome: Outcome): Promise<boolean> {
     return new Promise((resolve) => {
       // Now, however long the store takes to record it.
-      const beganMs = 'tookMs' in outcome ? this.#store.clock.monotonicMs() - outcome.tookMs - job.grantedMs : undefined
+      const nowMs = this.#store.clock.monotonicMs()
+      const beganMs = 'tookMs' in outcome ? nowMs - outcome.tookMs - job.grantedMs : undefined
       const beganUs = beganMs === undefined || !Number.isFinite(beganMs) ? undefined : Math.round(beganMs * 1_000)
       const report = encodeReport(job, outcome, this.#executor?.())
-      this.#waiting.push({ job, outcome, beganUs, report, resolve })
+      this.#inHand--
+      if (this.#waiting.push({ job, outcome, beganUs, report, resolve }) === 1) this.#sinceMs = nowMs
+      if (!this.#mayWait(job, outcome)) this.#press()
       this.#flushing ??= this.#flush().finally(() => (this.#flushing = undefined))
     })
   }
@@ -122,14 +159,46 @@ export class Finisher {
 
   /** Resolves when all outcomes so far are recorded. */
   async settled(): Promise<void> {
+    this.#settling++
+    this.#press()
     while (this.#flushing !== undefined) await this.#flushing
+    this.#settling--
+  }
+
+  /** True for a success while others are about to end, if its job had waited for a limit: nobody needs its end at once. */
+  #mayWait(job: ClaimedJob, { kind }: Outcome): boolean {
+    const gathering = this.#gathering
+    if (gathering === undefined || this.#settling > 0 || this.#inHand <= 0) return false
+    if (kind !== 'done' || job.blocker === null || gathering.isPressing(job)) return false
+    return this.#waiting.length * 2 <= gathering.slots()
+  }
+
+  #press(): void {
+    this.#isPressing = true
+    this.#hurry()
+  }
+
+  /** Resolves when what waits is to be recorded; at once when it is pressing. */
+  #gathered(): Promise<void> | undefined {
+    const { clock } = this.#store
+    const leftMs = this.#sinceMs + gatherMs - clock.monotonicMs()
+    if (this.#isPressing || leftMs <= 0) return undefined
+    return new Promise((resolve) => {
+      const cancel = clock.after(leftMs, resolve)
+      this.#hurry = () => {
+        cancel()
+        resolve()
+      }
+    })
   }
 
   async #flush(): Promise<void> {
     await Promise.resolve()
     while (this.#waiting.length > 0) {
+      await this.#gathered()
       // Jobs are locked in this order (docs/architecture.md, "Locks").
       const batch = this.#waiting.splice(0, batchMax).toSorted((a, b) => a.job.seq - b.job.seq)
+      this.#isPressing = this.#waiting.length > 0
       for (const { job } of batch) this.#open.set(job.claim, (this.#open.get(job.claim) ?? 1) - 1)
       const ended = [...new Set(batch.map(({ job }) => job.claim))].filter((claim) => (this.#open.get(claim) ?? 0) <= 0)
       const refused = new Set(await this.#write(batch, ended))
