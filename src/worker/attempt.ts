@@ -62,7 +62,7 @@ export class Attempt {
   readonly #task: AnyTask
   readonly #options: AttemptOptions
   readonly #grantMs: number | undefined
-  /** Created only when the handler reads its signal or fetch: it would be most of the cost of a short job. */
+  /** Created only when the handler reads its signal or calls fetch: it would be most of the cost of a short job. */
   #controller: AbortController | undefined
   #given: { reason: Error } | undefined
   #reject: ((reason: Error) => void) | undefined
@@ -77,12 +77,13 @@ export class Attempt {
   #wasQueued = false
   /** The handler's promise; it may outlive the attempt. */
   #work: Promise<Called> | undefined
-  /** Created when the handler reads fetch, or settles. */
+  /** Created when the handler calls fetch, or settles. */
   #grants: AttemptGrants | undefined
   /** Created when the handler logs, or reports progress. */
   #notes: Notes | undefined
   /** Created when the handler reads it. */
   #made: Context['fetch'] | undefined
+  /** Created when the handler calls fetch. */
   #allowance: Allowance | undefined
 
   constructor(job: ClaimedJob, task: AnyTask, options: AttemptOptions) {
@@ -334,13 +335,15 @@ export class Attempt {
 
   #fetch(): Context['fetch'] {
     const { store, agent } = this.#options
-    this.#allowance = new Allowance(this.#ownGrants(), this.#signal())
     const { limits } = this.#task
-    const call = createFetch({ agent, clock: store.clock, allowance: this.#allowance, limits })
+    let call: Context['fetch'] | undefined
     return async (...args) => {
       // Checked for every request, not only for those that need a further grant: whether the attempt's own grant is still
       // fresh is a matter of moments.
       store.db.checkOutside('ctx.fetch')
+      // Most of what it costs to begin and end a short attempt that only passes its fetch on.
+      this.#allowance ??= new Allowance(this.#ownGrants(), this.#signal())
+      call ??= createFetch({ agent, clock: store.clock, allowance: this.#allowance, limits })
       return call(...args)
     }
   }
