@@ -74,7 +74,9 @@ export class Worker {
     this.#timetable = new ScheduleRunner({ store, schedules, rulebook })
     const storeClock = this.#storeClock
     this.#claims = new Claims(store, storeClock)
-    this.#finisher = new Finisher(store, () => ({ worker: this.#member.id, host: hostname(), version }), {
+    // A call of the system, which is not made for each attempt.
+    const host = hostname()
+    this.#finisher = new Finisher(store, () => ({ worker: this.#member.id, host, version }), {
       slots: () => this.slots,
       isPressing: ({ task }) => repertoire.isPressing(task),
     })
