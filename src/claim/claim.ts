@@ -6,6 +6,7 @@ import { userName } from '../core/parked.ts'
 import { reach } from '../core/probe.ts'
 import { againMs } from '../core/retry.ts'
 import type { Store } from '../db/store.ts'
+import { aheadMostUs } from '../limits/ahead.ts'
 import type { KeptSlot } from '../store/send.ts'
 import { type ClaimedJob, decodeJobs } from './claimed-job.ts'
 import { isDataError } from './parking/parked.ts'
@@ -36,6 +37,15 @@ interface Answer {
   jobs: string | null
   shared: string | null
   probing: boolean | null
+  instants: string[] | null
+}
+
+/** What a claim does beside getting jobs; see the fields. */
+export interface ClaimMode {
+  /** Register as idle when there is less to do than wanted. */
+  idle: boolean
+  /** Get jobs that may start up to a tenth of a second later. */
+  ahead: boolean
 }
 
 /** The answer to a send that may have claimed its job. */
@@ -91,13 +101,12 @@ export class Claims {
   /**
    * Claims up to `want` jobs. After a lost reply it is repeated with the same id, so that jobs handed out by the first
    * try are adopted: nobody else would take them from a worker that lives.
-   * @param idle register as idle when there is less to do than wanted
    */
-  async claim(who: Claimer, want: number, idle: boolean, signal: AbortSignal): Promise<Claimed> {
+  async claim(who: Claimer, want: number, mode: ClaimMode, signal: AbortSignal): Promise<Claimed> {
     const id = newId()
     this.#asking.add(id)
     try {
-      return await this.#untilAnswered(who, want, idle, signal, id, this.#store.clock.monotonicMs())
+      return await this.#untilAnswered(who, want, mode, signal, id, this.#store.clock.monotonicMs())
     } finally {
       this.#answeredFor(id)
     }
@@ -132,7 +141,7 @@ export class Claims {
 
   /** Has the store plan everything that a claim runs, and claims nothing: a first claim is slow, and its grants would age. */
   async warm(who: Claimer, signal: AbortSignal): Promise<void> {
-    await this.claim(who, 0, false, signal)
+    await this.claim(who, 0, { idle: false, ahead: false }, signal)
   }
 
   /** What a claim still holds of which nobody here knows. Of its grants we only know that they are older than any promise. */
@@ -149,7 +158,7 @@ export class Claims {
   async #untilAnswered(
     who: Claimer,
     want: number,
-    idle: boolean,
+    mode: ClaimMode,
     signal: AbortSignal,
     id: string,
     firstMs: number,
@@ -159,7 +168,7 @@ export class Claims {
       const sentMs = this.#store.clock.monotonicMs()
       try {
         await reach('claim.sent', id)
-        const claimed = await this.#ask(who, want, idle, id, sentMs, firstMs)
+        const claimed = await this.#ask(who, want, mode, id, sentMs, firstMs)
         await reach('claim.received', claimed)
         this.#answered()
         return claimed
@@ -174,7 +183,14 @@ export class Claims {
     }
   }
 
-  async #ask(who: Claimer, want: number, idle: boolean, id: string, sentMs: number, firstMs: number): Promise<Claimed> {
+  async #ask(
+    who: Claimer,
+    want: number,
+    { idle, ahead }: ClaimMode,
+    id: string,
+    sentMs: number,
+    firstMs: number,
+  ): Promise<Claimed> {
     const [row] = await this.#store.call<Answer>('claim_jobs', [
       id,
       who.worker,
@@ -185,6 +201,7 @@ export class Claims {
       idle,
       this.#trusted(who.tasks, sentMs),
       this.#wide,
+      ahead,
     ])
     if (row === undefined) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'a claim was answered without a row')
     const heardMs = this.#store.clock.monotonicMs()
@@ -198,6 +215,16 @@ export class Claims {
     // Handed out by an earlier request: so old are its grants.
     const isRepeated = row.again && row.wake_us !== null
     const jobs = await this.#handouts(row.jobs, id, isRepeated ? firstMs : decidedMs)
+    // The store's clock showed `now_us` between the sending and the answer: the life of a grant counts from the earliest
+    // time that its instant may be here, and its use begins at the latest.
+    if (row.instants !== null)
+      for (const [i, job] of jobs.entries()) {
+        const laterMs = (Number(row.instants[i] ?? row.now_us) - Number(row.now_us)) / 1_000
+        job.grantedMs += laterMs
+        job.notBeforeMs = heardMs + laterMs
+      }
+    // The answer to a repeated claim lacks the instants.
+    else if (isRepeated && ahead) for (const job of jobs) job.notBeforeMs = heardMs + aheadMostUs / 1_000
     if (row.shared !== null) for (const job of jobs) job.epoch = row.shared
     // A repeated claim does not show it: accepting buckets that were not refused does nothing.
     if (row.probing === true || isRepeated) for (const job of jobs) job.isProbe = true

@@ -5,28 +5,19 @@
 -- p_class: the class, locked; its jobs need no label and no pool.
 -- p_news: what has arrived for the class.
 -- p_begun: the limiter clock when the claim began.
+-- p_ahead: grants jobs ahead of time, when too few can begin now (`engine.grant_ahead`).
 -- When it returns served = false this is another case, and nothing was changed.
 create or replace function engine.claim_lone_lane(
   p_claim uuid, p_worker bigint, p_class bigint, p_news engine.news, p_want integer, p_begun bigint, p_since bigint,
-  p_cap bigint) returns engine.served
+  p_cap bigint, p_ahead boolean) returns engine.served
 language plpgsql as $$
 declare
-  v_done engine.served := row(p_begun, 0, false, null, false, null, false, null, null);
+  v_done engine.served := row(p_begun, 0, false, null, false, null, false, null, null, null);
   v_front record; v_lane sluice.lane; v_is record; v_life bigint; v_each bigint; v_units bigint[]; v_free bigint;
-  v_take integer; v_mark engine.marked; v_move engine.move;
+  v_take integer; v_mark engine.marked; v_move engine.move; v_later record; v_lead bigint := 0;
 begin
   if p_news.future or p_news.rest or cardinality(p_news.lanes) > 1 then return v_done; end if;
-  select count(*) as n, min(s.id) as lane into v_front from (
-    select t.id from (
-      (select id, floor from sluice.list where class = p_class and id = 0 order by v desc limit 1)
-      union all
-      (select id, floor from sluice.list
-       where class = p_class and due > p_since and due <= p_begun and id <> 0 order by due limit 2)
-    ) l cross join lateral (
-      select r.id from sluice.lane r where r.class = p_class and r.list = l.id and r.vstart >= l.floor
-      order by r.vstart, r.id limit 2) t
-    union all
-    (select b.id from sluice.lane b where b.class = p_class and b.list is not null and b.vstart is null limit 1)) s;
+  v_front := engine.find_front_lanes(p_class, p_begun, p_since);
   if v_front.n > 1 or v_front.lane <> p_news.lanes[1] then return v_done; end if;
   select * into v_lane from sluice.lane l
   where l.id = coalesce(v_front.lane, p_news.lanes[1]) order by l.v desc limit 1;
@@ -35,8 +26,7 @@ begin
   v_done.served := v_lane.id is not null or p_news.lanes is null; if v_lane.id is null then return v_done; end if;
   if v_front.lane is null and v_lane.list is not null then  -- it waits for a bucket that is not due
     update sluice.lane l set v = l.v + 1, bound = p_news.bounds[1]
-    where l.id = v_lane.id and l.v = v_lane.v and l.bound > p_news.bounds[1];
-    return v_done;
+    where l.id = v_lane.id and l.v = v_lane.v and l.bound > p_news.bounds[1]; return v_done;
   end if;
   v_done.served := not v_lane.costed; if v_lane.costed then return v_done; end if;
   perform engine.lock_buckets(v_lane.buckets);
@@ -45,6 +35,11 @@ begin
   foreach v_each in array v_is.life loop v_life := least(v_life, v_each); end loop;
   foreach v_each in array v_is.avail loop v_free := least(v_free, v_each); end loop;
   v_take := greatest(0, least(p_want, v_free));
+  if p_ahead and v_take < p_want and engine.may_claim_ahead(v_lane, v_done.now_us) then
+    v_lead := 40000; v_later := engine.grant_ahead(v_is.rooms[1], p_want, v_done.now_us);
+    if cardinality(v_later.instants) > v_take then
+      v_take := cardinality(v_later.instants); v_done.instants := v_later.instants; end if;
+  end if;
   if p_news.lanes is not null then
     v_lane.bound := case when v_lane.list is null then p_news.bounds[1] else least(v_lane.bound, p_news.bounds[1]) end;
   end if;
@@ -54,15 +49,20 @@ begin
   end if;
   if v_mark.granted > 0 then
     v_units := array_fill(v_mark.granted::bigint, array[cardinality(v_lane.buckets)]);
-    perform engine.append_ledger(v_is.rooms, p_claim, v_units, v_units);
+    if v_done.instants is not null then
+      if v_mark.granted < v_take then
+        v_later := engine.grant_ahead(v_is.rooms[1], v_mark.granted, v_done.now_us); end if;
+      v_is.rooms := array[v_later.room]; v_done.instants := v_later.instants;
+    end if;
+    perform engine.append_ledger(v_is.rooms, p_claim, v_units, v_units, p_instants => v_done.instants);
   end if;
   v_done.held := current_setting('sluice.held', true) is not distinct from 'yes';
   -- Behind jobs that were set aside, or went away meanwhile, there may be others.
   v_done.again := (v_done.granted < p_want and (v_move.more and v_done.granted < v_take
     or not v_done.held and v_move.seen > v_move.taken)) is true;
-  if v_lane.list = 0 and v_take = p_want and v_move.more and v_move.seen = v_move.taken and v_move.taken > 0 then
-    perform engine.advance_lone_lane(v_is.now_us, v_lane, v_move);
-    return v_done;
+  if v_lane.list = 0 and v_take = p_want and v_done.instants is null and v_move.more
+    and v_move.seen = v_move.taken and v_move.taken > 0 then
+    perform engine.advance_lone_lane(v_is.now_us, v_lane, v_move); return v_done;
   end if;
   if v_lane.list is null then  -- it did not wait; when nothing of it is left it stays as it was
     if not v_move.more and v_move.seen = v_move.taken then return v_done; end if;
@@ -73,8 +73,9 @@ begin
   perform engine.advance_lanes(
     v_is.now_us, array[v_lane], array[v_lane.vstart], array[1000000 / greatest(1, v_lane.weight)]::bigint[],
     engine.find_denying_buckets(array[v_lane], array[
-      case when v_take < p_want and v_move.more is not false then array_position(v_is.avail, v_free) else 0 end],
+      case when v_move.more is false or v_take = p_want and v_done.instants is null then 0
+      else array_position(v_is.avail, v_free) end],
       v_lane.buckets, v_is.units, v_is.places, v_is.rooms),
-    v_lane.buckets, case when v_move.lane is not null then array[v_move] else '{}' end);
+    v_lane.buckets, case when v_move.lane is not null then array[v_move] else '{}' end, v_lead);
   return v_done;
 end $$;

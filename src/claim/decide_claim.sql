@@ -9,7 +9,7 @@ create or replace function engine.decide_claim(
   p_most integer) returns engine.served
 language plpgsql as $$
 declare
-  v_done engine.served := row(engine.limiter_now_us(p_cap), 0, false, null, false, null, true, null, null);
+  v_done engine.served := row(engine.limiter_now_us(p_cap), 0, false, null, false, null, true, null, null, null);
   v_cand record;
   v_buckets bigint[];
   v_real record;  -- what those buckets are to this worker: engine.resolve_buckets

@@ -200,7 +200,7 @@ export class Dispatcher {
         const idled = busy && count === 0
         if (!isPart || count > 0) busy = count > 0
         if (claimed.again) await clock.sleep(count > 0 ? 0 : 2 + clock.random() * 3, signal)
-        else if (count < want && !isPart) await this.#sleep(claimed, idled)
+        else if ((count < want || claimed.wakeMs !== undefined) && !isPart) await this.#sleep(claimed, idled)
       } catch (error) {
         if (signal.aborted) return
         this.#options.failed(error)
@@ -224,16 +224,18 @@ export class Dispatcher {
 
   /** Claims up to `most` jobs and takes them into hand. */
   async #claim(most: number, idle: boolean, signal: AbortSignal): Promise<Round> {
-    const { claims, clock, who, lost } = this.#options
+    const { claims, clock, who, lost, throttle } = this.#options
     const all = await who()
     const room = Math.min(this.hand.free(), most)
     const portion = this.#portion(all.tasks, room)
     const { tasks, want, isPart } = portion
     if (signal.aborted) return { ...portion, claimed: undefined }
     const claimer = tasks === all.tasks ? all : { ...all, tasks }
+    // The worker's own rate counts what starts now.
+    const ahead = idle && !isPart && throttle === undefined
     try {
       const asked = readMoment(clock)
-      const claimed = await claims.claim(claimer, want, idle && !isPart, signal)
+      const claimed = await claims.claim(claimer, want, { idle: idle && !isPart, ahead }, signal)
       this.#claimer = claimer
       this.#isNextPart = !isPart && claimed.jobs.length >= want
       // What a kind of task has room for is no measure of what can be started in time.

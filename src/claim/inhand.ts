@@ -1,5 +1,5 @@
 /** The jobs in a worker's hands: claimed, and not yet finished. What may start goes to the outlet; what ends, to the finisher. */
-import type { Clock } from '../core/clock.ts'
+import { type Clock, sleepUntil } from '../core/clock.ts'
 import { AttemptError } from '../core/errors.ts'
 import type { PeerLimiter } from '../limits/peer.ts'
 import { requestGrants, unitsOf } from './consent.ts'
@@ -55,11 +55,11 @@ export interface KindRoom {
 export class InHand {
   readonly #options: InHandOptions
   readonly #outlet: Outlet
-  /** When each was started, in monotonic ms; Infinity: it waits for Redis. */
+  /** When each was started, in monotonic ms; Infinity: it waits for Redis, or for the instant of its grants. */
   readonly #jobs = new Map<ClaimedJob, number>()
   /** The workers that claimed those of the jobs that were inherited. */
   readonly #heirlooms = new Map<ClaimedJob, string>()
-  /** How many of the jobs in hand wait for Redis. */
+  /** How many of the jobs in hand wait to be started. */
   #pending = 0
   readonly #waiters = new Set<() => void>()
   #refusal: Error | undefined
@@ -216,11 +216,21 @@ export class InHand {
     finisher.opened(jobs)
     for (const job of jobs) this.#jobs.set(job, Infinity)
     this.#pending += jobs.length
-    if (shared === undefined || this.#refusal !== undefined) return this.#start(jobs)
+    if (shared === undefined || this.#refusal !== undefined) return this.#startInTime(jobs)
     requestGrants(jobs, shared, clock, {
-      granted: (granted) => this.#start(granted),
+      granted: (granted) => this.#startInTime(granted),
       denied: (denied, denial) => denied.forEach((job) => void this.#ended(job, denial)),
     })
+  }
+
+  /** Starts jobs that may start now, and the others when they may. */
+  #startInTime(jobs: readonly ClaimedJob[]): void {
+    const { clock } = this.#options
+    for (const atMs of new Set(jobs.map(({ notBeforeMs }) => notBeforeMs))) {
+      const those = jobs.filter(({ notBeforeMs }) => notBeforeMs === atMs)
+      if (atMs === undefined || this.#refusal !== undefined) this.#start(those)
+      else void sleepUntil(clock, atMs).then(() => this.#start(those))
+    }
   }
 
   /** Hands over what may start, unless it was given up meanwhile. */

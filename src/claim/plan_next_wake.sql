@@ -1,6 +1,7 @@
 -- Returns how long a worker of these classes may sleep: until the first job is due, or until the bucket that frees
--- first has a unit that no other sleeper will take. A worker takes all there is when it wakes. A worker that wakes too
--- early finds nothing; when a sleeper would wake so late that units are lost, this worker wakes before it.
+-- first has a unit that no other sleeper will take. A worker takes all there is when it wakes, and if it claims ahead,
+-- what fits into its slots, up to some 60 ms of the limit. A worker that wakes too early finds nothing; when a sleeper
+-- would wake so late that units are lost, this worker wakes before it.
 -- p_tasks: the only tasks of which the worker can start a job now; null: all of its tasks.
 -- p_shut: classes that gates hold back. No worker is woken for them; `engine.wake_for_missed_work` sees a gate that
 -- opens within some 2 s.
@@ -25,8 +26,7 @@ declare
   v_free bigint;   -- when a unit is free
   v_slack bigint;  -- how long the unit may wait for a worker, so that the worker takes more at once
   v_late bigint;   -- how much later a worker comes than that; a sleeper right after it would mostly come too early
-  v_wakes bigint[];
-  v_wake bigint;
+  v_wake record;
 begin
   if p_labels is not null then
     select b.* into v_bar from engine.find_classes_without_room(p_labels, p_classes, p_now) b;
@@ -34,23 +34,30 @@ begin
   end if;
   select w.* into v_wait from (select c from unnest(p_classes) c where c <> all (v_barred)) c (id)
   cross join lateral (
-    select l.id, l.due, l.period, l.slack from sluice.list l
+    select l.id, l.due, l.period, l.slack, l.lead from sluice.list l
     where l.class = c.id and l.due > p_since and l.id <> 0 order by l.due limit 1) w
   order by w.due limit 1;
   v_first := v_wait.due;
   if p_labels is not null then
     if v_bar.due < coalesce(v_wait.due, 9223372036854775807) then
       v_wait.id := v_bar.bucket; v_wait.due := v_bar.due; v_wait.period := v_bar.period; v_wait.slack := v_bar.slack;
+      v_wait.lead := 0;
     end if;
   end if;
   if v_wait.id is not null then
     v_free := v_wait.due;
-    v_slack := least(v_wait.slack, 50000);
+    v_slack := case when v_wait.lead > 0 then 0 else least(v_wait.slack, 50000) end;
     v_late := greatest(0, least(v_wait.period / 20, 5000) - v_slack);
-    v_wakes := array(select i.wake_at from sluice.idle i where i.bucket = v_wait.id and i.wake_at > p_now order by 1);
-    foreach v_wake in array v_wakes loop
-      exit when v_wake > v_free + greatest(2 * v_slack, v_wait.period);
-      if v_wake >= v_free - v_wait.period / 20 then v_free := greatest(v_wake, v_free) + v_wait.period + v_late; end if;
+    for v_wake in
+      select i.wake_at as at, case when v_wait.lead = 0 then v_wait.period + v_late
+                              else v_wait.period * least(w.slots, 1 + 60000 / v_wait.period) end as takes
+      from sluice.idle i join sluice.worker w on w.id = i.worker
+      where i.bucket = v_wait.id and i.wake_at > p_now and i.worker <> p_worker order by 1
+    loop
+      exit when v_wake.at > v_free + greatest(2 * v_slack, v_wait.period, v_wait.lead);
+      if v_wake.at >= v_free - greatest(v_wait.period / 20, v_wait.lead / 2) then
+        v_free := greatest(v_wake.at, v_free) + v_wake.takes;
+      end if;
     end loop;
     v_due := v_free + v_slack;
   end if;

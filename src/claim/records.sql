@@ -10,10 +10,11 @@ create type engine.move as (
 -- What a claim did. now_us: the limiter's time of its decision. granted: how many jobs it claimed; jobs: their JSON.
 -- again: the next claim should follow at once. held: a job was left because another transaction has it locked.
 -- probing: as in `engine.read_claim_room`. served: false when `engine.claim_lone_lane` met another case. of, taken: the
--- class of each lane that was served, and how many of its jobs were claimed.
+-- class of each lane that was served, and how many of its jobs were claimed. instants: when each of the jobs may begin;
+-- null: now.
 create type engine.served as (
   now_us bigint, granted integer, again boolean, jobs text, held boolean, probing boolean, served boolean, of bigint[],
-    taken integer[]);
+    taken integer[], instants bigint[]);
 
 -- What became of the jobs that a claim marked: how many it has, their JSON (claim/claimed-job.ts), and the move of each
 -- lane.
@@ -21,10 +22,11 @@ create type engine.marked as (granted integer, jobs text, moves engine.move[]);
 
 -- A list that lanes wait in, while claim/lanes/update_lists.sql updates it: its row (place; null: there is none yet),
 -- floor and due as they were read, the farthest turn that was assigned (far), its front turn now (null: the list is
--- empty), and what the next job there needs of its bucket (null: one unit).
+-- empty), what the next job there needs of its bucket (null: one unit), and how long before the bucket has room the
+-- list is due.
 create type engine.waiting as (
   class bigint, id bigint, place tid, floor bigint, due bigint, far bigint, front bigint, period bigint, slack bigint,
-    need bigint);
+    need bigint, lead bigint);
 
 -- The arrivals of a class: its lanes, with the first seq and the number of jobs of each; and the state of the class
 -- after they are absorbed (claim/arrivals/read_arrivals.sql). rest: more is left. future: the data come from another

@@ -6,7 +6,7 @@
 -- p_most: how many lanes to look at
 create or replace function engine.serve_claim(
   p_claim uuid, p_worker bigint, p_classes bigint[], p_plain boolean, p_want integer, p_begun bigint,
-  p_since bigint, p_cap bigint, p_most integer) returns engine.served
+  p_since bigint, p_cap bigint, p_most integer, p_ahead boolean) returns engine.served
 language plpgsql as $$
 declare
   v_most constant integer := 32;  -- how many classes one claim locks
@@ -31,7 +31,8 @@ begin
     v_rest := v_rest or v_news.rest;
   end loop;
   if p_plain and cardinality(p_classes) = 1 and cardinality(v_all) = 1 then
-    v_done := engine.claim_lone_lane(p_claim, p_worker, v_class, v_news, p_want, p_begun, p_since, p_cap);
+    v_done := engine.claim_lone_lane(p_claim, p_worker, v_class, v_news, p_want, p_begun, p_since, p_cap,
+      p_ahead);
     if v_done.served then
       perform engine.record_class_states(v_all, p_classes, array[v_done.granted]);
       return v_done;

@@ -32,6 +32,8 @@ export interface Bucket {
   holdUs: number
   /** Above 0: the vendor has refused requests, so each grant holds the bucket for so long. */
   probeUs: number
+  /** The last unit that was granted ahead of time (`ahead.ts`) may be used from then on; none is granted before. 0: none was. */
+  aheadUs: number
 }
 
 const isWindow = (rule: Rule): boolean => rule.kind === 'window'
@@ -42,7 +44,7 @@ const isConcurrency = (rule: Rule): boolean => rule.kind === 'concurrency'
 export function emptyBucket(rules: readonly Rule[], atUs: number): Bucket {
   const slots = rules.some(isWindow) ? rules.map(() => Array<number>(windowParts + 1).fill(0)) : []
   const spent = rules.some(({ quota }) => quota) ? rules.map(() => unspent) : []
-  return { atUs, debt: rules.map(() => 0), slots, spent, holdUs: 0, probeUs: 0 }
+  return { atUs, debt: rules.map(() => 0), slots, spent, holdUs: 0, probeUs: 0, aheadUs: 0 }
 }
 
 /** What a bucket allows at one time. */
@@ -103,7 +105,8 @@ export function room(rules: readonly Rule[], bucket: Bucket, nowUs: number, isFu
         : mostUnits,
     )
   const isHeld = holdUs > atUs
-  const units = isHeld ? 0 : Math.max(0, Math.min(mostUnits, ...free(false)))
+  const isAhead = atUs > nowUs && atUs === bucket.aheadUs
+  const units = isHeld || isAhead ? 0 : Math.max(0, Math.min(mostUnits, ...free(false)))
   const places = Math.max(0, Math.min(probeUs > 0 ? 1 : mostUnits, ...free(true)))
   const freeAt = rules.map((rule, i) => (counts(rule) ? freeUs(rules, seen, i, need) : nowUs))
   return {
@@ -343,7 +346,7 @@ export function rebuild(
   bucket: Bucket,
   before = defined[0] ?? [],
 ): Bucket {
-  const { atUs, holdUs, probeUs } = bucket
+  const { atUs, holdUs, probeUs, aheadUs } = bucket
   const after = defined.at(-1) ?? []
   const wasCounted = defined.every((rules) => rules.some(isConcurrency))
   const places = (defined[0] ?? []).findIndex(isConcurrency)
@@ -368,5 +371,6 @@ export function rebuild(
     slots: after.some(isWindow) ? rules.map((own) => own.slots[0] ?? Array<number>(windowParts + 1).fill(0)) : [],
     holdUs,
     probeUs,
+    aheadUs,
   }
 }

@@ -44,6 +44,7 @@ function only({ atUs, debt, slots, spent }: Bucket, i: number): Bucket {
     spent: spent.slice(i, i + 1),
     holdUs: 0,
     probeUs: 0,
+    aheadUs: 0,
   }
 }
 

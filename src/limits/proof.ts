@@ -5,7 +5,7 @@
  * A window is checked at each grant that ends it, by what had been granted and not been given back until then. That is at
  * least what was kept in the end, so no later refund can hide an excess.
  */
-import { type Period, periodOf } from '../core/calendar.ts'
+import { type Ahead, type Filled, level, Periods } from './filled.ts'
 import type { Limit } from './limit.ts'
 import { cycle, paceOf, type Rule } from './rule.ts'
 
@@ -105,6 +105,8 @@ export interface LedgerRow {
   version: number
   /** Units granted; negative: given back; without a claim: used beyond what was granted, which was not known before. */
   units: number
+  /** How many microseconds before `atUs` each of the units may be used; undefined: all at `atUs`. */
+  earlierUs?: readonly number[] | undefined
   /** Id of the grant; null: the row neither granted nor gave back anything. */
   claim: string | null
   /** The state that the row left, one number for each rule; only the places of a concurrency are read. */
@@ -113,22 +115,6 @@ export interface LedgerRow {
   isOthers?: boolean
   /** For units given back: number (n) of the row that granted them; null: it is not known. */
   granted: number | null
-}
-
-/** How far the limiter's clock, whose times are in the ledger, was ahead of the store's clock, by which calendars go. */
-export interface Ahead {
-  /** Its lead before the first known step of the store's clock. */
-  firstUs: number
-  /** Its lead from each time on (of the limiter's clock); the newest last. */
-  steps: readonly { atUs: number; aheadUs: number }[]
-}
-
-const level: Ahead = { firstUs: 0, steps: [] }
-
-/** Returns by how much the store's clock was set back altogether. */
-export function setBack({ firstUs, steps }: Ahead): number {
-  const moves = steps.map(({ aheadUs }, i) => aheadUs - (steps[i - 1]?.aheadUs ?? firstUs))
-  return moves.reduce((sum, us) => sum + Math.max(0, us), 0)
 }
 
 /** A window that held more than was promised. */
@@ -163,50 +149,6 @@ interface Sum {
   units: number
   /** How many of the units were used beyond what was granted. */
   over: number
-}
-
-/** A period of a quota by the store's clock, and what counts in it since its first grant (a time of the ledger). */
-type Filled = Period & { firstUs: number; units: number; over: number }
-
-/** Counts what was granted in the last periods of a quota. A grant within the margin of a boundary counts on both sides. */
-class Periods {
-  readonly rule: number
-  readonly #quota: NonNullable<Rule['quota']>
-  readonly #ahead: Ahead
-  /** A period that ended less than this ago may come back, because the store's clock may have been set back. */
-  readonly #backUs: number
-  /** The newest period is last. */
-  readonly #counts: Filled[] = []
-
-  constructor(rule: number, quota: NonNullable<Rule['quota']>, ahead: Ahead) {
-    this.rule = rule
-    this.#quota = quota
-    this.#ahead = ahead
-    this.#backUs = setBack(ahead)
-  }
-
-  /** Counts units granted at a time (negative: given back). Returns the periods in which they count. */
-  count(atUs: number, units: number, over = 0): readonly Filled[] {
-    const { marginUs } = this.#quota
-    const { firstUs, steps } = this.#ahead
-    const wallUs = atUs - (steps.findLast((step) => step.atUs <= atUs)?.aheadUs ?? firstUs)
-    const all = [...new Set([wallUs - marginUs, wallUs, wallUs + marginUs].map((us) => this.#period(us, atUs)))]
-    for (const period of all) {
-      period.units += units
-      period.over += over
-    }
-    return all
-  }
-
-  #period(us: number, firstUs: number): Filled {
-    const known = this.#counts.findLast(({ startUs, endUs }) => us >= startUs && us < endUs)
-    if (known !== undefined) return known
-    const period = { ...periodOf(this.#quota, us), firstUs, units: 0, over: 0 }
-    this.#counts.push(period)
-    // Only what is given back can still reach older periods, and that makes them no fuller.
-    while (this.#counts.length > 6 && (this.#counts[0]?.endUs ?? us) < us - this.#backUs) this.#counts.shift()
-    return period
-  }
 }
 
 /** Follows one bucket's rows, which must come in their order. Keeps the grants of the longest span, in arrays of numbers. */
@@ -253,7 +195,6 @@ export class BucketProof {
     if (row.units < 0 && defined.refund !== 'full') this.#giveBack(row.granted, -row.units)
     else if (row.isOthers === true) this.others += row.atUs < this.#fromUs ? 0 : row.units
     else if (row.units !== 0) this.#count(row)
-    if (row.units > 0 && row.claim !== null) this.#judge(row)
     this.#places(row, last, defined)
   }
 
@@ -270,7 +211,14 @@ export class BucketProof {
       for (const [i, atUs] of this.#at.entries()) periods.count(atUs, this.#units[i] ?? 0, this.#over[i])
   }
 
-  #count({ n, atUs, units, version, claim }: LedgerRow): void {
+  #count(row: LedgerRow): void {
+    if (row.units > 0 && row.claim !== null) this.grants++
+    for (const us of row.earlierUs ?? []) this.#enter({ ...row, atUs: row.atUs - us, units: 1 })
+    if (row.earlierUs === undefined) this.#enter(row)
+  }
+
+  #enter(row: LedgerRow): void {
+    const { n, atUs, units, version, claim } = row
     const over = claim === null ? units : 0
     this.#n.push(n)
     this.#at.push(atUs)
@@ -287,10 +235,10 @@ export class BucketProof {
     }
     for (const periods of this.#periods) periods.count(atUs, units, over)
     this.#forget(atUs - this.#longestUs)
+    if (units > 0 && claim !== null) this.#judge(row)
   }
 
   #judge(row: LedgerRow): void {
-    this.grants++
     if (row.atUs < this.#fromUs) return
     for (const bound of this.#bounds) this.#judgeSpan(row, bound)
     for (const periods of this.#periods) this.#judgePeriods(row, periods, periods.count(row.atUs, 0))

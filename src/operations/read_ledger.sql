@@ -5,7 +5,8 @@
 -- $2, $3: the row of each bucket after which to read (at, n)
 -- $4: before this time
 -- $5: how many rows of each bucket
-select u.i::integer - 1 as i, l.at, l.n, l.version, l.units, l.claim, to_json(l.debt) as debt,
+select u.i::integer - 1 as i, l.at, l.n, l.version, l.units, to_json(l.earlier) as earlier, l.claim,
+  to_json(l.debt) as debt,
   l.cause = 'others' as others,
   case when l.units < 0 then (
     select g.n from (

@@ -6,15 +6,8 @@ import { UsageError } from '../core/errors.ts'
 import { checkFields } from '../core/fields.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
 import type { Sql } from '../db/store.ts'
-import {
-  type Ahead,
-  BucketProof,
-  type Defined,
-  type GuaranteeName,
-  lookback,
-  promised,
-  setBack,
-} from '../limits/proof.ts'
+import { type Ahead, setBack } from '../limits/filled.ts'
+import { BucketProof, type Defined, type GuaranteeName, lookback, promised } from '../limits/proof.ts'
 import { ledgerUs } from '../limits/limit.ts'
 import { type Rule, withPaces } from '../limits/rule.ts'
 
@@ -116,6 +109,7 @@ interface Row {
   n: string
   version: number
   units: number | string
+  earlier: number[] | null
   claim: string | null
   debt: number[]
   others: boolean | null
@@ -260,6 +254,7 @@ class Audit {
           atUs: Number(row.at),
           version: row.version,
           units: Number(row.units),
+          earlierUs: row.earlier ?? undefined,
           claim: row.claim,
           debt: row.debt,
           isOthers: row.others === true,

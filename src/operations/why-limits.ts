@@ -181,5 +181,6 @@ function bucketOf(rules: readonly Rule[], state: BucketState, reopensUs: number)
     }),
     holdUs,
     probeUs: 0,
+    aheadUs: 0,
   }
 }

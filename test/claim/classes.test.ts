@@ -121,7 +121,7 @@ describe('another client', () => {
       const others = await claimAll(db, worker, [a.name, b.name], 6)
       expect(others).toHaveLength(6)
       await done(db, others)
-      const { jobs, again, wakeUs } = await claim(db, worker, [a.name, b.name], 5, newId(), true)
+      const { jobs, again, wakeUs } = await claim(db, worker, [a.name, b.name], 5, newId(), { idle: true })
       expect({ jobs, again }).toEqual({ jobs: [], again: false })
       expect(wakeUs).toBeLessThanOrEqual(250_000)
     } finally {

@@ -160,7 +160,7 @@ describe('workers', () => {
     await at.sluice.sendMany(two, rows(4))
     const jobs = await claimAll(at.db, at.worker, ['two'], 2)
     for (const worker of idle)
-      await until(async () => !(await claim(at.db, worker, ['two'], 1, undefined, true)).again, 'it sleeps')
+      await until(async () => !(await claim(at.db, worker, ['two'], 1, undefined, { idle: true })).again, 'it sleeps')
     expect(await count(at.db, 'sluice.idle')).toBe(2)
     const heard: string[] = []
     const listener = new pg.Client(at.sluice.url)
@@ -186,7 +186,7 @@ describe('workers', () => {
     const names = tasks.map(({ name }) => name)
     const jobs = await claimAll(at.db, at.worker, names, 1)
     for (const worker of idle)
-      await until(async () => !(await claim(at.db, worker, names, 1, undefined, true)).again, 'it sleeps')
+      await until(async () => !(await claim(at.db, worker, names, 1, undefined, { idle: true })).again, 'it sleeps')
     expect(await count(at.db, 'sluice.idle')).toBe(3)
     await done(at.db, jobs)
     expect(await count(at.db, 'sluice.idle')).toBe(2)

@@ -68,7 +68,7 @@ async function load(bucket: { rate: '40/s' | '1000000/s'; burst?: number }, lane
     const worker = await enter(db)
     while (!isBroken) {
       const isLast = !isSending
-      const answer = await trap.watch(() => claim(db, worker, ['t'], 20, undefined, true))
+      const answer = await trap.watch(() => claim(db, worker, ['t'], 20, undefined, { idle: true }))
       if (answer === undefined) continue
       for (const job of answer.jobs) ran.push({ id: job.id, attempt: job.attempt })
       const endings = answer.jobs.map((job): Ending => {

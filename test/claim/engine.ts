@@ -6,6 +6,7 @@ import { newId } from '../../src/core/hash.ts'
 import type { Db, Queryable } from '../../src/db/db.ts'
 import { sqlOn } from '../../src/db/store.ts'
 import { admit } from '../../src/tasks/admit.ts'
+import type { ClaimMode } from '../../src/claim/claim.ts'
 import { type ClaimedJob, decodeJobs } from '../../src/claim/claimed-job.ts'
 import { type AnyTask, task } from '../../src/tasks/task.ts'
 import type { Rate } from '../../src/core/rate.ts'
@@ -41,6 +42,8 @@ export interface Answer {
   jobs: Claimed[]
   again: boolean
   wakeUs: number | undefined
+  /** For each job, after how many microseconds it may begin. */
+  laterUs: number[]
   nowUs: number
 }
 
@@ -71,17 +74,22 @@ export async function claim(
   tasks: readonly string[],
   want: number,
   id = newId(),
-  idle = false,
+  mode: Partial<ClaimMode> = {},
 ): Promise<Answer> {
-  const [row] = await db.query<{ now_us: string; wake_us: string | null; again: boolean; jobs: string | null }>(
-    `select * from ${fn}.claim_jobs($1,$2,null,$3,$4,null,$5)`,
-    [id, worker, tasks, want, idle],
-  )
+  const { idle = false, ahead = false } = mode
+  const [row] = await db.query<{
+    now_us: string
+    wake_us: string | null
+    again: boolean
+    jobs: string | null
+    instants: string[] | null
+  }>(`select * from ${fn}.claim_jobs($1,$2,null,$3,$4,null,$5,null,false,$6)`, [id, worker, tasks, want, idle, ahead])
   const jobs = decodeJobs(row?.jobs ?? null, id, 0)
   return {
     jobs,
     again: row?.again ?? false,
     wakeUs: row?.wake_us ? Number(row.wake_us) : undefined,
+    laterUs: jobs.map((_, i) => Number(row?.instants?.[i] ?? row?.now_us) - Number(row?.now_us)),
     nowUs: Number(row?.now_us),
   }
 }
@@ -148,11 +156,11 @@ export function done(db: Queryable, jobs: readonly Claimed[]): Promise<number[]>
 }
 
 /** Registers a worker; resolves to its id. */
-export async function enter(db: Queryable, tasks: readonly string[] = [], labels = {}): Promise<string> {
+export async function enter(db: Queryable, tasks: readonly string[] = [], labels = {}, slots = 1): Promise<string> {
   const [row] = await db.query<{ id: string }>(
     `insert into sluice.worker (host, pid, version, tasks, slots, started_at, labels)
-     values ('test', 1, '0', $1, 1, sluice.now(), $2) returning id`,
-    [tasks, labels],
+     values ('test', 1, '0', $1, $3, sluice.now(), $2) returning id`,
+    [tasks, labels, slots],
   )
   return row?.id ?? ''
 }

@@ -85,6 +85,36 @@ describe('the jobs in hand', () => {
     expect([hand.free(), hand.size, hand.kept, at.started.length]).toEqual([most - 1, 1, 0, 1])
   })
 
+  it('start at the instant of their grants, never earlier, and keep their places until then', async () => {
+    const { at, hand } = stage()
+    const nowMs = systemClock.monotonicMs()
+    const atMs = [nowMs + 40, nowMs + 20, nowMs + 20].map((notBeforeMs) => ({ ...job(), notBeforeMs }))
+    const early: number[] = []
+    const started = at.started.push.bind(at.started)
+    at.started.push = (...jobs) => {
+      for (const { notBeforeMs = 0 } of jobs) early.push(notBeforeMs - systemClock.monotonicMs())
+      return started(...jobs)
+    }
+    hand.take([...atMs, job()])
+    expect([at.started.length, hand.free(), hand.size]).toEqual([1, 6, 4])
+    await until(() => at.started.length === 4, 'all have started')
+    expect(at.started.map(({ notBeforeMs }) => notBeforeMs)).toEqual([undefined, nowMs + 20, nowMs + 20, nowMs + 40])
+    expect(Math.max(...early)).toBeLessThanOrEqual(0)
+    expect(hand.free()).toBe(6)
+  })
+
+  it('go back at once when the worker ends, or gives them up, before the instant of their grants', async () => {
+    const { at, hand } = stage()
+    const later = () => ({ ...job(), notBeforeMs: systemClock.monotonicMs() + 30 })
+    const [given, kept] = [later(), later()]
+    hand.take([given, kept])
+    hand.drop([given], new Error('over'))
+    expect([at.ends, hand.free()]).toEqual([['interrupt'], 9])
+    hand.abort(new Error('over'))
+    await until(() => hand.size === 0, 'none is in hand')
+    expect([at.started, at.ends, hand.free()]).toEqual([[], ['interrupt', 'unused'], 10])
+  })
+
   it('end by the first of several reports of an attempt', () => {
     const { at, hand } = stage()
     const one = job()

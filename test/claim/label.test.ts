@@ -49,7 +49,7 @@ for (const engine of mainEngines) {
     /** Claims until a claim finds nothing, and returns that last result. */
     const last = async (worker: string, tasks: readonly string[]): Promise<Answer> => {
       for (;;) {
-        const answer = await claim(at.db, worker, tasks, 10, undefined, true)
+        const answer = await claim(at.db, worker, tasks, 10, undefined, { idle: true })
         if (!answer.again) return answer
       }
     }
@@ -80,7 +80,7 @@ for (const engine of mainEngines) {
       await at.sluice.sendMany(perHost, rows(20))
       await claimAll(at.db, worker, ['hosted'], 10)
       for (let looks = 0; looks < 3; looks++) {
-        const answer = await claim(at.db, worker, ['hosted'], 10, undefined, true)
+        const answer = await claim(at.db, worker, ['hosted'], 10, undefined, { idle: true })
         expect(answer).toMatchObject({ jobs: [], again: false })
         // The window is an hour; what was taken in this second leaves it in parts of a minute.
         expect(answer.wakeUs).toBeGreaterThan(1_000_000_000)
@@ -147,7 +147,10 @@ for (const engine of mainEngines) {
       const worker = await host('a')
       expect(await claimAll(at.db, worker, ['heavy'], 10)).toHaveLength(1)
       for (let looks = 0; looks < 3; looks++)
-        expect(await claim(at.db, worker, ['heavy'], 1, undefined, true)).toMatchObject({ jobs: [], again: false })
+        expect(await claim(at.db, worker, ['heavy'], 1, undefined, { idle: true })).toMatchObject({
+          jobs: [],
+          again: false,
+        })
       expect(await claimAll(at.db, await host('b'), ['heavy'], 10)).toHaveLength(1)
       const [used] = await at.db.query(
         `select sum(l.units)::int as units from sluice.ledger l join sluice.bucket b on b.id = l.bucket where b.key = 'a'`,

@@ -18,7 +18,12 @@ describe.each(mainEngines)('bad data on $name', (engine) => {
   const ids = async (...tasks: readonly string[]) => {
     const all: string[] = []
     for (;;) {
-      const { jobs, again } = await claims.claim({ worker: at.worker, queues: undefined, tasks }, 10, false, never)
+      const { jobs, again } = await claims.claim(
+        { worker: at.worker, queues: undefined, tasks },
+        10,
+        { idle: false, ahead: false },
+        never,
+      )
       all.push(...jobs.map(({ id }) => id))
       if (jobs.length === 0 && !again) return all
     }

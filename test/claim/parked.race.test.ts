@@ -45,10 +45,12 @@ it('each job runs once, whatever is parked, released, cancelled, paused and rede
     const who = { worker, queues: undefined, tasks: names }
     while (!isOver) {
       // Data that are repaired during the search are not found.
-      const { jobs } = await claims.claim(who, 4, false, new AbortController().signal).catch((error: unknown) => {
-        if (isDataError(error)) return { jobs: [] }
-        throw error
-      })
+      const { jobs } = await claims
+        .claim(who, 4, { idle: false, ahead: false }, new AbortController().signal)
+        .catch((error: unknown) => {
+          if (isDataError(error)) return { jobs: [] }
+          throw error
+        })
       run.push(...jobs.map(({ id }) => id))
       if (jobs.length > 0) await done(db, jobs as Claimed[])
     }

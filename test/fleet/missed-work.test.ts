@@ -25,7 +25,7 @@ describe.each(mainEngines)('on $name', (engine) => {
     return id
   }
   /** Lets a worker fall asleep, after a claim that finds nothing more. */
-  const sleep = async (id = mine ?? '', task = 'plain') => claim(at.db, id, [task], 5, newId(), true)
+  const sleep = async (id = mine ?? '', task = 'plain') => claim(at.db, id, [task], 5, newId(), { idle: true })
   /** The workers that one search for missed work notifies. */
   const called = async () => {
     const told: string[] = []
@@ -137,7 +137,7 @@ describe.each(mainEngines)('on $name', (engine) => {
     const tasks = ['hosted', 'plain']
     const ids = [await member('plain'), await member('plain')]
     await at.db.query(`update sluice.worker set tasks = $1, labels = '{"host": "a"}' where id = any ($2)`, [tasks, ids])
-    const look = async (id = '') => claim(at.db, id, tasks, 1, newId(), true)
+    const look = async (id = '') => claim(at.db, id, tasks, 1, newId(), { idle: true })
     await at.sluice.sendMany(hosted, [{}, {}])
     expect((await claimAll(at.db, ids[0] ?? '', tasks, 1)).length).toBe(1)
     const [first, second] = [await look(ids[0]), await look(ids[1])]

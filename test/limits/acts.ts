@@ -13,6 +13,8 @@ export type Act =
   | { kind: 'take'; buckets: number[]; units: number; again: boolean }
   /** `size`: units of each job. */
   | { kind: 'charge'; buckets: number[]; shares: number[]; size: number }
+  /** Grants up to so many units of one bucket ahead of time. */
+  | { kind: 'ahead'; bucket: number; units: number }
   /** Refunds a share of what is left of the grant that was made `ago` grants ago; negative: settles for more. */
   | { kind: 'refund'; bucket: number; ago: number; share: number }
   /** Ends a part of what runs, which only concurrency counts. */
@@ -72,6 +74,14 @@ const anyAct: fc.Arbitrary<Act> = fc.oneof(
       buckets: anyBuckets,
       shares: fc.array(fc.constantFrom(0, 0.3, 1), { minLength: bucketsOf.length, maxLength: bucketsOf.length }),
       size: fc.constantFrom(1, 1, 4, 0),
+    }),
+  },
+  {
+    weight: 6,
+    arbitrary: fc.record({
+      kind: fc.constant('ahead'),
+      bucket: fc.nat(bucketsOf.length - 1),
+      units: fc.constantFrom(1, 3, 20),
     }),
   },
   {
@@ -135,8 +145,9 @@ export const anyLoad: fc.Arbitrary<History> = fc
     rules: fc.array(anySmallRules, { minLength: 3, maxLength: 6 }),
     grants: fc.array(fc.integer({ min: 0, max: 40 }), { minLength: 6, maxLength: 6 }),
     shares: fc.array(fc.constantFrom(0.3, 1, 1), { minLength: 6, maxLength: 6 }),
+    ahead: fc.array(fc.boolean(), { minLength: 6, maxLength: 6 }),
   })
-  .map(({ rules, grants, shares }) => ({
+  .map(({ rules, grants, shares, ahead }) => ({
     limits: [rules[0] ?? [], [level(1, second, 1)], [level(1, second, 1)]],
     full: [false, false, false],
     startUs: 1_800_000_000 * second,
@@ -144,7 +155,9 @@ export const anyLoad: fc.Arbitrary<History> = fc
       ...(i > 0 ? [{ kind: 'redefine' as const, limit: 0, rules: changed }] : []),
       ...Array.from({ length: grants[i] ?? 0 }, (): Act[] => [
         { kind: 'jump', bucket: 0, us: 0 },
-        { kind: 'charge', buckets: [0], shares: [shares[i] ?? 1], size: 1 },
+        ahead[i] === true
+          ? { kind: 'ahead', bucket: 0, units: 5 }
+          : { kind: 'charge', buckets: [0], shares: [shares[i] ?? 1], size: 1 },
       ]).flat(),
     ]),
   }))
@@ -188,7 +201,7 @@ export const anyHistory = (length: number): fc.Arbitrary<History> =>
 export const inRedis = (history: History): History => ({
   ...history,
   acts: history.acts.map((act): Act => {
-    if (act.kind === 'accept') return { kind: 'pass', us: 1 }
+    if (act.kind === 'accept' || act.kind === 'ahead') return { kind: 'pass', us: 1 }
     return act.kind === 'hold' ? { ...act, probeUs: null } : act
   }),
 })

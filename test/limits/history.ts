@@ -2,6 +2,7 @@ import { createHash, randomUUID } from 'node:crypto'
 import { expect } from 'vitest'
 import { hash64 } from '../../src/core/hash.ts'
 import { periodOf } from '../../src/core/calendar.ts'
+import { grantAhead } from '../../src/limits/ahead.ts'
 import {
   type Bucket,
   charge,
@@ -27,6 +28,8 @@ const farUs = 400 * 86_400 * second
 /** A grant as the model remembers it: its id (empty: usage beyond a grant), and the version of the limit that decided it. */
 interface Named extends Known {
   id: string
+  /** When each of its units may be used; undefined: all at its time. */
+  instantsUs?: readonly number[]
   version: number
 }
 
@@ -140,6 +143,7 @@ export class Twin {
     else if (act.kind === 'jump') this.#jump(act.bucket, act.us)
     else if (act.kind === 'edge') this.#edge(act.bucket, act.margins, act.us)
     else if (act.kind === 'take') this.#take(act.buckets, act.units, act.again)
+    else if (act.kind === 'ahead') this.#ahead(act.bucket, act.units)
     else if (act.kind === 'charge') this.#charge(act.buckets, act.shares, act.size)
     else if (act.kind === 'refund') this.#refund(act.bucket, act.ago, act.share)
     else if (act.kind === 'release') this.#release(act.buckets, act.units)
@@ -156,8 +160,13 @@ export class Twin {
       if (this.#full[one.limit] === true) continue
       // Usage beyond a grant is in no bound, but leaves less room for grants.
       const granted = one.history.filter(({ id }) => id !== '')
-      const kept = granted.map(({ atUs, units, refunded }): Grant => [atUs, units - refunded])
-      const old = one.history.slice(0, one.old).filter(({ id }) => id !== '').length
+      const used = ({ atUs, units, refunded, instantsUs }: Named): Grant[] =>
+        instantsUs?.map((us): Grant => [us, 1]) ?? [[atUs, units - refunded]]
+      const kept = granted.flatMap(used)
+      const old = one.history
+        .slice(0, one.old)
+        .filter(({ id }) => id !== '')
+        .flatMap(used).length
       const rules = one.limit === (limit ?? one.limit) ? (this.#limits[one.limit] ?? []) : []
       for (const { rule, pace } of withPaces(rules)) {
         if (rule.kind === 'concurrency') continue
@@ -247,16 +256,32 @@ export class Twin {
     this.#play({ kind: 'charge', claim, now: this.#nowUs, buckets: kept.map((one) => one.id), units, places })
   }
 
+  /** As in a claim ahead of time: a row at the last instant. */
+  #ahead(number: number, units: number): void {
+    const [one] = this.#pick([number]) as [Kept]
+    const rules = this.#limits[one.limit] ?? []
+    const { bucket, instantsUs } = grantAhead(rules, this.#room(one).bucket, this.#nowUs, units)
+    const claim = randomUUID()
+    if (instantsUs.length > 0) {
+      const version = this.#versions[one.limit] ?? 0
+      one.history.push({ id: claim, atUs: bucket.atUs, units: instantsUs.length, refunded: 0, version, instantsUs })
+      this.#write(one, bucket)
+      one.isGrant = true
+    }
+    this.#play({ kind: 'ahead', buckets: [one.id], claim, now: this.#nowUs, units }, instantsUs.join())
+  }
+
   #refund(number: number, ago: number, share: number): void {
     const [one] = this.#pick([number]) as [Kept]
     const index = one.history.length - ago
     const known = index < one.gone ? undefined : one.history[index]
     // Usage beyond a grant is never refunded.
+    const isFixed = known === undefined || known.id === '' || known.instantsUs !== undefined
     const left = known === undefined || known.id === '' ? 0 : known.units - known.refunded
     if (share < 0) return this.#overrun(one, known, Math.max(1, Math.ceil(left * -share)))
     const units = Math.ceil(left * share)
     const full = this.#full[one.limit] ?? false
-    if (units > 0) {
+    if (units > 0 && !isFixed) {
       const { bucket } = this.#room(one, 0)
       const credit: Credit = (rules, atUs, back, since, to) => settle(rules, atUs, -back, since, to, full)
       this.#write(one, giveBack(this.#limits[one.limit] ?? [], one.history, index, units, bucket, credit))

@@ -66,6 +66,27 @@ const anySteps = fc.array(
 const oneVersion = (steps: readonly Omit<Step, 'version'>[]) => rowsOf(steps.map((step) => ({ ...step, version: 1 })))
 
 describe('the proof for rows of a bucket', () => {
+  it('counts each unit that was granted ahead of time at its own instant', () => {
+    const versions = new Map([[1, defined({ rate: '10/s', burst: 2 })]])
+    const row = (n: number, ms: number, earlierMs: number[]): LedgerRow => ({
+      n,
+      atUs: second + ms * 1_000,
+      version: 1,
+      units: earlierMs.length,
+      earlierUs: earlierMs.map((earlier) => earlier * 1_000),
+      claim: String(n),
+      debt: [],
+      granted: null,
+    })
+    const seen = (rows: LedgerRow[]) => [...judge(versions, rows).seen.values()].map(({ exceeded }) => exceeded)
+    const spaced = [row(1, 300, [300, 200, 100, 0]), row(2, 600, [200, 100, 0])]
+    expect(seen(spaced)).toEqual([0])
+    expect(judge(versions, spaced)).toMatchObject({ grants: 2, gaps: [] })
+    // All at the last instant, or one of them too early, is more than a burst of two allows.
+    expect(seen([row(1, 300, [0, 0, 0, 0])])).not.toEqual([0])
+    expect(seen([row(1, 300, [300, 200, 100, 0]), row(2, 600, [299, 299, 0])])).not.toEqual([0])
+  })
+
   it('agrees with a search of all pairs, with the refunds up to each grant', () => {
     fc.assert(
       fc.property(

@@ -54,6 +54,17 @@ begin
           array(select r::${fn}.room from unnest(${fn}.bucket_room(v_buckets, (c ->> 'now')::bigint)) r
                 where (sluice.test_numbers(c -> 'places'))[r.ord] > 0),
           (c ->> 'claim')::uuid, sluice.test_numbers(c -> 'units'), sluice.test_numbers(c -> 'places'));
+      when 'ahead' then
+        select string_agg(i::text, ',' order by o) into answer
+        from ${fn}.grant_ahead((${fn}.bucket_room(v_buckets, (c ->> 'now')::bigint))[1],
+          (c ->> 'units')::integer, (c ->> 'now')::bigint) g, unnest(g.instants) with ordinality u (i, o);
+        if answer is not null then
+          perform ${fn}.append_ledger(array[g.room], (c ->> 'claim')::uuid, array[cardinality(g.instants)::bigint],
+            array[cardinality(g.instants)::bigint], p_instants => g.instants)
+          from ${fn}.grant_ahead((${fn}.bucket_room(v_buckets, (c ->> 'now')::bigint))[1],
+            (c ->> 'units')::integer, (c ->> 'now')::bigint) g;
+        end if;
+        answer := coalesce(answer, '');
       when 'refund' then
         perform ${fn}.refund_units(v_buckets[1], (c ->> 'claim')::uuid, (c ->> 'units')::bigint, (c ->> 'full')::boolean);
       when 'overrun' then

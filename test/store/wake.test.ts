@@ -16,7 +16,7 @@ describe.each(mainEngines)('on $name', (engine) => {
   async function asleep(name: string, count: number): Promise<string[]> {
     const ids = await Promise.all(Array.from({ length: count }, () => enter(at.db)))
     await at.db.query('update sluice.worker set tasks = array[$2] where id = any ($1)', [ids, name])
-    for (const id of ids) await claim(at.db, id, [name], 5, newId(), true)
+    for (const id of ids) await claim(at.db, id, [name], 5, newId(), { idle: true })
     return ids
   }
   /** The notifications during an act. */
@@ -76,7 +76,7 @@ describe.each(mainEngines)('on $name', (engine) => {
     await known()
     const id = await enter(at.db)
     await at.db.query('update sluice.worker set tasks = $2 where id = $1', [id, ['mine', 'other']])
-    await claim(at.db, id, ['other'], 5, newId(), true)
+    await claim(at.db, id, ['other'], 5, newId(), { idle: true })
     expect(await told(() => at.sluice.send(mine, {}))).toEqual([])
     expect(await told(() => at.sluice.send(other, {}))).toEqual([`@${id}`])
   })
@@ -86,8 +86,9 @@ describe.each(mainEngines)('on $name', (engine) => {
     const ids = await asleep('mine', 4)
     await at.sluice.sendMany(mine, [{}, {}, {}])
     const calls: string[][] = []
-    for (const id of ids.slice(0, 2)) calls.push(await told(() => claim(at.db, id, ['mine'], 1, newId(), true)))
-    calls.push(await told(() => claim(at.db, ids[2] ?? '', ['mine'], 2, newId(), true)))
+    for (const id of ids.slice(0, 2))
+      calls.push(await told(() => claim(at.db, id, ['mine'], 1, newId(), { idle: true })))
+    calls.push(await told(() => claim(at.db, ids[2] ?? '', ['mine'], 2, newId(), { idle: true })))
     expect(calls.map((called) => called.length)).toEqual([1, 1, 0])
     expect(calls[0]).not.toEqual([`@${ids[0]}`])
   })
@@ -104,7 +105,7 @@ describe.each(mainEngines)('on $name', (engine) => {
     await at.sluice.send(hosted, {})
     const ids = await asleep('hosted', 4)
     await at.db.query(`update sluice.worker set labels = jsonb_build_object('host', id) where id = any ($1)`, [ids])
-    for (const id of ids) await claim(at.db, id, ['hosted'], 5, newId(), true)
+    for (const id of ids) await claim(at.db, id, ['hosted'], 5, newId(), { idle: true })
     expect(await told(() => at.sluice.send(hosted, {}))).toEqual(['default'])
   })
 

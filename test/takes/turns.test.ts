@@ -79,7 +79,7 @@ for (const engine of mainEngines) {
       let [taken, ran] = [0, 0]
       for (let second = 1; second <= 12; second++) {
         await clock.set(startMs + second * 1_000)
-        const looked = await claim(at.db, at.worker, ['work'], 10, undefined, true)
+        const looked = await claim(at.db, at.worker, ['work'], 10, undefined, { idle: true })
         ran += looked.jobs.length
         if (looked.jobs.length === 0) expect(looked.wakeUs).toBeGreaterThanOrEqual(20_000)
         for (const one of asks) {

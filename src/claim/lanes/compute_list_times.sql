@@ -27,8 +27,12 @@ begin
   return array(
     select (w.class, w.id, w.place, w.floor,
             engine.jobs_retry_at(w.id, case when r.next < v_soon[w.ordinality] then v_soon[w.ordinality]
-                                    when w.need > r.most then p_now else r.next end, p_now),
-            w.far, w.front, r.period, r.slack, w.need)::engine.waiting
+                                    when w.need > r.most then p_now else r.next - w.lead end, p_now),
+            w.far, w.front, case when w.lead = 0 then r.period else (
+              select max(u.weight / u.drain) + 1
+              from unnest(r.kind, r.kind[2:], r.weight, r.drain) u (kind, following, weight, drain)
+              where u.kind in ('rate', 'pace') and u.following is distinct from 'pace') end,
+            r.slack, w.need, w.lead)::engine.waiting
     from unnest(p_lists) with ordinality w
     join unnest(engine.bucket_room(v_ids, p_now, false, v_needs)) r on r.ord = w.ordinality order by w.ordinality);
 end $$;

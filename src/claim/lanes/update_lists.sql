@@ -5,7 +5,9 @@
 -- p_was: the lanes as they were found.
 -- p_next: the lanes that moved, as they stood before `engine.choose_front_lanes`. Their turns only bound what is read:
 -- a lane that is put in front there gets the furthest turn of its key, so none before that of the lane it follows.
-create or replace function engine.update_lists(p_now bigint, p_was sluice.lane[], p_next sluice.lane[]) returns void
+-- p_lead: how long before their buckets have room the lists are due, in microseconds, because claims grant ahead
+create or replace function engine.update_lists(
+  p_now bigint, p_was sluice.lane[], p_next sluice.lane[], p_lead bigint) returns void
 language plpgsql as $$
 declare
   v_lists engine.waiting[];
@@ -15,7 +17,7 @@ begin
     select (t.class, t.id, l.tid, l.floor, l.due, t.far, (
         select r.vstart from sluice.lane r
         where r.class = t.class and r.list = t.id and r.vstart >= coalesce(least(l.floor, t.least), 0)
-        order by r.vstart limit 1), null, null, null)::engine.waiting
+        order by r.vstart limit 1), null, null, null, p_lead)::engine.waiting
     from (select u.class, u.list as id, min(u.vstart) as least, max(u.vstart) as far
           from unnest(p_was || p_next) u where u.list is not null group by 1, 2) t
     left join lateral (
@@ -37,9 +39,9 @@ begin
   if v_lists = '{}' then return; end if;
   v_lists := engine.compute_list_times(p_now, engine.reserve_units(p_now, v_lists, p_was || p_next));
   delete from sluice.list l using unnest(v_lists) w where l.ctid = w.place and w.front is null;
-  update sluice.list l set v = l.v + 1, floor = w.front, due = w.due, period = w.period, slack = w.slack
+  update sluice.list l set v = l.v + 1, floor = w.front, due = w.due, period = w.period, slack = w.slack, lead = w.lead
   from unnest(v_lists) w where l.ctid = w.place and w.front is not null;
-  insert into sluice.list (class, id, v, floor, due, period, slack)
-  select w.class, w.id, p_now, w.front, w.due, w.period, w.slack
+  insert into sluice.list (class, id, v, floor, due, period, slack, lead)
+  select w.class, w.id, p_now, w.front, w.due, w.period, w.slack, w.lead
   from unnest(v_lists) w where w.place is null and w.front is not null;
 end $$;

@@ -115,6 +115,8 @@ create table sluice.ledger (
   quota bigint[],
   version integer not null,
   units bigint not null,
+  -- For units that were granted ahead of time: how many microseconds before `at` each may be used; null: none.
+  earlier integer[],
   hold bigint not null default 0,
   -- Above 0, the vendor has refused requests: limits/ledger/refuse_buckets.sql.
   probe bigint not null default 0,

@@ -74,6 +74,7 @@ create index lane_fair on sluice.lane (class, fair, vstart desc) where vstart is
 -- floor: no turn in the list is before it.
 -- due: when to read the list (for list 0: since when lanes are ready, rounded to seconds; null: there are none).
 -- period, slack: of the bucket; a worker that sleeps until due computes from them how much longer it may wait.
+-- lead: how long before the bucket has room it is due, because claims grant ahead of time.
 create table sluice.list (
   class bigint not null,
   id bigint not null,
@@ -82,6 +83,7 @@ create table sluice.list (
   due bigint,
   period bigint,
   slack bigint,
+  lead bigint not null default 0,
   primary key (class, id, v)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
 create index list_due on sluice.list (class, due) where due is not null;

@@ -10,9 +10,11 @@
 -- p_least: debt of each rule below which a refund does not go; null: 0.
 -- p_cause: why a held bucket is held, as in engine.hold_buckets; `others`: the units are what others have used
 -- (engine.charge_others).
+-- p_instants: when each unit of the only bucket may be used (engine.grant_ahead); null: at the row's time.
 create or replace function engine.append_ledger(
   p_rooms engine.room[], p_claim uuid default null, p_units bigint[] default null, p_places bigint[] default null,
-  p_when bigint default null, p_least bigint[] default null, p_cause text default null)
+  p_when bigint default null, p_least bigint[] default null, p_cause text default null,
+  p_instants bigint[] default null)
 returns void language plpgsql as $$
 declare
   v_most constant bigint := 2305843009213693952;  -- use beyond a grant may owe more than a bucket holds
@@ -41,8 +43,10 @@ begin
       v_room.hold := greatest(v_room.hold, v_room.now_at + v_room.probe); end if;
     v_rooms := v_rooms || v_room;
   end loop;
-  insert into sluice.ledger (bucket, n, at, debt, slots, quota, version, units, hold, claim, cause, probe)
-  select r.bucket, r.n + 1, r.now_at, r.debt, r.slots, r.quota, r.version, coalesce(p_units[r.ord], 0), r.hold, p_claim,
-         p_cause, r.probe
+  insert into sluice.ledger (bucket, n, at, debt, slots, quota, version, units, earlier, hold, claim, cause, probe)
+  select r.bucket, r.n + 1, r.now_at, r.debt, r.slots, r.quota, r.version, coalesce(p_units[r.ord], 0),
+         case when p_instants is not null then array(
+           select r.now_at - i from unnest(p_instants) with ordinality u (i, o) order by o) end,
+         r.hold, p_claim, p_cause, r.probe
   from unnest(v_rooms) r;
 end $$;

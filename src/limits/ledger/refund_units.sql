@@ -2,9 +2,10 @@
 -- the bucket becomes as if they had not been granted. The debt never falls below what later grants alone would have
 -- made of it; limits/decide.ts explains why, and does the same. All is computed under the definition in force, whatever
 -- the grant's was: engine.rebuild_bucket_state has counted the grant under it, as far as it counts. Nothing is given
--- back after 1,000 further rows, or to a parked bucket. The row that is appended has negative units (places of
--- concurrency are released separately). It has the bucket's own time: what drains later drains from less, which comes
--- to the same, and no step of the clock matters. The caller has locked the bucket.
+-- back after 1,000 further rows, or to a parked bucket, or of units granted ahead of time (engine.grant_ahead): another
+-- unit instead of one of them would come later, close to those that are still to be used. The row that is appended has
+-- negative units (places of concurrency are released separately). It has the bucket's own time: what drains later
+-- drains from less, which comes to the same, and no step of the clock matters. The caller has locked the bucket.
 -- p_claim: id of the grant.
 -- p_units: units not used.
 -- p_full: gives them all back at once, for a vendor that itself refunds.
@@ -26,10 +27,10 @@ begin
   select d.* into v_def from sluice.bucket b join sluice.limit_def d on d.name = b.name
   where b.id = p_bucket and b.parked is null order by d.version desc limit 1;
   select max(g.n) filter (where g.units > 0) as n, max(g.at) filter (where g.units > 0) as at,
-         sum(g.units)::bigint as units into v_grant
+         sum(g.units)::bigint as units, coalesce(bool_or(g.earlier is not null), false) as ahead into v_grant
   from (select * from sluice.ledger l where l.bucket = p_bucket order by l.at desc, l.n desc limit 1000) g
   where g.claim = p_claim;
-  if v_grant.n is null or v_def.version is null then return; end if;
+  if v_grant.n is null or v_def.version is null or v_grant.ahead then return; end if;
   p_units := least(p_units, v_grant.units);
   if p_units <= 0 then return; end if;
   v_at := v_grant.at;

@@ -25,7 +25,8 @@
 -- rate of it owes no more than it holds: what was borrowed is no debt. The part may be lent sooner than is known now,
 -- because what the share waits for may come sooner: so next is at most lend_us from now.
 -- A bucket has no room if its limit is not defined (closed, not open), or if it is parked: then nothing is computed.
--- A bucket that is paused has no room for waiting jobs.
+-- A bucket that is paused has no room for waiting jobs. A bucket that has granted units ahead of time has none before
+-- the last of them may be used.
 -- A pace denies nothing, but eases its rate (engine.ease_debt).
 -- p_cap: as in engine.limiter_now_us; it counts where p_now is null.
 -- read_at: p_now, or what this function read instead; now_at is not before the newest ledger row.
@@ -94,8 +95,8 @@ begin
       if v_free <= v_at then v_units := 2147483647; v_places := v_units; end if;
       v_next := greatest(p_now, v_hold,
         least(v_next, v_free, v_at + v_def.lend_us, case when p_exact then 0 end)); end if;
-    if v_hold > v_at or v_in.paused or v_is_long then v_units := 0;
-      v_places := case when v_is_long then 0 else v_places end; v_next := greatest(
+    if v_hold > v_at or v_in.paused or v_is_long or v_at > p_now and engine.is_granted_until(v_in.id, v_at) then
+      v_units := 0; v_places := case when v_is_long then 0 else v_places end; v_next := greatest(
         v_next, case when v_in.paused then 9007199254740991 when v_is_long then v_at + 1000000 end); end if;
     v_rooms := v_rooms || (v_in.ord, v_in.id, coalesce(v_in.n, 0), v_at, v_debt, v_slots, v_quota, v_def.version,
       v_def.kind, v_def.drain, v_def.weight, v_def.slot, v_def.margin, v_hold, least(v_units, v_places),
