@@ -201,7 +201,8 @@ export const anyHistory = (length: number): fc.Arbitrary<History> =>
 export const inRedis = (history: History): History => ({
   ...history,
   acts: history.acts.map((act): Act => {
-    if (act.kind === 'accept' || act.kind === 'ahead') return { kind: 'pass', us: 1 }
+    if (act.kind === 'accept') return { kind: 'pass', us: 1 }
+    if (act.kind === 'ahead') return { kind: 'charge', buckets: [act.bucket], shares: [1], size: 1 }
     return act.kind === 'hold' ? { ...act, probeUs: null } : act
   }),
 })

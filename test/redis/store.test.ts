@@ -41,7 +41,7 @@ describe('Redis decides as the specification does', () => {
   it('while a limit that is used as much as it allows is changed', async () => {
     const stage = new RedisStage(client)
     const property = fc.asyncProperty(anyLoad, async (history) => {
-      await stage.compare(history)
+      await stage.compare(inRedis(history))
     })
     await fc.assert(property, { seed, numRuns: histories, endOnFailure: true })
   }, 300_000)
