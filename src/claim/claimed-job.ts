@@ -7,6 +7,8 @@ export interface ClaimedJob {
   claim: string
   /** Monotonic ms, not later than the store's decision: the grants' life counts from it. */
   grantedMs: number
+  /** When it was claimed, if its grants began at another time (`grantedMs`), in monotonic ms. */
+  claimedMs?: number
   /** Granted ahead of time: it may not start before, in monotonic ms; undefined: it may start now. */
   notBeforeMs?: number
   /** Before the claim: what the monotonic clock misses from then on makes the grants older, too. */

@@ -61,6 +61,7 @@ async function decide(
   if (id !== undefined) {
     for (const job of granted) {
       job.grant = id
+      job.claimedMs = job.grantedMs
       job.grantedMs = leave.fromMs
     }
     // Redis may grant for a moment that is yet to come.

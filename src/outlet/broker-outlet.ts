@@ -159,7 +159,15 @@ export class BrokerOutlet implements Outlet {
     const open = new Map<number, Portion>()
     for (const job of jobs) {
       // What this clock has missed since the claim makes the grant older.
-      const { asked: _asked, ...sent } = { ...job, grantedMs: job.grantedMs - (caughtUpMs(clock, job.asked) - at) }
+      const {
+        asked: _asked,
+        claimedMs: _claimedMs,
+        notBeforeMs: _notBeforeMs,
+        ...sent
+      } = {
+        ...job,
+        grantedMs: job.grantedMs - (caughtUpMs(clock, job.asked) - at),
+      }
       const text = JSON.stringify(sent satisfies SentJob)
       const leftMs = Math.floor(arriveBy(sent) - at)
       let portion = open.get(leftMs)

@@ -2,7 +2,11 @@
 import { beforeEach, describe, expect, it } from 'vitest'
 import { newId } from '../../src/core/hash.ts'
 import { limit } from '../../src/limits/limit.ts'
+import { Sluice } from '../../src/sluice.ts'
+import { task } from '../../src/tasks/task.ts'
 import { isLong } from '../long.ts'
+import { freshDatabase } from '../servers/database.ts'
+import { until } from '../until.ts'
 import { acquire, further, taker } from '../takes/asks.ts'
 import { fn } from '../servers/fn.ts'
 import { type Answer, claim, count, done, emptied, enter, finish, mainEngines, ownClock, quietTask } from './engine.ts'
@@ -246,4 +250,25 @@ describe.each(mainEngines)('on $name', (engine) => {
     await live([{ id: at.worker, tasks: ['a'] }], 1)
     expect(await at.sluice.verify()).toMatchObject({ isProved: true, exceeded: [] })
   })
+})
+
+it('a worker starts each job at its instant, and the record shows when', async () => {
+  const starts: number[] = []
+  const ring = task('ring', { limits: [limit('bell', { rate: '50/s' })], run: () => void starts.push(Date.now()) })
+  const sluice = await Sluice.open({ store: (await freshDatabase()).url })
+  try {
+    const ids = await Promise.all(rows(80).map(() => sluice.send(ring, {})))
+    const worker = await sluice.work([ring], { concurrency: 10 })
+    await until(() => starts.length === 80, 'all have started')
+    await worker.stop()
+    const seen = await Promise.all(ids.map((id) => sluice.jobs.get(id)))
+    const begins = seen.map((job) => job?.attempts[0]?.startedAt.getTime() ?? Number.NaN).toSorted((a, b) => a - b)
+    // The first ones begin at once; then each begins some 20 ms after the one before.
+    const apart = (times: readonly number[]) => times.slice(20).filter((ms, i) => ms - (times[i + 19] ?? 0) >= 5).length
+    expect(apart(starts)).toBeGreaterThan(40)
+    expect(apart(begins)).toBeGreaterThan(40)
+    expect(await sluice.verify()).toMatchObject({ isProved: true, exceeded: [] })
+  } finally {
+    await sluice.close()
+  }
 })

@@ -142,7 +142,8 @@ export class Finisher {
     return new Promise((resolve) => {
       // Now, however long the store takes to record it.
       const nowMs = this.#store.clock.monotonicMs()
-      const beganMs = 'tookMs' in outcome ? nowMs - outcome.tookMs - job.grantedMs : undefined
+      const { claimedMs = job.grantedMs } = job
+      const beganMs = 'tookMs' in outcome ? nowMs - outcome.tookMs - claimedMs : undefined
       const beganUs = beganMs === undefined || !Number.isFinite(beganMs) ? undefined : Math.round(beganMs * 1_000)
       const report = encodeReport(job, outcome, this.#executor?.())
       this.#inHand--
