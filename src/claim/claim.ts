@@ -211,18 +211,18 @@ export class Claims {
     this.#storeClock.saw(Number(row.now_us), heardMs, sentMs)
     // Waiting for a bucket's lock came before the decision. A wait longer than the whole call was a step of the clock.
     const waitedMs = Number(row.waited_us) / 1_000
-    const decidedMs = waitedMs <= heardMs - sentMs ? sentMs + waitedMs : sentMs
+    const askedMs = waitedMs <= heardMs - sentMs ? sentMs + waitedMs : sentMs
+    const [decidedMs, untilMs] = this.#storeClock.between(Number(row.now_us), askedMs, heardMs)
     // Handed out by an earlier request: so old are its grants.
     const isRepeated = row.again && row.wake_us !== null
     const jobs = await this.#handouts(row.jobs, id, isRepeated ? firstMs : decidedMs)
-    // The store's clock showed `now_us` between the sending and the answer: the life of a grant counts from the earliest
-    // time that its instant may be here, and its use begins at the latest.
+    // The life of a grant counts from the earliest time that its instant may be here, and its use begins at the latest.
     if (row.instants !== null)
       for (const [i, job] of jobs.entries()) {
         const laterMs = (Number(row.instants[i] ?? row.now_us) - Number(row.now_us)) / 1_000
         job.claimedMs = job.grantedMs
         job.grantedMs += laterMs
-        job.notBeforeMs = heardMs + laterMs
+        job.notBeforeMs = untilMs + laterMs
       }
     // The answer to a repeated claim lacks the instants.
     else if (isRepeated && ahead) for (const job of jobs) job.notBeforeMs = heardMs + aheadMostUs / 1_000
