@@ -6,7 +6,6 @@ import { userName } from '../core/parked.ts'
 import { reach } from '../core/probe.ts'
 import { againMs } from '../core/retry.ts'
 import type { Store } from '../db/store.ts'
-import { aheadMostUs } from '../limits/ahead.ts'
 import type { KeptSlot } from '../store/send.ts'
 import { type ClaimedJob, decodeJobs } from './claimed-job.ts'
 import { isDataError } from './parking/parked.ts'
@@ -221,11 +220,9 @@ export class Claims {
       for (const [i, job] of jobs.entries()) {
         const laterMs = (Number(row.instants[i] ?? row.now_us) - Number(row.now_us)) / 1_000
         job.claimedMs = job.grantedMs
-        job.grantedMs += laterMs
+        job.grantedMs = decidedMs + laterMs
         job.notBeforeMs = untilMs + laterMs
       }
-    // The answer to a repeated claim lacks the instants.
-    else if (isRepeated && ahead) for (const job of jobs) job.notBeforeMs = heardMs + aheadMostUs / 1_000
     if (row.shared !== null) for (const job of jobs) job.epoch = row.shared
     // A repeated claim does not show it: accepting buckets that were not refused does nothing.
     if (row.probing === true || isRepeated) for (const job of jobs) job.isProbe = true

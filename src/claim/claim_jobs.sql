@@ -50,7 +50,8 @@ begin
   v_begun := case when v_is.moved or v_is.shared then engine.limiter_now_us(p_cap)
              else engine.limiter_time(v_is.ahead_us, v_is.watched, p_cap) end;
   now_us := v_begun; waited_us := 0; since := p_since; again := false;
-  if v_is.known then jobs := engine.adopt_claim(p_claim); again := true; wake_us := 0; return; end if;
+  if v_is.known then jobs := engine.adopt_claim(p_claim); instants := engine.read_instants(p_claim);
+    again := true; wake_us := 0; return; end if;
   for round in 1 .. 2 loop
     v_found := engine.find_classes(p_queues, p_tasks, v_is.labels, v_begun, v_since);
     exit when round = 2 or (p_want > 0 and 0 <> all (v_found.active));

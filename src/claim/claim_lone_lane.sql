@@ -35,8 +35,9 @@ begin
   foreach v_each in array v_is.life loop v_life := least(v_life, v_each); end loop;
   foreach v_each in array v_is.avail loop v_free := least(v_free, v_each); end loop;
   v_take := greatest(0, least(p_want, v_free));
-  if p_ahead and v_take < p_want and engine.may_claim_ahead(v_lane, v_done.now_us) then
-    v_lead := 40000; v_later := engine.grant_ahead(v_is.rooms[1], p_want, v_done.now_us);
+  if v_take < p_want then
+    v_later := engine.grant_lane_ahead(v_lane, v_is.rooms[1], p_want, v_take, v_done.now_us, p_ahead);
+    v_lead := case when v_later.instants is not null then 40000 else 0 end;
     if cardinality(v_later.instants) > v_take then
       v_take := cardinality(v_later.instants); v_done.instants := v_later.instants; end if;
   end if;
@@ -45,8 +46,7 @@ begin
   end if;
   if v_take > 0 then
     v_mark := engine.mark_lane_jobs(p_claim, p_worker, v_is.now_us, v_is.at, v_lane, v_take, v_life);
-    v_done.granted := v_mark.granted; v_done.jobs := v_mark.jobs; v_move := v_mark.moves[1];
-  end if;
+    v_done.granted := v_mark.granted; v_done.jobs := v_mark.jobs; v_move := v_mark.moves[1]; end if;
   if v_mark.granted > 0 then
     v_units := array_fill(v_mark.granted::bigint, array[cardinality(v_lane.buckets)]);
     if v_done.instants is not null then

@@ -1,7 +1,7 @@
 -- Returns how long a worker of these classes may sleep: until the first job is due, or until the bucket that frees
--- first has a unit that no other sleeper will take. A worker takes all there is when it wakes, and if it claims ahead,
--- what fits into its slots, up to some 60 ms of the limit. A worker that wakes too early finds nothing; when a sleeper
--- would wake so late that units are lost, this worker wakes before it.
+-- first has a unit that no other sleeper will take. A worker takes all there is when it wakes. If claims grant ahead,
+-- it takes as many units as it has slots, at most those that become free within 100 ms. A worker that wakes too early
+-- finds nothing; when a sleeper would wake so late that units are lost, this worker wakes before it.
 -- p_tasks: the only tasks of which the worker can start a job now; null: all of its tasks.
 -- p_shut: classes that gates hold back. No worker is woken for them; `engine.wake_for_missed_work` sees a gate that
 -- opens within some 2 s.
@@ -50,7 +50,7 @@ begin
     v_late := greatest(0, least(v_wait.period / 20, 5000) - v_slack);
     for v_wake in
       select i.wake_at as at, case when v_wait.lead = 0 then v_wait.period + v_late
-                              else v_wait.period * least(w.slots, 1 + 60000 / v_wait.period) end as takes
+             else v_wait.period * least(w.slots, 1 + (100000 - v_wait.lead) / v_wait.period) end as takes
       from sluice.idle i join sluice.worker w on w.id = i.worker
       where i.bucket = v_wait.id and i.wake_at > p_now and i.worker <> p_worker order by 1
     loop

@@ -6,7 +6,8 @@ create or replace function engine.wake_next_worker(p_worker bigint, p_classes bi
 language plpgsql as $$
 begin
   if not exists (select 1 from sluice.idle) or p_now is not null and exists (
-    select 1 from sluice.idle i where i.worker <> p_worker and i.bucket is not null and i.wake_at > p_now) then return;
+    select 1 from sluice.idle i
+    where i.worker <> p_worker and i.bucket is not null and i.wake_at between p_now and p_now + 1000000) then return;
   end if;
   delete from sluice.idle i where i.worker = p_worker;
   perform engine.wake_workers(p_classes, 1);

@@ -15,16 +15,16 @@ export interface Ahead {
 
 /**
  * Grants up to `units` single units, each at the first instant that the rates allow, not more than `aheadMostUs` after `nowUs`. That
- * is the same as one claim at each of the instants, so no window holds more. Only for rates, beside concurrency, of a
- * bucket that is not held: a window or a quota would count a unit in the period of the claim, not in that of its use.
+ * is the same as one claim at each of the instants, so no window holds more. Returns undefined for a bucket that grants nothing
+ * ahead: it is held, or has other rules than rates. A window or a quota would count a unit in the period of the claim, not in
+ * that of its use; a place that is taken early is missing elsewhere.
  */
-export function grantAhead(rules: readonly Rule[], bucket: Bucket, nowUs: number, units: number): Ahead {
+export function grantAhead(rules: readonly Rule[], bucket: Bucket, nowUs: number, units: number): Ahead | undefined {
+  if (!rules.every(({ kind }) => kind === 'rate' || kind === 'pace') || bucket.probeUs > 0 || bucket.holdUs > nowUs)
+    return undefined
   const instantsUs: number[] = []
   let seen = room(rules, bucket, Math.max(nowUs, bucket.atUs))
-  const isFit = rules.every(({ kind }) => kind === 'rate' || kind === 'pace' || kind === 'concurrency')
-  if (!isFit || !rules.some(({ kind }) => kind === 'rate') || bucket.probeUs > 0 || bucket.holdUs > nowUs)
-    return { bucket: seen.bucket, instantsUs }
-  while (instantsUs.length < units && seen.places > 0 && seen.nextUs <= nowUs + aheadMostUs) {
+  while (instantsUs.length < units && seen.nextUs <= nowUs + aheadMostUs) {
     const then = room(rules, seen.bucket, seen.nextUs).bucket
     instantsUs.push(then.atUs)
     seen = room(rules, charge(rules, then, 1), then.atUs)

@@ -3,7 +3,7 @@ import { type Period, periodOf } from '../core/calendar.ts'
 import type { Rule } from './rule.ts'
 
 /** How far the limiter's clock, whose times are in the ledger, was ahead of the store's clock, by which calendars go. */
-export interface Ahead {
+export interface ClockLead {
   /** Its lead before the first known step of the store's clock. */
   firstUs: number
   /** Its lead from each time on (of the limiter's clock); the newest last. */
@@ -11,10 +11,10 @@ export interface Ahead {
 }
 
 /** The clocks show the same. */
-export const level: Ahead = { firstUs: 0, steps: [] }
+export const level: ClockLead = { firstUs: 0, steps: [] }
 
 /** Returns by how much the store's clock was set back altogether. */
-export function setBack({ firstUs, steps }: Ahead): number {
+export function setBack({ firstUs, steps }: ClockLead): number {
   const moves = steps.map(({ aheadUs }, i) => aheadUs - (steps[i - 1]?.aheadUs ?? firstUs))
   return moves.reduce((sum, us) => sum + Math.max(0, us), 0)
 }
@@ -26,13 +26,13 @@ export type Filled = Period & { firstUs: number; units: number; over: number }
 export class Periods {
   readonly rule: number
   readonly #quota: NonNullable<Rule['quota']>
-  readonly #ahead: Ahead
+  readonly #ahead: ClockLead
   /** A period that ended less than this ago may come back, because the store's clock may have been set back. */
   readonly #backUs: number
   /** The newest period is last. */
   readonly #counts: Filled[] = []
 
-  constructor(rule: number, quota: NonNullable<Rule['quota']>, ahead: Ahead) {
+  constructor(rule: number, quota: NonNullable<Rule['quota']>, ahead: ClockLead) {
     this.rule = rule
     this.#quota = quota
     this.#ahead = ahead

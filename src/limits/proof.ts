@@ -5,7 +5,7 @@
  * A window is checked at each grant that ends it, by what had been granted and not been given back until then. That is at
  * least what was kept in the end, so no later refund can hide an excess.
  */
-import { type Ahead, type Filled, level, Periods } from './filled.ts'
+import { type ClockLead, type Filled, level, Periods } from './filled.ts'
 import type { Limit } from './limit.ts'
 import { cycle, paceOf, type Rule } from './rule.ts'
 
@@ -155,7 +155,7 @@ interface Sum {
 export class BucketProof {
   readonly #versions: ReadonlyMap<number, Defined>
   readonly #fromUs: number
-  readonly #ahead: Ahead
+  readonly #ahead: ClockLead
   readonly #longestUs: number
   /** For each grant: number of its row, time, units kept, units used beyond it, version. */
   readonly #n: number[] = []
@@ -297,14 +297,16 @@ export class BucketProof {
     }
   }
 
-  /** Takes units out of the grant that they were given back from; of a grant, no more than its own units. */
+  /** Takes units out of the grant that they were given back from, the earliest first; of a grant, no more than its own units. */
   #giveBack(granted: number | null, units: number): void {
-    const i = granted === null ? -1 : lowerBound(this.#n, granted)
-    if (granted === null || this.#n[i] !== granted) return
-    const back = Math.min(units, this.#units[i] ?? 0)
-    this.#units[i] = (this.#units[i] ?? 0) - back
-    for (const sum of this.#sums.values()) if (i >= sum.first) sum.units -= back
-    for (const periods of this.#periods) periods.count(this.#at[i] ?? 0, -back)
+    if (granted === null) return
+    for (let i = lowerBound(this.#n, granted); units > 0 && this.#n[i] === granted; i++) {
+      const back = Math.min(units, this.#units[i] ?? 0)
+      units -= back
+      this.#units[i] = (this.#units[i] ?? 0) - back
+      for (const sum of this.#sums.values()) if (i >= sum.first) sum.units -= back
+      for (const periods of this.#periods) periods.count(this.#at[i] ?? 0, -back)
+    }
   }
 
   /** Drops grants that no span reaches any more, once there are many of them. */

@@ -6,7 +6,7 @@ import { UsageError } from '../core/errors.ts'
 import { checkFields } from '../core/fields.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
 import type { Sql } from '../db/store.ts'
-import { type Ahead, setBack } from '../limits/filled.ts'
+import { type ClockLead, setBack } from '../limits/filled.ts'
 import { BucketProof, type Defined, type GuaranteeName, lookback, promised } from '../limits/proof.ts'
 import { ledgerUs } from '../limits/limit.ts'
 import { type Rule, withPaces } from '../limits/rule.ts'
@@ -157,7 +157,7 @@ class Audit {
   readonly #verified = new Map<string, Verified>()
   readonly #exceeded: Exceeded[] = []
   readonly #missing: Missing[] = []
-  #ahead: Ahead = { firstUs: 0, steps: [] }
+  #ahead: ClockLead = { firstUs: 0, steps: [] }
   #isProved = true
   #buckets = 0
   #grants = 0

@@ -3,9 +3,6 @@
 -- from its turn retries rarely, but often enough that one that dies in the line does not hold up the others for long.
 -- Others leave room for a taker in the buckets that deny it. In its other buckets they do so only if it is the first in
 -- the line of each bucket that denies it. So the many takers of a busy account keep one unit of a total, not all of it.
--- A bucket whose units claims grant ahead of time (`engine.grant_ahead`) never has room for a taker that is not in the
--- line. So no claim does that for a second after such a taker was denied: a row that reserves nothing stands for all of
--- these takers.
 -- p_taker: the taker that was denied; its line is null for a job.
 -- p_units: what it needs of each bucket.
 -- p_lacking: whether each bucket denied it (`engine.decide_grant`).
@@ -25,10 +22,9 @@ declare
   v_is_first boolean;  -- no earlier taker waits for a bucket that denied this one
 begin
   if p_taker.line is null or p_soonest < 9007199254740991 and p_soonest > p_taker.wait then
-    insert into sluice.taker as t (id, bucket, cost, alive_until, reserves)
-    select '00000000-0000-0000-0000-000000000000', b, 0, p_now + 1000000, false from unnest(p_buckets) b
-    where exists (select 1 from sluice.ledger l where l.bucket = b and l.at > p_now)
-    on conflict (id, bucket) do update set alive_until = excluded.alive_until;
+    perform engine.stop_grants_ahead(array(
+      select b from unnest(p_buckets) b
+      where exists (select 1 from sluice.ledger l where l.bucket = b and l.at > p_now)), p_now);
   end if;
   if p_taker.line is null then
     return case p_soonest when 0 then v_turn when 9007199254740991 then 1000000 else p_soonest end;

@@ -100,20 +100,51 @@ describe.each(mainEngines)('on $name', (engine) => {
     }
   })
 
-  it('units that were granted ahead and not used are not given back, so that no window holds more', async () => {
-    const task = quietTask('a', [fast])
-    await at.sluice.sendMany(task, rows(100))
+  it('units that were granted ahead and not used are given back, and no window holds more', async () => {
+    await at.sluice.sendMany(quietTask('a', [fast]), rows(2_000))
     await saturate(['a'])
-    await pass(100)
-    const { jobs } = await ahead(at.worker, ['a'], 20)
-    const before = await at.db.query('select max(n) as n from sluice.ledger')
-    await finish(
-      at.db,
-      jobs.map((job) => ({ job, outcome: 'unused' })),
-    )
-    expect(await at.db.query('select max(n) as n from sluice.ledger')).toEqual(before)
-    expect((await ahead(at.worker, ['a'], 20)).jobs).toEqual([])
+    let [ahead, unused] = [0, 0]
+    for (let i = 0; i < 150; i++) {
+      const { jobs, laterUs } = await claim(at.db, at.worker, ['a'], 10, newId(), { idle: true, ahead: true })
+      ahead += laterUs.filter((us) => us > 0).length
+      await pass((i * 7) % 60)
+      // Never more than half of a claim, which would end claims ahead.
+      const outcome = (k: number) => (k % 3 === i % 3 ? 'unused' : 'done')
+      unused += jobs.filter((_, k) => outcome(k) === 'unused').length
+      await finish(
+        at.db,
+        jobs.map((job, k) => ({ job, outcome: outcome(k) })),
+      )
+      await pass((i * 11) % 40)
+    }
+    expect([ahead > 100, unused > 100]).toEqual([true, true])
     await isProved()
+    expect(
+      await count(
+        at.db,
+        'sluice.ledger where units < 0 and claim in (select claim from sluice.ledger where earlier is not null)',
+      ),
+    ).toBeGreaterThan(20)
+  })
+
+  it('jobs that do not use their units end it, so that others run in their place', async () => {
+    const ran = async (name: string, isAhead: boolean) => {
+      const id = await enter(at.db, [name], {}, 50)
+      await at.sluice.sendMany(quietTask(name, [limit(`of-${name}`, { rate: '100/s' })]), rows(2_000))
+      let jobs = 0
+      for (const endMs = nowMs + 3_000; nowMs < endMs;) {
+        const answer = await claim(at.db, id, [name], 50, newId(), { idle: true, ahead: isAhead })
+        jobs += answer.jobs.length
+        // A rule discards nine of ten at dispatch.
+        await finish(
+          at.db,
+          answer.jobs.map((job, i) => ({ job, outcome: i % 10 === 0 ? 'done' : 'discard' })),
+        )
+        await pass(answer.again ? 1 : Math.max(1, Math.ceil((answer.wakeUs ?? 1e6) / 1000)))
+      }
+      return jobs
+    }
+    expect(await ran('y', true)).toBeGreaterThan(0.7 * (await ran('x', false)))
   })
 
   it.each([
@@ -214,6 +245,108 @@ describe.each(mainEngines)('on $name', (engine) => {
     },
   )
 
+  it.each([
+    { what: 'a window', rule: { window: '20/5s' as const }, seconds: 10 },
+    { what: 'a rate and a window', rule: { rate: '10/s' as const, window: '30/10s' as const }, seconds: 10 },
+    { what: 'a rate and places', rule: { rate: '100/s' as const, concurrency: 4 }, seconds: 2 },
+    { what: 'a rate that the vendor refuses', rule: { rate: '100/s' as const }, seconds: 2, isRefused: true },
+  ])('workers that wait for $what make no more claims than without, and know when to wake', async (given) => {
+    const { what, rule, seconds, isRefused = false } = given
+    const run = async (isAhead: boolean) => {
+      const name = `${what}${isAhead}`.replaceAll(' ', '-')
+      await at.sluice.sendMany(quietTask(name, [limit(`of-${name}`, rule)]), rows(500))
+      const ids = [await worker([name]), await worker([name])]
+      const workers = ids.map((id) => ({ id, tasks: [name], isAhead }))
+      await live(workers, 1)
+      if (isRefused)
+        await at.db.query(`select ${fn}.hold_buckets(array[sluice.hash64('of-${name}')], 500000, null, null, 100000)`)
+      const all = await live(workers, seconds)
+      return { claims: all.reduce((n, one) => n + one.claims, 0), got: all.reduce((n, one) => n + one.got, 0) }
+    }
+    const [plain, other] = [await run(false), await run(true)]
+    expect(other.claims).toBeLessThan(1.3 * plain.claims + 10)
+    expect(other.got).toBeGreaterThan(0.9 * plain.got - 2)
+  })
+
+  it('a worker that does not claim ahead gets its share beside one that does', async () => {
+    await at.sluice.sendMany(quietTask('a', [fast]), rows(1_500))
+    await saturate(['a'])
+    const [first, plain] = [await worker(['a']), await worker(['a'])]
+    const all = await live(
+      [
+        { id: first, tasks: ['a'] },
+        { id: plain, tasks: ['a'], isAhead: false },
+      ],
+      6,
+    )
+    expect(all[1]?.got).toBeGreaterThan((all[0]?.got ?? 0) / 5)
+  })
+
+  it('a take that does not wait, every 1.5 s, is granted now and then', async () => {
+    await at.sluice.sendMany(quietTask('a', [fast]), rows(2_500))
+    await saturate(['a'])
+    const workers = [await worker(['a']), await worker(['a'])].map((id) => ({ id, tasks: ['a'] }))
+    let granted = 0
+    for (let i = 0; i < 10; i++) {
+      const next = Math.min(...(await live(workers, 1.5 + i * 0.003)).map(({ atMs }) => atMs))
+      await pass(Math.max(0, next - 1 - nowMs))
+      if ((await acquire(at.db, 'fast')).granted) granted += 1
+    }
+    expect(granted).toBeGreaterThan(1)
+  })
+
+  it('a taker of several buckets is the first in its line, whoever was denied without a line', async () => {
+    await at.sluice.sendMany(quietTask('a', [fast]), rows(300))
+    await at.sluice.sendMany(quietTask('o', [limit('other', { rate: '50/s' })]), rows(1))
+    await saturate(['a'])
+    await pass(100)
+    await ahead(at.worker, ['a'], 50)
+    await acquire(at.db, 'fast')
+    await taker(at.db, ['fast', 'other'])()
+    expect(await count(at.db, 'sluice.taker where reserves and cost = 1')).toBe(2)
+  })
+
+  it('a backward step of the clock does not move the limiter on to the last instant', async () => {
+    await at.sluice.sendMany(quietTask('a', [fast]), rows(300))
+    await saturate(['a'])
+    await pass(200)
+    for (let i = 0; i < 5; i++) if ((await ahead(at.worker, ['a'], 50)).laterUs.some((us) => us > 0)) break
+    await at.db.query('update sluice.epoch set watched = true')
+    const read = async () => Number((await at.db.query<{ n: string }>(`select ${fn}.limiter_now_us() as n`))[0]?.n)
+    const before = await read()
+    await clock.set(nowMs - 10_000)
+    await at.db.query(`select ${fn}.check_epoch($1, null, null)`, [before])
+    expect(Math.abs((await read()) - before)).toBeLessThan(2_000)
+  })
+
+  it('usage of other limits is summed while units are granted ahead', async () => {
+    await at.sluice.sendMany(quietTask('a', [fast]), rows(300))
+    await at.sluice.sendMany(quietTask('o', [limit('other', { rate: '50/s' })]), rows(1))
+    await saturate(['a'])
+    await pass(100)
+    await ahead(at.worker, ['a'], 50)
+    const sum = async (after: string | null) =>
+      (await at.db.query<{ until: string }>(`select until from ${fn}.sum_ledger($1)`, [after]))[0]?.until ?? null
+    let until = await sum(null)
+    await pass(5)
+    await claim(at.db, at.worker, ['o'], 1)
+    for (let i = 0; i < 3; i++, await pass(1_000)) until = await sum(until)
+    expect(await count(at.db, `sluice.usage where name = 'other'`)).toBe(1)
+  })
+
+  it('a claim whose reply was lost returns the same instants', async () => {
+    await at.sluice.sendMany(quietTask('a', [fast]), rows(300))
+    await saturate(['a'])
+    await pass(100)
+    const id = newId()
+    const first = await claim(at.db, at.worker, ['a'], 10, id, { idle: true, ahead: true })
+    expect(first.laterUs.at(-1)).toBeGreaterThan(0)
+    await pass(30)
+    const again = await claim(at.db, at.worker, ['a'], 10, id, { idle: true, ahead: true })
+    expect(again.jobs.map(({ seq }) => seq)).toEqual(first.jobs.map(({ seq }) => seq))
+    expect(used(again)).toEqual(used(first))
+  })
+
   it('a limit that the vendor refuses grants nothing ahead until a probe is accepted', async () => {
     await at.sluice.sendMany(quietTask('a', [fast]), rows(300))
     await saturate(['a'])
@@ -224,20 +357,6 @@ describe.each(mainEngines)('on $name', (engine) => {
       expect(jobs.length).toBeLessThanOrEqual(1)
       expect(laterUs.filter((us) => us > 0)).toEqual([])
     }
-  })
-
-  it('places are counted from the claim on', async () => {
-    const both = limit('both', { rate: '100/s', concurrency: 3 })
-    await at.sluice.sendMany(quietTask('a', [both]), rows(300))
-    const seen: number[] = []
-    for (let i = 0; i < 60; i++, await pass(11)) {
-      const { jobs } = await ahead(at.worker, ['a'], 50)
-      seen.push(jobs.length)
-      expect(await count(at.db, 'sluice.job where claim is not null')).toBeLessThanOrEqual(3)
-      await done(at.db, jobs)
-    }
-    expect(Math.max(...seen)).toBe(3)
-    await isProved()
   })
 
   it('a changed definition counts what was granted ahead at its instants', async () => {

@@ -158,25 +158,29 @@ export class Twin {
     for (const one of this.#buckets) {
       // No bound holds for refunds by the vendor itself.
       if (this.#full[one.limit] === true) continue
-      // Usage beyond a grant is in no bound, but leaves less room for grants.
-      const granted = one.history.filter(({ id }) => id !== '')
-      const used = ({ atUs, units, refunded, instantsUs }: Named): Grant[] =>
-        instantsUs?.map((us): Grant => [us, 1]) ?? [[atUs, units - refunded]]
-      const kept = granted.flatMap(used)
-      const old = one.history
-        .slice(0, one.old)
-        .filter(({ id }) => id !== '')
-        .flatMap(used).length
       const rules = one.limit === (limit ?? one.limit) ? (this.#limits[one.limit] ?? []) : []
-      for (const { rule, pace } of withPaces(rules)) {
-        if (rule.kind === 'concurrency') continue
-        expect(worstPeriod(kept, rule, old)).toBeLessThanOrEqual(rule.room)
-        // Also those that began under the definition before.
-        if (rule.kind !== 'quota')
-          expect(worst(kept, rule.windowUs, 'half-open', old)).toBeLessThanOrEqual(bound(rule, rule.windowUs, pace))
-        const spanUs = 3 * rule.windowUs
-        expect(worst(kept.slice(old), spanUs)).toBeLessThanOrEqual(bound(rule, spanUs, pace))
-      }
+      // Of units that were granted ahead, any may be those that were not used.
+      for (const cut of ['first', 'last'] as const) this.#withinBounds(one, rules, cut)
+    }
+  }
+
+  #withinBounds(one: Kept, rules: readonly Rule[], cut: 'first' | 'last'): void {
+    const used = ({ id, atUs, units, refunded, instantsUs }: Named): Grant[] => {
+      // Usage beyond a grant is in no bound, but leaves less room for grants.
+      if (id === '') return []
+      const left = cut === 'first' ? instantsUs?.slice(refunded) : instantsUs?.slice(0, units - refunded)
+      return left?.map((us): Grant => [us, 1]) ?? [[atUs, units - refunded]]
+    }
+    const kept = one.history.flatMap(used)
+    const old = one.history.slice(0, one.old).flatMap(used).length
+    for (const { rule, pace } of withPaces(rules)) {
+      if (rule.kind === 'concurrency') continue
+      expect(worstPeriod(kept, rule, old)).toBeLessThanOrEqual(rule.room)
+      // Also those that began under the definition before.
+      if (rule.kind !== 'quota')
+        expect(worst(kept, rule.windowUs, 'half-open', old)).toBeLessThanOrEqual(bound(rule, rule.windowUs, pace))
+      const spanUs = 3 * rule.windowUs
+      expect(worst(kept.slice(old), spanUs)).toBeLessThanOrEqual(bound(rule, spanUs, pace))
     }
   }
 
@@ -260,15 +264,19 @@ export class Twin {
   #ahead(number: number, units: number): void {
     const [one] = this.#pick([number]) as [Kept]
     const rules = this.#limits[one.limit] ?? []
-    const { bucket, instantsUs } = grantAhead(rules, this.#room(one).bucket, this.#nowUs, units)
+    const given = grantAhead(rules, this.#room(one).bucket, this.#nowUs, units)
     const claim = randomUUID()
-    if (instantsUs.length > 0) {
+    const { bucket, instantsUs = [] } = given ?? {}
+    if (bucket !== undefined && instantsUs.length > 0) {
       const version = this.#versions[one.limit] ?? 0
       one.history.push({ id: claim, atUs: bucket.atUs, units: instantsUs.length, refunded: 0, version, instantsUs })
       this.#write(one, bucket)
       one.isGrant = true
     }
-    this.#play({ kind: 'ahead', buckets: [one.id], claim, now: this.#nowUs, units }, instantsUs.join())
+    this.#play(
+      { kind: 'ahead', buckets: [one.id], claim, now: this.#nowUs, units },
+      given === undefined ? 'never' : instantsUs.join(),
+    )
   }
 
   #refund(number: number, ago: number, share: number): void {
@@ -276,14 +284,17 @@ export class Twin {
     const index = one.history.length - ago
     const known = index < one.gone ? undefined : one.history[index]
     // Usage beyond a grant is never refunded.
-    const isFixed = known === undefined || known.id === '' || known.instantsUs !== undefined
     const left = known === undefined || known.id === '' ? 0 : known.units - known.refunded
     if (share < 0) return this.#overrun(one, known, Math.max(1, Math.ceil(left * -share)))
     const units = Math.ceil(left * share)
     const full = this.#full[one.limit] ?? false
-    if (units > 0 && !isFixed) {
+    if (units > 0) {
       const { bucket } = this.#room(one, 0)
-      const credit: Credit = (rules, atUs, back, since, to) => settle(rules, atUs, -back, since, to, full)
+      // It is not known which units of a grant ahead were not used: all but the first count as later grants.
+      const own = (known?.instantsUs ?? []).slice(1).map((atUs): Entry => ({ atUs, units: 1 }))
+      const credit: Credit = (rules, atUs, back, since, to) => {
+        return settle(rules, known?.instantsUs?.[0] ?? atUs, -back, [...own, ...since], to, full)
+      }
       this.#write(one, giveBack(this.#limits[one.limit] ?? [], one.history, index, units, bucket, credit))
     }
     this.#play({ kind: 'refund', buckets: [one.id], claim: claimOf(known), units, full })

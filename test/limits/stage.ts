@@ -38,6 +38,7 @@ language plpgsql as $$
 declare
   c jsonb;
   v_buckets bigint[];
+  v_ahead record;
 begin
   for c in select e from jsonb_array_elements(p_commands) with ordinality u (e, o) order by o loop
     answer := null;
@@ -55,16 +56,14 @@ begin
                 where (sluice.test_numbers(c -> 'places'))[r.ord] > 0),
           (c ->> 'claim')::uuid, sluice.test_numbers(c -> 'units'), sluice.test_numbers(c -> 'places'));
       when 'ahead' then
-        select string_agg(i::text, ',' order by o) into answer
-        from ${fn}.grant_ahead((${fn}.bucket_room(v_buckets, (c ->> 'now')::bigint))[1],
-          (c ->> 'units')::integer, (c ->> 'now')::bigint) g, unnest(g.instants) with ordinality u (i, o);
-        if answer is not null then
-          perform ${fn}.append_ledger(array[g.room], (c ->> 'claim')::uuid, array[cardinality(g.instants)::bigint],
-            array[cardinality(g.instants)::bigint], p_instants => g.instants)
-          from ${fn}.grant_ahead((${fn}.bucket_room(v_buckets, (c ->> 'now')::bigint))[1],
-            (c ->> 'units')::integer, (c ->> 'now')::bigint) g;
+        select g.* into v_ahead from ${fn}.grant_ahead((${fn}.bucket_room(v_buckets, (c ->> 'now')::bigint))[1],
+          (c ->> 'units')::integer, (c ->> 'now')::bigint) g;
+        answer := coalesce(array_to_string(v_ahead.instants, ','), 'never');
+        if cardinality(v_ahead.instants) > 0 then
+          perform ${fn}.append_ledger(array[v_ahead.room], (c ->> 'claim')::uuid,
+            array[cardinality(v_ahead.instants)::bigint], array[cardinality(v_ahead.instants)::bigint],
+            p_instants => v_ahead.instants);
         end if;
-        answer := coalesce(answer, '');
       when 'refund' then
         perform ${fn}.refund_units(v_buckets[1], (c ->> 'claim')::uuid, (c ->> 'units')::bigint, (c ->> 'full')::boolean);
       when 'overrun' then

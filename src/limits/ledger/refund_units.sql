@@ -2,10 +2,10 @@
 -- the bucket becomes as if they had not been granted. The debt never falls below what later grants alone would have
 -- made of it; limits/decide.ts explains why, and does the same. All is computed under the definition in force, whatever
 -- the grant's was: engine.rebuild_bucket_state has counted the grant under it, as far as it counts. Nothing is given
--- back after 1,000 further rows, or to a parked bucket, or of units granted ahead of time (engine.grant_ahead): another
--- unit instead of one of them would come later, close to those that are still to be used. The row that is appended has
--- negative units (places of concurrency are released separately). It has the bucket's own time: what drains later
--- drains from less, which comes to the same, and no step of the clock matters. The caller has locked the bucket.
+-- back after 1,000 further rows, or to a parked bucket. The row that is appended has negative units (places of
+-- concurrency are released separately). It has the bucket's own time: what drains later drains from less, which comes
+-- to the same, and no step of the clock matters. If each unit had an instant of its own (engine.grant_ahead), it is not
+-- known which of them were not used, so all but the first count as later grants. The caller has locked the bucket.
 -- p_claim: id of the grant.
 -- p_units: units not used.
 -- p_full: gives them all back at once, for a vendor that itself refunds.
@@ -27,21 +27,26 @@ begin
   select d.* into v_def from sluice.bucket b join sluice.limit_def d on d.name = b.name
   where b.id = p_bucket and b.parked is null order by d.version desc limit 1;
   select max(g.n) filter (where g.units > 0) as n, max(g.at) filter (where g.units > 0) as at,
-         sum(g.units)::bigint as units, coalesce(bool_or(g.earlier is not null), false) as ahead into v_grant
+         max(g.earlier) as earlier, sum(g.units)::bigint as units into v_grant
   from (select * from sluice.ledger l where l.bucket = p_bucket order by l.at desc, l.n desc limit 1000) g
   where g.claim = p_claim;
-  if v_grant.n is null or v_def.version is null or v_grant.ahead then return; end if;
+  if v_grant.n is null or v_def.version is null then return; end if;
   p_units := least(p_units, v_grant.units);
   if p_units <= 0 then return; end if;
-  v_at := v_grant.at;
+  if cardinality(v_grant.earlier) > 2 * (v_grant.units - p_units) then  -- claims get what they do not use
+    perform engine.stop_grants_ahead(array[p_bucket], engine.limiter_now_us()); end if;
+  v_at := v_grant.at - coalesce(v_grant.earlier[1], 0);
   v_debt := array_fill(0::bigint, array[cardinality(v_def.kind)]);
   for v_row in
-    select l.at, l.units + coalesce(r.units, 0) as units
+    select v_grant.at - e as at, 1 as units, 0 as n from unnest(v_grant.earlier[2:]) e
+    union all
+    select l.at, l.units + coalesce(r.units, 0), l.n
     from sluice.ledger l
     left join (select claim, sum(units)::bigint as units from sluice.ledger
                where bucket = p_bucket and at >= v_grant.at and n > v_grant.n and units < 0
                group by claim) r on r.claim = l.claim
-    where l.bucket = p_bucket and l.at >= v_grant.at and l.n > v_grant.n and l.units > 0 order by l.n
+    where l.bucket = p_bucket and l.at >= v_grant.at and l.n > v_grant.n and l.units > 0
+    order by n, at
   loop
     -- Use beyond a grant (engine.charge_overrun) may be more than a bigint holds.
     v_debt := array(select least(engine.drain_debt(d, w, v_row.at - v_at) + v_row.units * u::numeric,

@@ -1,11 +1,11 @@
 -- Grants units of a bucket at the first instants at which its rates allow them, as if a claim had been made at each. So
 -- one claim serves several releases of a saturated limit. No other unit is granted before the last of the instants
--- (engine.bucket_room). It grants nothing if the bucket is held, has a rule that is neither a rate nor concurrency, or
--- a part that is lent. As `grantAhead` in limits/ahead.ts.
+-- (engine.bucket_room). As `grantAhead` in limits/ahead.ts.
 -- p_room: what engine.bucket_room returned.
 -- p_units: how many units, at most.
 -- p_now: the limiter's clock, in microseconds. No instant is more than a tenth of a second later.
--- instants: when each unit may be used, in order.
+-- instants: when each unit may be used, in order. Null: this bucket grants nothing ahead, because it is held, or has
+-- other rules than rates, or a part that is lent.
 -- room: the bucket at the last instant. Its debts lack the weight of the units, which engine.append_ledger adds.
 create or replace function engine.grant_ahead(
   p_room engine.room, p_units integer, p_now bigint, out room engine.room, out instants bigint[])
@@ -17,13 +17,14 @@ declare
   v_at bigint := p_room.now_at;
   v_next bigint;
 begin
-  room := p_room; instants := '{}';
-  if p_room.version is null or p_room.probe > 0 or p_room.hold > p_now or p_room.next > p_now + v_most
-    or not p_room.kind <@ '{rate,pace,concurrency}' or 'rate' <> all (p_room.kind) then return; end if;
+  if p_room.version is null or p_room.probe > 0 or p_room.hold > p_now or not p_room.kind <@ '{rate,pace}' then
+    return; end if;
   select d.* into v_def from sluice.bucket b join sluice.limit_def d on d.name = b.name and d.version = p_room.version
   where b.id = p_room.bucket;
   if v_def.lend_us is not null then return; end if;
-  for u in 1 .. least(p_units, p_room.places) loop
+  room := p_room; instants := '{}';
+  if p_room.next > p_now + v_most then return; end if;
+  for u in 1 .. p_units loop
     v_next := v_at;
     for r in 1 .. cardinality(v_def.kind) loop
       continue when v_def.kind[r] <> 'rate' or v_debt[r] <= (v_def.room[r] - 1) * v_def.weight[r];
@@ -31,7 +32,6 @@ begin
     end loop;
     exit when v_next > p_now + v_most;
     for r in reverse cardinality(v_def.kind) .. 1 loop  -- a pace before its rate
-      continue when v_def.kind[r] = 'concurrency';
       v_debt[r] := engine.drain_debt(v_debt[r], v_def.drain[r], v_next - v_at);
       if v_def.kind[r + 1] = 'pace' then
         v_debt[r] := engine.ease_debt(v_def, r, v_debt) + v_def.weight[r];
@@ -44,9 +44,7 @@ begin
   end loop;
   room.now_at := v_at; room.wall := room.wall + v_at - p_room.now_at;
   for r in 1 .. cardinality(v_def.kind) loop
-    if v_def.kind[r] <> 'concurrency' then
-      v_debt[r] := v_debt[r] - v_def.weight[r] * cardinality(instants);
-    end if;
+    v_debt[r] := v_debt[r] - v_def.weight[r] * cardinality(instants);
   end loop;
   room.debt := v_debt;
 end $$;

@@ -19,7 +19,7 @@ begin
   select array_agg(distinct p.bucket), max(p.at), count(*) = v_portion into v_buckets, v_last, more
   from (select l.bucket, l.at from sluice.ledger l where l.at > until order by l.at limit v_portion) p;
   if v_last is null then return; end if;
-  until := v_last;
+  until := least(v_last, engine.limiter_now_us());  -- grants ahead of time (engine.grant_ahead) are later
   perform engine.sum_buckets(v_buckets, until);
   raised := engine.raise_budgets(v_buckets);
 end $$;
