@@ -12,11 +12,13 @@ const log = { debug() {}, info() {}, warn() {}, error() {} }
 interface Given {
   grantUs?: number | null
   isPrompt?: boolean
+  /** Granted ahead of time. */
+  notBeforeMs?: number
 }
 
 describe('slots', () => {
   /** Slots whose attempts keep the process busy for `at.ms` each, after an `await`. */
-  function slots({ grantUs = null, isPrompt = false }: Given = {}) {
+  function slots({ grantUs = null, isPrompt = false, notBeforeMs }: Given = {}) {
     const at = { ms: 0, begun: 0, nowMs: 1_000 }
     const clock = { ...systemClock, monotonicMs: () => at.nowMs }
     const run = async (): Promise<Outcome> => {
@@ -42,7 +44,7 @@ describe('slots', () => {
     /** Starts ten; resolves, when they have ended, to how many had begun when the next claim could be sent. */
     const start = async () => {
       const before = at.begun
-      made.start(Array.from({ length: 10 }, () => ({ grantUs }) as ClaimedJob))
+      made.start(Array.from({ length: 10 }, () => ({ grantUs, notBeforeMs }) as ClaimedJob))
       await Promise.resolve()
       const begun = at.begun - before
       expect(made.free()).toBe(90)
@@ -69,6 +71,10 @@ describe('slots', () => {
     at.ms = 0.5
     await start()
     expect(await start()).toBe(10)
+  })
+
+  it('begin attempts at once at the instant to which they were granted', async () => {
+    expect(await slots({ notBeforeMs: 1_000 }).start()).toBe(10)
   })
 
   it('begin attempts at once when they are set to be prompt', async () => {
