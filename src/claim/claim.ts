@@ -210,18 +210,18 @@ export class Claims {
     this.#storeClock.saw(Number(row.now_us), heardMs, sentMs)
     // Waiting for a bucket's lock came before the decision. A wait longer than the whole call was a step of the clock.
     const waitedMs = Number(row.waited_us) / 1_000
-    const askedMs = waitedMs <= heardMs - sentMs ? sentMs + waitedMs : sentMs
-    const [decidedMs, untilMs] = this.#storeClock.between(Number(row.now_us), askedMs, heardMs)
+    const decidedMs = waitedMs <= heardMs - sentMs ? sentMs + waitedMs : sentMs
     // Handed out by an earlier request: so old are its grants.
     const isRepeated = row.again && row.wake_us !== null
     const jobs = await this.#handouts(row.jobs, id, isRepeated ? firstMs : decidedMs)
-    // The life of a grant counts from the earliest time that its instant may be here, and its use begins at the latest.
+    // The store decided between `decidedMs` and `heardMs`: the life of a grant counts from the earliest time that its instant
+    // may be here, and its use begins at the latest.
     if (row.instants !== null)
       for (const [i, job] of jobs.entries()) {
         const laterMs = (Number(row.instants[i] ?? row.now_us) - Number(row.now_us)) / 1_000
         job.claimedMs = job.grantedMs
         job.grantedMs = decidedMs + laterMs
-        job.notBeforeMs = untilMs + laterMs
+        job.notBeforeMs = heardMs + laterMs
       }
     if (row.shared !== null) for (const job of jobs) job.epoch = row.shared
     // A repeated claim does not show it: accepting buckets that were not refused does nothing.

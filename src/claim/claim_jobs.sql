@@ -4,12 +4,12 @@
 -- p_queues: the queues that the worker serves; null: all. p_tasks: those of its tasks of which it can start a job now.
 -- p_want: number of jobs; 0 plans every statement on this connection and claims nothing.
 -- p_cap: the latest time that the store's clock can show, by the caller's monotonic clock; null: unknown.
--- p_idle: registers the worker as idle when it gets fewer jobs than it wants.
+-- p_idle: registers the worker as idle when it gets fewer jobs than it wants, or gets them ahead of time.
 -- p_since: no list and no scheduled job was due before this time, as an earlier answer showed; null: unknown.
 -- p_wide: considers as many lanes as a claim may, after a claim that found only blocked ones.
 -- p_ahead: the caller starts each job at its instant (instants), so jobs may be granted ahead of time.
 -- now_us: the limiter clock when it decided; waited_us: microseconds from its beginning until then.
--- wake_us: microseconds until the next claim; null: after a notification, or at once if it got as many as wanted.
+-- wake_us: microseconds until the next claim; null: after a notification, or at once if it got as many as wanted now.
 -- again: the next claim should follow at once. With wake_us 0: the jobs are those of an earlier call with this id.
 -- since: the p_since of the next call.
 -- jobs: JSON for `handouts` of claim/claimed-job.ts.
@@ -81,14 +81,14 @@ begin
   again := again or v_more;
   if v_is.due_us <= now_us then again := engine.promote_due_jobs(now_us, v_since) > 0 or again; end if;
   v_full := (v_served.granted = p_want) is true;
-  if v_full then
-    perform engine.wake_next_worker(p_worker, v_found.active, case when instants is not null then now_us end); end if;
+  if v_full then  -- ahead of time, it sleeps until this limit has room, and is notified for nothing
+    perform engine.wake_next_worker(p_worker, v_found.active, case when instants is not null then now_us end);
+    v_is.tasks := '{}'; end if;
   if not again and (not v_full or instants is not null) then
     v_sleep := engine.plan_next_wake(p_worker, p_queues, v_is.tasks, v_found.classes, v_shut, now_us, v_since, p_idle,
       case when v_found.labelled then v_is.labels end, v_is.due_us);
     -- A job that another transaction has locked may be free at any moment.
     wake_us := case when v_served.held then least(v_sleep.wake_us, 250000) else v_sleep.wake_us end;
     since := v_sleep.since;
-  end if;
-  waited_us := greatest(now_us - v_begun, 0);
+  end if; waited_us := greatest(now_us - v_begun, 0);
 end $$;

@@ -35,7 +35,7 @@ begin
   foreach v_each in array v_is.life loop v_life := least(v_life, v_each); end loop;
   foreach v_each in array v_is.avail loop v_free := least(v_free, v_each); end loop;
   v_take := greatest(0, least(p_want, v_free));
-  if v_take < p_want then
+  if v_take < p_want and (v_lane.list is not null or v_take < p_news.counts[1]) then
     v_later := engine.grant_lane_ahead(v_lane, v_is.rooms[1], p_want, v_take, v_done.now_us, p_ahead);
     v_lead := case when v_later.instants is not null then 40000 else 0 end;
     if cardinality(v_later.instants) > v_take then

@@ -18,8 +18,6 @@ export interface DispatchOptions extends InHandOptions {
   listening(): boolean
   /** This worker was given up as lost: its jobs are no longer its own. */
   lost(worker: string): void
-  /** Receives what should not happen; the loop goes on. */
-  failed(error: unknown): void
 }
 
 /** What one claim is for. */

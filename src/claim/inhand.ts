@@ -36,6 +36,8 @@ export interface InHandOptions {
   timedOut: ((job: ClaimedJob, forMs: number) => Outcome | undefined) | undefined
   /** Returns how an attempt ends whose executing process was lost after `forMs`. */
   lostOutcome(job: ClaimedJob, forMs: number): Outcome
+  /** Receives what should not happen; other jobs go on. */
+  failed(error: unknown): void
   /** Default: nobody. */
   watch?: Watch
   /** Records who executes jobs elsewhere. */
@@ -225,11 +227,14 @@ export class InHand {
 
   /** Starts jobs that may start now, and the others when they may. */
   #startInTime(jobs: readonly ClaimedJob[]): void {
-    const { clock } = this.#options
+    const { clock, failed } = this.#options
     for (const atMs of new Set(jobs.map(({ notBeforeMs }) => notBeforeMs))) {
       const those = jobs.filter(({ notBeforeMs }) => notBeforeMs === atMs)
       if (atMs === undefined || this.#refusal !== undefined) this.#start(those)
-      else void sleepUntil(clock, atMs).then(() => this.#start(those))
+      else
+        void sleepUntil(clock, atMs)
+          .then(() => this.#start(those))
+          .catch(failed)
     }
   }
 

@@ -7,7 +7,8 @@ language plpgsql as $$
 begin
   if not exists (select 1 from sluice.idle) or p_now is not null and exists (
     select 1 from sluice.idle i
-    where i.worker <> p_worker and i.bucket is not null and i.wake_at between p_now and p_now + 1000000) then return;
+    where i.worker <> p_worker and i.wake_at between p_now and p_now + 1000000
+      and i.bucket in (select l.id from sluice.list l where l.class = any (p_classes))) then return;
   end if;
   delete from sluice.idle i where i.worker = p_worker;
   perform engine.wake_workers(p_classes, 1);

@@ -95,8 +95,6 @@ export function stepForward(past: Reading, now: Reading): { byUs: number; isOwn:
  */
 export class StoreClock {
   #seen: { storeUs: number; atMs: number } | undefined
-  /** By how many ms the monotonic clock is ahead of the store's, at least and at most, as of a time of the former. */
-  #apart: { least: number; most: number; atMs: number } | undefined
 
   /**
    * Records that the limiter's clock showed `storeUs` (microseconds since 1970) in the reply, received at `atMs`, to a
@@ -117,23 +115,6 @@ export class StoreClock {
     const { storeUs, atMs: seenMs } = this.#seen
     // One second of tolerance.
     return Math.floor(storeUs + (atMs - seenMs) * 1_000 * (1 + drift) + 1_000_000)
-  }
-
-  /**
-   * Returns between which times of the monotonic clock, in ms, the store's clock showed `storeUs`, which a reply received at
-   * `heardMs` names, to a request sent at `sentMs`: by these two, and by what earlier replies showed of how far the clocks
-   * are apart. So one slow reply does not widen it. What no longer fits is forgotten: a clock has stepped.
-   */
-  between(storeUs: number, sentMs: number, heardMs: number): [leastMs: number, mostMs: number] {
-    const storeMs = storeUs / 1_000
-    let [least, most] = [sentMs - storeMs, heardMs - storeMs]
-    if (this.#apart !== undefined) {
-      const slackMs = Math.max(0, heardMs - this.#apart.atMs) * drift
-      const fits = [Math.max(least, this.#apart.least - slackMs), Math.min(most, this.#apart.most + slackMs)] as const
-      if (fits[0] <= fits[1]) [least, most] = fits
-    }
-    this.#apart = { least, most, atMs: heardMs }
-    return [storeMs + least, storeMs + most]
   }
 
   /** Forgets the last reading: the next one is accepted, whatever it is. */

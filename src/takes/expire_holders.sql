@@ -10,8 +10,8 @@ declare
   v_vacant bigint[];
 begin
   if not pg_try_advisory_xact_lock(1397511523, -13) then return false; end if;
-  delete from sluice.taker where id = any (array(
-    select id from sluice.taker
+  delete from sluice.taker where ctid = any (array(
+    select ctid from sluice.taker
       where alive_until < v_now - 60000000 order by alive_until limit 1000 for update skip locked));
   if not exists (select 1 from sluice.holder where alive_until <= v_now) then return false; end if;
   v_bucket := (select l.bucket

@@ -24,7 +24,7 @@ begin
   if p_taker.line is null or p_soonest < 9007199254740991 and p_soonest > p_taker.wait then
     perform engine.stop_grants_ahead(array(
       select b from unnest(p_buckets) b
-      where exists (select 1 from sluice.ledger l where l.bucket = b and l.at > p_now)), p_now);
+      where exists (select 1 from sluice.ledger l where l.bucket = b and l.at > p_now)), p_now + 30000000);
   end if;
   if p_taker.line is null then
     return case p_soonest when 0 then v_turn when 9007199254740991 then 1000000 else p_soonest end;

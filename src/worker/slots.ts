@@ -56,8 +56,8 @@ export class Slots implements Outlet {
     for (const each of attempts) this.#running.set(each.job, each)
     if (threaded.tasks.size > 0) for (const { task } of jobs) if (threaded.tasks.has(task)) this.#threaded++
     // A store in a process of its own works on the dispatcher's next claim meanwhile. But that claim's answer is read only
-    // after these have begun: where they keep the process busy, what it grants would grow old. What waited for its instant
-    // comes from no claim's answer.
+    // after these have begun: where they keep the process busy, what it grants would grow old. Jobs that were granted ahead
+    // begin now, because most of them come from a timer, after a claim that got all that there was.
     const isAhead = jobs[0]?.notBeforeMs !== undefined
     if (isPrompt || isAhead || this.#isSlow(jobs)) this.#begin(attempts)
     else setImmediate(() => this.#begin(attempts))

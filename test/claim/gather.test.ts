@@ -53,9 +53,18 @@ function stage({ slots = 100, isPressing = () => false }: Given = {}, tookMs = 1
   }
 }
 
-/** A job that waited for room in a limit; without `blocker`, one that did not. */
-const job = (seq: number, blocker: string | null = '7') =>
-  ({ claim: 'c', seq, id: `${seq}`, task: 'a', takes: ['calls'], holds: null, blocker, grantedMs: 0 }) as ClaimedJob
+/** A job that was granted ahead, or was not. */
+const job = (seq: number, isAhead = true) =>
+  ({
+    claim: 'c',
+    seq,
+    id: `${seq}`,
+    task: 'a',
+    takes: ['calls'],
+    holds: null,
+    grantedMs: 0,
+    ...(isAhead ? { notBeforeMs: 0 } : {}),
+  }) as ClaimedJob
 
 const times = (statements: readonly { atMs: number; seqs: number[] }[]) =>
   statements.map(({ atMs, seqs }) => [atMs, seqs])
@@ -81,10 +90,10 @@ describe('the ends of attempts under a limit', () => {
     ])
   })
 
-  it('do not wait if the job did not wait for a limit, holds a place, failed, or is the only one in hand', async () => {
+  it('do not wait if the job was not granted ahead, holds a place, failed, or is the only one in hand', async () => {
     const { finisher, statements, to } = stage({ isPressing: ({ seq }) => seq === 2 })
     finisher.opened([1, 2, 3, 4].map((seq) => job(seq)))
-    void finisher.end(job(1, null), success)
+    void finisher.end(job(1, false), success)
     await to(10)
     void finisher.end(job(2), success)
     await to(20)
@@ -140,7 +149,7 @@ describe('the ends of attempts under a limit', () => {
             atMs += gapMs
             await to(atMs)
             ended.push(atMs)
-            void finisher.end(job(seq, kind === 1 ? null : '7'), kind === 2 ? failure : success)
+            void finisher.end(job(seq, kind !== 1), kind === 2 ? failure : success)
           }
           await to(atMs + 10_000)
           expect(statements.flatMap(({ seqs }) => seqs).toSorted((a, b) => a - b)).toEqual(ends.map((_, seq) => seq))

@@ -29,6 +29,7 @@ function stage({ slots = 10, rate, answer, isRecorded = true }: Given = {}) {
     ends: [] as string[],
     unused: 0,
     beats: [] as string[],
+    failures: [] as unknown[],
     reports: {} as Reports,
   }
   const finisher = {
@@ -66,6 +67,7 @@ function stage({ slots = 10, rate, answer, isRecorded = true }: Given = {}) {
       throttle: rate === undefined ? undefined : new Throttle(`${rate}/s`, systemClock, log),
       timedOut: undefined,
       claimer: () => '1',
+      failed: (error) => void at.failures.push(error),
       lostOutcome: (_, tookMs) => ({ kind: 'interrupt', error: '{}', tookMs }),
     },
     () => {},

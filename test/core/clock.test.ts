@@ -1,7 +1,6 @@
 import fc from 'fast-check'
-import { afterEach, describe, expect, it, test, vi } from 'vitest'
+import { afterEach, expect, test, vi } from 'vitest'
 import { caughtUpMs, leastUs, readMoment, stepForward, StoreClock, systemClock } from '../../src/core/clock.ts'
-import { cases } from '../long.ts'
 import { until } from '../until.ts'
 
 afterEach(() => vi.useRealTimers())
@@ -92,48 +91,4 @@ test('the clocks of this machine advance together', async () => {
   // Read anew, though a reading is kept for some milliseconds.
   await until(() => systemClock.bootMs() - since.bootMs > 1_100, 'a second has passed')
   expect(caughtUpMs(systemClock, since) - systemClock.monotonicMs()).toBeLessThan(50)
-})
-
-describe('the store clock, placed in the own clock', () => {
-  const anyCall = fc.record({
-    passMs: fc.double({ min: 0, max: 5_000, noNaN: true }),
-    outMs: fc.double({ min: 0.1, max: 50, noNaN: true }),
-    backMs: fc.double({ min: 0.1, max: 50, noNaN: true }),
-  })
-
-  it('is always between the bounds, which lie within the call and widen by no slow reply', () => {
-    const property = fc.property(
-      fc.array(anyCall, { minLength: 1, maxLength: 40 }),
-      fc.double({ min: -0.0009, max: 0.0009, noNaN: true }),
-      (calls, rate) => {
-        const clock = new StoreClock()
-        let ownMs = 5_000
-        let best = Infinity
-        for (const { passMs, outMs, backMs } of calls) {
-          const sentMs = (ownMs += passMs)
-          const trueMs = sentMs + outMs
-          const heardMs = (ownMs = trueMs + backMs)
-          const storeUs = Math.round((1_764_000_000_000 + trueMs * (1 + rate)) * 1_000)
-          const [least, most] = clock.between(storeUs, sentMs, heardMs)
-          expect(least).toBeLessThanOrEqual(trueMs + 0.01)
-          expect(most).toBeGreaterThanOrEqual(trueMs - 0.01)
-          expect(least).toBeGreaterThanOrEqual(sentMs - 0.01)
-          expect(most).toBeLessThanOrEqual(heardMs + 0.01)
-          best = Math.min(best + (passMs + outMs + backMs) * 0.002, heardMs - sentMs)
-          expect(most - least).toBeLessThanOrEqual(best + 0.1)
-        }
-      },
-    )
-    fc.assert(property, { numRuns: cases(1_000) })
-  })
-
-  it('is placed anew after a step', () => {
-    const clock = new StoreClock()
-    const at = (storeMs: number, sentMs: number, heardMs: number) =>
-      clock.between(1_764_000_000_000_000 + storeMs * 1_000, sentMs, heardMs).map(Math.round)
-    expect(at(100, 95, 105)).toEqual([95, 105])
-    expect(at(200, 160, 202)).toEqual([195, 202])
-    expect(at(1_300, 290, 330)).toEqual([290, 330])
-    expect(at(1_400, 398, 430)).toEqual([398, 430])
-  })
 })

@@ -54,6 +54,22 @@ describe.each(mainEngines)('on $name', (engine) => {
     expect(await at.db.query('select count(*)::int as n from sluice.idle')).toEqual([{ n: 13 }])
   })
 
+  it('a worker that claimed all it wanted ahead of time is not notified, and one that got less is', async () => {
+    await known()
+    const fast = quietTask('fast', [limit('fast', { rate: '100/s' })])
+    await at.sluice.sendMany(
+      fast,
+      Array.from({ length: 100 }, () => ({})),
+    )
+    const mode = { idle: true, ahead: true }
+    const [full, free] = [await enter(at.db), await enter(at.db)]
+    await claim(at.db, at.worker, ['fast'], 50)
+    const first = await claim(at.db, full, ['fast', 'mine'], 4, newId(), mode)
+    expect([first.jobs.length, (first.laterUs.at(-1) ?? 0) > 0]).toEqual([4, true])
+    await claim(at.db, free, ['fast', 'mine'], 100, newId(), mode)
+    expect(await told(() => at.sluice.send(mine, {}))).toEqual([`@${free}`])
+  })
+
   it('a job with an id notifies as many workers as one without, once for all tries, and a scheduled one notifies all', async () => {
     await known()
     await asleep('mine', 10)

@@ -44,3 +44,14 @@ describe.each(mainEngines)('a refund, on $name', (engine) => {
     expect(await rows()).toEqual([20, 30])
   })
 })
+
+describe.each(mainEngines)('on $name', (engine) => {
+  const at = emptied(engine)
+
+  it('what stands for denied takes of a bucket is deleted when it is over, and that of other buckets stays', async () => {
+    await at.db.query(`select ${fn}.stop_grants_ahead(array[1, 2]::bigint[], 1)`)
+    await at.db.query(`select ${fn}.stop_grants_ahead(array[2]::bigint[], ${fn}.limiter_now_us() + 60000000)`)
+    await at.db.query(`select ${fn}.expire_holders(null)`)
+    expect(await at.db.query('select bucket::integer from sluice.taker')).toEqual([{ bucket: 2 }])
+  })
+})

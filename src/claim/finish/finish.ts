@@ -166,11 +166,11 @@ export class Finisher {
     this.#settling--
   }
 
-  /** True for a success while others are about to end, if its job had waited for a limit: nobody needs its end at once. */
+  /** True for a success of a job that was granted ahead, so that no place waits for its end, while other jobs are in hand. */
   #mayWait(job: ClaimedJob, { kind }: Outcome): boolean {
     const gathering = this.#gathering
     if (gathering === undefined || this.#settling > 0 || this.#inHand <= 0) return false
-    if (kind !== 'done' || job.blocker === null || gathering.isPressing(job)) return false
+    if (kind !== 'done' || job.notBeforeMs === undefined || gathering.isPressing(job)) return false
     return this.#waiting.length * 2 <= gathering.slots()
   }
 

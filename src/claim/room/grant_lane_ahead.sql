@@ -13,7 +13,8 @@ declare
   v_grant record;
 begin
   if not p_ahead then
-    if p_take = 0 and p_room.now_at > p_now then perform engine.stop_grants_ahead(p_lane.buckets, p_now); end if;
+    if p_take = 0 and p_room.now_at > p_now then
+      perform engine.stop_grants_ahead(p_lane.buckets, p_now + 30000000); end if;
     return;
   end if;
   if cardinality(p_lane.buckets) <> 1

@@ -194,7 +194,8 @@ create table sluice.alarm (
   primary key (name, subject)
 );
 
--- Workers with a free slot and nothing to do: those to notify, and the release of a bucket that each waits for.
+-- Workers with a free slot and nothing to do: those to notify, and the release of a bucket that each waits for. Also
+-- workers that claimed ahead of time as many jobs as they wanted, without tasks, so that they are not notified.
 create unlogged table sluice.idle (
   worker bigint primary key,
   queues text[],

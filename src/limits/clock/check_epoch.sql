@@ -29,10 +29,9 @@ begin
   for round in 1 .. 2 loop
     select * into v_epoch from sluice.epoch;
     now_us := sluice.now_us() + v_epoch.ahead_us;
-    -- A grant ahead of time (engine.grant_ahead) has a time that the clock has not shown yet.
-    v_least := greatest(p_least, v_epoch.seen_us, (
-      select max(n.at) - case when bool_or(n.earlier is not null) then 100000 else 0 end
-      from (select l.at, l.earlier from sluice.ledger l order by l.at desc limit 20) n));
+    -- The newest grant may be one ahead of time (engine.grant_ahead), for an instant that the clock has not shown yet.
+    v_least := greatest(p_least, v_epoch.seen_us,
+      (select l.at - 100000 from sluice.ledger l order by l.at desc limit 1));
     -- One microsecond later than the newest grant.
     raised_us := case when v_epoch.watched and v_least > now_us + v_slack then v_least - now_us + 1 else 0 end;
     restored := v_epoch.identity <> v_id or p_n > v_epoch.n or (p_n = v_epoch.n and p_lsn > lsn);

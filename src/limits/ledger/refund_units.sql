@@ -34,7 +34,7 @@ begin
   p_units := least(p_units, v_grant.units);
   if p_units <= 0 then return; end if;
   if cardinality(v_grant.earlier) > 2 * (v_grant.units - p_units) then  -- claims get what they do not use
-    perform engine.stop_grants_ahead(array[p_bucket], engine.limiter_now_us()); end if;
+    perform engine.stop_grants_ahead(array[p_bucket], engine.limiter_now_us() + 2000000); end if;
   v_at := v_grant.at - coalesce(v_grant.earlier[1], 0);
   v_debt := array_fill(0::bigint, array[cardinality(v_def.kind)]);
   for v_row in

@@ -10,7 +10,7 @@ begin
     return p_next;
   end if;
   return case when exists (
-    select 1 from sluice.taker t where t.alive_until > p_now and t.bucket in (
+    select 1 from sluice.taker t where t.alive_until > p_now and t.reserves and t.bucket in (
       select p_bucket union all
       select sluice.hash64(b.name || ':' || m) from sluice.bucket b cross join lateral (
         select members from sluice.limit_def where name = b.name order by version desc limit 1) d, unnest(d.members) m
