@@ -41,7 +41,7 @@ interface Answer {
 
 /** What a claim does beside getting jobs; see the fields. */
 export interface ClaimMode {
-  /** Register as idle when there is less to do than wanted. */
+  /** Register as idle when there is less to do than wanted, or when jobs are granted ahead of time. */
   idle: boolean
   /** Get jobs that may start up to a tenth of a second later. */
   ahead: boolean

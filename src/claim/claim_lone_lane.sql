@@ -5,7 +5,8 @@
 -- p_class: the class, locked; its jobs need no label and no pool.
 -- p_news: what has arrived for the class.
 -- p_begun: the limiter clock when the claim began.
--- p_ahead: grants jobs ahead of time, when too few can begin now (`engine.grant_ahead`).
+-- p_ahead: grants jobs ahead of time, when too few can begin now (`engine.grant_ahead`). Then the lane's list is due
+-- 40 ms before the bucket has room: a worker that wakes late, and its claim, mostly take less, so no unit is lost.
 -- When it returns served = false this is another case, and nothing was changed.
 create or replace function engine.claim_lone_lane(
   p_claim uuid, p_worker bigint, p_class bigint, p_news engine.news, p_want integer, p_begun bigint, p_since bigint,

@@ -8,7 +8,6 @@ import type { Rulebook } from '../tasks/rule.ts'
 import { type AnyTask, failureSuffix } from '../tasks/task.ts'
 import type { Agents } from '../http/agent.ts'
 import type { PeerLimiter } from '../limits/peer.ts'
-import type { Rule } from '../limits/rule.ts'
 import { Attempt, type AttemptOptions } from './attempt.ts'
 import { timeoutError, verdict } from './verdict.ts'
 
@@ -74,13 +73,9 @@ export class TaskSet {
     return { tasks: new Set(names), isAll: names.length === this.#byName.size }
   }
 
-  /**
-   * True if the end of an attempt of this task must be recorded at once: its job holds a place that others wait for, or must
-   * not be left in doubt.
-   */
+  /** True if the end of an attempt of this task must be recorded at once, because its job must not be left in doubt. */
   isPressing(name: string): boolean {
-    const task = this.#byName.get(name)
-    return task === undefined || task.isOnce || task.limits.some(({ rules }) => rules.some(isPlace))
+    return this.#byName.get(name)?.isOnce !== false
   }
 
   /** Returns how an attempt ends that its outlet has had for `forMs` without a report; undefined: it may still go on. */
@@ -109,10 +104,6 @@ export class TaskSet {
     )
     return (job) => new Attempt(job, this.#byName.get(job.task) as AnyTask, options.get(job.task) as AttemptOptions)
   }
-}
-
-function isPlace({ kind }: Rule): boolean {
-  return kind === 'concurrency'
 }
 
 /** Returns a task as it is for jobs that were sent under another name. */

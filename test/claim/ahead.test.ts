@@ -59,6 +59,15 @@ describe.each(mainEngines)('on $name', (engine) => {
     }
   }
 
+  /** The limit is granted ahead, and one job of the task `o` waits for another. */
+  async function besideAnother(): Promise<void> {
+    await at.sluice.sendMany(quietTask('a', [fast]), rows(300))
+    await at.sluice.sendMany(quietTask('o', [limit('other', { rate: '50/s' })]), rows(1))
+    await saturate(['a'])
+    await pass(100)
+    await ahead(at.worker, ['a'], 50)
+  }
+
   const worker = (tasks: string[]) => enter(at.db, tasks, {}, 10)
   const isProved = async () => expect(await at.sluice.verify()).toMatchObject({ isProved: true, exceeded: [] })
 
@@ -296,11 +305,7 @@ describe.each(mainEngines)('on $name', (engine) => {
   })
 
   it('a taker of several buckets is the first in its line, whoever was denied without a line', async () => {
-    await at.sluice.sendMany(quietTask('a', [fast]), rows(300))
-    await at.sluice.sendMany(quietTask('o', [limit('other', { rate: '50/s' })]), rows(1))
-    await saturate(['a'])
-    await pass(100)
-    await ahead(at.worker, ['a'], 50)
+    await besideAnother()
     await acquire(at.db, 'fast')
     await taker(at.db, ['fast', 'other'])()
     expect(await count(at.db, 'sluice.taker where reserves and cost = 1')).toBe(2)
@@ -320,11 +325,7 @@ describe.each(mainEngines)('on $name', (engine) => {
   })
 
   it('usage of other limits is summed while units are granted ahead', async () => {
-    await at.sluice.sendMany(quietTask('a', [fast]), rows(300))
-    await at.sluice.sendMany(quietTask('o', [limit('other', { rate: '50/s' })]), rows(1))
-    await saturate(['a'])
-    await pass(100)
-    await ahead(at.worker, ['a'], 50)
+    await besideAnother()
     const sum = async (after: string | null) =>
       (await at.db.query<{ until: string }>(`select until from ${fn}.sum_ledger($1)`, [after]))[0]?.until ?? null
     let until = await sum(null)

@@ -1,6 +1,6 @@
 -- Returns when claims next look at a bucket whose next room is at p_next: at that time, but not within 20 ms while
--- takers wait for the bucket, or for a member of the pool that it stands for. The room may be reserved for those
--- takers. Without the 20 ms, claims would repeat at once and find no room each time.
+-- takers reserve units of the bucket, or of a member of the pool that it stands for: the room may be for those takers.
+-- Without the 20 ms, claims would repeat at once and find no room each time.
 -- p_bucket: the bucket's id.
 -- p_next, p_now: limiter's time in microseconds; p_next null: there is no bucket to wait for.
 create or replace function engine.jobs_retry_at(p_bucket bigint, p_next bigint, p_now bigint) returns bigint
