@@ -14,6 +14,7 @@ import { type Limit, limit } from '../../src/limits/limit.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { areAlike, laneParams } from '../../src/store/row.ts'
 import { isLong } from '../long.ts'
+import { atEnd } from '../ends.ts'
 import { freshDatabase } from '../servers/database.ts'
 
 /** The engines that the same suite runs on. */
@@ -234,12 +235,22 @@ export async function openOn(engine: Engine, clock: Clock = systemClock): Promis
   return Sluice.open({ store: await engine.store(), clock })
 }
 
-/** Opens a store that the blocks of a file share, because the embedded engine takes seconds to open. */
+/**
+ * The store that the blocks of a file share, because the embedded engine takes a second to open. Another file that shares the
+ * process may give its limits the same names and other rules, so it gets its own.
+ */
 let embedded: Promise<Sluice> | undefined
 
 async function sharedOn(engine: Engine, clock?: Clock): Promise<Sluice> {
   if (engine.name !== 'PGlite') return openOn(engine, clock)
-  embedded ??= openOn(engine, clock)
+  if (embedded === undefined) {
+    const opening = openOn(engine, clock)
+    embedded = opening
+    atEnd(async () => {
+      embedded = undefined
+      await (await opening).close()
+    })
+  }
   const { db } = await embedded
   // Undoes what a block before may have done to the clock.
   await db.query('drop table if exists sluice.test_clock')
