@@ -1,5 +1,6 @@
--- Records one event and sends each subscription its job, as `emit_events` does for several, in one statement. An event
--- whose id is known already is left out.
+-- Records one event and sends each subscription its job, as `emit_events` does for several. An event whose id is known
+-- already is left out. One short statement does it, unless a handler has had another name, its class is not known yet,
+-- or its key may decide about its class: then `engine.deliver_events` sends the jobs.
 -- p_event: the envelope as JSON.
 -- p_notify: notify idle workers.
 -- Returns how many events were new.
@@ -11,40 +12,44 @@ declare
   v_xid xid8 := pg_current_xact_id();
   v_now timestamptz := sluice.now();
   v_event jsonb := p_event;
-  v_isolation text := current_setting('transaction_isolation');
-  v_queues text[];
-  v_new integer;
+  v_aged boolean := nullif(current_setting('transaction_isolation') in ('repeatable read', 'serializable'), false);
+  v_other boolean;
+  v_idle boolean;
 begin
   with sub as materialized (
-    select s.* from engine.find_subscriptions(p_type) s
+    select s.service, s.handler, s.task, s.queue, s.class, s.buckets is null or s.paths is not null as may_be_raw,
+           case when s.paths is null then nullif(s.buckets, '{}')
+                else engine.delivery_takes(s.buckets, s.paths, v_event) end as takes,
+           case when s.paths is null then s.lane
+                else engine.lane_id(s.queue, s.task, 0, 1, null,
+                  engine.delivery_takes(s.buckets, s.paths, v_event)) end as lane,
+           s.origin = s.handler and (s.paths is null or strpos(array_to_string(s.buckets, ''), '@') = 0)
+             and exists (select 1 from sluice.class c where c.id = s.class and c.retired is null) as is_plain
+    from engine.find_subscriptions(p_type) s
   ), event as (
     insert into sluice.emitted (id, type, at, event, routed, aged)
-    values (p_id, p_type, v_now, v_event, (select count(*) from sub),
-            case when v_isolation in ('repeatable read', 'serializable') then true end)
+    select p_id, p_type, v_now, v_event, count(*), v_aged from sub
     on conflict (id) do nothing
     returning id
   ), fresh as (
     insert into sluice.job (id, lane, priority, created_at, task, queue, takes, input, raw)
-    select engine.delivery_id(p_id, s.service, s.origin),
-           case when s.paths is null then s.lane else engine.lane_id(s.queue, s.task, 0, 1, null, t.takes) end,
-           0, v_now, s.task, s.queue, t.takes,
+    select engine.delivery_id(p_id, s.service, s.handler), s.lane, 0, v_now, s.task, s.queue, s.takes,
            jsonb_build_object('service', s.service, 'handler', s.handler, 'event', v_event),
-           case when s.buckets is null or (s.paths is not null and t.takes is null) then true end
-    from event cross join sub s
-    cross join lateral (select case when s.paths is null then nullif(s.buckets, '{}')
-                                    else engine.delivery_takes(s.buckets, s.paths, v_event) end as takes) t
-    -- One handler under two names, in a deploy or after one was undone: the name that started last gets the event.
-    order by s.seen_at desc
+           case when s.may_be_raw and s.takes is null then true end
+    from event cross join sub s where not exists (select 1 from sub o where not o.is_plain)
     on conflict (id) do nothing
-    returning lane, seq, queue, task, takes
+    returning lane, seq
   ), arrived as (
     insert into sluice.arrival (xid, class, lane, pos, n)
-    select v_xid, c.class, f.lane, f.pos, f.n
-    from (select lane, min(seq) as pos, count(*) as n, min(queue) as queue, min(task) as task, min(takes) as takes
-          from fresh group by lane) f
-    cross join lateral engine.find_arrival_classes(f.queue, f.task, f.takes) c
+    select v_xid, (select s.class from sub s where s.lane = f.lane limit 1), f.lane, f.seq, 1 from fresh f
   )
-  select array_agg(distinct f.queue), count(distinct e.id) into v_queues, v_new from event e left join fresh f on true;
-  if p_notify and v_queues is not null then perform engine.wake_queues(v_queues); end if;
-  return v_new;
+  select exists (select 1 from sub o where not o.is_plain), exists (select 1 from sluice.idle)
+  into v_other, v_idle from event;
+  if not found then return 0; end if;
+  if v_other then
+    perform engine.deliver_events(array[p_id], null, null, false, p_notify);
+  elsif v_idle and p_notify then
+    perform engine.wake_queues(array(select distinct s.queue from engine.find_subscriptions(p_type) s));
+  end if;
+  return 1;
 end $$;

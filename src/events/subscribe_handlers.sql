@@ -21,11 +21,12 @@ begin
   where s.service = p_service and s.handler = any (h.formerly)
     and n.service = p_service and n.handler = h.handler and n.origin = s.origin;
   insert into sluice.subscription as s (service, handler, origin, pattern, type, regex, task, queue, buckets, paths,
-    lane, since, created_at, seen_at)
+    lane, class, since, created_at, seen_at)
   select p_service, h.handler, case when o.is_taken then h.handler || '/' || pg_current_xact_id() else h.handler end,
     h.pattern, h.type, h.regex, h.task, h.queue, b.buckets,
     case when h.path_list is not null then array(select jsonb_array_elements_text(h.path_list)) end,
     engine.lane_id(h.queue, h.task, 0, 1, null, nullif(b.buckets, '{}')),
+    engine.class_id(h.queue, h.task, nullif(b.buckets, '{}')),
     coalesce(h.since_at, v_now - make_interval(secs => coalesce(h.since_ms, 0) / 1000)), v_now, v_now
   from jsonb_to_recordset(p_handlers::jsonb) h (handler text, pattern text, type text, regex text, task text,
     queue text, bucket_text text, path_list jsonb, since_ms float8, since_at timestamptz)
@@ -37,7 +38,7 @@ begin
   order by h.handler
   on conflict (service, handler) do update set pattern = excluded.pattern, type = excluded.type,
     regex = excluded.regex, task = excluded.task, queue = excluded.queue, buckets = excluded.buckets,
-    paths = excluded.paths, lane = excluded.lane, seen_at = excluded.seen_at,
+    paths = excluded.paths, lane = excluded.lane, class = excluded.class, seen_at = excluded.seen_at,
     old_tasks = case when s.task = excluded.task then s.old_tasks
       else array_remove(array_remove(s.old_tasks, s.task), excluded.task) || s.task end,
     -- Another pattern begins now, with what transactions emit that are under way.

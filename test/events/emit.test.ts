@@ -1,7 +1,7 @@
-/** One event is emitted by a statement of its own. It does what the one for several does. */
+/** One event is emitted by a statement of its own, a short one if its handlers are plain. It does what the one for several does. */
 import { beforeAll, afterAll, expect, it } from 'vitest'
 import { z } from 'zod'
-import { event, limit, newId, on, Sluice } from '../../src/index.ts'
+import { event, label, limit, newId, on, Sluice } from '../../src/index.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { fn } from '../servers/fn.ts'
 
@@ -10,8 +10,13 @@ const keyed = event(type, z.any())
 const nothing = () => undefined
 const seat = limit('seat', { concurrency: 1, by: 'account.id' })
 const all = limit('all', { rate: '1000/s' })
+const plain = event('plain.same', z.any())
+const host = limit('host', { concurrency: 10, by: label('host') })
 const services = {
   a: [
+    plain.on(nothing, { name: 'one' }),
+    on('plain.*', nothing, { name: 'two' }),
+    plain.on(nothing, { name: 'limited-plain', limits: [all] }),
     keyed.on(nothing, { name: 'plain' }),
     keyed.on(nothing, { name: 'beside', group: 'plain' }),
     on('demo.#', nothing, { name: 'pattern' }),
@@ -19,6 +24,9 @@ const services = {
     on('other.#', nothing, { name: 'other' }),
   ],
   b: [
+    plain.on(nothing, { name: 'three', queue: 'other' }),
+    plain.on(nothing, { name: 'labelled', limits: [all, host] }),
+    plain.on(nothing, { name: 'keyed', limits: [seat, all] }),
     keyed.on(nothing, { name: 'ordered', order: 'account.id' }),
     keyed.on(nothing, { name: 'second', formerly: ['first'] }),
   ],
@@ -55,11 +63,20 @@ beforeAll(async () => {
   await again.dispatchOnce([keyed.on(nothing, { name: 'first' })])
   await again.close()
   sluice = await Sluice.open({ store: url })
+  // The classes of plain handlers become known.
+  await sluice.events.emit(plain, 0)
+  for (const [service, work] of Object.entries(services)) {
+    const each = await Sluice.open({ store: url, service })
+    await each.dispatchOnce(work)
+    await each.close()
+  }
 })
 afterAll(() => sluice.close())
 
 /** What one event has become, without its own id and what is numbered. */
-async function traceOf(id: string, text: string, how: 'one' | 'several', isolation: string) {
+async function traceOf(type: string, data: unknown, how: 'one' | 'several', isolation: string) {
+  const id = newId()
+  const text = JSON.stringify({ specversion: '1.0', id, source: '/x', type, data })
   const [call, args] =
     how === 'one'
       ? [`${fn}.emit_event($1::uuid, $2::text, $3, true)`, [id, type, text]]
@@ -76,7 +93,10 @@ async function traceOf(id: string, text: string, how: 'one' | 'several', isolati
       [id],
     )
     const arrivals = await tx.query(
-      `select class::text, lane::text, n from sluice.arrival where xid = pg_current_xact_id() order by 1, 2`,
+      `select class::text, lane::text, sum(n) as n, min(pos) = (select min(seq) from sluice.job j where j.lane = a.lane
+         and j.input -> 'event' ->> 'id' = $1) as is_first, count(*) as parts
+       from sluice.arrival a where xid = pg_current_xact_id() group by class, lane order by 1, 2`,
+      [id],
     )
     const emitted = await tx.query(
       `select type, routed, aged, ${own.replace('%s', 'event')} as event from sluice.emitted where id = $1`,
@@ -90,14 +110,33 @@ it.each(['read committed', 'repeatable read'])(
   'to the same effect for every kind of handler, at %s',
   async (isolation) => {
     for (const data of payloads) {
-      const traces: { jobs: unknown[] }[] = []
-      for (const how of ['one', 'several'] as const) {
-        const id = newId()
-        const text = JSON.stringify({ specversion: '1.0', id, source: '/x', type, data })
-        traces.push(await traceOf(id, text, how, isolation))
-      }
-      expect(traces[0]).toEqual(traces[1])
-      expect(traces[0]?.jobs.length).toBeGreaterThanOrEqual(6)
+      const one = await traceOf(type, data, 'one', isolation)
+      expect(one).toEqual(await traceOf(type, data, 'several', isolation))
+      expect(one.jobs.length).toBeGreaterThanOrEqual(6)
     }
   },
 )
+
+it.each(['read committed', 'repeatable read'])(
+  'to the same effect in the short statement, at %s',
+  async (isolation) => {
+    for (const data of payloads) {
+      const one = await traceOf(plain.name, data, 'one', isolation)
+      const several = await traceOf(plain.name, data, 'several', isolation)
+      // The short statement announces each job by itself.
+      expect(one.arrivals.map(({ parts }) => parts)).toContain('2')
+      const whole = (trace: typeof one) => ({
+        ...trace,
+        arrivals: trace.arrivals.map((row) => ({ ...row, parts: '1' })),
+      })
+      expect(whole(one)).toEqual(whole(several))
+      expect(one.jobs).toHaveLength(6)
+    }
+  },
+)
+
+it('to nobody', async () => {
+  const one = await traceOf('nobody.gets', 1, 'one', 'read committed')
+  expect(one).toEqual(await traceOf('nobody.gets', 1, 'several', 'read committed'))
+  expect(one.emitted).toMatchObject([{ routed: 0 }])
+})

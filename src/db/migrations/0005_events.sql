@@ -34,8 +34,9 @@ create table sluice.subscription (
   -- is null if only the service's code can compute them.
   buckets text[],
   paths text[],
-  -- The lane of deliveries whose buckets have no keys.
+  -- The lane of deliveries whose buckets have no keys, and the class of deliveries.
   lane bigint,
+  class bigint,
   since timestamptz not null,
   -- Catching up: 0 not begun, 1 first look, 2 waits for the transactions of then, 3 last look, 4 over.
   phase smallint not null default 0,
@@ -47,9 +48,9 @@ create table sluice.subscription (
   seen_at timestamptz not null,
   primary key (service, handler)
 ) with (fillfactor = 50);
-create index subscription_type on sluice.subscription (type) where type is not null;
+-- Patterns have no type: those that one type selects are together with them in one index.
+create index subscription_type on sluice.subscription (coalesce(type, ''));
 create index subscription_phase on sluice.subscription (service) where phase < 4;
-create index subscription_regex on sluice.subscription (service) where regex is not null;
 
 -- Which service emits events of a type, and their payloads' schema.
 create table sluice.publisher (
