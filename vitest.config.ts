@@ -33,7 +33,7 @@ export default defineConfig(({ mode }) => ({
     // At a developer's desk nothing is.
     retry: process.env['CI'] === undefined ? 0 : 1,
     // All these only end what is lost: on a busy machine anything may take many times as long as it should.
-    expect: { poll: { timeout: 60_000, interval: 10 } },
+    expect: { poll: { timeout: 60_000, interval: 25 } },
     testTimeout: isLong(mode) ? 1_200_000 : 120_000,
     // Handlers of tests call servers on loopback; a Redis of the developer's is no test's.
     env: {
