@@ -17,7 +17,7 @@ import { later, until } from '../until.ts'
 
 const memberFile = fileURLToPath(new URL('./member.mjs', import.meta.url))
 const serveFile = fileURLToPath(new URL('../../dist/testing/serve.js', import.meta.url))
-const jobs = isLong ? 1_800 : 300
+const jobs = isLong ? 1_800 : 200
 const many = isLong ? 8 : 4
 /** Many times as long as the limit takes for this number of jobs. */
 const endMs = 90_000 + jobs * 300

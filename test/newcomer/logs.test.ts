@@ -14,6 +14,8 @@ import { freshDatabase } from '../servers/database.ts'
 import { until } from '../until.ts'
 
 const jobs = 50
+/** In the ten minutes of a clock without a circuit, each of which is tried ten times. */
+const tried = isLong ? jobs : jobs / 2
 let project: Project | undefined
 afterEach(() => project?.close())
 
@@ -81,7 +83,7 @@ describe('a vendor that answers 503 for a while', () => {
     if (isLong) expect(Math.max(...at.calls.values())).toBeLessThanOrEqual(12)
   })
 
-  it('for ten minutes of the clock: no job fails, none calls more than 12 times, and 50 lines tell it', async () => {
+  it('for ten minutes of the clock: no job fails, none calls more than 12 times, and one line for each job tells it', async () => {
     const at = await vendor()
     const { lines, log } = keptLog()
     const text: string[] = []
@@ -100,7 +102,7 @@ describe('a vendor that answers 503 for a while', () => {
       written[level](message, details)
     })
     const t = await testSluice({ tasks: [sync], log: both })
-    await sync.sendMany(Array.from({ length: jobs }, (_, i) => ({ account: 'a1', contact: `c${i}` })))
+    await sync.sendMany(Array.from({ length: tried }, (_, i) => ({ account: 'a1', contact: `c${i}` })))
     await t.drain({ advance: '10min' })
     const refused = at.refused()
     at.heal()
@@ -110,13 +112,13 @@ describe('a vendor that answers 503 for a while', () => {
     await t.close()
     at.close()
 
-    expect({ done, failed, isProved: proof.isProved }).toEqual({ done: jobs, failed: 0, isProved: true })
+    expect({ done, failed, isProved: proof.isProved }).toEqual({ done: tried, failed: 0, isProved: true })
     expect(Math.max(...at.calls.values())).toBeLessThanOrEqual(12)
     // Nearly half of the ten minutes is behind the ninth attempt: the vendor really was down.
-    expect(refused).toBeGreaterThan(8 * jobs)
+    expect(refused).toBeGreaterThan(8 * tried)
     const failures = lines.filter(({ message }) => message.startsWith('attempt failed, next in '))
     expect(counted(failures)).toBe(refused)
-    expect(text.join('').trimEnd().split('\n').length).toBeLessThanOrEqual(50)
+    expect(text.join('').trimEnd().split('\n').length).toBeLessThanOrEqual(tried)
     const said = text.map((line) => line.split('\n')[0]?.slice('2026-01-01T00:00:00.000Z '.length))
     expect(said[0]).toMatch(
       /^warn {2}attempt failed, next in \S+ m?s: .*\/contacts\/c\d+ answered 503\b.* task=sync job=\S+ attempt=1 /,

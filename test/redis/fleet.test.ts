@@ -19,7 +19,7 @@ const memberFile = fileURLToPath(new URL('./member.mjs', import.meta.url))
 const takerFile = fileURLToPath(new URL('./taker.py', import.meta.url))
 const examples = fileURLToPath(new URL('../../examples/python', import.meta.url))
 const usual = '160/4s'
-const jobs = isLong ? 1_800 : 300
+const jobs = isLong ? 1_800 : 200
 const many = isLong ? 8 : 4
 const endMs = 120_000 + jobs * 300
 vi.setConfig({ testTimeout: 2 * endMs })
@@ -200,7 +200,7 @@ it('a Redis that is killed again and again and comes back empty leads to nothing
     (async () => {
       await until(
         async () => {
-          if (isOver || performance.now() - last < (isLong ? 5_000 : 2_500)) return isOver
+          if (isOver || performance.now() - last < (isLong ? 5_000 : 2_000)) return isOver
           last = performance.now()
           kills++
           await run.redis.kill()

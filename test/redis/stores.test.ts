@@ -8,7 +8,7 @@ import { until } from '../until.ts'
 import { rate, world } from './world.ts'
 
 const [promise] = guarantees(limit('shared', { rate, transit: '1s' }))
-const jobs = isLong ? 1_800 : 240
+const jobs = isLong ? 1_800 : 160
 const endMs = 120_000 + jobs * 300
 vi.setConfig({ testTimeout: 2 * endMs })
 

@@ -90,7 +90,7 @@ describe.each(mainEngines)('a vendor that fails, on $name', (engine) => {
       let n = 0
       const send = async (count: number) => {
         const rows = Array.from({ length: count }, () => ({ account: `a${n % 3}`, n: n++ }))
-        for (const row of rows) ids.push(await at.sluice.send(call, row))
+        ids.push(...(await Promise.all(rows.map((row) => at.sluice.send(call, row)))))
       }
       await send(50)
       const worker = await at.sluice.work([call])
@@ -130,8 +130,8 @@ describe.each(mainEngines)('a vendor that fails, on $name', (engine) => {
   it('rejects the credential of one of 50 accounts: the others lose nothing, its jobs wait', async () => {
     const call = named('circuit.credential', [crm, total])
     vendor.answers = (account) => (account === 'a0' ? 401 : 200)
-    const ids: string[] = []
-    for (let n = 0; n < 500; n++) ids.push(await at.sluice.send(call, { account: `a${n % 50}`, n }))
+    const rows = Array.from({ length: 500 }, (_, n) => ({ account: `a${n % 50}`, n }))
+    const ids = await Promise.all(rows.map((row) => at.sluice.send(call, row)))
     const worker = await at.sluice.work([call])
     try {
       const others = ids.filter((_, n) => n % 50 > 0)
