@@ -9,8 +9,8 @@ const main = fileURLToPath(new URL('../../dist/cli/main.js', import.meta.url))
 const oneProcess = fileURLToPath(new URL('one-process.mjs', import.meta.url))
 const modules = fileURLToPath(new URL('../../node_modules', import.meta.url))
 
-// As in vitest.config.ts: V8 would spend more on optimising the embedded engine than a command gains by that.
-const v8 = ['--liftoff-only']
+// As in vitest.config.ts: V8 would spend more on optimising the embedded engine, and this code, than a command gains by that.
+const v8 = ['--liftoff-only', '--no-opt']
 
 /** The results of a run of the command line. */
 export interface Ran {

@@ -66,7 +66,7 @@ describe('a usage error ends with exit code 2 and one line', () => {
     expect(ran[n]?.err).toContain(word)
   })
 
-  it.each([
+  const configs = [
     ['an unknown field', `export default { concurency: 5 }`, 'concurency'],
     ['no default export', `export const store = 'x'`, 'export default'],
     ['a wrong type', `export default { concurrency: 0 }`, 'concurrency'],
@@ -74,11 +74,16 @@ describe('a usage error ends with exit code 2 and one line', () => {
     ['no list of addresses', `export default { allowPrivate: '127.0.0.1' }`, 'allowPrivate must be a list'],
     ['an invalid address', `export default { allowPrivate: ['http://x'] }`, 'allowPrivate: "http://x"'],
     ['a syntax error', `export default {`, 'cannot be loaded'],
-  ])('a config with %s', async (_, text, word) => {
-    project.write('bad.config.ts', text)
-    const ran = await project.run(['status', '--config', 'bad.config.ts', '--json'])
-    expect(ran).toMatchObject({ code: 2, out: '' })
-    const [said] = objects(ran.err) as [{ error: { code: string; message: string } }]
+  ] as const
+  let judged: Ran[]
+  beforeAll(async () => {
+    for (const [n, [, text]] of configs.entries()) project.write(`bad${n}.config.ts`, text)
+    judged = await project.runEach(configs.map((_, n) => ['status', '--config', `bad${n}.config.ts`, '--json']))
+  })
+
+  it.each(configs.map(([what, , word], n) => [what, n, word] as const))('a config with %s', (_, n, word) => {
+    expect(judged[n]).toMatchObject({ code: 2, out: '' })
+    const [said] = objects(judged[n]?.err ?? '') as [{ error: { code: string; message: string } }]
     expect(said.error.code).toBe('SLUICE_BAD_CONFIG')
     expect(said.error.message).toContain(word)
   })

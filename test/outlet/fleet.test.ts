@@ -1,7 +1,7 @@
 /** Fleets over a real RabbitMQ: dispatchers and workers in processes of their own, and what kills them. */
-import { beforeAll, describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { isLong } from '../long.ts'
-import { type Broker, freshBroker, startRabbit } from '../servers/rabbitmq.ts'
+import { type Broker, freshBroker, type RabbitServer, startRabbit } from '../servers/rabbitmq.ts'
 import { startProxy } from '../servers/proxy.ts'
 import { until } from '../until.ts'
 import { call, checkOnce, createFleet, note } from './processes.ts'
@@ -125,11 +125,16 @@ describe.concurrent('a fleet', () => {
     expect(fleet.runs.length).toBe(3)
     checkOnce(fleet.runs)
   })
+})
+
+// One after the other, because both kill it.
+describe('a fleet with a broker of its own', () => {
+  let server: RabbitServer
+  beforeAll(async () => void (server = await startRabbit()))
+  afterAll(() => server.close())
 
   it('goes on when the broker is killed and comes back, and loses nothing', async (context) => {
-    const server = await startRabbit()
-    context.onTestFinished(() => server.close())
-    const fleet = await createFleet(server.url, context)
+    const fleet = await createFleet((await server.fresh()).url, context)
     await fleet.start('dispatch')
     await fleet.start('execute')
     await fleet.sluice.sendMany(note, [{ gate: fleet.gate }, ...many(50)])
@@ -144,9 +149,7 @@ describe.concurrent('a fleet', () => {
   })
 
   it('goes on within 10 s after a memory alarm of the broker, and after its restart, and loses nothing', async (context) => {
-    const server = await startRabbit()
-    context.onTestFinished(() => server.close())
-    const fleet = await createFleet(server.url, context)
+    const fleet = await createFleet((await server.fresh()).url, context)
     await fleet.start('dispatch')
     await fleet.start('execute', 8)
     await fleet.sluice.sendMany(note, many(20))
