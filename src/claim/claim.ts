@@ -43,8 +43,8 @@ interface Answer {
 export interface ClaimMode {
   /** Register as idle when there is less to do than wanted, or when jobs are granted ahead of time. */
   idle: boolean
-  /** Get jobs that may start up to a tenth of a second later. */
-  ahead: boolean
+  /** Get so many jobs, if some of them may start only a moment later; at least as many as are wanted now. 0: none may. */
+  ahead: number
 }
 
 /** The answer to a send that may have claimed its job. */
@@ -140,7 +140,7 @@ export class Claims {
 
   /** Has the store plan everything that a claim runs, and claims nothing: a first claim is slow, and its grants would age. */
   async warm(who: Claimer, signal: AbortSignal): Promise<void> {
-    await this.claim(who, 0, { idle: false, ahead: false }, signal)
+    await this.claim(who, 0, { idle: false, ahead: 0 }, signal)
   }
 
   /** What a claim still holds of which nobody here knows. Of its grants we only know that they are older than any promise. */

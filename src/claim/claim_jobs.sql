@@ -7,7 +7,8 @@
 -- p_idle: registers the worker as idle when it gets fewer jobs than it wants, or gets them ahead of time.
 -- p_since: no list and no scheduled job was due before this time, as an earlier answer showed; null: unknown.
 -- p_wide: considers as many lanes as a claim may, after a claim that found only blocked ones.
--- p_ahead: the caller starts each job at its instant (instants), so jobs may be granted ahead of time.
+-- p_ahead: the caller starts each job at its instant (instants), so up to so many, p_want at least, may be granted
+-- ahead of time; 0: none may.
 -- now_us: the limiter clock when it decided; waited_us: microseconds from its beginning until then.
 -- wake_us: microseconds until the next claim; null: after a notification, or at once if it got as many as wanted now.
 -- again: the next claim should follow at once. With wake_us 0: the jobs are those of an earlier call with this id.
@@ -19,7 +20,7 @@
 -- It calls functions in assignments where it can, because FROM starts a query for each call (16 us of 2,200).
 create or replace function engine.claim_jobs(
   p_claim uuid, p_worker bigint, p_queues text[], p_tasks text[], p_want integer, p_cap bigint, p_idle boolean,
-  p_since bigint default null, p_wide boolean default false, p_ahead boolean default false,
+  p_since bigint default null, p_wide boolean default false, p_ahead integer default 0,
   out now_us bigint, out waited_us bigint, out wake_us bigint, out again boolean, out since bigint, out jobs text,
   out shared text, out probing boolean, out instants bigint[])
 language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
@@ -72,7 +73,7 @@ begin
   if v_found.active <> '{}' then
     v_served := engine.serve_claim(p_claim, p_worker, v_found.active, not v_found.labelled and not v_is.pools, p_want,
       v_begun, v_since, p_cap, case when p_wide then 256 else least(256, p_want + 1) end,
-      p_ahead and not v_is.shared);
+      case when v_is.shared then 0 else p_ahead end);
     now_us := v_served.now_us; again := v_served.again; jobs := v_served.jobs; probing := v_served.probing;
     instants := v_served.instants;
   end if;
@@ -80,7 +81,7 @@ begin
   if cardinality(v_found.classes) > 128 then perform engine.retire_classes(v_found.classes, v_found.active); end if;
   again := again or v_more;
   if v_is.due_us <= now_us then again := engine.promote_due_jobs(now_us, v_since) > 0 or again; end if;
-  v_full := (v_served.granted = p_want) is true;
+  v_full := (v_served.granted >= p_want) is true;
   if v_full then  -- ahead of time, it sleeps until this limit has room, and is notified for nothing
     perform engine.wake_next_worker(p_worker, v_found.active, case when instants is not null then now_us end);
     v_is.tasks := '{}'; end if;

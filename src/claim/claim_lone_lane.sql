@@ -5,12 +5,13 @@
 -- p_class: the class, locked; its jobs need no label and no pool.
 -- p_news: what has arrived for the class.
 -- p_begun: the limiter clock when the claim began.
--- p_ahead: grants jobs ahead of time, when too few can begin now (`engine.grant_ahead`). Then the lane's list is due
--- 40 ms before the bucket has room: a worker that wakes late, and its claim, mostly take less, so no unit is lost.
+-- p_ahead: grants up to so many jobs ahead of time, when too few can begin now (`engine.grant_ahead`). Then the lane's
+-- list is due 80 ms before the bucket has room: a worker that wakes late, and its claim, mostly take less, so no unit
+-- is lost.
 -- When it returns served = false this is another case, and nothing was changed.
 create or replace function engine.claim_lone_lane(
   p_claim uuid, p_worker bigint, p_class bigint, p_news engine.news, p_want integer, p_begun bigint, p_since bigint,
-  p_cap bigint, p_ahead boolean) returns engine.served
+  p_cap bigint, p_ahead integer) returns engine.served
 language plpgsql as $$
 declare
   v_done engine.served := row(p_begun, 0, false, null, false, null, false, null, null, null);
@@ -37,8 +38,8 @@ begin
   foreach v_each in array v_is.avail loop v_free := least(v_free, v_each); end loop;
   v_take := greatest(0, least(p_want, v_free));
   if v_take < p_want and (v_lane.list is not null or v_take < p_news.counts[1]) then
-    v_later := engine.grant_lane_ahead(v_lane, v_is.rooms[1], p_want, v_take, v_done.now_us, p_ahead);
-    v_lead := case when v_later.instants is not null then 40000 else 0 end;
+    v_later := engine.grant_lane_ahead(v_lane, v_is.rooms[1], v_take, v_done.now_us, p_ahead);
+    v_lead := case when v_later.instants is not null then 80000 else 0 end;
     if cardinality(v_later.instants) > v_take then
       v_take := cardinality(v_later.instants); v_done.instants := v_later.instants; end if;
   end if;

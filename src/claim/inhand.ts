@@ -3,6 +3,7 @@ import { type Clock, sleepUntil } from '../core/clock.ts'
 import { AttemptError } from '../core/errors.ts'
 import type { PeerLimiter } from '../limits/peer.ts'
 import { requestGrants, unitsOf } from './consent.ts'
+import { Beside } from './beside.ts'
 import type { Finisher, Outcome } from './finish/finish.ts'
 import type { ClaimedJob } from './claimed-job.ts'
 import type { Estate, Outlet, OutletFor, Reports } from './outlet.ts'
@@ -63,6 +64,7 @@ export class InHand {
   readonly #heirlooms = new Map<ClaimedJob, string>()
   /** How many of the jobs in hand wait to be started. */
   #pending = 0
+  readonly #beside = new Beside()
   readonly #waiters = new Set<() => void>()
   #refusal: Error | undefined
   /** Called when a job went back to the store, to be run again now or later. */
@@ -137,6 +139,14 @@ export class InHand {
     return Math.min(this.#places(), this.#allowed())
   }
 
+  /**
+   * Returns how many more jobs may be claimed that begin later. None where kinds of tasks have less room than all together: a job
+   * that waits takes nothing, so nothing would show what is left of that room.
+   */
+  beside(): number {
+    return this.#outlet.kinds.length > 0 ? 0 : this.#beside.room(this.slots)
+  }
+
   /** Returns how many more jobs may be claimed of each kind of task that needs more than a place. */
   kinds(): KindRoom[] {
     return this.#outlet.kinds.map((kind) => ({ tasks: kind.tasks, free: this.#room(kind.tasks, kind.free()) }))
@@ -159,7 +169,8 @@ export class InHand {
     const { finisher } = this.#options
     // Endings wait for the store: when it is slow, no more than one round of them may pile up.
     const piled = Math.max(0, finisher.backlog - this.slots)
-    return Math.max(0, this.#outlet.free() - this.#pending - this.kept - piled)
+    const coming = this.#pending - this.#beside.waiting(this.slots)
+    return Math.max(0, this.#outlet.free() - coming - this.kept - piled)
   }
 
   /** Keeps a place until the returned function is called, once, with the jobs that need it: one or none. */
@@ -231,11 +242,36 @@ export class InHand {
     for (const atMs of new Set(jobs.map(({ notBeforeMs }) => notBeforeMs))) {
       const those = jobs.filter(({ notBeforeMs }) => notBeforeMs === atMs)
       if (atMs === undefined || this.#refusal !== undefined) this.#start(those)
-      else
+      else {
+        this.#beside.add(those)
         void sleepUntil(clock, atMs)
-          .then(() => this.#start(those))
+          .then(() => this.#startInSlots(those))
           .catch(failed)
+      }
     }
+  }
+
+  /** Starts jobs whose instant has come. If one finds no slot for as long as its grants live, it goes back. */
+  async #startInSlots(jobs: readonly ClaimedJob[]): Promise<void> {
+    const { clock } = this.#options
+    this.#beside.delete(jobs)
+    if (this.#slotsLeft() >= jobs.length || this.#refusal !== undefined) return this.#start(jobs)
+    for (const job of jobs) {
+      const untilMs = job.grantedMs + (job.grantUs ?? 0) / 1_000
+      const hasSlot = () => this.#slotsLeft() > 0 || !this.#jobs.has(job)
+      const forget = clock.after(Math.max(0, untilMs - clock.monotonicMs()), this.look)
+      // Several wait, and the first of them takes the slot.
+      while (!hasSlot() && clock.monotonicMs() < untilMs)
+        await this.when(() => hasSlot() || clock.monotonicMs() >= untilMs)
+      forget()
+      if (hasSlot()) this.#start([job])
+      else this.#refuse(job)
+    }
+  }
+
+  /** Slots for jobs whose instant has come. */
+  #slotsLeft(): number {
+    return this.#outlet.free() - this.kept
   }
 
   /** Hands over what may start, unless it was given up meanwhile. */
@@ -317,7 +353,9 @@ export class InHand {
       return Promise.resolve()
     }
     this.#jobs.delete(job)
-    this.#heirlooms.delete(job)
+    if (sinceMs === Infinity) this.#beside.delete([job])
+    else if (!this.#heirlooms.delete(job) && 'tookMs' in outcome)
+      this.#beside.took(this.#options.clock.monotonicMs() - sinceMs)
     if (job.grant !== undefined) this.#options.shared?.ended(job.grant, unitsOf(job).takes)
     if (sinceMs === Infinity) this.#pending--
     const held = outcome.kind === 'readmit' ? outcome.place.held : 'held' in outcome ? outcome.held : undefined
@@ -328,6 +366,8 @@ export class InHand {
     const ending = finisher.end(job, outcome)
     if (watch?.wants(outcome)) void ending.then((isRecorded) => isRecorded && watch.ended(job, outcome))
     this.look()
+    // The vendor has refused, so the others that it would refuse wait until the bucket is not held any more.
+    if (outcome.kind === 'throttled') for (const other of this.#beside.of(unitsOf(job).takes)) this.#refuse(other)
     if (outcome.kind === 'done' || outcome.kind === 'failed') void ending.then(this.look)
     else void ending.then(this.#wentBack)
     return ending

@@ -1,7 +1,8 @@
 -- Returns how long a worker of these classes may sleep: until the first job is due, or until the bucket that frees
 -- first has a unit that no other sleeper will take. A worker takes all there is when it wakes. If claims grant ahead,
--- it takes as many units as it has slots, at most those that become free within 100 ms. A worker that wakes too early
--- finds nothing; when a sleeper would wake so late that units are lost, this worker wakes before it.
+-- it takes three times as many units as it has slots, at most those that become free until `engine.most_ahead_us`. A
+-- worker that wakes too early finds nothing; when a sleeper would wake so late that units are lost, this worker wakes
+-- before it.
 -- p_tasks: the only tasks of which the worker can start a job now; null: all of its tasks.
 -- p_shut: classes that gates hold back. No worker is woken for them; `engine.wake_for_missed_work` sees a gate that
 -- opens within some 2 s.
@@ -26,6 +27,7 @@ declare
   v_free bigint;   -- when a unit is free
   v_slack bigint;  -- how long the unit may wait for a worker, so that the worker takes more at once
   v_late bigint;   -- how much later a worker comes than that; a sleeper right after it would mostly come too early
+  v_reach bigint;  -- for how long one claim ahead of time grants, with some ms for a worker that comes late
   v_wake record;
 begin
   if p_labels is not null then
@@ -48,9 +50,11 @@ begin
     v_free := v_wait.due;
     v_slack := case when v_wait.lead > 0 then 0 else least(v_wait.slack, 50000) end;
     v_late := greatest(0, least(v_wait.period / 20, 5000) - v_slack);
+    v_reach := engine.most_ahead_us() - v_wait.lead;
+    v_reach := greatest((1 + v_reach / nullif(v_wait.period, 0)) * v_wait.period, v_reach + v_wait.lead / 10);
     for v_wake in
       select i.wake_at as at, case when v_wait.lead = 0 then v_wait.period + v_late
-             else v_wait.period * least(w.slots, 1 + (100000 - v_wait.lead) / v_wait.period) end as takes
+             else least(v_wait.period * 3 * w.slots, v_reach) end as takes
       from sluice.idle i join sluice.worker w on w.id = i.worker
       where i.bucket = v_wait.id and i.wake_at > p_now and i.worker <> p_worker order by 1
     loop

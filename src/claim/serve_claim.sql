@@ -6,7 +6,7 @@
 -- p_most: how many lanes to look at
 create or replace function engine.serve_claim(
   p_claim uuid, p_worker bigint, p_classes bigint[], p_plain boolean, p_want integer, p_begun bigint,
-  p_since bigint, p_cap bigint, p_most integer, p_ahead boolean) returns engine.served
+  p_since bigint, p_cap bigint, p_most integer, p_ahead integer) returns engine.served
 language plpgsql as $$
 declare
   v_most constant integer := 32;  -- how many classes one claim locks

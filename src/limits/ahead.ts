@@ -3,7 +3,7 @@ import { type Bucket, charge, room } from './decide.ts'
 import type { Rule } from './rule.ts'
 
 /** Units are granted at most so long ahead of time, in microseconds. */
-export const aheadMostUs = 100_000
+export const aheadMostUs = 200_000
 
 /** What was granted ahead. */
 export interface Ahead {

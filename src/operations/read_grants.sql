@@ -13,7 +13,7 @@ from (select k.*, to_timestamp((k.at - e.most) / 1e6) as earliest
       from (select greatest((select ahead_us from sluice.epoch), max(s.ahead_us), max(s.before_us)) as most
             from sluice.step s) e
       cross join sluice.ledger k where k.bucket = $1 and k.at >= $2
-      and k.at - coalesce((select max(e) from unnest(k.earlier) e), 0) <= $3 and k.at <= $3 + 100000
+      and k.at - coalesce((select max(e) from unnest(k.earlier) e), 0) <= $3 and k.at <= $3 + engine.most_ahead_us()
       and k.claim is not null
       and (k.units > 0 or $2 = $3) order by k.at, k.n limit 20) l
 order by l.at, l.n

@@ -166,10 +166,10 @@ test('a dispatcher reports once that the store has been away for seconds, and on
   store.report.on('connection', ({ isLost }) => told.push(isLost ? 'lost' : 'found'))
   const who = { worker: '1', queues: undefined, tasks: [] }
   const { signal } = new AbortController()
-  await claims.claim(who, 1, { idle: false, ahead: false }, signal)
+  await claims.claim(who, 1, { idle: false, ahead: 0 }, signal)
   expect(told).toEqual(['lost', 'found'])
   failures = 2
-  await claims.claim(who, 1, { idle: false, ahead: false }, signal)
+  await claims.claim(who, 1, { idle: false, ahead: 0 }, signal)
   expect(told).toEqual(['lost', 'found'])
 })
 

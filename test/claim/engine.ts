@@ -77,7 +77,7 @@ export async function claim(
   id = newId(),
   mode: Partial<ClaimMode> = {},
 ): Promise<Answer> {
-  const { idle = false, ahead = false } = mode
+  const { idle = false, ahead = 0 } = mode
   const [row] = await db.query<{
     now_us: string
     wake_us: string | null

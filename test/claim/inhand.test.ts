@@ -4,7 +4,7 @@ import { systemClock } from '../../src/core/clock.ts'
 import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
 import type { Finisher, Outcome } from '../../src/claim/finish/finish.ts'
 import { InHand } from '../../src/claim/inhand.ts'
-import type { Reports } from '../../src/claim/outlet.ts'
+import type { Outlet, Reports } from '../../src/claim/outlet.ts'
 import { Throttle } from '../../src/claim/throttle.ts'
 import type { PeerDecision, PeerLimiter } from '../../src/limits/peer.ts'
 import { until } from '../until.ts'
@@ -15,6 +15,8 @@ const job = (task = 'a', takes: string[] | null = ['calls']) =>
 
 interface Given {
   slots?: number
+  /** Default: of one task three run at once. */
+  kinds?: Outlet['kinds']
   rate?: number
   /** What Redis returns, when it replies. */
   answer?: Promise<Partial<PeerDecision>>
@@ -22,7 +24,7 @@ interface Given {
   isRecorded?: boolean
 }
 
-function stage({ slots = 10, rate, answer, isRecorded = true }: Given = {}) {
+function stage({ slots = 10, kinds, rate, answer, isRecorded = true }: Given = {}) {
   const at = {
     started: [] as ClaimedJob[],
     aborted: [] as ClaimedJob[],
@@ -55,7 +57,7 @@ function stage({ slots = 10, rate, answer, isRecorded = true }: Given = {}) {
         return {
           slots,
           free: () => slots - at.started.length,
-          kinds: [few],
+          kinds: kinds ?? [few],
           start: (jobs) => void at.started.push(...jobs),
           abort: (one) => void at.aborted.push(one),
         }
@@ -103,6 +105,52 @@ describe('the jobs in hand', () => {
     expect(at.started.map(({ notBeforeMs }) => notBeforeMs)).toEqual([undefined, nowMs + 20, nowMs + 20, nowMs + 40])
     expect(Math.max(...early)).toBeLessThanOrEqual(0)
     expect(hand.free()).toBe(6)
+  })
+
+  it('wait beside the slots for their instants where attempts are short, at most twice as many', async () => {
+    const { at, hand } = stage({ slots: 4, kinds: [] })
+    const later = (ms: number) => ({ ...job(), notBeforeMs: systemClock.monotonicMs() + ms, grantUs: 100_000 })
+    expect(hand.beside()).toBe(0)
+    const first = job()
+    hand.take([first])
+    void at.reports.ended(first, { kind: 'done', result: null, tookMs: 0 })
+    at.started.length = 0
+    expect([hand.free(), hand.beside()]).toEqual([4, 8])
+    hand.take([later(20), later(20), later(20), later(60_000)])
+    expect([hand.free(), hand.beside()]).toEqual([4, 4])
+    await until(() => at.started.length === 3, 'those whose instant has come have started')
+    expect([hand.free(), hand.beside()]).toEqual([1, 7])
+    hand.take(Array.from({ length: 8 }, () => later(60_000)))
+    expect([hand.free(), hand.beside()]).toEqual([0, 0])
+  })
+
+  it('go back when they find no slot while their grants live, and start when one becomes free before', async () => {
+    const { at, hand } = stage({ slots: 1, kinds: [] })
+    const [first, late, soon] = [job(), job(), job()]
+    hand.take([first])
+    const nowMs = systemClock.monotonicMs()
+    hand.take([{ ...late, notBeforeMs: nowMs + 5, grantedMs: nowMs, grantUs: 20_000 }])
+    await until(() => at.ends.length === 1, 'the one whose grant has grown old is given back')
+    expect([at.ends, at.started]).toEqual([['unused'], [first]])
+    const grants = { grantedMs: systemClock.monotonicMs(), grantUs: 60_000_000 }
+    const both = [soon, job()].map((one) => ({ ...one, ...grants, notBeforeMs: grants.grantedMs + 1 }))
+    hand.take(both)
+    await until(() => systemClock.monotonicMs() > grants.grantedMs + 5, 'their instant is over')
+    expect(at.started).toEqual([first])
+    at.started.length = 0
+    void at.reports.ended(first, { kind: 'done', result: null, tookMs: 1 })
+    await until(() => at.started.length > 0, 'one has the slot')
+    expect(at.started).toEqual([both[0]])
+  })
+
+  it('go back when the vendor refuses another of their limit before their instant', () => {
+    const { at, hand } = stage({ slots: 5 })
+    const later = (takes: string[]) => ({ ...job('a', takes), notBeforeMs: systemClock.monotonicMs() + 60_000 })
+    const first = job()
+    hand.take([first, later(['calls']), later(['others']), later(['calls'])])
+    const outcome = { kind: 'throttled', error: '{}', delayMs: 0, held: 'throttled', tookMs: 1 } as const
+    void at.reports.ended(first, outcome)
+    expect([at.ends, hand.size]).toEqual([['throttled', 'unused', 'unused'], 1])
   })
 
   it('go back at once when the worker ends, or gives them up, before the instant of their grants', async () => {

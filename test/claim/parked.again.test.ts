@@ -21,7 +21,7 @@ describe.each(mainEngines)('bad data on $name', (engine) => {
       const { jobs, again } = await claims.claim(
         { worker: at.worker, queues: undefined, tasks },
         10,
-        { idle: false, ahead: false },
+        { idle: false, ahead: 0 },
         never,
       )
       all.push(...jobs.map(({ id }) => id))

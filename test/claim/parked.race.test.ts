@@ -46,7 +46,7 @@ it('each job runs once, whatever is parked, released, cancelled, paused and rede
     while (!isOver) {
       // Data that are repaired during the search are not found.
       const { jobs } = await claims
-        .claim(who, 4, { idle: false, ahead: false }, new AbortController().signal)
+        .claim(who, 4, { idle: false, ahead: 0 }, new AbortController().signal)
         .catch((error: unknown) => {
           if (isDataError(error)) return { jobs: [] }
           throw error

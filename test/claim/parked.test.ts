@@ -53,7 +53,7 @@ function setting(engine: Engine) {
     const all: ClaimedJob[] = []
     for (;;) {
       const claimer = { worker: at.worker, queues: undefined, tasks }
-      const { jobs, again } = await at.claims.claim(claimer, most - all.length, { idle: false, ahead: false }, never)
+      const { jobs, again } = await at.claims.claim(claimer, most - all.length, { idle: false, ahead: 0 }, never)
       all.push(...jobs)
       if (all.length === most || (jobs.length === 0 && !again)) return all
     }

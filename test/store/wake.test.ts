@@ -61,7 +61,7 @@ describe.each(mainEngines)('on $name', (engine) => {
       fast,
       Array.from({ length: 1_000 }, () => ({})),
     )
-    const mode = { idle: true, ahead: true }
+    const mode = { idle: true, ahead: 10 }
     const [full, free] = [await enter(at.db), await enter(at.db)]
     // Until the burst is used up, and some of those that it wants may begin later.
     await until(async () => {

@@ -4,7 +4,8 @@ create or replace function engine.read_instants(p_claim uuid) returns bigint[] l
 begin
   return (
     select array_agg(l.at - e order by l.at - e)
-    from sluice.claim c join sluice.ledger l on l.at >= c.at and l.at <= c.at + 100000 and l.claim = c.id,
+    from sluice.claim c
+    join sluice.ledger l on l.at >= c.at and l.at <= c.at + engine.most_ahead_us() and l.claim = c.id,
          unnest(l.earlier) e
     where c.id = p_claim);
 end $$;

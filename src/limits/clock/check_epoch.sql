@@ -31,7 +31,7 @@ begin
     now_us := sluice.now_us() + v_epoch.ahead_us;
     -- The newest grant may be one ahead of time (engine.grant_ahead), for an instant that the clock has not shown yet.
     v_least := greatest(p_least, v_epoch.seen_us,
-      (select l.at - 100000 from sluice.ledger l order by l.at desc limit 1));
+      (select l.at - engine.most_ahead_us() from sluice.ledger l order by l.at desc limit 1));
     -- One microsecond later than the newest grant.
     raised_us := case when v_epoch.watched and v_least > now_us + v_slack then v_least - now_us + 1 else 0 end;
     restored := v_epoch.identity <> v_id or p_n > v_epoch.n or (p_n = v_epoch.n and p_lsn > lsn);

@@ -3,7 +3,7 @@
 -- (engine.bucket_room). As `grantAhead` in limits/ahead.ts.
 -- p_room: what engine.bucket_room returned.
 -- p_units: how many units, at most.
--- p_now: the limiter's clock, in microseconds. No instant is more than a tenth of a second later.
+-- p_now: the limiter's clock, in microseconds. No instant is more than `engine.most_ahead_us` later.
 -- instants: when each unit may be used, in order. Null: this bucket grants nothing ahead, because it is held, or has
 -- other rules than rates, or a part that is lent.
 -- room: the bucket at the last instant. Its debts lack the weight of the units, which engine.append_ledger adds.
@@ -11,7 +11,7 @@ create or replace function engine.grant_ahead(
   p_room engine.room, p_units integer, p_now bigint, out room engine.room, out instants bigint[])
 language plpgsql stable as $$
 declare
-  v_most constant bigint := 100000;
+  v_most constant bigint := engine.most_ahead_us();
   v_def sluice.limit_def;
   v_debt bigint[] := p_room.debt;
   v_at bigint := p_room.now_at;

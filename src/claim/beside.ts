@@ -1,0 +1,51 @@
+/** The jobs in hand that were granted ahead of time: until its instant each waits beside the slots, and not in one. */
+import type { ClaimedJob } from './claimed-job.ts'
+
+/** Jobs that wait for their instants, and how many more may. */
+export class Beside {
+  /**
+   * Where all slots are taken, those that wait get one within so many ms on average: few grants live shorter, and one that grows
+   * old has cost a unit for nothing.
+   */
+  static readonly #placeMs = 25
+  /** The part of the newest attempt in the mean time that attempts take. */
+  static readonly #newest = 0.1
+  readonly #jobs = new Set<ClaimedJob>()
+  #tookMs: number | undefined
+
+  /** These wait from now on. */
+  add(jobs: readonly ClaimedJob[]): void {
+    for (const job of jobs) this.#jobs.add(job)
+  }
+
+  /** These do not wait any more: their instant has come, or they were given up. */
+  delete(jobs: readonly ClaimedJob[]): void {
+    for (const job of jobs) this.#jobs.delete(job)
+  }
+
+  /** Returns those that wait for room of one of these buckets. */
+  of(takes: readonly string[]): ClaimedJob[] {
+    return [...this.#jobs].filter((job) => job.takes?.some((bucket) => takes.includes(bucket)))
+  }
+
+  /** An attempt has taken a slot for so long. */
+  took(ms: number): void {
+    this.#tookMs = this.#tookMs === undefined ? ms : this.#tookMs + (ms - this.#tookMs) * Beside.#newest
+  }
+
+  /** Returns how many of those that wait need no slot yet. */
+  waiting(slots: number): number {
+    return Math.min(this.#jobs.size, this.#most(slots))
+  }
+
+  /** Returns how many more may wait. */
+  room(slots: number): number {
+    return Math.max(0, this.#most(slots) - this.#jobs.size)
+  }
+
+  /** Twice as many as there are slots, at most. None before it is known how long attempts take. */
+  #most(slots: number): number {
+    if (this.#tookMs === undefined) return 0
+    return Math.floor(slots * Math.min(2, Beside.#placeMs / this.#tookMs))
+  }
+}
