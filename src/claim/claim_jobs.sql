@@ -81,7 +81,7 @@ begin
   if cardinality(v_found.classes) > 128 then perform engine.retire_classes(v_found.classes, v_found.active); end if;
   again := again or v_more;
   if v_is.due_us <= now_us then again := engine.promote_due_jobs(now_us, v_since) > 0 or again; end if;
-  v_full := (v_served.granted >= p_want) is true;
+  v_full := (v_served.granted >= case when instants is null then p_want else p_ahead end) is true;
   if v_full then  -- ahead of time, it sleeps until this limit has room, and is notified for nothing
     perform engine.wake_next_worker(p_worker, v_found.active, case when instants is not null then now_us end);
     v_is.tasks := '{}'; end if;

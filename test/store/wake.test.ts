@@ -61,15 +61,21 @@ describe.each(mainEngines)('on $name', (engine) => {
       fast,
       Array.from({ length: 1_000 }, () => ({})),
     )
-    const mode = { idle: true, ahead: 10 }
-    const [full, free] = [await enter(at.db), await enter(at.db)]
+    const [full, free, roomy] = [await enter(at.db), await enter(at.db), await enter(at.db)]
     // Until the burst is used up, and some of those that it wants may begin later.
     await until(async () => {
-      const { jobs, laterUs } = await claim(at.db, full, ['fast', 'mine'], 5, newId(), mode)
+      const { jobs, laterUs } = await claim(at.db, full, ['fast', 'mine'], 5, newId(), { idle: true, ahead: 5 })
       return jobs.length === 5 && (laterUs.at(-1) ?? 0) > 0
     }, 'it gets all it wants ahead of time')
-    await claim(at.db, free, ['fast', 'mine'], 100, newId(), mode)
+    await claim(at.db, free, ['fast', 'mine'], 100, newId(), { idle: true, ahead: 100 })
     expect(await told(() => at.sluice.send(mine, {}))).toEqual([`@${free}`])
+    await at.db.query('delete from sluice.idle')
+    // What may begin later waits beside the slots, so those are free.
+    await until(async () => {
+      const { jobs, laterUs } = await claim(at.db, roomy, ['fast', 'mine'], 5, newId(), { idle: true, ahead: 100 })
+      return jobs.length >= 5 && (laterUs.at(-1) ?? 0) > 0
+    }, 'it gets more than it has slots for')
+    expect(await told(() => at.sluice.send(mine, {}))).toEqual([`@${roomy}`])
   })
 
   it('a job with an id notifies as many workers as one without, once for all tries, and a scheduled one notifies all', async () => {
