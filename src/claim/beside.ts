@@ -23,11 +23,6 @@ export class Beside {
     for (const job of jobs) this.#jobs.delete(job)
   }
 
-  /** Returns those that wait for room of one of these buckets. */
-  of(takes: readonly string[]): ClaimedJob[] {
-    return [...this.#jobs].filter((job) => job.takes?.some((bucket) => takes.includes(bucket)))
-  }
-
   /** An attempt has taken a slot for so long. */
   took(ms: number): void {
     this.#tookMs = this.#tookMs === undefined ? ms : this.#tookMs + (ms - this.#tookMs) * Beside.#newest

@@ -231,7 +231,7 @@ export class Dispatcher {
     const claimer = tasks === all.tasks ? all : { ...all, tasks }
     // The worker's own rate counts what starts now. A process that is slow takes no more than it is known to begin in time.
     const mayWait = idle && !isPart && throttle === undefined
-    const ahead = mayWait ? want + (most < this.hand.free() ? 0 : this.hand.beside()) : 0
+    const ahead = mayWait ? want + (most < this.hand.slots ? 0 : this.hand.beside()) : 0
     try {
       const asked = readMoment(clock)
       const claimed = await claims.claim(claimer, want, { idle: idle && !isPart, ahead }, signal)

@@ -241,7 +241,7 @@ export class InHand {
     const { clock, failed } = this.#options
     for (const atMs of new Set(jobs.map(({ notBeforeMs }) => notBeforeMs))) {
       const those = jobs.filter(({ notBeforeMs }) => notBeforeMs === atMs)
-      if (atMs === undefined || this.#refusal !== undefined) this.#start(those)
+      if (atMs === undefined || this.#refusal !== undefined) void this.#startInSlots(those).catch(failed)
       else {
         this.#beside.add(those)
         void sleepUntil(clock, atMs)
@@ -251,22 +251,37 @@ export class InHand {
     }
   }
 
-  /** Starts jobs whose instant has come. If one finds no slot for as long as its grants live, it goes back. */
+  /**
+   * Starts jobs that may start now. One that finds no slot waits for it, and goes back if none becomes free while its grants live,
+   * or, without grants, for a second. Jobs granted ahead may have begun in slots that a claim under way counted on.
+   */
   async #startInSlots(jobs: readonly ClaimedJob[]): Promise<void> {
     const { clock } = this.#options
     this.#beside.delete(jobs)
-    if (this.#slotsLeft() >= jobs.length || this.#refusal !== undefined) return this.#start(jobs)
-    for (const job of jobs) {
-      const untilMs = job.grantedMs + (job.grantUs ?? 0) / 1_000
-      const hasSlot = () => this.#slotsLeft() > 0 || !this.#jobs.has(job)
-      const forget = clock.after(Math.max(0, untilMs - clock.monotonicMs()), this.look)
+    const fit = this.#mustFit(jobs) ? Math.max(0, this.#slotsLeft()) : jobs.length
+    this.#start(jobs.slice(0, fit))
+    for (const job of jobs.slice(fit)) {
+      const untilMs = job.grantUs == null ? clock.monotonicMs() + 1_000 : job.grantedMs + job.grantUs / 1_000
+      const hasSlot = () => this.#slotsLeft() > 0 || !this.#jobs.has(job) || this.#refusal !== undefined
+      // A timer may fire a little before its time.
+      let isOver = false
+      const forget = clock.after(Math.max(0, untilMs - clock.monotonicMs()), () => {
+        isOver = true
+        this.look()
+      })
       // Several wait, and the first of them takes the slot.
-      while (!hasSlot() && clock.monotonicMs() < untilMs)
-        await this.when(() => hasSlot() || clock.monotonicMs() >= untilMs)
+      while (!hasSlot() && !isOver) await this.when(() => hasSlot() || isOver)
       forget()
       if (hasSlot()) this.#start([job])
       else this.#refuse(job)
     }
+  }
+
+  /** False if too few slots have another cause than jobs granted ahead: then the outlet itself knows what to do. */
+  #mustFit(jobs: readonly ClaimedJob[]): boolean {
+    if (this.#slotsLeft() >= jobs.length || this.#refusal !== undefined) return false
+    if (jobs[0]?.notBeforeMs !== undefined) return true
+    return [...this.#jobs].some(([job, sinceMs]) => job.notBeforeMs !== undefined && sinceMs !== Infinity)
   }
 
   /** Slots for jobs whose instant has come. */
@@ -318,6 +333,7 @@ export class InHand {
   /** Stops all attempts, and gives back what is claimed from now on: the worker ends. */
   abort(reason: Error): void {
     this.#refusal = reason
+    this.look()
     for (const [job, sinceMs] of this.#jobs) if (sinceMs !== Infinity) this.#outlet.abort(job, reason)
   }
 
@@ -366,11 +382,22 @@ export class InHand {
     const ending = finisher.end(job, outcome)
     if (watch?.wants(outcome)) void ending.then((isRecorded) => isRecorded && watch.ended(job, outcome))
     this.look()
-    // The vendor has refused, so the others that it would refuse wait until the bucket is not held any more.
-    if (outcome.kind === 'throttled') for (const other of this.#beside.of(unitsOf(job).takes)) this.#refuse(other)
+    if (outcome.kind === 'throttled') this.#giveBackAhead(unitsOf(job).takes)
     if (outcome.kind === 'done' || outcome.kind === 'failed') void ending.then(this.look)
     else void ending.then(this.#wentBack)
     return ending
+  }
+
+  /** Gives back what was granted ahead of these buckets and has not begun: the vendor refuses, and would refuse it, too. */
+  #giveBackAhead(buckets: readonly string[]): void {
+    for (const [job, sinceMs] of [...this.#jobs]) {
+      if (sinceMs !== Infinity || job.notBeforeMs === undefined || !job.takes?.some((one) => buckets.includes(one)))
+        continue
+      this.#refuse(job)
+      // Not because there was too much at once.
+      this.returned--
+      this.readmitted++
+    }
   }
 
   /** A sleeping dispatcher knew when to wake before this job had a time of its own. */

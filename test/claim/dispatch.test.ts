@@ -4,7 +4,7 @@ import { storeOn } from '../../src/db/store.ts'
 import { systemClock } from '../../src/core/clock.ts'
 import { StoreError } from '../../src/core/errors.ts'
 import type { Db } from '../../src/db/db.ts'
-import { type Claimed, type Claimer, Claims } from '../../src/claim/claim.ts'
+import { type Claimed, type Claimer, type ClaimMode, Claims } from '../../src/claim/claim.ts'
 import type { Finisher } from '../../src/claim/finish/finish.ts'
 import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
 import { Dispatcher, Pace } from '../../src/claim/dispatcher.ts'
@@ -19,14 +19,16 @@ const none: Claimed = { jobs: [], again: false, wakeMs: undefined }
 const tasks = ['few', 'many']
 function dispatcher(slots: number, waiting: number, wakeMs?: number, ...others: Kind[]) {
   const wants: number[] = []
+  const aheads: number[] = []
   const slept: number[] = []
   const clock = patient()
   const asked: (readonly string[])[] = []
-  const at = { waiting, running: 0, wants, slept, asked, few: 100, reports: {} as Reports, during: () => {} }
+  const at = { waiting, running: 0, wants, aheads, slept, asked, few: 100, reports: {} as Reports, during: () => {} }
   const claims = {
     offer: () => ({}),
-    async claim({ tasks }: Claimer, want: number): Promise<Claimed> {
+    async claim({ tasks }: Claimer, want: number, { ahead }: ClaimMode): Promise<Claimed> {
       wants.push(want)
+      aheads.push(ahead)
       asked.push(tasks)
       const jobs = Array.from({ length: Math.min(want, at.waiting) }, () => ({}) as ClaimedJob)
       at.waiting -= jobs.length
@@ -76,6 +78,24 @@ test('a claim that got all jobs it wanted is followed by the next at once, until
   at.loop.start()
   await expect.poll(() => at.running).toBe(64)
   expect(at.wants).toEqual([1, 2, 4, 8, 16, 32, 1])
+  await at.loop.stop()
+})
+
+test('nothing is claimed to wait beside the slots before claims as large as all slots have begun in time', async () => {
+  const at = dispatcher(4, 1_000)
+  vi.spyOn(at.loop.hand, 'beside').mockReturnValue(8)
+  at.running = 3
+  at.loop.start()
+  await expect.poll(() => at.running).toBe(4)
+  for (const running of [2, 0, 0]) {
+    at.running = running
+    at.reports.changed()
+    await expect.poll(() => at.running).toBe(4)
+  }
+  expect([at.wants, at.aheads]).toEqual([
+    [1, 2, 4, 4],
+    [1, 2, 12, 12],
+  ])
   await at.loop.stop()
 })
 

@@ -1,6 +1,6 @@
 /** The jobs in hand, with a simulated outlet, finisher and Redis. */
 import { describe, expect, it } from 'vitest'
-import { systemClock } from '../../src/core/clock.ts'
+import { type Clock, systemClock } from '../../src/core/clock.ts'
 import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
 import type { Finisher, Outcome } from '../../src/claim/finish/finish.ts'
 import { InHand } from '../../src/claim/inhand.ts'
@@ -22,9 +22,10 @@ interface Given {
   answer?: Promise<Partial<PeerDecision>>
   /** Whether the store has the claims of what ends. */
   isRecorded?: boolean
+  clock?: Clock
 }
 
-function stage({ slots = 10, kinds, rate, answer, isRecorded = true }: Given = {}) {
+function stage({ slots = 10, kinds, rate, answer, isRecorded = true, clock = systemClock }: Given = {}) {
   const at = {
     started: [] as ClaimedJob[],
     aborted: [] as ClaimedJob[],
@@ -64,7 +65,7 @@ function stage({ slots = 10, kinds, rate, answer, isRecorded = true }: Given = {
       },
       finisher,
       roll: { begun: async () => {}, left: async () => {}, beatFor: async (worker) => void at.beats.push(worker) },
-      clock: systemClock,
+      clock,
       shared: answer === undefined ? undefined : shared,
       throttle: rate === undefined ? undefined : new Throttle(`${rate}/s`, systemClock, log),
       timedOut: undefined,
@@ -151,6 +152,62 @@ describe('the jobs in hand', () => {
     const outcome = { kind: 'throttled', error: '{}', delayMs: 0, held: 'throttled', tookMs: 1 } as const
     void at.reports.ended(first, outcome)
     expect([at.ends, hand.size]).toEqual([['throttled', 'unused', 'unused'], 1])
+  })
+
+  it('never begin in more slots than there are, though others that were granted ahead began during their claim', async () => {
+    const { at, hand } = stage({ slots: 1, kinds: [] })
+    const first = job()
+    hand.take([first])
+    void at.reports.ended(first, { kind: 'done', result: null, tookMs: 0 })
+    at.started.length = 0
+    const ahead = { ...job(), notBeforeMs: systemClock.monotonicMs() + 5, grantUs: 100_000 }
+    hand.take([ahead])
+    // A claim for the slot is under way while the instant comes.
+    expect(hand.free()).toBe(1)
+    await until(() => at.started.length === 1, 'the one granted ahead has begun')
+    const [limited, free] = [
+      { ...job('b'), grantedMs: -1e9, grantUs: 1 },
+      { ...job('b', null), grantUs: null },
+    ]
+    hand.take([limited, free])
+    expect([at.started, hand.free()]).toEqual([[ahead], 0])
+    await until(() => at.ends.length === 2, 'the one whose grant is old goes back')
+    expect(at.ends).toEqual(['done', 'unused'])
+    at.started.length = 0
+    void at.reports.ended(ahead, { kind: 'done', result: null, tookMs: 1 })
+    await until(() => at.started.length > 0, 'the other has the slot')
+    expect(at.started).toEqual([free])
+  })
+
+  it('go back without a slot, though the timer rings a little before their grants are old', async () => {
+    const early: Clock = { ...systemClock, after: (ms, then) => systemClock.after(ms, then) }
+    let isFrozen = false
+    early.monotonicMs = () => (isFrozen ? 10 : systemClock.monotonicMs())
+    const { at, hand } = stage({ slots: 1, kinds: [], clock: early })
+    const first = job()
+    hand.take([first])
+    isFrozen = true
+    hand.take([{ ...job(), notBeforeMs: 5, grantedMs: 5, grantUs: 6_000 }])
+    await until(() => at.ends.length === 1, 'it has gone back')
+    expect([at.ends, hand.size]).toEqual([['unused'], 1])
+  })
+
+  it('go back without a slot when the vendor refuses another of their limit, or the worker ends', async () => {
+    const { at, hand } = stage({ slots: 1, kinds: [] })
+    const later = (takes: string[]) => {
+      const nowMs = systemClock.monotonicMs()
+      return { ...job('a', takes), notBeforeMs: nowMs, grantedMs: nowMs, grantUs: 60_000_000 }
+    }
+    const first = job()
+    hand.take([first, later(['calls']), later(['others'])])
+    await until(() => hand.free() === 0, 'both wait for a slot')
+    const outcome = { kind: 'throttled', error: '{}', delayMs: 0, held: 'throttled', tookMs: 1 } as const
+    void at.reports.ended(first, outcome)
+    // Not because there was too much at once.
+    expect([at.ends, hand.returned, hand.readmitted]).toEqual([['throttled', 'unused'], 0, 1])
+    hand.abort(new Error('over'))
+    await until(() => hand.size === 0, 'the other has gone back')
+    expect([at.ends, at.started]).toEqual([['throttled', 'unused', 'unused'], [first]])
   })
 
   it('go back at once when the worker ends, or gives them up, before the instant of their grants', async () => {
