@@ -7,7 +7,8 @@
 -- p_begun: the limiter clock when the claim began.
 -- p_ahead: grants up to so many jobs ahead of time, when too few can begin now (`engine.grant_ahead`). Then the lane's
 -- list is due 80 ms before the bucket has room: a worker that wakes late, and its claim, mostly take less, so no unit
--- is lost.
+-- is lost. But 40 ms if the worker could take only what becomes free within 100 ms: workers whose slots are taken for
+-- longer would come back for each slot that becomes free.
 -- When it returns served = false this is another case, and nothing was changed.
 create or replace function engine.claim_lone_lane(
   p_claim uuid, p_worker bigint, p_class bigint, p_news engine.news, p_want integer, p_begun bigint, p_since bigint,
@@ -39,7 +40,8 @@ begin
   v_take := greatest(0, least(p_want, v_free));
   if v_take < p_want and (v_lane.list is not null or v_take < p_news.counts[1]) then
     v_later := engine.grant_lane_ahead(v_lane, v_is.rooms[1], v_take, v_done.now_us, p_ahead);
-    v_lead := case when v_later.instants is not null then 80000 else 0 end;
+    v_lead := case when v_later.instants is null then 0 when cardinality(v_later.instants) < p_ahead
+      or v_later.instants[cardinality(v_later.instants)] > v_done.now_us + 100000 then 80000 else 40000 end;
     if cardinality(v_later.instants) > v_take then
       v_take := cardinality(v_later.instants); v_done.instants := v_later.instants; end if;
   end if;

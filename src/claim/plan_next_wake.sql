@@ -1,8 +1,8 @@
 -- Returns how long a worker of these classes may sleep: until the first job is due, or until the bucket that frees
 -- first has a unit that no other sleeper will take. A worker takes all there is when it wakes. If claims grant ahead,
--- it takes three times as many units as it has slots, at most those that become free until `engine.most_ahead_us`. A
--- worker that wakes too early finds nothing; when a sleeper would wake so late that units are lost, this worker wakes
--- before it.
+-- it takes as many units as it has slots, or three times as many if the last claim shows that jobs wait beside the
+-- slots (`engine.claim_lone_lane`), at most those that become free until `engine.most_ahead_us`. A worker that wakes
+-- too early finds nothing; when a sleeper would wake so late that units are lost, this worker wakes before it.
 -- p_tasks: the only tasks of which the worker can start a job now; null: all of its tasks.
 -- p_shut: classes that gates hold back. No worker is woken for them; `engine.wake_for_missed_work` sees a gate that
 -- opens within some 2 s.
@@ -54,7 +54,7 @@ begin
     v_reach := greatest((1 + v_reach / nullif(v_wait.period, 0)) * v_wait.period, v_reach + v_wait.lead / 10);
     for v_wake in
       select i.wake_at as at, case when v_wait.lead = 0 then v_wait.period + v_late
-             else least(v_wait.period * 3 * w.slots, v_reach) end as takes
+             else least(v_wait.period * w.slots * case when v_wait.lead < 80000 then 1 else 3 end, v_reach) end as takes
       from sluice.idle i join sluice.worker w on w.id = i.worker
       where i.bucket = v_wait.id and i.wake_at > p_now and i.worker <> p_worker order by 1
     loop
