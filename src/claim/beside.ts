@@ -1,4 +1,5 @@
 /** The jobs in hand that were granted ahead of time: until its instant each waits beside the slots, and not in one. */
+import type { Clock } from '../core/clock.ts'
 import type { ClaimedJob } from './claimed-job.ts'
 
 /** Jobs that wait for their instants, and how many more may. */
@@ -43,4 +44,32 @@ export class Beside {
     if (this.#tookMs === undefined) return 0
     return Math.floor(slots * Math.min(2, Beside.#placeMs / this.#tookMs))
   }
+}
+
+/** Its `look` makes those who wait check again. */
+interface Changing {
+  when(isTrue: () => boolean): Promise<void>
+  look(): void
+}
+
+/** A job without grants waits so long, in ms, for a slot that others took: another worker may have one. */
+const bareWaitMs = 1_000
+
+/** Returns how long a job may wait for a slot, in ms: as long as its grants live. */
+export function slotWaitMs({ grantedMs, grantUs }: ClaimedJob, clock: Clock): number {
+  return grantUs === null ? bareWaitMs : Math.max(0, grantedMs + grantUs / 1_000 - clock.monotonicMs())
+}
+
+/** Resolves to true as soon as `isTrue` is, and to false if that takes longer than `ms`. */
+export async function within(ms: number, clock: Clock, where: Changing, isTrue: () => boolean): Promise<boolean> {
+  // The timer decides, and not the clock, because it may fire a little before its time.
+  let isOver = false
+  const forget = clock.after(ms, () => {
+    isOver = true
+    where.look()
+  })
+  // Several may wait for the same, and the first of them takes it.
+  while (!isTrue() && !isOver) await where.when(() => isTrue() || isOver)
+  forget()
+  return isTrue()
 }

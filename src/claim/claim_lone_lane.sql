@@ -41,10 +41,9 @@ begin
   if v_take < p_want and (v_lane.list is not null or v_take < p_news.counts[1]) then
     v_later := engine.grant_lane_ahead(v_lane, v_is.rooms[1], v_take, v_done.now_us, p_ahead);
     v_lead := case when v_later.instants is null then 0 when cardinality(v_later.instants) < p_ahead
-      or v_later.instants[cardinality(v_later.instants)] > v_done.now_us + 100000 then 80000 else 40000 end;
-    if cardinality(v_later.instants) > v_take then
-      v_take := cardinality(v_later.instants); v_done.instants := v_later.instants; end if;
-  end if;
+      or (v_later.room).now_at > v_done.now_us + 100000 then 80000 else 40000 end;
+    if cardinality(v_later.instants) > v_take then v_done.instants := v_later.instants; end if;
+    v_take := greatest(v_take, cardinality(v_later.instants)); end if;
   if p_news.lanes is not null then
     v_lane.bound := case when v_lane.list is null then p_news.bounds[1] else least(v_lane.bound, p_news.bounds[1]) end;
   end if;

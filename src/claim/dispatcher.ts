@@ -50,6 +50,11 @@ const deafMs = 1_500
 const restMs = 20_000
 /** After the last job, look once more so soon: a sender that committed meanwhile did not see us idle yet. */
 const secondLookMs = 25
+/**
+ * A claim is for no more jobs than this because some may wait beside the slots: one of 1,219 jobs took 190 ms on two busy cores,
+ * so the grants of all of them were old when it was answered.
+ */
+const aheadMost = 500
 /** With a backlog, claims wait so long at most for a fair share of the slots to be free, and then move many jobs at once. */
 const gatherMs = 10
 
@@ -231,7 +236,8 @@ export class Dispatcher {
     const claimer = tasks === all.tasks ? all : { ...all, tasks }
     // The worker's own rate counts what starts now. A process that is slow takes no more than it is known to begin in time.
     const mayWait = idle && !isPart && throttle === undefined
-    const ahead = mayWait ? want + (most < this.hand.slots ? 0 : this.hand.beside()) : 0
+    const beside = most < this.hand.slots ? 0 : this.hand.beside()
+    const ahead = mayWait ? Math.max(want, Math.min(want + beside, aheadMost)) : 0
     try {
       const asked = readMoment(clock)
       const claimed = await claims.claim(claimer, want, { idle: idle && !isPart, ahead }, signal)

@@ -3,7 +3,7 @@ import { type Clock, sleepUntil } from '../core/clock.ts'
 import { AttemptError } from '../core/errors.ts'
 import type { PeerLimiter } from '../limits/peer.ts'
 import { requestGrants, unitsOf } from './consent.ts'
-import { Beside } from './beside.ts'
+import { Beside, slotWaitMs, within } from './beside.ts'
 import type { Finisher, Outcome } from './finish/finish.ts'
 import type { ClaimedJob } from './claimed-job.ts'
 import type { Estate, Outlet, OutletFor, Reports } from './outlet.ts'
@@ -252,41 +252,26 @@ export class InHand {
   }
 
   /**
-   * Starts jobs that may start now. One that finds no slot waits for it, and goes back if none becomes free while its grants live,
-   * or, without grants, for a second. Jobs granted ahead may have begun in slots that a claim under way counted on.
+   * Starts jobs that may start now. A job without a slot waits for it, and goes back if none becomes free in time. Jobs granted
+   * ahead may have begun in slots that a claim under way counted on.
    */
   async #startInSlots(jobs: readonly ClaimedJob[]): Promise<void> {
     const { clock } = this.#options
     this.#beside.delete(jobs)
-    const fit = this.#mustFit(jobs) ? Math.max(0, this.#slotsLeft()) : jobs.length
+    const fit = this.#mustFit(jobs) ? Math.max(0, this.#outlet.free() - this.kept) : jobs.length
     this.#start(jobs.slice(0, fit))
     for (const job of jobs.slice(fit)) {
-      const untilMs = job.grantUs == null ? clock.monotonicMs() + 1_000 : job.grantedMs + job.grantUs / 1_000
-      const hasSlot = () => this.#slotsLeft() > 0 || !this.#jobs.has(job) || this.#refusal !== undefined
-      // A timer may fire a little before its time.
-      let isOver = false
-      const forget = clock.after(Math.max(0, untilMs - clock.monotonicMs()), () => {
-        isOver = true
-        this.look()
-      })
-      // Several wait, and the first of them takes the slot.
-      while (!hasSlot() && !isOver) await this.when(() => hasSlot() || isOver)
-      forget()
-      if (hasSlot()) this.#start([job])
+      const hasSlot = () => this.#outlet.free() - this.kept > 0 || !this.#jobs.has(job) || this.#refusal !== undefined
+      if (await within(slotWaitMs(job, clock), clock, this, hasSlot)) this.#start([job])
       else this.#refuse(job)
     }
   }
 
   /** False if too few slots have another cause than jobs granted ahead: then the outlet itself knows what to do. */
   #mustFit(jobs: readonly ClaimedJob[]): boolean {
-    if (this.#slotsLeft() >= jobs.length || this.#refusal !== undefined) return false
+    if (this.#outlet.free() - this.kept >= jobs.length || this.#refusal !== undefined) return false
     if (jobs[0]?.notBeforeMs !== undefined) return true
     return [...this.#jobs].some(([job, sinceMs]) => job.notBeforeMs !== undefined && sinceMs !== Infinity)
-  }
-
-  /** Slots for jobs whose instant has come. */
-  #slotsLeft(): number {
-    return this.#outlet.free() - this.kept
   }
 
   /** Hands over what may start, unless it was given up meanwhile. */
@@ -390,7 +375,7 @@ export class InHand {
 
   /** Gives back what was granted ahead of these buckets and has not begun: the vendor refuses, and would refuse it, too. */
   #giveBackAhead(buckets: readonly string[]): void {
-    for (const [job, sinceMs] of [...this.#jobs]) {
+    for (const [job, sinceMs] of this.#jobs) {
       if (sinceMs !== Infinity || job.notBeforeMs === undefined || !job.takes?.some((one) => buckets.includes(one)))
         continue
       this.#refuse(job)
