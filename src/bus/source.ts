@@ -2,9 +2,9 @@
 import type { Topology } from '../amqp/topology.ts'
 import { UsageError } from '../core/errors.ts'
 import { delayMs } from '../core/retry.ts'
-import type { Group } from '../events/groups.ts'
+import { type Group, grouped } from '../events/groups.ts'
 import type { EventHandler } from '../events/handler.ts'
-import { overlap } from '../events/names.ts'
+import { overlap, regexOf } from '../events/names.ts'
 import type { AnyTask } from '../tasks/task.ts'
 import { stepJitter, type ServiceNames } from './names.ts'
 
@@ -34,9 +34,12 @@ export function sourcesOf(groups: readonly Group[], names: ServiceNames): Source
   const all = groups.flatMap(({ handlers }) => handlers)
   const ordered = all.find(({ order }) => order !== undefined)
   if (ordered !== undefined) throw bad(ordered, 'with `celery: true` handlers have no `order`')
-  const patterns = [...new Set(all.map(({ pattern }) => pattern))]
+  // A type, of which a service may have thousands, meets patterns and itself only.
+  const open = all.filter(({ pattern }) => regexOf(pattern) !== undefined)
+  const firsts = new Map(all.toReversed().map((each) => [each.pattern, each]))
   for (const { name, pattern, group } of all) {
-    const other = all.find((one) => overlap(one.pattern, pattern) && (one.pattern !== pattern || one.group !== group))
+    const meets = regexOf(pattern) === undefined ? [firsts.get(pattern) ?? [], open].flat() : all
+    const other = meets.find((one) => overlap(one.pattern, pattern) && (one.pattern !== pattern || one.group !== group))
     if (other !== undefined)
       throw bad(
         { name },
@@ -45,10 +48,8 @@ export function sourcesOf(groups: readonly Group[], names: ServiceNames): Source
   }
   return groups.flatMap((group) => {
     const task = taskOf(group)
-    return patterns.flatMap((pattern) => {
-      const handlers = group.handlers.filter((one) => one.pattern === pattern)
-      return handlers.length === 0 ? [] : [sourceOf({ ...group, handlers }, task, names)]
-    })
+    const same = grouped(group.handlers, ({ pattern }) => pattern)
+    return [...same.values()].map((handlers) => sourceOf({ ...group, handlers }, task, names))
   })
 }
 

@@ -40,15 +40,29 @@ export function groupsOf(work: readonly Work[], service: string | undefined): Gr
     throw new UsageError('SLUICE_NO_SERVICE', text)
   }
   checkNameOf('service', service)
+  // A map, because a service may have thousands of handlers.
+  const owners = new Map<string, number>()
+  for (const each of handlers)
+    for (const name of new Set([each.name, ...each.formerly])) owners.set(name, (owners.get(name) ?? 0) + 1)
   for (const { name, formerly } of handlers)
-    if (handlers.filter((other) => [other.name, ...other.formerly].some((one) => one === name)).length > 1)
+    if ((owners.get(name) ?? 0) > 1)
       throw bad(name, `two handlers of service "${service}" have this name, now or formerly; give one a \`name\``)
     else if (formerly.includes(name)) throw bad(name, 'it cannot be its own former name')
-  const groups: Group[] = [...new Set(handlers.map(({ group }) => group))].map((group) => {
-    const own = handlers.filter((each) => each.group === group)
+  const groups: Group[] = [...grouped(handlers, ({ group }) => group)].map(([group, own]) => {
     const made = groupOf(service, group, own)
     return { ...made, task: { ...made.task, homeOf: (delivery: Delivery) => homeOf(own, delivery, groups) } }
   })
+  return groups
+}
+
+/** Returns handlers by a key, which some have in common; in order. */
+export function grouped(handlers: readonly EventHandler[], keyOf: (one: EventHandler) => string) {
+  const groups = new Map<string, EventHandler[]>()
+  for (const each of handlers) {
+    const known = groups.get(keyOf(each))
+    if (known === undefined) groups.set(keyOf(each), [each])
+    else known.push(each)
+  }
   return groups
 }
 

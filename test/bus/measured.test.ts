@@ -2,6 +2,9 @@
 import { connect } from 'amqplib'
 import { expect, it } from 'vitest'
 import { systemClock } from '../../src/core/clock.ts'
+import { CeleryNames } from '../../src/bus/celery-names.ts'
+import { sourcesOf } from '../../src/bus/source.ts'
+import { groupsOf } from '../../src/events/groups.ts'
 import { event, type Work } from '../../src/index.ts'
 import { isLong } from '../long.ts'
 import { freshBroker } from '../servers/rabbitmq.ts'
@@ -58,6 +61,17 @@ it('emits as fast as most of what the client alone publishes and confirms', asyn
   } finally {
     await model.close()
   }
+})
+
+it('makes the groups and queues of five thousand handlers in time that grows with their number', () => {
+  const handlers = Array.from({ length: 5_000 }, (_, n) => event(`many.type.n${n}`).on(() => undefined))
+  const startMs = systemClock.monotonicMs()
+  const groups = groupsOf(handlers, 'many')
+  const sources = sourcesOf(groups, new CeleryNames('many', { isQuorum: false, archive: undefined, isCelery: true }))
+  expect(groups).toHaveLength(1)
+  expect(sources).toHaveLength(5_000)
+  // Comparing each with each takes half a minute.
+  expect(systemClock.monotonicMs() - startMs).toBeLessThan(5_000)
 })
 
 it('declares a thousand types in each of fifty services', async () => {
