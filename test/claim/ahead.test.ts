@@ -99,18 +99,15 @@ describe.each(mainEngines)('on $name', (engine) => {
     await at.db.query(`insert into sluice.task (name, queue, once, seen_at) values ('once', '', true, sluice.now())`)
     const once = quietTask('once', [limit('of-once', { rate: '100/s' })])
     const window = quietTask('w', [limit('window', { window: '60/min' })])
-    const plain = quietTask('p', [fast])
-    await at.sluice.sendMany(window, rows(100))
-    await at.sluice.sendMany(plain, rows(100))
-    await at.sluice.sendMany(once, rows(100))
-    for (const [name, isAhead] of [
-      ['w', true],
-      ['p', false],
-      ['once', true],
+    for (const [task, isAhead] of [
+      [window, true],
+      [quietTask('p', [fast]), false],
+      [once, true],
     ] as const) {
+      await at.sluice.sendMany(task, rows(100))
       const answers: Answer[] = []
       for (let i = 0; i < 30; i++, await pass(7))
-        answers.push(await claim(at.db, at.worker, [name], 50, newId(), { idle: true, ahead: isAhead ? 50 : 0 }))
+        answers.push(await claim(at.db, at.worker, [task.name], 50, newId(), { idle: true, ahead: isAhead ? 50 : 0 }))
       expect(answers.flatMap(({ laterUs }) => laterUs).filter((us) => us > 0)).toEqual([])
       expect(answers.flatMap(({ jobs }) => jobs).length).toBeGreaterThan(10)
     }
