@@ -37,6 +37,7 @@ interface Answer {
   shared: string | null
   probing: boolean | null
   instants: string[] | null
+  took_us: string | null
 }
 
 /** What a claim does beside getting jobs; see the fields. */
@@ -208,20 +209,17 @@ export class Claims {
     if (row.since !== null)
       this.#since.set(who.tasks, { us: row.since, fromMs: this.#since.get(who.tasks)?.fromMs ?? sentMs })
     this.#storeClock.saw(Number(row.now_us), heardMs, sentMs)
-    // Waiting for a bucket's lock came before the decision. A wait longer than the whole call was a step of the clock.
-    const waitedMs = Number(row.waited_us) / 1_000
-    const decidedMs = waitedMs <= heardMs - sentMs ? sentMs + waitedMs : sentMs
+    const [decidedMs, latestMs] = decidedBetween(row, sentMs, heardMs)
     // Handed out by an earlier request: so old are its grants.
     const isRepeated = row.again && row.wake_us !== null
     const jobs = await this.#handouts(row.jobs, id, isRepeated ? firstMs : decidedMs)
-    // The store decided between `decidedMs` and `heardMs`: the life of a grant counts from the earliest time that its instant
-    // may be here, and its use begins at the latest.
+    // The life of a grant counts from the earliest time that its instant may be here, and its use begins at the latest.
     if (row.instants !== null)
       for (const [i, job] of jobs.entries()) {
         const laterMs = (Number(row.instants[i] ?? row.now_us) - Number(row.now_us)) / 1_000
         job.claimedMs = job.grantedMs
         job.grantedMs = decidedMs + laterMs
-        job.notBeforeMs = heardMs + laterMs
+        job.notBeforeMs = latestMs + laterMs
       }
     if (row.shared !== null) for (const job of jobs) job.epoch = row.shared
     // A repeated claim does not show it: accepting buckets that were not refused does nothing.
@@ -308,6 +306,16 @@ export class Claims {
     // Cancelled meanwhile, or handed to another.
     for (const job of jobs) if (missing.has(job.id)) job.isGone = true
   }
+}
+
+/**
+ * Returns the earliest and the latest time, in monotonic ms, at which the store may have decided a claim: it waited for locks
+ * before, and handed out jobs after that. If both together took longer than the whole call, the store's clock has stepped.
+ */
+function decidedBetween(row: Answer, sentMs: number, heardMs: number): [earliestMs: number, latestMs: number] {
+  const [waitedMs, tookMs] = [row.waited_us, row.took_us].map((us) => Number(us ?? 0) / 1_000) as [number, number]
+  const isPossible = waitedMs >= 0 && tookMs >= 0 && waitedMs + tookMs <= heardMs - sentMs
+  return isPossible ? [sentMs + waitedMs, heardMs - tookMs] : [sentMs, heardMs]
 }
 
 /** Deadlock, serialisation, lock time-out, resources used up (a full disk): rolled back whole, worth repeating as it is. */

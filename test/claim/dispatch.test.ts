@@ -3,6 +3,7 @@ import { afterEach, expect, test, vi } from 'vitest'
 import { storeOn } from '../../src/db/store.ts'
 import { systemClock } from '../../src/core/clock.ts'
 import { StoreError } from '../../src/core/errors.ts'
+import { newId } from '../../src/core/hash.ts'
 import type { Db } from '../../src/db/db.ts'
 import { type Claimed, type Claimer, type ClaimMode, Claims } from '../../src/claim/claim.ts'
 import type { Finisher } from '../../src/claim/finish/finish.ts'
@@ -192,6 +193,25 @@ test('a dispatcher reports once that the store has been away for seconds, and on
   failures = 2
   await claims.claim(who, 1, { idle: false, ahead: 0 }, signal)
   expect(told).toEqual(['lost', 'found'])
+})
+
+test.each([
+  { what: 'waited 3 ms and took 5 after it decided', waited: 3_000, took: 5_000, expected: [1_003, 1_015] },
+  { what: 'does not show how long it took', waited: 0, took: null, expected: [1_000, 1_020] },
+  { what: 'took longer than the call, by a clock that stepped', waited: 0, took: 21_000, expected: [1_000, 1_020] },
+  { what: 'waited too long for what it took', waited: 16_000, took: 5_000, expected: [1_000, 1_020] },
+  { what: 'ended before it decided, by a clock that stepped', waited: 0, took: -1, expected: [1_000, 1_020] },
+])('jobs granted ahead begin when their instants have come for certain, in a claim that $what', async (one) => {
+  const times = [1_000, 1_000, 1_000, 1_020]
+  const clock = { ...systemClock, monotonicMs: () => times.shift() ?? 1_020 }
+  const place = [1, newId(), 1, 0, 'a', 'default', 0, 0, 0, false, 0, ['x'], 1, null, 50_000, null, null, {}]
+  const row = { now_us: '7000', waited_us: String(one.waited), wake_us: null, again: false, since: null }
+  const answer = { ...row, took_us: one.took, jobs: JSON.stringify([place]), shared: null, instants: ['47000'] }
+  const claims = new Claims(storeOn({ call: async () => [answer] } as unknown as Db, { clock }))
+  const who = { worker: '1', queues: undefined, tasks: [] }
+  const { jobs } = await claims.claim(who, 1, { idle: true, ahead: 1 }, new AbortController().signal)
+  // The instant is 40 ms after the decision.
+  expect([jobs[0]?.grantedMs, jobs[0]?.notBeforeMs]).toEqual(one.expected.map((ms) => ms + 40))
 })
 
 test('grants that cannot be used in time make claims smaller until they can, and claims stay that small', () => {
