@@ -1,6 +1,7 @@
 /**
  * One API account, 100 calls a second, and two kinds of work on it: a nightly import of 250 rows, and people who open a
- * card and wait for it. The import may use all that the account allows, but a call that a person waits for goes first.
+ * card and wait for it. The import may use all that the account allows, but a call that a person waits for goes before
+ * all rows but those that were granted already: a fifth of a second's worth at most.
  * A stand-in for the API, started here, counts what arrives. At the end the program prints how long each kind waited.
  *
  *     npm run setup && npx jiti examples/interactive-and-batch.ts

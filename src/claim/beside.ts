@@ -60,16 +60,26 @@ export function slotWaitMs({ grantedMs, grantUs }: ClaimedJob, clock: Clock): nu
   return grantUs === null ? bareWaitMs : Math.max(0, grantedMs + grantUs / 1_000 - clock.monotonicMs())
 }
 
-/** Resolves to true as soon as `isTrue` is, and to false if that takes longer than `ms`. */
-export async function within(ms: number, clock: Clock, where: Changing, isTrue: () => boolean): Promise<boolean> {
+/**
+ * Calls `then` as soon as `isTrue`, with nothing in between: all that wait for the same check in one turn, and the first takes it.
+ * Resolves to false, without that, if it takes longer than `ms`.
+ */
+export async function whenInTime(
+  ms: number,
+  clock: Clock,
+  where: Changing,
+  isTrue: () => boolean,
+  then: () => void,
+): Promise<boolean> {
   // The timer decides, and not the clock, because it may fire a little before its time.
   let isOver = false
   const forget = clock.after(ms, () => {
     isOver = true
     where.look()
   })
-  // Several may wait for the same, and the first of them takes it.
   while (!isTrue() && !isOver) await where.when(() => isTrue() || isOver)
   forget()
-  return isTrue()
+  if (!isTrue()) return false
+  then()
+  return true
 }

@@ -44,7 +44,7 @@ interface Answer {
 export interface ClaimMode {
   /** Register as idle when there is less to do than wanted, or when jobs are granted ahead of time. */
   idle: boolean
-  /** Get so many jobs, if some of them may start only a moment later; at least as many as are wanted now. 0: none may. */
+  /** Get up to so many jobs, at least as many as are wanted now, some of them with an instant up to 200 ms later; 0: none. */
   ahead: number
 }
 

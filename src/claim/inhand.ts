@@ -3,7 +3,7 @@ import { type Clock, sleepUntil } from '../core/clock.ts'
 import { AttemptError } from '../core/errors.ts'
 import type { PeerLimiter } from '../limits/peer.ts'
 import { requestGrants, unitsOf } from './consent.ts'
-import { Beside, slotWaitMs, within } from './beside.ts'
+import { Beside, slotWaitMs, whenInTime } from './beside.ts'
 import type { Finisher, Outcome } from './finish/finish.ts'
 import type { ClaimedJob } from './claimed-job.ts'
 import type { Estate, Outlet, OutletFor, Reports } from './outlet.ts'
@@ -140,8 +140,8 @@ export class InHand {
   }
 
   /**
-   * Returns how many more jobs may be claimed that begin later. None where kinds of tasks have less room than all together: a job
-   * that waits takes nothing, so nothing would show what is left of that room.
+   * Returns how many more jobs may be claimed that begin later. None where kinds of tasks have less room than all together: only
+   * slots are checked again at an instant, and not that room.
    */
   beside(): number {
     return this.#outlet.kinds.length > 0 ? 0 : this.#beside.room(this.slots)
@@ -262,8 +262,8 @@ export class InHand {
     this.#start(jobs.slice(0, fit))
     for (const job of jobs.slice(fit)) {
       const hasSlot = () => this.#outlet.free() - this.kept > 0 || !this.#jobs.has(job) || this.#refusal !== undefined
-      if (await within(slotWaitMs(job, clock), clock, this, hasSlot)) this.#start([job])
-      else this.#refuse(job)
+      const isStarted = await whenInTime(slotWaitMs(job, clock), clock, this, hasSlot, () => this.#start([job]))
+      if (!isStarted) this.#refuse(job)
     }
   }
 

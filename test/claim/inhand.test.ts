@@ -144,6 +144,19 @@ describe('the jobs in hand', () => {
     expect(at.started).toEqual([both[0]])
   })
 
+  it('take one slot each when several that came at different instants wait for it', async () => {
+    const { at, hand } = stage({ slots: 1, kinds: [] })
+    const first = job()
+    hand.take([first])
+    const grants = { grantedMs: systemClock.monotonicMs(), grantUs: 60_000_000 }
+    hand.take([1, 2, 3].map((ms) => ({ ...job(), ...grants, notBeforeMs: grants.grantedMs + ms })))
+    await until(() => systemClock.monotonicMs() > grants.grantedMs + 10, 'their instants are over')
+    at.started.length = 0
+    void at.reports.ended(first, { kind: 'done', result: null, tookMs: 1 })
+    await until(() => at.started.length > 0, 'one has the slot')
+    expect(at.started).toHaveLength(1)
+  })
+
   it('go back when the vendor refuses another of their limit before their instant', () => {
     const { at, hand } = stage({ slots: 5 })
     const later = (takes: string[]) => ({ ...job('a', takes), notBeforeMs: systemClock.monotonicMs() + 60_000 })
