@@ -5,6 +5,7 @@ import { describe, expect, it } from 'vitest'
 import type { Queryable } from '../../src/db/db.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { Sluice } from '../../src/sluice.ts'
+import { placeOf } from '../../src/tasks/place.ts'
 import { later, until } from '../until.ts'
 import {
   blocked,
@@ -74,6 +75,19 @@ for (const engine of mainEngines) {
         expect(jobs.map(({ id }) => id)).toEqual([first.id])
       },
     )
+
+    it('a job that waits elsewhere from now on is not passed by the next one there', async () => {
+      const seat = limit('seat', { concurrency: 1, by: (input: { tenant?: string | undefined }) => input.tenant ?? '' })
+      const before = quietTask('one', [seat])
+      const since = quietTask('one', [seat, limit('more', { concurrency: 5 })])
+      await at.sluice.sendMany(before, rows(1))
+      const [first] = (await claimAll(at.db, at.worker, ['one'], 1)) as [Claimed]
+      await at.sluice.sendMany(since, rows(1))
+      const place = placeOf(since, { tenant: 'a' }, 'default', 0, ['seat:a', 'more'])
+      await finish(at.db, [{ job: first, outcome: 'readmit', place }])
+      const { jobs } = await claim(at.db, at.worker, ['one'], 1)
+      expect(jobs.map(({ id }) => id)).toEqual([first.id])
+    })
 
     it('a lost worker and a cancelled running job free their places, too', async () => {
       await at.sluice.sendMany(two, rows(6))
@@ -214,26 +228,31 @@ describe('workers', () => {
     }
   })
 
-  it('that claim while a job goes back to its key wait for it, and do not take the next one', async () => {
-    const one = quietTask('seat', [limit('seat', { concurrency: 1 })])
-    await at.sluice.sendMany(one, rows(3))
-    const [first] = (await claimAll(at.db, at.worker, ['seat'], 1)) as [Claimed]
-    const finisher = new pg.Client(at.sluice.url)
-    try {
-      await finisher.connect()
-      await finisher.query('begin')
-      const query = async (sql: string, params?: readonly unknown[]) =>
-        (await finisher.query(sql, params as unknown[])).rows
-      await finish({ query } as Queryable, [{ job: first, outcome: 'unused' }])
-      await at.sluice.sendMany(one, rows(1))
-      const claimed = later(claim(at.db, at.worker, ['seat'], 1))
-      await until(async () => (await blocked(at.db)) > 0, 'it waits for the finish')
-      await finisher.query('commit')
-      expect((await claimed).jobs.map(({ id }) => id)).toEqual([first.id])
-    } finally {
-      await finisher.end()
-    }
-  })
+  it.each(['unused', 'readmit'])(
+    'that claim while a job goes back to its key, %s, wait for it, and do not take the next one',
+    async (outcome) => {
+      const one = quietTask('seat', [limit('seat', { concurrency: 1 })])
+      await at.sluice.sendMany(one, rows(1), outcome === 'readmit' ? { queue: 'elsewhere' } : {})
+      const [first] = (await claimAll(at.db, at.worker, ['seat'], 1)) as [Claimed]
+      await at.sluice.sendMany(one, rows(2))
+      const place = placeOf(one, {}, 'default', 0, ['seat'])
+      const finisher = new pg.Client(at.sluice.url)
+      try {
+        await finisher.connect()
+        await finisher.query('begin')
+        const query = async (sql: string, params?: readonly unknown[]) =>
+          (await finisher.query(sql, params as unknown[])).rows
+        await finish({ query } as Queryable, [{ job: first, outcome, ...(outcome === 'readmit' ? { place } : {}) }])
+        await at.sluice.sendMany(one, rows(1))
+        const claimed = later(claim(at.db, at.worker, ['seat'], 1))
+        await until(async () => (await blocked(at.db)) > 0, 'it waits for the finish')
+        await finisher.query('commit')
+        expect((await claimed).jobs.map(({ id }) => id)).toEqual([first.id])
+      } finally {
+        await finisher.end()
+      }
+    },
+  )
 
   it('that are lost are rescued one per transaction', async () => {
     const lost = [await enter(at.db), await enter(at.db)]

@@ -8,6 +8,7 @@ import { sqlOn } from '../../src/db/store.ts'
 import { admit } from '../../src/tasks/admit.ts'
 import type { ClaimMode } from '../../src/claim/claim.ts'
 import { type ClaimedJob, decodeJobs } from '../../src/claim/claimed-job.ts'
+import type { Readmission } from '../../src/tasks/place.ts'
 import { type AnyTask, task } from '../../src/tasks/task.ts'
 import type { Rate } from '../../src/core/rate.ts'
 import { type Limit, limit } from '../../src/limits/limit.ts'
@@ -49,7 +50,7 @@ export interface Answer {
 }
 
 /** How one job ended: the input of a finish. */
-export type Ending = { job: Claimed; outcome: string; delayUs?: number }
+export type Ending = { job: Claimed; outcome: string; delayUs?: number; place?: Readmission }
 
 /** An object with a tenant: what the limits' keys are read from. */
 export const tenantInput = z.object({
@@ -134,7 +135,7 @@ export async function finish(db: Queryable, all: readonly Ending[], ended?: read
   const endings = all.toSorted((a, b) => a.job.seq - b.job.seq)
   const claims = [...new Set(endings.map(({ job }) => job.claim))]
   const [row] = await db.query<{ refused: string[] }>(
-    `select ${fn}.finish_attempts($1,$2,$3,$4,$5,$6,null,null,null,null,$7) as refused`,
+    `select ${fn}.finish_attempts($1,$2,$3,$4,$5,$6,null,null,null,null,$7,$8) as refused`,
     [
       claims,
       ended ?? claims,
@@ -143,6 +144,7 @@ export async function finish(db: Queryable, all: readonly Ending[], ended?: read
       endings.map(({ job }) => claims.indexOf(job.claim) + 1),
       endings.map(({ outcome }) => outcome),
       endings.map(({ delayUs }) => delayUs ?? null),
+      all.some(({ place }) => place) ? endings.map(({ place }) => (place ? JSON.stringify(place) : null)) : null,
     ],
   )
   return (row?.refused ?? []).map(Number)

@@ -32,11 +32,11 @@ language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = o
   set enable_bitmapscan = off as $$
 declare
   v_now timestamptz := sluice.now();
-  v_home constant text[] := '{return,unused,denied,interrupt}';  -- not put off, these keep their places
+  v_home constant text[] := '{return,unused,denied,interrupt,readmit}';  -- not put off, these keep their places
   v_done uuid[]; v_moved uuid[] := '{}'; v_ended uuid[]; v_back uuid[]; v_fallen uuid[];
   v_discarded engine.ending[]; v_failed engine.ending[];
 begin
-  if v_home && p_outcomes then perform engine.lock_classes_of_jobs(p_ids); end if;
+  if v_home && p_outcomes then perform engine.lock_classes_of_jobs(p_ids, p_places); end if;
   -- Claims come before jobs, as in engine.rescue_worker.
   delete from sluice.claim c where c.id = any (p_ended);
   -- Jobs that more than one statement changes are locked first, in one order.

@@ -2,8 +2,16 @@
 -- job frees, and a claim under way, which has read what arrived before, would give it that place. A later claim reads
 -- the arrival of the job with the place that is free. To be called before claims' rows are locked.
 -- p_ids: the jobs, and any others.
-create or replace function engine.lock_classes_of_jobs(p_ids uuid[]) returns void language plpgsql as $$
+-- p_places: as in `engine.readmit_jobs`, of jobs that go to places elsewhere. Null: there are none.
+create or replace function engine.lock_classes_of_jobs(p_ids uuid[], p_places text[] default null) returns void
+language plpgsql as $$
 begin
   perform engine.lock_classes(array(
-    select distinct engine.class_id(j.queue, j.task, j.takes) from sluice.job j where j.id = any (p_ids)));
+    select engine.class_id(j.queue, j.task, j.takes) from sluice.job j where j.id = any (p_ids)
+    union
+    select engine.class_id(coalesce(p ->> 'queue', j.queue), coalesce(p ->> 'task', j.task),
+      case when p -> 'takes' <> 'null' then array(select jsonb_array_elements_text(p -> 'takes')) end)
+    from unnest(p_ids, p_places) u (id, place) join sluice.job j on j.id = u.id
+    cross join lateral (select u.place::jsonb as p) x
+    where u.place is not null));
 end $$;

@@ -1,5 +1,6 @@
 -- Returns jobs that were handed out, but whose handler was not called, to the store, to wait elsewhere: their task has
--- other limits now, a rule decided so, or they had not met their task's code before. A job keeps its place in time.
+-- other limits now, a rule decided so, or they had not met their task's code before. A job keeps its place in time, and
+-- is in its new one at once unless it is put off. The caller has locked the classes (`engine.lock_classes_of_jobs`).
 -- Returns the ids of the jobs that it changed.
 -- p_claims: the claim of each job
 -- p_places: JSON for each job; null: the job stays. The fields that it has are changed, and fair and takes in any case.
@@ -11,7 +12,7 @@ declare
 begin
   with place as (
     select u.id, u.claim, x.p, coalesce(to_timestamp((x.p ->> 'atUs')::bigint / 1e6),
-      v_now + make_interval(secs => coalesce((x.p ->> 'delayUs')::bigint, 0) / 1e6)) as due
+      v_now + make_interval(secs => nullif((x.p ->> 'delayUs')::bigint, 0) / 1e6)) as due
     from unnest(p_ids, p_claims, p_places) u (id, claim, place) cross join lateral (select u.place::jsonb as p) x
     where u.place is not null
   ), moved as (
@@ -25,7 +26,7 @@ begin
       weight = coalesce((p ->> 'weight')::smallint, j.weight),
       tags = case when p ? 'tags' then array(select jsonb_array_elements_text(p -> 'tags')) else j.tags end,
       expires_at = coalesce(j.expires_at,
-        greatest(j.since, j.created_at, case when p ? 'delayUs' or p ? 'atUs' then place.due end)
+        greatest(j.since, j.created_at, place.due)
         + make_interval(secs => (p ->> 'waitUs')::bigint / 1e6)),
       once = coalesce((p ->> 'once')::boolean, j.once), on_failed = coalesce(p ->> 'onFailed', j.on_failed),
       ruled = case when not p ? 'ruled' then j.ruled
@@ -37,5 +38,6 @@ begin
     returning j.id
   )
   select array_agg(id) into v_ids from moved;
+  if v_ids is not null then perform engine.announce_jobs(v_ids); end if;
   return coalesce(v_ids, '{}');
 end $$;
