@@ -25,6 +25,7 @@ const absences = new Map([
   ['SLUICE_BROKER_UNREACHABLE', 'RabbitMQ'],
   ['SLUICE_BROKER_SILENT', 'RabbitMQ'],
   ['SLUICE_REDIS_UNREACHABLE', 'Redis'],
+  ['SLUICE_REDIS_SILENT', 'Redis'],
 ])
 
 /** One start. */

@@ -44,10 +44,22 @@ const refusals = /\b(WRONGPASS|NOAUTH|NOPERM)\b/
 export async function openPlace(url: string): Promise<RedisConnection> {
   const redis = openRedis(url) as RedisConnection
   try {
-    await redis.open()
+    await enter(redis)
     return redis
   } catch (error) {
     await redis.close()
+    throw error
+  }
+}
+
+/**
+ * Opens a connection; that may be repeated if it fails.
+ * @throws UsageError SLUICE_MISSING_PEER, SLUICE_BAD_REDIS; StoreError SLUICE_REDIS_UNREACHABLE
+ */
+export async function enter(redis: RedisConnection): Promise<void> {
+  try {
+    await redis.open()
+  } catch (error) {
     const { message } = error as Error
     if (!refusals.test(message)) throw error
     throw new UsageError('SLUICE_BAD_REDIS', `Redis refuses the user, or the password, of its URL: ${message}`, {

@@ -2,6 +2,7 @@
 import { type Clock, type Reading, stepForward } from '../core/clock.ts'
 import { StoreError, UsageError } from '../core/errors.ts'
 import { newId } from '../core/hash.ts'
+import { enter } from '../celery/redis-transport.ts'
 import type { Log } from '../core/log.ts'
 import type { RedisConnection } from '../redis/connect.ts'
 import type { RedisLimiter } from '../redis/limiter.ts'
@@ -52,11 +53,11 @@ export class EpochWatch {
 
   /**
    * Resolves when there is an epoch, and looks again now and then until `close`.
-   * @throws UsageError SLUICE_BAD_REDIS, SLUICE_NO_SUCH_LIMIT, SLUICE_NEEDS_STORE; the errors of Redis
+   * @throws UsageError SLUICE_BAD_REDIS, SLUICE_NO_SUCH_LIMIT, SLUICE_NEEDS_STORE; the errors of Redis: it may be called again
    */
   async start(): Promise<void> {
     const { redis, definitions } = this.#options
-    await redis.open()
+    await enter(redis)
     await this.#checkServer()
     await this.#look(false)
     if (this.#current !== undefined) await definitions.refresh()

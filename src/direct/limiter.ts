@@ -67,6 +67,7 @@ export class DirectLimiter {
   readonly #redisClock = new StoreClock()
   readonly #places = new HeldPlaces()
   readonly #end = new AbortController()
+  #isStarted = false
 
   constructor(options: DirectLimiterOptions) {
     const { redis, prefix, clock, log } = options
@@ -91,9 +92,11 @@ export class DirectLimiter {
     )
   }
 
-  /** Begins the epoch of the limits if none stands. The errors are those of `EpochWatch.start`. */
+  /** Begins the epoch of the limits if none stands; may be repeated. The errors are those of `EpochWatch.start`. */
   async start(): Promise<void> {
+    if (this.#isStarted) return
     await this.#watch.start()
+    this.#isStarted = true
     void this.#renew()
   }
 

@@ -1,6 +1,5 @@
 /** Opens a worker without a store, by options or by the environment. */
 import { openBroker } from '../amqp/broker.ts'
-import { openPlace } from '../celery/redis-transport.ts'
 import { type Clock, systemClock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
 import type { Duration } from '../core/rate.ts'
@@ -47,7 +46,7 @@ export interface DirectOptions extends LogOptions {
  * Starts a worker that executes what Celery producers send, and needs no PostgreSQL: it takes each grant itself, in Redis, and
  * what is denied waits on the broker (docs/celery.md, "Without PostgreSQL").
  * @throws UsageError SLUICE_NO_TASKS, SLUICE_NO_BROKER, SLUICE_NO_REDIS, SLUICE_NEEDS_STORE, SLUICE_NO_SUCH_LIMIT, SLUICE_BAD_REDIS,
- * SLUICE_BAD_OPTION, SLUICE_BAD_LABEL, SLUICE_BAD_URL, SLUICE_MISSING_PEER, SLUICE_BROKER_REFUSED; StoreError SLUICE_REDIS_UNREACHABLE
+ * SLUICE_BAD_OPTION, SLUICE_BAD_LABEL, SLUICE_BAD_URL, SLUICE_MISSING_PEER, SLUICE_BROKER_REFUSED. What is away is waited for.
  */
 export async function workDirectly(tasks: readonly AnyTask[], options: DirectOptions): Promise<DirectWorker> {
   const { celery, clock = systemClock, concurrency = 10, celeryResults = env('CELERY_RESULT_BACKEND') } = options
@@ -65,6 +64,7 @@ export async function workDirectly(tasks: readonly AnyTask[], options: DirectOpt
       'SLUICE_NO_REDIS',
       'these tasks have limits, whose grants a worker without a store takes in Redis: set REDIS_URL (redis://host:6379/0), or the option `redis`',
     )
+  const results = celeryResults === undefined || celeryResults === 'rpc://' ? undefined : openRedis(celeryResults)
   const amqp = options.amqp ?? env('AMQP_URL')
   if (amqp === undefined)
     throw new UsageError(
@@ -73,14 +73,10 @@ export async function workDirectly(tasks: readonly AnyTask[], options: DirectOpt
     )
   const report = reportOf(options, clock)
   const broker = await openBroker({ url: amqp, name: 'sluice direct', log: report.log, isPatient: true })
-  const closing: (() => Promise<void>)[] = [() => broker.close(), async () => redis?.close()]
-  const close = async () => void (await Promise.all(closing.map((one) => one())))
+  const close = async () => void (await Promise.all([broker.close(), redis?.close(), results?.close()]))
   let worker: DirectWorker | undefined
   try {
-    const results =
-      celeryResults === undefined || celeryResults === 'rpc://' ? undefined : await openPlace(celeryResults)
-    if (results !== undefined) closing.push(() => results.close())
-    await redis?.load()
+    await Promise.all([redis?.load(), results?.load()])
     worker = new DirectWorker({
       tasks,
       queues: celery,

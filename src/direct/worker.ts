@@ -7,6 +7,7 @@ import type { Broker } from '../amqp/broker.ts'
 import type { Consumer } from '../amqp/consumer.ts'
 import { delayMaxMs, delayTopology } from '../amqp/delays.ts'
 import { PatientStart } from '../amqp/patient-start.ts'
+import { enter } from '../celery/redis-transport.ts'
 import type { Clock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
 import type { Reports } from '../claim/outlet.ts'
@@ -140,18 +141,19 @@ export class DirectWorker {
   }
 
   /**
-   * Begins to execute; while RabbitMQ is away it resolves all the same, and begins later. @throws UsageError of the broker; the errors
-   * of Redis; UsageError SLUICE_BAD_REDIS, SLUICE_NO_SUCH_LIMIT, SLUICE_NEEDS_STORE
+   * Begins to execute; while RabbitMQ or Redis is away it resolves all the same, and begins later. @throws UsageError of the broker;
+   * UsageError SLUICE_BAD_REDIS, SLUICE_NO_SUCH_LIMIT, SLUICE_NEEDS_STORE; other errors of Redis
    */
   async start(): Promise<void> {
     await this.#local.open(this.#options.tasks)
-    await this.#limiter?.start()
     await this.#opening.begin()
   }
 
-  /** May be repeated if it fails. @throws the errors of the broker */
+  /** May be repeated if it fails. @throws the errors of the broker, and of Redis */
   async #take(): Promise<void> {
-    const { queues, broker } = this.#options
+    const { queues, broker, results } = this.#options
+    await this.#limiter?.start()
+    if (results !== undefined) await enter(results)
     broker.checkThere()
     await broker.declare(delayTopology())
     for (const consumer of this.#consumers.splice(0)) await consumer.cancel()

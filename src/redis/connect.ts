@@ -10,7 +10,7 @@ import type { RedisClient } from './client.ts'
 export interface RedisConnection extends RedisClient {
   /** Loads the client, so that it can be opened. @throws UsageError SLUICE_MISSING_PEER */
   load(): Promise<void>
-  /** Opens the connection, once; before, nothing can be sent. Rejects if that fails now, and goes on trying. */
+  /** Opens the connection, unless it is open; before, nothing can be sent. Rejects if that fails now, and goes on trying. */
   open(): Promise<void>
   /** Closes it and opens another, because its replies may be mixed up, or it is half-open. */
   reset(): void
@@ -46,6 +46,8 @@ const common = {
   retryStrategy: () => 50,
 }
 const listenBeatMs = 2_000
+/** The client's own text. */
+const notYet = 'Connection is closed.'
 /** Runs a command without keys on the node of a cluster that has the limits. */
 const routed = 'return redis.call(unpack(ARGV))'
 /** A key in the slot of all limits (docs/redis.md). */
@@ -76,8 +78,11 @@ class Connection implements RedisConnection {
 
   async open(): Promise<void> {
     await this.load()
-    if (this.#isClosed) return
-    await this.#redis?.connect().catch((error: Error) => this.#explain(error))
+    const redis = this.#redis
+    if (this.#isClosed || redis === undefined || redis.status === 'ready') return
+    // Otherwise it is being opened, again and again.
+    if (!['wait', 'end'].includes(redis.status)) this.#explain(new Error(notYet))
+    await redis.connect().catch((error: Error) => this.#explain(error))
   }
 
   async send(command: string, args: readonly string[]): Promise<unknown> {

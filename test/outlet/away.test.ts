@@ -4,7 +4,7 @@ import { Redis } from 'ioredis'
 import { z } from 'zod'
 import { fleet as lookAtFleet } from '../../src/cli/fleet.ts'
 import { openProducer } from '../../src/celery/index.ts'
-import { remoteTask, task, workDirectly } from '../../src/index.ts'
+import { limit, remoteTask, task, workDirectly } from '../../src/index.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { storeOn } from '../../src/db/store.ts'
 import { freshDatabase } from '../servers/database.ts'
@@ -23,6 +23,11 @@ let amqp: string
 let runs: unknown[]
 let lines: string[]
 const note = task('note', { input, run: (one) => void runs.push(one) })
+const limited = task('limited', {
+  input,
+  limits: [limit('one', { rate: '100/s' })],
+  run: (one) => void runs.push(one),
+})
 const far = remoteTask('far', { input: z.object({}), queue: 'far', slots: 1 })
 
 const keep = (text: string) => void lines.push(text)
@@ -117,17 +122,50 @@ it('they stop while they wait for Redis, and end with an error where it is there
   admin.disconnect()
   const away = `redis://127.0.0.1:${await freePort()}/0`
   const sluice = await Sluice.open({ store, amqp: host.url, celeryBroker: away, celeryResults: away, log })
-  const all = [await sluice.work([note], { celery: ['celery'] }), await sluice.dispatch([far])]
+  const all = [
+    await sluice.work([note], { celery: ['celery'] }),
+    await sluice.dispatch([far]),
+    await workDirectly([limited], { celery: ['direct'], amqp: host.url, redis: away, log }),
+  ]
   await Promise.all(all.map((one) => one.stop()))
   await sluice.close()
   const wrong = redis.url.replace('redis://', 'redis://:wrong@')
   for (const url of [wrong, redis.url]) {
     const refused = await Sluice.open({ store, amqp: host.url, celeryBroker: url, celeryResults: url, log })
     onTestFinished(() => refused.close())
-    const starting = [refused.work([note], { celery: ['celery'] }), refused.dispatch([far])]
+    const direct = { celery: ['direct'], amqp: host.url, log }
+    const starting = [
+      refused.work([note], { celery: ['celery'] }),
+      refused.dispatch([far]),
+      workDirectly([limited], { ...direct, redis: url }),
+      workDirectly([note], { ...direct, celeryResults: url }),
+    ]
     for (const one of starting.map((each) => later<unknown>(each)))
       await expect(one).rejects.toMatchObject({ code: 'SLUICE_BAD_REDIS' })
   }
+})
+
+it('a worker without a store reads nothing until the Redis of its limits, and of its results, is there', async () => {
+  const [limits, results] = await Promise.all([startRedis(), startRedis()])
+  for (const redis of [limits, results]) onTestFinished(() => redis.close())
+  await Promise.all([limits.kill(), results.kill()])
+  await proxy.pass()
+  const options = { celery: ['celery'], amqp: host.url, redis: limits.url, celeryResults: results.url, log }
+  const direct = await workDirectly([limited], options)
+  onTestFinished(() => direct.stop())
+  expect(told('the worker waits for Redis')).toHaveLength(1)
+  expect(told('the worker waits for Redis')[0]).toContain(`127.0.0.1:${limits.port}`)
+  await limits.start()
+  const client = new Redis(limits.url)
+  onTestFinished(() => client.disconnect())
+  await until(async () => (await client.exists('sluice:{limits}:epoch')) === 1, 'it has begun the limits')
+  expect(await exists(/^celery$/)).toBe(false)
+  await results.start()
+  await until(() => told('the worker goes on: Redis is there').length === 1)
+  const producer = await openProducer({ broker: host.url, results: results.url })
+  onTestFinished(() => producer.close())
+  expect(await (await producer.delay('limited', ['a'])).result({ within: '30s' })).toBe(null)
+  expect(runs).toEqual([['a']])
 })
 
 it('they stop while they wait', async () => {
