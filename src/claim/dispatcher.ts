@@ -65,23 +65,23 @@ const gatherMs = 10
  * old, halves it, and from there on it grows by an eighth, so that it does not run into the same again and again (as TCP does).
  */
 export class Pace {
-  readonly #hand: Pick<InHand, 'returned' | 'slots'>
+  readonly #hand: Pick<InHand, 'tooMany' | 'slots'>
   #window = 1
   /** Up to here it doubles. */
   #calm = Infinity
   #last = 0
   /** The last claim was no measure of what there is. */
   #leftSome = false
-  #returned: number
+  #tooMany: number
 
-  constructor(hand: Pick<InHand, 'returned' | 'slots'>) {
+  constructor(hand: Pick<InHand, 'tooMany' | 'slots'>) {
     this.#hand = hand
-    this.#returned = hand.returned
+    this.#tooMany = hand.tooMany
   }
 
   /** The most to claim now. */
   most(): number {
-    if (this.#hand.returned > this.#returned) {
+    if (this.#hand.tooMany > this.#tooMany) {
       // Halves what was claimed, which may be less than the window: half of a window that was never filled changes nothing.
       const claimed = this.#last > 0 ? Math.min(this.#window, this.#last) : this.#window
       this.#window = this.#calm = Math.max(1, Math.floor(claimed / 2))
@@ -91,7 +91,7 @@ export class Pace {
       this.#window = Math.min(this.#hand.slots, more)
     }
     this.#last = 0
-    this.#returned = this.#hand.returned
+    this.#tooMany = this.#hand.tooMany
     return this.#window
   }
 

@@ -87,8 +87,11 @@ export class InHand {
     )
   }
 
-  /** Jobs that were given back uncalled so far, mostly because their grants grew old: a sign of too much at once. */
+  /** Jobs that were given back uncalled so far. */
   returned = 0
+
+  /** Those of them that could begin when they were claimed: mostly their grants grew old, a sign of too much at once. */
+  tooMany = 0
 
   /** Jobs that rules, or their handlers, put off so far. */
   putOff = 0
@@ -361,8 +364,10 @@ export class InHand {
     if (sinceMs === Infinity) this.#pending--
     const held = outcome.kind === 'readmit' ? outcome.place.held : 'held' in outcome ? outcome.held : undefined
     if (held !== undefined) this.putOff++
-    else if (outcome.kind === 'return' || outcome.kind === 'unused') this.returned++
-    else if (outcome.kind === 'readmit' || outcome.kind === 'denied') this.readmitted++
+    else if (outcome.kind === 'return' || outcome.kind === 'unused') {
+      this.returned++
+      if (job.notBeforeMs === undefined) this.tooMany++
+    } else if (outcome.kind === 'readmit' || outcome.kind === 'denied') this.readmitted++
     const { finisher, watch } = this.#options
     const ending = finisher.end(job, outcome)
     if (watch?.wants(outcome)) void ending.then((isRecorded) => isRecorded && watch.ended(job, outcome))
@@ -375,14 +380,9 @@ export class InHand {
 
   /** Gives back what was granted ahead of these buckets and has not begun: the vendor refuses, and would refuse it, too. */
   #giveBackAhead(buckets: readonly string[]): void {
-    for (const [job, sinceMs] of this.#jobs) {
-      if (sinceMs !== Infinity || job.notBeforeMs === undefined || !job.takes?.some((one) => buckets.includes(one)))
-        continue
-      this.#refuse(job)
-      // Not because there was too much at once.
-      this.returned--
-      this.readmitted++
-    }
+    for (const [job, sinceMs] of this.#jobs)
+      if (sinceMs === Infinity && job.notBeforeMs !== undefined && job.takes?.some((one) => buckets.includes(one)))
+        this.#refuse(job)
   }
 
   /** A sleeping dispatcher knew when to wake before this job had a time of its own. */

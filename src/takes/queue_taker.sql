@@ -3,6 +3,8 @@
 -- from its turn retries rarely, but often enough that one that dies in the line does not hold up the others for long.
 -- Others leave room for a taker in the buckets that deny it. In its other buckets they do so only if it is the first in
 -- the line of each bucket that denies it. So the many takers of a busy account keep one unit of a total, not all of it.
+-- One without a line stops grants ahead. A job comes back when there is room, so they stop until a second after that;
+-- a taker may come back at any time, so they stop for 30 s.
 -- p_taker: the taker that was denied; its line is null for a job.
 -- p_units: what it needs of each bucket.
 -- p_lacking: whether each bucket denied it (`engine.decide_grant`).
@@ -24,7 +26,8 @@ begin
   if p_taker.line is null or p_soonest < 9007199254740991 and p_soonest > p_taker.wait then
     perform engine.stop_grants_ahead(array(
       select b from unnest(p_buckets) b
-      where exists (select 1 from sluice.ledger l where l.bucket = b and l.at > p_now)), p_now + 30000000);
+      where exists (select 1 from sluice.ledger l where l.bucket = b and l.at > p_now)),
+      p_now + case when p_taker.holder is null then least(p_soonest + 1000000, 30000000) else 30000000 end);
   end if;
   if p_taker.line is null then
     return case p_soonest when 0 then v_turn when 9007199254740991 then 1000000 else p_soonest end;

@@ -33,12 +33,13 @@ describe.each(mainEngines)('on $name', (engine) => {
     claim(at.db, worker, tasks, want, newId(), { idle: true, ahead: want })
   const used = (answer: Answer) => answer.laterUs.map((us) => answer.nowUs + us)
 
-  /** Takes what is free at once, so that the limit is saturated from now on. */
-  async function saturate(tasks: string[]): Promise<void> {
+  /** Takes what is free at once, so that the limit is saturated from now on. Resolves to whether it is then granted ahead. */
+  async function saturate(tasks: string[]): Promise<boolean> {
     for (let i = 0; i < 100; i++) {
       const { jobs, laterUs, again } = await ahead(at.worker, tasks)
       await done(at.db, jobs)
-      if (laterUs.some((us) => us > 0) || (jobs.length === 0 && !again)) return
+      const isAhead = laterUs.some((us) => us > 0)
+      if (isAhead || (jobs.length === 0 && !again)) return isAhead
     }
     throw new Error('the limit is never saturated')
   }
@@ -170,7 +171,7 @@ describe.each(mainEngines)('on $name', (engine) => {
     const workers = [await worker(['a']), await worker(['a'])].map((id) => ({ id, tasks: ['a'] }))
     let [granted, ran, take] = [0, 0, ask('fast')]
     for (let i = 0; i < rounds; i++) {
-      for (const one of await live(workers, 0.02)) ran += one.got
+      for (const one of await live(workers, 0.03)) ran += one.got
       for (let tries = 0; tries < 3; tries++, await pass(3)) {
         if (!(await take()).granted) continue
         granted += 1
@@ -183,11 +184,8 @@ describe.each(mainEngines)('on $name', (engine) => {
   })
 
   it('a running job gets its further requests beside workers that claim ahead', async () => {
-    const task = quietTask('a', [fast])
-    await at.sluice.sendMany(task, rows(1_000))
-    const {
-      jobs: [running],
-    } = await ahead(at.worker, ['a'], 1)
+    await at.sluice.sendMany(quietTask('a', [fast]), rows(1_000))
+    const running = (await ahead(at.worker, ['a'], 1)).jobs[0]
     await saturate(['a'])
     const workers = [await worker(['a']), await worker(['a'])].map((id) => ({ id, tasks: ['a'] }))
     let granted = 0
@@ -197,6 +195,9 @@ describe.each(mainEngines)('on $name', (engine) => {
         if ((await further(at.db, running, ['fast']))?.granted === true) granted += 1
     }
     expect(granted).toBeGreaterThan(rounds / 7.5)
+    // It ends grants ahead for as long as it waits, and not for long after that.
+    await pass(2_000)
+    expect(await saturate(['a'])).toBe(true)
     await isProved()
   })
 

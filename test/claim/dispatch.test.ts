@@ -215,13 +215,13 @@ test.each([
 })
 
 test('grants that cannot be used in time make claims smaller until they can, and claims stay that small', () => {
-  const hand = { returned: 0, slots: 500 }
+  const hand = { tooMany: 0, slots: 500 }
   const pace = new Pace(hand)
   // A machine that begins 40 jobs in time; all further ones come back.
   const wants = Array.from({ length: 60 }, () => {
     const want = pace.most()
     pace.claimed(want, false)
-    if (want > 40) hand.returned += want
+    if (want > 40) hand.tooMany += want
     return want
   })
   expect(wants.slice(0, 9)).toEqual([1, 2, 4, 8, 16, 32, 64, 32, 36])
@@ -232,13 +232,13 @@ test('grants that cannot be used in time make claims smaller until they can, and
   const few = new Pace(hand)
   for (let i = 0; i < 12; i++) few.claimed(few.most(), false)
   few.claimed(10, false)
-  hand.returned++
+  hand.tooMany++
   expect(few.most()).toBe(5)
 })
 
 test('a claim that got fewer jobs than it wanted although more were there does not keep claims small', () => {
   const wants = (more: boolean) => {
-    const pace = new Pace({ returned: 0, slots: 100 })
+    const pace = new Pace({ tooMany: 0, slots: 100 })
     return Array.from({ length: 6 }, () => {
       const want = pace.most()
       pace.claimed(Math.ceil(want / 2), more)

@@ -217,7 +217,7 @@ describe('the jobs in hand', () => {
     const outcome = { kind: 'throttled', error: '{}', delayMs: 0, held: 'throttled', tookMs: 1 } as const
     void at.reports.ended(first, outcome)
     // Not because there was too much at once.
-    expect([at.ends, hand.returned, hand.readmitted]).toEqual([['throttled', 'unused'], 0, 1])
+    expect([at.ends, hand.returned, hand.tooMany]).toEqual([['throttled', 'unused'], 1, 0])
     hand.abort(new Error('over'))
     await until(() => hand.size === 0, 'the other has gone back')
     expect([at.ends, at.started]).toEqual([['throttled', 'unused', 'unused'], [first]])
@@ -241,7 +241,7 @@ describe('the jobs in hand', () => {
     hand.take([one])
     void at.reports.ended(one, { kind: 'unused' })
     void at.reports.ended(one, { kind: 'done', result: null, tookMs: 1 })
-    expect([at.ends, hand.size, hand.returned]).toEqual([['unused'], 0, 1])
+    expect([at.ends, hand.size, hand.returned, hand.tooMany]).toEqual([['unused'], 0, 1, 1])
   })
 
   it('keep the worker that claimed them from being given up as soon as they are taken over', () => {
