@@ -10,7 +10,7 @@ export type Move = (to: string, value: unknown) => Promise<void>
 export interface Stage {
   readonly sluice: Sluice
   readonly sql: Sql
-  /** Runs what may start now; resolves to how many jobs that were. */
+  /** Runs what may start now; resolves to how many jobs that were. It may end early, and has run all only when it ran none. */
   run(): Promise<number>
   readonly move: Move
 }
@@ -30,11 +30,13 @@ export async function runAhead(
 ): Promise<{ ran: number; isEnough: boolean }> {
   const endMs = (await nowMs(sql)) + (span === true ? spanMaxMs : durationMs(span))
   for (let ran = 0; ;) {
-    ran += await run()
+    const more = await run()
+    ran += more
     if (await isEnough()) return { ran, isEnough: true }
     const next = await nextMs(sluice, sql)
+    // Jobs that were left run at the next instant: to make sure at each that there are none costs as much as to run them.
     if (next !== undefined && next <= endMs) await move(at, next)
-    else {
+    else if (more === 0) {
       if (span !== true) await move(at, endMs)
       return { ran, isEnough: false }
     }

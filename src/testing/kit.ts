@@ -117,10 +117,11 @@ export async function testSluice(options: TestOptions): Promise<TestSluice> {
     const [row] = await sql.query<{ ms: number }>(moved, [value])
     clock.move(row?.ms ?? 0)
   }
-  const run = async () => {
-    // It may end early: with too many handlers that do not stop, or when grants grow old again and again.
+  // It may end early: with too many handlers that do not stop, or when grants grow old again and again.
+  const run = () => sluice.dispatchOnce(options.tasks)
+  const runAll = async () => {
     for (let ran = 0; ;) {
-      const more = await sluice.dispatchOnce(options.tasks)
+      const more = await run()
       if (more === 0) return ran
       ran += more
     }
@@ -135,7 +136,7 @@ export async function testSluice(options: TestOptions): Promise<TestSluice> {
     ...reportsOf(sluice, sql),
     ...eventsOf(sluice, sql, options.tasks, service),
     drain: async ({ advance = false } = {}) =>
-      advance === false ? await run() : (await runAhead({ sluice, sql, run, move }, advance, () => false)).ran,
+      advance === false ? await runAll() : (await runAhead({ sluice, sql, run, move }, advance, () => false)).ran,
     async runUntil(isTrue) {
       const { ran, isEnough } = await runAhead({ sluice, sql, run, move }, true, isTrue)
       if (isEnough) return ran
