@@ -13,34 +13,91 @@ export interface HeartbeatOptions {
   log: Log
 }
 
+/** A message to the thread: the start of a heartbeat, for which worker it is (undefined: for none), or its end. */
+export type Message = { id: number } & (
+  | { start: Pick<HeartbeatOptions, 'url' | 'sql' | 'beatMs'> & { beats: Int32Array } }
+  | { worker: string | undefined }
+  | { isOver: true }
+)
+
+/** The thread goes on for so long after its last heartbeat, in ms. */
+const idleMs = 10_000
+
+/** The thread. All workers of the process share it, since its start takes 40 ms of a core. */
+class Thread {
+  static #current: Thread | undefined
+  readonly #worker: Worker
+  readonly #users = new Map<number, { lost(worker: string): void; ended(cause: unknown): void }>()
+  #lastId = 0
+  #idle: NodeJS.Timeout | undefined
+
+  /** Returns the one that runs; starts one if there is none. @throws Error if it cannot be started */
+  static get(): Thread {
+    return (Thread.#current ??= new Thread())
+  }
+
+  private constructor() {
+    // Under a test runner this file is TypeScript, which a thread cannot load: then the built file is used.
+    const file = import.meta.url.endsWith('.ts') ? '../../dist/fleet/pulse.js' : '../fleet/pulse.js'
+    this.#worker = new Worker(new URL(file, import.meta.url))
+    this.#worker.unref()
+    this.#worker.on('message', ({ id, lost }: { id: number; lost: string }) => this.#users.get(id)?.lost(lost))
+    let cause: unknown = 'it exited'
+    this.#worker.on('error', (error) => (cause = error))
+    this.#worker.on('exit', () => {
+      this.#forget()
+      for (const { ended } of this.#users.values()) ended(cause)
+    })
+  }
+
+  /** Adds a heartbeat; returns its id. */
+  add({ url, sql, beatMs, lost }: HeartbeatOptions, beats: Int32Array, ended: (cause: unknown) => void): number {
+    clearTimeout(this.#idle)
+    const id = ++this.#lastId
+    this.#users.set(id, { lost, ended })
+    this.post({ id, start: { url, sql, beatMs, beats } })
+    return id
+  }
+
+  post(message: Message): void {
+    this.#worker.postMessage(message)
+  }
+
+  remove(id: number): void {
+    this.#users.delete(id)
+    this.post({ id, isOver: true })
+    if (this.#users.size === 0) this.#idle = setTimeout(() => this.#end(), idleMs).unref()
+  }
+
+  #end(): void {
+    this.#forget()
+    void this.#worker.terminate()
+  }
+
+  /** The next heartbeat starts another one. */
+  #forget(): void {
+    if (Thread.#current === this) Thread.#current = undefined
+  }
+}
+
 /**
  * A heartbeat that continues while the event loop is blocked. Normally the worker's rounds send the heartbeat; the thread
  * only sends one when no round has since its last check. The thread may fail to start (left out of a bundle) or to
  * connect; then the worker is given up as lost if its event loop is blocked for too long.
  */
 export class Heartbeat {
-  readonly #thread: Worker | undefined
+  readonly #thread: Thread | undefined
+  readonly #id: number | undefined
   readonly #log: Log
   /** One number: how many heartbeats the rounds have sent. */
   readonly #beats = new Int32Array(new SharedArrayBuffer(4))
   #worker: string | undefined
-  #isStopping = false
 
   constructor(options: HeartbeatOptions) {
-    const { url, sql, beatMs, lost, log } = options
-    this.#log = log
+    this.#log = options.log
     try {
-      // Under a test runner this file is TypeScript, which a thread cannot load: then the built file is used.
-      const file = import.meta.url.endsWith('.ts') ? '../../dist/fleet/pulse.js' : '../fleet/pulse.js'
-      const thread = new Worker(new URL(file, import.meta.url), {
-        workerData: { url, sql, beatMs, beats: this.#beats },
-      })
-      thread.unref()
-      thread.on('message', (message: { lost: string }) => lost(message.lost))
-      let cause: unknown = 'it exited'
-      thread.on('error', (error) => (cause = error))
-      thread.on('exit', () => this.#ended(cause))
-      this.#thread = thread
+      this.#thread = Thread.get()
+      this.#id = this.#thread.add(options, this.#beats, (cause) => this.#ended(cause))
     } catch (error) {
       this.#ended(error)
     }
@@ -51,7 +108,7 @@ export class Heartbeat {
     // Called before each claim: a message each time would wake the thread each time.
     if (worker === this.#worker) return
     this.#worker = worker
-    this.#thread?.postMessage({ worker })
+    if (this.#id !== undefined) this.#thread?.post({ id: this.#id, worker })
   }
 
   /** Records that a round has sent the heartbeat. */
@@ -59,14 +116,12 @@ export class Heartbeat {
     Atomics.add(this.#beats, 0, 1)
   }
 
-  /** Ends the thread. */
-  async stop(): Promise<void> {
-    this.#isStopping = true
-    await this.#thread?.terminate()
+  /** Sends no more. */
+  stop(): void {
+    if (this.#id !== undefined) this.#thread?.remove(this.#id)
   }
 
   #ended(cause: unknown): void {
-    if (this.#isStopping) return
     this.#log.error(
       'the heartbeat thread ended: while a handler blocks the event loop for 10 s, this worker is given up as lost; ' +
         'leave "sluice" out of bundles, so that the thread finds its file, and restart the worker',

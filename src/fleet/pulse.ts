@@ -1,60 +1,102 @@
 /**
- * The heartbeat thread: sends heartbeats through its own connection while the worker's rounds do not, so that a handler
+ * The heartbeat thread: sends heartbeats through connections of its own while the workers' rounds do not, so that a handler
  * which blocks the event loop does not make the fleet take the worker's jobs away. Started by heartbeat.ts, which sends
- * the worker's id by message.
+ * the ids of the process's workers by message.
  */
-import { parentPort, workerData } from 'node:worker_threads'
+import { parentPort } from 'node:worker_threads'
 import type pg from 'pg'
+import type { Message } from './heartbeat.ts'
 
-const { url, sql, beatMs, beats } = workerData as { url: string; sql: string; beatMs: number; beats: Int32Array }
-let seen = Atomics.load(beats, 0)
-let worker: string | undefined
-let client: pg.Client | undefined
+type Start = Extract<Message, { start: unknown }>['start']
 
-parentPort?.on('message', (message: { worker: string | undefined }) => {
-  worker = message.worker
-})
+/** The heartbeat of one worker. */
+class Pulse {
+  readonly #start: Start
+  readonly #lost: (worker: string) => void
+  #seen: number
+  #worker: string | undefined
+  #client: pg.Client | undefined
+  #isOver = false
+  #timer: NodeJS.Timeout
 
-async function beat(): Promise<void> {
-  if (worker === undefined) return
-  const beating = worker
-  const known = seen
-  seen = Atomics.load(beats, 0)
-  // The first look connects in any case, so that only the beat remains to be sent when the rounds stand still.
-  if (seen !== known && client !== undefined) return
-  if (client === undefined) {
+  constructor(start: Start, lost: (worker: string) => void) {
+    this.#start = start
+    this.#lost = lost
+    this.#seen = Atomics.load(start.beats, 0)
+    this.#timer = setTimeout(() => this.#next(), start.beatMs)
+  }
+
+  beatFor(worker: string | undefined): void {
+    this.#worker = worker
+  }
+
+  end(): void {
+    this.#isOver = true
+    clearTimeout(this.#timer)
+    this.#close()
+  }
+
+  #next(): void {
+    const { beatMs } = this.#start
+    void this.#beat()
+      .then(() => beatMs)
+      .catch(() => {
+        this.#close()
+        // Retry sooner than a beat: when the store is back, the other workers check this one at once.
+        return beatMs / 4
+      })
+      .then((pauseMs) => {
+        if (!this.#isOver) this.#timer = setTimeout(() => this.#next(), pauseMs)
+      })
+  }
+
+  async #beat(): Promise<void> {
+    const worker = this.#worker
+    if (worker === undefined) return
+    const known = this.#seen
+    this.#seen = Atomics.load(this.#start.beats, 0)
+    // The first look connects in any case, so that only the beat remains to be sent when the rounds stand still.
+    if (this.#seen !== known && this.#client !== undefined) return
+    const client = this.#client ?? (await this.#connect())
+    // Also when it ended meanwhile: then a connection is closed that was not there yet.
+    if (this.#isOver) return this.#close()
+    const { rowCount } = await client.query(this.#start.sql, [worker])
+    if (rowCount !== 0 || this.#worker !== worker) return
+    this.#worker = undefined
+    this.#lost(worker)
+  }
+
+  async #connect(): Promise<pg.Client> {
     // Here, because a worker that ends before does without it.
     const [{ driver }, { settle }] = await Promise.all([import('../db/driver.ts'), import('../db/pg.ts')])
     const fresh = new driver.Client({
-      connectionString: url,
+      connectionString: this.#start.url,
       connectionTimeoutMillis: 3_000,
       query_timeout: 3_000,
       keepAlive: true,
       keepAliveInitialDelayMillis: 5_000,
     })
     fresh.on('error', () => {
-      client = undefined
+      if (this.#client === fresh) this.#client = undefined
     })
     await fresh.connect()
-    client = fresh
+    this.#client = fresh
     await settle(fresh)
+    return fresh
   }
-  const { rowCount } = await client.query(sql, [beating])
-  if (rowCount === 0 && worker === beating) {
-    worker = undefined
-    parentPort?.postMessage({ lost: beating })
+
+  #close(): void {
+    void this.#client?.end().catch(() => {})
+    this.#client = undefined
   }
 }
 
-function next(): void {
-  void beat()
-    .then(() => beatMs)
-    .catch(() => {
-      void client?.end().catch(() => {})
-      client = undefined
-      // Retry sooner than a beat: when the store is back, the other workers check this one at once.
-      return beatMs / 4
-    })
-    .then((pauseMs) => setTimeout(next, pauseMs))
-}
-setTimeout(next, beatMs)
+const pulses = new Map<number, Pulse>()
+parentPort?.on('message', (message: Message) => {
+  const { id } = message
+  if ('start' in message) pulses.set(id, new Pulse(message.start, (lost) => parentPort?.postMessage({ id, lost })))
+  else if ('isOver' in message) {
+    pulses.get(id)?.end()
+    pulses.delete(id)
+  } else pulses.get(id)?.beatFor(message.worker)
+})

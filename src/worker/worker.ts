@@ -286,7 +286,7 @@ export class Worker {
     await beside
     this.#end.abort()
     await this.#rounds
-    await this.#heartbeat?.stop()
+    this.#heartbeat?.stop()
     // To sign off means that what is in hand was not called: not true of endings that were given up.
     if (!this.#finisher.hasGivenUp) {
       const text =
