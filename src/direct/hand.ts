@@ -53,8 +53,8 @@ const knownMax = 10_000
 const againMs = 1_000
 /** So many copies of denied messages are under way at a time, because what stands behind them is delivered meanwhile. */
 const copiesMax = 200
-/** Messages are read for so long in one turn of the event loop. */
-const readMs = 5
+/** Messages are read, and copied, for so long in one turn of the event loop. */
+const turnMs = 5
 
 /** An attempt under way. */
 interface Running {
@@ -86,7 +86,7 @@ export class Hand {
   readonly #inbox: { delivery: Delivery; queue: string }[] = []
   /** Those of tasks without limits. */
   readonly #plain: { delivery: Delivery; queue: string }[] = []
-  #isReading = false
+  #isInTurn = false
   #open = 0
   #isStopping = false
   #idle: (() => void)[] = []
@@ -104,7 +104,7 @@ export class Hand {
         this.counts.denied++
         options.denied(entry.delivery.body.length)
         this.#denied.push({ entry, dueMs: clock.monotonicMs() + delayMs })
-        this.#putOff()
+        this.#goOn()
       },
       lost: (entry) => this.#drop(entry),
       away: (entry, delayMs) => this.#settle(entry, () => options.ends.later(entry, entry.progress, delayMs)),
@@ -136,22 +136,31 @@ export class Hand {
     this.counts.delivered++
     this.#open++
     ;(this.#isPlain(delivery) ? this.#plain : this.#inbox).push({ delivery, queue })
-    if (this.#isReading) return
-    this.#isReading = true
-    setImmediate(() => this.#readOn())
+    this.#goOn()
+  }
+
+  #goOn(): void {
+    if (this.#isInTurn) return
+    this.#isInTurn = true
+    setImmediate(() => void this.#turn())
   }
 
   /** For a part of each turn of the event loop: a thousand at once would hold up attempts, whose grants would grow old. */
-  #readOn(): void {
+  async #turn(): Promise<void> {
     const { clock } = this.#options
-    const untilMs = clock.monotonicMs() + readMs
-    const left = () => this.#plain.length + this.#inbox.length
-    while (left() > 0 && clock.monotonicMs() < untilMs) {
-      const next = this.#plain.shift() ?? this.#inbox.shift()
-      if (next !== undefined) this.#taken(next.delivery, next.queue)
+    const untilMs = clock.monotonicMs() + turnMs
+    let isMore = true
+    try {
+      while (isMore && clock.monotonicMs() < untilMs) {
+        const next = this.#plain.shift() ?? this.#inbox.shift()
+        // All that its reading takes counts, and not only its beginning.
+        if (next !== undefined) await this.#taken(next.delivery, next.queue)
+        isMore = this.#putOff() || next !== undefined
+      }
+    } finally {
+      this.#isInTurn = false
+      if (isMore) this.#goOn()
     }
-    this.#isReading = left() > 0
-    if (this.#isReading) setImmediate(() => this.#readOn())
   }
 
   /** What has no limits can begin at once, and is read before the others, which are perhaps denied. */
@@ -160,7 +169,7 @@ export class Hand {
     return typeof name === 'string' && this.#options.tasks.get(name)?.limits.length === 0
   }
 
-  #taken(delivery: Delivery, queue: string): void {
+  async #taken(delivery: Delivery, queue: string): Promise<void> {
     // Its connection is lost: it comes again, here or elsewhere.
     if (!delivery.isInHand) return this.#closed()
     const key = keyOf(delivery, queue)
@@ -174,7 +183,7 @@ export class Hand {
       this.#closed()
     } else if (this.#isStopping) this.#giveBack({ key, queue, delivery, progress: progressOf(delivery) })
     // A broker that was killed may have forgotten that it had delivered it, and that it was acknowledged.
-    else void this.#read(delivery, queue, held !== undefined || this.#known.has(key))
+    else await this.#read(delivery, queue, held !== undefined || this.#known.has(key))
   }
 
   /** Calls off these tasks, unless they run; with `isTerminated` those that run, too. */
@@ -249,8 +258,7 @@ export class Hand {
     for (const { entry } of all) ends.began(entry, clock.wallMs())
     this.#outlet.start(jobs)
     // Their grants were under way when the others were stopped.
-    const { signal } = this.#end
-    if (signal.aborted) for (const job of jobs) this.#outlet.abort(job, signal.reason as Error)
+    if (this.#end.signal.aborted) for (const job of jobs) this.#outlet.abort(job, this.#end.signal.reason as Error)
   }
 
   /** Celery's time limits hold beside the task's own time-out. */
@@ -293,24 +301,24 @@ export class Hand {
     this.#gate.look()
   }
 
-  #putOff(): void {
+  /** Begins to copy a message that was denied; false: there is none, or enough are under way. */
+  #putOff(): boolean {
     const { clock, ends } = this.#options
-    while (this.#copying < copiesMax) {
-      const next = this.#denied.shift()
-      if (next === undefined) return
-      const { entry, dueMs } = next
-      if (!entry.delivery.isInHand) {
-        this.#drop(entry)
-        continue
-      }
-      const progress = { ...entry.progress, denied: entry.progress.denied + 1 }
-      const later = () => ends.later(entry, progress, Math.max(1, dueMs - clock.monotonicMs()))
-      this.#copying++
-      void this.#carryOut(entry, later).finally(() => {
-        this.#copying--
-        this.#putOff()
-      })
+    const next = this.#copying < copiesMax ? this.#denied.shift() : undefined
+    if (next === undefined) return false
+    const { entry, dueMs } = next
+    if (!entry.delivery.isInHand) {
+      this.#drop(entry)
+      return true
     }
+    const progress = { ...entry.progress, denied: entry.progress.denied + 1 }
+    const later = () => ends.later(entry, progress, Math.max(1, dueMs - clock.monotonicMs()))
+    this.#copying++
+    void this.#carryOut(entry, later).finally(() => {
+      this.#copying--
+      if (this.#denied.length > 0) this.#goOn()
+    })
+    return true
   }
 
   /** Carries out what becomes of a message, and then acknowledges it. */
@@ -324,8 +332,7 @@ export class Hand {
     for (;;) {
       try {
         await this.#carry(entry, carry)
-        const atEnd = reach('direct.settled', entry)
-        if (atEnd !== undefined) await atEnd
+        await reach('direct.settled', entry)
         remember(this.#known, entry.key, true)
         entry.delivery.ack()
         break
