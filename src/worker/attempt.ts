@@ -14,7 +14,7 @@ import { type Refusal, type Refused, refusalOf } from '../http/feedback.ts'
 import { Allowance, StaleGrantError, uncalledCode } from '../http/allowance.ts'
 import { createFetch } from '../http/fetch.ts'
 import { attemptOver, staleBeforeCall } from './attempt-errors.ts'
-import { badAnswerIn, isSure, isUnseen, shownBy } from './bad-answer.ts'
+import { badAnswerIn, isSure, isUnseen, type Late, lateAt, shownBy } from './bad-answer.ts'
 import { newPlace, type NewPlace } from './admission.ts'
 import { poolMembersOf, withBase } from './pool-choice.ts'
 import type { AttemptGrants, GrantSource, Surroundings } from './grant-source.ts'
@@ -72,7 +72,8 @@ export class Attempt {
   #hasEnded = false
   /** Cancels the timeout. */
   #disarm: (() => void) | undefined
-  #isLate = false
+  /** Once its time is over. */
+  #late: Late | undefined
   /** True if all threads were busy: if the grant expired meanwhile, that is no failure. */
   #wasQueued = false
   /** The handler's promise; it may outlive the attempt. */
@@ -134,7 +135,7 @@ export class Attempt {
       const tookMs = clock.monotonicMs() - startedMs
       // An attempt whose handler was not called has used nothing.
       const kind = this.#isCalled ? 'return' : 'unused'
-      const late = this.#isLate
+      const late = this.#late !== undefined
       const uncalled = late ? undefined : this.#uncalled(error)
       if (uncalled !== undefined) return this.#hasPatience(uncalled) ? { kind } : this.#verdict(uncalled, tookMs)
       if (this.#given !== undefined && !late && !this.#isCalled) return { kind }
@@ -157,7 +158,7 @@ export class Attempt {
     const { timeoutMs } = this.#task
     this.#disarm?.()
     this.#disarm = this.#options.store.clock.after(timeoutMs, () => {
-      this.#isLate = true
+      this.#late = lateAt(this.#options.store.clock.monotonicMs(), this.#allowance)
       this.abort(timeoutError(this.#task))
     })
   }
@@ -195,8 +196,7 @@ export class Attempt {
 
   /** Judges what the handler threw, and holds the limits that the vendor refused, if it is about that. */
   async #judge(error: unknown, tookMs: number): Promise<Outcome> {
-    const nowMs = this.#isLate ? this.#options.store.clock.monotonicMs() : undefined
-    const found = this.#isCalled ? badAnswerIn(error, this.#task.limits, this.#allowance, nowMs) : undefined
+    const found = this.#isCalled ? badAnswerIn(error, this.#task.limits, this.#allowance, this.#late) : undefined
     if (found === undefined) return this.#verdict(error, tookMs)
     const { refusal, isReported } = found
     let { heldMs } = found

@@ -18,20 +18,28 @@ export interface BadAnswer {
 /** A request that was awaited for less, when the attempt's time was over, shows nothing about the vendor. */
 const patienceMs = 1_000
 
+/** An attempt's time was over. */
+export interface Late {
+  /** The host whose answer it awaited then; undefined: none. */
+  readonly host: string | undefined
+}
+
+/** Notes that an attempt's time is over at this monotonic time. Call it before the abort, which ends what `ctx.fetch` awaits. */
+export function lateAt(nowMs: number, allowance: Allowance | undefined): Late {
+  return { host: allowance?.unansweredBy(nowMs - patienceMs) }
+}
+
 /**
  * Returns the bad answer that an error is about; undefined: it is about something else.
- * @param nowMs monotonic, if the attempt took longer than its task allows
+ * @param late if the attempt took longer than its task allows
  */
 export function badAnswerIn(
   error: unknown,
   limits: readonly Limit[],
   allowance: Allowance | undefined,
-  nowMs: number | undefined,
+  late: Late | undefined,
 ): BadAnswer | undefined {
-  if (nowMs !== undefined) {
-    const host = allowance?.unansweredBy(nowMs - patienceMs)
-    return host === undefined ? undefined : fresh(unanswered('no answer in time', host))
-  }
+  if (late !== undefined) return late.host === undefined ? undefined : fresh(unanswered('no answer in time', late.host))
   const refusal = refusalIn(error, limits)
   if (refusal !== undefined) return { refusal, heldMs: undefined, isReported: allowance?.isRefused === true }
   if (allowance?.bad !== undefined) return { ...allowance.bad, isReported: true }
