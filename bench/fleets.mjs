@@ -1,5 +1,5 @@
 // Measures a dispatcher and a worker over RabbitMQ beside a worker that claims for itself, in turns, by jobs a second and by CPU time a
-// job, which other programs on the machine disturb less (docs/fleets.md). `--jobs n`, `--turns n`, `--profile folder`, `--json`.
+// job, which other programs on the machine disturb less (docs/fleets.md). `--jobs n`, `--turns n`, `--slots n`, `--profile folder`, `--json`.
 import { fork } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
@@ -11,6 +11,7 @@ const { values } = parseArgs({
   options: {
     jobs: { type: 'string', default: '10000' },
     turns: { type: 'string', default: '2' },
+    slots: { type: 'string', default: '100' },
     profile: { type: 'string' },
     json: { type: 'boolean' },
   },
@@ -22,7 +23,7 @@ const shapes = { alone: ['work'], fleet: ['dispatch', 'execute'] }
 async function measure(roles, broker, postgres) {
   const { Sluice, task } = await import('../dist/index.js')
   const [amqp, place] = [(await broker.place()).url, await postgres.place()]
-  const env = { ...process.env, DATABASE_URL: place.url, AMQP_URL: amqp, BENCH_SLOTS: '100' }
+  const env = { ...process.env, DATABASE_URL: place.url, AMQP_URL: amqp, BENCH_SLOTS: values.slots }
   const execArgv = values.profile === undefined ? [] : ['--cpu-prof', `--cpu-prof-dir=${values.profile}`]
   const sender = await Sluice.open({ store: place.url })
   const noop = task('noop', { run: () => {} })

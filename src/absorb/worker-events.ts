@@ -80,6 +80,7 @@ export class WorkerEvents {
 
   /** A message was read, and its job sent. */
   received(message: TaskMessage): void {
+    if (!this.isOn) return
     const { id: uuid, task: name, args, kwargs, rootId, parentId, retries, etaMs, expiresMs } = message
     const time = (ms: number | undefined) => (ms === undefined ? null : writeTime(ms))
     const fields = {
@@ -106,12 +107,13 @@ export class WorkerEvents {
     { id: uuid, state, value, traceback }: TaskResult,
     how: { startedMs: number | null; endedMs: number | null },
   ): void {
+    if (state !== 'RETRY') this.#processed++
+    if (!this.isOn) return
     const { startedMs, endedMs } = how
     const atMs = endedMs ?? undefined
     const exception = `${typeOf(value)}(${reprOf(argsOf(value)).slice(1, -1)})`
     const failed = { uuid, exception, traceback: traceback ?? null }
     if (state === 'RETRY') return this.#task('task-retried', failed)
-    this.#processed++
     if (state === 'SUCCESS') {
       const runtime = startedMs === null || endedMs === null ? 0 : (endedMs - startedMs) / 1_000
       return this.#task('task-succeeded', { uuid, result: reprOf(value), runtime }, atMs)

@@ -57,11 +57,19 @@ const known = new Set(
   ).split(' '),
 )
 /** What RabbitMQ adds: sent again, it looks like a message that goes in circles, and is dropped. */
-const isBrokers = (name: string) => /^x-(death|first-death-|last-death-|delivery-count|acquired-count)/.test(name)
+const isBrokers = (name: string) =>
+  name.startsWith('x-') && /^x-(death|first-death-|last-death-|delivery-count|acquired-count)/.test(name)
 
 /** Returns headers without those that RabbitMQ has added. */
 export function withoutBrokers(headers: Readonly<Record<string, unknown>>): Record<string, unknown> {
   return Object.fromEntries(Object.entries(headers).filter(([name]) => !isBrokers(name)))
+}
+
+/** Returns what the sender has added. A loop, because it is done for each message, and mostly finds nothing. */
+function foreignIn(headers: Readonly<Record<string, unknown>>): Record<string, unknown> {
+  const own: Record<string, unknown> = {}
+  for (const name of Object.keys(headers)) if (!known.has(name) && !isBrokers(name)) own[name] = headers[name]
+  return own
 }
 
 /**
@@ -97,9 +105,8 @@ export async function writeTask(
 }
 
 function headersOf(task: TaskMessage): Record<string, unknown> {
-  const own = Object.entries(task.headers).filter(([name]) => !known.has(name) && !isBrokers(name))
   return {
-    ...Object.fromEntries(own),
+    ...foreignIn(task.headers),
     lang: 'js',
     task: task.task,
     id: task.id,
@@ -143,7 +150,7 @@ export function headOf(message: WireMessage): TaskMessage | undefined {
   const { task } = message.headers
   if (typeof task !== 'string') return undefined
   try {
-    return fieldsOf(message, message.headers, {})
+    return fieldsOf(message, (name) => message.headers[name], {})
   } catch {
     return undefined
   }
@@ -154,22 +161,31 @@ export function taskOf(message: WireMessage, body: unknown): TaskMessage {
   if (typeof message.headers['task'] !== 'string') return readFirst(message, body)
   if (!Array.isArray(body)) throw unreadable('its header names a task, and its body is no list of arguments')
   const [args, kwargs, embed] = body
-  const all = { ...message.headers, args, kwargs, ...(isRecord(embed) ? embed : {}) }
-  const own = Object.entries(message.headers).filter(([name]) => !known.has(name) && !isBrokers(name))
-  return fieldsOf(message, all, Object.fromEntries(own))
+  const more: Record<string, unknown> = { args, kwargs, ...(isRecord(embed) ? embed : {}) }
+  const field = (name: string) => (Object.hasOwn(more, name) ? more[name] : message.headers[name])
+  return fieldsOf(message, field, foreignIn(message.headers))
 }
 
 function readFirst(message: WireMessage, body: unknown): TaskMessage {
-  if (isRecord(body)) return fieldsOf(message, { group: body['taskset'], ...body }, {})
+  const all = isRecord(body) && { group: body['taskset'], ...body }
+  if (all !== false) return fieldsOf(message, (name) => all[name as keyof typeof all], {})
   throw unreadable('it names no task, in its headers or in its body')
 }
 
-function fieldsOf(message: WireMessage, all: Record<string, unknown>, headers: Record<string, unknown>): TaskMessage {
-  const text = (name: string) => (typeof all[name] === 'string' && all[name] !== '' ? all[name] : undefined)
+/** @param field returns a field of the message by its name @param headers what the sender has added */
+function fieldsOf(
+  message: WireMessage,
+  field: (name: string) => unknown,
+  headers: Record<string, unknown>,
+): TaskMessage {
+  const text = (name: string) => {
+    const found = field(name)
+    return typeof found === 'string' && found !== '' ? found : undefined
+  }
   const count = (value: unknown) => (typeof value === 'number' && value >= 0 ? value : undefined)
   const [task, id] = [text('task'), text('id')]
   if (task === undefined || id === undefined) throw unreadable('it has no name of a task, or no id')
-  const { args = [], kwargs = {}, timelimit, chord = null } = all
+  const [args = [], kwargs = {}, timelimit, chord = null] = ['args', 'kwargs', 'timelimit', 'chord'].map(field)
   if (!Array.isArray(args) || !isRecord(kwargs)) throw unreadable(`the arguments of "${task}" have the wrong form`)
   const [hard, soft] = Array.isArray(timelimit) ? timelimit : []
   return {
@@ -180,28 +196,27 @@ function fieldsOf(message: WireMessage, all: Record<string, unknown>, headers: R
     rootId: text('root_id') ?? id,
     parentId: text('parent_id'),
     groupId: text('group'),
-    groupIndex: count(all['group_index']),
-    retries: count(all['retries']) ?? 0,
-    etaMs: timeOf(all, 'eta'),
-    expiresMs: timeOf(all, 'expires'),
+    groupIndex: count(field('group_index')),
+    retries: count(field('retries')) ?? 0,
+    etaMs: timeOf(field('eta'), 'eta'),
+    expiresMs: timeOf(field('expires'), 'expires'),
     hardLimitS: count(hard),
     softLimitS: count(soft),
-    ignoreResult: all['ignore_result'] === true,
+    ignoreResult: field('ignore_result') === true,
     replyTo: message.replyTo,
     priority: message.priority ?? 0,
     shadow: text('shadow'),
     origin: text('origin'),
-    callbacks: readSignatures(all['callbacks']),
-    errbacks: readSignatures(all['errbacks']),
-    chain: readSignatures(all['chain']).toReversed(),
+    callbacks: readSignatures(field('callbacks')),
+    errbacks: readSignatures(field('errbacks')),
+    chain: readSignatures(field('chain')).toReversed(),
     chord: chord === null ? undefined : readSignature(chord),
     headers,
   }
 }
 
-function timeOf(all: Record<string, unknown>, name: string): number | undefined {
-  const found = all[name] ?? null
-  if (found === null) return undefined
+function timeOf(found: unknown, name: string): number | undefined {
+  if (found === undefined || found === null) return undefined
   const ms = typeof found === 'string' ? readTime(found) : undefined
   if (ms === undefined) throw unreadable(`its ${name} is no time`)
   return ms

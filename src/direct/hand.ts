@@ -48,7 +48,7 @@ export interface DirectCounts {
   done: number
 }
 
-/** So many messages are remembered, to recognise those that arrive again, and so many revoked ids. */
+/** So many messages, up to twice as many, are remembered, to recognise those that arrive again; and so many revoked ids. */
 const knownMax = 10_000
 const againMs = 1_000
 /** So many copies of denied messages are under way at a time, because what stands behind them is delivered meanwhile. */
@@ -183,13 +183,13 @@ export class Hand {
       this.#closed()
     } else if (this.#isStopping) this.#giveBack({ key, queue, delivery, progress: progressOf(delivery) })
     // A broker that was killed may have forgotten that it had delivered it, and that it was acknowledged.
-    else await this.#read(delivery, queue, held !== undefined || this.#known.has(key))
+    else await this.#read(delivery, { key, queue }, held !== undefined || this.#known.has(key))
   }
 
   /** Calls off these tasks, unless they run; with `isTerminated` those that run, too. */
   async revoke(ids: readonly string[], isTerminated: boolean): Promise<void> {
     for (const id of ids) {
-      remember(this.#revoked, id, true)
+      remember(this.#revoked, id)
       for (const entry of this.#gate.remove(({ message }) => message.id === id)) this.#decide(entry)
       if (isTerminated)
         for (const [job, running] of this.#running)
@@ -210,17 +210,17 @@ export class Hand {
     for (const job of this.#running.keys()) this.#outlet.abort(job, reason)
   }
 
-  async #read(delivery: Delivery, queue: string, isAgain: boolean): Promise<void> {
+  async #read(delivery: Delivery, of: { key: string; queue: string }, isAgain: boolean): Promise<void> {
     const { tasks, labels, clock, ends } = this.#options
     let seen: Pick<Entry, 'message' | 'call'> | undefined
     let entry: Entry
     try {
       const message = await messageIn(delivery)
-      seen = { message, call: callOf(message, queue) }
-      const found = entryOf(delivery, message, { queue, tasks, labels, nowMs: clock.wallMs() })
+      seen = { message, call: callOf(message, of.queue) }
+      const found = entryOf(delivery, message, { ...of, tasks, labels, nowMs: clock.wallMs() })
       entry = isAgain ? { ...found, progress: { ...found.progress, isDoubtful: true } } : found
     } catch (error) {
-      const own = { key: keyOf(delivery, queue), queue, delivery }
+      const own = { ...of, delivery }
       return this.#settle(own, () => ends.refused(own, error, seen))
     }
     if (this.#held.get(entry.key) === undefined) this.#held.set(entry.key, entry)
@@ -333,7 +333,7 @@ export class Hand {
       try {
         await this.#carry(entry, carry)
         await reach('direct.settled', entry)
-        remember(this.#known, entry.key, true)
+        remember(this.#known, entry.key)
         entry.delivery.ack()
         break
       } catch (error) {
@@ -368,7 +368,7 @@ export class Hand {
 
   /** What was not begun and whose connection is lost comes again: carried out here, it would be there twice. */
   #drop(entry: Entry): void {
-    remember(this.#dropped, entry.key, true)
+    remember(this.#dropped, entry.key)
     this.#forget(entry)
   }
 
@@ -389,11 +389,11 @@ type InHand = Pick<Entry, 'key' | 'queue' | 'delivery' | 'mayHaveBeenSent'> & Pa
 /** True if an attempt has sent nothing, mostly because its grant was too old. */
 const isUncalled = (outcome: Outcome) => ['unused', 'return'].includes(outcome.kind) && !('delayMs' in outcome)
 
-/** Notes something about a key, and forgets the oldest of too many. */
-function remember<T>(known: Map<string, T>, key: string, value: T): void {
-  known.set(key, value)
-  const [oldest] = known.keys()
-  if (known.size > knownMax && oldest !== undefined) known.delete(oldest)
+/** Notes a key, and forgets the oldest of too many: many at once, because a map is slow to find its first after deletions. */
+function remember(known: Map<string, true>, key: string): void {
+  known.set(key, true)
+  if (known.size < 2 * knownMax) return
+  for (const oldest of known.keys()) if (known.size > knownMax) known.delete(oldest)
 }
 
 const revokedNow = () => new AttemptError('SLUICE_CANCELLED', 'the task was revoked', { retryable: false })

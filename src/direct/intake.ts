@@ -1,5 +1,5 @@
 /** Reads messages of Celery producers: what each calls, and what it needs. */
-import { createHash } from 'node:crypto'
+import { hash } from 'node:crypto'
 import type { Delivery } from '../amqp/broker.ts'
 import { type Call, callOf } from '../absorb/call.ts'
 import { inputOf } from '../celery/arguments.ts'
@@ -47,9 +47,9 @@ export function keyOf(delivery: Delivery, queue: string): string {
     messageId?: string
     headers?: Record<string, unknown>
   }
-  const own = [queue, correlationId, messageId, headers?.['id'], headers?.[progressHeader]].map(String).join('\n')
   // Strangers may give no id, or all of their messages the same one.
-  return createHash('sha1').update(own).update(delivery.body).digest('base64')
+  const body = hash('sha1', delivery.body, 'base64')
+  return [queue, correlationId, messageId, headers?.['id'], headers?.[progressHeader], body].join('\n')
 }
 
 /**
@@ -68,9 +68,9 @@ export function messageIn(delivery: Delivery): Promise<TaskMessage> {
 export function entryOf(
   delivery: Delivery,
   message: TaskMessage,
-  about: { queue: string; tasks: ReadonlyMap<string, AnyTask>; labels: Labels; nowMs: number },
+  about: { key: string; queue: string; tasks: ReadonlyMap<string, AnyTask>; labels: Labels; nowMs: number },
 ): Entry {
-  const { queue, tasks, labels, nowMs: seenMs } = about
+  const { key, queue, tasks, labels, nowMs: seenMs } = about
   const task = tasks.get(message.task)
   if (task === undefined) throw new UsageError('SLUICE_NO_SUCH_TASK', `no worker here has a task "${message.task}"`)
   const input = inputOf(message)
@@ -80,7 +80,7 @@ export function entryOf(
   )
   const units = task.limits.map((limit) => costOf(limit, input))
   const own = { message, task, input, takes, holds, units, queue, seenMs, delivery, sent: new Set<string>() }
-  return { ...own, key: keyOf(delivery, queue), call: callOf(message, queue), progress: progressOf(delivery) }
+  return { ...own, key, call: callOf(message, queue), progress: progressOf(delivery) }
 }
 
 /** What an entry was granted. */

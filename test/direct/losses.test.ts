@@ -201,7 +201,7 @@ describe('an end that cannot be sent at once', () => {
     const lost = task('lost', { input, run: () => {}, onFailed: () => {} })
     const message = { ...blank, id: 'a', task: 'lost', rootId: 'a', replyTo: 'replies' }
     const delivery = { body: Buffer.from('[[],{},{}]'), properties: { headers: {} } } as unknown as Delivery
-    const about = { queue: 'celery', tasks: new Map([['lost', lost]]), labels: {}, nowMs: 0 }
+    const about = { key: 'a', queue: 'celery', tasks: new Map([['lost', lost]]), labels: {}, nowMs: 0 }
     const entry = entryOf(delivery, message, about)
     const results = new Results({ ...common, post, redis: undefined })
     const presence = { name: 'test', events: { reported() {} } } as never
