@@ -1,7 +1,8 @@
-// Writes dist/*.js: the modules of src/ in few files, since Node needs most of a command's start to find and link 350 of them.
+// Writes dist/*.js: the modules of src/, and those of small packages, in few files, since Node needs most of a command's start to
+// find and link 350 of them.
 // What is shared by entries is in chunks/, as deep below dist/ as every module of src/ is below src/, so that a path relative to
 // a module leads to the same file from either place.
-import { readdirSync, rmSync } from 'node:fs'
+import { readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { rolldown } from 'rolldown'
@@ -29,11 +30,15 @@ const entries = [
   'testing/vendor',
 ]
 
+// Packages that every command loads, and nobody else can meet: their files would take a fifth of its start. Others stay what a
+// program's other code may have loaded, or replaced, as tracing replaces pg.
+const inside = ['commander', 'croner', 'ipaddr.js', 'uuid']
+
 const bundle = await rolldown({
   cwd: root,
   input: Object.fromEntries(entries.map((name) => [name, `./src/${name}.ts`])),
   platform: 'node',
-  external: (id) => !/^[./]/.test(id),
+  external: (id) => !/^[./]/.test(id) && !inside.includes(id),
 })
 const { output } = await bundle.write({
   dir: dist,
@@ -42,9 +47,18 @@ const { output } = await bundle.write({
   chunkFileNames: 'chunks/[name]-[hash].js',
 })
 await bundle.close()
+writeFileSync(join(dist, 'licences.txt'), inside.map(licence).join('\n'))
 // Last, because a program may be loading the old files meanwhile.
 const written = new Set(output.map(({ fileName }) => fileName))
 for (const name of readdirSync(dist, { recursive: true })) {
   if (/\.js(\.map)?$/.test(name) && !written.has(name.replace(/\.map$/, '').replaceAll('\\', '/')))
     rmSync(join(dist, name))
+}
+
+/** The licence of a package, which demands to be passed on with it. */
+function licence(name) {
+  const folder = join(root, 'node_modules', name)
+  const file = readdirSync(folder).find((each) => /^licen[cs]e/i.test(each))
+  if (file === undefined) throw new Error(`${name} has no licence`)
+  return `${name}\n\n${readFileSync(join(folder, file), 'utf8')}`
 }
