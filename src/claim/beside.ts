@@ -1,5 +1,7 @@
 /** The jobs in hand that were granted ahead of time: until its instant each waits beside the slots, and not in one. */
+import { limitOf } from '../core/bucket.ts'
 import type { Clock } from '../core/clock.ts'
+import { hash64 } from '../core/hash.ts'
 import type { ClaimedJob } from './claimed-job.ts'
 
 /** Jobs that wait for their instants, and how many more may. */
@@ -9,10 +11,14 @@ export class Beside {
    * old has cost a unit for nothing.
    */
   static readonly #placeMs = 25
+  /** A claim that takes longer than this brings nothing whose instant is still to come. */
+  static readonly #keptMs = 5_000
   /** The part of the newest attempt in the mean time that attempts take. */
   static readonly #newest = 0.1
   readonly #jobs = new Set<ClaimedJob>()
   #tookMs: number | undefined
+  /** The newest calls back. */
+  #calls: { atMs: number; isConcerned: (job: ClaimedJob) => boolean }[] = []
 
   /** These wait from now on. */
   add(jobs: readonly ClaimedJob[]): void {
@@ -22,6 +28,18 @@ export class Beside {
   /** These do not wait any more: their instant has come, or they were given up. */
   delete(jobs: readonly ClaimedJob[]): void {
     for (const job of jobs) this.#jobs.delete(job)
+  }
+
+  /** Those of these jobs that were granted ahead before this time, in monotonic ms, may not begin. */
+  calledBack(atMs: number, isConcerned: (job: ClaimedJob) => boolean): void {
+    this.#calls = [...this.#calls.filter((call) => call.atMs > atMs - Beside.#keptMs), { atMs, isConcerned }]
+  }
+
+  /** Returns whether a job that has just come was claimed before a call back that concerns it. */
+  isCalledBack(job: ClaimedJob): boolean {
+    const { asked, notBeforeMs } = job
+    if (asked === undefined || notBeforeMs === undefined) return false
+    return this.#calls.some(({ atMs, isConcerned }) => asked.monotonicMs <= atMs && isConcerned(job))
   }
 
   /** An attempt has taken a slot for so long. */
@@ -44,6 +62,14 @@ export class Beside {
     if (this.#tookMs === undefined) return 0
     return Math.floor(slots * Math.min(2, Beside.#placeMs / this.#tookMs))
   }
+}
+
+/** Returns the jobs that a notification calls back (`limits/takers/call_back_grants_ahead.sql`); undefined: it calls none back. */
+export function readCallBack(told: string): ((job: ClaimedJob) => boolean) | undefined {
+  if (!told.startsWith('!')) return undefined
+  const what = new Set(told.slice(1).split(','))
+  return ({ id, takes }) =>
+    told === '!' || what.has(id) || takes?.some((one) => what.has(limitOf(one)) || what.has(hash64(one))) === true
 }
 
 /** Its `look` makes those who wait check again. */

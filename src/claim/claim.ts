@@ -217,7 +217,6 @@ export class Claims {
     if (row.instants !== null)
       for (const [i, job] of jobs.entries()) {
         const laterMs = (Number(row.instants[i] ?? row.now_us) - Number(row.now_us)) / 1_000
-        job.claimedMs = job.grantedMs
         job.grantedMs = decidedMs + laterMs
         job.notBeforeMs = latestMs + laterMs
       }

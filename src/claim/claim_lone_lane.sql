@@ -48,7 +48,7 @@ begin
     v_lane.bound := case when v_lane.list is null then p_news.bounds[1] else least(v_lane.bound, p_news.bounds[1]) end;
   end if;
   if v_take > 0 then
-    v_mark := engine.mark_lane_jobs(p_claim, p_worker, v_is.now_us, v_is.at, v_lane, v_take, v_life);
+    v_mark := engine.mark_lane_jobs(p_claim, p_worker, v_is.now_us, v_is.at, v_lane, v_take, v_life, v_done.instants);
     v_done.granted := v_mark.granted; v_done.jobs := v_mark.jobs; v_move := v_mark.moves[1]; end if;
   if v_mark.granted > 0 then
     v_units := array_fill(v_mark.granted::bigint, array[cardinality(v_lane.buckets)]);

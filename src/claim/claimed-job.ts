@@ -51,6 +51,11 @@ export interface ClaimedJob {
   isGone?: boolean
 }
 
+/** False for a job that has left its claim, and for one of a claim that nobody here knew: no grant is as old as that. */
+export function mayStart({ isGone = false, grantedMs }: ClaimedJob): boolean {
+  return !isGone && grantedMs !== -Infinity
+}
+
 /** What is known of a message that is executed without a claim; see the fields of the same names. */
 export interface Known {
   readonly attempt: number

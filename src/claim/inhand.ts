@@ -5,7 +5,7 @@ import type { PeerLimiter } from '../limits/peer.ts'
 import { requestGrants, unitsOf } from './consent.ts'
 import { Beside, slotWaitMs, whenInTime } from './beside.ts'
 import type { Finisher, Outcome } from './finish/finish.ts'
-import type { ClaimedJob } from './claimed-job.ts'
+import { type ClaimedJob, mayStart } from './claimed-job.ts'
 import type { Estate, Outlet, OutletFor, Reports } from './outlet.ts'
 import type { Throttle } from './throttle.ts'
 
@@ -90,7 +90,7 @@ export class InHand {
   /** Jobs that were given back uncalled so far. */
   returned = 0
 
-  /** Those of them that could begin when they were claimed: mostly their grants grew old, a sign of too much at once. */
+  /** Those of them whose claim granted nothing ahead: mostly their grants grew old, a sign of too much at once. */
   tooMany = 0
 
   /** Jobs that rules, or their handlers, put off so far. */
@@ -243,7 +243,9 @@ export class InHand {
   #startInTime(jobs: readonly ClaimedJob[]): void {
     const { clock, failed } = this.#options
     for (const atMs of new Set(jobs.map(({ notBeforeMs }) => notBeforeMs))) {
-      const those = jobs.filter(({ notBeforeMs }) => notBeforeMs === atMs)
+      const all = jobs.filter(({ notBeforeMs }) => notBeforeMs === atMs)
+      const those = all.filter((job) => !this.#beside.isCalledBack(job))
+      for (const job of all) if (!those.includes(job)) this.#refuse(job)
       if (atMs === undefined || this.#refusal !== undefined) void this.#startInSlots(those).catch(failed)
       else {
         this.#beside.add(those)
@@ -372,17 +374,21 @@ export class InHand {
     const ending = finisher.end(job, outcome)
     if (watch?.wants(outcome)) void ending.then((isRecorded) => isRecorded && watch.ended(job, outcome))
     this.look()
-    if (outcome.kind === 'throttled') this.#giveBackAhead(unitsOf(job).takes)
+    if (outcome.kind === 'throttled')
+      this.giveBackAhead(({ takes }) => takes?.some((one) => job.takes?.includes(one)) === true)
     if (outcome.kind === 'done' || outcome.kind === 'failed') void ending.then(this.look)
     else void ending.then(this.#wentBack)
     return ending
   }
 
-  /** Gives back what was granted ahead of these buckets and has not begun: the vendor refuses, and would refuse it, too. */
-  #giveBackAhead(buckets: readonly string[]): void {
+  /**
+   * Gives back those of these jobs that were granted ahead and have not begun, because what allowed it has changed: the vendor
+   * refuses, somebody paused a limit or changed it. Those that a claim under way brings go back, too.
+   */
+  giveBackAhead(isConcerned: (job: ClaimedJob) => boolean): void {
+    this.#beside.calledBack(this.#options.clock.monotonicMs(), isConcerned)
     for (const [job, sinceMs] of this.#jobs)
-      if (sinceMs === Infinity && job.notBeforeMs !== undefined && job.takes?.some((one) => buckets.includes(one)))
-        this.#refuse(job)
+      if (sinceMs === Infinity && job.notBeforeMs !== undefined && isConcerned(job)) this.#refuse(job)
   }
 
   /** A sleeping dispatcher knew when to wake before this job had a time of its own. */
@@ -390,9 +396,4 @@ export class InHand {
     this.#back()
     this.look()
   }
-}
-
-/** False for a job that has left its claim, and for one of a claim that nobody here knew: no grant is as old as that. */
-function mayStart({ isGone = false, grantedMs }: ClaimedJob): boolean {
-  return !isGone && grantedMs !== -Infinity
 }

@@ -9,7 +9,7 @@ begin
   perform engine.claim_lone_lane(p_claim, p_worker, null, null, 0, p_now, 0, p_cap, 0),
     engine.grant_lane_ahead(null, null, 0, p_now, 1), engine.grant_ahead(null, 0, p_now),
     engine.read_claim_room('{}', '{}', '{}', '{}', p_cap),
-    engine.mark_lane_jobs(p_claim, p_worker, p_now, null, null, 0, null);
+    engine.mark_lane_jobs(p_claim, p_worker, p_now, null, null, 0, null, null);
   perform engine.select_lanes('{}', '{}', 0, 0, 0, 1), engine.move_turns('{}', 0, 0, 1),
     engine.resolve_buckets(p_worker, '{}', '{}'), engine.bucket_room('{}', p_now),
     engine.units_left_for_jobs('{}', '{}', p_now),

@@ -104,11 +104,12 @@ export class Membership {
 
   /**
    * Returns whether a notification wakes this worker: it names queues, all (`*`), or the worker's id (`@`;
-   * `store/wake_workers_for_room.sql`).
+   * `store/wake_workers_for_room.sql`). Grants that are called back (`!`) wake it when they have gone back.
    */
   isCalled(told: string): boolean {
     const { queues } = this.#member
     if (told.startsWith('@')) return told === `@${this.#worker}`
+    if (told.startsWith('!')) return false
     return told === '*' || queues === undefined || told.split(',').some((queue) => queues.includes(queue))
   }
 

@@ -1,6 +1,6 @@
 -- Creates a gate or changes it; a gate that is like this already is left alone. It wakes the workers when the gate is
--- new, or changed and without end, because jobs that it held back may start now. Jobs of claims under way are still
--- handed out.
+-- new, or changed and without end, because jobs that it held back may start now. Claims under
+-- way still hand out jobs that may begin now; grants ahead of time are called back.
 -- p_lasts: seconds until the gate ends; once half of them are over, the same call renews it. Null: it has no end.
 -- Other parameters: the columns of sluice.gate.
 create or replace function engine.define_gate(
@@ -22,7 +22,10 @@ begin
       excluded.to_min, excluded.reason, p_lasts is null)
     or g.alive_until < v_now + make_interval(secs => p_lasts) / 2
   returning created_at = v_now or alive_until is null into v_new;
-  if v_new then perform pg_notify('sluice.wake', '*'); end if;
+  if v_new then
+    perform pg_notify('sluice.wake', '*');
+    perform engine.call_back_grants_ahead(null);
+  end if;
   if v_new and p_lasts is null and p_days is null then
     perform engine.notify_event('paused', jsonb_build_object('name', p_name, 'isPaused', true,
       'reason', p_reason, 'by', p_by));

@@ -1,16 +1,20 @@
--- Cancels an unfinished job. A running attempt is fenced off: what it still does changes nothing here. Returns false
--- when there is no such unfinished job.
+-- Cancels an unfinished job. A running attempt is fenced off: what it still does changes nothing here. A job that was
+-- granted ahead of time is called back; it may begin before its worker is notified, so it is in doubt, too. Returns
+-- false when there is no such unfinished job.
 create or replace function engine.cancel_job(p_id uuid, p_reason text) returns boolean language plpgsql
   set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
 declare
   v_now timestamptz := sluice.now();
-  v_claim uuid;
+  v_job sluice.job;
   v_report text;
   v_endings engine.ending[];
 begin
   perform engine.lock_definitions();
-  select claim into v_claim from sluice.job where id = p_id for update;
-  perform engine.release_attempts(array[p_id], array[v_claim], '{f}');
+  select * into v_job from sluice.job where id = p_id for update;
+  perform engine.release_attempts(array[p_id], array[v_job.claim], '{f}');
+  if engine.find_instant_ahead(v_job) is not null then
+    perform engine.call_back_grants_ahead(array[p_id::text]);
+  end if;
   v_report := (select engine.report_attempt(j.dispatched_at, v_now, w.id, w.host, w.version) from sluice.job j
     join sluice.claim c on c.id = j.claim join sluice.worker w on w.id = c.worker where j.id = p_id);
   with gone as (

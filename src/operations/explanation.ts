@@ -7,6 +7,7 @@ import type { Rule } from '../limits/rule.ts'
 /** One reason why a job has not started. */
 export interface Reason {
   kind:
+    | 'granted'
     | 'expired'
     | 'parked'
     | 'scheduled'
@@ -118,6 +119,8 @@ export interface Explanation {
   attempt: number
   state: 'waiting' | 'scheduled' | 'dispatched' | 'running'
   due_ms: number | null
+  /** When it may begin, if a worker has it; null: it is in nobody's hands. */
+  granted_ms: number | null
   now_ms: number
   /** Microseconds of the limiter's clock, and how far it is ahead of the store's. */
   now_us: string

@@ -44,6 +44,7 @@ export interface Job {
   createdAt: Date
   /** The job does not start before this time; null unless scheduled. */
   dueAt: Date | null
+  /** When it was claimed last, or, if it was granted ahead of time, when it may begin; null: never. */
   dispatchedAt: Date | null
   /** When the last attempt began; of a running job, when it was claimed for it. */
   startedAt: Date | null

@@ -29,6 +29,7 @@ export async function why(sql: Sql, id: string): Promise<Why | undefined> {
   const { state } = found
   if (state === 'dispatched' || state === 'running')
     return { id, state, reasons: [], notBefore: undefined, about: undefined }
+  if (found.granted_ms !== null) return granted(id, new Date(found.granted_ms))
   if (found.ends_by !== null)
     return { id, state, reasons: [ending(found.ends_by)], notBefore: undefined, about: undefined }
   const reasons = [
@@ -59,6 +60,18 @@ export async function why(sql: Sql, id: string): Promise<Why | undefined> {
     reasons,
     notBefore: latest > 0 ? new Date(latest) : undefined,
     about: about > 0 && isTimely && !isUnknown ? new Date(about) : undefined,
+  }
+}
+
+/** A job that was granted ahead of time waits for nothing but its instant. */
+function granted(id: string, notBefore: Date): Why {
+  const text = 'its limit has granted it: a worker has it, and begins it at this instant'
+  return {
+    id,
+    state: 'waiting',
+    reasons: [{ kind: 'granted', text, notBefore, acts: 'time' }],
+    notBefore,
+    about: notBefore,
   }
 }
 

@@ -5,6 +5,7 @@ import { AttemptError, StoreError, UsageError } from '../core/errors.ts'
 import { statementIn } from '../db/store.ts'
 import { Claims } from '../claim/claim.ts'
 import { Dispatcher, type Offered } from '../claim/dispatcher.ts'
+import { readCallBack } from '../claim/beside.ts'
 import { Finisher } from '../claim/finish/finish.ts'
 import { Epoch } from '../claim/definitions/clock.ts'
 import { marginsOf } from '../claim/definitions/margins.ts'
@@ -171,15 +172,23 @@ export class Worker {
     const { db, schema } = this.#options.store
     this.#beginRounds()
     await this.#renewGates()
-    const wake = () => this.#dispatcher.wake()
-    this.#unlisten = await db.listen(`${schema}.wake`, (told) => this.#member.isCalled(told) && wake(), wake)
+    const called = (told: string) => this.#called(told)
+    // While the connection was lost, anything may have been called back.
+    this.#unlisten = await db.listen(`${schema}.wake`, called, () => ['!', '*'].forEach(called))
     this.#unreported = await db.listen(`${schema}.event`, (notice) => this.#heard(notice))
-    this.#unheard = this.#options.shared?.onChange(wake)
+    this.#unheard = this.#options.shared?.onChange(() => this.#dispatcher.wake())
     await this.#timetable.define()
     await this.#warm()
     this.#dispatcher.start()
     this.#timetable.start(this.#stop.signal)
     await this.#options.beside?.start()
+  }
+
+  /** Reads a notification. */
+  #called(told: string): void {
+    const isConcerned = readCallBack(told)
+    if (isConcerned !== undefined) this.#hand.giveBackAhead(isConcerned)
+    if (this.#member.isCalled(told)) this.#dispatcher.wake()
   }
 
   /** Makes everything ready that a first grant would otherwise wait for. */

@@ -388,10 +388,10 @@ it('a worker starts each job at its instant, and the record shows when', async (
     await worker.stop()
     const seen = await Promise.all(ids.map((id) => sluice.jobs.get(id)))
     const begins = seen.map((job) => job?.attempts[0]?.startedAt.getTime() ?? Number.NaN).toSorted((a, b) => a - b)
-    // The first ones begin at once; then each begins some 20 ms after the one before.
+    // The first ones begin at once; then each begins some 20 ms after the one before, and not the ten of a claim together.
     const apart = (times: readonly number[]) => times.slice(20).filter((ms, i) => ms - (times[i + 19] ?? 0) >= 5).length
-    expect(apart(starts)).toBeGreaterThan(40)
-    expect(apart(begins)).toBeGreaterThan(40)
+    expect(apart(starts)).toBeGreaterThan(20)
+    expect(apart(begins)).toBeGreaterThan(20)
     expect(await sluice.verify()).toMatchObject({ isProved: true, exceeded: [] })
   } finally {
     await sluice.close()

@@ -167,6 +167,20 @@ describe('the jobs in hand', () => {
     expect([at.ends, hand.size]).toEqual([['throttled', 'unused', 'unused'], 1])
   })
 
+  it('go back when they are called back, also by a claim that was under way then', () => {
+    const { at, hand } = stage({ slots: 5 })
+    const nowMs = systemClock.monotonicMs()
+    const later = (takes: string[], asked = nowMs) => {
+      const moment = { monotonicMs: asked, bootMs: asked, wallMs: asked }
+      return { ...job('a', takes), notBeforeMs: nowMs + 60_000, asked: moment }
+    }
+    hand.take([later(['calls']), later(['others'])])
+    hand.giveBackAhead(({ takes }) => takes?.includes('calls') === true)
+    expect([at.ends, hand.size]).toEqual([['unused'], 1])
+    hand.take([later(['others']), later(['calls']), later(['calls'], nowMs + 60_000)])
+    expect([at.ends, hand.size]).toEqual([['unused', 'unused'], 3])
+  })
+
   it('never begin in more slots than there are, though others that were granted ahead began during their claim', async () => {
     const { at, hand } = stage({ slots: 1, kinds: [] })
     const first = job()

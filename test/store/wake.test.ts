@@ -56,7 +56,8 @@ describe.each(mainEngines)('on $name', (engine) => {
 
   it('a worker that claimed all it wanted ahead of time is not notified, and one that got less is', async () => {
     await known()
-    const fast = quietTask('fast', [limit('fast', { rate: '100/s' })])
+    // So slow that some may only begin later, even if the looks are 50 ms apart.
+    const fast = quietTask('fast', [limit('fast', { rate: '50/s' })])
     await at.sluice.sendMany(
       fast,
       Array.from({ length: 1_000 }, () => ({})),

@@ -15,6 +15,9 @@ declare
   v_running bigint[];
   v_before constant jsonb := (
     select l.spec from sluice.limit_def l where l.name = p_name order by version desc limit 1);
+  -- Not only its margin changes.
+  v_is_other constant boolean := v_before - '{rules,grantUs,transitUs,measured}'::text[]
+    <> v_def.spec - '{rules,grantUs,transitUs,measured}'::text[];
 begin
   if v_def.name is null or exists (
     select 1 from (select * from sluice.limit_def where name = p_name order by version desc limit 1) l
@@ -45,12 +48,10 @@ begin
   end if;
   update sluice.list set due = v_now where due > v_now and id in (select id from sluice.bucket where name = p_name);
   perform pg_notify('sluice.wake', '*');
+  if v_is_other then perform engine.call_back_grants_ahead(array[p_name]); end if;
   -- A bucket beside a share follows the limit itself, which is reported. What the fleet finds changes all the time.
   -- So does the margin, while the numbers stay.
-  if v_before is not null and position('/' in p_name) = 0
-    and v_before - '{rules,grantUs,transitUs,measured}'::text[]
-      <> v_def.spec - '{rules,grantUs,transitUs,measured}'::text[]
-    and not (v_def.source = 'found' and (
+  if v_is_other and position('/' in p_name) = 0 and not (v_def.source = 'found' and (
       select l.source in ('code', 'found') from sluice.limit_def l where l.name = p_name
       order by l.version desc offset 1 limit 1)) then
     perform engine.notify_event('limit', jsonb_build_object('limit', p_name, 'source', v_def.source, 'by', p_by,

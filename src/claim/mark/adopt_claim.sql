@@ -5,8 +5,8 @@ create or replace function engine.adopt_claim(p_claim uuid) returns text languag
 begin
   return (
     select '[[' || string_agg(engine.encode_job(j, engine.least_life(array(
-      select sluice.hash64(t) from unnest(coalesce(j.holds, j.takes)) t)), false, null), '],[') || ']]'
-    from sluice.claim c cross join unnest(c.lanes, c.seqs) h (lane, seq)
+      select sluice.hash64(t) from unnest(coalesce(j.holds, j.takes)) t)), false, null), '],[' order by h.o) || ']]'
+    from sluice.claim c cross join unnest(c.lanes, c.seqs) with ordinality h (lane, seq, o)
     join sluice.job j on j.lane = h.lane and j.seq = h.seq and j.due_at is null and j.claim = c.id
     where c.id = p_claim);
 end $$;

@@ -2,8 +2,10 @@
 -- caller appends to the ledger.
 -- p_at: what the store's clock shows at p_now
 -- p_life: how long the grants may be used, in microseconds
+-- p_instants: when each of the jobs may begin, in order; null: at p_now
 create or replace function engine.mark_lane_jobs(
-  p_claim uuid, p_worker bigint, p_now bigint, p_at timestamptz, p_lane sluice.lane, p_take integer, p_life bigint)
+  p_claim uuid, p_worker bigint, p_now bigint, p_at timestamptz, p_lane sluice.lane, p_take integer, p_life bigint,
+  p_instants bigint[])
 returns engine.marked
 language plpgsql as $$
 declare
@@ -31,7 +33,9 @@ begin
   -- does. With CASE the planner cannot use the index of lanes, by which it might compare each waiting job with each
   -- place. The first job carries what all have in common.
   with taken as (
-    update sluice.job j set claim = p_claim, attempt = j.attempt + 1, dispatched_at = p_at, holds = null
+    update sluice.job j set claim = p_claim, attempt = j.attempt + 1, holds = null, dispatched_at = case
+      when p_instants is null then p_at
+      else p_at + make_interval(secs => (p_instants[array_position(v_seqs, j.seq)] - p_now) / 1e6) end
     where j.ctid = any (v_tids[:v_seen])
       and case when j.claim is null then j.lane = v_lane end
     returning j.seq, engine.encode_job(j, p_life, j.seq > v_seqs[1], p_lane.list) as told,
@@ -49,10 +53,15 @@ begin
     v_done.moves := engine.complete_lane_moves(v_done.moves, array[p_lane], array[p_take], null);
   end if;
   if v_done.granted > 0 then
-    insert into sluice.claim (id, worker, at, lanes, seqs)
-    values (p_claim, p_worker, p_now, array_fill(v_lane, array[v_done.granted]), v_marked);
-    -- A job went away meanwhile; it may have been the first.
-    if v_done.granted < v_seen then v_done.jobs := engine.adopt_claim(p_claim); end if;
+    insert into sluice.claim (id, worker, at, lanes, seqs, instants)
+    values (p_claim, p_worker, p_now, array_fill(v_lane, array[v_done.granted]), v_marked,
+      p_instants[:v_done.granted]);
+    if v_done.granted < v_seen then  -- a job went away meanwhile: maybe the first, and the next has its instant
+      update sluice.job j set dispatched_at = p_at + make_interval(secs => (u.at - p_now) / 1e6)
+      from unnest(v_marked, p_instants[:v_done.granted]) u (seq, at)
+      where j.lane = v_lane and j.seq = u.seq and u.at is not null;
+      v_done.jobs := engine.adopt_claim(p_claim);
+    end if;
   end if;
   if v_late is not null then perform engine.set_aside_jobs(v_late, p_at); end if;
   return v_done;

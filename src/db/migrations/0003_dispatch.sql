@@ -104,13 +104,15 @@ create index reservation_lane on sluice.reservation (class, lane);
 
 -- One row per claim with unfinished jobs: with it a repeated claim adopts the jobs of a lost reply, and a rescue finds
 -- the jobs of a lost worker. begun: of a dispatcher's claim, the seqs of the jobs that its workers have begun.
+-- instants: when each job may begin, in the limiter's time, if they were granted ahead of time.
 create table sluice.claim (
   id uuid primary key,
   worker bigint not null,
   at bigint not null,
   lanes bigint[] not null,
   seqs bigint[] not null,
-  begun bigint[]
+  begun bigint[],
+  instants bigint[]
 ) with (toast_tuple_target = 8160); -- Compressing the 4 KB of 250 jobs takes longer than all else about the row.
 create index claim_worker on sluice.claim (worker);
 

@@ -10,6 +10,7 @@ create or replace function engine.hold_buckets(p_buckets bigint[], p_us bigint, 
   p_cause text default null, p_probe bigint default null) returns void
 language plpgsql as $$
 declare
+  v_now constant bigint := engine.limiter_now_us(p_cap);
   v_room engine.room;
   v_rooms engine.room[] := '{}';
 begin
@@ -20,6 +21,9 @@ begin
     v_room.probe := coalesce(p_probe, v_room.probe);
     v_rooms := v_rooms || v_room;
   end loop;
+  perform engine.call_back_grants_ahead(array(
+    select r.bucket::text from unnest(v_rooms) r
+    where exists (select 1 from sluice.ledger l where l.bucket = r.bucket and l.at > v_now)));
   perform engine.append_ledger(v_rooms, p_cause => p_cause);
   -- The ledger row that a parked bucket gets at its release takes the hold from here.
   update sluice.parked set hold = greatest(hold, engine.limiter_now_us(p_cap) + p_us)
