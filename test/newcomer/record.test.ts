@@ -2,7 +2,7 @@
 import { hostname } from 'node:os'
 import { describe, expect, it } from 'vitest'
 import { fail, limit, snooze, task } from '../../src/index.ts'
-import { claimAll, emptied, finish, mainEngines, ownClock, quietTask, tenantInput } from '../claim/engine.ts'
+import { claimAll, count, emptied, finish, mainEngines, ownClock, quietTask, tenantInput } from '../claim/engine.ts'
 import { fn } from '../servers/fn.ts'
 import { until } from '../until.ts'
 import { unhurried } from '../worker/patience.ts'
@@ -114,12 +114,14 @@ for (const engine of mainEngines) {
     it('shows what an attempt was charged and settled, and which limit it waited for', async () => {
       const few = limit('few', { concurrency: 1, by: 'tenant' })
       const tokens = limit('tokens', { window: '1000/h', cost: 'n' })
+      const waiting = "sluice.lane where list = sluice.hash64('few:a')"
       let calls = 0
       const of = task('charged', {
         input: tenantInput,
         limits: [few, tokens] as never[],
         retry: { attempts: 2, base: '1ms' },
         async run(_, { settle }) {
+          if (calls === 0) await until(async () => (await count(at.db, waiting)) > 0, 'the other to wait for it')
           await settle({ tokens: 7 })
           if (++calls > 1) throw new Error('after it')
         },
