@@ -107,7 +107,9 @@ it('a job waits, and shows until when, before its instant; cancelled then, it go
     await sluice.jobs.cancel(id, reason)
     back += await wentBack([id])
     // It may have begun all the same, before its worker knew.
-    expect(await sluice.jobs.get(id)).toMatchObject({ state: 'cancelled', ambiguous: true })
+    const after = await sluice.jobs.get(id)
+    expect(after).toMatchObject({ state: 'cancelled', ambiguous: true })
+    expect(Number(after?.startedAt)).toBeLessThanOrEqual(Number(after?.finishedAt))
   }
   expect(back).toBeGreaterThan(0)
   expect(shown[0]).toEqual(['waiting', null, 'waiting', true])
