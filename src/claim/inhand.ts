@@ -242,10 +242,10 @@ export class InHand {
   /** Starts jobs that may start now, and the others when they may. */
   #startInTime(jobs: readonly ClaimedJob[]): void {
     const { clock, failed } = this.#options
-    for (const atMs of new Set(jobs.map(({ notBeforeMs }) => notBeforeMs))) {
-      const all = jobs.filter(({ notBeforeMs }) => notBeforeMs === atMs)
-      const those = all.filter((job) => !this.#beside.isCalledBack(job))
-      for (const job of all) if (!those.includes(job)) this.#refuse(job)
+    const wanted = jobs.filter((job) => !this.#beside.isCalledBack(job))
+    if (wanted.length < jobs.length) for (const job of jobs) if (!wanted.includes(job)) this.#refuse(job)
+    for (const atMs of new Set(wanted.map(({ notBeforeMs }) => notBeforeMs))) {
+      const those = wanted.filter(({ notBeforeMs }) => notBeforeMs === atMs)
       if (atMs === undefined || this.#refusal !== undefined) void this.#startInSlots(those).catch(failed)
       else {
         this.#beside.add(those)

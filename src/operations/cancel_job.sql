@@ -12,7 +12,7 @@ begin
   perform engine.lock_definitions();
   select * into v_job from sluice.job where id = p_id for update;
   perform engine.release_attempts(array[p_id], array[v_job.claim], '{f}');
-  if engine.find_instant_ahead(v_job) is not null then
+  if engine.is_granted_ahead(v_job) then
     update sluice.job set dispatched_at = least(dispatched_at, v_now) where id = p_id;  -- no later than its end
     perform engine.call_back_grants_ahead(array[p_id::text]);
   end if;

@@ -119,7 +119,7 @@ export interface Explanation {
   attempt: number
   state: 'waiting' | 'scheduled' | 'dispatched' | 'running'
   due_ms: number | null
-  /** When it may begin, if a worker has it; null: it is in nobody's hands. */
+  /** When it may begin, if it was granted ahead of time and waits for that in a worker's hands; null: it does not. */
   granted_ms: number | null
   now_ms: number
   /** Microseconds of the limiter's clock, and how far it is ahead of the store's. */

@@ -46,7 +46,7 @@ export interface Job {
   dueAt: Date | null
   /** When it was claimed last, or, if it was granted ahead of time, when it may begin; null: never. */
   dispatchedAt: Date | null
-  /** When the last attempt began; of a running job, when it was claimed for it. */
+  /** When the last attempt began; of a running job, when it was claimed for it. Null while it waits for the instant of its grant. */
   startedAt: Date | null
   finishedAt: Date | null
   /** `limit:key` for each limit of the job. */

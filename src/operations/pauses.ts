@@ -33,8 +33,8 @@ export interface Pauses {
   /**
    * Stops starting waiting jobs of a queue, a task, a limit or one of its keys, in all processes, from now on; running
    * jobs continue, with all their requests. If it is paused already, only the reason changes. For a limit the call waits
-   * for claims in progress; for queues and tasks these still hand out the jobs that they have selected, which takes a
-   * second at most.
+   * for claims in progress; for queues and tasks these still hand out the jobs that may begin at once, which takes a
+   * second at most. Workers give back what was granted ahead of time, as soon as they are notified.
    * @param why `reason`, 1 to 500 characters: `why` shows it for each waiting job
    * @throws UsageError SLUICE_BAD_PAUSE, SLUICE_NO_SUCH_LIMIT
    */
