@@ -6,7 +6,6 @@ import { redact } from '../core/redact.ts'
 import { asyncapiOf } from '../events/asyncapi.ts'
 import type { EventLine, HandlerLine, JobFilter, ServiceLine } from '../index.ts'
 import { event } from '../index.ts'
-import { checkId } from '../operations/jobs.ts'
 import { archiveCommand } from './archive.ts'
 import { discardCommand, retryCommand } from './bulk.ts'
 import { exportCommand } from './export.ts'
@@ -128,7 +127,7 @@ function handlerCells(line: HandlerLine): string[] {
 async function show(id: string, _: object, command: Command): Promise<void> {
   const settings = await settingsOf(command)
   const { out } = settings
-  const found = await withSluice(settings, { creates: false }, ({ events }) => events.show(checkId(id)))
+  const found = await withSluice(settings, { creates: false }, ({ events }) => events.show(id))
   if (found === undefined)
     throw new UsageError('SLUICE_NO_SUCH_EVENT', `there is no event ${id}; events are kept for \`retention.events\``)
   const record = { ...found, event: redact(found.event) }

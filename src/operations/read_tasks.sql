@@ -5,8 +5,13 @@ select n.name, t.queue, t.currently, (extract(epoch from t.seen_at) * 1000)::flo
         from sluice.worker w where n.name = any (w.tasks)) as workers,
        exists (select 1 from sluice.class c
                where c.task = n.name and (
-                 exists (select 1 from sluice.lane l where l.class = c.id and l.list is not null)
-                 or exists (select 1 from sluice.arrival a where a.class = c.id)))
+                 -- A lane stays listed, and an arrival is kept, after its jobs were cancelled.
+                 exists (select 1 from sluice.lane l where l.class = c.id and l.list is not null
+                         and exists (select 1 from sluice.job j
+                                     where j.lane = l.id and j.due_at is null and j.claim is null))
+                 or exists (select 1 from sluice.arrival a where a.class = c.id
+                            and exists (select 1 from sluice.job j
+                                        where j.lane = a.lane and j.due_at is null and j.claim is null))))
          or n.is_sent as waits
 from (
   select x.name, bool_or(x.is_sent) as is_sent from (

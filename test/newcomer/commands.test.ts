@@ -42,6 +42,19 @@ it('status names the paused key and the task that no worker knows, tasks lists i
   await worker.ended
 })
 
+it('tasks names a task as waiting for a worker only while a job of it waits', async () => {
+  project.write('other.ts', `import { task } from 'sluice'\nexport const other = task('other', { run: () => 1 })`)
+  const waits = async () => {
+    const lines = objects((await project.run(['tasks', '--json'])).out)
+    return lines.filter((line) => line['hasWaitingJobs'] === true).map((line) => line['name'])
+  }
+  await project.run(['send', 'other', '{}', '--tasks', 'other.ts'])
+  expect(await waits()).toContain('other')
+  await project.run(['cancel', '--task', 'other', '--yes'])
+  expect(await waits()).not.toContain('other')
+  expect(await waits()).toContain('gone')
+})
+
 it('why takes the beginning of an id and a task, and lists the jobs of an ambiguous beginning', async () => {
   const waiting = objects((await project.run(['jobs', '--task', 'sync-contact', '--json'])).out)
   const id = waiting[0]?.['id'] as string
