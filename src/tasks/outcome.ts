@@ -24,7 +24,7 @@ export function retryIn(span: Duration, reason = 'its handler requested another 
 }
 
 /** Throw it to end the job as failed, without further attempts. */
-export function fail(reason: string): AttemptError {
+export function fail(reason = 'its handler ended it'): AttemptError {
   return new AttemptError('SLUICE_FAILED', reason, { retryable: false })
 }
 

@@ -1,4 +1,5 @@
 /** What an attempt's failure comes to: a retry, or the end of its job. */
+import { inspect } from 'node:util'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
 import type { Clock } from '../core/clock.ts'
@@ -119,9 +120,19 @@ const wordMax = 100
 const readMax = 4 * charactersMax
 const causesMax = 3
 
+/** True also for what clients throw as a plain object, and for an error of another realm, as under Jest. */
+function isLikeError(value: unknown): value is Error {
+  return (
+    value instanceof Error ||
+    (typeof value === 'object' && value !== null && typeof (value as Error).message === 'string')
+  )
+}
+
 function storedError(error: unknown, depth: number): StoredError {
-  if (!(error instanceof Error)) {
-    const message = typeof error === 'string' ? error : 'the handler threw something that is not an Error'
+  if (!isLikeError(error)) {
+    const shown = () =>
+      inspect(error, { depth: 1, maxArrayLength: 10, maxStringLength: readMax, breakLength: Infinity })
+    const message = typeof error === 'string' ? error : `the handler threw something that is not an Error: ${shown()}`
     return { name: 'Error', message: storable(message, charactersMax) }
   }
   type Field = 'name' | 'message' | 'stack' | 'code' | 'status' | 'cause'
@@ -133,7 +144,7 @@ function storedError(error: unknown, depth: number): StoredError {
     ...(typeof status === 'number' && Number.isFinite(status) ? { status } : {}),
     // A cause has its message; where it came from is mostly where the error came from.
     ...(stack && depth === 0 ? { stack: storable(stack, charactersMax) } : {}),
-    ...(cause instanceof Error && depth < causesMax ? { cause: storedError(cause, depth + 1) } : {}),
+    ...(isLikeError(cause) && depth < causesMax ? { cause: storedError(cause, depth + 1) } : {}),
   }
 }
 

@@ -1,3 +1,4 @@
+import { runInNewContext } from 'node:vm'
 import { expect, it } from 'vitest'
 import { describe as describeError } from '../../src/worker/verdict.ts'
 
@@ -24,6 +25,28 @@ it('a circle of causes ends, and a cause that is no error is left out', () => {
   error.cause = new Error('other', { cause: error })
   expect(describeError(error).length).toBeLessThan(4_096)
   expect(stored(new Error('x', { cause: 'a text' })).cause).toBeUndefined()
+})
+
+it('what is no Error is stored with what it holds, without secrets', async () => {
+  expect(stored({ status: 503, message: 'busy', code: 'E_BUSY' })).toMatchObject({
+    name: 'Error',
+    message: 'busy',
+    status: 503,
+    code: 'E_BUSY',
+  })
+  expect(stored(runInNewContext(`new TypeError('of another realm')`))).toMatchObject({
+    name: 'TypeError',
+    message: 'of another realm',
+  })
+  const odd = 'the handler threw something that is not an Error: '
+  expect(stored({ reason: 'down', password: 'hunter2-hunter2' }).message).toBe(
+    `${odd}{ reason: 'down', password: '[redacted]' }`,
+  )
+  expect(stored(5n).message).toBe(`${odd}5n`)
+  expect(stored(undefined).message).toBe(`${odd}undefined`)
+  const circle: Record<string, unknown> = { text: '€'.repeat(100_000) }
+  circle['own'] = circle
+  expect(Buffer.byteLength(describeError(circle))).toBeLessThanOrEqual(4_096)
 })
 
 it.each([
