@@ -2,6 +2,7 @@
 import fs from 'node:fs'
 import path from 'node:path'
 import type pg from 'pg'
+import { closed } from './connection-error.ts'
 import { driver } from './driver.ts'
 import type { Clock } from '../core/clock.ts'
 import { StoreError, UsageError } from '../core/errors.ts'
@@ -221,8 +222,7 @@ class EmbeddedDb implements PgliteDb {
 
   #check(): void {
     this.checkOutside()
-    if (this.#closed !== undefined)
-      throw new StoreError('SLUICE_STORE_UNREACHABLE', `the embedded engine (${this.where}) was closed; open it again`)
+    if (this.#closed !== undefined) throw closed()
   }
 
   /** Converts errors: those of PostgreSQL stay as they are; those of the connection mean that the engine is gone. */

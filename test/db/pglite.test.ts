@@ -178,15 +178,15 @@ test('notifications reach those who listen, until they stop', async () => {
   expect(heard).toEqual(['one', 'two'])
 })
 
-test('close waits for running statements and may be called twice, and then every call rejects as unreachable', async () => {
+test('close waits for running statements and may be called twice, and then every call is refused as closed', async () => {
   const db = await openPglite({ clock })
   const running = later(db.query('select 1 as one'))
   const transaction = later(db.transaction((tx) => tx.query('select 2 as two')))
   await Promise.all([db.close(), db.close()])
   expect(await running).toEqual([{ one: 1 }])
   expect(await transaction).toEqual([{ two: 2 }])
-  await expect(db.query('select 1')).rejects.toMatchObject({ code: 'SLUICE_STORE_UNREACHABLE' })
-  await expect(db.transaction(async () => {})).rejects.toMatchObject({ code: 'SLUICE_STORE_UNREACHABLE' })
+  await expect(db.query('select 1')).rejects.toMatchObject({ code: 'SLUICE_CLOSED' })
+  await expect(db.transaction(async () => {})).rejects.toMatchObject({ code: 'SLUICE_CLOSED' })
   await db.close()
 })
 
