@@ -1,8 +1,12 @@
 /** How a Sluice is opened. */
+import { inspect } from 'node:util'
 import type { Clock } from './core/clock.ts'
+import { UsageError } from './core/errors.ts'
 import { checkFields } from './core/fields.ts'
+import { levels } from './core/log.ts'
 import { env } from './db/open.ts'
 import { checkSchema } from './db/store.ts'
+import { Guard } from './http/guard.ts'
 import type { Routes, Rule } from './tasks/rule.ts'
 import type { BusOptions } from './bus/options.ts'
 import type { AlarmOptions } from './fleet/alarms.ts'
@@ -112,6 +116,21 @@ export function checkOptions(options: SluiceOptions): void {
   checkFields('SLUICE_BAD_OPTION', '`Sluice.open`', options, Object.keys(known))
   checkSchema(schemaOf(options))
   said(options)
+  const { store, connections = 10, migrate = true, allowPrivate = [], log } = options
+  if (store !== undefined && typeof store !== 'string')
+    throw bad('store', store, 'a postgres:// URL, a directory, or memory:')
+  if (!Number.isInteger(connections) || connections < 1 || connections > 1000)
+    throw bad('connections', connections, 'a whole number from 1 to 1000')
+  if (typeof migrate !== 'boolean') throw bad('migrate', migrate, 'true or false')
+  if (!Array.isArray(allowPrivate)) throw bad('allowPrivate', allowPrivate, "a list: ['10.0.0.0/8']")
+  // Only for its errors: in a worker they would come too late.
+  void new Guard(allowPrivate)
+  if (log !== undefined && levels.some((level) => typeof log?.[level] !== 'function'))
+    throw bad('log', log, `an object with the functions ${levels.join(', ')}`)
+}
+
+function bad(name: keyof SluiceOptions, given: unknown, what: string): UsageError {
+  return new UsageError('SLUICE_BAD_OPTION', `${name} is ${inspect(given, { depth: 0 })}; it must be ${what}`)
 }
 
 /** Returns the schema in the database. */

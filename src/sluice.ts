@@ -9,7 +9,7 @@ import { env, type Opened, openStore } from './db/open.ts'
 import { type Sql, type Store, storeOn } from './db/store.ts'
 import { within } from './db/tx.ts'
 import { vacuumUntil } from './db/vacuum.ts'
-import { admit } from './tasks/admit.ts'
+import { admit, checkTask } from './tasks/admit.ts'
 import { Definitions } from './claim/definitions/define.ts'
 import { Estimates } from './tasks/estimate.ts'
 import { Limits } from './operations/limits.ts'
@@ -20,7 +20,7 @@ import type { Work } from './events/groups.ts'
 import type { EventName, Listener } from './report/events.ts'
 import { reportOf } from './report/options.ts'
 import type { Report } from './report/report.ts'
-import { type SendRowsOptions, type Sent, sendRows } from './tasks/send-rows.ts'
+import { alike, type SendRowsOptions, type Sent, sendRows } from './tasks/send-rows.ts'
 import { type Pauses, pausesOn } from './operations/pauses.ts'
 import { type Parking, parkingOn } from './claim/parking/parked.ts'
 import {
@@ -237,9 +237,7 @@ export class Sluice implements Sender {
     inputs: Sendable<Given<Input>>,
     options: SendManyOptions = {},
   ): Promise<number> {
-    const { tx, ...each } = options
-    const how = { read: (input: Given<Input>) => ({ input, options: each }), ...(tx === undefined ? {} : { tx }) }
-    return (await this.sendRows(task, inputs, how)).sent
+    return (await this.sendRows(task, inputs, alike(options))).sent
   }
 
   /**
@@ -287,8 +285,9 @@ export class Sluice implements Sender {
     work: readonly Work[],
     options: WorkOptions & { max?: number; signal?: AbortSignal } = {},
   ): Promise<number> {
-    const worker = await this.#workers.make(work, options)
-    const ran = await worker.once(options.max ?? Number.MAX_SAFE_INTEGER, options.signal)
+    const { max, signal, ...how } = options
+    const worker = await this.#workers.make(work, how)
+    const ran = await worker.once(max, signal)
     if (this.#failure !== undefined) throw this.#failure
     return ran
   }
@@ -311,7 +310,7 @@ export class Sluice implements Sender {
    * @throws UsageError SLUICE_NO_SUCH_JOB; StoreError SLUICE_WAIT_TIMEOUT after `timeout` (default: never)
    */
   async waitFor(id: string, options: { timeout?: Duration } = {}): Promise<Job> {
-    return waitFor(this.jobs, this.#clock, id, options.timeout)
+    return waitFor(this.jobs, this.#clock, id, options)
   }
 
   /** Lists jobs, newest first. */
@@ -388,6 +387,7 @@ export class Sluice implements Sender {
    * that define them. The embedded engine has no second transaction, so there it uses the caller's, which may be rolled back.
    */
   async #defineFor(task: AnyTask, tx: Sql | undefined): Promise<void> {
+    checkTask(task)
     if (tx === undefined || !this.#opened.embedded) return this.define([task])
     return this.#definitions.defineIn(tx, task.limits)
   }

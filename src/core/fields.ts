@@ -4,8 +4,14 @@
  */
 import { UsageError } from './errors.ts'
 
-/** @throws UsageError with this code when a field is not among the known ones; undefined fields count as absent */
+/**
+ * @throws UsageError with this code when a field is not among the known ones, or what was given is no object; undefined fields
+ * count as absent
+ */
 export function checkFields(code: string, what: string, given: object, known: readonly string[]): void {
+  // Plain JavaScript may give anything, or leave it out.
+  if (typeof given !== 'object' || given === null || Array.isArray(given))
+    throw new UsageError(code, `${what} needs an object with its options; there are ${known.join(', ')}`)
   const odd = Object.entries(given).find(([name, value]) => value !== undefined && !known.includes(name))
   if (odd !== undefined) throw new UsageError(code, `${what} has no "${odd[0]}"; there are ${known.join(', ')}`)
 }

@@ -67,6 +67,8 @@ function check(value: unknown, rules: Rules, path: string, depth: number, above:
   if (above.includes(value)) refuse('refers back to itself: JSON cannot express cycles')
   if (depth >= payloadDepthMax) refuse(`is nested deeper than ${payloadDepthMax} levels`)
   above.push(value)
+  if (rules.isStrict && value instanceof Date && Number.isNaN(value.getTime()))
+    refuse('is an invalid Date, which JSON would store as null')
   const { toJSON } = value as { toJSON?: unknown }
   if (typeof toJSON === 'function') {
     // JSON stores what `toJSON` returns, and does not call the `toJSON` of that value again.

@@ -27,17 +27,17 @@ export interface ParsedRate {
 }
 
 /**
- * Reads a rate.
+ * Reads a rate. @param written as people wrote it, for the message
  * @throws UsageError SLUICE_BAD_RATE when it is malformed, zero, negative, or longer than 366 days.
  */
-export function parseRate(rate: string): ParsedRate {
+export function parseRate(rate: string, written = rate): ParsedRate {
   const match = /^(\d{1,12})\/(\d{0,9})(ms|s|sec|second|m|min|minute|h|hour|d|day)$/.exec(rate)
   const units = Number(match?.[1])
   const windowUs = Number(match?.[2] || '1') * (unitUs[match?.[3] as Unit] ?? NaN)
   if (!(units >= 1) || !(windowUs >= 1_000) || windowUs > 366 * unitUs.day) {
     throw new UsageError(
       'SLUICE_BAD_RATE',
-      `"${rate}" is not a rate: write for example '100/min', '5/s' or '100/10s' (1 ms to 366 days)`,
+      `"${written}" is not a rate: write for example '100/min', '5/s' or '100/10s' (1 ms to 366 days)`,
     )
   }
   return { units, windowUs }

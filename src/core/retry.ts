@@ -20,6 +20,7 @@
  * | 23, the last | 30 to 60 min | 6.1 to 12.1 h |
  */
 import { UsageError } from './errors.ts'
+import { checkFields } from './fields.ts'
 import { type Duration, durationMs } from './rate.ts'
 
 /** Retry options of a task. The defaults survive an outage of 6 h. */
@@ -50,11 +51,15 @@ export interface RetryPolicy {
 /** The longest wait between two attempts. */
 export const waitMaxMs = 366 * 86_400_000
 
+const retryFields = ['attempts', 'base', 'maxThrottled', 'max']
+
 /**
  * Fills in the defaults and checks the options.
- * @throws UsageError SLUICE_BAD_RETRY when attempts is not a whole number from 1 to 1000, or a wait is over 366 days
+ * @throws UsageError SLUICE_BAD_RETRY when an option is unknown, attempts is not a whole number from 1 to 1000, or a wait is over
+ * 366 days
  */
 export function retryPolicy(options: RetryOptions = {}): RetryPolicy {
+  checkFields('SLUICE_BAD_RETRY', '`retry`', options, retryFields)
   const attempts = options.attempts ?? 24
   if (!Number.isInteger(attempts) || attempts < 1 || attempts > 1000) {
     throw new UsageError('SLUICE_BAD_RETRY', `retry.attempts is ${attempts}; it must be a whole number from 1 to 1000`)

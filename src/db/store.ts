@@ -104,10 +104,11 @@ export function engineSchema(schema: string, release = version): string {
 
 /** @throws UsageError SLUICE_BAD_SCHEMA unless the name is 1 to 40 of a-z, 0-9 and _, not beginning with a digit. */
 export function checkSchema(schema: string): void {
-  if (/^[a-z_][a-z0-9_]{0,39}$/.test(schema)) return
+  // PostgreSQL keeps names that begin with pg_ for itself.
+  if (typeof schema === 'string' && /^(?!pg_)[a-z_][a-z0-9_]{0,39}$/.test(schema)) return
   throw new UsageError(
     'SLUICE_BAD_SCHEMA',
-    `"${schema}" cannot be a schema name: use a-z, 0-9 and _, up to 40 characters`,
+    `"${schema}" cannot be a schema name: use a-z, 0-9 and _, up to 40 characters, not beginning with a digit or pg_`,
   )
 }
 

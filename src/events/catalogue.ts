@@ -1,4 +1,5 @@
 /** What is known about events: their publishers and handlers, and what became of one. */
+import { isId } from '../core/hash.ts'
 import type { Store } from '../db/store.ts'
 import type { CloudEvent } from './envelope.ts'
 
@@ -100,8 +101,9 @@ export class Catalogue {
     }))
   }
 
-  /** Returns what became of an event; undefined if it is not kept. `id`: a UUID. */
+  /** Returns what became of an event; undefined if it is not kept, or this is not the id of one. */
   async show(id: string): Promise<EventRecord | undefined> {
+    if (!isId(id)) return undefined
     const [row] = await this.#store.run<EventRecord>('events/read_event', [id])
     return row && { event: row.event, at: row.at, routed: row.routed, deliveries: row.deliveries }
   }

@@ -22,8 +22,14 @@ export interface Group {
   readonly handlers: readonly EventHandler[]
 }
 
-/** Returns the tasks of a list. */
+/** Returns the tasks of a list. @throws UsageError SLUICE_BAD_TASK if it has something else than tasks and handlers */
 export function tasksIn(work: readonly Work[]): AnyTask[] {
+  const isTask = (each: unknown) => typeof (each as AnyTask | null | undefined)?.run === 'function'
+  if (!Array.isArray(work) || !work.every((each) => isTask(each) || isHandler(each)))
+    throw new UsageError(
+      'SLUICE_BAD_TASK',
+      'a worker takes a list of what task(…) and event.on(…) returned: [readContact]',
+    )
   return work.filter((each): each is AnyTask => !isHandler(each))
 }
 

@@ -1,4 +1,5 @@
 /** Maintenance, done by one worker for the fleet: creates history partitions ahead, deletes what has expired. */
+import { checkFields } from '../core/fields.ts'
 import type { Duration } from '../core/rate.ts'
 import type { Row } from '../db/db.ts'
 import type { Store } from '../db/store.ts'
@@ -148,7 +149,9 @@ export class Housekeeping {
   }
 
   /** Does all work, at any time of day, for five minutes at most. @throws UsageError SLUICE_BAD_OPTION */
-  async prune({ keepDone, keepFailed, dryRun = false }: PruneOptions): Promise<Pruned> {
+  async prune(options: PruneOptions): Promise<Pruned> {
+    checkFields('SLUICE_BAD_OPTION', '`prune`', options, ['keepDone', 'keepFailed', 'dryRun'])
+    const { keepDone, keepFailed, dryRun = false } = options
     const agreed = { ...(await this.#care.agreed()) }
     if (keepDone !== undefined) agreed.doneMs = keepMs('keepDone', keepDone)
     if (keepFailed !== undefined) agreed.failedMs = keepMs('keepFailed', keepFailed)

@@ -3,6 +3,7 @@
  * fleet uses the stored ones.
  */
 import { UsageError } from '../core/errors.ts'
+import { checkFields } from '../core/fields.ts'
 import { minuteOf, zoneOf } from '../core/hours.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
 import type { Store } from '../db/store.ts'
@@ -61,6 +62,7 @@ type Said = Record<string, unknown>
 
 /** Converts a process's options to settings. @throws UsageError SLUICE_BAD_OPTION */
 export function said({ retention = {}, prune }: RetentionOptions): Said {
+  checkFields('SLUICE_BAD_OPTION', '`retention`', retention, ['done', 'failed', 'events', 'usage'])
   const { done, failed, usage, events } = retention
   return {
     ...(done === undefined ? {} : { keepDoneMs: keepMs('retention.done', done) }),
@@ -131,6 +133,7 @@ export function keepMs(name: string, keep: Duration): number {
 /** @throws UsageError SLUICE_BAD_OPTION */
 function checkPruneTime(time: PruneTime): PruneTime {
   if (time === 'any') return time
+  checkFields('SLUICE_BAD_OPTION', '`prune`', time, ['at', 'zone', 'for'])
   const { at, zone = 'UTC', for: span = offPeakMsDefault } = time
   if (!(minuteOf(at) < 1_440)) throw bad(`prune.at is ${JSON.stringify(at)}; it must be a time of day such as '03:00'`)
   try {

@@ -3,6 +3,7 @@ import { span } from '../core/figures.ts'
 import type { Cause } from '../limits/circuit.ts'
 import type { Limit } from '../limits/limit.ts'
 import type { Answer, Reading } from '../vendors/answer.ts'
+import { profiles } from '../vendors/profiles.ts'
 import { type Answers, type Reader, readerOf } from '../vendors/reader.ts'
 import { defaultCapMs, minWaitMs, type TimeOptions } from '../vendors/time.ts'
 
@@ -73,15 +74,22 @@ export function pauseOf({ refused }: Reading): Limited | undefined {
   return { retryAfterMs: waitMs, reason, ...(policy !== undefined && { policy }) }
 }
 
+function readerBy(vendor: Answers | undefined): Reader {
+  if (typeof vendor !== 'string' || Object.hasOwn(profiles, vendor)) return readerOf([vendor])
+  const names = Object.keys(profiles).join(', ')
+  throw new UsageError('SLUICE_BAD_OPTION', `there is no vendor "${vendor as string}"; there are ${names}`)
+}
+
 /**
  * Returns whether a response demands a pause, and how long. For a response of `ctx.fetch` that is what was read when it
  * arrived, by the profiles of its limits. For any other: a 429 always demands one (also when it states no time); a 503
  * only with a valid `Retry-After`; other statuses by the profile that `vendor` names.
+ * @throws UsageError SLUICE_BAD_OPTION for a vendor without a profile
  */
 export function limitedBy(response: ResponseLike, options: FeedbackOptions = {}): Limited | undefined {
   const { vendor, body, ...times } = options
   const { status, headers } = response
-  return noted.get(response) ?? pauseOf(readerOf([vendor]).read({ status, headers, body }, times))
+  return noted.get(response) ?? pauseOf(readerBy(vendor).read({ status, headers, body }, times))
 }
 
 /** Returns a header among those of any client: an object with `get`, or a plain one with names in any case. */
@@ -120,7 +128,9 @@ function pauseIn(value: unknown, reader: Reader, times: TimeOptions): Limited | 
  */
 export function rateLimited(from: object | number, options: FeedbackOptions = {}): AttemptError {
   const { vendor, ...times } = options
-  const waitMs = typeof from === 'number' ? from : pauseIn(from, readerOf([vendor]), times)?.retryAfterMs
+  const isTime = typeof from === 'number' && Number.isFinite(from) && from >= 0
+  const waitMs =
+    typeof from === 'number' ? (isTime ? from : undefined) : pauseIn(from, readerBy(vendor), times)?.retryAfterMs
   const status = typeof from === 'number' ? undefined : responseIn(from)?.status
   const what = status === undefined ? 'demands' : `answered ${status} and demands`
   const when = waitMs === undefined ? '' : ` of ${span(waitMs)}`

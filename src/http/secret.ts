@@ -129,7 +129,8 @@ function originsOf(task: string, name: string, { env, read, hosts, in: within }:
   }
   if ((env === undefined) === (read === undefined)) refuse('give `env`, a variable, or `read`, a function: one of them')
   if (!Array.isArray(hosts) || hosts.length === 0) refuse('`hosts` must list the hosts that may receive it')
-  if (within?.some((place) => !places.includes(place))) refuse(`\`in\` may hold ${places.join(', ')}`)
+  if (within !== undefined && (!Array.isArray(within) || within.some((place) => !places.includes(place))))
+    refuse(`\`in\` is a list of ${places.join(', ')}`)
   return new Set(
     hosts.map((host) => {
       const text = host.includes('://') ? host : `https://${host}`

@@ -1,4 +1,4 @@
-import { AttemptError } from '../core/errors.ts'
+import { AttemptError, UsageError } from '../core/errors.ts'
 import { redactText } from '../core/redact.ts'
 import { limitedBy, rateLimited } from './feedback.ts'
 
@@ -68,9 +68,16 @@ export async function statusError(response: Response, where: string): Promise<At
  * returned is not read. Any `fetch` response will do; only that of `ctx.fetch` has held the limit for other jobs.
  * @example
  * const response = await check(await fetch(url))
- * @throws AttemptError SLUICE_HTTP_STATUS (then an HttpStatusError), SLUICE_VENDOR_LIMITED
+ * @throws AttemptError SLUICE_HTTP_STATUS (then an HttpStatusError), SLUICE_VENDOR_LIMITED; UsageError SLUICE_BAD_OPTION for what is
+ * no response
  */
 export async function check(response: Response): Promise<Response> {
+  // A promise, mostly: as an error of the program it would be tried again, with another call each time.
+  if (typeof response?.status !== 'number')
+    throw new UsageError(
+      'SLUICE_BAD_OPTION',
+      'what was given to `check` is no response: write `await check(await fetch(url))`',
+    )
   if (response.status >= 200 && response.status <= 399 && limitedBy(response) === undefined) return response
   throw await statusError(response, whereOf(response))
 }

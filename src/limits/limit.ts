@@ -254,7 +254,7 @@ export function limit(
   checkFields('SLUICE_BAD_LIMIT', `limit "${name}"`, options, limitFields)
   const { burst, pool } = options
   const label = isLabel(options.by) ? checkLabel(options.by.label) : undefined
-  const by = isLabel(options.by) ? undefined : options.by
+  const by = isLabel(options.by) ? undefined : checkBy(name, options.by)
   if (pool !== undefined && options.by !== undefined)
     throw new UsageError('SLUICE_BAD_POOL', `limit "${name}": a pool has its own keys; give it \`pool\` or \`by\``)
   const { rules, grantUs, transitUs, currency, hasQuotas } = rulesOf(name, options)
@@ -289,6 +289,15 @@ export function limit(
     keyOf: (input) => (by === undefined ? undefined : readKey(name, by, input)),
   }
   return self
+}
+
+function checkBy<By extends string | ((input: never) => Key) | undefined>(name: string, by: By): By {
+  const isPath = typeof by === 'string' && by.split('.').every((step) => step !== '')
+  if (by === undefined || typeof by === 'function' || isPath) return by
+  throw badLimit(
+    name,
+    `by is ${inspect(by, { depth: 0 })}; it is a field path such as 'account.id', a function of the input, or label('ip')`,
+  )
 }
 
 function checkRefund(name: string, refund: 'decays' | 'full' = 'decays'): 'decays' | 'full' {

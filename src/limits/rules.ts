@@ -44,7 +44,7 @@ export function rulesOf(name: string, options: Ruled, given?: Margin) {
 function checked(name: string, options: Ruled) {
   const { rate, window, quota, concurrency, burst } = options
   const read = (given: LimitNumbers['rate']): Written[] =>
-    (given === undefined ? [] : [given].flat()).map((one) => ({ rate: one, ...parseRate(unitsOf(one).text) }))
+    (given === undefined ? [] : [given].flat()).map((one) => ({ rate: one, ...parseRate(unitsOf(one).text, one) }))
   const rates = read(rate)
   const windows = read(window)
   const quotas = quota === undefined ? [] : [quota].flat()

@@ -264,7 +264,7 @@ export class Limits {
     checkFields('SLUICE_BAD_LIMIT', 'an operator’s definition', changes, numberFields)
     if (Object.values(changes).every((value) => value === undefined))
       throw bad(name, `give at least one of ${numberFields.join(', ')}`)
-    const reason = reasonOf(why.reason, (text) => bad(name, text))
+    const reason = reasonOf(why?.reason, (text) => bad(name, text))
     const { sources, numbers, share, currency } = await this.show(name)
     const below = source === 'pinned' ? numbers : (sources.stored ?? sources.found ?? sources.code)?.numbers
     // Costs come from the code.

@@ -1,5 +1,6 @@
 /** Pauses of queues, tasks and limits, as an operator sets, ends and lists them. */
 import { UsageError } from '../core/errors.ts'
+import { checkFields } from '../core/fields.ts'
 import { type Hours, writtenHours } from '../core/hours.ts'
 import { currentUser } from '../core/user.ts'
 import { dateOf } from '../db/db.ts'
@@ -54,7 +55,7 @@ export function pausesOn(sql: Sql): Pauses {
   return {
     async pause(what, why) {
       checkPausable(what)
-      const reason = reasonOf(why.reason, badPause)
+      const reason = reasonOf(why?.reason, badPause)
       if (!('limit' in what)) {
         const patterns = 'queue' in what ? { queues: [what.queue] } : { tasks: [what.task] }
         return defineGate(sql, gateOf(what), { ...patterns, reason })
@@ -129,6 +130,8 @@ function hoursOf({ zone, days, from_min: from, to_min: to }: Line): Required<Hou
 
 /** @throws UsageError SLUICE_BAD_PAUSE */
 function checkPausable(what: Pausable): void {
+  // A misspelled `key` would pause all keys of the limit.
+  checkFields('SLUICE_BAD_PAUSE', 'what to pause or resume', what, ['queue', 'task', 'limit', 'key'])
   const { queue, task, limit, key } = what as Record<string, unknown>
   const given = [queue, task, limit].filter((one) => one !== undefined)
   const isText = (one: unknown) =>

@@ -1,13 +1,16 @@
 import type { Clock } from '../core/clock.ts'
 import { StoreError, UsageError } from '../core/errors.ts'
+import { checkFields } from '../core/fields.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
 import { isFinal, type Job, type Jobs } from './jobs.ts'
 
 /**
  * Polls a job until it has ended, at first after 10 ms, later every 500 ms.
- * @throws UsageError SLUICE_NO_SUCH_JOB; StoreError SLUICE_WAIT_TIMEOUT
+ * @throws UsageError SLUICE_NO_SUCH_JOB, SLUICE_BAD_OPTION; StoreError SLUICE_WAIT_TIMEOUT
  */
-export async function waitFor(jobs: Jobs, clock: Clock, id: string, timeout?: Duration): Promise<Job> {
+export async function waitFor(jobs: Jobs, clock: Clock, id: string, options: { timeout?: Duration }): Promise<Job> {
+  checkFields('SLUICE_BAD_OPTION', '`waitFor`', options, ['timeout'])
+  const { timeout } = options
   const until = timeout === undefined ? Infinity : clock.monotonicMs() + durationMs(timeout)
   for (let pause = 10; ; pause = Math.min(500, pause * 1.5)) {
     const job = await jobs.get(id)

@@ -190,6 +190,8 @@ export class Listeners {
   on<Name extends EventName>(name: Name, listener: Listener<Name>): () => void {
     if (!eventNames.includes(name))
       throw new UsageError('SLUICE_BAD_OPTION', `there is no event "${name}"; there are ${eventNames.join(', ')}`)
+    if (typeof listener !== 'function')
+      throw new UsageError('SLUICE_BAD_OPTION', `the listener of "${name}" is no function`)
     const set = this.#byName.get(name) ?? new Set()
     this.#byName.set(name, set)
     // A listener that subscribes twice is called twice.

@@ -1,5 +1,6 @@
 /** Schedules: a task, an input, and when. Defining one stores nothing; the worker that gets it stores it. */
 import { UsageError } from '../core/errors.ts'
+import { checkFields } from '../core/fields.ts'
 import { encodePayload } from '../core/payload.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
 import type { AnyTask, SendOptions, Task } from '../tasks/task.ts'
@@ -61,6 +62,8 @@ const jitterMsMax = 86_400_000
 /** An instant that has been due for longer than this is missed. */
 export const graceMs = 60_000
 const catchUpMax = 1_000
+const timingFields = ['cron', 'zone', 'every', 'catchUp', 'overlap', 'jitter']
+const scheduleFields = ['task', 'input', ...timingFields, 'priority', 'queue', 'tags']
 
 /**
  * Defines a schedule. Export it from your tasks file, or give it to `sluice.work(tasks, { schedules })`.
@@ -71,6 +74,7 @@ export function schedule<Input>(name: string, options: ScheduleOptions<Input>): 
   const what = `schedule "${name}"`
   if (typeof name !== 'string' || !/^[A-Za-z0-9._:-]{1,80}$/.test(name))
     throw bad(what, 'its name must be 1 to 80 of a-z, A-Z, 0-9, ".", "_", "-", ":"')
+  checkFields('SLUICE_BAD_SCHEDULE', what, options, scheduleFields)
   const { cron, zone, every, input, catchUp = 'last', overlap = 'allow' } = options
   const task = options.task as AnyTask
   if (typeof task?.run !== 'function') throw bad(what, 'needs `task`, made by task(…)')

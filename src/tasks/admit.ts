@@ -1,4 +1,5 @@
 /** Admission: turns a task's input into a row that may be stored, or throws an error with the reason. */
+import { inspect } from 'node:util'
 import type { StandardSchemaV1 } from '@standard-schema/spec'
 import type { Clock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
@@ -32,6 +33,13 @@ const sendFields = [
   'notify',
 ]
 
+/** @throws UsageError SLUICE_BAD_TASK unless this is a task: plain JavaScript may give its name */
+export function checkTask(task: AnyTask): void {
+  if (typeof task?.schema?.['~standard']?.validate === 'function') return
+  const text = `${inspect(task, { depth: 0 })} is no task; send to what task(…) returned`
+  throw new UsageError('SLUICE_BAD_TASK', text)
+}
+
 /**
  * Validates an input and computes what dispatch needs: results of rules, limit keys, fair key, lane.
  * @throws UsageError SLUICE_INVALID_INPUT (schema), SLUICE_BAD_PAYLOAD, SLUICE_PAYLOAD_TOO_LARGE, SLUICE_MISSING_KEY,
@@ -44,6 +52,7 @@ export async function admit(
   clock: Clock,
   rulebook = noRules,
 ): Promise<NewJob> {
+  checkTask(task)
   checkFields('SLUICE_BAD_OPTION', 'a send', options, sendFields)
   const text = encodePayload(input, `input of "${task.name}"`)
   // Workers will see the stored form, so keys and schema are evaluated on it, not on live objects.

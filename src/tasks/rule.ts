@@ -118,7 +118,7 @@ export function rule<Input = unknown>(
   if (given !== undefined && typeof given !== 'function') check(given, at, bad)
   const list = (patterns: string | readonly string[] | undefined) => {
     const all = typeof patterns === 'string' ? [patterns] : patterns
-    if (all?.length === 0 || all?.some((one) => !isPattern(one)))
+    if (all !== undefined && (!Array.isArray(all) || all.length === 0 || !all.every(isPattern)))
       throw bad('`tasks` and `queues` are names, which may contain *')
     return all
   }
@@ -200,9 +200,12 @@ export class Rulebook {
       throw new UsageError('SLUICE_BAD_RULE', 'rules: a list of results of `rule(…)`')
     const twice = rules.find((one, i) => rules.findIndex(({ name }) => name === one.name) !== i)
     if (twice !== undefined) throw new UsageError('SLUICE_BAD_RULE', `there are two rules "${twice.name}"`)
+    if (typeof routes !== 'object' || routes === null || Array.isArray(routes))
+      throw new UsageError('SLUICE_BAD_RULE', "routes: an object such as { 'email.*': 'mail' }")
     this.#routes = Object.entries(routes).map(([pattern, to]) => {
       const route = typeof to === 'string' ? { queue: to } : to
       if (!isPattern(pattern)) throw new UsageError('SLUICE_BAD_RULE', `"${pattern}" is not a pattern of task names`)
+      checkFields('SLUICE_BAD_RULE', `the route of "${pattern}"`, route, ['queue', 'priority'])
       if (route.queue !== undefined) checkName('queue', route.queue)
       if (route.priority !== undefined) checkPriority(route.priority)
       return [pattern, route]

@@ -5,7 +5,7 @@ import { many } from '../core/figures.ts'
 import type { NewJob } from '../store/send.ts'
 import { admit } from './admit.ts'
 import type { Rulebook } from './rule.ts'
-import type { AnyTask, SendOptions } from './task.ts'
+import type { AnyTask, SendManyOptions, SendOptions } from './task.ts'
 import type { TxLike } from '../db/tx.ts'
 
 /** The job of one row: an input, and options of its own. */
@@ -52,6 +52,21 @@ interface Door {
 const batchRows = 500
 
 /**
+ * Returns how rows are sent that are inputs, all with the same options.
+ * @throws UsageError SLUICE_BAD_OPTION for an id or a key, because all rows but one would count as sent before
+ */
+export function alike<Input>(options: SendManyOptions): SendRowsOptions<Input, Input> {
+  const { tx, ...each } = options ?? {}
+  for (const name of ['id', 'idempotencyKey', 'replace'])
+    if (name in each)
+      throw new UsageError(
+        'SLUICE_BAD_OPTION',
+        `\`sendMany\` takes no ${name}, which one job has: use \`sluice.sendRows\``,
+      )
+  return { read: (input) => ({ input, options: each }), ...(tx === undefined ? {} : { tx }) }
+}
+
+/**
  * Reads, admits and writes rows. If the call fails, rows written before remain; with idempotency keys it can be repeated.
  */
 export async function sendRows<Row, Input>(
@@ -60,6 +75,7 @@ export async function sendRows<Row, Input>(
   { read, onBad, onProgress, signal, tx }: SendRowsOptions<Row, Input>,
   door: Door,
 ): Promise<Sent> {
+  if (!isSendable(rows)) throw new UsageError('SLUICE_BAD_OPTION', 'what is sent is no list or stream')
   const total: Sent = { sent: 0, known: 0, bad: 0 }
   let batch: NewJob[] = []
   let writing: Promise<void> | undefined
@@ -119,6 +135,11 @@ export async function sendRows<Row, Input>(
     await writing?.catch(() => {})
   }
   return total
+}
+
+/** A text is none, although it could be read letter by letter. */
+function isSendable(rows: unknown): boolean {
+  return typeof rows === 'object' && rows !== null && (Symbol.asyncIterator in rows || Symbol.iterator in rows)
 }
 
 async function admitted<Row, Input>(

@@ -260,6 +260,8 @@ export function task<Schema extends StandardSchemaV1 = AnyJson, Result = unknown
   if (mode !== 'at-least-once' && mode !== 'at-most-once') {
     throw new UsageError('SLUICE_BAD_TASK', `task "${name}": mode is "at-least-once" or "at-most-once"`)
   }
+  if (onFailed !== undefined && typeof onFailed !== 'function')
+    throw new UsageError('SLUICE_BAD_TASK', `task "${name}": onFailed is a function of the failure`)
   if (onFailed !== undefined && name.length + failureSuffix.length > 100)
     throw new UsageError('SLUICE_BAD_TASK', `task "${name}": with onFailed a name has at most 93 characters`)
   const limits = limitsOf(name, options.limits ?? [])
@@ -270,8 +272,7 @@ export function task<Schema extends StandardSchemaV1 = AnyJson, Result = unknown
   if (timeoutMs < 1 || timeoutMs > timeoutMaxMs) {
     throw new UsageError('SLUICE_BAD_TASK', `task "${name}": timeout must be between 1 ms and 24 h`)
   }
-  const formerly = [...(options.formerly ?? [])]
-  for (const old of formerly) checkName('task', old)
+  const formerly = namesBefore(name, options.formerly ?? [])
   const allowPrivate = [...(options.allowPrivate ?? [])]
   // Only for its errors: in a worker they would come too late.
   void new Guard(allowPrivate)
@@ -304,12 +305,21 @@ export function task<Schema extends StandardSchemaV1 = AnyJson, Result = unknown
 /** Returns the limits of a task. Plain JavaScript may give names, or what a module does not export. @throws UsageError SLUICE_BAD_TASK */
 function limitsOf(task: string, given: unknown): Limit[] {
   if (!Array.isArray(given)) throw new UsageError('SLUICE_BAD_TASK', `task "${task}": limits must be a list: [crm]`)
-  return given.map((entry: Limit | CostedLimit | undefined) => {
-    const one = typeof entry === 'object' && 'limit' in entry ? entry.limit : entry
-    if (entry !== undefined && Array.isArray((one as Limit | undefined)?.rules)) return withTaskCost(entry)
+  return given.map((entry: Limit | CostedLimit | null | undefined) => {
+    const one = typeof entry === 'object' && entry !== null && 'limit' in entry ? entry.limit : entry
+    if (entry !== undefined && entry !== null && Array.isArray((one as Limit | undefined)?.rules))
+      return withTaskCost(entry)
     const text = `task "${task}": ${inspect(entry, { depth: 0 })} is no limit; list what \`limit('name', …)\` returned`
     throw new UsageError('SLUICE_BAD_TASK', text)
   })
+}
+
+/** Returns the names that a task had before. @throws UsageError SLUICE_BAD_TASK */
+function namesBefore(task: string, given: readonly string[]): string[] {
+  // A text would be read as a list of its letters.
+  if (!Array.isArray(given)) throw new UsageError('SLUICE_BAD_TASK', `task "${task}": formerly must be a list: ['old']`)
+  for (const old of given) checkName('task', old)
+  return [...given]
 }
 
 // oxlint-disable-next-line typescript/no-explicit-any -- without a schema nothing is known of the input

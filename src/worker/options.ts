@@ -1,5 +1,6 @@
 /** Options of a worker. */
 import { UsageError } from '../core/errors.ts'
+import { checkFields } from '../core/fields.ts'
 import { type Duration, durationMs, type Rate } from '../core/rate.ts'
 import { env } from '../db/open.ts'
 import type { Store } from '../db/store.ts'
@@ -41,13 +42,25 @@ export interface WorkOptions {
   grace?: Duration
 }
 
-/** @throws UsageError SLUICE_NO_TASKS, SLUICE_BAD_OPTION, SLUICE_BAD_TASK, SLUICE_BAD_DURATION */
-export function checkWork(tasks: readonly AnyTask[], { queues, celery }: WorkOptions): void {
+const workFields = ['concurrency', 'queues', 'schedules', 'labels', 'rate', 'celery', 'grace']
+
+/** @throws UsageError SLUICE_NO_TASKS, SLUICE_BAD_OPTION, SLUICE_BAD_TASK, SLUICE_BAD_SCHEDULE, SLUICE_BAD_DURATION */
+export function checkWork(tasks: readonly AnyTask[], options: WorkOptions): void {
+  checkFields('SLUICE_BAD_OPTION', 'a worker', options, workFields)
+  const { queues, schedules = [], celery } = options
   if (tasks.length === 0) throw new UsageError('SLUICE_NO_TASKS', 'a worker needs at least one task to work on')
-  if (queues?.length === 0)
-    throw new UsageError('SLUICE_BAD_OPTION', '`queues` is an empty list; leave it out to serve all')
+  if (queues !== undefined && (!Array.isArray(queues) || queues.length === 0))
+    throw new UsageError('SLUICE_BAD_OPTION', "`queues` must be a list: ['mail']; leave it out to serve all")
+  if (!Array.isArray(schedules) || schedules.some((one) => typeof one?.inputAt !== 'function'))
+    throw new UsageError('SLUICE_BAD_SCHEDULE', '`schedules` must be a list of what schedule(…) returned')
   for (const queue of queues ?? []) checkName('queue', queue)
   if (celery !== undefined) celeryWork(celery)
+}
+
+/** Returns how many jobs one call of `dispatchOnce` runs at most. @throws UsageError SLUICE_BAD_OPTION */
+export function mostOf(max = Number.MAX_SAFE_INTEGER): number {
+  if (Number.isInteger(max) && max >= 1) return max
+  throw new UsageError('SLUICE_BAD_OPTION', `max is ${max}; it must be a whole number of at least 1`)
 }
 
 /** Returns the grace of a worker in ms. @throws UsageError SLUICE_BAD_DURATION */

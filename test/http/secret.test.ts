@@ -165,7 +165,7 @@ test.each([
   [{ env: 'A', hosts: ['https://a.example/path'] }, /is not a host/],
   [{ env: 'A', hosts: ['ftp://a.example'] }, /is not a host/],
   [{ env: 'A', hosts: ['u:p@a.example'] }, /is not a host/],
-  [{ env: 'A', hosts: ['a.example'], in: ['body'] as never }, /`in` may hold headers, query, form, json/],
+  [{ env: 'A', hosts: ['a.example'], in: ['body'] as never }, /`in` is a list of headers, query, form, json/],
 ])('an invalid definition of secrets is refused: %j', (secret: SecretOptions, message) => {
   const refused = { code: 'SLUICE_BAD_TASK', message: expect.stringMatching(message) as string }
   expect(() => new Secrets('hook', { key: secret })).toThrow(expect.objectContaining(refused))
