@@ -42,31 +42,33 @@ async function queueOn(broker, kind) {
   return { url, queue }
 }
 
-/** Starts a process that executes, and returns the times at which tasks did. */
-async function execute(who, { url, queue }, count, { begin, before }) {
+/** Starts processes that execute, and returns the times at which tasks did. */
+async function execute(who, { url, queue }, count, { begin, before, processes = 1 }) {
   const env = { ...process.env, BENCH_AMQP: url, BENCH_QUEUE: queue, BENCH_PREFETCH: values.prefetch }
   const execArgv = values.profile === undefined ? [] : ['--cpu-prof', `--cpu-prof-dir=${values.profile}`]
   await before?.()
-  const child = fork(member, [who], { env, execArgv })
+  const children = Array.from({ length: processes }, () => fork(member, [who], { env, execArgv }))
   const times = []
   const done = new Promise((resolve) => {
-    child.on('message', (news) => {
-      times.push(...(news.times ?? []))
-      if (times.length >= count) resolve()
-    })
+    for (const child of children)
+      child.on('message', (news) => {
+        times.push(...(news.times ?? []))
+        if (times.length >= count) resolve()
+      })
   })
-  await once(child, 'message')
+  await Promise.all(children.map((child) => once(child, 'message')))
   await begin?.()
   await done
-  const cpuMs = (cpuSeconds([child.pid]) / count) * 1_000
-  child.kill('SIGTERM')
-  await once(child, 'exit')
+  const cpuMs = (cpuSeconds(children.map(({ pid }) => pid)) / count) * 1_000
+  const ended = children.map((child) => once(child, 'exit'))
+  for (const child of children) child.kill('SIGTERM')
+  await Promise.all(ended)
   return { times, cpuMs }
 }
 
 const rate = (times) => (times.length - 1) / ((Math.max(...times) - Math.min(...times)) / 1_000)
 
-async function measure(broker, who, kind) {
+async function measure(broker, who, kind, processes) {
   const place = await queueOn(broker, kind)
   const { url, queue } = place
   const producer = await openProducer({ broker: url, results: 'none' })
@@ -74,7 +76,7 @@ async function measure(broker, who, kind) {
   const fill = async () => {
     for (let left = tasks; left > 0; left -= 1_000) await Promise.all(Array.from({ length: 1_000 }, send))
   }
-  const many = await execute(who, place, tasks, { before: fill })
+  const many = await execute(who, place, tasks, { before: fill, processes })
   const sent = []
   const one = async () => {
     for (let n = 0; n < singles; n++) {
@@ -117,6 +119,8 @@ try {
   for (let turn = 0; turn < Number(values.turns); turn++) {
     for (const kind of values.queues.split(','))
       for (const who of ['amqplib', 'sluice']) tell({ who, kind, ...(await measure(broker, who, kind)) })
+    // Celery's prefork of two has as many processes.
+    tell({ who: 'sluice, 2 processes', kind: 'classic', ...(await measure(broker, 'sluice', 'classic', 2)) })
     tell({ who: 'celery', kind: 'classic', ...(await celery(broker)) })
   }
 } finally {

@@ -1,9 +1,12 @@
-// Measures a dispatcher and a worker over RabbitMQ beside a worker that claims for itself, in turns, by jobs a second and by CPU time a
-// job, which other programs on the machine disturb less (docs/fleets.md). `--jobs n`, `--turns n`, `--slots n`, `--profile folder`, `--json`.
+// Measures a dispatcher and a worker over RabbitMQ beside a worker that claims for itself, in turns, by jobs a second, by CPU time a job,
+// which other programs on the machine disturb less, and by the time from `send` in another process to the end of a job that does nothing,
+// one at a time (docs/fleets.md). `--jobs n`, `--turns n`, `--slots n`, `--profile folder`, `--json`.
 import { fork } from 'node:child_process'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 import { cpuSeconds } from './cpu.mjs'
+import { monotonicMs, quantile } from './load.mjs'
 import { start as startPostgres } from './servers/postgres.mjs'
 import { start as startRabbitmq } from './servers/rabbitmq.mjs'
 
@@ -17,6 +20,7 @@ const { values } = parseArgs({
   },
 })
 const jobs = Number(values.jobs)
+const singles = 200
 const member = fileURLToPath(new URL('guide-member.mjs', import.meta.url))
 const shapes = { alone: ['work'], fleet: ['dispatch', 'execute'] }
 
@@ -33,8 +37,10 @@ async function measure(roles, broker, postgres) {
   )
   const times = []
   const members = []
+  let expected = jobs
   let isDone
-  const done = new Promise((resolve) => (isDone = resolve))
+  const reached = () => new Promise((resolve) => (isDone = resolve))
+  const done = reached()
   try {
     const servers = [broker.pid, postgres.pid].flat()
     const before = cpuSeconds(servers)
@@ -45,7 +51,7 @@ async function measure(roles, broker, postgres) {
         child.on('message', (news) => {
           if (news.ready) return resolve()
           times.push(...news.times)
-          if (times.length >= jobs) isDone()
+          if (times.length >= expected) isDone()
         })
       })
     await done
@@ -53,7 +59,18 @@ async function measure(roles, broker, postgres) {
     const sorted = times.toSorted((a, b) => a - b)
     const perSecond = (jobs - 1) / ((sorted.at(-1) - sorted[0]) / 1_000)
     const ms = (seconds) => (seconds / jobs) * 1_000
-    return { perSecond, node: cpu.map(ms), servers: ms(cpuSeconds(servers) - before) }
+    const found = { perSecond, node: cpu.map(ms), servers: ms(cpuSeconds(servers) - before) }
+    expected = jobs + singles
+    const last = reached()
+    const sent = []
+    for (let n = 0; n < singles; n++) {
+      sent.push(monotonicMs())
+      await sender.send(noop, { ms: 0 })
+      await sleep(10 + Math.random() * 20)
+    }
+    await last
+    const waits = times.slice(jobs).map((at, i) => at - sent[i])
+    return { ...found, p50: quantile(waits, 0.5), p99: quantile(waits, 0.99) }
   } finally {
     const ended = members.map((child) => new Promise((resolve) => child.once('exit', resolve)))
     for (const child of members) child.kill(values.profile === undefined ? 'SIGKILL' : 'SIGTERM')
@@ -71,7 +88,8 @@ try {
       else
         console.log(
           `${name}: ${Math.round(found.perSecond)} jobs/s; CPU ms a job: ` +
-            `${roles.map((role, i) => `${role} ${found.node[i].toFixed(3)}`).join(', ')}, servers ${found.servers.toFixed(3)}`,
+            `${roles.map((role, i) => `${role} ${found.node[i].toFixed(3)}`).join(', ')}, servers ${found.servers.toFixed(3)}; ` +
+            `one at a time p50 ${found.p50.toFixed(1)}, p99 ${found.p99.toFixed(1)} ms`,
         )
     }
 } finally {

@@ -1,5 +1,5 @@
 /** One connection to a RabbitMQ, by amqplib, from its opening to its loss. */
-import type { Duplex } from 'node:stream'
+import type { Duplex, Writable } from 'node:stream'
 import type { ChannelModel } from 'amqplib'
 import { systemClock } from '../core/clock.ts'
 import { StoreError, UsageError } from '../core/errors.ts'
@@ -70,6 +70,7 @@ function sessionOf(model: ChannelModel): Session {
   const inside = model.connection as unknown as Inside
   const { stream } = inside
   readForeignHeaders(inside)
+  writeTogether(stream)
   let cause: Error | undefined
   const lost = new Promise<Error>((resolve) => {
     model.on('error', (error) => (cause = error))
@@ -94,6 +95,21 @@ function sessionOf(model: ChannelModel): Session {
       cancel()
       stream.destroy()
     },
+  }
+}
+
+/**
+ * Has a stream write at once what it is given at one time. amqplib writes each frame by itself, so that each acknowledgement
+ * would be a system call here, and wake the server.
+ */
+export function writeTogether(stream: Writable): void {
+  const write = stream.write.bind(stream)
+  stream.write = (...args: unknown[]) => {
+    if (stream.writableCorked === 0) {
+      stream.cork()
+      process.nextTick(() => stream.uncork())
+    }
+    return (write as (...args: unknown[]) => boolean)(...args)
   }
 }
 

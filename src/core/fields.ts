@@ -12,6 +12,7 @@ export function checkFields(code: string, what: string, given: object, known: re
   // Plain JavaScript may give anything, or leave it out.
   if (typeof given !== 'object' || given === null || Array.isArray(given))
     throw new UsageError(code, `${what} needs an object with its options; there are ${known.join(', ')}`)
-  const odd = Object.entries(given).find(([name, value]) => value !== undefined && !known.includes(name))
-  if (odd !== undefined) throw new UsageError(code, `${what} has no "${odd[0]}"; there are ${known.join(', ')}`)
+  for (const [name, value] of Object.entries(given))
+    if (value !== undefined && !known.includes(name))
+      throw new UsageError(code, `${what} has no "${name}"; there are ${known.join(', ')}`)
 }

@@ -34,29 +34,27 @@ interface Rules {
   isStrict: boolean
 }
 
-function refusal(rules: Rules, path: string, why: string): UsageError {
-  return new UsageError('SLUICE_BAD_PAYLOAD', `${rules.what}${path === '' ? '' : ` at ${path.slice(1)}`} ${why}`)
+function refuse(rules: Rules, path: string, why: string): never {
+  throw new UsageError('SLUICE_BAD_PAYLOAD', `${rules.what}${path === '' ? '' : ` at ${path.slice(1)}`} ${why}`)
 }
 
 function check(value: unknown, rules: Rules, path: string, depth: number, above: object[]): void {
-  const refuse = (why: string): never => {
-    throw refusal(rules, path, why)
-  }
   switch (typeof value) {
     case 'string':
       if (value.includes('\u0000'))
-        refuse('contains \\u0000, which PostgreSQL cannot store: remove it or encode the bytes as base64')
-      if (!value.isWellFormed()) refuse('contains half of a surrogate pair: use String.prototype.toWellFormed() first')
+        refuse(rules, path, 'contains \\u0000, which PostgreSQL cannot store: remove it or encode the bytes as base64')
+      if (!value.isWellFormed())
+        refuse(rules, path, 'contains half of a surrogate pair: use String.prototype.toWellFormed() first')
       return
     case 'number':
-      if (!Number.isFinite(value)) refuse(`is ${value}, which JSON cannot express`)
+      if (!Number.isFinite(value)) refuse(rules, path, `is ${value}, which JSON cannot express`)
       return
     case 'bigint':
-      refuse('is a BigInt, which JSON cannot express: send it as a string')
+      refuse(rules, path, 'is a BigInt, which JSON cannot express: send it as a string')
       return
     case 'function':
     case 'symbol':
-      refuse(`is a ${typeof value}, which JSON cannot express`)
+      refuse(rules, path, `is a ${typeof value}, which JSON cannot express`)
       return
     case 'object':
       break
@@ -64,11 +62,11 @@ function check(value: unknown, rules: Rules, path: string, depth: number, above:
       return
   }
   if (value === null) return
-  if (above.includes(value)) refuse('refers back to itself: JSON cannot express cycles')
-  if (depth >= payloadDepthMax) refuse(`is nested deeper than ${payloadDepthMax} levels`)
+  if (above.includes(value)) refuse(rules, path, 'refers back to itself: JSON cannot express cycles')
+  if (depth >= payloadDepthMax) refuse(rules, path, `is nested deeper than ${payloadDepthMax} levels`)
   above.push(value)
   if (rules.isStrict && value instanceof Date && Number.isNaN(value.getTime()))
-    refuse('is an invalid Date, which JSON would store as null')
+    refuse(rules, path, 'is an invalid Date, which JSON would store as null')
   const { toJSON } = value as { toJSON?: unknown }
   if (typeof toJSON === 'function') {
     // JSON stores what `toJSON` returns, and does not call the `toJSON` of that value again.
@@ -81,7 +79,7 @@ function check(value: unknown, rules: Rules, path: string, depth: number, above:
 
 function checkFields(value: object, rules: Rules, path: string, depth: number, above: object[]): void {
   if (rules.isStrict && !isPlain(value)) {
-    throw refusal(
+    refuse(
       rules,
       path,
       `is a ${value.constructor?.name || 'class instance'}, which JSON would store as a plain or empty object: send plain objects and arrays, or give the class a toJSON()`,
@@ -89,7 +87,7 @@ function checkFields(value: object, rules: Rules, path: string, depth: number, a
   }
   for (const [key, inner] of Object.entries(value)) {
     if (key.includes('\u0000') || !key.isWellFormed()) {
-      throw refusal(rules, path, 'has a key with \\u0000 or half of a surrogate pair, which PostgreSQL cannot store')
+      refuse(rules, path, 'has a key with \\u0000 or half of a surrogate pair, which PostgreSQL cannot store')
     }
     check(inner, rules, `${path}.${key}`, depth + 1, above)
   }

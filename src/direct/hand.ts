@@ -54,7 +54,7 @@ const againMs = 1_000
 /** So many copies of denied messages are under way at a time, because what stands behind them is delivered meanwhile. */
 const copiesMax = 200
 /** Messages are read, and copied, for so long in one turn of the event loop. */
-const turnMs = 5
+const turnMs = 2
 
 /** An attempt under way. */
 interface Running {

@@ -31,6 +31,14 @@ export async function emitRows(sql: Pick<Sql, 'call'>, rows: readonly EventRow[]
 
 const dayMs = 86_400_000
 
+function checkId(id: unknown, nowMs: number): string {
+  if (typeof id === 'string' && isId(id) && Math.abs(idMs(id) - nowMs) <= dayMs) return id.toLowerCase()
+  throw new UsageError(
+    'SLUICE_BAD_ID',
+    `"${String(id)}" is no UUIDv7 made within a day of now; leave out \`id\`, or use one made by \`newId()\``,
+  )
+}
+
 /**
  * Returns the row of an event; a promise only if its schema is asynchronous.
  * @throws UsageError SLUICE_INVALID_INPUT, SLUICE_BAD_PAYLOAD, SLUICE_PAYLOAD_TOO_LARGE, SLUICE_BAD_ID, SLUICE_BAD_OPTION
@@ -44,12 +52,9 @@ export function eventRow(
   const what = `payload of "${event.name}"`
   const data = encodePayload(payload, what)
   checkFields('SLUICE_BAD_OPTION', 'an emit', options, ['tx', 'id', 'subject'])
-  const { id = newId(), subject } = options
-  if (typeof id !== 'string' || !isId(id) || Math.abs(idMs(id) - by.clock.wallMs()) > dayMs)
-    throw new UsageError(
-      'SLUICE_BAD_ID',
-      `"${String(id)}" is no UUIDv7 made within a day of now; leave out \`id\`, or use one made by \`newId()\``,
-    )
+  const { subject } = options
+  const nowMs = by.clock.wallMs()
+  const id = options.id === undefined ? newId() : checkId(options.id, nowMs)
   if (
     subject !== undefined &&
     !(typeof subject === 'string' && /^[^\u0000]{1,512}$/u.test(subject) && subject.isWellFormed())
@@ -57,15 +62,15 @@ export function eventRow(
     throw new UsageError('SLUICE_BAD_OPTION', 'subject: a text of 1 to 512 characters, without \\u0000')
   const head = {
     specversion: '1.0',
-    id: id.toLowerCase(),
+    id,
     source: by.source,
     type: event.name,
     subject,
-    time: new Date(by.clock.wallMs()).toISOString(),
+    time: new Date(nowMs).toISOString(),
     datacontenttype: 'application/json',
     schemaversion: event.version,
   }
-  const row = { id: head.id, type: event.name, text: `${JSON.stringify(head).slice(0, -1)},"data":${data}}` }
+  const row = { id, type: event.name, text: `${JSON.stringify(head).slice(0, -1)},"data":${data}}` }
   if (event.schema === anything) return row
   // The schema sees what handlers will see: the stored form.
   const checked = conform(event.schema, JSON.parse(data), what)
