@@ -1,7 +1,7 @@
 /** Hashes and ids: the same 64-bit hashes that `sluice.hash64` computes in SQL, and time-ordered job ids. */
 import { createHash, randomFillSync } from 'node:crypto'
 import { v7, validate, version } from 'uuid'
-import { systemClock } from './clock.ts'
+import { type Clock, systemClock } from './clock.ts'
 
 /** Returns the first 8 bytes of SHA-256 of `name`, as the decimal text of a signed 64-bit integer. */
 export function hash64(name: string): string {
@@ -55,6 +55,14 @@ export function newId(): string {
 /** True for a UUIDv7. */
 export function isId(text: string): boolean {
   return validate(text) && version(text) === 7
+}
+
+/**
+ * True for a UUIDv7 made within a day of now: by this clock, or by the machine's, which `newId` reads while a test moves the
+ * other one.
+ */
+export function isRecentId(id: string, clock: Pick<Clock, 'wallMs'>): boolean {
+  return isId(id) && [clock, systemClock].some((one) => Math.abs(idMs(id) - one.wallMs()) <= 86_400_000)
 }
 
 /** Returns the creation time inside a UUIDv7, in ms since 1970. */

@@ -2,7 +2,7 @@
 import type { Clock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
 import { checkFields } from '../core/fields.ts'
-import { idMs, isId, newId } from '../core/hash.ts'
+import { isRecentId, newId } from '../core/hash.ts'
 import { encodePayload } from '../core/payload.ts'
 import type { Sql } from '../db/store.ts'
 import { conform, isPromise, type MaybePromise } from '../tasks/admit.ts'
@@ -29,10 +29,8 @@ export async function emitRows(sql: Pick<Sql, 'call'>, rows: readonly EventRow[]
   await sql.call('emit_events', params, 'uuid[] text[] text boolean')
 }
 
-const dayMs = 86_400_000
-
-function checkId(id: unknown, nowMs: number): string {
-  if (typeof id === 'string' && isId(id) && Math.abs(idMs(id) - nowMs) <= dayMs) return id.toLowerCase()
+function checkId(id: unknown, clock: Clock): string {
+  if (typeof id === 'string' && isRecentId(id, clock)) return id.toLowerCase()
   throw new UsageError(
     'SLUICE_BAD_ID',
     `"${String(id)}" is no UUIDv7 made within a day of now; leave out \`id\`, or use one made by \`newId()\``,
@@ -54,7 +52,7 @@ export function eventRow(
   checkFields('SLUICE_BAD_OPTION', 'an emit', options, ['tx', 'id', 'subject'])
   const { subject } = options
   const nowMs = by.clock.wallMs()
-  const id = options.id === undefined ? newId() : checkId(options.id, nowMs)
+  const id = options.id === undefined ? newId() : checkId(options.id, by.clock)
   if (
     subject !== undefined &&
     !(typeof subject === 'string' && /^[^\u0000]{1,512}$/u.test(subject) && subject.isWellFormed())

@@ -4,7 +4,7 @@ import type { StandardSchemaV1 } from '@standard-schema/spec'
 import type { Clock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
 import { checkFields } from '../core/fields.ts'
-import { idMs, isId, newId } from '../core/hash.ts'
+import { isId, isRecentId, newId } from '../core/hash.ts'
 import { encodePayload } from '../core/payload.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
 import type { TxLike } from '../db/tx.ts'
@@ -194,7 +194,7 @@ function jobId(id: string | undefined, clock: Clock): string {
   if (id === undefined) return newId()
   if (!isId(id))
     throw new UsageError('SLUICE_BAD_ID', `"${id}" is not a UUIDv7; leave out \`id\`, or use one made by \`newId()\``)
-  if (Math.abs(idMs(id) - clock.wallMs()) > dayMs) {
+  if (!isRecentId(id, clock)) {
     throw new UsageError(
       'SLUICE_BAD_ID',
       `id ${id} was made more than a day from now; repeated sends are only recognised within a day`,

@@ -1,10 +1,11 @@
 /** A Sluice for tests: a store in memory, whose clock only the test moves, and access to what was sent. */
 import { type Clock, systemClock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
+import { checkFields } from '../core/fields.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
 import { inSchema, sqlOn } from '../db/store.ts'
 import type { CloudEvent } from '../events/envelope.ts'
-import type { Work } from '../events/groups.ts'
+import { tasksIn, type Work } from '../events/groups.ts'
 import type { EventHandler } from '../events/handler.ts'
 import type { SluiceOptions } from '../options.ts'
 import { useSluice } from '../default-sluice.ts'
@@ -79,6 +80,14 @@ export interface TestSluice {
   close(): Promise<void>
 }
 
+const fields = ['tasks', 'service', 'start', 'store', 'schema', 'allowPrivate', 'rules', 'routes', 'log']
+
+/** Without this, `drain` would run nothing, and a test that expects nothing would pass. @throws UsageError */
+function checkOptions(options: TestOptions): void {
+  checkFields('SLUICE_BAD_OPTION', '`testSluice`', options, fields)
+  tasksIn(options.tasks)
+}
+
 /**
  * Opens a Sluice for tests.
  * @example
@@ -88,6 +97,7 @@ export interface TestSluice {
  * await t.close()
  */
 export async function testSluice(options: TestOptions): Promise<TestSluice> {
+  checkOptions(options)
   const schema = options.schema ?? 'sluice'
   const { rules = [], routes = {}, log, service = 'test', allowPrivate = ['127.0.0.0/8', '::1'] } = options
   const clock = new MovedClock()
@@ -108,8 +118,10 @@ export async function testSluice(options: TestOptions): Promise<TestSluice> {
     create or replace function sluice.now() returns timestamptz language sql volatile as 'select at from sluice.test_clock';
     update sluice.epoch set watched = false`
   await db.script(inSchema(frozen, schema))
-  const start = 'insert into sluice.test_clock values (coalesce($1::timestamptz, clock_timestamp()))'
-  await sql.query(start, [options.start ?? null])
+  const start = `insert into sluice.test_clock values (coalesce($1::timestamptz, clock_timestamp()))
+    returning extract(epoch from at - clock_timestamp())::float8 * 1000 as ms`
+  const [begun] = await sql.query<{ ms: number }>(start, [options.start ?? null])
+  if (options.start !== undefined) clock.begin(begun?.ms ?? 0)
   useSluice(sluice)
   const move: Move = async (to, value) => {
     const moved = `update sluice.test_clock n set at = ${to} from sluice.test_clock o
@@ -135,8 +147,11 @@ export async function testSluice(options: TestOptions): Promise<TestSluice> {
     },
     ...reportsOf(sluice, sql),
     ...eventsOf(sluice, sql, options.tasks, service),
-    drain: async ({ advance = false } = {}) =>
-      advance === false ? await runAll() : (await runAhead({ sluice, sql, run, move }, advance, () => false)).ran,
+    async drain(how = {}) {
+      checkFields('SLUICE_BAD_OPTION', '`drain`', how, ['advance'])
+      const { advance = false } = how
+      return advance === false ? runAll() : (await runAhead({ sluice, sql, run, move }, advance, () => false)).ran
+    },
     async runUntil(isTrue) {
       const { ran, isEnough } = await runAhead({ sluice, sql, run, move }, true, isTrue)
       if (isEnough) return ran
@@ -154,15 +169,22 @@ export async function testSluice(options: TestOptions): Promise<TestSluice> {
 /** This process's clock, and how far the test has moved the store's on: events and log lines then have its times. */
 class MovedClock {
   #ms = 0
+  #wallMs = 0
   readonly moved: Clock = {
     ...systemClock,
     monotonicMs: () => systemClock.monotonicMs() + this.#ms,
     bootMs: () => systemClock.bootMs() + this.#ms,
-    wallMs: () => systemClock.wallMs() + this.#ms,
+    wallMs: () => systemClock.wallMs() + this.#wallMs,
   }
 
-  /** Moves it on; what is set back leaves it as it is. */
+  /** Sets the time at which the test begins. */
+  begin(ms: number): void {
+    this.#wallMs = ms
+  }
+
+  /** Moves it on, or sets its time back; what only goes on stays where it is then. */
   move(ms: number): void {
+    this.#wallMs += ms
     this.#ms += Math.max(0, ms)
   }
 }

@@ -1,7 +1,7 @@
 /** The kit for users' tests: time that moves to the next job, and what was sent, limited and refused. */
 import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest'
 import { z } from 'zod'
-import { check, fail, limit, task } from '../../src/index.ts'
+import { check, fail, limit, newId, task } from '../../src/index.ts'
 import { testSluice, type TestSluice, vendor, type Vendor } from '../../src/testing/index.ts'
 
 const input = z.object({ n: z.number() })
@@ -94,4 +94,32 @@ it('refused lists what failed, with its error, and whether it is tried again', a
     { input: { n: 2 }, state: 'scheduled', error: { message: 'not yet' } },
   ])
   expect(await t.refused(remote)).toMatchObject([{ state: 'scheduled', error: { code: 'SLUICE_VENDOR_LIMITED' } }])
+})
+
+it('follows its clock from another start, back and forth, in what a send may name', async () => {
+  const later = await testSluice({ tasks: [flaky], start: new Date('2030-01-01T00:00:00Z') })
+  try {
+    const made = newId()
+    expect(await flaky.send({ n: 1 }, { id: made, at: new Date('2030-01-02T00:00:00Z') })).toBe(made)
+    await later.clock.set(new Date('2028-01-01T00:00:00Z'))
+    await flaky.send({ n: 1 }, { at: new Date('2028-12-01T00:00:00Z') })
+    await expect(flaky.send({ n: 1 }, { at: new Date('2030-01-02T00:00:00Z') })).rejects.toMatchObject({
+      code: 'SLUICE_BAD_OPTION',
+    })
+  } finally {
+    await later.close()
+  }
+})
+
+it.each<[what: string, options: object, text: string]>([
+  ['an option', { taks: [calls] }, 'no "taks"'],
+  ['no tasks', {}, 'a worker takes a list'],
+  ['one task', { tasks: calls }, 'a worker takes a list'],
+])('a kit is refused that would run nothing: %s', async (_what, options, text) => {
+  const refused = { message: expect.stringContaining(text) }
+  await expect(testSluice(options as never)).rejects.toMatchObject(refused)
+})
+
+it('drain refuses what it does not read', async () => {
+  await expect(t.drain({ advanced: true } as never)).rejects.toMatchObject({ code: 'SLUICE_BAD_OPTION' })
 })
