@@ -165,7 +165,7 @@ class CeleryProducer implements Producer {
     this.#queue = queue
   }
 
-  delay(task: string, args: readonly unknown[] = [], options: DelayOptions = {}): Promise<SentTask> {
+  async delay(task: string, args: readonly unknown[] = [], options: DelayOptions = {}): Promise<SentTask> {
     return this.#send(this.#message(task, args, options), options)
   }
 
@@ -229,7 +229,7 @@ class CeleryProducer implements Producer {
   }
 
   #message(task: string, args: readonly unknown[], options: DelayOptions): TaskMessage {
-    checkOptions(task, options)
+    checkOptions(task, args, options)
     const { id = randomUUID(), kwargs = {}, link = [], linkError = [], headers = {}, expires } = options
     const nowMs = systemClock.wallMs()
     const at = (time: Duration | Date) => (time instanceof Date ? time.getTime() : nowMs + durationMs(time))
@@ -284,10 +284,12 @@ class CeleryProducer implements Producer {
   }
 }
 
-function checkOptions(task: string, options: DelayOptions): void {
+function checkOptions(task: string, args: readonly unknown[], options: DelayOptions): void {
   checkFields('SLUICE_BAD_OPTION', 'the options of a task', options, optionNames)
   const bad = (why: string) => new UsageError('SLUICE_BAD_OPTION', `"${task}": ${why}`)
-  if (task === '') throw new UsageError('SLUICE_BAD_OPTION', 'a task has no name: give the one that Celery knows')
+  if (typeof task !== 'string' || task === '')
+    throw new UsageError('SLUICE_BAD_OPTION', 'a task has no name: give the one that Celery knows')
+  if (!Array.isArray(args)) throw bad("its arguments are a list: delay('add', [1, 2]); `kwargs` is an option")
   const { priority = 0, hardLimitS, softLimitS, countdown, eta } = options
   if (!Number.isInteger(priority) || priority < 0 || priority > 255)
     throw bad(`priority is a whole number from 0 to 255, not ${priority}`)

@@ -101,6 +101,8 @@ export class BrokerOutlet implements Outlet {
     const { wire, log } = this.#options
     await wire.leave(this.id)
     const { sent, received, jobs } = this.#traffic
+    // A dispatcher in front of Celery workers alone has nothing to report here.
+    if (sent + received === 0) return
     const each = jobs === 0 ? '' : `, ${((sent + received) / jobs).toFixed(2)} for each of ${jobs} jobs`
     log.info(`the dispatcher has sent ${sent} messages and received ${received}${each}; none is acknowledged`)
   }

@@ -141,6 +141,11 @@ describe.concurrent('Node sends to a Celery worker over Redis', () => {
       await expect(refused).rejects.toMatchObject({ code: 'SLUICE_BAD_OPTION' })
   })
 
+  it('a call is refused without a name, or with arguments that are no list', async () => {
+    for (const odd of [stored.delay(5 as never), stored.delay(''), stored.delay('add', { a: 1 } as never)])
+      await expect(odd).rejects.toMatchObject({ code: 'SLUICE_BAD_OPTION' })
+  })
+
   it('16: a compressed message is read', async () => {
     const text = 'x'.repeat(100_000)
     expect(await (await stored.delay('echo', [text], { compress: true })).result()).toMatchObject({ args: [text] })
