@@ -32,7 +32,18 @@ function describe(error: unknown, program: Command | undefined): Failure | undef
     return { code: 'SLUICE_USAGE', message: withHint(error.code, message, program), exit: 2 }
   }
   if (SluiceError.is(error)) return { code: error.code, message: flat(error.message), exit: exitOf(error) }
-  return { code: 'SLUICE_FAILED', message: flat(error instanceof Error ? error.message : String(error)), exit: 1 }
+  const text = error instanceof Error ? error.message : String(error)
+  const hint = byState[String((error as { code?: unknown } | null | undefined)?.code)]
+  return { code: 'SLUICE_FAILED', message: flat(hint === undefined ? text : `${text}; ${hint}`), exit: 1 }
+}
+
+/** What to do about errors of PostgreSQL that come from where, and as whom, a command connects. */
+const byState: Record<string, string> = {
+  // read_only_sql_transaction
+  '25006': 'is this a replica? DATABASE_URL has to name the primary server',
+  // insufficient_privilege
+  '42501':
+    'run `sluice migrate` and `sluice prune` as the owner of the schema; other roles need usage on it, and select, insert, update and delete on its tables',
 }
 
 /** Replaces commander's suggestion where an unknown word is called otherwise here. */

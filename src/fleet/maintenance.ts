@@ -87,6 +87,7 @@ export class Housekeeping {
   readonly #chores: Chore[]
   readonly #capUs: () => number | null
   #hasSpoken = false
+  #hasWarned = false
 
   /** @param capUs the latest time that the store's clock may show, in microseconds since 1970; null: unknown */
   constructor(store: Store, care: RetentionSettings, capUs: () => number | null = () => null) {
@@ -143,7 +144,7 @@ export class Housekeeping {
     for (const chore of due) {
       chore.dueMs = beganMs + (chore.isOffPeak && !isOffPeak ? minuteMs : chore.everyMs)
       if (chore.isOffPeak && !isOffPeak) continue
-      await this.#work(chore, agreed, beganMs + roundMs)
+      await this.#work(chore, agreed, beganMs + roundMs).catch((error: unknown) => this.#mayNot(error))
       if (chore.last) chore.dueMs = beganMs
     }
   }
@@ -172,6 +173,17 @@ export class Housekeeping {
       ledger: gone('delete_old_ledger'),
       buckets: gone('retire_buckets'),
     }
+  }
+
+  /** Only the owner of the tables of history creates and drops them; a worker's role need not be that. */
+  #mayNot(error: unknown): void {
+    if ((error as { code?: unknown }).code !== '42501') throw error
+    if (this.#hasWarned) return
+    this.#hasWarned = true
+    this.#store.log.warn(
+      "this worker's role may not create and drop tables of history, so it keeps what is past its retention: run `sluice prune` daily as the owner of the schema, or a worker as the owner",
+      { err: error },
+    )
   }
 
   async #excess({ doneMs, failedMs }: Agreed): Promise<Pruned> {

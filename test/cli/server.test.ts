@@ -23,6 +23,24 @@ export default defineConfig({ store: 'not-used', concurrency: 3, tasks: [tasks.s
 })
 afterEach(() => project.close())
 
+it('an error of a role, or of a server that only reads, names what to do', async () => {
+  const send = (env: Record<string, string>) => project.run(['send', 'http', '{"url":"https://x.example"}'], { env })
+  const reader = new URL(url)
+  reader.searchParams.set('options', '-c default_transaction_read_only=on')
+  const replica = await send({ DATABASE_URL: reader.href })
+  expect(replica).toMatchObject({
+    code: 1,
+    err: expect.stringContaining('DATABASE_URL has to name the primary server'),
+  })
+  const sluice = await Sluice.open({ store: url })
+  await sluice.db.script('revoke insert on sluice.job from current_user')
+  await sluice.close()
+  expect(await send({})).toMatchObject({
+    code: 1,
+    err: expect.stringContaining('run `sluice migrate` and `sluice prune` as the owner'),
+  })
+})
+
 it('migrate prints its plan, carries it out, and then has nothing to do, and doctor reports the difference', async () => {
   const env = { DATABASE_URL: (await emptyDatabase()).url }
   const run = (args: string[]) => project.run(args, { env })

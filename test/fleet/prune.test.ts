@@ -44,6 +44,36 @@ describe('housekeeping', () => {
     await sluice.db.script(`drop table if exists sluice.done_${old}, sluice.failed_${old}`)
   })
 
+  it('warns once if its role may not create tables, and does the rest', async () => {
+    const { db } = sluice
+    const lines: string[] = []
+    const log = { debug() {}, info() {}, error() {}, warn: (message: string) => void lines.push(message) }
+    let nowMs = 0
+    const clock = { ...systemClock, monotonicMs: () => nowMs }
+    const at = storeOn(db, { clock, log })
+    const housekeeping = new Housekeeping(at, new RetentionSettings(at, {}))
+    const [newest] = await db.query<{ name: string }>(
+      `select max(relname) as name from pg_class where relname ~ '^done_2\\d{7}$'`,
+    )
+    const name = newest?.name
+    await db.script(`drop table sluice.${name}; revoke create on schema sluice from current_user`)
+    try {
+      await db.query(
+        `insert into sluice.idempotency values ('t', 'k', gen_random_uuid(), sluice.now() - interval '1 day')`,
+      )
+      for (let i = 0; i < 2; i++) {
+        nowMs += 2 * hour
+        await housekeeping.run()
+      }
+      expect(lines.filter((line) => line.includes('may not create and drop tables of history'))).toHaveLength(1)
+      expect(await count(db, 'sluice.idempotency')).toBe(0)
+    } finally {
+      await db.script('grant create on schema sluice to current_user')
+      await housekeeping.prune({})
+    }
+    expect(await count(db, `pg_class where relname = '${name}'`)).toBe(1)
+  })
+
   it('deletes all that is past its retention, however much it is, and nothing else', async () => {
     const { db } = sluice
     const aged = `(extract(epoch from sluice.now()) * 1000000)::bigint - 8 * 86400000000`
