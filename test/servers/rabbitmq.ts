@@ -1,7 +1,7 @@
 /** A real RabbitMQ for tests: private ports, temporary directory, gone with this process. */
 import { execFile } from 'node:child_process'
 import { randomUUID } from 'node:crypto'
-import { existsSync, mkdtempSync, readdirSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, symlinkSync, writeFileSync } from 'node:fs'
 import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { delimiter, join } from 'node:path'
@@ -82,6 +82,7 @@ async function startNode({ tls }: { tls?: { cert: string; key: string } }): Prom
   const secure = tls === undefined ? [] : [`listeners.ssl.default = 127.0.0.1:${tlsPort}`, ...certificate(tls)]
   writeFileSync(join(base, 'rabbitmq.conf'), `${[...settings(port), ...secure].join('\n')}\n`)
   writeFileSync(join(base, 'plugins'), '[].\n')
+  const modules = linkModules(join(bin, '../plugins'), join(base, 'modules'))
   // The server would start an epmd that stays for ever.
   const names = await serve({
     name: 'epmd',
@@ -97,7 +98,7 @@ async function startNode({ tls }: { tls?: { cert: string; key: string } }): Prom
       name: 'RabbitMQ',
       file: join(bin, 'rabbitmq-server'),
       args: [],
-      env: environment(base, node, distPort),
+      env: { ...environment(base, node, distPort), ...modules },
       base,
       port,
       url: `amqp://guest:guest@127.0.0.1:${port}/%2f`,
@@ -128,6 +129,22 @@ const certificate = ({ cert, key }: { cert: string; key: string }) => [
   `ssl_options.keyfile = ${key}`,
 ]
 
+/**
+ * Links the server's modules into one folder, where Erlang looks first. It would look for each of a thousand modules in up to 90
+ * folders, which is half of the work of a start. Returns the variables that this takes.
+ */
+function linkModules(plugins: string, to: string): NodeJS.ProcessEnv {
+  if (!existsSync(plugins)) return {}
+  mkdirSync(to)
+  for (const plugin of readdirSync(plugins)) {
+    const from = join(plugins, plugin, 'ebin')
+    for (const file of existsSync(from) ? readdirSync(from) : [])
+      if (file.endsWith('.beam') && !existsSync(join(to, file))) symlinkSync(join(from, file), join(to, file))
+  }
+  // The server would look for its plugins beside its modules.
+  return { RABBITMQ_PLUGINS_DIR: plugins }
+}
+
 function environment(base: string, node: Node, distPort: number): NodeJS.ProcessEnv {
   return {
     ...process.env,
@@ -143,7 +160,7 @@ function environment(base: string, node: Node, distPort: number): NodeJS.Process
     RABBITMQ_ENABLED_PLUGINS_FILE: join(base, 'plugins'),
     RABBITMQ_MNESIA_BASE: join(base, 'mnesia'),
     RABBITMQ_LOG_BASE: join(base, 'logs'),
-    RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS: `-setcookie ${node.cookie} +sbwt none +sbwtdcpu none +sbwtdio none`,
+    RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS: `-pa ${join(base, 'modules')} -setcookie ${node.cookie} +sbwt none +sbwtdcpu none +sbwtdio none`,
     // With these two the script becomes the server, so that a signal meets the server itself.
     RABBITMQ_ALLOW_INPUT: '1',
     RABBITMQ_SERVER_START_ARGS: '-noinput',
