@@ -1,6 +1,6 @@
 /** Runs a handler: deadline, validation, timeout, outcome. */
 import { caughtUpMs } from '../core/clock.ts'
-import { AttemptError } from '../core/errors.ts'
+import { AttemptError, SluiceError } from '../core/errors.ts'
 import { encodePayload } from '../core/payload.ts'
 import { isPromise, validate } from '../tasks/admit.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
@@ -234,7 +234,10 @@ export class Attempt {
     const { value } = isPromise(validated) ? await validated : validated
     if (this.#task.thread !== undefined) return { result: await this.#inThread(this.#task.thread, value) }
     this.#begin()
-    return { result: await this.#task.run(value, this.#context()) }
+    const result: unknown = await this.#task.run(value, this.#context())
+    // `return fail(…)` would count as done.
+    if (SluiceError.is(result)) throw result
+    return { result }
   }
 
   /** The last check before the call: a schema, or a thread, may have taken long. */

@@ -78,6 +78,14 @@ describe.each(engines)('$name', (engine) => {
     ])
   })
 
+  test('what was meant to be thrown counts as thrown if it is returned', async () => {
+    next = (attempt) => (attempt === 1 ? retryIn('1s') : fail('no such customer'))
+    const id = await told.send({})
+    await t.drain({ advance: '1min' })
+    const error = { code: 'SLUICE_FAILED', message: 'no such customer' }
+    expect(await t.waitFor(id)).toMatchObject({ state: 'failed', reason: 'refused', failed: 2, error, result: null })
+  })
+
   test('onFailed gets a job once for a job that used up its attempts', async () => {
     next = () => {
       throw new Error('again')
