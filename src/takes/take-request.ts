@@ -1,5 +1,7 @@
 /** The options of a take, checked. */
+import { inspect } from 'node:util'
 import { UsageError } from '../core/errors.ts'
+import { checkFields } from '../core/fields.ts'
 import { checkKey, type Limit } from '../limits/limit.ts'
 import type { TakeKey, WaitOptions } from '../limits/take.ts'
 
@@ -18,12 +20,15 @@ export interface TakeRequest {
 type Asked = { [Field in 'key' | 'cost' | 'maxWaitMs']?: WaitOptions[Field] | undefined }
 
 /** Checks the options of a take. @throws UsageError SLUICE_MISSING_KEY, SLUICE_BAD_KEY, SLUICE_BAD_OPTION */
-export function takeRequestOf(
-  given: Limit | readonly Limit[],
-  { key, cost, maxWaitMs = Infinity }: Asked,
-): TakeRequest {
+export function takeRequestOf(given: Limit | readonly Limit[], asked: Asked): TakeRequest {
+  // A misspelt `maxWaitMs` would wait for ever.
+  checkFields('SLUICE_BAD_OPTION', 'a take', asked, ['key', 'cost', 'maxWaitMs', 'signal'])
+  const { key, cost, maxWaitMs = Infinity } = asked
   const limits = [given].flat() as Limit[]
-  const names = limits.map(({ name }) => name)
+  const names = limits.map((one) => {
+    if (Array.isArray(one?.rules)) return one.name
+    throw new UsageError('SLUICE_BAD_OPTION', `${inspect(one, { depth: 0 })} is no limit; give what limit(…) returned`)
+  })
   if (limits.length === 0 || new Set(names).size < limits.length)
     throw new UsageError('SLUICE_BAD_OPTION', `a take needs a limit, or several different ones; it got ${said(names)}`)
   if (!(maxWaitMs >= 0))

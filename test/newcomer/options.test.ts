@@ -10,6 +10,7 @@ const run = () => undefined
 const odd: Untyped = { check, event, httpTask, limit, limitedBy, rule, schedule, task }
 const quiet = task('quiet', { run })
 const rate = '1/s'
+const some = limit('some', { rate })
 
 describe('a definition is refused', () => {
   it.each<[what: string, define: () => unknown, code: string, text: string]>([
@@ -121,6 +122,8 @@ describe('a call is refused', () => {
     ['no thing to pause', () => sluice.pause(), 'SLUICE_BAD_PAUSE', 'needs an object'],
     ['what to keep', () => sluice.prune({ keepdone: '3d' }), 'SLUICE_BAD_OPTION', 'no "keepdone"'],
     ['a time-out', () => sluice.waitFor('x', { timeOut: 5 }), 'SLUICE_BAD_OPTION', 'no "timeOut"'],
+    ['how long a take waits', () => sluice.takes.take(some, { maxWait: 5 }), 'SLUICE_BAD_OPTION', 'no "maxWait"'],
+    ['what is no limit', () => sluice.takes.tryTake(['crm']), 'SLUICE_BAD_OPTION', "'crm' is no limit"],
     ['no listener', async () => sluice.on('failed'), 'SLUICE_BAD_OPTION', 'is no function'],
   ])('%s', async (_what, call, code, text) => {
     await expect((async () => call())()).rejects.toMatchObject({ code, message: expect.stringContaining(text) })
