@@ -2,6 +2,8 @@
  * Errors by consequence. Every error has a stable `code` for programs, a message that describes what happened, and, where
  * there is one, the next step. `SluiceError.is` also recognises errors of a second copy of the package.
  */
+import { inspect } from 'node:util'
+
 const brand = Symbol.for('sluice.error')
 
 /** The base of every error that Sluice throws. */
@@ -44,4 +46,19 @@ export class AttemptError extends SluiceError {
     this.retryable = how.retryable
     this.retryAfterMs = how.retryAfterMs
   }
+}
+
+/** True also for what clients throw as a plain object, and for an error of another realm, as under Jest. */
+export function isLikeError(value: unknown): value is Error {
+  return (
+    value instanceof Error ||
+    (typeof value === 'object' && value !== null && typeof (value as Error).message === 'string')
+  )
+}
+
+/** Returns a text for something that was thrown and is not like an error. It may contain secrets. */
+export function textOfThrown(value: unknown): string {
+  if (typeof value === 'string') return value
+  const shown = inspect(value, { depth: 1, maxArrayLength: 10, maxStringLength: 1_000, breakLength: Infinity })
+  return `the handler threw something that is not an Error: ${shown}`
 }

@@ -1,11 +1,10 @@
 /** Passes errors between threads, with the fields that a structured clone would leave out (code, retryable, …). */
-import { AttemptError, SluiceError } from '../core/errors.ts'
+import { AttemptError, isLikeError, SluiceError, textOfThrown } from '../core/errors.ts'
 
 /** An error, or a value thrown instead of one, in a form that can be sent. */
 export interface Thrown {
-  /** Undefined: the value is not an error. */
   message?: string
-  /** The text, if a text was thrown. */
+  /** The text, if a text was thrown, or what was thrown has no fields. */
   text?: string
   name?: string
   stack?: string
@@ -46,8 +45,10 @@ function answerIn(error: object): Pick<Thrown, 'answer'> {
 export function pack(error: unknown, depth = 0): Thrown {
   if (typeof error === 'string') return { text: error }
   try {
-    if (!(error instanceof Error)) return {}
-    const { message, name, stack, cause } = error as { [field in 'message' | 'name' | 'stack' | 'cause']: unknown }
+    if (typeof error !== 'object' || error === null) return { text: textOfThrown(error) }
+    // A plain object with the status of a response is as good as an error with one.
+    const { name = 'Error', stack, cause } = error as { [field in 'name' | 'stack' | 'cause']?: unknown }
+    const message = isLikeError(error) ? error.message : textOfThrown(error)
     const plain = Object.entries(error).filter(([, value]) => ['string', 'number', 'boolean'].includes(typeof value))
     return {
       message: String(message),
@@ -65,9 +66,8 @@ export function pack(error: unknown, depth = 0): Thrown {
 
 /** Restores the error; a Sluice error keeps its meaning. */
 export function unpack(thrown: Thrown): unknown {
-  const { message, text, name, stack, fields, answer, isOurs, cause } = thrown
+  const { message = '', text, name, stack, fields, answer, isOurs, cause } = thrown
   if (text !== undefined) return text
-  if (message === undefined) return {}
   const inner = cause === undefined ? {} : { cause: unpack(cause) }
   const error = isOurs ? new AttemptError('', message, { retryable: false, ...inner }) : new Error(message, inner)
   return Object.assign(Object.defineProperty(error, 'name', { value: name, writable: true }), { stack }, fields, answer)

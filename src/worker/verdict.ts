@@ -1,9 +1,8 @@
 /** What an attempt's failure comes to: a retry, or the end of its job. */
-import { inspect } from 'node:util'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
 import type { Clock } from '../core/clock.ts'
-import { AttemptError, SluiceError } from '../core/errors.ts'
+import { AttemptError, isLikeError, SluiceError, textOfThrown } from '../core/errors.ts'
 import { span } from '../core/figures.ts'
 import { redactText } from '../core/redact.ts'
 import { delayMs, waitMaxMs } from '../core/retry.ts'
@@ -120,20 +119,9 @@ const wordMax = 100
 const readMax = 4 * charactersMax
 const causesMax = 3
 
-/** True also for what clients throw as a plain object, and for an error of another realm, as under Jest. */
-function isLikeError(value: unknown): value is Error {
-  return (
-    value instanceof Error ||
-    (typeof value === 'object' && value !== null && typeof (value as Error).message === 'string')
-  )
-}
-
 function storedError(error: unknown, depth: number): StoredError {
   if (!isLikeError(error)) {
-    const shown = () =>
-      inspect(error, { depth: 1, maxArrayLength: 10, maxStringLength: readMax, breakLength: Infinity })
-    const message = typeof error === 'string' ? error : `the handler threw something that is not an Error: ${shown()}`
-    return { name: 'Error', message: storable(message, charactersMax) }
+    return { name: 'Error', message: storable(textOfThrown(error), charactersMax) }
   }
   type Field = 'name' | 'message' | 'stack' | 'code' | 'status' | 'cause'
   const { name, message, stack, code, status, cause } = error as { [field in Field]?: unknown }

@@ -11,3 +11,12 @@ test.each([
   const thrown = unpack(structuredClone(pack(Object.assign(new Error('Rate limit'), fields))))
   expect(refusalIn(thrown, [])).toMatchObject({ retryAfterMs: 77_000 })
 })
+
+test('what is no Error passes with its message and its status, or with what it holds', () => {
+  const passed = (value: unknown) => unpack(structuredClone(pack(value)))
+  const answer = { status: 429, headers: { 'retry-after': '77' }, message: 'Rate limit' }
+  expect(passed(answer)).toMatchObject({ message: 'Rate limit', status: 429 })
+  expect(refusalIn(passed(answer), [])).toMatchObject({ retryAfterMs: 77_000 })
+  expect(passed({ reason: 'down' })).toMatchObject({ message: expect.stringContaining(`{ reason: 'down' }`) })
+  expect(passed(undefined)).toContain('not an Error: undefined')
+})
