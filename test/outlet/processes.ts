@@ -87,7 +87,8 @@ export async function createFleet(amqp: string, { onTestFinished }: Pick<TestCon
   /** Resolves when so many seconds have passed. */
   const pass = async (seconds: number) => {
     const sinceUs = await nowUs()
-    await until(async () => (await nowUs()) > sinceUs + seconds * 1_000_000, `${seconds} s have passed`)
+    const untilUs = sinceUs + seconds * 1_000_000
+    await until(async () => (await nowUs()) > untilUs, `${seconds} s have passed`, seconds * 1_000 + 60_000)
   }
   const areDone = (n: number) => until(async () => (await count('done')) === n, `${n} jobs are done`)
   const stateOf = async (id: string) => (await sluice.jobs.get(id))?.state

@@ -13,8 +13,8 @@ export interface Server {
   readonly pid: number | undefined
   /** Starts it again. */
   start(): Promise<void>
-  /** Kills it, as a crash does. */
-  kill(): Promise<void>
+  /** Kills it, as a crash does; with SIGTERM it ends as its administrator would end it. */
+  kill(signal?: 'SIGKILL' | 'SIGTERM'): Promise<void>
   /** Ends it for good. */
   close(): Promise<void>
 }
@@ -69,8 +69,8 @@ export async function serve(program: Program): Promise<Server> {
       const told = existsSync(log) ? readFileSync(log, 'utf8').slice(-2000) : ''
       throw new Error(`${name} did not start (${String(state.ended)}). Its log ends with:\n${told}`)
     },
-    async kill() {
-      child.send({ signal: 'SIGKILL' })
+    async kill(signal = 'SIGKILL') {
+      child.send({ signal })
       await until(() => pid === undefined)
     },
     async close() {
