@@ -17,6 +17,8 @@ import { columnsOf, type Numbers, numbersOnly } from './columns.ts'
 
 /** How often a process records that it still has its definitions, in ms. */
 const renewMs = 5_000
+/** How many limits a process defines at once. */
+const defineAtOnce = 4
 /** How long a definition that hits a deadlock or a lock timeout is repeated, in ms. */
 const defineMs = 10_000
 
@@ -30,6 +32,8 @@ export class Definitions {
   /** The digest of each definition that this process has recorded, by the limit's name. */
   readonly #digests = new Map<string, string>()
   readonly #warned = new Set<string>()
+  readonly #lanes: Promise<void>[] = []
+  #laned = 0
   readonly #disagrees: (disagreement: SluiceEvents['versions']) => void
   /** When the last renewal began. */
   #renewedMs = -Infinity
@@ -55,7 +59,7 @@ export class Definitions {
       limits.map((limit) => {
         const known = this.#defined.get(limit.name)
         if (known !== undefined) return known
-        const defining = this.#define(limit)
+        const defining = this.#inLane(() => this.#define(limit))
         this.#defined.set(limit.name, defining)
         defining.catch(() => this.#defined.delete(limit.name))
         return defining
@@ -123,6 +127,14 @@ export class Definitions {
     if (mine === undefined || this.#warned.has(`${name} ${other}`)) return
     this.#warned.add(`${name} ${other}`)
     this.#disagrees({ limit: name, mine: numbersInWords(mine), other, by })
+  }
+
+  /** Defines a few at a time: with hundreds of limits the last ones would wait too long for a connection. */
+  #inLane(define: () => Promise<void>): Promise<void> {
+    const at = this.#laned++ % defineAtOnce
+    const defining = (this.#lanes[at] ?? Promise.resolve()).then(define)
+    this.#lanes[at] = defining.catch(() => {})
+    return defining
   }
 
   async #define(limit: Limit): Promise<void> {

@@ -1,0 +1,29 @@
+import { expect, it } from 'vitest'
+import { systemClock } from '../../src/core/clock.ts'
+import type { Sql } from '../../src/db/store.ts'
+import { Definitions } from '../../src/claim/definitions/define.ts'
+import { limit } from '../../src/index.ts'
+
+it('a process with many limits defines a few at a time, and one that fails stops no other', async () => {
+  let [now, most] = [0, 0]
+  const defined: string[] = []
+  let broken: string | undefined = 'l3'
+  const call = async (name: string, [of]: readonly unknown[] = []) => {
+    if (name !== 'define_limit') return []
+    most = Math.max(most, ++now)
+    await new Promise((resolve) => setImmediate(resolve))
+    now--
+    if (of === broken) throw new Error('not this one')
+    defined.push(String(of))
+    return [{ define_limit: true }]
+  }
+  const sql = { call, run: async () => [], query: async () => [] } as unknown as Sql
+  const definitions = new Definitions(sql, systemClock)
+  const limits = Array.from({ length: 500 }, (_, i) => limit(`l${i}`, { rate: '1/s' }))
+  await expect(definitions.define(limits)).rejects.toThrow('not this one')
+  broken = undefined
+  await definitions.define(limits)
+  expect(most).toBe(4)
+  expect(new Set(defined).size).toBe(500)
+  expect(defined).toHaveLength(500)
+})
