@@ -25,7 +25,7 @@ it('people see what a budget in money allows, and what each key has used of it',
     const sluice = await Sluice.open({ store: url, clock: unhurried() })
     await project.run(['send', 'ask', '{"tenant":"acme"}', '--tasks', 'tasks.ts'])
     await project.run(['send', 'ask', '{"tenant":"zeta"}', '--tasks', 'tasks.ts'])
-    const usage = (...args: string[]) => project.run(['limits', 'usage', ...args])
+    const usage = (...args: string[]) => project.runWarm(['limits', 'usage', ...args])
     expect(await usage()).toMatchObject({ code: 0, err: expect.stringContaining('nothing was used') })
     await sluice.dispatchOnce([ask])
     expect((await acquire(sluice.db, 'spend:acme', { cost: 41_498_000 })).granted).toBe(true)
@@ -42,7 +42,7 @@ it('people see what a budget in money allows, and what each key has used of it',
     expect(objects(one.out)).toEqual([
       { limit: 'spend', key: 'zeta', period: day, units: 2_000, refunded: 0, currency: 'USD' },
     ])
-    expect((await project.run(['limits', 'show', 'spend'])).out).toMatch(
+    expect((await project.runWarm(['limits', 'show', 'spend'])).out).toMatch(
       /^quota 50 USD\/month +50 USD +0\.000019 USD\/s +100 % +100 USD/m,
     )
     const set = await project.run(['limits', 'set', 'spend', '--quota', '80 USD/month', '--reason', 'a larger plan'])
@@ -53,7 +53,7 @@ it('people see what a budget in money allows, and what each key has used of it',
       [['usage', '--by', 'year'], 2, 'Allowed choices are day, month'],
       [['set', 'spend', '--quota', '80/month', '--reason', 'x'], 2, 'its costs are in USD'],
     ] as const)
-      expect(await project.run(['limits', ...args])).toMatchObject({ code, err: expect.stringContaining(says) })
+      expect(await project.runWarm(['limits', ...args])).toMatchObject({ code, err: expect.stringContaining(says) })
   } finally {
     await project.close()
   }

@@ -48,7 +48,7 @@ it('hosts handlers beside tasks, shows events, and replays or discards deliverie
 
   const [list, asyncapi, show, archived] = await Promise.all([
     project.run(['events', 'list']),
-    project.run(['events', 'list', '--asyncapi']),
+    project.runWarm(['events', 'list', '--asyncapi']),
     project.run(['events', 'show', id]),
     project.run(['jobs', '--state', 'failed', '--service', 'numbers', '--event', 'demo.number.even', '--json']),
   ])
@@ -75,19 +75,19 @@ it('hosts handlers beside tasks, shows events, and replays or discards deliverie
   })
 
   const [none, unknown, exported] = await Promise.all([
-    project.run(['events', 'replay', '--service', 'nobody', '--dry-run']),
-    project.run(['events', 'show', '01a1fc6b-5572-7000-8000-000000000000']),
-    project.run(['events', 'export']),
+    project.runWarm(['events', 'replay', '--service', 'nobody', '--dry-run']),
+    project.runWarm(['events', 'show', '01a1fc6b-5572-7000-8000-000000000000']),
+    project.runWarm(['events', 'export']),
   ])
   expect(none.out).toContain('0 jobs would be replayed')
   expect(unknown.err).toContain('there is no event')
   expect(objects(exported.out)).toMatchObject([{ input: { handler: 'log' } }])
-  const replayed = await project.run(['events', 'replay', '--all', '--yes', '--rate', '10/s'])
+  const replayed = await project.runWarm(['events', 'replay', '--all', '--yes', '--rate', '10/s'])
   expect(replayed.out + replayed.err).toContain('1 replayed')
   await project.run(['dispatch', '--once'])
-  const gone = await project.run(['events', 'discard', '--event', 'demo.number.even', '--yes'])
+  const gone = await project.runWarm(['events', 'discard', '--event', 'demo.number.even', '--yes'])
   expect(gone.out).toContain('1 discarded')
-  const removed = await project.run(['events', 'remove', 'numbers', 'audit'])
+  const removed = await project.runWarm(['events', 'remove', 'numbers', 'audit'])
   expect(removed.out).toContain('numbers audit removed')
 })
 
@@ -100,8 +100,11 @@ it('shows the archive of a service on RabbitMQ, replays it and discards it', asy
   const archived = sluice.events.archive()
   await sluice.events.emit(event('demo.number.even'), { number: 13 })
   await until(async () => (await archived.count()) === 1)
-  const archive = (...args: string[]) => project.run(['events', 'archive', ...args])
-  const [list, exported] = [await archive('list', 'numbers'), await archive('export', 'numbers', '--event', 'demo.#')]
+  const archive = (...args: string[]) => project.runWarm(['events', 'archive', ...args])
+  const [list, exported] = [
+    await project.run(['events', 'archive', 'list', 'numbers']),
+    await archive('export', 'numbers', '--event', 'demo.#'),
+  ]
   expect(list.out).toMatch(/demo.number.even .+ log +1 +refused +unlucky/)
   const [found] = objects(exported.out)
   expect(found).toMatchObject({ type: 'demo.number.even', handler: 'log', reason: 'refused', attempt: 1 })

@@ -9,7 +9,7 @@ it('an operator shows, sets, pins, rekeys and pauses limits by the command limit
   const project = createProject({ DATABASE_URL: url })
   try {
     project.write('tasks.ts', tasksFile.replace(`by: 'accountId' })`, `by: 'accountId', vendor: '60/min' })`))
-    const limits = (...args: string[]) => project.run(['limits', ...args])
+    const limits = (...args: string[]) => project.runWarm(['limits', ...args])
     await (await Sluice.open({ store: url })).close()
     const sent = await project.run(['send', 'sync-contact', '{"accountId":"a1"}', '--tasks', 'tasks.ts', '--json'])
     const id = String(objects(sent.out)[0]?.['id'])
@@ -25,7 +25,7 @@ it('an operator shows, sets, pins, rekeys and pauses limits by the command limit
     expect(shown.out).toMatch(/^ +60\/min, bucket of 60 +100 +no bound$/m)
     expect(shown.out).toMatch(/warning: the vendor allows 60\/min, and up to 100 may arrive in such a window$/m)
     expect(shown.err).toBe('next: `sluice limits history crm`\n')
-    expect((await project.run(['doctor'])).out).toMatch(/^warn +limits +crm: the vendor allows 60\/min/m)
+    expect((await project.runWarm(['doctor'])).out).toMatch(/^warn +limits +crm: the vendor allows 60\/min/m)
 
     const set = await limits('set', 'crm', '--rate', '50/min', '--concurrency', '5', '--reason', 'as they asked')
     expect(set).toMatchObject({ code: 0, err: 'next: `sluice limits unset crm` undoes it\n' })
@@ -66,7 +66,9 @@ it('an operator shows, sets, pins, rekeys and pauses limits by the command limit
       err: expect.stringContaining(id),
     })
     expect(await limits('rekey', 'crm', '--key', 'a1', '--to', 'a1-eu', '--yes')).toMatchObject({ out: '1 rekeyed\n' })
-    expect(objects((await project.run(['jobs', 'show', id, '--json'])).out)).toMatchObject([{ limits: ['crm:a1-eu'] }])
+    expect(objects((await project.runWarm(['jobs', 'show', id, '--json'])).out)).toMatchObject([
+      { limits: ['crm:a1-eu'] },
+    ])
 
     expect(await limits('pause', 'crm', '--key', 'a1-eu', '--reason', 'late')).toMatchObject({
       out: 'limit crm key a1-eu is paused\n',
@@ -105,25 +107,27 @@ it('an operator sees which keys a vendor’s answers hold, why and until when, a
     expect(shown.out).toMatch(
       /^ {2}a1: credential rejected by the vendor once, first .+ ago \(401 from crm\.example\); held for another .+$/m,
     )
-    expect(objects((await project.run(['limits', 'show', 'crm', '--json'])).out)[0]).toMatchObject({
+    expect(objects((await project.runWarm(['limits', 'show', 'crm', '--json'])).out)[0]).toMatchObject({
       refusals: [{ key: 'a1', cause: 'credential', answer: '401 from crm.example', count: 1 }],
     })
-    const why = await project.run(['why', id])
+    const why = await project.runWarm(['why', id])
     expect(why.out).toContain('the vendor rejects the credential (401 from crm.example)')
     expect(why.out).toContain('mend the credential, then `sluice limits reset crm --key a1`')
-    expect((await project.run(['status'])).out).toMatch(/held: the vendor rejects the credential/)
-    expect(await project.run(['limits', 'reset', 'crm', '--key', 'a2'])).toMatchObject({
+    expect((await project.runWarm(['status'])).out).toMatch(/held: the vendor rejects the credential/)
+    expect(await project.runWarm(['limits', 'reset', 'crm', '--key', 'a2'])).toMatchObject({
       out: 'nothing of limit crm is held\n',
     })
-    expect(await project.run(['limits', 'reset', 'crm', '--key', 'a1'])).toMatchObject({
+    expect(await project.runWarm(['limits', 'reset', 'crm', '--key', 'a1'])).toMatchObject({
       code: 0,
       out: 'limit crm: 1 key reset\n',
     })
-    expect((await project.run(['limits', 'show', 'crm'])).out).not.toContain('rejected')
+    expect((await project.runWarm(['limits', 'show', 'crm'])).out).not.toContain('rejected')
     await fail('down')
-    expect((await project.run(['why', id])).out).toContain('the vendor is down')
-    expect(objects((await project.run(['limits', 'reset', 'crm', '--json'])).out)).toEqual([{ limit: 'crm', reset: 1 }])
-    expect((await project.run(['limits', 'reset', 'crn'])).code).toBe(1)
+    expect((await project.runWarm(['why', id])).out).toContain('the vendor is down')
+    expect(objects((await project.runWarm(['limits', 'reset', 'crm', '--json'])).out)).toEqual([
+      { limit: 'crm', reset: 1 },
+    ])
+    expect((await project.runWarm(['limits', 'reset', 'crn'])).code).toBe(1)
   } finally {
     await sluice.close()
     await project.close()

@@ -82,25 +82,25 @@ it('status and doctor name what is parked, since when, why, and how to release i
   expect(doctor.out).toMatch(/^fail {2}parked {6}workers skip these/m)
   const bucket = ['release', '--limit', 'crm', '--key', 'a 1']
   expect(await project.run(bucket)).toMatchObject({ code: 0, out: 'crm:a 1 is released\n' })
-  expect(await project.run(bucket)).toMatchObject({
+  expect(await project.runWarm(bucket)).toMatchObject({
     code: 1,
     err: expect.stringContaining('SLUICE_NOT_PARKED'),
   })
-  expect((await project.run(['release'])).code).toBe(2)
+  expect((await project.runWarm(['release'])).code).toBe(2)
   for (const args of [
     [job, '--all'],
     ['--key', 'a 1'],
     ['--task', 'sync'],
     ['--limit', 'crm', '--all'],
   ])
-    expect(await project.run(['release', ...args])).toMatchObject({
+    expect(await project.runWarm(['release', ...args])).toMatchObject({
       code: 2,
       err: expect.stringContaining('--task and --queue'),
     })
-  expect(objects((await project.run(['release', '--all', '--json'])).out)).toEqual([
+  expect(objects((await project.runWarm(['release', '--all', '--json'])).out)).toEqual([
     { name: 'sync in default', released: true },
     { name: job, released: true },
   ])
-  expect((await project.run(['status'])).out).not.toContain('parked')
-  expect((await project.run(['doctor'])).out).toMatch(/^ok {4}parked {6}nothing is parked$/m)
+  expect((await project.runWarm(['status'])).out).not.toContain('parked')
+  expect((await project.runWarm(['doctor'])).out).toMatch(/^ok {4}parked {6}nothing is parked$/m)
 })

@@ -25,11 +25,13 @@ export default defineConfig({ store: 'not-used', tasks: [tasks.syncContact, task
       out: 'limit crm key a1 is paused\n',
       err: expect.stringContaining('sluice resume --limit crm --key a1'),
     })
-    expect(await project.run(['pause', '--queue', 'nightly-*', '--reason', 'maintenance', '--json'])).toMatchObject({
-      out: '{"queue":"nightly-*","paused":true}\n',
-    })
+    expect(await project.runWarm(['pause', '--queue', 'nightly-*', '--reason', 'maintenance', '--json'])).toMatchObject(
+      {
+        out: '{"queue":"nightly-*","paused":true}\n',
+      },
+    )
     expect(await dispatched()).toEqual([{ dispatched: 0 }])
-    expect((await project.run(['why', id])).out).toMatch(
+    expect((await project.runWarm(['why', id])).out).toMatch(
       /^- crm \(.* for a1\) is paused since \S+ by \S+@\S+: the contract ended$/m,
     )
     const list = await project.run(['pauses'])
@@ -42,7 +44,7 @@ export default defineConfig({ store: 'not-used', tasks: [tasks.syncContact, task
       code: 1,
       err: expect.stringContaining('SLUICE_NOT_PAUSED'),
     })
-    const bad = await project.run(['pause', '--reason', 'x'])
+    const bad = await project.runWarm(['pause', '--reason', 'x'])
     expect(bad).toMatchObject({ code: 2, err: expect.stringContaining('SLUICE_BAD_PAUSE') })
   } finally {
     await project.close()

@@ -62,26 +62,28 @@ it('schedules that a file exports are stored by any worker with that file, fired
   await work.says('all for 20')
 
   // Nothing is changed unless all names are known.
-  expect(await project.run(['schedules', 'pause', 'second-a', 'second-'])).toMatchObject({
+  expect(await project.runWarm(['schedules', 'pause', 'second-a', 'second-'])).toMatchObject({
     code: 1,
     out: '',
     err: 'error SLUICE_NO_SUCH_SCHEDULE: no schedule "second-" is known; did you mean second-a?; `sluice schedules` lists them\n',
   })
-  expect(await project.run(['schedules', 'resume', 'second-a'])).toMatchObject({
+  expect(await project.runWarm(['schedules', 'resume', 'second-a'])).toMatchObject({
     code: 1,
     err: expect.stringContaining('SLUICE_NOT_PAUSED: not paused: "second-a"'),
   })
-  expect(await project.run(['schedules', 'pause', 'second-a'])).toMatchObject({ code: 0, out: 'second-a paused\n' })
-  const show = await project.run(['schedules', 'show', 'second-a', '--max', '2'])
+  expect(await project.runWarm(['schedules', 'pause', 'second-a'])).toMatchObject({ code: 0, out: 'second-a paused\n' })
+  const show = await project.runWarm(['schedules', 'show', 'second-a', '--max', '2'])
   expect(show.out).toMatch(/^second-a\ntask +sync-all\nwhen +every 1s\nstate +paused\ncatchUp +last\n/)
   expect(show.out).toMatch(/\n {2}20\S+Z {2}sent {2}[0-9a-f-]{36}\n {2}20\S+Z {2}sent {2}[0-9a-f-]{36}\n$/)
-  expect(objects((await project.run(['schedules', 'resume', 'second-a', '--json'])).out)).toEqual([
+  expect(objects((await project.runWarm(['schedules', 'resume', 'second-a', '--json'])).out)).toEqual([
     { name: 'second-a', resumed: true },
   ])
   work.signal('SIGTERM')
   await work.ended
-  expect(await project.run(['schedules', 'remove', 'second-a', 'second-b'])).toMatchObject({ code: 0 })
-  expect(objects((await project.run(['schedules', '--json'])).out).map(({ name }) => name)).toEqual(['nightly-sync'])
+  expect(await project.runWarm(['schedules', 'remove', 'second-a', 'second-b'])).toMatchObject({ code: 0 })
+  expect(objects((await project.runWarm(['schedules', '--json'])).out).map(({ name }) => name)).toEqual([
+    'nightly-sync',
+  ])
 }, 300_000)
 
 it('a faulty schedule is reported with its place', async () => {
@@ -91,19 +93,19 @@ it('a faulty schedule is reported with its place', async () => {
     err: expect.stringMatching(/SLUICE_BAD_SCHEDULE[^]*schedule "nightly-sync": `cron` "0 25 \* \* \*" cannot be read/),
   })
   project.write('tasks.ts', file)
-  expect(await project.run(['schedules', 'trigger', 'none'])).toMatchObject({
+  expect(await project.runWarm(['schedules', 'trigger', 'none'])).toMatchObject({
     code: 1,
     err: expect.stringContaining('known are second-a, second-b, nightly-sync'),
   })
-  expect(await project.run(['schedules', 'trigger', 'nightly-sink'])).toMatchObject({
+  expect(await project.runWarm(['schedules', 'trigger', 'nightly-sink'])).toMatchObject({
     code: 1,
     err: expect.stringContaining('did you mean nightly-sync?'),
   })
-  expect(await project.run(['schedules'])).toMatchObject({
+  expect(await project.runWarm(['schedules'])).toMatchObject({
     out: '',
     err: expect.stringContaining('no schedules are stored'),
   })
-  expect(await project.run(['schedules', 'show', 'none'])).toMatchObject({
+  expect(await project.runWarm(['schedules', 'show', 'none'])).toMatchObject({
     code: 1,
     err: expect.stringContaining('SLUICE_NO_SUCH_SCHEDULE'),
   })

@@ -57,7 +57,11 @@ describe('a usage error ends with exit code 2 and one line', () => {
   let ran: Ran[]
   beforeAll(async () => {
     // With --dry-run, because `send` opens the store before it looks at the input.
-    ran = await project.runEach(errors.map(([, args]) => (args[0] === 'send' ? [...args, '--dry-run'] : [...args])))
+    ran = await Promise.all(
+      errors
+        .map(([, args]) => (args[0] === 'send' ? [...args, '--dry-run'] : [...args]))
+        .map((args) => project.runWarm(args)),
+    )
   })
 
   it.each(errors.map(([what, , code, word], n) => [what, n, code, word] as const))('%s', (_, n, code, word) => {
@@ -78,7 +82,9 @@ describe('a usage error ends with exit code 2 and one line', () => {
   let judged: Ran[]
   beforeAll(async () => {
     for (const [n, [, text]] of configs.entries()) project.write(`bad${n}.config.ts`, text)
-    judged = await project.runEach(configs.map((_, n) => ['status', '--config', `bad${n}.config.ts`, '--json']))
+    judged = await Promise.all(
+      configs.map((_, n) => project.runWarm(['status', '--config', `bad${n}.config.ts`, '--json'])),
+    )
   })
 
   it.each(configs.map(([what, , word], n) => [what, n, word] as const))('a config with %s', (_, n, word) => {

@@ -37,22 +37,22 @@ it('verify proves limits by the name of their guarantee, shows an exceeded windo
     select l.bucket, l.n + g, l.at, debt, slots, version, 1, hold, gen_random_uuid()
     from (select l.* from sluice.ledger l join sluice.bucket b on b.id = l.bucket where b.key = 'b' order by n desc limit 1) l,
          generate_series(1, 10) g`)
-  const shown = await project.run(['verify', '--limit', 'crm', '--since', '1h'])
+  const shown = await project.runWarm(['verify', '--limit', 'crm', '--since', '1h'])
   expect(shown).toMatchObject({ code: 1, err: expect.stringContaining('not proved') })
   expect(shown.out).toMatch(/^EXCEEDED {2}crm .*safe rate.*; 1 windows? held more/)
   expect(shown.out).toMatch(
     /crm for b: 11 granted where 10 are allowed \(safe rate\), from \S+Z to \S+Z:\n {2}\S+Z {2}1 {2}by \S+ jobs \S+/,
   )
-  const json = await project.run(['verify', '--json'])
+  const json = await project.runWarm(['verify', '--json'])
   const [proof] = objects(json.out) as unknown as Verification[]
   expect(json.code).toBe(1)
   expect(proof).toMatchObject({ isProved: false, exceeded: [{ limit: 'crm', key: 'b', units: 11, most: 10 }] })
 
-  expect(await project.run(['verify', '--limit', 'cmr'])).toMatchObject({
+  expect(await project.runWarm(['verify', '--limit', 'cmr'])).toMatchObject({
     code: 1,
     err: expect.stringContaining('SLUICE_NO_SUCH_LIMIT'),
   })
-  expect(await project.run(['verify', '--until', 'yesterday'])).toMatchObject({
+  expect(await project.runWarm(['verify', '--until', 'yesterday'])).toMatchObject({
     code: 2,
     err: expect.stringContaining('SLUICE_BAD_DURATION'),
   })

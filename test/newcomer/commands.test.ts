@@ -97,7 +97,7 @@ it.each(mistakes.map(([args, code, text], n) => ({ args, code, text, n })))(
   '$args is an error that names what is meant',
   async ({ n, code, text }) => {
     project.write('one.csv', 'localhost\n')
-    ran ??= await project.runEach(mistakes.map(([args]) => [...args]))
+    ran ??= await Promise.all(mistakes.map(([args]) => project.runWarm(args)))
     expect(ran[n]).toMatchObject({ code, out: '', err: expect.stringContaining(text) })
   },
 )
