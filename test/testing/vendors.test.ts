@@ -180,7 +180,16 @@ describe('with real traffic', () => {
   it.runIf(isLong)('every schedule against every vendor is refused as the table lists', async () => {
     const scale = { units: 100, windowMs: 20_000 }
     const transitMs = 300
-    const runs = await Promise.all(schedules.map((one) => run(one, names, callsOf(one), scale, transitMs)))
+    const start = (one: Schedule) => run(one, names, callsOf(one), scale, transitMs)
+    const others = Promise.all(schedules.filter((one) => one !== 'safe rate').map(start))
+    // Three of them begin with all that a window allows, to five vendors each. On two cores the last of these requests arrive
+    // seconds later, and so would those of the safe rate, for which 300 ms are allowed.
+    const bursts = 3 * names.length * scale.units
+    await Promise.race([
+      others,
+      until(async () => (await count(sluice.db, 'sluice.done')) >= bursts, 'the bursts are over'),
+    ])
+    const runs = [await start('safe rate'), ...(await others)]
     console.log(
       `100 per 20 s, ${transitMs} ms of transit allowed, 1,000 calls (safe rate 900). Refused: by the vendor,`,
     )
