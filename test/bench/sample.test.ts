@@ -37,6 +37,7 @@ async function sample(
 describe('the sample', () => {
   it.each([
     ['send', { jobs: 200, seconds: 0.1 }, ['send-bulk', 'send-single', 'send-16']],
+    ['emit', { events: 200, seconds: 0.1 }, ['emit-bulk', 'emit-single', 'emit-16']],
     ['drain', { jobs: 300 }, ['drain']],
     ['end-to-end', { jobs: 300 }, ['end-to-end']],
     ['latency', { jobs: 5, gapMs: 1 }, ['latency-p50', 'latency-p99']],
