@@ -32,8 +32,8 @@ export class Definitions {
   /** The digest of each definition that this process has recorded, by the limit's name. */
   readonly #digests = new Map<string, string>()
   readonly #warned = new Set<string>()
-  readonly #lanes: Promise<void>[] = []
-  #laned = 0
+  readonly #series: Promise<void>[] = []
+  #started = 0
   readonly #disagrees: (disagreement: SluiceEvents['versions']) => void
   /** When the last renewal began. */
   #renewedMs = -Infinity
@@ -59,7 +59,7 @@ export class Definitions {
       limits.map((limit) => {
         const known = this.#defined.get(limit.name)
         if (known !== undefined) return known
-        const defining = this.#inLane(() => this.#define(limit))
+        const defining = this.#inSeries(() => this.#define(limit))
         this.#defined.set(limit.name, defining)
         defining.catch(() => this.#defined.delete(limit.name))
         return defining
@@ -130,10 +130,10 @@ export class Definitions {
   }
 
   /** Defines a few at a time: with hundreds of limits the last ones would wait too long for a connection. */
-  #inLane(define: () => Promise<void>): Promise<void> {
-    const at = this.#laned++ % defineAtOnce
-    const defining = (this.#lanes[at] ?? Promise.resolve()).then(define)
-    this.#lanes[at] = defining.catch(() => {})
+  #inSeries(define: () => Promise<void>): Promise<void> {
+    const at = this.#started++ % defineAtOnce
+    const defining = (this.#series[at] ?? Promise.resolve()).then(define)
+    this.#series[at] = defining.catch(() => {})
     return defining
   }
 
