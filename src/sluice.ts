@@ -43,7 +43,7 @@ import { type NewJob, Outbox } from './store/send.ts'
 import { waitFor } from './operations/wait.ts'
 import { checkOptions, schemaOf, type SluiceOptions } from './options.ts'
 import type { FleetWorker } from './outlet/fleet-worker.ts'
-import type { WorkOptions } from './worker/options.ts'
+import { mostOf, type WorkOptions } from './worker/options.ts'
 import type { Worker } from './worker/worker.ts'
 import { celeryPlaces, Workers } from './workers.ts'
 import { Alarms } from './fleet/alarms.ts'
@@ -286,8 +286,8 @@ export class Sluice implements Sender {
     options: WorkOptions & { max?: number; signal?: AbortSignal } = {},
   ): Promise<number> {
     const { max, signal, ...how } = options
-    const worker = await this.#workers.make(work, how)
-    const ran = await worker.once(max, signal)
+    const most = mostOf(max)
+    const ran = await (await this.#workers.make(work, how)).once(most, signal)
     if (this.#failure !== undefined) throw this.#failure
     return ran
   }

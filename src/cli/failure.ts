@@ -43,7 +43,7 @@ const byState: Record<string, string> = {
   '25006': 'is this a replica? DATABASE_URL has to name the primary server',
   // insufficient_privilege
   '42501':
-    'run `sluice migrate` and `sluice prune` as the owner of the schema; other roles need usage on it, and select, insert, update and delete on its tables',
+    'run `sluice migrate` and `sluice prune` as the owner of the schema; other roles need usage on it, select, insert, update and delete on its tables, and usage and update on its sequences',
 }
 
 /** Replaces commander's suggestion where an unknown word is called otherwise here. */

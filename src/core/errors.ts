@@ -56,9 +56,25 @@ export function isLikeError(value: unknown): value is Error {
   )
 }
 
-/** Returns a text for something that was thrown and is not like an error. It may contain secrets. */
+const fieldsShown = 10
+
+/**
+ * Returns a text for something that was thrown and is not like an error. It shows only the class of an object and the names of its
+ * first fields, because their values may be secrets.
+ */
 export function textOfThrown(value: unknown): string {
   if (typeof value === 'string') return value
-  const shown = inspect(value, { depth: 1, maxArrayLength: 10, maxStringLength: 1_000, breakLength: Infinity })
-  return `the handler threw something that is not an Error: ${shown}`
+  const isObject = (typeof value === 'object' && value !== null) || typeof value === 'function'
+  return `the handler threw something that is not an Error: ${isObject ? shapeOf(value) : inspect(value)}`
+}
+
+function shapeOf(value: object): string {
+  const names: string[] = []
+  for (const name in value) {
+    if (names.length === fieldsShown) break
+    names.push(name.slice(0, 100))
+  }
+  const made = value.constructor as { name?: unknown } | undefined
+  const kind = typeof made?.name === 'string' && made.name !== '' ? made.name : 'object'
+  return names.length === 0 ? kind : `${kind} with ${names.join(', ')}`
 }

@@ -119,7 +119,9 @@ export function handlerOf(
     since,
     async run({ event }, context) {
       const { value } = await payloadOf(name, schema, event)
-      await handle(value as never, inContext(event, context))
+      const result: unknown = await handle(value as never, inContext(event, context))
+      // `return fail(…)` would count as handled.
+      if (SluiceError.is(result)) throw result
     },
   }
 }

@@ -181,7 +181,7 @@ export class Housekeeping {
     if (this.#hasWarned) return
     this.#hasWarned = true
     this.#store.log.warn(
-      "this worker's role may not create and drop tables of history, so it keeps what is past its retention: run `sluice prune` daily as the owner of the schema, or a worker as the owner",
+      "this worker's role may not do all of the housekeeping, which creates and drops tables of history: run `sluice prune` daily as the owner of the schema, or a worker as the owner",
       { err: error },
     )
   }

@@ -57,8 +57,8 @@ const batchRows = 500
  */
 export function alike<Input>(options: SendManyOptions): SendRowsOptions<Input, Input> {
   const { tx, ...each } = options ?? {}
-  for (const name of ['id', 'idempotencyKey', 'replace'])
-    if (name in each)
+  for (const name of ['id', 'idempotencyKey', 'replace'] as const)
+    if ((each as SendOptions)[name] !== undefined)
       throw new UsageError(
         'SLUICE_BAD_OPTION',
         `\`sendMany\` takes no ${name}, which one job has: use \`sluice.sendRows\``,

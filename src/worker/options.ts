@@ -58,9 +58,10 @@ export function checkWork(tasks: readonly AnyTask[], options: WorkOptions): void
 }
 
 /** Returns how many jobs one call of `dispatchOnce` runs at most. @throws UsageError SLUICE_BAD_OPTION */
-export function mostOf(max = Number.MAX_SAFE_INTEGER): number {
-  if (Number.isInteger(max) && max >= 1) return max
-  throw new UsageError('SLUICE_BAD_OPTION', `max is ${max}; it must be a whole number of at least 1`)
+export function mostOf(max = Infinity): number {
+  if (max === Infinity) return Number.MAX_SAFE_INTEGER
+  if (Number.isInteger(max) && max >= 0) return max
+  throw new UsageError('SLUICE_BAD_OPTION', `max is ${max}; it must be a whole number, or Infinity`)
 }
 
 /** Returns the grace of a worker in ms. @throws UsageError SLUICE_BAD_DURATION */

@@ -22,7 +22,7 @@ import { Housekeeping } from '../fleet/maintenance.ts'
 import { AttemptEvents } from './attempt-events.ts'
 import { attemptsOn } from './grant-source.ts'
 import { LocalOutlet } from './local-outlet.ts'
-import { mostOf, type WorkerOptions } from './options.ts'
+import type { WorkerOptions } from './options.ts'
 import { Ending } from './ending.ts'
 import { TaskSet } from './task-set.ts'
 import { createRound } from './round.ts'
@@ -210,8 +210,7 @@ export class Worker {
    * Any number of processes may do this at once, and as often as they like.
    * @throws StoreError SLUICE_STORE_UNREACHABLE when the store stays away for a minute
    */
-  async once(max?: number, signal?: AbortSignal): Promise<number> {
-    const most = mostOf(max)
+  async once(max: number, signal?: AbortSignal): Promise<number> {
     this.#isOnce = true
     this.#claims.patienceMs = onceAwayMs
     this.#finisher.waitAtMost(onceAwayMs)
@@ -221,7 +220,7 @@ export class Worker {
     }
     if (signal?.aborted) stop()
     signal?.addEventListener('abort', stop)
-    const underway = this.#claimAll(most)
+    const underway = this.#claimAll(max)
     this.#underway = underway
     try {
       return await underway

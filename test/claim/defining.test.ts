@@ -1,5 +1,6 @@
 import { expect, it } from 'vitest'
 import { systemClock } from '../../src/core/clock.ts'
+import { StoreError } from '../../src/core/errors.ts'
 import type { Sql } from '../../src/db/store.ts'
 import { Definitions } from '../../src/claim/definitions/define.ts'
 import { limit } from '../../src/index.ts'
@@ -26,4 +27,25 @@ it('a process with many limits defines a few at a time, and one that fails stops
   expect(most).toBe(4)
   expect(new Set(defined).size).toBe(500)
   expect(defined).toHaveLength(500)
+})
+
+it('while the store is away, all definitions fail with the first few, and later ones are tried anew', async () => {
+  let calls = 0
+  let isAway = true
+  const call = async (name: string) => {
+    if (name !== 'define_limit') return []
+    calls++
+    await new Promise((resolve) => setImmediate(resolve))
+    if (isAway) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'away')
+    return [{ define_limit: true }]
+  }
+  const sql = { call, run: async () => [], query: async () => [] } as unknown as Sql
+  const definitions = new Definitions(sql, systemClock)
+  const limits = Array.from({ length: 100 }, (_, i) => limit(`away${i}`, { rate: '1/s' }))
+  const ends = await Promise.allSettled(limits.map((one) => definitions.define([one])))
+  expect(ends.filter(({ status }) => status === 'rejected')).toHaveLength(100)
+  expect(calls).toBe(4)
+  isAway = false
+  await definitions.define(limits)
+  expect(calls).toBe(104)
 })

@@ -65,7 +65,7 @@ describe('housekeeping', () => {
         nowMs += 2 * hour
         await housekeeping.run()
       }
-      expect(lines.filter((line) => line.includes('may not create and drop tables of history'))).toHaveLength(1)
+      expect(lines.filter((line) => line.includes('may not do all of the housekeeping'))).toHaveLength(1)
       expect(await count(db, 'sluice.idempotency')).toBe(0)
     } finally {
       await db.script('grant create on schema sluice to current_user')

@@ -130,6 +130,15 @@ describe('a call is refused', () => {
   })
 })
 
+it('what is left of a budget may be none, or all, and what is undefined is not given', async () => {
+  const sluice = await Sluice.open({ store: 'memory:' })
+  const some = task('some', { run: () => undefined })
+  await sluice.sendMany(some, [{}, {}], { idempotencyKey: undefined } as never)
+  expect(await sluice.dispatchOnce([some], { max: 0 })).toBe(0)
+  expect(await sluice.dispatchOnce([some], { max: Infinity })).toBe(2)
+  await sluice.close()
+})
+
 it('no event has an id that is none', async () => {
   const sluice = await Sluice.open({ store: 'memory:' })
   expect(await sluice.events.show('x')).toBeUndefined()

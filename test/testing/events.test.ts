@@ -1,7 +1,7 @@
 /** The kit's tools for events: what was emitted, and deliveries by hand. */
 import { afterEach, expect, it } from 'vitest'
 import { z } from 'zod'
-import { event, on } from '../../src/index.ts'
+import { event, fail, on } from '../../src/index.ts'
 import { testSluice, type TestSluice } from '../../src/testing/index.ts'
 
 const paid = event('orders.order.paid', z.object({ order: z.number() }))
@@ -33,4 +33,13 @@ it('runs handlers, lists what was emitted, and delivers by hand', async () => {
     error: { code: 'SLUICE_EVENT_REFUSED' },
   })
   expect(await kit.emitted(paid)).toHaveLength(1)
+})
+
+it('what a handler returns and meant to throw counts as thrown', async () => {
+  const refuse = paid.on(() => fail('no such order'), { name: 'refuse' })
+  kit = await testSluice({ tasks: [refuse] })
+  expect(await kit.deliver(refuse, { order: 7 })).toMatchObject({
+    state: 'failed',
+    error: { message: 'no such order' },
+  })
 })

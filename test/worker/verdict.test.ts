@@ -39,9 +39,10 @@ it('what is no Error is stored with what it holds, without secrets', async () =>
     message: 'of another realm',
   })
   const odd = 'the handler threw something that is not an Error: '
-  expect(stored({ reason: 'down', password: 'hunter2-hunter2' }).message).toBe(
-    `${odd}{ reason: 'down', password: '[redacted]' }`,
-  )
+  expect(stored({ reason: 'down', password: 'hunter2-hunter2' }).message).toBe(`${odd}Object with reason, password`)
+  expect(stored(new Map([['password', 'hunter2-hunter2']])).message).toBe(`${odd}Map`)
+  const wide = Object.fromEntries(Array.from({ length: 100 }, (_, n) => [`f${n}`, 'hunter2-hunter2']))
+  expect(stored(wide).message).toBe(`${odd}Object with f0, f1, f2, f3, f4, f5, f6, f7, f8, f9`)
   expect(stored(5n).message).toBe(`${odd}5n`)
   expect(stored(undefined).message).toBe(`${odd}undefined`)
   const circle: Record<string, unknown> = { text: '€'.repeat(100_000) }

@@ -1,7 +1,7 @@
 /** Puts limits in force: each once per process, and never two different ones under one name. */
 import { AsyncLocalStorage } from 'node:async_hooks'
 import type { Clock } from '../../core/clock.ts'
-import { UsageError } from '../../core/errors.ts'
+import { StoreError, UsageError } from '../../core/errors.ts'
 import type { SluiceEvents } from '../../report/events.ts'
 import type { Sql } from '../../db/store.ts'
 import { hash64 } from '../../core/hash.ts'
@@ -32,7 +32,7 @@ export class Definitions {
   /** The digest of each definition that this process has recorded, by the limit's name. */
   readonly #digests = new Map<string, string>()
   readonly #warned = new Set<string>()
-  readonly #series: Promise<void>[] = []
+  readonly #series = new Map<number, Promise<void>>()
   #started = 0
   readonly #disagrees: (disagreement: SluiceEvents['versions']) => void
   /** When the last renewal began. */
@@ -129,11 +129,20 @@ export class Definitions {
     this.#disagrees({ limit: name, mine: numbersInWords(mine), other, by })
   }
 
-  /** Defines a few at a time: with hundreds of limits the last ones would wait too long for a connection. */
+  /**
+   * Defines a few at a time: with hundreds of limits the last ones would wait too long for a connection. While the store is
+   * away, all that wait fail with the first: each would wait for it as long.
+   */
   #inSeries(define: () => Promise<void>): Promise<void> {
     const at = this.#started++ % defineAtOnce
-    const defining = (this.#series[at] ?? Promise.resolve()).then(define)
-    this.#series[at] = defining.catch(() => {})
+    const defining = (this.#series.get(at) ?? Promise.resolve()).then(define)
+    const next = defining.catch((error: unknown) => {
+      if (error instanceof StoreError) throw error
+    })
+    next.catch(() => {
+      if (this.#series.get(at) === next) this.#series.delete(at)
+    })
+    this.#series.set(at, next)
     return defining
   }
 

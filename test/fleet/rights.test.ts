@@ -1,0 +1,43 @@
+/** A role that owns nothing, with the rights that docs/operations.md lists, sends, works and waits for limits, also after a failover. */
+import { readFileSync } from 'node:fs'
+import { randomUUID } from 'node:crypto'
+import { Client } from 'pg'
+import { expect, it } from 'vitest'
+import { limit, Sluice, task } from '../../src/index.ts'
+import { freshDatabase } from '../servers/database.ts'
+import { until } from '../until.ts'
+
+it('needs no more than is written', async () => {
+  const { url, adminUrl } = await freshDatabase()
+  const owner = await Sluice.open({ store: url })
+  await owner.close()
+  const role = `app_${randomUUID().replaceAll('-', '')}`
+  const docs = readFileSync(new URL('../../docs/operations.md', import.meta.url), 'utf8')
+  const grants = /`(grant usage on schema sluice to app;[^`]*)`/.exec(docs)?.[1] ?? ''
+  const admin = new Client(adminUrl)
+  await admin.connect()
+  await admin.query(`create role ${role} login password 'secret'; ${grants.replaceAll(' to app', ` to ${role}`)}`)
+  const own = new URL(url)
+  own.username = role
+  own.password = 'secret'
+  const app = await Sluice.open({ store: own.href, migrate: false, logLevel: 'silent' })
+  try {
+    const one = limit('one', { rate: '1/s' })
+    const noop = task('noop', { limits: [one], run: () => undefined })
+    const run = async () => {
+      await app.send(noop, {})
+      await until(async () => (await app.dispatchOnce([noop])) === 1, 'it ran')
+    }
+    await run()
+    // Those that have to wait are numbered.
+    const leases = await Promise.all([1, 2].map(() => app.takes.take(one)))
+    expect(leases).toHaveLength(2)
+    // As after a failover.
+    await admin.query(`update sluice.epoch set identity = identity || 'x', server_at = server_at - interval '1 hour'`)
+    await run()
+  } finally {
+    await app.close()
+    await admin.query(`drop owned by ${role}; drop role ${role}`)
+    await admin.end()
+  }
+})
