@@ -3,14 +3,13 @@
 // from a publish to the start of the task, one at a time. `--tasks n`, `--turns n`, `--prefetch n`, `--queues classic,quorum`, `--profile folder`, `--json`.
 import { fork } from 'node:child_process'
 import { once } from 'node:events'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 import amqplib from 'amqplib'
 import { openProducer } from '../dist/celery/index.js'
 import { openCelery } from './celery.mjs'
 import { cpuSeconds } from './cpu.mjs'
-import { monotonicMs, quantile } from './load.mjs'
+import { calledSingly, monotonicMs, quantile } from './load.mjs'
 import { start as startRabbitmq } from './servers/rabbitmq.mjs'
 
 const { values } = parseArgs({
@@ -77,15 +76,9 @@ async function measure(broker, who, kind, processes) {
     for (let left = tasks; left > 0; left -= 1_000) await Promise.all(Array.from({ length: 1_000 }, send))
   }
   const many = await execute(who, place, tasks, { before: fill, processes })
-  const sent = []
-  const one = async () => {
-    for (let n = 0; n < singles; n++) {
-      sent.push(monotonicMs())
-      await send()
-      await sleep(10 + Math.random() * 20)
-    }
-  }
-  const few = await execute(who, place, singles, { begin: one })
+  let sent = []
+  const begin = async () => (sent = await calledSingly(singles, send))
+  const few = await execute(who, place, singles, { begin })
   await producer.close()
   const waits = few.times.map((at, i) => at - sent[i])
   return { perSecond: rate(many.times), cpuMs: many.cpuMs, p50: quantile(waits, 0.5), p99: quantile(waits, 0.99) }

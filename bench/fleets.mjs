@@ -2,11 +2,10 @@
 // which other programs on the machine disturb less, and by the time from `send` in another process to the end of a job that does nothing,
 // one at a time (docs/fleets.md). `--jobs n`, `--turns n`, `--slots n`, `--profile folder`, `--json`.
 import { fork } from 'node:child_process'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 import { cpuSeconds } from './cpu.mjs'
-import { monotonicMs, quantile } from './load.mjs'
+import { calledSingly, quantile } from './load.mjs'
 import { start as startPostgres } from './servers/postgres.mjs'
 import { start as startRabbitmq } from './servers/rabbitmq.mjs'
 
@@ -62,12 +61,7 @@ async function measure(roles, broker, postgres) {
     const found = { perSecond, node: cpu.map(ms), servers: ms(cpuSeconds(servers) - before) }
     expected = jobs + singles
     const last = reached()
-    const sent = []
-    for (let n = 0; n < singles; n++) {
-      sent.push(monotonicMs())
-      await sender.send(noop, { ms: 0 })
-      await sleep(10 + Math.random() * 20)
-    }
+    const sent = await calledSingly(singles, () => sender.send(noop, { ms: 0 }))
     await last
     const waits = times.slice(jobs).map((at, i) => at - sent[i])
     return { ...found, p50: quantile(waits, 0.5), p99: quantile(waits, 0.99) }

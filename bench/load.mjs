@@ -74,6 +74,31 @@ export function counter() {
 /** Returns the seconds since a `performance.now()`. */
 export const secondsSince = (sinceMs) => (performance.now() - sinceMs) / 1000
 
+/** Returns the calls a second of `lanes` loops that each await their calls, over some seconds. */
+export async function calledBy(lanes, seconds, call) {
+  const since = performance.now()
+  let count = 0
+  const loop = async () => {
+    while (secondsSince(since) < seconds) {
+      await call()
+      count += 1
+    }
+  }
+  await Promise.all(Array.from({ length: lanes }, loop))
+  return count / secondsSince(since)
+}
+
+/** Calls so many times, one at a time and 10 to 30 ms apart; returns when each call began, in monotonic ms. */
+export async function calledSingly(count, call) {
+  const times = []
+  for (let n = 0; n < count; n++) {
+    times.push(monotonicMs())
+    await call()
+    await sleep(10 + Math.random() * 20)
+  }
+  return times
+}
+
 /** Monotonic ms, the same in all processes of one machine. */
 export const monotonicMs = () => Number(process.hrtime.bigint() / 1000n) / 1000
 

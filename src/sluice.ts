@@ -1,6 +1,6 @@
 /** The wiring: the one file that imports every module. A Sluice is one store with everything that uses it. */
 import { type Clock, systemClock } from './core/clock.ts'
-import { StoreError } from './core/errors.ts'
+import { closedError, type StoreError } from './core/errors.ts'
 import type { Duration } from './core/rate.ts'
 import type { Db, Tx } from './db/db.ts'
 import { migrate, mustBeMigrated } from './db/migrate.ts'
@@ -394,6 +394,6 @@ export class Sluice implements Sender {
 
   #checkOpen(isClosed = this.#closed !== undefined): void {
     if (this.#failure !== undefined) throw this.#failure
-    if (isClosed) throw new StoreError('SLUICE_CLOSED', 'this Sluice is closed; open another')
+    if (isClosed) throw closedError()
   }
 }

@@ -1,22 +1,8 @@
 // Emitting events that the store carries, while two services have a handler for them: in bulk, awaited one by one, and 16 at once.
 import { Sluice, event } from '../../dist/index.js'
-import { message, secondsSince } from '../load.mjs'
+import { calledBy, message, secondsSince } from '../load.mjs'
 
 const ordered = event('bench.ordered')
-
-/** Returns the calls a second of `lanes` loops that each await their calls, over some seconds. */
-async function emitted(events, lanes, seconds) {
-  const since = performance.now()
-  let count = 0
-  const loop = async () => {
-    while (secondsSince(since) < seconds) {
-      await events.emit(ordered, message)
-      count += 1
-    }
-  }
-  await Promise.all(Array.from({ length: lanes }, loop))
-  return count / secondsSince(since)
-}
 
 export default {
   name: 'emit',
@@ -35,9 +21,10 @@ export default {
       await sluice.close()
     }
     // The first calls prepare statements.
-    for (let i = 0; i < 20; i++) await events.emit(ordered, message)
-    const single = await emitted(events, 1, options.seconds)
-    const several = await emitted(events, 16, options.seconds)
+    const emit = () => events.emit(ordered, message)
+    for (let i = 0; i < 20; i++) await emit()
+    const single = await calledBy(1, options.seconds, emit)
+    const several = await calledBy(16, options.seconds, emit)
     const since = performance.now()
     await events.emitMany(ordered, Array(options.events).fill(message))
     const bulk = options.events / secondsSince(since)

@@ -1,19 +1,5 @@
 // Enqueueing: in bulk, one by one, and 16 at once, each awaited until it is durable (as far as the peer's server is).
-import { everyPeer, fill, message, secondsSince } from '../load.mjs'
-
-/** Returns the calls a second of `lanes` loops that each await their calls, over some seconds. */
-async function sent(session, lanes, seconds) {
-  const since = performance.now()
-  let count = 0
-  const loop = async () => {
-    while (secondsSince(since) < seconds) {
-      await session.sendOne(message)
-      count += 1
-    }
-  }
-  await Promise.all(Array.from({ length: lanes }, loop))
-  return count / secondsSince(since)
-}
+import { calledBy, everyPeer, fill, message, secondsSince } from '../load.mjs'
 
 export default {
   name: 'send',
@@ -24,17 +10,18 @@ export default {
   shape: () => ({ kind: 'throughput' }),
   async run({ peer, place, options, shape }) {
     const session = await peer.open(place, shape)
+    const send = () => session.sendOne(message)
     const lines = []
     // The first calls prepare statements, load scripts and define limits.
-    for (let i = 0; i < 20; i++) await session.sendOne(message)
+    for (let i = 0; i < 20; i++) await send()
     if (session.sendMany !== undefined) {
       await session.sendMany([message, message])
       const since = performance.now()
       await fill(session, options.jobs)
       lines.push({ bench: 'send-bulk', value: options.jobs / secondsSince(since), unit: 'jobs/s' })
     }
-    lines.push({ bench: 'send-single', value: await sent(session, 1, options.seconds), unit: 'jobs/s' })
-    lines.push({ bench: 'send-16', value: await sent(session, 16, options.seconds), unit: 'jobs/s' })
+    lines.push({ bench: 'send-single', value: await calledBy(1, options.seconds, send), unit: 'jobs/s' })
+    lines.push({ bench: 'send-16', value: await calledBy(16, options.seconds, send), unit: 'jobs/s' })
     await session.close()
     return lines
   },

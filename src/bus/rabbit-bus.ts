@@ -1,7 +1,7 @@
 /** RabbitMQ as what carries events: publishes them confirmed. `consumer.ts` is the services' end. */
 import { type Broker, openBroker } from '../amqp/broker.ts'
 import { systemClock } from '../core/clock.ts'
-import { SluiceError, StoreError, UsageError } from '../core/errors.ts'
+import { closedError, SluiceError, UsageError } from '../core/errors.ts'
 import type { Store } from '../db/store.ts'
 import type { TxLike } from '../db/tx.ts'
 import type { EventArchive } from '../events/archive.ts'
@@ -151,7 +151,7 @@ export class RabbitBus implements Transport {
 
   async #connect(): Promise<Broker> {
     const { amqp, store, settings } = this.#options
-    if (this.#isClosed) throw new StoreError('SLUICE_CLOSED', 'this Sluice is closed; open another')
+    if (this.#isClosed) throw closedError()
     if (amqp === undefined)
       throw new UsageError(
         'SLUICE_NO_BROKER',

@@ -48,6 +48,11 @@ export class AttemptError extends SluiceError {
   }
 }
 
+/** Returns the error for what is called after `close`. */
+export function closedError(): StoreError {
+  return new StoreError('SLUICE_CLOSED', 'this Sluice is closed; open another')
+}
+
 /** True also for what clients throw as a plain object, and for an error of another realm, as under Jest. */
 export function isLikeError(value: unknown): value is Error {
   return (

@@ -51,11 +51,6 @@ export function unreachable(where: string, cause: unknown): StoreError {
   return new StoreError('SLUICE_STORE_UNREACHABLE', text, { cause })
 }
 
-/** Returns the error for a statement after `close`. */
-export function closed(): StoreError {
-  return new StoreError('SLUICE_CLOSED', 'this Sluice is closed; open another')
-}
-
 /** Returns host:port/database of a URL, without credentials. @param isOwner it is the owner of an embedded directory */
 export function describe(url: string, isOwner: boolean): string {
   try {

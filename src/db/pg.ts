@@ -2,8 +2,8 @@
 import type pg from 'pg'
 import { driver } from './driver.ts'
 import type { Clock } from '../core/clock.ts'
-import { SluiceError, UsageError } from '../core/errors.ts'
-import { closed, describe, inTime, isLost, LateError, unreachable } from './connection-error.ts'
+import { closedError, SluiceError, UsageError } from '../core/errors.ts'
+import { describe, inTime, isLost, LateError, unreachable } from './connection-error.ts'
 import type { Successor } from './successor.ts'
 import { type Db, type Row, silentlyAborted, SingleConnection, transactionOver, type Tx } from './db.ts'
 
@@ -198,7 +198,7 @@ class PgDb implements Db {
         return await pool.connect()
       } catch (error) {
         if (SluiceError.is(error)) throw error
-        if (this.#closed !== undefined) throw closed()
+        if (this.#closed !== undefined) throw closedError()
         const { code } = error as { code?: unknown }
         const isBack = isLost(error) && (await this.#options.successor?.takeOver()) === true
         if ((code !== '53300' && !isBack) || clock.monotonicMs() > untilMs) throw unreachable(this.where, error)

@@ -2,10 +2,9 @@
 import fs from 'node:fs'
 import path from 'node:path'
 import type pg from 'pg'
-import { closed } from './connection-error.ts'
 import { driver } from './driver.ts'
 import type { Clock } from '../core/clock.ts'
-import { StoreError, UsageError } from '../core/errors.ts'
+import { closedError, StoreError, UsageError } from '../core/errors.ts'
 import { type Db, type Row, silentlyAborted, SingleConnection, transactionOver, type Tx } from './db.ts'
 import { syncDirectory } from './directory.ts'
 import type { Engine } from './engine.ts'
@@ -222,7 +221,7 @@ class EmbeddedDb implements PgliteDb {
 
   #check(): void {
     this.checkOutside()
-    if (this.#closed !== undefined) throw closed()
+    if (this.#closed !== undefined) throw closedError()
   }
 
   /** Converts errors: those of PostgreSQL stay as they are; those of the connection mean that the engine is gone. */

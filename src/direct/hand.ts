@@ -53,7 +53,7 @@ const knownMax = 10_000
 const againMs = 1_000
 /** So many copies of denied messages are under way at a time, because what stands behind them is delivered meanwhile. */
 const copiesMax = 200
-/** Messages are read, and copied, for so long in one turn of the event loop. */
+/** Messages are read, and copied, for so long in one turn of the event loop; acknowledgements are written at its end. */
 const turnMs = 2
 
 /** An attempt under way. */

@@ -15,11 +15,6 @@ export function sharedAway(): StoreError {
   )
 }
 
-/** The error of a take when the Sluice was closed. */
-export function closed(): StoreError {
-  return new StoreError('SLUICE_CLOSED', 'this Sluice is closed; open another')
-}
-
 /** The error of a take whose grant did not come in time, or cannot. */
 export function timeout(want: TakeRequest, soonestMs: number): AttemptError {
   const when = soonestMs > 0 ? `the earliest room is in ${span(soonestMs)}` : 'its turn did not come'

@@ -2,7 +2,7 @@
 import { randomUUID } from 'node:crypto'
 import { setMaxListeners } from 'node:events'
 import { type Moment, StoreClock } from '../core/clock.ts'
-import { SluiceError, StoreError, UsageError } from '../core/errors.ts'
+import { closedError, SluiceError, StoreError, UsageError } from '../core/errors.ts'
 import type { Store } from '../db/store.ts'
 import { Epoch } from '../claim/definitions/clock.ts'
 import { hash64, newId } from '../core/hash.ts'
@@ -20,7 +20,7 @@ import type { Lease, Taker, TakeOptions, Tried, Used, WaitOptions } from '../lim
 import { LeaseHolder, lifeUs } from './lease-holder.ts'
 import { TakenGrant } from './lease.ts'
 import { StoreOutage } from './store-outage.ts'
-import { aboveCapacity, closed, lateMsMax, sharedAway, timeout, tooLate } from './take-errors.ts'
+import { aboveCapacity, lateMsMax, sharedAway, timeout, tooLate } from './take-errors.ts'
 import { FetchGrants } from './fetch-grants.ts'
 import { Turnstile } from './turnstile.ts'
 import { Waiters } from './waiters.ts'
@@ -142,7 +142,7 @@ export class Takes implements Taker {
       served: (asked) => this.#acquirer.served(want.takes, asked),
       counted: (counts) => this.#acquirer.counted(want.takes, want.limits, counts),
     })
-    if (this.#closed.signal.aborted) throw closed()
+    if (this.#closed.signal.aborted) throw closedError()
     this.#fetches.add(spend)
     try {
       const call = createFetch({ agent, clock, allowance: spend, limits: want.limits })
@@ -193,10 +193,10 @@ export class Takes implements Taker {
 
   /** Ends takes that wait, and gives back all places. */
   async close(): Promise<void> {
-    this.#closed.abort(closed())
-    for (const fetching of this.#fetches) fetching.abort(closed())
+    this.#closed.abort(closedError())
+    for (const fetching of this.#fetches) fetching.abort(closedError())
     const held = [...this.#leases]
-    for (const lease of held) lease.lose(closed())
+    for (const lease of held) lease.lose(closedError())
     await Promise.all(held.map((lease) => lease.release()))
     await this.#holder.close()
     await this.#waiters.close()
@@ -283,7 +283,7 @@ export class Takes implements Taker {
     how: { line?: string; waitMs?: number; back?: TakenGrant | undefined } = {},
   ): Promise<Said<TakenGrant>> {
     const { store, definitions, shared } = this.#options
-    if (this.#closed.signal.aborted) throw closed()
+    if (this.#closed.signal.aborted) throw closedError()
     store.db.checkOutside('a take')
     await definitions.define(want.limits)
     await this.#margins.join(want.limits)
