@@ -217,7 +217,8 @@ describe('a task that Python sends', () => {
     const { db } = sluice
     const ids = async (which = 'true') =>
       (await db.query<{ id: string }>(`select id from sluice.celery_call where ${which}`)).map(({ id }) => id)
-    await until(async () => (await ids()).includes(waiting), 'both are known')
+    // A call is recorded before its job is sent.
+    await until(async () => (await sluice.list({ state: 'scheduled' })).length === 1, 'both are jobs')
     // Its result is sent before that is recorded.
     await until(async () => (await ids('replied_at is not null')).length === 1, 'the reply is recorded')
     await db.query(`insert into sluice.celery_call (id, job, call, created_at)
