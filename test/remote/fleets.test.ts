@@ -1,6 +1,5 @@
 /** Several dispatchers, both kinds of fleets, and results in Redis. */
 import { fork } from 'node:child_process'
-import { randomUUID } from 'node:crypto'
 import { once } from 'node:events'
 import { fileURLToPath } from 'node:url'
 import { afterAll, beforeAll, describe, expect, it, type TestContext } from 'vitest'
@@ -11,7 +10,7 @@ import { vendor } from '../../src/testing/vendor.ts'
 import { fn } from '../servers/fn.ts'
 import { startRedis } from '../servers/redis.ts'
 import { until } from '../until.ts'
-import { dispatch, openStage, pythonTask, type Stage } from './stage.ts'
+import { another, dispatch, openStage, pythonTask, type Stage } from './stage.ts'
 
 let stage: Stage
 beforeAll(async () => void (stage = await openStage()))
@@ -105,8 +104,7 @@ describe.concurrent('stock workers', () => {
   })
 
   it('run again, marked as in doubt, what a killed dispatcher had at a worker that was killed, too', async (context) => {
-    // A name of its own for each try: the worker that follows goes on to serve the queue.
-    const queue = `frail-${randomUUID().slice(0, 8)}`
+    const queue = another('frail')
     const frail = await stage.start(queue, ['-c', '2', '-Q', queue])
     const { held, heir, count } = await takeOver(context, queue, { records: false })
     await frail.kill()
@@ -121,14 +119,15 @@ describe.concurrent('stock workers', () => {
   it('may put their results into Redis, where the next dispatcher finds them', async (context) => {
     const redis = await startRedis()
     context.onTestFinished(() => redis.close())
-    await stage.start('stored', ['-c', '2', '-Q', 'stored'], { BACKEND: redis.url })
-    const [add, fail] = [pythonTask('add', 'stored'), pythonTask('fail', 'stored', { retry: { attempts: 1 } })]
+    const queue = another('stored')
+    await stage.start(queue, ['-c', '2', '-Q', queue], { BACKEND: redis.url })
+    const [add, fail] = [pythonTask('add', queue), pythonTask('fail', queue, { retry: { attempts: 1 } })]
     const { sluice, ended, dispatcher } = await dispatch(stage, [add, fail], context, { celeryResults: redis.url })
     const [sum, failure] = await Promise.all([sluice.send(add, { x: 2, y: 3 }), sluice.send(fail, {})])
     expect(await ended(sum)).toMatchObject({ state: 'done', result: 5 })
     expect(await ended(failure)).toMatchObject({ state: 'failed', error: { name: 'LookupError' } })
     await dispatcher.stop()
-    const next = await takeOver(context, 'stored', { celeryResults: redis.url })
+    const next = await takeOver(context, queue, { celeryResults: redis.url })
     next.open()
     await next.heir()
     expect(await next.ended(next.held)).toMatchObject({ state: 'done', attempt: 1, ambiguous: false })

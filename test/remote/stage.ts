@@ -1,4 +1,5 @@
 /** Stock workers of Celery on a broker of their own, and dispatchers in front of them. */
+import { randomUUID } from 'node:crypto'
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -101,6 +102,12 @@ export async function openStage(): Promise<Stage> {
     close,
   }
 }
+
+/**
+ * A name that no worker or queue had before, also at a second try: what the first one started lives on, would serve the same
+ * queue, and two workers of one name look like one that starts anew all the time.
+ */
+export const another = (name: string) => `${name}-${randomUUID()}`
 
 const anything = z.record(z.string(), z.unknown())
 const soon = { attempts: 4, base: 1, max: 50 }

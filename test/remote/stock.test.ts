@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { openProducer } from '../../src/celery/index.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { until } from '../until.ts'
-import { dispatch, openStage, pythonTask, type Stage } from './stage.ts'
+import { another, dispatch, openStage, pythonTask, type Stage } from './stage.ts'
 
 let stage: Stage
 beforeAll(async () => void (stage = await openStage()))
@@ -32,8 +32,9 @@ describe.concurrent('a job of a remote task', () => {
   })
 
   it('goes back uncalled when its worker reads it too late, and counts no attempt', async (context) => {
-    const slow = await stage.start('slow', ['-c', '2', '-Q', 'slow'])
-    const add = pythonTask('add', 'slow')
+    const name = another('slow')
+    const slow = await stage.start(name, ['-c', '2', '-Q', name])
+    const add = pythonTask('add', name)
     const { sluice, ended, count, nowUs } = await dispatch(stage, [add], context)
     await ended(await sluice.send(add, { x: 0, y: 0 }))
     // Its main process stands still, and lives.
@@ -48,8 +49,7 @@ describe.concurrent('a job of a remote task', () => {
   })
 
   it('goes back uncalled when it is dropped from its queue, because others have filled the workers', async (context) => {
-    // Another name at each try: two workers of one name would look like one that starts anew all the time.
-    const full = `full${Date.now()}`
+    const full = another('full')
     await stage.start(full, ['-c', '1', '-Q', full])
     const [add, many] = [pythonTask('add', full, { slots: 1 }), pythonTask('many', full)]
     const { sluice, ended, gate, open } = await dispatch(stage, [add], context)
@@ -96,13 +96,14 @@ describe.concurrent('a job of a remote task', () => {
   })
 
   it('runs again, marked as in doubt, when its worker is killed', async (context) => {
-    const frail = await stage.start('frail', ['-c', '2', '-Q', 'frail'])
-    const many = pythonTask('many', 'frail')
+    const queue = another('frail')
+    const frail = await stage.start(queue, ['-c', '2', '-Q', queue])
+    const many = pythonTask('many', queue)
     const { sluice, ended, begun, gate } = await dispatch(stage, [many], context)
     const id = await sluice.send(many, { gate, held: 1 })
     await begun(id)
     await frail.kill()
-    await stage.start('frail2', ['-c', '2', '-Q', 'frail'])
+    await stage.start(another('frail'), ['-c', '2', '-Q', queue])
     expect(await ended(id)).toMatchObject({ state: 'done', attempt: 2, crashes: 1, ambiguous: true })
     expect(stage.seen(id)).toMatchObject([{ attempt: 1 }, { attempt: 2, ambiguous: true }])
   })
