@@ -7,6 +7,7 @@ import type { Work } from '../events/groups.ts'
 import type { EventHandler } from '../events/handler.ts'
 import type { Job } from '../operations/jobs.ts'
 import type { Sluice } from '../sluice.ts'
+import type { Runs } from './runs.ts'
 
 /** What the event of a delivery by hand is like. */
 export interface DeliverOptions {
@@ -17,7 +18,7 @@ export interface DeliverOptions {
 }
 
 /** Returns what tests do with the events of a store; see `TestSluice`. */
-export function eventsOf(sluice: Sluice, sql: Sql, work: readonly Work[], service: string) {
+export function eventsOf(sluice: Sluice, sql: Sql, runs: Runs, work: readonly Work[], service: string) {
   return {
     emitted: async <Data = unknown>(event: { readonly name: string }): Promise<CloudEvent<Data>[]> => {
       const text = 'select event from sluice.emitted where type = $1 order by at, id'
@@ -39,7 +40,7 @@ export function eventsOf(sluice: Sluice, sql: Sql, work: readonly Work[], servic
       }
       const task = sluice.events.tasksOf([handler])[0]
       const id = await sluice.send(task as never, { service, handler: handler.name, event } as never)
-      await sluice.dispatchOnce(all)
+      await runs.run(all)
       return (await sluice.jobs.get(id)) as Job
     },
   }

@@ -1,9 +1,9 @@
 /** A Sluice for tests: a store in memory, whose clock only the test moves, and access to what was sent. */
 import { type Clock, systemClock } from '../core/clock.ts'
-import { UsageError } from '../core/errors.ts'
+import { SluiceError, StoreError, UsageError } from '../core/errors.ts'
 import { checkFields } from '../core/fields.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
-import { inSchema, sqlOn } from '../db/store.ts'
+import { inSchema, type Sql, sqlOn } from '../db/store.ts'
 import type { CloudEvent } from '../events/envelope.ts'
 import { tasksIn, type Work } from '../events/groups.ts'
 import type { EventHandler } from '../events/handler.ts'
@@ -11,9 +11,12 @@ import type { SluiceOptions } from '../options.ts'
 import { useSluice } from '../default-sluice.ts'
 import { Sluice } from '../sluice.ts'
 import type { Job } from '../operations/jobs.ts'
+import { waitFor } from '../operations/wait.ts'
+import type { Schedule } from '../schedule/schedule.ts'
 import { type Move, runAhead } from './advance.ts'
 import { type DeliverOptions, eventsOf } from './events.ts'
 import { type Limited, type Refused, reportsOf } from './reports.ts'
+import { Runs } from './runs.ts'
 
 /** How to open a test Sluice. */
 export interface TestOptions extends Pick<SluiceOptions, 'rules' | 'routes' | 'log'> {
@@ -22,6 +25,8 @@ export interface TestOptions extends Pick<SluiceOptions, 'rules' | 'routes' | 'l
    * `close`.
    */
   tasks: readonly Work[]
+  /** Schedules, which send their jobs at the instants of the kit's clock; default none. */
+  schedules?: readonly Schedule[]
   /** The service of the handlers; default `test`. */
   service?: string
   /** The clock's first time; default: now. */
@@ -32,6 +37,11 @@ export interface TestOptions extends Pick<SluiceOptions, 'rules' | 'routes' | 'l
   schema?: string
   /** Private addresses that `ctx.fetch` may call. Default: this machine, `127.0.0.0/8` and `::1`. */
   allowPrivate?: readonly string[]
+  /**
+   * How long, in real time, `drain` and the like wait for a handler to end, and `waitFor` for a job; then they reject. Default
+   * '10s'.
+   */
+  timeout?: Duration
 }
 
 /** A Sluice for tests. Made by {@link testSluice}. */
@@ -65,22 +75,31 @@ export interface TestSluice {
   /**
    * Runs every job that may start at the clock's time, and the jobs that those send; resolves to how many ran. With
    * `advance: true` it then moves the clock to the next instant at which a limit, a delay or a retry lets a job start, and so
-   * on until none is left, for 31 days of the clock at most. With a span, as `'1min'`, it does so within the span, and the clock
-   * shows its end afterwards.
+   * on until none is left, for 31 days of the clock at most. With a span, as `'1min'`, it does so within the span, at the
+   * instants of schedules too, and the clock shows its end afterwards.
+   * @throws StoreError SLUICE_WAIT_TIMEOUT for a handler that does not end; its job goes back
    */
   drain(options?: { advance?: boolean | Duration }): Promise<number>
   /**
-   * As `drain({ advance: true })`, until the function returns something true; the clock then shows when that was.
+   * As `drain({ advance: true })`, and at the instants of schedules too, until the function returns something true; the clock then
+   * shows when that was.
    * @throws UsageError SLUICE_BAD_OPTION when no job is left that time lets start, and it is still not true
    */
   runUntil(isTrue: () => unknown): Promise<number>
-  /** Resolves to the job's record once it is done, failed or cancelled. */
+  /**
+   * Resolves to the job's record once it is done, failed or cancelled.
+   * @throws StoreError SLUICE_WAIT_TIMEOUT when it is not, after the kit's `timeout`; UsageError SLUICE_NO_SUCH_JOB
+   */
   waitFor(id: string): Promise<Job>
-  /** Closes the store. `task.send` then goes to the default store again. */
+  /**
+   * Closes the store. `task.send` then goes to the default store again.
+   * @throws StoreError SLUICE_WAIT_TIMEOUT, when all is closed, for a handler that had not ended
+   */
   close(): Promise<void>
 }
 
-const fields = ['tasks', 'service', 'start', 'store', 'schema', 'allowPrivate', 'rules', 'routes', 'log']
+const ownFields = ['tasks', 'schedules', 'service', 'start', 'store', 'schema', 'allowPrivate', 'timeout']
+const fields = [...ownFields, 'rules', 'routes', 'log']
 
 /** Without this, `drain` would run nothing, and a test that expects nothing would pass. @throws UsageError */
 function checkOptions(options: TestOptions): void {
@@ -100,6 +119,8 @@ export async function testSluice(options: TestOptions): Promise<TestSluice> {
   checkOptions(options)
   const schema = options.schema ?? 'sluice'
   const { rules = [], routes = {}, log, service = 'test', allowPrivate = ['127.0.0.0/8', '::1'] } = options
+  const { tasks, schedules = [] } = options
+  const timeoutMs = durationMs(options.timeout ?? '10s')
   const clock = new MovedClock()
   const sluice = await Sluice.open({
     store: options.store ?? 'memory:',
@@ -112,25 +133,13 @@ export async function testSluice(options: TestOptions): Promise<TestSluice> {
     clock: clock.moved,
     ...(log === undefined ? {} : { log }),
   })
-  const { db } = sluice
-  const sql = sqlOn(db, schema)
-  const frozen = `create table if not exists sluice.test_clock (at timestamptz not null); delete from sluice.test_clock;
-    create or replace function sluice.now() returns timestamptz language sql volatile as 'select at from sluice.test_clock';
-    update sluice.epoch set watched = false`
-  await db.script(inSchema(frozen, schema))
-  const start = `insert into sluice.test_clock values (coalesce($1::timestamptz, clock_timestamp()))
-    returning extract(epoch from at - clock_timestamp())::float8 * 1000 as ms`
-  const [begun] = await sql.query<{ ms: number }>(start, [options.start ?? null])
-  if (options.start !== undefined) clock.begin(begun?.ms ?? 0)
+  const sql = sqlOn(sluice.db, schema)
+  const move = await freeze(sluice, sql, clock, options)
+  const runs = new Runs(sluice, schedules, timeoutMs)
+  await runs.begin(tasks)
   useSluice(sluice)
-  const move: Move = async (to, value) => {
-    const moved = `update sluice.test_clock n set at = ${to} from sluice.test_clock o
-      returning extract(epoch from n.at - o.at)::float8 * 1000 as ms`
-    const [row] = await sql.query<{ ms: number }>(moved, [value])
-    clock.move(row?.ms ?? 0)
-  }
-  // It may end early: with too many handlers that do not stop, or when grants grow old again and again.
-  const run = () => sluice.dispatchOnce(options.tasks)
+  const run = () => runs.run(tasks)
+  const stage = { sluice, sql, run, move, schedules: schedules.map(({ name }) => name) }
   const runAll = async () => {
     for (let ran = 0; ;) {
       const more = await run()
@@ -146,24 +155,51 @@ export async function testSluice(options: TestOptions): Promise<TestSluice> {
       set: (to) => move('$1', to),
     },
     ...reportsOf(sluice, sql),
-    ...eventsOf(sluice, sql, options.tasks, service),
+    ...eventsOf(sluice, sql, runs, tasks, service),
     async drain(how = {}) {
       checkFields('SLUICE_BAD_OPTION', '`drain`', how, ['advance'])
       const { advance = false } = how
-      return advance === false ? runAll() : (await runAhead({ sluice, sql, run, move }, advance, () => false)).ran
+      return advance === false ? runAll() : (await runAhead(stage, advance)).ran
     },
     async runUntil(isTrue) {
-      const { ran, isEnough } = await runAhead({ sluice, sql, run, move }, true, isTrue)
+      const { ran, isEnough } = await runAhead(stage, true, isTrue)
       if (isEnough) return ran
-      const text = 'runUntil: its condition is not true, and there is no job left that time lets start'
+      const text = 'runUntil: its condition is not true, and nothing is left that time lets start'
       throw new UsageError('SLUICE_BAD_OPTION', text)
     },
-    waitFor: (id) => sluice.waitFor(id),
+    // By the real clock: the test may move its own meanwhile.
+    waitFor: (id) =>
+      waitFor(sluice.jobs, systemClock, id, { timeout: timeoutMs }).catch((error) => sayWhatRuns(id, error)),
     async close() {
       useSluice(undefined)
-      await sluice.close()
+      await runs.close(() => sluice.close())
     },
   }
+}
+
+/** Has the store's clock stand still from its first time on. Returns what moves it. */
+async function freeze(sluice: Sluice, sql: Sql, clock: MovedClock, { schema, start }: TestOptions): Promise<Move> {
+  const frozen = `create table if not exists sluice.test_clock (at timestamptz not null); delete from sluice.test_clock;
+    create or replace function sluice.now() returns timestamptz language sql volatile as 'select at from sluice.test_clock';
+    update sluice.epoch set watched = false`
+  await sluice.db.script(inSchema(frozen, schema ?? 'sluice'))
+  const first = `insert into sluice.test_clock values (coalesce($1::timestamptz, clock_timestamp()))
+    returning extract(epoch from at - clock_timestamp())::float8 * 1000 as ms`
+  const [begun] = await sql.query<{ ms: number }>(first, [start ?? null])
+  if (start !== undefined) clock.begin(begun?.ms ?? 0)
+  return async (to, value) => {
+    const moved = `update sluice.test_clock n set at = ${to} from sluice.test_clock o
+      returning extract(epoch from n.at - o.at)::float8 * 1000 as ms`
+    const [row] = await sql.query<{ ms: number }>(moved, [value])
+    clock.move(row?.ms ?? 0)
+  }
+}
+
+/** @throws the error of `waitFor`; its time-out with what a test can do */
+function sayWhatRuns(id: string, error: unknown): never {
+  if (!SluiceError.is(error) || error.code !== 'SLUICE_WAIT_TIMEOUT') throw error
+  const text = `job ${id} has not ended: in a test, jobs run only while \`t.drain()\` or \`t.runUntil()\` does, so call that first; \`t.sluice.why('${id}')\` lists what the job waits for`
+  throw new StoreError('SLUICE_WAIT_TIMEOUT', text, { cause: error })
 }
 
 /** This process's clock, and how far the test has moved the store's on: events and log lines then have its times. */
