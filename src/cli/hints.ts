@@ -1,6 +1,6 @@
 /** What users of other systems type, and what it is called here. */
 import type { Command } from 'commander'
-import { nearest } from './known.ts'
+import { nearest } from '../core/nearest.ts'
 
 const words: [readonly string[], string][] = [
   [['enqueue', 'add', 'push', 'publish', 'submit', 'call', 'delay', 'trigger', 'perform', 'create', 'new'], 'send'],

@@ -1,5 +1,7 @@
-import { AttemptError, SluiceError, UsageError } from '../core/errors.ts'
+import { AttemptError, SluiceError } from '../core/errors.ts'
 import { span } from '../core/figures.ts'
+import { nearest } from '../core/nearest.ts'
+import { type Duration, durationMs } from '../core/rate.ts'
 import type { Cause } from '../limits/circuit.ts'
 import type { Limit } from '../limits/limit.ts'
 import type { Answer, Reading } from '../vendors/answer.ts'
@@ -76,15 +78,28 @@ export function pauseOf({ refused }: Reading): Limited | undefined {
 
 function readerBy(vendor: Answers | undefined): Reader {
   if (typeof vendor !== 'string' || Object.hasOwn(profiles, vendor)) return readerOf([vendor])
-  const names = Object.keys(profiles).join(', ')
-  throw new UsageError('SLUICE_BAD_OPTION', `there is no vendor "${vendor as string}"; there are ${names}`)
+  throw mistaken(`there is no vendor "${vendor as string}"; ${known(vendor, Object.keys(profiles))}`)
+}
+
+/**
+ * Makes the error for a mistake in what reads a refusal. Mostly nothing runs that before a vendor first refuses, so the jobs
+ * that meet it are tried again, and go on with code that is mended.
+ */
+function mistaken(text: string, code = 'SLUICE_BAD_OPTION'): AttemptError {
+  return new AttemptError(code, text, { retryable: true })
+}
+
+function known(name: string, names: readonly string[]): string {
+  const like = nearest(name, names)
+  const all = `there are: ${names.length === 0 ? 'none' : names.join(', ')}`
+  return like === undefined ? all : `did you mean "${like}"? ${all}`
 }
 
 /**
  * Returns whether a response demands a pause, and how long. For a response of `ctx.fetch` that is what was read when it
  * arrived, by the profiles of its limits. For any other: a 429 always demands one (also when it states no time); a 503
  * only with a valid `Retry-After`; other statuses by the profile that `vendor` names.
- * @throws UsageError SLUICE_BAD_OPTION for a vendor without a profile
+ * @throws AttemptError SLUICE_BAD_OPTION for a vendor without a profile; a job whose handler lets it through is tried again
  */
 export function limitedBy(response: ResponseLike, options: FeedbackOptions = {}): Limited | undefined {
   const { vendor, body, ...times } = options
@@ -123,15 +138,16 @@ function pauseIn(value: unknown, reader: Reader, times: TimeOptions): Limited | 
  * Returns the error for a handler to throw after a response that demands a pause: the job waits as long as the vendor
  * demands, and the attempt is no failure. `SLUICE_VENDOR_LIMITED`. If no time is stated, the limits that the vendor refused
  * decide when.
- * @param from a response, what an HTTP client threw for one, or the pause in ms
+ * @param from a response, what an HTTP client threw for one, or the pause: ms, or text such as `'30s'`
  * @param options as in {@link limitedBy}, for a response that is not of `ctx.fetch`
+ * @throws AttemptError SLUICE_BAD_OPTION, SLUICE_BAD_DURATION; a job whose handler lets it through is tried again
  */
-export function rateLimited(from: object | number, options: FeedbackOptions = {}): AttemptError {
+export function rateLimited(from: object | Duration, options: FeedbackOptions = {}): AttemptError {
   const { vendor, ...times } = options
-  const isTime = typeof from === 'number' && Number.isFinite(from) && from >= 0
-  const waitMs =
-    typeof from === 'number' ? (isTime ? from : undefined) : pauseIn(from, readerBy(vendor), times)?.retryAfterMs
-  const status = typeof from === 'number' ? undefined : responseIn(from)?.status
+  const reader = readerBy(vendor)
+  const isSpan = typeof from === 'number' || typeof from === 'string'
+  const waitMs = isSpan ? spanMs(from) : pauseIn(from, reader, times)?.retryAfterMs
+  const status = isSpan ? undefined : responseIn(from)?.status
   const what = status === undefined ? 'demands' : `answered ${status} and demands`
   const when = waitMs === undefined ? '' : ` of ${span(waitMs)}`
   const error = new AttemptError(
@@ -141,6 +157,17 @@ export function rateLimited(from: object | number, options: FeedbackOptions = {}
     waitMs === undefined ? { retryable: true } : { retryable: true, retryAfterMs: waitMs },
   )
   return Object.assign(error, { status: status ?? 429 })
+}
+
+/** Returns a pause that a handler gives; undefined: a number that is no time, as of a header that is missing. */
+function spanMs(from: Duration): number | undefined {
+  if (typeof from === 'number') return Number.isFinite(from) && from >= 0 ? from : undefined
+  try {
+    return durationMs(from)
+  } catch {
+    const text = `rateLimited: "${from}" is not a span of time: give the response, ms as a number, or text such as '30s'`
+    throw mistaken(text, 'SLUICE_BAD_DURATION')
+  }
 }
 
 /** What HTTP clients throw when no answer arrived, beside the `TypeError` of `fetch`. */
@@ -223,9 +250,8 @@ export function refusalOf(
   times: TimeOptions = {},
 ): Refusal {
   if (limit !== undefined && !limits.some(({ name }) => name === limit)) {
-    const names = limits.map(({ name }) => name).join(', ')
-    const text = `\`refused\` names the limit "${limit}", which the task does not have; it has: ${names === '' ? 'none' : names}`
-    throw new UsageError('SLUICE_BAD_OPTION', text)
+    const names = limits.map(({ name }) => name)
+    throw mistaken(`\`refused\` names the limit "${limit}", which the task does not have; ${known(limit, names)}`)
   }
   const found = response && refusalIn(response, limits, times)
   const named = limit ?? found?.limit

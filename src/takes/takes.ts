@@ -121,8 +121,10 @@ export class Takes implements Taker {
     input: string | URL | Request,
     init: RequestInit & WaitOptions = {},
   ): Promise<Response> {
-    const { key, cost, maxWaitMs, ...rest } = init
-    const want = takeRequestOf(limits, { key, cost, maxWaitMs })
+    // `maxWait` is what jobs call it: as an option of `fetch` it would be ignored.
+    const { key, cost, maxWaitMs, maxWait, ...rest } = init as RequestInit & WaitOptions & { maxWait?: unknown }
+    const asked = { key, cost, maxWaitMs, maxWait }
+    const want = takeRequestOf(limits, asked)
     const { store, allowPrivate } = this.#options
     const { clock } = store
     store.db.checkOutside('`fetch` of a limit')

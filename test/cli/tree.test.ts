@@ -5,7 +5,7 @@ import { aligned } from '../../src/cli/columns.ts'
 import { completions } from '../../src/cli/completion.ts'
 import { examples } from '../../src/cli/examples.ts'
 import { meant } from '../../src/cli/hints.ts'
-import { nearest } from '../../src/cli/known.ts'
+import { nearest } from '../../src/core/nearest.ts'
 import { build } from '../../src/cli/program.ts'
 
 let program: Command

@@ -29,6 +29,12 @@ test('an error for a response without a time leaves the delay to the retry polic
   })
 })
 
+test('a pause is given in ms, or as text, as durations are elsewhere', () => {
+  expect(rateLimited(5_000)).toMatchObject({ retryAfterMs: 5_000 })
+  expect(rateLimited('5s')).toMatchObject({ retryAfterMs: 5_000, message: expect.stringContaining('a pause of 5 s') })
+  expect(rateLimited(NaN)).toMatchObject({ retryAfterMs: undefined })
+})
+
 test('a response that was not sent through us is read by the profile that is named', () => {
   const headers = { 'x-ratelimit-remaining': '0', 'x-ratelimit-reset': '90' }
   expect(limitedBy(response(403, headers))).toBeUndefined()

@@ -1,13 +1,25 @@
 /** Options that nothing reads, and values that nothing can use, are refused where they are given: plain JavaScript has no types. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { check, event, httpTask, limit, limitedBy, rule, schedule, Sluice, task } from '../../src/index.ts'
+import {
+  check,
+  type Context,
+  event,
+  httpTask,
+  limit,
+  limitedBy,
+  rateLimited,
+  rule,
+  schedule,
+  Sluice,
+  task,
+} from '../../src/index.ts'
 
 /** The API without its types. */
 // oxlint-disable-next-line typescript/no-explicit-any -- these calls are what the types refuse
 type Untyped = any
 
 const run = () => undefined
-const odd: Untyped = { check, event, httpTask, limit, limitedBy, rule, schedule, task }
+const odd: Untyped = { check, event, httpTask, limit, limitedBy, rateLimited, rule, schedule, task }
 const quiet = task('quiet', { run })
 const rate = '1/s'
 const some = limit('some', { rate })
@@ -48,7 +60,13 @@ describe('a definition is refused', () => {
       'SLUICE_BAD_TASK',
       '`in` is a list of',
     ],
-    ['a vendor', () => odd.limitedBy(new Response(), { vendor: 'githb' }), 'SLUICE_BAD_OPTION', 'no vendor "githb"'],
+    [
+      'a vendor',
+      () => odd.limitedBy(new Response(), { vendor: 'githb' }),
+      'SLUICE_BAD_OPTION',
+      'no vendor "githb"; did you mean "github"? there are: ',
+    ],
+    ['a pause', () => odd.rateLimited('30'), 'SLUICE_BAD_DURATION', '"30" is not a span of time: give the response'],
   ])('%s', (_what, define, code, text) => {
     expect(define).toThrow(expect.objectContaining({ code, message: expect.stringContaining(text) }))
   })
@@ -57,6 +75,25 @@ describe('a definition is refused', () => {
 it('`check` of a request that was not awaited names what to write, and the job is not tried again', async () => {
   const refused = { code: 'SLUICE_BAD_OPTION', retryable: false, message: expect.stringContaining('await check(await') }
   await expect(odd.check(Promise.resolve(new Response()))).rejects.toMatchObject(refused)
+})
+
+it.each<[what: string, run: (context: Context) => unknown]>([
+  ['a vendor', () => odd.rateLimited(new Response(null, { status: 429 }), { vendor: 'githb' })],
+  ['a pause', () => odd.rateLimited('30')],
+  ['a limit', ({ limits }) => limits.refused({ limit: 'crmm' })],
+])('a mistake that is met only when a vendor refuses ends no job: %s', async (_what, run) => {
+  const sluice = await Sluice.open({ store: 'memory:' })
+  const refused = task('refused', {
+    limits: [limit('crm', { rate: '5/s' })],
+    run: (_, context) => run(context) as void,
+  })
+  const id = await sluice.send(refused, {})
+  await sluice.dispatchOnce([refused])
+  expect(await sluice.jobs.get(id)).toMatchObject({
+    state: 'scheduled',
+    error: { code: expect.stringMatching(/^SLUICE_BAD_/) },
+  })
+  await sluice.close()
 })
 
 describe('Sluice.open refuses', () => {
@@ -123,6 +160,12 @@ describe('a call is refused', () => {
     ['what to keep', () => sluice.prune({ keepdone: '3d' }), 'SLUICE_BAD_OPTION', 'no "keepdone"'],
     ['a time-out', () => sluice.waitFor('x', { timeOut: 5 }), 'SLUICE_BAD_OPTION', 'no "timeOut"'],
     ['how long a take waits', () => sluice.takes.take(some, { maxWait: 5 }), 'SLUICE_BAD_OPTION', 'no "maxWait"'],
+    [
+      'how long a request waits',
+      () => sluice.takes.fetch(some, 'https://crm.example', { maxWait: '5s' }),
+      'SLUICE_BAD_OPTION',
+      'no "maxWait"',
+    ],
     ['what is no limit', () => sluice.takes.tryTake(['crm']), 'SLUICE_BAD_OPTION', "'crm' is no limit"],
     ['no listener', async () => sluice.on('failed'), 'SLUICE_BAD_OPTION', 'is no function'],
   ])('%s', async (_what, call, code, text) => {
