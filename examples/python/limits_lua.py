@@ -639,8 +639,32 @@ local function owed_since_lost(bucket, rule, debt)
   return most
 end
 
--- Rebuilds a bucket. definition.counted: the version from which on every definition has had a concurrency; before it, running jobs
--- were not counted all the time.
+-- Returns whether the rule at `i` is the one that was at `k` under the old definition. spent: what counted in periods then.
+local function is_same(bucket, i, k, spent)
+  local rule, was = bucket.rules[i], bucket.ruled[k]
+  if not rule or not was then return rule == was end
+  local slot, drain, weight, span, room, pace = unpack(was)
+  if drain ~= rule.drain or weight ~= rule.weight or span ~= rule.span or room ~= rule.room or pace ~= rule.pace then return false end
+  if not rule.periods then return slot == rule.slot and (slot > 0 or drain > 0) end
+  local now = begun(rule, bucket.at)
+  return slot == -1 and spent[k][2] == now[2] and spent[k][3] == now[3] and spent[k][7] == rule.margin
+end
+
+-- Returns the place of the rule at `i`, with its pace, under the old definition; nil: it had no such rule. As `sameRule` of
+-- limits/decide.ts.
+local function kept(bucket, i, spent)
+  for k in ipairs(bucket.ruled or {}) do
+    local rule, after, was = bucket.rules[i], bucket.rules[i + 1], bucket.ruled[k + 1]
+    local has_pace = not rule.pace and (after and after.pace or was and was[6])
+    if is_same(bucket, i, k, spent) and (not rule.pace or is_same(bucket, i - 1, k - 1, spent))
+      and (not has_pace or is_same(bucket, i + 1, k + 1, spent)) then return k end
+  end
+  return nil
+end
+
+-- Rebuilds a bucket. A rule that the old definition had too keeps what it knows.
+-- definition.counted: the version from which on every definition has had a concurrency; before it, running jobs were not counted all
+-- the time.
 local function rebuild(bucket, definition)
   local entries = grants(bucket, bucket.first)
   local old, debt, slots = bucket.spent, bucket.debt, bucket.slots
@@ -649,8 +673,11 @@ local function rebuild(bucket, definition)
   note_before(bucket, entries)
   if not definition.counted or bucket.version < definition.counted then bucket.running = bucket.leased end
   for i, rule in ipairs(bucket.rules) do
-    local until_known = bucket.lost + rule.span
-    if rule.periods then
+    local until_known, same = bucket.lost + rule.span, kept(bucket, i, old)
+    if same then
+      bucket.debt[i], bucket.slots[i], bucket.spent[i] = debt[same], { unpack(slots[same]) }, { unpack(old[same]) }
+      until_known = 0
+    elseif rule.periods then
       rebuild_quota(bucket, i, entries)
       local spent = bucket.spent[i]
       local was = bucket.lost >= spent[2] - rule.margin and counted_before(old, spent)

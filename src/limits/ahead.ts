@@ -15,19 +15,30 @@ export interface Ahead {
 
 /**
  * Grants up to `units` single units, each at the first instant that the rates allow, not more than `aheadMostUs` after `nowUs`. That
- * is the same as one claim at each of the instants, so no window holds more. Returns undefined for a bucket that grants nothing
- * ahead: it is held, or has other rules than rates. A window or a quota would count a unit in the period of the claim, not in
- * that of its use; a place that is taken early is missing elsewhere.
+ * is the same as one claim at each of the instants, so no window holds more. A window or a quota has so many units left now that
+ * none of them decides an instant; it counts them at the last one, and until then nothing else. Returns undefined for a bucket that
+ * grants nothing ahead: it is held, has no rate, has a concurrency, whose places would be missing elsewhere until the instants, or
+ * a window or a quota has fewer units left.
  */
 export function grantAhead(rules: readonly Rule[], bucket: Bucket, nowUs: number, units: number): Ahead | undefined {
-  if (!rules.every(({ kind }) => kind === 'rate' || kind === 'pace') || bucket.probeUs > 0 || bucket.holdUs > nowUs)
-    return undefined
+  if (bucket.probeUs > 0 || bucket.holdUs > nowUs) return undefined
   const instantsUs: number[] = []
-  let seen = room(rules, bucket, Math.max(nowUs, bucket.atUs))
+  const first = room(rules, bucket, Math.max(nowUs, bucket.atUs))
+  if (!mayGrantAhead(rules, first.bucket, units)) return undefined
+  let seen = first
   while (instantsUs.length < units && seen.nextUs <= nowUs + aheadMostUs) {
     const then = room(rules, seen.bucket, seen.nextUs).bucket
     instantsUs.push(then.atUs)
     seen = room(rules, charge(rules, then, 1), then.atUs)
   }
-  return { bucket: { ...seen.bucket, aheadUs: instantsUs.at(-1) ?? seen.bucket.aheadUs }, instantsUs }
+  const lastUs = instantsUs.at(-1)
+  if (lastUs === undefined) return { bucket: seen.bucket, instantsUs }
+  const { slots, spent } = charge(rules, room(rules, first.bucket, lastUs).bucket, instantsUs.length)
+  return { bucket: { ...seen.bucket, slots, spent, aheadUs: lastUs }, instantsUs }
+}
+
+function mayGrantAhead(rules: readonly Rule[], { debt }: Bucket, units: number): boolean {
+  const lets = ({ kind, room: most }: Rule, i: number) =>
+    kind === 'rate' || kind === 'pace' || (kind !== 'concurrency' && most - (debt[i] ?? 0) >= units)
+  return rules.some(({ kind }) => kind === 'rate') && rules.every(lets)
 }

@@ -331,12 +331,21 @@ function owedByRate(rule: Rule, before: readonly Rule[], granted: readonly Entry
   return most
 }
 
+/** Returns the place of the rule at `i`, with its pace, in the definition before; undefined: it had no such rule. */
+function sameRule(before: readonly Rule[], after: readonly Rule[], i: number): number | undefined {
+  const first = isPace(after[i] as Rule) ? i - 1 : i
+  const text = (rules: readonly Rule[], at: number) => JSON.stringify([rules[at], paceOf(rules, at)])
+  const at = before.findIndex((_, k) => text(before, k) === text(after, first))
+  return at < 0 ? undefined : at + i - first
+}
+
 /**
  * Returns the bucket under a changed definition: as if the new rules had been in force for as long as they look back.
  * `granted` is what was granted and not given back, in order. So no window that reaches into the new definition holds more
  * than the new rules allow; spans of a rate that are longer than its window, up to three times as long, hold no more than
  * the looser definition allows; and nothing older delays the bucket. Running jobs keep their places, unless a definition
- * in between did not count them: then `engine.define_limit` counts them anew, and until then none count.
+ * in between did not count them: then `engine.define_limit` counts them anew, and until then none count. A rule that the
+ * definition of the bucket's state had too keeps what that state has of it.
  * @param defined every definition since the bucket's state was written: first the one of that state, last the one in force
  * @param before the definition that the newest grant was given under; default: the one of the bucket's state
  */
@@ -351,24 +360,30 @@ export function rebuild(
   const wasCounted = defined.every((rules) => rules.some(isConcurrency))
   const places = (defined[0] ?? []).findIndex(isConcurrency)
   const running = wasCounted ? (bucket.debt[places] ?? 0) : 0
+  const kept = after.map((_, i) => sameRule(defined[0] ?? [], after, i))
   const rules = after.map((rule) => {
     const seen = granted.filter((entry) => entry.atUs > atUs - rule.spanUs)
     let own = emptyBucket([rule], seen[0]?.atUs ?? atUs)
     for (const entry of seen) own = charge([rule], room([rule], own, entry.atUs).bucket, entry.units)
     return room([rule], own, atUs).bucket
   })
-  const owes = (rule: Rule, own = 0) => {
+  const owes = (rule: Rule, i: number) => {
     if (isConcurrency(rule)) return running
-    return rule.kind === 'rate' || isPace(rule) ? owedByRate(rule, before, granted, atUs) : own
+    const own = kept[i] === undefined ? rules[i]?.debt[0] : bucket.debt[kept[i]]
+    if (kept[i] === undefined && (rule.kind === 'rate' || isPace(rule))) return owedByRate(rule, before, granted, atUs)
+    return own ?? 0
   }
-  const spent = after.map(({ quota, room: units }) =>
-    quota === undefined ? unspent : respent(quota, units, granted, atUs),
-  )
+  const spent = after.map(({ quota, room: units }, i) => {
+    if (quota === undefined) return unspent
+    return bucket.spent[kept[i] ?? -1] ?? respent(quota, units, granted, atUs)
+  })
+  const none = Array<number>(windowParts + 1).fill(0)
+  const slots = after.map((rule, i) => (isWindow(rule) && bucket.slots[kept[i] ?? -1]) || (rules[i]?.slots[0] ?? none))
   return {
     atUs,
     spent: after.some(({ quota }) => quota) ? spent : [],
-    debt: after.map((rule, i) => owes(rule, rules[i]?.debt[0])),
-    slots: after.some(isWindow) ? rules.map((own) => own.slots[0] ?? Array<number>(windowParts + 1).fill(0)) : [],
+    debt: after.map(owes),
+    slots: after.some(isWindow) ? slots : [],
     holdUs,
     probeUs,
     aheadUs,

@@ -47,7 +47,7 @@ const transitMaxUs = 86_400_000_000
 /** Before a margin shrinks, it was in force so long. */
 const patienceUs = 30_000_000
 /** The margin is a part of longer windows that is not worth a change, and what is measured is not remembered for them. */
-const windowUsMost = 60_000_000
+const shortUsMost = 60_000_000
 /**
  * A life that is shorter than stated grows when more than this part of the grants come too late, because those are lost; a
  * longer one costs more, so it takes more than that part.
@@ -86,20 +86,27 @@ export function isMeasured({ transit }: LimitNumbers): boolean {
   return transit === undefined
 }
 
-/** True if a limit's margin may be below what is stated. */
-function mayShrink(rules: Course['rules']): boolean {
-  const windowsUs = rules.filter(({ kind }) => kind === 'rate' || kind === 'window').map(({ windowUs }) => windowUs)
-  return windowsUs.length > 0 && Math.max(...windowsUs) <= windowUsMost && rules.every(({ kind }) => kind !== 'quota')
+const hasWindow = ({ kind }: Course['rules'][number]): boolean => kind === 'rate' || kind === 'window'
+
+/** True if the margin of a rule with this window may be below what is stated. Quotas, and longer windows, keep that at least. */
+export function isShort(windowUs: number): boolean {
+  return windowUs <= shortUsMost
+}
+
+/** Returns the windows of the rules whose margin may be below what is stated, in microseconds. */
+function shortWindowsUs(rules: Course['rules']): number[] {
+  return rules.flatMap((rule) => (hasWindow(rule) && isShort(rule.windowUs) ? [rule.windowUs] : []))
 }
 
 /**
  * True if a request of the limit whose answer is slow may be charged once more instead of widening the margin: the charge
- * is recorded while the request's grant is still counted.
+ * is recorded while the request's grant is still counted. A longer window would lose by it what a short one gains.
  */
 export function mayCharge(rules: Course['rules']): boolean {
   return (
-    mayShrink(rules) &&
-    rules.every(({ kind, windowUs }) => (kind !== 'rate' && kind !== 'window') || windowUs >= 1_000_000)
+    shortWindowsUs(rules).length > 0 &&
+    rules.every((rule) => !hasWindow(rule) || isShort(rule.windowUs)) &&
+    Math.min(...shortWindowsUs(rules)) >= 1_000_000
   )
 }
 
@@ -110,8 +117,8 @@ export function mayCharge(rules: Course['rules']): boolean {
  */
 export function nextMargin({ inForce, stated, measured, isMeasured, rules, steadyUs }: Course): Margin | undefined {
   const { ageUs, latePart, latePartMost, wayUs } = measured
-  const windowsUs = rules.filter(({ kind }) => kind === 'rate' || kind === 'window').map((rule) => rule.windowUs)
-  const least = mayShrink(rules) ? { grantUs: lifeUsLeast, transitUs: 0 } : stated
+  const shortUs = shortWindowsUs(rules)
+  const least = shortUs.length > 0 ? { grantUs: lifeUsLeast, transitUs: 0 } : stated
   const life = ageUs === undefined ? inForce.grantUs : Math.max(least.grantUs, stepFrom(ageUs * 1.25))
   const way =
     isMeasured && wayUs !== undefined
@@ -125,7 +132,10 @@ export function nextMargin({ inForce, stated, measured, isMeasured, rules, stead
   if (grantUs > inForce.grantUs || isTight) return { grantUs, transitUs }
   if (latePartMost > lateLeast || steadyUs < patienceUs) return undefined
   if (life < inForce.grantUs * worthwhile) return { grantUs: life, transitUs: sumUs - life }
-  const leftUs = Math.max(...windowsUs, 0) + sumUs
+  // Long windows have a wider margin than what is stated only if the whole has.
+  const countedUs =
+    sumUs > stated.grantUs + stated.transitUs ? rules.filter(hasWindow).map((rule) => rule.windowUs) : shortUs
+  const leftUs = Math.max(...countedUs, 0) + sumUs
   if (way < inForce.transitUs * worthwhile && steadyUs >= leftUs) return { grantUs: inForce.grantUs, transitUs: way }
   return undefined
 }

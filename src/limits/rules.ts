@@ -2,7 +2,7 @@
 import { inspect } from 'node:util'
 import { unitsOf, unitsText } from '../core/money.ts'
 import { type Duration, parseRate } from '../core/rate.ts'
-import { type Margin, statedMargin } from './margin.ts'
+import { isShort, type Margin, statedMargin } from './margin.ts'
 import type { LimitNumbers } from './numbers.ts'
 import { calendarOf, quotaRule } from './quota.ts'
 import { atOnce, badLimit, currencyOf, level, paced, sliding, type Written } from './rule.ts'
@@ -26,15 +26,18 @@ export function rulesOf(name: string, options: Ruled, given?: Margin) {
   const { burst, concurrency } = options
   const { rates, windows, quotas, currency } = checked(name, options)
   const windowsUs = [...rates, ...windows].map(({ windowUs }) => windowUs)
-  const { grantUs, transitUs } = given ?? statedMargin(name, options.transit, windowsUs)
+  const stated = statedMargin(name, options.transit, windowsUs)
+  const { grantUs, transitUs } = given ?? stated
   const marginUs = grantUs + transitUs
+  const longUs = Math.max(marginUs, stated.grantUs + stated.transitUs)
+  const marginOf = ({ windowUs }: Written) => (isShort(windowUs) ? marginUs : longUs)
   const calendar = calendarOf(name, options.zone, options.anchor)
   const rules = [
     ...rates.flatMap((rule) =>
-      burst === undefined ? paced(name, rule, marginUs) : [level(name, rule, burst, marginUs)],
+      burst === undefined ? paced(name, rule, marginOf(rule)) : [level(name, rule, burst, marginOf(rule))],
     ),
-    ...windows.map((rule) => sliding(rule, marginUs)),
-    ...quotas.map((quota) => quotaRule(name, quota, calendar, marginUs)),
+    ...windows.map((rule) => sliding(rule, marginOf(rule))),
+    ...quotas.map((quota) => quotaRule(name, quota, calendar, longUs)),
     ...(concurrency === undefined ? [] : [atOnce(concurrency)]),
   ]
   return { rules, grantUs, transitUs, currency, hasQuotas: quotas.length > 0 }

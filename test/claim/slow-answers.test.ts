@@ -32,6 +32,29 @@ describe('the margin of a fleet with slow answers', () => {
     expect(await inForce()).toEqual(narrow)
   })
 
+  it('is as small for a limit that has a quota too, which does not count what is charged once more', async () => {
+    const { of, store, join, pass, inForce } = await fleet({ rate: '200/s', quota: '1000/day' })
+    const one = await join()
+    const id = (await sluice.db.query<{ id: string }>('select sluice.hash64($1) as id', [of.name]))[0]?.id
+    await sluice.db.query("insert into sluice.bucket (id, name, key) values ($1, $2, '')", [id, of.name])
+    const charge = async () => void (await store.call('charge_again', [[id], [3], null]))
+    await charge()
+    await pass(100, [2, 4], [one], charge)
+    expect(await inForce()).toEqual(narrow)
+    one.answered([of], 60, charge)
+    const rows = () =>
+      sluice.db.query<{ units: string; kinds: string[]; debt: string[]; quota: string[][] }>(
+        `select l.units, d.kind as kinds, l.debt, l.quota from sluice.ledger l
+         join sluice.limit_def d on d.name = $1 and d.version = l.version where l.bucket = $2 order by l.at, l.n`,
+        [of.name, id],
+      )
+    await until(async () => (await rows()).filter(({ units }) => Number(units) > 0).length === 2, 'it is charged')
+    for (const { kinds, debt, quota } of await rows()) {
+      expect(Number(debt[0])).toBeGreaterThan(0)
+      expect(quota[kinds.indexOf('quota')]?.slice(3).map(Number)).toEqual([0, 0, 0])
+    }
+  })
+
   it('is wide again when a slow answer could not be charged once more', async () => {
     const { of, join, pass, inForce } = await fleet()
     const one = await join()
@@ -106,12 +129,8 @@ describe('the margin of a fleet with slow answers', () => {
     expect(one.way([of]).overdueMs()).toBeUndefined()
   })
 
-  it('is measured as ever where quotas, short windows or stated numbers leave nothing to be gained by a charge', async () => {
-    for (const options of [
-      { rate: '20/200ms' },
-      { rate: '200/s', quota: '9000/day' },
-      { rate: '200/s', transit: 30 },
-    ]) {
+  it('is measured as ever where short windows, long ones or stated numbers leave nothing to be gained by a charge', async () => {
+    for (const options of [{ rate: '20/200ms' }, { rate: '200/s', window: '9000/h' }, { rate: '200/s', transit: 30 }]) {
       const { of, join, pass } = await fleet(options as LimitOptions)
       const one = await join()
       let charged = 0

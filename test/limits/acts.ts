@@ -22,7 +22,8 @@ export type Act =
   /** Without `probeUs` only a hold. */
   | { kind: 'hold'; buckets: number[]; us: number; probeUs: number | null }
   | { kind: 'accept'; buckets: number[] }
-  | { kind: 'redefine'; limit: number; rules: Rule[] }
+  /** `stays`: some rules stay, behind the others. */
+  | { kind: 'redefine'; limit: number; rules: Rule[]; stays?: boolean }
   /** Time passes without acts; then old rows and unused buckets are deleted. The next job creates its bucket anew. */
   | { kind: 'retire'; us: number }
 
@@ -111,7 +112,15 @@ const anyAct: fc.Arbitrary<Act> = fc.oneof(
       units: fc.integer({ min: 1, max: 20 }),
     }),
   },
-  { weight: 1, arbitrary: fc.record({ kind: fc.constant('redefine'), limit: fc.nat(2), rules: anyRules }) },
+  {
+    weight: 2,
+    arbitrary: fc.record({
+      kind: fc.constant('redefine'),
+      limit: fc.nat(2),
+      rules: anyRules,
+      stays: fc.boolean(),
+    }),
+  },
   {
     weight: 1,
     arbitrary: fc.record({ kind: fc.constant('retire'), us: fc.constantFrom(0, minute, keepUs, keepUs + minute) }),
@@ -146,13 +155,14 @@ export const anyLoad: fc.Arbitrary<History> = fc
     grants: fc.array(fc.integer({ min: 0, max: 40 }), { minLength: 6, maxLength: 6 }),
     shares: fc.array(fc.constantFrom(0.3, 1, 1), { minLength: 6, maxLength: 6 }),
     ahead: fc.array(fc.boolean(), { minLength: 6, maxLength: 6 }),
+    stays: fc.boolean(),
   })
-  .map(({ rules, grants, shares, ahead }) => ({
+  .map(({ rules, grants, shares, ahead, stays }) => ({
     limits: [rules[0] ?? [], [level(1, second, 1)], [level(1, second, 1)]],
     full: [false, false, false],
     startUs: 1_800_000_000 * second,
     acts: rules.flatMap((changed, i) => [
-      ...(i > 0 ? [{ kind: 'redefine' as const, limit: 0, rules: changed }] : []),
+      ...(i > 0 ? [{ kind: 'redefine' as const, limit: 0, rules: changed, stays }] : []),
       ...Array.from({ length: grants[i] ?? 0 }, (): Act[] => [
         { kind: 'jump', bucket: 0, us: 0 },
         ahead[i] === true

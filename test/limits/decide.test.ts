@@ -2,7 +2,7 @@ import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { type Bucket, charge, emptyBucket, hold, rebuild, refund, release, room } from '../../src/limits/decide.ts'
 import { limit } from '../../src/limits/limit.ts'
-import type { Rule } from '../../src/limits/rule.ts'
+import { type Rule, withPaces } from '../../src/limits/rule.ts'
 import {
   anyFlow,
   anyRule,
@@ -321,7 +321,8 @@ describe('a changed definition', () => {
         const span = Math.min(...rules.map((rule) => (rule.kind === 'concurrency' ? Infinity : rule.spanUs)))
         const grants = all.filter(([atUs]) => atUs > last - span)
         const bucket = replay(rules, grants, last)
-        const made = rebuild([rules, rules], entries(grants), bucket)
+        const others = rules.map((rule) => ({ ...rule, rate: 'another' }))
+        const made = rebuild([others, rules], entries(grants), bucket)
         const isEarly = bucket.spent.some((one, i) => last < one.startUs + (rules[i]?.quota?.marginUs ?? 0))
         // Grants of the period before are not read: as long as they matter, nothing is granted.
         if (isEarly) {
@@ -339,7 +340,26 @@ describe('a changed definition', () => {
     const spent = charge(made.rules, emptyBucket(made.rules, 0), 1_000)
     const later = room(made.rules, spent, 90 * second).bucket
     expect(room(made.rules, later, 90 * second).avail).toBe(150)
-    expect(rebuild([made.rules, made.rules], [{ atUs: 0, units: 1_000 }], later)).toEqual(later)
+    const others = made.rules.map((rule) => ({ ...rule, units: 101 }))
+    expect(rebuild([others, made.rules], [{ atUs: 0, units: 1_000 }], later)).toEqual(later)
+  })
+
+  it('keeps what a rule knows that stays the same, without its grants', () => {
+    fc.assert(
+      fc.property(anyRules, anyRules, anySteps, (rules, others, steps) => {
+        const all = live(rules, steps, () => {})
+        const bucket = replay(rules, all, all.at(-1)?.[0] ?? 0)
+        const [own] = withPaces(rules)
+        const stay = rules.slice(own?.i, own?.pace === undefined ? 1 : 2).filter(({ kind }) => kind !== 'concurrency')
+        const after = [...others.filter(({ rate, kind }) => kind !== 'concurrency' && rate !== stay[0]?.rate), ...stay]
+        const made = rebuild([rules, after], [], bucket)
+        const known = ({ debt, slots, spent }: Bucket, at: number, { kind }: Rule) =>
+          kind === 'window' ? slots[at] : kind === 'quota' ? spent[at] : debt[at]
+        for (const [i, rule] of stay.entries())
+          expect(known(made, after.length - stay.length + i, rule)).toEqual(known(bucket, i, rule))
+      }),
+      { numRuns: cases(500) },
+    )
   })
 
   it('keeps running jobs, and drops usage that is older than it looks back', () => {

@@ -150,7 +150,7 @@ export class Twin {
     else if (act.kind === 'hold') this.#hold(act.buckets, act.us, act.probeUs)
     else if (act.kind === 'accept') this.#accept(act.buckets)
     else if (act.kind === 'retire') this.#retire(act.us)
-    else this.#define(act.limit, act.rules)
+    else this.#define(act.limit, [...act.rules, ...(act.stays === true ? this.#staying(act.limit) : [])])
   }
 
   /** Checks every window and period of every bucket against the bound of every rule, from the list of all grants. */
@@ -293,7 +293,9 @@ export class Twin {
       // It is not known which units of a grant ahead were not used: all but the first count as later grants.
       const own = (known?.instantsUs ?? []).slice(1).map((atUs): Entry => ({ atUs, units: 1 }))
       const credit: Credit = (rules, atUs, back, since, to) => {
-        return settle(rules, known?.instantsUs?.[0] ?? atUs, -back, [...own, ...since], to, full)
+        // Windows and quotas count all of them at the last instant.
+        const { slots, spent } = settle(rules, atUs, -back, since, to, full)
+        return { ...settle(rules, known?.instantsUs?.[0] ?? atUs, -back, [...own, ...since], to, full), slots, spent }
       }
       this.#write(one, giveBack(this.#limits[one.limit] ?? [], one.history, index, units, bucket, credit))
     }
@@ -361,6 +363,12 @@ export class Twin {
     this.#play({ kind: 'retire', us: this.#nowUs, keep: keepUs }, String(retired.length))
     // A repeated request would be granted anew; but no caller repeats one after days.
     this.#last = undefined
+  }
+
+  /** The last rule of a limit that counts units, with its pace. */
+  #staying(number: number): readonly Rule[] {
+    const last = withPaces(this.#limits[number] ?? []).findLast(({ rule }) => rule.kind !== 'concurrency')
+    return last === undefined ? [] : [last.rule, ...(last.pace === undefined ? [] : [last.pace])]
   }
 
   #define(number: number, rules: readonly Rule[]): void {

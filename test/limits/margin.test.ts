@@ -42,12 +42,32 @@ describe('a margin', () => {
     expect(after({ inForce, rules, steadyUs: 40 * second + 200 * ms })).toBeDefined()
   })
 
-  it('does not shrink within half a minute, for long windows, and for quotas', () => {
+  it('does not shrink within half a minute, nor where all windows are long or quotas', () => {
     expect(after({ steadyUs: 29 * second })).toBeUndefined()
     expect(after({ rules: limit('a', { rate: '200/h' }).rules })).toBeUndefined()
-    expect(after({ rules: limit('a', { rate: '200/s', window: '9000/h' }).rules })).toBeUndefined()
-    expect(after({ rules: limit('a', { rate: '200/s', quota: '1000/day' }).rules })).toBeUndefined()
+    expect(after({ rules: limit('a', { quota: '1000/day' }).rules })).toBeUndefined()
   })
+
+  it.each([{ window: '9000/h' }, { quota: '1000/day' }] as const)(
+    'shrinks for the short windows of a limit, and not for %o, which counts with what is stated',
+    (long) => {
+      const numbers = { rate: '200/s', ...long } as const
+      const { rules } = limit('a', numbers)
+      const inForce = { grantUs: 10 * ms, transitUs: 190 * ms }
+      expect(after({ rules })).toEqual(inForce)
+      const next = after({ rules, inForce, steadyUs: 30 * second }) as Margin
+      expect(next).toEqual({ grantUs: 10 * ms, transitUs: 5 * ms })
+      const made = rulesOf('a', numbers, next).rules
+      expect(made[0]).toEqual(rulesOf('a', { rate: '200/s' }, next).rules[0])
+      expect(made.at(-1)).toEqual(rules.at(-1))
+      // Wider than stated, it is theirs too, and shrinks when all their grants have left them.
+      const wide = { grantUs: 10 * ms, transitUs: second }
+      expect(rulesOf('a', numbers, wide).rules.at(-1)).not.toEqual(rules.at(-1))
+      const hourUs = 'window' in long ? 3_600 * second : 0
+      expect(after({ rules, inForce: wide, steadyUs: hourUs + 30 * second })).toBeDefined()
+      if (hourUs > 0) expect(after({ rules, inForce: wide, steadyUs: hourUs })).toBeUndefined()
+    },
+  )
 
   it('widens at once to what is stated when some host has measured too little', () => {
     const inForce = { grantUs: 10 * ms, transitUs: 5 * ms }
@@ -124,6 +144,7 @@ it('no window of the vendor holds more than its limit, however margins change an
     { rate: '7/2s' },
     { window: '5/s' },
     { rate: '10/s', window: '30/4s' },
+    { rate: '10/s', window: '20/61s' },
   )
   fc.assert(
     fc.property(anyNumbers, fc.array(anyPhase, { minLength: 2, maxLength: 9 }), (numbers, phases) => {

@@ -122,7 +122,8 @@ create table sluice.ledger (
   probe bigint not null default 0,
   claim uuid,
   -- Why the row holds the bucket: limits/ledger/hold_buckets.sql. `others`: its units are what others have used of the
-  -- vendor's account (limits/ledger/charge_others.sql).
+  -- vendor's account (limits/ledger/charge_others.sql). `again`: they are charged once more
+  -- (limits/ledger/charge_again.sql).
   cause text,
   primary key (bucket, at, n)
 );

@@ -1,11 +1,13 @@
 -- Returns a bucket's state under a changed definition, as of its newest row (p_row): as if the new rules had been in
 -- force for as long as they look back (span), from what was granted and not given back. As `rebuild` in
--- limits/decide.ts; for a rate or a pace engine.rebuild_rate_debt. Running jobs keep their places
--- if every definition since p_row counted them.
+-- limits/decide.ts; for a rate or a pace engine.rebuild_rate_debt. A rule that the row's definition had too keeps what
+-- the row has of it, whose grants may be many. Running jobs keep their places if every definition since p_row counted
+-- them.
 create or replace function engine.rebuild_bucket_state(p_row sluice.ledger, p_def sluice.limit_def)
 returns engine.state language plpgsql stable as $$
 declare
   v_running bigint := 0;
+  v_kept constant integer[] := engine.find_kept_rules(p_def, p_row.version);
   v_parts bigint[];
   v_units bigint[];
   v_state engine.state;
@@ -20,6 +22,8 @@ begin
     v_state.debt[i] := 0;  -- for a window or a quota engine.bucket_room reads its steps or periods
     if p_def.kind[i] = 'concurrency' then
       v_state.debt[i] := coalesce(v_running, 0);
+    elsif v_kept[i] is not null then
+      v_state.debt[i] := p_row.debt[v_kept[i]];
     elsif p_def.kind[i] in ('rate', 'pace') then
       v_state.debt[i] := engine.rebuild_rate_debt(p_row, p_def, i);
     end if;
@@ -28,6 +32,9 @@ begin
     v_state.slots := engine.advance_windows(null, p_def.kind, p_def.slot, p_row.at, p_row.at);
     for i in 1 .. cardinality(p_def.slot) loop
       continue when p_def.kind[i] <> 'window';
+      for k in 1 .. case when v_kept[i] is not null then 61 else 0 end loop
+        v_state.slots[i][k] := p_row.slots[v_kept[i]][k]; end loop;
+      continue when v_kept[i] is not null;
       select array_agg(s.part), array_agg(s.units) into v_parts, v_units from (
         select p_row.at / p_def.slot[i] - g.at / p_def.slot[i] as part, sum(g.units) as units
         from engine.kept_grants(p_row.bucket, p_row.at - p_def.span[i]) g group by 1) s;
@@ -37,7 +44,8 @@ begin
     end loop;
   end if;
   if 'quota' = any (p_def.kind) then
-    v_state.quota := engine.recount_quota_periods(p_row.bucket, p_row.at - engine.clock_lead_at(p_row.at), p_def);
+    v_state.quota := engine.recount_quota_periods(
+      p_row.bucket, p_row.at - engine.clock_lead_at(p_row.at), p_def, p_row.quota, v_kept);
   end if;
   return v_state;
 end $$;

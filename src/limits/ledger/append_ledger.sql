@@ -9,7 +9,7 @@
 -- p_when: time of the grant that turned out to use more, or fewer, units; null: the units are granted now.
 -- p_least: debt of each rule below which a refund does not go; null: 0.
 -- p_cause: why a held bucket is held, as in engine.hold_buckets; `others`: the units are what others have used
--- (engine.charge_others).
+-- (engine.charge_others); `again`: they are charged once more (engine.charge_again), which quotas do not count.
 -- p_instants: when each unit of the only bucket may be used (engine.grant_ahead); null: at the row's time.
 create or replace function engine.append_ledger(
   p_rooms engine.room[], p_claim uuid default null, p_units bigint[] default null, p_places bigint[] default null,
@@ -38,7 +38,8 @@ begin
         v_room.slots, v_room.kind, v_room.slot, v_room.now_at, coalesce(p_when, v_room.now_at), v_units); end if;
     if v_room.quota is not null then
       v_room.quota := engine.count_in_quotas(v_room.quota, v_room.kind, v_room.margin,
-        case when p_when is null then v_room.wall else p_when - engine.clock_lead_at(p_when) end, v_units); end if;
+        case when p_when is null then v_room.wall else p_when - engine.clock_lead_at(p_when) end,
+        case when p_cause = 'again' then 0 else v_units end); end if;
     if v_room.probe > 0 and p_when is null and (v_units > 0 or p_places[v_room.ord] > 0) then
       v_room.hold := greatest(v_room.hold, v_room.now_at + v_room.probe); end if;
     v_rooms := v_rooms || v_room;

@@ -1,6 +1,6 @@
 -- Charges buckets once more for requests whose answers were slow: they may have arrived later than the margin allows,
 -- so they count from now on, too (docs/guarantees.md, "The measured margin"). As units used beyond a grant, they may
--- owe more than a bucket holds, and cannot be given back.
+-- owe more than a bucket holds, and cannot be given back. Quotas do not count them: their margin is what is stated.
 -- p_buckets: their ids, each once; p_units: units for each.
 -- p_cap: as for engine.limiter_now_us.
 create or replace function engine.charge_again(p_buckets bigint[], p_units bigint[], p_cap bigint)
@@ -8,6 +8,6 @@ returns void
 language plpgsql set enable_seqscan = off set jit = off as $$
 begin
   perform engine.lock_buckets(p_buckets);
-  perform engine.charge_overrun(b.id, null, b.units, engine.limiter_now_us(p_cap))
+  perform engine.charge_overrun(b.id, null, b.units, engine.limiter_now_us(p_cap), 'again')
   from unnest(p_buckets, p_units) b (id, units);
 end $$;

@@ -4,7 +4,9 @@
 -- p_claim: id of the grant; null: the units count now.
 -- p_units: units used beyond it.
 -- p_now: the limiter's clock, in microseconds.
-create or replace function engine.charge_overrun(p_bucket bigint, p_claim uuid, p_units bigint, p_now bigint)
+-- p_cause: as in engine.append_ledger.
+create or replace function engine.charge_overrun(p_bucket bigint, p_claim uuid, p_units bigint, p_now bigint,
+  p_cause text default null)
 returns void
 language plpgsql as $$
 begin
@@ -17,6 +19,6 @@ begin
       (select g.at from (select *
         from sluice.ledger l where l.bucket = p_bucket order by l.at desc, l.n desc limit 1000) g
        where g.claim = p_claim and g.units > 0 limit 1) end,
-    (select c.at from sluice.claim c where c.id = p_claim), r.now_at))
+    (select c.at from sluice.claim c where c.id = p_claim), r.now_at), p_cause => p_cause)
   from unnest(engine.bucket_room(array[p_bucket], p_now)) r;
 end $$;

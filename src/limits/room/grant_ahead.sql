@@ -4,8 +4,8 @@
 -- p_room: what engine.bucket_room returned.
 -- p_units: how many units, at most.
 -- p_now: the limiter's clock, in microseconds. No instant is more than `engine.most_ahead_us` later.
--- instants: when each unit may be used, in order. Null: this bucket grants nothing ahead, because it is held, or has
--- other rules than rates, or a part that is lent.
+-- instants: when each unit may be used, in order. Null: this bucket grants nothing ahead, because it is held, has no
+-- rate, or a concurrency, or a part that is lent, or because a window or a quota has fewer units left.
 -- room: the bucket at the last instant. Its debts lack the weight of the units, which engine.append_ledger adds.
 create or replace function engine.grant_ahead(
   p_room engine.room, p_units integer, p_now bigint, out room engine.room, out instants bigint[])
@@ -17,11 +17,14 @@ declare
   v_at bigint := p_room.now_at;
   v_next bigint;
 begin
-  if p_room.version is null or p_room.probe > 0 or p_room.hold > p_now or not p_room.kind <@ '{rate,pace}' then
-    return; end if;
+  if p_room.version is null or p_room.probe > 0 or p_room.hold > p_now or 'concurrency' = any (p_room.kind)
+    or 'rate' <> all (p_room.kind) then return; end if;
   select d.* into v_def from sluice.bucket b join sluice.limit_def d on d.name = b.name and d.version = p_room.version
   where b.id = p_room.bucket;
   if v_def.lend_us is not null then return; end if;
+  for r in 1 .. cardinality(v_def.kind) loop
+    if v_def.kind[r] in ('window', 'quota') and v_def.room[r] - v_debt[r] < p_units then return; end if;
+  end loop;
   room := p_room; instants := '{}';
   if p_room.next > p_now + v_most then return; end if;
   for u in 1 .. p_units loop
@@ -43,7 +46,10 @@ begin
     v_at := v_next; instants := instants || v_at;
   end loop;
   room.now_at := v_at; room.wall := room.wall + v_at - p_room.now_at;
+  if room.slots is not null then room.slots :=
+    engine.advance_windows(room.slots, v_def.kind, v_def.slot, p_room.now_at, v_at); end if;
   for r in 1 .. cardinality(v_def.kind) loop
+    continue when v_def.kind[r] not in ('rate', 'pace');
     v_debt[r] := v_debt[r] - v_def.weight[r] * cardinality(instants);
   end loop;
   room.debt := v_debt;

@@ -3,7 +3,9 @@
 -- counts in the periods of the time that the store's clock showed then. What counts in the period before is not looked
 -- up, because that may be months of rows: while it matters, that period is full.
 -- p_wall: the store's clock, in microseconds.
-create or replace function engine.recount_quota_periods(p_bucket bigint, p_wall bigint, p_def sluice.limit_def)
+-- p_old, p_kept: periods under another definition, and the place there of each quota that needs no count; null: none.
+create or replace function engine.recount_quota_periods(p_bucket bigint, p_wall bigint, p_def sluice.limit_def,
+  p_old bigint[] default null, p_kept integer[] default null)
 returns bigint[]
 language plpgsql stable as $$
 declare
@@ -17,6 +19,10 @@ begin
   if v_quota is null then return null; end if;
   for i in 1 .. cardinality(p_def.kind) loop
     continue when p_def.kind[i] <> 'quota';
+    if p_old[p_kept[i]][6] is not null then
+      for k in 1 .. 6 loop v_quota[i][k] := p_old[p_kept[i]][k]; end loop;
+      continue;
+    end if;
     if p_wall < v_quota[i][2] + p_def.margin[i] then v_quota[i][4] := p_def.room[i]; end if;
     if v_least is not null then
       v_ends := (engine.calendar_period(p_def.spec -> 'rules' -> (i - 1) -> 'quota', v_quota[i][3])).ends; end if;

@@ -1,0 +1,67 @@
+/** Grants ahead of time beside windows and quotas: no window and no period holds more than it may. */
+import fc from 'fast-check'
+import { expect, it } from 'vitest'
+import { grantAhead } from '../../src/limits/ahead.ts'
+import { charge, emptyBucket, room } from '../../src/limits/decide.ts'
+import { paced } from '../../src/limits/rule.ts'
+import { cases } from '../long.ts'
+import { type Grant, level, minute, places, quota, second, sliding, worst, worstPeriod } from './oracle.ts'
+
+const rate = paced('a', { rate: '50/s', units: 50, windowUs: second }, 0)
+const perMinute = (units: number, marginUs: number) =>
+  quota(units, { unit: 'minute', zone: 'UTC', anchorUs: null }, marginUs)
+const startUs = 1_800_000_000 * second
+
+it('no window and no period holds more than it may, whatever is granted ahead near their ends', () => {
+  const anyStep = fc.record({ us: fc.integer({ min: 0, max: second / 2 }), units: fc.integer({ min: 1, max: 12 }) })
+  let ahead = 0
+  fc.assert(
+    fc.property(
+      fc.integer({ min: 1, max: 60 }),
+      fc.integer({ min: 1, max: 300_000 }),
+      fc.constantFrom(second / 60, second),
+      fc.array(anyStep, { minLength: 20, maxLength: 60 }),
+      (units, marginUs, slotUs, steps) => {
+        const rules = [...rate, sliding(60, slotUs), perMinute(units, marginUs)]
+        let nowUs = startUs + minute - 2 * second
+        let bucket = emptyBucket(rules, nowUs)
+        const grants: Grant[] = []
+        for (const step of steps) {
+          nowUs += step.us
+          const given = grantAhead(rules, room(rules, bucket, nowUs).bucket, nowUs, step.units)
+          if (given !== undefined) {
+            bucket = given.bucket
+            grants.push(...given.instantsUs.map((us): Grant => [us, 1]))
+            ahead += given.instantsUs.filter((us) => us > nowUs).length
+            continue
+          }
+          const seen = room(rules, bucket, nowUs)
+          const taken = Math.min(seen.avail, step.units)
+          bucket = charge(rules, seen.bucket, taken)
+          grants.push([bucket.atUs, taken])
+        }
+        for (const rule of rules) {
+          if (rule.kind === 'quota') expect(worstPeriod(grants, rule)).toBeLessThanOrEqual(rule.room)
+          else if (rule.kind !== 'pace')
+            expect(worst(grants, rule.windowUs)).toBeLessThanOrEqual(rule.kind === 'rate' ? 50 : rule.room)
+        }
+      },
+    ),
+    { numRuns: cases(1_000) },
+  )
+  expect(ahead).toBeGreaterThan(1_000)
+})
+
+it('nothing is granted ahead without a rate, beside places, or for more units than are left', () => {
+  const at = (rules: Parameters<typeof grantAhead>[0], used = 0) =>
+    grantAhead(rules, charge(rules, room(rules, emptyBucket(rules, startUs), startUs).bucket, used), startUs, 10)
+      ?.instantsUs.length
+  const own = level(5, second, 2)
+  expect(at([own, sliding(10, second), perMinute(10, second)])).toBe(3)
+  expect(at([sliding(100, second), perMinute(100, second)])).toBeUndefined()
+  expect(at([own, places(30)])).toBeUndefined()
+  expect(at([own, sliding(9, second)])).toBeUndefined()
+  expect(at([own, perMinute(9, second)])).toBeUndefined()
+  expect([at([own, sliding(12, second)], 2), at([own, perMinute(12, second)], 2)]).toEqual([1, 1])
+  expect([at([own, sliding(11, second)], 2), at([own, perMinute(11, second)], 2)]).toEqual([undefined, undefined])
+})
