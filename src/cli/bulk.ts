@@ -28,6 +28,8 @@ export interface Act {
   /** The states of jobs that it can change. */
   states: readonly State[]
   many: (sluice: Sluice, filter: JobFilter, options: BulkOptions) => Promise<number>
+  /** Returns what to do next where no job matches; undefined: as after a change. */
+  none?: ((sluice: Sluice) => Promise<string | undefined>) | undefined
 }
 
 /** An operation that also takes ids. */
@@ -42,8 +44,10 @@ export function retryCommand(
   said = 'give failed jobs another round of attempts',
   done = 'retried',
   own: JobFilter = {},
+  none?: Act['none'],
 ): Command {
   const act = (): ActById => ({
+    none,
     verb: name,
     done,
     missing: 'no such failed job',
@@ -58,8 +62,10 @@ export function retryCommand(
 export function discardCommand(
   said = 'take failed jobs out of the failed ones for good; they are kept as cancelled',
   own: JobFilter = {},
+  none?: Act['none'],
 ): Command {
   const act = (): ActById => ({
+    none,
     verb: 'discard',
     done: 'discarded',
     missing: 'no such failed job',
@@ -172,6 +178,8 @@ export async function eachFound(
   if (flags.dryRun === true) {
     if (out.json) return out.object({ found: count, isExact })
     out.line(`${said} would be ${act.done}`)
+    const next = count === 0 ? await act.none?.(sluice) : undefined
+    if (next !== undefined) out.hint(next)
     return examples(sluice, out, filter)
   }
   if (flags.yes !== true && (count > 0 || !isExact)) {
@@ -203,7 +211,7 @@ export async function eachFound(
   const { aborted } = stopping.signal
   if (out.json) out.object({ [act.done]: done, stopped: aborted })
   else out.line(`${done} ${act.done}`)
-  if (!aborted) return out.hint('`sluice status`')
+  if (!aborted) return out.hint((done === 0 ? await act.none?.(sluice) : undefined) ?? '`sluice status`')
   process.exitCode = 1
   out.talk('stopped; the same command continues with the rest')
 }

@@ -8,6 +8,7 @@ import { loadCode, withHttp } from './config.ts'
 import { idOf, noSuchJob } from './ids.ts'
 import { parseInput } from './send.ts'
 import { settingsOf, withSluice } from './settings.ts'
+import { standardInput } from './stdin.ts'
 
 interface EditFlags {
   tasks?: string
@@ -28,7 +29,7 @@ export function editCommand(): Command {
 async function edit(text: string, json: string, flags: EditFlags, command: Command): Promise<void> {
   const settings = await settingsOf(command)
   const { out } = settings
-  const input = parseInput(json === '-' ? await readAll(process.stdin) : json)
+  const input = parseInput(json === '-' ? await readAll(standardInput(out, 'the input', process.stdin)) : json)
   const { tasks } = await loadCode(settings.config, flags.tasks)
   await withSluice(settings, { creates: false }, async (sluice) => {
     const id = await idOf(sluice, settings.schema, text)

@@ -4,7 +4,7 @@ import { systemClock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
 import { redact } from '../core/redact.ts'
 import { asyncapiOf } from '../events/asyncapi.ts'
-import type { EventLine, HandlerLine, JobFilter, ServiceLine } from '../index.ts'
+import type { EventLine, HandlerLine, JobFilter, ServiceLine, Sluice } from '../index.ts'
 import { event } from '../index.ts'
 import { archiveCommand } from './archive.ts'
 import { discardCommand, retryCommand } from './bulk.ts'
@@ -14,6 +14,15 @@ import { settingsOf, withSluice } from './settings.ts'
 
 /** What the deliveries of events have in their inputs, and no other job. */
 const deliveries: JobFilter = { input: { 'event.specversion': '1.0' } }
+
+/** Where RabbitMQ carries events, those that failed for good are no jobs. */
+const archivesOf = (verb: string) => async (sluice: Sluice) => {
+  const services = await sluice.events.services().catch(() => [])
+  const full = services.filter(({ archived }) => (archived ?? 0) > 0).map(({ service }) => service)
+  if (full.length === 0) return undefined
+  const text = `the failed events of ${full.join(', ')} are in the archive on RabbitMQ`
+  return `${text}: \`sluice events archive ${verb} ${full[0]}\``
+}
 
 /** `sluice events` and its commands. */
 export function eventsCommand(): Command {
@@ -37,13 +46,25 @@ export function eventsCommand(): Command {
         .option('--subject <text>', 'what it is about')
         .action(emit),
     )
-    .addCommand(retryCommand('replay', 'give failed deliveries another round of attempts', 'replayed', deliveries))
-    .addCommand(discardCommand('give failed deliveries up; they are kept as cancelled', deliveries))
     .addCommand(
-      exportCommand(['failed'], 'write failed deliveries, oldest first, as one JSON object a line', {
-        ...deliveries,
-        state: 'failed',
-      }),
+      retryCommand(
+        'replay',
+        'give failed deliveries another round of attempts',
+        'replayed',
+        deliveries,
+        archivesOf('replay'),
+      ),
+    )
+    .addCommand(
+      discardCommand('give failed deliveries up; they are kept as cancelled', deliveries, archivesOf('discard')),
+    )
+    .addCommand(
+      exportCommand(
+        ['failed'],
+        'write failed deliveries, oldest first, as one JSON object a line',
+        { ...deliveries, state: 'failed' },
+        archivesOf('export'),
+      ),
     )
     .addCommand(archiveCommand())
     .addCommand(

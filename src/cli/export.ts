@@ -3,6 +3,7 @@ import { once } from 'node:events'
 import { Command } from 'commander'
 import { sqlOn } from '../db/store.ts'
 import type { Job, JobFilter, State } from '../index.ts'
+import type { Act } from './bulk.ts'
 import { type FilterFlags, filterFlags, filterOf, inputOf, rejectListFlags } from './filter.ts'
 import { mustKnowAll } from './known.ts'
 import { many } from './output.ts'
@@ -14,21 +15,23 @@ export function exportCommand(
   states: readonly State[],
   said = 'write whole records, oldest first, as one JSON object a line; reads in pages, without a long transaction',
   own: JobFilter = {},
+  none?: Act['none'],
 ): Command {
   return filterFlags(new Command('export'), states)
     .description(said)
     .option('--reveal', 'include secrets instead of [redacted]')
     .option('--csv', 'write CSV with a heading; values that are not texts are JSON')
-    .action((_: object, command: Command) => exportJobs(own, command))
+    .action((_: object, command: Command) => exportJobs(own, none, command))
 }
 
-async function exportJobs(own: JobFilter, command: Command): Promise<void> {
+async function exportJobs(own: JobFilter, none: Act['none'], command: Command): Promise<void> {
   const flags = command.optsWithGlobals<FilterFlags & { csv?: boolean; reveal?: boolean }>()
   const settings = await settingsOf(command)
   rejectListFlags(command, 'an export writes all jobs that match')
   const wanted = filterOf(flags)
   const filter = { ...wanted, ...own, ...inputOf(wanted, own) }
   let count = 0
+  let next = 'no job matches; `sluice jobs export --help`'
   await withSluice(settings, { creates: false }, async (sluice) => {
     await mustKnowAll(sqlOn(sluice.db, settings.schema), wanted)
     for await (const found of sluice.jobs.stream(filter)) {
@@ -37,8 +40,9 @@ async function exportJobs(own: JobFilter, command: Command): Promise<void> {
       await write(flags.csv === true ? Object.values(job).map(cell).join(',') : JSON.stringify(job))
       count++
     }
+    if (count === 0) next = (await none?.(sluice)) ?? next
   })
-  settings.out.hint(count === 0 ? 'no job matches; `sluice jobs export --help`' : `${many(count, 'job')} written`)
+  settings.out.hint(count === 0 ? next : `${many(count, 'job')} written`)
 }
 
 /** Writes a line to stdout, and waits if its reader is slower than the store. */

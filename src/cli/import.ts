@@ -11,8 +11,9 @@ import { fieldOf } from '../limits/limit.ts'
 import { type Bar, barOn } from './bar.ts'
 import { inputOf } from './cells.ts'
 import { flat } from './failure.ts'
-import { many } from './output.ts'
+import { many, type Output } from './output.ts'
 import { rulebookOf, type Settings, withSluice } from './settings.ts'
+import { standardInput } from './stdin.ts'
 import { listenForStop } from './stop.ts'
 import { openTable, type Table, type TableRow } from './table.ts'
 
@@ -41,7 +42,7 @@ export async function importRows(
   options: SendOptions,
 ): Promise<void> {
   const { out } = settings
-  const source = await sourceOf(flags)
+  const source = await sourceOf(flags, out)
   const stopping = new AbortController()
   const stop = listenForStop()
   void stop.first.then(() => stopping.abort())
@@ -97,8 +98,9 @@ interface Source {
   digest: string | undefined
 }
 
-async function sourceOf({ from, key, badRows }: ImportFlags): Promise<Source> {
-  if (from === '-') return { chunks: process.stdin, name: 'stdin', bytes: undefined, digest: undefined }
+async function sourceOf({ from, key, badRows }: ImportFlags, out: Output): Promise<Source> {
+  if (from === '-')
+    return { chunks: standardInput(out, 'rows', process.stdin), name: 'stdin', bytes: undefined, digest: undefined }
   const stat = fs.statSync(from, { throwIfNoEntry: false })
   if (stat === undefined || stat.isDirectory()) throw new UsageError('SLUICE_BAD_FILE', `there is no file ${from}`)
   if (badRows !== undefined && fs.existsSync(badRows) && fs.realpathSync(badRows) === fs.realpathSync(from))

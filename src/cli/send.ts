@@ -9,6 +9,7 @@ import type { AnyTask, SendOptions } from '../tasks/task.ts'
 import { loadCode, withHttp } from './config.ts'
 import { unknown } from './known.ts'
 import { rulebookOf, settingsOf, timeOf, whole, withSluice } from './settings.ts'
+import { standardInput } from './stdin.ts'
 
 interface SendFlags {
   tasks?: string
@@ -77,7 +78,9 @@ async function send(name: string, json: string | undefined, flags: SendFlags, co
     const { importRows } = await import('./import.ts')
     return importRows(settings, task, how, sendOptions({ ...flags, idempotencyKey: false }))
   }
-  const input = parseInput(json === '-' ? await readAll(process.stdin) : (json ?? '{}'))
+  const input = parseInput(
+    json === '-' ? await readAll(standardInput(out, 'the input', process.stdin)) : (json ?? '{}'),
+  )
   const options = sendOptions(flags)
   if (flags.dryRun === true) {
     const {

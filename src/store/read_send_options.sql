@@ -9,6 +9,7 @@ declare
   v_now timestamptz := sluice.now();
   v_name text;
   v_priority numeric;
+  v_wait interval := engine.parse_interval(p_options -> 'max_wait');
 begin
   if jsonb_typeof(p_options) <> 'object' then
     perform engine.raise_error('SLUICE_BAD_OPTION', 'options must be a JSON object, such as {"priority": 5}');
@@ -57,10 +58,10 @@ begin
       format('at is "%s"; write it as 2030-01-31T12:00:00Z', left(v_options ->> 'at', 100)));
   end if;
   due := coalesce(due, v_now + engine.parse_interval(v_options -> 'delay'));
-  if due > v_now + interval '366 days' then
-    perform engine.raise_error('SLUICE_BAD_OPTION', 'delay, at and max_wait can be at most 366 days ahead');
+  if due > v_now + interval '366 days' or v_wait < interval '1 ms' then
+    perform engine.raise_error('SLUICE_BAD_OPTION', 'delay, at, max_wait: up to 366 days ahead; max_wait: from 1 ms');
   end if;
-  expires := greatest(due, v_now) + engine.parse_interval(v_options -> 'max_wait');
+  expires := greatest(due, v_now) + v_wait;
   if v_options ? 'id' then
     if (v_options ->> 'id') !~* '^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}$'
        or abs(('x' || substr(replace(v_options ->> 'id', '-', ''), 1, 12))::bit(48)::bigint

@@ -109,6 +109,11 @@ it('shows the archive of a service on RabbitMQ, replays it and discards it', asy
   const [found] = objects(exported.out)
   expect(found).toMatchObject({ type: 'demo.number.even', handler: 'log', reason: 'refused', attempt: 1 })
   expect((await archive('show', 'numbers', String(found?.['id']))).out).toContain('unlucky')
+  for (const verb of ['replay', 'discard', 'export']) {
+    const { out, err } = await project.runWarm(['events', verb, ...(verb === 'export' ? [] : ['--all', '--yes'])])
+    expect(out).not.toContain('1 ')
+    expect(err).toContain(`sluice events archive ${verb} numbers`)
+  }
   expect((await archive('replay', 'numbers')).err).toContain('1 archived event of service "numbers" would be replayed')
   expect((await archive('replay', 'numbers', '--yes', '--rate', '100/s')).out).toContain('1 replayed')
   await until(async () => (await archived.list())[0]?.attempt === 2)

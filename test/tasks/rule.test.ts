@@ -363,6 +363,7 @@ test('bad options by SQL are refused when they are sent, with the code first', a
     ['a', { delay: true }, /^SLUICE_BAD_DURATION/],
     ['a', { delay: 'soon' }, /^SLUICE_BAD_DURATION: "soon" is not a duration/],
     ['a', { max_wait: 1e300 }, /^SLUICE_BAD_DURATION/],
+    ['a', { max_wait: 0 }, /^SLUICE_BAD_OPTION: .*max_wait: from 1 ms/],
     ['a', { at: 'tomorrow-ish' }, /^SLUICE_BAD_OPTION: at is "tomorrow-ish"/],
     ['a', { at: '294276-12-31', max_wait: '300 days' }, /^SLUICE_BAD_OPTION: delay, at/],
     ['a', { at: '2030-01-01', delay: 1 }, /^SLUICE_BAD_OPTION: give delay or at/],
