@@ -28,14 +28,26 @@ export async function stock({ sql }: StorageAt, amqp: string | undefined): Promi
   if (declared.length === 0) return undefined
   const control = await openControl({ broker: amqp })
   try {
-    const [stats, queues] = await Promise.all([
-      control.request('stats', {}, { within: answerMs }),
+    const asked = () => control.request('stats', {}, { within: answerMs })
+    // Workers of one name share a queue in RabbitMQ, and get its requests by turns.
+    const [stats, again, once, queues] = await Promise.all([
+      asked(),
+      asked(),
+      asked(),
       control.request('active_queues', {}, { within: answerMs }),
     ])
-    return judged(declared, poolsIn(stats, queues))
+    return judged(declared, poolsIn(stats, queues), sharedIn([stats, again, once]))
   } finally {
     await control.close()
   }
+}
+
+/** Returns the names with which several processes have answered. */
+export function sharedIn(answers: readonly Record<string, unknown>[]): string[] {
+  const pidIn = (one: unknown) => (one as { pid?: unknown } | undefined)?.pid
+  return Object.keys(answers[0] ?? {}).filter(
+    (name) => new Set(answers.flatMap((all) => pidIn(all[name]) ?? [])).size > 1,
+  )
 }
 
 /** Sums what workers have answered, by the queues that they serve. */
@@ -59,10 +71,11 @@ export function poolsIn(stats: Record<string, unknown>, queues: Record<string, u
   return pools
 }
 
-/** Judges each queue: what has to be changed, and where. */
+/** Judges each queue: what has to be changed, and where. @param shared names that several workers have */
 export function judged(
   declared: readonly { queue: string; slots: number }[],
   pools: ReadonlyMap<string, Pool>,
+  shared: readonly string[] = [],
 ): Finding {
   const said = declared.map(({ queue, slots }) => {
     const pool = pools.get(queue)
@@ -80,5 +93,9 @@ export function judged(
       }
     return { isOk: true, text: has }
   })
+  for (const name of shared) {
+    const text = `several Celery workers have the name ${name}, so each looks as if it started anew, and jobs in their queues count as crashed: give each a name of its own (-n one@%h)`
+    said.push({ isOk: false, text })
+  }
   return { status: said.every(({ isOk }) => isOk) ? 'ok' : 'warn', text: said.map(({ text }) => text).join('; ') }
 }

@@ -35,6 +35,8 @@ interface StockWorker {
   readonly skew: Skew
   version: string
   silentMs: number
+  /** The process that had its name before; undefined: none of which this dispatcher knows. */
+  formerPid: number | undefined
   /** What was last logged as wrong with it. */
   told: string
 }
@@ -43,6 +45,7 @@ interface StockWorker {
 interface Newcomer {
   readonly skew: Skew
   readonly version: string
+  readonly formerPid: number | undefined
   heardMs: number
   isForeign: boolean
 }
@@ -158,11 +161,12 @@ export class StockWorkers {
   #heard({ type, hostname, pid, atMs, fields }: CeleryEvent): void {
     const { clock, changed } = this.#options
     const former = this.#workers.get(hostname)
-    if (former !== undefined && former.pid !== pid) this.#lose(former, 'has started anew')
+    if (former !== undefined && former.pid !== pid) this.#lose(former, startedAnew(former, pid))
     const known = this.#workers.get(hostname)
     const version = typeof fields['sw_ver'] === 'string' ? fields['sw_ver'] : ''
     const nowMs = clock.monotonicMs()
-    const newcomer = this.#newcomers.get(hostname) ?? { skew: new Skew(), version, heardMs: nowMs, isForeign: false }
+    const anew = { skew: new Skew(), version, formerPid: former?.pid, heardMs: nowMs, isForeign: false }
+    const newcomer = this.#newcomers.get(hostname) ?? anew
     newcomer.heardMs = nowMs
     const { skew } = known ?? newcomer
     skew.heard(atMs, { wallMs: clock.wallMs(), monotonicMs: nowMs })
@@ -228,7 +232,7 @@ export class StockWorkers {
     const isNew = known === undefined || known.pid !== pidIn(stats)
     // The next look has another try.
     if (isNew && !Array.isArray(registered)) return
-    if (isNew && known !== undefined) this.#lose(known, 'has started anew')
+    if (isNew && known !== undefined) this.#lose(known, startedAnew(known, pidIn(stats)))
     const tasks = Array.isArray(registered) ? trackedIn(registered) : (known?.tasks ?? new Set<string>())
     const newcomer = this.#newcomers.get(name)
     this.#newcomers.delete(name)
@@ -241,6 +245,7 @@ export class StockWorkers {
       skew: known?.skew ?? newcomer?.skew ?? new Skew(),
       version: known?.version ?? newcomer?.version ?? '',
       silentMs: 0,
+      formerPid: isNew ? (known?.pid ?? newcomer?.formerPid) : known.formerPid,
       told: known?.told ?? '',
     })
     if (!isNew) return
@@ -287,6 +292,13 @@ export class StockWorkers {
     lost(worker.name)
     changed()
   }
+}
+
+/** What a worker's name in another process means. */
+function startedAnew({ formerPid }: StockWorker, pid: number): string {
+  return formerPid === pid
+    ? 'has the name of another one, so that each of them looks as if it started anew: give each a name of its own (-n one@%h)'
+    : 'has started anew'
 }
 
 function pidIn(stats: unknown): number {

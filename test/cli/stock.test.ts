@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest'
-import { judged, poolsIn } from '../../src/cli/stock.ts'
+import { judged, poolsIn, sharedIn } from '../../src/cli/stock.ts'
 
 const worker = (slots: number, prefetch: number) => ({
   pid: 1,
@@ -22,4 +22,14 @@ it('compares the pools of Celery workers with the slots that tasks declare', () 
     text: 'queue "slow": 1 Celery worker with 2 slots, and 8 messages taken at once: jobs wait in full workers; set worker_prefetch_multiplier = 1',
   })
   expect(of('none', 1)).toEqual({ status: 'warn', text: 'queue "none" has no Celery worker that answers' })
+})
+
+it('names workers that share a name', () => {
+  const answers = [1, 2].map((pid) => ({ twin: { ...worker(4, 4), pid }, one: worker(4, 4), mute: { error: 'no' } }))
+  expect(sharedIn(answers)).toEqual(['twin'])
+  const found = judged([], new Map(), sharedIn(answers))
+  expect(found).toMatchObject({
+    status: 'warn',
+    text: expect.stringContaining('several Celery workers have the name twin'),
+  })
 })

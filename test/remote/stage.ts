@@ -8,6 +8,7 @@ import { z } from 'zod'
 import { type Control, openControl } from '../../src/celery/index.ts'
 import type { AnyTask } from '../../src/tasks/task.ts'
 import { remoteTask, type RemoteTaskOptions } from '../../src/tasks/remote.ts'
+import type { SluiceOptions } from '../../src/options.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { type CeleryWorker, startCelery } from '../celery/worker.ts'
 import { findPython } from '../examples/interpreter.ts'
@@ -122,7 +123,7 @@ export async function dispatch(
   stage: Stage,
   tasks: readonly AnyTask[],
   { onTestFinished }: Pick<TestContext, 'onTestFinished'>,
-  options: { celeryResults?: string } = {},
+  options: Pick<SluiceOptions, 'celeryResults' | 'log'> = {},
 ) {
   const { url } = await freshDatabase()
   const sluice = await Sluice.open({ store: url, amqp: stage.url, ...options })

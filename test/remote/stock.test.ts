@@ -2,6 +2,8 @@
 import { existsSync } from 'node:fs'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { openProducer } from '../../src/celery/index.ts'
+import { stock } from '../../src/cli/stock.ts'
+import { sqlOn } from '../../src/db/store.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { until } from '../until.ts'
 import { another, dispatch, openStage, pythonTask, type Stage } from './stage.ts'
@@ -106,6 +108,19 @@ describe.concurrent('a job of a remote task', () => {
     await stage.start(another('frail'), ['-c', '2', '-Q', queue])
     expect(await ended(id)).toMatchObject({ state: 'done', attempt: 2, crashes: 1, ambiguous: true })
     expect(stage.seen(id)).toMatchObject([{ attempt: 1 }, { attempt: 2, ambiguous: true }])
+  })
+
+  it('has two workers with one name, and the log and doctor name them', async (context) => {
+    const name = another('twin')
+    for (const flags of [1, 2].map(() => ['-c', '2', '-Q', name])) await stage.start(name, flags)
+    const told: string[] = []
+    const quiet = () => {}
+    const log = { debug: quiet, info: quiet, error: quiet, warn: (text: string) => void told.push(text) }
+    const { sluice } = await dispatch(stage, [pythonTask('add', name)], context, { log })
+    await until(() => told.some((text) => text.includes('has the name of another one')), 'the log names them')
+    const doctor = () => stock({ sql: sqlOn(sluice.db, 'sluice'), schema: 'sluice', isEmbedded: false }, stage.url)
+    const said = `several Celery workers have the name ${name}@host`
+    await until(async () => (await doctor())?.text.includes(said) === true, 'doctor names them')
   })
 
   it('holds its limit when the vendor refuses a call of Python, as in Node', async (context) => {
