@@ -102,7 +102,7 @@ async function list(flags: { asyncapi?: boolean }, command: Command): Promise<vo
       ...services.flatMap(serviceCells),
     ])
   }
-  const lost = types.find(({ isUnrouted }) => isUnrouted)
+  const lost = types.find(({ isUnrouted, subscribers }) => isUnrouted && subscribers.length === 0)
   if (lost !== undefined) return out.hint(`no service gets ${lost.type}: subscribe to it, or stop emitting it`)
   const failed = handlers.find(({ archived }) => archived > 0)
   const archived = services.find((each) => (each.archived ?? 0) > 0)
@@ -196,7 +196,10 @@ async function remove(service: string, handler: string | undefined, _: object, c
   const gone = await withSluice(settings, { creates: false }, ({ events }) => events.remove(service, handler))
   if (gone.length === 0) process.exitCode = 1
   if (out.json) return out.object({ service, removed: gone })
-  if (gone.length === 0) out.talk(`service "${service}" has no such subscription`)
+  if (gone.length === 0) {
+    out.talk(`service "${service}" has no such subscription`)
+    return out.hint('`sluice events list`')
+  }
   for (const name of gone) out.line(`${service} ${name} removed`)
   out.hint(`\`sluice cancel --service ${service}\` for deliveries that wait`)
 }

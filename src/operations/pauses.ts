@@ -60,6 +60,7 @@ export function pausesOn(sql: Sql): Pauses {
         const patterns = 'queue' in what ? { queues: [what.queue] } : { tasks: [what.task] }
         return defineGate(sql, gateOf(what), { ...patterns, reason })
       }
+      await checkKeyOf(sql, what)
       const [row] = await sql.call<{ pause_limit: boolean }>('pause_limit', [
         what.limit,
         what.key ?? '',
@@ -141,6 +142,16 @@ function checkPausable(what: Pausable): void {
   }
   if (queue !== undefined) checkPattern('queue', queue, badPause)
   if (task !== undefined) checkPattern('task', task, badPause)
+}
+
+/** A pause of a key that the limit cannot have would hold nothing. @throws UsageError SLUICE_BAD_PAUSE */
+async function checkKeyOf(sql: Sql, { limit, key }: { limit: string; key?: string }): Promise<void> {
+  if (key === undefined) return
+  const [row] = await sql.run<{ members: string[] | null; keyed: boolean }>('operations/read_keys', [limit])
+  if (row === undefined || row.members?.includes(key) === true) return
+  if (row.members !== null)
+    throw badPause(`"${key}" is not a member of the pool "${limit}"; its members are ${row.members.join(', ')}`)
+  if (!row.keyed) throw badPause(`limit "${limit}" has no keys; leave out the key to pause all of it`)
 }
 
 function badPause(why: string): UsageError {

@@ -34,8 +34,11 @@ it('hosts handlers beside tasks, shows events, and replays or discards deliverie
   expect(nameless.err).toContain('handlers of events need the name of their service')
 
   project.write('sluice.config.ts', `export default { service: 'numbers' }`)
+  await project.run(['events', 'emit', 'demo.number.even', '{"number":0}'])
   const work = project.start(['work'])
   await work.says('working on other, http, 2 handlers of events from ')
+  // The only event of the type was emitted before.
+  expect((await project.run(['events'])).err).not.toContain('no service gets')
   const emitted = await project.run(['events', 'emit', 'demo.number.even', '{"number":4}', '--json'])
   const id = String(objects(emitted.out)[0]?.['id'])
   await work.says('got 4')
@@ -89,6 +92,9 @@ it('hosts handlers beside tasks, shows events, and replays or discards deliverie
   expect(gone.out).toContain('1 discarded')
   const removed = await project.runWarm(['events', 'remove', 'numbers', 'audit'])
   expect(removed.out).toContain('numbers audit removed')
+  const again = await project.runWarm(['events', 'remove', 'numbers', 'audit'])
+  expect(again).toMatchObject({ code: 1, err: expect.stringContaining('no such subscription') })
+  expect(again.err).toContain('sluice events list')
 })
 
 it('shows the archive of a service on RabbitMQ, replays it and discards it', async () => {

@@ -208,6 +208,20 @@ describe.each(mainEngines)('a pause of a limit on $name', (engine) => {
     await expect(at.sluice.pause({ queue: 'a' }, { reason: ' ' })).rejects.toMatchObject({ code: 'SLUICE_BAD_PAUSE' })
     expect(await at.sluice.pauses()).toEqual([])
   })
+
+  it('refuses a key that the limit cannot have, which would hold nothing', async () => {
+    const { sluice } = at
+    const pool = limit('accounts', { rate: '5/s', pool: ['a1', 'a2'] })
+    const whole = limit('whole', { rate: '5/s' })
+    await sluice.define([quietTask('pooled', [pool]), quietTask('plain', [whole])])
+    const pausing = (name: string) => sluice.pause({ limit: name, key: 'a3' }, { reason })
+    await expect(pausing('accounts')).rejects.toMatchObject({
+      message: expect.stringMatching(/no.*members are a1, a2/),
+    })
+    await expect(pausing('whole')).rejects.toMatchObject({ message: expect.stringContaining('has no keys') })
+    await sluice.pause({ limit: 'accounts', key: 'a2' }, { reason })
+    expect(await sluice.resume({ limit: 'accounts', key: 'a2' })).toBe(true)
+  })
 })
 
 describe.each(mainEngines)('a gate with hours on $name', (engine) => {
