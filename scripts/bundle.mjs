@@ -55,6 +55,15 @@ for (const name of readdirSync(dist, { recursive: true })) {
     rmSync(join(dist, name))
 }
 
+// Where an optional package is not installed, its types are unknown, which is no error of the program that compiles.
+const { peerDependencies } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'))
+const fromPeer = new RegExp(`^import .* from '(?:${Object.keys(peerDependencies).join('|')})';$`, 'gm')
+for (const name of readdirSync(dist, { recursive: true }).filter((each) => each.endsWith('.d.ts'))) {
+  const text = readFileSync(join(dist, name), 'utf8')
+  const mended = text.replaceAll(fromPeer, '// @ts-ignore: an optional package\n$&')
+  if (mended !== text) writeFileSync(join(dist, name), mended)
+}
+
 /** The licence of a package, which demands to be passed on with it. */
 function licence(name) {
   const folder = join(root, 'node_modules', name)

@@ -105,6 +105,8 @@ const fields = [...ownFields, 'rules', 'routes', 'log']
 function checkOptions(options: TestOptions): void {
   checkFields('SLUICE_BAD_OPTION', '`testSluice`', options, fields)
   tasksIn(options.tasks)
+  if (!Array.isArray(options.schedules ?? []))
+    throw new UsageError('SLUICE_BAD_SCHEDULE', '`schedules` must be a list of what schedule(…) returned')
 }
 
 /**

@@ -1,6 +1,6 @@
 /** The first steps of three kinds of projects, each with the built package and nothing else. */
 import { execFile } from 'node:child_process'
-import { readFileSync } from 'node:fs'
+import { cpSync, readFileSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
@@ -37,6 +37,22 @@ it.each([
   expect(stderr).not.toContain('npm pkg')
   await tsc(project, ['--init'])
   await tsc(project, ['--noEmit'])
+})
+
+it('TypeScript: declarations compile by themselves where no optional package is installed', async () => {
+  const project = createNewcomer(['zod', '@types/node', 'undici-types'])
+  // Through the link the package would find the packages of this repository.
+  const own = join(project.dir, 'node_modules/sluice')
+  rmSync(own)
+  for (const name of ['package.json', 'dist']) cpSync(join(root, name), join(own, name), { recursive: true })
+  const spec = 'node_modules/@standard-schema'
+  cpSync(join(root, spec), join(project.dir, spec), { recursive: true })
+  project.write(
+    'use.ts',
+    `export * from 'sluice'; export * as kit from 'sluice/testing'; export * as py from 'sluice/celery'`,
+  )
+  const how = ['--strict', '--noEmit', '--module', 'nodenext', '--types', 'node', '--skipLibCheck', 'false']
+  expect(await tsc(project, ['use.ts', ...how])).toMatchObject({ stdout: '' })
 })
 
 it('CommonJS: what init writes runs, and `require` works', async () => {

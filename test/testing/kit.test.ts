@@ -115,6 +115,7 @@ it.each<[what: string, options: object, text: string]>([
   ['an option', { taks: [calls] }, 'no "taks"'],
   ['no tasks', {}, 'a worker takes a list'],
   ['one task', { tasks: calls }, 'a worker takes a list'],
+  ['one schedule', { tasks: [calls], schedules: {} }, '`schedules` must be a list'],
 ])('a kit is refused that would run nothing: %s', async (_what, options, text) => {
   const refused = { message: expect.stringContaining(text) }
   await expect(testSluice(options as never)).rejects.toMatchObject(refused)
