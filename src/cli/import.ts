@@ -13,6 +13,7 @@ import { inputOf } from './cells.ts'
 import { flat } from './failure.ts'
 import { many, type Output } from './output.ts'
 import { rulebookOf, type Settings, withSluice } from './settings.ts'
+import { mustBeInput, mustBeWhole } from './shown-input.ts'
 import { standardInput } from './stdin.ts'
 import { listenForStop } from './stop.ts'
 import { openTable, type Table, type TableRow } from './table.ts'
@@ -134,7 +135,9 @@ function readerOf(
   return async (row) => {
     if (row.problem !== undefined) throw new UsageError('SLUICE_BAD_ROW', row.problem)
     const { columns } = table
+    if (columns === undefined) mustBeInput(row.value)
     const input = columns === undefined ? row.value : await inputOf(task, columns, row.cells ?? [])
+    mustBeWhole(input)
     const key = keyOf(row, input)
     return { input, options: key === undefined ? options : { ...options, idempotencyKey: key } }
   }

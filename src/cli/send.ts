@@ -9,6 +9,7 @@ import type { AnyTask, SendOptions } from '../tasks/task.ts'
 import { loadCode, withHttp } from './config.ts'
 import { unknown } from './known.ts'
 import { rulebookOf, settingsOf, timeOf, whole, withSluice } from './settings.ts'
+import { mustBeWhole } from './shown-input.ts'
 import { standardInput } from './stdin.ts'
 
 interface SendFlags {
@@ -120,8 +121,9 @@ function find(tasks: readonly AnyTask[], name: string): AnyTask {
 
 /** Parses an input. @throws UsageError SLUICE_BAD_JSON */
 export function parseInput(json: string): unknown {
+  let input: unknown
   try {
-    return JSON.parse(json)
+    input = JSON.parse(json)
   } catch (error) {
     const why = error instanceof Error ? error.message : String(error)
     throw new UsageError(
@@ -130,6 +132,8 @@ export function parseInput(json: string): unknown {
       { cause: error },
     )
   }
+  mustBeWhole(input)
+  return input
 }
 
 /** Rejects options that cannot be combined. @throws UsageError SLUICE_BAD_OPTION */

@@ -179,6 +179,26 @@ describe('send --from', () => {
       expect(ran[i]).toMatchObject({ code: 2, out: '', err: expect.stringContaining(says) })
   })
 
+  it('refuses what an export wrote for people: whole records, and inputs without their secrets', async () => {
+    project.write(
+      'tasks.ts',
+      `import { task } from 'sluice'\nexport const any = task('any', { run: () => { throw new Error('no') }, retry: { attempts: 1 } })`,
+    )
+    await project.run(['send', 'any', '{"url":"https://me:secret@crm.example"}'])
+    await project.run(['dispatch', '--once'])
+    const { out } = await project.run(['jobs', 'export', '--state', 'failed'])
+    const [record] = objects(out)
+    project.write('records.ndjson', out)
+    project.write('inputs.ndjson', JSON.stringify(record?.['input']))
+    const whole = await project.run(['send', 'any', '--from', 'records.ndjson'])
+    expect(whole).toMatchObject({ code: 1, err: expect.stringContaining('send its field `input` alone') })
+    const left = 'has [redacted] where a secret was left out'
+    for (const args of [['--from', 'inputs.ndjson'], [JSON.stringify(record?.['input'])]])
+      expect((await project.run(['send', 'any', ...args])).err).toContain(left)
+    const edited = await project.run(['jobs', 'edit', String(record?.['id']), JSON.stringify(record?.['input'])])
+    expect(edited.err).toContain(left)
+  })
+
   it('ends on Ctrl-C after the batch in hand, and the same command sends the rest', async () => {
     project.write('rows.csv', ['accountId,n', ...Array.from({ length: 1_700 }, (_, n) => `a,${n}`)].join('\n'))
     const args = ['send', 'gated', '--from', 'rows.csv', '--json']
