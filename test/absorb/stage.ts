@@ -16,7 +16,7 @@ import type { CeleryWork } from '../../src/worker/celery-work.ts'
 import { findPython } from '../examples/interpreter.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { freshBroker } from '../servers/rabbitmq.ts'
-import { until } from '../until.ts'
+import { later, until } from '../until.ts'
 
 const file = fileURLToPath(new URL('producer.py', import.meta.url))
 
@@ -27,12 +27,14 @@ export async function startProducer(broker: string, backend = 'rpc://') {
   const child = spawn(python, [file], { env, stdio: ['pipe', 'pipe', 'inherit'] })
   const waiting: ((line: string) => void)[] = []
   createInterface(child.stdout).on('line', (line) => waiting.shift()?.(line))
-  const ask = <T>(name: string, given: object = {}) =>
-    new Promise<T>((resolve, reject) => {
-      child.once('exit', () => reject(new Error('the producer has ended')))
-      waiting.push((line) => resolve(JSON.parse(line) as T))
-      child.stdin.write(`${JSON.stringify([name, given])}\n`)
-    })
+  const ended = later(
+    new Promise<never>((_, reject) => child.once('exit', () => reject(new Error('the producer has ended')))),
+  )
+  const ask = <T>(name: string, given: object = {}) => {
+    const answer = new Promise<T>((resolve) => waiting.push((line) => resolve(JSON.parse(line) as T)))
+    child.stdin.write(`${JSON.stringify([name, given])}\n`)
+    return Promise.race([answer, ended])
+  }
   return {
     ask,
     send: (task: string, args: unknown[] = [], more: object = {}) => ask<string>('send', { task, args, ...more }),
