@@ -5,10 +5,7 @@
 -- p_class: the class, locked; its jobs need no label and no pool.
 -- p_news: what has arrived for the class.
 -- p_begun: the limiter clock when the claim began.
--- p_ahead: grants up to so many jobs ahead of time, when too few can begin now (`engine.grant_ahead`). Then the lane's
--- list is due 80 ms before the bucket has room: a worker that wakes late, and its claim, mostly take less, so no unit
--- is lost. But 40 ms if the worker could take only what becomes free within 100 ms: workers whose slots are taken for
--- longer would come back for each slot that becomes free.
+-- p_ahead: grants up to so many jobs ahead of time, when too few can begin now (`engine.grant_lane_ahead`).
 -- When it returns served = false this is another case, and nothing was changed.
 create or replace function engine.claim_lone_lane(
   p_claim uuid, p_worker bigint, p_class bigint, p_news engine.news, p_want integer, p_begun bigint, p_since bigint,
@@ -17,7 +14,7 @@ language plpgsql as $$
 declare
   v_done engine.served := row(p_begun, 0, false, null, false, null, false, null, null, null);
   v_front record; v_lane sluice.lane; v_is record; v_life bigint; v_each bigint; v_units bigint[]; v_free bigint;
-  v_take integer; v_mark engine.marked; v_move engine.move; v_later record; v_lead bigint := 0;
+  v_take integer; v_mark engine.marked; v_move engine.move; v_later record; v_lead bigint := 0; v_slowest integer;
 begin
   if p_news.future or p_news.rest or cardinality(p_news.lanes) > 1 then return v_done; end if;
   v_front := engine.find_front_lanes(p_class, p_begun, p_since);
@@ -39,9 +36,8 @@ begin
   foreach v_each in array v_is.avail loop v_free := least(v_free, v_each); end loop;
   v_take := greatest(0, least(p_want, v_free));
   if v_take < p_want and (v_lane.list is not null or v_take < p_news.counts[1]) then
-    v_later := engine.grant_lane_ahead(v_lane, v_is.rooms[1], v_take, v_done.now_us, p_ahead);
-    v_lead := case when v_later.instants is null then 0 when cardinality(v_later.instants) < p_ahead
-      or (v_later.room).now_at > v_done.now_us + 100000 then 80000 else 40000 end;
+    v_later := engine.grant_lane_ahead(v_lane, v_is.rooms, v_take, v_done.now_us, p_ahead);
+    v_slowest := v_later.slowest; v_lead := v_later.lead;
     if cardinality(v_later.instants) > v_take then v_done.instants := v_later.instants; end if;
     v_take := greatest(v_take, cardinality(v_later.instants)); end if;
   if p_news.lanes is not null then
@@ -54,8 +50,8 @@ begin
     v_units := array_fill(v_mark.granted::bigint, array[cardinality(v_lane.buckets)]);
     if v_done.instants is not null then
       if v_mark.granted < v_take then
-        v_later := engine.grant_ahead(v_is.rooms[1], v_mark.granted, v_done.now_us); end if;
-      v_is.rooms := array[v_later.room]; v_done.instants := v_later.instants;
+        v_later := engine.grant_lane_ahead(v_lane, v_is.rooms, v_take, v_done.now_us, v_mark.granted); end if;
+      v_is.rooms := v_later.rooms; v_done.instants := v_later.instants;
     end if;
     perform engine.append_ledger(v_is.rooms, p_claim, v_units, v_units, p_instants => v_done.instants);
   end if;
@@ -75,10 +71,11 @@ begin
   end if;
   perform engine.advance_lanes(
     v_is.now_us, array[v_lane], array[v_lane.vstart], array[1000000 / greatest(1, v_lane.weight)]::bigint[],
-    engine.find_denying_buckets(array[v_lane], array[
+    case when v_lead > 0 and v_move.more is not false then array[v_slowest]
+    else engine.find_denying_buckets(array[v_lane], array[
       case when v_move.more is false or v_take = p_want and v_done.instants is null then 0
       else array_position(v_is.avail, v_free) end],
-      v_lane.buckets, v_is.units, v_is.places, v_is.rooms),
+      v_lane.buckets, v_is.units, v_is.places, v_is.rooms) end,
     v_lane.buckets, case when v_move.lane is not null then array[v_move] else '{}' end, v_lead);
   return v_done;
 end $$;

@@ -3,11 +3,7 @@ import { beforeEach, describe, expect, it } from 'vitest'
 import { newId } from '../../src/core/hash.ts'
 import { aheadMostUs } from '../../src/limits/ahead.ts'
 import { limit } from '../../src/limits/limit.ts'
-import { Sluice } from '../../src/sluice.ts'
-import { task } from '../../src/tasks/task.ts'
 import { isLong } from '../long.ts'
-import { freshDatabase } from '../servers/database.ts'
-import { until } from '../until.ts'
 import { acquire, further, taker } from '../takes/asks.ts'
 import { fn } from '../servers/fn.ts'
 import { type Answer, claim, count, done, emptied, enter, finish, mainEngines, ownClock, quietTask } from './engine.ts'
@@ -18,7 +14,16 @@ const [rounds, spanS] = isLong ? [150, 10] : [75, 4]
 const rows = (n: number) => Array.from({ length: n }, () => ({}))
 const fast = limit('fast', { rate: '100/s' })
 
-describe.each(mainEngines)('on $name', (engine) => {
+const settings = [
+  ...mainEngines.map((engine) => ({ engine, name: engine.name, limits: [fast] })),
+  {
+    engine: mainEngines[0] ?? expect.fail(),
+    name: 'PostgreSQL, where jobs have other limits too',
+    limits: [limit('a-minute', { rate: '60000/min' }), fast, limit('a-day', { rate: '500/s', quota: '1000000/day' })],
+  },
+]
+
+describe.each(settings)('on $name', ({ engine, limits }) => {
   const at = emptied(engine)
   let clock: Awaited<ReturnType<typeof ownClock>>
   let nowMs: number
@@ -65,7 +70,7 @@ describe.each(mainEngines)('on $name', (engine) => {
 
   /** The limit is granted ahead, and one job of the task `o` waits for another. */
   async function besideAnother(): Promise<void> {
-    await at.sluice.sendMany(quietTask('a', [fast]), rows(300))
+    await at.sluice.sendMany(quietTask('a', limits), rows(300))
     await at.sluice.sendMany(quietTask('o', [limit('other', { rate: '50/s' })]), rows(1))
     await saturate(['a'])
     await pass(100)
@@ -76,7 +81,7 @@ describe.each(mainEngines)('on $name', (engine) => {
   const isProved = async () => expect(await at.sluice.verify()).toMatchObject({ isProved: true, exceeded: [] })
 
   it('a claim gets jobs for the next instants at which the limit allows them, at most a fifth of a second ahead', async () => {
-    const task = quietTask('a', [fast])
+    const task = quietTask('a', limits)
     await at.sluice.sendMany(task, rows(300))
     await saturate(['a'])
     await pass(100)
@@ -96,12 +101,17 @@ describe.each(mainEngines)('on $name', (engine) => {
     await isProved()
   })
 
-  it('a claim that does not ask for it, or is for another kind of rule, or for jobs that run at most once, gets only what may start now', async () => {
+  it('a claim that does not ask for it, or is for another kind of rule, for keys beside another limit, for places, or for jobs that run at most once, gets only what may start now', async () => {
     await at.db.query(`insert into sluice.task (name, queue, once, seen_at) values ('once', '', true, sluice.now())`)
-    const once = quietTask('once', [limit('of-once', { rate: '100/s' })])
+    const own = (name: string) => limit(`of-${name}`, { rate: '100/s' })
+    const once = quietTask('once', [own('once')])
     const window = quietTask('w', [limit('window', { window: '60/min' })])
+    const keyed = quietTask('k', [own('k'), limit('keyed', { rate: '1000/s', by: () => 'x' })])
+    const placed = quietTask('c', [own('c'), limit('placed', { concurrency: 1_000 })])
     for (const [task, isAhead] of [
       [window, true],
+      [keyed, true],
+      [placed, true],
       [quietTask('p', [fast]), false],
       [once, true],
     ] as const) {
@@ -115,7 +125,7 @@ describe.each(mainEngines)('on $name', (engine) => {
   })
 
   it('units that were granted ahead and not used are given back, and no window holds more', async () => {
-    await at.sluice.sendMany(quietTask('a', [fast]), rows(2_000))
+    await at.sluice.sendMany(quietTask('a', limits), rows(2_000))
     await saturate(['a'])
     let [ahead, unused] = [0, 0]
     for (let i = 0; i < 150; i++) {
@@ -165,7 +175,7 @@ describe.each(mainEngines)('on $name', (engine) => {
     { what: 'a taker in the line', ask: (id: string) => taker(at.db, id) },
     { what: 'a taker that does not wait', ask: (id: string) => () => acquire(at.db, id) },
   ])('$what gets units beside workers that claim ahead', async ({ ask }) => {
-    const task = quietTask('a', [fast])
+    const task = quietTask('a', limits)
     await at.sluice.sendMany(task, rows(1_000))
     await saturate(['a'])
     const workers = [await worker(['a']), await worker(['a'])].map((id) => ({ id, tasks: ['a'] }))
@@ -184,7 +194,7 @@ describe.each(mainEngines)('on $name', (engine) => {
   })
 
   it('a running job gets its further requests beside workers that claim ahead', async () => {
-    await at.sluice.sendMany(quietTask('a', [fast]), rows(1_000))
+    await at.sluice.sendMany(quietTask('a', limits), rows(1_000))
     const running = (await ahead(at.worker, ['a'], 1)).jobs[0]
     await saturate(['a'])
     const workers = [await worker(['a']), await worker(['a'])].map((id) => ({ id, tasks: ['a'] }))
@@ -202,16 +212,21 @@ describe.each(mainEngines)('on $name', (engine) => {
   })
 
   it.each([
-    { what: 'another task with the limit', limits: [fast], isAhead: true },
-    { what: 'another task with the limit, whose workers do not claim ahead', limits: [fast], isAhead: false },
-    { what: 'another task with a second limit', limits: [fast, limit('wide', { rate: '1000/s' })], isAhead: true },
-  ])('$what gets its share beside one whose jobs are claimed ahead', async ({ limits, isAhead }) => {
-    await at.sluice.sendMany(quietTask('a', [fast]), rows(1_000))
+    { what: 'another task with the limit', others: [fast], isAhead: true },
+    { what: 'another task with the limit, whose workers do not claim ahead', others: [fast], isAhead: false },
+    {
+      what: 'another task with one of the other limits',
+      others: [limit('a-minute', { rate: '60000/min' })],
+      isAhead: true,
+    },
+    { what: 'another task with a second limit', others: [fast, limit('wide', { rate: '1000/s' })], isAhead: true },
+  ])('$what gets its share beside one whose jobs are claimed ahead', async ({ others, isAhead }) => {
+    await at.sluice.sendMany(quietTask('a', limits), rows(1_000))
     await saturate(['a'])
     const first = [await worker(['a']), await worker(['a'])].map((id) => ({ id, tasks: ['a'] }))
     const second = [{ id: await worker(['b']), tasks: ['b'], isAhead }]
     await live(first, 1)
-    await at.sluice.sendMany(quietTask('b', limits), rows(1_000))
+    await at.sluice.sendMany(quietTask('b', others), rows(1_000))
     const all = await live([...first, ...second], spanS)
     const [a, b] = [all.filter(({ tasks }) => tasks[0] === 'a'), all.filter(({ tasks }) => tasks[0] === 'b')]
     const sum = (list: typeof all) => list.reduce((n, { got }) => n + got, 0)
@@ -246,7 +261,7 @@ describe.each(mainEngines)('on $name', (engine) => {
   it.each(isLong ? [1, 2, 4, 10, 50, 200] : [1, 10, 200])(
     'two workers that want %i jobs use the limit, and make few claims',
     async (want) => {
-      await at.sluice.sendMany(quietTask('a', [fast]), rows(1_500))
+      await at.sluice.sendMany(quietTask('a', limits), rows(1_500))
       await saturate(['a'])
       const ids = await Promise.all([0, 1].map(() => enter(at.db, ['a'], {}, want)))
       const workers = ids.map((id) => ({ id, tasks: ['a'], want }))
@@ -283,7 +298,7 @@ describe.each(mainEngines)('on $name', (engine) => {
   })
 
   it('a worker that does not claim ahead gets its share beside one that does', async () => {
-    await at.sluice.sendMany(quietTask('a', [fast]), rows(1_500))
+    await at.sluice.sendMany(quietTask('a', limits), rows(1_500))
     await saturate(['a'])
     const [first, plain] = [await worker(['a']), await worker(['a'])]
     const all = await live(
@@ -297,7 +312,7 @@ describe.each(mainEngines)('on $name', (engine) => {
   })
 
   it('a take that does not wait, every 1.5 s, is granted now and then', async () => {
-    await at.sluice.sendMany(quietTask('a', [fast]), rows(2_500))
+    await at.sluice.sendMany(quietTask('a', limits), rows(2_500))
     await saturate(['a'])
     const workers = [await worker(['a']), await worker(['a'])].map((id) => ({ id, tasks: ['a'] }))
     let granted = 0
@@ -317,7 +332,7 @@ describe.each(mainEngines)('on $name', (engine) => {
   })
 
   it('a backward step of the clock does not move the limiter on to the last instant', async () => {
-    await at.sluice.sendMany(quietTask('a', [fast]), rows(300))
+    await at.sluice.sendMany(quietTask('a', limits), rows(300))
     await saturate(['a'])
     await pass(200)
     for (let i = 0; i < 5; i++) if ((await ahead(at.worker, ['a'], 50)).laterUs.some((us) => us > 0)) break
@@ -341,7 +356,7 @@ describe.each(mainEngines)('on $name', (engine) => {
   })
 
   it('a claim whose reply was lost returns the same instants', async () => {
-    await at.sluice.sendMany(quietTask('a', [fast]), rows(300))
+    await at.sluice.sendMany(quietTask('a', limits), rows(300))
     await saturate(['a'])
     await pass(100)
     const id = newId()
@@ -354,7 +369,7 @@ describe.each(mainEngines)('on $name', (engine) => {
   })
 
   it('a limit that the vendor refuses grants nothing ahead until a probe is accepted', async () => {
-    await at.sluice.sendMany(quietTask('a', [fast]), rows(300))
+    await at.sluice.sendMany(quietTask('a', limits), rows(300))
     await saturate(['a'])
     await pass(200)
     await at.db.query(`select ${fn}.hold_buckets(array[sluice.hash64('fast')], 500000, null, null, 100000)`)
@@ -366,7 +381,7 @@ describe.each(mainEngines)('on $name', (engine) => {
   })
 
   it('a changed definition counts what was granted ahead at its instants', async () => {
-    await at.sluice.sendMany(quietTask('a', [fast]), rows(800))
+    await at.sluice.sendMany(quietTask('a', limits), rows(800))
     await saturate(['a'])
     for (const rate of ['50/s', '100/s', '20/s', '100/s'] as const) {
       await live([{ id: at.worker, tasks: ['a'] }], 0.5)
@@ -375,25 +390,4 @@ describe.each(mainEngines)('on $name', (engine) => {
     await live([{ id: at.worker, tasks: ['a'] }], 1)
     expect(await at.sluice.verify()).toMatchObject({ isProved: true, exceeded: [] })
   })
-})
-
-it('a worker starts each job at its instant, and the record shows when', async () => {
-  const starts: number[] = []
-  const ring = task('ring', { limits: [limit('bell', { rate: '50/s' })], run: () => void starts.push(Date.now()) })
-  const sluice = await Sluice.open({ store: (await freshDatabase()).url })
-  try {
-    const ids = await Promise.all(rows(80).map(() => sluice.send(ring, {})))
-    const worker = await sluice.work([ring], { concurrency: 10 })
-    await until(() => starts.length === 80, 'all have started')
-    await worker.stop()
-    const seen = await Promise.all(ids.map((id) => sluice.jobs.get(id)))
-    const begins = seen.map((job) => job?.attempts[0]?.startedAt.getTime() ?? Number.NaN).toSorted((a, b) => a - b)
-    // The first ones begin at once; then each begins some 20 ms after the one before, and not the ten of a claim together.
-    const apart = (times: readonly number[]) => times.slice(20).filter((ms, i) => ms - (times[i + 19] ?? 0) >= 5).length
-    expect(apart(starts)).toBeGreaterThan(20)
-    expect(apart(begins)).toBeGreaterThan(20)
-    expect(await sluice.verify()).toMatchObject({ isProved: true, exceeded: [] })
-  } finally {
-    await sluice.close()
-  }
 })

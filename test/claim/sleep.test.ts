@@ -4,7 +4,7 @@ import { newId } from '../../src/core/hash.ts'
 import type { Rate } from '../../src/core/rate.ts'
 import { isLong } from '../long.ts'
 import { guaranteeOf } from '../../src/limits/exposure.ts'
-import { limit } from '../../src/limits/limit.ts'
+import { limit, type LimitOptions } from '../../src/limits/limit.ts'
 import { claim, done, emptied, enter, mainEngines, ownClock, quietTask } from './engine.ts'
 
 const startMs = Date.parse('2025-07-01T10:00:00Z')
@@ -15,6 +15,8 @@ const slots = 10
 interface Case {
   rate: Rate
   burst?: number
+  /** The jobs have these limits too. */
+  beside?: LimitOptions[]
   workers: number
   holdMs?: number
   atMost: number
@@ -69,6 +71,13 @@ describe.each(mainEngines)('on $name', (engine) => {
     { rate: '20/s', workers: 50, atMost: 0.8, atLeast: 0.98 },
     // Its pace forgives 25 ms.
     { rate: '200/s', workers: 8, atMost: 0.045, atLeast: 0.98 },
+    {
+      rate: '200/s',
+      beside: [{ rate: '100000/min' }, { quota: '1000000/day' }],
+      workers: 8,
+      atMost: 0.045,
+      atLeast: 0.98,
+    },
     // Attempts too long for jobs to wait beside the slots.
     { rate: '200/s', workers: 2, holdMs: 40, atMost: 0.12, atLeast: 0.98 },
     // A bucket of one unit has no room for a unit that waits for a worker.
@@ -77,11 +86,12 @@ describe.each(mainEngines)('on $name', (engine) => {
     { rate: '2/s', burst: 1, workers: 3, atMost: 1.05, atLeast: 0.95 },
     { rate: '10/min', workers: 8, atMost: 1.05, atLeast: 0.93 },
   ] as readonly Case[])(
-    '$workers workers at $rate (burst $burst) use $atLeast of it, with at most $atMost claims a job',
-    async ({ workers, atMost, atLeast, holdMs, ...numbers }: Case) => {
+    '$workers workers at $rate (burst $burst, beside $beside) use $atLeast of it, with at most $atMost claims a job',
+    async ({ workers, atMost, atLeast, holdMs, beside = [], ...numbers }: Case) => {
       names += 1
       const vendor = limit(`vendor-${names}`, numbers)
-      const call = quietTask(`call-${names}`, [vendor])
+      const others = beside.map((each, i) => limit(`beside-${names}-${i}`, each))
+      const call = quietTask(`call-${names}`, [vendor, ...others])
       const { perSecond } = guaranteeOf(vendor).rules[0] as { perSecond: number }
       const warmS = vendor.rules.some(({ kind }) => kind === 'pace') ? 1.5 : 0
       // A claim gets ten jobs of a fast limit.

@@ -1,29 +1,54 @@
--- Grants jobs of a lone lane ahead of time (`engine.grant_ahead`) if they have one bucket and nobody else waits for it:
--- others would find it without room each time.
--- p_room: the bucket, as `engine.bucket_room` returned it
+-- Grants jobs of a lone lane ahead of time (`engine.grant_ahead`) if nobody else waits for its buckets: others would
+-- find them without room each time. If it has several, without keys, the one that frees last decides the instants. The
+-- others have as many units now as are granted, and count all of them at the last instant.
+-- p_rooms: the buckets, as `engine.bucket_room` returned them
 -- p_take: how many jobs of the claim may begin now
 -- p_now: the limiter's clock, in microseconds
 -- p_ahead: as in `engine.claim_jobs`. A worker for which it is 0, and that gets nothing because of others' grants
 -- ahead, stops these (`engine.stop_grants_ahead`). Jobs that run at most once are not granted ahead: when a worker is
 -- killed, all that it had claimed would end as doubtful.
--- room, instants: as in `engine.grant_ahead`; instants is null as well if others wait
+-- rooms, instants: as in `engine.grant_ahead`; instants is null as well if others wait, or have too few units
+-- slowest: the position of the bucket that decides
+-- lead: how long before that bucket has room the lane's list is due, in microseconds; 0: nothing is granted ahead. It
+-- is 80 ms, because a worker that wakes late, and its claim, mostly take less, so no unit is lost. But 40 ms if the
+-- worker could take only what becomes free within 100 ms: workers whose slots are taken for longer would come back for
+-- each slot that becomes free.
 create or replace function engine.grant_lane_ahead(
-  p_lane sluice.lane, p_room engine.room, p_take integer, p_now bigint, p_ahead integer,
-  out room engine.room, out instants bigint[]) language plpgsql as $$
+  p_lane sluice.lane, p_rooms engine.room[], p_take integer, p_now bigint, p_ahead integer,
+  out rooms engine.room[], out instants bigint[], out slowest integer,
+  out lead bigint) language plpgsql as $$
 declare
+  v_single constant boolean := cardinality(p_lane.buckets) = 1;
+  v_others bigint[];
   v_grant record;
+  v_room engine.room;
 begin
+  lead := 0;
   if p_ahead = 0 then
-    if p_take = 0 and p_room.now_at > p_now then
+    if p_take = 0 and exists (select 1 from unnest(p_rooms) r where r.now_at > p_now) then
       perform engine.stop_grants_ahead(p_lane.buckets, p_now + 30000000); end if;
     return;
   end if;
-  if cardinality(p_lane.buckets) <> 1
-    or exists (select 1 from sluice.class c join sluice.task t on t.name = c.task where c.id = p_lane.class and t.once)
-    or exists (select 1 from sluice.list l where l.id = p_lane.buckets[1] and l.class <> p_lane.class)
-    or exists (select 1 from sluice.reservation r where r.bucket = p_lane.buckets[1])
-    or exists (select 1 from sluice.taker t where t.bucket = p_lane.buckets[1] and t.alive_until > p_now) then return;
+  if exists (select 1 from sluice.class c join sluice.task t on t.name = c.task where c.id = p_lane.class and t.once)
+    or exists (select 1 from sluice.list l where l.id = any (p_lane.buckets)
+      and (l.class <> p_lane.class or not v_single and l.id is distinct from p_lane.list))
+    or exists (select 1 from sluice.reservation r where r.bucket = any (p_lane.buckets))
+    or exists (select 1 from sluice.taker t where t.bucket = any (p_lane.buckets) and t.alive_until > p_now)
+    or not v_single and exists (
+      select 1 from sluice.bucket b where b.id = any (p_lane.buckets) and (b.key <> '' or b.name like '%/%'))
+  then return; end if;
+  slowest := 1;
+  if not v_single then
+    select r.ord into slowest from unnest(p_rooms) r order by r.next desc, r.period desc limit 1; end if;
+  v_grant := engine.grant_ahead(p_rooms[slowest], p_ahead, p_now);
+  if not v_single and cardinality(v_grant.instants) > 0 then
+    v_others := array_remove(p_lane.buckets, p_lane.buckets[slowest]);
+    foreach v_room in array engine.bucket_room(v_others, v_grant.instants[1]) loop
+      if v_room.now_at > v_grant.instants[1] or v_room.avail < cardinality(v_grant.instants) or v_room.probe > 0
+        or 'concurrency' = any (v_room.kind) then return; end if;
+    end loop;
+    rooms := engine.bucket_room(v_others, (v_grant.room).now_at);
   end if;
-  v_grant := engine.grant_ahead(p_room, p_ahead, p_now);
-  room := v_grant.room; instants := v_grant.instants;
+  rooms := rooms || v_grant.room; instants := v_grant.instants;
+  lead := case when instants is null then 0 when instants[p_ahead] <= p_now + 100000 then 40000 else 80000 end;
 end $$;
