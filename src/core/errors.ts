@@ -2,7 +2,7 @@
  * Errors by consequence. Every error has a stable `code` for programs, a message that describes what happened, and, where
  * there is one, the next step. `SluiceError.is` also recognises errors of a second copy of the package.
  */
-import { inspect } from 'node:util'
+import { inspect, types } from 'node:util'
 
 const brand = Symbol.for('sluice.error')
 
@@ -51,6 +51,11 @@ export class AttemptError extends SluiceError {
 /** Returns the error for what is called after `close`. */
 export function closedError(): StoreError {
   return new StoreError('SLUICE_CLOSED', 'this Sluice is closed; open another')
+}
+
+/** True for what a handler returns and meant to throw: as a result, an error would be an empty object. */
+export function isMeantToThrow(result: unknown): boolean {
+  return typeof result === 'object' && result !== null && (SluiceError.is(result) || types.isNativeError(result))
 }
 
 /** True also for what clients throw as a plain object, and for an error of another realm, as under Jest. */

@@ -1,6 +1,6 @@
 /** Handlers of events, and the tasks that run them: one for each group of a service. */
 import type { StandardSchemaV1 } from '@standard-schema/spec'
-import { AttemptError, SluiceError, UsageError } from '../core/errors.ts'
+import { AttemptError, isMeantToThrow, SluiceError, UsageError } from '../core/errors.ts'
 import { checkFields } from '../core/fields.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
 import type { RetryOptions } from '../core/retry.ts'
@@ -121,7 +121,7 @@ export function handlerOf(
       const { value } = await payloadOf(name, schema, event)
       const result: unknown = await handle(value as never, inContext(event, context))
       // `return fail(…)` would count as handled.
-      if (SluiceError.is(result)) throw result
+      if (isMeantToThrow(result)) throw result
     },
   }
 }

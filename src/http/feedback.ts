@@ -245,10 +245,13 @@ function usableMs(statedMs: number | undefined, { capMs = defaultCapMs }: TimeOp
 
 /** Returns what users report of a refusal in the form that limits are held by. */
 export function refusalOf(
-  { limit, retryAfterMs, response }: Refused,
+  reported: Refused,
   limits: readonly Pick<Limit, 'name' | 'answers'>[],
   times: TimeOptions = {},
 ): Refusal {
+  const { limit, retryAfterMs, response, ...others } = reported
+  const odd = Object.keys(others)[0]
+  if (odd !== undefined) throw mistaken(`\`refused\` has no "${odd}"; there are limit, retryAfterMs, response`)
   if (limit !== undefined && !limits.some(({ name }) => name === limit)) {
     const names = limits.map(({ name }) => name)
     throw mistaken(`\`refused\` names the limit "${limit}", which the task does not have; ${known(limit, names)}`)

@@ -63,7 +63,10 @@ function checked(name: string, options: Ruled) {
     throw badLimit(name, `onStoreError is ${inspect(options.onStoreError)}; it must be 'closed' or 'open'`)
   const isCount = concurrency === undefined || (Number.isSafeInteger(concurrency) && concurrency >= 1)
   if (!isCount || (concurrency ?? 0) > concurrencyMax)
-    throw badLimit(name, `concurrency is ${concurrency}; it must be a whole number from 1 to ${concurrencyMax}`)
+    throw badLimit(
+      name,
+      `concurrency is ${inspect(concurrency)}; it must be a whole number from 1 to ${concurrencyMax}`,
+    )
   const currency = currencyOf(name, [rate ?? [], window ?? [], quotas].flat())
   const vast = windows.find((one) => one.units > windowUnitsMax)
   if (vast !== undefined)

@@ -1,11 +1,15 @@
 /** Checks of what a task, a send or a rule may give. */
+import { inspect } from 'node:util'
 import { UsageError } from '../core/errors.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
 
 /** Checks a priority and returns it. @throws UsageError SLUICE_BAD_OPTION */
 export function checkPriority(priority: number): number {
   if (Number.isInteger(priority) && Math.abs(priority) <= 1000) return priority
-  throw new UsageError('SLUICE_BAD_OPTION', `priority is ${priority}; it must be a whole number from -1000 to 1000`)
+  throw new UsageError(
+    'SLUICE_BAD_OPTION',
+    `priority is ${inspect(priority)}; it must be a whole number from -1000 to 1000`,
+  )
 }
 
 /** Checks tags and returns them. @throws UsageError SLUICE_BAD_OPTION */

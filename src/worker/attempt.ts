@@ -1,6 +1,6 @@
 /** Runs a handler: deadline, validation, timeout, outcome. */
 import { caughtUpMs } from '../core/clock.ts'
-import { AttemptError, SluiceError } from '../core/errors.ts'
+import { AttemptError, isMeantToThrow } from '../core/errors.ts'
 import { encodePayload } from '../core/payload.ts'
 import { isPromise, validate } from '../tasks/admit.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
@@ -236,7 +236,7 @@ export class Attempt {
     this.#begin()
     const result: unknown = await this.#task.run(value, this.#context())
     // `return fail(…)` would count as done.
-    if (SluiceError.is(result)) throw result
+    if (isMeantToThrow(result)) throw result
     return { result }
   }
 

@@ -7,7 +7,7 @@ import { fileURLToPath, pathToFileURL } from 'node:url'
 import { inspect } from 'node:util'
 import type { MessagePort } from 'node:worker_threads'
 import { createJiti } from 'jiti'
-import { SluiceError, UsageError } from '../core/errors.ts'
+import { isMeantToThrow, UsageError } from '../core/errors.ts'
 import { encodePayload } from '../core/payload.ts'
 import type { Log } from '../core/log.ts'
 import { type Limited, note } from '../http/feedback.ts'
@@ -79,7 +79,7 @@ export default async function run(start: Start): Promise<void> {
     const progress = (done: number, total?: number) => say({ kind: 'progress', done, total })
     const context = { ...start.context, log: logThrough(say), progress, fetch: desk.fetch, settle: desk.settle }
     const result = await handler(start.input, context)
-    if (SluiceError.is(result)) throw result
+    if (isMeantToThrow(result)) throw result
     const text = result === undefined ? undefined : encodePayload(result, `result of "${task}"`, false)
     say({ kind: 'done', result: text })
   } catch (error) {

@@ -81,6 +81,7 @@ it.each<[what: string, run: (context: Context) => unknown]>([
   ['a vendor', () => odd.rateLimited(new Response(null, { status: 429 }), { vendor: 'githb' })],
   ['a pause', () => odd.rateLimited('30')],
   ['a limit', ({ limits }) => limits.refused({ limit: 'crmm' })],
+  ['a field', ({ limits }) => limits.refused({ retryAfter: 5 } as never)],
 ])('a mistake that is met only when a vendor refuses ends no job: %s', async (_what, run) => {
   const sluice = await Sluice.open({ store: 'memory:' })
   const refused = task('refused', {

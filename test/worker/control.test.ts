@@ -86,6 +86,14 @@ describe.each(engines)('$name', (engine) => {
     expect(await t.waitFor(id)).toMatchObject({ state: 'failed', reason: 'refused', failed: 2, error, result: null })
   })
 
+  test('any error that is returned counts as thrown', async () => {
+    next = () => new RangeError('it was returned')
+    const id = await told.send({})
+    await t.drain({ advance: '1min' })
+    const error = { name: 'RangeError', message: 'it was returned' }
+    expect(await t.waitFor(id)).toMatchObject({ state: 'failed', reason: 'exhausted', error, result: null })
+  })
+
   test('onFailed gets a job once for a job that used up its attempts', async () => {
     next = () => {
       throw new Error('again')
