@@ -3,6 +3,7 @@ import { afterEach, expect, it } from 'vitest'
 import { z } from 'zod'
 import { limit, schedule, scheduledFor, task } from '../../src/index.ts'
 import { testSluice, type TestSluice, vendor } from '../../src/testing/index.ts'
+import { freshDatabase } from '../servers/database.ts'
 
 let t: TestSluice
 afterEach(() => t.close())
@@ -87,6 +88,22 @@ it('schedules fire by the clock: in a span, until something is true, and after a
   expect(instants.slice(2)).toEqual(['2027-03-31T01:00:00.000Z'])
   await t.sluice.schedules.pause('at-three')
   expect(await t.drain({ advance: '2d' })).toBe(0)
+})
+
+it('schedules begin anew in each kit on one store', async () => {
+  const { url } = await freshDatabase()
+  for (const _run of [1, 2]) {
+    instants.length = 0
+    t = await testSluice({
+      tasks: [nightly],
+      schedules: [atThree],
+      store: url,
+      start: new Date('2027-06-01T00:00:00Z'),
+    })
+    await t.drain({ advance: '2d' })
+    expect(instants).toEqual(['2027-06-01T01:00:00.000Z', '2027-06-02T01:00:00.000Z'])
+    await t.close()
+  }
 })
 
 it('drain with advance ends although a schedule never does, and fires it while jobs wait', async () => {
