@@ -3,6 +3,7 @@
  * is enforced, plus how much the way varies (transit), which is stated or measured. Pure. docs/guarantees.md has the argument.
  */
 import { type Duration, durationMs } from '../core/rate.ts'
+import { aheadMostUs } from './ahead.ts'
 import type { LimitNumbers } from './numbers.ts'
 import { badLimit, type Rule } from './rule.ts'
 
@@ -135,15 +136,17 @@ export function nextMargin({ inForce, stated, measured, isMeasured, rules, stead
   // Long windows have a wider margin than what is stated only if the whole has.
   const countedUs =
     sumUs > stated.grantUs + stated.transitUs ? rules.filter(hasWindow).map((rule) => rule.windowUs) : shortUs
-  const leftUs = Math.max(...countedUs, 0) + sumUs
+  const leftUs = Math.max(...countedUs, 0) + sumUs + aheadMostUs
   if (way < inForce.transitUs * worthwhile && steadyUs >= leftUs) return { grantUs: inForce.grantUs, transitUs: way }
   return undefined
 }
 
-/** Returns the wider of two margins, part by part. */
-export function wider(one: Margin, other: Margin): Margin {
-  return {
-    grantUs: Math.max(one.grantUs, other.grantUs),
-    transitUs: Math.max(one.transitUs, other.transitUs),
-  }
+/**
+ * Returns the margin that suits a process that has measured nothing: both parts are at least what is stated, and the sum, by
+ * which earlier grants are counted, is at least the one in force. While a margin shrinks, its sum already allows for that.
+ */
+export function joined(inForce: Margin, stated: Margin): Margin {
+  const grantUs = Math.max(inForce.grantUs, stated.grantUs)
+  const sumUs = inForce.grantUs + inForce.transitUs
+  return { grantUs, transitUs: Math.max(stated.transitUs, sumUs - grantUs) }
 }

@@ -50,6 +50,22 @@ describe('the margin of a fleet', () => {
     expect(await inForce()).toEqual(narrow)
   })
 
+  it('grows no wider than that when a process joins while it shrinks, so a quota beside it keeps its counts', async () => {
+    const { of, join, pass, inForce } = await fleet({ rate: '200/s', quota: '1000/day' })
+    await join()
+    for (let n = 0; n < 2; n++) {
+      await pass(40)
+      expect(await inForce()).toEqual([10, 190])
+      await join()
+      expect(await inForce()).toEqual(wide)
+    }
+    const quotas = await sluice.db.query(
+      `select distinct spec -> 'rules' -> -1 from sluice.limit_def where name = $1`,
+      [of.name],
+    )
+    expect(quotas).toHaveLength(1)
+  })
+
   it('is wide again before a process that has not reported of late is granted anything', async () => {
     const { of, join, pass, inForce } = await fleet()
     const first = await join()

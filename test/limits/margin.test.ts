@@ -3,7 +3,7 @@ import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { type Bucket, charge, emptyBucket, type Entry, rebuild, room } from '../../src/limits/decide.ts'
 import { limit } from '../../src/limits/limit.ts'
-import { type Course, type Margin, nextMargin, statedMargin } from '../../src/limits/margin.ts'
+import { type Course, joined, type Margin, nextMargin, statedMargin } from '../../src/limits/margin.ts'
 import { BucketProof, type Defined, type LedgerRow } from '../../src/limits/proof.ts'
 import { rulesOf } from '../../src/limits/rules.ts'
 import { Samples } from '../../src/limits/samples.ts'
@@ -12,6 +12,7 @@ import { cases } from '../long.ts'
 
 const ms = 1_000
 const stated: Margin = { grantUs: 100 * ms, transitUs: 100 * ms }
+const wide = [100, 100]
 const quiet = { ageUs: 5 * ms, latePart: 0, latePartMost: 0, wayUs: 2 * ms }
 
 /** What follows on a limit of 200/s that has been in force for an hour, unless stated otherwise. */
@@ -38,8 +39,9 @@ describe('a margin', () => {
   it('shrinks only after every grant that lived longer has left the window', () => {
     const inForce = { grantUs: 10 * ms, transitUs: 190 * ms }
     const rules = limit('a', { rate: '200/40s' }).rules
-    expect(after({ inForce, rules, steadyUs: 40 * second })).toBeUndefined()
-    expect(after({ inForce, rules, steadyUs: 40 * second + 200 * ms })).toBeDefined()
+    // Grants ahead of time are used 200 ms after their claim.
+    expect(after({ inForce, rules, steadyUs: 40 * second + 200 * ms })).toBeUndefined()
+    expect(after({ inForce, rules, steadyUs: 40 * second + 400 * ms })).toBeDefined()
   })
 
   it('does not shrink within half a minute, nor where all windows are long or quotas', () => {
@@ -61,13 +63,26 @@ describe('a margin', () => {
       expect(made[0]).toEqual(rulesOf('a', { rate: '200/s' }, next).rules[0])
       expect(made.at(-1)).toEqual(rules.at(-1))
       // Wider than stated, it is theirs too, and shrinks when all their grants have left them.
-      const wide = { grantUs: 10 * ms, transitUs: second }
-      expect(rulesOf('a', numbers, wide).rules.at(-1)).not.toEqual(rules.at(-1))
+      const wider = { grantUs: 10 * ms, transitUs: second }
+      expect(rulesOf('a', numbers, wider).rules.at(-1)).not.toEqual(rules.at(-1))
       const hourUs = 'window' in long ? 3_600 * second : 0
-      expect(after({ rules, inForce: wide, steadyUs: hourUs + 30 * second })).toBeDefined()
-      if (hourUs > 0) expect(after({ rules, inForce: wide, steadyUs: hourUs })).toBeUndefined()
+      expect(after({ rules, inForce: wider, steadyUs: hourUs + 30 * second })).toBeDefined()
+      if (hourUs > 0) expect(after({ rules, inForce: wider, steadyUs: hourUs })).toBeUndefined()
     },
   )
+
+  it('suits a process that joins within its sum, which is wider than its parts while it shrinks', () => {
+    const at = (grant: number, transit: number) => {
+      const made = joined({ grantUs: grant * ms, transitUs: transit * ms }, stated)
+      return [made.grantUs / ms, made.transitUs / ms]
+    }
+    expect([at(10, 5), at(10, 190), at(100, 100)]).toEqual([wide, wide, wide])
+    expect([at(25, 690), at(600, 100), at(600, 20)]).toEqual([
+      [100, 615],
+      [600, 100],
+      [600, 100],
+    ])
+  })
 
   it('widens at once to what is stated when some host has measured too little', () => {
     const inForce = { grantUs: 10 * ms, transitUs: 5 * ms }

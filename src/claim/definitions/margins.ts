@@ -4,7 +4,7 @@ import { newId } from '../../core/hash.ts'
 import { currentUser } from '../../core/user.ts'
 import type { Store } from '../../db/store.ts'
 import type { Limit } from '../../limits/limit.ts'
-import { isMeasured, type Margin, mayCharge, nextMargin, statedMargin, wider } from '../../limits/margin.ts'
+import { isMeasured, joined, type Margin, mayCharge, nextMargin, statedMargin } from '../../limits/margin.ts'
 import type { Rule } from '../../limits/rule.ts'
 import { rulesOf } from '../../limits/rules.ts'
 import { type Report, Samples, type Way } from '../../limits/samples.ts'
@@ -158,7 +158,7 @@ export class Margins {
       const [row] = await this.#read([name])
       if (row === undefined) return false
       this.#learn(row)
-      const all = wider(row.spec, statedOf(row))
+      const all = joined(row.spec, statedOf(row))
       if (isSame(row.spec, all) || row.fixed) return false
       if (await this.#put(row, all, 'another process began')) return true
     }
