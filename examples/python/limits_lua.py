@@ -639,15 +639,16 @@ local function owed_since_lost(bucket, rule, debt)
   return most
 end
 
--- Returns whether the rule at `i` is the one that was at `k` under the old definition. spent: what counted in periods then.
+-- Returns whether the rule at `i` is the one that was at `k` under the old definition. A quota may have had a wider margin: then it
+-- counts what was granted until now by that. spent: what counted in periods then.
 local function is_same(bucket, i, k, spent)
   local rule, was = bucket.rules[i], bucket.ruled[k]
   if not rule or not was then return rule == was end
   local slot, drain, weight, span, room, pace = unpack(was)
-  if drain ~= rule.drain or weight ~= rule.weight or span ~= rule.span or room ~= rule.room or pace ~= rule.pace then return false end
-  if not rule.periods then return slot == rule.slot and (slot > 0 or drain > 0) end
-  local now = begun(rule, bucket.at)
-  return slot == -1 and spent[k][2] == now[2] and spent[k][3] == now[3] and spent[k][7] == rule.margin
+  if drain ~= rule.drain or weight ~= rule.weight or room ~= rule.room or pace ~= rule.pace then return false end
+  if not rule.periods then return span == rule.span and slot == rule.slot and (slot > 0 or drain > 0) end
+  local now, margin = begun(rule, bucket.at), spent[k][7]
+  return slot == -1 and spent[k][2] == now[2] and spent[k][3] == now[3] and margin and margin >= rule.margin and span - margin == rule.span - rule.margin
 end
 
 -- Returns the place of the rule at `i`, with its pace, under the old definition; nil: it had no such rule. As `sameRule` of
@@ -676,6 +677,7 @@ local function rebuild(bucket, definition)
     local until_known, same = bucket.lost + rule.span, kept(bucket, i, old)
     if same then
       bucket.debt[i], bucket.slots[i], bucket.spent[i] = debt[same], { unpack(slots[same]) }, { unpack(old[same]) }
+      if rule.periods then bucket.spent[i][7] = rule.margin end
       until_known = 0
     elseif rule.periods then
       rebuild_quota(bucket, i, entries)

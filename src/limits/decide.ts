@@ -12,7 +12,7 @@
  * - quota: the debt is what was granted in the period of the calendar; another period begins at its end (`quota.ts`);
  * - concurrency: the debt is what runs; only `release` makes room.
  */
-import { lookbackUs, paceFull, paceOf, type Rule, windowParts } from './rule.ts'
+import { isKept, lookbackUs, paceFull, paceOf, type Rule, windowParts } from './rule.ts'
 import { owed, resetUs, respent, rolled, spend, type Spent, unspent } from './quota.ts'
 
 /** The time that stands for "time alone makes no room": the last microsecond of exact arithmetic. */
@@ -334,8 +334,7 @@ function owedByRate(rule: Rule, before: readonly Rule[], granted: readonly Entry
 /** Returns the place of the rule at `i`, with its pace, in the definition before; undefined: it had no such rule. */
 function sameRule(before: readonly Rule[], after: readonly Rule[], i: number): number | undefined {
   const first = isPace(after[i] as Rule) ? i - 1 : i
-  const text = (rules: readonly Rule[], at: number) => JSON.stringify([rules[at], paceOf(rules, at)])
-  const at = before.findIndex((_, k) => text(before, k) === text(after, first))
+  const at = before.findIndex((_, k) => isKept(before, k, after, first))
   return at < 0 ? undefined : at + i - first
 }
 

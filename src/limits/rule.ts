@@ -131,6 +131,25 @@ export function paceOf(rules: readonly Rule[], i: number): Rule | undefined {
   return rules[i]?.kind === 'rate' && next?.kind === 'pace' ? next : undefined
 }
 
+/** Returns a rule as text; a quota with this margin. */
+function textOf(rule: Rule | undefined, marginUs: number): string {
+  if (rule?.quota === undefined) return JSON.stringify(rule ?? null)
+  const { quota, spanUs } = rule
+  return JSON.stringify({ ...rule, spanUs: spanUs - quota.marginUs + marginUs, quota: { ...quota, marginUs } })
+}
+
+/**
+ * True if what is known of the rule at `k` of a definition holds for the rule at `i` of a later one: it is the same, with its
+ * pace. A quota may have had a wider margin: what was granted until now counts by that, since those grants may have lived as long.
+ */
+export function isKept(before: readonly Rule[], k: number, after: readonly Rule[], i: number): boolean {
+  const [was, now] = [before[k]?.quota?.marginUs ?? 0, after[i]?.quota?.marginUs ?? 0]
+  return (
+    textOf(before[k], was) === textOf(after[i], Math.max(was, now)) &&
+    textOf(paceOf(before, k), 0) === textOf(paceOf(after, i), 0)
+  )
+}
+
 /** Returns the most debt that a pace can have after a grant: that of one unit, and of what drains while it may be late. */
 export function paceFull({ drain, weight, slotUs }: Rule): number {
   return weight + drain * slotUs

@@ -22,8 +22,8 @@ export type Act =
   /** Without `probeUs` only a hold. */
   | { kind: 'hold'; buckets: number[]; us: number; probeUs: number | null }
   | { kind: 'accept'; buckets: number[] }
-  /** `stays`: some rules stay, behind the others. */
-  | { kind: 'redefine'; limit: number; rules: Rule[]; stays?: boolean }
+  /** `stays`: some rules stay, behind the others; `isNarrower`: a quota among them with half of its margin. */
+  | { kind: 'redefine'; limit: number; rules: Rule[]; stays?: boolean; isNarrower?: boolean }
   /** Time passes without acts; then old rows and unused buckets are deleted. The next job creates its bucket anew. */
   | { kind: 'retire'; us: number }
 
@@ -119,6 +119,7 @@ const anyAct: fc.Arbitrary<Act> = fc.oneof(
       limit: fc.nat(2),
       rules: anyRules,
       stays: fc.boolean(),
+      isNarrower: fc.boolean(),
     }),
   },
   {
@@ -147,6 +148,13 @@ const anySmallRules = fc
     { minLength: 1, maxLength: 2 },
   )
   .map((list) => list.flat())
+
+/** Returns the rule; a quota with half of its margin. */
+export function narrower(rule: Rule): Rule {
+  if (rule.quota === undefined) return rule
+  const marginUs = rule.quota.marginUs >> 1
+  return { ...rule, spanUs: rule.spanUs - rule.quota.marginUs + marginUs, quota: { ...rule.quota, marginUs } }
+}
 
 /** One bucket that is used as much as it allows, for spans of its rules, while its limit is changed now and then. */
 export const anyLoad: fc.Arbitrary<History> = fc

@@ -20,6 +20,7 @@ import {
   vastRule,
   worst,
   worstPeriod,
+  quota,
 } from './oracle.ts'
 import { cases } from '../long.ts'
 
@@ -360,6 +361,22 @@ describe('a changed definition', () => {
       }),
       { numRuns: cases(500) },
     )
+  })
+
+  it('keeps what a quota counts by a wider margin, because its grants may have lived as long', () => {
+    const hour = (marginUs: number) => quota(40, { unit: 'hour', zone: 'UTC', anchorUs: null }, marginUs)
+    const wide = [level(1_000, second, 100), hour(700_000)]
+    const endUs = 1_800_000_000 * second
+    const early = charge(wide, emptyBucket(wide, endUs - second), 0)
+    const late = charge(wide, room(wide, early, endUs - second / 2).bucket, 30)
+    const then = room(wide, late, endUs + 10 * second).bucket
+    const granted = [{ atUs: endUs - second / 2, units: 30 }]
+    const left = (marginUs: number) => {
+      const after = [level(900, second, 90), hour(marginUs)]
+      return room(after, rebuild([wide, after], granted, then), endUs + 10 * second).units
+    }
+    expect([left(700_000), left(200_000), left(800_000)]).toEqual([10, 10, 10])
+    expect(left(0)).toBe(10)
   })
 
   it('keeps running jobs, and drops usage that is older than it looks back', () => {

@@ -19,7 +19,7 @@ import {
   settle,
 } from '../../src/limits/decide.ts'
 import { type Rule, withPaces } from '../../src/limits/rule.ts'
-import { type Act, bucketsOf, type History, keepUs, needs } from './acts.ts'
+import { type Act, bucketsOf, type History, keepUs, narrower, needs } from './acts.ts'
 import { bound, type Credit, giveBack, type Grant, type Known, second, worst, worstPeriod } from './oracle.ts'
 
 /** Longer than all steps of the clock. */
@@ -150,7 +150,7 @@ export class Twin {
     else if (act.kind === 'hold') this.#hold(act.buckets, act.us, act.probeUs)
     else if (act.kind === 'accept') this.#accept(act.buckets)
     else if (act.kind === 'retire') this.#retire(act.us)
-    else this.#define(act.limit, [...act.rules, ...(act.stays === true ? this.#staying(act.limit) : [])])
+    else this.#define(act.limit, [...act.rules, ...this.#staying(act)])
   }
 
   /** Checks every window and period of every bucket against the bound of every rule, from the list of all grants. */
@@ -365,10 +365,11 @@ export class Twin {
     this.#last = undefined
   }
 
-  /** The last rule of a limit that counts units, with its pace. */
-  #staying(number: number): readonly Rule[] {
-    const last = withPaces(this.#limits[number] ?? []).findLast(({ rule }) => rule.kind !== 'concurrency')
-    return last === undefined ? [] : [last.rule, ...(last.pace === undefined ? [] : [last.pace])]
+  /** The last rule of the limit that counts units, with its pace, if it stays. */
+  #staying({ limit, stays, isNarrower }: Extract<Act, { kind: 'redefine' }>): readonly Rule[] {
+    const last = withPaces(this.#limits[limit] ?? []).findLast(({ rule }) => rule.kind !== 'concurrency')
+    if (last === undefined || stays !== true) return []
+    return [isNarrower === true ? narrower(last.rule) : last.rule, ...(last.pace === undefined ? [] : [last.pace])]
   }
 
   #define(number: number, rules: readonly Rule[]): void {

@@ -1,5 +1,6 @@
 -- Returns for each rule of a changed definition the place of the same rule, with its pace, in another version; null: it
--- had none. As `sameRule` in limits/decide.ts.
+-- had none. A quota may have had a wider margin there: then what was granted until now counts by that, since grants may
+-- have lived as long. As `sameRule` in limits/decide.ts.
 -- p_def: the changed definition; p_version: the other version of it.
 create or replace function engine.find_kept_rules(p_def sluice.limit_def, p_version integer) returns integer[]
 language plpgsql stable as $$
@@ -8,12 +9,18 @@ declare
   v_old constant jsonb := (
     select d.spec -> 'rules' from sluice.limit_def d where d.name = p_def.name and d.version = p_version);
   v_first integer;
+  v_was jsonb;
+  v_margin jsonb;
   v_kept integer[] := array_fill(null::integer, array[cardinality(p_def.kind)]);
 begin
   for i in 0 .. cardinality(p_def.kind) - 1 loop
     v_first := i - (p_def.kind[i + 1] = 'pace')::integer;
     for k in reverse coalesce(jsonb_array_length(v_old), 0) - 1 .. 0 loop
-      continue when v_old -> k <> v_new -> v_first;
+      v_was := v_old -> k; v_margin := v_new #> array[v_first::text, 'quota', 'marginUs'];
+      if v_was #> '{quota,marginUs}' > v_margin then
+        v_was := jsonb_set(v_was || jsonb_build_object('spanUs', v_new -> v_first -> 'spanUs'), '{quota,marginUs}',
+          v_margin); end if;
+      continue when v_was <> v_new -> v_first;
       continue when v_old -> k ->> 'kind' = 'rate' and (v_old -> (k + 1) ->> 'kind' = 'pace'
         or v_new -> (v_first + 1) ->> 'kind' = 'pace') and v_old -> (k + 1) is distinct from v_new -> (v_first + 1);
       v_kept[i + 1] := k + 1 + i - v_first;
