@@ -37,8 +37,10 @@ export function grantAhead(rules: readonly Rule[], bucket: Bucket, nowUs: number
   return { bucket: { ...seen.bucket, slots, spent, aheadUs: lastUs }, instantsUs }
 }
 
-function mayGrantAhead(rules: readonly Rule[], { debt }: Bucket, units: number): boolean {
+function mayGrantAhead(rules: readonly Rule[], { debt, spent }: Bucket, units: number): boolean {
+  // A quota's next period may begin before the last instant, and may have been used before a clock was set back.
+  const used = (i: number) => Math.max(debt[i] ?? 0, spent[i]?.next ?? 0)
   const lets = ({ kind, room: most }: Rule, i: number) =>
-    kind === 'rate' || kind === 'pace' || (kind !== 'concurrency' && most - (debt[i] ?? 0) >= units)
+    kind === 'rate' || kind === 'pace' || (kind !== 'concurrency' && most - used(i) >= units)
   return rules.some(({ kind }) => kind === 'rate') && rules.every(lets)
 }

@@ -4,6 +4,7 @@ import { Margins } from '../../src/claim/definitions/margins.ts'
 import type { LimitOptions } from '../../src/limits/limit.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { freshDatabase } from '../servers/database.ts'
+import { fn } from '../servers/fn.ts'
 import { until } from '../until.ts'
 import { fleetOn, narrow } from './margin-fleet.ts'
 
@@ -53,6 +54,10 @@ describe('the margin of a fleet with slow answers', () => {
       expect(Number(debt[0])).toBeGreaterThan(0)
       expect(quota[kinds.indexOf('quota')]?.slice(3).map(Number)).toEqual([0, 0, 0])
     }
+    await sluice.limits.set(of.name, { rate: '200/s', quota: '2000/day' }, { reason: 'the vendor allows more' })
+    const read = `select (r).quota as quota, (r).kind as kinds from unnest(${fn}.bucket_room(array[$1::bigint], null)) r`
+    const [anew] = await sluice.db.query<{ quota: string[][]; kinds: string[] }>(read, [id])
+    expect(Number(anew?.quota[anew.kinds.indexOf('quota')]?.[4])).toBe(0)
   })
 
   it('is wide again when a slow answer could not be charged once more', async () => {

@@ -65,3 +65,15 @@ it('nothing is granted ahead without a rate, beside places, or for more units th
   expect([at([own, sliding(12, second)], 2), at([own, perMinute(12, second)], 2)]).toEqual([1, 1])
   expect([at([own, sliding(11, second)], 2), at([own, perMinute(11, second)], 2)]).toEqual([undefined, undefined])
 })
+
+it('nothing is granted ahead when the next period of a quota has fewer units left, as after a clock that was set back', () => {
+  const rules = [level(50, second, 5), perMinute(30, second / 5)]
+  const nowUs = startUs + minute - 300_000
+  const bucket = charge(rules, room(rules, emptyBucket(rules, nowUs), nowUs).bucket, 5)
+  const used = (next: number) => ({
+    ...bucket,
+    spent: bucket.spent.map((one, i) => (i === 1 ? { ...one, next } : one)),
+  })
+  expect(grantAhead(rules, used(20), nowUs, 10)?.instantsUs.length).toBe(10)
+  expect(grantAhead(rules, used(21), nowUs, 10)).toBeUndefined()
+})

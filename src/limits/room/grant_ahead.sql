@@ -23,7 +23,9 @@ begin
   where b.id = p_room.bucket;
   if v_def.lend_us is not null then return; end if;
   for r in 1 .. cardinality(v_def.kind) loop
-    if v_def.kind[r] in ('window', 'quota') and v_def.room[r] - v_debt[r] < p_units then return; end if;
+    -- A quota's next period may begin before the last instant, and may have been used before a clock was set back.
+    if v_def.kind[r] in ('window', 'quota') and v_def.room[r] - greatest(v_debt[r],
+      case v_def.kind[r] when 'quota' then p_room.quota[r][6] end) < p_units then return; end if;
   end loop;
   room := p_room; instants := '{}';
   if p_room.next > p_now + v_most then return; end if;

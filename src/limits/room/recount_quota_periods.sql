@@ -31,7 +31,8 @@ begin
              and (g.wall < v_ends + p_def.margin[i]) is not false), 0)
     into v_current, v_next
     from (select k.units, k.at - case when v_least is null then v_ahead else engine.clock_lead_at(k.at) end as wall
-          from engine.kept_grants(p_bucket, v_quota[i][2] - p_def.margin[i] - 1 + least(v_least, v_ahead)) k) g
+          from engine.kept_grants(p_bucket, v_quota[i][2] - p_def.margin[i] - 1 + least(v_least, v_ahead)) k
+          where not k.again) g
     where g.wall >= v_quota[i][2] - p_def.margin[i];
     v_quota[i][5] := v_current;
     v_quota[i][6] := v_next;
