@@ -15,10 +15,12 @@ describe.each(mainEngines)('on $name', (engine) => {
     clock = await ownClock(at.db, endMs + 1_000)
   })
 
-  it('a period that begins again holds no more than its quota', async () => {
-    const both = limit('both', { rate: '50/s', quota: '30/min' })
+  it.each([
+    { what: 'beside its rate', limits: [limit('both', { rate: '50/s', quota: '30/min' })] },
+    { what: 'of another limit', limits: [limit('rate', { rate: '50/s' }), limit('quota', { quota: '30/min' })] },
+  ])('a period that begins again holds no more than its quota $what', async ({ limits }) => {
     await at.sluice.sendMany(
-      quietTask('a', [both]),
+      quietTask('a', limits),
       Array.from({ length: 200 }, () => ({})),
     )
     const got = async (ahead: number, want = 10) => {

@@ -48,6 +48,8 @@ begin
         or 'concurrency' = any (v_room.kind) then return; end if;
     end loop;
     rooms := engine.bucket_room(v_others, (v_grant.room).now_at);
+    -- By then another period of a quota may have begun, which was used before a clock was set back.
+    if exists (select 1 from unnest(rooms) r where r.avail < cardinality(v_grant.instants)) then return; end if;
   end if;
   rooms := rooms || v_grant.room; instants := v_grant.instants;
   lead := case when instants is null then 0 when instants[p_ahead] <= p_now + 100000 then 40000 else 80000 end;
