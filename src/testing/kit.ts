@@ -1,4 +1,5 @@
 /** A Sluice for tests: a store in memory, whose clock only the test moves, and access to what was sent. */
+import { inspect } from 'node:util'
 import { type Clock, systemClock } from '../core/clock.ts'
 import { SluiceError, StoreError, UsageError } from '../core/errors.ts'
 import { checkFields } from '../core/fields.ts'
@@ -105,6 +106,7 @@ const fields = [...ownFields, 'rules', 'routes', 'log']
 function checkOptions(options: TestOptions): void {
   checkFields('SLUICE_BAD_OPTION', '`testSluice`', options, fields)
   tasksIn(options.tasks)
+  if (options.start !== undefined) dateOf(options.start)
   if (!Array.isArray(options.schedules ?? []))
     throw new UsageError('SLUICE_BAD_SCHEDULE', '`schedules` must be a list of what schedule(…) returned')
 }
@@ -122,7 +124,7 @@ export async function testSluice(options: TestOptions): Promise<TestSluice> {
   const schema = options.schema ?? 'sluice'
   const { rules = [], routes = {}, log, service = 'test', allowPrivate = ['127.0.0.0/8', '::1'] } = options
   const { tasks, schedules = [] } = options
-  const timeoutMs = durationMs(options.timeout ?? '10s')
+  const timeoutMs = timeoutOf(options)
   const clock = new MovedClock()
   const sluice = await Sluice.open({
     store: options.store ?? 'memory:',
@@ -154,7 +156,7 @@ export async function testSluice(options: TestOptions): Promise<TestSluice> {
     clock: {
       now: async () => (await sql.query<{ at: Date }>('select at from sluice.test_clock'))[0]?.at as Date,
       advance: (by) => move('o.at + make_interval(secs => $1::double precision / 1000)', durationMs(by)),
-      set: (to) => move('$1', to),
+      set: async (to) => move('$1', dateOf(to)),
     },
     ...reportsOf(sluice, sql),
     ...eventsOf(sluice, sql, runs, tasks, service),
@@ -164,6 +166,7 @@ export async function testSluice(options: TestOptions): Promise<TestSluice> {
       return advance === false ? runAll() : (await runAhead(stage, advance)).ran
     },
     async runUntil(isTrue) {
+      if (typeof isTrue !== 'function') throw new UsageError('SLUICE_BAD_OPTION', 'runUntil needs a function')
       const { ran, isEnough } = await runAhead(stage, true, isTrue)
       if (isEnough) return ran
       const text = 'runUntil: its condition is not true, and nothing is left that time lets start'
@@ -171,7 +174,9 @@ export async function testSluice(options: TestOptions): Promise<TestSluice> {
     },
     // By the real clock: the test may move its own meanwhile.
     waitFor: (id) =>
-      waitFor(sluice.jobs, systemClock, id, { timeout: timeoutMs }).catch((error) => sayWhatRuns(id, error)),
+      waitFor(sluice.jobs, systemClock, id, { timeout: timeoutMs }).catch((error) =>
+        sayWhatRuns(sluice, tasks, id, error),
+      ),
     async close() {
       useSluice(undefined)
       await runs.close(() => sluice.close())
@@ -198,10 +203,31 @@ async function freeze(sluice: Sluice, sql: Sql, clock: MovedClock, { schema, sta
 }
 
 /** @throws the error of `waitFor`; its time-out with what a test can do */
-function sayWhatRuns(id: string, error: unknown): never {
+async function sayWhatRuns(sluice: Sluice, work: readonly Work[], id: string, error: unknown): Promise<never> {
   if (!SluiceError.is(error) || error.code !== 'SLUICE_WAIT_TIMEOUT') throw error
-  const text = `job ${id} has not ended: in a test, jobs run only while \`t.drain()\` or \`t.runUntil()\` does, so call that first; \`t.sluice.why('${id}')\` lists what the job waits for`
+  const job = await sluice.jobs.get(id)
+  const own = sluice.events
+    .tasksOf(work)
+    .flatMap(({ name, formerly = [], onFailed }) => [name, ...formerly, onFailed?.name])
+  const todo = own.includes(job?.task)
+    ? 'in a test, jobs run only while `t.drain()` or `t.runUntil()` does, so call that first'
+    : `its task "${job?.task}" is not among those of the kit, which runs no other: testSluice({ tasks: [${job?.task}, …] })`
+  const text = `job ${id} has not ended: ${todo}; \`t.sluice.why('${id}')\` lists what the job waits for`
   throw new StoreError('SLUICE_WAIT_TIMEOUT', text, { cause: error })
+}
+
+/** @throws UsageError SLUICE_BAD_OPTION, SLUICE_BAD_DURATION */
+function timeoutOf({ timeout = '10s' }: TestOptions): number {
+  const ms = durationMs(timeout)
+  if (ms > 0) return ms
+  throw new UsageError('SLUICE_BAD_OPTION', '`timeout` is 0: no handler would have time to end')
+}
+
+/** @throws UsageError SLUICE_BAD_OPTION */
+function dateOf(given: Date): Date {
+  const date = new Date(given)
+  if (!Number.isNaN(date.getTime())) return date
+  throw new UsageError('SLUICE_BAD_OPTION', `${inspect(given)} is no time: give the kit's clock a Date`)
 }
 
 /** This process's clock, and how far the test has moved the store's on: events and log lines then have its times. */

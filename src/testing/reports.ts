@@ -1,4 +1,6 @@
 /** What a test reads of the jobs of a task: which were sent, which a limit holds back, which failed. */
+import { inspect } from 'node:util'
+import { UsageError } from '../core/errors.ts'
 import type { Sql } from '../db/store.ts'
 import type { Job } from '../operations/jobs.ts'
 import type { Sluice } from '../sluice.ts'
@@ -33,6 +35,9 @@ const allSql = `(select id, task from sluice.job union all select id, task from 
 /** Returns what reads the jobs of a store; see `TestSluice`. */
 export function reportsOf(sluice: Sluice, sql: Sql) {
   const jobsOf = async (task: Named) => {
+    // A name alone has no jobs, and a test that expects none would pass.
+    if (typeof task?.name !== 'string')
+      throw new UsageError('SLUICE_BAD_OPTION', `${inspect(task, { depth: 0 })} is no task; give what task(…) returned`)
     const ids = await sql.query<{ id: string }>(`select id from ${allSql} where task = $1 order by id`, [task.name])
     return (await Promise.all(ids.map(({ id }) => sluice.jobs.get(id)))).flatMap((job) => job ?? [])
   }

@@ -67,6 +67,13 @@ it('waitFor of a job that nothing runs rejects with what to do', async () => {
   })
 })
 
+it('waitFor of a job whose task the kit does not have names the task', async () => {
+  t = await testSluice({ tasks: [stuck], timeout: 50 })
+  const id = await task('elsewhere', { run: () => 'ran' }).send({})
+  await t.drain()
+  await expect(t.waitFor(id)).rejects.toMatchObject({ message: expect.stringContaining('"elsewhere" is not among') })
+})
+
 const instants: string[] = []
 const nightly = task('nightly', {
   input: z.object({}),

@@ -115,10 +115,20 @@ it.each<[what: string, options: object, text: string]>([
   ['an option', { taks: [calls] }, 'no "taks"'],
   ['no tasks', {}, 'a worker takes a list'],
   ['one task', { tasks: calls }, 'a worker takes a list'],
+  ['a start that is no time', { tasks: [calls], start: new Date('soon') }, 'Invalid Date is no time'],
+  ['no time at all', { tasks: [calls], timeout: 0 }, '`timeout` is 0'],
   ['one schedule', { tasks: [calls], schedules: {} }, '`schedules` must be a list'],
 ])('a kit is refused that would run nothing: %s', async (_what, options, text) => {
   const refused = { message: expect.stringContaining(text) }
   await expect(testSluice(options as never)).rejects.toMatchObject(refused)
+})
+
+it.each<[what: string, call: () => unknown, text: string]>([
+  ['the name of a task', () => t.sent('calls' as never), "'calls' is no task"],
+  ['a condition that is no function', () => t.runUntil(true as never), 'needs a function'],
+  ['a time that is none', () => t.clock.set('soon' as never), "'soon' is no time"],
+])('a kit refuses what would pass a test, or fail it elsewhere: %s', async (_what, call, text) => {
+  await expect((async () => call())()).rejects.toMatchObject({ message: expect.stringContaining(text) })
 })
 
 it('drain refuses what it does not read', async () => {
