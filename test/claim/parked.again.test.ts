@@ -122,4 +122,27 @@ describe.each(mainEngines)('bad data on $name', (engine) => {
     await expect(ids(own.name, beside.name)).rejects.toMatchObject({ code: '22003' })
     expect(await sluice.parked()).toEqual([])
   })
+
+  it('a lane whose turn is far too late leaves turns to the classes that follow it', async () => {
+    const { db } = at
+    const [own, beside] = [quietTask('parked.late'), quietTask('parked.follows')]
+    await send(own, '', '')
+    await send(beside, '', '')
+    const tasks = [own.name, beside.name]
+    expect(await claimAll(db, at.worker, tasks, 1)).toHaveLength(1)
+    const lane = (vstart: string) =>
+      db.query(`update sluice.lane set vstart = ${vstart} where id in (select lane from sluice.job where task = $1)`, [
+        own.name,
+      ])
+    await lane(bigintMax)
+    expect(await claimAll(db, at.worker, tasks, 1)).toHaveLength(1)
+    await lane('0')
+    // A class is at most 64 turns behind another one, and each job takes a turn.
+    for (const to of [own, beside])
+      await at.sluice.sendMany(
+        to,
+        Array.from({ length: 200 }, () => ({})),
+      )
+    expect(await ids(...tasks)).toHaveLength(402)
+  })
 })

@@ -18,9 +18,11 @@ begin
     window k as (partition by (t.lane).fair | 1)
   ), front as (
     -- A class that was held back (paused, or without a worker) may be at most 64 turns behind the others, and a class
-    -- in which no job waited until now may not be behind at all.
+    -- in which no job waited until now may not be behind at all. Data that are wrong could be so far in front that a
+    -- class which followed would have no turns left; so none follows beyond half of what a number can hold.
     select f.class, min(f.lift) as lift, max(f.own) as far,
-           max(min(least(f.own, f.last))) over () - case when f.class = any (p_new) then 0 else 64000000 end as lead
+           least(4611686018427387904, max(min(least(f.own, f.last))) over ())
+             - case when f.class = any (p_new) then 0 else 64000000 end as lead
     from found f group by f.class
   ), lag as (
     -- A class is lifted as a whole, so that it stays fair within itself; but not when only some of its lanes lag,
