@@ -104,14 +104,14 @@ const slackMaxUs = 100_000
 
 /**
  * Returns the rules of a rate without `burst`: the small bucket, and behind it its pace, which has no room of its own but makes
- * some for the bucket, so that the long run is N / (W' + E) and not the bucket's refill. E, a fortieth of the window and at most
+ * some for the bucket, so that the long run is N / (W' + E) and not the bucket's refill. E, a sixtieth of the window and at most
  * 100 ms, is how late a unit may be used without a loss. At most N arrive in any W all the same (docs/guarantees.md, "The
  * pace"). A bucket of one unit is as fast without.
  * @throws UsageError SLUICE_BAD_LIMIT
  */
 export function paced(name: string, rule: Written, marginUs: number): Rule[] {
   const bucket = level(name, rule, undefined, marginUs)
-  const slotUs = Math.min(slackMaxUs, Math.floor(rule.windowUs / 40))
+  const slotUs = Math.min(slackMaxUs, Math.floor(rule.windowUs / 60))
   const windowUs = rule.windowUs + marginUs + slotUs
   const shared = gcd(rule.units, windowUs)
   const [drain, weight] = [rule.units / shared, windowUs / shared]

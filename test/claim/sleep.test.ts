@@ -69,7 +69,7 @@ describe.each(mainEngines)('on $name', (engine) => {
   it.each([
     { rate: '20/s', workers: 8, atMost: 0.5, atLeast: 0.98 },
     { rate: '20/s', workers: 50, atMost: 0.8, atLeast: 0.98 },
-    // Its pace forgives 25 ms.
+    // Its pace forgives 16 ms.
     { rate: '200/s', workers: 8, atMost: 0.045, atLeast: 0.98 },
     {
       rate: '200/s',

@@ -38,8 +38,8 @@ describe('a rate in the long run', () => {
     ['100/min', 0.995, 100_000],
     ['100/10s', 0.97, 100_000],
     ['1000/h', 0.9999, 100_000],
-    ['20/s', 0.815, 25_000],
-    ['200/s', 0.815, 25_000],
+    ['20/s', 0.82, 16_600],
+    ['200/s', 0.82, 16_600],
   ] as const)(
     '%s is used to %d of what it states, however late each claim is by up to %d us',
     (rate, least, lateUs) => {

@@ -138,12 +138,12 @@ it('receives what an operator changes in another process', async () => {
   expect(log()).toContainEqual(
     expect.stringMatching(/^limit "crm" is now rate 50\/min; it was rate 100\/min \(stored, by /),
   )
-  const what = { limit: 'crm', key: 'a1' }
+  const what = { limit: 'vendor', key: 'a1' }
   expect(await received('paused', () => operator.pause(what, { reason: 'their incident' }))).toMatchObject([
-    { what: 'limit crm for a1', isPaused: true, reason: 'their incident', by: expect.any(String) },
+    { what: 'limit vendor for a1', isPaused: true, reason: 'their incident', by: expect.any(String) },
   ])
   expect(await received('paused', () => operator.resume(what))).toMatchObject([
-    { what: 'limit crm for a1', isPaused: false },
+    { what: 'limit vendor for a1', isPaused: false },
   ])
   await received('paused', () => operator.pause({ queue: 'mail' }, { reason: 'repairs' }))
   expect(log()).toContainEqual(expect.stringMatching(/^queue mail is paused: repairs \(by /))

@@ -73,9 +73,9 @@ begin
           if v_def.lend_us is not null then v_debt[r] := least(v_debt[r], v_def.room[r] * v_def.weight[r]); end if;
           v_debt[r] := engine.drain_debt(v_debt[r], v_def.drain[r], v_at - coalesce(v_in.at, v_at));
           if v_def.kind[r + 1] = 'pace' then v_debt[r] := engine.ease_debt(v_def, r, v_debt);
-          else v_free := v_def.weight[r] / v_def.drain[r];
-            v_period := greatest(v_period, v_free + 1 - v_def.slot[r] / 2 % (v_free + 1)); v_slack := least(v_slack,
-              case v_def.kind[r] when 'rate' then (v_def.room[r] - v_need) * v_free else v_def.slot[r] end / 2); end if;
+          else v_free := v_def.weight[r] / v_def.drain[r]; v_slack := least(v_slack, case v_def.slot[r]
+              when 0 then (v_def.room[r] - v_need) * v_free / 2 else v_def.slot[r] * 3 / 4 end);
+            v_period := greatest(v_period, v_free + 1 - v_def.slot[r] * 3 / 4 % (v_free + 1)); end if;
           continue when v_def.kind[r] = 'pace';
         when 'window' then v_debt[r] := (select sum(s) from unnest(v_slots[r:r]) s);
           v_period := greatest(v_period, v_def.span[r] / v_def.room[r] + 1); v_slack := 0;
