@@ -295,7 +295,7 @@ describe('locks', () => {
       for (const sentence of await wrong()) all.add(sentence)
     }
     expect([...all], `SLUICE_TEST_SEED=${seed}`).toEqual([])
-  }, 120_000)
+  })
 
   it('of the table have all been taken by this suite', () => {
     const nameOf = (lock: string) => order.waited.get(lock)?.name ?? lock
