@@ -99,3 +99,11 @@ function isPlain(value: object): boolean {
   const prototype: unknown = Object.getPrototypeOf(value)
   return prototype === null || Object.getPrototypeOf(prototype) === null
 }
+
+/** True for a response, of any copy of fetch: as a payload it would be an empty object. */
+export function isResponse(value: unknown): value is Response {
+  return (
+    typeof value === 'object' &&
+    (value as { [Symbol.toStringTag]?: string } | null)?.[Symbol.toStringTag] === 'Response'
+  )
+}

@@ -2,6 +2,7 @@
 import type { StandardSchemaV1 } from '@standard-schema/spec'
 import { AttemptError, isMeantToThrow, SluiceError, UsageError } from '../core/errors.ts'
 import { checkFields } from '../core/fields.ts'
+import { isResponse } from '../core/payload.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
 import type { RetryOptions } from '../core/retry.ts'
 import type { Limit } from '../limits/limit.ts'
@@ -74,7 +75,7 @@ export interface EventHandler {
   readonly options: GroupOptions<never>
   readonly order: string | undefined
   readonly since: Duration | Date | undefined
-  run(delivery: Delivery, context: Context): Promise<void>
+  run(delivery: Delivery, context: Context): Promise<unknown>
 }
 
 const groupFields = ['limits', 'retry', 'timeout', 'queue', 'concurrency', 'allowPrivate'] as const
@@ -120,8 +121,8 @@ export function handlerOf(
     async run({ event }, context) {
       const { value } = await payloadOf(name, schema, event)
       const result: unknown = await handle(value as never, inContext(event, context))
-      // `return fail(…)` would count as handled.
-      if (isMeantToThrow(result)) throw result
+      // `return fail(…)` and `return fetch(url)` are for the attempt; nothing else that a handler returns is kept.
+      return isMeantToThrow(result) || isResponse(result) ? result : undefined
     },
   }
 }
@@ -160,7 +161,7 @@ export async function runDelivery(
   delivery: Delivery,
   context: Context,
   nowMs: number,
-): Promise<void> {
+): Promise<unknown> {
   const { handler: name, event } = delivery
   const found = handlerFor(handlers, delivery)
   if (found !== undefined) return found.run(delivery, context)

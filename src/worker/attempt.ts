@@ -1,7 +1,7 @@
 /** Runs a handler: deadline, validation, timeout, outcome. */
 import { caughtUpMs } from '../core/clock.ts'
 import { AttemptError, isMeantToThrow } from '../core/errors.ts'
-import { encodePayload } from '../core/payload.ts'
+import { encodePayload, isResponse } from '../core/payload.ts'
 import { isPromise, validate } from '../tasks/admit.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { AttemptReport } from '../claim/finish/attempt-report.ts'
@@ -13,6 +13,7 @@ import type { GuardedAgent } from '../http/agent.ts'
 import { type Refusal, type Refused, refusalOf } from '../http/feedback.ts'
 import { Allowance, StaleGrantError, uncalledCode } from '../http/allowance.ts'
 import { createFetch } from '../http/fetch.ts'
+import { check } from '../http/status.ts'
 import { attemptOver, staleBeforeCall } from './attempt-errors.ts'
 import { badAnswerIn, isSure, isUnseen, type Late, lateAt, shownBy } from './bad-answer.ts'
 import { newPlace, type NewPlace } from './admission.ts'
@@ -237,7 +238,8 @@ export class Attempt {
     const result: unknown = await this.#task.run(value, this.#context())
     // `return fail(…)` would count as done.
     if (isMeantToThrow(result)) throw result
-    return { result }
+    // So would `return fetch(url)`, whatever the vendor answered.
+    return isResponse(result) ? { result: void (await check(result)) } : { result }
   }
 
   /** The last check before the call: a schema, or a thread, may have taken long. */

@@ -8,9 +8,10 @@ import { inspect } from 'node:util'
 import type { MessagePort } from 'node:worker_threads'
 import { createJiti } from 'jiti'
 import { isMeantToThrow, UsageError } from '../core/errors.ts'
-import { encodePayload } from '../core/payload.ts'
+import { encodePayload, isResponse } from '../core/payload.ts'
 import type { Log } from '../core/log.ts'
 import { type Limited, note } from '../http/feedback.ts'
+import { check } from '../http/status.ts'
 import type { ThreadContext } from '../tasks/task.ts'
 import { pack, type Thrown, unpack } from './error-transfer.ts'
 
@@ -80,7 +81,9 @@ export default async function run(start: Start): Promise<void> {
     const context = { ...start.context, log: logThrough(say), progress, fetch: desk.fetch, settle: desk.settle }
     const result = await handler(start.input, context)
     if (isMeantToThrow(result)) throw result
-    const text = result === undefined ? undefined : encodePayload(result, `result of "${task}"`, false)
+    const isAnswer = isResponse(result)
+    if (isAnswer) await check(result)
+    const text = result === undefined || isAnswer ? undefined : encodePayload(result, `result of "${task}"`, false)
     say({ kind: 'done', result: text })
   } catch (error) {
     say({ kind: 'thrown', thrown: pack(error) })

@@ -43,3 +43,14 @@ it('what a handler returns and meant to throw counts as thrown', async () => {
     error: { message: 'no such order' },
   })
 })
+
+it('a response that a handler returns is checked, and nothing that it returns is kept', async () => {
+  const answers = [new Response('gone', { status: 410 }), new Response('{}'), { any: 'thing' }]
+  const call = paid.on(() => answers.shift(), { name: 'call' })
+  kit = await testSluice({ tasks: [call] })
+  expect(await kit.deliver(call, { order: 7 })).toMatchObject({
+    state: 'failed',
+    error: { code: 'SLUICE_HTTP_STATUS' },
+  })
+  for (const order of [8, 9]) expect(await kit.deliver(call, { order })).toMatchObject({ state: 'done', result: null })
+})

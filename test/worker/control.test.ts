@@ -94,6 +94,21 @@ describe.each(engines)('$name', (engine) => {
     expect(await t.waitFor(id)).toMatchObject({ state: 'failed', reason: 'exhausted', error, result: null })
   })
 
+  test('a response that is returned counts as checked', async () => {
+    next = () => new Response('no such customer', { status: 404 })
+    const refused = await told.send({})
+    await t.drain({ advance: '1min' })
+    expect(await t.waitFor(refused)).toMatchObject({
+      state: 'failed',
+      failed: 1,
+      error: { code: 'SLUICE_HTTP_STATUS' },
+    })
+    next = () => new Response('{}', { status: 201 })
+    const served = await told.send({})
+    await t.drain()
+    expect(await t.waitFor(served)).toMatchObject({ state: 'done', result: null })
+  })
+
   test('onFailed gets a job once for a job that used up its attempts', async () => {
     next = () => {
       throw new Error('again')
