@@ -152,7 +152,7 @@ const anySmallRules = fc
 /** Returns the rule; a quota with half of its margin. */
 export function narrower(rule: Rule): Rule {
   if (rule.quota === undefined) return rule
-  const marginUs = rule.quota.marginUs >> 1
+  const marginUs = Math.floor(rule.quota.marginUs / 2)
   return { ...rule, spanUs: rule.spanUs - rule.quota.marginUs + marginUs, quota: { ...rule.quota, marginUs } }
 }
 
