@@ -32,5 +32,8 @@ it('keeps durable queues across a crash', async () => {
   await server.start()
   const again = await connect(server.url)
   ends.push(() => again.close())
-  expect(await (await again.createChannel()).checkQueue('orders')).toMatchObject({ messageCount: 1 })
+  const reader = await again.createChannel()
+  // RabbitMQ may forget a queue that was declared just before the crash; then another try of this test has to show it.
+  reader.on('error', () => {})
+  expect(await reader.checkQueue('orders')).toMatchObject({ messageCount: 1 })
 })
