@@ -131,16 +131,17 @@ export function paceOf(rules: readonly Rule[], i: number): Rule | undefined {
   return rules[i]?.kind === 'rate' && next?.kind === 'pace' ? next : undefined
 }
 
-/** Returns a rule as text; a quota with this margin. */
+/** Returns what a rule counts by, as text; a quota with this margin. How the rule is written is not part of it. */
 function textOf(rule: Rule | undefined, marginUs: number): string {
-  if (rule?.quota === undefined) return JSON.stringify(rule ?? null)
-  const { quota, spanUs } = rule
-  return JSON.stringify({ ...rule, spanUs: spanUs - quota.marginUs + marginUs, quota: { ...quota, marginUs } })
+  if (rule === undefined) return ''
+  const { quota, spanUs, rate: _rate, units: _units, windowUs: _windowUs, ...counted } = rule
+  if (quota === undefined) return JSON.stringify({ ...counted, spanUs })
+  return JSON.stringify({ ...counted, spanUs: spanUs - quota.marginUs + marginUs, quota: { ...quota, marginUs } })
 }
 
 /**
- * True if what is known of the rule at `k` of a definition holds for the rule at `i` of a later one: it is the same, with its
- * pace. A quota may have had a wider margin: what was granted until now counts by that, since those grants may have lived as long.
+ * True if what is known of the rule at `k` of a definition holds for the rule at `i` of a later one: it counts in the same way, with
+ * its pace. A quota may have had a wider margin: what was granted until now counts by that, since those grants may have lived as long.
  */
 export function isKept(before: readonly Rule[], k: number, after: readonly Rule[], i: number): boolean {
   const [was, now] = [before[k]?.quota?.marginUs ?? 0, after[i]?.quota?.marginUs ?? 0]

@@ -322,7 +322,7 @@ describe('a changed definition', () => {
         const span = Math.min(...rules.map((rule) => (rule.kind === 'concurrency' ? Infinity : rule.spanUs)))
         const grants = all.filter(([atUs]) => atUs > last - span)
         const bucket = replay(rules, grants, last)
-        const others = rules.map((rule) => ({ ...rule, rate: 'another' }))
+        const others = rules.map((rule) => ({ ...rule, spanUs: rule.spanUs + 1 }))
         const made = rebuild([others, rules], entries(grants), bucket)
         const isEarly = bucket.spent.some((one, i) => last < one.startUs + (rules[i]?.quota?.marginUs ?? 0))
         // Grants of the period before are not read: as long as they matter, nothing is granted.
@@ -341,7 +341,7 @@ describe('a changed definition', () => {
     const spent = charge(made.rules, emptyBucket(made.rules, 0), 1_000)
     const later = room(made.rules, spent, 90 * second).bucket
     expect(room(made.rules, later, 90 * second).avail).toBe(150)
-    const others = made.rules.map((rule) => ({ ...rule, units: 101 }))
+    const others = made.rules.map((rule) => ({ ...rule, spanUs: rule.spanUs + 1 }))
     expect(rebuild([others, made.rules], [{ atUs: 0, units: 1_000 }], later)).toEqual(later)
   })
 
@@ -361,6 +361,14 @@ describe('a changed definition', () => {
       }),
       { numRuns: cases(500) },
     )
+  })
+
+  it('keeps what a rate knows that is written in another way', () => {
+    const [before, after] = [level(1, 2 * second, 5), level(5, 10 * second, 5)]
+    expect(before.rate).not.toBe(after.rate)
+    const bucket = charge([before], emptyBucket([before], 0), 5)
+    expect(rebuild([[before], [after]], [], bucket).debt).toEqual(bucket.debt)
+    expect(rebuild([[before], [level(5, 10 * second, 4)]], [], bucket).debt).toEqual([0])
   })
 
   it('keeps what a quota counts by a wider margin, because its grants may have lived as long', () => {
