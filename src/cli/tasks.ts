@@ -34,7 +34,7 @@ async function list(_: object, command: Command): Promise<void> {
   const lost = rows.find(({ workers, waits }) => workers === null && waits)
   if (lost === undefined) return out.hint('`sluice status`')
   out.hint(
-    `no worker serves ${lost.name}, and jobs of it wait: \`sluice work\`, or \`formerly: ['${lost.name}']\` in the task that replaces it`,
+    `no worker serves ${lost.name}, and jobs of it wait: \`sluice work\` (\`sluice dispatch\` if Celery workers execute it), or \`formerly: ['${lost.name}']\` in the task that replaces it`,
   )
 }
 

@@ -199,12 +199,7 @@ export async function runUntilStopped(
     useSluice(sluice)
     const worker = await start(sluice, [...tasks, ...handlers], options, stop, mode)
     if (worker === undefined) return
-    const names = tasks.map((task) => task.name).join(', ')
-    const hosted = handlers.length === 0 ? '' : `, ${many(handlers.length, 'handler')} of events`
-    const firing = schedules.length === 0 ? '' : `, and ${many(schedules.length, 'schedule')}`
-    const on = options.queues === undefined ? '' : `, queues ${options.queues.join(', ')}`
-    const most = mode.hasSlots ? `, ${options.concurrency ?? 10} at once` : ''
-    out.log.info(`${mode.verb} ${names}${hosted}${firing} from ${nameOf(settings.store)}${on}${most}`)
+    announce(mode, { tasks, handlers, schedules }, options, settings)
     if (flags.live) void showLive(sluice, settings.schema, { out, screen }, ended.signal)
     else if (process.stderr.isTTY) void summarise(sluice, worker, settings, ended.signal)
     const gone = await Promise.race([stop.first, sluice.ended])
@@ -223,6 +218,27 @@ export async function runUntilStopped(
   }
   out.log.info('stopped')
 }
+
+/** Writes what has begun. */
+function announce(
+  { verb, hasSlots }: Mode,
+  { tasks, handlers, schedules }: Awaited<ReturnType<typeof needCode>>,
+  { queues, concurrency = 10 }: WorkOptions,
+  { out, store }: Settings,
+): void {
+  // A worker leaves these to dispatchers.
+  const far = hasSlots ? tasks.filter(({ remote }) => remote !== undefined) : []
+  const names = listed(tasks.filter((task) => !far.includes(task)))
+  const hosted = handlers.length === 0 ? '' : `, ${many(handlers.length, 'handler')} of events`
+  const firing = schedules.length === 0 ? '' : `, and ${many(schedules.length, 'schedule')}`
+  const on = queues === undefined ? '' : `, queues ${queues.join(', ')}`
+  const most = hasSlots ? `, ${concurrency} at once` : ''
+  out.log.info(`${verb} ${names}${hosted}${firing} from ${nameOf(store)}${on}${most}`)
+  if (far.length > 0)
+    out.log.info(`not working on ${listed(far)}: Celery workers execute that, and \`sluice dispatch\` gives it to them`)
+}
+
+const listed = (tasks: readonly { name: string }[]) => tasks.map(({ name }) => name).join(', ')
 
 /** Starts a worker; undefined: a request to end came first. */
 async function start(

@@ -4,6 +4,7 @@ import { many } from '../core/figures.ts'
 import { parkedOf, parkedText } from '../core/parked.ts'
 import { type ParsedHours, writtenHours } from '../core/hours.ts'
 import type { Explanation, Reason } from './explanation.ts'
+import { isPlaces } from '../tasks/remote.ts'
 import { limitReasons } from './why-limits.ts'
 import { pausedBy, resumeOf } from './words.ts'
 
@@ -152,13 +153,16 @@ function openHours(hours: ParsedHours | null): string {
 function workers(found: Explanation): Reason[] {
   if (Number(found.workers) > 0) return []
   const bearing = found.labels === null ? '' : ` and has the label ${found.labels.join(', ')}`
+  const isRemote = (found.buckets ?? []).some(({ limit }) => isPlaces(limit))
   return [
     {
       kind: 'no-worker',
       text: `no worker that knows task ${found.task} serves queue ${found.queue}${bearing}`,
       notBefore: undefined,
       acts: 'worker',
-      todo: 'start one (`sluice work`); `sluice tasks` lists who serves what',
+      todo: isRemote
+        ? 'Celery workers execute it: start `sluice dispatch`, which gives it to them'
+        : 'start one (`sluice work`); `sluice tasks` lists who serves what',
     },
   ]
 }

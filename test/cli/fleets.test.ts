@@ -43,3 +43,23 @@ it('a dispatcher gives jobs to a worker over the broker, and both stop on SIGTER
   dispatcher.signal('SIGTERM')
   expect([(await worker.ended).code, (await dispatcher.ended).code]).toEqual([0, 0])
 })
+
+it('a worker names the tasks that it leaves to Celery workers, and `why` who has to act', async ({
+  onTestFinished,
+}) => {
+  const { url } = await freshDatabase()
+  const project = createProject({ SLUICE_TASKS: 'tasks.ts', DATABASE_URL: url })
+  onTestFinished(() => project.close())
+  project.write('tasks.ts', `${file}export { far } from './far.ts'\n`)
+  project.write(
+    'far.ts',
+    `import { remoteTask } from 'sluice'\nexport const far = remoteTask('far', { queue: 'celery', slots: 2 })\n`,
+  )
+  const worker = project.start(['work'])
+  await worker.says('working on greet, http from ')
+  await worker.says('not working on far: Celery workers execute that, and `sluice dispatch` gives it to them')
+  await project.run(['send', 'far', '{}'])
+  const { out } = await project.run(['why', '--task', 'far'])
+  expect(out).toContain('no worker that knows task far serves queue celery')
+  expect(out).toContain('Celery workers execute it: start `sluice dispatch`, which gives it to them')
+})
