@@ -2,7 +2,7 @@
 import type { GetMessage } from 'amqplib'
 import type { Broker } from '../amqp/broker.ts'
 import { type Clock, systemClock } from '../core/clock.ts'
-import { SluiceError } from '../core/errors.ts'
+import { SluiceError, UsageError } from '../core/errors.ts'
 import { checkFields } from '../core/fields.ts'
 import { durationMs, parseRate } from '../core/rate.ts'
 import type { ArchivedEvent, ArchiveFilter, ArchiveOptions, EventArchive } from '../events/archive.ts'
@@ -12,6 +12,7 @@ import type { Properties } from '../amqp/publisher.ts'
 import { idOf } from './celery-message.ts'
 import { failureOf } from './mail.ts'
 import { copyOf, eventOf, progressOf } from './message.ts'
+import { absent } from './suspects.ts'
 
 /** What it needs: a connection, and the queue. */
 export interface ArchiveContext {
@@ -36,8 +37,16 @@ export class QueueArchive implements EventArchive {
   }
 
   async count(): Promise<number> {
-    const broker = await this.#context.broker()
-    return (await broker.use((channel) => channel.checkQueue(this.#context.queue))).messageCount
+    return this.#sizeOf(await this.#context.broker())
+  }
+
+  /** Its number of messages. @throws UsageError SLUICE_NO_ARCHIVE */
+  async #sizeOf(broker: Broker): Promise<number> {
+    const { queue } = this.#context
+    const found = await broker.use((channel) => channel.checkQueue(queue)).catch(absent)
+    if (found !== undefined) return found.messageCount
+    const text = `RabbitMQ has no queue "${queue}" in this virtual host: check the service's name and \`amqp\`; \`sluice events list\` lists the services`
+    throw new UsageError('SLUICE_NO_ARCHIVE', text)
   }
 
   async list(filter: ArchiveFilter = {}, most = listMost): Promise<ArchivedEvent[]> {
@@ -75,6 +84,8 @@ export class QueueArchive implements EventArchive {
     const eachMs = rate === undefined ? 0 : parseRate(rate).windowUs / 1_000 / parseRate(rate).units
     const isOver = () => signal?.aborted === true
     const broker = await this.#context.broker()
+    // `get` from a queue that is missing would only name the queue.
+    await this.#sizeOf(broker)
     return broker.use(async (channel) => {
       const [startMs, startedMs] = [systemClock.monotonicMs(), clock.wallMs()]
       let done = 0

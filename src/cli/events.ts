@@ -90,7 +90,9 @@ async function list(flags: { asyncapi?: boolean }, command: Command): Promise<vo
     out.talk('no events are known: nobody has emitted one, or subscribed to one')
     return out.hint("`event('demo.number.even', schema)`, and `.on(…)` in the file of `sluice work`")
   }
-  out.table([['EVENT', 'FROM', 'TO', 'LAST'], ...types.map(typeCells)])
+  // RabbitMQ does not know when an event was last emitted.
+  const never = services.length === 0 ? 'never' : '-'
+  out.table([['EVENT', 'FROM', 'TO', 'LAST'], ...types.map((line) => typeCells(line, never))])
   if (handlers.length > 0) {
     out.line('')
     out.table([['SERVICE', 'HANDLER', 'EVENTS', 'RETRYING', 'FAILED', 'STATE'], ...handlers.map(handlerCells)])
@@ -122,7 +124,7 @@ function serviceCells({ service, handlers, retrying, archived }: ServiceLine): s
   })
 }
 
-function typeCells({ type, publishers, subscribers, lastAt, isUnrouted }: EventLine): string[] {
+function typeCells({ type, publishers, subscribers, lastAt, isUnrouted }: EventLine, never: string): string[] {
   const from = publishers.map(
     ({ service, version }) => `${service === '' ? '-' : service}${version === null ? '' : ` v${version}`}`,
   )
@@ -133,7 +135,7 @@ function typeCells({ type, publishers, subscribers, lastAt, isUnrouted }: EventL
       [...new Set(subscribers.map(({ service }) => service))].join(', ') || (isUnrouted ? 'nobody!' : 'nobody'),
       40,
     ),
-    lastAt === null ? 'never' : `${span(systemClock.wallMs() - lastAt.getTime())} ago`,
+    lastAt === null ? never : `${span(systemClock.wallMs() - lastAt.getTime())} ago`,
   ]
 }
 
@@ -148,9 +150,17 @@ function handlerCells(line: HandlerLine): string[] {
 async function show(id: string, _: object, command: Command): Promise<void> {
   const settings = await settingsOf(command)
   const { out } = settings
-  const found = await withSluice(settings, { creates: false }, ({ events }) => events.show(id))
-  if (found === undefined)
-    throw new UsageError('SLUICE_NO_SUCH_EVENT', `there is no event ${id}; events are kept for \`retention.events\``)
+  const [found, services] = await withSluice(settings, { creates: false }, async ({ events }) => {
+    const one = await events.show(id)
+    return [one, one === undefined ? await events.services() : []] as const
+  })
+  if (found === undefined) {
+    const kept =
+      services.length === 0
+        ? 'events are kept for `retention.events`'
+        : 'over RabbitMQ those are found that wait for a retry, have failed, or are for nobody'
+    throw new UsageError('SLUICE_NO_SUCH_EVENT', `there is no event ${id}; ${kept}`)
+  }
   const record = { ...found, event: redact(found.event) }
   if (out.json) return out.object(record)
   const { event: envelope, routed } = record

@@ -1,6 +1,6 @@
 /** `sluice events`, and `sluice work` with a file that exports handlers. */
 import { afterEach, beforeEach, expect, it } from 'vitest'
-import { event } from '../../src/index.ts'
+import { event, newId } from '../../src/index.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { freshBroker } from '../servers/rabbitmq.ts'
@@ -115,6 +115,14 @@ it('shows the archive of a service on RabbitMQ, replays it and discards it', asy
   const [found] = objects(exported.out)
   expect(found).toMatchObject({ type: 'demo.number.even', handler: 'log', reason: 'refused', attempt: 1 })
   expect((await archive('show', 'numbers', String(found?.['id']))).out).toContain('unlucky')
+  const [events, strange, handled] = [
+    await project.runWarm(['events', 'list']),
+    await archive('list', 'number'),
+    await project.runWarm(['events', 'show', newId()]),
+  ]
+  expect(events.out).toMatch(/demo.number.even .+ numbers +-\n/)
+  expect(strange.err).toContain('SLUICE_NO_ARCHIVE: RabbitMQ has no queue "sluice.archive:number" in this virtual host')
+  expect(handled.err).toContain('over RabbitMQ those are found that wait for a retry, have failed, or are for nobody')
   for (const verb of ['replay', 'discard', 'export']) {
     const { out, err } = await project.runWarm(['events', verb, ...(verb === 'export' ? [] : ['--all', '--yes'])])
     expect(out).not.toContain('1 ')
