@@ -1,7 +1,7 @@
 """The scripts that decide limits in Redis. Made by scripts/embed.mjs from src/redis/*.lua; do not edit."""
 _LIBRARY = r"""-- The arithmetic of limits/decide.ts on one bucket, in integers below 2^53; changes the bucket in place.
 -- A bucket: at, hold, shut (as hold; never stored), running (places taken) and, for each rule, debt (of rates), slots (steps of windows, the newest first) and
--- spent (of quotas: before, start, ends, previous, current, next, margin).
+-- spent (of quotas: before, start, ends, previous, current, next, margin, calendar).
 -- rules: drain, weight, room, slot, span as in limits/rule.ts; a quota has also margin and periods: lists of the boundaries of its
 -- calendar around the times that matter; a pace, which stands behind its rate, has pace: how late (us) its units may be used.
 local PARTS = 60
@@ -44,9 +44,15 @@ local function period_at(periods, at)
   return nil
 end
 
+-- Returns the calendar of a quota as text; nil: its caller did not name it.
+local function calendar_of(rule)
+  local named = rule.calendar
+  return named and string.format('%s %s %.0f', named.unit, named.zone, tonumber(named.anchor) or -1)
+end
+
 local function begun(rule, at)
   local before, start, ends = period_at(rule.periods, at)
-  return { before, start, ends, 0, 0, 0, rule.margin }
+  return { before, start, ends, 0, 0, 0, rule.margin, calendar_of(rule) }
 end
 
 -- Returns the periods of a quota as of a later time. A period that ended before the known boundaries is not the one before this.
@@ -76,7 +82,7 @@ local function blank(rules, at)
     if rule.slot > 0 then
       for k = 1, PARTS + 1 do bucket.slots[i][k] = 0 end
     elseif rule.periods then
-      bucket.spent[i] = { 0, 0, 0, 0, 0, 0, rule.margin }
+      bucket.spent[i] = { 0, 0, 0, 0, 0, 0, rule.margin, calendar_of(rule) }
     end
   end
   return bucket
@@ -647,8 +653,13 @@ local function is_same(bucket, i, k, spent)
   local slot, drain, weight, span, room, pace = unpack(was)
   if drain ~= rule.drain or weight ~= rule.weight or room ~= rule.room or pace ~= rule.pace then return false end
   if not rule.periods then return span == rule.span and slot == rule.slot and (slot > 0 or drain > 0) end
-  local now, margin = begun(rule, bucket.at), spent[k][7]
-  return slot == -1 and spent[k][2] == now[2] and spent[k][3] == now[3] and margin and margin >= rule.margin and span - margin == rule.span - rule.margin
+  local now, margin, calendar = begun(rule, bucket.at), spent[k][7], spent[k][8]
+  for n = 1, 3 do
+    if spent[k][n] ~= now[n] then return false end
+  end
+  -- Calendars of which one is not named are the same while their periods are.
+  if slot ~= -1 or calendar and now[8] and calendar ~= now[8] then return false end
+  return margin and margin >= rule.margin and span - margin == rule.span - rule.margin
 end
 
 -- Returns the place of the rule at `i`, with its pace, under the old definition; nil: it had no such rule. As `sameRule` of
@@ -677,7 +688,7 @@ local function rebuild(bucket, definition)
     local until_known, same = bucket.lost + rule.span, kept(bucket, i, old)
     if same then
       bucket.debt[i], bucket.slots[i], bucket.spent[i] = debt[same], { unpack(slots[same]) }, { unpack(old[same]) }
-      if rule.periods then bucket.spent[i][7] = rule.margin end
+      if rule.periods then bucket.spent[i][7], bucket.spent[i][8] = rule.margin, calendar_of(rule) end
       until_known = 0
     elseif rule.periods then
       rebuild_quota(bucket, i, entries)

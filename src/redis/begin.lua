@@ -23,6 +23,7 @@ local function plant(key, definition, seed, call, epoch, shown)
       bucket.slots[i] = shifted(seed.slots[i])
     elseif rule.periods then
       if #seed.spent[i] > 0 then bucket.spent[i] = seed.spent[i] end
+      bucket.spent[i][8] = calendar_of(rule)
     elseif is_flow(rule) then
       bucket.debt[i] = seed.debt[i]
     else

@@ -1,6 +1,6 @@
 -- The arithmetic of limits/decide.ts on one bucket, in integers below 2^53; changes the bucket in place.
 -- A bucket: at, hold, shut (as hold; never stored), running (places taken) and, for each rule, debt (of rates), slots (steps of windows, the newest first) and
--- spent (of quotas: before, start, ends, previous, current, next, margin).
+-- spent (of quotas: before, start, ends, previous, current, next, margin, calendar).
 -- rules: drain, weight, room, slot, span as in limits/rule.ts; a quota has also margin and periods: lists of the boundaries of its
 -- calendar around the times that matter; a pace, which stands behind its rate, has pace: how late (us) its units may be used.
 local PARTS = 60
@@ -43,9 +43,15 @@ local function period_at(periods, at)
   return nil
 end
 
+-- Returns the calendar of a quota as text; nil: its caller did not name it.
+local function calendar_of(rule)
+  local named = rule.calendar
+  return named and string.format('%s %s %.0f', named.unit, named.zone, tonumber(named.anchor) or -1)
+end
+
 local function begun(rule, at)
   local before, start, ends = period_at(rule.periods, at)
-  return { before, start, ends, 0, 0, 0, rule.margin }
+  return { before, start, ends, 0, 0, 0, rule.margin, calendar_of(rule) }
 end
 
 -- Returns the periods of a quota as of a later time. A period that ended before the known boundaries is not the one before this.
@@ -75,7 +81,7 @@ local function blank(rules, at)
     if rule.slot > 0 then
       for k = 1, PARTS + 1 do bucket.slots[i][k] = 0 end
     elseif rule.periods then
-      bucket.spent[i] = { 0, 0, 0, 0, 0, 0, rule.margin }
+      bucket.spent[i] = { 0, 0, 0, 0, 0, 0, rule.margin, calendar_of(rule) }
     end
   end
   return bucket

@@ -54,7 +54,7 @@ export interface Published extends RedisBucket {
 /** Returns the definition as the scripts read it. @param aroundUs times around which calendars' boundaries are included */
 export function inJson(bucket: RedisBucket, aroundUs: readonly number[]): object {
   const calendar = (quota: QuotaRule) => ({
-    margin: quota.marginUs,
+    ...inWords(quota),
     periods: aroundUs.map((us) => boundaries(quota, us)),
   })
   return { ...written(bucket, calendar), own: bucket.isOwn === true ? true : undefined }
@@ -65,11 +65,11 @@ type Unversioned = Omit<Published, 'name' | 'version'> & { version?: number }
 
 /** Returns the definition as it is published: with calendars in words, whose boundaries each caller computes. */
 export function publishedJson({ isKeyed, grantUs, isLeased, ...bucket }: Unversioned): object {
-  const calendar = ({ marginUs, unit, zone, anchorUs }: QuotaRule) => ({
-    margin: marginUs,
-    calendar: { unit, zone, anchor: anchorUs ?? undefined },
-  })
-  return { keyed: isKeyed, grant: grantUs, leased: isLeased, ...written(bucket, calendar) }
+  return { keyed: isKeyed, grant: grantUs, leased: isLeased, ...written(bucket, inWords) }
+}
+
+function inWords({ marginUs, unit, zone, anchorUs }: QuotaRule): object {
+  return { margin: marginUs, calendar: { unit, zone, anchor: anchorUs ?? undefined } }
 }
 
 function written(

@@ -119,8 +119,13 @@ local function is_same(bucket, i, k, spent)
   local slot, drain, weight, span, room, pace = unpack(was)
   if drain ~= rule.drain or weight ~= rule.weight or room ~= rule.room or pace ~= rule.pace then return false end
   if not rule.periods then return span == rule.span and slot == rule.slot and (slot > 0 or drain > 0) end
-  local now, margin = begun(rule, bucket.at), spent[k][7]
-  return slot == -1 and spent[k][2] == now[2] and spent[k][3] == now[3] and margin and margin >= rule.margin and span - margin == rule.span - rule.margin
+  local now, margin, calendar = begun(rule, bucket.at), spent[k][7], spent[k][8]
+  for n = 1, 3 do
+    if spent[k][n] ~= now[n] then return false end
+  end
+  -- Calendars of which one is not named are the same while their periods are.
+  if slot ~= -1 or calendar and now[8] and calendar ~= now[8] then return false end
+  return margin and margin >= rule.margin and span - margin == rule.span - rule.margin
 end
 
 -- Returns the place of the rule at `i`, with its pace, under the old definition; nil: it had no such rule. As `sameRule` of
@@ -149,7 +154,7 @@ local function rebuild(bucket, definition)
     local until_known, same = bucket.lost + rule.span, kept(bucket, i, old)
     if same then
       bucket.debt[i], bucket.slots[i], bucket.spent[i] = debt[same], { unpack(slots[same]) }, { unpack(old[same]) }
-      if rule.periods then bucket.spent[i][7] = rule.margin end
+      if rule.periods then bucket.spent[i][7], bucket.spent[i][8] = rule.margin, calendar_of(rule) end
       until_known = 0
     elseif rule.periods then
       rebuild_quota(bucket, i, entries)

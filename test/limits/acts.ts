@@ -55,7 +55,8 @@ const anyEdge = fc.record({
   us: fc.constantFrom(-1, 0, 1),
 })
 
-const anyAct: fc.Arbitrary<Act> = fc.oneof(
+/** All acts but a change of a limit. */
+const anyOther: fc.Arbitrary<Act> = fc.oneof(
   { weight: 3, arbitrary: anyJump },
   { weight: 3, arbitrary: anyEdge },
   { weight: 6, arbitrary: fc.record({ kind: fc.constant('pass'), us: anyPass }) },
@@ -113,20 +114,26 @@ const anyAct: fc.Arbitrary<Act> = fc.oneof(
     }),
   },
   {
-    weight: 2,
-    arbitrary: fc.record({
-      kind: fc.constant('redefine'),
-      limit: fc.nat(2),
-      rules: anyRules,
-      stays: fc.boolean(),
-      isNarrower: fc.boolean(),
-    }),
-  },
-  {
     weight: 1,
     arbitrary: fc.record({ kind: fc.constant('retire'), us: fc.constantFrom(0, minute, keepUs, keepUs + minute) }),
   },
 )
+
+/** Acts, of which so many of fifty change a limit to such rules. */
+const anyAct = (rules: fc.Arbitrary<Rule[]>, changes: number): fc.Arbitrary<Act> =>
+  fc.oneof(
+    { weight: 50 - changes, arbitrary: anyOther },
+    {
+      weight: changes,
+      arbitrary: fc.record({
+        kind: fc.constant('redefine'),
+        limit: fc.nat(2),
+        rules,
+        stays: fc.boolean(),
+        isNarrower: fc.boolean(),
+      }),
+    },
+  )
 
 const anySmall = fc
   .record({
@@ -189,6 +196,8 @@ export interface History {
   full: boolean[]
   startUs: number
   acts: Act[]
+  /** A call writes each bucket that it names under its present definition, as in Redis. Default: only takes do, as in SQL. */
+  isEager?: boolean
 }
 
 /** Any time, or one close to nights in which the clocks of some zone change. */
@@ -205,21 +214,22 @@ const anyStart = fc
   )
   .map(([at, us]) => Date.parse(at) * 1_000 + us)
 
-/** Histories of this number of acts. */
-export const anyHistory = (length: number): fc.Arbitrary<History> =>
+/** Histories of this number of acts, of which so many of fifty change a limit to such rules. */
+export const anyHistory = (length: number, rules = anyRules, changes = 2): fc.Arbitrary<History> =>
   fc.record({
-    limits: fc.array(anyRules, { minLength: 3, maxLength: 3 }),
+    limits: fc.array(rules, { minLength: 3, maxLength: 3 }),
     full: fc.array(
       fc.nat(3).map((n) => n === 0),
       { minLength: 3, maxLength: 3 },
     ),
     startUs: anyStart,
-    acts: fc.array(anyAct, { minLength: length, maxLength: length }),
+    acts: fc.array(anyAct(rules, changes), { minLength: length, maxLength: length }),
   })
 
 /** The same history without what only the store does: in Redis a refusal is a hold, and nothing more. */
 export const inRedis = (history: History): History => ({
   ...history,
+  isEager: true,
   acts: history.acts.map((act): Act => {
     if (act.kind === 'accept') return { kind: 'pass', us: 1 }
     if (act.kind === 'ahead') return { kind: 'charge', buckets: [act.bucket], shares: [1], size: 1 }

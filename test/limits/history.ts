@@ -20,6 +20,7 @@ import {
 } from '../../src/limits/decide.ts'
 import { type Rule, withPaces } from '../../src/limits/rule.ts'
 import { type Act, bucketsOf, type History, keepUs, narrower, needs } from './acts.ts'
+import { columnsOf, inBraces, inFull } from './words.ts'
 import { bound, type Credit, giveBack, type Grant, type Known, second, worst, worstPeriod } from './oracle.ts'
 
 /** Longer than all steps of the clock. */
@@ -58,12 +59,6 @@ export interface Scene {
   state: string | null
 }
 
-/** As text, with the fields in one order, because the store compares JSON by meaning. */
-function inFull(rules: readonly Rule[]): string {
-  const fields = ['kind', 'rate', 'units', 'windowUs', 'drain', 'weight', 'room', 'slotUs', 'spanUs']
-  return JSON.stringify(rules, [...fields, 'quota', 'unit', 'zone', 'anchorUs', 'marginUs'])
-}
-
 /** The id of a grant in the store; an unused id when there is none. */
 function claimOf(known: Named | undefined): string {
   return known === undefined || known.id === '' ? randomUUID() : known.id
@@ -72,12 +67,6 @@ function claimOf(known: Named | undefined): string {
 /** The grants of a bucket less their refunds, in order. */
 function keptOf(one: Kept): Entry[] {
   return one.history.slice(one.gone).map(({ atUs, units, refunded }) => ({ atUs, units: units - refunded }))
-}
-
-/** An array as PostgreSQL writes it; none is empty text. */
-function inBraces(list: readonly (number | readonly number[])[]): string {
-  if (list.length === 0) return ''
-  return `{${list.map((one) => (typeof one === 'number' ? one : inBraces(one))).join(',')}}`
 }
 
 /** A history in decide.ts, which computes the expected answer to each act. The store is not used meanwhile. */
@@ -91,9 +80,11 @@ export class Twin {
   readonly #name = `l${randomUUID()}`
   #nowUs: number
   readonly #full: readonly boolean[]
+  readonly #isEager: boolean
   #last: { grant: string; buckets: number[]; units: number } | undefined
 
-  constructor({ limits, full, startUs, acts }: History) {
+  constructor({ limits, full, startUs, acts, isEager = false }: History) {
+    this.#isEager = isEager
     this.#nowUs = startUs
     this.#full = full
     for (const [i, of] of bucketsOf.entries()) {
@@ -233,8 +224,8 @@ export class Twin {
     const grant = repeat?.grant ?? randomUUID()
     const units = repeat?.units ?? of
     const command = { kind: 'take', grant, buckets: kept.map((one) => one.id), units: kept.map(() => units) }
-    for (const one of kept)
-      if (one.state !== undefined && one.defined.length > 1) this.#write(one, this.#room(one, 0).bucket)
+    // Redis repeats its answer without a look at the buckets.
+    if (repeat === undefined || !this.#isEager) this.#renew(kept)
     if (repeat !== undefined) return this.#play(command, 'true 0')
     const denied = kept
       .map((one) => this.#room(one, this.#nowUs, true, units))
@@ -248,9 +239,22 @@ export class Twin {
     return this.#play(command, 'true 0')
   }
 
+  /** Writes the states of buckets whose limit has changed since. */
+  #renew(kept: readonly Kept[]): void {
+    for (const one of kept)
+      if (one.state !== undefined && one.defined.length > 1) this.#write(one, this.#room(one, 0).bucket)
+  }
+
+  /** The buckets that a call names. */
+  #called(numbers: number[]): Kept[] {
+    const kept = this.#pick(numbers)
+    if (this.#isEager) this.#renew(kept)
+    return kept
+  }
+
   /** As in a claim: reads the room of each bucket, and charges some of it, in one statement for all. */
   #charge(numbers: number[], shares: number[], size: number): void {
-    const kept = this.#pick(numbers)
+    const kept = this.#called(numbers)
     const free = kept.map((one, i) => Math.ceil(Math.min(this.#room(one).avail, 1_000) * (shares[i] ?? 0)))
     const units = free.map((all) => (size > 0 ? all : 0))
     const places = free.map((all) => Math.ceil(all / Math.max(size, 1)))
@@ -280,7 +284,7 @@ export class Twin {
   }
 
   #refund(number: number, ago: number, share: number): void {
-    const [one] = this.#pick([number]) as [Kept]
+    const [one] = this.#called([number]) as [Kept]
     const index = one.history.length - ago
     const known = index < one.gone ? undefined : one.history[index]
     // Usage beyond a grant is never refunded.
@@ -314,7 +318,7 @@ export class Twin {
   }
 
   #release(numbers: number[], units: number): void {
-    const kept = this.#pick(numbers)
+    const kept = this.#called(numbers)
     for (const one of kept) {
       const rules = this.#limits[one.limit] ?? []
       if (one.state !== undefined && rules.some((rule) => rule.kind === 'concurrency'))
@@ -324,7 +328,7 @@ export class Twin {
   }
 
   #hold(numbers: number[], us: number, probeUs: number | null): void {
-    const kept = this.#pick(numbers)
+    const kept = this.#called(numbers)
     for (const one of kept) {
       const { bucket } = this.#room(one)
       const held = probeUs === null ? hold(bucket, us) : refuse(bucket, us, probeUs)
@@ -382,14 +386,8 @@ export class Twin {
     this.#limits[number] = rules
     this.#defined.set(`${number}:${this.#versions[number] ?? 0}`, rules)
     for (const one of this.#buckets) if (one.limit === number) one.old = one.history.length
-    const column = (field: 'kind' | 'drain' | 'weight' | 'room' | 'slotUs' | 'spanUs') =>
-      rules.map((rule) => rule[field])
-    const [drain, weight, room] = [column('drain'), column('weight'), column('room')]
-    const margin = rules.some(({ quota }) => quota) ? rules.map(({ quota }) => quota?.marginUs ?? 0) : null
-    const [kind, slot, span] = [column('kind'), column('slotUs'), column('spanUs')]
-    const columns = { kind, drain, weight, room, slot, span, margin, grant_us: 100_000 }
     const spec = { rules, ...(this.#full[number] === true ? { refund: 'full' } : {}) }
-    this.#play({ kind: 'define', name: `${this.#name}.${number}`, spec, columns })
+    this.#play({ kind: 'define', name: `${this.#name}.${number}`, spec, columns: columnsOf(rules) })
   }
 
   #pick(numbers: number[]): Kept[] {

@@ -11,6 +11,7 @@ import { freshDatabase } from '../servers/database.ts'
 import type { Rule } from '../../src/limits/rule.ts'
 import { type Act, anyHistory, anyLoad } from './acts.ts'
 import { level, minute, places, second, sliding } from './oracle.ts'
+import { anyRelatives } from './relatives.ts'
 import { compare, setStage } from './stage.ts'
 import { takeIn } from './take.ts'
 
@@ -38,6 +39,13 @@ describe.each([
     await fc.assert(property, { seed, numRuns: histories, ...limits })
     console.info(`${engine}: ${acts} operations compared, SLUICE_TEST_SEED=${seed}`)
     expect(acts).toBeGreaterThanOrEqual(histories * length)
+  }, 300_000)
+
+  it('when a rule is changed to one that is almost the same', async () => {
+    const property = fc.asyncProperty(anyHistory(60, anyRelatives, 12), async (history) => {
+      await compare(sluice.db, history)
+    })
+    await fc.assert(property, { seed, numRuns: histories, endOnFailure: true })
   }, 300_000)
 
   it('while a limit that is used as much as it allows is changed', async () => {

@@ -2,6 +2,7 @@ import { randomInt } from 'node:crypto'
 import fc from 'fast-check'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { anyHistory, anyLoad, inRedis } from '../limits/acts.ts'
+import { anyRelatives } from '../limits/relatives.ts'
 import { cases } from '../long.ts'
 import { type RedisServer, startRedis } from '../servers/redis.ts'
 import { connectRedis, type Connection } from '../servers/resp.ts'
@@ -36,6 +37,14 @@ describe('Redis decides as the specification does', () => {
     console.info(`Redis: ${acts} operations compared, SLUICE_TEST_SEED=${seed}`)
     expect(acts).toBeGreaterThanOrEqual(histories * length)
     expect(Number(await client.send('GET', ['test:expired']))).toBeGreaterThan(histories / 2)
+  }, 300_000)
+
+  it('when a rule is changed to one that is almost the same', async () => {
+    const stage = new RedisStage(client)
+    const property = fc.asyncProperty(anyHistory(60, anyRelatives, 12), async (history) => {
+      await stage.compare(inRedis(history))
+    })
+    await fc.assert(property, { seed, numRuns: histories, endOnFailure: true })
   }, 300_000)
 
   it('while a limit that is used as much as it allows is changed', async () => {

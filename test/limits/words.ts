@@ -1,0 +1,23 @@
+/** How the twin of a history writes rules and lists for a store. */
+import type { Rule } from '../../src/limits/rule.ts'
+
+/** As text, with the fields in one order, because the store compares JSON by meaning. */
+export function inFull(rules: readonly Rule[]): string {
+  const fields = ['kind', 'rate', 'units', 'windowUs', 'drain', 'weight', 'room', 'slotUs', 'spanUs']
+  return JSON.stringify(rules, [...fields, 'quota', 'unit', 'zone', 'anchorUs', 'marginUs'])
+}
+
+/** An array as PostgreSQL writes it; none is empty text. */
+export function inBraces(list: readonly (number | readonly number[])[]): string {
+  if (list.length === 0) return ''
+  return `{${list.map((one) => (typeof one === 'number' ? one : inBraces(one))).join(',')}}`
+}
+
+/** The columns of a definition in the store. */
+export function columnsOf(rules: readonly Rule[]): object {
+  const column = (field: 'kind' | 'drain' | 'weight' | 'room' | 'slotUs' | 'spanUs') => rules.map((rule) => rule[field])
+  const [drain, weight, room] = [column('drain'), column('weight'), column('room')]
+  const margin = rules.some(({ quota }) => quota) ? rules.map(({ quota }) => quota?.marginUs ?? 0) : null
+  const [kind, slot, span] = [column('kind'), column('slotUs'), column('spanUs')]
+  return { kind, drain, weight, room, slot, span, margin, grant_us: 100_000 }
+}
