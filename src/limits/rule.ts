@@ -134,7 +134,7 @@ export function paceOf(rules: readonly Rule[], i: number): Rule | undefined {
 /** Returns what a rule counts by, as text; a quota with this margin. How the rule is written is not part of it. */
 function textOf(rule: Rule | undefined, marginUs: number): string {
   if (rule === undefined) return ''
-  const { quota, spanUs, rate: _rate, units: _units, windowUs: _windowUs, ...counted } = rule
+  const { quota, spanUs, rate: _rate, units: _units, windowUs: _windowUs, classic: _classic, ...counted } = rule
   if (quota === undefined) return JSON.stringify({ ...counted, spanUs })
   return JSON.stringify({ ...counted, spanUs: spanUs - quota.marginUs + marginUs, quota: { ...quota, marginUs } })
 }

@@ -151,8 +151,12 @@ const anySmallRules = fc
       { weight: 4, arbitrary: anySmall },
       { weight: 3, arbitrary: anySmallPaced },
       fc.constantFrom([sliding(5, second / 10)], [sliding(9, second / 5)]),
-      // One rate, written in two ways.
-      fc.constantFrom([level(1, 2 * second, 5)], [level(5, 10 * second, 5)]),
+      // One rate, written in three ways.
+      fc.constantFrom(
+        [level(1, 2 * second, 5)],
+        [level(5, 10 * second, 5)],
+        [{ ...level(5, 10 * second, 5), classic: true }],
+      ),
     ),
     { minLength: 1, maxLength: 2 },
   )

@@ -21,6 +21,8 @@ const relatives: Rule[][] = [
   [level(1, 2 * second, 5)],
   [level(5, 10 * second, 5)],
   [level(5, 10 * second, 4)],
+  [{ ...level(5, 10 * second, 5), classic: true }],
+  [{ ...level(5, 10 * second, 5), classic: false }],
   [bucket],
   [bucket, pace],
   [bucket, { ...pace, drain: pace.drain + 1 }],

@@ -4,7 +4,7 @@ import type { Rule } from '../../src/limits/rule.ts'
 /** As text, with the fields in one order, because the store compares JSON by meaning. */
 export function inFull(rules: readonly Rule[]): string {
   const fields = ['kind', 'rate', 'units', 'windowUs', 'drain', 'weight', 'room', 'slotUs', 'spanUs']
-  return JSON.stringify(rules, [...fields, 'quota', 'unit', 'zone', 'anchorUs', 'marginUs'])
+  return JSON.stringify(rules, [...fields, 'classic', 'quota', 'unit', 'zone', 'anchorUs', 'marginUs'])
 }
 
 /** An array as PostgreSQL writes it; none is empty text. */

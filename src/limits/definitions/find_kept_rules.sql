@@ -6,7 +6,7 @@
 create or replace function engine.find_kept_rules(p_def sluice.limit_def, p_version integer) returns integer[]
 language plpgsql stable as $$
 declare
-  c_written constant text[] := '{rate,units,windowUs}';
+  c_written constant text[] := '{rate,units,windowUs,classic}';
   v_new constant jsonb := (
     select jsonb_agg(r.rule - c_written order by r.i) from jsonb_array_elements(p_def.spec -> 'rules')
       with ordinality r (rule, i));
