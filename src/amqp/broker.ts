@@ -31,6 +31,8 @@ export interface BrokerStatus {
 export interface Broker {
   /** Resolves when the server has confirmed the message (`Publisher.publish` lists the errors). */
   publish(message: Message): Promise<void>
+  /** Resolves when a body of so many bytes may be published by a stream, which leaves half of the space to others; undefined: at once. */
+  waitForSpace(bytes: number): Promise<void> | undefined
   /**
    * Receives the messages of a queue.
    * @throws UsageError SLUICE_BROKER_REFUSED (there is no such queue, for example); StoreError SLUICE_BROKER_UNREACHABLE
@@ -135,6 +137,10 @@ class Connections implements Broker {
   publish(message: Message): Promise<void> {
     if (this.#isClosed) return Promise.reject(closed())
     return this.#publisher.publish(message)
+  }
+
+  waitForSpace(bytes: number): Promise<void> | undefined {
+    return this.#publisher.waitForSpace(bytes)
   }
 
   async consume(queue: string, options: ConsumeOptions, onMessage: (delivery: Delivery) => unknown): Promise<Consumer> {

@@ -78,6 +78,8 @@ export class Publisher {
   #blocked: string | undefined
   #disarm: (() => void) | undefined
   #idle: (() => void)[] = []
+  /** Streams that wait for space. */
+  #streams: { bytes: number; resolve: () => void }[] = []
 
   constructor(name: string) {
     this.#name = name
@@ -114,6 +116,19 @@ export class Publisher {
       this.#disarm ??= systemClock.after(sweepEveryMs, () => this.#sweep())
       this.#pump()
     })
+  }
+
+  /**
+   * Resolves when a body of so many bytes may be published by a stream; undefined: at once. A stream leaves half of the space to
+   * those who cannot wait.
+   */
+  waitForSpace(bytes: number): Promise<void> | undefined {
+    if (this.#hasSpace(bytes)) return undefined
+    return new Promise((resolve) => this.#streams.push({ bytes, resolve }))
+  }
+
+  #hasSpace(bytes: number): boolean {
+    return this.unconfirmed === 0 || (this.unconfirmed < entriesMax / 2 && this.#bytes + bytes <= bytesMax / 2)
   }
 
   /** Begins to use a new connection. */
@@ -220,6 +235,7 @@ export class Publisher {
     this.#bytes -= entry.message.body.length
     if (error === undefined) entry.resolve()
     else entry.reject(error)
+    while (this.#streams[0] !== undefined && this.#hasSpace(this.#streams[0].bytes)) this.#streams.shift()?.resolve()
     if (this.unconfirmed === 0) for (const idle of this.#idle.splice(0)) idle()
     if (entry.isSuspect) this.#pump()
   }

@@ -6,8 +6,9 @@ import type { Store } from '../db/store.ts'
 import type { TxLike } from '../db/tx.ts'
 import type { EventArchive } from '../events/archive.ts'
 import type { EventRecord } from '../events/catalogue.ts'
+import { inBatches } from '../events/batches.ts'
 import type { EventRow } from '../events/row.ts'
-import type { ServiceLine, Transport } from '../events/transport.ts'
+import type { EventRows, ServiceLine, Transport } from '../events/transport.ts'
 import { type AnyTask, type Sender, task } from '../tasks/task.ts'
 import { QueueArchive } from './archive.ts'
 import { againOf, messageOf } from './message.ts'
@@ -32,6 +33,8 @@ const relayName = 'events:relay'
 const relayRetry = { attempts: 1000, base: '100ms', max: '10s' } as const
 
 const settleMaxMs = 5_000
+/** Events that are published in one turn of the event loop, at most. */
+const turnRows = 250
 
 /** Returns the bus that was chosen; undefined: the store carries events. @throws UsageError SLUICE_BAD_OPTION */
 export function busOf(
@@ -96,9 +99,33 @@ export class RabbitBus implements Transport {
     return this.#publish(row)
   }
 
-  async write(rows: readonly EventRow[], tx?: TxLike): Promise<void> {
-    if (tx !== undefined) return void (await this.#options.sender.sendMany(this.#relay, rows, { tx }))
-    await Promise.all(rows.map((row) => this.#publish(row)))
+  async write(rows: EventRows, tx?: TxLike): Promise<number> {
+    const { sender } = this.#options
+    if (tx !== undefined) return inBatches(rows, (batch) => sender.sendMany(this.#relay, batch, { tx }), true)
+    const broker = await this.broker()
+    let [count, left] = [0, 0]
+    let failure: { error: unknown } | undefined
+    let wake: (() => void) | undefined
+    const ended = (): void => void (--left === 0 && wake?.())
+    const failed = (error: unknown): void => {
+      failure ??= { error }
+      ended()
+    }
+    try {
+      for await (const row of rows) {
+        // Otherwise nothing would be written before there is no more space: publishing yields only to promises.
+        if (++count % turnRows === 0) await new Promise((resolve) => setImmediate(resolve))
+        const space = broker.waitForSpace(row.text.length)
+        if (space !== undefined) await space
+        if (failure !== undefined) break
+        left++
+        void this.#publish(row).then(ended, failed)
+      }
+    } finally {
+      if (left > 0) await new Promise<void>((resolve) => (wake = resolve))
+    }
+    if (failure !== undefined) throw failure.error
+    return count
   }
 
   archiveOf(service: string): EventArchive | undefined {

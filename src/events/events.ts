@@ -28,8 +28,6 @@ export interface EventsContext {
   routeOf: (task: string) => string | undefined
 }
 
-const batchRows = 500
-
 /** Emits events, subscribes handlers, and shows both. */
 export class Events extends Catalogue implements Emitter {
   readonly #context: EventsContext
@@ -80,30 +78,7 @@ export class Events extends Catalogue implements Emitter {
     this.#context.enter(options)
     this.#note(event)
     if (tx === undefined) await this.#storeDefinitions()
-    let count = 0
-    let rows: EventRow[] = []
-    let writing: Promise<void> = Promise.resolve()
-    /** Begins to write a batch when the one before is written, while the next one is made; not in a caller's transaction. */
-    const begin = async () => {
-      await writing
-      const batch = rows
-      rows = []
-      writing = this.#transport.write(batch, tx)
-      writing.catch(() => {})
-      if (tx !== undefined) await writing
-    }
-    try {
-      for await (const payload of payloads) {
-        const made = this.#made(event, payload, options, count)
-        rows.push(isPromise(made) ? await made : made)
-        count++
-        if (rows.length === batchRows) await begin()
-      }
-    } finally {
-      if (rows.length > 0) await begin()
-      await writing
-    }
-    return count
+    return this.#transport.write(this.#rows(event, payloads, options), tx)
   }
 
   /** Returns the tasks of a worker: those given, and those of the groups of handlers given. @throws UsageError SLUICE_NO_SERVICE, SLUICE_BAD_HANDLER */
@@ -207,18 +182,20 @@ export class Events extends Catalogue implements Emitter {
     return eventRow(event, payload, options, { source: this.#source, clock: this.#store.clock })
   }
 
-  #made(event: AnyEvent, payload: unknown, options: EmitOptions, index: number) {
-    const refuse = (error: unknown): never => {
-      if (!(error instanceof UsageError)) throw error
-      throw new UsageError(error.code, `payload ${index}: ${error.message} (those before it are emitted)`, {
-        cause: error,
-      })
-    }
-    try {
-      const made = this.#row(event, payload, options)
-      return isPromise(made) ? made.catch(refuse) : made
-    } catch (error) {
-      return refuse(error)
+  async *#rows(event: AnyEvent, payloads: Sendable<unknown>, options: EmitOptions): AsyncGenerator<EventRow> {
+    let index = 0
+    for await (const payload of payloads) {
+      let row: EventRow
+      try {
+        const made = this.#row(event, payload, options)
+        row = isPromise(made) ? await made : made
+      } catch (error) {
+        if (!(error instanceof UsageError)) throw error
+        const text = `payload ${index}: ${error.message} (those before it are emitted)`
+        throw new UsageError(error.code, text, { cause: error })
+      }
+      yield row
+      index++
     }
   }
 

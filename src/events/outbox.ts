@@ -3,10 +3,10 @@ import { SluiceError, StoreError } from '../core/errors.ts'
 import { againMs } from '../core/retry.ts'
 import type { Sql, Store } from '../db/store.ts'
 import type { TxLike } from '../db/tx.ts'
+import { batchRows, inBatches } from './batches.ts'
 import { emitRows, type EventRow } from './row.ts'
-import type { Transport } from './transport.ts'
+import type { EventRows, Transport } from './transport.ts'
 
-const batchMax = 500
 const retryForMs = 10_000
 
 interface Waiting {
@@ -38,8 +38,12 @@ export class EventOutbox implements Transport {
     })
   }
 
+  async write(rows: EventRows, tx?: TxLike): Promise<number> {
+    return inBatches(rows, (batch) => this.#insert(batch, tx), tx !== undefined)
+  }
+
   /** Emits events in one statement. After a lost connection it is repeated: the events' ids make that safe. */
-  async write(rows: readonly EventRow[], tx?: TxLike): Promise<void> {
+  async #insert(rows: readonly EventRow[], tx?: TxLike): Promise<void> {
     if (tx !== undefined) return emitRows(this.#within(tx), rows)
     const { clock } = this.#store
     const until = clock.monotonicMs() + retryForMs
@@ -62,13 +66,13 @@ export class EventOutbox implements Transport {
   async #flush(): Promise<void> {
     // Wait one microtask, so that calls made together share a statement.
     await Promise.resolve()
-    while (this.#waiting.length > 0) await this.#settle(this.#waiting.splice(0, batchMax))
+    while (this.#waiting.length > 0) await this.#settle(this.#waiting.splice(0, batchRows))
     this.#flushing = undefined
   }
 
   async #settle(items: readonly Waiting[]): Promise<void> {
     try {
-      await this.write(items.map(({ row }) => row))
+      await this.#insert(items.map(({ row }) => row))
       for (const { resolve } of items) resolve()
     } catch (error) {
       if (items.length === 1 || SluiceError.is(error)) for (const { reject } of items) reject(error)

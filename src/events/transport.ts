@@ -18,6 +18,9 @@ export interface ServiceLine {
   archived: number | null
 }
 
+/** Events in order. */
+export type EventRows = AsyncIterable<EventRow> | Iterable<EventRow>
+
 /** Carries events. What it has taken is delivered to each service that subscribed to it. */
 export interface Transport {
   /** True if the store delivers: then handlers are subscribed there. */
@@ -26,8 +29,11 @@ export interface Transport {
   readonly tasks: readonly AnyTask[]
   /** Takes one event; resolves once it is durable. Calls at the same time may share a way. */
   add(row: EventRow): Promise<void>
-  /** Takes events in order; resolves once they are durable. With `tx`: they are emitted when that commits. */
-  write(rows: readonly EventRow[], tx?: TxLike): Promise<void>
+  /**
+   * Takes events in order, as fast as they can be made durable; resolves to their number once all are. With `tx`: they are
+   * emitted when that commits. If the rows end with an error, those before it are emitted.
+   */
+  write(rows: EventRows, tx?: TxLike): Promise<number>
   /** Returns a service's archive; undefined: failed events are failed jobs. */
   archiveOf?(service: string): EventArchive | undefined
   /** Lists the services that it knows; undefined: the store does. */

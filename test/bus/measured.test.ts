@@ -54,11 +54,13 @@ it('emits as fast as most of what the client alone publishes and confirms of the
       await Promise.all(Array.from({ length: 200 }, caller))
     }
     const best = { raw: 0, many: 0, single: 0 }
+    const ways = { raw, many, single }
     for (let round = 0; round < rounds; round++) {
-      best.raw = Math.max(best.raw, await perSecond(raw))
-      best.many = Math.max(best.many, await perSecond(many))
-      best.single = Math.max(best.single, await perSecond(single))
-      await channel.purgeQueue('measured')
+      for (const way of ['raw', 'many', 'single'] as const) {
+        best[way] = Math.max(best[way], await perSecond(ways[way]))
+        // A queue that grows gets slower.
+        await channel.purgeQueue('measured')
+      }
     }
     console.log(
       `raw ${Math.round(best.raw)}/s, emitMany ${(best.many / best.raw).toFixed(2)} of it, emit by 200 callers ${(best.single / best.raw).toFixed(2)}`,
