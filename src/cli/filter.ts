@@ -1,8 +1,9 @@
 /** The options that select jobs: the same for lists, exports and bulk operations. */
 import { type Command, InvalidArgumentError, Option } from 'commander'
 import { UsageError } from '../core/errors.ts'
-import type { Duration } from '../core/rate.ts'
+import { type Duration, durationMs } from '../core/rate.ts'
 import type { JobFilter, State } from '../index.ts'
+import { quoted } from '../operations/words.ts'
 import { timeOf, whole } from './settings.ts'
 
 /** The options as commander parses them. */
@@ -31,7 +32,7 @@ export function filterFlags(command: Command, states: readonly State[]): Command
     .option('--tag <tag>', 'jobs with this tag')
     .option(
       '--reason <reason>',
-      'why jobs ended (exhausted, refused, crashed, …), or are scheduled (retry, delay, snoozed, held)',
+      'why jobs ended (exhausted, refused, crashed, …), or are scheduled (retry, delay, throttled, snoozed, held)',
     )
     .option('--error <text>', "a part of the last error's message, case-insensitive")
     .option('--error-code <code>', 'the code of the last error, such as SLUICE_HTTP_STATUS or ECONNREFUSED')
@@ -57,8 +58,19 @@ export function rejectListFlags(command: Command, instead: string): void {
       throw new UsageError('SLUICE_BAD_OPTION', `--${name} is for lists; ${instead} (--since, --until, …)`)
 }
 
-/** Makes the filter from the options. @throws UsageError SLUICE_BAD_OPTION */
+/** Of failed jobs, and of scheduled ones; who cancels a job gives any reason. */
+const reasons = ['exhausted', 'refused', 'crashed', 'expired', 'doubtful', 'impossible']
+const reasonsToWait = ['retry', 'delay', 'throttled', 'snoozed', 'held']
+
+function checkReason({ state, reason }: FilterFlags): void {
+  if (reason === undefined || state === 'cancelled' || [...reasons, ...reasonsToWait].includes(reason)) return
+  const text = `--reason is "${reason}"; jobs fail as ${reasons.join(', ')}, and are scheduled as ${reasonsToWait.join(', ')}; any other reason is one of --state cancelled`
+  throw new UsageError('SLUICE_BAD_OPTION', text)
+}
+
+/** Makes the filter from the options. @throws UsageError SLUICE_BAD_OPTION, SLUICE_BAD_DURATION */
 export function filterOf(flags: FilterFlags): JobFilter {
+  checkReason(flags)
   const { state, task, queue, tag, reason, error, errorCode, failures, limit, key, input, since, until } = flags
   const { dispatchedSince, dispatchedUntil, service, event } = flags
   const deliveries = { ...(service && { service }), ...(event && { 'event.type': event }), ...input }
@@ -94,8 +106,29 @@ function field(text: string, before: Record<string, string> | undefined): Record
   return { ...before, [text.slice(0, at)]: text.slice(at + 1) }
 }
 
-/** Parses a time of an option: an instant, or how long ago. @throws UsageError SLUICE_BAD_OPTION */
+/** Parses a time of an option: an instant, or how long ago. @throws UsageError SLUICE_BAD_OPTION, SLUICE_BAD_DURATION */
 export function time(flag: string, text: string | undefined): Date | Duration | undefined {
   if (text === undefined) return undefined
-  return /^\d{4}-/.test(text) ? timeOf(flag, text) : (text as Duration)
+  if (/^\d{4}-/.test(text)) return timeOf(flag, text)
+  try {
+    durationMs(text as Duration)
+  } catch {
+    const said = `${flag} is "${text}"; write how long ago, such as 2h or 7d, or a time, such as 2030-01-31T12:00:00Z`
+    throw new UsageError('SLUICE_BAD_DURATION', said)
+  }
+  return text as Duration
+}
+
+/** Returns the options that were given, as they are written, but for one of them. */
+export function writtenOptions(command: Command, but: string): string {
+  const given = command.options.filter(
+    (option) => option.long !== but && command.getOptionValueSource(option.attributeName()) === 'cli',
+  )
+  return given
+    .flatMap((option) => {
+      const value = command.getOptionValue(option.attributeName()) as string | number | Record<string, string>
+      const all = typeof value === 'object' ? Object.entries(value).map((pair) => pair.join('=')) : [String(value)]
+      return all.map((one) => ` ${option.long} ${quoted(one)}`)
+    })
+    .join('')
 }

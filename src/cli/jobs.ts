@@ -8,7 +8,7 @@ import { isFinal } from '../operations/jobs.ts'
 import { discardCommand } from './bulk.ts'
 import { editCommand } from './edit.ts'
 import { exportCommand } from './export.ts'
-import { type FilterFlags, filterFlags, filterOf } from './filter.ts'
+import { type FilterFlags, filterFlags, filterOf, writtenOptions } from './filter.ts'
 import { mustKnowAll } from './known.ts'
 import { brief, span } from './output.ts'
 import { showCommand } from './show.ts'
@@ -51,7 +51,8 @@ async function listJobs(flags: ListFlags, command: Command): Promise<void> {
     return out.hint(flags.state === undefined ? '`sluice jobs --state done`, or `--state failed`' : '`sluice status`')
   }
   out.table([['ID', 'STATE', 'TASK', 'QUEUE', 'ATTEMPT', 'AGE', 'ERROR'], ...jobs.map(cells)])
-  if (jobs.length === max) out.hint(`\`sluice jobs --before ${last.id}\` for older ones`)
+  if (jobs.length === max)
+    out.hint(`\`sluice jobs${writtenOptions(command, '--before')} --before ${last.id}\` for older ones`)
   else out.hint(isFinal(last.state) ? `\`sluice jobs show ${last.id}\`` : `\`sluice why ${last.id}\``)
 }
 

@@ -12,7 +12,7 @@ export interface JobFilter {
   task?: string
   queue?: string
   tag?: string
-  /** Why the job ended as it did (`exhausted`, `refused`, …), or is scheduled: `retry`, `delay`, `snoozed`, `held`. */
+  /** Why the job ended as it did (`exhausted`, `refused`, …), or is scheduled: `retry`, `delay`, `throttled`, `snoozed`, `held`. */
   reason?: string
   /** A part of the last error's message; case does not matter. */
   error?: string

@@ -12,6 +12,7 @@ export function resumeOf(what: Readonly<Record<string, string>>): string {
   return `\`sluice resume${flags.join('')}\``
 }
 
-function quoted(text: string): string {
+/** Quotes a word for a shell, if it needs that. */
+export function quoted(text: string): string {
   return /^[\w.:@/-]+$/.test(text) ? text : `'${text.replaceAll("'", String.raw`'\''`)}'`
 }

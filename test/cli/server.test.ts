@@ -106,6 +106,8 @@ it('a sequence of send, dispatch --once, jobs, why, status, limits, retry and ca
     {},
     {},
   ])
+  const page = await project.run(['jobs', '--tag', 'batch', '--task', 'sync-contact', '--max', '1'])
+  expect(page.err).toMatch(/sluice jobs --task sync-contact --tag batch --max 1 --before \S{36}` for older ones/)
   const table = await project.run(['jobs', '--max', '2'])
   expect(table.out.split('\n')).toHaveLength(4)
   expect(table.err).toContain(`--before `)

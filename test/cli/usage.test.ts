@@ -43,6 +43,13 @@ describe('a usage error ends with exit code 2 and one line', () => {
     ['a bad wait', ['send', 'plain', '{"n":1}', '--max-wait', '400d'], 'SLUICE_BAD_OPTION', 'maxWait'],
     ['nothing to replace', ['send', 'plain', '{"n":1}', '--replace'], 'SLUICE_BAD_OPTION', '--idempotency-key'],
     ['a bad time', ['send', 'plain', '{"n":1}', '--at', '5'], 'SLUICE_BAD_OPTION', '--at'],
+    [
+      'a bad time to begin',
+      ['jobs', '--since', 'tomorrow'],
+      'SLUICE_BAD_DURATION',
+      'how long ago, such as 2h or 7d, or a',
+    ],
+    ['an unknown reason', ['retry', '--reason', 'exausted'], 'SLUICE_BAD_OPTION', 'fail as exhausted, refused'],
     ['a bad store', ['status', '--store', 'mysql://h/d'], 'SLUICE_BAD_URL', 'mysql:'],
     ['a bad port', ['status', '--store', 'postgres://h:port/d'], 'SLUICE_BAD_URL', 'postgres://user'],
     ['a directory without a store', ['status', '--store', './none'], 'SLUICE_NO_STORE', 'sluice dev'],
