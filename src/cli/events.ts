@@ -15,11 +15,11 @@ import { settingsOf, withSluice } from './settings.ts'
 /** What the deliveries of events have in their inputs, and no other job. */
 const deliveries: JobFilter = { input: { 'event.specversion': '1.0' } }
 
-/** Where RabbitMQ carries events, those that failed for good are no jobs. */
-const archivesOf = (verb: string) => async (sluice: Sluice) => {
+/** What to do where no delivery matches. Where RabbitMQ carries events, those that failed for good are no jobs. */
+const otherwise = (verb: string) => async (sluice: Sluice) => {
   const services = await sluice.events.services().catch(() => [])
   const full = services.filter(({ archived }) => (archived ?? 0) > 0).map(({ service }) => service)
-  if (full.length === 0) return undefined
+  if (full.length === 0) return 'no delivery that failed matches; `sluice events list` has services, types and handlers'
   const text = `the failed events of ${full.join(', ')} are in the archive on RabbitMQ`
   return `${text}: \`sluice events archive ${verb} ${full[0]}\``
 }
@@ -52,18 +52,18 @@ export function eventsCommand(): Command {
         'give failed deliveries another round of attempts',
         'replayed',
         deliveries,
-        archivesOf('replay'),
+        otherwise('replay'),
       ),
     )
     .addCommand(
-      discardCommand('give failed deliveries up; they are kept as cancelled', deliveries, archivesOf('discard')),
+      discardCommand('give failed deliveries up; they are kept as cancelled', deliveries, otherwise('discard')),
     )
     .addCommand(
       exportCommand(
         ['failed'],
         'write failed deliveries, oldest first, as one JSON object a line',
         { ...deliveries, state: 'failed' },
-        archivesOf('export'),
+        otherwise('export'),
       ),
     )
     .addCommand(archiveCommand())

@@ -73,6 +73,8 @@ export function filterOf(flags: FilterFlags): JobFilter {
   checkReason(flags)
   const { state, task, queue, tag, reason, error, errorCode, failures, limit, key, input, since, until } = flags
   const { dispatchedSince, dispatchedUntil, service, event } = flags
+  if (event !== undefined && /[*#]/.test(event))
+    throw new UsageError('SLUICE_BAD_OPTION', `--event is "${event}", a pattern; give one type of events`)
   const deliveries = { ...(service && { service }), ...(event && { 'event.type': event }), ...input }
   const given = {
     state,

@@ -48,6 +48,8 @@ async function listJobs(flags: ListFlags, command: Command): Promise<void> {
   const last = jobs.at(-1)
   if (last === undefined) {
     out.talk(flags.state === undefined ? 'no unfinished jobs match' : `no ${flags.state} jobs match`)
+    if (flags.service !== undefined || flags.event !== undefined)
+      return out.hint('`sluice events list` has services, types and handlers')
     return out.hint(flags.state === undefined ? '`sluice jobs --state done`, or `--state failed`' : '`sluice status`')
   }
   out.table([['ID', 'STATE', 'TASK', 'QUEUE', 'ATTEMPT', 'AGE', 'ERROR'], ...jobs.map(cells)])

@@ -85,6 +85,11 @@ it('hosts handlers beside tasks, shows events, and replays or discards deliverie
   expect(none.out).toContain('0 jobs would be replayed')
   expect(unknown.err).toContain('there is no event')
   expect(objects(exported.out)).toMatchObject([{ input: { handler: 'log' } }])
+  const nobody = [
+    await project.runWarm(['events', 'replay', '--service', 'number', '--yes']),
+    await project.runWarm(['jobs', '--state', 'failed', '--service', 'number']),
+  ]
+  for (const { err } of nobody) expect(err).toContain('sluice events list` has services, types and handlers')
   const replayed = await project.runWarm(['events', 'replay', '--all', '--yes', '--rate', '10/s'])
   expect(replayed.out + replayed.err).toContain('1 replayed')
   await project.run(['dispatch', '--once'])

@@ -49,6 +49,7 @@ describe('a usage error ends with exit code 2 and one line', () => {
       'SLUICE_BAD_DURATION',
       'how long ago, such as 2h or 7d, or a',
     ],
+    ['a pattern of events', ['events', 'replay', '--event', 'a.#'], 'SLUICE_BAD_OPTION', 'a pattern; give one type'],
     ['an unknown reason', ['retry', '--reason', 'exausted'], 'SLUICE_BAD_OPTION', 'fail as exhausted, refused'],
     ['a bad store', ['status', '--store', 'mysql://h/d'], 'SLUICE_BAD_URL', 'mysql:'],
     ['a bad port', ['status', '--store', 'postgres://h:port/d'], 'SLUICE_BAD_URL', 'postgres://user'],
