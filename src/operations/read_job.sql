@@ -2,8 +2,8 @@
 -- $1 the job's id
 select j.id,
        engine.state_of_job(j) as state,
-       engine.read_scheduled_reason(j) as reason, j.task, j.queue, j.priority, j.attempt, j.failed,
-       j.throttled, j.crashes, j.ambiguous,
+       engine.read_scheduled_reason(j) as reason, j.task, j.queue, j.priority,
+       j.attempt - engine.is_granted_ahead(j)::integer as attempt, j.failed, j.throttled, j.crashes, j.ambiguous,
        engine.unix_ms(j.created_at) as created_ms, engine.unix_ms(nullif(j.due_at, 'infinity')) as due_ms,
        engine.unix_ms(j.dispatched_at) as dispatched_ms,
        case when not engine.is_granted_ahead(j) then engine.unix_ms(j.dispatched_at) end as started_ms,

@@ -61,7 +61,9 @@ begin
         null::integer, null::boolean, null::float8, null::float8, null::float8, null::float8, null::float8,
         null::text[], null::text[],
         null::jsonb'
-      else 's.state, s.reason, s.task, s.queue, s.priority::integer, s.attempt, s.failed, s.throttled, s.crashes,
+      -- A job that was granted ahead of time has not begun the attempt that its claim counts.
+      else 's.state, s.reason, s.task, s.queue, s.priority::integer,
+        s.attempt - (s.state = ''waiting'' and s.claim is not null)::integer, s.failed, s.throttled, s.crashes,
         s.ambiguous,
         engine.unix_ms(s.created_at), engine.unix_ms(s.due_at), engine.unix_ms(s.dispatched_at),
         engine.unix_ms(s.started_at), engine.unix_ms(s.finished_at), s.takes, s.tags, s.error' end,
