@@ -42,10 +42,16 @@ export async function stranger(url: string): Promise<Broker> {
   return broker
 }
 
-/** The queues of a virtual host, but for the one with an entry for each service, with how many messages each has, those in hand included. */
+/**
+ * The queues of a virtual host, but for the one with an entry for each service, with how many messages each has, those in hand included.
+ * They are read one after the other, by their names: so archives before groups, and groups before the steps of retries.
+ */
 export async function queuesOf(host: Host): Promise<Map<string, number>> {
   const told = await host.evaluate(
-    `[{binary_to_list(element(4, N)), M} || [{name, N}, {messages, M}] <- rabbit_amqqueue:info_all(<<"${host.name}">>, [name, messages])]`,
+    `[{binary_to_list(element(4, amqqueue:get_name(Q))), M} || ` +
+      `Q <- lists:sort(fun(A, B) -> amqqueue:get_name(A) =< amqqueue:get_name(B) end, rabbit_amqqueue:list(<<"${host.name}">>)), ` +
+      // A queue may end meanwhile.
+      `[{messages, M}] <- [catch rabbit_amqqueue:info(Q, [messages])]]`,
   )
   const all = new Map(
     [...told.matchAll(/\{"([^"]+)",\s*(\d+)\}/g)].map(([, name = '', count]) => [name, Number(count)]),
