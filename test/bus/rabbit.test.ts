@@ -187,7 +187,7 @@ it('retries after the steps of the backoff and after stated delays, within 10 %'
   ]
   // The least of each counts: the others show how busy this machine is, which may last for a moment.
   const ratio = ({ step, waits }: (typeof all)[number]) => Math.min(...(waits.get(step) ?? [])) / step
-  for (let round = 1; round <= 5; round++) {
+  for (let round = 1; round <= 20; round++) {
     for (const step of steps) await a.events.emitMany(delayed, Array<number>(3).fill(step))
     await a.events.emitMany(backoff, Array<number>(3).fill(400))
     await until(() => count() === 3 * round * (steps.length + 1))
