@@ -1,7 +1,12 @@
 /** The catalogue as AsyncAPI 3.0: for each service that emits a type of events, an operation `send`; for each handler one `receive`. */
 import type { EventLine } from './catalogue.ts'
 
-const slashed = (type: string) => type.replaceAll(/[^A-Za-z0-9_.-]/g, '_')
+/** Keeps the names of patterns apart. */
+const slashed = (name: string) =>
+  name
+    .replaceAll('*', 'any')
+    .replaceAll('#', 'all')
+    .replaceAll(/[^A-Za-z0-9_.-]/g, '_')
 
 /** Returns the document. @param title of the document */
 export function asyncapiOf(lines: readonly EventLine[], title: string): Record<string, unknown> {
@@ -27,9 +32,7 @@ export function asyncapiOf(lines: readonly EventLine[], title: string): Record<s
         { address: type, messages: { event: { $ref: `#/components/messages/${slashed(type)}` } } },
       ]),
     ),
-    operations: Object.fromEntries(
-      operations.map(([name, value]) => [name.replaceAll(/[^A-Za-z0-9_.-]/g, '_'), value]),
-    ),
+    operations: Object.fromEntries(operations.map(([name, value]) => [slashed(name), value])),
     components: { messages: Object.fromEntries(lines.map((line) => [slashed(line.type), messageOf(line)])) },
   }
 }

@@ -1,10 +1,12 @@
 /** What a test does with events: read what was emitted, and deliver by hand. */
 import { systemClock } from '../core/clock.ts'
 import { newId } from '../core/hash.ts'
+import { UsageError } from '../core/errors.ts'
 import type { Sql } from '../db/store.ts'
 import type { CloudEvent } from '../events/envelope.ts'
 import type { Work } from '../events/groups.ts'
 import type { EventHandler } from '../events/handler.ts'
+import { matches, regexOf } from '../events/names.ts'
 import type { Job } from '../operations/jobs.ts'
 import type { Sluice } from '../sluice.ts'
 import type { Runs } from './runs.ts'
@@ -27,6 +29,11 @@ export function eventsOf(sluice: Sluice, sql: Sql, runs: Runs, work: readonly Wo
     deliver: async (handler: EventHandler, payload: unknown, options: DeliverOptions = {}): Promise<Job> => {
       const all = work.includes(handler) ? work : [handler]
       const { type = handler.pattern, subject, version } = options
+      if (regexOf(type) !== undefined || !matches(handler.pattern, type))
+        throw new UsageError(
+          'SLUICE_BAD_OPTION',
+          `handler "${handler.name}" handles ${handler.pattern}: give \`type\`, a type of events that it gets`,
+        )
       const event = {
         specversion: '1.0',
         id: newId(),

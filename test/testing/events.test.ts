@@ -28,6 +28,8 @@ it('runs handlers, lists what was emitted, and delivers by hand', async () => {
   )
   expect(await kit.deliver(audit, { any: 1 }, { type: 'orders.x' })).toMatchObject({ state: 'done' })
   expect(got.at(-1)).toEqual(['orders.x', { any: 1 }])
+  for (const wrong of [undefined, { type: 'orders.#' }, { type: 'payments.x' }])
+    await expect(kit.deliver(audit, { any: 1 }, wrong)).rejects.toThrow('"audit" handles orders.#: give `type`')
   expect(await kit.deliver(ship, { order: 'seven' }, { version: 2 })).toMatchObject({
     state: 'failed',
     error: { code: 'SLUICE_EVENT_REFUSED' },
