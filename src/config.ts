@@ -5,7 +5,7 @@ import type { EventName, Listener } from './report/events.ts'
 import type { Work } from './events/groups.ts'
 import type { Schedule } from './schedule/schedule.ts'
 import type { BusOptions } from './bus/options.ts'
-import type { AlarmOptions } from './fleet/alarms.ts'
+import type { AlarmOptions } from './fleet/alarm-kinds.ts'
 import type { RetentionOptions } from './fleet/retention.ts'
 import type { CeleryWork } from './worker/celery-work.ts'
 
