@@ -6,7 +6,7 @@ import { closedError, SluiceError, StoreError, UsageError } from '../core/errors
 import type { Store } from '../db/store.ts'
 import { Epoch } from '../claim/definitions/clock.ts'
 import { hash64, newId } from '../core/hash.ts'
-import { Acquirer, type Answer, type Asking, type Said, type Sent, type Wish } from './acquire.ts'
+import { Acquirer, type Asking, type Said, type Sent, type Wish } from './acquire.ts'
 import { isTransient } from '../claim/claim.ts'
 import type { Definitions } from '../claim/definitions/define.ts'
 import { type Margins, marginsOf } from '../claim/definitions/margins.ts'
@@ -18,9 +18,10 @@ import type { Limit } from '../limits/limit.ts'
 import type { PeerLimiter } from '../limits/peer.ts'
 import type { Lease, Taker, TakeOptions, Tried, Used, WaitOptions } from '../limits/take.ts'
 import { LeaseHolder, lifeUs } from './lease-holder.ts'
-import { TakenGrant } from './lease.ts'
+import type { TakenGrant } from './lease.ts'
+import { freshMs, Leases } from './leases.ts'
 import { StoreOutage } from './store-outage.ts'
-import { aboveCapacity, lateMsMax, sharedAway, timeout, tooLate } from './take-errors.ts'
+import { lateMsMax, sharedAway, timeout, tooLate } from './take-errors.ts'
 import { FetchGrants } from './fetch-grants.ts'
 import { Turnstile } from './turnstile.ts'
 import { Waiters } from './waiters.ts'
@@ -40,12 +41,8 @@ export interface TakesOptions {
 const awayMs = 2_000
 /** How often the store's epoch is checked, while there are takes. */
 const lookMs = 2_000
-const neverUs = '9007199254740991'
 /** The grants of each response of `fetch`. */
 const grantsOf = new WeakMap<Response, FetchGrants>()
-
-/** How long a request may begin under a grant, in ms. */
-const freshMs = ({ fresh_us }: Answer) => (fresh_us === null ? Infinity : Number(fresh_us) / 1_000)
 
 /** Returns a request as the circuit counts it: each one for itself. */
 function sentOf({ takes, limits }: TakeRequest, asked: Moment | undefined, isProbe: boolean): Sent {
@@ -62,9 +59,7 @@ export class Takes implements Taker {
   readonly #holder: LeaseHolder
   readonly #outage: StoreOutage
   readonly #waiters: Waiters
-  /** Buckets of which the vendor has refused requests, and when the newest grant to try it again was requested. */
-  readonly #probes = new Map<string, Moment>()
-  readonly #leases = new Set<TakenGrant>()
+  readonly #leases: Leases
   readonly #fetches = new Set<FetchGrants>()
   readonly #margins: Margins
   readonly #closed = new AbortController()
@@ -77,6 +72,13 @@ export class Takes implements Taker {
     this.#acquirer = new Acquirer(store, storeClock, shared)
     this.#margins = marginsOf(store)
     this.#holder = new LeaseHolder(store, storeClock)
+    this.#leases = new Leases({
+      clock: store.clock,
+      shared,
+      holder: this.#holder,
+      acquirer: this.#acquirer,
+      margins: this.#margins,
+    })
     this.#epoch = new Epoch(store, storeClock)
     this.#outage = new StoreOutage(store.clock, store.log)
     this.#waiters = new Waiters(store.db, `${store.schema}.take`)
@@ -166,13 +168,13 @@ export class Takes implements Taker {
     const { clock } = this.#options.store
     const refusal = refusalIn(response, want.limits, { wallMs: clock.wallMs() })
     // Which request it answers is not known. If none of this process was to try the vendor, it was sent before the refusal.
-    const asked = want.takes.map((take) => this.#probes.get(take)).findLast((moment) => moment !== undefined)
+    const asked = this.#leases.probeOf(want.takes)
     const bad = refusal ?? failureIn(response, want.limits)
     if (bad !== undefined) await this.#acquirer.refused(sentOf(want, asked, asked !== undefined), bad)
     else if (isAccepted(response)) this.#acquirer.served(want.takes, asked)
     if (bad === undefined && asked !== undefined && isAccepted(response)) {
       await this.#acquirer.accepted(want.takes, asked)
-      for (const take of want.takes) this.#probes.delete(take)
+      this.#leases.accepted(want.takes)
     }
     return refusal !== undefined
   }
@@ -197,9 +199,7 @@ export class Takes implements Taker {
   async close(): Promise<void> {
     this.#closed.abort(closedError())
     for (const fetching of this.#fetches) fetching.abort(closedError())
-    const held = [...this.#leases]
-    for (const lease of held) lease.lose(closedError())
-    await Promise.all(held.map((lease) => lease.release()))
+    await this.#leases.close()
     await this.#holder.close()
     await this.#waiters.close()
     // Responses in progress may be read to their end.
@@ -304,7 +304,7 @@ export class Takes implements Taker {
       const question = { wish, takes: want.takes, units: want.costs, back, taker }
       const answer = await this.#turnstile.pass(() => this.#acquirer.ask(question))
       back?.handOver()
-      const said = this.#said(want, wish, answer)
+      const said = this.#leases.read(want, wish, answer)
       if (said.grant === undefined) return said
       const { fromMs, waitMs: againMs, id } = await this.#acquirer.agree(question, answer)
       if (fromMs === undefined) return { soonestMs: againMs, waitMs: againMs, unused: said.grant }
@@ -315,73 +315,12 @@ export class Takes implements Taker {
     }
   }
 
-  #said(want: TakeRequest, wish: Wish, answer: Answer): Said<TakenGrant> {
-    // The grant belongs to a holder that was given up meanwhile. Nothing renews its places, and `lost` is not about the
-    // present holder.
-    const isOld = wish.holder !== this.#holder.id
-    if (answer.lost) {
-      if (!isOld) this.#holder.lost()
-      return {}
-    }
-    if (!answer.granted) {
-      if (answer.capacity !== null) throw aboveCapacity(want, Number(answer.capacity))
-      const soonestMs = answer.soonest_us === neverUs ? 0 : Number(answer.soonest_us ?? 0) / 1_000
-      const lacking = want.takes.filter((_, i) => answer.lacking?.[i] !== false)
-      return { soonestMs, waitMs: Math.max(1, Number(answer.wait_us ?? 1_000_000) / 1_000), lacking }
-    }
-    if (isOld && answer.life_us !== null) {
-      void this.#holder.end(wish.id, want.takes, want.costs)
-      return {}
-    }
-    for (const take of want.takes)
-      if (answer.probing !== true) this.#probes.delete(take)
-      else if (wish.asked !== undefined) this.#probes.set(take, wish.asked)
-    const lease = this.#lease(want, wish.id, answer.fromMs, answer, wish.asked)
-    if (answer.life_us !== null) {
-      this.#leases.add(lease)
-      this.#holder.hold(lease.id, answer.asked, Number(answer.life_us) / 1_000, (reason) => lease.lose(reason))
-    }
-    return { grant: lease }
-  }
-
-  /** Returns what charges a request once more; undefined: a second limiter would have to, too. */
-  #chargeAgain({ takes, costs }: TakeRequest): ((limits: ReadonlySet<string>) => Promise<void>) | undefined {
-    if (this.#options.shared !== undefined) return undefined
-    return (limits) => this.#acquirer.chargeAgain(takes, costs, limits)
-  }
-
-  #lease(want: TakeRequest, id: string, fromMs: number, row?: Answer, asked?: Moment): TakenGrant {
-    const lifeMs = row === undefined ? Infinity : freshMs(row)
-    const lease = new TakenGrant({
-      id,
-      want,
-      clock: this.#options.store.clock,
-      holder: this.#holder,
-      deadlineMs: fromMs + lifeMs,
-      lifeMs,
-      asked,
-      hasPlace: row !== undefined && row.life_us !== null,
-      isUncharged: row === undefined,
-      isProbe: row?.probing === true,
-      place: row?.n ?? null,
-      aged: (ageMs, isLate) => this.#margins.aged(want.limits, ageMs, isLate),
-      way: this.#margins.way(want.limits, this.#chargeAgain(want)),
-      over: () => {
-        this.#leases.delete(lease)
-        if (lease.shared !== undefined) this.#options.shared?.ended(lease.shared, want.takes)
-      },
-      unused: ({ shared }) => shared && this.#options.shared?.unused(shared, want.takes, want.costs),
-      settled: ({ shared }, take, more) => shared && this.#options.shared?.settle(shared, take, more),
-    })
-    return lease
-  }
-
   /** Calls `ask`; if the store is away and each limit has `onStoreError: 'open'`, resolves to a lease without a charge. */
   async #orOpen(want: TakeRequest, ask: () => Promise<Said<TakenGrant>>): Promise<Said<TakenGrant>> {
     if (!want.limits.every((limit) => limit.isOpenWithoutStore)) return ask()
     const open = () => {
       this.#outage.granted(want.limits.map(({ name }) => name))
-      return { grant: this.#lease(want, randomUUID(), 0) }
+      return { grant: this.#leases.make(want, randomUUID(), 0) }
     }
     if (this.#outage.isOn) return open()
     try {

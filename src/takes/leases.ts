@@ -1,0 +1,116 @@
+/** The leases of one Sluice: what the store's answers grant to takes. */
+import type { Clock, Moment } from '../core/clock.ts'
+import { closedError } from '../core/errors.ts'
+import type { Margins } from '../claim/definitions/margins.ts'
+import type { PeerLimiter } from '../limits/peer.ts'
+import type { Acquirer, Answer, Said, Wish } from './acquire.ts'
+import type { LeaseHolder } from './lease-holder.ts'
+import { TakenGrant } from './lease.ts'
+import { aboveCapacity } from './take-errors.ts'
+import type { TakeRequest } from './take-request.ts'
+
+/** What leases need. */
+export interface LeasesOptions {
+  readonly clock: Clock
+  readonly shared: PeerLimiter | undefined
+  readonly holder: LeaseHolder
+  readonly acquirer: Acquirer
+  readonly margins: Margins
+}
+
+const neverUs = '9007199254740991'
+
+/** Returns how long a request may begin under a grant, in ms. */
+export const freshMs = ({ fresh_us }: Answer) => (fresh_us === null ? Infinity : Number(fresh_us) / 1_000)
+
+/** Makes leases, and knows those that hold places until they are released. */
+export class Leases {
+  readonly #options: LeasesOptions
+  /** Buckets of which the vendor has refused requests, and when the newest grant to try it again was requested. */
+  readonly #probes = new Map<string, Moment>()
+  readonly #held = new Set<TakenGrant>()
+
+  constructor(options: LeasesOptions) {
+    this.#options = options
+  }
+
+  /** Returns when the newest grant to try the vendor of these buckets was requested; undefined: there is none. */
+  probeOf(takes: readonly string[]): Moment | undefined {
+    return takes.map((take) => this.#probes.get(take)).findLast((moment) => moment !== undefined)
+  }
+
+  /** The vendor accepts requests of these buckets again. */
+  accepted(takes: readonly string[]): void {
+    for (const take of takes) this.#probes.delete(take)
+  }
+
+  /** Ends all that hold places. */
+  async close(): Promise<void> {
+    const held = [...this.#held]
+    for (const lease of held) lease.lose(closedError())
+    await Promise.all(held.map((lease) => lease.release()))
+  }
+
+  /** Reads the store's answer to a request: the lease that it grants, or when to try again. */
+  read(want: TakeRequest, wish: Wish, answer: Answer): Said<TakenGrant> {
+    // The grant belongs to a holder that was given up meanwhile. Nothing renews its places, and `lost` is not about the
+    // present holder.
+    const isOld = wish.holder !== this.#options.holder.id
+    if (answer.lost) {
+      if (!isOld) this.#options.holder.lost()
+      return {}
+    }
+    if (!answer.granted) {
+      if (answer.capacity !== null) throw aboveCapacity(want, Number(answer.capacity))
+      const soonestMs = answer.soonest_us === neverUs ? 0 : Number(answer.soonest_us ?? 0) / 1_000
+      const lacking = want.takes.filter((_, i) => answer.lacking?.[i] !== false)
+      return { soonestMs, waitMs: Math.max(1, Number(answer.wait_us ?? 1_000_000) / 1_000), lacking }
+    }
+    if (isOld && answer.life_us !== null) {
+      void this.#options.holder.end(wish.id, want.takes, want.costs)
+      return {}
+    }
+    for (const take of want.takes)
+      if (answer.probing !== true) this.#probes.delete(take)
+      else if (wish.asked !== undefined) this.#probes.set(take, wish.asked)
+    const lease = this.make(want, wish.id, answer.fromMs, answer, wish.asked)
+    if (answer.life_us !== null) {
+      this.#held.add(lease)
+      this.#options.holder.hold(lease.id, answer.asked, Number(answer.life_us) / 1_000, (reason) => lease.lose(reason))
+    }
+    return { grant: lease }
+  }
+
+  /** Returns what charges a request once more; undefined: a second limiter would have to, too. */
+  #chargeAgain({ takes, costs }: TakeRequest): ((limits: ReadonlySet<string>) => Promise<void>) | undefined {
+    if (this.#options.shared !== undefined) return undefined
+    return (limits) => this.#options.acquirer.chargeAgain(takes, costs, limits)
+  }
+
+  /** Makes the lease of a grant; without `row` that of one that nobody was charged for. */
+  make(want: TakeRequest, id: string, fromMs: number, row?: Answer, asked?: Moment): TakenGrant {
+    const lifeMs = row === undefined ? Infinity : freshMs(row)
+    const lease = new TakenGrant({
+      id,
+      want,
+      clock: this.#options.clock,
+      holder: this.#options.holder,
+      deadlineMs: fromMs + lifeMs,
+      lifeMs,
+      asked,
+      hasPlace: row !== undefined && row.life_us !== null,
+      isUncharged: row === undefined,
+      isProbe: row?.probing === true,
+      place: row?.n ?? null,
+      aged: (ageMs, isLate) => this.#options.margins.aged(want.limits, ageMs, isLate),
+      way: this.#options.margins.way(want.limits, this.#chargeAgain(want)),
+      over: () => {
+        this.#held.delete(lease)
+        if (lease.shared !== undefined) this.#options.shared?.ended(lease.shared, want.takes)
+      },
+      unused: ({ shared }) => shared && this.#options.shared?.unused(shared, want.takes, want.costs),
+      settled: ({ shared }, take, more) => shared && this.#options.shared?.settle(shared, take, more),
+    })
+    return lease
+  }
+}
