@@ -1,7 +1,7 @@
 /** A worker: claims jobs, runs their handlers in this process, and is a good member of the fleet. */
 import { hostname } from 'node:os'
 import { StoreClock } from '../core/clock.ts'
-import { AttemptError, StoreError, UsageError } from '../core/errors.ts'
+import { AttemptError, UsageError } from '../core/errors.ts'
 import { statementIn } from '../db/store.ts'
 import { Claims } from '../claim/claim.ts'
 import { Dispatcher, type Offered } from '../claim/dispatcher.ts'
@@ -22,14 +22,12 @@ import { Housekeeping } from '../fleet/maintenance.ts'
 import { AttemptEvents } from './attempt-events.ts'
 import { attemptsOn } from './grant-source.ts'
 import { LocalOutlet } from './local-outlet.ts'
+import { claimAllOnce } from './once.ts'
 import type { WorkerOptions } from './options.ts'
 import { Ending } from './ending.ts'
 import { TaskSet } from './task-set.ts'
 import { createRound } from './round.ts'
 import { warmClaims } from './warm.ts'
-
-/** For so long, from its start or its last success, `once` goes round again for jobs that all came back uncalled. */
-const vainMsMax = 10_000
 
 /** So long `once`, and a worker that is to stop, wait for a store that is away; a worker waits for ever. */
 const onceAwayMs = 60_000
@@ -231,40 +229,21 @@ export class Worker {
   }
 
   async #claimAll(max: number): Promise<number> {
-    const { clock } = this.#options.store
-    const end = this.#stop.signal
-    const hand = this.#hand
-    let sinceMs = clock.monotonicMs()
+    const sinceMs = this.#options.store.clock.monotonicMs()
     this.#beginRounds()
     await this.#renewGates()
     await this.#timetable.define()
     await this.#timetable.fire()
     await this.#warm()
-    let claimed = 0
-    const ran = () => claimed - hand.returned - hand.readmitted
-    for (let vain = 0; ;) {
-      // What was put off counts, as something that was dealt with; but it is no reason to go on.
-      const ended = () => ran() - hand.putOff
-      const [returned, readmitted, endedBefore] = [hand.returned, hand.readmitted, ended()]
-      while (ran() < max && !end.aborted) {
-        const count = await this.#dispatcher.claimOnce(max - ran(), end)
-        if (count === 0) break
-        claimed += count
-      }
-      await this.#idle()
-      if (this.#finisher.hasGivenUp)
-        throw new StoreError(
-          'SLUICE_STORE_UNREACHABLE',
-          'the store stayed away, and how attempts ended is not recorded; their jobs will run again, marked `ambiguous`',
-        )
-      // Jobs whose grants grew old have room again at once; but a machine too busy to use them is given time first.
-      const isUseful = ended() > endedBefore || hand.readmitted > readmitted
-      const hasDecided = (await this.#member.endOverdue()) > 0
-      if (end.aborted || !(isUseful || hasDecided || hand.returned > returned)) return ran()
-      if (isUseful) [vain, sinceMs] = [0, clock.monotonicMs()]
-      else if (clock.monotonicMs() - sinceMs > vainMsMax) return ran()
-      else await clock.sleep(clock.random() * Math.min(2_000, 100 * 2 ** vain++), end)
-    }
+    return claimAllOnce(max, {
+      dispatcher: this.#dispatcher,
+      finisher: this.#finisher,
+      member: this.#member,
+      clock: this.#options.store.clock,
+      sinceMs,
+      idle: () => this.#idle(),
+      end: this.#stop.signal,
+    })
   }
 
   /** Resolves when no job is in hand and every ending is written. */

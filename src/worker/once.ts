@@ -1,0 +1,54 @@
+/** What `dispatchOnce` does between its start and its end: it claims until nothing more may begin now. */
+import type { Dispatcher } from '../claim/dispatcher.ts'
+import type { Finisher } from '../claim/finish/finish.ts'
+import type { Clock } from '../core/clock.ts'
+import { StoreError } from '../core/errors.ts'
+import type { Membership } from '../fleet/membership.ts'
+
+/** For so long, from its start or its last success, it goes round again for jobs that all came back uncalled. */
+const vainMsMax = 10_000
+
+/** What it needs of a worker. */
+interface Once {
+  dispatcher: Dispatcher
+  finisher: Finisher
+  member: Membership
+  clock: Clock
+  /** When it was called, in monotonic ms. */
+  sinceMs: number
+  /** Resolves when no job is in hand and every ending is written. */
+  idle: () => Promise<void>
+  end: AbortSignal
+}
+
+/** Claims what is allowed now; resolves to how many jobs ran, up to `max`. @throws StoreError SLUICE_STORE_UNREACHABLE */
+export async function claimAllOnce(max: number, once: Once): Promise<number> {
+  const { dispatcher, finisher, member, clock, idle, end } = once
+  const { hand } = dispatcher
+  let { sinceMs } = once
+  let claimed = 0
+  const ran = () => claimed - hand.returned - hand.readmitted
+  for (let vain = 0; ;) {
+    // What was put off counts, as something that was dealt with; but it is no reason to go on.
+    const ended = () => ran() - hand.putOff
+    const [returned, readmitted, endedBefore] = [hand.returned, hand.readmitted, ended()]
+    while (ran() < max && !end.aborted) {
+      const count = await dispatcher.claimOnce(max - ran(), end)
+      if (count === 0) break
+      claimed += count
+    }
+    await idle()
+    if (finisher.hasGivenUp)
+      throw new StoreError(
+        'SLUICE_STORE_UNREACHABLE',
+        'the store stayed away, and how attempts ended is not recorded; their jobs will run again, marked `ambiguous`',
+      )
+    // Jobs whose grants grew old have room again at once; but a machine too busy to use them is given time first.
+    const isUseful = ended() > endedBefore || hand.readmitted > readmitted
+    const hasDecided = (await member.endOverdue()) > 0
+    if (end.aborted || !(isUseful || hasDecided || hand.returned > returned)) return ran()
+    if (isUseful) [vain, sinceMs] = [0, clock.monotonicMs()]
+    else if (clock.monotonicMs() - sinceMs > vainMsMax) return ran()
+    else await clock.sleep(clock.random() * Math.min(2_000, 100 * 2 ** vain++), end)
+  }
+}
