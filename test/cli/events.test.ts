@@ -126,6 +126,9 @@ it('shows the archive of a service on RabbitMQ, replays it and discards it', asy
     await project.runWarm(['events', 'show', newId()]),
   ]
   expect(events.out).toMatch(/demo.number.even .+ numbers +-\n/)
+  const bound = await project.runWarm(['events', 'remove', 'numbers', 'audit'])
+  expect(bound).toMatchObject({ code: 1, err: expect.stringContaining('in RabbitMQ, as bindings') })
+  expect(bound.err).toContain('unbind demo.# from the queue sluice.events:numbers:main in RabbitMQ')
   expect(strange.err).toContain('SLUICE_NO_ARCHIVE: RabbitMQ has no queue "sluice.archive:number" in this virtual host')
   expect(handled.err).toContain('over RabbitMQ those are found that wait for a retry, have failed, or are for nobody')
   for (const verb of ['replay', 'discard', 'export']) {
