@@ -58,7 +58,7 @@ export function rejectListFlags(command: Command, instead: string): void {
       throw new UsageError('SLUICE_BAD_OPTION', `--${name} is for lists; ${instead} (--since, --until, …)`)
 }
 
-/** Of failed jobs, and of scheduled ones; who cancels a job gives any reason. */
+/** The reasons of failed jobs, and those of scheduled ones. A cancelled job has any reason that somebody gave. */
 const reasons = ['exhausted', 'refused', 'crashed', 'expired', 'doubtful', 'impossible']
 const reasonsToWait = ['retry', 'delay', 'throttled', 'snoozed', 'held']
 
