@@ -31,7 +31,10 @@ export interface BrokerStatus {
 export interface Broker {
   /** Resolves when the server has confirmed the message (`Publisher.publish` lists the errors). */
   publish(message: Message): Promise<void>
-  /** Resolves when a body of so many bytes may be published by a stream, which leaves half of the space to others; undefined: at once. */
+  /**
+   * Resolves when there may be space for a body of so many bytes of a stream, which leaves half of the space to others. Other
+   * streams may take it, so call it again then. Undefined: there is space now.
+   */
   waitForSpace(bytes: number): Promise<void> | undefined
   /**
    * Receives the messages of a queue.

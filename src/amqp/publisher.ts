@@ -119,8 +119,8 @@ export class Publisher {
   }
 
   /**
-   * Resolves when a body of so many bytes may be published by a stream; undefined: at once. A stream leaves half of the space to
-   * those who cannot wait.
+   * Resolves when there may be space for a body of so many bytes of a stream, which leaves half of the space to those who cannot
+   * wait. Other streams may take it, so call it again then. Undefined: there is space now.
    */
   waitForSpace(bytes: number): Promise<void> | undefined {
     if (this.#hasSpace(bytes)) return undefined

@@ -1,5 +1,6 @@
 /** RabbitMQ as what carries events: publishes them confirmed. `consumer.ts` is the services' end. */
 import { type Broker, openBroker } from '../amqp/broker.ts'
+import type { Message } from '../amqp/publisher.ts'
 import { systemClock } from '../core/clock.ts'
 import { closedError, SluiceError, UsageError } from '../core/errors.ts'
 import type { Store } from '../db/store.ts'
@@ -9,6 +10,7 @@ import type { EventRecord } from '../events/catalogue.ts'
 import { inBatches } from '../events/batches.ts'
 import type { EventRow } from '../events/row.ts'
 import type { EventRows, ServiceLine, Transport } from '../events/transport.ts'
+import { isPromise, type MaybePromise } from '../tasks/admit.ts'
 import { type AnyTask, type Sender, task } from '../tasks/task.ts'
 import { QueueArchive } from './archive.ts'
 import { againOf, messageOf } from './message.ts'
@@ -73,7 +75,10 @@ export class RabbitBus implements Transport {
     this.#relay = task(relayName, {
       retry: relayRetry,
       // What an earlier attempt may have published is published again.
-      run: (row: EventRow, { attempt, ambiguous }) => this.#publish(row, attempt > 1 || ambiguous),
+      run: async (row: EventRow, { attempt, ambiguous }) => {
+        const message = await this.#messageOf(row)
+        return this.#publish(row.type, attempt > 1 || ambiguous ? againOf(message) : message)
+      },
     }) as AnyTask
     this.tasks = [this.#relay]
   }
@@ -96,7 +101,7 @@ export class RabbitBus implements Transport {
   }
 
   add(row: EventRow): Promise<void> {
-    return this.#publish(row)
+    return this.#publish(row.type, this.#messageOf(row))
   }
 
   async write(rows: EventRows, tx?: TxLike): Promise<number> {
@@ -111,20 +116,29 @@ export class RabbitBus implements Transport {
       failure ??= { error }
       ended()
     }
+    /** Fails with the first event that did, and not with an error of the rows, which would mean that those before it are emitted. */
+    const end = async () => {
+      if (left > 0) await new Promise<void>((resolve) => (wake = resolve))
+      if (failure !== undefined) throw failure.error
+    }
     try {
       for await (const row of rows) {
         // Otherwise nothing would be written before there is no more space: publishing yields only to promises.
         if (++count % turnRows === 0) await new Promise((resolve) => setImmediate(resolve))
-        const space = broker.waitForSpace(row.text.length)
-        if (space !== undefined) await space
+        const made = this.#messageOf(row)
+        const message = isPromise(made) ? await made : made
+        let space = broker.waitForSpace(message.body.length)
+        while (space !== undefined) {
+          await space
+          space = broker.waitForSpace(message.body.length)
+        }
         if (failure !== undefined) break
         left++
-        void this.#publish(row).then(ended, failed)
+        void this.#publish(row.type, message).then(ended, failed)
       }
     } finally {
-      if (left > 0) await new Promise<void>((resolve) => (wake = resolve))
+      await end()
     }
-    if (failure !== undefined) throw failure.error
     return count
   }
 
@@ -157,20 +171,23 @@ export class RabbitBus implements Transport {
     await broker?.close()
   }
 
-  async #publish(row: EventRow, isAgain = false): Promise<void> {
+  #messageOf(row: EventRow): MaybePromise<Message> {
+    return this.settings.isCelery ? taskMessageOf(row, this.#options.store.clock.wallMs()) : messageOf(row)
+  }
+
+  async #publish(type: string, made: MaybePromise<Message>): Promise<void> {
     this.#underway++
     try {
+      const message = isPromise(made) ? await made : made
       const broker = this.#open ?? (await this.broker())
-      const { clock } = this.#options.store
-      const message = this.settings.isCelery ? await taskMessageOf(row, clock.wallMs()) : messageOf(row)
-      await broker.publish(isAgain ? againOf(message) : message)
+      await broker.publish(message)
     } catch (error) {
       // Nobody has subscribed to it, which is no error of its emitter.
       if (!SluiceError.is(error) || error.code !== 'SLUICE_BROKER_UNROUTED') throw error
       this.#unrouted++
-      if (this.#warned.has(row.type)) return
-      this.#warned.add(row.type)
-      this.#options.store.log.warn(`no service gets events ${row.type}: subscribe to them, or stop emitting them`)
+      if (this.#warned.has(type)) return
+      this.#warned.add(type)
+      this.#options.store.log.warn(`no service gets events ${type}: subscribe to them, or stop emitting them`)
     } finally {
       if (--this.#underway === 0) for (const idle of this.#idle.splice(0)) idle()
     }

@@ -10,6 +10,16 @@ import { program, stranger } from './stage.ts'
 const many = event('many')
 const one = event('one')
 
+/** Has RabbitMQ reject what is emitted after the first event. */
+async function rejectMany(url: string): Promise<void> {
+  const broker = await stranger(url)
+  const small = { name: 'small', durable: true, arguments: { 'x-max-length': 1, 'x-overflow': 'reject-publish' } }
+  await broker.declare({
+    queues: [small],
+    bindings: [{ exchange: 'sluice.events', to: { queue: 'small' }, routingKey: 'many' }],
+  })
+}
+
 it('emits more than may be unconfirmed at once, in order, and leaves space for others', async () => {
   const { url } = await freshBroker()
   const got: number[] = []
@@ -60,12 +70,7 @@ it('reads no more of a stream of which RabbitMQ does not take an event', async (
   const { url } = await freshBroker()
   const emitter = await program(url)
   await emitter.events.emit(one, 1)
-  const broker = await stranger(url)
-  const small = { name: 'small', durable: true, arguments: { 'x-max-length': 1, 'x-overflow': 'reject-publish' } }
-  await broker.declare({
-    queues: [small],
-    bindings: [{ exchange: 'sluice.events', to: { queue: 'small' }, routingKey: 'many' }],
-  })
+  await rejectMany(url)
   let [read, isEnded] = [0, false]
   function* payloads() {
     try {
@@ -77,4 +82,22 @@ it('reads no more of a stream of which RabbitMQ does not take an event', async (
   await expect(emitter.events.emitMany(many, payloads())).rejects.toMatchObject({ code: 'SLUICE_BROKER_NACK' })
   expect(isEnded).toBe(true)
   expect(read).toBeLessThan(20_000)
+})
+
+it('shares the space between many streams of large events', async () => {
+  const { url } = await freshBroker()
+  const { events } = await program(url, { events: { on: 'rabbitmq', archive: false } })
+  await events.emit(many, 'first')
+  const text = '€'.repeat(80_000)
+  const sent = Array.from({ length: 80 }, () => events.emitMany(many, [text, text]))
+  expect(await Promise.all(sent)).toEqual(sent.map(() => 2))
+})
+
+it('names the event that RabbitMQ did not take, and not one after it that is refused', async () => {
+  const { url } = await freshBroker()
+  const emitter = await program(url)
+  await emitter.events.emit(one, 1)
+  await rejectMany(url)
+  const payloads = [1, 2, 3, 4, 5, 6, 7, 8, 9n]
+  await expect(emitter.events.emitMany(many, payloads)).rejects.toMatchObject({ code: 'SLUICE_BROKER_NACK' })
 })
