@@ -45,7 +45,10 @@ export interface Event<Input = unknown, Output = Input> {
    * @throws StoreError SLUICE_STORE_UNREACHABLE: the outcome is unknown; repeat with the same `id`
    */
   emit(payload: Input, options?: EmitOptions): Promise<string>
-  /** Emits one event for each payload, in batches, in order. Resolves to their number; the first bad payload stops it. */
+  /**
+   * Emits one event for each payload, in order, and resolves to their number. The first bad payload, and the first event that cannot
+   * be emitted, stop it.
+   */
   emitMany(payloads: Sendable<Input>, options?: Pick<EmitOptions, 'tx'>): Promise<number>
   /**
    * Returns a handler of this event, to be given to `sluice.work`, or exported from the file of `sluice work`.
