@@ -23,14 +23,8 @@ async function rejectMany(url: string): Promise<void> {
 it('emits more than may be unconfirmed at once, in order, and leaves space for others', async () => {
   const { url } = await freshBroker()
   const got: number[] = []
-  await program(url, { service: 'a' }, [
-    many.on(
-      (payload) => {
-        got.push((payload as { n: number }).n)
-      },
-      { concurrency: 1 },
-    ),
-  ])
+  const handler = many.on((payload) => void got.push((payload as { n: number }).n))
+  await program(url, { service: 'a' }, [handler], 1)
   const { events } = await program(url)
   function* payloads() {
     for (let n = 0; n < 300; n++) yield { n, text: 'x'.repeat(100_000) }
