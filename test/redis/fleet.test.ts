@@ -51,7 +51,10 @@ async function world(published: boolean, rate: Rate = usual, most = 160, windowM
         call,
         Array.from({ length: count }, () => ({})),
       ),
+    /** @throws Error some have failed for good, so that it would wait for ever */
     ended: async (count: number) => {
+      const failed = await sluice.db.query<{ error: unknown }>('select error from sluice.failed')
+      if (failed.length > 0) throw new Error(`${failed.length} jobs failed, one by ${JSON.stringify(failed[0]?.error)}`)
       const [row] = await sluice.db.query<{ n: number }>(
         `select count(*)::int as n from sluice.done where state = 'done'`,
       )
