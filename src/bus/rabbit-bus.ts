@@ -116,7 +116,7 @@ export class RabbitBus implements Transport {
       failure ??= { error }
       ended()
     }
-    /** Fails with the first event that did, and not with an error of the rows, which would mean that those before it are emitted. */
+    /** Throws the error of the first event that failed. It goes before an error of the rows, which states that those before are emitted. */
     const end = async () => {
       if (left > 0) await new Promise<void>((resolve) => (wake = resolve))
       if (failure !== undefined) throw failure.error

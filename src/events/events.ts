@@ -159,7 +159,7 @@ export class Events extends Catalogue implements Emitter {
     return (await this.#transport.services?.()) ?? []
   }
 
-  /** As of the store. Where RabbitMQ carries events: of one that waits for a retry, is archived, or that nobody gets. */
+  /** Returns the record of an event. RabbitMQ knows those that wait for a retry, are archived, or are for nobody; undefined: it is unknown. */
   override async show(id: string): Promise<EventRecord | undefined> {
     return (await super.show(id)) ?? this.#transport.find?.(id)
   }
@@ -182,6 +182,7 @@ export class Events extends Catalogue implements Emitter {
     return eventRow(event, payload, options, { source: this.#source, clock: this.#store.clock })
   }
 
+  /** Makes the rows of payloads, one when it is read. @throws UsageError that names the index of the first bad payload */
   async *#rows(event: AnyEvent, payloads: Sendable<unknown>, options: EmitOptions): AsyncGenerator<EventRow> {
     let index = 0
     for await (const payload of payloads) {
