@@ -72,7 +72,10 @@ export class Subscription implements Consumer {
   #options: ConsumeOptions
   readonly #onMessage: (delivery: Delivery) => unknown
   readonly #source: Source
+  /** In the order in which they came. */
   readonly #inHand = new Set<Received>()
+  /** Acknowledged, and not written yet. */
+  readonly #acked: ConsumeMessage[] = []
   readonly #stop = new AbortController()
   #channel: Channel | undefined
   #tag: string | undefined
@@ -122,6 +125,7 @@ export class Subscription implements Consumer {
   }
 
   async synced(): Promise<void> {
+    this.#writeAcks()
     // A channel that is lost never answers.
     await Promise.race([this.#channel?.checkQueue(this.queue).catch(() => {}), this.#ended])
   }
@@ -137,6 +141,7 @@ export class Subscription implements Consumer {
   async drain(): Promise<void> {
     await this.cancel()
     if (this.#inHand.size > 0) await new Promise<void>((resolve) => this.#drained.push(resolve))
+    this.#writeAcks()
     // A channel that is lost never answers.
     await Promise.race([this.#channel?.close().catch(() => {}), this.#ended])
   }
@@ -214,14 +219,33 @@ export class Subscription implements Consumer {
     this.#channel = undefined
     this.#tag = undefined
     this.#inHand.clear()
+    this.#acked.length = 0
     this.#tellDrained()
   }
 
+  /**
+   * Writes the acknowledgements of one time together: one frame for all messages that came before the first that is still in hand.
+   * With a frame for each, a core of the server settles a quarter fewer.
+   */
+  #writeAcks(): void {
+    const acked = this.#acked.splice(0).toSorted((a, b) => a.fields.deliveryTag - b.fields.deliveryTag)
+    const [first] = this.#inHand
+    const upTo = acked.findLast(({ fields }) => first === undefined || fields.deliveryTag < first.tag)
+    const others = acked.slice(upTo === undefined ? 0 : acked.indexOf(upTo) + 1)
+    try {
+      if (upTo !== undefined) this.#channel?.ack(upTo, true)
+      for (const message of others) this.#channel?.ack(message)
+    } catch {
+      // The channel is over: the server delivers them again.
+    }
+  }
+
   #receive(channel: Channel, message: ConsumeMessage, noAck: boolean): void {
-    const settled = (settle: (how: Channel) => void) => {
+    const settle = (verdict: Verdict) => {
       if (!this.#inHand.delete(received)) return false
       try {
-        settle(channel)
+        if (verdict !== 'ack') channel.reject(message, verdict === 'requeue')
+        else if (this.#acked.push(message) === 1) process.nextTick(() => this.#writeAcks())
         return true
       } catch {
         return false
@@ -229,7 +253,7 @@ export class Subscription implements Consumer {
         this.#tellDrained()
       }
     }
-    const received: Received = new Received(message, settled, () => this.#inHand.has(received))
+    const received: Received = new Received(message, settle, () => this.#inHand.has(received))
     if (!noAck) this.#inHand.add(received)
     const failed = (error: unknown) => {
       this.#source.log.error(`a message of the queue "${this.queue}" could not be handled`, { err: error })
@@ -259,18 +283,17 @@ export class Subscription implements Consumer {
 /** The server ended a consumer: mostly because its queue was deleted. */
 class Cancelled extends Error {}
 
+/** How a message is settled. */
+export type Verdict = 'ack' | 'reject' | 'requeue'
+
 /** A message as a delivery. */
 export class Received implements Delivery {
   readonly #message: ConsumeMessage | GetMessage
-  readonly #settle: (how: (channel: Channel) => void) => boolean
+  readonly #settle: (verdict: Verdict) => boolean
   readonly #has: () => boolean
 
-  /** @param settle carries a settlement out, and returns false if it cannot be any more @param has returns whether it can */
-  constructor(
-    message: ConsumeMessage | GetMessage,
-    settle: (how: (channel: Channel) => void) => boolean,
-    has: () => boolean,
-  ) {
+  /** @param settle carries a verdict out, and returns false if it cannot be any more @param has returns whether it can */
+  constructor(message: ConsumeMessage | GetMessage, settle: (verdict: Verdict) => boolean, has: () => boolean) {
     this.#message = message
     this.#settle = settle
     this.#has = has
@@ -294,13 +317,17 @@ export class Received implements Delivery {
   get isInHand(): boolean {
     return this.#has()
   }
+  /** The server numbers what it delivers on a channel, from 1. */
+  get tag(): number {
+    return this.#message.fields.deliveryTag
+  }
 
   ack(): boolean {
-    return this.#settle((channel) => channel.ack(this.#message))
+    return this.#settle('ack')
   }
 
   reject({ requeue = false } = {}): boolean {
-    return this.#settle((channel) => channel.reject(this.#message, requeue))
+    return this.#settle(requeue ? 'requeue' : 'reject')
   }
 }
 

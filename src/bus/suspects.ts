@@ -109,9 +109,10 @@ export class Suspects {
       }
       const received: Received = new Received(
         message,
-        (settle) => {
+        (verdict) => {
           if (!inHand.delete(received)) return false
-          settle(channel)
+          if (verdict === 'ack') channel.ack(message)
+          else channel.reject(message, verdict === 'requeue')
           this.wake()
           return true
         },

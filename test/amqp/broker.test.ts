@@ -2,6 +2,7 @@
 import { beforeAll, describe, expect, it } from 'vitest'
 import { systemClock } from '../../src/core/clock.ts'
 import { isLong } from '../long.ts'
+import type { Delivery } from '../../src/amqp/broker.ts'
 import { type Broker as Host, freshBroker } from '../servers/rabbitmq.ts'
 import { startProxy } from '../servers/proxy.ts'
 import { later, until } from '../until.ts'
@@ -239,6 +240,26 @@ describe('a consumer', () => {
     await drained
     expect(consumer.inHand).toBe(0)
     expect(held).toHaveLength(5)
+  })
+
+  it('acknowledges messages of one time together, and none that it did not acknowledge', async () => {
+    const { proxy, url } = await throughProxy()
+    const [broker, other] = [await open(url), await open(host.url)]
+    await broker.declare({ queues: [{ name: 'together' }] })
+    for (let i = 0; i < 8; i++) await other.publish(to('together', String(i)))
+    const held: Delivery[] = []
+    const consumer = await broker.consume('together', { prefetch: 8 }, (one) => held.push(one))
+    await until(() => held.length === 8)
+    for (const i of [5, 0, 1, 3]) expect(held[i]?.ack()).toBe(true)
+    await consumer.synced()
+    held[2]?.reject({ requeue: true })
+    await until(() => held.length === 9)
+    expect(held[6]?.ack()).toBe(true)
+    await consumer.synced()
+    proxy.reset()
+    await until(() => held.length === 12)
+    const again = held.slice(8).map((one) => `${one.body.toString()} ${one.isRedelivered}`)
+    expect([again[0], again.slice(1).toSorted()]).toEqual(['2 true', ['2 true', '4 true', '7 true']])
   })
 
   // Points of test/celery's list of conformance (scripts/conformance.mjs) begin with their number.
