@@ -171,7 +171,7 @@ function referencesOf({ path, text }: File): Set<string> {
   return new Set([...called, ...written.flatMap(([sql]) => sql.match(/\b(?:engine|sluice)\.[a-z_]+/g) ?? [])])
 }
 
-/** Modules without a README, and folders of modules that their README does not name. */
+/** Modules without a README, folders and files that their module's README does not name, and files that it names and that do not exist. */
 export function unindexed(files: File[]): string[] {
   const code = files.filter(
     ({ path }) => /^src\/[^/]+\/.*\.(ts|sql|lua)$/.test(path) && !path.startsWith('src/generated/'),
@@ -181,6 +181,18 @@ export function unindexed(files: File[]): string[] {
     const [module = '', sub] = folder.split('/')
     const index = files.find(({ path }) => path === `src/${module}/README.md`)?.text
     if (index === undefined) return sub === undefined ? [`src/${module} has no README.md`] : []
-    return sub === undefined || index.includes(`\`${sub}/\``) ? [] : [`src/${module}/README.md does not name ${sub}/`]
+    if (sub !== undefined) return index.includes(`\`${sub}/\``) ? [] : [`src/${module}/README.md does not name ${sub}/`]
+    return misnamed(module, index, code)
   })
+}
+
+/** Files at the top of a module that its README leaves out (commands of the command line have their own names), and names of none. */
+function misnamed(module: string, index: string, code: File[]): string[] {
+  const paths = code.map(({ path }) => path).filter((path) => path.startsWith(`src/${module}/`))
+  const named = [...index.matchAll(/`([\w-]+\.(?:ts|sql|lua))`/g)].map(([, name = '']) => name)
+  const own = paths.map((path) => path.split('/').slice(2)).filter(({ length }) => module !== 'cli' && length === 1)
+  return [
+    ...own.flatMap(([name = '']) => (!name.endsWith('.ts') || named.includes(name) ? [] : [`${module}: ${name} is not named`])),
+    ...named.flatMap((name) => (paths.some((path) => path.endsWith(`/${name}`)) ? [] : [`${module}: there is no ${name}`])),
+  ]
 }

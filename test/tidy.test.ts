@@ -47,9 +47,14 @@ const laws: Record<string, Law> = {
       { 'src/core/a.ts': 'await sql.query(`select 1 from sluice.job`)' },
     ],
   },
-  'a README lists what lives in its module': {
+  'a README names the folders and files of its module': {
     in: unindexed,
-    bad: [{ 'src/core/a.ts': '' }, { 'src/core/README.md': 'clocks', 'src/core/clocks/a.ts': '' }],
+    bad: [
+      { 'src/core/a.ts': '' },
+      { 'src/core/README.md': 'clocks', 'src/core/clocks/a.ts': '' },
+      { 'src/core/README.md': '`a.ts`', 'src/core/a.ts': '', 'src/core/b.ts': '' },
+      { 'src/core/README.md': '`a.ts` and `b.sql`', 'src/core/a.ts': '' },
+    ],
   },
   'imports have no cycles': {
     in: (files) => cycles(new Map(inSource(files).map((file) => [file.path, imports(file)]))),
