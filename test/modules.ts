@@ -192,7 +192,11 @@ function misnamed(module: string, index: string, code: File[]): string[] {
   const named = [...index.matchAll(/`([\w-]+\.(?:ts|sql|lua))`/g)].map(([, name = '']) => name)
   const own = paths.map((path) => path.split('/').slice(2)).filter(({ length }) => module !== 'cli' && length === 1)
   return [
-    ...own.flatMap(([name = '']) => (!name.endsWith('.ts') || named.includes(name) ? [] : [`${module}: ${name} is not named`])),
-    ...named.flatMap((name) => (paths.some((path) => path.endsWith(`/${name}`)) ? [] : [`${module}: there is no ${name}`])),
+    ...own.flatMap(([name = '']) =>
+      !name.endsWith('.ts') || named.includes(name) ? [] : [`${module}: ${name} is not named`],
+    ),
+    ...named.flatMap((name) =>
+      paths.some((path) => path.endsWith(`/${name}`)) ? [] : [`${module}: there is no ${name}`],
+    ),
   ]
 }

@@ -1,4 +1,4 @@
-/** What a message of a Celery producer means, and what becomes of its job means to the producer. */
+/** What a Celery producer's message means, and what the end of its job means to the producer. */
 import { randomUUID } from 'node:crypto'
 import type { Address } from '../celery/carrier.ts'
 import { readJson } from '../celery/json.ts'

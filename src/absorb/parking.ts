@@ -1,4 +1,4 @@
-/** Messages that are put aside, with the reason. */
+/** Puts aside messages that cannot be carried out, with the reason. */
 import { StoreError } from '../core/errors.ts'
 import type { WireMessage } from '../celery/wire.ts'
 import type { Post } from './post.ts'

@@ -1,4 +1,5 @@
--- Records what is sent to the producers of calls in this transaction. Returns the calls of which nobody had sent that.
+-- Records what is sent to the producers of calls in this transaction. Returns the calls for which no process has sent
+-- it before.
 -- $1 Celery's ids, $2 how far they are reported, $3 whether that is their result
 with given as materialized (
   select u.id, u.reported, u.over from unnest($1::text[], $2::integer[], $3::boolean[]) u (id, reported, over)

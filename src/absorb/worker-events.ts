@@ -1,4 +1,4 @@
-/** Events of this process as a worker of Celery, for Flower and `celery events`: none until somebody wants them. */
+/** Events of this process as a worker of Celery, for Flower and `celery events`: none are sent until a program requests them. */
 import { loadavg } from 'node:os'
 import { type CeleryEvent, eventKey, writeEvents } from '../celery/event.ts'
 import type { TaskResult } from '../celery/result.ts'

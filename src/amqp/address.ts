@@ -1,4 +1,4 @@
-/** Where a RabbitMQ is: what its URL means. */
+/** Reads the URL of a RabbitMQ. */
 import { UsageError } from '../core/errors.ts'
 import { decodedPart, type Host, hostsOf, type Pems, pemsOf } from '../core/server-url.ts'
 

@@ -1,4 +1,4 @@
-/** The door to a RabbitMQ: one connection that publishes, and, from the first consumer on, one that consumes. */
+/** The entry to a RabbitMQ: one connection that publishes, and, from the first consumer on, one that consumes. */
 import { createHash } from 'node:crypto'
 import type { Channel } from 'amqplib'
 import { systemClock } from '../core/clock.ts'

@@ -1,4 +1,4 @@
-/** The start of what needs a RabbitMQ, or Celery's Redis, that may be away: it begins as soon as that is there. */
+/** Starts what needs a RabbitMQ, or Celery's Redis, that may be away, as soon as that is there. */
 import type { Clock } from '../core/clock.ts'
 import { StoreError } from '../core/errors.ts'
 import { span } from '../core/figures.ts'

@@ -1,4 +1,4 @@
-/** The archive of a service on RabbitMQ: a queue that is looked through message by message. What stays goes back to its place. */
+/** The archive of a service on RabbitMQ: a queue that is read message by message. Messages that stay go back to their places. */
 import type { GetMessage } from 'amqplib'
 import type { Broker } from '../amqp/broker.ts'
 import { type Clock, systemClock } from '../core/clock.ts'

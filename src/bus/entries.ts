@@ -1,6 +1,6 @@
 /**
- * What services on RabbitMQ leave about themselves in one queue when they start: others find their queues by it, and a service what
- * earlier processes of its own have bound.
+ * The entries that services on RabbitMQ write into one queue when they start. By these others find their queues, and a service
+ * finds what its earlier processes have bound.
  */
 import { randomUUID } from 'node:crypto'
 import type { ConsumeMessage } from 'amqplib'

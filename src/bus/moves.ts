@@ -1,6 +1,6 @@
 /**
- * Handlers that are in another group than before, or have another pattern. Their former queues get nothing new for them; what is there
- * goes to where they are now.
+ * Handlers that are in another group than before, or have another pattern. Their former queues get nothing new for them; messages
+ * that wait there go to their present queues.
  */
 import type { GetMessage } from 'amqplib'
 import type { Broker } from '../amqp/broker.ts'

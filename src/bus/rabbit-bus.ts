@@ -1,4 +1,4 @@
-/** RabbitMQ as what carries events: publishes them confirmed. `consumer.ts` is the services' end. */
+/** RabbitMQ as the transport of events: publishes them, confirmed. `consumer.ts` is the services' end. */
 import { type Broker, openBroker } from '../amqp/broker.ts'
 import type { Message } from '../amqp/publisher.ts'
 import { systemClock } from '../core/clock.ts'

@@ -1,4 +1,4 @@
-/** A group as the bus has it: its queue, and its task with retries in steps. */
+/** A group on the bus: its queue, and its task with retries in steps. */
 import type { Topology } from '../amqp/topology.ts'
 import { UsageError } from '../core/errors.ts'
 import { delayMs } from '../core/retry.ts'

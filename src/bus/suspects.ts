@@ -1,7 +1,7 @@
 /**
- * Messages whose worker was lost. Which of those that a worker had received it had also begun, nobody knows, so this counts for none.
- * From then on they wait in a queue of their own, from which a process gets one when it can begin it, and the next one when it has: a
- * message that comes back to that queue had begun, and that counts.
+ * Messages whose worker was lost. Nobody knows which of the messages that it had received it had also begun, so no attempt is
+ * counted. They wait in a queue of their own, from which a process gets one when it can begin it, and the next one when it has
+ * begun it. So a message that comes back to that queue had begun, and an attempt is counted.
  */
 import type { Channel } from 'amqplib'
 import type { Broker, Delivery } from '../amqp/broker.ts'

@@ -1,4 +1,4 @@
-/** A message of the broker, apart from any client of it, and the body of one: JSON, perhaps compressed. */
+/** A message of the broker, independent of any client, and its body: JSON, perhaps compressed. */
 import { promisify } from 'node:util'
 import { deflate, unzip } from 'node:zlib'
 import { SluiceError } from '../core/errors.ts'

@@ -1,4 +1,4 @@
--- Serves a claim whose only active class has one lane with something to give, without comparing lanes. It locks
+-- Serves a claim whose only active class has one lane with jobs to give, without comparing lanes. It locks
 -- buckets, reads limits (`engine.read_claim_room`) and hands out jobs in the same order and way as
 -- `engine.decide_claim`. The lane's jobs have no costs. It does not seat a lane that did not wait and whose arrivals
 -- can all begin. Parameters: as in `engine.claim_jobs`, and:

@@ -1,4 +1,4 @@
-/** The seam between dispatch and what executes claimed jobs: this process (worker/), or a broker. */
+/** The interface between the dispatcher and what executes claimed jobs: this process (worker/), or a broker. */
 import type { Outcome } from './finish/finish.ts'
 import type { ClaimedJob } from './claimed-job.ts'
 

@@ -1,4 +1,4 @@
-/** The check of `sluice doctor --deep` for broken bookkeeping of lanes: for people, of the jobs that wait in them. */
+/** The check of `sluice doctor --deep` for broken bookkeeping of lanes. Its lines name the jobs that wait in them. */
 import type { Finding } from './finding.ts'
 import { has, type StorageAt } from './storage.ts'
 

@@ -1,4 +1,4 @@
-/** A job's record as it is shown, or that there is none. */
+/** Prints a job's record, or that there is none. */
 import { redact } from '../core/redact.ts'
 import type { Job } from '../index.ts'
 

@@ -1,4 +1,4 @@
-/** Refuses what a command has printed for people where an input is meant: it would be sent with marks in place of secrets. */
+/** Refuses an input that a command has printed: it would be sent with marks in place of secrets. */
 import { UsageError } from '../core/errors.ts'
 import { isRecord } from '../celery/json.ts'
 import { mark } from '../core/redact.ts'

@@ -1,4 +1,4 @@
-/** What is known of a message of Celery that workers without a store send to themselves again: it is in one of its headers. */
+/** The note about earlier deliveries that workers without a store write into a header of a Celery message when they publish it again. */
 import type { Delivery } from '../amqp/broker.ts'
 import { delayHeaderStart } from '../amqp/delays.ts'
 import type { Message } from '../amqp/publisher.ts'

@@ -1,4 +1,4 @@
--- Delivers a portion of what a subscription of this service has not got: events from before it began, and those of
+-- Delivers a portion of the events that a subscription of this service lacks: those from before it began, and those of
 -- transactions that could not see it. It looks at all events since its beginning twice: at once, and when the
 -- transactions that were open when it was new have ended. Then it delivers what was emitted at repeatable read.
 -- Returns whether there may be more to do at once.

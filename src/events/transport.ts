@@ -1,4 +1,4 @@
-/** The seam between events and what carries them to services: the store (`outbox.ts`), or a broker (`bus/`). */
+/** The interface of what carries events to services: the store (`outbox.ts`), or a broker (`bus/`). */
 import type { TxLike } from '../db/tx.ts'
 import type { AnyTask } from '../tasks/task.ts'
 import type { EventArchive } from './archive.ts'

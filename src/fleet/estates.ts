@@ -1,4 +1,4 @@
-/** What silent dispatchers have in hand, for the one that goes on with it. */
+/** What silent dispatchers have in hand, for the dispatcher that takes it over. */
 import type { Claims } from '../claim/claim.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { Estate } from '../claim/outlet.ts'

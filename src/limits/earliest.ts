@@ -1,4 +1,4 @@
-/** How soon a bucket can have granted a number of units, whatever that number: the bound that `sluice why` shows. */
+/** Computes how soon a bucket can have granted a number of units, however large: the bound that `sluice why` shows. */
 import { periodOf } from '../core/calendar.ts'
 import { type Bucket, neverUs, room } from './decide.ts'
 import { paceFull, paceOf, type Rule, windowParts } from './rule.ts'

@@ -1,5 +1,5 @@
 /**
- * The seam to a second limiter, whose state other programs share (docs/redis.md): it must confirm what the store granted
+ * The interface of a second limiter, whose state other programs share (docs/redis.md): it must confirm what the store granted
  * before that is used. The store decides first and commits. So its ledger has every grant before the other state does, no
  * process waits for the other limiter while it holds a lock, and no request is sent for what the store has no room for.
  */

@@ -1,5 +1,5 @@
--- Lists the names of tasks, queues or limits: of those that workers have the code of, and of those that jobs wait or
--- waited in.
+-- Lists the names of tasks, queues or limits: those in the code of workers, and those in which jobs wait or have
+-- waited.
 -- $1: `task`, `queue` or `limit`
 select distinct x.name from (
   select k.name from sluice.task k where $1 = 'task'

@@ -1,5 +1,5 @@
--- Reads the limits in force, with the present definition of each source, and what is paused of them, refused by the
--- vendor, or was used by others in the last 24 hours (the newest 100 keys each).
+-- Reads the limits in force, with the present definition of each source, and their keys that are paused, that the
+-- vendor has refused, or that others have used in the last 24 hours (the newest 100 each).
 -- $1: only this limit; null: all
 select d.name, d.version, d.spec, d.source, d.by, d.reason, (extract(epoch from d.created_at) * 1000)::float8 as at_ms,
        (select json_object_agg(s.source, json_build_object(

@@ -1,4 +1,4 @@
--- Ends what a vendor's bad answers hold of a limit, of all keys or of one, and returns of how many buckets.
+-- Ends the holds of a vendor's bad answers on a limit, for all keys or for one, and returns how many buckets were held.
 -- p_key: the key; '': all keys
 create or replace function engine.reset_limit(p_name text, p_key text) returns bigint
 language plpgsql set enable_seqscan = off set jit = off as $$

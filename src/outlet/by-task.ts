@@ -1,4 +1,4 @@
-/** Several outlets as one: each executes tasks of its own. They may begin later than the dispatcher, which has no room until then. */
+/** Several outlets as one: each executes tasks of its own. They may begin later than the dispatcher, and have no free slots until then. */
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { Estate, Kind, Outlet, OutletFor } from '../claim/outlet.ts'
 

@@ -1,4 +1,4 @@
-/** What a worker has in its books: the jobs that it took, and the dispatchers that it took them from. */
+/** A worker's record of the jobs that it took, and of the dispatchers from which it took them. */
 import type { Moment } from '../core/clock.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { Outcome } from '../claim/finish/finish.ts'

@@ -1,4 +1,4 @@
-/** The seam between the outlet and what carries its messages: a broker, or a test. */
+/** The interface of what carries the outlet's messages: a broker, or a test. */
 
 /** Carries messages between processes. It may lose, delay, repeat and reorder them, and no job suffers by it. */
 export interface Wire {

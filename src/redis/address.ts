@@ -1,4 +1,4 @@
-/** Where a Redis is: what the URL of one server, of sentinels or of a cluster means. */
+/** Reads the URL of a Redis: of one server, of sentinels or of a cluster. */
 import { UsageError } from '../core/errors.ts'
 import { decodedPart, type Host, hostsOf, type Pems, pemsOf } from '../core/server-url.ts'
 

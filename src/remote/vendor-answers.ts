@@ -1,4 +1,4 @@
-/** What calls of stock workers show of the vendor: limits are held by it as by those of handlers in Node. */
+/** Holds limits by the vendor's answers that calls of stock workers report, as by those that handlers in Node get. */
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import { marginsOf } from '../claim/definitions/margins.ts'
 import { StoreClock } from '../core/clock.ts'

@@ -1,5 +1,5 @@
--- Notifies the live workers of something that they report (report/events.ts): what the store alone knows, or what one
--- process did and all shall log. Nobody may be listening, and nothing depends on it.
+-- Notifies the live workers of an event that they report (report/events.ts): one that only the store sees, or an act of
+-- one process that all log. Nothing depends on a worker's receiving it.
 -- p_kind: exhausted, rescued, limit or paused
 -- p_event: what happened, as the TypeScript that reads it expects. Longer texts are cut, because a notification has at
 -- most 8,000 bytes.

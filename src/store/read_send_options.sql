@@ -1,5 +1,4 @@
--- Reads and checks the options of `sluice.send` (sendsql.sql explains them). An option that is not given comes back as
--- null.
+-- Reads and checks the options of `sluice.send` (send_by_sql.sql explains them). An option that is not given is null.
 create or replace function engine.read_send_options(
   p_options jsonb, out queue text, out priority integer, out due timestamptz, out expires timestamptz, out tags text[],
   out key text, out id uuid, out notify boolean) language plpgsql as $$

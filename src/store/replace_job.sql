@@ -1,7 +1,6 @@
 -- Makes room for a job that replaces the one which has its idempotency key. If that job has not begun, it is deleted
 -- and the new job takes over its id. Else (it runs, it has ended, or there is none) the key passes to p_id. A call with
--- a
--- p_id that was used before is the same send, repeated because its reply was lost: it replaces nothing more, and
+-- a p_id that was used before is the same send, repeated because its reply was lost: it replaces nothing more, and
 -- returns the key's present job, whatever has happened to that job meanwhile.
 -- p_task, p_key: the idempotency key.
 -- p_id: the new job's id.

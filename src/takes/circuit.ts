@@ -1,6 +1,6 @@
 /**
  * Counts a vendor's failures in a row, for the whole fleet, until they open the circuit of a bucket. Nothing is written
- * where requests are served: each process knows when it had one served, and adds that to its next failure.
+ * while requests are served: each process remembers when its last one was, and reports that with its next failure.
  */
 import { limitOf } from '../core/bucket.ts'
 import { type Moment, readMoment } from '../core/clock.ts'

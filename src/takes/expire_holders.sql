@@ -1,5 +1,5 @@
 -- Gives up processes that hold places and whose lease has expired, so that their places are free again, and deletes
--- takers that have left the line without a word.
+-- takers that died in a line.
 -- p_cap: as in `engine.limiter_now_us`; null: the clock may just have stepped, so no process is given up.
 -- Returns true if there may be more of them.
 create or replace function engine.expire_holders(p_cap bigint) returns boolean

@@ -1,4 +1,4 @@
-/** Limits for jobs that this process gives back uncalled, for a reason that may or may not pass. */
+/** Bounds how often this process gives a job back uncalled, for a reason that may or may not pass. */
 const timesMax = 10
 const jobsMax = 10_000
 

@@ -1,4 +1,4 @@
-/** Where the attempts of a worker have their grants from. */
+/** Where a worker's attempts get their grants. */
 import type { StoreClock } from '../core/clock.ts'
 import type { Db } from '../db/db.ts'
 import type { Store } from '../db/store.ts'

@@ -1,4 +1,4 @@
-/** What an attempt's failure comes to: a retry, or the end of its job. */
+/** Decides what follows a failed attempt: a retry, and after what delay, or the end of its job. */
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
 import type { Clock } from '../core/clock.ts'

@@ -1,4 +1,4 @@
-/** A worker: claims jobs, runs their handlers in this process, and is a good member of the fleet. */
+/** A worker: claims jobs, runs their handlers in this process, and takes part in the work of the fleet. */
 import { hostname } from 'node:os'
 import { StoreClock } from '../core/clock.ts'
 import { AttemptError, UsageError } from '../core/errors.ts'

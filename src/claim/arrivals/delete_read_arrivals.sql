@@ -1,4 +1,4 @@
--- Deletes what claims have dealt with: for each class a portion of the arrivals that were read, and older states.
+-- Deletes what claims have read: for each class a portion of the arrivals that were read, and older states.
 -- Returns true when there may be more.
 create or replace function engine.delete_read_arrivals()
 returns boolean language plpgsql set enable_seqscan = off set jit = off as $$

@@ -1,8 +1,8 @@
--- Locks the classes of jobs that go back to their places: the one that comes next has to wait for the place that such a
--- job frees, and a claim under way, which has read what arrived before, would give it that place. A later claim reads
--- the arrival of the job with the place that is free. To be called before claims' rows are locked.
+-- Locks the classes of jobs that go back to their places in their lanes. Such a job frees room, which no later job of
+-- its lane may get. Without the lock a claim under way, which has read only earlier arrivals, would give it the room;
+-- a later claim reads the job's arrival before it finds the room. Call it before claims' rows are locked.
 -- p_ids: the jobs, and any others.
--- p_places: as in `engine.readmit_jobs`, of jobs that go to places elsewhere. Null: there are none.
+-- p_places: as in `engine.readmit_jobs`, for jobs that go to other lanes. Null: there are none.
 create or replace function engine.lock_classes_of_jobs(p_ids uuid[], p_places text[] default null) returns void
 language plpgsql as $$
 begin

@@ -1,13 +1,13 @@
--- Returns what a worker gets of a job, but for input and tags: the elements of a JSON array without its brackets
+-- Returns a job as its worker gets it, without input and tags: the elements of a JSON array without its brackets
 -- (claim/claimed-job.ts names them). It is one expression, which the planner puts in place of the call, and is called
 -- where the row is at hand (RETURNING): to carry rows through a plan as a whole, or to check them as JSON, costs twice
--- as much as all of this. The time is a whole number, so that one that is not finite fails here, where
+-- as much as this function. The time is a whole number, so that one that is not finite fails here, where
 -- claim/parking/probe_claim.sql finds the job, and not in the reader of the answer. The element for admission is 2 when
 -- nobody has read the job with the code of its task, 1 when it has met no rules, 0 when it has, and the rules' own
 -- record when they gave it keys.
 -- p_life: how long the job's grants live, in microseconds.
--- p_same: the job before it in the answer is of the same lane. An ordinary job then has only what differs, so the
--- caller keeps the order.
+-- p_same: the job before it in the answer is of the same lane. An ordinary job then has only the elements that differ,
+-- so the caller keeps the order.
 -- p_list: the list in which its lane waited (`sluice.lane`); null: it did not wait.
 create or replace function engine.encode_job(p_job sluice.job, p_life bigint, p_same boolean, p_list bigint)
 returns text

@@ -1,4 +1,4 @@
-/** Parks what claims fail on because of its data: one job, lane or bucket does not stop the others. */
+/** Parks jobs, lanes and buckets whose data make claims fail, so that these do not stop the others. */
 import { AttemptError } from '../../core/errors.ts'
 import { type Parked, type ParkedRow, parkedOf } from '../../core/parked.ts'
 import type { Sql } from '../../db/store.ts'

@@ -1,8 +1,8 @@
--- Returns the definition of a limit that its sources give. An operator's (pinned before stored) has the numbers alone,
--- and so has the one that the fleet has found, while the newest code wants that. Without one, all definitions of code
--- that live processes have hold together, since each process relies on its own. Everything but numbers (keys, costs)
--- comes from the newest code. If the fleet has measured the margin for just these numbers, their rules are those with
--- that margin. Null when no code has defined this limit. The caller fills in version, time and author.
+-- Returns the definition that follows from a limit's sources. The numbers are the operator's (pinned before stored),
+-- else those that the fleet has found, if the newest code is adaptive. Without these, all definitions in the code of
+-- live processes hold together, because each process relies on its own. Everything but numbers (keys, costs) comes from
+-- the newest code. If the fleet has measured the margin for just these numbers, the rules count with that margin. Null
+-- when no code has defined this limit. The caller fills in version, time and author.
 create or replace function engine.effective_definition(p_name text) returns sluice.limit_def
 language plpgsql stable as $$
 declare

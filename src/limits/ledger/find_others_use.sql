@@ -1,6 +1,6 @@
 -- Returns how many units of a bucket somebody else has used, as far as a vendor's count shows it and the bucket has not
 -- been charged for it: the units that the vendor has counted since p_from, less all that the bucket granted or was
--- charged since then. Every grant is assumed to have arrived, so what is under way is never taken for somebody else's.
+-- charged since then. Every grant is assumed to have arrived, so a request under way is never taken for another's.
 -- If the vendor's window ends at a known time, no more than what the bucket could grant until then beyond what the
 -- vendor has left: units that nobody could use up are not charged.
 -- 0 if more than 20,000 rows would have to be read, or if the bucket grants nothing anyway.

@@ -7,7 +7,7 @@
 -- period, slack: microseconds in which one unit becomes free; how long it may stay unused before others are lost.
 -- A pace forgives less than a unit, so its period is that much shorter: workers must not lag behind it.
 -- life: microseconds for which a grant may be used.
--- wall: what the store's clock shows then, by which calendars go.
+-- wall: what the store's clock shows then, which decides calendars.
 -- stale: the state was rebuilt from one under an older definition, which takes a while: engine.renew_bucket_states
 -- writes it. Where that takes too long (engine.is_ledger_too_long), the state is that under the older definition,
 -- without room.
