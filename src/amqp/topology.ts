@@ -146,7 +146,7 @@ function stepsOf({ exchanges = [], queues = [], bindings = [] }: Topology): Step
   ]
 }
 
-/** So many channels declare bindings at a time, of which a service may have thousands; each takes a part of this many, at least. */
+/** How many channels declare bindings at a time, of which a service may have thousands; each takes a part of this many, at least. */
 const channelsMax = 8
 const partMin = 32
 

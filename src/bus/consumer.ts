@@ -50,11 +50,11 @@ interface Turn {
   readonly handler: string
 }
 
-/** So long another process has time to take an event, in ms. */
+/** How long another process has time to take an event, in ms. */
 const elsewhereMs = 1_000
 /** Between two tries to publish what became of an event. */
 const insistMs = 1_000
-/** So many messages are remembered, to recognise those that arrive again. */
+/** How many messages are remembered, to recognise those that arrive again. */
 const knownMax = 10_000
 
 /** Consumes for one service. */

@@ -34,7 +34,7 @@ interface Read {
 
 /** How long a message is put off that no handler of this process is for, in ms; doubled each time. */
 const strayMs = { least: 1_000, most: 60_000 }
-/** A message that nobody has had a handler for so often goes to the archive: after some three days. */
+/** How often a message without a handler is put off before it goes to the archive: for some three days. */
 const straysMax = 4_000
 
 /** Sends messages elsewhere. Each is acknowledged when that is durable. */

@@ -28,7 +28,7 @@ export interface Move {
   readonly isHeld: boolean
 }
 
-/** So many messages of a queue are divided at a time, because other services that start wait meanwhile. */
+/** How many messages of a queue are divided at a time: other services that start wait meanwhile. */
 const portion = 100
 
 /** What differs between what earlier processes have bound, and the present groups. */
@@ -49,7 +49,7 @@ export interface Place {
 }
 
 /**
- * So long processes of the release before may run. A process that starts with what was left so recently is one of them: it takes no
+ * How long processes of the release before may run. A process whose places were left within that time is one of them: it takes no
  * bindings away from the present one.
  */
 export const replacingMs = 3_600_000

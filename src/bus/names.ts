@@ -21,7 +21,7 @@ export interface QueueOptions {
   readonly isCelery: boolean
 }
 
-/** A queue is deleted when it was not used for so long beyond its own delay; each use declares it again. */
+/** How long beyond its own delay a queue may be unused before it is deleted; each use declares it again. */
 const stepUnusedMs = 3_600_000
 /** RabbitMQ's bound of times, in ms: some 49 days. */
 export const timeMaxMs = 2 ** 32 - 1 - stepUnusedMs

@@ -32,7 +32,7 @@ export class Suspects {
   readonly #options: SuspectsOptions
   /** Queues that are gone through now. */
   readonly #walks = new Map<string, Promise<void>>()
-  /** So many are on their way there. */
+  /** How many are on their way there. */
   #adding = 0
   #isCancelled = false
   #wakers: (() => void)[] = []

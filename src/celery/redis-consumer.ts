@@ -27,7 +27,7 @@ export interface RedisConsumerOptions extends RedisPlace {
   prefetch: number
   /** The workers' `visibility_timeout`, in ms: the same for all workers of a Redis. Default 1 h, as Celery's. */
   visibleAfterMs?: number
-  /** For so long, in ms, a message in hand is kept without a sign of this process. Default, and longest: `visibleAfterMs`. */
+  /** How long, in ms, a message in hand is kept without a renewal by this process. Default, and longest: `visibleAfterMs`. */
   heldForMs?: number
   onMessage: (delivery: RedisDelivery) => unknown
 }

@@ -54,7 +54,7 @@ export class CeleryTaskError extends SluiceError {
 /** Key of a task's result in Redis, and name of the channel that announces it. */
 export const resultKey = (id: string): string => `celery-task-meta-${id}`
 
-/** For so many s Celery keeps results, and counts of chords. */
+/** For how many s Celery keeps results, and counts of chords. */
 export const resultKeptS = '86400'
 
 /** Key in Redis of a group that contains groups. */

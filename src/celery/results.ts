@@ -35,7 +35,7 @@ export interface Results {
   close(): Promise<void>
 }
 
-/** Results that nobody has read are kept for so many tasks, the newest ones. */
+/** For how many tasks, the newest ones, unread results are kept. */
 const kept = 10_000
 const pollEveryMs = 50
 const answerMaxMs = 10_000

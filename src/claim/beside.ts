@@ -42,7 +42,7 @@ export class Beside {
     return this.#calls.some(({ atMs, isConcerned }) => asked.monotonicMs <= atMs && isConcerned(job))
   }
 
-  /** An attempt has taken a slot for so long. */
+  /** An attempt has taken a slot for this long. */
   took(ms: number): void {
     this.#tookMs = this.#tookMs === undefined ? ms : this.#tookMs + (ms - this.#tookMs) * Beside.#newest
   }

@@ -44,7 +44,7 @@ interface Answer {
 export interface ClaimMode {
   /** Register as idle when there is less to do than wanted, or when jobs are granted ahead of time. */
   idle: boolean
-  /** Get up to so many jobs, at least as many as are wanted now, some of them with an instant up to 200 ms later; 0: none. */
+  /** How many jobs to get at most, at least as many as are wanted now, some with an instant up to 200 ms later; 0: none. */
   ahead: number
 }
 
@@ -55,7 +55,7 @@ interface Begun {
 }
 
 /**
- * So long a claim trusts what an earlier one learned about the past (that nothing due stands there); then it looks at all
+ * How long a claim trusts what an earlier one learned about the past (that nothing due stands there); then it looks at all
  * of it again, for whoever wrote there later, with an older time: a transaction that stayed open, a clock that stepped.
  */
 const trustMs = 10_000
@@ -210,7 +210,7 @@ export class Claims {
       this.#since.set(who.tasks, { us: row.since, fromMs: this.#since.get(who.tasks)?.fromMs ?? sentMs })
     this.#storeClock.saw(Number(row.now_us), heardMs, sentMs)
     const [decidedMs, latestMs] = decidedBetween(row, sentMs, heardMs)
-    // Handed out by an earlier request: so old are its grants.
+    // Handed out by an earlier request: its grants are as old as that.
     const isRepeated = row.again && row.wake_us !== null
     const jobs = await this.#handouts(row.jobs, id, isRepeated ? firstMs : decidedMs)
     // The life of a grant counts from the earliest time that its instant may be here, and its use begins at the latest.

@@ -55,7 +55,7 @@ const secondLookMs = 25
  * so the grants of all of them were old when it was answered.
  */
 const aheadMost = 500
-/** With a backlog, claims wait so long at most for a fair share of the slots to be free, and then move many jobs at once. */
+/** How long claims wait at most, with a backlog, until a fair part of the slots is free: then they move many jobs at once. */
 const gatherMs = 10
 
 /**
@@ -95,7 +95,7 @@ export class Pace {
     return this.#window
   }
 
-  /** So many were claimed; `more`: others were left that the claim did not get to. */
+  /** This many were claimed; `more`: the claim left others. */
   claimed(count: number, more: boolean): void {
     this.#last = count
     this.#leftSome = more

@@ -32,7 +32,7 @@ export function archiveCommand(): Command {
     .description('events over RabbitMQ: those that failed for good, in the archive of a service')
     .addCommand(
       filtered('list', 'list them, the oldest first')
-        .option('--max <n>', 'at most so many; default 100', whole(1, 1_000_000))
+        .option('--max <n>', 'at most this many; default 100', whole(1, 1_000_000))
         .action(list),
     )
     .addCommand(
@@ -40,7 +40,7 @@ export function archiveCommand(): Command {
     )
     .addCommand(
       rated(filtered('replay', 'give them all attempts again'))
-        .option('--rate <n/s>', 'at most so many, such as 100/s')
+        .option('--rate <n/s>', 'at most this many, such as 100/s')
         .action(change('replay', 'replayed')),
     )
     .addCommand(rated(filtered('discard', 'give them up for good')).action(change('discard', 'discarded')))

@@ -4,7 +4,7 @@ import { Presets, SingleBar } from 'cli-progress'
 
 /** The progress bar of one file. */
 export interface Bar {
-  /** Advances the bar by so many bytes. */
+  /** Advances the bar by this many bytes. */
   bytes(count: number): void
   /** Sets how many jobs are durable. */
   jobs(count: number): void

@@ -55,7 +55,7 @@ export function retryCommand(
     one: (sluice, id) => sluice.jobs.retry(id),
     many: (sluice, filter, options) => sluice.jobs.retryMany(filter, options),
   })
-  return command(name, said, act, own).option('--rate <n/s>', 'with a filter: at most so many, such as 100/s')
+  return command(name, said, act, own).option('--rate <n/s>', 'with a filter: at most this many, such as 100/s')
 }
 
 /** `sluice jobs discard`. */

@@ -5,7 +5,7 @@ import type { Finding } from './finding.ts'
 import { many } from './output.ts'
 import { has, type StorageAt } from './storage.ts'
 
-/** So many messages wait for one worker only if it reads more slowly than they are sent. */
+/** More messages than this wait for one worker only if it reads more slowly than they are sent. */
 const depthMax = 1_000
 const queuesMax = 200
 /** One for each queue that a process reads, one that publishes, and those of commands. */

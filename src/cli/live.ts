@@ -10,7 +10,7 @@ import { lineOf } from '../report/lines.ts'
 import type { Output } from './output.ts'
 import type { Screen } from './screen.ts'
 
-/** The block changes so often, in ms; where there is no terminal, lines about limits come so often. */
+/** How often the block changes, in ms; without a terminal, how often lines about limits are printed. */
 const drawMs = 500
 const lineMs = 5_000
 /** Jobs that follow one another quickly get a line together, at most so late, in ms. */

@@ -21,11 +21,11 @@ export interface BookingsOptions {
 }
 
 const answerMs = 400
-/** Two messages come back at least so far apart. */
+/** How far apart two messages come back at least. */
 const apartUsLeast = 500
 /** While it is not known how long attempts hold a place. */
 const placeMs = 250
-/** A message that finds bookings so far ahead, in ms, requests no grant before its turn. */
+/** How far ahead bookings are, in ms, from which on a message requests no grant before its turn. */
 const aheadMs = 200
 /** A part of the last measured time, in a mean of the latest ones. */
 const newest = 0.1
@@ -51,7 +51,7 @@ export class Bookings {
     return takes.find((take) => (this.#until.get(take) ?? 0) - nowMs > aheadMs)
   }
 
-  /** An attempt has held places of these limits for so long. */
+  /** An attempt has held places of these limits for this long. */
   held(takes: readonly string[], ms: number): void {
     for (const name of takes.map(limitOf)) {
       const before = this.#heldMs.get(name) ?? ms

@@ -27,7 +27,7 @@ interface InForce {
 }
 
 const answerMs = 2_000
-/** A definition is read again after so long. */
+/** After how long a definition is read again. */
 const knownMs = 10_000
 
 /** The definitions, as this process last read them. */

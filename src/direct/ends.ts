@@ -44,7 +44,7 @@ interface Failure {
 
 /** Lost workers that end a message; a message that was read ahead counts, too, though its handler was not called. */
 const crashesMax = 10
-/** An attempt that was not called, mostly because its grant grew old on a slow machine, is repeated so soon, in ms. */
+/** How soon an attempt is repeated that was not called, mostly because its grant grew old on a slow machine, in ms. */
 const uncalledMs = 150
 
 /** The ends of one worker's messages. */

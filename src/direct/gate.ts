@@ -12,11 +12,11 @@ export interface GateOptions {
   /** Returns how many attempts can begin now. */
   free(): number
   start(entries: readonly { entry: Entry; grant: GrantOf | undefined }[]): void
-  /** Its limits have no room: it comes back after so many ms. */
+  /** Its limits have no room: it comes back after this many ms. */
   denied(entry: Entry, delayMs: number): void
   /** Its connection was lost before it could begin. */
   lost(entry: Entry): void
-  /** Redis is away: it comes back after so many ms. */
+  /** Redis is away: it comes back after this many ms. */
   away(entry: Entry, delayMs: number): void
 }
 
@@ -36,9 +36,9 @@ export class Gate {
   /** Those without: none of them waits for an answer of Redis. */
   #plain: Entry[] = []
   #working: Promise<void> | undefined
-  /** Grants of so many messages are being requested. */
+  /** For how many messages grants are being requested. */
   #asking = 0
-  /** So many begin at once at most: a cold process, or a busy machine, uses more grants too late. */
+  /** How many begin at once at most: a cold process, or a busy machine, uses more grants too late. */
   #most = 1
   #agedMs = -Infinity
 

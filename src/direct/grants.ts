@@ -23,11 +23,11 @@ interface DirectGrant extends Grant {
   readonly units: number[]
 }
 
-/** While Redis is away, a further request waits for it for so long, in ms. */
+/** How long a further request waits for a Redis that is away, in ms. */
 const awayMsMax = 5_000
 const againMs = 250
 const waitMsMax = 5_000
-/** So many grants in a row may be too old on arrival. */
+/** How many grants in a row may be too old on arrival. */
 const lateMax = 5
 
 /** Redis as the source of attempts' grants; without a limiter no task has limits. */

@@ -31,7 +31,7 @@ export interface HandOptions {
   ends: Ends
   /** A message was read for the first time. */
   received(message: TaskMessage): void
-  /** A message of so many bytes was denied. */
+  /** A message of this many bytes was denied. */
   denied(bytes: number): void
   watch: Watch
   outlet(reports: Reports): Outlet
@@ -48,12 +48,12 @@ export interface DirectCounts {
   done: number
 }
 
-/** So many messages, up to twice as many, are remembered, to recognise those that arrive again; and so many revoked ids. */
+/** How many messages, up to twice as many, are remembered, to recognise those that arrive again; as many revoked ids. */
 const knownMax = 10_000
 const againMs = 1_000
-/** So many copies of denied messages are under way at a time, because what stands behind them is delivered meanwhile. */
+/** How many copies of denied messages are under way at a time: messages behind them are delivered meanwhile. */
 const copiesMax = 200
-/** Messages are read, and copied, for so long in one turn of the event loop; acknowledgements are written at its end. */
+/** How long messages are read, and copied, in one turn of the event loop; acknowledgements are written at its end. */
 const turnMs = 2
 
 /** An attempt under way. */

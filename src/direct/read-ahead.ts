@@ -16,13 +16,13 @@ export interface ReadAheadOptions {
   consumers(): readonly Consumer[]
 }
 
-/** So many messages are read ahead then, and about so many bytes: more copies than that the broker does not get at a time. */
+/** How many messages, and about how many bytes, are read ahead then: the broker gets no more copies than that at a time. */
 const wideMax = 10_000
 const bytesMax = 8 * 2 ** 20
-/** So many are denied for each that begins, at least. */
+/** How many are denied for each that begins, at least. */
 const deniedMin = 4
 const lookMs = 50
-/** After so many looks without it, it is over. */
+/** After how many looks without it, it is over. */
 const quietMax = 20
 /** A part of the last size in a mean of the latest ones. */
 const newest = 0.05
@@ -39,7 +39,7 @@ export class ReadAhead {
     this.#options = options
   }
 
-  /** A message of so many bytes was denied. */
+  /** A message of this many bytes was denied. */
   denied(bytes: number): void {
     this.#bytes = Math.max(1, this.#bytes === 0 ? bytes : this.#bytes + (bytes - this.#bytes) * newest)
     if (this.#isLooking || !this.#options.isWideAllowed) return

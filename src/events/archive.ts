@@ -37,7 +37,7 @@ export interface ArchiveFilter {
 
 /** How to change many archived events. */
 export interface ArchiveOptions {
-  /** At most so many in such a time, evenly. Default: no bound. */
+  /** At most this many in a time, evenly. Default: no bound. */
   rate?: Rate
   /** Stops: what is done stays done, and the call resolves. */
   signal?: AbortSignal

@@ -8,29 +8,29 @@ import { type Duration, durationMs } from '../core/rate.ts'
 export interface AlarmOptions {
   /** Gets a POST with JSON for each alarm that is raised or over. Default: `SLUICE_ALARM_WEBHOOK`, else nobody. */
   webhook?: string
-  /** So many jobs wait in a queue; default 100,000. */
+  /** Number of jobs that wait in a queue; default 100,000. */
   queueLength?: number | false
-  /** So many messages wait in a Celery queue on RabbitMQ that is read or filled here; default 10,000. */
+  /** Number of messages that wait in a Celery queue on RabbitMQ that is read or filled here; default 10,000. */
   depth?: number | false
-  /** A queue has become longer for so long, and was never empty: it never will be; default 10 min. */
+  /** How long a queue has grown without being empty: at its rate it never will be; default 10 min. */
   growing?: Duration | false
-  /** The oldest job of a queue has waited so long; default 1 h. */
+  /** How long the oldest job of a queue has waited; default 1 h. */
   oldestWait?: Duration | false
-  /** So long a job has waited that no live worker can run; default 1 min. */
+  /** How long a job has waited that no live worker can run; default 1 min. */
   noWorker?: Duration | false
-  /** A transaction, so old, keeps dead rows from being cleaned; default 30 min. */
+  /** Age of a transaction that keeps dead rows from being cleaned; default 30 min. */
   snapshot?: Duration | false
-  /** A vendor has rejected the credential of a key for so long; default 1 s. */
+  /** How long a vendor has rejected the credential of a key; default 1 s. */
   credential?: Duration | false
-  /** The vendor of a limit has been down for so long; default 1 min. */
+  /** How long the vendor of a limit has been down; default 1 min. */
   vendorDown?: Duration | false
-  /** So many deliveries of events to a service wait for another attempt; default 1,000. */
+  /** Number of deliveries of events to a service that wait for another attempt; default 1,000. */
   retries?: number | false
-  /** So many events that no service gets wait in RabbitMQ; default 100. */
+  /** Number of events that wait in RabbitMQ and that no service gets; default 100. */
   unrouted?: number | false
-  /** A service's archive on RabbitMQ is full to so many percent, in number or age: then the oldest are dropped; default 80. */
+  /** How full a service's archive on RabbitMQ is in percent, by number or age; from 100 on the oldest are dropped; default 80. */
   archive?: number | false
-  /** The store, or Redis, has been away so long; default 10 s. */
+  /** How long the store, or Redis, has been away; default 10 s. */
   away?: Duration | false
 }
 

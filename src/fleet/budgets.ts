@@ -25,11 +25,11 @@ interface Reached {
 
 /** How often new ledger rows are summed, in ms. */
 const sumMs = 15_000
-/** A look begins so much before the end of the last one, in microseconds, because some rows are committed later than newer ones. */
+/** How much before the end of the last look one begins, in microseconds: some rows are committed later than newer ones. */
 const overlapUs = 2_000_000
 /** After this time without a look, in ms, another worker has gone on. */
 const forgetMs = 60_000
-/** The webhook gets at most so many of the budgets that one look finds. */
+/** The webhook gets at most this many of the budgets that one look finds. */
 const firstMax = 20
 /** Time for one look, in ms, because the worker also sends heartbeats in its round. */
 const lookMs = 500

@@ -20,7 +20,7 @@ export type Message = { id: number } & (
   | { isOver: true }
 )
 
-/** The thread goes on for so long after its last heartbeat, in ms. */
+/** How long the thread goes on after its last heartbeat, in ms. */
 const idleMs = 10_000
 
 /** The thread. All workers of the process share it, since its start takes 40 ms of a core. */

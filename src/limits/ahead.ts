@@ -2,7 +2,7 @@
 import { type Bucket, charge, room } from './decide.ts'
 import type { Rule } from './rule.ts'
 
-/** Units are granted at most so long ahead of time, in microseconds. */
+/** How long ahead of time units are granted at most, in microseconds. */
 export const aheadMostUs = 200_000
 
 /** What was granted ahead. */

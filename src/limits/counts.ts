@@ -26,7 +26,7 @@ export interface Match {
   readonly marginMs: number
 }
 
-/** A quota's window and a vendor's may differ by so much of their length: months, and days on which clocks are set. */
+/** By which part of their length a quota's window and a vendor's may differ: months, and days on which clocks are set. */
 const calendarPart = 0.15
 
 function hasLength(rule: Rule, windowMs: number): boolean {
@@ -99,7 +99,7 @@ interface Look {
 
 /** Vendors state times in whole seconds. */
 const roundedMs = 1_500
-/** So long the window must have kept its end. */
+/** How long the window must have kept its end. */
 const keptMs = 3_000
 
 /**

@@ -113,9 +113,9 @@ interface LimitFields {
    */
   vendor?: VendorName | Rate | VendorLimit
   /**
-   * So many failures of the vendor in a row (5xx, no answer), of two jobs at least, hold the key's jobs, which are then
-   * tried one at a time, and so do rejected credentials of three jobs. Whole, 2 to 1000; true: 5; default false: nothing
-   * but a refusal holds any.
+   * How many of the vendor's failures in a row (5xx, no answer), of at least two jobs, hold the key's jobs, which are then
+   * tried one at a time; rejected credentials of three jobs hold them, too. Whole, 2 to 1000; true: 5; default false: only
+   * a refusal holds jobs.
    */
   circuit?: number | boolean
   /**

@@ -45,7 +45,7 @@ const grantUsMost = 100_000
 /** How much the way varies unless it is stated or measured. */
 export const wayUsStated = 100_000
 const transitMaxUs = 86_400_000_000
-/** Before a margin shrinks, it was in force so long. */
+/** How long a margin is in force before it shrinks. */
 const patienceUs = 30_000_000
 /** The margin is a part of longer windows that is not worth a change, and what is measured is not remembered for them. */
 const shortUsMost = 60_000_000

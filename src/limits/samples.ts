@@ -15,10 +15,10 @@ const latePartCold = 0.5
 /** Answers are remembered by the minute, for ten of them. */
 const slotMs = 60_000
 const slotsMax = 10
-/** The bound goes by the newest minutes only, two at least, with so many answers: so a slow start does not cost ten. */
+/** How many answers the newest minutes, at least two, must have that decide the bound: so a slow start does not cost ten minutes. */
 const boundAnswers = 200
 const boundSlots = 2
-/** A request may be in an open window for that window, and so many ms more: the margin, and the time between reports. */
+/** For how many ms more than a window a request may be in an open one: the margin, and the time between reports. */
 const openMs = 10_000
 /** A vendor whose answers all take longer leaves too little of a window of a second to record a charge in. */
 const leastMsMost = 400
@@ -54,7 +54,7 @@ export interface Report {
   readonly boundMs: number
 }
 
-/** How many took so many ms, rounded up. */
+/** How many took each number of ms, rounded up. */
 type Counts = Map<number, number>
 
 function count(counts: Counts, ms: number, n = 1): void {
@@ -76,11 +76,11 @@ function total(counts: Counts): number {
 
 /** Measures the way of the one request of a grant. */
 export interface Way {
-  /** Called when the request is answered, so many ms after the check; undefined: it failed, so nothing is known of its way. */
+  /** Called when the request is answered, this many ms after the check; undefined: it failed, so nothing is known of its way. */
   answered(tookMs: number | undefined): void
   /** Returns the time after which the request, without an answer, is overdue, in ms; undefined: it never is. */
   overdueMs(): number | undefined
-  /** Called when it is, so many ms after the check. What it is overdue for then does not wait for the answer. */
+  /** Called when it is, this many ms after the check. What it is overdue for then does not wait for the answer. */
   overdue(afterMs: number): void
 }
 
@@ -105,7 +105,7 @@ export class Samples {
     else this.#used++
   }
 
-  /** A request was answered so long after it was written. Returns true if the caller has to charge it once more. */
+  /** A request was answered this long after it was written. Returns true if the caller has to charge it once more. */
   answered(tookMs: number, nowMs: number, canCharge: boolean): boolean {
     const slot = this.#slot(nowMs)
     slot.answers++

@@ -18,7 +18,7 @@ export interface JobFilter {
   error?: string
   /** The code of the last error: `SLUICE_HTTP_STATUS`, `ECONNREFUSED`. */
   errorCode?: string
-  /** At least so many attempts have failed. */
+  /** At least this many attempts have failed. */
   failures?: number
   /** Jobs that use this limit: any of its keys, or with `key` that one. */
   limit?: string
@@ -61,7 +61,7 @@ const known = new Set<string>(['state', ...texts, 'failures', ...times, 'input']
 
 /**
  * Checks a filter and converts it for `engine.page_jobs`.
- * @param ago resolves to the time so many seconds ago by the store's clock, as ISO text
+ * @param ago resolves to the time this many seconds ago by the store's clock, as ISO text
  * @param states the states that it matches when it gives none
  * @throws UsageError SLUICE_BAD_FILTER for unknown fields and bad values, because a filter that is wider than intended
  * would change too many jobs; SLUICE_BAD_DURATION

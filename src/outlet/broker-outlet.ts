@@ -45,7 +45,7 @@ interface Portion {
 }
 
 const tickMs = 500
-/** A worker that was silent for so long, while it was reachable, is lost. */
+/** How long a worker may be silent, while it is reachable, before it is lost. */
 const lostMs = 10_000
 /** A message still arrives so long after its time: a worker that refuses it measures how late it is. */
 const overdueMs = 1_000

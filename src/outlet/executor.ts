@@ -41,9 +41,9 @@ export interface ExecutorOptions {
 }
 
 const tickMs = 1_000
-/** A dispatcher that was silent for so long, while it was reachable, is given up for another one. */
+/** How long a dispatcher may be silent, while it is reachable, before it is given up for another one. */
 const silentMax = 3_500
-/** A worker announces itself to it for so long. */
+/** How long a worker goes on announcing itself to a silent dispatcher. */
 const forgetMs = 60_000
 const againMs = 1_500
 

@@ -34,7 +34,7 @@ export interface FleetWorkerOptions {
 }
 
 const renewMs = 2_000
-/** So long a worker that ends waits for its ends to be recorded. */
+/** How long a worker that ends waits for its ends to be recorded. */
 const farewellMs = 10_000
 
 /** One worker in this process. */

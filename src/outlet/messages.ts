@@ -152,7 +152,7 @@ export function checkAnnouncement(announcement: Partial<Announcement>): void {
   if (!isWhole) throw new TypeError('the announcement of a worker lacks what it can take, or what it holds')
 }
 
-/** So long, in ms, a job without limits may be under way: its claim must be young. */
+/** How long, in ms, a job without limits may be under way: its claim must be young. */
 const lifeMs = 5_000
 const defaultGrantMs = 100
 

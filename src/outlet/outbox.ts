@@ -12,7 +12,7 @@ export interface OutboxOptions {
   ended(to: Dispatcher, ends: [key: string, outcome: Outcome | null][]): void
 }
 
-/** A job that has run for so long is reported as begun, and is looked for so often. */
+/** After how long a job is reported as begun, and how often such jobs are looked for. */
 const beganMs = 100
 
 /** Reports on their way to dispatchers. */

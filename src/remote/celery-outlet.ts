@@ -47,7 +47,7 @@ export interface CeleryOutletOptions {
   kin: string
 }
 
-/** Reports are under way for so long. */
+/** How long reports may be under way. */
 const reportMs = 1_000
 const stopMs = 3_000
 /** Executes jobs on stock Celery workers. */

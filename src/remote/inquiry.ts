@@ -14,7 +14,7 @@ export interface Asked extends Pick<Call, 'by'> {
   /** It may begin until then, in monotonic ms. */
   readonly untilMs: number
   begunMs: number | undefined
-  /** So often in a row no worker had it. */
+  /** How often in a row no worker had it. */
   misses: number
   /** The dispatcher that published it, if that was another one. */
   readonly estate: string | undefined
@@ -38,7 +38,7 @@ export interface InquiryOptions<Sent extends Asked> {
 /** A message stays in its queue so long after its time, in ms: a worker that refuses it reports that. */
 export const overdueMs = 1_000
 const everyMs = 1_500
-/** Reports, and messages that others have read from a queue, are under way for so long. */
+/** How long reports, and messages that others have read from a queue, may be under way. */
 const wayMs = 1_000
 /** A call that lasts longer is looked for. */
 const shortMs = 2_000

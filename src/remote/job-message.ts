@@ -11,7 +11,7 @@ import type { AnyTask } from '../tasks/task.ts'
 import { timeoutError } from '../worker/verdict.ts'
 
 const origin = `sluice${process.pid}@${hostname()}`
-/** The worker kills what has not ended so long after its time-out, when an error was raised in it. */
+/** How long after its time-out, when an error was raised in it, the worker kills a task. */
 const graceS = 2
 /** What a queue with `x-max-priority` takes at most; other queues ignore it. */
 const priorityMost = 255

@@ -27,7 +27,7 @@ export interface Sent extends Call, Asked {
   readonly estate: string | undefined
 }
 
-/** So long, in ms, a job may be under way that holds only places: its claim must be young. */
+/** How long, in ms, a job may be under way that holds only places: its claim must be young. */
 export const claimMs = 5_000
 
 /** Codes of errors after which the broker certainly has no message. */

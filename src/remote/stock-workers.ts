@@ -56,9 +56,9 @@ const tickMs = 500
 const lookMs = 4_000
 const answerMs = 1_000
 const lostMs = 10_000
-/** What a dispatcher had in hand may have been lost so long before another one goes on with it. */
+/** For how long after a loss, or a gap in the reports, a worker may have been lost together with a dispatcher. */
 const lateMs = 3 * lostMs
-/** A worker that is silent for so long gets nothing more. Celery's own heartbeats come every 2 s. */
+/** How long a worker may be silent before it gets no more jobs. Celery's own heartbeats come every 2 s. */
 const quietMs = 5_000
 
 /** The workers of one broker. */

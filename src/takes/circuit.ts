@@ -27,7 +27,7 @@ export interface Failed {
 /** Scopes of which a process knows when the vendor served it last; the oldest are forgotten. */
 const scopesMax = 10_000
 
-/** For so long after a failure it is remembered which requests were served, in ms: longer ago no failures are in a row. */
+/** How long after a failure it is remembered which requests were served, in ms: further apart no failures are in a row. */
 const watchMs = apartUs.credential / 1_000
 
 /** Failures are counted of a key, and of all keys together: many keys with a job each fail too when the vendor is down. */

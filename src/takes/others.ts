@@ -9,7 +9,7 @@ import type { Store } from '../db/store.ts'
 import { type Counted, type Match, matchesOf, WindowWitness } from '../limits/counts.ts'
 import type { Count } from '../vendors/answer.ts'
 
-/** Vendors state times in whole seconds, and the statement takes time: so much earlier than stated a window may begin. */
+/** How much earlier than stated a window may begin: vendors state times in whole seconds, and the statement takes time. */
 const slackMs = 2_000
 /** In shorter windows nothing would be left to compare. */
 const windowMsMin = 10_000

@@ -6,7 +6,7 @@ import type { Watch } from '../claim/inhand.ts'
 import type { AttemptEvent, RecordedError } from '../report/events.ts'
 import type { Report } from '../report/report.ts'
 
-/** So many failures in a row make a success worth a report. */
+/** How many failures in a row make a success worth a report. */
 const failuresMin = 5
 
 /**

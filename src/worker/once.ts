@@ -5,7 +5,7 @@ import type { Clock } from '../core/clock.ts'
 import { StoreError } from '../core/errors.ts'
 import type { Membership } from '../fleet/membership.ts'
 
-/** For so long, from its start or its last success, it goes round again for jobs that all came back uncalled. */
+/** How long, from its start or its last success, it goes round again for jobs that all came back uncalled. */
 const vainMsMax = 10_000
 
 /** What it needs of a worker. */

@@ -6,7 +6,7 @@ import type { Kind, Outlet, Reports } from '../claim/outlet.ts'
 import type { Attempt } from './attempt.ts'
 import type { StuckHandlers } from './stuck.ts'
 
-/** Attempts may take so long to begin while the next claim is under way: a tenth of a grant's life, which is mostly 100 ms. */
+/** How long attempts may take to begin while the next claim is under way: a tenth of a grant's life, which is mostly 100 ms. */
 const beginMsMax = 10
 
 /** What the slots need; see the fields. */
@@ -28,7 +28,7 @@ export class Slots implements Outlet {
   readonly #options: SlotsOptions
   readonly #reports: Reports
   readonly #running = new Map<ClaimedJob, Attempt>()
-  /** So many of them are of tasks with threads. */
+  /** How many of them are of tasks with threads. */
   #threaded = 0
   /** How long each of those that began last kept the process. */
   #beginMs = 0

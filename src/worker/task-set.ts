@@ -14,7 +14,7 @@ import { timeoutError, verdict } from './verdict.ts'
 /** What the attempts of a worker's tasks share. */
 type Shared = Omit<AttemptOptions, 'agent' | 'labels'>
 
-/** An outlet elsewhere may take so long beyond a task's time-out to report the end of an attempt. */
+/** How long beyond a task's time-out an outlet elsewhere may take to report the end of an attempt. */
 const reportMs = 5_000
 
 const lostMessage = 'its worker was lost during the attempt; whether the call was made is not known'

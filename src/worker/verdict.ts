@@ -15,7 +15,7 @@ const errorBytesMax = 4_096
 /** The longest delay of a job with limits that the vendor refused without stating a time. */
 const throttledMaxMs = 60_000
 
-/** While a circuit is open, a job lets so many trials of other jobs go first. */
+/** How many trials of other jobs a job lets go first while a circuit is open. */
 const holdsMost = 3
 
 /** A bad answer that makes no failure of an attempt. */

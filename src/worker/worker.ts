@@ -29,7 +29,7 @@ import { TaskSet } from './task-set.ts'
 import { createRound } from './round.ts'
 import { warmClaims } from './warm.ts'
 
-/** So long `once`, and a worker that is to stop, wait for a store that is away; a worker waits for ever. */
+/** How long `once`, and a worker that is to stop, wait for a store that is away; a worker waits for ever. */
 const onceAwayMs = 60_000
 const stopAwayMs = 10_000
 

@@ -62,7 +62,7 @@ export interface Gathering {
 
 const batchMax = 1000
 /**
- * So long, in ms, the first of several successes waits for the others while further jobs are in hand. Under a limit the attempts
+ * How long, in ms, the first of several successes waits for the others while further jobs are in hand. Under a limit the attempts
  * of a process end some ms apart, and a statement with its commit for each is much of what a job costs. What waits when the
  * process is killed is executed again, so it is short.
  */
