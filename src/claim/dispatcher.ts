@@ -7,7 +7,8 @@ import { readMoment } from '../core/clock.ts'
 import { reach } from '../core/probe.ts'
 import type { KeptSlot } from '../store/send.ts'
 import { type Claimed, type Claimer, type Claims, WorkerLostError } from './claim.ts'
-import { InHand, type InHandOptions, type KindRoom } from './inhand.ts'
+import { InHand, type InHandOptions } from './inhand.ts'
+import type { KindRoom } from './places.ts'
 
 /** What a dispatcher needs; see the fields, and those of InHandOptions. */
 export interface DispatchOptions extends InHandOptions {
@@ -156,10 +157,16 @@ export class Dispatcher {
     const { hand } = this
     const { claims, clock } = this.#options
     const who = this.#claimer
-    if (who === undefined || !this.#isAsleep || this.#nudge.signal.aborted || hand.kept > 0 || hand.free() < 2)
+    if (
+      who === undefined ||
+      !this.#isAsleep ||
+      this.#nudge.signal.aborted ||
+      hand.places.kept > 0 ||
+      hand.places.free() < 2
+    )
       return undefined
     if (!who.tasks.includes(task) || who.queues?.includes(queue) === false) return undefined
-    if (hand.kinds().some(({ tasks, free }) => tasks.has(task) && free < 2)) return undefined
+    if (hand.places.kinds().some(({ tasks, free }) => tasks.has(task) && free < 2)) return undefined
     const asked = readMoment(clock)
     const start = hand.keep()
     return claims.offer(who, input, (jobs) => {
@@ -176,7 +183,7 @@ export class Dispatcher {
   async claimOnce(most: number, signal: AbortSignal): Promise<number> {
     const { clock } = this.#options
     for (;;) {
-      await this.hand.freed(1, signal)
+      await this.hand.places.freed(1, signal)
       const { claimed, isPart } = await this.#claim(Math.min(most, this.#pace.most()), false, signal)
       const count = claimed?.jobs.length ?? 0
       if (count > 0 || signal.aborted) return count
@@ -216,12 +223,12 @@ export class Dispatcher {
   async #roomy(busy: boolean): Promise<void> {
     const { hand } = this
     const { clock } = this.#options
-    await hand.freed(1, this.#stop.signal)
+    await hand.places.freed(1, this.#stop.signal)
     const many = Math.ceil(hand.slots / 4)
-    if (!busy || hand.free() >= many) return
+    if (!busy || hand.places.free() >= many) return
     // So short that a stop waits for it.
     const enough = new AbortController()
-    await Promise.race([clock.sleep(gatherMs, enough.signal), hand.freed(many, enough.signal)])
+    await Promise.race([clock.sleep(gatherMs, enough.signal), hand.places.freed(many, enough.signal)])
     enough.abort()
   }
 
@@ -229,14 +236,14 @@ export class Dispatcher {
   async #claim(most: number, idle: boolean, signal: AbortSignal): Promise<Round> {
     const { claims, clock, who, lost, throttle } = this.#options
     const all = await who()
-    const room = Math.min(this.hand.free(), most)
+    const room = Math.min(this.hand.places.free(), most)
     const portion = this.#portion(all.tasks, room)
     const { tasks, want, isPart } = portion
     if (signal.aborted) return { ...portion, claimed: undefined }
     const claimer = tasks === all.tasks ? all : { ...all, tasks }
     // The worker's own rate counts what starts now. A process that is slow takes no more than it is known to begin in time.
     const mayWait = idle && !isPart && throttle === undefined
-    const beside = most < this.hand.slots ? 0 : this.hand.beside()
+    const beside = most < this.hand.slots ? 0 : this.hand.places.beside()
     const ahead = mayWait ? Math.max(want, Math.min(want + beside, aheadMost)) : 0
     try {
       const asked = readMoment(clock)
@@ -260,7 +267,7 @@ export class Dispatcher {
    * the least room can take. When it got that many, a claim for the tasks with more room follows, so that those do not wait.
    */
   #portion(all: readonly string[], most: number): Portion {
-    const kinds = this.hand.kinds()
+    const kinds = this.hand.places.kinds()
     this.#full = kinds.filter(({ free }) => free === 0)
     const want = Math.min(most, ...kinds.flatMap(({ free }) => (free > 0 ? [free] : [])))
     const part =
@@ -289,7 +296,7 @@ export class Dispatcher {
     const full = this.#full.map(({ tasks }) => tasks)
     const isFull = (task: string) => full.some((tasks) => tasks.has(task))
     return this.hand.when(
-      () => this.hand.kinds().some(({ tasks, free }) => free > 0 && [...tasks].some(isFull)),
+      () => this.hand.places.kinds().some(({ tasks, free }) => free > 0 && [...tasks].some(isFull)),
       signal,
     )
   }

@@ -7,17 +7,10 @@ import { Beside, slotWaitMs, whenInTime } from './beside.ts'
 import type { Finisher, Outcome } from './finish/finish.ts'
 import { type ClaimedJob, mayStart } from './claimed-job.ts'
 import type { Estate, Outlet, OutletFor, Reports } from './outlet.ts'
+import { Places } from './places.ts'
 import type { Throttle } from './throttle.ts'
-
-/** Receives what becomes of attempts, to report it. */
-export interface Watch {
-  /** These attempts begin. */
-  begun(jobs: readonly ClaimedJob[]): void
-  /** Returns whether `ended` shall be called for this outcome. */
-  wants(outcome: Outcome): boolean
-  /** The end of an attempt is recorded. */
-  ended(job: ClaimedJob, outcome: Outcome): void
-}
+import { Waiters } from './waiters.ts'
+import type { Watch } from './watch.ts'
 
 /** What it needs; see the fields. */
 export interface InHandOptions {
@@ -48,14 +41,10 @@ export interface InHandOptions {
   }
 }
 
-/** A kind of task, and how many more of its attempts can begin. */
-export interface KindRoom {
-  tasks: ReadonlySet<string>
-  free: number
-}
-
 /** Jobs in hand. */
 export class InHand {
+  /** How many more jobs may be claimed. */
+  readonly places: Places
   readonly #options: InHandOptions
   readonly #outlet: Outlet
   /** When each was started, in monotonic ms; Infinity: it waits for Redis, or for the instant of its grants. */
@@ -65,7 +54,7 @@ export class InHand {
   /** How many of the jobs in hand wait to be started. */
   #pending = 0
   readonly #beside = new Beside()
-  readonly #waiters = new Set<() => void>()
+  readonly #waiters = new Waiters()
   #refusal: Error | undefined
   /** Called when a job went back to the store, to be run again now or later. */
   readonly #back: () => void
@@ -85,6 +74,14 @@ export class InHand {
       },
       options.claimer,
     )
+    this.places = new Places({
+      outlet: this.#outlet,
+      finisher: options.finisher,
+      throttle: options.throttle,
+      beside: this.#beside,
+      waiters: this.#waiters,
+      pending: (tasks) => this.#pendingOf(tasks),
+    })
   }
 
   /** Jobs that were given back uncalled so far. */
@@ -98,9 +95,6 @@ export class InHand {
 
   /** Jobs that went back so far to wait for limits that they had not waited for, or that others had used up. */
   readmitted = 0
-
-  /** Places that are kept for jobs on their way. */
-  kept = 0
 
   /** How many jobs are in hand. */
   get size(): number {
@@ -137,97 +131,43 @@ export class InHand {
     return [...this.#jobs.keys()]
   }
 
-  /** Returns how many more jobs may be claimed. */
-  free(): number {
-    return Math.min(this.#places(), this.#allowed())
-  }
-
-  /**
-   * Returns how many more jobs may be claimed that begin later. None where kinds of tasks have less room than all together: only
-   * slots are checked again at an instant, and not that room.
-   */
-  beside(): number {
-    return this.#outlet.kinds.length > 0 ? 0 : this.#beside.room(this.slots)
-  }
-
-  /** Returns how many more jobs may be claimed of each kind of task that needs more than a place. */
-  kinds(): KindRoom[] {
-    return this.#outlet.kinds.map((kind) => ({ tasks: kind.tasks, free: this.#room(kind.tasks, kind.free()) }))
-  }
-
-  #room(tasks: ReadonlySet<string>, free: number): number {
-    let coming = this.kept
-    if (this.#pending > 0)
-      for (const [job, sinceMs] of this.#jobs) if (sinceMs === Infinity && tasks.has(job.task)) coming++
-    return Math.max(0, free - coming)
-  }
-
-  /** Attempts that the worker's own rate lets begin. */
-  #allowed(): number {
-    return Math.max(0, (this.#options.throttle?.most() ?? Infinity) - this.kept)
-  }
-
-  /** Attempts that the outlet can begin, beside those on their way to it. */
-  #places(): number {
-    const { finisher } = this.#options
-    // Endings wait for the store: when it is slow, no more than one round of them may pile up.
-    const piled = Math.max(0, finisher.backlog - this.slots)
-    const coming = this.#pending - this.#beside.waiting(this.slots)
-    return Math.max(0, this.#outlet.free() - coming - this.kept - piled)
+  /** Returns how many jobs in hand wait to be started: all, or those of these tasks. */
+  #pendingOf(tasks: ReadonlySet<string> | undefined): number {
+    if (tasks === undefined || this.#pending === 0) return this.#pending
+    let pending = 0
+    for (const [job, sinceMs] of this.#jobs) if (sinceMs === Infinity && tasks.has(job.task)) pending++
+    return pending
   }
 
   /** Keeps a place until the returned function is called, once, with the jobs that need it: one or none. */
   keep(): (jobs: readonly ClaimedJob[]) => void {
-    this.kept++
+    this.places.kept++
     return (jobs) => {
-      this.kept--
+      this.places.kept--
       if (jobs.length > 0) this.take(jobs)
       this.look()
     }
   }
 
-  /** Resolves when `free()` is at least `least`, or `signal` is aborted. */
-  freed(least: number, signal?: AbortSignal): Promise<void> {
-    return this.when(() => this.#isFree(least), signal)
-  }
-
-  /** Returns true if `least` are free. If only the rate is in the way, the waiters check again when it lets one begin. */
-  #isFree(least: number): boolean {
-    const allowed = this.#allowed()
-    const hasPlaces = this.#places() >= least
-    if (hasPlaces && allowed === 0) this.#options.throttle?.tell(this.look)
-    return hasPlaces && allowed >= least
-  }
-
   /** Resolves when no job is in hand, and none is on its way. */
   idle(): Promise<void> {
-    return this.when(() => this.#jobs.size + this.kept === 0)
+    return this.when(() => this.#jobs.size + this.places.kept === 0)
   }
 
   /** Resolves when this is true of what is in hand, or `signal` is aborted. */
   when(isTrue: () => boolean, signal?: AbortSignal): Promise<void> {
-    if (isTrue() || signal?.aborted) return Promise.resolve()
-    return new Promise((resolve) => {
-      const look = () => {
-        if (!isTrue() && !signal?.aborted) return
-        this.#waiters.delete(look)
-        signal?.removeEventListener('abort', look)
-        resolve()
-      }
-      this.#waiters.add(look)
-      signal?.addEventListener('abort', look)
-    })
+    return this.#waiters.when(isTrue, signal)
   }
 
   /** Something has changed that somebody here may wait for. */
-  readonly look = (): void => {
-    for (const look of this.#waiters) look()
+  get look(): () => void {
+    return this.#waiters.look
   }
 
   /** Takes claimed jobs: starts those that may start now, and the others as soon as they may. */
   take(jobs: readonly ClaimedJob[]): void {
     const { throttle, finisher, shared, clock } = this.#options
-    const [most, places] = [this.free(), this.#places()]
+    const [most, places] = [this.places.free(), this.places.inOutlet()]
     throttle?.began(jobs.length, jobs.length >= most && most < places)
     finisher.opened(jobs)
     for (const job of jobs) this.#jobs.set(job, Infinity)
@@ -263,10 +203,10 @@ export class InHand {
   async #startInSlots(jobs: readonly ClaimedJob[]): Promise<void> {
     const { clock } = this.#options
     this.#beside.delete(jobs)
-    const fit = this.#mustFit(jobs) ? Math.max(0, this.#outlet.free() - this.kept) : jobs.length
+    const fit = this.#mustFit(jobs) ? this.places.open() : jobs.length
     this.#start(jobs.slice(0, fit))
     for (const job of jobs.slice(fit)) {
-      const hasSlot = () => this.#outlet.free() - this.kept > 0 || !this.#jobs.has(job) || this.#refusal !== undefined
+      const hasSlot = () => this.places.open() > 0 || !this.#jobs.has(job) || this.#refusal !== undefined
       const isStarted = await whenInTime(slotWaitMs(job, clock), clock, this, hasSlot, () => this.#start([job]))
       if (!isStarted) this.#refuse(job)
     }
@@ -274,7 +214,7 @@ export class InHand {
 
   /** False if too few slots have another cause than jobs granted ahead: then the outlet itself knows what to do. */
   #mustFit(jobs: readonly ClaimedJob[]): boolean {
-    if (this.#outlet.free() - this.kept >= jobs.length || this.#refusal !== undefined) return false
+    if (this.places.open() >= jobs.length || this.#refusal !== undefined) return false
     if (jobs[0]?.notBeforeMs !== undefined) return true
     return [...this.#jobs].some(([job, sinceMs]) => job.notBeforeMs !== undefined && sinceMs !== Infinity)
   }

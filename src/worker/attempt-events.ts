@@ -2,7 +2,7 @@
 import type { Clock } from '../core/clock.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
-import type { Watch } from '../claim/inhand.ts'
+import type { Watch } from '../claim/watch.ts'
 import type { AttemptEvent, RecordedError } from '../report/events.ts'
 import type { Report } from '../report/report.ts'
 

@@ -248,7 +248,7 @@ export class Worker {
 
   /** Resolves when no job is in hand and every ending is written. */
   async #idle(): Promise<void> {
-    while (this.#hand.size + this.#hand.kept > 0) await this.#hand.idle()
+    while (this.#hand.size + this.#hand.places.kept > 0) await this.#hand.idle()
     await this.#finisher.settled()
   }
 

@@ -1,0 +1,93 @@
+/** How many more jobs a worker may claim: what its outlet has room for, less what is on its way there, within its own rate. */
+import type { Beside } from './beside.ts'
+import type { Finisher } from './finish/finish.ts'
+import type { Outlet } from './outlet.ts'
+import type { Throttle } from './throttle.ts'
+import type { Waiters } from './waiters.ts'
+
+/** A kind of task, and how many more of its attempts can begin. */
+export interface KindRoom {
+  tasks: ReadonlySet<string>
+  free: number
+}
+
+/** What it needs; see the fields. */
+export interface PlacesOptions {
+  outlet: Pick<Outlet, 'slots' | 'free' | 'kinds'>
+  finisher: Pick<Finisher, 'backlog'>
+  /** The worker's own rate. */
+  throttle: Throttle | undefined
+  beside: Pick<Beside, 'room' | 'waiting'>
+  /** Those who wait for room. */
+  waiters: Waiters
+  /** Returns how many of the jobs in hand wait to be started: all, or those of these tasks. */
+  pending(tasks?: ReadonlySet<string>): number
+}
+
+/** Counts places for jobs. */
+export class Places {
+  readonly #options: PlacesOptions
+
+  constructor(options: PlacesOptions) {
+    this.#options = options
+  }
+
+  /** Places that are kept for jobs on their way. */
+  kept = 0
+
+  /** Returns how many more jobs may be claimed. */
+  free(): number {
+    return Math.min(this.inOutlet(), this.#allowed())
+  }
+
+  /**
+   * Returns how many more jobs may be claimed that begin later. None where kinds of tasks have less room than all together: only
+   * slots are checked again at an instant, and not that room.
+   */
+  beside(): number {
+    const { outlet, beside } = this.#options
+    return outlet.kinds.length > 0 ? 0 : beside.room(outlet.slots)
+  }
+
+  /** Returns how many more jobs may be claimed of each kind of task that needs more than a place. */
+  kinds(): KindRoom[] {
+    const { outlet, pending } = this.#options
+    return outlet.kinds.map((kind) => {
+      const free = kind.free() - this.kept - pending(kind.tasks)
+      return { tasks: kind.tasks, free: Math.max(0, free) }
+    })
+  }
+
+  /** Returns how many attempts the outlet can begin, beside those on their way to it. */
+  inOutlet(): number {
+    const { outlet, finisher, beside, pending } = this.#options
+    // Endings wait for the store: when it is slow, no more than one round of them may pile up.
+    const piled = Math.max(0, finisher.backlog - outlet.slots)
+    const coming = pending() - beside.waiting(outlet.slots)
+    return Math.max(0, outlet.free() - coming - this.kept - piled)
+  }
+
+  /** Returns how many attempts may begin now that nothing else is on its way: never less than 0. */
+  open(): number {
+    return Math.max(0, this.#options.outlet.free() - this.kept)
+  }
+
+  /** Resolves when `free()` is at least `least`, or `signal` is aborted. */
+  freed(least: number, signal?: AbortSignal): Promise<void> {
+    return this.#options.waiters.when(() => this.#isFree(least), signal)
+  }
+
+  /** Attempts that the worker's own rate lets begin. */
+  #allowed(): number {
+    return Math.max(0, (this.#options.throttle?.most() ?? Infinity) - this.kept)
+  }
+
+  /** Returns true if `least` are free. If only the rate is in the way, the waiters check again when it lets one begin. */
+  #isFree(least: number): boolean {
+    const { throttle, waiters } = this.#options
+    const allowed = this.#allowed()
+    const hasPlaces = this.inOutlet() >= least
+    if (hasPlaces && allowed === 0) throttle?.tell(waiters.look)
+    return hasPlaces && allowed >= least
+  }
+}
