@@ -21,7 +21,7 @@ export interface EventContext extends Context {
   readonly redelivered: boolean
 }
 
-/** A handler. What it returns is ignored. */
+/** A handler. Its return value is ignored, except that an error counts as thrown, and a response is checked. */
 export type HandlerFunction<Payload> = (payload: Payload, context: EventContext) => unknown
 
 /** Options of handlers that hold for a whole group. */
@@ -43,7 +43,7 @@ export interface GroupOptions<Payload> {
 /** Options of a handler; see the fields. */
 export interface HandlerOptions<Payload> extends GroupOptions<Payload> {
   /**
-   * Names the handler in its service: two handlers of one event are chains of their own. Default: the event, or the
+   * Names the handler in its service: each handler of an event gets a delivery of its own. Default: the event, or the
    * pattern.
    */
   name?: string
@@ -54,10 +54,10 @@ export interface HandlerOptions<Payload> extends GroupOptions<Payload> {
    * a group of its own, with its name.
    */
   group?: string
-  /** The field path of a key: of events with the same key one at a time runs, in order; retries do not hold up others. */
+  /** The field path of a key: events with the same key run one at a time, in order; retries do not hold up others. */
   order?: string
   /**
-   * Where a new handler begins: a time, or how long ago, as far as events are kept. Default: with the first event after
+   * From when on a new handler gets events: a time, or how long ago, as far as they are kept. Default: from the first event after
    * its service has started with it.
    */
   since?: Duration | Date

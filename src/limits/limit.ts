@@ -49,13 +49,13 @@ interface LimitFields {
   /** Most units per window, spread evenly: bursts are small, and no job waits for a window to end. One or several. */
   rate?: Amount | readonly Amount[]
   /**
-   * Most units in any window, at whatever moments: all may be granted at once, and then none until the window has
+   * Most units in any window, at any moments: all may be granted at once, and then none until the window has
    * passed. Counted in 60 steps (equal parts) of the window, so up to 1 in 61 of the rate is lost. One or several, each up
    * to 2,147,483,647 units.
    */
   window?: Amount | readonly Amount[]
   /**
-   * Most units in each minute, hour, day, week (from Monday) or month of the calendar, at whatever moments; then
+   * Most units in each minute, hour, day, week (from Monday) or month of the calendar, at any moments; then
    * none until the next period begins. A grant close to the end of a period counts in both. One or several.
    */
   quota?: Quota | readonly Quota[]
@@ -84,14 +84,14 @@ interface LimitFields {
    */
   refund?: 'decays' | 'full'
   /**
-   * Finds out what the vendor allows: the one `rate` is where it begins, refusals lower it and full windows without any
+   * Finds out what the vendor allows: it begins at the one `rate`, refusals lower it and full windows without a refusal
    * raise it, for the whole fleet, between `floor` (default 1) and `ceiling` (default 100 times the rate), in units of its
-   * window. Without keys. Default false: what is stated holds.
+   * window. Without keys. Default false: the stated rate holds.
    */
   adaptive?: boolean | Partial<Bounds>
   /**
    * How much the time from the check before writing until the vendor counts may vary, at most a day. Default `measured`: 100 ms,
-   * and less once the answers to `fetch` show that (docs/guarantees.md).
+   * and less when the answers to `fetch` show that it varies less (docs/guarantees.md).
    */
   transit?: Duration | 'measured'
   /**
@@ -102,8 +102,8 @@ interface LimitFields {
   onStoreError?: 'closed' | 'open'
   /**
    * True if other programs take from it too, in Redis (docs/redis.md): its definition is published there, and after a loss
-   * of Redis's state it is closed until what they were granted has left its windows. Default false: only Sluice's own
-   * processes take from it, and it is not closed, because the store knows what they were granted.
+   * of Redis's state it is closed until their grants have left its windows. Default false: only Sluice's own processes take
+   * from it, and it is not closed, because the store has their grants.
    */
   published?: boolean
   /**
@@ -119,8 +119,8 @@ interface LimitFields {
    */
   circuit?: number | boolean
   /**
-   * Accounts, keys, addresses or services of which any will do, up to 64: each has all that the limit holds for itself, and
-   * an attempt gets the one with the most room (`ctx.pool`). Not with `by`.
+   * Up to 64 accounts, keys, addresses or services of which an attempt gets the one with the most room (`ctx.pool`). The
+   * limit's numbers apply to each of them by itself. Not with `by`.
    */
   pool?: readonly (string | PoolMember)[]
   /**
@@ -162,7 +162,7 @@ export interface Limit<in In = never> extends Takeable {
   readonly answers: Answers | undefined
   /** The bounds of the rate, if it is found; undefined: what is stated holds. */
   readonly adaptive: Bounds | undefined
-  /** Failures of the vendor in a row that open the circuit; 0: none do. */
+  /** How many of the vendor's failures in a row open the circuit; 0: it never opens. */
   readonly circuit: number
   /** How much of what an attempt did not use is given back when it settles. */
   readonly refund: 'decays' | 'full'

@@ -37,7 +37,7 @@ export interface Lease {
    */
   readonly freshForMs: number
   /**
-   * Aborts when the place is lost, because this process gave no sign of life for too long: stop what runs under the lease.
+   * Aborts when the place is lost, because this process did not renew it in time: stop what runs under the lease.
    * Never aborts without a place.
    */
   readonly signal: AbortSignal
@@ -50,7 +50,7 @@ export interface Lease {
   release(): Promise<void>
   /**
    * Ends the lease unused: the bucket becomes as if it had not been granted. Only if no request was sent under it. Never
-   * rejects; if the store does not learn of it, the units remain charged.
+   * rejects; if the store cannot be reached, the units remain charged.
    */
   giveBack(): Promise<void>
   /**

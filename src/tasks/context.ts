@@ -6,10 +6,10 @@ import type { Chosen } from '../limits/pool.ts'
 /** What a handler gets besides its input. */
 export interface Context {
   /**
-   * Like the global fetch, but each request spends a grant of the job's limits: the first one the attempt's own. A handler
+   * Like the global fetch, but each request uses a grant of the job's limits: the first one uses the attempt's own. A handler
    * makes either all its calls through it, or none (then its grant is checked just before `run`, and covers one request):
-   * `fetch` does not know of other calls, and may refund the grant that they have spent. A further request takes what the
-   * job costs, or `cost`, by limit: `fetch(url, { cost: { tpm: 300 } })`.
+   * `fetch` does not see other calls, and may refund the grant that they have used. A further request takes what the job
+   * costs, or `cost`, by limit: `fetch(url, { cost: { tpm: 300 } })`.
    */
   readonly fetch: (
     input: Parameters<typeof fetch>[0],
@@ -44,7 +44,7 @@ export interface Context {
   readonly attempt: number
   /** True when an earlier attempt may have reached the vendor without its outcome being known (its worker was lost). */
   readonly ambiguous: boolean
-  /** Its lines go to the program's log; the last ones of the last attempt are kept with the job, but for `debug`. */
+  /** Its lines go to the program's log; the last ones of the last attempt are kept with the job, except for `debug`. */
   readonly log: Log
   /**
    * Reports how far the attempt is: `progress(42)` is 42 %, `progress(120, 400)` is 120 of 400. Only the newest value is
