@@ -26,7 +26,8 @@ export interface Results {
   /** Reads the results of another producer, too, which is gone; the returned function ends that. */
   adopt(replyTo: string): Promise<() => Promise<void>>
   /**
-   * Resolves to the last result of a task. `onState` is called at each one before it, and at the last.
+   * Resolves to the last result of a task. `onState` is called at each one before it, and at the last; it rejects with what
+   * that throws.
    * @throws StoreError SLUICE_CELERY_LATE
    */
   last(id: string, withinMs: number, onState?: (state: string) => void): Promise<TaskResult>
@@ -81,11 +82,19 @@ class Board {
     const task = this.#tasks.get(id) ?? { watchers: new Set() }
     this.#tasks.set(id, task)
     return new Promise((resolve, reject) => {
-      const watcher = (result: TaskResult) => {
-        onState?.(result.state)
-        if (!isFinal(result.state)) return
+      const over = () => {
         disarm()
         task.watchers.delete(watcher)
+      }
+      const watcher = (result: TaskResult) => {
+        try {
+          onState?.(result.state)
+        } catch (error) {
+          over()
+          return reject(error as Error)
+        }
+        if (!isFinal(result.state)) return
+        over()
         resolve(result)
       }
       const disarm = systemClock.after(withinMs, () => {
@@ -202,6 +211,8 @@ class RedisResults implements Results {
     this.#isPolling = true
     const seen = new Map<string, string>()
     for (let ids = this.#board.watched; ids.length > 0 && !this.#isClosed; ids = this.#board.watched) {
+      const watched = new Set(ids)
+      for (const id of seen.keys()) if (!watched.has(id)) seen.delete(id)
       await Promise.all(ids.map((id) => this.#read(id, seen))).then(
         () => this.#board.failed(undefined),
         (error: Error) => this.#board.failed(error),
@@ -215,6 +226,7 @@ class RedisResults implements Results {
     const text = await this.#redis.send('GET', [resultKey(id)])
     if (typeof text !== 'string' || text === seen.get(id)) return
     seen.set(id, text)
-    void this.#board.post(readResult(text))
+    // Not awaited: those who watch a result may take long.
+    void this.#board.post(readResult(text)).catch((error: Error) => this.#board.failed(error))
   }
 }
