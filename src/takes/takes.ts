@@ -23,7 +23,7 @@ import { freshMs, Leases } from './leases.ts'
 import { StoreOutage } from './store-outage.ts'
 import { lateMsMax, sharedAway, timeout, tooLate } from './take-errors.ts'
 import { FetchGrants } from './fetch-grants.ts'
-import { Turnstile } from './turnstile.ts'
+import { type Leaving, Turnstile } from './turnstile.ts'
 import { Waiters } from './waiters.ts'
 import { type TakeRequest, takeRequestOf } from './take-request.ts'
 
@@ -53,7 +53,7 @@ function sentOf({ takes, limits }: TakeRequest, asked: Moment | undefined, isPro
 export class Takes implements Taker {
   readonly #options: TakesOptions
   readonly #acquirer: Acquirer
-  readonly #turnstile = new Turnstile(4)
+  readonly #turnstile: Turnstile
   readonly #epoch: Epoch
   #lookedMs = -Infinity
   readonly #holder: LeaseHolder
@@ -70,6 +70,7 @@ export class Takes implements Taker {
     const { store, shared } = options
     const storeClock = new StoreClock()
     this.#acquirer = new Acquirer(store, storeClock, shared)
+    this.#turnstile = new Turnstile(4, store.clock, awayMs)
     this.#margins = marginsOf(store)
     this.#holder = new LeaseHolder(store, storeClock)
     this.#leases = new Leases({
@@ -251,7 +252,7 @@ export class Takes implements Taker {
       givesBackAgain: true,
       wish: () => this.#wish(),
       ask: async (wish, back) => {
-        const said = await this.#ask(want, wish, { line, waitMs: untilMs - clock.monotonicMs(), back })
+        const said = await this.#ask(want, wish, { line, waitMs: untilMs - clock.monotonicMs(), back, signal })
         isInLine = said.grant === undefined && said.unused === undefined
         lacking = said.grant === undefined ? (said.lacking ?? want.takes).map(hash64) : []
         this.#waiters.next(want.takes.map(hash64).filter((bucket) => !lacking.includes(bucket)))
@@ -282,7 +283,7 @@ export class Takes implements Taker {
   async #ask(
     want: TakeRequest,
     wish: Wish,
-    how: { line?: string; waitMs?: number; back?: TakenGrant | undefined } = {},
+    how: { line?: string; waitMs?: number; back?: TakenGrant | undefined } & Pick<Leaving, 'signal'> = {},
   ): Promise<Said<TakenGrant>> {
     const { store, definitions, shared } = this.#options
     if (this.#closed.signal.aborted) throw closedError()
@@ -297,12 +298,13 @@ export class Takes implements Taker {
     await this.#look()
     const known = this.#holder.asking(wish.id)
     try {
-      const { line = null, waitMs = Infinity, back } = how
+      const { line = null, waitMs = Infinity, back, signal } = how
       back?.tellUnused()
       const wait = waitMs === Infinity ? null : Math.floor(waitMs * 1_000)
       const taker = { line, n: back?.place ?? null, wait, holder: wish.holder ?? null, life: lifeUs }
       const question = { wish, takes: want.takes, units: want.costs, back, taker }
-      const answer = await this.#turnstile.pass(() => this.#acquirer.ask(question))
+      const leaving = { signal, ms: Math.max(waitMs, awayMs), late: () => timeout(want, 0) }
+      const answer = await this.#turnstile.pass(() => this.#acquirer.ask(question), leaving)
       back?.handOver()
       const said = this.#leases.read(want, wish, answer)
       if (said.grant === undefined) return said

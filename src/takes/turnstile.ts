@@ -1,23 +1,82 @@
+import type { Clock } from '../core/clock.ts'
+import { StoreError } from '../core/errors.ts'
+
+/** How a request leaves the line before its turn; see the fields. */
+export interface Leaving {
+  /** Its caller has no use for it any more. */
+  readonly signal?: AbortSignal | undefined
+  /** It waits no longer than this, in ms, and fails then with what `late` returns. */
+  readonly ms: number
+  late(): Error
+}
+
+/** A request in line. */
+interface Waiting {
+  readonly sinceMs: number
+  go(): void
+  fail(reason: unknown): void
+}
+
 /** Lets few requests at a time through to the store. A grant grows old while its request waits for a connection. */
 export class Turnstile {
   #free: number
-  readonly #line: (() => void)[] = []
+  readonly #clock: Clock
+  readonly #patienceMs: number
+  readonly #line = new Set<Waiting>()
 
-  /** @param most how many pass at a time */
-  constructor(most: number) {
+  /**
+   * @param most how many pass at a time
+   * @param patienceMs when the store does not answer one, those that have been in line for so long do not wait for the same
+   */
+  constructor(most: number, clock: Clock, patienceMs: number) {
     this.#free = most
+    this.#clock = clock
+    this.#patienceMs = patienceMs
   }
 
   /** Runs `body` once its turn has come, in the order of the calls. */
-  async pass<T>(body: () => Promise<T>): Promise<T> {
+  async pass<T>(body: () => Promise<T>, leaving: Leaving): Promise<T> {
+    leaving.signal?.throwIfAborted()
     if (this.#free > 0) this.#free--
-    else await new Promise<void>((resolve) => this.#line.push(resolve))
+    else await this.#turn(leaving)
     try {
       return await body()
+    } catch (error) {
+      if (error instanceof StoreError) this.#unanswered(error)
+      throw error
     } finally {
-      const next = this.#line.shift()
+      const [next] = this.#line
       if (next === undefined) this.#free++
-      else next()
+      else next.go()
     }
+  }
+
+  #turn({ signal, ms, late }: Leaving): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const over = () => {
+        this.#line.delete(waiting)
+        cancel()
+        signal?.removeEventListener('abort', aborted)
+      }
+      const fail = (reason: unknown) => {
+        over()
+        reject(reason as Error)
+      }
+      const go = () => {
+        over()
+        resolve()
+      }
+      const waiting: Waiting = { sinceMs: this.#clock.monotonicMs(), go, fail }
+      const aborted = () => fail(signal?.reason)
+      const cancel = ms === Infinity ? () => {} : this.#clock.after(ms, () => fail(late()))
+      signal?.addEventListener('abort', aborted)
+      this.#line.add(waiting)
+    })
+  }
+
+  /** Each request would wait for the time-out of its own; a long line would last for minutes. */
+  #unanswered(error: StoreError): void {
+    const beforeMs = this.#clock.monotonicMs() - this.#patienceMs
+    for (const waiting of this.#line) if (waiting.sinceMs <= beforeMs) waiting.fail(error)
   }
 }

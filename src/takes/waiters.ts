@@ -10,6 +10,7 @@ export class Waiters {
   /** Buckets with a woken waiter: each that is granted then wakes the next, until one is denied. */
   readonly #woken = new Set<string>()
   #listening: Promise<(() => Promise<void>) | undefined> | undefined
+  #isClosed = false
 
   constructor(db: Db, channel: string) {
     this.#db = db
@@ -18,6 +19,7 @@ export class Waiters {
 
   /** Resolves after `ms`, when one of the buckets wakes this one, or when `signal` is aborted. */
   async wait(buckets: readonly string[], ms: number, clock: Clock, signal?: AbortSignal): Promise<void> {
+    if (this.#isClosed) return
     // Without notifications the waiters only try again a little later.
     const missed = () => [...this.#naps.keys()].forEach((bucket) => this.#wake(bucket))
     this.#listening ??= this.#db.listen(this.#channel, (heard) => this.#wake(heard), missed).catch(() => undefined)
@@ -44,6 +46,7 @@ export class Waiters {
 
   /** Wakes all waiters, and stops listening. */
   async close(): Promise<void> {
+    this.#isClosed = true
     for (const naps of this.#naps.values()) for (const nap of naps) nap.abort()
     const stop = await this.#listening
     await stop?.().catch(() => {})

@@ -146,3 +146,25 @@ it('a take waits for a busy store as long as it may wait at all', async () => {
   const never = sluice.takes.take(calls, { maxWaitMs: 3_000 })
   await expect(never).rejects.toMatchObject({ code: 'SLUICE_TAKE_TIMEOUT' })
 })
+
+it('a take ends by its signal also while it waits in line for a silent store', async () => {
+  const calls = limit('line', { rate: '1000/s', burst: 100 })
+  let goOn = () => {}
+  const silent = new Promise<void>((resolve) => (goOn = resolve))
+  let asked = 0
+  hook = async (name, _params, run) => {
+    if (name === 'acquire_grant') {
+      asked++
+      await silent
+    }
+    return run()
+  }
+  const passing = Array.from({ length: 4 }, () => later(sluice.takes.take(calls)))
+  await until(() => asked === 4, 'as many as pass at a time wait for the store')
+  const controller = new AbortController()
+  const waiting = later(sluice.takes.take(calls, { signal: controller.signal }))
+  controller.abort(new Error('enough'))
+  await expect(waiting).rejects.toThrow('enough')
+  goOn()
+  await Promise.all(passing)
+})
