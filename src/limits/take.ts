@@ -57,7 +57,8 @@ export interface Lease {
    * Settles what was really used, by limit; a number alone if the lease is of one limit with units. Less than was granted is
    * refunded (minus what has drained since, unless the limit has `refund: 'full'`); more is a debt. Counts once. A place
    * stays held.
-   * @throws UsageError SLUICE_BAD_OPTION; StoreError SLUICE_STORE_UNREACHABLE: what was granted stays charged
+   * @throws UsageError SLUICE_BAD_OPTION; StoreError SLUICE_STORE_UNREACHABLE: what was granted stays charged, and it may be
+   * settled again
    * @example await lease.settle({ tpm: usage.total_tokens })
    */
   settle(used: Used): Promise<void>

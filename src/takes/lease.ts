@@ -52,6 +52,8 @@ export class TakenGrant implements Lease {
   #isOver = false
   /** Limits that are settled, by their place in the request. */
   readonly #settled = new Set<number>()
+  /** What `settled` was called with: it is the whole difference, however often the store has to be informed. */
+  readonly #more = new Map<number, number>()
   #isTold = false
 
   constructor(options: LeaseOptions) {
@@ -127,17 +129,26 @@ export class TakenGrant implements Lease {
     await this.settleUnits(usedUnits(this.#options.want.limits, used))
   }
 
-  /** Settles units of each limit, as `settle`; undefined: as charged, or settled before. */
+  /** Settles units of each limit, as `settle`; undefined: as charged, or settled before. What fails may be settled again. */
   async settleUnits(units: readonly (number | undefined)[]): Promise<void> {
     const { want, settled, holder } = this.#options
     const open = units.flatMap((used, i) => {
       const [limit, take, took] = [want.limits[i], want.takes[i] ?? '', want.costs[i] ?? 1]
       if (limit === undefined || used === undefined || this.isUncharged || this.#settled.has(i)) return []
-      this.#settled.add(i)
-      return [{ take, took, used, isFull: limit.refund === 'full' }]
+      return [{ i, take, took, used, isFull: limit.refund === 'full' }]
     })
-    for (const { take, took, used } of open) settled(this, take, used - took)
-    if (open.length > 0) await holder.settle(this.id, open)
+    for (const { i, take, took, used } of open) {
+      settled(this, take, used - took - (this.#more.get(i) ?? 0))
+      this.#more.set(i, used - took)
+      this.#settled.add(i)
+    }
+    if (open.length === 0) return
+    try {
+      await holder.settle(this.id, open)
+    } catch (error) {
+      for (const { i } of open) this.#settled.delete(i)
+      throw error
+    }
   }
 
   /** Units that were charged of each limit. */

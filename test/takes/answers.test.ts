@@ -168,3 +168,19 @@ it('a take ends by its signal also while it waits in line for a silent store', a
   goOn()
   await Promise.all(passing)
 })
+
+it('a settlement that the store did not get may be made again, and counts once', async () => {
+  const calls = limit('settled', { rate: '1000/s', burst: 100 })
+  const lease = await sluice.takes.take(calls, { cost: 10 })
+  hook = async (name, _params, run) => {
+    if (name !== 'settle_take') return run()
+    skippedMs += 5_000
+    throw unreachable()
+  }
+  await expect(lease.settle(30)).rejects.toMatchObject({ code: 'SLUICE_STORE_UNREACHABLE' })
+  hook = passing
+  await lease.settle(30)
+  expect(await units()).toBe(30)
+  await lease.settle(50)
+  expect(await units()).toBe(30)
+})
