@@ -87,7 +87,8 @@ export class Membership {
     const who = await this.#entering
     if (stints.some((stint) => !this.#stints.has(stint))) {
       await this.#store.run('fleet/record_stints', [who.worker, stints])
-      this.#stints = new Set(stints)
+      // Another registration may have followed meanwhile, of which the store knows none of them.
+      if (who.worker === this.#worker) this.#stints = new Set(stints)
     }
     return who
   }

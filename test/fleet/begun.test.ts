@@ -7,6 +7,7 @@ import { storeOn } from '../../src/db/store.ts'
 import { type Member, Membership } from '../../src/fleet/membership.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { freshDatabase } from '../servers/database.ts'
+import { until } from '../until.ts'
 
 it('begun jobs are recorded also when another transaction has locked their claim meanwhile', async (context) => {
   const { url } = await freshDatabase()
@@ -34,4 +35,29 @@ it('begun jobs are recorded also when another transaction has locked their claim
   await member.tellBegun()
   await recorded
   expect(await begun(locked)).toBe('{7}')
+})
+
+it('tells the store the stints of a new registration, also when those of the one before are told late', async () => {
+  const told: string[] = []
+  let registered = 0
+  let goOn = () => {}
+  const store = {
+    async run(file: string, [worker]: [string]) {
+      if (file === 'fleet/insert_worker') return [{ id: String(++registered) }]
+      if (file !== 'fleet/record_stints') return []
+      told.push(worker)
+      if (worker === '1') await new Promise<void>((resolve) => (goOn = resolve))
+      return []
+    },
+  }
+  const own = { tasks: [], hasStints: () => true } as unknown as Member
+  const member = new Membership(store as never, own, { look: async () => {} } as never)
+  const late = member.who(['stint'])
+  await until(() => told.length === 1, 'the first registration is told')
+  member.lost('1')
+  await member.who()
+  goOn()
+  await late
+  await member.who(['stint'])
+  expect(told).toEqual(['1', '2'])
 })
