@@ -90,13 +90,14 @@ async function dropCancelled({ member, hand }: Rounds): Promise<void> {
 
 /**
  * Takes over the worker's own claims that it does not know: their request reached the store after the worker had stopped
- * waiting for it. Not while the worker stops: signing off gives them back, uncalled.
+ * waiting for it. Not while the worker stops: signing off gives them back, uncalled. Nor after ends of attempts were given up:
+ * their claims look the same, and their jobs were called.
  */
 async function adoptOrphans({ hand, claims, finisher, stop }: Rounds, ids: readonly string[]): Promise<void> {
-  if (stop.aborted) return
+  if (stop.aborted || finisher.hasGivenUp) return
   for (const id of ids.filter((claim) => !finisher.has(claim) && !claims.asking(claim))) {
     const jobs = await claims.adopt(id)
-    if (stop.aborted) return
+    if (stop.aborted || finisher.hasGivenUp) return
     if (jobs.length === 0) await finisher.endEmpty(id)
     hand.take(jobs)
   }

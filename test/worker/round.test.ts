@@ -13,3 +13,24 @@ it('ends attempts of which nothing is reported while the store is away, too', as
   await expect(round()).rejects.toThrow('away')
   expect(looks).toBe(1)
 })
+
+it('takes nothing over whose end was given up: it was called', async () => {
+  const taken: unknown[] = []
+  const finisher = { hasGivenUp: true, has: () => false, endEmpty: async () => {} }
+  const round = createRound({
+    hand: { size: 1, jobs: () => [], drop() {}, endTimedOut() {}, take: (jobs: unknown) => taken.push(jobs) },
+    member: {
+      round: async () => ({ isTurn: false, claims: ['unknown'], mayRest: false }),
+      taken: async () => [],
+    },
+    claims: { asking: () => false, adopt: async () => [{ id: 'job' }] },
+    finisher,
+    stop: new AbortController().signal,
+    say: async () => {},
+  } as never)
+  await round()
+  expect(taken).toEqual([])
+  finisher.hasGivenUp = false
+  await round()
+  expect(taken).toEqual([[{ id: 'job' }]])
+})
