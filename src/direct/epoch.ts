@@ -1,5 +1,5 @@
 /** The epoch of the limits in Redis, which workers without a store begin and watch. */
-import { type Clock, type Reading, stepForward } from '../core/clock.ts'
+import { type Clock, leastUs, type Reading, stepForward } from '../core/clock.ts'
 import { StoreError, UsageError } from '../core/errors.ts'
 import { newId } from '../core/hash.ts'
 import { enter } from '../celery/redis-transport.ts'
@@ -28,6 +28,8 @@ const lookMs = 5_000
 const checkMs = 30_000
 /** Looks follow each other at this distance while there is no state to grant from. */
 const againMs = 250
+/** If the clock was set back by less than this, in us, limits wait for it. */
+const backUs = 2_000_000
 
 /** The epoch that stands, looked at now and then, and whenever Redis has not answered as it should. */
 export class EpochWatch {
@@ -36,7 +38,8 @@ export class EpochWatch {
   #current: string | undefined
   #looking: Promise<void> | undefined
   #lookedMs = -Infinity
-  #past: Reading | undefined
+  /** The last reading of Redis's clock, and the epoch that stood then. */
+  #past: (Reading & { epoch: string | undefined }) | undefined
   #check: ServerCheck | undefined
   #checkedMs = -Infinity
   #isAway = false
@@ -132,8 +135,8 @@ export class EpochWatch {
     const sentMs = clock.monotonicMs()
     const stands = await limiter.epoch(owner)
     const reading = { us: stands.nowUs, sentMs, heardMs: clock.monotonicMs(), bootMs: clock.bootMs() }
-    const hasStepped = this.#past !== undefined && stepForward(this.#past, reading).byUs > 0
-    this.#past = reading
+    const hasStepped = this.#hasStepped(reading, stands.id)
+    this.#past = { ...reading, epoch: stands.id }
     this.#options.saw(reading)
     this.#lookedMs = clock.monotonicMs()
     const isOthers = stands.owner !== undefined && stands.owner !== owner
@@ -153,6 +156,14 @@ export class EpochWatch {
       log.info('limits in Redis begin: they are closed for as long as they look back')
       this.#back(epoch)
     }
+  }
+
+  /** Two readings show a step only within one epoch: for the next one another worker, perhaps, has seen it. */
+  #hasStepped(reading: Reading, epoch: string | undefined): boolean {
+    const past = this.#past
+    if (past === undefined || past.epoch !== epoch) return false
+    const { byUs, isOwn } = stepForward(past, reading)
+    return (byUs > 0 && !isOwn) || leastUs(past, reading.sentMs) - reading.us >= backUs
   }
 
   #back(epoch: string | undefined): void {
