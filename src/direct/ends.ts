@@ -6,7 +6,7 @@ import type { Post } from '../absorb/post.ts'
 import type { Presence } from '../absorb/presence.ts'
 import type { Results } from '../absorb/results.ts'
 import type { Broker, Delivery } from '../amqp/broker.ts'
-import { delayTopology, publishLater } from '../amqp/delays.ts'
+import { delayMaxMs, delayTopology, publishLater } from '../amqp/delays.ts'
 import type { TaskResult } from '../celery/result.ts'
 import { blank, withoutBrokers, writeTask } from '../celery/task-message.ts'
 import { received } from '../celery/transport.ts'
@@ -55,15 +55,19 @@ export class Ends {
     this.#options = options
   }
 
-  /** Sends a message to its queue again, after a delay in ms. Resolves when that is confirmed. */
+  /**
+   * Sends a message to its queue again, after a delay in ms. Resolves when that is confirmed. Longer than the broker can let it
+   * wait at a time, it comes back before, and has noted when it is due.
+   */
   async later(
     { delivery, queue, mayHaveBeenSent = false }: Pick<Entry, 'delivery' | 'queue' | 'mayHaveBeenSent'>,
     progress: Progress,
     ms: number,
   ): Promise<void> {
     const isDoubtful = progress.isDoubtful || mayHaveBeenSent
-    const { broker } = this.#options
-    const send = () => publishLater(broker, copyOf(delivery, { ...progress, isDoubtful }), queue, ms)
+    const { broker, clock } = this.#options
+    const due = ms > delayMaxMs ? { dueMs: Math.ceil(clock.wallMs() + ms) } : {}
+    const send = () => publishLater(broker, copyOf(delivery, { ...progress, isDoubtful, ...due }), queue, ms)
     await send().catch(async (error: unknown) => {
       if ((error as { code?: string }).code !== 'SLUICE_BROKER_UNROUTED') throw error
       // Somebody has deleted where it waits, or its queue.

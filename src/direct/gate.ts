@@ -18,6 +18,8 @@ export interface GateOptions {
   lost(entry: Entry): void
   /** Redis is away: it comes back after this many ms. */
   away(entry: Entry, delayMs: number): void
+  /** It was called off while its grant was requested, and is over. */
+  isOff(entry: Entry): boolean
 }
 
 /** While Redis is away, messages come back after 2 to 3 s. */
@@ -157,9 +159,19 @@ export class Gate {
       const { granted: count = 0, lifeMs = 0 } = got[i] ?? {}
       return group.slice(0, count).map((entry) => ({ entry, grant: { id, asked, lifeMs } }))
     })
-    if (granted.length > 0) this.#options.start(granted)
+    const on = granted.filter(({ entry }) => !this.#isOff(entry, id))
+    if (on.length > 0) this.#options.start(on)
     if (granted.length === this.#most) this.#most *= 2
     await Promise.all(groups.map((group, i) => this.#deny(group.slice(got[i]?.granted ?? 0), got[i])))
+  }
+
+  /** Gives the grant of what was called off meanwhile back. */
+  #isOff(entry: Entry, grant: string): boolean {
+    if (!this.#options.isOff(entry)) return false
+    const limiter = this.#options.limits?.limiter
+    limiter?.unused(grant, entry.holds, entry.units)
+    limiter?.ended(grant, entry.holds)
+    return true
   }
 
   async #deny(entries: readonly Entry[], got: Got | undefined): Promise<void> {

@@ -1,7 +1,6 @@
 /** The messages in one worker's hands: from their delivery to their acknowledgement. */
 import type { Delivery } from '../amqp/broker.ts'
 import { callOf } from '../absorb/call.ts'
-import { delayMaxMs } from '../amqp/delays.ts'
 import type { TaskMessage } from '../celery/task-message.ts'
 import type { Watch } from '../claim/watch.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
@@ -19,6 +18,7 @@ import { Gate } from './gate.ts'
 import { type Entry, entryOf, type GrantOf, jobOf, keyOf, messageIn } from './intake.ts'
 import { progressOf } from './message.ts'
 import type { DirectLimiter } from './limiter.ts'
+import { remember } from './memory.ts'
 
 /** What it needs; see the fields. */
 export interface HandOptions {
@@ -48,8 +48,6 @@ export interface DirectCounts {
   done: number
 }
 
-/** How many messages, up to twice as many, are remembered, to recognise those that arrive again; as many revoked ids. */
-const knownMax = 10_000
 const againMs = 1_000
 /** How many copies of denied messages are under way at a time: messages behind them are delivered meanwhile. */
 const copiesMax = 200
@@ -108,6 +106,7 @@ export class Hand {
       },
       lost: (entry) => this.#drop(entry),
       away: (entry, delayMs) => this.#settle(entry, () => options.ends.later(entry, entry.progress, delayMs)),
+      isOff: (entry) => this.#isOff(entry),
     })
   }
 
@@ -231,16 +230,22 @@ export class Hand {
   #decide(entry: Entry): void {
     const { clock, ends } = this.#options
     const { message, delivery, progress, task } = entry
-    const { etaMs = 0, expiresMs = Infinity, id } = message
-    const nowMs = clock.wallMs()
-    if (this.#revoked.has(id)) this.#settle(entry, () => ends.revoked(entry, 'revoked'))
-    else if (expiresMs <= Math.max(nowMs, etaMs)) this.#settle(entry, () => ends.revoked(entry, 'expired'))
+    const { etaMs = 0, expiresMs = Infinity } = message
+    const [nowMs, dueMs] = [clock.wallMs(), Math.max(etaMs, progress.dueMs ?? 0)]
+    if (this.#isOff(entry)) return
+    if (expiresMs <= Math.max(nowMs, etaMs)) this.#settle(entry, () => ends.revoked(entry, 'expired'))
     else if (delivery.isRedelivered && !this.#dropped.delete(entry.key)) this.#settle(entry, () => ends.crashed(entry))
     else if (task.isOnce && progress.isDoubtful) this.#settle(entry, () => ends.doubtful(entry, progress))
-    else if (etaMs > nowMs)
-      this.#settle(entry, () => ends.later(entry, progress, Math.min(delayMaxMs, Math.ceil(etaMs - nowMs))))
+    else if (dueMs > nowMs) this.#settle(entry, () => ends.later(entry, progress, Math.ceil(dueMs - nowMs)))
     else if (this.#isStopping) this.#giveBack(entry)
     else this.#gate.add(entry)
+  }
+
+  /** Ends a message that was revoked; false: it was not. */
+  #isOff(entry: Entry): boolean {
+    if (!this.#revoked.has(entry.message.id)) return false
+    this.#settle(entry, () => this.#options.ends.revoked(entry, 'revoked'))
+    return true
   }
 
   #start(all: readonly { entry: Entry; grant: GrantOf | undefined }[]): void {
@@ -388,12 +393,5 @@ type InHand = Pick<Entry, 'key' | 'queue' | 'delivery' | 'mayHaveBeenSent'> & Pa
 
 /** True if an attempt has sent nothing, mostly because its grant was too old. */
 const isUncalled = (outcome: Outcome) => ['unused', 'return'].includes(outcome.kind) && !('delayMs' in outcome)
-
-/** Notes a key, and forgets the oldest of too many: many at once, because a map is slow to find its first after deletions. */
-function remember(known: Map<string, true>, key: string): void {
-  known.set(key, true)
-  if (known.size < 2 * knownMax) return
-  for (const oldest of known.keys()) if (known.size > knownMax) known.delete(oldest)
-}
 
 const revokedNow = () => new AttemptError('SLUICE_CANCELLED', 'the task was revoked', { retryable: false })

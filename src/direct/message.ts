@@ -16,6 +16,8 @@ export interface Progress {
   readonly denied: number
   /** It may have been executed before. */
   readonly isDoubtful: boolean
+  /** It begins no sooner, wall time in ms; a wait beyond what the broker can do in one go. */
+  readonly dueMs?: number
   /** How often it was sent again: no two of its copies are alike. */
   readonly turn: number
 }
@@ -34,11 +36,12 @@ export function progressOf({ properties }: Pick<Delivery, 'properties'>): Progre
   const text = headers[progressHeader]
   const found = typeof text === 'string' ? parsed(text) : undefined
   const known = found === undefined ? fresh : { ...fresh, ...found }
-  const { attempt, failed, throttled, crashes, denied, isDoubtful, turn } = known
+  const { attempt, failed, throttled, crashes, denied, isDoubtful, turn, dueMs } = known
   const isOurs = [attempt, failed, throttled, crashes, denied, turn].every(
     (count) => Number.isInteger(count) && count >= 0,
   )
-  const counts = { attempt, failed, throttled, crashes, denied, turn }
+  const due = Number.isSafeInteger(dueMs) ? { dueMs: dueMs as number } : {}
+  const counts = { attempt, failed, throttled, crashes, denied, turn, ...due }
   const own = isOurs ? { ...counts, isDoubtful: isDoubtful === true } : fresh
   return isAgain ? { ...own, isDoubtful: true } : own
 }

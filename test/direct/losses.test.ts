@@ -1,9 +1,11 @@
 /** Messages that a worker without a store hands over, repeats, or puts aside: none is lost, and none is executed more often than it must. */
+import type { GetMessage } from 'amqplib'
 import { beforeAll, describe, expect, it, type TestContext } from 'vitest'
 import { z } from 'zod'
 import { callOf } from '../../src/absorb/call.ts'
 import { Results } from '../../src/absorb/results.ts'
 import type { Delivery } from '../../src/amqp/broker.ts'
+import type { Properties } from '../../src/amqp/publisher.ts'
 import { signature } from '../../src/celery/signature.ts'
 import { blank } from '../../src/celery/task-message.ts'
 import { systemClock } from '../../src/core/clock.ts'
@@ -11,7 +13,7 @@ import { StoreError } from '../../src/core/errors.ts'
 import { silent } from '../../src/core/log.ts'
 import { Ends } from '../../src/direct/ends.ts'
 import { entryOf, keyOf } from '../../src/direct/intake.ts'
-import { type AnyTask, label, limit, task } from '../../src/index.ts'
+import { type AnyTask, label, limit, snooze, task } from '../../src/index.ts'
 import { openWire } from '../absorb/stage.ts'
 import { startProxy } from '../servers/proxy.ts'
 import { freshBroker } from '../servers/rabbitmq.ts'
@@ -142,6 +144,33 @@ describe('a message', () => {
     })
     await direct(context, [twice], { amqp: url })
     expect(await wire.result(await wire.send('twice'))).toMatchObject({ state: 'SUCCESS' })
+  })
+
+  it('that is put off for longer than the broker can let it wait begins no sooner, when it comes back before', async (context) => {
+    const wire = await openWire(url, context)
+    let begun = 0
+    const nap = task('nap', {
+      input,
+      run: () => {
+        begun++
+        throw snooze('5h')
+      },
+    })
+    await direct(context, [nap], { amqp: url })
+    await wire.send('nap')
+    const waits = async () => wire.broker.use((channel) => channel.get('sluice.delay:8:9830400', { noAck: true }))
+    for (let round = 0; round < 2; round++) {
+      let found: Awaited<ReturnType<typeof waits>> = false
+      await until(async () => (found = await waits()) !== false, 'it waits, as long as it can')
+      const { content: body, properties } = found as unknown as GetMessage
+      const { contentType, contentEncoding, headers, correlationId } = properties
+      await wire.broker.publish({
+        routingKey: 'celery',
+        body,
+        properties: { contentType, contentEncoding, headers, correlationId } as Properties,
+      })
+    }
+    expect(begun).toBe(1)
   })
 
   it('has no time limit of 0, as with Celery', async (context) => {

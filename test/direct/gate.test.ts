@@ -1,0 +1,48 @@
+/** The door of a worker without a store, with limits that are made up. */
+import { expect, it } from 'vitest'
+import { systemClock } from '../../src/core/clock.ts'
+import { Gate } from '../../src/direct/gate.ts'
+import type { Entry } from '../../src/direct/intake.ts'
+import { until } from '../until.ts'
+
+it('begins nothing that is called off while its grant is requested, and gives that back', async () => {
+  const at = { asked: 0, started: [] as Entry[], unused: [] as unknown[], ended: [] as unknown[] }
+  let grant = () => {}
+  const limiter = {
+    async take() {
+      at.asked++
+      await new Promise<void>((resolve) => (grant = resolve))
+      return { id: 'g', asked: {}, got: [{ granted: 1, waitMs: 0, lacking: undefined, lifeMs: 100 }] }
+    },
+    unused: (...given: unknown[]) => at.unused.push(given),
+    ended: (...given: unknown[]) => at.ended.push(given),
+  }
+  const off = new Set<Entry>()
+  const gate = new Gate({
+    limits: { limiter, bookings: { booked: () => undefined } } as never,
+    clock: systemClock,
+    free: () => 1,
+    start: (all) => void at.started.push(...all.map(({ entry }) => entry)),
+    denied() {},
+    lost() {},
+    away() {},
+    isOff: (entry) => off.has(entry),
+  })
+  const entry = (take: string) => {
+    const own = { takes: [take], holds: [take], units: [1], progress: { denied: 0 }, delivery: { isInHand: true } }
+    return own as unknown as Entry
+  }
+  const [one, other] = [entry('one'), entry('other')]
+  gate.add(one)
+  await until(() => at.asked === 1, 'its grant is requested')
+  expect(gate.remove(() => true)).toEqual([])
+  off.add(one)
+  gate.add(other)
+  grant()
+  await until(() => at.asked === 2, 'that of the next one is requested')
+  grant()
+  await until(() => at.started.length > 0, 'the next one begins')
+  expect(at.started).toEqual([other])
+  expect(at.unused).toEqual([['g', ['one'], [1]]])
+  expect(at.ended).toEqual([['g', ['one']]])
+})
