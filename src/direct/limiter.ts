@@ -80,7 +80,10 @@ export class DirectLimiter {
       definitions: this.#definitions,
       clock,
       log,
-      back: () => this.#told.go(),
+      back: () => {
+        this.#lease()
+        this.#told.go()
+      },
       saw: ({ us, sentMs, heardMs }) => {
         this.#redisClock.forget()
         this.#redisClock.saw(us, heardMs, sentMs)
@@ -211,7 +214,13 @@ export class DirectLimiter {
     const { signal } = this.#end
     while (!signal.aborted) {
       await clock.sleep(renewMs, signal, false)
-      for (const { grant, take, places } of this.#places.all()) this.#add({ take, grant, renewUs: leaseUs, places })
+      // While Redis is away these would fill the queue of what is to be reported.
+      if (this.#watch.current !== undefined) this.#lease()
     }
+  }
+
+  /** Leases anew what is held. */
+  #lease(): void {
+    for (const { grant, take, places } of this.#places.all()) this.#add({ take, grant, renewUs: leaseUs, places })
   }
 }
