@@ -202,6 +202,8 @@ export class Subscription implements Consumer {
   async #consume(channel: Channel): Promise<void> {
     const { prefetch, noAck = false, arguments: given = {} } = this.#options
     if (!noAck) await channel.prefetch(prefetch)
+    // What came now would be in nobody's hand.
+    if (this.#stop.signal.aborted) return
     const { consumerTag } = await channel.consume(
       this.queue,
       (message) => {

@@ -111,10 +111,15 @@ export class Suspects {
         message,
         (verdict) => {
           if (!inHand.delete(received)) return false
-          if (verdict === 'ack') channel.ack(message)
-          else channel.reject(message, verdict === 'requeue')
           this.wake()
-          return true
+          try {
+            if (verdict === 'ack') channel.ack(message)
+            else channel.reject(message, verdict === 'requeue')
+            return true
+          } catch {
+            // The channel is over: it comes again.
+            return false
+          }
         },
         () => inHand.has(received),
       )

@@ -132,14 +132,13 @@ export async function listenRedis(
   const redis = clientOf(addressOf(url), await clientClass())
   let isClosed = false
   const begin = async () => {
+    if (isClosed) return
     await redis.connect()
     await redis.subscribe(channel)
   }
   redis.on('error', () => {})
   redis.on('message', (_, text: string) => onText(text))
-  redis.on('end', () => {
-    if (!isClosed) systemClock.after(common.retryStrategy(), () => void begin().catch(() => {}))
-  })
+  redis.on('end', () => systemClock.after(common.retryStrategy(), () => void begin().catch(() => {})))
   // A half-open connection is noticed only by an answer that does not come.
   const beat = (): void => {
     disarm = systemClock.after(listenBeatMs, () => {

@@ -288,7 +288,8 @@ export class CeleryOutlet implements Outlet {
   }
 
   async #retried(sent: Sent): Promise<void> {
-    if (sent.retry !== undefined) await this.#called(sent, errorOf(sent, sent.retry))
+    // Both its message's end and its time may show it.
+    if (sent.retry !== undefined && this.#sent.has(sent.job)) await this.#called(sent, errorOf(sent, sent.retry))
   }
 
   /** A call has failed: a vendor that refused it holds its limits. */
