@@ -1,3 +1,4 @@
+/** The line of takes for the store, of which few requests pass at a time. */
 import type { Clock } from '../core/clock.ts'
 import { StoreError } from '../core/errors.ts'
 
