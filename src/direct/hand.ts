@@ -13,8 +13,10 @@ import { reach } from '../core/probe.ts'
 import type { AnyTask } from '../tasks/task.ts'
 import type { Labels } from '../worker/labels.ts'
 import type { Bookings } from './bookings.ts'
+import type { DirectCounts } from './counts.ts'
 import { type Ends, lostError } from './ends.ts'
 import { Gate } from './gate.ts'
+import { Inbox } from './inbox.ts'
 import { type Entry, entryOf, type GrantOf, jobOf, keyOf, messageIn } from './intake.ts'
 import { progressOf } from './message.ts'
 import type { DirectLimiter } from './limiter.ts'
@@ -37,22 +39,8 @@ export interface HandOptions {
   outlet(reports: Reports): Outlet
 }
 
-/** What a worker has done since it began. */
-export interface DirectCounts {
-  /** Messages that were delivered, those that came back among them. */
-  delivered: number
-  /** Messages that their limits denied, and that were put off. */
-  denied: number
-  /** Attempts that began, and how many of these succeeded. */
-  begun: number
-  done: number
-}
-
+/** Between two tries to send what became of a message. */
 const againMs = 1_000
-/** How many copies of denied messages are under way at a time: messages behind them are delivered meanwhile. */
-const copiesMax = 200
-/** How long messages are read, and copied, in one turn of the event loop; acknowledgements are written at its end. */
-const turnMs = 2
 
 /** An attempt under way. */
 interface Running {
@@ -77,14 +65,7 @@ export class Hand {
   /** Messages that came here, were not begun, and went back with their connection. */
   readonly #dropped = new Map<string, true>()
   readonly #end = new AbortController()
-  /** Messages that were denied, and are not being copied yet. */
-  readonly #denied: { entry: Entry; dueMs: number }[] = []
-  #copying = 0
-  /** Messages that were delivered, and are not read yet. */
-  readonly #inbox: { delivery: Delivery; queue: string }[] = []
-  /** Those of tasks without limits. */
-  readonly #plain: { delivery: Delivery; queue: string }[] = []
-  #isInTurn = false
+  readonly #inbox: Inbox
   #open = 0
   #isStopping = false
   #idle: (() => void)[] = []
@@ -93,6 +74,12 @@ export class Hand {
     this.#options = options
     const { clock, limits } = options
     this.#outlet = options.outlet(reportsTo((job, outcome) => this.#ended(job, outcome)))
+    this.#inbox = new Inbox({
+      clock,
+      tasks: options.tasks,
+      read: (delivery, queue) => this.#taken(delivery, queue),
+      copy: (entry, dueMs) => this.#copy(entry, dueMs),
+    })
     this.#gate = new Gate({
       limits,
       clock,
@@ -101,8 +88,7 @@ export class Hand {
       denied: (entry, delayMs) => {
         this.counts.denied++
         options.denied(entry.delivery.body.length)
-        this.#denied.push({ entry, dueMs: clock.monotonicMs() + delayMs })
-        this.#goOn()
+        this.#inbox.denied(entry, clock.monotonicMs() + delayMs)
       },
       lost: (entry) => this.#drop(entry),
       away: (entry, delayMs) => this.#settle(entry, () => options.ends.later(entry, entry.progress, delayMs)),
@@ -134,38 +120,7 @@ export class Hand {
   take(delivery: Delivery, queue: string): void {
     this.counts.delivered++
     this.#open++
-    ;(this.#isPlain(delivery) ? this.#plain : this.#inbox).push({ delivery, queue })
-    this.#goOn()
-  }
-
-  #goOn(): void {
-    if (this.#isInTurn) return
-    this.#isInTurn = true
-    setImmediate(() => void this.#turn())
-  }
-
-  /** For a part of each turn of the event loop: a thousand at once would hold up attempts, whose grants would grow old. */
-  async #turn(): Promise<void> {
-    const { clock } = this.#options
-    const untilMs = clock.monotonicMs() + turnMs
-    let isMore = true
-    try {
-      while (isMore && clock.monotonicMs() < untilMs) {
-        const next = this.#plain.shift() ?? this.#inbox.shift()
-        // All that its reading takes counts, and not only its beginning.
-        if (next !== undefined) await this.#taken(next.delivery, next.queue)
-        isMore = this.#putOff() || next !== undefined
-      }
-    } finally {
-      this.#isInTurn = false
-      if (isMore) this.#goOn()
-    }
-  }
-
-  /** What has no limits can begin at once, and is read before the others, which are perhaps denied. */
-  #isPlain({ properties }: Delivery): boolean {
-    const name: unknown = properties.headers?.['task']
-    return typeof name === 'string' && this.#options.tasks.get(name)?.limits.length === 0
+    this.#inbox.delivered(delivery, queue)
   }
 
   async #taken(delivery: Delivery, queue: string): Promise<void> {
@@ -306,24 +261,15 @@ export class Hand {
     this.#gate.look()
   }
 
-  /** Begins to copy a message that was denied; false: there is none, or enough are under way. */
-  #putOff(): boolean {
+  /** Copies a message that was denied, unless its connection is lost. */
+  #copy(entry: Entry, dueMs: number): Promise<void> | undefined {
     const { clock, ends } = this.#options
-    const next = this.#copying < copiesMax ? this.#denied.shift() : undefined
-    if (next === undefined) return false
-    const { entry, dueMs } = next
     if (!entry.delivery.isInHand) {
       this.#drop(entry)
-      return true
+      return undefined
     }
     const progress = { ...entry.progress, denied: entry.progress.denied + 1 }
-    const later = () => ends.later(entry, progress, Math.max(1, dueMs - clock.monotonicMs()))
-    this.#copying++
-    void this.#carryOut(entry, later).finally(() => {
-      this.#copying--
-      if (this.#denied.length > 0) this.#goOn()
-    })
-    return true
+    return this.#carryOut(entry, () => ends.later(entry, progress, Math.max(1, dueMs - clock.monotonicMs())))
   }
 
   /** Carries out what becomes of a message, and then acknowledges it. */

@@ -4,7 +4,7 @@
  */
 import type { Consumer } from '../amqp/consumer.ts'
 import type { Clock } from '../core/clock.ts'
-import type { DirectCounts } from './hand.ts'
+import type { DirectCounts } from './counts.ts'
 
 /** What it needs; see the fields. */
 export interface ReadAheadOptions {

@@ -1,0 +1,95 @@
+/**
+ * Messages that wait to be read, and denied ones that wait to be copied to a delay queue. Both happen for a part of each turn of the
+ * event loop: a thousand messages at once would hold up attempts, whose grants would grow old.
+ */
+import type { Delivery } from '../amqp/broker.ts'
+import type { Clock } from '../core/clock.ts'
+import type { AnyTask } from '../tasks/task.ts'
+import type { Entry } from './intake.ts'
+
+/** What it needs; see the fields. */
+export interface InboxOptions {
+  clock: Clock
+  tasks: ReadonlyMap<string, AnyTask>
+  /** Reads a message that was delivered from this queue. */
+  read(delivery: Delivery, queue: string): Promise<void>
+  /** Copies a denied message, to come back at `dueMs` of the monotonic clock; undefined: it needs no copy. */
+  copy(entry: Entry, dueMs: number): Promise<void> | undefined
+}
+
+/** How many copies of denied messages are under way at a time: messages behind them are delivered meanwhile. */
+const copiesMax = 200
+/** How long messages are read, and copied, in one turn of the event loop; acknowledgements are written at its end. */
+const turnMs = 2
+
+/** What waits to be read, or to be copied. */
+export class Inbox {
+  readonly #options: InboxOptions
+  /** Messages that were delivered, and are not read yet. */
+  readonly #unread: { delivery: Delivery; queue: string }[] = []
+  /** Those of tasks without limits. */
+  readonly #plain: { delivery: Delivery; queue: string }[] = []
+  /** Messages that were denied, and are not being copied yet. */
+  readonly #denied: { entry: Entry; dueMs: number }[] = []
+  #copying = 0
+  #isInTurn = false
+
+  constructor(options: InboxOptions) {
+    this.#options = options
+  }
+
+  /** A message was delivered. */
+  delivered(delivery: Delivery, queue: string): void {
+    ;(this.#isPlain(delivery) ? this.#plain : this.#unread).push({ delivery, queue })
+    this.#goOn()
+  }
+
+  /** A message was denied until `dueMs` of the monotonic clock. */
+  denied(entry: Entry, dueMs: number): void {
+    this.#denied.push({ entry, dueMs })
+    this.#goOn()
+  }
+
+  #goOn(): void {
+    if (this.#isInTurn) return
+    this.#isInTurn = true
+    setImmediate(() => void this.#turn())
+  }
+
+  async #turn(): Promise<void> {
+    const { clock, read } = this.#options
+    const untilMs = clock.monotonicMs() + turnMs
+    let isMore = true
+    try {
+      while (isMore && clock.monotonicMs() < untilMs) {
+        const next = this.#plain.shift() ?? this.#unread.shift()
+        // All that its reading takes counts, and not only its beginning.
+        if (next !== undefined) await read(next.delivery, next.queue)
+        isMore = this.#putOff() || next !== undefined
+      }
+    } finally {
+      this.#isInTurn = false
+      if (isMore) this.#goOn()
+    }
+  }
+
+  /** What has no limits can begin at once, and is read before the others, which are perhaps denied. */
+  #isPlain({ properties }: Delivery): boolean {
+    const name: unknown = properties.headers?.['task']
+    return typeof name === 'string' && this.#options.tasks.get(name)?.limits.length === 0
+  }
+
+  /** Begins to copy a message that was denied; false: there is none, or enough are under way. */
+  #putOff(): boolean {
+    const next = this.#copying < copiesMax ? this.#denied.shift() : undefined
+    if (next === undefined) return false
+    const copied = this.#options.copy(next.entry, next.dueMs)
+    if (copied === undefined) return true
+    this.#copying++
+    void copied.finally(() => {
+      this.#copying--
+      if (this.#denied.length > 0) this.#goOn()
+    })
+    return true
+  }
+}
