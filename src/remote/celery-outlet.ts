@@ -22,11 +22,13 @@ import type { Rulebook } from '../tasks/rule.ts'
 import type { AnyTask } from '../tasks/task.ts'
 import { newPlace } from '../worker/admission.ts'
 import { GiveBackCounter } from '../worker/give-backs.ts'
-import { describe, type Throttling, verdict } from '../worker/verdict.ts'
+import type { Throttling } from '../worker/verdict.ts'
 import { type Call, note, unknownWorker } from './call.ts'
 import { RemoteEstates } from './estates.ts'
 import { Inquiry, overdueMs } from './inquiry.ts'
 import { errorOf, messageOf, resultOf, silentError } from './job-message.ts'
+import { failedOutcome, type Ran, ranOf, stoppedOutcome } from './outcome.ts'
+import { QueueRoom } from './queue-room.ts'
 import { claimMs, queueOf, type Sent, sentOf, unsent } from './sent.ts'
 import { StockWorkers } from './stock-workers.ts'
 import { VendorAnswers } from './vendor-answers.ts'
@@ -58,10 +60,9 @@ export class CeleryOutlet implements Outlet {
   readonly #estates: RemoteEstates
   readonly #answers: VendorAnswers
   readonly #tasks: ReadonlyMap<string, AnyTask>
-  readonly #queues: ReadonlySet<string>
+  readonly #room: QueueRoom
   readonly #sent = new Map<ClaimedJob, Sent>()
   readonly #admitting
-  #kinds: readonly Kind[] | undefined
   #reports: Reports | undefined
 
   constructor(options: CeleryOutletOptions) {
@@ -69,17 +70,21 @@ export class CeleryOutlet implements Outlet {
     const { clock, log } = store
     this.#options = options
     this.#tasks = new Map(tasks.map((task) => [task.name, task]))
-    this.#queues = new Set(tasks.map(queueOf))
     this.#admitting = { rulebook, opens: createOpeningReader(store), patience: new GiveBackCounter() }
     this.#workers = new StockWorkers({
       broker,
       control,
-      queues: this.#queues,
+      queues: new Set(tasks.map(queueOf)),
       clock,
       log,
       changed: () => this.#changed(),
       cut: () => this.#shake(Infinity),
       lost: (worker) => clock.after(reportMs, () => this.#lost(worker, clock.monotonicMs() - reportMs)),
+    })
+    this.#room = new QueueRoom({
+      tasks: [...this.#tasks.values()],
+      workers: this.#workers,
+      sent: () => this.#sent.values(),
     })
     this.#inquiry = new Inquiry({
       broker,
@@ -126,16 +131,15 @@ export class CeleryOutlet implements Outlet {
   }
 
   get slots(): number {
-    return [...this.#queues].reduce((sum, queue) => sum + this.#slots(queue), 0)
+    return this.#room.slots
   }
 
   free(): number {
-    const open = new Set([...this.#tasks.values()].filter((task) => this.#has(task)).map(queueOf))
-    return [...open].reduce((sum, queue) => sum + this.#free(queue), 0)
+    return this.#room.free()
   }
 
   get kinds(): readonly Kind[] {
-    return (this.#kinds ??= this.#divided())
+    return this.#room.kinds
   }
 
   /** One name, which is also where its results are: it ends when a dispatcher has gone on with all that this one had in hand. */
@@ -170,36 +174,8 @@ export class CeleryOutlet implements Outlet {
     this.#options.store.clock.after(stopMs, () => this.#interrupted(sent))
   }
 
-  #slots(queue: string): number {
-    const declared = [...this.#tasks.values()].find((task) => queueOf(task) === queue)?.remote?.slots
-    return Math.min(declared ?? Infinity, this.#workers.slots(queue))
-  }
-
-  #free(queue: string): number {
-    let busy = 0
-    for (const sent of this.#sent.values()) if (sent.queue === queue) busy++
-    return Math.max(0, this.#slots(queue) - busy)
-  }
-
-  #has(task: AnyTask): boolean {
-    return this.#workers.hasTask(queueOf(task), task.name)
-  }
-
-  /** The tasks by queue; those that not all of its workers have are a kind without room. */
-  #divided(): Kind[] {
-    const open = new Map<string, Set<string>>()
-    const closed = new Set<string>()
-    for (const task of this.#tasks.values()) {
-      const queue = queueOf(task)
-      if (this.#has(task)) open.set(queue, (open.get(queue) ?? new Set()).add(task.name))
-      else closed.add(task.name)
-    }
-    const kinds: Kind[] = [...open].map(([queue, tasks]) => ({ tasks, free: () => this.#free(queue) }))
-    return closed.size === 0 ? kinds : [...kinds, { tasks: closed, free: () => 0 }]
-  }
-
   #changed(): void {
-    this.#kinds = undefined
+    this.#room.changed()
     this.#reports?.changed()
   }
 
@@ -301,24 +277,12 @@ export class CeleryOutlet implements Outlet {
   #interrupted(sent: Sent): void {
     const { stopped, task } = sent
     if (stopped === undefined) return
-    const error = describe(stopped)
-    const ran = this.#ran(sent)
-    this.#end(
-      sent,
-      task.isOnce ? { kind: 'failed', reason: 'doubtful', error, ...ran } : { kind: 'interrupt', error, ...ran },
-    )
+    this.#end(sent, stoppedOutcome(stopped, task, this.#ran(sent)))
   }
 
-  /** @param called undefined: the call was not made; `refusal`: what holds its limits */
+  /** @param called see `failedOutcome` */
   #failed(sent: Sent, error: unknown, called?: { refusal?: Throttling | undefined }): void {
-    const { job, task } = sent
-    const { clock } = this.#options.store
-    const { tookMs, ...ran } = this.#ran(sent)
-    const { refusal } = called ?? {}
-    // A vendor that refuses a call has not carried it out.
-    const isInDoubt = called !== undefined && (refusal === undefined || refusal.cause !== undefined)
-    const ended = verdict(job, task, error, refusal, isInDoubt, tookMs, clock)
-    this.#end(sent, { ...ended, ...(called === undefined ? {} : ran) })
+    this.#end(sent, failedOutcome(sent, error, called, this.#ran(sent), this.#options.store.clock))
   }
 
   #uncalled(sent: Sent, nowMs: number): void {
@@ -348,16 +312,8 @@ export class CeleryOutlet implements Outlet {
     marginsOf(this.#options.store).aged(task.limits, ageMs, isLate)
   }
 
-  #ran({ begunMs, sinceMs, by }: Sent) {
-    const nowMs = this.#options.store.clock.monotonicMs()
-    // When another dispatcher has sent it is not known.
-    const tookMs = nowMs - (begunMs ?? (sinceMs === -Infinity ? nowMs : sinceMs))
-    if (by === undefined || by.worker === unknownWorker) return { tookMs }
-    const [, host = ''] = by.worker.split('@')
-    return {
-      tookMs,
-      report: { by: { worker: by.worker, host, version: `celery ${this.#workers.version(by.worker)}` } },
-    }
+  #ran(sent: Sent): Ran {
+    return ranOf(sent, this.#options.store.clock.monotonicMs(), (worker) => this.#workers.version(worker))
   }
 
   #revoke({ id, queue }: Sent, terminate: boolean): void {
