@@ -7,11 +7,11 @@ import type { ClaimedJob } from './claimed-job.ts'
 /** Jobs that wait for their instants, and how many more may. */
 export class Beside {
   /**
-   * Where all slots are taken, those that wait get one within so many ms on average: few grants live shorter, and one that grows
-   * old has cost a unit for nothing.
+   * Within how many ms on average waiting jobs must get a slot when all are taken: few grants live shorter, and a grant that
+   * grows old has cost a unit for nothing.
    */
   static readonly #placeMs = 25
-  /** A claim that takes longer than this brings nothing whose instant is still to come. */
+  /** A claim that takes longer than this, in ms, has no job whose instant is still to come. */
   static readonly #keptMs = 5_000
   /** The part of the newest attempt in the mean time that attempts take. */
   static readonly #newest = 0.1
@@ -72,13 +72,13 @@ export function readCallBack(told: string): ((job: ClaimedJob) => boolean) | und
     told === '!' || what.has(id) || takes?.some((one) => what.has(limitOf(one)) || what.has(hash64(one))) === true
 }
 
-/** Its `look` makes those who wait check again. */
+/** Its `look` makes all waiting callers of `when` check again. */
 interface Changing {
   when(isTrue: () => boolean): Promise<void>
   look(): void
 }
 
-/** A job without grants waits so long, in ms, for a slot that others took: another worker may have one. */
+/** How long, in ms, a job without grants waits for a slot that others took: another worker may have a free one. */
 const bareWaitMs = 1_000
 
 /** Returns how long a job may wait for a slot, in ms: as long as its grants live. */
@@ -87,8 +87,8 @@ export function slotWaitMs({ grantedMs, grantUs }: ClaimedJob, clock: Clock): nu
 }
 
 /**
- * Calls `then` as soon as `isTrue`, with nothing in between: all that wait for the same check in one turn, and the first takes it.
- * Resolves to false, without that, if it takes longer than `ms`.
+ * Calls `then` as soon as `isTrue`, with nothing in between, because several may wait for the same and the first one takes it.
+ * Resolves to false, without calling it, if that takes longer than `ms`.
  */
 export async function whenInTime(
   ms: number,

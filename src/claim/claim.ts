@@ -55,17 +55,17 @@ interface Begun {
 }
 
 /**
- * How long a claim trusts what an earlier one learned about the past (that nothing due stands there); then it looks at all
- * of it again, for whoever wrote there later, with an older time: a transaction that stayed open, a clock that stepped.
+ * How long claims rely on an earlier claim's result that nothing is due before a time. Then one looks at all of the past
+ * again, because rows with an older time may have been written later: by a transaction that stayed open, or a clock that stepped.
  */
 const trustMs = 10_000
 
 const parkedMessage =
   'workers skip these from now on, because the database could not compute with their data; `sluice status` has the commands that release them'
-/** Tries after which the log has it that claims fail: some 2 s, and more where each waits for a lock. */
+/** After how many tries the log reports that claims fail: some 2 s, and more if each waits for a lock. */
 const quietTries = 8
 
-/** After looks for what claims fail by that found nothing, the next comes no sooner. */
+/** How soon, at the earliest, to look again for data that make claims fail, after looks that found none. */
 const blindMs = 5_000
 
 /** Inputs fetched in one query: each may have 256 KiB. */
@@ -81,11 +81,11 @@ export class Claims {
   readonly #store: Store
   readonly #asking = new Set<string>()
   readonly #storeClock: StoreClock
-  /** What was learned of the past is about the classes of these tasks. */
+  /** The time before which nothing is due, for the classes of these tasks. */
   readonly #since = new WeakMap<readonly string[], { us: string; fromMs: number }>()
   /** Since when the store is reported as unreachable, in monotonic ms. */
   #awayMs: number | undefined
-  /** Receives what was parked, because claims failed by it. */
+  /** Receives the names of what was parked, because its data made claims fail. */
   parked: (names: readonly string[], error: unknown) => void = (names, error) =>
     this.#store.log.error(parkedMessage, { names: names.map(userName), err: error })
   #vainLooks = 0
@@ -112,7 +112,7 @@ export class Claims {
     }
   }
 
-  /** Ends `asking`, a little later, so that no moment lies between this and the jobs being known to be in hand. */
+  /** Ends `asking` a little later, when the jobs are surely known to be in hand. */
   #answeredFor(id: string): void {
     void this.#store.clock.sleep(1_000, undefined, false).then(() => this.#asking.delete(id))
   }
@@ -144,7 +144,7 @@ export class Claims {
     await this.claim(who, 0, { idle: false, ahead: 0 }, signal)
   }
 
-  /** What a claim still holds of which nobody here knows. Of its grants we only know that they are older than any promise. */
+  /** Returns the jobs of a claim that this process does not know. Its grants are taken to be too old to use. */
   async adopt(id: string): Promise<ClaimedJob[]> {
     const [row] = await this.#store.call<{ adopt_claim: string | null }>('adopt_claim', [id])
     return this.#handouts(row?.adopt_claim ?? null, id, -Infinity)
@@ -230,7 +230,7 @@ export class Claims {
     }
   }
 
-  /** Finds out by whose data claims fail, and parks that. False when it is not worth another try: nothing was found, twice. */
+  /** Finds the data that make claims fail, and parks them. False when another try is not worth it: nothing was found, twice. */
   async #park(who: Claimer, want: number, error: unknown): Promise<boolean> {
     const { clock, log } = this.#store
     if (clock.monotonicMs() < this.#blindUntilMs) return false
@@ -242,7 +242,7 @@ export class Claims {
         this.parked(names, error)
         return true
       }
-      // Somebody else may have parked it, or mended it, meanwhile.
+      // Another worker may have parked it meanwhile, or somebody has repaired it.
       if (++this.#vainLooks < 2) return true
       this.#blindUntilMs = clock.monotonicMs() + blindMs
       return false

@@ -49,10 +49,10 @@ const deafMs = 1_500
  * does not see work that was due long ago, which a claim after this sleep finds.
  */
 const restMs = 20_000
-/** After the last job, look once more so soon: a sender that committed meanwhile did not see us idle yet. */
+/** How soon to look once more after the last job: a sender that committed meanwhile did not see us idle yet. */
 const secondLookMs = 25
 /**
- * A claim is for no more jobs than this because some may wait beside the slots: one of 1,219 jobs took 190 ms on two busy cores,
+ * How many jobs a claim gets at most because some may wait beside the slots: a claim of 1,219 jobs took 190 ms on two busy cores,
  * so the grants of all of them were old when it was answered.
  */
 const aheadMost = 500
@@ -60,10 +60,11 @@ const aheadMost = 500
 const gatherMs = 10
 
 /**
- * How many jobs to claim at once: no more than can be started while their grants are young. It begins with one, since a
- * cold process (code not compiled, no connection open) is slow, and doubles after a claim whose jobs all began and that got
- * as many, or fewer though there were more (a claim looks at few more lanes than it wants jobs); one that had some come back,
- * old, halves it, and from there on it grows by an eighth, so that it does not run into the same again and again (as TCP does).
+ * How many jobs to claim at once: no more than can be started while their grants are young. It begins with one, because a
+ * cold process (code not compiled, no connection open) is slow. It doubles after a claim whose jobs all began, and that got as
+ * many as it requested, or fewer though there were more (a claim looks at few more lanes than it requests jobs). It halves after
+ * a claim of which some jobs came back because their grants were old; from then on it grows by an eighth, as in TCP, so that
+ * it does not exceed the same bound again and again.
  */
 export class Pace {
   readonly #hand: Pick<InHand, 'tooMany' | 'slots'>
@@ -71,7 +72,7 @@ export class Pace {
   /** Up to here it doubles. */
   #calm = Infinity
   #last = 0
-  /** The last claim was no measure of what there is. */
+  /** The last claim left some jobs, so what it got does not show how many there are. */
   #leftSome = false
   #tooMany: number
 
@@ -110,7 +111,7 @@ export class Dispatcher {
   readonly #options: DispatchOptions
   readonly #stop = new AbortController()
   readonly #scope = new AsyncResource('sluice.dispatcher')
-  /** Ends one sleep: by a wake, or the stop. Made anew for each: what hangs on a lasting signal stays for as long as that. */
+  /** Ends one sleep: by a wake, or the stop. Made for each sleep, because listeners of a lasting signal would never be freed. */
   #nudge = new AbortController()
   readonly #pace: Pace
   #running: Promise<void> | undefined
@@ -145,7 +146,7 @@ export class Dispatcher {
 
   /** Something arrived: a sleeping loop looks at once. */
   wake(): void {
-    // It is often called while the loop claims; each abort would make an error with its stack, for nobody.
+    // It is often called while the loop claims; each abort would make an error with its stack, which nothing reads.
     if (!this.#nudge.signal.aborted) this.#nudge.abort()
   }
 
@@ -197,7 +198,7 @@ export class Dispatcher {
   async #run(): Promise<void> {
     const { clock } = this.#options
     const { signal } = this.#stop
-    // Nobody knew of this worker before its first claim: a job that is sent beside it is found by a second look, as after work.
+    // No sender knew of this worker before its first claim: a second look, as after work, finds a job that was sent meanwhile.
     let busy = true
     while (!signal.aborted) {
       try {
@@ -250,7 +251,7 @@ export class Dispatcher {
       const claimed = await claims.claim(claimer, want, { idle: idle && !isPart, ahead }, signal)
       this.#claimer = claimer
       this.#isNextPart = !isPart && claimed.jobs.length >= want
-      // What a kind of task has room for is no measure of what can be started in time.
+      // The room of a kind of task does not show how many jobs can be started in time.
       if (want === room) this.#pace.claimed(claimed.jobs.length, claimed.again)
       for (const job of claimed.jobs) job.asked = asked
       this.hand.take(claimed.jobs)
@@ -305,7 +306,7 @@ export class Dispatcher {
     const { clock, listening } = this.#options
     const { signal } = this.#nudge
     await reach('idle', claimed.wakeMs)
-    // A worker with a time to wake does not look before it: it would take what another was woken for.
+    // A worker with a time to wake does not look before it: it would take jobs for which another worker was woken.
     const isUntold = claimed.wakeMs === undefined || claimed.wakeMs > restMs
     const longest = idled && isUntold ? secondLookMs : (listening() ? restMs : deafMs) * (0.75 + clock.random() / 2)
     const awake = new AbortController()

@@ -30,7 +30,7 @@ export interface InHandOptions {
   timedOut: ((job: ClaimedJob, forMs: number) => Outcome | undefined) | undefined
   /** Returns how an attempt ends whose executing process was lost after `forMs`. */
   lostOutcome(job: ClaimedJob, forMs: number): Outcome
-  /** Receives what should not happen; other jobs go on. */
+  /** Receives errors that should not happen; other jobs go on. */
   failed(error: unknown): void
   /** Default: nobody. */
   watch?: Watch
@@ -154,12 +154,12 @@ export class InHand {
     return this.when(() => this.#jobs.size + this.places.kept === 0)
   }
 
-  /** Resolves when this is true of what is in hand, or `signal` is aborted. */
+  /** Resolves when this is true of the jobs in hand, or `signal` is aborted. */
   when(isTrue: () => boolean, signal?: AbortSignal): Promise<void> {
     return this.#waiters.when(isTrue, signal)
   }
 
-  /** Something has changed that somebody here may wait for. */
+  /** Something has changed for which a caller of `when` may wait. */
   get look(): () => void {
     return this.#waiters.look
   }
@@ -212,7 +212,7 @@ export class InHand {
     }
   }
 
-  /** False if too few slots have another cause than jobs granted ahead: then the outlet itself knows what to do. */
+  /** False if jobs granted ahead are not the reason why slots are lacking: then the outlet itself handles that. */
   #mustFit(jobs: readonly ClaimedJob[]): boolean {
     if (this.places.open() >= jobs.length || this.#refusal !== undefined) return false
     if (jobs[0]?.notBeforeMs !== undefined) return true

@@ -44,7 +44,7 @@ export interface AttemptOptions {
 }
 
 const defaultGrantMs = 100
-/** A job that starts so late after its claim, in ms, is given back: 10 s without a heartbeat, and another worker may have it. */
+/** How late after its claim, in ms, a job may start; later it is given back: after 10 s without a heartbeat another worker may have it. */
 const claimMs = 5_000
 
 /** Result of a call: the handler's result, or the place where the job has to wait instead. */
@@ -343,8 +343,8 @@ export class Attempt {
     const { limits } = this.#task
     let call: Context['fetch'] | undefined
     return async (...args) => {
-      // Checked for every request, not only for those that need a further grant: whether the attempt's own grant is still
-      // fresh is a matter of moments.
+      // Checked for every request, not only for those that need a further grant, because the attempt's own grant may expire
+      // at any moment.
       store.db.checkOutside('ctx.fetch')
       // Most of what it costs to begin and end a short attempt that only passes its fetch on.
       this.#allowance ??= new Allowance(this.#ownGrants(), this.#signal())

@@ -49,7 +49,7 @@ export function createRound(rounds: Rounds): () => Promise<void> {
       rounds.heartbeat?.beaten()
       return
     }
-    // Whatever the store does: a worker that ends does not wait for an outlet that is silent.
+    // Also while the store is away, so that a worker that ends does not wait for a silent outlet.
     rounds.hand.endTimedOut()
     rounds.alarms?.look()
     try {
@@ -74,7 +74,7 @@ async function round(rounds: Rounds): Promise<boolean> {
   await inherit(rounds)
   await say()
   if (!heard.isTurn) return heard.mayRest
-  // After the work that must not fail with it: all that checks the fleet, and what this worker has in hand.
+  // Last, because the checks of the fleet and of the jobs in hand must not fail with it.
   await member.stir()
   await member.endOverdue()
   await housekeeping.run()

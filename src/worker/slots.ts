@@ -52,7 +52,7 @@ export class Slots implements Outlet {
   start(jobs: readonly ClaimedJob[]): void {
     const { attempt, isPrompt, threaded } = this.#options
     const attempts = jobs.map(attempt)
-    // All of them before the first begins: whatever that does at once, their slots are taken.
+    // Take all slots before the first attempt begins, whatever that does at once.
     for (const each of attempts) this.#running.set(each.job, each)
     if (threaded.tasks.size > 0) for (const { task } of jobs) if (threaded.tasks.has(task)) this.#threaded++
     // A store in a process of its own works on the dispatcher's next claim meanwhile. But that claim's answer is read only
@@ -67,7 +67,7 @@ export class Slots implements Outlet {
     this.#running.get(job)?.abort(reason)
   }
 
-  /** True when to begin these would take a good part of a grant's life, as it took for the last ones. */
+  /** True if beginning these would take a good part of a grant's life, as it did for the last ones. */
   #isSlow(jobs: readonly ClaimedJob[]): boolean {
     const mostMs = jobs.reduce((least, { grantUs }) => Math.min(least, (grantUs ?? Infinity) / 10_000), beginMsMax)
     return this.#beginMs * jobs.length > mostMs
@@ -82,7 +82,7 @@ export class Slots implements Outlet {
     queueMicrotask(() => process.nextTick(began))
   }
 
-  /** One of hundreds at once: each promise that it waits for is garbage that outlives the young generation's next sweep. */
+  /** Hundreds of these run at once: each promise that one awaits is garbage that outlives the young generation's next sweep. */
   async #run(attempt: Attempt): Promise<void> {
     const { job } = attempt
     const atStart = reach('attempt.start', job)
