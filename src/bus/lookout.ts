@@ -12,7 +12,7 @@ export interface LookoutOptions {
   broker: Broker
   names: ServiceNames
   mail: Mail
-  alarms: Pick<Alarms, 'tell'>
+  alarms: Pick<Alarms, 'evaluate'>
   /** Is called before each look. */
   look(): void
 }
@@ -42,13 +42,13 @@ export async function look({ store, broker, names, mail, alarms }: LookoutOption
       )
   let retrying = 0
   for (const queue of mail.steps) retrying += await count(queue)
-  alarms.tell('retries', service, retrying)
+  alarms.evaluate('retries', service, retrying)
   if (options.archive === undefined) return
-  if (!options.isCelery) alarms.tell('unrouted', '', await count(unrouted))
+  if (!options.isCelery) alarms.evaluate('unrouted', '', await count(unrouted))
   const { keepMs, most } = options.archive
   const archive = new QueueArchive({ broker: async () => broker, queue: names.archive, clock: store.clock })
   const [oldest] = await archive.list({}, 1)
   const ageMs = oldest === undefined ? 0 : store.clock.wallMs() - oldest.at.getTime()
   const share = Math.max((await archive.count()) / most, ageMs / keepMs)
-  alarms.tell('archive', service, Math.min(100, share * 100))
+  alarms.evaluate('archive', service, Math.min(100, share * 100))
 }

@@ -38,7 +38,7 @@ export interface ServiceWorkerOptions {
   graceMs: number
   rulebook: Rulebook
   shared: PeerLimiter | undefined
-  alarms: Pick<Alarms, 'tell'>
+  alarms: Pick<Alarms, 'evaluate'>
   allowPrivate: readonly string[]
   sender: Pick<Sender, 'send'>
 }

@@ -87,7 +87,7 @@ export class Places {
     const { throttle, waiters } = this.#options
     const allowed = this.#allowed()
     const hasPlaces = this.inOutlet() >= least
-    if (hasPlaces && allowed === 0) throttle?.tell(waiters.look)
+    if (hasPlaces && allowed === 0) throttle?.whenOpen(waiters.look)
     return hasPlaces && allowed >= least
   }
 }

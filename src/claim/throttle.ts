@@ -39,7 +39,7 @@ export class Throttle {
    * Calls `then` when an attempt may start, at the earliest in a millisecond, even if by now one already may. A later
    * call replaces an earlier one.
    */
-  tell(then: () => void): void {
+  whenOpen(then: () => void): void {
     const nowUs = this.#nowUs()
     const { nextUs } = room(this.#rules, this.#bucket, nowUs)
     this.#disarm?.()

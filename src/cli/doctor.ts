@@ -22,12 +22,12 @@ async function doctor({ deep }: { deep?: true }, command: Command): Promise<void
   const { out, schema, redis, amqp } = settings
   const worst = await withStore(settings, { creates: false }, async (store) => {
     // Without a connection no other check can run, and the exit code is 3.
-    say(out, 'connection', await connection(store, nameOf(settings.store)))
+    report(out, 'connection', await connection(store, nameOf(settings.store)))
     const found: Finding[] = []
     for (const [name, check] of Object.entries({ ...checks, ...(deep && deepChecks) })) {
       const finding = await judge(check, { store, schema, redis, amqp })
       if (finding === undefined) continue
-      say(out, name, finding)
+      report(out, name, finding)
       found.push(finding)
     }
     return found
@@ -49,7 +49,7 @@ async function judge(check: Check, at: Parameters<Check>[0]): Promise<Finding | 
   }
 }
 
-function say(out: Output, check: string, { status, text }: Finding): void {
+function report(out: Output, check: string, { status, text }: Finding): void {
   if (out.json) out.object({ check, status, text })
   else out.line(`${out.paint(colours[status], status.padEnd(4))}  ${check.padEnd(12)}${text}`)
 }

@@ -40,7 +40,7 @@ async function run({ limit, ...flags }: Flags, command: Command): Promise<void> 
   if (out.json) return out.object(proof)
   const of = inForce(proof.rules)
   for (const rule of of) out.line(`${out.paint(rule.exceeded > 0 ? 'red' : 'green', verdict(rule))}  ${inWords(rule)}`)
-  for (const one of proof.exceeded) tell(one, (text) => out.line(redactText(text)))
+  for (const one of proof.exceeded) printExcess(one, (text) => out.line(redactText(text)))
   for (const { limit: name, key, from: after, to: before } of proof.missing)
     out.line(
       redactText(
@@ -79,7 +79,10 @@ export function inWords({ limit, version, guarantee, rate, most, windowMs, worst
   return `${limit} (version ${version}): ${what}: ${where}: ${worst} of ${most} allowed${more} (${many(keys, 'key')})${found}`
 }
 
-function tell({ limit, key, guarantee, from, to, units, most, grants }: Exceeded, line: (text: string) => void): void {
+function printExcess(
+  { limit, key, guarantee, from, to, units, most, grants }: Exceeded,
+  line: (text: string) => void,
+): void {
   const of = `${limit}${key && ` for ${key}`}`
   line(
     `${of}: ${units} granted where ${most} are allowed (${guarantee}), from ${from.toISOString()} to ${to.toISOString()}:`,

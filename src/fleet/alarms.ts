@@ -127,16 +127,16 @@ export class Alarms {
         value: sinceMs === undefined ? 0 : nowMs - sinceMs,
         detail: null,
       }
-      this.#tell(reading)
+      this.#evaluate(reading)
     }
   }
 
   /** Evaluates an alarm that this process has read elsewhere than in the store. */
-  tell(alarm: 'depth' | 'retries' | 'unrouted' | 'archive', subject: string, value: number): void {
-    this.#tell({ alarm, subject, value, detail: null })
+  evaluate(alarm: 'depth' | 'retries' | 'unrouted' | 'archive', subject: string, value: number): void {
+    this.#evaluate({ alarm, subject, value, detail: null })
   }
 
-  #tell(reading: Reading): void {
+  #evaluate(reading: Reading): void {
     const nowMs = this.#clock.monotonicMs()
     const key = `${reading.alarm} ${reading.subject}`
     const own = this.#own.get(key) ?? { isRaised: false, changedMs: -Infinity }

@@ -86,7 +86,7 @@ export class Housekeeping {
   readonly #care: RetentionSettings
   readonly #chores: Chore[]
   readonly #capUs: () => number | null
-  #hasSpoken = false
+  #hasPublished = false
   #hasWarned = false
 
   /** @param capUs the latest time that the store's clock may show, in microseconds since 1970; null: unknown */
@@ -128,10 +128,10 @@ export class Housekeeping {
   }
 
   /** Publishes this process's settings, once, soon after its start: the last process that publishes wins. */
-  async say(): Promise<void> {
-    if (this.#hasSpoken) return
-    await this.#care.say()
-    this.#hasSpoken = true
+  async publish(): Promise<void> {
+    if (this.#hasPublished) return
+    await this.#care.publish()
+    this.#hasPublished = true
   }
 
   /** Does the work that is due; what is left after half a second continues in the next round. */

@@ -141,7 +141,7 @@ export class Membership {
   }
 
   /** Records in the store how many handlers of this worker are stuck, and its slots, if that has changed. */
-  async tellLoad(stuck: number, slots: number): Promise<void> {
+  async recordLoad(stuck: number, slots: number): Promise<void> {
     const worker = this.#worker ?? ''
     const known = this.#told.worker === worker ? this.#told : { stuck: 0, slots: this.#member.slots }
     if (worker === '' || (stuck === known.stuck && slots === known.slots)) return
@@ -156,12 +156,12 @@ export class Membership {
   begun(jobs: readonly JobKey[]): Promise<void> {
     return new Promise((resolve) => {
       this.#begun.add({ jobs, recorded: resolve })
-      void this.tellBegun()
+      void this.recordBegun()
     })
   }
 
   /** Records those that it could not record yet. */
-  async tellBegun(): Promise<void> {
+  async recordBegun(): Promise<void> {
     while (this.#begun.size > 0 && !this.#isTelling) {
       this.#isTelling = true
       const told = [...this.#begun]
@@ -194,7 +194,7 @@ export class Membership {
   }
 
   /** Wakes idle workers for work whose notification was missed. */
-  async stir(): Promise<void> {
+  async wakeForMissedWork(): Promise<void> {
     await this.#store.call('wake_for_missed_work')
   }
 

@@ -86,7 +86,7 @@ export class RetentionSettings {
   }
 
   /** Stores this process's settings, for the whole fleet. */
-  async say(): Promise<void> {
+  async publish(): Promise<void> {
     const names = Object.keys(this.#said)
     if (names.length === 0) return
     const values = names.map((name) => JSON.stringify(this.#said[name]))

@@ -15,7 +15,12 @@ import { checkKey, type Limit, limit, type LimitOptions } from '../limits/limit.
 import { changed, type LimitNumbers, type NumberChanges, numberFields } from '../limits/numbers.ts'
 import { type Share, unreserved } from '../limits/share.ts'
 import { Bulk, type BulkOptions } from './bulk.ts'
-import { defineShareBuckets, retryOnDeadlock, type Said, say } from '../claim/definitions/define.ts'
+import {
+  defineShareBuckets,
+  retryOnDeadlock,
+  recordSource,
+  type SourceDefinition,
+} from '../claim/definitions/define.ts'
 import { reasonOf } from '../gates/gates.ts'
 import { readUsage, type UsageLine, type UsageOptions } from './usage.ts'
 
@@ -274,7 +279,7 @@ export class Limits {
       throw bad(name, `its costs are in ${currency ?? 'units that are no money'}, so its numbers must be, too`)
     // Before anything is stored, because the part left to the other jobs has to be exact, too.
     if (share !== undefined) for (const rule of made.rules) unreserved(rule, { mille: Math.round(share.part * 1_000) })
-    await this.#say(name, { source, limit: made, reason })
+    await this.#record(name, { source, limit: made, reason })
     const line = await this.show(name)
     const warning = line.source === source ? await this.#tooDear(name, made) : undefined
     return warning === undefined ? line : { ...line, warning }
@@ -284,13 +289,13 @@ export class Limits {
     const { sources } = await this.show(name)
     const said = reason === undefined ? {} : { reason: reasonOf(reason, (text) => bad(name, text)) }
     if (sources[source] === undefined) return false
-    return (await this.#say(name, { source, limit: null, ...said })) !== undefined
+    return (await this.#record(name, { source, limit: null, ...said })) !== undefined
   }
 
   /** In a transaction of its own, so that a long transaction of a caller does not block all claims. */
-  #say(name: string, what: Said): Promise<boolean | undefined> {
+  #record(name: string, what: SourceDefinition): Promise<boolean | undefined> {
     return retryOnDeadlock(this.#clock, async () => {
-      const said = await say(this.#sql, name, what)
+      const said = await recordSource(this.#sql, name, what)
       await defineShareBuckets(this.#sql, name)
       return said
     })

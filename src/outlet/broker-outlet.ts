@@ -97,7 +97,7 @@ export class BrokerOutlet implements Outlet {
   async close(): Promise<void> {
     this.#isClosed = true
     const left: ToWorker = { type: 'left', from: this.id }
-    await Promise.allSettled(this.#roster.posts.map((post) => this.#say(post, JSON.stringify(left))))
+    await Promise.allSettled(this.#roster.posts.map((post) => this.#publish(post, JSON.stringify(left))))
     const { wire, log } = this.#options
     await wire.leave(this.id)
     const { sent, received, jobs } = this.#traffic
@@ -152,7 +152,7 @@ export class BrokerOutlet implements Outlet {
     if (post === undefined) return
     const stop: ToWorker = { type: 'abort', from: this.id, keys: [keyOf(job)] }
     // Whatever becomes of it: with its next announcement the worker learns that the job is not its own.
-    void this.#say(post, JSON.stringify(stop)).catch(() => {})
+    void this.#publish(post, JSON.stringify(stop)).catch(() => {})
   }
 
   #send(post: Post, jobs: readonly ClaimedJob[]): void {
@@ -195,7 +195,7 @@ export class BrokerOutlet implements Outlet {
     }
     try {
       if (leftMs <= 0) throw new UnsentError('too old')
-      await this.#say(post, `${JSON.stringify(head).slice(0, -1)},"jobs":[${texts.join(',')}]}`, leftMs + overdueMs)
+      await this.#publish(post, `${JSON.stringify(head).slice(0, -1)},"jobs":[${texts.join(',')}]}`, leftMs + overdueMs)
     } catch (error) {
       // Otherwise it may have arrived: the worker's announcements show that, or it comes too late.
       if (!(error instanceof UnsentError)) return
@@ -205,7 +205,7 @@ export class BrokerOutlet implements Outlet {
     }
   }
 
-  #say(post: Post, message: string, ttlMs?: number): Promise<void> {
+  #publish(post: Post, message: string, ttlMs?: number): Promise<void> {
     this.#traffic.sent++
     return this.#options.wire.send(post.id, message, ttlMs)
   }
@@ -265,7 +265,7 @@ export class BrokerOutlet implements Outlet {
     const strangers = message.holds.filter((key) => !post.jobs.has(key) && !post.ending.has(key))
     const recorded = post.recorded.splice(0)
     const answer: ToWorker = { type: 'answer', from: this.id, echo: message.at, at, recorded, strangers, inherited }
-    void this.#say(post, JSON.stringify(answer)).catch(() => {})
+    void this.#publish(post, JSON.stringify(answer)).catch(() => {})
     this.#reports?.changed()
   }
 

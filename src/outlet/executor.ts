@@ -72,12 +72,12 @@ export class Executor {
     this.#options = options
     this.id = `${fleet}.worker.${newId()}`
     this.#lookedMs = clock.monotonicMs()
-    const tell = (to: Dispatcher, message: ToDispatcher) => void this.#say(to, message).catch(() => {})
+    const publish = (to: Dispatcher, message: ToDispatcher) => void this.#publish(to, message).catch(() => {})
     this.#outbox = new Outbox({
       clock,
       held: () => (this.#isClosed ? [] : this.#held.values()),
-      began: (to, keys) => tell(to, { type: 'began', worker: this.id, keys }),
-      ended: (to, ends) => tell(to, { type: 'ended', worker: this.id, ends }),
+      began: (to, keys) => publish(to, { type: 'began', worker: this.id, keys }),
+      ended: (to, ends) => publish(to, { type: 'ended', worker: this.id, ends }),
     })
     const reports = reportsTo((job, outcome) => this.#ended(job, outcome))
     this.#outlet = options.outlet(reports, () => undefined)
@@ -128,7 +128,7 @@ export class Executor {
     await this.#options.wire.leave(this.id)
     if (this.#held.size > 0) return
     const bye: ToDispatcher = { type: 'bye', worker: this.id }
-    await Promise.allSettled([...this.#dispatchers.values()].map((dispatcher) => this.#say(dispatcher, bye)))
+    await Promise.allSettled([...this.#dispatchers.values()].map((dispatcher) => this.#publish(dispatcher, bye)))
   }
 
   #heard(message: ToWorker): void {
@@ -266,7 +266,7 @@ export class Executor {
     }
   }
 
-  #say(to: Dispatcher, message: ToDispatcher): Promise<void> {
+  #publish(to: Dispatcher, message: ToDispatcher): Promise<void> {
     return this.#options.wire.send(to.id, JSON.stringify(message))
   }
 
@@ -280,7 +280,7 @@ export class Executor {
     const orphans = mine
       .filter((held) => held.isOrphan && held.to === to)
       .map(({ job, claimer }) => ({ job: { ...job, input: null }, from: claimer }))
-    void this.#say(to, {
+    void this.#publish(to, {
       type: 'announce',
       worker: this.id,
       n: ++to.n,

@@ -8,7 +8,7 @@ import type { Alarms } from '../fleet/alarms.ts'
 export interface DepthOptions {
   broker: Pick<Broker, 'use'>
   queues: Iterable<string>
-  alarms: Pick<Alarms, 'tell'>
+  alarms: Pick<Alarms, 'evaluate'>
   clock: Clock
   log: Log
 }
@@ -22,7 +22,7 @@ export async function watchDepth(options: DepthOptions, signal: AbortSignal): Pr
     for (const queue of queues)
       await broker
         .use((channel) => channel.checkQueue(queue))
-        .then(({ messageCount }) => alarms.tell('depth', queue, messageCount))
+        .then(({ messageCount }) => alarms.evaluate('depth', queue, messageCount))
         .catch((error: unknown) => log.debug('a queue of RabbitMQ could not be looked at', { queue, err: error }))
     await clock.sleep(lookEveryMs, signal, false)
   }

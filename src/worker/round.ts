@@ -31,7 +31,7 @@ interface Rounds {
   /** Called when other workers were given up: their jobs are free. */
   freed(): void
   /** Other work of each beat: publishes settings. */
-  say(): Promise<void>
+  publish(): Promise<void>
 }
 
 /**
@@ -64,7 +64,7 @@ export function createRound(rounds: Rounds): () => Promise<void> {
 
 /** Does one round; resolves to whether the next one may be left out. */
 async function round(rounds: Rounds): Promise<boolean> {
-  const { member, housekeeping, alarms, heartbeat, stop, lost, freed, say } = rounds
+  const { member, housekeeping, alarms, heartbeat, stop, lost, freed, publish } = rounds
   const heard = await member.round(stop.aborted)
   if (heard.lost === undefined) heartbeat?.beaten()
   else lost(heard.lost)
@@ -72,10 +72,10 @@ async function round(rounds: Rounds): Promise<boolean> {
   await dropCancelled(rounds)
   await adoptOrphans(rounds, heard.claims)
   await inherit(rounds)
-  await say()
+  await publish()
   if (!heard.isTurn) return heard.mayRest
   // Last, because the checks of the fleet and of the jobs in hand must not fail with it.
-  await member.stir()
+  await member.wakeForMissedWork()
   await member.endOverdue()
   await housekeeping.run()
   await alarms?.check()

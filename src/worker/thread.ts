@@ -68,25 +68,25 @@ const handlers = new Map<string, Handler>()
 /** Runs one call; sends its outcome through the port. */
 export default async function run(start: Start): Promise<void> {
   const { port, task, file } = start
-  const say = (message: FromThread, transfer: ArrayBuffer[] = []) => port.postMessage(message, transfer)
-  const desk = new Desk(say)
+  const post = (message: FromThread, transfer: ArrayBuffer[] = []) => port.postMessage(message, transfer)
+  const desk = new Desk(post)
   const go = new Promise<boolean>((resolve) => {
     port.on('message', (message: ToThread) => (message.kind === 'go' ? resolve(message.isGiven) : desk.hear(message)))
   })
   try {
     const handler = await load(file, task)
-    say({ kind: 'ready' })
+    post({ kind: 'ready' })
     if (!(await go)) return
-    const progress = (done: number, total?: number) => say({ kind: 'progress', done, total })
-    const context = { ...start.context, log: logThrough(say), progress, fetch: desk.fetch, settle: desk.settle }
+    const progress = (done: number, total?: number) => post({ kind: 'progress', done, total })
+    const context = { ...start.context, log: logThrough(post), progress, fetch: desk.fetch, settle: desk.settle }
     const result = await handler(start.input, context)
     if (isMeantToThrow(result)) throw result
     const isAnswer = isResponse(result)
     if (isAnswer) await check(result)
     const text = result === undefined || isAnswer ? undefined : encodePayload(result, `result of "${task}"`, false)
-    say({ kind: 'done', result: text })
+    post({ kind: 'done', result: text })
   } catch (error) {
-    say({ kind: 'thrown', thrown: pack(error) })
+    post({ kind: 'thrown', thrown: pack(error) })
   } finally {
     port.close()
   }
@@ -107,13 +107,13 @@ async function load(file: string, task: string): Promise<Handler> {
   return handler as Handler
 }
 
-function logThrough(say: (message: FromThread) => void): Log {
+function logThrough(post: (message: FromThread) => void): Log {
   const at = (level: keyof Log) => (message: string, details?: Record<string, unknown>) => {
     try {
-      say({ kind: 'log', level, message, details })
+      post({ kind: 'log', level, message, details })
     } catch {
       // Details that cannot be cloned are sent as text.
-      say({ kind: 'log', level, message: String(message), details: { details: inspect(details) } })
+      post({ kind: 'log', level, message: String(message), details: { details: inspect(details) } })
     }
   }
   return { debug: at('debug'), info: at('info'), warn: at('warn'), error: at('error') }
@@ -121,12 +121,12 @@ function logThrough(say: (message: FromThread) => void): Log {
 
 /** Passes a handler's requests to the main thread, which holds the grants. */
 class Desk {
-  readonly #say: (message: FromThread, transfer?: ArrayBuffer[]) => void
+  readonly #post: (message: FromThread, transfer?: ArrayBuffer[]) => void
   readonly #waiting = new Map<number, { resolve(answer: Answer | undefined): void; reject(error: unknown): void }>()
   #count = 0
 
-  constructor(say: (message: FromThread, transfer?: ArrayBuffer[]) => void) {
-    this.#say = say
+  constructor(post: (message: FromThread, transfer?: ArrayBuffer[]) => void) {
+    this.#post = post
   }
 
   hear(message: Exclude<ToThread, { kind: 'go' }>): void {
@@ -140,7 +140,7 @@ class Desk {
     const id = this.#count++
     await new Promise((resolve, reject) => {
       this.#waiting.set(id, { resolve, reject })
-      this.#say({ kind: 'settle', id, actual })
+      this.#post({ kind: 'settle', id, actual })
     })
   }
 
@@ -153,14 +153,14 @@ class Desk {
     const answer = await new Promise<Answer>((resolve, reject) => {
       this.#waiting.set(id, { resolve: (given) => resolve(given as Answer), reject })
       signal.addEventListener('abort', () => {
-        this.#say({ kind: 'cancel', id })
+        this.#post({ kind: 'cancel', id })
         reject(signal.reason as Error)
       })
       const asked = {
         url,
         init: { method, headers: [...headers], body, redirect, mode, ...(init?.cost && { cost: init.cost }) },
       }
-      this.#say({ kind: 'fetch', id, asked }, body === null ? [] : [body])
+      this.#post({ kind: 'fetch', id, asked }, body === null ? [] : [body])
     })
     const { status, statusText, headers: fields, url: at, redirected, body: bytes } = answer
     const isBare = [101, 204, 205, 304].includes(status)

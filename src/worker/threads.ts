@@ -196,7 +196,7 @@ class Talk {
       isGiven = false
       reject(error)
     }
-    this.#say({ kind: 'go', isGiven })
+    this.#post({ kind: 'go', isGiven })
   }
 
   #hear(message: Extract<FromThread, { kind: 'log' | 'progress' | 'fetch' | 'cancel' | 'settle' }>): void {
@@ -210,9 +210,9 @@ class Talk {
   async #settle(id: number, actual: Parameters<Context['settle']>[0]): Promise<void> {
     try {
       await this.#call.context.settle(actual)
-      this.#say({ kind: 'answer', id, answer: undefined })
+      this.#post({ kind: 'answer', id, answer: undefined })
     } catch (error) {
-      this.#say({ kind: 'failed', id, thrown: pack(error) })
+      this.#post({ kind: 'failed', id, thrown: pack(error) })
     }
   }
 
@@ -225,15 +225,15 @@ class Talk {
       const { status, statusText, headers, redirected } = response
       const limited = limitedBy(response)
       const answer = { status, statusText, headers: [...headers], url: response.url, redirected, body, limited }
-      this.#say({ kind: 'answer', id, answer }, [body])
+      this.#post({ kind: 'answer', id, answer }, [body])
     } catch (error) {
-      this.#say({ kind: 'failed', id, thrown: pack(error) })
+      this.#post({ kind: 'failed', id, thrown: pack(error) })
     } finally {
       this.#requests.delete(id)
     }
   }
 
-  #say(message: ToThread, transfer: ArrayBuffer[] = []): void {
+  #post(message: ToThread, transfer: ArrayBuffer[] = []): void {
     this.#port.postMessage(message, transfer)
   }
 }

@@ -358,12 +358,12 @@ export class Worker {
       stop: this.#stop.signal,
       lost: (id: string) => this.#lost(id),
       freed: () => this.#dispatcher.wake(),
-      say: async () => {
-        await housekeeping.say()
+      publish: async () => {
+        await housekeeping.publish()
         await this.#options.renew()
         await marginsOf(store).renew()
-        await this.#member.tellLoad(this.stuck, this.slots)
-        await this.#member.tellBegun()
+        await this.#member.recordLoad(this.stuck, this.slots)
+        await this.#member.recordBegun()
         await this.#renewGates()
         for (const id of this.#hand.forebears()) await this.#member.beatFor(id)
         await rulebook.estimates?.write()

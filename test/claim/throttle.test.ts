@@ -41,14 +41,14 @@ describe("a worker's own rate", () => {
   it('returns when the next attempt may begin, and warns once a minute while it limits the worker', () => {
     const { clock, throttle, warned, afters } = at(5)
     throttle.began(throttle.most(), true)
-    throttle.tell(() => {})
+    throttle.whenOpen(() => {})
     const [wait] = afters[0] ?? []
     clock.nowMs += (wait ?? 0) - 0.01
     expect(throttle.most()).toBe(0)
     clock.nowMs += 0.02
     expect(throttle.most()).toBe(1)
     // A worker that had no warning a moment ago gets one all the same.
-    throttle.tell(() => {})
+    throttle.whenOpen(() => {})
     expect(afters.at(-1)?.[0]).toBe(1)
     throttle.began(1, true)
     expect(warned).toHaveLength(1)

@@ -32,7 +32,7 @@ it('begun jobs are recorded also when another transaction has locked their claim
     expect(isRecorded).toBe(false)
   })
   // As at each beat.
-  await member.tellBegun()
+  await member.recordBegun()
   await recorded
   expect(await begun(locked)).toBe('{7}')
 })

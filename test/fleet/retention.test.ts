@@ -58,12 +58,12 @@ it.each(engines)('the latest setting holds, also for processes that set another 
   const [older, newer] = [saying('1h'), saying('30d')]
   // No process has set anything yet.
   expect(await older.agreed()).toMatchObject({ doneMs: hour, failedMs: 7 * 24 * hour })
-  await older.say()
-  await newer.say()
+  await older.publish()
+  await newer.publish()
   nowMs += minute
   for (const one of [older, newer, saying('1h')]) expect(await one.agreed()).toMatchObject({ doneMs: 30 * 24 * hour })
   // A process that sets it gets the value in force at once.
-  await older.say()
+  await older.publish()
   expect(await older.agreed()).toMatchObject({ doneMs: hour })
   await sluice.close()
 })

@@ -171,7 +171,7 @@ export async function retryOnDeadlock<T>(clock: Clock, work: () => Promise<T>): 
 }
 
 /** A source's definition of a limit: all of it, or only what its numbers decide. */
-export interface Said {
+export interface SourceDefinition {
   source: 'code' | 'stored' | 'pinned' | 'found' | 'measured'
   /** Null: withdraws the source's definition. */
   limit: Numbers | null
@@ -192,12 +192,12 @@ export interface Said {
  * changed.
  * @throws UsageError SLUICE_BAD_ZONE
  */
-export async function say(
+export async function recordSource(
   sql: Sql,
   name: string,
-  { source, limit, more, lendUs, reason, digest = '' }: Said,
+  { source, limit, more, lendUs, reason, digest = '' }: SourceDefinition,
 ): Promise<boolean | undefined> {
-  const saying = sql.call<{ define_limit: boolean | null }>(
+  const recording = sql.call<{ define_limit: boolean | null }>(
     'define_limit',
     [
       name,
@@ -210,7 +210,7 @@ export async function say(
     ],
     'text text text jsonb jsonb text text',
   )
-  const [row] = await saying.catch((error: unknown) => {
+  const [row] = await recording.catch((error: unknown) => {
     // The store has its own list of zones.
     const zone = limit?.rules.find(({ quota }) => quota)?.quota?.zone
     if (zone === undefined || (error as { code?: unknown }).code !== '22023') throw error
@@ -242,19 +242,23 @@ export async function defineLimit(sql: Sql, limit: Limit, as?: string): Promise<
     ...(currency === undefined ? {} : { currency }),
   }
   const digest = as ?? hash64(JSON.stringify([numbersOnly(limit), more]))
-  await say(sql, limit.name, { source: 'code', limit, more, digest })
+  await recordSource(sql, limit.name, { source: 'code', limit, more, digest })
   await defineShareBuckets(sql, limit.name)
   return digest
 }
 
-type SaidSpec = Omit<NonNullable<Said['limit']>, 'share'> & { share?: Share; keyed?: boolean; path?: string | null }
+type SaidSpec = Omit<NonNullable<SourceDefinition['limit']>, 'share'> & {
+  share?: Share
+  keyed?: boolean
+  path?: string | null
+}
 
 /**
  * Derives the definitions of the buckets beside a limit with a share (limits/share.ts) from each source's definition.
  * If the limit no longer has a share, jobs may still wait in those buckets: they then allow as much as the limit.
  */
 export async function defineShareBuckets(sql: Sql, name: string): Promise<void> {
-  const rows = await sql.query<{ name: string; source: Said['source']; digest: string; spec: SaidSpec }>(
+  const rows = await sql.query<{ name: string; source: SourceDefinition['source']; digest: string; spec: SaidSpec }>(
     `select name, source, digest, spec from sluice.limit_source
      where (name = $1 or starts_with(name, $1 || '/')) and gone_at is null order by at desc`,
     [name],
@@ -270,7 +274,8 @@ export async function defineShareBuckets(sql: Sql, name: string): Promise<void> 
     const isGone = (row: (typeof rows)[number]) =>
       row.name === bucket &&
       !rows.some((of) => of.name === name && of.source === row.source && of.digest === row.digest)
-    for (const { source, digest } of rows.filter(isGone)) await say(sql, bucket, { source, digest, limit: null })
+    for (const { source, digest } of rows.filter(isGone))
+      await recordSource(sql, bucket, { source, digest, limit: null })
     for (const { source, digest, spec } of rows.filter((row) => row.name === name)) {
       const { rules, grantUs, transitUs, classic, numbers } = spec
       // An operator's numbers have the share of the newest code.
@@ -286,7 +291,7 @@ export async function defineShareBuckets(sql: Sql, name: string): Promise<void> 
       }
       const more = { keyed, path, ...(share === undefined ? {} : { lends: share.name }) }
       const lend = isLess ? { lendUs: share.lendUs } : {}
-      await say(sql, bucket, { source, digest, limit, ...(source === 'code' ? { more } : {}), ...lend })
+      await recordSource(sql, bucket, { source, digest, limit, ...(source === 'code' ? { more } : {}), ...lend })
     }
   }
 }
