@@ -151,26 +151,40 @@ export class Reporter {
     return { last: rows[0]?.last ?? null, count: changed.length }
   }
 
-  /** In one transaction, so that of several processes one reports; it commits when the brokers have everything. */
+  /**
+   * In one transaction, so that of several processes one reports; it commits when the brokers have everything that they take. What
+   * follows those calls would be executed twice if they were reported again, because others could not be.
+   */
   async #report(changed: readonly Changed[]): Promise<void> {
     const { store } = this.#options
     const byId = new Map(changed.map((one) => [one.id ?? '', one]))
     const all = [...byId.values()]
     const reported = all.map(({ state, attempt }) => (state === 'started' ? 2 * attempt - 1 : 2 * attempt))
     const isOver = all.map(({ state }) => state !== 'started' && state !== 'retry')
+    const failures: unknown[] = []
     await store.db.transaction(async (tx) => {
+      const unsent: Changed[] = []
       const rows = await store.on(tx).run<{ id: string }>('absorb/report_calls', [[...byId.keys()], reported, isOver])
       await Promise.all(
         rows.map(async ({ id }) => {
           const one = byId.get(id)
           if (one === undefined) return
           await this.#reportOne(id, one).catch((error: unknown) => {
-            if (error instanceof StoreError || isTransient(error)) throw error
-            store.log.error('a result for a Celery producer cannot be written, and is left out', { id, err: error })
+            if (!(error instanceof StoreError || isTransient(error)))
+              return store.log.error('a result for a Celery producer cannot be written, and is left out', {
+                id,
+                err: error,
+              })
+            failures.push(error)
+            unsent.push(one)
           })
         }),
       )
+      if (unsent.length === rows.length && unsent.length > 0) throw failures[0]
+      const before = [unsent.map(({ id }) => id), unsent.map((one) => one.reported)]
+      if (unsent.length > 0) await store.on(tx).run('absorb/take_back_reports', before)
     })
+    if (failures.length > 0) throw failures[0]
   }
 
   async #reportOne(id: string, change: Changed): Promise<void> {
