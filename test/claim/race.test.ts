@@ -75,6 +75,28 @@ describe('on two connections', () => {
     expect(await count(at.db, 'sluice.worker')).toBe(0)
   })
 
+  it('a claim that plans its statements holds no lock for which other claims wait', async () => {
+    await other.query('begin')
+    // Planning waits for this one, for a second at most.
+    await other.query('lock table sluice.ledger in access exclusive mode')
+    const plan = (): Promise<unknown> =>
+      claim(at.db, at.worker, ['quiet'], 0).catch((error: { code?: unknown }) => {
+        if (error.code !== '55P03') throw error
+        return plan()
+      })
+    const planned = later(plan())
+    const held = async () =>
+      at.db.query<{ classid: string | null }>(
+        `select h.classid from pg_locks w left join pg_locks h on h.pid = w.pid and h.granted and h.classid = 1397511524
+         where not w.granted and w.relation = 'sluice.ledger'::regclass`,
+      )
+    let locks: Awaited<ReturnType<typeof held>> = []
+    await until(async () => (locks = await held()).length > 0, 'it waits')
+    expect(locks).toEqual([{ classid: null }])
+    await other.query('rollback')
+    await planned
+  })
+
   it('a due job that a transaction keeps locked stays, and other due jobs go on', async () => {
     await at.sluice.send(quiet, {}, { delay: 1 })
     await at.sluice.send(quiet, {}, { delay: 1 })
