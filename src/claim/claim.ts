@@ -76,7 +76,7 @@ export class WorkerLostError extends Error {}
 
 /** A claim that may be repeated: it is repeated until there is an answer. */
 export class Claims {
-  /** How many ms a claim is repeated while the store is away. */
+  /** How many ms a claim is repeated while the store is away, or too busy. */
   patienceMs = Infinity
   readonly #store: Store
   readonly #asking = new Set<string>()
@@ -176,7 +176,7 @@ export class Claims {
         if ((error as { code?: unknown }).code === 'SLW01') throw new WorkerLostError('given up as lost')
         if (isDataError(error) && !isOwnDouble(error) && (await this.#park(who, want, error))) continue
         if (!(error instanceof StoreError) && !isTransient(error) && !isOwnDouble(error)) throw error
-        if (signal.aborted || this.#store.clock.monotonicMs() - begunMs > this.patienceMs) throw error
+        if (signal.aborted || this.#store.clock.monotonicMs() - begunMs > this.patienceMs) throw givenUp(error)
         if (tries === quietTries) this.#fails(error, begunMs)
         await this.#store.clock.sleep(againMs(tries, this.#store.clock.random()), signal)
       }
@@ -315,6 +315,13 @@ function decidedBetween(row: Answer, sentMs: number, heardMs: number): [earliest
   const [waitedMs, tookMs] = [row.waited_us, row.took_us].map((us) => Number(us ?? 0) / 1_000) as [number, number]
   const isPossible = waitedMs >= 0 && tookMs >= 0 && waitedMs + tookMs <= heardMs - sentMs
   return isPossible ? [sentMs + waitedMs, heardMs - tookMs] : [sentMs, heardMs]
+}
+
+/** What a claim fails with that is not tried again: an error of the store, whatever was in the way. */
+function givenUp(error: unknown): StoreError {
+  if (error instanceof StoreError) return error
+  const text = `no jobs could be fetched from the database, because it is busy: ${(error as Error).message}`
+  return new StoreError('SLUICE_STORE_UNREACHABLE', text, { cause: error })
 }
 
 /** Deadlock, serialisation, lock time-out, resources used up (a full disk): rolled back whole, worth repeating as it is. */

@@ -195,6 +195,23 @@ test('a dispatcher reports once that the store has been away for seconds, and on
   expect(told).toEqual(['lost', 'found'])
 })
 
+test('a claim that meets locks for as long as it is tried ends as if the store were away', async () => {
+  const busy = Object.assign(new Error('canceling statement due to lock timeout'), { code: '55P03' })
+  let tries = 0
+  const call = async () => {
+    tries++
+    throw busy
+  }
+  let nowMs = 0
+  const clock = { ...systemClock, sleep: async () => {}, monotonicMs: () => (nowMs += 1_000) }
+  const claims = new Claims(storeOn({ call } as unknown as Db, { clock }))
+  claims.patienceMs = 60_000
+  const who = { worker: '1', queues: undefined, tasks: [] }
+  const claimed = claims.claim(who, 1, { idle: false, ahead: 0 }, new AbortController().signal)
+  await expect(claimed).rejects.toMatchObject({ code: 'SLUICE_STORE_UNREACHABLE', retryable: true, cause: busy })
+  expect(tries).toBeGreaterThan(5)
+})
+
 test.each([
   { what: 'waited 3 ms and took 5 after it decided', waited: 3_000, took: 5_000, expected: [1_003, 1_015] },
   { what: 'does not show how long it took', waited: 0, took: null, expected: [1_000, 1_020] },
