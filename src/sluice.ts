@@ -3,13 +3,9 @@ import { type Clock, systemClock } from './core/clock.ts'
 import { closedError, type StoreError } from './core/errors.ts'
 import type { Duration } from './core/rate.ts'
 import type { Db, Tx } from './db/db.ts'
-import { migrate, mustBeMigrated } from './db/migrate.ts'
-import { implicitStore } from './db/implicit.ts'
-import { env, type Opened, openStore } from './db/open.ts'
+import { env, type Opened } from './db/open.ts'
 import { type Sql, type Store, storeOn } from './db/store.ts'
-import { within } from './db/tx.ts'
 import { vacuumUntil } from './db/vacuum.ts'
-import { admit, checkTask } from './tasks/admit.ts'
 import { Definitions } from './claim/definitions/define.ts'
 import { Estimates } from './tasks/estimate.ts'
 import { Limits } from './operations/limits.ts'
@@ -20,7 +16,7 @@ import type { Work } from './events/groups.ts'
 import type { EventName, Listener } from './report/events.ts'
 import { reportOf } from './report/options.ts'
 import type { Report } from './report/report.ts'
-import { alike, type SendRowsOptions, type Sent, sendRows } from './tasks/send-rows.ts'
+import { alike, type SendRowsOptions, type Sent } from './tasks/send-rows.ts'
 import { type Pauses, pausesOn } from './operations/pauses.ts'
 import { type Parking, parkingOn } from './claim/parking/parked.ts'
 import {
@@ -35,16 +31,17 @@ import {
 import { type Verification, verify, type VerifyOptions } from './operations/verify.ts'
 import { type Why, why } from './operations/why.ts'
 import { Takes } from './takes/takes.ts'
-import { openRedis, type RedisConnection } from './redis/connect.ts'
+import type { RedisConnection } from './redis/connect.ts'
 import { Schedules } from './schedule/schedules.ts'
 import { RedisPeerLimiter, sharingOf } from './redis/peer.ts'
 import { checkId, type Job, type JobLine, Jobs, type ListOptions } from './operations/jobs.ts'
-import { type NewJob, Outbox } from './store/send.ts'
 import { waitFor } from './operations/wait.ts'
 import { checkOptions, schemaOf, type SluiceOptions } from './options.ts'
+import { opening } from './opening.ts'
 import type { FleetWorker } from './outlet/fleet-worker.ts'
 import { mostOf, type WorkOptions } from './worker/options.ts'
 import type { Worker } from './worker/worker.ts'
+import { Sending } from './sending.ts'
 import { celeryPlaces, Workers } from './workers.ts'
 import { Alarms } from './fleet/alarms.ts'
 import { RetentionSettings, said } from './fleet/retention.ts'
@@ -82,9 +79,7 @@ export class Sluice implements Sender {
   readonly #clock: Clock
   readonly #report: Report
   readonly #allowPrivate: readonly string[]
-  readonly #outbox: Outbox
-  readonly #definitions: Definitions
-  readonly #rulebook: Rulebook
+  readonly #sending: Sending
   readonly #care: RetentionSettings
   readonly #shared: RedisPeerLimiter | undefined
   readonly #alarms: Alarms
@@ -96,7 +91,7 @@ export class Sluice implements Sender {
   /** `send` fails from now on: closed, and the last attempt, which may still send jobs, has ended. */
   #isShut = false
 
-  private constructor(opened: Opened, options: SluiceOptions, redis: RedisConnection | undefined, report: Report) {
+  private constructor(opened: Opened, redis: RedisConnection | undefined, options: SluiceOptions, report: Report) {
     this.#opened = opened
     this.db = opened.db
     this.#clock = options.clock ?? systemClock
@@ -110,21 +105,21 @@ export class Sluice implements Sender {
     ;({ pause: this.pause, resume: this.resume, pauses: this.pauses } = pausesOn(this.#sql))
     ;({ parked: this.parked, release: this.release } = parkingOn(this.#sql))
     this.schedules = new Schedules(this.#sql, this)
-    this.#outbox = new Outbox(store)
-    this.#outbox.slotFor = (job) => {
+    const definitions = new Definitions(this.#sql, this.#clock, (disagreement) => report.emit('versions', disagreement))
+    const rulebook = new Rulebook(options.rules, options.routes, new Estimates(store))
+    this.#sending = new Sending({ store, isEmbedded: opened.embedded, definitions, rulebook })
+    this.#sending.outbox.slotFor = (job) => {
       for (const worker of this.#workers.claiming) {
         const slot = worker.offer(job)
         if (slot !== undefined) return slot
       }
     }
-    this.#definitions = new Definitions(this.#sql, this.#clock, (disagreement) => report.emit('versions', disagreement))
-    this.#rulebook = new Rulebook(options.rules, options.routes, new Estimates(store))
     this.#care = new RetentionSettings(store, said(options))
     this.#alarms = new Alarms(store, options.alarms)
     this.#shared = redis && new RedisPeerLimiter({ store, connection: redis, ...sharingOf(options) })
     this.takes = new Takes({
       store,
-      definitions: this.#definitions,
+      definitions,
       allowPrivate: this.#allowPrivate,
       shared: this.#shared,
     })
@@ -134,13 +129,13 @@ export class Sluice implements Sender {
       store,
       service: options.service ?? env('SLUICE_SERVICE'),
       transport: this.#bus,
-      enter: (given) => (this.#checkOpen(this.#isShut), this.#within(given)),
-      routeOf: (task) => this.#rulebook.route(task).queue,
+      enter: (given) => (this.#checkOpen(this.#isShut), this.#sending.within(given)),
+      routeOf: (task) => rulebook.route(task).queue,
     })
     this.#workers = new Workers({
       store,
-      definitions: this.#definitions,
-      rulebook: this.#rulebook,
+      definitions,
+      rulebook,
       care: this.#care,
       alarms: this.#alarms,
       shared: this.#shared,
@@ -164,33 +159,10 @@ export class Sluice implements Sender {
    */
   static async open(options: SluiceOptions = {}): Promise<Sluice> {
     checkOptions(options)
-    const clock = options.clock ?? systemClock
-    const report = reportOf(options, clock)
-    const listenUrl = options.listenUrl ?? env('SLUICE_LISTEN_URL')
-    const opened = await openStore({
-      store: options.store ?? env('DATABASE_URL') ?? implicitStore(),
-      clock,
-      schema: schemaOf(options),
-      ...(listenUrl === undefined ? {} : { listenUrl }),
-      ...(options.connections === undefined ? {} : { connections: options.connections }),
-      log: (message) => report.log.info(message),
-    })
-    let redis: RedisConnection | undefined
-    let sluice: Sluice
-    try {
-      // A store in memory ends with this process, so its limits cannot be shared.
-      const fromEnv = options.store === 'memory:' ? undefined : env('REDIS_URL')
-      redis = openRedis(options.redis ?? fromEnv)
-      sluice = new Sluice(opened, options, redis, report)
-      if (options.migrate === false) await mustBeMigrated(opened.db, sluice.#store.schema)
-      else await migrate(opened.db, sluice.#store.schema)
-    } catch (error) {
-      await redis?.close()
-      await opened.db.close()
-      throw error
-    }
-    if (opened.embedded) void vacuumUntil(sluice.#end.signal, sluice.#store, () => opened.owner)
-    report.log.debug('the store is open', { store: opened.db.where, schema: sluice.#store.schema })
+    const report = reportOf(options, options.clock ?? systemClock)
+    const sluice = await opening(options, report, (...all) => new Sluice(...all, options, report))
+    if (sluice.embedded) void vacuumUntil(sluice.#end.signal, sluice.#store, () => sluice.owner)
+    report.log.debug('the store is open', { store: sluice.db.where, schema: sluice.#store.schema })
     return sluice
   }
 
@@ -223,12 +195,7 @@ export class Sluice implements Sender {
   /** Sends a job; see `Task.send`, which calls this. */
   async send<Input>(task: Task<Input>, input: Given<Input>, options: SendOptions = {}): Promise<string> {
     this.#checkOpen(this.#isShut)
-    const tx = this.#within(options)
-    const job = await admit(task, input, options, this.#clock, this.#rulebook)
-    if (!this.#definitions.isDefined(task.limits)) await this.#defineFor(task, tx)
-    if (tx === undefined) return this.#outbox.add(job)
-    const [id] = await this.#outbox.write(tx, [job])
-    return id ?? job.id
+    return this.#sending.send(task, input, options)
   }
 
   /** Sends many jobs; see `Task.sendMany`, which calls this. */
@@ -251,10 +218,7 @@ export class Sluice implements Sender {
     options: SendRowsOptions<Row, Given<Input>>,
   ): Promise<Sent> {
     this.#checkOpen(this.#isShut)
-    const tx = this.#within(options)
-    await this.#defineFor(task, tx)
-    const write = (batch: NewJob[]) => (tx === undefined ? this.#outbox.addAll(batch) : this.#outbox.write(tx, batch))
-    return sendRows(task, rows, options, { clock: this.#clock, rulebook: this.#rulebook, write })
+    return this.#sending.sendRows(task, rows, options)
   }
 
   /** Starts a worker for these tasks, and handlers of events, in this process. */
@@ -324,7 +288,7 @@ export class Sluice implements Sender {
    * compared
    */
   async define(tasks: readonly AnyTask[]): Promise<void> {
-    await this.#definitions.define(tasks.flatMap((task) => task.limits))
+    await this.#sending.define(tasks)
   }
 
   /**
@@ -355,7 +319,7 @@ export class Sluice implements Sender {
       this.#isShut = true
       await this.takes.close()
       await this.#shared?.close()
-      await this.#outbox.settled()
+      await this.#sending.outbox.settled()
       await this.events.settled()
       await this.#bus?.close()
       await this.#alarms.settled()
@@ -374,22 +338,6 @@ export class Sluice implements Sender {
     await this.db.close().catch(() => {})
     void this.close().catch(() => {})
     return error
-  }
-
-  #within(options: Pick<SendOptions, 'tx'>): Sql | undefined {
-    if (options.tx !== undefined) return this.#store.on(within(options.tx))
-    this.db.checkOutside('`send` without `tx`')
-    return undefined
-  }
-
-  /**
-   * Defines a task's limits in a transaction of its own, so that a long one of the caller does not hold up other processes
-   * that define them. The embedded engine has no second transaction, so there it uses the caller's, which may be rolled back.
-   */
-  async #defineFor(task: AnyTask, tx: Sql | undefined): Promise<void> {
-    checkTask(task)
-    if (tx === undefined || !this.#opened.embedded) return this.define([task])
-    return this.#definitions.defineIn(tx, task.limits)
   }
 
   #checkOpen(isClosed = this.#closed !== undefined): void {

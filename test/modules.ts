@@ -125,7 +125,9 @@ const exceptions: Record<string, string> = {
 /** The module of a path. */
 export function moduleOf(path: string): string {
   const [, name = ''] = path.split('/')
-  return /^(sluice|default-sluice|workers|index|config|options|version)\.ts$/.test(name) ? 'sluice' : name
+  return /^(sluice|opening|sending|default-sluice|workers|index|config|options|version)\.ts$/.test(name)
+    ? 'sluice'
+    : name
 }
 
 /** Imports of modules that the importer may not use. */
