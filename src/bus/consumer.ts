@@ -1,92 +1,62 @@
-/** A service's end of the bus in one process: takes events from the queues of its groups, and runs their handlers. */
+/** A service's end of the bus in one process: takes events from the queues of its groups, and decides who gets each. */
 import type { Broker, Delivery } from '../amqp/broker.ts'
 import type { Consumer } from '../amqp/consumer.ts'
-import type { ClaimedJob } from '../claim/claimed-job.ts'
-import type { Outcome } from '../claim/finish/finish.ts'
-import type { Outlet } from '../claim/outlet.ts'
-import type { Watch } from '../claim/watch.ts'
 import type { CloudEvent } from '../events/envelope.ts'
 import { handlerFor } from '../events/handler.ts'
 import { matches } from '../events/names.ts'
 import { Elsewhere, type ElsewhereOptions } from './elsewhere.ts'
-import { jobOf } from './job.ts'
+import { Handling, type HandlingOptions } from './handling.ts'
+import { type Held, HeldMessages } from './held.ts'
 import { eventOf, keyOf, type Progress, progressOf } from './message.ts'
 import { forward, leftBehind, type Move, type Place, placesOf, sentOn } from './moves.ts'
 import type { Source } from './source.ts'
 import { Suspects } from './suspects.ts'
 
 /** What it needs; see the fields. */
-export interface ConsumerOptions extends ElsewhereOptions {
+export interface ConsumerOptions extends ElsewhereOptions, Pick<HandlingOptions, 'outlet' | 'watch'> {
   broker: Broker
   sources: readonly Source[]
   takesPlain: boolean
   /** Attempts at once. */
   concurrency: number
-  /** Executes attempts, and reports each end to `ended`. */
-  outlet(ended: (job: ClaimedJob, outcome: Outcome) => void): Outlet
-  watch: Watch
 }
 
 /** A message that was received. */
-interface Read {
-  readonly key: string | undefined
+interface Read extends Omit<Held, 'progress' | 'event' | 'open'> {
   readonly isSuspect: boolean
-  readonly source: Source
-  /** In which it was: the source's, or one that the source has had. */
-  readonly queue: string
-  delivery: Delivery
 }
-
-/** A message in hand. It is acknowledged when all handlers have had it, or have it in a chain of their own. */
-interface Held extends Read {
-  readonly progress: Progress
-  readonly event: CloudEvent
-  open: number
-}
-
-/** A message for one handler. */
-interface Turn {
-  readonly held: Held
-  readonly handler: string
-}
-
-/** How long another process has time to take an event, in ms. */
-const elsewhereMs = 1_000
-/** Between two tries to publish what became of an event. */
-const insistMs = 1_000
-/** How many messages are remembered, to recognise those that arrive again. */
-const knownMax = 10_000
 
 /** Consumes for one service. */
 export class ServiceConsumer {
   readonly #options: ConsumerOptions
-  readonly #outlet: Outlet
+  readonly #handling: Handling
   readonly #consumers = new Map<string, Consumer>()
   readonly #suspects: Suspects
   readonly #elsewhere: Elsewhere
-  readonly #held = new Map<string, Held>()
-  readonly #turns: Turn[] = []
-  readonly #running = new Map<ClaimedJob, Turn>()
+  readonly #held = new HeldMessages()
   #moves: readonly Move[] = []
   /** Groups that are gone, and whose queues are not. */
   readonly #gone: Source[] = []
-  /** Keys of messages that were handled here. */
-  readonly #known = new Set<string>()
+  /** How many messages are being taken that go elsewhere. */
   #settling = 0
   #cancelled: Promise<unknown> | undefined
-  readonly #aborted = new AbortController()
   #idle: (() => void)[] = []
 
   constructor(options: ConsumerOptions) {
     this.#options = options
-    this.#outlet = options.outlet((job, outcome) => this.#ended(job, outcome))
+    this.#handling = new Handling({
+      ...options,
+      held: this.#held,
+      freed: () => this.#suspects.wake(),
+      settled: () => this.#tellIdle(),
+    })
     this.#elsewhere = new Elsewhere(options)
     const { broker, mail, store } = options
     this.#suspects = new Suspects({
       broker,
       names: mail.names,
       log: store.log,
-      isFree: () => this.#outlet.free() > 0,
+      isFree: () => this.#handling.isFree,
       take: (delivery, queue) => this.#counted(this.#takeSuspect(delivery, queue)),
       synced: () => Promise.all([...this.#consumers.values()].map((consumer) => consumer.synced())),
     })
@@ -94,7 +64,7 @@ export class ServiceConsumer {
 
   /** Messages in hand. */
   get running(): number {
-    return this.#turns.length + this.#running.size + this.#settling
+    return this.#handling.running + this.#settling
   }
 
   /** Begins to consume. @param moves what is to go from former queues to present ones. May be repeated if it fails. */
@@ -147,9 +117,7 @@ export class ServiceConsumer {
   async abort(reason: Error): Promise<void> {
     // Else what is given back would come here again.
     await this.#cancel()
-    this.#aborted.abort()
-    for (const turn of this.#turns.splice(0)) void this.#settle(turn, (now) => this.#again(turn, now, 0))
-    for (const job of this.#running.keys()) this.#outlet.abort(job, reason)
+    this.#handling.abort(reason)
   }
 
   /** What goes elsewhere without an attempt is in hand until it is there. */
@@ -162,13 +130,9 @@ export class ServiceConsumer {
     try {
       await taken
     } finally {
-      this.#settled()
+      this.#settling--
+      this.#tellIdle()
     }
-  }
-
-  #settled(): void {
-    this.#settling--
-    this.#tellIdle()
   }
 
   #tellIdle(): void {
@@ -199,7 +163,7 @@ export class ServiceConsumer {
       held.delivery = delivery
       return undefined
     }
-    const isAgain = key !== undefined && this.#known.has(key)
+    const isAgain = key !== undefined && this.#held.isKnown(key)
     if (isBack && isAgain) {
       // The server did not get to know.
       delivery.ack()
@@ -231,11 +195,11 @@ export class ServiceConsumer {
     } catch (error) {
       return this.#elsewhere.refused(source, delivery, seen, error)
     }
-    return this.#deliver({ key, isSuspect, source, queue, progress: seen, event, delivery, open: 0 })
+    return this.#deliver({ key, source, queue, progress: seen, event, delivery, open: 0 }, isSuspect)
   }
 
-  #deliver(held: Held): Promise<void> | undefined {
-    const { source, progress, event, key } = held
+  #deliver(held: Held, isSuspect: boolean): Promise<void> | undefined {
+    const { source, progress, event } = held
     const { handlers } = source
     const { service } = this.#options
     const found = handlers
@@ -245,14 +209,7 @@ export class ServiceConsumer {
       found.push(progress.handler)
     if (found.length === 0) return this.#missing(held)
     if (source.task.limits.length > 0) return this.#elsewhere.toStore(held, found)
-    held.open = found.length
-    if (key !== undefined) this.#held.set(key, held)
-    const turns = found.map((handler) => ({ held, handler }))
-    if (held.isSuspect) this.#start(turns)
-    else {
-      this.#turns.push(...turns)
-      this.#begin()
-    }
+    this.#handling.handle(held, found, isSuspect)
     return undefined
   }
 
@@ -263,129 +220,5 @@ export class ServiceConsumer {
     if (places.length === 0) return this.#elsewhere.stray(held)
     await forward(this.#options.mail, held, progress, places)
     delivery.ack()
-  }
-
-  #begin(): void {
-    const turns: Turn[] = []
-    for (let free = this.#outlet.free(); free > 0;) {
-      const turn = this.#turns.shift()
-      if (turn === undefined) break
-      // What its connection has lost meanwhile comes again, here or elsewhere.
-      if (!turn.held.delivery.isInHand) this.#forget(turn.held)
-      else {
-        turns.push(turn)
-        free--
-      }
-    }
-    if (turns.length > 0) this.#start(turns)
-    this.#suspects.wake()
-    this.#tellIdle()
-  }
-
-  #start(turns: readonly Turn[]): void {
-    const { clock } = this.#options.store
-    const jobs = turns.map((turn) => {
-      const job = this.#job(turn, clock.monotonicMs())
-      this.#running.set(job, turn)
-      return job
-    })
-    this.#options.watch.begun(jobs)
-    this.#outlet.start(jobs)
-  }
-
-  #job({ held: { source, progress, event }, handler }: Turn, nowMs: number): ClaimedJob {
-    return jobOf(source, progress, { service: this.#options.service, handler, event }, nowMs)
-  }
-
-  #ended(job: ClaimedJob, outcome: Outcome): void {
-    const turn = this.#running.get(job)
-    if (turn === undefined) return
-    this.#running.delete(job)
-    void this.#settle(turn, (progress) => this.#end(job, turn, progress, outcome))
-    this.#begin()
-  }
-
-  /** Carries out what becomes of a turn, and then acknowledges its message, if it was the last one. */
-  async #settle(turn: Turn, carry: (progress: Progress) => Promise<void> | undefined): Promise<void> {
-    const { held, handler } = turn
-    this.#settling++
-    try {
-      const carried = carry({ ...held.progress, handler })
-      if (carried !== undefined) await carried
-    } catch (error) {
-      if (!(await this.#insist(turn, carry, error))) {
-        this.#forget(held)
-        held.delivery.reject({ requeue: true })
-        return
-      }
-    } finally {
-      this.#settled()
-    }
-    held.open--
-    if (held.open === 0) this.#acknowledge(held)
-  }
-
-  /**
-   * Goes on until it is carried out, while the message is in hand: given back, it would also go to handlers that have had it. Resolves to
-   * whether it was.
-   */
-  async #insist(
-    { held, handler }: Turn,
-    carry: (progress: Progress) => Promise<void> | undefined,
-    first: unknown,
-  ): Promise<boolean> {
-    const { log, clock } = this.#options.store
-    for (let error = first; ;) {
-      log.warn('what became of an event could not be published; trying again', { err: error })
-      await clock.sleep(insistMs, this.#aborted.signal, false)
-      if (this.#aborted.signal.aborted || !held.delivery.isInHand) return false
-      try {
-        // It may have arrived before.
-        await carry({ ...held.progress, handler, isDoubtful: true })
-        return true
-      } catch (next) {
-        error = next
-      }
-    }
-  }
-
-  #acknowledge(held: Held): void {
-    held.delivery.ack()
-    this.#forget(held)
-    if (held.key === undefined) return
-    this.#known.add(held.key)
-    const [oldest] = this.#known
-    if (this.#known.size > knownMax && oldest !== undefined) this.#known.delete(oldest)
-  }
-
-  #forget({ key }: Held): void {
-    if (key !== undefined) this.#held.delete(key)
-  }
-
-  #end(job: ClaimedJob, turn: Turn, progress: Progress, outcome: Outcome): Promise<void> | undefined {
-    const { watch } = this.#options
-    if (watch.wants(outcome)) watch.ended(job, outcome)
-    const { held } = turn
-    const counted = { ...progress, attempt: progress.attempt + 1 }
-    switch (outcome.kind) {
-      case 'done':
-      case 'discard':
-        return undefined
-      case 'retry':
-        return this.#again(turn, { ...counted, failed: progress.failed + 1 }, outcome.delayMs)
-      case 'throttled':
-        return this.#again(turn, { ...counted, throttled: progress.throttled + 1 }, outcome.delayMs)
-      case 'interrupt':
-        return this.#again(turn, { ...counted, isDoubtful: true }, 0)
-      case 'failed':
-        return this.#options.mail.archive(held, held.source.queue, counted, outcome)
-      default:
-        // A snooze, or a handler that another process has.
-        return this.#again(turn, progress, 'delayMs' in outcome ? outcome.delayMs : elsewhereMs)
-    }
-  }
-
-  #again({ held }: Turn, progress: Progress, delayMs: number): Promise<void> {
-    return this.#options.mail.later(held, held.source, progress, delayMs)
   }
 }

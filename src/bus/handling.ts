@@ -1,0 +1,192 @@
+/** Runs handlers on the messages in hand, in slots, and carries out what becomes of each attempt. */
+import type { ClaimedJob } from '../claim/claimed-job.ts'
+import type { Outcome } from '../claim/finish/finish.ts'
+import type { Outlet } from '../claim/outlet.ts'
+import type { Watch } from '../claim/watch.ts'
+import type { Store } from '../db/store.ts'
+import type { Held, HeldMessages } from './held.ts'
+import { jobOf } from './job.ts'
+import type { Mail } from './mail.ts'
+import type { Progress } from './message.ts'
+
+/** What it needs; see the fields. */
+export interface HandlingOptions {
+  store: Store
+  mail: Mail
+  service: string
+  /** Executes attempts, and reports each end to `ended`. */
+  outlet(ended: (job: ClaimedJob, outcome: Outcome) => void): Outlet
+  watch: Watch
+  held: HeldMessages
+  /** There may be more slots than before. */
+  freed(): void
+  /** There may be less in hand than before. */
+  settled(): void
+}
+
+/** A message for one handler. */
+interface Turn {
+  readonly held: Held
+  readonly handler: string
+}
+
+/** How long another process has time to take an event, in ms. */
+const elsewhereMs = 1_000
+/** Between two tries to publish what became of an event. */
+const insistMs = 1_000
+
+/** Attempts, under way and to come. */
+export class Handling {
+  readonly #options: HandlingOptions
+  readonly #outlet: Outlet
+  readonly #turns: Turn[] = []
+  readonly #running = new Map<ClaimedJob, Turn>()
+  #settling = 0
+  readonly #aborted = new AbortController()
+
+  constructor(options: HandlingOptions) {
+    this.#options = options
+    this.#outlet = options.outlet((job, outcome) => this.#ended(job, outcome))
+  }
+
+  /** Attempts that run, those to come, and those whose results are being carried out. */
+  get running(): number {
+    return this.#turns.length + this.#running.size + this.#settling
+  }
+
+  /** Whether a slot is free. */
+  get isFree(): boolean {
+    return this.#outlet.free() > 0
+  }
+
+  /** Runs these handlers on a message as soon as there are slots. @param hasSlot a slot is kept for it: at once */
+  handle(held: Held, handlers: readonly string[], hasSlot: boolean): void {
+    held.open = handlers.length
+    this.#options.held.add(held)
+    const turns = handlers.map((handler) => ({ held, handler }))
+    if (hasSlot) this.#start(turns)
+    else {
+      this.#turns.push(...turns)
+      this.#begin()
+    }
+  }
+
+  /** Gives back what has not begun, and stops what runs. */
+  abort(reason: Error): void {
+    this.#aborted.abort()
+    for (const turn of this.#turns.splice(0)) void this.#settle(turn, (now) => this.#again(turn, now, 0))
+    for (const job of this.#running.keys()) this.#outlet.abort(job, reason)
+  }
+
+  #begin(): void {
+    const turns: Turn[] = []
+    for (let free = this.#outlet.free(); free > 0;) {
+      const turn = this.#turns.shift()
+      if (turn === undefined) break
+      // What its connection has lost meanwhile comes again, here or elsewhere.
+      if (!turn.held.delivery.isInHand) this.#options.held.forget(turn.held)
+      else {
+        turns.push(turn)
+        free--
+      }
+    }
+    if (turns.length > 0) this.#start(turns)
+    this.#options.freed()
+    this.#options.settled()
+  }
+
+  #start(turns: readonly Turn[]): void {
+    const { clock } = this.#options.store
+    const jobs = turns.map((turn) => {
+      const job = this.#job(turn, clock.monotonicMs())
+      this.#running.set(job, turn)
+      return job
+    })
+    this.#options.watch.begun(jobs)
+    this.#outlet.start(jobs)
+  }
+
+  #job({ held: { source, progress, event }, handler }: Turn, nowMs: number): ClaimedJob {
+    return jobOf(source, progress, { service: this.#options.service, handler, event }, nowMs)
+  }
+
+  #ended(job: ClaimedJob, outcome: Outcome): void {
+    const turn = this.#running.get(job)
+    if (turn === undefined) return
+    this.#running.delete(job)
+    void this.#settle(turn, (progress) => this.#end(job, turn, progress, outcome))
+    this.#begin()
+  }
+
+  /** Carries out what becomes of a turn, and then acknowledges its message, if it was the last one. */
+  async #settle(turn: Turn, carry: (progress: Progress) => Promise<void> | undefined): Promise<void> {
+    const { held, handler } = turn
+    this.#settling++
+    try {
+      const carried = carry({ ...held.progress, handler })
+      if (carried !== undefined) await carried
+    } catch (error) {
+      if (!(await this.#insist(turn, carry, error))) {
+        this.#options.held.forget(held)
+        held.delivery.reject({ requeue: true })
+        return
+      }
+    } finally {
+      this.#settling--
+      this.#options.settled()
+    }
+    held.open--
+    if (held.open === 0) this.#options.held.acknowledge(held)
+  }
+
+  /**
+   * Goes on until it is carried out, while the message is in hand: given back, it would also go to handlers that have had it. Resolves to
+   * whether it was.
+   */
+  async #insist(
+    { held, handler }: Turn,
+    carry: (progress: Progress) => Promise<void> | undefined,
+    first: unknown,
+  ): Promise<boolean> {
+    const { log, clock } = this.#options.store
+    for (let error = first; ;) {
+      log.warn('what became of an event could not be published; trying again', { err: error })
+      await clock.sleep(insistMs, this.#aborted.signal, false)
+      if (this.#aborted.signal.aborted || !held.delivery.isInHand) return false
+      try {
+        // It may have arrived before.
+        await carry({ ...held.progress, handler, isDoubtful: true })
+        return true
+      } catch (next) {
+        error = next
+      }
+    }
+  }
+
+  #end(job: ClaimedJob, turn: Turn, progress: Progress, outcome: Outcome): Promise<void> | undefined {
+    const { watch } = this.#options
+    if (watch.wants(outcome)) watch.ended(job, outcome)
+    const { held } = turn
+    const counted = { ...progress, attempt: progress.attempt + 1 }
+    switch (outcome.kind) {
+      case 'done':
+      case 'discard':
+        return undefined
+      case 'retry':
+        return this.#again(turn, { ...counted, failed: progress.failed + 1 }, outcome.delayMs)
+      case 'throttled':
+        return this.#again(turn, { ...counted, throttled: progress.throttled + 1 }, outcome.delayMs)
+      case 'interrupt':
+        return this.#again(turn, { ...counted, isDoubtful: true }, 0)
+      case 'failed':
+        return this.#options.mail.archive(held, held.source.queue, counted, outcome)
+      default:
+        // A snooze, or a handler that another process has.
+        return this.#again(turn, progress, 'delayMs' in outcome ? outcome.delayMs : elsewhereMs)
+    }
+  }
+
+  #again({ held }: Turn, progress: Progress, delayMs: number): Promise<void> {
+    return this.#options.mail.later(held, held.source, progress, delayMs)
+  }
+}

@@ -1,0 +1,59 @@
+/** The messages that a consumer has in hand, and those that it had: to recognise what arrives again. */
+import type { Delivery } from '../amqp/broker.ts'
+import type { CloudEvent } from '../events/envelope.ts'
+import type { Progress } from './message.ts'
+import type { Source } from './source.ts'
+
+/** A message in hand. It is acknowledged when all handlers have had it, or have it in a chain of their own. */
+export interface Held {
+  /** Undefined: it cannot be recognised. */
+  readonly key: string | undefined
+  readonly source: Source
+  /** In which it was: the source's, or one that the source has had. */
+  readonly queue: string
+  readonly progress: Progress
+  readonly event: CloudEvent
+  delivery: Delivery
+  /** How many handlers have not had it. */
+  open: number
+}
+
+/** How many messages are remembered, to recognise those that arrive again. */
+const knownMax = 10_000
+
+/** Messages by their keys. */
+export class HeldMessages {
+  readonly #held = new Map<string, Held>()
+  /** Keys of messages that were handled here. */
+  readonly #known = new Set<string>()
+
+  /** Returns the message in hand that has this key. */
+  get(key: string): Held | undefined {
+    return this.#held.get(key)
+  }
+
+  /** Returns whether a message with this key was handled here. */
+  isKnown(key: string): boolean {
+    return this.#known.has(key)
+  }
+
+  /** A message is in hand. */
+  add(held: Held): void {
+    if (held.key !== undefined) this.#held.set(held.key, held)
+  }
+
+  /** A message is not in hand any more. */
+  forget({ key }: Held): void {
+    if (key !== undefined) this.#held.delete(key)
+  }
+
+  /** Acknowledges a message that was handled. */
+  acknowledge(held: Held): void {
+    held.delivery.ack()
+    this.forget(held)
+    if (held.key === undefined) return
+    this.#known.add(held.key)
+    const [oldest] = this.#known
+    if (this.#known.size > knownMax && oldest !== undefined) this.#known.delete(oldest)
+  }
+}
