@@ -120,6 +120,15 @@ export function paced(name: string, rule: Written, marginUs: number): Rule[] {
   return [bucket, { ...bucket, kind: 'pace', drain, weight, slotUs }]
 }
 
+/** Whether a rule counts what was granted in steps of time. */
+export const isWindow = (rule: Rule): boolean => rule.kind === 'window'
+
+/** Whether a rule is the pace of the rate before it. */
+export const isPace = (rule: Rule): boolean => rule.kind === 'pace'
+
+/** Whether a rule counts what runs. */
+export const isConcurrency = (rule: Rule): boolean => rule.kind === 'concurrency'
+
 /** Returns what belongs to each rule that people see: a rate, and its pace if it has one, are one rule for them. */
 export function withPaces(rules: readonly Rule[]): { rule: Rule; i: number; pace: Rule | undefined }[] {
   return rules.flatMap((rule, i) => (rule.kind === 'pace' ? [] : [{ rule, i, pace: paceOf(rules, i) }]))

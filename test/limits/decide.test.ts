@@ -1,6 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { type Bucket, charge, emptyBucket, hold, rebuild, refund, release, room } from '../../src/limits/decide.ts'
+import { type Bucket, charge, emptyBucket, hold, refund, release, room } from '../../src/limits/decide.ts'
+import { rebuild } from '../../src/limits/rebuild.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { type Rule, withPaces } from '../../src/limits/rule.ts'
 import {

@@ -12,12 +12,12 @@ import {
   hold,
   refuse,
   neverUs,
-  rebuild,
   release,
   type Room,
   room,
   settle,
 } from '../../src/limits/decide.ts'
+import { rebuild } from '../../src/limits/rebuild.ts'
 import { type Rule, withPaces } from '../../src/limits/rule.ts'
 import { type Act, bucketsOf, type History, keepUs, narrower, needs } from './acts.ts'
 import { columnsOf, inBraces, inFull } from './words.ts'

@@ -1,0 +1,104 @@
+/**
+ * The state of a bucket under a changed definition: pure, in the arithmetic of `decide.ts`. This is the specification;
+ * `limits/definitions/rebuild_bucket_state.sql` does the same in the store.
+ */
+import { type Bucket, charge, emptyBucket, type Entry, room } from './decide.ts'
+import { isConcurrency, isKept, isPace, isWindow, lookbackUs, paceOf, type Rule, windowParts } from './rule.ts'
+import { respent, unspent } from './quota.ts'
+
+/** Returns the units that a rule grants at once, as a fraction for a pace. */
+function atOnce({ kind, room: units, drain, weight, slotUs }: Rule): number {
+  return kind === 'pace' ? 1 + (drain * slotUs) / weight : units
+}
+
+/** Returns a line that stays below the units that a rule grants in any span: `room + drain / weight * span`. */
+function leastAllowed(rule: Rule): Pick<Rule, 'room' | 'drain' | 'weight'> {
+  const { kind, room: units, drain, weight, slotUs } = rule
+  if (kind === 'window') return { room: 0, drain: units, weight: windowParts * slotUs }
+  return { room: atOnce(rule), drain: kind === 'quota' ? 0 : drain, weight }
+}
+
+/**
+ * Returns what a rate owes that comes into force at `atUs`: the largest sum, over all moments in its last three spans, of
+ * what was granted since, less what would have drained. A window longer than the rate's span is held to the looser
+ * definition. So where the sum reaches further back than one span, what the definition of the newest grant (`before`)
+ * allowed beyond the new rate is subtracted: the smaller of what it allowed until now and until three spans have passed,
+ * because in between it is never less than both. The factor makes rounding err on the safe side.
+ */
+function owedByRate(rule: Rule, before: readonly Rule[], granted: readonly Entry[], atUs: number): number {
+  // Over more than its window a rate with a pace allows what the pace does, which is more.
+  const lines = before.filter((old, i) => !isConcurrency(old) && !paceOf(before, i)).map(leastAllowed)
+  const beyond = (us: number) => {
+    const allowed = lines.map(({ room: units, drain, weight }) => (units + (us * drain) / weight) * (1 - 1e-12))
+    return Math.floor((Math.min(...allowed) - atOnce(rule) - (us * rule.drain) / rule.weight) * rule.weight)
+  }
+  const last = beyond(lookbackUs(rule))
+  let units = 0
+  let most = 0
+  for (const entry of granted.toReversed()) {
+    const ageUs = atUs - entry.atUs
+    if (ageUs >= lookbackUs(rule)) break
+    units += entry.units
+    const owes = Number(BigInt(units) * BigInt(rule.weight) - BigInt(rule.drain) * BigInt(ageUs))
+    most = Math.max(most, ageUs < rule.spanUs ? owes : owes - Math.max(0, Math.min(beyond(ageUs), last)))
+  }
+  return most
+}
+
+/** Returns the place of the rule at `i`, with its pace, in the definition before; undefined: it had no such rule. */
+function sameRule(before: readonly Rule[], after: readonly Rule[], i: number): number | undefined {
+  const first = isPace(after[i] as Rule) ? i - 1 : i
+  const at = before.findIndex((_, k) => isKept(before, k, after, first))
+  return at < 0 ? undefined : at + i - first
+}
+
+/**
+ * Returns the bucket under a changed definition: as if the new rules had been in force for as long as they look back.
+ * `granted` is what was granted and not given back, in order. So no window that reaches into the new definition holds more
+ * than the new rules allow; spans of a rate that are longer than its window, up to three times as long, hold no more than
+ * the looser definition allows; and nothing older delays the bucket. Running jobs keep their places, unless a definition
+ * in between did not count them: then `engine.define_limit` counts them anew, and until then none count. A rule that the
+ * definition of the bucket's state had too keeps what that state has of it.
+ * @param defined every definition since the bucket's state was written: first the one of that state, last the one in force
+ * @param before the definition that the newest grant was given under; default: the one of the bucket's state
+ */
+export function rebuild(
+  defined: readonly (readonly Rule[])[],
+  granted: readonly Entry[],
+  bucket: Bucket,
+  before = defined[0] ?? [],
+): Bucket {
+  const { atUs, holdUs, probeUs, aheadUs } = bucket
+  const after = defined.at(-1) ?? []
+  const wasCounted = defined.every((rules) => rules.some(isConcurrency))
+  const places = (defined[0] ?? []).findIndex(isConcurrency)
+  const running = wasCounted ? (bucket.debt[places] ?? 0) : 0
+  const kept = after.map((_, i) => sameRule(defined[0] ?? [], after, i))
+  const rules = after.map((rule) => {
+    const seen = granted.filter((entry) => entry.atUs > atUs - rule.spanUs)
+    let own = emptyBucket([rule], seen[0]?.atUs ?? atUs)
+    for (const entry of seen) own = charge([rule], room([rule], own, entry.atUs).bucket, entry.units)
+    return room([rule], own, atUs).bucket
+  })
+  const owes = (rule: Rule, i: number) => {
+    if (isConcurrency(rule)) return running
+    const own = kept[i] === undefined ? rules[i]?.debt[0] : bucket.debt[kept[i]]
+    if (kept[i] === undefined && (rule.kind === 'rate' || isPace(rule))) return owedByRate(rule, before, granted, atUs)
+    return own ?? 0
+  }
+  const spent = after.map(({ quota, room: units }, i) => {
+    if (quota === undefined) return unspent
+    return bucket.spent[kept[i] ?? -1] ?? respent(quota, units, granted, atUs)
+  })
+  const none = Array<number>(windowParts + 1).fill(0)
+  const slots = after.map((rule, i) => (isWindow(rule) && bucket.slots[kept[i] ?? -1]) || (rules[i]?.slots[0] ?? none))
+  return {
+    atUs,
+    spent: after.some(({ quota }) => quota) ? spent : [],
+    debt: after.map(owes),
+    slots: after.some(isWindow) ? slots : [],
+    holdUs,
+    probeUs,
+    aheadUs,
+  }
+}
