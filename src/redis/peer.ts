@@ -7,13 +7,14 @@ import type { Store } from '../db/store.ts'
 import { marginsOf } from '../claim/definitions/margins.ts'
 import type { PeerDecision, PeerRequest, PeerLimiter } from '../limits/peer.ts'
 import type { RedisConnection } from './connect.ts'
-import type { Granted, Item, Superseded } from './call.ts'
+import type { Granted, Superseded } from './call.ts'
 import { RedisLimiter } from './limiter.ts'
 import { SharedDefinitions } from './definitions.ts'
 import { askMs, SharedEpochs } from './epochs.ts'
 import { grantOf, SettlementQueue, type SettlementReport } from './settlements.ts'
 import { HeldPlaces } from './held-places.ts'
 import { RedisHealth } from './health.ts'
+import { decisionsOf, denied, free, type Hold, type Question, questionOf } from './question.ts'
 
 /** What the limiter needs. */
 export interface RedisSharedOptions {
@@ -52,24 +53,10 @@ const aheadUs = 50_000
  */
 const againUs = 20_000
 const againMsMax = 10
-/** The store holds a bucket no longer than this, because others may give units back; a closed bucket longer. */
-const holdUsMax = 5_000_000
-const closedUsMax = 60_000_000
 /** Places that a process holds are free again so long after its last renewal: more than the outages that a job outlives. */
 const leaseUs = 30_000_000
 /** An answer whose clock is this far behind the latest time that it can show was given after that clock was set back. */
 const setBackUs = 3_000_000
-
-/** Why Redis denies: others have used the bucket up, or it is closed there. */
-type HoldCause = 'used' | 'closed'
-
-/** What is sent to Redis for a list of wishes. */
-interface Question {
-  takes: string[]
-  items: Item[]
-  /** Index of each wish's item; undefined: only the store has its buckets. */
-  itemOf: (number | undefined)[]
-}
 
 /** One process's second limiter, in Redis. */
 export class RedisPeerLimiter implements PeerLimiter {
@@ -161,7 +148,7 @@ export class RedisPeerLimiter implements PeerLimiter {
     const { wishes, sentMs, isFurther = false } = asked
     const all = () => wishes.map(({ count }) => free(count, sentMs))
     await this.#definitions.know(wishes.flatMap(({ takes }) => takes))
-    const question = this.#question(asked)
+    const question = questionOf(asked, (take) => this.#definitions.bucket(take) !== undefined)
     if (question.items.length === 0) return { id: undefined, leaves: all() }
     const isOpen = question.takes.every((take) => this.#definitions.isOpen(take))
     // Not an epoch that this process knew before: it may be older than the one that the store granted under.
@@ -289,56 +276,26 @@ export class RedisPeerLimiter implements PeerLimiter {
     return epoch !== this.#epochs.current || (capUs !== null && nowUs < capUs - setBackUs)
   }
 
-  #question({ wishes }: PeerRequest): Question {
-    const places = new Map<string, number>()
-    const items: Item[] = []
-    const itemOf = wishes.map(({ takes, units, count }) => {
-      const shared = takes.flatMap((take, i) => {
-        if (this.#definitions.bucket(take) === undefined) return []
-        const bucket = places.get(take) ?? places.size
-        places.set(take, bucket)
-        return [{ bucket, units: units[i] ?? 1 }]
-      })
-      return shared.length === 0 ? undefined : items.push({ want: count, takes: shared }) - 1
-    })
-    return { takes: [...places.keys()], items, itemOf }
-  }
-
   /** Returns the result of each wish. If others have used up a bucket, the store holds it, too. */
   #leaves(
-    { wishes, sentMs }: PeerRequest,
-    { takes, itemOf }: Question,
+    asked: PeerRequest,
+    question: Question,
     results: readonly Granted[],
     askedMs: number,
     late: readonly number[],
   ): PeerDecision[] {
     const heardMs = this.#options.store.clock.monotonicMs()
-    const waits = new Map<string, { us: number; cause: HoldCause }>()
-    const leaves = wishes.map(({ count }, i): PeerDecision => {
-      const result = results[itemOf[i] ?? -1]
-      if (result === undefined) return free(count, sentMs)
-      const take = result.lacking === undefined ? undefined : takes[result.lacking]
-      const waitUs = Math.min(result.waitUs, result.isHeld ? closedUsMax : holdUsMax)
-      if (take !== undefined && waitUs >= (waits.get(take)?.us ?? 0))
-        waits.set(take, { us: waitUs, cause: result.isHeld ? 'closed' : 'used' })
-      return {
-        granted: result.granted,
-        fromMs: askedMs + result.startUs / 1_000 - (late[i] ?? 0),
-        // Redis decided at some moment before this answer.
-        notBeforeMs: result.startUs === 0 ? askedMs : heardMs + result.startUs / 1_000,
-        waitMs: result.waitUs / 1_000,
-        // A closed bucket is not used up; a bucket that drains slowly would be charged long for what others may give back.
-        lacking: take === undefined || result.isHeld || !this.#definitions.isQuick(take) ? undefined : take,
-      }
-    })
-    if (waits.size === 0) return leaves
+    const times = { askedMs, heardMs, late }
+    const isQuick = (take: string) => this.#definitions.isQuick(take)
+    const { leaves, holds } = decisionsOf(asked, question, results, times, isQuick)
+    if (holds.size === 0) return leaves
     // Not awaited here: the grants beside it would grow old.
-    const held = Promise.all([...waits].map(([take, hold]) => this.#holdStore(take, hold))).then(() => {})
+    const held = Promise.all([...holds].map(([take, hold]) => this.#holdStore(take, hold))).then(() => {})
     return leaves.map((leave) => ({ ...leave, held }))
   }
 
   /** Holds a bucket in the store for as long as Redis would deny it. */
-  async #holdStore(take: string, { us, cause }: { us: number; cause: HoldCause }): Promise<void> {
+  async #holdStore(take: string, { us, cause }: Hold): Promise<void> {
     const { store } = this.#options
     try {
       await store.call('hold_buckets', [[hash64(take)], us, null, cause])
@@ -376,14 +333,4 @@ export class RedisPeerLimiter implements PeerLimiter {
   #add(word: SettlementReport): void {
     this.#told.add({ ...word, sinceMs: this.#options.store.clock.monotonicMs() })
   }
-}
-
-/** Returns the result of a wish that needs no confirmation. */
-function free(granted: number, fromMs: number): PeerDecision {
-  return { granted, fromMs, notBeforeMs: fromMs, waitMs: 0, lacking: undefined }
-}
-
-/** Returns the result of a wish that Redis did not answer. */
-function denied(fromMs: number): PeerDecision {
-  return { granted: 0, fromMs, notBeforeMs: fromMs, waitMs: 100, lacking: undefined }
 }
