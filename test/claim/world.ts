@@ -1,6 +1,5 @@
 /** A small world for random histories: tasks under limits of all kinds, workers of two hosts, and events that happen to them. */
 import { fn } from '../servers/fn.ts'
-import { randomUUID } from 'node:crypto'
 import { expect } from 'vitest'
 import { sqlOn } from '../../src/db/store.ts'
 import { hash64, newId } from '../../src/core/hash.ts'
@@ -10,13 +9,14 @@ import { type ClaimedJob, decodeJobs } from '../../src/claim/claimed-job.ts'
 import type { AnyTask } from '../../src/tasks/task.ts'
 import type { Limit } from '../../src/limits/limit.ts'
 import type { Sluice } from '../../src/sluice.ts'
-import { acquire } from '../takes/asks.ts'
-import { type Act, bucketOf, type Held, hosts, tenants, limitAt, rowsOf, type Setting, tasksOf } from './setting.ts'
+import { type Act, type Held, hosts, tenants, limitAt, rowsOf, type Setting, tasksOf } from './setting.ts'
 import { count, enter, finish, sendClaimed } from './engine.ts'
-import { type Grant, type Time, Witness } from './witness.ts'
+import { Takers } from './takers.ts'
+import { type Grant, Witness } from './witness.ts'
+import { WorldClock } from './world-clock.ts'
 
 const second = 1_000_000
-const [dayUs, lifeUs] = [86_400 * second, 15 * second]
+const dayUs = 86_400 * second
 let histories = 0
 
 type Claim = { id: string; worker: string; tasks: string[]; want: number }
@@ -25,7 +25,7 @@ type Claim = { id: string; worker: string; tasks: string[]; want: number }
 export class World {
   readonly counts: Record<string, number> = {}
   readonly witness: Witness
-  readonly #time: Time
+  readonly #clock: WorldClock
   readonly #sluice: Sluice
   readonly #run: number
   readonly #limits: Limit[]
@@ -35,24 +35,30 @@ export class World {
   readonly #over = new Set<string>()
   readonly #digests = new Map<string, string>() // those that the Sluice records when it sends
   readonly #claims: Claim[] = []
-  readonly #leases: { id: string; take: string; untilUs: number }[] = []
+  readonly #takers: Takers
   readonly #paused: { limit: string; key?: string }[] = []
-  readonly #lines: { take: string; cost: number; line: string }[] = []
   #workers: { id: string; host: string }[] = []
   #sent = 0
 
   constructor(sluice: Sluice, setting: Setting, startUs: number) {
     this.#sluice = sluice
     this.#setting = setting
-    this.#time = { us: startUs, shownUs: startUs }
-    this.witness = new Witness(this.#time)
+    this.#clock = new WorldClock(sluice.db, startUs)
+    this.witness = new Witness(this.#clock)
     this.#run = ++histories
+    this.#takers = new Takers({
+      db: sluice.db,
+      time: this.#clock,
+      witness: this.witness,
+      limitOf: (take) => this.#limits.find((one) => one.name === take.replace(/:.*$/s, '')) as Limit,
+      count: (what) => this.#count(what),
+    })
     this.#limits = setting.numbers.map((numbers, i) => limitAt(this.#run, i, numbers, setting))
     this.#tasks = tasksOf(this.#run, setting, this.#limits)
   }
 
   async begin(): Promise<void> {
-    await this.#show()
+    await this.#clock.show()
     for (const one of this.#limits) await this.#define(one)
     // From now on this process reports nothing of these jobs.
     for (const one of this.#tasks) await this.#sluice.sendMany(one as never, [])
@@ -67,10 +73,9 @@ export class World {
   async drain(): Promise<void> {
     const { db } = this.#sluice
     for (const what of this.#paused.splice(0)) await this.#resume(what)
-    for (const lease of this.#leases.splice(0)) await this.#yield(lease, false)
-    for (const { line } of this.#lines.splice(0)) await db.query('delete from sluice.taker where id = $1', [line])
+    await this.#takers.leave()
     let idle = 0
-    for (const beginUs = this.#time.us; ;) {
+    for (const beginUs = this.#clock.us; ;) {
       await this.#end([...this.#hands.values()], 'done')
       let [wakeUs, hasSome] = [Infinity, false]
       for (const worker of this.#workers) {
@@ -87,8 +92,8 @@ export class World {
       this.#count('waited')
       expect(wakeUs, `${left} jobs wait, and nobody is told until when`).toBeLessThan(dayUs)
       expect(++idle, `${left} jobs wait, and are told in vain when to look`).toBeLessThan(100)
-      expect(this.#time.us - beginUs, `${left} jobs wait for a day`).toBeLessThan(dayUs)
-      await this.#pass(Math.max(1, wakeUs))
+      expect(this.#clock.us - beginUs, `${left} jobs wait for a day`).toBeLessThan(dayUs)
+      await this.#clock.pass(Math.max(1, wakeUs))
     }
     expect((await count(db, 'sluice.done')) + (await count(db, 'sluice.failed'))).toBe(this.#sent)
   }
@@ -197,32 +202,11 @@ export class World {
   }
 
   async take({ which, how }: Act): Promise<void> {
-    const name = bucketOf(this.#limits[which % this.#limits.length] as Limit, how)
-    const waiting = this.#lines[how % Math.max(1, this.#lines.length)]
-    // Some takers wait in line, and repeat their take.
-    const again = how % 4 === 0 ? waiting : undefined
-    const { take, cost, line } = again ?? { take: name, cost: 1 + (how % 2), line: how % 4 === 1 ? newId() : undefined }
-    const grant = randomUUID()
-    const wait = line === undefined ? {} : { line, waitUs: 9 * second }
-    const asked = { grant, cost, holder: grant, lifeMs: lifeUs / 1_000, ...wait }
-    const { granted, lifeMs } = await acquire(this.#sluice.db, take, asked)
-    this.#count(granted ? 'take' : 'take denied')
-    if (!granted && line !== undefined && again === undefined) this.#lines.push({ take, cost, line })
-    if (!granted) return
-    if (again !== undefined) this.#lines.splice(this.#lines.indexOf(again), 1)
-    if (line !== undefined) this.#count('take in line')
-    this.#leases.push({ id: grant, take, untilUs: this.#time.us + lifeUs })
-    const { rules } = this.#limits.find((one) => one.name === take.replace(/:.*$/s, '')) as Limit
-    const units = rules.every(({ kind }) => kind === 'concurrency') ? 1 : cost
-    const who = lifeMs === undefined ? [] : [grant]
-    this.witness.granted([{ bucket: take, of: grant, units, who, untilUs: this.#time.us + lifeUs }])
-    // A take whose reply is lost is repeated.
-    if (how % 3 === 0) expect(await acquire(this.#sluice.db, take, asked)).toMatchObject({ granted: true })
+    await this.#takers.take(this.#limits[which % this.#limits.length] as Limit, how)
   }
 
   async yield({ which, how }: Act): Promise<void> {
-    const [lease] = this.#leases.splice(which % Math.max(1, this.#leases.length), 1)
-    if (lease !== undefined) await this.#yield(lease, how % 2 === 0 && lease.untilUs > this.#time.us)
+    await this.#takers.yield(which, how)
   }
 
   async replay({ which }: Act): Promise<void> {
@@ -246,18 +230,13 @@ export class World {
   }
 
   async pass({ which, us }: Act): Promise<void> {
-    await this.#pass(us)
+    await this.#clock.pass(us)
     if (which % 2 === 0) await this.#round()
     this.#count('pass')
   }
 
-  /** Sets the store's clock back; a worker would notice within 2 s, here it does at once. */
   async back({ us }: Act): Promise<void> {
-    const [row] = await this.#sluice.db.query<{ us: string }>(`select ${fn}.limiter_now_us() as us`)
-    this.#time.us += 1_000
-    this.#time.shownUs -= 3 * second + (us % (90 * second))
-    await this.#show()
-    await this.#sluice.db.query(`select * from ${fn}.check_epoch($1, null, null)`, [row?.us])
+    await this.#clock.back(3 * second + (us % (90 * second)))
     this.#count('back')
   }
 
@@ -272,16 +251,6 @@ export class World {
   async #define(one: Limit): Promise<void> {
     this.#digests.set(one.name, await defineLimit(sqlOn(this.#sluice.db), one, this.#digests.get(one.name)))
     this.witness.define(one)
-  }
-
-  async #show(): Promise<void> {
-    await this.#sluice.db.query('update sluice.test_clock set at = to_timestamp($1 / 1000000.0)', [this.#time.shownUs])
-  }
-
-  async #pass(us: number): Promise<void> {
-    this.#time.us += us
-    this.#time.shownUs += us
-    await this.#show()
   }
 
   /** Ends what has expired, as workers do every 2 s; resolves to whether there was something. */
@@ -386,13 +355,5 @@ export class World {
     await this.#sluice.resume(what)
     this.witness.resume(what.key === undefined ? what.limit : `${what.limit}:${what.key}`)
     this.#count('resume')
-  }
-
-  async #yield({ id, take }: { id: string; take: string }, isUnused: boolean): Promise<void> {
-    const units = this.witness.unitsOf(take, id) // no more than these are refunded, whatever the process reports
-    await this.#sluice.db.query(`select ${fn}.end_takes($1,$2,$3)`, [[id], [take], [isUnused ? units + 1 : 0]])
-    this.witness.ended(take, id)
-    if (isUnused) this.witness.givenBack(take, id, units)
-    this.#count(isUnused ? 'given back' : 'yield')
   }
 }

@@ -1,0 +1,38 @@
+/** The clock of a store in a random history: time passes as the history has it, and the store shows it, or steps back. */
+import type { Db } from '../../src/db/db.ts'
+import { fn } from '../servers/fn.ts'
+import type { Time } from './witness.ts'
+
+/** Time, and what the store shows of it. */
+export class WorldClock implements Time {
+  us: number
+  shownUs: number
+  readonly #db: Db
+
+  constructor(db: Db, startUs: number) {
+    this.#db = db
+    this.us = startUs
+    this.shownUs = startUs
+  }
+
+  /** Has the store show the time. */
+  async show(): Promise<void> {
+    await this.#db.query('update sluice.test_clock set at = to_timestamp($1 / 1000000.0)', [this.shownUs])
+  }
+
+  /** Time passes. */
+  async pass(us: number): Promise<void> {
+    this.us += us
+    this.shownUs += us
+    await this.show()
+  }
+
+  /** Sets the store's clock back; a worker would notice within 2 s, here it does at once. */
+  async back(us: number): Promise<void> {
+    const [row] = await this.#db.query<{ us: string }>(`select ${fn}.limiter_now_us() as us`)
+    this.us += 1_000
+    this.shownUs -= us
+    await this.show()
+    await this.#db.query(`select * from ${fn}.check_epoch($1, null, null)`, [row?.us])
+  }
+}
