@@ -1,5 +1,5 @@
+/** Random histories of buckets, and what is expected of each act in them. */
 import { createHash, randomUUID } from 'node:crypto'
-import { expect } from 'vitest'
 import { hash64 } from '../../src/core/hash.ts'
 import { periodOf } from '../../src/core/calendar.ts'
 import { grantAhead } from '../../src/limits/ahead.ts'
@@ -20,36 +20,12 @@ import {
 import { rebuild } from '../../src/limits/rebuild.ts'
 import { type Rule, withPaces } from '../../src/limits/rule.ts'
 import { type Act, bucketsOf, type History, keepUs, narrower, needs } from './acts.ts'
-import { columnsOf, inBraces, inFull } from './words.ts'
-import { bound, type Credit, giveBack, type Grant, type Known, second, worst, worstPeriod } from './oracle.ts'
+import { checkBounds, claimOf, type Kept, keptOf, type Named } from './kept.ts'
+import { type Credit, giveBack, second } from './oracle.ts'
+import { columnsOf, inFull, rowOf } from './words.ts'
 
 /** Longer than all steps of the clock. */
 const farUs = 400 * 86_400 * second
-
-/** A grant as the model remembers it: its id (empty: usage beyond a grant), and the version of the limit that decided it. */
-interface Named extends Known {
-  id: string
-  /** When each of its units may be used; undefined: all at its time. */
-  instantsUs?: readonly number[]
-  version: number
-}
-
-interface Kept {
-  id: string
-  /** For how many units its hint is computed. */
-  need: number
-  limit: number
-  /** The rules under which `state` was last written, and all rules in force since. */
-  defined: (readonly Rule[])[]
-  state: Bucket | undefined
-  history: Named[]
-  /** How many of `history` were granted before the limit was last defined. */
-  old: number
-  /** How many of `history` are no longer in the ledger. */
-  gone: number
-  /** The newest row of the ledger is the newest grant. */
-  isGrant: boolean
-}
 
 /** A command for a store (stage.sql), its expected answer, and the expected buckets after it. */
 export interface Scene {
@@ -57,16 +33,6 @@ export interface Scene {
   answer: string | null
   /** null: before all limits are defined. */
   state: string | null
-}
-
-/** The id of a grant in the store; an unused id when there is none. */
-function claimOf(known: Named | undefined): string {
-  return known === undefined || known.id === '' ? randomUUID() : known.id
-}
-
-/** The grants of a bucket less their refunds, in order. */
-function keptOf(one: Kept): Entry[] {
-  return one.history.slice(one.gone).map(({ atUs, units, refunded }) => ({ atUs, units: units - refunded }))
 }
 
 /** A history in decide.ts, which computes the expected answer to each act. The store is not used meanwhile. */
@@ -111,15 +77,7 @@ export class Twin {
   /** The expected buckets, in full; those of these ids, or all. */
   rows(ids?: readonly string[]): string[] {
     const looked = ids === undefined ? this.#buckets : this.#buckets.filter((one) => ids.includes(one.id))
-    return looked.map((one) => {
-      const { bucket, avail, units, places, nextUs } = this.#room(one, this.#nowUs, false, one.need)
-      const spent = bucket.spent.map((it) => [it.beforeUs, it.startUs, it.endUs, it.previous, it.current, it.next])
-      // A hold that is over has no effect any more, and a bucket that was retired has none.
-      const holdUs = bucket.holdUs > bucket.atUs ? bucket.holdUs : 0
-      const [debt, slots, periods] = [inBraces(bucket.debt), inBraces(bucket.slots), inBraces(spent)]
-      const used = `at ${bucket.atUs} debt ${debt} slots ${slots} quota ${periods} hold ${holdUs}`
-      return `${used} avail ${avail} units ${units} places ${places} next ${nextUs}`
-    })
+    return looked.map((one) => rowOf(this.#room(one, this.#nowUs, false, one.need)))
   }
 
   /** A command, and its expected effects. It compares only the buckets that it names, and all when it names none. */
@@ -151,27 +109,7 @@ export class Twin {
       if (this.#full[one.limit] === true) continue
       const rules = one.limit === (limit ?? one.limit) ? (this.#limits[one.limit] ?? []) : []
       // Of units that were granted ahead, any may be those that were not used.
-      for (const cut of ['first', 'last'] as const) this.#withinBounds(one, rules, cut)
-    }
-  }
-
-  #withinBounds(one: Kept, rules: readonly Rule[], cut: 'first' | 'last'): void {
-    const used = ({ id, atUs, units, refunded, instantsUs }: Named): Grant[] => {
-      // Usage beyond a grant is in no bound, but leaves less room for grants.
-      if (id === '') return []
-      const left = cut === 'first' ? instantsUs?.slice(refunded) : instantsUs?.slice(0, units - refunded)
-      return left?.map((us): Grant => [us, 1]) ?? [[atUs, units - refunded]]
-    }
-    const kept = one.history.flatMap(used)
-    const old = one.history.slice(0, one.old).flatMap(used).length
-    for (const { rule, pace } of withPaces(rules)) {
-      if (rule.kind === 'concurrency') continue
-      expect(worstPeriod(kept, rule, old)).toBeLessThanOrEqual(rule.room)
-      // Also those that began under the definition before.
-      if (rule.kind !== 'quota')
-        expect(worst(kept, rule.windowUs, 'half-open', old)).toBeLessThanOrEqual(bound(rule, rule.windowUs, pace))
-      const spanUs = 3 * rule.windowUs
-      expect(worst(kept.slice(old), spanUs)).toBeLessThanOrEqual(bound(rule, spanUs, pace))
+      for (const cut of ['first', 'last'] as const) checkBounds(one, rules, cut)
     }
   }
 

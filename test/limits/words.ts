@@ -1,4 +1,5 @@
-/** How the twin of a history writes rules and lists for a store. */
+/** How the twin of a history writes rules, lists and buckets for a store. */
+import type { Room } from '../../src/limits/decide.ts'
 import type { Rule } from '../../src/limits/rule.ts'
 
 /** As text, with the fields in one order, because the store compares JSON by meaning. */
@@ -8,7 +9,7 @@ export function inFull(rules: readonly Rule[]): string {
 }
 
 /** An array as PostgreSQL writes it; none is empty text. */
-export function inBraces(list: readonly (number | readonly number[])[]): string {
+function inBraces(list: readonly (number | readonly number[])[]): string {
   if (list.length === 0) return ''
   return `{${list.map((one) => (typeof one === 'number' ? one : inBraces(one))).join(',')}}`
 }
@@ -20,4 +21,15 @@ export function columnsOf(rules: readonly Rule[]): object {
   const margin = rules.some(({ quota }) => quota) ? rules.map(({ quota }) => quota?.marginUs ?? 0) : null
   const [kind, slot, span] = [column('kind'), column('slotUs'), column('spanUs')]
   return { kind, drain, weight, room, slot, span, margin, grant_us: 100_000 }
+}
+
+/** A bucket, and what is free in it. */
+export function rowOf(room: Room): string {
+  const { bucket, avail, units, places, nextUs } = room
+  const spent = bucket.spent.map((it) => [it.beforeUs, it.startUs, it.endUs, it.previous, it.current, it.next])
+  // A hold that is over has no effect any more, and a bucket that was retired has none.
+  const holdUs = bucket.holdUs > bucket.atUs ? bucket.holdUs : 0
+  const [debt, slots, periods] = [inBraces(bucket.debt), inBraces(bucket.slots), inBraces(spent)]
+  const used = `at ${bucket.atUs} debt ${debt} slots ${slots} quota ${periods} hold ${holdUs}`
+  return `${used} avail ${avail} units ${units} places ${places} next ${nextUs}`
 }
