@@ -1,25 +1,19 @@
 /** Schedules in the store, with a clock that the test controls: each instant once, whatever happens around it. */
-import { beforeEach, describe, expect, it, test } from 'vitest'
-import { z } from 'zod'
+import { beforeEach, describe, expect, test } from 'vitest'
 import { storeOn } from '../../src/db/store.ts'
 import { Rulebook } from '../../src/tasks/rule.ts'
 import { type Clock, systemClock } from '../../src/core/clock.ts'
 import { StoreError } from '../../src/core/errors.ts'
 import type { Db } from '../../src/db/db.ts'
-import { type AnyTask, task } from '../../src/tasks/task.ts'
-import { limit } from '../../src/limits/limit.ts'
-import { type Schedule, schedule, scheduledFor, type ScheduleOptions } from '../../src/schedule/schedule.ts'
+import { type Schedule, scheduledFor } from '../../src/schedule/schedule.ts'
 import { ScheduleRunner } from '../../src/schedule/schedule-runner.ts'
 import type { Sluice } from '../../src/sluice.ts'
 import { emptied, engines, ownClock } from '../claim/engine.ts'
+import { minutely } from './stage.ts'
 
 const minuteMs = 60_000
 const hourMs = 60 * minuteMs
 const startMs = Date.parse('2026-06-01T12:00:30Z')
-const crm = limit('crm', { rate: '100/min', by: 'account' })
-const sync = task('sync', { input: z.object({ account: z.string() }), limits: [crm], run: () => undefined })
-const minutely = (more: Partial<ScheduleOptions<{ account: string }>> = {}, name = 'minutely'): Schedule =>
-  schedule(name, { task: sync, cron: '* * * * *', input: { account: 'a1' }, ...more })
 
 describe.each(engines)('on $name', (engine) => {
   const store = emptied(engine)
@@ -312,86 +306,4 @@ describe.each(engines)('on $name', (engine) => {
     await mine.fire()
     expect(await sent()).toEqual([0.5, 1])
   })
-
-  it('a schedule whose jobs could not be sent is refused when its worker starts', async () => {
-    const start = (each: Schedule) => sluice.dispatchOnce([sync as unknown as AnyTask], { schedules: [each] })
-    const thrown = minutely({ input: () => ({ account: 5 as unknown as string }) })
-    await expect(start(thrown)).rejects.toMatchObject({
-      code: 'SLUICE_INVALID_INPUT',
-      message: expect.stringContaining('schedule "minutely": input of "sync" does not fit its schema: account'),
-    })
-    const keyless = task('keyless', { input: z.object({}), limits: [crm as never], run: () => undefined })
-    await expect(start(schedule('keyless', { task: keyless, every: '1h', input: {} }))).rejects.toMatchObject({
-      code: 'SLUICE_MISSING_KEY',
-    })
-    expect(await sluice.schedules.list()).toEqual([])
-    await expect(
-      sluice.work([sync as unknown as AnyTask], { schedules: [minutely(), minutely()] }),
-    ).rejects.toMatchObject({ code: 'SLUICE_BAD_SCHEDULE' })
-  })
-
-  /** Gives the store its clock back. */
-  async function realClock(): Promise<void> {
-    await db.query(
-      `create or replace function sluice.now() returns timestamptz language sql volatile as 'select clock_timestamp()'`,
-    )
-  }
-
-  test('dispatchOnce sends and runs due jobs, and the handler gets the instant', async () => {
-    await realClock()
-    const seen: (Date | undefined)[] = []
-    const tick = task('tick', { input: z.object({}), run: (_, { job }) => void seen.push(scheduledFor(job)) })
-    const schedules = [schedule('tick', { task: tick, every: '1s', input: {} })]
-    const tasks = [tick as unknown as AnyTask]
-    expect(await sluice.dispatchOnce(tasks, { schedules })).toBe(0)
-    await sluice.db.query(`update sluice.schedule set next_at = next_at - interval '3 s'`)
-    expect(await sluice.dispatchOnce(tasks, { schedules })).toBeGreaterThanOrEqual(3)
-    const times = seen.map((each) => each?.getTime() ?? NaN)
-    expect(times).toEqual(times.map((_, i) => (times[0] ?? NaN) + i * 1_000))
-  })
-
-  test('a worker fires schedules for as long as it works', async () => {
-    await realClock()
-    const seen: number[] = []
-    const tick = task('tick', {
-      input: z.object({}),
-      run: (_, { job }) => void seen.push(scheduledFor(job)?.getTime() ?? NaN),
-    })
-    const schedules = [schedule('tick', { task: tick, cron: '* * * * * *', input: {} })]
-    const worker = await sluice.work([tick as unknown as AnyTask], { schedules })
-    await expect.poll(() => seen.length, { timeout: 60_000, interval: 50 }).toBeGreaterThanOrEqual(2)
-    await worker.stop()
-    expect(seen.toSorted((a, b) => a - b)).toEqual(seen.map((_, i) => Math.min(...seen) + i * 1_000))
-  })
-})
-
-it('a schedule needs a name, a task, valid policies, and an input that fits', () => {
-  const refused = (how: object, name = 'x') => {
-    try {
-      schedule(name, { task: sync, every: '1h', input: { account: 'a' }, ...how })
-    } catch (error) {
-      return `${(error as { code?: string }).code} ${(error as Error).message}`
-    }
-    return 'taken'
-  }
-  expect(refused({})).toBe('taken')
-  expect(refused({}, 'no spaces')).toMatch(/^SLUICE_BAD_SCHEDULE .*its name must be/)
-  expect(refused({}, 'x'.repeat(81))).toMatch(/^SLUICE_BAD_SCHEDULE/)
-  expect(refused({ task: undefined })).toMatch(/^SLUICE_BAD_SCHEDULE .*needs `task`/)
-  expect(refused({ catchUp: 'some' })).toMatch(/^SLUICE_BAD_SCHEDULE .*'none', 'last' or 'all'/)
-  expect(refused({ overlap: 'never' })).toMatch(/^SLUICE_BAD_SCHEDULE .*'allow' or 'skip'/)
-  expect(refused({ jitter: '25h' })).toMatch(/^SLUICE_BAD_SCHEDULE .*24 h at most/)
-  expect(refused({ tags: Array.from({ length: 18 }, String) })).toMatch(/^SLUICE_BAD_SCHEDULE .*17 texts/)
-  expect(refused({ input: { account: 5 } })).toMatch(
-    /^SLUICE_INVALID_INPUT input of schedule "x" does not fit the schema of task "sync"/,
-  )
-  expect(refused({ input: { account: 5n } })).toMatch(/^SLUICE_BAD_PAYLOAD/)
-  expect(scheduledFor({ tags: ['mine'] })).toBe(undefined)
-})
-
-it('an input that only an asynchronous schema can check is accepted, and checked when a worker starts', async () => {
-  const slow = { version: 1, vendor: 'test', validate: () => Promise.reject(new Error('asked later')) } as const
-  const strange = task('strange', { input: { '~standard': slow }, run: () => undefined })
-  const taken = schedule('strange', { task: strange, every: '1h', input: 5 as never })
-  expect(taken.inputAt(new Date(startMs))).toBe(5)
 })
