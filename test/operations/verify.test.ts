@@ -2,54 +2,25 @@
 import { fn } from '../servers/fn.ts'
 import { randomUUID } from 'node:crypto'
 import fc from 'fast-check'
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { z } from 'zod'
 import { sqlOn } from '../../src/db/store.ts'
 import { hash64 } from '../../src/core/hash.ts'
 import { defineLimit } from '../../src/claim/definitions/define.ts'
 import { task } from '../../src/tasks/task.ts'
-import { limit, type LimitOptions } from '../../src/limits/limit.ts'
-import { Sluice } from '../../src/sluice.ts'
+import { limit } from '../../src/limits/limit.ts'
 import { type TestSluice, testSluice } from '../../src/testing/kit.ts'
-import { isLong } from '../long.ts'
 import { anyHistory, anyLoad } from '../limits/acts.ts'
 import { second } from '../limits/oracle.ts'
-import { compare, setStage } from '../limits/stage.ts'
-import { empty, mainEngines } from '../claim/engine.ts'
+import { compare } from '../limits/stage.ts'
+import { mainEngines } from '../claim/engine.ts'
 import { takeIn } from '../limits/take.ts'
 import { freshDatabase } from '../servers/database.ts'
-
-const startUs = 1_790_000_000 * second
+import { ledgerOn, startUs } from './ledger-stage.ts'
 
 describe.each(mainEngines)('verify on $name', ({ name: engine, store }) => {
-  let sluice: Sluice
-  beforeAll(async () => {
-    sluice = await Sluice.open({ store: await store() })
-    await setStage(sluice.db)
-  })
-  afterAll(() => sluice.close())
-  beforeEach(async () => {
-    await empty(sluice.db)
-    await sluice.db.query('truncate sluice.limit_def, sluice.limit_source')
-  })
-
-  const query = (sql: string, params: unknown[] = []) => sluice.db.query<Record<string, string>>(sql, params)
-  const at = (us: number) => query('update sluice.test_clock set us = $1', [startUs + us])
-  const define = async (options: LimitOptions, keys = ['']) => {
-    await at(0)
-    await defineLimit(sqlOn(sluice.db), limit('crm', options), 'code')
-    for (const key of keys)
-      await query('insert into sluice.bucket (id, name, key) values ($1, $2, $3)', [hash64(`crm:${key}`), 'crm', key])
-  }
-  /** Takes units one by one while there is room; resolves to how many. */
-  const take = async (most: number, key = ''): Promise<number> => {
-    const [row] = await query(
-      `select count(*) filter (where t.granted) as n from generate_series(1, $1::integer) g
-       cross join lateral ${takeIn('md5(random()::text || g)::uuid', 'array[$2::bigint]')}`,
-      [most, hash64(`crm:${key}`)],
-    )
-    return Number(row?.['n'])
-  }
+  const ledger = ledgerOn(store)
+  const { query, at, define, take } = ledger
 
   it.each([
     ['histories of definitions, grants, refunds, holds, retirement and clocks that go back', anyHistory(40)],
@@ -58,10 +29,10 @@ describe.each(mainEngines)('verify on $name', ({ name: engine, store }) => {
     let grants = 0
     await fc.assert(
       fc.asyncProperty(anyPlayed, async (history) => {
-        await compare(sluice.db, history, async () => {
+        await compare(ledger.sluice.db, history, async () => {
           // The rules of these histories are plain buckets, without a margin.
           await query(`update sluice.limit_def set spec = spec || '{"classic": true, "grantUs": 0, "transitUs": 0}'`)
-          const proof = await sluice.verify()
+          const proof = await ledger.sluice.verify()
           grants += proof.grants
           expect(proof).toMatchObject({ exceeded: [], missing: [], isProved: true })
         })
@@ -77,7 +48,7 @@ describe.each(mainEngines)('verify on $name', ({ name: engine, store }) => {
     expect(await take(20, 'a')).toBe(9)
     await at(10 * second)
     expect(await take(2, 'b')).toBe(2)
-    const { rules, ...proof } = await sluice.verify({ limit: 'crm' })
+    const { rules, ...proof } = await ledger.sluice.verify({ limit: 'crm' })
     expect(proof).toMatchObject({ isProved: true, buckets: 3, grants: 11, exceeded: [], missing: [] })
     const of = { limit: 'crm', version: 1, exceeded: 0, keys: 2, worst: 9 }
     expect(rules).toEqual([
@@ -99,7 +70,7 @@ describe.each(mainEngines)('verify on $name', ({ name: engine, store }) => {
       [claim],
     )
     await at(20 * second)
-    const proof = await sluice.verify()
+    const proof = await ledger.sluice.verify()
     expect(proof).toMatchObject({ isProved: false, missing: [] })
     const fromMs = startUs / 1_000
     expect(proof.exceeded).toEqual([
@@ -117,27 +88,30 @@ describe.each(mainEngines)('verify on $name', ({ name: engine, store }) => {
     ])
     expect(proof.exceeded[0]?.grants).toHaveLength(11)
     // Nothing was wrong before it, nor in another limit.
-    expect(await sluice.verify({ until: new Date(fromMs + 5_000) })).toMatchObject({ isProved: true, grants: 10 })
+    expect(await ledger.sluice.verify({ until: new Date(fromMs + 5_000) })).toMatchObject({
+      isProved: true,
+      grants: 10,
+    })
     // A window that a later grant ends reaches back before the period.
-    expect(await sluice.verify({ since: '16s' })).toMatchObject({ isProved: false })
-    expect(await sluice.verify({ since: '14s' })).toMatchObject({ isProved: true })
+    expect(await ledger.sluice.verify({ since: '16s' })).toMatchObject({ isProved: false })
+    expect(await ledger.sluice.verify({ since: '14s' })).toMatchObject({ isProved: true })
   })
 
   it('proves a saturated rate that is changed and changed back', async () => {
     await define({ rate: '100/min' })
     /** Takes each unit about when it is free. */
     const saturate = (fromMs: number, toMs: number): Promise<unknown> =>
-      sluice.db.script(`do $$ declare v_ms bigint; begin
+      ledger.sluice.db.script(`do $$ declare v_ms bigint; begin
         for v_ms in select generate_series(${fromMs}, ${toMs - 1}, 110) loop
           update sluice.test_clock set us = ${startUs} + v_ms * 1000;
           perform t.granted from ${takeIn('gen_random_uuid()', `array[${hash64('crm:')}]`)};
         end loop; end $$`)
     await saturate(0, 100_000)
-    await defineLimit(sqlOn(sluice.db), limit('crm', { rate: '99/min' }), 'code')
+    await defineLimit(sqlOn(ledger.sluice.db), limit('crm', { rate: '99/min' }), 'code')
     await saturate(100_000, 101_000)
-    await defineLimit(sqlOn(sluice.db), limit('crm', { rate: '100/min' }), 'code')
+    await defineLimit(sqlOn(ledger.sluice.db), limit('crm', { rate: '100/min' }), 'code')
     await saturate(101_000, 200_000)
-    const proof = await sluice.verify()
+    const proof = await ledger.sluice.verify()
     expect(proof).toMatchObject({ exceeded: [], isProved: true })
     // A change costs no more than the units that it takes away.
     expect(proof.rules.map(({ worst }) => worst)).toEqual([100, expect.any(Number), expect.any(Number)])
@@ -150,18 +124,18 @@ describe.each(mainEngines)('verify on $name', ({ name: engine, store }) => {
     expect(await take(20)).toBe(10)
     await at(65 * second)
     expect(await take(20)).toBe(10)
-    expect(await sluice.verify()).toMatchObject({ isProved: true })
+    expect(await ledger.sluice.verify()).toMatchObject({ isProved: true })
     await query('update sluice.ledger set at = at - 30000000 where n = 15')
-    const moved = await sluice.verify()
+    const moved = await ledger.sluice.verify()
     expect(moved.exceeded).toMatchObject([{ units: 11, most: 10 }])
     expect(moved.missing).toHaveLength(3)
     await query('delete from sluice.ledger where n = 15')
-    const gone = await sluice.verify()
+    const gone = await ledger.sluice.verify()
     const when = new Date(startUs / 1_000 + 65_000)
     expect(gone).toMatchObject({ isProved: false, exceeded: [], missing: [{ key: '', from: when, to: when }] })
     // Rows that are left of old versions are no gap.
     await query('delete from sluice.ledger where n <= 15')
-    expect(await sluice.verify()).toMatchObject({ isProved: true, grants: 5 })
+    expect(await ledger.sluice.verify()).toMatchObject({ isProved: true, grants: 5 })
   })
 
   it('finds a refund that was removed', async () => {
@@ -169,167 +143,14 @@ describe.each(mainEngines)('verify on $name', ({ name: engine, store }) => {
     expect(await take(20)).toBe(10)
     await query(`select ${fn}.refund_units(bucket, claim, 1) from sluice.ledger order by n limit 4`)
     expect(await take(20)).toBe(4)
-    expect(await sluice.verify()).toMatchObject({ isProved: true, rules: [{ worst: 10 }] })
+    expect(await ledger.sluice.verify()).toMatchObject({ isProved: true, rules: [{ worst: 10 }] })
     await query(`delete from sluice.ledger where units < 0`)
     await query(`update sluice.ledger set n = n - 4 where n > 14`)
-    expect(await sluice.verify()).toMatchObject({
+    expect(await ledger.sluice.verify()).toMatchObject({
       isProved: false,
       missing: [],
       // 14 at once of a bucket for 10; no minute held more than 100.
       exceeded: [{ guarantee: 'safe rate', units: 14, most: 10 }],
-    })
-  })
-
-  describe('after a step of the store clock', () => {
-    const hour = 3_600 * second
-    const watch = async (sql: string, params: unknown[]) => {
-      await query('update sluice.epoch set watched = true')
-      const rows = await query(sql, params)
-      await query('update sluice.epoch set watched = false')
-      return rows
-    }
-    afterEach(() =>
-      query('update sluice.epoch set ahead_us = 0, seen_us = 0, stepped_us = null, stepped_at = null, watched = false'),
-    )
-    const forward = (us: number) =>
-      watch(`select ${fn}.undo_clock_step($1, (select ahead_us from sluice.epoch)) as moved`, [us])
-    const back = (leastUs: number) => watch(`select ${fn}.check_epoch($1, null, null)`, [startUs + leastUs])
-
-    it('forward and back again judges quotas by the clock\'s periods, and reads "30m ago" by the limiter\'s clock', async () => {
-      await define({ quota: '10/h' })
-      expect(await take(5)).toBe(5)
-      await at(hour + second)
-      expect(await forward(hour)).toEqual([{ moved: 'moved' }])
-      await at(hour + 10 * second)
-      // The next period has begun, 10 s after the grants of the one before.
-      expect(await take(20)).toBe(10)
-      const rules = [{ guarantee: 'quota', worst: 10, exceeded: 0 }]
-      expect(await sluice.verify()).toMatchObject({ isProved: true, grants: 15, rules })
-      expect(await sluice.verify({ since: '5s' })).toMatchObject({ isProved: true, grants: 15, rules })
-      await query('update sluice.ledger set units = 2 where n = 15')
-      const periodMs = Math.floor((startUs + hour) / hour) * (hour / 1_000)
-      const { exceeded } = await sluice.verify()
-      expect(exceeded).toMatchObject([
-        { units: 11, most: 10, from: new Date(periodMs), to: new Date(periodMs + hour / 1_000) },
-      ])
-      expect(exceeded[0]?.grants).toHaveLength(10)
-    })
-
-    it("back judges quotas by the clock's periods", async () => {
-      await define({ quota: '10/h' })
-      expect(await take(5)).toBe(5)
-      await at(second - hour)
-      await back(second)
-      expect(await query('select ahead_us / 1000000 as ahead from sluice.epoch')).toMatchObject([{ ahead: '3600' }])
-      const granted = await take(20)
-      await at(2 * second)
-      expect(5 + (await take(20))).toBe(10)
-      await at(hour)
-      expect(await take(20)).toBe(10)
-      expect(await sluice.verify()).toMatchObject({ isProved: true, grants: 20 + granted, rules: [{ worst: 10 }] })
-    })
-
-    it('back by many periods finds each within its limit, also those that had begun before', async () => {
-      await define({ quota: '10/min' })
-      expect(await take(7)).toBe(7)
-      const minutes = 5
-      await at(second - minutes * 60 * second)
-      await back(second)
-      const got: number[] = []
-      for (let seconds = 1; seconds < (minutes + 2) * 60; seconds += 20) {
-        await at((seconds - minutes * 60) * second)
-        got.push((await take(20)) + (await take(20)))
-      }
-      expect(got.filter((units) => units > 0)).toEqual([...Array<number>(minutes).fill(10), 3, 10, 10])
-      const rules = [{ worst: 10, exceeded: 0 }]
-      expect(await sluice.verify()).toMatchObject({ isProved: true, grants: 80, rules })
-    })
-
-    it('to and fro counts each grant in the period that the clock showed', async () => {
-      await define({ quota: '10/h' })
-      expect(await take(20)).toBe(10)
-      await at(hour + second)
-      await forward(hour)
-      await at(hour + 10 * second)
-      expect(await take(20)).toBe(10)
-      await at(20 * second)
-      await back(20 * second)
-      await at(30 * second)
-      expect(await take(20)).toBe(0)
-      await at(hour)
-      expect(await take(20)).toBe(0)
-      await at(2 * hour)
-      expect(await take(20)).toBe(10)
-      const rules = [{ worst: 10, exceeded: 0 }]
-      expect(await sluice.verify()).toMatchObject({ isProved: true, grants: 30, rules })
-      // Steps are kept for longer than the ledger reaches back, because retention goes by them.
-      await query(`select ${fn}.delete_old_ledger(1, 0)`)
-      await query(`select ${fn}.delete_old_ledger(1, 0)`)
-      expect(await query('select count(*)::integer as n from sluice.step')).toEqual([{ n: 2 }])
-    })
-
-    it('back over a period that is not used again still counts its grants where it ends', async () => {
-      await define({ quota: '10/min' })
-      await at(68 * second)
-      expect(await take(1)).toBe(1)
-      await at(-185 * second)
-      await back(69 * second)
-      await at(-26 * second)
-      expect(await take(1)).toBe(1)
-      // The end of the minute in which the first unit was granted: a call now may count there.
-      await at(100 * second)
-      await take(10)
-      await at(101 * second)
-      await take(10)
-      expect(await sluice.verify()).toMatchObject({ isProved: true, rules: [{ worst: 10, exceeded: 0 }] })
-    })
-
-    it('finds no room in the next period from refunds of the period that the step ended', async () => {
-      await define({ quota: '10/h' })
-      expect(await take(5)).toBe(5)
-      await at(hour + second)
-      await forward(hour)
-      await at(hour + 10 * second)
-      expect(await take(20)).toBe(10)
-      await query(`select ${fn}.refund_units(bucket, claim, 1) from (select * from sluice.ledger order by n limit 5) l`)
-      expect(await take(20)).toBe(0)
-      expect(await sluice.verify()).toMatchObject({ isProved: true, rules: [{ worst: 10 }] })
-    })
-
-    it('proves every decision, whatever the steps are', async () => {
-      const anyAct = fc.oneof(
-        { weight: 3, arbitrary: fc.record({ passS: fc.integer({ min: 1, max: 80 }) }) },
-        { weight: 4, arbitrary: fc.record({ want: fc.integer({ min: 1, max: 12 }) }) },
-        { weight: 1, arbitrary: fc.record({ refund: fc.integer({ min: 1, max: 9 }) }) },
-        { weight: 1, arbitrary: fc.record({ stepS: fc.integer({ min: -400, max: 400 }) }) },
-      )
-      await fc.assert(
-        fc.asyncProperty(fc.array(anyAct, { minLength: 20, maxLength: 50 }), async (acts) => {
-          await empty(sluice.db)
-          await query('truncate sluice.limit_def, sluice.limit_source')
-          await query('update sluice.epoch set ahead_us = 0, seen_us = 0')
-          await define({ quota: ['10/min', '60/h'] })
-          let [trueS, offS] = [0, 0]
-          for (const act of acts) {
-            if ('passS' in act) await at(((trueS += act.passS) + offS) * second)
-            else if ('want' in act) await take(act.want)
-            else if ('refund' in act)
-              await query(
-                `select ${fn}.refund_units(bucket, claim, 1) from (
-                   select * from sluice.ledger l where units > 0 and not exists (
-                     select 1 from sluice.ledger where claim = l.claim and units < 0) order by at desc, n desc offset $1 limit 1) l`,
-                [act.refund],
-              )
-            else if (Math.abs(act.stepS) > 3) {
-              await at((++trueS + (offS += act.stepS)) * second)
-              if (act.stepS < 0) await back(trueS * second)
-              else await forward(act.stepS * second)
-            }
-          }
-          expect(await sluice.verify()).toMatchObject({ isProved: true })
-        }),
-        { numRuns: isLong ? 400 : 12 },
-      )
     })
   })
 
@@ -345,14 +166,14 @@ describe.each(mainEngines)('verify on $name', ({ name: engine, store }) => {
       [startUs],
     )
     await at(3_600 * second)
-    expect(await sluice.verify()).toMatchObject({ isProved: true, buckets: 450, grants: 449 * 3 + 25_000 })
+    expect(await ledger.sluice.verify()).toMatchObject({ isProved: true, buckets: 450, grants: 449 * 3 + 25_000 })
     await query('update sluice.ledger set units = 200 where n = 24990')
-    expect((await sluice.verify()).exceeded).toMatchObject([{ key: 'k7', units: 1_123, most: 1_000 }])
+    expect((await ledger.sluice.verify()).exceeded).toMatchObject([{ key: 'k7', units: 1_123, most: 1_000 }])
   })
 
   it('accepts valid names, times and periods, and names what is wrong with others', async () => {
     await define({ rate: '1/s' })
-    const code = (options: object) => sluice.verify(options).catch((error: { code: string }) => error.code)
+    const code = (options: object) => ledger.sluice.verify(options).catch((error: { code: string }) => error.code)
     expect(await code({ limit: 'cmr' })).toBe('SLUICE_NO_SUCH_LIMIT')
     expect(await code({ since: new Date(NaN) })).toBe('SLUICE_BAD_OPTION')
     expect(await code({ since: '1h', until: '2h' })).toBe('SLUICE_BAD_OPTION')
