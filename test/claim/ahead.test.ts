@@ -1,18 +1,16 @@
 /** Grants ahead of time: one claim gets jobs for the next instants of a saturated limit, and nobody starves beside it. */
-import { beforeEach, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { newId } from '../../src/core/hash.ts'
 import { aheadMostUs } from '../../src/limits/ahead.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { isLong } from '../long.ts'
 import { acquire, further, taker } from '../takes/asks.ts'
 import { fn } from '../servers/fn.ts'
-import { type Answer, claim, count, done, emptied, enter, finish, mainEngines, ownClock, quietTask } from './engine.ts'
+import { type Answer, claim, count, enter, finish, mainEngines, quietTask } from './engine.ts'
+import { aheadOn, fast, rows, used } from './ahead-stage.ts'
 
-const startMs = Date.UTC(2026, 10, 26)
 /** How often takers try beside workers, and how long workers live, in seconds of the clock. */
 const [rounds, spanS] = isLong ? [150, 10] : [75, 4]
-const rows = (n: number) => Array.from({ length: n }, () => ({}))
-const fast = limit('fast', { rate: '100/s' })
 
 const settings = [
   ...mainEngines.map((engine) => ({ engine, name: engine.name, limits: [fast] })),
@@ -24,61 +22,7 @@ const settings = [
 ]
 
 describe.each(settings)('on $name', ({ engine, limits }) => {
-  const at = emptied(engine)
-  let clock: Awaited<ReturnType<typeof ownClock>>
-  let nowMs: number
-  beforeEach(async () => {
-    await at.db.query('drop table if exists sluice.test_clock')
-    clock = await ownClock(at.db, startMs)
-    nowMs = startMs
-  })
-
-  const pass = async (ms: number) => clock.set((nowMs += ms))
-  const ahead = (worker: string, tasks: string[], want = 10) =>
-    claim(at.db, worker, tasks, want, newId(), { idle: true, ahead: want })
-  const used = (answer: Answer) => answer.laterUs.map((us) => answer.nowUs + us)
-
-  /** Takes what is free at once, so that the limit is saturated from now on. Resolves to whether it is then granted ahead. */
-  async function saturate(tasks: string[]): Promise<boolean> {
-    for (let i = 0; i < 100; i++) {
-      const { jobs, laterUs, again } = await ahead(at.worker, tasks)
-      await done(at.db, jobs)
-      const isAhead = laterUs.some((us) => us > 0)
-      if (isAhead || (jobs.length === 0 && !again)) return isAhead
-    }
-    throw new Error('the limit is never saturated')
-  }
-
-  /** Lets workers claim at their times for some seconds of the store's clock. Resolves to the jobs that each one got. */
-  async function live(workers: { id: string; tasks: string[]; isAhead?: boolean; want?: number }[], seconds: number) {
-    const all = workers.map((one) => ({ ...one, got: 0, claims: 0, atMs: nowMs }))
-    const endMs = nowMs + seconds * 1000
-    for (;;) {
-      const next = all.reduce((a, b) => (b.atMs < a.atMs ? b : a))
-      if (next.atMs > endMs) return all
-      await clock.set((nowMs = Math.max(nowMs, next.atMs)))
-      const want = next.want ?? 10
-      const mode = { idle: true, ahead: (next.isAhead ?? true) ? 50 : 0 }
-      const { jobs, again, wakeUs } = await claim(at.db, next.id, next.tasks, want, newId(), mode)
-      await done(at.db, jobs)
-      next.got += jobs.length
-      next.claims += 1
-      const isFull = jobs.length === want && wakeUs === undefined
-      next.atMs = nowMs + (again || isFull ? 1 : Math.max(1, Math.ceil((wakeUs ?? 1e6) / 1000)))
-    }
-  }
-
-  /** The limit is granted ahead, and one job of the task `o` waits for another. */
-  async function besideAnother(): Promise<void> {
-    await at.sluice.sendMany(quietTask('a', limits), rows(300))
-    await at.sluice.sendMany(quietTask('o', [limit('other', { rate: '50/s' })]), rows(1))
-    await saturate(['a'])
-    await pass(100)
-    await ahead(at.worker, ['a'], 50)
-  }
-
-  const worker = (tasks: string[]) => enter(at.db, tasks, {}, 10)
-  const isProved = async () => expect(await at.sluice.verify()).toMatchObject({ isProved: true, exceeded: [] })
+  const { at, now, pass, ahead, saturate, live, besideAnother, worker, isProved } = aheadOn(engine, limits)
 
   it('a claim gets jobs for the next instants at which the limit allows them, at most a fifth of a second ahead', async () => {
     const task = quietTask('a', limits)
@@ -156,7 +100,7 @@ describe.each(settings)('on $name', ({ engine, limits }) => {
       const id = await enter(at.db, [name], {}, 50)
       await at.sluice.sendMany(quietTask(name, [limit(`of-${name}`, { rate: '100/s' })]), rows(2_000))
       let jobs = 0
-      for (const endMs = nowMs + 3_000; nowMs < endMs;) {
+      for (const endMs = now.ms + 3_000; now.ms < endMs;) {
         const answer = await claim(at.db, id, [name], 50, newId(), { idle: true, ahead: isAhead ? 50 : 0 })
         jobs += answer.jobs.length
         // A rule discards nine of ten at dispatch.
@@ -318,7 +262,7 @@ describe.each(settings)('on $name', ({ engine, limits }) => {
     let granted = 0
     for (let i = 0; i < 10; i++) {
       const next = Math.min(...(await live(workers, 1.5 + i * 0.003)).map(({ atMs }) => atMs))
-      await pass(Math.max(0, next - 1 - nowMs))
+      await pass(Math.max(0, next - 1 - now.ms))
       if ((await acquire(at.db, 'fast')).granted) granted += 1
     }
     expect(granted).toBeGreaterThan(1)
@@ -339,7 +283,7 @@ describe.each(settings)('on $name', ({ engine, limits }) => {
     await at.db.query('update sluice.epoch set watched = true')
     const read = async () => Number((await at.db.query<{ n: string }>(`select ${fn}.limiter_now_us() as n`))[0]?.n)
     const before = await read()
-    await clock.set(nowMs - 10_000)
+    await now.clock.set(now.ms - 10_000)
     await at.db.query(`select ${fn}.check_epoch($1, null, null)`, [before])
     expect(Math.abs((await read()) - before)).toBeLessThan(2_000)
   })

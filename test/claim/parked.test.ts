@@ -1,11 +1,9 @@
 /** Data that make claims fail: they are found, parked and named, stop nothing else, and go on when they are released. */
 import fc from 'fast-check'
-import { beforeEach, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { z } from 'zod'
 import { zones } from '../../src/cli/zones.ts'
-import { sqlOn, storeOn } from '../../src/db/store.ts'
-import { Claims } from '../../src/claim/claim.ts'
-import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
+import { sqlOn } from '../../src/db/store.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { label } from '../../src/limits/pool.ts'
 import { acquire } from '../takes/asks.ts'
@@ -13,108 +11,11 @@ import { fn } from '../servers/fn.ts'
 import { task } from '../../src/tasks/task.ts'
 import { isLong } from '../long.ts'
 import { until } from '../until.ts'
-import {
-  claimAll,
-  count,
-  done,
-  emptied,
-  empty,
-  enter,
-  type Engine,
-  mainEngines,
-  perTenant,
-  quietTask,
-  tenantInput,
-} from './engine.ts'
-
-const never = new AbortController().signal
-const bigintMax = '9223372036854775807'
-
-/** The bad data: the n-th job, lane or bucket of a task and tenant. */
-interface Bad {
-  kind: 'job' | 'lane' | 'bucket'
-  task: string
-  tenant: string
-  n: number
-}
-
-/** A store whose claims are made as workers make them. */
-function setting(engine: Engine) {
-  const at = Object.assign(emptied(engine), { claims: {} as Claims, names: [] as string[] })
-  /** Knowledge of one claim does not apply to the next store. */
-  const begin = () => {
-    at.names = []
-    at.claims = new Claims(storeOn(at.db))
-    at.claims.parked = (names) => void at.names.push(...names)
-  }
-  beforeEach(begin)
-  /** All jobs that may begin, up to `most`. */
-  const take = async (tasks: readonly string[], most = 100): Promise<ClaimedJob[]> => {
-    const all: ClaimedJob[] = []
-    for (;;) {
-      const claimer = { worker: at.worker, queues: undefined, tasks }
-      const { jobs, again } = await at.claims.claim(claimer, most - all.length, { idle: false, ahead: 0 }, never)
-      all.push(...jobs)
-      if (all.length === most || (jobs.length === 0 && !again)) return all
-    }
-  }
-  /** Sends a job for each tenant, one after the other; resolves to their ids. */
-  const send = async (to: ReturnType<typeof quietTask>, ...tenants: string[]) => {
-    const sent: string[] = []
-    for (const tenant of tenants) sent.push(await at.sluice.send(to, { tenant }))
-    return sent
-  }
-  const ids = async (...args: Parameters<typeof take>) => (await take(...args)).map(({ id }) => id).sort()
-  /** Changes the newest ledger row of a bucket. */
-  const ledger = (name: string, set: string) =>
-    at.db.query(
-      `update sluice.ledger set ${set} where ctid = (
-         select ctid from sluice.ledger where bucket = sluice.hash64($1) order by at desc, n desc limit 1)`,
-      [name],
-    )
-  const job = (id: string, set: string) => at.db.query(`update sluice.job set ${set} where id = $1`, [id])
-  /** Makes these data bad, if there are such. */
-  const corrupt = async (bads: readonly Bad[]) => {
-    const names = new Set<string>()
-    const mends: (() => Promise<unknown>)[] = []
-    for (const { kind, task: of, tenant, n } of bads) {
-      const among = `from sluice.job where claim is null and task = '${of}' and input ->> 'tenant' = '${tenant}'`
-      const found: Record<Bad['kind'], string> = {
-        job: `select id as name ${among} order by seq offset ${n} limit 1`,
-        lane: `select id::text as name from sluice.lane where list is not null and id in (select lane ${among}) order by id limit 1`,
-        bucket: `select b.name || ':' || b.key as name from sluice.bucket b where b.key = '${tenant}'
-                   and exists (select 1 from sluice.ledger l where l.bucket = b.id) order by 1 offset ${n % 2} limit 1`,
-      }
-      const [{ name } = { name: '' }] = await at.db.query<{ name: string }>(found[kind])
-      if (name === '' || names.has(name)) continue
-      names.add(name)
-      // A fair key has one turn, so its other lanes fail by the same.
-      const fair = `select fair::text as fair from sluice.lane where id::text = $1`
-      for (const row of await at.db.query<{ fair: string }>(fair, [name])) names.add(row.fair)
-      const lane = (set: string) =>
-        at.db.query(`update sluice.lane set vstart = ${set} where id = $1 and list is distinct from 1`, [name])
-      const set: Record<Bad['kind'], (isBad: boolean) => Promise<unknown>> = {
-        job: (isBad) => job(name, `attempt = ${isBad ? 2_147_483_647 : 0}`),
-        lane: (isBad) =>
-          isBad
-            ? at.db.query(`update sluice.lane set vstart = ${bigintMax} where id = $1`, [name])
-            : lane('0').then(() => at.db.query('update sluice.list set floor = 0 where floor > 4611686018427387904')),
-        bucket: (isBad) =>
-          ledger(
-            name,
-            isBad ? `n = ${bigintMax}` : `n = (select count(*) from sluice.ledger where bucket = sluice.hash64($1))`,
-          ),
-      }
-      await set[kind](true)
-      mends.push(() => set[kind](false))
-    }
-    return { names, mend: () => Promise.all(mends.map((mend) => mend())) }
-  }
-  return Object.assign(at, { begin, corrupt, take, send, ids, ledger, job })
-}
+import { claimAll, count, done, empty, enter, mainEngines, perTenant, quietTask, tenantInput } from './engine.ts'
+import { type Bad, bigintMax, parkedOn } from './parked-stage.ts'
 
 describe.each(mainEngines)('a gate whose zone the server does not know, on $name', (engine) => {
-  const at = setting(engine)
+  const at = parkedOn(engine)
   it('stays closed, holds back no other jobs, and is listed by name', async () => {
     const { sluice, db } = at
     const [gated, other] = [quietTask('parked.gated'), quietTask('parked.open')]
@@ -137,7 +38,7 @@ describe.each(mainEngines)('a gate whose zone the server does not know, on $name
 })
 
 describe.each(mainEngines)('the data that make a claim fail, on $name', (engine) => {
-  const at = setting(engine)
+  const at = parkedOn(engine)
 
   it.each([
     ['window', { window: '1000/h' }, `n = ${bigintMax}`, 'n = 1'],
