@@ -203,15 +203,18 @@ async function emit(
 async function remove(service: string, handler: string | undefined, _: object, command: Command): Promise<void> {
   const settings = await settingsOf(command)
   const { out } = settings
-  const [gone, services] = await withSluice(settings, { creates: false }, async ({ events }) => {
-    const names = await events.remove(service, handler)
-    return [names, names.length === 0 ? await events.services() : []] as const
-  })
+  const [services, gone] = await withSluice(
+    settings,
+    { creates: false },
+    async ({ events }) => [await events.services(), await events.remove(service, handler)] as const,
+  )
   if (gone.length === 0) process.exitCode = 1
   if (out.json) return out.object({ service, removed: gone })
   const bound = services.find((each) => each.service === service)?.handlers ?? []
   const one = bound.find((each) => handler === undefined || each.handler === handler)
   if (one !== undefined) {
+    // A service that has moved to RabbitMQ has subscriptions in the store, too.
+    for (const name of gone) out.line(`${service} ${name} removed from the store`)
     out.talk(`service "${service}" has its subscriptions in RabbitMQ, as bindings, and this command ends none`)
     return out.hint(`unbind ${one.pattern} from the queue ${one.queue} in RabbitMQ, when no handler of it needs that`)
   }

@@ -1,6 +1,6 @@
 /** `sluice events`, and `sluice work` with a file that exports handlers. */
 import { afterEach, beforeEach, expect, it } from 'vitest'
-import { event, newId } from '../../src/index.ts'
+import { event, newId, on } from '../../src/index.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { freshBroker } from '../servers/rabbitmq.ts'
@@ -128,6 +128,13 @@ it('shows the archive of a service on RabbitMQ, replays it and discards it', asy
   expect(events.out).toMatch(/demo.number.even .+ numbers +-\n/)
   const bound = await project.runWarm(['events', 'remove', 'numbers', 'audit'])
   expect(bound).toMatchObject({ code: 1, err: expect.stringContaining('in RabbitMQ, as bindings') })
+  // The service had events over the store before.
+  const before = await Sluice.open({ store: url, events: 'store', service: 'numbers' })
+  await (await before.work([on('demo.#', () => undefined, { name: 'audit' })])).stop()
+  await before.close()
+  const moved = await project.runWarm(['events', 'remove', 'numbers', 'audit'])
+  expect(moved).toMatchObject({ code: 0, out: expect.stringContaining('numbers audit removed from the store') })
+  expect(moved.err).toContain('unbind demo.# from the queue sluice.events:numbers:main in RabbitMQ')
   expect(bound.err).toContain('unbind demo.# from the queue sluice.events:numbers:main in RabbitMQ')
   expect(strange.err).toContain('SLUICE_NO_ARCHIVE: RabbitMQ has no queue "sluice.archive:number" in this virtual host')
   expect(handled.err).toContain('over RabbitMQ those are found that wait for a retry, have failed, or are for nobody')
