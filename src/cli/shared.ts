@@ -22,7 +22,7 @@ export async function shared({ sql }: StorageAt): Promise<Finding | undefined> {
       status: 'ok',
       text: `limits are shared in Redis; its state is complete since ${new Date(row.at_ms).toISOString()}`,
     }
-  const text = `Redis, where limits are shared, has not answered a worker or a taker since ${new Date(row.away_ms).toISOString()} (${row.away}): these limits grant nothing, except those with onStoreError 'open'`
+  const text = `Redis, where limits are shared, has not answered a worker or a taker since ${new Date(row.away_ms).toISOString()} (${row.away}): jobs and takes of processes that have Redis wait, except for limits with onStoreError 'open'. If no process uses Redis any more, delete the row of \`sluice.shared\``
   return { status: 'fail', text }
 }
 

@@ -135,7 +135,7 @@ function kindOf(address: Address | undefined): string | undefined {
 
 function blocked(url: URL, why: string): AttemptError {
   return refusal(
-    `nothing was sent to ${url.origin}: ${why}. To allow it, set \`allowPrivate: ['${url.host}']\` on the task, or SLUICE_ALLOW_PRIVATE for all tasks of a process`,
+    `nothing was sent to ${url.origin}: ${why}. To allow it, set \`allowPrivate: ['${url.host}']\` on the task (for a take: of \`Sluice.open\`), or SLUICE_ALLOW_PRIVATE for a whole process`,
   )
 }
 

@@ -41,7 +41,8 @@ function redisAway({ redis }: Explanation, { shared }: NeededBucket, name: strin
   if (shared !== true || redis === null || redis.sinceMs === null) return []
   const since = new Date(redis.sinceMs)
   const text = `Redis, where ${name} is shared, is unavailable since ${since.toISOString()}: ${redis.why}`
-  const todo = 'make Redis available; `sluice doctor` checks the server'
+  const todo =
+    'make Redis available (`sluice doctor` checks the server); if no process uses it any more, delete the row of `sluice.shared`'
   return [{ kind: 'redis-away', text, notBefore: undefined, since, acts: 'operator', todo }]
 }
 

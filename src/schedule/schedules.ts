@@ -1,5 +1,6 @@
 /** The users' view of schedules: list, history, trigger, pause, resume, remove. */
 import { dateOf } from '../db/db.ts'
+import { UsageError } from '../core/errors.ts'
 import type { Sql } from '../db/store.ts'
 import type { Sender } from '../tasks/task.ts'
 import { graceMs, type Schedule, type ScheduleSpec, tagsOf } from './schedule.ts'
@@ -74,6 +75,11 @@ export class Schedules {
    * `triggered`, and the present time as its instant. Resolves to its id.
    */
   async trigger(schedule: Schedule): Promise<string> {
+    if (typeof (schedule as Partial<Schedule> | undefined)?.inputAt !== 'function')
+      throw new UsageError(
+        'SLUICE_BAD_SCHEDULE',
+        '`trigger` takes what schedule(…) returned and no name, because the input is in the code',
+      )
     const [row] = await this.#sql.run<{ now_ms: string }>('schedule/read_due_schedules', [[]])
     const at = new Date(Number(row?.now_ms))
     const tags = [...tagsOf(schedule, at), 'triggered']

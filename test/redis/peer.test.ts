@@ -256,6 +256,9 @@ describe('while Redis is away', () => {
     await sluice.sendMany(open1, rows(3))
     await until(() => opened.length === 2)
     await until(async () => (await sluice.why(id))?.reasons[0]?.kind === 'redis-away')
+    // A Redis that was removed on purpose counts as away until somebody says so.
+    const forgets = 'delete the row of `sluice.shared`'
+    expect((await sluice.why(id))?.reasons[0]?.todo).toContain(forgets)
     const opening = await openStore({ store, clock: systemClock })
     ends.push(() => opening.db.close())
     expect(closed.ran).toEqual([])
@@ -266,6 +269,7 @@ describe('while Redis is away', () => {
     await until(async () => (await checks['shared']?.({ store: opening, schema: 'sluice' }))?.status === 'ok')
     await redis.kill()
     await until(async () => (await checks['shared']?.({ store: opening, schema: 'sluice' }))?.status === 'fail')
+    expect((await checks['shared']?.({ store: opening, schema: 'sluice' }))?.text).toContain(forgets)
   })
 })
 

@@ -74,6 +74,7 @@ it('a 429 holds the bucket for all processes', async () => {
 it('a call that is not allowed takes nothing', async () => {
   await expect(sluice.takes.fetch(calls, 'http://169.254.169.254/')).rejects.toMatchObject({
     code: 'SLUICE_BLOCKED_ADDRESS',
+    message: expect.stringContaining('(for a take: of `Sluice.open`)'),
   })
   expect(await kept()).toBe(0)
 })
