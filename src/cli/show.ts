@@ -3,6 +3,7 @@ import { Command } from 'commander'
 import { systemClock } from '../core/clock.ts'
 import type { Job, JobAttempt, JobError, JobLog } from '../index.ts'
 import { isFinal } from '../operations/jobs.ts'
+import { framesOf } from '../report/format.ts'
 import { idOf, noSuchJob } from './ids.ts'
 import { shown } from './record.ts'
 import { brief, type Output, span } from './output.ts'
@@ -129,8 +130,10 @@ function errorLines(error: JobError): string[] {
   const head = `${name}: ${message}`
   // A stack mostly begins with the name and the message.
   const text = stack?.includes(message) ? stack : `${head}${stack === undefined ? '' : `\n${stack}`}`
+  const lines = text.split('\n')
+  const said = lines.filter((line) => !/^\s+at /.test(line))
   const coded = code === undefined ? [] : [`code ${code}`]
-  return [...text.split('\n'), ...coded, ...(cause === undefined ? [] : ['caused by', ...errorLines(cause)])]
+  return [...said, ...framesOf(lines), ...coded, ...(cause === undefined ? [] : ['caused by', ...errorLines(cause)])]
 }
 
 function logLines(lines: JobLog['lines']): string[] {

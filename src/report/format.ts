@@ -80,11 +80,12 @@ function asText(value: unknown): string {
   }
 }
 
-/** In frames of Sluice and of Node nobody looks for the fault of a handler. */
-const inside = [new URL('..', import.meta.url).href, fileURLToPath(new URL('..', import.meta.url)), 'node:internal/']
+/** In frames of Sluice and of Node nobody looks for the fault of a handler. A record may come from another machine. */
+const here = new URL('..', import.meta.url)
+const inside = [here.href, fileURLToPath(here), '/node_modules/sluice/dist/', 'node:internal']
 
 /** Returns the frames of a stack outside of Sluice; all of them if there are none. */
-function framesOf(stack: readonly string[]): string[] {
+export function framesOf(stack: readonly string[]): string[] {
   const frames = stack.filter((one) => /^\s+at /.test(one))
   const own = frames.filter((one) => !inside.some((part) => one.includes(part)) && !one.includes('(<anonymous>)'))
   return own.length === 0 ? frames : own

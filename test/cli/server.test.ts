@@ -133,6 +133,9 @@ it('a sequence of send, dispatch --once, jobs, why, status, limits, retry and ca
   expect(objects((await project.run(['jobs', 'show', failing, '--json'])).out)).toMatchObject([
     { id: failing, state: 'failed', reason: 'exhausted', attempt: 1, error: { message: 'the vendor said 500' } },
   ])
+  const shown = (await project.runWarm(['jobs', 'show', failing])).out
+  expect(shown).toMatch(/Error: the vendor said 500\n +at .*tasks\.ts/)
+  expect(shown).not.toMatch(/at .*(node:internal|sluice\.js|chunks)/)
   expect((await project.run(['why', failing])).out).toMatch(
     /^failed \(exhausted\) at \S+ after 1 attempt; last error: the vendor said 500$/m,
   )
