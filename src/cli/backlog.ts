@@ -1,5 +1,6 @@
 /** How the command line shows what waits and what stops it, and the check of `doctor` for jobs that nobody will run. */
 import { systemClock } from '../core/clock.ts'
+import { amount } from '../core/money.ts'
 import { redactText } from '../core/redact.ts'
 import { type Db } from '../db/db.ts'
 import { sqlOn } from '../db/store.ts'
@@ -57,12 +58,12 @@ export function showBacklog(out: Output, backlog: Backlog | undefined): void {
     ['LIMIT', 'WAITING', 'KEYS', 'OLDEST', 'UNITS/MIN', 'STATE'],
     ...limits
       .slice(0, shownMax)
-      .map(({ limit, waiting, keys, oldestAt, perMinute, stops }) => [
+      .map(({ limit, waiting, keys, oldestAt, perMinute, currency, stops }) => [
         limit,
         `${about}${waiting}`,
         `${keys}`,
         ageOf(oldestAt),
-        `${perMinute}`,
+        amount(perMinute, currency),
         stops.map((stop) => stopText(stop, waiting)).join('; ') || 'has room',
       ]),
   ])

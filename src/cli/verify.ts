@@ -1,5 +1,6 @@
 /** `sluice verify`: proves from the ledger that no limit was exceeded, or shows where. */
 import { Command } from 'commander'
+import { amount } from '../core/money.ts'
 import { redactText } from '../core/redact.ts'
 import { sqlOn } from '../db/store.ts'
 import type { Exceeded, Verification, Verified } from '../index.ts'
@@ -76,20 +77,27 @@ export function inWords({ limit, version, guarantee, rate, most, windowMs, worst
       ? ' (above it: what jobs used beyond their grants, or what was allowed before a change)'
       : ''
   const found = exceeded > 0 ? `; ${many(exceeded, 'window')} held more` : ''
-  return `${limit} (version ${version}): ${what}: ${where}: ${worst} of ${most} allowed${more} (${many(keys, 'key')})${found}`
+  const [used, allowed] = [worst, most].map((units) => amount(units, currencyOf(rate)))
+  return `${limit} (version ${version}): ${what}: ${where}: ${used} of ${allowed} allowed${more} (${many(keys, 'key')})${found}`
+}
+
+/** Returns the currency of a rate in money: `USD` of `50 USD/month`. */
+function currencyOf(rate: string): string | undefined {
+  return /^[\d.]+ ([A-Z]{3})\//.exec(rate)?.[1]
 }
 
 function printExcess(
-  { limit, key, guarantee, from, to, units, most, grants }: Exceeded,
+  { limit, key, guarantee, rate, from, to, grants, ...found }: Exceeded,
   line: (text: string) => void,
 ): void {
   const of = `${limit}${key && ` for ${key}`}`
+  const said = (units: number) => amount(units, currencyOf(rate))
   line(
-    `${of}: ${units} granted where ${most} are allowed (${guarantee}), from ${from.toISOString()} to ${to.toISOString()}:`,
+    `${of}: ${said(found.units)} granted where ${said(found.most)} are allowed (${guarantee}), from ${from.toISOString()} to ${to.toISOString()}:`,
   )
-  for (const { claim, at, units: own, jobs } of grants) {
+  for (const { claim, at, units, jobs } of grants) {
     const named = jobs.length > 0 ? ` jobs ${jobs.join(', ')}` : ''
-    line(`  ${at.toISOString()}  ${own}  by ${claim}${named}`)
+    line(`  ${at.toISOString()}  ${said(units)}  by ${claim}${named}`)
   }
 }
 

@@ -39,8 +39,10 @@ export interface LimitLoad {
   /** How many of its keys jobs wait for. */
   keys: number
   oldestAt: Date | undefined
-  /** Units granted within the last minute. */
+  /** Units granted within the last minute; millionths of a `currency`. */
   perMinute: number
+  /** The currency of a limit in money, if it granted anything within the last minute: `USD`. */
+  currency?: string
   stops: Stop[]
 }
 
@@ -95,6 +97,7 @@ interface Rate {
   queue: string | null
   n: number
   span_ms: number | null
+  currency: string | null
 }
 
 const countedMax = 10_000
@@ -291,6 +294,7 @@ function limitsOf(
         keys: ways.size,
         oldestAt: dateOf(oldestMs),
         perMinute: rate === undefined ? 0 : Math.round((rate.n * 60_000) / Math.max(1, rate.span_ms ?? 60_000)),
+        ...(rate === undefined || rate.currency === null ? {} : { currency: rate.currency }),
         stops: summed(found).map(({ stop }) => stop),
       }
     })

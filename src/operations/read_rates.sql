@@ -1,6 +1,6 @@
 -- Reads what went on within the last minute: jobs that were sent, and that were done or failed, by task and queue, and
 -- units granted by limit. It reads 20,000 rows of each at most.
-select 'task' as kind, x.task as name, x.queue, count(*)::float8 as n, null::float8 as span_ms
+select 'task' as kind, x.task as name, x.queue, count(*)::float8 as n, null::float8 as span_ms, null as currency
 from ((select d.task, d.queue from sluice.done d
        where d.finished_at > sluice.now() - interval '1 minute' and d.state = 'done' limit 20000)
       union all
@@ -8,7 +8,7 @@ from ((select d.task, d.queue from sluice.done d
        where f.finished_at > sluice.now() - interval '1 minute' limit 20000)) x
 group by x.task, x.queue
 union all
-select 'sent', x.task, x.queue, count(*)::float8, null
+select 'sent', x.task, x.queue, count(*)::float8, null, null
 from (select engine.id_floor(sluice.now_us() / 1000 - 60000) as least) m cross join lateral (
   (select j.task, j.queue from sluice.job j where j.id >= m.least limit 20000)
   union all
@@ -17,13 +17,15 @@ from (select engine.id_floor(sluice.now_us() / 1000 - 60000) as least) m cross j
   (select f.task, f.queue from sluice.failed f where f.id >= m.least limit 20000)) x
 group by x.task, x.queue
 union all
-select 'limit', split_part(b.name, '/', 1), null, sum(l.units)::float8,
-       -- If there are more rows, the newest cover a part of the minute.
-       case when max(l.all_rows) = 20000 then (max(l.now_us) - min(l.at))::float8 / 1000 else 60000 end
-from (select k.bucket, k.units, k.at, c.now_us, count(*) over () as all_rows
-      from (select engine.limiter_now_us() as now_us) c cross join lateral (
-        select g.bucket, g.units, g.at from sluice.ledger g
-        where g.at > c.now_us - 60000000 and g.units > 0 order by g.at desc limit 20000) k) l
-join sluice.bucket b on b.id = l.bucket
-where b.name not like '%/'
-group by split_part(b.name, '/', 1)
+select 'limit', u.name, null, u.n, u.span_ms,
+       (select d.spec ->> 'currency' from sluice.limit_def d where d.name = u.name order by d.version desc limit 1)
+from (select split_part(b.name, '/', 1) as name, sum(l.units)::float8 as n,
+             -- If there are more rows, the newest cover a part of the minute.
+             case when max(l.all_rows) = 20000 then (max(l.now_us) - min(l.at))::float8 / 1000 else 60000 end as span_ms
+      from (select k.bucket, k.units, k.at, c.now_us, count(*) over () as all_rows
+            from (select engine.limiter_now_us() as now_us) c cross join lateral (
+              select g.bucket, g.units, g.at from sluice.ledger g
+              where g.at > c.now_us - 60000000 and g.units > 0 order by g.at desc limit 20000) k) l
+      join sluice.bucket b on b.id = l.bucket
+      where b.name not like '%/'
+      group by split_part(b.name, '/', 1)) u

@@ -66,3 +66,10 @@ it('verify explains more units than the rule that do not exceed the guarantee', 
   )
   expect(line(30_000)).toContain('30000 of 30000 allowed (1 key)')
 })
+
+it('verify shows money as money', () => {
+  const of = { limit: 'spend', version: 1, guarantee: 'quota', rate: '2 USD/day (UTC)' } as const
+  expect(inWords({ ...of, most: 2_000_000, windowMs: 86_400_000, worst: 279_000, exceeded: 0, keys: 1 })).toBe(
+    'spend (version 1): quota 2 USD/day (UTC): busiest period: 0.279 USD of 2 USD allowed (1 key)',
+  )
+})

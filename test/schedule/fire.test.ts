@@ -302,10 +302,8 @@ describe.each(engines)('on $name', (engine) => {
       input: { account: '2026-06-01T12:00:30.000Z' },
       tags: ['schedule:minutely', 'scheduled-for:2026-06-01T12:00:30.000Z', 'triggered'],
     })
-    await expect(sluice.schedules.trigger('minutely' as never)).rejects.toMatchObject({
-      code: 'SLUICE_BAD_SCHEDULE',
-      message: expect.stringContaining('takes what schedule(…) returned'),
-    })
+    const named = sluice.schedules.trigger('minutely' as never)
+    await expect(named).rejects.toMatchObject({ code: 'SLUICE_BAD_SCHEDULE' })
     await at(1)
     await mine.fire()
     expect(await sent()).toEqual([0.5, 1])
