@@ -256,7 +256,7 @@ describe('while Redis is away', () => {
     await sluice.sendMany(open1, rows(3))
     await until(() => opened.length === 2)
     await until(async () => (await sluice.why(id))?.reasons[0]?.kind === 'redis-away')
-    // A Redis that was removed on purpose counts as away until somebody says so.
+    // A Redis that was removed on purpose counts as away until its row is deleted.
     const forgets = 'delete the row of `sluice.shared`'
     expect((await sluice.why(id))?.reasons[0]?.todo).toContain(forgets)
     const opening = await openStore({ store, clock: systemClock })
