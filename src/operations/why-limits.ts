@@ -137,7 +137,7 @@ function refusalReason(
   const text =
     probed === true
       ? `the vendor ${all} of ${name} (${since}); one request is under way to see whether it accepts them again`
-      : `${name} is paused until ${notBefore.toISOString()}, or until the vendor accepts a request: it ${one} (${since})`
+      : `${name} is paused until ${notBefore.toISOString()}, or until a request is accepted: the vendor ${one} (${since})`
   const times = { kind: 'held', text, notBefore: probed === true ? undefined : notBefore } as const
   if (cause !== 'credential') return { ...times, acts: 'time' }
   const todo = `mend the credential, then \`sluice limits reset ${limit.split('/')[0]}${key ? ` --key ${key}` : ''}\``

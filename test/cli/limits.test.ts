@@ -111,7 +111,9 @@ it('an operator sees which keys a vendor’s answers hold, why and until when, a
       refusals: [{ key: 'a1', cause: 'credential', answer: '401 from crm.example', count: 1 }],
     })
     const why = await project.runWarm(['why', id])
-    expect(why.out).toContain('the vendor rejects the credential (401 from crm.example)')
+    expect(why.out).toContain(
+      'or until a request is accepted: the vendor rejects the credential (401 from crm.example)',
+    )
     expect(why.out).toContain('mend the credential, then `sluice limits reset crm --key a1`')
     expect((await project.runWarm(['status'])).out).toMatch(/held: the vendor rejects the credential/)
     expect(await project.runWarm(['limits', 'reset', 'crm', '--key', 'a2'])).toMatchObject({
