@@ -2,12 +2,12 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { startFleet } from './fleet.mjs'
 import { meter } from './limited.mjs'
-import { fill, monotonicMs, mostIn, refusedOf, windowOf } from './load.mjs'
+import { fill, message, monotonicMs, mostIn, refusedOf, windowOf } from './load.mjs'
 import { startVendor } from './vendor.mjs'
 
 /** Makes a scenario of so many worker processes. */
 export function usedAt({ name, workers }) {
-  const options = { rate: '200/s', workers, warm: 150, seconds: 30, delay: 0 }
+  const options = { rate: '200/s', workers, warm: 150, seconds: 30, delay: 0, keys: 0 }
   return {
     name,
     about: `${workers} worker processes, a backlog behind a rate, each job calls a vendor: the part of the rate that arrives there after a warm-up, what it would refuse, the margin in force, claims and CPU for each job`,
@@ -17,17 +17,18 @@ export function usedAt({ name, workers }) {
     full: options,
     quick: { ...options, warm: 5, seconds: 5 },
     limitS: ({ warm, seconds }) => warm + seconds + 120,
-    shape: ({ rate }) => ({ kind: 'limited', rate }),
+    shape: ({ rate, keys }) => ({ kind: 'limited', rate, isKeyed: keys > 0 }),
     run: (asked) => usedRun(name, asked),
   }
 }
 
-async function usedRun(name, { peer, place, pids, options: { rate, workers, warm, seconds, delay }, shape }) {
+async function usedRun(name, { peer, place, pids, options: { rate, workers, warm, seconds, delay, keys }, shape }) {
   const vendor = await startVendor(delay)
   const { units, windowMs } = windowOf(rate)
   const called = { ...shape, vendor: vendor.url }
   const session = await peer.open(place, called)
-  await fill(session, Math.ceil(((warm + seconds + 5) * units * 1_000) / windowMs) + units)
+  const messageOf = keys > 0 ? (i) => ({ ...message, accountId: `k${i % keys}` }) : undefined
+  await fill(session, Math.ceil(((warm + seconds + 5) * units * 1_000) / windowMs) + units, messageOf)
   const fleet = await startFleet({ peer, place, shape: called, count: workers })
   const spent = meter({ fleet, session, pids })
   await fleet.go()

@@ -4,7 +4,8 @@ import { guaranteeOf, limit, rule, Sluice, task, useSluice } from '../../dist/in
 const anything = { '~standard': { version: 1, vendor: 'bench', validate: (value) => ({ value }) } }
 
 /** Returns the limits of the task for a scenario. */
-function limitsOf({ kind, rate, perTenant, published = false }) {
+function limitsOf({ kind, rate, perTenant, published = false, isKeyed = false }) {
+  if (kind === 'limited' && isKeyed) return [limit('account', { rate, by: 'accountId' }), limit('vendor', { rate })]
   if (kind === 'limited') return [limit('vendor', { rate, published })]
   if (kind === 'tenants') return [limit('tenant', { rate: perTenant, by: 'accountId' })]
   if (kind === 'keys') {
@@ -68,7 +69,7 @@ export async function open({ url }, shape, redis = '') {
     /** Returns the margin in force of the scenario's limit, in microseconds. */
     async margin() {
       const [row] = await sluice.db.query(
-        'select (spec->>\'grantUs\')::float8 as "grantUs", (spec->>\'transitUs\')::float8 as "transitUs" from sluice.limit_def order by version desc limit 1',
+        'select (spec->>\'grantUs\')::float8 as "grantUs", (spec->>\'transitUs\')::float8 as "transitUs" from sluice.limit_def where name <> \'account\' order by version desc limit 1',
       )
       return row
     },
