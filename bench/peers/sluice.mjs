@@ -69,7 +69,7 @@ export async function open({ url }, shape, redis = '') {
     /** Returns the margin in force of the scenario's limit, in microseconds. */
     async margin() {
       const [row] = await sluice.db.query(
-        'select (spec->>\'grantUs\')::float8 as "grantUs", (spec->>\'transitUs\')::float8 as "transitUs" from sluice.limit_def where name <> \'account\' order by version desc limit 1',
+        "select (spec->>'grantUs')::float8 as \"grantUs\", (spec->>'transitUs')::float8 as \"transitUs\" from sluice.limit_def where name <> 'account' order by version desc limit 1",
       )
       return row
     },

@@ -75,7 +75,7 @@ begin
     else engine.find_denying_buckets(array[v_lane], array[
       case when v_move.more is false or v_take = p_want and v_done.instants is null then 0
       else array_position(v_is.avail, v_free) end],
-      v_lane.buckets, v_is.units, v_is.places, v_is.rooms) end,
-    v_lane.buckets, case when v_move.lane is not null then array[v_move] else '{}' end, v_lead);
+      v_lane.buckets, v_is.units, v_is.places, v_is.rooms) end, v_lane.buckets,
+    case when v_move.lane is not null then array[v_move] else '{}' end, v_lane.buckets[v_slowest], v_lead);
   return v_done;
 end $$;

@@ -4,9 +4,10 @@
 -- p_classes: the locked classes.
 -- p_new: those in which nothing waited until now.
 -- p_most: number of lanes to consider.
+-- p_ahead: grants up to so many jobs ahead of time, when too few can begin now (`engine.grant_lanes_ahead`).
 create or replace function engine.decide_claim(
   p_claim uuid, p_worker bigint, p_classes bigint[], p_new bigint[], p_want integer, p_cap bigint, p_since bigint,
-  p_most integer) returns engine.served
+  p_most integer, p_ahead integer default null) returns engine.served
 language plpgsql as $$
 declare
   v_done engine.served := row(engine.limiter_now_us(p_cap), 0, false, null, false, null, true, null, null, null);
@@ -16,13 +17,15 @@ declare
   v_is record;    -- what they allow: engine.read_claim_room
   v_first integer[];  -- lanes that units are reserved for, the oldest reservation first
   v_costed boolean;
+  v_ahead record;
   v_share record;
   v_lanes sluice.lane[];
   v_mark engine.marked;
   v_ids bigint[];
   v_blocked integer[];
 begin
-  v_cand := engine.select_lanes(p_classes, p_new, p_want, v_done.now_us, p_since, p_most);
+  v_cand := engine.select_lanes(
+    p_classes, p_new, greatest(p_want, least(p_ahead, p_most - 1)), v_done.now_us, p_since, p_most);
   v_lanes := v_cand.lanes;
   if v_lanes is null then return v_done; end if;
   v_ids := array(select l.id from unnest(v_lanes) with ordinality l order by l.ordinality);
@@ -32,35 +35,33 @@ begin
   v_is := engine.read_claim_room(v_real.buckets, v_real.members, v_buckets, v_ids, p_cap);
   v_done.now_us := v_is.now_us; v_done.probing := v_is.probing;
   v_costed := exists (select 1 from unnest(v_lanes) l where l.costed);
-  if exists (select 1 from sluice.reservation r where r.bucket = any (v_buckets)) then
-    v_first := array(
-      select l.ordinality from unnest(v_lanes) with ordinality l
-      join sluice.reservation r on r.class = l.class and r.lane = l.id
-      group by 1 order by min(r.asked), 1);
-  end if;
-  v_share := engine.divide_room(p_want, v_lanes, v_cand.starts, v_cand.steps, v_buckets, v_is.avail,
-    v_is.units, v_is.places, v_is.most, v_cand.horizon, v_is.now_us, v_first);
-  v_blocked := v_share.blocked;
-  if v_real.labels is not null then
-    -- A label without room bars the worker, not the lane: that stays where other workers find it.
-    v_blocked := array(
-      select case when v_real.buckets[b] <> v_buckets[b] then 0 else b end
-      from unnest(v_blocked) with ordinality u (b, o) order by o);
-  end if;
+  v_first := engine.find_reserving_lanes(v_lanes, v_buckets);
+  v_ahead := engine.grant_lanes_ahead(v_lanes, v_buckets, v_is.rooms, p_want, v_is.now_us,
+    case when v_real.labels is null and not v_costed and cardinality(p_classes) = 1 then p_ahead end);
+  v_is.avail := coalesce(v_ahead.avail, v_is.avail);
+  v_share := engine.divide_room(coalesce(cardinality(v_ahead.instants), p_want), v_lanes, v_cand.starts, v_cand.steps,
+    v_buckets, v_is.avail, v_is.units, v_is.places, v_is.most, v_cand.horizon, v_is.now_us, v_first);
+  -- A label without room bars the worker, not the lane: that stays where other workers find it.
+  v_blocked := array(
+    select case when v_real.labels is not null and v_real.buckets[b] <> v_buckets[b] then 0
+           else coalesce(nullif(b, 0), v_ahead.shared, 0) end
+    from unnest(v_share.blocked) with ordinality u (b, o) order by o);
   v_mark := engine.mark_jobs(p_claim, p_worker, v_is.now_us, v_is.at, v_lanes, v_share.take, v_buckets, v_is.life,
-    v_share.of, v_share.seqs, v_share.over, v_real.labels, v_real.members, v_is.rooms);
+    v_share.of, v_share.seqs, v_share.over, v_real.labels, v_real.members, v_is.rooms, v_ahead.shared,
+    v_ahead.instants);
   v_done.granted := v_mark.granted; v_done.jobs := v_mark.jobs;
+  if v_mark.granted > 0 then v_done.instants := v_ahead.instants[:v_mark.granted]; end if;
   perform engine.advance_lanes(v_is.now_us, v_lanes,
-    array(select s - f from unnest(v_cand.starts, v_cand.lifts) with ordinality u (s, f, o) order by o),
-    v_cand.steps,
+    array(select s - f from unnest(v_cand.starts, v_cand.lifts) with ordinality u (s, f, o) order by o), v_cand.steps,
     engine.find_denying_buckets(v_lanes, v_blocked, v_buckets, v_is.units, v_is.places, v_is.rooms), v_buckets,
-      v_mark.moves);
+    v_mark.moves, v_buckets[v_ahead.shared], v_ahead.lead);
   select array_agg(v_lanes[array_position(v_ids, m.lane)].class), array_agg(m.taken)
   into v_done.of, v_done.taken from unnest(v_mark.moves) m;
   v_done.held := current_setting('sluice.held', true) is not distinct from 'yes';
   -- Claim again when lanes are left that were not read, or that got less than they could take because another lane had
   -- fewer jobs than it was given. A worker whose labels have no room would find them without room again.
-  v_done.again := v_mark.granted < p_want and (
+  v_done.again := case when v_ahead.shared is not null then v_mark.granted < (select sum(t) from unnest(v_share.take) t)
+    and not v_done.held else v_mark.granted < p_want and (
     v_mark.granted > 0 or v_real.labels is null or v_share.blocked = v_blocked) and (
     v_share.more
     -- Behind jobs that went away meanwhile there may be others.
@@ -73,6 +74,6 @@ begin
         or m.taken < v_share.take[array_position(v_ids, m.lane)]))  -- more jobs behind those that were set aside
     or exists (select 1 from unnest(v_share.take, v_share.blocked) u (take, blocked) where u.take = 0 and u.blocked = 0)
       and (v_mark.granted > 0 or exists (
-        select 1 from unnest(v_mark.moves) m where m.seen < v_share.take[array_position(v_ids, m.lane)])));
+        select 1 from unnest(v_mark.moves) m where m.seen < v_share.take[array_position(v_ids, m.lane)]))) end;
   return v_done;
 end $$;

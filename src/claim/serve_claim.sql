@@ -44,7 +44,10 @@ begin
     end if;
   end loop;
   perform engine.absorb_arrivals(p_begun, v_all);
-  v_done := engine.decide_claim(p_claim, p_worker, p_classes, v_new, p_want, p_cap, p_since, p_most);
+  v_done := engine.decide_claim(p_claim, p_worker, p_classes, v_new, p_want, p_cap, p_since,
+    -- Only where claims grant ahead, because to read a lane costs as much as to grant a job.
+    case when p_ahead > p_most and exists (select 1 from sluice.list l where l.class = any (p_classes) and l.lead > 0)
+      then least(256, p_ahead + 1) else p_most end, p_ahead);
   -- Classes that were left out are for the next claim: at once, unless these gave nothing and will not soon.
   v_done.again := v_done.again or v_rest or (v_some and (v_done.granted > 0 or (p_plain and not v_done.held)));
   v_done.held := v_done.held or (v_some and not v_done.again);

@@ -45,12 +45,15 @@ describe.each(settings)('on $name', ({ engine, limits }) => {
     await isProved()
   })
 
-  it('a claim that does not ask for it, or is for another kind of rule, for keys beside another limit, for places, or for jobs that run at most once, gets only what may start now', async () => {
+  it('a claim that does not ask for it, or is for another kind of rule, for places, or for jobs that run at most once, gets only what may start now', async () => {
     await at.db.query(`insert into sluice.task (name, queue, once, seen_at) values ('once', '', true, sluice.now())`)
     const own = (name: string) => limit(`of-${name}`, { rate: '100/s' })
     const once = quietTask('once', [own('once')])
     const window = quietTask('w', [limit('window', { window: '60/min' })])
-    const keyed = quietTask('k', [own('k'), limit('keyed', { rate: '1000/s', by: () => 'x' })])
+    const keyed = quietTask('k', [
+      limit('of-k', { rate: '1000/s' }),
+      limit('slow-key', { rate: '100/s', by: () => 'x' }),
+    ])
     const placed = quietTask('c', [own('c'), limit('placed', { concurrency: 1_000 })])
     for (const [task, isAhead] of [
       [window, true],

@@ -150,7 +150,7 @@ describe('classes', () => {
     const few = await measure()
     await useOnce(970)
     // Pages are cleaned up when no transaction of other tests sees their rows any more.
-    await until(async () => (await measure()) < 6 * few, 'a claim looks at few pages')
+    await until(async () => (await measure()) < 8 * few, 'a claim looks at few pages')
   })
 
   it('are retired when nothing waits in them, and return with their next job, even one that commits late', async () => {

@@ -6,10 +6,10 @@
 -- p_steps: what a unit of each lane adds to it.
 -- p_blocked: the position in p_buckets of the bucket that denied each lane; 0: none.
 -- p_moves: what became of the lanes' jobs.
--- p_lead: as in `engine.update_lists`
+-- p_ahead, p_lead: as in `engine.update_lists`
 create or replace function engine.advance_lanes(
   p_now bigint, p_lane sluice.lane[], p_starts bigint[], p_steps bigint[], p_blocked integer[], p_buckets bigint[],
-  p_moves engine.move[], p_lead bigint default 0)
+  p_moves engine.move[], p_ahead bigint default null, p_lead bigint default 0)
 returns void
 language plpgsql as $$
 declare
@@ -60,7 +60,7 @@ begin
       where l.class = any (v_grouped) and l.list is not null group by 1, 2, 3) g
     group by g.class, g.list;
   end if;
-  perform engine.update_lists(p_now, p_lane, v_next, p_lead);
+  perform engine.update_lists(p_now, p_lane, v_next, p_ahead, p_lead);
   if exists (select 1 from sluice.limit_def d where d.lend_us is not null) then
     -- Lanes that stay in their list were denied, too.
     perform engine.record_denied_shares(array_agg(l.list), array_agg(b), p_now)

@@ -5,9 +5,10 @@
 -- p_was: the lanes as they were found.
 -- p_next: the lanes that moved, as they stood before `engine.choose_front_lanes`. Their turns only bound what is read:
 -- a lane that is put in front there gets the furthest turn of its key, so none before that of the lane it follows.
--- p_lead: how long before their buckets have room the lists are due, in microseconds, because claims grant ahead
+-- p_ahead, p_lead: a bucket that is granted ahead of time, and how long before it has room its list is due, in
+-- microseconds; null: no bucket is
 create or replace function engine.update_lists(
-  p_now bigint, p_was sluice.lane[], p_next sluice.lane[], p_lead bigint) returns void
+  p_now bigint, p_was sluice.lane[], p_next sluice.lane[], p_ahead bigint, p_lead bigint) returns void
 language plpgsql as $$
 declare
   v_lists engine.waiting[];
@@ -17,7 +18,7 @@ begin
     select (t.class, t.id, l.tid, l.floor, l.due, t.far, (
         select r.vstart from sluice.lane r
         where r.class = t.class and r.list = t.id and r.vstart >= coalesce(least(l.floor, t.least), 0)
-        order by r.vstart limit 1), null, null, null, p_lead)::engine.waiting
+        order by r.vstart limit 1), null, null, null, case t.id when p_ahead then p_lead else 0 end)::engine.waiting
     from (select u.class, u.list as id, min(u.vstart) as least, max(u.vstart) as far
           from unnest(p_was || p_next) u where u.list is not null group by 1, 2) t
     left join lateral (

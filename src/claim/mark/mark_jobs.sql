@@ -15,12 +15,14 @@
 -- p_labels, p_members: as `engine.resolve_buckets` returns them; with labels, `engine.choose_held_buckets` decides what
 -- each job holds
 -- p_rooms: as `engine.read_claim_room` returns them
+-- p_shared, p_instants: as `engine.grant_lanes_ahead` returns them
 create or replace function engine.mark_jobs(
   p_claim uuid, p_worker bigint, p_now bigint, p_at timestamptz, p_lane sluice.lane[], p_take integer[],
   p_buckets bigint[],
   p_life bigint[], p_of bigint[] default null, p_seqs bigint[] default null,
   p_over integer[] default null, p_labels jsonb default null, p_members bigint[] default null,
-  p_rooms engine.room[] default null) returns engine.marked
+  p_rooms engine.room[] default null, p_shared integer default null, p_instants bigint[] default null)
+returns engine.marked
 language plpgsql as $$
 declare
   v_ids bigint[] := array(select l.id from unnest(p_lane) with ordinality l order by l.ordinality);
@@ -29,8 +31,7 @@ declare
 begin
   if p_labels is not null then
     select p.seqs, p.holds, p.buckets, p.rooms into v_picked, v_holds, v_buckets, p_rooms
-    from engine.choose_held_buckets(p_labels, p_members, p_now, p_lane, p_take, p_of, p_seqs, p_rooms) p;
-  end if;
+    from engine.choose_held_buckets(p_labels, p_members, p_now, p_lane, p_take, p_of, p_seqs, p_rooms) p; end if;
   with ask as (
     select l.id as lane, l.list, l.bound, p_take[l.ordinality] as take, l.costed, l.buckets,
       (select min(p_life[array_position(p_buckets, b)]) from unnest(l.buckets) b) as life
@@ -50,12 +51,14 @@ begin
     select s.*, row_number() over (rows unbounded preceding) as o,
       p_labels is null and lag(case when s.late then null else s.lane end) over (rows unbounded preceding) = s.lane
         as is_same, lag(s.lane, s.take) over (rows unbounded preceding) is not distinct from s.lane as beyond
-    from seen s
+    from seen s), ready as (
+    select s.*, row_number() over (rows unbounded preceding) as nth from told s
+    where not s.late and not s.beyond and (p_labels is null or s.seq = any (v_picked))
   ), taken as (
-    update sluice.job j set claim = p_claim, attempt = j.attempt + 1, dispatched_at = p_at,
+    update sluice.job j set claim = p_claim, attempt = j.attempt + 1,
+      dispatched_at = p_at + make_interval(secs => coalesce(p_instants[s.nth] - p_now, 0) / 1e6),
       holds = string_to_array(v_holds[array_position(v_picked, s.seq)], E'\x1f')
-    from told s where j.ctid = s.tid and j.claim is null and j.lane = s.lane and not s.late and not s.beyond
-      and (p_labels is null or s.seq = any (v_picked))
+    from ready s where j.ctid = s.tid and j.claim is null and j.lane = s.lane
     returning s.o, j.lane, j.seq, j.costs, j.costs[cardinality(j.costs)] as turn, j.holds, s.buckets,
       engine.encode_job(j, s.life, s.is_same, s.list) as told, engine.encode_job_payload(j) as cargo
   ), charge as (
@@ -75,17 +78,16 @@ begin
               engine.lane_rank(coalesce(max(created_at) filter (where beyond), max(created_at)),
                 p_lane[array_position(v_ids, lane)].priority) as rank from told group by lane) m
           left join (select lane, count(*)::integer as taken, sum(turn) as turn from taken group by 1) k using (lane)),
-         (select array_agg(id) from told where late),
-         (select count(*) from told where not beyond and not late), (select units from charge),
-         (select places from charge)
+         (select array_agg(id) from told where late), (select count(*) from told where not beyond and not late),
+         (select units from charge), (select places from charge)
   into v_done.granted, v_lanes, v_seqs, v_done.jobs, v_done.moves, v_late, v_wanted, v_units, v_places
   from (select k.*, sum(octet_length(k.cargo)) over (order by k.o rows unbounded preceding) as size from taken k) t;
   v_done.moves := engine.complete_lane_moves(v_done.moves, p_lane, p_take, p_over);
   if v_done.granted > 0 then
-    insert into sluice.claim (id, worker, at, lanes, seqs) values (p_claim, p_worker, p_now, v_lanes, v_seqs);
-    if p_labels is null and v_done.granted < v_wanted then v_done.jobs := engine.adopt_claim(p_claim); end if;
-    perform engine.append_ledger(
-      array(select r from unnest(p_rooms) r where v_places[r.ord] > 0), p_claim, v_units, v_places);
+    v_done.jobs := coalesce(engine.insert_claim(p_claim, p_worker, p_now, p_at, v_lanes, v_seqs, p_instants,
+      p_labels is null and v_done.granted < v_wanted), v_done.jobs);
+    perform engine.append_claim(
+      p_claim, p_now, p_buckets, p_rooms, p_shared, p_instants, v_lanes, p_lane, v_units, v_places);
   end if;
   if v_late is not null then perform engine.set_aside_jobs(v_late, p_at); end if;
   return v_done;

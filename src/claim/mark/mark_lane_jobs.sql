@@ -53,15 +53,8 @@ begin
     v_done.moves := engine.complete_lane_moves(v_done.moves, array[p_lane], array[p_take], null);
   end if;
   if v_done.granted > 0 then
-    insert into sluice.claim (id, worker, at, lanes, seqs, instants)
-    values (p_claim, p_worker, p_now, array_fill(v_lane, array[v_done.granted]), v_marked,
-      p_instants[:v_done.granted]);
-    if v_done.granted < v_seen then  -- a job went away meanwhile: maybe the first, and the next has its instant
-      update sluice.job j set dispatched_at = p_at + make_interval(secs => (u.at - p_now) / 1e6)
-      from unnest(v_marked, p_instants[:v_done.granted]) u (seq, at)
-      where j.lane = v_lane and j.seq = u.seq and u.at is not null;
-      v_done.jobs := engine.adopt_claim(p_claim);
-    end if;
+    v_done.jobs := coalesce(engine.insert_claim(p_claim, p_worker, p_now, p_at,
+      array_fill(v_lane, array[v_done.granted]), v_marked, p_instants, v_done.granted < v_seen), v_done.jobs);
   end if;
   if v_late is not null then perform engine.set_aside_jobs(v_late, p_at); end if;
   return v_done;

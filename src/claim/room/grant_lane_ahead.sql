@@ -1,12 +1,12 @@
--- Grants jobs of a lone lane ahead of time (`engine.grant_ahead`) if nobody else waits for its buckets: others would
--- find them without room each time. If it has several, without keys, the one that frees last decides the instants. The
--- others have as many units now as are granted, and count all of them at the last instant.
+-- Grants jobs of a lone lane ahead of time (`engine.grant_ahead`) if nobody else waits for its buckets
+-- (`engine.is_waited_for`). If it has several, the one that frees last decides the instants, unless it has a key: then
+-- jobs of other keys would find the others without room. The others have as many units now as are granted, and count
+-- all of them at the last instant.
 -- p_rooms: the buckets, as `engine.bucket_room` returned them
 -- p_take: how many jobs of the claim may begin now
 -- p_now: the limiter's clock, in microseconds
 -- p_ahead: as in `engine.claim_jobs`. A worker for which it is 0, and that gets nothing because of others' grants
--- ahead, stops these (`engine.stop_grants_ahead`). Jobs that run at most once are not granted ahead: when a worker is
--- killed, all that it had claimed would end as doubtful.
+-- ahead, stops these (`engine.stop_grants_ahead`).
 -- rooms, instants: as in `engine.grant_ahead`; instants is null as well if others wait, or have too few units
 -- slowest: the position of the bucket that decides
 -- lead: how long before that bucket has room the lane's list is due, in microseconds; 0: nothing is granted ahead. It
@@ -29,17 +29,15 @@ begin
       perform engine.stop_grants_ahead(p_lane.buckets, p_now + 30000000); end if;
     return;
   end if;
-  if exists (select 1 from sluice.class c join sluice.task t on t.name = c.task where c.id = p_lane.class and t.once)
-    or exists (select 1 from sluice.list l where l.id = any (p_lane.buckets)
-      and (l.class <> p_lane.class or not v_single and l.id is distinct from p_lane.list))
-    or exists (select 1 from sluice.reservation r where r.bucket = any (p_lane.buckets))
-    or exists (select 1 from sluice.taker t where t.bucket = any (p_lane.buckets) and t.alive_until > p_now)
-    or not v_single and exists (
-      select 1 from sluice.bucket b where b.id = any (p_lane.buckets) and (b.key <> '' or b.name like '%/%'))
+  if engine.is_waited_for(p_lane.class, p_lane.buckets, p_now) or not v_single and exists (
+      select 1 from sluice.list l where l.id = any (p_lane.buckets) and l.id is distinct from p_lane.list)
   then return; end if;
   slowest := 1;
   if not v_single then
-    select r.ord into slowest from unnest(p_rooms) r order by r.next desc, r.period desc limit 1; end if;
+    select r.ord into slowest from unnest(p_rooms) r order by r.next desc, r.period desc limit 1;
+    if exists (select 1 from sluice.bucket b where b.id = p_lane.buckets[slowest] and b.key <> ''
+      or b.id = any (p_lane.buckets) and b.name like '%/%') then return; end if;
+  end if;
   v_grant := engine.grant_ahead(p_rooms[slowest], p_ahead, p_now);
   if not v_single and cardinality(v_grant.instants) > 0 then
     v_others := array_remove(p_lane.buckets, p_lane.buckets[slowest]);

@@ -10,11 +10,12 @@
 -- p_least: debt of each rule below which a refund does not go; null: 0.
 -- p_cause: why a held bucket is held, as in engine.hold_buckets; `others`: the units are what others have used
 -- (engine.charge_others); `again`: they are charged once more (engine.charge_again), which quotas do not count.
--- p_instants: when each unit of the only bucket may be used (engine.grant_ahead); null: at the row's time.
+-- p_instants: when each unit may be used (engine.grant_ahead); null: at the row's time.
+-- p_ords: of which bucket each of p_instants is, by its place; null: they hold for every bucket.
 create or replace function engine.append_ledger(
   p_rooms engine.room[], p_claim uuid default null, p_units bigint[] default null, p_places bigint[] default null,
   p_when bigint default null, p_least bigint[] default null, p_cause text default null,
-  p_instants bigint[] default null)
+  p_instants bigint[] default null, p_ords integer[] default null)
 returns void language plpgsql as $$
 declare
   v_most constant bigint := 2305843009213693952;  -- use beyond a grant may owe more than a bucket holds
@@ -47,7 +48,8 @@ begin
   insert into sluice.ledger (bucket, n, at, debt, slots, quota, version, units, earlier, hold, claim, cause, probe)
   select r.bucket, r.n + 1, r.now_at, r.debt, r.slots, r.quota, r.version, coalesce(p_units[r.ord], 0),
          case when p_instants is not null then array(
-           select r.now_at - i from unnest(p_instants) with ordinality u (i, o) order by o) end,
+           select r.now_at - i from unnest(p_instants, p_ords) with ordinality u (i, b, o)
+           where b is null or b = r.ord order by o) end,
          r.hold, p_claim, p_cause, r.probe
   from unnest(v_rooms) r;
 end $$;
