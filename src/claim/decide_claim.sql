@@ -17,11 +17,9 @@ declare
   v_is record;    -- what they allow: engine.read_claim_room
   v_first integer[];  -- lanes that units are reserved for, the oldest reservation first
   v_costed boolean;
-  v_ahead record;
-  v_share record;
+  v_ahead record; v_share record;
   v_lanes sluice.lane[];
-  v_mark engine.marked;
-  v_ids bigint[];
+  v_mark engine.marked; v_ids bigint[];
   v_blocked integer[];
 begin
   v_cand := engine.select_lanes(
@@ -60,8 +58,10 @@ begin
   v_done.held := current_setting('sluice.held', true) is not distinct from 'yes';
   -- Claim again when lanes are left that were not read, or that got less than they could take because another lane had
   -- fewer jobs than it was given. A worker whose labels have no room would find them without room again.
-  v_done.again := case when v_ahead.shared is not null then v_mark.granted < (select sum(t) from unnest(v_share.take) t)
-    and not v_done.held else v_mark.granted < p_want and (
+  v_done.again := case when v_ahead.shared is not null then not v_done.held
+    and v_mark.granted < case when v_cand.cut or v_cand.horizon is not null
+      then coalesce(cardinality(v_ahead.instants), v_is.rooms[v_ahead.shared].avail)
+      else (select sum(t) from unnest(v_share.take) t) end else v_mark.granted < p_want and (
     v_mark.granted > 0 or v_real.labels is null or v_share.blocked = v_blocked) and (
     v_share.more
     -- Behind jobs that went away meanwhile there may be others.

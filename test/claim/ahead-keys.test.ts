@@ -5,10 +5,12 @@ import { newId } from '../../src/core/hash.ts'
 import { limit, type LimitOptions } from '../../src/limits/limit.ts'
 import { cases } from '../long.ts'
 import '../property.ts'
+import { fn } from '../servers/fn.ts'
 import {
   type Answer,
   claim,
   count,
+  empty,
   emptied,
   enter,
   finish,
@@ -124,6 +126,31 @@ describe.each(mainEngines)('on $name, jobs with a limit of their account and a t
     await isProved()
   })
 
+  it('are granted ahead although some are not used, unless that is more than half of a claim', async () => {
+    await at.sluice.sendMany(quietTask('k', [perTenant('unused', '50/s'), total]), tenants(40, 1_500))
+    const members = [await member(10, 30)]
+    await live(members, nowMs + 1_000)
+    const claims = async (unused: (i: number) => boolean) => {
+      const [before, one] = [members[0]?.claims ?? 0, await live(members, nowMs + 3_000, unused)]
+      expect(one.length).toBeGreaterThan(3 * 60)
+      return (members[0]?.claims ?? 0) - before
+    }
+    const few = await claims((i) => i % 13 === 5)
+    expect(await claims((i) => i % 13 !== 5 && i % 13 !== 6 && i % 13 !== 7)).toBeGreaterThan(2 * few)
+  })
+
+  it('find what their accounts have left, however many before them wait for their own accounts', async () => {
+    const task = quietTask('k', [perTenant('barred', '60/min'), total])
+    await at.sluice.sendMany(task, tenants(60, 60))
+    const members = [await member(16, 30)]
+    await live(members, nowMs + 40_000)
+    const held = `array(select id from sluice.bucket where name = 'barred' and substr(key, 2)::int < 40)`
+    await at.db.query(`select ${fn}.hold_buckets(${held}, 60000000, null)`)
+    await at.sluice.sendMany(task, tenants(60, 60))
+    for (const one of members) one.atMs = nowMs
+    expect((await live(members, nowMs + 1_000)).length).toBe(20)
+  })
+
   it('exceed neither the total nor any account, whatever the rates, arrivals and workers, and none is left waiting', async () => {
     const step = fc.record({
       jobs: fc.nat(60),
@@ -135,7 +162,8 @@ describe.each(mainEngines)('on $name, jobs with a limit of their account and a t
         { options: { rate: '3/s' }, units: 3, windowMs: 1_000 },
         { options: { rate: '10/s' }, units: 10, windowMs: 1_000 },
         { options: { rate: '1000/s' }, units: 1_000, windowMs: 1_000 },
-        { options: { rate: '40/s', burst: 9 }, units: 40, windowMs: 1_000 },
+        // A stated burst comes on top (docs/guarantees.md).
+        { options: { rate: '40/s', burst: 9 }, units: 48, windowMs: 1_000 },
         { options: { window: '4/500ms' }, units: 4, windowMs: 500 },
         { options: { rate: '20/s', quota: '300/min' }, units: 20, windowMs: 1_000 },
         { options: { rate: '20/s', concurrency: 2 }, units: 20, windowMs: 1_000 },
@@ -155,7 +183,8 @@ describe.each(mainEngines)('on $name, jobs with a limit of their account and a t
           limit(name, { ...options, by: ({ tenant }: { tenant?: string | undefined }) => tenant ?? '' }),
           all,
         ])
-        await at.db.query(`delete from sluice.idle`)
+        // A case that failed before leaves its own.
+        await empty(at.db)
         const members: Member[] = []
         for (const { want, ahead } of workers) members.push(await member(want, Math.max(want, ahead)))
         const calls: Call[] = []
@@ -173,9 +202,8 @@ describe.each(mainEngines)('on $name, jobs with a limit of their account and a t
         for (const list of byTenant(calls).values()) expect(mostIn(windowMs, list)).toBeLessThanOrEqual(units)
         await isProved()
         expect(members.reduce((n, { empty }) => n + empty, 0)).toBeLessThan(400)
-        await at.db.query('delete from sluice.worker where id = any ($1)', [members.map(({ id }) => id)])
       }),
-      { numRuns: cases(80) },
+      { numRuns: cases(80), endOnFailure: true },
     )
     expect(ahead).toBeGreaterThan(100)
   })

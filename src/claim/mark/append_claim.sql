@@ -21,9 +21,9 @@ begin
     v_shared := (engine.grant_ahead(p_rooms[p_shared], cardinality(p_of), p_now)).room;
     p_rooms := engine.bucket_room(p_buckets, v_shared.now_at);
     p_rooms[p_shared] := v_shared;
-    select array_agg(u.at), array_agg(array_position(p_buckets, b)) into v_instants, v_ords
-    from unnest(p_of, p_instants[:cardinality(p_of)]) u (lane, at) join unnest(p_lane) l on l.id = u.lane
-    cross join unnest(l.buckets) b;
+    select array_agg(u.at order by u.o), array_agg(array_position(p_buckets, b) order by u.o) into v_instants, v_ords
+    from unnest(p_of, p_instants[:cardinality(p_of)]) with ordinality u (lane, at, o)
+    join unnest(p_lane) l on l.id = u.lane cross join unnest(l.buckets) b;
   end if;
   perform engine.append_ledger(array(select r from unnest(p_rooms) r where p_places[r.ord] > 0), p_claim, p_units,
     p_places, p_instants => v_instants, p_ords => v_ords);

@@ -33,7 +33,11 @@ begin
   if v_grant.n is null or v_def.version is null then return; end if;
   p_units := least(p_units, v_grant.units);
   if p_units <= 0 then return; end if;
-  if cardinality(v_grant.earlier) > 2 * (v_grant.units - p_units) then  -- claims get what they do not use
+  -- Claims get what they do not use. A bucket that only some jobs of the claim need is no measure.
+  if cardinality(v_grant.earlier) > 2 * (v_grant.units - p_units) and not exists (
+    select 1 from sluice.ledger l where l.at = v_grant.at and l.claim = p_claim
+      and cardinality(l.earlier) > cardinality(v_grant.earlier))
+  then
     perform engine.stop_grants_ahead(array[p_bucket], engine.limiter_now_us() + 2000000); end if;
   v_at := v_grant.at - coalesce(v_grant.earlier[1], 0);
   v_debt := array_fill(0::bigint, array[cardinality(v_def.kind)]);
