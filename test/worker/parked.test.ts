@@ -120,12 +120,13 @@ describe.each(mainEngines)('a bucket with bad data, on $name', (engine) => {
           return []
         },
         taken: async () => [],
-        stir: async () => {},
+        wakeForMissedWork: async () => {},
         endOverdue: async () => 0,
       },
+      finisher: { hasGivenUp: false },
       housekeeping: { run: async () => {} },
       stop: new AbortController().signal,
-      say: async () => {},
+      publish: async () => {},
     } as never)
     await expect(round()).rejects.toMatchObject({ code: '22003' })
     expect((await sluice.parked()).map(({ name }) => name)).toEqual(['spoilt.seats:bad'])

@@ -26,7 +26,7 @@ it('takes nothing over whose end was given up: it was called', async () => {
     claims: { asking: () => false, adopt: async () => [{ id: 'job' }] },
     finisher,
     stop: new AbortController().signal,
-    say: async () => {},
+    publish: async () => {},
   } as never)
   await round()
   expect(taken).toEqual([])
