@@ -45,7 +45,7 @@ begin
   end loop;
   perform engine.absorb_arrivals(p_begun, v_all);
   v_done := engine.decide_claim(p_claim, p_worker, p_classes, v_new, p_want, p_cap, p_since,
-    -- Only where claims grant ahead, because to read a lane costs as much as to grant a job.
+    -- More lanes only if claims grant ahead, because reading a lane costs as much as granting a job.
     case when p_ahead > p_most and exists (select 1 from sluice.list l where l.class = any (p_classes) and l.lead > 0)
       then least(256, p_ahead + 1) else p_most end, p_ahead);
   -- Classes that were left out are for the next claim: at once, unless these gave nothing and will not soon.

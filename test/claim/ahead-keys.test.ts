@@ -103,7 +103,8 @@ describe.each(mainEngines)('on $name, jobs with a limit of their account and a t
       next.claims += 1
       if (jobs.length === 0) next.empty += 1
       const isFull = jobs.length >= next.want && wakeUs === undefined
-      next.atMs = nowMs + (again || isFull ? 1 : Math.max(1, Math.ceil((wakeUs ?? 1e6) / 1000)))
+      // A place that became free is no matter of time: workers are notified of it, here a second later at most.
+      next.atMs = nowMs + (again || isFull ? 1 : Math.min(1_000, Math.max(1, Math.ceil((wakeUs ?? 1e6) / 1000))))
     }
     await clock.set((nowMs = Math.max(nowMs, endMs)))
     return calls

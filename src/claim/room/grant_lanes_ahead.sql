@@ -1,8 +1,10 @@
--- Finds out how many jobs of several lanes may be granted ahead of time (`engine.grant_ahead`), if all that keeps them
--- waiting is one bucket without a key that all of them use, and nobody else waits for their buckets. Each lane may have
--- further buckets, such as one for each account: their room is that at the first instant, or at the last if a quota's
--- next period begins before that, because they count what they grant at the last instant, and nothing else until then.
--- A bucket that counts places grants none ahead, because they would be missing elsewhere until the instants.
+-- Computes how many jobs of several lanes may be granted ahead of time (`engine.grant_ahead`). One bucket without a
+-- key, which all lanes use, decides the instants; nobody else may wait for any of their buckets
+-- (`engine.is_waited_for`).
+-- Each lane may have further buckets, such as that of its account. These count their units at the last instant and
+-- grant nothing else until then, so their room is the smaller of that at the first and at the last instant: between
+-- them a period of a quota may begin. Nothing is granted ahead if a bucket counts places, because the places would be
+-- missing elsewhere until the instants.
 -- p_lanes: the lanes, of one class and without costs
 -- p_rooms: the room of p_buckets, as `engine.read_claim_room` returned it
 -- p_want: how many jobs may begin now, at most

@@ -1,6 +1,6 @@
 -- Returns whether jobs of another class, or takers, wait for one of these buckets, or units of it are reserved: if it
 -- were granted ahead of time (`engine.grant_ahead`), they would find it without room each time. Also if the jobs of the
--- class run at most once: when a worker is killed, all that it had claimed would end as doubtful.
+-- class run at most once, because all that a killed worker had claimed would end as doubtful.
 -- p_now: the limiter's clock, in microseconds
 create or replace function engine.is_waited_for(p_class bigint, p_buckets bigint[], p_now bigint) returns boolean
 language plpgsql stable as $$

@@ -11,7 +11,7 @@
 -- p_cause: why a held bucket is held, as in engine.hold_buckets; `others`: the units are what others have used
 -- (engine.charge_others); `again`: they are charged once more (engine.charge_again), which quotas do not count.
 -- p_instants: when each unit may be used (engine.grant_ahead); null: at the row's time.
--- p_ords: of which bucket each of p_instants is, by its place; null: they hold for every bucket.
+-- p_ords: the bucket of each of p_instants, by its place; null: all of them are instants of every bucket.
 create or replace function engine.append_ledger(
   p_rooms engine.room[], p_claim uuid default null, p_units bigint[] default null, p_places bigint[] default null,
   p_when bigint default null, p_least bigint[] default null, p_cause text default null,

@@ -33,7 +33,8 @@ begin
   if v_grant.n is null or v_def.version is null then return; end if;
   p_units := least(p_units, v_grant.units);
   if p_units <= 0 then return; end if;
-  -- Claims get what they do not use. A bucket that only some jobs of the claim need is no measure.
+  -- Most of the claim was not used, so claims get nothing ahead for a while. Only a bucket that all of its jobs need
+  -- shows that.
   if cardinality(v_grant.earlier) > 2 * (v_grant.units - p_units) and not exists (
     select 1 from sluice.ledger l where l.at = v_grant.at and l.claim = p_claim
       and cardinality(l.earlier) > cardinality(v_grant.earlier))
