@@ -1,8 +1,8 @@
 -- Returns a lane whose next job would pass no other job if this worker began it at once: no job of the lane waits, no
 -- lane of its class is ready, no arrival of the class is unread, and nothing waits for the lane's buckets. Returns null
--- for any other lane, and where a claim would check more than limits: labels, pools, costs, closed gates, limits in
--- Redis, or a server that has started since a worker last looked. It waits for no lock, so the job may pass one that
--- arrives meanwhile.
+-- for any other lane, and where a claim would check more than limits: costs, closed gates, limits in Redis, or a server
+-- that has started since a worker last looked. The sender has looked for labels and pools (store/row.ts). It waits for
+-- no lock, so the job may pass one that arrives meanwhile.
 -- p_worker: the worker that would begin the job.
 -- p_class, p_lane: the class and the lane of that job.
 create or replace function engine.find_idle_lane(p_worker bigint, p_class bigint, p_lane bigint) returns sluice.lane
@@ -18,7 +18,7 @@ begin
   into v_is
   from sluice.epoch e
   join sluice.worker w on w.id = p_worker
-  join sluice.class c on c.id = p_class and c.retired is null and c.labels is null
+  join sluice.class c on c.id = p_class and c.retired is null
   cross join lateral (
     select t.snap, t.xid, t.target from sluice.class_state t where t.class = c.id order by t.n desc limit 1) s
   cross join lateral (
@@ -28,8 +28,6 @@ begin
     and not exists (select 1 from sluice.arrival a where a.class = c.id and a.xid >= pg_snapshot_xmax(s.snap))
     and (select t.due from sluice.list t where t.class = c.id and t.id = 0 order by t.v desc limit 1) is null
     and not exists (select 1 from sluice.list t where t.id = any (l.buckets) and t.id <> 0 and t.due is not null)
-    and not exists (
-      select 1 from sluice.limit_def d where d.members is not null and sluice.hash64(d.name || '*') = any (l.buckets))
     and not exists (select 1 from sluice.shared);
   -- A transaction was in progress when the class was last read: engine.find_classes.
   if v_is.unsure and exists (

@@ -92,6 +92,14 @@ export function areAlike(jobs: readonly NewJob[]): boolean {
   )
 }
 
+/**
+ * Returns whether `engine.send_and_claim_job` takes this job: an ordinary one without a label or a pool, which only other claims
+ * resolve to buckets.
+ */
+export function isClaimedAtSend(job: NewJob): boolean {
+  return areAlike([job]) && job.takes?.some((bucket) => /^[^:]*[@*]/.test(bucket)) !== true
+}
+
 // Text instead of arrays: ids and lines of JSON need no quotes, and quoting an array takes longer than all the rest.
 const idsOf = (jobs: readonly NewJob[]) => `{${jobs.map((job) => job.id).join(',')}}`
 const linesOf = (jobs: readonly NewJob[]) => jobs.map((job) => job.input).join('\n')
@@ -116,7 +124,7 @@ export function laneParams(jobs: readonly NewJob[], alone: boolean): unknown[] {
 
 /** Computes the class as `engine.class_id` does; null: it may depend on labels, whose order only the store knows. */
 function classOf(queue: string, task: string, takes: readonly string[] | null): string | null {
-  return takes?.some((bucket) => bucket.includes('@')) ? null : hashed(`${queue}\u001f${task}`)
+  return takes?.some((bucket) => /^[^:]*@/.test(bucket)) ? null : hashed(`${queue}\u001f${task}`)
 }
 
 /** The fields that few jobs have, as JSON; null: it has none of them. */

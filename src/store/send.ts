@@ -4,7 +4,16 @@ import { reach } from '../core/probe.ts'
 import { againMs } from '../core/retry.ts'
 import type { Row } from '../db/db.ts'
 import type { Sql, Store } from '../db/store.ts'
-import { areAlike, discardParams, laneParams, type NewJob, sendLaneTypes, sendParams, sendTypes } from './row.ts'
+import {
+  areAlike,
+  discardParams,
+  isClaimedAtSend,
+  laneParams,
+  type NewJob,
+  sendLaneTypes,
+  sendParams,
+  sendTypes,
+} from './row.ts'
 
 export type { NewJob } from './row.ts'
 
@@ -139,7 +148,7 @@ export class Outbox {
    */
   async #recordNow(jobs: readonly NewJob[], known: boolean): Promise<void> {
     const [job] = jobs
-    const slot = known || jobs.length > 1 || !areAlike(jobs) || job === undefined ? undefined : this.slotFor(job)
+    const slot = known || jobs.length > 1 || job === undefined || !isClaimedAtSend(job) ? undefined : this.slotFor(job)
     if (slot === undefined) return this.#record(this.#store, jobs, known, true, heldMs)
     let row: Row | undefined
     try {

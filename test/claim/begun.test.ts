@@ -155,6 +155,12 @@ describe.each(mainEngines)('on $name: a job that is sent by a process with an id
     }
   })
 
+  it('is claimed likewise when the key of its limit is an email address', async () => {
+    const keyed = quietTask('keyed', [perTenant('own', '100/s', 100)])
+    await at.used(keyed, 'joe@example.com')
+    expect(await at.begin(keyed, { tenant: 'joe@example.com' })).not.toBe(undefined)
+  })
+
   it('is left to claims when its limits need a label or a pool', async () => {
     const labelled = quietTask('labelled', [limit('ip', { rate: '100/s', by: label('host') })])
     const pooled = quietTask('pooled', [limit('sender', { rate: '100/s', pool: ['x', 'y'] } as never)])

@@ -13,7 +13,7 @@ import { type AnyTask, task } from '../../src/tasks/task.ts'
 import type { Rate } from '../../src/core/rate.ts'
 import { type Limit, limit } from '../../src/limits/limit.ts'
 import { Sluice } from '../../src/sluice.ts'
-import { areAlike, laneParams } from '../../src/store/row.ts'
+import { isClaimedAtSend, laneParams } from '../../src/store/row.ts'
 import { isLong } from '../long.ts'
 import { atEnd } from '../ends.ts'
 import { freshDatabase } from '../servers/database.ts'
@@ -124,7 +124,7 @@ export async function sendClaimed(
   input: unknown,
 ): Promise<ClaimedJob[] | undefined> {
   const job = await admit(to, input, {}, systemClock)
-  if (!areAlike([job])) return undefined
+  if (!isClaimedAtSend(job)) return undefined
   const params = [claimId, worker, null, ...laneParams([job], true)]
   const [row] = await sqlOn(db).call<{ jobs: string | null }>('send_and_claim_job', params)
   return decodeJobs(row?.jobs ?? null, claimId, 0)
