@@ -14,7 +14,9 @@ export async function watchClaims({ adminUrl }) {
       const { rows } = await client.query(`select sum(calls)::float as calls, sum(total_exec_time)::float as ms,
         max(max_exec_time)::float as longest,
         sum(shared_blks_hit + shared_blks_read + local_blks_hit + local_blks_read)::float as buffers
-        from pg_stat_statements where query like 'select * from %.claim($%'`)
+        from pg_stat_statements where query like 'select * from %.claim_jobs($%'`)
+      if (rows[0].calls === null)
+        throw new Error('pg_stat_statements has no claim, maybe because the statement is another one')
       return rows[0]
     },
     /** Returns the rows that were inserted or changed since the database was created, by table. */

@@ -29,8 +29,9 @@ export default {
     await sending
     const tookS = secondsSince(since)
     const { ms, calls, longest } = await watch.read()
-    const after = await watch.written()
+    // At its end a session reports what it has written.
     await own.close()
+    const after = await watch.written()
     await watch.close()
     await session.close()
     const rows = Object.entries(after).map(([name, n]) => [name, (n - (before[name] ?? 0)) / keys])

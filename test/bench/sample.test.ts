@@ -22,13 +22,13 @@ async function sample(
   peer = 'sluice',
   servers: object = {},
 ): Promise<Map<string, number>> {
-  const { url } = await freshDatabase()
+  const place = { ...(await freshDatabase()), ...servers }
   const child = fork(sampler, [], { stdio: ['ignore', 'inherit', 'inherit', 'ipc'] })
   const answer = new Promise<{ lines?: Line[]; error?: string }>((resolve, reject) => {
     child.once('message', (told) => resolve(told as { lines?: Line[]; error?: string }))
     child.once('exit', (code) => reject(new Error(`the sample ended with ${code}`)))
   })
-  child.send({ scenario, peer, place: { url, ...servers }, pids: [], options })
+  child.send({ scenario, peer, place, pids: [], options })
   const { lines, error } = await answer
   if (lines === undefined) throw new Error(error)
   return new Map(lines.map(({ bench, value }) => [bench, value]))
@@ -51,6 +51,24 @@ describe('the sample', () => {
     expect(values.get('limited-1-excess')).toBe(0)
     expect(values.get('limited-1-most')).toBeGreaterThan(4)
     expect(values.get('limited-1-most')).toBeLessThanOrEqual(40)
+  })
+
+  it('of what claims cost finds them in the statistics of the server', async () => {
+    const stats = (await import(new URL('../../bench/servers/postgres-stats.mjs', import.meta.url).href)) as {
+      start(): Promise<{ place(): Promise<object>; close(): Promise<void> }>
+    }
+    const server = await stats.start()
+    const values = async (scenario: string, options: object) =>
+      sample(scenario, { ...options }, 'sluice', await server.place())
+    try {
+      expect(
+        (await values('growth-waiting', { from: 1, to: 1, keys: 5 })).get('growth-waiting-1e1-ms'),
+      ).toBeGreaterThan(0)
+      expect((await values('idle-classes', { classes: 20, busy: 5 })).get('idle-classes-claim')).toBeGreaterThan(0)
+      expect((await values('import-keys', { keys: 200 })).get('import-keys-lane')).toBeGreaterThan(1)
+    } finally {
+      await server.close()
+    }
   })
 
   it('of a drain whose limit is shared in Redis counts the requests to Redis', async () => {
