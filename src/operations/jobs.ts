@@ -17,6 +17,7 @@ import {
   type JobWorker,
   notesOf,
 } from './attempts.ts'
+import { type Backlog, readBacklog } from './backlog.ts'
 import { Bulk, type BulkOptions, type Counted } from './bulk.ts'
 import type { JobFilter, State } from './filter.ts'
 
@@ -279,6 +280,11 @@ export class Jobs {
       oldestWaitingAt: dateOf(row['oldest_ms'] as number | null),
       countedTo,
     }
+  }
+
+  /** Reads what waits, by task and queue and by limit, and what stops it: the tables of `sluice status`, for metrics. */
+  backlog(): Promise<Backlog> {
+    return readBacklog(this.#sql)
   }
 }
 

@@ -5,7 +5,6 @@ import { sqlOn } from '../../src/db/store.ts'
 import { abandoned } from '../../src/cli/backlog.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { label } from '../../src/limits/pool.ts'
-import { type Backlog, readBacklog } from '../../src/operations/backlog.ts'
 import { task } from '../../src/tasks/task.ts'
 import { testSluice, type TestSluice } from '../../src/testing/index.ts'
 import { engines, enter } from '../claim/engine.ts'
@@ -29,7 +28,7 @@ describe('the backlog', () => {
     at = { sql: sqlOn(t.sluice.db), schema: 'sluice', isEmbedded: false }
   })
   afterAll(() => t.close())
-  const read = (): Promise<Backlog> => readBacklog(at.sql)
+  const read = () => t.sluice.jobs.backlog()
   const of = async (name: string) => (await read()).jobs.find((one) => one.task === name)
 
   it('counts by task and queue and by limit, with the oldest wait and the rate', async () => {
