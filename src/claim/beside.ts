@@ -1,4 +1,4 @@
-/** The jobs in hand that were granted ahead of time: until its instant each waits beside the slots, and not in one. */
+/** Jobs in hand that were granted ahead of time. Until its instant such a job takes no slot. */
 import { limitOf } from '../core/bucket.ts'
 import type { Clock } from '../core/clock.ts'
 import { hash64 } from '../core/hash.ts'
@@ -7,57 +7,63 @@ import type { ClaimedJob } from './claimed-job.ts'
 /** Jobs that wait for their instants, and how many more may. */
 export class Beside {
   /**
-   * Within how many ms on average waiting jobs must get a slot when all are taken: few grants live shorter, and a grant that
-   * grows old has cost a unit for nothing.
+   * When all slots are taken, a waiting job must get one within this many ms on average. Few grants live for less, and
+   * a grant that expires has cost a unit for nothing.
    */
   static readonly #placeMs = 25
   /** A claim that takes longer than this, in ms, has no job whose instant is still to come. */
   static readonly #keptMs = 5_000
-  /** The part of the newest attempt in the mean time that attempts take. */
+  /** The weight of the newest attempt in the mean duration of attempts. */
   static readonly #newest = 0.1
   readonly #jobs = new Set<ClaimedJob>()
   #tookMs: number | undefined
-  /** The newest calls back. */
+  /** The newest call-backs. */
   #calls: { atMs: number; isConcerned: (job: ClaimedJob) => boolean }[] = []
 
-  /** These wait from now on. */
+  /** Adds jobs that wait for their instants. */
   add(jobs: readonly ClaimedJob[]): void {
     for (const job of jobs) this.#jobs.add(job)
   }
 
-  /** These do not wait any more: their instant has come, or they were given up. */
+  /** Removes jobs whose instant has come, or that were given up. */
   delete(jobs: readonly ClaimedJob[]): void {
     for (const job of jobs) this.#jobs.delete(job)
   }
 
-  /** Those of these jobs that were granted ahead before this time, in monotonic ms, may not begin. */
+  /**
+   * Records a call-back: a job that it concerns may not begin if it was claimed before `atMs` (monotonic) and granted
+   * ahead.
+   */
   calledBack(atMs: number, isConcerned: (job: ClaimedJob) => boolean): void {
     this.#calls = [...this.#calls.filter((call) => call.atMs > atMs - Beside.#keptMs), { atMs, isConcerned }]
   }
 
-  /** Returns whether a job that has just come was claimed before a call back that concerns it. */
+  /** Returns whether a job that was just received was claimed before a call-back that concerns it. */
   isCalledBack(job: ClaimedJob): boolean {
     const { asked, notBeforeMs } = job
     if (asked === undefined || notBeforeMs === undefined) return false
     return this.#calls.some(({ atMs, isConcerned }) => asked.monotonicMs <= atMs && isConcerned(job))
   }
 
-  /** An attempt has taken a slot for this long. */
+  /** Records for how long an attempt took its slot. */
   took(ms: number): void {
     this.#tookMs = this.#tookMs === undefined ? ms : this.#tookMs + (ms - this.#tookMs) * Beside.#newest
   }
 
-  /** Returns how many of those that wait need no slot yet. */
+  /** Returns how many of the waiting jobs need no slot yet. */
   waiting(slots: number): number {
     return Math.min(this.#jobs.size, this.#most(slots))
   }
 
-  /** Returns how many more may wait. */
+  /** Returns how many more jobs may wait. */
   room(slots: number): number {
     return Math.max(0, this.#most(slots) - this.#jobs.size)
   }
 
-  /** Twice as many as there are slots, at most. None before it is known how long attempts take. */
+  /**
+   * Returns how many jobs may wait: at most twice as many as there are slots; none before it is known how long attempts
+   * take.
+   */
   #most(slots: number): number {
     if (this.#tookMs === undefined) return 0
     return Math.floor(slots * Math.min(2, Beside.#placeMs / this.#tookMs))
@@ -87,7 +93,7 @@ export function slotWaitMs({ grantedMs, grantUs }: ClaimedJob, clock: Clock): nu
 }
 
 /**
- * Calls `then` as soon as `isTrue`, with nothing in between, because several may wait for the same and the first one takes it.
+ * Calls `then` in the same turn in which `isTrue` becomes true, because several callers may wait for the same slot.
  * Resolves to false, without calling it, if that takes longer than `ms`.
  */
 export async function whenInTime(

@@ -55,8 +55,9 @@ interface Begun {
 }
 
 /**
- * How long claims rely on an earlier claim's result that nothing is due before a time. Then one looks at all of the past
- * again, because rows with an older time may have been written later: by a transaction that stayed open, or a clock that stepped.
+ * How long claims rely on an earlier claim's result that nothing is due before a time. After that a claim reads
+ * everything that is due again, because rows with an older time may have been written later: by a transaction that
+ * stayed open, or after a step of the clock.
  */
 const trustMs = 10_000
 
@@ -74,9 +75,9 @@ const inputsMax = 100
 /** Thrown by `claim` when the worker was given up as lost: it has to register anew, and its jobs are no longer its own. */
 export class WorkerLostError extends Error {}
 
-/** A claim that may be repeated: it is repeated until there is an answer. */
+/** Sends claims, and repeats each until there is an answer. */
 export class Claims {
-  /** How many ms a claim is repeated while the store is away, or too busy. */
+  /** For how many ms a claim is repeated while the store is away, or too busy. */
   patienceMs = Infinity
   readonly #store: Store
   readonly #asking = new Set<string>()
@@ -112,7 +113,7 @@ export class Claims {
     }
   }
 
-  /** Ends `asking` a little later, when the jobs are surely known to be in hand. */
+  /** Forgets that the claim is open a little later, when its jobs are certainly in hand. */
   #answeredFor(id: string): void {
     void this.#store.clock.sleep(1_000, undefined, false).then(() => this.#asking.delete(id))
   }
@@ -230,7 +231,10 @@ export class Claims {
     }
   }
 
-  /** Finds the data that make claims fail, and parks them. False when another try is not worth it: nothing was found, twice. */
+  /**
+   * Finds the data that make claims fail, and parks them. Resolves to false if another try is not worth it, because two
+   * searches found nothing.
+   */
   async #park(who: Claimer, want: number, error: unknown): Promise<boolean> {
     const { clock, log } = this.#store
     if (clock.monotonicMs() < this.#blindUntilMs) return false
@@ -242,7 +246,7 @@ export class Claims {
         this.parked(names, error)
         return true
       }
-      // Another worker may have parked it meanwhile, or somebody has repaired it.
+      // Another worker may have parked the data meanwhile, or somebody has repaired them.
       if (++this.#vainLooks < 2) return true
       this.#blindUntilMs = clock.monotonicMs() + blindMs
       return false
@@ -302,7 +306,7 @@ export class Claims {
         missing.delete(job.id)
       }
     }
-    // Cancelled meanwhile, or handed to another.
+    // The job was cancelled meanwhile, or another worker has it.
     for (const job of jobs) if (missing.has(job.id)) job.isGone = true
   }
 }
@@ -317,7 +321,7 @@ function decidedBetween(row: Answer, sentMs: number, heardMs: number): [earliest
   return isPossible ? [sentMs + waitedMs, heardMs - tookMs] : [sentMs, heardMs]
 }
 
-/** What a claim fails with that is not tried again: an error of the store, whatever was in the way. */
+/** Returns the error of a claim that is not repeated: always an error of the store, whatever the cause. */
 function givenUp(error: unknown): StoreError {
   if (error instanceof StoreError) return error
   const text = `no jobs could be fetched from the database, because it is busy: ${(error as Error).message}`

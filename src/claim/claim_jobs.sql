@@ -1,20 +1,20 @@
 -- Claims up to p_want jobs that all their limits allow now. One autocommitted statement reads what has arrived,
 -- decides, charges the limits and marks the jobs, or does nothing at all. It waits at most a second for a lock.
 -- p_claim: id of the claim; repeated with it after a lost reply, the call returns the same jobs.
--- p_queues: the queues that the worker serves; null: all. p_tasks: those of its tasks of which it can start a job now.
+-- p_queues: the queues that the worker serves; null: all. p_tasks: the worker's tasks of which it can start a job now.
 -- p_want: number of jobs; 0 plans every statement on this connection and claims nothing. It plans before it locks
 -- class 0: processes that start at one time would wait for one another's planning.
 -- p_cap: the latest time that the store's clock can show, by the caller's monotonic clock; null: unknown.
 -- p_idle: registers the worker as idle when it gets fewer jobs than it wants, or gets them ahead of time.
 -- p_since: no list and no scheduled job was due before this time, as an earlier answer showed; null: unknown.
 -- p_wide: considers as many lanes as a claim may, after a claim that found only blocked ones.
--- p_ahead: the caller starts each job at its instant (instants), so up to so many, p_want at least, may be granted
--- ahead of time; 0: none may.
+-- p_ahead: how many jobs to grant at most if some are granted ahead of time, at least p_want; 0: none may be. The
+-- caller starts each job at its instant (instants).
 -- now_us: the limiter clock when it decided; waited_us: microseconds from its beginning until then.
 -- wake_us: microseconds until the next claim; null: after a notification, or at once if it got as many as wanted now.
 -- again: the next claim should follow at once. With wake_us 0: the jobs are those of an earlier call with this id.
 -- since: the p_since of the next call.
--- jobs: JSON for `handouts` of claim/claimed-job.ts.
+-- jobs: JSON for `decodeJobs` of claim/claimed-job.ts.
 -- instants: when each of the jobs may begin, in order, in the limiter's time; null: all may begin now.
 -- took_us: with instants, microseconds from its decision until its end.
 -- probing: as in `engine.read_claim_room`.
@@ -83,7 +83,7 @@ begin
   again := again or v_more;
   if v_is.due_us <= now_us then again := engine.promote_due_jobs(now_us, v_since) > 0 or again; end if;
   v_full := (v_served.granted >= case when instants is null then p_want else p_ahead end) is true;
-  if v_full then  -- ahead of time, it sleeps until this limit has room, and is notified for nothing
+  if v_full then  -- after a claim ahead of time it sleeps until this limit has room
     perform engine.wake_next_worker(p_worker, v_found.active, case when instants is not null then now_us end);
     v_is.tasks := '{}'; end if;
   if not again and (not v_full or instants is not null) then

@@ -6,7 +6,7 @@
 -- p_news: what has arrived for the class.
 -- p_begun: the limiter clock when the claim began.
 -- p_ahead: grants up to so many jobs ahead of time, when too few can begin now (`engine.grant_lane_ahead`).
--- When it returns served = false this is another case, and nothing was changed.
+-- served = false: this case needs `engine.decide_claim`, and nothing was changed.
 create or replace function engine.claim_lone_lane(
   p_claim uuid, p_worker bigint, p_class bigint, p_news engine.news, p_want integer, p_begun bigint, p_since bigint,
   p_cap bigint, p_ahead integer) returns engine.served

@@ -11,7 +11,10 @@ export interface ClaimedJob {
   claimedMs?: number
   /** Granted ahead of time: it may not start before, in monotonic ms; undefined: it may start now. */
   notBeforeMs?: number
-  /** Before the claim: what the monotonic clock misses from then on makes the grants older, too. */
+  /**
+   * A moment before the claim. Time that the monotonic clock misses after it, in a machine that sleeps, makes the
+   * grants older, too.
+   */
   asked?: Moment
   /** The epoch to present to a second limiter. */
   epoch?: string
@@ -47,16 +50,19 @@ export interface ClaimedJob {
    * these gave it keys.
    */
   admitted: number | readonly { keys?: Record<string, string> }[]
-  /** It left its claim before its input was read: only its claim has to be ended. */
+  /** The job left its claim before its input was read, so only its claim has to be ended. */
   isGone?: boolean
 }
 
-/** False for a job that has left its claim, and for one of a claim that nobody here knew: no grant is as old as that. */
+/**
+ * Returns false for a job that has left its claim, and for a job of a claim that this process did not know: its grants
+ * count as too old.
+ */
 export function mayStart({ isGone = false, grantedMs }: ClaimedJob): boolean {
   return !isGone && grantedMs !== -Infinity
 }
 
-/** What is known of a message that is executed without a claim; see the fields of the same names. */
+/** The known fields of a message that is executed without a claim; see the fields of the same names. */
 export interface Known {
   readonly attempt: number
   readonly failed: number
@@ -65,7 +71,10 @@ export interface Known {
   readonly isDoubtful: boolean
 }
 
-/** Returns the next attempt of a message that the store does not know. @param own its other fields; without: it has no limits */
+/**
+ * Returns the next attempt of a message that the store does not know.
+ * @param own its other fields; left out: it has no limits
+ */
 export function unclaimed(
   { attempt, failed, throttled, crashes, isDoubtful }: Known,
   own: Pick<ClaimedJob, 'id' | 'task' | 'queue' | 'grantedMs' | 'createdMs' | 'input'> & Partial<ClaimedJob>,

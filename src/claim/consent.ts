@@ -17,7 +17,10 @@ export interface Verdict {
   denied(jobs: readonly ClaimedJob[], denial: Denial): void
 }
 
-/** Requests grants for jobs that were just claimed, all in one call, and passes on the verdict when it may be acted on. */
+/**
+ * Requests grants for jobs that were just claimed, in one call, and reports the verdict on each job as soon as it may
+ * be acted on.
+ */
 export function requestGrants(jobs: readonly ClaimedJob[], shared: PeerLimiter, clock: Clock, verdict: Verdict): void {
   const groups = new Map<string, { wish: ReturnType<typeof unitsOf>; jobs: ClaimedJob[] }>()
   const unlimited = jobs.filter(({ takes }) => takes === null)
@@ -40,7 +43,7 @@ export function requestGrants(jobs: readonly ClaimedJob[], shared: PeerLimiter, 
   })
 }
 
-/** How long the grants of jobs live, in ms; 0: they only have places. */
+/** Returns how long the grants of jobs live, in ms; 0: the jobs only have places. */
 function lifeMsOf(jobs: readonly ClaimedJob[]): number {
   return Math.max(0, ...jobs.map(({ grantUs }) => (grantUs ?? 0) / 1_000))
 }
@@ -55,7 +58,7 @@ async function decide(
   const granted = jobs.slice(0, leave?.granted ?? 0)
   const denied = jobs.slice(granted.length)
   const deny = () => verdict.denied(denied, { kind: 'denied', reason: leave?.lacking })
-  // Not before the store holds that bucket, because otherwise they would be claimed again at once.
+  // The store has to hold that bucket first, because otherwise the jobs would be claimed again at once.
   if (denied.length > 0) void Promise.resolve(leave?.held).then(deny)
   if (granted.length === 0 || leave === undefined) return
   if (id !== undefined) {

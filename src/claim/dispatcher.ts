@@ -25,7 +25,7 @@ export interface DispatchOptions extends InHandOptions {
 interface Portion {
   tasks: readonly string[]
   want: number
-  /** It leaves out tasks for which there is less room than it wants; the next claim is for those, too. */
+  /** It leaves out tasks with less room than it wants; the next claim includes them. */
   isPart: boolean
 }
 
@@ -61,15 +61,15 @@ const gatherMs = 10
 
 /**
  * How many jobs to claim at once: no more than can be started while their grants are young. It begins with one, because a
- * cold process (code not compiled, no connection open) is slow. It doubles after a claim whose jobs all began, and that got as
- * many as it requested, or fewer though there were more (a claim looks at few more lanes than it requests jobs). It halves after
- * a claim of which some jobs came back because their grants were old; from then on it grows by an eighth, as in TCP, so that
- * it does not exceed the same bound again and again.
+ * cold process (code not compiled, no connection open) is slow. It doubles after a claim whose jobs all began, if that
+ * claim got as many jobs as it requested, or got fewer though there were more. (A claim looks at few more lanes than it
+ * requests jobs.) It halves after a claim of which jobs came back because their grants were old. From then on it grows
+ * by an eighth, as in TCP, so that it does not exceed the same bound again and again.
  */
 export class Pace {
   readonly #hand: Pick<InHand, 'tooMany' | 'slots'>
   #window = 1
-  /** Up to here it doubles. */
+  /** The window doubles up to this size. */
   #calm = Infinity
   #last = 0
   /** The last claim left some jobs, so what it got does not show how many there are. */
@@ -84,7 +84,7 @@ export class Pace {
   /** The most to claim now. */
   most(): number {
     if (this.#hand.tooMany > this.#tooMany) {
-      // Halves what was claimed, which may be less than the window: half of a window that was never filled changes nothing.
+      // It halves the number that was claimed, because half of a window that was never filled would change nothing.
       const claimed = this.#last > 0 ? Math.min(this.#window, this.#last) : this.#window
       this.#window = this.#calm = Math.max(1, Math.floor(claimed / 2))
     } else if (this.#last >= this.#window || (this.#last > 0 && this.#leftSome)) {
@@ -97,7 +97,7 @@ export class Pace {
     return this.#window
   }
 
-  /** This many were claimed; `more`: the claim left others. */
+  /** Records how many jobs were claimed; `more`: the claim left others. */
   claimed(count: number, more: boolean): void {
     this.#last = count
     this.#leftSome = more
@@ -106,7 +106,7 @@ export class Pace {
 
 /** Runs one dispatcher until `stop`. */
 export class Dispatcher {
-  /** What it has claimed. */
+  /** The jobs that it has claimed. */
   readonly hand: InHand
   readonly #options: DispatchOptions
   readonly #stop = new AbortController()
@@ -144,7 +144,7 @@ export class Dispatcher {
     await this.#running
   }
 
-  /** Something arrived: a sleeping loop looks at once. */
+  /** Ends the loop's sleep, because something arrived. */
   wake(): void {
     // It is often called while the loop claims; each abort would make an error with its stack, which nothing reads.
     if (!this.#nudge.signal.aborted) this.#nudge.abort()
@@ -251,7 +251,7 @@ export class Dispatcher {
       const claimed = await claims.claim(claimer, want, { idle: idle && !isPart, ahead }, signal)
       this.#claimer = claimer
       this.#isNextPart = !isPart && claimed.jobs.length >= want
-      // The room of a kind of task does not show how many jobs can be started in time.
+      // A claim that the room of a kind of task has reduced does not show how many jobs can be started in time.
       if (want === room) this.#pace.claimed(claimed.jobs.length, claimed.again)
       for (const job of claimed.jobs) job.asked = asked
       this.hand.take(claimed.jobs)
@@ -306,7 +306,8 @@ export class Dispatcher {
     const { clock, listening } = this.#options
     const { signal } = this.#nudge
     await reach('idle', claimed.wakeMs)
-    // A worker with a time to wake does not look before it: it would take jobs for which another worker was woken.
+    // A worker with a time to wake claims nothing before it, because it would take jobs for which another worker was
+    // woken.
     const isUntold = claimed.wakeMs === undefined || claimed.wakeMs > restMs
     const longest = idled && isUntold ? secondLookMs : (listening() ? restMs : deafMs) * (0.75 + clock.random() / 2)
     const awake = new AbortController()

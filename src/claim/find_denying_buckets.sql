@@ -1,7 +1,6 @@
--- Returns for each lane the bucket that it has to wait for, as a position in p_buckets (0: none): the bucket that
--- denied the lane (p_blocked). For a lane that was denied by several buckets in turn it is the slowest of those that
--- lack room, as claim/room/reserve_units.sql requires. The other parameters are results
--- of `engine.read_claim_room`.
+-- Returns for each lane the bucket that it has to wait for, as a position in p_buckets; 0: none. That is the bucket
+-- that denied the lane (p_blocked). If several buckets denied the lane in turn, it is the slowest of the buckets that
+-- lack room, as claim/room/reserve_units.sql requires. The other parameters are results of `engine.read_claim_room`.
 create or replace function engine.find_denying_buckets(
   p_lanes sluice.lane[], p_blocked integer[], p_buckets bigint[], p_units bigint[], p_places bigint[],
   p_rooms engine.room[])

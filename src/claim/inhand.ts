@@ -24,8 +24,8 @@ export interface InHandOptions {
   /** The worker's own rate. */
   throttle: Throttle | undefined
   /**
-   * Returns how an attempt ends that the outlet has had for `forMs` and not reported on; undefined: it may still go on.
-   * Without this function the outlet itself ends every attempt.
+   * Returns how an attempt ends if the outlet has had it for `forMs` and has not reported its end; undefined: it may
+   * still go on. Without this function the outlet itself ends every attempt.
    */
   timedOut: ((job: ClaimedJob, forMs: number) => Outcome | undefined) | undefined
   /** Returns how an attempt ends whose executing process was lost after `forMs`. */
@@ -36,7 +36,7 @@ export interface InHandOptions {
   watch?: Watch
   /** Records who executes jobs elsewhere. */
   roll: Pick<Reports, 'begun' | 'left'> & {
-    /** Keeps a worker that is gone from being given up. */
+    /** Sends a heartbeat in the name of a lost worker, so that nobody gives it up. */
     beatFor(worker: string): Promise<void>
   }
 }
@@ -49,7 +49,7 @@ export class InHand {
   readonly #outlet: Outlet
   /** When each was started, in monotonic ms; Infinity: it waits for Redis, or for the instant of its grants. */
   readonly #jobs = new Map<ClaimedJob, number>()
-  /** The workers that claimed those of the jobs that were inherited. */
+  /** For each inherited job, the worker that claimed it. */
   readonly #heirlooms = new Map<ClaimedJob, string>()
   /** How many of the jobs in hand wait to be started. */
   #pending = 0
@@ -84,16 +84,16 @@ export class InHand {
     })
   }
 
-  /** Jobs that were given back uncalled so far. */
+  /** How many jobs were given back uncalled so far. */
   returned = 0
 
-  /** Those of them whose claim granted nothing ahead: mostly their grants grew old, a sign of too much at once. */
+  /** How many of these were not granted ahead. Most of them had grants that expired: a sign that claims got too many jobs. */
   tooMany = 0
 
-  /** Jobs that rules, or their handlers, put off so far. */
+  /** How many jobs rules, or handlers, have put off so far. */
   putOff = 0
 
-  /** Jobs that went back so far to wait for limits that they had not waited for, or that others had used up. */
+  /** How many jobs went back so far to wait for other limits than before, or for limits that other programs had used up. */
   readmitted = 0
 
   /** How many jobs are in hand. */
@@ -116,12 +116,12 @@ export class InHand {
     return this.#outlet.enlist?.() ?? []
   }
 
-  /** The beginning of the names of outlets whose jobs can be gone on with here; undefined: there are none. */
+  /** The prefix of the names of outlets whose jobs this one can take over; undefined: it takes over none. */
   get kin(): string | undefined {
     return this.#outlet.kin
   }
 
-  /** Goes on with what a silent dispatcher has in hand. */
+  /** Takes over the jobs that a silent dispatcher has in hand. */
   inherit(estate: Estate): void {
     this.#outlet.inherit?.(estate)
   }
@@ -159,7 +159,7 @@ export class InHand {
     return this.#waiters.when(isTrue, signal)
   }
 
-  /** Something has changed for which a caller of `when` may wait. */
+  /** Makes the callers that wait in `when` check again. */
   get look(): () => void {
     return this.#waiters.look
   }
@@ -212,14 +212,17 @@ export class InHand {
     }
   }
 
-  /** False if jobs granted ahead are not the reason why slots are lacking: then the outlet itself handles that. */
+  /**
+   * Returns whether jobs must wait for slots here: slots are lacking, and jobs granted ahead are the reason. In any
+   * other case the outlet itself makes jobs wait.
+   */
   #mustFit(jobs: readonly ClaimedJob[]): boolean {
     if (this.places.open() >= jobs.length || this.#refusal !== undefined) return false
     if (jobs[0]?.notBeforeMs !== undefined) return true
     return [...this.#jobs].some(([job, sinceMs]) => job.notBeforeMs !== undefined && sinceMs !== Infinity)
   }
 
-  /** Hands over what may start, unless it was given up meanwhile. */
+  /** Gives the outlet the jobs that may start, and were not given up meanwhile. */
   #start(jobs: readonly ClaimedJob[]): void {
     const nowMs = this.#options.clock.monotonicMs()
     const wanted = this.#refusal === undefined ? jobs.filter((job) => this.#jobs.has(job) && mayStart(job)) : []
@@ -249,13 +252,13 @@ export class InHand {
 
   #inherited(job: ClaimedJob, from: string): void {
     this.#options.finisher.inherited(job)
-    // At once, because this dispatcher may be killed before its next round. The round tries again.
+    // It does not wait for the next round, because this dispatcher may be killed before. The round tries again.
     if (!this.forebears().includes(from)) void this.#options.roll.beatFor(from).catch(() => {})
     this.#jobs.set(job, this.#options.clock.monotonicMs())
     this.#heirlooms.set(job, from)
   }
 
-  /** Returns the workers of whose claims jobs are in hand here, because they are gone. */
+  /** Returns the lost workers whose jobs this dispatcher has inherited and still has in hand. */
   forebears(): readonly string[] {
     return [...new Set(this.#heirlooms.values())]
   }
@@ -277,7 +280,7 @@ export class InHand {
     }
   }
 
-  /** Ends attempts on which the outlet should have reported long ago. */
+  /** Ends attempts whose ends the outlet should have reported long ago. */
   endTimedOut(): void {
     const { timedOut, clock } = this.#options
     if (timedOut === undefined) return
@@ -322,8 +325,8 @@ export class InHand {
   }
 
   /**
-   * Gives back those of these jobs that were granted ahead and have not begun, because what allowed it has changed: the vendor
-   * refuses, somebody paused a limit or changed it. Those that a claim under way brings go back, too.
+   * Gives back the jobs that were granted ahead, have not begun and are concerned by a change: the vendor refuses
+   * requests, or somebody paused or changed a limit. Such jobs of a claim that is under way go back, too.
    */
   giveBackAhead(isConcerned: (job: ClaimedJob) => boolean): void {
     this.#beside.calledBack(this.#options.clock.monotonicMs(), isConcerned)
@@ -331,7 +334,7 @@ export class InHand {
       if (sinceMs === Infinity && job.notBeforeMs !== undefined && isConcerned(job)) this.#refuse(job)
   }
 
-  /** A sleeping dispatcher knew when to wake before this job had a time of its own. */
+  /** Wakes a sleeping dispatcher: it chose its time to wake before this job went back. */
   readonly #wentBack = (): void => {
     this.#back()
     this.look()

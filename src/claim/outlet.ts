@@ -11,35 +11,38 @@ export interface Outlet {
   readonly slots: number
   /** Returns how many more attempts can begin now, of the tasks with the most room. */
   free(): number
-  /** The kinds of tasks that need more than that, for example a thread; no task is of two kinds. */
+  /** Kinds of tasks that need more than a slot, for example a thread; no task is of two kinds. */
   readonly kinds: readonly Kind[]
   /**
-   * Returns names of those who may begin what is claimed from now on. The store knows them before the next claim, and none
-   * is given what was claimed before its name was returned. Without this function nothing shows who has a job: each one
-   * counts as begun from its claim on.
+   * Returns the names of the workers elsewhere that may begin jobs claimed from now on. They are recorded in the store
+   * before the next claim. A worker gets no job that was claimed before its name was returned. Without this function
+   * the store does not know which worker has a job, so each job counts as begun from its claim on.
    */
   enlist?(): readonly string[]
-  /** The beginning of the names of outlets whose jobs this one can go on with. Without it, it goes on with nothing of others. */
+  /** The prefix of the names of outlets whose jobs this one can take over. Undefined: it takes over none. */
   readonly kin?: string | undefined
-  /** Goes on with what it can of an estate, and reports that as inherited. Only an outlet that has kin is given any. */
+  /**
+   * Takes over the jobs of an estate that it can execute, and reports each as inherited. Called only for an outlet with
+   * `kin`.
+   */
   inherit?(estate: Estate): void
   /**
    * Starts these jobs. Never throws, never waits; reports the end of each. Grants age on the way: an attempt that would
    * call its handler later than `grantUs` after `grantedMs` does not, and ends as `unused`.
    */
   start(jobs: readonly ClaimedJob[]): void
-  /** Stops the attempt of a job that was started, for `reason`, and reports its end as of any other. */
+  /** Stops the attempt of a job that was started, for `reason`, and reports its end like any other end. */
   abort(job: ClaimedJob, reason: Error): void
 }
 
-/** What a dispatcher has in hand that has been silent for long: it is mostly gone, and may come back. */
+/** The jobs in hand of a dispatcher that has been silent for long. It is probably gone, and may come back. */
 export interface Estate {
-  /** Its outlet's name, as that enlisted. */
+  /** The name under which its outlet enlisted. */
   name: string
-  /** Its worker of the store. */
+  /** The id under which it is registered as a worker. */
   from: string
   jobs: readonly ClaimedJob[]
-  /** Those of the jobs that are recorded as begun. */
+  /** The jobs among these that are recorded as begun. */
   begun: ReadonlySet<ClaimedJob>
 }
 
@@ -61,11 +64,11 @@ export interface Reports {
   begun(jobs: readonly JobKey[]): Promise<unknown>
   /** This job was not begun, and will not be. */
   refused(job: ClaimedJob): void
-  /** What executed this job was lost: whether its handler was called is not known. */
+  /** The worker elsewhere that had this job was lost; it is not known whether its handler was called. */
   lost(job: ClaimedJob): void
   /**
-   * Whoever enlisted as `name`, at any dispatcher, will begin nothing more; `begun`: what it has begun, unless that is
-   * recorded as ended. Resolves when that is recorded.
+   * The worker that enlisted as `name`, at any dispatcher, will begin no more jobs. `begun`: the jobs that it has
+   * begun, except jobs whose end is recorded. Resolves when this is recorded.
    */
   left(name: string, begun: readonly JobKey[]): Promise<unknown>
   /** This job was claimed by the worker `from`, which is gone; it is being executed, and is in hand here from now on. */
@@ -74,7 +77,7 @@ export interface Reports {
   changed(): void
 }
 
-/** Returns what an outlet in this process reports to: it enlists nobody, and loses and inherits nothing. */
+/** Returns the reports of an outlet in this process, which enlists nobody, and loses and inherits nothing. */
 export function reportsTo(ended: (job: ClaimedJob, outcome: Outcome) => void): Reports {
   return {
     ended: async (job, outcome) => ended(job, outcome),

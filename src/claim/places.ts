@@ -18,7 +18,7 @@ export interface PlacesOptions {
   /** The worker's own rate. */
   throttle: Throttle | undefined
   beside: Pick<Beside, 'room' | 'waiting'>
-  /** Those who wait for room. */
+  /** The callers that wait for room. */
   waiters: Waiters
   /** Returns how many of the jobs in hand wait to be started: all, or those of these tasks. */
   pending(tasks?: ReadonlySet<string>): number
@@ -41,8 +41,8 @@ export class Places {
   }
 
   /**
-   * Returns how many more jobs may be claimed that begin later. None where kinds of tasks have less room than all together: only
-   * slots are checked again at an instant, and not that room.
+   * Returns how many more jobs may be claimed that begin later. 0 if a task needs more than a slot, because at a job's
+   * instant only slots are checked again.
    */
   beside(): number {
     const { outlet, beside } = this.#options
@@ -61,7 +61,7 @@ export class Places {
   /** Returns how many attempts the outlet can begin, beside those on their way to it. */
   inOutlet(): number {
     const { outlet, finisher, beside, pending } = this.#options
-    // Endings wait for the store: when it is slow, no more than one round of them may pile up.
+    // While the store is slow, ends of attempts wait for it. No more of them than there are slots may pile up.
     const piled = Math.max(0, finisher.backlog - outlet.slots)
     const coming = pending() - beside.waiting(outlet.slots)
     return Math.max(0, outlet.free() - coming - this.kept - piled)
@@ -82,7 +82,10 @@ export class Places {
     return Math.max(0, (this.#options.throttle?.most() ?? Infinity) - this.kept)
   }
 
-  /** Returns true if `least` are free. If only the rate is in the way, the waiters check again when it lets one begin. */
+  /**
+   * Returns whether `least` places are free. If only the rate is in the way, the waiters check again when it lets an
+   * attempt begin.
+   */
   #isFree(least: number): boolean {
     const { throttle, waiters } = this.#options
     const allowed = this.#allowed()

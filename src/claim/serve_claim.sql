@@ -48,7 +48,8 @@ begin
     -- More lanes only if claims grant ahead, because reading a lane costs as much as granting a job.
     case when p_ahead > p_most and exists (select 1 from sluice.list l where l.class = any (p_classes) and l.lead > 0)
       then least(256, p_ahead + 1) else p_most end, p_ahead);
-  -- Classes that were left out are for the next claim: at once, unless these gave nothing and will not soon.
+  -- The next claim reads the classes that were left out. It follows at once, unless these classes gave nothing and will
+  -- give nothing soon.
   v_done.again := v_done.again or v_rest or (v_some and (v_done.granted > 0 or (p_plain and not v_done.held)));
   v_done.held := v_done.held or (v_some and not v_done.again);
   perform engine.record_class_states(v_all, v_done.of, v_done.taken);

@@ -36,8 +36,8 @@ export class Throttle {
   }
 
   /**
-   * Calls `then` when an attempt may start, at the earliest in a millisecond, even if by now one already may. A later
-   * call replaces an earlier one.
+   * Calls `then` when an attempt may start, in a millisecond at the earliest, even if one may start now. A later call
+   * replaces an earlier one.
    */
   whenOpen(then: () => void): void {
     const nowUs = this.#nowUs()

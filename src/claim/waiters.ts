@@ -1,10 +1,10 @@
-/** Callers that wait until something becomes true of a state; whoever changes the state has them check again. */
+/** Callers that wait for a condition. Code that changes the state behind a condition makes them check it again. */
 
-/** Those who wait. */
+/** A list of waiting callers. */
 export class Waiters {
   readonly #checks = new Set<() => void>()
 
-  /** Resolves when this is true, or `signal` is aborted. */
+  /** Resolves when `isTrue` returns true, or `signal` is aborted. */
   when(isTrue: () => boolean, signal?: AbortSignal): Promise<void> {
     if (isTrue() || signal?.aborted) return Promise.resolve()
     return new Promise((resolve) => {
@@ -19,7 +19,7 @@ export class Waiters {
     })
   }
 
-  /** Something has changed that somebody may wait for. */
+  /** Makes all callers check their conditions again. */
   readonly look = (): void => {
     for (const look of this.#checks) look()
   }

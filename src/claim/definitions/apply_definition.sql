@@ -1,8 +1,8 @@
 -- Puts the definition that a limit's sources give in force, unless it is already; returns that definition. It waits for
 -- all claims that are under way, also for those that make a bucket of this limit, because they may have decided by the
 -- old definition. If the new definition has a concurrency it counts the running jobs, and it makes the lists that wait
--- for the limit due, because there may be room now. A margin that was measured for other numbers is forgotten: nobody
--- knows what has joined meanwhile. The caller holds the lock of definitions.
+-- for the limit due, because there may be room now. It forgets a margin that was measured for other numbers, because
+-- nobody knows which processes have joined since. The caller holds the lock of definitions.
 -- p_by, p_reason: who changes it, and why.
 create or replace function engine.apply_definition(p_name text, p_by text, p_reason text) returns sluice.limit_def
 language plpgsql set enable_seqscan = off set jit = off as $$

@@ -1,11 +1,12 @@
 /**
- * Watches the limiter's state: whether the store is still the same, and whether its clock runs evenly. Each worker checks
- * when it registers and at each beat, and corrects what it finds for the whole fleet (limits/clock/check_epoch.sql, limits/clock/undo_clock_step.sql).
+ * Checks whether the store is still the same, and whether its clock runs evenly. Each worker checks when it registers
+ * and at each beat, and corrects the limiter's clock for the whole fleet (limits/clock/check_epoch.sql,
+ * limits/clock/undo_clock_step.sql).
  */
 import { leastUs, type Reading, stepForward, type StoreClock } from '../../core/clock.ts'
 import type { Store } from '../../db/store.ts'
 
-/** The row that look returns. */
+/** The row that `engine.check_epoch` returns. */
 export interface EpochCheck {
   now_us: string
   ahead_us: string
@@ -17,7 +18,7 @@ export interface EpochCheck {
   renewal: boolean
 }
 
-/** The watch of one process. */
+/** The checks of one process. */
 export class Epoch {
   readonly #store: Store
   readonly #storeClock: StoreClock
@@ -31,16 +32,16 @@ export class Epoch {
   }
 
   /**
-   * Checks once. Any process may, at any time; checks every 2 s bound what is granted after a loss or a step to that
-   * time.
+   * Checks once. Any process may do this at any time. With a check every 2 s, grants go wrong for at most that long
+   * after a loss or a step.
    */
   async look(): Promise<void> {
     await this.lookBy((known) => this.#store.call<EpochCheck>('check_epoch', known))
   }
 
   /**
-   * Checks once with a statement that also does other work: `ask` gets the parameters of look, and its row has look's
-   * columns.
+   * Checks once with a statement that also does other work. `ask` gets the parameters of `engine.check_epoch`, and
+   * resolves to a row with its columns.
    */
   async lookBy<R extends EpochCheck>(ask: (known: readonly unknown[]) => Promise<R[]>): Promise<R | undefined> {
     const past = this.#past

@@ -22,7 +22,7 @@ const defineAtOnce = 4
 /** How long a definition that hits a deadlock or a lock timeout is repeated, in ms. */
 const defineMs = 10_000
 
-/** The limits that this process has met. */
+/** The limits that this process has defined. */
 export class Definitions {
   readonly #sql: Sql
   readonly #clock: Clock
@@ -130,8 +130,8 @@ export class Definitions {
   }
 
   /**
-   * Defines a few at a time: with hundreds of limits the last ones would wait too long for a connection. While the store is
-   * away, all that wait fail with the first: each would wait for it as long.
+   * Defines a few limits at a time, because with hundreds of them the last ones would wait too long for a connection.
+   * While the store is away, all that wait fail with the first, because each of them would wait as long.
    */
   #inSeries(define: () => Promise<void>): Promise<void> {
     const at = this.#started++ % defineAtOnce

@@ -1,4 +1,4 @@
-/** Measures the margins of limits, and puts them in force for the whole fleet: in versions of their definitions. */
+/** Measures the margins of limits, and puts them in force for the whole fleet, as versions of their definitions. */
 import { hostname } from 'node:os'
 import { newId } from '../../core/hash.ts'
 import { currentUser } from '../../core/user.ts'
@@ -13,7 +13,10 @@ import { defineShareBuckets, retryOnDeadlock } from './define.ts'
 
 /** How often a process reports what it has measured, in ms. */
 const reportMs = 5_000
-/** Others may take a process that has not reported for a minute for ended, so after half of that it joins again. */
+/**
+ * Other processes may assume that a process has ended if it has not reported for a minute, so after half a minute it
+ * joins again.
+ */
 const absentMs = 30_000
 
 /** Limits of a job or a take. */
@@ -53,8 +56,8 @@ export class Margins {
   }
 
   /**
-   * This process is going to call under these limits. Resolves when their margins suit a process that has measured nothing,
-   * unless it has reported of late; call it before a grant is requested.
+   * Makes the margins of these limits wide enough for a process that has measured nothing, unless this process has
+   * reported within the last 30 s. Call it before a grant is requested.
    */
   async join(limits: Limits): Promise<void> {
     for (const { name, rules } of limits) {
@@ -69,27 +72,28 @@ export class Margins {
     }
   }
 
-  /** Calls `read` when this process has changed a margin to join; what then calls waits for it. */
+  /** Registers `read`, which is called when this process has changed a margin to join. `join` waits for it. */
   follow(read: () => Promise<void>): void {
     this.#followers.push(read)
   }
 
-  /** Calls may begin, or a request may be written, at this age of their grant, in ms; `isLate`: it was too old for that. */
+  /** Records the age at which a grant was used for a call or a request, in ms; `isLate`: it was too old to be used. */
   aged(limits: Limits, ageMs: number, isLate: boolean): void {
     for (const { name } of limits) this.#samples.get(name)?.aged(ageMs, isLate)
   }
 
   /**
-   * A request was answered so many ms after it was written; undefined: it failed. `charge` charges it once more under the
-   * limits that it is called with, because it may have arrived later than their margins allow; without it, that is not
-   * possible. If it rejects, or is done when the request may have left their windows, they have the stated margin at once.
+   * Records that a request was answered `tookMs` after it was written; undefined: it failed. `charge` charges it once
+   * more under the limits that it is called with, because it may have arrived later than their margins allow;
+   * undefined: that is not possible. If the charge fails, or comes so late that the request may have left their
+   * windows, these limits get the stated margin at once.
    */
   answered(limits: Limits, tookMs: number | undefined, charge?: (limits: ReadonlySet<string>) => Promise<void>): void {
     if (tookMs === undefined) return this.unmeasured(limits)
     const nowMs = this.#store.clock.monotonicMs()
     const slow = limits.filter(({ name }) => {
       const samples = this.#samples.get(name)
-      // Others may have taken this process for ended, and the margin may no longer allow for its bound.
+      // Other processes may have assumed that this one has ended, so the margin may no longer allow for its bound.
       if (nowMs - (this.#recordedMs.get(name) ?? nowMs) > absentMs) samples?.allowed(0)
       return samples?.answered(tookMs, nowMs, charge !== undefined && this.#charged.has(name))
     })
@@ -101,7 +105,7 @@ export class Margins {
     charge(new Set(slow.map(({ name }) => name))).then(unlessLate, () => this.unmeasured(slow))
   }
 
-  /** Returns what measures the way of one request under these limits; `charge` as in `answered`. */
+  /** Returns the callbacks that measure the way of one request under these limits; `charge` as in `answered`. */
   way(limits: Limits, charge?: (limits: ReadonlySet<string>) => Promise<void>): Way {
     let rest = limits
     const overdueMsOf = ({ name }: Limits[number]) =>
@@ -121,8 +125,8 @@ export class Margins {
   }
 
   /**
-   * A grant was used in a way that is not measured, or the vendor refused a request that these limits allow: they have the
-   * stated margin at once.
+   * Gives these limits the stated margin at once, because a grant was used in a way that is not measured, or the vendor
+   * refused a request that they allow.
    */
   unmeasured(limits: Limits): void {
     const nowMs = this.#store.clock.monotonicMs()
@@ -151,9 +155,9 @@ export class Margins {
     }
   }
 
-  /** Puts what is stated in force, at least. Resolves to true if that was a change. */
+  /** Makes the margin at least as wide as the stated one. Resolves to true if that was a change. */
   async #widen(name: string): Promise<boolean> {
-    // Again when another change was first.
+    // It repeats this when another process changed the definition first.
     for (;;) {
       const [row] = await this.#read([name])
       if (row === undefined) return false

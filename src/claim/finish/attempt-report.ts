@@ -1,4 +1,4 @@
-/** What an attempt leaves for its job's record. A plain success at first try leaves nothing: the job's row has it all. */
+/** What an attempt adds to its job's record. A plain success at first try adds nothing, because the job's row has it all. */
 import { hashed } from '../../core/hash.ts'
 import type { ClaimedJob } from '../claimed-job.ts'
 
@@ -10,7 +10,7 @@ export interface Executor {
   version: string
 }
 
-/** What only the outlet knows of an attempt; all of it is optional. */
+/** Facts about an attempt that only the outlet knows; all of them are optional. */
 export interface AttemptReport {
   /** Where it ran; default: in the process that claimed its job. */
   by?: Executor

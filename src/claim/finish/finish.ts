@@ -1,6 +1,6 @@
 /**
- * Records ended attempts in batches (claim/finish/finish_attempts.sql): one statement for all that ended while the previous one
- * ran, or within a short time if nobody needs them sooner.
+ * Records ended attempts in batches (claim/finish/finish_attempts.sql). One statement records all attempts that ended
+ * while the previous one ran, or within a short time if nobody needs their ends sooner.
  */
 import { StoreError } from '../../core/errors.ts'
 import { reach } from '../../core/probe.ts'
@@ -63,8 +63,8 @@ export interface Gathering {
 const batchMax = 1000
 /**
  * How long, in ms, the first of several successes waits for the others while further jobs are in hand. Under a limit the attempts
- * of a process end some ms apart, and a statement with its commit for each is much of what a job costs. What waits when the
- * process is killed is executed again, so it is short.
+ * of a process end some ms apart, and a statement with its commit for each is much of what a job costs. Ends that wait
+ * when the process is killed are lost, and their jobs run again, so the wait is short.
  */
 const gatherMs = 25
 /** Tries after which it is logged that outcomes cannot be recorded: some 2 s. */
@@ -82,9 +82,9 @@ export class Finisher {
   #flushing: Promise<void> | undefined
   /** Jobs whose ends are still to come. */
   #inHand = 0
-  /** When the first of those that wait has ended. */
+  /** When the first of the waiting ends was reported. */
   #sinceMs = 0
-  /** Something that waits is to be recorded at once. */
+  /** One of the waiting ends must be recorded at once. */
   #isPressing = false
   /** How many callers wait for everything to be recorded. */
   #settling = 0
@@ -92,7 +92,7 @@ export class Finisher {
   #hurry = (): void => {}
 
   /**
-   * @param executor returns where attempts run whose outlet does not report it
+   * @param executor returns where attempts run if their outlet does not report that
    * @param gathering default: each end is recorded as soon as possible
    */
   constructor(store: Store, executor?: () => Executor, gathering?: Gathering) {
@@ -112,7 +112,8 @@ export class Finisher {
   }
 
   /**
-   * From now on the store may be unavailable for `ms` at a time; outcomes that it has not recorded by then are given up.
+   * Sets for how many ms at a time the store may be unavailable from now on; outcomes that are not recorded by then are
+   * given up.
    */
   waitAtMost(ms: number): void {
     this.#patience = { ms, fromMs: this.#store.clock.monotonicMs() }
@@ -179,7 +180,7 @@ export class Finisher {
     this.#hurry()
   }
 
-  /** Resolves when what waits is to be recorded; at once when it is pressing. */
+  /** Resolves when the waiting ends are to be recorded: at once if one of them is pressing. */
   #gathered(): Promise<void> | undefined {
     const { clock } = this.#store
     const leftMs = this.#sinceMs + gatherMs - clock.monotonicMs()
@@ -203,7 +204,7 @@ export class Finisher {
       for (const { job } of batch) this.#open.set(job.claim, (this.#open.get(job.claim) ?? 1) - 1)
       const ended = [...new Set(batch.map(({ job }) => job.claim))].filter((claim) => (this.#open.get(claim) ?? 0) <= 0)
       const refused = new Set(await this.#write(batch, ended))
-      // Only now: while a claim is being ended it must not look like an unknown one.
+      // Not earlier, because a claim that is being ended must not look like an unknown one.
       for (const { job } of batch) if (this.#open.get(job.claim) === 0) this.#open.delete(job.claim)
       for (const ending of batch) ending.resolve(!refused.has(ending.job.seq))
     }

@@ -9,11 +9,12 @@
 -- - failed: the job has failed; p_reasons has the reason.
 -- - retry: the job is due again in p_delays_us, in the lane of retries (store/lane_id.sql).
 -- - throttled: the vendor refused it, which is no failure; the job is due again in p_delays_us, in its own lane.
--- - return: the handler was not called; the attempt does not count. Unless it is put off, the job is in its place again
--- at once; so are jobs whose attempts end as unused, denied or interrupt (`engine.lock_classes_of_jobs`).
--- - unused: the same, and the grant is given back. Both may be put off by p_delays_us; p_reasons names the cause.
--- - denied: the same, because others that share the job's limits deny it. p_reasons names the bucket that they used up,
--- which keeps its charge. Null: none.
+-- - return: the handler was not called; the attempt does not count. The job is in its place again at once, unless it is
+-- put off. The same holds after unused, denied and interrupt (`engine.lock_classes_of_jobs`).
+-- - unused: as return, and the grant is given back. An unused or returned attempt may be put off by p_delays_us;
+-- p_reasons then names the cause.
+-- - denied: as unused, because Redis denied the job: other programs share its limits. p_reasons names the bucket that
+-- they used up, which keeps its charge; null: none.
 -- - readmit: as unused, and the job waits in another lane from now on (`engine.readmit_jobs`).
 -- - discard: as unused, and the job is cancelled.
 -- - interrupt: it was stopped in the middle; the job is tried again, and is in doubt. With a reason its process was

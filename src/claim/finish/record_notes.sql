@@ -1,5 +1,5 @@
--- Records what the handlers of running attempts have reported so far. Leaves out jobs that are not in the hands of
--- their claim any more, and those that another transaction has locked, so that it waits for nothing.
+-- Records what the handlers of running attempts have reported so far. Leaves out jobs that their claim no longer has,
+-- and jobs that another transaction has locked, so that it waits for nothing.
 -- p_ids, p_claims: the jobs, and the claims that handed them out
 -- p_notes: the notes of each, as JSON (worker/notes.ts)
 create or replace function engine.record_notes(p_ids uuid[], p_claims uuid[], p_notes text[]) returns void

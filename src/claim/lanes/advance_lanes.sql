@@ -37,8 +37,9 @@ begin
     select g.id, g.v, g.to_list as list, case when g.whole then g.last + 1 else g.bound end as bound,
            g.next_rank as rank,
            case when g.vstart is null and g.to_list = g.list then null
-                -- A list is due for its front lane, and a claim goes by where fair keys stand, in other classes, too.
-                -- Where jobs need different numbers of units, the two must be the same lane.
+                -- A list is due when its front lane's next job fits, and a claim serves the fair key that is first,
+                -- counting its turns in other classes. Where jobs need different numbers of units, both must mean the
+                -- same lane.
                 when g.served or g.vstart is null or g.in_order then g.far
                 else g.vstart end as vstart,
            case when g.taken > 0 then case when g.list = 0 then 0 else least(g.denied, 2) end

@@ -1,7 +1,7 @@
 -- Makes the lists of these buckets due as soon as the buckets have room, after units were given back, and notifies
 -- takers. When there is room now, it notifies idle workers, as many as units were given back, because each may have one
 -- slot. A lane that can use any member of a pool waits in the pool's list. No lane waits for the bucket of a worker's
--- label, only workers do. Call under the locks of `engine.lock_buckets_and_pools`.
+-- label; only workers wait for it. Call under the locks of `engine.lock_buckets_and_pools`.
 -- p_units: the units that were given back to each bucket
 create or replace function engine.make_lists_due(p_buckets bigint[], p_units bigint[], p_now bigint) returns void
 language plpgsql as $$

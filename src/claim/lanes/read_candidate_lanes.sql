@@ -1,5 +1,6 @@
--- Returns the lanes among which a claim chooses, in fair order: one look for `engine.select_lanes`, which explains
--- parameters and columns. It is PL/pgSQL, because an SQL function that cannot be inlined is planned at each call.
+-- Returns the lanes among which a claim chooses, in fair order. It does one reading for `engine.select_lanes`, which
+-- explains parameters and columns. It is PL/pgSQL, because an SQL function that cannot be inlined is planned at each
+-- call.
 -- step: what a unit of the lane's jobs adds to the turn of its fair key. While first attempts and retries of a fair key
 -- both wait, a job of either counts twice, so that the two together get no more than one turn.
 -- raise: how much further the lane's class has to be lifted
@@ -18,8 +19,8 @@ begin
     window k as (partition by (t.lane).fair | 1)
   ), front as (
     -- A class that was held back (paused, or without a worker) may be at most 64 turns behind the others, and a class
-    -- in which no job waited until now may not be behind at all. Data that are wrong could be so far in front that a
-    -- class which followed would have no turns left; so none follows beyond half of what a number can hold.
+    -- in which no job waited until now may not be behind at all. Corrupt turns could be so large that a class which
+    -- followed them would have no turns left. So no class is lifted beyond half of the range of bigint.
     select f.class, min(f.lift) as lift, max(f.own) as far,
            least(4611686018427387904, max(min(least(f.own, f.last))) over ())
              - case when f.class = any (p_new) then 0 else 64000000 end as lead

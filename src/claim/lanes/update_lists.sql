@@ -3,8 +3,9 @@
 -- of its front lane fits beside the units that are reserved for others; if only those are in its way it is due soon.
 -- p_now: microseconds of the limiter clock.
 -- p_was: the lanes as they were found.
--- p_next: the lanes that moved, as they stood before `engine.choose_front_lanes`. Their turns only bound what is read:
--- a lane that is put in front there gets the furthest turn of its key, so none before that of the lane it follows.
+-- p_next: the lanes that moved, as they stood before `engine.choose_front_lanes`. Their turns are used as lower bounds
+-- only. That is safe because `engine.choose_front_lanes` gives a lane the furthest turn of its key, which is not before
+-- the turn of the lane that was in front.
 -- p_ahead, p_lead: a bucket that is granted ahead of time, and how long before it has room its list is due, in
 -- microseconds; null: no bucket is
 create or replace function engine.update_lists(

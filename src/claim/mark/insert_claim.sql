@@ -1,5 +1,6 @@
--- Records a claim. If a job went away meanwhile, it may have carried what the others of its lane have in common, and
--- the next one has its instant: so their times are written again, and all jobs are returned again; otherwise null.
+-- Records a claim. If a job went away meanwhile, the text may lack the fields that the jobs of its lane have in common,
+-- and the next job gets its instant. So it writes all instants again, and returns all jobs again; otherwise it returns
+-- null.
 -- p_fewer: a job went away
 -- p_now, p_at: the limiter's clock, in microseconds, and what the store's clock shows then
 -- p_lanes, p_seqs: of each job that was marked

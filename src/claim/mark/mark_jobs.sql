@@ -10,7 +10,7 @@
 -- p_at: what the store's clock shows at p_now
 -- p_take: how many jobs of each lane
 -- p_life: how long grants of each bucket may be used, in microseconds
--- p_of, p_seqs: lane and seq of each selected job of lanes with costs; jobs that became visible since are left
+-- p_of, p_seqs: lane and seq of each selected job of lanes with costs; jobs that became visible later are left out
 -- p_over: as `engine.divide_room` returns it. These three are null when no lane has costs.
 -- p_labels, p_members: as `engine.resolve_buckets` returns them; with labels, `engine.choose_held_buckets` decides what
 -- each job holds

@@ -1,6 +1,6 @@
 -- Parks a waiting job, and returns its name. It becomes due at infinity, so that no claim finds it among waiting jobs.
--- Without `held`: with it, a claim has set the job aside (`engine.set_aside_jobs`).
--- Call under the locks of the job and of its class.
+-- `held` stays null, because a value there means that a claim has set the job aside (`engine.set_aside_jobs`). Call
+-- under the locks of the job and of its class.
 -- p_lane: its lane
 -- p_fault: its seq, and the error that its data caused
 create or replace function engine.park_job(p_lane bigint, p_fault engine.fault) returns text language plpgsql as $$

@@ -17,7 +17,7 @@ begin
   perform engine.choose_front_lanes(v_was.class, v_was.list, array[v_was.fair]);
   v_front := (select min(l.vstart) from sluice.lane l
     where l.class = v_was.class and l.list = v_was.list and l.vstart is not null);
-  -- An empty list must not be looked at over and over; nor may its floor be the turn of this lane.
+  -- Claims must not look at an empty list again and again, and its floor must not be the turn of this lane.
   update sluice.list k set v = k.v + 1, due = case when v_front is not null then k.due end,
     floor = coalesce(v_front, case when k.floor < v_was.vstart then k.floor else 0 end)
   where k.class = v_was.class and k.id = v_was.list;

@@ -8,8 +8,8 @@ export interface Parking {
   /** Everything that is parked, the oldest first. */
   parked(): Promise<Parked[]>
   /**
-   * Lets claims read it again, unchanged, and wakes the workers: what fails again is parked again. Returns false when
-   * nothing of this name is parked.
+   * Lets claims read it again, unchanged, and wakes the workers. If it fails again, it is parked again. Returns false
+   * when nothing of this name is parked.
    * @param name as `parked` lists it
    */
   release(name: string): Promise<boolean>
