@@ -12,7 +12,7 @@ export interface AlarmOptions {
   queueLength?: number | false
   /** Number of messages that wait in a Celery queue on RabbitMQ that is read or filled here; default 10,000. */
   depth?: number | false
-  /** How long a queue has grown without being empty: at its rate it never will be; default 10 min. */
+  /** How long a queue has grown without being empty; at this rate it never will be. Default 10 min. */
   growing?: Duration | false
   /** How long the oldest job of a queue has waited; default 1 h. */
   oldestWait?: Duration | false

@@ -1,6 +1,6 @@
 /**
- * Alarms: a value that is worth a person's attention, reported once when it goes beyond a bound, and once when it is back.
- * Those of the store are read by one worker of the fleet; those of its own connections by each process.
+ * Alarms: values that a person should look at. Each is reported once when it goes beyond a bound, and once when it is
+ * back. One worker of the fleet reads the alarms of the store; each process watches its own connections.
  */
 import { type Clock, systemClock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
@@ -45,7 +45,10 @@ async function raisedOf(sql: Sql): Promise<Raised[]> {
   return rows.filter(({ alarm }) => alarm in kinds)
 }
 
-/** Reads which alarms of the store are raised, the oldest first, with their values of now. Those whose cause is gone are left out. */
+/**
+ * Reads which alarms of the store are raised, the oldest first, with their present values. Leaves out alarms whose
+ * cause is gone.
+ */
 export async function readRaisedAlarms(sql: Sql): Promise<RaisedAlarm[]> {
   const budgets = (await readRaisedBudgets(sql)).map(({ event, since }) => {
     const { alarm, subject, value, text, todo } = budgetAlarm(event)
@@ -67,7 +70,10 @@ export async function readRaisedAlarms(sql: Sql): Promise<RaisedAlarm[]> {
   return [...alarms, ...budgets]
 }
 
-/** The raised alarms of queues that grow: their values are known to the worker that watches them, here only how long they are. */
+/**
+ * Returns the raised alarms of queues that grow. Only the worker that watches the queues knows how fast; here only
+ * their lengths are known.
+ */
 function growthOf(raised: readonly Raised[], readings: readonly Reading[]): Reading[] {
   return raised.flatMap(({ alarm, subject, since_ms: sinceMs }) => {
     const length = readings.find((one) => isSame(one, { alarm: 'queue-length', subject }))
@@ -89,7 +95,7 @@ export class Alarms {
   readonly #clock: Clock
   readonly #webhook: string | undefined
   readonly #thresholds: ReadonlyMap<string, number>
-  /** What is away, since when, in monotonic ms. */
+  /** Since when the store, or a server, is away, in monotonic ms. */
   readonly #awaySince = new Map<string, number>()
   /** The alarms of this process: which are raised, and when each last changed. */
   readonly #own = new Map<string, { isRaised: boolean; changedMs: number }>()
@@ -146,7 +152,7 @@ export class Alarms {
     this.#emit(reading, isRaised)
   }
 
-  /** Evaluates the alarms of the store, now and then. For the worker that has the turn to do the fleet's common work. */
+  /** Evaluates the alarms of the store, now and then. The worker that does the fleet's common work calls it. */
   async check(): Promise<void> {
     // Whatever is wrong with the sums, the other alarms are evaluated.
     const failed = (error: unknown) =>
@@ -173,7 +179,10 @@ export class Alarms {
     }
   }
 
-  /** The queues that grow. Another worker may have watched before: what it has reported has grown for long enough. */
+  /**
+   * Returns the queues that grow. If another worker watched before, the queues that it has reported have grown for long
+   * enough.
+   */
   #growing(raised: readonly Raised[], readings: readonly Reading[], nowMs: number): Reading[] {
     const lengths = readings.filter(({ alarm }) => alarm === 'queue-length')
     return this.#growth.saw(lengths, nowMs).map(({ subject, forMs, perMinute }) => {

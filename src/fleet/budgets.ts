@@ -25,7 +25,10 @@ interface Reached {
 
 /** How often new ledger rows are summed, in ms. */
 const sumMs = 15_000
-/** How much before the end of the last look one begins, in microseconds: some rows are committed later than newer ones. */
+/**
+ * How much before the end of the last look the next one begins, in microseconds, because some rows are committed later
+ * than newer ones.
+ */
 const overlapUs = 2_000_000
 /** After this time without a look, in ms, another worker has gone on. */
 const forgetMs = 60_000
@@ -54,7 +57,7 @@ export class Budgets {
     this.#report = report
   }
 
-  /** Looks now and then. For the worker that has the turn to do the fleet's common work. */
+  /** Sums new rows now and then. The worker that does the fleet's common work calls it. */
   async check(): Promise<void> {
     const nowMs = this.#clock.monotonicMs()
     if (nowMs < this.#lookedMs + sumMs && !this.#isBehind) return
@@ -79,7 +82,7 @@ export async function readRaisedBudgets(sql: Sql): Promise<{ event: SluiceEvents
   return rows.map((row) => ({ event: budgetOf({ ...row, at: row.now }), since: dateOf(row.at) }))
 }
 
-/** Converts a budget, with the time at which it will be used up if it goes on as since the period began. */
+/** Returns a budget as an event, with the time at which it will be used up at the average speed of its period. */
 function budgetOf({ key, rate, starts, ends, currency, at, ...one }: Reached): SluiceEvents['budget'] {
   const { limit, share, used, most } = one
   const upUs = used >= most ? undefined : starts + (Math.max(0, at - starts) * most) / used

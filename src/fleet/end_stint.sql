@@ -1,7 +1,7 @@
--- Ends a stint: its worker begins nothing more of what the dispatcher had claimed, in hand or on its way. When that was
--- the dispatcher's last one, nobody can begin the rest, which goes back uncalled.
+-- Ends a stint: its worker begins no more of the jobs that the dispatcher had claimed. If it was the dispatcher's last
+-- stint, nobody can begin the other jobs, which go back uncalled.
 -- p_stint: the stint
--- p_claims, p_seqs: the jobs that its worker has begun, and has not seen recorded
+-- p_claims, p_seqs: the jobs that its worker has begun, as far as it does not know that their ends are recorded
 create or replace function engine.end_stint(p_stint text, p_claims uuid[], p_seqs bigint[]) returns void
 language plpgsql as $$
 declare

@@ -1,4 +1,4 @@
-/** What silent dispatchers have in hand, for the dispatcher that takes it over. */
+/** Finds the jobs that silent dispatchers have in hand, for the dispatcher that takes them over. */
 import type { Claims } from '../claim/claim.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { Estate } from '../claim/outlet.ts'
@@ -16,7 +16,7 @@ interface Left {
 export class Estates {
   readonly #store: Store
   readonly #claims: Pick<Claims, 'adopt'>
-  /** Those that were found: what nobody here could go on with is given up in time, as if there were no heir. */
+  /** The estates that were found. Jobs that this outlet cannot take over end in time, as those of a lost worker. */
   readonly #known = new Set<string>()
 
   constructor(store: Store, claims: Pick<Claims, 'adopt'>) {
@@ -25,8 +25,9 @@ export class Estates {
   }
 
   /**
-   * Returns what dispatchers have in hand of which no beat was seen for 4 s, each once. @param worker the finder;
-   * `kin`: the beginning of the names under which they have enlisted
+   * Returns the estates of dispatchers that have sent no heartbeat for 4 s, each once.
+   * @param worker the finder
+   * @param kin the prefix of the names under which those dispatchers have enlisted
    */
   async find(worker: string, kin: string): Promise<Estate[]> {
     const left = await this.#store.run<Left & Record<string, unknown>>('fleet/take_over_workers', [

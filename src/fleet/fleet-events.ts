@@ -1,6 +1,7 @@
 /**
- * Events that the store notifies workers of: what it alone knows (jobs that it ended, workers that were given up), which one
- * worker reports for the fleet, and what an operator or a deploy changed, which every worker reports.
+ * Events of which the store notifies workers. Some only the store knows: jobs that it ended, workers that were given
+ * up; one worker reports these for the fleet. The others are changes by an operator or a deploy, which every worker
+ * reports.
  */
 import type { SluiceEvents } from '../report/events.ts'
 import type { Report } from '../report/report.ts'

@@ -1,4 +1,4 @@
-/** Which queues grow, by how long they were at each look. Pure. */
+/** Finds queues that grow, from their lengths at each look. Pure. */
 
 /** A queue that has grown since it was last empty, or shorter. */
 export interface Growing {
@@ -15,9 +15,9 @@ interface Look {
   length: number
 }
 
-/** Lengths are compared in steps of so long, so that a short lull, or a burst of claims, ends nothing. */
+/** Lengths are compared once in this time, so that a short lull, or a burst of claims, does not end a growth. */
 const stepMs = 60_000
-/** A look after a longer pause knows nothing of what was before: another worker has watched, or nobody. */
+/** After a longer pause the earlier lengths no longer count, because another worker, or nobody, has watched meanwhile. */
 const pauseMaxMs = 5 * stepMs
 const minuteMs = 60_000
 
@@ -28,12 +28,15 @@ export class Growth {
   #firstMs = Infinity
   #lastMs = -Infinity
 
-  /** It has watched for too short to know that a queue does not grow. */
+  /** Returns true while it has watched for too short a time to know that a queue does not grow. */
   isNew(nowMs: number): boolean {
     return !(nowMs - this.#firstMs >= 2 * stepMs)
   }
 
-  /** Takes the lengths of now; a queue that is left out is empty. Returns the queues that grow, each for at least one step. */
+  /**
+   * Records the present lengths; a queue that is left out is empty. Returns the queues that have grown for at least one
+   * step.
+   */
   saw(lengths: readonly { subject: string; value: number }[], nowMs: number): Growing[] {
     if (nowMs - this.#lastMs > pauseMaxMs) {
       this.#queues.clear()

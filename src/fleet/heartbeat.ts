@@ -74,7 +74,7 @@ class Thread {
     void this.#worker.terminate()
   }
 
-  /** The next heartbeat starts another one. */
+  /** Forgets this thread, so that the next heartbeat starts another one. */
   #forget(): void {
     if (Thread.#current === this) Thread.#current = undefined
   }

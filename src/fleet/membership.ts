@@ -23,7 +23,7 @@ export interface Member {
   /** For each task: the present name of the task that had this one before, or null. */
   currently: readonly (string | null)[]
   slots: number
-  /** Whether others execute what it claims, in stints. */
+  /** Whether workers elsewhere execute the jobs that it claims, in stints. */
   hasStints(): boolean
   version: string
   /** Labels that limits may use as keys. */
@@ -62,7 +62,7 @@ export class Membership {
   #isLeading = false
   /** True until its first round: until then nobody may have the turn. */
   #isNew = true
-  /** Those that the store knows of this registration. */
+  /** The stints that the store knows of this registration. */
   #stints = new Set<string>()
   readonly #begun = new Set<Begun>()
   #isTelling = false
@@ -76,8 +76,8 @@ export class Membership {
   }
 
   /**
-   * Registers if not registered; resolves to the identity for claims.
-   * @param stints in which others may begin what is claimed from now on
+   * Registers this worker if it is not registered; resolves to its identity for claims.
+   * @param stints the stints in which workers elsewhere may begin jobs claimed from now on
    */
   async who(stints: readonly string[] = []): Promise<Claimer> {
     this.#entering ??= this.#enter().catch((error: unknown) => {
@@ -87,7 +87,7 @@ export class Membership {
     const who = await this.#entering
     if (stints.some((stint) => !this.#stints.has(stint))) {
       await this.#store.run('fleet/record_stints', [who.worker, stints])
-      // Another registration may have followed meanwhile, of which the store knows none of them.
+      // If this worker has registered again meanwhile, the store knows no stints of the new registration.
       if (who.worker === this.#worker) this.#stints = new Set(stints)
     }
     return who
@@ -98,7 +98,7 @@ export class Membership {
     return this.#worker
   }
 
-  /** True if this worker reports what concerns the fleet: it has the turn to do the common work, or may have it. */
+  /** True if this worker reports events that concern the fleet, because it does, or may do, the fleet's common work. */
   get isSpeaker(): boolean {
     return this.#isLeading || this.#isNew
   }
@@ -135,7 +135,7 @@ export class Membership {
     return { ...(alive ? {} : { lost: worker }), isTurn: turn, mayRest: rest, claims: orphans }
   }
 
-  /** Keeps a worker that is gone from being given up: its jobs go on, and are in hand here. */
+  /** Sends a heartbeat in the name of a lost worker, so that nobody gives it up: its jobs go on, and are in hand here. */
   async beatFor(worker: string): Promise<void> {
     await this.#store.run('fleet/count_heartbeat', [worker])
   }
@@ -150,8 +150,9 @@ export class Membership {
   }
 
   /**
-   * Records which jobs workers of its fleet have begun, all of one time at once; resolves when that is recorded. While the store
-   * is away, or another transaction has locked a claim, they wait for the next beat or the next report.
+   * Records which jobs workers of its fleet have begun, in one statement for all that are reported at one time;
+   * resolves when they are recorded. While the store is away, or another transaction has locked a claim, they wait for
+   * the next beat or the next report.
    */
   begun(jobs: readonly JobKey[]): Promise<void> {
     return new Promise((resolve) => {
@@ -160,7 +161,7 @@ export class Membership {
     })
   }
 
-  /** Records those that it could not record yet. */
+  /** Records the jobs that it could not record before. */
   async recordBegun(): Promise<void> {
     while (this.#begun.size > 0 && !this.#isTelling) {
       this.#isTelling = true
@@ -184,7 +185,7 @@ export class Membership {
     }
   }
 
-  /** Records that a worker of the fleet begins nothing more in this stint; `begun`: what it has begun. */
+  /** Records that a worker of the fleet begins no more jobs in this stint; `begun`: the jobs that it has begun. */
   async left(stint: string, begun: readonly JobKey[]): Promise<void> {
     try {
       await this.#store.call('end_stint', [stint, begun.map(({ claim }) => claim), begun.map(({ seq }) => seq)])
@@ -227,7 +228,7 @@ export class Membership {
     return all
   }
 
-  /** Returns those jobs that no longer belong to their claim. */
+  /** Returns the jobs among these that no longer belong to their claim. */
   async taken(jobs: readonly ClaimedJob[]): Promise<ClaimedJob[]> {
     if (jobs.length === 0) return []
     const params = [jobs.map((job) => job.id), jobs.map((job) => job.claim)]
@@ -236,13 +237,14 @@ export class Membership {
   }
 
   /**
-   * Unregisters as idle: this worker claims no more, and may be busy for long with its jobs, so it must not be notified.
+   * Deletes this worker from the idle workers, so that it is not notified: it claims no more, and may be busy with its
+   * jobs for long.
    */
   async retreat(): Promise<void> {
     if (this.#worker !== undefined) await this.#store.run('fleet/delete_idle_worker', [this.#worker])
   }
 
-  /** Signs off; unfinished jobs go back uncalled. */
+  /** Deletes this worker's registration; its unfinished jobs go back uncalled. */
   async leave(): Promise<void> {
     const entering = this.#entering
     this.#entering = undefined

@@ -55,10 +55,10 @@ class Pulse {
     if (worker === undefined) return
     const known = this.#seen
     this.#seen = Atomics.load(this.#start.beats, 0)
-    // The first look connects in any case, so that only the beat remains to be sent when the rounds stand still.
+    // The first check always connects, so that only the beat has to be sent when the rounds stop.
     if (this.#seen !== known && this.#client !== undefined) return
     const client = this.#client ?? (await this.#connect())
-    // Also when it ended meanwhile: then a connection is closed that was not there yet.
+    // If it has ended meanwhile, this closes the connection that was just opened.
     if (this.#isOver) return this.#close()
     const { rowCount } = await client.query(this.#start.sql, [worker])
     if (rowCount !== 0 || this.#worker !== worker) return
@@ -67,7 +67,7 @@ class Pulse {
   }
 
   async #connect(): Promise<pg.Client> {
-    // Here, because a worker that ends before does without it.
+    // It is imported here, so that a worker that ends before does not load it.
     const [{ driver }, { settle }] = await Promise.all([import('../db/driver.ts'), import('../db/pg.ts')])
     const fresh = new driver.Client({
       connectionString: this.#start.url,

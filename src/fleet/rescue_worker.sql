@@ -2,8 +2,9 @@
 -- nothing. Returns how many jobs wait again.
 -- p_beat: rescue it only if its beat is still this one; null: in any case
 -- p_why: lost: the outcome of its attempts is in doubt. They count as crashes; the third crash ends a job, and the
--- first one ends a job that may run only once. shutdown: the worker itself reports that it never called the jobs'
--- handlers: the grants are given back, as those of a dispatcher whose jobs nobody can have begun.
+-- first one ends a job that may run only once.
+-- shutdown: the worker itself reports that it never called the jobs' handlers, so their grants are given back. The
+-- grants of a dispatcher whose jobs nobody can have begun are given back in both cases.
 create or replace function engine.rescue_worker(p_worker bigint, p_beat bigint, p_why text) returns integer
 language plpgsql as $$
 declare
@@ -29,7 +30,7 @@ begin
   with held as (
     delete from sluice.claim c where c.worker = p_worker returning c.id, c.lanes, c.seqs, c.begun
   )
-  -- What is not begun, and what nobody could begin, is not in doubt.
+  -- A job that nobody has begun, or could begin, is not in doubt.
   select array_agg(j.id), array_agg(j.claim), array_agg(p_why = 'shutdown'
     or coalesce(v_lost.stints = '{}', false) and s.seq <> all (coalesce(h.begun, '{}')))
   into v_ids, v_claims, v_unused

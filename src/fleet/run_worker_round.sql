@@ -1,14 +1,14 @@
 -- Does what a worker needs every 2 s, in one statement: counts up its beat, looks at the store (`engine.check_epoch`
 -- describes the columns from now_us on), and reads the claims that the store holds for it.
--- p_led: this worker did the work for the fleet the last time. It mostly does it again, because its connection has
+-- p_led: this worker did the fleet's common work the last time. It usually does it again, because its connection has
 -- planned all statements.
 -- p_least, p_n, p_lsn: as in `engine.check_epoch`
 -- alive: false when the worker was given up; it must register again
--- turn: no worker has looked at the fleet for a while (`engine.watch_workers` records when), so this one does the work
--- for the fleet
--- rest: another worker looks, in a fleet of at least five, of which one would soon notice if that one stopped
--- orphans: claims of this worker that are older than 5 s. A claim that the worker does not know of was made by a
--- request that reached the store late; the worker adopts its jobs (`engine.adopt_claim`).
+-- turn: no worker has watched the fleet for a while (`engine.watch_workers` records when), so this one does the common
+-- work
+-- rest: another worker watches, and the fleet has at least five workers, so one of them would soon notice if it stopped
+-- orphans: claims of this worker that are older than 5 s. If the worker does not know one of them, a request reached
+-- the store late; the worker adopts its jobs (`engine.adopt_claim`).
 create or replace function engine.run_worker_round(
   p_worker bigint, p_led boolean, p_least bigint, p_n bigint, p_lsn pg_lsn,
   out alive boolean, out turn boolean, out rest boolean, out orphans uuid[],

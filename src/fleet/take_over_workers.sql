@@ -1,5 +1,5 @@
--- Counts up the beats of dispatchers that have jobs, and of which no beat was seen for 4 s: so each has one heir at a
--- time, who keeps it from being given up. Returns their claims, with what is recorded of each as begun.
+-- Counts up the beats of dispatchers that have jobs and have sent no beat for 4 s. So each has one heir at a time,
+-- which keeps it from being given up. Returns their claims, each with the jobs that are recorded as begun.
 -- $1 this worker, $2 the beginning of the names under which they have enlisted, $3 workers to leave out
 with silent as (
   update sluice.worker w set beat = w.beat + 1 from sluice.doubt d

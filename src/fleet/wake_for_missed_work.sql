@@ -1,9 +1,9 @@
 -- Notifies idle workers of work for which none of them was notified: a gate that opens, a transaction that decided
 -- about its NOTIFY long before it committed, a job that was scheduled after they went to sleep, a sleeper that is gone.
--- Work that is due within four seconds is left to a worker that will wake in time for it; such a worker gets half a
--- second more. One worker looks for all, every 2 s. Work that is due for longer than 30 s is not looked for, because
--- dead rows may stand at those times: each worker looks at it when its sleep ends. Behind a gate that has just opened,
--- everything is looked for.
+-- It leaves work that is due within four seconds to a worker that will wake in time for it, and gives such a worker
+-- half a second more. One worker looks for the whole fleet, every 2 s. It does not look for work that has been due for
+-- longer than 30 s, because dead rows may stand at those times; each worker finds such work when its sleep ends. Behind
+-- a gate that has just opened, it looks for all work.
 create or replace function engine.wake_for_missed_work() returns void language plpgsql
   set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 declare
@@ -57,8 +57,8 @@ begin
       where i.wake_at between v_late and w.due + 500000
         and (i.queues is null or c.queue = any (i.queues)) and c.task = any (coalesce(i.tasks, m.tasks))));
   if v_active = '{}' then return; end if;
-  -- A worker that left some of them out because of a label of its own sleeps until a release that another worker may
-  -- use. Limits that have room now bar its classes no longer.
+  -- A worker that left out classes because of its own label sleeps until that label has room, which another worker may
+  -- use. Its limits that have room now no longer bar these classes.
   update sluice.idle i set barred = (
     select nullif(b.classes, '{}') from sluice.worker w
     cross join lateral engine.find_classes_without_room(w.labels, i.barred, v_late) b where w.id = i.worker)

@@ -34,12 +34,15 @@ export interface Course {
   readonly isRefused: boolean
 }
 
-/** What a refusal leaves of a rate, at most and at least. */
+/** A refusal lowers a rate to at most, and at least, this part of it. */
 const most = 0.95
 const least = 0.5
-/** A rate of which less is used has not been tried. */
+/** A rate counts as tried only if at least this part of it was used. */
 const tried = 0.85
-/** How far above a rate at which the vendor refused another try is worth a small step; beyond that the vendor allows more. */
+/**
+ * Up to this multiple of the rate that the vendor refused, steps are small. Beyond it the vendor evidently allows more,
+ * so they are large.
+ */
 const near = 1.1
 const smallStep = 0.05
 const largeStep = 0.25

@@ -14,11 +14,12 @@ export interface Ahead {
 }
 
 /**
- * Grants up to `units` single units, each at the first instant that the rates allow, not more than `aheadMostUs` after `nowUs`. That
- * is the same as one claim at each of the instants, so no window holds more. A window or a quota has so many units left now that
- * none of them decides an instant; it counts them at the last one, and until then nothing else. Returns undefined for a bucket that
- * grants nothing ahead: it is held, has no rate, has a concurrency, whose places would be missing elsewhere until the instants, or
- * a window or a quota has fewer units left.
+ * Grants up to `units` single units, each at the first instant that the rates allow, not more than `aheadMostUs` after
+ * `nowUs`. That is the same as one claim at each of the instants, so no window holds more. Windows and quotas must have
+ * all the units left now, so that none of them decides an instant. They count the units at the last instant, and the
+ * bucket grants nothing else until then. Returns undefined for a bucket that grants nothing ahead. Such a bucket is
+ * held, has no rate, has a concurrency (whose places would be missing elsewhere until the instants), or has a window or
+ * a quota with fewer units left.
  */
 export function grantAhead(rules: readonly Rule[], bucket: Bucket, nowUs: number, units: number): Ahead | undefined {
   if (bucket.probeUs > 0 || bucket.holdUs > nowUs) return undefined

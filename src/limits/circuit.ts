@@ -75,8 +75,8 @@ export function opening(
 /**
  * Returns how long a bucket is held after the n-th bad answer in a row, if the vendor states no time: a second (a
  * credential: a minute) that doubles up to 3 s, and grows on with the outage as its twentieth part. So a vendor that is
- * back is noticed soon, and one that is gone for long is left alone. Buckets of one vendor do not meet, because each has
- * up to a quarter more; a refusal has not, because it holds few.
+ * back is noticed soon, and one that is gone for long is left alone. Each bucket adds up to a quarter, so that the
+ * trials of a vendor's buckets do not coincide. A refusal adds nothing, because it holds few buckets.
  * @param ageUs since the first of them
  * @param mostUs the longest hold of a refusal: the span of the limit's shortest rule
  */

@@ -22,7 +22,7 @@ export interface Match {
   readonly resetMs: number | undefined
   /** True if all units come back at the reset; false: not known. */
   readonly isFixed: boolean
-  /** How much earlier than the window's begin a request may have been granted that counts in it. */
+  /** How long before the window's begin a request that counts in it may have been granted. */
   readonly marginMs: number
 }
 
@@ -70,8 +70,9 @@ function matchOf(limit: Counted, count: Count): Match | undefined {
 
 /**
  * Returns what the counts of one answer show about the limits of its request; of several counts for one limit the one with
- * the fewest units left. Only limits whose requests take one unit each count requests as a vendor does. If a vendor is
- * named by some of the limits, the counts are theirs; and if a count has the name of one of the limits, its alone.
+ * the fewest units left. Only limits whose requests take one unit each count requests as a vendor does. If some of the
+ * limits name a vendor, counts concern only these. A count that has the name of one of the limits concerns that limit
+ * alone.
  */
 export function matchesOf(limits: readonly Counted[], counts: readonly Count[]): Match[] {
   const named = limits.filter(({ answers }) => answers !== undefined)

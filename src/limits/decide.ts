@@ -212,10 +212,10 @@ export interface Entry {
 
 /**
  * Returns the bucket after `units` granted at `grantedUs` turned out not to have been used: as if they had not been
- * granted. `since` is what else was granted after them, in order. Those grants alone would have filled an empty bucket so
- * far, and the debt never falls below that, because what drained in the meantime only thanks to these units is gone.
- * Credit in full would make room that the vendor does not have: 134 kept grants fit where 100 may. Places of concurrency
- * rules are not given back here: they are released when the attempt ends, used or not.
+ * granted. `since` has the grants after that, in order. The debt never falls below the debt that those grants alone
+ * would have left in an empty bucket, because the time in which these units drained has passed. Credit in full would
+ * make room that the vendor does not have: 134 kept grants would fit where 100 may. Places of concurrency rules are not
+ * given back here: they are released when the attempt ends, used or not.
  */
 export function refund(
   rules: readonly Rule[],

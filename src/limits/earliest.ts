@@ -57,7 +57,10 @@ function drainedUs(rule: Rule, bucket: Bucket, nowUs: number, units: number, ful
   return Math.min(neverUs, atUs + Number((missing + drain - 1n) / drain))
 }
 
-/** A unit more than the window holds follows the unit that many before it by all steps of the window, and one. */
+/**
+ * In a window of n units, each unit comes at least all steps of the window, and one more step, after the n-th unit
+ * before it.
+ */
 function windowUs(rule: Rule, bucket: Bucket, nowUs: number, units: number): number {
   const { first, full } = split(rule, units)
   const firstUs = room([rule], bucket, nowUs, false, first).nextUs
@@ -65,7 +68,10 @@ function windowUs(rule: Rule, bucket: Bucket, nowUs: number, units: number): num
   return (Math.floor(firstUs / rule.slotUs) + full * (windowParts + 1)) * rule.slotUs
 }
 
-/** A unit more than the quota allows comes in a later period than the unit that many before it, and a margin after its start. */
+/**
+ * Under a quota of n units, each unit comes in a later period than the n-th unit before it, a margin after that
+ * period's start.
+ */
 function periodUs(rule: Rule, bucket: Bucket, wallUs: number, units: number): number {
   const { quota } = rule
   const { first, full } = split(rule, units)

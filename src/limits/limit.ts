@@ -37,7 +37,7 @@ export type HasNumber<Path extends string> = Path extends `${infer Head}.${infer
  */
 export type Cost<In = never> = number | string | ((input: In) => number)
 
-/** What an input must have, so that a key or a cost can be read from it in this way. */
+/** The type that an input must have so that a key or a cost can be read from it in this way. */
 type Read<By, Path> = By extends string ? Path : By extends (input: infer In) => unknown ? In : unknown
 
 /** Options of a limit; see the fields. It needs a `rate`, `window`, `quota` or `concurrency`; all rules hold together. */

@@ -19,15 +19,15 @@ export interface Margin {
 export interface Measured {
   /** Age, in microseconds, that nearly all grants had at most when they were used; undefined: some host has used too few. */
   readonly ageUs: number | undefined
-  /** The part of the newest grants that this process received too late to use them, 0 to 1: only that makes it grow. */
+  /** The part of the newest grants that this process received too late to use them, 0 to 1. Only this makes the life grow. */
   readonly latePart: number
-  /** The same of the process that received the most of its grants too late: then nothing shrinks. */
+  /** The largest such part of any process. If it is too large, nothing shrinks. */
   readonly latePartMost: number
   /** Longest answer less the shortest one, in microseconds, of all hosts; undefined: not known of all that may call. */
   readonly wayUs: number | undefined
 }
 
-/** What is known of a limit when its margin is looked at. */
+/** What is known of a limit when its next margin is computed. */
 export interface Course {
   readonly inForce: Margin
   /** What holds while nothing is measured. */
@@ -47,7 +47,7 @@ export const wayUsStated = 100_000
 const transitMaxUs = 86_400_000_000
 /** How long a margin is in force before it shrinks. */
 const patienceUs = 30_000_000
-/** The margin is a part of longer windows that is not worth a change, and what is measured is not remembered for them. */
+/** In a longer window the margin is too small a part to be worth a change, and samples are not kept for so long. */
 const shortUsMost = 60_000_000
 /**
  * A life that is shorter than stated grows when more than this part of the grants come too late, because those are lost; a
@@ -133,7 +133,7 @@ export function nextMargin({ inForce, stated, measured, isMeasured, rules, stead
   if (grantUs > inForce.grantUs || isTight) return { grantUs, transitUs }
   if (latePartMost > lateLeast || steadyUs < patienceUs) return undefined
   if (life < inForce.grantUs * worthwhile) return { grantUs: life, transitUs: sumUs - life }
-  // Long windows have a wider margin than what is stated only if the whole has.
+  // Long windows have a wider margin than the stated one only if the whole margin is wider.
   const countedUs =
     sumUs > stated.grantUs + stated.transitUs ? rules.filter(hasWindow).map((rule) => rule.windowUs) : shortUs
   const leftUs = Math.max(...countedUs, 0) + sumUs + aheadMostUs

@@ -146,8 +146,8 @@ export function bucketName(
 }
 
 /**
- * Returns the limit and the key of a bucket's name, also for a bucket beside it (reserve.ts). The key is undefined if there
- * is none, or if the claim chooses it.
+ * Returns the limit and the key of a bucket's name, also for a bucket beside it (share.ts). The key is undefined if
+ * there is none, or if the claim chooses it.
  */
 export function splitBucket(bucket: string): { limit: string; key: string | undefined } {
   const [, limit = bucket, key] = /^([^:@*/]*)(?:\/[^:]*)?(?::([^]*))?/.exec(bucket) ?? []

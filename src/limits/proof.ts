@@ -246,7 +246,8 @@ export class BucketProof {
 
   #judgeSpan(row: LedgerRow, { rule, spanUs, most: bound, isMain, isCount }: Bound): void {
     const { first, units, over } = this.#sums.get(spanUs) ?? { first: 0, units: 0, over: 0 }
-    // A bucket owes what was used beyond a grant, and grants less; a window counts it only when it is too late.
+    // A rate owes the units that were used beyond a grant, and grants less after that. A window counts them when it can
+    // no longer deny them.
     const own = bound + (isCount ? over : 0)
     const seen = this.#seenOf(row.version, rule)
     const oldest = this.#version[first] ?? row.version
@@ -259,7 +260,10 @@ export class BucketProof {
     note(seen, { ...excess, units, most })
   }
 
-  /** Returns the most that a definition before a change allowed: a window that reaches over it is held to the looser one. */
+  /**
+   * Returns the most that an earlier definition allowed since the version `from`: a window that contains a change is
+   * held to the looser definition.
+   */
   #looser(from: number, to: number, spanUs: number): number {
     let most = 0
     for (let version = from; version < to; version++) {

@@ -103,10 +103,11 @@ export function level(name: string, rule: Written, burst: number | undefined, ma
 const slackMaxUs = 100_000
 
 /**
- * Returns the rules of a rate without `burst`: the small bucket, and behind it its pace, which has no room of its own but makes
- * some for the bucket, so that the long run is N / (W' + E) and not the bucket's refill. E, a sixtieth of the window and at most
- * 100 ms, is how late a unit may be used without a loss. At most N arrive in any W all the same (docs/guarantees.md, "The
- * pace"). A bucket of one unit is as fast without.
+ * Returns the rules of a rate without `burst`: the small bucket, and behind it its pace. The pace has no room of its
+ * own but makes room in the bucket, so that in the long run N / (W' + E) are granted, which is more than the bucket's
+ * refill. E, a sixtieth of the window and at most 100 ms, is how late a unit may be used without a loss. At most N
+ * still arrive in any W (docs/guarantees.md, "The pace"). A bucket of one unit gets no pace, because it is as fast
+ * without one.
  * @throws UsageError SLUICE_BAD_LIMIT
  */
 export function paced(name: string, rule: Written, marginUs: number): Rule[] {

@@ -1,8 +1,8 @@
-/** What one process measures of the margin of one limit. Pure, but for the time that callers pass. */
+/** What one process measures of the margin of one limit. It reads no clock: callers pass the time. */
 
 import { wayUsStated } from './margin.ts'
 
-/** Nearly all grants: all but this part of them, in the last reports. */
+/** "Nearly all" grants are all but this part of them, in the last reports. */
 const lateMost = 0.01
 const reportsMax = 12
 /** Fewer grants that come too late, between two reports, do not matter. */
@@ -15,14 +15,17 @@ const latePartCold = 0.5
 /** Answers are remembered by the minute, for ten of them. */
 const slotMs = 60_000
 const slotsMax = 10
-/** How many answers the newest minutes, at least two, must have that decide the bound: so a slow start does not cost ten minutes. */
+/**
+ * How many answers decide the bound. The newest minutes that have so many are used, at least two of them, so that a
+ * slow start does not cost ten minutes.
+ */
 const boundAnswers = 200
 const boundSlots = 2
 /** For how many ms more than a window a request may be in an open one: the margin, and the time between reports. */
 const openMs = 10_000
 /** A vendor whose answers all take longer leaves too little of a window of a second to record a charge in. */
 const leastMsMost = 400
-/** A bound that would fall by less stays. */
+/** A bound falls only to less than this part of itself. */
 const worthwhile = 0.8
 
 interface Slot {
@@ -80,7 +83,10 @@ export interface Way {
   answered(tookMs: number | undefined): void
   /** Returns the time after which the request, without an answer, is overdue, in ms; undefined: it never is. */
   overdueMs(): number | undefined
-  /** Called when it is, this many ms after the check. What it is overdue for then does not wait for the answer. */
+  /**
+   * Called when the request is overdue, this many ms after the check. The limits for which it is overdue do not wait
+   * for the answer.
+   */
   overdue(afterMs: number): void
 }
 
@@ -98,14 +104,14 @@ export class Samples {
   #nextMs = Infinity
   #reports = 0
 
-  /** A grant was used at this age, or was too old for it. */
+  /** Records the age at which a grant was used; `isLate`: it was too old to be used. */
   aged(ageMs: number, isLate: boolean): void {
     count(this.#ages, Math.ceil(ageMs))
     if (isLate) this.#late++
     else this.#used++
   }
 
-  /** A request was answered this long after it was written. Returns true if the caller has to charge it once more. */
+  /** Records how long after it was written a request was answered. Returns true if the caller has to charge it once more. */
   answered(tookMs: number, nowMs: number, canCharge: boolean): boolean {
     const slot = this.#slot(nowMs)
     slot.answers++
@@ -123,7 +129,10 @@ export class Samples {
     return Math.max(0, ...this.#slots.map(({ leastMs }) => leastMs).filter(Number.isFinite)) + wayUsStated / 1_000
   }
 
-  /** The margin in force allows for this bound, which was reported: answers are charged by it from now on, or a lower one. */
+  /**
+   * Records that the margin in force allows for this bound, which was reported. From now on, answers beyond it, or
+   * beyond a lower bound, are charged once more.
+   */
   allowed(boundMs: number): void {
     this.#boundMs = Math.min(boundMs, this.#nextMs)
   }
@@ -132,7 +141,10 @@ export class Samples {
     return this.#slots.every(({ isCharged }) => isCharged)
   }
 
-  /** Nothing is known of the way of a request, or the vendor refused one that the limit allows. Returns whether that is new. */
+  /**
+   * Records that the way of a request is unknown, or that the vendor refused a request that the limit allows. Returns
+   * whether that is new.
+   */
   doubted(nowMs: number): boolean {
     const slot = this.#slot(nowMs)
     const isNew = this.#slots.every(({ isSound }) => isSound)
@@ -162,7 +174,7 @@ export class Samples {
     const leastMs = Math.min(...this.#slots.map((slot) => slot.leastMs))
     this.#nextMs = this.#chooseBound(leastMs, Math.min(...windowsMs))
     this.#reports++
-    // What is charged by a lower bound needs no other margin.
+    // A lower bound needs no wider margin, so it holds at once.
     this.#boundMs = Math.min(this.#boundMs, this.#nextMs)
     return {
       ages: total(ages),

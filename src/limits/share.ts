@@ -55,7 +55,7 @@ export function shareOf(
       ? Math.min(lendMaxUs, Math.max(lendMinUs, longestUs > 0 ? longestUs : lendPlacesUs))
       : Math.ceil(durationMs(lendAfter) * 1_000)
   if (lendUs < lendMinUs || lendUs > lendMaxUs) refuse(`lendAfter is ${lendAfter}; it may be 1 s to 1 h`)
-  // What is left to others must be exact arithmetic, too.
+  // The part that is left to other jobs must be exact arithmetic, too.
   for (const rule of rules) unreserved(rule, { mille })
   return { name, mille, lendUs }
 }
@@ -109,7 +109,10 @@ export function shareInWords(share: Share | undefined): string {
     : `, ${share.mille / 10} % for ${share.name}, lent after ${share.lendUs / 1_000_000} s`
 }
 
-/** Returns the bucket beside a limit's own (`crm:acct`) for a job of a share: `crm/interactive:acct`; of none: `crm/:acct`. */
+/**
+ * Returns the bucket beside a limit's own (`crm:acct`): `crm/interactive:acct` for a job of the share, `crm/:acct` for
+ * any other job (share `''`).
+ */
 export function shareBucketName(bucket: string, share: string): string {
   return bucket.replace(/^[^:]*/, (limit) => `${limit}/${share}`)
 }

@@ -3,8 +3,8 @@
 -- It notifies workers and takers that wait for the buckets.
 -- p_age_us: how long ago the accepted request got its grant, or longer; null: an operator ends it, whatever was sent.
 -- p_cap: as for engine.limiter_now_us.
--- p_host: who accepted it: another host that is down stays so; null: ends it for all.
--- p_but: this cause goes on: a rejected credential shows that the vendor is not down, and nothing more.
+-- p_host: the host that accepted it; another host that is down stays so. Null: ends the holds of all hosts.
+-- p_but: holds for this cause stay: a rejected credential only shows that the vendor is not down.
 create or replace function engine.accept_buckets(
   p_buckets bigint[], p_age_us bigint, p_cap bigint, p_host text default null, p_but text default null)
 returns void

@@ -1,6 +1,6 @@
 /**
- * Acquires units outside of claims (takes/acquire_grant.sql): attempts do it for their further requests, takers for use outside of
- * jobs. Both repeat the request until they have a grant that is fresh enough, and refund what they did not use.
+ * Acquires units outside of claims (takes/acquire_grant.sql): for further requests of attempts, and for takers. Both
+ * repeat the request until they have a grant that is fresh enough, and refund grants that they did not use.
  */
 import { limitOf } from '../core/bucket.ts'
 import { caughtUpMs, type Moment, readMoment, sleepUntil, type StoreClock } from '../core/clock.ts'
@@ -20,7 +20,7 @@ import { unlessParked, untilParked } from '../claim/parking/parked.ts'
 import { type Circuit, circuitOf, type Failing } from './circuit.ts'
 import { othersUseOf } from './others.ts'
 
-/** One grant to request; after a lost reply it is requested again under the same id. */
+/** A grant to request. After a lost reply it is requested again under the same id, so that it is charged once. */
 export interface Wish {
   readonly id: string
   /** The holder that first requested it: a place that the store granted then belongs to this holder. */
@@ -41,7 +41,7 @@ export interface Question {
   readonly back: { readonly id: string; readonly units: readonly number[] } | undefined
   /** The requester is a running job, held by its claim; */
   readonly job?: { readonly id: string; readonly claim: string }
-  /** or a taker: the fields of the record of this name (claim/records.sql). */
+  /** or a taker: the fields of the type engine.taker (takes/records.sql). */
   readonly taker?: Readonly<Record<'line' | 'n' | 'wait' | 'holder' | 'life', string | number | null>>
 }
 
@@ -107,8 +107,8 @@ export interface Asking<G> {
   /** Waits before the next request. An error that it throws ends the loop. */
   wait(ms: number): Promise<void>
   /**
-   * Called when a grant was too old on arrival, as were the last `n`, since `sinceMs`; the grant is refunded. An error
-   * that it throws ends the loop.
+   * Called when a grant was too old on arrival, the n-th in a row since `sinceMs`; the grant is refunded. An error that
+   * it throws ends the loop.
    */
   late(grant: G, n: number, sinceMs: number): void
   /** Returns the error that the loop fails with after `untilMs`. */
@@ -138,7 +138,7 @@ export function concernedBy(
   return { concerned, others: named.length > 0 ? [] : takes.filter((take) => !concerned.includes(take)) }
 }
 
-/** A request that was answered badly. */
+/** A request that the vendor refused, or failed to serve. */
 export interface Sent {
   readonly takes: readonly string[]
   /** When its grant was requested; undefined: unknown, long ago. */
@@ -147,7 +147,7 @@ export interface Sent {
   readonly who: string
   /** The limits of the takes. */
   readonly limits: readonly Pick<Limit, 'name' | 'circuit'>[]
-  /** It was to try the vendor. */
+  /** It was a trial: the vendor had refused requests before. */
   readonly isProbe: boolean
 }
 
@@ -188,7 +188,7 @@ export class Acquirer {
     return { ...row, asked, fromMs: isKnown ? sentMs + waitedMs : wish.asked.monotonicMs }
   }
 
-  /** Requests the second limiter's consent to what the store has granted. */
+  /** Requests that the second limiter confirms a grant of the store. */
   async agree({ wish, takes, units, job }: Question, answer: Answer): Promise<Agreed> {
     const { shared: epoch, fromMs, fresh_us: lifeUs } = answer
     if (this.#shared === undefined) return { fromMs, waitMs: 0, id: undefined }
@@ -207,8 +207,8 @@ export class Acquirer {
   }
 
   /**
-   * Records a bad answer of the vendor's, which holds the buckets that it concerns, and those only: a refusal at once; a
-   * failure when there are enough in a row (takes/circuit.ts), or when the request was to try the vendor.
+   * Records a bad answer of the vendor's, which holds the buckets that it concerns. A refusal holds them at once. A
+   * failure holds them when there are enough in a row (takes/circuit.ts), or when the request was a trial.
    * @returns for how long buckets are held, in ms; undefined: none is
    */
   async refused(request: Sent, refusal: Refusal): Promise<number | undefined> {
@@ -255,7 +255,7 @@ export class Acquirer {
       : undefined
   }
 
-  /** Remembers that the vendor served a request, for the failures of other requests to count against. */
+  /** Remembers that the vendor served a request, which ends a row of failures. */
   served(takes: readonly string[], asked: Moment | undefined, but?: Cause): void {
     if (this.#circuit.isWatching) this.#circuit.served(takes, concernedBy(takes, undefined).concerned, asked, but)
   }
@@ -271,7 +271,7 @@ export class Acquirer {
     await this.#circuit.over(takes, concernedBy(takes, undefined).concerned, but)
   }
 
-  /** Charges these buckets, now and then, for what a vendor's counts show of somebody else's use. */
+  /** Charges these buckets, now and then, for units that somebody else has used, as a vendor's counts show. */
   counted(takes: readonly string[], limits: readonly Counted[], counts: readonly Count[]): void {
     const { clock } = this.#store
     othersUseOf(this.#store).saw(takes, limits, counts, () => this.#storeClock.cap(clock.monotonicMs()))
@@ -343,7 +343,7 @@ export class Acquirer {
         if (asking.isFresh(grant)) return grant
         lateSinceMs ??= clock.monotonicMs()
         asking.late(grant, ++late, lateSinceMs)
-        // This process is too busy to receive a grant in time; an immediate repeat would keep it so.
+        // This process is too busy to receive a grant in time. If it repeated the request at once, it would stay busy.
         await clock.sleep(clock.random() * Math.min(1_000, 50 * 2 ** late), signal)
       }
     } catch (error) {

@@ -1,6 +1,6 @@
--- Grants units of several buckets outside of claims, of all of them or of none: to a running job for a further request,
--- or to a taker. It is one autocommitted statement. It charges a grant once, however often it is repeated, and charges
--- nothing when it denies.
+-- Grants units of several buckets outside of claims, all or none: to a running job for a further request, or to a
+-- taker. It is one autocommitted statement. It charges a grant once, however often it is repeated, and charges nothing
+-- when it denies.
 -- p_grant: id of the grant; a UUID of version 4 for a taker (limits/takers/jobs_have_turn.sql).
 -- p_takes: names of the buckets.
 -- p_units: units of each bucket. A taker is charged one unit of a bucket that counts only places.
@@ -70,7 +70,7 @@ begin
     delete from sluice.taker t where t.id = v_taker.line;
   elsif capacity is not null and not exists (
     select 1 from unnest(p_takes, p_units) u (bucket, units) where u.units > engine.newest_capacity(u.bucket)) then
-    -- Only older code does not allow it. It waits outside of the line, so that others pass it.
+    -- Only older code does not allow this cost. The taker waits outside of the line, so that others pass it.
     capacity := null;
     soonest_us := 1000000;
     wait_us := 1000000;

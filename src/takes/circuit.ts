@@ -27,10 +27,13 @@ export interface Failed {
 /** Scopes of which a process knows when the vendor served it last; the oldest are forgotten. */
 const scopesMax = 10_000
 
-/** How long after a failure it is remembered which requests were served, in ms: further apart no failures are in a row. */
+/** How long after a failure a process remembers which requests were served, in ms. Failures further apart are not in a row. */
 const watchMs = apartUs.credential / 1_000
 
-/** Failures are counted of a key, and of all keys together: many keys with a job each fail too when the vendor is down. */
+/**
+ * Returns the scopes in which a failure counts: its key, and all keys together, because a vendor that is down also
+ * fails many keys with one job each.
+ */
 function scopesOf(cause: Failing, takes: readonly string[], concerned: readonly string[]): string[] {
   const own = `${cause}\n${concerned.toSorted().join('\n')}`
   const names = takes.map(limitOf).toSorted()
@@ -49,12 +52,12 @@ export class Circuit {
     this.#store = store
   }
 
-  /** True after a request of this process has failed: only then it is worth remembering which were served. */
+  /** True for a while after a request of this process has failed. Only then served requests are worth remembering. */
   get isWatching(): boolean {
     return this.#store.clock.monotonicMs() - this.#failedMs < watchMs
   }
 
-  /** Remembers that the vendor served a request of these buckets, which shows nothing about `but`. */
+  /** Remembers that the vendor served a request of these buckets; that shows nothing about the cause `but`. */
   served(takes: readonly string[], concerned: readonly string[], asked: Moment | undefined, but?: Cause): void {
     if (!this.isWatching) return
     const heardMs = readMoment(this.#store.clock).monotonicMs

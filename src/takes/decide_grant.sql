@@ -1,7 +1,7 @@
--- Decides and charges one grant of several buckets: the only place outside of claims that grants
--- (takes/acquire_grant.sql). A running job needs room only, because its places are counted already. A taker lets
--- earlier takers go first, unless there is room for both; it takes turns with jobs that wait for the same bucket; and
--- it takes a place of each bucket that counts places. Earlier takers that wait for another bucket only do not count.
+-- Decides and charges one grant of several buckets. No other function grants units outside of claims
+-- (takes/acquire_grant.sql calls it). A running job only needs units, because its places are counted already. A taker
+-- lets earlier takers go first, unless there is room for both. It takes turns with jobs that wait for the same bucket,
+-- and takes a place in each bucket that counts places. Earlier takers that wait only for other buckets do not count.
 -- The caller has locked the buckets.
 -- p_taker: the taker and its place in the line. Null: a running job.
 -- p_since: an earlier grant under this id was made at this time or later.

@@ -1,7 +1,7 @@
 -- Ends grants of takers: frees their places, and refunds the units that were not used. A second call does nothing.
 -- p_grants: the grants, one for each bucket.
--- p_takes: the names of their buckets. Null: the reply of the grant was lost, so only its places are known. Its cost
--- stays charged, because a request may have been made.
+-- p_takes: the names of their buckets. Null: the reply of the grant was lost, so only its places are known. The units
+-- stay charged, because a request may have been made.
 -- p_units: unused units of each.
 create or replace function engine.end_takes(p_grants uuid[], p_takes text[], p_units bigint[]) returns void
 language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set lock_timeout = '1s'

@@ -1,4 +1,7 @@
-/** The grants of one `fetch` of limits. Each request takes one of all of them, and holds its places until its response is read or cancelled. */
+/**
+ * The grants of one `fetch` of limits. Each request takes a grant of all these limits, and holds its places until its
+ * response is read or cancelled.
+ */
 import { AttemptError } from '../core/errors.ts'
 import type { Moment } from '../core/clock.ts'
 import type { Spending } from '../http/allowance.ts'
@@ -10,24 +13,24 @@ import type { Used } from '../limits/take.ts'
 import type { TakenGrant } from './lease.ts'
 import { usedUnits } from './take-request.ts'
 
-/** What a `FetchGrants` needs of the takes. */
+/** What a `FetchGrants` needs of `Takes`. */
 export interface FetchGrantsOptions {
   readonly limits: readonly Limit[]
   /** Waits for a grant; gives back `unused` in the same statement. */
   take(signal: AbortSignal, unused: TakenGrant | undefined): Promise<TakenGrant>
-  /** The vendor refused a request, or accepted one, whose grant was requested then: `Grants.refused`. */
+  /** As `Grants.refused` and `Grants.accepted`; `asked`: when the request's grant was requested. */
   refused(refusal: Refusal, asked: Moment | undefined, isProbe: boolean): Promise<number | undefined>
   accepted(asked: Moment | undefined, host: string | undefined): Promise<void>
-  /** The vendor served a request: `Acquirer.served`. */
+  /** As `Acquirer.served`. */
   served(asked: Moment | undefined): void
-  /** `Grants.counted`. */
+  /** As `Grants.counted`. */
   counted(counts: readonly Count[]): void
 }
 
 /** The grants of one `fetch` of limits. */
 export class FetchGrants implements Spending {
   readonly #options: FetchGrantsOptions
-  /** Those under which a request was written, or may be; the newest first. */
+  /** Grants under which a request was written, or may have been; the newest first. */
   #leases: TakenGrant[] = []
   readonly #end = new AbortController()
 
@@ -54,7 +57,10 @@ export class FetchGrants implements Spending {
     this.#end.abort(reason)
   }
 
-  /** Settles what all requests together have used. The newest have used it first, as far as they were charged. */
+  /**
+   * Settles what all requests together have used. It assigns the use to the newest grants first, up to what each was
+   * charged.
+   */
   async settle(used: Used): Promise<void> {
     let left = usedUnits(this.#options.limits, used)
     for (const [n, lease] of this.#leases.entries()) {

@@ -1,4 +1,7 @@
-/** The places that this process holds outside of jobs: one statement renews the lease of all; they are given back, or lost. */
+/**
+ * The places that this process holds outside of jobs. One statement renews the lease of all places. A place ends when
+ * it is given back, or lost.
+ */
 import { caughtUpMs, type Moment, readMoment, type StoreClock } from '../core/clock.ts'
 import { isTransient } from '../claim/claim.ts'
 import { untilParked } from '../claim/parking/parked.ts'
@@ -10,7 +13,7 @@ import type { Store } from '../db/store.ts'
 /** How long the lease of a process that holds places lasts after each renewal, in microseconds. */
 export const lifeUs = 15_000_000
 const renewMs = 5_000
-/** How much earlier leases end here than in the store, because work under them needs time to stop, and clocks differ. */
+/** How much earlier a lease ends here than in the store, because work under it needs time to stop, and clocks differ. */
 const skewMs = 1_000
 /** How long giving back is retried while the store is away; the store frees the places before that by itself. */
 const endMs = 60_000
@@ -23,7 +26,7 @@ interface Ending {
   readonly untilMs: number
 }
 
-/** What was used of one bucket of a grant. */
+/** The units that were used of one bucket of a grant. */
 export interface Settlement {
   readonly take: string
   readonly took: number
@@ -67,7 +70,10 @@ export class LeaseHolder {
     return () => void this.#asking.delete(grant)
   }
 
-  /** The store may have given the places to others. True also if the timer for that stood still while the machine slept. */
+  /**
+   * True if the store may have given the places to others. It is true even if the timer for that stopped while the
+   * machine slept.
+   */
   get isOver(): boolean {
     return caughtUpMs(this.#store.clock, this.#asked) >= this.#deadlineMs - skewMs
   }
@@ -79,7 +85,7 @@ export class LeaseHolder {
     this.#go()
   }
 
-  /** Holds a place no longer, because another statement gives it back. */
+  /** Stops renewing a place, because another statement gives it back. */
   forget(grant: string): void {
     this.#held.delete(grant)
   }
@@ -112,7 +118,7 @@ export class LeaseHolder {
     }
   }
 
-  /** Handles that the store gave up this process: all its places are lost, and it goes on under a new id. */
+  /** Ends all places as lost, because the store gave this process up, which continues under a new id. */
   lost(): void {
     this.id = newId()
     this.#deadlineMs = -Infinity
@@ -126,7 +132,7 @@ export class LeaseHolder {
     for (const tell of all) tell(placeLost('this process did not renew its lease in time'))
   }
 
-  /** Handles grants that the store does not have any more: it may have given their places to others. */
+  /** Ends grants that the store no longer has as lost, because it may have given their places to others. */
   #forgotten(grants: readonly string[]): void {
     if (grants.length === 0) return
     this.#store.log.warn('places held outside of jobs are lost: the store does not have them any more', {

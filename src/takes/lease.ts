@@ -32,7 +32,7 @@ export interface LeaseOptions {
   over(): void
   /** Called when the grant goes back unused. */
   unused(lease: TakenGrant): void
-  /** Called with what was used more than charged of a bucket (negative: less), before the store is informed. */
+  /** Called with the difference between the units used of a bucket and those charged, before the store is informed. */
   settled(lease: TakenGrant, take: string, more: number): void
 }
 
@@ -52,7 +52,7 @@ export class TakenGrant implements Lease {
   #isOver = false
   /** Limits that are settled, by their place in the request. */
   readonly #settled = new Set<number>()
-  /** What `settled` was called with: it is the whole difference, however often the store has to be informed. */
+  /** The differences that were reported by `settled`, so that each is reported once, however often the store is called. */
   readonly #more = new Map<number, number>()
   #isTold = false
 
@@ -72,7 +72,7 @@ export class TakenGrant implements Lease {
     return this.#options.asked
   }
 
-  /** Records that Redis has granted too, under this id, and until when a request may begin, in monotonic ms. */
+  /** Records the id of the grant in Redis, and until when a request may begin, in monotonic ms. */
   agreed(id: string, deadlineMs: number): void {
     this.shared = id
     this.#deadlineMs = deadlineMs
@@ -129,7 +129,10 @@ export class TakenGrant implements Lease {
     await this.settleUnits(usedUnits(this.#options.want.limits, used))
   }
 
-  /** Settles units of each limit, as `settle`; undefined: as charged, or settled before. What fails may be settled again. */
+  /**
+   * Settles units of each limit, as `settle`; undefined: as charged, or settled before. If the call fails, it may be
+   * repeated.
+   */
   async settleUnits(units: readonly (number | undefined)[]): Promise<void> {
     const { want, settled, holder } = this.#options
     const open = units.flatMap((used, i) => {
@@ -160,7 +163,7 @@ export class TakenGrant implements Lease {
     return this.release()
   }
 
-  /** The units that go back when the grant was not used; at least 1, for its place. */
+  /** The units that go back if the grant was not used; at least 1, for its place. */
   get units(): number[] {
     return this.#options.want.costs.map((cost) => Math.max(1, cost))
   }
@@ -176,7 +179,7 @@ export class TakenGrant implements Lease {
     this.#isTold = true
   }
 
-  /** Ends the lease here, because the next take gives it back in the same statement. */
+  /** Ends the lease in this process only, because the next take gives it back in the same statement. */
   handOver(): void {
     this.#isOver = true
     this.#options.over()

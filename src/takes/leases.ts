@@ -23,10 +23,10 @@ const neverUs = '9007199254740991'
 /** Returns how long a request may begin under a grant, in ms. */
 export const freshMs = ({ fresh_us }: Answer) => (fresh_us === null ? Infinity : Number(fresh_us) / 1_000)
 
-/** Makes leases, and knows those that hold places until they are released. */
+/** Makes leases, and records which of them hold places. */
 export class Leases {
   readonly #options: LeasesOptions
-  /** Buckets of which the vendor has refused requests, and when the newest grant to try it again was requested. */
+  /** For each bucket whose requests the vendor has refused, when the newest grant for a trial was requested. */
   readonly #probes = new Map<string, Moment>()
   readonly #held = new Set<TakenGrant>()
 
@@ -34,17 +34,17 @@ export class Leases {
     this.#options = options
   }
 
-  /** Returns when the newest grant to try the vendor of these buckets was requested; undefined: there is none. */
+  /** Returns when the newest grant for a trial of these buckets was requested; undefined: there is none. */
   probeOf(takes: readonly string[]): Moment | undefined {
     return takes.map((take) => this.#probes.get(take)).findLast((moment) => moment !== undefined)
   }
 
-  /** The vendor accepts requests of these buckets again. */
+  /** Forgets the trials of these buckets, because the vendor accepts requests again. */
   accepted(takes: readonly string[]): void {
     for (const take of takes) this.#probes.delete(take)
   }
 
-  /** Ends all that hold places. */
+  /** Ends all leases that hold places. */
   async close(): Promise<void> {
     const held = [...this.#held]
     for (const lease of held) lease.lose(closedError())
@@ -53,8 +53,8 @@ export class Leases {
 
   /** Reads the store's answer to a request: the lease that it grants, or when to try again. */
   read(want: TakeRequest, wish: Wish, answer: Answer): Said<TakenGrant> {
-    // The grant belongs to a holder that was given up meanwhile. Nothing renews its places, and `lost` is not about the
-    // present holder.
+    // The grant belongs to a holder that was given up meanwhile, so nothing renews its places. An answer of `lost` does
+    // not concern the present holder.
     const isOld = wish.holder !== this.#options.holder.id
     if (answer.lost) {
       if (!isOld) this.#options.holder.lost()
@@ -87,7 +87,7 @@ export class Leases {
     return (limits) => this.#options.acquirer.chargeAgain(takes, costs, limits)
   }
 
-  /** Makes the lease of a grant; without `row` that of one that nobody was charged for. */
+  /** Makes the lease of a grant; without `row` of a grant for which nothing was charged. */
   make(want: TakeRequest, id: string, fromMs: number, row?: Answer, asked?: Moment): TakenGrant {
     const lifeMs = row === undefined ? Infinity : freshMs(row)
     const lease = new TakenGrant({

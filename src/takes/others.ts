@@ -23,7 +23,7 @@ const bucketsMax = 10_000
 interface Known {
   readonly witness: WindowWitness
   comparedMs: number
-  /** End of the window in which nothing was left, when that was compared last; monotonic ms. */
+  /** End of the window in which nothing was left at the last comparison; monotonic ms. */
   spentUntilMs: number
 }
 
@@ -39,7 +39,7 @@ export class OthersUse {
   readonly #known = new Map<string, Known>()
   readonly #waiting = new Map<string, Waiting>()
   #isComparing = false
-  /** A bucket of which nothing is left came in meanwhile. */
+  /** Among the waiting counts is one that shows that nothing is left. */
   #isUrgent = false
   #comparedMs = -Infinity
 
@@ -63,7 +63,7 @@ export class OthersUse {
       const known = this.#knownOf(take)
       const isFixed = known.witness.saw(match, atMs)
       const untilMs = atMs + (match.resetMs ?? 0)
-      // The end of one window moves by what it is rounded by.
+      // Rounding makes the end of one window move a little.
       const isSpent = match.left === 0 && isFixed && untilMs > known.spentUntilMs + slackMs
       const everyMs = Math.min(Math.max(match.windowMs / 60, compareMsMin), compareMsMax)
       if (!isSpent && atMs < known.comparedMs + everyMs) continue
@@ -85,7 +85,7 @@ export class OthersUse {
     return known
   }
 
-  /** Compares what waits. If the store does not answer, the next answers of the vendor show the same, or more. */
+  /** Compares the waiting counts. If the store does not answer, the next answers of the vendor show the same use, or more. */
   async #compare(cap: () => number | null): Promise<void> {
     if (this.#isComparing) return
     this.#isComparing = true
@@ -109,7 +109,7 @@ export class OthersUse {
       this.#waiting.clear()
       if (columns[0]?.length) await this.#store.call('charge_others', [...columns, cap()])
     } catch {
-      // See above.
+      // If it failed, the next answers of the vendor show the same.
     } finally {
       this.#isComparing = false
       if (this.#isUrgent) void this.#compare(cap)
@@ -119,7 +119,7 @@ export class OthersUse {
 
 const usesOf = new WeakMap<Store, OthersUse>()
 
-/** Returns the one of this process for a store. */
+/** Returns the counts that this process has read, for a store. */
 export function othersUseOf(store: Store): OthersUse {
   const use = usesOf.get(store) ?? new OthersUse(store)
   usesOf.set(store, use)

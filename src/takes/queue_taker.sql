@@ -1,10 +1,10 @@
--- Computes when to try again after units were denied, and puts a taker into the line of its buckets until some time
--- after that. A taker without a line, or one that would not wait for that long, is not put into the line. A taker far
--- from its turn retries rarely, but often enough that one that dies in the line does not hold up the others for long.
--- Others leave room for a taker in the buckets that deny it. In its other buckets they do so only if it is the first in
--- the line of each bucket that denies it. So the many takers of a busy account keep one unit of a total, not all of it.
--- One without a line stops grants ahead. A job comes back when there is room, so they stop until a second after that;
--- a taker may come back at any time, so they stop for 30 s.
+-- Computes when to try again after units were denied, and puts a taker into the lines of its buckets until some time
+-- after that. A taker that waits in no line, or not for that long, is not put there. A taker far from its turn retries
+-- rarely, but often enough that a taker that dies in the line does not hold up the others for long. Other takers leave
+-- room for a taker in the buckets that deny it. In its other buckets they do so only if it is the first in the line of
+-- each bucket that denies it: so many takers of one busy account reserve one unit of a total, not all of it. A caller
+-- without a line stops grants ahead: a job until a second after there is room, when it comes back; a taker for 30 s,
+-- because it may come back at any time.
 -- p_taker: the taker that was denied; its line is null for a job.
 -- p_units: what it needs of each bucket.
 -- p_lacking: whether each bucket denied it (`engine.decide_grant`).

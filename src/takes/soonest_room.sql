@@ -8,7 +8,7 @@ language plpgsql as $$
 declare
   v_next bigint;
 begin
-  -- It depends on the buckets that lack room; others may name a later time. If none lacks room, it depends on all,
+  -- Only buckets that lack room count, because the others may name a later time. If no bucket lacks room, all count,
   -- because a bucket on hold denies even a request that costs nothing.
   v_next := (
     select coalesce(max(r.next) filter (where r.units < p_needs[r.ord] or r.places < p_places[r.ord]), max(r.next))

@@ -2,7 +2,10 @@
 import type { Clock } from '../core/clock.ts'
 import type { Log } from '../core/log.ts'
 
-/** For how long, in ms, takes do not call a store that has just not answered: each would wait for its own time-out. */
+/**
+ * For how long, in ms, takes do not call a store that has failed to answer, because each call would wait for its own
+ * time-out.
+ */
 const probeMs = 1_000
 
 /** The store's outages, as one process sees them. */
@@ -19,7 +22,7 @@ export class StoreOutage {
     this.#log = log
   }
 
-  /** The store did not answer within the last second. */
+  /** True for a second after the store failed to answer. */
   get isOn(): boolean {
     return this.#askMs !== undefined && this.#clock.monotonicMs() < this.#askMs
   }

@@ -4,7 +4,7 @@ import { span } from '../core/figures.ts'
 import { StaleGrantError } from '../http/allowance.ts'
 import type { TakeRequest } from './take-request.ts'
 
-/** How long all grants of a take may arrive too old, before the take fails. */
+/** For how long all grants of a take may arrive too old before the take fails. */
 export const lateMsMax = 10_000
 
 /** The error of a take when Redis, where limits are shared, is away. */

@@ -44,7 +44,7 @@ const lookMs = 2_000
 /** The grants of each response of `fetch`. */
 const grantsOf = new WeakMap<Response, FetchGrants>()
 
-/** Returns a request as the circuit counts it: each one for itself. */
+/** Returns a request as the circuit counts it, as one of its own. */
 function sentOf({ takes, limits }: TakeRequest, asked: Moment | undefined, isProbe: boolean): Sent {
   return { takes, limits, asked, isProbe, who: newId() }
 }
@@ -112,7 +112,7 @@ export class Takes implements Taker {
     return this.#unmeasured(want, await this.#take(want, options))
   }
 
-  /** What the caller does with a grant is not known. */
+  /** It is not known what the caller does with the grant, so the way of its request cannot be measured. */
   #unmeasured<T>({ limits }: TakeRequest, granted: T): T {
     this.#margins.unmeasured(limits)
     return granted
@@ -168,7 +168,8 @@ export class Takes implements Taker {
     const want = takeRequestOf(limits, options)
     const { clock } = this.#options.store
     const refusal = refusalIn(response, want.limits, { wallMs: clock.wallMs() })
-    // Which request it answers is not known. If none of this process was to try the vendor, it was sent before the refusal.
+    // It is not known which request the response answers. If no request of this process was a trial, it was sent before
+    // the refusal.
     const asked = this.#leases.probeOf(want.takes)
     const bad = refusal ?? failureIn(response, want.limits)
     if (bad !== undefined) await this.#acquirer.refused(sentOf(want, asked, asked !== undefined), bad)
@@ -203,7 +204,7 @@ export class Takes implements Taker {
     await this.#leases.close()
     await this.#holder.close()
     await this.#waiters.close()
-    // Responses in progress may be read to their end.
+    // It is not awaited, so that responses in progress can be read to their end.
     void this.#agents?.close()
   }
 
@@ -225,7 +226,7 @@ export class Takes implements Taker {
   async #take(want: TakeRequest, { signal }: Pick<WaitOptions, 'signal'>, unused?: TakenGrant): Promise<TakenGrant> {
     const said = await this.#orOpen(want, async () => ({ grant: await this.#untilGranted(want, signal, unused) }))
     const lease = said.grant as TakenGrant
-    // The store was not called, so it did not get the unused grant back.
+    // The store was not called, so the unused grant was not given back.
     if (lease.isUncharged) void unused?.giveBack()
     return lease
   }

@@ -4,9 +4,9 @@ import { StoreError } from '../core/errors.ts'
 
 /** How a request leaves the line before its turn; see the fields. */
 export interface Leaving {
-  /** Its caller has no use for it any more. */
+  /** Aborted when the caller no longer needs the request. */
   readonly signal?: AbortSignal | undefined
-  /** It waits no longer than this, in ms, and fails then with what `late` returns. */
+  /** Longest wait in ms; then the request fails with the error that `late` returns. */
   readonly ms: number
   late(): Error
 }
@@ -26,8 +26,9 @@ export class Turnstile {
   readonly #line = new Set<Waiting>()
 
   /**
-   * @param most how many pass at a time
-   * @param patienceMs when the store does not answer one, those that have been in line for so long do not wait for the same
+   * @param most how many requests pass at a time
+   * @param patienceMs if the store does not answer a request, the requests that have been in line for this long fail
+   * with it
    */
   constructor(most: number, clock: Clock, patienceMs: number) {
     this.#free = most
@@ -75,7 +76,7 @@ export class Turnstile {
     })
   }
 
-  /** Each request would wait for the time-out of its own; a long line would last for minutes. */
+  /** Otherwise each request would wait for its own time-out, and a long line for minutes. */
   #unanswered(error: StoreError): void {
     const beforeMs = this.#clock.monotonicMs() - this.#patienceMs
     for (const waiting of this.#line) if (waiting.sinceMs <= beforeMs) waiting.fail(error)

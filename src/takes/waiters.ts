@@ -7,7 +7,7 @@ export class Waiters {
   readonly #db: Db
   readonly #channel: string
   readonly #naps = new Map<string, Set<AbortController>>()
-  /** Buckets with a woken waiter: each that is granted then wakes the next, until one is denied. */
+  /** Buckets with a woken waiter. A woken waiter that gets a grant wakes the next one; one that is denied does not. */
   readonly #woken = new Set<string>()
   #listening: Promise<(() => Promise<void>) | undefined> | undefined
   #isClosed = false
@@ -39,7 +39,10 @@ export class Waiters {
     }
   }
 
-  /** Wakes the next waiter of each bucket whose woken waiter did not find it used up, because there may be more room. */
+  /**
+   * Wakes the next waiter of each of these buckets, because there may be more room: the waiter that was woken got its
+   * grant.
+   */
   next(buckets: readonly string[]): void {
     for (const bucket of buckets) if (this.#woken.has(bucket)) this.#wake(bucket)
   }

@@ -1,8 +1,8 @@
--- Checks that the store still is what it was, and that its clock is not behind what the limiter's clock has shown.
+-- Checks that the store has lost nothing, and that its clock is not behind a time that the limiter's clock has shown.
 -- If the store lacks something that it had, begins the next epoch: limits close (limits/room/bucket_room.sql), and
--- workers get ids that none has had. If the store's clock was set back, moves the limiter's clock on by as much: the
--- newest grant gives the least time that it has shown, and p_least is nearer.
--- What the caller knows (null: nothing):
+-- workers get ids that no worker has had. If the store's clock was set back, moves the limiter's clock on by as much:
+-- the newest grant gives the least time that it has shown, and p_least is nearer. What the caller knows (null:
+-- nothing):
 -- p_least: the limiter's clock shows this time or a later one.
 -- p_n, p_lsn: in epoch p_n the log was on disk up to p_lsn.
 -- What is true now:
@@ -39,7 +39,7 @@ begin
     exit when round = 2
       or (raised_us = 0 and not restored
         and (v_epoch.identity, v_epoch.server_at) is not distinct from (v_id, v_server));
-    -- When several callers see the same, the first one acts; the others look again.
+    -- When several callers see the same, the first one acts; the others check again.
     perform pg_advisory_xact_lock(1397511523, -12);
   end loop;
   now_us := now_us + raised_us;

@@ -1,6 +1,6 @@
 -- Takes a forward step of the store's clock out of the limiter's clock. Returns 'moved' when it did; 'again' when
--- another process has done it, so the caller must look again; 'witnessed' when there was no step, because grants were
--- made in the time that the caller did not see pass: it is the caller's monotonic clock that stood still.
+-- another process has done it, so the caller must look again; 'witnessed' when there was no step: grants were made in
+-- the time that the caller did not see pass, so the caller's monotonic clock had stopped.
 -- p_by: size of the step, in microseconds, by the caller's monotonic clock.
 -- p_ahead: lead of the limiter's clock over the store's clock when the caller read it.
 create or replace function engine.undo_clock_step(p_by bigint, p_ahead bigint) returns text language plpgsql

@@ -1,5 +1,6 @@
--- Returns how long, in microseconds, a grant may be used at most that one of the newest three definitions of its limits
--- gave: for grants that are handed out again, by whichever it was. Null: the limits count only places.
+-- Returns the shortest life of a grant, in microseconds, under the newest three definitions of its limits. It is for
+-- grants that are handed out again, because any of these definitions may have given them. Null: the limits count only
+-- places.
 -- p_buckets: its buckets.
 create or replace function engine.least_life(p_buckets bigint[]) returns bigint language plpgsql stable as $$
 begin

@@ -1,9 +1,9 @@
 -- Returns how many units of a bucket somebody else has used, as far as a vendor's count shows it and the bucket has not
 -- been charged for it: the units that the vendor has counted since p_from, less all that the bucket granted or was
--- charged since then. Every grant is assumed to have arrived, so a request under way is never taken for another's.
--- If the vendor's window ends at a known time, no more than what the bucket could grant until then beyond what the
--- vendor has left: units that nobody could use up are not charged.
--- 0 if more than 20,000 rows would have to be read, or if the bucket grants nothing anyway.
+-- charged since then. It assumes that every grant has arrived, so a request under way never counts as somebody else's.
+-- If the vendor's window ends at a known time, it returns at most the units that the bucket could grant until then
+-- beyond the units that the vendor has left, because no other units could do harm. 0 if more than 20,000 rows would
+-- have to be read, or if the bucket grants nothing anyway.
 -- p_most: units of the vendor's window, or of the limit's, whichever is smaller.
 -- p_left: units that the vendor has left.
 -- p_from: nothing that was granted earlier is in the vendor's count; p_until: when that begins anew, null: not known;

@@ -1,9 +1,10 @@
 -- Records a bad answer of the vendor's: a refusal, or a failure that opens a circuit (takes/circuit.ts). It holds the
 -- buckets that this concerns: those of the request's keys. A bucket that requests of several keys share is held only if
 -- three of those keys were refused within a second. After the hold the bucket grants one request at a time, until the
--- vendor accepts one (engine.accept_buckets). If the vendor states no time, engine.trial_distance decides for how long.
--- A bad answer to a request that was sent before the newest one in a row is not one more, and lengthens the hold only
--- if the vendor states for how long.
+-- vendor accepts one (engine.accept_buckets). It holds them for as long as the vendor states; if the vendor states no
+-- time, engine.trial_distance decides (a second to a minute, after refusals). A bad answer counts as one more in a row
+-- only if its request was sent after the newest bad answer arrived. Any other one lengthens the hold only if the vendor
+-- states a time.
 -- p_buckets: the buckets that it concerns.
 -- p_shared: the request's other buckets.
 -- p_wait_us: how long the vendor wants to be left alone; null: it stated no time.
@@ -11,7 +12,7 @@
 -- p_cap: as for engine.limiter_now_us.
 -- p_answer: the vendor's answer, for people.
 -- p_cause, p_host: as in sluice.refusal.
--- p_again: it concerns only those that are on trial already, and what they are held for stays the same.
+-- p_again: holds only buckets that are on trial already, and keeps the causes for which they are held.
 -- held: the buckets that are held; wait_us: for how long at least.
 create or replace function engine.refuse_buckets(
   p_buckets bigint[], p_shared bigint[], p_wait_us bigint, p_age_us bigint, p_cap bigint, p_answer text,

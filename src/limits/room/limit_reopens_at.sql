@@ -1,6 +1,6 @@
--- Returns when a limit has room again that was closed at p_closed, because the store lacks what it granted before: when
--- all of that is beyond what its rules look back on, and at most an hour later. A limit that looks back longer then
--- goes by what the ledger still has.
+-- Returns when a limit has room again that was closed at p_closed, because the store lacks grants from before that
+-- time. It has room when its rules no longer look back on those grants, and at most an hour later. A limit that looks
+-- back for longer then decides by the grants that the ledger still has.
 -- p_closed: time of the limiter's clock at which it was closed, in microseconds.
 -- p_kind, p_span: kind of each rule, and how far back it looks, in microseconds.
 create or replace function engine.limit_reopens_at(p_closed bigint, p_kind text[], p_span bigint[]) returns bigint

@@ -1,7 +1,8 @@
 -- Records that jobs of shares were denied, so that engine.share_lent_from stops lending what belongs to those shares.
 -- The record is a ledger row of the share's bucket with the nil UUID as its claim and no units; it is written at most
 -- four times in lend_us. The caller has locked the buckets.
--- p_denied: buckets that denied jobs: the limit's own, or the share's, which is as full if no other job used it.
+-- p_denied: buckets that denied jobs: the limit's own, or the share's, which is just as full if only its jobs used the
+-- limit.
 -- p_uses: buckets that those jobs need, pair by pair with p_denied.
 -- p_now: the limiter's clock, in microseconds.
 create or replace function engine.record_denied_shares(p_denied bigint[], p_uses bigint[], p_now bigint) returns void
