@@ -23,13 +23,13 @@ export interface BookingsOptions {
 const answerMs = 400
 /** How far apart two messages come back at least. */
 const apartUsLeast = 500
-/** While it is not known how long attempts hold a place. */
+/** How long attempts are assumed to hold a place, in ms, until that is known. */
 const placeMs = 250
 /** How far ahead bookings are, in ms, from which on a message requests no grant before its turn. */
 const aheadMs = 200
-/** A part of the last measured time, in a mean of the latest ones. */
+/** The weight of the newest time in a mean of times. */
 const newest = 0.1
-/** Buckets of which it is known how far they are booked; the oldest are forgotten. */
+/** For how many buckets it remembers how far they are booked; the oldest are forgotten. */
 const knownMax = 10_000
 
 /** The bookings of one worker's messages. */
@@ -45,13 +45,13 @@ export class Bookings {
     this.#options = options
   }
 
-  /** Returns the bucket of these that is booked for longer than a moment; undefined: none is. */
+  /** Returns one of these buckets that is booked for longer than a moment; undefined: none is. */
   booked(takes: readonly string[]): string | undefined {
     const nowMs = this.#options.clock.monotonicMs()
     return takes.find((take) => (this.#until.get(take) ?? 0) - nowMs > aheadMs)
   }
 
-  /** An attempt has held places of these limits for this long. */
+  /** Records for how long an attempt held places of these limits. */
   held(takes: readonly string[], ms: number): void {
     for (const name of takes.map(limitOf)) {
       const before = this.#heldMs.get(name) ?? ms
@@ -60,8 +60,8 @@ export class Bookings {
   }
 
   /**
-   * Books for messages that lack room in a bucket. Returns after how many ms each of them comes back; never rejects.
-   * @param waitMs when the first may; Infinity: when somebody gives a place back
+   * Books times for messages that lack room in a bucket. Resolves to the delay of each in ms; never rejects.
+   * @param waitMs when the first may come back; Infinity: when somebody gives a place back
    */
   async book(take: string, count: number, units: number, waitMs: number): Promise<number[]> {
     const { redis, prefix, clock, mostMs } = this.#options
@@ -85,7 +85,7 @@ export class Bookings {
     const all = rules.map((rule, i) => {
       const { kind, drain, weight, room, spanUs } = rule
       if (kind === 'concurrency') return ((this.#heldMs.get(limitOf(take)) ?? placeMs) * 1_000) / room
-      // The units of a period are there at once when it begins.
+      // All units of a period are free when it begins.
       if (kind === 'quota' || (kind === 'rate' && paceOf(rules, i) !== undefined)) return 0
       return kind === 'window' ? spanUs / room : weight / drain
     })

@@ -1,4 +1,4 @@
-/** The definitions of limits in Redis, which all programs that share the limits go by. */
+/** The definitions of limits in Redis, which all programs that share the limits use. */
 import { limitOf } from '../core/bucket.ts'
 import type { Clock } from '../core/clock.ts'
 import { StoreError, UsageError } from '../core/errors.ts'
@@ -56,7 +56,7 @@ export class DirectDefinitions {
     return this.#reading
   }
 
-  /** Reads them again, unless that was done in the last seconds. */
+  /** Reads the definitions again, unless that was done in the last seconds. */
   async refresh(): Promise<void> {
     if (this.#options.clock.monotonicMs() - this.#readMs > knownMs) await this.read()
   }
@@ -98,10 +98,10 @@ export class DirectDefinitions {
     return `${this.#options.prefix}{limits}:d:${name}`
   }
 
-  /** The definitions are read before anything is granted. */
+  /** Does nothing: the definitions were read before the first grant. */
   async know(): Promise<void> {}
 
-  /** Returns a bucket for Redis; undefined: its limit is none of this process. */
+  /** Returns a bucket for Redis; undefined: this process does not have its limit. */
   bucket(take: string): RedisBucket | undefined {
     const found = this.#byName.get(limitOf(take))
     return found && { name: take, ...found.bucket }

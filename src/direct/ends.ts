@@ -1,4 +1,4 @@
-/** Carries out what becomes of a message: its result, a later attempt, or a place aside. */
+/** Carries out the end of an attempt: sends the result, a later attempt, or the message to the queue of parked ones. */
 import { randomUUID } from 'node:crypto'
 import { resultOf, revokedResult } from '../absorb/call.ts'
 import { park, parkingOf } from '../absorb/parking.ts'
@@ -27,11 +27,11 @@ export interface EndsOptions {
   results: Results
   clock: Clock
   log: Log
-  /** What programs of Celery see of this worker. */
+  /** The state of this worker that programs of Celery see. */
   presence: Pick<Presence, 'name' | 'events'>
   /** Producers get the state STARTED. */
   tracksStarted: boolean
-  /** What fails for good is also put aside. */
+  /** Messages that fail for good are also put into the queue of parked ones. */
   parks: boolean
 }
 
@@ -42,9 +42,12 @@ interface Failure {
   readonly error: string
 }
 
-/** Lost workers that end a message; a message that was read ahead counts, too, though its handler was not called. */
+/** So many lost workers end a message. A message that was read ahead also counts a loss, though its handler was not called. */
 const crashesMax = 10
-/** How soon an attempt is repeated that was not called, mostly because its grant grew old on a slow machine, in ms. */
+/**
+ * After how many ms an attempt is repeated whose handler was not called, mostly because its grant expired on a slow
+ * machine.
+ */
 const uncalledMs = 150
 
 /** The ends of one worker's messages. */
@@ -56,8 +59,8 @@ export class Ends {
   }
 
   /**
-   * Sends a message to its queue again, after a delay in ms. Resolves when that is confirmed. Longer than the broker can let it
-   * wait at a time, it comes back before, and has noted when it is due.
+   * Sends a message to its queue again, after a delay in ms. Resolves when that is confirmed. If the broker cannot make
+   * it wait for so long at a time, it comes back earlier, with a header that says when it is due.
    */
   async later(
     { delivery, queue, mayHaveBeenSent = false }: Pick<Entry, 'delivery' | 'queue' | 'mayHaveBeenSent'>,
@@ -70,7 +73,7 @@ export class Ends {
     const send = () => publishLater(broker, copyOf(delivery, { ...progress, isDoubtful, ...due }), queue, ms)
     await send().catch(async (error: unknown) => {
       if ((error as { code?: string }).code !== 'SLUICE_BROKER_UNROUTED') throw error
-      // Somebody has deleted where it waits, or its queue.
+      // Somebody has deleted the queues in which messages wait, or its own queue.
       await (ms > 0 ? broker.declare(delayTopology()) : broker.use((channel) => channel.assertQueue(queue)))
       await send()
     })
@@ -81,7 +84,10 @@ export class Ends {
     return this.#send(revokedResult(message.id, why), { message, call })
   }
 
-  /** Puts a message aside that cannot be carried out. @param seen as far as it was read */
+  /**
+   * Puts a message that cannot be carried out into the queue of parked ones.
+   * @param seen the message as far as it was read
+   */
   async refused(
     { delivery, queue }: Pick<Entry, 'delivery' | 'queue'>,
     cause: unknown,
@@ -96,7 +102,7 @@ export class Ends {
     log.error('a message of a Celery producer cannot be carried out, and is parked', about)
   }
 
-  /** A worker was lost while it had this message, and perhaps executed it. */
+  /** Handles the loss of a worker that had this message, and perhaps executed it. */
   async crashed(entry: Entry): Promise<void> {
     const { progress, task } = entry
     const { clock } = this.#options
@@ -106,12 +112,12 @@ export class Ends {
     else await this.later(entry, known, delayMs(known.crashes, task.retry, clock.random()))
   }
 
-  /** A message may have been executed before, and its task is executed at most once. */
+  /** Ends a message that may have been executed before, because its task is executed at most once. */
   doubtful(entry: Entry, progress: Progress): Promise<void> {
     return this.failed(entry, progress, { reason: 'doubtful', error: lost })
   }
 
-  /** An attempt began, at this wall time in ms. */
+  /** Reports that an attempt began, at this wall time in ms. */
   began(entry: Entry, atMs: number): void {
     const { presence, results, tracksStarted, log } = this.#options
     const { id } = entry.message
@@ -119,7 +125,7 @@ export class Ends {
     presence.events.started(id, atMs)
     if (!tracksStarted) return
     const started = resultOf(id, { state: 'started', reason: null, result: null, error: null }, presence.name)
-    // A server that is away now misses a state that is over soon.
+    // If a server is away, this state is not reported later, because it is over soon.
     const failed = (error: unknown) => log.debug('that a task began could not be reported', { id, err: error })
     entry.told = results.send(started, entry.call).catch(failed)
   }
@@ -154,7 +160,7 @@ export class Ends {
     }
   }
 
-  /** Another attempt follows: Celery shows that, with the error of this one. */
+  /** Reports that another attempt follows, which Celery shows with the error of this one. */
   async #retries(entry: Entry, error: string): Promise<void> {
     const { results } = this.#options
     const result = resultOf(entry.message.id, { state: 'retry', reason: null, result: null, error })
@@ -170,7 +176,10 @@ export class Ends {
     presence.events.reported(result, { startedMs: begunMs ?? null, endedMs })
   }
 
-  /** Ends a message for good: reports it, sends what follows, puts it aside if that is wanted, and sends the job of `onFailed`. */
+  /**
+   * Ends a message for good: reports that, sends the tasks that follow it, parks it if that is wanted, and sends the
+   * job of `onFailed`.
+   */
   async failed(entry: Entry, progress: Progress, failure: Failure): Promise<void> {
     const { parks } = this.#options
     const { delivery, queue, message, task } = entry
@@ -182,7 +191,7 @@ export class Ends {
     if (task.onFailed !== undefined) await this.#mourn(entry, task.onFailed.name, progress, failure)
   }
 
-  /** All of an end is repeated when a part of it cannot be sent, but not what was sent. */
+  /** Sends a part of an end once: when a part cannot be sent, the whole end is repeated, but not the parts that were sent. */
   async #once({ sent }: Entry, part: string, send: () => Promise<void>): Promise<void> {
     if (sent.has(part)) return
     await send()
@@ -220,13 +229,13 @@ export class Ends {
     return park(this.#options.post, { ...message, headers: withoutBrokers(message.headers) }, queue, reason)
   }
 
-  /** Sends the last result of a task, and what follows it. */
+  /** Sends the last result of a task, and the tasks that follow it. */
   async #send(result: TaskResult, entry: Pick<Entry, 'message' | 'call' | 'begunMs'>): Promise<void> {
     await this.#orLog(entry, () => this.#options.results.finish(entry.call, result))
     this.#reported(entry, result)
   }
 
-  /** What cannot be written now cannot be written later either; what a server refuses now is another matter. */
+  /** Data that cannot be encoded now cannot be encoded later either. A refusal by a server is thrown, because it may pass. */
   async #orLog({ message }: Pick<Entry, 'message'>, send: () => Promise<void>): Promise<void> {
     try {
       await send()

@@ -22,16 +22,16 @@ export interface EpochOptions {
   saw(reading: Reading): void
 }
 
-/** All workers without a store begin epochs under this name; a database's is another. */
+/** All workers without a store begin epochs under this name; databases have other names. */
 const owner = 'direct'
 const lookMs = 5_000
 const checkMs = 30_000
-/** Looks follow each other at this distance while there is no state to grant from. */
+/** Time between two checks, in ms, while there is no state to grant from. */
 const againMs = 250
 /** If the clock was set back by less than this, in us, limits wait for it. */
 const backUs = 2_000_000
 
-/** The epoch that stands, looked at now and then, and whenever Redis has not answered as it should. */
+/** Checks which epoch stands: now and then, and whenever Redis has not answered as it should. */
 export class EpochWatch {
   readonly #options: EpochOptions
   readonly #end = new AbortController()
@@ -55,7 +55,7 @@ export class EpochWatch {
   }
 
   /**
-   * Resolves when there is an epoch, and looks again now and then until `close`.
+   * Resolves when there is an epoch, and then checks now and then until `close`.
    * @throws UsageError SLUICE_BAD_REDIS, SLUICE_NO_SUCH_LIMIT, SLUICE_NEEDS_STORE; the errors of Redis: it may be called again
    */
   async start(): Promise<void> {
@@ -71,7 +71,7 @@ export class EpochWatch {
     this.#end.abort()
   }
 
-  /** Redis has not answered as it should: grants nothing until it was looked at. */
+  /** Stops grants until the next check, because Redis has not answered as it should. */
   failed(error: unknown): void {
     this.#warn(error)
     this.#current = undefined
@@ -79,7 +79,7 @@ export class EpochWatch {
     if (code === 'SLUICE_REDIS_SILENT' || code === 'SLUICE_REDIS_ANSWER') this.#options.redis.reset()
   }
 
-  /** Looks which epoch stands, unless that was done a moment ago; never rejects. */
+  /** Checks which epoch stands, unless that was done a moment ago; never rejects. */
   look(): Promise<void> {
     const { clock } = this.#options
     if (this.#looking === undefined && clock.monotonicMs() - this.#lookedMs < againMs) return Promise.resolve()
@@ -158,7 +158,7 @@ export class EpochWatch {
     }
   }
 
-  /** Two readings show a step only within one epoch: for the next one another worker, perhaps, has seen it. */
+  /** Two readings show a step only within one epoch; a new epoch may have begun because another worker saw the step. */
   #hasStepped(reading: Reading, epoch: string | undefined): boolean {
     const past = this.#past
     if (past === undefined || past.epoch !== epoch) return false
@@ -174,7 +174,7 @@ export class EpochWatch {
     if (isNew) this.#options.back()
   }
 
-  /** The code of the worker that started last defines limits; what a flush has deleted is published again. */
+  /** Publishes the definitions that a flush has deleted. The worker that started last defines the limits. */
   async #publish(): Promise<void> {
     const { definitions } = this.#options
     await (this.#hasDefined ? definitions.restore() : definitions.define())

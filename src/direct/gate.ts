@@ -1,4 +1,4 @@
-/** Decides which messages may begin: takes their grants, and finds out when the others may come back. */
+/** Decides which messages may begin: takes their grants, and computes when the others may come back. */
 import type { Clock } from '../core/clock.ts'
 import type { Bookings } from './bookings.ts'
 import type { Entry, GrantOf } from './intake.ts'
@@ -18,7 +18,7 @@ export interface GateOptions {
   lost(entry: Entry): void
   /** Redis is away: it comes back after this many ms. */
   away(entry: Entry, delayMs: number): void
-  /** It was called off while its grant was requested, and is over. */
+  /** Returns whether a message was called off while its grant was requested; it is over then. */
   isOff(entry: Entry): boolean
 }
 
@@ -33,14 +33,14 @@ const agedMs = 500
 /** The messages of one worker that wait for a slot. */
 export class Gate {
   readonly #options: GateOptions
-  /** Those with limits. */
+  /** Messages with limits. */
   #waiting: Entry[] = []
-  /** Those without: none of them waits for an answer of Redis. */
+  /** Messages without limits, which wait for no answer of Redis. */
   #plain: Entry[] = []
   #working: Promise<void> | undefined
   /** For how many messages grants are being requested. */
   #asking = 0
-  /** How many begin at once at most: a cold process, or a busy machine, uses more grants too late. */
+  /** How many messages begin at once at most, because a cold process, or a busy machine, would use more grants too late. */
   #most = 1
   #agedMs = -Infinity
 
@@ -48,7 +48,7 @@ export class Gate {
     this.#options = options
   }
 
-  /** All that wait. */
+  /** All waiting messages. */
   get waiting(): readonly Entry[] {
     return [...this.#plain, ...this.#waiting]
   }
@@ -59,7 +59,7 @@ export class Gate {
     this.look()
   }
 
-  /** There may be more slots than before. */
+  /** Begins waiting messages, because there may be more slots than before. */
   look(): void {
     this.#startPlain()
     if (this.#waiting.length === 0) return
@@ -69,10 +69,10 @@ export class Gate {
     })
   }
 
-  /** The grant of an attempt was too old when its handler, or its request, could begin. */
+  /** Records that a grant was too old when its handler, or its request, could begin. */
   aged(): void {
     const nowMs = this.#options.clock.monotonicMs()
-    // Those that began together have one cause.
+    // Grants of attempts that began together count once.
     if (nowMs - this.#agedMs < agedMs) return
     this.#agedMs = nowMs
     this.#most = Math.max(1, Math.floor(this.#most / 2))
@@ -91,18 +91,18 @@ export class Gate {
     return this.#options.free() - this.#asking
   }
 
-  /** Where both kinds wait, half of the room, at least, is for those with limits. */
+  /** Begins messages without limits. While both kinds wait, at least half of the room is left to messages with limits. */
   #startPlain(): void {
     const isShared = this.#waiting.length > 0 && this.#working === undefined
     const most = isShared ? Math.floor(this.#room / 2) : this.#room
     if (this.#plain.length === 0 || most <= 0) return
     const all = this.#present(this.#plain.splice(0, most)).map((entry) => ({ entry, grant: undefined }))
     if (all.length > 0) this.#options.start(all)
-    // There is room for others in place of what is gone.
+    // Messages that are gone have left room for others.
     if (all.length < most) this.#startPlain()
   }
 
-  /** Returns those that this worker still has. */
+  /** Returns the messages among these that this worker still has. */
   #present(entries: readonly Entry[]): Entry[] {
     const [here, lost] = [true, false].map((isHere) => entries.filter(({ delivery }) => delivery.isInHand === isHere))
     for (const entry of lost ?? []) this.#options.lost(entry)
@@ -110,7 +110,7 @@ export class Gate {
   }
 
   async #work(): Promise<void> {
-    // Grants for what arrives at one time are requested in one call.
+    // Grants for all messages that arrive at one time are requested in one call.
     await new Promise((resolve) => setImmediate(resolve))
     await this.#book()
     while (this.#waiting.length > 0 && this.#room > 0) {
@@ -121,12 +121,12 @@ export class Gate {
       } finally {
         this.#asking -= batch.length
       }
-      // What was denied now has booked; others of its kind need no request.
+      // The messages that were denied now have booked, so others of the same bucket need no request.
       await this.#book()
     }
   }
 
-  /** Messages that were never denied do not pass those that have booked. */
+  /** Books for messages that were never denied if others have booked in their bucket, so that they do not pass those. */
   async #book(): Promise<void> {
     const { limits } = this.#options
     if (limits === undefined) return
@@ -165,7 +165,7 @@ export class Gate {
     await Promise.all(groups.map((group, i) => this.#deny(group.slice(got[i]?.granted ?? 0), got[i])))
   }
 
-  /** Gives the grant of what was called off meanwhile back. */
+  /** Gives the grant of a message back that was called off meanwhile. */
   #isOff(entry: Entry, grant: string): boolean {
     if (!this.#options.isOff(entry)) return false
     const limiter = this.#options.limits?.limiter

@@ -31,15 +31,15 @@ export interface HandOptions {
   /** Undefined: no task has limits. */
   limits: { limiter: DirectLimiter; bookings: Bookings } | undefined
   ends: Ends
-  /** A message was read for the first time. */
+  /** Called when a message was read for the first time. */
   received(message: TaskMessage): void
-  /** A message of this many bytes was denied. */
+  /** Called when a message was denied, with its size in bytes. */
   denied(bytes: number): void
   watch: Watch
   outlet(reports: Reports): Outlet
 }
 
-/** Between two tries to send what became of a message. */
+/** Time between two tries to send the end of a message, in ms. */
 const againMs = 1_000
 
 /** An attempt under way. */
@@ -59,10 +59,10 @@ export class Hand {
   readonly #gate: Gate
   readonly #held = new Map<string, Entry>()
   readonly #running = new Map<ClaimedJob, Running>()
-  /** Messages that were carried out here: the server may not get to know, even if its connection still stood. */
+  /** Messages that were carried out here, because the server may miss an acknowledgement even while the connection stands. */
   readonly #known = new Map<string, true>()
   readonly #revoked = new Map<string, true>()
-  /** Messages that came here, were not begun, and went back with their connection. */
+  /** Messages that arrived here, were not begun, and went back when their connection was lost. */
   readonly #dropped = new Map<string, true>()
   readonly #end = new AbortController()
   readonly #inbox: Inbox
@@ -124,7 +124,7 @@ export class Hand {
   }
 
   async #taken(delivery: Delivery, queue: string): Promise<void> {
-    // Its connection is lost: it comes again, here or elsewhere.
+    // Its connection is lost, so it will be delivered again, here or elsewhere.
     if (!delivery.isInHand) return this.#closed()
     const key = keyOf(delivery, queue)
     const held = this.#held.get(key)
@@ -136,11 +136,11 @@ export class Hand {
       delivery.ack()
       this.#closed()
     } else if (this.#isStopping) this.#giveBack({ key, queue, delivery, progress: progressOf(delivery) })
-    // A broker that was killed may have forgotten that it had delivered it, and that it was acknowledged.
+    // A broker that was killed may have lost the records of its delivery and its acknowledgement.
     else await this.#read(delivery, { key, queue }, held !== undefined || this.#known.has(key))
   }
 
-  /** Calls off these tasks, unless they run; with `isTerminated` those that run, too. */
+  /** Calls off these tasks unless they run; with `isTerminated` also those that run. */
   async revoke(ids: readonly string[], isTerminated: boolean): Promise<void> {
     for (const id of ids) {
       remember(this.#revoked, id)
@@ -151,14 +151,14 @@ export class Hand {
     }
   }
 
-  /** Takes nothing more, and resolves when nothing is in hand; messages that wait for a slot go back at once. */
+  /** Takes no more messages, and resolves when none is in hand; messages that wait for a slot go back at once. */
   async stop(): Promise<void> {
     this.#isStopping = true
     for (const entry of this.#gate.remove(() => true)) this.#giveBack(entry)
     while (this.#open > 0) await new Promise<void>((resolve) => this.#idle.push(resolve))
   }
 
-  /** Gives back what is in hand: attempts are stopped. */
+  /** Gives back all messages in hand, and stops their attempts. */
   handBack(reason: Error): void {
     this.#end.abort(reason)
     for (const job of this.#running.keys()) this.#outlet.abort(job, reason)
@@ -196,7 +196,7 @@ export class Hand {
     else this.#gate.add(entry)
   }
 
-  /** Ends a message that was revoked; false: it was not. */
+  /** Ends a message if it was revoked; returns whether it was. */
   #isOff(entry: Entry): boolean {
     if (!this.#revoked.has(entry.message.id)) return false
     this.#settle(entry, () => this.#options.ends.revoked(entry, 'revoked'))
@@ -221,7 +221,7 @@ export class Hand {
     if (this.#end.signal.aborted) for (const job of jobs) this.#outlet.abort(job, this.#end.signal.reason as Error)
   }
 
-  /** Celery's time limits hold beside the task's own time-out. */
+  /** Starts the timer for Celery's time limits, which hold beside the task's own time-out. */
   #arm(job: ClaimedJob, running: Running): void {
     const { hardLimitS, softLimitS } = running.entry.message
     // As with Celery, 0 is no limit.
@@ -272,7 +272,7 @@ export class Hand {
     return this.#carryOut(entry, () => ends.later(entry, progress, Math.max(1, dueMs - clock.monotonicMs())))
   }
 
-  /** Carries out what becomes of a message, and then acknowledges it. */
+  /** Carries out the end of a message, and then acknowledges it. */
   #settle(entry: InHand, carry: () => Promise<void>): void {
     void this.#carryOut(entry, carry)
   }
@@ -299,7 +299,10 @@ export class Hand {
     this.#forget(entry)
   }
 
-  /** What no server will ever take, such as headers that have become too long, is put aside. */
+  /**
+   * Carries out the end of a message. A message that no server will ever take, because its headers have become too long
+   * for example, is parked.
+   */
   async #carry(entry: InHand, carry: () => Promise<void>): Promise<void> {
     try {
       await carry()
@@ -309,7 +312,10 @@ export class Hand {
     }
   }
 
-  /** Gives back what this worker has not begun. The server itself would mark it as what a lost worker had, perhaps begun. */
+  /**
+   * Sends a message that this worker has not begun to its queue again. If the server did that, it would mark the
+   * message as perhaps begun by a lost worker.
+   */
   #giveBack(entry: InHand & Pick<Entry, 'progress'>): void {
     const { delivery, progress } = entry
     if (!delivery.isRedelivered) return this.#settle(entry, () => this.#options.ends.later(entry, progress, 0))
@@ -317,7 +323,7 @@ export class Hand {
     this.#forget(entry)
   }
 
-  /** What was not begun and whose connection is lost comes again: carried out here, it would be there twice. */
+  /** Drops a message that was not begun and whose connection is lost: it is delivered again, so it would run twice. */
   #drop(entry: Entry): void {
     remember(this.#dropped, entry.key)
     this.#forget(entry)

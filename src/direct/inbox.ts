@@ -22,12 +22,12 @@ const copiesMax = 200
 /** How long messages are read, and copied, in one turn of the event loop; acknowledgements are written at its end. */
 const turnMs = 2
 
-/** What waits to be read, or to be copied. */
+/** Messages that wait to be read, and messages that wait to be copied. */
 export class Inbox {
   readonly #options: InboxOptions
   /** Messages that were delivered, and are not read yet. */
   readonly #unread: { delivery: Delivery; queue: string }[] = []
-  /** Those of tasks without limits. */
+  /** Unread messages of tasks without limits. */
   readonly #plain: { delivery: Delivery; queue: string }[] = []
   /** Messages that were denied, and are not being copied yet. */
   readonly #denied: { entry: Entry; dueMs: number }[] = []
@@ -38,13 +38,13 @@ export class Inbox {
     this.#options = options
   }
 
-  /** A message was delivered. */
+  /** Takes a delivered message. */
   delivered(delivery: Delivery, queue: string): void {
     ;(this.#isPlain(delivery) ? this.#plain : this.#unread).push({ delivery, queue })
     this.#goOn()
   }
 
-  /** A message was denied until `dueMs` of the monotonic clock. */
+  /** Takes a message that was denied until `dueMs` of the monotonic clock. */
   denied(entry: Entry, dueMs: number): void {
     this.#denied.push({ entry, dueMs })
     this.#goOn()
@@ -63,7 +63,7 @@ export class Inbox {
     try {
       while (isMore && clock.monotonicMs() < untilMs) {
         const next = this.#plain.shift() ?? this.#unread.shift()
-        // All that its reading takes counts, and not only its beginning.
+        // The whole time of a reading counts, not only until it first waits.
         if (next !== undefined) await read(next.delivery, next.queue)
         isMore = this.#putOff() || next !== undefined
       }
@@ -73,13 +73,13 @@ export class Inbox {
     }
   }
 
-  /** What has no limits can begin at once, and is read before the others, which are perhaps denied. */
+  /** Returns whether a message has no limits: it can begin at once, so it is read before others, which may be denied. */
   #isPlain({ properties }: Delivery): boolean {
     const name: unknown = properties.headers?.['task']
     return typeof name === 'string' && this.#options.tasks.get(name)?.limits.length === 0
   }
 
-  /** Begins to copy a message that was denied; false: there is none, or enough are under way. */
+  /** Begins to copy a denied message. Returns false if there is none, or enough copies are under way. */
   #putOff(): boolean {
     const next = this.#copying < copiesMax ? this.#denied.shift() : undefined
     if (next === undefined) return false

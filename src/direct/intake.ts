@@ -15,13 +15,13 @@ import { type Progress, progressHeader, progressOf } from './message.ts'
 
 /** A message in hand. */
 export interface Entry {
-  /** Two deliveries of one message have the same. */
+  /** The same in all deliveries of a message. */
   readonly key: string
   readonly queue: string
   readonly message: TaskMessage
   readonly task: AnyTask
   readonly input: unknown
-  /** What its producer awaits. */
+  /** The result that its producer awaits, and where. */
   readonly call: Call
   readonly progress: Progress
   /** The names of the buckets that it needs, by labels' names and by their values, and the units of each. */
@@ -31,7 +31,7 @@ export interface Entry {
   /** When it was first seen here, wall time in ms. */
   readonly seenMs: number
   delivery: Delivery
-  /** What becomes of it was sent to the broker, which did not confirm that: the same may be there twice. */
+  /** A message about its end was sent to the broker and not confirmed, so the broker may get it twice. */
   mayHaveBeenSent?: boolean
   /** When its attempt began, in ms of wall time, and the report of that. */
   begunMs?: number
@@ -40,14 +40,14 @@ export interface Entry {
   readonly sent: Set<string>
 }
 
-/** Returns what two deliveries of one message have in common. */
+/** Returns a key that is the same for all deliveries of a message. */
 export function keyOf(delivery: Delivery, queue: string): string {
   const { correlationId, messageId, headers } = delivery.properties as {
     correlationId?: string
     messageId?: string
     headers?: Record<string, unknown>
   }
-  // Strangers may give no id, or all of their messages the same one.
+  // Other programs may give no id, or the same id to all messages.
   const body = hash('sha1', delivery.body, 'base64')
   return [queue, correlationId, messageId, headers?.['id'], headers?.[progressHeader], body].join('\n')
 }

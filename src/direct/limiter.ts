@@ -28,7 +28,7 @@ export interface Want {
   readonly count: number
 }
 
-/** What became of it; see the fields. */
+/** The result of a `Want`; see the fields. */
 export interface Got {
   /** How many were granted; the first ones. */
   readonly granted: number
@@ -50,7 +50,7 @@ export interface Answer {
 }
 
 const answerMs = 400
-/** The definitions may be out of date, or the state lost, once. */
+/** How often a request is made, because the definitions may be out of date, or the state lost. */
 const triesMax = 3
 /** Places of a worker that has died are free after this time, in us; those of others are renewed. */
 const leaseUs = 30_000_000
@@ -111,8 +111,8 @@ export class DirectLimiter {
   }
 
   /**
-   * Takes what fits, all at one time. Never rejects; undefined: Redis is away, so nothing may be used.
-   * @param isFurther one more request of a running job, which takes no place
+   * Takes as many of these grants as fit, in one call. Never rejects; undefined: Redis is away, so nothing may be used.
+   * @param isFurther for one more request of a running job, which takes no place
    */
   async take(wants: readonly Want[], isFurther = false): Promise<Answer | undefined> {
     for (let tries = 0; tries < triesMax; tries++) {
@@ -155,13 +155,13 @@ export class DirectLimiter {
       return { id, asked, got }
     } catch (error) {
       this.#watch.failed(error)
-      // Its answer may have been lost.
+      // The answer may have been lost, so what Redis may have granted is given back.
       for (const take of takes) this.#add({ take, epoch, grant: id, isUnused: true })
       return undefined
     }
   }
 
-  /** The state is lost, or another epoch stands. */
+  /** Handles that the state is lost, or another epoch stands. */
   #lost(): void {
     this.#watch.failed('the state of limits in Redis is lost')
   }
@@ -184,7 +184,7 @@ export class DirectLimiter {
     if (more !== 0) this.#add({ take, epoch: this.#watch.current ?? '', grant, more })
   }
 
-  /** Gives the units of one of a call's grants back, under which nothing was sent. */
+  /** Gives back the units of one of a call's grants, under which nothing was sent. */
   unused(grant: string, takes: readonly string[], units: readonly number[]): void {
     for (const [i, take] of takes.entries()) this.settle(grant, take, -(units[i] ?? 1))
   }
@@ -214,7 +214,7 @@ export class DirectLimiter {
     const { signal } = this.#end
     while (!signal.aborted) {
       await clock.sleep(renewMs, signal, false)
-      // While Redis is away these would fill the queue of what is to be reported.
+      // While Redis is away, renewals would fill the queue of reports.
       if (this.#watch.current !== undefined) this.#lease()
     }
   }

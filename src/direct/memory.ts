@@ -1,4 +1,4 @@
-/** What a worker remembers of messages: to recognise those that arrive again, and those that were called off. */
+/** Keys of messages that a worker remembers, to recognise messages that arrive again or were called off. */
 
 /** How many are remembered, up to twice as many. */
 const knownMax = 10_000

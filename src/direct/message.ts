@@ -5,7 +5,7 @@ import type { Message } from '../amqp/publisher.ts'
 import { withoutBrokers } from '../celery/task-message.ts'
 import { messageOf, received } from '../celery/transport.ts'
 
-/** What happened to a message so far; a fresh one has none of it. */
+/** The history of a message; a fresh one has none. */
 export interface Progress {
   /** Attempts so far that count (a lost worker's does not), failures among them, those that the vendor refused, and lost workers. */
   readonly attempt: number
@@ -16,7 +16,7 @@ export interface Progress {
   readonly denied: number
   /** It may have been executed before. */
   readonly isDoubtful: boolean
-  /** It begins no sooner, wall time in ms; a wait beyond what the broker can do in one go. */
+  /** It begins no sooner, wall time in ms. Set if it waits for longer than the broker allows at a time. */
   readonly dueMs?: number
   /** How often it was sent again: no two of its copies are alike. */
   readonly turn: number
@@ -29,7 +29,7 @@ const againHeader = 'sluice-again'
 
 const fresh: Progress = { attempt: 0, failed: 0, throttled: 0, crashes: 0, denied: 0, isDoubtful: false, turn: 0 }
 
-/** Reads what is known of a delivery. What strangers wrote there counts as nothing. */
+/** Reads the history of a delivered message. A header that other programs wrote counts as none. */
 export function progressOf({ properties }: Pick<Delivery, 'properties'>): Progress {
   const headers: Record<string, unknown> = properties.headers ?? {}
   const isAgain = headers[againHeader] === true
@@ -55,7 +55,7 @@ function parsed(text: string): Partial<Progress> | undefined {
   }
 }
 
-/** Returns the same message with what is known of it by now, and without what the broker and its waits have added. */
+/** Returns the message with its present history, and without the headers that the broker and its waits have added. */
 export function copyOf(delivery: Delivery, progress: Progress): Omit<Message, 'exchange' | 'routingKey'> {
   const wire = received(delivery)
   const { deliveryMode } = delivery.properties as { deliveryMode?: number }

@@ -1,6 +1,6 @@
 /**
- * How many messages a worker reads ahead: as many as it has slots, so that none waits here that another worker could begin; many
- * more while most are denied, so that what stands behind them is seen soon.
+ * How many messages a worker reads ahead: as many as it has slots, so that no message waits here that another worker
+ * could begin. While most messages are denied it reads many more, so that it soon sees the messages behind them.
  */
 import type { Consumer } from '../amqp/consumer.ts'
 import type { Clock } from '../core/clock.ts'
@@ -10,21 +10,24 @@ import type { DirectCounts } from './counts.ts'
 export interface ReadAheadOptions {
   clock: Clock
   slots: number
-  /** False: what is read ahead would be in doubt if this worker were lost, and some tasks are executed at most once. */
+  /**
+   * False if some tasks are executed at most once: messages that were read ahead would be in doubt if this worker were
+   * lost.
+   */
   isWideAllowed: boolean
   counts(): Readonly<DirectCounts>
   consumers(): readonly Consumer[]
 }
 
-/** How many messages, and about how many bytes, are read ahead then: the broker gets no more copies than that at a time. */
+/** How many messages, and about how many bytes, are then read ahead; the broker gets no more copies than that at a time. */
 const wideMax = 10_000
 const bytesMax = 8 * 2 ** 20
-/** How many are denied for each that begins, at least. */
+/** At least so many messages must be denied for each one that begins. */
 const deniedMin = 4
 const lookMs = 50
-/** After how many looks without it, it is over. */
+/** After how many looks without that the reading ahead ends. */
 const quietMax = 20
-/** A part of the last size in a mean of the latest ones. */
+/** The weight of the newest size in the mean of sizes. */
 const newest = 0.05
 
 /** The reading ahead of one worker. */
@@ -39,7 +42,7 @@ export class ReadAhead {
     this.#options = options
   }
 
-  /** A message of this many bytes was denied. */
+  /** Records that a message of this many bytes was denied. */
   denied(bytes: number): void {
     this.#bytes = Math.max(1, this.#bytes === 0 ? bytes : this.#bytes + (bytes - this.#bytes) * newest)
     if (this.#isLooking || !this.#options.isWideAllowed) return
@@ -47,12 +50,12 @@ export class ReadAhead {
     void this.#look().finally(() => (this.#isLooking = false))
   }
 
-  /** It changes no more. */
+  /** Stops changing the number. */
   close(): void {
     this.#end.abort()
   }
 
-  /** Goes on until no more are denied than usual. */
+  /** Adapts the number until no more messages are denied than usual. */
   async #look(): Promise<void> {
     const { clock, slots, counts, consumers } = this.#options
     const { signal } = this.#end

@@ -47,7 +47,7 @@ export interface DirectWorkerOptions {
   labels: Labels
   /** Addresses beyond the public ones that every task may call. */
   allowPrivate: readonly string[]
-  /** What fails for good is also put aside. */
+  /** Messages that fail for good are also put into the queue of parked ones. */
   parks: boolean
   /** Producers get the state STARTED. */
   tracksStarted: boolean
@@ -186,7 +186,7 @@ export class DirectWorker {
       running: () => this.#hand.inHand('active').length,
       redis: results,
       acksLate: true,
-      // What is not due yet is on the broker.
+      // Messages that are not due yet are on the broker.
       inHand: (kind) => (kind === 'scheduled' ? [] : this.#hand.inHand(kind).map(shown)),
       revoked: () => this.#hand.revoked,
       revoke: (ids, isTerminated) => this.#hand.revoke(ids, isTerminated),

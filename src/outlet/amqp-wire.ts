@@ -3,7 +3,7 @@ import type { Broker } from '../amqp/broker.ts'
 import type { Consumer } from '../amqp/consumer.ts'
 import { UnsentError, type Wire } from './wire.ts'
 
-/** A queue is deleted with its consumer, so that what is sent to a process that has ended comes back; or after this time. */
+/** A queue is deleted with its consumer, or after this time, so that a message to a process that has ended comes back. */
 const expiresMs = 60_000
 /** A message without a deadline of its own is of no use after this time. */
 const withinMs = 10_000

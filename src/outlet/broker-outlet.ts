@@ -1,7 +1,7 @@
 /**
- * The outlet over a broker: it gives jobs to the workers that have announced themselves, each to one that has a free slot
- * for it, and learns from them how attempts end. The broker only carries messages: whatever it loses or repeats, the worker's
- * announcements show what it has, and the deadline of each job shows what it will never have.
+ * The outlet over a broker. It gives each job to a worker that has announced a free slot for it, and workers report how
+ * attempts end. The broker may lose and repeat messages: a worker's announcements show which jobs it has, and after a
+ * job's deadline it is certain that no worker will take it.
  */
 import { type Clock, caughtUpMs } from '../core/clock.ts'
 import { newId } from '../core/hash.ts'
@@ -26,15 +26,15 @@ import { UnsentError, type Wire } from './wire.ts'
 /** What it needs; see the fields. */
 export interface BrokerOutletOptions {
   wire: Wire
-  /** The name that its workers have, too. */
+  /** The name of the fleet, under which its workers find it. */
   fleet: string
-  /** What it claims. */
+  /** The tasks that it claims. */
   tasks: readonly string[]
   clock: Clock
   log: Log
 }
 
-/** Jobs of one message, which are to arrive within the same time. */
+/** The jobs of one message, which have the same time to arrive. */
 interface Portion {
   at: number
   leftMs: number
@@ -47,7 +47,7 @@ interface Portion {
 const tickMs = 500
 /** How long a worker may be silent, while it is reachable, before it is lost. */
 const lostMs = 10_000
-/** A message still arrives so long after its time: a worker that refuses it measures how late it is. */
+/** For how long after its deadline a message may still arrive: the worker that refuses it measures how late it is. */
 const overdueMs = 1_000
 /** The most characters of one message, or one job. */
 const messageMax = 500_000
@@ -133,7 +133,7 @@ export class BrokerOutlet implements Outlet {
     for (const job of jobs) {
       const post = this.#roster.choose(job.task, job.asked?.monotonicMs ?? job.grantedMs)
       if (post === undefined) {
-        // In a turn of its own: the jobs of this call are being handed over.
+        // In a later turn, because this call is still giving out its jobs.
         queueMicrotask(() => this.#reports?.refused(job))
         continue
       }
@@ -151,7 +151,7 @@ export class BrokerOutlet implements Outlet {
     const post = this.#places.get(job)
     if (post === undefined) return
     const stop: ToWorker = { type: 'abort', from: this.id, keys: [keyOf(job)] }
-    // Whatever becomes of it: with its next announcement the worker learns that the job is not its own.
+    // If this message is lost, the answer to the worker's next announcement shows that the job is not its own.
     void this.#publish(post, JSON.stringify(stop)).catch(() => {})
   }
 
@@ -160,7 +160,7 @@ export class BrokerOutlet implements Outlet {
     const at = clock.monotonicMs()
     const open = new Map<number, Portion>()
     for (const job of jobs) {
-      // What this clock has missed since the claim makes the grant older.
+      // Time that this clock has missed since the claim makes the grant older.
       const {
         asked: _asked,
         claimedMs: _claimedMs,
@@ -197,9 +197,10 @@ export class BrokerOutlet implements Outlet {
       if (leftMs <= 0) throw new UnsentError('too old')
       await this.#publish(post, `${JSON.stringify(head).slice(0, -1)},"jobs":[${texts.join(',')}]}`, leftMs + overdueMs)
     } catch (error) {
-      // Otherwise it may have arrived: the worker's announcements show that, or it comes too late.
+      // After any other error the message may have arrived: the worker's announcements show that, or it arrives too
+      // late.
       if (!(error instanceof UnsentError)) return
-      // Until its next announcement.
+      // It gets no more jobs until its next announcement.
       post.isFull()
       for (const job of jobs) this.#refuse(post, keyOf(job))
     }
@@ -210,7 +211,7 @@ export class BrokerOutlet implements Outlet {
     return this.#options.wire.send(post.id, message, ttlMs)
   }
 
-  /** The job was not begun, and will not be. */
+  /** Reports that a job was not begun, and will not be. */
   #refuse(post: Post, key: string): void {
     const given = post.jobs.get(key)
     if (given === undefined) return
@@ -257,7 +258,8 @@ export class BrokerOutlet implements Outlet {
     const asOfMs = message.asOf ?? -Infinity
     for (const [key, given] of post.jobs) {
       if (holds.has(key)) given.isHeld = true
-      // Another dispatcher has recorded its end; what is in hand here follows, since the store has no such claim any more.
+      // Another dispatcher has recorded its end. The round of this dispatcher then finds that the store has no such
+      // claim.
       else if (given.isHeld) this.#take(post, key, given)
       // From now on the worker would refuse it.
       else if (asOfMs > given.arriveByMs) this.#refuse(post, key)
@@ -269,7 +271,10 @@ export class BrokerOutlet implements Outlet {
     this.#reports?.changed()
   }
 
-  /** The worker has these. An announcement that it sent before may still arrive, so only those show what it has not. */
+  /**
+   * Reports jobs that a worker has as begun. It does not mark them as held, because an announcement that was sent
+   * before may still arrive.
+   */
   #begun(post: Post, keys: readonly string[]): void {
     const begun = keys.flatMap((key) => {
       const given = post.jobs.get(key)
@@ -280,7 +285,7 @@ export class BrokerOutlet implements Outlet {
     if (begun.length > 0) void this.#reports?.begun(begun)
   }
 
-  /** The worker executes a job of a dispatcher that is gone. */
+  /** Takes over a job of a lost dispatcher that the worker executes. */
   #inherit(post: Post, job: ClaimedJob, from: string): string {
     const key = keyOf(job)
     if (post.jobs.has(key) || post.ending.has(key)) return key
@@ -291,14 +296,14 @@ export class BrokerOutlet implements Outlet {
     return key
   }
 
-  /** A stint is over, here or with another dispatcher. */
+  /** Reports that a stint is over, with this dispatcher or another one. */
   #over(post: Post, stint: string, begun: readonly JobKey[]): void {
     if (this.#ending.has(stint) || post.recorded.includes(stint)) return
     this.#ending.add(stint)
     void this.#reports
       ?.left(stint, begun)
       .then(() => post.recorded.push(stint))
-      // The worker repeats it.
+      // If it fails, the worker reports the stint again.
       .catch(() => {})
       .finally(() => this.#ending.delete(stint))
   }
@@ -306,7 +311,7 @@ export class BrokerOutlet implements Outlet {
   #ended(post: Post, key: string, outcome: Outcome | null): void {
     const given = post.jobs.get(key)
     if (given === undefined) {
-      // A repetition, or of a job that was given up.
+      // The end was reported before, or the job was given up.
       if (!post.ending.has(key)) post.recorded.push(key)
       return
     }
@@ -325,9 +330,9 @@ export class BrokerOutlet implements Outlet {
     void this.#reports?.ended(given.job, outcome).then(recorded, failed)
   }
 
-  /** The worker has nothing, and takes nothing any more. */
+  /** Removes a worker that has signed off: it has no jobs, and takes none. */
   #left(post: Post): void {
-    // What it had begun has ended with another dispatcher.
+    // Jobs that it had begun have ended with another dispatcher.
     for (const [key, given] of post.jobs)
       if (given.isHeld) this.#take(post, key, given)
       else this.#refuse(post, key)
@@ -339,7 +344,7 @@ export class BrokerOutlet implements Outlet {
     if (this.#isClosed) return
     const { clock, wire } = this.#options
     const nowMs = clock.monotonicMs()
-    // While nothing can be received, or this process stands still, no worker is silent.
+    // Time in which nothing can be received, or this process does not run, does not count as silence.
     const passedMs = wire.isUp ? Math.min(nowMs - this.#lookedMs, 2 * tickMs) : 0
     this.#lookedMs = nowMs
     for (const post of this.#roster.posts) {

@@ -2,7 +2,7 @@
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { Estate, Kind, Outlet, OutletFor } from '../claim/outlet.ts'
 
-/** An outlet, and its tasks. Each of these is of one of its kinds. It enlists those who execute jobs. */
+/** An outlet, and its tasks, each of which is of one of its kinds. The outlet enlists its workers. */
 export interface Part {
   tasks: ReadonlySet<string>
   outlet: OutletFor
@@ -21,7 +21,7 @@ export class OutletsByTask implements Outlet {
     return this
   }
 
-  /** Opens these outlets, in order, and has them. Until then, and if one of them fails, it has no room. */
+  /** Opens these outlets in order, and uses them from then on. Until then, and if one of them fails, there is no room. */
   async begin(parts: readonly Part[]): Promise<void> {
     const owner = this.#owner
     if (owner === undefined) throw new TypeError('nobody claims for these outlets')

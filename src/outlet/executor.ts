@@ -1,6 +1,6 @@
 /**
- * A worker of a fleet: it takes jobs from a dispatcher, executes them in this process, and reports how attempts ended until it
- * knows that this is recorded. It claims nothing.
+ * A worker of a fleet. It takes jobs from a dispatcher, executes them in this process, and repeats its reports of how
+ * attempts ended until it knows that they are recorded. It claims nothing.
  */
 import { type Clock, type Moment, readMoment } from '../core/clock.ts'
 import { newId } from '../core/hash.ts'
@@ -34,7 +34,10 @@ export interface ExecutorOptions {
   outlet: OutletFor
   tasks: readonly string[]
   kinds: readonly Places[]
-  /** Learns that a job with limits came too late, at this age of its grant: lives follow what is measured. */
+  /**
+   * Called when a job with limits arrived too late, with the age of its grant; the lives of grants are adapted to such
+   * ages.
+   */
   late(task: string, ageMs: number): void
   clock: Clock
   log: Log
@@ -54,12 +57,12 @@ export class Executor {
   readonly #outlet: Outlet
   readonly #held = new Map<string, Held>()
   readonly #dispatchers = new Map<string, Dispatcher>()
-  /** The one that this worker's slots are for. */
+  /** The dispatcher that this worker's slots are for. */
   #own: Dispatcher | undefined
   readonly #outbox: Outbox
   /** Keys of jobs that arrived, and until when they may arrive again, in the clock of their dispatcher. */
   readonly #seen = new Map<string, { from: Dispatcher; untilMs: number }>()
-  /** What began in stints that are over, until that is recorded. */
+  /** The jobs that began in stints that are over, until that is recorded. */
   readonly #stints = new Map<string, JobKey[]>()
   #running = 0
   #isStopping = false
@@ -88,7 +91,7 @@ export class Executor {
     return this.#running
   }
 
-  /** Whether a dispatcher has it. */
+  /** Whether a dispatcher gives it jobs. */
   get isAttached(): boolean {
     return this.#own !== undefined
   }
@@ -122,7 +125,7 @@ export class Executor {
     for (const { job, outcome } of this.#held.values()) if (outcome === undefined) this.#outlet.abort(job, reason)
   }
 
-  /** Receives nothing more, and takes its leave. */
+  /** Signs off, and stops receiving. */
   async close(): Promise<void> {
     this.#isClosed = true
     await this.#options.wire.leave(this.id)
@@ -154,7 +157,7 @@ export class Executor {
     }
     this.#recorded(recorded)
     this.#aborted(from, strangers)
-    // Only now its grants can be judged.
+    // The ages of its grants can be computed from now on.
     if (isFirst) this.#announce(from)
   }
 
@@ -174,7 +177,7 @@ export class Executor {
     return dispatcher
   }
 
-  /** The slots of this worker are for one dispatcher: so two never count on the same one. */
+  /** Offers the slots of this worker to a dispatcher, unless another one has them, so that no two count on the same slot. */
   #attach(dispatcher: Dispatcher): void {
     if (this.#own !== undefined || this.#isStopping) return
     this.#own = dispatcher
@@ -183,7 +186,7 @@ export class Executor {
     this.#announce(dispatcher)
   }
 
-  /** Takes nothing more of its dispatcher: the next one records what began in this stint. */
+  /** Stops taking jobs of its dispatcher. The next dispatcher records which jobs began in this stint. */
   #forsake(own: Dispatcher): void {
     const began = [...this.#held.values()].filter(({ from }) => from === own)
     if (own.stint !== null)
@@ -195,7 +198,7 @@ export class Executor {
     this.#own = undefined
   }
 
-  /** Takes what it can begin in time, and refuses the rest at the door. */
+  /** Takes the jobs that it can begin in time, and refuses the others at once. */
   #granted(dispatcher: Dispatcher, { at, claimer, stint, jobs, recorded }: Grants): void {
     const { clock } = this.#options
     this.#recorded(recorded)
@@ -219,7 +222,7 @@ export class Executor {
       taken.push({ key, job, claimer, ...whose, sentMs: 0, sinceMs: clock.monotonicMs() })
       begun.push(job)
     }
-    // Only now: of a message of which a part cannot be read, nothing is held, and nothing begins.
+    // Not earlier: if a part of a message cannot be read, none of its jobs may begin.
     for (const held of taken) this.#held.set(held.key, held)
     this.#running += begun.length
     if (begun.length > 0) {
@@ -256,7 +259,7 @@ export class Executor {
     for (const wake of this.#waiters.splice(0)) wake()
   }
 
-  /** Stops attempts that are not this worker's any more; those of another dispatcher by now go on. */
+  /** Stops attempts that are no longer this worker's. Attempts that another dispatcher has taken over continue. */
   #aborted(from: Dispatcher, keys: readonly string[]): void {
     for (const key of keys) {
       const held = this.#held.get(key)
@@ -275,7 +278,7 @@ export class Executor {
     const asked = readMoment(clock)
     const at = asked.monotonicMs
     to.asked.set(at, asked)
-    // The sender may come back, and must not take a job for one that was not begun.
+    // The dispatcher that sent a job may come back, and must not conclude that it was not begun.
     const mine = [...this.#held.values()].filter((held) => held.to === to || held.from === to)
     const orphans = mine
       .filter((held) => held.isOrphan && held.to === to)
@@ -299,7 +302,7 @@ export class Executor {
       (held) => held.to !== to && held.from !== to && held.outcome === undefined,
     ).length
     const isOpen = to === this.#own && !this.#isStopping && to.time.isKnown
-    // The rest are in doubt, such as handlers that outlive their attempts.
+    // If no slot is free though no attempt runs, handlers that outlive their attempts hold the slots.
     const slots = this.#outlet.free() === 0 && this.running === 0 ? 0 : this.#outlet.slots - others
     return {
       stint: isOpen ? to.stint : null,
@@ -325,7 +328,7 @@ export class Executor {
       if (held.outcome !== undefined && nowMs - held.sentMs > againMs) this.#outbox.ended(held)
     const busy = new Set([...this.#held.values()].map(({ to }) => to))
     for (const [id, dispatcher] of this.#dispatchers)
-      // A silent one that lives must not take this worker for lost when it goes on.
+      // A silent dispatcher may go on later, and must not conclude that this worker is lost.
       if (dispatcher.silentMs < forgetMs || busy.has(dispatcher)) this.#announce(dispatcher)
       else this.#dispatchers.delete(id)
     for (const [key, { from, untilMs }] of this.#seen) if (from.time.earliestMs() > untilMs) this.#seen.delete(key)
@@ -337,7 +340,7 @@ export class Executor {
     void wire.call(fleet, JSON.stringify({ type: 'seek', worker: this.id } satisfies ToDispatcher)).catch(() => {})
   }
 
-  /** What a dispatcher that is gone waits for is another one's from now on. */
+  /** Gives the present dispatcher the jobs whose dispatcher is silent; it waits for their ends from now on. */
   #bequeath(): void {
     const own = this.#own
     if (own === undefined) return

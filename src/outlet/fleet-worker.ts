@@ -1,4 +1,4 @@
-/** A worker that executes what dispatchers give it over a broker. */
+/** A worker that executes the jobs that dispatchers give it over a broker. */
 import { StoreClock } from '../core/clock.ts'
 import { hash64 } from '../core/hash.ts'
 import { marginsOf } from '../claim/definitions/margins.ts'
@@ -34,7 +34,7 @@ export interface FleetWorkerOptions {
 }
 
 const renewMs = 2_000
-/** How long a worker that ends waits for its ends to be recorded. */
+/** How long a stopping worker waits until the ends of its attempts are recorded. */
 const farewellMs = 10_000
 
 /** One worker in this process. */
@@ -138,7 +138,7 @@ export class FleetWorker {
     await ended()
   }
 
-  /** What its handlers need of the store is written as a worker does it; the store may be away. */
+  /** Renews, as any worker does, the definitions and margins that its handlers need in the store, which may be away. */
   async #renew(): Promise<void> {
     const { store, renew, rulebook } = this.#options
     while (!this.#end.signal.aborted) {

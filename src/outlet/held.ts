@@ -4,7 +4,7 @@ import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
 import type { PeerClock } from './peer-clock.ts'
 
-/** A job in hand, or ended and not recorded. */
+/** A job in hand, or one whose end is not recorded. */
 export interface Held {
   readonly key: string
   readonly job: ClaimedJob
@@ -14,12 +14,12 @@ export interface Held {
   readonly from: Dispatcher
   /** The dispatcher that waits for its end. */
   to: Dispatcher
-  /** That dispatcher knows the job only by this worker. */
+  /** That dispatcher knows the job only from this worker. */
   isOrphan: boolean
   outcome?: Outcome
   /** When it began, in monotonic ms. */
   readonly sinceMs: number
-  /** A dispatcher knows that it began, before the next announcement. */
+  /** A message other than an announcement has reported that it began. */
   isTold: boolean
   /** When the end was last sent, in monotonic ms. */
   sentMs: number
@@ -30,9 +30,9 @@ export interface Dispatcher {
   readonly id: string
   readonly time: PeerClock
   silentMs: number
-  /** In which this worker takes its jobs; it takes none after that. */
+  /** The stint in which this worker takes its jobs; null: it takes none. */
   stint: string | null
   n: number
-  /** When the last announcements were sent, by the times that their answers repeat. */
+  /** When the last announcements were sent, by the time in each, which its answer repeats. */
   readonly asked: Map<number, Moment>
 }

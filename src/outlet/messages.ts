@@ -41,13 +41,16 @@ export interface Announcement extends Capacity {
   asOf: number | null
   /** Keys of what it has in hand, or has ended without knowing that this is recorded. */
   holds: string[]
-  /** Those of another dispatcher, which is silent, without their inputs; `from`: the worker of the store that claimed them. */
+  /** Jobs of another dispatcher that is silent, without their inputs; `from`: the worker of the store that claimed them. */
   orphans: { job: ClaimedJob; from: string }[]
-  /** Its stints with any dispatcher that are over, and what it has begun in each; until it knows that this is recorded. */
+  /**
+   * Its stints with any dispatcher that are over, and the jobs that it has begun in each, until it knows that they are
+   * recorded.
+   */
   left: { stint: string; begun: JobKey[] }[]
 }
 
-/** The worker has these for a while: what ends sooner is only reported as ended. */
+/** Jobs that have run for a while. A job that ends sooner is only reported as ended. */
 interface Began {
   type: 'began'
   worker: string
@@ -61,7 +64,7 @@ interface Ended {
   ends: [key: string, outcome: Outcome | null][]
 }
 
-/** The worker has nothing in hand, and takes nothing more. */
+/** The worker has no jobs, and takes none. */
 interface Bye {
   type: 'bye'
   worker: string
@@ -70,7 +73,7 @@ interface Bye {
 /** What a dispatcher receives. */
 export type ToDispatcher = Seek | Announcement | Began | Ended | Bye
 
-/** A dispatcher would take the worker on. */
+/** A dispatcher offers to give the worker jobs. */
 interface Offer {
   type: 'offer'
   from: string
@@ -121,7 +124,7 @@ interface Left {
 /** What a worker receives. */
 export type ToWorker = Offer | Answer | Grants | Abort | Left
 
-/** Returns what takes the texts of messages: those that cannot be read are dropped, with a warning. */
+/** Returns a receiver of messages' texts. It drops texts that cannot be read, with a warning. */
 export function reading<T>(log: Log, heard: (message: T) => void): (text: string) => void {
   return (text) => {
     try {
@@ -132,7 +135,7 @@ export function reading<T>(log: Log, heard: (message: T) => void): (text: string
   }
 }
 
-/** The name by which both sides know a job in hand: another attempt has another one. */
+/** Returns the name by which both sides know a job in hand. Each attempt of a job has its own. */
 export function keyOf({ claim, seq }: JobKey): string {
   return `${claim}:${seq}`
 }
@@ -156,7 +159,10 @@ export function checkAnnouncement(announcement: Partial<Announcement>): void {
 const lifeMs = 5_000
 const defaultGrantMs = 100
 
-/** Returns the time, in the clock of its dispatcher, after which a worker does not take a job any more: a quarter is left. */
+/**
+ * Returns the time, in the clock of its dispatcher, after which a worker does not take a job: when a quarter of its
+ * grant's life is left.
+ */
 export function arriveBy({ takes, grantUs, grantedMs }: Pick<ClaimedJob, 'takes' | 'grantUs' | 'grantedMs'>): number {
   const ownMs = takes === null ? lifeMs : grantUs === null ? defaultGrantMs : grantUs / 1_000
   return grantedMs + Math.min(ownMs, lifeMs) * 0.75

@@ -1,4 +1,4 @@
-/** What a worker reports of its jobs, many in one message: which have begun, how attempts ended, and which it did not take. */
+/** A worker's reports of its jobs, many in one message: which have begun, how attempts ended, and which it did not take. */
 import type { Clock } from '../core/clock.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
 import type { Dispatcher, Held } from './held.ts'
@@ -6,7 +6,7 @@ import type { Dispatcher, Held } from './held.ts'
 /** What it needs; see the fields. */
 export interface OutboxOptions {
   clock: Clock
-  /** What is in hand. */
+  /** Returns the jobs in hand. */
   held(): Iterable<Held>
   began(to: Dispatcher, keys: string[]): void
   ended(to: Dispatcher, ends: [key: string, outcome: Outcome | null][]): void
@@ -28,20 +28,20 @@ export class Outbox {
     this.#options = options
   }
 
-  /** Jobs have begun. */
+  /** Records that jobs have begun. */
   began(): void {
     if (this.#isTelling) return
     this.#isTelling = true
     this.#options.clock.after(beganMs, () => this.#tellBegan())
   }
 
-  /** This job was not taken. */
+  /** Reports a job that was not taken. */
   refuse(to: Dispatcher, key: string): void {
     add(this.#refused, to, key)
     this.#flushSoon()
   }
 
-  /** This attempt has ended; it may be reported again. */
+  /** Reports the end of an attempt; may be called again for the same one. */
   ended(held: Held): void {
     this.#ends.add(held)
     this.#flushSoon()

@@ -1,4 +1,4 @@
-/** What the monotonic clock of another process can show by now, so that ages need no wall clocks, which differ and step. */
+/** Bounds of the time that another process's monotonic clock shows, so that ages need no wall clocks, which differ and step. */
 import { caughtUpMs, type Clock, type Moment } from '../core/clock.ts'
 
 /** Two clocks run at rates that differ by at most one thousandth. */
@@ -6,7 +6,7 @@ const drift = 0.001
 
 /** A worker that knows a dispatcher's clock less exactly, in ms, takes nothing from it: a quarter of a grant's life. */
 const doubtMs = 250
-/** Two bounds that differ by more than the doubts allow: a clock of this machine has stepped. */
+/** If two bounds differ by more than their uncertainty allows, a clock of this machine has stepped. */
 const stepMs = 1_000
 
 /** The peer's clock showed `theirMs` after `since`. */
@@ -19,7 +19,7 @@ interface Sample {
 export class PeerClock {
   readonly #clock: Clock
   #sample: Sample | undefined
-  /** The peer's clock had shown `theirMs` at `atMs`. */
+  /** The latest time `theirMs` that the peer's clock has shown, and when that was received. */
   #shown = { theirMs: -Infinity, atMs: 0 }
   /** What `promisedMs` returned. */
   #promisedMs = -Infinity
@@ -28,7 +28,7 @@ export class PeerClock {
     this.#clock = clock
   }
 
-  /** The moment on which the latest time rests; undefined: it is not known. */
+  /** The moment from which the latest time is computed; undefined: it is not known. */
   get since(): Moment | undefined {
     return this.#sample?.since
   }
@@ -38,14 +38,14 @@ export class PeerClock {
     return this.#bound(this.#sample) - this.earliestMs() <= doubtMs
   }
 
-  /** The peer answered a message that was sent at `since`; its clock showed `theirMs`. */
+  /** Records that the peer answered a message sent at `since`, when its clock showed `theirMs`. */
   answered(since: Moment, theirMs: number): void {
     const sample = { since, theirMs }
     if (this.#bound(sample) <= this.#bound(this.#sample)) this.#sample = sample
     this.showed(theirMs)
   }
 
-  /** The peer's clock has shown this. */
+  /** Records that the peer's clock has shown this time. */
   showed(theirMs: number): void {
     // Beyond what was possible: a clock of this machine stood still.
     if (theirMs > this.#bound(this.#sample)) this.#sample = undefined

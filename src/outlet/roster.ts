@@ -1,4 +1,4 @@
-/** The workers that a dispatcher has, and what it has given to each: no messages, and no time. */
+/** The workers of a dispatcher, and the jobs that it has given to each. It sends no messages and reads no clock. */
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { Kind } from '../claim/outlet.ts'
 import type { Capacity } from './messages.ts'
@@ -8,7 +8,7 @@ export interface Given {
   readonly job: ClaimedJob
   /** After this time of the dispatcher's clock the worker does not take it any more. */
   readonly arriveByMs: number
-  /** The worker has announced that it has it. */
+  /** The worker has announced the job. */
   isHeld: boolean
   /** It is reported as begun. */
   isBegun: boolean
@@ -19,17 +19,17 @@ const none: Capacity = { stint: null, slots: 0, tasks: [], kinds: [] }
 /** One worker. */
 export class Post {
   readonly id: string
-  /** What it was given, by key. */
+  /** The jobs that it was given, by key. */
   readonly jobs = new Map<string, Given>()
-  /** Keys of what has ended and is not recorded yet. */
+  /** Keys of jobs whose end is being recorded. */
   readonly ending = new Set<string>()
-  /** Keys of what is recorded, and not yet reported as such to the worker. */
+  /** Keys of jobs whose end is recorded, which the worker has still to be sent. */
   recorded: string[] = []
   /** The number of its newest announcement. */
   n = 0
   /** How long it has been silent, while it was reachable. */
   silentMs = 0
-  /** Since when the store knows of its present stint; a worker begins nothing that was claimed before. */
+  /** Since when the store knows of its present stint. A worker gets no job that was claimed before. */
   #sinceMs = Infinity
   #capacity = none
   #told = ''
@@ -43,12 +43,12 @@ export class Post {
     return this.#capacity.stint
   }
 
-  /** The store knows of its stint before any claim after `nowMs`. */
+  /** Records that the store will know of its stint before any claim after `nowMs`. */
   enlist(nowMs: number): void {
     this.#sinceMs = Math.min(this.#sinceMs, nowMs)
   }
 
-  /** Whether it may be given what was claimed then. */
+  /** Returns whether it may be given a job that was claimed at this time. */
   mayTake(claimedMs: number): boolean {
     return this.#sinceMs <= claimedMs
   }
@@ -58,7 +58,7 @@ export class Post {
     return this.#capacity.slots
   }
 
-  /** Sets what it can take; returns whether its tasks, or their kinds, are others than before. */
+  /** Sets what it can take. Returns whether its tasks, or their kinds, have changed. */
   can({ stint, slots, tasks, kinds }: Capacity): boolean {
     if (stint !== this.stint) this.#sinceMs = Infinity
     this.#capacity = { stint, slots, tasks, kinds }
@@ -68,7 +68,7 @@ export class Post {
     return true
   }
 
-  /** Takes no more. */
+  /** Gives it no more jobs until its next announcement. */
   isFull(): void {
     this.#capacity = { ...this.#capacity, slots: 0 }
   }
@@ -88,7 +88,7 @@ export class Post {
     return Math.max(0, Math.min(free, kind.places - busy))
   }
 
-  /** Which of its places a task needs: tasks of the same answer have the same room. */
+  /** Returns a name for the places that a task needs here. Tasks with the same name share their room. */
   kindOf(task: string): string {
     const { tasks, kinds } = this.#capacity
     return tasks.includes(task) ? `${this.id} ${kinds.findIndex((kind) => kind.tasks.includes(task))}` : ''
@@ -101,7 +101,7 @@ export class Roster {
   readonly #tasks: readonly string[]
   #kinds: readonly Kind[] | undefined
 
-  /** @param tasks what the dispatcher claims */
+  /** @param tasks the tasks that the dispatcher claims */
   constructor(tasks: readonly string[]) {
     this.#tasks = tasks
   }
@@ -114,7 +114,7 @@ export class Roster {
     return this.#posts.get(id)
   }
 
-  /** Notes what a worker can take; it may be new. */
+  /** Records what a worker can take, which may be a new worker. */
   can(id: string, capacity: Capacity): Post {
     const post = this.#posts.get(id) ?? new Post(id)
     this.#posts.set(id, post)
@@ -141,7 +141,7 @@ export class Roster {
     return all
   }
 
-  /** Returns the worker with the most room for a task that was claimed then; undefined: none has any. */
+  /** Returns the worker with the most room for a job claimed at this time; undefined: no worker has any. */
   choose(task: string, claimedMs: number): Post | undefined {
     let best: Post | undefined
     let most = 0
@@ -152,7 +152,10 @@ export class Roster {
     return best
   }
 
-  /** The tasks by the workers, and their places, that can take them; those that no worker has are a kind without room. */
+  /**
+   * Returns the tasks, grouped by the workers and places that can take them. Tasks that no worker has are a kind
+   * without room.
+   */
   kinds(): readonly Kind[] {
     return (this.#kinds ??= this.#divided())
   }

@@ -1,8 +1,8 @@
-/** The vendor's answer that an exception of Python is about. Pure. */
+/** Finds the vendor's answer in a Python exception. Pure. */
 import { isRecord } from '../celery/json.ts'
 import type { CeleryTaskError } from '../celery/result.ts'
 
-/** As a response of `fetch` has it. */
+/** The parts of an answer that a response of `fetch` has, too. */
 export interface PythonAnswer {
   status: number
   headers: Readonly<Record<string, string>>
@@ -17,8 +17,9 @@ const texts = [
 ]
 
 /**
- * Returns the answer: a status among the exception's arguments that headers follow, or an object that has both, as the exception in
- * examples/celery; else the status alone that a well-known client has written into its text. Undefined: it is about something else.
+ * Returns the answer. That is a status among the exception's arguments that is followed by headers, or an object that
+ * has both, as the exception in examples/celery has. Otherwise it is the status that a well-known client has written
+ * into the exception's text. Undefined: the exception is about something else.
  */
 export function answerIn({ args, traceback }: Pick<CeleryTaskError, 'args' | 'traceback'>): PythonAnswer | undefined {
   for (const [at, one] of args.entries()) {

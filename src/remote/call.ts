@@ -1,4 +1,4 @@
-/** One job that was published for stock workers, and what each report of them means for it. Pure. */
+/** A job that was published for stock workers, and what each report of a worker means for it. Pure. */
 import type { TaskResult } from '../celery/result.ts'
 import { isRecord } from '../celery/json.ts'
 
@@ -10,7 +10,7 @@ export interface Call {
   retry: TaskResult | undefined
 }
 
-/** A worker that has begun a call, and of which no more is known. */
+/** Stands for the worker that has begun a call if its name is not known. */
 export const unknownWorker = ''
 
 /** What a report means. */
@@ -21,11 +21,11 @@ export type Meaning =
   | 'begun again'
   | 'done'
   | 'failed'
-  /** It has failed, and its task has sent itself again: what was sent has to be stopped. */
+  /** It has failed, and its task has sent itself again: that message has to be stopped. */
   | 'retries'
-  /** What it had sent has begun after all, and made a call that no limit has granted. */
+  /** The message that it had sent has begun after all, and made a call that no limit has granted. */
   | 'ungranted'
-  /** What it had sent will not begin. */
+  /** The message that it had sent will not begin. */
   | 'retried'
   /** It was not called, and will not be. */
   | 'uncalled'

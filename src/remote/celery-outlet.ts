@@ -1,6 +1,6 @@
 /**
- * The outlet of stock Celery workers: it publishes each job to the queue of its task, with the life of its grant, and learns from
- * the states that workers report what became of it.
+ * The outlet of stock Celery workers. It publishes each job to the queue of its task, with the life of its grant, and
+ * reads from the states that workers report how the job goes on.
  */
 import type { Broker } from '../amqp/broker.ts'
 import type { Control } from '../celery/remote.ts'
@@ -45,7 +45,7 @@ export interface CeleryOutletOptions {
   tasks: readonly AnyTask[]
   /** Tasks that another outlet of the same dispatcher executes. */
   others: ReadonlySet<string>
-  /** The names of dispatchers in front of the same workers begin so. */
+  /** The prefix of the names of dispatchers in front of the same workers. */
   kin: string
 }
 
@@ -142,7 +142,10 @@ export class CeleryOutlet implements Outlet {
     return this.#room.kinds
   }
 
-  /** One name, which is also where its results are: it ends when a dispatcher has gone on with all that this one had in hand. */
+  /**
+   * It returns one name, which is also the queue of its results. The name is given up when another dispatcher has taken
+   * over all jobs of this one.
+   */
   enlist(): readonly string[] {
     return [this.#options.results.replyTo]
   }
@@ -197,7 +200,7 @@ export class CeleryOutlet implements Outlet {
     const { clock } = store
     const nowMs = caughtUpMs(clock, job.asked)
     const leftMs = Math.floor(untilMs - nowMs)
-    // A quarter of the life is for what its clock may be off.
+    // A quarter of the life is reserved for the error of the worker's clock.
     if (leftMs <= 0 || this.#workers.skewMs(queue) * 3 > untilMs - job.grantedMs || sent.stopped !== undefined)
       return this.#uncalled(sent, nowMs)
     const wallMs = clock.wallMs()
@@ -211,11 +214,14 @@ export class CeleryOutlet implements Outlet {
       const { code = '' } = error as { code?: string }
       if (unsent.has(code)) this.#uncalled(sent, nowMs)
       if (code === 'SLUICE_BROKER_UNROUTED') store.log.error('the queue of Celery workers is gone', { queue })
-      // Otherwise it may have arrived.
+      // After any other error it may have arrived.
     }
   }
 
-  /** A result stays where it is until what it means is recorded: if this dispatcher is killed, the next one finds it. */
+  /**
+   * Reads the results of a job. A result stays in its queue until its meaning is recorded, so that the next dispatcher
+   * finds it if this one is killed.
+   */
   #watch(sent: Sent): void {
     this.#options.results.watch(sent.id, async (result) => {
       await this.#told(sent, result)
@@ -223,7 +229,7 @@ export class CeleryOutlet implements Outlet {
     })
   }
 
-  /** Resolves when it has reported what that means. */
+  /** Reports what a result means; resolves when that is recorded. */
   #told(sent: Sent, result: TaskResult): Promise<unknown> | void {
     if (this.#sent.get(sent.job) !== sent) return
     const { log, clock } = this.#options.store
@@ -255,7 +261,7 @@ export class CeleryOutlet implements Outlet {
     }
   }
 
-  /** What the task has sent itself may not begin: after its time it cannot. */
+  /** The message that the task has sent itself must not begin; after its expiry it cannot. */
   #retries(sent: Sent): void {
     const { clock } = this.#options.store
     this.#revoke(sent, false)
@@ -264,11 +270,11 @@ export class CeleryOutlet implements Outlet {
   }
 
   async #retried(sent: Sent): Promise<void> {
-    // Both its message's end and its time may show it.
+    // Two things may show that: the end of the message, and its expiry.
     if (sent.retry !== undefined && this.#sent.has(sent.job)) await this.#called(sent, errorOf(sent, sent.retry))
   }
 
-  /** A call has failed: a vendor that refused it holds its limits. */
+  /** Reports a call that has failed. If the vendor refused it, its limits are held. */
   async #called(sent: Sent, error: unknown): Promise<void> {
     const refusal = await this.#answers.failed(sent.job, sent.task, error)
     this.#failed(sent, error, { refusal })
@@ -305,7 +311,7 @@ export class CeleryOutlet implements Outlet {
     return true
   }
 
-  /** The lives of grants follow what is measured, and what the clocks of workers call for. */
+  /** Records the age of a grant, so that the lives of grants suit the delays, and the clocks of workers. */
   #aged({ job, task, queue }: Sent, nowMs: number, isLate: boolean): void {
     if (job.grantUs === null) return
     const ageMs = Math.max(nowMs - job.grantedMs, Math.min(claimMs, this.#workers.skewMs(queue) * 4))
@@ -321,19 +327,19 @@ export class CeleryOutlet implements Outlet {
     void this.#options.control.revoke(id, { workers, terminate }).catch(() => {})
   }
 
-  /** A worker is gone, with what it had begun before. */
+  /** Reports the jobs that a lost worker had begun. */
   #lost(worker: string, atMs: number): void {
     this.#shake(atMs)
     for (const sent of this.#sent.values())
       if (sent.by?.worker === worker && (sent.begunMs ?? Infinity) <= atMs) this.#lose(sent)
   }
 
-  /** What was published by then may have begun, without a report that came here. */
+  /** Marks the jobs that were published before this time: they may have begun without a report that arrived here. */
   #shake(atMs: number): void {
     for (const sent of this.#sent.values()) if (sent.sinceMs <= atMs) sent.isShaken = true
   }
 
-  /** A worker has begun it, whether or not it has reported that. */
+  /** Records that a worker has begun a job, whether or not it has reported that. */
   #found(sent: Sent, by: NonNullable<Call['by']>): void {
     const isNew = sent.by === undefined
     if (!isNew && sent.by?.worker !== unknownWorker) return
@@ -342,11 +348,14 @@ export class CeleryOutlet implements Outlet {
     if (isNew) void this.#reports?.begun([sent.job])
   }
 
-  /** No worker has it, and nothing was reported: it was dropped from its queue, or ended without a result. */
+  /**
+   * Ends a job that no worker has and of which nothing was reported: it was dropped from its queue, or ended without a
+   * result.
+   */
   #missed(sent: Sent): void {
     const { by, begunMs = 0, isShaken } = sent
     const isGone = by !== undefined && (by.worker === unknownWorker || this.#workers.isGone(by.worker, begunMs))
-    // A worker may have begun it, whose report is lost, with the worker or the broker.
+    // A worker may have begun it, and its report was lost with the worker or the broker.
     if (isGone || (by === undefined && isShaken)) this.#lose(sent)
     else if (by !== undefined) this.#failed(sent, silentError(), {})
     else this.#uncalled(sent, this.#options.store.clock.monotonicMs())

@@ -1,6 +1,6 @@
 /**
- * The jobs of dispatchers that are silent, for the one that goes on with them: their results are read from where the workers send
- * them, and the workers are queried for what was not reported.
+ * Takes over the jobs of silent dispatchers. It reads their results from the queues to which workers send them, and
+ * queries the workers about jobs without a report.
  */
 import type { Results } from '../celery/results.ts'
 import type { Clock } from '../core/clock.ts'
@@ -19,16 +19,16 @@ export interface EstatesOptions {
   tasks: ReadonlyMap<string, AnyTask>
   /** Tasks that another outlet of this dispatcher executes. */
   others: ReadonlySet<string>
-  /** Has it in hand from now on, and learns its results. */
+  /** Takes it into hand, and reads its results. */
   take(sent: Sent): void
 }
 
-/** One estate, while some of it is in hand. */
+/** An estate of which jobs are in hand. */
 interface Open {
   /** Ids of messages. */
   readonly left: Set<string>
   readonly all: readonly JobKey[]
-  /** All that the dispatcher had in hand is known here: what is not begun when this ends will not begin. */
+  /** All jobs that the dispatcher had in hand are known here. A job that has not begun when these have ended will not begin. */
   readonly isWhole: boolean
   readonly close: Promise<() => Promise<void>>
 }
@@ -42,7 +42,7 @@ export class RemoteEstates {
     this.#options = options
   }
 
-  /** Goes on with what it can. */
+  /** Takes over the jobs that it can execute. */
   inherit({ name, from, jobs, begun }: Estate, reports: Reports | undefined): void {
     const { clock, log, tasks, others, workers, results, take } = this.#options
     const own = jobs.flatMap((job) => {
@@ -62,7 +62,7 @@ export class RemoteEstates {
       take(inheritedOf(job, task, nowMs, { estate: name, isBegun, isShaken: workers.mayHaveLost() }))
       reports?.inherited(job, from)
     }
-    // Only now: its first messages are about jobs that are known.
+    // Not earlier, because its first messages concern jobs that must be known.
     const close = results.adopt(name).catch((error: unknown) => {
       log.error('the results of a silent dispatcher cannot be read; the workers are queried', { err: error })
       return async () => {}
@@ -70,13 +70,14 @@ export class RemoteEstates {
     this.#open.set(name, { left: ids, all: own.map(({ job: { claim, seq } }) => ({ claim, seq })), isWhole, close })
   }
 
-  /** A job is not in hand any more. */
+  /** Records that a job is no longer in hand. */
   ended({ estate, id }: Sent, reports: Reports | undefined): void {
     const open = estate === undefined ? undefined : this.#open.get(estate)
     if (estate === undefined || open?.left.delete(id) !== true || open.left.size > 0) return
     this.#open.delete(estate)
     void open.close.then((close) => close()).catch(() => {})
-    // The other jobs of that dispatcher go back uncalled, unless they were begun elsewhere; not these, whose ends are being recorded.
+    // The other jobs of that dispatcher go back uncalled, unless they were begun elsewhere. These do not, because their
+    // ends are being recorded.
     if (open.isWhole) void reports?.left(estate, open.all).catch(() => {})
   }
 

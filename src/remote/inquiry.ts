@@ -1,4 +1,4 @@
-/** Looks among the workers for calls on which they should have reported: not every end is. */
+/** Queries the workers about calls that they should have reported, because not every end is reported. */
 import type { Broker } from '../amqp/broker.ts'
 import { isRecord } from '../celery/json.ts'
 import type { Control } from '../celery/remote.ts'
@@ -35,12 +35,12 @@ export interface InquiryOptions<Sent extends Asked> {
   missed(sent: Sent): void
 }
 
-/** A message stays in its queue so long after its time, in ms: a worker that refuses it reports that. */
+/** For how long after its expiry a message stays in its queue, in ms, so that a worker can refuse it and report that. */
 export const overdueMs = 1_000
 const everyMs = 1_500
 /** How long reports, and messages that others have read from a queue, may be under way. */
 const wayMs = 1_000
-/** A call that lasts longer is looked for. */
+/** Workers are queried about calls that last longer than this. */
 const shortMs = 2_000
 const answerMs = 1_000
 
@@ -76,7 +76,7 @@ export class Inquiry<Sent extends Asked> {
     )
     if (doubted.length === 0) return
     const ids = doubted.map(({ id }) => id)
-    // Workers that this one does not know may have what another dispatcher has sent.
+    // Workers that this dispatcher does not know may have messages of another dispatcher.
     const isOwn = doubted.every(({ estate }) => estate === undefined)
     const names = isOwn ? [...new Set(doubted.flatMap(({ queue }) => workers.of(queue)))] : undefined
     const how = { within: answerMs, ...(names === undefined ? {} : { workers: names }) }
@@ -93,7 +93,7 @@ export class Inquiry<Sent extends Asked> {
         sent.misses++
       const by = holder === undefined ? undefined : callerOf(holder, answers[holder], sent.id)
       if (by !== undefined && open.has(sent)) found(sent, by)
-      // What was reported before the first answer without it is here by the second one.
+      // A report that was sent before the first answer without the call has arrived by the second one.
       if (sent.misses >= 2 && open.has(sent)) missed(sent)
     }
   }

@@ -11,9 +11,9 @@ import type { AnyTask } from '../tasks/task.ts'
 import { timeoutError } from '../worker/verdict.ts'
 
 const origin = `sluice${process.pid}@${hostname()}`
-/** How long after its time-out, when an error was raised in it, the worker kills a task. */
+/** How long after a task's time-out, at which an error is raised in it, the worker kills the task. */
 const graceS = 2
-/** What a queue with `x-max-priority` takes at most; other queues ignore it. */
+/** The highest priority that a queue with `x-max-priority` takes; other queues ignore it. */
 const priorityMost = 255
 
 /**
@@ -42,7 +42,8 @@ export function messageOf(
 }
 
 /**
- * Returns a result of Python as JSON text for the store: what a number cannot hold becomes text, since the call was made.
+ * Returns a result of Python as JSON text for the store. Numbers that JavaScript cannot hold become text, because the
+ * call was made and must not fail.
  * @throws UsageError SLUICE_PAYLOAD_TOO_LARGE, SLUICE_BAD_PAYLOAD
  */
 export function resultOf(value: unknown, task: AnyTask): string | null {

@@ -12,13 +12,16 @@ export interface Ran {
   report?: { by: { worker: string; host: string; version: string } }
 }
 
-/** Returns that of an attempt that ends now. @param versionOf returns the version of a worker's Celery */
+/**
+ * Returns how long an attempt that ends now took, and where it ran. @param versionOf returns the version of a worker's
+ * Celery
+ */
 export function ranOf(
   { begunMs, sinceMs, by }: Pick<Sent, 'begunMs' | 'sinceMs' | 'by'>,
   nowMs: number,
   versionOf: (worker: string) => string,
 ): Ran {
-  // When another dispatcher has sent it is not known.
+  // It is not known when another dispatcher sent it.
   const tookMs = nowMs - (begunMs ?? (sinceMs === -Infinity ? nowMs : sinceMs))
   if (by === undefined || by.worker === unknownWorker) return { tookMs }
   const [, host = ''] = by.worker.split('@')

@@ -35,7 +35,7 @@ export class QueueRoom {
     return [...open].reduce((sum, queue) => sum + this.#free(queue), 0)
   }
 
-  /** The tasks by queue; those that not all of its workers have are a kind without room. */
+  /** The tasks by queue. Tasks that not all workers of their queue have are a kind without room. */
   get kinds(): readonly Kind[] {
     return (this.#kinds ??= this.#divided())
   }

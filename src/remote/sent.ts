@@ -17,7 +17,7 @@ export interface Sent extends Call, Asked {
   readonly sinceMs: number
   begunMs: number | undefined
   isPublished: boolean
-  /** A worker was lost since, or may have been. */
+  /** A worker may have been lost since it was published, so it may have begun without a report. */
   isShaken: boolean
   /** Why it was stopped here. */
   stopped: Error | undefined
@@ -65,7 +65,7 @@ export function inheritedOf(
 ): Sent {
   const sent = { ...unsentYet, job, task, id: messageIdOf(job), queue: queueOf(task), estate, isShaken }
   const begun = isBegun ? { by: { worker: unknownWorker, pid: -1 }, begunMs: nowMs } : {}
-  // Whatever the life of its grant: no message of that dispatcher can begin later.
+  // No message of that dispatcher can begin later, whatever the life of its grant.
   return { ...sent, ...begun, isPublished: true, untilMs: nowMs + claimMs, sinceMs: -Infinity }
 }
 
@@ -75,8 +75,8 @@ export function queueOf({ remote }: AnyTask): string {
 }
 
 /**
- * Returns the id of an attempt's message: another one for each attempt, since a worker remembers which have expired; and one that
- * whoever knows the attempt can find.
+ * Returns the id of an attempt's message. Each attempt has its own, because a worker remembers the ids that have
+ * expired; and it can be computed from the attempt alone.
  */
 export function messageIdOf({ claim, seq }: JobKey): string {
   const hash = createHash('sha256').update(`${claim}:${seq}`).digest('hex')

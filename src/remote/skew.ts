@@ -1,4 +1,4 @@
-/** How far the clock of a worker is off, by the times that its events show. Pure. */
+/** Computes the error of a worker's clock from the times in its events. Pure. */
 
 /** A reading of this process's clocks. */
 export interface Clocks {
@@ -6,7 +6,7 @@ export interface Clocks {
   monotonicMs: number
 }
 
-/** The newest events; the one that was least delayed shows the most. */
+/** How many of the newest events are used; the least delayed of them is the most exact. */
 const kept = 3
 /** The wall clock was set, if it has moved by more than this beside the monotonic one. */
 const stepMs = 20
@@ -16,7 +16,7 @@ export class Skew {
   #offsets: number[] = []
   #baseMs = 0
 
-  /** An event of the worker arrived, which its clock dates so, in ms since 1970. */
+  /** Records that an event of the worker arrived, with the time that its clock gave it, in ms since 1970. */
   heard(atMs: number, now: Clocks): void {
     const baseMs = now.wallMs - now.monotonicMs
     if (Math.abs(baseMs - this.#baseMs) > stepMs) this.#offsets = []
@@ -25,7 +25,8 @@ export class Skew {
   }
 
   /**
-   * How far it is ahead, in ms; below 0: how far it is behind at most, since an event takes time to arrive. Undefined: not known.
+   * How far the clock is ahead, in ms. Below 0: how far it is behind at most, because an event takes time to arrive.
+   * Undefined: not known.
    */
   get aheadMs(): number | undefined {
     return this.#offsets.length === 0 ? undefined : Math.max(...this.#offsets)

@@ -1,4 +1,4 @@
-/** The stock Celery workers of some queues: what they can take, whether they live, and what their clocks show. */
+/** The stock Celery workers of some queues: which tasks they can take, whether they live, and how far their clocks are off. */
 import type { Broker } from '../amqp/broker.ts'
 import { eventExchange, readEvents, type CeleryEvent } from '../celery/event.ts'
 import type { Answers, Control } from '../celery/remote.ts'
@@ -18,7 +18,7 @@ export interface StockWorkersOptions {
   log: Log
   /** The workers, or what they can take, may have changed. */
   changed(): void
-  /** The broker is away, or back: reports that nobody had read may be lost, since Celery's are not kept on disk. */
+  /** Called when the broker is away, or back. Unread reports may be lost, because Celery's reports are not kept on disk. */
   cut(): void
   /** This worker was silent for too long, while it was reachable, or has ended. */
   lost(worker: string): void
@@ -41,7 +41,7 @@ interface StockWorker {
   told: string
 }
 
-/** A worker that has sent an event, and has not reported what it serves; or that serves nothing of interest. */
+/** A worker that has sent an event and has not reported its queues, or that serves none of these queues. */
 interface Newcomer {
   readonly skew: Skew
   readonly version: string
@@ -128,7 +128,7 @@ export class StockWorkers {
     return all.length > 0 && all.every(({ tasks }) => tasks.has(task))
   }
 
-  /** Each worker that lives is known: it has had time to send an event, and has reported what it serves. */
+  /** Returns whether every live worker is known: it has had time to send an event, and has reported its queues. */
   isWhole(): boolean {
     const nowMs = this.#options.clock.monotonicMs()
     const isUnknown = ({ heardMs, isForeign }: Newcomer) => !isForeign && nowMs - heardMs < lostMs
@@ -136,8 +136,8 @@ export class StockWorkers {
   }
 
   /**
-   * Whether this worker, which had begun something by `sinceMs`, lives no more. That is known only when all that live are; one
-   * that has just started may not have sent an event yet.
+   * Returns whether a worker that had begun something by `sinceMs` is certainly gone. That is certain only when every
+   * live worker is known, and a worker that has just started may not have sent an event yet.
    */
   isGone(worker: string, sinceMs: number): boolean {
     const heardMs = Math.max(sinceMs, this.#newcomers.get(worker)?.heardMs ?? -Infinity)
@@ -213,7 +213,7 @@ export class StockWorkers {
       for (const [name, worker] of this.#workers)
         if (name in active && !serving.includes(name)) worker.queues = new Set()
       this.#options.changed()
-      // Without an event its clock is not known; the next one of its own comes within 2 s.
+      // Its clock is not known before its first event, which comes within 2 s.
       const isUnknown = [...this.#workers.values()].some(({ skew }) => skew.aheadMs === undefined)
       if (isUnknown) await control.request('heartbeat', {}, { within: 0 })
     } catch (error) {
@@ -230,7 +230,7 @@ export class StockWorkers {
   #answered(name: string, stats: unknown, queues: readonly string[], registered: unknown): void {
     const known = this.#workers.get(name)
     const isNew = known === undefined || known.pid !== pidIn(stats)
-    // The next look has another try.
+    // The next look tries again.
     if (isNew && !Array.isArray(registered)) return
     if (isNew && known !== undefined) this.#lose(known, startedAnew(known, pidIn(stats)))
     const tasks = Array.isArray(registered) ? trackedIn(registered) : (known?.tasks ?? new Set<string>())
@@ -262,7 +262,7 @@ export class StockWorkers {
     const { clock, broker } = this.#options
     const nowMs = clock.monotonicMs()
     const { isUp } = broker.status()
-    // While nothing can be received, or this process stands still, no worker is silent.
+    // Time in which nothing can be received, or this process does not run, does not count as silence.
     const passedMs = isUp ? Math.min(nowMs - this.#tickedMs, 2 * tickMs) : 0
     this.#tickedMs = nowMs
     if (isUp !== this.#wasUp) {
@@ -294,7 +294,7 @@ export class StockWorkers {
   }
 }
 
-/** What a worker's name in another process means. */
+/** Returns the warning about a worker's name that another process has now. */
 function startedAnew({ formerPid }: StockWorker, pid: number): string {
   return formerPid === pid
     ? 'has the name of another one, so that each of them looks as if it started anew: give each a name of its own (-n one@%h)'

@@ -1,4 +1,7 @@
-/** Holds limits by the vendor's answers that calls of stock workers report, as by those that handlers in Node get. */
+/**
+ * Holds limits by the vendor's answers that calls of stock workers report, as workers in Node do by the answers that
+ * their handlers get.
+ */
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import { marginsOf } from '../claim/definitions/margins.ts'
 import { StoreClock } from '../core/clock.ts'
@@ -20,7 +23,10 @@ export class VendorAnswers {
     this.#acquirer = new Acquirer(store, new StoreClock(), shared)
   }
 
-  /** Holds what an error is about, if the vendor refused the call or failed; undefined: that makes the error no other one. */
+  /**
+   * Holds the limits that an error concerns, if the vendor refused the call or failed. Undefined: the error is an
+   * ordinary one.
+   */
   async failed(job: ClaimedJob, { limits }: AnyTask, error: unknown): Promise<Throttling | undefined> {
     const refusal = badAnswerIn(error, limits, undefined, undefined)?.refusal
     const takes = takesOf(job)
@@ -38,7 +44,7 @@ export class VendorAnswers {
     const takes = takesOf(job)
     if (takes.length === 0) return
     this.#acquirer.served(takes, job.asked)
-    // If the store does not receive it, the next call does the same.
+    // If the store does not receive it, the next call reports the same.
     if (job.isProbe === true) void this.#acquirer.accepted(takes, job.asked).catch(() => {})
   }
 }
