@@ -12,7 +12,7 @@ import type { BusOptions } from './bus/options.ts'
 import type { AlarmOptions } from './fleet/alarm-kinds.ts'
 import type { RedisClient } from './redis/client.ts'
 import type { LogOptions } from './report/options.ts'
-import { type RetentionOptions, said } from './fleet/retention.ts'
+import { type RetentionOptions, retentionSettings } from './fleet/retention.ts'
 
 /** How to open a Sluice; see the fields. */
 export interface SluiceOptions extends RetentionOptions, LogOptions {
@@ -115,7 +115,7 @@ const known: Record<keyof SluiceOptions, true> = {
 export function checkOptions(options: SluiceOptions): void {
   checkFields('SLUICE_BAD_OPTION', '`Sluice.open`', options, Object.keys(known))
   checkSchema(schemaOf(options))
-  said(options)
+  retentionSettings(options)
   const { store, connections = 10, migrate = true, allowPrivate = [], log } = options
   if (store !== undefined && typeof store !== 'string')
     throw bad('store', store, 'a postgres:// URL, a directory, or memory:')

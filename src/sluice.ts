@@ -44,8 +44,8 @@ import type { Worker } from './worker/worker.ts'
 import { Sending } from './sending.ts'
 import { celeryPlaces, Workers } from './workers.ts'
 import { Alarms } from './fleet/alarms.ts'
-import { RetentionSettings, said } from './fleet/retention.ts'
-import { Housekeeping, type Pruned, type PruneOptions } from './fleet/maintenance.ts'
+import { RetentionSettings, retentionSettings } from './fleet/retention.ts'
+import { Maintenance, type Pruned, type PruneOptions } from './fleet/maintenance.ts'
 
 /** One store, open. */
 export class Sluice implements Sender {
@@ -80,7 +80,7 @@ export class Sluice implements Sender {
   readonly #report: Report
   readonly #allowPrivate: readonly string[]
   readonly #sending: Sending
-  readonly #care: RetentionSettings
+  readonly #retention: RetentionSettings
   readonly #shared: RedisPeerLimiter | undefined
   readonly #alarms: Alarms
   readonly #bus: RabbitBus | undefined
@@ -114,7 +114,7 @@ export class Sluice implements Sender {
         if (slot !== undefined) return slot
       }
     }
-    this.#care = new RetentionSettings(store, said(options))
+    this.#retention = new RetentionSettings(store, retentionSettings(options))
     this.#alarms = new Alarms(store, options.alarms)
     this.#shared = redis && new RedisPeerLimiter({ store, connection: redis, ...sharingOf(options) })
     this.takes = new Takes({
@@ -136,7 +136,7 @@ export class Sluice implements Sender {
       store,
       definitions,
       rulebook,
-      care: this.#care,
+      retention: this.#retention,
       alarms: this.#alarms,
       shared: this.#shared,
       redis,
@@ -298,7 +298,7 @@ export class Sluice implements Sender {
    * @throws UsageError SLUICE_BAD_OPTION
    */
   async prune(options: PruneOptions = {}): Promise<Pruned> {
-    return new Housekeeping(this.#store, this.#care).prune(options)
+    return new Maintenance(this.#store, this.#retention).prune(options)
   }
 
   /**
@@ -334,7 +334,7 @@ export class Sluice implements Sender {
     this.#failure = error
     const text = 'the store has failed for good, and this process can do no more work: check the disk, then restart it'
     this.#report.log.error(text, { err: error })
-    await Promise.allSettled(this.#workers.all.map((worker) => worker.forsake()))
+    await Promise.allSettled(this.#workers.all.map((worker) => worker.abandon()))
     await this.db.close().catch(() => {})
     void this.close().catch(() => {})
     return error

@@ -27,7 +27,7 @@ import type { AnyTask, Sender } from './tasks/task.ts'
 import { givenLabels, labelsOf } from './worker/labels.ts'
 import { celeryWork } from './worker/celery-work.ts'
 import { watchDepth } from './worker/depth.ts'
-import { type Beside, checkWork, graceMsOf, type WorkOptions } from './worker/options.ts'
+import { type Companion, checkWork, graceMsOf, type WorkOptions } from './worker/options.ts'
 import { TaskSet } from './worker/task-set.ts'
 import { Worker } from './worker/worker.ts'
 
@@ -38,7 +38,7 @@ export interface WorkersOptions {
   store: Store
   definitions: Definitions
   rulebook: Rulebook
-  care: RetentionSettings
+  retention: RetentionSettings
   alarms: Alarms
   shared: RedisPeerLimiter | undefined
   redis: RedisConnection | undefined
@@ -80,10 +80,10 @@ export class Workers {
     const tasks = here(await this.#prepare(work, options))
     const labels = await labelsOf(options.labels)
     const service = this.#serviceWorker(work, options, labels)
-    if (options.celery === undefined) return this.#worker(tasks, options, labels, { beside: service })
+    if (options.celery === undefined) return this.#worker(tasks, options, labels, { companion: service })
     const absorber = this.#absorber(tasks, options, () => worker.running)
-    const beside = together(service === undefined ? [absorber] : [service, absorber])
-    const worker: Worker = this.#worker(tasks, options, labels, { beside, ended: () => absorber.close() })
+    const companion = together(service === undefined ? [absorber] : [service, absorber])
+    const worker: Worker = this.#worker(tasks, options, labels, { companion, ended: () => absorber.close() })
     return worker
   }
 
@@ -138,10 +138,10 @@ export class Workers {
     }
     const opening = new PatientStart({ who: 'the dispatcher', clock, log, start })
     const absorber = options.celery === undefined ? undefined : this.#absorber(tasks, options, () => worker.running)
-    const waiting: Beside = { start: async () => {}, stop: () => opening.end(), abort: () => opening.end() }
+    const waiting: Companion = { start: async () => {}, stop: () => opening.end(), abort: () => opening.end() }
     const worker: Worker = this.#worker(tasks, options, labels, {
       outlet: outlets.for,
-      beside: together(absorber === undefined ? [waiting] : [waiting, absorber]),
+      companion: together(absorber === undefined ? [waiting] : [waiting, absorber]),
       async ended() {
         await opening.end()
         await absorber?.close()
@@ -256,9 +256,9 @@ export class Workers {
     tasks: readonly AnyTask[],
     options: WorkOptions,
     labels: Readonly<Record<string, string>>,
-    parts: { outlet?: OutletFor; ended?: () => Promise<void>; beside?: Beside | undefined },
+    parts: { outlet?: OutletFor; ended?: () => Promise<void>; companion?: Companion | undefined },
   ): Worker {
-    const { outlet, ended, beside } = parts
+    const { outlet, ended, companion } = parts
     const { beatUrl } = this.#options
     const { queues, schedules = [], rate, concurrency = 10 } = options
     const worker: Worker = new Worker({
@@ -272,7 +272,7 @@ export class Workers {
       version,
       labels,
       beatUrl: beatUrl(),
-      beside,
+      companion,
       ...(outlet === undefined ? {} : { outlet }),
       renew: () => this.#renew(),
       ended: async () => {
@@ -309,8 +309,8 @@ export class Workers {
 }
 
 /** Starts and stops several as one. */
-function together(all: readonly Beside[]): Beside {
-  const each = async (act: (one: Beside) => Promise<void>) => void (await Promise.all(all.map(act)))
+function together(all: readonly Companion[]): Companion {
+  const each = async (act: (one: Companion) => Promise<void>) => void (await Promise.all(all.map(act)))
   return {
     start: () => each((one) => one.start()),
     stop: () => each((one) => one.stop()),

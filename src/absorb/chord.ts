@@ -2,7 +2,7 @@
 import { chordKey, groupKey, type RemoteError, resultKeptS, writeResult } from '../celery/result.ts'
 import { readJson, writeJson } from '../celery/json.ts'
 import { scripts } from '../generated/lua.ts'
-import { ask, type RedisClient, Script } from '../redis/client.ts'
+import { sendCommand, type RedisClient, Script } from '../redis/client.ts'
 import type { Part } from './call.ts'
 import { reach } from './reach.ts'
 
@@ -40,7 +40,7 @@ export class Chords {
   /** Forgets a chord whose last task was sent. */
   async end({ groupId }: Part): Promise<void> {
     const keys = ['.j', '.s', '.t'].map((part) => chordKey(groupId, part))
-    await reach(() => ask(this.#redis, 'DEL', keys, answerMaxMs))
+    await reach(() => sendCommand(this.#redis, 'DEL', keys, answerMaxMs))
   }
 }
 

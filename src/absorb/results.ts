@@ -5,7 +5,7 @@ import { writeTime } from '../celery/time.ts'
 import type { Clock } from '../core/clock.ts'
 import { StoreError } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
-import { ask, type RedisClient } from '../redis/client.ts'
+import { sendCommand, type RedisClient } from '../redis/client.ts'
 import {
   type Call,
   chordFollowers,
@@ -56,8 +56,8 @@ export class Results {
     if (redis !== undefined) {
       const text = writeResult(result, { ...about, date_done: writeTime(clock.wallMs()) })
       const key = resultKey(result.id)
-      await reach(() => ask(redis, 'SETEX', [key, resultKeptS, text], answerMaxMs))
-      await reach(() => ask(redis, 'PUBLISH', [key, text], answerMaxMs))
+      await reach(() => sendCommand(redis, 'SETEX', [key, resultKeptS, text], answerMaxMs))
+      await reach(() => sendCommand(redis, 'PUBLISH', [key, text], answerMaxMs))
     } else if (replyTo !== null) await post.reply(resultMessage(result), { exchange: '', routingKey: replyTo })
   }
 

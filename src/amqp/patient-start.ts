@@ -18,7 +18,7 @@ export interface PatientStartOptions {
 const firstDelayMs = 250
 const lastDelayMs = 1_000
 /** Between two lines of the log about the same. */
-const tellEveryMs = 60_000
+const logEveryMs = 60_000
 
 /** What is away, by the code of the error. */
 const absences = new Map([
@@ -85,7 +85,7 @@ export class PatientStart {
         const nowMs = clock.monotonicMs()
         const code = String((error as { code?: unknown }).code)
         what = absences.get(code) ?? what
-        if (signal.aborted || (code === told && nowMs - toldMs < tellEveryMs)) continue
+        if (signal.aborted || (code === told && nowMs - toldMs < logEveryMs)) continue
         ;[toldMs, told] = [nowMs, code]
         log.error(`${who} still waits for ${what}`, { err: error })
       }

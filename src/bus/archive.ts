@@ -10,7 +10,7 @@ import type { CloudEvent } from '../events/envelope.ts'
 import { checkPattern, matches } from '../events/names.ts'
 import type { Properties } from '../amqp/publisher.ts'
 import { idOf } from './celery-message.ts'
-import { failureOf } from './mail.ts'
+import { failureOf } from './republisher.ts'
 import { copyOf, eventOf, progressOf } from './message.ts'
 import { absent } from './suspects.ts'
 
@@ -62,8 +62,8 @@ export class QueueArchive implements EventArchive {
   replay(filter: ArchiveFilter, options: ArchiveOptions = {}): Promise<number> {
     return this.#walk(filter, options, async (_, message) => {
       const { queue } = failureOf(message.properties.headers ?? {})
-      const progress = { ...progressOf(letterOf(message)), failed: 0, throttled: 0, crashes: 0, strays: 0 }
-      const again = copyOf(letterOf(message), undefined, { ...progress, isDoubtful: true }, { routingKey: queue })
+      const progress = { ...progressOf(receivedOf(message)), failed: 0, throttled: 0, crashes: 0, strays: 0 }
+      const again = copyOf(receivedOf(message), undefined, { ...progress, isDoubtful: true }, { routingKey: queue })
       const broker = await this.#context.broker()
       return broker.publish(again).then(() => 'goes' as const, stayedUnrouted)
     })
@@ -121,14 +121,14 @@ function stayedUnrouted(error: unknown): 'skipped' {
 }
 
 /** Returns a message as it was read. */
-export const letterOf = ({ content: body, properties, fields: { routingKey } }: GetMessage) => ({
+export const receivedOf = ({ content: body, properties, fields: { routingKey } }: GetMessage) => ({
   body,
   properties,
   routingKey,
 })
 
 function archivedOf(message: GetMessage, nowMs: number): ArchivedEvent {
-  const letter = letterOf(message)
+  const letter = receivedOf(message)
   const progress = progressOf(letter)
   const { reason, error, at } = failureOf(message.properties.headers ?? {})
   let event: CloudEvent | null = null

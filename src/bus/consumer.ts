@@ -51,10 +51,10 @@ export class ServiceConsumer {
       settled: () => this.#tellIdle(),
     })
     this.#elsewhere = new Elsewhere(options)
-    const { broker, mail, store } = options
+    const { broker, republisher, store } = options
     this.#suspects = new Suspects({
       broker,
-      names: mail.names,
+      names: republisher.names,
       log: store.log,
       isFree: () => this.#handling.isFree,
       take: (delivery, queue) => this.#counted(this.#takeSuspect(delivery, queue)),
@@ -178,7 +178,7 @@ export class ServiceConsumer {
 
   /** Handlers that have left its queue would have got it there. */
   async #divide(read: Read, progress: Progress, places: readonly Place[]): Promise<void> {
-    await forward(this.#options.mail, { delivery: read.delivery, event: undefined }, progress, places)
+    await forward(this.#options.republisher, { delivery: read.delivery, event: undefined }, progress, places)
     await this.#admit(read, sentOn(progress, places))
   }
 
@@ -218,7 +218,7 @@ export class ServiceConsumer {
     const { progress, queue, delivery } = held
     const places = placesOf(progress, queue, this.#options.sources, this.#moves)
     if (places.length === 0) return this.#elsewhere.stray(held)
-    await forward(this.#options.mail, held, progress, places)
+    await forward(this.#options.republisher, held, progress, places)
     delivery.ack()
   }
 }

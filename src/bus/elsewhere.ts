@@ -9,14 +9,14 @@ import type { CloudEvent } from '../events/envelope.ts'
 import type { Sender } from '../tasks/task.ts'
 import { describe } from '../worker/verdict.ts'
 import { jobOf } from './job.ts'
-import type { Mail } from './mail.ts'
+import type { Republisher } from './republisher.ts'
 import { type Progress, progressOf } from './message.ts'
 import type { Source } from './source.ts'
 
 /** What it needs; see the fields. */
 export interface ElsewhereOptions {
   store: Store
-  mail: Mail
+  republisher: Republisher
   service: string
   /** How an attempt ends whose worker was lost. */
   lost(job: ClaimedJob): Outcome
@@ -47,7 +47,7 @@ export class Elsewhere {
 
   /** A worker was lost that had begun this message: that is an attempt. */
   async crashed(source: Source, delivery: Delivery, progress: Progress): Promise<void> {
-    const { mail, lost, store } = this.#options
+    const { republisher, lost, store } = this.#options
     const unread = { delivery, event: undefined }
     const job = jobOf(source, progress, undefined, store.clock.monotonicMs())
     const failed = progress.failed + 1
@@ -61,20 +61,20 @@ export class Elsewhere {
     const outcome = lost(job)
     const error = 'error' in outcome ? outcome.error : '{}'
     const { attempts } = source.task.retry
-    if (failed >= attempts) await mail.archive(unread, source.queue, known, { reason: 'crashed', error })
-    else await mail.later(unread, source, known, delayMs(failed, source.task.retry, store.clock.random()))
+    if (failed >= attempts) await republisher.archive(unread, source.queue, known, { reason: 'crashed', error })
+    else await republisher.later(unread, source, known, delayMs(failed, source.task.retry, store.clock.random()))
     delivery.ack()
   }
 
   /** Its group is not one of this process; in a deploy another process may have it. */
   async strange(delivery: Delivery, queue: string): Promise<void> {
-    const { mail } = this.#options
+    const { republisher } = this.#options
     const letter = { delivery, event: undefined }
     const progress = progressOf(delivery)
-    const to = { queue, stepFor: (ms: number) => mail.names.stepFor(ms, new Set()) }
+    const to = { queue, stepFor: (ms: number) => republisher.names.stepFor(ms, new Set()) }
     const error = JSON.stringify({ code: 'SLUICE_EVENT_REFUSED', message: 'it names no queue' })
-    if (queue === '') await mail.archive(letter, queue, progress, { reason: 'refused', error })
-    else await mail.later(letter, to, progress, strayMs.least)
+    if (queue === '') await republisher.archive(letter, queue, progress, { reason: 'refused', error })
+    else await republisher.later(letter, to, progress, strayMs.least)
     delivery.ack()
   }
 
@@ -82,23 +82,23 @@ export class Elsewhere {
   async refused(source: Source, delivery: Delivery, progress: Progress, cause: unknown): Promise<void> {
     const outcome = { reason: 'refused', error: describe(cause) }
     this.#options.store.log.warn(SluiceError.is(cause) ? cause.message : String(cause), { queue: source.queue })
-    await this.#options.mail.archive({ delivery, event: undefined }, source.queue, progress, outcome)
+    await this.#options.republisher.archive({ delivery, event: undefined }, source.queue, progress, outcome)
     delivery.ack()
   }
 
   /** In a deploy another process of the service may have the handler. */
   async stray(held: Read): Promise<void> {
     const { source, progress, event } = held
-    const { mail, store } = this.#options
+    const { republisher, store } = this.#options
     const strays = progress.strays + 1
     const text = `this process has no handler of events ${event.type} in the queue ${source.queue}; another one may have it`
     if (strays > straysMax) {
       const error = JSON.stringify({ code: 'SLUICE_EVENT_REFUSED', message: text })
-      await mail.archive(held, source.queue, progress, { reason: 'refused', error })
+      await republisher.archive(held, source.queue, progress, { reason: 'refused', error })
     } else {
       if (strays === 1) store.log.warn(text)
       const delayMs = Math.min(strayMs.most, strayMs.least * 2 ** Math.min(strays - 1, 10))
-      await mail.later(held, source, { ...progress, strays }, delayMs)
+      await republisher.later(held, source, { ...progress, strays }, delayMs)
     }
     held.delivery.ack()
   }
@@ -106,7 +106,7 @@ export class Elsewhere {
   /** Groups with limits wait in the store, where waiting costs nothing; that it has them already is recognised there. */
   async toStore(held: Read, handlers: readonly string[]): Promise<void> {
     const { source, progress, event, delivery } = held
-    const { service, sender, mail } = this.#options
+    const { service, sender, republisher } = this.#options
     for (const handler of handlers) {
       // What was replayed is to be done again.
       const own =
@@ -117,7 +117,7 @@ export class Elsewhere {
         // No repetition cures that: a key is missing, for example.
         if (!(error instanceof UsageError)) throw error
         const outcome = { reason: 'refused', error: describe(error) }
-        await mail.archive(held, source.queue, { ...progress, handler }, outcome)
+        await republisher.archive(held, source.queue, { ...progress, handler }, outcome)
       }
     }
     delivery.ack()

@@ -6,13 +6,13 @@ import type { Watch } from '../claim/watch.ts'
 import type { Store } from '../db/store.ts'
 import type { Held, HeldMessages } from './held.ts'
 import { jobOf } from './job.ts'
-import type { Mail } from './mail.ts'
+import type { Republisher } from './republisher.ts'
 import type { Progress } from './message.ts'
 
 /** What it needs; see the fields. */
 export interface HandlingOptions {
   store: Store
-  mail: Mail
+  republisher: Republisher
   service: string
   /** Executes attempts, and reports each end to `ended`. */
   outlet(ended: (job: ClaimedJob, outcome: Outcome) => void): Outlet
@@ -179,7 +179,7 @@ export class Handling {
       case 'interrupt':
         return this.#again(turn, { ...counted, isDoubtful: true }, 0)
       case 'failed':
-        return this.#options.mail.archive(held, held.source.queue, counted, outcome)
+        return this.#options.republisher.archive(held, held.source.queue, counted, outcome)
       default:
         // A snooze, or a handler that another process has.
         return this.#again(turn, progress, 'delayMs' in outcome ? outcome.delayMs : elsewhereMs)
@@ -187,6 +187,6 @@ export class Handling {
   }
 
   #again({ held }: Turn, progress: Progress, delayMs: number): Promise<void> {
-    return this.#options.mail.later(held, held.source, progress, delayMs)
+    return this.#options.republisher.later(held, held.source, progress, delayMs)
   }
 }

@@ -59,11 +59,11 @@ export function progressOf({ properties, routingKey }: Received): Progress {
   const text = headers[progressHeader]
   if (typeof text !== 'string') return fresh
   try {
-    const told = JSON.parse(text) as Progress
-    const counts = [told.attempt, told.failed, told.throttled, told.crashes, told.strays]
-    const { elsewhere = [] } = told
-    if (!counts.every(Number.isInteger) || typeof told.type !== 'string' || !Array.isArray(elsewhere)) return fresh
-    return fresh.isDoubtful ? { ...told, isDoubtful: true } : told
+    const read = JSON.parse(text) as Progress
+    const counts = [read.attempt, read.failed, read.throttled, read.crashes, read.strays]
+    const { elsewhere = [] } = read
+    if (!counts.every(Number.isInteger) || typeof read.type !== 'string' || !Array.isArray(elsewhere)) return fresh
+    return fresh.isDoubtful ? { ...read, isDoubtful: true } : read
   } catch {
     return fresh
   }

@@ -6,9 +6,9 @@ import type { GetMessage } from 'amqplib'
 import type { Broker } from '../amqp/broker.ts'
 import type { EventHandler } from '../events/handler.ts'
 import { matches, overlap } from '../events/names.ts'
-import { letterOf } from './archive.ts'
+import { receivedOf } from './archive.ts'
 import { type Entry, type FormerPlacing, type Placing, placingsOf } from './entries.ts'
-import type { Letter, Mail } from './mail.ts'
+import type { ReceivedEvent, Republisher } from './republisher.ts'
 import { type Progress, progressOf } from './message.ts'
 import type { Source } from './source.ts'
 
@@ -173,10 +173,17 @@ export async function unbind(broker: Broker, { moves, undone }: Moves): Promise<
 }
 
 /** Sends a message to handlers elsewhere. If it names none, its event may have reached their queues by itself. */
-export async function forward(mail: Mail, letter: Letter, progress: Progress, places: readonly Place[]): Promise<void> {
+export async function forward(
+  republisher: Republisher,
+  letter: ReceivedEvent,
+  progress: Progress,
+  places: readonly Place[],
+): Promise<void> {
   const { elsewhere: _, ...known } = progress
   const isDoubtful = progress.isDoubtful || progress.handler === undefined
-  await Promise.all(places.map(({ to, handler }) => mail.later(letter, to, { ...known, handler, isDoubtful }, 0)))
+  await Promise.all(
+    places.map(({ to, handler }) => republisher.later(letter, to, { ...known, handler, isDoubtful }, 0)),
+  )
 }
 
 /**
@@ -185,7 +192,7 @@ export async function forward(mail: Mail, letter: Letter, progress: Progress, pl
  */
 export async function divide(
   broker: Broker,
-  mail: Mail,
+  republisher: Republisher,
   sources: readonly Source[],
   all: readonly Move[],
 ): Promise<void> {
@@ -195,14 +202,14 @@ export async function divide(
     if (!moves.some(({ from, to }) => from.queue === queue && to !== source)) continue
     await broker.use(async (channel) => {
       const one = async (message: GetMessage) => {
-        const letter = { delivery: letterOf(message), event: undefined }
+        const letter = { delivery: receivedOf(message), event: undefined }
         const known = progressOf(letter.delivery)
         const progress = { ...known, isDoubtful: known.isDoubtful || message.fields.redelivered }
         const places = placesOf(progress, queue, sources, moves)
         const isOwn = source.handlers.some(({ pattern }) => matches(pattern, progress.type))
-        const sent = [forward(mail, letter, progress, places)]
+        const sent = [forward(republisher, letter, progress, places)]
         if (places.length === 0 || (progress.handler === undefined && isOwn))
-          sent.push(mail.later(letter, source, sentOn(progress, places), 0))
+          sent.push(republisher.later(letter, source, sentOn(progress, places), 0))
         await Promise.all(sent)
         channel.ack(message)
       }

@@ -17,8 +17,8 @@ import { attemptsOn } from '../worker/grant-source.ts'
 import { LocalOutlet } from '../worker/local-outlet.ts'
 import { TaskSet } from '../worker/task-set.ts'
 import { ServiceConsumer } from './consumer.ts'
-import { lookOut } from './lookout.ts'
-import { Mail } from './mail.ts'
+import { watchQueues } from './queue-watch.ts'
+import { Republisher } from './republisher.ts'
 import type { ServiceNames } from './names.ts'
 import { entryOf, replaceEntry } from './entries.ts'
 import { divide, isOfLast, type Move, movesOf, replacingMs, unbind } from './moves.ts'
@@ -110,20 +110,20 @@ export class ServiceWorker {
     await this.#local.open(tasks)
     await marginsOf(store).join(tasks.flatMap(({ limits }) => limits))
     const broker = await bus.broker()
-    const mail = this.#mail(broker)
-    this.#consumer = this.#consumerOf(broker, mail)
+    const republisher = this.#republisher(broker)
+    this.#consumer = this.#consumerOf(broker, republisher)
     const { clock, log } = store
-    const start = () => this.#takeEvents(broker, mail)
+    const start = () => this.#takeEvents(broker, republisher)
     this.#taking = new PatientStart({ who: `service "${service}"`, clock, log, start })
     await this.#taking.begin()
   }
 
-  #mail(broker: Broker): Mail {
+  #republisher(broker: Broker): Republisher {
     const { bus, store, service } = this.#options
-    return new Mail({ broker, names: namesOf(service, bus.settings), clock: store.clock, log: store.log })
+    return new Republisher({ broker, names: namesOf(service, bus.settings), clock: store.clock, log: store.log })
   }
 
-  #consumerOf(broker: Broker, mail: Mail): ServiceConsumer {
+  #consumerOf(broker: Broker, republisher: Republisher): ServiceConsumer {
     const { bus, store, service, sender } = this.#options
     const { clock, report } = store
     return new ServiceConsumer({
@@ -131,7 +131,7 @@ export class ServiceWorker {
       broker,
       service,
       sources: this.#sources,
-      mail,
+      republisher,
       takesPlain: bus.settings.takesPlain,
       concurrency: this.#local.slots,
       outlet: (ended) => this.#local.outlet(reportsTo(ended)),
@@ -142,9 +142,9 @@ export class ServiceWorker {
   }
 
   /** May be repeated if it fails. @throws StoreError SLUICE_BROKER_UNREACHABLE; UsageError SLUICE_BROKER_REFUSED */
-  async #takeEvents(broker: Broker, mail: Mail): Promise<void> {
+  async #takeEvents(broker: Broker, republisher: Republisher): Promise<void> {
     const { store, alarms } = this.#options
-    const { names } = mail
+    const { names } = republisher
     const consumer = this.#consumer
     const { signal } = this.#ending
     if (consumer === undefined || signal.aborted) return
@@ -152,23 +152,23 @@ export class ServiceWorker {
     const topologies = this.#sources.map(({ topology }) => topology)
     for (const topology of topologies) await broker.declare(topology)
     await this.#declareArchive(broker, names)
-    const moves = await this.#move(broker, mail)
+    const moves = await this.#move(broker, republisher)
     await consumer.open(moves)
     for (const source of this.#sources) await this.#adopt(source, broker, consumer)
     for (const queue of new Set(moves.map(({ from }) => from.queue)))
       if ((await broker.use((channel) => channel.checkQueue(queue)).catch(absent)) !== undefined)
         await consumer.adopt(queue)
-    if (moves.some(({ isHeld }) => isHeld)) void this.#finishMoves(broker, mail, consumer)
-    void lookOut({ store, broker, names, mail, alarms, look: () => consumer.look() }, signal)
+    if (moves.some(({ isHeld }) => isHeld)) void this.#finishMoves(broker, republisher, consumer)
+    void watchQueues({ store, broker, names, republisher, alarms, look: () => consumer.look() }, signal)
   }
 
   /**
    * Leaves the service's entry, and takes the bindings of handlers that have moved from their former queues. Without an archive a
    * service has no queues beside its own, so nothing is known; Celery's queues do not change with groups, and Python may serve them.
    */
-  async #move(broker: Broker, mail: Mail, isLater = false): Promise<readonly Move[]> {
+  async #move(broker: Broker, republisher: Republisher, isLater = false): Promise<readonly Move[]> {
     const { clock, log } = this.#options.store
-    const { names } = mail
+    const { names } = republisher
     const sources = this.#sources
     if (names.archiveTopology === undefined) return []
     let moves: readonly Move[] = []
@@ -178,7 +178,7 @@ export class ServiceWorker {
       if (!names.hasOwnQueues) {
         moves = all.moves
         await unbind(broker, all)
-        await divide(broker, mail, sources, moves)
+        await divide(broker, republisher, sources, moves)
       }
       return entryOf(names, sources, all, clock)
     })
@@ -191,14 +191,14 @@ export class ServiceWorker {
   }
 
   /** Takes the bindings that were left for processes of the release before, when those should have ended. */
-  async #finishMoves(broker: Broker, mail: Mail, consumer: ServiceConsumer): Promise<void> {
+  async #finishMoves(broker: Broker, republisher: Republisher, consumer: ServiceConsumer): Promise<void> {
     const { clock, log } = this.#options.store
     const { signal } = this.#ending
     for (let delayMs = replacingMs; ; delayMs = finishEveryMs) {
       await clock.sleep(delayMs, signal, false)
       if (signal.aborted) return
       try {
-        return await consumer.open(await this.#move(broker, mail, true))
+        return await consumer.open(await this.#move(broker, republisher, true))
       } catch (error) {
         log.debug('the bindings of handlers that have moved could not be taken', { err: error })
       }

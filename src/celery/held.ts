@@ -2,7 +2,7 @@
 import { randomUUID } from 'node:crypto'
 import type { Log } from '../core/log.ts'
 import { scripts } from '../generated/lua.ts'
-import { ask, type RedisClient, Script } from '../redis/client.ts'
+import { sendCommand, type RedisClient, Script } from '../redis/client.ts'
 import type { Address } from './carrier.ts'
 import {
   bindingsKey,
@@ -152,6 +152,6 @@ export class HeldMessages {
   }
 
   #ask(command: string, key: string, ...more: readonly string[]): Promise<unknown> {
-    return ask(this.#redis, command, [this.#prefix + key, ...more], answerMaxMs)
+    return sendCommand(this.#redis, command, [this.#prefix + key, ...more], answerMaxMs)
   }
 }

@@ -4,7 +4,7 @@ import { systemClock } from '../core/clock.ts'
 import { StoreError, UsageError } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
 import { addressOf } from '../redis/address.ts'
-import { ask } from '../redis/client.ts'
+import { sendCommand } from '../redis/client.ts'
 import { openRedis, type RedisConnection } from '../redis/connect.ts'
 import type { Address, Carrier, Inbox } from './carrier.ts'
 import {
@@ -153,6 +153,6 @@ class RedisCarrier implements Carrier {
   }
 
   #ask(command: string, key: string, ...args: readonly string[]): Promise<unknown> {
-    return ask(this.#redis, command, [this.#place.prefix + key, ...args], answerMaxMs)
+    return sendCommand(this.#redis, command, [this.#place.prefix + key, ...args], answerMaxMs)
   }
 }

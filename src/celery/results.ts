@@ -4,7 +4,7 @@ import { systemClock } from '../core/clock.ts'
 import { StoreError } from '../core/errors.ts'
 import { span } from '../core/figures.ts'
 import type { Log } from '../core/log.ts'
-import { ask } from '../redis/client.ts'
+import { sendCommand } from '../redis/client.ts'
 import type { RedisConnection } from '../redis/connect.ts'
 import type { Carrier } from './carrier.ts'
 import { openPlace } from './redis-transport.ts'
@@ -198,7 +198,7 @@ class RedisResults implements Results {
   }
 
   async countChord(groupId: string, members: number): Promise<void> {
-    await ask(this.#redis, 'SETEX', [chordKey(groupId, '.s'), resultKeptS, String(members)], answerMaxMs)
+    await sendCommand(this.#redis, 'SETEX', [chordKey(groupId, '.s'), resultKeptS, String(members)], answerMaxMs)
   }
 
   async close(): Promise<void> {

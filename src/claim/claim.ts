@@ -40,7 +40,7 @@ interface Answer {
   took_us: string | null
 }
 
-/** What a claim does beside getting jobs; see the fields. */
+/** What a claim does besides getting jobs; see the fields. */
 export interface ClaimMode {
   /** Register as idle when there is less to do than wanted, or when jobs are granted ahead of time. */
   idle: boolean
@@ -67,7 +67,7 @@ const parkedMessage =
 const quietTries = 8
 
 /** How soon, at the earliest, to look again for data that make claims fail, after looks that found none. */
-const blindMs = 5_000
+const searchPauseMs = 5_000
 
 /** Inputs fetched in one query: each may have 256 KiB. */
 const inputsMax = 100
@@ -80,7 +80,7 @@ export class Claims {
   /** For how many ms a claim is repeated while the store is away, or too busy. */
   patienceMs = Infinity
   readonly #store: Store
-  readonly #asking = new Set<string>()
+  readonly #open = new Set<string>()
   readonly #storeClock: StoreClock
   /** The time before which nothing is due, for the classes of these tasks. */
   readonly #since = new WeakMap<readonly string[], { us: string; fromMs: number }>()
@@ -89,8 +89,8 @@ export class Claims {
   /** Receives the names of what was parked, because its data made claims fail. */
   parked: (names: readonly string[], error: unknown) => void = (names, error) =>
     this.#store.log.error(parkedMessage, { names: names.map(userName), err: error })
-  #vainLooks = 0
-  #blindUntilMs = -Infinity
+  #emptySearches = 0
+  #noSearchUntilMs = -Infinity
   /** The last claim found only lanes that are blocked: the next looks at more of them. */
   #wide = false
 
@@ -105,17 +105,17 @@ export class Claims {
    */
   async claim(who: Claimer, want: number, mode: ClaimMode, signal: AbortSignal): Promise<Claimed> {
     const id = newId()
-    this.#asking.add(id)
+    this.#open.add(id)
     try {
       return await this.#untilAnswered(who, want, mode, signal, id, this.#store.clock.monotonicMs())
     } finally {
-      this.#answeredFor(id)
+      this.#closeSoon(id)
     }
   }
 
   /** Forgets that the claim is open a little later, when its jobs are certainly in hand. */
-  #answeredFor(id: string): void {
-    void this.#store.clock.sleep(1_000, undefined, false).then(() => this.#asking.delete(id))
+  #closeSoon(id: string): void {
+    void this.#store.clock.sleep(1_000, undefined, false).then(() => this.#open.delete(id))
   }
 
   /**
@@ -126,14 +126,14 @@ export class Claims {
   offer(who: Claimer, input: string, take: (jobs: ClaimedJob[]) => void): KeptSlot {
     const id = newId()
     const sentMs = this.#store.clock.monotonicMs()
-    this.#asking.add(id)
+    this.#open.add(id)
     return {
       params: [id, who.worker, this.#storeClock.cap(sentMs)],
       take: (row) => {
-        this.#answeredFor(id)
-        const { now_us: nowUs, jobs: told } = (row ?? { now_us: null, jobs: null }) as unknown as Begun
+        this.#closeSoon(id)
+        const { now_us: nowUs, jobs: text } = (row ?? { now_us: null, jobs: null }) as unknown as Begun
         if (nowUs !== null) this.#storeClock.saw(Number(nowUs), this.#store.clock.monotonicMs(), sentMs)
-        const jobs = decodeJobs(told, id, sentMs)
+        const jobs = decodeJobs(text, id, sentMs)
         for (const job of jobs) job.input = JSON.parse(input)
         take(jobs)
       },
@@ -148,12 +148,12 @@ export class Claims {
   /** Returns the jobs of a claim that this process does not know. Its grants are taken to be too old to use. */
   async adopt(id: string): Promise<ClaimedJob[]> {
     const [row] = await this.#store.call<{ adopt_claim: string | null }>('adopt_claim', [id])
-    return this.#handouts(row?.adopt_claim ?? null, id, -Infinity)
+    return this.#jobsFrom(row?.adopt_claim ?? null, id, -Infinity)
   }
 
   /** True while a claim of this id waits for its answer. */
-  asking(id: string): boolean {
-    return this.#asking.has(id)
+  isOpen(id: string): boolean {
+    return this.#open.has(id)
   }
 
   async #untilAnswered(
@@ -169,7 +169,7 @@ export class Claims {
       const sentMs = this.#store.clock.monotonicMs()
       try {
         await reach('claim.sent', id)
-        const claimed = await this.#ask(who, want, mode, id, sentMs, firstMs)
+        const claimed = await this.#request(who, want, mode, id, sentMs, firstMs)
         await reach('claim.received', claimed)
         this.#answered()
         return claimed
@@ -184,7 +184,7 @@ export class Claims {
     }
   }
 
-  async #ask(
+  async #request(
     who: Claimer,
     want: number,
     { idle, ahead }: ClaimMode,
@@ -205,15 +205,15 @@ export class Claims {
       ahead,
     ])
     if (row === undefined) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'a claim was answered without a row')
-    const heardMs = this.#store.clock.monotonicMs()
+    const answeredMs = this.#store.clock.monotonicMs()
     this.#wide = row.again && row.jobs === null
     if (row.since !== null)
       this.#since.set(who.tasks, { us: row.since, fromMs: this.#since.get(who.tasks)?.fromMs ?? sentMs })
-    this.#storeClock.saw(Number(row.now_us), heardMs, sentMs)
-    const [decidedMs, latestMs] = decidedBetween(row, sentMs, heardMs)
+    this.#storeClock.saw(Number(row.now_us), answeredMs, sentMs)
+    const [decidedMs, latestMs] = decidedBetween(row, sentMs, answeredMs)
     // Handed out by an earlier request: its grants are as old as that.
     const isRepeated = row.again && row.wake_us !== null
-    const jobs = await this.#handouts(row.jobs, id, isRepeated ? firstMs : decidedMs)
+    const jobs = await this.#jobsFrom(row.jobs, id, isRepeated ? firstMs : decidedMs)
     // The life of a grant counts from the earliest time that its instant may be here, and its use begins at the latest.
     if (row.instants !== null)
       for (const [i, job] of jobs.entries()) {
@@ -237,7 +237,7 @@ export class Claims {
    */
   async #park(who: Claimer, want: number, error: unknown): Promise<boolean> {
     const { clock, log } = this.#store
-    if (clock.monotonicMs() < this.#blindUntilMs) return false
+    if (clock.monotonicMs() < this.#noSearchUntilMs) return false
     try {
       const params = [who.worker, who.queues ?? null, who.tasks, want, this.#storeClock.cap(clock.monotonicMs())]
       const [row] = await this.#store.call<{ park_culprits: string[] }>('park_culprits', params)
@@ -247,11 +247,11 @@ export class Claims {
         return true
       }
       // Another worker may have parked the data meanwhile, or somebody has repaired them.
-      if (++this.#vainLooks < 2) return true
-      this.#blindUntilMs = clock.monotonicMs() + blindMs
+      if (++this.#emptySearches < 2) return true
+      this.#noSearchUntilMs = clock.monotonicMs() + searchPauseMs
       return false
     } catch (failure) {
-      this.#blindUntilMs = clock.monotonicMs() + blindMs
+      this.#noSearchUntilMs = clock.monotonicMs() + searchPauseMs
       log.error('it could not be found out with whose data the database cannot compute', { err: failure })
       return false
     }
@@ -269,7 +269,7 @@ export class Claims {
   }
 
   #answered(): void {
-    this.#vainLooks = 0
+    this.#emptySearches = 0
     if (this.#awayMs === undefined) return
     const forMs = this.#store.clock.monotonicMs() - this.#awayMs
     this.#awayMs = undefined
@@ -284,8 +284,8 @@ export class Claims {
     return null
   }
 
-  async #handouts(told: string | null, claim: string, grantedMs: number): Promise<ClaimedJob[]> {
-    const jobs = decodeJobs(told, claim, grantedMs)
+  async #jobsFrom(text: string | null, claim: string, grantedMs: number): Promise<ClaimedJob[]> {
+    const jobs = decodeJobs(text, claim, grantedMs)
     const bare = jobs.filter(({ input }) => input === undefined).map(({ id }) => id)
     if (bare.length > 0) await this.#fetchInputs(jobs, bare, claim)
     return jobs

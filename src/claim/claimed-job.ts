@@ -124,33 +124,33 @@ type Common = [
   blocker: string | null,
 ]
 /** Omitted if too long for a claim's reply; tags also if there are none. */
-type Cargo = [] | [input: unknown, tags?: string[]]
+type Payload = [] | [input: unknown, tags?: string[]]
 
 /**
  * A job as claim/mark/encode_job.sql and claim/mark/encode_job_payload.sql return it: complete, or without the common fields if it follows another of its lane.
  */
-type Place = [...Own, ...Common, ...Cargo] | [...Own, ...Cargo]
+type Place = [...Own, ...Common, ...Payload] | [...Own, ...Payload]
 
 const ownPlaces = 4
 const wholePlaces = 17
 
 /** Decodes the jobs in a claim's reply, in JSON; null: none. */
-export function decodeJobs(told: string | null, claim: string, grantedMs: number): ClaimedJob[] {
-  if (told === null) return []
-  const places = JSON.parse(told) as Place[]
+export function decodeJobs(text: string | null, claim: string, grantedMs: number): ClaimedJob[] {
+  if (text === null) return []
+  const places = JSON.parse(text) as Place[]
   let ordinary: Common | undefined
   return places.map((place) => {
     if (place.length < wholePlaces && ordinary !== undefined)
-      return handout(place, ordinary, ownPlaces, claim, grantedMs)
+      return jobFrom(place, ordinary, ownPlaces, claim, grantedMs)
     const common = place.slice(ownPlaces, wholePlaces) as Common
     const [task, queue, , , , , priority, takes, , , grantUs, , blocker] = common
     ordinary = [task, queue, 0, 0, 0, false, priority, takes, 1, null, grantUs, null, blocker]
-    return handout(place, common, wholePlaces, claim, grantedMs)
+    return jobFrom(place, common, wholePlaces, claim, grantedMs)
   })
 }
 
 /** @param cargo position of the input */
-function handout(place: Place, common: Common, cargo: number, claim: string, grantedMs: number): ClaimedJob {
+function jobFrom(place: Place, common: Common, cargo: number, claim: string, grantedMs: number): ClaimedJob {
   const [seq, id, attempt, created] = place
   const [
     task,

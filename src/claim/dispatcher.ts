@@ -43,12 +43,12 @@ export interface Offered {
 }
 
 /** Longest sleep while LISTEN is down. */
-const deafMs = 1_500
+const unnotifiedSleepMs = 1_500
 /**
  * Longest sleep while LISTEN works. Every 2 s one worker of the fleet wakes sleepers for work whose NOTIFY was missed; it
  * does not see work that was due long ago, which a claim after this sleep finds.
  */
-const restMs = 20_000
+const notifiedSleepMs = 20_000
 /** How soon to look once more after the last job: a sender that committed meanwhile did not see us idle yet. */
 const secondLookMs = 25
 /**
@@ -244,7 +244,7 @@ export class Dispatcher {
     const claimer = tasks === all.tasks ? all : { ...all, tasks }
     // The worker's own rate counts what starts now. A process that is slow takes no more than it is known to begin in time.
     const mayWait = idle && !isPart && throttle === undefined
-    const beside = most < this.hand.slots ? 0 : this.hand.places.beside()
+    const beside = most < this.hand.slots ? 0 : this.hand.places.freeAhead()
     const ahead = mayWait ? Math.max(want, Math.min(want + beside, aheadMost)) : 0
     try {
       const asked = readMoment(clock)
@@ -308,8 +308,11 @@ export class Dispatcher {
     await reach('idle', claimed.wakeMs)
     // A worker with a time to wake claims nothing before it, because it would take jobs for which another worker was
     // woken.
-    const isUntold = claimed.wakeMs === undefined || claimed.wakeMs > restMs
-    const longest = idled && isUntold ? secondLookMs : (listening() ? restMs : deafMs) * (0.75 + clock.random() / 2)
+    const hasNoWake = claimed.wakeMs === undefined || claimed.wakeMs > notifiedSleepMs
+    const longest =
+      idled && hasNoWake
+        ? secondLookMs
+        : (listening() ? notifiedSleepMs : unnotifiedSleepMs) * (0.75 + clock.random() / 2)
     const awake = new AbortController()
     if (this.#full.length > 0) void this.#roomAgain(awake.signal).then(() => awake.signal.aborted || this.wake())
     this.#isAsleep = true

@@ -2,8 +2,8 @@
 import { type Clock, sleepUntil } from '../core/clock.ts'
 import { AttemptError } from '../core/errors.ts'
 import type { PeerLimiter } from '../limits/peer.ts'
-import { requestGrants, unitsOf } from './consent.ts'
-import { Beside, slotWaitMs, whenInTime } from './beside.ts'
+import { requestGrants, unitsOf } from './peer-grants.ts'
+import { AheadJobs, slotWaitMs, whenInTime } from './ahead-jobs.ts'
 import type { Finisher, Outcome } from './finish/finish.ts'
 import { type ClaimedJob, mayStart } from './claimed-job.ts'
 import type { Estate, Outlet, OutletFor, Reports } from './outlet.ts'
@@ -50,10 +50,10 @@ export class InHand {
   /** When each was started, in monotonic ms; Infinity: it waits for Redis, or for the instant of its grants. */
   readonly #jobs = new Map<ClaimedJob, number>()
   /** For each inherited job, the worker that claimed it. */
-  readonly #heirlooms = new Map<ClaimedJob, string>()
+  readonly #inheritedFrom = new Map<ClaimedJob, string>()
   /** How many of the jobs in hand wait to be started. */
   #pending = 0
-  readonly #beside = new Beside()
+  readonly #ahead = new AheadJobs()
   readonly #waiters = new Waiters()
   #refusal: Error | undefined
   /** Called when a job went back to the store, to be run again now or later. */
@@ -70,7 +70,7 @@ export class InHand {
         left: (name, begun) => options.roll.left(name, begun),
         lost: (job) => this.#lost(job),
         inherited: (job, from) => this.#inherited(job, from),
-        changed: this.look,
+        changed: this.recheck,
       },
       options.claimer,
     )
@@ -78,7 +78,7 @@ export class InHand {
       outlet: this.#outlet,
       finisher: options.finisher,
       throttle: options.throttle,
-      beside: this.#beside,
+      ahead: this.#ahead,
       waiters: this.#waiters,
       pending: (tasks) => this.#pendingOf(tasks),
     })
@@ -145,7 +145,7 @@ export class InHand {
     return (jobs) => {
       this.places.kept--
       if (jobs.length > 0) this.take(jobs)
-      this.look()
+      this.recheck()
     }
   }
 
@@ -160,8 +160,8 @@ export class InHand {
   }
 
   /** Makes the callers that wait in `when` check again. */
-  get look(): () => void {
-    return this.#waiters.look
+  get recheck(): () => void {
+    return this.#waiters.recheck
   }
 
   /** Takes claimed jobs: starts those that may start now, and the others as soon as they may. */
@@ -182,13 +182,13 @@ export class InHand {
   /** Starts jobs that may start now, and the others when they may. */
   #startInTime(jobs: readonly ClaimedJob[]): void {
     const { clock, failed } = this.#options
-    const wanted = jobs.filter((job) => !this.#beside.isCalledBack(job))
+    const wanted = jobs.filter((job) => !this.#ahead.isCalledBack(job))
     if (wanted.length < jobs.length) for (const job of jobs) if (!wanted.includes(job)) this.#refuse(job)
     for (const atMs of new Set(wanted.map(({ notBeforeMs }) => notBeforeMs))) {
       const those = wanted.filter(({ notBeforeMs }) => notBeforeMs === atMs)
       if (atMs === undefined || this.#refusal !== undefined) void this.#startInSlots(those).catch(failed)
       else {
-        this.#beside.add(those)
+        this.#ahead.add(those)
         void sleepUntil(clock, atMs)
           .then(() => this.#startInSlots(those))
           .catch(failed)
@@ -202,7 +202,7 @@ export class InHand {
    */
   async #startInSlots(jobs: readonly ClaimedJob[]): Promise<void> {
     const { clock } = this.#options
-    this.#beside.delete(jobs)
+    this.#ahead.delete(jobs)
     const fit = this.#mustFit(jobs) ? this.places.open() : jobs.length
     this.#start(jobs.slice(0, fit))
     for (const job of jobs.slice(fit)) {
@@ -253,20 +253,20 @@ export class InHand {
   #inherited(job: ClaimedJob, from: string): void {
     this.#options.finisher.inherited(job)
     // It does not wait for the next round, because this dispatcher may be killed before. The round tries again.
-    if (!this.forebears().includes(from)) void this.#options.roll.beatFor(from).catch(() => {})
+    if (!this.lostClaimers().includes(from)) void this.#options.roll.beatFor(from).catch(() => {})
     this.#jobs.set(job, this.#options.clock.monotonicMs())
-    this.#heirlooms.set(job, from)
+    this.#inheritedFrom.set(job, from)
   }
 
   /** Returns the lost workers whose jobs this dispatcher has inherited and still has in hand. */
-  forebears(): readonly string[] {
-    return [...new Set(this.#heirlooms.values())]
+  lostClaimers(): readonly string[] {
+    return [...new Set(this.#inheritedFrom.values())]
   }
 
   /** Stops all attempts, and gives back what is claimed from now on: the worker ends. */
   abort(reason: Error): void {
     this.#refusal = reason
-    this.look()
+    this.recheck()
     for (const [job, sinceMs] of this.#jobs) if (sinceMs !== Infinity) this.#outlet.abort(job, reason)
   }
 
@@ -298,13 +298,13 @@ export class InHand {
     const sinceMs = this.#jobs.get(job)
     // The outlet may have kept its place until now.
     if (sinceMs === undefined) {
-      this.look()
+      this.recheck()
       return Promise.resolve()
     }
     this.#jobs.delete(job)
-    if (sinceMs === Infinity) this.#beside.delete([job])
-    else if (!this.#heirlooms.delete(job) && 'tookMs' in outcome)
-      this.#beside.took(this.#options.clock.monotonicMs() - sinceMs)
+    if (sinceMs === Infinity) this.#ahead.delete([job])
+    else if (!this.#inheritedFrom.delete(job) && 'tookMs' in outcome)
+      this.#ahead.took(this.#options.clock.monotonicMs() - sinceMs)
     if (job.grant !== undefined) this.#options.shared?.ended(job.grant, unitsOf(job).takes)
     if (sinceMs === Infinity) this.#pending--
     const held = outcome.kind === 'readmit' ? outcome.place.held : 'held' in outcome ? outcome.held : undefined
@@ -316,10 +316,10 @@ export class InHand {
     const { finisher, watch } = this.#options
     const ending = finisher.end(job, outcome)
     if (watch?.wants(outcome)) void ending.then((isRecorded) => isRecorded && watch.ended(job, outcome))
-    this.look()
+    this.recheck()
     if (outcome.kind === 'throttled')
       this.giveBackAhead(({ takes }) => takes?.some((one) => job.takes?.includes(one)) === true)
-    if (outcome.kind === 'done' || outcome.kind === 'failed') void ending.then(this.look)
+    if (outcome.kind === 'done' || outcome.kind === 'failed') void ending.then(this.recheck)
     else void ending.then(this.#wentBack)
     return ending
   }
@@ -329,7 +329,7 @@ export class InHand {
    * requests, or somebody paused or changed a limit. Such jobs of a claim that is under way go back, too.
    */
   giveBackAhead(isConcerned: (job: ClaimedJob) => boolean): void {
-    this.#beside.calledBack(this.#options.clock.monotonicMs(), isConcerned)
+    this.#ahead.callBack(this.#options.clock.monotonicMs(), isConcerned)
     for (const [job, sinceMs] of this.#jobs)
       if (sinceMs === Infinity && job.notBeforeMs !== undefined && isConcerned(job)) this.#refuse(job)
   }
@@ -337,6 +337,6 @@ export class InHand {
   /** Wakes a sleeping dispatcher: it chose its time to wake before this job went back. */
   readonly #wentBack = (): void => {
     this.#back()
-    this.look()
+    this.recheck()
   }
 }

@@ -1,5 +1,5 @@
 /** How many more jobs a worker may claim: what its outlet has room for, less what is on its way there, within its own rate. */
-import type { Beside } from './beside.ts'
+import type { AheadJobs } from './ahead-jobs.ts'
 import type { Finisher } from './finish/finish.ts'
 import type { Outlet } from './outlet.ts'
 import type { Throttle } from './throttle.ts'
@@ -17,7 +17,7 @@ export interface PlacesOptions {
   finisher: Pick<Finisher, 'backlog'>
   /** The worker's own rate. */
   throttle: Throttle | undefined
-  beside: Pick<Beside, 'room' | 'waiting'>
+  ahead: Pick<AheadJobs, 'room' | 'waiting'>
   /** The callers that wait for room. */
   waiters: Waiters
   /** Returns how many of the jobs in hand wait to be started: all, or those of these tasks. */
@@ -44,9 +44,9 @@ export class Places {
    * Returns how many more jobs may be claimed that begin later. 0 if a task needs more than a slot, because at a job's
    * instant only slots are checked again.
    */
-  beside(): number {
-    const { outlet, beside } = this.#options
-    return outlet.kinds.length > 0 ? 0 : beside.room(outlet.slots)
+  freeAhead(): number {
+    const { outlet, ahead } = this.#options
+    return outlet.kinds.length > 0 ? 0 : ahead.room(outlet.slots)
   }
 
   /** Returns how many more jobs may be claimed of each kind of task that needs more than a place. */
@@ -60,10 +60,10 @@ export class Places {
 
   /** Returns how many attempts the outlet can begin, beside those on their way to it. */
   inOutlet(): number {
-    const { outlet, finisher, beside, pending } = this.#options
+    const { outlet, finisher, ahead, pending } = this.#options
     // While the store is slow, ends of attempts wait for it. No more of them than there are slots may pile up.
     const piled = Math.max(0, finisher.backlog - outlet.slots)
-    const coming = pending() - beside.waiting(outlet.slots)
+    const coming = pending() - ahead.waiting(outlet.slots)
     return Math.max(0, outlet.free() - coming - this.kept - piled)
   }
 
@@ -90,7 +90,7 @@ export class Places {
     const { throttle, waiters } = this.#options
     const allowed = this.#allowed()
     const hasPlaces = this.inOutlet() >= least
-    if (hasPlaces && allowed === 0) throttle?.whenOpen(waiters.look)
+    if (hasPlaces && allowed === 0) throttle?.whenOpen(waiters.recheck)
     return hasPlaces && allowed >= least
   }
 }

@@ -20,7 +20,7 @@ export class Waiters {
   }
 
   /** Makes all callers check their conditions again. */
-  readonly look = (): void => {
+  readonly recheck = (): void => {
     for (const look of this.#checks) look()
   }
 }

@@ -14,7 +14,7 @@ import type { AnyTask } from '../tasks/task.ts'
 import { Guard } from '../http/guard.ts'
 import * as library from '../index.ts'
 import type { Schedule } from '../index.ts'
-import { said } from '../fleet/retention.ts'
+import { retentionSettings } from '../fleet/retention.ts'
 import { type EventName, eventNames } from '../report/events.ts'
 import { logStyle } from '../report/options.ts'
 import { celeryWork } from '../worker/celery-work.ts'
@@ -99,7 +99,7 @@ function check(file: string, fields: Record<string, unknown>): SluiceConfig {
   }
   const { concurrency, queues, celery, tasks, schedules } = fields
   try {
-    said(fields)
+    retentionSettings(fields)
     logStyle(fields as SluiceConfig, 'info')
     graceMsOf(fields as SluiceConfig)
     if (celery !== undefined) celeryWork(celery as readonly string[])

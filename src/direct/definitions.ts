@@ -5,7 +5,7 @@ import { StoreError, UsageError } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
 import { scripts } from '../generated/lua.ts'
 import type { Limit } from '../limits/limit.ts'
-import { ask, type RedisClient, Script } from '../redis/client.ts'
+import { sendCommand, type RedisClient, Script } from '../redis/client.ts'
 import { agreedOf, publishedJson, type RedisBucket } from '../redis/definition.ts'
 
 /** What definitions need; see the fields. */
@@ -64,7 +64,7 @@ export class DirectDefinitions {
   async #read(): Promise<void> {
     const { limits, redis, clock } = this.#options
     for (const limit of limits) {
-      const text = await ask(redis, 'GET', [this.#keyOf(limit)], answerMs, clock)
+      const text = await sendCommand(redis, 'GET', [this.#keyOf(limit)], answerMs, clock)
       if (typeof text === 'string') this.#set(limit, text)
       // A flush deletes definitions; the known one stays valid.
       else if (!this.#byName.has(limit.name)) throw unpublished(limit)

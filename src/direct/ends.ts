@@ -60,7 +60,7 @@ export class Ends {
 
   /**
    * Sends a message to its queue again, after a delay in ms. Resolves when that is confirmed. If the broker cannot make
-   * it wait for so long at a time, it comes back earlier, with a header that says when it is due.
+   * it wait for so long at a time, it comes back earlier, with the time at which it is due in a header.
    */
   async later(
     { delivery, queue, mayHaveBeenSent = false }: Pick<Entry, 'delivery' | 'queue' | 'mayHaveBeenSent'>,
@@ -127,14 +127,14 @@ export class Ends {
     const started = resultOf(id, { state: 'started', reason: null, result: null, error: null }, presence.name)
     // If a server is away, this state is not reported later, because it is over soon.
     const failed = (error: unknown) => log.debug('that a task began could not be reported', { id, err: error })
-    entry.told = results.send(started, entry.call).catch(failed)
+    entry.startReported = results.send(started, entry.call).catch(failed)
   }
 
   /** Carries out the end of an attempt. */
   async ended(entry: Entry, job: ClaimedJob, outcome: Outcome): Promise<void> {
     const { progress, message } = entry
     const counted = { ...progress, attempt: job.attempt }
-    await entry.told
+    await entry.startReported
     if (outcome.kind === 'retry' || outcome.kind === 'throttled') await this.#retries(entry, outcome.error)
     switch (outcome.kind) {
       case 'done': {
@@ -188,7 +188,7 @@ export class Ends {
       this.#send(resultOf(message.id, { state: 'failed', reason, result: null, error }), entry),
     )
     if (parks) await this.#once(entry, 'aside', () => this.#park(delivery, queue, `${reason}: ${error}`))
-    if (task.onFailed !== undefined) await this.#mourn(entry, task.onFailed.name, progress, failure)
+    if (task.onFailed !== undefined) await this.#sendFailureJob(entry, task.onFailed.name, progress, failure)
   }
 
   /** Sends a part of an end once: when a part cannot be sent, the whole end is repeated, but not the parts that were sent. */
@@ -198,7 +198,7 @@ export class Ends {
     sent.add(part)
   }
 
-  async #mourn(
+  async #sendFailureJob(
     { message, task, queue, input, seenMs }: Entry,
     name: string,
     progress: Progress,

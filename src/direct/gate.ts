@@ -39,7 +39,7 @@ export class Gate {
   #plain: Entry[] = []
   #working: Promise<void> | undefined
   /** For how many messages grants are being requested. */
-  #asking = 0
+  #requested = 0
   /** How many messages begin at once at most, because a cold process, or a busy machine, would use more grants too late. */
   #most = 1
   #agedMs = -Infinity
@@ -88,7 +88,7 @@ export class Gate {
   }
 
   get #room(): number {
-    return this.#options.free() - this.#asking
+    return this.#options.free() - this.#requested
   }
 
   /** Begins messages without limits. While both kinds wait, at least half of the room is left to messages with limits. */
@@ -115,11 +115,11 @@ export class Gate {
     await this.#book()
     while (this.#waiting.length > 0 && this.#room > 0) {
       const batch = this.#present(this.#waiting.splice(0, Math.min(this.#most, this.#room)))
-      this.#asking += batch.length
+      this.#requested += batch.length
       try {
         await this.#ask(batch)
       } finally {
-        this.#asking -= batch.length
+        this.#requested -= batch.length
       }
       // The messages that were denied now have booked, so others of the same bucket need no request.
       await this.#book()

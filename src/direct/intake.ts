@@ -35,7 +35,7 @@ export interface Entry {
   mayHaveBeenSent?: boolean
   /** When its attempt began, in ms of wall time, and the report of that. */
   begunMs?: number
-  told?: Promise<void>
+  startReported?: Promise<void>
   /** Parts of its end that were sent. */
   readonly sent: Set<string>
 }

@@ -63,7 +63,7 @@ export class DirectLimiter {
   readonly #limiter: RedisLimiter
   readonly #definitions: DirectDefinitions
   readonly #watch: EpochWatch
-  readonly #told: SettlementQueue
+  readonly #settlements: SettlementQueue
   readonly #redisClock = new StoreClock()
   readonly #places = new HeldPlaces()
   readonly #end = new AbortController()
@@ -82,7 +82,7 @@ export class DirectLimiter {
       log,
       back: () => {
         this.#lease()
-        this.#told.go()
+        this.#settlements.go()
       },
       saw: ({ us, sentMs, heardMs }) => {
         this.#redisClock.forget()
@@ -90,7 +90,7 @@ export class DirectLimiter {
       },
     })
     const current = () => this.#watch.current
-    this.#told = new SettlementQueue(this.#limiter, this.#definitions, clock, current, (error) =>
+    this.#settlements = new SettlementQueue(this.#limiter, this.#definitions, clock, current, (error) =>
       this.#watch.failed(error),
     )
   }
@@ -106,7 +106,7 @@ export class DirectLimiter {
   /** Sends what is left to send. */
   async close(): Promise<void> {
     this.#end.abort()
-    await this.#told.settled()
+    await this.#settlements.settled()
     this.#watch.close()
   }
 
@@ -174,7 +174,7 @@ export class DirectLimiter {
   #hold(id: string, wants: readonly Want[], got: readonly Got[], isFurther: boolean): void {
     const wishes = wants.map((want, i) => ({ ...want, lifeMs: got[i]?.lifeMs ?? 0 }))
     const leaves = got.map((one) => ({ ...one, fromMs: 0, notBeforeMs: 0 }))
-    this.#places.hold(id, { wishes, epoch: undefined, sentMs: 0, isFurther }, leaves, (take) =>
+    this.#places.add(id, { wishes, epoch: undefined, sentMs: 0, isFurther }, leaves, (take) =>
       this.#definitions.hasPlaces(take),
     )
   }
@@ -206,7 +206,7 @@ export class DirectLimiter {
   }
 
   #add(word: SettlementReport): void {
-    this.#told.add({ ...word, sinceMs: this.#options.clock.monotonicMs() })
+    this.#settlements.add({ ...word, sinceMs: this.#options.clock.monotonicMs() })
   }
 
   async #renew(): Promise<void> {

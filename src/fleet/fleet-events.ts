@@ -19,15 +19,15 @@ type Paused = { limit: string; key: string } | { name: string }
 
 /**
  * Reports what a notification contains.
- * @param isSpeaker this worker reports for the fleet
+ * @param reportsForFleet this worker reports for the fleet
  */
-export function reportNotice(report: Report, payload: string, isSpeaker: boolean): void {
+export function reportNotice(report: Report, payload: string, reportsForFleet: boolean): void {
   const { kind, event } = JSON.parse(payload) as Notice
   if (kind === 'limit') report.emit('limit', event)
   else if (kind === 'paused') {
     const { isPaused, reason = null, by = null } = event
     report.emit('paused', { what: nameOf(event), isPaused, reason, by })
-  } else if (!isSpeaker) return
+  } else if (!reportsForFleet) return
   else if (kind === 'rescued') report.emit('rescued', event)
   else {
     const { error = { message: 'its error is in its record' } } = event

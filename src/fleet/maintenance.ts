@@ -4,7 +4,7 @@ import type { Duration } from '../core/rate.ts'
 import type { Row } from '../db/db.ts'
 import type { Store } from '../db/store.ts'
 import { ledgerUs } from '../limits/limit.ts'
-import { type Agreed, type RetentionSettings, isPruneTime, keepMs } from './retention.ts'
+import { type RetentionInForce, type RetentionSettings, isPruneTime, keepMs } from './retention.ts'
 
 const minuteMs = 60_000
 const hourMs = 3_600_000
@@ -76,26 +76,26 @@ interface Chore {
   dueMs: number
   isOffPeak: boolean
   /** Does one portion; its result has a truthy `more` when there may be more, which is passed to the next call. */
-  step(last: unknown, keep: Agreed): Promise<Row>
+  step(last: unknown, keep: RetentionInForce): Promise<Row>
   last: unknown
 }
 
 /** Runs maintenance when it is due. Many workers may call it; the store lets one at a time do each part. */
-export class Housekeeping {
+export class Maintenance {
   readonly #store: Store
-  readonly #care: RetentionSettings
+  readonly #retention: RetentionSettings
   readonly #chores: Chore[]
   readonly #capUs: () => number | null
   #hasPublished = false
   #hasWarned = false
 
   /** @param capUs the latest time that the store's clock may show, in microseconds since 1970; null: unknown */
-  constructor(store: Store, care: RetentionSettings, capUs: () => number | null = () => null) {
+  constructor(store: Store, retention: RetentionSettings, capUs: () => number | null = () => null) {
     const { clock } = store
     this.#store = store
-    this.#care = care
+    this.#retention = retention
     this.#capUs = capUs
-    type Params = (last: unknown, keep: Agreed) => unknown[]
+    type Params = (last: unknown, keep: RetentionInForce) => unknown[]
     const chore = (name: Chore['name'], everyMs: number, params: Params = () => []): Chore => ({
       name,
       everyMs,
@@ -130,7 +130,7 @@ export class Housekeeping {
   /** Publishes this process's settings, once, soon after its start: the last process that publishes wins. */
   async publish(): Promise<void> {
     if (this.#hasPublished) return
-    await this.#care.publish()
+    await this.#retention.publish()
     this.#hasPublished = true
   }
 
@@ -139,12 +139,12 @@ export class Housekeeping {
     const beganMs = this.#store.clock.monotonicMs()
     const due = this.#chores.filter((chore) => chore.dueMs <= beganMs)
     if (due.length === 0) return
-    const agreed = await this.#care.agreed()
-    const isOffPeak = isPruneTime(agreed.prune, this.#store.clock.wallMs())
+    const keep = await this.#retention.inForce()
+    const isOffPeak = isPruneTime(keep.prune, this.#store.clock.wallMs())
     for (const chore of due) {
       chore.dueMs = beganMs + (chore.isOffPeak && !isOffPeak ? minuteMs : chore.everyMs)
       if (chore.isOffPeak && !isOffPeak) continue
-      await this.#work(chore, agreed, beganMs + roundMs).catch((error: unknown) => this.#mayNot(error))
+      await this.#work(chore, keep, beganMs + roundMs).catch((error: unknown) => this.#mayNot(error))
       if (chore.last) chore.dueMs = beganMs
     }
   }
@@ -153,15 +153,16 @@ export class Housekeeping {
   async prune(options: PruneOptions): Promise<Pruned> {
     checkFields('SLUICE_BAD_OPTION', '`prune`', options, ['keepDone', 'keepFailed', 'dryRun'])
     const { keepDone, keepFailed, dryRun = false } = options
-    const agreed = { ...(await this.#care.agreed()) }
-    if (keepDone !== undefined) agreed.doneMs = keepMs('keepDone', keepDone)
-    if (keepFailed !== undefined) agreed.failedMs = keepMs('keepFailed', keepFailed)
-    if (dryRun) return this.#excess(agreed)
+    const keep = { ...(await this.#retention.inForce()) }
+    if (keepDone !== undefined) keep.doneMs = keepMs('keepDone', keepDone)
+    if (keepFailed !== undefined) keep.failedMs = keepMs('keepFailed', keepFailed)
+    if (dryRun) return this.#excess(keep)
     const untilMs = this.#store.clock.monotonicMs() + pruneMs
-    const said = new Map<string, Row[]>()
-    for (const chore of this.#chores) said.set(chore.name, await this.#work(chore, agreed, untilMs))
-    const gone = (name: Chore['name']) => (said.get(name) ?? []).reduce((sum, row) => sum + Number(row['gone'] ?? 0), 0)
-    const partitions = (said.get('drop_expired_partition') ?? []).filter((row) => row['more'])
+    const results = new Map<string, Row[]>()
+    for (const chore of this.#chores) results.set(chore.name, await this.#work(chore, keep, untilMs))
+    const gone = (name: Chore['name']) =>
+      (results.get(name) ?? []).reduce((sum, row) => sum + Number(row['gone'] ?? 0), 0)
+    const partitions = (results.get('drop_expired_partition') ?? []).filter((row) => row['more'])
     return {
       partitions: partitions.map((row) => ({
         name: String(row['more']),
@@ -186,7 +187,7 @@ export class Housekeeping {
     )
   }
 
-  async #excess({ doneMs, failedMs }: Agreed): Promise<Pruned> {
+  async #excess({ doneMs, failedMs }: RetentionInForce): Promise<Pruned> {
     const [row = {}] = await this.#store.call('count_expired', [doneMs, failedMs, ledgerUs, this.#capUs()])
     const partitions = row['partitions'] as Pruned['partitions']
     return { partitions, late: Number(row['late']), keys: Number(row['keys']), ledger: Number(row['ledger']) }
@@ -195,10 +196,10 @@ export class Housekeeping {
   /**
    * Does at least one portion of a chore, so that none starves behind the others; resolves to the result of each portion.
    */
-  async #work(chore: Chore, agreed: Agreed, untilMs: number): Promise<Row[]> {
+  async #work(chore: Chore, keep: RetentionInForce, untilMs: number): Promise<Row[]> {
     const answers: Row[] = []
     do {
-      const answer = await chore.step(chore.last, agreed)
+      const answer = await chore.step(chore.last, keep)
       chore.last = answer['more']
       answers.push(answer)
     } while (chore.last && this.#store.clock.monotonicMs() < untilMs)

@@ -9,7 +9,7 @@ import type { Store } from '../db/store.ts'
 import type { Claimer } from '../claim/claim.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { JobKey } from '../claim/outlet.ts'
-import type { Epoch, EpochCheck } from '../claim/definitions/clock.ts'
+import type { StoreEpoch, EpochCheck } from '../claim/definitions/clock.ts'
 
 /** What a worker registers about itself. */
 export interface Member {
@@ -55,7 +55,7 @@ interface Begun {
 export class Membership {
   readonly #store: Store
   readonly #member: Member
-  readonly #epoch: Epoch
+  readonly #epoch: StoreEpoch
   #entering: Promise<Claimer> | undefined
   #worker: string | undefined
   /** True if it had the turn in its last round. */
@@ -67,9 +67,9 @@ export class Membership {
   readonly #begun = new Set<Begun>()
   #isTelling = false
   /** The stuck handlers and slots that were last recorded, and for which registration. */
-  #told = { worker: '', stuck: 0, slots: 0 }
+  #recordedLoad = { worker: '', stuck: 0, slots: 0 }
 
-  constructor(store: Store, member: Member, epoch: Epoch) {
+  constructor(store: Store, member: Member, epoch: StoreEpoch) {
     this.#store = store
     this.#member = member
     this.#epoch = epoch
@@ -79,7 +79,7 @@ export class Membership {
    * Registers this worker if it is not registered; resolves to its identity for claims.
    * @param stints the stints in which workers elsewhere may begin jobs claimed from now on
    */
-  async who(stints: readonly string[] = []): Promise<Claimer> {
+  async claimer(stints: readonly string[] = []): Promise<Claimer> {
     this.#entering ??= this.#enter().catch((error: unknown) => {
       this.#entering = undefined
       throw error
@@ -99,7 +99,7 @@ export class Membership {
   }
 
   /** True if this worker reports events that concern the fleet, because it does, or may do, the fleet's common work. */
-  get isSpeaker(): boolean {
+  get reportsForFleet(): boolean {
     return this.#isLeading || this.#isNew
   }
 
@@ -107,11 +107,11 @@ export class Membership {
    * Returns whether a notification wakes this worker: it names queues, all (`*`), or the worker's id (`@`;
    * `store/wake_workers_for_room.sql`). Grants that are called back (`!`) wake it when they have gone back.
    */
-  isCalled(told: string): boolean {
+  isCalled(payload: string): boolean {
     const { queues } = this.#member
-    if (told.startsWith('@')) return told === `@${this.#worker}`
-    if (told.startsWith('!')) return false
-    return told === '*' || queues === undefined || told.split(',').some((queue) => queues.includes(queue))
+    if (payload.startsWith('@')) return payload === `@${this.#worker}`
+    if (payload.startsWith('!')) return false
+    return payload === '*' || queues === undefined || payload.split(',').some((queue) => queues.includes(queue))
   }
 
   /** Drops this registration, so that the next claim registers again. Returns false if `worker` is no longer this one. */
@@ -125,11 +125,11 @@ export class Membership {
   /** Sends a heartbeat and checks the store; registers again if necessary, unless `isLeaving`. */
   async round(isLeaving: boolean): Promise<RoundResult> {
     if (isLeaving && this.#entering === undefined) return { isTurn: true, mayRest: false, claims: [] }
-    const { worker } = await this.who()
+    const { worker } = await this.claimer()
     type Answer = EpochCheck & { alive: boolean; turn: boolean; rest: boolean; orphans: string[] }
     const ask = (known: readonly unknown[]) =>
       this.#store.call<Answer>('run_worker_round', [worker, this.#isLeading, ...known])
-    const { alive = false, turn = true, rest = false, orphans = [] } = (await this.#epoch.lookBy(ask)) ?? {}
+    const { alive = false, turn = true, rest = false, orphans = [] } = (await this.#epoch.checkBy(ask)) ?? {}
     this.#isLeading = turn
     this.#isNew = false
     return { ...(alive ? {} : { lost: worker }), isTurn: turn, mayRest: rest, claims: orphans }
@@ -143,10 +143,10 @@ export class Membership {
   /** Records in the store how many handlers of this worker are stuck, and its slots, if that has changed. */
   async recordLoad(stuck: number, slots: number): Promise<void> {
     const worker = this.#worker ?? ''
-    const known = this.#told.worker === worker ? this.#told : { stuck: 0, slots: this.#member.slots }
+    const known = this.#recordedLoad.worker === worker ? this.#recordedLoad : { stuck: 0, slots: this.#member.slots }
     if (worker === '' || (stuck === known.stuck && slots === known.slots)) return
     await this.#store.run('fleet/record_load', [worker, stuck, slots])
-    this.#told = { worker, stuck, slots }
+    this.#recordedLoad = { worker, stuck, slots }
   }
 
   /**
@@ -229,7 +229,7 @@ export class Membership {
   }
 
   /** Returns the jobs among these that no longer belong to their claim. */
-  async taken(jobs: readonly ClaimedJob[]): Promise<ClaimedJob[]> {
+  async lostJobs(jobs: readonly ClaimedJob[]): Promise<ClaimedJob[]> {
     if (jobs.length === 0) return []
     const params = [jobs.map((job) => job.id), jobs.map((job) => job.claim)]
     const rows = await this.#store.run<{ ix: number }>('fleet/read_lost_jobs', params)
@@ -240,12 +240,12 @@ export class Membership {
    * Deletes this worker from the idle workers, so that it is not notified: it claims no more, and may be busy with its
    * jobs for long.
    */
-  async retreat(): Promise<void> {
+  async stopIdling(): Promise<void> {
     if (this.#worker !== undefined) await this.#store.run('fleet/delete_idle_worker', [this.#worker])
   }
 
   /** Deletes this worker's registration; its unfinished jobs go back uncalled. */
-  async leave(): Promise<void> {
+  async signOff(): Promise<void> {
     const entering = this.#entering
     this.#entering = undefined
     if (entering === undefined) return
@@ -264,7 +264,7 @@ export class Membership {
 
   async #enter(): Promise<Claimer> {
     const { queues, tasks, homes, once, onFailed, currently, slots, version, labels, hasStints } = this.#member
-    await this.#epoch.look()
+    await this.#epoch.check()
     await this.#store.run('tasks/record_tasks', [tasks, homes, once, onFailed, currently])
     const [row] = await this.#store.run<{ id: string }>('fleet/insert_worker', [
       hostname(),

@@ -49,7 +49,7 @@ export interface RetentionOptions {
 }
 
 /** The settings in force. */
-export interface Agreed {
+export interface RetentionInForce {
   doneMs: number
   failedMs: number
   usageMs: number
@@ -58,10 +58,10 @@ export interface Agreed {
 }
 
 /** Settings by name. */
-type Said = Record<string, unknown>
+type Settings = Record<string, unknown>
 
 /** Converts a process's options to settings. @throws UsageError SLUICE_BAD_OPTION */
-export function said({ retention = {}, prune }: RetentionOptions): Said {
+export function retentionSettings({ retention = {}, prune }: RetentionOptions): Settings {
   checkFields('SLUICE_BAD_OPTION', '`retention`', retention, ['done', 'failed', 'events', 'usage'])
   const { done, failed, usage, events } = retention
   return {
@@ -76,22 +76,22 @@ export function said({ retention = {}, prune }: RetentionOptions): Said {
 /** Writes and reads the settings of the fleet. */
 export class RetentionSettings {
   readonly #store: Store
-  readonly #said: Said
-  #read: { agreed: Agreed; atMs: number } | undefined
+  readonly #own: Settings
+  #read: { inForce: RetentionInForce; atMs: number } | undefined
 
   /** `said`: the settings of this process, from the function of this name. */
-  constructor(store: Store, said: Said) {
+  constructor(store: Store, own: Settings) {
     this.#store = store
-    this.#said = said
+    this.#own = own
   }
 
   /** Stores this process's settings, for the whole fleet. */
   async publish(): Promise<void> {
-    const names = Object.keys(this.#said)
+    const names = Object.keys(this.#own)
     if (names.length === 0) return
-    const values = names.map((name) => JSON.stringify(this.#said[name]))
+    const values = names.map((name) => JSON.stringify(this.#own[name]))
     for (const { name } of await this.#store.run<{ name: string }>('fleet/store_settings', [names, values]))
-      this.#store.log.info('setting changed for the whole fleet', { [name]: this.#said[name] })
+      this.#store.log.info('setting changed for the whole fleet', { [name]: this.#own[name] })
     this.#read = undefined
   }
 
@@ -99,23 +99,23 @@ export class RetentionSettings {
    * Returns the settings in force: the stored ones, where the last writer wins, else this process's own. Read once a
    * minute.
    */
-  async agreed(): Promise<Agreed> {
+  async inForce(): Promise<RetentionInForce> {
     const nowMs = this.#store.clock.monotonicMs()
-    if (this.#read !== undefined && nowMs - this.#read.atMs < minuteMs) return this.#read.agreed
+    if (this.#read !== undefined && nowMs - this.#read.atMs < minuteMs) return this.#read.inForce
     const rows = await this.#store.query<{ name: string; value: unknown }>('select name, value from sluice.setting')
     const { keepDoneMs, keepFailedMs, keepUsageMs, keepEventsMs, prune } = {
-      ...this.#said,
+      ...this.#own,
       ...Object.fromEntries(rows.map(({ name, value }) => [name, value])),
     }
-    const agreed = {
+    const inForce = {
       doneMs: Number(keepDoneMs ?? keepMsDefault),
       failedMs: Number(keepFailedMs ?? keepMsDefault),
       usageMs: Number(keepUsageMs ?? keepUsageMsDefault),
       eventsMs: Number(keepEventsMs ?? keepEventsMsDefault),
       prune: (prune ?? 'any') as PruneTime,
     }
-    this.#read = { agreed, atMs: nowMs }
-    return agreed
+    this.#read = { inForce, atMs: nowMs }
+    return inForce
   }
 }
 

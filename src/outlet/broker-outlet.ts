@@ -15,12 +15,12 @@ import {
   arriveBy,
   type Grants,
   keyOf,
-  reading,
+  receiverOf,
   type SentJob,
   type ToDispatcher,
   type ToWorker,
 } from './messages.ts'
-import { type Given, type Post, Roster } from './roster.ts'
+import { type Given, type RosterWorker, Roster } from './roster.ts'
 import { UnsentError, type Wire } from './wire.ts'
 
 /** What it needs; see the fields. */
@@ -59,7 +59,7 @@ export class BrokerOutlet implements Outlet {
   readonly #options: BrokerOutletOptions
   readonly #roster: Roster
   /** Where each job in hand is. */
-  readonly #places = new Map<ClaimedJob, Post>()
+  readonly #places = new Map<ClaimedJob, RosterWorker>()
   /** Stints of which the end is being recorded. */
   readonly #ending = new Set<string>()
   /** What was sent and received so far, and for how many jobs. */
@@ -88,7 +88,7 @@ export class BrokerOutlet implements Outlet {
     const { wire, fleet, log } = this.#options
     await wire.receive(
       this.id,
-      reading<ToDispatcher>(log, (message) => this.#heard(message)),
+      receiverOf<ToDispatcher>(log, (message) => this.#receive(message)),
       fleet,
     )
     this.#tick()
@@ -129,7 +129,7 @@ export class BrokerOutlet implements Outlet {
   }
 
   start(jobs: readonly ClaimedJob[]): void {
-    const portions = new Map<Post, ClaimedJob[]>()
+    const portions = new Map<RosterWorker, ClaimedJob[]>()
     for (const job of jobs) {
       const post = this.#roster.choose(job.task, job.asked?.monotonicMs ?? job.grantedMs)
       if (post === undefined) {
@@ -155,7 +155,7 @@ export class BrokerOutlet implements Outlet {
     void this.#publish(post, JSON.stringify(stop)).catch(() => {})
   }
 
-  #send(post: Post, jobs: readonly ClaimedJob[]): void {
+  #send(post: RosterWorker, jobs: readonly ClaimedJob[]): void {
     const { clock } = this.#options
     const at = clock.monotonicMs()
     const open = new Map<number, Portion>()
@@ -184,7 +184,7 @@ export class BrokerOutlet implements Outlet {
     for (const portion of open.values()) void this.#grant(post, portion)
   }
 
-  async #grant(post: Post, { at, leftMs, jobs, texts }: Portion): Promise<void> {
+  async #grant(post: RosterWorker, { at, leftMs, jobs, texts }: Portion): Promise<void> {
     const head: Omit<Grants, 'jobs'> = {
       type: 'grants',
       from: this.id,
@@ -201,30 +201,30 @@ export class BrokerOutlet implements Outlet {
       // late.
       if (!(error instanceof UnsentError)) return
       // It gets no more jobs until its next announcement.
-      post.isFull()
+      post.stopGiving()
       for (const job of jobs) this.#refuse(post, keyOf(job))
     }
   }
 
-  #publish(post: Post, message: string, ttlMs?: number): Promise<void> {
+  #publish(post: RosterWorker, message: string, ttlMs?: number): Promise<void> {
     this.#traffic.sent++
     return this.#options.wire.send(post.id, message, ttlMs)
   }
 
   /** Reports that a job was not begun, and will not be. */
-  #refuse(post: Post, key: string): void {
+  #refuse(post: RosterWorker, key: string): void {
     const given = post.jobs.get(key)
     if (given === undefined) return
     this.#take(post, key, given)
     this.#reports?.refused(given.job)
   }
 
-  #take(post: Post, key: string, { job }: Given): void {
+  #take(post: RosterWorker, key: string, { job }: Given): void {
     post.jobs.delete(key)
     this.#places.delete(job)
   }
 
-  #heard(message: ToDispatcher): void {
+  #receive(message: ToDispatcher): void {
     if (this.#isClosed) return
     this.#traffic.received++
     const { wire } = this.#options
@@ -246,7 +246,7 @@ export class BrokerOutlet implements Outlet {
     const { clock } = this.#options
     const at = clock.monotonicMs()
     if (message.n <= (this.#roster.find(message.worker)?.n ?? 0)) return
-    const post = this.#roster.can(message.worker, message)
+    const post = this.#roster.setCapacity(message.worker, message)
     post.n = message.n
     post.silentMs = 0
     const inherited = message.orphans.map(({ job, from }) =>
@@ -275,7 +275,7 @@ export class BrokerOutlet implements Outlet {
    * Reports jobs that a worker has as begun. It does not mark them as held, because an announcement that was sent
    * before may still arrive.
    */
-  #begun(post: Post, keys: readonly string[]): void {
+  #begun(post: RosterWorker, keys: readonly string[]): void {
     const begun = keys.flatMap((key) => {
       const given = post.jobs.get(key)
       if (given === undefined || given.isBegun) return []
@@ -286,7 +286,7 @@ export class BrokerOutlet implements Outlet {
   }
 
   /** Takes over a job of a lost dispatcher that the worker executes. */
-  #inherit(post: Post, job: ClaimedJob, from: string): string {
+  #inherit(post: RosterWorker, job: ClaimedJob, from: string): string {
     const key = keyOf(job)
     if (post.jobs.has(key) || post.ending.has(key)) return key
     post.jobs.set(key, { job, arriveByMs: Infinity, isHeld: true, isBegun: true })
@@ -297,7 +297,7 @@ export class BrokerOutlet implements Outlet {
   }
 
   /** Reports that a stint is over, with this dispatcher or another one. */
-  #over(post: Post, stint: string, begun: readonly JobKey[]): void {
+  #over(post: RosterWorker, stint: string, begun: readonly JobKey[]): void {
     if (this.#ending.has(stint) || post.recorded.includes(stint)) return
     this.#ending.add(stint)
     void this.#reports
@@ -308,7 +308,7 @@ export class BrokerOutlet implements Outlet {
       .finally(() => this.#ending.delete(stint))
   }
 
-  #ended(post: Post, key: string, outcome: Outcome | null): void {
+  #ended(post: RosterWorker, key: string, outcome: Outcome | null): void {
     const given = post.jobs.get(key)
     if (given === undefined) {
       // The end was reported before, or the job was given up.
@@ -331,7 +331,7 @@ export class BrokerOutlet implements Outlet {
   }
 
   /** Removes a worker that has signed off: it has no jobs, and takes none. */
-  #left(post: Post): void {
+  #left(post: RosterWorker): void {
     // Jobs that it had begun have ended with another dispatcher.
     for (const [key, given] of post.jobs)
       if (given.isHeld) this.#take(post, key, given)
@@ -350,12 +350,12 @@ export class BrokerOutlet implements Outlet {
     for (const post of this.#roster.posts) {
       post.silentMs += passedMs
       if (post.silentMs > lostMs) this.#lost(post)
-      else if (post.silentMs > lostMs / 3 && post.slots > 0) post.isFull()
+      else if (post.silentMs > lostMs / 3 && post.slots > 0) post.stopGiving()
     }
     clock.after(tickMs, () => this.#tick())
   }
 
-  #lost(post: Post): void {
+  #lost(post: RosterWorker): void {
     this.#roster.remove(post)
     const { log } = this.#options
     const jobs = [...post.jobs]

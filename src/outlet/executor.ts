@@ -15,7 +15,7 @@ import {
   type Grants,
   keyOf,
   type Places,
-  reading,
+  receiverOf,
   type SentJob,
   type ToDispatcher,
   type ToWorker,
@@ -99,7 +99,7 @@ export class Executor {
   async open(): Promise<void> {
     await this.#options.wire.receive(
       this.id,
-      reading<ToWorker>(this.#options.log, (message) => this.#heard(message)),
+      receiverOf<ToWorker>(this.#options.log, (message) => this.#receive(message)),
     )
     this.#tick()
   }
@@ -134,7 +134,7 @@ export class Executor {
     await Promise.allSettled([...this.#dispatchers.values()].map((dispatcher) => this.#publish(dispatcher, bye)))
   }
 
-  #heard(message: ToWorker): void {
+  #receive(message: ToWorker): void {
     if (this.#isClosed) return
     const dispatcher = this.#dispatcher(message.from)
     dispatcher.silentMs = 0
@@ -164,7 +164,7 @@ export class Executor {
   #left(dispatcher: Dispatcher): void {
     dispatcher.silentMs = Infinity
     if (this.#own !== dispatcher) return
-    this.#forsake(dispatcher)
+    this.#detach(dispatcher)
     this.#seek()
   }
 
@@ -187,7 +187,7 @@ export class Executor {
   }
 
   /** Stops taking jobs of its dispatcher. The next dispatcher records which jobs began in this stint. */
-  #forsake(own: Dispatcher): void {
+  #detach(own: Dispatcher): void {
     const began = [...this.#held.values()].filter(({ from }) => from === own)
     if (own.stint !== null)
       this.#stints.set(
@@ -218,7 +218,7 @@ export class Executor {
         continue
       }
       const job = jobOf(sent, clock.monotonicMs() - (latestMs - sent.grantedMs), dispatcher.time.since)
-      const whose = { from: dispatcher, to: dispatcher, isOrphan: false, isTold: false }
+      const whose = { from: dispatcher, to: dispatcher, isOrphan: false, isReportedBegun: false }
       taken.push({ key, job, claimer, ...whose, sentMs: 0, sinceMs: clock.monotonicMs() })
       begun.push(job)
     }
@@ -320,9 +320,9 @@ export class Executor {
     this.#lookedMs = nowMs
     for (const dispatcher of this.#dispatchers.values()) {
       dispatcher.silentMs += passedMs
-      if (dispatcher.silentMs > silentMax && dispatcher === this.#own) this.#forsake(dispatcher)
+      if (dispatcher.silentMs > silentMax && dispatcher === this.#own) this.#detach(dispatcher)
     }
-    this.#bequeath()
+    this.#reassign()
     if (this.#own === undefined && !this.#isStopping) this.#seek()
     for (const held of this.#held.values())
       if (held.outcome !== undefined && nowMs - held.sentMs > againMs) this.#outbox.ended(held)
@@ -341,7 +341,7 @@ export class Executor {
   }
 
   /** Gives the present dispatcher the jobs whose dispatcher is silent; it waits for their ends from now on. */
-  #bequeath(): void {
+  #reassign(): void {
     const own = this.#own
     if (own === undefined) return
     for (const held of this.#held.values()) {

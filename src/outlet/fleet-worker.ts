@@ -35,7 +35,7 @@ export interface FleetWorkerOptions {
 
 const renewMs = 2_000
 /** How long a stopping worker waits until the ends of its attempts are recorded. */
-const farewellMs = 10_000
+const signOffMs = 10_000
 
 /** One worker in this process. */
 export class FleetWorker {
@@ -117,7 +117,7 @@ export class FleetWorker {
   }
 
   /** As `abort`, for a store that has ended for good. */
-  forsake(): Promise<void> {
+  abandon(): Promise<void> {
     return this.abort()
   }
 
@@ -128,7 +128,7 @@ export class FleetWorker {
     const late = new AbortController()
     const stopped = this.#executor.stop(late.signal)
     await this.#executor.idle()
-    const cancel = store.clock.after(farewellMs, () => late.abort())
+    const cancel = store.clock.after(signOffMs, () => late.abort())
     await stopped
     cancel()
     this.#end.abort()

@@ -20,7 +20,7 @@ export interface Held {
   /** When it began, in monotonic ms. */
   readonly sinceMs: number
   /** A message other than an announcement has reported that it began. */
-  isTold: boolean
+  isReportedBegun: boolean
   /** When the end was last sent, in monotonic ms. */
   sentMs: number
 }

@@ -125,10 +125,10 @@ interface Left {
 export type ToWorker = Offer | Answer | Grants | Abort | Left
 
 /** Returns a receiver of messages' texts. It drops texts that cannot be read, with a warning. */
-export function reading<T>(log: Log, heard: (message: T) => void): (text: string) => void {
+export function receiverOf<T>(log: Log, receive: (message: T) => void): (text: string) => void {
   return (text) => {
     try {
-      heard(JSON.parse(text) as T)
+      receive(JSON.parse(text) as T)
     } catch (error) {
       log.warn('a message between a dispatcher and a worker cannot be read; it is dropped', { err: error })
     }

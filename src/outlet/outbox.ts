@@ -32,7 +32,7 @@ export class Outbox {
   began(): void {
     if (this.#isTelling) return
     this.#isTelling = true
-    this.#options.clock.after(beganMs, () => this.#tellBegan())
+    this.#options.clock.after(beganMs, () => this.#reportBegan())
   }
 
   /** Reports a job that was not taken. */
@@ -48,16 +48,16 @@ export class Outbox {
   }
 
   /** Reports which jobs have begun, all that have run for a while at once: most jobs end before that. */
-  #tellBegan(): void {
+  #reportBegan(): void {
     this.#isTelling = false
     const { clock, held: all, began } = this.#options
     const atMs = clock.monotonicMs() - beganMs
     const portions = new Map<Dispatcher, string[]>()
     for (const held of all()) {
-      if (held.isTold || held.outcome !== undefined) continue
+      if (held.isReportedBegun || held.outcome !== undefined) continue
       if (held.sinceMs > atMs) this.began()
       else {
-        held.isTold = true
+        held.isReportedBegun = true
         add(portions, held.to, held.key)
       }
     }

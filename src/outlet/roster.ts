@@ -17,7 +17,7 @@ export interface Given {
 const none: Capacity = { stint: null, slots: 0, tasks: [], kinds: [] }
 
 /** One worker. */
-export class Post {
+export class RosterWorker {
   readonly id: string
   /** The jobs that it was given, by key. */
   readonly jobs = new Map<string, Given>()
@@ -32,7 +32,7 @@ export class Post {
   /** Since when the store knows of its present stint. A worker gets no job that was claimed before. */
   #sinceMs = Infinity
   #capacity = none
-  #told = ''
+  #tasksText = ''
 
   constructor(id: string) {
     this.id = id
@@ -59,17 +59,17 @@ export class Post {
   }
 
   /** Sets what it can take. Returns whether its tasks, or their kinds, have changed. */
-  can({ stint, slots, tasks, kinds }: Capacity): boolean {
+  setCapacity({ stint, slots, tasks, kinds }: Capacity): boolean {
     if (stint !== this.stint) this.#sinceMs = Infinity
     this.#capacity = { stint, slots, tasks, kinds }
-    const told = JSON.stringify([tasks, kinds])
-    if (told === this.#told) return false
-    this.#told = told
+    const text = JSON.stringify([tasks, kinds])
+    if (text === this.#tasksText) return false
+    this.#tasksText = text
     return true
   }
 
   /** Gives it no more jobs until its next announcement. */
-  isFull(): void {
+  stopGiving(): void {
     this.#capacity = { ...this.#capacity, slots: 0 }
   }
 
@@ -97,7 +97,7 @@ export class Post {
 
 /** All workers of one dispatcher. */
 export class Roster {
-  readonly #posts = new Map<string, Post>()
+  readonly #posts = new Map<string, RosterWorker>()
   readonly #tasks: readonly string[]
   #kinds: readonly Kind[] | undefined
 
@@ -106,23 +106,23 @@ export class Roster {
     this.#tasks = tasks
   }
 
-  get posts(): readonly Post[] {
+  get posts(): readonly RosterWorker[] {
     return [...this.#posts.values()]
   }
 
-  find(id: string): Post | undefined {
+  find(id: string): RosterWorker | undefined {
     return this.#posts.get(id)
   }
 
   /** Records what a worker can take, which may be a new worker. */
-  can(id: string, capacity: Capacity): Post {
-    const post = this.#posts.get(id) ?? new Post(id)
+  setCapacity(id: string, capacity: Capacity): RosterWorker {
+    const post = this.#posts.get(id) ?? new RosterWorker(id)
     this.#posts.set(id, post)
-    if (post.can(capacity)) this.#kinds = undefined
+    if (post.setCapacity(capacity)) this.#kinds = undefined
     return post
   }
 
-  remove(post: Post): void {
+  remove(post: RosterWorker): void {
     this.#posts.delete(post.id)
     this.#kinds = undefined
   }
@@ -142,8 +142,8 @@ export class Roster {
   }
 
   /** Returns the worker with the most room for a job claimed at this time; undefined: no worker has any. */
-  choose(task: string, claimedMs: number): Post | undefined {
-    let best: Post | undefined
+  choose(task: string, claimedMs: number): RosterWorker | undefined {
+    let best: RosterWorker | undefined
     let most = 0
     for (const post of this.#posts.values()) {
       const room = post.room(task)

@@ -55,7 +55,7 @@ export class Script {
  * Sends one command.
  * @throws StoreError SLUICE_REDIS_SILENT, SLUICE_REDIS_REFUSED; the client's errors
  */
-export function ask(
+export function sendCommand(
   client: RedisClient,
   command: string,
   args: readonly string[],

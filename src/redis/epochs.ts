@@ -76,23 +76,23 @@ export class SharedEpochs {
     if (isOthers && (row.stores === 1 || stands.stores === 1)) throw owned()
     if (isHere) return this.#join(row, stands, row.epoch ?? '')
     const next = newId()
-    const [said] = await store.call<{ epoch: string; mine: boolean; owner: string }>(
+    const [replaced] = await store.call<{ epoch: string; mine: boolean; owner: string }>(
       'replace_redis_epoch',
       // A process that fails again and again lets others try.
       [row.epoch ?? null, next, this.#failures < failuresMax ? this.#own : null],
     )
-    if (said?.mine !== true) throw new OthersBeginError('another process begins an epoch')
+    if (replaced?.mine !== true) throw new OthersBeginError('another process begins an epoch')
     if (this.#own !== row.epoch) this.#failures = 0
     this.#own = next
     this.#failures++
     // What another database has begun is whole, unless this one, as a part of it, has found otherwise.
     const isJoined = row.stores > 1 && stands.isWhole && (forced === undefined || stands.mine !== forced)
-    if (isJoined) await this.#join({ ...row, owner: said.owner }, stands, next)
+    if (isJoined) await this.#join({ ...row, owner: replaced.owner }, stands, next)
     else {
       // Before the first epoch no definition was published, so nothing was granted here; unless by another database.
       const isFirst = !row.epoch && stands.id === undefined && row.stores === 1
       const how = isFirst ? { closeUs: 0, delayUs: 0 } : { delayUs: askMs * 1_000 }
-      await this.#begin({ epoch: next, owner: said.owner, stores: row.stores, instead: stands.id, ...how })
+      await this.#begin({ epoch: next, owner: replaced.owner, stores: row.stores, instead: stands.id, ...how })
     }
     this.#failures = 0
     this.#current = next

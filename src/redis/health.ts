@@ -21,7 +21,7 @@ export interface RedisHealthOptions {
   /** Called every few seconds while Redis answers. */
   looked(): void
   /** Called with what Redis's clock shows. */
-  heard(reading: Reading): void
+  clockRead(reading: Reading): void
 }
 
 /** Ms between two reads of the definitions and of Redis's clock; the server is checked every sixth time. */
@@ -130,7 +130,7 @@ export class RedisHealth {
     const { clock, report } = store
     const { signal } = this.#closed
     const sinceMs = clock.monotonicMs()
-    let isTold = false
+    let isReported = false
     // A fault that returns at once would make this a busy loop.
     if (sinceMs - this.#healedMs < 1_000) await clock.sleep(50 + clock.random() * 50, signal, false)
     for (let tries = 0; !signal.aborted; tries++) {
@@ -147,7 +147,7 @@ export class RedisHealth {
         await this.#readClock()
         // Also if the outage was recorded by another process that is gone.
         await store.run('limits/redis/record_redis_back')
-        if (isTold) report.emit('connection', { to: 'redis', isLost: false, forMs: clock.monotonicMs() - sinceMs })
+        if (isReported) report.emit('connection', { to: 'redis', isLost: false, forMs: clock.monotonicMs() - sinceMs })
         this.#healedMs = clock.monotonicMs()
         return restored()
       } catch (error) {
@@ -156,8 +156,8 @@ export class RedisHealth {
         if (error instanceof StoreError && error.code === 'SLUICE_REDIS_ANSWER') connection.reset()
         // The address may lead to another server by now: that of a proxy, a name, or sentinels.
         if (tries % 4 === 3 && (this.#isReplica || isOfReplica(error))) connection.reset()
-        if (!isTold && clock.monotonicMs() - sinceMs > quietMs) {
-          isTold = true
+        if (!isReported && clock.monotonicMs() - sinceMs > quietMs) {
+          isReported = true
           report.emit('connection', { to: 'redis', isLost: true, error: why })
           await store.run('limits/redis/record_redis_away', [textOf(why).slice(0, 500)]).catch(() => {})
         }
@@ -200,11 +200,11 @@ export class RedisHealth {
     const [past, of] = [this.#reading, this.#clockOf]
     this.#reading = reading
     this.#clockOf = epochs.current
-    if (past === undefined) return this.#options.heard(reading)
+    if (past === undefined) return this.#options.clockRead(reading)
     const { byUs, isOwn } = stepForward(past, reading)
     const behindUs = leastUs(past, sentMs) - nowUs
     if (!(byUs > 0 && !isOwn) && behindUs < backUs) {
-      this.#options.heard(reading)
+      this.#options.clockRead(reading)
       // Another process has begun an epoch.
       if (mine !== epochs.current) this.failed(undefined)
       return

@@ -6,7 +6,7 @@ export class HeldPlaces {
   readonly #held = new Map<string, Map<string, number>>()
 
   /** Notes the places of what was granted. A further request of a job takes none. */
-  hold(grant: string, asked: PeerRequest, leaves: readonly PeerDecision[], isLeased: (take: string) => boolean): void {
+  add(grant: string, asked: PeerRequest, leaves: readonly PeerDecision[], isLeased: (take: string) => boolean): void {
     if (asked.isFurther === true) return
     const held = new Map<string, number>()
     for (const [i, { takes }] of asked.wishes.entries())

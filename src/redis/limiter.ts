@@ -3,7 +3,7 @@ import { randomUUID } from 'node:crypto'
 import { type Clock, systemClock } from '../core/clock.ts'
 import { StoreError, UsageError } from '../core/errors.ts'
 import { scripts } from '../generated/lua.ts'
-import { ask, type RedisClient, Script } from './client.ts'
+import { sendCommand, type RedisClient, Script } from './client.ts'
 import type {
   RedisCall,
   Reservation,
@@ -184,7 +184,7 @@ export class RedisLimiter {
    * @throws StoreError SLUICE_REDIS_SILENT, SLUICE_REDIS_REFUSED; the client's errors
    */
   async write(): Promise<void> {
-    await ask(this.#client, 'SET', [`${this.#keys}probe`, '1', 'PX', '1000'], this.#timeoutMs, this.#clock)
+    await sendCommand(this.#client, 'SET', [`${this.#keys}probe`, '1', 'PX', '1000'], this.#timeoutMs, this.#clock)
   }
 
   /**
@@ -291,7 +291,7 @@ export class RedisLimiter {
   }
 
   async #look(withinMs = this.#timeoutMs): Promise<void> {
-    const [seconds, micros] = (await ask(this.#client, 'TIME', [], withinMs, this.#clock)) as unknown[]
+    const [seconds, micros] = (await sendCommand(this.#client, 'TIME', [], withinMs, this.#clock)) as unknown[]
     this.#saw(Number(seconds) * 1e6 + Number(micros))
   }
 

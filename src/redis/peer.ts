@@ -14,7 +14,7 @@ import { askMs, SharedEpochs } from './epochs.ts'
 import { grantOf, SettlementQueue, type SettlementReport } from './settlements.ts'
 import { HeldPlaces } from './held-places.ts'
 import { RedisHealth } from './health.ts'
-import { decisionsOf, denied, free, type Hold, type Question, questionOf } from './question.ts'
+import { decisionsOf, unanswered, unshared, type Hold, type PeerQuestion, questionOf } from './question.ts'
 
 /** What the limiter needs. */
 export interface RedisSharedOptions {
@@ -64,8 +64,8 @@ export class RedisPeerLimiter implements PeerLimiter {
   readonly #limiter: RedisLimiter
   readonly #definitions: SharedDefinitions
   readonly #epochs: SharedEpochs
-  readonly #watch: RedisHealth
-  readonly #told: SettlementQueue
+  readonly #health: RedisHealth
+  readonly #settlements: SettlementQueue
   readonly #redisClock = new StoreClock()
   readonly #places = new HeldPlaces()
   #isStarted = false
@@ -81,14 +81,14 @@ export class RedisPeerLimiter implements PeerLimiter {
     const current = () => epochs.current
     // Until then, this process would request what the narrower margin allows.
     marginsOf(store).follow(async () => void (this.#isStarted && (await definitions.readNow())))
-    this.#told = new SettlementQueue(limiter, definitions, clock, current, (error) => this.#watch.failed(error))
+    this.#settlements = new SettlementQueue(limiter, definitions, clock, current, (error) => this.#health.failed(error))
     const restored = () => this.#renew()
-    const heard = ({ us, sentMs, heardMs }: Reading) => {
+    const clockRead = ({ us, sentMs, heardMs }: Reading) => {
       // Readings from answers may be from before a step; this one was made on purpose, so it replaces them.
       this.#redisClock.forget()
       this.#redisClock.saw(us, heardMs, sentMs)
     }
-    this.#watch = new RedisHealth({
+    this.#health = new RedisHealth({
       store,
       connection,
       limiter,
@@ -96,7 +96,7 @@ export class RedisPeerLimiter implements PeerLimiter {
       epochs,
       restored,
       looked: () => this.#renew(),
-      heard,
+      clockRead,
     })
   }
 
@@ -104,8 +104,8 @@ export class RedisPeerLimiter implements PeerLimiter {
     if (this.#isStarted) return
     this.#isStarted = true
     void this.#options.connection.open().catch(() => {})
-    this.#watch.start()
-    this.#ready = this.#watch.present(askMs)
+    this.#health.start()
+    this.#ready = this.#health.present(askMs)
   }
 
   ready(): Promise<void> {
@@ -114,13 +114,13 @@ export class RedisPeerLimiter implements PeerLimiter {
 
   /** Sends what is left to send, and closes the connection. */
   async close(): Promise<void> {
-    await this.#told.settled()
-    await this.#watch.close()
+    await this.#settlements.settled()
+    await this.#health.close()
     await this.#options.connection.close()
   }
 
   get isAway(): boolean {
-    return this.#watch.isAway
+    return this.#health.isAway
   }
 
   isOpenFor(limits: Parameters<PeerLimiter['isOpenFor']>[0]): boolean {
@@ -130,7 +130,7 @@ export class RedisPeerLimiter implements PeerLimiter {
   }
 
   onChange(changed: () => void): () => void {
-    return this.#watch.onChange(changed)
+    return this.#health.onChange(changed)
   }
 
   async ask(asked: PeerRequest): Promise<{ id: string | undefined; leaves: PeerDecision[] }> {
@@ -139,14 +139,14 @@ export class RedisPeerLimiter implements PeerLimiter {
     } catch (error) {
       // The store failed, so the definitions could not be read; nothing was sent.
       this.#options.store.log.debug('the store failed, so Redis could not confirm grants', { err: error })
-      return { id: undefined, leaves: asked.wishes.map(() => denied(asked.sentMs)) }
+      return { id: undefined, leaves: asked.wishes.map(() => unanswered(asked.sentMs)) }
     }
   }
 
   async #ask(asked: PeerRequest): Promise<{ id: string | undefined; leaves: PeerDecision[] }> {
     const { clock } = this.#options.store
     const { wishes, sentMs, isFurther = false } = asked
-    const all = () => wishes.map(({ count }) => free(count, sentMs))
+    const all = () => wishes.map(({ count }) => unshared(count, sentMs))
     await this.#definitions.know(wishes.flatMap(({ takes }) => takes))
     const question = questionOf(asked, (take) => this.#definitions.bucket(take) !== undefined)
     if (question.items.length === 0) return { id: undefined, leaves: all() }
@@ -158,10 +158,10 @@ export class RedisPeerLimiter implements PeerLimiter {
     let isSecond = false
     let firstMs: number | undefined
     let leftMs: number
-    while ((leftMs = sentMs + askMs - caughtUpMs(clock, asked.asked)) > 0 && !this.#watch.isClosed) {
-      if (this.#watch.isAway) {
+    while ((leftMs = sentMs + askMs - caughtUpMs(clock, asked.asked)) > 0 && !this.#health.isClosed) {
+      if (this.#health.isAway) {
         if (isOpen) return { id: undefined, leaves: all() }
-        await this.#watch.present(leftMs)
+        await this.#health.present(leftMs)
         continue
       }
       // What was sent to a state that is lost was not granted by the state that replaced it.
@@ -178,31 +178,31 @@ export class RedisPeerLimiter implements PeerLimiter {
         if (answer.isDecided && !this.#isOfAnotherTime(answer, epoch, firstMs)) {
           this.#redisClock.saw(answer.nowUs, clock.monotonicMs(), firstMs)
           // The store returned an epoch that this process did not know.
-          if (epoch !== this.#epochs.current) this.#watch.failed(undefined)
+          if (epoch !== this.#epochs.current) this.#health.failed(undefined)
           const isAgain = !isSecond && (await this.#isWorthAgain(question, answer.results, leftMs))
           if (!isAgain) {
             const leaves = this.#leaves(asked, question, answer.results, firstMs, late)
-            this.#places.hold(id, asked, leaves, (take) => this.#definitions.isLeased(take))
+            this.#places.add(id, asked, leaves, (take) => this.#definitions.isLeased(take))
             return { id, leaves }
           }
           ;[id, firstMs, isSecond] = [undefined, undefined, true]
         } else if (!answer.isDecided && answer.why === 'superseded') await this.#supersede(question, answer)
         else {
           // Waits first, so that what the watch then finds out is not older than this answer.
-          await this.#watch.present(leftMs)
-          this.#watch.failed(undefined)
+          await this.#health.present(leftMs)
+          this.#health.failed(undefined)
           isLost = true
         }
       } catch (error) {
-        this.#watch.failed(error)
+        this.#health.failed(error)
       }
     }
     this.#giveUp(asked, question, id, epoch)
-    return { id: undefined, leaves: wishes.map(() => denied(sentMs)) }
+    return { id: undefined, leaves: wishes.map(() => unanswered(sentMs)) }
   }
 
   /** Gives back what Redis may have charged for grants of the store that are not used. */
-  #giveUp(asked: PeerRequest, question: Question, id: string | undefined, epoch: string | undefined): void {
+  #giveUp(asked: PeerRequest, question: PeerQuestion, id: string | undefined, epoch: string | undefined): void {
     const { takes } = question
     // An answer may have been lost, so it is not known whether Redis granted.
     if (id !== undefined && epoch !== undefined)
@@ -218,16 +218,16 @@ export class RedisPeerLimiter implements PeerLimiter {
   }
 
   /** Reads the definitions: Redis has a newer one. If the store lacks it (it was restored), Redis's state is built again. */
-  async #supersede({ takes }: Question, { bucket, version }: Superseded): Promise<void> {
+  async #supersede({ takes }: PeerQuestion, { bucket, version }: Superseded): Promise<void> {
     const of = this.#epochs.current
     await this.#definitions.readNow()
     const known = this.#definitions.bucket(takes[bucket] ?? '')?.version
-    if (known !== undefined && known < version) this.#watch.force(of)
+    if (known !== undefined && known < version) this.#health.force(of)
   }
 
   #reserve(
     { leftMs, ...call }: { id: string; epoch: string; isFurther: boolean; leftMs: number },
-    { takes, items }: Question,
+    { takes, items }: PeerQuestion,
   ) {
     const buckets = takes.flatMap((take) => this.#definitions.bucket(take) ?? [])
     return this.#limiter.reserve({
@@ -242,7 +242,7 @@ export class RedisPeerLimiter implements PeerLimiter {
   }
 
   /** Returns whether a request that was denied as a whole may be granted now; waits if that is only a moment away. */
-  async #isWorthAgain({ takes }: Question, results: readonly Granted[], leftMs: number): Promise<boolean> {
+  async #isWorthAgain({ takes }: PeerQuestion, results: readonly Granted[], leftMs: number): Promise<boolean> {
     const { clock } = this.#options.store
     if (!results.every(({ granted }) => granted === 0)) return false
     const versions = () => takes.map((take) => this.#definitions.bucket(take)?.version).join()
@@ -257,7 +257,7 @@ export class RedisPeerLimiter implements PeerLimiter {
   }
 
   /** True if only Sluice's own processes take from these buckets. */
-  #areOwn({ takes }: Pick<Question, 'takes'>): boolean {
+  #areOwn({ takes }: Pick<PeerQuestion, 'takes'>): boolean {
     return takes.every((take) => this.#definitions.bucket(take)?.isOwn === true)
   }
 
@@ -279,7 +279,7 @@ export class RedisPeerLimiter implements PeerLimiter {
   /** Returns the result of each wish. If others have used up a bucket, the store holds it, too. */
   #leaves(
     asked: PeerRequest,
-    question: Question,
+    question: PeerQuestion,
     results: readonly Granted[],
     askedMs: number,
     late: readonly number[],
@@ -322,7 +322,7 @@ export class RedisPeerLimiter implements PeerLimiter {
   /** Leases anew what this process holds, and sends what waits. */
   #renew(): void {
     for (const held of this.#places.all()) this.#add({ ...held, renewUs: leaseUs })
-    this.#told.go()
+    this.#settlements.go()
   }
 
   hold(takes: readonly string[], ms: number): void {
@@ -331,6 +331,6 @@ export class RedisPeerLimiter implements PeerLimiter {
   }
 
   #add(word: SettlementReport): void {
-    this.#told.add({ ...word, sinceMs: this.#options.store.clock.monotonicMs() })
+    this.#settlements.add({ ...word, sinceMs: this.#options.store.clock.monotonicMs() })
   }
 }

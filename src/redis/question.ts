@@ -3,7 +3,7 @@ import type { PeerDecision, PeerRequest } from '../limits/peer.ts'
 import type { Granted, Item } from './call.ts'
 
 /** What is sent to Redis for a list of wishes. */
-export interface Question {
+export interface PeerQuestion {
   takes: string[]
   items: Item[]
   /** Index of each wish's item; undefined: only the store has its buckets. */
@@ -11,7 +11,7 @@ export interface Question {
 }
 
 /** Returns what to send. @param isShared returns whether Redis has a bucket */
-export function questionOf({ wishes }: PeerRequest, isShared: (take: string) => boolean): Question {
+export function questionOf({ wishes }: PeerRequest, isShared: (take: string) => boolean): PeerQuestion {
   const places = new Map<string, number>()
   const items: Item[] = []
   const itemOf = wishes.map(({ takes, units, count }) => {
@@ -53,7 +53,7 @@ interface Times {
  */
 export function decisionsOf(
   { wishes, sentMs }: PeerRequest,
-  { takes, itemOf }: Question,
+  { takes, itemOf }: PeerQuestion,
   results: readonly Granted[],
   { askedMs, heardMs, late }: Times,
   isQuick: (take: string) => boolean,
@@ -61,7 +61,7 @@ export function decisionsOf(
   const holds = new Map<string, Hold>()
   const leaves = wishes.map(({ count }, i): PeerDecision => {
     const result = results[itemOf[i] ?? -1]
-    if (result === undefined) return free(count, sentMs)
+    if (result === undefined) return unshared(count, sentMs)
     const take = result.lacking === undefined ? undefined : takes[result.lacking]
     const waitUs = Math.min(result.waitUs, result.isHeld ? closedUsMax : holdUsMax)
     if (take !== undefined && waitUs >= (holds.get(take)?.us ?? 0))
@@ -80,11 +80,11 @@ export function decisionsOf(
 }
 
 /** Returns the result of a wish that needs no confirmation. */
-export function free(granted: number, fromMs: number): PeerDecision {
+export function unshared(granted: number, fromMs: number): PeerDecision {
   return { granted, fromMs, notBeforeMs: fromMs, waitMs: 0, lacking: undefined }
 }
 
 /** Returns the result of a wish that Redis did not answer. */
-export function denied(fromMs: number): PeerDecision {
+export function unanswered(fromMs: number): PeerDecision {
   return { granted: 0, fromMs, notBeforeMs: fromMs, waitMs: 100, lacking: undefined }
 }

@@ -2,7 +2,7 @@
 import { type Clock, systemClock } from '../core/clock.ts'
 import { SluiceError } from '../core/errors.ts'
 import { span } from '../core/figures.ts'
-import { ask, type RedisClient } from './client.ts'
+import { sendCommand, type RedisClient } from './client.ts'
 import { scriptOf } from './limiter.ts'
 
 /**
@@ -76,7 +76,7 @@ type Info = Partial<Record<string, string>>
 
 async function infoOf(client: RedisClient, clock: Clock): Promise<Info | undefined> {
   try {
-    const text = String(await ask(client, 'INFO', [], timeoutMs, clock))
+    const text = String(await sendCommand(client, 'INFO', [], timeoutMs, clock))
     return Object.fromEntries([...text.matchAll(/^(\w+):(.*?)\r?$/gm)].map(([, name = '', value]) => [name, value]))
   } catch (told) {
     if (isForbidden(told)) return undefined
@@ -125,7 +125,7 @@ function eviction(now: number | undefined, before: number | undefined): RedisFin
 async function scripting(client: RedisClient, clock: Clock): Promise<(RedisFinding | undefined)[]> {
   const cannot = (why: string) => [error('no-scripts', `Redis does not run the scripts of limits: ${why}`)]
   try {
-    const told = (await ask(client, 'EVAL', [scriptOf('probe'), '0'], timeoutMs, clock)) as unknown[]
+    const told = (await sendCommand(client, 'EVAL', [scriptOf('probe'), '0'], timeoutMs, clock)) as unknown[]
     const [reads, packs, isNamed] = told.map((one) => Number(one) === 1)
     if (!reads) return cannot('they may not read its clock (TIME)')
     if (!packs) return cannot('it lacks cmsgpack or cjson')
@@ -139,7 +139,7 @@ async function scripting(client: RedisClient, clock: Clock): Promise<(RedisFindi
 }
 
 async function clockOf(client: RedisClient, clock: Clock): Promise<RedisFinding | undefined> {
-  const told = await ask(client, 'TIME', [], timeoutMs, clock).catch((why: unknown) => {
+  const told = await sendCommand(client, 'TIME', [], timeoutMs, clock).catch((why: unknown) => {
     // Then the scripts may not read the clock either, and `scripting` reports that.
     if (isForbidden(why)) return undefined
     throw why

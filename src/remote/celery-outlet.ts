@@ -9,7 +9,7 @@ import type { Results } from '../celery/results.ts'
 import { writeTask } from '../celery/task-message.ts'
 import { publish } from '../celery/transport.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
-import { unitsOf } from '../claim/consent.ts'
+import { unitsOf } from '../claim/peer-grants.ts'
 import { marginsOf } from '../claim/definitions/margins.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
 import type { Estate, Kind, Outlet, OutletFor, Reports } from '../claim/outlet.ts'
@@ -78,7 +78,7 @@ export class CeleryOutlet implements Outlet {
       clock,
       log,
       changed: () => this.#changed(),
-      cut: () => this.#shake(Infinity),
+      cut: () => this.#markDoubtful(Infinity),
       lost: (worker) => clock.after(reportMs, () => this.#lost(worker, clock.monotonicMs() - reportMs)),
     })
     this.#room = new QueueRoom({
@@ -224,13 +224,13 @@ export class CeleryOutlet implements Outlet {
    */
   #watch(sent: Sent): void {
     this.#options.results.watch(sent.id, async (result) => {
-      await this.#told(sent, result)
+      await this.#report(sent, result)
       await sent.recorded
     })
   }
 
   /** Reports what a result means; resolves when that is recorded. */
-  #told(sent: Sent, result: TaskResult): Promise<unknown> | void {
+  #report(sent: Sent, result: TaskResult): Promise<unknown> | void {
     if (this.#sent.get(sent.job) !== sent) return
     const { log, clock } = this.#options.store
     const nowMs = clock.monotonicMs()
@@ -329,14 +329,14 @@ export class CeleryOutlet implements Outlet {
 
   /** Reports the jobs that a lost worker had begun. */
   #lost(worker: string, atMs: number): void {
-    this.#shake(atMs)
+    this.#markDoubtful(atMs)
     for (const sent of this.#sent.values())
       if (sent.by?.worker === worker && (sent.begunMs ?? Infinity) <= atMs) this.#lose(sent)
   }
 
   /** Marks the jobs that were published before this time: they may have begun without a report that arrived here. */
-  #shake(atMs: number): void {
-    for (const sent of this.#sent.values()) if (sent.sinceMs <= atMs) sent.isShaken = true
+  #markDoubtful(atMs: number): void {
+    for (const sent of this.#sent.values()) if (sent.sinceMs <= atMs) sent.mayHaveBegun = true
   }
 
   /** Records that a worker has begun a job, whether or not it has reported that. */
@@ -353,10 +353,10 @@ export class CeleryOutlet implements Outlet {
    * result.
    */
   #missed(sent: Sent): void {
-    const { by, begunMs = 0, isShaken } = sent
+    const { by, begunMs = 0, mayHaveBegun } = sent
     const isGone = by !== undefined && (by.worker === unknownWorker || this.#workers.isGone(by.worker, begunMs))
     // A worker may have begun it, and its report was lost with the worker or the broker.
-    if (isGone || (by === undefined && isShaken)) this.#lose(sent)
+    if (isGone || (by === undefined && mayHaveBegun)) this.#lose(sent)
     else if (by !== undefined) this.#failed(sent, silentError(), {})
     else this.#uncalled(sent, this.#options.store.clock.monotonicMs())
   }

@@ -59,7 +59,7 @@ export class RemoteEstates {
     const nowMs = clock.monotonicMs()
     for (const { job, task } of own) {
       const isBegun = begun.has(job)
-      take(inheritedOf(job, task, nowMs, { estate: name, isBegun, isShaken: workers.mayHaveLost() }))
+      take(inheritedOf(job, task, nowMs, { estate: name, isBegun, mayHaveBegun: workers.mayHaveLost() }))
       reports?.inherited(job, from)
     }
     // Not earlier, because its first messages concern jobs that must be known.

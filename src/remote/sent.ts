@@ -18,7 +18,7 @@ export interface Sent extends Call, Asked {
   begunMs: number | undefined
   isPublished: boolean
   /** A worker may have been lost since it was published, so it may have begun without a report. */
-  isShaken: boolean
+  mayHaveBegun: boolean
   /** Why it was stopped here. */
   stopped: Error | undefined
   /** Resolves when its end is recorded. */
@@ -44,7 +44,7 @@ const unsentYet = {
   by: undefined,
   retry: undefined,
   isPublished: false,
-  isShaken: false,
+  mayHaveBegun: false,
   misses: 0,
   stopped: undefined,
   estate: undefined,
@@ -61,9 +61,9 @@ export function inheritedOf(
   job: ClaimedJob,
   task: AnyTask,
   nowMs: number,
-  { estate, isBegun, isShaken }: { estate: string; isBegun: boolean; isShaken: boolean },
+  { estate, isBegun, mayHaveBegun }: { estate: string; isBegun: boolean; mayHaveBegun: boolean },
 ): Sent {
-  const sent = { ...unsentYet, job, task, id: messageIdOf(job), queue: queueOf(task), estate, isShaken }
+  const sent = { ...unsentYet, job, task, id: messageIdOf(job), queue: queueOf(task), estate, mayHaveBegun }
   const begun = isBegun ? { by: { worker: unknownWorker, pid: -1 }, begunMs: nowMs } : {}
   // No message of that dispatcher can begin later, whatever the life of its grant.
   return { ...sent, ...begun, isPublished: true, untilMs: nowMs + claimMs, sinceMs: -Infinity }

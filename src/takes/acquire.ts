@@ -21,7 +21,7 @@ import { type Circuit, circuitOf, type Failing } from './circuit.ts'
 import { othersUseOf } from './others.ts'
 
 /** A grant to request. After a lost reply it is requested again under the same id, so that it is charged once. */
-export interface Wish {
+export interface PendingGrant {
   readonly id: string
   /** The holder that first requested it: a place that the store granted then belongs to this holder. */
   readonly holder?: string
@@ -32,8 +32,8 @@ export interface Wish {
 }
 
 /** One request to the store. */
-export interface Question {
-  readonly wish: Wish
+export interface GrantRequest {
+  readonly pending: PendingGrant
   /** Names of buckets, and the units of each. */
   readonly takes: readonly string[]
   readonly units: readonly number[]
@@ -62,7 +62,7 @@ interface Row {
 }
 
 /** The store's result, with the times of the request; the other fields as in takes/acquire_grant.sql. */
-export interface Answer extends Row {
+export interface StoreAnswer extends Row {
   /** Before this request was sent. */
   readonly asked: Moment
   /** Monotonic ms from which the grant's life counts. */
@@ -70,7 +70,7 @@ export interface Answer extends Row {
 }
 
 /** The result of the second limiter (`PeerLimiter`). */
-export interface Agreed {
+export interface PeerAnswer {
   /** Monotonic ms from which the grant's life counts; undefined: refund the grant */
   readonly fromMs: number | undefined
   /** and request another one after this time, in ms. */
@@ -80,7 +80,7 @@ export interface Agreed {
 }
 
 /** Result of one request; times in ms, default 0. */
-export interface Said<G> {
+export interface GrantResult<G> {
   readonly grant?: G
   /** Without a grant: none will be available sooner than this, */
   readonly soonestMs?: number
@@ -93,16 +93,16 @@ export interface Said<G> {
 }
 
 /** How jobs and takers differ in the loop of `untilGranted`. */
-export interface Asking<G> {
+export interface GrantLoop<G> {
   /** The loop fails from then on, in monotonic ms. */
   readonly untilMs: number
   /** How long requests are repeated while the store does not reply, in ms. */
   readonly awayMs: number
   /** Whether a refund may be repeated when the reply to the first one was lost. */
   readonly givesBackAgain: boolean
-  wish(): Wish
+  newGrant(): PendingGrant
   /** Sends one request. */
-  ask(wish: Wish, back: G | undefined): Promise<Said<G>>
+  request(pending: PendingGrant, back: G | undefined): Promise<GrantResult<G>>
   isFresh(grant: G): boolean
   /** Waits before the next request. An error that it throws ends the loop. */
   wait(ms: number): Promise<void>
@@ -169,33 +169,41 @@ export class Acquirer {
   }
 
   /** Sends one request to the store. @throws AttemptError SLUICE_PARKED */
-  async ask({ wish, takes, units, back, job, taker }: Question): Promise<Answer> {
+  async request({ pending, takes, units, back, job, taker }: GrantRequest): Promise<StoreAnswer> {
     const { clock } = this.#store
     const asked = readMoment(clock)
-    const isFirst = wish.asked === undefined
-    wish.asked ??= asked
+    const isFirst = pending.asked === undefined
+    pending.asked ??= asked
     const sentMs = asked.monotonicMs
     const who = [job?.id ?? null, job?.claim ?? null, taker === undefined ? null : JSON.stringify(taker)]
-    const params = [wish.id, takes, units, back?.id ?? null, back?.units ?? null, this.#storeClock.cap(sentMs), ...who]
+    const params = [
+      pending.id,
+      takes,
+      units,
+      back?.id ?? null,
+      back?.units ?? null,
+      this.#storeClock.cap(sentMs),
+      ...who,
+    ]
     const [row] = await unlessParked(this.#store, takes, () => this.#store.call<Row>('acquire_grant', params))
     if (row === undefined) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'a grant was answered without a row')
-    const heardMs = clock.monotonicMs()
-    this.#storeClock.saw(Number(row.now_us), heardMs, sentMs)
+    const answeredMs = clock.monotonicMs()
+    this.#storeClock.saw(Number(row.now_us), answeredMs, sentMs)
     // The store waited for the buckets' locks before it decided. If that took longer than the whole call, its clock has
     // stepped. If this is a repeated request, it may have been granted the first time.
     const waitedMs = Number(row.waited_us) / 1_000
-    const isKnown = isFirst && waitedMs <= heardMs - sentMs
-    return { ...row, asked, fromMs: isKnown ? sentMs + waitedMs : wish.asked.monotonicMs }
+    const isKnown = isFirst && waitedMs <= answeredMs - sentMs
+    return { ...row, asked, fromMs: isKnown ? sentMs + waitedMs : pending.asked.monotonicMs }
   }
 
   /** Requests that the second limiter confirms a grant of the store. */
-  async agree({ wish, takes, units, job }: Question, answer: Answer): Promise<Agreed> {
+  async confirm({ pending, takes, units, job }: GrantRequest, answer: StoreAnswer): Promise<PeerAnswer> {
     const { shared: epoch, fromMs, fresh_us: lifeUs } = answer
     if (this.#shared === undefined) return { fromMs, waitMs: 0, id: undefined }
     const wishes = [{ takes, units, count: 1, lifeMs: Number(lifeUs ?? 0) / 1_000 }]
     const isFurther = job !== undefined
-    const asking = { wishes, epoch: epoch ?? undefined, sentMs: fromMs, asked: wish.asked, isFurther }
-    const { id, leaves } = await this.#shared.ask(asking)
+    const peerRequest = { wishes, epoch: epoch ?? undefined, sentMs: fromMs, asked: pending.asked, isFurther }
+    const { id, leaves } = await this.#shared.ask(peerRequest)
     const leave = leaves[0] as PeerDecision
     if (leave.granted === 0) {
       await leave.held
@@ -299,55 +307,55 @@ export class Acquirer {
    * Repeats the request until a grant arrives that is fresh enough to be used. `unused` is refunded with the first
    * request.
    */
-  async untilGranted<G>(asking: Asking<G>, unused: G | undefined, signal: AbortSignal | undefined): Promise<G> {
+  async untilGranted<G>(loop: GrantLoop<G>, unused: G | undefined, signal: AbortSignal | undefined): Promise<G> {
     const { clock } = this.#store
-    const leftMs = () => asking.untilMs - clock.monotonicMs()
+    const leftMs = () => loop.untilMs - clock.monotonicMs()
     let back = unused
-    let wish: Wish | undefined
+    let pending: PendingGrant | undefined
     let awaySinceMs: number | undefined
     let lateSinceMs: number | undefined
     try {
       for (let tries = 0, late = 0; ;) {
         signal?.throwIfAborted()
-        wish ??= asking.wish()
-        let said: Said<G>
+        pending ??= loop.newGrant()
+        let result: GrantResult<G>
         try {
-          said = await asking.ask(wish, back)
+          result = await loop.request(pending, back)
         } catch (error) {
           if (isTransient(error)) {
             // The store is available but busy; nothing was done.
-            if (leftMs() <= 0) throw asking.timeout(0)
+            if (leftMs() <= 0) throw loop.timeout(0)
             awaySinceMs = undefined
-            if (wish.isRepeat !== true) wish = undefined
+            if (pending.isRepeat !== true) pending = undefined
           } else if (error instanceof StoreError) {
             awaySinceMs ??= clock.monotonicMs()
-            if (clock.monotonicMs() - awaySinceMs > asking.awayMs) throw error
-            wish.isRepeat = true
+            if (clock.monotonicMs() - awaySinceMs > loop.awayMs) throw error
+            pending.isRepeat = true
             // It is unknown whether the refund was carried out.
-            if (!asking.givesBackAgain) back = undefined
+            if (!loop.givesBackAgain) back = undefined
           } else throw error
           await clock.sleep(Math.min(againMs(tries++, clock.random()), Math.max(1, leftMs())), signal)
           continue
         }
         tries = 0
         awaySinceMs = undefined
-        wish = undefined
-        const { grant, soonestMs = 0, waitMs = 0, unused: denied } = said
+        pending = undefined
+        const { grant, soonestMs = 0, waitMs = 0, unused: denied } = result
         back = grant ?? denied
         if (grant === undefined) {
-          if (soonestMs > leftMs()) throw asking.timeout(soonestMs)
-          await asking.wait(Math.min(waitMs, Math.max(1, leftMs())))
-          if (leftMs() <= 0) throw asking.timeout(soonestMs)
+          if (soonestMs > leftMs()) throw loop.timeout(soonestMs)
+          await loop.wait(Math.min(waitMs, Math.max(1, leftMs())))
+          if (leftMs() <= 0) throw loop.timeout(soonestMs)
           continue
         }
-        if (asking.isFresh(grant)) return grant
+        if (loop.isFresh(grant)) return grant
         lateSinceMs ??= clock.monotonicMs()
-        asking.late(grant, ++late, lateSinceMs)
+        loop.late(grant, ++late, lateSinceMs)
         // This process is too busy to receive a grant in time. If it repeated the request at once, it would stay busy.
         await clock.sleep(clock.random() * Math.min(1_000, 50 * 2 ** late), signal)
       }
     } catch (error) {
-      await asking.ended(back)
+      await loop.ended(back)
       throw error
     }
   }

@@ -65,7 +65,7 @@ export class LeaseHolder {
   }
 
   /** Notes that a place may be granted under this id from now on. Call the returned function when the reply is known. */
-  asking(grant: string): () => void {
+  expect(grant: string): () => void {
     this.#asking.add(grant)
     return () => void this.#asking.delete(grant)
   }

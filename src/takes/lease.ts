@@ -54,7 +54,7 @@ export class TakenGrant implements Lease {
   readonly #settled = new Set<number>()
   /** The differences that were reported by `settled`, so that each is reported once, however often the store is called. */
   readonly #more = new Map<number, number>()
-  #isTold = false
+  #isReported = false
 
   constructor(options: LeaseOptions) {
     this.#options = options
@@ -73,7 +73,7 @@ export class TakenGrant implements Lease {
   }
 
   /** Records the id of the grant in Redis, and until when a request may begin, in monotonic ms. */
-  agreed(id: string, deadlineMs: number): void {
+  confirmed(id: string, deadlineMs: number): void {
     this.shared = id
     this.#deadlineMs = deadlineMs
   }
@@ -174,9 +174,9 @@ export class TakenGrant implements Lease {
   }
 
   /** Reports the grant to Redis as unused, once. Call it before the store gets the units back. */
-  tellUnused(): void {
-    if (!this.#isTold) this.#options.unused(this)
-    this.#isTold = true
+  reportUnused(): void {
+    if (!this.#isReported) this.#options.unused(this)
+    this.#isReported = true
   }
 
   /** Ends the lease in this process only, because the next take gives it back in the same statement. */
@@ -190,7 +190,7 @@ export class TakenGrant implements Lease {
     if (this.#isOver) return
     this.#isOver = true
     this.#options.over()
-    if (unused) this.tellUnused()
+    if (unused) this.reportUnused()
     const { takes, costs } = this.#options.want
     await this.#options.holder.end(this.id, takes, unused ? costs : takes.map(() => 0))
   }

@@ -3,7 +3,7 @@ import type { Clock, Moment } from '../core/clock.ts'
 import { closedError } from '../core/errors.ts'
 import type { Margins } from '../claim/definitions/margins.ts'
 import type { PeerLimiter } from '../limits/peer.ts'
-import type { Acquirer, Answer, Said, Wish } from './acquire.ts'
+import type { Acquirer, StoreAnswer, GrantResult, PendingGrant } from './acquire.ts'
 import type { LeaseHolder } from './lease-holder.ts'
 import { TakenGrant } from './lease.ts'
 import { aboveCapacity } from './take-errors.ts'
@@ -21,7 +21,7 @@ export interface LeasesOptions {
 const neverUs = '9007199254740991'
 
 /** Returns how long a request may begin under a grant, in ms. */
-export const freshMs = ({ fresh_us }: Answer) => (fresh_us === null ? Infinity : Number(fresh_us) / 1_000)
+export const freshMs = ({ fresh_us }: StoreAnswer) => (fresh_us === null ? Infinity : Number(fresh_us) / 1_000)
 
 /** Makes leases, and records which of them hold places. */
 export class Leases {
@@ -52,10 +52,10 @@ export class Leases {
   }
 
   /** Reads the store's answer to a request: the lease that it grants, or when to try again. */
-  read(want: TakeRequest, wish: Wish, answer: Answer): Said<TakenGrant> {
+  read(want: TakeRequest, pending: PendingGrant, answer: StoreAnswer): GrantResult<TakenGrant> {
     // The grant belongs to a holder that was given up meanwhile, so nothing renews its places. An answer of `lost` does
     // not concern the present holder.
-    const isOld = wish.holder !== this.#options.holder.id
+    const isOld = pending.holder !== this.#options.holder.id
     if (answer.lost) {
       if (!isOld) this.#options.holder.lost()
       return {}
@@ -67,13 +67,13 @@ export class Leases {
       return { soonestMs, waitMs: Math.max(1, Number(answer.wait_us ?? 1_000_000) / 1_000), lacking }
     }
     if (isOld && answer.life_us !== null) {
-      void this.#options.holder.end(wish.id, want.takes, want.costs)
+      void this.#options.holder.end(pending.id, want.takes, want.costs)
       return {}
     }
     for (const take of want.takes)
       if (answer.probing !== true) this.#probes.delete(take)
-      else if (wish.asked !== undefined) this.#probes.set(take, wish.asked)
-    const lease = this.make(want, wish.id, answer.fromMs, answer, wish.asked)
+      else if (pending.asked !== undefined) this.#probes.set(take, pending.asked)
+    const lease = this.make(want, pending.id, answer.fromMs, answer, pending.asked)
     if (answer.life_us !== null) {
       this.#held.add(lease)
       this.#options.holder.hold(lease.id, answer.asked, Number(answer.life_us) / 1_000, (reason) => lease.lose(reason))
@@ -88,7 +88,7 @@ export class Leases {
   }
 
   /** Makes the lease of a grant; without `row` of a grant for which nothing was charged. */
-  make(want: TakeRequest, id: string, fromMs: number, row?: Answer, asked?: Moment): TakenGrant {
+  make(want: TakeRequest, id: string, fromMs: number, row?: StoreAnswer, asked?: Moment): TakenGrant {
     const lifeMs = row === undefined ? Infinity : freshMs(row)
     const lease = new TakenGrant({
       id,

@@ -30,14 +30,17 @@ export function takeRequestOf(given: Limit | readonly Limit[], asked: Asked): Ta
     throw new UsageError('SLUICE_BAD_OPTION', `${inspect(one, { depth: 0 })} is no limit; give what limit(…) returned`)
   })
   if (limits.length === 0 || new Set(names).size < limits.length)
-    throw new UsageError('SLUICE_BAD_OPTION', `a take needs a limit, or several different ones; it got ${said(names)}`)
+    throw new UsageError(
+      'SLUICE_BAD_OPTION',
+      `a take needs a limit, or several different ones; it got ${listed(names)}`,
+    )
   if (!(maxWaitMs >= 0))
     throw new UsageError('SLUICE_BAD_OPTION', `maxWaitMs is ${maxWaitMs}; it must be a number of ms, 0 or more`)
   const keys = byLimit('key', key, names)
   const costs = byLimit('cost', cost, names)
   const hasKeys = ({ keyed, pool, label }: Limit) => keyed || pool !== undefined || label !== undefined
   if (key !== undefined && keys === undefined && !limits.some(hasKeys))
-    throw new UsageError('SLUICE_BAD_OPTION', `${said(names)}: no keys; leave out \`key\``)
+    throw new UsageError('SLUICE_BAD_OPTION', `${listed(names)}: no keys; leave out \`key\``)
   return {
     limits,
     takes: limits.map((limit) =>
@@ -62,7 +65,7 @@ function byLimit<V>(
   if (typeof given !== 'object' || given === null) return undefined
   const unknown = Object.keys(given).find((name) => !names.includes(name))
   if (unknown === undefined) return given as Readonly<Record<string, V>>
-  throw new UsageError('SLUICE_BAD_OPTION', `\`${field}\` names "${unknown}", but the take is of ${said(names)}`)
+  throw new UsageError('SLUICE_BAD_OPTION', `\`${field}\` names "${unknown}", but the take is of ${listed(names)}`)
 }
 
 /** Returns the name of the bucket that a take names. @throws UsageError SLUICE_MISSING_KEY, SLUICE_BAD_KEY, SLUICE_BAD_OPTION */
@@ -99,7 +102,7 @@ export function usedUnits(
 ): (number | undefined)[] {
   const counted = limits.filter(({ rules }) => rules.some(({ kind }) => kind !== 'concurrency')).map(({ name }) => name)
   if (typeof used === 'number' && counted.length !== 1) {
-    const why = `a number alone needs a take of one limit with units; this one has ${said(counted)}`
+    const why = `a number alone needs a take of one limit with units; this one has ${listed(counted)}`
     throw new UsageError('SLUICE_BAD_OPTION', `${why}: name them, settle({ ${counted[0] ?? 'limit'}: ${used} })`)
   }
   const named = byLimit('settle', typeof used === 'number' ? { [counted[0] ?? '']: used } : used, counted)
@@ -109,6 +112,6 @@ export function usedUnits(
   })
 }
 
-function said(names: readonly string[]): string {
+function listed(names: readonly string[]): string {
   return names.length === 0 ? 'none' : names.map((name) => `"${name}"`).join(', ')
 }

@@ -4,9 +4,9 @@ import { setMaxListeners } from 'node:events'
 import { type Moment, StoreClock } from '../core/clock.ts'
 import { closedError, SluiceError, StoreError, UsageError } from '../core/errors.ts'
 import type { Store } from '../db/store.ts'
-import { Epoch } from '../claim/definitions/clock.ts'
+import { StoreEpoch } from '../claim/definitions/clock.ts'
 import { hash64, newId } from '../core/hash.ts'
-import { Acquirer, type Asking, type Said, type Sent, type Wish } from './acquire.ts'
+import { Acquirer, type GrantLoop, type GrantResult, type Sent, type PendingGrant } from './acquire.ts'
 import { isTransient } from '../claim/claim.ts'
 import type { Definitions } from '../claim/definitions/define.ts'
 import { type Margins, marginsOf } from '../claim/definitions/margins.ts'
@@ -54,7 +54,7 @@ export class Takes implements Taker {
   readonly #options: TakesOptions
   readonly #acquirer: Acquirer
   readonly #turnstile: Turnstile
-  readonly #epoch: Epoch
+  readonly #epoch: StoreEpoch
   #lookedMs = -Infinity
   readonly #holder: LeaseHolder
   readonly #outage: StoreOutage
@@ -80,7 +80,7 @@ export class Takes implements Taker {
       acquirer: this.#acquirer,
       margins: this.#margins,
     })
-    this.#epoch = new Epoch(store, storeClock)
+    this.#epoch = new StoreEpoch(store, storeClock)
     this.#outage = new StoreOutage(store.clock, store.log)
     this.#waiters = new Waiters(store.db, `${store.schema}.take`)
   }
@@ -93,10 +93,10 @@ export class Takes implements Taker {
   /** See {@link Limit.tryTake}. */
   async tryTake(limits: Limit | readonly Limit[], options: TakeOptions = {}): Promise<Tried> {
     const want = takeRequestOf(limits, options)
-    const said = await this.#orOpen(want, () => this.#try(want))
-    const { grant: lease, waitMs = 0 } = said
+    const result = await this.#orOpen(want, () => this.#try(want))
+    const { grant: lease, waitMs = 0 } = result
     if (lease === undefined) {
-      await said.unused?.giveBack()
+      await result.unused?.giveBack()
       return { granted: false, retryAfterMs: Math.ceil(waitMs) }
     }
     lease.checked(lease.freshForMs)
@@ -194,7 +194,7 @@ export class Takes implements Taker {
     const nowMs = this.#options.store.clock.monotonicMs()
     if (nowMs - this.#lookedMs < lookMs) return
     this.#lookedMs = nowMs
-    await this.#epoch.look()
+    await this.#epoch.check()
   }
 
   /** Ends takes that wait, and gives back all places. */
@@ -209,12 +209,12 @@ export class Takes implements Taker {
   }
 
   /** Requests a grant, and once more if the reply is lost. */
-  async #try(want: TakeRequest): Promise<Said<TakenGrant>> {
-    const wish = this.#wish()
+  async #try(want: TakeRequest): Promise<GrantResult<TakenGrant>> {
+    const wish = this.#newGrant()
     try {
-      return await this.#ask(want, wish).catch((error: unknown) => {
+      return await this.#request(want, wish).catch((error: unknown) => {
         if (!(error instanceof StoreError)) throw error
-        return this.#ask(want, wish)
+        return this.#request(want, wish)
       })
     } catch (error) {
       if (isTransient(error)) return { soonestMs: 100, waitMs: 100 }
@@ -224,14 +224,14 @@ export class Takes implements Taker {
 
   /** Waits for a grant that is young enough to be used. */
   async #take(want: TakeRequest, { signal }: Pick<WaitOptions, 'signal'>, unused?: TakenGrant): Promise<TakenGrant> {
-    const said = await this.#orOpen(want, async () => ({ grant: await this.#untilGranted(want, signal, unused) }))
-    const lease = said.grant as TakenGrant
+    const result = await this.#orOpen(want, async () => ({ grant: await this.#untilGranted(want, signal, unused) }))
+    const lease = result.grant as TakenGrant
     // The store was not called, so the unused grant was not given back.
     if (lease.isUncharged) void unused?.giveBack()
     return lease
   }
 
-  #wish(): Wish {
+  #newGrant(): PendingGrant {
     return { id: randomUUID(), holder: this.#holder.id }
   }
 
@@ -247,23 +247,23 @@ export class Takes implements Taker {
     const untilMs = clock.monotonicMs() + want.maxWaitMs
     let isInLine = false
     let lacking: readonly string[] = []
-    const asking: Asking<TakenGrant> = {
+    const loop: GrantLoop<TakenGrant> = {
       untilMs,
       awayMs: Math.min(awayMs, want.maxWaitMs),
       givesBackAgain: true,
-      wish: () => this.#wish(),
-      ask: async (wish, back) => {
-        const said = await this.#ask(want, wish, { line, waitMs: untilMs - clock.monotonicMs(), back, signal })
-        isInLine = said.grant === undefined && said.unused === undefined
-        lacking = said.grant === undefined ? (said.lacking ?? want.takes).map(hash64) : []
+      newGrant: () => this.#newGrant(),
+      request: async (wish, back) => {
+        const result = await this.#request(want, wish, { line, waitMs: untilMs - clock.monotonicMs(), back, signal })
+        isInLine = result.grant === undefined && result.unused === undefined
+        lacking = result.grant === undefined ? (result.lacking ?? want.takes).map(hash64) : []
         this.#waiters.next(want.takes.map(hash64).filter((bucket) => !lacking.includes(bucket)))
-        return said
+        return result
       },
       isFresh: ({ freshForMs }) => freshForMs > 0,
       wait: (ms) => this.#waiters.wait(lacking, ms, clock, signal),
       late: (lease, _, sinceMs) => {
         lease.checked(0)
-        lease.tellUnused()
+        lease.reportUnused()
         if (clock.monotonicMs() - sinceMs > lateMsMax) throw tooLate(want)
       },
       timeout: (soonestMs) => timeout(want, soonestMs),
@@ -272,7 +272,7 @@ export class Takes implements Taker {
         if (isInLine) void this.#leave(line)
       },
     }
-    return this.#acquirer.untilGranted(asking, unused, signal)
+    return this.#acquirer.untilGranted(loop, unused, signal)
   }
 
   async #leave(line: string): Promise<void> {
@@ -281,11 +281,11 @@ export class Takes implements Taker {
   }
 
   /** Requests a grant from the store, and then from Redis if the limit is shared there. */
-  async #ask(
+  async #request(
     want: TakeRequest,
-    wish: Wish,
+    pending: PendingGrant,
     how: { line?: string; waitMs?: number; back?: TakenGrant | undefined } & Pick<Leaving, 'signal'> = {},
-  ): Promise<Said<TakenGrant>> {
+  ): Promise<GrantResult<TakenGrant>> {
     const { store, definitions, shared } = this.#options
     if (this.#closed.signal.aborted) throw closedError()
     store.db.checkOutside('a take')
@@ -297,39 +297,39 @@ export class Takes implements Taker {
     await shared?.ready()
     if (shared?.isAway === true && !shared.isOpenFor(want.limits)) throw sharedAway()
     await this.#look()
-    const known = this.#holder.asking(wish.id)
+    const known = this.#holder.expect(pending.id)
     try {
       const { line = null, waitMs = Infinity, back, signal } = how
-      back?.tellUnused()
+      back?.reportUnused()
       const wait = waitMs === Infinity ? null : Math.floor(waitMs * 1_000)
-      const taker = { line, n: back?.place ?? null, wait, holder: wish.holder ?? null, life: lifeUs }
-      const question = { wish, takes: want.takes, units: want.costs, back, taker }
+      const taker = { line, n: back?.place ?? null, wait, holder: pending.holder ?? null, life: lifeUs }
+      const request = { pending, takes: want.takes, units: want.costs, back, taker }
       const leaving = { signal, ms: Math.max(waitMs, awayMs), late: () => timeout(want, 0) }
-      const answer = await this.#turnstile.pass(() => this.#acquirer.ask(question), leaving)
+      const answer = await this.#turnstile.pass(() => this.#acquirer.request(request), leaving)
       back?.handOver()
-      const said = this.#leases.read(want, wish, answer)
-      if (said.grant === undefined) return said
-      const { fromMs, waitMs: againMs, id } = await this.#acquirer.agree(question, answer)
-      if (fromMs === undefined) return { soonestMs: againMs, waitMs: againMs, unused: said.grant }
-      if (id !== undefined) said.grant.agreed(id, fromMs + freshMs(answer))
-      return said
+      const result = this.#leases.read(want, pending, answer)
+      if (result.grant === undefined) return result
+      const { fromMs, waitMs: againMs, id } = await this.#acquirer.confirm(request, answer)
+      if (fromMs === undefined) return { soonestMs: againMs, waitMs: againMs, unused: result.grant }
+      if (id !== undefined) result.grant.confirmed(id, fromMs + freshMs(answer))
+      return result
     } finally {
       known()
     }
   }
 
   /** Calls `ask`; if the store is away and each limit has `onStoreError: 'open'`, resolves to a lease without a charge. */
-  async #orOpen(want: TakeRequest, ask: () => Promise<Said<TakenGrant>>): Promise<Said<TakenGrant>> {
-    if (!want.limits.every((limit) => limit.isOpenWithoutStore)) return ask()
+  async #orOpen(want: TakeRequest, request: () => Promise<GrantResult<TakenGrant>>): Promise<GrantResult<TakenGrant>> {
+    if (!want.limits.every((limit) => limit.isOpenWithoutStore)) return request()
     const open = () => {
       this.#outage.granted(want.limits.map(({ name }) => name))
       return { grant: this.#leases.make(want, randomUUID(), 0) }
     }
     if (this.#outage.isOn) return open()
     try {
-      const said = await ask()
+      const result = await request()
       this.#outage.over()
-      return said
+      return result
     } catch (error) {
       if (!SluiceError.is(error) || error.code !== 'SLUICE_STORE_UNREACHABLE') throw error
       this.#outage.begun(error)

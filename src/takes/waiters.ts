@@ -22,7 +22,7 @@ export class Waiters {
     if (this.#isClosed) return
     // Without notifications the waiters only try again a little later.
     const missed = () => [...this.#naps.keys()].forEach((bucket) => this.#wake(bucket))
-    this.#listening ??= this.#db.listen(this.#channel, (heard) => this.#wake(heard), missed).catch(() => undefined)
+    this.#listening ??= this.#db.listen(this.#channel, (bucket) => this.#wake(bucket), missed).catch(() => undefined)
     const nap = new AbortController()
     for (const bucket of buckets) {
       this.#naps.set(bucket, (this.#naps.get(bucket) ?? new Set()).add(nap))

@@ -6,7 +6,7 @@ import { span } from '../core/figures.ts'
 import { newId } from '../core/hash.ts'
 import { againMs } from '../core/retry.ts'
 import type { Store } from '../db/store.ts'
-import { Acquirer, type Asking, type Said, type Wish } from '../takes/acquire.ts'
+import { Acquirer, type GrantLoop, type GrantResult, type PendingGrant } from '../takes/acquire.ts'
 import { isTransient } from '../claim/claim.ts'
 import { marginsOf } from '../claim/definitions/margins.ts'
 import { untilParked } from '../claim/parking/parked.ts'
@@ -82,7 +82,7 @@ export class StoreGrants implements Grants {
   readonly #charged: number[]
   readonly #settled: (number | null)[]
   /** Buckets whose use was reported to the second limiter. */
-  readonly #told = new Set<number>()
+  readonly #reported = new Set<number>()
   /** Limits that were settled. */
   readonly #learned = new Set<string>()
 
@@ -133,9 +133,9 @@ export class StoreGrants implements Grants {
    */
   async settle(actual: number | RequestCost, signal: AbortSignal): Promise<void> {
     const { limits } = this.#options
-    const told = typeof actual === 'object' ? actual : { [this.#onlyCosted()]: actual }
-    for (const [name, units] of Object.entries(told)) checkUnits(this.#known(name), units, '`settle`')
-    for (const [name, units] of Object.entries(told)) {
+    const used = typeof actual === 'object' ? actual : { [this.#onlyCosted()]: actual }
+    for (const [name, units] of Object.entries(used)) checkUnits(this.#known(name), units, '`settle`')
+    for (const [name, units] of Object.entries(used)) {
       const at = this.#names.indexOf(name)
       // The job was sent by a version of the task that did not have this limit yet.
       if (at < 0) continue
@@ -163,18 +163,18 @@ export class StoreGrants implements Grants {
     const { clock } = store
     // Later grants are not part of this settlement, and what is refunded of these later has been refunded already.
     const took = this.#used.map((grant) => [grant.id, grant.units[at] ?? 0] as const)
-    const told = this.#used.map((grant) => [grant.shared, grant.units[at] ?? 0] as const)
+    const byPeerGrant = this.#used.map((grant) => [grant.shared, grant.units[at] ?? 0] as const)
     // Includes the limit's further bucket.
     for (const grant of this.#used) for (const [i, own] of this.#names.entries()) if (own === name) grant.units[i] = 0
     const sum = took.reduce((all, [, one]) => all + one, 0)
-    this.#tell(at, units - sum, told)
+    this.#reportUse(at, units - sum, byPeerGrant)
     const params = [job.id, job.claim, name, units, took.map(([id]) => id), took.map(([, all]) => all), isFull]
     for (let failures = 0; ;) {
       signal.throwIfAborted()
       try {
         const capUs = storeClock.cap(clock.monotonicMs())
-        const tell = () => store.call<{ lost: boolean }>('settle_attempt', [...params, capUs])
-        const [row] = await untilParked(store, this.#takes, tell)
+        const settle = () => store.call<{ lost: boolean }>('settle_attempt', [...params, capUs])
+        const [row] = await untilParked(store, this.#takes, settle)
         if (row?.lost !== false) throw jobLost()
         for (const [i, own] of this.#names.entries()) if (own === name) this.#settled[i] ??= units
         return this.#learn(name, at, units, sum)
@@ -189,12 +189,12 @@ export class StoreGrants implements Grants {
    * Reports the use of a bucket to the second limiter. A reduction is taken from the oldest grants first, as in the
    * store.
    */
-  #tell(at: number, more: number, grants: readonly (readonly [string | undefined, number])[]): void {
+  #reportUse(at: number, more: number, grants: readonly (readonly [string | undefined, number])[]): void {
     const { shared } = this.#options
     const take = this.#takes[at] ?? ''
     // The store ignores a second settlement of a bucket.
-    if (this.#told.has(at)) return
-    this.#told.add(at)
+    if (this.#reported.has(at)) return
+    this.#reported.add(at)
     let left = more
     for (const [grant, units] of grants) {
       if (grant === undefined || left === 0) continue
@@ -241,13 +241,13 @@ export class StoreGrants implements Grants {
     if (grantMs === undefined) return undefined
     const first = unused as StoreGrant | undefined
     if (first !== undefined) this.#isUnused(first)
-    const asking: Asking<StoreGrant> = {
+    const loop: GrantLoop<StoreGrant> = {
       untilMs: Infinity,
       awayMs: Infinity,
       // The grant of the claim has the same id as the grants of the claim's other jobs.
       givesBackAgain: false,
-      wish: () => ({ id: newId() }),
-      ask: (wish, back) => this.#ask(wish, units, back, grantMs),
+      newGrant: () => ({ id: newId() }),
+      request: (wish, back) => this.#request(wish, units, back, grantMs),
       isFresh: (grant) => caughtUpMs(clock, grant.asked) < grant.deadlineMs,
       wait: async (waitMs) => {
         beforeWait(waitMs)
@@ -268,7 +268,7 @@ export class StoreGrants implements Grants {
         if (back !== undefined && back !== first) await this.#giveBack(back).catch(() => {})
       },
     }
-    const grant = await this.#acquirer.untilGranted(asking, first, signal)
+    const grant = await this.#acquirer.untilGranted(loop, first, signal)
     this.#used.push(grant)
     for (const [i, more] of grant.units.entries()) this.#charged[i] = (this.#charged[i] ?? 0) + more
     return grant
@@ -295,7 +295,7 @@ export class StoreGrants implements Grants {
    */
   async #giveBack({ id, units }: StoreGrant): Promise<void> {
     const { job } = this.#options
-    await this.#acquirer.ask({ wish: { id }, takes: this.#takes, units, back: { id, units }, job })
+    await this.#acquirer.request({ pending: { id }, takes: this.#takes, units, back: { id, units }, job })
   }
 
   async refused(refusal: Refusal, grant: Grant | undefined): Promise<number | undefined> {
@@ -334,23 +334,23 @@ export class StoreGrants implements Grants {
   }
 
   /** Requests a grant from the store, then from the second limiter. */
-  async #ask(
-    wish: Wish,
+  async #request(
+    pending: PendingGrant,
     units: readonly number[],
     back: StoreGrant | undefined,
     grantMs: number,
-  ): Promise<Said<StoreGrant>> {
+  ): Promise<GrantResult<StoreGrant>> {
     const { job } = this.#options
-    const question = { wish, takes: this.#takes, units, back, job }
-    const answer = await this.#acquirer.ask(question)
+    const request = { pending, takes: this.#takes, units, back, job }
+    const answer = await this.#acquirer.request(request)
     if (answer.lost) throw jobLost()
     if (!answer.granted) return { waitMs: Math.max(1, Number(answer.wait_us ?? 1_000) / 1_000) }
-    const { fromMs, waitMs, id } = await this.#acquirer.agree(question, answer)
+    const { fromMs, waitMs, id } = await this.#acquirer.confirm(request, answer)
     // The definition that granted it may not be the one of the attempt's own grant.
     const lifeMs = Number(answer.fresh_us ?? grantMs * 1_000) / 1_000
     const deadlineMs = (fromMs ?? answer.fromMs) + lifeMs
     const isProbe = answer.probing === true
-    const grant = { id: wish.id, deadlineMs, lifeMs, asked: wish.asked, units: [...units], isProbe, shared: id }
+    const grant = { id: pending.id, deadlineMs, lifeMs, asked: pending.asked, units: [...units], isProbe, shared: id }
     if (fromMs === undefined) return { waitMs: Math.max(1, waitMs), unused: { ...grant, shared: undefined } }
     return { grant: this.#measured(grant) }
   }

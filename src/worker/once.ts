@@ -6,7 +6,7 @@ import { StoreError } from '../core/errors.ts'
 import type { Membership } from '../fleet/membership.ts'
 
 /** How long, from its start or its last success, it goes round again for jobs that all came back uncalled. */
-const vainMsMax = 10_000
+const uselessMsMax = 10_000
 
 /** What it needs of a worker. */
 interface Once {
@@ -48,7 +48,7 @@ export async function claimAllOnce(max: number, once: Once): Promise<number> {
     const hasDecided = (await member.endOverdue()) > 0
     if (end.aborted || !(isUseful || hasDecided || hand.returned > returned)) return ran()
     if (isUseful) [vain, sinceMs] = [0, clock.monotonicMs()]
-    else if (clock.monotonicMs() - sinceMs > vainMsMax) return ran()
+    else if (clock.monotonicMs() - sinceMs > uselessMsMax) return ran()
     else await clock.sleep(clock.random() * Math.min(2_000, 100 * 2 ** vain++), end)
   }
 }

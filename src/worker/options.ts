@@ -70,7 +70,7 @@ export function graceMsOf({ grace = env('SLUICE_GRACE') ?? '25s' }: { grace?: st
 }
 
 /** What a worker starts when it begins to claim, and stops first when it is to stop. */
-export interface Beside {
+export interface Companion {
   start(): Promise<void>
   stop(): Promise<void>
   abort(): Promise<void>
@@ -98,7 +98,7 @@ export interface WorkerOptions {
   /** Where the heartbeat's thread connects; undefined: no thread (embedded engine). */
   beatUrl: string | undefined
   /** How long what is over is kept. */
-  care: RetentionSettings
+  retention: RetentionSettings
   /** Default: none are evaluated. */
   alarms?: Alarms
   /** Limits whose state is in Redis. */
@@ -106,7 +106,7 @@ export interface WorkerOptions {
   /** Executes its jobs; default this process. */
   outlet?: OutletFor
   /** What works and stops with it. */
-  beside?: Beside | undefined
+  companion?: Companion | undefined
   /** Called at each beat: records that the definitions of this process's limits are alive. */
   renew(): Promise<void>
   /** Called when it has stopped. */

@@ -11,7 +11,7 @@ import { isDataError, parkBuckets } from '../claim/parking/parked.ts'
 import type { Estates } from '../fleet/estates.ts'
 import type { Alarms } from '../fleet/alarms.ts'
 import type { Heartbeat } from '../fleet/heartbeat.ts'
-import type { Housekeeping } from '../fleet/maintenance.ts'
+import type { Maintenance } from '../fleet/maintenance.ts'
 
 /** The parts of a worker that a round uses. */
 interface Rounds {
@@ -21,7 +21,7 @@ interface Rounds {
   claims: Claims
   finisher: Finisher
   estates: Estates
-  housekeeping: Housekeeping
+  housekeeping: Maintenance
   alarms: Alarms | undefined
   heartbeat: Heartbeat | undefined
   /** Aborted when the worker shall stop. */
@@ -65,15 +65,15 @@ export function createRound(rounds: Rounds): () => Promise<void> {
 /** Does one round; resolves to whether the next one may be left out. */
 async function round(rounds: Rounds): Promise<boolean> {
   const { member, housekeeping, alarms, heartbeat, stop, lost, freed, publish } = rounds
-  const heard = await member.round(stop.aborted)
-  if (heard.lost === undefined) heartbeat?.beaten()
-  else lost(heard.lost)
-  if (heard.isTurn && (await member.watch()).length > 0) freed()
+  const result = await member.round(stop.aborted)
+  if (result.lost === undefined) heartbeat?.beaten()
+  else lost(result.lost)
+  if (result.isTurn && (await member.watch()).length > 0) freed()
   await dropCancelled(rounds)
-  await adoptOrphans(rounds, heard.claims)
+  await adoptOrphans(rounds, result.claims)
   await inherit(rounds)
   await publish()
-  if (!heard.isTurn) return heard.mayRest
+  if (!result.isTurn) return result.mayRest
   // Last, because the checks of the fleet and of the jobs in hand must not fail with it.
   await member.wakeForMissedWork()
   await member.endOverdue()
@@ -84,7 +84,7 @@ async function round(rounds: Rounds): Promise<boolean> {
 
 /** Drops jobs that were cancelled: the further work of their attempts has no effect, and their slots become free. */
 async function dropCancelled({ member, hand }: Rounds): Promise<void> {
-  const taken = await member.taken(hand.jobs())
+  const taken = await member.lostJobs(hand.jobs())
   hand.drop(taken, new AttemptError('SLUICE_CANCELLED', 'the job was cancelled', { retryable: false }))
 }
 
@@ -95,7 +95,7 @@ async function dropCancelled({ member, hand }: Rounds): Promise<void> {
  */
 async function adoptOrphans({ hand, claims, finisher, stop }: Rounds, ids: readonly string[]): Promise<void> {
   if (stop.aborted || finisher.hasGivenUp) return
-  for (const id of ids.filter((claim) => !finisher.has(claim) && !claims.asking(claim))) {
+  for (const id of ids.filter((claim) => !finisher.has(claim) && !claims.isOpen(claim))) {
     const jobs = await claims.adopt(id)
     if (stop.aborted || finisher.hasGivenUp) return
     if (jobs.length === 0) await finisher.endEmpty(id)

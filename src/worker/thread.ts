@@ -25,7 +25,7 @@ export interface Start {
 }
 
 /** An HTTP request of the handler, to be made by the main thread. */
-export interface Asked {
+export interface ThreadRequest {
   url: string
   init: Pick<Request, 'method' | 'redirect' | 'mode'> & { headers: [string, string][]; body: ArrayBuffer | null }
 }
@@ -47,7 +47,7 @@ export type FromThread =
   | { kind: 'ready' }
   | { kind: 'log'; level: keyof Log; message: string; details: Record<string, unknown> | undefined }
   | { kind: 'progress'; done: number; total: number | undefined }
-  | { kind: 'fetch'; id: number; asked: Asked }
+  | { kind: 'fetch'; id: number; asked: ThreadRequest }
   | { kind: 'cancel'; id: number }
   | { kind: 'settle'; id: number; actual: Parameters<ThreadContext['settle']>[0] }
   | { kind: 'done'; result: string | undefined }
@@ -69,16 +69,16 @@ const handlers = new Map<string, Handler>()
 export default async function run(start: Start): Promise<void> {
   const { port, task, file } = start
   const post = (message: FromThread, transfer: ArrayBuffer[] = []) => port.postMessage(message, transfer)
-  const desk = new Desk(post)
+  const main = new MainThread(post)
   const go = new Promise<boolean>((resolve) => {
-    port.on('message', (message: ToThread) => (message.kind === 'go' ? resolve(message.isGiven) : desk.hear(message)))
+    port.on('message', (message: ToThread) => (message.kind === 'go' ? resolve(message.isGiven) : main.hear(message)))
   })
   try {
     const handler = await load(file, task)
     post({ kind: 'ready' })
     if (!(await go)) return
     const progress = (done: number, total?: number) => post({ kind: 'progress', done, total })
-    const context = { ...start.context, log: logThrough(post), progress, fetch: desk.fetch, settle: desk.settle }
+    const context = { ...start.context, log: logThrough(post), progress, fetch: main.fetch, settle: main.settle }
     const result = await handler(start.input, context)
     if (isMeantToThrow(result)) throw result
     const isAnswer = isResponse(result)
@@ -120,7 +120,7 @@ function logThrough(post: (message: FromThread) => void): Log {
 }
 
 /** Passes a handler's requests to the main thread, which holds the grants. */
-class Desk {
+class MainThread {
   readonly #post: (message: FromThread, transfer?: ArrayBuffer[]) => void
   readonly #waiting = new Map<number, { resolve(answer: Answer | undefined): void; reject(error: unknown): void }>()
   #count = 0

@@ -10,7 +10,7 @@ import { AttemptError, UsageError } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
 import { limitedBy } from '../http/feedback.ts'
 import type { AnyTask, Context } from '../tasks/task.ts'
-import type { Asked, FromThread, Start, ToThread } from './thread.ts'
+import type { ThreadRequest, FromThread, Start, ToThread } from './thread.ts'
 import { pack, unpack } from './error-transfer.ts'
 
 /** Number and memory of the threads. */
@@ -112,7 +112,7 @@ export class Threads {
     const { port1, port2 } = new MessageChannel()
     try {
       call.begun()
-      const talk = new Talk(port1, call)
+      const session = new ThreadSession(port1, call)
       const { attempt, ambiguous, job, labels } = call.context
       const members = Object.entries(call.context.pool)
       const chosen = Object.fromEntries(
@@ -129,7 +129,7 @@ export class Threads {
       await pool
         .run(start, { transferList: [port2], signal, name: 'default' })
         .catch((error: unknown) => Promise.reject(signal.aborted ? (signal.reason as Error) : ended(error, call)))
-      return await talk.end
+      return await session.end
     } finally {
       port1.close()
       port2.close()
@@ -167,7 +167,7 @@ export class Threads {
 }
 
 /** The main thread's side of one call: permission to start, log lines, requests. */
-class Talk {
+class ThreadSession {
   /** The handler's result, or its error. */
   readonly end: Promise<unknown>
   readonly #port: MessagePort
@@ -216,7 +216,7 @@ class Talk {
     }
   }
 
-  async #fetch(id: number, { url, init }: Asked): Promise<void> {
+  async #fetch(id: number, { url, init }: ThreadRequest): Promise<void> {
     const own = new AbortController()
     this.#requests.set(id, own)
     try {

@@ -5,9 +5,9 @@ import { AttemptError, UsageError } from '../core/errors.ts'
 import { statementIn } from '../db/store.ts'
 import { Claims } from '../claim/claim.ts'
 import { Dispatcher, type Offered } from '../claim/dispatcher.ts'
-import { readCallBack } from '../claim/beside.ts'
+import { readCallBack } from '../claim/ahead-jobs.ts'
 import { Finisher } from '../claim/finish/finish.ts'
-import { Epoch } from '../claim/definitions/clock.ts'
+import { StoreEpoch } from '../claim/definitions/clock.ts'
 import { marginsOf } from '../claim/definitions/margins.ts'
 import { renewRuleGates } from '../gates/gates.ts'
 import type { InHand } from '../claim/inhand.ts'
@@ -18,7 +18,7 @@ import { ScheduleRunner } from '../schedule/schedule-runner.ts'
 import type { KeptSlot } from '../store/send.ts'
 import { reportNotice } from '../fleet/fleet-events.ts'
 import { Heartbeat } from '../fleet/heartbeat.ts'
-import { Housekeeping } from '../fleet/maintenance.ts'
+import { Maintenance } from '../fleet/maintenance.ts'
 import { AttemptEvents } from './attempt-events.ts'
 import { attemptsOn } from './grant-source.ts'
 import { LocalOutlet } from './local-outlet.ts'
@@ -84,7 +84,7 @@ export class Worker {
     const here = (this.#here = elsewhere === undefined ? this.#localOutlet() : undefined)
     const hasStints = () => this.#hand.hasStints
     const member = { queues, ...repertoire.known(rulebook), slots: concurrency, hasStints, version }
-    this.#member = new Membership(store, member, new Epoch(store, storeClock))
+    this.#member = new Membership(store, member, new StoreEpoch(store, storeClock))
     this.#dispatcher = new Dispatcher({
       claims: this.#claims,
       finisher: this.#finisher,
@@ -124,7 +124,7 @@ export class Worker {
       worker: () => this.#member.id,
       changed: (isTooMany) => {
         if (isTooMany && this.#isOnce) this.#stop.abort()
-        this.#hand.look()
+        this.#hand.recheck()
       },
       concurrency,
       // A store in this process would do the next claim first, and a rate counts from the claim on.
@@ -173,20 +173,20 @@ export class Worker {
     const called = (told: string) => this.#called(told)
     // While the connection was lost, anything may have been called back.
     this.#unlisten = await db.listen(`${schema}.wake`, called, () => ['!', '*'].forEach(called))
-    this.#unreported = await db.listen(`${schema}.event`, (notice) => this.#heard(notice))
+    this.#unreported = await db.listen(`${schema}.event`, (notice) => this.#reportNotice(notice))
     this.#unheard = this.#options.shared?.onChange(() => this.#dispatcher.wake())
     await this.#timetable.define()
     await this.#warm()
     this.#dispatcher.start()
     this.#timetable.start(this.#stop.signal)
-    await this.#options.beside?.start()
+    await this.#options.companion?.start()
   }
 
   /** Reads a notification. */
-  #called(told: string): void {
-    const isConcerned = readCallBack(told)
+  #called(payload: string): void {
+    const isConcerned = readCallBack(payload)
     if (isConcerned !== undefined) this.#hand.giveBackAhead(isConcerned)
-    if (this.#member.isCalled(told)) this.#dispatcher.wake()
+    if (this.#member.isCalled(payload)) this.#dispatcher.wake()
   }
 
   /** Makes everything ready that a first grant would otherwise wait for. */
@@ -265,13 +265,13 @@ export class Worker {
     this.#unheard?.()
     this.#finisher.waitAtMost(stopAwayMs)
     await this.#underway?.catch(() => {})
-    const beside = this.#options.beside?.stop()
+    const companion = this.#options.companion?.stop()
     await this.#timetable.stopped()
     await this.#dispatcher.stop()
     // A store that has ended answers nothing.
-    await Promise.allSettled([this.#member.retreat(), this.#unlisten?.(), this.#unreported?.()])
+    await Promise.allSettled([this.#member.stopIdling(), this.#unlisten?.(), this.#unreported?.()])
     await this.#idle()
-    await beside
+    await companion
     this.#end.abort()
     await this.#rounds
     this.#heartbeat?.stop()
@@ -280,18 +280,18 @@ export class Worker {
       const text =
         'the worker could not record its end in the database; if it had jobs, they run again on other workers'
       await this.#options.rulebook.estimates?.write()
-      await this.#member.leave().catch((error: unknown) => this.#options.store.log.warn(text, { err: error }))
+      await this.#member.signOff().catch((error: unknown) => this.#options.store.log.warn(text, { err: error }))
     }
     await this.#here?.close()
   }
 
   /** Stops at once: the signals of attempts under way abort, and their jobs go back to be tried elsewhere. */
   async abort(): Promise<void> {
-    await Promise.all([this.#ending.abort(), this.#options.beside?.abort()])
+    await Promise.all([this.#ending.abort(), this.#options.companion?.abort()])
   }
 
   /** As `abort`, for a store that has ended for good: nothing waits for it any more. */
-  async forsake(): Promise<void> {
+  async abandon(): Promise<void> {
     const aborting = this.abort()
     this.#finisher.waitAtMost(0)
     await aborting
@@ -304,7 +304,7 @@ export class Worker {
     await marginsOf(store).join(limits)
     // What an outlet elsewhere does with a grant is not known.
     if (outlet !== undefined) marginsOf(store).unmeasured(limits)
-    const who = await this.#member.who(this.#hand.enlist())
+    const who = await this.#member.claimer(this.#hand.enlist())
     this.#heartbeat?.beatFor(who.worker)
     const tasks = this.#repertoire.open(who.tasks, this.#options.shared)
     return tasks === who.tasks ? who : { ...who, tasks }
@@ -322,10 +322,10 @@ export class Worker {
   }
 
   /** Reports what the store notifies workers of; anybody may notify, so a notice may be anything. */
-  #heard(notice: string): void {
+  #reportNotice(notice: string): void {
     const { report, log } = this.#options.store
     try {
-      reportNotice(report, notice, this.#member.isSpeaker)
+      reportNotice(report, notice, this.#member.reportsForFleet)
     } catch (error) {
       log.debug('a notification cannot be read', { err: error })
     }
@@ -336,7 +336,7 @@ export class Worker {
   }
 
   #beginRounds(): void {
-    const { store, beatUrl, care, rulebook } = this.#options
+    const { store, beatUrl, retention, rulebook } = this.#options
     const { clock, log } = store
     if (this.#rounds !== undefined) return
     if (beatUrl !== undefined) {
@@ -344,7 +344,7 @@ export class Worker {
       this.#heartbeat = new Heartbeat({ url: beatUrl, sql, beatMs, lost: (id) => this.#lost(id), log })
     }
     const capUs = () => this.#storeClock.cap(clock.monotonicMs())
-    const housekeeping = new Housekeeping(store, care, capUs)
+    const housekeeping = new Maintenance(store, retention, capUs)
     const round = createRound({
       store: this.#options.store,
       member: this.#member,
@@ -365,7 +365,7 @@ export class Worker {
         await this.#member.recordLoad(this.stuck, this.slots)
         await this.#member.recordBegun()
         await this.#renewGates()
-        for (const id of this.#hand.forebears()) await this.#member.beatFor(id)
+        for (const id of this.#hand.lostClaimers()) await this.#member.beatFor(id)
         await rulebook.estimates?.write()
         await this.#here?.notes.write(store)
       },

@@ -1,7 +1,7 @@
 /** What was granted ahead of time and has not begun, when what allowed it changes. */
 import pg from 'pg'
 import { afterEach, beforeEach, expect, it } from 'vitest'
-import { readCallBack } from '../../src/claim/beside.ts'
+import { readCallBack } from '../../src/claim/ahead-jobs.ts'
 import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
 import { hash64 } from '../../src/core/hash.ts'
 import { limit, type Sluice, task } from '../../src/index.ts'

@@ -5,7 +5,7 @@ import { sqlOn, storeOn } from '../../src/db/store.ts'
 import { type Clock, StoreClock, systemClock } from '../../src/core/clock.ts'
 import { hash64 } from '../../src/core/hash.ts'
 import { defineLimit } from '../../src/claim/definitions/define.ts'
-import { Epoch } from '../../src/claim/definitions/clock.ts'
+import { StoreEpoch } from '../../src/claim/definitions/clock.ts'
 import { limit } from '../../src/limits/limit.ts'
 import type { Sluice } from '../../src/sluice.ts'
 import { count, empty, mainEngines, openOn, ownClock } from './engine.ts'
@@ -53,7 +53,7 @@ describe.each(mainEngines)('when the clock of the store steps, on $name', (engin
       bootMs: () => realMs - at.lostMs + at.sleptMs,
     }
     const storeClock = new StoreClock()
-    const epoch = new Epoch(storeOn(sluice.db, { clock, log }), storeClock)
+    const epoch = new StoreEpoch(storeOn(sluice.db, { clock, log }), storeClock)
     /** Takes all it can, as claims do. */
     const take = async () => {
       const rows = await sluice.db.query<{ now: string; granted: boolean }>(
@@ -64,7 +64,7 @@ describe.each(mainEngines)('when the clock of the store steps, on $name', (engin
       for (const { granted } of rows) if (granted) grants.push(realMs)
       storeClock.saw(Number(rows[0]?.now), clock.monotonicMs())
     }
-    return { at, epoch, take, look: () => epoch.look() }
+    return { at, epoch, take, look: () => epoch.check() }
   }
   type Man = ReturnType<typeof worker>
   const aheadMs = async () =>

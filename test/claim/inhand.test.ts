@@ -111,18 +111,18 @@ describe('the jobs in hand', () => {
   it('wait beside the slots for their instants where attempts are short, at most twice as many', async () => {
     const { at, hand } = stage({ slots: 4, kinds: [] })
     const later = (ms: number) => ({ ...job(), notBeforeMs: systemClock.monotonicMs() + ms, grantUs: 100_000 })
-    expect(hand.places.beside()).toBe(0)
+    expect(hand.places.freeAhead()).toBe(0)
     const first = job()
     hand.take([first])
     void at.reports.ended(first, { kind: 'done', result: null, tookMs: 0 })
     at.started.length = 0
-    expect([hand.places.free(), hand.places.beside()]).toEqual([4, 8])
+    expect([hand.places.free(), hand.places.freeAhead()]).toEqual([4, 8])
     hand.take([later(20), later(20), later(20), later(60_000)])
-    expect([hand.places.free(), hand.places.beside()]).toEqual([4, 4])
+    expect([hand.places.free(), hand.places.freeAhead()]).toEqual([4, 4])
     await until(() => at.started.length === 3, 'those whose instant has come have started')
-    expect([hand.places.free(), hand.places.beside()]).toEqual([1, 7])
+    expect([hand.places.free(), hand.places.freeAhead()]).toEqual([1, 7])
     hand.take(Array.from({ length: 8 }, () => later(60_000)))
-    expect([hand.places.free(), hand.places.beside()]).toEqual([0, 0])
+    expect([hand.places.free(), hand.places.freeAhead()]).toEqual([0, 0])
   })
 
   it('go back when they find no slot while their grants live, and start when one becomes free before', async () => {
@@ -261,7 +261,7 @@ describe('the jobs in hand', () => {
   it('keep the worker that claimed them from being given up as soon as they are taken over', () => {
     const { at, hand } = stage()
     for (const from of ['7', '7', '8']) at.reports.inherited(job(), from)
-    expect([at.beats, hand.forebears()]).toEqual([
+    expect([at.beats, hand.lostClaimers()]).toEqual([
       ['7', '8'],
       ['7', '8'],
     ])

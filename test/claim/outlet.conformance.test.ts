@@ -165,7 +165,7 @@ describe.each(outlets)('$name', ({ make }) => {
       labels: {},
       allowPrivate: [],
       beatUrl: undefined,
-      care: new RetentionSettings(store, {}),
+      retention: new RetentionSettings(store, {}),
       shared: undefined,
       ...(made.outlet === undefined ? {} : { outlet: made.outlet }),
       renew: async () => {},

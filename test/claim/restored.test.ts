@@ -12,7 +12,7 @@ import { StoreClock, systemClock } from '../../src/core/clock.ts'
 import { hash64 } from '../../src/core/hash.ts'
 import { openPg } from '../../src/db/pg.ts'
 import { defineLimit } from '../../src/claim/definitions/define.ts'
-import { Epoch } from '../../src/claim/definitions/clock.ts'
+import { StoreEpoch } from '../../src/claim/definitions/clock.ts'
 import { limit, task } from '../../src/index.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { startPostgres } from '../servers/postgres.ts'
@@ -127,15 +127,15 @@ it('a store that is restored to an older copy of its data is noticed by a runnin
   await server.start()
   const db = openPg({ url: server.url, listenUrl: server.url, clock: systemClock })
   onTestFinished(() => db.close())
-  const epoch = new Epoch(storeOn(db, { log }), new StoreClock())
-  await epoch.look()
+  const epoch = new StoreEpoch(storeOn(db, { log }), new StoreClock())
+  await epoch.check()
   await db.query(`insert into sluice.setting values ('x', '1', sluice.now())`)
-  await epoch.look()
+  await epoch.check()
   await server.stop('immediate')
   const older = await startPostgres({ dir: copy, settings: { port: server.port } })
   onTestFinished(() => older.close())
   const isLooking = () =>
-    epoch.look().then(
+    epoch.check().then(
       () => true,
       () => false,
     )
@@ -144,6 +144,6 @@ it('a store that is restored to an older copy of its data is noticed by a runnin
   // The id of a worker that the copy does not know is not used for another worker.
   const [next] = await db.query<{ id: string }>(`select nextval('sluice.worker_id_seq') as id`)
   expect(Number(next?.id)).toBeGreaterThan(1_000_000)
-  await epoch.look()
+  await epoch.check()
   expect(await count(db, 'sluice.epoch where n = 2')).toBe(1)
 }, 180_000)

@@ -1,6 +1,6 @@
 /** What a dispatcher records of the jobs that its workers have begun. */
 import { expect, it } from 'vitest'
-import { Epoch } from '../../src/claim/definitions/clock.ts'
+import { StoreEpoch } from '../../src/claim/definitions/clock.ts'
 import { StoreClock } from '../../src/core/clock.ts'
 import { newId } from '../../src/core/hash.ts'
 import { storeOn } from '../../src/db/store.ts'
@@ -15,7 +15,7 @@ it('begun jobs are recorded also when another transaction has locked their claim
   context.onTestFinished(() => sluice.close())
   const { db } = sluice
   const store = storeOn(db)
-  const member = new Membership(store, {} as Member, new Epoch(store, new StoreClock()))
+  const member = new Membership(store, {} as Member, new StoreEpoch(store, new StoreClock()))
   const [locked, free] = [newId(), newId()]
   for (const id of [locked, free])
     await db.query(`insert into sluice.claim (id, worker, at, lanes, seqs) values ($1, 1, 0, '{1, 1}', '{7, 8}')`, [id])
@@ -52,12 +52,12 @@ it('tells the store the stints of a new registration, also when those of the one
   }
   const own = { tasks: [], hasStints: () => true } as unknown as Member
   const member = new Membership(store as never, own, { look: async () => {} } as never)
-  const late = member.who(['stint'])
+  const late = member.claimer(['stint'])
   await until(() => told.length === 1, 'the first registration is told')
   member.lost('1')
-  await member.who()
+  await member.claimer()
   goOn()
   await late
-  await member.who(['stint'])
+  await member.claimer(['stint'])
   expect(told).toEqual(['1', '2'])
 })

@@ -4,10 +4,10 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from
 import { storeOn } from '../../src/db/store.ts'
 import { StoreClock, systemClock } from '../../src/core/clock.ts'
 import type { Db } from '../../src/db/db.ts'
-import { Epoch } from '../../src/claim/definitions/clock.ts'
+import { StoreEpoch } from '../../src/claim/definitions/clock.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { RetentionSettings } from '../../src/fleet/retention.ts'
-import { Housekeeping } from '../../src/fleet/maintenance.ts'
+import { Maintenance } from '../../src/fleet/maintenance.ts'
 import { blocked, count, empty, engines, openOn, ownClock, quietTask } from '../claim/engine.ts'
 import { later, until } from '../until.ts'
 
@@ -51,7 +51,7 @@ describe('housekeeping', () => {
     let nowMs = 0
     const clock = { ...systemClock, monotonicMs: () => nowMs }
     const at = storeOn(db, { clock, log })
-    const housekeeping = new Housekeeping(at, new RetentionSettings(at, {}))
+    const housekeeping = new Maintenance(at, new RetentionSettings(at, {}))
     const [newest] = await db.query<{ name: string }>(
       `select max(relname) as name from pg_class where relname ~ '^done_2\\d{7}$'`,
     )
@@ -235,7 +235,7 @@ it('a round does a portion of each due chore, stops in time, continues in the ne
   }
   const db = { call } as unknown as Db
   const care = new RetentionSettings(storeOn(db, { clock }), { prune: { at: '03:00', zone: 'UTC', for: 3_600_000 } })
-  const housekeeping = new Housekeeping(storeOn(db, { clock }), care)
+  const housekeeping = new Maintenance(storeOn(db, { clock }), care)
   const light = [
     'delete_read_arrivals',
     'delete_idempotency_keys',
@@ -291,14 +291,14 @@ it.each([
   const clock = { ...systemClock, monotonicMs: () => realMs, bootMs: () => realMs }
   const storeClock = new StoreClock()
   const log = { debug() {}, info() {}, warn() {}, error() {} }
-  const epoch = new Epoch(storeOn(db, { clock, log }), storeClock)
+  const epoch = new StoreEpoch(storeOn(db, { clock, log }), storeClock)
   const pass = async (ms: number) => {
     realMs += ms
     await store.set(startMs + realMs + offMs)
   }
   const kept = async () => {
     const at = storeOn(db, { clock })
-    const housekeeping = new Housekeeping(at, new RetentionSettings(at, {}), () => storeClock.cap(realMs))
+    const housekeeping = new Maintenance(at, new RetentionSettings(at, {}), () => storeClock.cap(realMs))
     const said = await housekeeping.prune({ dryRun: true })
     const jobs = await count(db, 'sluice.done')
     const keys = await count(db, 'sluice.idempotency')
@@ -313,32 +313,32 @@ it.each([
   const keyed = (key: string) =>
     db.query(`select ${fn}.take_idempotency_keys('t', array[$1], array[gen_random_uuid()], 86400)`, [key])
   await store.set(startMs)
-  await epoch.look()
+  await epoch.check()
   await db.script(`${partition('done')}; ${finished('done', 1, 0)}`)
   await keyed('before')
   await pass(hour)
-  await epoch.look()
+  await epoch.check()
   offMs = byMs
   await pass(0)
   // Before any claim has looked, and after.
   if (byMs > 0) expect(await kept()).toEqual([1, 1])
-  await epoch.look()
+  await epoch.check()
   expect(await kept()).toEqual([1, 1])
   await db.query(finished('done', 2, 0))
   await keyed('after')
   for (let hours = 1; hours < 23; hours++) {
     await pass(hour)
-    await epoch.look()
+    await epoch.check()
   }
   expect(await kept()).toEqual([2, 2])
   for (let days = 0; days < 5; days++) {
     await pass(day)
-    await epoch.look()
+    await epoch.check()
   }
   // Rows written by a clock that was then set back look younger than they are, and stay for longer.
   expect(await kept()).toEqual([2, byMs > 0 ? 0 : 1])
   await pass(1.5 * day)
-  await epoch.look()
+  await epoch.check()
   expect((await kept())[0]).toBe(byMs > 0 ? 0 : 2)
   await sluice.close()
 })

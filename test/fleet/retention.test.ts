@@ -3,7 +3,7 @@ import { expect, it } from 'vitest'
 import { storeOn } from '../../src/db/store.ts'
 import { systemClock } from '../../src/core/clock.ts'
 import { Sluice } from '../../src/sluice.ts'
-import { RetentionSettings, isPruneTime, said } from '../../src/fleet/retention.ts'
+import { RetentionSettings, isPruneTime, retentionSettings } from '../../src/fleet/retention.ts'
 import { count, engines, quietTask } from '../claim/engine.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { until } from '../until.ts'
@@ -40,13 +40,13 @@ it('each day of a year has such hours, never much longer than set, also when the
 })
 
 it('retention settings are checked, and converted to ms', () => {
-  expect(said({ retention: { done: '1h' }, prune: { at: '03:00' } })).toEqual({
+  expect(retentionSettings({ retention: { done: '1h' }, prune: { at: '03:00' } })).toEqual({
     keepDoneMs: hour,
     prune: { at: '03:00', zone: 'UTC', for: 4 * hour },
   })
-  expect(said({ prune: 'any' })).toEqual({ prune: 'any' })
+  expect(retentionSettings({ prune: 'any' })).toEqual({ prune: 'any' })
   for (const prune of [{ at: '24:00' }, { at: '03:00', for: '25h' }, { at: '03:00', for: '1s' }, { at: 3 }])
-    expect(() => said({ prune: prune as never })).toThrow(/prune/)
+    expect(() => retentionSettings({ prune: prune as never })).toThrow(/prune/)
 })
 
 it.each(engines)('the latest setting holds, also for processes that set another before: $name', async (engine) => {
@@ -54,17 +54,17 @@ it.each(engines)('the latest setting holds, also for processes that set another 
   let nowMs = 0
   const clock = { ...systemClock, monotonicMs: () => nowMs }
   const saying = (done: '1h' | '30d') =>
-    new RetentionSettings(storeOn(sluice.db, { clock }), said({ retention: { done }, prune: 'any' }))
+    new RetentionSettings(storeOn(sluice.db, { clock }), retentionSettings({ retention: { done }, prune: 'any' }))
   const [older, newer] = [saying('1h'), saying('30d')]
   // No process has set anything yet.
-  expect(await older.agreed()).toMatchObject({ doneMs: hour, failedMs: 7 * 24 * hour })
+  expect(await older.inForce()).toMatchObject({ doneMs: hour, failedMs: 7 * 24 * hour })
   await older.publish()
   await newer.publish()
   nowMs += minute
-  for (const one of [older, newer, saying('1h')]) expect(await one.agreed()).toMatchObject({ doneMs: 30 * 24 * hour })
+  for (const one of [older, newer, saying('1h')]) expect(await one.inForce()).toMatchObject({ doneMs: 30 * 24 * hour })
   // A process that sets it gets the value in force at once.
   await older.publish()
-  expect(await older.agreed()).toMatchObject({ doneMs: hour })
+  expect(await older.inForce()).toMatchObject({ doneMs: hour })
   await sluice.close()
 })
 

@@ -130,7 +130,7 @@ it('what an outlet elsewhere does leaves the way unknown', async () => {
     labels: {},
     allowPrivate: [],
     beatUrl: undefined,
-    care: new RetentionSettings(store, {}),
+    retention: new RetentionSettings(store, {}),
     shared: undefined,
     outlet: () => ({ slots: 1, free: () => 1, kinds: [], start() {}, abort() {} }),
     renew: async () => {},

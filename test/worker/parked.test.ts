@@ -119,7 +119,7 @@ describe.each(mainEngines)('a bucket with bad data, on $name', (engine) => {
           rescued.push(row?.n ?? 0)
           return []
         },
-        taken: async () => [],
+        lostJobs: async () => [],
         wakeForMissedWork: async () => {},
         endOverdue: async () => 0,
       },

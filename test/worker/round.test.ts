@@ -21,9 +21,9 @@ it('takes nothing over whose end was given up: it was called', async () => {
     hand: { size: 1, jobs: () => [], drop() {}, endTimedOut() {}, take: (jobs: unknown) => taken.push(jobs) },
     member: {
       round: async () => ({ isTurn: false, claims: ['unknown'], mayRest: false }),
-      taken: async () => [],
+      lostJobs: async () => [],
     },
-    claims: { asking: () => false, adopt: async () => [{ id: 'job' }] },
+    claims: { isOpen: () => false, adopt: async () => [{ id: 'job' }] },
     finisher,
     stop: new AbortController().signal,
     publish: async () => {},

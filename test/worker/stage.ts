@@ -219,7 +219,7 @@ export class Stage {
       labels: {},
       allowPrivate: [],
       beatUrl: undefined,
-      care: new RetentionSettings(store, {}),
+      retention: new RetentionSettings(store, {}),
       shared: this.peer,
       renew: async () => {},
       ended() {},

@@ -19,7 +19,7 @@ export interface EpochCheck {
 }
 
 /** The checks of one process. */
-export class Epoch {
+export class StoreEpoch {
   readonly #store: Store
   readonly #storeClock: StoreClock
   #past: Reading | undefined
@@ -35,18 +35,18 @@ export class Epoch {
    * Checks once. Any process may do this at any time. With a check every 2 s, grants go wrong for at most that long
    * after a loss or a step.
    */
-  async look(): Promise<void> {
-    await this.lookBy((known) => this.#store.call<EpochCheck>('check_epoch', known))
+  async check(): Promise<void> {
+    await this.checkBy((known) => this.#store.call<EpochCheck>('check_epoch', known))
   }
 
   /**
    * Checks once with a statement that also does other work. `ask` gets the parameters of `engine.check_epoch`, and
    * resolves to a row with its columns.
    */
-  async lookBy<R extends EpochCheck>(ask: (known: readonly unknown[]) => Promise<R[]>): Promise<R | undefined> {
+  async checkBy<R extends EpochCheck>(send: (known: readonly unknown[]) => Promise<R[]>): Promise<R | undefined> {
     const past = this.#past
     const sentMs = this.#store.clock.monotonicMs()
-    const [row] = await ask([past === undefined ? null : leastUs(past, sentMs), this.#known.n, this.#known.lsn])
+    const [row] = await send([past === undefined ? null : leastUs(past, sentMs), this.#known.n, this.#known.lsn])
     if (row !== undefined) await this.#learn(row, past, sentMs)
     if (row?.renewal === true) void this.#renew()
     return row
@@ -79,14 +79,14 @@ export class Epoch {
   async #learn(row: EpochCheck, past: Reading | undefined, sentMs: number): Promise<void> {
     const heardMs = this.#store.clock.monotonicMs()
     const reading = { us: Number(row.now_us), sentMs, heardMs, bootMs: this.#store.clock.bootMs() }
-    this.#tell(row)
+    this.#warn(row)
     this.#known = { n: row.n, lsn: row.lsn }
     if (!row.watched) {
       this.#past = undefined
       return this.#storeClock.forget()
     }
     const { byUs, isOwn } = past === undefined ? { byUs: 0, isOwn: false } : stepForward(past, reading)
-    if (byUs > 0 && !isOwn && (await this.#shift(byUs, row.ahead_us))) return
+    if (byUs > 0 && !isOwn && (await this.#undoStep(byUs, row.ahead_us))) return
     // The reading is right, also if this process slept, or received an earlier one late.
     this.#past = reading
     this.#storeClock.forget()
@@ -97,7 +97,7 @@ export class Epoch {
    * Takes back a forward step of the store's clock. Returns true if this reading is out of date and the previous one
    * stays valid.
    */
-  async #shift(byUs: number, aheadUs: string): Promise<boolean> {
+  async #undoStep(byUs: number, aheadUs: string): Promise<boolean> {
     const [row] = await this.#store.call<{ undo_clock_step: string }>('undo_clock_step', [byUs, aheadUs])
     if (row?.undo_clock_step === 'moved')
       this.#store.log.warn("the store's clock stepped forward; limits continue as if it had not: check that clock", {
@@ -106,7 +106,7 @@ export class Epoch {
     return row?.undo_clock_step !== 'witnessed'
   }
 
-  #tell({ restored, raised_us, n }: EpochCheck): void {
+  #warn({ restored, raised_us, n }: EpochCheck): void {
     if (restored)
       this.#store.log.error(
         'the store lacks commits that it had acknowledged (restored from a backup, or failed over): limits are closed until ' +

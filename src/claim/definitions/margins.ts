@@ -247,11 +247,11 @@ export class Margins {
     const limit = { ...made, classic, numbers }
     const text = JSON.stringify(numbersOnly(limit))
     const params = [name, version, 'measured', known, text, JSON.stringify(columnsOf(limit)), currentUser(), why]
-    const [said] = await retryOnDeadlock(this.#store.clock, () =>
+    const [put] = await retryOnDeadlock(this.#store.clock, () =>
       this.#store.call<{ adapt_limit: boolean }>('adapt_limit', params),
     )
-    if (said?.adapt_limit === true && spec.share !== undefined) await defineShareBuckets(this.#store, name)
-    return said?.adapt_limit === true
+    if (put?.adapt_limit === true && spec.share !== undefined) await defineShareBuckets(this.#store, name)
+    return put?.adapt_limit === true
   }
 }
 

@@ -10,7 +10,7 @@ import type { ServiceNames } from './names.ts'
 import type { Source } from './source.ts'
 
 /** A message that was received, and its event, if it could be read. */
-export interface Letter {
+export interface ReceivedEvent {
   readonly delivery: Pick<Delivery, 'body' | 'properties' | 'routingKey'>
   readonly event: CloudEvent | undefined
 }
@@ -57,7 +57,7 @@ function keptOf(text: string): Kept {
 const declareEveryMs = 600_000
 
 /** Publishes for one service. */
-export class Mail {
+export class Republisher {
   readonly names: ServiceNames
   readonly #broker: Broker
   readonly #clock: Clock
@@ -73,7 +73,7 @@ export class Mail {
 
   /** Returns a message to its queue after a delay, in ms; 0: at once. Resolves when that is confirmed. */
   async later(
-    { delivery, event }: Letter,
+    { delivery, event }: ReceivedEvent,
     { queue, stepFor }: Pick<Source, 'queue' | 'stepFor'>,
     progress: Progress,
     delayMs: number,
@@ -93,7 +93,12 @@ export class Mail {
   }
 
   /** Puts a message into the archive, if there is one. Resolves when that is confirmed. */
-  async archive({ delivery, event }: Letter, queue: string, progress: Progress, failure: Failure): Promise<void> {
+  async archive(
+    { delivery, event }: ReceivedEvent,
+    queue: string,
+    progress: Progress,
+    failure: Failure,
+  ): Promise<void> {
     const { reason, error } = failure
     const kept = {
       reason,

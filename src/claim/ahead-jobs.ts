@@ -5,7 +5,7 @@ import { hash64 } from '../core/hash.ts'
 import type { ClaimedJob } from './claimed-job.ts'
 
 /** Jobs that wait for their instants, and how many more may. */
-export class Beside {
+export class AheadJobs {
   /**
    * When all slots are taken, a waiting job must get one within this many ms on average. Few grants live for less, and
    * a grant that expires has cost a unit for nothing.
@@ -18,7 +18,7 @@ export class Beside {
   readonly #jobs = new Set<ClaimedJob>()
   #tookMs: number | undefined
   /** The newest call-backs. */
-  #calls: { atMs: number; isConcerned: (job: ClaimedJob) => boolean }[] = []
+  #callBacks: { atMs: number; isConcerned: (job: ClaimedJob) => boolean }[] = []
 
   /** Adds jobs that wait for their instants. */
   add(jobs: readonly ClaimedJob[]): void {
@@ -34,20 +34,20 @@ export class Beside {
    * Records a call-back: a job that it concerns may not begin if it was claimed before `atMs` (monotonic) and granted
    * ahead.
    */
-  calledBack(atMs: number, isConcerned: (job: ClaimedJob) => boolean): void {
-    this.#calls = [...this.#calls.filter((call) => call.atMs > atMs - Beside.#keptMs), { atMs, isConcerned }]
+  callBack(atMs: number, isConcerned: (job: ClaimedJob) => boolean): void {
+    this.#callBacks = [...this.#callBacks.filter((call) => call.atMs > atMs - AheadJobs.#keptMs), { atMs, isConcerned }]
   }
 
   /** Returns whether a job that was just received was claimed before a call-back that concerns it. */
   isCalledBack(job: ClaimedJob): boolean {
     const { asked, notBeforeMs } = job
     if (asked === undefined || notBeforeMs === undefined) return false
-    return this.#calls.some(({ atMs, isConcerned }) => asked.monotonicMs <= atMs && isConcerned(job))
+    return this.#callBacks.some(({ atMs, isConcerned }) => asked.monotonicMs <= atMs && isConcerned(job))
   }
 
   /** Records for how long an attempt took its slot. */
   took(ms: number): void {
-    this.#tookMs = this.#tookMs === undefined ? ms : this.#tookMs + (ms - this.#tookMs) * Beside.#newest
+    this.#tookMs = this.#tookMs === undefined ? ms : this.#tookMs + (ms - this.#tookMs) * AheadJobs.#newest
   }
 
   /** Returns how many of the waiting jobs need no slot yet. */
@@ -66,22 +66,22 @@ export class Beside {
    */
   #most(slots: number): number {
     if (this.#tookMs === undefined) return 0
-    return Math.floor(slots * Math.min(2, Beside.#placeMs / this.#tookMs))
+    return Math.floor(slots * Math.min(2, AheadJobs.#placeMs / this.#tookMs))
   }
 }
 
 /** Returns the jobs that a notification calls back (`limits/takers/call_back_grants_ahead.sql`); undefined: it calls none back. */
-export function readCallBack(told: string): ((job: ClaimedJob) => boolean) | undefined {
-  if (!told.startsWith('!')) return undefined
-  const what = new Set(told.slice(1).split(','))
+export function readCallBack(payload: string): ((job: ClaimedJob) => boolean) | undefined {
+  if (!payload.startsWith('!')) return undefined
+  const what = new Set(payload.slice(1).split(','))
   return ({ id, takes }) =>
-    told === '!' || what.has(id) || takes?.some((one) => what.has(limitOf(one)) || what.has(hash64(one))) === true
+    payload === '!' || what.has(id) || takes?.some((one) => what.has(limitOf(one)) || what.has(hash64(one))) === true
 }
 
 /** Its `look` makes all waiting callers of `when` check again. */
-interface Changing {
+interface Rechecked {
   when(isTrue: () => boolean): Promise<void>
-  look(): void
+  recheck(): void
 }
 
 /** How long, in ms, a job without grants waits for a slot that others took: another worker may have a free one. */
@@ -99,7 +99,7 @@ export function slotWaitMs({ grantedMs, grantUs }: ClaimedJob, clock: Clock): nu
 export async function whenInTime(
   ms: number,
   clock: Clock,
-  where: Changing,
+  where: Rechecked,
   isTrue: () => boolean,
   then: () => void,
 ): Promise<boolean> {
@@ -107,7 +107,7 @@ export async function whenInTime(
   let isOver = false
   const forget = clock.after(ms, () => {
     isOver = true
-    where.look()
+    where.recheck()
   })
   while (!isTrue() && !isOver) await where.when(() => isTrue() || isOver)
   forget()

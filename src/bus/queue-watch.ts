@@ -3,15 +3,15 @@ import type { Broker } from '../amqp/broker.ts'
 import type { Store } from '../db/store.ts'
 import type { Alarms } from '../fleet/alarms.ts'
 import { QueueArchive } from './archive.ts'
-import type { Mail } from './mail.ts'
+import type { Republisher } from './republisher.ts'
 import { type ServiceNames, unrouted } from './names.ts'
 
 /** What it needs; see the fields. */
-export interface LookoutOptions {
+export interface QueueWatchOptions {
   store: Store
   broker: Broker
   names: ServiceNames
-  mail: Mail
+  republisher: Republisher
   alarms: Pick<Alarms, 'evaluate'>
   /** Is called before each look. */
   look(): void
@@ -20,17 +20,17 @@ export interface LookoutOptions {
 const lookEveryMs = 15_000
 
 /** Looks until the signal is aborted. */
-export async function lookOut(options: LookoutOptions, signal: AbortSignal): Promise<void> {
+export async function watchQueues(options: QueueWatchOptions, signal: AbortSignal): Promise<void> {
   const { clock, log } = options.store
   while (!signal.aborted) {
     options.look()
-    await look(options).catch((error: unknown) => log.debug('queues could not be looked at', { err: error }))
+    await readQueues(options).catch((error: unknown) => log.debug('queues could not be looked at', { err: error }))
     await clock.sleep(lookEveryMs, signal, false)
   }
 }
 
 /** Looks once. */
-export async function look({ store, broker, names, mail, alarms }: LookoutOptions): Promise<void> {
+export async function readQueues({ store, broker, names, republisher, alarms }: QueueWatchOptions): Promise<void> {
   const { service, options } = names
   /** A queue that was not used for long is gone. */
   const count = (queue: string) =>
@@ -41,7 +41,7 @@ export async function look({ store, broker, names, mail, alarms }: LookoutOption
         () => 0,
       )
   let retrying = 0
-  for (const queue of mail.steps) retrying += await count(queue)
+  for (const queue of republisher.steps) retrying += await count(queue)
   alarms.evaluate('retries', service, retrying)
   if (options.archive === undefined) return
   if (!options.isCelery) alarms.evaluate('unrouted', '', await count(unrouted))
