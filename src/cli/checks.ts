@@ -85,11 +85,17 @@ function storageAt(at: Place): StorageAt {
 }
 
 async function server({ store: { db } }: Place): Promise<Finding> {
-  const [row] = await db.query<{ number: number; version: string }>(
-    `select current_setting('server_version_num')::int as number, current_setting('server_version') as version`,
+  const [row] = await db.query<{ number: number; version: string; read_only: string }>(
+    `select current_setting('server_version_num')::int as number, current_setting('server_version') as version,
+      current_setting('transaction_read_only') as read_only`,
   )
-  const isOld = (row?.number ?? 0) < serverLeast
-  return { status: isOld ? 'fail' : 'ok', text: `PostgreSQL ${row?.version}${isOld ? '; 13 or later is needed' : ''}` }
+  const flaw =
+    (row?.number ?? 0) < serverLeast
+      ? '; 13 or later is needed'
+      : row?.read_only === 'on'
+        ? ', read-only: is this a replica? Workers and senders need the primary server'
+        : ''
+  return { status: flaw === '' ? 'ok' : 'fail', text: `PostgreSQL ${row?.version}${flaw}` }
 }
 
 async function disk({ store: { db } }: Place): Promise<Finding> {

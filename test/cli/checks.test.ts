@@ -33,3 +33,26 @@ it('doctor names a transaction that has held back vacuuming for more than 5 minu
   await other.end()
   await db.close()
 })
+
+it('doctor notices a server that takes no writes, as a standby does', async () => {
+  const { url, adminUrl } = await freshDatabase()
+  const server = async () => {
+    const db = openPg({ url, clock: systemClock })
+    const found = await checks['server']?.({
+      store: { db, url, directUrl: url, owner: false, embedded: false },
+      schema: 'sluice',
+    })
+    await db.close()
+    return found
+  }
+  expect(await server()).toMatchObject({ status: 'ok' })
+  const admin = new pg.Client(adminUrl)
+  await admin.connect()
+  await admin.query(`alter database ${new URL(url).pathname.slice(1)} set default_transaction_read_only = on`)
+  expect(await server()).toMatchObject({
+    status: 'fail',
+    text: expect.stringMatching(/^PostgreSQL \d.* read-only: is this a replica\?/),
+  })
+  await admin.query(`alter database ${new URL(url).pathname.slice(1)} reset default_transaction_read_only`)
+  await admin.end()
+})

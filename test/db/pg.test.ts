@@ -65,6 +65,13 @@ afterAll(async () => {
   pooler.close()
 })
 
+it('connections have a name, which the URL may change and a pooler keeps', async () => {
+  const named = (at: string) => opened(at).query(`select current_setting('application_name') as name`)
+  expect(await named(url)).toEqual([{ name: 'sluice' }])
+  expect(await named(`${url}?application_name=shop`)).toEqual([{ name: 'shop' }])
+  expect(await named(throughPooler)).toEqual([{ name: '' }])
+})
+
 it('a transaction begins at read committed, whatever the default of the database is', async () => {
   await setDefault('repeatable read')
   const db = opened(url)
