@@ -61,9 +61,10 @@ export class QueueArchive implements EventArchive {
 
   replay(filter: ArchiveFilter, options: ArchiveOptions = {}): Promise<number> {
     return this.#walk(filter, options, async (_, message) => {
-      const { queue } = failureOf(message.properties.headers ?? {})
-      const progress = { ...progressOf(receivedOf(message)), failed: 0, throttled: 0, crashes: 0, strays: 0 }
-      const again = copyOf(receivedOf(message), undefined, { ...progress, isDoubtful: true }, { routingKey: queue })
+      const { queue, at: replayOf } = failureOf(message.properties.headers ?? {})
+      const fresh = { failed: 0, throttled: 0, crashes: 0, strays: 0, isDoubtful: true, replayOf }
+      const progress = { ...progressOf(receivedOf(message)), ...fresh }
+      const again = copyOf(receivedOf(message), undefined, progress, { routingKey: queue })
       const broker = await this.#context.broker()
       return broker.publish(again).then(() => 'goes' as const, stayedUnrouted)
     })

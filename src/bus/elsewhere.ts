@@ -107,12 +107,12 @@ export class Elsewhere {
   async toStore(held: Read, handlers: readonly string[]): Promise<void> {
     const { source, progress, event, delivery } = held
     const { service, sender, republisher } = this.#options
+    // What was replayed is to be done again, once for each time that it was in the archive.
+    const what = progress.replayOf === undefined ? [event.id] : [progress.replayOf, event.id]
     for (const handler of handlers) {
-      // What was replayed is to be done again.
-      const own =
-        progress.handler === undefined ? { idempotencyKey: `${service}/${handler}/${event.id}`.slice(0, 512) } : {}
+      const idempotencyKey = [service, handler, ...what].join('/').slice(0, 512)
       try {
-        await sender.send(source.home, { service, handler, event }, own)
+        await sender.send(source.home, { service, handler, event }, { idempotencyKey })
       } catch (error) {
         // No repetition cures that: a key is missing, for example.
         if (!(error instanceof UsageError)) throw error

@@ -28,6 +28,8 @@ export interface Progress {
   readonly isDoubtful: boolean
   /** Handlers that have left its queue, and to whose queues it was sent. */
   readonly elsewhere?: readonly string[]
+  /** It was replayed from the archive, where it was put at this time; undefined: it was not. */
+  readonly replayOf?: string
 }
 
 const progressHeader = 'sluice-delivery'

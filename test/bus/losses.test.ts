@@ -109,3 +109,33 @@ it('flags what a relay publishes again', async () => {
   await until(() => got.length === 2)
   expect(got).toEqual([{}, { 'sluice-again': true }])
 })
+
+it('records an event for one handler once in the store, though its message comes again, and once more for a replay', async () => {
+  const got: unknown[] = []
+  const a = await declared(slow.on((n) => void got.push(n), { name: 'one', group: 'main', concurrency: 5 }))
+  const other = await stranger(url)
+  const counts = { attempt: 1, failed: 1, throttled: 0, crashes: 0, strays: 0, isDoubtful: false }
+  const send = (n: number, to: string, more: object = {}) => {
+    const id = `00000000-0000-4000-8000-00000000000${n}`
+    const body = Buffer.from(JSON.stringify({ specversion: '1.0', id, source: '/s', type: 'slow', data: n }))
+    const headers = { 'sluice-delivery': JSON.stringify({ ...counts, type: 'slow', handler: 'one' }), ...more }
+    const properties = { contentType: 'application/cloudevents+json', messageId: id, headers }
+    return other.publish({ routingKey: to, body, properties })
+  }
+  // A worker that is killed before it has acknowledged a message gets it again, here with all that it knew forgotten.
+  for (const n of [1, 1, 2, 2]) await send(n, queue)
+  await program(url, { service: 'a' }, [
+    slow.on((n) => void got.push(n), { name: 'one', group: 'main', concurrency: 5 }),
+  ])
+  await until(() => got.includes(1) && got.includes(2))
+  await until(isEmpty)
+  const kept = { reason: 'exhausted', error: { message: 'no' }, at: new Date().toISOString(), queue }
+  // As if a replay had been killed before it had taken the message away.
+  for (const n of [1, 1]) await send(n, 'sluice.archive:a', { 'sluice-failure': JSON.stringify(kept) })
+  expect(await a.events.archive().replay({})).toBe(2)
+  await send(3, queue)
+  await until(() => got.includes(3))
+  await until(isEmpty)
+  await until(async () => (await a.jobs.count({ state: ['waiting', 'running'] })).count === 0)
+  expect(got.map(String).toSorted()).toEqual(['1', '1', '2', '3'])
+})
