@@ -19,13 +19,11 @@ declare
   v_costed boolean;
   v_ahead record; v_share record;
   v_lanes sluice.lane[];
-  v_mark engine.marked; v_ids bigint[];
-  v_blocked integer[];
+  v_mark engine.marked; v_ids bigint[]; v_blocked integer[];
 begin
   v_cand := engine.select_lanes(
     p_classes, p_new, greatest(p_want, least(p_ahead, p_most - 1)), v_done.now_us, p_since, p_most);
-  v_lanes := v_cand.lanes;
-  if v_lanes is null then return v_done; end if;
+  v_lanes := v_cand.lanes; if v_lanes is null then return v_done; end if;
   v_ids := array(select l.id from unnest(v_lanes) with ordinality l order by l.ordinality);
   v_buckets := array(select distinct b from unnest(v_lanes) l, unnest(l.buckets) b order by b);
   v_real := engine.resolve_buckets(p_worker, p_classes, v_buckets);
@@ -37,6 +35,8 @@ begin
   v_ahead := engine.grant_lanes_ahead(v_lanes, v_buckets, v_is.rooms, p_want, v_is.now_us,
     case when v_real.labels is null and not v_costed and cardinality(p_classes) = 1 then p_ahead end);
   v_is.avail := coalesce(v_ahead.avail, v_is.avail);
+  if v_ahead.instants is not null then  -- what is held now may try the vendor at an instant
+    v_done.probing := exists (select 1 from unnest(v_is.rooms) r where r.probe > 0); end if;
   v_share := engine.divide_room(coalesce(cardinality(v_ahead.instants), p_want), v_lanes, v_cand.starts, v_cand.steps,
     v_buckets, v_is.avail, v_is.units, v_is.places, v_is.most, v_cand.horizon, v_is.now_us, v_first);
   -- A label without room bars the worker, not the lane: that stays where other workers find it.

@@ -1,4 +1,5 @@
 /** The jobs in a worker's hands: claimed, and not yet finished. What may start goes to the outlet; what ends, to the finisher. */
+import { ownOf } from '../core/bucket.ts'
 import { type Clock, sleepUntil } from '../core/clock.ts'
 import { AttemptError } from '../core/errors.ts'
 import type { PeerLimiter } from '../limits/peer.ts'
@@ -317,8 +318,11 @@ export class InHand {
     const ending = finisher.end(job, outcome)
     if (watch?.wants(outcome)) void ending.then((isRecorded) => isRecorded && watch.ended(job, outcome))
     this.recheck()
-    if (outcome.kind === 'throttled')
-      this.giveBackAhead(({ takes }) => takes?.some((one) => job.takes?.includes(one)) === true)
+    if (outcome.kind === 'throttled') {
+      // At once. If the store holds other buckets, too, it calls back what they have granted.
+      const own = ownOf(job.takes ?? [])
+      this.giveBackAhead(({ takes }) => takes?.some((one) => own.includes(one)) === true)
+    }
     if (outcome.kind === 'done' || outcome.kind === 'failed') void ending.then(this.recheck)
     else void ending.then(this.#wentBack)
     return ending

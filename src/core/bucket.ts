@@ -4,3 +4,9 @@
 export function limitOf(bucket: string): string {
   return bucket.split(/[:@*/]/, 1)[0] ?? bucket
 }
+
+/** Returns the buckets that a vendor's bad answer mostly concerns: those of a request's own keys and labels; all if it has none. */
+export function ownOf(buckets: readonly string[]): string[] {
+  const own = buckets.filter((bucket) => /[:@]/.test(bucket))
+  return own.length > 0 ? own : [...buckets]
+}

@@ -2,7 +2,7 @@
  * Acquires units outside of claims (takes/acquire_grant.sql): for further requests of attempts, and for takers. Both
  * repeat the request until they have a grant that is fresh enough, and refund grants that they did not use.
  */
-import { limitOf } from '../core/bucket.ts'
+import { limitOf, ownOf } from '../core/bucket.ts'
 import { caughtUpMs, type Moment, readMoment, sleepUntil, type StoreClock } from '../core/clock.ts'
 import { StoreError } from '../core/errors.ts'
 import { hash64 } from '../core/hash.ts'
@@ -133,8 +133,7 @@ export function concernedBy(
   limit: string | undefined,
 ): Record<'concerned' | 'others', string[]> {
   const named = takes.filter((take) => limitOf(take) === limit)
-  const own = takes.filter((take) => /[:@]/.test(take))
-  const concerned = named.length > 0 ? named : own.length > 0 ? own : [...takes]
+  const concerned = named.length > 0 ? named : ownOf(takes)
   return { concerned, others: named.length > 0 ? [] : takes.filter((take) => !concerned.includes(take)) }
 }
 

@@ -152,6 +152,17 @@ describe.each(mainEngines)('on $name, jobs with a limit of their account and a t
     expect((await live(members, nowMs + 1_000)).length).toBe(20)
   })
 
+  it('try the vendor when the holds of their accounts end before their instants', async () => {
+    await at.sluice.sendMany(quietTask('k', [perTenant('tried', '50/s'), total]), tenants(20, 300))
+    const one = await member(5, 5)
+    await live([one], nowMs + 1_000)
+    const accounts = `array(select id from sluice.bucket where name = 'tried')`
+    await clock.set((nowMs = one.atMs))
+    await at.db.query(`select ${fn}.hold_buckets(${accounts}, 5000, null, null, 100000)`)
+    const { jobs, laterUs, isProbing } = await claim(at.db, one.id, ['k'], 5, newId(), { idle: true, ahead: 5 })
+    expect([jobs.length > 0, Math.min(...laterUs) > 0, isProbing]).toEqual([true, true, true])
+  })
+
   it('exceed neither the total nor any account, whatever the rates, arrivals and workers, and none is left waiting', async () => {
     const step = fc.record({
       jobs: fc.nat(60),

@@ -47,6 +47,8 @@ export interface Answer {
   /** For each job, after how many microseconds it may begin. */
   laterUs: number[]
   nowUs: number
+  /** The jobs find out whether the vendor accepts requests again. */
+  isProbing: boolean
 }
 
 /** How one job ended: the input of a finish. */
@@ -85,6 +87,7 @@ export async function claim(
     again: boolean
     jobs: string | null
     instants: string[] | null
+    probing: boolean | null
   }>(`select * from ${fn}.claim_jobs($1,$2,null,$3,$4,null,$5,null,false,$6)`, [id, worker, tasks, want, idle, ahead])
   const jobs = decodeJobs(row?.jobs ?? null, id, 0)
   return {
@@ -93,6 +96,7 @@ export async function claim(
     wakeUs: row?.wake_us ? Number(row.wake_us) : undefined,
     laterUs: jobs.map((_, i) => Number(row?.instants?.[i] ?? row?.now_us) - Number(row?.now_us)),
     nowUs: Number(row?.now_us),
+    isProbing: row?.probing === true,
   }
 }
 

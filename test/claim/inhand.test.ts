@@ -167,6 +167,21 @@ describe('the jobs in hand', () => {
     expect([at.ends, hand.size]).toEqual([['throttled', 'unused', 'unused'], 1])
   })
 
+  it('stay when the vendor refuses another key of a limit beside a total that all share', () => {
+    const { at, hand } = stage({ slots: 5 })
+    const first = job('a', ['account:x', 'total'])
+    const later = (key: string) => ({
+      ...job('a', [`account:${key}`, 'total']),
+      notBeforeMs: systemClock.monotonicMs() + 60_000,
+    })
+    hand.take([first, later('x'), later('y'), later('z')])
+    void at.reports.ended(first, { kind: 'throttled', error: '{}', delayMs: 0, held: 'throttled', tookMs: 1 })
+    expect([at.ends, hand.jobs().map(({ takes }) => takes?.[0])]).toEqual([
+      ['throttled', 'unused'],
+      ['account:y', 'account:z'],
+    ])
+  })
+
   it('go back when they are called back, also by a claim that was under way then', () => {
     const { at, hand } = stage({ slots: 5 })
     const nowMs = systemClock.monotonicMs()
