@@ -1,6 +1,7 @@
 /** Reports an error in one line, with an exit code: 0 ok, 1 failed, 2 usage, 3 store unreachable. */
 import { type Command, CommanderError } from 'commander'
 import { SluiceError } from '../core/errors.ts'
+import { printable } from '../core/printable.ts'
 import { redactText } from '../core/redact.ts'
 import { meant, meantFlag } from './hints.ts'
 import { asCalled } from './output.ts'
@@ -17,7 +18,7 @@ export function fail(error: unknown, json: boolean, program?: Command): number {
   if (failure === undefined) return 0
   const { code, exit } = failure
   const message = redactText(asCalled(failure.message))
-  const text = json ? JSON.stringify({ error: { code, message } }) : `error ${code}: ${message}`
+  const text = json ? JSON.stringify({ error: { code, message } }) : printable(`error ${code}: ${message}`)
   // The message is empty if help was printed for a command without arguments.
   if (message !== '') process.stderr.write(`${text}\n`)
   if (process.env['SLUICE_LOG_LEVEL'] === 'debug' && error instanceof Error)

@@ -2,6 +2,7 @@
 import { styleText } from 'node:util'
 import { systemClock } from '../core/clock.ts'
 import type { Log, LogFormat, LogLevel } from '../core/log.ts'
+import { printable, printablePainted } from '../core/printable.ts'
 import { logStyle, stderrLog } from '../report/options.ts'
 
 export { figure, many, percent, span } from '../core/figures.ts'
@@ -47,14 +48,19 @@ export function output(options: OutputOptions): Output {
   if (options.color === false) process.env['NO_COLOR'] ??= '1'
   const { level, format } = logStyle(options, 'info', json ? 'json' : 'text')
   const log = stderrLog(level, format, systemClock, (text) => screen.write(text))
-  const line = (text: string) => void process.stdout.write(`${text}\n`)
-  const talk = (text: string) => screen.write(`${text}\n`)
+  const safe = isColoured ? printablePainted : printable
+  const line = (text: string) => void process.stdout.write(`${safe(text)}\n`)
+  const talk = (text: string) => screen.write(`${safe(text)}\n`)
   const paint = (colour: Colour, text: string) => (isColoured ? styleText(colour, text) : text)
   return {
     json,
     line,
-    object: (value) => line(JSON.stringify(value)),
-    table: (rows) => aligned(rows, widthOf()).forEach((text, i) => line(i === 0 ? paint('dim', text) : text)),
+    object: (value) => void process.stdout.write(`${JSON.stringify(value)}\n`),
+    table: (rows) =>
+      aligned(
+        rows.map((row) => row.map(safe)),
+        widthOf(),
+      ).forEach((text, i) => line(i === 0 ? paint('dim', text) : text)),
     talk,
     hint: (text) => (json ? undefined : talk(`next: ${asCalled(text)}`)),
     paint,

@@ -1,5 +1,6 @@
 /** What this process shows on stderr: text that scrolls, and on a terminal one block below it that changes in place. */
 import type { WriteStream } from 'node:tty'
+import { printable } from '../core/printable.ts'
 
 /** A terminal, or anything else that takes text. */
 type Stream = Pick<WriteStream, 'write' | 'isTTY' | 'columns'>
@@ -31,7 +32,9 @@ export class Screen {
     if (!this.isTerminal) return
     const erase = this.#erase()
     const columns = this.#stream.columns || 80
-    this.#block = lines.map((line) => paint(line.length < columns ? line : `${line.slice(0, columns - 2)}…`))
+    this.#block = lines
+      .map(printable)
+      .map((line) => paint(line.length < columns ? line : `${line.slice(0, columns - 2)}…`))
     this.#stream.write(erase + this.#drawn())
   }
 

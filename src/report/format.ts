@@ -3,6 +3,7 @@ import { hostname } from 'node:os'
 import { fileURLToPath } from 'node:url'
 import { styleText } from 'node:util'
 import { type Level, levels, type Log, type LogFormat, type LogLevel, logTo } from '../core/log.ts'
+import { printable } from '../core/printable.ts'
 import { redactField, redactText } from '../core/redact.ts'
 import { type PlainError, plainDetails } from './plain-error.ts'
 
@@ -56,13 +57,13 @@ function textLine(
   isTerminal: boolean,
 ): string {
   const paint = (colour: 'dim' | 'green' | 'yellow' | 'red', text: string) =>
-    isTerminal && text !== '' ? styleText(colour, text, { validateStream: false }) : text
+    isTerminal && text !== '' ? styleText(colour, printable(text), { validateStream: false }) : printable(text)
   const iso = new Date(atMs).toISOString()
   const time = isTerminal ? new Date(atMs).toTimeString().slice(0, 8) + iso.slice(19, 23) : iso
   const fields = Object.entries(details).flatMap(([name, value]) =>
     name === 'err' ? [] : [`${name}=${asText(redactField(name, value))}`],
   )
-  const head = [paint('dim', time), paint(colours[level], level.padEnd(5)), redactText(message)].join(' ')
+  const head = [paint('dim', time), paint(colours[level], level.padEnd(5)), printable(redactText(message))].join(' ')
   const trace = traceOf(details['err'] as PlainError | undefined, message)
   return [
     fields.length === 0 ? head : `${head}  ${paint('dim', fields.join(' '))}`,
