@@ -29,6 +29,7 @@ const kinds = [
   'use more',
   'sum',
   'sum, and fail',
+  'answer slowly',
   'delete',
   'retire',
 ] as const
@@ -92,7 +93,8 @@ describe.each(mainEngines)('usage, on $name', (engine) => {
           for (const act of acts) await play(name, grants, act)
           const expected = new Map<string, { units: number; refunded: number }>()
           const rows = await at.db.query<{ bucket: string; at: string; units: string; claim: string | null }>(
-            'select bucket, at, units, claim from sluice.mirror where units <> 0 order by bucket, at, n',
+            `select bucket, at, units, claim from sluice.mirror
+              where units <> 0 and cause is distinct from 'again' order by bucket, at, n`,
           )
           for (const { bucket, at: us, units, claim } of rows) {
             const key = keys.find((one) => hash64(`${name}:${one}`) === bucket) ?? ''
@@ -142,6 +144,8 @@ describe.each(mainEngines)('usage, on $name', (engine) => {
       await run('refund_units($1, $2, $3)', [hash64(grant.key), grant.id, units])
     } else if (kind === 'use more' && grant !== undefined) {
       await run('charge_overrun($1, $2, $3, $4)', [hash64(grant.key), grant.id, units, nowMs * 1_000])
+    } else if (kind === 'answer slowly' && grant !== undefined) {
+      await run('charge_again($1, $2, null)', [[hash64(grant.key)], [units]])
     } else if (kind === 'sum') await run('sum_ledger($1)', [of > 4 ? null : 0])
     else if (kind === 'sum, and fail')
       await at.db
