@@ -105,6 +105,12 @@ async function planOf(input: unknown, init: RequestInit | undefined, own: AbortS
   }
 }
 
+/** Returns the error of a call that makes no request, such as one with a URL that cannot be parsed: the same call never will. */
+function badRequest(error: unknown): unknown {
+  if (!(error instanceof TypeError)) return error
+  return new UsageError('SLUICE_BAD_REQUEST', `this call of fetch makes no request: ${error.message}`, { cause: error })
+}
+
 function nameOf(hop: Hop): string {
   return `${hop.method} ${hop.url.origin}${hop.url.pathname}`
 }
@@ -157,6 +163,8 @@ async function discard(response: UndiciResponse): Promise<void> {
  * then, the request is not sent and takes another one. Differences from the standard:
  * - network failures reject with AttemptError `SLUICE_NETWORK` (retryable), refused redirects with `SLUICE_REDIRECT`
  * (final), a grant that cannot be used in time with `SLUICE_GRANT_STALE` (retryable);
+ * - a call that makes no request (a URL that cannot be parsed, a body of a GET) rejects with UsageError `SLUICE_BAD_REQUEST`
+ * (final; it takes no grant);
  * - an address that is not public and not allowed rejects with `SLUICE_BLOCKED_ADDRESS` (final; its grant is refunded);
  * - `mode: 'same-origin'` rejects redirects that leave the origin;
  * - the body of a Request is buffered;
@@ -170,7 +178,9 @@ export function createFetch(options: FetchOptions): typeof globalThis.fetch {
   const reader = readerFor(options.limits ?? [])
   const call = async (input: unknown, init?: RequestInit & { cost?: RequestCost }): Promise<UndiciResponse> => {
     allowance.signal.throwIfAborted()
-    const plan = await planOf(input, init, allowance.signal)
+    const plan = await planOf(input, init, allowance.signal).catch((error: unknown) => {
+      throw badRequest(error)
+    })
     let hop: Hop = plan
     for (let followed = 0; ; followed++) {
       const { response, grant } = await send(hop, plan.signal, options, init?.cost)
