@@ -49,6 +49,22 @@ function sentOf({ takes, limits }: TakeRequest, asked: Moment | undefined, isPro
   return { takes, limits, asked, isProbe, who: newId() }
 }
 
+/**
+ * As `taking`, but rejects as soon as `signal` aborts, also while the store is silent. A grant that comes later goes back; one
+ * whose reply is lost stays charged.
+ */
+function unlessAborted(taking: Promise<TakenGrant>, signal: AbortSignal): Promise<TakenGrant> {
+  return new Promise((resolve, reject) => {
+    const aborted = () => reject(signal.reason as Error)
+    signal.addEventListener('abort', aborted)
+    const use = (lease: TakenGrant) => {
+      if (signal.aborted) void lease.giveBack().catch(() => {})
+      resolve(lease)
+    }
+    taking.then(use, reject).finally(() => signal.removeEventListener('abort', aborted))
+  })
+}
+
 /** The takes of one Sluice. */
 export class Takes implements Taker {
   readonly #options: TakesOptions
@@ -272,7 +288,8 @@ export class Takes implements Taker {
         if (isInLine) void this.#leave(line)
       },
     }
-    return this.#acquirer.untilGranted(loop, unused, signal)
+    const taking = this.#acquirer.untilGranted(loop, unused, signal)
+    return signal === undefined ? taking : unlessAborted(taking, signal)
   }
 
   async #leave(line: string): Promise<void> {

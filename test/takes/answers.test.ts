@@ -169,6 +169,19 @@ it('a take ends by its signal also while it waits in line for a silent store', a
   await Promise.all(passing)
 })
 
+it('a take ends by its signal at once while the store is silent, and a grant that comes later goes back', async () => {
+  const calls = limit('silent', { rate: '1000/s', burst: 100 })
+  const kept = keepBack()
+  const controller = new AbortController()
+  const waiting = later(sluice.takes.take(calls, { signal: controller.signal }))
+  const goOn = await kept
+  controller.abort(new Error('enough'))
+  await expect(waiting).rejects.toThrow('enough')
+  expect(await units()).toBe(1)
+  goOn()
+  await until(async () => (await units()) === 0, 'its unit is given back')
+})
+
 it('a settlement that the store did not get may be made again, and counts once', async () => {
   const calls = limit('settled', { rate: '1000/s', burst: 100 })
   const lease = await sluice.takes.take(calls, { cost: 10 })
