@@ -25,6 +25,7 @@ const toFleet: Mode = {
   start: (sluice, work, options) => sluice.dispatch(work, options),
   verb: 'giving to the workers of the fleet:',
   hasSlots: false,
+  claims: true,
 }
 
 async function dispatch(flags: DispatchFlags, command: Command): Promise<void> {

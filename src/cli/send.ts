@@ -106,7 +106,11 @@ async function send(name: string, json: string | undefined, flags: SendFlags, co
   })
   if (out.json) for (const id of ids) out.object({ id })
   else out.line(ids.length === 1 ? String(ids[0]) : `${ids.length} sent`)
-  out.hint(`\`sluice why ${ids[0]}\` shows what it waits for; a worker runs it (\`sluice dev\`, \`sluice work\`)`)
+  const runs =
+    task.remote === undefined
+      ? 'a worker runs it (`sluice dev`, `sluice work`)'
+      : 'a Celery worker runs it, behind `sluice dispatch`'
+  out.hint(`\`sluice why ${ids[0]}\` shows what it waits for; ${runs}`)
 }
 
 function find(tasks: readonly AnyTask[], name: string): AnyTask {

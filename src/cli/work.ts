@@ -46,17 +46,21 @@ export interface Mode {
   verb: string
   /** Whether the number of slots is this process's own. */
   hasSlots: boolean
+  /** Whether it claims jobs, and so sends those of schedules. */
+  claims: boolean
 }
 
 const here: Mode = {
   start: (sluice, work, options) => sluice.work(work, options),
   verb: 'working on',
   hasSlots: true,
+  claims: true,
 }
 const inFleet: Mode = {
   start: (sluice, work, options) => sluice.execute(work, options),
   verb: 'waiting for a dispatcher to send',
   hasSlots: true,
+  claims: false,
 }
 
 const summaryMs = 10_000
@@ -221,7 +225,7 @@ export async function runUntilStopped(
 
 /** Writes what has begun. */
 function announce(
-  { verb, hasSlots }: Mode,
+  { verb, hasSlots, claims }: Mode,
   { tasks, handlers, schedules }: Awaited<ReturnType<typeof needCode>>,
   { queues, concurrency = 10 }: WorkOptions,
   { out, store }: Settings,
@@ -230,7 +234,7 @@ function announce(
   const far = hasSlots ? tasks.filter(({ remote }) => remote !== undefined) : []
   const names = listed(tasks.filter((task) => !far.includes(task)))
   const hosted = handlers.length === 0 ? '' : `, ${many(handlers.length, 'handler')} of events`
-  const firing = schedules.length === 0 ? '' : `, and ${many(schedules.length, 'schedule')}`
+  const firing = schedules.length === 0 || !claims ? '' : `, and ${many(schedules.length, 'schedule')}`
   const on = queues === undefined ? '' : `, queues ${queues.join(', ')}`
   const most = hasSlots ? `, ${concurrency} at once` : ''
   out.log.info(`${verb} ${names}${hosted}${firing} from ${nameOf(store)}${on}${most}`)

@@ -6,8 +6,9 @@ import { until } from '../until.ts'
 import { createProject } from './program.ts'
 
 const file = `
-import { task } from 'sluice'
+import { schedule, task } from 'sluice'
 export const greet = task('greet', { run: ({ name }) => 'hello ' + name })
+export const yearly = schedule('yearly', { task: greet, cron: '0 0 1 1 *', input: { name: 'all' } })
 `
 
 it('a dispatcher gives jobs to a worker over the broker, and both stop on SIGTERM', async ({ onTestFinished }) => {
@@ -28,8 +29,8 @@ it('a dispatcher gives jobs to a worker over the broker, and both stop on SIGTER
   const env = { AMQP_URL: (await freshBroker()).url }
   const dispatcher = project.start(['dispatch'], { env })
   const worker = project.start(['work', '--broker'], { env })
-  await dispatcher.says('giving to the workers of the fleet: greet, http')
-  await worker.says('waiting for a dispatcher to send greet, http')
+  await dispatcher.says('giving to the workers of the fleet: greet, http, and 1 schedule from ')
+  await worker.says('waiting for a dispatcher to send greet, http from ')
   await until(
     async () => /fleet +1 dispatcher for 1 worker; 0 messages/.test((await project.run(['status'], { env })).out),
     'status shows the fleet and its queues',
@@ -56,9 +57,10 @@ it('a worker names the tasks that it leaves to Celery workers, and `why` who has
     `import { remoteTask } from 'sluice'\nexport const far = remoteTask('far', { queue: 'celery', slots: 2 })\n`,
   )
   const worker = project.start(['work'])
-  await worker.says('working on greet, http from ')
+  await worker.says('working on greet, http, and 1 schedule from ')
   await worker.says('not working on far: Celery workers execute that, and `sluice dispatch` gives it to them')
-  await project.run(['send', 'far', '{}'])
+  const sent = await project.run(['send', 'far', '{}'])
+  expect(sent.err).toContain('a Celery worker runs it, behind `sluice dispatch`')
   const { out } = await project.run(['why', '--task', 'far'])
   expect(out).toContain('no worker that knows task far serves queue celery')
   expect(out).toContain('Celery workers execute it: start `sluice dispatch`, which gives it to them')
