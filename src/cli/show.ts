@@ -1,6 +1,9 @@
 /** `sluice jobs show`: one job's whole record. */
 import { Command } from 'commander'
+import { limitOf } from '../core/bucket.ts'
 import { systemClock } from '../core/clock.ts'
+import { amount } from '../core/money.ts'
+import { type Sql, sqlOn } from '../db/store.ts'
 import type { Job, JobAttempt, JobError, JobLog } from '../index.ts'
 import { isFinal } from '../operations/jobs.ts'
 import { framesOf } from '../report/format.ts'
@@ -21,27 +24,42 @@ export function showCommand(): Command {
 async function showJob(text: string, flags: { reveal?: boolean }, command: Command): Promise<void> {
   const settings = await settingsOf(command)
   const { out } = settings
-  const found = await withSluice(settings, { creates: false }, async (sluice) =>
-    sluice.jobs.get(await idOf(sluice, settings.schema, text)),
-  )
+  const [found, currencies] = await withSluice(settings, { creates: false }, async (sluice) => {
+    const job = await sluice.jobs.get(await idOf(sluice, settings.schema, text))
+    return [job, await currenciesOf(sqlOn(sluice.db, settings.schema), job)] as const
+  })
   if (found === undefined) throw noSuchJob(text)
   const { id } = found
   const job = shown(found, flags.reveal)
   if (out.json) return out.object(job)
-  writeJob(job, out, systemClock.wallMs())
+  writeJob(job, out, systemClock.wallMs(), currencies)
   if (job.state === 'failed') out.hint(`\`sluice retry ${id}\`; \`sluice jobs edit ${id}\` changes its input first`)
   else if (!isFinal(job.state)) out.hint(`\`sluice why ${id}\``)
 }
 
+/** The currencies of limits in money, by the limit's name. */
+type Currencies = ReadonlyMap<string, string>
+
+async function currenciesOf(sql: Sql, job: Job | undefined): Promise<Currencies> {
+  const names = (job?.attempts ?? []).flatMap(({ units }) => units.map(({ limit }) => limitOf(limit)))
+  if (names.length === 0) return new Map()
+  const rows = await sql.query<{ name: string; currency: string | null }>(
+    `select distinct on (name) name, spec ->> 'currency' as currency
+       from sluice.limit_def where name = any ($1) order by name, version desc`,
+    [[...new Set(names)]],
+  )
+  return new Map(rows.flatMap(({ name, currency }) => (currency === null ? [] : [[name, currency]])))
+}
+
 /** Writes a record for people. */
-export function writeJob(job: Job, out: Output, nowMs: number): void {
+export function writeJob(job: Job, out: Output, nowMs: number, currencies: Currencies = new Map()): void {
   const colour = job.state === 'failed' ? 'red' : job.state === 'done' ? 'green' : 'yellow'
   const state = out.paint(colour, job.reason === null ? job.state : `${job.state} (${job.reason})`)
   out.line(`${out.paint('bold', job.task)} ${job.id} ${state}`)
   for (const [name, value] of facts(job, nowMs)) out.line(`${out.paint('dim', name.padEnd(10))}${value}`)
   if (job.attempts.length > 0) {
     out.line('')
-    out.table(attemptRows(job.attempts))
+    out.table(attemptRows(job.attempts, currencies))
   }
   if (job.error !== null) block(out, 'last error', errorLines(job.error))
   const { lines, omitted } = job.log
@@ -89,10 +107,10 @@ function progressText({ done, total }: NonNullable<Job['progress']>): string {
 }
 
 /** Returns the attempts as rows of a table; a row of dots stands for those that were not kept. */
-function attemptRows(attempts: readonly JobAttempt[]): string[][] {
+function attemptRows(attempts: readonly JobAttempt[], currencies: Currencies): string[][] {
   const rows = attempts.flatMap((each, i) => {
     const isGap = i > 0 && each.attempt > (attempts[i - 1]?.attempt ?? 0) + 1
-    return [...(isGap ? [['…']] : []), attemptRow(each)]
+    return [...(isGap ? [['…']] : []), attemptRow(each, currencies)]
   })
   const charged = attempts.some(isUnusual)
   const heading = ['ATTEMPT', 'BEGAN', 'TOOK', 'WAITED', 'OUTCOME', 'WHERE', ...(charged ? ['UNITS'] : []), 'ERROR']
@@ -100,7 +118,7 @@ function attemptRows(attempts: readonly JobAttempt[]): string[][] {
   return [heading, ...rows]
 }
 
-function attemptRow(attempt: JobAttempt): string[] {
+function attemptRow(attempt: JobAttempt, currencies: Currencies): string[] {
   const { startedAt, endedAt, waitedMs, waitedFor, outcome, retryInMs, worker, host, version, error } = attempt
   const until = endedAt === null ? '' : span(endedAt.getTime() - startedAt.getTime())
   const waited = waitedMs === null ? '' : `${span(waitedMs)}${waitedFor === null ? '' : ` for ${waitedFor}`}`
@@ -111,7 +129,7 @@ function attemptRow(attempt: JobAttempt): string[] {
     waited,
     retryInMs === null ? outcome : `${outcome} in ${span(retryInMs)}`,
     [host, worker === null ? null : `#${worker}`, version].filter((part) => part !== null).join(' '),
-    isUnusual(attempt) ? attempt.units.map(unitText).join(', ') : '',
+    isUnusual(attempt) ? attempt.units.map((each) => unitText(each, currencies)).join(', ') : '',
     brief(error?.message ?? '', 60),
   ]
 }
@@ -121,8 +139,9 @@ function isUnusual({ units }: JobAttempt): boolean {
   return units.some(({ charged, settled }) => charged !== 1 || settled !== null)
 }
 
-function unitText({ limit, charged, settled }: JobAttempt['units'][number]): string {
-  return `${limit} ${charged}${settled === null ? '' : ` settled ${settled}`}`
+function unitText({ limit, charged, settled }: JobAttempt['units'][number], currencies: Currencies): string {
+  const said = (units: number) => amount(units, currencies.get(limitOf(limit)))
+  return `${limit} ${said(charged)}${settled === null ? '' : ` settled ${said(settled)}`}`
 }
 
 function errorLines(error: JobError): string[] {

@@ -32,7 +32,10 @@ export interface JobAttempt {
   waitedFor: string | null
   /** After how long the next attempt is due; null: there is none, or it is due at once. */
   retryInMs: number | null
-  /** The units of each limit of the job: charged for all requests, and as the handler settled them (null: it did not). */
+  /**
+   * The units of each limit of the job: charged for all requests, and as the handler settled them (null: it did not). For a limit
+   * in money: millionths of its currency.
+   */
   units: readonly { limit: string; charged: number; settled: number | null }[]
   /** The worker's id, its machine and its version of Sluice. Null for a job that succeeded at first try. */
   worker: string | null

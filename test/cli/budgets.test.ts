@@ -29,6 +29,9 @@ it('people see what a budget in money allows, and what each key has used of it',
     const usage = (...args: string[]) => project.runWarm(['limits', 'usage', ...args])
     expect(await usage()).toMatchObject({ code: 0, err: expect.stringContaining('nothing was used') })
     await sluice.dispatchOnce([ask])
+    const [done] = await sluice.jobs.list({ state: 'done', limit: 'spend', key: 'acme' })
+    const record = await project.runWarm(['jobs', 'show', String(done?.id)])
+    expect(record.out).toMatch(/^ATTEMPT .+ UNITS .+\n1 .+ spend:acme 0\.002 USD/m)
     expect((await acquire(sluice.db, 'spend:acme', { cost: 41_498_000 })).granted).toBe(true)
 
     const day = new Date().toISOString().slice(0, 10)
