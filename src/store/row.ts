@@ -32,6 +32,8 @@ export interface NewJob {
   onFailed: string | null
   /** What rules did to it; null: no rules have been applied. */
   ruled: readonly unknown[] | null
+  /** Names that its task had before, separated by U+001F; null: none, or the caller chose no id. */
+  formerly: string | null
   /** Why a rule discarded it, so that it never runs; null: it runs. */
   discard: string | null
   /** Notify idle workers of it. */
@@ -128,14 +130,16 @@ function classOf(queue: string, task: string, takes: readonly string[] | null): 
 }
 
 /** The fields that few jobs have, as JSON; null: it has none of them. */
-function extra({ waitUs, once, onFailed, ruled, costs }: NewJob): string | null {
-  if (waitUs === null && !once && onFailed === null && ruled === null && costs === null) return null
+function extra({ waitUs, once, onFailed, ruled, costs, formerly }: NewJob): string | null {
+  if (waitUs === null && !once && onFailed === null && ruled === null && costs === null && formerly === null)
+    return null
   return JSON.stringify({
     costs: costs ?? undefined,
     waitUs: waitUs ?? undefined,
     once: once || undefined,
     onFailed: onFailed ?? undefined,
     ruled: ruled ?? undefined,
+    formerly: formerly ?? undefined,
   })
 }
 

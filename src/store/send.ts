@@ -106,7 +106,7 @@ export class Outbox {
     const rows = await this.#again(how, (known) => {
       if (job.discard !== null) return users.call('replace_job', own, ownTypes, heldMs)
       const params = [...own, ...sendParams([job], known || job.given, true)]
-      return this.#store.call('send_replacing', params, `${ownTypes} ${sendTypes}`, heldMs)
+      return this.#store.call('send_replacing', params, `${ownTypes} ${sendTypes}`, heldMs).catch(throwUsage)
     })
     const id = idOf(rows[0]) ?? job.id
     if (job.discard !== null) await this.#again(how, () => discard(users, { ...job, id }))
@@ -167,7 +167,10 @@ export class Outbox {
   /** Inserts jobs in one statement. `known`, `lockMs`: as in `#write`; `alone`: the statement is a transaction of its own. */
   async #record(sql: Sql, jobs: readonly NewJob[], known: boolean, alone: boolean, lockMs?: number): Promise<void> {
     if (!known && areAlike(jobs)) await sql.call('send_lane_jobs', laneParams(jobs, alone), sendLaneTypes)
-    else await sql.call('send_jobs', sendParams(jobs, known || jobs.some((job) => job.given), alone), sendTypes, lockMs)
+    else {
+      const params = sendParams(jobs, known || jobs.some((job) => job.given), alone)
+      await sql.call('send_jobs', params, sendTypes, lockMs).catch(throwUsage)
+    }
   }
 
   /** Resolves when all jobs that were added so far are sent, or have failed. */
@@ -284,7 +287,8 @@ export class Outbox {
       const held = isHeld(error) ? again.filter(({ job }) => job.key !== null || job.given) : []
       if (held.length > 0) return [...held, ...(await this.#settle(again.filter((item) => !held.includes(item))))]
       const all: Waiting[] = []
-      if (items.length === 1 || SluiceError.is(error)) items.forEach((item) => item.reject(error))
+      const isOfAll = SluiceError.is(error) && !(error instanceof UsageError)
+      if (items.length === 1 || isOfAll) items.forEach((item) => item.reject(error))
       // The store rejected the batch: send each job alone, so that only the bad one fails.
       else for (const item of again) all.push(...(await this.#settle([item])))
       return all
@@ -317,6 +321,13 @@ interface Repeat {
 /** Returns whether the error is a lock timeout; the statement has changed nothing. */
 function isHeld(error: unknown): boolean {
   return (error as { code?: unknown }).code === '55P03'
+}
+
+/** Throws the UsageError that the store's error is about (`engine.raise_error`), else the error itself. */
+function throwUsage(error: unknown): never {
+  const [, code, text] = /^(SLUICE_[A-Z_]+): (.*)$/s.exec((error as Partial<Error>).message ?? '') ?? []
+  if (code === undefined || text === undefined || SluiceError.is(error)) throw error
+  throw new UsageError(code, text, { cause: error })
 }
 
 /** The line of a job: its idempotency key, or else its id. */

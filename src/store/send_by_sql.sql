@@ -53,5 +53,9 @@ begin
       and (exists (select 1 from sluice.done d where d.id = v_id)
            or exists (select 1 from sluice.failed f where f.id = v_id));
   end if;
+  if v_given.id is not null then
+    perform engine.check_tasks_of_ids(array[v_id], array[concat_ws(E'\x1f', v_task, (
+      select string_agg(t.name, E'\x1f') from sluice.task t where t.currently = v_task))]);
+  end if;
   return v_id;
 end $$;

@@ -6,10 +6,10 @@
 -- p_delays_us: not before so many microseconds from now; null: no delay.
 -- p_ats_us: not before this time, in microseconds since 1970; null: at once.
 -- p_tags: the job's tags, separated by U+001F.
--- p_extras: JSON of fields that few jobs have: costs, waitUs, once, onFailed, ruled.
+-- p_extras: JSON of fields that few jobs have: costs, waitUs, once, onFailed, ruled, formerly.
 -- p_known: these ids may have been sent before (chosen by the caller, or sent again after a lost reply).
 -- p_alone: as in `engine.send_lane_jobs`.
--- Returns the ids that existed already; these jobs are not changed.
+-- Returns the ids that existed already; these jobs are not changed. It fails if one of them is of another task.
 create or replace function engine.send_jobs(
   p_lanes bigint[], p_queues text[], p_tasks text[], p_priorities integer[], p_weights integer[], p_fairs text[],
   p_takes text[], p_ids uuid[], p_lane_ix integer[], p_inputs text, p_delays_us bigint[], p_ats_us bigint[],
@@ -20,6 +20,7 @@ declare
   v_now timestamptz := sluice.now();
   v_xid xid8 := pg_current_xact_id();
   v_new uuid[];
+  v_old uuid[];
   v_classes bigint[];
   v_scheduled boolean;
 begin
@@ -60,8 +61,15 @@ begin
     delete from sluice.job j using unnest(v_new) k (id)
     where j.id = k.id and (exists (select 1 from sluice.done d where d.id = k.id)
                         or exists (select 1 from sluice.failed f where f.id = k.id));
-    return query select i.id from unnest(p_ids) i (id)
-      where i.id <> all (coalesce(v_new, '{}')) or not exists (select 1 from sluice.job j where j.id = i.id offset 0);
+    v_old := array(select i.id from unnest(p_ids) i (id)
+      where i.id <> all (coalesce(v_new, '{}')) or not exists (select 1 from sluice.job j where j.id = i.id offset 0));
+    if cardinality(v_old) > 0 then
+      perform engine.check_tasks_of_ids(v_old, array(
+        select concat_ws(E'\x1f', p_tasks[j.ix], j.extra::jsonb ->> 'formerly')
+        from unnest(v_old) with ordinality o (id, ord) join unnest(p_ids, p_lane_ix, p_extras) j (id, ix, extra)
+          on j.id = o.id order by o.ord));
+    end if;
+    return query select unnest(v_old);
   end if;
   if v_new is null or p_alone is null then return; end if;
   -- All are notified of a scheduled job, because they may have planned to wake after it, and of jobs of several

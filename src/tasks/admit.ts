@@ -93,6 +93,7 @@ export async function admit(
     once: task.isOnce,
     onFailed: task.onFailed?.name ?? null,
     ruled: rulebook.hasSendRules ? ruled : null,
+    formerly: (options.id !== undefined && task.formerly?.join('\u001f')) || null,
     discard: discarded(ruled),
     notifies: options.notify !== false,
   }

@@ -134,6 +134,28 @@ for (const engine of engines) {
       await again()
     })
 
+    it('is an error if its job is of another task, also beside other sends, and not if the task was renamed', async () => {
+      const { sluice, worker } = at
+      const id = newId()
+      await sluice.send(quiet, { n: 1 }, { id })
+      const other = quietTask('other')
+      const refused = {
+        code: 'SLUICE_OTHER_TASK',
+        message: expect.stringContaining('job of task "quiet", not of "other"'),
+      }
+      const sends = [sluice.send(other, { n: 2 }, { id }), sluice.send(other, { n: 3 })]
+      const [same, beside] = await Promise.allSettled(sends)
+      expect(same).toMatchObject({ status: 'rejected', reason: refused })
+      expect(beside?.status).toBe('fulfilled')
+      const sql = () => sluice.db.query(`select sluice.send('other', '{}', $1)`, [JSON.stringify({ id })])
+      await expect(sql()).rejects.toThrow('SLUICE_OTHER_TASK')
+      await done(sluice.db, await claimAll(sluice.db, worker, ['quiet'], 5))
+      await expect(sluice.send(other, { n: 2 }, { id })).rejects.toMatchObject(refused)
+      const renamed = task('renamed', { formerly: ['quiet'], run: () => undefined })
+      expect(await sluice.send(renamed, { n: 2 }, { id })).toBe(id)
+      expect(await count(sluice.db, `sluice.job where task <> 'other'`)).toBe(0)
+    })
+
     it('with an idempotency key leads to the first job, also within one batch', async () => {
       const key = { idempotencyKey: 'k' }
       const same = await Promise.all([1, 2, 3].map((n) => at.sluice.send(quiet, { n }, key)))
