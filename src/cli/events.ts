@@ -9,6 +9,7 @@ import { event } from '../index.ts'
 import { archiveCommand } from './archive.ts'
 import { discardCommand, retryCommand } from './bulk.ts'
 import { exportCommand } from './export.ts'
+import { eventIdOf } from './ids.ts'
 import { brief, many, span } from './output.ts'
 import { settingsOf, withSluice } from './settings.ts'
 
@@ -147,11 +148,12 @@ function handlerCells(line: HandlerLine): string[] {
   return [service, handler, pattern, steps.join(', ') || '0', String(archived), state]
 }
 
-async function show(id: string, _: object, command: Command): Promise<void> {
+async function show(text: string, _: object, command: Command): Promise<void> {
   const settings = await settingsOf(command)
   const { out } = settings
-  const [found, services] = await withSluice(settings, { creates: false }, async ({ events }) => {
-    const one = await events.show(id)
+  const [found, services] = await withSluice(settings, { creates: false }, async (sluice) => {
+    const { events } = sluice
+    const one = await events.show(await eventIdOf(sluice, settings.schema, text))
     return [one, one === undefined ? await events.services() : []] as const
   })
   if (found === undefined) {
@@ -159,7 +161,7 @@ async function show(id: string, _: object, command: Command): Promise<void> {
       services.length === 0
         ? 'events are kept for `retention.events`'
         : 'over RabbitMQ those are found that wait for a retry, have failed, or are for nobody'
-    throw new UsageError('SLUICE_NO_SUCH_EVENT', `there is no event ${id}; ${kept}`)
+    throw new UsageError('SLUICE_NO_SUCH_EVENT', `there is no event ${text}; ${kept}`)
   }
   const record = { ...found, event: redact(found.event) }
   if (out.json) return out.object(record)

@@ -1,4 +1,4 @@
-/** Ids of jobs as people write them: whole, or only the beginning. */
+/** Ids of jobs and events as people write them: whole, or only the beginning. */
 import { SluiceError, UsageError } from '../core/errors.ts'
 import { isId } from '../core/hash.ts'
 import { sqlOn } from '../db/store.ts'
@@ -6,8 +6,9 @@ import type { Sluice } from '../index.ts'
 
 interface Found {
   id: string
-  task: string
-  state: string
+  task?: string
+  state?: string
+  type?: string
 }
 
 /** The shortest beginning of an id. The first eight digits are the minute in which the job was sent. */
@@ -26,23 +27,41 @@ export function checkIdStart(text: string): void {
  */
 export async function idOf(sluice: Sluice, schema: string, text: string): Promise<string> {
   if (isId(text)) return text.toLowerCase()
+  const sql = sqlOn(sluice.db, schema)
+  const id = await only('job', text, (params) => sql.run<Found>('operations/find_ids', params))
+  if (id === undefined) throw noSuchJob(text)
+  return id
+}
+
+/**
+ * Returns the id of the event in the store that begins with a text; without one, and for a whole id, the text as it is.
+ * @throws UsageError SLUICE_AMBIGUOUS_ID (several events, which it lists)
+ */
+export async function eventIdOf(sluice: Sluice, schema: string, text: string): Promise<string> {
+  if (isId(text) || !isStart(text)) return text
+  const sql = sqlOn(sluice.db, schema)
+  return (await only('event', text, (params) => sql.run<Found>('events/find_event_ids', params))) ?? text
+}
+
+/** Returns the only id that begins with a text; undefined: there is none. */
+async function only(what: 'job' | 'event', text: string, find: (params: unknown[]) => Promise<Found[]>) {
   const digits = digitsOf(text)
-  const jobs = await sqlOn(sluice.db, schema).run<Found>('operations/find_ids', [
-    uuidOf(digits.padEnd(32, '0')),
-    uuidOf(digits.padEnd(32, 'f')),
-    listedMax + 1,
-  ])
-  const [only] = jobs
-  if (only === undefined) throw noSuchJob(text)
-  if (jobs.length === 1) return only.id
-  const lines = jobs.slice(0, listedMax).map(({ id, task, state }) => `${id} (${task}, ${state})`)
-  const more = jobs.length > listedMax ? ', and others' : ''
-  throw new UsageError('SLUICE_AMBIGUOUS_ID', `several job ids begin with ${text}: ${lines.join(', ')}${more}`)
+  const found = await find([uuidOf(digits.padEnd(32, '0')), uuidOf(digits.padEnd(32, 'f')), listedMax + 1])
+  if (found.length < 2) return found[0]?.id
+  const lines = found.slice(0, listedMax).map(({ id, task, state, type }) => `${id} (${type ?? `${task}, ${state}`})`)
+  const more = found.length > listedMax ? ', and others' : ''
+  throw new UsageError('SLUICE_AMBIGUOUS_ID', `several ${what} ids begin with ${text}: ${lines.join(', ')}${more}`)
+}
+
+const bare = (text: string) => text.toLowerCase().replaceAll('-', '')
+
+function isStart(text: string): boolean {
+  const digits = bare(text)
+  return /^[0-9a-f]+$/.test(digits) && digits.length >= digitsMin && digits.length <= 32
 }
 
 function digitsOf(text: string): string {
-  const digits = text.toLowerCase().replaceAll('-', '')
-  if (/^[0-9a-f]+$/.test(digits) && digits.length >= digitsMin && digits.length <= 32) return digits
+  if (isStart(text)) return bare(text)
   throw new UsageError(
     'SLUICE_BAD_ID',
     `"${text}" is not a job id (a UUIDv7), nor the beginning of one (at least ${digitsMin} digits)`,

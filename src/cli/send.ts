@@ -4,6 +4,8 @@ import { Command, Option } from 'commander'
 import { systemClock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
 import type { Duration } from '../core/rate.ts'
+import type { EventHandler } from '../events/handler.ts'
+import { matches } from '../events/names.ts'
 import { admit } from '../tasks/admit.ts'
 import type { AnyTask, SendOptions } from '../tasks/task.ts'
 import { loadCode, withHttp } from './config.ts'
@@ -69,8 +71,8 @@ export function sendCommand(): Command {
 async function send(name: string, json: string | undefined, flags: SendFlags, command: Command): Promise<void> {
   const settings = await settingsOf(command)
   const { out } = settings
-  const { tasks } = await loadCode(settings.config, flags.tasks)
-  const task = find(withHttp(tasks), name)
+  const code = await loadCode(settings.config, flags.tasks)
+  const task = find(withHttp(code.tasks), name, code.handlers)
   checkTogether(json, flags)
   const { from, idempotencyKey: key, onError = 'skip', badRows, dryRun = false } = flags
   if (from !== undefined) {
@@ -113,12 +115,17 @@ async function send(name: string, json: string | undefined, flags: SendFlags, co
   out.hint(`\`sluice why ${ids[0]}\` shows what it waits for; ${runs}`)
 }
 
-function find(tasks: readonly AnyTask[], name: string): AnyTask {
+function find(tasks: readonly AnyTask[], name: string, handlers: readonly EventHandler[]): AnyTask {
   const task = tasks.find((each) => each.name === name)
   if (task !== undefined) return task
   const renamed = tasks.find(({ formerly }) => formerly?.includes(name))
   if (renamed !== undefined)
     throw new UsageError('SLUICE_NO_SUCH_TASK', `task "${name}" is called "${renamed.name}" now`)
+  if (handlers.some(({ pattern }) => matches(pattern, name)))
+    throw new UsageError(
+      'SLUICE_NO_SUCH_TASK',
+      `no task "${name}" is known, but a handler gets events of this type: \`sluice events emit ${name}\``,
+    )
   const known = tasks.map((each) => each.name)
   throw unknown('task', name, known, 'the file of tasks (--tasks, SLUICE_TASKS or sluice.config.ts)')
 }

@@ -52,11 +52,17 @@ it('hosts handlers beside tasks, shows events, and replays or discards deliverie
   const [list, asyncapi, show, archived] = await Promise.all([
     project.run(['events', 'list']),
     project.runWarm(['events', 'list', '--asyncapi']),
-    project.run(['events', 'show', id]),
+    project.run(['events', 'show', id.slice(0, -6)]),
     project.run(['jobs', '--state', 'failed', '--service', 'numbers', '--event', 'demo.number.even', '--json']),
   ])
   expect(list.out).toMatch(/demo\.number\.even +numbers v1 +numbers/)
   expect(list.out).toMatch(/numbers +log +demo\.number\.even +0 +1 +no worker/)
+  expect(show.out).toContain(id)
+  const several = await project.runWarm(['events', 'show', id.slice(0, 6)])
+  expect(several.err).toContain(`several event ids begin with ${id.slice(0, 6)}: `)
+  expect(several.err).toContain(`${id} (demo.number.even)`)
+  const mistaken = await project.run(['send', 'demo.number.even', '{"number":4}'])
+  expect(mistaken).toMatchObject({ code: 1, err: expect.stringContaining('`sluice events emit demo.number.even`') })
   expect(show.out).toMatch(/numbers audit: done, attempt 1 .*\n +numbers log: done, attempt 1/)
   expect(objects(archived.out)).toHaveLength(1)
   const document = JSON.parse(asyncapi.out) as Record<string, Record<string, unknown>>
