@@ -38,7 +38,8 @@ export class Events extends Catalogue implements Emitter {
   readonly #unstored = new Map<string, AnyEvent>()
   readonly #stored = new Set<AnyEvent>()
   #isSubscribed = false
-  /** Handlers that this process lacks, and has warned of. */
+  /** Handlers of this process, of all its workers; and those that it lacks, and has warned of. */
+  readonly #own = new Set<string>()
   #others = ''
 
   /** @throws UsageError SLUICE_BAD_HANDLER for a bad name of the service */
@@ -102,11 +103,13 @@ export class Events extends Catalogue implements Emitter {
     const queueOf = ({ name, queue }: AnyTask) => routeOf(name) ?? (typeof queue === 'string' ? queue : 'default')
     const rows = subscriptionsOf(groups, queueOf)
     const params = [service, JSON.stringify(rows)]
+    const names = groups.flatMap(({ handlers }) => handlers.map(({ name }) => name))
+    for (const name of names) this.#own.add(name)
     const others = await this.#store.call<{ subscribe_handlers: string }>('subscribe_handlers', params)
-    this.#warnOf(others.map((row) => row.subscribe_handlers).join(', '))
+    const foreign = others.map((row) => row.subscribe_handlers).filter((name) => !this.#own.has(name))
+    this.#warnOf(foreign.join(', '))
     this.#isSubscribed = true
     await this.renew()
-    const names = groups.flatMap(({ handlers }) => handlers.map(({ name }) => name))
     const old = await this.#store.run<{ task: string }>('events/find_old_tasks', [service, names])
     return oldTasksOf(
       old.map((row) => row.task),

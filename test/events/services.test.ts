@@ -89,6 +89,13 @@ it('warns when processes of one name have different handlers', async () => {
   expect(told.join()).toContain('service "a" has handlers that this process has not: y')
 })
 
+it('does not warn of the handlers of other workers of the same process', async () => {
+  const one = await open('a')
+  const workers = [await one.work([handler('x')]), await one.work([handler('y')])]
+  for (const worker of workers) await worker.stop()
+  expect(told.join()).not.toContain('that this process has not')
+})
+
 it('gives a delivery back, uncalled, in a process that lacks its handler', async () => {
   const [old, next] = [await open('a'), await open('a')]
   await next.dispatchOnce([handler('x'), handler('y')])
