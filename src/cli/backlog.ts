@@ -4,7 +4,7 @@ import { amount } from '../core/money.ts'
 import { redactText } from '../core/redact.ts'
 import { type Db } from '../db/db.ts'
 import { sqlOn } from '../db/store.ts'
-import { type Backlog, readBacklog, type Stop } from '../operations/backlog.ts'
+import { type Backlog, readBacklog, type Stop, type WaitingJobs } from '../operations/backlog.ts'
 import type { Finding } from './finding.ts'
 import { type Output, span } from './output.ts'
 import { has, type StorageAt } from './storage.ts'
@@ -37,18 +37,7 @@ export function showBacklog(out: Output, backlog: Backlog | undefined): void {
     out.line('')
     out.table([
       ['TASK', 'QUEUE', 'WAITING', 'OLDEST', 'SENT/MIN', 'DONE/MIN', 'EMPTY', 'STOPPED BY'],
-      ...jobs
-        .slice(0, shownMax)
-        .map(({ task, queue, waiting, oldestAt, perMinute, sentPerMinute, currently, stops }) => [
-          currently === undefined ? task : `${task} (now ${currently})`,
-          queue,
-          `${about}${waiting}`,
-          ageOf(oldestAt),
-          `${sentPerMinute}`,
-          `${perMinute}`,
-          emptyText(waiting, sentPerMinute, perMinute),
-          stops.map((stop) => stopText(stop, waiting)).join('; ') || '-',
-        ]),
+      ...jobs.slice(0, shownMax).map((line) => jobCells(line, about)),
     ])
     if (jobs.length > shownMax) out.talk(`and ${jobs.length - shownMax} more tasks; \`sluice status --json\` has all`)
   }
@@ -69,15 +58,29 @@ export function showBacklog(out: Output, backlog: Backlog | undefined): void {
   ])
 }
 
+function jobCells(line: WaitingJobs, about: string): string[] {
+  const { task, queue, waiting, oldestAt, perMinute, sentPerMinute, currently, stops } = line
+  return [
+    currently === undefined ? task : `${task} (now ${currently})`,
+    queue,
+    `${about}${waiting}`,
+    ageOf(oldestAt),
+    `${sentPerMinute}`,
+    `${perMinute}`,
+    emptyText(line),
+    stops.map((stop) => stopText(stop, waiting)).join('; ') || '-',
+  ]
+}
+
 function ageOf(at: Date | undefined): string {
   return at === undefined ? '-' : span(Math.max(0, systemClock.wallMs() - at.getTime()))
 }
 
-/** Returns when nothing would wait any more if the next minutes were as the last one. */
-function emptyText(waiting: number, sent: number, ended: number): string {
-  if (Math.max(sent, ended) >= countedMax) return '-'
-  if (sent > ended) return `never: grows by ${sent - ended}/min`
-  return ended > sent ? `in about ${span((waiting / (ended - sent)) * 60_000)}` : '-'
+/** Returns when nothing would wait any more if it went on as lately. */
+function emptyText({ waiting, perMinute, sentPerMinute, growthPerMinute: growth }: WaitingJobs): string {
+  if (Math.max(sentPerMinute, perMinute) >= countedMax) return '-'
+  if (growth > 0) return `never: grows by ${growth}/min`
+  return growth < 0 ? `in about ${span((waiting / -growth) * 60_000)}` : '-'
 }
 
 /** Formats what stops jobs: how many of them, unless all, and until when. */

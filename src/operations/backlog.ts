@@ -25,6 +25,11 @@ export interface WaitingJobs {
   perMinute: number
   /** Jobs that were sent within the last minute. */
   sentPerMinute: number
+  /**
+   * By how many the jobs become more in a minute; below 0: fewer. By the last minute; but by the last ten seconds if more jobs have
+   * ended in these than were sent, by more than chance: a burst of sends is over before its minute is.
+   */
+  growthPerMinute: number
   /** The present name, if the task was renamed. */
   currently: string | undefined
   /** Nobody will run them: workers live, and none of them can. */
@@ -96,6 +101,8 @@ interface Rate {
   name: string
   queue: string | null
   n: number
+  /** Of them, those of the last ten seconds. */
+  lately: number | null
   span_ms: number | null
   currency: string | null
 }
@@ -116,26 +123,38 @@ export async function readBacklog(sql: Sql): Promise<Backlog> {
   const scale = isExact ? 1 : total / sum(groups.map(({ n }) => n))
   const stops = await stopsOf(sql, groups)
   const rate = (what: Rate['kind'], { task, queue }: Merged) =>
-    sum(rates.filter(({ kind, name, queue: at }) => kind === what && name === task && at === queue).map(({ n }) => n))
+    rates.find(({ kind, name, queue: at }) => kind === what && name === task && at === queue) ?? { n: 0, lately: 0 }
   const jobs = all.map((one, i): WaitingJobs => {
     const { task, queue, waiting, oldestMs } = one
     const found = obstacles[i] as Obstacles
     const own = groups.filter((group) => group.task === task && group.queue === queue)
     const part = isExact ? 1 : waiting / Math.max(1, sum(own.map(({ n }) => n)))
     const missing = withoutWorker(one, found)
+    const [ended, sent] = [rate('task', one), rate('sent', one)]
     return {
       task,
       queue,
       waiting,
       oldestAt: dateOf(oldestMs),
-      perMinute: rate('task', one),
-      sentPerMinute: rate('sent', one),
+      perMinute: ended.n,
+      sentPerMinute: sent.n,
+      growthPerMinute: growthOf(sent, ended),
       currently: found.currently ?? undefined,
       isAbandoned: missing !== undefined && found.live > 0,
       stops: [...gatesOf(found, waiting), ...(missing === undefined ? [] : [missing]), ...limitStops(own, stops, part)],
     }
   })
   return { jobs, limits: limitsOf(groups, stops, rates, scale), isExact }
+}
+
+type Counts = Pick<Rate, 'n' | 'lately'>
+
+/** See `growthPerMinute`. */
+function growthOf(sent: Counts, ended: Counts): number {
+  const [came, went] = [sent.lately ?? 0, ended.lately ?? 0]
+  // Numbers of independent events vary by their square root.
+  const isEmptying = went - came > 2 * Math.sqrt(went + came)
+  return isEmptying ? (came - went) * 6 : sent.n - ended.n
 }
 
 type Merged = { task: string; queue: string; waiting: number; oldestMs: number | null; labels: string }

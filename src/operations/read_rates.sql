@@ -1,23 +1,27 @@
 -- Reads what went on within the last minute: jobs that were sent, and that were done or failed, by task and queue, and
 -- units granted by limit. It reads 20,000 rows of each at most.
-select 'task' as kind, x.task as name, x.queue, count(*)::float8 as n, null::float8 as span_ms, null as currency
-from ((select d.task, d.queue from sluice.done d
+-- lately: of these jobs, those of the last ten seconds
+select 'task' as kind, x.task as name, x.queue, count(*)::float8 as n,
+       (count(*) filter (where x.finished_at > sluice.now() - interval '10 seconds'))::float8 as lately,
+       null::float8 as span_ms, null as currency
+from ((select d.task, d.queue, d.finished_at from sluice.done d
        where d.finished_at > sluice.now() - interval '1 minute' and d.state = 'done' limit 20000)
       union all
-      (select f.task, f.queue from sluice.failed f
+      (select f.task, f.queue, f.finished_at from sluice.failed f
        where f.finished_at > sluice.now() - interval '1 minute' limit 20000)) x
 group by x.task, x.queue
 union all
-select 'sent', x.task, x.queue, count(*)::float8, null, null
-from (select engine.id_floor(sluice.now_us() / 1000 - 60000) as least) m cross join lateral (
-  (select j.task, j.queue from sluice.job j where j.id >= m.least limit 20000)
+select 'sent', x.task, x.queue, count(*)::float8, (count(*) filter (where x.id >= m.newest))::float8, null, null
+from (select engine.id_floor(sluice.now_us() / 1000 - 60000) as least,
+             engine.id_floor(sluice.now_us() / 1000 - 10000) as newest) m cross join lateral (
+  (select j.id, j.task, j.queue from sluice.job j where j.id >= m.least limit 20000)
   union all
-  (select d.task, d.queue from sluice.done d where d.id >= m.least limit 20000)
+  (select d.id, d.task, d.queue from sluice.done d where d.id >= m.least limit 20000)
   union all
-  (select f.task, f.queue from sluice.failed f where f.id >= m.least limit 20000)) x
+  (select f.id, f.task, f.queue from sluice.failed f where f.id >= m.least limit 20000)) x
 group by x.task, x.queue
 union all
-select 'limit', u.name, null, u.n, u.span_ms,
+select 'limit', u.name, null, u.n, null, u.span_ms,
        (select d.spec ->> 'currency' from sluice.limit_def d where d.name = u.name order by d.version desc limit 1)
 from (select split_part(b.name, '/', 1) as name, sum(l.units)::float8 as n,
              -- If there are more rows, the newest cover a part of the minute.

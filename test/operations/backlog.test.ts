@@ -7,7 +7,8 @@ import { limit } from '../../src/limits/limit.ts'
 import { label } from '../../src/limits/pool.ts'
 import { task } from '../../src/tasks/task.ts'
 import { testSluice, type TestSluice } from '../../src/testing/index.ts'
-import { engines, enter } from '../claim/engine.ts'
+import { claimAll, done, engines, enter } from '../claim/engine.ts'
+import { fn } from '../servers/fn.ts'
 
 const input = z.object({ account: z.string() })
 const crm = limit('crm', { window: '2/min', by: 'account' })
@@ -109,6 +110,21 @@ describe('the backlog', () => {
     expect((await of('lost'))?.stops).toMatchObject([{ kind: 'no-worker', text: 'no worker is running' }])
     // A fleet that is down is no mistake of the jobs'.
     expect(await abandoned(at)).toMatchObject({ status: 'ok' })
+  })
+
+  it('says that a queue empties when a burst is over, and not because of a job or two', async () => {
+    const { db } = t.sluice
+    const burst = task('burst', { input, run: () => {} })
+    const worker = await enter(db, ['burst'])
+    const sent = Array.from({ length: 100 }, () => ({ account: 'x' }))
+    await t.sluice.sendMany(burst, sent)
+    await db.query(`update sluice.job set id = overlay(id::text placing
+      left(${fn}.id_floor(sluice.now_us() / 1000 - 30000)::text, 13) from 1 for 13)::uuid where task = 'burst'`)
+    await done(db, await claimAll(db, worker, ['burst'], 2))
+    expect(await of('burst')).toMatchObject({ waiting: 98, sentPerMinute: 100, perMinute: 2, growthPerMinute: 98 })
+    await done(db, await claimAll(db, worker, ['burst'], 18))
+    expect(await of('burst')).toMatchObject({ waiting: 80, perMinute: 20, growthPerMinute: -120 })
+    await db.query(`delete from sluice.job where task = 'burst'`)
   })
 
   it('estimates where more jobs wait than it counts', async () => {
