@@ -69,7 +69,7 @@ select j.id, j.task, j.queue, j.attempt, engine.state_of_job(o) as state, engine
        -- Where a round ends it; parked jobs have no `held`.
        case when j.due_at = 'infinity' then j.held
             when j.expires_at <= engine.store_time(j.now_us) then 'expired' end as ends_by,
-       coalesce(j.raw, false) as raw,
+       engine.unix_ms(j.expires_at) as expires_ms, coalesce(j.raw, false) as raw,
        (select json_build_object('sinceMs', (extract(epoch from s.away_at) * 1000)::float8, 'why', s.away,
           'begunMs', (extract(epoch from s.at) * 1000)::float8)
         from sluice.shared s limit 1) as redis,

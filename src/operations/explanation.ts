@@ -139,6 +139,8 @@ export interface Explanation {
   held: string | null
   /** Set if the next round of a worker decides about it: `expired`, or `too-dear` (it costs more than a limit holds). */
   ends_by: string | null
+  /** No first attempt begins after this time; null: no bound. */
+  expires_ms: number | null
   raw: boolean
   /** Set if limits are shared in Redis: since when Redis is unavailable, and why; since when its state is whole. */
   redis: { sinceMs: number | null; why: string | null; begunMs: number } | null

@@ -51,10 +51,12 @@ export async function why(sql: Sql, id: string): Promise<Why | undefined> {
       notBefore: undefined,
       acts: 'jobs',
     })
+  const late = hopeless(found, reasons)
+  reasons.push(...late)
   const latest = Math.max(0, ...reasons.map(({ notBefore }) => notBefore?.getTime() ?? 0))
   const about = Math.max(latest, ...reasons.map((reason) => reason.about?.getTime() ?? 0))
   const isTimely = reasons.every(({ kind, acts }) => acts === 'time' || kind === 'order' || kind === 'slots')
-  const isUnknown = reasons.some(({ kind, about: known }) => kind === 'limit' && known === undefined)
+  const isUnknown = late.length > 0 || reasons.some(({ kind, about: known }) => kind === 'limit' && known === undefined)
   return {
     id,
     state: found.due_ms === null ? 'waiting' : 'scheduled',
@@ -62,6 +64,15 @@ export async function why(sql: Sql, id: string): Promise<Why | undefined> {
     notBefore: latest > 0 ? new Date(latest) : undefined,
     about: about > 0 && isTimely && !isUnknown ? new Date(about) : undefined,
   }
+}
+
+/** The reason of a job that has to begin before one of the others can end. What the vendor's answers hold may end sooner. */
+function hopeless({ expires_ms: expiresMs }: Explanation, reasons: readonly Reason[]): Reason[] {
+  const isLate = ({ kind, acts, notBefore }: Reason) =>
+    expiresMs !== null && acts === 'time' && kind !== 'held' && (notBefore?.getTime() ?? 0) > expiresMs
+  if (expiresMs === null || !reasons.some(isLate)) return []
+  const text = `it has to begin by ${new Date(expiresMs).toISOString()} (\`maxWait\`), so it fails unless it can begin sooner`
+  return [{ kind: 'expired', text, notBefore: undefined, acts: 'time' }]
 }
 
 /** A job that was granted ahead of time waits for nothing but its instant. */

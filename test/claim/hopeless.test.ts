@@ -152,6 +152,40 @@ describe.each(mainEngines)('$name', (engine) => {
     expect(await states([id])).toEqual(['expired'])
   })
 
+  test('a job that costs more than is left fails though others have room, and `why` says so before', async () => {
+    await dear.send({ n: 8 })
+    await t.drain()
+    const worker = await enter(t.sluice.db)
+    const ids = [
+      await dear.send({ n: 5 }, { maxWait: '1h' }),
+      await dear.send({ n: 2 }, { maxWait: '1h' }),
+      await dear.send({ n: 3 }, { maxWait: '2d' }),
+    ]
+    await claim(t.sluice.db, worker, ['dear'], 1)
+    const why = await t.sluice.why(ids[0] ?? '')
+    expect(why?.reasons.map(({ kind }) => kind)).toContain('expired')
+    expect(why?.about).toBeUndefined()
+    expect((await t.sluice.why(ids[2] ?? ''))?.reasons.map(({ kind }) => kind)).not.toContain('expired')
+    expect(await states(ids)).toEqual(['expired', 'waiting', 'waiting'])
+    // Claims look again within ten minutes whether a job in front of others still waits.
+    await t.clock.advance('11min')
+    await t.drain()
+    expect(await states(ids)).toEqual(['expired', 'done', 'waiting'])
+    const failure = { id: ids[0], error: expect.objectContaining({ code: 'SLUICE_NO_ROOM_IN_TIME' }) as unknown }
+    expect(failures).toContainEqual(expect.objectContaining(failure))
+  })
+
+  test('a job behind one that costs more than is left starts within ten minutes after that one is cancelled', async () => {
+    await dear.send({ n: 8 })
+    await t.drain()
+    const [first, second] = [await dear.send({ n: 5 }), await dear.send({ n: 2 })]
+    await t.drain()
+    await t.sluice.jobs.cancel(first)
+    await t.clock.advance('11min')
+    await t.drain()
+    expect(await states([second])).toEqual(['done'])
+  })
+
   test('a job is not given up for a minute after units were taken outside of jobs', async () => {
     const worker = await enter(t.sluice.db)
     await t.sluice.define([smooth])

@@ -1,5 +1,7 @@
 -- Returns these lists of buckets with the time at which each is due, the period in which its bucket frees one unit, and
--- the slack: how long a unit may wait for a worker.
+-- the slack: how long a unit may wait for a worker. A list whose front job needs several units is due within ten
+-- minutes, because that job may be cancelled or expire, and those behind it may need fewer. Nobody who deletes a job
+-- has the locks of its lists.
 create or replace function engine.compute_list_times(p_now bigint, p_lists engine.waiting[]) returns engine.waiting[]
 language plpgsql as $$
 declare
@@ -27,7 +29,9 @@ begin
   return array(
     select (w.class, w.id, w.place, w.floor,
             engine.jobs_retry_at(w.id, case when r.next < v_soon[w.ordinality] then v_soon[w.ordinality]
-                                    when w.need > r.most then p_now else r.next - w.lead end, p_now),
+                                    when w.need > r.most then p_now
+                                    else least(r.next - w.lead, case when w.need > 1 then p_now + 600000000 end) end,
+                                 p_now),
             w.far, w.front, case when w.lead = 0 then r.period else (
               select max(u.weight / u.drain) + 1
               from unnest(r.kind, r.kind[2:], r.weight, r.drain) u (kind, following, weight, drain)
