@@ -6,7 +6,8 @@
 -- parked, or behind another limit takes no turns now, so it halves nothing.
 -- last: the turn, if it is the last that was read of a list that may have more; else null
 create or replace function engine.read_turns(p_classes bigint[], p_now bigint, p_since bigint, p_most integer)
-returns table (lane sluice.lane, lift bigint, own bigint, paired boolean, last bigint) language plpgsql stable as $$
+returns table (lane sluice.lane, lift bigint, own bigint, paired boolean, last bigint)
+language plpgsql stable rows 100 as $$
 begin
   return query
   with open as materialized (
@@ -22,10 +23,10 @@ begin
            select k.vstart from sluice.lane k
            where k.class = (t.l).class and k.fair = (t.l).fair and k.vstart is not null
            order by k.vstart desc limit 1) end),
-         exists (
-           select 1 from sluice.lane k
-           where k.class = (t.l).class and k.fair = (t.l).fair # 1 and k.vstart is not null
-             and exists (select 1 from open o where o.class = k.class and o.id = k.list)),
+         -- Not EXISTS, for which the planner may read all lanes of the list into a hash table.
+         (select true from sluice.lane k
+          where k.class = (t.l).class and k.fair = (t.l).fair # 1 and k.vstart is not null
+            and exists (select 1 from open o where o.class = k.class and o.id = k.list) limit 1) is not null,
          case when t.o = p_most then (t.l).vstart end
   from (
     select f.l, i.lift, i.grouped, f.o from open i
