@@ -52,7 +52,8 @@ with job as (
   -- most as many as come before it in its own. They are counted in some lanes, and estimated for all.
   select t.i, ceil(avg(o.n) * max(s.lanes))::bigint as jobs
   from take t cross join lane me cross join ahead a cross join lateral (
-    select l.id, l.bound, count(*) over () as lanes from (select distinct class from sluice.list where id = t.id) c
+    select l.id, l.bound, count(*) over () as lanes
+    from (select distinct class from sluice.list where id = t.id and id <> 0) c
     join sluice.lane l on l.class = c.class and l.list = t.id and l.fair | 1 <> me.fair | 1
     limit 200) s
   cross join lateral (

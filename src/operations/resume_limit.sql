@@ -14,7 +14,7 @@ begin
   if not found then return false; end if;
   v_now := engine.limiter_now_us();
   v_buckets := array(select b.id from sluice.bucket b where b.name = p_name and (p_key in ('', b.key) or b.key = '*'));
-  update sluice.list set due = v_now where due > v_now and id = any (v_buckets);
+  update sluice.list set due = v_now where due > v_now and id <> 0 and id = any (v_buckets);
   perform pg_notify('sluice.wake', '*');
   perform engine.notify_event('paused', jsonb_build_object('limit', p_name, 'key', p_key, 'isPaused', false));
   return true;

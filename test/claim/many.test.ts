@@ -12,9 +12,9 @@ import { later, until } from '../until.ts'
 const at = emptied(engines[0])
 
 /** How many pages the server looks at for a claim of ten. */
-async function pages(db: Queryable, worker: string, name: string): Promise<number> {
+async function pages(db: Queryable, worker: string, name: string, ahead = 0): Promise<number> {
   const [row] = await db.query<{ 'QUERY PLAN': { Plan: Record<string, number> }[] }>(
-    `explain (analyze, buffers, format json) select * from ${fn}.claim_jobs('${newId()}', ${worker}, null, '{${name}}', 10, null, false)`,
+    `explain (analyze, buffers, format json) select * from ${fn}.claim_jobs('${newId()}', ${worker}, null, '{${name}}', 10, null, false, null, false, ${ahead})`,
   )
   const plan = row?.['QUERY PLAN'][0]?.Plan ?? {}
   return (plan['Shared Hit Blocks'] ?? 0) + (plan['Shared Read Blocks'] ?? 0)
@@ -41,6 +41,26 @@ describe('a claim', () => {
       measured.push(await pages(db, worker, 'crowd'))
     }
     expect((measured[1] ?? 0) / (measured[0] ?? 1)).toBeLessThan(3)
+  })
+
+  it('among thousands of fair keys costs as much as among some, also where it grants ahead', async () => {
+    const { sluice, db, worker } = at
+    const [own, total] = [perTenant('each', '1/day', 1), limit('total', { rate: '50/s', burst: 20 })]
+    const measured: { free: number; ahead: number }[] = []
+    for (const [i, tenants] of [50, 2_450].entries()) {
+      const keyed = Array.from({ length: tenants }, (_, n) => ({ tenant: `${i}.${n}` }))
+      // Each tenant has used up its day, and one more job of it waits for the next.
+      await sluice.sendMany(quietTask('many', [own]), [...keyed, ...keyed])
+      await done(db, await claimAll(db, worker, ['many'], tenants))
+      const fresh = Array.from({ length: 60 }, (_, n) => ({ tenant: `${i}.free.${n}` }))
+      await sluice.sendMany(quietTask('wide', [perTenant('plenty', '10000/s', 1_000)]), [...keyed, ...fresh])
+      await sluice.sendMany(quietTask('slow', [own, total]), fresh)
+      for (const name of ['wide', 'slow']) for (let n = 0; n < 5; n++) await claim(db, worker, [name], 10)
+      measured.push({ free: await pages(db, worker, 'wide'), ahead: await pages(db, worker, 'slow', 30) })
+    }
+    const [few, many] = measured
+    expect((many?.free ?? 0) / (few?.free ?? 1)).toBeLessThan(2)
+    expect((many?.ahead ?? 0) / (few?.ahead ?? 1)).toBeLessThan(2)
   })
 
   it('reads thousands of new tenants in portions, and serves all of them', async () => {

@@ -46,7 +46,8 @@ begin
       p_places => array_agg(v_running[r.ord] - r.debt[array_position(r.kind, 'concurrency')] order by r.ord))
     from unnest(v_rooms) r;
   end if;
-  update sluice.list set due = v_now where due > v_now and id in (select id from sluice.bucket where name = p_name);
+  update sluice.list set due = v_now
+  where due > v_now and id <> 0 and id in (select id from sluice.bucket where name = p_name);
   perform pg_notify('sluice.wake', '*');
   if v_is_other then perform engine.call_back_grants_ahead(array[p_name]); end if;
   -- A bucket beside a share follows the limit itself, which is reported. What the fleet finds changes all the time.

@@ -33,7 +33,8 @@ begin
       return true;
     end;
   end if;
-  update sluice.list l set due = engine.limiter_now_us() where l.id in (v_bucket, sluice.hash64(v_def.name || '*'));
+  update sluice.list l set due = engine.limiter_now_us()
+  where l.id <> 0 and l.id in (v_bucket, sluice.hash64(v_def.name || '*'));
   perform pg_notify('sluice.wake', '*');
   perform engine.notify_takers(array[v_bucket], engine.limiter_now_us());
   return true;

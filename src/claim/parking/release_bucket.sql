@@ -26,7 +26,7 @@ begin
     perform engine.park_bucket(row(p_bucket, sqlstate, sqlerrm)::engine.fault);
     return true;
   end;
-  update sluice.list l set due = v_now where l.due > v_now and l.id in (
+  update sluice.list l set due = v_now where l.due > v_now and l.id <> 0 and l.id in (
     select b.id from sluice.bucket b where b.name = v_name and (b.id = p_bucket or b.key = '*'));
   perform engine.notify_takers(array[p_bucket], v_now);
   return true;

@@ -30,7 +30,7 @@ begin
     return;
   end if;
   if engine.is_waited_for(p_lane.class, p_lane.buckets, p_now) or not v_single and exists (
-      select 1 from sluice.list l where l.id = any (p_lane.buckets) and l.id is distinct from p_lane.list)
+      select 1 from sluice.list l where l.id = any (p_lane.buckets) and l.id <> 0 and l.id is distinct from p_lane.list)
   then return; end if;
   slowest := 1;
   if not v_single then

@@ -6,7 +6,7 @@ create or replace function engine.is_waited_for(p_class bigint, p_buckets bigint
 language plpgsql stable as $$
 begin
   return exists (select 1 from sluice.class c join sluice.task t on t.name = c.task where c.id = p_class and t.once)
-    or exists (select 1 from sluice.list l where l.id = any (p_buckets) and l.class <> p_class)
+    or exists (select 1 from sluice.list l where l.id = any (p_buckets) and l.id <> 0 and l.class <> p_class)
     or exists (select 1 from sluice.reservation r where r.bucket = any (p_buckets))
     or exists (select 1 from sluice.taker t where t.bucket = any (p_buckets) and t.alive_until > p_now);
 end $$;
