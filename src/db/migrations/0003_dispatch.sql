@@ -88,6 +88,7 @@ create table sluice.list (
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
 create index list_due on sluice.list (class, due) where due is not null;
 create index list_bucket on sluice.list (id) where id <> 0;
+create index list_lead on sluice.list (class) where lead > 0;
 
 -- Units of a bucket that are kept for the next job of a lane: it needs more of them than are free, or it waits for
 -- another bucket meanwhile. `asked`: since when; the earlier of two reservations has precedence. It expires at until.
