@@ -35,6 +35,8 @@ export interface Course {
   readonly measured: Measured
   /** True if transit is measured. */
   readonly isMeasured: boolean
+  /** True if what is measured changes nothing, because others count by this definition too: then the margin becomes what is stated. */
+  readonly isFixed?: boolean
   /** The rules in force. */
   readonly rules: readonly Pick<Rule, 'kind' | 'windowUs'>[]
   /** How long the present definition has been in force at least, in microseconds. */
@@ -116,9 +118,14 @@ export function mayCharge(rules: Course['rules']): boolean {
  * first the life of new grants, within the same sum, so that no rule changes; then, when the last grant that lived longer
  * has left every window, the sum. So all grants in a window that is counted with the smaller margin keep to it.
  */
-export function nextMargin({ inForce, stated, measured, isMeasured, rules, steadyUs }: Course): Margin | undefined {
+export function nextMargin(course: Course): Margin | undefined {
+  const { inForce, stated, measured, isMeasured, isFixed = false } = course
+  if (isFixed) {
+    const wide = joined(inForce, stated)
+    return wide.grantUs > inForce.grantUs || wide.transitUs > inForce.transitUs ? wide : narrowed(course, stated, 1)
+  }
   const { ageUs, latePart, latePartMost, wayUs } = measured
-  const shortUs = shortWindowsUs(rules)
+  const shortUs = shortWindowsUs(course.rules)
   const least = shortUs.length > 0 ? { grantUs: lifeUsLeast, transitUs: 0 } : stated
   const life = ageUs === undefined ? inForce.grantUs : Math.max(least.grantUs, stepFrom(ageUs * 1.25))
   const way =
@@ -131,13 +138,23 @@ export function nextMargin({ inForce, stated, measured, isMeasured, rules, stead
   const grantUs = Math.max(inForce.grantUs, Math.min(longest, Math.max(life, stepFrom(inForce.grantUs + 1))))
   const transitUs = Math.max(isTight ? way : Math.min(way, inForce.transitUs), sumUs - grantUs)
   if (grantUs > inForce.grantUs || isTight) return { grantUs, transitUs }
-  if (latePartMost > lateLeast || steadyUs < patienceUs) return undefined
-  if (life < inForce.grantUs * worthwhile) return { grantUs: life, transitUs: sumUs - life }
+  if (latePartMost > lateLeast) return undefined
+  return narrowed(course, { grantUs: life, transitUs: way }, worthwhile)
+}
+
+/** Returns the next margin on the way to a smaller one, of which a part changes that is below `part` of itself now. */
+function narrowed({ inForce, stated, rules, steadyUs }: Course, to: Margin, part: number): Margin | undefined {
+  if (steadyUs < patienceUs) return undefined
+  const sumUs = inForce.grantUs + inForce.transitUs
+  if (to.grantUs < inForce.grantUs * part) return { grantUs: to.grantUs, transitUs: sumUs - to.grantUs }
   // Long windows have a wider margin than the stated one only if the whole margin is wider.
   const countedUs =
-    sumUs > stated.grantUs + stated.transitUs ? rules.filter(hasWindow).map((rule) => rule.windowUs) : shortUs
+    sumUs > stated.grantUs + stated.transitUs
+      ? rules.filter(hasWindow).map((rule) => rule.windowUs)
+      : shortWindowsUs(rules)
   const leftUs = Math.max(...countedUs, 0) + sumUs + aheadMostUs
-  if (way < inForce.transitUs * worthwhile && steadyUs >= leftUs) return { grantUs: inForce.grantUs, transitUs: way }
+  if (to.transitUs < inForce.transitUs * part && steadyUs >= leftUs)
+    return { grantUs: inForce.grantUs, transitUs: to.transitUs }
   return undefined
 }
 

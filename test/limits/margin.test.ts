@@ -36,6 +36,21 @@ describe('a margin', () => {
     expect(after({ inForce: next as Margin })).toBeUndefined()
   })
 
+  it('that others count by becomes what is stated: at once where it is too small, else step by step as any other', () => {
+    const others = { isFixed: true, measured: { ...quiet, latePartMost: 1 } }
+    const next = (inForce: Margin, steadyUs = 3_600 * second) => after({ ...others, inForce, steadyUs })
+    expect(next({ grantUs: 10 * ms, transitUs: 5 * ms }, 0)).toEqual(stated)
+    const widened = { grantUs: 1_000 * ms, transitUs: 100 * ms }
+    expect(next(widened, 29 * second)).toBeUndefined()
+    const first = { grantUs: 100 * ms, transitUs: 1_000 * ms }
+    expect(next(widened)).toEqual(first)
+    expect(next(first)).toEqual(stated)
+    expect(next(stated)).toBeUndefined()
+    const rules = limit('a', { rate: '200/40s' }).rules
+    expect(after({ ...others, inForce: first, rules, steadyUs: 41 * second })).toBeUndefined()
+    expect(after({ ...others, inForce: first, rules, steadyUs: 42 * second })).toEqual(stated)
+  })
+
   it('shrinks only after every grant that lived longer has left the window', () => {
     const inForce = { grantUs: 10 * ms, transitUs: 190 * ms }
     const rules = limit('a', { rate: '200/40s' }).rules

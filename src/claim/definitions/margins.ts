@@ -217,18 +217,19 @@ export class Margins {
     const steadyUs = (nowMs - (this.#seen.get(name)?.sinceMs ?? nowMs)) * 1_000
     const stated = statedOf(row)
     if (spec.beside !== undefined) return false
-    if (row.fixed) {
-      if (!isSame(spec, stated)) await this.#put(row, stated, 'others count by it')
-      return false
-    }
     const next = nextMargin({
       inForce: spec,
       stated,
       measured: { ageUs: age ?? undefined, latePart, latePartMost: late, wayUs: way ?? undefined },
       isMeasured: isMeasured(spec.numbers),
+      isFixed: row.fixed,
       rules: spec.rules,
       steadyUs,
     })
+    if (row.fixed) {
+      if (next !== undefined) await this.#put(row, next, 'others count by it')
+      return false
+    }
     const suits = ({ transitUs }: Margin) => transitUs >= Math.min(way ?? Infinity, stated.transitUs)
     if (next === undefined) return suits(spec)
     const ms = (us: number | null) => (us === null ? 'an unknown time' : `${Math.ceil(us / 1_000)} ms`)
