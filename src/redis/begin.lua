@@ -6,8 +6,11 @@
 -- seeds: for each bucket its state now, as the store knows it under that very definition: hold (us from now) and for each rule
 -- debt (for a concurrency: places), slots and spent (empty: the rule has none).
 -- delay: us by which Redis may have granted later what is in the seeds.
--- Returns 'begun', the id and when it began. If it did nothing: 'owned', the id and the owner of the epoch that stands; 'lost', the
--- id and the epoch that stands; 'late', the id and times. Definitions are the caller's, whatever stood there before.
+-- follows, goes_on: portions of the seeds were sent before, or follow. From the first to the last no epoch stands, so nothing is granted.
+-- Meanwhile the key has history, at, owner and stores of the epoch, begins (its id), and reached (when the newest portion came).
+-- Returns 'begun', the id and when it began; 'portion' with the same if others follow. If it did nothing: 'owned', the id and the
+-- owner of the epoch that stands; 'lost', the id and the epoch that stands; 'late', the id and times. Definitions are the caller's,
+-- whatever stood there before.
 
 -- Writes a bucket afresh from its seed. Records what was granted before as one grant with the epoch's id: so what turns out to be
 -- unused of it can be given back.
@@ -38,18 +41,35 @@ local function plant(key, definition, seed, call, epoch, shown)
   save(bucket, shown)
 end
 
+-- Another database may begin an epoch when one has not gone on with its own for so many us.
+local PATIENCE = 10000000
+
 local function begin(keys, call)
-  local stands, of, at, owner, standing = unpack(redis.call('HMGET', keys[1], 'id', 'history', 'at', 'owner', 'stores'))
+  local stands, of, at, owner, standing, begins, reached =
+    unpack(redis.call('HMGET', keys[1], 'id', 'history', 'at', 'owner', 'stores', 'begins', 'reached'))
   local stores = call.stores or 1
   local is_alone = math.min(stores, tonumber(standing or 1)) == 1
-  if stands and owner and owner ~= call.owner and is_alone then return { 'owned', call.id, owner } end
+  local is_others = owner and owner ~= call.owner
+  if (stands or begins) and is_others and is_alone then return { 'owned', call.id, owner } end
   if stands == call.id and of == history() then return { 'begun', call.id, tonumber(at) } end
   if stands and (stands == call.id or stands ~= call.instead) then return { 'lost', call.id, stands } end
   local now, shown = clock(call.cap)
   if shown > call['until'] then return { 'late', call.id, now, shown } end
+  if call.follows then
+    if begins ~= call.id or of ~= history() then return { 'lost', call.id, stands or '' } end
+    now = tonumber(at)
+  elseif begins and is_others and math.abs(shown - tonumber(reached)) < PATIENCE then
+    return { 'lost', call.id, '' }
+  end
   local epoch = { at = now, most = call.most, stores = stores, lacks = stores > 1 }
   for i, definition in ipairs(call.buckets) do
     plant(keys[1 + i], definition, call.seeds[i], call, epoch, shown)
+  end
+  if call.goes_on then
+    if not call.follows then redis.call('PEXPIRE', keys[1], '0') end
+    redis.call('HSET', keys[1], 'begins', call.id, 'history', history(), 'at', string.format('%.0f', now), 'owner', call.owner,
+      'stores', stores, 'reached', string.format('%.0f', shown))
+    return { 'portion', call.id, now }
   end
   -- The databases that took part in the epoch before have to join this one. The key is deleted by a command that every user may send.
   redis.call('PEXPIRE', keys[1], '0')

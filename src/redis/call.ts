@@ -113,11 +113,16 @@ export interface Beginning {
    * microseconds. Default without bound, which is right if it is not known what was granted; 0: only the seeds count.
    */
   closeUs?: number
-  /** Buckets that are written afresh, and what has been used of each by now; there may be ten thousand and more. */
+  /**
+   * Buckets that are written afresh, and what has been used of each by now. They are sent in portions; from the first to the last
+   * no epoch stands, so nothing is granted.
+   */
   seeds?: readonly Seed[]
+  /** Called before each portion; an error that it throws ends the beginning. */
+  before?: () => Promise<void>
   /** Redis may have granted what is in the seeds up to this many microseconds later; until then they grant nothing. */
   delayUs?: number
-  /** Ms after sending within which the epoch begins, or not at all; default 10 s. */
+  /** Ms after sending within which a portion is carried out, or not at all; default 10 s. */
   withinMs?: number
 }
 

@@ -125,10 +125,12 @@ export class SharedEpochs {
     const { store, limiter } = this.#options
     await this.#options.definitions.publish(true)
     const seeds = await this.#seeds()
-    // If that took long, another process may have taken over; if not, others wait again from now on.
-    const renewed = await store.run('limits/redis/renew_redis_epoch', [beginning.epoch])
-    if (renewed.length === 0) throw new OthersBeginError('another process begins an epoch')
-    const begun = await limiter.begin({ ...beginning, seeds })
+    // If it takes long, another process may have taken over; if not, others wait again from now on.
+    const before = async () => {
+      const renewed = await store.run('limits/redis/renew_redis_epoch', [beginning.epoch])
+      if (renewed.length === 0) throw new OthersBeginError('another process begins an epoch')
+    }
+    const begun = await limiter.begin({ ...beginning, seeds, before })
     if (begun.isDecided) {
       store.log.info('limits in Redis continue from the ledger', { buckets: seeds.length })
       return

@@ -41,8 +41,10 @@ const [publishText, agreeText] = [scripts['redis/publish'] ?? '', scripts['redis
 const agreeMax = 200
 /** A script may need calendars around now, and around a state written long before or ahead of it; meanwhile the clock goes on. */
 const triesMax = 4
-/** Time to write ten thousand buckets, in ms. */
+/** Time to write a portion of an epoch's seeds, or all that a database adds to it, in ms. */
 const beginMs = 10_000
+/** Number of seeds in a portion: a script that writes so many takes some hundred ms, while no other command is carried out. */
+const seedsMax = 2_000
 
 /** Decides limits in Redis. Keeps nothing in the process but an estimate of Redis's clock, for calendars and deadlines. */
 export class RedisLimiter {
@@ -123,7 +125,7 @@ export class RedisLimiter {
 
   /**
    * Begins an epoch, with all that it seeds and closes, or does nothing. If two callers find the same loss, one begins, and the
-   * other gets the epoch that stands. Resolves to the limits' time at which it began. The script is sent exactly once: when this
+   * other gets the epoch that stands. Resolves to the limits' time at which it began. Each portion is sent exactly once: when this
    * throws, the outcome is unknown, and the epoch may have begun and its state may have been lost again since. So an id is never
    * begun again: look which epoch stands (`epoch`), and start over with a new id and new seeds.
    * @throws StoreError SLUICE_REDIS_SILENT, SLUICE_REDIS_ANSWER, SLUICE_REDIS_REFUSED; the client's errors
@@ -135,6 +137,7 @@ export class RedisLimiter {
     instead,
     closeUs,
     seeds = [],
+    before,
     delayUs = 0,
     withinMs = beginMs,
   }: Beginning): Promise<{ isDecided: true; atUs: number } | Lost | Owned> {
@@ -142,14 +145,19 @@ export class RedisLimiter {
     // because the last reading may be from a server that is gone.
     await this.#look()
     const most = Math.min(closeUs ?? Infinity, Number.MAX_SAFE_INTEGER)
-    const more = { owner, stores, instead, most, seeds: seeds.map(toldSeed), delay: delayUs }
-    const call = { id, buckets: seeds.map(({ bucket }) => bucket) }
-    const reply = await this.#send(this.#begin, [], call, more, withinMs)
-    const [kind, ...rest] = reply
-    if (kind === 'begun') return { isDecided: true, atUs: Number(rest[0]) }
-    const refusal = refusalOf(reply)
-    if (refusal?.why === 'lost' || refusal?.why === 'owned') return refusal
-    throw late()
+    for (let from = 0; ; from += seedsMax) {
+      await before?.()
+      const some = seeds.slice(from, from + seedsMax)
+      const portion = { follows: from > 0 || undefined, goes_on: from + seedsMax < seeds.length || undefined }
+      const more = { owner, stores, instead, most, seeds: some.map(toldSeed), delay: delayUs, ...portion }
+      const reply = await this.#send(this.#begin, [], { id, buckets: some.map(({ bucket }) => bucket) }, more, withinMs)
+      const [kind, atUs] = reply
+      if (kind === 'begun') return { isDecided: true, atUs: Number(atUs) }
+      if (kind === 'portion') continue
+      const refusal = refusalOf(reply)
+      if (refusal?.why === 'lost' || refusal?.why === 'owned') return refusal
+      throw late()
+    }
   }
 
   /**

@@ -137,6 +137,48 @@ describe('an epoch', () => {
     expect(await begin(randomUUID())).toMatchObject({ isDecided: true })
   })
 
+  it('with many seeds begins in portions; until the last one nothing is granted', async () => {
+    const instead = await anew()
+    let portions = 0
+    let meanwhile = async () =>
+      void (portions > 1 && expect(await call([minute], 1, randomUUID(), instead)).toEqual(lost()))
+    const watched: RedisClient = {
+      send: async (command, args) => {
+        if (command !== 'EVALSHA') return client.send(command, args)
+        portions++
+        await meanwhile()
+        expect(Number(args[1])).toBeLessThanOrEqual(2_001)
+        return client.send(command, args)
+      },
+    }
+    const by = new RedisLimiter(watched)
+    const slots = [[3]]
+    const seeds = Array.from({ length: 4_100 }, (_, i) => seedOf(bucket(`many${i}`, { window: '5/min' }), { slots }))
+    const epoch = randomUUID()
+    expect(await by.begin({ owner: 'sluice', epoch, instead, closeUs: 0, seeds })).toMatchObject({ isDecided: true })
+    expect(portions).toBe(3)
+    expect(await limiter.epoch()).toMatchObject({ id: epoch, isWhole: true, owner: 'sluice' })
+    for (const seed of [seeds[0], seeds[4_099]])
+      expect(await reserve(seed?.bucket as RedisBucket, 9)).toMatchObject({ granted: 2 })
+
+    // What is lost in between is not begun, and a process that begins again meanwhile is first.
+    portions = 0
+    meanwhile = async () => void (portions === 2 && (await client.send('FLUSHALL', [])))
+    expect(await by.begin({ owner: 'sluice', epoch: randomUUID(), instead: epoch, seeds })).toEqual(lost())
+    portions = 0
+    meanwhile = async () => void (portions === 3 && (await anew()))
+    expect(await by.begin({ owner: 'sluice', epoch: randomUUID(), seeds })).toMatchObject({ why: 'lost' })
+    expect(await reserve(minute, 9)).toMatchObject({ granted: 5 })
+    // Nor does another database take over what has just gone on.
+    const others = { owner: 'other', stores: 2, epoch: randomUUID(), instead: (await limiter.epoch()).id }
+    portions = 0
+    meanwhile = async () =>
+      void (portions === 2 && expect(await limiter.begin({ ...others, instead: undefined })).toEqual(lost()))
+    expect(await by.begin({ ...others, owner: 'sluice', epoch: randomUUID(), seeds, closeUs: 0 })).toMatchObject({
+      isDecided: true,
+    })
+  })
+
   it('is not begun by a command that arrives after its caller has given it up', async () => {
     const proxy = await startProxy({ port: server.port })
     const through = await connectRedis(proxy.port)
