@@ -37,7 +37,8 @@ declare
   v_begun bigint;
 begin
   -- Before the buckets are locked, as in a claim.
-  perform engine.check_epoch_after_restart();
+  if (select server_at from sluice.epoch) is distinct from pg_postmaster_start_time() then
+    perform engine.check_epoch(null, null, null); end if;
   shared := engine.lock_redis_epoch();
   granted := false;
   lost := false;

@@ -24,8 +24,15 @@ declare
   v_least bigint;
 begin
   renewal := exists (select 1 from sluice.renewal);
-  select coalesce(i.identity, e.identity), i.lsn into v_id, lsn
-    from engine.server_identity() i cross join (select * from sluice.epoch limit 1) e;
+  -- Its system identifier and timeline change when a standby is promoted or a backup restored; the position up to which
+  -- its log is on disk never goes back on a server that kept what it acknowledged. Some servers do not give these.
+  begin
+    lsn := pg_current_wal_flush_lsn();
+    v_id := (select system_identifier from pg_control_system()) || '/' || left(pg_walfile_name(lsn), 8);
+  exception when others then
+    lsn := null;
+  end;
+  v_id := coalesce(v_id, (select identity from sluice.epoch));
   for round in 1 .. 2 loop
     select * into v_epoch from sluice.epoch;
     now_us := sluice.now_us() + v_epoch.ahead_us;

@@ -1,15 +1,33 @@
 -- Returns the state of a bucket under the definition in force, from its newest ledger row.
+-- If the store's clock was set back, periods of quotas begin again in which units were granted: what counts in them is
+-- read from the ledger (engine.recount_quota_periods), as it is when the row has no periods. The periods are null when
+-- the store does not understand a calendar: engine.bucket_room treats such a quota as full.
 -- p_row, p_def: that row, and the definition.
 -- p_rebuild: the row is of another version of the definition, so the state is computed from earlier rows.
 -- p_wall: the store's clock, in microseconds, by which quotas go.
 create or replace function engine.current_state(
   p_row sluice.ledger, p_def sluice.limit_def, p_rebuild boolean, p_wall bigint)
 returns engine.state language plpgsql stable as $$
+declare
+  v_quota bigint[];
+  v_shown bigint;  -- the latest time that the store's clock showed before it was set back
 begin
   if p_rebuild then
     select r.debt, r.slots, r.quota into p_row.debt, p_row.slots, p_row.quota
     from engine.rebuild_bucket_state(p_row, p_def) r;
   end if;
-  return (p_row.debt, p_row.slots,
-    case when p_def.margin is not null then engine.read_quota_periods(p_row, p_def, p_wall) end)::engine.state;
+  if p_def.margin is null then return (p_row.debt, p_row.slots, null)::engine.state; end if;
+  v_quota := engine.advance_quota_periods(p_row.quota, p_def, p_wall);
+  if p_row.at is not null and v_quota is not null and (p_row.quota is null or exists (select 1 from sluice.step)) then
+    v_shown := (select max(s.at - s.before_us) from sluice.step s where s.ahead_us > s.before_us);
+    if p_row.quota is null or p_row.at - engine.clock_lead_at(p_row.at) > p_wall or exists (
+      select 1 from generate_subscripts(p_def.margin, 1) i
+      where p_wall < p_row.quota[i][2]  -- a refund since the step wrote the row, at a time before the step
+        or (v_quota[i][2] is distinct from p_row.quota[i][2]
+          -- This period begins again, or the one before it does, in which grants of now count, too.
+          and (v_quota[i][2] <= v_shown + p_def.margin[i]
+            or (p_wall < v_quota[i][2] + p_def.margin[i] and v_quota[i][1] <= v_shown + p_def.margin[i]))))
+    then v_quota := engine.recount_quota_periods(p_row.bucket, p_wall, p_def); end if;
+  end if;
+  return (p_row.debt, p_row.slots, v_quota)::engine.state;
 end $$;

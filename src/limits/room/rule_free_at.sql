@@ -14,13 +14,20 @@ language plpgsql stable as $$
 declare
   v_room constant bigint := p_def.room[p_i];
   v_kept bigint := 0;
+  v_full bigint;    -- the most debt of a pace
+  v_pace numeric;   -- in how many microseconds the pace has room; null: there is none, or never for so many at once
 begin
   case p_def.kind[p_i]
     when 'rate' then
+      if p_def.kind[p_i + 1] = 'pace' then
+        v_full := p_def.weight[p_i + 1] + p_def.drain[p_i + 1] * p_def.slot[p_i + 1];
+        if p_exact or p_need <= v_full / p_def.weight[p_i + 1] then
+          v_pace := greatest(0, div(p_debt[p_i + 1] + p_need::numeric * p_def.weight[p_i + 1] - v_full
+            + p_def.drain[p_i + 1] - 1, p_def.drain[p_i + 1])); end if;
+      end if;
       return least(9007199254740991, p_now
         + div(p_debt[p_i] - (v_room - p_need)::numeric * p_def.weight[p_i] + p_def.drain[p_i] - 1, p_def.drain[p_i]),
-        case when p_def.kind[p_i + 1] = 'pace' then p_now + engine.pace_free_in(p_def, p_i + 1, p_debt, p_need, p_exact)
-        end);
+        p_now + v_pace);
     when 'window' then
       -- When the newest of the steps that must leave the window has left it.
       for k in 1 .. 61 loop
