@@ -147,8 +147,8 @@ export class Claims {
 
   /** Returns the jobs of a claim that this process does not know. Its grants are taken to be too old to use. */
   async adopt(id: string): Promise<ClaimedJob[]> {
-    const [row] = await this.#store.call<{ adopt_claim: string | null }>('adopt_claim', [id])
-    return this.#jobsFrom(row?.adopt_claim ?? null, id, -Infinity)
+    const [row] = await this.#store.call<{ jobs: string | null }>('adopt_claim', [id])
+    return this.#jobsFrom(row?.jobs ?? null, id, -Infinity)
   }
 
   /** True while a claim of this id waits for its answer. */

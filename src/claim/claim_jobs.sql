@@ -52,8 +52,10 @@ begin
   v_begun := case when v_is.moved or v_is.shared then engine.limiter_now_us(p_cap)
              else engine.limiter_time(v_is.ahead_us, v_is.watched, p_cap) end;
   now_us := v_begun; waited_us := 0; since := p_since; again := false;
-  if v_is.known then jobs := engine.adopt_claim(p_claim); instants := engine.read_instants(p_claim);
-    again := true; wake_us := 0; return; end if;
+  if v_is.known then
+    select a.jobs, a.instants into jobs, instants from engine.adopt_claim(p_claim) a;
+    again := true; wake_us := 0; return;
+  end if;
   if p_want = 0 then perform engine.plan_claim_statements(p_claim, p_worker, v_begun, p_cap); end if;
   for round in 1 .. 2 loop
     v_found := engine.find_classes(p_queues, p_tasks, v_is.labels, v_begun, v_since);
@@ -67,9 +69,8 @@ begin
     v_found.active := array(select c from unnest(v_found.active) c where c <> all (v_shut));
   end if;
   if v_found.labelled then
-    v_found.active := array(
-      select c from unnest(v_found.active) c, engine.find_classes_without_room(v_is.labels, v_found.active, v_begun) b
-      where c <> all (b.classes));
+    v_found.active := array(select c from unnest(v_found.active) c,
+      engine.find_classes_without_room(v_is.labels, v_found.active, v_begun) b where c <> all (b.classes));
   end if; if p_want = 0 then return; end if;
   if v_found.active <> '{}' then
     v_served := engine.serve_claim(p_claim, p_worker, v_found.active, not v_found.labelled and not v_is.pools, p_want,
@@ -83,9 +84,8 @@ begin
   again := again or v_more;
   if v_is.due_us <= now_us then again := engine.promote_due_jobs(now_us, v_since) > 0 or again; end if;
   v_full := (v_served.granted >= case when instants is null then p_want else p_ahead end) is true;
-  if v_full then  -- after a claim ahead of time it sleeps until this limit has room
-    perform engine.wake_next_worker(p_worker, v_found.active, case when instants is not null then now_us end);
-    v_is.tasks := '{}'; end if;
+  if v_full then v_is.tasks := '{}';  -- after a claim ahead of time it sleeps until this limit has room
+    perform engine.wake_next_worker(p_worker, v_found.active, case when instants is not null then now_us end); end if;
   if not again and (not v_full or instants is not null) then
     v_sleep := engine.plan_next_wake(p_worker, p_queues, v_is.tasks, v_found.classes, v_shut, now_us, v_since, p_idle,
       case when v_found.labelled then v_is.labels end, v_is.due_us);

@@ -5,16 +5,16 @@
 -- p_class: the class, locked; its jobs need no label and no pool.
 -- p_news: what has arrived for the class.
 -- p_begun: the limiter clock when the claim began.
--- p_ahead: grants up to so many jobs ahead of time, when too few can begin now (`engine.grant_lane_ahead`).
 -- served = false: this case needs `engine.decide_claim`, and nothing was changed.
+-- p_ahead: grants up to so many jobs ahead of time, when too few can begin now (`engine.grant_lanes_ahead`).
 create or replace function engine.claim_lone_lane(
   p_claim uuid, p_worker bigint, p_class bigint, p_news engine.news, p_want integer, p_begun bigint, p_since bigint,
   p_cap bigint, p_ahead integer) returns engine.served
 language plpgsql as $$
 declare
   v_done engine.served := row(p_begun, 0, false, null, false, null, false, null, null, null);
-  v_front record; v_lane sluice.lane; v_is record; v_life bigint; v_each bigint; v_units bigint[]; v_free bigint;
-  v_take integer; v_mark engine.marked; v_move engine.move; v_later record; v_lead bigint := 0; v_slowest integer;
+  v_front record; v_lane sluice.lane; v_is record; v_free bigint := 2147483647; v_take integer;
+  v_ahead engine.ahead; v_room engine.room; v_blocked integer; v_mark engine.marked; v_move engine.move;
 begin
   if p_news.future or p_news.rest or cardinality(p_news.lanes) > 1 then return v_done; end if;
   v_front := engine.find_front_lanes(p_class, p_begun, p_since);
@@ -23,7 +23,8 @@ begin
   where l.id = coalesce(v_front.lane, p_news.lanes[1]) order by l.v desc limit 1;
   -- A lane that stands behind another lane of its fair key is not alone.
   if v_lane.list is not null and v_lane.vstart is null then return v_done; end if;
-  v_done.served := v_lane.id is not null or p_news.lanes is null; if v_lane.id is null then return v_done; end if;
+  v_done.served := v_lane.id is not null or p_news.lanes is null;
+  if v_lane.id is null then return v_done; end if;
   if v_front.lane is null and v_lane.list is not null then  -- it waits for a bucket that is not due
     update sluice.lane l set v = l.v + 1, bound = p_news.bounds[1]
     where l.id = v_lane.id and l.v = v_lane.v and l.bound > p_news.bounds[1]; return v_done;
@@ -32,36 +33,37 @@ begin
   perform engine.lock_buckets(v_lane.buckets);
   v_is := engine.read_claim_room(v_lane.buckets, '{}', v_lane.buckets, array[v_lane.id], p_cap);
   v_done.now_us := v_is.now_us; v_done.probing := v_is.probing;
-  foreach v_each in array v_is.life loop v_life := least(v_life, v_each); end loop;
-  foreach v_each in array v_is.avail loop v_free := least(v_free, v_each); end loop;
-  v_take := greatest(0, least(p_want, v_free));
-  if v_take < p_want and (v_lane.list is not null or v_take < p_news.counts[1]) then
-    v_later := engine.grant_lane_ahead(v_lane, v_is.rooms, v_take, v_done.now_us, p_ahead);
-    v_slowest := v_later.slowest; v_lead := v_later.lead;
-    if cardinality(v_later.instants) > v_take then v_done.instants := v_later.instants; end if;
-    v_take := greatest(v_take, cardinality(v_later.instants)); end if;
-  if p_news.lanes is not null then
-    v_lane.bound := case when v_lane.list is null then p_news.bounds[1] else least(v_lane.bound, p_news.bounds[1]) end;
-  end if;
-  if v_take > 0 then
-    v_mark := engine.mark_lane_jobs(p_claim, p_worker, v_is.now_us, v_is.at, v_lane, v_take, v_life, v_done.instants);
-    v_done.granted := v_mark.granted; v_done.jobs := v_mark.jobs; v_move := v_mark.moves[1]; end if;
-  if v_mark.granted > 0 then
-    v_units := array_fill(v_mark.granted::bigint, array[cardinality(v_lane.buckets)]);
-    if v_done.instants is not null then
-      if v_mark.granted < v_take then
-        v_later := engine.grant_lane_ahead(v_lane, v_is.rooms, v_take, v_done.now_us, v_mark.granted); end if;
-      v_is.rooms := v_later.rooms; v_done.instants := v_later.instants;
+  foreach v_room in array v_is.rooms loop
+    if v_room.avail < v_free then v_free := v_room.avail; v_blocked := v_room.ord; end if; end loop;
+  v_take := least(p_want, v_free);
+  if v_take = p_want then v_blocked := null;
+  elsif v_lane.list is not null or v_take < p_news.counts[1] then
+    v_ahead := engine.grant_lanes_ahead(array[v_lane], v_lane.buckets, v_is.rooms, p_want, v_is.now_us, p_ahead);
+    v_blocked := coalesce(v_ahead.shared, v_blocked);
+    if v_ahead.instants is not null then
+      v_take := cardinality(v_ahead.instants);
+      foreach v_room in array v_ahead.rooms loop
+        v_done.probing := v_done.probing or v_room.probe > 0;  -- as in `engine.decide_claim`
+        if v_room.avail < v_take then v_take := v_room.avail; v_blocked := v_room.ord; end if; end loop;
+      if v_take <= v_free then v_take := v_free; v_ahead := null; end if;
     end if;
-    perform engine.append_ledger(v_is.rooms, p_claim, v_units, v_units, p_instants => v_done.instants);
+  end if;
+  v_lane.bound := case when v_lane.list is null then p_news.bounds[1] else least(v_lane.bound, p_news.bounds[1]) end;
+  if v_take > 0 then
+    v_mark := engine.mark_lane_jobs(p_claim, p_worker, v_is.now_us, v_is.at, v_lane, v_take, v_is.rooms, v_ahead);
+    v_done.granted := v_mark.granted; v_done.jobs := v_mark.jobs; v_move := v_mark.moves[1];
+    v_done.instants := nullif(v_ahead.instants[:v_mark.granted], '{}');
   end if;
   v_done.held := current_setting('sluice.held', true) is not distinct from 'yes';
   -- Behind jobs that were set aside, or went away meanwhile, there may be others.
   v_done.again := (v_done.granted < p_want and (v_move.more and v_done.granted < v_take
     or not v_done.held and v_move.seen > v_move.taken)) is true;
-  if v_lane.list = 0 and v_take = p_want and v_done.instants is null and v_move.more
-    and v_move.seen = v_move.taken and v_move.taken > 0 then
-    perform engine.advance_lone_lane(v_is.now_us, v_lane, v_move); return v_done;
+  if v_lane.list = 0 and v_blocked is null and v_move.more and v_move.seen = v_move.taken and v_move.taken > 0 then
+    -- As in most claims of a backlog, it stays in the ready list, whose due time sleepers read.
+    update sluice.lane l set v = l.v + 1, bound = v_move.last + 1, rank = greatest(l.rank, v_move.rank), denied = 0,
+      vstart = l.vstart + v_move.taken * (1000000 / greatest(1, l.weight))
+    where l.id = v_lane.id and l.v = v_lane.v;
+    perform engine.update_ready_list(p_class, v_is.now_us, v_lane.vstart); return v_done;
   end if;
   if v_lane.list is null then  -- it did not wait; when nothing of it is left it stays as it was
     if not v_move.more and v_move.seen = v_move.taken then return v_done; end if;
@@ -71,11 +73,9 @@ begin
   end if;
   perform engine.advance_lanes(
     v_is.now_us, array[v_lane], array[v_lane.vstart], array[1000000 / greatest(1, v_lane.weight)]::bigint[],
-    case when v_lead > 0 and v_move.more is not false then array[v_slowest]
-    else engine.find_denying_buckets(array[v_lane], array[
-      case when v_move.more is false or v_take = p_want and v_done.instants is null then 0
-      else array_position(v_is.avail, v_free) end],
-      v_lane.buckets, v_is.units, v_is.places, v_is.rooms) end, v_lane.buckets,
-    case when v_move.lane is not null then array[v_move] else '{}' end, v_lane.buckets[v_slowest], v_lead);
+    engine.find_denying_buckets(array[v_lane],
+      array[case when v_move.more is false then 0 else coalesce(v_blocked, 0) end], v_lane.buckets, v_is.rooms),
+    v_lane.buckets, case when v_move.lane is not null then array[v_move] else '{}' end,
+    v_lane.buckets[v_ahead.shared], v_ahead.lead);
   return v_done;
 end $$;

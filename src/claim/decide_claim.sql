@@ -15,9 +15,9 @@ declare
   v_buckets bigint[];
   v_real record;  -- what those buckets are to this worker: engine.resolve_buckets
   v_is record;    -- what they allow: engine.read_claim_room
-  v_first integer[];  -- lanes that units are reserved for, the oldest reservation first
   v_costed boolean;
-  v_ahead record; v_share record;
+  v_ahead engine.ahead;  -- what it grants ahead of time
+  v_share record;
   v_lanes sluice.lane[];
   v_mark engine.marked; v_ids bigint[]; v_blocked integer[];
 begin
@@ -31,27 +31,24 @@ begin
   v_is := engine.read_claim_room(v_real.buckets, v_real.members, v_buckets, v_ids, p_cap);
   v_done.now_us := v_is.now_us; v_done.probing := v_is.probing;
   v_costed := exists (select 1 from unnest(v_lanes) l where l.costed);
-  v_first := engine.find_reserving_lanes(v_lanes, v_buckets);
   v_ahead := engine.grant_lanes_ahead(v_lanes, v_buckets, v_is.rooms, p_want, v_is.now_us,
     case when v_real.labels is null and not v_costed and cardinality(p_classes) = 1 then p_ahead end);
-  v_is.avail := coalesce(v_ahead.avail, v_is.avail);
   if v_ahead.instants is not null then  -- what is held now may try the vendor at an instant
     v_done.probing := exists (select 1 from unnest(v_is.rooms) r where r.probe > 0); end if;
   v_share := engine.divide_room(coalesce(cardinality(v_ahead.instants), p_want), v_lanes, v_cand.starts, v_cand.steps,
-    v_buckets, v_is.avail, v_is.units, v_is.places, v_is.most, v_cand.horizon, v_is.now_us, v_first);
+    v_buckets, coalesce(v_ahead.rooms, v_is.rooms), v_cand.horizon, v_is.now_us, v_is.first);
   -- A label without room bars the worker, not the lane: that stays where other workers find it.
   v_blocked := array(
     select case when v_real.labels is not null and v_real.buckets[b] <> v_buckets[b] then 0
            else coalesce(nullif(b, 0), v_ahead.shared, 0) end
     from unnest(v_share.blocked) with ordinality u (b, o) order by o);
-  v_mark := engine.mark_jobs(p_claim, p_worker, v_is.now_us, v_is.at, v_lanes, v_share.take, v_buckets, v_is.life,
-    v_share.of, v_share.seqs, v_share.over, v_real.labels, v_real.members, v_is.rooms, v_ahead.shared,
-    v_ahead.instants);
+  v_mark := engine.mark_jobs(p_claim, p_worker, v_is.now_us, v_is.at, v_lanes, v_share.take, v_buckets, v_is.rooms,
+    v_share.of, v_share.seqs, v_share.over, v_real.labels, v_real.members, v_ahead);
   v_done.granted := v_mark.granted; v_done.jobs := v_mark.jobs;
-  if v_mark.granted > 0 then v_done.instants := v_ahead.instants[:v_mark.granted]; end if;
+  v_done.instants := nullif(v_ahead.instants[:v_mark.granted], '{}');
   perform engine.advance_lanes(v_is.now_us, v_lanes,
     array(select s - f from unnest(v_cand.starts, v_cand.lifts) with ordinality u (s, f, o) order by o), v_cand.steps,
-    engine.find_denying_buckets(v_lanes, v_blocked, v_buckets, v_is.units, v_is.places, v_is.rooms), v_buckets,
+    engine.find_denying_buckets(v_lanes, v_blocked, v_buckets, v_is.rooms), v_buckets,
     v_mark.moves, v_buckets[v_ahead.shared], v_ahead.lead);
   select array_agg(v_lanes[array_position(v_ids, m.lane)].class), array_agg(m.taken)
   into v_done.of, v_done.taken from unnest(v_mark.moves) m;

@@ -18,7 +18,8 @@ declare
   v_bucket bigint;
   v_locked boolean := true;
   v_is record;
-  v_each bigint;
+  v_room engine.room;
+  v_free bigint := 1;
   v_life bigint;
   v_seq bigint;
   v_units bigint[];
@@ -30,10 +31,11 @@ begin
   end if;
   if v_lane.id is not null and v_locked then
     v_is := engine.read_claim_room(v_lane.buckets, '{}', v_lane.buckets, array[p_lane], p_cap);
-    if 1 <= all (v_is.avail) and not v_is.probing then
+    foreach v_room in array v_is.rooms loop
+      v_life := least(v_life, v_room.life); v_free := least(v_free, v_room.avail); end loop;
+    if v_free > 0 and not v_is.probing then
       now_us := v_is.now_us;
       v_seq := nextval('sluice.job_seq_seq');
-      foreach v_each in array v_is.life loop v_life := least(v_life, v_each); end loop;
       -- The claim's row comes before the job's: docs/architecture.md, "Locks".
       insert into sluice.claim (id, worker, at, lanes, seqs)
       values (p_claim, p_worker, now_us, array[p_lane], array[v_seq]);

@@ -38,7 +38,8 @@ with job as (
     where o.lane = j.lane and o.seq < j.seq and o.claim is null and o.due_at is null limit 10000) o
 ), kin as (
   -- Lanes of its own key that go first. First attempts and retries of a key take turns, under fair keys that differ in
-  -- the lowest bit (claim/lanes/make_lanes.sql): of those at most as many jobs go first as come before it in its lane.
+  -- the lowest bit (claim/arrivals/absorb_arrivals.sql): of those at most as many jobs go first as come before it in
+  -- its lane.
   select (select count(*) from (
             select 1 from sluice.job o
             where o.lane = s.id and o.seq >= s.bound and o.claim is null and o.due_at is null limit s.most) o) as n
@@ -94,8 +95,9 @@ select j.id, j.task, j.queue, j.attempt, engine.state_of_job(o) as state, engine
         select distinct on (t.way) r.next, json_build_object('limit', t.name, 'key', coalesce(t.key, ''),
           'members', case when t.key is null then cardinality(d.members) end, 'defined', d.room is not null,
           'avail', case when b.id is null then d.room
-            else (engine.units_left_for_jobs(
-              array[t.id], array[case when j.costs is null then r.avail else r.units end], j.now_us))[1] end,
+            else (
+              select case when j.costs is null then u.avail else u.units end
+              from unnest(engine.units_left_for_jobs(array[r::engine.room], j.now_us)) u) end,
           'cost', t.cost, 'before', t.before, 'spec', d.spec, 'version', d.version,
           'isLent', d.lend_us is not null, 'reopens', d.reopens, 'rivals', coalesce(o.jobs, 0),
           'states', json_agg(s.states) over (partition by t.way),

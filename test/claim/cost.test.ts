@@ -107,7 +107,7 @@ for (const engine of mainEngines) {
       const mark = async () => {
         const [row] = await at.db.query<{ granted: number }>(
           `select m.granted from sluice.lane l, sluice.job j, ${fn}.mark_jobs(gen_random_uuid(), $1, ${fn}.limiter_now_us(), sluice.now(),
-             array[l], '{1}', l.buckets, '{1000000}', array[l.id], array[j.seq], '{0}') m
+             array[l], '{1}', l.buckets, '{}', array[l.id], array[j.seq], '{0}') m
            where j.lane = l.id and j.claim is null`,
           [at.worker],
         )

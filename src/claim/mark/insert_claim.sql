@@ -17,5 +17,5 @@ begin
     update sluice.job j set dispatched_at = p_at + make_interval(secs => (u.at - p_now) / 1e6)
     from unnest(p_lanes, p_seqs, p_instants) u (lane, seq, at) where j.lane = u.lane and j.seq = u.seq;
   end if;
-  return engine.adopt_claim(p_claim);
+  return (engine.adopt_claim(p_claim)).jobs;
 end $$;

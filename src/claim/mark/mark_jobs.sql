@@ -9,32 +9,31 @@
 -- carried what the others of its lane have in common.
 -- p_at: what the store's clock shows at p_now
 -- p_take: how many jobs of each lane
--- p_life: how long grants of each bucket may be used, in microseconds
+-- p_rooms: as `engine.read_claim_room` returns them
 -- p_of, p_seqs: lane and seq of each selected job of lanes with costs; jobs that became visible later are left out
 -- p_over: as `engine.divide_room` returns it. These three are null when no lane has costs.
 -- p_labels, p_members: as `engine.resolve_buckets` returns them; with labels, `engine.choose_held_buckets` decides what
 -- each job holds
--- p_rooms: as `engine.read_claim_room` returns them
--- p_shared, p_instants: as `engine.grant_lanes_ahead` returns them
+-- p_ahead: as `engine.grant_lanes_ahead` returns it
 create or replace function engine.mark_jobs(
   p_claim uuid, p_worker bigint, p_now bigint, p_at timestamptz, p_lane sluice.lane[], p_take integer[],
-  p_buckets bigint[],
-  p_life bigint[], p_of bigint[] default null, p_seqs bigint[] default null,
+  p_buckets bigint[], p_rooms engine.room[], p_of bigint[] default null, p_seqs bigint[] default null,
   p_over integer[] default null, p_labels jsonb default null, p_members bigint[] default null,
-  p_rooms engine.room[] default null, p_shared integer default null, p_instants bigint[] default null)
+  p_ahead engine.ahead default null)
 returns engine.marked
 language plpgsql as $$
 declare
   v_ids bigint[] := array(select l.id from unnest(p_lane) with ordinality l order by l.ordinality);
   v_done engine.marked; v_lanes bigint[]; v_seqs bigint[]; v_late uuid[];
-  v_picked bigint[]; v_holds text[]; v_units bigint[]; v_places bigint[]; v_wanted int; v_buckets bigint[] := p_buckets;
+  v_picked bigint[]; v_holds text[]; v_units bigint[]; v_places bigint[]; v_wanted int;
+  v_buckets bigint[] := p_buckets; v_rooms engine.room[] := p_rooms; v_instants constant bigint[] := p_ahead.instants;
 begin
   if p_labels is not null then
-    select p.seqs, p.holds, p.buckets, p.rooms into v_picked, v_holds, v_buckets, p_rooms
+    select p.seqs, p.holds, p.buckets, p.rooms into v_picked, v_holds, v_buckets, v_rooms
     from engine.choose_held_buckets(p_labels, p_members, p_now, p_lane, p_take, p_of, p_seqs, p_rooms) p; end if;
   with ask as (
     select l.id as lane, l.list, l.bound, p_take[l.ordinality] as take, l.costed, l.buckets,
-      (select min(p_life[array_position(p_buckets, b)]) from unnest(l.buckets) b) as life
+      (select min((p_rooms[array_position(p_buckets, b)]).life) from unnest(l.buckets) b) as life
     from unnest(p_lane) with ordinality l where p_take[l.ordinality] > 0
   ), seen as (
     select a.lane, a.list, a.life, a.buckets, a.take, j.* from ask a cross join lateral (
@@ -56,7 +55,7 @@ begin
     where not s.late and not s.beyond and (p_labels is null or s.seq = any (v_picked))
   ), taken as (
     update sluice.job j set claim = p_claim, attempt = j.attempt + 1,
-      dispatched_at = p_at + make_interval(secs => coalesce(p_instants[s.nth] - p_now, 0) / 1e6),
+      dispatched_at = p_at + make_interval(secs => coalesce(v_instants[s.nth] - p_now, 0) / 1e6),
       holds = string_to_array(v_holds[array_position(v_picked, s.seq)], E'\x1f')
     from ready s where j.ctid = s.tid and j.claim is null and j.lane = s.lane
     returning s.o, j.lane, j.seq, j.costs, j.costs[cardinality(j.costs)] as turn, j.holds, s.buckets,
@@ -84,10 +83,9 @@ begin
   from (select k.*, sum(octet_length(k.cargo)) over (order by k.o rows unbounded preceding) as size from taken k) t;
   v_done.moves := engine.complete_lane_moves(v_done.moves, p_lane, p_take, p_over);
   if v_done.granted > 0 then
-    v_done.jobs := coalesce(engine.insert_claim(p_claim, p_worker, p_now, p_at, v_lanes, v_seqs, p_instants,
+    v_done.jobs := coalesce(engine.insert_claim(p_claim, p_worker, p_now, p_at, v_lanes, v_seqs, v_instants,
       p_labels is null and v_done.granted < v_wanted), v_done.jobs);
-    perform engine.append_claim(
-      p_claim, p_now, p_buckets, p_rooms, p_shared, p_instants, v_lanes, p_lane, v_units, v_places);
+    perform engine.append_claim(p_claim, p_now, p_buckets, v_rooms, p_ahead, p_lane, v_lanes, v_units, v_places);
   end if;
   if v_late is not null then perform engine.set_aside_jobs(v_late, p_at); end if;
   return v_done;

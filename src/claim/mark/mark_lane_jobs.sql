@@ -1,17 +1,17 @@
--- Marks the next p_take jobs of one lane without costs for a claim, as `engine.mark_jobs` does for many lanes. The
--- caller appends to the ledger.
+-- Marks the next p_take jobs of one lane without costs for a claim, and appends what they hold to the ledger, as
+-- `engine.mark_jobs` does for many lanes.
 -- p_at: what the store's clock shows at p_now
--- p_life: how long the grants may be used, in microseconds
--- p_instants: when each of the jobs may begin, in order; null: at p_now
+-- p_rooms: the room of the lane's buckets, as `engine.read_claim_room` returned it
+-- p_ahead: as `engine.grant_lanes_ahead` returned it
 create or replace function engine.mark_lane_jobs(
-  p_claim uuid, p_worker bigint, p_now bigint, p_at timestamptz, p_lane sluice.lane, p_take integer, p_life bigint,
-  p_instants bigint[])
-returns engine.marked
+  p_claim uuid, p_worker bigint, p_now bigint, p_at timestamptz, p_lane sluice.lane, p_take integer,
+  p_rooms engine.room[], p_ahead engine.ahead) returns engine.marked
 language plpgsql as $$
 declare
   v_done engine.marked;
   v_lane constant bigint := p_lane.id;
   v_bound constant bigint := p_lane.bound;
+  v_instants constant bigint[] := p_ahead.instants;
   v_tids tid[];
   v_seqs bigint[];
   v_sinces timestamptz[];
@@ -20,7 +20,12 @@ declare
   v_read integer;
   v_seen integer;
   v_marked bigint[];
+  v_of bigint[];
+  v_room engine.room;
+  v_life bigint;
+  v_units bigint[];
 begin
+  foreach v_room in array p_rooms loop v_life := least(v_life, v_room.life); end loop;
   select array_agg(j.tid) filter (where not j.late), array_agg(j.seq) filter (where not j.late),
          array_agg(j.since) filter (where not j.late), max(j.since), array_agg(j.id) filter (where j.late), count(*)
   into v_tids, v_seqs, v_sinces, v_newest, v_late, v_read from (
@@ -34,11 +39,11 @@ begin
   -- place. The first job carries what all have in common.
   with taken as (
     update sluice.job j set claim = p_claim, attempt = j.attempt + 1, holds = null, dispatched_at = case
-      when p_instants is null then p_at
-      else p_at + make_interval(secs => (p_instants[array_position(v_seqs, j.seq)] - p_now) / 1e6) end
+      when v_instants is null then p_at
+      else p_at + make_interval(secs => (v_instants[array_position(v_seqs, j.seq)] - p_now) / 1e6) end
     where j.ctid = any (v_tids[:v_seen])
       and case when j.claim is null then j.lane = v_lane end
-    returning j.seq, engine.encode_job(j, p_life, j.seq > v_seqs[1], p_lane.list) as told,
+    returning j.seq, engine.encode_job(j, v_life, j.seq > v_seqs[1], p_lane.list) as told,
       engine.encode_job_payload(j) as cargo
   )
   -- A reply must fit the socket's buffers: inputs beyond 64 KiB are left out.
@@ -53,8 +58,12 @@ begin
     v_done.moves := engine.complete_lane_moves(v_done.moves, array[p_lane], array[p_take], null);
   end if;
   if v_done.granted > 0 then
-    v_done.jobs := coalesce(engine.insert_claim(p_claim, p_worker, p_now, p_at,
-      array_fill(v_lane, array[v_done.granted]), v_marked, p_instants, v_done.granted < v_seen), v_done.jobs);
+    v_of := array_fill(v_lane, array[v_done.granted]);
+    v_done.jobs := coalesce(engine.insert_claim(
+      p_claim, p_worker, p_now, p_at, v_of, v_marked, v_instants, v_done.granted < v_seen), v_done.jobs);
+    v_units := array_fill(v_done.granted::bigint, array[cardinality(p_lane.buckets)]);
+    perform engine.append_claim(
+      p_claim, p_now, p_lane.buckets, p_rooms, p_ahead, array[p_lane], v_of, v_units, v_units);
   end if;
   if v_late is not null then perform engine.set_aside_jobs(v_late, p_at); end if;
   return v_done;

@@ -26,14 +26,12 @@ begin
   holds := '{}';
   buckets := p_members || array(select distinct r.bucket from unnest(p_rooms) r where r.bucket <> all (p_members));
   rooms := engine.bucket_room(buckets, p_now);
+  if exists (select 1 from sluice.taker t where t.alive_until > p_now) then
+    rooms := engine.units_left_for_jobs(rooms, p_now); end if;
   select array_agg(b.name || ':' || b.key order by r.ord), array_agg(b.name order by r.ord),
          array_agg(r.units order by r.ord), array_agg(r.places order by r.ord)
   into v_names, v_limits, v_units, v_places
   from unnest(rooms) r join sluice.bucket b on b.id = r.bucket where r.bucket = any (p_members);
-  if exists (select 1 from sluice.taker t where t.alive_until > p_now) then
-    v_units := engine.units_left_for_jobs(p_members, v_units, p_now);
-    v_places := engine.units_left_for_jobs(p_members, v_places, p_now, true);
-  end if;
   for v_job in
     select l.ordinality as o, j.seq, j.takes, j.costs from unnest(p_lane) with ordinality l cross join lateral (
       select seq, takes, costs from sluice.job

@@ -2,8 +2,8 @@
 -- and reads the next jobs of lanes whose jobs have costs. It does not know how many jobs lanes without costs have.
 -- p_starts: the virtual start of each lane's fair key
 -- p_steps: what a unit of each lane adds to it
--- p_avail, p_units, p_places, p_most: as `engine.read_claim_room` returns them. p_avail of a pool is the sum of its
--- members' room, and decides where no job needs more than one unit; its other numbers are those of one member.
+-- p_rooms: as `engine.read_claim_room` returns them. What a pool has available is the sum of its members' room, and
+-- decides where no job needs more than one unit; its other numbers are those of one member.
 -- p_horizon, p_first: as in `engine.divide_by_turns`
 -- take: how many jobs each lane gives
 -- blocked: the position in p_buckets of the bucket that denied each lane; 0: none did
@@ -11,8 +11,8 @@
 -- over: 1 for a lane with costs that has no further jobs
 -- more: some lanes have more jobs than were read
 create or replace function engine.divide_room(
-  p_want integer, p_lane sluice.lane[], p_starts bigint[], p_steps bigint[], p_buckets bigint[], p_avail bigint[],
-  p_units bigint[], p_places bigint[], p_most bigint[], p_horizon bigint, p_now bigint, p_first integer[],
+  p_want integer, p_lane sluice.lane[], p_starts bigint[], p_steps bigint[], p_buckets bigint[],
+  p_rooms engine.room[], p_horizon bigint, p_now bigint, p_first integer[],
   out take integer[], out blocked integer[], out of bigint[], out seqs bigint[], out over integer[], out more boolean)
 language plpgsql as $$
 declare
@@ -26,6 +26,7 @@ declare
   v_at integer[] := array_fill(0, array[cardinality(p_lane)]);
   v_next integer := 1;
   v_n bigint[]; v_fair integer[]; v_starts bigint[]; v_costed boolean;
+  v_units bigint[]; v_places bigint[]; v_most bigint[];
   v_read bigint[]; v_whole boolean[]; v_seqs bigint[]; v_costs integer[];
 begin
   select array_agg(s.fair order by s.start, s.o), array_agg(s.start order by s.start) into v_fairs, v_starts
@@ -39,12 +40,12 @@ begin
          array_agg(array_position(v_fairs, l.fair) order by l.ordinality)
   into v_n, v_costed, v_fair from unnest(p_lane) with ordinality l;
   more := false;
-  if not v_costed then
-    p_units := p_avail;
-    p_places := p_avail;
-  else
+  select array_agg(case when v_costed then r.units else r.avail end order by r.ord),
+         array_agg(case when v_costed then r.places else r.avail end order by r.ord), array_agg(r.most order by r.ord)
+  into v_units, v_places, v_most from unnest(p_rooms) r;
+  if v_costed then
     select h.n, h.whole, h.seqs, h.costs into v_read, v_whole, v_seqs, v_costs
-    from engine.read_costed_jobs(p_lane, p_buckets, p_most, v_each, p_now) h;
+    from engine.read_costed_jobs(p_lane, p_buckets, v_most, v_each, p_now) h;
     for i in 1 .. cardinality(p_lane) loop
       continue when v_read[i] is null;
       v_at[i] := v_next;
@@ -53,7 +54,7 @@ begin
     end loop;
   end if;
   select s.take, s.blocked into take, blocked
-  from engine.divide_by_turns(p_want, v_n, v_starts, p_steps, v_fair, v_from, v_uses, p_units, p_places, p_horizon,
+  from engine.divide_by_turns(p_want, v_n, v_starts, p_steps, v_fair, v_from, v_uses, v_units, v_places, p_horizon,
                               v_at, v_costs, p_first) s;
   if not v_costed then return; end if;
   select array_agg(l.costed and take[l.ordinality] = v_read[l.ordinality] and v_whole[l.ordinality]

@@ -1,22 +1,23 @@
 -- Reads what buckets allow, by position, under their locks; it reads the clock once, after the locks. Before that, new
--- definitions take effect (`engine.renew_bucket_states`). Units reserved for other lanes
--- (`engine.count_reserved_units`), and units that waiting takers have the turn for (`engine.units_left_for_jobs`), are
--- left out.
+-- definitions take effect (`engine.renew_bucket_states`). Units that are reserved for other lanes
+-- (`sluice.reservation`), and units that waiting takers have the turn for (`engine.units_left_for_jobs`), are left out.
+-- A reservation that is later than one of p_lanes in the same bucket does not count.
 -- p_buckets, p_members: the buckets, locked by the caller, and the members of the pools among them
 -- p_lists: p_buckets under the names that lanes use
 -- p_lanes: the lanes that are served
 -- p_cap: as in `engine.claim_jobs`
 -- now_us: the time of the decision, in microseconds
 -- at: what the store's clock shows then
--- avail, units, places, most, life: as in `engine.bucket_room`, for each bucket
+-- rooms: what p_buckets allow, as `engine.bucket_room` returns it, without those units; `engine.append_ledger` goes on
+-- from it
+-- first: those of p_lanes that units are reserved for, by position, the oldest reservation first; null: none of
+-- p_buckets has units that are reserved
 -- probing: the vendor has refused requests of a bucket that may grant one now (`engine.refuse_buckets`)
--- rooms: what `engine.bucket_room` returned, from which `engine.append_ledger` goes on
 create or replace function engine.read_claim_room(
   p_buckets bigint[], p_members bigint[], p_lists bigint[], p_lanes bigint[], p_cap bigint,
-  out now_us bigint, out at timestamptz, out avail bigint[], out units bigint[], out places bigint[], out most bigint[],
-  out life bigint[], out rooms engine.room[], out probing boolean) language plpgsql as $$
+  out now_us bigint, out at timestamptz, out rooms engine.room[], out first integer[],
+  out probing boolean) language plpgsql as $$
 declare
-  v_count integer := cardinality(p_buckets);
   v_room engine.room;
   v_stale boolean;
   v_kept bigint[];
@@ -26,10 +27,9 @@ begin
   for round in 1 .. 2 loop
     rooms := engine.bucket_room(p_buckets || p_members, null, p_cap => p_cap);
     now_us := coalesce(rooms[1].read_at, engine.limiter_now_us(p_cap));
-    v_stale := false; probing := false; avail := '{}'; units := '{}'; places := '{}'; most := '{}'; life := '{}';
+    v_stale := false; probing := false;
     foreach v_room in array rooms loop
-      avail := avail || v_room.avail; units := units || v_room.units; places := places || v_room.places;
-      most := most || v_room.most; life := life || v_room.life; v_stale := v_stale or v_room.stale;
+      v_stale := v_stale or v_room.stale;
       probing := probing or v_room.probe > 0 and v_room.avail > 0;
     end loop;
     exit when v_stale is not true or round = 2;
@@ -37,22 +37,26 @@ begin
   end loop;
   at := case when rooms[1].now_at - rooms[1].wall is null then engine.store_time(now_us)
         else to_timestamp((now_us - (rooms[1].now_at - rooms[1].wall)) / 1e6) end;
-  if p_members <> '{}' then
-    avail := avail[:v_count];
-    units := units[:v_count];
-    places := places[:v_count];
-    rooms := rooms[:v_count];
-  end if;
+  if p_members <> '{}' then rooms := rooms[:cardinality(p_buckets)]; end if;
   select exists (select 1 from sluice.reservation r where r.bucket = any (p_lists)),
          exists (select 1 from sluice.taker t where t.alive_until > read_claim_room.now_us) into v_held, v_asked;
   if v_held then
-    v_kept := engine.count_reserved_units(p_lists, p_lanes, now_us);
-    avail := array(select greatest(0, a - k) from unnest(avail, v_kept) with ordinality u (a, k, o) order by o);
-    units := array(select greatest(0, a - k) from unnest(units, v_kept) with ordinality u (a, k, o) order by o);
+    v_kept := array(
+      select coalesce((
+        select sum(r.need) from sluice.reservation r
+        where r.bucket = b and r.lane <> all (p_lanes) and r.until > now_us and not exists (
+          select 1 from sluice.reservation o
+          where o.bucket = b and o.lane = any (p_lanes) and (o.asked, o.lane) < (r.asked, r.lane))), 0)::bigint
+      from unnest(p_lists) with ordinality u (b, o) order by o);
+    foreach v_room in array rooms loop
+      v_room.avail := greatest(0, v_room.avail - v_kept[v_room.ord]);
+      v_room.units := greatest(0, v_room.units - v_kept[v_room.ord]);
+      rooms[v_room.ord] := v_room;
+    end loop;
+    first := array(
+      select l.o::integer from unnest(p_lanes) with ordinality l (id, o)
+      join sluice.reservation r on r.bucket = any (p_lists) and r.lane = l.id
+      group by l.o order by min(r.asked), l.o);
   end if;
-  if v_asked then
-    avail := engine.units_left_for_jobs(p_buckets, avail, now_us);
-    units := engine.units_left_for_jobs(p_buckets, units, now_us);
-    places := engine.units_left_for_jobs(p_buckets, places, now_us, true);
-  end if;
+  if v_asked then rooms := engine.units_left_for_jobs(rooms, now_us); end if;
 end $$;

@@ -13,28 +13,25 @@ create or replace function engine.pool_room(p_def sluice.limit_def, p_ord intege
 returns engine.room language plpgsql stable as $$
 declare
   v_members bigint[] := array(select sluice.hash64(p_def.name || ':' || m) from unnest(p_def.members) m);
-  v_avail bigint[];
-  v_units bigint[];
-  v_places bigint[];
+  v_free constant bigint := (select min(u) from unnest(p_def.room) u);  -- of a member that was never used
+  v_rooms engine.room[];
   v_room engine.room;
 begin
-  select array_agg(case when r.version is null then x.room else r.avail end order by r.ord),
-         array_agg(case when r.version is null then x.room else r.units end order by r.ord),
-         array_agg(case when r.version is null then 2147483647 else r.places end order by r.ord),
-         max(r.most), min(case when r.version is null then p_now else r.next end),
-           greatest(1, min(r.period) / count(*)), min(r.slack)
-  into v_avail, v_units, v_places, v_room.most, v_room.next, v_room.period, v_room.slack
-  from unnest(engine.bucket_room(v_members, p_now, false, case
-    when p_need > 1 then array_fill(p_need, array[cardinality(v_members)]) end)) r
-  cross join (select min(u) as room from unnest(p_def.room) u) x;
+  foreach v_room in array engine.bucket_room(v_members, p_now, false, case
+    when p_need > 1 then array_fill(p_need, array[cardinality(v_members)]) end)
+  loop
+    if v_room.version is null then
+      v_room.avail := v_free; v_room.units := v_free; v_room.places := 2147483647; v_room.next := p_now; end if;
+    v_rooms := v_rooms || v_room;
+  end loop;
+  v_room := null;
+  select max(r.most), min(r.next), greatest(1, min(r.period) / count(*)), min(r.slack)
+  into v_room.most, v_room.next, v_room.period, v_room.slack from unnest(v_rooms) r;
   if exists (select 1 from sluice.taker t where t.alive_until > p_now) then
-    v_avail := engine.units_left_for_jobs(v_members, v_avail, p_now);
-    v_units := engine.units_left_for_jobs(v_members, v_units, p_now);
-    v_places := engine.units_left_for_jobs(v_members, v_places, p_now, true);
-  end if;
-  select m.units, m.places into v_room.units, v_room.places from unnest(v_units, v_places) m (units, places)
-  where m.places > 0 order by m.units desc, m.places desc limit 1;
-  v_room.avail := (select sum(a) from unnest(v_avail) a);
+    v_rooms := engine.units_left_for_jobs(v_rooms, p_now); end if;
+  select r.units, r.places into v_room.units, v_room.places from unnest(v_rooms) r
+  where r.places > 0 order by r.units desc, r.places desc limit 1;
+  v_room.avail := (select sum(r.avail) from unnest(v_rooms) r);
   v_room.units := coalesce(v_room.units, 0); v_room.places := coalesce(v_room.places, 0);
   v_room.ord := p_ord; v_room.bucket := p_bucket; v_room.n := 0; v_room.hold := 0; v_room.stale := false;
   v_room.probe := 0; v_room.now_at := p_now; v_room.wall := p_wall; v_room.read_at := p_now;

@@ -1,24 +1,24 @@
--- Returns how much of the free units of these buckets a claim may give to jobs: where takers wait and have the turn, it
--- subtracts the units that they want, or one place for each of them (p_places).
--- p_buckets: the buckets' ids.
--- p_avail: the free units, or places, of each.
+-- Returns what is left of the room of buckets for jobs: where takers wait and have the turn, the units that they want
+-- are subtracted, and a place for each of them.
+-- p_rooms: as engine.bucket_room returns them.
 -- p_now: limiter's time in microseconds.
--- p_places: p_avail counts places of a concurrency rule.
-create or replace function engine.units_left_for_jobs(p_buckets bigint[], p_avail bigint[], p_now bigint,
-  p_places boolean default false) returns bigint[]
+create or replace function engine.units_left_for_jobs(p_rooms engine.room[], p_now bigint) returns engine.room[]
 language plpgsql stable as $$
 declare
   v_wait record;
-  v_at integer;
+  v_room engine.room;
 begin
   for v_wait in
-    select t.bucket, case when p_places then count(*) else sum(t.cost) end as cost
-      from sluice.taker t where t.alive_until > p_now and t.reserves and t.bucket = any (p_buckets)
-      group by 1
+    select u.ordinality as i, count(*) as takers, sum(t.cost)::bigint as cost
+    from unnest(p_rooms) with ordinality u join sluice.taker t on t.bucket = u.bucket
+    where t.alive_until > p_now and t.reserves group by 1
   loop
-    v_at := array_position(p_buckets, v_wait.bucket);
-    continue when p_avail[v_at] = 0 or engine.jobs_have_turn(v_wait.bucket, p_now, true);
-    p_avail[v_at] := greatest(0, p_avail[v_at] - v_wait.cost);
+    v_room := p_rooms[v_wait.i];
+    continue when v_room.units <= 0 and v_room.places <= 0 or engine.jobs_have_turn(v_room.bucket, p_now, true);
+    v_room.avail := greatest(0, v_room.avail - v_wait.cost);
+    v_room.units := greatest(0, v_room.units - v_wait.cost);
+    v_room.places := greatest(0, v_room.places - v_wait.takers);
+    p_rooms[v_wait.i] := v_room;
   end loop;
-  return p_avail;
+  return p_rooms;
 end $$;
