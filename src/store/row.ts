@@ -64,17 +64,30 @@ export function sendParams(jobs: readonly NewJob[], known: boolean, alone: boole
     lanes.map((job) => job.priority),
     lanes.map((job) => job.weight),
     lanes.map((job) => job.fair),
-    lanes.map((job) => job.takes?.join('\u001f') ?? null),
+    lanes.map((job) => joined(job.takes)),
     idsOf(jobs),
     `{${lane.join(',')}}`,
     linesOf(jobs),
     column(jobs.map((job) => job.delayUs)),
     column(jobs.map((job) => job.atUs)),
-    column(jobs.map((job) => job.tags?.join('\u001f') ?? null)),
+    column(jobs.map((job) => joined(job.tags))),
     column(jobs.map(extra)),
     known,
     jobs.some((job) => job.notifies) ? alone : null,
   ]
+}
+
+/** The SQL types of the parameters of `engine.send_replacing`, in order. */
+export const replacingTypes = 'text integer jsonb text boolean'
+
+/** Returns the parameters of `engine.send_replacing`, for a statement that is a transaction of its own. */
+export function replacingParams(job: NewJob, keySeconds: number, known: boolean): unknown[] {
+  const { lane, queue, task, priority, weight, fair, id, delayUs: delay_us, atUs: at_us } = job
+  const lists = { takes: joined(job.takes), tags: joined(job.tags) }
+  const one = { lane, queue, task, priority, weight, fair, id, delay_us, at_us, extra: extra(job), ...lists }
+  // As a parameter of its own, a text with half of a character would be sent in this form.
+  const whole = (_: string, value: unknown) => (typeof value === 'string' ? value.toWellFormed() : value)
+  return [job.key, keySeconds, JSON.stringify({ ...one, alone: job.notifies ? true : null }, whole), job.input, known]
 }
 
 /** The SQL types of the parameters of `engine.send_lane_jobs`, in order. */
@@ -104,6 +117,7 @@ export function isClaimedAtSend(job: NewJob): boolean {
 
 // Text instead of arrays: ids and lines of JSON need no quotes, and quoting an array takes longer than all the rest.
 const idsOf = (jobs: readonly NewJob[]) => `{${jobs.map((job) => job.id).join(',')}}`
+const joined = (texts: readonly string[] | null) => texts?.join('\u001f') ?? null
 const linesOf = (jobs: readonly NewJob[]) => jobs.map((job) => job.input).join('\n')
 
 /** Returns the parameters of `engine.send_lane_jobs`. `alone`: the statement is a transaction of its own. */
@@ -117,7 +131,7 @@ export function laneParams(jobs: readonly NewJob[], alone: boolean): unknown[] {
     priority,
     weight,
     fair,
-    takes?.join('\u001f') ?? null,
+    joined(takes),
     idsOf(jobs),
     linesOf(jobs),
     jobs.some((job) => job.notifies) ? alone : null,

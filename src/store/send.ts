@@ -10,6 +10,8 @@ import {
   isClaimedAtSend,
   laneParams,
   type NewJob,
+  replacingParams,
+  replacingTypes,
   sendLaneTypes,
   sendParams,
   sendTypes,
@@ -105,8 +107,8 @@ export class Outbox {
     const users = this.#store.on(this.#store.db)
     const rows = await this.#again(how, (known) => {
       if (job.discard !== null) return users.call('replace_job', own, ownTypes, heldMs)
-      const params = [...own, ...sendParams([job], known || job.given, true)]
-      return this.#store.call('send_replacing', params, `${ownTypes} ${sendTypes}`, heldMs).catch(throwUsage)
+      const params = replacingParams(job, keySeconds, known || job.given)
+      return this.#store.call('send_replacing', params, replacingTypes, heldMs).catch(throwUsage)
     })
     const id = idOf(rows[0]) ?? job.id
     if (job.discard !== null) await this.#again(how, () => discard(users, { ...job, id }))

@@ -186,6 +186,24 @@ for (const engine of engines) {
       expect(await count(db, 'sluice.done')).toBe(2)
     })
 
+    it('replaces a job with all that was given, text that is cut within a character included', async () => {
+      const { db, sluice } = at
+      const to = quietTask('replaced', [perTenant('each', '100/s')])
+      const all = { tags: ['a', 'b\ud83d'], delay: '1h', priority: 3, maxWait: '2h' } as const
+      const sent = async (idempotencyKey: string, replace: boolean) => {
+        const id = await sluice.send(to, { tenant: 't"\\' }, { ...all, idempotencyKey, replace })
+        const [row] = await db.query<{ job: Record<string, unknown> }>(
+          `select to_jsonb(j) - '{id,seq,created_at,due_at,expires_at}'::text[] as job from sluice.job j where id = $1`,
+          [id],
+        )
+        return row?.job
+      }
+      const plain = await sent('one', false)
+      expect(plain).toMatchObject({ task: 'replaced', tags: ['a', 'b\ufffd'], priority: 3 })
+      expect(await sent('two', true)).toEqual(plain)
+      expect(await sent('two', true)).toEqual(plain)
+    })
+
     it('of a replacing send is recognised after others have replaced its job', async () => {
       const replace = async (id: string) => {
         const [row] = await at.sluice.db.query<{ id: string }>(`select ${fn}.replace_job('quiet', 'k', $1, 60) as id`, [
