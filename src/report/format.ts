@@ -57,18 +57,23 @@ function textLine(
   isTerminal: boolean,
 ): string {
   const paint = (colour: 'dim' | 'green' | 'yellow' | 'red', text: string) =>
-    isTerminal && text !== '' ? styleText(colour, printable(text), { validateStream: false }) : printable(text)
+    isTerminal && text !== '' ? styleText(colour, indented(text), { validateStream: false }) : indented(text)
   const iso = new Date(atMs).toISOString()
   const time = isTerminal ? new Date(atMs).toTimeString().slice(0, 8) + iso.slice(19, 23) : iso
   const fields = Object.entries(details).flatMap(([name, value]) =>
     name === 'err' ? [] : [`${name}=${asText(redactField(name, value))}`],
   )
-  const head = [paint('dim', time), paint(colours[level], level.padEnd(5)), printable(redactText(message))].join(' ')
+  const head = [paint('dim', time), paint(colours[level], level.padEnd(5)), indented(redactText(message))].join(' ')
   const trace = traceOf(details['err'] as PlainError | undefined, message)
   return [
     fields.length === 0 ? head : `${head}  ${paint('dim', fields.join(' '))}`,
     ...trace.map((one) => paint('dim', one)),
   ].join('\n')
+}
+
+/** Indents the lines after the first, so that no text of others looks like a line of the log. */
+function indented(text: string): string {
+  return printable(text).replaceAll('\n', '\n    ')
 }
 
 /** Formats one value of a line of text. */

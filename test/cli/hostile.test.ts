@@ -49,6 +49,10 @@ it('so do the log, and the block of a terminal', () => {
   log.warn(`attempt failed: ${hostile}`, { key: hostile, plain: '\u001Bc', err: new Error(hostile) })
   expect(text).not.toMatch(obeyed)
   expect(text).toContain('attempt failed: \\u001b]0;owned')
+  // A text of others makes no line of its own.
+  const forged = 'answered 500\n1970-01-01T00:00:00.000Z info  all is well'
+  log.warn(forged, { err: new Error(forged) })
+  expect(text.match(/^1970-01-01T00:00:00.000Z \w+/gm)).toEqual(Array(2).fill('1970-01-01T00:00:00.000Z warn'))
   text = ''
   new Screen({ isTTY: true, columns: 200, write }).show([hostile])
   expect(text).not.toMatch(obeyed)
