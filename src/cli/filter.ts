@@ -3,7 +3,7 @@ import { type Command, InvalidArgumentError, Option } from 'commander'
 import { UsageError } from '../core/errors.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
 import type { JobFilter, State } from '../index.ts'
-import { quoted } from '../operations/words.ts'
+import { quoted } from '../core/printable.ts'
 import { timeOf, whole } from './settings.ts'
 
 /** The options as commander parses them. */

@@ -96,11 +96,16 @@ function showWait(out: Output, why: Why, job: Job | undefined): void {
 /** What follows below a reason: its time, and what somebody has to do. */
 function below({ notBefore, acts, todo }: Reason): string[] {
   return [
-    ...(notBefore === undefined ? [] : [`not before ${moment(notBefore)}`]),
+    ...(notBefore === undefined || msUntil(notBefore) === 0 ? [] : [`not before ${moment(notBefore)}`]),
     ...(todo === undefined ? [] : [`${acts === 'worker' ? 'needs a worker' : 'needs you'}: ${todo}`]),
   ]
 }
 
 function moment(at: Date): string {
-  return `${at.toISOString()} (in ${span(Math.max(0, at.getTime() - systemClock.wallMs()))})`
+  const ms = msUntil(at)
+  return ms === 0 ? 'now' : `${at.toISOString()} (in ${span(ms)})`
+}
+
+function msUntil(at: Date): number {
+  return Math.max(0, at.getTime() - systemClock.wallMs())
 }

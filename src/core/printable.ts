@@ -1,4 +1,4 @@
-/** Text that a terminal shows and does not obey. */
+/** Text for a terminal and its shell, which show it and do not obey it. */
 
 /** Control characters except tab and line break, and characters that change the direction of what follows. */
 // oxlint-disable-next-line no-control-regex -- these are what it looks for
@@ -21,4 +21,9 @@ export function printablePainted(text: string): string {
     .split(style)
     .map((part, i) => (i % 2 === 1 ? part : printable(part)))
     .join('')
+}
+
+/** Quotes a word for a shell, if it needs that. */
+export function quoted(text: string): string {
+  return /^[\w.:@/-]+$/.test(text) ? text : `'${text.replaceAll("'", String.raw`'\''`)}'`
 }

@@ -2,6 +2,7 @@
 import { UsageError } from '../core/errors.ts'
 import { checkFields } from '../core/fields.ts'
 import { many, span } from '../core/figures.ts'
+import { quoted } from '../core/printable.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
 
 /** When alarms are raised, and where they go. Give the same to every worker; `false` switches an alarm off. */
@@ -143,6 +144,13 @@ export const kinds = {
 >
 
 const names: Record<string, string> = { store: 'the database', redis: 'Redis' }
+
+/** Returns what to do about an alarm; in a command, the names of its subject: a limit, or a key of one (`crm for a1`). */
+export function todoOf(kind: keyof typeof kinds, subject: string): string {
+  const [limit = '', ...key] = subject.split(' for ')
+  const what = key.length === 0 ? limit : `${limit} --key ${quoted(key.join(' for '))}`
+  return kinds[kind].todo.replace('<limit> --key <key>', () => what)
+}
 
 /** Returns the bound of each alarm. @throws UsageError SLUICE_BAD_OPTION */
 export function thresholdsOf(options: AlarmOptions): Map<string, number> {

@@ -9,7 +9,7 @@ import { many } from '../core/figures.ts'
 import type { Sql, Store } from '../db/store.ts'
 import type { SluiceEvents } from '../report/events.ts'
 import { alarmText } from '../report/lines.ts'
-import { type AlarmOptions, kinds, type Reading, thresholdsOf } from './alarm-kinds.ts'
+import { type AlarmOptions, kinds, type Reading, thresholdsOf, todoOf } from './alarm-kinds.ts'
 import { Growth } from './growth.ts'
 import { Budgets, budgetTodo, readRaisedBudgets } from './budgets.ts'
 
@@ -62,7 +62,7 @@ export async function readRaisedAlarms(sql: Sql): Promise<RaisedAlarm[]> {
     const reading = readings.find((other) => isSame(one, other))
     if (reading === undefined) return []
     const { alarm, subject, value } = reading
-    const { todo } = kinds[alarm]
+    const todo = todoOf(alarm, subject)
     return [
       { alarm, subject, value: Math.round(value), since: new Date(sinceMs), text: kinds[alarm].text(reading), todo },
     ]
@@ -207,7 +207,8 @@ export class Alarms {
     const { alarm, subject } = reading
     const value = Math.round(reading.value)
     const threshold = this.#thresholds.get(alarm) ?? Infinity
-    const { text, todo } = kinds[alarm]
+    const { text } = kinds[alarm]
+    const todo = todoOf(alarm, subject)
     const event = { alarm, subject, isRaised, value, threshold, text: text(reading), ...(isRaised ? { todo } : {}) }
     this.#store.report.emit('alarm', event)
     this.#post(event)

@@ -262,7 +262,7 @@ function summed(found: readonly Found[]): { limit: string; stop: Stop }[] {
   const byKind = new Map<string, { limit: string; stop: Stop; keys: Set<string> }>()
   for (const { way, ...stop } of found) {
     const limit = limitOf(way)
-    const key = `${limit} ${stop.kind} ${stop.kind === 'paused' ? stop.text : ''}`
+    const key = `${limit} ${stop.kind} ${stop.kind === 'paused' || stop.kind === 'held' ? stop.text : ''}`
     const known = byKind.get(key) ?? { limit, stop: { ...stop, jobs: 0 }, keys: new Set() }
     known.stop.jobs += stop.jobs
     known.keys.add(way)

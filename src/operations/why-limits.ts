@@ -1,6 +1,7 @@
 /** The part of `why` about limits: which have no room for the job, until when at least, and until when about. */
 import { many, span } from '../core/figures.ts'
 import { amount } from '../core/money.ts'
+import { quoted } from '../core/printable.ts'
 import { type Bucket, emptyBucket } from '../limits/decide.ts'
 import { earliestUs } from '../limits/earliest.ts'
 import { unspent } from '../limits/quota.ts'
@@ -72,7 +73,13 @@ function bars(found: Explanation, bucket: NeededBucket, name: string): Reason[] 
   if (avail >= Math.max(1, isCosted ? cost + before : cost) && firstMs <= nowMs) return []
   const notBefore = new Date(Math.max(firstMs, found.now_ms))
   const times = { notBefore, ...(aboutMs === undefined ? {} : { about: new Date(Math.max(aboutMs, +notBefore)) }) }
-  if (heldMs !== null && lost !== true) return [{ ...holdReason(found, bucket, name, heldMs), ...times }]
+  if (heldMs !== null && lost !== true) {
+    const held = holdReason(found, bucket, name, heldMs)
+    // An accepted request may end the hold sooner, and will hardly do so.
+    const about =
+      aboutMs === undefined ? {} : { about: new Date(Math.max(aboutMs, +(held.notBefore ?? 0), +notBefore)) }
+    return [{ ...held, ...times, ...about }]
+  }
   if (heldMs !== null) {
     const text = `${name} is closed: the store was restored or failed over, and may lack some earlier grants`
     return [{ kind: 'restored', text, ...times, acts: 'time' }]
@@ -140,7 +147,7 @@ function refusalReason(
       : `${name} is paused until ${notBefore.toISOString()}, or until a request is accepted: the vendor ${one} (${since})`
   const times = { kind: 'held', text, notBefore: probed === true ? undefined : notBefore } as const
   if (cause !== 'credential') return { ...times, acts: 'time' }
-  const todo = `mend the credential, then \`sluice limits reset ${limit.split('/')[0]}${key ? ` --key ${key}` : ''}\``
+  const todo = `mend the credential, then \`sluice limits reset ${limit.split('/')[0]}${key ? ` --key ${quoted(key)}` : ''}\``
   return { ...times, acts: 'operator', todo }
 }
 

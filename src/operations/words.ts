@@ -1,4 +1,5 @@
 /** Phrases that explanations share. */
+import { quoted } from '../core/printable.ts'
 import type { Pausing } from './explanation.ts'
 
 /** Formats a pause: since when, by whom, why. */
@@ -10,9 +11,4 @@ export function pausedBy({ reason, by, sinceMs }: Pausing): string {
 export function resumeOf(what: Readonly<Record<string, string>>): string {
   const flags = Object.entries(what).map(([name, value]) => ` --${name} ${quoted(value)}`)
   return `\`sluice resume${flags.join('')}\``
-}
-
-/** Quotes a word for a shell, if it needs that. */
-export function quoted(text: string): string {
-  return /^[\w.:@/-]+$/.test(text) ? text : `'${text.replaceAll("'", String.raw`'\''`)}'`
 }

@@ -87,6 +87,24 @@ describe('the backlog', () => {
     expect((await of('call'))?.stops).toMatchObject([{ kind: 'used-up' }])
   })
 
+  it('names each reason for which a vendor’s answers hold keys, with those keys only', async () => {
+    for (const account of ['b', 'c']) await call.send({ account })
+    const causes = { a: 'credential', b: 'down', c: 'down' }
+    for (const [key, cause] of Object.entries(causes)) {
+      await t.sluice.db.query(
+        `insert into sluice.bucket (id, name, key) values (sluice.hash64($1), 'crm', $2) on conflict do nothing`,
+        [`crm:${key}`, key],
+      )
+      const refuse = `select ${fn}.refuse_buckets(array[sluice.hash64($1)], '{}', 60000000, 0, null, 'no', $2)`
+      await t.sluice.db.query(refuse, [`crm:${key}`, cause])
+    }
+    const held = (await of('call'))?.stops.filter(({ kind }) => kind === 'held').map(({ text }) => text)
+    expect(held?.toSorted()).toEqual([
+      'crm held: the vendor is down for 2 keys',
+      'crm held: the vendor rejects the credential for a',
+    ])
+  })
+
   it('names jobs that nobody will run: no worker knows the task, serves the queue, or has the label', async () => {
     expect(await abandoned(at)).toMatchObject({ status: 'ok' })
     const lost = task('lost', { input, run: () => {} })

@@ -2,6 +2,7 @@
 import fc from 'fast-check'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { z } from 'zod'
+import { fn } from '../servers/fn.ts'
 import { limit, type LimitOptions } from '../../src/limits/limit.ts'
 import type { Why } from '../../src/operations/why.ts'
 import { testSluice, type TestSluice } from '../../src/testing/index.ts'
@@ -121,6 +122,33 @@ describe('why', () => {
       'again (1/min) is used up, about 1 of other keys in between',
       'ahead of it: 1 job for again:a of higher priority, longer waiting or tried before, and one job of each of 1 other key',
     ])
+  })
+
+  it('estimates that a job behind a vendor’s refusal starts when that ends, though an accepted request may end it sooner', async () => {
+    const call = task('refused', {
+      input,
+      limits: [limit('refused', { rate: '600/min', by: 'account' })],
+      run: () => {},
+    })
+    await enter(t.sluice.db, ['refused'])
+    const refused = async (account: string, cause: string) => {
+      const id = await t.sluice.send(call as never, { account } as never)
+      const bucket = `refused:${account}`
+      await t.sluice.db.query(`insert into sluice.bucket (id, name, key) values (sluice.hash64($1), 'refused', $2)`, [
+        bucket,
+        account,
+      ])
+      const refuse = `select ${fn}.refuse_buckets(array[sluice.hash64($1)], '{}', 60000000, 0, null, '500 from crm', $2)`
+      await t.sluice.db.query(refuse, [bucket, cause])
+      return await t.sluice.why(id)
+    }
+    const now = (await t.clock.now()).getTime()
+    const down = await refused('a b', 'down')
+    expect(down?.reasons[0]).toMatchObject({ kind: 'held', text: expect.stringContaining('is down') })
+    expect(down?.about?.getTime()).toBeGreaterThanOrEqual(now + 59_000)
+    const rejected = await refused('c d', 'credential')
+    const todo = "mend the credential, then `sluice limits reset refused --key 'c d'`"
+    expect(rejected?.reasons[0]).toMatchObject({ acts: 'operator', todo })
   })
 
   it('names who has to act: an operator, a worker, or nobody', async () => {
