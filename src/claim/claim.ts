@@ -217,7 +217,9 @@ export class Claims {
     // The life of a grant counts from the earliest time that its instant may be here, and its use begins at the latest.
     if (row.instants !== null)
       for (const [i, job] of jobs.entries()) {
-        const laterMs = (Number(row.instants[i] ?? row.now_us) - Number(row.now_us)) / 1_000
+        // A job that a repeated claim has read, and that is cancelled before the instants are, leaves the last one without.
+        const atUs = Number(row.instants[i] ?? row.instants.at(-1) ?? row.now_us)
+        const laterMs = (atUs - Number(row.now_us)) / 1_000
         job.grantedMs = decidedMs + laterMs
         job.notBeforeMs = latestMs + laterMs
       }

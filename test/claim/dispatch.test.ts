@@ -212,6 +212,36 @@ test('a claim that meets locks for as long as it is tried ends as if the store w
   expect(tries).toBeGreaterThan(5)
 })
 
+test('no job of a repeated claim begins before its instant when another one was cancelled while the claim was read', async () => {
+  const place = (seq: number) => [
+    seq,
+    newId(),
+    1,
+    0,
+    'a',
+    'default',
+    0,
+    0,
+    0,
+    false,
+    0,
+    ['x'],
+    1,
+    null,
+    50_000,
+    null,
+    null,
+    {},
+  ]
+  const row = { now_us: '7000', waited_us: '0', wake_us: '0', again: true, since: null, shared: null }
+  const answer = { ...row, jobs: JSON.stringify([place(1), place(2)]), instants: ['47000'] }
+  const clock = { ...systemClock, monotonicMs: () => 1_000 }
+  const claims = new Claims(storeOn({ call: async () => [answer] } as unknown as Db, { clock }))
+  const who = { worker: '1', queues: undefined, tasks: ['a'] }
+  const { jobs } = await claims.claim(who, 2, { idle: true, ahead: 2 }, new AbortController().signal)
+  expect(jobs.map(({ notBeforeMs }) => notBeforeMs)).toEqual([1_040, 1_040])
+})
+
 test.each([
   { what: 'waited 3 ms and took 5 after it decided', waited: 3_000, took: 5_000, expected: [1_003, 1_015] },
   { what: 'does not show how long it took', waited: 0, took: null, expected: [1_000, 1_020] },
