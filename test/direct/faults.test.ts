@@ -1,7 +1,7 @@
 /** What becomes of messages when a worker without a store, its Redis or its broker fails. */
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { openProducer } from '../../src/celery/index.ts'
-import { type RabbitServer, startRabbit } from '../servers/rabbitmq.ts'
+import { type Broker, type RabbitServer, startRabbit } from '../servers/rabbitmq.ts'
 import { type RedisServer, startRedis } from '../servers/redis.ts'
 import { until } from '../until.ts'
 import { type Arrival, startMember, startRecorder } from './fleet.ts'
@@ -9,6 +9,7 @@ import { mostIn } from './stage.ts'
 
 let rabbit: RabbitServer
 let redis: RedisServer
+let host: Broker
 let vendor: Awaited<ReturnType<typeof startRecorder>>
 let url: { broker: string; redis: string; vendor: string }
 beforeAll(async () => {
@@ -20,7 +21,9 @@ afterAll(async () => {
 })
 beforeEach(async () => {
   vendor.arrivals.length = 0
-  url = { broker: (await rabbit.fresh()).url, redis: redis.url, vendor: vendor.url }
+  vendor.isShut = false
+  host = await rabbit.fresh()
+  url = { broker: host.url, redis: redis.url, vendor: vendor.url }
 })
 
 const count = 40
@@ -99,16 +102,32 @@ describe('without a store', { timeout: 90_000 }, () => {
   it('a broker that is killed and started again has all that waits', async (context) => {
     await member(context)
     await sendAll()
-    await until(() => vendor.arrivals.length >= 10, 'some were called', 20_000)
+    await until(() => all() >= 10, 'some were called', 20_000)
+    // A server that is killed loses some of what its classic queues have just passed on (docs/broker.md), so nothing is on its way then.
+    vendor.isShut = true
+    await until(rest, 'all others wait in the first queue of their wait', 20_000)
     await rabbit.kill()
+    vendor.isShut = false
     await rabbit.start()
-    await until(() => all() === count, 'all were called', 60_000)
-    expect(
-      mostIn(
-        vendor.arrivals.map(({ atMs }) => atMs),
-        1_000,
-      ),
-    ).toBeLessThanOrEqual(20)
-    expectMarked(vendor.arrivals)
+    await expectAll()
   })
+
+  /** True if each message that is left was published to the queue where it is: one from which a wait of some 10 s begins. */
+  async function rest(): Promise<boolean> {
+    const told = await host.evaluate(
+      `[{binary_to_list(element(4, amqqueue:get_name(Q))), element(2, lists:keyfind(messages, 1, rabbit_amqqueue:info(Q, [messages])))} || Q <- rabbit_amqqueue:list(<<"${host.name}">>)]`,
+    )
+    const counts = [...told.matchAll(/\{"([^"]+)",\s*(\d+)\}/g)].map(([, queue = '', n]) => [queue, Number(n)] as const)
+    const isFirst = (queue: string) => Number(/^sluice\.delay:\d:(\d+)$/.exec(queue)?.[1] ?? 0) >= 3_200
+    const sum = (isWanted: (queue: string) => boolean) =>
+      counts.reduce((n, [queue, m]) => n + (isWanted(queue) ? m : 0), 0)
+    return sum(isFirst) === count - all() && sum((queue) => !isFirst(queue)) === 0
+  }
+
+  async function expectAll(): Promise<void> {
+    await until(() => all() === count, 'all were called', 60_000)
+    const times = vendor.arrivals.map(({ atMs }) => atMs)
+    expect(mostIn(times, 1_000)).toBeLessThanOrEqual(20)
+    expectMarked(vendor.arrivals)
+  }
 })

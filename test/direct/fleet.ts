@@ -26,18 +26,20 @@ export interface Arrival {
   atMs: number
 }
 
-/** A vendor on loopback that answers everything, and records arrivals. */
+/** A vendor on loopback that answers everything (while `isShut` with 429, after 10 s again), and records arrivals, but for those that it refuses. */
 export async function startRecorder() {
   const arrivals: Arrival[] = []
+  const vendor = { arrivals, isShut: false, url: '', close: () => (server.closeAllConnections(), server.close()) }
   const server = createServer((request, response) => {
     const [, what = '', n, attempt, kind] = (request.url ?? '').split('/')
     const atMs = wallMs()
+    if (vendor.isShut) return void response.writeHead(429, { 'retry-after': '10' }).end('{}')
     arrivals.push({ what, n: Number(n), attempt: Number(attempt), isAgain: kind === 'again', atMs })
     response.end('{}')
   })
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
-  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
-  return { url, arrivals, close: () => (server.closeAllConnections(), server.close()) }
+  vendor.url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+  return vendor
 }
 
 /** Starts a worker in a process, and resolves when it executes. */
