@@ -84,10 +84,17 @@ export class Bookings {
     const rules = this.#options.rules(take)
     const all = rules.map((rule, i) => {
       const { kind, drain, weight, room, spanUs } = rule
-      if (kind === 'concurrency') return ((this.#heldMs.get(limitOf(take)) ?? placeMs) * 1_000) / room
-      // All units of a period are free when it begins.
-      if (kind === 'quota' || (kind === 'rate' && paceOf(rules, i) !== undefined)) return 0
-      return kind === 'window' ? spanUs / room : weight / drain
+      switch (kind) {
+        case 'rate':
+        case 'pace':
+          return paceOf(rules, i) === undefined ? weight / drain : 0
+        case 'window':
+          return spanUs / room
+        case 'quota':
+          return 0 // All units of a period are free when it begins.
+        case 'concurrency':
+          return ((this.#heldMs.get(limitOf(take)) ?? placeMs) * 1_000) / room
+      }
     })
     return Math.max(0, ...all)
   }

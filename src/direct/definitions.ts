@@ -7,6 +7,7 @@ import { scripts } from '../generated/lua.ts'
 import type { Limit } from '../limits/limit.ts'
 import { sendCommand, type RedisClient, Script } from '../redis/client.ts'
 import { agreedOf, publishedJson, type RedisBucket } from '../redis/definition.ts'
+import { countsUnits } from '../limits/kind.ts'
 
 /** What definitions need; see the fields. */
 export interface DefinitionsOptions {
@@ -120,7 +121,7 @@ export class DirectDefinitions {
 
 /** Returns the definition that a limit has by this process's code, without a version. */
 function ownText({ rules, grantUs, keyed, label, refund }: Limit): string {
-  const isLeased = rules.some(({ kind }) => kind === 'concurrency')
+  const isLeased = !rules.every(countsUnits)
   const isKeyed = keyed || label !== undefined
   const leased = isLeased ? { countedFrom: 1, isLeased } : {}
   return JSON.stringify(publishedJson({ rules, grantUs, isKeyed, isFull: refund === 'full', ...leased }))
@@ -130,7 +131,7 @@ function ownText({ rules, grantUs, keyed, label, refund }: Limit): string {
 function definitionOf(limit: Limit, text: string): InForce {
   const { isKeyed, grantUs, ...bucket } = agreedOf(text)
   const { version, counted, leased } = JSON.parse(text) as { version: number; counted?: number; leased?: boolean }
-  const hasPlaces = bucket.rules.some(({ kind }) => kind === 'concurrency')
+  const hasPlaces = !bucket.rules.every(countsUnits)
   if (isKeyed !== (limit.keyed || limit.label !== undefined) || (hasPlaces && leased !== true)) {
     const why = hasPlaces && leased !== true ? 'has places, which only the store counts' : 'has other keys there'
     throw new UsageError(

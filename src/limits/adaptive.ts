@@ -1,6 +1,7 @@
 /** A limit whose rate is found: raised while the vendor accepts everything, lowered when it refuses. Pure, in whole units. */
 import { inspect } from 'node:util'
-import { badLimit, type Rule } from './rule.ts'
+import { badLimit, type Rule, withPaces } from './rule.ts'
+import { countsUnits } from './kind.ts'
 
 /** Bounds of a rate that is found, in units of the rate's window. */
 export interface Bounds {
@@ -88,7 +89,9 @@ export function adapted(course: Course, found: Found): (Found & { units: number 
 export function boundsOf(name: string, given: unknown, rules: readonly Rule[], isPlain: boolean): Bounds | undefined {
   if (given === undefined || given === false) return undefined
   const bad = (why: string) => badLimit(name, `adaptive ${why}`)
-  const counting = rules.filter(({ kind }) => kind !== 'concurrency' && kind !== 'pace')
+  const counting = withPaces(rules)
+    .map((one) => one.rule)
+    .filter(countsUnits)
   const [rule] = counting
   if (rule?.kind !== 'rate' || counting.length > 1 || !isPlain)
     throw bad('needs one rate, and no other rule, key, pool, share or burst: one rate is found for one account')

@@ -1,6 +1,7 @@
 /** Grants units ahead of time: each with the first instant at which the rates allow it. Pure; `limits/room/grant_ahead.sql` does the same. */
 import { type Bucket, charge, room } from './decide.ts'
 import type { Rule } from './rule.ts'
+import { countsUnits, drains } from './kind.ts'
 
 /** How long ahead of time units are granted at most, in microseconds. */
 export const aheadMostUs = 200_000
@@ -41,7 +42,6 @@ export function grantAhead(rules: readonly Rule[], bucket: Bucket, nowUs: number
 function mayGrantAhead(rules: readonly Rule[], { debt, spent }: Bucket, units: number): boolean {
   // A quota's next period may begin before the last instant, and may have been used before a clock was set back.
   const used = (i: number) => Math.max(debt[i] ?? 0, spent[i]?.next ?? 0)
-  const lets = ({ kind, room: most }: Rule, i: number) =>
-    kind === 'rate' || kind === 'pace' || (kind !== 'concurrency' && most - used(i) >= units)
+  const lets = (rule: Rule, i: number) => drains(rule) || (countsUnits(rule) && rule.room - used(i) >= units)
   return rules.some(({ kind }) => kind === 'rate') && rules.every(lets)
 }

@@ -3,6 +3,7 @@ import { inspect } from 'node:util'
 import { UsageError } from '../core/errors.ts'
 import { amount } from '../core/money.ts'
 import { costMax, fieldOf, type Limit } from './limit.ts'
+import { countsUnits } from './kind.ts'
 
 /** Returns the part of its declared cost, in thousandths, that a job of this input is expected to use; undefined: not known. */
 export type Expect = (limit: Limit, input: unknown) => number | undefined
@@ -50,11 +51,11 @@ export function checkUnits(name: string, units: unknown, from: string, currency?
 
 /** Returns the most units that a limit can ever grant at once: what its narrowest rule holds. Infinity if it only has places. */
 export function capacityOf({ rules }: Pick<Limit, 'rules'>): number {
-  return Math.min(...rules.flatMap((rule) => (rule.kind === 'concurrency' ? [] : [rule.room])))
+  return Math.min(...rules.filter(countsUnits).map((rule) => rule.room))
 }
 
 function checkFits({ name, rules, classic, currency }: Limit, units: number): void {
-  const narrow = rules.find((rule) => rule.kind !== 'concurrency' && rule.room < units)
+  const narrow = rules.find((rule) => countsUnits(rule) && rule.room < units)
   if (narrow === undefined) return
   const { kind, rate, room } = narrow
   const isSafe = kind === 'rate' && !classic

@@ -2,6 +2,7 @@
 import type { Count } from '../vendors/answer.ts'
 import type { Limit } from './limit.ts'
 import { type Rule, withPaces } from './rule.ts'
+import { countsUnits } from './kind.ts'
 
 /** A limit, as far as it matters here. */
 export type Counted = Pick<Limit, 'name' | 'rules' | 'answers' | 'cost' | 'vendor' | 'grantUs' | 'transitUs'>
@@ -39,7 +40,9 @@ function hasLength(rule: Rule, windowMs: number): boolean {
  * or the only one if the vendor names the limit itself.
  */
 function ruleOf({ name, rules }: Counted, { windowMs, limit, policy }: Count): Rule | undefined {
-  const counting = withPaces(rules).flatMap(({ rule }) => (rule.kind === 'concurrency' ? [] : [rule]))
+  const counting = withPaces(rules)
+    .map(({ rule }) => rule)
+    .filter(countsUnits)
   if (windowMs !== undefined) return counting.find((rule) => hasLength(rule, windowMs))
   const alike = counting.find(({ units }) => units === limit)
   return alike ?? (policy === name && counting.length === 1 ? counting[0] : undefined)

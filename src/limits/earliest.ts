@@ -22,15 +22,22 @@ export function earliestUs(
   // Nothing is granted while the bucket is held, but it drains.
   const fromUs = Math.max(nowUs, bucket.holdUs)
   const bounds = rules.map((rule, i) => {
-    if (rule.kind === 'concurrency' || rule.kind === 'pace' || units < 1) return fromUs
+    if (units < 1) return fromUs
     const alone = only(bucket, i)
-    if (rule.kind === 'rate') {
-      const pace = paceOf(rules, i)
-      const paced = pace && drainedUs(pace, only(bucket, i + 1), fromUs, units, paceFull(pace))
-      return Math.min(drainedUs(rule, alone, fromUs, units), paced ?? neverUs)
+    switch (rule.kind) {
+      case 'rate': {
+        const pace = paceOf(rules, i)
+        const paced = pace && drainedUs(pace, only(bucket, i + 1), fromUs, units, paceFull(pace))
+        return Math.min(drainedUs(rule, alone, fromUs, units), paced ?? neverUs)
+      }
+      case 'window':
+        return windowUs(rule, alone, fromUs, units)
+      case 'quota':
+        return aheadUs + periodUs(rule, { ...alone, atUs: alone.atUs - aheadUs }, fromUs - aheadUs, units)
+      case 'pace':
+      case 'concurrency':
+        return fromUs
     }
-    if (rule.kind === 'window') return windowUs(rule, alone, fromUs, units)
-    return aheadUs + periodUs(rule, { ...alone, atUs: alone.atUs - aheadUs }, fromUs - aheadUs, units)
   })
   return Math.max(fromUs, ...bounds)
 }

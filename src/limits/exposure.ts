@@ -25,6 +25,7 @@ import { type Guarantee, guarantees, type Line, mostIn, type Steps, stepsIn, ste
 import type { Limit } from './limit.ts'
 import { withPaces } from './rule.ts'
 import { algorithms, type VendorAlgorithm, type VendorRate } from './vendor.ts'
+import { countsUnits } from './kind.ts'
 
 /** What a vendor that counts in one way can see at worst. */
 export interface VendorView {
@@ -208,10 +209,10 @@ export function guaranteeOf(limit: Seen): LimitGuarantee {
   const rules = guarantees(limit)
   const vendors = vendorViews(limit)
   const warning = vendorWarning(limit)
-  const most = rules.map(({ kind, rate, worst }) =>
-    kind === 'concurrency'
-      ? `${worst} at one time`
-      : `${limit.currency === undefined ? `${worst} calls` : amount(worst, limit.currency)} in any window of ${rate}`,
+  const most = rules.map((rule) =>
+    countsUnits(rule)
+      ? `${limit.currency === undefined ? `${rule.worst} calls` : amount(rule.worst, limit.currency)} in any window of ${rule.rate}`
+      : `${rule.worst} at one time`,
   )
   const margin = rules.find(({ marginMs }) => marginMs > 0)
   const way =

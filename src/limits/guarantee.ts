@@ -107,14 +107,23 @@ export interface Line {
 
 /** Returns a rule as steps; undefined for a concurrency, which bounds no number of requests. */
 export function stepsOf(rule: Rule, pace?: Rule): Steps | undefined {
-  const { kind, room: burst, drain, weight } = rule
-  if (kind === 'concurrency') return undefined
-  // A span may reach into two periods; the charge includes their margins.
-  if (kind === 'quota') return { burst: 2 * burst, units: burst, drain: 1, weight: rule.windowUs, slackUs: 0 }
-  if (kind === 'window') return { burst, units: burst, drain: 1, weight: windowParts * rule.slotUs, slackUs: 0 }
-  const steps = { burst, units: 1, drain, weight, slackUs: 0 }
-  if (pace === undefined) return steps
-  return { ...steps, pace: { burst: 1, units: 1, drain: pace.drain, weight: pace.weight, slackUs: pace.slotUs } }
+  const { room: burst, drain, weight, windowUs, slotUs } = rule
+  switch (rule.kind) {
+    case 'rate':
+    case 'pace': {
+      const steps = { burst, units: 1, drain, weight, slackUs: 0 }
+      if (pace === undefined) return steps
+      return { ...steps, pace: { burst: 1, units: 1, drain: pace.drain, weight: pace.weight, slackUs: pace.slotUs } }
+    }
+    case 'window':
+      return { burst, units: burst, drain: 1, weight: windowParts * slotUs, slackUs: 0 }
+    case 'quota':
+      // A span may reach into two periods; the charge includes their margins.
+      return { burst: 2 * burst, units: burst, drain: 1, weight: windowUs, slackUs: 0 }
+    case 'concurrency':
+      return undefined
+  }
+  return rule.kind satisfies never
 }
 
 /**

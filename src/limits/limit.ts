@@ -16,6 +16,7 @@ import { rulesOf } from './rules.ts'
 import { type Share, shareOf } from './share.ts'
 import { weightsOf } from './weight.ts'
 import { checkLabel, isLabel, type Label, membersOf, type PoolMember } from './pool.ts'
+import { countsUnits } from './kind.ts'
 
 /** A value that selects one bucket of a limit. */
 export type Key = string | number | boolean
@@ -274,11 +275,7 @@ export function limit(
     circuit: checkCircuit(name, options.circuit),
     refund: checkRefund(name, options.refund),
     currency,
-    cost: checkCost(
-      name,
-      options.cost ?? (currency === undefined ? 1 : undefined),
-      rules.some(({ kind }) => kind !== 'concurrency'),
-    ),
+    cost: checkCost(name, options.cost ?? (currency === undefined ? 1 : undefined), rules.some(countsUnits)),
     share: shareOf(name, options, rules, label === undefined && pool === undefined),
     weights: weightsOf(name, options.weights, by !== undefined, (key) => checkKey(name, key)),
     alarmAt: checkAlarmAt(name, options.alarmAt, hasQuotas),

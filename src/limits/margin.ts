@@ -6,6 +6,7 @@ import { type Duration, durationMs } from '../core/rate.ts'
 import { aheadMostUs } from './ahead.ts'
 import type { LimitNumbers } from './numbers.ts'
 import { badLimit, type Rule } from './rule.ts'
+import { slides } from './kind.ts'
 
 /** Both parts in microseconds; the windows of a limit are widened by their sum. */
 export interface Margin {
@@ -89,8 +90,6 @@ export function isMeasured({ transit }: LimitNumbers): boolean {
   return transit === undefined
 }
 
-const hasWindow = ({ kind }: Course['rules'][number]): boolean => kind === 'rate' || kind === 'window'
-
 /** True if the margin of a rule with this window may be below what is stated. Quotas, and longer windows, keep that at least. */
 export function isShort(windowUs: number): boolean {
   return windowUs <= shortUsMost
@@ -98,7 +97,7 @@ export function isShort(windowUs: number): boolean {
 
 /** Returns the windows of the rules whose margin may be below what is stated, in microseconds. */
 function shortWindowsUs(rules: Course['rules']): number[] {
-  return rules.flatMap((rule) => (hasWindow(rule) && isShort(rule.windowUs) ? [rule.windowUs] : []))
+  return rules.flatMap((rule) => (slides(rule) && isShort(rule.windowUs) ? [rule.windowUs] : []))
 }
 
 /**
@@ -108,7 +107,7 @@ function shortWindowsUs(rules: Course['rules']): number[] {
 export function mayCharge(rules: Course['rules']): boolean {
   return (
     shortWindowsUs(rules).length > 0 &&
-    rules.every((rule) => !hasWindow(rule) || isShort(rule.windowUs)) &&
+    rules.every((rule) => !slides(rule) || isShort(rule.windowUs)) &&
     Math.min(...shortWindowsUs(rules)) >= 1_000_000
   )
 }
@@ -150,7 +149,7 @@ function narrowed({ inForce, stated, rules, steadyUs }: Course, to: Margin, part
   // Long windows have a wider margin than the stated one only if the whole margin is wider.
   const countedUs =
     sumUs > stated.grantUs + stated.transitUs
-      ? rules.filter(hasWindow).map((rule) => rule.windowUs)
+      ? rules.filter(slides).map((rule) => rule.windowUs)
       : shortWindowsUs(rules)
   const leftUs = Math.max(...countedUs, 0) + sumUs + aheadMostUs
   if (to.transitUs < inForce.transitUs * part && steadyUs >= leftUs)

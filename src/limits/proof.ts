@@ -8,6 +8,7 @@
 import { type ClockLead, type Filled, level, Periods } from './filled.ts'
 import type { Limit } from './limit.ts'
 import { cycle, paceOf, type Rule } from './rule.ts'
+import { countsUnits, slides } from './kind.ts'
 
 /** The guarantees that a rule can give; the name belongs to each "0 exceeded". */
 export type GuaranteeName = 'safe rate' | 'bucket' | 'exact window' | 'quota' | 'places'
@@ -41,8 +42,6 @@ export interface Promised {
   most: number
 }
 
-const isFlow = ({ kind }: Rule): boolean => kind === 'rate' || kind === 'window'
-
 /** Divides and rounds up; BigInt, because a span times a rate may pass 2^53. */
 const ceilDiv = (a: bigint, b: bigint): number => Number((a + b - 1n) / b)
 
@@ -52,9 +51,20 @@ const ceilDiv = (a: bigint, b: bigint): number => Number((a + b - 1n) / b)
  */
 function mostIn(rule: Rule, defined: Defined, spanUs: number): number {
   const wideUs = rule.windowUs + defined.grantUs + defined.transitUs
-  if (rule.kind === 'window') return rule.units * Math.ceil(spanUs / wideUs)
-  if (rule.kind === 'quota') return rule.units * (Math.ceil(spanUs / rule.windowUs) + 1)
-  if (rule.kind !== 'rate') return Infinity
+  switch (rule.kind) {
+    case 'rate':
+      return mostOfRate(rule, defined, spanUs, wideUs)
+    case 'window':
+      return rule.units * Math.ceil(spanUs / wideUs)
+    case 'quota':
+      return rule.units * (Math.ceil(spanUs / rule.windowUs) + 1)
+    case 'pace':
+    case 'concurrency':
+      return Infinity
+  }
+}
+
+function mostOfRate(rule: Rule, defined: Defined, spanUs: number, wideUs: number): number {
   const isClassic = rule.classic ?? defined.classic
   const refill = isClassic ? rule.units : rule.units - rule.room + 1
   const most = rule.room + ceilDiv(BigInt(spanUs) * BigInt(refill), BigInt(isClassic ? rule.windowUs : wideUs)) - 1
@@ -66,20 +76,27 @@ function mostIn(rule: Rule, defined: Defined, spanUs: number): number {
 /** Returns what a rule promises for the span that counts for the vendor. */
 export function promised(rule: Rule, defined: Defined): Promised {
   const spanUs = rule.windowUs + defined.grantUs + defined.transitUs
-  if (rule.kind === 'concurrency') return { guarantee: 'places', rate: rule.rate, spanUs: 0, most: rule.units }
-  if (rule.kind === 'quota')
-    return { guarantee: 'quota', rate: `${rule.rate}${cycle(rule)}`, spanUs: rule.windowUs, most: rule.units }
   const most = mostIn(rule, defined, spanUs)
-  if (rule.kind === 'window') return { guarantee: 'exact window', rate: rule.rate, spanUs, most }
-  if (rule.classic ?? defined.classic)
-    return { guarantee: 'bucket', rate: `bucket(${rule.room}, ${rule.rate})`, spanUs, most }
-  return { guarantee: 'safe rate', rate: rule.rate, spanUs, most }
+  const { rate, units } = rule
+  switch (rule.kind) {
+    case 'rate':
+    case 'pace':
+      return (rule.classic ?? defined.classic)
+        ? { guarantee: 'bucket', rate: `bucket(${rule.room}, ${rate})`, spanUs, most }
+        : { guarantee: 'safe rate', rate, spanUs, most }
+    case 'window':
+      return { guarantee: 'exact window', rate, spanUs, most }
+    case 'quota':
+      return { guarantee: 'quota', rate: `${rate}${cycle(rule)}`, spanUs: rule.windowUs, most: units }
+    case 'concurrency':
+      return { guarantee: 'places', rate, spanUs: 0, most: units }
+  }
 }
 
 /** Returns the spans that each rule is checked in: the vendor's with the margin, and for a bucket shorter and longer ones. */
 function boundsOf(defined: Defined): Bound[] {
   return defined.rules.flatMap((rule, i) => {
-    if (!isFlow(rule)) return []
+    if (!slides(rule)) return []
     const { spanUs } = promised(rule, defined)
     const others = rule.kind === 'rate' ? [1, Math.ceil(spanUs / 10), rule.windowUs, 3 * spanUs] : []
     return [spanUs, ...others].map((us) => ({
@@ -289,8 +306,9 @@ export class BucketProof {
 
   /** Checks places. A place is taken in a row with a claim; counting running jobs anew after a change takes none. */
   #places(row: LedgerRow, last: LedgerRow | undefined, defined: Defined): void {
-    for (const [rule, { kind, units: most }] of defined.rules.entries()) {
-      if (kind !== 'concurrency') continue
+    for (const [rule, one] of defined.rules.entries()) {
+      if (countsUnits(one)) continue
+      const most = one.units
       const units = row.debt[rule] ?? 0
       const before = last?.version === row.version ? (last.debt[rule] ?? 0) : 0
       if (row.claim === null || units <= before || row.atUs < this.#fromUs) continue

@@ -5,17 +5,21 @@
 import { type Bucket, charge, emptyBucket, type Entry, room } from './decide.ts'
 import { isConcurrency, isKept, isPace, isWindow, lookbackUs, paceOf, type Rule, windowParts } from './rule.ts'
 import { respent, unspent } from './quota.ts'
-
-/** Returns the units that a rule grants at once, as a fraction for a pace. */
-function atOnce({ kind, room: units, drain, weight, slotUs }: Rule): number {
-  return kind === 'pace' ? 1 + (drain * slotUs) / weight : units
-}
+import { drains } from './kind.ts'
 
 /** Returns a line that stays below the units that a rule grants in any span: `room + drain / weight * span`. */
-function leastAllowed(rule: Rule): Pick<Rule, 'room' | 'drain' | 'weight'> {
-  const { kind, room: units, drain, weight, slotUs } = rule
-  if (kind === 'window') return { room: 0, drain: units, weight: windowParts * slotUs }
-  return { room: atOnce(rule), drain: kind === 'quota' ? 0 : drain, weight }
+function leastAllowed({ kind, room, drain, weight, slotUs }: Rule): Pick<Rule, 'room' | 'drain' | 'weight'> {
+  switch (kind) {
+    case 'rate':
+      return { room, drain, weight }
+    case 'pace':
+      return { room: 1 + (drain * slotUs) / weight, drain, weight }
+    case 'window':
+      return { room: 0, drain: room, weight: windowParts * slotUs }
+    case 'quota':
+    case 'concurrency':
+      return { room, drain: 0, weight }
+  }
 }
 
 /**
@@ -28,9 +32,10 @@ function leastAllowed(rule: Rule): Pick<Rule, 'room' | 'drain' | 'weight'> {
 function owedByRate(rule: Rule, before: readonly Rule[], granted: readonly Entry[], atUs: number): number {
   // Over more than its window a rate with a pace allows what the pace does, which is more.
   const lines = before.filter((old, i) => !isConcurrency(old) && !paceOf(before, i)).map(leastAllowed)
+  const { room: atOnce } = leastAllowed(rule)
   const beyond = (us: number) => {
     const allowed = lines.map(({ room: units, drain, weight }) => (units + (us * drain) / weight) * (1 - 1e-12))
-    return Math.floor((Math.min(...allowed) - atOnce(rule) - (us * rule.drain) / rule.weight) * rule.weight)
+    return Math.floor((Math.min(...allowed) - atOnce - (us * rule.drain) / rule.weight) * rule.weight)
   }
   const last = beyond(lookbackUs(rule))
   let units = 0
@@ -83,7 +88,7 @@ export function rebuild(
   const owes = (rule: Rule, i: number) => {
     if (isConcurrency(rule)) return running
     const own = kept[i] === undefined ? rules[i]?.debt[0] : bucket.debt[kept[i]]
-    if (kept[i] === undefined && (rule.kind === 'rate' || isPace(rule))) return owedByRate(rule, before, granted, atUs)
+    if (kept[i] === undefined && drains(rule)) return owedByRate(rule, before, granted, atUs)
     return own ?? 0
   }
   const spent = after.map(({ quota, room: units }, i) => {

@@ -2,11 +2,12 @@
 import { UsageError } from '../core/errors.ts'
 import { unitsOf } from '../core/money.ts'
 import type { ParsedRate } from '../core/rate.ts'
+import { drains, type Kind } from './kind.ts'
 import type { QuotaRule } from './quota.ts'
 
 /** What a bucket has to keep to; `decide.ts` has the arithmetic. */
 export interface Rule {
-  kind: 'rate' | 'pace' | 'window' | 'quota' | 'concurrency'
+  kind: Kind
   /** As it was written; for a concurrency its number. */
   rate: string
   units: number
@@ -38,8 +39,8 @@ export const windowParts = 60
 const rateSpans = 3
 
 /** Returns for how many microseconds grants matter when a definition is changed to this rule. */
-export function lookbackUs({ kind, spanUs }: Rule): number {
-  return kind === 'rate' || kind === 'pace' ? rateSpans * spanUs : spanUs
+export function lookbackUs(rule: Rule): number {
+  return drains(rule) ? rateSpans * rule.spanUs : rule.spanUs
 }
 
 /** Returns the error for a bad limit. */

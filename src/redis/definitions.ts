@@ -5,6 +5,7 @@ import type { Rule } from '../limits/rule.ts'
 import type { Agreed } from './call.ts'
 import { agreedOf, type Published, type RedisBucket } from './definition.ts'
 import type { RedisLimiter } from './limiter.ts'
+import { countsUnits, drains } from '../limits/kind.ts'
 
 interface Row {
   name: string
@@ -154,7 +155,7 @@ export class SharedDefinitions {
 
   /** True if Redis counts places of a bucket, too: other programs may lease them. */
   isLeased(take: string): boolean {
-    return this.bucket(take)?.rules.some(({ kind }) => kind === 'concurrency') === true
+    return this.bucket(take)?.rules.every(countsUnits) === false
   }
 
   /** Returns all rules of a bucket's limit, in their order; undefined: only the store has it. */
@@ -176,7 +177,7 @@ export class SharedDefinitions {
   /** True if the bucket only has rates of which a unit drains within a second. */
   isQuick(take: string): boolean {
     const rules = this.bucket(take)?.rules ?? []
-    return rules.every(({ kind, weight, drain }) => (kind === 'rate' || kind === 'pace') && weight / drain <= 1e6)
+    return rules.every((rule) => drains(rule) && rule.weight / rule.drain <= 1e6)
   }
 
   /** True if the store may decide alone about a bucket while Redis is away. */
@@ -195,11 +196,11 @@ function inForce(row: Row, agreed: Agreed | undefined): InForce {
   const local = publishedOf(row)
   const there = agreed?.text === undefined ? local : agreedOf(agreed.text)
   const isPublished = agreed?.isPublished ?? spec.published === true
-  const isLeased = isPublished && agreed === undefined && spec.rules.some(({ kind }) => kind === 'concurrency')
+  const isLeased = isPublished && agreed === undefined && !spec.rules.every(countsUnits)
   return {
     rules: spec.rules,
     bucket: {
-      rules: there.rules.filter(({ kind }) => isLeased || kind !== 'concurrency'),
+      rules: there.rules.filter((rule) => isLeased || countsUnits(rule)),
       ...(isLeased ? { countedFrom: 1 } : {}),
       version: agreed?.version ?? version,
       isFull: there.isFull === true,

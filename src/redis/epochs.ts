@@ -7,11 +7,12 @@
 import { UsageError } from '../core/errors.ts'
 import { newId } from '../core/hash.ts'
 import type { Store } from '../db/store.ts'
-import { lookbackUs } from '../limits/rule.ts'
+import { isWindow, lookbackUs } from '../limits/rule.ts'
 import type { RedisBucket, Seed } from './definition.ts'
 import type { Beginning, Epoch } from './call.ts'
 import type { RedisLimiter } from './limiter.ts'
 import type { SharedDefinitions } from './definitions.ts'
+import { countsUnits, drains } from '../limits/kind.ts'
 
 /** What epochs need. */
 export interface EpochsOptions {
@@ -154,15 +155,13 @@ export class SharedEpochs {
       if (known === undefined) return [closedSeed(bucket)]
       // Places are leased again by those that hold them.
       const isLeased = definitions.isLeased(take)
-      const flows = all.flatMap((rule, i) => (isLeased || rule.kind !== 'concurrency' ? [{ rule, i }] : []))
+      const flows = all.flatMap((rule, i) => (isLeased || countsUnits(rule) ? [{ rule, i }] : []))
       return [
         {
           bucket,
           holdUs,
-          debt: flows.map(({ rule, i }) => (rule.kind === 'rate' || rule.kind === 'pace' ? (debt[i] ?? 0) : 0)),
-          slots: flows.map(({ rule, i }) =>
-            rule.kind === 'window' ? (slots?.[i] ?? []).map((units) => units ?? 0) : [],
-          ),
+          debt: flows.map(({ rule, i }) => (drains(rule) ? (debt[i] ?? 0) : 0)),
+          slots: flows.map(({ rule, i }) => (isWindow(rule) ? (slots?.[i] ?? []).map((units) => units ?? 0) : [])),
           spent: flows.map(({ rule, i }) =>
             rule.quota === undefined ? [] : [...(quota?.[i] ?? []).map((one) => one ?? 0), rule.quota.marginUs],
           ),

@@ -15,6 +15,7 @@ import { grantOf, SettlementQueue, type SettlementReport } from './settlements.t
 import { HeldPlaces } from './held-places.ts'
 import { RedisHealth } from './health.ts'
 import { decisionsOf, unanswered, unshared, type Hold, type PeerQuestion, questionOf } from './question.ts'
+import { countsUnits } from '../limits/kind.ts'
 
 /** What the limiter needs. */
 export interface RedisSharedOptions {
@@ -124,9 +125,7 @@ export class RedisPeerLimiter implements PeerLimiter {
   }
 
   isOpenFor(limits: Parameters<PeerLimiter['isOpenFor']>[0]): boolean {
-    return limits.every(
-      ({ rules, isOpenWithoutStore }) => isOpenWithoutStore || rules.every(({ kind }) => kind === 'concurrency'),
-    )
+    return limits.every(({ rules, isOpenWithoutStore }) => isOpenWithoutStore || !rules.some(countsUnits))
   }
 
   onChange(changed: () => void): () => void {

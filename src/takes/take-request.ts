@@ -4,6 +4,7 @@ import { UsageError } from '../core/errors.ts'
 import { checkFields } from '../core/fields.ts'
 import { checkKey, type Limit } from '../limits/limit.ts'
 import type { TakeKey, WaitOptions } from '../limits/take.ts'
+import { countsUnits } from '../limits/kind.ts'
 
 /** A valid take of one limit or several: of all or none. */
 export interface TakeRequest {
@@ -100,7 +101,7 @@ export function usedUnits(
   limits: readonly Limit[],
   used: number | Readonly<Record<string, number>>,
 ): (number | undefined)[] {
-  const counted = limits.filter(({ rules }) => rules.some(({ kind }) => kind !== 'concurrency')).map(({ name }) => name)
+  const counted = limits.filter(({ rules }) => rules.some(countsUnits)).map(({ name }) => name)
   if (typeof used === 'number' && counted.length !== 1) {
     const why = `a number alone needs a take of one limit with units; this one has ${listed(counted)}`
     throw new UsageError('SLUICE_BAD_OPTION', `${why}: name them, settle({ ${counted[0] ?? 'limit'}: ${used} })`)

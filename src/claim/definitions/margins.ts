@@ -10,6 +10,7 @@ import { rulesOf } from '../../limits/rules.ts'
 import { type Report, Samples, type Way } from '../../limits/samples.ts'
 import { columnsOf, type Numbers, numbersOnly } from './columns.ts'
 import { defineShareBuckets, retryOnDeadlock } from './define.ts'
+import { countsUnits, slides } from '../../limits/kind.ts'
 
 /** How often a process reports what it has measured, in ms. */
 const reportMs = 5_000
@@ -64,7 +65,7 @@ export class Margins {
       const sinceMs = this.#store.clock.monotonicMs() - (this.#recordedMs.get(name) ?? -Infinity)
       let joining = this.#joined.get(name)
       if (joining === undefined) {
-        if (sinceMs < absentMs || rules.every(({ kind }) => kind === 'concurrency')) continue
+        if (sinceMs < absentMs || !rules.some(countsUnits)) continue
         joining = this.#join(name).finally(() => this.#joined.delete(name))
         this.#joined.set(name, joining)
       }
@@ -265,7 +266,7 @@ function statedOf({ name, spec }: Row): Margin {
 }
 
 function windowsUsOf({ rules }: Row['spec']): number[] {
-  return rules.flatMap(({ kind, windowUs }) => (kind === 'rate' || kind === 'window' ? [windowUs] : []))
+  return rules.filter(slides).map(({ windowUs }) => windowUs)
 }
 
 /** Returns the rules of numbers with a margin; undefined: there are none that can be computed with. */

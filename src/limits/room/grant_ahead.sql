@@ -24,7 +24,7 @@ begin
   if v_def.lend_us is not null then return; end if;
   for r in 1 .. cardinality(v_def.kind) loop
     -- A quota's next period may begin before the last instant, and may have been used before a clock was set back.
-    if v_def.kind[r] in ('window', 'quota') and v_def.room[r] - greatest(v_debt[r],
+    if v_def.kind[r] not in ('rate', 'pace') and v_def.room[r] - greatest(v_debt[r],
       case v_def.kind[r] when 'quota' then p_room.quota[r][6] end) < p_units then return; end if;
   end loop;
   room := p_room; instants := '{}';
