@@ -1,17 +1,14 @@
 -- Writes the state of buckets that have a new definition since their newest row. engine.bucket_room rebuilds that state
 -- from the ledger, which takes a while where the ledger is long: so it is written once, and before the clock is read. A
 -- bucket whose ledger is too long for a claim (engine.is_ledger_too_long) is recorded in sluice.renewal: it grants
--- nothing until engine.rebuild_next_bucket has rebuilt it outside of claims. The caller has locked the buckets. Returns
--- whether there were any.
+-- nothing until engine.rebuild_next_bucket has rebuilt it outside of claims. The caller has locked the buckets.
 -- p_buckets: their ids.
-create or replace function engine.renew_bucket_states(p_buckets bigint[]) returns boolean language plpgsql as $$
+create or replace function engine.renew_bucket_states(p_buckets bigint[]) returns void language plpgsql as $$
 declare
   v_room engine.room;
-  v_is_any boolean := false;
 begin
   foreach v_room in array engine.bucket_room(p_buckets, 0) loop
     continue when v_room.stale is not true;
-    v_is_any := true;
     if v_room.version = (
       select max(d.version)
         from sluice.bucket b join sluice.limit_def d on d.name = b.name where b.id = v_room.bucket) then
@@ -20,5 +17,4 @@ begin
       insert into sluice.renewal (bucket) values (v_room.bucket) on conflict do nothing;
     end if;
   end loop;
-  return v_is_any;
 end $$;

@@ -79,8 +79,7 @@ begin
           continue when v_def.kind[r] = 'pace';
         when 'window' then v_debt[r] := (select sum(s) from unnest(v_slots[r:r]) s);
           v_period := greatest(v_period, v_def.span[r] / v_def.room[r] + 1); v_slack := 0;
-        when 'quota' then v_debt[r] := coalesce(
-          engine.quota_owed(v_quota[r:r], v_def.margin[r], v_wall), v_def.room[r]);
+        when 'quota' then null;  -- engine.current_state has counted what it owes
         when 'concurrency' then continue when p_further; v_need := 1; end case;
       v_free := (v_def.room[r] * v_def.weight[r] - v_debt[r]) / v_def.weight[r];
       if v_def.kind[r] = 'concurrency' then v_places := greatest(0, least(v_places, v_free));

@@ -1,7 +1,8 @@
--- Returns the state of a bucket under the definition in force, from its newest ledger row.
+-- Returns the state of a bucket under the definition in force, from its newest ledger row. A quota owes what counts
+-- against a grant at p_wall: near an end of its period also the units of the neighbouring period, if they are more.
 -- If the store's clock was set back, periods of quotas begin again in which units were granted: what counts in them is
 -- read from the ledger (engine.recount_quota_periods), as it is when the row has no periods. The periods are null when
--- the store does not understand a calendar: engine.bucket_room treats such a quota as full.
+-- the store does not understand a calendar: such a quota is full.
 -- p_row, p_def: that row, and the definition.
 -- p_rebuild: the row is of another version of the definition, so the state is computed from earlier rows.
 -- p_wall: the store's clock, in microseconds, by which quotas go.
@@ -29,5 +30,12 @@ begin
             or (p_wall < v_quota[i][2] + p_def.margin[i] and v_quota[i][1] <= v_shown + p_def.margin[i]))))
     then v_quota := engine.recount_quota_periods(p_row.bucket, p_wall, p_def); end if;
   end if;
+  p_row.debt := coalesce(p_row.debt, array_fill(0::bigint, array[cardinality(p_def.kind)]));
+  for i in 1 .. cardinality(p_def.kind) loop
+    continue when p_def.kind[i] <> 'quota';
+    p_row.debt[i] := coalesce(greatest(v_quota[i][5], case
+      when p_wall < v_quota[i][2] + p_def.margin[i] then v_quota[i][4]
+      when p_wall >= v_quota[i][3] - p_def.margin[i] then v_quota[i][6] end), p_def.room[i]);
+  end loop;
   return (p_row.debt, p_row.slots, v_quota)::engine.state;
 end $$;
