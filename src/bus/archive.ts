@@ -1,5 +1,5 @@
 /** The archive of a service on RabbitMQ: a queue that is read message by message. Messages that stay go back to their places. */
-import type { GetMessage } from 'amqplib'
+import type { Channel, GetMessage } from 'amqplib'
 import type { Broker } from '../amqp/broker.ts'
 import { type Clock, systemClock } from '../core/clock.ts'
 import { SluiceError, UsageError } from '../core/errors.ts'
@@ -19,10 +19,14 @@ export interface ArchiveContext {
   broker(): Promise<Broker>
   queue: string
   clock: Clock
+  /** For how long a walk keeps the messages that stay, in ms; default 10 min. */
+  keptMs?: number
 }
 
 const listMost = 100
 const textMax = 1_000
+/** RabbitMQ closes a channel on which a message was not acknowledged for half an hour (`consumer_timeout`). */
+const keptMsMost = 600_000
 const fields = ['id', 'event', 'handler', 'reason', 'error', 'since', 'until']
 
 /** What becomes of a message that was looked at: it stays, it goes, it stays and does not count, or nothing more is looked at. */
@@ -80,7 +84,7 @@ export class QueueArchive implements EventArchive {
     { rate, signal, onProgress }: ArchiveOptions,
     visit: (archived: ArchivedEvent, message: GetMessage) => Promise<Fate>,
   ): Promise<number> {
-    const { queue, clock } = this.#context
+    const { queue, clock, keptMs = keptMsMost } = this.#context
     const isWanted = testOf(filter, clock.wallMs())
     const eachMs = rate === undefined ? 0 : parseRate(rate).windowUs / 1_000 / parseRate(rate).units
     const isOver = () => signal?.aborted === true
@@ -89,20 +93,28 @@ export class QueueArchive implements EventArchive {
     await this.#sizeOf(broker)
     return broker.use(async (channel) => {
       const [startMs, startedMs] = [systemClock.monotonicMs(), clock.wallMs()]
-      let done = 0
+      let [done, stayed, keptSinceMs] = [0, 0, startMs]
       for (let seen = 1; !isOver(); seen++) {
+        if (systemClock.monotonicMs() - keptSinceMs > keptMs) {
+          await keepAnew(channel, queue, stayed)
+          keptSinceMs = systemClock.monotonicMs()
+        }
         const message = await channel.get(queue)
         if (message === false) break
         const archived = archivedOf(message, startedMs)
         // What was replayed may fail again meanwhile.
         if (archived.at.getTime() > startedMs) break
+        stayed++
         if (!isWanted(archived)) continue
         const dueMs = startMs + done * eachMs - systemClock.monotonicMs()
         if (dueMs > 0) await systemClock.sleep(dueMs, signal)
         if (isOver()) break
         const fate = await visit(archived, message)
         if (fate === 'skipped') continue
-        if (fate === 'goes') channel.ack(message)
+        if (fate === 'goes') {
+          channel.ack(message)
+          stayed--
+        }
         done++
         onProgress?.({ done, seen })
         if (fate === 'ends') break
@@ -113,6 +125,12 @@ export class QueueArchive implements EventArchive {
       return done
     })
   }
+}
+
+/** Gives back the messages that stay, which return to their places at the front, and takes them again. */
+async function keepAnew(channel: Pick<Channel, 'nackAll' | 'get'>, queue: string, stayed: number): Promise<void> {
+  channel.nackAll(true)
+  for (let n = 0; n < stayed; n++) if ((await channel.get(queue)) === false) return
 }
 
 /** What a stranger put there, or what was for a queue that is gone, cannot be replayed, and must not hold up the others. */
