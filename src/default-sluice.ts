@@ -5,9 +5,11 @@ import { type Emitter, provideEmitter } from './events/event.ts'
 import { provideSender, type Sender } from './tasks/task.ts'
 
 let shared: Promise<Sluice> | undefined
-/** Sends under way, and whether takes are used: their leases need the store for longer. */
+/** What `useSluice` was given. */
+let chosen: Sluice | undefined
+/** Sends under way, and whether takes, or the Sluice itself, are used: these need the store for longer. */
 let sends = 0
-let hasTakes = false
+let isHeld = false
 
 /** Opens the Sluice that `task.send` uses by default, at first use, from the environment. */
 function sharedSluice(): Promise<Sluice> {
@@ -31,7 +33,7 @@ async function sharedSender(): Promise<Sender> {
     send: (task, input, options) => counted(() => sluice.send(task, input, options)),
     sendMany: (task, inputs, options) => counted(() => sluice.sendMany(task, inputs, options)),
     get takes() {
-      hasTakes = true
+      isHeld = true
       return sluice.takes
     },
   }
@@ -66,7 +68,7 @@ const notWork = new Set(['Timeout', 'Immediate', 'TTYWrap'])
  */
 function closeWhenIdle(sluice: Sluice): void {
   const timer = setInterval(() => {
-    if (sends > 0 || hasTakes || !sluice.owner || isWorking()) return
+    if (sends > 0 || isHeld || !sluice.owner || isWorking()) return
     clearInterval(timer)
     shared = undefined
     void sluice.close()
@@ -94,8 +96,21 @@ function isPipe(fd: number): boolean {
 
 /** Makes `task.send` and `event.emit` go to this Sluice from now on; undefined: to one opened from the environment at first use. */
 export function useSluice(sluice: Sluice | undefined): void {
+  chosen = sluice
   provideSender(sluice === undefined ? sharedSender : () => sluice)
   provideEmitter(sluice === undefined ? sharedEmitter : () => sluice.events)
+}
+
+/**
+ * Returns the Sluice that `task.send` uses: that of `useSluice`; in the command line, and so in handlers that it runs, its own; in
+ * the test kit the test's; else one opened from the environment, which stays open until you close it.
+ * @throws as `Sluice.open`
+ * @example const { count } = await (await currentSluice()).jobs.count({ tag: 'import-7' })
+ */
+export async function currentSluice(): Promise<Sluice> {
+  if (chosen !== undefined) return chosen
+  isHeld = true
+  return sharedSluice()
 }
 
 useSluice(undefined)

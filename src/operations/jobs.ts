@@ -135,11 +135,13 @@ export class Jobs {
 
   /**
    * Lists jobs, newest first.
-   * @throws UsageError SLUICE_BAD_FILTER, SLUICE_BAD_ID, SLUICE_BAD_DURATION
+   * @throws UsageError SLUICE_BAD_OPTION, SLUICE_BAD_FILTER, SLUICE_BAD_ID, SLUICE_BAD_DURATION
    */
   async list({ before, max = 50, ...filter }: ListOptions = {}): Promise<JobLine[]> {
     const from = before === undefined ? undefined : checkId(before)
-    return (await this.#bulk.list(filter, Math.max(1, Math.min(1000, max)), from)).map(toLine)
+    if (!Number.isInteger(max) || max < 1 || max > 1000)
+      throw new UsageError('SLUICE_BAD_OPTION', `max is ${max}; it must be a whole number from 1 to 1000`)
+    return (await this.#bulk.list(filter, max, from)).map(toLine)
   }
 
   /**

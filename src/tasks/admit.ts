@@ -54,6 +54,9 @@ export async function admit(
 ): Promise<NewJob> {
   checkTask(task)
   checkFields('SLUICE_BAD_OPTION', 'a send', options, sendFields)
+  for (const name of ['notify', 'replace'] as const)
+    if (options[name] !== undefined && typeof options[name] !== 'boolean')
+      throw new UsageError('SLUICE_BAD_OPTION', `\`${name}\` is ${inspect(options[name])}; it must be true or false`)
   const text = encodePayload(input, `input of "${task.name}"`)
   // Workers will see the stored form, so keys and schema are evaluated on it, not on live objects.
   const stored: unknown = JSON.parse(text)

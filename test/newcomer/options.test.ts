@@ -135,6 +135,10 @@ describe('a call is refused', () => {
     ],
     ['the bound of jobs', () => sluice.dispatchOnce([quiet], { mx: 5 }), 'SLUICE_BAD_OPTION', 'no "mx"'],
     ['no number of jobs', () => sluice.dispatchOnce([quiet], { max: NaN }), 'SLUICE_BAD_OPTION', 'max is NaN'],
+    ['a word for no', () => sluice.send(quiet, {}, { notify: 'no' }), 'SLUICE_BAD_OPTION', "`notify` is 'no'"],
+    ['a word for yes', () => sluice.send(quiet, {}, { replace: 'yes' }), 'SLUICE_BAD_OPTION', "`replace` is 'yes'"],
+    ['an empty page', () => sluice.list({ max: 0 }), 'SLUICE_BAD_OPTION', 'max is 0'],
+    ['a page of all', () => sluice.jobs.list({ max: Infinity }), 'SLUICE_BAD_OPTION', 'max is Infinity'],
     ['the name of a task', () => sluice.send('quiet', {}), 'SLUICE_BAD_TASK', "'quiet' is no task"],
     ['the name of a task for rows', () => sluice.sendMany('quiet', [{}]), 'SLUICE_BAD_TASK', "'quiet' is no task"],
     [
