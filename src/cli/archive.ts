@@ -1,6 +1,7 @@
 /** `sluice events archive`: a service's failed events on RabbitMQ: list, show, replay, discard, export. */
 import { Command } from 'commander'
 import { UsageError } from '../core/errors.ts'
+import { present } from '../core/fields.ts'
 import { parseRate, type Rate } from '../core/rate.ts'
 import { redact } from '../core/redact.ts'
 import type { ArchivedEvent, ArchiveFilter, ArchiveOptions, EventArchive } from '../index.ts'
@@ -65,8 +66,7 @@ function filtered(name: string, said: string): Command {
 }
 
 function filterOf({ id, event, handler, reason, error, since, until }: Flags): ArchiveFilter {
-  const given = { id, event, handler, reason, error, since: time('--since', since), until: time('--until', until) }
-  return Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined))
+  return present({ id, event, handler, reason, error, since: time('--since', since), until: time('--until', until) })
 }
 
 async function within<T>(service: string, command: Command, body: (archive: EventArchive, out: Output) => Promise<T>) {

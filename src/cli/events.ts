@@ -1,6 +1,5 @@
 /** `sluice events`: who emits and handles events, what became of one, and what to do with deliveries that failed. */
 import { Command } from 'commander'
-import { systemClock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
 import { redact } from '../core/redact.ts'
 import { asyncapiOf } from '../events/asyncapi.ts'
@@ -10,7 +9,7 @@ import { archiveCommand } from './archive.ts'
 import { discardCommand, retryCommand } from './bulk.ts'
 import { exportCommand } from './export.ts'
 import { eventIdOf } from './ids.ts'
-import { brief, many, span } from './output.ts'
+import { ago, brief, many, span } from './output.ts'
 import { settingsOf, withSluice } from './settings.ts'
 
 /** What the deliveries of events have in their inputs, and no other job. */
@@ -136,14 +135,14 @@ function typeCells({ type, publishers, subscribers, lastAt, isUnrouted }: EventL
       [...new Set(subscribers.map(({ service }) => service))].join(', ') || (isUnrouted ? 'nobody!' : 'nobody'),
       40,
     ),
-    lastAt === null ? never : `${span(systemClock.wallMs() - lastAt.getTime())} ago`,
+    lastAt === null ? never : ago(lastAt),
   ]
 }
 
 function handlerCells(line: HandlerLine): string[] {
   const { service, handler, pattern, retrying, archived, isLive, isCaughtUp, seenAt } = line
   const steps = Object.entries(retrying).map(([failures, n]) => `${n} after ${many(Number(failures), 'failure')}`)
-  const gone = `no worker; last started ${span(systemClock.wallMs() - seenAt.getTime())} ago`
+  const gone = `no worker; last started ${ago(seenAt)}`
   const state = isLive ? (isCaughtUp ? 'live' : 'catching up') : gone
   return [service, handler, pattern, steps.join(', ') || '0', String(archived), state]
 }

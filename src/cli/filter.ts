@@ -1,6 +1,7 @@
 /** The options that select jobs: the same for lists, exports and bulk operations. */
 import { type Command, InvalidArgumentError, Option } from 'commander'
 import { UsageError } from '../core/errors.ts'
+import { present } from '../core/fields.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
 import type { JobFilter, State } from '../index.ts'
 import { quoted } from '../core/printable.ts'
@@ -76,7 +77,7 @@ export function filterOf(flags: FilterFlags): JobFilter {
   if (event !== undefined && /[*#]/.test(event))
     throw new UsageError('SLUICE_BAD_OPTION', `--event is "${event}", a pattern; give one type of events`)
   const deliveries = { ...(service && { service }), ...(event && { 'event.type': event }), ...input }
-  const given = {
+  return present({
     state,
     task,
     queue,
@@ -92,8 +93,7 @@ export function filterOf(flags: FilterFlags): JobFilter {
     until: time('--until', until),
     dispatchedSince: time('--dispatched-since', dispatchedSince),
     dispatchedUntil: time('--dispatched-until', dispatchedUntil),
-  }
-  return Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined))
+  })
 }
 
 /** Returns the fields of the input that two filters demand together. */

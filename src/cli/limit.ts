@@ -3,7 +3,7 @@ import { systemClock } from '../core/clock.ts'
 import { redactText } from '../core/redact.ts'
 import type { LimitLine, LimitOthers, LimitRefusal } from '../index.ts'
 import { numbersInWords } from '../limits/numbers.ts'
-import { brief, type Output, percent, span } from './output.ts'
+import { ago, brief, type Output, percent, span } from './output.ts'
 
 /** Converts a limit for `--json`. */
 export function asJson(line: LimitLine): object {
@@ -89,8 +89,4 @@ function refusalLine({ key, cause, answer, count, since, heldUntil }: LimitRefus
 export function sayWarnings(out: Output, { guarantee, warning }: LimitLine): void {
   for (const text of [guarantee.warning, warning])
     if (text !== undefined) out.line(`  ${out.paint('yellow', 'warning')}: ${text}`)
-}
-
-function ago(at: Date): string {
-  return `${span(systemClock.wallMs() - at.getTime())} ago`
 }

@@ -1,5 +1,6 @@
 /** Output of the command line: data on stdout, messages on stderr, colours only on a terminal, no secrets in log lines. */
 import { styleText } from 'node:util'
+import { span } from '../core/figures.ts'
 import { systemClock } from '../core/clock.ts'
 import type { Log, LogFormat, LogLevel } from '../core/log.ts'
 import { printable, printablePainted } from '../core/printable.ts'
@@ -77,6 +78,11 @@ export function asCalled(text: string): string {
 export function brief(text: string, length = 80): string {
   const flat = text.replaceAll(/\s+/g, ' ').trim()
   return flat.length <= length ? flat : `${flat.slice(0, length - 1)}…`
+}
+
+/** Formats how long ago a time was: `5 min ago`. */
+export function ago(at: Date): string {
+  return `${span(systemClock.wallMs() - at.getTime())} ago`
 }
 
 /** Formats a number of bytes: `8 kB`, `1.2 GB`. */

@@ -3,6 +3,7 @@ import { text as readAll } from 'node:stream/consumers'
 import { Command, Option } from 'commander'
 import { systemClock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
+import { present } from '../core/fields.ts'
 import type { Duration } from '../core/rate.ts'
 import type { EventHandler } from '../events/handler.ts'
 import { matches } from '../events/names.ts'
@@ -167,16 +168,9 @@ function checkTogether(json: string | undefined, flags: SendFlags): void {
 }
 
 function sendOptions(flags: SendFlags): SendOptions {
-  const { delay, at, maxWait, priority, tag, idempotencyKey, replace, id, queue } = flags
-  return {
-    ...(delay === undefined ? {} : { delay: delay as Duration }),
-    ...(at === undefined ? {} : { at: timeOf('--at', at) }),
-    ...(maxWait === undefined ? {} : { maxWait: maxWait as Duration }),
-    ...(priority === undefined ? {} : { priority }),
-    tags: tag ?? [],
-    ...(typeof idempotencyKey === 'string' ? { idempotencyKey } : {}),
-    ...(replace === undefined ? {} : { replace }),
-    ...(id === undefined ? {} : { id }),
-    ...(queue === undefined ? {} : { queue }),
-  }
+  const { delay, at, maxWait, priority, tag: tags = [], idempotencyKey: key, replace, id, queue } = flags
+  const times = { delay: delay as Duration | undefined, maxWait: maxWait as Duration | undefined }
+  const idempotencyKey = typeof key === 'string' ? key : undefined
+  const dueAt = at === undefined ? undefined : timeOf('--at', at)
+  return present({ ...times, at: dueAt, priority, tags, idempotencyKey, replace, id, queue })
 }

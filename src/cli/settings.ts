@@ -1,5 +1,6 @@
 /** Settings of a command: from its options, else the environment, else sluice.config.ts, else the default. */
 import { UsageError } from '../core/errors.ts'
+import { present } from '../core/fields.ts'
 import type { LogFormat, LogLevel } from '../core/log.ts'
 import { Sluice } from '../index.ts'
 import type { EventName, Listener } from '../report/events.ts'
@@ -98,38 +99,29 @@ export async function withSluice<T>(
 /** Opens the store; with `migrate` brings its schema up to date. */
 export async function openSluice(settings: Settings, migrate = true): Promise<Sluice> {
   const { store, schema, listenUrl, redis, out } = settings
-  const {
-    redisStores,
-    service,
-    amqp,
-    events,
-    retention,
-    prune,
-    rules,
-    routes,
-    alarms,
-    allowPrivate,
-    on = {},
-  } = settings.config.fields
-  const redisPrefix = env('SLUICE_REDIS_PREFIX') ?? settings.config.fields.redisPrefix
+  const { retention, prune, alarms, rules, routes, on = {}, ...fields } = settings.config.fields
+  // The library reads the environment.
+  const unlessIn = <T>(name: string, field: T): T | undefined => (env(name) === undefined ? field : undefined)
   const sluice = await Sluice.open({
     store,
     schema,
     migrate,
     log: out.log,
-    ...(listenUrl === undefined ? {} : { listenUrl }),
-    ...(redis === undefined ? {} : { redis }),
-    ...(amqp === undefined || env('AMQP_URL') !== undefined ? {} : { amqp }),
-    ...(events === undefined || env('SLUICE_EVENTS') !== undefined ? {} : { events }),
-    ...(redisPrefix === undefined ? {} : { redisPrefix }),
-    ...(redisStores === undefined || env('SLUICE_REDIS_STORES') !== undefined ? {} : { redisStores }),
-    ...(service === undefined || env('SLUICE_SERVICE') !== undefined ? {} : { service }),
-    ...(retention === undefined ? {} : { retention }),
-    ...(prune === undefined ? {} : { prune }),
-    ...(alarms === undefined ? {} : { alarms }),
-    ...(rules === undefined ? {} : { rules }),
-    ...(routes === undefined ? {} : { routes }),
-    ...(allowPrivate === undefined || env('SLUICE_ALLOW_PRIVATE') !== undefined ? {} : { allowPrivate }),
+    ...present({
+      listenUrl,
+      redis,
+      redisPrefix: env('SLUICE_REDIS_PREFIX') ?? fields.redisPrefix,
+      redisStores: unlessIn('SLUICE_REDIS_STORES', fields.redisStores),
+      amqp: unlessIn('AMQP_URL', fields.amqp),
+      events: unlessIn('SLUICE_EVENTS', fields.events),
+      service: unlessIn('SLUICE_SERVICE', fields.service),
+      allowPrivate: unlessIn('SLUICE_ALLOW_PRIVATE', fields.allowPrivate),
+      retention,
+      prune,
+      alarms,
+      rules,
+      routes,
+    }),
   })
   for (const [name, listener] of Object.entries(on)) sluice.on(name as EventName, listener as Listener<EventName>)
   return sluice

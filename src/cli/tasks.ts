@@ -1,8 +1,7 @@
 /** `sluice tasks`: the tasks that are known, and who serves them. */
 import { Command } from 'commander'
-import { systemClock } from '../core/clock.ts'
 import { sqlOn } from '../db/store.ts'
-import { span } from './output.ts'
+import { ago } from './output.ts'
 import { settingsOf, withSluice } from './settings.ts'
 
 interface Row {
@@ -52,6 +51,6 @@ function cells({ name, queue, currently, seen_ms: seenMs, workers }: Row): strin
     queue ?? '-',
     `${all.length}`,
     all.length === 0 ? '-' : `${listed.join(', ')}${more}`,
-    all.length > 0 ? 'now' : seenMs === null ? 'never' : `${span(systemClock.wallMs() - seenMs)} ago`,
+    all.length > 0 ? 'now' : seenMs === null ? 'never' : ago(new Date(seenMs)),
   ]
 }

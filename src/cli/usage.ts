@@ -1,6 +1,7 @@
 /** `sluice limits usage`: what limits have used, by key, day and month. */
 import { Command, Option } from 'commander'
 import { amount } from '../core/money.ts'
+import { present } from '../core/fields.ts'
 import { redactText } from '../core/redact.ts'
 import { sqlOn } from '../db/store.ts'
 import type { UsageLine } from '../index.ts'
@@ -38,9 +39,7 @@ async function usage(limit: string | undefined, flags: Flags, command: Command):
       by,
       // One more shows whether there are more.
       max: max + 1,
-      ...(limit === undefined ? {} : { limit }),
-      ...(key === undefined ? {} : { key }),
-      ...(since === undefined ? {} : { since }),
+      ...present({ limit, key, since }),
     })
   })
   const lines = found.slice(0, max)

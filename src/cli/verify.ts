@@ -1,6 +1,7 @@
 /** `sluice verify`: proves from the ledger that no limit was exceeded, or shows where. */
 import { Command } from 'commander'
 import { amount } from '../core/money.ts'
+import { present } from '../core/fields.ts'
 import { redactText } from '../core/redact.ts'
 import { sqlOn } from '../db/store.ts'
 import type { Exceeded, Verification, Verified } from '../index.ts'
@@ -32,10 +33,9 @@ async function run({ limit, ...flags }: Flags, command: Command): Promise<void> 
   const settings = await settingsOf(command)
   const { out } = settings
   const period = { since: time('--since', flags.since), until: time('--until', flags.until) }
-  const said = Object.entries({ limit, ...period }).filter(([, value]) => value !== undefined)
   const proof = await withSluice(settings, { creates: false }, async (sluice) => {
     if (limit !== undefined) await mustKnow(sqlOn(sluice.db, settings.schema), 'limit', limit)
-    return sluice.verify(Object.fromEntries(said))
+    return sluice.verify(present({ limit, ...period }))
   })
   if (!proof.isProved) process.exitCode = 1
   if (out.json) return out.object(proof)

@@ -2,6 +2,7 @@
 import { Command, Option } from 'commander'
 import { systemClock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
+import { present } from '../core/fields.ts'
 import { type Duration, parseRate, type Rate } from '../core/rate.ts'
 import { env } from '../db/open.ts'
 import { checkName } from '../tasks/checks.ts'
@@ -132,15 +133,8 @@ export function workOptions(settings: Settings, flags: WorkFlags): WorkOptions {
   if (rate !== undefined) parseRate(rate)
   const grace = flags.grace ?? env('SLUICE_GRACE') ?? fields.grace
   graceMsOf({ grace })
-  const labels = flags.label === undefined ? {} : { labels: Object.fromEntries(flags.label.map(readLabel)) }
-  return {
-    ...labels,
-    ...(concurrency === undefined ? {} : { concurrency }),
-    ...(grace === undefined ? {} : { grace: grace as Duration }),
-    ...(queues === undefined ? {} : { queues }),
-    ...(celery === undefined ? {} : { celery }),
-    ...(rate === undefined ? {} : { rate }),
-  }
+  const labels = flags.label && Object.fromEntries(flags.label.map(readLabel))
+  return present({ labels, concurrency, grace: grace as Duration | undefined, queues, celery, rate })
 }
 
 /** @throws UsageError SLUICE_BAD_OPTION */

@@ -16,3 +16,13 @@ export function checkFields(code: string, what: string, given: object, known: re
     if (value !== undefined && !known.includes(name))
       throw new UsageError(code, `${what} has no "${name}"; there are ${known.join(', ')}`)
 }
+
+/** The fields of `T` that may be undefined as optional ones that are never undefined. */
+type Present<T> = { [K in keyof T as undefined extends T[K] ? never : K]: T[K] } & {
+  [K in keyof T as undefined extends T[K] ? K : never]?: Exclude<T[K], undefined>
+}
+
+/** Returns an object without those of its fields that are undefined. */
+export function present<T extends object>(fields: T): Present<T> {
+  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as Present<T>
+}
