@@ -4,13 +4,12 @@ import { UsageError } from '../core/errors.ts'
 import { present } from '../core/fields.ts'
 import { parseRate, type Rate } from '../core/rate.ts'
 import { redact } from '../core/redact.ts'
-import type { ArchivedEvent, ArchiveFilter, ArchiveOptions, EventArchive } from '../index.ts'
-import { confirmed } from './bulk.ts'
+import type { ArchivedEvent, ArchiveFilter, EventArchive } from '../index.ts'
+import { changeMany, isWanted } from './bulk.ts'
 import { write } from './export.ts'
 import { time } from './filter.ts'
 import { brief, many, type Output } from './output.ts'
 import { settingsOf, whole, withSluice } from './settings.ts'
-import { listenForStop } from './stop.ts'
 
 interface Flags {
   id?: string
@@ -108,37 +107,12 @@ function change(verb: 'replay' | 'discard', done: string) {
     await within(service, command, async (archive, out) => {
       const said = `${many(await archive.count(), 'archived event')} of service "${service}"`
       const which = Object.keys(filterOf(flags)).length === 0 ? said : `those that match of ${said}`
-      if (flags.yes !== true) {
-        if (!process.stdin.isTTY || !process.stderr.isTTY)
-          throw new UsageError('SLUICE_NOT_CONFIRMED', `${which} would be ${done}; confirm with --yes`)
-        if (!(await confirmed(`${verb} ${which}? [y/N] `))) {
-          process.exitCode = 1
-          return out.talk('nothing was changed')
-        }
-      }
-      await run(archive, verb, done, flags, out)
+      if (flags.yes !== true && !(await isWanted(out, { verb, done }, which))) return
+      await changeMany(out, done, '', (options) =>
+        archive[verb](filterOf(flags), { ...options, ...present({ rate: flags.rate }) }),
+      )
     })
   }
-}
-
-async function run(archive: EventArchive, verb: 'replay' | 'discard', done: string, flags: Flags, out: Output) {
-  const stopping = new AbortController()
-  const stop = listenForStop()
-  void stop.first.then(() => stopping.abort())
-  void stop.second.then(() => process.exit(1))
-  const isWatched = process.stderr.isTTY && !out.json
-  const options: ArchiveOptions = {
-    signal: stopping.signal,
-    onProgress: ({ done: n }) => void (isWatched && process.stderr.write(`\r${n} ${done}`)),
-    ...(flags.rate === undefined ? {} : { rate: flags.rate }),
-  }
-  const count = await archive[verb](filterOf(flags), options)
-  if (isWatched && count > 0) out.talk('')
-  if (out.json) out.object({ [done]: count, stopped: stopping.signal.aborted })
-  else out.line(`${count} ${done}`)
-  if (!stopping.signal.aborted) return
-  process.exitCode = 1
-  out.talk('stopped; the same command continues with the rest')
 }
 
 async function exportAll(service: string, flags: Flags, command: Command): Promise<void> {

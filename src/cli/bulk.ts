@@ -2,6 +2,7 @@
 import { createInterface } from 'node:readline'
 import { Command } from 'commander'
 import { UsageError } from '../core/errors.ts'
+import { present } from '../core/fields.ts'
 import { parseRate, type Rate } from '../core/rate.ts'
 import { sqlOn } from '../db/store.ts'
 import type { BulkOptions, JobFilter, Sluice, State } from '../index.ts'
@@ -183,37 +184,62 @@ export async function eachFound(
     return examples(sluice, out, filter)
   }
   if (flags.yes !== true && (count > 0 || !isExact)) {
-    if (!process.stdin.isTTY || !process.stderr.isTTY)
-      throw new UsageError(
-        'SLUICE_NOT_CONFIRMED',
-        `${said} would be ${act.done}; confirm with --yes, or check with --dry-run`,
-      )
-    await examples(sluice, out, filter)
-    if (!(await confirmed(`${act.verb} ${said}? [y/N] `))) {
-      process.exitCode = 1
-      return out.talk('nothing was changed')
-    }
+    const show = () => examples(sluice, out, filter)
+    if (!(await isWanted(out, act, said, ', or check with --dry-run', show))) return
   }
+  const changed = await changeMany(out, act.done, ` of ${said}`, (options) =>
+    act.many(sluice, filter, { all: true, ...options, ...present({ rate: flags.rate }) }),
+  )
+  if (changed !== undefined) out.hint((changed === 0 ? await act.none?.(sluice) : undefined) ?? '`sluice status`')
+}
+
+/**
+ * Resolves to whether the user confirms a change of what `said` names. @param show shows examples of it
+ * @throws UsageError SLUICE_NOT_CONFIRMED without a terminal; `or` is what else to do than --yes
+ */
+export async function isWanted(
+  out: Output,
+  { verb, done }: Pick<Act, 'verb' | 'done'>,
+  said: string,
+  or = '',
+  show: () => Promise<void> = async () => {},
+): Promise<boolean> {
+  if (!process.stdin.isTTY || !process.stderr.isTTY)
+    throw new UsageError('SLUICE_NOT_CONFIRMED', `${said} would be ${done}; confirm with --yes${or}`)
+  await show()
+  if (await confirmed(`${verb} ${said}? [y/N] `)) return true
+  process.exitCode = 1
+  out.talk('nothing was changed')
+  return false
+}
+
+/**
+ * Changes many until Ctrl-C stops it, shows the progress on a terminal, and prints how many were changed. Resolves to that number;
+ * undefined: it was stopped.
+ * @param done past tense of what is done; `of`: shown behind the progress
+ */
+export async function changeMany(
+  out: Output,
+  done: string,
+  of: string,
+  change: (options: Required<Pick<BulkOptions, 'signal' | 'onProgress'>>) => Promise<number>,
+): Promise<number | undefined> {
   const stopping = new AbortController()
   const stop = listenForStop()
   void stop.first.then(() => stopping.abort())
   void stop.second.then(() => process.exit(1))
+  const { signal } = stopping
   const isWatched = process.stderr.isTTY && !out.json
-  const onProgress = ({ done }: { done: number }) =>
-    void (isWatched && process.stderr.write(`\r${done} ${act.done} of ${said}`))
-  const done = await act.many(sluice, filter, {
-    all: true,
-    signal: stopping.signal,
-    onProgress,
-    ...(flags.rate === undefined ? {} : { rate: flags.rate }),
-  })
-  if (isWatched && done > 0) out.talk('')
-  const { aborted } = stopping.signal
-  if (out.json) out.object({ [act.done]: done, stopped: aborted })
-  else out.line(`${done} ${act.done}`)
-  if (!aborted) return out.hint((done === 0 ? await act.none?.(sluice) : undefined) ?? '`sluice status`')
+  const onProgress = (progress: { done: number }) =>
+    void (isWatched && process.stderr.write(`\r${progress.done} ${done}${of}`))
+  const count = await change({ signal, onProgress })
+  if (isWatched && count > 0) out.talk('')
+  if (out.json) out.object({ [done]: count, stopped: signal.aborted })
+  else out.line(`${count} ${done}`)
+  if (!signal.aborted) return count
   process.exitCode = 1
   out.talk('stopped; the same command continues with the rest')
+  return undefined
 }
 
 async function examples(sluice: Sluice, out: Output, filter: JobFilter): Promise<void> {

@@ -9,7 +9,7 @@ import { archiveCommand } from './archive.ts'
 import { discardCommand, retryCommand } from './bulk.ts'
 import { exportCommand } from './export.ts'
 import { eventIdOf } from './ids.ts'
-import { ago, brief, many, span } from './output.ts'
+import { ago, brief, many, span, writeFacts } from './output.ts'
 import { settingsOf, withSluice } from './settings.ts'
 
 /** What the deliveries of events have in their inputs, and no other job. */
@@ -166,10 +166,13 @@ async function show(text: string, _: object, command: Command): Promise<void> {
   if (out.json) return out.object(record)
   const { event: envelope, routed } = record
   out.line(out.paint('bold', envelope.type))
-  for (const [name, value] of Object.entries(envelope).filter(([key]) => !['type', 'data'].includes(key)))
-    out.line(`${out.paint('dim', name.padEnd(17))}${String(value)}`)
-  out.line(`${out.paint('dim', 'data'.padEnd(17))}${JSON.stringify(envelope.data)}`)
-  out.line(`${out.paint('dim', 'delivered to'.padEnd(17))}${many(routed, 'handler')}`)
+  const attributes = Object.entries(envelope).filter(([key]) => !['type', 'data'].includes(key))
+  const facts = [...attributes, ['data', JSON.stringify(envelope.data)], ['delivered to', many(routed, 'handler')]]
+  writeFacts(
+    out,
+    facts.map((fact) => fact.map(String)),
+    17,
+  )
   for (const { service, handler, state, reason, attempt, error, job } of record.deliveries) {
     const how = state === null ? 'not delivered, or no longer kept' : `${state}${reason === null ? '' : ` (${reason})`}`
     const after = attempt === null ? '' : `, attempt ${attempt}`

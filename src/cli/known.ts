@@ -1,8 +1,9 @@
 /** Names that people give: what is not known is an error, with the nearest name that is. */
 import { UsageError } from '../core/errors.ts'
 import { nearest } from '../core/nearest.ts'
-import type { Sql } from '../db/store.ts'
-import type { JobFilter } from '../index.ts'
+import { type Sql, sqlOn } from '../db/store.ts'
+import type { JobFilter, Sluice } from '../index.ts'
+import { type Settings, withSluice } from './settings.ts'
 
 const codes = {
   task: 'SLUICE_NO_SUCH_TASK',
@@ -36,6 +37,18 @@ export function unknown(what: keyof typeof codes, name: string, known: readonly 
 export async function mustKnow(sql: Sql, what: keyof typeof listedBy, name: string): Promise<void> {
   const known = (await sql.run<{ name: string }>('operations/read_known_names', [what])).map((row) => row.name)
   if (!known.includes(name)) throw unknown(what, name, known, listedBy[what])
+}
+
+/** Opens the store for `body`, if a limit is known (undefined: in any case). @throws UsageError SLUICE_NO_SUCH_LIMIT */
+export function withLimit<T>(
+  settings: Settings,
+  name: string | undefined,
+  body: (sluice: Sluice) => Promise<T>,
+): Promise<T> {
+  return withSluice(settings, { creates: false }, async (sluice) => {
+    if (name !== undefined) await mustKnow(sqlOn(sluice.db, settings.schema), 'limit', name)
+    return body(sluice)
+  })
 }
 
 /** Checks the names in a filter of jobs. @throws as `mustKnow` */

@@ -1,11 +1,12 @@
 /** `sluice limits`: shows the limits in force, their sources and guarantees, and changes them while everything runs. */
 import { Command } from 'commander'
+import { present } from '../core/fields.ts'
 import { many } from '../core/figures.ts'
 import { amount } from '../core/money.ts'
 import { sqlOn } from '../db/store.ts'
 import type { Guarantee, LimitLine, LimitVersion, VendorView } from '../index.ts'
 import { numbersInWords } from '../limits/numbers.ts'
-import { mustKnow } from './known.ts'
+import { withLimit } from './known.ts'
 import { learnedRoutes, learnedTable } from './learned.ts'
 import { asJson, eachOf, sayHead, sayWarnings } from './limit.ts'
 import { brief, figure, type Output, percent } from './output.ts'
@@ -65,15 +66,12 @@ function keyed(command: Command): Command {
   return command.argument('<limit>').option('--key <key>', 'only this key of the limit')
 }
 
-const of = (limit: string, key: string | undefined) => ({ limit, ...(key === undefined ? {} : { key }) })
+const of = (limit: string, key: string | undefined) => present({ limit, key })
 
 async function reset(name: string, { key }: Partial<Given>, command: Command): Promise<void> {
   const settings = await settingsOf(command)
   const { out } = settings
-  const keys = await withSluice(settings, { creates: false }, async ({ db, limits }) => {
-    await mustKnow(sqlOn(db, settings.schema), 'limit', name)
-    return limits.reset(name, key === undefined ? {} : { key })
-  })
+  const keys = await withLimit(settings, name, ({ limits }) => limits.reset(name, present({ key })))
   if (out.json) return out.object({ ...of(name, key), reset: keys })
   out.line(keys === 0 ? `nothing of limit ${name} is held` : `limit ${name}: ${many(keys, 'key')} reset`)
   out.hint(`\`sluice limits show ${name}\``)
@@ -106,8 +104,8 @@ function sayLimit(out: Output, line: LimitLine, keys: readonly KeyRoom[] = []): 
 async function show(name: string, _: object, command: Command): Promise<void> {
   const settings = await settingsOf(command)
   const { out } = settings
-  const { line, keys, learned } = await withSluice(settings, { creates: false }, async ({ db, limits }) => ({
-    line: await mustKnow(sqlOn(db, settings.schema), 'limit', name).then(() => limits.show(name)),
+  const { line, keys, learned } = await withLimit(settings, name, async ({ db, limits }) => ({
+    line: await limits.show(name),
     keys: await keyRooms(sqlOn(db, settings.schema), name),
     learned: await learnedRoutes(sqlOn(db, settings.schema), name),
   }))
@@ -155,10 +153,7 @@ function cellsOf({ kind, rate, burst, perSecond, utilisation }: Guarantee, curre
 async function history(name: string, flags: { max: number }, command: Command): Promise<void> {
   const settings = await settingsOf(command)
   const { out } = settings
-  const versions = await withSluice(settings, { creates: false }, async (sluice) => {
-    await mustKnow(sqlOn(sluice.db, settings.schema), 'limit', name)
-    return sluice.limits.history(name, flags)
-  })
+  const versions = await withLimit(settings, name, ({ limits }) => limits.history(name, flags))
   if (out.json) return versions.forEach((each) => out.object(each))
   out.table([['VERSION', 'SOURCE', 'ALLOWS', 'SINCE', 'BY', 'REASON'], ...versions.map(cells)])
   out.hint(`\`sluice limits show ${name}\``)

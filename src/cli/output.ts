@@ -80,6 +80,11 @@ export function brief(text: string, length = 80): string {
   return flat.length <= length ? flat : `${flat.slice(0, length - 1)}…`
 }
 
+/** Writes facts under their names, one a line, with the values from this column on. */
+export function writeFacts(out: Output, facts: readonly (readonly string[])[], column: number): void {
+  for (const [name = '', value = ''] of facts) out.line(`${out.paint('dim', name.padEnd(column))}${value}`)
+}
+
 /** Formats how long ago a time was: `5 min ago`. */
 export function ago(at: Date): string {
   return `${span(systemClock.wallMs() - at.getTime())} ago`

@@ -1,11 +1,11 @@
 /** `sluice limits set`, `unset`, `pin`, `unpin`: an operator's overrides of a limit that code defines. */
 import { Command, InvalidArgumentError } from 'commander'
 import { SluiceError } from '../core/errors.ts'
-import { sqlOn } from '../db/store.ts'
+import { present } from '../core/fields.ts'
 import type { Duration, NumberChanges, Rate } from '../index.ts'
-import { mustKnow } from './known.ts'
+import { withLimit } from './known.ts'
 import { asJson, sayHead, sayWarnings } from './limit.ts'
-import { settingsOf, withSluice } from './settings.ts'
+import { settingsOf } from './settings.ts'
 
 /** The four commands. */
 export function overrideCommands(): Command[] {
@@ -81,10 +81,7 @@ async function put(verb: 'set' | 'pin', name: string, flags: Flags, command: Com
   const settings = await settingsOf(command)
   const { out } = settings
   const { reason } = flags
-  const line = await withSluice(settings, { creates: false }, async (sluice) => {
-    await mustKnow(sqlOn(sluice.db, settings.schema), 'limit', name)
-    return sluice.limits[verb](name, changesOf(flags), { reason })
-  })
+  const line = await withLimit(settings, name, ({ limits }) => limits[verb](name, changesOf(flags), { reason }))
   if (out.json) return out.object(asJson(line))
   sayHead(out, line)
   sayWarnings(out, line)
@@ -96,10 +93,8 @@ async function put(verb: 'set' | 'pin', name: string, flags: Flags, command: Com
 async function drop(verb: 'unset' | 'unpin', name: string, flags: Flags, command: Command): Promise<void> {
   const settings = await settingsOf(command)
   const { out } = settings
-  const why = flags.reason === undefined ? {} : { reason: flags.reason }
-  const line = await withSluice(settings, { creates: false }, async (sluice) => {
-    await mustKnow(sqlOn(sluice.db, settings.schema), 'limit', name)
-    if (await sluice.limits[verb](name, why)) return sluice.limits.show(name)
+  const line = await withLimit(settings, name, async ({ limits }) => {
+    if (await limits[verb](name, present({ reason: flags.reason as string | undefined }))) return limits.show(name)
     const done = verb === 'unset' ? 'stored' : 'pinned'
     throw new SluiceError(
       'SLUICE_NOT_OVERRIDDEN',

@@ -1,9 +1,8 @@
 /** `sluice limits rekey`: moves waiting jobs from one key of a limit to another. */
 import { Command } from 'commander'
-import { sqlOn } from '../db/store.ts'
 import { type Act, eachFound } from './bulk.ts'
-import { mustKnow } from './known.ts'
-import { settingsOf, withSluice } from './settings.ts'
+import { withLimit } from './known.ts'
+import { settingsOf } from './settings.ts'
 
 interface Flags {
   key: string
@@ -33,8 +32,6 @@ async function rekey(name: string, flags: Flags, command: Command): Promise<void
     states: ['scheduled', 'waiting'],
     many: (sluice, _, options) => sluice.limits.rekey(name, keys, options),
   }
-  await withSluice(settings, { creates: false }, async (sluice) => {
-    await mustKnow(sqlOn(sluice.db, settings.schema), 'limit', name)
-    await eachFound(sluice, settings.out, { limit: name, key: flags.key, state: act.states }, flags, act)
-  })
+  const wanted = { limit: name, key: flags.key, state: act.states }
+  await withLimit(settings, name, (sluice) => eachFound(sluice, settings.out, wanted, flags, act))
 }

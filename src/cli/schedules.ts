@@ -6,7 +6,7 @@ import { redact } from '../core/redact.ts'
 import { type ScheduleLine, type Sluice, useSluice } from '../index.ts'
 import { loadCode } from './config.ts'
 import { unknown } from './known.ts'
-import { brief, type Output, span } from './output.ts'
+import { brief, type Output, span, writeFacts } from './output.ts'
 import { settingsOf, whole, withSluice } from './settings.ts'
 
 /** `sluice schedules` and its commands. */
@@ -106,7 +106,7 @@ function describe(out: Output, line: ScheduleLine): void {
     ...(line.error === null ? [] : [['error', line.error] as [string, string]]),
   ]
   out.line(out.paint('bold', line.name))
-  for (const [name, value] of facts) out.line(`${out.paint('dim', name.padEnd(13))}${value}`)
+  writeFacts(out, facts, 13)
 }
 
 async function stored(schedules: Sluice['schedules'], name: string): Promise<ScheduleLine> {

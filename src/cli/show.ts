@@ -9,7 +9,7 @@ import { isFinal } from '../operations/jobs.ts'
 import { framesOf } from '../report/format.ts'
 import { idOf, noSuchJob } from './ids.ts'
 import { shown } from './record.ts'
-import { brief, type Output, span } from './output.ts'
+import { brief, type Output, span, writeFacts } from './output.ts'
 import { settingsOf, withSluice } from './settings.ts'
 
 /** `sluice jobs show`. */
@@ -56,7 +56,7 @@ export function writeJob(job: Job, out: Output, nowMs: number, currencies: Curre
   const colour = job.state === 'failed' ? 'red' : job.state === 'done' ? 'green' : 'yellow'
   const state = out.paint(colour, job.reason === null ? job.state : `${job.state} (${job.reason})`)
   out.line(`${out.paint('bold', job.task)} ${job.id} ${state}`)
-  for (const [name, value] of facts(job, nowMs)) out.line(`${out.paint('dim', name.padEnd(10))}${value}`)
+  writeFacts(out, facts(job, nowMs), 10)
   if (job.attempts.length > 0) {
     out.line('')
     out.table(attemptRows(job.attempts, currencies))

@@ -9,7 +9,7 @@ import { backlogOf, showBacklog } from './backlog.ts'
 import { restores, steps } from './epoch.ts'
 import type { Finding } from './finding.ts'
 import { fleet } from './fleet.ts'
-import { many, type Output, size, span } from './output.ts'
+import { many, type Output, size, span, writeFacts } from './output.ts'
 import { parked } from './parked.ts'
 import { nameOf, type Settings, settingsOf, withSluice } from './settings.ts'
 import { shared } from './shared.ts'
@@ -102,7 +102,7 @@ async function status(flags: { storage?: boolean }, command: Command): Promise<v
       `${workers} with ${many(slots, 'slot')}${stuck > 0 ? `, ${many(stuck, 'stuck handler')}: see their logs` : ''}`,
     ],
   ]
-  for (const [name = '', value = ''] of rows) out.line(`${out.paint('dim', name.padEnd(11))}${value}`)
+  writeFacts(out, rows, 11)
   if (found !== undefined)
     out.line(`${out.paint(found.status === 'ok' ? 'dim' : 'yellow', 'fleet'.padEnd(11))}${redactText(found.text)}`)
   for (const { check, text } of problems) out.line(`${out.paint('yellow', check.padEnd(11))}${text}`)

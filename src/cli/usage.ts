@@ -3,11 +3,10 @@ import { Command, Option } from 'commander'
 import { amount } from '../core/money.ts'
 import { present } from '../core/fields.ts'
 import { redactText } from '../core/redact.ts'
-import { sqlOn } from '../db/store.ts'
 import type { UsageLine } from '../index.ts'
-import { mustKnow } from './known.ts'
+import { withLimit } from './known.ts'
 import { time } from './filter.ts'
-import { settingsOf, whole, withSluice } from './settings.ts'
+import { settingsOf, whole } from './settings.ts'
 
 interface Flags {
   key?: string
@@ -33,15 +32,10 @@ async function usage(limit: string | undefined, flags: Flags, command: Command):
   const { out } = settings
   const { key, by, max } = flags
   const since = time('--since', flags.since)
-  const found = await withSluice(settings, { creates: false }, async ({ db, limits }) => {
-    if (limit !== undefined) await mustKnow(sqlOn(db, settings.schema), 'limit', limit)
-    return limits.usage({
-      by,
-      // One more shows whether there are more.
-      max: max + 1,
-      ...present({ limit, key, since }),
-    })
-  })
+  const found = await withLimit(settings, limit, ({ limits }) =>
+    // One more shows whether there are more.
+    limits.usage({ by, max: max + 1, ...present({ limit, key, since }) }),
+  )
   const lines = found.slice(0, max)
   if (out.json) return lines.forEach((line) => out.object(asJson(line)))
   const whose = (line: UsageLine) => (limit === undefined ? line.limit : redactText(line.key ?? '-'))

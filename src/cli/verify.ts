@@ -3,12 +3,11 @@ import { Command } from 'commander'
 import { amount } from '../core/money.ts'
 import { present } from '../core/fields.ts'
 import { redactText } from '../core/redact.ts'
-import { sqlOn } from '../db/store.ts'
 import type { Exceeded, Verification, Verified } from '../index.ts'
 import { time } from './filter.ts'
-import { mustKnow } from './known.ts'
+import { withLimit } from './known.ts'
 import { figure, many } from './output.ts'
-import { settingsOf, withSluice } from './settings.ts'
+import { settingsOf } from './settings.ts'
 
 interface Flags {
   limit?: string
@@ -33,10 +32,7 @@ async function run({ limit, ...flags }: Flags, command: Command): Promise<void> 
   const settings = await settingsOf(command)
   const { out } = settings
   const period = { since: time('--since', flags.since), until: time('--until', flags.until) }
-  const proof = await withSluice(settings, { creates: false }, async (sluice) => {
-    if (limit !== undefined) await mustKnow(sqlOn(sluice.db, settings.schema), 'limit', limit)
-    return sluice.verify(present({ limit, ...period }))
-  })
+  const proof = await withLimit(settings, limit, (sluice) => sluice.verify(present({ limit, ...period })))
   if (!proof.isProved) process.exitCode = 1
   if (out.json) return out.object(proof)
   const of = inForce(proof.rules)
