@@ -115,7 +115,7 @@ local function advance(bucket, now)
   ease(bucket)
 end
 
--- Returns what a grant now has to fit on top of, under the rule at `i`.
+-- Returns the debt to which a grant would be added now, under the rule at `i`.
 local function owed(bucket, i)
   local rule = bucket.rules[i]
   if not is_flow(rule) then return bucket.running * rule.weight end
@@ -220,8 +220,8 @@ local function replayed(rule, entries, from, at)
 end
 
 -- Settles a grant of `granted` that used `more` units than it was granted (negative: fewer).
--- since: what else was granted after it; nil: all of `more` counts at once, as use beyond a grant does, and as units given back do if
--- the vendor itself refunds.
+-- since: the grants after it. nil: all of `more` counts at once: it is use beyond a grant, or the vendor itself
+-- refunds.
 local function settle(bucket, granted, more, since)
   for i, rule in ipairs(bucket.rules) do
     if rule.slot > 0 then
@@ -615,8 +615,9 @@ local function counted_before(old, spent)
   return nil
 end
 
--- Returns what a rule of the old definition knows beyond the grants that are remembered, if it holds for the new rule too: the steps
--- of a window (its steps are equally long), or a debt (the old rate drained no faster and looked back as far, so it left no less).
+-- Returns the state of an old rule that counts grants which are no longer remembered, if that state is valid for the
+-- new rule: the steps of a window with equally long steps, or the debt of a rate that drained no faster and looked back
+-- as far.
 local function carried(bucket, rule, debt, slots)
   for k, was in ipairs(bucket.ruled or {}) do
     local slot, drain, weight, span, _, pace = unpack(was)
@@ -630,8 +631,8 @@ local function carried(bucket, rule, debt, slots)
   return nil, nil
 end
 
--- Returns what a rate has to owe for grants that have been forgotten since: as much as its old rates left, and no more room than the
--- faster ones of them had.
+-- Returns what a rate has to owe for grants that have been forgotten since: as much as the old rates owed, and at least
+-- so much that it has no more room than the faster of them had.
 local function owed_since_lost(bucket, rule, debt)
   local most = 0
   for k, was in ipairs(bucket.ruled or {}) do

@@ -15,7 +15,10 @@ export type { Delivery } from './consumer.ts'
 
 /** What a broker does now. */
 export interface BrokerStatus {
-  /** For how long there has been no connection to publish, or to consume, in ms; undefined: there is one, or none is needed. */
+  /**
+   * For how long there has been no connection for publishing, or for consuming, in ms; undefined: there is one, or none
+   * is needed.
+   */
   readonly publishLostForMs: number | undefined
   readonly consumeLostForMs: number | undefined
   /** Why the server takes no messages now, in its words; undefined: it does. */
@@ -32,8 +35,8 @@ export interface Broker {
   /** Resolves when the server has confirmed the message (`Publisher.publish` lists the errors). */
   publish(message: Message): Promise<void>
   /**
-   * Resolves when there may be space for a body of so many bytes of a stream, which leaves half of the space to others. Other
-   * streams may take it, so call it again then. Undefined: there is space now.
+   * For a stream, which leaves half of the space to others: resolves when there may be space for a body of so many
+   * bytes. Other streams may take the space first, so call it again then. Undefined: there is space now.
    */
   waitForSpace(bytes: number): Promise<void> | undefined
   /**
@@ -47,7 +50,8 @@ export interface Broker {
    */
   declare(topology: Topology): Promise<void>
   /**
-   * Runs commands on a channel of their own, once; what they received and did not settle is in its queue again then.
+   * Runs commands on a channel of their own, once. Messages that they received and did not settle are in their queue
+   * again afterwards.
    * @throws UsageError SLUICE_BROKER_REFUSED (there is no such queue, for example); StoreError SLUICE_BROKER_UNREACHABLE
    */
   use<T>(commands: (channel: Channel) => Promise<T>): Promise<T>
@@ -58,7 +62,10 @@ export interface Broker {
   status(): BrokerStatus
   /** @throws StoreError SLUICE_BROKER_UNREACHABLE: there is no connection now */
   checkThere(): void
-  /** Waits for confirmations, for 5 s at most, and closes the connections. What consumers have in hand is delivered again. */
+  /**
+   * Waits for confirmations, for 5 s at most, and closes the connections. Messages that consumers have in hand are
+   * delivered again.
+   */
   close(): Promise<void>
 }
 
@@ -71,7 +78,7 @@ export interface BrokerOptions {
   /** Is shown in the server's tools. */
   name: string
   log: Log
-  /** Is declared first of all. */
+  /** Declared before anything else. */
   topology?: Topology
   /** True: a server that is away is waited for; until then messages wait, as after a lost connection. Default false: it is an error. */
   isPatient?: boolean
@@ -168,7 +175,7 @@ class Connections implements Broker {
       try {
         return await this.#declarations.declare(topology, session, isConsuming)
       } catch (error) {
-        // The connection was lost meanwhile: what is declared twice is the same.
+        // The connection was lost meanwhile. It is safe to declare an object twice.
         if (error instanceof UsageError || this.#isClosed) throw error
         await session.lost
       }
@@ -181,7 +188,7 @@ class Connections implements Broker {
     const channel = await session.model.createChannel()
     const failed = new Promise<never>((_, reject) => {
       channel.on('error', reject)
-      // A channel that is over leaves what waits for its messages waiting.
+      // Code that waits for messages of a closed channel would wait for ever.
       channel.on('close', () => reject(new Error('the channel was closed')))
     })
     failed.catch(() => {})
@@ -194,7 +201,7 @@ class Connections implements Broker {
       if (refusalOf(cause) !== undefined) throw new UsageError('SLUICE_BROKER_REFUSED', text, { cause })
       throw new StoreError('SLUICE_BROKER_UNREACHABLE', text, { cause })
     } finally {
-      // Only then is what it received in its queue again. A connection that is lost does not answer.
+      // Its unsettled messages are in their queue only after the close. A lost connection does not answer.
       await Promise.race([channel.close().catch(() => {}), session.lost])
     }
   }
@@ -210,7 +217,7 @@ class Connections implements Broker {
 
   async channelsMax(): Promise<number> {
     const { model } = await this.#ready(false, readyMaxMs)
-    // What amqplib's types do not show.
+    // amqplib's types do not show this field.
     return (model.connection as unknown as { channelMax: number }).channelMax
   }
 

@@ -41,11 +41,11 @@ export interface Consumer {
   readonly isAttached: boolean
   /** Changes the prefetch. Messages in hand from before do not count in the new one. */
   setPrefetch(prefetch: number): Promise<void>
-  /** Resolves when the server has carried out what was settled so far, or the channel is lost. */
+  /** Resolves when the server has carried out all settlements so far, or the channel is lost. */
   synced(): Promise<void>
-  /** Receives no more. What is in hand can still be settled. */
+  /** Stops receiving. Messages in hand can still be settled. */
   cancel(): Promise<void>
-  /** Receives no more, and resolves when nothing is in hand any more. */
+  /** Stops receiving, and resolves when no message is in hand. */
   drain(): Promise<void>
 }
 
@@ -202,7 +202,7 @@ export class Subscription implements Consumer {
   async #consume(channel: Channel): Promise<void> {
     const { prefetch, noAck = false, arguments: given = {} } = this.#options
     if (!noAck) await channel.prefetch(prefetch)
-    // What came now would be in nobody's hand.
+    // A message that arrived now would be in nobody's hand.
     if (this.#stop.signal.aborted) return
     const { consumerTag } = await channel.consume(
       this.queue,
@@ -216,7 +216,7 @@ export class Subscription implements Consumer {
     else if (this.#channel === channel) this.#tag = consumerTag
   }
 
-  /** The server has what is in hand, and delivers it again. */
+  /** Forgets the messages in hand, because the server delivers them again. */
   #forget(): void {
     this.#channel = undefined
     this.#tag = undefined
@@ -226,8 +226,8 @@ export class Subscription implements Consumer {
   }
 
   /**
-   * Writes the acknowledgements of one time together: one frame for all messages that came before the first that is still in hand.
-   * With a frame for each message RabbitMQ settles a quarter fewer a second (docs/celery.md).
+   * Writes the acknowledgements of one time together: one frame for all messages that arrived before the first one
+   * still in hand. With a frame for each message RabbitMQ settles a quarter fewer a second (docs/celery.md).
    */
   #writeAcks(): void {
     const acked = this.#acked.splice(0).toSorted((a, b) => a.fields.deliveryTag - b.fields.deliveryTag)

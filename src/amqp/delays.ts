@@ -1,7 +1,7 @@
 /**
  * Lets messages wait on a RabbitMQ, in a fixed number of classic queues. A wait is written with base 4 in units of 50 ms; each
- * digit that is not zero is a stay in a queue of one time to live, so that no message waits behind one that is due later. A
- * message is in each queue once at most, so RabbitMQ never takes it for one that goes in circles.
+ * digit that is not zero is a stay in a queue of one time to live, so that no message waits behind one that is due
+ * later. A message is in each queue once at most, so RabbitMQ never drops it as one that goes in circles.
  */
 import type { Broker } from './broker.ts'
 import type { Headers } from './headers.ts'
@@ -21,13 +21,16 @@ const headerOf = (place: number) => `sluice-delay-${place}`
 /** The headers of a message that has waited begin with it. */
 export const delayHeaderStart = 'sluice-delay-'
 
-/** The last place has a queue for zero too, from which a message goes to the queue that its routing key names. */
+/**
+ * Returns the queues of a digit's place. The last place also has a queue for zero, from which a message goes to the
+ * queue that its routing key names.
+ */
 function queuesOf(place: number): { digit: number; queue: Queue }[] {
   const digits = Array.from({ length: base }, (_, digit) => digit).slice(place === 0 ? 0 : 1)
   return digits.map((digit) => {
     const ttlMs = place === 0 ? unitMs * (digit + 1) : unitMs * digit * base ** place
     const to = place === 0 ? '' : exchangeOf(place - 1)
-    // What differs in a queue's arguments differs in its name.
+    // Queues with other arguments have other names.
     const queue = {
       name: `sluice.delay:${place}:${ttlMs}`,
       arguments: { 'x-message-ttl': ttlMs, 'x-dead-letter-exchange': to },

@@ -1,4 +1,4 @@
-/** Starts what needs a RabbitMQ, or Celery's Redis, that may be away, as soon as that is there. */
+/** Starts something that needs a RabbitMQ, or Celery's Redis, as soon as that server is there. */
 import type { Clock } from '../core/clock.ts'
 import { StoreError } from '../core/errors.ts'
 import { span } from '../core/figures.ts'
@@ -10,7 +10,7 @@ export interface PatientStartOptions {
   who: string
   clock: Clock
   log: Log
-  /** Starts it. May be called again if it has failed, so it leaves nothing then, or is not disturbed by what it has left. */
+  /** Starts it. It is called again after a failure, so a failed start must not disturb the next one. */
   start(): Promise<void>
 }
 
@@ -20,7 +20,7 @@ const lastDelayMs = 1_000
 /** Between two lines of the log about the same. */
 const logEveryMs = 60_000
 
-/** What is away, by the code of the error. */
+/** The names of the servers that may be away, by the code of the error. */
 const absences = new Map([
   ['SLUICE_BROKER_UNREACHABLE', 'RabbitMQ'],
   ['SLUICE_BROKER_SILENT', 'RabbitMQ'],
@@ -93,7 +93,10 @@ export class PatientStart {
   }
 }
 
-/** It is away, or went away meanwhile. What it refuses is logged at once, and may be set right there. */
+/**
+ * Returns whether an error shows that a server is away. A refusal is logged at once, because somebody has to correct
+ * the server.
+ */
 function isAbsence(error: unknown): error is StoreError {
   return error instanceof StoreError && absences.has(error.code)
 }

@@ -31,7 +31,7 @@ export interface Message {
   routingKey: string
   body: Buffer
   properties?: Properties
-  /** Headers that it has besides if it is sent again, so that it may arrive twice. */
+  /** Further headers for a message that is sent again, and so may arrive twice. */
   again?: Headers
   /** True: a message that no queue takes is an error; false: it is dropped. Default true. */
   mandatory?: boolean
@@ -52,9 +52,9 @@ interface Entry {
   readonly reject: (error: SluiceError) => void
   /** The server may have it. */
   wasSent: boolean
-  /** It was sent on an earlier connection, and may have arrived from there. */
+  /** It was sent on an earlier connection, and may have arrived over that. */
   isAgain: boolean
-  /** A channel was closed because of it, or of another one: it is sent alone, to find out which. */
+  /** A channel was closed because of this message or another one. It is sent alone, to find out which. */
   isSuspect: boolean
 }
 
@@ -67,7 +67,7 @@ const sweepEveryMs = 100
 /** The messages of one broker that are under way. */
 export class Publisher {
   readonly #name: string
-  /** Not on the present channel; the first is sent next. */
+  /** Messages that were not sent on the present channel; the first is sent next. */
   #waiting: Entry[] = []
   readonly #sent = new Set<Entry>()
   #bytes = 0
@@ -119,8 +119,9 @@ export class Publisher {
   }
 
   /**
-   * Resolves when there may be space for a body of so many bytes of a stream, which leaves half of the space to those who cannot
-   * wait. Other streams may take it, so call it again then. Undefined: there is space now.
+   * For a stream, which leaves half of the space to callers that cannot wait: resolves when there may be space for a
+   * body of so many bytes. Other streams may take the space first, so call it again then. Undefined: there is space
+   * now.
    */
   waitForSpace(bytes: number): Promise<void> | undefined {
     if (this.#hasSpace(bytes)) return undefined
@@ -152,7 +153,7 @@ export class Publisher {
     this.#pump()
   }
 
-  /** The connection is lost: what was not confirmed waits for the next one. */
+  /** Handles the loss of the connection: messages that were not confirmed wait for the next one. */
   down(cause: Error): void {
     this.#channel = undefined
     this.#blocked = undefined
@@ -168,12 +169,12 @@ export class Publisher {
     else for (const entry of sent) entry.isSuspect = true
   }
 
-  /** Resolves when everything is confirmed, or given up. */
+  /** Resolves when all messages are confirmed, or given up. */
   async flush(): Promise<void> {
     if (this.unconfirmed > 0) await new Promise<void>((resolve) => this.#idle.push(resolve))
   }
 
-  /** Gives everything up. */
+  /** Gives all messages up. */
   close(): void {
     this.#disarm?.()
     for (const entry of [...this.#sent, ...this.#waiting]) this.#end(entry, late(entry, 'the broker was closed'))
@@ -257,7 +258,7 @@ export class Publisher {
   }
 }
 
-/** A plain object of one shape: a message is published in microseconds, of which spreads would take a good part. */
+/** One plain object without spreads, because a message is published in microseconds. */
 function optionsOf({ properties = {}, mandatory = true }: Message, messageId: string): Options.Publish {
   const { headers, expirationMs, persistent = true } = properties
   const { contentType, contentEncoding, priority, correlationId, replyTo, timestamp, type, appId } = properties

@@ -26,9 +26,9 @@ interface Inside {
 
 const connectMaxMs = 5_000
 const endMaxMs = 2_000
-/** The end of a connection follows within this time to the errors of its channels. */
+/** If a connection ends, it does so within this time after the errors of its channels. */
 const causeMaxMs = 1_000
-/** The server's administrator, or its shutdown, closed the connection: nothing that we did. */
+/** The code with which the server's administrator, or its shutdown, closes a connection. */
 const forced = 320
 
 /** The server's code of a refusal: a declaration, a message or a login that it does not accept. Undefined: it refused nothing. */
@@ -38,8 +38,8 @@ export function refusalOf(error: unknown): number | undefined {
 }
 
 /**
- * Resolves to why an operation of a connection failed: if the connection was lost, its own cause, which has the server's code
- * where the server closed it.
+ * Resolves to the cause of a failed operation. If the connection was lost, that is the cause of the loss, with the
+ * server's code if the server closed the connection.
  */
 export async function causeOf(error: unknown, { lost }: Session): Promise<Error> {
   if (refusalOf(error) !== undefined) return error as Error
@@ -99,8 +99,8 @@ function sessionOf(model: ChannelModel): Session {
 }
 
 /**
- * Has a stream write at once what it is given at one time. amqplib writes each frame by itself, so that each acknowledgement
- * would be a system call here, and wake the server.
+ * Makes a stream write in one call the data that it is given in one turn. amqplib writes each frame by itself, so that
+ * each acknowledgement would be a system call here, and wake the server.
  */
 export function writeTogether(stream: Writable): void {
   const write = stream.write.bind(stream)

@@ -30,7 +30,7 @@ export interface Queue {
   arguments?: Headers
 }
 
-/** What an exchange sends on: to a queue, or to another exchange. */
+/** A route from an exchange to a queue, or to another exchange. */
 export interface Binding {
   exchange: string
   to: { queue: string } | { exchange: string }
@@ -61,7 +61,7 @@ interface Step {
   isFatal?: boolean
 }
 
-/** What has been declared, to be declared again. */
+/** The objects that have been declared, to declare them again. */
 export class Declarations {
   readonly #steps = new Map<string, Step>()
   readonly #log: Log
@@ -176,14 +176,14 @@ async function runPart(
     // The server carries out the commands of a channel in order.
     await channel.prefetch(1)
   } catch {
-    // Also on later connections, since this one may have been ended because of one of them.
+    // Later connections wait for answers, too, because one of these bindings may have ended this one.
     for (const step of bindings) step.post = undefined
     return runOn(session, bindings, refused)
   }
   channel.close().catch(() => {})
 }
 
-/** What amqplib's channel has beside its types: it sends a command, and expects no answer. */
+/** A method of amqplib's channel that its types do not show: it sends a command and expects no answer. */
 interface Inside {
   sendImmediately(command: number, fields: object): void
 }
@@ -192,7 +192,7 @@ interface Inside {
 const queueBind = 0x32_00_14
 const exchangeBind = 0x28_00_1e
 
-/** Sends a binding that is not answered: each answer takes a way there and back, and a fifth of the server's time for a binding. */
+/** Sends a binding without an answer. An answer costs a round trip, and a fifth of the server's time for a binding. */
 function sendBinding(
   channel: Channel,
   to: Binding['to'],
@@ -215,7 +215,7 @@ async function runOn(session: Session, steps: readonly Step[], refused: (error: 
     } catch (error) {
       channel = undefined
       const isClosed = refusalOf(error) === undefined
-      // Without a code it was no channel that was closed, but the connection: its end has the code, if there is one.
+      // Without a code the connection was closed, not a channel. Its end has the code, if there is one.
       const cause = await causeOf(error, session)
       if (refusalOf(cause) === undefined) throw cause
       step.isFatal = isClosed

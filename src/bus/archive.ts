@@ -29,7 +29,7 @@ const textMax = 1_000
 const keptMsMost = 600_000
 const fields = ['id', 'event', 'handler', 'reason', 'error', 'since', 'until']
 
-/** What becomes of a message that was looked at: it stays, it goes, it stays and does not count, or nothing more is looked at. */
+/** What is done with a message of the archive: it stays, it goes, it stays and does not count, or the walk ends. */
 type Fate = 'stays' | 'goes' | 'skipped' | 'ends'
 
 /** An archive. */
@@ -89,7 +89,7 @@ export class QueueArchive implements EventArchive {
     const eachMs = rate === undefined ? 0 : parseRate(rate).windowUs / 1_000 / parseRate(rate).units
     const isOver = () => signal?.aborted === true
     const broker = await this.#context.broker()
-    // `get` from a queue that is missing would only name the queue.
+    // If the queue is missing, the error of `get` would only name it.
     await this.#sizeOf(broker)
     return broker.use(async (channel) => {
       const [startMs, startedMs] = [systemClock.monotonicMs(), clock.wallMs()]
@@ -102,7 +102,7 @@ export class QueueArchive implements EventArchive {
         const message = await channel.get(queue)
         if (message === false) break
         const archived = archivedOf(message, startedMs)
-        // What was replayed may fail again meanwhile.
+        // Events that were replayed may have failed again meanwhile.
         if (archived.at.getTime() > startedMs) break
         stayed++
         if (!isWanted(archived)) continue
@@ -120,7 +120,7 @@ export class QueueArchive implements EventArchive {
         if (fate === 'ends') break
       }
       channel.nackAll(true)
-      // Its answer comes when all of that is done.
+      // The server answers when it has carried out all earlier commands.
       await channel.checkQueue(queue)
       return done
     })
@@ -133,7 +133,7 @@ async function keepAnew(channel: Pick<Channel, 'nackAll' | 'get'>, queue: string
   for (let n = 0; n < stayed; n++) if ((await channel.get(queue)) === false) return
 }
 
-/** What a stranger put there, or what was for a queue that is gone, cannot be replayed, and must not hold up the others. */
+/** A message of another program, or for a queue that is gone, cannot be replayed, and must not hold up the others. */
 function stayedUnrouted(error: unknown): 'skipped' {
   if (SluiceError.is(error) && error.code === 'SLUICE_BROKER_UNROUTED') return 'skipped'
   throw error
@@ -147,12 +147,12 @@ export const receivedOf = ({ content: body, properties, fields: { routingKey } }
 })
 
 function archivedOf(message: GetMessage, nowMs: number): ArchivedEvent {
-  const letter = receivedOf(message)
-  const progress = progressOf(letter)
+  const received = receivedOf(message)
+  const progress = progressOf(received)
   const { reason, error, at } = failureOf(message.properties.headers ?? {})
   let event: CloudEvent | null = null
   try {
-    event = eventOf(letter, progress, { takesPlain: true, nowMs })
+    event = eventOf(received, progress, { takesPlain: true, nowMs })
   } catch {
     // The reason for that is recorded.
   }

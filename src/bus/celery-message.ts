@@ -15,7 +15,7 @@ export function isTask({ headers }: Pick<Properties, 'headers'>): boolean {
   return typeof headers?.['task'] === 'string' && typeof headers['id'] === 'string'
 }
 
-/** The id of what a message has; undefined: it has none. */
+/** Returns the id of a message's event; undefined: it has none. */
 export function idOf(properties: Pick<Properties, 'headers' | 'messageId'>): string | undefined {
   const id = properties.headers?.['id']
   return isTask(properties) && typeof id === 'string' ? id : properties.messageId

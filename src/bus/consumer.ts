@@ -1,4 +1,4 @@
-/** A service's end of the bus in one process: takes events from the queues of its groups, and decides who gets each. */
+/** Takes a service's events from the queues of its groups, in one process, and decides which handlers get each. */
 import type { Broker, Delivery } from '../amqp/broker.ts'
 import type { Consumer } from '../amqp/consumer.ts'
 import type { CloudEvent } from '../events/envelope.ts'
@@ -37,7 +37,7 @@ export class ServiceConsumer {
   #moves: readonly Move[] = []
   /** Groups that are gone, and whose queues are not. */
   readonly #gone: Source[] = []
-  /** How many messages are being taken that go elsewhere. */
+  /** How many messages are being sent elsewhere. */
   #settling = 0
   #cancelled: Promise<unknown> | undefined
   #idle: (() => void)[] = []
@@ -67,7 +67,10 @@ export class ServiceConsumer {
     return this.#handling.running + this.#settling
   }
 
-  /** Begins to consume. @param moves what is to go from former queues to present ones. May be repeated if it fails. */
+  /**
+   * Begins to consume. May be repeated if it fails.
+   * @param moves the handlers whose messages go from former queues to present ones
+   */
   async open(moves: readonly Move[]): Promise<void> {
     const { sources } = this.#options
     this.#moves = moves
@@ -75,7 +78,7 @@ export class ServiceConsumer {
     this.#suspects.look()
   }
 
-  /** Consumes the queue of a group that is gone: what is there goes to the queues where its handlers are now. */
+  /** Consumes the queue of a group that is gone. Its messages go to the queues where their handlers are now. */
   async adopt(queue: string): Promise<void> {
     const { sources } = this.#options
     const [model] = sources
@@ -95,7 +98,7 @@ export class ServiceConsumer {
     this.#suspects.look()
   }
 
-  /** Consumes another queue as if it were the source's own: what is retried goes there. */
+  /** Consumes another queue as if it were the source's own. Retries go to the source's own queue. */
   async consume(source: Source, queue: string): Promise<void> {
     const { broker, concurrency } = this.#options
     if (this.#cancelled !== undefined || this.#consumers.has(queue)) return
@@ -105,7 +108,7 @@ export class ServiceConsumer {
     if (this.#cancelled !== undefined) await consumer.cancel()
   }
 
-  /** Takes no more, and resolves when nothing is in hand. */
+  /** Stops taking messages, and resolves when none is in hand. */
   async stop(): Promise<void> {
     await this.#cancel()
     while (this.running > 0) await new Promise<void>((resolve) => this.#idle.push(resolve))
@@ -113,14 +116,14 @@ export class ServiceConsumer {
     await Promise.all([...this.#consumers.values()].map((consumer) => consumer.synced()))
   }
 
-  /** Takes no more, and gives back what is in hand: what runs is stopped. */
+  /** Stops taking messages, gives back those in hand, and stops attempts that run. */
   async abort(reason: Error): Promise<void> {
-    // Else what is given back would come here again.
+    // It cancels first, because messages that are given back would be delivered here again.
     await this.#cancel()
     this.#handling.abort(reason)
   }
 
-  /** What goes elsewhere without an attempt is in hand until it is there. */
+  /** Counts a message as in hand while it is sent elsewhere without an attempt. */
   #counted(taken: Promise<void> | undefined): Promise<void> | undefined {
     return taken && this.#whileSettling(taken)
   }
@@ -165,7 +168,7 @@ export class ServiceConsumer {
     }
     const isAgain = key !== undefined && this.#held.isKnown(key)
     if (isBack && isAgain) {
-      // The server did not get to know.
+      // The server missed the acknowledgement.
       delivery.ack()
       return undefined
     }
@@ -176,7 +179,7 @@ export class ServiceConsumer {
     return left.length === 0 ? this.#admit(read, seen) : this.#divide(read, seen, left)
   }
 
-  /** Handlers that have left its queue would have got it there. */
+  /** Sends a message also to handlers that have left its queue, because they would have got it there. */
   async #divide(read: Read, progress: Progress, places: readonly Place[]): Promise<void> {
     await forward(this.#options.republisher, { delivery: read.delivery, event: undefined }, progress, places)
     await this.#admit(read, sentOn(progress, places))
@@ -213,7 +216,7 @@ export class ServiceConsumer {
     return undefined
   }
 
-  /** No handler of its queue is for it. */
+  /** Handles a message for which its queue has no handler. */
   async #missing(held: Held): Promise<void> {
     const { progress, queue, delivery } = held
     const places = placesOf(progress, queue, this.#options.sources, this.#moves)

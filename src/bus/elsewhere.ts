@@ -1,4 +1,4 @@
-/** What becomes of messages without an attempt here: they go to the store, to the archive, or back to a queue for later. */
+/** Handles messages without an attempt here: they go to the store, to the archive, or back to a queue for later. */
 import type { Delivery } from '../amqp/broker.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
@@ -32,7 +32,7 @@ interface Read {
   readonly delivery: Delivery
 }
 
-/** How long a message is put off that no handler of this process is for, in ms; doubled each time. */
+/** For how long a message is put off if this process has no handler for it, in ms; doubled each time. */
 const strayMs = { least: 1_000, most: 60_000 }
 /** How often a message without a handler is put off before it goes to the archive: for some three days. */
 const straysMax = 4_000
@@ -45,7 +45,7 @@ export class Elsewhere {
     this.#options = options
   }
 
-  /** A worker was lost that had begun this message: that is an attempt. */
+  /** Counts an attempt, because a worker was lost that had begun this message. */
   async crashed(source: Source, delivery: Delivery, progress: Progress): Promise<void> {
     const { republisher, lost, store } = this.#options
     const unread = { delivery, event: undefined }
@@ -66,19 +66,19 @@ export class Elsewhere {
     delivery.ack()
   }
 
-  /** Its group is not one of this process; in a deploy another process may have it. */
+  /** Puts off a message whose group this process does not have; in a deploy another process may have it. */
   async strange(delivery: Delivery, queue: string): Promise<void> {
     const { republisher } = this.#options
-    const letter = { delivery, event: undefined }
+    const received = { delivery, event: undefined }
     const progress = progressOf(delivery)
     const to = { queue, stepFor: (ms: number) => republisher.names.stepFor(ms, new Set()) }
     const error = JSON.stringify({ code: 'SLUICE_EVENT_REFUSED', message: 'it names no queue' })
-    if (queue === '') await republisher.archive(letter, queue, progress, { reason: 'refused', error })
-    else await republisher.later(letter, to, progress, strayMs.least)
+    if (queue === '') await republisher.archive(received, queue, progress, { reason: 'refused', error })
+    else await republisher.later(received, to, progress, strayMs.least)
     delivery.ack()
   }
 
-  /** It is no event. */
+  /** Archives a message that is no event. */
   async refused(source: Source, delivery: Delivery, progress: Progress, cause: unknown): Promise<void> {
     const outcome = { reason: 'refused', error: describe(cause) }
     this.#options.store.log.warn(SluiceError.is(cause) ? cause.message : String(cause), { queue: source.queue })
@@ -86,7 +86,7 @@ export class Elsewhere {
     delivery.ack()
   }
 
-  /** In a deploy another process of the service may have the handler. */
+  /** Puts off a message without a handler here; in a deploy another process of the service may have it. */
   async stray(held: Read): Promise<void> {
     const { source, progress, event } = held
     const { republisher, store } = this.#options
@@ -103,18 +103,21 @@ export class Elsewhere {
     held.delivery.ack()
   }
 
-  /** Groups with limits wait in the store, where waiting costs nothing; that it has them already is recognised there. */
+  /**
+   * Sends the deliveries of groups with limits to the store, where waiting costs nothing. The store recognises
+   * deliveries that it has already.
+   */
   async toStore(held: Read, handlers: readonly string[]): Promise<void> {
     const { source, progress, event, delivery } = held
     const { service, sender, republisher } = this.#options
-    // What was replayed is to be done again, once for each time that it was in the archive.
+    // A replayed event is to be handled again, once for each time that it was in the archive.
     const what = progress.replayOf === undefined ? [event.id] : [progress.replayOf, event.id]
     for (const handler of handlers) {
       const idempotencyKey = [service, handler, ...what].join('/').slice(0, 512)
       try {
         await sender.send(source.home, { service, handler, event }, { idempotencyKey })
       } catch (error) {
-        // No repetition cures that: a key is missing, for example.
+        // A repetition would fail again: a key is missing, for example.
         if (!(error instanceof UsageError)) throw error
         const outcome = { reason: 'refused', error: describe(error) }
         await republisher.archive(held, source.queue, { ...progress, handler }, outcome)

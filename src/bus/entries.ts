@@ -18,7 +18,7 @@ export interface Placing {
   queue: string
 }
 
-/** A handler that was left out, or put elsewhere, at a time. */
+/** A handler that was removed, or moved to another queue, and when. */
 export interface FormerPlacing extends Placing {
   leftAt: string
 }
@@ -28,7 +28,7 @@ export interface Entry {
   service: string
   at: string
   handlers: Placing[]
-  /** Those of earlier or other processes that are not among these handlers. */
+  /** Handlers of earlier or other processes that are not among these. */
   former: FormerPlacing[]
   steps: { stepMs: number; queue: string }[]
   archive: string | null
@@ -56,7 +56,7 @@ export function entryOf(
     service: names.service,
     at: new Date(clock.wallMs()).toISOString(),
     handlers: [...placings.handlers],
-    // The longest gone are left out.
+    // The handlers that left first are left out.
     former: placings.former.toSorted((one, other) => (one.leftAt > other.leftAt ? -1 : 1)).slice(0, formerMost),
     steps: [...steps].map(([queue, stepMs]) => ({ stepMs, queue })),
     archive: names.archiveTopology === undefined ? null : names.archive,
@@ -119,11 +119,11 @@ async function visit(broker: Broker, act: (entries: Entry[], line: Line) => Prom
       ),
     )
     for (const { message, entry } of held) if (entry === undefined || gone.has(entry)) channel.ack(message)
-    // What is left goes back with the end of the channel, at once: the next one in line misses none of it.
+    // The end of the channel returns the other entries at once, so that the next program in line sees all of them.
   })
 }
 
-/** The place of one program in the line: only who is in front receives messages, its own among them. */
+/** The place of one program in the line. Only the program in front receives messages, its own among them. */
 class Line {
   readonly #broker: Broker
   readonly #id = randomUUID()
@@ -136,14 +136,14 @@ class Line {
     this.#broker = broker
   }
 
-  /** Resolves when it is in front, and has received all that was there. */
+  /** Resolves when it is in front, and has received all entries. */
   async passed(): Promise<void> {
     while (this.#last === 0) await this.#knock()
-    // What the one before has published came behind those.
+    // Entries that the program before it published come after those.
     for (const mark = this.#knocks; this.#last <= mark;) await this.#knock()
   }
 
-  /** Whether this is a knock of another program that may still wait. */
+  /** Returns whether this is a knock of another program that may still wait. */
   isOthers(body: Buffer): boolean {
     const { knock, n, at } = knockIn(body)
     if (knock !== this.#id) return systemClock.wallMs() - Number(at) < knockMaxMs
@@ -193,7 +193,7 @@ function knockIn(body: Buffer): { knock?: unknown; n?: unknown; at?: unknown } {
   }
 }
 
-/** What strangers put there is no entry. */
+/** A message of another program is no entry. */
 function read(body: Buffer): Entry | undefined {
   try {
     const { former, ...entry } = JSON.parse(body.toString()) as Partial<Entry>

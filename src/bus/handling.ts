@@ -1,4 +1,4 @@
-/** Runs handlers on the messages in hand, in slots, and carries out what becomes of each attempt. */
+/** Runs handlers on the messages in hand, in slots, and carries out the end of each attempt. */
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
 import type { Outlet } from '../claim/outlet.ts'
@@ -32,10 +32,10 @@ interface Turn {
 
 /** How long another process has time to take an event, in ms. */
 const elsewhereMs = 1_000
-/** Between two tries to publish what became of an event. */
+/** Time between two tries to publish the end of an attempt, in ms. */
 const insistMs = 1_000
 
-/** Attempts, under way and to come. */
+/** The attempts of one consumer. */
 export class Handling {
   readonly #options: HandlingOptions
   readonly #outlet: Outlet
@@ -49,7 +49,7 @@ export class Handling {
     this.#outlet = options.outlet((job, outcome) => this.#ended(job, outcome))
   }
 
-  /** Attempts that run, those to come, and those whose results are being carried out. */
+  /** How many attempts run, wait for a slot, or are being ended. */
   get running(): number {
     return this.#turns.length + this.#running.size + this.#settling
   }
@@ -71,7 +71,7 @@ export class Handling {
     }
   }
 
-  /** Gives back what has not begun, and stops what runs. */
+  /** Gives back messages whose attempts have not begun, and stops attempts that run. */
   abort(reason: Error): void {
     this.#aborted.abort()
     for (const turn of this.#turns.splice(0)) void this.#settle(turn, (now) => this.#again(turn, now, 0))
@@ -83,7 +83,7 @@ export class Handling {
     for (let free = this.#outlet.free(); free > 0;) {
       const turn = this.#turns.shift()
       if (turn === undefined) break
-      // What its connection has lost meanwhile comes again, here or elsewhere.
+      // A message whose connection was lost meanwhile is delivered again, here or elsewhere.
       if (!turn.held.delivery.isInHand) this.#options.held.forget(turn.held)
       else {
         turns.push(turn)
@@ -118,7 +118,7 @@ export class Handling {
     this.#begin()
   }
 
-  /** Carries out what becomes of a turn, and then acknowledges its message, if it was the last one. */
+  /** Carries out the end of a turn, and then acknowledges its message if this was the message's last turn. */
   async #settle(turn: Turn, carry: (progress: Progress) => Promise<void> | undefined): Promise<void> {
     const { held, handler } = turn
     this.#settling++
@@ -140,8 +140,8 @@ export class Handling {
   }
 
   /**
-   * Goes on until it is carried out, while the message is in hand: given back, it would also go to handlers that have had it. Resolves to
-   * whether it was.
+   * Repeats `carry` until it succeeds, while the message is in hand; resolves to whether it did. The message is not
+   * given back, because it would also go to handlers that have had it.
    */
   async #insist(
     { held, handler }: Turn,
@@ -181,7 +181,7 @@ export class Handling {
       case 'failed':
         return this.#options.republisher.archive(held, held.source.queue, counted, outcome)
       default:
-        // A snooze, or a handler that another process has.
+        // The handler put the event off, or another process has the handler.
         return this.#again(turn, progress, 'delayMs' in outcome ? outcome.delayMs : elsewhereMs)
     }
   }

@@ -1,4 +1,4 @@
-/** The messages that a consumer has in hand, and those that it had: to recognise what arrives again. */
+/** The messages that a consumer has in hand, and those that it had, to recognise messages that arrive again. */
 import type { Delivery } from '../amqp/broker.ts'
 import type { CloudEvent } from '../events/envelope.ts'
 import type { Progress } from './message.ts'
@@ -9,7 +9,7 @@ export interface Held {
   /** Undefined: it cannot be recognised. */
   readonly key: string | undefined
   readonly source: Source
-  /** In which it was: the source's, or one that the source has had. */
+  /** The queue in which it was: the source's own, or a former one. */
   readonly queue: string
   readonly progress: Progress
   readonly event: CloudEvent
@@ -37,12 +37,12 @@ export class HeldMessages {
     return this.#known.has(key)
   }
 
-  /** A message is in hand. */
+  /** Adds a message in hand. */
   add(held: Held): void {
     if (held.key !== undefined) this.#held.set(held.key, held)
   }
 
-  /** A message is not in hand any more. */
+  /** Removes a message that is no longer in hand. */
   forget({ key }: Held): void {
     if (key !== undefined) this.#held.delete(key)
   }

@@ -1,4 +1,4 @@
-/** How an event is written as a message, and read: CloudEvents in JSON, and what is known of its delivery in a header. */
+/** Writes an event as a message, and reads it: CloudEvents in JSON, with the history of its delivery in a header. */
 import type { Delivery } from '../amqp/broker.ts'
 import type { Message, Properties } from '../amqp/publisher.ts'
 import { UsageError } from '../core/errors.ts'
@@ -11,11 +11,11 @@ import { again, eventsExchange } from './names.ts'
 /** The parts of a message that were received. */
 type Received = Pick<Delivery, 'body' | 'properties' | 'routingKey'>
 
-/** What is known of a delivery; a fresh message has none of it. */
+/** The history of a delivery; a fresh message has none. */
 export interface Progress {
   /** The routing key with which it was published. */
   readonly type: string
-  /** It is for this handler alone; undefined: for all that match. */
+  /** The only handler that gets it; undefined: all that match. */
   readonly handler?: string
   /** Attempts so far that count, failures among them, those that the vendor refused, and lost workers. */
   readonly attempt: number
@@ -46,7 +46,7 @@ export function againOf(message: Message): Message {
   return { ...message, properties: { ...message.properties, headers: { ...message.properties?.headers, ...again } } }
 }
 
-/** Reads what is known of a delivery. What strangers wrote there counts as nothing. */
+/** Reads the history of a delivery. A header that other programs wrote counts as none. */
 export function progressOf({ properties, routingKey }: Received): Progress {
   const headers: Record<string, unknown> = properties.headers ?? {}
   const fresh: Progress = {
@@ -72,8 +72,8 @@ export function progressOf({ properties, routingKey }: Received): Progress {
 }
 
 /**
- * Returns the same message for another queue, with what is known of it by now, and without what servers and strangers added.
- * `event`: as it was read; a message without an envelope gets one.
+ * Returns a message for another queue, with its present history, and without the headers that servers and other
+ * programs added. `event`: the event as it was read; a message without an envelope gets one.
  */
 export function copyOf(
   { body: given, properties: found }: Received,
@@ -148,11 +148,11 @@ function envelopeOf(value: unknown): CloudEvent {
   return { data: null, ...event } as CloudEvent
 }
 
-/** What is the same for copies of a message in a queue, and for no other one; undefined: it has no id. */
+/** Returns a key that only copies of this message in this queue have; undefined: the message has no id. */
 export function keyOf(queue: string, delivery: Delivery, { handler = '', attempt }: Progress): string | undefined {
   const id = idOf(delivery.properties as Properties)
   if (id === undefined) return undefined
-  // Strangers may give all of their messages the same id.
+  // Other programs may give all of their messages the same id.
   const own = hasOwnId(delivery) ? '' : hash64(delivery.body.toString('latin1'))
   return `${queue} ${handler} ${attempt} ${id} ${own}`
 }

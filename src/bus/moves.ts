@@ -18,12 +18,13 @@ export interface Move {
   readonly to: Source
   /** Its present name. */
   readonly handler: string
-  /** The process that started last still had it there. */
+  /** True if the process that started last still had it there. */
   readonly isNew: boolean
   /** When it was found to have left, in wall-clock ms. */
   readonly leftMs: number
   /**
-   * It keeps its former binding for now: earlier processes, which do not have it there, may take its events from its present queue.
+   * True if it keeps its former binding for now: earlier processes, which lack it in its present queue, may take its
+   * events from there.
    */
   readonly isHeld: boolean
 }
@@ -31,14 +32,14 @@ export interface Move {
 /** How many messages of a queue are divided at a time: other services that start wait meanwhile. */
 const portion = 100
 
-/** What differs between what earlier processes have bound, and the present groups. */
+/** The differences between the bindings of earlier processes and the present groups. */
 export interface Moves {
   readonly moves: readonly Move[]
   /** Bindings that nobody needs any more. */
   readonly undone: readonly Placing[]
   /** For the entry: where the service's handlers are. */
   readonly handlers: readonly Placing[]
-  /** For the entry: what earlier processes have bound beside that. Other programs may serve it under the same name. */
+  /** For the entry: other handlers that earlier processes have bound. Other programs may serve them under the same name. */
   readonly former: readonly FormerPlacing[]
 }
 
@@ -49,12 +50,12 @@ export interface Place {
 }
 
 /**
- * How long processes of the release before may run. A process whose places were left within that time is one of them: it takes no
- * bindings away from the present one.
+ * How long processes of the release before may run. A process whose handlers left their queues within that time belongs
+ * to that release, and removes no bindings of the present one.
  */
 export const replacingMs = 3_600_000
 
-/** Returns what has moved since an entry was left. */
+/** Returns the handlers that have moved since an entry was written. */
 export function movesOf(
   earlier: Pick<Entry, 'handlers' | 'former'> | undefined,
   sources: readonly Source[],
@@ -137,8 +138,9 @@ export function placesOf(
 }
 
 /**
- * Returns where a message goes beside handlers of its own queue. Elsewhere than in `divide`, that is: it was in the queue of earlier
- * settings, a process of the release before had it when it was lost, or the queue is still bound for handlers that have left it.
+ * Returns the further queues to which a message goes, besides the handlers of its own queue. This is for messages that
+ * `divide` did not see: the message was in the queue of earlier settings, a process of the release before was lost with
+ * it, or the queue is still bound for handlers that have left it.
  */
 export function leftBehind(
   progress: Progress,
@@ -147,7 +149,7 @@ export function leftBehind(
   nowMs: number,
 ): Place[] {
   const isOwn = source.handlers.some(({ pattern }) => matches(pattern, progress.type))
-  // What is for none of its handlers goes to all others anyway.
+  // A message for none of its handlers goes to all others anyway.
   if (moves.length === 0 || progress.handler !== undefined || !isOwn) return []
   const wanted = moves.filter(
     ({ to, leftMs, isHeld }) =>
@@ -156,7 +158,7 @@ export function leftBehind(
   return placesOf(progress, queue, [], wanted)
 }
 
-/** Returns what is known of a message when it was sent to these handlers. */
+/** Returns the history of a message after it was sent to these handlers. */
 export function sentOn(progress: Progress, places: readonly Place[]): Progress {
   const { elsewhere = [] } = progress
   return { ...progress, elsewhere: [...elsewhere, ...places.map(({ handler }) => handler)] }
@@ -172,23 +174,27 @@ export async function unbind(broker: Broker, { moves, undone }: Moves): Promise<
   })
 }
 
-/** Sends a message to handlers elsewhere. If it names none, its event may have reached their queues by itself. */
+/**
+ * Sends a message to handlers elsewhere. It is marked as doubtful if it names no handler, because its event may have
+ * reached their queues by itself.
+ */
 export async function forward(
   republisher: Republisher,
-  letter: ReceivedEvent,
+  received: ReceivedEvent,
   progress: Progress,
   places: readonly Place[],
 ): Promise<void> {
   const { elsewhere: _, ...known } = progress
   const isDoubtful = progress.isDoubtful || progress.handler === undefined
   await Promise.all(
-    places.map(({ to, handler }) => republisher.later(letter, to, { ...known, handler, isDoubtful }, 0)),
+    places.map(({ to, handler }) => republisher.later(received, to, { ...known, handler, isDoubtful }, 0)),
   )
 }
 
 /**
- * What waits in the queue of a group that goes on is also for the handlers that have just left it: each message becomes one for the
- * group, and one for each of those. To be called before this process takes anything from the queue.
+ * Divides the messages that wait in the queue of a group among the group and the handlers that have just left it: each
+ * message becomes one for the group, and one for each of these. To be called before this process takes messages from
+ * the queue.
  */
 export async function divide(
   broker: Broker,
@@ -202,14 +208,14 @@ export async function divide(
     if (!moves.some(({ from, to }) => from.queue === queue && to !== source)) continue
     await broker.use(async (channel) => {
       const one = async (message: GetMessage) => {
-        const letter = { delivery: receivedOf(message), event: undefined }
-        const known = progressOf(letter.delivery)
+        const received = { delivery: receivedOf(message), event: undefined }
+        const known = progressOf(received.delivery)
         const progress = { ...known, isDoubtful: known.isDoubtful || message.fields.redelivered }
         const places = placesOf(progress, queue, sources, moves)
         const isOwn = source.handlers.some(({ pattern }) => matches(pattern, progress.type))
-        const sent = [forward(republisher, letter, progress, places)]
+        const sent = [forward(republisher, received, progress, places)]
         if (places.length === 0 || (progress.handler === undefined && isOwn))
-          sent.push(republisher.later(letter, source, sentOn(progress, places), 0))
+          sent.push(republisher.later(received, source, sentOn(progress, places), 0))
         await Promise.all(sent)
         channel.ack(message)
       }

@@ -11,7 +11,7 @@ export const again = { 'sluice-again': true } as const
 /** The header by which a retry finds the queue of its step. */
 const stepHeader = 'sluice-step'
 
-/** What was chosen for the queues of a service. */
+/** The options of a service's queues. */
 export interface QueueOptions {
   /** Quorum queues, which are replicated, with dead-lettering at least once. */
   readonly isQuorum: boolean
@@ -29,8 +29,8 @@ export const timeMaxMs = 2 ** 32 - 1 - stepUnusedMs
 const deliveryLimit = 100
 
 /**
- * The part of a retry's wait that is random. A queue gives its messages back in order, so one waits behind another by at most this part
- * of the queue's delay.
+ * The part of a retry's wait that is random. A queue returns its messages in order, so a message waits behind another
+ * for at most this part of the queue's delay.
  */
 export const stepJitter = 0.1
 
@@ -69,7 +69,7 @@ export class ServiceNames {
     return this.#kind(`sluice.suspects:${this.service}`)
   }
 
-  /** The one of earlier settings. */
+  /** The queue of suspects under earlier settings; undefined: there is none. */
   get formerSuspects(): string | undefined {
     return new ServiceNames(this.service, { ...this.options, isQuorum: !this.options.isQuorum }).suspects
   }
@@ -122,7 +122,7 @@ export class ServiceNames {
     return stepOf(delayMs, steps)
   }
 
-  /** Where a message waits for a step, after which it is in that queue again. `type`: of its event. */
+  /** Returns where a message waits for a step, after which it is in that queue again. `type`: the event's type. */
   retryTo(
     delayMs: number,
     queue: string,
@@ -141,7 +141,7 @@ export class ServiceNames {
     const name = this.step(delayMs)
     const own = {
       'x-message-ttl': delayMs,
-      'x-dead-letter-exchange': '',
+      'x-dead-received-exchange': '',
       'x-expires': delayMs + stepUnusedMs,
       ...(this.options.isQuorum ? atLeastOnce : {}),
     }
@@ -175,8 +175,8 @@ export class ServiceNames {
   }
 }
 
-const atLeastOnce = { 'x-dead-letter-strategy': 'at-least-once', 'x-overflow': 'reject-publish' }
-const deadLetter = (queue: string) => ({ 'x-dead-letter-exchange': '', 'x-dead-letter-routing-key': queue })
+const atLeastOnce = { 'x-dead-received-strategy': 'at-least-once', 'x-overflow': 'reject-publish' }
+const deadLetter = (queue: string) => ({ 'x-dead-received-exchange': '', 'x-dead-received-routing-key': queue })
 
 /** Where events are published. `archive`: the bounds of what nobody gets; undefined: it is counted by its publisher only. */
 export function eventsTopology(archive: QueueOptions['archive']): Topology {

@@ -1,4 +1,7 @@
-/** What is known of services on RabbitMQ without their stores: their entries name their queues, in which messages are counted. */
+/**
+ * An overview of the services on RabbitMQ that needs no store: entries name the queues of services, whose messages are
+ * counted.
+ */
 import type { Broker } from '../amqp/broker.ts'
 import type { Clock } from '../core/clock.ts'
 import { matches } from '../events/names.ts'
@@ -28,7 +31,7 @@ export async function listServices(broker: Broker): Promise<ServiceLine[]> {
   return lines
 }
 
-/** Looks for an event in archives, among retries, and among those that nobody gets. What was handled leaves nothing. */
+/** Looks for an event in archives, among retries, and among unrouted events. A handled event leaves no trace. */
 export async function findEvent(broker: Broker, clock: Clock, id: string): Promise<EventRecord | undefined> {
   const look = async (queue: string | null) => {
     if (queue === null || (await broker.use((channel) => channel.checkQueue(queue)).catch(absent)) === undefined)

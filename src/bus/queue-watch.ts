@@ -19,7 +19,7 @@ export interface QueueWatchOptions {
 
 const lookEveryMs = 15_000
 
-/** Looks until the signal is aborted. */
+/** Reads them every 15 s until the signal is aborted. */
 export async function watchQueues(options: QueueWatchOptions, signal: AbortSignal): Promise<void> {
   const { clock, log } = options.store
   while (!signal.aborted) {
@@ -29,7 +29,7 @@ export async function watchQueues(options: QueueWatchOptions, signal: AbortSigna
   }
 }
 
-/** Looks once. */
+/** Reads them once, and evaluates the alarms. */
 export async function readQueues({ store, broker, names, republisher, alarms }: QueueWatchOptions): Promise<void> {
   const { service, options } = names
   /** A queue that was not used for long is gone. */

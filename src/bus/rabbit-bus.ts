@@ -52,7 +52,7 @@ export function namesOf(service: string, settings: BusSettings): ServiceNames {
   return settings.isCelery ? new CeleryNames(service, settings) : new ServiceNames(service, settings)
 }
 
-/** One process's door to the bus. */
+/** RabbitMQ as the transport of one process. */
 export class RabbitBus implements Transport {
   readonly isStore = false
   readonly tasks: readonly AnyTask[]
@@ -74,7 +74,7 @@ export class RabbitBus implements Transport {
     this.settings = options.settings
     this.#relay = task(relayName, {
       retry: relayRetry,
-      // What an earlier attempt may have published is published again.
+      // An event that an earlier attempt may have published is published again.
       run: async (row: EventRow, { attempt, ambiguous }) => {
         const message = await this.#messageOf(row)
         return this.#publish(row.type, attempt > 1 || ambiguous ? againOf(message) : message)
@@ -157,14 +157,14 @@ export class RabbitBus implements Transport {
     return findEvent(await this.broker(), this.#options.store.clock, id)
   }
 
-  /** Resolves when what was added is confirmed, or has failed; after 5 s at the latest, for a RabbitMQ that is away. */
+  /** Resolves when the events that were added are confirmed, or have failed; after 5 s at the latest, if RabbitMQ is away. */
   async settled(): Promise<void> {
     const late = systemClock.sleep(settleMaxMs, undefined, false)
     const idle = new Promise<void>((resolve) => (this.#underway > 0 ? this.#idle.push(resolve) : resolve()))
     await Promise.race([idle, late])
   }
 
-  /** Closes the connection; what waits for a confirmation has 5 s. */
+  /** Closes the connection; events that wait for a confirmation have 5 s. */
   async close(): Promise<void> {
     this.#isClosed = true
     const broker = await this.#broker?.catch(() => undefined)

@@ -1,4 +1,4 @@
-/** Publishes what becomes of a message: a later attempt, which waits in the broker, or its place in the archive. */
+/** Publishes received messages again: as a later attempt, which waits in a queue, or into the archive. */
 import type { Broker, Delivery } from '../amqp/broker.ts'
 import type { Message } from '../amqp/publisher.ts'
 import type { Clock } from '../core/clock.ts'
@@ -22,10 +22,10 @@ export interface Failure {
   readonly error: string
 }
 
-/** The header of an archived message: why it is there, and where it goes when it is replayed. */
+/** The header of an archived message, with the reason, and the queue to which a replay sends it. */
 const failureHeader = 'sluice-failure'
 
-/** What that header has. */
+/** The content of that header. */
 interface Kept {
   reason: string
   error: { message: string; code?: string }
@@ -33,7 +33,7 @@ interface Kept {
   queue: string
 }
 
-/** Reads it. What a quorum queue gave up itself, or a stranger put there, has none. */
+/** Reads that header. Messages that a quorum queue has given up, and messages of other programs, have none. */
 export function failureOf(headers: Readonly<Record<string, unknown>>): Kept {
   const text = headers[failureHeader]
   if (typeof text === 'string') return keptOf(text)
@@ -48,12 +48,12 @@ function keptOf(text: string): Kept {
     const kept = JSON.parse(text) as Partial<Kept> | null
     if (typeof kept?.error?.message === 'string' && typeof kept.queue === 'string') return kept as Kept
   } catch {
-    // It is not JSON, so not ours either.
+    // It is not JSON, so another program wrote it.
   }
   return { reason: 'refused', error: { message: 'its header is not ours' }, at: new Date(0).toISOString(), queue: '' }
 }
 
-/** A step's queue is declared again after this time, in ms: it is deleted when it is not used for an hour. */
+/** A step's queue is declared again after this time, in ms, because RabbitMQ deletes it if it is not used for an hour. */
 const declareEveryMs = 600_000
 
 /** Publishes for one service. */
@@ -83,7 +83,7 @@ export class Republisher {
     await this.#step(step)
     const { to, headers } = this.names.retryTo(step, queue, progress.type)
     const message = copyOf(delivery, event, progress, to, headers)
-    // When less is wanted than the step, the message itself expires earlier.
+    // If the delay is shorter than the step, the message itself expires earlier.
     const expirationMs = Math.ceil(delayMs)
     const early = expirationMs < step ? { expirationMs } : {}
     await this.#publish({ ...message, properties: { ...message.properties, ...early } }, () => {
@@ -114,7 +114,7 @@ export class Republisher {
     await this.#publish(message, () => this.#broker.declare(archiveTopology))
   }
 
-  /** Publishes to a queue; `declare`: if somebody has deleted it. */
+  /** Publishes to a queue. If somebody has deleted the queue, calls `declare` and publishes again. */
   async #publish(message: Message, declare: () => Promise<void>): Promise<void> {
     try {
       await this.#broker.publish(message)

@@ -43,7 +43,7 @@ export interface ServiceWorkerOptions {
   sender: Pick<Sender, 'send'>
 }
 
-/** Between two tries to take bindings, in ms. */
+/** Time between two tries to remove bindings, in ms. */
 const finishEveryMs = 60_000
 
 /** One worker of one service. */
@@ -163,8 +163,8 @@ export class ServiceWorker {
   }
 
   /**
-   * Leaves the service's entry, and takes the bindings of handlers that have moved from their former queues. Without an archive a
-   * service has no queues beside its own, so nothing is known; Celery's queues do not change with groups, and Python may serve them.
+   * Writes the service's entry, and removes the bindings of handlers that have moved from their former queues. Without
+   * an archive a service has no entry. Celery's queues do not change with groups, and Python may serve them.
    */
   async #move(broker: Broker, republisher: Republisher, isLater = false): Promise<readonly Move[]> {
     const { clock, log } = this.#options.store
@@ -183,14 +183,14 @@ export class ServiceWorker {
       return entryOf(names, sources, all, clock)
     })
     await replaced.catch((error: unknown) => {
-      // A service works without its entry.
+      // A service also works without an entry.
       if (!(error instanceof UsageError)) throw error
       log.warn('the entry of the service could not be left', { err: error })
     })
     return moves
   }
 
-  /** Takes the bindings that were left for processes of the release before, when those should have ended. */
+  /** Removes the bindings that were kept for processes of the release before, when those should have ended. */
   async #finishMoves(broker: Broker, republisher: Republisher, consumer: ServiceConsumer): Promise<void> {
     const { clock, log } = this.#options.store
     const { signal } = this.#ending
@@ -205,7 +205,7 @@ export class ServiceWorker {
     }
   }
 
-  /** After a change of settings what waits in the earlier queue, or comes back to it, is handled too; nothing new goes there. */
+  /** Consumes the queues of earlier settings, too: messages wait there, or come back there, but no new ones arrive. */
   async #adopt(source: Source, broker: Broker, consumer: ServiceConsumer): Promise<void> {
     for (const queue of source.formerQueues) {
       const isThere = await broker.use((channel) => channel.checkQueue(queue)).catch(absent)

@@ -10,18 +10,18 @@ import { stepJitter, type ServiceNames } from './names.ts'
 
 /** A group, and the queue that is its own. */
 export interface Source {
-  /** As in the store, where deliveries of groups with limits wait. */
+  /** The group's task in the store, where deliveries of groups with limits wait. */
   readonly home: AnyTask
-  /** As it runs here. */
+  /** The group's task as it runs here. */
   readonly task: AnyTask
   readonly handlers: readonly EventHandler[]
   readonly queue: string
-  /** Those that it has had with other settings. */
+  /** The queues that it has had with other settings. */
   readonly formerQueues: readonly string[]
   readonly topology: Topology
   /** The steps of its backoff, in ms. */
   readonly steps: readonly number[]
-  /** Returns the step in whose queue a retry waits for which this delay is wanted; both in ms. */
+  /** Returns the step whose queue holds a retry for this delay; both in ms. */
   readonly stepFor: (delayMs: number) => number
 }
 
@@ -34,7 +34,7 @@ export function sourcesOf(groups: readonly Group[], names: ServiceNames): Source
   const all = groups.flatMap(({ handlers }) => handlers)
   const ordered = all.find(({ order }) => order !== undefined)
   if (ordered !== undefined) throw bad(ordered, 'with `celery: true` handlers have no `order`')
-  // A type, of which a service may have thousands, meets patterns and itself only.
+  // A type is compared with patterns only, because a service may have thousands of types.
   const open = all.filter(({ pattern }) => regexOf(pattern) !== undefined)
   const firsts = new Map(all.toReversed().map((each) => [each.pattern, each]))
   for (const { name, pattern, group } of all) {

@@ -1,7 +1,7 @@
 /**
- * Messages whose worker was lost. Nobody knows which of the messages that it had received it had also begun, so no attempt is
- * counted. They wait in a queue of their own, from which a process gets one when it can begin it, and the next one when it has
- * begun it. So a message that comes back to that queue had begun, and an attempt is counted.
+ * Messages whose worker was lost. It is not known which of them that worker had begun, so no attempt is counted. They
+ * wait in a queue of their own. A process takes one message from it when it can begin it, and the next one only when it
+ * has begun the first. So a message that comes back to that queue had begun, and an attempt is counted.
  */
 import type { Channel } from 'amqplib'
 import type { Broker, Delivery } from '../amqp/broker.ts'
@@ -30,7 +30,7 @@ const queueHeader = 'sluice-queue'
 /** The suspects of one service, as one process sees them. */
 export class Suspects {
   readonly #options: SuspectsOptions
-  /** Queues that are gone through now. */
+  /** The queues through which it is going now. */
   readonly #walks = new Map<string, Promise<void>>()
   /** How many are on their way there. */
   #adding = 0
@@ -41,7 +41,7 @@ export class Suspects {
     this.#options = options
   }
 
-  /** Puts a message there, and acknowledges it where it was. */
+  /** Puts a message into the queue of suspects, and acknowledges it where it was. */
   async add(delivery: Delivery, progress: Progress, queue: string): Promise<void> {
     const { broker, names, synced } = this.#options
     this.#adding++
@@ -54,7 +54,7 @@ export class Suspects {
         await broker.publish(message)
       })
       delivery.ack()
-      // Begun before that, it could end this process while the server has both of them.
+      // If it began before that, it could crash this process while the server has both copies.
       await synced()
     } finally {
       this.#adding--
@@ -62,7 +62,7 @@ export class Suspects {
     this.look()
   }
 
-  /** Begins those that are there, if any. Other processes may have put some there, or have been lost with some. */
+  /** Begins the suspects that wait. Other processes may have put some there, or have been lost with some. */
   look(): void {
     const { names, log } = this.#options
     this.wake()
@@ -96,7 +96,7 @@ export class Suspects {
     }
   }
 
-  /** Ends when the queue is empty, and what came from it is settled. */
+  /** Goes through a queue; resolves when it is empty, and the messages that came from it are settled. */
   async #goThrough(queue: string, channel: Channel, inHand: Set<Received>): Promise<void> {
     const { isFree, take } = this.#options
     for (;;) {
@@ -127,7 +127,7 @@ export class Suspects {
       const group: unknown = message.properties.headers?.[queueHeader]
       const taken = take(received, typeof group === 'string' ? group : '')
       taken?.catch(() => received.reject({ requeue: true }))
-      // What it does at once is done by then.
+      // By then the handler has done the work of its first turn.
       await new Promise<void>((resolve) => setImmediate(resolve))
     }
   }
@@ -137,7 +137,10 @@ export class Suspects {
   }
 }
 
-/** What a check of a queue that is not there resolves to. @throws what else may have failed */
+/**
+ * Returns undefined for the error of a check of a queue that does not exist.
+ * @throws any other error
+ */
 export function absent(error: unknown): undefined {
   if (SluiceError.is(error) && error.code === 'SLUICE_BROKER_REFUSED') return undefined
   throw error

@@ -20,7 +20,7 @@ export interface ArchivedEvent {
   readonly text: string | null
 }
 
-/** Which archived events; all fields must match. */
+/** Selects archived events; all fields must match. */
 export interface ArchiveFilter {
   id?: string
   /** A type, or a pattern. */
@@ -53,8 +53,8 @@ export interface EventArchive {
   list(filter?: ArchiveFilter, most?: number): Promise<ArchivedEvent[]>
   /** Calls `visit` for each, the oldest first, until it returns false. Resolves to how many it got. */
   each(filter: ArchiveFilter, visit: (archived: ArchivedEvent) => unknown): Promise<number>
-  /** Gives them all attempts again, counted from the beginning; `redelivered` is true. Resolves to how many. */
+  /** Replays them with all attempts, counted from the beginning; `redelivered` is true. Resolves to how many. */
   replay(filter: ArchiveFilter, options?: ArchiveOptions): Promise<number>
-  /** Gives them up for good. Resolves to how many. */
+  /** Deletes them. Resolves to how many. */
   discard(filter: ArchiveFilter, options?: ArchiveOptions): Promise<number>
 }

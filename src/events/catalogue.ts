@@ -1,4 +1,4 @@
-/** What is known about events: their publishers and handlers, and what became of one. */
+/** The catalogue of events: their publishers and handlers, and the deliveries of one event. */
 import { isId } from '../core/hash.ts'
 import type { Store } from '../db/store.ts'
 import type { CloudEvent } from './envelope.ts'
@@ -6,7 +6,7 @@ import type { CloudEvent } from './envelope.ts'
 /** A type of events. */
 export interface EventLine {
   type: string
-  /** The services that emit it, as far as their definitions are known; `service` is '' for a program without a name. */
+  /** The services that emit it, if their definitions are known; `service` is '' for a program without a name. */
   publishers: {
     service: string
     version: number | null
@@ -43,7 +43,7 @@ export interface HandlerLine {
   archived: number
 }
 
-/** What became of an event. */
+/** The record of an event: its deliveries. */
 export interface EventRecord {
   event: CloudEvent
   at: Date
@@ -101,7 +101,7 @@ export class Catalogue {
     }))
   }
 
-  /** Returns what became of an event; undefined if it is not kept, or this is not the id of one. */
+  /** Returns the record of an event; undefined if it is not kept, or there is none with this id. */
   async show(id: string): Promise<EventRecord | undefined> {
     if (!isId(id)) return undefined
     const [row] = await this.#store.run<EventRecord>('events/read_event', [id])

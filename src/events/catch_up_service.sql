@@ -1,7 +1,7 @@
--- Delivers a portion of the events that a subscription of this service lacks: those from before it began, and those of
--- transactions that could not see it. It looks at all events since its beginning twice: at once, and when the
--- transactions that were open when it was new have ended. Then it delivers what was emitted at repeatable read.
--- Returns whether there may be more to do at once.
+-- Delivers a portion of the events that a subscription of this service lacks: events from before it was stored, and
+-- events of transactions that could not see it. It reads all events since the subscription's beginning twice: at once,
+-- and again when all transactions have ended that were open when it was stored. Then it delivers events that were
+-- emitted at repeatable read. Returns whether there may be more to do at once.
 create or replace function engine.catch_up_service(p_service text) returns boolean
 language plpgsql set enable_seqscan = off set jit = off as $$
 declare
@@ -20,7 +20,7 @@ begin
       select o.service, o.handler from sluice.subscription o
       where o.service = p_service and (o.phase = 0 or (o.phase = 2 and pg_snapshot_xmin(v_snap) >= o.barrier))
       for update skip locked);
-    -- Most handlers have missed nothing.
+    -- Most subscriptions lack nothing.
     update sluice.subscription s set phase = s.phase + 1
     where (s.service, s.handler) in (
       select o.service, o.handler from sluice.subscription o

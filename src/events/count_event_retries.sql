@@ -1,5 +1,5 @@
 -- Counts the deliveries of events that wait for another attempt, for each handler by the number of its failures.
--- p_most: of the jobs that are due first so many are looked at.
+-- p_most: how many of the jobs that are due first it reads.
 create or replace function engine.count_event_retries(p_most integer)
 returns table (service text, handler text, failed integer, n bigint)
 language sql stable set enable_seqscan = off as $$

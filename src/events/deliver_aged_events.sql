@@ -1,5 +1,5 @@
--- Delivers a portion of the events that were emitted at repeatable read, whose transaction may not have seen all
--- subscriptions, to those that have not got them. Returns how many events these were.
+-- Delivers a portion of the events that were emitted at repeatable read to the subscriptions that lack them, because
+-- the emitting transaction may not have seen all subscriptions. Returns how many events these were.
 create or replace function engine.deliver_aged_events(p_most integer) returns integer language plpgsql as $$
 declare
   v_ids uuid[] := array(select e.id from sluice.emitted e where e.aged order by e.id limit p_most

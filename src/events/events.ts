@@ -1,4 +1,4 @@
-/** The events of one store: emitting them, and what a service is subscribed to. */
+/** The events of one store: emitting them, and subscribing a service's handlers. */
 import { UsageError } from '../core/errors.ts'
 import { checkFields } from '../core/fields.ts'
 import type { Sql, Store } from '../db/store.ts'
@@ -34,7 +34,7 @@ export class Events extends Catalogue implements Emitter {
   readonly #store: Store
   readonly #transport: Transport
   readonly #source: string
-  /** Definitions that are to be stored, and those that are. */
+  /** Definitions that are still to be stored, and stored ones. */
   readonly #unstored = new Map<string, AnyEvent>()
   readonly #stored = new Set<AnyEvent>()
   #isSubscribed = false
@@ -93,7 +93,7 @@ export class Events extends Catalogue implements Emitter {
   }
 
   /**
-   * Stores the handlers given, and delivers what they have not got. Returns the tasks that they had before, whose
+   * Stores the handlers given, and delivers the events that they lack. Returns the tasks that they had before, whose
    * deliveries may wait.
    */
   async subscribe(work: readonly Work[]): Promise<AnyTask[]> {
@@ -117,7 +117,7 @@ export class Events extends Catalogue implements Emitter {
     )
   }
 
-  /** Delivers to this process's handlers what they have not got. To be repeated while it works. */
+  /** Delivers the events that this process's handlers lack. To be repeated while it works. */
   async renew(): Promise<void> {
     await this.#storeDefinitions()
     const { service } = this.#context
@@ -142,7 +142,7 @@ export class Events extends Catalogue implements Emitter {
     throw new UsageError('SLUICE_NO_ARCHIVE', text)
   }
 
-  /** As of the store, with the handlers of services on RabbitMQ. */
+  /** As for the store, and adds the handlers of services on RabbitMQ. */
   override async list(): Promise<EventLine[]> {
     const lines = await super.list()
     const services = await this.services()
@@ -222,7 +222,7 @@ export class Events extends Catalogue implements Emitter {
     try {
       await this.#store.run('events/store_publishers', [this.#context.service ?? '', JSON.stringify(rows)])
     } catch (error) {
-      // The catalogue is no reason to fail an emit.
+      // An error of the catalogue must not fail an emit.
       for (const event of events) this.#stored.delete(event)
       this.#store.log.debug('definitions of events could not be stored; the next emit tries again', { err: error })
     }

@@ -61,7 +61,7 @@ export function groupsOf(work: readonly Work[], service: string | undefined): Gr
   return groups
 }
 
-/** Returns handlers by a key, which some have in common; in order. */
+/** Groups handlers by a key; the order stays. */
 export function grouped(handlers: readonly EventHandler[], keyOf: (one: EventHandler) => string) {
   const groups = new Map<string, EventHandler[]>()
   for (const each of handlers) {

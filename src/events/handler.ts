@@ -28,7 +28,7 @@ export type HandlerFunction<Payload> = (payload: Payload, context: EventContext)
 export interface GroupOptions<Payload> {
   /** Limits that each attempt must fit, with keys and costs from the payload. */
   limits?: readonly (Limit<Payload> | CostedLimit<Payload>)[]
-  /** Default: as of tasks; `SLUICE_EVENT_RETRIES` sets the number of retries of all handlers that give none. */
+  /** Default: as for tasks; `SLUICE_EVENT_RETRIES` sets the number of retries for all handlers without this option. */
   retry?: RetryOptions
   /** Time for one attempt. Default 10 min. */
   timeout?: Duration
@@ -36,7 +36,7 @@ export interface GroupOptions<Payload> {
   queue?: string
   /** Deliveries that run at once, in the whole fleet. Default: no bound. */
   concurrency?: number
-  /** Private addresses that `ctx.fetch` may call, as of a task. */
+  /** Private addresses that `ctx.fetch` may call, as for a task. */
   allowPrivate?: readonly string[]
 }
 
@@ -47,7 +47,7 @@ export interface HandlerOptions<Payload> extends GroupOptions<Payload> {
    * pattern.
    */
   name?: string
-  /** Names that it had before: it goes on with what they had, and runs their deliveries. */
+  /** Names that it had before. It continues their subscriptions, and runs their deliveries. */
   formerly?: readonly string[]
   /**
    * Handlers of one group share a class, limits and the options above. Default: `main`; for a handler with such options
@@ -81,7 +81,7 @@ export interface EventHandler {
 const groupFields = ['limits', 'retry', 'timeout', 'queue', 'concurrency', 'allowPrivate'] as const
 const fields = [...groupFields, 'name', 'formerly', 'group', 'order', 'since']
 
-/** Options whatever the payload; a task checks its limits. */
+/** Options for any payload; a task checks its limits. */
 type AnyOptions = Omit<HandlerOptions<never>, 'limits'> & { limits?: readonly unknown[] }
 
 /** The group of handlers without options. */

@@ -1,4 +1,4 @@
-/** Emits events to the store: calls while a statement is under way share the next one. */
+/** Emits events to the store. Calls that arrive while a statement is under way share the next one. */
 import { SluiceError, StoreError } from '../core/errors.ts'
 import { againMs } from '../core/retry.ts'
 import type { Sql, Store } from '../db/store.ts'

@@ -1,5 +1,5 @@
 -- Returns the handlers of all services, and for each service how many of its deliveries wait for a retry, by their
--- failures, and how many failed for good. $1: counts go so far; of the failed jobs the newest 10,000 are looked at.
+-- failures, and how many failed for good. $1: how far it counts; of the failed jobs it reads the newest 10,000.
 with late as materialized (
   select * from engine.count_event_retries($1)
 ), dead as (

@@ -1,4 +1,4 @@
--- Stores the handlers of a service: what is new begins with events from `since` on; what is known keeps its beginning.
+-- Stores the handlers of a service. A new handler begins with events from `since` on; a known one keeps its beginning.
 -- p_service: the service.
 -- p_handlers: JSON, a list of objects with handler, formerly (its former names), pattern, type or regex, task, queue,
 -- bucket_text (buckets, separated by U+001F) and path_list, since_ms (so long ago) or since_at (a time).
@@ -41,7 +41,7 @@ begin
     paths = excluded.paths, lane = excluded.lane, class = excluded.class, seen_at = excluded.seen_at,
     old_tasks = case when s.task = excluded.task then s.old_tasks
       else array_remove(array_remove(s.old_tasks, s.task), excluded.task) || s.task end,
-    -- Another pattern begins now, with what transactions emit that are under way.
+    -- A changed pattern begins now, and includes events of transactions that are under way.
     phase = case when s.pattern = excluded.pattern then s.phase else 0 end,
     since = case when s.pattern = excluded.pattern then s.since else v_now end
   where s.seen_at < v_now - interval '1 min' or (s.pattern, s.task, s.queue, s.buckets, s.paths)

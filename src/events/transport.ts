@@ -5,7 +5,7 @@ import type { EventArchive } from './archive.ts'
 import type { EventRecord } from './catalogue.ts'
 import type { EventRow } from './row.ts'
 
-/** A service, as what carries events shows it. */
+/** A service as a transport knows it. */
 export interface ServiceLine {
   service: string
   /** When a process of it last started. */
@@ -21,11 +21,11 @@ export interface ServiceLine {
 /** Events in order. */
 export type EventRows = AsyncIterable<EventRow> | Iterable<EventRow>
 
-/** Carries events. What it has taken is delivered to each service that subscribed to it. */
+/** Carries events. Each event that it has taken is delivered to every service that subscribed to it. */
 export interface Transport {
   /** True if the store delivers: then handlers are subscribed there. */
   readonly isStore: boolean
-  /** What its workers run besides the tasks of users. */
+  /** The tasks that its workers run besides those of users. */
   readonly tasks: readonly AnyTask[]
   /** Takes one event; resolves once it is durable. Calls at the same time may share a way. */
   add(row: EventRow): Promise<void>

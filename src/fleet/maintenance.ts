@@ -182,7 +182,7 @@ export class Maintenance {
     if (this.#hasWarned) return
     this.#hasWarned = true
     this.#store.log.warn(
-      "this worker's role may not do all of the housekeeping, which creates and drops tables of history: run `sluice prune` daily as the owner of the schema, or a worker as the owner",
+      "this worker's role may not do all of the maintenance, which creates and drops tables of history: run `sluice prune` daily as the owner of the schema, or a worker as the owner",
       { err: error },
     )
   }

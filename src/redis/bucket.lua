@@ -114,7 +114,7 @@ local function advance(bucket, now)
   ease(bucket)
 end
 
--- Returns what a grant now has to fit on top of, under the rule at `i`.
+-- Returns the debt to which a grant would be added now, under the rule at `i`.
 local function owed(bucket, i)
   local rule = bucket.rules[i]
   if not is_flow(rule) then return bucket.running * rule.weight end
@@ -219,8 +219,8 @@ local function replayed(rule, entries, from, at)
 end
 
 -- Settles a grant of `granted` that used `more` units than it was granted (negative: fewer).
--- since: what else was granted after it; nil: all of `more` counts at once, as use beyond a grant does, and as units given back do if
--- the vendor itself refunds.
+-- since: the grants after it. nil: all of `more` counts at once: it is use beyond a grant, or the vendor itself
+-- refunds.
 local function settle(bucket, granted, more, since)
   for i, rule in ipairs(bucket.rules) do
     if rule.slot > 0 then

@@ -1,4 +1,4 @@
-/** What the calls of `RedisLimiter` take and return. */
+/** The parameters and results of `RedisLimiter`. */
 import type { RedisBucket, Seed } from './definition.ts'
 
 /** A request for grants from one set of buckets. */
@@ -48,9 +48,12 @@ export interface Granted {
 }
 
 /**
- * What happened to grants, in one bucket: a grant used `more` units than granted (negative: fewer); or nothing of it was used, so
- * its places are free too; or `ended` of a grant's places are free again (`grant` unset: the grant is not known; do not mix the
- * two ways); or its lease lasts `renewUs` from now (with `places`: of so many, even if it had ended); or the vendor demanded a pause of `holdUs`.
+ * One report about grants in one bucket:
+ * - `more`: a grant used so many units more than it was granted (negative: fewer);
+ * - `isUnused`: nothing of it was used, so its places are free, too;
+ * - `ended`: so many of its places are free again (`grant` unset: the grant is not known; do not mix the two ways);
+ * - `renewUs`: its lease lasts so long from now (with `places`: of so many, even if it had ended);
+ * - `holdUs`: the vendor demanded a pause of this length.
  */
 export type SettleAct = { bucket: number } & (
   | { grant: string; more: number }
@@ -94,7 +97,7 @@ export interface Owned {
   owner: string
 }
 
-/** What an epoch begins with. */
+/** The parameters with which an epoch begins. */
 export interface Beginning {
   /** Id of the new epoch: random, never used before. */
   epoch: string
@@ -114,8 +117,8 @@ export interface Beginning {
    */
   closeUs?: number
   /**
-   * Buckets that are written afresh, and what has been used of each by now. They are sent in portions; from the first to the last
-   * no epoch stands, so nothing is granted.
+   * The buckets to write, with the units that have been used of each. They are sent in portions; from the first to the
+   * last no epoch stands, so nothing is granted.
    */
   seeds?: readonly Seed[]
   /** Called before each portion; an error that it throws ends the beginning. */
@@ -137,7 +140,7 @@ export interface Joining {
   epoch: string
   /** Id under which it took part in the epoch before, which ends; then `seeds` are not added again. Default: it did not. */
   instead?: string | undefined
-  /** What it has used of each bucket by now. */
+  /** The units that it has used of each bucket by now. */
   seeds: readonly Seed[]
   /** As in `Beginning`. */
   delayUs: number

@@ -87,7 +87,7 @@ const refusals: Record<string, string> = {
 }
 const refusal = new RegExp(`(?:^|[\\s-])(${Object.keys(refusals).join('|')})(?:\\s|$)`)
 
-/** True if a server refused because it is a replica now. */
+/** Returns true if a server refused a command because it is a replica now. */
 export function isOfReplica(error: unknown): boolean {
   return error instanceof Error && /\((?:READONLY|MASTERDOWN)\)/.test(error.message)
 }

@@ -31,7 +31,7 @@ export function openRedis(given: string | RedisClient | undefined): RedisConnect
   }
 }
 
-/** How often, and for how long, the client tries. */
+/** How often the client tries again, and its time-outs. */
 const common = {
   lazyConnect: true,
   // Sluice itself repeats a script whose reply was lost, with the same id; the client must not.
@@ -209,7 +209,7 @@ async function clientClass(): Promise<Clients> {
   }
 }
 
-/** Warns that other programs do not see what a process without Redis is granted, if limits are shared in Redis. */
+/** Warns, if limits are shared in Redis, that other programs do not see the grants of a process without Redis. */
 export async function warnOfSharing(store: Store): Promise<void> {
   const [row] = await store.query('select 1 from sluice.shared')
   const text =

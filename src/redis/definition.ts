@@ -23,7 +23,7 @@ export interface RedisBucket {
   keepUs?: number
 }
 
-/** What a bucket has used as the store, not Redis, knows it, under exactly the bucket's definition. */
+/** The use of a bucket by the store's ledger, under exactly the bucket's definition. */
 export interface Seed {
   bucket: RedisBucket
   /** Microseconds from now without a grant; 0: no hold. */

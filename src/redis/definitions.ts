@@ -1,4 +1,4 @@
-/** Knows which buckets others may share, and by which definitions Redis decides them. */
+/** Which buckets are in Redis, and by which definitions Redis decides them. */
 import { limitOf } from '../core/bucket.ts'
 import type { Store } from '../db/store.ts'
 import type { Rule } from '../limits/rule.ts'
@@ -87,7 +87,7 @@ export class SharedDefinitions {
   async publish(isBeginning = false): Promise<void> {
     await this.readSharing()
     await this.read()
-    // Where databases agree on definitions, that publishes them.
+    // If databases share the limits, their agreement on definitions publishes them.
     if ((this.#sharing?.stores ?? 1) > 1) return
     for (const { published } of this.#byName.values())
       if (published !== undefined) await this.#limiter.publish(published, isBeginning)
@@ -109,7 +109,7 @@ export class SharedDefinitions {
     if (this.#store.clock.monotonicMs() - this.#readMs > freshMs) await this.read()
   }
 
-  /** Reads the definitions as they are from now on: a read that is under way may have begun before. */
+  /** Reads the present definitions. It does not share a read that is under way, because that may have begun before a change. */
   async readNow(): Promise<void> {
     await this.#reading
     await this.readSharing()
@@ -169,7 +169,10 @@ export class SharedDefinitions {
     return of?.isForeign === false ? of.version : undefined
   }
 
-  /** By how many ms grants of the store live longer than Redis's definitions of their buckets, as known here, allow. */
+  /**
+   * Returns by how many ms grants of the store live longer than Redis's definitions of their buckets allow, as far as
+   * known here.
+   */
   lateMs(takes: readonly string[], lifeMs: number): number {
     return Math.max(0, ...takes.map((take) => lifeMs - (this.#of(take)?.lifeMs ?? lifeMs)))
   }

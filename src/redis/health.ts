@@ -1,4 +1,7 @@
-/** Watches whether Redis answers and has the state that counts; if not, brings it back. */
+/**
+ * Watches whether Redis answers and has the state of the epoch that counts. If it has lost that state, it begins
+ * another epoch.
+ */
 import { leastUs, type Reading, stepForward } from '../core/clock.ts'
 import { StoreError, UsageError } from '../core/errors.ts'
 import type { Store } from '../db/store.ts'
@@ -40,7 +43,7 @@ export class RedisHealth {
   readonly #closed = new AbortController()
   readonly #listeners = new Set<() => void>()
   #healing: Promise<void> | undefined
-  /** The epoch whose state cannot be trusted any more. */
+  /** The epoch whose state can no longer be trusted. */
   #forced: string | undefined
   /** The epochs that counted when Redis's clock, and the server, were last looked at. */
   #clockOf: string | undefined
@@ -67,7 +70,7 @@ export class RedisHealth {
     return this.#closed.signal.aborted
   }
 
-  /** Has the state of an epoch built again, whatever Redis answers, unless another process does it. */
+  /** Makes the watch build the state of an epoch again, whatever Redis answers, unless another process does it. */
   force(of = this.#options.epochs.current): void {
     this.#forced = of
     this.failed(undefined)
@@ -94,7 +97,10 @@ export class RedisHealth {
     enough.abort()
   }
 
-  /** Treats Redis as away until it answers and has the state that counts. @param error what went wrong, if anything threw */
+  /**
+   * Treats Redis as away until it answers and has the state that counts.
+   * @param error the error, if there was one
+   */
   failed(error: unknown): void {
     if (this.#closed.signal.aborted || this.#healing !== undefined) return
     this.#warn(error)
@@ -190,7 +196,10 @@ export class RedisHealth {
     if (this.#unfit !== undefined) this.failed(undefined)
   }
 
-  /** Reads Redis's clock. If it stepped, the state is built again from the ledger: a step opens what it skips, or stops all. */
+  /**
+   * Reads Redis's clock. If the clock stepped, the state is built again from the ledger, because a step would free
+   * units too early, or stop all grants.
+   */
   async #readClock(): Promise<void> {
     const { store, epochs } = this.#options
     const { clock, log } = store

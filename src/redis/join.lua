@@ -19,7 +19,7 @@ local function owed_by_both(rule, debt, other)
   return math.max(debt, other, math.min(debt + other, rule.room * rule.weight))
 end
 
--- Adds a seed to a bucket, which goes on late enough that a grant that came late counts, too.
+-- Adds a seed to a bucket. The bucket's time moves on far enough that a grant which Redis gave late counts, too.
 local function add(bucket, seed, call, now, shown)
   advance(bucket, goes_on(bucket.rules, seed, now + call.delay))
   bucket.lost, bucket.ahead = math.max(bucket.lost, bucket.at), math.max(bucket.ahead, bucket.at)

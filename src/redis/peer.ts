@@ -44,8 +44,8 @@ export function sharingOf(given: { redisPrefix?: string; redisStores?: number })
 /** Ms after which a request without an answer is sent again, under the same id. */
 const answerMs = 400
 /**
- * Microseconds within which Redis grants ahead what will have room, for use from then on: the way between the store's decision and
- * Redis's varies in length, so the second of two grants mostly arrives a few ms too early.
+ * How far ahead Redis grants, in microseconds, for use from the time at which there is room. The time between the
+ * store's decision and Redis's varies, so the second of two grants mostly arrives a few ms too early.
  */
 const aheadUs = 50_000
 /**
@@ -54,9 +54,9 @@ const aheadUs = 50_000
  */
 const againUs = 20_000
 const againMsMax = 10
-/** Places that a process holds are free again so long after its last renewal: more than the outages that a job outlives. */
+/** How long after its last renewal a process's places are free again: longer than the outages that a job outlives. */
 const leaseUs = 30_000_000
-/** An answer whose clock is this far behind the latest time that it can show was given after that clock was set back. */
+/** If the clock of an answer is this far behind the latest time that it could show, the clock was set back. */
 const setBackUs = 3_000_000
 
 /** One process's second limiter, in Redis. */
@@ -113,7 +113,7 @@ export class RedisPeerLimiter implements PeerLimiter {
     return this.#ready
   }
 
-  /** Sends what is left to send, and closes the connection. */
+  /** Sends the reports that wait, and closes the connection. */
   async close(): Promise<void> {
     await this.#settlements.settled()
     await this.#health.close()
@@ -150,7 +150,7 @@ export class RedisPeerLimiter implements PeerLimiter {
     const question = questionOf(asked, (take) => this.#definitions.bucket(take) !== undefined)
     if (question.items.length === 0) return { id: undefined, leaves: all() }
     const isOpen = question.takes.every((take) => this.#definitions.isOpen(take))
-    // Not an epoch that this process knew before: it may be older than the one that the store granted under.
+    // The epoch that this process knows may be older than the epoch under which the store granted, so it is not used.
     let epoch = asked.epoch
     let id: string | undefined
     let isLost = false
@@ -163,14 +163,15 @@ export class RedisPeerLimiter implements PeerLimiter {
         await this.#health.present(leftMs)
         continue
       }
-      // What was sent to a state that is lost was not granted by the state that replaced it.
+      // A grant that was sent to a lost state is not part of the state that replaced it, so it gets a new id.
       if (isLost) [epoch, isLost, id] = [undefined, false, undefined]
       epoch ??= this.#epochs.current ?? ''
-      // The new state was built from a ledger that has the grant, at another time: so the grant is given back there, too.
+      // The new state was built from a ledger that has the grant at another time, so the grant is given back there,
+      // too.
       if (asked.epoch !== undefined && asked.epoch !== epoch && this.#areOwn(question)) break
       id ??= grantOf(epoch)
       firstMs ??= clock.monotonicMs()
-      // By the definitions that Redis gets now: others may have been read when it answers.
+      // It uses the definitions that are sent to Redis now, because others may have been read before the answer.
       const late = wishes.map(({ takes, lifeMs }) => this.#definitions.lateMs(takes, lifeMs))
       try {
         const answer = await this.#reserve({ id, epoch, isFurther, leftMs }, question)
@@ -187,7 +188,7 @@ export class RedisPeerLimiter implements PeerLimiter {
           ;[id, firstMs, isSecond] = [undefined, undefined, true]
         } else if (!answer.isDecided && answer.why === 'superseded') await this.#supersede(question, answer)
         else {
-          // Waits first, so that what the watch then finds out is not older than this answer.
+          // It waits first, so that the next check is not older than this answer.
           await this.#health.present(leftMs)
           this.#health.failed(undefined)
           isLost = true
@@ -299,7 +300,7 @@ export class RedisPeerLimiter implements PeerLimiter {
     try {
       await store.call('hold_buckets', [[hash64(take)], us, null, cause])
     } catch (error) {
-      // Then the store grants again what Redis denies.
+      // The store then grants what Redis denies, until the next answer.
       if (!(error instanceof StoreError))
         store.log.debug('a limit that is used up in Redis could not be marked in the store', { take, err: error })
     }
@@ -318,7 +319,7 @@ export class RedisPeerLimiter implements PeerLimiter {
     for (const take of this.#places.end(grant, takes)) this.#add({ take, grant, ended: 1 })
   }
 
-  /** Leases anew what this process holds, and sends what waits. */
+  /** Renews the leases of this process's places, and sends the reports that wait. */
   #renew(): void {
     for (const held of this.#places.all()) this.#add({ ...held, renewUs: leaseUs })
     this.#settlements.go()

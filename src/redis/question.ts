@@ -1,8 +1,8 @@
-/** What is sent to Redis for a list of wishes, and what its answer means for each of them. Pure. */
+/** Converts wishes for grants into a request to Redis, and its answer into a decision on each wish. Pure. */
 import type { PeerDecision, PeerRequest } from '../limits/peer.ts'
 import type { Granted, Item } from './call.ts'
 
-/** What is sent to Redis for a list of wishes. */
+/** A request to Redis for a list of wishes. */
 export interface PeerQuestion {
   takes: string[]
   items: Item[]
@@ -10,7 +10,10 @@ export interface PeerQuestion {
   itemOf: (number | undefined)[]
 }
 
-/** Returns what to send. @param isShared returns whether Redis has a bucket */
+/**
+ * Returns the request for these wishes.
+ * @param isShared returns whether Redis has a bucket
+ */
 export function questionOf({ wishes }: PeerRequest, isShared: (take: string) => boolean): PeerQuestion {
   const places = new Map<string, number>()
   const items: Item[] = []

@@ -81,8 +81,9 @@ local function counted_before(old, spent)
   return nil
 end
 
--- Returns what a rule of the old definition knows beyond the grants that are remembered, if it holds for the new rule too: the steps
--- of a window (its steps are equally long), or a debt (the old rate drained no faster and looked back as far, so it left no less).
+-- Returns the state of an old rule that counts grants which are no longer remembered, if that state is valid for the
+-- new rule: the steps of a window with equally long steps, or the debt of a rate that drained no faster and looked back
+-- as far.
 local function carried(bucket, rule, debt, slots)
   for k, was in ipairs(bucket.ruled or {}) do
     local slot, drain, weight, span, _, pace = unpack(was)
@@ -96,8 +97,8 @@ local function carried(bucket, rule, debt, slots)
   return nil, nil
 end
 
--- Returns what a rate has to owe for grants that have been forgotten since: as much as its old rates left, and no more room than the
--- faster ones of them had.
+-- Returns what a rate has to owe for grants that have been forgotten since: as much as the old rates owed, and at least
+-- so much that it has no more room than the faster of them had.
 local function owed_since_lost(bucket, rule, debt)
   local most = 0
   for k, was in ipairs(bucket.ruled or {}) do

@@ -12,8 +12,8 @@ local function shifted(parts)
   return slots
 end
 
--- Returns the time at which a bucket goes on: late enough that a grant that came late has drained, too. A quota that has begun a
--- period by the other clock does not go back to the one before.
+-- Returns the time from which a bucket counts: late enough that a grant which Redis gave late has drained, too. A quota
+-- that has begun a period by the other clock does not go back to the period before.
 local function goes_on(rules, seed, from)
   local at = from
   for i, rule in ipairs(rules) do

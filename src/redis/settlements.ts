@@ -7,8 +7,9 @@ import type { RedisLimiter } from './limiter.ts'
 import type { SharedDefinitions } from './definitions.ts'
 
 /**
- * A report about one bucket; with `untilMs`: the bucket is held until then, in monotonic ms. A report about a grant belongs to
- * the epoch that counted before the store knew of it: the state of a later epoch may be built from a ledger that has it.
+ * A report about one bucket; with `untilMs` the bucket is held until then, in monotonic ms. A report about a grant
+ * belongs to the epoch that counted before the report reached the store, because the state of a later epoch may be
+ * built from a ledger that has it.
  */
 export type SettlementReport = { take: string } & (
   | { epoch: string; grant: string; more: number }
@@ -74,12 +75,12 @@ export class SettlementQueue {
     this.go()
   }
 
-  /** Sends what waits. */
+  /** Sends the reports that wait. */
   go(): void {
     this.#telling ??= this.#tell().finally(() => (this.#telling = undefined))
   }
 
-  /** Resolves when what waits has been sent, or cannot be sent now. */
+  /** Resolves when the waiting reports have been sent, or cannot be sent now. */
   async settled(): Promise<void> {
     await this.#telling
   }
@@ -130,7 +131,7 @@ export class SettlementQueue {
       if ('ended' in word) return [{ bucket, grant: word.grant, ended: word.ended }]
       if ('renewUs' in word) return [{ bucket, grant: word.grant, renewUs: word.renewUs, places: word.places }]
       if ('isUnused' in word) return [{ bucket, grant: word.grant, isUnused: true }]
-      // A grant of an earlier epoch is part of what this one began with, which has the epoch's id.
+      // A grant of an earlier epoch is part of the seed of this one, which has the epoch's id.
       return [{ bucket, grant: epochOf(word.grant) === epoch ? word.grant : epoch, more: word.more }]
     })
     return { buckets: [...places.keys()].flatMap((take) => this.#definitions.bucket(take) ?? []), acts }
@@ -140,7 +141,7 @@ export class SettlementQueue {
 /** True for a report that is dropped. Use beyond a grant is always reported: if it counts twice, that is safe. */
 function isOver(word: Word, epoch: string, nowMs: number): boolean {
   if ('untilMs' in word) return word.untilMs <= nowMs
-  // Places that are free, or still held, are so under any epoch.
+  // A place is free, or held, under any epoch.
   if ('ended' in word || 'renewUs' in word || ('more' in word && word.more > 0)) return false
   // A grant of this epoch has an id there, whatever epoch this process knew at that moment.
   return word.epoch !== epoch && epochOf(word.grant) !== epoch

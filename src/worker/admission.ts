@@ -27,7 +27,8 @@ export interface Admitting {
 }
 
 /**
- * Returns what to do with a job instead of running it now, if anything; a promise only if something asynchronous decides.
+ * Returns what to do with a job instead of running it now; undefined: it may run. A promise only if something
+ * asynchronous decides.
  * @throws UsageError SLUICE_INVALID_INPUT, SLUICE_MISSING_KEY, SLUICE_RULE_FAILED, SLUICE_UNSTABLE_KEY: the attempt has failed
  */
 export function newPlace(
@@ -52,7 +53,7 @@ function patiently(
   { name }: AnyTask,
   patience: GiveBackCounter,
 ): NewPlace | undefined {
-  // A job that is delayed, or discarded, does not move in a circle.
+  // Only a job that moves at once may move in a circle, so a delayed or discarded one is not counted.
   if (place === undefined || place.kind === 'discard' || place.place.held !== undefined) return place
   if (patience.spend(id)) return place
   throw new UsageError(
@@ -118,8 +119,8 @@ function placeAtHome(job: ClaimedJob, task: AnyTask, rulebook: Rulebook): NewPla
 }
 
 /**
- * Returns where a job has to wait instead: because of limits that its task got after the job was sent, or because of a
- * rule at dispatch; undefined: it may run. A promise only if rules have to be evaluated.
+ * Returns where a job has to wait instead of running, because its task got other limits after it was sent, or because
+ * of a rule at dispatch. Undefined: it may run. A promise only if rules have to be evaluated.
  * @throws UsageError SLUICE_MISSING_KEY, SLUICE_RULE_FAILED
  */
 function placeElsewhere(

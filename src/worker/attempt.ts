@@ -44,7 +44,10 @@ export interface AttemptOptions {
 }
 
 const defaultGrantMs = 100
-/** How late after its claim, in ms, a job may start; later it is given back: after 10 s without a heartbeat another worker may have it. */
+/**
+ * How long after its claim, in ms, a job may start. Later it is given back, because after 10 s without a heartbeat
+ * another worker may have it.
+ */
 const claimMs = 5_000
 
 /** Result of a call: the handler's result, or the place where the job has to wait instead. */
@@ -73,9 +76,9 @@ export class Attempt {
   #hasEnded = false
   /** Cancels the timeout. */
   #disarm: (() => void) | undefined
-  /** Once its time is over. */
+  /** Set once its time is over. */
   #late: Late | undefined
-  /** True if all threads were busy: if the grant expired meanwhile, that is no failure. */
+  /** True if all threads were busy, so that an expired grant is no failure. */
   #wasQueued = false
   /** The handler's promise; it may outlive the attempt. */
   #work: Promise<Called> | undefined
@@ -111,7 +114,7 @@ export class Attempt {
     return this.#run().then(ended, () => ended(this.#verdict(new Error('what the handler threw cannot be read'), 0)))
   }
 
-  /** Adds what the attempt leaves for its job's record. */
+  /** Adds the attempt's report for its job's record to the outcome. */
   #reported(outcome: Outcome): Outcome {
     const notes = this.#notes?.json()
     const report: AttemptReport = { ...this.#grants?.usage(), ...(notes !== undefined && { notes }) }
@@ -121,8 +124,8 @@ export class Attempt {
   async #run(): Promise<Outcome> {
     const { clock } = this.#options.store
     const startedMs = clock.monotonicMs()
-    // A grant allows an arrival until an instant: a slow process gives an expired grant back, uncalled. A process that
-    // was stopped for so long may have been given up as well, and its job handed to another worker.
+    // A grant allows an arrival until an instant, so a slow process gives a job with an expired grant back, uncalled. A
+    // process that was stopped for that long may also have been given up, and its job given to another worker.
     const isOver = this.#given !== undefined || this.#isOlderThan(this.#grantMs ?? claimMs)
     if (isOver) return { kind: 'unused' }
     const { name } = this.#task
@@ -165,17 +168,15 @@ export class Attempt {
   }
 
   /**
-   * Returns why nothing was sent and the job goes back, if so, whatever error the handler or a client library threw
-   * instead.
+   * Returns the reason if nothing was sent, so that the job goes back, whatever error the handler or a client library
+   * threw.
    */
   #uncalled(error: unknown): AttemptError | undefined {
     const isStale = !this.#isCalled && error instanceof StaleGrantError
     return this.#allowance?.returned ?? (isStale ? error : undefined)
   }
 
-  /**
-   * Returns false when the job was given back so often for lack of a grant fresh enough that this counts as a failure.
-   */
+  /** Returns false if the job was given back so often, because its grants had expired, that this counts as a failure. */
   #hasPatience(uncalled: AttemptError): boolean {
     return (
       uncalled.code === uncalledCode ||
@@ -195,7 +196,10 @@ export class Attempt {
     this.#reject?.(reason)
   }
 
-  /** Judges what the handler threw, and holds the limits that the vendor refused, if it is about that. */
+  /**
+   * Returns the outcome of an error that the handler threw. If the vendor refused a request, it holds the limits that
+   * this concerns.
+   */
   async #judge(error: unknown, tookMs: number): Promise<Outcome> {
     const found = this.#isCalled ? badAnswerIn(error, this.#task.limits, this.#allowance, this.#late) : undefined
     if (found === undefined) return this.#verdict(error, tookMs)
@@ -238,7 +242,7 @@ export class Attempt {
     const result: unknown = await this.#task.run(value, this.#context())
     // `return fail(…)` would count as done.
     if (isMeantToThrow(result)) throw result
-    // So would `return fetch(url)`, whatever the vendor answered.
+    // `return fetch(url)` would count as done, too, whatever the vendor answered.
     return isResponse(result) ? { result: void (await check(result)) } : { result }
   }
 

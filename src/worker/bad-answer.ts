@@ -1,4 +1,4 @@
-/** What an attempt learned of the vendor by the error that ended it. */
+/** Finds in the error that ended an attempt what it shows about the vendor. */
 import { AttemptError } from '../core/errors.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
 import type { Allowance } from '../http/allowance.ts'
@@ -15,7 +15,7 @@ export interface BadAnswer {
   readonly isReported: boolean
 }
 
-/** A request that was awaited for less, when the attempt's time was over, shows nothing about the vendor. */
+/** If an answer was awaited for less than this when the attempt's time was over, that shows nothing about the vendor. */
 const patienceMs = 1_000
 
 /** An attempt's time was over. */
@@ -30,8 +30,8 @@ export function lateAt(nowMs: number, allowance: Allowance | undefined): Late {
 }
 
 /**
- * Returns the bad answer that an error is about; undefined: it is about something else.
- * @param late if the attempt took longer than its task allows
+ * Returns the bad answer of a vendor that an error stands for; undefined: it stands for something else.
+ * @param late given if the attempt took longer than its task allows
  */
 export function badAnswerIn(
   error: unknown,
@@ -43,7 +43,7 @@ export function badAnswerIn(
   const refusal = refusalIn(error, limits)
   if (refusal !== undefined) return { refusal, heldMs: undefined, isReported: allowance?.isRefused === true }
   if (allowance?.bad !== undefined) return { ...allowance.bad, isReported: true }
-  // An error after an answer that served is the handler's own.
+  // An error after the vendor has served the request is the handler's own.
   if (allowance?.isAccepted === true) return undefined
   const failure = failureIn(error, limits)
   return failure && fresh(failure)
@@ -62,15 +62,15 @@ export function isSure(
 }
 
 /**
- * Returns what an attempt's end shows: `served`, its vendor served what was sent last; `done`, it is done although the
- * vendor did not; undefined: neither.
+ * Returns what the end of an attempt shows. `served`: its vendor served the last request; `done`: it is done although
+ * the vendor did not; undefined: neither.
  */
 export function shownBy({ kind }: Outcome, allowance: Allowance | undefined): 'served' | 'done' | undefined {
   if (allowance?.bad !== undefined) return kind === 'done' ? 'done' : undefined
   return kind === 'done' || allowance?.isAccepted === true ? 'served' : undefined
 }
 
-/** True if it is not known what a handler has sent, if anything: it has used no grant for a request of `ctx.fetch`. */
+/** Returns true if it is not known whether the handler has sent a request, because it used no grant for `ctx.fetch`. */
 export function isUnseen(allowance: Allowance | undefined): boolean {
   return allowance === undefined || (allowance.unsent && allowance.returned === undefined)
 }

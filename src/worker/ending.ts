@@ -33,7 +33,7 @@ export class Ending {
     return this.#begun.signal
   }
 
-  /** It is to stop: gives back what still runs after the grace, which begins with the first call. */
+  /** Begins the end: attempts that still run after the grace are given back. The grace begins with the first call. */
   begin(): void {
     const { store, graceMs, running } = this.#options
     this.#begun.abort()

@@ -10,7 +10,7 @@ export interface Thrown {
   stack?: string
   /** Its own fields that are texts, numbers or booleans. */
   fields?: Record<string, unknown>
-  /** What an HTTP client's error has of the response that it stands for: it shows whether the vendor refused the request. */
+  /** The parts of the response in an HTTP client's error, which show whether the vendor refused the request. */
   answer?: { headers?: Headings; response?: { status: unknown; headers: Headings } }
   isOurs?: boolean
   cause?: Thrown

@@ -18,7 +18,10 @@ import { StoreGrants } from './grants.ts'
 export interface AttemptGrants extends Grants {
   /** Settles what the attempt has really used, by limit; a number alone if only one limit has costs. @throws UsageError SLUICE_BAD_COST */
   settle(actual: number | RequestCost, signal: AbortSignal): Promise<void>
-  /** The attempt has ended: the vendor `served` what it sent last, or the job is `done` although the vendor did not. */
+  /**
+   * Records that the attempt has ended: the vendor `served` its last request, or the job is `done` although the vendor
+   * did not.
+   */
   ended(shown: 'served' | 'done'): void
   /** Returns what was charged and settled, as far as it differs from the job's costs. */
   usage(): Pick<AttemptReport, 'units' | 'settled'>
@@ -40,11 +43,11 @@ export interface GrantSource {
   /** Resolves when attempts of tasks with these limits may begin. */
   ready(limits: readonly Limit[]): Promise<unknown>
   grantsOf(granted: Granted): AttemptGrants
-  /** The grant that an attempt was to begin with is not used. */
+  /** Gives back the grant with which an attempt was to begin, because it was not used. */
   unused(job: ClaimedJob): void
-  /** A handler may be called at this age of its grant, in ms; `isLate`: it was too old for that. */
+  /** Records the age of a grant at the call of its handler, in ms; `isLate`: it was too old for the call. */
   aged(limits: readonly Limit[], ageMs: number, isLate: boolean): void
-  /** A handler may have sent something in a way that is not measured. */
+  /** Records that a handler may have sent requests whose way is not measured. */
   unmeasured(limits: readonly Limit[]): void
 }
 
@@ -60,7 +63,7 @@ interface StoreSide {
   rulebook: Rulebook
 }
 
-/** Returns what the attempts of a worker with a store need of it. */
+/** Returns the parts of a store that a worker's attempts need. */
 export function attemptsOn(side: StoreSide): { store: Store; source: GrantSource; opens: OpeningReader } {
   return { store: side.store, source: new StoreGrantSource(side), opens: createOpeningReader(side.store) }
 }

@@ -1,4 +1,4 @@
-/** The grants of one attempt: that of its claim, and further ones for further requests. */
+/** The grants of one attempt: the grant of its claim, and one for each further request. */
 import { limitOf } from '../core/bucket.ts'
 import { caughtUpMs, type Moment, readMoment, type StoreClock } from '../core/clock.ts'
 import { AttemptError, StoreError, UsageError } from '../core/errors.ts'
@@ -110,7 +110,7 @@ export class StoreGrants implements Grants {
     if (this.own !== undefined) this.#used.push(this.own)
   }
 
-  /** Returns the grant such that its margin is measured by the requests that are written under it. */
+  /** Adds the callbacks to a grant that measure the margins of its limits. */
   #measured(grant: StoreGrant): StoreGrant {
     const { store, limits } = this.#options
     const margins = marginsOf(store)
@@ -122,7 +122,7 @@ export class StoreGrants implements Grants {
   /** Returns what charges a request of the grant once more; undefined: a second limiter would have to, too. */
   #chargeAgain({ shared, units }: StoreGrant): ((limits: ReadonlySet<string>) => Promise<void>) | undefined {
     if (this.#options.shared !== undefined || shared !== undefined) return undefined
-    // A settlement while the answer is under way leaves none to the grant.
+    // A copy, because a settlement while the answer is under way sets the grant's units to 0.
     const charged = [...units]
     return (limits) => this.#acquirer.chargeAgain(this.#takes, charged, limits)
   }
@@ -161,10 +161,10 @@ export class StoreGrants implements Grants {
   async #settleOne(name: string, at: number, units: number, isFull: boolean, signal: AbortSignal): Promise<void> {
     const { store, storeClock, job } = this.#options
     const { clock } = store
-    // Later grants are not part of this settlement, and what is refunded of these later has been refunded already.
+    // Copied now: later grants are not part of this settlement, and units that are refunded later must not count twice.
     const took = this.#used.map((grant) => [grant.id, grant.units[at] ?? 0] as const)
     const byPeerGrant = this.#used.map((grant) => [grant.shared, grant.units[at] ?? 0] as const)
-    // Includes the limit's further bucket.
+    // A limit with a share has two buckets.
     for (const grant of this.#used) for (const [i, own] of this.#names.entries()) if (own === name) grant.units[i] = 0
     const sum = took.reduce((all, [, one]) => all + one, 0)
     this.#reportUse(at, units - sum, byPeerGrant)
@@ -314,8 +314,8 @@ export class StoreGrants implements Grants {
   }
 
   /**
-   * The attempt has ended: the vendor `served` what it sent last, or the job is `done` although the vendor did not, so
-   * that no failure of the vendor is worth waiting for.
+   * Records that the attempt has ended: the vendor `served` its last request, or the job is `done` although the vendor
+   * did not, so that a failure of the vendor no longer matters.
    */
   ended(shown: 'served' | 'done'): void {
     this.#acquirer.served(this.#takes, this.#options.job.asked)

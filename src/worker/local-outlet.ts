@@ -1,4 +1,4 @@
-/** All that executes attempts in this process: the slots, and what handlers need around them. */
+/** Executes attempts in this process: the slots, and the things that handlers need. */
 import type { Outlet, Reports } from '../claim/outlet.ts'
 import type { OpeningReader } from '../gates/gates.ts'
 import { Agents } from '../http/agent.ts'

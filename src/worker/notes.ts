@@ -1,6 +1,7 @@
 /**
- * What a handler reports while it runs: its progress, and its log lines. They are kept with the job, bounded. The worker
- * writes them with its round, in one statement for all of its attempts, and at the end of the attempt with the outcome.
+ * The progress and log lines that a handler reports while it runs. They are kept with the job, in a bounded number. The
+ * worker writes them in its round, in one statement for all of its attempts, and with the outcome at the end of the
+ * attempt.
  */
 import type { Log } from '../core/log.ts'
 import { redactField, redactText } from '../core/redact.ts'
@@ -52,7 +53,7 @@ export class Notes {
     this.#changed()
   }
 
-  /** Returns what there is as JSON; undefined: nothing. */
+  /** Returns the notes as JSON; undefined: there are none. */
   json(): string | undefined {
     if (this.#progress === undefined && this.#lines.length === 0) return undefined
     const parts = [
@@ -103,12 +104,12 @@ export class NoteBook {
     return notes
   }
 
-  /** The attempt has ended: its outcome has the notes. */
+  /** Forgets the notes of an attempt that has ended, because its outcome has them. */
   close(job: ClaimedJob): void {
     this.#changed.delete(job)
   }
 
-  /** Writes what is new; what the store does not accept now is written at the end of the attempt. */
+  /** Writes new notes. Notes that the store does not accept now are written at the end of the attempt. */
   async write(store: Store): Promise<void> {
     const some = [...this.#changed].slice(0, roundMax)
     if (some.length === 0) return

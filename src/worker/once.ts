@@ -1,11 +1,11 @@
-/** What `dispatchOnce` does between its start and its end: it claims until nothing more may begin now. */
+/** The loop of `dispatchOnce`: it claims until no more jobs may begin now. */
 import type { Dispatcher } from '../claim/dispatcher.ts'
 import type { Finisher } from '../claim/finish/finish.ts'
 import type { Clock } from '../core/clock.ts'
 import { StoreError } from '../core/errors.ts'
 import type { Membership } from '../fleet/membership.ts'
 
-/** How long, from its start or its last success, it goes round again for jobs that all came back uncalled. */
+/** How long it repeats the loop while all jobs come back uncalled, in ms from its start or its last success. */
 const uselessMsMax = 10_000
 
 /** What it needs of a worker. */
@@ -29,7 +29,7 @@ export async function claimAllOnce(max: number, once: Once): Promise<number> {
   let claimed = 0
   const ran = () => claimed - hand.returned - hand.readmitted
   for (let vain = 0; ;) {
-    // What was put off counts, as something that was dealt with; but it is no reason to go on.
+    // Jobs that were put off count as handled, but are no reason to go on.
     const ended = () => ran() - hand.putOff
     const [returned, readmitted, endedBefore] = [hand.returned, hand.readmitted, ended()]
     while (ran() < max && !end.aborted) {
@@ -43,7 +43,8 @@ export async function claimAllOnce(max: number, once: Once): Promise<number> {
         'SLUICE_STORE_UNREACHABLE',
         'the store stayed away, and how attempts ended is not recorded; their jobs will run again, marked `ambiguous`',
       )
-    // Jobs whose grants grew old have room again at once; but a machine too busy to use them is given time first.
+    // Jobs whose grants expired have room again at once, but a machine that was too busy to use the grants gets time
+    // first.
     const isUseful = ended() > endedBefore || hand.readmitted > readmitted
     const hasDecided = (await member.endOverdue()) > 0
     if (end.aborted || !(isUseful || hasDecided || hand.returned > returned)) return ran()

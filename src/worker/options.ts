@@ -69,7 +69,7 @@ export function graceMsOf({ grace = env('SLUICE_GRACE') ?? '25s' }: { grace?: st
   return durationMs(grace as Duration)
 }
 
-/** What a worker starts when it begins to claim, and stops first when it is to stop. */
+/** Something that a worker starts when it begins to claim, and stops first when it is to stop. */
 export interface Companion {
   start(): Promise<void>
   stop(): Promise<void>
@@ -80,7 +80,7 @@ export interface Companion {
 export interface WorkerOptions {
   store: Store
   tasks: readonly AnyTask[]
-  /** What it fires; their tasks may be others' to run. */
+  /** The schedules that it fires. Other workers may run their tasks. */
   schedules: readonly Schedule[]
   /** Undefined: every queue. */
   queues: readonly string[] | undefined
@@ -105,7 +105,7 @@ export interface WorkerOptions {
   shared: PeerLimiter | undefined
   /** Executes its jobs; default this process. */
   outlet?: OutletFor
-  /** What works and stops with it. */
+  /** Starts and stops with this worker. */
   companion?: Companion | undefined
   /** Called at each beat: records that the definitions of this process's limits are alive. */
   renew(): Promise<void>

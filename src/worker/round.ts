@@ -1,5 +1,6 @@
 /**
- * The work of each beat: the worker sends its heartbeat, checks what it has in hand, and takes its turn for the fleet.
+ * The work of each beat: the worker sends its heartbeat, checks the jobs in hand, and takes its turn at the fleet's
+ * common work.
  */
 import { AttemptError } from '../core/errors.ts'
 import type { Store } from '../db/store.ts'
@@ -21,7 +22,7 @@ interface Rounds {
   claims: Claims
   finisher: Finisher
   estates: Estates
-  housekeeping: Maintenance
+  maintenance: Maintenance
   alarms: Alarms | undefined
   heartbeat: Heartbeat | undefined
   /** Aborted when the worker shall stop. */
@@ -49,7 +50,7 @@ export function createRound(rounds: Rounds): () => Promise<void> {
       rounds.heartbeat?.beaten()
       return
     }
-    // Also while the store is away, so that a worker that ends does not wait for a silent outlet.
+    // This runs even while the store is away, so that a stopping worker does not wait for a silent outlet.
     rounds.hand.endTimedOut()
     rounds.alarms?.look()
     try {
@@ -64,7 +65,7 @@ export function createRound(rounds: Rounds): () => Promise<void> {
 
 /** Does one round; resolves to whether the next one may be left out. */
 async function round(rounds: Rounds): Promise<boolean> {
-  const { member, housekeeping, alarms, heartbeat, stop, lost, freed, publish } = rounds
+  const { member, maintenance, alarms, heartbeat, stop, lost, freed, publish } = rounds
   const result = await member.round(stop.aborted)
   if (result.lost === undefined) heartbeat?.beaten()
   else lost(result.lost)
@@ -77,7 +78,7 @@ async function round(rounds: Rounds): Promise<boolean> {
   // Last, because the checks of the fleet and of the jobs in hand must not fail with it.
   await member.wakeForMissedWork()
   await member.endOverdue()
-  await housekeeping.run()
+  await maintenance.run()
   await alarms?.check()
   return false
 }
@@ -103,7 +104,7 @@ async function adoptOrphans({ hand, claims, finisher, stop }: Rounds, ids: reado
   }
 }
 
-/** Goes on with what silent dispatchers have in hand, if the outlet can. */
+/** Takes over the jobs that silent dispatchers have in hand, if the outlet can. */
 async function inherit({ hand, member, estates, stop }: Rounds): Promise<void> {
   const { kin } = hand
   const { id } = member

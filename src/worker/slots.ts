@@ -30,7 +30,7 @@ export class Slots implements Outlet {
   readonly #running = new Map<ClaimedJob, Attempt>()
   /** How many of them are of tasks with threads. */
   #threaded = 0
-  /** How long each of those that began last kept the process. */
+  /** For how long each of the attempts that began last kept the process busy. */
   #beginMs = 0
 
   get slots(): number {
@@ -52,7 +52,7 @@ export class Slots implements Outlet {
   start(jobs: readonly ClaimedJob[]): void {
     const { attempt, isPrompt, threaded } = this.#options
     const attempts = jobs.map(attempt)
-    // Take all slots before the first attempt begins, whatever that does at once.
+    // All slots are taken before the first attempt begins, because its handler may do anything at once.
     for (const each of attempts) this.#running.set(each.job, each)
     if (threaded.tasks.size > 0) for (const { task } of jobs) if (threaded.tasks.has(task)) this.#threaded++
     // A store in a process of its own works on the dispatcher's next claim meanwhile. But that claim's answer is read only
@@ -67,7 +67,7 @@ export class Slots implements Outlet {
     this.#running.get(job)?.abort(reason)
   }
 
-  /** True if beginning these would take a good part of a grant's life, as it did for the last ones. */
+  /** Returns true if beginning these attempts would take a large part of a grant's life, judging by the last ones. */
   #isSlow(jobs: readonly ClaimedJob[]): boolean {
     const mostMs = jobs.reduce((least, { grantUs }) => Math.min(least, (grantUs ?? Infinity) / 10_000), beginMsMax)
     return this.#beginMs * jobs.length > mostMs
@@ -78,7 +78,8 @@ export class Slots implements Outlet {
     const sinceMs = clock.monotonicMs()
     for (const attempt of attempts) void this.#run(attempt)
     const began = () => (this.#beginMs = (clock.monotonicMs() - sinceMs) / attempts.length)
-    // With what handlers do after an `await` of what is there: the tick comes when no promise has anything left to do.
+    // Includes the work of handlers after they have awaited a settled promise: the tick comes when no promise callback
+    // is left.
     queueMicrotask(() => process.nextTick(began))
   }
 

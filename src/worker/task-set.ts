@@ -57,8 +57,8 @@ export class TaskSet {
   }
 
   /**
-   * Returns those of these tasks whose jobs can start now, given the state of the second limiter; the same array while
-   * the result stays the same.
+   * Returns the tasks among these whose jobs can start now, given the state of the second limiter. It returns the same
+   * array while the result stays the same.
    */
   open(names: readonly string[], shared: PeerLimiter | undefined): readonly string[] {
     if (shared?.isAway !== true) return names

@@ -1,4 +1,4 @@
-/** Decides what follows a failed attempt: a retry, and after what delay, or the end of its job. */
+/** Decides what follows a failed attempt: a retry, and after which delay, or the end of its job. */
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
 import type { Clock } from '../core/clock.ts'
@@ -46,7 +46,8 @@ export function verdict(
   const text = describe(error)
   const known = knownError(error)
   if (known?.code === snoozedCode) return { kind: 'return', delayMs: known.retryAfterMs ?? 0, held: 'snooze', tookMs }
-  // What `check` makes of a rejected credential is final, unless its jobs wait until it is mended.
+  // The error that `check` throws for a rejected credential is final, unless its jobs wait until the credential works
+  // again.
   const isWaiting = refusal?.cause === 'credential' && known?.code === 'SLUICE_HTTP_STATUS'
   if (known?.retryable === false && !isWaiting) return { kind: 'failed', reason: 'refused', error: text, tookMs }
   if (task.isOnce && isInDoubt) return { kind: 'failed', reason: 'doubtful', error: text, tookMs }
@@ -59,7 +60,10 @@ export function verdict(
   return { kind: 'retry', error: text, delayMs: waitMs, tookMs }
 }
 
-/** Returns how an attempt ends that the vendor refused: its job waits as long as the vendor demands, else for its limits. */
+/**
+ * Returns the outcome of an attempt that the vendor refused. Its job waits as long as the vendor demands, or else for
+ * its limits.
+ */
 function throttled(
   job: ClaimedJob,
   { retry }: AnyTask,
@@ -115,7 +119,7 @@ interface StoredError {
 const charactersMax = 1_500
 /** A code or a name is a word. */
 const wordMax = 100
-/** A secret that is cut in half is not recognised, so more is read than is kept. */
+/** More is read than is kept, because a secret that is cut in half is not recognised. */
 const readMax = 4 * charactersMax
 const causesMax = 3
 

@@ -1,6 +1,4 @@
-/**
- * Warms up claims: the first claim is slow, and on a machine on which many processes start, grants would expire unused.
- */
+/** Warms up claims, because the first claim is slow, and grants would expire unused where many processes start at one time. */
 import type { Clock } from '../core/clock.ts'
 import { type Claimer, type Claims, WorkerLostError } from '../claim/claim.ts'
 import type { Db } from '../db/db.ts'

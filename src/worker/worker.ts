@@ -127,7 +127,7 @@ export class Worker {
         this.#hand.recheck()
       },
       concurrency,
-      // A store in this process would do the next claim first, and a rate counts from the claim on.
+      // With a store in this process the next claim would run first, and a worker's own rate counts from the claim on.
       isPrompt: store.db.kind !== 'pg' || rate !== undefined,
     })
   }
@@ -143,8 +143,8 @@ export class Worker {
   }
 
   /**
-   * Handlers that go on though their attempt ended (timed out, cancelled, lost, given up) more than 5 s ago. At as many as
-   * it has slots the worker claims nothing until one of them ends: a sign for whoever watches over it to restart it.
+   * How many handlers go on though their attempt ended (timed out, cancelled, lost, given up) more than 5 s ago. When
+   * there are as many as slots, the worker claims nothing until one of them ends; restart it then.
    */
   get stuck(): number {
     return this.#here?.stuck ?? 0
@@ -171,7 +171,7 @@ export class Worker {
     this.#beginRounds()
     await this.#renewGates()
     const called = (told: string) => this.#called(told)
-    // While the connection was lost, anything may have been called back.
+    // While the connection was lost, a call-back may have been missed.
     this.#unlisten = await db.listen(`${schema}.wake`, called, () => ['!', '*'].forEach(called))
     this.#unreported = await db.listen(`${schema}.event`, (notice) => this.#reportNotice(notice))
     this.#unheard = this.#options.shared?.onChange(() => this.#dispatcher.wake())
@@ -275,7 +275,7 @@ export class Worker {
     this.#end.abort()
     await this.#rounds
     this.#heartbeat?.stop()
-    // To sign off means that what is in hand was not called: not true of endings that were given up.
+    // Signing off states that the jobs in hand were not called, which is wrong for jobs whose ends were given up.
     if (!this.#finisher.hasGivenUp) {
       const text =
         'the worker could not record its end in the database; if it had jobs, they run again on other workers'
@@ -300,9 +300,9 @@ export class Worker {
   async #enter() {
     const { store, tasks: own, outlet } = this.#options
     const limits = own.flatMap((task) => task.limits)
-    // Also after a stop of the process, in which others may have taken it for ended.
+    // This is repeated after the process was stopped for a while, because others may have assumed that it had ended.
     await marginsOf(store).join(limits)
-    // What an outlet elsewhere does with a grant is not known.
+    // It is not known what an outlet elsewhere does with a grant.
     if (outlet !== undefined) marginsOf(store).unmeasured(limits)
     const who = await this.#member.claimer(this.#hand.enlist())
     this.#heartbeat?.beatFor(who.worker)
@@ -311,7 +311,7 @@ export class Worker {
   }
 
   #lost(worker: string): void {
-    // Both the heartbeat's thread and a claim notice this: the second time is about the past.
+    // Both the heartbeat's thread and a claim notice this. The second notice concerns an earlier registration.
     if (!this.#member.lost(worker)) return
     this.#options.store.log.warn('this worker was given up as lost (stopped for more than 10 s?); it registers anew')
     this.#heartbeat?.beatFor(undefined)
@@ -344,7 +344,7 @@ export class Worker {
       this.#heartbeat = new Heartbeat({ url: beatUrl, sql, beatMs, lost: (id) => this.#lost(id), log })
     }
     const capUs = () => this.#storeClock.cap(clock.monotonicMs())
-    const housekeeping = new Maintenance(store, retention, capUs)
+    const maintenance = new Maintenance(store, retention, capUs)
     const round = createRound({
       store: this.#options.store,
       member: this.#member,
@@ -352,14 +352,14 @@ export class Worker {
       claims: this.#claims,
       finisher: this.#finisher,
       estates: new Estates(store, this.#claims),
-      housekeeping,
+      maintenance,
       alarms: this.#options.alarms,
       heartbeat: this.#heartbeat,
       stop: this.#stop.signal,
       lost: (id: string) => this.#lost(id),
       freed: () => this.#dispatcher.wake(),
       publish: async () => {
-        await housekeeping.publish()
+        await maintenance.publish()
         await this.#options.renew()
         await marginsOf(store).renew()
         await this.#member.recordLoad(this.stuck, this.slots)
@@ -371,7 +371,7 @@ export class Worker {
       },
     })
     this.#rounds = this.#member.everyBeat(round, this.#end.signal, (error) =>
-      log.debug('a round of housekeeping failed', { err: error }),
+      log.debug('a round of maintenance failed', { err: error }),
     )
   }
 }

@@ -204,7 +204,7 @@ describe('locks', () => {
     await store.taken()
   }, 60_000)
 
-  it('are taken in one order by housekeeping', async () => {
+  it('are taken in one order by maintenance', async () => {
     const { sluice } = store
     const { db } = sluice
     const worker = await enter(db)

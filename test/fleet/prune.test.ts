@@ -25,7 +25,7 @@ const partition = (table: string) =>
   `create table sluice.${table}_${old} partition of sluice.${table}
    for values from (${fn}.id_floor(${oldMs})) to (${fn}.id_floor(${oldMs + day}))`
 
-describe('housekeeping', () => {
+describe('maintenance', () => {
   const [postgres] = engines
   let sluice: Sluice
   let other: pg.Client
@@ -51,7 +51,7 @@ describe('housekeeping', () => {
     let nowMs = 0
     const clock = { ...systemClock, monotonicMs: () => nowMs }
     const at = storeOn(db, { clock, log })
-    const housekeeping = new Maintenance(at, new RetentionSettings(at, {}))
+    const maintenance = new Maintenance(at, new RetentionSettings(at, {}))
     const [newest] = await db.query<{ name: string }>(
       `select max(relname) as name from pg_class where relname ~ '^done_2\\d{7}$'`,
     )
@@ -63,13 +63,13 @@ describe('housekeeping', () => {
       )
       for (let i = 0; i < 2; i++) {
         nowMs += 2 * hour
-        await housekeeping.run()
+        await maintenance.run()
       }
-      expect(lines.filter((line) => line.includes('may not do all of the housekeeping'))).toHaveLength(1)
+      expect(lines.filter((line) => line.includes('may not do all of the maintenance'))).toHaveLength(1)
       expect(await count(db, 'sluice.idempotency')).toBe(0)
     } finally {
       await db.script('grant create on schema sluice to current_user')
-      await housekeeping.prune({})
+      await maintenance.prune({})
     }
     expect(await count(db, `pg_class where relname = '${name}'`)).toBe(1)
   })
@@ -235,7 +235,7 @@ it('a round does a portion of each due chore, stops in time, continues in the ne
   }
   const db = { call } as unknown as Db
   const care = new RetentionSettings(storeOn(db, { clock }), { prune: { at: '03:00', zone: 'UTC', for: 3_600_000 } })
-  const housekeeping = new Maintenance(storeOn(db, { clock }), care)
+  const maintenance = new Maintenance(storeOn(db, { clock }), care)
   const light = [
     'delete_read_arrivals',
     'delete_idempotency_keys',
@@ -255,26 +255,26 @@ it('a round does a portion of each due chore, stops in time, continues in the ne
   ]
   for (let rounds = 0; rounds < 2; rounds++) {
     asked.length = 0
-    await housekeeping.run()
+    await maintenance.run()
     expect(asked).toEqual(['delete_read_arrivals', ...all])
   }
   more = null
-  await housekeeping.run()
+  await maintenance.run()
   asked.length = 0
-  await housekeeping.run()
+  await maintenance.run()
   expect(asked).toEqual([])
   nowMs += 60_000
-  await housekeeping.run()
+  await maintenance.run()
   expect(asked).toEqual(['delete_read_arrivals', 'delete_idempotency_keys'])
   asked.length = 0
   hour = 4
   nowMs += 3_600_000
-  await housekeeping.run()
+  await maintenance.run()
   expect(asked).toEqual(light)
   asked.length = 0
   hour = 3
   nowMs += 60_000
-  await housekeeping.run()
+  await maintenance.run()
   expect(asked).toEqual(['delete_read_arrivals', 'delete_idempotency_keys', ...all.slice(5)])
 })
 
@@ -298,11 +298,11 @@ it.each([
   }
   const kept = async () => {
     const at = storeOn(db, { clock })
-    const housekeeping = new Maintenance(at, new RetentionSettings(at, {}), () => storeClock.cap(realMs))
-    const said = await housekeeping.prune({ dryRun: true })
+    const maintenance = new Maintenance(at, new RetentionSettings(at, {}), () => storeClock.cap(realMs))
+    const said = await maintenance.prune({ dryRun: true })
     const jobs = await count(db, 'sluice.done')
     const keys = await count(db, 'sluice.idempotency')
-    await housekeeping.prune({})
+    await maintenance.prune({})
     // The dry run announces what the run does.
     expect(said.keys).toBe(keys - (await count(db, 'sluice.idempotency')))
     expect(said.partitions.reduce((sum, { rows }) => sum + rows, said.late)).toBe(

@@ -58,7 +58,7 @@ export class RedisStage {
 
   /** Plays a history act by act, each sent twice, and compares. Resolves to how many acts there were. */
   async compare(played: History): Promise<number> {
-    // A ledger forgets by housekeeping; here keys expire, which `look.lua` plays.
+    // A ledger forgets by maintenance; here keys expire, which `look.lua` plays.
     const acts = played.acts.map((act): Act => (act.kind === 'retire' ? { kind: 'pass', us: act.us } : act))
     const history = { ...played, acts }
     const twin = new Twin(history)

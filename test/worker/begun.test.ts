@@ -63,7 +63,7 @@ describe.each(mainEngines)('on $name, a worker of the process that sends', (engi
   }
 
   it('claims nothing for jobs that are sent to it alone', async () => {
-    // Without rounds of housekeeping, which claim as well.
+    // Without rounds of maintenance, which claim as well.
     const at = await idle(3, undefined, unhurried(patient()))
     await at.begin()
     const before = at.claims

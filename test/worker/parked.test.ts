@@ -124,7 +124,7 @@ describe.each(mainEngines)('a bucket with bad data, on $name', (engine) => {
         endOverdue: async () => 0,
       },
       finisher: { hasGivenUp: false },
-      housekeeping: { run: async () => {} },
+      maintenance: { run: async () => {} },
       stop: new AbortController().signal,
       publish: async () => {},
     } as never)
