@@ -68,7 +68,7 @@ it.each(engines)('the latest setting holds, also for processes that set another 
   await sluice.close()
 })
 
-it("a worker's retention setting is recorded even if another does the housekeeping, and only once", async () => {
+it("a worker's retention setting is recorded even if another does the maintenance, and only once", async () => {
   const { url } = await freshDatabase()
   const [first, later] = [
     await Sluice.open({ store: url }),
@@ -84,7 +84,7 @@ it("a worker's retention setting is recorded even if another does the housekeepi
   await workers[0]?.stop()
   const beat = async () => Number((await first.db.query<{ beat: string }>('select beat from sluice.worker'))[0]?.beat)
   const before = await beat()
-  await until(async () => (await beat()) >= before + 3, 'it does the housekeeping')
+  await until(async () => (await beat()) >= before + 3, 'it does the maintenance')
   expect(await count(first.db, 'sluice.setting')).toBe(0)
   await workers[1]?.stop()
   await Promise.all([first.close(), later.close()])

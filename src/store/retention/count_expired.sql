@@ -1,4 +1,4 @@
--- Counts what the next round of housekeeping would drop and delete, and changes nothing. Rows are counted up to 100,000
+-- Counts what the next round of maintenance would drop and delete, and changes nothing. Rows are counted up to 100,000
 -- of each kind (100,001 means more); for partitions they are counted or estimated as in `engine.table_size`.
 -- p_done_ms, p_failed_ms: how long finished and failed jobs are kept.
 -- p_ledger_us: how long the ledger is kept.
