@@ -11,16 +11,20 @@ import { claim, count, done, mainEngines, enter, tenantInput } from './engine.ts
 const failures: Failure[] = []
 const make = (name: string, more: object) =>
   task(name, { input: tenantInput, run: () => 'ran', onFailed: (failure) => void failures.push(failure), ...more })
-const daily = make('daily', { limits: [limit('daily', { window: '2/day' })] })
+const dailyLimit = limit('daily', { window: '2/day' })
+const daily = make('daily', { limits: [dailyLimit] })
 const both = make('both', {
   limits: [limit('minute', { window: '1/min' }), limit('day', { window: '1/day', by: 'tenant' })],
 })
 const counted = make('counted', { limits: [limit('counted', { concurrency: 1 })] })
-const smooth = make('smooth', { limits: [limit('smooth', { rate: '1/h' })] })
+const smoothLimit = limit('smooth', { rate: '1/h' })
+const smooth = make('smooth', { limits: [smoothLimit] })
 const dear = make('dear', {
   limits: [limit('dear', { window: '10/day', cost: (input: { n?: number | undefined }) => input.n ?? 1 })],
 })
 const tasks = [daily, both, counted, smooth, dear]
+/** A vendor's refusal that demands a pause of so many seconds. */
+const refusal = (seconds: number) => new Response(null, { status: 429, headers: { 'retry-after': String(seconds) } })
 
 describe.each(mainEngines)('$name', (engine) => {
   let t: TestSluice
@@ -32,9 +36,9 @@ describe.each(mainEngines)('$name', (engine) => {
     await t.clock.advance('3d')
   })
   afterAll(() => t.close())
-  /** The counts that each round of a worker leaves. */
+  /** The states after one more round of a worker. */
   const states = async (ids: string[]) => {
-    await t.sluice.db.query(`select ${fn}.expire_overdue_jobs()`)
+    await t.drain()
     return Promise.all(ids.map((id) => t.sluice.jobs.get(id).then((job) => job?.reason ?? job?.state)))
   }
 
@@ -61,18 +65,13 @@ describe.each(mainEngines)('$name', (engine) => {
   })
 
   test('a job waits for a vendor that may accept requests again at any moment, and not for one that states an hour', async () => {
-    const hold = (us: number) =>
-      t.sluice.db.query(
-        `select ${fn}.hold_buckets(array[sluice.hash64('daily')], $1, null, null, 30000000) from sluice.now()`,
-        [us],
-      )
     await daily.send({})
     expect(await t.drain()).toBe(1)
-    await hold(30_000_000)
+    await t.sluice.takes.observe(dailyLimit, refusal(30))
     const ids = [await daily.send({}, { maxWait: '10s' })]
     await t.drain()
     expect(await states(ids)).toEqual(['waiting'])
-    await hold(3_600_000_000)
+    await t.sluice.takes.observe(dailyLimit, refusal(3_600))
     await t.drain()
     expect(await states(ids)).toEqual(['expired'])
   })
@@ -213,8 +212,7 @@ describe.each(mainEngines)('$name', (engine) => {
     await t.drain()
     await t.clock.advance('3d')
     await t.drain()
-    const [bucket] = await t.sluice.db.query<{ id: string }>(`select id from sluice.bucket where name = 'smooth'`)
-    await t.sluice.db.query(`select ${fn}.hold_buckets($1, 3600000000, null)`, [[bucket?.id]])
+    await t.sluice.takes.observe(smoothLimit, refusal(3_600))
     const ids = [await smooth.send({}, { maxWait: '59min' }), await smooth.send({}, { maxWait: '61min' })]
     await t.drain()
     expect(await states(ids)).toEqual(['expired', 'waiting'])

@@ -1,7 +1,7 @@
 import { spawn } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
 import { expect, it } from 'vitest'
-import { Sluice } from '../../src/sluice.ts'
+import { Sluice } from '../../src/index.ts'
 import { vendor } from '../../src/testing/index.ts'
 import { push, sync } from '../../examples/celery/tasks.ts'
 import { createProject } from '../cli/program.ts'

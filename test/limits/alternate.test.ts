@@ -6,7 +6,7 @@ import { hash64 } from '../../src/core/hash.ts'
 import type { Rate } from '../../src/core/rate.ts'
 import { sqlOn } from '../../src/db/store.ts'
 import { defineLimit } from '../../src/claim/definitions/define.ts'
-import { ledgerUs, limit } from '../../src/limits/limit.ts'
+import { limit } from '../../src/limits/limit.ts'
 import { claimAll, count, emptied, mainEngines, ownClock } from '../claim/engine.ts'
 import { taker } from '../takes/asks.ts'
 import { type AnyTask, task } from '../../src/tasks/task.ts'
@@ -250,7 +250,7 @@ describe.each(mainEngines)(
       await start('7/min')
       expect(await take()).toBe(true)
       for (let n = 10; n < 140; n++) await start(`${n}/min` as Rate)
-      await at.db.query(`select ${fn}.delete_old_ledger($1, 0)`, [ledgerUs])
+      await at.sluice.prune()
       const kept = await at.db.query<{ version: number }>(
         'select version from sluice.limit_def where name = $1 order by 1',
         [name],
@@ -266,7 +266,7 @@ describe.each(mainEngines)(
       await clock.set((nowMs += 60_000))
       await defineLimit(sqlOn(at.db), limit(name, { window: '8/min' }))
       for (let n = 10; n < 140; n++) await start(`${n}/min` as Rate)
-      await at.db.query(`select ${fn}.delete_old_ledger($1, 0)`, [ledgerUs])
+      await at.sluice.prune()
       expect(await count(at.db, `sluice.limit_def where name = '${name}' and version <= 2`)).toBe(2)
     })
   },

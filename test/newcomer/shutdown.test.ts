@@ -2,7 +2,7 @@
 import { spawn } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
 import { expect, it } from 'vitest'
-import { Sluice } from '../../src/sluice.ts'
+import { Sluice } from '../../src/index.ts'
 import { createProject } from '../cli/program.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { later, until } from '../until.ts'

@@ -2,7 +2,7 @@
 import { fn } from '../servers/fn.ts'
 import { randomUUID } from 'node:crypto'
 import { beforeEach, describe, expect, it } from 'vitest'
-import { hash64, newId } from '../../src/core/hash.ts'
+import { newId } from '../../src/core/hash.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { claim, claimAll, count, done, emptied, engines, ownClock, quietTask } from '../claim/engine.ts'
 import { acquire, taker } from './asks.ts'
@@ -122,7 +122,7 @@ for (const engine of engines) {
     it('a take of zero units waits, too, while the vendor demands silence', async () => {
       await at.sluice.define([quietTask('any', [ten])])
       expect(await acquire(at.db, 'ten')).toMatchObject({ granted: true })
-      await at.db.query(`select ${fn}.hold_buckets($1, 5000000, null)`, [[hash64('ten')]])
+      await takes().observe(ten, new Response(null, { status: 429, headers: { 'retry-after': '5' } }))
       expect(await acquire(at.db, 'ten', { cost: 0 })).toMatchObject({ granted: false, soonestMs: 5_000 })
       await clock.set(startMs + 5_000)
       expect(await acquire(at.db, 'ten', { cost: 0 })).toMatchObject({ granted: true })
@@ -140,13 +140,13 @@ for (const engine of engines) {
     })
 
     it('a place that is given back after its use goes to the waiting jobs at once', async () => {
-      const one = quietTask('one', [limit('single', { concurrency: 1 })])
-      await at.sluice.sendMany(one, [])
-      const grant = randomUUID()
-      expect(await acquire(at.db, 'single', { grant })).toMatchObject({ granted: true })
+      const single = limit('single', { concurrency: 1 })
+      const one = quietTask('one', [single])
+      const taken = await takes().tryTake(single)
+      expect(taken).toMatchObject({ granted: true })
       await at.sluice.sendMany(one, [{}])
       expect(await claimAll(at.db, at.worker, ['one'], 1)).toEqual([])
-      await at.db.query(`select ${fn}.end_takes(array[$1::uuid], array['single'], array[0])`, [grant])
+      if (taken.granted) await taken.lease.release()
       expect(await claimAll(at.db, at.worker, ['one'], 1)).toHaveLength(1)
     })
 

@@ -1,7 +1,6 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { prove } from '../../src/testing/proof.ts'
-import type { Arrival } from '../../src/testing/proof.ts'
+import { type Arrival, prove } from '../../src/testing/index.ts'
 
 const arrival = (atMs: number, more: Partial<Arrival> = {}): Arrival => ({
   seq: 0,

@@ -1,10 +1,8 @@
 /** Each kind of rule against a vendor that enforces it: nothing is exceeded, and everything gets through. */
 import { expect, test } from 'vitest'
 import { z } from 'zod'
-import { task } from '../../src/tasks/task.ts'
-import { limit, type LimitOptions } from '../../src/limits/limit.ts'
-import { Sluice } from '../../src/sluice.ts'
-import { vendor, type VendorOptions } from '../../src/testing/vendor.ts'
+import { limit, type LimitOptions, Sluice, task } from '../../src/index.ts'
+import { vendor, type VendorOptions } from '../../src/testing/index.ts'
 import { until } from '../until.ts'
 import { count } from '../claim/engine.ts'
 import { freshDatabase } from '../servers/database.ts'

@@ -3,8 +3,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Agent, fetch } from 'undici'
 import { expect, onTestFinished, test } from 'vitest'
-import { vendor } from '../../src/testing/vendor.ts'
-import type { VendorOptions } from '../../src/testing/vendor.ts'
+import { vendor, type VendorOptions } from '../../src/testing/index.ts'
 import { momentOf, readRetryAfter } from '../../src/vendors/time.ts'
 
 async function start(options: VendorOptions) {
