@@ -5,7 +5,7 @@ import { plainJson } from '../celery/json.ts'
 import { hasChord, headOf, readTask, type TaskMessage } from '../celery/task-message.ts'
 import type { RemoteError } from '../celery/result.ts'
 import { unreadable } from '../celery/wire.ts'
-import { SluiceError, StoreError, UsageError } from '../core/errors.ts'
+import { SluiceError, StoreError, UsageError, textOfError } from '../core/errors.ts'
 import { newId } from '../core/hash.ts'
 import { encodePayload } from '../core/payload.ts'
 import { isDataError } from '../claim/parking/parked.ts'
@@ -255,7 +255,7 @@ export class Absorber {
   /** Puts a message aside, with the reason, and reports that to its producer. */
   async #park(incoming: Incoming, cause: unknown, message: TaskMessage | undefined): Promise<void> {
     const { post, store } = this.#options
-    const reason = cause instanceof Error ? cause.message : String(cause)
+    const reason = textOfError(cause)
     // First, because this is repeated until all of it has succeeded, and a result may come twice.
     if (message !== undefined) await this.#fail(message, incoming.queue, cause)
     await park(post, incoming.message, incoming.queue, reason)

@@ -4,7 +4,7 @@ import path from 'node:path'
 import type { Jiti } from 'jiti'
 import * as testing from '../testing/index.ts'
 import { defineConfig, type SluiceConfig } from '../config.ts'
-import { SluiceError, UsageError } from '../core/errors.ts'
+import { SluiceError, UsageError, textOfError } from '../core/errors.ts'
 import { env } from '../db/open.ts'
 import { Rulebook } from '../tasks/rule.ts'
 import { checkName } from '../tasks/checks.ts'
@@ -104,7 +104,7 @@ function check(file: string, fields: Record<string, unknown>): SluiceConfig {
     graceMsOf(fields as SluiceConfig)
     if (celery !== undefined) celeryWork(celery as readonly string[])
   } catch (error) {
-    throw bad(file, error instanceof Error ? error.message : String(error))
+    throw bad(file, textOfError(error))
   }
   if (
     concurrency !== undefined &&
@@ -136,7 +136,7 @@ function check(file: string, fields: Record<string, unknown>): SluiceConfig {
     void new Rulebook(rules, routes)
     void new Guard(allowPrivate)
   } catch (error) {
-    throw bad(file, error instanceof Error ? error.message : String(error))
+    throw bad(file, textOfError(error))
   }
   return fields as SluiceConfig
 }
@@ -150,7 +150,7 @@ async function load(file: string): Promise<Record<string, unknown>> {
   try {
     return await (await loader()).import(file)
   } catch (error) {
-    const message = `${file} cannot be loaded: ${flat(error instanceof Error ? error.message : String(error))}`
+    const message = `${file} cannot be loaded: ${flat(textOfError(error))}`
     throw new UsageError(SluiceError.is(error) ? error.code : 'SLUICE_BAD_CONFIG', message, { cause: error })
   }
 }

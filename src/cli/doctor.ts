@@ -1,6 +1,6 @@
 /** `sluice doctor`: checks a store, and prints a line for each check. */
 import { Command } from 'commander'
-import { SluiceError } from '../core/errors.ts'
+import { SluiceError, textOfError } from '../core/errors.ts'
 import { flat } from './failure.ts'
 import { type Check, checks, connection, deepChecks } from './checks.ts'
 import type { Finding } from './finding.ts'
@@ -45,7 +45,7 @@ async function judge(check: Check, at: Parameters<Check>[0]): Promise<Finding | 
     return await check(at)
   } catch (error) {
     if (SluiceError.is(error) && error.code === 'SLUICE_STORE_UNREACHABLE') throw error
-    return { status: 'fail', text: flat(error instanceof Error ? error.message : String(error)) }
+    return { status: 'fail', text: flat(textOfError(error)) }
   }
 }
 

@@ -1,6 +1,6 @@
 /** Reports an error in one line, with an exit code: 0 ok, 1 failed, 2 usage, 3 store unreachable. */
 import { type Command, CommanderError } from 'commander'
-import { SluiceError } from '../core/errors.ts'
+import { SluiceError, textOfError } from '../core/errors.ts'
 import { printable } from '../core/printable.ts'
 import { redactText } from '../core/redact.ts'
 import { meant, meantFlag } from './hints.ts'
@@ -33,7 +33,7 @@ function describe(error: unknown, program: Command | undefined): Failure | undef
     return { code: 'SLUICE_USAGE', message: withHint(error.code, message, program), exit: 2 }
   }
   if (SluiceError.is(error)) return { code: error.code, message: flat(error.message), exit: exitOf(error) }
-  const text = error instanceof Error ? error.message : String(error)
+  const text = textOfError(error)
   const hint = byState[String((error as { code?: unknown } | null | undefined)?.code)]
   return { code: 'SLUICE_FAILED', message: flat(hint === undefined ? text : `${text}; ${hint}`), exit: 1 }
 }

@@ -2,7 +2,7 @@
 import { text as readAll } from 'node:stream/consumers'
 import { Command, Option } from 'commander'
 import { systemClock } from '../core/clock.ts'
-import { UsageError } from '../core/errors.ts'
+import { UsageError, textOfError } from '../core/errors.ts'
 import { present } from '../core/fields.ts'
 import type { Duration } from '../core/rate.ts'
 import type { EventHandler } from '../events/handler.ts'
@@ -137,7 +137,7 @@ export function parseInput(json: string): unknown {
   try {
     input = JSON.parse(json)
   } catch (error) {
-    const why = error instanceof Error ? error.message : String(error)
+    const why = textOfError(error)
     throw new UsageError(
       'SLUICE_BAD_JSON',
       `the input is not JSON (${why}); in a shell quote it: '{"accountId":"a1"}'`,

@@ -3,6 +3,7 @@ import type { Sql } from '../db/store.ts'
 import type { Finding } from './finding.ts'
 import { flat } from './failure.ts'
 import { size, span } from './output.ts'
+import { textOfError } from '../core/errors.ts'
 
 /** The store to check. */
 export interface StorageAt {
@@ -72,7 +73,7 @@ export async function snapshots({ sql, isEmbedded }: StorageAt): Promise<Finding
     try {
       all.push(...(await sql.query<Holder>(text)))
     } catch (error) {
-      unseen.push(`${kind} could not be read (${flat(error instanceof Error ? error.message : String(error))})`)
+      unseen.push(`${kind} could not be read (${flat(textOfError(error))})`)
     }
   }
   const old = all

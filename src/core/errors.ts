@@ -66,6 +66,11 @@ export function isLikeError(value: unknown): value is Error {
   )
 }
 
+/** Returns the message of an error, or any other thrown value as a text. */
+export function textOfError(thrown: unknown): string {
+  return thrown instanceof Error ? thrown.message : String(thrown)
+}
+
 const fieldsShown = 10
 
 /**

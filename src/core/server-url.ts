@@ -1,6 +1,7 @@
 /** The parts that URLs of servers have in common: encoded text, hosts with ports, and files of certificates. */
 import { readFileSync } from 'node:fs'
 import type { UsageError } from './errors.ts'
+import { textOfError } from './errors.ts'
 
 /** Makes the error of one kind of URL, from the reason. */
 export type BadUrl = (why: string) => UsageError
@@ -47,7 +48,7 @@ export function pemsOf(options: URLSearchParams, bad: BadUrl): Pems {
     try {
       pems[name] = readFileSync(path, 'utf8')
     } catch (error) {
-      throw bad(`the file of its ${name} cannot be read: ${error instanceof Error ? error.message : String(error)}`)
+      throw bad(`the file of its ${name} cannot be read: ${textOfError(error)}`)
     }
   }
   return pems

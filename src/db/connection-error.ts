@@ -1,6 +1,6 @@
 /** Errors of a connection to PostgreSQL: which mean that the outcome is unknown, and how they are reported. */
 import { driver } from './driver.ts'
-import { StoreError, UsageError } from '../core/errors.ts'
+import { StoreError, UsageError, textOfError } from '../core/errors.ts'
 
 /** SQLSTATEs that mean that the connection, not the statement, failed. */
 const lostStates = /^(08...|57P0[123]|53300)$/
@@ -38,7 +38,7 @@ export function inTime<T>(asked: Promise<T>, ms: number): Promise<T> {
 
 /** Returns the error for a server that did not answer, or let nobody in. */
 export function unreachable(where: string, cause: unknown): StoreError {
-  const why = cause instanceof Error ? cause.message : String(cause)
+  const why = textOfError(cause)
   const code = cause instanceof driver.DatabaseError ? String(cause.code) : ''
   const text =
     code === '3D000'

@@ -1,6 +1,6 @@
 /** PGlite with durable commits: one backend behind one mutex, whose commits are on disk when their reply arrives. */
 import { PGlite } from '@electric-sql/pglite'
-import { StoreError } from '../core/errors.ts'
+import { StoreError, textOfError } from '../core/errors.ts'
 import { FilledFS, SyncedFS } from './disk.ts'
 import { frames, query } from './frame.ts'
 import { template } from './template.ts'
@@ -35,7 +35,7 @@ class Health {
 
   /** Returns the reason, in PostgreSQL's words if there are any. */
   why(error: unknown): string {
-    return this.#complaint || (error instanceof Error ? error.message : String(error))
+    return this.#complaint || textOfError(error)
   }
 
   /** PGlite retries for ever on a backend that has exited or panicked; throwing from its recovery ends that loop. */

@@ -4,7 +4,7 @@ import path from 'node:path'
 import type pg from 'pg'
 import { driver } from './driver.ts'
 import type { Clock } from '../core/clock.ts'
-import { closedError, StoreError, UsageError } from '../core/errors.ts'
+import { closedError, StoreError, UsageError, textOfError } from '../core/errors.ts'
 import { type Db, type Row, silentlyAborted, SingleConnection, transactionOver, type Tx } from './db.ts'
 import { syncDirectory } from './directory.ts'
 import type { Engine } from './engine.ts'
@@ -59,7 +59,7 @@ export async function openPglite(options: PgliteOptions): Promise<PgliteDb> {
     await engine?.close().catch(() => {})
     await owner?.release()
     if (error instanceof StoreError || error instanceof UsageError) throw error
-    const why = error instanceof Error ? error.message : String(error)
+    const why = textOfError(error)
     throw new StoreError(
       'SLUICE_STORE_UNREACHABLE',
       `the embedded engine did not start in ${dir ?? 'memory'} (${why})`,
@@ -229,7 +229,7 @@ class EmbeddedDb implements PgliteDb {
     if (error instanceof driver.DatabaseError && error.severity !== 'FATAL') return error
     if (this.#engine.stopped === undefined && this.#closed === undefined && !(error instanceof driver.DatabaseError))
       return error
-    const why = error instanceof Error ? error.message : String(error)
+    const why = textOfError(error)
     return new StoreError('SLUICE_STORE_UNREACHABLE', `the embedded engine (${this.where}) is gone (${why})`, {
       cause: error,
     })

@@ -8,6 +8,7 @@ import { span } from '../core/figures.ts'
 import type { Engine } from './engine.ts'
 import { Cutter, errorFrame, frame, frames, maxFrameBytes, query, readText, text } from './frame.ts'
 import type { Frame } from './frame.ts'
+import { textOfError } from '../core/errors.ts'
 
 /** What all sessions of one engine share. */
 export interface Hub {
@@ -119,7 +120,7 @@ export class Session {
     } catch (error) {
       // Not awaited, because the end waits for this very call.
       const code = error instanceof RangeError ? '08P01' : '57P01'
-      void this.fail(code, error instanceof Error ? error.message : String(error))
+      void this.fail(code, textOfError(error))
     }
     if (this.#pass !== undefined && !this.#ended) this.#watchIdle()
   }

@@ -13,7 +13,7 @@ import { received } from '../celery/transport.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
 import type { Clock } from '../core/clock.ts'
-import { StoreError } from '../core/errors.ts'
+import { StoreError, textOfError } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
 import { delayMs } from '../core/retry.ts'
 import type { Entry } from './intake.ts'
@@ -94,7 +94,7 @@ export class Ends {
     { message, call }: Partial<Pick<Entry, 'message' | 'call'>> = {},
   ): Promise<void> {
     const { log } = this.#options
-    const reason = cause instanceof Error ? cause.message : String(cause)
+    const reason = textOfError(cause)
     if (message !== undefined && call !== undefined)
       await this.#send({ id: message.id, state: 'FAILURE', value: cause, traceback: undefined }, { message, call })
     await this.#park(delivery, queue, reason)

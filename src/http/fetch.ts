@@ -1,6 +1,6 @@
 import type { Response as UndiciResponse } from 'undici'
 import type { Clock } from '../core/clock.ts'
-import { AttemptError, SluiceError, UsageError } from '../core/errors.ts'
+import { AttemptError, SluiceError, UsageError, textOfError } from '../core/errors.ts'
 import type { Limit } from '../limits/limit.ts'
 import type { Reader } from '../vendors/reader.ts'
 import type { GuardedAgent } from './agent.ts'
@@ -120,7 +120,7 @@ function failureOf(hop: Hop, error: unknown): SluiceError {
   const cause = error instanceof TypeError && error.cause !== undefined ? error.cause : error
   if (SluiceError.is(cause)) return cause
   const code = typeof cause === 'object' && cause !== null && 'code' in cause ? `${String(cause.code)} ` : ''
-  const text = cause instanceof Error ? cause.message : String(cause)
+  const text = textOfError(cause)
   return new AttemptError(networkCode, `${nameOf(hop)} got no answer: ${code}${text}. Another attempt may succeed.`, {
     retryable: true,
     cause,

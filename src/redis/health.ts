@@ -3,7 +3,7 @@
  * another epoch.
  */
 import { leastUs, type Reading, stepForward } from '../core/clock.ts'
-import { StoreError, UsageError } from '../core/errors.ts'
+import { StoreError, UsageError, textOfError } from '../core/errors.ts'
 import type { Store } from '../db/store.ts'
 import type { RedisConnection } from './connect.ts'
 import type { RedisLimiter } from './limiter.ts'
@@ -165,7 +165,7 @@ export class RedisHealth {
         if (!isReported && clock.monotonicMs() - sinceMs > quietMs) {
           isReported = true
           report.emit('connection', { to: 'redis', isLost: true, error: why })
-          await store.run('limits/redis/record_redis_away', [textOf(why).slice(0, 500)]).catch(() => {})
+          await store.run('limits/redis/record_redis_away', [textOfError(why).slice(0, 500)]).catch(() => {})
         }
       }
       await clock.sleep(Math.min(retryMsMax, 20 * 2 ** Math.min(tries, 6)) * (0.5 + clock.random()), signal, false)
@@ -238,8 +238,4 @@ export class RedisHealth {
     this.#unfit = look.findings.find(({ code, isError }) => isError && code !== 'evicted')?.text
     if (hasEvicted && of !== undefined) this.force(of)
   }
-}
-
-function textOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error)
 }

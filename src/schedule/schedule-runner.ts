@@ -2,7 +2,7 @@
  * Fires schedules. Every process that has a schedule's code tries to; the first one sends an instant's job and advances
  * the schedule, in one statement. Only the store's clock decides when an instant is due.
  */
-import { StoreError, UsageError } from '../core/errors.ts'
+import { StoreError, UsageError, textOfError } from '../core/errors.ts'
 import { reach } from '../core/probe.ts'
 import type { Store } from '../db/store.ts'
 import { admit } from '../tasks/admit.ts'
@@ -126,7 +126,7 @@ export class ScheduleRunner {
   /** Records why a schedule cannot be fired. Its instants stay due: another process may be able to, or this one later. */
   async #stumble(name: string, error: unknown): Promise<void> {
     const { store } = this.#options
-    const message = error instanceof Error ? error.message : String(error)
+    const message = textOfError(error)
     const known = this.#stumbled.get(name)?.message === message
     this.#stumbled.set(name, { untilMs: store.clock.monotonicMs() + stumbleMs, message })
     if (known) return
@@ -206,7 +206,7 @@ export class ScheduleRunner {
     try {
       return await Promise.race([make(), late])
     } catch (error) {
-      const message = `schedule "${schedule.name}": ${error instanceof Error ? error.message : String(error)}`
+      const message = `schedule "${schedule.name}": ${textOfError(error)}`
       throw new UsageError(error instanceof UsageError ? error.code : 'SLUICE_BAD_SCHEDULE', message, { cause: error })
     } finally {
       cancel()

@@ -1,6 +1,6 @@
 /** Sends many jobs from a stream of rows: admitted one by one, written in batches, in order, with bounded memory. */
 import type { Clock } from '../core/clock.ts'
-import { SluiceError, StoreError, UsageError } from '../core/errors.ts'
+import { SluiceError, StoreError, UsageError, textOfError } from '../core/errors.ts'
 import { many } from '../core/figures.ts'
 import type { NewJob } from '../store/send.ts'
 import { admit } from './admit.ts'
@@ -154,7 +154,7 @@ async function admitted<Row, Input>(
     made = await read(row)
   } catch (error) {
     if (SluiceError.is(error)) throw error
-    const why = error instanceof Error ? error.message : String(error)
+    const why = textOfError(error)
     throw new UsageError('SLUICE_BAD_ROW', `the row cannot be read: ${why}`, { cause: error })
   }
   return admit(task, made.input, tx === undefined ? (made.options ?? {}) : { ...made.options, tx }, clock, rulebook)
