@@ -47,16 +47,11 @@ export function retryCommand(
   own: JobFilter = {},
   none?: Act['none'],
 ): Command {
-  const act = (): ActById => ({
-    none,
-    verb: name,
-    done,
-    missing: 'no such failed job',
-    states: ['failed'],
+  const act = failed(name, done, none, {
     one: (sluice, id) => sluice.jobs.retry(id),
     many: (sluice, filter, options) => sluice.jobs.retryMany(filter, options),
   })
-  return command(name, said, act, own).option('--rate <n/s>', 'with a filter: at most this many, such as 100/s')
+  return command(name, said, () => act, own).option('--rate <n/s>', 'with a filter: at most this many, such as 100/s')
 }
 
 /** `sluice jobs discard`. */
@@ -65,16 +60,16 @@ export function discardCommand(
   own: JobFilter = {},
   none?: Act['none'],
 ): Command {
-  const act = (): ActById => ({
-    none,
-    verb: 'discard',
-    done: 'discarded',
-    missing: 'no such failed job',
-    states: ['failed'],
+  const act = failed('discard', 'discarded', none, {
     one: (sluice, id) => sluice.jobs.discard(id),
     many: (sluice, filter, options) => sluice.jobs.discardMany(filter, options),
   })
-  return command('discard', said, act, own)
+  return command('discard', said, () => act, own)
+}
+
+/** Makes an operation on failed jobs. */
+function failed(verb: string, done: string, none: Act['none'], how: Pick<ActById, 'one' | 'many'>): ActById {
+  return { none, verb, done, missing: 'no such failed job', states: ['failed'], ...how }
 }
 
 /** `sluice cancel`. */
