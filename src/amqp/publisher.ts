@@ -133,7 +133,7 @@ export class Publisher {
   }
 
   /** Begins to use a new connection. */
-  async up({ model, drop }: Session): Promise<void> {
+  async up({ model, drop, lost }: Session): Promise<void> {
     const channel = await model.createConfirmChannel()
     channel.on('error', (error) => drop(error))
     // Without this one channel the connection is of no use; a new connection is the one cure for every cause.
@@ -151,6 +151,8 @@ export class Publisher {
     this.#channel = channel
     this.#isFull = false
     this.#pump()
+    // If it was lost before this, nobody else calls `down`, and what was just sent would never be sent again.
+    void lost.then((cause) => this.#channel === channel && this.down(cause))
   }
 
   /** Handles the loss of the connection: messages that were not confirmed wait for the next one. */
