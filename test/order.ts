@@ -19,6 +19,7 @@ export const longest = [
   'test/cli/events.test.ts',
   'test/fleet/fleet.test.ts',
   'test/newcomer/testing.test.ts',
+  'test/redis/peer-faults.test.ts',
   'test/redis/peer.test.ts',
   'test/events/fleet.test.ts',
   'test/remote/fleets.test.ts',

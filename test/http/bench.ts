@@ -1,7 +1,9 @@
+import { lookup } from 'node:dns'
 import { createServer as createHttpServer } from 'node:http'
 import type { IncomingMessage, RequestListener } from 'node:http'
 import { createServer as createTcpServer } from 'node:net'
-import type { AddressInfo, Server, Socket } from 'node:net'
+import type { AddressInfo, LookupFunction, Server, Socket } from 'node:net'
+import { Agent } from 'undici'
 import { onTestFinished } from 'vitest'
 import { systemClock } from '../../src/core/clock.ts'
 import type { Clock } from '../../src/core/clock.ts'
@@ -117,4 +119,30 @@ export function setup(
     ...(options.maxHoldMs === undefined ? {} : { maxHoldMs: options.maxHoldMs }),
   })
   return { ...counting, agent, clock, abort, feedback, fetch }
+}
+
+/** An answer with the body `ok`. */
+export const ok = 'HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok'
+/** Answers each request once it is complete: its head, or its body `BODY`. */
+export const answerEach = (received: string) =>
+  received.endsWith('\r\n\r\n') || received.endsWith('BODY') ? ok : undefined
+
+/** An agent whose connections take `connectMs` of the test clock's time, because the name look-up is that slow. */
+export function slowAgent(clock: HandClock, connectMs: number) {
+  const slow: LookupFunction = (hostname, options, done) => {
+    lookup(
+      hostname,
+      options as never,
+      ((error: never, address: never, family: never) => {
+        clock.nowMs += connectMs
+        done(error, address, family)
+      }) as never,
+    )
+  }
+  return createAgent(new Guard(['127.0.0.1']), { lookup: slow, family: 4 } as never)
+}
+
+/** An agent that makes every request on the same connection. */
+export function oneConnection(): GuardedAgent {
+  return Object.assign(new Agent({ connections: 1 }), { guard: new Guard(['127.0.0.1']) })
 }

@@ -1,39 +1,13 @@
-import { lookup } from 'node:dns'
-import type { LookupFunction } from 'node:net'
-import type { ReadableStreamDefaultController } from 'node:stream/web'
-import { Agent, request } from 'undici'
+/** The check of a grant just before its request is written: connections, repeats, and the end of a request. */
+import { Agent } from 'undici'
 import { expect, test } from 'vitest'
 import { readMoment, systemClock } from '../../src/core/clock.ts'
-import { createAgent, type GuardedAgent } from '../../src/http/agent.ts'
+import type { GuardedAgent } from '../../src/http/agent.ts'
 import { maxStaleGrants } from '../../src/http/fetch.ts'
 import { Guard } from '../../src/http/guard.ts'
-import { createSendCheck, type Grant } from '../../src/http/send-check.ts'
+import type { Grant } from '../../src/http/send-check.ts'
 import { until } from '../until.ts'
-import { handClock, setup, tcpServer } from './bench.ts'
-import type { HandClock } from './bench.ts'
-
-const ok = 'HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok'
-const answerEach = (received: string) => (received.endsWith('\r\n\r\n') || received.endsWith('BODY') ? ok : undefined)
-
-/** An agent whose connections take `connectMs` of the test clock's time, because the name look-up is that slow. */
-function slowAgent(clock: HandClock, connectMs: number) {
-  const slow: LookupFunction = (hostname, options, done) => {
-    lookup(
-      hostname,
-      options as never,
-      ((error: never, address: never, family: never) => {
-        clock.nowMs += connectMs
-        done(error, address, family)
-      }) as never,
-    )
-  }
-  return createAgent(new Guard(['127.0.0.1']), { lookup: slow, family: 4 } as never)
-}
-
-/** Every request on the same connection. */
-function oneConnection(): GuardedAgent {
-  return Object.assign(new Agent({ connections: 1 }), { guard: new Guard(['127.0.0.1']) })
-}
+import { answerEach, type HandClock, handClock, ok, oneConnection, setup, slowAgent, tcpServer } from './bench.ts'
 
 test('a grant that expires while connecting is replaced, and no byte is written under it', async () => {
   const clock = handClock()
@@ -148,95 +122,6 @@ test('a job without limits is never too old to send', async () => {
   expect(taken).toEqual([])
 })
 
-test('a stream whose grant expires while connecting is not read, and is sent whole under the next one', async () => {
-  const clock = handClock()
-  const { port, received } = await tcpServer((text) => (text.endsWith('0\r\n\r\n') ? ok : undefined))
-  async function* generated() {
-    yield Buffer.from('BODY')
-  }
-  for (const body of [new Blob(['BODY']).stream(), generated()]) {
-    const unused: (Grant | undefined)[] = []
-    const take = async (_: AbortSignal, _beforeWait: unknown, back?: Grant) => {
-      unused.push(back)
-      return { deadlineMs: clock.nowMs + 100 }
-    }
-    const own = { deadlineMs: clock.nowMs + 100 }
-    const { fetch } = setup({ clock, agent: slowAgent(clock, 500), grants: { own, take } })
-    const response = await fetch(`http://localhost:${port}/`, {
-      method: 'POST',
-      body: body as never,
-      duplex: 'half',
-    } as RequestInit)
-    expect(await response.text()).toBe('ok')
-    expect(unused).toEqual([own])
-    expect(received.pop()?.match(/BODY/g)).toHaveLength(1)
-    expect(received.join('')).toBe('')
-  }
-})
-
-test('a stream that is slow to begin sends no byte after the deadline', async () => {
-  const clock = handClock()
-  const { port, received } = await tcpServer(answerEach)
-  const { fetch } = setup({ clock, deadlineMs: 1_100 })
-  async function* late() {
-    clock.nowMs = 1_200
-    yield Buffer.from('BODY')
-  }
-  const source = {
-    pull(controller: ReadableStreamDefaultController) {
-      clock.nowMs = 9_000
-      controller.close()
-    },
-  }
-  // Nothing is read from the source before its reader reads.
-  const empty = new ReadableStream(source, { highWaterMark: 0 })
-  for (const body of [late(), empty]) {
-    await expect(
-      fetch(`http://127.0.0.1:${port}/`, { method: 'POST', body: body as never, duplex: 'half' } as RequestInit),
-    ).rejects.toMatchObject({ code: 'SLUICE_GRANT_STALE' })
-  }
-  expect(received.join('')).toBe('')
-})
-
-test('the source of a stream that is given up is closed', async () => {
-  const clock = handClock()
-  const { port } = await tcpServer(answerEach)
-  let isClosed = false
-  async function* late() {
-    try {
-      clock.nowMs += 200
-      yield Buffer.from('BODY')
-    } finally {
-      isClosed = true
-    }
-  }
-  const grant = { deadlineMs: clock.nowMs + 100 }
-  const check = createSendCheck({ agent: oneConnection(), clock, grant, bytes: undefined, take: async () => grant })
-  const { dispatcher } = check
-  await expect(
-    request(`http://127.0.0.1:${port}/`, { dispatcher, method: 'POST', body: late() as never }),
-  ).rejects.toThrow('the grant ran out')
-  expect(check.stale()).toBe(true)
-  await until(() => isClosed, 'it is closed')
-})
-
-test('a stream does not begin under a grant that has expired already', async () => {
-  const clock = handClock()
-  const { port, received } = await tcpServer((text) => (text.endsWith('0\r\n\r\n') ? ok : undefined))
-  const { fetch, taken } = setup({ clock, deadlineMs: 900 })
-  async function* body() {
-    yield Buffer.from('BODY')
-  }
-  const response = await fetch(`http://127.0.0.1:${port}/`, {
-    method: 'POST',
-    body: body() as never,
-    duplex: 'half',
-  } as RequestInit)
-  expect(await response.text()).toBe('ok')
-  expect(taken).toHaveLength(1)
-  expect(received[0]).toContain('BODY')
-})
-
 test('a connection that breaks after the request was written gives a network error, not a silent second request', async () => {
   const { port, received } = await tcpServer((text, socket) => {
     if (text.split('GET').length === 2) return ok
@@ -316,72 +201,3 @@ test('a 421 whose further grant fails rejects with the reason', async () => {
 })
 
 /** The way of a request that is overdue after 20 ms, and the calls of it. */
-function slowWay() {
-  const calls: ['answered' | 'overdue', number | undefined][] = []
-  let asked = 0
-  const way = {
-    answered: (tookMs: number | undefined) => void calls.push(['answered', tookMs]),
-    overdueMs: () => (calls.length === 0 && ++asked > 0 ? 20 : undefined),
-    overdue: (afterMs: number) => void calls.push(['overdue', afterMs]),
-  }
-  const check = (bytes?: Buffer) =>
-    createSendCheck({
-      agent: oneConnection(),
-      clock: systemClock,
-      grant: { deadlineMs: systemClock.monotonicMs() + 60_000, way },
-      bytes,
-      take: async () => undefined,
-    }).dispatcher
-  return { calls, times: () => asked, check }
-}
-
-test('a request is overdue once, and answered, or failed, all the same', async () => {
-  for (const answer of [ok, undefined]) {
-    const { port, received, sockets } = await tcpServer(() => undefined)
-    const { calls, check } = slowWay()
-    const asking = request(`http://127.0.0.1:${port}/`, { dispatcher: check(), body: null }).then(
-      ({ body }) => body.text(),
-      () => undefined,
-    )
-    await until(() => calls.length === 1, 'it is overdue')
-    expect(calls[0]?.[1]).toBeGreaterThan(15)
-    expect(received).toHaveLength(1)
-    for (const socket of sockets) {
-      if (answer === undefined) socket.destroy()
-      else socket.write(answer)
-    }
-    expect(await asking).toBe(answer && 'ok')
-    expect(calls.map(([what, ms]) => [what, ms !== undefined])).toEqual([
-      ['overdue', true],
-      ['answered', answer !== undefined],
-    ])
-  }
-})
-
-test('a request is not answered by what precedes an answer, which a proxy may send before the request arrives', async () => {
-  const { port, sockets } = await tcpServer(() => 'HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n')
-  const { calls, check } = slowWay()
-  const asking = request(`http://127.0.0.1:${port}/`, { dispatcher: check(), body: null })
-  await until(() => calls.length === 1, 'it is overdue')
-  for (const socket of sockets) socket.write(ok)
-  expect(await (await asking).body.text()).toBe('ok')
-  expect(calls.map(([what]) => what)).toEqual(['overdue', 'answered'])
-})
-
-test('the way of a request with a streamed body begins with the first part of the body, which the head waits for', async () => {
-  const { port, received } = await tcpServer((text) => (text.endsWith('0\r\n\r\n') ? ok : undefined))
-  const { times, check } = slowWay()
-  const asked: number[] = []
-  async function* body() {
-    asked.push(times())
-    yield Buffer.from('BODY')
-  }
-  const answer = await request(`http://127.0.0.1:${port}/`, {
-    dispatcher: check(),
-    method: 'POST',
-    body: body() as never,
-  })
-  expect(await answer.body.text()).toBe('ok')
-  expect(received.join('')).toContain('BODY')
-  expect([...asked, times()]).toEqual([0, 1])
-})
