@@ -326,7 +326,7 @@ export class Acquirer {
             if (leftMs() <= 0) throw loop.timeout(0)
             awaySinceMs = undefined
             if (pending.isRepeat !== true) pending = undefined
-          } else if (error instanceof StoreError) {
+          } else if (error instanceof StoreError && error.code !== 'SLUICE_CLOSED') {
             awaySinceMs ??= clock.monotonicMs()
             if (clock.monotonicMs() - awaySinceMs > loop.awayMs) throw error
             pending.isRepeat = true

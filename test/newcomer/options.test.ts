@@ -11,6 +11,7 @@ import {
   rule,
   schedule,
   Sluice,
+  systemClock,
   task,
 } from '../../src/index.ts'
 
@@ -194,8 +195,19 @@ it('no event has an id that is none', async () => {
 })
 
 it('a Sluice that is closed says so, and does not blame the store', async () => {
-  const sluice = await Sluice.open({ store: 'memory:' })
+  let sleeps = 0
+  const clock = new Proxy(systemClock, {
+    get(it, name) {
+      if (name === 'sleep') sleeps++
+      return Reflect.get(it, name)
+    },
+  })
+  const sluice = await Sluice.open({ store: 'memory:', clock })
+  await sluice.takes.take(some)
   await sluice.close()
+  sleeps = 0
+  await expect(sluice.takes.take(some)).rejects.toMatchObject({ code: 'SLUICE_CLOSED' })
+  expect(sleeps, 'times that it waits for a store that does not come back').toBe(0)
   await expect(sluice.jobs.status()).rejects.toMatchObject({ code: 'SLUICE_CLOSED' })
   await expect(sluice.transaction(async () => undefined)).rejects.toMatchObject({ code: 'SLUICE_CLOSED' })
 })
