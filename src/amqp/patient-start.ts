@@ -4,7 +4,7 @@ import { StoreError } from '../core/errors.ts'
 import { span } from '../core/figures.ts'
 import type { Log } from '../core/log.ts'
 
-/** What it needs; see the fields. */
+/** Parameters of `PatientStart`; see the fields. */
 export interface PatientStartOptions {
   /** For the log: who waits. */
   who: string

@@ -12,7 +12,7 @@ import { forward, leftBehind, type Move, type Place, placesOf, sentOn } from './
 import type { Source } from './source.ts'
 import { Suspects } from './suspects.ts'
 
-/** What it needs; see the fields. */
+/** Parameters of `ServiceConsumer`; see the fields. */
 export interface ConsumerOptions extends ElsewhereOptions, Pick<HandlingOptions, 'outlet' | 'watch'> {
   broker: Broker
   sources: readonly Source[]

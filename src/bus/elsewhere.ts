@@ -13,7 +13,7 @@ import type { Republisher } from './republisher.ts'
 import { type Progress, progressOf } from './message.ts'
 import type { Source } from './source.ts'
 
-/** What it needs; see the fields. */
+/** Parameters of `Elsewhere`; see the fields. */
 export interface ElsewhereOptions {
   store: Store
   republisher: Republisher

@@ -9,7 +9,7 @@ import { jobOf } from './job.ts'
 import type { Republisher } from './republisher.ts'
 import type { Progress } from './message.ts'
 
-/** What it needs; see the fields. */
+/** Parameters of `Handling`; see the fields. */
 export interface HandlingOptions {
   store: Store
   republisher: Republisher

@@ -95,7 +95,10 @@ export function movesOf(
   }
 }
 
-/** Whether a process that has this handler in the queue, and not the one that comes there, may take the latter's events from it. */
+/**
+ * Returns whether a process that has the handler `each` in the queue, but not the handler that moves there, may take
+ * the latter's events from it.
+ */
 function isInTheWay(each: Placing, from: Placing, to: Source): boolean {
   return each.queue === to.queue && each.handler !== from.handler && overlap(each.pattern, from.pattern)
 }

@@ -20,7 +20,7 @@ import { eventsTopology, ServiceNames } from './names.ts'
 import { type BusOptions, type BusSettings, busSettings } from './options.ts'
 import { findEvent, listServices } from './overview.ts'
 
-/** What it needs; see the fields. */
+/** Parameters of `RabbitBus`; see the fields. */
 export interface RabbitBusOptions {
   store: Store
   settings: BusSettings

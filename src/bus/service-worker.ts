@@ -26,7 +26,7 @@ import { namesOf, type RabbitBus } from './rabbit-bus.ts'
 import { type Source, sourcesOf } from './source.ts'
 import { absent } from './suspects.ts'
 
-/** What it needs; see the fields. */
+/** Parameters of `ServiceWorker`; see the fields. */
 export interface ServiceWorkerOptions {
   store: Store
   bus: RabbitBus

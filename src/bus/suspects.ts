@@ -11,7 +11,7 @@ import type { Log } from '../core/log.ts'
 import { copyOf, type Progress } from './message.ts'
 import type { ServiceNames } from './names.ts'
 
-/** What it needs; see the fields. */
+/** Parameters of `Suspects`; see the fields. */
 export interface SuspectsOptions {
   broker: Broker
   names: ServiceNames

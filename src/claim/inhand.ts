@@ -13,7 +13,7 @@ import type { Throttle } from './throttle.ts'
 import { Waiters } from './waiters.ts'
 import type { Watch } from './watch.ts'
 
-/** What it needs; see the fields. */
+/** Parameters of `InHand`; see the fields. */
 export interface InHandOptions {
   outlet: OutletFor
   /** Returns the worker of the store that claims. */

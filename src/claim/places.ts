@@ -11,7 +11,7 @@ export interface KindRoom {
   free: number
 }
 
-/** What it needs; see the fields. */
+/** Parameters of `Places`; see the fields. */
 export interface PlacesOptions {
   outlet: Pick<Outlet, 'slots' | 'free' | 'kinds'>
   finisher: Pick<Finisher, 'backlog'>

@@ -9,7 +9,7 @@ import type { RedisLimiter } from '../redis/limiter.ts'
 import { checkServer, type ServerCheck } from '../redis/server.ts'
 import type { DirectDefinitions } from './definitions.ts'
 
-/** What it needs; see the fields. */
+/** Parameters of `EpochWatch`; see the fields. */
 export interface EpochOptions {
   limiter: RedisLimiter
   redis: RedisConnection

@@ -22,7 +22,7 @@ import { progressOf } from './message.ts'
 import type { DirectLimiter } from './limiter.ts'
 import { remember } from './memory.ts'
 
-/** What it needs; see the fields. */
+/** Parameters of `Hand`; see the fields. */
 export interface HandOptions {
   clock: Clock
   log: Log

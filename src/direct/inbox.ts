@@ -7,7 +7,7 @@ import type { Clock } from '../core/clock.ts'
 import type { AnyTask } from '../tasks/task.ts'
 import type { Entry } from './intake.ts'
 
-/** What it needs; see the fields. */
+/** Parameters of `Inbox`; see the fields. */
 export interface InboxOptions {
   clock: Clock
   tasks: ReadonlyMap<string, AnyTask>

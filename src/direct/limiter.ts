@@ -9,7 +9,7 @@ import { grantOf, SettlementQueue, type SettlementReport } from '../redis/settle
 import { DirectDefinitions } from './definitions.ts'
 import { EpochWatch } from './epoch.ts'
 
-/** What it needs; see the fields. */
+/** Parameters of `DirectLimiter`; see the fields. */
 export interface DirectLimiterOptions {
   limits: readonly Limit[]
   redis: RedisConnection

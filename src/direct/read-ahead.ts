@@ -6,7 +6,7 @@ import type { Consumer } from '../amqp/consumer.ts'
 import type { Clock } from '../core/clock.ts'
 import type { DirectCounts } from './counts.ts'
 
-/** What it needs; see the fields. */
+/** Parameters of `ReadAhead`; see the fields. */
 export interface ReadAheadOptions {
   clock: Clock
   slots: number

@@ -29,7 +29,7 @@ import type { Entry } from './intake.ts'
 import { DirectLimiter } from './limiter.ts'
 import { ReadAhead } from './read-ahead.ts'
 
-/** What it needs; see the fields. `ended` closes the connections. */
+/** Parameters of `DirectWorker`; see the fields. `ended` closes the connections. */
 export interface DirectWorkerOptions {
   tasks: readonly AnyTask[]
   /** Celery's queues. */

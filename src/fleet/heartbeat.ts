@@ -2,7 +2,7 @@
 import { Worker } from 'node:worker_threads'
 import type { Log } from '../core/log.ts'
 
-/** What the heartbeat needs. */
+/** Parameters of `Heartbeat`. */
 export interface HeartbeatOptions {
   url: string
   /** `$1` = the worker's id. */

@@ -23,7 +23,7 @@ import {
 import { type Given, type RosterWorker, Roster } from './roster.ts'
 import { UnsentError, type Wire } from './wire.ts'
 
-/** What it needs; see the fields. */
+/** Parameters of `BrokerOutlet`; see the fields. */
 export interface BrokerOutletOptions {
   wire: Wire
   /** The name of the fleet, under which its workers find it. */

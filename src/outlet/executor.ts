@@ -25,7 +25,7 @@ import { Outbox } from './outbox.ts'
 import { PeerClock } from './peer-clock.ts'
 import type { Wire } from './wire.ts'
 
-/** What it needs; see the fields. */
+/** Parameters of `Executor`; see the fields. */
 export interface ExecutorOptions {
   wire: Wire
   /** The name that its dispatchers have, too. */

@@ -14,7 +14,7 @@ import { TaskSet } from '../worker/task-set.ts'
 import { Executor } from './executor.ts'
 import type { Wire } from './wire.ts'
 
-/** What it needs; see the fields. */
+/** Parameters of `FleetWorker`; see the fields. */
 export interface FleetWorkerOptions {
   store: Store
   wire: Wire

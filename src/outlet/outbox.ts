@@ -3,7 +3,7 @@ import type { Clock } from '../core/clock.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
 import type { Dispatcher, Held } from './held.ts'
 
-/** What it needs; see the fields. */
+/** Parameters of `Outbox`; see the fields. */
 export interface OutboxOptions {
   clock: Clock
   /** Returns the jobs in hand. */

@@ -29,7 +29,10 @@ export interface Reservation extends RedisCall {
   isFurther?: boolean
   /** The places are free again after this time unless the lease is renewed: microseconds, at most a minute. Default: when they are ended. */
   leaseUs?: number
-  /** What fits within this time is granted now, for use from then on; microseconds, whole, at most 100,000. Default: not ahead. */
+  /**
+   * Grants that fit within this time are given now, for use from then on; microseconds, whole, at most 100,000.
+   * Default: not ahead.
+   */
   aheadUs?: number
 }
 

@@ -33,7 +33,7 @@ local function looks_back(rule, from)
   if not is_flow(rule) then return MINUTE end
   local _, _, ends, following = period_at(rule.periods or {}, from)
   if not ends then return rule.span end
-  -- What was granted close to the end counts in the next period, too.
+  -- Grants close to the end count in the next period, too.
   return (from < ends - rule.margin and ends or following) + rule.margin - from
 end
 

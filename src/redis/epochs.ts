@@ -86,7 +86,7 @@ export class SharedEpochs {
     if (this.#own !== row.epoch) this.#failures = 0
     this.#own = next
     this.#failures++
-    // What another database has begun is whole, unless this one, as a part of it, has found otherwise.
+    // An epoch that another database has begun is whole, unless this database takes part in it and has found otherwise.
     const isJoined = row.stores > 1 && stands.isWhole && (forced === undefined || stands.mine !== forced)
     if (isJoined) await this.#join({ ...row, owner: replaced.owner }, stands, next)
     else {
@@ -109,7 +109,7 @@ export class SharedEpochs {
     const { store, limiter, definitions } = this.#options
     const { mine: instead, id: epoch = '' } = stands
     await definitions.readNow()
-    // What was granted under the id that ends is part of the state.
+    // Grants under the id that ends are part of the state already.
     const seeds = instead === undefined ? await this.#seeds() : []
     const how = { owner: row.owner ?? '', stores: row.stores, delayUs: askMs * 1_000 }
     const joined = await limiter.join({ id, epoch, instead, seeds, ...how })
@@ -151,7 +151,8 @@ export class SharedEpochs {
       if (bucket !== undefined && known !== undefined && known !== version)
         throw new OthersBeginError('a definition has just changed')
       if (bucket === undefined || all === undefined) return []
-      // What it has used under other rules is not known by Redis's: the bucket is closed for as long as that may count.
+      // Use under other rules cannot be converted to Redis's rules, so the bucket is closed for as long as that use may
+      // count.
       if (known === undefined) return [closedSeed(bucket)]
       // Places are leased again by those that hold them.
       const isLeased = definitions.isLeased(take)

@@ -12,7 +12,7 @@ import { checkServer, type ServerCheck } from './server.ts'
 import type { SharedDefinitions } from './definitions.ts'
 import { OthersBeginError, type SharedEpochs } from './epochs.ts'
 
-/** What the watch needs. */
+/** Parameters of `RedisHealth`. */
 export interface RedisHealthOptions {
   store: Store
   connection: RedisConnection

@@ -33,7 +33,7 @@ import { claimMs, queueOf, type Sent, sentOf, unsent } from './sent.ts'
 import { StockWorkers } from './stock-workers.ts'
 import { VendorAnswers } from './vendor-answers.ts'
 
-/** What it needs; see the fields. */
+/** Parameters of `CeleryOutlet`; see the fields. */
 export interface CeleryOutletOptions {
   store: Store
   rulebook: Rulebook

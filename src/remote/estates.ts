@@ -10,7 +10,7 @@ import type { AnyTask } from '../tasks/task.ts'
 import { inheritedOf, messageIdOf, type Sent } from './sent.ts'
 import type { StockWorkers } from './stock-workers.ts'
 
-/** What it needs; see the fields. */
+/** Parameters of `RemoteEstates`; see the fields. */
 export interface EstatesOptions {
   results: Pick<Results, 'adopt'>
   workers: Pick<StockWorkers, 'mayHaveLost'>

@@ -20,7 +20,7 @@ export interface Asked extends Pick<Call, 'by'> {
   readonly estate: string | undefined
 }
 
-/** What it needs; see the fields. */
+/** Parameters of `Inquiry`; see the fields. */
 export interface InquiryOptions<Sent extends Asked> {
   broker: Broker
   control: Pick<Control, 'request'>

@@ -4,7 +4,7 @@ import type { AnyTask } from '../tasks/task.ts'
 import { queueOf, type Sent } from './sent.ts'
 import type { StockWorkers } from './stock-workers.ts'
 
-/** What it needs; see the fields. */
+/** Parameters of `QueueRoom`; see the fields. */
 export interface QueueRoomOptions {
   /** Tasks that stock workers execute. */
   tasks: readonly AnyTask[]

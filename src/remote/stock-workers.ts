@@ -8,7 +8,7 @@ import type { Clock } from '../core/clock.ts'
 import type { Log } from '../core/log.ts'
 import { Skew } from './skew.ts'
 
-/** What it needs; see the fields. */
+/** Parameters of `StockWorkers`; see the fields. */
 export interface StockWorkersOptions {
   broker: Broker
   control: Pick<Control, 'request'>

@@ -8,7 +8,7 @@ import { type TakeRequest, usedUnits } from './take-request.ts'
 /** The parts of a lease. */
 export interface LeaseOptions {
   readonly id: string
-  /** What was requested. */
+  /** The request that was granted. */
   readonly want: TakeRequest
   readonly clock: Clock
   readonly holder: LeaseHolder

@@ -21,7 +21,7 @@ begin
   v_now := engine.limiter_now_us(p_cap);
   for i in 1 .. cardinality(v_buckets) loop
     perform engine.charge_overrun(v_buckets[i], p_grant, p_used[i] - p_took[i], v_now);
-    -- What an earlier call refunded is no longer there.
+    -- Units that an earlier call refunded are no longer there.
     v_back[i] := greatest(0, (
       select sum(g.units) - p_used[i] from (
         select * from sluice.ledger l where l.bucket = v_buckets[i] order by l.at desc, l.n desc limit 1000) g

@@ -4,7 +4,7 @@ import type { Clock } from '../core/clock.ts'
 import type { Log } from '../core/log.ts'
 import type { Alarms } from '../fleet/alarms.ts'
 
-/** What it needs; see the fields. */
+/** Parameters of `watchDepth`; see the fields. */
 export interface DepthOptions {
   broker: Pick<Broker, 'use'>
   queues: Iterable<string>

@@ -54,7 +54,7 @@ export interface GrantSource {
 /** The parts of a store that attempts use themselves. */
 export type Surroundings = Pick<Store, 'clock' | 'log' | 'report'> & { db: Pick<Db, 'checkOutside'> }
 
-/** What a worker with a store has for its attempts. */
+/** The parts of a worker with a store that its attempts use. */
 interface StoreSide {
   store: Store
   storeClock: StoreClock

@@ -13,7 +13,7 @@ import { StuckHandlers } from './stuck.ts'
 import type { TaskSet } from './task-set.ts'
 import { type Threads, threadsFor } from './threads.ts'
 
-/** What it needs; see the fields. */
+/** Parameters of `LocalOutlet`; see the fields. */
 export interface LocalOutletOptions {
   store: Surroundings
   source: GrantSource

@@ -9,7 +9,7 @@ import type { StuckHandlers } from './stuck.ts'
 /** How long attempts may take to begin while the next claim is under way: a tenth of a grant's life, which is mostly 100 ms. */
 const beginMsMax = 10
 
-/** What the slots need; see the fields. */
+/** Parameters of `Slots`; see the fields. */
 export interface SlotsOptions {
   slots: number
   /** Makes the attempt of a job. */

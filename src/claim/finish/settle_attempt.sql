@@ -24,7 +24,7 @@ begin
   select * into v_job from sluice.job j where j.id = p_job and j.claim = p_claim for update;
   lost := not found;
   if lost then return; end if;
-  -- What an earlier claim has settled does not count.
+  -- Settlements of an earlier claim do not count.
   v_done := case when v_job.settled[1] = p_claim::text then v_job.settled else array[p_claim::text] end;
   -- A limit with a share has two buckets.
   v_buckets := array(select sluice.hash64(t)
