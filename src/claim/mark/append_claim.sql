@@ -6,9 +6,10 @@
 -- p_lanes: the lanes
 -- p_of: the lane of each job
 -- p_units, p_places: as in `engine.append_ledger`
+-- Returns true, so that a claim can call it in an assignment, which starts no query.
 create or replace function engine.append_claim(
   p_claim uuid, p_now bigint, p_buckets bigint[], p_rooms engine.room[], p_ahead engine.ahead, p_lanes sluice.lane[],
-  p_of bigint[], p_units bigint[], p_places bigint[]) returns void
+  p_of bigint[], p_units bigint[], p_places bigint[]) returns boolean
 language plpgsql as $$
 declare
   v_instants bigint[] := p_ahead.instants[:cardinality(p_of)];
@@ -31,4 +32,5 @@ begin
   end if;
   if cardinality(p_lanes) > 1 then p_rooms := array(select r from unnest(p_rooms) r where p_places[r.ord] > 0); end if;
   perform engine.append_ledger(p_rooms, p_claim, p_units, p_places, p_instants => v_instants, p_ords => v_ords);
+  return true;
 end $$;

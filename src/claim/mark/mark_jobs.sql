@@ -25,7 +25,7 @@ language plpgsql as $$
 declare
   v_ids bigint[] := array(select l.id from unnest(p_lane) with ordinality l order by l.ordinality);
   v_done engine.marked; v_lanes bigint[]; v_seqs bigint[]; v_late uuid[];
-  v_picked bigint[]; v_holds text[]; v_units bigint[]; v_places bigint[]; v_wanted int;
+  v_picked bigint[]; v_holds text[]; v_units bigint[]; v_places bigint[]; v_wanted int; v_charged boolean;
   v_buckets bigint[] := p_buckets; v_rooms engine.room[] := p_rooms; v_instants constant bigint[] := p_ahead.instants;
 begin
   if p_labels is not null then
@@ -85,7 +85,7 @@ begin
   if v_done.granted > 0 then
     v_done.jobs := coalesce(engine.insert_claim(p_claim, p_worker, p_now, p_at, v_lanes, v_seqs, v_instants,
       p_labels is null and v_done.granted < v_wanted), v_done.jobs);
-    perform engine.append_claim(p_claim, p_now, p_buckets, v_rooms, p_ahead, p_lane, v_lanes, v_units, v_places);
+    v_charged := engine.append_claim(p_claim, p_now, p_buckets, v_rooms, p_ahead, p_lane, v_lanes, v_units, v_places);
   end if;
   if v_late is not null then perform engine.set_aside_jobs(v_late, p_at); end if;
   return v_done;
