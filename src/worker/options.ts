@@ -76,7 +76,7 @@ export interface Companion {
   abort(): Promise<void>
 }
 
-/** Parameters of `graceMsOf`. `Sluice`, which has opened the store, fills them in; see the fields. */
+/** Parameters of `Worker`. `Sluice`, which has opened the store, fills them in; see the fields. */
 export interface WorkerOptions {
   store: Store
   tasks: readonly AnyTask[]
