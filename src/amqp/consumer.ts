@@ -180,10 +180,7 @@ export class Subscription implements Consumer {
 
   /** Subscribes on a channel of its own. `over` resolves to the cause when the subscription ends. */
   async #attach({ model, lost }: Session): Promise<{ over: Promise<Error> }> {
-    const gone = lost.then((cause) => Promise.reject(cause))
-    gone.catch(() => {})
-    // A connection whose socket was closed without an error never answers.
-    const channel = await Promise.race([model.createChannel(), gone])
+    const channel = await model.createChannel()
     let failed: Error | undefined
     const over = new Promise<Error>((resolve) => {
       this.#over = resolve
@@ -198,7 +195,7 @@ export class Subscription implements Consumer {
       return cause
     })
     this.#ended = ended
-    await Promise.race([this.#consume(channel), gone])
+    await this.#consume(channel)
     return { over: ended }
   }
 

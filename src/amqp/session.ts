@@ -22,6 +22,8 @@ interface Inside {
   stream: Duplex
   rest: Buffer
   recvFrame(): unknown
+  /** Ends the connection, and all that waits for an answer, unless it has ended before. */
+  onSocketError(cause: Error): void
 }
 
 const connectMaxMs = 5_000
@@ -79,8 +81,8 @@ function sessionOf(model: ChannelModel): Session {
       // A connection given up as half-open would otherwise stay, and keep the process alive.
       stream.destroy()
     })
-    // amqplib does not notice a socket that is closed without an end or an error.
-    stream.once('close', () => resolve(cause ?? new Error('the connection was closed')))
+    // amqplib does not notice a socket that is closed without an end or an error: who waits for an answer would wait until it misses heartbeats.
+    stream.once('close', () => inside.onSocketError(cause ?? new Error('the connection was closed')))
   })
   return {
     model,

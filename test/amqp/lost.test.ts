@@ -1,11 +1,11 @@
 /** Connections that are lost while they are being prepared: what waits goes on over the next one. */
 import { EventEmitter } from 'node:events'
+import type { Duplex } from 'node:stream'
 import { expect, it } from 'vitest'
-import { Subscription } from '../../src/amqp/consumer.ts'
+import { addressOf } from '../../src/amqp/address.ts'
 import { Publisher } from '../../src/amqp/publisher.ts'
-import type { Session } from '../../src/amqp/session.ts'
-import { silent } from '../../src/core/log.ts'
-import { until } from '../until.ts'
+import { openSession, type Session } from '../../src/amqp/session.ts'
+import { freshBroker } from '../servers/rabbitmq.ts'
 
 const cause = new Error('it was lost')
 const never = new Promise<never>(() => {})
@@ -40,30 +40,18 @@ it('a message is published again if its connection was lost just when it could b
   expect(published).toEqual(['queue'])
 })
 
-it.each([
-  { what: 'does not open a channel', channel: never },
-  {
-    what: 'does not answer the consumer',
-    channel: Promise.resolve(Object.assign(new EventEmitter(), { prefetch: () => never })),
-  },
-])('a consumer subscribes on the next connection if the one before is lost and $what', async ({ channel }) => {
-  const next = Object.assign(new EventEmitter(), {
-    prefetch: async () => {},
-    consume: async () => ({ consumerTag: 'tag' }),
-    cancel: async () => {},
-  })
-  const sessions = [
-    sessionWith(Promise.resolve(next), Promise.resolve(cause)),
-    sessionWith(channel, Promise.resolve(cause)),
-    sessionWith(Promise.resolve(next), never),
-  ]
-  const subscription = new Subscription('queue', { prefetch: 1 }, () => {}, {
-    log: silent,
-    ready: async () => sessions.shift() ?? never,
-    redeclare: async () => {},
-    cancelled() {},
-  })
-  await subscription.open(1_000)
-  await until(() => sessions.length === 0 && subscription.isAttached, 'it has subscribed again')
-  void subscription.cancel()
+it('nobody waits for heartbeats over a socket that was closed without an error', async () => {
+  const { url } = await freshBroker()
+  const session = await openSession(addressOf(`${url}?heartbeat=60`), 'test', 0)
+  const channel = await session.model.createChannel()
+  const answers = [session.model.createChannel(), channel.checkQueue('none'), channel.prefetch(1)].map((answer) =>
+    answer.then(
+      () => 'answered',
+      () => 'over',
+    ),
+  )
+  const { stream } = session.model.connection as unknown as { stream: Duplex }
+  stream.destroy()
+  expect(await Promise.all(answers)).toEqual(['over', 'over', 'over'])
+  expect(await session.lost).toBeInstanceOf(Error)
 })
