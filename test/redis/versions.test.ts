@@ -2,9 +2,9 @@
 import { randomUUID } from 'node:crypto'
 import { afterEach, expect, it } from 'vitest'
 import { columnsOf, numbersOnly } from '../../src/claim/definitions/columns.ts'
-import type { Rule } from '../../src/limits/rule.ts'
 import { rulesOf } from '../../src/limits/rules.ts'
 import { limit, type LimitOptions, Sluice, task } from '../../src/index.ts'
+import { agreedOf } from '../../src/redis/definition.ts'
 import { RedisLimiter } from '../../src/redis/limiter.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { fn } from '../servers/fn.ts'
@@ -35,16 +35,15 @@ async function stage() {
     },
     /** The rules that Redis holds, as every other program reads them. */
     async published() {
-      const text = await client.send('GET', ['sluice:{limits}:d:crm'])
-      return JSON.parse(String(text)) as { version: number; rules: { slot: number; span: number; room: number }[] }
+      const text = String(await client.send('GET', ['sluice:{limits}:d:crm']))
+      return { rules: agreedOf(text).rules, version: (JSON.parse(text) as { version: number }).version }
     },
     /** Takes as another program does, by what is published; resolves to how many units it got. */
     async take(want: number): Promise<number> {
       const { rules, version } = await this.published()
-      const own = rules.map(({ slot, span, ...rule }) => ({ ...rule, slotUs: slot, spanUs: span }))
       const answer = await new RedisLimiter(client).reserve({
         id: randomUUID(),
-        buckets: [{ name: 'crm', rules: own as unknown as Rule[], version }],
+        buckets: [{ name: 'crm', rules, version }],
         items: [{ want, takes: [{ bucket: 0, units: 1 }] }],
       })
       return answer.isDecided ? (answer.results[0]?.granted ?? 0) : -1
