@@ -51,7 +51,7 @@ it('tells the store the stints of a new registration, also when those of the one
     },
   }
   const own = { tasks: [], hasStints: () => true } as unknown as Member
-  const member = new Membership(store as never, own, { look: async () => {} } as never)
+  const member = new Membership(store as never, own, { check: async () => {} } as never)
   const late = member.claimer(['stint'])
   await until(() => told.length === 1, 'the first registration is told')
   member.lost('1')
