@@ -53,7 +53,7 @@ export class CeleryNames extends ServiceNames {
     const from = (exchange: string) => ({ exchange, to: { queue }, routingKey })
     return {
       exchanges: [{ name: this.#recover, type: 'topic' }, ...(first.exchanges ?? [])],
-      queues: [{ name: queue, arguments: { 'x-dead-received-exchange': this.step(leastMs) } }, ...(first.queues ?? [])],
+      queues: [{ name: queue, arguments: { 'x-dead-letter-exchange': this.step(leastMs) } }, ...(first.queues ?? [])],
       bindings: [from(this.exchange), from(this.#recover), ...(first.bindings ?? [])],
     }
   }
@@ -72,7 +72,7 @@ export class CeleryNames extends ServiceNames {
 
   override stepTopology(delayMs: number): Topology {
     const name = this.step(delayMs)
-    const own = { 'x-message-ttl': delayMs, 'x-dead-received-exchange': this.#recover }
+    const own = { 'x-message-ttl': delayMs, 'x-dead-letter-exchange': this.#recover }
     return {
       exchanges: [
         { name: this.#recover, type: 'topic' },

@@ -141,7 +141,7 @@ export class ServiceNames {
     const name = this.step(delayMs)
     const own = {
       'x-message-ttl': delayMs,
-      'x-dead-received-exchange': '',
+      'x-dead-letter-exchange': '',
       'x-expires': delayMs + stepUnusedMs,
       ...(this.options.isQuorum ? atLeastOnce : {}),
     }
@@ -175,8 +175,8 @@ export class ServiceNames {
   }
 }
 
-const atLeastOnce = { 'x-dead-received-strategy': 'at-least-once', 'x-overflow': 'reject-publish' }
-const deadLetter = (queue: string) => ({ 'x-dead-received-exchange': '', 'x-dead-received-routing-key': queue })
+const atLeastOnce = { 'x-dead-letter-strategy': 'at-least-once', 'x-overflow': 'reject-publish' }
+const deadLetter = (queue: string) => ({ 'x-dead-letter-exchange': '', 'x-dead-letter-routing-key': queue })
 
 /** Where events are published. `archive`: the bounds of what nobody gets; undefined: it is counted by its publisher only. */
 export function eventsTopology(archive: QueueOptions['archive']): Topology {
