@@ -39,15 +39,15 @@ begin
   if v_take = p_want then v_blocked := null;
   elsif v_lane.list is not null or v_take < p_news.counts[1] then
     v_ahead := engine.grant_lanes_ahead(array[v_lane], v_lane.buckets, v_is.rooms, p_want, v_is.now_us, p_ahead);
+    -- Another bucket has less room, so the lane waits for that one.
+    if v_ahead.instants is null and (v_is.rooms[v_ahead.shared]).avail > v_free then v_ahead := null; end if;
     v_blocked := coalesce(v_ahead.shared, v_blocked);
     if v_ahead.instants is not null then
       v_take := cardinality(v_ahead.instants);
       foreach v_room in array v_ahead.rooms loop
         v_done.probing := v_done.probing or v_room.probe > 0;  -- as in `engine.decide_claim`
         if v_room.avail < v_take then v_take := v_room.avail; v_blocked := v_room.ord; end if; end loop;
-      if v_take <= v_free then v_take := v_free; v_ahead := null; end if;
-    end if;
-  end if;
+      if v_take <= v_free then v_take := v_free; v_ahead := null; end if; end if; end if;
   v_lane.bound := case when v_lane.list is null then p_news.bounds[1] else least(v_lane.bound, p_news.bounds[1]) end;
   if v_take > 0 then
     v_mark := engine.mark_lane_jobs(p_claim, p_worker, v_is.now_us, v_is.at, v_lane, v_take, v_is.rooms, v_ahead);

@@ -4,7 +4,7 @@ import { expect, it } from 'vitest'
 import { newId } from '../../src/core/hash.ts'
 import { limit, type LimitOptions } from '../../src/limits/limit.ts'
 import { cases } from '../long.ts'
-import { claim, count, emptied, enter, finish, mainEngines, ownClock, quietTask } from './engine.ts'
+import { claim, count, emptied, enter, finish, mainEngines, ownClock, perTenant, quietTask } from './engine.ts'
 
 const startMs = Date.UTC(2026, 10, 26, 11, 59, 58)
 
@@ -30,6 +30,26 @@ const anyStep = fc.record({
 
 const at = emptied(mainEngines[0] ?? expect.fail())
 let names = 0
+
+it('a lane that its account holds back waits for the account, also if a total has fewer units left than are wanted', async () => {
+  await at.db.query('drop table if exists sluice.test_clock')
+  await ownClock(at.db, startMs)
+  const held = quietTask('held', [limit('total', { rate: '20/min', burst: 5 }), perTenant('account', '1/h', 1)])
+  const worker = await enter(at.db, ['held'], {}, 10)
+  await at.sluice.send(held, { tenant: 'a' })
+  const { jobs: first } = await claim(at.db, worker, ['held'], 10, newId(), { ahead: 10 })
+  expect(first).toHaveLength(1)
+  await finish(
+    at.db,
+    first.map((job) => ({ job, outcome: 'done' })),
+  )
+  await at.sluice.send(held, { tenant: 'a' })
+  for (let i = 0; i < 3; i++) {
+    const { jobs, wakeUs } = await claim(at.db, worker, ['held'], 10, newId(), { idle: true, ahead: 10 })
+    expect(jobs).toEqual([])
+    expect(wakeUs).toBeGreaterThan(1_000_000)
+  }
+})
 
 it('several limits of a job each keep to their windows, whatever comes back', async () => {
   let ahead = 0
