@@ -217,7 +217,8 @@ export class Claims {
     // The life of a grant counts from the earliest time that its instant may be here, and its use begins at the latest.
     if (row.instants !== null)
       for (const [i, job] of jobs.entries()) {
-        // A job that a repeated claim has read, and that is cancelled before the instants are, leaves the last one without.
+        // A job that a repeated claim has read, and that is cancelled before the instants are read, leaves the last
+        // one without.
         const atUs = Number(row.instants[i] ?? row.instants.at(-1) ?? row.now_us)
         const laterMs = (atUs - Number(row.now_us)) / 1_000
         job.grantedMs = decidedMs + laterMs

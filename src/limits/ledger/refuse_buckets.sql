@@ -23,7 +23,7 @@ declare
   v_bucket bigint;
   v_row sluice.refusal;
   v_is_new boolean;  -- the request was sent after the newest bad answer in a row
-  v_goes_on boolean;  -- what the bucket is held for already has not become another matter
+  v_goes_on boolean;  -- this answer and the newest one are both about the credential, or neither is
   v_wait bigint;
   v_now bigint := engine.limiter_now_us(p_cap);
   v_sent constant bigint := v_now - p_age_us;
