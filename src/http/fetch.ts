@@ -75,7 +75,7 @@ async function planOf(input: unknown, init: RequestInit | undefined, own: AbortS
     )
   }
   const from = isRequest(input) ? input : undefined
-  const body = init?.body ?? (from?.body ? Buffer.from(await from.arrayBuffer()) : null)
+  const body = init?.body ?? (from?.body ? await bodyOf(from) : null)
   const encoded = await encodeBody(body)
   const { Headers, Request: ClientRequest } = client()
   const headers = new Headers((init?.headers ?? from?.headers ?? []) as [string, string][])
@@ -102,6 +102,16 @@ async function planOf(input: unknown, init: RequestInit | undefined, own: AbortS
     redirect,
     staysHome: (init?.mode ?? from?.mode) === 'same-origin',
     signal,
+  }
+}
+
+/** Reads the body of a Request. A source that fails may not fail in the next attempt, so its TypeError is no bad request. */
+async function bodyOf(from: RequestLike): Promise<Buffer> {
+  try {
+    return Buffer.from(await from.arrayBuffer())
+  } catch (error) {
+    if (!(error instanceof TypeError)) throw error
+    throw new Error(`the body of the Request cannot be read: ${error.message}`, { cause: error })
   }
 }
 

@@ -86,6 +86,17 @@ test('an attempt that was returned as uncalled sends no request any more', async
   expect(received.join('')).toBe('')
 })
 
+test('a Request whose body breaks off is left to a later attempt', async () => {
+  const url = await echo()
+  const { fetch, taken } = setup({ deadlineMs: 5_000 })
+  const body = new ReadableStream({ pull: (from) => from.error(new TypeError('terminated')) })
+  const request = new Request(url, { method: 'POST', body, duplex: 'half' } as RequestInit)
+  const error: unknown = await fetch(request).catch((thrown: unknown) => thrown)
+  expect(error).toMatchObject({ message: 'the body of the Request cannot be read: terminated' })
+  expect(error).not.toHaveProperty('code')
+  expect(taken).toHaveLength(0)
+})
+
 test('an invalid call uses no grant', async () => {
   const url = await echo()
   const { fetch, taken } = setup({ deadlineMs: 5_000 })
