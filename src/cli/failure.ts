@@ -18,7 +18,7 @@ export function fail(error: unknown, json: boolean, program?: Command): number {
   if (failure === undefined) return 0
   const { code, exit } = failure
   const message = redactText(asCalled(failure.message))
-  const text = json ? JSON.stringify({ error: { code, message } }) : printable(`error ${code}: ${message}`)
+  const text = printable(json ? JSON.stringify({ error: { code, message } }) : `error ${code}: ${message}`)
   // The message is empty if help was printed for a command without arguments.
   if (message !== '') process.stderr.write(`${text}\n`)
   if (process.env['SLUICE_LOG_LEVEL'] === 'debug' && error instanceof Error)

@@ -56,7 +56,7 @@ export function output(options: OutputOptions): Output {
   return {
     json,
     line,
-    object: (value) => void process.stdout.write(`${JSON.stringify(value)}\n`),
+    object: (value) => void process.stdout.write(`${printable(JSON.stringify(value))}\n`),
     table: (rows) =>
       aligned(
         rows.map((row) => row.map(safe)),

@@ -34,6 +34,7 @@ afterAll(() => project.close())
 it.each([
   ['jobs', '--state', 'failed'],
   ['jobs', 'show', '$id'],
+  ['jobs', 'show', '$id', '--json'],
   ['limits', 'usage', 'crm'],
   ['jobs', 'show', hostile],
 ])('sluice %s %s prints them as codes', async (...args) => {
