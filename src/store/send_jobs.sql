@@ -64,10 +64,9 @@ begin
     v_old := array(select i.id from unnest(p_ids) i (id)
       where i.id <> all (coalesce(v_new, '{}')) or not exists (select 1 from sluice.job j where j.id = i.id offset 0));
     if cardinality(v_old) > 0 then
-      perform engine.check_tasks_of_ids(v_old, array(
-        select concat_ws(E'\x1f', p_tasks[j.ix], j.extra::jsonb ->> 'formerly')
-        from unnest(v_old) with ordinality o (id, ord) join unnest(p_ids, p_lane_ix, p_extras) j (id, ix, extra)
-          on j.id = o.id order by o.ord));
+      perform engine.check_tasks_of_ids(
+        array_agg(j.id), array_agg(concat_ws(E'\x1f', p_tasks[j.ix], j.extra::jsonb ->> 'formerly')))
+      from unnest(p_ids, p_lane_ix, p_extras) j (id, ix, extra) where j.id = any (v_old);
     end if;
     return query select unnest(v_old);
   end if;
