@@ -5,7 +5,7 @@ import { type Emitter, provideEmitter } from './events/event.ts'
 import { provideSender, type Sender } from './tasks/task.ts'
 
 let shared: Promise<Sluice> | undefined
-/** What `useSluice` was given. */
+/** The argument of `useSluice`. */
 let chosen: Sluice | undefined
 /** Sends under way, and whether takes, or the Sluice itself, are used: these need the store for longer. */
 let sends = 0
@@ -59,7 +59,7 @@ async function counted<T>(body: () => Promise<T>): Promise<T> {
 
 /** How often it is checked whether only the embedded engine keeps this process alive, in ms. */
 const lookMs = 100
-/** What does not count as the program's work: the engine has a timer of its own, and a terminal is always there. */
+/** Handles that do not count as the program's work: the engine has a timer of its own, and a terminal is always there. */
 const notWork = new Set(['Timeout', 'Immediate', 'TTYWrap'])
 
 /**

@@ -58,7 +58,7 @@ export interface SluiceOptions extends RetentionOptions, LogOptions {
    */
   celeryResults?: string
   /**
-   * What carries events: `store` or `rabbitmq` (docs/events-rabbitmq.md), the same in all programs that exchange events. Default:
+   * The transport of events: `store` or `rabbitmq` (docs/events-rabbitmq.md), the same in all programs that exchange events. Default:
    * `SLUICE_EVENTS`, else `store`.
    */
   events?: 'store' | 'rabbitmq' | BusOptions

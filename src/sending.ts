@@ -8,10 +8,10 @@ import type { Rulebook } from './tasks/rule.ts'
 import { type SendRowsOptions, type Sent, sendRows } from './tasks/send-rows.ts'
 import type { AnyTask, Given, Sendable, SendOptions, Task } from './tasks/task.ts'
 
-/** What it needs; see the fields. */
+/** Parameters of `Sending`; see the fields. */
 export interface SendingOptions {
   store: Store
-  /** Whether the store is the embedded engine. */
+  /** True if the store is the embedded engine. */
   isEmbedded: boolean
   definitions: Definitions
   rulebook: Rulebook

@@ -174,12 +174,12 @@ export class Sluice implements Sender {
     return this.#opened.url
   }
 
-  /** Whether the store is the embedded engine, in this process or in another one. */
+  /** True if the store is the embedded engine, in this process or in another one. */
   get embedded(): boolean {
     return this.#opened.embedded
   }
 
-  /** Whether this process owns the embedded data. It takes over when the owner ends. */
+  /** True if this process owns the embedded data. It takes over when the owner ends. */
   get owner(): boolean {
     return this.#opened.owner
   }

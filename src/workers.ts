@@ -33,7 +33,7 @@ import { Worker } from './worker/worker.ts'
 
 export { celeryPlaces } from './worker/celery-work.ts'
 
-/** What workers need of their Sluice; see the fields. */
+/** Parameters of `Workers`; see the fields. */
 export interface WorkersOptions {
   store: Store
   definitions: Definitions
@@ -43,7 +43,7 @@ export interface WorkersOptions {
   shared: RedisPeerLimiter | undefined
   redis: RedisConnection | undefined
   events: Events
-  /** What carries events, if the store does not. */
+  /** The transport of events, if it is not the store. */
   bus: RabbitBus | undefined
   sender: Sender
   allowPrivate: readonly string[]
@@ -61,7 +61,7 @@ export interface WorkersOptions {
 
 /** The workers of one Sluice. */
 export class Workers {
-  /** Those that claim. */
+  /** The workers that claim. */
   readonly claiming = new Set<Worker>()
   readonly #executing = new Set<FleetWorker>()
   readonly #options: WorkersOptions

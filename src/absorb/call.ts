@@ -1,4 +1,4 @@
-/** What a Celery producer's message means, and what the end of its job means to the producer. */
+/** Translates a Celery producer's message into a job, and the end of the job into Celery's result. */
 import { randomUUID } from 'node:crypto'
 import type { Address } from '../celery/carrier.ts'
 import { readJson } from '../celery/json.ts'
@@ -12,23 +12,23 @@ import { waitMaxMs } from '../core/retry.ts'
 export interface Replies {
   readonly replyTo: string | null
   readonly ignoreResult: boolean
-  /** What Celery keeps beside a result. */
+  /** The fields that Celery keeps beside a result. */
   readonly about: Readonly<Record<string, unknown>>
 }
 
-/** What is kept of a call until its job has ended. */
+/** The fields of a call that are kept until its job has ended. */
 export interface Call extends Replies, Pick<TaskMessage, 'rootId' | 'callbacks' | 'errbacks' | 'chain'> {
   /** The name under which it was sent. */
   readonly task: string
   readonly priority: number
   /** The queue that it came from, to which go tasks that follow it and name none. */
   readonly queue: string
-  /** What is sent when all members of its group have ended; absent: it is no member of a chord. */
+  /** The task that is sent when all members of its group have ended; absent: it is no member of a chord. */
   readonly chord?: Signature
   readonly groupIndex?: number
 }
 
-/** What became of a job, as the store has it. */
+/** The state of a job, as the store has it. */
 export interface Change {
   /** `done`, `failed`, `cancelled`; of a job that goes on: `started`, `retry`. */
   readonly state: string

@@ -1,10 +1,10 @@
-/** What `celery inspect` and Flower show of a worker of ours. */
+/** Answers the requests of `celery inspect` and Flower to a worker of ours. */
 import { argumentsOf } from '../celery/arguments.ts'
 import { reprOf, writeTime } from '../celery/time.ts'
 import type { Call } from './call.ts'
 import type { WorkerEvents } from './worker-events.ts'
 
-/** What it needs; see the fields. */
+/** Parameters of `Inspection`; see the fields. */
 export interface InspectionOptions {
   /** Resolves to what it has: `active` runs here, `reserved` waits, `scheduled` is not due yet. */
   inHand(kind: 'active' | 'reserved' | 'scheduled'): Promise<readonly InHand[]> | readonly InHand[]

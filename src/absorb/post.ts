@@ -1,4 +1,4 @@
-/** What the absorber needs of the broker of Celery producers, RabbitMQ or Redis. */
+/** The parts of the broker of Celery producers, RabbitMQ or Redis, that the absorber uses. */
 import type { Address } from '../celery/carrier.ts'
 import type { WireMessage } from '../celery/wire.ts'
 import type { DepthOptions } from '../worker/depth.ts'
@@ -15,7 +15,7 @@ export interface Incoming {
   requeue(): unknown
 }
 
-/** What is received; it ends with the post. */
+/** A subscription; it ends with the post. */
 export interface Receiving {
   /** Receives no more; what is in hand stays in hand. */
   stop(): Promise<void>

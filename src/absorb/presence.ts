@@ -9,7 +9,7 @@ import type { Post } from './post.ts'
 import { RemoteControl, type RemoteControlOptions } from './remote-control.ts'
 import { WorkerEvents } from './worker-events.ts'
 
-/** What it needs; see the fields, and those of its parts. */
+/** Parameters of `Presence`; see the fields, and those of its parts. */
 export interface PresenceOptions
   extends Omit<InspectionOptions, 'name' | 'events'>, Pick<RemoteControlOptions, 'revoke'> {
   post: Post

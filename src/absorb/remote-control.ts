@@ -6,7 +6,7 @@ import type { Log } from '../core/log.ts'
 import type { LogicalTime } from './logical-time.ts'
 import type { Post } from './post.ts'
 
-/** What it needs; see the fields. */
+/** Parameters of `RemoteControl`; see the fields. */
 export interface RemoteControlOptions {
   log: Log
   post: Post
@@ -32,7 +32,7 @@ const units: Readonly<Record<string, string>> = { s: 's', m: 'min', h: 'h' }
 const stopped = 'a worker of Sluice is stopped by whoever runs it: end its process with SIGTERM'
 const slotted = 'the attempts at once of a worker of Sluice are set where it starts: --concurrency'
 const queued = 'the queues of a worker of Sluice are set where it starts: --celery'
-/** What is refused, and what to do instead. */
+/** Requests that are refused, and what to do instead. */
 const refusals: Readonly<Record<string, string>> = {
   shutdown: stopped,
   pool_restart: stopped,

@@ -6,7 +6,7 @@ import { type Call, type Change, resultOf } from './call.ts'
 import type { Results } from './results.ts'
 import type { WorkerEvents } from './worker-events.ts'
 
-/** What it needs; see the fields. */
+/** Parameters of `Reporter`; see the fields. */
 export interface ReporterOptions {
   store: Store
   results: Results
@@ -35,7 +35,7 @@ const idleMs = 500
 const awayMs = 1_000
 const portion = 1_000
 const pruneMs = 3_600_000
-/** What is sent in one transaction, about: more than that waits for its confirmation. */
+/** About how many bytes are sent in one transaction: more than that waits for its confirmation. */
 const bytesMax = 4 * 2 ** 20
 
 /** Looks until it is closed. */
@@ -111,7 +111,7 @@ export class Reporter {
       if (!this.#nudge.signal.aborted) continue
       if (!this.#end.signal.aborted) this.#nudge = new AbortController()
       ms = lookMs
-      // What ends at the same time is reported together.
+      // Jobs that end at the same time are reported together.
       await clock.sleep(5, this.#end.signal)
     }
   }

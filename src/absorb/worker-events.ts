@@ -10,7 +10,7 @@ import { version } from '../core/version.ts'
 import type { LogicalTime } from './logical-time.ts'
 import type { Post } from './post.ts'
 
-/** What it needs; see the fields. */
+/** Parameters of `WorkerEvents`; see the fields. */
 export interface WorkerEventsOptions {
   post: Post
   clock: Clock
@@ -148,7 +148,7 @@ export class WorkerEvents {
     }
   }
 
-  /** What comes within one turn of the event loop is one message. */
+  /** Events within one turn of the event loop are one message. */
   #send(event: Fresh, isWanted = this.isOn): void {
     if (!isWanted) return
     this.#waiting.push(event)

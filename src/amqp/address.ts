@@ -2,7 +2,7 @@
 import { UsageError } from '../core/errors.ts'
 import { decodedPart, type Host, hostsOf, type Pems, pemsOf } from '../core/server-url.ts'
 
-/** What a connection needs to know; see the fields. */
+/** The address of a connection; see the fields. */
 export interface BrokerAddress {
   /** The servers of one cluster, tried in turn. */
   hosts: Host[]

@@ -13,7 +13,7 @@ import { Declarations, type Topology } from './topology.ts'
 
 export type { Delivery } from './consumer.ts'
 
-/** What a broker does now. */
+/** The present state of a broker. */
 export interface BrokerStatus {
   /**
    * For how long there has been no connection for publishing, or for consuming, in ms; undefined: there is one, or none
@@ -243,7 +243,7 @@ class Connections implements Broker {
   async close(): Promise<void> {
     if (this.#isClosed) return
     this.#isClosed = true
-    // Not awaited: a server that is silent would hold up the end.
+    // It is not awaited, because a server that is silent would hold up the end.
     for (const consumer of this.#consumers) void consumer.cancel()
     await Promise.race([this.#publisher.flush(), systemClock.sleep(flushMaxMs, undefined, false)])
     this.#publisher.close()

@@ -1,6 +1,6 @@
 /** Integers in headers, with the types that every client of RabbitMQ reads alike. */
 
-/** What a header can hold. Integers are exact from -2^53 to 2^53, a bigint from -2^63 to 2^63 - 1. */
+/** A value of a header. Integers are exact from -2^53 to 2^53, a bigint from -2^63 to 2^63 - 1. */
 export type HeaderValue =
   | string
   | number

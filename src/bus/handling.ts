@@ -54,7 +54,7 @@ export class Handling {
     return this.#turns.length + this.#running.size + this.#settling
   }
 
-  /** Whether a slot is free. */
+  /** True if a slot is free. */
   get isFree(): boolean {
     return this.#outlet.free() > 0
   }

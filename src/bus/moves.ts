@@ -43,7 +43,7 @@ export interface Moves {
   readonly former: readonly FormerPlacing[]
 }
 
-/** Where a message goes. */
+/** The queue and handler that a message goes to. */
 export interface Place {
   to: Source
   handler: string
@@ -103,7 +103,7 @@ function isInTheWay(each: Placing, from: Placing, to: Source): boolean {
   return each.queue === to.queue && each.handler !== from.handler && overlap(each.pattern, from.pattern)
 }
 
-/** Whether these groups are those of the process that started last. */
+/** True if these groups are those of the process that started last. */
 export function isOfLast({ handlers }: Pick<Entry, 'handlers'>, sources: readonly Source[]): boolean {
   const last = new Set(handlers.map(textOf))
   return placingsOf(sources).every((each) => last.has(textOf(each)))

@@ -51,7 +51,7 @@ export class ServiceNames {
     return eventsExchange
   }
 
-  /** Whether each pattern of a group has a queue of its own. */
+  /** True if each pattern of a group has a queue of its own. */
   get hasOwnQueues(): boolean {
     return false
   }

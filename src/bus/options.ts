@@ -4,7 +4,7 @@ import { checkFields } from '../core/fields.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
 import { type QueueOptions, timeMaxMs } from './names.ts'
 
-/** What carries events; see the fields. */
+/** The transport of events; see the fields. */
 export interface BusOptions {
   on: 'rabbitmq'
   /**

@@ -6,7 +6,7 @@ import { QueueArchive } from './archive.ts'
 import type { Republisher } from './republisher.ts'
 import { type ServiceNames, unrouted } from './names.ts'
 
-/** What it needs; see the fields. */
+/** Parameters of `watchQueues`; see the fields. */
 export interface QueueWatchOptions {
   store: Store
   broker: Broker

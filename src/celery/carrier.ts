@@ -1,4 +1,4 @@
-/** What the client of Celery's workers needs of a broker. */
+/** The parts of a broker that the client of Celery's workers uses. */
 import type { WireMessage } from './wire.ts'
 
 /** Where a message goes; `exchange` empty: the routing key is the name of a queue. */

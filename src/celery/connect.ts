@@ -1,4 +1,4 @@
-/** Which broker a URL means. */
+/** Finds the broker that a URL means. */
 import type { Log } from '../core/log.ts'
 import type { Carrier } from './carrier.ts'
 import { redisCarrier } from './redis-transport.ts'

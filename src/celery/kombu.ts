@@ -1,4 +1,4 @@
-/** What Celery keeps in Redis when that is its broker: kombu's messages, lists, bindings and channels. */
+/** The keys of Celery in a Redis that is its broker: kombu's messages, lists, bindings and channels. */
 import type { Address } from './carrier.ts'
 import { isRecord, readJson, writeJson } from './json.ts'
 import { unreadable, type WireMessage } from './wire.ts'

@@ -17,7 +17,7 @@ import { blank, type TaskMessage, writeTask } from './task-message.ts'
 export interface ProducerOptions {
   /** URL of the workers' broker: RabbitMQ (`amqp://…`) or Redis (`redis://…`). Default: `AMQP_URL` of the environment. */
   broker?: string
-  /** What stands before all keys of a broker in Redis: the workers' `global_keyprefix`. Default: nothing. */
+  /** The prefix of all keys of a broker in Redis: the workers' `global_keyprefix`. Default: none. */
   keyPrefix?: string
   /**
    * Where the workers put results: `'rpc'` (their `result_backend = 'rpc://'`), the URL of a Redis (`redis://…`), or `'none'`.
@@ -40,11 +40,11 @@ export interface DelayOptions {
   queue?: string
   /** Exchange, with `queue` as the routing key. Default: the one in which that is the name of a queue. */
   exchange?: string
-  /** Not to begin before this time from now. A Celery worker holds the message in memory until then. */
+  /** It begins no sooner than after this time. A Celery worker holds the message in memory until then. */
   countdown?: Duration
-  /** Not to begin before this instant. */
+  /** It begins no sooner than at this instant. */
   eta?: Date
-  /** Not to begin later than this time from now, or this instant: it is then revoked. */
+  /** It is revoked if it has not begun after this time, or at this instant. */
   expires?: Duration | Date
   /**
    * From 0 to 255: higher first, in a queue that was declared with `x-max-priority`. In Redis 0 comes first, then from 3, from 6

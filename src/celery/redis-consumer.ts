@@ -19,7 +19,7 @@ export interface RedisDelivery {
   requeue(): Promise<boolean>
 }
 
-/** What is received, and how; see the fields. */
+/** Parameters of `consumeRedis`; see the fields. */
 export interface RedisConsumerOptions extends RedisPlace {
   /** Within a priority they take turns. */
   queues: readonly string[]

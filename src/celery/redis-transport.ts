@@ -122,7 +122,7 @@ class RedisCarrier implements Carrier {
 
   async close(): Promise<void> {
     const { log } = this.#place
-    // What stays behind is a list of replies, which nobody reads.
+    // A list of replies stays behind, which nobody reads.
     const left = (error: unknown) => log.warn('a queue for replies of Celery workers stays in Redis', { err: error })
     await Promise.all([...this.#stops].map((stop) => stop().catch(left)))
     await this.#redis.close()

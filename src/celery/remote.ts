@@ -9,10 +9,10 @@ import type { Carrier } from './carrier.ts'
 import { openCarrier } from './connect.ts'
 import { readReply, replyExchange, requestExchange, writeRequest } from './control.ts'
 
-/** What each worker has answered, by its name (`celery@host`). */
+/** The answer of each worker, by its name (`celery@host`). */
 export type Answers = Record<string, unknown>
 
-/** Which workers are meant, and how long to wait for them. */
+/** The workers that are meant, and how long to wait for them. */
 export interface RequestOptions {
   /** Names of workers, `celery@host`. Default: all that are there. */
   workers?: readonly string[]

@@ -6,12 +6,12 @@ import { unreadable, type WireMessage } from './wire.ts'
 /** States that may still change, then those that do not. */
 export type CeleryState = 'PENDING' | 'RECEIVED' | 'STARTED' | 'RETRY' | 'SUCCESS' | 'FAILURE' | 'REVOKED'
 
-/** What a worker has reported about a task. */
+/** The report of a worker about a task. */
 export interface TaskResult {
   readonly id: string
   /** A task may report states of its own beside Celery's. */
   readonly state: CeleryState | (string & {})
-  /** What the task returned; of a failure or a retry the error; otherwise what belongs to the state. */
+  /** The task's return value; of a failure or a retry the error; otherwise what belongs to the state. */
   readonly value: unknown
   /** Python's traceback. */
   readonly traceback: string | undefined
@@ -23,7 +23,7 @@ export interface RemoteError {
   readonly type: string
   /** The module of its class, `builtins`. */
   readonly module: string
-  /** What it was made with. */
+  /** The arguments of its constructor. */
   readonly args: readonly unknown[]
 }
 
@@ -33,7 +33,7 @@ export class CeleryTaskError extends SluiceError {
   readonly type: string
   /** The module of that class; undefined: the worker named none. */
   readonly module: string | undefined
-  /** What that error was made with: `raise ValueError('boom', 1)` gives `['boom', 1]`. */
+  /** The arguments of that error's constructor: `raise ValueError('boom', 1)` gives `['boom', 1]`. */
   readonly args: readonly unknown[]
   /** Python's traceback. */
   readonly traceback: string | undefined

@@ -41,7 +41,7 @@ const kept = 10_000
 const pollEveryMs = 50
 const answerMaxMs = 10_000
 
-/** What has been reported about the tasks that were sent. */
+/** The reports about the tasks that were sent. */
 class Board {
   readonly #tasks = new Map<string, { newest?: TaskResult; watchers: Set<(result: TaskResult) => unknown> }>()
   #cause: Error | undefined
@@ -226,7 +226,7 @@ class RedisResults implements Results {
     const text = await this.#redis.send('GET', [resultKey(id)])
     if (typeof text !== 'string' || text === seen.get(id)) return
     seen.set(id, text)
-    // Not awaited: those who watch a result may take long.
+    // They are not awaited, because those who watch a result may take long.
     void this.#board.post(readResult(text)).catch((error: Error) => this.#board.failed(error))
   }
 }

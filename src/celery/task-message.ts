@@ -20,9 +20,9 @@ export interface TaskMessage {
   readonly groupIndex: number | undefined
   /** How often the task has sent itself again. */
   readonly retries: number
-  /** Not to begin before; wall time in ms. */
+  /** It begins no sooner; wall time in ms. */
   readonly etaMs: number | undefined
-  /** Not to begin after; wall time in ms. */
+  /** It begins no later; wall time in ms. */
   readonly expiresMs: number | undefined
   /** Seconds after which the worker ends the task. */
   readonly hardLimitS: number | undefined
@@ -45,7 +45,7 @@ export interface TaskMessage {
   readonly chain: readonly Signature[]
   /** Sent when all members of its group have ended, with their results. */
   readonly chord: Signature | undefined
-  /** What the sender has added, and Celery's stamps. */
+  /** The sender's own headers, and Celery's stamps. */
   readonly headers: Readonly<Record<string, unknown>>
 }
 
@@ -56,7 +56,7 @@ const known = new Set(
     'ignore_result compression'
   ).split(' '),
 )
-/** What RabbitMQ adds: sent again, it looks like a message that goes in circles, and is dropped. */
+/** Headers that RabbitMQ adds: with them a copy looks like a message that goes in circles, and is dropped. */
 const isBrokers = (name: string) =>
   name.startsWith('x-') && /^x-(death|first-death-|last-death-|delivery-count|acquired-count)/.test(name)
 
@@ -145,7 +145,7 @@ export function hasChord({ chord, chain, callbacks }: Pick<TaskMessage, 'chord' 
   return chord !== undefined || [...chain, ...callbacks].some(({ options }) => (options['chord'] ?? null) !== null)
 }
 
-/** What the headers of a message have of a task whose body cannot be read: enough to report that. Undefined: too little. */
+/** Returns a task from the headers of a message whose body cannot be read: enough to report that. Undefined: they have too little. */
 export function headOf(message: WireMessage): TaskMessage | undefined {
   const { task } = message.headers
   if (typeof task !== 'string') return undefined
@@ -223,7 +223,7 @@ function timeOf(found: unknown, name: string): number | undefined {
 }
 
 /**
- * What a task's own `self.retry` (or `autoretry_for`) has sent: how often it has by now, and when the next try may begin. Such a
+ * Reads a message that a task's own `self.retry` (or `autoretry_for`) has sent: how often by now, and when the next try may begin. Such a
  * message is a further call that no limit has granted. Undefined for a message that was sent once.
  */
 export function retryOf({ retries, etaMs }: TaskMessage): { retries: number; etaMs: number | undefined } | undefined {

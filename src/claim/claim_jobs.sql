@@ -47,7 +47,7 @@ begin
   from sluice.epoch e left join sluice.worker w on w.id = p_worker;
   if v_is.labels is null then raise exception 'worker % was given up', p_worker using errcode = 'SLW01'; end if;
   if v_is.moved then perform engine.check_epoch(null, null, null); end if;
-  -- Before buckets are locked: a claim that has to wait here holds none of them.
+  -- This comes before buckets are locked: a claim that has to wait here holds none of them.
   if v_is.shared then shared := engine.lock_redis_epoch(); end if;
   v_begun := case when v_is.moved or v_is.shared then engine.limiter_now_us(p_cap)
              else engine.limiter_time(v_is.ahead_us, v_is.watched, p_cap) end;

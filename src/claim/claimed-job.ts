@@ -62,12 +62,14 @@ export function mayStart({ isGone = false, grantedMs }: ClaimedJob): boolean {
   return !isGone && grantedMs !== -Infinity
 }
 
-/** The known fields of a message that is executed without a claim; see the fields of the same names. */
+/** The history of a message that is executed without a claim. */
 export interface Known {
+  /** Attempts so far that count, failures among them, those that the vendor refused, and lost workers. */
   readonly attempt: number
   readonly failed: number
   readonly throttled: number
   readonly crashes: number
+  /** It may have been executed before. */
   readonly isDoubtful: boolean
 }
 

@@ -10,7 +10,7 @@ import { type Claimed, type Claimer, type Claims, WorkerLostError } from './clai
 import { InHand, type InHandOptions } from './inhand.ts'
 import type { KindRoom } from './places.ts'
 
-/** What a dispatcher needs; see the fields, and those of InHandOptions. */
+/** Parameters of `Dispatcher`; see the fields, and those of InHandOptions. */
 export interface DispatchOptions extends InHandOptions {
   claims: Claims
   /** Returns who claims. Called before each claim, because a worker that was given up registers anew. */
@@ -21,7 +21,7 @@ export interface DispatchOptions extends InHandOptions {
   lost(worker: string): void
 }
 
-/** What one claim is for. */
+/** The purpose of one claim. */
 interface Portion {
   tasks: readonly string[]
   want: number

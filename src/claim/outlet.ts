@@ -2,7 +2,7 @@
 import type { Outcome } from './finish/finish.ts'
 import type { ClaimedJob } from './claimed-job.ts'
 
-/** What identifies an attempt. */
+/** The identity of an attempt. */
 export type JobKey = Pick<ClaimedJob, 'claim' | 'seq'>
 
 /** Executes jobs. Each job that it is given may start at once: every limit has granted it. */
@@ -53,7 +53,7 @@ export interface Kind {
   free(): number
 }
 
-/** What an outlet reports. It may do so from anywhere, late, twice, and in any order. */
+/** The receiver of an outlet's reports. They may come from anywhere, late, twice, and in any order. */
 export interface Reports {
   /**
    * The attempt of this job, the very object that was started, has ended; of several reports the first counts. Resolves when

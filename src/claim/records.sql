@@ -1,14 +1,14 @@
 -- Composite types that the functions of this release pass to each other. They are in the schema of the functions, not
 -- of the tables, because a release may change them.
 
--- What a claim found in one lane: jobs that it could start, how many of them it took, the last of their seqs, whether
--- there are more; the lane's rank by the next job (by the last one, if there is none); and the units by which the jobs
--- taken advance the turn (null: one for each job).
+-- The findings of a claim in one lane: jobs that it could start, how many of them it took, the last of their seqs,
+-- whether there are more; the lane's rank by the next job (by the last one, if there is none); and the units by which
+-- the jobs taken advance the turn (null: one for each job).
 create type engine.move as (
   lane bigint, seen integer, taken integer, last bigint, more boolean, rank integer, turn bigint);
 
--- What a claim did. now_us: the limiter's time of its decision. granted: how many jobs it claimed; jobs: their JSON.
--- again: the next claim should follow at once. held: a job was left because another transaction has it locked.
+-- The result of a claim. now_us: the limiter's time of its decision. granted: how many jobs it claimed; jobs: their
+-- JSON. again: the next claim should follow at once. held: a job was left because another transaction has it locked.
 -- probing: as in `engine.read_claim_room`. served: false when `engine.claim_lone_lane` met another case. of, taken: the
 -- class of each lane that was served, and how many of its jobs were claimed. instants: when each of the jobs may begin;
 -- null: now.
@@ -16,7 +16,7 @@ create type engine.served as (
   now_us bigint, granted integer, again boolean, jobs text, held boolean, probing boolean, served boolean, of bigint[],
     taken integer[], instants bigint[]);
 
--- What became of the jobs that a claim marked: how many it has, their JSON (claim/claimed-job.ts), and the move of each
+-- The jobs that a claim marked: how many it has, their JSON (claim/claimed-job.ts), and the move of each
 -- lane.
 create type engine.marked as (granted integer, jobs text, moves engine.move[]);
 

@@ -47,7 +47,7 @@ function otherwise(text: string): Cell | undefined {
   if (text === '') return { is: 'absent', value: undefined }
   try {
     const value: unknown = JSON.parse(/^(true|false|null)$/i.test(text) ? text.toLowerCase() : text)
-    // Not exact: a number that JSON cannot hold, such as an id of 19 digits.
+    // It is not exact: a number that JSON cannot hold, such as an id of 19 digits.
     const isExact = typeof value !== 'number' || !/^-?\d+$/.test(text.trim()) || String(value) === text.trim()
     return typeof value !== 'string' && isExact ? { is: 'other', value } : undefined
   } catch {

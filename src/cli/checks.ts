@@ -18,7 +18,7 @@ import { bloat, has, snapshots, type StorageAt, wraparound } from './storage.ts'
 import { zones } from './zones.ts'
 import { driver } from '../db/driver.ts'
 
-/** What a check gets. */
+/** The parameter of a check. */
 interface Place {
   store: Opened
   schema: string

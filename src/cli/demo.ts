@@ -220,7 +220,7 @@ function summary(
     failed: ended.failed,
     vendor429: report.vendor429,
     exceeded,
-    // What `exceeded: 0` is about.
+    // The proof behind `exceeded: 0`.
     guarantees: proof.rules.map(({ guarantee, rate }) => `${guarantee} ${rate}`),
     proved: proof.isProved,
     seconds: round(seconds),

@@ -61,7 +61,7 @@ export async function workWithoutStore(
   out.log.info('stopped')
 }
 
-/** What the files have that only a store carries out would be left out in silence. @throws UsageError SLUICE_NEEDS_STORE */
+/** Rejects what only a store carries out: it would be left out in silence. @throws UsageError SLUICE_NEEDS_STORE */
 function refuseStored({ config }: Settings, { handlers, schedules }: { handlers: number; schedules: number }): void {
   const { rules = [] } = config.fields
   const found = [

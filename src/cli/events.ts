@@ -12,10 +12,10 @@ import { eventIdOf } from './ids.ts'
 import { ago, brief, many, span, writeFacts } from './output.ts'
 import { settingsOf, withSluice } from './settings.ts'
 
-/** What the deliveries of events have in their inputs, and no other job. */
+/** A field that only deliveries of events have in their inputs. */
 const deliveries: JobFilter = { input: { 'event.specversion': '1.0' } }
 
-/** What to do where no delivery matches. Where RabbitMQ carries events, those that failed for good are no jobs. */
+/** The next step if no delivery matches. Where RabbitMQ carries events, those that failed for good are no jobs. */
 const otherwise = (verb: string) => async (sluice: Sluice) => {
   const services = await sluice.events.services().catch(() => [])
   const full = services.filter(({ archived }) => (archived ?? 0) > 0).map(({ service }) => service)

@@ -1,4 +1,4 @@
-/** What users of other systems type, and what it is called here. */
+/** The words of other systems, and the commands that they stand for here. */
 import type { Command } from 'commander'
 import { nearest } from '../core/nearest.ts'
 

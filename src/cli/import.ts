@@ -196,7 +196,7 @@ class Refused {
       fs.writeSync(this.#file, `${raw}\n`)
     }
     const text = `line ${line}: ${flat(error.message)}`
-    // Not a UsageError, because the data are wrong and not the command: exit code 1.
+    // It is no UsageError, because the data are wrong and not the command: exit code 1.
     if (onError === 'stop') throw new SluiceError(error.code, text, { cause: error })
     if (this.#told++ < toldMax) this.#talk(text)
   }

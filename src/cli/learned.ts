@@ -3,7 +3,7 @@ import { redactText } from '../core/redact.ts'
 import { percent } from '../core/figures.ts'
 import type { Sql } from '../db/store.ts'
 
-/** What jobs of one route have used, as fractions of the declared cost. */
+/** The use of one route's jobs, as fractions of the declared cost. */
 export interface LearnedRoute {
   task: string
   /** The value of the field that `learn` names; '': it names none. */

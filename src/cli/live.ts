@@ -1,4 +1,4 @@
-/** What `sluice dev` shows: jobs as they start and end, and limits as they fill. */
+/** The display of `sluice dev`: jobs as they start and end, and limits as they fill. */
 import { systemClock } from '../core/clock.ts'
 import { span } from '../core/figures.ts'
 import { amount } from '../core/money.ts'

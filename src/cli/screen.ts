@@ -1,4 +1,4 @@
-/** What this process shows on stderr: text that scrolls, and on a terminal one block below it that changes in place. */
+/** Shows on stderr: text that scrolls, and on a terminal one block below it that changes in place. */
 import type { WriteStream } from 'node:tty'
 import { printable } from '../core/printable.ts'
 

@@ -1,4 +1,4 @@
-/** What commands read from stdin. */
+/** Reads stdin for commands. */
 import type { Output } from './output.ts'
 
 /**

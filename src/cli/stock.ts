@@ -6,7 +6,7 @@ import type { Finding } from './finding.ts'
 import { many } from './output.ts'
 import { has, type StorageAt } from './storage.ts'
 
-/** What the workers of one queue have, together. */
+/** The capacity of all workers of one queue. */
 interface Pool {
   workers: number
   slots: number

@@ -1,4 +1,4 @@
-/** What `sluice init` writes, by the kind of project that it finds. */
+/** The files that `sluice init` writes, by the kind of project that it finds. */
 
 /** The kinds of projects: how a file of theirs is a module. */
 export type Kind = 'typescript' | 'typescript-commonjs' | 'module' | 'commonjs'

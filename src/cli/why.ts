@@ -93,7 +93,7 @@ function showWait(out: Output, why: Why, job: Job | undefined): void {
   out.hint(reasons.find(({ todo }) => todo !== undefined)?.todo ?? `\`sluice jobs show ${id}\``)
 }
 
-/** What follows below a reason: its time, and what somebody has to do. */
+/** The lines below a reason: its time, and what somebody has to do. */
 function below({ notBefore, acts, todo }: Reason): string[] {
   return [
     ...(notBefore === undefined || msUntil(notBefore) === 0 ? [] : [`not before ${moment(notBefore)}`]),

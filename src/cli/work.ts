@@ -33,7 +33,7 @@ export interface WorkFlags {
   live?: boolean
 }
 
-/** What a command starts; see the methods of `Worker`. */
+/** A worker, or a dispatcher, that a command has started; see the methods of `Worker`. */
 interface Running {
   readonly running: number
   stop(): Promise<void>
@@ -43,11 +43,11 @@ interface Running {
 /** How a command has jobs executed. */
 export interface Mode {
   start(sluice: Sluice, work: readonly Work[], options: WorkOptions): Promise<Running>
-  /** What it does, for the log: "working on" tasks. */
+  /** The verb for the log: "working on" tasks. */
   verb: string
-  /** Whether the number of slots is this process's own. */
+  /** True if the number of slots is this process's own. */
   hasSlots: boolean
-  /** Whether it claims jobs, and so sends those of schedules. */
+  /** True if it claims jobs, and so sends those of schedules. */
   claims: boolean
 }
 

@@ -22,7 +22,7 @@ export interface Clock {
   sleep(ms: number, signal?: AbortSignal, ref?: boolean): Promise<void>
 }
 
-/** What the clocks of this machine showed at one moment. */
+/** The clocks of this machine at one moment. */
 export interface Moment {
   readonly monotonicMs: number
   readonly bootMs: number

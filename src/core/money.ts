@@ -25,7 +25,7 @@ export function money(value: number): number {
       `money(${inspect(value, { depth: 0 })}): an amount is a number from 0 to 1,000,000,000`,
     )
   const nearest = Math.round(micros)
-  // What floating point adds to 1.1 * 1,000,000 is no part of the amount.
+  // The error of floating point in 1.1 * 1,000,000 is no part of the amount.
   return Math.abs(micros - nearest) <= nearest * 1e-12 ? nearest : Math.ceil(micros)
 }
 

@@ -1,7 +1,7 @@
-/** What is parked because claims failed on its data, and how it is reported to people. */
+/** Parked jobs, lanes and buckets, on whose data claims failed, and their words for people. */
 import { redactText } from './redact.ts'
 
-/** What claims skip until it is released: a job, jobs of a task in a queue (a lane), or a limit's key (a bucket). */
+/** A thing that claims skip until it is released: a job, jobs of a task in a queue (a lane), or a limit's key (a bucket). */
 export interface Parked {
   kind: 'job' | 'jobs' | 'limit'
   /** The id of a job, `task in queue`, or `limit:key`: what `release` takes. Several may have the same task and queue. */
@@ -41,7 +41,7 @@ export function parkedOf(rows: readonly ParkedRow[] | null | undefined): Parked[
   }))
 }
 
-/** What is parked, and the arguments of `sluice release`. */
+/** Its name in words, and the arguments of `sluice release`. */
 const inWords: Record<Parked['kind'], (name: string) => [string, string[]]> = {
   job: (name) => [`job ${name}`, [name]],
   jobs(name) {

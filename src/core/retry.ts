@@ -91,7 +91,7 @@ function backoffMs(tries: number, firstMs: number, maxMs: number, random: number
 }
 
 /**
- * Returns the wait, in ms, before a request that got no reply from the store is repeated. It doubles up to a second.
+ * Returns the wait, in ms, before a request that got no reply, from the store or a broker, is repeated. It doubles up to a second.
  * @param tries failed requests so far, from 0
  * @param random uniform in [0, 1)
  * @param firstMs longest first wait, in ms

@@ -23,7 +23,7 @@ export interface Opened {
   embedded: boolean
 }
 
-/** What `openStore` needs. */
+/** Parameters of `openStore`; see the fields. */
 export interface StoreOptions {
   /** `postgres://…`, a directory, or `memory:`. */
   store: string

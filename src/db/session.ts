@@ -10,7 +10,7 @@ import { Cutter, errorFrame, frame, frames, maxFrameBytes, query, readText, text
 import type { Frame } from './frame.ts'
 import { textOfError } from '../core/errors.ts'
 
-/** What all sessions of one engine share. */
+/** The parts that all sessions of one engine share. */
 export interface Hub {
   readonly engine: Engine
   readonly clock: Clock
@@ -118,7 +118,7 @@ export class Session {
         else this.#start(next.body)
       }
     } catch (error) {
-      // Not awaited, because the end waits for this very call.
+      // It is not awaited, because the end waits for this very call.
       const code = error instanceof RangeError ? '08P01' : '57P01'
       void this.fail(code, textOfError(error))
     }

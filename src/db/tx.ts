@@ -27,7 +27,7 @@ type Method = (...args: unknown[]) => unknown
 type Param = string | null
 
 interface Library {
-  /** What is accepted from this library, for messages. */
+  /** The objects that are accepted from this library, for messages. */
   takes: string
   isOf(tx: Any): boolean
   /**

@@ -1,6 +1,6 @@
-/** What a worker counts of its messages and attempts: for `DirectWorker.counts`, and to know how many messages to read ahead. */
+/** The counts of a worker's messages and attempts: for `DirectWorker.counts`, and to know how many messages to read ahead. */
 
-/** What a worker has done since it began. */
+/** The counts of one worker since it began. */
 export interface DirectCounts {
   /** Messages that were delivered, those that came back among them. */
   delivered: number

@@ -9,7 +9,7 @@ import { sendCommand, type RedisClient, Script } from '../redis/client.ts'
 import { agreedOf, publishedJson, type RedisBucket } from '../redis/definition.ts'
 import { countsUnits } from '../limits/kind.ts'
 
-/** What definitions need; see the fields. */
+/** Parameters of `DirectDefinitions`; see the fields. */
 export interface DefinitionsOptions {
   limits: readonly Limit[]
   redis: RedisClient

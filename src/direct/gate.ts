@@ -4,7 +4,7 @@ import type { Bookings } from './bookings.ts'
 import type { Entry, GrantOf } from './intake.ts'
 import type { DirectLimiter, Got } from './limiter.ts'
 
-/** What it needs, and receives its decisions; see the fields. */
+/** Parameters of `Gate`, and the receivers of its decisions; see the fields. */
 export interface GateOptions {
   /** Undefined: no task has limits. */
   limits: { limiter: DirectLimiter; bookings: Bookings } | undefined

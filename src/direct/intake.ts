@@ -83,7 +83,7 @@ export function entryOf(
   return { ...own, key, call: callOf(message, queue), progress: progressOf(delivery) }
 }
 
-/** What an entry was granted. */
+/** The grant of an entry. */
 export interface GrantOf {
   id: string
   asked: NonNullable<ClaimedJob['asked']>

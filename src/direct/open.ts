@@ -19,7 +19,7 @@ export interface DirectOptions extends LogOptions {
   celery: readonly string[]
   /** The RabbitMQ of the producers; default `AMQP_URL`. */
   amqp?: string
-  /** Where limits are (docs/redis.md), needed if a task has one; default `REDIS_URL`. */
+  /** The Redis that has the limits (docs/redis.md), needed if a task has one; default `REDIS_URL`. */
   redis?: string | RedisClient
   /** Prefix of every key in Redis; default `SLUICE_REDIS_PREFIX`, else `sluice:`. */
   redisPrefix?: string

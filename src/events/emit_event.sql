@@ -8,7 +8,8 @@ create or replace function engine.emit_event(p_id uuid, p_type text, p_event tex
 returns integer language plpgsql
   set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
 declare
-  -- Before the look at subscriptions: catching up waits for the transactions that a subscription met, by this number.
+  -- It is assigned before subscriptions are read: catching up waits for the transactions that a subscription met, by
+  -- this number.
   v_xid xid8 := pg_current_xact_id();
   v_now timestamptz := sluice.now();
   v_event jsonb := p_event;

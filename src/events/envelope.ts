@@ -8,7 +8,7 @@ export interface CloudEvent<Data = unknown> {
   /** Its emitter: `/services/<service>`, `/sluice` for a program without one, `/sql` for `sluice.emit`. */
   readonly source: string
   readonly type: string
-  /** What it is about, if its emitter gave that. */
+  /** Its subject, if its emitter gave one. */
   readonly subject?: string
   /** When it was emitted, by its emitter's clock (ISO 8601). */
   readonly time: string

@@ -26,7 +26,7 @@ export interface EmitOptions {
   tx?: TxLike
   /** The event's id, a UUIDv7 made within a day of now; emitting it again changes nothing. Default: a new one. */
   id?: string
-  /** What the event is about; 1 to 512 characters. */
+  /** The subject of the event; 1 to 512 characters. */
   subject?: string
 }
 

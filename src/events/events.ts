@@ -15,12 +15,12 @@ import { type EventRow, eventRow } from './row.ts'
 import { jsonSchemaOf } from './json-schema.ts'
 import type { ServiceLine, Transport } from './transport.ts'
 
-/** What events need of a Sluice. */
+/** The parts of a Sluice that events use. */
 export interface EventsContext {
   store: Store
   /** The name of this process's service; undefined: it has none. */
   service: string | undefined
-  /** What carries events; undefined: the store. */
+  /** The transport of events; undefined: the store. */
   transport: Transport | undefined
   /** Returns the caller's transaction; undefined: none is open. @throws StoreError SLUICE_CLOSED */
   enter: (options: { tx?: TxLike }) => Sql | undefined

@@ -13,7 +13,7 @@ import type { Delivery } from './envelope.ts'
 import { bad, type EventHandler, type GroupOptions, handlerFor, isHandler, runDelivery } from './handler.ts'
 import { checkNameOf, regexOf } from './names.ts'
 
-/** What a worker is given: tasks, and handlers of events. */
+/** The work of a worker: tasks, and handlers of events. */
 export type Work = AnyTask | EventHandler
 
 /** A group of a service: its task, and its handlers. */

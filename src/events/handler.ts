@@ -13,7 +13,7 @@ import { snooze } from '../tasks/outcome.ts'
 import type { CloudEvent, Delivery } from './envelope.ts'
 import { checkNameOf, checkPattern, matches } from './names.ts'
 
-/** What a handler gets besides the payload. */
+/** The context that a handler gets besides the payload. */
 export interface EventContext extends Context {
   /** The event with its envelope. */
   readonly event: CloudEvent

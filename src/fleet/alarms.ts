@@ -25,7 +25,7 @@ const webhookMs = 5_000
 /** An alarm of the store that is raised now. */
 export interface RaisedAlarm {
   alarm: string
-  /** What it is about: a queue, a task in a queue; empty: the store. */
+  /** Its subject: a queue, a task in a queue; empty: the store. */
   subject: string
   /** Its value now: jobs, or ms. */
   value: number

@@ -37,7 +37,7 @@ const firstMax = 20
 /** Time for one look, in ms, because the worker also sends heartbeats in its round. */
 const lookMs = 500
 
-/** What to do about a budget, for people. */
+/** The next step about a budget, for people. */
 export const budgetTodo = '`sluice limits usage` shows who used it; `sluice limits set` changes the quota'
 
 /** Sums new ledger rows, and reports the budgets that they reach. */

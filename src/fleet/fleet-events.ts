@@ -6,7 +6,7 @@
 import type { SluiceEvents } from '../report/events.ts'
 import type { Report } from '../report/report.ts'
 
-/** What `engine.notify_event` sends. */
+/** A message of `engine.notify_event`. */
 type Notice =
   | { kind: 'exhausted'; event: Pick<SluiceEvents['exhausted'], 'task' | 'reason' | 'jobs' | 'job'> & Partial<Failed> }
   | { kind: 'rescued'; event: SluiceEvents['rescued'] }

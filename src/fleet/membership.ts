@@ -11,7 +11,7 @@ import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { JobKey } from '../claim/outlet.ts'
 import type { StoreEpoch, EpochCheck } from '../claim/definitions/clock.ts'
 
-/** What a worker registers about itself. */
+/** The entry of a worker about itself. */
 export interface Member {
   queues: readonly string[] | undefined
   tasks: readonly string[]
@@ -23,7 +23,7 @@ export interface Member {
   /** For each task: the present name of the task that had this one before, or null. */
   currently: readonly (string | null)[]
   slots: number
-  /** Whether workers elsewhere execute the jobs that it claims, in stints. */
+  /** True if workers elsewhere execute the jobs that it claims, in stints. */
   hasStints(): boolean
   version: string
   /** Labels that limits may use as keys. */

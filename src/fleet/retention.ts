@@ -24,7 +24,7 @@ export interface Retention {
   failed?: Duration
   /** Events, for late subscribers and `sluice events show`; default 7 days. */
   events?: Duration
-  /** What each key of a limit has used on each day (`sluice limits usage`); default 400 days. */
+  /** The daily sums of each limit's keys (`sluice limits usage`); default 400 days. */
   usage?: Duration
 }
 

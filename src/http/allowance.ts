@@ -8,7 +8,7 @@ import type { Grant } from './send-check.ts'
 /** Units that a request takes of limits, by name, in place of what its job takes of them. */
 export type RequestCost = Readonly<Record<string, number>>
 
-/** What `fetch` needs from the attempt that it serves. */
+/** The parts of an attempt that `fetch` uses. */
 export interface Grants {
   /** The grant that the attempt was claimed with; undefined when the job has no limits (then nothing is ever stale). */
   readonly own: Grant | undefined

@@ -15,7 +15,7 @@ export async function readCapped(response: Response | UndiciResponse, maxBytes: 
     if (done) break
     bytes += value.byteLength
     if (bytes > maxBytes) {
-      // Not awaited: the cancel of a copy waits for the other one, which the handler reads later.
+      // It is not awaited: the cancel of a copy waits for the other one, which the handler reads later.
       void reader.cancel().catch(() => {})
       return undefined
     }

@@ -9,7 +9,7 @@ import { profiles } from '../vendors/profiles.ts'
 import { type Answers, type Reader, readerOf } from '../vendors/reader.ts'
 import { defaultCapMs, minWaitMs, type TimeOptions } from '../vendors/time.ts'
 
-/** What this module reads of a response: any `fetch` response fits. */
+/** The parts of a response that this module reads: any `fetch` response fits. */
 export type ResponseLike = Pick<Answer, 'status' | 'headers'>
 
 /** The vendor demands a pause. */
@@ -170,7 +170,7 @@ function spanMs(from: Duration): number | undefined {
   }
 }
 
-/** What HTTP clients throw when no answer arrived, beside the `TypeError` of `fetch`. */
+/** The codes of errors that HTTP clients throw when no answer arrived, beside the `TypeError` of `fetch`. */
 function isUnanswered(value: unknown): boolean {
   if (value instanceof TypeError) return value.message === 'fetch failed'
   const { isAxiosError, response } = (value ?? {}) as Record<string, unknown>

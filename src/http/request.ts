@@ -11,7 +11,7 @@ import type { Secrets } from './secret.ts'
 export { requestSchema, requestSchemaWith } from './input.ts'
 export type { RequestInput } from './input.ts'
 
-/** What the built-in `http` task resolves to. */
+/** The result of the built-in `http` task. */
 export interface RequestResult {
   readonly status: number
   /** Lower-case names; several values of one name are joined by `, `; cookies and the like as `[redacted]`. */
@@ -20,7 +20,7 @@ export interface RequestResult {
   readonly body: unknown
 }
 
-/** What `sendRequest` needs from its caller. */
+/** The parameters of `sendRequest` besides the request. */
 export interface RequestOptions {
   /** The attempt's `ctx.fetch`. */
   readonly fetch: typeof globalThis.fetch

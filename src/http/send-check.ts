@@ -30,7 +30,7 @@ export interface SendCheck {
 }
 
 /**
- * What a check needs. `take` is called when the HTTP layer repeats a request by itself (421), which is one more arrival.
+ * The parameters of a check. `take` is called when the HTTP layer repeats a request by itself (421), which is one more arrival.
  */
 export interface SendCheckOptions {
   readonly agent: Agent
@@ -73,7 +73,7 @@ function timed(handler: Handler, way: Way | undefined, clock: Clock): { handler:
     onRequestStart: (...args) => handler.onRequestStart(...args),
     onRequestUpgrade: (...args) => handler.onRequestUpgrade(...args),
     onResponseStart(controller, status, ...args) {
-      // What precedes an answer (100 to 199) may come from a proxy before the request has arrived.
+      // An informational answer (100 to 199) may come from a proxy before the request has arrived.
       if (status >= 200) answered(true)
       handler.onResponseStart(controller, status, ...args)
     },
@@ -223,7 +223,7 @@ async function* checked(body: unknown, check: () => void): AsyncGenerator<Uint8A
       yield value
     }
   } finally {
-    // Not awaited, unlike in `for await`: the source may be waiting for the very request that is being given up.
+    // Unlike in `for await` it is not awaited: the source may be waiting for the very request that is being given up.
     if (open) source.return?.().catch(() => {})
   }
 }

@@ -11,7 +11,7 @@ export interface Bounds {
   readonly ceiling: number
 }
 
-/** What is known of a rate so far, beside its bounds; stored with the definition that was found. */
+/** The state of the search for a rate, beside its bounds; stored with the definition that was found. */
 export interface Found extends Bounds {
   /** The rate after the newest refusal; absent: the vendor has refused nothing yet. */
   readonly top?: number
@@ -19,7 +19,7 @@ export interface Found extends Bounds {
   readonly hasFallen?: boolean
 }
 
-/** What the ledger shows of the last window. */
+/** The last window, as the ledger shows it. */
 export interface Course {
   /** The rate in force, in units of its window. */
   readonly units: number

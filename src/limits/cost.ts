@@ -1,4 +1,4 @@
-/** What one job costs: its number of units in a limit, read from its input and compared with what the limit can ever hold. */
+/** The cost of one job: its number of units in a limit, read from its input and compared with the most that the limit can hold. */
 import { inspect } from 'node:util'
 import { UsageError } from '../core/errors.ts'
 import { amount } from '../core/money.ts'

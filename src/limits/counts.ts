@@ -1,4 +1,4 @@
-/** Which limit a vendor's count concerns, and what part of the vendor's window it covers. Pure. */
+/** Finds the limit that a vendor's count concerns, and the part of the vendor's window that it covers. Pure. */
 import type { Count } from '../vendors/answer.ts'
 import type { Limit } from './limit.ts'
 import { type Rule, withPaces } from './rule.ts'
@@ -7,7 +7,7 @@ import { countsUnits } from './kind.ts'
 /** A limit, as far as it matters here. */
 export type Counted = Pick<Limit, 'name' | 'rules' | 'answers' | 'cost' | 'vendor' | 'grantUs' | 'transitUs'>
 
-/** What a vendor's count shows about one limit. Times in ms, as of the answer. */
+/** A vendor's count, as far as it concerns one limit. Times in ms, as of the answer. */
 export interface Match {
   /** Name of the limit. */
   readonly limit: string
@@ -15,7 +15,7 @@ export interface Match {
   readonly most: number
   /** Units that the vendor has left. */
   readonly left: number
-  /** What the vendor allows, as it states it. */
+  /** The vendor's limit, as it states it. */
   readonly vendorMost: number
   /** Length of the vendor's window. */
   readonly windowMs: number
@@ -27,7 +27,7 @@ export interface Match {
   readonly marginMs: number
 }
 
-/** By which part of their length a quota's window and a vendor's may differ: months, and days on which clocks are set. */
+/** A quota's window and a vendor's may differ by this part of their length: months, and days on which clocks are set. */
 const calendarPart = 0.15
 
 function hasLength(rule: Rule, windowMs: number): boolean {
@@ -94,7 +94,7 @@ export function matchesOf(limits: readonly Counted[], counts: readonly Count[]):
   return [...matches.values()]
 }
 
-/** What was seen of one vendor's window. Times in ms of the monotonic clock. */
+/** Observations of one vendor's window. Times in ms of the monotonic clock. */
 interface Look {
   readonly atMs: number
   readonly resetAtMs: number

@@ -27,7 +27,7 @@ import { withPaces } from './rule.ts'
 import { algorithms, type VendorAlgorithm, type VendorRate } from './vendor.ts'
 import { countsUnits } from './kind.ts'
 
-/** What a vendor that counts in one way can see at worst. */
+/** The most that a vendor can see if it counts in one way. */
 export interface VendorView {
   /** The rate that the vendor allows. */
   limit: string
@@ -159,7 +159,7 @@ function refusedByCounter(
     const first = (us: number) => at(now, us + marginUs) + before * (1 - us / windowUs)
     const second = (us: number) =>
       (at(now, us + marginUs) * us) / windowUs + at(both, us + marginUs + windowUs) * (1 - us / windowUs)
-    // Where the slope of the second is 0.
+    // The slope of the second is 0 there.
     const bend = 2 * (slope(both) - slope(now))
     const rise = at(now, marginUs) - at(both, marginUs + windowUs) + slope(both) * windowUs
     const topUs = bend > 0 ? Math.min(Math.max(rise / bend, fromUs), toUs) : toUs
@@ -196,7 +196,7 @@ export function wayInWords({ algorithm, burst }: Pick<VendorView, 'algorithm' | 
 
 /** All that a limit guarantees, for people and programs. */
 export interface LimitGuarantee {
-  /** What the vendor can see at worst, in one sentence. */
+  /** The most that the vendor can see, in one sentence. */
   sentence: string
   rules: Guarantee[]
   vendors: VendorView[]

@@ -13,7 +13,7 @@ import type { Limit } from './limit.ts'
 import { cycle, type Rule, windowParts, withPaces } from './rule.ts'
 import type { QuotaRule } from './quota.ts'
 
-/** What one rule guarantees, in numbers and words for people. */
+/** The guarantee of one rule, in numbers and in words for people. */
 export interface Guarantee {
   kind: Rule['kind']
   /** As it was written; for a concurrency its number. */

@@ -32,7 +32,7 @@ export type HasNumber<Path extends string> = Path extends `${infer Head}.${infer
   : { [K in Path]: number }
 
 /**
- * What a job takes from a limit, in the limit's units: a number, the field path of a number in the input, or a function of
+ * The cost of a job in a limit, in the limit's units: a number, the field path of a number in the input, or a function of
  * the input. Whole, 0 to 2,147,483,647. A `concurrency` counts one place for each job, whatever it costs. A job of cost 0
  * takes no units, but waits like any other while nothing is free.
  */
@@ -80,7 +80,7 @@ interface LimitFields {
    */
   burst?: number
   /**
-   * What a bucket gets back when an attempt used less than it was granted: `decays` (default) gives it back less what has
+   * How units come back when an attempt used less than it was granted: `decays` (default) gives them back less what has
    * drained since, so that the rate is never exceeded; `full` is for vendors that themselves refund (Shopify).
    */
   refund?: 'decays' | 'full'
@@ -96,7 +96,7 @@ interface LimitFields {
    */
   transit?: Duration | 'measured'
   /**
-   * What takes outside of jobs (`take`, `tryTake`, `fetch` of the limit) do while the store is away: `closed` rejects with
+   * How takes outside of jobs (`take`, `tryTake`, `fetch` of the limit) go on while the store is away: `closed` rejects with
    * the store's error; `open` grants without a charge and counts the grants. Jobs wait in any case. If limits are shared in
    * Redis and Redis is away, `closed` makes jobs wait and takes reject; `open` uses the store alone. Default `closed`.
    */
@@ -157,7 +157,7 @@ export interface Limit<in In = never> extends Takeable {
   readonly path: string | undefined
   /** The numbers that an operator may change while everything runs; see `Sluice.limits`. */
   readonly numbers: LimitNumbers
-  /** What the vendor states that it allows. */
+  /** The limit as the vendor states it. */
   readonly vendor: VendorRate | undefined
   /** How the vendor's answers are read; undefined: by the headers that many vendors share. */
   readonly answers: Answers | undefined
@@ -173,7 +173,7 @@ export interface Limit<in In = never> extends Takeable {
   readonly pool: readonly PoolMember[] | undefined
   /** Its units are millionths of this currency, `USD`; undefined: they are not money. */
   readonly currency: string | undefined
-  /** What a job takes; `limits/cost.ts` reads it. */
+  /** The cost of a job; `limits/cost.ts` reads it. */
   readonly cost: Cost<In>
   /** How the cost of a job is learned; undefined: a job takes its declared cost. */
   readonly learn?: Learning | undefined

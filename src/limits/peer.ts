@@ -19,7 +19,7 @@ export interface Wish {
   readonly lifeMs: number
 }
 
-/** What the store granted, for the second limiter to confirm. */
+/** Grants of the store that the second limiter has to confirm. */
 export interface PeerRequest {
   readonly wishes: readonly Wish[]
   /** The epoch that the store returned with the grants; undefined: none. */

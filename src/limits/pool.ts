@@ -14,7 +14,7 @@ export interface PoolMember {
   readonly key: string
   /** Base of requests that name only a path (`ctx.fetch('/contacts')`); `http:` or `https:`. */
   readonly baseUrl?: string
-  /** What the handler gets as `secret()`: an environment variable of the worker, or a function that returns it. */
+  /** The source of `secret()` in the handler: an environment variable of the worker, or a function that returns it. */
   readonly secret?: SecretSource
   /** Headers of requests that name only a path, or a function that makes them from the secret. */
   readonly headers?: Readonly<Record<string, string>> | ((secret: string) => Readonly<Record<string, string>>)

@@ -31,7 +31,7 @@ interface Bound {
   isCount: boolean
 }
 
-/** What a rule promises, in numbers. */
+/** The promise of a rule, in numbers. */
 export interface Promised {
   guarantee: GuaranteeName
   /** As it was written; with a burst as `bucket(B, rate)`. */
@@ -150,7 +150,7 @@ export interface Excess {
   most: number
 }
 
-/** What a bucket's rows show of one rule. */
+/** The findings about one rule in a bucket's rows. */
 export interface Seen {
   /** The most units in the span that the rule promises for; for a concurrency the most places. */
   worst: number

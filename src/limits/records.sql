@@ -1,10 +1,10 @@
 -- Composite types that the functions of this module pass to each other. They are in the schema of the functions, not of
 -- the tables, because a release may change them.
 
--- What a bucket has used, as limits/definitions/rebuild_bucket_state.sql computes it again.
+-- The use of a bucket, as limits/definitions/rebuild_bucket_state.sql computes it again.
 create type engine.state as (debt bigint[], slots integer[], quota bigint[]);
 
--- What a bucket allows, as limits/room/bucket_room.sql returns it: a claim charges the same state that it has decided
+-- The room of a bucket, as limits/room/bucket_room.sql returns it: a claim charges the same state that it has decided
 -- by.
 create type engine.room as (
   ord integer, bucket bigint, n bigint, now_at bigint, debt bigint[], slots integer[], quota bigint[], version integer,
@@ -12,7 +12,7 @@ create type engine.room as (
   period bigint, slack bigint, stale boolean, units bigint, places bigint, most bigint, life bigint, wall bigint,
   probe bigint, read_at bigint);
 
--- What a claim grants ahead of time (engine.grant_lanes_ahead). shared: the position of the bucket that decides the
+-- Grants of a claim ahead of time (engine.grant_lanes_ahead). shared: the position of the bucket that decides the
 -- instants; null: nothing is granted ahead. instants: when each of the jobs may begin, in order; null: no more jobs
 -- than those that may begin now are granted. rooms: with instants, the buckets at the last of them, with what they
 -- allow until then (avail); that one as engine.grant_ahead returns it. lead: how long before that one has room its

@@ -1,4 +1,4 @@
-/** What one process measures of the margin of one limit. It reads no clock: callers pass the time. */
+/** Measures the margin of one limit in one process. It reads no clock: callers pass the time. */
 
 import { wayUsStated } from './margin.ts'
 
@@ -41,7 +41,7 @@ interface Slot {
   isCharged: boolean
 }
 
-/** What a process reports of a limit, in microseconds. */
+/** The report of a process about a limit, in microseconds. */
 export interface Report {
   /** Number of grants whose age is known. */
   readonly ages: number

@@ -9,7 +9,7 @@ export interface Named {
 /** Key of a bucket. */
 export type TakeKey = string | number | boolean
 
-/** What to take. Of several limits `key` and `cost` count for each, or are given by limit: `{ crm: 'a1' }`. */
+/** The key and the cost of a take. With several limits `key` and `cost` count for each, or are given by limit: `{ crm: 'a1' }`. */
 export interface TakeOptions {
   /** Key of the bucket: needed for a limit with keys, an error for one without. */
   key?: TakeKey | Readonly<Record<string, TakeKey>>
@@ -17,7 +17,7 @@ export interface TakeOptions {
   cost?: number | Readonly<Record<string, number>>
 }
 
-/** What to take, and how long to wait for it. */
+/** The key and the cost of a take, and how long to wait. */
 export interface WaitOptions extends TakeOptions {
   /** Longest wait in ms; default: until the take is granted. 0: as `tryTake`, but with an error. */
   maxWaitMs?: number
@@ -26,7 +26,7 @@ export interface WaitOptions extends TakeOptions {
 }
 
 /**
- * What a take was granted. For a rate, a window or a quota it permits one request now, and needs no further call. For a
+ * The grant of a take. For a rate, a window or a quota it permits one request now, and needs no further call. For a
  * concurrency it is a place, held until `release`, or until this process is gone for some 15 s.
  */
 export interface Lease {
@@ -74,7 +74,7 @@ export type Tried =
   | { readonly granted: true; readonly retryAfterMs: 0; readonly lease: Lease }
   | { readonly granted: false; readonly retryAfterMs: number; readonly lease?: never }
 
-/** What a limit does outside of jobs, in the same buckets as jobs, from any process. See docs/outside.md. */
+/** The methods with which any process uses a limit outside of jobs, in the same buckets as jobs. See docs/outside.md. */
 export interface Takeable {
   /**
    * Takes now or not at all, in one round trip; a denied take is not charged. It is also denied if others wait (`take`) and

@@ -1,4 +1,4 @@
-/** What a definition states about its vendor: what it allows, so that it can be compared with ours, and how its answers are read. */
+/** The statements of a definition about its vendor: the vendor's own limit, to compare ours with it, and how its answers are read. */
 import { inspect } from 'node:util'
 import { UsageError } from '../core/errors.ts'
 import { checkFields } from '../core/fields.ts'
@@ -12,9 +12,9 @@ export const algorithms = ['fixed window', 'sliding log', 'sliding counter', 'bu
 /** How a vendor counts. `bucket`: a token bucket, also called leaky bucket or GCRA. */
 export type VendorAlgorithm = (typeof algorithms)[number]
 
-/** What is known of a vendor; see the fields. */
+/** The properties of a vendor; see the fields. */
 export interface VendorLimit {
-  /** What it states that it allows. */
+  /** The limit that it states. */
   limit?: Rate
   /** How the vendor counts; default: not known, so all ways are shown. Needs `limit`. */
   algorithm?: VendorAlgorithm

@@ -54,11 +54,11 @@ export interface JobWorker {
 /** How far an attempt is. */
 export interface JobProgress {
   done: number
-  /** What `done` is when all is done; 100: `done` is a percentage. */
+  /** The value of `done` when all is done; 100: `done` is a percentage. */
   total: number
 }
 
-/** What the last attempt's handler logged. */
+/** The log of the last attempt's handler. */
 export interface JobLog {
   lines: readonly { at: Date; level: 'debug' | 'info' | 'warn' | 'error'; message: string; details?: unknown }[]
   /** Earlier lines that were not kept. */

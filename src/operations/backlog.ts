@@ -1,4 +1,4 @@
-/** What waits, by queue and task and by limit, and what stops it. The cost does not grow with the number of jobs. */
+/** Counts waiting jobs, by queue and task and by limit, with what stops them. The cost does not grow with the number of jobs. */
 import { many } from '../core/figures.ts'
 import type { Sql } from '../db/store.ts'
 import type { Cause } from '../limits/circuit.ts'

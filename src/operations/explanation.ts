@@ -1,4 +1,4 @@
-/** What `explain_job.sql` reads about a job that waits, and the reasons that `why` makes of it. */
+/** The rows of `explain_job.sql` about a job that waits, and the reasons that `why` makes of them. */
 import type { ParkedRow } from '../core/parked.ts'
 import type { ParsedHours } from '../core/hours.ts'
 import type { Cause } from '../limits/circuit.ts'
@@ -38,9 +38,9 @@ export interface Reason {
   notBefore: Date | undefined
   /** An estimate of when this reason ends, never before `notBefore`; absent: there is none. */
   about?: Date
-  /** What ends it: time, other jobs (that start, or end), a worker that is to be started, or an operator. */
+  /** It is ended by time, by other jobs (that start, or end), by a worker that is to be started, or by an operator. */
   acts: 'time' | 'jobs' | 'worker' | 'operator'
-  /** What that worker or operator has to do. */
+  /** The next step for that worker or operator. */
   todo?: string
   limit?: string
   key?: string
@@ -64,7 +64,7 @@ export interface BucketState {
   atUs: number
   debt: number[] | null
   slots: number[][] | null
-  /** By the store's clock; ledger.quota has the order. */
+  /** Times by the store's clock; ledger.quota has the order. */
   quota: number[][] | null
   holdUs: number
 }
@@ -88,7 +88,7 @@ export interface NeededBucket {
   isLent: boolean
   /** Until then (microseconds) every bucket of the limit is closed. */
   reopens: number | null
-  /** Those of all buckets that may serve the job: workers' labels, members of a pool. */
+  /** The states of all buckets that may serve the job: workers' labels, members of a pool. */
   states: (BucketState[] | null)[]
   defined: boolean
   /** The bucket is held until then, which took so long in all; because the vendor demanded it, unless `cause` is set. */

@@ -61,15 +61,15 @@ export interface Job {
   weight: number
   /** No attempt begins after this time; null: no bound. Only while unfinished. */
   expiresAt: Date | null
-  /** What each rule did to the job, in order. */
+  /** The changes that each rule made to the job, in order. */
   ruled: readonly ({ rule: string } & Record<string, unknown>)[]
   /** Where it runs, or which dispatcher has it; null unless dispatched or running. */
   worker: JobWorker | null
   /** The first 20 and the last 20 attempts, the earliest first. */
   attempts: readonly JobAttempt[]
-  /** What the last attempt reported with `ctx.progress`; null: nothing. */
+  /** The last attempt's report by `ctx.progress`; null: none. */
   progress: JobProgress | null
-  /** What the last attempt logged with `ctx.log`. */
+  /** The last attempt's lines of `ctx.log`. */
   log: JobLog
   /** Only if the job, its lane or a bucket that it needs is parked, so that it cannot start: each with the command that releases it. */
   parked?: readonly string[]

@@ -67,7 +67,7 @@ export interface LimitRefusal {
   heldUntil: Date
 }
 
-/** What others have used of one key's account at the vendor, as the vendor's counts show it. */
+/** The use of one key's account by others, as the vendor's counts show it. */
 export interface LimitOthers {
   /** Undefined: the limit has no keys. */
   key: string | undefined
@@ -277,7 +277,7 @@ export class Limits {
     const isUncounted = made.rules.every(({ kind }) => kind === 'concurrency')
     if (made.currency !== currency && !isUncounted)
       throw bad(name, `its costs are in ${currency ?? 'units that are no money'}, so its numbers must be, too`)
-    // Before anything is stored, because the part left to the other jobs has to be exact, too.
+    // This comes before anything is stored, because the part left to the other jobs has to be exact, too.
     if (share !== undefined) for (const rule of made.rules) unreserved(rule, { mille: Math.round(share.part * 1_000) })
     await this.#record(name, { source, limit: made, reason })
     const line = await this.show(name)

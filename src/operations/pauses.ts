@@ -8,7 +8,7 @@ import type { Sql } from '../db/store.ts'
 import { checkPattern, defineGate, reasonOf, removeGate } from '../gates/gates.ts'
 
 /**
- * What is paused: the jobs of a queue, of a task (names, or patterns with `*`), or those of a limit, or of one of its
+ * The object of a pause: the jobs of a queue, of a task (names, or patterns with `*`), or those of a limit, or of one of its
  * keys.
  */
 export type Pausable = { queue: string } | { task: string } | { limit: string; key?: string }

@@ -15,7 +15,7 @@ language sql stable set jit = off set enable_sort = off set enable_bitmapscan = 
       join sluice.arrival a on a.class = c.id and a.xid >= coalesce((select pg_snapshot_xmax(b.snap)
         from sluice.class_state b where b.class = c.id order by b.n desc limit 1), '0'::xid8))
   ), far as materialized (
-    -- What dispatchers have in hand.
+    -- Jobs that dispatchers have in hand.
     select coalesce(s.seq = any (c.begun), false) as begun
     from sluice.worker w join sluice.claim c on c.worker = w.id cross join unnest(c.lanes, c.seqs) s (lane, seq)
     join sluice.job j on j.lane = s.lane and j.seq = s.seq and j.due_at is null and j.claim = c.id

@@ -1,10 +1,10 @@
-/** What limits have used: sums of the ledger by day and month, which outlive it. */
+/** The use of limits: sums of the ledger by day and month, which outlive it. */
 import { UsageError } from '../core/errors.ts'
 import { checkFields } from '../core/fields.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
 import type { Sql } from '../db/store.ts'
 
-/** Which usage to read; see the fields. */
+/** A filter of usage; see the fields. */
 export interface UsageOptions {
   /** Only this limit, each of its keys by itself. Default: all limits, the keys of each together. */
   limit?: string
@@ -18,7 +18,7 @@ export interface UsageOptions {
   max?: number
 }
 
-/** What a limit, or a key of it, used in a period. */
+/** The use of a limit, or of a key of it, in a period. */
 export interface UsageLine {
   limit: string
   /** Undefined: the limit has no keys, or all of them are together. */

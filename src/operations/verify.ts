@@ -24,7 +24,7 @@ export interface VerifyOptions {
   until?: Date | Duration
 }
 
-/** What was proved about one rule of a limit, in one version of its definition. */
+/** The proof of one rule of a limit, in one version of its definition. */
 export interface Verified {
   limit: string
   version: number

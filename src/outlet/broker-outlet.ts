@@ -58,11 +58,11 @@ export class BrokerOutlet implements Outlet {
   readonly id: string
   readonly #options: BrokerOutletOptions
   readonly #roster: Roster
-  /** Where each job in hand is. */
+  /** The worker that has each job in hand. */
   readonly #places = new Map<ClaimedJob, RosterWorker>()
   /** Stints of which the end is being recorded. */
   readonly #ending = new Set<string>()
-  /** What was sent and received so far, and for how many jobs. */
+  /** The messages that were sent and received so far, and for how many jobs. */
   readonly #traffic = { sent: 0, received: 0, jobs: 0 }
   #reports: Reports | undefined
   #claimer: () => string | undefined = () => undefined

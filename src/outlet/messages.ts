@@ -1,4 +1,4 @@
-/** What dispatchers and workers send each other. Both sides know a job in hand by its key. */
+/** The messages of dispatchers and workers. Both sides know a job in hand by its key. */
 import type { Log } from '../core/log.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { JobKey } from '../claim/outlet.ts'
@@ -13,7 +13,7 @@ export interface Places {
   places: number
 }
 
-/** What a worker can take. */
+/** The capacity of a worker. */
 export interface Capacity {
   /** The stint in which it takes jobs: the dispatcher may give it some as long as it lasts. Null: it takes none. */
   stint: string | null
@@ -70,7 +70,7 @@ interface Bye {
   worker: string
 }
 
-/** What a dispatcher receives. */
+/** A message to a dispatcher. */
 export type ToDispatcher = Seek | Announcement | Began | Ended | Bye
 
 /** A dispatcher offers to give the worker jobs. */
@@ -121,7 +121,7 @@ interface Left {
   from: string
 }
 
-/** What a worker receives. */
+/** A message to a worker. */
 export type ToWorker = Offer | Answer | Grants | Abort | Left
 
 /** Returns a receiver of messages' texts. It drops texts that cannot be read, with a warning. */

@@ -21,7 +21,7 @@ export class PeerClock {
   #sample: Sample | undefined
   /** The latest time `theirMs` that the peer's clock has shown, and when that was received. */
   #shown = { theirMs: -Infinity, atMs: 0 }
-  /** What `promisedMs` returned. */
+  /** The time that `promisedMs` returned. */
   #promisedMs = -Infinity
 
   constructor(clock: Clock) {

@@ -29,7 +29,7 @@ export class RosterWorker {
   n = 0
   /** How long it has been silent, while it was reachable. */
   silentMs = 0
-  /** Since when the store knows of its present stint. A worker gets no job that was claimed before. */
+  /** The time since which the store knows of its present stint. A worker gets no job that was claimed before. */
   #sinceMs = Infinity
   #capacity = none
   #tasksText = ''

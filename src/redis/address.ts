@@ -2,7 +2,7 @@
 import { UsageError } from '../core/errors.ts'
 import { decodedPart, type Host, hostsOf, type Pems, pemsOf } from '../core/server-url.ts'
 
-/** What a connection needs to know; see the fields. */
+/** The address of a connection; see the fields. */
 export interface RedisAddress {
   /** One server; the master that sentinels name; or a cluster. */
   kind: 'server' | 'sentinel' | 'cluster'

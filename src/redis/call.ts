@@ -9,7 +9,7 @@ export interface Item {
   takes: readonly { bucket: number; units: number }[]
 }
 
-/** What calls for grants and settlements have in common. */
+/** The fields that calls for grants and settlements have in common. */
 export interface RedisCall {
   /** Id of the grant, or of the settlement; the same id within a minute is the same call and gets the same answer. */
   id: string
@@ -169,6 +169,6 @@ export interface Epoch {
   mine: string | undefined
   /** Number of databases that share the limits. */
   stores: number
-  /** What Redis's clock shows, in microseconds. */
+  /** The time that Redis's clock shows, in microseconds. */
   nowUs: number
 }

@@ -1,4 +1,4 @@
-/** Which buckets are in Redis, and by which definitions Redis decides them. */
+/** Knows the buckets that are in Redis, and the definitions by which Redis decides them. */
 import { limitOf } from '../core/bucket.ts'
 import type { Store } from '../db/store.ts'
 import type { Rule } from '../limits/rule.ts'
@@ -24,7 +24,7 @@ interface Row {
 
 /** A limit's definition in force, for Redis. */
 interface InForce {
-  /** Without a name. Places are counted there only where other programs may lease them. */
+  /** The definition without a name. It counts places only if other programs may lease them. */
   readonly bucket: Omit<RedisBucket, 'name'>
   readonly rules: readonly Rule[]
   /** Undefined: only Sluice's own processes take from it. */

@@ -14,7 +14,7 @@ import type { RedisLimiter } from './limiter.ts'
 import type { SharedDefinitions } from './definitions.ts'
 import { countsUnits, drains } from '../limits/kind.ts'
 
-/** What epochs need. */
+/** Parameters of `SharedEpochs`; see the fields. */
 export interface EpochsOptions {
   store: Store
   limiter: RedisLimiter

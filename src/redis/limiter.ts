@@ -20,7 +20,7 @@ import type {
 } from './call.ts'
 import { inJson, type Published, publishedJson, type Seed } from './definition.ts'
 
-/** Where limits are in Redis. */
+/** Options of a limiter in Redis; see the fields. */
 export interface RedisLimiterOptions {
   /** Beginning of every key; default `sluice:`. */
   prefix?: string
@@ -59,7 +59,7 @@ export class RedisLimiter {
   readonly #join: Script
   readonly #publish = new Script(publishText)
   readonly #agree = new Script(agreeText)
-  /** What Redis's clock showed, and when that answer arrived. */
+  /** The last reading of Redis's clock, and when that answer arrived. */
   #seen: { us: number; atMs: number } | undefined
 
   /** @param text returns the text of a script; tests use it to control the clock */

@@ -17,7 +17,7 @@ import { RedisHealth } from './health.ts'
 import { decisionsOf, unanswered, unshared, type Hold, type PeerQuestion, questionOf } from './question.ts'
 import { countsUnits } from '../limits/kind.ts'
 
-/** What the limiter needs. */
+/** Parameters of `RedisPeerLimiter`; see the fields. */
 export interface RedisSharedOptions {
   store: Store
   connection: RedisConnection
@@ -289,7 +289,7 @@ export class RedisPeerLimiter implements PeerLimiter {
     const isQuick = (take: string) => this.#definitions.isQuick(take)
     const { leaves, holds } = decisionsOf(asked, question, results, times, isQuick)
     if (holds.size === 0) return leaves
-    // Not awaited here: the grants beside it would grow old.
+    // It is not awaited here, because the grants beside it would grow old.
     const held = Promise.all([...holds].map(([take, hold]) => this.#holdStore(take, hold))).then(() => {})
     return leaves.map((leave) => ({ ...leave, held }))
   }

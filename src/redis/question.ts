@@ -46,7 +46,7 @@ const closedUsMax = 60_000_000
 interface Times {
   askedMs: number
   heardMs: number
-  /** By how many ms each wish's grants count as older than they are. */
+  /** Each wish's grants count as older than they are by so many ms. */
   late: readonly number[]
 }
 

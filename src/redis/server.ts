@@ -6,7 +6,7 @@ import { sendCommand, type RedisClient } from './client.ts'
 import { scriptOf } from './limiter.ts'
 
 /**
- * What is wrong, for programs: it evicts keys, or would with a `maxmemory`; it has evicted some; it is a replica; it is too old;
+ * The fault, for programs: the server evicts keys, or would with a `maxmemory`; it has evicted some; it is a replica; it is too old;
  * it does not run the scripts; its history of writes has no name, so that restarts go unnoticed; it does not show INFO; its clock
  * differs from ours.
  */
@@ -26,7 +26,7 @@ export interface RedisFinding {
   code: RedisFindingCode
   /** True if limits could be exceeded, or nothing is granted at all; false for what should be looked after. */
   isError: boolean
-  /** What is wrong, and what to do. */
+  /** The fault, and what to do about it. */
   text: string
 }
 

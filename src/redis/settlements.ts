@@ -18,7 +18,7 @@ export type SettlementReport = { take: string } & (
   | { grant: string; renewUs: number; places: number }
   | { untilMs: number }
 )
-/** What is known of the limits. */
+/** The definitions, as far as settlements need them. */
 type Known = Pick<SharedDefinitions, 'know' | 'read' | 'bucket'>
 
 type Word = SettlementReport & { sinceMs: number }

@@ -8,7 +8,7 @@ export interface PythonAnswer {
   headers: Readonly<Record<string, string>>
 }
 
-/** What clients of HTTP write: urllib, requests, httpx, aiohttp. */
+/** The texts of HTTP clients' errors: urllib, requests, httpx, aiohttp. */
 const texts = [
   /\bHTTP Error (\d{3})\b/,
   /^(\d{3}) (?:Client|Server) Error\b/,

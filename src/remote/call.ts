@@ -2,7 +2,7 @@
 import type { TaskResult } from '../celery/result.ts'
 import { isRecord } from '../celery/json.ts'
 
-/** What is known of a call. */
+/** The state of a call. */
 export interface Call {
   /** The process that began it, of this worker. */
   by: { worker: string; pid: number } | undefined
@@ -13,7 +13,7 @@ export interface Call {
 /** Stands for the worker that has begun a call if its name is not known. */
 export const unknownWorker = ''
 
-/** What a report means. */
+/** The meaning of a report. */
 export type Meaning =
   | 'nothing'
   | 'begun'

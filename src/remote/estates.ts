@@ -33,7 +33,7 @@ interface Open {
   readonly close: Promise<() => Promise<void>>
 }
 
-/** What was inherited, by the name of its dispatcher. */
+/** Inherited jobs, by the name of their dispatcher. */
 export class RemoteEstates {
   readonly #options: EstatesOptions
   readonly #open = new Map<string, Open>()
@@ -62,7 +62,7 @@ export class RemoteEstates {
       take(inheritedOf(job, task, nowMs, { estate: name, isBegun, mayHaveBegun: workers.mayHaveLost() }))
       reports?.inherited(job, from)
     }
-    // Not earlier, because its first messages concern jobs that must be known.
+    // Its results are not read earlier, because the first ones concern jobs that must be known.
     const close = results.adopt(name).catch((error: unknown) => {
       log.error('the results of a silent dispatcher cannot be read; the workers are queried', { err: error })
       return async () => {}

@@ -7,7 +7,7 @@ import { carrierOver } from '../celery/transport.ts'
 import { UsageError } from '../core/errors.ts'
 import { CeleryOutlet, type CeleryOutletOptions } from './celery-outlet.ts'
 
-/** What it needs; see the fields. */
+/** Parameters of `celeryOutlet`; see the fields. */
 export interface CeleryOptions extends Omit<CeleryOutletOptions, 'control' | 'results' | 'kin'> {
   broker: Broker
   /** Where workers put results: `rpc://`, or the URL of a Redis, as in their `result_backend`. */

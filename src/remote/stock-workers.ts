@@ -37,7 +37,7 @@ interface StockWorker {
   silentMs: number
   /** The process that had its name before; undefined: none of which this dispatcher knows. */
   formerPid: number | undefined
-  /** What was last logged as wrong with it. */
+  /** The last fault that was logged about it. */
   told: string
 }
 
@@ -144,7 +144,7 @@ export class StockWorkers {
     return this.isWhole() && !this.#workers.has(worker) && this.#options.clock.monotonicMs() - heardMs > lostMs
   }
 
-  /** Whether a worker may have been lost of late. */
+  /** True if a worker may have been lost of late. */
   mayHaveLost(): boolean {
     return this.#options.clock.monotonicMs() - Math.max(this.#gaplessMs, this.#lostMs) < lateMs
   }

@@ -10,7 +10,7 @@ export interface RecordedError {
   readonly cause?: RecordedError
 }
 
-/** Which attempt an event is about. */
+/** The attempt that an event is about. */
 export interface AttemptEvent {
   /** The job's id. */
   readonly job: string
@@ -22,7 +22,7 @@ export interface AttemptEvent {
   readonly worker: string | undefined
 }
 
-/** What each event carries. */
+/** The fields of each event. */
 export interface SluiceEvents {
   /** An attempt begins. */
   started: AttemptEvent
@@ -55,7 +55,7 @@ export interface SluiceEvents {
   recovered: {
     readonly task: string
     readonly failures: number
-    /** Since the first of them, in ms. */
+    /** Time since the first of them, in ms. */
     readonly forMs: number
     readonly worker: string | undefined
   }
@@ -116,14 +116,14 @@ export interface SluiceEvents {
   alarm: {
     /** Its name: docs/logs.md lists them. */
     readonly alarm: string
-    /** What it is about: a queue, a table; empty: the store. */
+    /** Its subject: a queue, a table; empty: the store. */
     readonly subject: string
     readonly isRaised: boolean
     readonly value: number
     /** It is raised at this value, or beyond. */
     readonly threshold: number
     readonly text: string
-    /** What to do. Undefined: it is over. */
+    /** The next step for an operator. Undefined: it is over. */
     readonly todo?: string
   }
   /**

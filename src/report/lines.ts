@@ -34,7 +34,7 @@ export function plainLine(level: Level, message: string, details: Record<string,
   return { level, message, details, kind: `${level} ${generalised(message)}`, common: Object.keys(details ?? {}) }
 }
 
-// What began at `warn` or above ends at `warn`, so that a log at `warn` has the whole story.
+// The end of a line at `warn` or above is logged at `warn`, so that a log at `warn` has the whole story.
 const formatters: Formatters = {
   started: (event) => line('info', 'started', detailsOf(event), [event.task]),
   done: (event) => line('info', `done in ${span(event.tookMs)}`, detailsOf(event), [event.task]),

@@ -1,4 +1,4 @@
-/** What a process reports: events for listeners, and lines for its log, in which equal ones are folded. */
+/** Reports of a process: events for listeners, and lines for its log, in which equal ones are folded. */
 import type { Clock } from '../core/clock.ts'
 import { type Log, type LogLevel, logTo } from '../core/log.ts'
 import { type EventName, type Listener, Listeners, type SluiceEvents } from './events.ts'
@@ -55,7 +55,7 @@ export class Report {
   emit<Name extends EventName>(name: Name, event: SluiceEvents[Name]): void {
     if (!unlogged.has(name)) {
       const line = lineOf(name, event)
-      // What this is the end of is written before it.
+      // The lines that this one ends are written before it.
       if (line.isEnd) this.#folding.flush()
       if (isWritten(line.level, this.#level)) this.#folding.add(line)
     }

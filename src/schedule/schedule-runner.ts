@@ -11,7 +11,7 @@ import { type NewJob, Outbox } from '../store/send.ts'
 import { graceMs, planOf, type Schedule, tagsOf } from './schedule.ts'
 import { bad } from './timing.ts'
 
-/** What a timetable needs; see the fields. */
+/** Parameters of `ScheduleRunner`; see the fields. */
 export interface TimetableOptions {
   store: Store
   schedules: readonly Schedule[]

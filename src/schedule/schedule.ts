@@ -22,7 +22,7 @@ export interface ScheduleOptions<Input> extends Pick<SendOptions, 'priority' | '
   /** 1 s to 366 days, counted from 1970 in UTC: `'10s'` is due at :00, :10, :20, … */
   every?: Duration
   /**
-   * What to do with instants that no worker could send within a minute (none was alive, the store was away):
+   * How to treat instants that no worker could send within a minute (none was alive, the store was away):
    * `last` (default) sends the newest of them, unless a later instant is due now; `all` sends each of the newest 1,000;
    * `none` sends none. Instants that are not sent are recorded as missed.
    */
@@ -122,7 +122,7 @@ function checkedInput(what: string, task: AnyTask, input: unknown): string {
   )
 }
 
-/** What to do with the instants that are due. */
+/** The decision about the instants that are due. */
 export interface Plan {
   /** Instants to send, in order. */
   due: number[]

@@ -23,7 +23,7 @@ export interface Timing {
 
 const dayMs = 86_400_000
 const cronLengthMax = 200
-/** From here on an expression is checked for having any instant: every possible date comes within 400 years. */
+/** An expression is checked for having any instant from here on: every possible date comes within 400 years. */
 const sinceMs = Date.UTC(2000, 0, 1)
 
 /** Parses a timing. @throws UsageError SLUICE_BAD_SCHEDULE, with `what` in its message */

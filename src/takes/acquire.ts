@@ -63,7 +63,7 @@ interface Row {
 
 /** The store's result, with the times of the request; the other fields as in takes/acquire_grant.sql. */
 export interface StoreAnswer extends Row {
-  /** Before this request was sent. */
+  /** The time just before this request was sent. */
   readonly asked: Moment
   /** Monotonic ms from which the grant's life counts. */
   readonly fromMs: number
@@ -82,7 +82,7 @@ export interface PeerAnswer {
 /** Result of one request; times in ms, default 0. */
 export interface GrantResult<G> {
   readonly grant?: G
-  /** Without a grant: none will be available sooner than this, */
+  /** If nothing was granted: none will be available sooner than this, */
   readonly soonestMs?: number
   /** the request can be repeated after this time, */
   readonly waitMs?: number
@@ -98,7 +98,7 @@ export interface GrantLoop<G> {
   readonly untilMs: number
   /** How long requests are repeated while the store does not reply, in ms. */
   readonly awayMs: number
-  /** Whether a refund may be repeated when the reply to the first one was lost. */
+  /** True if a refund may be repeated when the reply to the first one was lost. */
   readonly givesBackAgain: boolean
   newGrant(): PendingGrant
   /** Sends one request. */

@@ -36,7 +36,7 @@ declare
   v_since bigint;
   v_begun bigint;
 begin
-  -- Before the buckets are locked, as in a claim.
+  -- This comes before the buckets are locked, as in a claim.
   if (select server_at from sluice.epoch) is distinct from pg_postmaster_start_time() then
     perform engine.check_epoch(null, null, null); end if;
   shared := engine.lock_redis_epoch();

@@ -13,7 +13,7 @@ import type { Used } from '../limits/take.ts'
 import type { TakenGrant } from './lease.ts'
 import { usedUnits } from './take-request.ts'
 
-/** What a `FetchGrants` needs of `Takes`. */
+/** Parameters of `FetchGrants`; see the fields. */
 export interface FetchGrantsOptions {
   readonly limits: readonly Limit[]
   /** Waits for a grant; gives back `unused` in the same statement. */

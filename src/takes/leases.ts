@@ -9,7 +9,7 @@ import { TakenGrant } from './lease.ts'
 import { aboveCapacity } from './take-errors.ts'
 import type { TakeRequest } from './take-request.ts'
 
-/** What leases need. */
+/** Parameters of `Leases`; see the fields. */
 export interface LeasesOptions {
   readonly clock: Clock
   readonly shared: PeerLimiter | undefined

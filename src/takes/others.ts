@@ -19,7 +19,7 @@ const compareMsMax = 30_000
 /** How many buckets are remembered. */
 const bucketsMax = 10_000
 
-/** What is known of a bucket's vendor. */
+/** The observations of a bucket's vendor. */
 interface Known {
   readonly witness: WindowWitness
   comparedMs: number

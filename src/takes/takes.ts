@@ -27,7 +27,7 @@ import { type Leaving, Turnstile } from './turnstile.ts'
 import { Waiters } from './waiters.ts'
 import { type TakeRequest, takeRequestOf } from './take-request.ts'
 
-/** What `Takes` needs. */
+/** Parameters of `Takes`; see the fields. */
 export interface TakesOptions {
   readonly store: Store
   readonly definitions: Definitions

@@ -2,7 +2,7 @@
 import type { Clock } from '../core/clock.ts'
 import type { Db } from '../db/db.ts'
 
-/** By bucket, in the order in which they began to wait. */
+/** The waiters of each bucket, in the order in which they began to wait. */
 export class Waiters {
   readonly #db: Db
   readonly #channel: string

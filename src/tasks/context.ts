@@ -1,9 +1,9 @@
-/** What handlers get besides their input. */
+/** The context that handlers get besides their input. */
 import type { Log } from '../core/log.ts'
 import type { Refused } from '../http/feedback.ts'
 import type { Chosen } from '../limits/pool.ts'
 
-/** What a handler gets besides its input. */
+/** The context of an attempt. */
 export interface Context {
   /**
    * Like the global fetch, but each request uses a grant of the job's limits: the first one uses the attempt's own. A handler
@@ -59,7 +59,7 @@ export interface Context {
   }
 }
 
-/** What a handler in a thread gets besides its input: no signal, because its thread is ended instead. */
+/** The context of an attempt in a thread: it has no signal, because the thread is ended instead. */
 export interface ThreadContext extends Pick<
   Context,
   'fetch' | 'settle' | 'labels' | 'attempt' | 'ambiguous' | 'log' | 'progress' | 'job'

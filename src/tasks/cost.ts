@@ -1,4 +1,4 @@
-/** What jobs of a task take of a limit, given by the task instead of the limit. */
+/** The cost of a task's jobs in a limit, given by the task instead of the limit. */
 import { inspect } from 'node:util'
 import { UsageError } from '../core/errors.ts'
 import { checkFields } from '../core/fields.ts'

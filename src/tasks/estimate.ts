@@ -17,10 +17,10 @@ interface Seen {
   ratios: number[]
 }
 
-/** What is known about a task. */
+/** The learned costs of one task. */
 interface Known {
   askedMs: number
-  /** By limit and value. */
+  /** The learned cost of each limit and value, as a part of the declared cost. */
   shares: ReadonlyMap<string, number>
   /** The first read, which senders that know nothing yet wait for. */
   first: Promise<void> | undefined

@@ -14,7 +14,7 @@ import type { Ruled } from './rule.ts'
 import { checkName } from './checks.ts'
 import type { AnyTask } from './task.ts'
 
-/** Where a job waits. */
+/** The place where a job waits. */
 export type Place = Pick<NewJob, 'lane' | 'queue' | 'priority' | 'weight' | 'fair' | 'takes' | 'costs'>
 
 /** A new place for a job that the store has already (claim/finish/readmit_jobs.sql): fields that are left out stay as they are. */
@@ -33,12 +33,12 @@ export interface Readmission extends Place {
 }
 
 /**
- * What a job was recorded with: it gives the costs of limits that its task no longer names, and what was expected of the
+ * The record of a job: it gives the costs of limits that its task no longer names, and what was expected of the
  * job.
  */
 type Had = { readonly takes: readonly string[] | null; readonly costs: readonly number[] | null }
 
-/** What is known about a job's costs besides its task and input. */
+/** The sources of a job's costs besides its task and input. */
 type Known = Partial<Had> & { readonly expect?: Expect | undefined }
 
 /**

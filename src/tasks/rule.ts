@@ -9,7 +9,7 @@ import type { Estimates } from './estimate.ts'
 import { checkName, checkPriority, checkTags } from './checks.ts'
 import { failureSuffix } from './task.ts'
 
-/** What a rule sees of a job. */
+/** A job, as a rule sees it. */
 export interface RuleJob<Input = unknown> {
   readonly task: string
   readonly queue: string
@@ -20,7 +20,7 @@ export interface RuleJob<Input = unknown> {
   readonly keys: Readonly<Record<string, string>>
 }
 
-/** What a rule at send may change. */
+/** The changes that a rule at send may make. */
 export interface SendChanges {
   queue?: string
   /** -1000 to 1000. */
@@ -35,7 +35,7 @@ export interface SendChanges {
   discard?: string
 }
 
-/** What a rule at dispatch may do with a job that could start now. */
+/** The changes that a rule at dispatch may make to a job that could start now. */
 export interface DispatchChanges {
   /** Run it from that queue instead. */
   queue?: string
@@ -61,7 +61,7 @@ interface Match<Input> {
 /** A rule that is evaluated when jobs are sent. */
 export interface SendRuleOptions<Input> extends Match<Input> {
   at?: 'send'
-  /** What to change, or a function of the job that returns it. */
+  /** The changes, or a function of the job that returns them. */
   do: SendChanges | ((job: RuleJob<Input>) => SendChanges)
 }
 
@@ -72,7 +72,7 @@ export interface DispatchRuleOptions<Input> extends Match<Input> {
   at: 'dispatch'
   /** Hold jobs outside these hours. Without `when`, waiting jobs are not even claimed outside of them. */
   open?: Hours
-  /** What to do, or a function of the job that returns it. Give `open` or `do`. */
+  /** The changes, or a function of the job that returns them. Give `open` or `do`. */
   do?: DispatchChanges | ((job: RuleJob<Input>) => DispatchChanges)
 }
 
@@ -171,13 +171,13 @@ function check(wanted: SendChanges & DispatchChanges, at: Rule['at'], bad: (what
   if (discard !== undefined && (typeof discard !== 'string' || discard === '')) throw bad('`discard` is a reason')
 }
 
-/** What one rule did to a job; stored with the job. */
+/** The changes that one rule made to a job; stored with the job. */
 export type Ruled = { rule: string } & SendChanges & DispatchChanges & { heldUntil?: string }
 
 /** A table of routes: pattern of task names to a queue, or to a queue and a priority. The first match wins. */
 export type Routes = Readonly<Record<string, string | { queue?: string; priority?: number }>>
 
-/** What a rule does to a job that could start now: it makes these changes, or holds the job until `atUs`. */
+/** The decision of a rule about a job that could start now: it makes these changes, or holds the job until `atUs`. */
 export interface Ruling {
   rule: string
   wanted: DispatchChanges

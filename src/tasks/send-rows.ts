@@ -41,7 +41,7 @@ export interface SendRowsOptions<Row, Input> {
   tx?: TxLike
 }
 
-/** What sending rows needs. */
+/** The parts that sending rows uses. */
 interface Door {
   clock: Clock
   rulebook: Rulebook

@@ -6,7 +6,7 @@ import type { Sluice } from '../sluice.ts'
 /** Sets the test's clock to an expression of SQL, in which `o.at` is the clock's time and `$1` the value. */
 export type Move = (to: string, value: unknown) => Promise<void>
 
-/** What moving needs. */
+/** The parts of a kit that moving uses. */
 export interface Stage {
   readonly sluice: Sluice
   readonly sql: Sql

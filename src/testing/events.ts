@@ -1,4 +1,4 @@
-/** What a test does with events: read what was emitted, and deliver by hand. */
+/** Events in a test: it reads those that were emitted, and delivers by hand. */
 import { systemClock } from '../core/clock.ts'
 import { newId } from '../core/hash.ts'
 import { UsageError } from '../core/errors.ts'
@@ -11,7 +11,7 @@ import type { Job } from '../operations/jobs.ts'
 import type { Sluice } from '../sluice.ts'
 import type { Runs } from './runs.ts'
 
-/** What the event of a delivery by hand is like. */
+/** The fields of an event that is delivered by hand. */
 export interface DeliverOptions {
   /** Its type; default: the handler's. Needed for a handler of a pattern. */
   type?: string

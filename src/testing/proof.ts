@@ -16,7 +16,7 @@ export interface Arrival {
   readonly verdict: number
 }
 
-/** What to prove for one rule: at most `limit` arrivals of a key in every half-open window of `windowMs`. */
+/** The claim to prove for one rule: at most `limit` arrivals of a key in every half-open window of `windowMs`. */
 export interface Claim {
   /** A name that shows whose limit it is, best with our guarantee: "each account, safe rate". Without it "0 exceeded" means little. */
   readonly name: string
@@ -26,7 +26,7 @@ export interface Claim {
   readonly windowMs: number
 }
 
-/** What the arrivals prove for one rule. */
+/** The proof for one rule, from the arrivals. */
 export interface RuleProof extends Claim {
   /** How many of the windows that begin with an arrival have more than `limit`. */
   readonly exceeded: number
@@ -36,7 +36,7 @@ export interface RuleProof extends Claim {
   readonly keys: number
 }
 
-/** What the arrivals prove for all rules. */
+/** The proof for all rules, from the arrivals. */
 export interface Proof {
   /** How many requests arrived. */
   readonly arrivals: number

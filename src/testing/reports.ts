@@ -1,4 +1,4 @@
-/** What a test reads of the jobs of a task: which were sent, which a limit holds back, which failed. */
+/** The jobs of a task, as a test reads them: which were sent, which a limit holds back, which failed. */
 import { inspect } from 'node:util'
 import { UsageError } from '../core/errors.ts'
 import type { Sql } from '../db/store.ts'

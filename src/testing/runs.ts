@@ -27,7 +27,7 @@ export class Runs {
   readonly #taken: Begun[] = []
   /** When an attempt last began or ended. */
   #movedMs = 0
-  /** What is under way, and what stops it. */
+  /** The work under way, and the signal that stops it. */
   readonly #underway = new Map<Promise<number>, AbortController>()
   /** A run was left alone, so that the store cannot end either. */
   #isLeft = false
@@ -51,7 +51,7 @@ export class Runs {
   /** Stores the schedules: their instants count from now on, and not from the first run. Closes the store if that fails. */
   async begin(work: readonly Work[]): Promise<void> {
     try {
-      // Those of an earlier kit on the same store go on where its clock was.
+      // The jobs of an earlier kit on the same store go on where its clock was.
       for (const { name } of this.#schedules) await this.#sluice.schedules.remove(name)
       if (this.#schedules.length > 0) await this.run(work, 0)
     } catch (error) {

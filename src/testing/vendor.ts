@@ -27,7 +27,7 @@ export interface VendorRule {
   readonly windowMs?: number
   /** Capacity of a `bucket`; default `limit`. */
   readonly burst?: number
-  /** What the limit is counted for: the path, a header, a query field, or a function of the request; default: all requests together. */
+  /** The key by which the limit is counted: the path, a header, a query field, or a function of the request; default: all requests together. */
   readonly key?: 'path' | `header:${string}` | `query:${string}` | ((asked: Asked) => string)
   /** The window that `report()` proves; default `limit` per `windowMs`, none for `concurrency`. */
   readonly proofWindow?: { readonly limit: number; readonly windowMs: number }
@@ -65,7 +65,7 @@ export interface VendorOptions {
   readonly control?: boolean
 }
 
-/** What the arrivals prove. */
+/** The proof, from the arrivals. */
 export type Report = Proof
 
 /** A stand-in for a third-party API with limits. */

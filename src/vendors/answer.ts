@@ -1,4 +1,4 @@
-/** What is read of a vendor's answer, and what comes out. */
+/** The parts of a vendor's answer that are read, and the result. */
 
 /** A response, as far as it can be read: any `fetch` response fits. */
 export interface Answer {
@@ -8,7 +8,7 @@ export interface Answer {
   readonly body?: unknown
 }
 
-/** What a count counts; `other`: something that is none of these. */
+/** The unit of a count; `other`: something that is none of these. */
 export const countUnits = [
   'requests',
   'tokens',
@@ -50,7 +50,7 @@ export interface Refusal {
   readonly reason: string
 }
 
-/** What an answer states about the vendor's limits. */
+/** The statements of an answer about the vendor's limits. */
 export interface Reading {
   readonly refused?: Refusal
   readonly counts: readonly Count[]

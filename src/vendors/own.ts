@@ -1,4 +1,4 @@
-/** What a function of the user's returns about an answer, checked: it may be JavaScript, and wrong. */
+/** Checks what a function of the user's returns about an answer: it may be JavaScript, and wrong. */
 import { type Answer, cleanCount, type Count, countUnits, type Reading, type Refusal, shortText } from './answer.ts'
 import { minWaitMs, type Moment, wholeMs } from './time.ts'
 

@@ -2,7 +2,7 @@
 import type { CountUnit } from './answer.ts'
 import type { Source } from './source.ts'
 
-/** Where a count stands in an answer. */
+/** The place of a count in an answer. */
 export interface CountRow {
   readonly unit: CountUnit
   /** The vendor's name of the limit; `policyAt`: where it stands. */
@@ -11,7 +11,7 @@ export interface CountRow {
   readonly windowMs?: number
   /** As in `Count`. */
   readonly isFixed?: true
-  /** Where the length of the window stands, in ms. */
+  /** The place of the window's length, in ms. */
   readonly windowAt?: Source
   readonly limit?: Source
   readonly remaining?: Source
@@ -30,7 +30,7 @@ export interface RefusalRow {
   readonly where?: Readonly<Record<Source, RegExp>>
   /** `time`: it states how long to wait; `exhausted`: nothing remains in one of its counts. */
   readonly needs?: 'time' | 'exhausted'
-  /** Where a wait stands, beside `Retry-After`. */
+  /** The place of a wait, beside `Retry-After`. */
   readonly wait?: readonly Source[]
   /** The wait until what the request needs has come back. */
   readonly refill?: { readonly needed: Source; readonly available: Source; readonly perSecond: Source }
@@ -41,7 +41,7 @@ export interface RefusalRow {
   readonly otherwiseMs?: number
 }
 
-/** What one vendor's answers look like, beside what holds for all vendors. */
+/** The form of one vendor's answers, beside what holds for all vendors. */
 export interface Profile {
   /** The vendor's page. */
   readonly page: string

@@ -34,7 +34,7 @@ export interface Reader {
   read(answer: Answer, options?: TimeOptions): Reading
 }
 
-// Not by spreading: a body may have more numbers than a call may have arguments.
+// Spreading would not do: a body may have more numbers than a call may have arguments.
 const least = (numbers: readonly number[]) =>
   numbers.reduce<number | undefined>((low, one) => Math.min(low ?? one, one), undefined)
 const most = (numbers: readonly number[]) =>

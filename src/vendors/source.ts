@@ -1,4 +1,4 @@
-/** Where a value stands in an answer. */
+/** The place of a value in an answer. */
 import type { Answer } from './answer.ts'
 
 /**

@@ -13,7 +13,7 @@ export interface TimeOptions {
   readonly wallMs?: number
 }
 
-/** From when an answer's times count, and how far. */
+/** How an answer's times are read; see the fields. */
 export interface Moment {
   readonly capMs: number
   /** When the answer was sent, in ms since 1970, by the vendor's clock; undefined: not known. */
@@ -46,9 +46,9 @@ const unitMs: Readonly<Record<string, number>> = {
 
 /** A number of seconds from here on is an instant in seconds since 1970 (2001 was the first), no span of 31 years. */
 const firstEpochSeconds = 1e9
-/** From here on it is an instant in ms (1973 was the first). */
+/** A number from this one on is an instant in ms (1973 was the first). */
 const firstEpochMs = 1e11
-/** From here on it is neither (microseconds, a bug). */
+/** A number from this one on is neither (microseconds, a bug). */
 const firstUnknown = 1e14
 
 function parseDate(text: string): number | undefined {

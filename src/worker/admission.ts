@@ -19,7 +19,7 @@ const strangerMs = 1_000
 /** Why a claimed job does not run now. */
 export type NewPlace = Extract<Outcome, { kind: 'readmit' } | { kind: 'discard' }>
 
-/** What decides about a job's place before its attempt. */
+/** The parts that decide about a job's place before its attempt. */
 export interface Admitting {
   rulebook: Rulebook
   opens: OpeningReader

@@ -1,9 +1,9 @@
-/** Which queues of Celery a worker reads: the options of `absorb`. */
+/** The options of `absorb`: the queues of Celery that a worker reads. */
 import { UsageError } from '../core/errors.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
 import { env } from '../db/open.ts'
 
-/** Which queues of Celery are read, and how. */
+/** The queues of Celery that are read, and how they are read. */
 export interface CeleryWork {
   /** Celery's queues. */
   queues: readonly string[]
@@ -14,7 +14,7 @@ export interface CeleryWork {
   events?: boolean
   /** True: producers see that an attempt has begun (`STARTED`), as with Celery's `task_track_started`. Default false. */
   trackStarted?: boolean
-  /** What stands before all keys of a broker in Redis: `global_keyprefix` of its workers. Default: nothing. */
+  /** The prefix of all keys of a broker in Redis: `global_keyprefix` of its workers. Default: none. */
   keyPrefix?: string
   /** `visibility_timeout` of a broker in Redis: the same in all of its workers. Default '1h', as Celery's. */
   visibilityTimeout?: Duration

@@ -7,7 +7,7 @@ export interface EndingOptions {
   readonly store: Pick<Store, 'clock' | 'log'>
   /** How long attempts may go on, in ms. */
   readonly graceMs: number
-  /** What it executes, in the plural, for its handlers. */
+  /** The plural name of what it executes, for its handlers. */
   readonly what: string
   /** Returns how many attempts are under way. */
   running(): number

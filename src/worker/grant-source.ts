@@ -1,4 +1,4 @@
-/** Where a worker's attempts get their grants. */
+/** The source from which a worker's attempts get their grants. */
 import type { StoreClock } from '../core/clock.ts'
 import type { Db } from '../db/db.ts'
 import type { Store } from '../db/store.ts'

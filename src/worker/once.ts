@@ -8,7 +8,7 @@ import type { Membership } from '../fleet/membership.ts'
 /** How long it repeats the loop while all jobs come back uncalled, in ms from its start or its last success. */
 const uselessMsMax = 10_000
 
-/** What it needs of a worker. */
+/** The parts of a worker that `once` uses. */
 interface Once {
   dispatcher: Dispatcher
   finisher: Finisher

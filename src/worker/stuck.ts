@@ -12,7 +12,7 @@ export interface StuckJob {
   task: string
 }
 
-/** What watching needs. */
+/** Parameters of `Stuck`; see the fields. */
 export interface StuckOptions {
   clock: Clock
   log: Log

@@ -11,7 +11,7 @@ import type { PeerLimiter } from '../limits/peer.ts'
 import { Attempt, type AttemptOptions } from './attempt.ts'
 import { timeoutError, verdict } from './verdict.ts'
 
-/** What the attempts of a worker's tasks share. */
+/** The tasks of a worker, as its attempts use them. */
 type Shared = Omit<AttemptOptions, 'agent' | 'labels'>
 
 /** How long beyond a task's time-out an outlet elsewhere may take to report the end of an attempt. */

@@ -143,7 +143,7 @@ export class Threads {
     await this.#pool?.destroy()
   }
 
-  // Not piscina's queue: it forgets waiting calls when its last thread ends.
+  // Piscina's own queue is not used, because it forgets waiting calls when its last thread ends.
   async #turn(signal: AbortSignal): Promise<void> {
     while (this.isBusy) {
       signal.throwIfAborted()

@@ -3,7 +3,7 @@ import type { Clock } from '../core/clock.ts'
 import { type Claimer, type Claims, WorkerLostError } from '../claim/claim.ts'
 import type { Db } from '../db/db.ts'
 
-/** What warming up needs. */
+/** Parameters of `Warm`; see the fields. */
 export interface WarmOptions {
   db: Db
   claims: Claims

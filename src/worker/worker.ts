@@ -114,7 +114,7 @@ export class Worker {
     })
   }
 
-  /** What executes its attempts in this process. */
+  /** The outlet that executes its attempts in this process. */
   #localOutlet(): LocalOutlet {
     const { store, concurrency, rate } = this.#options
     return new LocalOutlet({

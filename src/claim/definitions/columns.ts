@@ -1,7 +1,7 @@
 /** A definition of a limit in the form that the store keeps. */
 import type { Limit } from '../../limits/limit.ts'
 
-/** What the numbers of a limit decide. */
+/** The columns of a limit that its numbers decide. */
 export type Numbers = Pick<Limit, 'rules' | 'grantUs' | 'transitUs' | 'classic' | 'numbers'>
 
 /** Returns those fields of a stored definition that an operator's numbers decide. */

@@ -17,7 +17,8 @@ begin
     perform engine.renew_definitions(array[p_name], array[p_digest]);
     return null;
   end if;
-  -- Before the buckets, because a transaction that holds this lock (engine.lock_definitions) may wait for buckets.
+  -- This lock comes before those of the buckets, because a transaction that holds it (engine.lock_definitions) may
+  -- wait for buckets.
   perform pg_advisory_xact_lock(1397511523, -7);
   if not engine.propose_definition(p_name, p_source, p_digest, p_spec, p_columns, p_by, p_reason) then
     return null;

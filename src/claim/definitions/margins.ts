@@ -34,7 +34,7 @@ interface Row {
   fixed: boolean
 }
 
-/** What one process measures for the limits under which it may call. */
+/** Measures the margins of the limits under which one process may call. */
 export class Margins {
   readonly #store: Store
   readonly #process = newId()

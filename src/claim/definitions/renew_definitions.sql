@@ -30,7 +30,7 @@ begin
       and s.seen_at < v_now - greatest(s.keep, v_keep)
       -- Limits with the same numbers have the same digest.
       and (split_part(s.name, '/', 1), s.digest) not in (select * from unnest(p_names, p_digests)));
-  -- Before any row, because a new definition locks in this order.
+  -- This lock comes before that of any row, because a new definition locks in this order.
   if v_gone <> '{}' then perform pg_advisory_xact_lock(1397511523, -7); end if;
   -- One process of many writes; the others find it done.
   update sluice.limit_source set seen_at = v_now,

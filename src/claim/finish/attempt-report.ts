@@ -1,8 +1,8 @@
-/** What an attempt adds to its job's record. A plain success at first try adds nothing, because the job's row has it all. */
+/** The report of an attempt for its job's record. A plain success at first try adds nothing, because the job's row has it all. */
 import { hashed } from '../../core/hash.ts'
 import type { ClaimedJob } from '../claimed-job.ts'
 
-/** Where an attempt ran. */
+/** The worker that ran an attempt. */
 export interface Executor {
   /** The worker's id, or its name if another program ran the attempt. */
   worker: string | undefined
@@ -16,7 +16,7 @@ export interface AttemptReport {
   by?: Executor
   /** The units that were charged for each bucket of the job; default: its costs. */
   units?: readonly number[]
-  /** What was settled for each bucket of the job; null: nothing. */
+  /** The units settled for each bucket of the job; null: none. */
   settled?: readonly (number | null)[]
   /** Progress and log lines, as JSON (worker/notes.ts). */
   notes?: string

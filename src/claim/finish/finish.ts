@@ -11,7 +11,7 @@ import type { Denial, ClaimedJob } from '../claimed-job.ts'
 import { type AttemptReport, encodeReport, type Executor } from './attempt-report.ts'
 import { isDataError, parkBuckets } from '../parking/parked.ts'
 
-/** What is known of an attempt whose handler was called. */
+/** The facts about an attempt whose handler was called. */
 interface Ran {
   tookMs: number
   report?: AttemptReport
@@ -204,7 +204,7 @@ export class Finisher {
       for (const { job } of batch) this.#open.set(job.claim, (this.#open.get(job.claim) ?? 1) - 1)
       const ended = [...new Set(batch.map(({ job }) => job.claim))].filter((claim) => (this.#open.get(claim) ?? 0) <= 0)
       const refused = new Set(await this.#write(batch, ended))
-      // Not earlier, because a claim that is being ended must not look like an unknown one.
+      // This is not done earlier, because a claim that is being ended must not look like an unknown one.
       for (const { job } of batch) if (this.#open.get(job.claim) === 0) this.#open.delete(job.claim)
       for (const ending of batch) ending.resolve(!refused.has(ending.job.seq))
     }

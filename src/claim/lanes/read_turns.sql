@@ -23,7 +23,7 @@ begin
            select k.vstart from sluice.lane k
            where k.class = (t.l).class and k.fair = (t.l).fair and k.vstart is not null
            order by k.vstart desc limit 1) end),
-         -- Not EXISTS, for which the planner may read all lanes of the list into a hash table.
+         -- For EXISTS the planner may read all lanes of the list into a hash table.
          (select true from sluice.lane k
           where k.class = (t.l).class and k.fair = (t.l).fair # 1 and k.vstart is not null
             and exists (select 1 from open o where o.class = k.class and o.id = k.list) limit 1) is not null,

@@ -44,7 +44,7 @@ create table sluice.job (
   -- `ip@host` if the key is the worker's label host, and `sender*` if any member of a pool will do; holds has the
   -- actual buckets.
   holds text[],
-  -- What the running attempt has settled: its claim, then the names of limits.
+  -- The settlements of the running attempt: its claim, then the names of limits.
   settled text[],
   tags text[],
   input jsonb,
@@ -113,7 +113,7 @@ create table sluice.done (
 -- The same for the time of dispatch, by which users look for jobs.
 create index done_times on sluice.done using brin (finished_at, dispatched_at) with (autosummarize = on);
 create table sluice.failed (like sluice.done including all) partition by range (id);
--- What users look for: jobs that had errors, which few unfinished and done jobs had.
+-- Jobs that had errors, which users look for; few unfinished and done jobs had any.
 create index job_error on sluice.job (id) where error is not null;
 create index done_error on sluice.done (id) where error is not null;
 create index failed_code on sluice.failed ((error ->> 'code'), id);
@@ -178,7 +178,7 @@ create table sluice.worker (
   stints text[]
 ) with (fillfactor = 50);
 
--- What watching workers observed: for how long, while it was watched, a worker's beat has not changed.
+-- Observations of watching workers: for how long, while it was watched, a worker's beat has not changed.
 create table sluice.doubt (
   worker bigint primary key,
   beat bigint not null,
@@ -243,8 +243,8 @@ create table sluice.setting (
   at timestamptz not null
 );
 
--- What attempts have really used of a limit, for each route: task, limit, and the value of a field ('' if there is
--- none).
+-- The part that attempts have really used of a limit, for each route: task, limit, and the value of a field ('' if
+-- there is none).
 create table sluice.learned (
   task text not null,
   lim text not null,

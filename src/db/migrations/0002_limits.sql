@@ -63,7 +63,7 @@ create table sluice.limit_source (
   primary key (name, source, digest)
 );
 
--- What each process that may call has measured for a limit, of late; in microseconds (limits/samples.ts). A row that
+-- The latest measurements of each process that may call, for a limit; in microseconds (limits/samples.ts). A row that
 -- is not written for a minute, or for ten if it is not sound, is deleted.
 create table sluice.measured (
   name text not null,
@@ -130,7 +130,7 @@ create table sluice.ledger (
 create index ledger_at on sluice.ledger (at);
 create index ledger_others on sluice.ledger (bucket, at) where cause = 'others';
 
--- What each key of a limit has used on each day: sums of ledger rows, which are deleted after a week. Written outside
+-- The use of each key of a limit on each day: sums of ledger rows, which are deleted after a week. Written outside
 -- of claims (limits/usage/sum_ledger.sql). granted: units that were granted, and used beyond grants; refunded: given
 -- back.
 create table sluice.usage (

@@ -6,10 +6,10 @@ create table sluice.class (
   id bigint primary key,
   queue text not null,
   task text not null,
-  -- Those of its jobs' limits that use labels, as in takes (`ip@host`), in order; null: none. They are part of a
+  -- The limits of its jobs that use labels, as in takes (`ip@host`), in order; null: none. They are part of a
   -- class's identity: a worker whose label has no room skips the class, not the lanes.
   labels text[],
-  -- What to add to its turns when they are compared with those of other classes.
+  -- The number that is added to its turns when they are compared with those of other classes.
   lift bigint not null default 0,
   -- A fair key of the class has more than one lane.
   grouped boolean not null default false,
@@ -136,8 +136,9 @@ create table sluice.gate (
   check ((zone is null) = (from_min is null) and (zone is null) = (to_min is null))
 );
 
--- What claims skip because they failed on its data, until an operator releases it: a job is due at infinity, a lane is
--- in list 1, which no claim reads, a bucket has no room. A row of something that no longer exists has no effect.
+-- Things that claims skip because they failed on their data, until an operator releases them: a job is due at infinity,
+-- a lane is in list 1, which no claim reads, a bucket has no room. A row of something that no longer exists has no
+-- effect.
 create table sluice.parked (
   kind text not null check (kind in ('job', 'lane', 'bucket')),
   -- The id of the lane or the bucket; null for a job.

@@ -7,7 +7,7 @@ create table sluice.celery_call (
   n bigint generated always as identity,
   -- Null: the call was revoked before its message was read.
   job uuid,
-  -- What its end leads to: where its result goes, and which tasks follow.
+  -- The effects of its end: where its result goes, and which tasks follow.
   call jsonb not null,
   created_at timestamptz not null,
   -- When its result was sent; null: it has none yet.

@@ -5,7 +5,7 @@
 -- nothing):
 -- p_least: the limiter's clock shows this time or a later one.
 -- p_n, p_lsn: in epoch p_n the log was on disk up to p_lsn.
--- What is true now:
+-- The present state:
 -- now_us, ahead_us, watched: the limiter's clock, its lead over the store's, whether that is watched for steps.
 -- n, lsn: the epoch; the position up to which the log is on disk.
 -- renewal: buckets wait for their new definition (engine.rebuild_next_bucket).
