@@ -1,12 +1,17 @@
 /** The Sluice that `task.send` uses unless another one is given: opened from the environment, at its first use. */
 import { fstatSync } from 'node:fs'
+import { UsageError } from './core/errors.ts'
 import { Sluice } from './sluice.ts'
 import { type Emitter, provideEmitter } from './events/event.ts'
 import { provideSender, type Sender } from './tasks/task.ts'
 
 let shared: Promise<Sluice> | undefined
-/** The argument of `useSluice`. */
-let chosen: Sluice | undefined
+/**
+ * The argument of `useSluice`, in any copy of this package: in a workspace the program may have one copy, and the package with its
+ * tasks another, which would otherwise open a store of its own.
+ */
+const chosen = Symbol.for('sluice.chosen')
+const everyCopy = globalThis as { [chosen]?: Sluice | undefined }
 /** Sends under way, and whether takes, or the Sluice itself, are used: these need the store for longer. */
 let sends = 0
 let isHeld = false
@@ -94,11 +99,20 @@ function isPipe(fd: number): boolean {
   }
 }
 
-/** Makes `task.send` and `event.emit` go to this Sluice from now on; undefined: to one opened from the environment at first use. */
+/**
+ * Makes `task.send`, `event.emit` and `limit.take` go to this Sluice from now on; undefined: to one opened from the environment at
+ * first use.
+ * @throws UsageError SLUICE_BAD_OPTION for what is no Sluice, such as a promise that was not awaited
+ */
 export function useSluice(sluice: Sluice | undefined): void {
-  chosen = sluice
-  provideSender(sluice === undefined ? sharedSender : () => sluice)
-  provideEmitter(sluice === undefined ? sharedEmitter : () => sluice.events)
+  if (sluice !== undefined && typeof sluice?.send !== 'function')
+    throw new UsageError('SLUICE_BAD_OPTION', '`useSluice` needs a Sluice: useSluice(await Sluice.open(…))')
+  everyCopy[chosen] = sluice
+}
+
+/** Returns what `useSluice` was given last; undefined: nothing. */
+export function chosenSluice(): Sluice | undefined {
+  return everyCopy[chosen]
 }
 
 /**
@@ -108,9 +122,11 @@ export function useSluice(sluice: Sluice | undefined): void {
  * @example const { count } = await (await currentSluice()).jobs.count({ tag: 'import-7' })
  */
 export async function currentSluice(): Promise<Sluice> {
-  if (chosen !== undefined) return chosen
+  const given = chosenSluice()
+  if (given !== undefined) return given
   isHeld = true
   return sharedSluice()
 }
 
-useSluice(undefined)
+provideSender(() => chosenSluice() ?? sharedSender())
+provideEmitter(() => chosenSluice()?.events ?? sharedEmitter())

@@ -15,6 +15,7 @@ export type {
   AnyTask,
   Context,
   Failure,
+  FailureContext,
   Sendable,
   SendManyOptions,
   SendOptions,
@@ -63,6 +64,7 @@ export type {
 } from './operations/limits.ts'
 export type { UsageLine, UsageOptions } from './operations/usage.ts'
 export type { Reason } from './operations/explanation.ts'
+export type { WaitForOptions } from './operations/wait.ts'
 export type { Why } from './operations/why.ts'
 export { check, HttpStatusError } from './http/status.ts'
 export { type FeedbackOptions, limitedBy, rateLimited } from './http/feedback.ts'

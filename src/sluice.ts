@@ -1,7 +1,6 @@
 /** The wiring: the one file that imports every module. A Sluice is one store with everything that uses it. */
 import { type Clock, systemClock } from './core/clock.ts'
 import { closedError, type StoreError } from './core/errors.ts'
-import type { Duration } from './core/rate.ts'
 import type { Db, Tx } from './db/db.ts'
 import { env, type Opened } from './db/open.ts'
 import { type Sql, type Store, storeOn } from './db/store.ts'
@@ -35,7 +34,7 @@ import type { RedisConnection } from './redis/connect.ts'
 import { Schedules } from './schedule/schedules.ts'
 import { RedisPeerLimiter, sharingOf } from './redis/peer.ts'
 import { checkId, type Job, type JobLine, Jobs, type ListOptions } from './operations/jobs.ts'
-import { waitFor } from './operations/wait.ts'
+import { waitFor, type WaitForOptions } from './operations/wait.ts'
 import { checkOptions, schemaOf, type SluiceOptions } from './options.ts'
 import { opening } from './opening.ts'
 import type { FleetWorker } from './outlet/fleet-worker.ts'
@@ -193,7 +192,7 @@ export class Sluice implements Sender {
   }
 
   /** Sends a job; see `Task.send`, which calls this. */
-  async send<Input>(task: Task<Input>, input: Given<Input>, options: SendOptions = {}): Promise<string> {
+  async send<Input>(task: Task<Input>, input: Given<Input>, options: SendOptions<Input> = {}): Promise<string> {
     this.#checkOpen(this.#isShut)
     return this.#sending.send(task, input, options)
   }
@@ -202,7 +201,7 @@ export class Sluice implements Sender {
   async sendMany<Input>(
     task: Task<Input>,
     inputs: Sendable<Given<Input>>,
-    options: SendManyOptions = {},
+    options: SendManyOptions<Input> = {},
   ): Promise<number> {
     return (await this.sendRows(task, inputs, alike(options))).sent
   }
@@ -271,9 +270,9 @@ export class Sluice implements Sender {
 
   /**
    * Resolves to the job's record once it is done, failed or cancelled.
-   * @throws UsageError SLUICE_NO_SUCH_JOB; StoreError SLUICE_WAIT_TIMEOUT after `timeout` (default: never)
+   * @throws UsageError SLUICE_NO_SUCH_JOB; StoreError SLUICE_WAIT_TIMEOUT after `timeout`; the reason of `signal`
    */
-  async waitFor(id: string, options: { timeout?: Duration } = {}): Promise<Job> {
+  async waitFor(id: string, options: WaitForOptions = {}): Promise<Job> {
     return waitFor(this.jobs, this.#clock, id, options)
   }
 

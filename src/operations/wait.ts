@@ -4,13 +4,21 @@ import { checkFields } from '../core/fields.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
 import { isFinal, type Job, type Jobs } from './jobs.ts'
 
+/** How long to wait for the end of a job. */
+export interface WaitForOptions {
+  /** Then it rejects with SLUICE_WAIT_TIMEOUT. Default: never. */
+  timeout?: Duration
+  /** Ends the wait, with the signal's reason; the job goes on. */
+  signal?: AbortSignal
+}
+
 /**
  * Polls a job until it has ended, at first after 10 ms, later every 500 ms.
- * @throws UsageError SLUICE_NO_SUCH_JOB, SLUICE_BAD_OPTION; StoreError SLUICE_WAIT_TIMEOUT
+ * @throws UsageError SLUICE_NO_SUCH_JOB, SLUICE_BAD_OPTION; StoreError SLUICE_WAIT_TIMEOUT; the reason of the signal
  */
-export async function waitFor(jobs: Jobs, clock: Clock, id: string, options: { timeout?: Duration }): Promise<Job> {
-  checkFields('SLUICE_BAD_OPTION', '`waitFor`', options, ['timeout'])
-  const { timeout } = options
+export async function waitFor(jobs: Jobs, clock: Clock, id: string, options: WaitForOptions): Promise<Job> {
+  checkFields('SLUICE_BAD_OPTION', '`waitFor`', options, ['timeout', 'signal'])
+  const { timeout, signal } = options
   const until = timeout === undefined ? Infinity : clock.monotonicMs() + durationMs(timeout)
   for (let pause = 10; ; pause = Math.min(500, pause * 1.5)) {
     const job = await jobs.get(id)
@@ -22,6 +30,7 @@ export async function waitFor(jobs: Jobs, clock: Clock, id: string, options: { t
         'SLUICE_WAIT_TIMEOUT',
         `job ${id} is still ${job.state}; run \`sluice why ${id}\` to see why`,
       )
-    await clock.sleep(pause)
+    await clock.sleep(pause, signal)
+    signal?.throwIfAborted()
   }
 }

@@ -7,7 +7,7 @@ import type { AnyTask, SendOptions, Task } from '../tasks/task.ts'
 import { bad, instants, newest, type Timing, timingOf, type When } from './timing.ts'
 
 /** How a schedule is defined; see the fields. Give one of `cron` and `every`. */
-export interface ScheduleOptions<Input> extends Pick<SendOptions, 'priority' | 'queue' | 'tags'> {
+export interface ScheduleOptions<Input> extends Pick<SendOptions<NoInfer<Input>>, 'priority' | 'queue' | 'tags'> {
   task: Task<Input>
   /** The input of each job, or a function that makes it from the job's instant. Checked when a worker starts, too. */
   input: NoInfer<Input> | ((at: Date) => NoInfer<Input>)

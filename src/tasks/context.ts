@@ -59,6 +59,9 @@ export interface Context {
   }
 }
 
+/** The context of `onFailed`: it has no `fetch`, because no limit granted it anything. */
+export type FailureContext = Omit<Context, 'fetch'>
+
 /** The context of an attempt in a thread: it has no signal, because the thread is ended instead. */
 export interface ThreadContext extends Pick<
   Context,

@@ -16,18 +16,28 @@ export function snooze(span: Duration): AttemptError {
 
 /**
  * Throw it to retry the job after exactly this time, instead of the retry policy's. The attempt counts as failed. A job
- * that may run only once is retried, too: its handler asserts that nothing was done. @throws UsageError
- * SLUICE_BAD_DURATION
+ * that may run only once is retried, too: its handler asserts that nothing was done.
+ * @param options `cause`: the error behind it, which the job's record shows, too
+ * @throws UsageError SLUICE_BAD_DURATION
  */
-export function retryIn(span: Duration, reason = 'its handler requested another attempt'): AttemptError {
-  return waiting(retryInCode, reason, span)
+export function retryIn(
+  span: Duration,
+  reason = 'its handler requested another attempt',
+  options: ErrorOptions = {},
+): AttemptError {
+  return waiting(retryInCode, reason, span, options)
 }
 
-/** Throw it to end the job as failed, without further attempts. */
-export function fail(reason = 'its handler ended it'): AttemptError {
-  return new AttemptError('SLUICE_FAILED', reason, { retryable: false })
+/**
+ * Throw it to end the job as failed, without further attempts.
+ * @param options `cause`: the error behind it, which the job's record shows, too
+ * @example throw fail('the mailbox does not exist', { cause: error })
+ */
+export function fail(reason = 'its handler ended it', { cause }: ErrorOptions = {}): AttemptError {
+  return new AttemptError('SLUICE_FAILED', reason, { retryable: false, cause })
 }
 
-function waiting(code: string, message: string, span: Duration): AttemptError {
-  return new AttemptError(code, message, { retryable: true, retryAfterMs: Math.min(durationMs(span), waitMaxMs) })
+function waiting(code: string, message: string, span: Duration, { cause }: ErrorOptions = {}): AttemptError {
+  const retryAfterMs = Math.min(durationMs(span), waitMaxMs)
+  return new AttemptError(code, message, { retryable: true, retryAfterMs, cause })
 }

@@ -13,9 +13,9 @@ import { withTaskCost, type CostedLimit } from './cost.ts'
 import { provideTaker, type Taker } from '../limits/take.ts'
 import { checkShare } from '../limits/share.ts'
 import { checkWeight } from '../limits/weight.ts'
-import type { Context } from './context.ts'
+import type { Context, FailureContext } from './context.ts'
 
-export type { Context, ThreadContext } from './context.ts'
+export type { Context, FailureContext, ThreadContext } from './context.ts'
 
 /** Options of a task; see the fields. */
 export interface TaskOptions<Schema extends StandardSchemaV1, Result, Fair extends string = string> {
@@ -46,7 +46,7 @@ export interface TaskOptions<Schema extends StandardSchemaV1, Result, Fair exten
    * Called when a job of this task has failed for good, whatever the reason; as a job of its own (task `<name>:failed`),
    * recorded together with the failure and retried like any other. It has no `fetch`: limits granted it nothing.
    */
-  onFailed?(failure: Failure<StandardSchemaV1.InferInput<Schema>>, context: Context): unknown
+  onFailed?(failure: Failure<StandardSchemaV1.InferInput<Schema>>, context: FailureContext): unknown
   /** Time for one attempt; then `signal` aborts and the attempt has failed. Default 10 min, at most 24 h. */
   timeout?: Duration
   /**
@@ -98,8 +98,8 @@ export interface Failure<Input = unknown> {
   readonly input: Input
 }
 
-/** Options of one `send`. */
-export interface SendOptions {
+/** Options of one `send` of a task with such inputs. */
+export interface SendOptions<Input = never> {
   /** The job's id, a UUIDv7; sending the same id again changes nothing. Default: a new one. */
   id?: string
   /**
@@ -127,7 +127,7 @@ export interface SendOptions {
   /** For finding jobs again; up to 20, each 1 to 100 characters. */
   tags?: readonly string[]
   /** The queue, or a function of the input that returns it. Default: the table of routes, else the task's. */
-  queue?: string | ((input: unknown) => string)
+  queue?: string | ((input: Input) => string)
   /** The share of its limits that the job belongs to. Default: the task's. */
   share?: string
   /**
@@ -144,7 +144,7 @@ export interface SendOptions {
 export type Sendable<Input> = AsyncIterable<Input> | Iterable<Input>
 
 /** Options for all jobs of one `sendMany`. */
-export type SendManyOptions = Omit<SendOptions, 'id' | 'idempotencyKey' | 'replace'>
+export type SendManyOptions<Input = never> = Omit<SendOptions<Input>, 'id' | 'idempotencyKey' | 'replace'>
 
 /** A defined task. */
 export interface Task<Input = never, Result = unknown> {
@@ -179,9 +179,9 @@ export interface Task<Input = never, Result = unknown> {
    * @throws UsageError for bad input (SLUICE_INVALID_INPUT, SLUICE_BAD_PAYLOAD, SLUICE_MISSING_KEY, …): nothing is stored
    * @throws StoreError SLUICE_STORE_UNREACHABLE: the outcome is unknown; repeat with the same `id`
    */
-  send(input: Input, options?: SendOptions): Promise<string>
+  send(input: Input, options?: SendOptions<Input>): Promise<string>
   /** Records many jobs in batches, in order. Resolves to their number; the first bad row stops it, with its index. */
-  sendMany(inputs: Sendable<Input>, options?: SendManyOptions): Promise<number>
+  sendMany(inputs: Sendable<Input>, options?: SendManyOptions<Input>): Promise<number>
 }
 
 /** Any task, whatever its input. */

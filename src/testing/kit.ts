@@ -6,17 +6,19 @@ import { checkFields } from '../core/fields.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
 import { inSchema, type Sql, sqlOn } from '../db/store.ts'
 import type { CloudEvent } from '../events/envelope.ts'
+import type { Event } from '../events/event.ts'
 import { tasksIn, type Work } from '../events/groups.ts'
 import type { EventHandler } from '../events/handler.ts'
 import type { SluiceOptions } from '../options.ts'
-import { useSluice } from '../default-sluice.ts'
+import { chosenSluice, useSluice } from '../default-sluice.ts'
 import { Sluice } from '../sluice.ts'
 import type { Job } from '../operations/jobs.ts'
 import { waitFor } from '../operations/wait.ts'
 import type { Schedule } from '../schedule/schedule.ts'
+import type { Task } from '../tasks/task.ts'
 import { type Move, runAhead } from './advance.ts'
 import { type DeliverOptions, eventsOf } from './events.ts'
-import { type Limited, type Refused, reportsOf } from './reports.ts'
+import { type Limited, type Named, type Refused, reportsOf, type Sent } from './reports.ts'
 import { Runs } from './runs.ts'
 
 /** How to open a test Sluice. */
@@ -55,19 +57,23 @@ export interface TestSluice {
     set(to: Date): Promise<void>
   }
   /** Lists the inputs that were sent to a task, oldest first, whether or not the jobs have ended. */
-  sent<Input = unknown>(task: { readonly name: string }): Promise<Input[]>
+  sent<Input>(task: Task<Input>): Promise<Sent<Input>[]>
+  sent<Input = unknown>(task: Named): Promise<Input[]>
   /**
    * Lists the jobs of a task that a limit holds back now, oldest first: the limit, the key, and no start before when.
    * Run `drain` first: which jobs have to wait is decided when they might start.
    */
-  limited<Input = unknown>(task: { readonly name: string }): Promise<Limited<Input>[]>
+  limited<Input>(task: Task<Input>): Promise<Limited<Sent<Input>>[]>
+  limited<Input = unknown>(task: Named): Promise<Limited<Input>[]>
   /**
    * Lists the jobs of a task whose last attempt failed, was refused by the vendor, or ended them in failure, oldest first.
    * `scheduled`: it will be tried again.
    */
-  refused<Input = unknown>(task: { readonly name: string }): Promise<Refused<Input>[]>
+  refused<Input>(task: Task<Input>): Promise<Refused<Sent<Input>>[]>
+  refused<Input = unknown>(task: Named): Promise<Refused<Input>[]>
   /** Lists the events of a type that were emitted, with their envelopes, oldest first. */
-  emitted<Data = unknown>(event: { readonly name: string }): Promise<CloudEvent<Data>[]>
+  emitted<Data, Read>(event: Event<Data, Read>): Promise<CloudEvent<Data>[]>
+  emitted<Data = unknown>(event: Named): Promise<CloudEvent<Data>[]>
   /**
    * Delivers a payload to one handler, without emitting an event, and runs it; resolves to the record of the delivery's job:
    * `done`, `scheduled` for a retry, or `failed`.
@@ -93,7 +99,7 @@ export interface TestSluice {
    */
   waitFor(id: string): Promise<Job>
   /**
-   * Closes the store. `task.send` then goes to the default store again.
+   * Closes the store. `task.send` then goes where it went before.
    * @throws StoreError SLUICE_WAIT_TIMEOUT, when all is closed, for a handler that had not ended
    */
   close(): Promise<void>
@@ -141,6 +147,7 @@ export async function testSluice(options: TestOptions): Promise<TestSluice> {
   const move = await freeze(sluice, sql, clock, options)
   const runs = new Runs(sluice, schedules, timeoutMs)
   await runs.begin(tasks)
+  const before = chosenSluice()
   useSluice(sluice)
   const run = () => runs.run(tasks)
   const stage = { sluice, sql, run, move, schedules: schedules.map(({ name }) => name) }
@@ -178,7 +185,8 @@ export async function testSluice(options: TestOptions): Promise<TestSluice> {
         sayWhatRuns(sluice, tasks, id, error),
       ),
     async close() {
-      useSluice(undefined)
+      // Another kit may have been opened meanwhile.
+      if (chosenSluice() === sluice) useSluice(before)
       await runs.close(() => sluice.close())
     },
   }

@@ -25,7 +25,11 @@ export interface Refused<Input> {
   error: Job['error']
 }
 
-interface Named {
+/** The input of a task's jobs: of `AnyTask` it is unknown. */
+export type Sent<Input> = [Input] extends [never] ? unknown : Input
+
+/** A task or an event, whatever its type. */
+export interface Named {
   readonly name: string
 }
 

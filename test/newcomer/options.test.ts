@@ -13,6 +13,7 @@ import {
   Sluice,
   systemClock,
   task,
+  useSluice,
 } from '../../src/index.ts'
 
 /** The API without its types. */
@@ -20,7 +21,7 @@ import {
 type Untyped = any
 
 const run = () => undefined
-const odd: Untyped = { check, event, httpTask, limit, limitedBy, rateLimited, rule, schedule, task }
+const odd: Untyped = { check, event, httpTask, limit, limitedBy, rateLimited, rule, schedule, task, useSluice }
 const quiet = task('quiet', { run })
 const rate = '1/s'
 const some = limit('some', { rate })
@@ -36,6 +37,12 @@ describe('a definition is refused', () => {
       () => odd.limit('x', { rate: '5 USD/month' }),
       'SLUICE_BAD_RATE',
       '"5 USD/month" is not a rate',
+    ],
+    [
+      'a Sluice that was not awaited',
+      () => odd.useSluice(Promise.resolve(5)),
+      'SLUICE_BAD_OPTION',
+      'needs a Sluice: useSluice(await Sluice.open(…))',
     ],
     ['a task without options', () => odd.task('x'), 'SLUICE_BAD_TASK', 'task "x" needs an object with its options'],
     ['a retry policy', () => odd.task('x', { run, retry: { atempts: 5 } }), 'SLUICE_BAD_RETRY', 'no "atempts"'],

@@ -1,7 +1,7 @@
 /** Routes and rules, at send and at dispatch, on both engines, with a store clock that the test controls. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { z } from 'zod'
-import { limit, rule, type RuleJob, Sluice, task } from '../../src/index.ts'
+import { type Context, limit, rule, type RuleJob, Sluice, task } from '../../src/index.ts'
 import { testSluice, type TestSluice } from '../../src/testing/index.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { mainEngines } from '../claim/engine.ts'
@@ -255,7 +255,9 @@ test('rules do not apply to the jobs that report failures, unless they name them
     input,
     retry: { attempts: 1 },
     run: () => Promise.reject(new Error('no')),
-    onFailed: async ({ input: failed }, { fetch }) => {
+    onFailed: async ({ input: failed }, context) => {
+      // Plain JavaScript has no types.
+      const { fetch } = context as Context
       await expect(fetch('http://127.0.0.1/')).rejects.toMatchObject({ code: 'SLUICE_NO_FETCH' })
       heard.push(failed)
     },

@@ -1,6 +1,15 @@
 import { expect, expectTypeOf, it } from 'vitest'
 import { z } from 'zod'
-import { type AnyTask, limit, type Sluice, task, type Context, type Rate, type Task } from '../../src/index.ts'
+import {
+  type AnyTask,
+  type Context,
+  type Failure,
+  limit,
+  type Rate,
+  type Sluice,
+  type Task,
+  task,
+} from '../../src/index.ts'
 
 // What must not compile is marked; tsc fails when a marked line does compile. The bodies also run: what misuse does
 // in plain JavaScript leads to an error with a code.
@@ -42,6 +51,9 @@ it('send takes the input type of the schema, and the handler gets its output typ
     void sync.send({ accountId: 'a', nested: { id: 1 }, at: '2026-01-01' }, { delay: '5 minutes' })
     // @ts-expect-error one of the rows lacks a field
     void sync.sendMany([{ accountId: 'a' }])
+    void sync.sendMany([], { queue: ({ accountId }) => accountId })
+    // @ts-expect-error no such field of the input
+    void sync.sendMany([], { queue: ({ tenant }) => tenant })
     const sluice = {} as Sluice
     void sluice.send(sync, { accountId: 'a', nested: { id: 1 }, at: '2026-01-01' })
     // @ts-expect-error a field is missing
@@ -52,6 +64,22 @@ it('send takes the input type of the schema, and the handler gets its output typ
     void sluice.send(sync as AnyTask, { accountId: 'a' })
   }
   expect(misuse).toBeTypeOf('function')
+})
+
+it('onFailed gets the input as it was sent, and no fetch', () => {
+  task('told', {
+    input: contact,
+    run,
+    onFailed({ input, reason }, context) {
+      expectTypeOf(input).toEqualTypeOf<z.input<typeof contact>>()
+      context.log.warn(reason)
+      // @ts-expect-error no limit granted it anything
+      return context.fetch
+    },
+  })
+  // What is written for any handler still fits.
+  const shared = task('shared', { run, onFailed: (failure: Failure, { log }: Context) => log.warn(failure.reason) })
+  expect(shared.onFailed?.name).toBe('shared:failed')
 })
 
 it('a handler may be asynchronous, and its result is awaited', () => {

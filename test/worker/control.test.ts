@@ -66,13 +66,15 @@ describe.each(engines)('$name', (engine) => {
 
   test('fail ends a job at once, and onFailed gets a job of its own for it', async () => {
     next = () => {
-      throw fail('no such customer')
+      throw fail('no such customer', { cause: new RangeError('the CRM has 3 of them') })
     }
     const id = await told.send({ n: 7 }, { tags: ['a'] })
     failures.length = 0
     await t.drain()
     const error = { code: 'SLUICE_FAILED', message: 'no such customer' }
-    expect(await t.waitFor(id)).toMatchObject({ state: 'failed', reason: 'refused', attempt: 1, error })
+    const cause = { name: 'RangeError', message: 'the CRM has 3 of them' }
+    const kept = { ...error, cause }
+    expect(await t.waitFor(id)).toMatchObject({ state: 'failed', reason: 'refused', attempt: 1, error: kept })
     expect(failures).toMatchObject([
       { id, task: 'told', reason: 'refused', error, input: { n: 7 }, tags: ['a'], attempt: 1 },
     ])
