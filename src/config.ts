@@ -42,6 +42,8 @@ export interface SluiceConfig extends RetentionOptions {
    * Default: `SLUICE_LISTEN_URL`, else `store`.
    */
   listenUrl?: string
+  /** Connections to a server for transactions and queries; 1 to 1000, default 10. Sluice opens a few more for itself. */
+  connections?: number
   /** Private addresses that every task may call (docs/safety.md). Default: `SLUICE_ALLOW_PRIVATE` (`a,b`), else none. */
   allowPrivate?: readonly string[]
   /** How many attempts a worker runs at once; 1 to 10,000, default `SLUICE_CONCURRENCY`, else 10. */

@@ -35,7 +35,8 @@ export interface Act {
 
 /** An operation that also takes ids. */
 interface ActById extends Act {
-  missing: string
+  /** Which jobs it can change, for people. */
+  changes: string
   one: (sluice: Sluice, id: string) => Promise<boolean>
 }
 
@@ -69,7 +70,7 @@ export function discardCommand(
 
 /** Makes an operation on failed jobs. */
 function failed(verb: string, done: string, none: Act['none'], how: Pick<ActById, 'one' | 'many'>): ActById {
-  return { none, verb, done, missing: 'no such failed job', states: ['failed'], ...how }
+  return { none, verb, done, changes: 'failed', states: ['failed'], ...how }
 }
 
 /** `sluice cancel`. */
@@ -78,7 +79,7 @@ export function cancelCommand(): Command {
   return command('cancel', said, () => ({
     verb: 'cancel',
     done: 'cancelled',
-    missing: 'no such unfinished job',
+    changes: 'unfinished',
     states: ['scheduled', 'waiting', 'dispatched', 'running'],
     one: (sluice, id) => sluice.jobs.cancel(id),
     many: (sluice, filter, options) => sluice.jobs.cancelMany(filter, options),
@@ -91,7 +92,7 @@ export function reprioritiseCommand(): Command {
   return command('reprioritise', said, ({ priority = 0 }) => ({
     verb: 'reprioritise',
     done: 'reprioritised',
-    missing: 'no such waiting or scheduled job',
+    changes: 'waiting or scheduled',
     states: ['scheduled', 'waiting'],
     one: async (sluice, id) => (await sluice.jobs.reprioritise(id, priority)) > 0,
     many: (sluice, filter, options) => sluice.jobs.reprioritise(filter, priority, options),
@@ -128,8 +129,10 @@ async function run(ids: string[], flags: BulkFlags, act: ActById, self: Command,
   if (flags.rate !== undefined) parseRate(flags.rate)
   // Checked before the first job is changed.
   ids.forEach(checkIdStart)
-  if (ids.length > 0 && (isFiltered || flags.all === true || flags.dryRun === true))
+  if (ids.length > 0 && (isFiltered || flags.all === true))
     throw new UsageError('SLUICE_BAD_OPTION', 'give ids, or select jobs by options; not both')
+  if (ids.length > 0 && flags.dryRun === true)
+    throw new UsageError('SLUICE_BAD_OPTION', '--dry-run counts what options select; with ids, `sluice jobs show <id>`')
   if (ids.length === 0 && !isFiltered && flags.all !== true)
     throw new UsageError(
       'SLUICE_EMPTY_FILTER',
@@ -148,13 +151,15 @@ async function run(ids: string[], flags: BulkFlags, act: ActById, self: Command,
   })
 }
 
-async function eachId(sluice: Sluice, out: Output, ids: string[], { done, missing, one }: ActById): Promise<void> {
+async function eachId(sluice: Sluice, out: Output, ids: string[], { done, changes, one }: ActById): Promise<void> {
   for (const each of ids) {
     const found = await one(sluice, each)
     if (!found) process.exitCode = 1
-    if (out.json) out.object({ id: each, [done]: found })
+    const state = found ? undefined : ((await sluice.jobs.get(each))?.state ?? null)
+    if (out.json) out.object({ id: each, [done]: found, ...present({ state }) })
     else if (found) out.line(`${each} ${done}`)
-    else out.talk(`${each} ${missing}`)
+    else if (state === null) out.talk(`${each} is no job, or its record is past its retention`)
+    else out.talk(`${each} is ${state}: only ${changes} jobs can be ${done}`)
   }
   out.hint(`\`sluice jobs show ${ids[0]}\``)
 }

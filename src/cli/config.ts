@@ -5,6 +5,7 @@ import type { Jiti } from 'jiti'
 import * as testing from '../testing/index.ts'
 import { defineConfig, type SluiceConfig } from '../config.ts'
 import { SluiceError, UsageError, textOfError } from '../core/errors.ts'
+import { checkFields } from '../core/fields.ts'
 import { env } from '../db/open.ts'
 import { Rulebook } from '../tasks/rule.ts'
 import { checkName } from '../tasks/checks.ts'
@@ -37,6 +38,7 @@ const known = [
   'logLevel',
   'logFormat',
   'listenUrl',
+  'connections',
   'redis',
   'amqp',
   'events',
@@ -90,14 +92,12 @@ function nearest(dir: string): string | undefined {
 }
 
 function check(file: string, fields: Record<string, unknown>): SluiceConfig {
-  for (const name of Object.keys(fields)) {
-    if (!known.includes(name)) throw bad(file, `unknown field "${name}"; the fields are ${known.join(', ')}`)
-  }
+  checkFields('SLUICE_BAD_CONFIG', file, fields, known)
   for (const name of ['store', 'schema', 'service', 'listenUrl', 'redis', 'redisPrefix', 'amqp']) {
     const value = fields[name]
     if (value !== undefined && (typeof value !== 'string' || value === '')) throw bad(file, `${name} must be a text`)
   }
-  const { concurrency, queues, celery, tasks, schedules } = fields
+  const { queues, celery, tasks, schedules } = fields
   try {
     retentionSettings(fields)
     logStyle(fields as SluiceConfig, 'info')
@@ -106,11 +106,10 @@ function check(file: string, fields: Record<string, unknown>): SluiceConfig {
   } catch (error) {
     throw bad(file, textOfError(error))
   }
-  if (
-    concurrency !== undefined &&
-    !(Number.isInteger(concurrency) && Number(concurrency) >= 1 && Number(concurrency) <= 10_000)
-  ) {
-    throw bad(file, 'concurrency must be a whole number from 1 to 10,000')
+  for (const [name, most] of Object.entries({ concurrency: 10_000, connections: 1_000 })) {
+    const value = fields[name] ?? 1
+    if (!Number.isInteger(value) || Number(value) < 1 || Number(value) > most)
+      throw bad(file, `${name} must be a whole number from 1 to ${most.toLocaleString('en')}`)
   }
   checkNames(file, 'queues', queues, 'leave it out to serve all')
   for (const queue of (queues ?? []) as string[]) checkName('queue', queue)

@@ -109,6 +109,7 @@ export async function openSluice(settings: Settings, migrate = true): Promise<Sl
     log: out.log,
     ...present({
       listenUrl,
+      connections: fields.connections,
       redis,
       redisPrefix: env('SLUICE_REDIS_PREFIX') ?? fields.redisPrefix,
       redisStores: unlessIn('SLUICE_REDIS_STORES', fields.redisStores),

@@ -3,6 +3,7 @@
  * narrow.
  */
 import { UsageError } from './errors.ts'
+import { nearest } from './nearest.ts'
 
 /**
  * @throws UsageError with this code when a field is not among the known ones, or what was given is no object; undefined fields
@@ -12,9 +13,12 @@ export function checkFields(code: string, what: string, given: object, known: re
   // Plain JavaScript may give anything, or leave it out.
   if (typeof given !== 'object' || given === null || Array.isArray(given))
     throw new UsageError(code, `${what} needs an object with its options; there are ${known.join(', ')}`)
-  for (const [name, value] of Object.entries(given))
-    if (value !== undefined && !known.includes(name))
-      throw new UsageError(code, `${what} has no "${name}"; there are ${known.join(', ')}`)
+  for (const [name, value] of Object.entries(given)) {
+    if (value === undefined || known.includes(name)) continue
+    const like = nearest(name, known)
+    const meant = like === undefined ? '' : `did you mean "${like}"? `
+    throw new UsageError(code, `${what} has no "${name}"; ${meant}there are ${known.join(', ')}`)
+  }
 }
 
 /** The fields of `T` that may be undefined as optional ones that are never undefined. */

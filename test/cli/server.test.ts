@@ -146,13 +146,14 @@ it('a sequence of send, dispatch --once, jobs, why, status, limits, retry and ca
   expect(await project.run(['retry', failing, id])).toMatchObject({
     code: 1,
     out: `${failing} retried\n`,
-    err: expect.stringContaining(id),
+    err: expect.stringContaining(`${id} is scheduled: only failed jobs can be retried`),
   })
   expect(objects((await project.run(['cancel', id, failing, '--json'])).out)).toEqual([
     { id, cancelled: true },
     { id: failing, cancelled: true },
   ])
-  expect(await project.run(['cancel', id])).toMatchObject({ code: 1, out: '' })
+  const over = `${id} is cancelled: only unfinished jobs can be cancelled`
+  expect(await project.run(['cancel', id])).toMatchObject({ code: 1, out: '', err: expect.stringContaining(over) })
   const unknown = await project.run(['jobs', 'show', id.replace(/.$/, (last) => (last === '0' ? '1' : '0'))])
   expect(unknown).toMatchObject({ code: 1, out: '', err: expect.stringMatching(/^error SLUICE_NO_SUCH_JOB: /) })
 }, 300_000)

@@ -60,6 +60,12 @@ describe('a usage error ends with exit code 2 and one line', () => {
     ['two files of tasks for dev', ['dev', 'a.ts', '--tasks', 'b.ts'], 'SLUICE_BAD_OPTION', '--tasks b.ts'],
     ['a tasks file without tasks', ['work', 'sluice.config.ts'], 'SLUICE_NO_TASKS', 'exports no task'],
     ['a maximum without --once', ['dispatch', '--max', '3'], 'SLUICE_BAD_OPTION', '--once'],
+    [
+      'a dry run with ids',
+      ['retry', '01a1fc6b-5572-7201-b763-4015a2471fa0', '--dry-run'],
+      'SLUICE_BAD_OPTION',
+      '--dry-run counts what options select',
+    ],
     ['one bad id among others', ['cancel', '01a1fc6b-5572-7201-b763-4015a2471fa0', 'x'], 'SLUICE_BAD_ID', '"x"'],
   ] as const
   let ran: Ran[]
@@ -79,9 +85,14 @@ describe('a usage error ends with exit code 2 and one line', () => {
   })
 
   const configs = [
-    ['an unknown field', `export default { concurency: 5 }`, 'concurency'],
+    ['an unknown field', `export default { concurency: 5 }`, 'has no "concurency"; did you mean "concurrency"? there'],
     ['no default export', `export const store = 'x'`, 'export default'],
     ['a wrong type', `export default { concurrency: 0 }`, 'concurrency'],
+    [
+      'too many connections',
+      `export default { connections: 5000 }`,
+      'connections must be a whole number from 1 to 1,000',
+    ],
     ['something that is no task', `export default { tasks: [{ name: 'x' }] }`, 'tasks'],
     ['no list of addresses', `export default { allowPrivate: '127.0.0.1' }`, 'allowPrivate must be a list'],
     ['an invalid address', `export default { allowPrivate: ['http://x'] }`, 'allowPrivate: "http://x"'],

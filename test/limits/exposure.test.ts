@@ -243,7 +243,11 @@ describe('a vendor in the definition of a limit', () => {
     [{ limit: '100/min', algorithm: 'leaky' }, 'SLUICE_BAD_LIMIT', /use one of fixed window/],
     [{ limit: '100/min', burst: 5 }, 'SLUICE_BAD_LIMIT', /capacity of a `bucket`/],
     [{ limit: '100/min', algorithm: 'bucket', burst: 0 }, 'SLUICE_BAD_LIMIT', /at least 1/],
-    [{ limit: '100/min', answer: 'github' }, 'SLUICE_BAD_LIMIT', /has no "answer"; there are limit/],
+    [
+      { limit: '100/min', answer: 'github' },
+      'SLUICE_BAD_LIMIT',
+      /has no "answer"; did you mean "answers"\? there are limit/,
+    ],
     ['much/more', 'SLUICE_BAD_RATE', /is not a rate/],
     ['gitub', 'SLUICE_BAD_LIMIT', /no vendor 'gitub'; name one of github, .*or state a rate/],
     ['toString', 'SLUICE_BAD_LIMIT', /no vendor 'toString'/],
