@@ -1,5 +1,5 @@
 /** The archive of a service on RabbitMQ: a queue that is read message by message. Messages that stay go back to their places. */
-import type { Channel, GetMessage } from 'amqplib'
+import type { GetMessage } from 'amqplib'
 import type { Broker } from '../amqp/broker.ts'
 import { type Clock, systemClock } from '../core/clock.ts'
 import { SluiceError, UsageError } from '../core/errors.ts'
@@ -13,6 +13,7 @@ import { idOf } from './celery-message.ts'
 import { failureOf } from './republisher.ts'
 import { copyOf, eventOf, progressOf } from './message.ts'
 import { absent } from './suspects.ts'
+import { Walk } from './walk.ts'
 
 /** What it needs: a connection, and the queue. */
 export interface ArchiveContext {
@@ -90,47 +91,40 @@ export class QueueArchive implements EventArchive {
     const isOver = () => signal?.aborted === true
     const broker = await this.#context.broker()
     // If the queue is missing, the error of `get` would only name it.
-    await this.#sizeOf(broker)
+    const most = await this.#sizeOf(broker)
     return broker.use(async (channel) => {
       const [startMs, startedMs] = [systemClock.monotonicMs(), clock.wallMs()]
-      let [done, stayed, keptSinceMs] = [0, 0, startMs]
+      const walk = new Walk(channel, queue, keptMs)
+      let done = 0
       for (let seen = 1; !isOver(); seen++) {
-        if (systemClock.monotonicMs() - keptSinceMs > keptMs) {
-          await keepAnew(channel, queue, stayed)
-          keptSinceMs = systemClock.monotonicMs()
-        }
-        const message = await channel.get(queue)
+        const message = await walk.next()
         if (message === false) break
         const archived = archivedOf(message, startedMs)
-        // Events that were replayed may have failed again meanwhile.
-        if (archived.at.getTime() > startedMs) break
-        stayed++
+        if (seen > most && isLater(message, archived, startedMs)) break
         if (!isWanted(archived)) continue
         const dueMs = startMs + done * eachMs - systemClock.monotonicMs()
-        if (dueMs > 0) await systemClock.sleep(dueMs, signal)
+        if (dueMs > 0) await walk.during(systemClock.sleep(dueMs, signal))
         if (isOver()) break
-        const fate = await visit(archived, message)
+        if (!walk.hasLast) continue
+        const fate = await walk.during(visit(archived, message))
         if (fate === 'skipped') continue
-        if (fate === 'goes') {
-          channel.ack(message)
-          stayed--
-        }
+        if (fate === 'goes') walk.drop()
         done++
         onProgress?.({ done, seen })
         if (fate === 'ends') break
       }
-      channel.nackAll(true)
-      // The server answers when it has carried out all earlier commands.
-      await channel.checkQueue(queue)
+      await walk.end()
       return done
     })
   }
 }
 
-/** Gives back the messages that stay, which return to their places at the front, and takes them again. */
-async function keepAnew(channel: Pick<Channel, 'nackAll' | 'get'>, queue: string, stayed: number): Promise<void> {
-  channel.nackAll(true)
-  for (let n = 0; n < stayed; n++) if ((await channel.get(queue)) === false) return
+/**
+ * Returns whether a message was archived after a walk had begun. Other walks may have given messages back to the front
+ * meanwhile, so their number does not show it; clocks of workers may be behind, so what was replayed counts as later.
+ */
+function isLater(message: GetMessage, { at }: ArchivedEvent, startedMs: number): boolean {
+  return at.getTime() > startedMs || progressOf(receivedOf(message)).replayOf !== undefined
 }
 
 /** A message of another program, or for a queue that is gone, cannot be replayed, and must not hold up the others. */

@@ -45,8 +45,9 @@ export function failureOf(headers: Readonly<Record<string, unknown>>): Kept {
 
 function keptOf(text: string): Kept {
   try {
-    const kept = JSON.parse(text) as Partial<Kept> | null
-    if (typeof kept?.error?.message === 'string' && typeof kept.queue === 'string') return kept as Kept
+    const { reason, error, at, queue } = JSON.parse(text) as { [field in keyof Kept]?: unknown }
+    const isOurs = [reason, (error as Kept['error'] | null)?.message, at, queue].every((one) => typeof one === 'string')
+    if (isOurs && !Number.isNaN(Date.parse(at as string))) return { reason, error, at, queue } as Kept
   } catch {
     // It is not JSON, so another program wrote it.
   }

@@ -1,0 +1,123 @@
+/** The archive of a service as a queue that others change, and whose messages may come from anywhere. */
+import { beforeEach, expect, it } from 'vitest'
+import { QueueArchive } from '../../src/bus/archive.ts'
+import { systemClock } from '../../src/core/clock.ts'
+import { event, fail } from '../../src/index.ts'
+import { type Broker, freshBroker, startRabbit } from '../servers/rabbitmq.ts'
+import { until } from '../until.ts'
+import { program, queuesOf, stranger } from './stage.ts'
+
+const paid = event('orders.paid')
+const queue = 'sluice.archive:a'
+let host: Broker
+beforeEach(async () => {
+  host = await freshBroker()
+})
+
+/** An archive as a program of another host sees it, whose clock is ahead by so many ms. */
+async function archiveOf(url: string, aheadMs = 0, keptMs = 600_000) {
+  const broker = await stranger(url)
+  const clock = { ...systemClock, wallMs: () => systemClock.wallMs() + aheadMs }
+  return new QueueArchive({ broker: async () => broker, queue, clock, keptMs })
+}
+
+it('is gone through by a visitor who needs longer for one event than RabbitMQ lets anybody keep a message', async ({
+  onTestFinished,
+}) => {
+  const server = await startRabbit()
+  onTestFinished(() => server.close())
+  const failing = paid.on((n) => Promise.reject(fail(`no ${String(n)}`)))
+  const a = await program(server.url, { service: 'a' }, [failing])
+  await a.events.emitMany(paid, [1, 2, 3, 4])
+  await until(async () => (await a.events.archive().count()) === 4)
+  await a.worker?.stop()
+  await server.evaluate('application:set_env(rabbit, consumer_timeout, 3000)')
+  await server.evaluate('application:set_env(rabbit, channel_tick_interval, 100)')
+  const other = await stranger(server.url)
+  await other.declare({ queues: [{ name: 'kept' }] })
+  await other.publish({ routingKey: 'kept', body: Buffer.from('x') })
+  /** Resolves when RabbitMQ has closed a channel whose message was kept for as long. */
+  const timeout = () =>
+    other
+      .use(async (channel) => {
+        await channel.get('kept')
+        await new Promise(() => {})
+      })
+      .then(
+        () => 'open',
+        () => 'closed',
+      )
+  const archive = await archiveOf(server.url, 0, 300)
+  const seen: unknown[] = []
+  const visited = await archive.each({}, async (one) => {
+    seen.push(one.event?.data)
+    if (seen.length === 2) expect(await timeout()).toBe('closed')
+  })
+  expect(visited).toBe(4)
+  expect(seen).toEqual([1, 2, 3, 4])
+  expect(await archive.discard({})).toBe(4)
+})
+
+it('deletes the events that it has waited for, though their messages were given back meanwhile', async () => {
+  const failing = paid.on((n) => Promise.reject(fail(`no ${String(n)}`)))
+  const a = await program(host.url, { service: 'a' }, [failing])
+  await a.events.emitMany(paid, [1, 2, 3])
+  await until(async () => (await queuesOf(host)).get(queue) === 3)
+  await a.worker?.stop()
+  const archive = await archiveOf(host.url, 0, 20)
+  expect(await archive.discard({}, { rate: '10/s' })).toBe(3)
+  expect((await queuesOf(host)).get(queue)).toBe(0)
+})
+
+it('replays each event once, though the clocks of its workers are an hour behind', async () => {
+  const attempts: number[] = []
+  const failing = paid.on((_, { attempt }) => {
+    attempts.push(attempt)
+    throw fail('never')
+  })
+  const a = await program(host.url, { service: 'a' }, [failing])
+  await a.events.emitMany(paid, [1, 2, 3])
+  await until(async () => (await queuesOf(host)).get(queue) === 3)
+  const archive = await archiveOf(host.url, 3_600_000)
+  const stop = new AbortController()
+  const onProgress = ({ done }: { done: number }) => void (done > 3 && stop.abort())
+  let replayed = 0
+  // The worker's own look at the archive hides what it has in hand.
+  await until(async () => {
+    replayed = await archive.replay({}, { signal: stop.signal, onProgress, rate: '5/s' })
+    return replayed >= 3
+  })
+  expect(replayed).toBe(3)
+  await until(() => attempts.length >= 6)
+})
+
+it('shows what stands behind an event of a worker whose clock is ahead, and what another program wrote there', async () => {
+  const a = await program(host.url, { service: 'a' }, [paid.on(() => undefined)])
+  await a.worker?.stop()
+  const other = await stranger(host.url)
+  const inMs = (ms: number) => new Date(Date.now() + ms).toISOString()
+  const kept = { reason: 'exhausted', error: { message: 'no' }, queue: 'q' }
+  const failures: unknown[] = [
+    { ...kept, at: inMs(3_600_000) },
+    { ...kept, at: inMs(-1_000) },
+    { ...kept, at: 'yesterday' },
+    { ...kept, at: inMs(-1_000), reason: 7 },
+    null,
+    'not ours',
+  ]
+  for (const [n, failure] of failures.entries()) {
+    const headers = { 'sluice-failure': typeof failure === 'string' ? failure : JSON.stringify(failure) }
+    const properties = { contentType: 'application/json', messageId: String(n), headers }
+    await other.publish({ routingKey: queue, body: Buffer.from(String(n)), properties })
+  }
+  const archive = await archiveOf(host.url)
+  const found = await archive.list()
+  expect(found.map(({ id, reason }) => [id, reason])).toEqual([
+    ['0', 'exhausted'],
+    ['1', 'exhausted'],
+    ...['2', '3', '4', '5'].map((id) => [id, 'refused']),
+  ])
+  expect(found.every(({ at }) => Number.isFinite(at.getTime()))).toBe(true)
+  expect(await archive.discard({})).toBe(6)
+  expect(await archive.count()).toBe(0)
+})
