@@ -193,14 +193,26 @@ function knockIn(body: Buffer): { knock?: unknown; n?: unknown; at?: unknown } {
   }
 }
 
-/** A message of another program is no entry. */
+/** A message of another program is no entry. What is not understood of an entry, which a later release may have written, is left out. */
 function read(body: Buffer): Entry | undefined {
   try {
     const { former, ...entry } = JSON.parse(body.toString()) as Partial<Entry>
     const isEntry = typeof entry.service === 'string' && typeof entry.at === 'string' && Array.isArray(entry.handlers)
     if (!isEntry || !Array.isArray(entry.steps)) return undefined
-    return { ...(entry as Entry), former: Array.isArray(former) ? former : [] }
+    const place = ['handler', 'pattern', 'queue']
+    return {
+      ...(entry as Entry),
+      handlers: withTexts(entry.handlers, place),
+      former: withTexts(former, [...place, 'leftAt']),
+      steps: withTexts(entry.steps, ['queue']),
+    }
   } catch {
     return undefined
   }
+}
+
+/** Returns the objects of a list that have texts in these fields. */
+function withTexts<T>(list: readonly T[] | undefined, fields: readonly string[]): T[] {
+  const has = (one: T) => fields.every((field) => typeof (one as Record<string, unknown> | null)?.[field] === 'string')
+  return Array.isArray(list) ? list.filter(has) : []
 }

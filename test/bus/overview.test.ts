@@ -6,7 +6,7 @@ import { expect, it } from 'vitest'
 import { event, fail, on } from '../../src/index.ts'
 import { freshBroker } from '../servers/rabbitmq.ts'
 import { until } from '../until.ts'
-import { program } from './stage.ts'
+import { program, stranger } from './stage.ts'
 
 const main = fileURLToPath(new URL('../../dist/cli/main.js', import.meta.url))
 const paid = event('orders.paid')
@@ -55,4 +55,33 @@ it('lists services with handlers, retries by step and archived events, and shows
   const { stdout } = await promisify(execFile)(process.execPath, ['--liftoff-only', main, 'events', 'list'], { env })
   expect(stdout).toMatch(/orders\.paid +a +a, b +-\n/)
   expect(stdout).toMatch(/a +book +orders\.paid +0 +1 for 60 min +1 +live/)
+})
+
+it('reads what it understands of the entries that other programs and other releases have left', async () => {
+  const { url } = await freshBroker()
+  const other = await stranger(url)
+  await (await program(url, { service: 'a' }, [paid.on(() => undefined)])).worker?.stop()
+  const known = { handler: 'h', pattern: 'x.*', queue: 'q' }
+  const entries = [
+    {
+      service: 'b',
+      at: new Date(0).toISOString(),
+      handlers: [null, 1, known],
+      former: [null, known],
+      steps: [{}, null],
+    },
+    { service: 'a', at: new Date(0).toISOString(), handlers: [null], former: 'none', steps: [] },
+    { service: 'c', handlers: [] },
+    'text',
+  ]
+  for (const entry of entries)
+    await other.publish({ routingKey: 'sluice.services', body: Buffer.from(JSON.stringify(entry)) })
+  const got: unknown[] = []
+  const a = await program(url, { service: 'a' }, [paid.on((n) => void got.push(n))])
+  await a.events.emit(paid, 1)
+  await until(() => got.length === 1)
+  expect(await a.events.services()).toMatchObject([
+    { service: 'a', handlers: [{ handler: 'orders.paid' }] },
+    { service: 'b', handlers: [known], retrying: [] },
+  ])
 })
