@@ -63,8 +63,10 @@ export function progressOf({ properties, routingKey }: Received): Progress {
   try {
     const read = JSON.parse(text) as Progress
     const counts = [read.attempt, read.failed, read.throttled, read.crashes, read.strays]
-    const { elsewhere = [] } = read
-    if (!counts.every(Number.isInteger) || typeof read.type !== 'string' || !Array.isArray(elsewhere)) return fresh
+    const { elsewhere = [], handler = '', replayOf = '' } = read
+    const areCounts = counts.every((count) => Number.isSafeInteger(count) && count >= 0)
+    const areTexts = [read.type, handler, replayOf].every((one) => typeof one === 'string')
+    if (!areCounts || !areTexts || !Array.isArray(elsewhere)) return fresh
     return fresh.isDoubtful ? { ...read, isDoubtful: true } : read
   } catch {
     return fresh
@@ -118,15 +120,18 @@ export function eventOf(
   let value: unknown
   try {
     const text = new TextDecoder('utf-8', { fatal: true }).decode(body)
-    if (isOfTask && !isEnvelope)
-      return eventOfTask(text, properties as Properties, timeOf(properties as Properties, nowMs))
-    value = JSON.parse(text)
+    const asTask = () => eventOfTask(text, properties as Properties, timeOf(properties as Properties, nowMs))
+    value = isOfTask && !isEnvelope ? asTask() : JSON.parse(text)
   } catch (cause) {
     throw refused(
       isOfTask ? `it is no task that can be read: ${String(cause)}` : `it is not JSON in UTF-8: ${String(cause)}`,
     )
   }
+  // Each level takes two characters at least.
+  if (body.length > 2 * levelsMax && isDeeper(value, levelsMax))
+    throw refused(`it is nested deeper than ${levelsMax} levels`)
   if (isEnvelope) return envelopeOf(value)
+  if (isOfTask) return value as CloudEvent
   return {
     specversion: '1.0',
     id: messageId ?? newId(),
@@ -136,6 +141,14 @@ export function eventOf(
     datacontenttype: 'application/json',
     data: value,
   }
+}
+
+/** Functions that call themselves for each level, as those that write JSON, fail some thousand levels deep. */
+const levelsMax = 500
+
+function isDeeper(value: unknown, levels: number): boolean {
+  if (typeof value !== 'object' || value === null) return false
+  return levels === 0 || Object.values(value).some((one) => isDeeper(one, levels - 1))
 }
 
 function envelopeOf(value: unknown): CloudEvent {
@@ -153,13 +166,13 @@ export function keyOf(queue: string, delivery: Delivery, { handler = '', attempt
   const id = idOf(delivery.properties as Properties)
   if (id === undefined) return undefined
   // Other programs may give all of their messages the same id.
-  const own = hasOwnId(delivery) ? '' : hash64(delivery.body.toString('latin1'))
+  const own = hasOwnId(delivery, id) ? '' : hash64(delivery.body.toString('latin1'))
   return `${queue} ${handler} ${attempt} ${id} ${own}`
 }
 
-/** True for a message whose id names its event. */
-function hasOwnId({ properties }: Pick<Received, 'properties'>): boolean {
-  return isTask(properties as Properties) || isEnveloped(properties.contentType)
+/** True for a message whose id names its event: what others put around an envelope may have another id. */
+function hasOwnId({ properties, body }: Pick<Received, 'properties' | 'body'>, id: string): boolean {
+  return isTask(properties as Properties) || (isEnveloped(properties.contentType) && body.includes(`"${id}"`))
 }
 
 function isEnveloped(contentType: unknown): boolean {

@@ -1,7 +1,7 @@
 /** What is read from messages, whatever strangers wrote, and the steps of delays. */
 import fc from 'fast-check'
 import { expect, it } from 'vitest'
-import { copyOf, eventOf, messageOf, progressOf } from '../../src/bus/message.ts'
+import { copyOf, eventOf, keyOf, messageOf, progressOf } from '../../src/bus/message.ts'
 import { stepOf, timeMaxMs } from '../../src/bus/names.ts'
 
 const received = (body: Uint8Array, properties: object, routingKey = 'a.b') =>
@@ -56,6 +56,46 @@ it('keeps what is known of a delivery from copy to copy, and nothing of what ser
   })
   expect(Object.keys(copy.properties?.headers ?? {})).toEqual(['sluice-delivery'])
   expect(progressOf(received(copy.body, copy.properties ?? {}, 'q'))).toEqual(progress)
+})
+
+it('refuses what is nested so deep that it could not be written again', () => {
+  const nested = (levels: number) => Buffer.from(`${'['.repeat(levels)}1${']'.repeat(levels)}`)
+  const read = (levels: number) => {
+    const message = received(nested(levels), { contentType: 'application/json', messageId: '1' })
+    return eventOf(message, progressOf(message), { takesPlain: true, nowMs: 0 })
+  }
+  expect(JSON.stringify(read(500).data)).toHaveLength(1_001)
+  for (const levels of [501, 50_000])
+    expect(() => read(levels)).toThrow(expect.objectContaining({ code: 'SLUICE_EVENT_REFUSED' }))
+})
+
+it('takes a history that no process of ours has written for none', () => {
+  const ours = { type: 'a.b', attempt: 1, failed: 1, throttled: 0, crashes: 0, strays: 2, isDoubtful: false }
+  const read = (more: object) =>
+    progressOf(received(Buffer.from('1'), { headers: { 'sluice-delivery': JSON.stringify({ ...ours, ...more }) } }))
+  expect(read({ handler: 'h' })).toEqual({ ...ours, handler: 'h' })
+  const fresh = { ...ours, attempt: 0, failed: 0, strays: 0 }
+  for (const odd of [{ strays: -1e9 }, { failed: -1 }, { attempt: 1e300 }, { handler: {} }, { replayOf: 7 }])
+    expect(read(odd)).toEqual(fresh)
+})
+
+it('recognises copies of one message, and no two messages, whatever ids other programs give them', () => {
+  const envelope = (id: string, data: unknown) =>
+    Buffer.from(JSON.stringify({ specversion: '1.0', id, source: '/s', type: 'a.b', data }))
+  const keyIn = (body: Buffer, contentType: string, messageId?: string) => {
+    const message = received(body, { contentType, messageId })
+    return keyOf('q', message as never, progressOf(message))
+  }
+  const enveloped = 'application/cloudevents+json'
+  expect(keyIn(envelope('1', 1), enveloped, '1')).toBe(keyIn(envelope('1', 1), enveloped, '1'))
+  const all = [
+    keyIn(envelope('1', 1), enveloped, 'same'),
+    keyIn(envelope('2', 2), enveloped, 'same'),
+    keyIn(Buffer.from('1'), 'application/json', 'same'),
+    keyIn(Buffer.from('2'), 'application/json', 'same'),
+  ]
+  expect(new Set(all).size).toBe(all.length)
+  expect(keyIn(envelope('1', 1), enveloped)).toBeUndefined()
 })
 
 it('finds a step that is a tenth longer than a delay at most, and one of the backoff first', () => {
