@@ -1,6 +1,6 @@
 /**
- * Headers with types that amqplib does not read. One such header, for example an integer beyond 32 bits from Python, would end
- * the connection; the server would deliver the message again, and that would go on for ever.
+ * Headers that amqplib does not read, because of their types or their depth. One such header, for example an integer beyond 32 bits
+ * from Python, would end the connection; the server would deliver the message again, and that would go on for ever.
  */
 
 /** Bytes of a value, by its type; the others carry their length. */
@@ -55,15 +55,19 @@ function endOf(table: Buffer, at: number): number | undefined {
   return size === undefined ? undefined : at + 1 + size
 }
 
+/** Values that are nested deeper are left out: amqplib calls itself for each level, and fails some thousand levels deep. */
+const levelsMax = 100
+
 /** True if all values inside of a table or an array have known types, too. */
-function isKnown(table: Buffer, at: number): boolean {
+function isKnown(table: Buffer, at: number, levels = levelsMax): boolean {
   const type = String.fromCharCode(table.readUInt8(at))
   if (type !== 'F' && type !== 'A') return true
+  if (levels === 0) return false
   const inner = table.subarray(at + 5, at + 5 + table.readUInt32BE(at + 1))
   for (let next = 0; next < inner.length;) {
     const value = type === 'F' ? next + 1 + inner.readUInt8(next) : next
     const end = endOf(inner, value)
-    if (end === undefined || !isKnown(inner, value)) return false
+    if (end === undefined || !isKnown(inner, value, levels - 1)) return false
     next = end
   }
   return true

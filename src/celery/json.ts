@@ -4,8 +4,11 @@ import { payloadDepthMax } from '../core/payload.ts'
 
 /** Found only in what `JSON.parse` would refuse, or read inexactly. */
 const unusual = /NaN|Infinity|\d{16}|__type__|__bytes__|__base64__/
-/** A string, or a number; as a whole, so that no part of one is taken for another. */
-const token = /"[^"\\]*(?:\\[^][^"\\]*)*"|-?Infinity|NaN|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g
+/**
+ * A string, or a number; as a whole, so that no part of one is taken for another. A string without an end goes to the end of the
+ * text: otherwise each quotation mark in it would be tried as another beginning, which takes hours in a long text.
+ */
+const token = /"[^"\\]*(?:\\[^][^"\\]*)*(?:"|\\?$)|-?Infinity|NaN|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g
 const odd = /^(?:-?Infinity|NaN|-?\d{16,})$/
 const mark = '\u0000number'
 

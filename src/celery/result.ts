@@ -140,6 +140,11 @@ function isRemote(value: unknown): value is RemoteError {
   return isRecord(value) && typeof value['type'] === 'string' && Array.isArray(value['args'])
 }
 
-function writeLoosely(value: unknown): string {
-  return JSON.stringify(value, (_key, one: unknown) => (typeof one === 'bigint' ? String(one) : one)) ?? String(value)
+/** Writes a value for people. */
+export function writeLoosely(value: unknown): string {
+  try {
+    return JSON.stringify(value, (_key, one: unknown) => (typeof one === 'bigint' ? String(one) : one)) ?? String(value)
+  } catch {
+    return '(nested too deep)'
+  }
 }

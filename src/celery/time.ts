@@ -55,8 +55,10 @@ function repr(value: unknown, budget: { left: number }): string {
   if (value === null || value === undefined) return spent('None')
   if (typeof value === 'boolean') return spent(value ? 'True' : 'False')
   if (typeof value === 'string') return spent(quoted(value.slice(0, reprMax)))
-  if (Array.isArray(value)) return `[${list(value, budget)}]`
   if (typeof value !== 'object') return spent(String(value as number))
+  // Brackets count, too: a value may be nested deeper than functions can call themselves.
+  spent('[]')
+  if (Array.isArray(value)) return `[${list(value, budget)}]`
   const parts: string[] = []
   for (const [key, one] of Object.entries(value)) {
     if (budget.left <= 0) {

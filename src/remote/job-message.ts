@@ -1,7 +1,7 @@
 /** A job as Celery's message, and a task's result as the store keeps it. */
 import { hostname } from 'node:os'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
-import { CeleryTaskError, isFinal, returned, type TaskResult } from '../celery/result.ts'
+import { CeleryTaskError, isFinal, returned, type TaskResult, writeLoosely } from '../celery/result.ts'
 import { answerIn } from './answer.ts'
 import { argumentsOf } from '../celery/arguments.ts'
 import { plainJson } from '../celery/json.ts'
@@ -58,7 +58,7 @@ const tracebackMost = 1_400
 
 /** An error of Python as the record of a job shows it: with its type as the name, and the traceback as the stack. */
 export function pythonError(error: CeleryTaskError): Error {
-  const said = error.args.map((one) => (typeof one === 'string' ? one : JSON.stringify(plain(one)))).join(', ')
+  const said = error.args.map((one) => (typeof one === 'string' ? one : writeLoosely(plain(one)))).join(', ')
   const shown = new Error(said === '' ? error.type : said)
   shown.name = error.type
   shown.stack = error.traceback?.slice(-tracebackMost) ?? ''

@@ -68,7 +68,7 @@ async function open(context: TestContext) {
     task('note', { input: z.unknown(), run: (input) => void calls.push(input) }),
     task('thrown', { input: { '~standard': { version: 1, vendor: 'test', validate } }, run: () => undefined }),
   ]
-  return { wire: await openWire(url, context), calls, start: () => absorb(url, own, context) }
+  return { wire: await openWire(url, context), calls, start: (events = false) => absorb(url, own, context, { events }) }
 }
 
 it('a message that cannot be carried out is parked by itself, and its producer learns why', async (context) => {
@@ -93,4 +93,14 @@ it('a message is parked also in a queue that somebody has made otherwise', async
   await wire.park()
   await until(() => wire.reasons.length === 1, 'it is parked')
   expect(wire.reasons).toEqual([expect.stringContaining('no worker here has a task "nobody.knows"')])
+})
+
+it('a message that has expired, and is nested thousands of levels deep, holds up no other one, though events show it', async (context) => {
+  const { wire, start } = await open(context)
+  const expired = { expires: '2020-01-01T00:00:00+00:00' }
+  await raw(expired, Buffer.from(`[[${deep}],{},{}]`))(wire, 'deep')
+  const good = await wire.send('note', ['good'])
+  await start(true)
+  expect(await wire.result('deep')).toMatchObject({ state: 'REVOKED' })
+  expect(await wire.result(good)).toMatchObject({ state: 'SUCCESS' })
 })

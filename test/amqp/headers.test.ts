@@ -50,6 +50,17 @@ describe('headers of other clients', () => {
     expect(withReadableHeaders(frame([['list', list], whole]))).toEqual(frame([whole]))
   })
 
+  it('nested thousands of levels deep are left out alone', () => {
+    const levels = 20_000
+    const deep = Buffer.alloc(5 * levels + 1, 'V')
+    for (let i = 0; i < levels; i++) {
+      deep.write('A', 5 * i)
+      deep.writeUInt32BE(5 * (levels - i - 1) + 1, 5 * i + 1)
+    }
+    const whole = ['whole', value('A', sized(value('V')))] as const
+    expect(withReadableHeaders(frame([['deep', deep], whole]))).toEqual(frame([whole]))
+  })
+
   it('are not looked for in other frames', () => {
     expect(withReadableHeaders(Buffer.from([1, 0, 1, 0, 0, 0, 0]))).toBeUndefined()
     expect(withReadableHeaders(Buffer.alloc(3))).toBeUndefined()

@@ -296,6 +296,8 @@ describe('what Python writes', () => {
     expect(
       readJson('{"a": "NaN \\" Infinity 12345678901234567890", "b": [NaN, -12345678901234567890, 1234567890.5]}'),
     ).toEqual({ a: 'NaN " Infinity 12345678901234567890', b: [NaN, -12345678901234567890n, 1234567890.5] })
+    // Each quotation mark, tried as the beginning of a string, would take hours.
+    for (const end of ['', '\\']) expect(() => readJson(`[NaN, "${'\\"'.repeat(300_000)}${end}`)).toThrow(SyntaxError)
     const typed = (type: string, value: unknown) => readJson(JSON.stringify({ __type__: type, __value__: value }))
     expect(typed('datetime', '2030-01-02T03:04:05+00:00')).toBe('2030-01-02T03:04:05+00:00')
     expect(typed('uuid', { hex: '5c05c70e0047432fb962b6286e757c71' })).toBe('5c05c70e-0047-432f-b962-b6286e757c71')
@@ -331,6 +333,8 @@ describe('what Python writes', () => {
       }),
     )
     expect(reprOf(['x'.repeat(5_000)], true)).toHaveLength(1_024)
+    for (const nest of [(inner: unknown) => [inner], (inner: unknown) => ({ a: inner })])
+      expect(reprOf(Array.from({ length: 50_000 }).reduce<unknown>(nest, 1)).length).toBeLessThanOrEqual(1_024)
   })
 })
 

@@ -107,6 +107,9 @@ it('keeps every result of Python, and the end of a traceback', () => {
   const error = new CeleryTaskError('a', { type: 'KeyError', args: [7] }, { isRevoked: false, traceback })
   expect(pythonError(error)).toMatchObject({ name: 'KeyError', message: '7', code: 'SLUICE_CELERY_FAILED' })
   expect(pythonError(error).stack).toMatch(/^x+KeyError: 7$/)
+  const deep = Array.from({ length: 50_000 }).reduce<unknown>((inner) => [inner], 1)
+  const odd = new CeleryTaskError('a', { type: 'KeyError', args: [deep, 7n] }, { isRevoked: false })
+  expect(pythonError(odd).message).toBe('(nested too deep), "7"')
 })
 
 it.each([

@@ -1,0 +1,23 @@
+/** Messages that would end a worker without a store. */
+import { expect, it } from 'vitest'
+import { z } from 'zod'
+import { task } from '../../src/index.ts'
+import { openWire } from '../absorb/stage.ts'
+import { freshBroker } from '../servers/rabbitmq.ts'
+import { until } from '../until.ts'
+import { direct } from './stage.ts'
+
+it('arguments nested thousands of levels deep harm no worker, though it shows them in events', async (context) => {
+  const { url } = await freshBroker()
+  const wire = await openWire(url, context)
+  const seen: unknown[] = []
+  const note = task('note', { input: z.unknown(), run: (given) => void seen.push(given) })
+  const worker = await direct(context, [note], { amqp: url, events: true })
+  const deep = `${'['.repeat(20_000)}${']'.repeat(20_000)}`
+  const json = { contentType: 'application/json', contentEncoding: 'utf-8' }
+  await wire.raw({ ...json, headers: { task: 'note', id: 'deep' }, body: Buffer.from(`[[${deep}],{},{}]`) })
+  await wire.send('note', [1])
+  await until(() => seen.length === 2)
+  expect(seen.some((one) => Array.isArray(one) && one[0] === 1)).toBe(true)
+  await until(() => worker.running === 0)
+})
