@@ -15,6 +15,7 @@ import {
   arriveBy,
   type Grants,
   keyOf,
+  messageMax,
   receiverOf,
   type SentJob,
   type ToDispatcher,
@@ -49,8 +50,6 @@ const tickMs = 500
 const lostMs = 10_000
 /** For how long after its deadline a message may still arrive: the worker that refuses it measures how late it is. */
 const overdueMs = 1_000
-/** The most characters of one message, or one job. */
-const messageMax = 500_000
 
 /** Executes jobs on workers elsewhere. */
 export class BrokerOutlet implements Outlet {

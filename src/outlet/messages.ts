@@ -124,6 +124,9 @@ interface Left {
 /** A message to a worker. */
 export type ToWorker = Offer | Answer | Grants | Abort | Left
 
+/** The most characters of one message, or of one job or end alone, so that the broker takes it: RabbitMQ 4 takes no more than 16 MB. */
+export const messageMax = 500_000
+
 /** Returns a receiver of messages' texts. It drops texts that cannot be read, with a warning. */
 export function receiverOf<T>(log: Log, receive: (message: T) => void): (text: string) => void {
   return (text) => {

@@ -2,6 +2,10 @@
 import type { Clock } from '../core/clock.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
 import type { Dispatcher, Held } from './held.ts'
+import { messageMax } from './messages.ts'
+
+/** How an attempt ended; null: it was not begun. */
+type End = [key: string, outcome: Outcome | null]
 
 /** Parameters of `Outbox`; see the fields. */
 export interface OutboxOptions {
@@ -9,7 +13,7 @@ export interface OutboxOptions {
   /** Returns the jobs in hand. */
   held(): Iterable<Held>
   began(to: Dispatcher, keys: string[]): void
-  ended(to: Dispatcher, ends: [key: string, outcome: Outcome | null][]): void
+  ended(to: Dispatcher, ends: End[]): void
 }
 
 /** After how long a job is reported as begun, and how often such jobs are looked for. */
@@ -69,11 +73,11 @@ export class Outbox {
     this.#isFlushing = true
   }
 
-  /** Reports how attempts ended, all of one turn at once. */
+  /** Reports how attempts ended, all of one turn in one message, unless that would be too long. */
   #flush(): void {
     this.#isFlushing = false
     const nowMs = this.#options.clock.monotonicMs()
-    const portions = new Map<Dispatcher, [string, Outcome | null][]>()
+    const portions = new Map<Dispatcher, End[]>()
     for (const held of this.#ends) {
       held.sentMs = nowMs
       // A dispatcher that does not know the job would take its end for a repetition.
@@ -82,8 +86,24 @@ export class Outbox {
     this.#ends.clear()
     for (const [to, keys] of this.#refused) for (const key of keys) add(portions, to, [key, null])
     this.#refused.clear()
-    for (const [to, ends] of portions) this.#options.ended(to, ends)
+    for (const [to, ends] of portions) for (const portion of divided(ends)) this.#options.ended(to, portion)
   }
+}
+
+/** Divides ends among messages. */
+function divided(ends: readonly End[]): End[][] {
+  const portions: End[][] = []
+  let size = Infinity
+  for (const end of ends) {
+    const more = JSON.stringify(end).length
+    if (size + more > messageMax) {
+      portions.push([])
+      size = 0
+    }
+    portions.at(-1)?.push(end)
+    size += more
+  }
+  return portions
 }
 
 function add<T>(portions: Map<Dispatcher, T[]>, to: Dispatcher, one: T): void {
