@@ -3,6 +3,7 @@ import { type Broker, openBroker } from '../amqp/broker.ts'
 import type { Message } from '../amqp/publisher.ts'
 import { systemClock } from '../core/clock.ts'
 import { closedError, SluiceError, UsageError } from '../core/errors.ts'
+import { payloadBytesMax, payloadDepthMax } from '../core/payload.ts'
 import type { Store } from '../db/store.ts'
 import type { TxLike } from '../db/tx.ts'
 import type { EventArchive } from '../events/archive.ts'
@@ -33,6 +34,9 @@ export interface RabbitBusOptions {
 /** The task that publishes an event that was emitted in a transaction; it is tried for as long as a broker may be away. */
 const relayName = 'events:relay'
 const relayRetry = { attempts: 1000, base: '100ms', max: '10s' } as const
+
+/** Its input has an envelope as text, in which each character may be escaped once more. */
+const relayBounds = { bytesMax: 2 * payloadBytesMax + 16_384, depthMax: payloadDepthMax }
 
 const settleMaxMs = 5_000
 /** Events that are published in one turn of the event loop, at most. */
@@ -72,7 +76,7 @@ export class RabbitBus implements Transport {
   constructor(options: RabbitBusOptions) {
     this.#options = options
     this.settings = options.settings
-    this.#relay = task(relayName, {
+    const relay = task(relayName, {
       retry: relayRetry,
       // An event that an earlier attempt may have published is published again.
       run: async (row: EventRow, { attempt, ambiguous }) => {
@@ -80,6 +84,7 @@ export class RabbitBus implements Transport {
         return this.#publish(row.type, attempt > 1 || ambiguous ? againOf(message) : message)
       },
     }) as AnyTask
+    this.#relay = { ...relay, inputBounds: relayBounds }
     this.tasks = [this.#relay]
   }
 

@@ -6,24 +6,34 @@ export const payloadBytesMax = 262_144
 /** Deepest nesting of one input or result. */
 export const payloadDepthMax = 32
 
+/** Bounds of a JSON text: its longest length in bytes, and its deepest nesting. */
+export interface PayloadBounds {
+  readonly bytesMax: number
+  readonly depthMax: number
+}
+
+const payloadBounds: PayloadBounds = { bytesMax: payloadBytesMax, depthMax: payloadDepthMax }
+
 /**
  * Returns the JSON text of a value.
  * @param what named in messages, for example `input of "sync-contact"`
  * @param isStrict false for the result of an attempt: its call has been made, so a Response or a Map in the result is no
  * reason to fail the job; what JSON makes of it is stored
+ * @param bounds default 256 KiB, and 32 levels
  * @throws UsageError SLUICE_BAD_PAYLOAD for BigInt, cycles, NaN, Infinity, functions, symbols, `\u0000`, lone surrogates,
- * nesting deeper than 32, and when strict for Map, Set and instances of classes without `toJSON`;
- * SLUICE_PAYLOAD_TOO_LARGE over 256 KiB
+ * nesting that is too deep, and when strict for Map, Set and instances of classes without `toJSON`;
+ * SLUICE_PAYLOAD_TOO_LARGE
  */
-export function encodePayload(value: unknown, what: string, isStrict = true): string {
+export function encodePayload(value: unknown, what: string, isStrict = true, bounds = payloadBounds): string {
   if (value === undefined) return 'null'
-  check(value, { what, isStrict }, '', 0, [])
+  const { bytesMax, depthMax } = bounds
+  check(value, { what, isStrict, depthMax }, '', 0, [])
   const text = JSON.stringify(value)
   const bytes = Buffer.byteLength(text)
-  if (bytes > payloadBytesMax) {
+  if (bytes > bytesMax) {
     throw new UsageError(
       'SLUICE_PAYLOAD_TOO_LARGE',
-      `${what} is ${bytes} bytes of JSON; at most ${payloadBytesMax} are stored: keep the data elsewhere and send a reference`,
+      `${what} is ${bytes} bytes of JSON; at most ${bytesMax} are stored: keep the data elsewhere and send a reference`,
     )
   }
   return text
@@ -32,6 +42,7 @@ export function encodePayload(value: unknown, what: string, isStrict = true): st
 interface Rules {
   what: string
   isStrict: boolean
+  depthMax: number
 }
 
 function refuse(rules: Rules, path: string, why: string): never {
@@ -63,7 +74,7 @@ function check(value: unknown, rules: Rules, path: string, depth: number, above:
   }
   if (value === null) return
   if (above.includes(value)) refuse(rules, path, 'refers back to itself: JSON cannot express cycles')
-  if (depth >= payloadDepthMax) refuse(rules, path, `is nested deeper than ${payloadDepthMax} levels`)
+  if (depth >= rules.depthMax) refuse(rules, path, `is nested deeper than ${rules.depthMax} levels`)
   above.push(value)
   if (rules.isStrict && value instanceof Date && Number.isNaN(value.getTime()))
     refuse(rules, path, 'is an invalid Date, which JSON would store as null')

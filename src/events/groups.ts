@@ -1,6 +1,7 @@
 /** The tasks of a service's handlers, one for each group, and where deliveries wait. */
 import { UsageError } from '../core/errors.ts'
 import { hash64 } from '../core/hash.ts'
+import { payloadBytesMax, payloadDepthMax } from '../core/payload.ts'
 import { durationMs } from '../core/rate.ts'
 import type { RetryOptions } from '../core/retry.ts'
 import { systemClock } from '../core/clock.ts'
@@ -15,6 +16,9 @@ import { checkNameOf, regexOf } from './names.ts'
 
 /** The work of a worker: tasks, and handlers of events. */
 export type Work = AnyTask | EventHandler
+
+/** A delivery has an envelope around a payload, whose own size and depth were checked when the event was emitted. */
+const deliveryBounds = { bytesMax: payloadBytesMax + 8_192, depthMax: payloadDepthMax + 2 }
 
 /** A group of a service: its task, and its handlers. */
 export interface Group {
@@ -56,7 +60,8 @@ export function groupsOf(work: readonly Work[], service: string | undefined): Gr
     else if (formerly.includes(name)) throw bad(name, 'it cannot be its own former name')
   const groups: Group[] = [...grouped(handlers, ({ group }) => group)].map(([group, own]) => {
     const made = groupOf(service, group, own)
-    return { ...made, task: { ...made.task, homeOf: (delivery: Delivery) => homeOf(own, delivery, groups) } }
+    const home = (delivery: Delivery) => homeOf(own, delivery, groups)
+    return { ...made, task: { ...made.task, inputBounds: deliveryBounds, homeOf: home } }
   })
   return groups
 }

@@ -3,6 +3,7 @@ import { inspect } from 'node:util'
 import type { StandardSchemaV1 } from '@standard-schema/spec'
 import { UsageError } from '../core/errors.ts'
 import { checkFields } from '../core/fields.ts'
+import type { PayloadBounds } from '../core/payload.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
 import { type RetryOptions, type RetryPolicy, retryPolicy } from '../core/retry.ts'
 import type { TxLike } from '../db/tx.ts'
@@ -173,6 +174,8 @@ export interface Task<Input = never, Result = unknown> {
   readonly allowPrivate: readonly string[]
   /** Returns the task that a job of this one belongs to now; undefined: this one, as always for tasks of users. */
   readonly homeOf?: (input: never) => AnyTask | undefined
+  /** Bounds of its inputs; undefined: those of any payload, as always for tasks of users. */
+  readonly inputBounds?: PayloadBounds
   run(input: unknown, context: Context): Promise<Result> | Result
   /**
    * Records a job and returns its id; resolves once it is durable (with `tx`: once it is written).
