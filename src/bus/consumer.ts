@@ -6,7 +6,7 @@ import { handlerFor } from '../events/handler.ts'
 import { matches } from '../events/names.ts'
 import { Elsewhere, type ElsewhereOptions } from './elsewhere.ts'
 import { Handling, type HandlingOptions } from './handling.ts'
-import { type Held, HeldMessages } from './held.ts'
+import { type Held, HeldMessages, insist } from './held.ts'
 import { eventOf, keyOf, type Progress, progressOf } from './message.ts'
 import { forward, leftBehind, type Move, type Place, placesOf, sentOn } from './moves.ts'
 import type { Source } from './source.ts'
@@ -34,6 +34,9 @@ export class ServiceConsumer {
   readonly #suspects: Suspects
   readonly #elsewhere: Elsewhere
   readonly #held = new HeldMessages()
+  /** The last event of each handler with an order, until it is recorded. */
+  readonly #turns = new Map<Source, Promise<void>>()
+  readonly #aborted = new AbortController()
   #moves: readonly Move[] = []
   /** Groups that are gone, and whose queues are not. */
   readonly #gone: Source[] = []
@@ -57,7 +60,7 @@ export class ServiceConsumer {
       names: republisher.names,
       log: store.log,
       isFree: () => this.#handling.isFree,
-      take: (delivery, queue) => this.#counted(this.#takeSuspect(delivery, queue)),
+      take: (delivery, queue) => this.#counted(delivery, () => this.#takeSuspect(delivery, queue)),
       synced: () => Promise.all([...this.#consumers.values()].map((consumer) => consumer.synced())),
     })
   }
@@ -102,7 +105,7 @@ export class ServiceConsumer {
   async consume(source: Source, queue: string): Promise<void> {
     const { broker, concurrency } = this.#options
     if (this.#cancelled !== undefined || this.#consumers.has(queue)) return
-    const take = (delivery: Delivery) => this.#counted(this.#take(source, delivery, queue, false))
+    const take = (delivery: Delivery) => this.#counted(delivery, () => this.#take(source, delivery, queue, false))
     const consumer = await broker.consume(queue, { prefetch: concurrency }, take)
     this.#consumers.set(queue, consumer)
     if (this.#cancelled !== undefined) await consumer.cancel()
@@ -120,21 +123,34 @@ export class ServiceConsumer {
   async abort(reason: Error): Promise<void> {
     // It cancels first, because messages that are given back would be delivered here again.
     await this.#cancel()
+    this.#aborted.abort(reason)
     this.#handling.abort(reason)
   }
 
   /** Counts a message as in hand while it is sent elsewhere without an attempt. */
-  #counted(taken: Promise<void> | undefined): Promise<void> | undefined {
-    return taken && this.#whileSettling(taken)
+  #counted(delivery: Delivery, take: () => Promise<void> | undefined): Promise<void> | undefined {
+    const taken = take()
+    return taken && this.#whileSettling(delivery, taken, take)
   }
 
-  async #whileSettling(taken: Promise<void>): Promise<void> {
+  async #whileSettling(delivery: Delivery, taken: Promise<void>, take: () => Promise<void> | undefined): Promise<void> {
     this.#settling++
     try {
-      await taken
+      await this.#insisting(delivery, taken, take)
     } finally {
       this.#settling--
       this.#tellIdle()
+    }
+  }
+
+  /** Waits for `act`, and begins it again by `again` until it succeeds, or the message goes back. */
+  async #insisting(delivery: Delivery, act: Promise<void>, again: () => Promise<void> | undefined): Promise<void> {
+    try {
+      await act
+    } catch (error) {
+      const { clock, log } = this.#options.store
+      const how = { clock, log, signal: this.#aborted.signal }
+      if (!(await insist(() => delivery.isInHand, again, error, how))) delivery.reject({ requeue: true })
     }
   }
 
@@ -211,9 +227,30 @@ export class ServiceConsumer {
     if (progress.handler !== undefined && handlerFor(handlers, { service, handler: progress.handler, event }))
       found.push(progress.handler)
     if (found.length === 0) return this.#missing(held)
-    if (source.task.limits.length > 0) return this.#elsewhere.toStore(held, found)
+    if (source.task.limits.length > 0) return source.isOrdered ? this.#inTurn(held, found) : this.#record(held, found)
     this.#handling.handle(held, found, isSuspect)
     return undefined
+  }
+
+  /** Records an event in the store, however often that fails, under the same id. */
+  #record(held: Held, handlers: readonly string[]): Promise<void> {
+    const send = () => this.#elsewhere.toStore(held, handlers)
+    return this.#insisting(held.delivery, send(), send)
+  }
+
+  /** Records an event when all that came before it are recorded. */
+  #inTurn(held: Held, handlers: readonly string[]): Promise<void> {
+    const { source, delivery } = held
+    const before = this.#turns.get(source)
+    const record = async () => {
+      await before
+      // It comes again, behind those that were before it.
+      if (!delivery.isInHand || this.#aborted.signal.aborted) return void delivery.reject({ requeue: true })
+      await this.#record(held, handlers)
+    }
+    const turn = record()
+    this.#turns.set(source, turn)
+    return turn
   }
 
   /** Handles a message for which its queue has no handler. */

@@ -3,6 +3,7 @@ import type { Delivery } from '../amqp/broker.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
 import { SluiceError, UsageError } from '../core/errors.ts'
+import { hash64, isId } from '../core/hash.ts'
 import { delayMs } from '../core/retry.ts'
 import type { Store } from '../db/store.ts'
 import type { CloudEvent } from '../events/envelope.ts'
@@ -111,11 +112,12 @@ export class Elsewhere {
     const { source, progress, event, delivery } = held
     const { service, sender, republisher } = this.#options
     // A replayed event is to be handled again, once for each time that it was in the archive.
-    const what = progress.replayOf === undefined ? [event.id] : [progress.replayOf, event.id]
+    const what = [nameOf(event), ...(progress.replayOf === undefined ? [] : [progress.replayOf])]
+    const input = { service, event, ...(progress.isDoubtful || delivery.isRedelivered ? { again: true } : {}) }
     for (const handler of handlers) {
       const idempotencyKey = [service, handler, ...what].join('/').slice(0, 512)
       try {
-        await sender.send(source.home, { service, handler, event }, { idempotencyKey })
+        await sender.send(source.home, { ...input, handler }, { idempotencyKey })
       } catch (error) {
         // A repetition would fail again: a key is missing, for example.
         if (!(error instanceof UsageError)) throw error
@@ -125,4 +127,9 @@ export class Elsewhere {
     }
     delivery.ack()
   }
+}
+
+/** Returns what names an event. Other programs may give the same id to events of different sources, or to all of theirs. */
+function nameOf({ id, source, data }: CloudEvent): string {
+  return isId(id) ? id : hash64(JSON.stringify([source, id, data]))
 }

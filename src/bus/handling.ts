@@ -4,7 +4,7 @@ import type { Outcome } from '../claim/finish/finish.ts'
 import type { Outlet } from '../claim/outlet.ts'
 import type { Watch } from '../claim/watch.ts'
 import type { Store } from '../db/store.ts'
-import type { Held, HeldMessages } from './held.ts'
+import { type Held, type HeldMessages, insist } from './held.ts'
 import { jobOf } from './job.ts'
 import type { Republisher } from './republisher.ts'
 import type { Progress } from './message.ts'
@@ -32,8 +32,6 @@ interface Turn {
 
 /** How long another process has time to take an event, in ms. */
 const elsewhereMs = 1_000
-/** Time between two tries to publish the end of an attempt, in ms. */
-const insistMs = 1_000
 
 /** The attempts of one consumer. */
 export class Handling {
@@ -114,7 +112,9 @@ export class Handling {
     const turn = this.#running.get(job)
     if (turn === undefined) return
     this.#running.delete(job)
-    void this.#settle(turn, (progress) => this.#end(job, turn, progress, outcome))
+    const { watch } = this.#options
+    if (watch.wants(outcome)) watch.ended(job, outcome)
+    void this.#settle(turn, (progress) => this.#end(turn, progress, outcome))
     this.#begin()
   }
 
@@ -126,7 +126,10 @@ export class Handling {
       const carried = carry({ ...held.progress, handler })
       if (carried !== undefined) await carried
     } catch (error) {
-      if (!(await this.#insist(turn, carry, error))) {
+      // It may have arrived before.
+      const again = () => carry({ ...held.progress, handler, isDoubtful: true })
+      const { log, clock } = this.#options.store
+      if (!(await insist(() => held.delivery.isInHand, again, error, { log, clock, signal: this.#aborted.signal }))) {
         this.#options.held.forget(held)
         held.delivery.reject({ requeue: true })
         return
@@ -139,33 +142,7 @@ export class Handling {
     if (held.open === 0) this.#options.held.acknowledge(held)
   }
 
-  /**
-   * Repeats `carry` until it succeeds, while the message is in hand; resolves to whether it did. The message is not
-   * given back, because it would also go to handlers that have had it.
-   */
-  async #insist(
-    { held, handler }: Turn,
-    carry: (progress: Progress) => Promise<void> | undefined,
-    first: unknown,
-  ): Promise<boolean> {
-    const { log, clock } = this.#options.store
-    for (let error = first; ;) {
-      log.warn('what became of an event could not be published; trying again', { err: error })
-      await clock.sleep(insistMs, this.#aborted.signal, false)
-      if (this.#aborted.signal.aborted || !held.delivery.isInHand) return false
-      try {
-        // It may have arrived before.
-        await carry({ ...held.progress, handler, isDoubtful: true })
-        return true
-      } catch (next) {
-        error = next
-      }
-    }
-  }
-
-  #end(job: ClaimedJob, turn: Turn, progress: Progress, outcome: Outcome): Promise<void> | undefined {
-    const { watch } = this.#options
-    if (watch.wants(outcome)) watch.ended(job, outcome)
+  #end(turn: Turn, progress: Progress, outcome: Outcome): Promise<void> | undefined {
     const { held } = turn
     const counted = { ...progress, attempt: progress.attempt + 1 }
     switch (outcome.kind) {

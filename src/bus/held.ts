@@ -1,5 +1,7 @@
 /** The messages that a consumer has in hand, and those that it had, to recognise messages that arrive again. */
 import type { Delivery } from '../amqp/broker.ts'
+import type { Clock } from '../core/clock.ts'
+import type { Log } from '../core/log.ts'
 import type { CloudEvent } from '../events/envelope.ts'
 import type { Progress } from './message.ts'
 import type { Source } from './source.ts'
@@ -55,5 +57,31 @@ export class HeldMessages {
     this.#known.add(held.key)
     const [oldest] = this.#known
     if (this.#known.size > knownMax && oldest !== undefined) this.#known.delete(oldest)
+  }
+}
+
+/** Time between two tries to carry out what becomes of a message, in ms. */
+const insistMs = 1_000
+
+/**
+ * Repeats `act`, which has failed, until it succeeds, while the message is in hand; resolves to whether it did. The message
+ * is not given back, because a queue may count how often that happens, and handlers that have had it would get it again.
+ */
+export async function insist(
+  isInHand: () => boolean,
+  act: () => Promise<void> | undefined,
+  first: unknown,
+  { clock, log, signal }: { clock: Clock; log: Log; signal: AbortSignal },
+): Promise<boolean> {
+  for (let error = first; ;) {
+    log.warn('what became of an event could not be published or stored; trying again', { err: error })
+    await clock.sleep(insistMs, signal, false)
+    if (signal.aborted || !isInHand()) return false
+    try {
+      await act()
+      return true
+    } catch (next) {
+      error = next
+    }
   }
 }

@@ -15,6 +15,8 @@ export interface Source {
   /** The group's task as it runs here. */
   readonly task: AnyTask
   readonly handlers: readonly EventHandler[]
+  /** Its handler has an `order`. */
+  readonly isOrdered: boolean
   readonly queue: string
   /** The queues that it has had with other settings. */
   readonly formerQueues: readonly string[]
@@ -75,6 +77,7 @@ function sourceOf({ task: home, handlers }: Group, task: AnyTask, names: Service
     home,
     task,
     handlers,
+    isOrdered,
     queue,
     formerQueues: names.formerGroups(group, isOrdered),
     topology: names.groupTopology(queue, isOrdered, patterns),

@@ -118,9 +118,9 @@ export function handlerOf(
     options: Object.fromEntries(chosen.map((field) => [field, given[field]])) as GroupOptions<never>,
     order,
     since,
-    async run({ event }, context) {
+    async run({ event, again }, context) {
       const { value } = await payloadOf(name, schema, event)
-      const result: unknown = await handle(value as never, inContext(event, context))
+      const result: unknown = await handle(value as never, inContext(event, again === true, context))
       // `return fail(…)` and `return fetch(url)` are for the attempt; nothing else that a handler returns is kept.
       return isMeantToThrow(result) || isResponse(result) ? result : undefined
     },
@@ -139,8 +139,8 @@ async function payloadOf(name: string, schema: StandardSchemaV1, event: CloudEve
   }
 }
 
-function inContext(event: CloudEvent, context: Context): EventContext {
-  const own = { event, redelivered: context.attempt > 1 || context.ambiguous }
+function inContext(event: CloudEvent, isAgain: boolean, context: Context): EventContext {
+  const own = { event, redelivered: isAgain || context.attempt > 1 || context.ambiguous }
   return Object.create(context, Object.getOwnPropertyDescriptors(own)) as EventContext
 }
 
