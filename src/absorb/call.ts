@@ -105,12 +105,15 @@ function read(text: string | null): unknown {
   return text === null ? undefined : readJson(text)
 }
 
+/** True for a result after which the rest of a chain is never sent. */
+const endsChain = ({ state }: TaskResult) => state === 'FAILURE' || state === 'REVOKED'
+
 /**
- * Returns the results that a call's result is for: its own, and if it failed those of the rest of its chain, as with Celery,
- * so that nobody waits for the last one for ever.
+ * Returns the results that a call's result is for: its own, and if it failed or was revoked those of the rest of its chain, so
+ * that nobody waits for the last one for ever.
  */
 export function repliesOf(call: Call, result: TaskResult): { result: TaskResult; to: Replies }[] {
-  const rest = result.state === 'FAILURE' ? call.chain : []
+  const rest = endsChain(result) ? call.chain : []
   const failed = rest.flatMap(({ options }) => {
     const [id, replyTo = call.replyTo] = [textOf(options, 'task_id'), textOf(options, 'reply_to')]
     if (id === undefined) return []
@@ -120,14 +123,14 @@ export function repliesOf(call: Call, result: TaskResult): { result: TaskResult;
   return [{ result, to: call }, ...failed]
 }
 
-/** Returns what a call's result means to chords: its own, and if it failed that of the rest of its chain. */
+/** Returns what a call's result means to chords: its own, and if it failed or was revoked that of the rest of its chain. */
 export function partsOf(call: Call, result: TaskResult): Part[] {
   const groupId = call.about['group_id']
   const own =
     call.chord === undefined || typeof groupId !== 'string'
       ? []
       : [{ groupId, index: call.groupIndex, result, body: call.chord }]
-  if (result.state !== 'FAILURE') return own
+  if (!endsChain(result)) return own
   const rest = call.chain.flatMap((one) => {
     const [id, body] = [textOf(one.options, 'task_id'), chordOf(one)]
     const group = textOf(one.options, 'group_id')

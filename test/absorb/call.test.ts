@@ -1,7 +1,16 @@
 /** What messages of Celery producers mean, without a broker. */
 import * as fc from 'fast-check'
 import { expect, it } from 'vitest'
-import { callOf, chordFollowers, followersOf, partsOf, repliesOf, resultOf, timesOf } from '../../src/absorb/call.ts'
+import {
+  callOf,
+  chordFollowers,
+  followersOf,
+  partsOf,
+  repliesOf,
+  resultOf,
+  revokedResult,
+  timesOf,
+} from '../../src/absorb/call.ts'
 import { inputOf } from '../../src/celery/arguments.ts'
 import { signature } from '../../src/celery/signature.ts'
 import { blank, type TaskMessage } from '../../src/celery/task-message.ts'
@@ -107,6 +116,12 @@ it('counts for a chord, and fails the rest of its chain', () => {
     { groupId: 'h', index: 2, result: { id: 'l', state: 'FAILURE' } },
   ])
   expect(repliesOf(call, lost)).toMatchObject([{ result: { id: 'a' } }, { result: { id: 'l' }, to: { replyTo: 'q' } }])
+  const revoked = revokedResult('a', 'terminated')
+  expect(partsOf(call, revoked).map(({ result }) => [result.id, result.state])).toEqual([
+    ['a', 'REVOKED'],
+    ['l', 'REVOKED'],
+  ])
+  expect(repliesOf(call, revoked)).toHaveLength(2)
   const [part] = partsOf(call, done)
   if (part === undefined) throw new Error('it has a part')
   expect(chordFollowers(part, call, { results: [1, 2] }, 0)).toMatchObject([{ message: { id: 'z', args: [[1, 2]] } }])

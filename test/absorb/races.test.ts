@@ -136,6 +136,29 @@ it('a chain that breaks fails to its end, so that nobody waits for its last task
   expect(calls).toEqual([])
 })
 
+it('a chain of which a task is revoked, or has expired, is revoked to its end', async (context) => {
+  const { wire, calls, revoke, start } = await open(context)
+  await start()
+  const send = async (more: object) => {
+    const last = randomUUID()
+    const options = { task_id: last, reply_to: wire.replyTo }
+    const id = await wire.send('note', ['x'], { ...more, chain: [signature('note', [], { options })] })
+    return { id, last }
+  }
+  const etaMs = Date.now() + 3_600_000
+  const later = await send({ etaMs })
+  await revoke(later.id)
+  const over = await send({ etaMs, expiresMs: etaMs - 1_000_000 })
+  for (const [{ id, last }, why] of [
+    [later, 'revoked'],
+    [over, 'expired'],
+  ] as const) {
+    expect(await wire.result(id)).toMatchObject({ state: 'REVOKED', value: { args: [why] } })
+    expect(await wire.result(last)).toMatchObject({ state: 'REVOKED', value: { args: [why] } })
+  }
+  expect(calls).toEqual([])
+})
+
 it('a task that follows another one waits in a queue that no worker has made yet', async (context) => {
   const { wire, start } = await open(context)
   await start()
