@@ -114,7 +114,8 @@ function headerIn(headers: unknown, name: string): string | null {
     const value: unknown = headers.get(name)
     return typeof value === 'string' ? value : null
   }
-  const found: unknown = Object.entries(headers).find(([own]) => own.toLowerCase() === name)?.[1]
+  const value: unknown = Object.entries(headers).find(([own]) => own.toLowerCase() === name)?.[1]
+  const found: unknown = Array.isArray(value) ? value.join(', ') : value
   return typeof found === 'string' || typeof found === 'number' ? String(found) : null
 }
 

@@ -78,17 +78,26 @@ function until(instantMs: number | undefined, at: Moment): number | undefined {
 
 /**
  * Reads a `Retry-After` value: seconds (a fraction is tolerated) or an HTTP date, which counts from the answer's own
- * `Date`, so that neither side's clock matters. Undefined when malformed.
+ * `Date`, so that neither side's clock matters. If a value stands there several times, the latest counts. Undefined when
+ * malformed.
  */
 export function readRetryAfter(value: string, at: Moment): number | undefined {
-  const text = value.trim()
-  return numberForm.test(text) ? wholeMs(Number(text) * 1_000, at) : until(parseDate(text), at)
+  return latest(value, (text) =>
+    numberForm.test(text) ? wholeMs(Number(text) * 1_000, at) : until(parseDate(text), at),
+  )
 }
 
-/** Reads a number of ms. Undefined when malformed. */
+/** Reads a header that may have been sent several times: then its values stand there with commas between them, as in dates. */
+function latest(value: string, read: (text: string) => number | undefined): number | undefined {
+  const one = read(value.trim())
+  if (one !== undefined || !value.includes(',')) return one
+  const all = value.split(/,(?! ?\d\d[ -][A-Z])/).flatMap((part) => read(part.trim()) ?? [])
+  return all.length === 0 ? undefined : Math.max(...all)
+}
+
+/** Reads a number of ms; of several, the largest. Undefined when malformed. */
 export function readMs(value: string, at: Moment): number | undefined {
-  const text = value.trim()
-  return numberForm.test(text) ? wholeMs(Number(text), at) : undefined
+  return latest(value, (text) => (numberForm.test(text) ? wholeMs(Number(text), at) : undefined))
 }
 
 /**
@@ -97,10 +106,7 @@ export function readMs(value: string, at: Moment): number | undefined {
  * counts. Undefined when malformed.
  */
 export function readReset(value: string, at: Moment): number | undefined {
-  const one = readOneReset(value.trim(), at)
-  if (one !== undefined || !value.includes(',')) return one
-  const all = value.split(',').flatMap((part) => readOneReset(part.trim(), at) ?? [])
-  return all.length === 0 ? undefined : Math.max(...all)
+  return latest(value, (text) => readOneReset(text, at))
 }
 
 function readOneReset(text: string, at: Moment): number | undefined {

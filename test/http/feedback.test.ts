@@ -47,3 +47,7 @@ test('a response that was not sent through us is read by the profile that is nam
     retryAfterMs: undefined,
   })
 })
+
+test('a header that a client gives as a list of values counts by the latest', () => {
+  expect(rateLimited({ status: 429, headers: { 'Retry-After': ['7', '9'] } })).toMatchObject({ retryAfterMs: 9_000 })
+})

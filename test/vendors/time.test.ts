@@ -30,8 +30,18 @@ test('the two old forms of a date are read as well', () => {
 
 test('a value of Retry-After that is neither seconds nor a date is unreadable', () => {
   const at = momentOf(httpDate(0), { wallMs: 0 })
-  for (const text of ['', '-5', '+5', '1e3', 'NaN', 'Infinity', 'soon', '5, 10', '2026-11-21T00:00:00Z', '5s'])
+  for (const text of ['', '-5', '+5', '1e3', 'NaN', 'Infinity', 'soon', ',', 'soon, -5', '2026-11-21T00:00:00Z', '5s'])
     expect(readRetryAfter(text, at), text).toBeUndefined()
+})
+
+test('of a Retry-After that was sent twice, by a vendor and its proxy, the latest counts', () => {
+  const [date, until, later] = [0, 30, 45].map((s) => new Date(Date.UTC(2026, 10, 21, 0, 0, s)).toUTCString())
+  const at = momentOf(date ?? null)
+  expect(readRetryAfter('5, 10', at)).toBe(10_000)
+  expect(readRetryAfter('120,soon', at)).toBe(120_000)
+  expect(readRetryAfter(`${until}, ${later}`, at)).toBe(45_000)
+  expect(readRetryAfter(`${later}, 7`, at)).toBe(45_000)
+  expect(readRetryAfter('Saturday, 21-Nov-26 00:00:20 GMT, 7', at)).toBe(20_000)
 })
 
 test('the time of a new count is read in every form that vendors use', () => {
@@ -56,6 +66,7 @@ test('the time of a new count is read in every form that vendors use', () => {
     '2026-11-21T01:01:30.5+01:00': 90_500,
     'Sat, 21 Nov 2026 00:01:30 GMT': 90_000,
     '7, 9': 9_000,
+    'Sat, 21 Nov 2026 00:01:30 GMT, 7': 90_000,
     // Microseconds since 1970, a month that does not exist, a unit that is none.
     '1795219290000000': undefined,
     '2026-13-21T00:00:00Z': undefined,
