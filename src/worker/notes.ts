@@ -84,11 +84,13 @@ function storable(text: string): string {
 /** Returns details as JSON without secrets; details that are too long, or that JSON cannot express, as a text. */
 function detailsJson(details: Record<string, unknown>): string {
   try {
-    const json = JSON.stringify(details, (name, value: unknown) =>
-      value instanceof Error ? redactText(String(value)) : redactField(name, value),
-    )
-    const isStorable = json.length <= charactersMax && !json.includes('\\u0000')
-    return isStorable ? json.toWellFormed() : JSON.stringify(storable(json))
+    const json = JSON.stringify(details, (name, value: unknown) => {
+      const shown = value instanceof Error ? redactText(String(value)) : redactField(name, value)
+      return typeof shown === 'string' ? shown.toWellFormed() : shown
+    })
+    // Names of fields are as they were given. The store refuses NUL, and half of a character.
+    const isStorable = json.length <= charactersMax && !/\\u(?:0000|d[89a-f])/.test(json)
+    return isStorable ? json : JSON.stringify(storable(json))
   } catch {
     return JSON.stringify('(not expressible as JSON)')
   }

@@ -96,6 +96,23 @@ for (const engine of mainEngines) {
       expect(job.log.lines[0]?.at).toBeInstanceOf(Date)
     })
 
+    it('do not make a job fail that is done, if texts were cut in the middle of a character', async () => {
+      const half = '😀'.slice(0, 1)
+      const cut = task('cut', {
+        input: tenantInput,
+        run(_, { log }) {
+          log.info(half, { half })
+          log.info('by name', { [half]: 1 })
+        },
+      })
+      const id = await at.sluice.send(cut, {})
+      await at.sluice.dispatchOnce([cut])
+      expect(await at.sluice.jobs.get(id)).toMatchObject({
+        state: 'done',
+        log: { lines: [{ message: '\ufffd', details: { half: '\ufffd' } }, { message: 'by name' }] },
+      })
+    })
+
     it('are written in one statement for all attempts, and only while the job is in the hands of its claim; a lost worker leaves them', async () => {
       const calls: string[][] = []
       const store = { call: async (_: string, [ids]: [string[]]) => (calls.push(ids), []) }
