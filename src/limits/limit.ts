@@ -336,7 +336,7 @@ function readKey(name: string, by: string | ((input: never) => Key), input: unkn
   return checkKey(name, String(key))
 }
 
-/** Returns a key of a limit if it is valid. @throws UsageError SLUICE_BAD_KEY */
+/** Returns a key of a limit, as the store has it, if it is valid. @throws UsageError SLUICE_BAD_KEY */
 export function checkKey(name: string, text: string): string {
   if (text === '' || text.length > 512 || /[\u0000\u001f]/.test(text)) {
     throw new UsageError(
@@ -344,7 +344,8 @@ export function checkKey(name: string, text: string): string {
       `limit "${name}": a key has 1 to 512 characters, without the control characters U+0000 and U+001F`,
     )
   }
-  return text
+  // It may have been cut in the middle of a character.
+  return text.toWellFormed()
 }
 
 /** Returns the value at a field path (`account.id`) of an input; undefined if there is none. */

@@ -7,7 +7,6 @@ create or replace function engine.lane_id(
   p_costed boolean default false)
 returns bigint language sql stable as $$
   select -2 & sluice.hash64(concat_ws(E'\x1f', p_queue, p_task, p_priority, coalesce(p_fair, ''),
-                                 nullif(array_to_string(p_takes, E'\x1f'), ''))
-    || case when coalesce(p_weight, 1) = 1 then '' else E'\x1e' || p_weight end
-    || case when p_costed then E'\x1d' else '' end)
+                                 nullif(array_to_string(p_takes, E'\x1f'), ''),
+                                 E'\x1e' || nullif(p_weight, 1), case when p_costed then E'\x1d' end))
 $$;

@@ -56,10 +56,12 @@ export function placeOf(
   const key = task.fair === undefined ? undefined : fairKey(task.fair, stored)
   const fair = key === undefined ? null : `${task.name}:${key}`
   const weight = weightOf(task, stored, key ?? splitBucket(takes.find((bucket) => bucket.includes(':')) ?? '').key)
-  const identity = [queue, task.name, String(priority), fair ?? '', ...takes].join('\u001f')
   const costs = costsOf(task, stored, takes, known)
-  const weighted = weight === 1 ? identity : `${identity}\u001e${weight}`
-  const lane = even(hashed(costs === null ? weighted : `${weighted}\u001d`))
+  const parts = [queue, task.name, String(priority), fair ?? '', ...takes]
+  // As parts of their own: a key may end like this, too.
+  if (weight !== 1) parts.push(`\u001e${weight}`)
+  if (costs !== null) parts.push('\u001d')
+  const lane = even(hashed(parts.join('\u001f')))
   return { lane, queue, priority, weight, fair, takes: takes.length === 0 ? null : [...takes], costs }
 }
 

@@ -49,6 +49,45 @@ for (const engine of engines) {
       expect(ns((await claim(db, at.worker, ['quiet'], 10)).jobs)).toEqual([1, 3, 4, 5, 6])
     })
 
+    it('is of one key, whatever characters the key has', async () => {
+      const { db, sluice } = at
+      const by = ({ tenant }: { tenant?: string | undefined }) => tenant ?? ''
+      const one = limit('one-at-once', { concurrency: 1, by, weights: { a: 3 } })
+      // The second one ends like the weight of the first one.
+      const keys = ['a', 'a\u001e3']
+      await sluice.sendMany(
+        quietTask('one', [one]),
+        [...keys, ...keys].map((tenant) => ({ tenant })),
+      )
+      for (let round = 0; round < 2; round++) {
+        const running = await claimAll(db, at.worker, ['one'], 4)
+        expect(tenants(running).toSorted()).toEqual(keys)
+        await done(db, running)
+      }
+      expect(await count(db, 'sluice.job')).toBe(0)
+    })
+
+    it('is the one of a job that was sent with the priority that another one got later', async () => {
+      const { db, sluice } = at
+      const by = ({ tenant }: { tenant?: string | undefined }) => tenant ?? ''
+      const cost = ({ n }: { n?: number | undefined }) => n ?? 1
+      const kinds = [
+        quietTask('plain'),
+        quietTask('keyed', [perTenant('keyed', '100/s')]),
+        quietTask('weighed', [limit('weighed', { rate: '100/s', by, weights: { a: 3 } })]),
+        quietTask('costed', [
+          limit('costed', { window: '100/s', by, weights: { a: 3 }, cost }),
+          limit('other', { window: '100/s', cost }),
+        ]),
+      ]
+      for (const kind of kinds) {
+        const id = await sluice.send(kind, { tenant: 'a', n: 2 })
+        await sluice.send(kind, { tenant: 'a', n: 2 }, { priority: 4 })
+        await sluice.jobs.reprioritise(id, 4)
+      }
+      expect(await count(db, '(select 1 from sluice.job group by task, lane) l')).toBe(kinds.length)
+    })
+
     it('takes turns with the lane of its retries, which is first in, first out, too', async () => {
       const { db } = at
       await at.sluice.sendMany(quiet, rows(1, 6))

@@ -42,6 +42,10 @@ describe('weights of keys', () => {
     const [own, said] = [weigh({}), weigh({ weight: 3 })]
     expect(own).toEqual(said)
     expect(own.lane).not.toBe(weigh({ weight: 1 }).lane)
+    // A key whose last characters look like the weight of another one.
+    const odd = { tenant: 'acme\u001e3', region: 'eu' }
+    const keys = { limits: [crm], fair: undefined }
+    expect(weigh(keys, odd, ['crm:acme\u001e3']).lane).not.toBe(weigh(keys, undefined, ['crm:acme']).lane)
   })
 
   it('are part of the definition, in any order', () => {
