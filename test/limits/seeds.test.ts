@@ -2,7 +2,7 @@
 import { describe, expect, it } from 'vitest'
 import { storeOn } from '../../src/db/store.ts'
 import { limit } from '../../src/limits/limit.ts'
-import { claimAll, emptied, mainEngines, quietTask } from '../claim/engine.ts'
+import { claimAll, emptied, mainEngines, perTenant, quietTask } from '../claim/engine.ts'
 import { fn } from '../servers/fn.ts'
 
 describe.each(mainEngines)('the seeds of limits in Redis, on $name', (engine) => {
@@ -20,6 +20,17 @@ describe.each(mainEngines)('the seeds of limits in Redis, on $name', (engine) =>
     expect(seed?.take).toBe('mixed')
     expect(seed?.slots.map((parts) => parts.reduce((sum, units) => sum + units, 0))).toEqual([0, 3])
     expect(seed?.debt[0]).toBeGreaterThan(0)
+  })
+
+  it('are of all keys, also of one that looks like a pool', async () => {
+    const keyed = quietTask('keyed', [perTenant('keyed', '10/h')])
+    await at.sluice.sendMany(
+      keyed,
+      ['a', '*'].map((tenant) => ({ tenant })),
+    )
+    expect(await claimAll(at.db, at.worker, ['keyed'], 2)).toHaveLength(2)
+    const seeds = await storeOn(at.db).run<{ take: string }>('limits/ledger/read_redis_seeds', [null])
+    expect(seeds.map(({ take }) => take).toSorted()).toEqual(['keyed:*', 'keyed:a'])
   })
 
   it('of quotas count no less than nothing, whatever is refunded', async () => {

@@ -16,5 +16,6 @@ begin
   select * into v_real from engine.resolve_buckets(p_trial.worker, array[p_trial.class], v_named);
   return array(
     select b.id from sluice.bucket b
-      where b.id = any (v_real.buckets || v_real.members) and b.parked is null and b.key <> '*' order by b.id);
+      where b.id = any (v_real.buckets || v_real.members) and b.parked is null
+        and b.id <> sluice.hash64(b.name || '*') order by b.id);
 end $$;

@@ -24,7 +24,7 @@ begin
   v_bad := array(
     select f from engine.find_faults(row(null, null, 1, null, null, null, null)::engine.trial, 'bucket', array(
       select b.id from sluice.bucket b
-        where b.id = any (v_ids) and b.parked is null and b.key <> '*' order by b.id)) f);
+        where b.id = any (v_ids) and b.parked is null and b.id <> sluice.hash64(b.name || '*') order by b.id)) f);
   -- Locked together, because buckets are locked in one order.
   perform engine.lock_buckets(array(select f.id from unnest(v_bad) f));
   return array(select engine.park_bucket(f) from unnest(v_bad) f);
