@@ -5,7 +5,7 @@ import { type Sql, sqlOn } from '../../src/db/store.ts'
 import { systemClock } from '../../src/core/clock.ts'
 import { openPg } from '../../src/db/pg.ts'
 import { Definitions } from '../../src/claim/definitions/define.ts'
-import { type AnyTask, limit, type LimitOptions, type Rate, Sluice, task } from '../../src/index.ts'
+import { type AnyTask, limit, type LimitOptions, money, type Rate, Sluice, task } from '../../src/index.ts'
 import { later, until } from '../until.ts'
 import { claim, empty, mainEngines, enter, finish } from '../claim/engine.ts'
 
@@ -86,6 +86,37 @@ describe.each(mainEngines)('on $name', (engine) => {
       [1, 'code', '100/min', undefined],
     ])
     expect(await sluice.limits.history(name, { max: 2 })).toHaveLength(2)
+  })
+
+  it('a number in another unit than the costs of the newest code does not hold', async () => {
+    const inMoney = (quota: string) => ({ quota, cost: () => money(2) }) as unknown as LimitOptions
+    const deployed = async (options: LimitOptions) => {
+      await sluice.db.query(`update sluice.limit_source set seen_at = '-infinity' where source = 'code'`)
+      await starts(options)
+      return sluice.limits.show(name)
+    }
+    await starts(inMoney('50 USD/month'))
+    await sluice.limits.set(name, { quota: '5 USD/month' }, why)
+    await sluice.limits.pin(name, { quota: '4 USD/month', concurrency: 2 }, why)
+    expect(await deployed(inMoney('60 USD/month'))).toMatchObject({ source: 'pinned', currency: 'USD' })
+    // 4 USD would be 4,000,000 of these.
+    expect(await deployed({ quota: '1000/month' })).toMatchObject({
+      source: 'code',
+      numbers: { quota: '1000/month' },
+      currency: undefined,
+      sources: { stored: { numbers: { quota: '5 USD/month' } }, pinned: { numbers: { quota: '4 USD/month' } } },
+    })
+    expect(await deployed(inMoney('60 EUR/month'))).toMatchObject({ source: 'code', currency: 'EUR' })
+    await sluice.limits.unpin(name)
+    await sluice.limits.unset(name)
+    await sluice.limits.set(name, { quota: null, concurrency: 3 }, why)
+    expect(await deployed({ quota: '1000/month' })).toMatchObject({ source: 'stored', numbers: { concurrency: 3 } })
+    await sluice.limits.set(name, { quota: '500/month' }, why)
+    expect(await deployed(inMoney('60 USD/month'))).toMatchObject({
+      source: 'code',
+      numbers: { quota: '60 USD/month' },
+    })
+    expect(await deployed({ quota: '1000/month' })).toMatchObject({ source: 'stored', numbers: { quota: '500/month' } })
   })
 
   it('null removes a number, and the next change starts from the stored definition', async () => {

@@ -1,11 +1,13 @@
 -- Returns the definition that follows from a limit's sources. The numbers are the operator's (pinned before stored),
 -- else those that the fleet has found, if the newest code is adaptive. Without these, all definitions in the code of
 -- live processes hold together, because each process relies on its own. Everything but numbers (keys, costs) comes from
--- the newest code. If the fleet has measured the margin for just these numbers, the rules count with that margin. Null
--- when no code has defined this limit. The caller fills in version, time and author.
+-- the newest code, so numbers in another unit than the code's (money, or another currency) do not hold. If the fleet
+-- has measured the margin for just these numbers, the rules count with that margin. Null when no code has defined this
+-- limit. The caller fills in version, time and author.
 create or replace function engine.effective_definition(p_name text) returns sluice.limit_def
 language plpgsql stable as $$
 declare
+  c_currency constant text := ' ([A-Z]{3})/';  -- in the numbers: `50 USD/month`
   v_code sluice.limit_source[];
   v_top sluice.limit_source;
   v_measured sluice.limit_source;
@@ -16,7 +18,11 @@ begin
     where s.name = p_name and s.source = 'code' and s.gone_at is null order by s.at desc, s.digest);
   if v_code = '{}' then return null; end if;
   select * into v_top from sluice.limit_source s
-  where s.name = p_name and (s.source in ('pinned', 'stored') or s.source = 'found' and (v_code[1]).spec ? 'adaptive')
+  where s.name = p_name and s.source in ('pinned', 'stored', 'found')
+    and (s.source <> 'found' or (v_code[1]).spec ? 'adaptive')
+    and (not s.spec -> 'numbers' ?| '{rate,window,quota}'
+      or substring(s.spec ->> 'numbers' from c_currency)
+        is not distinct from substring((v_code[1]).spec ->> 'numbers' from c_currency))
   order by array_position(array['pinned', 'stored', 'found'], s.source) limit 1;
   v_def := jsonb_populate_record(
     null::sluice.limit_def, coalesce(v_top.columns, (v_code[1]).columns) || jsonb_build_object(
