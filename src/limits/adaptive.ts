@@ -7,7 +7,7 @@ import { countsUnits } from './kind.ts'
 export interface Bounds {
   /** Never fewer; whole, at least 1. Default 1. */
   readonly floor: number
-  /** Never more; whole, at least the floor. Default 100 times the rate that the code states. */
+  /** Never more; whole, at least the floor. Default 100 times the rate that the code states. Never beyond exact arithmetic. */
   readonly ceiling: number
 }
 
@@ -103,5 +103,7 @@ export function boundsOf(name: string, given: unknown, rules: readonly Rule[], i
     throw bad(`is ${inspect(given)}; floor and ceiling are whole numbers, 1 <= floor <= ceiling`)
   if (clamp(rule.units, { floor, ceiling }) !== rule.units)
     throw bad(`begins at ${rule.rate}, which is not between its floor (${floor}) and its ceiling (${ceiling})`)
-  return { floor, ceiling }
+  // Some way below what `level` in limits/rule.ts refuses, because the margin may change.
+  const exact = Math.floor((8 * Number.MAX_SAFE_INTEGER) / rule.spanUs)
+  return { floor, ceiling: Math.min(ceiling, Math.max(exact, rule.units)) }
 }

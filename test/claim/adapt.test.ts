@@ -5,6 +5,7 @@ import { adapt } from '../../src/claim/definitions/adapt.ts'
 import { columnsOf, numbersOnly } from '../../src/claim/definitions/columns.ts'
 import { defineLimit, Definitions } from '../../src/claim/definitions/define.ts'
 import { sqlOn } from '../../src/db/store.ts'
+import { money } from '../../src/core/money.ts'
 import { limit } from '../../src/limits/limit.ts'
 import type { LimitNumbers } from '../../src/limits/numbers.ts'
 import { rulesOf } from '../../src/limits/rules.ts'
@@ -90,6 +91,20 @@ it('a rate that was found gives way to an operator’s, and to code that no long
   expect(await inForce()).toMatchObject({ source: 'code', rate: '30/min', adaptive: undefined })
   const { isProved } = await sluice.verify({ limit: 'found' })
   expect(isProved).toBe(true)
+})
+
+it('a rate in money is found in money', async () => {
+  const sql = sqlOn(sluice.db)
+  const upTo = (usd: number) =>
+    limit('spend', { rate: '5 USD/min', cost: money(0.01), adaptive: { ceiling: money(usd) } })
+  await defineLimit(sql, upTo(20))
+  const found = limit('spend', { rate: '20 USD/min', cost: 1 })
+  const spec = { ...numbersOnly(found), adaptive: { floor: 1, ceiling: money(20) } }
+  const texts = [spec, columnsOf(found)].map((part) => JSON.stringify(part))
+  await sql.call('adapt_limit', ['spend', 1, 'found', null, ...texts, 'test', null])
+  expect(await sluice.limits.show('spend')).toMatchObject({ source: 'found', numbers: { rate: '20 USD/min' } })
+  await adapt(sql, upTo(8.5))
+  expect(await sluice.limits.show('spend')).toMatchObject({ numbers: { rate: '8.50 USD/min' }, currency: 'USD' })
 })
 
 it('a rate is found although its margin changes, and what the vendor refused before such a change counts', async () => {

@@ -49,6 +49,32 @@ describe('the next rate', () => {
     expect(unitsOf({}, { top: 90 })).toBe(125)
   })
 
+  it('is one that a limit can have, whatever its window', () => {
+    const windows = ['ms', 's', 'min', '7min', 'h', '7h', 'd', '31d', '366d']
+    const units = fc.integer({ min: 1, max: 10_000_000 })
+    fc.assert(
+      fc.property(
+        fc.constantFrom(...windows),
+        units,
+        fc.double({ min: 0, max: 1, noNaN: true }),
+        (window, begin, part) => {
+          const at = (rate: number) =>
+            limit('found', { rate: `${rate}/${window}` as '1/s', adaptive: true, transit: 100 })
+          let ceiling: number | undefined
+          try {
+            ceiling = at(begin).adaptive?.ceiling
+          } catch {
+            // It is beyond exact arithmetic from the start.
+          }
+          if (ceiling === undefined) return
+          for (const rate of [ceiling, begin + Math.round(part * (ceiling - begin))]) at(rate)
+        },
+      ),
+    )
+    expect(limit('found', { rate: '100/min', adaptive: true }).adaptive).toEqual({ floor: 1, ceiling: 10_000 })
+    expect(limit('found', { rate: '500000/d', adaptive: true }).adaptive?.ceiling).toBeLessThan(1_000_000)
+  })
+
   it('never leaves its bounds, falls only after a refusal, and rises only when it was used up', () => {
     const whole = fc.integer({ min: 1, max: 10_000 })
     const history = fc.array(

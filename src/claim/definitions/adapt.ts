@@ -1,4 +1,5 @@
 /** Finds the rate of a limit that is `adaptive`: from what the ledger shows, in versions of its definition. */
+import { amount } from '../../core/money.ts'
 import { currentUser } from '../../core/user.ts'
 import type { Sql } from '../../db/store.ts'
 import { adapted, type Found } from '../../limits/adaptive.ts'
@@ -34,8 +35,10 @@ export async function adapt(sql: Sql, limit: Limit): Promise<void> {
   const next = adapted(course, { ...(row.source === 'found' ? row.spec.adaptive : {}), ...limit.adaptive })
   if (next === undefined) return
   const { units: rate, ...found } = next
-  const numbers = changed(limit.numbers, { rate: `${rate}${rule.rate.slice(rule.rate.indexOf('/'))}` as `${number}/s` })
-  const made = limitOf(limit.name, numbers as LimitOptions)
+  const text = `${amount(rate, limit.currency)}${rule.rate.slice(rule.rate.indexOf('/'))}` as `${number}/s`
+  const numbers = changed(limit.numbers, { rate: text })
+  // Without a cost it could not be in money.
+  const made = limitOf(limit.name, { ...numbers, cost: 1 } as LimitOptions)
   const why =
     rate > units
       ? `${used} in a window were accepted`
