@@ -3,7 +3,7 @@
 -- It leaves work that is due within four seconds to a worker that will wake in time for it, and gives such a worker
 -- half a second more. One worker looks for the whole fleet, every 2 s. It does not look for work that has been due for
 -- longer than 30 s, because dead rows may stand at those times; each worker finds such work when its sleep ends. Behind
--- a gate that has just opened, it looks for all work.
+-- a gate that has just opened, it looks for all work. It deletes the gates of rules that no worker has any more.
 create or replace function engine.wake_for_missed_work() returns void language plpgsql
   set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 declare
@@ -22,6 +22,8 @@ begin
   if not exists (select 1 from sluice.idle) then return; end if;
   v_classes := array(select c.id from sluice.class c);
   if exists (select 1 from sluice.gate) then
+    -- Each version of a rule has a gate of its own, and claims look at all gates. These have had no worker for a day.
+    delete from sluice.gate where alive_until < engine.store_time(v_now) - interval '1 day';
     v_shut := engine.find_gated_classes(v_classes, engine.store_time(v_now));
     v_opened := array(
       select unnest(engine.find_gated_classes(v_classes,

@@ -132,6 +132,25 @@ describe.each(mainEngines)('a pause on $name', (engine) => {
   })
 })
 
+describe.each(mainEngines)('a gate on $name', (engine) => {
+  const at = store(engine)
+
+  it('of a rule is deleted a day after the last worker had the rule', async () => {
+    const { db, sluice } = at
+    await at.clock.set(startMs)
+    await defineGate(sqlOn(db), 'rule:old#1', { tasks: ['sync-*'], reason: 'rule old' }, 60)
+    await sluice.pause({ task: 'other' }, { reason })
+    await db.query('insert into sluice.idle (worker, wake_at) values ($1, 0)', [at.worker])
+    const names = async (ms: number) => {
+      await at.clock.set(startMs + ms)
+      await db.query(`select ${fn}.wake_for_missed_work()`)
+      return (await db.query<{ name: string }>('select name from sluice.gate order by 1')).map(({ name }) => name)
+    }
+    expect(await names(86_459_000)).toEqual(['pause:task:other', 'rule:old#1'])
+    expect(await names(86_461_000)).toEqual(['pause:task:other'])
+  })
+})
+
 describe.each(mainEngines)('a pause of a limit on $name', (engine) => {
   const at = store(engine)
   const crm = perTenant('crm', '100/s', 100)
