@@ -24,7 +24,7 @@ export interface NewJob {
   key: string | null
   /** It replaces a job with the same key that has not begun. */
   replaces: boolean
-  /** How long it may wait for its first attempt, in microseconds; null: for ever. */
+  /** After this time no attempt of it begins, in microseconds; null: no bound. */
   waitUs: number | null
   /** At most once: not tried again after an attempt whose outcome is unknown. */
   once: boolean

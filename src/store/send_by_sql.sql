@@ -9,7 +9,7 @@
 --   delay: seconds, or text such as '5 minutes': the job does not start before.
 --   at: a time: the job does not start before. Give `delay` or `at`, not both.
 --   tags: at most 20 texts of 1 to 100 characters.
---   max_wait: as `delay`, 1 ms or more: a job whose first attempt has not begun within it fails.
+--   max_wait: as `delay`, 1 ms or more: no attempt, first or retry, begins later; then the job fails.
 --   idempotency_key: a further send with the same key within 24 hours returns the first job's id and sends nothing.
 --   id: a UUIDv7 made within a day of now.
 --   notify: false: idle workers are not notified, and find the job within some 2 s.

@@ -2,7 +2,7 @@
 -- applies them before the job may start (worker/admission.ts). What is needed before that (`once`, `on_failed`) is read
 -- from sluice.task, where workers have stored it.
 -- p_due: the job does not start before this time; null: at once.
--- p_expires: no first attempt begins after this time; null: no bound.
+-- p_expires: no attempt begins after this time; null: no bound.
 -- p_notify: notify idle workers.
 -- Returns false if an unfinished job has this id already.
 create or replace function engine.send_unchecked(
