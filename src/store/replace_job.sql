@@ -9,18 +9,17 @@
 create or replace function engine.replace_job(p_task text, p_key text, p_id uuid, p_seconds integer) returns uuid
 language plpgsql as $$
 declare
-  v_until timestamptz := sluice.now() + make_interval(secs => p_seconds);
-  v_holder uuid;
+  v_task text := coalesce((select t.currently from sluice.task t where t.name = p_task), p_task);
+  v_holder uuid := (select k from engine.take_idempotency_keys(p_task, array[p_key], array[p_id], p_seconds) k);
   v_sent uuid[];
 begin
   -- `sent` has the last 20 ids that replaced. A fresh key has none yet, so that it is not taken for a repetition.
-  insert into sluice.idempotency as i (task, key, job, expires_at) values (p_task, p_key, p_id, v_until)
-  on conflict (task, key) do update set expires_at = excluded.expires_at
-  returning i.job, i.sent into v_holder, v_sent;
+  update sluice.idempotency set expires_at = sluice.now() + make_interval(secs => p_seconds)
+  where task = v_task and key = p_key returning sent into v_sent;
   if p_id = any (v_sent) then return v_holder; end if;
   delete from sluice.job where id = v_holder and claim is null and attempt = 0;
   if not found then v_holder := p_id; end if;
   update sluice.idempotency set job = v_holder, sent = (p_id || coalesce(v_sent, '{}'))[:20]
-  where task = p_task and key = p_key;
+  where task = v_task and key = p_key;
   return v_holder;
 end $$;

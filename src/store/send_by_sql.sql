@@ -23,6 +23,7 @@ declare
   v_given record;
   v_queue text;
   v_id uuid;
+  v_holder uuid;  -- the job that has the idempotency key
 begin
   select * into v_given from engine.read_send_options(coalesce($3, '{}'));
   v_queue := coalesce(v_given.queue, (select t.queue from sluice.task t where t.name = v_task), 'default');
@@ -35,12 +36,8 @@ begin
     perform engine.raise_error('SLUICE_PAYLOAD_TOO_LARGE', 'an input can have at most 256 KiB');
   end if;
   if v_given.key is not null then
-    select k into v_id
-    from (select v_id as new, k from engine.take_idempotency_keys(v_task, array[v_given.key], array[v_id],
-      86400) k) x where k = new;
-    if not found then
-      return (select i.job from sluice.idempotency i where i.task = v_task and i.key = v_given.key);
-    end if;
+    v_holder := (select k from engine.take_idempotency_keys(v_task, array[v_given.key], array[v_id], 86400) k);
+    if v_holder <> v_id then return v_holder; end if;
   end if;
   if engine.send_unchecked(v_id, v_task, v_queue, coalesce(v_given.priority, 0), v_given.due, v_given.tags, v_input,
                 v_given.expires, v_given.notify)

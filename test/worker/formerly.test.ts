@@ -54,6 +54,34 @@ describe('a renamed task', () => {
     ])
   })
 
+  it('keeps its idempotency keys: what was sent under a former name is not sent again', async () => {
+    const { db } = t.sluice
+    const key = { idempotencyKey: 'once' }
+    const id = await now.send({ n: 7 }, key)
+    // As it was recorded before the task was renamed.
+    await db.query(`update sluice.idempotency set task = 'sync'`)
+    expect(await now.send({ n: 8 }, key)).toBe(id)
+    expect(await t.sluice.send(before, { n: 8 }, key)).toBe(id)
+    const [row] = await db.query<{ id: string }>(
+      `select sluice.send('sync-v0', '{"n": 8}', '{"idempotency_key": "once"}') as id`,
+    )
+    expect(row?.id).toBe(id)
+    await db.query(`delete from sluice.idempotency where task = 'sync-contact'`)
+    await db.query(`update sluice.idempotency set task = 'sync-v0'`)
+    expect(await now.send({ n: 9 }, { ...key, replace: true })).toBe(id)
+    expect((await t.sluice.jobs.get(id))?.input).toEqual({ n: 9 })
+    await t.clock.advance('2min')
+    expect(await t.drain()).toBe(1)
+    // A key is kept for a day from its first send, whatever the task is called since.
+    await db.query(`delete from sluice.idempotency where task = 'sync-v0'`)
+    await db.query(`update sluice.idempotency set task = 'sync'`)
+    expect(await now.send({ n: 10 }, key)).toBe(id)
+    await t.clock.advance('1d')
+    const next = await now.send({ n: 10 }, key)
+    expect(next).not.toBe(id)
+    expect(await t.sluice.jobs.cancel(next)).toBe(true)
+  })
+
   it('is refused beside a task that still has the name, and with a name that cannot be one', async () => {
     const bad = { code: 'SLUICE_BAD_TASK' }
     await expect(t.sluice.dispatchOnce([now, before])).rejects.toMatchObject(bad)
