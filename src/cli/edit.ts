@@ -35,7 +35,7 @@ async function edit(text: string, json: string, flags: EditFlags, command: Comma
     const id = await idOf(sluice, settings.schema, text)
     const job = await sluice.jobs.get(id)
     if (job === undefined) throw noSuchJob(id)
-    const task = withHttp(tasks).find(({ name }) => name === job.task)
+    const task = withHttp(tasks).find(({ name, formerly = [] }) => [name, ...formerly].includes(job.task))
     const isFailed = job.state === 'failed'
     if (flags.dryRun === true && isFailed) {
       if (task !== undefined) await admit(task, input, { queue: job.queue }, systemClock)

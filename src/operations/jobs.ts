@@ -213,7 +213,7 @@ export class Jobs {
   async retryWith(id: string, input: unknown, task?: AnyTask): Promise<boolean> {
     const job = await this.get(id)
     if (job?.state !== 'failed') return false
-    if (task !== undefined && task.name !== job.task)
+    if (task !== undefined && ![task.name, ...(task.formerly ?? [])].includes(job.task))
       throw new UsageError('SLUICE_OTHER_TASK', `job ${id} is of task "${job.task}", not of "${task.name}"`)
     const text = encodePayload(input, `input of "${job.task}"`)
     if (task !== undefined) await admit(task, JSON.parse(text), { queue: job.queue }, systemClock)

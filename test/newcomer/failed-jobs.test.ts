@@ -8,8 +8,9 @@ import { freshDatabase } from '../servers/database.ts'
 
 const few = limit('few', { rate: '1000/min', by: 'account' })
 const seen: unknown[] = []
+const strictInput = z.object({ account: z.string(), n: z.number() })
 const strict = task('strict', {
-  input: z.object({ account: z.string(), n: z.number() }),
+  input: strictInput,
   limits: [few],
   retry: { attempts: 1 },
   run(input) {
@@ -36,7 +37,12 @@ for (const engine of mainEngines) {
       const other = task('other', { input: z.unknown(), run() {} })
       await expect(jobs.retryWith(id, {}, other)).rejects.toMatchObject({ code: 'SLUICE_OTHER_TASK' })
       expect((await jobs.get(id))?.state).toBe('failed')
-      expect(await jobs.retryWith(id, { account: 'b', n: 5 }, strict)).toBe(true)
+      // A renamed task is still the job's.
+      const renamed = task('renamed', { input: strictInput, limits: [few], formerly: ['strict'], run() {} })
+      await expect(jobs.retryWith(id, { account: 'b' }, renamed)).rejects.toMatchObject({
+        code: 'SLUICE_INVALID_INPUT',
+      })
+      expect(await jobs.retryWith(id, { account: 'b', n: 5 }, renamed)).toBe(true)
       expect(await jobs.retryWith(id, { account: 'b', n: 5 }, strict)).toBe(false)
       // The first claim only finds out which limits the job needs now.
       for (let n = 0; n < 2; n++) await at.sluice.dispatchOnce([strict])
