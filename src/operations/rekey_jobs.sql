@@ -33,7 +33,8 @@ begin
       lane = (j.lane & 1) | engine.lane_id(j.queue, j.task, j.priority, j.weight, p.fair, p.takes, j.costs is not null),
       ruled = coalesce(j.ruled, '[]') || jsonb_build_array(jsonb_build_object(
         'rule', 'limits rekey', 'keys', jsonb_build_object(p_name, p_to))),
-      due_at = case when j.due_at > v_now then j.due_at end
+      due_at = case when j.due_at > v_now then j.due_at end,
+      since = case when j.due_at <= v_now and j.dispatched_at is null then j.due_at else j.since end
     from place p where j.id = p.id;
   perform engine.announce_jobs(v_ids);
   return query select unnest(v_ids);

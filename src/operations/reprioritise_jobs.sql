@@ -20,7 +20,9 @@ begin
   with moved as (
     update sluice.job set priority = p_priority,
       lane = (lane & 1) | engine.lane_id(queue, task, p_priority, weight, fair, takes, costs is not null),
-      due_at = case when due_at > v_now then due_at end
+      due_at = case when due_at > v_now then due_at end,
+      -- As in `engine.promote_due_jobs`.
+      since = case when due_at <= v_now and dispatched_at is null then due_at else since end
     where id = any (v_ids) and priority <> p_priority
     returning id
   )

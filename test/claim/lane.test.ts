@@ -88,6 +88,17 @@ for (const engine of engines) {
       expect(await count(db, '(select 1 from sluice.job group by task, lane) l')).toBe(kinds.length)
     })
 
+    it('ages a scheduled job from when it was due, also if its priority was changed before a claim saw that', async () => {
+      const ids = await Promise.all([1, 2].map((n) => at.sluice.send(quiet, { n }, { delay: '1h' })))
+      await at.clock.set(startMs + 36_000_000)
+      expect(await at.sluice.jobs.reprioritise(ids[1] ?? '', 1)).toBe(1)
+      await claim(at.db, at.worker, ['quiet'], 0)
+      await claim(at.db, at.worker, ['quiet'], 1)
+      expect(
+        await at.db.query(`select distinct extract(epoch from since)::float8 * 1000 as ms from sluice.job`),
+      ).toEqual([{ ms: startMs + 3_600_000 }])
+    })
+
     it('takes turns with the lane of its retries, which is first in, first out, too', async () => {
       const { db } = at
       await at.sluice.sendMany(quiet, rows(1, 6))
