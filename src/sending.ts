@@ -58,8 +58,10 @@ export class Sending {
   }
 
   /** Returns the caller's transaction; undefined: there is none. @throws if the call stands in one of the store and does not name it */
-  within({ tx }: { tx?: TxLike }): Sql | undefined {
+  within(options: { tx?: TxLike }): Sql | undefined {
     const { store } = this.#options
+    // Plain JavaScript may give null, which `admit` refuses.
+    const { tx } = options ?? {}
     if (tx !== undefined) return store.on(within(tx))
     store.db.checkOutside('`send` without `tx`')
     return undefined

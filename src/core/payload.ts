@@ -93,7 +93,7 @@ function checkFields(value: object, rules: Rules, path: string, depth: number, a
     refuse(
       rules,
       path,
-      `is a ${value.constructor?.name || 'class instance'}, which JSON would store as a plain or empty object: send plain objects and arrays, or give the class a toJSON()`,
+      `is of the class ${value.constructor?.name || '(unnamed)'}, which JSON would store as a plain or empty object: send plain objects and arrays, or give the class a toJSON()`,
     )
   }
   for (const [key, inner] of Object.entries(value)) {

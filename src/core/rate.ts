@@ -35,9 +35,12 @@ export function parseRate(rate: string, written = rate): ParsedRate {
   const units = Number(match?.[1])
   const windowUs = Number(match?.[2] || '1') * (unitUs[match?.[3] as Unit] ?? NaN)
   if (!(units >= 1) || !(windowUs >= 1_000) || windowUs > 366 * unitUs.day) {
+    const other = /\/(week|month)$/.test(rate)
+      ? '; weeks and months are for a `quota`, or are written as 7d and 30d'
+      : ''
     throw new UsageError(
       'SLUICE_BAD_RATE',
-      `"${written}" is not a rate: write for example '100/min', '5/s' or '100/10s' (1 ms to 366 days)`,
+      `"${written}" is not a rate: write for example '100/min', '5/s' or '100/10s' (1 ms to 366 days)${other}`,
     )
   }
   return { units, windowUs }

@@ -98,6 +98,9 @@ export function place(store: string, dir: string): string {
       `a store cannot have a "${scheme}:" URL; it should look like postgres://user:password@host:5432/database, or be a directory`,
     )
   }
+  // `postgres//…` lacks its colon.
+  if (/^[a-z][\w+.-]*\/\//i.test(store))
+    throw new UsageError('SLUICE_BAD_URL', 'a store is postgres://user:password@host:5432/database, or a directory')
   return path.resolve(dir, store)
 }
 

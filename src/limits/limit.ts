@@ -338,7 +338,7 @@ function readKey(name: string, by: string | ((input: never) => Key), input: unkn
 
 /** Returns a key of a limit, as the store has it, if it is valid. @throws UsageError SLUICE_BAD_KEY */
 export function checkKey(name: string, text: string): string {
-  if (text === '' || text.length > 512 || /[\u0000\u001f]/.test(text)) {
+  if (typeof text !== 'string' || text === '' || text.length > 512 || /[\u0000\u001f]/.test(text)) {
     throw new UsageError(
       'SLUICE_BAD_KEY',
       `limit "${name}": a key has 1 to 512 characters, without the control characters U+0000 and U+001F`,

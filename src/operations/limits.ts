@@ -245,6 +245,7 @@ export class Limits {
    * @throws UsageError SLUICE_NO_SUCH_LIMIT, SLUICE_BAD_LIMIT (no keys), SLUICE_BAD_KEY
    */
   async rekey(name: string, keys: { from: string; to: string }, options: BulkOptions = {}): Promise<number> {
+    checkFields('SLUICE_BAD_OPTION', '`rekey`', keys, ['from', 'to'])
     const { keyed } = await this.show(name)
     if (!keyed) throw new UsageError('SLUICE_BAD_LIMIT', `limit "${name}" has no keys`)
     const [from, to] = [checkKey(name, keys.from), checkKey(name, keys.to)]

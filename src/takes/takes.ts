@@ -182,6 +182,12 @@ export class Takes implements Taker {
     options: Pick<TakeOptions, 'key'> = {},
   ): Promise<boolean> {
     const want = takeRequestOf(limits, options)
+    // A promise, mostly: every refusal would be overlooked.
+    if (typeof response !== 'object' || response === null || 'then' in response)
+      throw new UsageError(
+        'SLUICE_BAD_OPTION',
+        '`observe` was given no response, and no error: await the request first',
+      )
     const { clock } = this.#options.store
     const refusal = refusalIn(response, want.limits, { wallMs: clock.wallMs() })
     // It is not known which request the response answers. If no request of this process was a trial, it was sent before

@@ -7,11 +7,15 @@ import { waitMaxMs } from '../core/retry.ts'
 export const snoozedCode = 'SLUICE_SNOOZED'
 export const retryInCode = 'SLUICE_RETRY_IN'
 
+/** With a shorter delay a handler would run again and again, because nothing counts these attempts. */
+const snoozeMinMs = 100
+
 /**
- * Throw it to delay the job: this is no failure, and the attempt does not count. @throws UsageError SLUICE_BAD_DURATION
+ * Throw it to delay the job, by 100 ms at least: this is no failure, and the attempt does not count.
+ * @throws UsageError SLUICE_BAD_DURATION
  */
 export function snooze(span: Duration): AttemptError {
-  return waiting(snoozedCode, 'delayed by its handler', span)
+  return waiting(snoozedCode, 'delayed by its handler', Math.max(snoozeMinMs, durationMs(span)))
 }
 
 /**

@@ -257,9 +257,11 @@ export function task<Schema extends StandardSchemaV1 = AnyJson, Result = unknown
     const text = `task "${name}" needs \`run\`, a function; its \`input\` is a Standard Schema (Zod, Valibot, …) or left out`
     throw new UsageError('SLUICE_BAD_TASK', text)
   }
-  const { queue, weight, mode = 'at-least-once', onFailed } = options
+  const { queue, weight, fair, mode = 'at-least-once', onFailed } = options
   if (typeof queue !== 'function' && queue !== undefined) checkName('queue', queue)
   if (typeof weight !== 'function' && weight !== undefined) checkWeight(weight)
+  if (fair !== undefined && (typeof fair !== 'string' || fair.split('.').includes('')))
+    throw new UsageError('SLUICE_BAD_TASK', `task "${name}": fair is a field path of the input, such as 'account.id'`)
   if (mode !== 'at-least-once' && mode !== 'at-most-once') {
     throw new UsageError('SLUICE_BAD_TASK', `task "${name}": mode is "at-least-once" or "at-most-once"`)
   }
@@ -285,7 +287,7 @@ export function task<Schema extends StandardSchemaV1 = AnyJson, Result = unknown
     limits,
     retry: retryPolicy(options.retry),
     queue,
-    fair: options.fair,
+    fair,
     weight,
     share: options.share === undefined ? undefined : checkShare('SLUICE_BAD_TASK', name, limits, options.share),
     maxWaitMs: options.maxWait === undefined ? undefined : maxWaitMs(options.maxWait),

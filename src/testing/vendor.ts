@@ -4,6 +4,7 @@ import type { IncomingHttpHeaders, IncomingMessage, Server, ServerResponse } fro
 import type { AddressInfo } from 'node:net'
 import { hrtime } from 'node:process'
 import { UsageError } from '../core/errors.ts'
+import { checkFields } from '../core/fields.ts'
 import { prove } from './proof.ts'
 import type { Arrival, Claim, Proof } from './proof.ts'
 import { algorithms, charge, emptyWindow, release, waitOf } from './window.ts'
@@ -98,6 +99,7 @@ function keyFunction(key: VendorRule['key']): (asked: Asked) => string {
 }
 
 function limiterOf(rule: VendorRule): Limiter {
+  checkFields('SLUICE_VENDOR_RULE', 'a rule of `vendor`', rule, ruleFields)
   const { algorithm, limit, windowMs = 0, burst = limit } = rule
   if (!algorithms.includes(algorithm))
     throw new UsageError(
@@ -182,6 +184,9 @@ const header = (request: IncomingMessage, name: string): string | undefined => {
 }
 
 /** The vendor's state: its limiters and the arrivals. */
+const ruleFields = ['name', 'algorithm', 'limit', 'windowMs', 'burst', 'key', 'proofWindow']
+const vendorFields = ['port', 'rules', 'latencyMs', 'status', 'deniedStatus', 'faults', 'file', 'control']
+
 class Ledger {
   readonly arrivals: Arrival[] = []
   readonly limiters: readonly Limiter[]
@@ -192,6 +197,9 @@ class Ledger {
   #seq = 0
 
   constructor(options: VendorOptions) {
+    checkFields('SLUICE_VENDOR_RULE', '`vendor`', options, vendorFields)
+    if (!Array.isArray(options.rules))
+      throw new UsageError('SLUICE_VENDOR_RULE', '`vendor` needs `rules`, a list of limits; [] limits nothing')
     this.#options = options
     this.limiters = options.rules.map(limiterOf)
     this.#log = openLog(options.file)

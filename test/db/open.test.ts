@@ -16,7 +16,7 @@ afterEach(() => {
   rmSync(dir, { recursive: true, force: true })
 })
 
-it.each(['mysql://u:secret@h/d', 'redis://x:1', 'http:secret', 'postgres:/h/secret', ''])(
+it.each(['mysql://u:secret@h/d', 'redis://x:1', 'http:secret', 'postgres:/h/secret', 'postgres//u:secret@h/d', ''])(
   'a store URL that names no store is refused, and no directory is created: %j',
   async (store) => {
     const refused = expect.objectContaining({ code: 'SLUICE_BAD_URL', message: expect.not.stringContaining('secret') })

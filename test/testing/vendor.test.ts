@@ -137,4 +137,7 @@ test('an invalid rule is refused', () => {
   for (const rule of [{ limit: 0 }, { limit: 1.5 }, { windowMs: 0 }, { burst: 0.5 }, { algorithm: 'leaky' }]) {
     expect(make(rule)).toThrow(expect.objectContaining({ code: 'SLUICE_VENDOR_RULE' }))
   }
+  expect(make({ windowMS: 5 })).toThrow('has no "windowMS"; did you mean "windowMs"?')
+  for (const odd of [undefined, {}, { rules: { limit: 1 } }, { rules: [], latency: 5 }])
+    expect(() => vendor(odd as never)).toThrow(expect.objectContaining({ code: 'SLUICE_VENDOR_RULE' }))
 })

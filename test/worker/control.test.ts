@@ -32,6 +32,16 @@ describe.each(engines)('$name', (engine) => {
   })
   afterAll(() => t.close())
 
+  test('snooze(0) does not run the handler again at once, without end', async () => {
+    next = () => {
+      throw snooze(0)
+    }
+    const id = await told.send({})
+    expect(await t.drain()).toBe(1)
+    expect(await t.sluice.jobs.get(id)).toMatchObject({ state: 'scheduled', attempt: 0 })
+    await t.sluice.jobs.cancel(id)
+  })
+
   test('snooze postpones a job without counting an attempt, and why names the reason', async () => {
     next = () => {
       throw snooze('10min')
