@@ -1,4 +1,5 @@
 /** Events in a test: it reads those that were emitted, and delivers by hand. */
+import { inspect } from 'node:util'
 import { systemClock } from '../core/clock.ts'
 import { newId } from '../core/hash.ts'
 import { UsageError } from '../core/errors.ts'
@@ -23,6 +24,9 @@ export interface DeliverOptions {
 export function eventsOf(sluice: Sluice, sql: Sql, runs: Runs, work: readonly Work[], service: string) {
   return {
     emitted: async <Data = unknown>(event: { readonly name: string }): Promise<CloudEvent<Data>[]> => {
+      // A name alone has no events, and a test that expects none would pass.
+      if (typeof event?.name !== 'string')
+        throw new UsageError('SLUICE_BAD_OPTION', `${inspect(event)} is no event; give what event(…) returned`)
       const text = 'select event from sluice.emitted where type = $1 order by at, id'
       return (await sql.query<{ event: CloudEvent<Data> }>(text, [event.name])).map((row) => row.event)
     },

@@ -1,4 +1,5 @@
 /** Decides what follows a failed attempt: a retry, and after which delay, or the end of its job. */
+import { types } from 'node:util'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
 import type { Clock } from '../core/clock.ts'
@@ -127,8 +128,12 @@ function storedError(error: unknown, depth: number): StoredError {
   if (!isLikeError(error)) {
     return { name: 'Error', message: storable(textOfThrown(error), charactersMax) }
   }
-  type Field = 'name' | 'message' | 'stack' | 'code' | 'status' | 'cause'
-  const { name, message, stack, code, status, cause } = error as { [field in Field]?: unknown }
+  type Field = 'name' | 'message' | 'stack' | 'code' | 'status' | 'cause' | 'errors'
+  const own = error as { [field in Field]?: unknown }
+  const { name, stack, code, status, errors } = own
+  // An AggregateError, of `Promise.any` or of a host with several addresses, has a list; the latter has no message.
+  const cause = own.cause ?? (Array.isArray(errors) && types.isNativeError(errors[0]) ? errors[0] : undefined)
+  const message = own.message === '' && isLikeError(cause) ? cause.message : own.message
   return {
     name: storable(name ?? 'Error', wordMax),
     message: storable(message, charactersMax),

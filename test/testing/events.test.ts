@@ -35,6 +35,7 @@ it('runs handlers, lists what was emitted, and delivers by hand', async () => {
     error: { code: 'SLUICE_EVENT_REFUSED' },
   })
   expect(await kit.emitted(paid)).toHaveLength(1)
+  await expect(kit.emitted('orders.order.paid' as never)).rejects.toThrow('is no event; give what event(…) returned')
 })
 
 it('what a handler returns and meant to throw counts as thrown', async () => {

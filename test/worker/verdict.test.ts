@@ -20,6 +20,20 @@ it('an error is stored with its causes, and with the first code among them', () 
   })
 })
 
+it('an error of several has the first of them as its cause, and its words if it has none of its own', () => {
+  const refused = Object.assign(new Error('connect ECONNREFUSED ::1:80'), { code: 'ECONNREFUSED' })
+  const all = [refused, new Error('connect ECONNREFUSED 127.0.0.1:80')]
+  expect(stored(new AggregateError(all, 'all promises were rejected'))).toMatchObject({
+    message: 'all promises were rejected',
+    code: 'ECONNREFUSED',
+    cause: { message: refused.message },
+  })
+  expect(stored(new AggregateError(all))).toMatchObject({ name: 'AggregateError', message: refused.message })
+  // A schema's error lists what is wrong, and not by errors.
+  const issues = Object.assign(new Error('no'), { errors: [{ message: 'required', code: 'invalid_type' }] })
+  expect(stored(issues)).toEqual({ name: 'Error', message: 'no', stack: expect.any(String) })
+})
+
 it('a circle of causes ends, and a cause that is no error is left out', () => {
   const error = new Error('one')
   error.cause = new Error('other', { cause: error })
