@@ -5,13 +5,13 @@ import { plainJson } from '../celery/json.ts'
 import { hasChord, headOf, readTask, type TaskMessage } from '../celery/task-message.ts'
 import type { RemoteError } from '../celery/result.ts'
 import { unreadable } from '../celery/wire.ts'
-import { SluiceError, StoreError, UsageError, textOfError } from '../core/errors.ts'
+import { SluiceError, StoreError, UsageError, textOfError, codeOf } from '../core/errors.ts'
 import { newId } from '../core/hash.ts'
 import { encodePayload } from '../core/payload.ts'
 import { isDataError } from '../claim/parking/parked.ts'
 import type { Store } from '../db/store.ts'
 import type { RedisClient } from '../redis/client.ts'
-import type { AnyTask, Sender } from '../tasks/task.ts'
+import { type AnyTask, type Sender, tasksByName } from '../tasks/task.ts'
 import type { DepthOptions } from '../worker/depth.ts'
 import { type Call, callOf, revokedResult, timesOf } from './call.ts'
 import type { InHand } from './inspection.ts'
@@ -21,7 +21,7 @@ import { Presence } from './presence.ts'
 import { Reporter } from './reporter.ts'
 import { Results } from './results.ts'
 
-/** What it needs; see the fields. */
+/** Parameters of `Absorber`; see the fields. */
 export interface AbsorberOptions {
   store: Store
   /** Its owner closes it, after `close`. */
@@ -52,7 +52,7 @@ interface Read {
   readonly call: string
 }
 
-/** What the store knows of a call. */
+/** The record of a call in the store. */
 interface Recorded {
   id: string
   job: string | null
@@ -84,7 +84,7 @@ export class Absorber {
     this.#options = options
     const { store, post, tasks, running, redis, tracksStarted } = options
     const { clock, log } = store
-    this.#tasks = new Map(tasks.flatMap((task) => [task.name, ...(task.formerly ?? [])].map((name) => [name, task])))
+    this.#tasks = tasksByName(tasks)
     const results = (this.#results = new Results({ clock, log, post, redis }))
     const presence = (this.#presence = new Presence({
       ...options,
@@ -147,7 +147,7 @@ export class Absorber {
   }
 
   async #work(): Promise<void> {
-    // What has arrived with the first message belongs to its batch.
+    // Messages that have arrived with the first one belong to its batch.
     await new Promise((resolve) => setImmediate(resolve))
     while (this.#waiting.length > 0) await this.#absorbAll(this.#waiting.splice(0, batchMax))
     this.#working = undefined
@@ -271,7 +271,7 @@ export class Absorber {
   }
 
   async #fail(message: TaskMessage, queue: string, cause: unknown): Promise<void> {
-    const code = (cause as { code?: unknown } | null)?.code
+    const code = codeOf(cause)
     const unknown: RemoteError = { type: 'NotRegistered', module: 'celery.exceptions', args: [message.task] }
     const value = code === 'SLUICE_NO_SUCH_TASK' ? unknown : cause
     const result = { id: message.id, state: 'FAILURE', value, traceback: undefined }
@@ -286,7 +286,7 @@ export class Absorber {
 /** True for an error that the message itself has caused: trying again cannot help. */
 function isPoison(error: unknown): boolean {
   if (SluiceError.is(error)) return !(error instanceof StoreError)
-  const code = (error as { code?: unknown } | null)?.code
+  const code = codeOf(error)
   const isOfDatabase = typeof code === 'string' && /^[0-9A-Z]{5}$/.test(code)
   return isOfDatabase ? isDataError(error) : true
 }

@@ -6,29 +6,22 @@ import { openPlace } from '../celery/redis-transport.ts'
 import { durationMs } from '../core/rate.ts'
 import type { Store } from '../db/store.ts'
 import type { RedisConnection } from '../redis/connect.ts'
-import type { AnyTask, Sender } from '../tasks/task.ts'
 import type { CeleryWork } from '../worker/celery-work.ts'
-import type { DepthOptions } from '../worker/depth.ts'
-import { Absorber } from './absorber.ts'
+import { Absorber, type AbsorberOptions } from './absorber.ts'
 import type { Post } from './post.ts'
 import { RabbitPost } from './rabbit-post.ts'
 import { openRedisPost } from './redis-post.ts'
 
-/** What an absorber needs; see the fields. */
-export interface AbsorbingOptions {
-  store: Store
-  sender: Sender
-  tasks: readonly AnyTask[]
+/** Parameters of `absorbing`; see the fields. */
+export interface AbsorbingOptions extends Pick<
+  AbsorberOptions,
+  'store' | 'sender' | 'tasks' | 'slots' | 'running' | 'alarms'
+> {
   celery: CeleryWork
   /** URL of the broker of Celery producers. @throws if there is none */
   broker(): string
   /** As `result_backend` of Celery: `rpc://`, or `redis://…`; undefined: a broker in Redis has them, too, else `rpc://`. */
   results: string | undefined
-  /** Attempts at once. */
-  slots: number
-  /** Attempts that run now. */
-  running(): number
-  alarms: DepthOptions['alarms']
 }
 
 /** Turns messages of Celery producers into jobs, beside a worker. */

@@ -7,6 +7,7 @@ import { requestExchange } from '../celery/control.ts'
 import { eventExchange } from '../celery/event.ts'
 import { publish, received } from '../celery/transport.ts'
 import type { WireMessage } from '../celery/wire.ts'
+import { publishOrDeclare } from '../amqp/publish-errors.ts'
 import { UsageError } from '../core/errors.ts'
 import { type DepthOptions, watchDepth } from '../worker/depth.ts'
 import type { Incoming, Post, Receiving } from './post.ts'
@@ -41,14 +42,9 @@ export class RabbitPost implements Post {
   }
 
   async send(message: WireMessage, address: Address): Promise<void> {
-    try {
-      await publish(this.#broker, message, { ...address, withinMs })
-    } catch (error) {
-      const isMissing = address.exchange === '' && (error as { code?: unknown }).code === 'SLUICE_BROKER_UNROUTED'
-      if (!isMissing) throw error
-      await this.#broker.use((channel) => channel.assertQueue(address.routingKey))
-      await publish(this.#broker, message, { ...address, withinMs })
-    }
+    const send = () => publish(this.#broker, message, { ...address, withinMs })
+    if (address.exchange !== '') return send()
+    await publishOrDeclare(send, () => this.#broker.use((channel) => channel.assertQueue(address.routingKey)))
   }
 
   reply(message: WireMessage, address: Address): Promise<void> {

@@ -1,4 +1,5 @@
 /** A Redis as the broker of Celery producers. */
+import { isUnrouted } from '../amqp/publish-errors.ts'
 import type { Address, Carrier } from '../celery/carrier.ts'
 import { requestExchange } from '../celery/control.ts'
 import { eventExchange } from '../celery/event.ts'
@@ -46,7 +47,7 @@ class RedisPost implements Post {
 
   async reply(message: WireMessage, address: Address): Promise<void> {
     await this.send(message, address).catch((error: unknown) => {
-      if ((error as { code?: unknown }).code !== 'SLUICE_BROKER_UNROUTED') throw error
+      if (!isUnrouted(error)) throw error
     })
   }
 
@@ -95,7 +96,7 @@ class RedisMessage implements Incoming {
 
   ack(): void {
     this.#isSettled = true
-    // What is not taken off comes again, and is known.
+    // A message that is not taken off comes again, and is known.
     this.#delivery.ack().catch(() => {})
   }
 

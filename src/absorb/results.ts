@@ -3,6 +3,7 @@ import { resultKey, resultKeptS, resultMessage, type TaskResult, writeResult } f
 import { writeTask } from '../celery/task-message.ts'
 import { writeTime } from '../celery/time.ts'
 import type { Clock } from '../core/clock.ts'
+import { isUnrouted } from '../amqp/publish-errors.ts'
 import { StoreError } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
 import { sendCommand, type RedisClient } from '../redis/client.ts'
@@ -20,7 +21,7 @@ import { Chords } from './chord.ts'
 import type { Post } from './post.ts'
 import { reach } from './reach.ts'
 
-/** What it needs; see the fields. */
+/** Parameters of `Results`; see the fields. */
 export interface ResultsOptions {
   clock: Clock
   log: Log
@@ -71,8 +72,7 @@ export class Results {
     try {
       await post.send(await writeTask(message, { nowMs: clock.wallMs() }), address)
     } catch (error) {
-      const isUnrouted = (error as { code?: string }).code === 'SLUICE_BROKER_UNROUTED'
-      if (error instanceof StoreError && !isUnrouted) throw error
+      if (error instanceof StoreError && !isUnrouted(error)) throw error
       const about = { task: message.task, follows: id, queue: address.routingKey, err: error }
       log.error('a task that follows another one cannot be sent, and is dropped', about)
     }

@@ -3,6 +3,8 @@ import type { Channel, ConsumeMessage, GetMessage } from 'amqplib'
 import { systemClock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
+import { againMs } from '../core/retry.ts'
+import { Waiters } from '../core/waiters.ts'
 import { typed, type Headers } from './headers.ts'
 import { causeOf, refusalOf, type Session } from './session.ts'
 
@@ -49,7 +51,7 @@ export interface Consumer {
   drain(): Promise<void>
 }
 
-/** What a subscription needs from its broker. */
+/** The parts of its broker that a subscription uses. */
 export interface Source {
   log: Log
   /** Resolves to the connection. @throws StoreError SLUICE_BROKER_UNREACHABLE after `withinMs`, default: never */
@@ -60,8 +62,6 @@ export interface Source {
   cancelled(): void
 }
 
-const firstDelayMs = 50
-const lastDelayMs = 1_000
 const warnEveryMs = 60_000
 /** A message whose handler threw goes back after this time, so that it is not tried without a pause. */
 const thrownDelayMs = 1_000
@@ -83,7 +83,7 @@ export class Subscription implements Consumer {
   /** Resolves when the channel is over. */
   #ended: Promise<unknown> | undefined
   #warnedAtMs = -Infinity
-  #drained: (() => void)[] = []
+  readonly #settled = new Waiters()
 
   constructor(queue: string, options: ConsumeOptions, onMessage: (delivery: Delivery) => unknown, source: Source) {
     this.queue = queue
@@ -140,7 +140,7 @@ export class Subscription implements Consumer {
 
   async drain(): Promise<void> {
     await this.cancel()
-    if (this.#inHand.size > 0) await new Promise<void>((resolve) => this.#drained.push(resolve))
+    await this.#settled.when(() => this.#inHand.size === 0)
     this.#writeAcks()
     // A channel that is lost never answers.
     await Promise.race([this.#channel?.close().catch(() => {}), this.#ended])
@@ -156,8 +156,7 @@ export class Subscription implements Consumer {
         cause = await attached.over
         failures = 0
       }
-      const delayMs = Math.min(lastDelayMs, firstDelayMs * 2 ** failures++)
-      await systemClock.sleep(delayMs * (0.5 + systemClock.random() / 2), this.#stop.signal, false)
+      await systemClock.sleep(againMs(failures++, systemClock.random(), 50), this.#stop.signal, false)
       if (this.#stop.signal.aborted) return
       attached = await this.#again(cause).catch((error: Error) => {
         this.#warn(error)
@@ -222,7 +221,7 @@ export class Subscription implements Consumer {
     this.#tag = undefined
     this.#inHand.clear()
     this.#acked.length = 0
-    this.#tellDrained()
+    this.#settled.recheck()
   }
 
   /**
@@ -252,7 +251,7 @@ export class Subscription implements Consumer {
       } catch {
         return false
       } finally {
-        this.#tellDrained()
+        this.#settled.recheck()
       }
     }
     const received: Received = new Received(message, settle, () => this.#inHand.has(received))
@@ -267,10 +266,6 @@ export class Subscription implements Consumer {
     } catch (error) {
       failed(error)
     }
-  }
-
-  #tellDrained(): void {
-    if (this.#inHand.size === 0) for (const drained of this.#drained.splice(0)) drained()
   }
 
   /** At once, and then once a minute. */

@@ -3,10 +3,11 @@ import { systemClock } from '../core/clock.ts'
 import { StoreError, UsageError } from '../core/errors.ts'
 import { span } from '../core/figures.ts'
 import type { Log } from '../core/log.ts'
+import { againMs } from '../core/retry.ts'
 import type { BrokerAddress } from './address.ts'
 import { openSession, type Session } from './session.ts'
 
-/** What a link is for. */
+/** The purpose of a link. */
 export interface Purpose {
   address: BrokerAddress
   /** In the server's tools and in the log. */
@@ -18,9 +19,6 @@ export interface Purpose {
   onDown(cause: Error): void
 }
 
-/** Between two attempts to connect, in ms: doubled each time. */
-const firstDelayMs = 50
-const lastDelayMs = 1_000
 /** A connection that was lost sooner counts as another failed attempt. */
 const steadyMs = 5_000
 const warnEveryMs = 60_000
@@ -40,7 +38,7 @@ export class Link {
     this.#purpose = purpose
   }
 
-  /** Since when there is no connection, in monotonic ms. */
+  /** The time since which there is no connection, in monotonic ms. */
   get lostAtMs(): number | undefined {
     return this.#lostAtMs
   }
@@ -119,8 +117,7 @@ export class Link {
       if (session !== undefined) this.#down(await session.lost)
       if (systemClock.monotonicMs() - sinceMs > steadyMs) failures = 0
       if (this.#stop.signal.aborted) return
-      const delayMs = Math.min(lastDelayMs, firstDelayMs * 2 ** failures++)
-      await systemClock.sleep(delayMs * (0.5 + systemClock.random() / 2), this.#stop.signal)
+      await systemClock.sleep(againMs(failures++, systemClock.random(), 50), this.#stop.signal)
       if (this.#stop.signal.aborted) return
       session = await this.#again(failures).catch((error: Error) => {
         this.#warn(error)

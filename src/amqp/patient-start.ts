@@ -1,6 +1,6 @@
 /** Starts something that needs a RabbitMQ, or Celery's Redis, as soon as that server is there. */
 import type { Clock } from '../core/clock.ts'
-import { StoreError } from '../core/errors.ts'
+import { StoreError, codeOf } from '../core/errors.ts'
 import { span } from '../core/figures.ts'
 import type { Log } from '../core/log.ts'
 
@@ -83,7 +83,7 @@ export class PatientStart {
         return
       } catch (error) {
         const nowMs = clock.monotonicMs()
-        const code = String((error as { code?: unknown }).code)
+        const code = String(codeOf(error))
         what = absences.get(code) ?? what
         if (signal.aborted || (code === told && nowMs - toldMs < logEveryMs)) continue
         ;[toldMs, told] = [nowMs, code]

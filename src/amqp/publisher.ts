@@ -2,6 +2,7 @@
 import type { ConfirmChannel, Message as Returned, Options } from 'amqplib'
 import { systemClock } from '../core/clock.ts'
 import { type SluiceError, StoreError, UsageError } from '../core/errors.ts'
+import { Waiters } from '../core/waiters.ts'
 import { typed, type Headers } from './headers.ts'
 import { refusalOf, type Session } from './session.ts'
 
@@ -77,7 +78,7 @@ export class Publisher {
   #isFull = false
   #blocked: string | undefined
   #disarm: (() => void) | undefined
-  #idle: (() => void)[] = []
+  readonly #ends = new Waiters()
   /** Streams that wait for space. */
   #streams: { bytes: number; resolve: () => void }[] = []
 
@@ -172,8 +173,8 @@ export class Publisher {
   }
 
   /** Resolves when all messages are confirmed, or given up. */
-  async flush(): Promise<void> {
-    if (this.unconfirmed > 0) await new Promise<void>((resolve) => this.#idle.push(resolve))
+  flush(): Promise<void> {
+    return this.#ends.when(() => this.unconfirmed === 0)
   }
 
   /** Gives all messages up. */
@@ -239,7 +240,7 @@ export class Publisher {
     if (error === undefined) entry.resolve()
     else entry.reject(error)
     while (this.#streams[0] !== undefined && this.#hasSpace(this.#streams[0].bytes)) this.#streams.shift()?.resolve()
-    if (this.unconfirmed === 0) for (const idle of this.#idle.splice(0)) idle()
+    this.#ends.recheck()
     if (entry.isSuspect) this.#pump()
   }
 

@@ -2,7 +2,7 @@
 import type { Duplex, Writable } from 'node:stream'
 import type { ChannelModel } from 'amqplib'
 import { systemClock } from '../core/clock.ts'
-import { StoreError, UsageError } from '../core/errors.ts'
+import { StoreError, UsageError, codeOf } from '../core/errors.ts'
 import type { BrokerAddress } from './address.ts'
 import { withReadableHeaders } from './foreign-headers.ts'
 
@@ -35,7 +35,7 @@ const forced = 320
 
 /** The server's code of a refusal: a declaration, a message or a login that it does not accept. Undefined: it refused nothing. */
 export function refusalOf(error: unknown): number | undefined {
-  const code = (error as { code?: unknown } | undefined)?.code
+  const code = codeOf(error)
   return typeof code === 'number' && code >= 300 && code !== forced ? code : undefined
 }
 

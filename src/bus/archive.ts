@@ -1,8 +1,9 @@
 /** The archive of a service on RabbitMQ: a queue that is read message by message. Messages that stay go back to their places. */
 import type { GetMessage } from 'amqplib'
+import { isUnrouted } from '../amqp/publish-errors.ts'
 import type { Broker } from '../amqp/broker.ts'
 import { type Clock, systemClock } from '../core/clock.ts'
-import { SluiceError, UsageError } from '../core/errors.ts'
+import { UsageError } from '../core/errors.ts'
 import { checkFields } from '../core/fields.ts'
 import { durationMs, parseRate } from '../core/rate.ts'
 import type { ArchivedEvent, ArchiveFilter, ArchiveOptions, EventArchive } from '../events/archive.ts'
@@ -15,7 +16,7 @@ import { copyOf, eventOf, progressOf } from './message.ts'
 import { absent } from './suspects.ts'
 import { Walk } from './walk.ts'
 
-/** What it needs: a connection, and the queue. */
+/** The parameters of an archive: a connection, and the queue. */
 export interface ArchiveContext {
   broker(): Promise<Broker>
   queue: string
@@ -30,7 +31,7 @@ const textMax = 1_000
 const keptMsMost = 600_000
 const fields = ['id', 'event', 'handler', 'reason', 'error', 'since', 'until']
 
-/** What is done with a message of the archive: it stays, it goes, it stays and does not count, or the walk ends. */
+/** The decision about a message of the archive: it stays, it goes, it stays and does not count, or the walk ends. */
 type Fate = 'stays' | 'goes' | 'skipped' | 'ends'
 
 /** An archive. */
@@ -129,7 +130,7 @@ function isLater(message: GetMessage, { at }: ArchivedEvent, startedMs: number):
 
 /** A message of another program, or for a queue that is gone, cannot be replayed, and must not hold up the others. */
 function stayedUnrouted(error: unknown): 'skipped' {
-  if (SluiceError.is(error) && error.code === 'SLUICE_BROKER_UNROUTED') return 'skipped'
+  if (isUnrouted(error)) return 'skipped'
   throw error
 }
 

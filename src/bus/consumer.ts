@@ -1,4 +1,5 @@
 /** Takes a service's events from the queues of its groups, in one process, and decides which handlers get each. */
+import { Waiters } from '../core/waiters.ts'
 import type { Broker, Delivery } from '../amqp/broker.ts'
 import type { Consumer } from '../amqp/consumer.ts'
 import type { CloudEvent } from '../events/envelope.ts'
@@ -43,7 +44,7 @@ export class ServiceConsumer {
   /** How many messages are being sent elsewhere. */
   #settling = 0
   #cancelled: Promise<unknown> | undefined
-  #idle: (() => void)[] = []
+  readonly #settled = new Waiters()
 
   constructor(options: ConsumerOptions) {
     this.#options = options
@@ -51,7 +52,7 @@ export class ServiceConsumer {
       ...options,
       held: this.#held,
       freed: () => this.#suspects.wake(),
-      settled: () => this.#tellIdle(),
+      settled: () => this.#settled.recheck(),
     })
     this.#elsewhere = new Elsewhere(options)
     const { broker, republisher, store } = options
@@ -114,7 +115,7 @@ export class ServiceConsumer {
   /** Stops taking messages, and resolves when none is in hand. */
   async stop(): Promise<void> {
     await this.#cancel()
-    while (this.running > 0) await new Promise<void>((resolve) => this.#idle.push(resolve))
+    await this.#settled.when(() => this.running === 0)
     // A connection that is closed at once may take the last acknowledgements with it.
     await Promise.all([...this.#consumers.values()].map((consumer) => consumer.synced()))
   }
@@ -139,7 +140,7 @@ export class ServiceConsumer {
       await this.#insisting(delivery, taken, take)
     } finally {
       this.#settling--
-      this.#tellIdle()
+      this.#settled.recheck()
     }
   }
 
@@ -152,10 +153,6 @@ export class ServiceConsumer {
       const how = { clock, log, signal: this.#aborted.signal }
       if (!(await insist(() => delivery.isInHand, again, error, how))) delivery.reject({ requeue: true })
     }
-  }
-
-  #tellIdle(): void {
-    if (this.running === 0) for (const idle of this.#idle.splice(0)) idle()
   }
 
   #cancel(): Promise<unknown> {

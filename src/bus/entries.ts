@@ -7,7 +7,8 @@ import type { ConsumeMessage } from 'amqplib'
 import type { Broker } from '../amqp/broker.ts'
 import { type Clock, systemClock } from '../core/clock.ts'
 import type { Message } from '../amqp/publisher.ts'
-import { SluiceError, StoreError } from '../core/errors.ts'
+import { isUnrouted } from '../amqp/publish-errors.ts'
+import { StoreError } from '../core/errors.ts'
 import type { ServiceNames } from './names.ts'
 import type { Source } from './source.ts'
 
@@ -172,7 +173,7 @@ class Line {
     try {
       await this.#broker.publish(message)
     } catch (error) {
-      if (!SluiceError.is(error) || error.code !== 'SLUICE_BROKER_UNROUTED') throw error
+      if (!isUnrouted(error)) throw error
       this.end()
       this.check()
     }

@@ -1,4 +1,5 @@
 /** The messages that a consumer has in hand, and those that it had, to recognise messages that arrive again. */
+import { RecentMap } from '../core/recent.ts'
 import type { Delivery } from '../amqp/broker.ts'
 import type { Clock } from '../core/clock.ts'
 import type { Log } from '../core/log.ts'
@@ -27,7 +28,7 @@ const knownMax = 10_000
 export class HeldMessages {
   readonly #held = new Map<string, Held>()
   /** Keys of messages that were handled here. */
-  readonly #known = new Set<string>()
+  readonly #known = new RecentMap<string, true>(knownMax)
 
   /** Returns the message in hand that has this key. */
   get(key: string): Held | undefined {
@@ -53,10 +54,7 @@ export class HeldMessages {
   acknowledge(held: Held): void {
     held.delivery.ack()
     this.forget(held)
-    if (held.key === undefined) return
-    this.#known.add(held.key)
-    const [oldest] = this.#known
-    if (this.#known.size > knownMax && oldest !== undefined) this.#known.delete(oldest)
+    if (held.key !== undefined) this.#known.set(held.key, true)
   }
 }
 

@@ -1,6 +1,7 @@
 /** Writes an event as a message, and reads it: CloudEvents in JSON, with the history of its delivery in a header. */
 import type { Delivery } from '../amqp/broker.ts'
 import type { Message, Properties } from '../amqp/publisher.ts'
+import type { Known } from '../claim/claimed-job.ts'
 import { UsageError } from '../core/errors.ts'
 import { hash64, newId } from '../core/hash.ts'
 import type { CloudEvent } from '../events/envelope.ts'
@@ -12,20 +13,13 @@ import { again, eventsExchange } from './names.ts'
 type Received = Pick<Delivery, 'body' | 'properties' | 'routingKey'>
 
 /** The history of a delivery; a fresh message has none. */
-export interface Progress {
+export interface Progress extends Known {
   /** The routing key with which it was published. */
   readonly type: string
   /** The only handler that gets it; undefined: all that match. */
   readonly handler?: string
-  /** Attempts so far that count, failures among them, those that the vendor refused, and lost workers. */
-  readonly attempt: number
-  readonly failed: number
-  readonly throttled: number
-  readonly crashes: number
   /** How often it was put off because no process with its handler had it. */
   readonly strays: number
-  /** It may have been handled before. */
-  readonly isDoubtful: boolean
   /** Handlers that have left its queue, and to whose queues it was sent. */
   readonly elsewhere?: readonly string[]
   /** It was replayed from the archive, where it was put at this time; undefined: it was not. */

@@ -1,8 +1,10 @@
 /** RabbitMQ as the transport of events: publishes them, confirmed. `consumer.ts` is the services' end. */
+import { Waiters } from '../core/waiters.ts'
 import { type Broker, openBroker } from '../amqp/broker.ts'
+import { isUnrouted } from '../amqp/publish-errors.ts'
 import type { Message } from '../amqp/publisher.ts'
 import { systemClock } from '../core/clock.ts'
-import { closedError, SluiceError, UsageError } from '../core/errors.ts'
+import { closedError, UsageError } from '../core/errors.ts'
 import { payloadBytesMax, payloadDepthMax } from '../core/payload.ts'
 import type { Store } from '../db/store.ts'
 import type { TxLike } from '../db/tx.ts'
@@ -65,7 +67,7 @@ export class RabbitBus implements Transport {
   readonly #relay: AnyTask
   /** Events that are not confirmed. */
   #underway = 0
-  #idle: (() => void)[] = []
+  readonly #ends = new Waiters()
   #broker: Promise<Broker> | undefined
   /** The connection, once it is open. */
   #open: Broker | undefined
@@ -165,8 +167,7 @@ export class RabbitBus implements Transport {
   /** Resolves when the events that were added are confirmed, or have failed; after 5 s at the latest, if RabbitMQ is away. */
   async settled(): Promise<void> {
     const late = systemClock.sleep(settleMaxMs, undefined, false)
-    const idle = new Promise<void>((resolve) => (this.#underway > 0 ? this.#idle.push(resolve) : resolve()))
-    await Promise.race([idle, late])
+    await Promise.race([this.#ends.when(() => this.#underway === 0), late])
   }
 
   /** Closes the connection; events that wait for a confirmation have 5 s. */
@@ -188,13 +189,14 @@ export class RabbitBus implements Transport {
       await broker.publish(message)
     } catch (error) {
       // Nobody has subscribed to it, which is no error of its emitter.
-      if (!SluiceError.is(error) || error.code !== 'SLUICE_BROKER_UNROUTED') throw error
+      if (!isUnrouted(error)) throw error
       this.#unrouted++
       if (this.#warned.has(type)) return
       this.#warned.add(type)
       this.#options.store.log.warn(`no service gets events ${type}: subscribe to them, or stop emitting them`)
     } finally {
-      if (--this.#underway === 0) for (const idle of this.#idle.splice(0)) idle()
+      this.#underway--
+      this.#ends.recheck()
     }
   }
 

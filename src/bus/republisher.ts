@@ -1,8 +1,7 @@
 /** Publishes received messages again: as a later attempt, which waits in a queue, or into the archive. */
 import type { Broker, Delivery } from '../amqp/broker.ts'
-import type { Message } from '../amqp/publisher.ts'
+import { publishOrDeclare } from '../amqp/publish-errors.ts'
 import type { Clock } from '../core/clock.ts'
-import { SluiceError } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
 import type { CloudEvent } from '../events/envelope.ts'
 import { copyOf, type Progress } from './message.ts'
@@ -87,10 +86,12 @@ export class Republisher {
     // If the delay is shorter than the step, the message itself expires earlier.
     const expirationMs = Math.ceil(delayMs)
     const early = expirationMs < step ? { expirationMs } : {}
-    await this.#publish({ ...message, properties: { ...message.properties, ...early } }, () => {
+    const timed = { ...message, properties: { ...message.properties, ...early } }
+    const declare = () => {
       this.#steps.delete(step)
       return this.#step(step)
-    })
+    }
+    await publishOrDeclare(() => this.#broker.publish(timed), declare)
   }
 
   /** Puts a message into the archive, if there is one. Resolves when that is confirmed. */
@@ -112,18 +113,10 @@ export class Republisher {
       return this.#log.error('an event has failed for good, and there is no archive', { progress, failure: kept })
     const to = { routingKey: archive }
     const message = copyOf(delivery, event, progress, to, { [failureHeader]: JSON.stringify(kept) })
-    await this.#publish(message, () => this.#broker.declare(archiveTopology))
-  }
-
-  /** Publishes to a queue. If somebody has deleted the queue, calls `declare` and publishes again. */
-  async #publish(message: Message, declare: () => Promise<void>): Promise<void> {
-    try {
-      await this.#broker.publish(message)
-    } catch (error) {
-      if (!SluiceError.is(error) || error.code !== 'SLUICE_BROKER_UNROUTED') throw error
-      await declare()
-      await this.#broker.publish(message)
-    }
+    await publishOrDeclare(
+      () => this.#broker.publish(message),
+      () => this.#broker.declare(archiveTopology),
+    )
   }
 
   /** The queues in which retries of this process may wait. */

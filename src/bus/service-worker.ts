@@ -5,16 +5,14 @@ import { StoreClock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
 import type { Broker } from '../amqp/broker.ts'
 import { PatientStart } from '../amqp/patient-start.ts'
-import type { Store } from '../db/store.ts'
 import type { Alarms } from '../fleet/alarms.ts'
 import type { Group } from '../events/groups.ts'
-import type { PeerLimiter } from '../limits/peer.ts'
-import type { Rulebook } from '../tasks/rule.ts'
 import type { AnyTask, Sender } from '../tasks/task.ts'
 import { AttemptEvents } from '../worker/attempt-events.ts'
 import { Ending } from '../worker/ending.ts'
 import { attemptsOn } from '../worker/grant-source.ts'
 import { LocalOutlet } from '../worker/local-outlet.ts'
+import type { ExecutionOptions } from '../worker/options.ts'
 import { TaskSet } from '../worker/task-set.ts'
 import { ServiceConsumer } from './consumer.ts'
 import { watchQueues } from './queue-watch.ts'
@@ -27,19 +25,11 @@ import { type Source, sourcesOf } from './source.ts'
 import { absent } from './suspects.ts'
 
 /** Parameters of `ServiceWorker`; see the fields. */
-export interface ServiceWorkerOptions {
-  store: Store
+export interface ServiceWorkerOptions extends Omit<ExecutionOptions, 'tasks'> {
   bus: RabbitBus
   service: string
   groups: readonly Group[]
-  labels: Readonly<Record<string, string>>
-  /** Attempts at once, besides those of jobs; 1 to 10,000. */
-  concurrency: number
-  graceMs: number
-  rulebook: Rulebook
-  shared: PeerLimiter | undefined
   alarms: Pick<Alarms, 'evaluate'>
-  allowPrivate: readonly string[]
   sender: Pick<Sender, 'send'>
 }
 

@@ -6,7 +6,8 @@
 import type { Channel } from 'amqplib'
 import type { Broker, Delivery } from '../amqp/broker.ts'
 import { Received } from '../amqp/consumer.ts'
-import { SluiceError } from '../core/errors.ts'
+import { publishOrDeclare } from '../amqp/publish-errors.ts'
+import { codeOf } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
 import { copyOf, type Progress } from './message.ts'
 import type { ServiceNames } from './names.ts'
@@ -48,11 +49,10 @@ export class Suspects {
     try {
       const known = { ...progress, isDoubtful: true }
       const message = copyOf(delivery, undefined, known, { routingKey: names.suspects }, { [queueHeader]: queue })
-      await broker.publish(message).catch(async (error: unknown) => {
-        if (!SluiceError.is(error) || error.code !== 'SLUICE_BROKER_UNROUTED') throw error
-        await broker.declare(names.suspectsTopology)
-        await broker.publish(message)
-      })
+      await publishOrDeclare(
+        () => broker.publish(message),
+        () => broker.declare(names.suspectsTopology),
+      )
       delivery.ack()
       // If it began before that, it could crash this process while the server has both copies.
       await synced()
@@ -142,6 +142,6 @@ export class Suspects {
  * @throws any other error
  */
 export function absent(error: unknown): undefined {
-  if (SluiceError.is(error) && error.code === 'SLUICE_BROKER_REFUSED') return undefined
+  if (codeOf(error) === 'SLUICE_BROKER_REFUSED') return undefined
   throw error
 }

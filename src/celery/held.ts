@@ -1,4 +1,5 @@
 /** Messages that workers hold in Redis: taken, ended, delayed, and given back when their worker is gone. */
+import { codeOf } from '../core/errors.ts'
 import { randomUUID } from 'node:crypto'
 import type { Log } from '../core/log.ts'
 import { scripts } from '../generated/lua.ts'
@@ -30,7 +31,7 @@ const answerMaxMs = 10_000
 /** Tags of messages that wait begin with it: no worker has begun them. */
 const waits = 'waits:'
 
-/** What the workers of one Redis hold. */
+/** The messages that the workers of one Redis hold. */
 export class HeldMessages {
   readonly #redis: RedisClient
   readonly #prefix: string
@@ -94,7 +95,7 @@ export class HeldMessages {
     return this.#moved([], [tag, '', tag, this.#sooner])
   }
 
-  /** What to add to the time of a message in hand: workers of Celery, too, take it for due after `heldForMs`. */
+  /** The number that is added to the time of a message in hand, so that workers of Celery, too, take it for due after `heldForMs`. */
   get #sooner(): string {
     return String(this.#heldForMs - this.#visibleAfterMs)
   }
@@ -129,7 +130,7 @@ export class HeldMessages {
       const lists = (await this.#queuesOf(address)).map((queue) => listOf(queue, priority))
       return await this.#moved(lists, [tag, isBegun ? markedAgain(text) : text])
     } catch (error) {
-      if ((error as { code?: string }).code !== 'SLUICE_CELERY_MESSAGE') throw error
+      if (codeOf(error) !== 'SLUICE_CELERY_MESSAGE') throw error
       await this.park(tag, held, error)
       return true
     }

@@ -1,10 +1,10 @@
 /** A message of the broker, independent of any client, and its body: JSON, perhaps compressed. */
 import { promisify } from 'node:util'
 import { deflate, unzip } from 'node:zlib'
-import { SluiceError } from '../core/errors.ts'
+import { SluiceError, codeOf } from '../core/errors.ts'
 import { isRecord, readJson } from './json.ts'
 
-/** What a broker carries. */
+/** A message as a broker carries it. */
 export interface WireMessage {
   contentType?: string | undefined
   contentEncoding?: string | undefined
@@ -64,7 +64,7 @@ export async function readBody(
     const plain = packed === null ? body : await promisify(unzip)(body, { maxOutputLength: bytesMax })
     return readJson(plain.toString('utf8'))
   } catch (error) {
-    if ((error as { code?: unknown }).code === 'ERR_BUFFER_TOO_LARGE') throw tooLong()
+    if (codeOf(error) === 'ERR_BUFFER_TOO_LARGE') throw tooLong()
     throw unreadable(packed === null ? 'its body is no JSON' : 'its body is no compressed JSON', error)
   }
 }

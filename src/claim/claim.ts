@@ -1,6 +1,6 @@
 /** Claims jobs: the one call in which limits are decided, charged, and jobs handed out (claim_jobs.sql). */
 import { StoreClock } from '../core/clock.ts'
-import { StoreError } from '../core/errors.ts'
+import { StoreError, codeOf } from '../core/errors.ts'
 import { newId } from '../core/hash.ts'
 import { userName } from '../core/parked.ts'
 import { reach } from '../core/probe.ts'
@@ -40,7 +40,7 @@ interface Answer {
   took_us: string | null
 }
 
-/** What a claim does besides getting jobs; see the fields. */
+/** The further effects of a claim; see the fields. */
 export interface ClaimMode {
   /** Register as idle when there is less to do than wanted, or when jobs are granted ahead of time. */
   idle: boolean
@@ -84,7 +84,7 @@ export class Claims {
   readonly #storeClock: StoreClock
   /** The time before which nothing is due, for the classes of these tasks. */
   readonly #since = new WeakMap<readonly string[], { us: string; fromMs: number }>()
-  /** Since when the store is reported as unreachable, in monotonic ms. */
+  /** The time since which the store is reported as unreachable, in monotonic ms. */
   #awayMs: number | undefined
   /** Receives the names of what was parked, because its data made claims fail. */
   parked: (names: readonly string[], error: unknown) => void = (names, error) =>
@@ -174,7 +174,7 @@ export class Claims {
         this.#answered()
         return claimed
       } catch (error) {
-        if ((error as { code?: unknown }).code === 'SLW01') throw new WorkerLostError('given up as lost')
+        if (codeOf(error) === 'SLW01') throw new WorkerLostError('given up as lost')
         if (isDataError(error) && !isOwnDouble(error) && (await this.#park(who, want, error))) continue
         if (!(error instanceof StoreError) && !isTransient(error) && !isOwnDouble(error)) throw error
         if (signal.aborted || this.#store.clock.monotonicMs() - begunMs > this.patienceMs) throw givenUp(error)
@@ -333,7 +333,7 @@ function givenUp(error: unknown): StoreError {
 
 /** Deadlock, serialisation, lock time-out, resources used up (a full disk): rolled back whole, worth repeating as it is. */
 export function isTransient(error: unknown): boolean {
-  return /^(40...|53...|55P03|57014)$/.test(String((error as { code?: unknown }).code))
+  return /^(40...|53...|55P03|57014)$/.test(String(codeOf(error)))
 }
 
 /** Our own earlier request with this id was still under way, and is carried out now: the next try gets its jobs. */

@@ -10,7 +10,7 @@ import { type ClaimedJob, mayStart } from './claimed-job.ts'
 import type { Estate, Outlet, OutletFor, Reports } from './outlet.ts'
 import { Places } from './places.ts'
 import type { Throttle } from './throttle.ts'
-import { Waiters } from './waiters.ts'
+import { Waiters } from '../core/waiters.ts'
 import type { Watch } from './watch.ts'
 
 /** Parameters of `InHand`; see the fields. */
@@ -107,7 +107,7 @@ export class InHand {
     return this.#outlet.slots
   }
 
-  /** Whether the outlet enlists those who execute jobs. */
+  /** True if the outlet enlists those who execute jobs. */
   get hasStints(): boolean {
     return this.#outlet.enlist !== undefined
   }

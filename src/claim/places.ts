@@ -3,7 +3,7 @@ import type { AheadJobs } from './ahead-jobs.ts'
 import type { Finisher } from './finish/finish.ts'
 import type { Outlet } from './outlet.ts'
 import type { Throttle } from './throttle.ts'
-import type { Waiters } from './waiters.ts'
+import type { Waiters } from '../core/waiters.ts'
 
 /** A kind of task, and how many more of its attempts can begin. */
 export interface KindRoom {

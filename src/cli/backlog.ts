@@ -1,4 +1,5 @@
 /** How the command line shows what waits and what stops it, and the check of `doctor` for jobs that nobody will run. */
+import { codeOf } from '../core/errors.ts'
 import { systemClock } from '../core/clock.ts'
 import { amount } from '../core/money.ts'
 import { redactText } from '../core/redact.ts'
@@ -23,7 +24,7 @@ export async function backlogOf(db: Db, schema: string): Promise<Backlog | undef
       return await readBacklog(sqlOn(tx, schema))
     })
   } catch (error) {
-    if ((error as { code?: unknown }).code === '57014') return undefined
+    if (codeOf(error) === '57014') return undefined
     throw error
   }
 }

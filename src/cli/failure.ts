@@ -1,6 +1,6 @@
 /** Reports an error in one line, with an exit code: 0 ok, 1 failed, 2 usage, 3 store unreachable. */
 import { type Command, CommanderError } from 'commander'
-import { SluiceError, textOfError } from '../core/errors.ts'
+import { SluiceError, textOfError, codeOf } from '../core/errors.ts'
 import { printable } from '../core/printable.ts'
 import { redactText } from '../core/redact.ts'
 import { meant, meantFlag } from './hints.ts'
@@ -34,11 +34,11 @@ function describe(error: unknown, program: Command | undefined): Failure | undef
   }
   if (SluiceError.is(error)) return { code: error.code, message: flat(error.message), exit: exitOf(error) }
   const text = textOfError(error)
-  const hint = byState[String((error as { code?: unknown } | null | undefined)?.code)]
+  const hint = byState[String(codeOf(error))]
   return { code: 'SLUICE_FAILED', message: flat(hint === undefined ? text : `${text}; ${hint}`), exit: 1 }
 }
 
-/** What to do about errors of PostgreSQL that come from where, and as whom, a command connects. */
+/** The next step after an error of PostgreSQL that comes from a command's address or user. */
 const byState: Record<string, string> = {
   // read_only_sql_transaction
   '25006': 'is this a replica? DATABASE_URL has to name the primary server',

@@ -11,7 +11,7 @@ export class SluiceError extends Error {
   /** Stable, upper-case, for programs: `SLUICE_…`. Never changes its meaning once released. */
   readonly code: string
   /**
-   * Whether the same operation may succeed if it is repeated. If a handler throws this error, it decides about another
+   * True if the same operation may succeed when it is repeated. If a handler throws this error, it decides about another
    * attempt.
    */
   readonly retryable: boolean = false
@@ -64,6 +64,11 @@ export function isLikeError(value: unknown): value is Error {
     value instanceof Error ||
     (typeof value === 'object' && value !== null && typeof (value as Error).message === 'string')
   )
+}
+
+/** Returns the code of an error: ours, that of a client, or PostgreSQL's SQLSTATE. Undefined: it has none. */
+export function codeOf(thrown: unknown): unknown {
+  return (thrown as { code?: unknown } | null | undefined)?.code
 }
 
 /** Returns the message of an error, or any other thrown value as a text. */

@@ -3,7 +3,7 @@
  * Safe when several processes start together (one advisory lock) and while others run: the functions of each release have
  * a schema of their own, so an old and a new process each call their own, and a rollback finds the old ones in place.
  */
-import { UsageError } from '../core/errors.ts'
+import { UsageError, codeOf } from '../core/errors.ts'
 import { functionsHash, migrationNames } from '../generated/sql.ts'
 import { version } from '../core/version.ts'
 import type { Db, Queryable, Tx } from './db.ts'
@@ -72,7 +72,7 @@ export async function migrate(db: Db, schema = 'sluice'): Promise<string[]> {
     try {
       return await db.transaction((tx) => apply(tx, schema))
     } catch (error) {
-      if ((error as { code?: unknown }).code !== '40P01' || tries === triesMax) throw error
+      if (codeOf(error) !== '40P01' || tries === triesMax) throw error
     }
   }
 }

@@ -4,11 +4,12 @@
  */
 import { limitOf } from '../core/bucket.ts'
 import type { Clock } from '../core/clock.ts'
+import { RecentMap } from '../core/recent.ts'
 import { scripts } from '../generated/lua.ts'
 import { paceOf, type Rule } from '../limits/rule.ts'
 import { type RedisClient, Script } from '../redis/client.ts'
 
-/** What bookings need; see the fields. */
+/** Parameters of `Bookings`; see the fields. */
 export interface BookingsOptions {
   redis: RedisClient
   /** Beginning of every key. */
@@ -37,7 +38,7 @@ export class Bookings {
   readonly #options: BookingsOptions
   readonly #script = new Script(scripts['direct/book'] ?? '')
   /** Until when buckets are booked, in monotonic ms, as far as this worker knows. */
-  readonly #until = new Map<string, number>()
+  readonly #until = new RecentMap<string, number>(knownMax)
   /** How long attempts hold the places of a limit, in ms. */
   readonly #heldMs = new Map<string, number>()
 
@@ -69,13 +70,11 @@ export class Bookings {
     const fromMs = Math.min(waitMs === Infinity ? apartUs / 1_000 : waitMs, mostMs)
     const args = [count, apartUs, Math.ceil(fromMs * 1_000), mostMs * 1_000].map(String)
     const key = `${prefix}{limits}:r:${take}`
-    // Without an answer they come back soon, and are tried again.
+    // If there is no answer, they come back soon, and are tried again.
     const firstUs = await this.#script.run(redis, [key], args, answerMs, clock).catch(() => fromMs * 1_000)
     if (Number(firstUs) < 0) return Array.from({ length: count }, () => mostMs * (1 - clock.random() / 3))
     const all = Array.from({ length: count }, (_, i) => (Number(firstUs) + i * apartUs) / 1_000)
     this.#until.set(take, clock.monotonicMs() + (Number(firstUs) + count * apartUs) / 1_000)
-    const [oldest] = this.#until.keys()
-    if (this.#until.size > knownMax && oldest !== undefined) this.#until.delete(oldest)
     return all
   }
 

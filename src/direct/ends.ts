@@ -7,6 +7,7 @@ import type { Presence } from '../absorb/presence.ts'
 import type { Results } from '../absorb/results.ts'
 import type { Broker, Delivery } from '../amqp/broker.ts'
 import { delayMaxMs, delayTopology, publishLater } from '../amqp/delays.ts'
+import { publishOrDeclare } from '../amqp/publish-errors.ts'
 import type { TaskResult } from '../celery/result.ts'
 import { blank, withoutBrokers, writeTask } from '../celery/task-message.ts'
 import { received } from '../celery/transport.ts'
@@ -19,7 +20,7 @@ import { delayMs } from '../core/retry.ts'
 import type { Entry } from './intake.ts'
 import { copyOf, type Progress } from './message.ts'
 
-/** What ends need; see the fields. */
+/** Parameters of `Ends`; see the fields. */
 export interface EndsOptions {
   broker: Broker
   /** The same broker, as results take it. */
@@ -70,13 +71,13 @@ export class Ends {
     const isDoubtful = progress.isDoubtful || mayHaveBeenSent
     const { broker, clock } = this.#options
     const due = ms > delayMaxMs ? { dueMs: Math.ceil(clock.wallMs() + ms) } : {}
-    const send = () => publishLater(broker, copyOf(delivery, { ...progress, isDoubtful, ...due }), queue, ms)
-    await send().catch(async (error: unknown) => {
-      if ((error as { code?: string }).code !== 'SLUICE_BROKER_UNROUTED') throw error
-      // Somebody has deleted the queues in which messages wait, or its own queue.
-      await (ms > 0 ? broker.declare(delayTopology()) : broker.use((channel) => channel.assertQueue(queue)))
-      await send()
-    })
+    await publishOrDeclare(
+      () => publishLater(broker, copyOf(delivery, { ...progress, isDoubtful, ...due }), queue, ms),
+      async () => {
+        // Somebody has deleted the queues in which messages wait, or its own queue.
+        await (ms > 0 ? broker.declare(delayTopology()) : broker.use((channel) => channel.assertQueue(queue)))
+      },
+    )
   }
 
   /** Reports that a message was revoked, or has expired. */

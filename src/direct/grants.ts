@@ -1,14 +1,14 @@
 /** Grants of attempts that a worker without a store takes in Redis. */
+import { requestUnits, settledUnits } from '../worker/named-units.ts'
 import { limitOf } from '../core/bucket.ts'
 import { caughtUpMs, type Clock, type Moment } from '../core/clock.ts'
-import { StoreError, UsageError } from '../core/errors.ts'
+import { StoreError } from '../core/errors.ts'
 import { span } from '../core/figures.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import { unitsOf } from '../claim/peer-grants.ts'
 import { type RequestCost, StaleGrantError } from '../http/allowance.ts'
 import type { Refusal } from '../http/feedback.ts'
 import type { Grant } from '../http/send-check.ts'
-import { checkUnits } from '../limits/cost.ts'
 import type { Limit } from '../limits/limit.ts'
 import { concernedBy } from '../takes/acquire.ts'
 import { minWaitMs } from '../vendors/time.ts'
@@ -94,7 +94,7 @@ class DirectGrants implements AttemptGrants {
     unused?: Grant,
     cost?: RequestCost,
   ): Promise<DirectGrant | undefined> {
-    const units = this.#unitsOf(cost)
+    const units = requestUnits(cost, this.#limits, this.#takes.map(limitOf), this.#costs)
     if (this.own === undefined) return undefined
     if (unused !== undefined) await this.giveBack(unused)
     const untilMs = this.#clock.monotonicMs() + awayMsMax
@@ -124,16 +124,6 @@ class DirectGrants implements AttemptGrants {
     return { grant: this.#granted(answer.id, answer.asked.monotonicMs, got.lifeMs, answer.asked, units) }
   }
 
-  #unitsOf(cost: RequestCost | undefined): number[] {
-    for (const [name, units] of Object.entries(cost ?? {})) checkUnits(this.#known(name), units, '`ctx.fetch`')
-    return this.#takes.map((take, i) => cost?.[limitOf(take)] ?? this.#costs[i] ?? 1)
-  }
-
-  #known(name: string): string {
-    if (this.#limits.some((limit) => limit.name === name)) return name
-    throw new UsageError('SLUICE_BAD_COST', `the task has no limit "${name}"`)
-  }
-
   async giveBack(unused: Grant): Promise<void> {
     const { id, units } = unused as DirectGrant
     const at = this.#used.indexOf(unused as DirectGrant)
@@ -160,18 +150,7 @@ class DirectGrants implements AttemptGrants {
   }
 
   async settle(actual: number | RequestCost): Promise<void> {
-    const told = typeof actual === 'object' ? actual : { [this.#onlyCosted()]: actual }
-    for (const [name, units] of Object.entries(told)) checkUnits(this.#known(name), units, '`settle`')
-    for (const [name, units] of Object.entries(told)) this.#settleOne(name, units)
-  }
-
-  #onlyCosted(): string {
-    const costed = this.#limits.filter(({ cost }) => cost !== 1)
-    if (costed.length === 1) return costed[0]?.name ?? ''
-    throw new UsageError(
-      'SLUICE_BAD_COST',
-      `\`settle\` with a number alone needs a task with exactly one limit with costs; this one has ${costed.length}: name the limit, settle({ name: units })`,
-    )
+    for (const [name, units] of settledUnits(actual, this.#limits)) this.#settleOne(name, units)
   }
 
   /** Reductions are taken from the oldest grants first, as the store does. */

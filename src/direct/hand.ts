@@ -7,9 +7,11 @@ import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
 import { type Outlet, type Reports, reportsTo } from '../claim/outlet.ts'
 import type { Clock } from '../core/clock.ts'
-import { AttemptError, StoreError } from '../core/errors.ts'
+import { AttemptError, StoreError, codeOf } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
 import { reach } from '../core/probe.ts'
+import { RecentMap } from '../core/recent.ts'
+import { Waiters } from '../core/waiters.ts'
 import type { AnyTask } from '../tasks/task.ts'
 import type { Labels } from '../worker/labels.ts'
 import type { Bookings } from './bookings.ts'
@@ -20,7 +22,6 @@ import { Inbox } from './inbox.ts'
 import { type Entry, entryOf, type GrantOf, jobOf, keyOf, messageIn } from './intake.ts'
 import { progressOf } from './message.ts'
 import type { DirectLimiter } from './limiter.ts'
-import { remember } from './memory.ts'
 
 /** Parameters of `Hand`; see the fields. */
 export interface HandOptions {
@@ -41,6 +42,8 @@ export interface HandOptions {
 
 /** Time between two tries to send the end of a message, in ms. */
 const againMs = 1_000
+/** How many messages are remembered, to recognise those that arrive again or were called off. */
+const keysMax = 10_000
 
 /** An attempt under way. */
 interface Running {
@@ -60,15 +63,15 @@ export class Hand {
   readonly #held = new Map<string, Entry>()
   readonly #running = new Map<ClaimedJob, Running>()
   /** Messages that were carried out here, because the server may miss an acknowledgement even while the connection stands. */
-  readonly #known = new Map<string, true>()
-  readonly #revoked = new Map<string, true>()
+  readonly #known = new RecentMap<string, true>(keysMax)
+  readonly #revoked = new RecentMap<string, true>(keysMax)
   /** Messages that arrived here, were not begun, and went back when their connection was lost. */
-  readonly #dropped = new Map<string, true>()
+  readonly #dropped = new RecentMap<string, true>(keysMax)
   readonly #end = new AbortController()
   readonly #inbox: Inbox
   #open = 0
   #isStopping = false
-  #idle: (() => void)[] = []
+  readonly #settled = new Waiters()
 
   constructor(options: HandOptions) {
     this.#options = options
@@ -143,7 +146,7 @@ export class Hand {
   /** Calls off these tasks unless they run; with `isTerminated` also those that run. */
   async revoke(ids: readonly string[], isTerminated: boolean): Promise<void> {
     for (const id of ids) {
-      remember(this.#revoked, id)
+      this.#revoked.set(id, true)
       for (const entry of this.#gate.remove(({ message }) => message.id === id)) this.#decide(entry)
       if (isTerminated)
         for (const [job, running] of this.#running)
@@ -155,7 +158,7 @@ export class Hand {
   async stop(): Promise<void> {
     this.#isStopping = true
     for (const entry of this.#gate.remove(() => true)) this.#giveBack(entry)
-    while (this.#open > 0) await new Promise<void>((resolve) => this.#idle.push(resolve))
+    await this.#settled.when(() => this.#open === 0)
   }
 
   /** Gives back all messages in hand, and stops their attempts. */
@@ -284,12 +287,12 @@ export class Hand {
       try {
         await this.#carry(entry, carry)
         await reach('direct.settled', entry)
-        remember(this.#known, entry.key)
+        this.#known.set(entry.key, true)
         entry.delivery.ack()
         break
       } catch (error) {
         log.warn('what became of a message of Celery cannot be sent now; it is tried again', { err: error })
-        entry.mayHaveBeenSent ||= (error as { code?: string }).code === 'SLUICE_BROKER_SILENT'
+        entry.mayHaveBeenSent ||= codeOf(error) === 'SLUICE_BROKER_SILENT'
         await clock.sleep(againMs, signal)
         if (error instanceof StoreError && !signal.aborted) continue
         entry.delivery.reject({ requeue: true })
@@ -325,7 +328,7 @@ export class Hand {
 
   /** Drops a message that was not begun and whose connection is lost: it is delivered again, so it would run twice. */
   #drop(entry: Entry): void {
-    remember(this.#dropped, entry.key)
+    this.#dropped.set(entry.key, true)
     this.#forget(entry)
   }
 
@@ -336,7 +339,7 @@ export class Hand {
 
   #closed(): void {
     this.#open--
-    if (this.#open === 0) for (const idle of this.#idle.splice(0)) idle()
+    this.#settled.recheck()
   }
 }
 

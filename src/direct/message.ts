@@ -4,18 +4,12 @@ import { delayHeaderStart } from '../amqp/delays.ts'
 import type { Message } from '../amqp/publisher.ts'
 import { withoutBrokers } from '../celery/task-message.ts'
 import { messageOf, received } from '../celery/transport.ts'
+import type { Known } from '../claim/claimed-job.ts'
 
 /** The history of a message; a fresh one has none. */
-export interface Progress {
-  /** Attempts so far that count (a lost worker's does not), failures among them, those that the vendor refused, and lost workers. */
-  readonly attempt: number
-  readonly failed: number
-  readonly throttled: number
-  readonly crashes: number
+export interface Progress extends Known {
   /** How often its limits have denied it. */
   readonly denied: number
-  /** It may have been executed before. */
-  readonly isDoubtful: boolean
   /** It begins no sooner, wall time in ms. Set if it waits for longer than the broker allows at a time. */
   readonly dueMs?: number
   /** How often it was sent again: no two of its copies are alike. */

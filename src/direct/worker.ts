@@ -14,7 +14,7 @@ import type { Reports } from '../claim/outlet.ts'
 import type { RedisConnection } from '../redis/connect.ts'
 import type { Report } from '../report/report.ts'
 import { Rulebook } from '../tasks/rule.ts'
-import type { AnyTask } from '../tasks/task.ts'
+import { type AnyTask, tasksByName } from '../tasks/task.ts'
 import { AttemptEvents } from '../worker/attempt-events.ts'
 import { Ending } from '../worker/ending.ts'
 import type { Labels } from '../worker/labels.ts'
@@ -35,7 +35,7 @@ export interface DirectWorkerOptions {
   /** Celery's queues. */
   queues: readonly string[]
   broker: Broker
-  /** Where limits are; undefined: no task has one. */
+  /** The Redis that has the limits; undefined: no task has one. */
   redis: RedisConnection | undefined
   /** Beginning of every key in Redis. */
   prefix: string
@@ -136,7 +136,7 @@ export class DirectWorker {
     return this.#hand.running
   }
 
-  /** What it has done since it began. */
+  /** Its counts since it began. */
   get counts(): Readonly<DirectCounts> {
     return { ...this.#hand.counts }
   }
@@ -234,9 +234,8 @@ function shown({ message, call, task, input, begunMs }: Entry): InHand {
   }
 }
 
-/** Returns tasks by all their names. */
+/** Returns tasks by all their names, with those that get their failures. */
 function byName(tasks: readonly AnyTask[]): Map<string, AnyTask> {
-  const all = tasks.flatMap((task) => [task.name, ...(task.formerly ?? [])].map((name) => [name, task] as const))
   const mourning = tasks.flatMap(({ onFailed }) => (onFailed === undefined ? [] : [[onFailed.name, onFailed] as const]))
-  return new Map([...all, ...mourning])
+  return new Map([...tasksByName(tasks), ...mourning])
 }

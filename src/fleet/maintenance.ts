@@ -1,4 +1,5 @@
 /** Maintenance, done by one worker for the fleet: creates history partitions ahead, deletes what has expired. */
+import { codeOf } from '../core/errors.ts'
 import { checkFields } from '../core/fields.ts'
 import type { Duration } from '../core/rate.ts'
 import type { Row } from '../db/db.ts'
@@ -40,7 +41,7 @@ export interface PruneOptions {
 }
 
 /**
- * What was, or would be, deleted. Beyond 10,000 rows of a partition, and 100,000 other rows of a dry run, figures are
+ * The number of rows that were, or would be, deleted. Beyond 10,000 rows of a partition, and 100,000 other rows of a dry run, figures are
  * estimates or lower bounds.
  */
 export interface Pruned {
@@ -178,7 +179,7 @@ export class Maintenance {
 
   /** Only the owner of the tables of history creates and drops them; a worker's role need not be that. */
   #mayNot(error: unknown): void {
-    if ((error as { code?: unknown }).code !== '42501') throw error
+    if (codeOf(error) !== '42501') throw error
     if (this.#hasWarned) return
     this.#hasWarned = true
     this.#store.log.warn(

@@ -2,7 +2,7 @@
  * Gates on queues and tasks, and pauses of limits: they hold jobs back until an operator, or the hour, opens them. They
  * are stored in the database, so they hold for all processes at once.
  */
-import { UsageError } from '../core/errors.ts'
+import { UsageError, codeOf } from '../core/errors.ts'
 import { hash64 } from '../core/hash.ts'
 import type { ParsedHours } from '../core/hours.ts'
 import { isPattern } from '../core/pattern.ts'
@@ -44,7 +44,7 @@ export async function defineGate(
     await sql.call('define_gate', params)
   } catch (error) {
     // The store has its own list of zones.
-    if ((error as { code?: unknown }).code !== '22023') throw error
+    if (codeOf(error) !== '22023') throw error
     throw badGate(`the store does not know the time zone "${zone}"`)
   }
 }

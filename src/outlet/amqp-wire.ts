@@ -1,4 +1,5 @@
 /** The outlet's messages over RabbitMQ. They are transient, because what is lost is noticed by both ends. */
+import { isUnsent } from '../amqp/publish-errors.ts'
 import type { Broker } from '../amqp/broker.ts'
 import type { Consumer } from '../amqp/consumer.ts'
 import { UnsentError, type Wire } from './wire.ts'
@@ -7,9 +8,6 @@ import { UnsentError, type Wire } from './wire.ts'
 const expiresMs = 60_000
 /** A message without a deadline of its own is of no use after this time. */
 const withinMs = 10_000
-
-/** The broker certainly did not take the message, or had no queue for it. */
-const unsent = new Set(['SLUICE_BROKER_FULL', 'SLUICE_BROKER_UNREACHABLE', 'SLUICE_BROKER_UNROUTED'])
 
 /** Carries messages over a broker, whose owner closes it. */
 export class AmqpWire implements Wire {
@@ -57,9 +55,7 @@ export class AmqpWire implements Wire {
       const properties = { contentType: 'application/json', persistent: false, expirationMs: ttlMs }
       await this.#broker.publish({ ...to, body: Buffer.from(message), properties, withinMs: ttlMs })
     } catch (error) {
-      if (unsent.has((error as { code?: string }).code ?? ''))
-        throw new UnsentError('the broker did not take it', { cause: error })
-      throw error
+      throw isUnsent(error) ? new UnsentError('the broker did not take it', { cause: error }) : error
     }
   }
 }

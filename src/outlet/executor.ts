@@ -2,6 +2,7 @@
  * A worker of a fleet. It takes jobs from a dispatcher, executes them in this process, and repeats its reports of how
  * attempts ended until it knows that they are recorded. It claims nothing.
  */
+import { Waiters } from '../core/waiters.ts'
 import { type Clock, type Moment, readMoment } from '../core/clock.ts'
 import { newId } from '../core/hash.ts'
 import type { Log } from '../core/log.ts'
@@ -68,7 +69,7 @@ export class Executor {
   #isStopping = false
   #isClosed = false
   #lookedMs: number
-  #waiters: (() => void)[] = []
+  readonly #waiters = new Waiters()
 
   constructor(options: ExecutorOptions) {
     const { fleet, clock } = options
@@ -91,7 +92,7 @@ export class Executor {
     return this.#running
   }
 
-  /** Whether a dispatcher gives it jobs. */
+  /** True if a dispatcher gives it jobs. */
   get isAttached(): boolean {
     return this.#own !== undefined
   }
@@ -108,16 +109,12 @@ export class Executor {
   async stop(signal: AbortSignal): Promise<void> {
     this.#isStopping = true
     for (const dispatcher of this.#dispatchers.values()) this.#announce(dispatcher)
-    while (this.#held.size > 0 && !signal.aborted)
-      await new Promise<void>((resolve) => {
-        this.#waiters.push(resolve)
-        signal.addEventListener('abort', () => resolve(), { once: true })
-      })
+    await this.#waiters.when(() => this.#held.size === 0, signal)
   }
 
   /** Resolves when no attempt is under way. */
-  async idle(): Promise<void> {
-    while (this.running > 0) await new Promise<void>((resolve) => this.#waiters.push(resolve))
+  idle(): Promise<void> {
+    return this.#waiters.when(() => this.running === 0)
   }
 
   /** Stops the attempts under way. */
@@ -222,7 +219,7 @@ export class Executor {
       taken.push({ key, job, claimer, ...whose, sentMs: 0, sinceMs: clock.monotonicMs() })
       begun.push(job)
     }
-    // Not earlier: if a part of a message cannot be read, none of its jobs may begin.
+    // They begin only now: if a part of a message cannot be read, none of its jobs may begin.
     for (const held of taken) this.#held.set(held.key, held)
     this.#running += begun.length
     if (begun.length > 0) {
@@ -244,7 +241,7 @@ export class Executor {
     held.outcome = outcome
     this.#running--
     this.#outbox.ended(held)
-    if (this.running === 0) this.#wake()
+    this.#waiters.recheck()
   }
 
   #recorded(keys: readonly string[]): void {
@@ -252,11 +249,7 @@ export class Executor {
       this.#stints.delete(key)
       if (this.#held.get(key)?.outcome !== undefined) this.#held.delete(key)
     }
-    if (this.#held.size === 0) this.#wake()
-  }
-
-  #wake(): void {
-    for (const wake of this.#waiters.splice(0)) wake()
+    this.#waiters.recheck()
   }
 
   /** Stops attempts that are no longer this worker's. Attempts that another dispatcher has taken over continue. */

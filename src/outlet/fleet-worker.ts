@@ -4,29 +4,18 @@ import { hash64 } from '../core/hash.ts'
 import { marginsOf } from '../claim/definitions/margins.ts'
 import { PatientStart } from '../amqp/patient-start.ts'
 import type { Store } from '../db/store.ts'
-import type { PeerLimiter } from '../limits/peer.ts'
-import type { Rulebook } from '../tasks/rule.ts'
-import type { AnyTask } from '../tasks/task.ts'
 import { Ending } from '../worker/ending.ts'
 import { attemptsOn } from '../worker/grant-source.ts'
 import { LocalOutlet } from '../worker/local-outlet.ts'
+import type { ExecutionOptions } from '../worker/options.ts'
 import { TaskSet } from '../worker/task-set.ts'
 import { Executor } from './executor.ts'
 import type { Wire } from './wire.ts'
 
 /** Parameters of `FleetWorker`; see the fields. */
-export interface FleetWorkerOptions {
-  store: Store
+export interface FleetWorkerOptions extends ExecutionOptions {
   wire: Wire
   fleet: string
-  tasks: readonly AnyTask[]
-  labels: Readonly<Record<string, string>>
-  /** Attempts at once; 1 to 10,000. */
-  concurrency: number
-  graceMs: number
-  rulebook: Rulebook
-  shared: PeerLimiter | undefined
-  allowPrivate: readonly string[]
   /** Called every 2 s: records that the definitions of this process's limits are alive. */
   renew(): Promise<void>
   /** Called when it has stopped. */
@@ -94,7 +83,7 @@ export class FleetWorker {
     return this.#local.stuck
   }
 
-  /** Whether a dispatcher gives it jobs. */
+  /** True if a dispatcher gives it jobs. */
   get isAttached(): boolean {
     return this.#executor.isAttached
   }

@@ -1,7 +1,7 @@
 /** Our own connection to Redis, by ioredis, set so that every fault is noticed soon and the client sends nothing twice. */
 import type { Cluster, Redis } from 'ioredis'
 import { systemClock } from '../core/clock.ts'
-import { StoreError, UsageError } from '../core/errors.ts'
+import { StoreError, UsageError, codeOf } from '../core/errors.ts'
 import type { Store } from '../db/store.ts'
 import { addressOf, type RedisAddress } from './address.ts'
 import type { RedisClient } from './client.ts'
@@ -114,7 +114,7 @@ class Connection implements RedisConnection {
     const { kind, hosts } = this.#address
     const at = hosts.map(({ host, port }) => `${host}:${port}`).join(', ')
     const cause = this.#cause
-    const why = cause === undefined ? '' : `: ${cause.message || String((cause as { code?: unknown }).code)}`
+    const why = cause === undefined ? '' : `: ${cause.message || String(codeOf(cause))}`
     const text = `there is no connection to Redis at ${kind === 'server' ? '' : `the ${kind} `}${at}${why}`
     throw new StoreError('SLUICE_REDIS_UNREACHABLE', text, { cause: error })
   }

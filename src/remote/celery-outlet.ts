@@ -2,6 +2,7 @@
  * The outlet of stock Celery workers. It publishes each job to the queue of its task, with the life of its grant, and
  * reads from the states that workers report how the job goes on.
  */
+import { isUnrouted, isUnsent } from '../amqp/publish-errors.ts'
 import type { Broker } from '../amqp/broker.ts'
 import type { Control } from '../celery/remote.ts'
 import type { TaskResult } from '../celery/result.ts'
@@ -29,7 +30,7 @@ import { Inquiry, overdueMs } from './inquiry.ts'
 import { errorOf, messageOf, resultOf, silentError } from './job-message.ts'
 import { failedOutcome, type Ran, ranOf, stoppedOutcome } from './outcome.ts'
 import { QueueRoom } from './queue-room.ts'
-import { claimMs, queueOf, type Sent, sentOf, unsent } from './sent.ts'
+import { claimMs, queueOf, type Sent, sentOf } from './sent.ts'
 import { StockWorkers } from './stock-workers.ts'
 import { VendorAnswers } from './vendor-answers.ts'
 
@@ -211,9 +212,8 @@ export class CeleryOutlet implements Outlet {
     try {
       await publish(broker, wire, { exchange: '', routingKey: queue, withinMs: leftMs, isOnce: true })
     } catch (error) {
-      const { code = '' } = error as { code?: string }
-      if (unsent.has(code)) this.#uncalled(sent, nowMs)
-      if (code === 'SLUICE_BROKER_UNROUTED') store.log.error('the queue of Celery workers is gone', { queue })
+      if (isUnsent(error)) this.#uncalled(sent, nowMs)
+      if (isUnrouted(error)) store.log.error('the queue of Celery workers is gone', { queue })
       // After any other error it may have arrived.
     }
   }

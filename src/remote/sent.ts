@@ -10,12 +10,7 @@ import type { Asked } from './inquiry.ts'
 export interface Sent extends Call, Asked {
   readonly job: ClaimedJob
   readonly task: AnyTask
-  readonly id: string
-  readonly queue: string
-  /** It may begin until then, in monotonic ms. */
-  readonly untilMs: number
   readonly sinceMs: number
-  begunMs: number | undefined
   isPublished: boolean
   /** A worker may have been lost since it was published, so it may have begun without a report. */
   mayHaveBegun: boolean
@@ -23,22 +18,12 @@ export interface Sent extends Call, Asked {
   stopped: Error | undefined
   /** Resolves when its end is recorded. */
   recorded?: Promise<unknown> | undefined
-  /** The dispatcher that published it, if that was another one. */
-  readonly estate: string | undefined
 }
 
 /** How long, in ms, a job may be under way that holds only places: its claim must be young. */
 export const claimMs = 5_000
 
-/** Codes of errors after which the broker certainly has no message. */
-export const unsent = new Set([
-  'SLUICE_BROKER_FULL',
-  'SLUICE_BROKER_UNREACHABLE',
-  'SLUICE_BROKER_UNROUTED',
-  'SLUICE_BROKER_REFUSED',
-])
-
-/** What is known before a job is published. */
+/** The state of a job before it is published. */
 const unsentYet = {
   begunMs: undefined,
   by: undefined,

@@ -2,13 +2,14 @@
  * Counts a vendor's failures in a row, for the whole fleet, until they open the circuit of a bucket. Nothing is written
  * while requests are served: each process remembers when its last one was, and reports that with its next failure.
  */
+import { RecentMap } from '../core/recent.ts'
 import { limitOf } from '../core/bucket.ts'
 import { type Moment, readMoment } from '../core/clock.ts'
 import { hash64 } from '../core/hash.ts'
 import type { Store } from '../db/store.ts'
 import { apartUs, type Cause, type Count, opening } from '../limits/circuit.ts'
 
-/** What a failure is: the vendor does not serve the request, or rejects its credential. */
+/** The kinds of failures: the vendor does not serve the request, or rejects its credential. */
 export type Failing = 'down' | 'credential'
 
 /** A failed request. */
@@ -41,11 +42,11 @@ function scopesOf(cause: Failing, takes: readonly string[], concerned: readonly 
   return cause === 'down' && hasKey ? [own, `${cause}\n${names.join('\n')}`] : [own]
 }
 
-/** What one process knows of the vendors that fail, and counts in the store. */
+/** Counts the failures of vendors, as one process knows them, in the store. */
 export class Circuit {
   readonly #store: Store
   /** When the newest served request was answered, and when its grant was requested, by scope. */
-  readonly #served = new Map<string, { heardMs: number; asked: Moment | undefined }>()
+  readonly #served = new RecentMap<string, { heardMs: number; asked: Moment | undefined }>(scopesMax)
   #failedMs = -Infinity
 
   constructor(store: Store) {
@@ -62,12 +63,8 @@ export class Circuit {
     if (!this.isWatching) return
     const heardMs = readMoment(this.#store.clock).monotonicMs
     for (const cause of ['down', 'credential'] as const)
-      for (const scope of cause === but ? [] : scopesOf(cause, takes, concerned)) {
-        this.#served.delete(scope)
-        this.#served.set(scope, { heardMs, asked })
-        const [oldest] = this.#served.keys()
-        if (this.#served.size > scopesMax && oldest !== undefined) this.#served.delete(oldest)
-      }
+      if (cause !== but)
+        for (const scope of scopesOf(cause, takes, concerned)) this.#served.set(scope, { heardMs, asked })
   }
 
   /** Forgets the failures in the store, after the vendor served a request on trial. */

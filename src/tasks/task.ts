@@ -360,3 +360,8 @@ function notHere(name: string, thread: URL, run: unknown): () => never {
     throw new UsageError('SLUICE_BAD_TASK', `task "${name}" runs in a thread; only a worker can run it`)
   }
 }
+
+/** Returns tasks by all their names, former ones too. */
+export function tasksByName(tasks: readonly AnyTask[]): Map<string, AnyTask> {
+  return new Map(tasks.flatMap((task) => [task.name, ...(task.formerly ?? [])].map((name) => [name, task] as const)))
+}

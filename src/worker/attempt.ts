@@ -25,7 +25,7 @@ import type { StuckHandlers } from './stuck.ts'
 import type { Threads } from './threads.ts'
 import { describe, knownError, type Throttling, timeoutError, verdict } from './verdict.ts'
 
-/** What the attempts of a worker share. */
+/** The parts that all attempts of a worker share. */
 export interface AttemptOptions {
   store: Surroundings
   source: GrantSource
@@ -59,6 +59,11 @@ interface Called {
 /** Key of a context under which its attempt is stored. */
 const owner = Symbol('attempt')
 type Owned = { readonly [owner]: Attempt; readonly pool: Context['pool'] }
+
+/** Returns a property of contexts that is computed when it is read. */
+function getter(get: (this: Owned) => unknown): PropertyDescriptor {
+  return { enumerable: true, configurable: true, get }
+}
 
 /** One attempt of a job. */
 export class Attempt {
@@ -270,40 +275,25 @@ export class Attempt {
   }
 
   /** Getters shared by all contexts: defining them for each would be most of the cost of a short attempt. */
-  static readonly #fetchOf: PropertyDescriptor & ThisType<Owned> = {
-    enumerable: true,
-    configurable: true,
-    get() {
-      const self = this[owner]
-      return (self.#made ??= withBase(self.#fetch(), this.pool))
-    },
-  }
-  static readonly #signalOf: PropertyDescriptor & ThisType<Owned> = {
-    enumerable: true,
-    configurable: true,
-    get() {
-      return this[owner].#signal()
-    },
-  }
+  static readonly #fetchOf = getter(function () {
+    const self = this[owner]
+    return (self.#made ??= withBase(self.#fetch(), this.pool))
+  })
 
-  static readonly #logOf: PropertyDescriptor & ThisType<Owned> = {
-    enumerable: true,
-    configurable: true,
-    get() {
-      return this[owner].#ownNotes().log
-    },
-  }
+  static readonly #signalOf = getter(function () {
+    return this[owner].#signal()
+  })
 
-  static readonly #limitsOf: PropertyDescriptor & ThisType<Owned> = {
-    enumerable: true,
-    configurable: true,
-    get() {
-      const self = this[owner]
-      return {
-        refused: async (refused: Refused = {}) => void (await self.#refused(refusalOf(refused, self.#task.limits))),
-      }
-    },
-  }
+  static readonly #logOf = getter(function () {
+    return this[owner].#ownNotes().log
+  })
+
+  static readonly #limitsOf = getter(function () {
+    const self = this[owner]
+    return {
+      refused: async (refused: Refused = {}) => void (await self.#refused(refusalOf(refused, self.#task.limits))),
+    }
+  })
 
   #ownNotes(): Notes {
     const { store, notes, worker } = this.#options

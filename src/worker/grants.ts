@@ -1,7 +1,8 @@
 /** The grants of one attempt: the grant of its claim, and one for each further request. */
+import { requestUnits, settledUnits } from './named-units.ts'
 import { limitOf } from '../core/bucket.ts'
 import { caughtUpMs, type Moment, readMoment, type StoreClock } from '../core/clock.ts'
-import { AttemptError, StoreError, UsageError } from '../core/errors.ts'
+import { AttemptError, StoreError } from '../core/errors.ts'
 import { span } from '../core/figures.ts'
 import { newId } from '../core/hash.ts'
 import { againMs } from '../core/retry.ts'
@@ -17,12 +18,11 @@ import { type Grants, type RequestCost, StaleGrantError } from '../http/allowanc
 import type { Refusal } from '../http/feedback.ts'
 import type { Grant } from '../http/send-check.ts'
 import type { Cause } from '../limits/circuit.ts'
-import { checkUnits } from '../limits/cost.ts'
 import type { Limit } from '../limits/limit.ts'
 import type { PeerLimiter } from '../limits/peer.ts'
 import type { Count } from '../vendors/answer.ts'
 
-/** What grants need. */
+/** Parameters of `StoreGrants`; see the fields. */
 export interface GrantsOptions {
   store: Store
   storeClock: StoreClock
@@ -133,29 +133,13 @@ export class StoreGrants implements Grants {
    */
   async settle(actual: number | RequestCost, signal: AbortSignal): Promise<void> {
     const { limits } = this.#options
-    const used = typeof actual === 'object' ? actual : { [this.#onlyCosted()]: actual }
-    for (const [name, units] of Object.entries(used)) checkUnits(this.#known(name), units, '`settle`')
-    for (const [name, units] of Object.entries(used)) {
+    for (const [name, units] of settledUnits(actual, limits)) {
       const at = this.#names.indexOf(name)
       // The job was sent by a version of the task that did not have this limit yet.
       if (at < 0) continue
       const isFull = limits.find((limit) => limit.name === name)?.refund === 'full'
       await this.#settleOne(name, at, units, isFull, signal)
     }
-  }
-
-  #onlyCosted(): string {
-    const costed = this.#options.limits.filter(({ cost }) => cost !== 1)
-    if (costed.length === 1) return costed[0]?.name ?? ''
-    const names = costed.map(({ name }) => name).join(', ')
-    const text = `\`settle\` with a number alone needs a task with exactly one limit with costs; this one has ${costed.length}${names === '' ? '' : ` (${names})`}: name the limit, settle({ name: units })`
-    throw new UsageError('SLUICE_BAD_COST', text)
-  }
-
-  #known(name: string): string {
-    if (this.#options.limits.some((limit) => limit.name === name)) return name
-    const names = this.#options.limits.map((limit) => limit.name).join(', ')
-    throw new UsageError('SLUICE_BAD_COST', `the task has no limit "${name}"; it has: ${names === '' ? 'none' : names}`)
   }
 
   async #settleOne(name: string, at: number, units: number, isFull: boolean, signal: AbortSignal): Promise<void> {
@@ -223,21 +207,15 @@ export class StoreGrants implements Grants {
     return { ...(isMore && { units: this.#charged }), ...(isSettled && { settled: this.#settled }) }
   }
 
-  /** Returns what a further request takes of each bucket. */
-  #unitsOf(cost: RequestCost | undefined): number[] {
-    for (const [name, units] of Object.entries(cost ?? {})) checkUnits(this.#known(name), units, '`ctx.fetch`')
-    return this.#names.map((name, i) => cost?.[name] ?? this.#costs[i] ?? 1)
-  }
-
   async take(
     signal: AbortSignal,
     beforeWait: (waitMs: number) => void,
     unused?: Grant,
     cost?: RequestCost,
   ): Promise<StoreGrant | undefined> {
-    const { store, grantMs } = this.#options
+    const { store, grantMs, limits } = this.#options
     const { clock } = store
-    const units = this.#unitsOf(cost)
+    const units = requestUnits(cost, limits, this.#names, this.#costs)
     if (grantMs === undefined) return undefined
     const first = unused as StoreGrant | undefined
     if (first !== undefined) this.#isUnused(first)
@@ -254,11 +232,7 @@ export class StoreGrants implements Grants {
         await clock.sleep(Math.min(waitMs, askMs), signal)
       },
       late: (grant, n) => {
-        marginsOf(store).aged(
-          this.#options.limits,
-          caughtUpMs(clock, grant.asked) - (grant.deadlineMs - grant.lifeMs),
-          true,
-        )
+        marginsOf(store).aged(limits, caughtUpMs(clock, grant.asked) - (grant.deadlineMs - grant.lifeMs), true)
         this.#isUnused(grant)
         if (n === lateMax) throw tooLate(grantMs)
       },

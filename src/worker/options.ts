@@ -76,33 +76,37 @@ export interface Companion {
   abort(): Promise<void>
 }
 
-/** Parameters of `Worker`. `Sluice`, which has opened the store, fills them in; see the fields. */
-export interface WorkerOptions {
+/** Parameters of whatever executes attempts for a store; see the fields. */
+export interface ExecutionOptions {
   store: Store
   tasks: readonly AnyTask[]
+  /** Attempts at once; 1 to 10,000. */
+  concurrency: number
+  /** How long attempts may go on once the worker is to stop. */
+  graceMs: number
+  rulebook: Rulebook
+  labels: Readonly<Record<string, string>>
+  /** Addresses beyond the public ones that every task may call. */
+  allowPrivate: readonly string[]
+  /** Limits whose state is in Redis. */
+  shared: PeerLimiter | undefined
+}
+
+/** Parameters of `Worker`. `Sluice`, which has opened the store, fills them in; see the fields. */
+export interface WorkerOptions extends ExecutionOptions {
   /** The schedules that it fires. Other workers may run their tasks. */
   schedules: readonly Schedule[]
   /** Undefined: every queue. */
   queues: readonly string[] | undefined
-  /** Attempts at once; 1 to 10,000. */
-  concurrency: number
   /** Attempts that may begin. */
   rate: Rate | undefined
-  /** How long attempts may go on once the worker is to stop. */
-  graceMs: number
-  rulebook: Rulebook
   version: string
-  labels: Readonly<Record<string, string>>
-  /** Addresses beyond the public ones that every task may call. */
-  allowPrivate: readonly string[]
   /** Where the heartbeat's thread connects; undefined: no thread (embedded engine). */
   beatUrl: string | undefined
   /** How long what is over is kept. */
   retention: RetentionSettings
   /** Default: none are evaluated. */
   alarms?: Alarms
-  /** Limits whose state is in Redis. */
-  shared: PeerLimiter | undefined
   /** Executes its jobs; default this process. */
   outlet?: OutletFor
   /** Starts and stops with this worker. */

@@ -1,7 +1,7 @@
 /** Puts limits in force: each once per process, and never two different ones under one name. */
 import { AsyncLocalStorage } from 'node:async_hooks'
 import type { Clock } from '../../core/clock.ts'
-import { StoreError, UsageError } from '../../core/errors.ts'
+import { StoreError, UsageError, codeOf } from '../../core/errors.ts'
 import type { SluiceEvents } from '../../report/events.ts'
 import type { Sql } from '../../db/store.ts'
 import { hash64 } from '../../core/hash.ts'
@@ -151,7 +151,7 @@ export class Definitions {
   }
 }
 
-/** What the store returns to a process that renews its definitions. */
+/** The store's reply to a process that renews its definitions. */
 interface Renewal {
   missing?: string[]
   others?: { name: string; numbers: LimitNumbers; by: string }[]
@@ -213,7 +213,7 @@ export async function recordSource(
   const [row] = await recording.catch((error: unknown) => {
     // The store has its own list of zones.
     const zone = limit?.rules.find(({ quota }) => quota)?.quota?.zone
-    if (zone === undefined || (error as { code?: unknown }).code !== '22023') throw error
+    if (zone === undefined || codeOf(error) !== '22023') throw error
     throw new UsageError('SLUICE_BAD_ZONE', `limit "${name}": the store does not know the time zone "${zone}"`)
   })
   return row?.define_limit ?? undefined
@@ -286,7 +286,7 @@ export async function defineShareBuckets(sql: Sql, name: string): Promise<void> 
         transitUs,
         classic,
         numbers,
-        // Without paces, so that what is left to others is all there is.
+        // Paces are left out, so that what is left to others is all there is.
         rules: isLess ? withPaces(rules).map(({ rule }) => unreserved(rule, share)) : rules,
       }
       const more = { keyed, path, ...(share === undefined ? {} : { lends: share.name }) }

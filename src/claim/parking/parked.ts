@@ -1,5 +1,5 @@
 /** Parks jobs, lanes and buckets whose data make claims fail, so that these do not stop the others. */
-import { AttemptError } from '../../core/errors.ts'
+import { AttemptError, codeOf } from '../../core/errors.ts'
 import { type Parked, type ParkedRow, parkedOf } from '../../core/parked.ts'
 import type { Sql } from '../../db/store.ts'
 
@@ -40,7 +40,7 @@ export function parkingOn(sql: Sql): Parking {
  * connections, where a repeat may succeed.
  */
 export function isDataError(error: unknown): boolean {
-  return /^(22...|23...|P0004)$/.test(String((error as { code?: unknown }).code))
+  return /^(22...|23...|P0004)$/.test(String(codeOf(error)))
 }
 
 /**
@@ -76,7 +76,7 @@ export async function unlessParked<T>(sql: Sql, takes: readonly string[], ask: (
   try {
     return await ask()
   } catch (error) {
-    const isKnown = (error as { code?: unknown }).code === 'SLW04'
+    const isKnown = codeOf(error) === 'SLW04'
     if (!isKnown && !(isDataError(error) && (await parkBuckets(sql, takes)))) throw error
     const what = takes.length === 1 ? takes[0] : `one of ${takes.join(', ')}`
     const text = `nothing is granted of ${what}, which is parked because the database cannot compute with its data; \`sluice status\` names the error and what releases it`
