@@ -31,8 +31,23 @@ begin
     select * into v_sub from sluice.subscription s where s.service = p_service and s.phase in (1, 3)
     order by s.handler limit 1 for update skip locked;
   end if;
-  if v_sub.service is null then return engine.deliver_aged_events(v_portion) = v_portion; end if;
-  v_ids := array(select p from engine.page_events(v_sub, v_portion) p);
+  if v_sub.service is null then
+    -- Their emitters may not have seen all subscriptions.
+    v_ids := array(select e.id from sluice.emitted e where e.aged order by e.id limit v_portion for update skip locked);
+    if v_ids = '{}' then return false; end if;
+    perform engine.deliver_events(v_ids, null, null, true, true);
+    update sluice.emitted e set aged = null where e.id = any (v_ids);
+    return cardinality(v_ids) = v_portion;
+  end if;
+  v_ids := array(
+    select e.id from engine.list_emitted() t (type)
+    cross join lateral (
+      select v.id, v.at from sluice.emitted v
+      where v.type = t.type
+        and (v.at, v.id) > (v_sub.last_at, coalesce(v_sub.last_id, '00000000-0000-0000-0000-000000000000'))
+      order by v.at, v.id limit v_portion) e
+    where t.type = v_sub.type or t.type ~ v_sub.regex
+    order by e.at, e.id limit v_portion);
   perform engine.deliver_events(v_ids, v_sub.service, v_sub.handler, true, true);
   select * into v_last from sluice.emitted e where e.id = v_ids[cardinality(v_ids)];
   update sluice.subscription s set last_at = coalesce(v_last.at, s.last_at), last_id = coalesce(v_last.id, s.last_id),

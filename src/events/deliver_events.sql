@@ -44,12 +44,7 @@ begin
     cross join lateral engine.find_arrival_classes(f.queue, f.task, f.takes) c
   )
   select array_agg(id), array_agg(distinct queue) into v_new, v_queues from fresh;
-  -- Finished jobs are in other tables. A second statement reads those, so that it sees jobs that finished meanwhile.
-  if p_late then
-    delete from sluice.job j using unnest(v_new) k (id)
-    where j.id = k.id and (exists (select 1 from sluice.done d where d.id = k.id)
-                        or exists (select 1 from sluice.failed f where f.id = k.id));
-  end if;
+  if p_late then perform engine.delete_ended_jobs(v_new); end if;
   if p_notify and v_queues is not null then perform engine.wake_queues(v_queues); end if;
   return coalesce(cardinality(v_new), 0);
 end $$;

@@ -1,13 +1,11 @@
 /** Emits events to the store. Calls that arrive while a statement is under way share the next one. */
-import { SluiceError, StoreError } from '../core/errors.ts'
-import { againMs } from '../core/retry.ts'
+import { SluiceError } from '../core/errors.ts'
+import { untilAnswered } from '../db/again.ts'
 import type { Sql, Store } from '../db/store.ts'
 import type { TxLike } from '../db/tx.ts'
 import { batchRows, inBatches } from './batches.ts'
 import { emitRows, type EventRow } from './row.ts'
 import type { EventRows, Transport } from './transport.ts'
-
-const retryForMs = 10_000
 
 interface Waiting {
   row: EventRow
@@ -43,19 +41,9 @@ export class EventOutbox implements Transport {
   }
 
   /** Emits events in one statement. After a lost connection it is repeated: the events' ids make that safe. */
-  async #insert(rows: readonly EventRow[], tx?: TxLike): Promise<void> {
+  #insert(rows: readonly EventRow[], tx?: TxLike): Promise<void> {
     if (tx !== undefined) return emitRows(this.#within(tx), rows)
-    const { clock } = this.#store
-    const until = clock.monotonicMs() + retryForMs
-    for (let tries = 0; ; tries++) {
-      try {
-        await emitRows(this.#store, rows)
-        return
-      } catch (error) {
-        if (!(error instanceof StoreError) || (tries > 0 && clock.monotonicMs() > until)) throw error
-        await clock.sleep(againMs(tries, clock.random(), 50))
-      }
-    }
+    return untilAnswered(this.#store.clock, () => emitRows(this.#store, rows))
   }
 
   /** Resolves when all that was added so far is emitted, or has failed. */

@@ -169,7 +169,7 @@ export class Bulk {
 
   /** Changes the priority of these jobs. */
   reprioritiseIds(ids: string[], priority: number, states = waits): Promise<number> {
-    return this.#move(ids, (some) => this.#ids('reprioritise_jobs', [some, states, priority]))
+    return this.#move(ids, (some) => this.#ids('move_jobs', [some, states, priority]))
   }
 
   /** Moves jobs that wait or are scheduled from one key of a limit to another. */
@@ -177,7 +177,7 @@ export class Bulk {
     return this.#each({ state: waits, limit: name, key: from }, options, {
       name: 'rekeyed',
       states: waits,
-      run: (ids, states) => this.#move(ids, (some) => this.#ids('rekey_jobs', [some, states, name, from, to])),
+      run: (ids, states) => this.#move(ids, (some) => this.#ids('move_jobs', [some, states, null, name, from, to])),
     })
   }
 

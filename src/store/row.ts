@@ -30,7 +30,7 @@ export interface NewJob {
   once: boolean
   /** The task of the job that is sent when this one fails. */
   onFailed: string | null
-  /** What rules did to it; null: no rules have been applied. */
+  /** The changes that rules made to it; null: no rules have been applied. */
   ruled: readonly unknown[] | null
   /** Names that its task had before, separated by U+001F; null: none, or the caller chose no id. */
   formerly: string | null
@@ -41,54 +41,37 @@ export interface NewJob {
 }
 
 /** The SQL types of the parameters of `engine.send_jobs`, in order. */
-export const sendTypes =
-  'bigint[] text[] text[] integer[] integer[] text[] text[] uuid[] integer[] text bigint[] bigint[] text[] text[] boolean boolean'
+export const sendTypes = 'json uuid[] integer[] text text boolean boolean'
 
 /**
- * Returns the parameters of `engine.send_jobs`: arrays with one element per lane, then arrays with one per job. `alone`: the
- * statement is a transaction of its own.
+ * Returns the parameters of `engine.send_jobs`. `known`: an earlier try may have inserted the jobs; `alone`: the statement is a
+ * transaction of its own.
  */
 export function sendParams(jobs: readonly NewJob[], known: boolean, alone: boolean): unknown[] {
-  const lanes: NewJob[] = []
+  const lanes: object[] = []
   const position = new Map<string, number>()
-  const lane = jobs.map((job) => {
-    let at = position.get(job.lane)
-    if (at === undefined) position.set(job.lane, (at = lanes.push(job)))
+  const indexes = jobs.map(({ lane, queue, task, priority, weight, fair, takes }) => {
+    let at = position.get(lane)
+    if (at === undefined) {
+      at = lanes.push({ lane, queue, task, priority, weight, fair: fair?.toWellFormed(), takes: joined(takes) })
+      position.set(lane, at)
+    }
     return at
   })
-  const column = <T>(rows: (T | null)[]): (T | null)[] | null => (rows.every((value) => value === null) ? null : rows)
+  const extras = jobs.map(extra)
   return [
-    lanes.map((job) => job.lane),
-    lanes.map((job) => job.queue),
-    lanes.map((job) => job.task),
-    lanes.map((job) => job.priority),
-    lanes.map((job) => job.weight),
-    lanes.map((job) => job.fair),
-    lanes.map((job) => joined(job.takes)),
+    JSON.stringify(lanes),
     idsOf(jobs),
-    `{${lane.join(',')}}`,
+    `{${indexes.join(',')}}`,
     linesOf(jobs),
-    column(jobs.map((job) => job.delayUs)),
-    column(jobs.map((job) => job.atUs)),
-    column(jobs.map((job) => joined(job.tags))),
-    column(jobs.map(extra)),
-    known,
+    extras.every((one) => one === null) ? null : extras.map((one) => one ?? 'null').join('\n'),
+    known || jobs.some((job) => job.given),
     jobs.some((job) => job.notifies) ? alone : null,
   ]
 }
 
 /** The SQL types of the parameters of `engine.send_replacing`, in order. */
-export const replacingTypes = 'text integer jsonb text boolean'
-
-/** Returns the parameters of `engine.send_replacing`, for a statement that is a transaction of its own. */
-export function replacingParams(job: NewJob, keySeconds: number, known: boolean): unknown[] {
-  const { lane, queue, task, priority, weight, fair, id, delayUs: delay_us, atUs: at_us } = job
-  const lists = { takes: joined(job.takes), tags: joined(job.tags) }
-  const one = { lane, queue, task, priority, weight, fair, id, delay_us, at_us, extra: extra(job), ...lists }
-  // As a parameter of its own, a text with half of a character would be sent in this form.
-  const whole = (_: string, value: unknown) => (typeof value === 'string' ? value.toWellFormed() : value)
-  return [job.key, keySeconds, JSON.stringify({ ...one, alone: job.notifies ? true : null }, whole), job.input, known]
-}
+export const replacingTypes = 'text integer json uuid[] integer[] text text boolean boolean'
 
 /** The SQL types of the parameters of `engine.send_lane_jobs`, in order. */
 export const sendLaneTypes = 'bigint bigint text text integer integer text text uuid[] text boolean'
@@ -96,15 +79,7 @@ export const sendLaneTypes = 'bigint bigint text text integer integer text text 
 /** Returns whether `engine.send_lane_jobs` takes these jobs: they are of one lane and have nothing but an input, as almost all have. */
 export function areAlike(jobs: readonly NewJob[]): boolean {
   const lane = jobs[0]?.lane
-  return jobs.every(
-    (job) =>
-      job.lane === lane &&
-      !job.given &&
-      job.delayUs === null &&
-      job.atUs === null &&
-      job.tags === null &&
-      extra(job) === null,
-  )
+  return jobs.every((job) => job.lane === lane && !job.given && extra(job) === null)
 }
 
 /**
@@ -117,7 +92,8 @@ export function isClaimedAtSend(job: NewJob): boolean {
 
 // Text instead of arrays: ids and lines of JSON need no quotes, and quoting an array takes longer than all the rest.
 const idsOf = (jobs: readonly NewJob[]) => `{${jobs.map((job) => job.id).join(',')}}`
-const joined = (texts: readonly string[] | null) => texts?.join('\u001f') ?? null
+/** Half of a surrogate pair becomes U+FFFD, as in a parameter that is a text; PostgreSQL refuses it in JSON. */
+const joined = (texts: readonly string[] | null) => texts?.join('\u001f').toWellFormed() ?? null
 const linesOf = (jobs: readonly NewJob[]) => jobs.map((job) => job.input).join('\n')
 
 /** Returns the parameters of `engine.send_lane_jobs`. `alone`: the statement is a transaction of its own. */
@@ -144,17 +120,10 @@ function classOf(queue: string, task: string, takes: readonly string[] | null): 
 }
 
 /** The fields that few jobs have, as JSON; null: it has none of them. */
-function extra({ waitUs, once, onFailed, ruled, costs, formerly }: NewJob): string | null {
-  if (waitUs === null && !once && onFailed === null && ruled === null && costs === null && formerly === null)
-    return null
-  return JSON.stringify({
-    costs: costs ?? undefined,
-    waitUs: waitUs ?? undefined,
-    once: once || undefined,
-    onFailed: onFailed ?? undefined,
-    ruled: ruled ?? undefined,
-    formerly: formerly ?? undefined,
-  })
+function extra({ delayUs, atUs, tags, waitUs, once, onFailed, ruled, costs, formerly }: NewJob): string | null {
+  const all = { delayUs, atUs, tags: joined(tags), waitUs, once: once || null, onFailed, ruled, costs, formerly }
+  const some = Object.entries(all).filter(([, value]) => value !== null)
+  return some.length === 0 ? null : JSON.stringify(Object.fromEntries(some))
 }
 
 /** Returns the parameters of `engine.discard_job`. */

@@ -1,7 +1,8 @@
 /** Sends jobs: one by one (batched while a statement is in flight), in bulk, or inside the caller's own transaction. */
-import { SluiceError, StoreError, UsageError } from '../core/errors.ts'
+import { SluiceError, StoreError, UsageError, codeOf } from '../core/errors.ts'
 import { reach } from '../core/probe.ts'
 import { againMs } from '../core/retry.ts'
+import { untilAnswered } from '../db/again.ts'
 import type { Row } from '../db/db.ts'
 import type { Sql, Store } from '../db/store.ts'
 import {
@@ -10,7 +11,6 @@ import {
   isClaimedAtSend,
   laneParams,
   type NewJob,
-  replacingParams,
   replacingTypes,
   sendLaneTypes,
   sendParams,
@@ -21,7 +21,6 @@ export type { NewJob } from './row.ts'
 
 const batchMax = 1000
 const keySeconds = 86_400
-const retryForMs = 10_000
 /**
  * How long a statement waits for a lock of another open transaction: on an idempotency key, an id, or a job to replace.
  * Then it fails and is repeated, so that it does not occupy a connection that the other transaction may need for its end.
@@ -107,7 +106,7 @@ export class Outbox {
     const users = this.#store.on(this.#store.db)
     const rows = await this.#again(how, (known) => {
       if (job.discard !== null) return users.call('replace_job', own, ownTypes, heldMs)
-      const params = replacingParams(job, keySeconds, known || job.given)
+      const params = [job.key, keySeconds, ...sendParams([job], known, true)]
       return this.#store.call('send_replacing', params, replacingTypes, heldMs).catch(throwUsage)
     })
     const id = idOf(rows[0]) ?? job.id
@@ -170,8 +169,7 @@ export class Outbox {
   async #record(sql: Sql, jobs: readonly NewJob[], known: boolean, alone: boolean, lockMs?: number): Promise<void> {
     if (!known && areAlike(jobs)) await sql.call('send_lane_jobs', laneParams(jobs, alone), sendLaneTypes)
     else {
-      const params = sendParams(jobs, known || jobs.some((job) => job.given), alone)
-      await sql.call('send_jobs', params, sendTypes, lockMs).catch(throwUsage)
+      await sql.call('send_jobs', sendParams(jobs, known, alone), sendTypes, lockMs).catch(throwUsage)
     }
   }
 
@@ -297,20 +295,13 @@ export class Outbox {
     }
   }
 
-  /** Calls `send`, and again after a lost connection; the jobs' ids make that safe even if the first try was committed. */
-  async #again<T>({ known, waits }: Repeat, send: (known: boolean) => Promise<T>): Promise<T> {
-    const { clock } = this.#store
-    const until = clock.monotonicMs() + retryForMs
-    for (let tries = 0; ; tries++) {
-      try {
-        return await send(known || tries > 0)
-      } catch (error) {
-        // At least one repetition, because noticing a half-open connection takes as long as `retryForMs`.
-        const isLost = error instanceof StoreError && (tries === 0 || clock.monotonicMs() < until)
-        if (!isLost && !(waits && isHeld(error))) throw error
-        await clock.sleep(againMs(tries, clock.random(), 50))
-      }
-    }
+  /** Calls `send`, and again after a lost connection; the jobs' ids make that safe. */
+  #again<T>({ known, waits }: Repeat, send: (known: boolean) => Promise<T>): Promise<T> {
+    return untilAnswered(
+      this.#store.clock,
+      (tries) => send(known || tries > 0),
+      (error) => waits && isHeld(error),
+    )
   }
 }
 
@@ -322,7 +313,7 @@ interface Repeat {
 
 /** Returns whether the error is a lock timeout; the statement has changed nothing. */
 function isHeld(error: unknown): boolean {
-  return (error as { code?: unknown }).code === '55P03'
+  return codeOf(error) === '55P03'
 }
 
 /** Throws the UsageError that the store's error is about (`engine.raise_error`), else the error itself. */

@@ -42,13 +42,7 @@ begin
   if engine.send_unchecked(v_id, v_task, v_queue, coalesce(v_given.priority, 0), v_given.due, v_given.tags, v_input,
                 v_given.expires, v_given.notify)
      and v_given.id is not null then
-    -- Finished jobs are in other tables. A second statement reads those, so that it sees jobs that finished meanwhile.
-    if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
-      perform engine.check_unseen(array[v_id]);
-    end if;
-    delete from sluice.job j where j.id = v_id
-      and (exists (select 1 from sluice.done d where d.id = v_id)
-           or exists (select 1 from sluice.failed f where f.id = v_id));
+    perform engine.delete_ended_jobs(array[v_id]);
   end if;
   if v_given.id is not null then
     perform engine.check_tasks_of_ids(array[v_id], array[concat_ws(E'\x1f', v_task, (

@@ -1,19 +1,17 @@
 -- Inserts jobs, and an arrival for each lane of the batch; no other sender touches these rows.
--- p_lanes, p_queues, p_tasks, p_priorities, p_weights, p_fairs, p_takes: one element for each lane of the batch.
--- p_ids: the ids of the jobs; this and the following: one element for each job.
--- p_lane_ix: the position of the job's lane in the arrays of lanes, from 1.
+-- p_lanes: the lanes of the batch, as JSON: a list of objects with lane, queue, task, priority, weight, fair and takes
+-- (the names of buckets, separated by U+001F).
+-- p_ids: the ids of the jobs; this and the following have one element for each job.
+-- p_lane_ix: the position of the job's lane in p_lanes, from 1.
 -- p_inputs: inputs as JSON, one a line.
--- p_delays_us: not before so many microseconds from now; null: no delay.
--- p_ats_us: not before this time, in microseconds since 1970; null: at once.
--- p_tags: the job's tags, separated by U+001F.
--- p_extras: JSON of fields that few jobs have: costs, waitUs, once, onFailed, ruled, formerly.
+-- p_extras: fields that few jobs have, as JSON, one object or null a line; null: no job has any. delayUs: not before so
+-- many microseconds from now; atUs: not before this time, in microseconds since 1970; tags, separated by U+001F; costs,
+-- waitUs, once, onFailed, ruled, formerly.
 -- p_known: these ids may have been sent before (chosen by the caller, or sent again after a lost reply).
 -- p_alone: as in `engine.send_lane_jobs`.
 -- Returns the ids that existed already; these jobs are not changed. It fails if one of them is of another task.
 create or replace function engine.send_jobs(
-  p_lanes bigint[], p_queues text[], p_tasks text[], p_priorities integer[], p_weights integer[], p_fairs text[],
-  p_takes text[], p_ids uuid[], p_lane_ix integer[], p_inputs text, p_delays_us bigint[], p_ats_us bigint[],
-  p_tags text[], p_extras text[], p_known boolean, p_alone boolean)
+  p_lanes json, p_ids uuid[], p_lane_ix integer[], p_inputs text, p_extras text, p_known boolean, p_alone boolean)
 returns setof uuid language plpgsql
   set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
 declare
@@ -29,17 +27,19 @@ begin
       weight, expires_at, once, on_failed, ruled)
     select j.id, l.lane, l.priority, v_now, case when d.due > v_now then d.due end, l.task, l.queue, l.fair,
            string_to_array(l.takes, E'\x1f'), translate(x.extra ->> 'costs', '[]', '{}')::integer[],
-           string_to_array(j.tags, E'\x1f'), j.input::jsonb,
+           string_to_array(x.extra ->> 'tags', E'\x1f'), j.input::jsonb,
            nullif(l.weight, 1), greatest(d.due, v_now) + make_interval(secs => (x.extra ->> 'waitUs')::bigint / 1e6),
            (x.extra ->> 'once')::boolean, x.extra ->> 'onFailed', x.extra -> 'ruled'
-    from unnest(p_ids, p_lane_ix, string_to_array(p_inputs, E'\n'), p_delays_us, p_ats_us, p_tags, p_extras)
-      with ordinality j (id, ix, input, delay_us, at_us, tags, extra, ord)
-    join unnest(p_lanes, p_queues, p_tasks, p_priorities, p_weights, p_fairs, p_takes) with ordinality
+    from unnest(p_ids, p_lane_ix, string_to_array(p_inputs, E'\n'), string_to_array(p_extras, E'\n'))
+      with ordinality j (id, ix, input, extra, ord)
+    join rows from (json_to_recordset(p_lanes) as (
+      lane bigint, queue text, task text, priority integer, weight integer, fair text, takes text)) with ordinality
       l (lane, queue, task, priority, weight, fair, takes, ix) on l.ix = j.ix
+    cross join lateral (select j.extra::jsonb as extra offset 0) x  -- read once, not in each expression
     -- A job that is due already is not scheduled.
     cross join lateral (
-      select coalesce(v_now + make_interval(secs => j.delay_us / 1e6), to_timestamp(j.at_us / 1e6)) as due) d
-    cross join lateral (select j.extra::jsonb as extra) x
+      select coalesce(v_now + make_interval(secs => (x.extra ->> 'delayUs')::bigint / 1e6),
+        to_timestamp((x.extra ->> 'atUs')::bigint / 1e6)) as due) d
     order by j.ord
     on conflict (id) do nothing
     returning id, lane, seq, due_at, queue, task, takes
@@ -53,20 +53,14 @@ begin
   )
   select array_agg(id), bool_or(due_at is not null), (select array_agg(distinct class) from arrived)
   into v_new, v_scheduled, v_classes from fresh;
-  -- Finished jobs are in other tables. A second statement reads those, so that it sees jobs that finished meanwhile.
   if p_known then
-    if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
-      perform engine.check_unseen(v_new);
-    end if;
-    delete from sluice.job j using unnest(v_new) k (id)
-    where j.id = k.id and (exists (select 1 from sluice.done d where d.id = k.id)
-                        or exists (select 1 from sluice.failed f where f.id = k.id));
+    perform engine.delete_ended_jobs(v_new);
     v_old := array(select i.id from unnest(p_ids) i (id)
       where i.id <> all (coalesce(v_new, '{}')) or not exists (select 1 from sluice.job j where j.id = i.id offset 0));
     if cardinality(v_old) > 0 then
       perform engine.check_tasks_of_ids(
-        array_agg(j.id), array_agg(concat_ws(E'\x1f', p_tasks[j.ix], j.extra::jsonb ->> 'formerly')))
-      from unnest(p_ids, p_lane_ix, p_extras) j (id, ix, extra) where j.id = any (v_old);
+        array_agg(j.id), array_agg(concat_ws(E'\x1f', p_lanes -> (j.ix - 1) ->> 'task', j.extra::jsonb ->> 'formerly')))
+      from unnest(p_ids, p_lane_ix, string_to_array(p_extras, E'\n')) j (id, ix, extra) where j.id = any (v_old);
     end if;
     return query select unnest(v_old);
   end if;
@@ -74,6 +68,6 @@ begin
   -- All are notified of a scheduled job, because they may have planned to wake after it, and of jobs of several
   -- classes, because a few workers could all serve the same one.
   if not p_alone or v_scheduled or 0 = any (v_classes) or cardinality(v_classes) > 1 then
-    perform engine.wake_queues(p_queues);
+    perform engine.wake_queues(array(select l ->> 'queue' from json_array_elements(p_lanes) l));
   else perform engine.wake_workers(v_classes, cardinality(v_new) + 1); end if;
 end $$;

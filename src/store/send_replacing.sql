@@ -1,23 +1,14 @@
 -- Inserts a job that replaces the one which has its idempotency key: `engine.replace_job` and `engine.send_jobs` in one
 -- statement, so that the replaced job's row is locked only for that long.
 -- p_key, p_seconds: as in `engine.replace_job`.
--- p_job: the job, as JSON: the parameters of `engine.send_jobs` that have one element for each lane or job, but the
--- input, each under its name in the singular; and `alone`.
--- p_input: its input as JSON, in one line.
--- p_known: as in `engine.send_jobs`.
+-- Other parameters: as in `engine.send_jobs`, for one job.
 -- Returns the id that the new job has.
 create or replace function engine.send_replacing(
-  p_key text, p_seconds integer, p_job jsonb, p_input text, p_known boolean) returns uuid language plpgsql as $$
+  p_key text, p_seconds integer, p_lanes json, p_ids uuid[], p_lane_ix integer[], p_inputs text, p_extras text,
+  p_known boolean, p_alone boolean) returns uuid language plpgsql as $$
 declare
-  j record;
-  v_id uuid;
+  v_id constant uuid := engine.replace_job(p_lanes -> 0 ->> 'task', p_key, p_ids[1], p_seconds);
 begin
-  select * into j from jsonb_to_record(p_job) r (
-    lane bigint, queue text, task text, priority integer, weight integer, fair text, takes text, id uuid,
-    delay_us bigint, at_us bigint, tags text, extra text, alone boolean);
-  v_id := engine.replace_job(j.task, p_key, j.id, p_seconds);
-  perform engine.send_jobs(array[j.lane], array[j.queue], array[j.task], array[j.priority], array[j.weight],
-    array[j.fair], array[j.takes], array[v_id], array[1], p_input, array[j.delay_us], array[j.at_us], array[j.tags],
-    array[j.extra], p_known, j.alone);
+  perform engine.send_jobs(p_lanes, array[v_id], p_lane_ix, p_inputs, p_extras, p_known, p_alone);
   return v_id;
 end $$;

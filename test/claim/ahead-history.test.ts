@@ -268,12 +268,12 @@ class Story {
 
   async rekey(which: number): Promise<void> {
     const keys = [`t${which % 7}`, `t${(which + 1) % 7}`]
-    const sql = `select ${fn}.rekey_jobs($1, '{waiting,scheduled}', $2, $3, $4)`
+    const sql = `select ${fn}.move_jobs($1, '{waiting,scheduled}', null, $2, $3, $4)`
     await at.db.query(sql, [await this.#waiting(which), this.#own.name, ...keys])
   }
 
   async reprioritise(which: number): Promise<void> {
-    const sql = `select ${fn}.reprioritise_jobs($1, '{waiting,scheduled}', $2)`
+    const sql = `select ${fn}.move_jobs($1, '{waiting,scheduled}', $2)`
     await at.db.query(sql, [await this.#waiting(which), which % 3])
   }
 

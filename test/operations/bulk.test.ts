@@ -273,7 +273,7 @@ describe('a claim that meets a job whose priority has changed', () => {
     const worker = await enter(sluice.db)
     const [first, second] = [await sluice.send(limited, { tenant: 'a' }), await sluice.send(limited, { tenant: 'a' })]
     const claimed = await sluice.transaction(async (tx) => {
-      await tx.query(`select ${fn}.reprioritise_jobs($1, '{waiting}', 5)`, [[first]])
+      await tx.query(`select ${fn}.move_jobs($1, '{waiting}', 5)`, [[first]])
       return claim(other, worker, ['limited'], 2)
     })
     expect(claimed.jobs.map(({ id }) => id)).toEqual([second])

@@ -8,15 +8,12 @@
 create or replace function engine.apply_definition(p_name text, p_by text, p_reason text) returns sluice.limit_def
 language plpgsql set enable_seqscan = off set jit = off as $$
 declare
-  v_rooms engine.room[];
   v_def constant sluice.limit_def := engine.effective_definition(p_name);
   v_at constant timestamptz := sluice.now();
   v_now bigint;
-  v_buckets bigint[];
-  v_running bigint[];
   v_before constant jsonb := (
     select l.spec from sluice.limit_def l where l.name = p_name order by version desc limit 1);
-  -- Not only its margin changes.
+  -- More than its margin changes.
   v_is_other constant boolean := v_before - '{rules,grantUs,transitUs,measured}'::text[]
     <> v_def.spec - '{rules,grantUs,transitUs,measured}'::text[];
 begin
@@ -40,13 +37,7 @@ begin
     (select array_agg(m order by o) from jsonb_array_elements_text(v_def.spec -> 'pool') with ordinality m (m, o)),
     v_def.lend_us, v_def.own);
   v_now := engine.limiter_now_us();
-  if 'concurrency' = any (v_def.kind) then
-    select array_agg(r.bucket), array_agg(r.running) into v_buckets, v_running from engine.count_used_places(p_name) r;
-    v_rooms := engine.bucket_room(v_buckets, 0);
-    perform engine.append_ledger(v_rooms,
-      p_places => array_agg(v_running[r.ord] - r.debt[array_position(r.kind, 'concurrency')] order by r.ord))
-    from unnest(v_rooms) r;
-  end if;
+  if 'concurrency' = any (v_def.kind) then perform engine.recount_places(p_name); end if;
   update sluice.list set due = v_now
   where due > v_now and id <> 0 and id in (select id from sluice.bucket where name = p_name);
   perform pg_notify('sluice.wake', '*');

@@ -1,6 +1,6 @@
 -- Marks the next jobs of each lane for a claim, appends what they hold to the ledger, and returns them as text.
 -- It skips jobs that other transactions have locked: a claim never waits for a job. It skips jobs that were just moved
--- to another lane (`engine.reprioritise_jobs`), because nobody would be charged for them.
+-- to another lane (`engine.move_jobs`), because nobody would be charged for them.
 -- A reply must fit the socket's buffers, or a stopped worker would keep the claim's transaction, and its locks, open.
 -- So inputs and tags beyond 64 KiB are left out, and the worker reads them in a second query. The length of the text
 -- counts, because a compressed input is much longer on the wire than in its row.

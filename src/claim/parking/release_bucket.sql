@@ -16,10 +16,7 @@ begin
   select p.* into v_one from sluice.parked p where p.kind = 'bucket' and p.id = p_bucket;
   v_now := engine.limiter_now_us();
   begin
-    perform engine.append_ledger(array[r::engine.room], p_places => array[
-      coalesce((select u.running from engine.count_used_places(v_name) u where u.bucket = p_bucket), 0)
-        - r.debt[array_position(r.kind, 'concurrency')]])
-    from unnest(engine.bucket_room(array[p_bucket], 0)) r where 'concurrency' = any (r.kind);
+    perform engine.recount_places(v_name, p_bucket);
     if v_one.used > 0 then perform engine.charge_overrun(p_bucket, null, v_one.used, v_now); end if;
     if v_one.hold > v_now then perform engine.hold_buckets(array[p_bucket], v_one.hold - v_now, null); end if;
   exception when data_exception or integrity_constraint_violation or assert_failure then
