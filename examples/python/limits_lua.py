@@ -533,7 +533,7 @@ local function hold(bucket, us, now)
 end
 
 -- Rebuilds a bucket under a changed definition: as if the new rules had been in force for as long as they look back, from the grants
--- that are remembered and what was given back of them. As `rebuild` of limits/rebuild.ts.
+-- that are remembered and what was given back of them. As `rebuild` of test/limits/rebuild.ts.
 
 -- Number of its spans for which a changed rate looks back.
 local RATE_SPANS = 3
@@ -544,7 +544,7 @@ local function at_once(room, drain, weight, pace)
 end
 
 -- Returns what the definition of the newest grant allows in `us` at least, beyond what a new rate allows, as a debt of that rate;
--- math.huge: it had no rule that counts units. In the same steps of arithmetic as limits/rebuild.ts.
+-- math.huge: it had no rule that counts units. In the same steps of arithmetic as test/limits/rebuild.ts.
 local function beyond(before, rule, us)
   local least = math.huge
   for k, was in ipairs(before or {}) do
@@ -664,7 +664,7 @@ local function is_same(bucket, i, k, spent)
 end
 
 -- Returns the place of the rule at `i`, with its pace, under the old definition; nil: it had no such rule. As `sameRule` of
--- limits/rebuild.ts.
+-- test/limits/rebuild.ts.
 local function kept(bucket, i, spent)
   for k in ipairs(bucket.ruled or {}) do
     local rule, after, was = bucket.rules[i], bucket.rules[i + 1], bucket.ruled[k + 1]

@@ -1,7 +1,8 @@
 /**
  * Decides limits: the arithmetic of buckets, pure and in integers. This is the specification; `limits/room/bucket_room.sql` and
- * `limits/ledger/append_ledger.sql` do the same in the store, and one suite of random histories compares them. `rebuild.ts` has what
- * follows for a bucket from a changed definition.
+ * `limits/ledger/append_ledger.sql` do the same in the store, and one suite of random histories compares them. The tests have the
+ * parts that only the store and Redis carry out: `test/limits/specification.ts` for what happens to grants later, `ahead.ts` for
+ * grants ahead of time, and `rebuild.ts` for what follows from a changed definition.
  *
  * Each rule has a debt; a unit adds `weight` to it, and a grant fits while `debt + weight <= room * weight`. The kinds
  * differ in what makes room again:
@@ -11,7 +12,7 @@
  * - window: the debt is what was granted in the current step of time and the 60 before it (`slots`). A span of 60 steps
  *   touches at most 61 of them, so no half-open span holds more than `room`;
  * - quota: the debt is what was granted in the period of the calendar; another period begins at its end (`quota.ts`);
- * - concurrency: the debt is what runs; only `release` makes room.
+ * - concurrency: the debt is what runs; only its end makes room.
  */
 import { isConcurrency, isPace, isWindow, paceFull, paceOf, type Rule, windowParts } from './rule.ts'
 import { owed, resetUs, rolled, spend, type Spent, unspent } from './quota.ts'
@@ -21,19 +22,19 @@ export const neverUs = Number.MAX_SAFE_INTEGER
 /** The store counts units in 32 bits. */
 const mostUnits = 2 ** 31 - 1
 
-/** What a bucket has used, as of `atUs` (microseconds of the limiter's clock). One debt for each rule. */
+/** The use of a bucket, as of `atUs` (microseconds of the limiter's clock). One debt for each rule. */
 export interface Bucket {
   atUs: number
   debt: readonly number[]
   /** Units granted in each step of a window, the newest first; one list for each rule; empty if no rule is a window. */
   slots: readonly (readonly number[])[]
-  /** What was granted in periods of the calendar; one for each rule; empty if no rule is a quota. */
+  /** The units granted in periods of the calendar; one for each rule; empty if no rule is a quota. */
   spent: readonly Spent[]
   /** No grant before this time, because the vendor demanded a pause. 0: no hold. */
   holdUs: number
   /** Above 0: the vendor has refused requests, so each grant holds the bucket for so long. */
   probeUs: number
-  /** The last unit that was granted ahead of time (`ahead.ts`) may be used from then on; none is granted before. 0: none was. */
+  /** The last unit that was granted ahead of time (`test/limits/ahead.ts`) may be used from then on; none is granted before. 0: none was. */
   aheadUs: number
 }
 
@@ -44,7 +45,7 @@ export function emptyBucket(rules: readonly Rule[], atUs: number): Bucket {
   return { atUs, debt: rules.map(() => 0), slots, spent, holdUs: 0, probeUs: 0, aheadUs: 0 }
 }
 
-/** What a bucket allows at one time. */
+/** The room of a bucket at one time. */
 export interface Room {
   /** The bucket, drained to `max(nowUs, bucket.atUs)`: time never goes backwards for a bucket. */
   bucket: Bucket
@@ -59,7 +60,7 @@ export interface Room {
 }
 
 /** Returns a bucket as of `nowUs`; time never goes backwards for it. */
-function drainedTo(rules: readonly Rule[], bucket: Bucket, nowUs: number): Bucket {
+export function drainedTo(rules: readonly Rule[], bucket: Bucket, nowUs: number): Bucket {
   const atUs = Math.max(nowUs, bucket.atUs)
   const slots = bucket.slots.map((list, i) => aged(rules[i] as Rule, list, bucket.atUs, atUs))
   const spent = bucket.spent.map((one, i) => {
@@ -153,7 +154,7 @@ function pacedUs(rules: readonly Rule[], bucket: Bucket, i: number, need: number
 }
 
 /** Returns the steps of windows after `units` more (negative: fewer) were granted at `whenUs`; older steps are not counted. */
-function counted(rules: readonly Rule[], bucket: Bucket, whenUs: number, units: number): Bucket['slots'] {
+export function counted(rules: readonly Rule[], bucket: Bucket, whenUs: number, units: number): Bucket['slots'] {
   return bucket.slots.map((list, i) => {
     const rule = rules[i] as Rule
     const partOf = (us: number) => Math.floor(us / rule.slotUs)
@@ -163,7 +164,7 @@ function counted(rules: readonly Rule[], bucket: Bucket, whenUs: number, units: 
 }
 
 /** Returns what counts in periods after `units` more (negative: fewer) were granted at `whenUs`. */
-function spentAfter(rules: readonly Rule[], bucket: Bucket, whenUs: number, units: number): Bucket['spent'] {
+export function spentAfter(rules: readonly Rule[], bucket: Bucket, whenUs: number, units: number): Bucket['spent'] {
   return bucket.spent.map((one, i) => {
     const { quota } = rules[i] as Rule
     return quota === undefined ? one : spend(quota, one, whenUs, units)
@@ -191,100 +192,4 @@ export function charge(
     holdUs:
       bucket.probeUs > 0 && units + places > 0 ? Math.max(bucket.holdUs, bucket.atUs + bucket.probeUs) : bucket.holdUs,
   }
-}
-
-/** Returns the bucket after `units` of the running jobs have ended. */
-export function release(rules: readonly Rule[], bucket: Bucket, units: number): Bucket {
-  return {
-    ...bucket,
-    debt: rules.map((rule, i) => {
-      const debt = bucket.debt[i] ?? 0
-      return isConcurrency(rule) ? Math.max(0, debt - units * rule.weight) : debt
-    }),
-  }
-}
-
-/** Units granted at one time, without those that were given back since. */
-export interface Entry {
-  atUs: number
-  units: number
-}
-
-/**
- * Returns the bucket after `units` granted at `grantedUs` turned out not to have been used: as if they had not been
- * granted. `since` has the grants after that, in order. The debt never falls below the debt that those grants alone
- * would have left in an empty bucket, because the time in which these units drained has passed. Credit in full would
- * make room that the vendor does not have: 134 kept grants would fit where 100 may. Places of concurrency rules are not
- * given back here: they are released when the attempt ends, used or not.
- */
-export function refund(
-  rules: readonly Rule[],
-  grantedUs: number,
-  units: number,
-  since: readonly Entry[],
-  bucket: Bucket,
-): Bucket {
-  let after = emptyBucket(rules, grantedUs)
-  for (const entry of since) after = charge(rules, drainedTo(rules, after, entry.atUs), entry.units)
-  const { debt } = drainedTo(rules, after, bucket.atUs)
-  return {
-    ...bucket,
-    debt: rules.map((rule, i) => {
-      const own = bucket.debt[i] ?? 0
-      // A pace may have made room since, which the grants alone do not show.
-      return isConcurrency(rule) ? own : Math.max(own - units * rule.weight, Math.min(own, debt[i] ?? 0))
-    }),
-    slots: counted(rules, bucket, grantedUs, -units),
-    spent: spentAfter(rules, bucket, grantedUs, -units),
-  }
-}
-
-/**
- * Returns the bucket after a grant of `grantedUs` turned out to have used `more` units than it was granted (negative:
- * fewer). Fewer is a refund, in full only if the vendor itself refunds (`isFull`). More is a debt, which may exceed what
- * the bucket holds: nothing is granted until it has drained. A window counts it in the step of the grant, or, if that step
- * is over, in its oldest step, so that it is not dropped before it has counted.
- */
-export function settle(
-  rules: readonly Rule[],
-  grantedUs: number,
-  more: number,
-  since: readonly Entry[],
-  bucket: Bucket,
-  isFull = false,
-): Bucket {
-  if (more <= 0 && !isFull) return refund(rules, grantedUs, -more, since, bucket)
-  const oldest = (rule: Rule) => (Math.floor(bucket.atUs / rule.slotUs) - windowParts) * rule.slotUs
-  const owed = (rule: Rule, debt: number) => (isConcurrency(rule) ? debt : Math.max(0, debt + more * rule.weight))
-  return {
-    ...bucket,
-    debt: rules.map((rule, i) => owed(rule, bucket.debt[i] ?? 0)),
-    slots: bucket.slots.map((_, i) => {
-      const rule = rules[i] as Rule
-      const whenUs = more > 0 && isWindow(rule) ? Math.max(grantedUs, oldest(rule)) : grantedUs
-      return counted(rules, bucket, whenUs, more)[i] ?? []
-    }),
-    spent: spentAfter(rules, bucket, grantedUs, more),
-  }
-}
-
-/**
- * Returns the bucket after the vendor demanded a pause: no grant for `us` microseconds. Only ever lengthens a hold. The
- * hold counts from the bucket's own time, so that after a backward step of the clock it cannot end before it began.
- */
-export function hold(bucket: Bucket, us: number): Bucket {
-  return { ...bucket, holdUs: Math.max(bucket.holdUs, bucket.atUs + us) }
-}
-
-/**
- * Returns the bucket after the vendor refused a request: held for `us`, and from then on each grant holds it for `probeUs`,
- * until the vendor accepts a request.
- */
-export function refuse(bucket: Bucket, us: number, probeUs: number): Bucket {
-  return { ...hold(bucket, us), probeUs }
-}
-
-/** Returns the bucket after the vendor accepted a request again. */
-export function accept(bucket: Bucket): Bucket {
-  return bucket.probeUs === 0 ? bucket : { ...bucket, holdUs: Math.min(bucket.holdUs, bucket.atUs), probeUs: 0 }
 }

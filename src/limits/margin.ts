@@ -3,10 +3,12 @@
  * is enforced, plus how much the way varies (transit), which is stated or measured. Pure. docs/guarantees.md has the argument.
  */
 import { type Duration, durationMs } from '../core/rate.ts'
-import { aheadMostUs } from './ahead.ts'
 import type { LimitNumbers } from './numbers.ts'
 import { badLimit, type Rule } from './rule.ts'
 import { slides } from './kind.ts'
+
+/** How long ahead of time units are granted at most, in microseconds, as `limits/room/most_ahead_us.sql` has it. */
+export const aheadMostUs = 200_000
 
 /** Both parts in microseconds; the windows of a limit are widened by their sum. */
 export interface Margin {
@@ -16,7 +18,7 @@ export interface Margin {
   readonly transitUs: number
 }
 
-/** What the fleet has measured for one limit. */
+/** The measurements of the fleet for one limit. */
 export interface Measured {
   /** Age, in microseconds, that nearly all grants had at most when they were used; undefined: some host has used too few. */
   readonly ageUs: number | undefined
@@ -28,10 +30,10 @@ export interface Measured {
   readonly wayUs: number | undefined
 }
 
-/** What is known of a limit when its next margin is computed. */
+/** The facts about a limit from which its next margin is computed. */
 export interface Course {
   readonly inForce: Margin
-  /** What holds while nothing is measured. */
+  /** The margin that holds while nothing is measured. */
   readonly stated: Margin
   readonly measured: Measured
   /** True if transit is measured. */

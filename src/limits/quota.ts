@@ -11,7 +11,7 @@ import { zoneOf } from '../core/hours.ts'
  */
 export type Quota = `${number}/${keyof typeof unitOf}` | Money<keyof typeof unitOf>
 
-/** What the rule of a quota has besides what all rules have. */
+/** The further fields of a rule that is a quota. */
 export interface QuotaRule extends Calendar {
   /** How far a grant counts beyond its period's ends: its life, plus the variation of its way (and of the vendor's clock). */
   marginUs: number
@@ -104,7 +104,7 @@ export function checkAlarmAt(name: string, shares: unknown, hasQuota: boolean): 
   throw bad(`alarmAt is ${inspect(shares)}; it is a list of up to ${alarmsMax} shares, above 0, up to 1: [0.8, 1]`)
 }
 
-/** What was granted in the period that a bucket's time is in, and in its neighbours; all times in microseconds. */
+/** The units granted in the period that a bucket's time is in, and in its neighbours; all times in microseconds. */
 export interface Spent {
   /** Start of the period before; start and end of this one. 0: not known yet. */
   beforeUs: number
@@ -138,7 +138,8 @@ function periodAt(quota: QuotaRule, spent: Spent, atUs: number): Spent {
   return now.startUs === following.endUs ? { ...now, previous: spent.next } : now
 }
 
-function begun(quota: QuotaRule, atUs: number): Spent {
+/** Returns a quota of which nothing is granted, with the periods around this time. */
+export function begun(quota: QuotaRule, atUs: number): Spent {
   const period = periodOf(quota, atUs)
   return { ...unspent, ...period, beforeUs: periodOf(quota, period.startUs - 1).startUs }
 }
@@ -152,7 +153,7 @@ export function owed({ marginUs }: QuotaRule, spent: Spent, atUs: number): numbe
 /** Returns when `need` units fit, if they do not fit now. A full period ends for us only a margin after its end. */
 export function resetUs(quota: QuotaRule, spent: Spent, room: number, need: number): number {
   const { marginUs } = quota
-  // What counts in the next period counts in this one too.
+  // Units that count in the next period count in this one too.
   if (spent.next + need > room) return periodOf(quota, spent.endUs).endUs + marginUs
   return (spent.current + need > room ? spent.endUs : spent.startUs) + marginUs
 }
@@ -171,19 +172,4 @@ export function spend({ marginUs }: QuotaRule, spent: Spent, whenUs: number, uni
     current: counted(startUs, endUs, spent.current),
     next: counted(endUs, units > 0 ? Infinity : endUs, spent.next),
   }
-}
-
-/**
- * Returns what counts as if the quota had always been in force, from what was granted and not given back. What counts in
- * the period before is not looked up, because that may be months of grants: while it matters, that period is full.
- */
-export function respent(
-  quota: QuotaRule,
-  room: number,
-  granted: readonly { atUs: number; units: number }[],
-  atUs: number,
-): Spent {
-  const spent = begun(quota, atUs)
-  const counted = granted.reduce((sum, one) => spend(quota, sum, one.atUs, one.units), spent)
-  return { ...counted, previous: atUs < spent.startUs + quota.marginUs ? room : 0 }
 }

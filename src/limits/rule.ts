@@ -5,7 +5,7 @@ import type { ParsedRate } from '../core/rate.ts'
 import { drains, type Kind } from './kind.ts'
 import type { QuotaRule } from './quota.ts'
 
-/** What a bucket has to keep to; `decide.ts` has the arithmetic. */
+/** A rule that a bucket has to keep to; `decide.ts` has the arithmetic. */
 export interface Rule {
   kind: Kind
   /** As it was written; for a concurrency its number. */
@@ -122,13 +122,13 @@ export function paced(name: string, rule: Written, marginUs: number): Rule[] {
   return [bucket, { ...bucket, kind: 'pace', drain, weight, slotUs }]
 }
 
-/** Whether a rule counts what was granted in steps of time. */
+/** True if a rule counts grants in steps of time. */
 export const isWindow = (rule: Rule): boolean => rule.kind === 'window'
 
-/** Whether a rule is the pace of the rate before it. */
+/** True if a rule is the pace of the rate before it. */
 export const isPace = (rule: Rule): boolean => rule.kind === 'pace'
 
-/** Whether a rule counts what runs. */
+/** True if a rule counts running jobs. */
 export const isConcurrency = (rule: Rule): boolean => rule.kind === 'concurrency'
 
 /** Returns what belongs to each rule that people see: a rate, and its pace if it has one, are one rule for them. */
@@ -140,26 +140,6 @@ export function withPaces(rules: readonly Rule[]): { rule: Rule; i: number; pace
 export function paceOf(rules: readonly Rule[], i: number): Rule | undefined {
   const next = rules[i + 1]
   return rules[i]?.kind === 'rate' && next?.kind === 'pace' ? next : undefined
-}
-
-/** Returns what a rule counts by, as text; a quota with this margin. How the rule is written is not part of it. */
-function textOf(rule: Rule | undefined, marginUs: number): string {
-  if (rule === undefined) return ''
-  const { quota, spanUs, rate: _rate, units: _units, windowUs: _windowUs, classic: _classic, ...counted } = rule
-  if (quota === undefined) return JSON.stringify({ ...counted, spanUs })
-  return JSON.stringify({ ...counted, spanUs: spanUs - quota.marginUs + marginUs, quota: { ...quota, marginUs } })
-}
-
-/**
- * True if what is known of the rule at `k` of a definition holds for the rule at `i` of a later one: it counts in the same way, with
- * its pace. A quota may have had a wider margin: what was granted until now counts by that, since those grants may have lived as long.
- */
-export function isKept(before: readonly Rule[], k: number, after: readonly Rule[], i: number): boolean {
-  const [was, now] = [before[k]?.quota?.marginUs ?? 0, after[i]?.quota?.marginUs ?? 0]
-  return (
-    textOf(before[k], was) === textOf(after[i], Math.max(was, now)) &&
-    textOf(paceOf(before, k), 0) === textOf(paceOf(after, i), 0)
-  )
 }
 
 /** Returns the most debt that a pace can have after a grant: that of one unit, and of what drains while it may be late. */

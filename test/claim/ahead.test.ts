@@ -1,7 +1,7 @@
 /** Grants ahead of time: one claim gets jobs for the next instants of a saturated limit, and nobody starves beside it. */
 import { describe, expect, it } from 'vitest'
 import { newId } from '../../src/core/hash.ts'
-import { aheadMostUs } from '../../src/limits/ahead.ts'
+import { aheadMostUs } from '../../src/limits/margin.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { isLong } from '../long.ts'
 import { acquire, further, taker } from '../takes/asks.ts'

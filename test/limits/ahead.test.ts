@@ -1,7 +1,7 @@
 /** Grants ahead of time beside windows and quotas: no window and no period holds more than it may. */
 import fc from 'fast-check'
 import { expect, it } from 'vitest'
-import { grantAhead } from '../../src/limits/ahead.ts'
+import { grantAhead } from './ahead.ts'
 import { charge, emptyBucket, room } from '../../src/limits/decide.ts'
 import { paced } from '../../src/limits/rule.ts'
 import { cases } from '../long.ts'

@@ -1,8 +1,9 @@
 /** Definitions that change at random under a load that takes whatever is free. */
 import fc from 'fast-check'
 import { expect, it } from 'vitest'
-import { type Bucket, charge, emptyBucket, type Entry, room } from '../../src/limits/decide.ts'
-import { rebuild } from '../../src/limits/rebuild.ts'
+import { type Bucket, charge, emptyBucket, room } from '../../src/limits/decide.ts'
+import type { Entry } from './specification.ts'
+import { rebuild } from './rebuild.ts'
 import { type Limit, limit, type LimitOptions } from '../../src/limits/limit.ts'
 import { BucketProof, type LedgerRow, promised } from '../../src/limits/proof.ts'
 import type { Rule } from '../../src/limits/rule.ts'

@@ -2,7 +2,8 @@
 import fc from 'fast-check'
 import { beforeEach, describe, expect, it } from 'vitest'
 import { hash64 } from '../../src/core/hash.ts'
-import { type Cause, counted, distanceUs, type Failures, opening } from '../../src/limits/circuit.ts'
+import { type Cause, opening } from '../../src/limits/circuit.ts'
+import { counted, distanceUs, type Failures } from './circuit.ts'
 import { emptied, engines, ownClock } from '../claim/engine.ts'
 import { fn } from '../servers/fn.ts'
 

@@ -1,7 +1,8 @@
 /** Decisions: what a bucket grants under endless demand, when units are free, and what a step back of the clock does. */
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { type Bucket, charge, emptyBucket, hold, release, room } from '../../src/limits/decide.ts'
+import { type Bucket, charge, emptyBucket, room } from '../../src/limits/decide.ts'
+import { hold, release } from './specification.ts'
 import type { Rule } from '../../src/limits/rule.ts'
 import { cases } from '../long.ts'
 import { anyFlow, anyRule, bound, greedy, level, minute, places, second, sliding, vastRule, worst } from './oracle.ts'

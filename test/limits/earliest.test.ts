@@ -1,6 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { type Bucket, charge, emptyBucket, hold, room } from '../../src/limits/decide.ts'
+import { type Bucket, charge, emptyBucket, room } from '../../src/limits/decide.ts'
+import { hold } from './specification.ts'
 import { earliestUs } from '../../src/limits/earliest.ts'
 import { limit } from '../../src/limits/limit.ts'
 import type { Rule } from '../../src/limits/rule.ts'

@@ -2,22 +2,10 @@
 import { createHash, randomUUID } from 'node:crypto'
 import { hash64 } from '../../src/core/hash.ts'
 import { periodOf } from '../../src/core/calendar.ts'
-import { grantAhead } from '../../src/limits/ahead.ts'
-import {
-  type Bucket,
-  charge,
-  emptyBucket,
-  type Entry,
-  accept,
-  hold,
-  refuse,
-  neverUs,
-  release,
-  type Room,
-  room,
-  settle,
-} from '../../src/limits/decide.ts'
-import { rebuild } from '../../src/limits/rebuild.ts'
+import { grantAhead } from './ahead.ts'
+import { type Bucket, charge, emptyBucket, neverUs, type Room, room } from '../../src/limits/decide.ts'
+import { type Entry, accept, hold, refuse, release, settle } from './specification.ts'
+import { rebuild } from './rebuild.ts'
 import { type Rule, withPaces } from '../../src/limits/rule.ts'
 import { type Act, bucketsOf, type History, keepUs, narrower, needs } from './acts.ts'
 import { checkBounds, claimOf, type Kept, keptOf, type Named } from './kept.ts'

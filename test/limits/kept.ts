@@ -1,7 +1,8 @@
 /** A bucket as a random history remembers it: its state, and all of its grants, which must keep every bound. */
 import { randomUUID } from 'node:crypto'
 import { expect } from 'vitest'
-import type { Bucket, Entry } from '../../src/limits/decide.ts'
+import type { Bucket } from '../../src/limits/decide.ts'
+import type { Entry } from './specification.ts'
 import { type Rule, withPaces } from '../../src/limits/rule.ts'
 import { bound, type Grant, type Known, worst, worstPeriod } from './oracle.ts'
 

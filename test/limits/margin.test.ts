@@ -1,8 +1,9 @@
 /** Margins that follow what is measured: when they change, and that no window of the vendor's holds more meanwhile. */
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { type Bucket, charge, emptyBucket, type Entry, room } from '../../src/limits/decide.ts'
-import { rebuild } from '../../src/limits/rebuild.ts'
+import { type Bucket, charge, emptyBucket, room } from '../../src/limits/decide.ts'
+import type { Entry } from './specification.ts'
+import { rebuild } from './rebuild.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { type Course, joined, type Margin, nextMargin, statedMargin } from '../../src/limits/margin.ts'
 import { BucketProof, type Defined, type LedgerRow } from '../../src/limits/proof.ts'

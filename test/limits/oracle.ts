@@ -1,5 +1,6 @@
 import fc from 'fast-check'
-import { type Bucket, charge, emptyBucket, type Entry, refund, room } from '../../src/limits/decide.ts'
+import { type Bucket, charge, emptyBucket, room } from '../../src/limits/decide.ts'
+import { type Entry, refund } from './specification.ts'
 import { type Calendar, type CalendarUnit, periodOf } from '../../src/core/calendar.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { paced, type Rule, withPaces } from '../../src/limits/rule.ts'

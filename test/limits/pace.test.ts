@@ -1,7 +1,8 @@
 /** The pace of a rate: all of its rate in the long run, a burst after a pause, and never more than its units in a window. */
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { type Bucket, charge, emptyBucket, refund, room } from '../../src/limits/decide.ts'
+import { type Bucket, charge, emptyBucket, room } from '../../src/limits/decide.ts'
+import { refund } from './specification.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { paced, paceOf, type Rule } from '../../src/limits/rule.ts'
 import { type Grant, second, worst } from './oracle.ts'

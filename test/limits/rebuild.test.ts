@@ -3,7 +3,7 @@ import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { type Bucket, charge, emptyBucket, room } from '../../src/limits/decide.ts'
 import { limit } from '../../src/limits/limit.ts'
-import { rebuild } from '../../src/limits/rebuild.ts'
+import { rebuild } from './rebuild.ts'
 import { type Rule, withPaces } from '../../src/limits/rule.ts'
 import { cases } from '../long.ts'
 import {

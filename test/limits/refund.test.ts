@@ -1,7 +1,8 @@
 /** Refunds that come late: what a bucket has room for after units of earlier grants were given back. */
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { charge, emptyBucket, refund, room } from '../../src/limits/decide.ts'
+import { charge, emptyBucket, room } from '../../src/limits/decide.ts'
+import { refund } from './specification.ts'
 import type { Rule } from '../../src/limits/rule.ts'
 import { cases } from '../long.ts'
 import { anyFlow, giveBack, keptGrants, type Known, level, minute, second, worst } from './oracle.ts'

@@ -1,6 +1,7 @@
 /** The real usage of an attempt: the numbers of known cases, and the fence. */
 import { describe, expect, it } from 'vitest'
-import { charge, emptyBucket, room, settle } from '../../src/limits/decide.ts'
+import { charge, emptyBucket, room } from '../../src/limits/decide.ts'
+import { settle } from './specification.ts'
 import { level, minute, second, sliding } from './oracle.ts'
 
 describe('settlement', () => {

@@ -1,6 +1,7 @@
 /** What happens to a bucket, at random, and a bucket to which it happens. */
 import fc from 'fast-check'
-import { type Bucket, charge, emptyBucket, hold, room } from '../../src/limits/decide.ts'
+import { type Bucket, charge, emptyBucket, room } from '../../src/limits/decide.ts'
+import { hold } from './specification.ts'
 import type { Rule } from '../../src/limits/rule.ts'
 import { type Grant, minute, second } from './oracle.ts'
 

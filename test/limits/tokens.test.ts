@@ -1,6 +1,7 @@
 /** 60 requests and 30,000 tokens a minute, estimates off by half either way, settled some seconds later. */
 import { describe, expect, it } from 'vitest'
-import { charge, emptyBucket, room, settle } from '../../src/limits/decide.ts'
+import { charge, emptyBucket, room } from '../../src/limits/decide.ts'
+import { settle } from './specification.ts'
 import { guarantees } from '../../src/limits/guarantee.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { minute, second } from './oracle.ts'

@@ -1,7 +1,7 @@
 -- Returns for each rule of a changed definition the place of the same rule, with its pace, in another version; null: it
 -- had none. Rules are the same if they count in the same way, however they are written. A quota may have had a wider
 -- margin there: then earlier grants count by that, because they may have lived as long. As `sameRule` in
--- limits/rebuild.ts.
+-- test/limits/rebuild.ts.
 -- p_def: the changed definition; p_version: the other version of it.
 create or replace function engine.find_kept_rules(p_def sluice.limit_def, p_version integer) returns integer[]
 language plpgsql stable as $$

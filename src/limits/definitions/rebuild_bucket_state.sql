@@ -1,8 +1,8 @@
 -- Returns a bucket's state under a changed definition, as of its newest row (p_row): as if the new rules had been in
 -- force for as long as they look back (span), from what was granted and not given back. As `rebuild` in
--- limits/rebuild.ts; for a rate or a pace engine.rebuild_rate_debt. A rule that the row's definition had too keeps what
--- the row has of it, whose grants may be many. Running jobs keep their places if every definition since p_row counted
--- them.
+-- test/limits/rebuild.ts; for a rate or a pace engine.rebuild_rate_debt. A rule that the row's definition had too keeps
+-- what the row has of it, whose grants may be many. Running jobs keep their places if every definition since p_row
+-- counted them.
 create or replace function engine.rebuild_bucket_state(p_row sluice.ledger, p_def sluice.limit_def)
 returns engine.state language plpgsql stable as $$
 declare

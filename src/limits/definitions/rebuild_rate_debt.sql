@@ -2,7 +2,7 @@
 -- sum, over all moments in its last three spans, of what was granted since, less what would have drained. Three
 -- spans are as far as limits/proof.ts checks a rate. A window longer than one span may hold what the definition of the
 -- newest grant allowed: where the sum reaches further back than one span, what that definition allowed beyond the new
--- one is subtracted. As `owedByRate` in limits/rebuild.ts, in the same steps of floating-point arithmetic.
+-- one is subtracted. As `owedByRate` in test/limits/rebuild.ts, in the same steps of floating-point arithmetic.
 -- p_def: the definition in force.
 -- p_rule: place of the rate, or the pace, in it.
 create or replace function engine.rebuild_rate_debt(p_row sluice.ledger, p_def sluice.limit_def, p_rule integer)

@@ -1,6 +1,6 @@
 -- Charges units that were used beyond a grant: a debt, which may exceed what the bucket holds. As `settle` in
--- limits/decide.ts: the units count at the time of the grant, or now if that is not known. The row that is appended has
--- no claim, so these units cannot be given back. The caller has locked the bucket.
+-- test/limits/specification.ts: the units count at the time of the grant, or now if that is not known. The row that is
+-- appended has no claim, so these units cannot be given back. The caller has locked the bucket.
 -- p_claim: id of the grant; null: the units count now.
 -- p_units: units used beyond it.
 -- p_now: the limiter's clock, in microseconds.

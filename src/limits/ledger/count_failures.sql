@@ -1,5 +1,6 @@
 -- Counts a failure of the vendor in each of these scopes, and returns how many are in a row. The specification is
--- limits/circuit.ts. A transaction that calls it takes no other locks. It forgets up to 100 scopes that are long over.
+-- test/limits/circuit.ts. A transaction that calls it takes no other locks. It forgets up to 100 scopes that are long
+-- over.
 -- p_scopes: hashes of what failed (takes/circuit.ts).
 -- p_who: in each, the job or key that failed.
 -- p_fine_us: in each, how long ago the calling process had a request served; null: it does not know of one.

@@ -1,11 +1,12 @@
 -- Gives back units that a claim (or engine.acquire_grant) was granted and did not use, at most what is left of them:
 -- the bucket becomes as if they had not been granted. The debt never falls below what later grants alone would have
--- made of it; limits/decide.ts explains why, and does the same. All is computed under the definition in force, whatever
--- the grant's was: engine.rebuild_bucket_state has counted the grant under it, as far as it counts. Nothing is given
--- back after 1,000 further rows, or to a parked bucket. The row that is appended has negative units (places of
--- concurrency are released separately). It has the bucket's own time: what drains later drains from less, which comes
--- to the same, and no step of the clock matters. If each unit had an instant of its own (engine.grant_ahead), it is not
--- known which of them were not used, so all but the first count as later grants. The caller has locked the bucket.
+-- made of it; test/limits/specification.ts explains why, and does the same. All is computed under the definition in
+-- force, whatever the grant's was: engine.rebuild_bucket_state has counted the grant under it, as far as it counts.
+-- Nothing is given back after 1,000 further rows, or to a parked bucket. The row that is appended has negative units
+-- (places of concurrency are released separately). It has the bucket's own time: what drains later drains from less,
+-- which comes to the same, and no step of the clock matters. If each unit had an instant of its own
+-- (engine.grant_ahead), it is not known which of them were not used, so all but the first count as later grants. The
+-- caller has locked the bucket.
 -- p_claim: id of the grant.
 -- p_units: units not used.
 -- p_full: gives them all back at once, for a vendor that itself refunds.

@@ -1,5 +1,5 @@
 -- Returns for how many microseconds a bucket is held after the vendor's n-th bad answer in a row, if it states no time,
--- and how far apart its trials then are. The specification, with the reasons, is limits/circuit.ts.
+-- and how far apart its trials then are. The specification, with the reasons, is test/limits/circuit.ts.
 -- p_cause: refused, credential or down.
 -- p_age_us: since the first of them.
 create or replace function engine.trial_distance(p_cause text, p_bucket bigint, p_n integer, p_age_us bigint)

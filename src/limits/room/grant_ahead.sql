@@ -1,6 +1,6 @@
 -- Grants units of a bucket at the first instants at which its rates allow them, as if a claim had been made at each. So
 -- one claim serves several releases of a saturated limit. No other unit is granted before the last of the instants
--- (engine.bucket_room). As `grantAhead` in limits/ahead.ts.
+-- (engine.bucket_room). As `grantAhead` in test/limits/ahead.ts.
 -- p_room: what engine.bucket_room returned.
 -- p_units: how many units, at most.
 -- p_now: the limiter's clock, in microseconds. No instant is more than `engine.most_ahead_us` later.

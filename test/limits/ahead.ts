@@ -1,10 +1,11 @@
-/** Grants units ahead of time: each with the first instant at which the rates allow it. Pure; `limits/room/grant_ahead.sql` does the same. */
-import { type Bucket, charge, room } from './decide.ts'
-import type { Rule } from './rule.ts'
-import { countsUnits, drains } from './kind.ts'
-
-/** How long ahead of time units are granted at most, in microseconds. */
-export const aheadMostUs = 200_000
+/**
+ * Grants units ahead of time: each with the first instant at which the rates allow it. Pure, in the arithmetic of
+ * `src/limits/decide.ts`. This is the specification; `src/limits/room/grant_ahead.sql` does the same in the store.
+ */
+import { type Bucket, charge, room } from '../../src/limits/decide.ts'
+import { countsUnits, drains } from '../../src/limits/kind.ts'
+import { aheadMostUs } from '../../src/limits/margin.ts'
+import type { Rule } from '../../src/limits/rule.ts'
 
 /** What was granted ahead. */
 export interface Ahead {

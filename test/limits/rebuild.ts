@@ -1,11 +1,42 @@
 /**
- * The state of a bucket under a changed definition: pure, in the arithmetic of `decide.ts`. This is the specification;
- * `limits/definitions/rebuild_bucket_state.sql` does the same in the store.
+ * The state of a bucket under a changed definition: pure, in the arithmetic of `src/limits/decide.ts`. This is the specification;
+ * `src/limits/definitions/rebuild_bucket_state.sql` does the same in the store, and `src/redis/rebuild.lua` in Redis.
  */
-import { type Bucket, charge, emptyBucket, type Entry, room } from './decide.ts'
-import { isConcurrency, isKept, isPace, isWindow, lookbackUs, paceOf, type Rule, windowParts } from './rule.ts'
-import { respent, unspent } from './quota.ts'
-import { drains } from './kind.ts'
+import { type Bucket, charge, emptyBucket, room } from '../../src/limits/decide.ts'
+import { drains } from '../../src/limits/kind.ts'
+import { begun, type QuotaRule, spend, type Spent, unspent } from '../../src/limits/quota.ts'
+import { isConcurrency, isPace, isWindow, lookbackUs, paceOf, type Rule, windowParts } from '../../src/limits/rule.ts'
+import type { Entry } from './specification.ts'
+
+/** Returns what a rule counts by, as text; a quota with this margin. How the rule is written is not part of it. */
+function textOf(rule: Rule | undefined, marginUs: number): string {
+  if (rule === undefined) return ''
+  const { quota, spanUs, rate: _rate, units: _units, windowUs: _windowUs, classic: _classic, ...counted } = rule
+  if (quota === undefined) return JSON.stringify({ ...counted, spanUs })
+  return JSON.stringify({ ...counted, spanUs: spanUs - quota.marginUs + marginUs, quota: { ...quota, marginUs } })
+}
+
+/**
+ * True if what is known of the rule at `k` of a definition holds for the rule at `i` of a later one: it counts in the same way, with
+ * its pace. A quota may have had a wider margin: what was granted until now counts by that, since those grants may have lived as long.
+ */
+function isKept(before: readonly Rule[], k: number, after: readonly Rule[], i: number): boolean {
+  const [was, now] = [before[k]?.quota?.marginUs ?? 0, after[i]?.quota?.marginUs ?? 0]
+  return (
+    textOf(before[k], was) === textOf(after[i], Math.max(was, now)) &&
+    textOf(paceOf(before, k), 0) === textOf(paceOf(after, i), 0)
+  )
+}
+
+/**
+ * Returns what counts as if the quota had always been in force, from what was granted and not given back. What counts in
+ * the period before is not looked up, because that may be months of grants: while it matters, that period is full.
+ */
+function respent(quota: QuotaRule, room: number, granted: readonly Entry[], atUs: number): Spent {
+  const spent = begun(quota, atUs)
+  const counted = granted.reduce((sum, one) => spend(quota, sum, one.atUs, one.units), spent)
+  return { ...counted, previous: atUs < spent.startUs + quota.marginUs ? room : 0 }
+}
 
 /** Returns a line that stays below the units that a rule grants in any span: `room + drain / weight * span`. */
 function leastAllowed({ kind, room, drain, weight, slotUs }: Rule): Pick<Rule, 'room' | 'drain' | 'weight'> {
