@@ -10,6 +10,7 @@ import { Handling, type HandlingOptions } from './handling.ts'
 import { type Held, HeldMessages, insist } from './held.ts'
 import { eventOf, keyOf, type Progress, progressOf } from './message.ts'
 import { forward, leftBehind, type Move, type Place, placesOf, sentOn } from './moves.ts'
+import { Order } from './order.ts'
 import type { Source } from './source.ts'
 import { Suspects } from './suspects.ts'
 
@@ -35,8 +36,8 @@ export class ServiceConsumer {
   readonly #suspects: Suspects
   readonly #elsewhere: Elsewhere
   readonly #held = new HeldMessages()
-  /** The last event of each handler with an order, until it is recorded. */
-  readonly #turns = new Map<Source, Promise<void>>()
+  /** Events of handlers with an order that are being recorded. */
+  readonly #orders = new Map<Source, Order<{ held: Held; handlers: readonly string[] }>>()
   readonly #aborted = new AbortController()
   #moves: readonly Move[] = []
   /** Groups that are gone, and whose queues are not. */
@@ -237,17 +238,22 @@ export class ServiceConsumer {
 
   /** Records an event when all that came before it are recorded. */
   #inTurn(held: Held, handlers: readonly string[]): Promise<void> {
-    const { source, delivery } = held
-    const before = this.#turns.get(source)
-    const record = async () => {
-      await before
+    const { source } = held
+    const order = this.#orders.get(source) ?? this.#orderOf()
+    this.#orders.set(source, order)
+    return order.add({ held, handlers })
+  }
+
+  #orderOf() {
+    type Turn = { held: Held; handlers: readonly string[] }
+    const send = async ({ held, handlers }: Turn) => {
       // It comes again, behind those that were before it.
-      if (!delivery.isInHand || this.#aborted.signal.aborted) return void delivery.reject({ requeue: true })
-      await this.#record(held, handlers)
+      if (this.#aborted.signal.aborted) held.delivery.reject({ requeue: true })
+      else if (held.delivery.isInHand) await this.#elsewhere.toStore(held, handlers)
     }
-    const turn = record()
-    this.#turns.set(source, turn)
-    return turn
+    const insisting = (turn: Turn, error: unknown) =>
+      this.#insisting(turn.held.delivery, Promise.reject(error as Error), () => send(turn))
+    return new Order<Turn>(send, insisting)
   }
 
   /** Handles a message for which its queue has no handler. */

@@ -1,0 +1,48 @@
+/** Records the events of a handler with an order in the store, in the order in which they came. */
+
+/** An event that is to be recorded. */
+interface Turn<T> {
+  readonly one: T
+  readonly done: () => void
+}
+
+/** What is recorded in order. */
+export class Order<T> {
+  readonly #record: (one: T) => Promise<void>
+  readonly #insist: (one: T, error: unknown) => Promise<void>
+  #waiting: Turn<T>[] = []
+  #isWorking = false
+
+  /**
+   * @param record tries to record one. What begins at the same time is recorded in one transaction, so all of it fails, or none
+   * @param insist records one however often that fails, or gives it up; never rejects
+   */
+  constructor(record: (one: T) => Promise<void>, insist: (one: T, error: unknown) => Promise<void>) {
+    this.#record = record
+    this.#insist = insist
+  }
+
+  /** Resolves when it is recorded, or given up. */
+  add(one: T): Promise<void> {
+    return new Promise((done) => {
+      this.#waiting.push({ one, done })
+      if (!this.#isWorking) void this.#work()
+    })
+  }
+
+  async #work(): Promise<void> {
+    this.#isWorking = true
+    while (this.#waiting.length > 0) {
+      // What has arrived with the first one is recorded together with it.
+      await new Promise((resolve) => setImmediate(resolve))
+      const turns = this.#waiting.splice(0)
+      const tried = await Promise.allSettled(turns.map(({ one }) => this.#record(one)))
+      for (const [i, { one, done }] of turns.entries()) {
+        const its = tried[i]
+        if (its?.status === 'rejected') await this.#insist(one, its.reason)
+        done()
+      }
+    }
+    this.#isWorking = false
+  }
+}
