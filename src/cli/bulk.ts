@@ -123,6 +123,8 @@ function command(
 
 async function run(ids: string[], flags: BulkFlags, act: ActById, self: Command, own: JobFilter): Promise<void> {
   rejectListFlags(self, `${act.verb} selects all jobs that match`)
+  if (ids.length > 0 && flags.reason !== undefined)
+    throw new UsageError('SLUICE_BAD_OPTION', '--reason selects jobs by why they ended, or wait; leave it out with ids')
   const settings = await settingsOf(self)
   const filter = filterOf(flags)
   const isFiltered = Object.keys(filter).length > 0

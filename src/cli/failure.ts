@@ -3,7 +3,7 @@ import { type Command, CommanderError } from 'commander'
 import { SluiceError, textOfError, codeOf } from '../core/errors.ts'
 import { printable } from '../core/printable.ts'
 import { redactText } from '../core/redact.ts'
-import { meant, meantFlag } from './hints.ts'
+import { meant, meantFlag, meantOptions } from './hints.ts'
 import { asCalled } from './output.ts'
 
 interface Failure {
@@ -55,10 +55,12 @@ function withHint(code: string, message: string, program: Command | undefined): 
     const known = meant(word, program)
     return known === undefined ? `${message}; \`sluice --help\` lists all` : `${bare}; it is \`sluice ${known}\` here`
   }
-  const [, above] = /^too many arguments for '(.+?)'/.exec(message) ?? []
+  const [, above = ''] = /^too many arguments for '(.+?)'/.exec(message) ?? []
   const inner = program?.commands.find((one) => one.name() === above)?.commands ?? []
   if (code === 'commander.excessArguments' && inner.length > 0)
     return `\`sluice ${above}\` has no such command; its commands are ${inner.map((one) => one.name()).join(', ')}`
+  if (code === 'commander.excessArguments' && meantOptions(above) !== undefined)
+    return `${message.replace(/\.$/, '')}; ${meantOptions(above)}`
   const flag = code === 'commander.unknownOption' ? meantFlag(word) : undefined
   return flag === undefined ? message : `${bare}; here: ${flag}`
 }

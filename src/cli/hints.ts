@@ -56,6 +56,21 @@ const flags: Record<string, string> = {
   '--from': '--since <time>',
 }
 
+const names = '--queue, --task, or --limit and --key, name what is meant'
+/** Commands that take by options what people give as an argument. */
+const options: Record<string, string> = {
+  set: 'the numbers are options: --rate 50/min',
+  pin: 'the numbers are options: --rate 50/min',
+  pause: names,
+  resume: names,
+  verify: '--limit <name> names a limit',
+}
+
+/** Returns by which options a command takes an argument; undefined: it takes no such thing. */
+export function meantOptions(command: string): string | undefined {
+  return options[command]
+}
+
 /** Returns what an unknown flag is called; undefined: commander's own suggestion has to do. */
 export function meantFlag(flag: string): string | undefined {
   return flags[flag]

@@ -26,8 +26,8 @@ export function unknown(what: keyof typeof codes, name: string, known: readonly 
   const like = nearest(name, known)
   const some = known.slice(0, 10).join(', ') + (known.length > 10 ? ', …' : '')
   const hint =
-    like === undefined ? (known.length === 0 ? 'none is known' : `known are ${some}`) : `did you mean ${like}?`
-  return new UsageError(codes[what], `no ${what} "${name}" is known; ${hint}; ${where} lists them`)
+    like === undefined ? (known.length === 0 ? 'none is known;' : `known are ${some};`) : `did you mean ${like}?`
+  return new UsageError(codes[what], `no ${what} "${name}" is known; ${hint} ${where} lists them`)
 }
 
 /**

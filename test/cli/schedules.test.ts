@@ -65,7 +65,7 @@ it('schedules that a file exports are stored by any worker with that file, fired
   expect(await project.runWarm(['schedules', 'pause', 'second-a', 'second-'])).toMatchObject({
     code: 1,
     out: '',
-    err: 'error SLUICE_NO_SUCH_SCHEDULE: no schedule "second-" is known; did you mean second-a?; `sluice schedules` lists them\n',
+    err: 'error SLUICE_NO_SUCH_SCHEDULE: no schedule "second-" is known; did you mean second-a? `sluice schedules` lists them\n',
   })
   expect(await project.runWarm(['schedules', 'resume', 'second-a'])).toMatchObject({
     code: 1,
