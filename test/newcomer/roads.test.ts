@@ -55,6 +55,21 @@ it('TypeScript: declarations compile by themselves where no optional package is 
   expect(await tsc(project, ['use.ts', ...how])).toMatchObject({ stdout: '' })
 })
 
+it('TypeScript finds the same declarations by the fields that its older resolution reads', () => {
+  const own = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as {
+    main: string
+    types: string
+    typesVersions: { '*': Record<string, string[]> }
+    exports: Record<string, { types: string; default: string }>
+  }
+  const { '.': whole, ...parts } = own.exports
+  expect({ types: own.types, default: own.main }).toEqual(whole)
+  const older = Object.entries(own.typesVersions['*']).map(([name, files]) => [`./${name}`, files])
+  expect(Object.fromEntries(older)).toEqual(
+    Object.fromEntries(Object.entries(parts).map(([name, { types }]) => [name, [types]])),
+  )
+})
+
 it('CommonJS: what init writes runs, and `require` works', async () => {
   const project = createNewcomer([])
   const env = { DATABASE_URL: (await freshDatabase()).url }
