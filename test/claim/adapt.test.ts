@@ -2,7 +2,6 @@
 import { beforeAll, describe, expect, it } from 'vitest'
 import { systemClock } from '../../src/core/clock.ts'
 import { adapt } from '../../src/claim/definitions/adapt.ts'
-import { columnsOf, numbersOnly } from '../../src/claim/definitions/columns.ts'
 import { defineLimit, Definitions } from '../../src/claim/definitions/define.ts'
 import { sqlOn } from '../../src/db/store.ts'
 import { money } from '../../src/core/money.ts'
@@ -14,6 +13,7 @@ import { freshDatabase } from '../servers/database.ts'
 import { isLong } from '../long.ts'
 import { Account } from '../vendors/account.ts'
 import { Minutes, type Window } from '../vendors/minutes.ts'
+import { putAdapted } from './engine-parts.ts'
 
 const minute = 60_000
 
@@ -98,10 +98,8 @@ it('a rate in money is found in money', async () => {
   const upTo = (usd: number) =>
     limit('spend', { rate: '5 USD/min', cost: money(0.01), adaptive: { ceiling: money(usd) } })
   await defineLimit(sql, upTo(20))
-  const found = limit('spend', { rate: '20 USD/min', cost: 1 })
-  const spec = { ...numbersOnly(found), adaptive: { floor: 1, ceiling: money(20) } }
-  const texts = [spec, columnsOf(found)].map((part) => JSON.stringify(part))
-  await sql.call('adapt_limit', ['spend', 1, 'found', null, ...texts, 'test', null])
+  const numbers = limit('spend', { rate: '20 USD/min', cost: 1 })
+  await putAdapted(sluice.db, 'spend', { version: 1, numbers, adaptive: { floor: 1, ceiling: money(20) } })
   expect(await sluice.limits.show('spend')).toMatchObject({ source: 'found', numbers: { rate: '20 USD/min' } })
   await adapt(sql, upTo(8.5))
   expect(await sluice.limits.show('spend')).toMatchObject({ numbers: { rate: '8.50 USD/min' }, currency: 'USD' })
@@ -125,15 +123,7 @@ it('a rate is found although its margin changes, and what the vendor refused bef
       classic: false,
       numbers,
     }
-    const params = [
-      'margins',
-      version,
-      'measured',
-      null,
-      JSON.stringify(numbersOnly(made)),
-      JSON.stringify(columnsOf(made)),
-    ]
-    await sql.call('adapt_limit', [...params, 'test', null])
+    await putAdapted(sluice.db, 'margins', { version, numbers: made })
   }
   const account = new Account('fixed window', 50)
   let found: unknown

@@ -6,8 +6,10 @@ import { hash64, newId } from '../../src/core/hash.ts'
 import { sqlOn } from '../../src/db/store.ts'
 import { limit, type LimitOptions } from '../../src/limits/limit.ts'
 import { cases } from '../long.ts'
-import { fn } from '../servers/fn.ts'
-import { acquire, further } from '../takes/asks.ts'
+import { accept, acquire, further } from '../takes/engine.ts'
+import { hold, refuse } from '../limits/engine.ts'
+import { rescue } from '../fleet/engine.ts'
+import { cancelWaiting, rekey, reprioritise } from '../operations/engine.ts'
 import {
   claim,
   type Claimed,
@@ -199,17 +201,16 @@ class Story {
   }
 
   async hold(which: number, us: number): Promise<void> {
-    await at.db.query(`select ${fn}.hold_buckets($1, $2, null)`, [[hash64(this.#bucket(which))], us])
+    await hold(at.db, [this.#bucket(which)], us)
   }
 
   async refuse(which: number, us: number): Promise<void> {
-    const [own, others] = [[hash64(this.#bucket(which | 1))], [hash64(this.#all.name)]]
-    await at.db.query(`select ${fn}.refuse_buckets($1, $2, $3, 0, null, 'no')`, [own, others, us])
+    await refuse(at.db, [this.#bucket(which | 1)], { shared: [this.#all.name], waitUs: us })
   }
 
   async accept(): Promise<void> {
     const names = [this.#all.name, ...Array.from({ length: 7 }, (_, i) => `${this.#own.name}:t${i}`)]
-    await at.db.query(`select ${fn}.accept_buckets($1, null, null)`, [names.map(hash64)])
+    await accept(at.db, names, null)
   }
 
   async pause(which: number): Promise<void> {
@@ -240,7 +241,7 @@ class Story {
   async kill(which: number): Promise<void> {
     const i = which % this.#workers.length
     const why = which % 2 ? 'lost' : 'shutdown'
-    await at.db.query(`select ${fn}.rescue_worker($1, null, $2)`, [this.#workers[i]?.id, why])
+    await rescue(at.db, this.#workers[i]?.id, why)
     const lost = this.#held.filter(({ worker }) => worker === i)
     this.#held = this.#held.filter(({ worker }) => worker !== i)
     if (why === 'lost') for (const one of lost) if (one.atUs <= this.#nowUs) this.#called(one)
@@ -261,20 +262,15 @@ class Story {
   }
 
   async cancelWaiting(which: number): Promise<void> {
-    await at.db.query(`select ${fn}.cancel_waiting_jobs($1, '{waiting,scheduled}', 'test')`, [
-      await this.#waiting(which),
-    ])
+    await cancelWaiting(at.db, await this.#waiting(which))
   }
 
   async rekey(which: number): Promise<void> {
-    const keys = [`t${which % 7}`, `t${(which + 1) % 7}`]
-    const sql = `select ${fn}.move_jobs($1, '{waiting,scheduled}', null, $2, $3, $4)`
-    await at.db.query(sql, [await this.#waiting(which), this.#own.name, ...keys])
+    await rekey(at.db, await this.#waiting(which), this.#own.name, `t${which % 7}`, `t${(which + 1) % 7}`)
   }
 
   async reprioritise(which: number): Promise<void> {
-    const sql = `select ${fn}.move_jobs($1, '{waiting,scheduled}', $2)`
-    await at.db.query(sql, [await this.#waiting(which), which % 3])
+    await reprioritise(at.db, await this.#waiting(which), which % 3)
   }
 
   async take(which: number): Promise<void> {

@@ -5,7 +5,7 @@ import { newId } from '../../src/core/hash.ts'
 import { limit, type LimitOptions } from '../../src/limits/limit.ts'
 import { cases } from '../long.ts'
 import '../property.ts'
-import { fn } from '../servers/fn.ts'
+import { hold } from '../limits/engine.ts'
 import {
   type Answer,
   claim,
@@ -145,8 +145,8 @@ describe.each(mainEngines)('on $name, jobs with a limit of their account and a t
     await at.sluice.sendMany(task, tenants(60, 60))
     const members = [await member(16, 30)]
     await live(members, nowMs + 40_000)
-    const held = `array(select id from sluice.bucket where name = 'barred' and substr(key, 2)::int < 40)`
-    await at.db.query(`select ${fn}.hold_buckets(${held}, 60000000, null)`)
+    const held = Array.from({ length: 40 }, (_, i) => `barred:t${i}`)
+    await hold(at.db, held, 60_000_000)
     await at.sluice.sendMany(task, tenants(60, 60))
     for (const one of members) one.atMs = nowMs
     expect((await live(members, nowMs + 1_000)).length).toBe(20)
@@ -156,9 +156,9 @@ describe.each(mainEngines)('on $name, jobs with a limit of their account and a t
     await at.sluice.sendMany(quietTask('k', [perTenant('tried', '50/s'), total]), tenants(20, 300))
     const one = await member(5, 5)
     await live([one], nowMs + 1_000)
-    const accounts = `array(select id from sluice.bucket where name = 'tried')`
+    const accounts = Array.from({ length: 20 }, (_, i) => `tried:t${i}`)
     await clock.set((nowMs = one.atMs))
-    await at.db.query(`select ${fn}.hold_buckets(${accounts}, 5000, null, null, 100000)`)
+    await hold(at.db, accounts, 5_000, 100_000)
     const { jobs, laterUs, isProbing } = await claim(at.db, one.id, ['k'], 5, newId(), { idle: true, ahead: 5 })
     expect([jobs.length > 0, Math.min(...laterUs) > 0, isProbing]).toEqual([true, true, true])
   })

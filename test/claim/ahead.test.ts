@@ -4,8 +4,8 @@ import { newId } from '../../src/core/hash.ts'
 import { aheadMostUs } from '../../src/limits/margin.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { isLong } from '../long.ts'
-import { acquire, further, taker } from '../takes/asks.ts'
-import { fn } from '../servers/fn.ts'
+import { acquire, further, taker } from '../takes/engine.ts'
+import { checkClock, hold, limiterNowUs, sumUsage, watchClock } from '../limits/engine.ts'
 import { type Answer, claim, count, enter, finish, mainEngines, quietTask } from './engine.ts'
 import { aheadOn, fast, rows, used } from './ahead-stage.ts'
 
@@ -234,8 +234,7 @@ describe.each(settings)('on $name', ({ engine, limits }) => {
       const ids = [await worker([name]), await worker([name])]
       const workers = ids.map((id) => ({ id, tasks: [name], isAhead }))
       await live(workers, 1)
-      if (isRefused)
-        await at.db.query(`select ${fn}.hold_buckets(array[sluice.hash64('of-${name}')], 500000, null, null, 100000)`)
+      if (isRefused) await hold(at.db, [`of-${name}`], 500_000, 100_000)
       const all = await live(workers, seconds)
       return { claims: all.reduce((n, one) => n + one.claims, 0), got: all.reduce((n, one) => n + one.got, 0) }
     }
@@ -283,18 +282,16 @@ describe.each(settings)('on $name', ({ engine, limits }) => {
     await saturate(['a'])
     await pass(200)
     for (let i = 0; i < 5; i++) if ((await ahead(at.worker, ['a'], 50)).laterUs.some((us) => us > 0)) break
-    await at.db.query('update sluice.epoch set watched = true')
-    const read = async () => Number((await at.db.query<{ n: string }>(`select ${fn}.limiter_now_us() as n`))[0]?.n)
-    const before = await read()
+    await watchClock(at.db)
+    const before = await limiterNowUs(at.db)
     await now.clock.set(now.ms - 10_000)
-    await at.db.query(`select ${fn}.check_epoch($1, null, null)`, [before])
-    expect(Math.abs((await read()) - before)).toBeLessThan(2_000)
+    await checkClock(at.db, before)
+    expect(Math.abs((await limiterNowUs(at.db)) - before)).toBeLessThan(2_000)
   })
 
   it('usage of other limits is summed while units are granted ahead', async () => {
     await besideAnother()
-    const sum = async (after: string | null) =>
-      (await at.db.query<{ until: string }>(`select until from ${fn}.sum_ledger($1)`, [after]))[0]?.until ?? null
+    const sum = async (after: string | null) => (await sumUsage(at.db, after)).until
     let until = await sum(null)
     await pass(5)
     await claim(at.db, at.worker, ['o'], 1)
@@ -319,7 +316,7 @@ describe.each(settings)('on $name', ({ engine, limits }) => {
     await at.sluice.sendMany(quietTask('a', limits), rows(300))
     await saturate(['a'])
     await pass(200)
-    await at.db.query(`select ${fn}.hold_buckets(array[sluice.hash64('fast')], 500000, null, null, 100000)`)
+    await hold(at.db, ['fast'], 500_000, 100_000)
     for (let i = 0; i < 40; i++, await pass(20)) {
       const { jobs, laterUs } = await ahead(at.worker, ['a'], 50)
       expect(jobs.length).toBeLessThanOrEqual(1)

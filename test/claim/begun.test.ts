@@ -5,7 +5,7 @@ import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
 import type { AnyTask } from '../../src/tasks/task.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { label } from '../../src/limits/pool.ts'
-import { fn } from '../servers/fn.ts'
+import { rescue } from '../fleet/engine.ts'
 import {
   claimAll,
   count,
@@ -178,7 +178,7 @@ describe.each(mainEngines)('on $name: a job that is sent by a process with an id
     expect(await at.begin(to)).toBe(undefined)
     await claimAll(at.db, at.worker, ['wide'], 5)
     const gone = await enter(at.db)
-    await at.db.query(`select ${fn}.rescue_worker($1, null, 'lost')`, [gone])
+    await rescue(at.db, gone)
     expect(await at.begin(to, {}, gone)).toBe(undefined)
     expect(await claimAll(at.db, at.worker, ['wide'], 5)).toHaveLength(1)
     expect(await at.begin(to)).not.toBe(undefined)
@@ -189,10 +189,8 @@ describe.each(mainEngines)('on $name: a job that is sent by a process with an id
     await at.used(to)
     const [one, two] = [await enter(at.db), await enter(at.db)]
     const [begun, other] = [await at.begin(to, {}, one), await at.begin(to, {}, two)]
-    await at.db.query(`select ${fn}.rescue_worker($1, null, 'shutdown'), ${fn}.rescue_worker($2, null, 'lost')`, [
-      one,
-      two,
-    ])
+    await rescue(at.db, one, 'shutdown')
+    await rescue(at.db, two)
     const again = await claimAll(at.db, at.worker, ['wide'], 5)
     expect(again.map(({ id, attempt, ambiguous }) => ({ id, attempt, ambiguous }))).toEqual([
       { id: begun?.id, attempt: 1, ambiguous: false },

@@ -6,9 +6,9 @@ import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
 import { hash64 } from '../../src/core/hash.ts'
 import { limit, type Sluice, task } from '../../src/index.ts'
 import { Sluice as Store } from '../../src/sluice.ts'
-import { freshDatabase } from '../servers/database.ts'
-import { fn } from '../servers/fn.ts'
+import { freshDatabase, queryable } from '../servers/database.ts'
 import { until } from '../until.ts'
+import { hold as holdBuckets } from '../limits/engine.ts'
 
 const reason = 'test'
 const ran = new Set<string>()
@@ -63,8 +63,7 @@ async function wentBack(ids: readonly string[]): Promise<number> {
   return back.length
 }
 
-const hold = (us: number) =>
-  admin.query(`select ${fn}.hold_buckets(array[$1::bigint], $2, null, null, 0)`, [hash64('bell'), us])
+const hold = (us: number) => holdBuckets(queryable(admin), ['bell'], us, 0)
 
 it.each([
   {

@@ -3,22 +3,17 @@ import pg from 'pg'
 import { describe, expect, it } from 'vitest'
 import { newId } from '../../src/core/hash.ts'
 import type { Queryable } from '../../src/db/db.ts'
-import { fn } from '../servers/fn.ts'
 import { later, until } from '../until.ts'
+import { wakeForMissedWork } from '../fleet/engine.ts'
+import { queryable } from '../servers/database.ts'
 import { blocked, claim, claimAll, count, done, emptied, engines, mainEngines, perTenant, quietTask } from './engine.ts'
+import { costOfClaim, lockClasses } from './engine-parts.ts'
 
 const at = emptied(engines[0])
 const rows = (n: number, of = (i: number): object => ({ n: i })) => Array.from({ length: n }, (_, i) => of(i))
 
 /** How many pages the server looks at for a claim of ten. */
-async function pages(db: Queryable, worker: string, names: string[]): Promise<number> {
-  const [row] = await db.query<{ 'QUERY PLAN': { Plan: Record<string, number> }[] }>(
-    `explain (analyze, buffers, format json)
-     select * from ${fn}.claim_jobs('${newId()}', ${worker}, null, '{${names.join(',')}}', 10, null, false)`,
-  )
-  const plan = row?.['QUERY PLAN'][0]?.Plan ?? {}
-  return (plan['Shared Hit Blocks'] ?? 0) + (plan['Shared Read Blocks'] ?? 0)
-}
+const pages = async (db: Queryable, worker: string, names: string[]) => (await costOfClaim(db, worker, names, 10)).pages
 
 /** Rows that the server has written into these tables so far. */
 async function written(db: Queryable): Promise<number> {
@@ -91,7 +86,7 @@ it('a claim that reads a portion leaves the arrivals that it writes itself to th
     await sluice.send(own, { tenant: 'due' }, { delay: '50ms' })
     await until(async () => (await count(db, 'sluice.job where due_at < sluice.now()')) === 1, 'it is due')
     await stranger.query('begin')
-    await stranger.query(`select ${fn}.lock_classes(array(select id from sluice.class where task = $1))`, [own.name])
+    await lockClasses(queryable(stranger), own.name)
     const claimed = later(claim(db, worker, [own.name, other.name], 100))
     await until(async () => (await blocked(db)) > 0, 'it waits for the class')
     await sluice.sendMany(
@@ -169,7 +164,7 @@ describe('classes', () => {
       expect(await claimAll(db, worker, [one.name], 1)).toHaveLength(1)
       // This transaction knows the class from before.
       await sluice.send(one, {}, { queue: 'q8', tx: late })
-      await db.query(`select ${fn}.wake_for_missed_work()`)
+      await wakeForMissedWork(db)
       await late.query('commit')
     } finally {
       await late.end()
@@ -177,7 +172,7 @@ describe('classes', () => {
     // A round keeps retired classes while other transactions of the server are open.
     const afterRound = (is: () => Promise<boolean>, what: string) =>
       until(async () => {
-        await db.query(`select ${fn}.wake_for_missed_work()`)
+        await wakeForMissedWork(db)
         return is()
       }, what)
     await afterRound(async () => (await claim(db, worker, [one.name], 1)).jobs.length === 1, 'the late one is found')

@@ -1,5 +1,4 @@
 /** Places of concurrency rules: a claim takes them, and the end of an attempt frees them, however it ends. */
-import { fn } from '../servers/fn.ts'
 import pg from 'pg'
 import { describe, expect, it } from 'vitest'
 import type { Queryable } from '../../src/db/db.ts'
@@ -21,7 +20,8 @@ import {
   finish,
   quietTask,
 } from './engine.ts'
-import { further } from '../takes/asks.ts'
+import { further } from '../takes/engine.ts'
+import { rescue, watchWorkers } from '../fleet/engine.ts'
 
 const two = quietTask('two', [
   limit('seats', { concurrency: 2, by: (input: { tenant?: string | undefined }) => input.tenant ?? '' }),
@@ -68,7 +68,7 @@ for (const engine of mainEngines) {
         await at.sluice.sendMany(one, rows(3))
         const [first] = (await claimAll(at.db, at.worker, ['one'], 1)) as [Claimed]
         if (how === 'lost' || how === 'shutdown') {
-          await at.db.query(`select ${fn}.rescue_worker($1, null, $2)`, [at.worker, how])
+          await rescue(at.db, at.worker, how)
           at.worker = await enter(at.db)
         } else await finish(at.db, [{ job: first, outcome: how }])
         const { jobs } = await claim(at.db, at.worker, ['one'], 1)
@@ -97,7 +97,7 @@ for (const engine of mainEngines) {
       const waiting = await at.sluice.list({ state: 'waiting' })
       await at.sluice.jobs.cancel(waiting[0]?.id ?? '')
       expect(await more()).toEqual([])
-      await at.db.query(`select ${fn}.rescue_worker($1, null, 'lost')`, [at.worker])
+      await rescue(at.db, at.worker)
       at.worker = await enter(at.db)
       expect(await more()).toHaveLength(2)
       expect(await more()).toEqual([])
@@ -262,9 +262,9 @@ describe('workers', () => {
     )
     const given: string[] = []
     for (let looks = 0; looks < 3; looks++) {
-      const [row] = await at.db.query<{ ids: string[] }>(`select ${fn}.watch_workers() as ids`)
-      expect(row?.ids.length).toBe(looks < 2 ? 1 : 0)
-      given.push(...(row?.ids ?? []))
+      const ids = await watchWorkers(at.db)
+      expect(ids.length).toBe(looks < 2 ? 1 : 0)
+      given.push(...ids)
     }
     expect(given.toSorted()).toEqual(lost.toSorted())
   })

@@ -5,10 +5,11 @@ import { guarantees } from '../../src/limits/guarantee.ts'
 import { type Limit, limit } from '../../src/limits/limit.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { freshDatabase } from '../servers/database.ts'
-import { fn } from '../servers/fn.ts'
 import { later, until } from '../until.ts'
 import { isLong } from '../long.ts'
+import { unitsUsed } from '../limits/engine.ts'
 import { claim, count, type Ending, enter, finish, perTenant, quietTask } from './engine.ts'
+import { letClaimsWait } from './engine-parts.ts'
 
 const seconds = isLong ? 60 : 3
 /** How many jobs are sent, about: a fast machine would send 5,000 a second, and take minutes to end them. */
@@ -51,7 +52,7 @@ async function load(bucket: { rate: '40/s' | '1000000/s'; burst?: number }, lane
   const tasks = names.map((name) => quietTask(name, limits))
   const db = openPg({ url, connections: claimers, clock: systemClock })
   // A claim gives up as early as the server looks for deadlocks, so none would ever be seen.
-  await db.query(`alter function ${fn}.claim_jobs set lock_timeout = 0`)
+  await letClaimsWait(db)
   const trap = deadlocks()
   const ran: Ran[] = []
   const counted = new Set<string>()
@@ -122,10 +123,7 @@ async function lift(sluice: Sluice): Promise<void> {
 
 /** All units of the limit that claims have charged. */
 async function charged(sluice: Sluice): Promise<number> {
-  const [row] = await sluice.db.query<{ n: string }>(
-    `select sum(l.units) as n from sluice.ledger l join sluice.bucket b on b.id = l.bucket where b.name = 'shared'`,
-  )
-  return Number(row?.n)
+  return (await unitsUsed(sluice.db))['shared'] ?? 0
 }
 
 /** The most units that any window may hold. */

@@ -1,10 +1,22 @@
 /** Jobs that cost more than one unit: recorded, granted in order, kept from starving, refunded. */
 import { beforeEach, describe, expect, it } from 'vitest'
-import { fn } from '../servers/fn.ts'
 import { z } from 'zod'
 import { task } from '../../src/tasks/task.ts'
 import { type Cost, limit, type LimitOptions } from '../../src/limits/limit.ts'
-import { type Claimed, claim, claimAll, count, done, emptied, mainEngines, enter, finish, ownClock } from './engine.ts'
+import {
+  claim,
+  claimAll,
+  type Claimed,
+  count,
+  done,
+  emptied,
+  endOverdue,
+  enter,
+  finish,
+  mainEngines,
+  ownClock,
+} from './engine.ts'
+import { markJob } from './engine-parts.ts'
 
 const input = z.object({ tenant: z.string(), n: z.number() })
 type Input = z.input<typeof input>
@@ -104,15 +116,7 @@ for (const engine of mainEngines) {
       const tpm = costed({ window: '10/min' })
       await send(tpm, [9, 3])
       expect(await take(tpm)).toEqual([9])
-      const mark = async () => {
-        const [row] = await at.db.query<{ granted: number }>(
-          `select m.granted from sluice.lane l, sluice.job j, ${fn}.mark_jobs(gen_random_uuid(), $1, ${fn}.limiter_now_us(), sluice.now(),
-             array[l], '{1}', l.buckets, '{}', array[l.id], array[j.seq], '{0}') m
-           where j.lane = l.id and j.claim is null`,
-          [at.worker],
-        )
-        return row?.granted
-      }
+      const mark = () => markJob(at.db, at.worker)
       const putOff = (until: string) => at.db.query(`update sluice.job set due_at = ${until} where claim is null`)
       await putOff(`sluice.now() + interval '1 hour'`)
       expect(await mark()).toBe(0)
@@ -252,7 +256,7 @@ for (const engine of mainEngines) {
       expect((await at.sluice.why(id))?.reasons).toMatchObject([
         { kind: 'limit', text: expect.stringMatching(/costs more than a limit/) },
       ])
-      expect(await at.db.query(`select ${fn}.expire_overdue_jobs() as n`)).toEqual([{ n: 1 }])
+      expect(await endOverdue(at.db)).toBe(1)
       const [failed] = await at.sluice.list({ state: 'failed' })
       expect(failed).toMatchObject({
         reason: 'impossible',

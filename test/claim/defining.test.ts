@@ -4,19 +4,20 @@ import { StoreError } from '../../src/core/errors.ts'
 import type { Sql } from '../../src/db/store.ts'
 import { Definitions } from '../../src/claim/definitions/define.ts'
 import { limit } from '../../src/index.ts'
+import { definitionCalls } from './engine-parts.ts'
 
 it('a process with many limits defines a few at a time, and one that fails stops no other', async () => {
   let [now, most] = [0, 0]
   const defined: string[] = []
   let broken: string | undefined = 'l3'
   const call = async (name: string, [of]: readonly unknown[] = []) => {
-    if (name !== 'define_limit') return []
+    if (name !== definitionCalls.define) return []
     most = Math.max(most, ++now)
     await new Promise((resolve) => setImmediate(resolve))
     now--
     if (of === broken) throw new Error('not this one')
     defined.push(String(of))
-    return [{ define_limit: true }]
+    return [{ [definitionCalls.define]: true }]
   }
   const sql = { call, run: async () => [], query: async () => [] } as unknown as Sql
   const definitions = new Definitions(sql, systemClock)
@@ -33,11 +34,11 @@ it('while the store is away, all definitions fail with the first few, and later 
   let calls = 0
   let isAway = true
   const call = async (name: string) => {
-    if (name !== 'define_limit') return []
+    if (name !== definitionCalls.define) return []
     calls++
     await new Promise((resolve) => setImmediate(resolve))
     if (isAway) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'away')
-    return [{ define_limit: true }]
+    return [{ [definitionCalls.define]: true }]
   }
   const sql = { call, run: async () => [], query: async () => [] } as unknown as Sql
   const definitions = new Definitions(sql, systemClock)

@@ -1,5 +1,4 @@
 /** A lane that is served directly looks to all others like one that was served among several. */
-import { fn } from '../servers/fn.ts'
 import { afterEach, beforeAll, describe, expect, it } from 'vitest'
 import { storeOn } from '../../src/db/store.ts'
 import { hash64 } from '../../src/core/hash.ts'
@@ -7,8 +6,9 @@ import { Claims } from '../../src/claim/claim.ts'
 import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { label } from '../../src/limits/pool.ts'
-import { acquire } from '../takes/asks.ts'
+import { acquire } from '../takes/engine.ts'
 import { until } from '../until.ts'
+import { lockBuckets } from '../limits/engine.ts'
 import {
   blocked,
   claim,
@@ -90,13 +90,10 @@ describe.each(mainEngines)('on $name', (engine) => {
 
   it('a claim that creates the first class with a label returns the time at which its bucket has room again', async () => {
     const { db } = at
-    const [row] = await db.query<{ id: string }>(
-      `insert into sluice.worker (host, pid, version, tasks, slots, started_at, labels)
-       values ('test', 1, '0', '{hosted}', 1, sluice.now(), '{"host":"h1"}') returning id`,
-    )
+    const worker = await enter(db, ['hosted'], { host: 'h1' })
     const hosted = quietTask('hosted', [limit('ip', { rate: '10/s', burst: 1, by: label('host') })])
     await at.sluice.sendMany(hosted, rows(3))
-    const { jobs, again, wakeUs } = await claim(db, row?.id ?? '', ['hosted'], 10, undefined, { idle: true })
+    const { jobs, again, wakeUs } = await claim(db, worker, ['hosted'], 10, undefined, { idle: true })
     expect(jobs).toHaveLength(1)
     expect(again).toBe(false)
     expect(wakeUs).toBeGreaterThan(0)
@@ -122,7 +119,7 @@ describe.each(mainEngines)('on $name', (engine) => {
     await at.sluice.sendMany(left, rows(10, high))
     const claims: Promise<unknown>[] = []
     await db.transaction(async (tx) => {
-      await tx.query(`select ${fn}.lock_buckets(array[$1::bigint])`, [bucket(high)])
+      await lockBuckets(tx, [bucket(high)])
       claims.push(claim(db, at.worker, ['left'], 2))
       await until(async () => (await blocked(db)) === 1, 'one waits for the bucket')
       claims.push(claim(db, other, ['right'], 5))

@@ -1,4 +1,4 @@
-import { fn } from '../servers/fn.ts'
+/** What workers do with jobs, and the stores on which tests do it. Only this file names the SQL functions of attempts. */
 import { afterAll, beforeAll, beforeEach } from 'vitest'
 import { z } from 'zod'
 import { type Clock, systemClock } from '../../src/core/clock.ts'
@@ -14,9 +14,11 @@ import type { Rate } from '../../src/core/rate.ts'
 import { type Limit, limit } from '../../src/limits/limit.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { isClaimedAtSend, laneParams } from '../../src/store/row.ts'
+import type { FunctionName } from '../../src/generated/sql.ts'
 import { isLong } from '../long.ts'
 import { atEnd } from '../ends.ts'
 import { freshDatabase } from '../servers/database.ts'
+import { watchClock } from '../limits/engine.ts'
 
 /** The engines that the same suite runs on. */
 export const engines = [
@@ -44,6 +46,8 @@ export interface Answer {
   jobs: Claimed[]
   again: boolean
   wakeUs: number | undefined
+  /** The `since` of the next claim. */
+  since: string | null
   /** For each job, after how many microseconds it may begin. */
   laterUs: number[]
   nowUs: number
@@ -51,8 +55,24 @@ export interface Answer {
   isProbing: boolean
 }
 
-/** How one job ended: the input of a finish. */
-export type Ending = { job: Claimed; outcome: string; delayUs?: number; place?: Readmission }
+/** How one job ended: the input of a finish. `result` and `error` are JSON. */
+export interface Ending {
+  job: Pick<Claimed, 'seq' | 'id' | 'claim'>
+  outcome: string
+  beganUs?: number
+  reason?: string
+  result?: string
+  error?: string | null
+  delayUs?: number
+  place?: Readmission
+}
+
+/** The statements of attempts, as `Db.call` names them: what a test counts, delays or loses. */
+export const attemptCalls = {
+  claim: 'claim_jobs',
+  sendAndClaim: 'send_and_claim_job',
+  finish: 'finish_attempts',
+} satisfies Record<string, FunctionName>
 
 /** An object with a tenant: what the limits' keys are read from. */
 export const tenantInput = z.object({
@@ -71,29 +91,31 @@ export const perTenant = (name: string, rate: Rate, burst?: number): Limit<{ ten
 export const quietTask = (name: string, limits: readonly Limit<{ tenant?: string | undefined }>[] = []) =>
   task(name, { input: tenantInput, limits, run: () => undefined })
 
-/** Claims on any connection that speaks SQL. */
+/** Claims on any connection that speaks SQL. `since`: of the answer before; `isWide`: considers as many lanes as it may. */
 export async function claim(
   db: Queryable,
   worker: string,
   tasks: readonly string[],
   want: number,
   id = newId(),
-  mode: Partial<ClaimMode> = {},
+  mode: Partial<ClaimMode> & { since?: string | null; isWide?: boolean } = {},
 ): Promise<Answer> {
-  const { idle = false, ahead = 0 } = mode
-  const [row] = await db.query<{
+  const { idle = false, ahead = 0, since = null, isWide = false } = mode
+  const [row] = await sqlOn(db).call<{
     now_us: string
     wake_us: string | null
     again: boolean
+    since: string | null
     jobs: string | null
     instants: string[] | null
     probing: boolean | null
-  }>(`select * from ${fn}.claim_jobs($1,$2,null,$3,$4,null,$5,null,false,$6)`, [id, worker, tasks, want, idle, ahead])
+  }>(attemptCalls.claim, [id, worker, null, tasks, want, null, idle, since, isWide, ahead])
   const jobs = decodeJobs(row?.jobs ?? null, id, 0)
   return {
     jobs,
     again: row?.again ?? false,
     wakeUs: row?.wake_us ? Number(row.wake_us) : undefined,
+    since: row?.since ?? null,
     laterUs: jobs.map((_, i) => Number(row?.instants?.[i] ?? row?.now_us) - Number(row?.now_us)),
     nowUs: Number(row?.now_us),
     isProbing: row?.probing === true,
@@ -130,7 +152,7 @@ export async function sendClaimed(
   const job = await admit(to, input, {}, systemClock)
   if (!isClaimedAtSend(job)) return undefined
   const params = [claimId, worker, null, ...laneParams([job], true)]
-  const [row] = await sqlOn(db).call<{ jobs: string | null }>('send_and_claim_job', params)
+  const [row] = await sqlOn(db).call<{ jobs: string | null }>(attemptCalls.sendAndClaim, params)
   return decodeJobs(row?.jobs ?? null, claimId, 0)
 }
 
@@ -138,20 +160,24 @@ export async function sendClaimed(
 export async function finish(db: Queryable, all: readonly Ending[], ended?: readonly string[]): Promise<number[]> {
   const endings = all.toSorted((a, b) => a.job.seq - b.job.seq)
   const claims = [...new Set(endings.map(({ job }) => job.claim))]
-  const [row] = await db.query<{ refused: string[] }>(
-    `select ${fn}.finish_attempts($1,$2,$3,$4,$5,$6,null,null,null,null,$7,$8) as refused`,
-    [
-      claims,
-      ended ?? claims,
-      endings.map(({ job }) => job.seq),
-      endings.map(({ job }) => job.id),
-      endings.map(({ job }) => claims.indexOf(job.claim) + 1),
-      endings.map(({ outcome }) => outcome),
-      endings.map(({ delayUs }) => delayUs ?? null),
-      all.some(({ place }) => place) ? endings.map(({ place }) => (place ? JSON.stringify(place) : null)) : null,
-    ],
-  )
-  return (row?.refused ?? []).map(Number)
+  /** Null: no ending has it. */
+  const given = <T>(of: (ending: Ending) => T | undefined) =>
+    endings.some((ending) => of(ending) !== undefined) ? endings.map((ending) => of(ending) ?? null) : null
+  const [row] = await sqlOn(db).call<{ finish_attempts: string[] }>(attemptCalls.finish, [
+    claims,
+    ended ?? claims,
+    endings.map(({ job }) => job.seq),
+    endings.map(({ job }) => job.id),
+    endings.map(({ job }) => claims.indexOf(job.claim) + 1),
+    endings.map(({ outcome }) => outcome),
+    given(({ beganUs }) => beganUs),
+    given(({ reason }) => reason),
+    given(({ result }) => result),
+    given(({ error }) => error),
+    endings.map(({ delayUs }) => delayUs ?? null),
+    given(({ place }) => place && JSON.stringify(place)),
+  ])
+  return (row?.finish_attempts ?? []).map(Number)
 }
 
 /** Ends attempts as done. */
@@ -160,6 +186,23 @@ export function done(db: Queryable, jobs: readonly Claimed[]): Promise<number[]>
     db,
     jobs.map((job) => ({ job, outcome: 'done' })),
   )
+}
+
+/** Settles what an attempt used of a limit, of which it was granted `units`; resolves to whether its claim has lost the job. */
+export async function settle(
+  db: Queryable,
+  { id, claim: claimId }: Pick<Claimed, 'id' | 'claim'>,
+  name: string,
+  actual: number,
+  { units = 1, isFull = false } = {},
+): Promise<boolean | undefined> {
+  const params = [id, claimId, name, actual, [claimId], [units], isFull, null]
+  return (await sqlOn(db).call<{ lost: boolean }>('settle_attempt', params))[0]?.lost
+}
+
+/** Ends the jobs that cannot begin any more, as workers do every 2 s; resolves to how many there were. */
+export async function endOverdue(db: Queryable): Promise<number | undefined> {
+  return (await sqlOn(db).call<{ expire_overdue_jobs: number }>('expire_overdue_jobs'))[0]?.expire_overdue_jobs
 }
 
 /** Registers a worker; resolves to its id. */
@@ -179,7 +222,7 @@ export async function ownClock(db: Queryable, startMs: number): Promise<{ set(ms
   await db.query(
     `create or replace function sluice.now() returns timestamptz language sql volatile as 'select at from sluice.test_clock'`,
   )
-  await db.query('update sluice.epoch set watched = false')
+  await watchClock(db, false)
   return {
     set: async (ms) => void (await db.query('update sluice.test_clock set at = to_timestamp($1 / 1000.0)', [ms])),
   }

@@ -1,15 +1,15 @@
 /** The limiter's clock when the store clock steps: on both engines, with all clocks controlled by the test. */
-import { fn } from '../servers/fn.ts'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { sqlOn, storeOn } from '../../src/db/store.ts'
 import { type Clock, StoreClock, systemClock } from '../../src/core/clock.ts'
-import { hash64 } from '../../src/core/hash.ts'
+import { newId } from '../../src/core/hash.ts'
 import { defineLimit } from '../../src/claim/definitions/define.ts'
 import { StoreEpoch } from '../../src/claim/definitions/clock.ts'
 import { limit } from '../../src/limits/limit.ts'
 import type { Sluice } from '../../src/sluice.ts'
+import { takeIn } from '../takes/engine.ts'
+import { addBucket, forgetSteps, limiterNow, storeTimeOf, watchClock } from '../limits/engine.ts'
 import { count, empty, mainEngines, openOn, ownClock } from './engine.ts'
-import { takeIn } from '../limits/take.ts'
 
 const startMs = 1_790_000_000_000
 const hourMs = 3_600_000
@@ -32,10 +32,10 @@ describe.each(mainEngines)('when the clock of the store steps, on $name', (engin
   })
   beforeEach(async () => {
     await empty(sluice.db)
-    await sluice.db.query(`update sluice.epoch set ahead_us = 0, seen_us = 0, watched = true`)
+    await forgetSteps(sluice.db)
+    await watchClock(sluice.db)
     ;[realMs, offMs, grants] = [0, 0, []]
-    bucket = hash64('crm:')
-    await sluice.db.query(`insert into sluice.bucket (id, name, key) values ($1, 'crm', '')`, [bucket])
+    bucket = await addBucket(sluice.db, 'crm')
     await pass(0)
   })
   afterAll(() => sluice.close())
@@ -57,9 +57,9 @@ describe.each(mainEngines)('when the clock of the store steps, on $name', (engin
     /** Takes all it can, as claims do. */
     const take = async () => {
       const rows = await sluice.db.query<{ now: string; granted: boolean }>(
-        `select ${fn}.limiter_now_us($2::bigint) as now, t.granted from generate_series(1, 4) g
-         cross join lateral ${takeIn(`${fn}.new_id()`, '$1::bigint[]', '$2::bigint + 0 * g')}`,
-        [[bucket], storeClock.cap(clock.monotonicMs())],
+        `select ${limiterNow('$2::bigint')} as now, t.granted from unnest($3::uuid[]) with ordinality g (id, n)
+         cross join lateral ${takeIn('g.id', '$1::bigint[]', '$2::bigint + 0 * g.n')}`,
+        [[bucket], storeClock.cap(clock.monotonicMs()), [1, 2, 3, 4].map(() => newId())],
       )
       for (const { granted } of rows) if (granted) grants.push(realMs)
       storeClock.saw(Number(rows[0]?.now), clock.monotonicMs())
@@ -186,7 +186,7 @@ describe.each(mainEngines)('when the clock of the store steps, on $name', (engin
     await pass(0)
     await man.look()
     const [row] = await sluice.db.query<{ off: number }>(
-      `select extract(epoch from ${fn}.store_time(${fn}.limiter_now_us()) - sluice.now())::float8 as off`,
+      `select extract(epoch from ${storeTimeOf(limiterNow())} - sluice.now())::float8 as off`,
     )
     expect(Math.abs(row?.off ?? 1)).toBeLessThan(0.001)
     expect(await count(sluice.db, `sluice.epoch where stepped_us > 3590000000 and stepped_at is not null`)).toBe(1)

@@ -1,4 +1,3 @@
-import { fn } from '../servers/fn.ts'
 import { describe, expect, it } from 'vitest'
 import { z } from 'zod'
 import { storeOn } from '../../src/db/store.ts'
@@ -11,8 +10,24 @@ import type { Db } from '../../src/db/db.ts'
 import { task } from '../../src/tasks/task.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { until } from '../until.ts'
-import { type Claimed, claim, claimAll, count, done, emptied, mainEngines, enter, finish, quietTask } from './engine.ts'
-import { further } from '../takes/asks.ts'
+import {
+  attemptCalls,
+  claim,
+  claimAll,
+  type Claimed,
+  count,
+  done,
+  emptied,
+  endOverdue,
+  enter,
+  finish,
+  mainEngines,
+  quietTask,
+  settle,
+} from './engine.ts'
+import { further } from '../takes/engine.ts'
+import { rescue } from '../fleet/engine.ts'
+import { unitsUsed } from '../limits/engine.ts'
 
 const quiet = quietTask('quiet', [limit('wide', { rate: '1000000/s', burst: 1_000_000 })])
 const rows = (n: number) => Array.from({ length: n }, (_, i) => ({ n: i }))
@@ -31,7 +46,7 @@ for (const engine of mainEngines) {
       expect(ids(second.jobs)).toEqual(ids(first.jobs))
       expect(second).toMatchObject({ again: true, wakeUs: 0 })
       expect(await count(at.db, 'sluice.job where claim is not null')).toBe(4)
-      expect(await at.db.query('select sum(units)::int as n from sluice.ledger')).toEqual([{ n: 4 }])
+      expect(await unitsUsed(at.db)).toEqual({ wide: 4 })
       await finish(at.db, [{ job: first.jobs[0] as Claimed, outcome: 'done' }], [])
       expect(ids((await claim(at.db, at.worker, ['quiet'], 4, id)).jobs)).toEqual(ids(first.jobs.slice(1)))
     })
@@ -74,8 +89,7 @@ for (const engine of mainEngines) {
       await at.sluice.sendMany(one, rows(2))
       const [job] = (await claim(at.db, at.worker, ['one'], 2)).jobs as [Claimed]
       expect(await claimAll(at.db, at.worker, ['one'], 1)).toEqual([])
-      const sql = `select lost from ${fn}.settle_attempt($1, $2, 'metered', 0, array[$2]::uuid[], '{1}', false, null)`
-      expect(await at.db.query(sql, [job.id, job.claim])).toEqual([{ lost: false }])
+      expect(await settle(at.db, job, 'metered', 0)).toBe(false)
       expect(await claimAll(at.db, at.worker, ['one'], 1)).toHaveLength(1)
     })
 
@@ -83,7 +97,7 @@ for (const engine of mainEngines) {
       await at.sluice.sendMany(quiet, rows(3))
       const id = newId()
       const { jobs } = await claim(at.db, at.worker, ['quiet'], 2, id)
-      await at.db.query(`select ${fn}.rescue_worker($1, null, 'lost')`, [at.worker])
+      await rescue(at.db, at.worker)
       await expect(claim(at.db, at.worker, ['quiet'], 2, id)).rejects.toMatchObject({ code: 'SLW01' })
       await expect(claim(at.db, at.worker, ['quiet'], 2)).rejects.toMatchObject({ code: 'SLW01' })
       const other = await enter(at.db)
@@ -102,7 +116,7 @@ for (const engine of mainEngines) {
       async (outcome) => {
         const id = await at.sluice.send(quiet, {})
         const lost = await claimAll(at.db, at.worker, ['quiet'], 1)
-        await at.db.query(`select ${fn}.rescue_worker($1, null, 'lost')`, [at.worker])
+        await rescue(at.db, at.worker)
         const own = await claimAll(at.db, await enter(at.db), ['quiet'], 1)
         expect(ids(own)).toEqual([id])
         const late = lost.map((job) => ({ job, outcome }))
@@ -120,7 +134,7 @@ for (const engine of mainEngines) {
       await finish(at.db, [{ job: first, outcome: 'retry' }], [])
       const own = await claimAll(at.db, await enter(at.db), ['quiet'], 1)
       expect(ids(own)).toEqual([first.id])
-      await at.db.query(`select ${fn}.rescue_worker($1, null, 'lost')`, [at.worker])
+      await rescue(at.db, at.worker)
       expect(await at.sluice.jobs.get(first.id)).toMatchObject({ state: 'running', crashes: 0, ambiguous: false })
       expect(await done(at.db, own)).toEqual([])
       const again = await claimAll(at.db, await enter(at.db), ['quiet'], 2)
@@ -146,7 +160,7 @@ for (const engine of mainEngines) {
         expect(await claimAll(at.db, worker, ['quiet'], 1)).toMatchObject([
           { attempt: i + 1, crashes: i, ambiguous: i > 0 },
         ])
-        await at.db.query(`select ${fn}.rescue_worker($1, null, 'lost')`, [worker])
+        await rescue(at.db, worker)
       }
       expect(await at.sluice.jobs.get(id)).toMatchObject({
         state: 'failed',
@@ -191,7 +205,7 @@ for (const engine of mainEngines) {
     it('a worker that signs off returns its jobs uncalled', async () => {
       await at.sluice.send(quiet, {})
       await claimAll(at.db, at.worker, ['quiet'], 1)
-      await at.db.query(`select ${fn}.rescue_worker($1, null, 'shutdown')`, [at.worker])
+      await rescue(at.db, at.worker, 'shutdown')
       expect(await claimAll(at.db, await enter(at.db), ['quiet'], 1)).toMatchObject([
         { attempt: 1, crashes: 0, ambiguous: false },
       ])
@@ -203,7 +217,7 @@ for (const engine of mainEngines) {
       await finish(at.db, [{ job: interrupted, outcome: 'interrupt' }])
       await claimAll(at.db, at.worker, ['nobody'], 1)
       expect(await claimAll(at.db, at.worker, ['quiet'], 1)).toMatchObject([{ id, ambiguous: true }])
-      await at.db.query(`select ${fn}.rescue_worker($1, null, 'shutdown')`, [at.worker])
+      await rescue(at.db, at.worker, 'shutdown')
       const other = await enter(at.db)
       await claimAll(at.db, other, ['nobody'], 1)
       expect(await claimAll(at.db, other, ['quiet'], 1)).toMatchObject([{ id, crashes: 0, ambiguous: true }])
@@ -233,14 +247,10 @@ for (const engine of mainEngines) {
       for (const [outcome, error] of [
         ['retry', '{"name": "Error", "message": "no luck"}'],
         ['return', null],
-      ]) {
+      ] as const) {
         await claimAll(at.db, at.worker, ['nobody'], 1)
         const [job] = (await claimAll(at.db, at.worker, ['quiet'], 1)) as [Claimed]
-        await at.db.query(
-          `select ${fn}.finish_attempts(array[$1]::uuid[], array[$1]::uuid[], $2, $3, '{1}', $4, '{null}', '{null}',
-             '{null}', $5, '{0}')`,
-          [job.claim, [job.seq], [job.id], [outcome], [error]],
-        )
+        await finish(at.db, [{ job, outcome, error, delayUs: 0 }])
         expect(await at.sluice.jobs.get(id)).toMatchObject({ error: { message: 'no luck' } })
       }
     })
@@ -272,7 +282,7 @@ for (const engine of mainEngines) {
         reasons: [{ kind: 'expired', text: expect.stringContaining('fails within 2 s') }],
       })
       expect(await storeOn(at.db).run('operations/find_broken_lanes')).toEqual([])
-      expect(await at.db.query(`select ${fn}.expire_overdue_jobs() as n`)).toEqual([{ n: 3 }])
+      expect(await endOverdue(at.db)).toBe(3)
       expect(await at.sluice.jobs.get(id)).toMatchObject({ state: 'failed', reason: 'expired', attempt: 0 })
     })
 
@@ -283,7 +293,7 @@ for (const engine of mainEngines) {
       expect(await claimAll(at.db, at.worker, ['quiet'], 1)).toEqual([])
       await move('1h')
       expect(await claimAll(at.db, at.worker, ['quiet'], 1)).toEqual([])
-      await at.db.query(`select ${fn}.expire_overdue_jobs()`)
+      await endOverdue(at.db)
       expect(await at.sluice.jobs.get(id)).toMatchObject({ state: 'failed', reason: 'expired' })
     })
 
@@ -319,7 +329,7 @@ for (const engine of mainEngines) {
     const failing = (codes: string[]): Db =>
       Object.assign(Object.create(at.db) as Db, {
         call: async (name: string, sql: string, params: unknown[]) => {
-          const code = name === 'finish_attempts' ? codes.shift() : undefined
+          const code = name === attemptCalls.finish ? codes.shift() : undefined
           if (code !== undefined)
             await at.db.query(`do $$ begin raise exception 'as if' using errcode = '${code}', table = 'job'; end $$`)
           return at.db.query(sql, params)

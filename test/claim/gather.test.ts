@@ -6,6 +6,7 @@ import { Finisher, type Outcome } from '../../src/claim/finish/finish.ts'
 import type { Clock } from '../../src/core/clock.ts'
 import { systemClock } from '../../src/core/clock.ts'
 import type { Store } from '../../src/db/store.ts'
+import { attemptCalls } from './engine.ts'
 
 const success: Outcome = { kind: 'done', result: null, tookMs: 1 }
 const failure: Outcome = { kind: 'retry', error: '{}', delayMs: 1, tookMs: 1 }
@@ -30,7 +31,7 @@ function stage({ slots = 100, isPressing = () => false }: Given = {}, tookMs = 1
   const call = async (_: string, args: readonly unknown[]) => {
     statements.push({ atMs: nowMs, seqs: JSON.parse(`[${String(args[2]).slice(1, -1)}]`) as number[] })
     await new Promise<void>((resolve) => after(tookMs, resolve))
-    return [{ finish_attempts: [] }]
+    return [{ [attemptCalls.finish]: [] }]
   }
   const finisher = new Finisher({ clock, call } as unknown as Store, undefined, { slots: () => slots, isPressing })
   const turn = () => new Promise<void>((resolve) => setImmediate(resolve))

@@ -4,6 +4,7 @@ import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { sqlOn } from '../../src/db/store.ts'
 import { isLong } from '../long.ts'
+import { forgetSteps, watchClock } from '../limits/engine.ts'
 import { emptied, empty, engines, ownClock } from './engine.ts'
 import { anySetting } from './setting.ts'
 import { World } from './world.ts'
@@ -59,11 +60,11 @@ describe('claims', () => {
   it(`exceed no limit in ${histories} random histories, and leave no job waiting for ever`, async () => {
     await ownClock(at.db, startMs)
     // Only the workers of the histories look at this clock.
-    await at.db.query('update sluice.epoch set watched = true')
+    await watchClock(at.db)
     const counts = Object.fromEntries([...operations, ...events, ...judged].map((what) => [what, 0]))
     const property = fc.asyncProperty(anySetting(length), async (setting) => {
       await empty(at.db)
-      await at.db.query('update sluice.epoch set ahead_us = 0, seen_us = 0')
+      await forgetSteps(at.db)
       const world = new World(at.sluice, setting, startMs * 1_000)
       await world.begin()
       for (const act of setting.acts) {
@@ -84,14 +85,14 @@ describe('claims', () => {
 
   it('leave no job waiting in vain where all jobs share their limits, and many have costs', async () => {
     await ownClock(at.db, startMs)
-    await at.db.query('update sluice.epoch set watched = true')
+    await watchClock(at.db)
     const plain = anySetting(length).map((setting) => ({
       ...setting,
       tasks: setting.tasks.map((one) => ({ ...one, limits: [...new Set(one.limits.map((of) => 3 + (of % 2)))] })),
     }))
     const property = fc.asyncProperty(plain, async (setting) => {
       await empty(at.db)
-      await at.db.query('update sluice.epoch set ahead_us = 0, seen_us = 0')
+      await forgetSteps(at.db)
       const world = new World(at.sluice, setting, startMs * 1_000)
       await world.begin()
       for (const act of setting.acts) await world.act(act)

@@ -1,11 +1,10 @@
 /** Jobs whose limit cannot have room before they expire, on both engines, with a store clock that the test controls. */
-import { fn } from '../servers/fn.ts'
 import { randomUUID } from 'node:crypto'
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { newId } from '../../src/core/hash.ts'
 import { type Failure, limit, task } from '../../src/index.ts'
 import { testSluice, type TestSluice } from '../../src/testing/index.ts'
-import { acquire, further } from '../takes/asks.ts'
+import { acquire, endTakes, further } from '../takes/engine.ts'
 import { claim, count, done, mainEngines, enter, tenantInput } from './engine.ts'
 
 const failures: Failure[] = []
@@ -198,7 +197,7 @@ describe.each(mainEngines)('$name', (engine) => {
       await claim(t.sluice.db, worker, ['smooth'], 5)
       expect((await states(ids)).at(-1)).toBe('waiting')
       if (i > 0) break
-      await t.sluice.db.query(`select ${fn}.end_takes(array[$1::uuid], '{smooth}', '{1}')`, [grant])
+      await endTakes(t.sluice.db, [grant], ['smooth'], [1])
       await t.drain()
       await t.clock.advance('3h')
     }

@@ -1,14 +1,14 @@
 /** Limits by labels of workers: those of one host share a bucket, and machines multiply the limit. */
-import { fn } from '../servers/fn.ts'
 import { describe, expect, it } from 'vitest'
 import { watch } from '../../src/core/probe.ts'
-import type { Queryable } from '../../src/db/db.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { label } from '../../src/limits/pool.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { until } from '../until.ts'
 import { hasty } from '../worker/patience.ts'
+import { rescue } from '../fleet/engine.ts'
+import { unitsUsed } from '../limits/engine.ts'
 import {
   type Answer,
   claim,
@@ -16,11 +16,13 @@ import {
   count,
   done,
   emptied,
-  mainEngines,
+  enter,
   finish,
+  mainEngines,
   ownClock,
   quietTask,
 } from './engine.ts'
+import { classesWithoutRoom, retireBuckets } from './engine-parts.ts'
 
 const rows = (n: number) => Array.from({ length: n }, () => ({ tenant: 'a' }))
 const perHost = quietTask('hosted', [limit('ip', { window: '3/h', by: label('host') })])
@@ -32,20 +34,10 @@ const both = quietTask('both', [
 ])
 const plain = quietTask('plain')
 
-/** Registers a worker with these labels. */
-async function enterAs(db: Queryable, labels: Record<string, string>, tasks: readonly string[] = []): Promise<string> {
-  const [row] = await db.query<{ id: string }>(
-    `insert into sluice.worker (host, pid, version, tasks, slots, started_at, labels)
-     values ('test', 1, '0', $1, 1, sluice.now(), $2) returning id`,
-    [tasks, labels],
-  )
-  return row?.id ?? ''
-}
-
 for (const engine of mainEngines) {
   describe(`on ${engine.name}`, () => {
     const at = emptied(engine)
-    const host = (name: string) => enterAs(at.db, { host: name })
+    const host = (name: string) => enter(at.db, [], { host: name })
     /** Claims until a claim finds nothing, and returns that last result. */
     const last = async (worker: string, tasks: readonly string[]): Promise<Answer> => {
       for (;;) {
@@ -62,13 +54,7 @@ for (const engine of mainEngines) {
       expect(await claimAll(at.db, one, ['hosted'], 10)).toEqual([])
       expect(await claimAll(at.db, other, ['hosted'], 10)).toHaveLength(3)
       expect(await claimAll(at.db, other, ['hosted'], 10)).toEqual([])
-      const units = await at.db.query(
-        `select b.key, sum(l.units)::int as units from sluice.ledger l join sluice.bucket b on b.id = l.bucket where b.name = 'ip' group by 1 order by 1`,
-      )
-      expect(units).toEqual([
-        { key: 'a', units: 3 },
-        { key: 'b', units: 3 },
-      ])
+      expect(await unitsUsed(at.db)).toEqual({ 'ip:a': 3, 'ip:b': 3 })
       const [job] = await at.db.query(
         `select takes, holds from sluice.job where claim is not null order by seq desc limit 1`,
       )
@@ -119,11 +105,11 @@ for (const engine of mainEngines) {
 
     it('all limits of a job hold together, with labels and without', async () => {
       await at.sluice.sendMany(both, rows(20))
-      const one = await enterAs(at.db, { host: 'a', egress: 'x' })
-      const two = await enterAs(at.db, { host: 'b', egress: 'x' })
+      const one = await enter(at.db, [], { host: 'a', egress: 'x' })
+      const two = await enter(at.db, [], { host: 'b', egress: 'x' })
       expect(await claimAll(at.db, one, ['both'], 10)).toHaveLength(3)
       expect(await claimAll(at.db, two, ['both'], 10)).toHaveLength(1)
-      const three = await enterAs(at.db, { host: 'b', egress: 'y' })
+      const three = await enter(at.db, [], { host: 'b', egress: 'y' })
       expect(await claimAll(at.db, three, ['both'], 10)).toHaveLength(1)
       expect(await claimAll(at.db, three, ['both'], 10)).toEqual([])
       const [lane] = await at.db.query<{ name: string }>(
@@ -152,10 +138,7 @@ for (const engine of mainEngines) {
           again: false,
         })
       expect(await claimAll(at.db, await host('b'), ['heavy'], 10)).toHaveLength(1)
-      const [used] = await at.db.query(
-        `select sum(l.units)::int as units from sluice.ledger l join sluice.bucket b on b.id = l.bucket where b.key = 'a'`,
-      )
-      expect(used).toEqual({ units: 6 })
+      expect((await unitsUsed(at.db))['load:a']).toBe(6)
     })
 
     it('a job that costs more than a host has left is claimed when the host has that much, and not before', async () => {
@@ -179,11 +162,7 @@ for (const engine of mainEngines) {
       expect((await last(worker, ['dear'])).wakeUs).toBe(6_050_000)
       const [idle] = await at.db.query('select barred is not null as barred from sluice.idle')
       expect(idle).toEqual({ barred: true })
-      const barred = async () => {
-        const sql = `select cardinality(classes) as n, due is not null as due from ${fn}.find_classes_without_room('{"host": "a"}',
-          array(select id from sluice.class), 1800000000000000)`
-        return (await at.db.query(sql))[0]
-      }
+      const barred = () => classesWithoutRoom(at.db, { host: 'a' }, 1_800_000_000_000_000)
       expect(await barred()).toEqual({ n: 1, due: true })
       // Where others would take the remaining units, fair turns decide, in the claim.
       await at.sluice.sendMany(cheap, rows(2))
@@ -205,7 +184,7 @@ for (const engine of mainEngines) {
 
     it('a worker without the label gets no such job, and the explanation names the missing label', async () => {
       await at.sluice.sendMany(both, rows(1))
-      const worker = await enterAs(at.db, { host: 'a' }, ['both'])
+      const worker = await enter(at.db, ['both'], { host: 'a' })
       expect(await last(worker, ['both'])).toMatchObject({ jobs: [] })
       const [waiting] = await at.sluice.list({ state: 'waiting' })
       const said = await at.sluice.why(waiting?.id ?? '')
@@ -218,18 +197,18 @@ for (const engine of mainEngines) {
           todo: expect.any(String),
         },
       ])
-      await enterAs(at.db, { host: 'a', egress: 'x' }, ['both'])
+      await enter(at.db, ['both'], { host: 'a', egress: 'x' })
       expect((await at.sluice.why(waiting?.id ?? ''))?.reasons).toMatchObject([{ kind: 'slots' }])
     })
 
     it('the explanation names the host that has room first', async () => {
       await at.sluice.sendMany(perHost, rows(20))
-      const one = await enterAs(at.db, { host: 'a' }, ['hosted'])
+      const one = await enter(at.db, ['hosted'], { host: 'a' })
       await claimAll(at.db, one, ['hosted'], 10)
       const [waiting] = await at.sluice.list({ state: 'waiting', max: 1 })
       const why = async () => (await at.sluice.why(waiting?.id ?? ''))?.reasons.filter(({ kind }) => kind === 'limit')
       expect(await why()).toMatchObject([{ limit: 'ip', key: 'a', notBefore: expect.any(Date) }])
-      await enterAs(at.db, { host: 'b' }, ['hosted'])
+      await enter(at.db, ['hosted'], { host: 'b' })
       expect((await why())?.map(({ key }) => key)).toEqual(['b'])
     })
 
@@ -241,7 +220,7 @@ for (const engine of mainEngines) {
         const [job] = await claimAll(at.db, a, ['placed'], 10)
         await claimAll(at.db, b, ['placed'], 10)
         if (job === undefined) throw new Error('nothing was claimed')
-        if (end === 'lost') await at.db.query(`select ${fn}.rescue_worker($1, null, 'lost')`, [a])
+        if (end === 'lost') await rescue(at.db, a)
         else if (end === 'cancelled') await at.sluice.jobs.cancel(job.id)
         else await finish(at.db, [{ job, outcome: end, delayUs: 3_600_000_000 }], [])
         expect(await claimAll(at.db, b, ['placed'], 10)).toEqual([])
@@ -274,7 +253,7 @@ for (const engine of mainEngines) {
     it('a free place notifies an idle worker of this host, and none of another', async () => {
       const tasks = ['placed']
       const [a, b] = [await host('a'), await host('b')]
-      const idle = await Promise.all(['a', 'b', 'b', 'b'].map((name) => enterAs(at.db, { host: name }, tasks)))
+      const idle = await Promise.all(['a', 'b', 'b', 'b'].map((name) => enter(at.db, tasks, { host: name })))
       await at.sluice.sendMany(placed, rows(10))
       const [job] = await claimAll(at.db, a, tasks, 10)
       await claimAll(at.db, b, tasks, 10)
@@ -290,7 +269,7 @@ for (const engine of mainEngines) {
         limit('shared', { concurrency: 1 }),
         limit('mine', { window: '1/h', by: label('host') }),
       ])
-      const [a, b] = [await enterAs(at.db, { host: 'a' }, ['mixed']), await enterAs(at.db, { host: 'b' }, ['mixed'])]
+      const [a, b] = [await enter(at.db, ['mixed'], { host: 'a' }), await enter(at.db, ['mixed'], { host: 'b' })]
       await at.sluice.sendMany(mixed, rows(5))
       const jobs = await claimAll(at.db, a, ['mixed'], 5)
       expect(jobs).toHaveLength(1)
@@ -309,9 +288,7 @@ for (const engine of mainEngines) {
         `update sluice.ledger set at = at - 100 * 86400000000::bigint where n = (select max(n) from sluice.ledger)`,
       )
       await at.db.query('delete from sluice.ledger where n < (select max(n) from sluice.ledger)')
-      await at.db.query(`select * from ${fn}.retire_buckets(7 * 86400000000::bigint, null, $1)`, [
-        '-9223372036854775808',
-      ])
+      await retireBuckets(at.db, 7 * 86_400_000_000)
       expect(await count(at.db, `sluice.bucket where name = 'seat'`)).toBe(0)
       expect(await claimAll(at.db, worker, ['placed'], 5)).toHaveLength(2)
     })

@@ -1,10 +1,10 @@
 /** A worker that was given up reports on a job that another one runs by then: the report changes nothing. */
 import { describe, expect, it } from 'vitest'
+import type { Readmission } from '../../src/tasks/place.ts'
 import { limit } from '../../src/limits/limit.ts'
-import { fn } from '../servers/fn.ts'
 import {
-  type Claimed,
   claimAll,
+  type Claimed,
   count,
   done,
   emptied,
@@ -13,8 +13,10 @@ import {
   mainEngines,
   perTenant,
   quietTask,
+  settle,
 } from './engine.ts'
-import { further } from '../takes/asks.ts'
+import { further } from '../takes/engine.ts'
+import { rescue } from '../fleet/engine.ts'
 
 const by = ({ tenant = '' }: { tenant?: string | undefined }) => tenant
 const task = quietTask('late', [perTenant('calls', '1000/h', 1_000), limit('seats', { concurrency: 2, by })])
@@ -27,7 +29,7 @@ describe.each(mainEngines)('a worker that was given up, on $name', (engine) => {
   const lost = async (): Promise<[Claimed, Claimed]> => {
     await at.sluice.send(task, { tenant: 'a' })
     const [first] = await claimAll(at.db, at.worker, ['late'], 1)
-    await at.db.query(`select ${fn}.rescue_worker($1, null, 'lost')`, [at.worker])
+    await rescue(at.db, at.worker)
     const [second] = await claimAll(at.db, await enter(at.db), ['late'], 1)
     return [first as Claimed, second as Claimed]
   }
@@ -47,12 +49,17 @@ describe.each(mainEngines)('a worker that was given up, on $name', (engine) => {
   it.each(outcomes)('changes nothing when it reports %s for a job that another one runs', async (outcome) => {
     const [first, second] = await lost()
     const before = await look()
-    const place = outcome === 'readmit' ? [JSON.stringify({ lane: '1', queue: 'other', takes: null })] : null
-    const [row] = await at.db.query<{ refused: string[] }>(
-      `select ${fn}.finish_attempts(array[$1]::uuid[], array[$1]::uuid[], $2, $3, '{1}', $4, '{1000}', '{exhausted}', '{1}', '{null}', '{1000}', $5) as refused`,
-      [first.claim, [first.seq], [first.id], [outcome], place],
-    )
-    expect(row?.refused.map(Number)).toEqual([first.seq])
+    const report = {
+      job: first,
+      outcome,
+      beganUs: 1_000,
+      reason: 'exhausted',
+      result: '1',
+      error: null,
+      delayUs: 1_000,
+    }
+    const place = { lane: '1', queue: 'other', takes: null } as Readmission
+    expect(await finish(at.db, [outcome === 'readmit' ? { ...report, place } : report])).toEqual([first.seq])
     expect(await look()).toEqual(before)
     expect(await done(at.db, [second])).toEqual([])
     expect(await count(at.db, `sluice.done where state = 'done'`)).toBe(1)
@@ -61,11 +68,7 @@ describe.each(mainEngines)('a worker that was given up, on $name', (engine) => {
   it('changes nothing when it settles', async () => {
     const [first] = await lost()
     const before = await look()
-    const [answer] = await at.db.query(
-      `select lost from ${fn}.settle_attempt($1, $2, 'calls', 0, array[$2]::uuid[], '{1}', true, null)`,
-      [first.id, first.claim],
-    )
-    expect(answer).toEqual({ lost: true })
+    expect(await settle(at.db, first, 'calls', 0, { isFull: true })).toBe(true)
     expect(await look()).toEqual(before)
   })
 
@@ -83,7 +86,7 @@ describe.each(mainEngines)('a worker that was given up, on $name', (engine) => {
     await finish(at.db, [{ job, outcome: 'retry', delayUs: 0 }], [])
     const [again] = (await claimAll(at.db, await enter(at.db), ['late'], 1)) as [Claimed]
     expect(again.id).toBe(job.id)
-    await at.db.query(`select ${fn}.rescue_worker($1, null, 'lost')`, [at.worker])
+    await rescue(at.db, at.worker)
     expect(await at.db.query('select id, claim, crashes from sluice.job order by seq')).toEqual([
       { id: job.id, claim: again.claim, crashes: 0 },
       { id: kept.id, claim: null, crashes: 1 },

@@ -9,25 +9,30 @@ import { schedule } from '../../src/schedule/schedule.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { task } from '../../src/tasks/task.ts'
 import { isLong } from '../long.ts'
-import { acquire, further } from '../takes/asks.ts'
+import { acquire, endTakes, expireHolders, further, renewHolder } from '../takes/engine.ts'
 import { isSql, readAll } from '../repository.ts'
 import { fn } from '../servers/fn.ts'
 import { until } from '../until.ts'
+import { forgetSteps, putRedisEpoch, sumUsage, undoClockStep, watchClock } from '../limits/engine.ts'
+import { rescue, wakeForMissedWork, watchWorkers, workerRound } from '../fleet/engine.ts'
 import {
   claim,
   claimAll,
   count,
   empty,
+  endOverdue,
   enter,
   finish,
   ownClock,
   quietTask,
   sendClaimed,
+  settle,
   tenantInput,
 } from './engine.ts'
 import { disorder, lockOrder, type Watched, watchedStore } from './locks.ts'
 import { anySetting } from './setting.ts'
 import { World } from './world.ts'
+import { rebuildBucket, renewDefinitions } from './engine-parts.ts'
 
 /** Repeats a run from the values that it has printed. */
 const seed = Number(process.env['SLUICE_TEST_SEED'] ?? randomInt(2 ** 31))
@@ -105,12 +110,10 @@ describe('locks', () => {
     // Claims, ends, and further grants of attempts.
     const jobs = await claimAll(db, worker, names, 20)
     const [first] = jobs
-    await run('claim_jobs', first?.claim, worker, null, names, 20, null, true)
+    await claim(db, worker, names, 20, first?.claim, { idle: true })
     const takes = ['locks.pool:a', 'locks.rate:t0']
     await further(db, first, takes, { back: first?.claim })
-    for (const job of jobs.slice(0, 6))
-      for (const units of [0, 3])
-        await run('settle_attempt', job.id, job.claim, 'locks.rate', units, [job.claim], [1], false, null)
+    for (const job of jobs.slice(0, 6)) for (const units of [0, 3]) await settle(db, job, 'locks.rate', units)
     await run('hold_buckets', [1, 2], 1_000, null)
     for (const age of [0, 1_000]) await run('refuse_buckets', [2, 1], [3], null, age, null, '429')
     await run('accept_buckets', [2, 1], 0, null)
@@ -132,7 +135,7 @@ describe('locks', () => {
     )
     for (const { id: running } of jobs.slice(14, 16)) await sluice.jobs.cancel(running)
     await claim(db, worker, names, 50)
-    await run('expire_overdue_jobs')
+    await endOverdue(db)
     // A job that is claimed by its send.
     const alone = quietTask('locks.alone', [limit('locks.alone', { rate: '1000/s' })])
     await sluice.send(alone, {})
@@ -154,7 +157,7 @@ describe('locks', () => {
     await defineLimit(sqlOn(db), limit('locks.two', { rate: '1/s' }))
     const newer = await defineLimit(sqlOn(db), limit('locks.two', { rate: '2/s' }))
     await set(`update sluice.limit_source set seen_at = seen_at - interval '1 minute' where name = 'locks.two'`)
-    await run('renew_definitions', ['locks.two'], [newer])
+    await renewDefinitions(db, { 'locks.two': newer })
     await set(`insert into sluice.parked (kind, name, error, at) values ('bucket', 'x', '', sluice.now())`)
     await run('release_parked', 'bucket', 'x')
     // Takes outside of jobs, also of members of a pool, in both directions.
@@ -162,12 +165,12 @@ describe('locks', () => {
     const members = ['locks.pool:b', 'locks.pool:a', 'locks.seats']
     for (const [i, take] of members.entries()) await acquire(db, take, { grant: grants[i] ?? '', lifeMs: 15_000 })
     for (let i = 0; i < 4; i++) await acquire(db, 'locks.seats', { line: newId(), waitUs: 9_000_000 })
-    await run('renew_holder', newId(), 1_000, null)
-    await run('end_takes', grants.slice(0, 2), members.slice(0, 2), [1, 1])
-    await run('end_takes', grants, [null, null, null], [0, 0, 0])
+    await renewHolder(db, newId())
+    await endTakes(db, grants.slice(0, 2), members.slice(0, 2), [1, 1])
+    await endTakes(db, grants, [null, null, null], [0, 0, 0])
     await acquire(db, 'locks.seats', { holder: newId(), lifeMs: 0.001 })
-    await run('expire_holders', null)
-    await run('expire_holders', Number.MAX_SAFE_INTEGER)
+    await expireHolders(db)
+    await expireHolders(db, Number.MAX_SAFE_INTEGER)
     expect(await wrong()).toEqual([])
   }, 60_000)
 
@@ -215,27 +218,27 @@ describe('locks', () => {
       (await claimAll(db, worker, names, 140)).map((job) => ({ job, outcome: 'done' })),
     )
     for (let i = 0; i < 3; i++) await claim(db, worker, names, 1)
-    await run('wake_for_missed_work')
+    await wakeForMissedWork(db)
     for (let i = 0; i < 9; i++) await sluice.send(rated, {}, { queue: `q${i}` })
     await claim(db, worker, names, 5)
     await sluice.send(pooled, { tenant: 'new' })
     await set(`update sluice.class_state set snap = '9000000000:9000000000:'`)
     await claimAll(db, worker, names, 5)
     // Housekeeping of the fleet.
-    await run('watch_workers')
+    await watchWorkers(db)
     await set('update sluice.doubt set unchanged_us = 20000000')
-    await run('watch_workers')
-    await run('rescue_worker', await enter(db), null, 'shutdown')
-    await run('run_worker_round', await enter(db), false, null, null, null)
+    await watchWorkers(db)
+    await rescue(db, await enter(db), 'shutdown')
+    await workerRound(db, await enter(db))
     await set('update sluice.epoch set server_at = null')
-    await run('undo_clock_step', 0, 0)
+    await undoClockStep(db, 0)
     await run('check_epoch', null, 9, null)
-    for (const epoch of [null, 'one']) await run('replace_redis_epoch', epoch, `${epoch ?? ''}one`, null)
+    for (const epoch of [undefined, 'one']) await putRedisEpoch(db, epoch, `${epoch ?? ''}one`)
     await claim(db, await enter(db), names, 1)
     for (let i = 0; i < 2; i++) await run('learn_costs', '[{"task": "a", "lim": "b", "value": "c", "ratios": [1]}]')
     await sqlOn(db).run('fleet/store_settings', [['a'], ['1']])
     await set(`insert into sluice.renewal select id from sluice.bucket where name = 'locks.rate' limit 1`)
-    await run('rebuild_next_bucket')
+    await rebuildBucket(db)
     expect(await wrong()).toEqual([])
     // A worker with all of its rounds, schedules and settings; then everything that is deleted.
     const note = schedule('locks.note', { task: rated, every: '1s', input: {} })
@@ -243,7 +246,7 @@ describe('locks', () => {
     await until(async () => (await count(db, 'sluice.firing')) > 0, 'it fires')
     await process.stop()
     await set(`update sluice.idempotency set expires_at = '-infinity'`)
-    await run('sum_ledger', 0)
+    await sumUsage(db)
     await set('update sluice.ledger set at = 1')
     await sluice.prune({ keepDone: 0, keepFailed: 0 })
     await run('delete_learned_costs')
@@ -282,11 +285,11 @@ describe('locks', () => {
 
   it('are taken in one order in random histories', async () => {
     await ownClock(store.sluice.db, startMs)
-    await store.sluice.db.query('update sluice.epoch set watched = true')
+    await watchClock(store.sluice.db)
     const all = new Set<string>()
     for (const setting of fc.sample(anySetting(70), { seed, numRuns: isLong ? 50 : 5 })) {
       await empty(store.sluice.db)
-      await store.sluice.db.query('update sluice.epoch set ahead_us = 0, seen_us = 0')
+      await forgetSteps(store.sluice.db)
       await store.taken()
       const world = new World(store.sluice, setting, startMs * 1_000)
       await world.begin()

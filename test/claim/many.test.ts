@@ -1,24 +1,19 @@
 /** The cost of a claim when much waits, and what is deleted when nothing waits. */
-import { fn } from '../servers/fn.ts'
 import pg from 'pg'
 import { describe, expect, it } from 'vitest'
-import { newId } from '../../src/core/hash.ts'
 import type { Queryable } from '../../src/db/db.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { blocked, claim, claimAll, count, done, emptied, engines, perTenant, quietTask, tenantInput } from './engine.ts'
+import { costOfClaim, deleteLanes, lockClasses } from './engine-parts.ts'
 import { task } from '../../src/tasks/task.ts'
 import { later, until } from '../until.ts'
+import { queryable } from '../servers/database.ts'
 
 const at = emptied(engines[0])
 
 /** How many pages the server looks at for a claim of ten. */
-async function pages(db: Queryable, worker: string, name: string, ahead = 0): Promise<number> {
-  const [row] = await db.query<{ 'QUERY PLAN': { Plan: Record<string, number> }[] }>(
-    `explain (analyze, buffers, format json) select * from ${fn}.claim_jobs('${newId()}', ${worker}, null, '{${name}}', 10, null, false, null, false, ${ahead})`,
-  )
-  const plan = row?.['QUERY PLAN'][0]?.Plan ?? {}
-  return (plan['Shared Hit Blocks'] ?? 0) + (plan['Shared Read Blocks'] ?? 0)
-}
+const pages = async (db: Queryable, worker: string, name: string, ahead = 0) =>
+  (await costOfClaim(db, worker, [name], 10, { ahead })).pages
 
 describe('a claim', () => {
   it('of a fair key with thousands of lanes costs as much as it grants', async () => {
@@ -136,9 +131,9 @@ it('a lane that empties while its class is not locked, and fills again, is not d
   try {
     await Promise.all([claimer.connect(), collector.connect()])
     await claimer.query('begin')
-    await claimer.query(`select ${fn}.lock_classes(array(select id from sluice.class where task = 'locked'))`)
+    await lockClasses(queryable(claimer), 'locked')
     await collector.query('begin')
-    const collected = later(collector.query(`select ${fn}.delete_lanes(-9223372036854775808)`))
+    const collected = later(deleteLanes(queryable(collector)))
     await until(async () => (await blocked(db)) > 0, 'it waits for the class')
     await run('free', 1)
     await claimer.query('commit')

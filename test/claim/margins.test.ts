@@ -1,15 +1,14 @@
 /** Margins of a fleet: measured by processes, in force as versions of a definition. Minutes on a clock that the test moves. */
 import { beforeAll, describe, expect, it } from 'vitest'
-import { columnsOf, numbersOnly } from '../../src/claim/definitions/columns.ts'
 import { defineLimit } from '../../src/claim/definitions/define.ts'
 import { Margins } from '../../src/claim/definitions/margins.ts'
 import { sqlOn, storeOn } from '../../src/db/store.ts'
 import { type Limit, limit, type LimitOptions } from '../../src/limits/limit.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { freshDatabase } from '../servers/database.ts'
-import { fn } from '../servers/fn.ts'
 import { until } from '../until.ts'
 import { fleetOn, narrow, wide } from './margin-fleet.ts'
+import { definitionCalls, putAdapted } from './engine-parts.ts'
 
 let sluice: Sluice
 beforeAll(async () => {
@@ -231,9 +230,9 @@ describe('the margin of a fleet', () => {
     const { clock } = storeOn(sluice.db, {})
     const store = storeOn(sluice.db, { clock })
     const call: typeof store.call = async (name, params) => {
-      if (name === 'adapt_limit' && fail) throw new Error('the store is away')
-      if (name === 'adapt_limit') said.push('widens')
-      if (name === 'adapt_limit') await gate
+      if (name === definitionCalls.adapt && fail) throw new Error('the store is away')
+      if (name === definitionCalls.adapt) said.push('widens')
+      if (name === definitionCalls.adapt) await gate
       return store.call(name, params)
     }
     const one = new Margins({ clock, call, run: store.run.bind(store) } as typeof store)
@@ -274,17 +273,12 @@ describe('the margin of a fleet', () => {
 
   it('does not shrink by what was read before a process joined', async () => {
     const { of, join } = await fleet()
-    const put = async (known: number) => {
-      const margin = { grantUs: 10_000, transitUs: 190_000 }
-      const numbers = { ...of, ...margin }
-      const spec = JSON.stringify(numbersOnly(numbers))
-      const columns = JSON.stringify(columnsOf(numbers))
-      const [row] = await sluice.db.query<{ adapt_limit: boolean }>(
-        `select ${fn}.adapt_limit($1, 1, 'measured', $2, $3, $4, 'test', null) as adapt_limit`,
-        [of.name, known, spec, columns],
-      )
-      return row?.adapt_limit
-    }
+    const put = (known: number) =>
+      putAdapted(sluice.db, of.name, {
+        version: 1,
+        numbers: { ...of, grantUs: 10_000, transitUs: 190_000 },
+        known,
+      })
     await join()
     await join()
     expect(await put(1)).toBe(false)

@@ -24,10 +24,11 @@ import { RetentionSettings } from '../../src/fleet/retention.ts'
 import { Worker } from '../../src/worker/worker.ts'
 import { freshBroker } from '../servers/rabbitmq.ts'
 import { freshDatabase } from '../servers/database.ts'
-import { fn } from '../servers/fn.ts'
 import { closeStock, makeStock } from '../remote/made.ts'
 import { until } from '../until.ts'
+import { rescueAll } from '../fleet/engine.ts'
 import { Remote } from './remote.ts'
+import { type Ending, finish } from './engine.ts'
 
 /** The behaviour of a job; see play.mjs. `isLost`: its first attempt is never reported. */
 const input = z.object({
@@ -249,7 +250,7 @@ describe.each(outlets)('$name', ({ make }) => {
     const worker = await work(1)
     const id = await at.sluice.send(many, { gate: path, held: 1 })
     await until(() => at.began.length === 1, 'it began')
-    await at.sluice.db.query(`select ${fn}.rescue_worker(id, null, 'lost') from sluice.worker`)
+    await rescueAll(at.sluice.db)
     // By the same worker, which has one place, after its new registration.
     await isDone(id)
     await open(path)
@@ -269,9 +270,9 @@ describe.each(outlets)('$name', ({ make }) => {
     const id = await at.sluice.send(many, { gate: path })
     await until(() => at.began.length === 1, 'it began')
     // As after a failover that lost the first claim.
-    await at.sluice.db
-      .query(`select ${fn}.finish_attempts(array[claim], '{}', array[seq], array[id], '{1}', '{retry}', '{0}',
-      null, null, null, '{0}') from sluice.job`)
+    const rows = await at.sluice.db.query<Ending['job']>('select seq, id, claim from sluice.job')
+    const endings = rows.map((job) => ({ job, outcome: 'retry', beganUs: 0, delayUs: 0 }))
+    await finish(at.sluice.db, endings, [])
     await until(() => at.began.length === 2, 'it began again')
     await until(() => worker.running === 1, 'the first attempt is given up')
     await open(path)

@@ -3,8 +3,11 @@ import { beforeEach, describe, expect, it } from 'vitest'
 import { storeOn } from '../../src/db/store.ts'
 import { Claims } from '../../src/claim/claim.ts'
 import { limit } from '../../src/limits/limit.ts'
-import { fn } from '../servers/fn.ts'
+import { hash64 } from '../../src/core/hash.ts'
+import { hold, limiterNow, roomOf } from '../limits/engine.ts'
+import { wakeForMissedWork } from '../fleet/engine.ts'
 import { claimAll, done, emptied, mainEngines, perTenant, quietTask } from './engine.ts'
+import { rebuildBucket } from './engine-parts.ts'
 
 const never = new AbortController().signal
 const bigintMax = '9223372036854775807'
@@ -48,7 +51,7 @@ describe.each(mainEngines)('bad data on $name', (engine) => {
     const [one] = await claimAll(db, at.worker, [own.name], 1)
     await ledger('parked.still', `n = ${bigintMax}`)
     expect(await ids(own.name)).toEqual([])
-    await db.query(`select ${fn}.hold_buckets(array[sluice.hash64('parked.still')], 3600000000, null)`)
+    await hold(db, ['parked.still'], 3_600_000_000)
     for (let n = 0; n < 2; n++) {
       expect(await sluice.release('parked.still')).toBe(true)
       expect(await sluice.parked()).toMatchObject([{ name: 'parked.still', code: '22003' }])
@@ -57,9 +60,9 @@ describe.each(mainEngines)('bad data on $name', (engine) => {
     expect(await sluice.release('parked.still')).toBe(true)
     expect(await sluice.parked()).toEqual([])
     expect(await ids(own.name)).toEqual([])
-    const [room] = await db.query(`select r.debt, r.hold > ${fn}.limiter_now_us() as held
-      from unnest(${fn}.bucket_room(array[sluice.hash64('parked.still')], ${fn}.limiter_now_us())) r`)
-    expect(room).toEqual({ debt: ['1'], held: true })
+    const room = roomOf(`array[${hash64('parked.still')}]`, limiterNow())
+    const [left] = await db.query(`select r.debt, r.hold > ${limiterNow()} as held from ${room} r`)
+    expect(left).toEqual({ debt: ['1'], held: true })
     expect(await done(db, one === undefined ? [] : [one])).toEqual([])
   })
 
@@ -76,8 +79,8 @@ describe.each(mainEngines)('bad data on $name', (engine) => {
     await sluice.limits.set('parked.renewal', { window: '900/h' }, { reason: 'test' })
     const [bad = '', good = ''] = await send(own, 'bad', 'good')
     expect(await ids(own.name)).toEqual([])
-    const renewed = async () => (await db.query<{ is: boolean }>(`select ${fn}.rebuild_next_bucket() as is`))[0]?.is
-    expect([await renewed(), await renewed(), await renewed()]).toEqual([true, true, false])
+    const renewed = [await rebuildBucket(db), await rebuildBucket(db), await rebuildBucket(db)]
+    expect(renewed).toEqual([true, true, false])
     expect((await sluice.parked()).map(({ name }) => name)).toEqual(['parked.renewal:bad'])
     expect(await ids(own.name)).toEqual([good])
     await ledger('parked.renewal:bad', 'n = 2')
@@ -108,7 +111,7 @@ describe.each(mainEngines)('bad data on $name', (engine) => {
     await db.query(`update sluice.job set due_at = '294270-01-01' where id = $1`, [far])
     const [near] = await send(own, '')
     expect(await ids(own.name)).toEqual([near])
-    expect(await db.query(`select ${fn}.wake_for_missed_work()`)).toHaveLength(1)
+    await expect(wakeForMissedWork(db)).resolves.toBeUndefined()
   })
 
   it('a class whose turns cannot be compared makes claims fail, and parks none of its jobs', async () => {

@@ -6,12 +6,23 @@ import { zones } from '../../src/cli/zones.ts'
 import { sqlOn } from '../../src/db/store.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { label } from '../../src/limits/pool.ts'
-import { acquire } from '../takes/asks.ts'
-import { fn } from '../servers/fn.ts'
+import { acquire } from '../takes/engine.ts'
 import { task } from '../../src/tasks/task.ts'
 import { isLong } from '../long.ts'
 import { until } from '../until.ts'
-import { claimAll, count, done, empty, enter, mainEngines, perTenant, quietTask, tenantInput } from './engine.ts'
+import { limiterNow } from '../limits/engine.ts'
+import {
+  claimAll,
+  count,
+  done,
+  empty,
+  enter,
+  mainEngines,
+  perTenant,
+  quietTask,
+  settle,
+  tenantInput,
+} from './engine.ts'
 import { type Bad, bigintMax, parkedOn } from './parked-stage.ts'
 
 describe.each(mainEngines)('a gate whose zone the server does not know, on $name', (engine) => {
@@ -152,7 +163,7 @@ describe.each(mainEngines)('the data that make a claim fail, on $name', (engine)
          select id from sluice.lane where list = (select max(id) from sluice.list) and vstart is not null
          order by vstart limit 1) returning id`,
     )
-    const due = `sluice.list where id <> 0 and due <= ${fn}.limiter_now_us()`
+    const due = `sluice.list where id <> 0 and due <= ${limiterNow()}`
     await until(async () => (await count(at.db, due)) === 2, 'both lists are due')
     await until(async () => {
       good.push(...(await at.ids([own.name])))
@@ -205,10 +216,7 @@ describe.each(mainEngines)('the data that make a claim fail, on $name', (engine)
     expect(await at.take([own.name])).toEqual([])
     expect(at.names.toSorted()).toEqual(both)
     // One job uses a unit more than it was granted, and ends; the other goes on.
-    await db.query(`select ${fn}.settle_attempt($1, $2, 'parked.units', 2, array[$2]::uuid[], '{1}', false, null)`, [
-      one.id,
-      one.claim,
-    ])
+    await settle(db, one, 'parked.units', 2)
     expect(await done(db, [one])).toEqual([])
     await at.ledger('parked.count', `debt = '{0}'`)
     await at.ledger('parked.units', 'n = 2')

@@ -2,7 +2,7 @@
 import { beforeEach, describe, expect, it } from 'vitest'
 import { newId } from '../../src/core/hash.ts'
 import { limit } from '../../src/limits/limit.ts'
-import { fn } from '../servers/fn.ts'
+import { checkClock, limiterNowUs, watchClock } from '../limits/engine.ts'
 import { claim, done, emptied, mainEngines, ownClock, quietTask } from './engine.ts'
 
 const endMs = Date.UTC(2026, 10, 26, 12, 1)
@@ -36,11 +36,11 @@ describe.each(mainEngines)('on $name', (engine) => {
       later += ahead
     }
     await clock.set(endMs + 5_000)
-    await at.db.query('update sluice.epoch set watched = true')
-    const [shown] = await at.db.query<{ us: string }>(`select ${fn}.limiter_now_us() as us`)
+    await watchClock(at.db)
+    const shownUs = await limiterNowUs(at.db)
     await clock.set(endMs - 1_500)
-    await at.db.query(`select ${fn}.check_epoch($1, null, null)`, [Number(shown?.us)])
-    await at.db.query('update sluice.epoch set watched = false')
+    await checkClock(at.db, shownUs)
+    await watchClock(at.db, false)
     for (let ms = -210; ms < 500; ms += 10) {
       await clock.set(endMs + ms)
       jobs += (await got(10))[0] ?? 0

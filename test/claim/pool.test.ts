@@ -1,5 +1,4 @@
 /** Pools: any member will do, each has the whole limit, and the claim takes the one with the most room. */
-import { fn } from '../servers/fn.ts'
 import { describe, expect, it } from 'vitest'
 import { sqlOn } from '../../src/db/store.ts'
 import type { Queryable } from '../../src/db/db.ts'
@@ -7,6 +6,8 @@ import { hash64 } from '../../src/core/hash.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { label } from '../../src/limits/pool.ts'
 import { defineLimit } from '../../src/claim/definitions/define.ts'
+import { rescue } from '../fleet/engine.ts'
+import { hold, unitsUsed } from '../limits/engine.ts'
 import { type Claimed, claim, claimAll, count, done, emptied, mainEngines, enter, finish, quietTask } from './engine.ts'
 
 const rows = (n: number, tenant = 'a') => Array.from({ length: n }, () => ({ tenant }))
@@ -44,7 +45,7 @@ for (const engine of mainEngines) {
       await at.sluice.sendMany(any, rows(20))
       for (let taken = 0; taken < 6; taken++) await claim(at.db, at.worker, ['any'], 1)
       expect(await inHand(at.db)).toEqual({ 'sender:a': 2, 'sender:b': 2, 'sender:c': 2 })
-      await at.db.query(`select ${fn}.hold_buckets(array[$1::bigint], 3600000000, null)`, [hash64('sender:b')])
+      await hold(at.db, ['sender:b'], 3_600_000_000)
       expect(await more('any')).toHaveLength(2)
       expect(await inHand(at.db)).toEqual({ 'sender:a': 3, 'sender:b': 2, 'sender:c': 3 })
     })
@@ -58,7 +59,7 @@ for (const engine of mainEngines) {
         expect(await more('seats')).toEqual([])
         const [job] = await at.db.query<{ id: string }>(`select id from sluice.job where holds = '{seat:b}' limit 1`)
         const ending = jobs.find(({ id }) => id === job?.id) as Claimed
-        if (end === 'lost') await at.db.query(`select ${fn}.rescue_worker($1, null, 'lost')`, [at.worker])
+        if (end === 'lost') await rescue(at.db, at.worker)
         else if (end === 'cancelled') await at.sluice.jobs.cancel(ending.id)
         else await finish(at.db, [{ job: ending, outcome: end, delayUs: 3_600_000_000 }], [])
         if (end === 'lost') at.worker = await enter(at.db)
@@ -130,10 +131,9 @@ for (const engine of mainEngines) {
       )
       expect(found.reduce((sum, { units }) => sum + units, 0)).toBe(19)
       for (const { units } of found) expect(units).toBeLessThanOrEqual(10)
-      const ledger = await at.db.query<{ key: string; units: number }>(
-        `select b.key, sum(l.units)::int as units from sluice.ledger l join sluice.bucket b on b.id = l.bucket where b.name = 'token' group by 1 order by 1`,
+      expect(await unitsUsed(at.db)).toEqual(
+        Object.fromEntries(found.map(({ hold: member, units }) => [member, units])),
       )
-      expect(ledger.map(({ key, units }) => ({ hold: `token:${key}`, units }))).toEqual(found)
       const jobs = await at.db.query<{ costs: number[] }>('select costs from sluice.job where claim is null')
       expect(jobs).toHaveLength(1)
       const answer = await claim(at.db, at.worker, ['tokens'], 5, undefined, { idle: true })
@@ -146,7 +146,7 @@ for (const engine of mainEngines) {
       await defineLimit(sqlOn(at.db), limit('seat', { concurrency: 2, pool: ['b', 'c', 'd'] }), 'later')
       expect(await more('seats')).toHaveLength(4)
       expect(await inHand(at.db)).toEqual({ 'seat:a': 2, 'seat:b': 2, 'seat:c': 2, 'seat:d': 2 })
-      await at.db.query(`select ${fn}.rescue_worker($1, null, 'lost')`, [at.worker])
+      await rescue(at.db, at.worker)
       at.worker = await enter(at.db)
       expect(await more('seats')).toHaveLength(6)
       expect(await inHand(at.db)).toEqual({ 'seat:b': 2, 'seat:c': 2, 'seat:d': 2 })

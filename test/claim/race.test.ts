@@ -3,9 +3,11 @@ import pg from 'pg'
 import { afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import type { Queryable } from '../../src/db/db.ts'
 import { sqlOn } from '../../src/db/store.ts'
-import { fn } from '../servers/fn.ts'
 import { later, until } from '../until.ts'
+import { rescue, watchWorkers } from '../fleet/engine.ts'
+import { queryable } from '../servers/database.ts'
 import { blocked, claim, claimAll, count, emptied, engines, enter, mainEngines, ownClock, quietTask } from './engine.ts'
+import { promoteDue } from './engine-parts.ts'
 
 const quiet = quietTask('quiet')
 
@@ -16,7 +18,7 @@ describe('on two connections', () => {
   beforeEach(async () => {
     client = new pg.Client(at.sluice.url)
     await client.connect()
-    other = { query: async (sql, params = []) => (await client.query(sql, [...params])).rows as never }
+    other = queryable(client)
   })
   afterEach(() => client.end())
 
@@ -34,7 +36,7 @@ describe('on two connections', () => {
     await at.sluice.send(quiet, {})
     await other.query('begin')
     expect((await claim(other, at.worker, ['quiet'], 1)).jobs).toHaveLength(1)
-    await besideCommit(at.db.query(`select ${fn}.rescue_worker($1, null, 'lost')`, [at.worker]))
+    await besideCommit(rescue(at.db, at.worker))
     expect(await count(at.db, 'sluice.worker')).toBe(0)
     expect(await count(at.db, 'sluice.claim')).toBe(0)
     expect(await claimAll(at.db, await enter(at.db), ['quiet'], 1)).toMatchObject([{ attempt: 2, ambiguous: true }])
@@ -43,7 +45,7 @@ describe('on two connections', () => {
   it('a worker that claims during its rescue gets nothing', async () => {
     await at.sluice.send(quiet, {})
     await other.query('begin')
-    await other.query(`select ${fn}.rescue_worker($1, null, 'lost')`, [at.worker])
+    await rescue(other, at.worker)
     const claimed = await besideCommit(claim(at.db, at.worker, ['quiet'], 1))
     expect(claimed).toMatchObject({ status: 'rejected', reason: { code: 'SLW01' } })
     expect(await count(at.db, 'sluice.claim')).toBe(0)
@@ -61,17 +63,17 @@ describe('on two connections', () => {
     await suspect()
     await other.query('begin')
     await sqlOn(other).run('fleet/count_heartbeat', [at.worker])
-    await besideCommit(at.db.query(`select ${fn}.watch_workers()`))
+    await besideCommit(watchWorkers(at.db))
     expect(await count(at.db, 'sluice.worker')).toBe(1)
     expect(await count(at.db, `sluice.job where claim is not null and crashes = 0`)).toBe(jobs.length)
     // The heartbeat is seen to have moved, so the worker is doubted no more.
-    await at.db.query(`select ${fn}.watch_workers()`)
+    await watchWorkers(at.db)
     expect(await count(at.db, 'sluice.doubt where unchanged_us < 10000000')).toBe(1)
   })
 
   it('a worker without heartbeats is rescued', async () => {
     await suspect()
-    await at.db.query(`select ${fn}.watch_workers()`)
+    await watchWorkers(at.db)
     expect(await count(at.db, 'sluice.worker')).toBe(0)
   })
 
@@ -135,11 +137,7 @@ describe.each(mainEngines)('when the clock of the store was set back by an hour,
   it('a search for newly due jobs since the last search goes by the store clock, too', async () => {
     await at.sluice.send(quiet, {}, { delay: 1_000 })
     await store.set(startMs + 2_000)
-    const promoted = async (sinceMs: number) => {
-      const sql = `select ${fn}.promote_due_jobs(${fn}.limiter_now_us(), $1) as n`
-      const [row] = await at.db.query<{ n: number }>(sql, [(sinceMs + hourMs) * 1_000])
-      return row?.n
-    }
+    const promoted = (sinceMs: number) => promoteDue(at.db, (sinceMs + hourMs) * 1_000)
     expect(await promoted(startMs + 1_500)).toBe(0)
     expect(await promoted(startMs + 500)).toBe(1)
   })

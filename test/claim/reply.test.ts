@@ -8,7 +8,8 @@ import { freshDatabase } from '../servers/database.ts'
 import { isReady, type Proxy, startProxy } from '../servers/proxy.ts'
 import { isLong } from '../long.ts'
 import { until } from '../until.ts'
-import { count } from './engine.ts'
+import { sendCalls } from '../store/engine.ts'
+import { attemptCalls, count } from './engine.ts'
 
 const ends: (() => Promise<unknown>)[] = []
 afterAll(async () => {
@@ -53,7 +54,7 @@ describe.concurrent('a lost reply', () => {
     ['finish', 'closed'],
   ] as const)('of a %s, its socket then %s: all jobs are done, each once', async (what, leave) => {
     const { proxy, direct, runs, work, done } = await behind()
-    const lost = swallow(proxy, what === 'claim' ? 'claim_jobs' : 'finish_attempts', leave)
+    const lost = swallow(proxy, attemptCalls[what], leave)
     await direct.sendMany(
       work,
       Array.from({ length: 50 }, (_, n) => ({ n })),
@@ -69,7 +70,7 @@ describe.concurrent('a lost reply', () => {
 
   it.each(['open', 'closed'] as const)('of a send, its socket then %s: the job is recorded once', async (leave) => {
     const { proxy, far, runs, work, done } = await behind()
-    const lost = swallow(proxy, 'send_lane_jobs', leave)
+    const lost = swallow(proxy, sendCalls.lane, leave)
     const ids = await Promise.all(Array.from({ length: 50 }, (_, n) => far.send(work, { n })))
     await lost
     await done(52)
@@ -81,7 +82,7 @@ describe.concurrent('a lost reply', () => {
     'of a send to its own worker, its socket then %s: the job runs once',
     async (leave) => {
       const { proxy, direct, far, runs, work, done } = await behind()
-      const lost = swallow(proxy, 'send_and_claim_job', leave)
+      const lost = swallow(proxy, attemptCalls.sendAndClaim, leave)
       let hasLost = false
       void lost.then(() => (hasLost = true))
       let n = 2

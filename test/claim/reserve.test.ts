@@ -1,19 +1,20 @@
 /** Shares: part of a limit is kept for some jobs, and lent to others while those are idle. */
-import { fn } from '../servers/fn.ts'
 import { describe, expect, it } from 'vitest'
 import { sqlOn } from '../../src/db/store.ts'
 import { defineShareBuckets, defineLimit } from '../../src/claim/definitions/define.ts'
 import { task } from '../../src/tasks/task.ts'
 import { limit, type LimitOptions } from '../../src/limits/limit.ts'
+import { limiterNow } from '../limits/engine.ts'
 import {
   claimAll,
   type Claimed,
   done,
   emptied,
   type Engine,
-  mainEngines,
   finish,
+  mainEngines,
   ownClock,
+  settle,
   tenantInput,
 } from './engine.ts'
 
@@ -116,7 +117,7 @@ for (const engine of mainEngines) {
       await at.sluice.sendMany(wakes, rows(200))
       expect(await at.more('wakes')).toMatchObject({ others: 70 })
       const due = await at.db.query<{ left: number }>(
-        `select (due - ${fn}.limiter_now_us())::float8 as left from sluice.list where id <> 0`,
+        `select (due - ${limiterNow()})::float8 as left from sluice.list where id <> 0`,
       )
       expect(due.map(({ left }) => left)).toEqual([10_000_000])
       await at.set(9_999)
@@ -212,9 +213,7 @@ for (const engine of mainEngines) {
       await at.sluice.sendMany(over, rows(30), interactive)
       const { jobs } = await at.more('over')
       expect(jobs).toHaveLength(10)
-      const { id, claim } = jobs[0] as Claimed
-      const settle = `select lost from ${fn}.settle_attempt($1, $2, 'over', 2, array[$2]::uuid[], '{1}', false, null)`
-      expect(await at.db.query(settle, [id, claim])).toEqual([{ lost: false }])
+      expect(await settle(at.db, jobs[0] as Claimed, 'over', 2)).toBe(false)
       await at.sluice.sendMany(over, rows(30), { priority: 5 })
       const [room] = await at.db.query<{ ms: number }>(
         `select (max(due) / 1000 - ${startMs} + 1)::float8 as ms from sluice.list where id <> 0`,

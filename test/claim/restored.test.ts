@@ -9,7 +9,6 @@ import pg from 'pg'
 import { expect, it, onTestFinished } from 'vitest'
 import { sqlOn, storeOn } from '../../src/db/store.ts'
 import { StoreClock, systemClock } from '../../src/core/clock.ts'
-import { hash64 } from '../../src/core/hash.ts'
 import { openPg } from '../../src/db/pg.ts'
 import { defineLimit } from '../../src/claim/definitions/define.ts'
 import { StoreEpoch } from '../../src/claim/definitions/clock.ts'
@@ -17,8 +16,9 @@ import { limit, task } from '../../src/index.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { startPostgres } from '../servers/postgres.ts'
 import { until } from '../until.ts'
+import { takeIn } from '../takes/engine.ts'
+import { addBucket } from '../limits/engine.ts'
 import { count, ownClock, quietTask, tenantInput } from './engine.ts'
-import { takeIn } from '../limits/take.ts'
 
 const run = promisify(execFile)
 const log = { debug: () => {}, info: () => {}, warn: () => {}, error: () => {} }
@@ -43,8 +43,7 @@ it('a store killed with -9 after 100 grants still has them in its ledger, and gr
   const clock = await ownClock(db, startMs)
   const crm = limit('crm', { window: '100/min', transit: 0 })
   await defineLimit(sqlOn(db), crm)
-  const bucket = hash64('crm:')
-  await db.query(`insert into sluice.bucket (id, name, key) values ($1, 'crm', '')`, [bucket])
+  const bucket = await addBucket(db, 'crm')
   const take = async () => {
     const [row] = await db.query<{ granted: boolean; soonest_us: string }>(
       `select * from ${takeIn('$1', '$2::bigint[]')}`,

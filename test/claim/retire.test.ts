@@ -1,10 +1,13 @@
-import { fn } from '../servers/fn.ts'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import pg from 'pg'
 import { hash64 } from '../../src/core/hash.ts'
 import { limit } from '../../src/limits/limit.ts'
+import type { Queryable } from '../../src/db/db.ts'
 import { later, until } from '../until.ts'
+import { deleteLedger } from '../limits/engine.ts'
+import { queryable } from '../servers/database.ts'
 import { blocked, claim, claimAll, count, done, emptied, mainEngines, perTenant, quietTask } from './engine.ts'
+import { absorbArrivals, deleteLanes, retireBuckets } from './engine-parts.ts'
 
 const weekUs = 7 * 86_400_000_000
 const perRate = quietTask('retire.rate', [perTenant('retire.rate', '100/min')])
@@ -18,27 +21,22 @@ const perMonth = quietTask('retire.month', [
   }),
 ])
 
-/** Absorbs the arrivals, as a claim does, and claims nothing. */
-const absorbAll = `select ${fn}.absorb_arrivals(${fn}.limiter_now_us(), array(select ${fn}.read_arrivals(c.id) from sluice.class c))`
-
 describe.each(mainEngines)('buckets on $name', (engine) => {
   const at = emptied(engine)
-  let other: pg.Client | undefined
+  let client: pg.Client | undefined
+  const other: Queryable = { query: (sql, params) => queryable(client as pg.Client).query(sql, params) }
   beforeEach(async () => {
     if (at.sluice.url === undefined) return
-    other = new pg.Client(at.sluice.url)
-    await other.connect()
+    client = new pg.Client(at.sluice.url)
+    await client.connect()
   })
   afterEach(async () => {
-    await other?.end()
-    other = undefined
+    await client?.end()
+    client = undefined
   })
 
-  const retire = async (keepUs: number | string = weekUs): Promise<number> => {
-    const sql = `select gone from ${fn}.retire_buckets(${keepUs}, null, '-9223372036854775808')`
-    return Number((await at.db.query<{ gone: string }>(sql))[0]?.gone)
-  }
-  const collect = () => at.db.query(`select ${fn}.delete_lanes('-9223372036854775808')`)
+  const retire = () => retireBuckets(at.db, weekUs)
+  const collect = () => deleteLanes(at.db)
   /** Makes all rows older by this number of days. */
   const age = (days: number) => at.db.query(`update sluice.ledger set at = at - ${days} * 86400000000`)
   const run = async (task: typeof perRate, tenant: string) => {
@@ -59,7 +57,7 @@ describe.each(mainEngines)('buckets on $name', (engine) => {
     await at.db.query(`insert into sluice.ledger (bucket, n, at, debt, version, units)
       select bucket, 0, at - 1, debt, version, 0 from sluice.ledger where bucket = ${hash64('retire.rate:c')}`)
     expect(await retire()).toBe(2)
-    await at.db.query(`select ${fn}.delete_old_ledger($1, 0)`, [weekUs])
+    await deleteLedger(at.db, weekUs)
     expect([await retire(), await buckets(), await count(at.db, 'sluice.ledger')]).toEqual([1, 0, 0])
     await done(at.db, await run(perRate, 'a'))
     expect(await at.db.query('select n::int, units::int as units from sluice.ledger')).toEqual([{ n: 1, units: 1 }])
@@ -72,7 +70,7 @@ describe.each(mainEngines)('buckets on $name', (engine) => {
     await done(at.db, [...(await run(perRate, 'held')), ...(await run(perMonth, 'long'))])
     await at.sluice.send(perRate, { tenant: 'waiting' })
     await claim(at.db, at.worker, ['retire.rate'], 0)
-    await at.db.query(absorbAll)
+    await absorbArrivals(at.db)
     await collect()
     await age(8)
     await at.db.query(`update sluice.ledger set hold = (extract(epoch from sluice.now()) * 1000000)::bigint + 1000000000
@@ -81,7 +79,7 @@ describe.each(mainEngines)('buckets on $name', (engine) => {
     await at.db.query('update sluice.ledger set hold = 1 where hold > 0')
     await done(at.db, [running, counted] as never)
     await age(8)
-    await at.db.query(`select ${fn}.delete_old_ledger($1, 0)`, [weekUs])
+    await deleteLedger(at.db, weekUs)
     expect([await retire(), await buckets()]).toEqual([3, 2])
     await age(23)
     expect([await retire(), await buckets()]).toEqual([1, 1])
@@ -92,11 +90,13 @@ describe.each(mainEngines)('buckets on $name', (engine) => {
     await done(at.db, await run(perRate, 'a'))
     await collect()
     await age(6)
-    const cap = `(extract(epoch from clock_timestamp()) * 1000000)::bigint`
-    const sql = (capUs: string) =>
-      `select gone from ${fn}.retire_buckets(${weekUs - 86_400_000_000}, ${capUs}, '-9223372036854775808')`
-    expect(await at.db.query(sql(`${cap} - 3600000000`))).toEqual([{ gone: expect.toSatisfy((n) => Number(n) === 0) }])
-    expect(await at.db.query(sql(cap))).toEqual([{ gone: expect.toSatisfy((n) => Number(n) === 1) }])
+    const retireBy = async (aheadUs: number) => {
+      const cap = `select ((extract(epoch from clock_timestamp()) * 1000000)::bigint + $1)::text as us`
+      const [row] = await at.db.query<{ us: string }>(cap, [aheadUs])
+      return retireBuckets(at.db, weekUs - 86_400_000_000, row?.us)
+    }
+    expect(await retireBy(-3_600_000_000)).toBe(0)
+    expect(await retireBy(0)).toBe(1)
   })
 
   it.runIf(engine.name === 'PostgreSQL')(
@@ -106,15 +106,16 @@ describe.each(mainEngines)('buckets on $name', (engine) => {
       await collect()
       await age(8)
       await at.sluice.send(perRate, { tenant: 'a' })
-      await other?.query('begin')
-      await other?.query(absorbAll)
+      await other.query('begin')
+      await absorbArrivals(other)
       expect(await retire()).toBe(0)
-      await other?.query('rollback; begin')
-      await other?.query(`select ${fn}.retire_buckets(${weekUs}, null, '-9223372036854775808')`)
+      await other.query('rollback')
+      await other.query('begin')
+      await retireBuckets(other, weekUs)
       const claimed = later(claimAll(at.db, at.worker, ['retire.rate'], 1))
       await until(async () => (await blocked(at.db)) > 0, 'it waits for the buckets')
       expect(await buckets()).toBe(1)
-      await other?.query('commit')
+      await other.query('commit')
       expect(await claimed).toHaveLength(1)
       expect([await buckets(), await count(at.db, 'sluice.ledger')]).toEqual([1, 1])
     },

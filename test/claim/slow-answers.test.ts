@@ -4,9 +4,10 @@ import { Margins } from '../../src/claim/definitions/margins.ts'
 import type { LimitOptions } from '../../src/limits/limit.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { freshDatabase } from '../servers/database.ts'
-import { fn } from '../servers/fn.ts'
 import { until } from '../until.ts'
+import { addBucket, chargeAgain, roomOf } from '../limits/engine.ts'
 import { fleetOn, narrow } from './margin-fleet.ts'
+import { definitionCalls } from './engine-parts.ts'
 
 let sluice: Sluice
 beforeAll(async () => {
@@ -36,9 +37,8 @@ describe('the margin of a fleet with slow answers', () => {
   it('is as small for a limit that has a quota too, which does not count what is charged once more', async () => {
     const { of, store, join, pass, inForce } = await fleet({ rate: '200/s', quota: '1000/day' })
     const one = await join()
-    const id = (await sluice.db.query<{ id: string }>('select sluice.hash64($1) as id', [of.name]))[0]?.id
-    await sluice.db.query("insert into sluice.bucket (id, name, key) values ($1, $2, '')", [id, of.name])
-    const charge = async () => void (await store.call('charge_again', [[id], [3], null]))
+    const id = await addBucket(sluice.db, of.name)
+    const charge = () => chargeAgain(store.db, of.name, 3)
     await charge()
     await pass(100, [2, 4], [one], charge)
     expect(await inForce()).toEqual(narrow)
@@ -55,7 +55,7 @@ describe('the margin of a fleet with slow answers', () => {
       expect(quota[kinds.indexOf('quota')]?.slice(3).map(Number)).toEqual([0, 0, 0])
     }
     await sluice.limits.set(of.name, { rate: '200/s', quota: '2000/day' }, { reason: 'the vendor allows more' })
-    const read = `select (r).quota as quota, (r).kind as kinds from unnest(${fn}.bucket_room(array[$1::bigint], null)) r`
+    const read = `select r.quota, r.kind as kinds from ${roomOf('array[$1::bigint]', 'null')} r`
     const [anew] = await sluice.db.query<{ quota: string[][]; kinds: string[] }>(read, [id])
     expect(Number(anew?.quota[anew.kinds.indexOf('quota')]?.[4])).toBe(0)
   })
@@ -167,7 +167,7 @@ describe('the margin of a fleet with slow answers', () => {
     let [isOn, isPut, go] = [false, false, () => {}]
     const gate = new Promise<void>((resolve) => (go = resolve))
     const call: typeof store.call = async (name, params) => {
-      isPut ||= isOn && name === 'adapt_limit'
+      isPut ||= isOn && name === definitionCalls.adapt
       if (isPut) await gate
       return store.call(name, params)
     }

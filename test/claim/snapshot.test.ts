@@ -1,4 +1,3 @@
-import { fn } from '../servers/fn.ts'
 import pg from 'pg'
 import { expect, it } from 'vitest'
 import { newId } from '../../src/core/hash.ts'
@@ -6,25 +5,15 @@ import type { Queryable } from '../../src/db/db.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { isLong } from '../long.ts'
 import { claim, count, done, engines, enter, openOn, perTenant, quietTask } from './engine.ts'
+import { costOfClaim } from './engine-parts.ts'
 
 const batch = 500
 
 const median = (values: readonly number[]) => values.toSorted((a, b) => a - b)[values.length >> 1] ?? 0
 
-interface Cost {
-  pages: number
-  ms: number
-}
-
-/** Claims, and counts the pages that the server reads: the cost of a claim, whatever else the machine does. */
-async function cost(db: Queryable, id: string, worker: string, want: number): Promise<Cost> {
-  const [row] = await db.query<{ 'QUERY PLAN': { Plan: Record<string, number>; 'Execution Time': number }[] }>(
-    `explain (analyze, buffers, format json) select * from ${fn}.claim_jobs('${id}', ${worker}, null, '{t}', ${want}, null, false)`,
-  )
-  const [of] = row?.['QUERY PLAN'] ?? []
-  const pages = (of?.Plan['Shared Hit Blocks'] ?? 0) + (of?.Plan['Shared Read Blocks'] ?? 0)
-  return { pages, ms: of?.['Execution Time'] ?? 0 }
-}
+/** Claims; resolves to what it cost, whatever else the machine does. */
+const cost = (db: Queryable, id: string, worker: string, want: number) => costOfClaim(db, worker, ['t'], want, { id })
+type Cost = Awaited<ReturnType<typeof cost>>
 
 /** Sends, claims and ends `total` jobs while another transaction holds the xmin horizon, and measures the claims. */
 async function run(lanes: number, total: number) {

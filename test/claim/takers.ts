@@ -4,8 +4,7 @@ import { expect } from 'vitest'
 import { newId } from '../../src/core/hash.ts'
 import type { Queryable } from '../../src/db/db.ts'
 import type { Limit } from '../../src/limits/limit.ts'
-import { fn } from '../servers/fn.ts'
-import { acquire } from '../takes/asks.ts'
+import { acquire, endTakes } from '../takes/engine.ts'
 import { bucketOf } from './setting.ts'
 import type { Time, Witness } from './witness.ts'
 
@@ -76,7 +75,7 @@ export class Takers {
   async #end({ id, take }: Lease, isUnused: boolean): Promise<void> {
     const { db, witness, count } = this.#options
     const units = witness.unitsOf(take, id) // no more than these are refunded, whatever the process reports
-    await db.query(`select ${fn}.end_takes($1,$2,$3)`, [[id], [take], [isUnused ? units + 1 : 0]])
+    await endTakes(db, [id], [take], [isUnused ? units + 1 : 0])
     witness.ended(take, id)
     if (isUnused) witness.givenBack(take, id, units)
     count(isUnused ? 'given back' : 'yield')

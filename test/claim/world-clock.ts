@@ -1,6 +1,6 @@
 /** The clock of a store in a random history: time passes as the history has it, and the store shows it, or steps back. */
 import type { Db } from '../../src/db/db.ts'
-import { fn } from '../servers/fn.ts'
+import { checkClock, limiterNowUs } from '../limits/engine.ts'
 import type { Time } from './witness.ts'
 
 /** Time, and what the store shows of it. */
@@ -29,10 +29,10 @@ export class WorldClock implements Time {
 
   /** Sets the store's clock back; a worker would notice within 2 s, here it does at once. */
   async back(us: number): Promise<void> {
-    const [row] = await this.#db.query<{ us: string }>(`select ${fn}.limiter_now_us() as us`)
+    const shownUs = await limiterNowUs(this.#db)
     this.us += 1_000
     this.shownUs -= us
     await this.show()
-    await this.#db.query(`select * from ${fn}.check_epoch($1, null, null)`, [row?.us])
+    await checkClock(this.#db, shownUs)
   }
 }

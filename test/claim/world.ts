@@ -1,16 +1,17 @@
 /** A small world for random histories: tasks under limits of all kinds, workers of two hosts, and events that happen to them. */
-import { fn } from '../servers/fn.ts'
 import { expect } from 'vitest'
 import { sqlOn } from '../../src/db/store.ts'
-import { hash64, newId } from '../../src/core/hash.ts'
+import { newId } from '../../src/core/hash.ts'
 import type { UsageError } from '../../src/core/errors.ts'
 import { defineLimit } from '../../src/claim/definitions/define.ts'
-import { type ClaimedJob, decodeJobs } from '../../src/claim/claimed-job.ts'
+import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
 import type { AnyTask } from '../../src/tasks/task.ts'
 import type { Limit } from '../../src/limits/limit.ts'
 import type { Sluice } from '../../src/sluice.ts'
+import { rescue } from '../fleet/engine.ts'
+import { hold as holdBuckets } from '../limits/engine.ts'
 import { type Act, type Held, hosts, tenants, limitAt, rowsOf, type Setting, tasksOf } from './setting.ts'
-import { count, enter, finish, sendClaimed } from './engine.ts'
+import { claim, count, endOverdue, enter, finish, sendClaimed, settle } from './engine.ts'
 import { Takers } from './takers.ts'
 import { type Grant, Witness } from './witness.ts'
 import { WorldClock } from './world-clock.ts'
@@ -150,11 +151,7 @@ export class World {
     const units = job.costs?.[names.indexOf(name)] ?? 1
     const actual = how % 4 === 0 ? units + 1 + (how % 3) : how % Math.max(1, units)
     this.#count(actual > units ? 'settled above' : 'settled below')
-    const [row] = await this.#sluice.db.query<{ lost: boolean }>(
-      `select lost from ${fn}.settle_attempt($1,$2,$3,$4,$5,$6,false,null)`,
-      [job.id, job.claim, name, actual, [job.claim], [units]],
-    )
-    expect(row?.lost).toBe(false)
+    expect(await settle(this.#sluice.db, job, name, actual, { units })).toBe(false)
     if (actual >= units) return
     for (const hold of job.holds.filter((one) => one.replace(/[/:].*$/s, '') === name))
       this.witness.givenBack(hold, job.claim, units - actual)
@@ -163,7 +160,7 @@ export class World {
   async kill({ which }: Act): Promise<void> {
     const at = which % this.#workers.length
     const { id, host } = this.#workers[at] as { id: string; host: string }
-    await this.#sluice.db.query(`select ${fn}.rescue_worker($1, null, 'lost')`, [id])
+    await rescue(this.#sluice.db, id)
     for (const job of this.#hands.values()) if (job.worker === id) this.#free(job)
     this.#workers[at] = { id: await enter(this.#sluice.db, this.#names(), { host }), host }
     this.#count('kill')
@@ -174,7 +171,7 @@ export class World {
     const hold = holds[which % holds.length]
     if (hold === undefined) return
     const forUs = 1 + (us % (4 * second))
-    await this.#sluice.db.query(`select ${fn}.hold_buckets($1, $2, null)`, [[hash64(hold)], forUs])
+    await holdBuckets(this.#sluice.db, [hold], forUs)
     this.witness.hold(hold, forUs)
     this.#count('hold')
   }
@@ -255,21 +252,15 @@ export class World {
 
   /** Ends what has expired, as workers do every 2 s; resolves to whether there was something. */
   async #round(): Promise<boolean> {
-    const [row] = await this.#sluice.db.query<{ aside: number; n: number }>(
-      `select count(*)::int as aside, ${fn}.expire_overdue_jobs() as n from sluice.job where due_at = 'infinity'`,
-    )
-    this.#count('set aside', row?.aside)
-    this.#count('expired', row?.n)
-    return row?.n !== 0
+    this.#count('set aside', await count(this.#sluice.db, `sluice.job where due_at = 'infinity'`))
+    const n = await endOverdue(this.#sluice.db)
+    this.#count('expired', n)
+    return n !== 0
   }
 
   async #ask({ id, worker, tasks, want }: Claim, isWide = false) {
-    const [row] = await this.#sluice.db.query<{ again: boolean; wake_us: string | null; jobs: string | null }>(
-      `select again, wake_us, jobs from ${fn}.claim_jobs($1,$2,null,$3,$4,null,true,null,$5)`,
-      [id, worker, tasks, want, isWide],
-    )
-    const wakeUs = row?.wake_us ? Number(row.wake_us) : undefined
-    return { again: row?.again === true, wakeUs, jobs: decodeJobs(row?.jobs ?? null, id, 0) }
+    const answer = await claim(this.#sluice.db, worker, tasks, want, id, { idle: true, isWide })
+    return { ...answer, jobs: answer.jobs as ClaimedJob[] }
   }
 
   /** Claims as a worker does, until a claim finds nothing more. */

@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest'
 import { z } from 'zod'
 import { limit, money, task } from '../../src/index.ts'
-import { acquire } from '../takes/asks.ts'
+import { acquire } from '../takes/engine.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { until } from '../until.ts'

@@ -2,7 +2,7 @@
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest'
-import { hash64, newId } from '../../src/core/hash.ts'
+import { newId } from '../../src/core/hash.ts'
 import { sqlOn, storeOn } from '../../src/db/store.ts'
 import { defineLimit } from '../../src/claim/definitions/define.ts'
 import type { AlarmOptions } from '../../src/fleet/alarm-kinds.ts'
@@ -10,11 +10,11 @@ import { Alarms, readRaisedAlarms } from '../../src/fleet/alarms.ts'
 import { limit, type LimitOptions, Sluice } from '../../src/index.ts'
 import type { SluiceEvents } from '../../src/report/events.ts'
 import { Report } from '../../src/report/report.ts'
-import { acquire } from '../takes/asks.ts'
+import { acquire } from '../takes/engine.ts'
 import { empty, ownClock } from '../claim/engine.ts'
 import { keptLog, SteppedClock } from '../report/stage.ts'
-import { fn } from '../servers/fn.ts'
 import { freshDatabase } from '../servers/database.ts'
+import { addBucket, refund } from '../limits/engine.ts'
 
 // The middle of a day, and of a month.
 const startMs = Date.parse('2026-11-16T00:00:00Z')
@@ -40,12 +40,7 @@ const pass = async (ms: number) => storeClock.set((nowMs += ms))
 async function define(options: LimitOptions, keys: readonly string[] = ['a', 'b']): Promise<string> {
   const name = `budget${++names}`
   await defineLimit(sqlOn(sluice.db), limit(name, { by: 'key', transit: 0, ...options } as never))
-  for (const key of keys)
-    await sluice.db.query('insert into sluice.bucket (id, name, key) values ($1, $2, $3)', [
-      hash64(`${name}:${key}`),
-      name,
-      key,
-    ])
+  for (const key of keys) await addBucket(sluice.db, name, key)
   return name
 }
 
@@ -123,7 +118,7 @@ it('each share is reported once, the greatest of those that are reached together
   await use(name, 600, 'b')
   expect(await look()).toEqual(['b 0.8'])
   // Below the share again, and back.
-  await sluice.db.query(`select ${fn}.refund_units($1, $2, 300)`, [hash64(`${name}:b`), grant])
+  await refund(sluice.db, `${name}:b`, grant, 300)
   expect(await look()).toEqual([])
   await use(name, 300, 'b')
   expect(await look()).toEqual([])

@@ -1,5 +1,4 @@
 /** Pauses and hours: what they hold back, what goes on, and what claims find when they end. */
-import { fn } from '../servers/fn.ts'
 import { sqlOn } from '../../src/db/store.ts'
 import { parseHours } from '../../src/core/hours.ts'
 import { beforeAll, describe, expect, it } from 'vitest'
@@ -20,7 +19,9 @@ import {
   perTenant,
   quietTask,
 } from '../claim/engine.ts'
-import { further } from '../takes/asks.ts'
+import { further } from '../takes/engine.ts'
+import { hold } from '../limits/engine.ts'
+import { wakeForMissedWork } from '../fleet/engine.ts'
 
 /** A Tuesday, 12:00 in Berlin. */
 const startMs = Date.parse('2025-07-01T10:00:00Z')
@@ -95,16 +96,11 @@ describe.each(mainEngines)('a pause on $name', (engine) => {
     expect(await at.take(['slow'], 1)).toEqual([])
     await sluice.pause({ task: 'slow' }, { reason })
     await at.clock.set(startMs + 30_000)
-    const ask = (since: string | null) =>
-      db.query<{ since: string; wake_us: string | null; jobs: string | null }>(
-        `select since, wake_us, jobs from ${fn}.claim_jobs(gen_random_uuid(),$1,null,$2,1,null,false,$3)`,
-        [at.worker, ['slow'], since],
-      )
-    const [idle] = await ask(null)
-    expect(idle).toMatchObject({ jobs: null, wake_us: null })
+    const idle = await claim(db, at.worker, ['slow'], 1)
+    expect(idle).toMatchObject({ jobs: [], wakeUs: undefined })
     await sluice.resume({ task: 'slow' })
-    const [after] = await ask(idle?.since ?? null)
-    expect(JSON.parse(after?.jobs ?? '[]')).toHaveLength(1)
+    const after = await claim(db, at.worker, ['slow'], 1, undefined, { since: idle.since })
+    expect(after.jobs).toHaveLength(1)
   })
 
   it('gives no credit: a tenant that was paused beside others goes on at their turn', async () => {
@@ -143,7 +139,7 @@ describe.each(mainEngines)('a gate on $name', (engine) => {
     await db.query('insert into sluice.idle (worker, wake_at) values ($1, 0)', [at.worker])
     const names = async (ms: number) => {
       await at.clock.set(startMs + ms)
-      await db.query(`select ${fn}.wake_for_missed_work()`)
+      await wakeForMissedWork(db)
       return (await db.query<{ name: string }>('select name from sluice.gate order by 1')).map(({ name }) => name)
     }
     expect(await names(86_459_000)).toEqual(['pause:task:other', 'rule:old#1'])
@@ -186,7 +182,7 @@ describe.each(mainEngines)('a pause of a limit on $name', (engine) => {
     await at.clock.set(startMs)
     await at.send(calls, 1, 'a')
     await done(db, await at.take(['calls'], 1))
-    await db.query(`select ${fn}.hold_buckets(array[sluice.hash64('crm:a')], 60000000, null)`)
+    await hold(db, ['crm:a'], 60_000_000)
     await sluice.pause({ limit: 'crm' }, { reason })
     for (const tenant of ['a', 'b', 'new']) await at.send(calls, 1, tenant)
     expect(await at.take(['calls'])).toEqual([])

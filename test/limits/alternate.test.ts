@@ -7,11 +7,11 @@ import type { Rate } from '../../src/core/rate.ts'
 import { sqlOn } from '../../src/db/store.ts'
 import { defineLimit } from '../../src/claim/definitions/define.ts'
 import { limit } from '../../src/limits/limit.ts'
-import { claimAll, count, emptied, mainEngines, ownClock } from '../claim/engine.ts'
-import { taker } from '../takes/asks.ts'
+import { claimAll, count, emptied, endOverdue, mainEngines, ownClock } from '../claim/engine.ts'
+import { takeIn, taker } from '../takes/engine.ts'
+import { renewDefinitions } from '../claim/engine-parts.ts'
 import { type AnyTask, task } from '../../src/tasks/task.ts'
-import { fn } from '../servers/fn.ts'
-import { takeIn } from './take.ts'
+import { addBucket } from './engine.ts'
 
 const startMs = 1_800_000_000_000
 let names = 0
@@ -29,7 +29,7 @@ describe.each(mainEngines)(
       nowMs = startMs
       clock = await ownClock(at.db, startMs)
       await clock.set(startMs)
-      await at.db.query(`insert into sluice.bucket (id, name, key) values ($1, $2, 'a')`, [hash64(`${name}:a`), name])
+      await addBucket(at.db, name, 'a')
       await workerSince('infinity')
       await at.db.query('delete from sluice.limit_source')
     })
@@ -41,7 +41,7 @@ describe.each(mainEngines)(
     /** A process that has this rate in its code reports that it is alive. */
     const renew = async (rate: Rate, afterMs: number) => {
       await clock.set((nowMs += afterMs))
-      await at.db.query(`select ${fn}.renew_definitions($1, $2)`, [[name], [digests.get(rate)]])
+      await renewDefinitions(at.db, { [name]: digests.get(rate) })
     }
     /** A worker of these processes lives since then. */
     const workerSince = (time: string) => at.db.query('update sluice.worker set started_at = $1', [time])
@@ -145,10 +145,7 @@ describe.each(mainEngines)(
       await start('5/min', 1_000)
       const other = await defineLimit(sqlOn(at.db), limit(`${name}-other`, { window: '3/min', concurrency: 9 }))
       await clock.set((nowMs += 16_000))
-      await at.db.query(`select ${fn}.renew_definitions($1, $2)`, [
-        [name, `${name}-other`],
-        [digests.get('5/min'), other],
-      ])
+      await renewDefinitions(at.db, { [name]: digests.get('5/min'), [`${name}-other`]: other })
       expect((await at.sluice.limits.show(name)).beside).toEqual([])
     })
 
@@ -226,7 +223,7 @@ describe.each(mainEngines)(
       for (const n of [20, 1, 2]) ids.push(await at.sluice.send(work, { n }))
       const begun = async () => (await claimAll(at.db, at.worker, [name], 9)).map(({ id }) => id)
       expect(await begun()).toEqual(ids.slice(1))
-      await at.db.query(`select ${fn}.expire_overdue_jobs()`)
+      await endOverdue(at.db)
       const text = 'older code that still runs does not allow its cost'
       expect((await at.sluice.why(ids[0] as string))?.reasons).toContainEqual(expect.objectContaining({ text }))
       await renew('50/min', 14_000)

@@ -9,11 +9,12 @@ import { Sluice } from '../../src/sluice.ts'
 import { isLong } from '../long.ts'
 import { freshDatabase } from '../servers/database.ts'
 import type { Rule } from '../../src/limits/rule.ts'
+import { takeIn } from '../takes/engine.ts'
 import { type Act, anyHistory, anyLoad } from './acts.ts'
 import { level, minute, places, second, sliding } from './oracle.ts'
 import { anyRelatives } from './relatives.ts'
 import { compare, setStage } from './stage.ts'
-import { takeIn } from './take.ts'
+import { addBucket } from './engine.ts'
 
 /** Repeats a run from the values that it has printed. */
 const seed = Number(process.env['SLUICE_TEST_SEED'] ?? randomInt(2 ** 31))
@@ -100,11 +101,7 @@ describe.each([
     }
   })
 
-  const bucket = async (name: string, key: string): Promise<string> => {
-    const id = hash64(`${name}:${key}`)
-    await sluice.db.query('insert into sluice.bucket (id, name, key) values ($1, $2, $3)', [id, name, key])
-    return id
-  }
+  const bucket = (name: string, key: string) => addBucket(sluice.db, name, key)
   const grant = async (buckets: string[], id: string = randomUUID()) =>
     (
       await sluice.db.query<{ granted: boolean }>(`select granted from ${takeIn('$1', '$2::bigint[]')}`, [id, buckets])

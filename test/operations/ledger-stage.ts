@@ -8,7 +8,8 @@ import { Sluice } from '../../src/sluice.ts'
 import { empty } from '../claim/engine.ts'
 import { second } from '../limits/oracle.ts'
 import { setStage } from '../limits/stage.ts'
-import { takeIn } from '../limits/take.ts'
+import { takeIn } from '../takes/engine.ts'
+import { addBucket } from '../limits/engine.ts'
 
 /** The time at which a test begins. */
 export const startUs = 1_790_000_000 * second
@@ -31,15 +32,14 @@ export function ledgerOn(store: () => Promise<string>) {
   const define = async (options: LimitOptions, keys = ['']) => {
     await at(0)
     await defineLimit(sqlOn(sluice.db), limit('crm', options), 'code')
-    for (const key of keys)
-      await query('insert into sluice.bucket (id, name, key) values ($1, $2, $3)', [hash64(`crm:${key}`), 'crm', key])
+    for (const key of keys) await addBucket(sluice.db, 'crm', key)
   }
   /** Takes units one by one while there is room; resolves to how many. */
   const take = async (most: number, key = ''): Promise<number> => {
     const [row] = await query(
       `select count(*) filter (where t.granted) as n from generate_series(1, $1::integer) g
        cross join lateral ${takeIn('md5(random()::text || g)::uuid', 'array[$2::bigint]')}`,
-      [most, hash64(`crm:${key}`)],
+      [most, hash64(key === '' ? 'crm' : `crm:${key}`)],
     )
     return Number(row?.['n'])
   }

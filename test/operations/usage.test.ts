@@ -6,11 +6,12 @@ import { hash64, newId } from '../../src/core/hash.ts'
 import { sqlOn } from '../../src/db/store.ts'
 import { defineLimit } from '../../src/claim/definitions/define.ts'
 import { limit } from '../../src/limits/limit.ts'
-import { acquire } from '../takes/asks.ts'
+import { acquire } from '../takes/engine.ts'
 import { count, emptied, mainEngines, ownClock } from '../claim/engine.ts'
 import { isLong } from '../long.ts'
-import { fn } from '../servers/fn.ts'
 import '../property.ts'
+import { addBucket, chargeAgain, chargeMore, deleteLedger, deleteUsage, refund, sumUsage } from '../limits/engine.ts'
+import { retireBuckets } from '../claim/engine-parts.ts'
 
 const seed = Number(process.env['SLUICE_TEST_SEED'] ?? randomInt(2 ** 31))
 const startMs = Date.parse('2026-10-29T12:00:00Z')
@@ -46,16 +47,10 @@ describe.each(mainEngines)('usage, on $name', (engine) => {
   let clock: { set(ms: number): Promise<void> }
   let nowMs: number
   const pass = async (ms: number) => clock.set((nowMs += ms))
-  const run = (text: string, params: unknown[] = []) => at.db.query(`select ${fn}.${text}`, params)
   const define = async (options: Parameters<typeof limit>[1], of: readonly string[] = keys) => {
     const name = `used${++names}`
     await defineLimit(sqlOn(at.db), limit(name, options))
-    for (const key of of)
-      await at.db.query(`insert into sluice.bucket (id, name, key) values ($1, $2, $3)`, [
-        hash64(key === '' ? name : `${name}:${key}`),
-        name,
-        key,
-      ])
+    for (const key of of) await addBucket(at.db, name, key)
     return name
   }
   beforeEach(async () => {
@@ -116,10 +111,7 @@ describe.each(mainEngines)('usage, on $name', (engine) => {
           const months = [...expected].filter(([day]) => day.startsWith(month?.period ?? 'none'))
           expect(month?.units ?? 0).toBe(months.reduce((sum, [, { units }]) => sum + units, 0))
           // All of it is in the sums at the end, and reads the same.
-          for (;;) {
-            const [row] = await at.db.query<{ more: boolean }>(`select * from ${fn}.sum_ledger(0)`)
-            if (row?.more !== true) break
-          }
+          while ((await sumUsage(at.db)).more);
           expect(await read()).toEqual(Object.fromEntries(expected))
         }),
         { numRuns: isLong ? 200 : 12, seed },
@@ -134,35 +126,31 @@ describe.each(mainEngines)('usage, on $name', (engine) => {
     const grant = grants.at(-1 - (of % Math.max(1, grants.length)))
     if (kind === 'grant') {
       const id = newId()
-      await at.db.query(`insert into sluice.bucket (id, name, key) values ($1, $2, $3) on conflict do nothing`, [
-        hash64(take),
-        name,
-        keys[key],
-      ])
+      await addBucket(at.db, name, keys[key])
       if ((await acquire(at.db, take, { grant: id, cost: units })).granted) grants.push({ key: take, id })
     } else if (kind === 'refund' && grant !== undefined) {
-      await run('refund_units($1, $2, $3)', [hash64(grant.key), grant.id, units])
+      await refund(at.db, grant.key, grant.id, units)
     } else if (kind === 'use more' && grant !== undefined) {
-      await run('charge_overrun($1, $2, $3, $4)', [hash64(grant.key), grant.id, units, nowMs * 1_000])
+      await chargeMore(at.db, grant.key, grant.id, units, nowMs * 1_000)
     } else if (kind === 'answer slowly' && grant !== undefined) {
-      await run('charge_again($1, $2, null)', [[hash64(grant.key)], [units]])
-    } else if (kind === 'sum') await run('sum_ledger($1)', [of > 4 ? null : 0])
+      await chargeAgain(at.db, grant.key, units)
+    } else if (kind === 'sum') await sumUsage(at.db, of > 4 ? null : 0)
     else if (kind === 'sum, and fail')
       await at.db
         .transaction(async (tx) => {
-          await tx.query(`select ${fn}.sum_ledger(0)`)
+          await sumUsage(tx)
           throw new Error('a crash')
         })
         .catch(() => undefined)
-    else if (kind === 'delete') await run('delete_old_ledger($1, 0)', [of * dayMs * 1_000])
-    else if (kind === 'retire') await run('retire_buckets($1, null, $2)', [dayMs * 1_000, '-9223372036854775808'])
+    else if (kind === 'delete') await deleteLedger(at.db, of * dayMs * 1_000)
+    else if (kind === 'retire') await retireBuckets(at.db, dayMs * 1_000)
   }
 
   it('counts each row once while others are written, and by several processes', async () => {
     const name = await define({ window: '1000000/min', by: 'key', transit: 0 })
     let isOver = false
     const sums = [1, 2, 3].map(async () => {
-      while (!isOver) await run('sum_ledger(0)')
+      while (!isOver) await sumUsage(at.db)
     })
     const takers = keys.map(async (key) => {
       for (let i = 0; i < 150; i++) await acquire(at.db, `${name}:${key}`, { cost: i })
@@ -180,9 +168,9 @@ describe.each(mainEngines)('usage, on $name', (engine) => {
       await acquire(at.db, `${name}:a`, { cost: 10 + day })
       await pass(dayMs)
     }
-    await run('sum_ledger(0)')
-    await run('delete_old_ledger(0, 0)')
-    await run('delete_old_usage($1, null)', [2 * dayMs])
+    await sumUsage(at.db)
+    await deleteLedger(at.db, 0)
+    await deleteUsage(at.db, 2 * dayMs)
     const lines = await at.sluice.limits.usage({ limit: name, since: new Date(startMs) })
     expect(lines.map(({ period, units }) => [period, units])).toEqual(
       [

@@ -1,5 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { inject } from 'vitest'
+import type pg from 'pg'
+import type { Queryable } from '../../src/db/db.ts'
 import type { PostgresUrls } from './postgres.ts'
 import { atEnd } from '../ends.ts'
 import { createDatabase, dropDatabase, dropUnused, type RunUrls } from './template.ts'
@@ -9,6 +11,11 @@ export interface FreshDatabase extends PostgresUrls {
   /** Drops it, ending whoever is still connected. Optional: one that nobody uses goes at the end of the test file. */
   drop: () => Promise<void>
 }
+
+/** A session of its own, as the functions of the engine take one. */
+export const queryable = (client: pg.Client): Queryable => ({
+  query: async (sql, params = []) => (await client.query(sql, [...params])).rows as never,
+})
 
 let server: Promise<RunUrls> | undefined
 

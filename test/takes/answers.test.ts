@@ -8,6 +8,8 @@ import { Sluice } from '../../src/sluice.ts'
 import { count, empty } from '../claim/engine.ts'
 import { later, until } from '../until.ts'
 import { freshDatabase } from '../servers/database.ts'
+import { unitsUsed } from '../limits/engine.ts'
+import { takeCalls } from './engine.ts'
 
 type Run = () => Promise<unknown[]>
 /** Stands between the takes and the store. */
@@ -48,8 +50,7 @@ afterAll(async () => {
   await sluice.close()
 })
 
-const units = async () =>
-  Number((await sluice.db.query<{ n: string }>('select coalesce(sum(units), 0) as n from sluice.ledger'))[0]?.n)
+const units = async () => Object.values(await unitsUsed(sluice.db)).reduce((sum, used) => sum + used, 0)
 const holderOf = async (id: string) =>
   (await sluice.db.query<{ holder: string }>('select holder from sluice.lease where id = $1', [id]))[0]?.holder
 const unreachable = () => new StoreError('SLUICE_STORE_UNREACHABLE', 'the answer is lost')
@@ -58,7 +59,7 @@ const unreachable = () => new StoreError('SLUICE_STORE_UNREACHABLE', 'the answer
 function keepBack(): Promise<() => void> {
   return new Promise((kept) => {
     hook = async (name, _params, run) => {
-      if (name !== 'acquire_grant') return run()
+      if (name !== takeCalls.acquire) return run()
       hook = passing
       const rows = await run()
       await new Promise<void>((resolve) => kept(resolve))
@@ -71,7 +72,7 @@ it('a grant whose reply was lost counts its age from the grant, not from the rep
   const calls = limit('calls', { rate: '1000/s', burst: 100 })
   const grants: unknown[] = []
   const loseFirst: Hook = async (name, params, run) => {
-    if (name !== 'acquire_grant') return run()
+    if (name !== takeCalls.acquire) return run()
     grants.push(params[0])
     const rows = await run()
     if (grants.length > 1) return rows
@@ -97,7 +98,7 @@ it('a place that is granted while others are renewed stays held', async () => {
   await until(() => renew.length > 0, 'it waits for the next renewal')
   let second: Awaited<typeof first> | undefined
   hook = async (name, _params, run) => {
-    if (name === 'renew_holder') second = await sluice.takes.take(seats)
+    if (name === takeCalls.renew) second = await sluice.takes.take(seats)
     return run()
   }
   renew.splice(0).forEach((go) => go())
@@ -137,7 +138,7 @@ it('a take waits for a busy store as long as it may wait at all', async () => {
   const calls = limit('busy', { rate: '1000/s', burst: 100 })
   let left = 4
   hook = async (name, _params, run) => {
-    if (name !== 'acquire_grant' || left-- <= 0) return run()
+    if (name !== takeCalls.acquire || left-- <= 0) return run()
     skippedMs += 1_500
     throw Object.assign(new Error('canceling statement due to lock timeout'), { code: '55P03' })
   }
@@ -153,7 +154,7 @@ it('a take ends by its signal also while it waits in line for a silent store', a
   const silent = new Promise<void>((resolve) => (goOn = resolve))
   let asked = 0
   hook = async (name, _params, run) => {
-    if (name === 'acquire_grant') {
+    if (name === takeCalls.acquire) {
       asked++
       await silent
     }
@@ -186,7 +187,7 @@ it('a settlement that the store did not get may be made again, and counts once',
   const calls = limit('settled', { rate: '1000/s', burst: 100 })
   const lease = await sluice.takes.take(calls, { cost: 10 })
   hook = async (name, _params, run) => {
-    if (name !== 'settle_take') return run()
+    if (name !== takeCalls.settle) return run()
     skippedMs += 5_000
     throw unreachable()
   }

@@ -7,6 +7,7 @@ import { Sluice } from '../../src/sluice.ts'
 import { count, empty } from '../claim/engine.ts'
 import { later, until } from '../until.ts'
 import { freshDatabase } from '../servers/database.ts'
+import { unitsUsed } from '../limits/engine.ts'
 
 const calls = limit('calls', { rate: '6000/h', burst: 10 })
 const seats = limit('seats', { concurrency: 1, by: 'account' })
@@ -46,8 +47,7 @@ afterAll(async () => {
   server.closeAllConnections()
   server.close()
 })
-const kept = async () =>
-  Number((await sluice.db.query<{ n: string }>('select coalesce(sum(units), 0) as n from sluice.ledger'))[0]?.n)
+const kept = async () => (await unitsUsed(sluice.db))['calls'] ?? 0
 const leases = () => count(sluice.db, 'sluice.lease')
 
 it('each request and each redirect hop has a grant', async () => {

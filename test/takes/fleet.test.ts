@@ -11,7 +11,7 @@ import type { Report } from '../../src/testing/vendor.ts'
 import { ownClock } from '../claim/engine.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { later, until } from '../until.ts'
-import { acquire } from './asks.ts'
+import { acquire } from './engine.ts'
 
 const memberFile = fileURLToPath(new URL('./member.mjs', import.meta.url))
 const serveFile = fileURLToPath(new URL('../../dist/testing/serve.js', import.meta.url))

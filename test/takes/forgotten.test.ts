@@ -5,8 +5,8 @@ import { hash64, newId } from '../../src/core/hash.ts'
 import { sqlOn } from '../../src/db/store.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { emptied, mainEngines } from '../claim/engine.ts'
-import { fn } from '../servers/fn.ts'
-import { acquire } from './asks.ts'
+import { limiterNowUs, refund, stopGrantsAhead } from '../limits/engine.ts'
+import { acquire, expireHolders } from './engine.ts'
 
 describe.each(mainEngines)('a refund, on $name', (engine) => {
   const at = emptied(engine)
@@ -18,7 +18,6 @@ describe.each(mainEngines)('a refund, on $name', (engine) => {
     await acquire(at.db, 'refunded', { grant, cost: 20 })
     await acquire(at.db, 'refunded', { cost: 30 })
   })
-  const refund = () => at.db.query(`select ${fn}.refund_units($1, $2, 20)`, [bucket, grant])
   const rows = async () => {
     const found = await at.db.query<{ units: string }>('select units from sluice.ledger where bucket = $1 order by n', [
       bucket,
@@ -27,20 +26,20 @@ describe.each(mainEngines)('a refund, on $name', (engine) => {
   }
 
   it('gives back what the ledger knows', async () => {
-    await refund()
-    await refund()
+    await refund(at.db, 'refunded', grant, 20)
+    await refund(at.db, 'refunded', grant, 20)
     expect(await rows()).toEqual([20, 30, -20])
   })
 
   it('gives nothing back of a grant whose row is deleted', async () => {
     await at.db.query('delete from sluice.ledger where claim = $1', [grant])
-    await refund()
+    await refund(at.db, 'refunded', grant, 20)
     expect(await rows()).toEqual([30])
   })
 
   it('gives nothing back to a parked bucket', async () => {
     await at.db.query(`update sluice.bucket set parked = true where id = $1`, [bucket])
-    await refund()
+    await refund(at.db, 'refunded', grant, 20)
     expect(await rows()).toEqual([20, 30])
   })
 })
@@ -49,9 +48,9 @@ describe.each(mainEngines)('on $name', (engine) => {
   const at = emptied(engine)
 
   it('what stands for denied takes of a bucket is deleted when it is over, and that of other buckets stays', async () => {
-    await at.db.query(`select ${fn}.stop_grants_ahead(array[1, 2]::bigint[], 1)`)
-    await at.db.query(`select ${fn}.stop_grants_ahead(array[2]::bigint[], ${fn}.limiter_now_us() + 60000000)`)
-    await at.db.query(`select ${fn}.expire_holders(null)`)
+    await stopGrantsAhead(at.db, [1, 2], 1)
+    await stopGrantsAhead(at.db, [2], (await limiterNowUs(at.db)) + 60_000_000)
+    await expireHolders(at.db)
     expect(await at.db.query('select bucket::integer from sluice.taker')).toEqual([{ bucket: 2 }])
   })
 })

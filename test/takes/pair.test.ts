@@ -7,6 +7,7 @@ import { limit, takes } from '../../src/index.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { count, empty, mainEngines } from '../claim/engine.ts'
 import { until } from '../until.ts'
+import { unitsUsed } from '../limits/engine.ts'
 
 const crm = limit('crm', { window: '10/h', by: 'account' })
 const total = limit('total', { window: '12/h' })
@@ -44,13 +45,7 @@ describe.each(mainEngines)('takes of several limits, on $name', (engine) => {
     await sluice.close()
   })
   /** Units that each bucket has granted, less those given back. */
-  const used = async () => {
-    const rows = await sluice.db.query<{ bucket: string; units: number }>(
-      `select b.name || coalesce(':' || nullif(b.key, ''), '') as bucket, sum(l.units)::int as units
-       from sluice.ledger l join sluice.bucket b on b.id = l.bucket group by 1 having sum(l.units) <> 0`,
-    )
-    return Object.fromEntries(rows.map(({ bucket, units }) => [bucket, units]))
-  }
+  const used = () => unitsUsed(sluice.db)
 
   it('the pair never leaks past the total, and a denied take is charged in neither', async () => {
     const accounts = ['a', 'b', 'c', 'd']

@@ -4,8 +4,8 @@ import { beforeEach, describe, expect, it } from 'vitest'
 import { newId } from '../../src/core/hash.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { claimAll, count, emptied, mainEngines, ownClock, quietTask } from '../claim/engine.ts'
-import { fn } from '../servers/fn.ts'
-import { acquire, taker } from './asks.ts'
+import { unitsUsed } from '../limits/engine.ts'
+import { acquire, endTakes, taker } from './engine.ts'
 
 const startMs = Date.UTC(2026, 10, 21)
 const ten = limit('ten', { rate: '60/min', burst: 10 })
@@ -23,13 +23,7 @@ describe.each(mainEngines)('a take of several buckets, on $name', (engine) => {
     await at.sluice.define([quietTask('any', [ten, two, desk]), work])
   })
   /** Granted units of each bucket, less the refunded ones. */
-  const used = async () => {
-    const rows = await at.db.query<{ name: string; units: number }>(
-      `select b.name, sum(l.units)::int as units from sluice.ledger l join sluice.bucket b on b.id = l.bucket
-       group by 1 having sum(l.units) <> 0`,
-    )
-    return Object.fromEntries(rows.map(({ name, units }) => [name, units]))
-  }
+  const used = () => unitsUsed(at.db)
   const leases = () => count(at.db, 'sluice.lease')
 
   it('waits for a limit that nobody has defined yet', async () => {
@@ -103,8 +97,12 @@ describe.each(mainEngines)('a take of several buckets, on $name', (engine) => {
       expect(await acquire(at.db, takes, { grant: next, cost: 3, back: grant })).toMatchObject({ granted: true })
     expect(await used()).toEqual({ ten: 3, desk: 3, seat: 1 })
     expect(await leases()).toBe(2)
-    const end = `select ${fn}.end_takes($1, $2, $3)`
-    await at.db.query(end, [takes.map(() => next), takes, [1, 2, 0]])
+    await endTakes(
+      at.db,
+      takes.map(() => next),
+      takes,
+      [1, 2, 0],
+    )
     expect(await used()).toEqual({ ten: 2, desk: 1, seat: 1 })
     expect(await leases()).toBe(0)
   })
@@ -121,7 +119,7 @@ describe.each(mainEngines)('a take of several buckets, on $name', (engine) => {
     expect(await claimAll(at.db, at.worker, ['work'], 1)).toEqual([])
     const waiting = taker(at.db, takes)
     expect(await waiting()).toMatchObject({ granted: false })
-    await at.db.query(`select ${fn}.end_takes(array[$1::uuid], array[null], array[0])`, [grant])
+    await endTakes(at.db, [grant], [null], [0])
     expect(await leases()).toBe(0)
     expect(await waiting()).toMatchObject({ granted: false, soonestMs: 0 })
     expect(await used()).toEqual({ desk: 2, seat: 2 })

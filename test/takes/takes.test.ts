@@ -1,11 +1,10 @@
 /** Takes of limits outside of jobs, one by one, on a clock of the test's own. */
-import { fn } from '../servers/fn.ts'
 import { randomUUID } from 'node:crypto'
 import { beforeEach, describe, expect, it } from 'vitest'
 import { newId } from '../../src/core/hash.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { claim, claimAll, count, done, emptied, engines, ownClock, quietTask } from '../claim/engine.ts'
-import { acquire, taker } from './asks.ts'
+import { acquire, endTakes, expireHolders, renewHolder, taker } from './engine.ts'
 
 const startMs = Date.UTC(2026, 10, 21)
 const ten = limit('ten', { rate: '60/min', burst: 10 })
@@ -89,11 +88,7 @@ for (const engine of engines) {
       for (let n = 0; n < 2; n++) expect(await ask(live)).toMatchObject({ granted: true })
       for (const second of [0, 10, 20, 29.999]) {
         await clock.set(startMs + second * 1_000)
-        const [kept] = await at.db.query<{ life_us: string }>(
-          `select life_us from ${fn}.renew_holder($1, 30000000, null)`,
-          [live],
-        )
-        expect(kept?.life_us).toBe('30000000')
+        expect(await renewHolder(at.db, live)).toBe('30000000')
         expect(await ask(live)).toMatchObject({ granted: false, lost: false })
       }
       await clock.set(startMs + 30_000)
@@ -101,11 +96,7 @@ for (const engine of engines) {
       expect(await ask(live)).toMatchObject({ granted: false })
       expect(await count(at.db, 'sluice.lease')).toBe(3)
       // A holder that was given up learns that, and gets nothing under the same id.
-      const [kept] = await at.db.query<{ life_us: string | null }>(
-        `select life_us from ${fn}.renew_holder($1, 30000000, null)`,
-        [dead],
-      )
-      expect(kept?.life_us).toBe(null)
+      expect(await renewHolder(at.db, dead)).toBe(null)
     })
 
     it('a repeated reply contains a place only while its holder has it', async () => {
@@ -155,7 +146,7 @@ for (const engine of engines) {
       for (let n = 0; n < 2; n++) {
         const grant = randomUUID()
         expect(await acquire(at.db, 'both', { grant })).toMatchObject({ granted: true })
-        await at.db.query(`select ${fn}.end_takes(array[$1::uuid], array[null::text], array[0])`, [grant])
+        await endTakes(at.db, [grant], [null], [0])
       }
       expect(await acquire(at.db, 'both')).toMatchObject({ granted: false, soonestMs: 1_000 })
     })
@@ -169,12 +160,12 @@ for (const engine of engines) {
       const holder = newId()
       for (let n = 0; n < 2; n++) await acquire(at.db, 'three', { holder })
       expect(await claimAll(at.db, at.worker, ['work'], 3)).toHaveLength(1)
-      const tidy = () => at.db.query(`select ${fn}.expire_holders($1)`, [String((startMs + 3_600_000) * 1_000)])
+      const tidy = () => expireHolders(at.db, (startMs + 3_600_000) * 1_000)
       await tidy()
       expect(await claimAll(at.db, at.worker, ['work'], 3)).toEqual([])
       await clock.set(startMs + 15_000)
       // No holder is given up when the clock may just have stepped.
-      await at.db.query(`select ${fn}.expire_holders(null)`)
+      await expireHolders(at.db)
       expect(await claimAll(at.db, at.worker, ['work'], 3)).toEqual([])
       await tidy()
       expect(await claimAll(at.db, at.worker, ['work'], 3)).toHaveLength(2)

@@ -2,7 +2,7 @@
 import { beforeEach, describe, expect, it } from 'vitest'
 import { limit } from '../../src/limits/limit.ts'
 import { claim, claimAll, done, emptied, mainEngines, ownClock, quietTask } from '../claim/engine.ts'
-import { taker } from './asks.ts'
+import { taker } from './engine.ts'
 
 const startMs = Date.UTC(2026, 10, 21)
 const gang = limit('gang', { rate: '60/min', burst: 10, pool: ['a', 'b'] })

@@ -6,9 +6,9 @@ import { z } from 'zod'
 import { check, limit, rateLimited, takes, task } from '../../src/index.ts'
 import { provideTaker } from '../../src/limits/take.ts'
 import type { Context } from '../../src/tasks/task.ts'
-import { emptied, mainEngines, perTenant, quietTask } from '../claim/engine.ts'
-import { fn } from '../servers/fn.ts'
+import { claim, emptied, mainEngines, perTenant, quietTask } from '../claim/engine.ts'
 import { until } from '../until.ts'
+import { hold } from '../limits/engine.ts'
 
 const input = z.object({ account: z.string(), n: z.number() })
 const by = ({ account }: z.infer<typeof input>) => account
@@ -252,15 +252,12 @@ describe.each(mainEngines)('a vendor that refuses requests, on $name', (engine) 
     const quiet = quietTask('throttled.lanes', [perTenant('throttled.tenants', '100/s')])
     const probing = async () => {
       for (const tenant of ['a', 'b']) await at.sluice.send(quiet, { tenant })
-      const [claimed] = await at.db.query<{ probing: boolean; jobs: string }>(
-        `select probing, jobs from ${fn}.claim_jobs(gen_random_uuid(), $1, null, array['throttled.lanes'], 5, null, false)`,
-        [at.worker],
-      )
-      expect(JSON.parse(claimed?.jobs ?? '[]')).toHaveLength(2)
-      return claimed?.probing
+      const { jobs, isProbing } = await claim(at.db, at.worker, ['throttled.lanes'], 5)
+      expect(jobs).toHaveLength(2)
+      return isProbing
     }
     expect(await probing()).toBe(false)
-    await at.db.query(`select ${fn}.hold_buckets(array[sluice.hash64('throttled.tenants:a')], 0, null, null, 60000000)`)
+    await hold(at.db, ['throttled.tenants:a'], 0, 60_000_000)
     expect(await probing()).toBe(true)
   })
 

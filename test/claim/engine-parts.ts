@@ -1,0 +1,139 @@
+/** Parts of claims, and what workers do between claims, one by one. Only this file names their SQL functions. */
+import type { Queryable } from '../../src/db/db.ts'
+import { newId } from '../../src/core/hash.ts'
+import { columnsOf, type Numbers, numbersOnly } from '../../src/claim/definitions/columns.ts'
+import { sqlOn } from '../../src/db/store.ts'
+import type { FunctionName } from '../../src/generated/sql.ts'
+import { fn } from '../servers/fn.ts'
+import { limiterNow } from '../limits/engine.ts'
+
+/** The statements of definitions, as `Sql.call` names them: what a test counts, delays or loses. */
+export const definitionCalls = {
+  define: 'define_limit',
+  adapt: 'adapt_limit',
+  renew: 'renew_definitions',
+} satisfies Record<string, FunctionName>
+
+/** The least id. */
+const leastId = '-9223372036854775808'
+
+/** Claims as `claim` does; resolves to what it cost the server: the pages that it read, and its time. */
+export async function costOfClaim(
+  db: Queryable,
+  worker: string,
+  tasks: readonly string[],
+  want: number,
+  { id = newId(), ahead = 0 } = {},
+): Promise<{ pages: number; ms: number }> {
+  const [row] = await db.query<{ 'QUERY PLAN': { Plan: Record<string, number>; 'Execution Time': number }[] }>(
+    `explain (analyze, buffers, format json) select * from ${fn}.claim_jobs('${id}', ${worker}, null,
+       '{${tasks.join(',')}}', ${want}, null, false, null, false, ${ahead})`,
+  )
+  const [of] = row?.['QUERY PLAN'] ?? []
+  const pages = (of?.Plan['Shared Hit Blocks'] ?? 0) + (of?.Plan['Shared Read Blocks'] ?? 0)
+  return { pages, ms: of?.['Execution Time'] ?? 0 }
+}
+
+/** Lets claims wait for locks until the server finds a deadlock. They would give up as early as it looks for one. */
+export async function letClaimsWait(db: Queryable): Promise<void> {
+  await db.query(`alter function ${fn}.claim_jobs set lock_timeout = 0`)
+}
+
+/** Locks the classes of a task until the end of the transaction, as a claim does. */
+export async function lockClasses(db: Queryable, task: string): Promise<void> {
+  await sqlOn(db).query('select engine.lock_classes(array(select id from sluice.class where task = $1))', [task])
+}
+
+/** Makes the classes of what was sent, as a claim does. */
+export async function createClasses(db: Queryable): Promise<void> {
+  await sqlOn(db).call('create_announced_classes')
+}
+
+/** Absorbs all arrivals, as a claim does, and claims nothing. */
+export async function absorbArrivals(db: Queryable): Promise<void> {
+  await sqlOn(db).query(
+    `select engine.absorb_arrivals(${limiterNow()}, array(select engine.read_arrivals(c.id) from sluice.class c))`,
+  )
+}
+
+/** Moves scheduled jobs that have become due since then to their lanes, as a claim does; resolves to how many. */
+export async function promoteDue(db: Queryable, sinceUs: number): Promise<number | undefined> {
+  const sql = `select engine.promote_due_jobs(${limiterNow()}, $1) as n`
+  return (await sqlOn(db).query<{ n: number }>(sql, [sinceUs]))[0]?.n
+}
+
+/** Marks the job that waits, one unit of its lane's buckets, as a claim does that has read it; resolves to how many it got. */
+export async function markJob(db: Queryable, worker: string): Promise<number | undefined> {
+  const [row] = await sqlOn(db).query<{ granted: number }>(
+    `select m.granted from sluice.lane l, sluice.job j, engine.mark_jobs(gen_random_uuid(), $1, ${limiterNow()},
+       sluice.now(), array[l], '{1}', l.buckets, '{}', array[l.id], array[j.seq], '{0}') m
+     where j.lane = l.id and j.claim is null`,
+    [worker],
+  )
+  return row?.granted
+}
+
+/** Resolves to how many classes have jobs for which a worker with these labels has no room, and whether a time is known for one. */
+export async function classesWithoutRoom(db: Queryable, labels: object, nowUs: number) {
+  const [row] = await sqlOn(db).query<{ n: number; due: boolean }>(
+    `select cardinality(classes) as n, due is not null as due
+     from engine.find_classes_without_room($1, array(select id from sluice.class), $2)`,
+    [labels, nowUs],
+  )
+  return row
+}
+
+/** Resolves to whether a claim that may use one of these buckets finds out whether the vendor accepts requests again. */
+export async function isOnTrial(db: Queryable, buckets: readonly string[]): Promise<boolean | undefined> {
+  const sql = `select probing from engine.read_claim_room($1, '{}', $1, '{}', null)`
+  return (await sqlOn(db).query<{ probing: boolean }>(sql, [buckets]))[0]?.probing
+}
+
+/** Deletes lanes in which no job waits. */
+export async function deleteLanes(db: Queryable): Promise<void> {
+  await sqlOn(db).call('delete_lanes', [leastId])
+}
+
+/** Deletes buckets that were not used for so long; resolves to how many. `capUs`: the latest time that the clock can show. */
+export async function retireBuckets(db: Queryable, keepUs: number, capUs: string | null = null): Promise<number> {
+  return Number((await sqlOn(db).call<{ gone: string }>('retire_buckets', [keepUs, capUs, leastId]))[0]?.gone)
+}
+
+/** Gives the next bucket that waits for it the state of its new definition; resolves to whether there may be more. */
+export async function rebuildBucket(db: Queryable): Promise<boolean | undefined> {
+  return (await sqlOn(db).call<{ rebuild_next_bucket: boolean }>('rebuild_next_bucket'))[0]?.rebuild_next_bucket
+}
+
+/** What a fleet puts in force: numbers with a margin that it has measured, or a rate that it has found. */
+interface Adapted {
+  /** The version of the definition that it has read. */
+  version: number
+  numbers: Numbers
+  /** For a rate: its bounds. */
+  adaptive?: object
+  /** For a margin: how many processes had measured; null: it does not matter. */
+  known?: number | null
+}
+
+/** Puts in force what a fleet has measured or found; resolves to whether that is so now. */
+export async function putAdapted(
+  db: Queryable,
+  name: string,
+  { version, numbers, adaptive, known = null }: Adapted,
+): Promise<boolean | undefined> {
+  const spec = JSON.stringify({ ...numbersOnly(numbers), adaptive })
+  const source = adaptive === undefined ? 'measured' : 'found'
+  const params = [name, version, source, known, spec, JSON.stringify(columnsOf(numbers)), 'test', null]
+  return (await sqlOn(db).call<{ adapt_limit: boolean }>(definitionCalls.adapt, params))[0]?.adapt_limit
+}
+
+/** Records that a process is alive that has these definitions in its code. */
+export async function renewDefinitions(db: Queryable, digests: Record<string, string | undefined>): Promise<void> {
+  await sqlOn(db).call(definitionCalls.renew, [Object.keys(digests), Object.values(digests)])
+}
+
+/** Makes the records of begun jobs fail, as in a store that is away; resolves to a function that lets them through again. */
+export async function failRecordsOfBegun(db: Queryable): Promise<() => Promise<unknown>> {
+  await db.query(`alter function ${fn}.record_begun rename to unreachable`)
+  return () => db.query(`alter function ${fn}.unreachable rename to record_begun`)
+}

@@ -1,0 +1,112 @@
+/** What takers and running jobs do with grants. Only this file names the SQL functions of takes. */
+import { randomUUID } from 'node:crypto'
+import { hash64, newId } from '../../src/core/hash.ts'
+import type { Queryable } from '../../src/db/db.ts'
+import { sqlOn } from '../../src/db/store.ts'
+import type { FunctionName } from '../../src/generated/sql.ts'
+import { limiterNow } from '../limits/engine.ts'
+import { fn } from '../servers/fn.ts'
+
+/** The statements of takes, as `Db.call` names them: what a test counts, delays or loses. */
+export const takeCalls = {
+  acquire: 'acquire_grant',
+  renew: 'renew_holder',
+  settle: 'settle_take',
+} satisfies Record<string, FunctionName>
+
+/**
+ * SQL that grants one unit of each of these buckets to a running job, and nothing else, as an item of FROM. The
+ * arguments are SQL: the id of the grant, ids of buckets, and the cap of the clock.
+ */
+export const takeIn = (grant: string, buckets: string, cap = 'null') =>
+  `${fn}.decide_grant(${grant}, ${buckets}, array_fill(1::bigint, array[cardinality(${buckets})]), null, 0, ${limiterNow(cap)}) t`
+
+/** One take in SQL; see the fields. */
+export interface Asked {
+  grant?: string
+  line?: string
+  cost?: number
+  waitUs?: number
+  /** A grant of as many units that is refunded first. */
+  back?: string
+  holder?: string
+  lifeMs?: number
+}
+
+/** The reply. */
+export interface Answer {
+  granted: boolean
+  soonestMs: number
+  waitMs: number
+  lifeMs: number | undefined
+  lost: boolean
+}
+
+const ms = (us: string | null) => Number(us ?? 0) / 1_000
+
+/** Takes (of several buckets all or nothing) as a process does, on any connection that speaks SQL. */
+export async function acquire(db: Queryable, take: string | string[], asked: Asked = {}): Promise<Answer> {
+  const { grant = randomUUID(), line = null, cost = 1, waitUs = null, back, holder = newId() } = asked
+  const { lifeMs = 15_000 } = asked
+  const takes = [take].flat()
+  const units = takes.map(() => cost)
+  const own = JSON.stringify({ line, wait: waitUs, holder, life: lifeMs * 1_000 })
+  const [row] = await sqlOn(db).call<
+    Record<'wait_us' | 'soonest_us' | 'life_us', string | null> & { granted: boolean; lost: boolean }
+  >(takeCalls.acquire, [grant, takes, units, back ?? null, back === undefined ? null : units, null, null, null, own])
+  if (row === undefined) throw new Error('no answer')
+  const { granted, lost } = row
+  const lifeLeftMs = row.life_us === null ? undefined : ms(row.life_us)
+  return { granted, lost, soonestMs: ms(row.soonest_us), waitMs: ms(row.wait_us), lifeMs: lifeLeftMs }
+}
+
+/** A taker that waits; each call of the function repeats its take. */
+export const taker = (db: Queryable, take: string | string[], cost = 1) => {
+  const line = newId()
+  return () => acquire(db, take, { line, cost })
+}
+
+/** One take of a running job, for one further request; see the SQL function. */
+export async function further(
+  db: Queryable,
+  job: { id: string; claim: string } | undefined,
+  takes: string[],
+  asked: { grant?: string; units?: number[]; back?: string | undefined } = {},
+): Promise<{ granted: boolean; lost: boolean } | undefined> {
+  const { grant = newId(), units = takes.map(() => 1), back } = asked
+  const given = back === undefined ? [null, null] : [back, units]
+  const params = [grant, takes, units, ...given, null, job?.id, job?.claim]
+  const [row] = await sqlOn(db).call<{ granted: boolean; lost: boolean }>(takeCalls.acquire, params)
+  return row && { granted: row.granted, lost: row.lost }
+}
+
+/** Ends takes, with how many units were not used of each. A take that is null is not known, because its reply was lost. */
+export async function endTakes(
+  db: Queryable,
+  grants: readonly string[],
+  takes: readonly (string | null)[],
+  unused: readonly number[],
+): Promise<void> {
+  await sqlOn(db).call('end_takes', [grants, takes, unused])
+}
+
+/** Renews the places of a process for 30 s; resolves to how long it has them, in microseconds, null: it was given up. */
+export async function renewHolder(db: Queryable, holder: string): Promise<string | null | undefined> {
+  const params = [holder, 30_000_000, null]
+  return (await sqlOn(db).call<{ life_us: string | null }>(takeCalls.renew, params))[0]?.life_us
+}
+
+/** Gives up processes whose leases are over. `capUs`: the latest time that the clock can show; null: it may have stepped. */
+export async function expireHolders(db: Queryable, capUs: number | null = null): Promise<void> {
+  await sqlOn(db).call('expire_holders', [capUs])
+}
+
+/** Gives back units of a grant of one bucket, as if they had not been granted. */
+export async function giveBack(db: Queryable, bucket: string, grant: string, units = 1): Promise<void> {
+  await sqlOn(db).call('give_back_grants', [[grant], [hash64(bucket)], [units]])
+}
+
+/** Reports that the vendor has accepted a request of these buckets; `ageUs`: how old it is, null: an operator reports it. */
+export async function accept(db: Queryable, buckets: readonly string[], ageUs: number | null): Promise<void> {
+  await sqlOn(db).call('accept_buckets', [buckets.map(hash64), ageUs, null])
+}
