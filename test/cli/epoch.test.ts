@@ -5,7 +5,7 @@ import { defineLimit } from '../../src/claim/definitions/define.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { freshDatabase } from '../servers/database.ts'
-import { fn } from '../servers/fn.ts'
+import { limiterNow } from '../limits/engine.ts'
 
 it('doctor and status report a loss of data for as long as it matters, and a step of the clock', async () => {
   const sluice = await Sluice.open({ store: (await freshDatabase()).url })
@@ -19,7 +19,7 @@ it('doctor and status report a loss of data for as long as it matters, and a ste
   expect(await steps(at)).toEqual({ status: 'ok', text: "the store's clock did not step within the last day" })
 
   await db.query(
-    `update sluice.epoch set stepped_us = -3600000000, stepped_at = sluice.now(), n = 2, closed_us = ${fn}.limiter_now_us()`,
+    `update sluice.epoch set stepped_us = -3600000000, stepped_at = sluice.now(), n = 2, closed_us = ${limiterNow()}`,
   )
   expect(await steps(at)).toMatchObject({ status: 'warn', text: expect.stringMatching(/was set back by (1 h|60 min)/) })
   const closed = await restores(at)

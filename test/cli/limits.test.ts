@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest'
 import { Sluice } from '../../src/sluice.ts'
 import { freshDatabase } from '../servers/database.ts'
-import { fn } from '../servers/fn.ts'
+import { addBucket, refuse } from '../limits/engine.ts'
 import { createProject, objects, tasksFile } from './program.ts'
 
 it('an operator shows, sets, pins, rekeys and pauses limits by the command limits', async () => {
@@ -95,13 +95,10 @@ it('an operator sees which keys a vendor’s answers hold, why and until when, a
     project.write('tasks.ts', tasksFile)
     const sent = await project.run(['send', 'sync-contact', '{"accountId":"a1"}', '--tasks', 'tasks.ts', '--json'])
     const id = String(objects(sent.out)[0]?.['id'])
-    await sluice.db.query(`insert into sluice.bucket (id, name, key) values (sluice.hash64('crm:a1'), 'crm', 'a1')`)
+    await addBucket(sluice.db, 'crm', 'a1')
     // A hold of a minute outlasts the commands' starts on a busy machine.
     const fail = (cause: string) =>
-      sluice.db.query(
-        `select ${fn}.refuse_buckets(array[sluice.hash64('crm:a1')], '{}', 60000000, 0, null, '401 from crm.example', $1)`,
-        [cause],
-      )
+      refuse(sluice.db, ['crm:a1'], { waitUs: 60_000_000, text: '401 from crm.example', cause })
     await fail('credential')
     const shown = await project.run(['limits', 'show', 'crm'])
     expect(shown.out).toMatch(

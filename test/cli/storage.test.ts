@@ -1,4 +1,3 @@
-import { fn } from '../servers/fn.ts'
 import pg from 'pg'
 import { afterAll, beforeAll, expect, it } from 'vitest'
 import { sqlOn } from '../../src/db/store.ts'
@@ -9,6 +8,7 @@ import { startPostgres } from '../servers/postgres.ts'
 import { until } from '../until.ts'
 import { createProject, objects } from './program.ts'
 import { freshDatabase } from '../servers/database.ts'
+import { leastIdAt } from '../store/engine.ts'
 
 let server: Awaited<ReturnType<typeof startPostgres>>
 let sluice: Sluice
@@ -110,7 +110,7 @@ it('prune lists what it would drop, and then drops it', async () => {
   const day = 86_400_000
   const project = createProject({ DATABASE_URL: server.url })
   await sluice.db.script(`create table sluice.done_20200101 partition of sluice.done
-    for values from (${fn}.id_floor(${Date.UTC(2020, 0, 1)})) to (${fn}.id_floor(${Date.UTC(2020, 0, 1) + day}));
+    for values from (${leastIdAt(Date.UTC(2020, 0, 1))}) to (${leastIdAt(Date.UTC(2020, 0, 1) + day)});
     insert into sluice.idempotency values ('t', 'k', gen_random_uuid(), sluice.now() - interval '1 s')`)
   for (let times = 0; times < 2; times++)
     expect(await project.run(['prune', '--dry-run'])).toMatchObject({

@@ -7,6 +7,7 @@ import type { Db } from '../../src/db/db.ts'
 import { openPg } from '../../src/db/pg.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { later } from '../until.ts'
+import { attemptCalls } from '../claim/engine.ts'
 
 let url: string
 let admin: pg.Client
@@ -78,7 +79,7 @@ it('a transaction begins at read committed, whatever the default of the database
   const level = `select current_setting('transaction_isolation') as level`
   const committed = [{ level: 'read committed' }]
   expect(await db.query(level)).toEqual(committed)
-  expect(await db.call('claim_jobs', level, [])).toEqual(committed)
+  expect(await db.call(attemptCalls.claim, level, [])).toEqual(committed)
   expect(await db.transaction((tx) => tx.query(level))).toEqual(committed)
 })
 
@@ -89,9 +90,8 @@ it('a transaction through a pooler refuses another isolation level, and leaves n
   const db = opened(throughPooler)
   const left = `select current_setting('idle_in_transaction_session_timeout') as idle,
     (select count(*)::int from pg_prepared_statements) as prepared`
-  for (let i = 0; i < 2; i++)
-    expect(await db.call('units_left_for_jobs', left, [])).toEqual([{ idle: '0', prepared: 0 }])
-  expect(await opened(url).call('units_left_for_jobs', left, [])).toEqual([{ idle: '1min', prepared: 1 }])
+  for (let i = 0; i < 2; i++) expect(await db.call('left', left, [])).toEqual([{ idle: '0', prepared: 0 }])
+  expect(await opened(url).call('left', left, [])).toEqual([{ idle: '1min', prepared: 1 }])
 })
 
 it('a connection that listens for weeks leaks no abort listener with its pings', async () => {

@@ -1,20 +1,25 @@
 /** Settings of sessions that would break what Sluice promises: commits that do not wait for the disk, snapshots that are too old. */
-import { randomUUID } from 'node:crypto'
 import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
-import { hash64, newId } from '../../src/core/hash.ts'
+import { newId } from '../../src/core/hash.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { Sluice } from '../../src/sluice.ts'
-import { claim, count, engines, enter, quietTask } from '../claim/engine.ts'
+import { sqlOn } from '../../src/db/store.ts'
+import type { Queryable } from '../../src/db/db.ts'
+import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
+import { defineGate } from '../../src/gates/gates.ts'
+import { Jobs } from '../../src/operations/jobs.ts'
+import { pausesOn } from '../../src/operations/pauses.ts'
+import { claim, count, engines, enter, finish, quietTask, settle } from '../claim/engine.ts'
 import { freshDatabase } from '../servers/database.ts'
-import { fn } from '../servers/fn.ts'
 import { startPgbouncer } from '../servers/pgbouncer.ts'
 import { startPostgres } from '../servers/postgres.ts'
 import { until } from '../until.ts'
+import { acquire, further } from '../takes/engine.ts'
+import { hold } from '../limits/engine.ts'
 
 const calls = limit('calls', { window: '1000/h', concurrency: 1_000 })
 const work = quietTask('work', [calls])
-const bucket = hash64('calls')
 
 it('a server killed with -9 under a role with synchronous_commit off loses nothing that was acknowledged', async () => {
   // Only a commit that waits writes the log to the disk.
@@ -71,59 +76,36 @@ it('a server killed with -9 under a role with synchronous_commit off loses nothi
 describe.each(engines)('on $name', ({ store }) => {
   let sluice: Sluice
   let worker: string
-  const statements: Record<string, [sql: string, ...params: unknown[]]> = {
-    'send in SQL': [`select sluice.send('work', '{}')`],
-    'a claim': [`select * from ${fn}.claim_jobs($1, $2, null, '{work}', 1, null, false)`, newId(), 'worker'],
-    'a finish': [
-      `select ${fn}.finish_attempts($1,'{}',$2,$3,'{1}','{done}','{null}',null,null,null,null,null) as refused`,
-      'claims',
-      'seqs',
-      'ids',
-    ],
-    'a further grant': [
-      `select * from ${fn}.acquire_grant($1,'{calls}','{1}',null,null,null,$2,$3)`,
-      newId(),
-      'id',
-      'claim',
-    ],
-    'a settlement': [
-      `select lost from ${fn}.settle_attempt($1,$2,'calls',3,$3,'{1}',false,null)`,
-      'id',
-      'claim',
-      'claims',
-    ],
-    'a take': [
-      `select * from ${fn}.acquire_grant($1,'{calls}','{1}',null,null,null,null,null,$2)`,
-      randomUUID(),
-      JSON.stringify({ holder: newId(), life: 15_000_000 }),
-    ],
-    'a hold': [`select ${fn}.hold_buckets($1, 1000000, null)`, [bucket]],
-    'a pause of a limit': [`select ${fn}.pause_limit('calls', '', 'why', 'me')`],
-    'a gate': [`select ${fn}.define_gate('night', null, '{work}', null, null, null, null, 'why', 'me', null)`],
-    'a cancellation': [`select ${fn}.cancel_job($1, 'why')`, 'id'],
-    'a setting': [`insert into sluice.setting (name, value, at) values ('x', '"1"', sluice.now())`],
+  let job: ClaimedJob
+  const acts: Record<string, (db: Queryable) => Promise<unknown>> = {
+    'send in SQL': (db) => db.query(`select sluice.send('work', '{}')`),
+    'a claim': (db) => claim(db, worker, ['work'], 1),
+    'a finish': (db) => finish(db, [{ job, outcome: 'done' }], []),
+    'a further grant': (db) => further(db, job, ['calls']),
+    'a settlement': (db) => settle(db, job, 'calls', 3),
+    'a take': (db) => acquire(db, 'calls'),
+    'a hold': (db) => hold(db, ['calls'], 1_000_000),
+    'a pause of a limit': (db) => pausesOn(sqlOn(db)).pause({ limit: 'calls' }, { reason: 'why' }),
+    'a gate': (db) => defineGate(sqlOn(db), 'night', { tasks: ['work'], reason: 'why' }),
+    'a cancellation': (db) => new Jobs(sqlOn(db)).cancel(job.id),
+    'a setting': (db) => db.query(`insert into sluice.setting (name, value, at) values ('x', '"1"', sluice.now())`),
   }
-  let known: Record<string, unknown>
   beforeAll(async () => {
     sluice = await Sluice.open({ store: await store() })
     worker = await enter(sluice.db)
     await sluice.send(work, {})
     await sluice.send(work, {})
-    const { jobs } = await claim(sluice.db, worker, ['work'], 1)
-    const [job] = jobs
-    known = { worker, claim: job?.claim, id: job?.id, claims: [job?.claim], seqs: [job?.seq], ids: [job?.id] }
+    job = (await claim(sluice.db, worker, ['work'], 1)).jobs[0] as ClaimedJob
   })
   afterAll(() => sluice.close())
 
-  const given = (param: unknown) => (typeof param === 'string' && param in known ? known[param] : param)
-
-  /** The setting after a statement, in a transaction that began with another one. */
-  const levelAfter = async ([sql, ...params]: [string, ...unknown[]], level: string) => {
+  /** The setting after an act, in a transaction that began with another one. */
+  const levelAfter = async (act: (db: Queryable) => Promise<unknown>, level: string) => {
     let after: unknown
     const undone = new Error('only to look')
     const looked = sluice.db.transaction(async (tx) => {
       await tx.query(`set local synchronous_commit = ${level}`)
-      await tx.query(sql, params.map(given))
+      await act(tx)
       after = (await tx.query<{ level: string }>(`select current_setting('synchronous_commit') as level`))[0]?.level
       throw undone
     })
@@ -131,30 +113,26 @@ describe.each(engines)('on $name', ({ store }) => {
     return after
   }
 
-  it.each(Object.keys(statements))('the commit waits for the disk after %s', async (name) => {
-    const statement = statements[name] as [string]
-    expect(await levelAfter(statement, 'off')).toBe('on')
-    expect(await levelAfter(statement, 'local')).toBe('local')
-    expect(await levelAfter(['select 1'], 'off')).toBe('off')
+  it.each(Object.entries(acts))('the commit waits for the disk after %s', async (_, act) => {
+    expect(await levelAfter(act, 'off')).toBe('on')
+    expect(await levelAfter(act, 'local')).toBe('local')
+    expect(await levelAfter((db) => db.query('select 1'), 'off')).toBe('off')
   })
 
   it.each(['repeatable read', 'serializable'])(
     'nothing is granted at isolation level %s, and sends go on',
     async (level) => {
-      const at = (sql: string, params: unknown[]) =>
+      const at = (act: ((db: Queryable) => Promise<unknown>) | undefined) =>
         sluice.db.transaction(async (tx) => {
           await tx.query(`set transaction isolation level ${level}`)
-          return tx.query(sql, params)
+          return act?.(tx)
         })
-      const granting = ['a claim', 'a further grant', 'a take', 'a hold'] as const
-      for (const name of granting) {
-        const [sql, ...params] = statements[name] as [string]
-        await expect(at(sql, params.map(given)), name).rejects.toMatchObject({
+      for (const name of ['a claim', 'a further grant', 'a take', 'a hold'])
+        await expect(at(acts[name]), name).rejects.toMatchObject({
           code: 'SLW03',
           message: expect.stringContaining(level) as string,
         })
-      }
-      expect(await at(...([statements['send in SQL']?.[0], []] as [string, unknown[]]))).toHaveLength(1)
+      expect(await at(acts['send in SQL'])).toHaveLength(1)
     },
   )
 })

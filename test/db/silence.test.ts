@@ -7,6 +7,7 @@ import { Sluice } from '../../src/sluice.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { startProxy } from '../servers/proxy.ts'
 import { until } from '../until.ts'
+import { attemptCalls } from '../claim/engine.ts'
 
 // A firewall or a failed-over address drops open connections: nothing arrives on them, and no error reports it.
 
@@ -28,7 +29,7 @@ it.concurrent('one statement at most is late, however many idle connections beca
     Promise.all(
       Array.from({ length: times }, () => [
         db.query('select pg_sleep(0.2)'),
-        db.call('claim_jobs', 'select pg_sleep(0.2)', []),
+        db.call(attemptCalls.claim, 'select pg_sleep(0.2)', []),
         db.call('other', 'select pg_sleep(0.2)', []),
       ]).flat(),
     )
@@ -44,7 +45,7 @@ it.concurrent('one statement at most is late, however many idle connections beca
   await expect(db.query('select 1')).rejects.toMatchObject(unreachable)
   for (let i = 0; i < 3; i++) {
     expect(await db.query('select 1 as n')).toEqual([{ n: 1 }])
-    expect(await db.call('claim_jobs', 'select 1 as n', [])).toEqual([{ n: 1 }])
+    expect(await db.call(attemptCalls.claim, 'select 1 as n', [])).toEqual([{ n: 1 }])
     expect(await db.call('other', 'select 1 as n', [])).toEqual([{ n: 1 }])
   }
   await db.close()

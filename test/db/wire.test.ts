@@ -148,14 +148,14 @@ test('prepared statements of one name belong to their own clients, and survive e
   for (let i = 0; i < 3; i++) {
     expect(await ask(a, `select 'a' as who`)).toEqual([{ who: 'a' }])
     expect(await ask(b, `select 'b' as who`)).toEqual([{ who: 'b' }])
-    expect(await db.call('check_epoch', `select 'owner' as who`, [])).toEqual([{ who: 'owner' }])
+    expect(await db.call('own', `select 'owner' as who`, [])).toEqual([{ who: 'owner' }])
   }
   await b.end()
   expect(await ask(a, `select 'a' as who`)).toEqual([{ who: 'a' }])
   await (await connect()).query('discard all')
   expect(await ask(a, `select 'a' as who`)).toEqual([{ who: 'a' }])
   await (await connect()).query('deallocate all')
-  expect(await db.call('check_epoch', `select 'owner' as who`, [])).toEqual([{ who: 'owner' }])
+  expect(await db.call('own', `select 'owner' as who`, [])).toEqual([{ who: 'owner' }])
 })
 
 test('a client that leaves leaves no prepared statement', async () => {

@@ -7,9 +7,9 @@ import { costOf, declaredOf } from '../../src/limits/cost.ts'
 import { guaranteeOf } from '../../src/limits/exposure.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { task } from '../../src/tasks/task.ts'
-import { type Claimed, claimAll, done, emptied, mainEngines, ownClock } from '../claim/engine.ts'
-import { fn } from '../servers/fn.ts'
+import { claimAll, type Claimed, done, emptied, mainEngines, ownClock, settle } from '../claim/engine.ts'
 import '../property.ts'
+import { sumUsage } from './engine.ts'
 
 const cost = () => money(0.002)
 
@@ -107,17 +107,11 @@ describe.each(mainEngines)('a budget beyond 32 bits, on $name', (engine) => {
     )
     // Tenant a used a half of each: there is room for two and a half more.
     for (const job of of(jobs, 'a'))
-      await at.db.query(`select * from ${fn}.settle_attempt($1,$2,'spend',$3,$4,$5,true,null)`, [
-        job.id,
-        job.claim,
-        money(1_000),
-        [job.claim],
-        [money(2_000)],
-      ])
+      await settle(at.db, job, 'spend', money(1_000), { units: money(2_000), isFull: true })
     await done(at.db, jobs)
     const more = await claim()
     expect([of(more, 'a').length, of(more, 'b').length]).toEqual([2, 0])
-    await at.db.query(`select * from ${fn}.sum_ledger(0)`)
+    await sumUsage(at.db)
     const since = new Date(startMs)
     expect(await at.sluice.limits.usage({ limit: 'spend', by: 'month', since })).toEqual([
       { limit: 'spend', key: 'b', period: '2026-11', units: 10_000_000_000, refunded: 0, currency: 'USD' },

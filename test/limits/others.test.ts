@@ -1,11 +1,12 @@
 /** What a vendor's counts show of other users of the account, and what a bucket is charged: on a clock that the test moves. */
 import { beforeEach, describe, expect, it } from 'vitest'
-import { hash64, newId } from '../../src/core/hash.ts'
+import { hash64 } from '../../src/core/hash.ts'
 import { sqlOn } from '../../src/db/store.ts'
 import { defineLimit } from '../../src/claim/definitions/define.ts'
 import { limit, type LimitOptions } from '../../src/limits/limit.ts'
 import { emptied, engines, ownClock } from '../claim/engine.ts'
-import { fn } from '../servers/fn.ts'
+import { giveBack } from '../takes/engine.ts'
+import { addBucket, chargeOthers, grantOf, roomOf } from './engine.ts'
 
 const startMs = 1_800_000_000_000
 let names = 0
@@ -18,7 +19,7 @@ describe.each(engines)('the use of others, on $name', (engine) => {
   const pass = async (seconds: number) => clock.set((nowMs += seconds * 1_000))
   const define = async (options: LimitOptions) => {
     await defineLimit(sqlOn(at.db), limit(name, options))
-    await at.db.query(`insert into sluice.bucket (id, name, key) values ($1, $2, '')`, [hash64(name), name])
+    await addBucket(at.db, name)
   }
   beforeEach(async () => {
     name = `others${names++}`
@@ -30,26 +31,17 @@ describe.each(engines)('the use of others, on $name', (engine) => {
   const room = async () => {
     const [row] = await at.db.query<{ avail: string; debt: string[]; hold_s: number }>(
       `select avail, debt, greatest(0, hold - now_at) / 1000000::float8 as hold_s
-       from unnest(${fn}.bucket_room(array[$1::bigint], sluice.now_us()))`,
+       from ${roomOf('array[$1::bigint]')}`,
       [hash64(name)],
     )
     return { avail: Number(row?.avail), holdS: row?.hold_s }
   }
-  const grant = async (units: number, id = newId()) => {
-    await at.db.query(
-      `select ${fn}.append_ledger(array(select r::${fn}.room from unnest(${fn}.bucket_room(array[$1::bigint], sluice.now_us())) r),
-         $2, array[$3::bigint], array[$3::bigint])`,
-      [hash64(name), id, units],
-    )
-    return id
-  }
+  const grant = (units: number) => grantOf(at.db, name, units)
   /** The vendor has so many units left of 100, in a window that began so long ago and, if known, ends then. */
   const count = async (left: number, sinceS: number, resetS?: number, most = 100) => {
-    const rows = await at.db.query<{ units: string; held_us: string }>(
-      `select units, held_us from ${fn}.charge_others($1, $2, $3, $4, $5, null)`,
-      [[hash64(name)], [most], [left], [sinceS * 1e6], [resetS === undefined ? null : resetS * 1e6]],
-    )
-    return { charged: Number(rows[0]?.units ?? 0), heldS: Number(rows[0]?.held_us ?? 0) / 1e6 }
+    const resetUs = resetS === undefined ? null : resetS * 1e6
+    const { units, heldUs } = await chargeOthers(at.db, name, { most, left, sinceUs: sinceS * 1e6, resetUs })
+    return { charged: units, heldS: heldUs / 1e6 }
   }
 
   it('is charged as far as our own grants do not explain it, and once', async () => {
@@ -69,10 +61,7 @@ describe.each(engines)('the use of others, on $name', (engine) => {
     const unused = await grant(10)
     // The vendor has seen 5 of our 30.
     expect((await count(95, 30)).charged).toBe(0)
-    await at.db.query(`select ${fn}.give_back_grants(array[$1::uuid], array[$2::bigint], '{10}')`, [
-      unused,
-      hash64(name),
-    ])
+    await giveBack(at.db, name, unused, 10)
     expect((await count(75, 30)).charged).toBe(5)
   })
 

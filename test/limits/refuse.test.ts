@@ -5,7 +5,9 @@ import { sqlOn } from '../../src/db/store.ts'
 import { defineLimit } from '../../src/claim/definitions/define.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { emptied, engines, ownClock } from '../claim/engine.ts'
-import { fn } from '../servers/fn.ts'
+import { accept as acceptBuckets, giveBack as giveBackGrant } from '../takes/engine.ts'
+import { isOnTrial } from '../claim/engine-parts.ts'
+import { addBucket, grantOf, refuse as refuseBuckets, roomOf } from './engine.ts'
 
 const startMs = 1_800_000_000_000
 let names = 0
@@ -18,12 +20,7 @@ describe.each(engines)('refusals, on $name', (engine) => {
   const pass = async (ms: number) => clock.set((nowMs += ms))
   const define = async (own: string, options: Parameters<typeof limit>[1], keys: readonly string[]) => {
     await defineLimit(sqlOn(at.db), limit(own, options))
-    for (const key of keys)
-      await at.db.query(`insert into sluice.bucket (id, name, key) values ($1, $2, $3)`, [
-        hash64(key === '' ? own : `${own}:${key}`),
-        own,
-        key,
-      ])
+    for (const key of keys) await addBucket(at.db, own, key)
   }
   beforeEach(async () => {
     names++
@@ -37,38 +34,25 @@ describe.each(engines)('refusals, on $name', (engine) => {
 
   /** Reports a refusal of a request for this key that was granted so long ago; resolves to what is held, and for how long. */
   const refuse = async (key: string, saidMs?: number, ageMs = 1) => {
-    const params = [[hash64(`${name}:${key}`)], [hash64(`${name}all`)], saidMs && saidMs * 1_000, ageMs * 1_000]
-    const [row] = await at.db.query<{ held: string[]; wait_us: string }>(
-      `select * from ${fn}.refuse_buckets($1, $2, $3, $4, null, '429 from vendor')`,
-      params,
-    )
+    const waitUs = saidMs === undefined ? undefined : saidMs * 1_000
+    const answer = { shared: [`${name}all`], waitUs, ageUs: ageMs * 1_000 }
+    const refused = await refuseBuckets(at.db, [`${name}:${key}`], answer)
     const all = ['a', 'b', 'c', 'd'].map((own) => [hash64(`${name}:${own}`), own] as const)
     const known = new Map([...all, [hash64(`${name}all`), 'all']])
-    return { held: row?.held.map((id) => known.get(id)), s: Number(row?.wait_us) / 1_000_000 }
+    return { held: refused.held.map((id) => known.get(id)), s: refused.waitUs / 1_000_000 }
   }
-  const accept = async (key: string, ageMs = 1) => {
-    await at.db.query(`select ${fn}.accept_buckets($1, $2, null)`, [[hash64(`${name}:${key}`)], ageMs * 1_000])
-  }
+  const accept = (key: string, ageMs = 1) => acceptBuckets(at.db, [`${name}:${key}`], ageMs * 1_000)
   const room = async (key: string) => {
     const [row] = await at.db.query<{ avail: string; next_s: number }>(
       `select avail, (next - sluice.now_us()) / 1000000::float8 as next_s
-       from unnest(${fn}.bucket_room(array[$1::bigint], sluice.now_us()))`,
+       from ${roomOf('array[$1::bigint]')}`,
       [hash64(`${name}:${key}`)],
     )
     return { avail: Number(row?.avail), nextS: row?.next_s }
   }
   /** Grants one unit, as a claim does. */
-  const grant = (key: string, id = newId()) =>
-    at.db.query(
-      `select ${fn}.append_ledger(array(select r::${fn}.room from unnest(${fn}.bucket_room(array[$1::bigint], sluice.now_us())) r),
-         $2, '{1}', '{1}')`,
-      [hash64(`${name}:${key}`), id],
-    )
-  const giveBack = (key: string, id: string) =>
-    at.db.query(`select ${fn}.give_back_grants(array[$1::uuid], array[$2::bigint], '{1}')`, [
-      id,
-      hash64(`${name}:${key}`),
-    ])
+  const grant = (key: string, id = newId()) => grantOf(at.db, `${name}:${key}`, 1, id)
+  const giveBack = (key: string, id: string) => giveBackGrant(at.db, `${name}:${key}`, id)
 
   it('hold the key for as long as the vendor demands, and nothing else', async () => {
     expect(await refuse('a', 30_000)).toEqual({ held: ['a'], s: 30 })
@@ -111,19 +95,12 @@ describe.each(engines)('refusals, on $name', (engine) => {
   })
 
   it('let claims report an accepted request only for a key that may be tried now', async () => {
-    const isOnTrial = async () => {
-      const ids = ['a', 'b'].map((key) => hash64(`${name}:${key}`))
-      const [row] = await at.db.query<{ probing: boolean }>(
-        `select probing from ${fn}.read_claim_room($1, '{}', $1, '{}', null)`,
-        [ids],
-      )
-      return row?.probing
-    }
-    expect(await isOnTrial()).toBe(false)
+    const both = [hash64(`${name}:a`), hash64(`${name}:b`)]
+    expect(await isOnTrial(at.db, both)).toBe(false)
     await refuse('a', 5_000)
-    expect(await isOnTrial()).toBe(false)
+    expect(await isOnTrial(at.db, both)).toBe(false)
     await pass(5_000)
-    expect(await isOnTrial()).toBe(true)
+    expect(await isOnTrial(at.db, both)).toBe(true)
   })
 
   it('double the hold with each one in a row if the vendor states no time, up to the span of the limit', async () => {
@@ -143,12 +120,8 @@ describe.each(engines)('refusals, on $name', (engine) => {
     await pass(1_000)
     await grant('a')
     await pass(50)
-    const both = [hash64(`${name}:a`), hash64(`${name}:b`)]
-    const [row] = await at.db.query<{ wait_us: string }>(
-      `select wait_us from ${fn}.refuse_buckets($1, '{}', null, 1000, null, '429 from vendor')`,
-      [both],
-    )
-    expect(Number(row?.wait_us)).toBe(2_000_000)
+    const both = await refuseBuckets(at.db, [`${name}:a`, `${name}:b`], { ageUs: 1_000 })
+    expect(both.waitUs).toBe(2_000_000)
     expect((await room('a')).nextS).toBe(2)
     expect((await room('b')).nextS).toBe(1)
   })

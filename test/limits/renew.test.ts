@@ -5,7 +5,7 @@ import { z } from 'zod'
 import { hash64 } from '../../src/core/hash.ts'
 import { limit, Sluice, task } from '../../src/index.ts'
 import { freshDatabase } from '../servers/database.ts'
-import { fn } from '../servers/fn.ts'
+import { limiterNow, roomOf } from './engine.ts'
 
 const why = { reason: 'test' }
 const input = z.object({ key: z.string() })
@@ -47,10 +47,9 @@ it('a new definition of 200,000 rows in a window takes effect by statements of h
   const [own, beside] = [await sluice.send(work, { key: 'a' }), await sluice.send(other, { key: 'x' })]
   // 190,001 were granted and 10,000 refunded: with 180,002 an hour there is room for one more.
   for (const id of [beside, own]) expect(await sluice.waitFor(id, { timeout: '60s' })).toMatchObject({ state: 'done' })
-  const { rows } = await admin.query(
-    `select r.avail, r.stale from unnest(${fn}.bucket_room($1, ${fn}.limiter_now_us())) r`,
-    [[hash64('bytes:a')]],
-  )
+  const { rows } = await admin.query(`select r.avail, r.stale from ${roomOf('$1', limiterNow())} r`, [
+    [hash64('bytes:a')],
+  ])
   expect(rows).toEqual([{ avail: '0', stale: false }])
   expect((await admin.query('select * from sluice.renewal')).rows).toEqual([])
 }, 180_000)

@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest'
 import { storeOn } from '../../src/db/store.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { claimAll, emptied, mainEngines, perTenant, quietTask } from '../claim/engine.ts'
-import { fn } from '../servers/fn.ts'
+import { quotaWith } from './engine.ts'
 
 describe.each(mainEngines)('the seeds of limits in Redis, on $name', (engine) => {
   const at = emptied(engine)
@@ -34,9 +34,6 @@ describe.each(mainEngines)('the seeds of limits in Redis, on $name', (engine) =>
   })
 
   it('of quotas count no less than nothing, whatever is refunded', async () => {
-    const [row] = await at.db.query<{ quota: string[][] }>(
-      `select ${fn}.count_in_quotas('{{0, 1000, 2000, 3, 0, 0}}', '{quota}', '{0}', 500, -5) as quota`,
-    )
-    expect(row?.quota.map((period) => period.map(Number))).toEqual([[0, 1_000, 2_000, 0, 0, 0]])
+    expect(await quotaWith(at.db, [0, 1_000, 2_000, 3, 0, 0], 500, -5)).toEqual([0, 1_000, 2_000, 0, 0, 0])
   })
 })

@@ -4,8 +4,7 @@ import { z } from 'zod'
 import { hash64 } from '../../src/core/hash.ts'
 import { task } from '../../src/tasks/task.ts'
 import { type LimitOptions, limit } from '../../src/limits/limit.ts'
-import { type Claimed, claimAll, done, emptied, engines, finish, ownClock } from '../claim/engine.ts'
-import { fn } from '../servers/fn.ts'
+import { claimAll, type Claimed, done, emptied, engines, finish, ownClock, settle } from '../claim/engine.ts'
 
 const startMs = 1_800_000_000_000
 const vast = 2_000_000_000
@@ -28,15 +27,6 @@ describe.each(engines)('vast numbers and odd definitions on $name', (engine) => 
   const other = task('other', { input, run: () => undefined })
   const take = (what: { name: string }, want = 1): Promise<Claimed[]> =>
     claimAll(at.db, at.worker, [what.name, 'other'], want)
-  const settle = (job: Claimed, name: string, actual: number) =>
-    at.db.query(`select * from ${fn}.settle_attempt($1,$2,$3,$4,$5,$6,false,null)`, [
-      job.id,
-      job.claim,
-      name,
-      actual,
-      [job.claim],
-      [1],
-    ])
   /** Claims in which a job of another task, and one of another key of this limit, start. */
   const goOn = async (what: ReturnType<typeof made>) => {
     await at.sluice.sendMany(what, [{ key: 'a' }, { key: 'b' }])
@@ -48,7 +38,7 @@ describe.each(engines)('vast numbers and odd definitions on $name', (engine) => 
     const bytes = made({ window: '10/min' })
     await at.sluice.sendMany(bytes, [{ key: 'a' }, { key: 'a' }, { key: 'a' }])
     const jobs = await take(bytes, 3)
-    for (const job of jobs) await settle(job, bytes.name, vast)
+    for (const job of jobs) await settle(at.db, job, bytes.name, vast)
     await done(at.db, jobs)
     await at.sluice.limits.set(bytes.name, { window: '11/min' }, why)
     await goOn(bytes)
@@ -61,7 +51,7 @@ describe.each(engines)('vast numbers and odd definitions on $name', (engine) => 
     await at.sluice.sendMany(slow, [{ key: 'a' }, { key: 'a' }])
     const [first] = (await take(slow)) as [Claimed]
     const [second] = (await take(slow)) as [Claimed]
-    await settle(second, slow.name, vast)
+    await settle(at.db, second, slow.name, vast)
     expect(await finish(at.db, [{ job: first, outcome: 'unused' }])).toEqual([])
     await goOn(slow)
   })
@@ -72,7 +62,7 @@ describe.each(engines)('vast numbers and odd definitions on $name', (engine) => 
     const [job] = (await take(bytes)) as [Claimed]
     await at.db.query('update sluice.claim set at = at + 600000000')
     await at.db.query('delete from sluice.ledger')
-    await settle(job, bytes.name, 11)
+    await settle(at.db, job, bytes.name, 11)
     await done(at.db, [job])
     expect(await take(bytes)).toEqual([])
   })

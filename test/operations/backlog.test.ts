@@ -8,7 +8,8 @@ import { label } from '../../src/limits/pool.ts'
 import { task } from '../../src/tasks/task.ts'
 import { testSluice, type TestSluice } from '../../src/testing/index.ts'
 import { claimAll, done, engines, enter } from '../claim/engine.ts'
-import { fn } from '../servers/fn.ts'
+import { addBucket, refuse } from '../limits/engine.ts'
+import { leastIdAt } from '../store/engine.ts'
 
 const input = z.object({ account: z.string() })
 const crm = limit('crm', { window: '2/min', by: 'account' })
@@ -91,12 +92,8 @@ describe('the backlog', () => {
     for (const account of ['b', 'c']) await call.send({ account })
     const causes = { a: 'credential', b: 'down', c: 'down' }
     for (const [key, cause] of Object.entries(causes)) {
-      await t.sluice.db.query(
-        `insert into sluice.bucket (id, name, key) values (sluice.hash64($1), 'crm', $2) on conflict do nothing`,
-        [`crm:${key}`, key],
-      )
-      const refuse = `select ${fn}.refuse_buckets(array[sluice.hash64($1)], '{}', 60000000, 0, null, 'no', $2)`
-      await t.sluice.db.query(refuse, [`crm:${key}`, cause])
+      await addBucket(t.sluice.db, 'crm', key)
+      await refuse(t.sluice.db, [`crm:${key}`], { waitUs: 60_000_000, cause })
     }
     const held = (await of('call'))?.stops.filter(({ kind }) => kind === 'held').map(({ text }) => text)
     expect(held?.toSorted()).toEqual([
@@ -137,7 +134,7 @@ describe('the backlog', () => {
     const sent = Array.from({ length: 100 }, () => ({ account: 'x' }))
     await t.sluice.sendMany(burst, sent)
     await db.query(`update sluice.job set id = overlay(id::text placing
-      left(${fn}.id_floor(sluice.now_us() / 1000 - 30000)::text, 13) from 1 for 13)::uuid where task = 'burst'`)
+      left(${leastIdAt('sluice.now_us() / 1000 - 30000')}::text, 13) from 1 for 13)::uuid where task = 'burst'`)
     await done(db, await claimAll(db, worker, ['burst'], 2))
     expect(await of('burst')).toMatchObject({ waiting: 98, sentPerMinute: 100, perMinute: 2, growthPerMinute: 98 })
     await done(db, await claimAll(db, worker, ['burst'], 18))

@@ -1,4 +1,3 @@
-import { fn } from '../servers/fn.ts'
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { newId } from '../../src/core/hash.ts'
@@ -19,6 +18,8 @@ import {
 } from '../claim/engine.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { until } from '../until.ts'
+import { unitsUsed } from '../limits/engine.ts'
+import { reprioritise } from './engine.ts'
 
 const quiet = quietTask('quiet')
 const wide = perTenant('wide', '1000000/s')
@@ -259,8 +260,8 @@ for (const engine of mainEngines) {
       expect(await count(at.db, `sluice.done where state = 'cancelled'`)).toBe(cancelled)
       // Each grant was charged to its bucket.
       expect(await count(at.db, `sluice.job`)).toBe(0)
-      const [charged] = await at.db.query<{ units: string }>('select sum(units) as units from sluice.ledger')
-      expect(Number(charged?.units)).toBe(ran.length)
+      const charged = Object.values(await unitsUsed(at.db))
+      expect(charged.reduce((sum, units) => sum + units, 0)).toBe(ran.length)
     })
   })
 }
@@ -273,7 +274,7 @@ describe('a claim that meets a job whose priority has changed', () => {
     const worker = await enter(sluice.db)
     const [first, second] = [await sluice.send(limited, { tenant: 'a' }), await sluice.send(limited, { tenant: 'a' })]
     const claimed = await sluice.transaction(async (tx) => {
-      await tx.query(`select ${fn}.move_jobs($1, '{waiting}', 5)`, [[first]])
+      await reprioritise(tx, [first], 5)
       return claim(other, worker, ['limited'], 2)
     })
     expect(claimed.jobs.map(({ id }) => id)).toEqual([second])

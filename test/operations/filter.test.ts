@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest'
 import type { JobFilter } from '../../src/index.ts'
 import { statementIn } from '../../src/db/store.ts'
 import { emptied, mainEngines } from '../claim/engine.ts'
-import { fn } from '../servers/fn.ts'
+import { pageQuery } from './engine.ts'
 
 const startMs = Date.parse('2030-01-01T00:00:00Z')
 /** When the n-th job was sent, in ms: one each second. */
@@ -75,12 +75,9 @@ for (const engine of mainEngines) {
       /** The plan of the page of a filter, with the settings of the function. */
       const pagePlan = async (table: string, filter: object) => {
         const given = JSON.stringify({ states: [table], ...filter })
-        const [row] = await at.db.query<{ text: string }>(
-          `select ${fn}.write_page_query($1, $2, true, false, false, 'line') as text`,
-          [table, given],
-        )
-        const text = (row?.text ?? '').replaceAll('$1', `'${given}'::jsonb`).replaceAll('$4', '5000')
-        return plan(text, ['enable_seqscan = off', 'enable_bitmapscan = off'])
+        const text = await pageQuery(at.db, table, given)
+        const sql = text.replaceAll('$1', `'${given}'::jsonb`).replaceAll('$4', '5000')
+        return plan(sql, ['enable_seqscan = off', 'enable_bitmapscan = off'])
       }
       expect(await pagePlan('failed', { errorCode: 'E_RARE' })).toMatch(/"Index Name":"failed_late_expr_id_idx"/)
       expect(await pagePlan('failed', { failures: 24 })).toMatch(/"Index Name":"failed_late_failed_id_idx"/)

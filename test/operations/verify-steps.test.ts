@@ -1,34 +1,35 @@
 /** The proof from the ledger after steps of the store's clock. */
 import fc from 'fast-check'
 import { afterEach, describe, expect, it } from 'vitest'
+import type { Db } from '../../src/db/db.ts'
 import { empty, mainEngines } from '../claim/engine.ts'
 import { second } from '../limits/oracle.ts'
 import { isLong } from '../long.ts'
-import { fn } from '../servers/fn.ts'
+import { checkClock, deleteLedger, forgetSteps, refundEach, undoClockStep, watchClock } from '../limits/engine.ts'
 import { ledgerOn, startUs } from './ledger-stage.ts'
 
 describe.each(mainEngines)('a step of the store clock, on $name,', ({ store }) => {
   const ledger = ledgerOn(store)
   const { query, at, define, take } = ledger
   const hour = 3_600 * second
-  const watch = async (sql: string, params: unknown[]) => {
-    await query('update sluice.epoch set watched = true')
-    const rows = await query(sql, params)
-    await query('update sluice.epoch set watched = false')
-    return rows
+  const watch = async <T>(act: (db: Db) => Promise<T>) => {
+    await watchClock(ledger.sluice.db)
+    const result = await act(ledger.sluice.db)
+    await watchClock(ledger.sluice.db, false)
+    return result
   }
-  afterEach(() =>
-    query('update sluice.epoch set ahead_us = 0, seen_us = 0, stepped_us = null, stepped_at = null, watched = false'),
-  )
-  const forward = (us: number) =>
-    watch(`select ${fn}.undo_clock_step($1, (select ahead_us from sluice.epoch)) as moved`, [us])
-  const back = (leastUs: number) => watch(`select ${fn}.check_epoch($1, null, null)`, [startUs + leastUs])
+  afterEach(async () => {
+    await forgetSteps(ledger.sluice.db)
+    await watchClock(ledger.sluice.db, false)
+  })
+  const forward = (us: number) => watch((db) => undoClockStep(db, us))
+  const back = (leastUs: number) => watch((db) => checkClock(db, startUs + leastUs))
 
   it('forward and back again judges quotas by the clock\'s periods, and reads "30m ago" by the limiter\'s clock', async () => {
     await define({ quota: '10/h' })
     expect(await take(5)).toBe(5)
     await at(hour + second)
-    expect(await forward(hour)).toEqual([{ moved: 'moved' }])
+    expect(await forward(hour)).toBe('moved')
     await at(hour + 10 * second)
     // The next period has begun, 10 s after the grants of the one before.
     expect(await take(20)).toBe(10)
@@ -92,8 +93,8 @@ describe.each(mainEngines)('a step of the store clock, on $name,', ({ store }) =
     const rules = [{ worst: 10, exceeded: 0 }]
     expect(await ledger.sluice.verify()).toMatchObject({ isProved: true, grants: 30, rules })
     // Steps are kept for longer than the ledger reaches back, because retention goes by them.
-    await query(`select ${fn}.delete_old_ledger(1, 0)`)
-    await query(`select ${fn}.delete_old_ledger(1, 0)`)
+    await deleteLedger(ledger.sluice.db, 1)
+    await deleteLedger(ledger.sluice.db, 1)
     expect(await query('select count(*)::integer as n from sluice.step')).toEqual([{ n: 2 }])
   })
 
@@ -120,7 +121,7 @@ describe.each(mainEngines)('a step of the store clock, on $name,', ({ store }) =
     await forward(hour)
     await at(hour + 10 * second)
     expect(await take(20)).toBe(10)
-    await query(`select ${fn}.refund_units(bucket, claim, 1) from (select * from sluice.ledger order by n limit 5) l`)
+    await query(refundEach('(select * from sluice.ledger order by n limit 5) l'))
     expect(await take(20)).toBe(0)
     expect(await ledger.sluice.verify()).toMatchObject({ isProved: true, rules: [{ worst: 10 }] })
   })
@@ -136,7 +137,7 @@ describe.each(mainEngines)('a step of the store clock, on $name,', ({ store }) =
       fc.asyncProperty(fc.array(anyAct, { minLength: 20, maxLength: 50 }), async (acts) => {
         await empty(ledger.sluice.db)
         await query('truncate sluice.limit_def, sluice.limit_source')
-        await query('update sluice.epoch set ahead_us = 0, seen_us = 0')
+        await forgetSteps(ledger.sluice.db)
         await define({ quota: ['10/min', '60/h'] })
         let [trueS, offS] = [0, 0]
         for (const act of acts) {
@@ -144,9 +145,8 @@ describe.each(mainEngines)('a step of the store clock, on $name,', ({ store }) =
           else if ('want' in act) await take(act.want)
           else if ('refund' in act)
             await query(
-              `select ${fn}.refund_units(bucket, claim, 1) from (
-                 select * from sluice.ledger l where units > 0 and not exists (
-                   select 1 from sluice.ledger where claim = l.claim and units < 0) order by at desc, n desc offset $1 limit 1) l`,
+              refundEach(`(select * from sluice.ledger l where units > 0 and not exists (
+                select 1 from sluice.ledger where claim = l.claim and units < 0) order by at desc, n desc offset $1 limit 1) l`),
               [act.refund],
             )
           else if (Math.abs(act.stepS) > 3) {

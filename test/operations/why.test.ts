@@ -2,13 +2,13 @@
 import fc from 'fast-check'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { z } from 'zod'
-import { fn } from '../servers/fn.ts'
 import { limit, type LimitOptions } from '../../src/limits/limit.ts'
 import type { Why } from '../../src/operations/why.ts'
 import { testSluice, type TestSluice } from '../../src/testing/index.ts'
 import { task } from '../../src/tasks/task.ts'
 import { claim, claimAll, engines, enter, finish } from '../claim/engine.ts'
 import { isLong } from '../long.ts'
+import { addBucket, refuse } from '../limits/engine.ts'
 
 const input = z.object({ account: z.string() })
 const startMs = Date.parse('2026-03-02T09:59:40Z')
@@ -133,13 +133,8 @@ describe('why', () => {
     await enter(t.sluice.db, ['refused'])
     const refused = async (account: string, cause: string) => {
       const id = await t.sluice.send(call as never, { account } as never)
-      const bucket = `refused:${account}`
-      await t.sluice.db.query(`insert into sluice.bucket (id, name, key) values (sluice.hash64($1), 'refused', $2)`, [
-        bucket,
-        account,
-      ])
-      const refuse = `select ${fn}.refuse_buckets(array[sluice.hash64($1)], '{}', 60000000, 0, null, '500 from crm', $2)`
-      await t.sluice.db.query(refuse, [bucket, cause])
+      await addBucket(t.sluice.db, 'refused', account)
+      await refuse(t.sluice.db, [`refused:${account}`], { waitUs: 60_000_000, text: '500 from crm', cause })
       return await t.sluice.why(id)
     }
     const now = (await t.clock.now()).getTime()

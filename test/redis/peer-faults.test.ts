@@ -1,5 +1,4 @@
 /** Limits that are shared in Redis, point by point: a Redis that is away, has lost its state, or must not be used. */
-import { fn } from '../servers/fn.ts'
 import { randomUUID } from 'node:crypto'
 import { describe, expect, it } from 'vitest'
 import { type AnyTask, limit, Sluice, task } from '../../src/index.ts'
@@ -10,6 +9,7 @@ import { RedisLimiter } from '../../src/redis/limiter.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { connectRedis } from '../servers/resp.ts'
 import { until } from '../until.ts'
+import { lockRedisEpoch, putRedisEpoch } from '../limits/engine.ts'
 import { counted, ends, input, open, redis, rows, slow } from './peer-stage.ts'
 
 describe('while Redis is away', () => {
@@ -99,11 +99,9 @@ describe('after Redis has lost its state', () => {
     let isPut = false
     let putting: Promise<unknown> | undefined
     await db.transaction(async (tx) => {
-      const [was] = await tx.query<{ epoch: string }>(`select ${fn}.lock_redis_epoch() as epoch`)
+      const was = await lockRedisEpoch(tx)
       await db.query(`update sluice.shared set at = at - interval '1 min'`)
-      putting = db
-        .query(`select * from ${fn}.replace_redis_epoch($1, $2, null)`, [was?.epoch, 'next'])
-        .then(() => (isPut = true))
+      putting = putRedisEpoch(db, was, 'next').then(() => (isPut = true))
       await until(async () => {
         const [waits] = await db.query(
           `select 1 from pg_locks where locktype = 'advisory' and not granted and objid = 4294967281`,
@@ -114,10 +112,8 @@ describe('after Redis has lost its state', () => {
     })
     await putting
     // No epoch is handed out twice, and no other one begins while that one is being begun.
-    const [again] = await db.query(`select epoch, mine from ${fn}.replace_redis_epoch('next', 'other', null)`)
-    expect(again).toEqual({ epoch: 'next', mine: false })
-    const [own] = await db.query(`select epoch, mine from ${fn}.replace_redis_epoch('next', 'other', 'next')`)
-    expect(own).toEqual({ epoch: 'other', mine: true })
+    expect(await putRedisEpoch(db, 'next', 'other')).toEqual({ epoch: 'next', mine: false })
+    expect(await putRedisEpoch(db, 'next', 'other', 'next')).toEqual({ epoch: 'other', mine: true })
   })
 })
 

@@ -1,16 +1,15 @@
 /** Two processes whose code disagrees about a limit in Redis: both definitions hold there, until one is gone for 15 s. */
 import { randomUUID } from 'node:crypto'
 import { afterEach, expect, it } from 'vitest'
-import { columnsOf, numbersOnly } from '../../src/claim/definitions/columns.ts'
 import { rulesOf } from '../../src/limits/rules.ts'
 import { limit, type LimitOptions, Sluice, task } from '../../src/index.ts'
 import { agreedOf } from '../../src/redis/definition.ts'
 import { RedisLimiter } from '../../src/redis/limiter.ts'
 import { freshDatabase } from '../servers/database.ts'
-import { fn } from '../servers/fn.ts'
 import { startRedis } from '../servers/redis.ts'
 import { connectRedis } from '../servers/resp.ts'
 import { until } from '../until.ts'
+import { putAdapted } from '../claim/engine-parts.ts'
 
 const ends: (() => unknown)[] = []
 afterEach(async () => {
@@ -97,11 +96,9 @@ it('a process that joins a limit with a narrow margin takes by the wide one in R
   const one = await process()
   await one.takes.take(crm)
   const narrow = { ...crm, ...rulesOf('crm', { rate: '100/s' }, { grantUs: 10_000, transitUs: 5_000 }) }
-  await one.db.query(
-    `select ${fn}.adapt_limit('crm', (select max(version) from sluice.limit_def where name = 'crm'), 'measured', 1, $1, $2,
-      'test', 'test')`,
-    [JSON.stringify(numbersOnly(narrow)), JSON.stringify(columnsOf(narrow))],
-  )
+  const newest = `select max(version) as version from sluice.limit_def where name = 'crm'`
+  const [{ version } = { version: 0 }] = await one.db.query<{ version: number }>(newest)
+  expect(await putAdapted(one.db, 'crm', { version, numbers: narrow, known: 1 })).toBe(true)
   const two = await process()
   // From then on it knows the narrow margin.
   await two.takes.take(other)

@@ -10,6 +10,7 @@ import { ScheduleRunner } from '../../src/schedule/schedule-runner.ts'
 import type { Sluice } from '../../src/sluice.ts'
 import { emptied, engines, ownClock } from '../claim/engine.ts'
 import { minutely } from './stage.ts'
+import { scheduleCalls } from './engine.ts'
 
 const minuteMs = 60_000
 const hourMs = 60 * minuteMs
@@ -95,7 +96,8 @@ describe.each(engines)('on $name', (engine) => {
     const losing: Pick<Db, 'call'> = {
       async call(name, sql, params) {
         const rows = await db.call(name, sql, params)
-        if (sql.includes('.fire_schedule(') && lost++ === 0) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'lost')
+        if (sql.includes(`.${scheduleCalls.fire}(`) && lost++ === 0)
+          throw new StoreError('SLUICE_STORE_UNREACHABLE', 'lost')
         return rows as never
       },
     }

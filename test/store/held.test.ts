@@ -7,6 +7,7 @@ import { Sluice } from '../../src/sluice.ts'
 import { claimAll, count, emptied, engines, quietTask } from '../claim/engine.ts'
 import { later, until } from '../until.ts'
 import { calls } from './calls.ts'
+import { sendCalls } from './engine.ts'
 
 const quiet = quietTask('quiet')
 
@@ -99,7 +100,7 @@ describe('while another transaction has a key or an id', () => {
     const send = (n: number, own = newId()) => at.sluice.send(quiet, { n }, { id: own })
     const held: ReturnType<typeof watched>[] = []
     // All together, again all together, and then by halves: the 100th waits again in each part of which it is one.
-    const called = await calls(at.db, 'send_jobs', async () => {
+    const called = await calls(at.db, sendCalls.general, async () => {
       const others = Array.from({ length: 200 }, (_, n) =>
         n === 100 ? (held.push(watched(send(n, id))), []) : send(n),
       )
@@ -118,10 +119,10 @@ describe('while another transaction has a key or an id', () => {
     for (const id of ids) await at.sluice.send(quiet, { n: 0 }, { tx, id })
     const held = ids.slice(1).map((id) => watched(at.sluice.send(quiet, { n: 1 }, { id })))
     const spy = vi.spyOn(at.db, 'call')
-    const tries = () => spy.mock.calls.filter(([name]) => name === 'send_jobs').length
+    const tries = () => spy.mock.calls.filter(([name]) => name === sendCalls.general).length
     await until(() => tries() > 2 * held.length, 'each of them has waited alone')
     spy.mockRestore()
-    const called = await calls(at.db, 'send_jobs', async () => {
+    const called = await calls(at.db, sendCalls.general, async () => {
       held.push(watched(at.sluice.send(quiet, { n: 1 }, { id: ids[0] as string })))
       await at.sluice.send(quiet, { n: 2 }, { id: newId() })
     })

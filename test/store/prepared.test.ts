@@ -8,6 +8,7 @@ import { count, quietTask } from '../claim/engine.ts'
 import { type PostgresServer, startPostgres } from '../servers/postgres.ts'
 import { until } from '../until.ts'
 import { calls } from './calls.ts'
+import { sendCalls } from './engine.ts'
 
 const quiet = quietTask('quiet')
 
@@ -79,7 +80,7 @@ describe('beside an idle worker', () => {
       while (!isOver) await slow.query(`begin; insert into slow values (1); notify slow; commit`)
     })()
     try {
-      const called = await calls(sluice.db, 'send_jobs', async () => {
+      const called = await calls(sluice.db, sendCalls.general, async () => {
         for (let n = 1; n <= 3; n++) {
           await until(async () => (await count(sluice.db, 'sluice.idle')) === 1, 'the worker is idle')
           await sluice.send(quiet, { n }, { id: newId() })

@@ -1,4 +1,3 @@
-import { fn } from '../servers/fn.ts'
 import pg from 'pg'
 import { afterEach, describe, expect, it } from 'vitest'
 import { storeOn } from '../../src/db/store.ts'
@@ -17,12 +16,15 @@ import {
   count,
   done,
   emptied,
+  endOverdue,
   engines,
   ownClock,
   perTenant,
   quietTask,
   tenantInput,
 } from '../claim/engine.ts'
+import { createClasses } from '../claim/engine-parts.ts'
+import { replaceJob } from './engine.ts'
 
 const quiet = quietTask('quiet')
 const ns = (jobs: readonly { input: unknown }[]) => jobs.map(({ input }) => (input as { n: number }).n)
@@ -71,8 +73,7 @@ for (const engine of engines) {
             expect(short).toMatchObject({ jobs: rows.map((input) => ({ job: { input } })) })
           }
           await sluice.send(of, row(0))
-          await sluice.db.query(`insert into sluice.class (id, queue, task)
-          select ${fn}.class_id(queue, task, takes), queue, task from sluice.job on conflict do nothing`)
+          await createClasses(sluice.db)
           await recorded(sluice.db)
         }
       },
@@ -91,14 +92,14 @@ for (const engine of engines) {
       const late = await send(3, { delay: '1h' })
       expect((await at.sluice.jobs.get(delayed))?.expiresAt).toEqual(new Date(startMs + 3_900_000))
       await clock.set(startMs + 3_540_000)
-      await at.db.query(`select ${fn}.expire_overdue_jobs()`)
+      await endOverdue(at.db)
       expect(await at.sluice.jobs.count({ state: 'scheduled' })).toMatchObject({ count: 3 })
       await clock.set(startMs + 3_840_000)
-      await at.db.query(`select ${fn}.expire_overdue_jobs()`)
+      await endOverdue(at.db)
       await claimAll(at.db, at.worker, ['nobody'], 1)
       expect(ns(await claimAll(at.db, at.worker, ['quiet'], 2))).toEqual([1, 2])
       await clock.set(startMs + 3_960_000)
-      await at.db.query(`select ${fn}.expire_overdue_jobs()`)
+      await endOverdue(at.db)
       expect(await at.sluice.jobs.get(late)).toMatchObject({ state: 'failed', reason: 'expired' })
     })
   })
@@ -205,12 +206,7 @@ for (const engine of engines) {
     })
 
     it('of a replacing send is recognised after others have replaced its job', async () => {
-      const replace = async (id: string) => {
-        const [row] = await at.sluice.db.query<{ id: string }>(`select ${fn}.replace_job('quiet', 'k', $1, 60) as id`, [
-          id,
-        ])
-        return row?.id
-      }
+      const replace = (id: string) => replaceJob(at.db, 'quiet', 'k', id)
       const [first, second, third] = [newId(), newId(), newId()]
       expect(await replace(first)).toBe(first)
       expect(await replace(second)).toBe(second)

@@ -1,13 +1,14 @@
 /** Minutes of saturated demand under one limit without keys, against an account at a vendor, on a clock that the test moves. */
 import type { Db } from '../../src/db/db.ts'
-import { hash64, newId } from '../../src/core/hash.ts'
+import { newId } from '../../src/core/hash.ts'
 import { sqlOn } from '../../src/db/store.ts'
 import { defineLimit } from '../../src/claim/definitions/define.ts'
 import type { Limit } from '../../src/limits/limit.ts'
 import type { Count } from '../../src/vendors/answer.ts'
 import { readerOf } from '../../src/vendors/reader.ts'
 import { ownClock } from '../claim/engine.ts'
-import { fn } from '../servers/fn.ts'
+import { accept } from '../takes/engine.ts'
+import { addBucket, createTestGrant, refuse } from '../limits/engine.ts'
 import type { Account } from './account.ts'
 
 const startMs = 1_800_000_000_000
@@ -54,25 +55,14 @@ export class Minutes {
 
   async open(): Promise<void> {
     this.#clock = await ownClock(this.#db, startMs)
-    // Grants all that is free, as a claim does.
-    await this.#db.query(
-      `create function sluice.test_grant(p_bucket bigint, p_id uuid) returns bigint language plpgsql as $$
-       declare r ${fn}.room;
-       begin
-         perform ${fn}.renew_bucket_states(array[p_bucket]);
-         select * into r from unnest(${fn}.bucket_room(array[p_bucket], sluice.now_us()));
-         if r.avail > 0 then perform ${fn}.append_ledger(array[r], p_id, array[r.avail], array[r.avail]); end if;
-         return r.avail;
-       end $$`,
-    )
+    await this.#db.query(createTestGrant)
   }
 
   /** Plays; resolves to the account's windows: the first one had begun before. */
   async play({ of, account, untilMs, stepMs = 500, saw, step }: Play): Promise<Window[]> {
-    const bucket = hash64(of.name)
     await this.#clock?.set(startMs)
     await defineLimit(sqlOn(this.#db), of)
-    await this.#db.query(`insert into sluice.bucket (id, name, key) values ($1, $2, '')`, [bucket, of.name])
+    const bucket = await addBucket(this.#db, of.name)
     const reader = readerOf([of.answers])
     const windows: Window[] = []
     const at = (ms: number) => (windows[account.windowOf(ms) + 1] ??= { ours: 0, others: 0, refused: 0 })
@@ -84,13 +74,8 @@ export class Minutes {
         const { counts, refused } = reader.read(answer)
         await saw?.(counts)
         const waitUs = (refused?.waitMs ?? 1_000) * 1_000
-        if (refused !== undefined)
-          await this.#db.query(`select ${fn}.refuse_buckets($1, '{}', $2, $3, null, '429')`, [
-            [bucket],
-            waitUs,
-            stepMs * 1_000,
-          ])
-        else if (isHeld) await this.#db.query(`select ${fn}.accept_buckets($1, $2, null)`, [[bucket], stepMs * 1_000])
+        if (refused !== undefined) await refuse(this.#db, [of.name], { waitUs, ageUs: stepMs * 1_000 })
+        else if (isHeld) await accept(this.#db, [of.name], stepMs * 1_000)
         isHeld = refused !== undefined
       }
       const others = (await step?.(ms)) ?? 0
