@@ -3,17 +3,19 @@ import type { AddressInfo } from 'node:net'
 import { afterAll, beforeAll, beforeEach, expect, it, vi } from 'vitest'
 import { z } from 'zod'
 import { systemClock } from '../../src/core/clock.ts'
-import { storeOn } from '../../src/db/store.ts'
+import { sqlOn, storeOn } from '../../src/db/store.ts'
 import type { AlarmOptions } from '../../src/fleet/alarm-kinds.ts'
 import { Alarms } from '../../src/fleet/alarms.ts'
 import { limit, Sluice, task } from '../../src/index.ts'
 import type { SluiceEvents } from '../../src/report/events.ts'
 import { Report } from '../../src/report/report.ts'
+import { defineLimit } from '../../src/claim/definitions/define.ts'
 import { empty, ownClock } from '../claim/engine.ts'
 import { keptLog, SteppedClock } from '../report/stage.ts'
-import { fn } from '../servers/fn.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { until } from '../until.ts'
+import { addBucket, refuse } from '../limits/engine.ts'
+import { createClasses } from '../claim/engine-parts.ts'
 
 const startMs = 1_700_000_000_000
 let sluice: Sluice
@@ -56,9 +58,6 @@ function watcher(options: AlarmOptions) {
   return { alarms, report, lines, clock, at, events, told }
 }
 
-/** Makes the classes of what was sent, as any claim does. */
-const announce = () => sluice.db.query(`select ${fn}.create_announced_classes()`)
-
 const slow = task('slow', { input: z.object({}), limits: [limit('once', { window: '1/h' })], run() {} })
 
 it('a queue that grows raises an alarm once, which ends well below its bound, at most one change a minute', async () => {
@@ -69,7 +68,7 @@ it('a queue that grows raises an alarm once, which ends well below its bound, at
       slow,
       Array.from({ length: n }, () => ({})),
     )
-    await announce()
+    await createClasses(sluice.db)
   }
   expect(await one.at(0)).toEqual([])
   await wait(12)
@@ -96,7 +95,7 @@ it('a queue that grows raises an alarm once, which ends well below its bound, at
 it('of several processes that evaluate the store, one reports, and another one the end', async () => {
   const all = [1, 2, 3].map(() => watcher({ oldestWait: '10min', noWorker: false }))
   await sluice.send(slow, {})
-  await announce()
+  await createClasses(sluice.db)
   const reports = async (ms: number) => (await Promise.all(all.map((each) => each.at(ms)))).flat()
   expect(await reports(500_000)).toEqual([])
   expect(await reports(700_000)).toEqual(['oldest-wait default true'])
@@ -107,7 +106,7 @@ it('of several processes that evaluate the store, one reports, and another one t
 it('a job that no live worker can run raises an alarm until one can', async () => {
   const one = watcher({ oldestWait: false })
   await sluice.send(slow, {}, { queue: 'mail' })
-  await announce()
+  await createClasses(sluice.db)
   expect(await one.at(30_000)).toEqual([])
   expect(await one.at(61_000)).toEqual(['no-worker slow in mail true'])
   expect(one.lines.at(-1)?.message).toBe(
@@ -170,7 +169,7 @@ it('sends each change to a webhook, and logs when that fails, without its addres
   const webhook = `http://127.0.0.1:${(server.address() as AddressInfo).port}/services/T0/B0`
   const one = watcher({ webhook, queueLength: 1, oldestWait: false, noWorker: false })
   await sluice.send(slow, {})
-  await announce()
+  await createClasses(sluice.db)
   await one.at(0)
   await one.alarms.settled()
   expect(bodies).toEqual([
@@ -194,7 +193,7 @@ it('sends each change to a webhook, and logs when that fails, without its addres
   const nobody = watcher({ webhook, queueLength: 1, oldestWait: false, noWorker: false })
   await sluice.db.query('delete from sluice.alarm')
   await sluice.send(slow, {})
-  await announce()
+  await createClasses(sluice.db)
   await nobody.at(0)
   await nobody.alarms.settled()
   expect(JSON.stringify(nobody.lines)).toContain('the webhook of alarms failed')
@@ -220,16 +219,11 @@ it('a worker evaluates the alarms of its store, and its program hears them', asy
 
 it('a rejected credential raises an alarm at once, a vendor that is down after a minute; both end when it accepts', async () => {
   const one = watcher({})
-  const id = (key: string) => `sluice.hash64('alarmed:${key}')`
-  await sluice.db.query(`insert into sluice.bucket (id, name, key) select sluice.hash64('alarmed:' || k), 'alarmed', k
-    from unnest(array['a', 'b', 'c']) k`)
-  const refuse = (key: string, cause: string) =>
-    sluice.db.query(`select ${fn}.refuse_buckets(array[${id(key)}], '{}', null, 1, null, '401 from crm', $1, 'crm')`, [
-      cause,
-    ])
-  await refuse('a', 'credential')
-  await refuse('b', 'down')
-  await refuse('c', 'down')
+  await defineLimit(sqlOn(sluice.db), limit('alarmed', { rate: '1/s', by: 'key' }))
+  for (const [key, cause] of Object.entries({ a: 'credential', b: 'down', c: 'down' })) {
+    await addBucket(sluice.db, 'alarmed', key)
+    await refuse(sluice.db, [`alarmed:${key}`], { ageUs: 1, text: '401 from crm', cause, host: 'crm' })
+  }
   expect(await one.at(16_000)).toEqual(['credential alarmed for a true'])
   expect(await one.at(62_000)).toEqual(['vendor-down alarmed true'])
   expect(one.lines.map(({ message }) => message)).toMatchInlineSnapshot(`
@@ -238,6 +232,6 @@ it('a rejected credential raises an alarm at once, a vendor that is down after a
       "alarm: the vendor of limit alarmed has been down for 62 s (401 from crm, 2 keys): look at the vendor’s status page; its jobs wait, and go on by themselves when it is back",
     ]
   `)
-  await sluice.db.query(`select ${fn}.reset_limit('alarmed', '')`)
+  await sluice.limits.reset('alarmed')
   expect(await one.at(140_000)).toEqual(['credential alarmed for a false', 'vendor-down alarmed false'])
 })

@@ -4,7 +4,6 @@
  * that ends before the change holds more than the old bound, none that begins a margin after it more than the new one, and
  * none between more than the greater of the two.
  */
-import { fn } from '../servers/fn.ts'
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { createInterface } from 'node:readline'
@@ -15,6 +14,7 @@ import { limit, type Rate, Sluice, task } from '../../src/index.ts'
 import { type Arrival, prove } from '../../src/testing/proof.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { until } from '../until.ts'
+import { grantsOf } from '../limits/engine.ts'
 
 const children = new Set<ChildProcess>()
 afterEach(async () => {
@@ -105,7 +105,7 @@ async function kept(sluice: Sluice): Promise<void> {
     `select l.version, max(w.units)::int as worst, (d.spec -> 'rules' -> 0 ->> 'units')::int as units
      from sluice.ledger l join sluice.bucket b on b.id = l.bucket and b.name = 'fleet'
      join sluice.limit_def d on d.name = 'fleet' and d.version = l.version
-     cross join lateral (select sum(k.units) as units from ${fn}.kept_grants(l.bucket, l.at - 3100000) k where k.at <= l.at) w
+     cross join lateral (select sum(k.units) as units from ${grantsOf('l.bucket', 'l.at - 3100000')} k where k.at <= l.at) w
      where l.units > 0 group by 1, 3 order by 1`,
   )
   expect(rows.map(({ units }) => units)).toEqual([60, 20, 100])

@@ -1,5 +1,4 @@
 /** Idle workers sleep long: a round notifies them of work whose notification none of them got, and of nothing else. */
-import { fn } from '../servers/fn.ts'
 import { beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { sqlOn } from '../../src/db/store.ts'
 import { newId } from '../../src/core/hash.ts'
@@ -9,6 +8,7 @@ import { limit } from '../../src/limits/limit.ts'
 import { label } from '../../src/limits/pool.ts'
 import { until } from '../until.ts'
 import { claim, claimAll, done, emptied, enter, mainEngines, ownClock, quietTask } from '../claim/engine.ts'
+import { wakeForMissedWork } from './engine.ts'
 
 /** A Tuesday, 12:00 in Berlin. */
 const startMs = Date.parse('2025-07-01T10:00:00Z')
@@ -37,7 +37,7 @@ describe.each(mainEngines)('on $name', (engine) => {
       await until(() => told.includes(payload), 'all is heard')
     }
     await notify('begin')
-    await at.db.query(`select ${fn}.wake_for_missed_work()`)
+    await wakeForMissedWork(at.db)
     await notify('end')
     await stop()
     return told.slice(told.indexOf('begin') + 1, -1)

@@ -1,15 +1,15 @@
-import { fn } from '../servers/fn.ts'
 import pg from 'pg'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { storeOn } from '../../src/db/store.ts'
 import { StoreClock, systemClock } from '../../src/core/clock.ts'
-import type { Db } from '../../src/db/db.ts'
 import { StoreEpoch } from '../../src/claim/definitions/clock.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { RetentionSettings } from '../../src/fleet/retention.ts'
 import { Maintenance } from '../../src/fleet/maintenance.ts'
 import { blocked, count, empty, engines, openOn, ownClock, quietTask } from '../claim/engine.ts'
 import { later, until } from '../until.ts'
+import { leastIdAt, summarizePartitions } from '../store/engine.ts'
+import { undoClockStep, watchClock } from '../limits/engine.ts'
 
 const day = 86_400_000
 const hour = 3_600_000
@@ -23,7 +23,7 @@ const finished = (table: string, n: number | 'i', days: number) =>
      sluice.now(), sluice.now() - interval '${days} days'`
 const partition = (table: string) =>
   `create table sluice.${table}_${old} partition of sluice.${table}
-   for values from (${fn}.id_floor(${oldMs})) to (${fn}.id_floor(${oldMs + day}))`
+   for values from (${leastIdAt(oldMs)}) to (${leastIdAt(oldMs + day)})`
 
 describe('maintenance', () => {
   const [postgres] = engines
@@ -133,11 +133,7 @@ describe('maintenance', () => {
       })
     }
     expect(await read()).toBeGreaterThan(200)
-    let last: string | null = null
-    do {
-      const sql = `select more from ${fn}.summarize_partitions($1, $1, $2, null)`
-      last = (await db.query<{ more: string | null }>(sql, [day, last]))[0]?.more ?? null
-    } while (last !== null)
+    await summarizePartitions(db, day)
     expect(await read()).toBeLessThan(40)
     expect((await sluice.prune({ keepDone: '19d' })).partitions).toMatchObject([
       { name: `done_${old}`, rows: expect.any(Number) },
@@ -211,71 +207,11 @@ describe('maintenance', () => {
   it('does not wait for an open transaction that uses an expired key again', async () => {
     await sluice.db.query(`insert into sluice.idempotency values ('t', 'again', gen_random_uuid(), sluice.now())`)
     await other.query('begin')
-    await other.query(
-      `select ${fn}.take_idempotency_keys('t', '{again}', '{00000000-0000-7000-8000-000000000000}', 60)`,
-    )
+    await sluice.send(quietTask('t'), {}, { idempotencyKey: 'again', tx: other })
     await sluice.prune()
     await other.query('commit')
     expect(await count(sluice.db, `sluice.idempotency where key = 'again'`)).toBe(1)
   })
-})
-
-it('a round does a portion of each due chore, stops in time, continues in the next, and keeps to the agreed hours', async () => {
-  let nowMs = 0
-  let hour = 3
-  let more: unknown = '1'
-  const asked: string[] = []
-  const clock = { ...systemClock, monotonicMs: () => nowMs, wallMs: () => hour * 3_600_000, random: () => 0 }
-  const call = async (_: string, sql: string) => {
-    // The work of every 2 s is due all the time here.
-    if (sql.includes('setting') || sql.includes('expire_holders')) return []
-    asked.push(/sluice_\w+\.(\w+)\(/.exec(sql)?.[1] ?? sql)
-    nowMs += 400
-    return [{ more }]
-  }
-  const db = { call } as unknown as Db
-  const care = new RetentionSettings(storeOn(db, { clock }), { prune: { at: '03:00', zone: 'UTC', for: 3_600_000 } })
-  const maintenance = new Maintenance(storeOn(db, { clock }), care)
-  const light = [
-    'delete_read_arrivals',
-    'delete_idempotency_keys',
-    'delete_learned_costs',
-    'delete_lanes',
-    'create_partitions',
-  ]
-  const all = [
-    ...light,
-    'summarize_partitions',
-    'drop_expired_partition',
-    'delete_late_jobs',
-    'delete_old_ledger',
-    'delete_old_usage',
-    'delete_old_events',
-    'retire_buckets',
-  ]
-  for (let rounds = 0; rounds < 2; rounds++) {
-    asked.length = 0
-    await maintenance.run()
-    expect(asked).toEqual(['delete_read_arrivals', ...all])
-  }
-  more = null
-  await maintenance.run()
-  asked.length = 0
-  await maintenance.run()
-  expect(asked).toEqual([])
-  nowMs += 60_000
-  await maintenance.run()
-  expect(asked).toEqual(['delete_read_arrivals', 'delete_idempotency_keys'])
-  asked.length = 0
-  hour = 4
-  nowMs += 3_600_000
-  await maintenance.run()
-  expect(asked).toEqual(light)
-  asked.length = 0
-  hour = 3
-  nowMs += 60_000
-  await maintenance.run()
-  expect(asked).toEqual(['delete_read_arrivals', 'delete_idempotency_keys', ...all.slice(5)])
 })
 
 it.each([
@@ -286,7 +222,7 @@ it.each([
   const { db } = sluice
   const startMs = Date.UTC(2030, 0, 1)
   const store = await ownClock(db, startMs)
-  await db.query('update sluice.epoch set watched = true')
+  await watchClock(db)
   let [realMs, offMs] = [0, 0]
   const clock = { ...systemClock, monotonicMs: () => realMs, bootMs: () => realMs }
   const storeClock = new StoreClock()
@@ -310,8 +246,7 @@ it.each([
     )
     return [await count(db, 'sluice.done'), await count(db, 'sluice.idempotency')]
   }
-  const keyed = (key: string) =>
-    db.query(`select ${fn}.take_idempotency_keys('t', array[$1], array[gen_random_uuid()], 86400)`, [key])
+  const keyed = (key: string) => sluice.send(quietTask('t'), {}, { idempotencyKey: key })
   await store.set(startMs)
   await epoch.check()
   await db.script(`${partition('done')}; ${finished('done', 1, 0)}`)
@@ -348,12 +283,11 @@ it('"a step of the store\'s clock forward frees no idempotency key within its da
   const { db } = sluice
   const startMs = Date.UTC(2030, 0, 1)
   const store = await ownClock(db, startMs)
-  await db.query('update sluice.epoch set watched = true')
+  await watchClock(db)
   const send = (key: string) => sluice.send(quietTask('stepped'), {}, { idempotencyKey: key })
   const before = await send('before')
   await store.set(startMs + hour + 2 * day)
-  const moved = await db.query(`select ${fn}.undo_clock_step(${2 * day * 1_000}, 0)`)
-  expect(moved).toEqual([{ undo_clock_step: 'moved' }])
+  expect(await undoClockStep(db, 2 * day * 1_000)).toBe('moved')
   const after = await send('after')
   expect(await send('before')).toBe(before)
   await store.set(startMs + 24.5 * hour + 2 * day)

@@ -1,7 +1,7 @@
 /** Which workers may leave out a round. */
 import { expect, it } from 'vitest'
 import { emptied, engines, enter } from '../claim/engine.ts'
-import { fn } from '../servers/fn.ts'
+import { workerRound } from './engine.ts'
 
 const at = emptied(engines[0])
 
@@ -12,12 +12,9 @@ it('a worker without the turn may rest in a fleet of five or more, and not in on
        on conflict (worker) do update set at = excluded.at`,
       [at.worker],
     )
-    const [row] = await at.db.query<{ turn: boolean; rest: boolean }>(
-      `select turn, rest from ${fn}.run_worker_round($1, false, null, null, null)`,
-      [at.worker],
-    )
-    expect(row?.turn).toBe(false)
-    return row?.rest
+    const round = await workerRound(at.db, at.worker)
+    expect(round?.turn).toBe(false)
+    return round?.rest
   }
   for (let n = 1; n < 4; n++) await enter(at.db)
   expect(await mayRest()).toBe(false)

@@ -5,9 +5,10 @@ import { afterAll, beforeAll, expect, it } from 'vitest'
 import { z } from 'zod'
 import { type EventName, fail, limit, Sluice, type SluiceEvents, task } from '../../src/index.ts'
 import { freshDatabase } from '../servers/database.ts'
-import { fn } from '../servers/fn.ts'
 import { keptLog } from '../report/stage.ts'
 import { later, until } from '../until.ts'
+import { rescue } from '../fleet/engine.ts'
+import { enter } from '../claim/engine.ts'
 
 const { lines, log } = keptLog()
 let sluice: Sluice
@@ -150,10 +151,8 @@ it('receives what an operator changes in another process', async () => {
 })
 
 it('receives that a worker was lost', async () => {
-  const [row] = await sluice.db.query<{ id: string }>(
-    `insert into sluice.worker (host, pid, version, tasks, slots, started_at)
-     values ('h1', 7, '0', '{}', 1, sluice.now()) returning id`,
-  )
-  const rescue = () => sluice.db.query(`select ${fn}.rescue_worker($1, null, 'lost')`, [row?.id])
-  expect(await received('rescued', rescue)).toEqual([{ worker: row?.id, host: 'h1', pid: 7, jobs: 0 }])
+  const worker = await enter(sluice.db)
+  expect(await received('rescued', () => rescue(sluice.db, worker))).toEqual([
+    { worker, host: 'test', pid: 1, jobs: 0 },
+  ])
 })

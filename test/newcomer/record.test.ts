@@ -3,9 +3,9 @@ import { hostname } from 'node:os'
 import { describe, expect, it } from 'vitest'
 import { fail, limit, snooze, task } from '../../src/index.ts'
 import { claimAll, count, emptied, finish, mainEngines, ownClock, quietTask, tenantInput } from '../claim/engine.ts'
-import { fn } from '../servers/fn.ts'
 import { until } from '../until.ts'
 import { unhurried } from '../worker/patience.ts'
+import { rescue } from '../fleet/engine.ts'
 
 /** Fails `n` times, as the input has it, and then succeeds. */
 function flaky(name: string, attempts: number, error: (n: number) => unknown, limits = [] as never[]) {
@@ -152,7 +152,7 @@ for (const engine of mainEngines) {
       expect(running?.attempts).toMatchObject([{ attempt: 1, outcome: 'running', endedAt: null, host: 'test' }])
       expect(running?.startedAt).toEqual(running?.dispatchedAt)
       await at.sluice.jobs.cancel(one)
-      await at.db.query(`select ${fn}.rescue_worker($1, null, 'lost')`, [at.worker])
+      await rescue(at.db, at.worker)
       expect((await at.sluice.jobs.get(one))?.attempts).toMatchObject([{ outcome: 'cancelled', worker: at.worker }])
       const lost = await at.sluice.jobs.get(other)
       expect(lost).toMatchObject({ worker: null, crashes: 1 })
@@ -182,11 +182,7 @@ describe('the begin of an attempt', () => {
     const [job] = await claimAll(at.db, at.worker, ['quiet'], 1)
     if (job === undefined) throw new Error('nothing was claimed')
     await clock.set(startMs + 60_000)
-    await at.db.query(
-      `select ${fn}.finish_attempts(array[$1::uuid], array[$1::uuid], array[$2::bigint], array[$3::uuid], '{1}', '{done}',
-         '{25000}', null, '{null}', null, null)`,
-      [job.claim, job.seq, job.id],
-    )
+    await finish(at.db, [{ job, outcome: 'done', beganUs: 25_000 }])
     expect(await at.sluice.jobs.get(job.id)).toMatchObject({
       startedAt: new Date(startMs + 25),
       finishedAt: new Date(startMs + 60_000),

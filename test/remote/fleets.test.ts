@@ -7,9 +7,9 @@ import { z } from 'zod'
 import { limit } from '../../src/limits/limit.ts'
 import { task } from '../../src/tasks/task.ts'
 import { vendor } from '../../src/testing/vendor.ts'
-import { fn } from '../servers/fn.ts'
 import { startRedis } from '../servers/redis.ts'
 import { until } from '../until.ts'
+import { failRecordsOfBegun } from '../claim/engine-parts.ts'
 import { another, dispatch, openStage, pythonTask, type Stage } from './stage.ts'
 
 let stage: Stage
@@ -56,8 +56,7 @@ describe.concurrent('stock workers', () => {
     const many = pythonTask('many', queue)
     const made = await dispatch(stage, [many], context, { celeryResults })
     await made.dispatcher.stop()
-    const rename = (from: string, to: string) => made.sluice.db.query(`alter function ${from} rename to ${to}`)
-    if (!records) await rename(`${fn}.record_begun`, 'unreachable')
+    const mend = records ? undefined : await failRecordsOfBegun(made.sluice.db)
     const args = [made.url, stage.url, queue, celeryResults]
     const first = fork(fileURLToPath(new URL('member.mjs', import.meta.url)), args, { execArgv: [] })
     context.onTestFinished(() => void first.kill('SIGKILL'))
@@ -65,7 +64,7 @@ describe.concurrent('stock workers', () => {
     const held = await made.sluice.send(many, { gate: made.gate })
     await made.begun(held)
     first.kill('SIGKILL')
-    if (!records) await rename(`${fn}.unreachable`, 'record_begun')
+    await mend?.()
     const beats = () =>
       made.sluice.db.query<{ beat: string }>(
         'select w.beat from sluice.worker w where exists (select from sluice.claim c where c.worker = w.id)',

@@ -6,6 +6,8 @@ import { httpServer } from '../http/bench.ts'
 import { count, engines, ownClock } from '../claim/engine.ts'
 import { until } from '../until.ts'
 import { z } from 'zod'
+import { takeCalls } from '../takes/engine.ts'
+import { unitsUsed } from '../limits/engine.ts'
 
 const hourMs = 3_600_000
 
@@ -93,16 +95,14 @@ test.each(told)(
     const call = sluice.db.call.bind(sluice.db)
     const during = async (name: string, sql: string, params: readonly unknown[]) => {
       const rows = await call(name, sql, params)
-      if (name === 'acquire_grant') for (const which of ['wallMs', 'bootMs'] as const) jumped[which] += tells[by][which]
+      if (name === takeCalls.acquire)
+        for (const which of ['wallMs', 'bootMs'] as const) jumped[which] += tells[by][which]
       return rows
     }
     sluice.db.call = during as typeof sluice.db.call
     expect(await sluice.takes.tryTake(calls)).toMatchObject({ granted: false })
     sluice.db.call = call as typeof sluice.db.call
-    const [kept] = await sluice.db.query<{ n: string }>(
-      `select sum(units) as n from sluice.ledger l join sluice.bucket b on b.id = l.bucket where b.name = 'calls'`,
-    )
-    expect(Number(kept?.n)).toBe(1)
+    expect((await unitsUsed(sluice.db))['calls']).toBe(1)
     await place.release()
     await sluice.close()
   },

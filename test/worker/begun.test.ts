@@ -8,8 +8,8 @@ import { limit } from '../../src/limits/limit.ts'
 import type { Sluice } from '../../src/sluice.ts'
 import type { WorkOptions } from '../../src/worker/options.ts'
 import { count, mainEngines, openOn } from '../claim/engine.ts'
-import { fn } from '../servers/fn.ts'
 import { until } from '../until.ts'
+import { hold } from '../limits/engine.ts'
 import { patient, unhurried } from './patience.ts'
 
 /** Handlers that wait for `opened` end when `open` is called. */
@@ -136,7 +136,7 @@ describe.each(mainEngines)('on $name, a worker of the process that sends', (engi
     const at = await idle(1)
     await at.begin()
     const { db } = at.sluice
-    await db.query(`select ${fn}.hold_buckets(array[sluice.hash64('wide')], 0, null, null, 60000000)`)
+    await hold(db, ['wide'], 0, 60_000_000)
     await at.sluice.send(at.work, { n: 1 })
     await at.done(2)
     const newest = `select probe from sluice.ledger where bucket = sluice.hash64('wide') order by at desc, n desc limit 1`

@@ -6,6 +6,7 @@ import { limit } from '../../src/limits/limit.ts'
 import type { Sluice } from '../../src/sluice.ts'
 import { StoreGrants } from '../../src/worker/grants.ts'
 import { claim, engines, enter, openOn, ownClock, quietTask } from '../claim/engine.ts'
+import { watchClock } from '../limits/engine.ts'
 
 let sluice: Sluice
 
@@ -16,7 +17,7 @@ it('a step forward of the store clock gives an attempt no extra time, and does n
   const { db } = sluice
   const startMs = 1_790_000_000_000
   const clock = await ownClock(db, startMs)
-  await db.query('update sluice.epoch set watched = true')
+  await watchClock(db)
   const once = quietTask('once', [limit('once', { rate: '60/h', burst: 1 })])
   await sluice.send(once, {})
   const { jobs, nowUs } = await claim(db, await enter(db), ['once'], 1)

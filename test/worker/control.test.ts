@@ -1,5 +1,4 @@
 /** How a task and its handler decide about the next steps of a job, on both engines, with a store clock that the test controls. */
-import { fn } from '../servers/fn.ts'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { z } from 'zod'
 import { StoreError } from '../../src/core/errors.ts'
@@ -8,6 +7,8 @@ import { type Failure, fail, limit, rateLimited, retryIn, snooze, task } from '.
 import { testSluice, type TestSluice } from '../../src/testing/index.ts'
 import { claim, engines, enter } from '../claim/engine.ts'
 import { freshDatabase } from '../servers/database.ts'
+import { rescue } from '../fleet/engine.ts'
+import { unitsUsed } from '../limits/engine.ts'
 
 let next: (attempt: number) => unknown
 const failures: Failure[] = []
@@ -161,10 +162,8 @@ describe.each(engines)('$name', (engine) => {
     const [lost, left] = [await enter(db), await enter(db)]
     expect((await claim(db, lost, ['once'], 1)).jobs).toHaveLength(1)
     expect((await claim(db, left, ['once'], 1)).jobs).toHaveLength(1)
-    await db.query(`select ${fn}.rescue_worker($1, null, 'lost'), ${fn}.rescue_worker($2, null, 'shutdown')`, [
-      lost,
-      left,
-    ])
+    await rescue(db, lost)
+    await rescue(db, left, 'shutdown')
     next = () => undefined
     await t.drain()
     const [first, second] = await Promise.all(ids.map((id) => t.waitFor(id)))
@@ -182,8 +181,7 @@ describe.each(engines)('$name', (engine) => {
     await t.drain()
     const jobs = await Promise.all(ids.map((id) => t.sluice.jobs.get(id)))
     expect(jobs.map((job) => job?.reason ?? job?.state)).toEqual(['done', 'expired', 'done', 'expired'])
-    const [ledger] = await t.sluice.db.query<{ units: string }>(`select sum(units) as units from sluice.ledger`)
-    expect(Number(ledger?.units)).toBe(2)
+    expect(await unitsUsed(t.sluice.db)).toEqual({ brief: 2 })
   })
 
   test('a claim that meets expired jobs passes them, and takes the jobs behind', async () => {
@@ -246,7 +244,7 @@ describe.each(engines)('$name', (engine) => {
     expect(lossy).toHaveBeenCalledTimes(2)
     lossy.mockRestore()
     expect(ids).toEqual(Array.from({ length: n }, () => first))
-    await db.query(`select ${fn}.rescue_worker($1, null, 'shutdown')`, [worker])
+    await rescue(db, worker, 'shutdown')
     steps.length = 0
     await t.drain()
     expect(steps).toEqual([String(n - 1)])
@@ -262,7 +260,7 @@ describe.each(engines)('$name', (engine) => {
     const second = await noted.send({ n: 2 }, { idempotencyKey: key, replace: true })
     expect(second).not.toBe(first)
     expect(await t.sluice.jobs.get(first)).toMatchObject({ state: 'running' })
-    await db.query(`select ${fn}.rescue_worker($1, null, 'shutdown')`, [worker])
+    await rescue(db, worker, 'shutdown')
     steps.length = 0
     await t.drain()
     expect(steps.toSorted()).toEqual(['1', '2'])
@@ -288,7 +286,7 @@ describe.each(engines)('$name', (engine) => {
     const worker = await enter(db)
     const { jobs } = await claim(db, worker, ['once'], 1)
     expect(jobs.map((job) => job.id)).toEqual([id])
-    await db.query(`select ${fn}.rescue_worker($1, null, 'lost')`, [worker])
+    await rescue(db, worker)
     expect(await t.waitFor(id)).toMatchObject({ state: 'failed', reason: 'doubtful' })
   })
 

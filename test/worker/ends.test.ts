@@ -6,14 +6,14 @@
 import { describe, expect, it } from 'vitest'
 import { fail, rateLimited, retryIn, rule, snooze, UsageError } from '../../src/index.ts'
 import { claim, emptied, mainEngines } from '../claim/engine.ts'
-import { fn } from '../servers/fn.ts'
+import { takeCalls } from '../takes/engine.ts'
+import { rescue } from '../fleet/engine.ts'
 import { codeOf, cost, late, once, patient, play, raise, silence, Stage, type Turn } from './stage.ts'
 
 /** The state of a job that may be claimed again at once. */
 const back = ['scheduled', 'waiting']
 const never = () => new Promise<never>(() => {})
-const lose = async ({ stage }: Turn) =>
-  void (await stage.sluice.db.query(`select ${fn}.rescue_worker($1, null, 'lost')`, [await stage.member()]))
+const lose = async ({ stage }: Turn) => void (await rescue(stage.sluice.db, await stage.member()))
 const denied = (lacking?: string) => ({ granted: 0, waitMs: 1, lacking })
 /** Only the first call does this, the next ones do nothing. */
 const first = (run: (turn: Turn) => unknown) => (turn: Turn) => (turn.n === 1 ? run(turn) : undefined)
@@ -134,7 +134,7 @@ play({
     state: 'done',
     calls: 2,
     after: (stage, name) => {
-      if (name === 'acquire_grant' && stage.calls.length === 1) late(stage)
+      if (name === takeCalls.acquire && stage.calls.length === 1) late(stage)
     },
     run: async ({ n, fetch, stage }) => {
       if (n === 1) late(stage)
@@ -198,7 +198,7 @@ describe.each(mainEngines)('a claim on $name', (engine) => {
     const name = await stage.send()
     expect((await claim(at.db, at.worker, [name], 1)).jobs).toHaveLength(1)
     expect(await stage.sums()).toMatchObject({ calls: 1, tokens: cost, seats: 1 })
-    await at.db.query(`select ${fn}.rescue_worker($1, null, 'shutdown')`, [at.worker])
+    await rescue(at.db, at.worker, 'shutdown')
     expect(await stage.sums()).toEqual({ calls: 0, tokens: 0, beside: 0, inUse: 0, seats: 0, heldMs: 0 })
   })
 })

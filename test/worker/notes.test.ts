@@ -1,9 +1,10 @@
 import { describe, expect, it } from 'vitest'
 import { type Log, task } from '../../src/index.ts'
 import { NoteBook, Notes } from '../../src/worker/notes.ts'
+import { storeOn } from '../../src/db/store.ts'
 import { claimAll, emptied, mainEngines, tenantInput } from '../claim/engine.ts'
-import { fn } from '../servers/fn.ts'
 import { until } from '../until.ts'
+import { rescue } from '../fleet/engine.ts'
 
 const mute: Log = { debug() {}, info() {}, warn() {}, error() {} }
 const make = (log = mute) =>
@@ -128,11 +129,14 @@ for (const engine of mainEngines) {
       const quiet = task('quiet', { input: tenantInput, run() {} })
       const id = await at.sluice.send(quiet, {})
       const [job] = await claimAll(at.db, at.worker, ['quiet'], 1)
-      const record = (claim: string, notes: string) =>
-        at.db.query(`select ${fn}.record_notes(array[$1::uuid], array[$2::uuid], array[$3])`, [id, claim, notes])
-      await record(job?.claim ?? '', '{"progress":[1,2]}')
-      await record(id, '{"progress":[2,2]}')
-      await at.db.query(`select ${fn}.rescue_worker($1, null, 'lost')`, [at.worker])
+      const record = async (claim: string | undefined, done: number) => {
+        const own = new NoteBook()
+        own.open({ id, claim } as never, mute, () => 1).progress(done, 2)
+        await own.write(storeOn(at.db))
+      }
+      await record(job?.claim, 1)
+      await record(id, 2)
+      await rescue(at.db, at.worker)
       expect(await at.sluice.jobs.get(id)).toMatchObject({ state: 'waiting', progress: { done: 1, total: 2 } })
     })
   })

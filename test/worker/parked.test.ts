@@ -8,8 +8,8 @@ import { limit } from '../../src/limits/limit.ts'
 import { storeOn } from '../../src/db/store.ts'
 import { createRound } from '../../src/worker/round.ts'
 import { claimAll, emptied, mainEngines } from '../claim/engine.ts'
-import { fn } from '../servers/fn.ts'
 import { until } from '../until.ts'
+import { rescue } from '../fleet/engine.ts'
 import { codeOf } from './stage.ts'
 
 const by = ({ key }: { key: string }) => key
@@ -115,8 +115,7 @@ describe.each(mainEngines)('a bucket with bad data, on $name', (engine) => {
       member: {
         round: async () => ({ lost: undefined, isTurn: true, claims: [], mayRest: false }),
         watch: async () => {
-          const [row] = await db.query<{ n: number }>(`select ${fn}.rescue_worker($1, null, 'lost') as n`, [at.worker])
-          rescued.push(row?.n ?? 0)
+          rescued.push((await rescue(db, at.worker)) ?? 0)
           return []
         },
         lostJobs: async () => [],

@@ -1,5 +1,4 @@
 /** Handlers settle their real usage; further requests declare their costs. */
-import { fn } from '../servers/fn.ts'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { afterEach, describe, expect, it } from 'vitest'
@@ -8,6 +7,7 @@ import { type Context, task } from '../../src/tasks/task.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { testSluice, type TestSluice } from '../../src/testing/index.ts'
 import { mainEngines } from '../claim/engine.ts'
+import { roomOf } from '../limits/engine.ts'
 
 const input = z.object({ n: z.number() })
 const rpm = limit('rpm', { rate: '60/min', burst: 60, transit: 0 })
@@ -31,7 +31,7 @@ describe.each(mainEngines)('settlement on $name', ({ store }) => {
   const used = async () => {
     const rows = await t.sluice.db.query<{ name: string; debt: string[] }>(
       `select distinct on (b.name) b.name, case when b.name = 'tpm' then r.debt else r.debt end as debt
-       from sluice.bucket b cross join lateral unnest(${fn}.bucket_room(array[b.id], sluice.now_us())) r order by b.name`,
+       from sluice.bucket b cross join lateral ${roomOf('array[b.id]')} r order by b.name`,
     )
     return Object.fromEntries(rows.map(({ name, debt }) => [name, Number(debt[0])]))
   }

@@ -16,8 +16,8 @@ import type { Sluice } from '../../src/sluice.ts'
 import { RetentionSettings } from '../../src/fleet/retention.ts'
 import { Worker } from '../../src/worker/worker.ts'
 import { mainEngines, openOn } from '../claim/engine.ts'
-import { fn } from '../servers/fn.ts'
 import { until } from '../until.ts'
+import { hold, roomOf } from '../limits/engine.ts'
 
 /** Tokens that each job declares, and so each of its requests costs. */
 export const cost = 1_000
@@ -137,8 +137,7 @@ export const raise = (error: unknown) => {
 /** A vendor demands silence from another process: the job's buckets are held for `ms`. */
 export async function silence({ stage }: Turn, ms: number): Promise<void> {
   stage.peer.hold([], ms)
-  const buckets = `array[sluice.hash64('calls:' || $1)]`
-  await stage.sluice.db.query(`select ${fn}.hold_buckets(${buckets}, $2, null)`, [stage.key, ms * 1_000])
+  await hold(stage.sluice.db, [`calls:${stage.key}`], ms * 1_000)
 }
 /** Options of a task whose next attempt is far away, whatever its error demands. */
 export const patient = { retry: { base: '1h', max: '1h' } } as const
@@ -274,7 +273,7 @@ export class Stage {
       `select b.name, l.units, l.held, (r.debt[1] / r.weight[1])::float8 as debt from sluice.bucket b
        cross join lateral (select sum(units)::float8 as units, max(case when hold > 0 then hold - at else 0 end)::float8 / 1000 as held
                            from sluice.ledger where bucket = b.id) l
-       cross join lateral unnest(${fn}.bucket_room(array[b.id], sluice.now_us())) r where b.key = $1`,
+       cross join lateral ${roomOf('array[b.id]')} r where b.key = $1`,
       [this.key],
     )
     const of = (name: string) => rows.find((row) => row.name === name)

@@ -1,5 +1,4 @@
 /** A worker that is stopped before it is well under way. */
-import { fn } from '../servers/fn.ts'
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { z } from 'zod'
 import { type Clock, systemClock } from '../../src/core/clock.ts'
@@ -9,6 +8,7 @@ import { freshDatabase } from '../servers/database.ts'
 import { claim, count } from '../claim/engine.ts'
 import { startProxy } from '../servers/proxy.ts'
 import { later, until } from '../until.ts'
+import { rescue, rescueAll } from '../fleet/engine.ts'
 import { hasty } from './patience.ts'
 
 const quiet = task('quiet', { input: z.object({}), run: () => undefined })
@@ -40,9 +40,11 @@ test.each(cases)(
     const watcher = await Sluice.open({ store: url })
     const sluice = await Sluice.open({ store: url })
     let closing: Promise<void> | undefined
-    const before = isLost ? `${fn}.rescue_worker(id, null, 'lost')` : 'id'
     // So slow that a starting worker does not trust the machine yet, and claims once more for nothing.
-    const slowly = () => watcher.db.query(`select ${before}, pg_sleep(0.1) from sluice.worker`)
+    const slowly = async () => {
+      const given = await watcher.db.query<{ id: string }>('select id, pg_sleep(0.1) from sluice.worker')
+      if (isLost) for (const { id } of given) await rescue(watcher.db, id)
+    }
     stopAtClaim(nth, slowly, () => (closing = later(sluice.close())))
     // A one-shot needs something to claim.
     await sluice.sendMany(quiet, [{}, {}, {}])
@@ -144,7 +146,7 @@ test.each(['work', 'dispatchOnce'])(
       await expect.poll(() => goneMs).toBeLessThan(Infinity)
     } else await expect(sluice.dispatchOnce([cutting])).rejects.toMatchObject({ code: 'SLUICE_STORE_UNREACHABLE' })
     await sluice.close()
-    await watcher.db.query(`select ${fn}.rescue_worker(id, null, 'lost') from sluice.worker`)
+    await rescueAll(watcher.db)
     expect(await watcher.db.query('select attempt, ambiguous from sluice.job')).toEqual([
       { attempt: 1, ambiguous: true },
     ])

@@ -1,5 +1,4 @@
 /** A worker and its store: connections, and outages. */
-import { fn } from '../servers/fn.ts'
 import { once } from 'node:events'
 import http from 'node:http'
 import type { AddressInfo } from 'node:net'
@@ -9,6 +8,7 @@ import { limit, type Log, Sluice, task } from '../../src/index.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { startProxy } from '../servers/proxy.ts'
 import { until } from '../until.ts'
+import { rescue } from '../fleet/engine.ts'
 
 test('handlers that hold all connections get the grants that they wait for, and their ends are recorded', async () => {
   const vendor = http.createServer((_, response) => response.end('ok')).listen(0, '127.0.0.1')
@@ -79,7 +79,7 @@ test('an idle worker that was given up registers as idle again, so that senders 
   await sluice.work([task('quiet', { input: z.object({}), run: () => undefined })])
   await until(async () => (await idle()).length === 1, 'it is idle')
   const [before] = await idle()
-  await sluice.db.query(`select ${fn}.rescue_worker($1, null, 'lost')`, [before?.worker])
+  await rescue(sluice.db, before?.worker)
   await until(async () => (await idle()).length === 1, 'it is idle anew')
   const [after] = await idle()
   expect(after?.worker).not.toBe(before?.worker)
