@@ -122,6 +122,23 @@ const exceptions: Record<string, string> = {
   'events engine.state_of_job': 'a delivery is shown in the state of its job',
 }
 
+/** Files of tests that name SQL functions because these are their subject; see `strayNames`. */
+const subjects: Record<string, string> = {
+  'test/modules.ts': 'lists calls that the order of modules does not permit',
+  'test/syntax.ts': 'finds the texts of errors that SQL raises',
+  'test/messages.test.ts': 'has a sample of such a text',
+  'test/claim/locks.ts': 'reads which function takes which lock',
+  'test/claim/locks.test.ts': 'compares the locks of each function with the table of locks',
+  'test/claim/division.test.ts': 'compares the division of room with its specification, `share.ts`',
+  'test/events/emit.test.ts': 'compares the statement for one event with that for several',
+  'test/fleet/chores.test.ts': 'knows the order of all chores',
+  'test/fleet/releases.test.ts': 'makes another release, by changes of the SQL',
+  'test/gates/hours.test.ts': 'compares the hours of gates with their specification',
+  'test/limits/calendar.test.ts': 'compares the periods of calendars with `core/calendar.ts`',
+  'test/limits/circuit.test.ts': 'compares circuits with their specification',
+  'test/limits/stage.ts': 'compares all that can happen to buckets with `limits/decide.ts`',
+}
+
 /** The module of a path. */
 export function moduleOf(path: string): string {
   const [, name = ''] = path.split('/')
@@ -143,9 +160,7 @@ export function strayReferences(files: File[]): string[] {
   const owners = new Map<string, string>(
     Object.entries(tables).flatMap(([module, names]) => names.map((name) => [`sluice.${name}`, module] as const)),
   )
-  for (const { path, text } of files.filter(isSql))
-    for (const [, name = ''] of text.matchAll(/^create or replace function ((?:engine|sluice)\.\w+)/gim))
-      owners.set(name, moduleOf(path))
+  for (const [name, module] of functionsIn(files)) owners.set(name, module)
   return files
     .filter(({ path }) => /^src\/(?!generated\/|.*\/migrations\/).*\.(ts|sql)$/.test(path))
     .flatMap((file) => {
@@ -155,6 +170,33 @@ export function strayReferences(files: File[]): string[] {
         if (to === undefined || to === from || uses[from]?.includes(to) || `${from} ${name}` in exceptions) return []
         return [`${file.path} uses ${name} of ${to}`]
       })
+    })
+}
+
+/** The module of each SQL function. */
+function functionsIn(files: File[]): Map<string, string> {
+  const defined = /^create or replace function ((?:engine|sluice)\.\w+)/gim
+  return new Map(
+    files
+      .filter(isSql)
+      .flatMap(({ path, text }) => [...text.matchAll(defined)].map(([, name = '']) => [name, moduleOf(path)] as const)),
+  )
+}
+
+/**
+ * Tests that name a function of the engine (other than by its file). Those of a module are named in `test/<module>/engine.ts` (or
+ * `engine-….ts`) alone, which has verbs for what they do: so another name for one changes one file of tests.
+ */
+export function strayNames(files: File[]): string[] {
+  const owners = functionsIn(files)
+  return files
+    .filter(({ path }) => /^test\/.*\.(ts|mjs|py)$/.test(path))
+    .flatMap(({ path, text }) => {
+      const names = new Set(text.match(/\b[a-z0-9]+_\w+\b(?!\.sql)/g)?.filter((name) => owners.has(`engine.${name}`)))
+      if (path in subjects) return names.size > 0 ? [] : [`${path} names no function`]
+      const isKit = /\/engine(-\w+)?\.ts$/.test(path)
+      const stray = [...names].filter((name) => !isKit || owners.get(`engine.${name}`) !== moduleOf(path))
+      return stray.map((name) => `${path} names ${name} of ${owners.get(`engine.${name}`)}`)
     })
 }
 

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { inSource, isCode, isGenerated, isSql, isStatement, readAll, type File } from './repository.ts'
 import { obscure } from './language.ts'
-import { moduleOf, strayImports, strayReferences, unindexed } from './modules.ts'
+import { moduleOf, strayImports, strayNames, strayReferences, unindexed } from './modules.ts'
 import { calls, cycles, imports, sleeps, tooLong, undocumented } from './syntax.ts'
 
 // The law of this repository. Each law lists its violations in a set of files: it is held against the repository and,
@@ -157,7 +157,7 @@ const laws: Record<string, Law> = {
         .filter(({ text }) => byHand.test(text))
         .map(({ path }) => path),
     bad: [
-      { 'src/store/a.ts': 'await db.query(`select * from ${engine}.claim_jobs($1)`)' },
+      { 'src/store/a.ts': 'await db.query(`select * from ${engine}.a($1)`)' },
       { 'src/store/a.ts': 'await db.query(`select id from ${this.#schema}.job`)' },
       { 'src/store/a.ts': `import { statements } from '../generated/sql.ts'` },
     ],
@@ -179,6 +179,16 @@ const laws: Record<string, Law> = {
       { 'test/a.ts': 'await new Promise((resolve) => setTimeout(resolve, 5))' },
       { 'test/a.ts': `import { setTimeout } from 'node:timers/promises'` },
       { 'test/a.ts': 'await systemClock.sleep(5)' },
+    ],
+  },
+  'tests name an SQL function of the engine in one file': {
+    in: strayNames,
+    bad: [
+      ...['test/claim/a.test.ts', 'test/limits/engine.ts', 'test/engine.ts'].map((path) => ({
+        'src/claim/a.sql': 'create or replace function engine.claim_one()',
+        [path]: `await db.query('select engine.claim_one()')`,
+      })),
+      { 'test/claim/locks.ts': '' },
     ],
   },
   'names describe what is inside': {

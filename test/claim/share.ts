@@ -1,6 +1,6 @@
 /**
- * How a claim divides room among lanes, step by step: the specification of `src/claim/room/divide_by_turns.sql`, which
- * `division.test.ts` compares the two. divide_by_turns.sql explains the steps.
+ * How a claim divides room among lanes, step by step: the specification of the function that `division.test.ts` compares
+ * with it, and whose file explains the steps.
  */
 
 /** A lane as a claim sees it. */

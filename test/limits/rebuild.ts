@@ -93,7 +93,7 @@ function sameRule(before: readonly Rule[], after: readonly Rule[], i: number): n
  * `granted` is what was granted and not given back, in order. So no window that reaches into the new definition holds more
  * than the new rules allow; spans of a rate that are longer than its window, up to three times as long, hold no more than
  * the looser definition allows; and nothing older delays the bucket. Running jobs keep their places, unless a definition
- * in between did not count them: then `engine.define_limit` counts them anew, and until then none count. A rule that the
+ * in between did not count them: then the new definition counts them anew, and until then none count. A rule that the
  * definition of the bucket's state had too keeps what that state has of it.
  * @param defined every definition since the bucket's state was written: first the one of that state, last the one in force
  * @param before the definition that the newest grant was given under; default: the one of the bucket's state
