@@ -98,7 +98,7 @@ const formatters: Formatters = {
   versions: ({ limit, mine, other, by }) =>
     line(
       'warn',
-      `limit "${limit}" is ${mine} in this process's code and ${other} in that of another one (${by}): both hold until one of them has been gone for 15 s. \`sluice limits set\` settles it at once`,
+      `limit "${limit}" is ${mine} in this process's code and ${other} in that of another one (${by}): both hold until one of them has been gone for 15 s (an hour, if it comes and goes). \`sluice limits set\` settles it at once`,
       { limit, mine, other, by },
     ),
   alarm: (event) =>
