@@ -1,7 +1,7 @@
 /** Takes a service's events from the queues of its groups, in one process, and decides which handlers get each. */
-import { Waiters } from '../core/waiters.ts'
 import type { Broker, Delivery } from '../amqp/broker.ts'
 import type { Consumer } from '../amqp/consumer.ts'
+import { Waiters } from '../core/waiters.ts'
 import type { CloudEvent } from '../events/envelope.ts'
 import { handlerFor } from '../events/handler.ts'
 import { matches } from '../events/names.ts'

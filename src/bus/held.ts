@@ -1,8 +1,8 @@
 /** The messages that a consumer has in hand, and those that it had, to recognise messages that arrive again. */
-import { RecentMap } from '../core/recent.ts'
 import type { Delivery } from '../amqp/broker.ts'
 import type { Clock } from '../core/clock.ts'
 import type { Log } from '../core/log.ts'
+import { RecentMap } from '../core/recent.ts'
 import type { CloudEvent } from '../events/envelope.ts'
 import type { Progress } from './message.ts'
 import type { Source } from './source.ts'

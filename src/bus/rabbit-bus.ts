@@ -1,11 +1,11 @@
 /** RabbitMQ as the transport of events: publishes them, confirmed. `consumer.ts` is the services' end. */
-import { Waiters } from '../core/waiters.ts'
 import { type Broker, openBroker } from '../amqp/broker.ts'
 import { isUnrouted } from '../amqp/publish-errors.ts'
 import type { Message } from '../amqp/publisher.ts'
 import { systemClock } from '../core/clock.ts'
 import { closedError, UsageError } from '../core/errors.ts'
 import { payloadBytesMax, payloadDepthMax } from '../core/payload.ts'
+import { Waiters } from '../core/waiters.ts'
 import type { Store } from '../db/store.ts'
 import type { TxLike } from '../db/tx.ts'
 import type { EventArchive } from '../events/archive.ts'

@@ -1,6 +1,6 @@
 /** Messages that workers hold in Redis: taken, ended, delayed, and given back when their worker is gone. */
-import { codeOf } from '../core/errors.ts'
 import { randomUUID } from 'node:crypto'
+import { codeOf } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
 import { scripts } from '../generated/lua.ts'
 import { sendCommand, type RedisClient, Script } from '../redis/client.ts'

@@ -1,6 +1,6 @@
 /** How the command line shows what waits and what stops it, and the check of `doctor` for jobs that nobody will run. */
-import { codeOf } from '../core/errors.ts'
 import { systemClock } from '../core/clock.ts'
+import { codeOf } from '../core/errors.ts'
 import { amount } from '../core/money.ts'
 import { redactText } from '../core/redact.ts'
 import { type Db } from '../db/db.ts'

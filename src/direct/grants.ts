@@ -1,5 +1,4 @@
 /** Grants of attempts that a worker without a store takes in Redis. */
-import { requestUnits, settledUnits } from '../worker/named-units.ts'
 import { limitOf } from '../core/bucket.ts'
 import { caughtUpMs, type Clock, type Moment } from '../core/clock.ts'
 import { StoreError } from '../core/errors.ts'
@@ -13,6 +12,7 @@ import type { Limit } from '../limits/limit.ts'
 import { concernedBy } from '../takes/acquire.ts'
 import { minWaitMs } from '../vendors/time.ts'
 import type { AttemptGrants, Granted, GrantSource } from '../worker/grant-source.ts'
+import { requestUnits, settledUnits } from '../worker/named-units.ts'
 import type { DirectLimiter } from './limiter.ts'
 
 /** A grant in Redis. */

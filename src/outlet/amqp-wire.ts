@@ -1,7 +1,7 @@
 /** The outlet's messages over RabbitMQ. They are transient, because what is lost is noticed by both ends. */
-import { isUnsent } from '../amqp/publish-errors.ts'
 import type { Broker } from '../amqp/broker.ts'
 import type { Consumer } from '../amqp/consumer.ts'
+import { isUnsent } from '../amqp/publish-errors.ts'
 import { UnsentError, type Wire } from './wire.ts'
 
 /** A queue is deleted with its consumer, or after this time, so that a message to a process that has ended comes back. */

@@ -2,10 +2,10 @@
  * A worker of a fleet. It takes jobs from a dispatcher, executes them in this process, and repeats its reports of how
  * attempts ended until it knows that they are recorded. It claims nothing.
  */
-import { Waiters } from '../core/waiters.ts'
 import { type Clock, type Moment, readMoment } from '../core/clock.ts'
 import { newId } from '../core/hash.ts'
 import type { Log } from '../core/log.ts'
+import { Waiters } from '../core/waiters.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
 import { type JobKey, type Outlet, type OutletFor, reportsTo } from '../claim/outlet.ts'

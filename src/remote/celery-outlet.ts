@@ -2,8 +2,8 @@
  * The outlet of stock Celery workers. It publishes each job to the queue of its task, with the life of its grant, and
  * reads from the states that workers report how the job goes on.
  */
-import { isUnrouted, isUnsent } from '../amqp/publish-errors.ts'
 import type { Broker } from '../amqp/broker.ts'
+import { isUnrouted, isUnsent } from '../amqp/publish-errors.ts'
 import type { Control } from '../celery/remote.ts'
 import type { TaskResult } from '../celery/result.ts'
 import type { Results } from '../celery/results.ts'

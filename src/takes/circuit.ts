@@ -2,10 +2,10 @@
  * Counts a vendor's failures in a row, for the whole fleet, until they open the circuit of a bucket. Nothing is written
  * while requests are served: each process remembers when its last one was, and reports that with its next failure.
  */
-import { RecentMap } from '../core/recent.ts'
 import { limitOf } from '../core/bucket.ts'
 import { type Moment, readMoment } from '../core/clock.ts'
 import { hash64 } from '../core/hash.ts'
+import { RecentMap } from '../core/recent.ts'
 import type { Store } from '../db/store.ts'
 import { apartUs, type Cause, type Count, opening } from '../limits/circuit.ts'
 

@@ -1,5 +1,4 @@
 /** The grants of one attempt: the grant of its claim, and one for each further request. */
-import { requestUnits, settledUnits } from './named-units.ts'
 import { limitOf } from '../core/bucket.ts'
 import { caughtUpMs, type Moment, readMoment, type StoreClock } from '../core/clock.ts'
 import { AttemptError, StoreError } from '../core/errors.ts'
@@ -21,6 +20,7 @@ import type { Cause } from '../limits/circuit.ts'
 import type { Limit } from '../limits/limit.ts'
 import type { PeerLimiter } from '../limits/peer.ts'
 import type { Count } from '../vendors/answer.ts'
+import { requestUnits, settledUnits } from './named-units.ts'
 
 /** Parameters of `StoreGrants`; see the fields. */
 export interface GrantsOptions {
