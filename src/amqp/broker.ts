@@ -60,7 +60,7 @@ export interface Broker {
   /** Resolves to how many channels the server allows on one connection. */
   channelsMax(): Promise<number>
   status(): BrokerStatus
-  /** @throws StoreError SLUICE_BROKER_UNREACHABLE: there is no connection now */
+  /** @throws StoreError SLUICE_BROKER_UNREACHABLE: there is no connection now, or the server takes nothing from it */
   checkThere(): void
   /**
    * Waits for confirmations, for 5 s at most, and closes the connections. Messages that consumers have in hand are
@@ -238,6 +238,9 @@ class Connections implements Broker {
 
   checkThere(): void {
     if (this.#publishing.lostAtMs !== undefined) throw this.#publishing.unreachable()
+    const { blocked } = this.#publisher
+    if (blocked !== undefined)
+      throw new StoreError('SLUICE_BROKER_UNREACHABLE', `RabbitMQ takes nothing from this process now (${blocked})`)
   }
 
   async close(): Promise<void> {
