@@ -328,6 +328,11 @@ export class Sluice implements Sender {
     return this.#closed
   }
 
+  /** Closes it at the end of a block: `await using sluice = await Sluice.open()`. */
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close()
+  }
+
   /** Stops workers, which would retry for ever, and unlocks the directory. */
   async #fail(error: StoreError): Promise<StoreError> {
     this.#failure = error

@@ -103,6 +103,8 @@ export interface TestSluice {
    * @throws StoreError SLUICE_WAIT_TIMEOUT, when all is closed, for a handler that had not ended
    */
   close(): Promise<void>
+  /** Closes it at the end of a block: `await using t = await testSluice(…)`. @throws as `close` */
+  [Symbol.asyncDispose](): Promise<void>
 }
 
 const ownFields = ['tasks', 'schedules', 'service', 'start', 'store', 'schema', 'allowPrivate', 'timeout']
@@ -158,6 +160,11 @@ export async function testSluice(options: TestOptions): Promise<TestSluice> {
       ran += more
     }
   }
+  const close = async () => {
+    // Another kit may have been opened meanwhile.
+    if (chosenSluice() === sluice) useSluice(before)
+    await runs.close(() => sluice.close())
+  }
   return {
     sluice,
     clock: {
@@ -184,11 +191,8 @@ export async function testSluice(options: TestOptions): Promise<TestSluice> {
       waitFor(sluice.jobs, systemClock, id, { timeout: timeoutMs }).catch((error) =>
         sayWhatRuns(sluice, tasks, id, error),
       ),
-    async close() {
-      // Another kit may have been opened meanwhile.
-      if (chosenSluice() === sluice) useSluice(before)
-      await runs.close(() => sluice.close())
-    },
+    close,
+    [Symbol.asyncDispose]: close,
   }
 }
 

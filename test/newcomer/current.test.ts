@@ -23,7 +23,7 @@ it('is the one of useSluice, and in a test that of the kit', async () => {
     const id = await count.send({})
     await t.drain()
     expect((await t.waitFor(id)).result).toBe(1)
-    await t.close()
+    await t[Symbol.asyncDispose]()
     expect(await currentSluice()).toBe(sluice)
   } finally {
     useSluice(undefined)
@@ -39,7 +39,8 @@ it('waitFor ends by its signal, and the job goes on', async () => {
   gone.abort(new RangeError('the client has gone'))
   await expect(waited).rejects.toThrow('the client has gone')
   expect(await sluice.jobs.get(id)).toMatchObject({ state: 'scheduled' })
-  await sluice.close()
+  await sluice[Symbol.asyncDispose]()
+  await expect(sluice.jobs.get(id)).rejects.toMatchObject({ code: 'SLUICE_CLOSED' })
 })
 
 it('is the same in every copy of the package, as a workspace may have several', async () => {
