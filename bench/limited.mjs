@@ -29,8 +29,8 @@ export function farBelow({ name, workers, ...more }) {
     name,
     about: `${workers} worker processes, 2,000 jobs waiting for a low rate: claim calls for each job, CPU while they wait, and with nothing to do`,
     peers: ['sluice', 'bullmq', 'dbos'],
-    full: { jobs: 2_000, rate: '20/s', workers, seconds: 30 },
-    quick: { jobs: 2_000, rate: '20/s', workers, seconds: 10 },
+    full: { jobs: 2_000, rate: '20/s', workers, seconds: 30, settle: 30 },
+    quick: { jobs: 2_000, rate: '20/s', workers, seconds: 10, settle: 5 },
     ...more,
     shape: ({ rate }) => ({ kind: 'limited', rate }),
     run: (asked) => farBelowRun(name, asked),
@@ -125,13 +125,13 @@ function usedOf(sorted, nominal) {
   return ((later.length - 1) / ((later.at(-1) - later[0]) / 1000) / nominal) * 100
 }
 
-async function farBelowRun(name, { peer, place, pids, options: { jobs, rate, workers, seconds }, shape }) {
+async function farBelowRun(name, { peer, place, pids, options: { jobs, rate, workers, seconds, settle }, shape }) {
   const session = await peer.open(place, shape)
   const fleet = await startFleet({ peer, place, shape, count: workers })
   const watched = [...fleet.pids, ...pids]
   await fleet.go()
-  // By now the workers are registered, have claimed once, and sleep.
-  await sleep(3_000 + workers * 200)
+  // By then the workers are registered, have claimed once, and sleep. V8 goes on compiling for some 20 s.
+  await sleep(settle * 1_000 + workers * 200)
   const idle = await shareOfCore(watched, seconds / 3)
   await fill(session, jobs)
   await fleet.until(1, 60)

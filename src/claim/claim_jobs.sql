@@ -13,7 +13,7 @@
 -- now_us: the limiter clock when it decided; waited_us: microseconds from its beginning until then.
 -- wake_us: microseconds until the next claim; null: after a notification, or at once if it got as many as wanted now.
 -- again: the next claim should follow at once. With wake_us 0: the jobs are those of an earlier call with this id.
--- since: the p_since of the next call.
+-- since: the p_since of the next call; computed when p_since is eight seconds old.
 -- jobs: JSON for `decodeJobs` of claim/claimed-job.ts.
 -- instants: when each of the jobs may begin, in order, in the limiter's time; null: all may begin now.
 -- took_us: with instants, microseconds from its decision until its end.
@@ -31,7 +31,7 @@ declare
   v_is record; v_found record;  -- the worker, and what exists at all, in one query; the worker's classes
   v_shut bigint[] := '{}';  -- classes that gates hold back
   v_begun bigint; v_since bigint := coalesce(p_since, -1); v_more boolean := false; v_locked boolean;
-  v_served engine.served; v_full boolean; v_sleep record;
+  v_served engine.served; v_full boolean;
 begin
   -- A rescue of this worker has ended, or waits for the end of this transaction: so it misses no claim.
   v_locked := pg_advisory_xact_lock_shared(1397511525, (p_worker & 2147483647)::integer) is not null;
@@ -87,11 +87,17 @@ begin
   if v_full then v_is.tasks := '{}';  -- after a claim ahead of time it sleeps until this limit has room
     perform engine.wake_next_worker(p_worker, v_found.active, case when instants is not null then now_us end); end if;
   if not again and (not v_full or instants is not null) then
-    v_sleep := engine.plan_next_wake(p_worker, p_queues, v_is.tasks, v_found.classes, v_shut, now_us, v_since, p_idle,
+    wake_us := engine.plan_next_wake(p_worker, p_queues, v_is.tasks, v_found.classes, now_us, v_since, p_idle,
       case when v_found.labelled then v_is.labels end, v_is.due_us);
     -- A job that another transaction has locked may be free at any moment.
-    wake_us := case when v_served.held then least(v_sleep.wake_us, 250000) else v_sleep.wake_us end;
-    since := v_sleep.since;
+    if v_served.held then wake_us := least(wake_us, 250000); end if;
   end if; waited_us := greatest(now_us - v_begun, 0);
+  -- Also if the next claim follows at once: otherwise each claim of a busy worker would read all dead rows of the past.
+  -- It stays five seconds behind, because other transactions may be about to write due times, which are all later.
+  if v_since < now_us - 8000000 then
+    since := least(now_us - 5000000, v_is.due_us - 1, (
+      select min(w.due) - 1 from unnest(v_found.classes || v_shut) c (id) cross join lateral (
+        select l.due from sluice.list l
+        where l.class = c.id and l.due > v_since and l.id <> 0 order by l.due limit 1) w)); end if;
   if instants is not null then took_us := engine.limiter_time(v_is.ahead_us, v_is.watched, p_cap) - now_us; end if;
 end $$;

@@ -3,26 +3,22 @@
 -- it takes as many units as it has slots, or three times as many if the last claim shows that jobs wait beside the
 -- slots (`engine.claim_lone_lane`), at most those that become free until `engine.most_ahead_us`. A worker that wakes
 -- too early finds nothing; when a sleeper would wake so late that units are lost, this worker wakes before it.
+-- p_classes: the worker's classes that no gate holds back
 -- p_tasks: the only tasks of which the worker can start a job now; null: all of its tasks.
--- p_shut: classes that gates hold back. No worker is woken for them; `engine.wake_for_missed_work` sees a gate that
--- opens within some 2 s.
 -- p_now, p_since: in the limiter's time, in microseconds; no list was due before p_since
 -- p_idle: register the worker as idle
 -- p_labels: the worker's labels; null: no class requires a label. When a limit by one of them bars a class, the worker
 -- sleeps until that limit has room for the next job, whatever else the class waits for.
 -- p_job: when the first scheduled job is due, in microseconds; null: none is scheduled
--- wake_us: how long to sleep, in microseconds; null: until it is notified
--- since: no list or job was due before this time. It stays five seconds behind, because other transactions may be about
--- to write due times; all that they write is later.
+-- The result is how long to sleep, in microseconds; null: until it is notified.
 create or replace function engine.plan_next_wake(
-  p_worker bigint, p_queues text[], p_tasks text[], p_classes bigint[], p_shut bigint[], p_now bigint, p_since bigint,
-  p_idle boolean, p_labels jsonb, p_job bigint, out wake_us bigint, out since bigint)
+  p_worker bigint, p_queues text[], p_tasks text[], p_classes bigint[], p_now bigint, p_since bigint,
+  p_idle boolean, p_labels jsonb, p_job bigint) returns bigint
 language plpgsql as $$
 declare
   v_wait record;
   v_barred bigint[] := '{}';
   v_bar record;
-  v_first bigint;
   v_due bigint;
   v_free bigint;   -- when a unit is free
   v_slack bigint;  -- how long the unit may wait for a worker, so that the worker takes more at once
@@ -39,7 +35,6 @@ begin
     select l.id, l.due, l.period, l.slack, l.lead from sluice.list l
     where l.class = c.id and l.due > p_since and l.id <> 0 order by l.due limit 1) w
   order by w.due limit 1;
-  v_first := v_wait.due;
   if p_labels is not null then
     if v_bar.due < coalesce(v_wait.due, 9223372036854775807) then
       v_wait.id := v_bar.bucket; v_wait.due := v_bar.due; v_wait.period := v_bar.period; v_wait.slack := v_bar.slack;
@@ -69,11 +64,6 @@ begin
   end if;
   -- Another worker is promoting a job that is due already, so this worker does not come back at once.
   v_due := least(v_due, case when p_job <= p_now then p_now + 20000 else p_job end);
-  since := least(p_now - 5000000, v_first - 1, p_job - 1);
-  if p_shut <> '{}' or v_barred <> '{}' then
-    since := least(since, (select min(w.due) from unnest(p_shut || v_barred) c (id) cross join lateral (
-      select due from sluice.list where class = c.id and due > p_since order by due limit 1) w) - 1);
-  end if;
   if p_idle and not exists (
     select 1 from sluice.idle i where i.worker = p_worker and (i.queues, i.tasks, i.bucket, i.wake_at, i.barred)
       is not distinct from (p_queues, p_tasks, v_wait.id, coalesce(v_due, 0), nullif(v_barred, '{}')))
@@ -83,5 +73,5 @@ begin
     on conflict (worker) do update set queues = excluded.queues, tasks = excluded.tasks, bucket = excluded.bucket,
       wake_at = excluded.wake_at, barred = excluded.barred;
   end if;
-  wake_us := case when v_due is not null then greatest(v_due - p_now, 0) end;
+  return case when v_due is not null then greatest(v_due - p_now, 0) end;
 end $$;

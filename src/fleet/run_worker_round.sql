@@ -8,7 +8,8 @@
 -- work
 -- rest: another worker watches, and the fleet has at least five workers, so one of them would soon notice if it stopped
 -- orphans: claims of this worker that are older than 5 s. If the worker does not know one of them, a request reached
--- the store late; the worker adopts its jobs (`engine.adopt_claim`).
+-- the store late; the worker adopts its jobs (`engine.adopt_claim`). Older ones than 20 s are read once a minute only:
+-- while an old snapshot is open, the rows of all ended claims are still there.
 create or replace function engine.run_worker_round(
   p_worker bigint, p_led boolean, p_least bigint, p_n bigint, p_lsn pg_lsn,
   out alive boolean, out turn boolean, out rest boolean, out orphans uuid[],
@@ -17,14 +18,17 @@ create or replace function engine.run_worker_round(
 language plpgsql set enable_seqscan = off set jit = off as $$
 declare
   v_now bigint := sluice.now_us();
+  v_beat bigint;
 begin
   select l.* into now_us, ahead_us, watched, n, lsn, restored, raised_us, renewal
   from engine.check_epoch(p_least, p_n, p_lsn) l;
-  update sluice.worker w set beat = w.beat + 1 where w.id = p_worker;
+  update sluice.worker w set beat = w.beat + 1 where w.id = p_worker returning w.beat into v_beat;
   alive := found;
   -- A little more than a beat; for the worker that leads, a little less.
   turn := not exists (select 1 from sluice.doubt d where d.worker = p_worker
                       and d.at between v_now - case when p_led then 1500000 else 2200000 end and v_now);
   rest := not turn and (select count(*) from (select 1 from sluice.worker limit 5) w) = 5;
-  orphans := array(select c.id from sluice.claim c where c.worker = p_worker and c.at < now_us - 5000000);
+  orphans := array(
+    select c.id from sluice.claim c where c.worker = p_worker and c.at < now_us - 5000000
+      and c.at > case when v_beat % 30 = 0 then 0 else now_us - 20000000 end);
 end $$;

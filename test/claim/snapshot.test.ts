@@ -29,6 +29,8 @@ async function run(lanes: number, total: number) {
   await holder.query('select count(*) from sluice.job')
   const claims: Cost[] = []
   for (let sent = 0; sent < total; sent += batch) {
+    // As autovacuum may do when nothing waits: then the planner takes indexes of what waits for empty ones.
+    if (sent === total / 2) await db.query('vacuum analyze sluice.lane, sluice.list')
     await sluice.sendMany(
       task,
       Array.from({ length: batch }, (_, i) => input(sent + i)),
@@ -54,15 +56,99 @@ async function run(lanes: number, total: number) {
   return { first: medians(claims.slice(0, fifth)), last: medians(claims.slice(-fifth)) }
 }
 
-// Every lane is emptied and filled again each time; the remaining growth comes from the seats that it had and left.
+// Every lane is emptied and filled again each time.
 it.each([
-  [1, 30_000, 1.5],
-  [50, 30_000, 2.5],
+  [1, 30_000, 1.3],
+  [50, 30_000, 1.3],
 ])('an open transaction does not slow claims down (%i lanes, %i jobs, at most x %d)', async (lanes, total, most) => {
   const { first, last } = await run(lanes, total)
   expect(first.pages).toBeGreaterThan(batch)
   expect(last.pages / first.pages).toBeLessThan(most)
 })
+
+/** Holds back all cleaning while `during` runs. */
+async function withOldSnapshot(url: string | undefined, during: () => Promise<void>): Promise<void> {
+  const holder = new pg.Client(url)
+  await holder.connect()
+  await holder.query('begin isolation level repeatable read')
+  await holder.query('select count(*) from sluice.job')
+  await during()
+  await holder.query('commit')
+  await holder.end()
+}
+
+it('an open transaction does not slow claims of a long backlog down', async () => {
+  const sluice = await openOn(engines[0])
+  const { db } = sluice
+  const task = quietTask('t', [limit('shared', { rate: '1000000/s', burst: 1_000_000 })])
+  const worker = await enter(db)
+  const claims = 1_500
+  await sluice.sendMany(
+    task,
+    Array.from({ length: claims + 100 }, (_, n) => ({ n })),
+  )
+  await withOldSnapshot(sluice.url, async () => {
+    const costs: number[] = []
+    // The list of ready lanes is written once a second, so claims go on for some seconds.
+    const since = performance.now()
+    while (costs.length < claims && (costs.length < claims / 2 || performance.now() - since < 6_000))
+      costs.push((await cost(db, newId(), worker, 1)).pages)
+    const fifth = Math.floor(costs.length / 5)
+    const sum = (of: readonly number[]) => of.reduce((a, b) => a + b, 0)
+    expect(sum(costs.slice(-fifth)) / sum(costs.slice(0, fifth))).toBeLessThan(1.1)
+  })
+  await sluice.close()
+})
+
+it('an open transaction does not slow the rounds of a worker down that has ended many claims', async () => {
+  const sluice = await openOn(engines[0])
+  const { db } = sluice
+  const worker = await enter(db)
+  await withOldSnapshot(sluice.url, async () => {
+    const round = async () => {
+      const [row] = await db.query<{ 'QUERY PLAN': { Plan: Record<string, number> }[] }>(
+        `explain (analyze, buffers, format json) select * from ${fn}.run_worker_round(${worker}, false, 0, 0, null)`,
+      )
+      return row?.['QUERY PLAN'][0]?.Plan['Shared Hit Blocks'] ?? 0
+    }
+    const costs = [await round(), await round()]
+    await db.query(
+      `insert into sluice.claim (id, worker, at, lanes, seqs)
+       select gen_random_uuid(), ${worker}, sluice.now_us() - 60000000, array_fill(1, array[500]), '{}'
+       from generate_series(1, 2000)`,
+    )
+    await db.query('delete from sluice.claim')
+    costs.push(await round(), await round())
+    expect((costs[3] ?? 0) - (costs[1] ?? 0)).toBeLessThan(100)
+  })
+  await sluice.close()
+})
+
+it('a claim that leaves jobs shows, too, from when on the next one has to look for what is due', async () => {
+  const sluice = await openOn(engines[0])
+  const { db } = sluice
+  const slow = quietTask('slow', [perTenant('own', '1/s', 1)])
+  const worker = await enter(db)
+  const inputs = Array.from({ length: 20 }, (_, n) => ({ tenant: `tenant-${n % 10}` }))
+  await sluice.sendMany(slow, inputs)
+  expect(await done(db, (await claim(db, worker, ['slow'], 20)).jobs)).toEqual([])
+  const { since, now } = await sinceOf(db, worker)
+  expect(now - since).toBeGreaterThanOrEqual(5_000_000)
+  expect(now - since).toBeLessThan(60_000_000)
+  // One claim serves one of these lists, so the others stay due.
+  await db.query('update sluice.list set due = sluice.now_us() - 60000000 where id <> 0')
+  const later = await sinceOf(db, worker)
+  expect(later.now - later.since).toBeGreaterThan(60_000_000)
+  await sluice.close()
+})
+
+/** Claims one job without knowing what was due before, and returns from when on the next claim has to look. */
+async function sinceOf(db: Queryable, worker: string): Promise<{ since: number; now: number }> {
+  const [row] = await db.query<{ since: string; now_us: string }>(
+    `select since, now_us from ${fn}.claim_jobs('${newId()}', ${worker}, null, '{slow}', 1, null, false)`,
+  )
+  return { since: Number(row?.since), now: Number(row?.now_us) }
+}
 
 it.runIf(isLong)(
   'a transaction that is open for 500,000 jobs of one lane makes claims at most 1.5 times as slow',

@@ -18,8 +18,10 @@ begin
     end loop;
     insert into sluice.class_state (class, n, snap, xid, waiting, target, at_xid, at_lane, at_pos)
     select v_is.class, v_is.n + case when v_news.fresh then 0 else 1 end, v_is.snap, v_is.xid,
-           case when v_is.class = 0
-                  or exists (select 1 from sluice.list l where l.class = v_is.class and l.due is not null)
+           -- The list that is due last, because the rows in front of it may be dead, and not yet removed.
+           case when v_is.class = 0 or (
+                  select true from sluice.list l where l.class = v_is.class and l.due is not null
+                  order by l.due desc limit 1)
              then greatest(0, v_is.waiting - v_taken) else 0 end,
            v_is.target, v_is.at_xid, v_is.at_lane, v_is.at_pos
     where v_news.fresh or v_taken > 0;  -- not in an `if`, so `engine.plan_claim_statements` has the statement planned

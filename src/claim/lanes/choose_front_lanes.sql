@@ -7,8 +7,10 @@ language plpgsql as $$
 begin
   with member as (
     select f.fair, x.* from unnest(p_fairs) f (fair) cross join lateral (
-      select k.id, k.v, k.rank, k.vstart from sluice.lane k
-      where k.class = p_class and k.fair = f.fair and k.vstart is not null and k.list = p_list
+      -- A condition on the list within this query could make the planner read all of the list.
+      select k.id, k.v, k.rank, k.vstart from (
+        select * from sluice.lane k where k.class = p_class and k.fair = f.fair and k.vstart is not null offset 0) k
+      where k.list = p_list
       union all
       (select k.id, k.v, k.rank, k.vstart from sluice.lane k
        where k.class = p_class and k.list = p_list and k.fair = f.fair and k.vstart is null

@@ -23,10 +23,12 @@ begin
            select k.vstart from sluice.lane k
            where k.class = (t.l).class and k.fair = (t.l).fair and k.vstart is not null
            order by k.vstart desc limit 1) end),
-         -- For EXISTS the planner may read all lanes of the list into a hash table.
-         (select true from sluice.lane k
-          where k.class = (t.l).class and k.fair = (t.l).fair # 1 and k.vstart is not null
-            and exists (select 1 from open o where o.class = k.class and o.id = k.list) limit 1) is not null,
+         -- For EXISTS the planner may read all lanes of the list into a hash table; without `offset 0` it may read the
+         -- list for each lane.
+         (select true from (
+            select k.class, k.list from sluice.lane k
+            where k.class = (t.l).class and k.fair = (t.l).fair # 1 and k.vstart is not null offset 0) k
+          where exists (select 1 from open o where o.class = k.class and o.id = k.list) limit 1) is not null,
          case when t.o = p_most then (t.l).vstart end
   from (
     select f.l, i.lift, i.grouped, f.o from open i

@@ -69,5 +69,5 @@ begin
   if v_grouped then
     perform engine.choose_front_lanes(p_class, 0, array(select distinct q.fair from unnest(p_lanes) q));
   end if;
-  perform engine.update_ready_list(p_class, p_now, (select min(s) from unnest(v_starts) s));
+  perform engine.update_ready_list(p_class, p_now, (select least(v_front, min(s)) from unnest(v_starts) s));
 end $$;

@@ -49,6 +49,8 @@ begin
   where r.class = p_lane.class and r.lane = p_lane.id and r.bucket <> all (coalesce(v_buckets, '{}'));
   insert into sluice.reservation (bucket, class, lane, need, asked, until)
   select u.bucket, p_lane.class, p_lane.id, u.need, p_now, v_until from unnest(v_buckets, v_needs) u (bucket, need)
-  on conflict (bucket, lane) do update set need = excluded.need, until = excluded.until;
+  on conflict (bucket, lane) do update set need = excluded.need, until = excluded.until
+  -- Not at each claim, because each update leaves a dead row.
+  where (reservation.need, reservation.until / 500000) <> (excluded.need, excluded.until / 500000);
   return v_costs[array_position(p_lane.buckets, p_lane.list)];
 end $$;
