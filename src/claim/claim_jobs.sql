@@ -13,7 +13,8 @@
 -- now_us: the limiter clock when it decided; waited_us: microseconds from its beginning until then.
 -- wake_us: microseconds until the next claim; null: after a notification, or at once if it got as many as wanted now.
 -- again: the next claim should follow at once. With wake_us 0: the jobs are those of an earlier call with this id.
--- since: the p_since of the next call; computed when p_since is eight seconds old.
+-- since: the p_since of the next call; computed when p_since is eight seconds old, also if the next claim follows at
+-- once: otherwise a busy worker would read all dead rows of the past in each claim.
 -- jobs: JSON for `decodeJobs` of claim/claimed-job.ts.
 -- instants: when each of the jobs may begin, in order, in the limiter's time; null: all may begin now.
 -- took_us: with instants, microseconds from its decision until its end.
@@ -92,12 +93,7 @@ begin
     -- A job that another transaction has locked may be free at any moment.
     if v_served.held then wake_us := least(wake_us, 250000); end if;
   end if; waited_us := greatest(now_us - v_begun, 0);
-  -- Also if the next claim follows at once: otherwise each claim of a busy worker would read all dead rows of the past.
-  -- It stays five seconds behind, because other transactions may be about to write due times, which are all later.
   if v_since < now_us - 8000000 then
-    since := least(now_us - 5000000, v_is.due_us - 1, (
-      select min(w.due) - 1 from unnest(v_found.classes || v_shut) c (id) cross join lateral (
-        select l.due from sluice.list l
-        where l.class = c.id and l.due > v_since and l.id <> 0 order by l.due limit 1) w)); end if;
+    since := engine.find_first_due(v_found.classes || v_shut, now_us, v_since, v_is.due_us); end if;
   if instants is not null then took_us := engine.limiter_time(v_is.ahead_us, v_is.watched, p_cap) - now_us; end if;
 end $$;

@@ -86,9 +86,9 @@ create table sluice.list (
   lead bigint not null default 0,
   primary key (class, id, v)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
--- Not partial, because the planner takes a partial index for empty if no row was in it at the last ANALYZE. It would
--- read all of the other one.
-create index list_due on sluice.list (class, due);
+create index list_due on sluice.list (class, due) where due is not null;
+-- Not partial: the planner takes a partial index for empty if no row was in it at the last ANALYZE, and would read all
+-- of this one for the due lists of a class.
 create index list_bucket on sluice.list (id);
 create index list_lead on sluice.list (class) where lead > 0;
 
