@@ -30,9 +30,8 @@ language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = o
   set enable_bitmapscan = off set lock_timeout = '1s' as $$
 declare
   v_is record; v_found record;  -- the worker, and what exists at all, in one query; the worker's classes
-  v_shut bigint[] := '{}';  -- classes that gates hold back
-  v_begun bigint; v_since bigint := coalesce(p_since, -1); v_more boolean := false; v_locked boolean;
-  v_served engine.served; v_full boolean;
+  v_shut bigint[] := '{}'; v_more boolean := false; v_locked boolean;  -- v_shut: classes that gates hold back
+  v_begun bigint; v_since bigint := coalesce(p_since, -1); v_served engine.served; v_full boolean;
 begin
   -- A rescue of this worker has ended, or waits for the end of this transaction: so it misses no claim.
   v_locked := pg_advisory_xact_lock_shared(1397511525, (p_worker & 2147483647)::integer) is not null;
