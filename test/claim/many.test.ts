@@ -50,11 +50,17 @@ describe('a claim', () => {
       await done(db, await claimAll(db, worker, ['many'], tenants))
       await sluice.sendMany(slow, keyed)
       expect(await claimAll(db, worker, [slow.name], 1)).toEqual([])
-      const fresh = Array.from({ length: 60 }, (_, n) => ({ tenant: `${i}.free.${n}` }))
+      const fresh = Array.from({ length: 120 }, (_, n) => ({ tenant: `${i}.free.${n}` }))
       await sluice.sendMany(quietTask('wide', [perTenant('plenty', '10000/s', 1_000)]), [...keyed, ...fresh])
       await sluice.sendMany(slow, fresh)
       for (const name of ['wide', slow.name]) for (let n = 0; n < 5; n++) await claim(db, worker, [name], 10)
-      measured.push({ free: await pages(db, worker, 'wide'), ahead: await pages(db, worker, slow.name, 200) })
+      // The least of some claims, because one that has to plan its statements reads the catalog.
+      const least = async (name: string, ahead: number) => {
+        const all: number[] = []
+        for (let n = 0; n < 4; n++) all.push(await pages(db, worker, name, ahead))
+        return Math.min(...all)
+      }
+      measured.push({ free: await least('wide', 0), ahead: await least(slow.name, 20) })
     }
     const [few, many] = measured
     expect((many?.free ?? 0) / (few?.free ?? 1)).toBeLessThan(1.5)
