@@ -25,9 +25,20 @@ export async function costOfClaim(
   want: number,
   { id = newId(), ahead = 0 } = {},
 ): Promise<{ pages: number; ms: number }> {
+  return costOf(
+    db,
+    `claim_jobs('${id}', ${worker}, null, '{${tasks.join(',')}}', ${want}, null, false, null, false, ${ahead})`,
+  )
+}
+
+/** Does a worker's round; resolves to what it cost the server. */
+export async function costOfRound(db: Queryable, worker: string): Promise<{ pages: number; ms: number }> {
+  return costOf(db, `run_worker_round(${worker}, false, 0, 0, null)`)
+}
+
+async function costOf(db: Queryable, call: string): Promise<{ pages: number; ms: number }> {
   const [row] = await db.query<{ 'QUERY PLAN': { Plan: Record<string, number>; 'Execution Time': number }[] }>(
-    `explain (analyze, buffers, format json) select * from ${fn}.claim_jobs('${id}', ${worker}, null,
-       '{${tasks.join(',')}}', ${want}, null, false, null, false, ${ahead})`,
+    `explain (analyze, buffers, format json) select * from ${fn}.${call}`,
   )
   const [of] = row?.['QUERY PLAN'] ?? []
   const pages = (of?.Plan['Shared Hit Blocks'] ?? 0) + (of?.Plan['Shared Read Blocks'] ?? 0)

@@ -5,7 +5,7 @@ import type { Queryable } from '../../src/db/db.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { isLong } from '../long.ts'
 import { claim, count, done, engines, enter, openOn, perTenant, quietTask } from './engine.ts'
-import { costOfClaim } from './engine-parts.ts'
+import { costOfClaim, costOfRound } from './engine-parts.ts'
 
 const batch = 500
 
@@ -105,12 +105,7 @@ it('an open transaction does not slow the rounds of a worker down that has ended
   const { db } = sluice
   const worker = await enter(db)
   await withOldSnapshot(sluice.url, async () => {
-    const round = async () => {
-      const [row] = await db.query<{ 'QUERY PLAN': { Plan: Record<string, number> }[] }>(
-        `explain (analyze, buffers, format json) select * from ${fn}.run_worker_round(${worker}, false, 0, 0, null)`,
-      )
-      return row?.['QUERY PLAN'][0]?.Plan['Shared Hit Blocks'] ?? 0
-    }
+    const round = async () => (await costOfRound(db, worker)).pages
     const costs = [await round(), await round()]
     await db.query(
       `insert into sluice.claim (id, worker, at, lanes, seqs)
@@ -144,10 +139,8 @@ it('a claim that leaves jobs shows, too, from when on the next one has to look f
 
 /** Claims one job without knowing what was due before, and returns from when on the next claim has to look. */
 async function sinceOf(db: Queryable, worker: string): Promise<{ since: number; now: number }> {
-  const [row] = await db.query<{ since: string; now_us: string }>(
-    `select since, now_us from ${fn}.claim_jobs('${newId()}', ${worker}, null, '{slow}', 1, null, false)`,
-  )
-  return { since: Number(row?.since), now: Number(row?.now_us) }
+  const { since, nowUs } = await claim(db, worker, ['slow'], 1)
+  return { since: Number(since ?? undefined), now: nowUs }
 }
 
 it.runIf(isLong)(
