@@ -31,12 +31,8 @@ export async function costOfClaim(
   )
 }
 
-/** Does a worker's round; resolves to what it cost the server. */
-export async function costOfRound(db: Queryable, worker: string): Promise<{ pages: number; ms: number }> {
-  return costOf(db, `run_worker_round(${worker}, false, 0, 0, null)`)
-}
-
-async function costOf(db: Queryable, call: string): Promise<{ pages: number; ms: number }> {
+/** Calls a function of the engine; resolves to what it cost the server. */
+export async function costOf(db: Queryable, call: string): Promise<{ pages: number; ms: number }> {
   const [row] = await db.query<{ 'QUERY PLAN': { Plan: Record<string, number>; 'Execution Time': number }[] }>(
     `explain (analyze, buffers, format json) select * from ${fn}.${call}`,
   )

@@ -5,7 +5,8 @@ import type { Queryable } from '../../src/db/db.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { isLong } from '../long.ts'
 import { claim, count, done, engines, enter, openOn, perTenant, quietTask } from './engine.ts'
-import { costOfClaim, costOfRound } from './engine-parts.ts'
+import { pagesOfRound } from '../fleet/engine.ts'
+import { costOfClaim } from './engine-parts.ts'
 
 const batch = 500
 
@@ -105,7 +106,7 @@ it('an open transaction does not slow the rounds of a worker down that has ended
   const { db } = sluice
   const worker = await enter(db)
   await withOldSnapshot(sluice.url, async () => {
-    const round = async () => (await costOfRound(db, worker)).pages
+    const round = () => pagesOfRound(db, worker)
     const costs = [await round(), await round()]
     await db.query(
       `insert into sluice.claim (id, worker, at, lanes, seqs)

@@ -1,4 +1,5 @@
 /** What workers do for one another. Only this file names the SQL functions of the fleet. */
+import { costOf } from '../claim/engine-parts.ts'
 import type { Queryable } from '../../src/db/db.ts'
 import { sqlOn } from '../../src/db/store.ts'
 
@@ -34,4 +35,9 @@ export async function workerRound(
 ): Promise<{ turn: boolean; rest: boolean } | undefined> {
   const params = [worker, false, null, null, null]
   return (await sqlOn(db).call<{ turn: boolean; rest: boolean }>('run_worker_round', params))[0]
+}
+
+/** Does a worker's round; resolves to how many pages the server read for it. */
+export async function pagesOfRound(db: Queryable, worker: string): Promise<number> {
+  return (await costOf(db, `run_worker_round(${worker}, false, 0, 0, null)`)).pages
 }
