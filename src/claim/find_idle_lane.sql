@@ -27,8 +27,7 @@ begin
     and pg_snapshot_xmax(s.snap) <= pg_snapshot_xmax(pg_current_snapshot())
     and not exists (select 1 from sluice.arrival a where a.class = c.id and a.xid >= pg_snapshot_xmax(s.snap))
     and (select t.due from sluice.list t where t.class = c.id and t.id = 0 order by t.v desc limit 1) is null
-    -- Written so that the planner cannot use the index of due lists, which it would read whole.
-    and not exists (select 1 from sluice.list t where t.id = any (l.buckets) and t.id <> 0 and coalesce(t.due, 0) > 0)
+    and not exists (select 1 from sluice.list t where t.id = any (l.buckets) and t.id <> 0 and t.due is not null)
     and not exists (select 1 from sluice.shared);
   -- A transaction was in progress when the class was last read: engine.find_classes.
   if v_is.unsure and exists (

@@ -23,11 +23,11 @@ export async function costOfClaim(
   worker: string,
   tasks: readonly string[],
   want: number,
-  { id = newId(), ahead = 0 } = {},
+  { id = newId(), ahead = 0, since = null as string | null } = {},
 ): Promise<{ pages: number; ms: number }> {
   return costOf(
     db,
-    `claim_jobs('${id}', ${worker}, null, '{${tasks.join(',')}}', ${want}, null, false, null, false, ${ahead})`,
+    `claim_jobs('${id}', ${worker}, null, '{${tasks.join(',')}}', ${want}, null, false, ${since}, false, ${ahead})`,
   )
 }
 

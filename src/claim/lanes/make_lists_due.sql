@@ -36,8 +36,7 @@ begin
       perform engine.wake_workers_for_room(v_classes, least(v_room.units, 2147483647), v_room.label, v_room.key);
     end if;
     continue when v_room.classes is null;
-    update sluice.list w set due = v_room.next
-    where w.id = v_room.id and w.id <> 0 and coalesce(w.due, 0) > v_room.next;  -- as in `engine.find_idle_lane`
+    update sluice.list w set due = v_room.next where w.id = v_room.id and w.id <> 0 and w.due > v_room.next;
     if v_room.next <= p_now then perform
       engine.wake_workers_for_room(v_room.classes, least(v_room.units, 2147483647)); end if;
   end loop;

@@ -87,9 +87,7 @@ create table sluice.list (
   primary key (class, id, v)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
 create index list_due on sluice.list (class, due) where due is not null;
--- Not partial: the planner takes a partial index for empty if no row was in it at the last ANALYZE, and would read all
--- of this one for the due lists of a class.
-create index list_bucket on sluice.list (id);
+create index list_bucket on sluice.list (id) where id <> 0;
 create index list_lead on sluice.list (class) where lead > 0;
 
 -- Units of a bucket that are kept for the next job of a lane: it needs more of them than are free, or it waits for
