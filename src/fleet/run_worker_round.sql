@@ -8,8 +8,9 @@
 -- work
 -- rest: another worker watches, and the fleet has at least five workers, so one of them would soon notice if it stopped
 -- orphans: claims of this worker that are older than 5 s. If the worker does not know one of them, a request reached
--- the store late; the worker adopts its jobs (`engine.adopt_claim`). Older ones than 20 s are read once a minute only:
--- while an old snapshot is open, the rows of all ended claims are still there.
+-- the store late; the worker adopts its jobs (`engine.adopt_claim`). Older ones than 20 s are read at each
+-- 30th beat only, once in one or two minutes: while an old snapshot is open, the rows of all ended claims are still
+-- there.
 create or replace function engine.run_worker_round(
   p_worker bigint, p_led boolean, p_least bigint, p_n bigint, p_lsn pg_lsn,
   out alive boolean, out turn boolean, out rest boolean, out orphans uuid[],

@@ -59,8 +59,9 @@ begin
       where i.id <> all (coalesce(v_new, '{}')) or not exists (select 1 from sluice.job j where j.id = i.id offset 0));
     if cardinality(v_old) > 0 then
       perform engine.check_tasks_of_ids(
-        array_agg(j.id), array_agg(concat_ws(E'\x1f', p_lanes -> (j.ix - 1) ->> 'task', j.extra::jsonb ->> 'formerly')))
-      from unnest(p_ids, p_lane_ix, string_to_array(p_extras, E'\n')) j (id, ix, extra) where j.id = any (v_old);
+        array_agg(j.id), array_agg(concat_ws(E'\x1f', l.lane ->> 'task', j.extra::jsonb ->> 'formerly')))
+      from unnest(p_ids, p_lane_ix, string_to_array(p_extras, E'\n')) j (id, ix, extra)
+      join json_array_elements(p_lanes) with ordinality l (lane, ix) on l.ix = j.ix where j.id = any (v_old);
     end if;
     return query select unnest(v_old);
   end if;

@@ -107,6 +107,8 @@ export interface TestSluice {
   [Symbol.asyncDispose](): Promise<void>
 }
 
+/** The kits that are open, and the Sluice that was chosen before each. */
+const open = new Set<{ sluice: Sluice; before: Sluice | undefined }>()
 const ownFields = ['tasks', 'schedules', 'service', 'start', 'store', 'schema', 'allowPrivate', 'timeout']
 const fields = [...ownFields, 'rules', 'routes', 'log']
 
@@ -117,6 +119,19 @@ function checkOptions(options: TestOptions): void {
   if (options.start !== undefined) dateOf(options.start)
   if (!Array.isArray(options.schedules ?? []))
     throw new UsageError('SLUICE_BAD_SCHEDULE', '`schedules` must be a list of what schedule(…) returned')
+}
+
+/** Makes a kit's Sluice the one of `task.send`. The returned function goes back to the one before. */
+function choose(sluice: Sluice): () => void {
+  const own = { sluice, before: chosenSluice() }
+  open.add(own)
+  useSluice(sluice)
+  return () => {
+    open.delete(own)
+    // Another kit may have been opened meanwhile, and must not go back to this one.
+    for (const other of open) if (other.before === sluice) other.before = own.before
+    if (chosenSluice() === sluice) useSluice(own.before)
+  }
 }
 
 /**
@@ -149,8 +164,7 @@ export async function testSluice(options: TestOptions): Promise<TestSluice> {
   const move = await freeze(sluice, sql, clock, options)
   const runs = new Runs(sluice, schedules, timeoutMs)
   await runs.begin(tasks)
-  const before = chosenSluice()
-  useSluice(sluice)
+  const unchoose = choose(sluice)
   const run = () => runs.run(tasks)
   const stage = { sluice, sql, run, move, schedules: schedules.map(({ name }) => name) }
   const runAll = async () => {
@@ -161,8 +175,7 @@ export async function testSluice(options: TestOptions): Promise<TestSluice> {
     }
   }
   const close = async () => {
-    // Another kit may have been opened meanwhile.
-    if (chosenSluice() === sluice) useSluice(before)
+    unchoose()
     await runs.close(() => sluice.close())
   }
   return {

@@ -11,13 +11,13 @@ import type { Limit } from '../limits/limit.ts'
  * @throws UsageError SLUICE_BAD_COST
  */
 export function requestUnits(
-  cost: RequestCost = {},
+  cost: RequestCost | null | undefined,
   limits: readonly Limit[],
   names: readonly string[],
   costs: readonly number[],
 ): number[] {
-  check(Object.entries(cost), limits, '`ctx.fetch`')
-  return names.map((name, i) => cost[name] ?? costs[i] ?? 1)
+  check(Object.entries(cost ?? {}), limits, '`ctx.fetch`')
+  return names.map((name, i) => cost?.[name] ?? costs[i] ?? 1)
 }
 
 /** Returns the units that an attempt has used, by limit; a number alone is that of the only limit with costs. @throws UsageError SLUICE_BAD_COST */

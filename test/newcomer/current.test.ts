@@ -31,6 +31,21 @@ it('is the one of useSluice, and in a test that of the kit', async () => {
   }
 })
 
+it('is the one before the kits, in whatever order they are closed', async () => {
+  const sluice = await Sluice.open({ store: 'memory:' })
+  useSluice(sluice)
+  try {
+    const [first, second] = [await testSluice({ tasks: [] }), await testSluice({ tasks: [] })]
+    await first.close()
+    expect(await currentSluice()).toBe(second.sluice)
+    await second.close()
+    expect(await currentSluice()).toBe(sluice)
+  } finally {
+    useSluice(undefined)
+    await sluice.close()
+  }
+})
+
 it('waitFor ends by its signal, and the job goes on', async () => {
   const sluice = await Sluice.open({ store: 'memory:' })
   const id = await sluice.send(task('late', { run: () => 1 }), {}, { delay: '1h' })
