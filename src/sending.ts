@@ -29,7 +29,7 @@ export class Sending {
   }
 
   /** Sends a job; resolves to its id. */
-  async send<Input>(task: Task<Input>, input: Given<Input>, options: SendOptions): Promise<string> {
+  async send<Input>(task: Task<Input>, input: Given<Input>, options: SendOptions<never>): Promise<string> {
     const { store, definitions, rulebook } = this.#options
     const tx = this.within(options)
     const job = await admit(task, input, options, store.clock, rulebook)

@@ -192,7 +192,11 @@ export class Sluice implements Sender {
   }
 
   /** Sends a job; see `Task.send`, which calls this. */
-  async send<Input>(task: Task<Input>, input: Given<Input>, options: SendOptions<Input> = {}): Promise<string> {
+  async send<Input>(
+    task: Task<Input>,
+    input: Given<Input>,
+    options: SendOptions<NoInfer<Input>> = {},
+  ): Promise<string> {
     this.#checkOpen(this.#isShut)
     return this.#sending.send(task, input, options)
   }
@@ -201,7 +205,7 @@ export class Sluice implements Sender {
   async sendMany<Input>(
     task: Task<Input>,
     inputs: Sendable<Given<Input>>,
-    options: SendManyOptions<Input> = {},
+    options: SendManyOptions<NoInfer<Input>> = {},
   ): Promise<number> {
     return (await this.sendRows(task, inputs, alike(options))).sent
   }

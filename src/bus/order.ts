@@ -1,12 +1,15 @@
 /** Records the events of a handler with an order in the store, in the order in which they came. */
 
+/** A sender splits larger groups into several transactions. */
+const most = 500
+
 /** An event that is to be recorded. */
 interface Turn<T> {
   readonly one: T
   readonly done: () => void
 }
 
-/** What is recorded in order. */
+/** A queue of events, which records them in order. */
 export class Order<T> {
   readonly #record: (one: T) => Promise<void>
   readonly #insist: (one: T, error: unknown) => Promise<void>
@@ -14,7 +17,8 @@ export class Order<T> {
   #isWorking = false
 
   /**
-   * @param record tries to record one. What begins at the same time is recorded in one transaction, so all of it fails, or none
+   * @param record tries to record one. Calls that begin at the same time share a transaction, so all of them fail, or none,
+   * unless the store refuses one of them, or another transaction holds one for more than 20 ms
    * @param insist records one however often that fails, or gives it up; never rejects
    */
   constructor(record: (one: T) => Promise<void>, insist: (one: T, error: unknown) => Promise<void>) {
@@ -35,7 +39,7 @@ export class Order<T> {
     while (this.#waiting.length > 0) {
       // What has arrived with the first one is recorded together with it.
       await new Promise((resolve) => setImmediate(resolve))
-      const turns = this.#waiting.splice(0)
+      const turns = this.#waiting.splice(0, most)
       const tried = await Promise.allSettled(turns.map(({ one }) => this.#record(one)))
       for (const [i, { one, done }] of turns.entries()) {
         const its = tried[i]

@@ -99,7 +99,7 @@ export function place(store: string, dir: string): string {
     )
   }
   // `postgres//…` lacks its colon.
-  if (/^[a-z][\w+.-]*\/\//i.test(store))
+  if (/^(postgres|postgresql|https?|mysql|redis)\/\//i.test(store))
     throw new UsageError('SLUICE_BAD_URL', 'a store is postgres://user:password@host:5432/database, or a directory')
   return path.resolve(dir, store)
 }

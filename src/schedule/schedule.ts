@@ -42,7 +42,7 @@ export interface Schedule {
   readonly overlap: 'allow' | 'skip'
   readonly jitterMs: number
   /** The options with which each job is sent. */
-  readonly options: Pick<SendOptions, 'priority' | 'queue' | 'tags'>
+  readonly options: Pick<SendOptions<never>, 'priority' | 'queue' | 'tags'>
   /** The definition as JSON, as it is stored and shown. */
   readonly spec: ScheduleSpec
   /** The input of one instant's job. */

@@ -48,7 +48,7 @@ export function checkTask(task: AnyTask): void {
 export async function admit(
   task: AnyTask,
   input: unknown,
-  options: SendOptions,
+  options: SendOptions<never>,
   clock: Clock,
   rulebook = noRules,
 ): Promise<NewJob> {
@@ -214,7 +214,7 @@ export function delayUs(delay: Duration): number {
   return Math.round(ms * 1_000)
 }
 
-function due(options: SendOptions, clock: Clock): Pick<NewJob, 'delayUs' | 'atUs'> {
+function due(options: SendOptions<never>, clock: Clock): Pick<NewJob, 'delayUs' | 'atUs'> {
   if (options.delay !== undefined && options.at !== undefined) {
     throw new UsageError('SLUICE_BAD_OPTION', 'give `delay` or `at`, not both')
   }
@@ -234,7 +234,7 @@ function tagged(own: readonly string[], more: readonly string[] = []): string[] 
   return [...checkTags([...new Set([...own, ...more])])]
 }
 
-function idempotencyKey({ idempotencyKey: key, replace }: SendOptions): string | null {
+function idempotencyKey({ idempotencyKey: key, replace }: SendOptions<never>): string | null {
   if (key === undefined) {
     if (replace) throw new UsageError('SLUICE_BAD_OPTION', '`replace` needs an `idempotencyKey`: what it replaces')
     return null

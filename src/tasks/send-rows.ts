@@ -11,7 +11,7 @@ import type { TxLike } from '../db/tx.ts'
 /** The job of one row: an input, and options of its own. */
 export interface SendRow<Input> {
   input: Input
-  options?: Omit<SendOptions, 'tx'>
+  options?: Omit<SendOptions<never>, 'tx'>
 }
 
 /** Result counts, so far or in all. */
@@ -55,7 +55,7 @@ const batchRows = 500
  * Returns how rows are sent that are inputs, all with the same options.
  * @throws UsageError SLUICE_BAD_OPTION for an id or a key, because all rows but one would count as sent before
  */
-export function alike<Input>(options: SendManyOptions): SendRowsOptions<Input, Input> {
+export function alike<Input>(options: SendManyOptions<never>): SendRowsOptions<Input, Input> {
   const { tx, ...each } = options ?? {}
   for (const name of ['id', 'idempotencyKey', 'replace'] as const)
     if ((each as SendOptions)[name] !== undefined)

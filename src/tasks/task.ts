@@ -100,7 +100,7 @@ export interface Failure<Input = unknown> {
 }
 
 /** Options of one `send` of a task with such inputs. */
-export interface SendOptions<Input = never> {
+export interface SendOptions<Input = unknown> {
   /** The job's id, a UUIDv7; sending the same id again changes nothing. Default: a new one. */
   id?: string
   /**
@@ -145,7 +145,7 @@ export interface SendOptions<Input = never> {
 export type Sendable<Input> = AsyncIterable<Input> | Iterable<Input>
 
 /** Options for all jobs of one `sendMany`. */
-export type SendManyOptions<Input = never> = Omit<SendOptions<Input>, 'id' | 'idempotencyKey' | 'replace'>
+export type SendManyOptions<Input = unknown> = Omit<SendOptions<Input>, 'id' | 'idempotencyKey' | 'replace'>
 
 /** A defined task. */
 export interface Task<Input = never, Result = unknown> {
@@ -195,8 +195,8 @@ export type Given<Input> = [Input] extends [never] ? unknown : NoInfer<Input>
 
 /** Records jobs. */
 export interface Sender {
-  send(task: AnyTask, input: unknown, options: SendOptions): Promise<string>
-  sendMany(task: AnyTask, inputs: Sendable<unknown>, options: SendManyOptions): Promise<number>
+  send(task: AnyTask, input: unknown, options: SendOptions<never>): Promise<string>
+  sendMany(task: AnyTask, inputs: Sendable<unknown>, options: SendManyOptions<never>): Promise<number>
   /** Takes units of limits outside of jobs. */
   readonly takes: Taker
 }

@@ -183,10 +183,10 @@ const header = (request: IncomingMessage, name: string): string | undefined => {
   return Array.isArray(value) ? value.join(', ') : value
 }
 
-/** The vendor's state: its limiters and the arrivals. */
 const ruleFields = ['name', 'algorithm', 'limit', 'windowMs', 'burst', 'key', 'proofWindow']
 const vendorFields = ['port', 'rules', 'latencyMs', 'status', 'deniedStatus', 'faults', 'file', 'control']
 
+/** The vendor's state: its limiters and the arrivals. */
 class Ledger {
   readonly arrivals: Arrival[] = []
   readonly limiters: readonly Limiter[]

@@ -6,6 +6,7 @@ import {
   type Failure,
   limit,
   type Rate,
+  type SendOptions,
   type Sluice,
   type Task,
   task,
@@ -184,4 +185,16 @@ it('tasks with something else as a schema, without a handler, or with unknown fi
     task('a', { input, run, retry: { times: 3 } })
   }
   expect(misuse).toBeTypeOf('function')
+})
+
+it('options that know no input fit every task, and leave its input checked', () => {
+  const typed = task('a', { input: z.object({ id: z.string() }), run })
+  const options: SendOptions = { delay: '1d', queue: () => 'bulk' }
+  const use = async (sluice: Sluice) => {
+    await typed.send({ id: 'a' }, options)
+    await sluice.send(typed, { id: 'a' }, options)
+    // @ts-expect-error the id is a string
+    await sluice.send(typed, { id: 5 }, options)
+  }
+  expect(use).toBeTypeOf('function')
 })
