@@ -5,7 +5,7 @@ import { LongestFirst } from './test/order.ts'
  * The files that need a process of their own, because they replace modules that others have loaded, or define events that others
  * would meet. All others run one after the other in shared processes, and leave nothing behind that another could meet.
  */
-const alone = ['test/fleet/heartbeat.test.ts']
+const alone = ['test/fleet/heartbeat.test.ts', 'test/newcomer/copies.test.ts']
 
 /** `npm run chaos`: test/long.ts. The projects read this file once more, without the mode. */
 const isLong = (mode: string) => {

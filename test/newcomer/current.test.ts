@@ -3,7 +3,7 @@ import { execFile } from 'node:child_process'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
-import { expect, it, vi } from 'vitest'
+import { expect, it } from 'vitest'
 import { currentSluice, Sluice, task, useSluice } from '../../src/index.ts'
 import { testSluice } from '../../src/testing/index.ts'
 import { createNewcomer } from './newcomer.ts'
@@ -56,25 +56,6 @@ it('waitFor ends by its signal, and the job goes on', async () => {
   expect(await sluice.jobs.get(id)).toMatchObject({ state: 'scheduled' })
   await sluice[Symbol.asyncDispose]()
   await expect(sluice.jobs.get(id)).rejects.toMatchObject({ code: 'SLUICE_CLOSED' })
-})
-
-it('is the same in every copy of the package, as a workspace may have several', async () => {
-  vi.resetModules()
-  const copy = await import('../../src/index.ts')
-  expect(copy.Sluice).not.toBe(Sluice)
-  const sluice = await Sluice.open({ store: 'memory:' })
-  useSluice(sluice)
-  try {
-    expect(await copy.currentSluice()).toBe(sluice)
-    const id = await copy.task('copied', { run: () => 1 }).send({})
-    expect(await sluice.jobs.get(id)).toMatchObject({ task: 'copied', state: 'waiting' })
-    expect(await copy.limit('few', { rate: '5/s' }).take()).toMatchObject({ isUncharged: false })
-    const event = await copy.event('copies.one.sent').emit({ n: 1 })
-    expect(await sluice.events.show(event)).toMatchObject({ event: { data: { n: 1 } } })
-  } finally {
-    useSluice(undefined)
-    await sluice.close()
-  }
 })
 
 it('is the one of the command line, also where a flag names its store', async () => {
