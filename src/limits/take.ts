@@ -128,8 +128,8 @@ export interface Taker {
 
 let provider: (() => Taker | Promise<Taker>) | undefined
 
-/** Sets what carries out takes from now on; undefined: nothing, so takes reject. */
-export function provideTaker(next: (() => Taker | Promise<Taker>) | undefined): void {
+/** Sets what carries out takes from now on. */
+export function provideTaker(next: () => Taker | Promise<Taker>): void {
   provider = next
 }
 

@@ -203,10 +203,10 @@ export interface Sender {
 
 let provider: (() => Sender | Promise<Sender>) | undefined
 
-/** Sets the sender of `task.send` and of takes; undefined: none. Called by the wiring and by the testing kit. */
-export function provideSender(next: (() => Sender | Promise<Sender>) | undefined): void {
+/** Sets the sender of `task.send` and of takes. Called by the wiring. */
+export function provideSender(next: () => Sender | Promise<Sender>): void {
   provider = next
-  provideTaker(next === undefined ? undefined : async () => (await next()).takes)
+  provideTaker(async () => (await next()).takes)
 }
 
 async function sender(): Promise<Sender> {

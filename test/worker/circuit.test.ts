@@ -5,7 +5,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
 import { z } from 'zod'
 import { check, limit, task } from '../../src/index.ts'
 import type { Limit } from '../../src/limits/limit.ts'
-import { provideTaker } from '../../src/limits/take.ts'
+import { useSluice } from '../../src/default-sluice.ts'
 import type { Context } from '../../src/tasks/task.ts'
 import { emptied, mainEngines } from '../claim/engine.ts'
 import { isLong } from '../long.ts'
@@ -204,7 +204,7 @@ describe.each(mainEngines)('a vendor that fails, on $name', (engine) => {
     const own = limit('circuit.takes', { rate: '1000/s', circuit: 3 })
     const allowed = process.env['SLUICE_ALLOW_PRIVATE']
     process.env['SLUICE_ALLOW_PRIVATE'] = '127.0.0.1'
-    provideTaker(() => at.sluice.takes)
+    useSluice(at.sluice)
     try {
       vendor.answers = () => 502
       const status = async (path: string) => (await own.fetch(`${origin}/${path}`)).status
@@ -231,7 +231,7 @@ describe.each(mainEngines)('a vendor that fails, on $name', (engine) => {
       await until(async () => (await held()).length === 0, 'it accepts again')
     } finally {
       process.env['SLUICE_ALLOW_PRIVATE'] = allowed
-      provideTaker(undefined)
+      useSluice(undefined)
     }
   })
 

@@ -4,7 +4,7 @@ import type { AddressInfo } from 'node:net'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { z } from 'zod'
 import { check, limit, rateLimited, takes, task } from '../../src/index.ts'
-import { provideTaker } from '../../src/limits/take.ts'
+import { useSluice } from '../../src/default-sluice.ts'
 import type { Context } from '../../src/tasks/task.ts'
 import { claim, emptied, mainEngines, perTenant, quietTask } from '../claim/engine.ts'
 import { until } from '../until.ts'
@@ -222,7 +222,7 @@ describe.each(mainEngines)('a vendor that refuses requests, on $name', (engine) 
   })
 
   it('is tried by a take whose answer another client gets, and accepts by what `observe` is given', async () => {
-    provideTaker(() => at.sluice.takes)
+    useSluice(at.sluice)
     try {
       const init = { key: 'a' }
       const row = async () => (await at.db.query<{ n: number }>('select n from sluice.refusal'))[0]?.n
@@ -244,7 +244,7 @@ describe.each(mainEngines)('a vendor that refuses requests, on $name', (engine) 
       expect(await crm.observe(new Response(null, { status: 200 }), init)).toBe(false)
       expect(await held()).toEqual([])
     } finally {
-      provideTaker(undefined)
+      useSluice(undefined)
     }
   })
 
@@ -262,7 +262,7 @@ describe.each(mainEngines)('a vendor that refuses requests, on $name', (engine) 
   })
 
   it('is tried by takes in the same way', async () => {
-    provideTaker(() => at.sluice.takes)
+    useSluice(at.sluice)
     vendor.retryAfter = '1'
     vendor.refuses = () => true
     const init = { key: 'a' }
@@ -282,7 +282,7 @@ describe.each(mainEngines)('a vendor that refuses requests, on $name', (engine) 
       expect(await held()).toEqual([{ bucket: 'throttled.crm:a' }])
     } finally {
       process.env['SLUICE_ALLOW_PRIVATE'] = agent
-      provideTaker(undefined)
+      useSluice(undefined)
     }
   })
 })
