@@ -11,7 +11,7 @@ export function usedAt({ name, workers }) {
   return {
     name,
     about: `${workers} worker processes, a backlog behind a rate, each job calls a vendor: the part of the rate that arrives there after a warm-up, what it would refuse, the margin in force, claims and CPU for each job`,
-    peers: ['sluice', 'bullmq'],
+    peers: ['sluice', 'sluice-redis', 'sluice-redis-own', 'bullmq'],
     runs: 1,
     isPaced: true,
     full: options,

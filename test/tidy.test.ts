@@ -181,6 +181,14 @@ const laws: Record<string, Law> = {
       { 'test/a.ts': 'await systemClock.sleep(5)' },
     ],
   },
+  'modules of tests register no hooks when they are loaded, since files of one process load them once': {
+    in: (files) =>
+      files
+        .filter(({ path }) => /^test\/.*(?<!\.test)\.ts$/.test(path) && path !== 'test/property.ts')
+        .filter(({ text }) => /^(before|after)(Each|All)\(/m.test(text))
+        .map(({ path }) => path),
+    bad: [{ 'test/redis/a.ts': 'afterEach(() => {})' }],
+  },
   'tests name an SQL function of the engine in one file': {
     in: strayNames,
     bad: [

@@ -37,7 +37,7 @@ begin
   v_locked := pg_advisory_xact_lock_shared(1397511525, (p_worker & 2147483647)::integer) is not null;
   select w.labels, case when w.tasks <> p_tasks then p_tasks end as tasks, e.ahead_us, e.watched,
          exists (select 1 from sluice.claim c where c.id = p_claim) as known,
-         exists (select 1 from sluice.gate) as gates, exists (select 1 from sluice.shared) as shared,
+         exists (select 1 from sluice.gate) as gates, (select s.stores from sluice.shared s) as stores,
          exists (select 1 from sluice.limit_def d where d.members is not null) as pools,
          e.server_at is distinct from pg_postmaster_start_time() as moved,
          e.ahead_us + (select (extract(epoch from min(j.due_at)) * 1000000)::bigint from sluice.job j
@@ -48,8 +48,8 @@ begin
   if v_is.labels is null then raise exception 'worker % was given up', p_worker using errcode = 'SLW01'; end if;
   if v_is.moved then perform engine.check_epoch(null, null, null); end if;
   -- This comes before buckets are locked: a claim that has to wait here holds none of them.
-  if v_is.shared then shared := engine.lock_redis_epoch(); end if;
-  v_begun := case when v_is.moved or v_is.shared then engine.limiter_now_us(p_cap)
+  if v_is.stores > 0 then shared := engine.lock_redis_epoch(); end if;
+  v_begun := case when v_is.moved or v_is.stores > 0 then engine.limiter_now_us(p_cap)
              else engine.limiter_time(v_is.ahead_us, v_is.watched, p_cap) end;
   now_us := v_begun; waited_us := 0; since := p_since; again := false;
   if v_is.known then
@@ -75,7 +75,7 @@ begin
   if v_found.active <> '{}' then
     v_served := engine.serve_claim(p_claim, p_worker, v_found.active, not v_found.labelled and not v_is.pools, p_want,
       v_begun, v_since, p_cap, case when p_wide then 256 else least(256, p_want + 1) end,
-      case when v_is.shared then 0 else p_ahead end);
+      case when v_is.stores > 1 then 0 else p_ahead end);
     now_us := v_served.now_us; again := v_served.again; jobs := v_served.jobs; probing := v_served.probing;
     instants := v_served.instants;
   end if;

@@ -1,6 +1,6 @@
 /** Jobs whose limits are in Redis, too, start only when Redis grants them. */
-import { type Clock, sleepUntil } from '../core/clock.ts'
-import type { PeerDecision, PeerLimiter } from '../limits/peer.ts'
+import type { Clock } from '../core/clock.ts'
+import type { PeerDecision, PeerLimiter, Wish } from '../limits/peer.ts'
 import type { Denial, ClaimedJob } from './claimed-job.ts'
 
 /** Returns the units that a job has of each of its buckets. */
@@ -11,7 +11,7 @@ export function unitsOf(job: Pick<ClaimedJob, 'takes' | 'holds' | 'costs'>): { t
 
 /** Receives Redis's verdict; see the fields. */
 export interface Verdict {
-  /** These jobs may start now. */
+  /** These jobs may start now, or from their `notBeforeMs` on. */
   granted(jobs: readonly ClaimedJob[]): void
   /** These jobs go back to the store now. */
   denied(jobs: readonly ClaimedJob[], denial: Denial): void
@@ -22,12 +22,12 @@ export interface Verdict {
  * be acted on.
  */
 export function requestGrants(jobs: readonly ClaimedJob[], shared: PeerLimiter, clock: Clock, verdict: Verdict): void {
-  const groups = new Map<string, { wish: ReturnType<typeof unitsOf>; jobs: ClaimedJob[] }>()
+  const groups = new Map<string, { wish: Omit<Wish, 'count' | 'lifeMs'>; jobs: ClaimedJob[] }>()
   const unlimited = jobs.filter(({ takes }) => takes === null)
   for (const job of jobs) {
     if (job.takes === null) continue
-    const wish = unitsOf(job)
-    const key = `${wish.takes.join('\n')}\n${wish.units.join()}`
+    const wish = { ...unitsOf(job), notBeforeMs: job.notBeforeMs }
+    const key = `${wish.takes.join('\n')}\n${wish.units.join()}\n${wish.notBeforeMs}`
     const group = groups.get(key)
     if (group === undefined) groups.set(key, { wish, jobs: [job] })
     else group.jobs.push(job)
@@ -37,9 +37,11 @@ export function requestGrants(jobs: readonly ClaimedJob[], shared: PeerLimiter, 
   const [first] = all[0]?.jobs ?? []
   if (first === undefined) return
   const wishes = all.map(({ wish, jobs: those }) => ({ ...wish, count: those.length, lifeMs: lifeMsOf(those) }))
-  const { epoch, grantedMs, asked } = first
-  void shared.ask({ wishes, epoch, sentMs: grantedMs, asked }).then(({ id, leaves }) => {
-    for (const [i, { jobs: those }] of all.entries()) void decide(those, id, leaves[i], clock, verdict)
+  const { epoch, grantedMs, notBeforeMs, asked } = first
+  // Grants ahead of time begin later than the store's decision.
+  const sentMs = notBeforeMs === undefined ? grantedMs : Math.min(grantedMs, asked?.monotonicMs ?? -Infinity)
+  void shared.ask({ wishes, epoch, sentMs, asked }).then(({ id, leaves }) => {
+    for (const [i, { jobs: those }] of all.entries()) decide(those, id, leaves[i], clock, verdict)
   })
 }
 
@@ -48,27 +50,27 @@ function lifeMsOf(jobs: readonly ClaimedJob[]): number {
   return Math.max(0, ...jobs.map(({ grantUs }) => (grantUs ?? 0) / 1_000))
 }
 
-async function decide(
+function decide(
   jobs: readonly ClaimedJob[],
   id: string | undefined,
   leave: PeerDecision | undefined,
   clock: Clock,
   verdict: Verdict,
-): Promise<void> {
+): void {
   const granted = jobs.slice(0, leave?.granted ?? 0)
   const denied = jobs.slice(granted.length)
   const deny = () => verdict.denied(denied, { kind: 'denied', reason: leave?.lacking })
   // The store has to hold that bucket first, because otherwise the jobs would be claimed again at once.
   if (denied.length > 0) void Promise.resolve(leave?.held).then(deny)
   if (granted.length === 0 || leave === undefined) return
-  if (id !== undefined) {
+  const { fromMs, notBeforeMs = 0 } = leave
+  if (id !== undefined && fromMs !== undefined)
     for (const job of granted) {
       job.grant = id
       job.claimedMs = job.grantedMs
-      job.grantedMs = leave.fromMs
+      job.grantedMs = fromMs
+      // Redis may grant for a moment that is yet to come.
+      if (notBeforeMs > clock.monotonicMs()) job.notBeforeMs = Math.max(job.notBeforeMs ?? 0, notBeforeMs)
     }
-    // Redis may grant for a moment that is yet to come.
-    await sleepUntil(clock, leave.notBeforeMs)
-  }
   verdict.granted(granted)
 }

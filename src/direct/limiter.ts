@@ -173,7 +173,7 @@ export class DirectLimiter {
 
   #hold(id: string, wants: readonly Want[], got: readonly Got[], isFurther: boolean): void {
     const wishes = wants.map((want, i) => ({ ...want, lifeMs: got[i]?.lifeMs ?? 0 }))
-    const leaves = got.map((one) => ({ ...one, fromMs: 0, notBeforeMs: 0 }))
+    const leaves = got.map((one) => ({ ...one, fromMs: undefined, notBeforeMs: undefined }))
     this.#places.add(id, { wishes, epoch: undefined, sentMs: 0, isFurther }, leaves, (take) =>
       this.#definitions.hasPlaces(take),
     )

@@ -17,6 +17,8 @@ export interface Wish {
   readonly count: number
   /** How long they live by the definitions that the store granted by, in ms. */
   readonly lifeMs: number
+  /** Monotonic ms before which they may not be used, because the store granted them ahead of time. Default: at once. */
+  readonly notBeforeMs?: number | undefined
 }
 
 /** Grants of the store that the second limiter has to confirm. */
@@ -36,10 +38,10 @@ export interface PeerRequest {
 export interface PeerDecision {
   /** How many of its grants were confirmed; the first ones. */
   readonly granted: number
-  /** Monotonic ms from which their life counts. */
-  readonly fromMs: number
-  /** Monotonic ms before which nothing may be sent under them. */
-  readonly notBeforeMs: number
+  /** Monotonic ms from which their life counts; undefined: as the store granted them. */
+  readonly fromMs: number | undefined
+  /** Monotonic ms before which nothing may be sent under them; undefined: as the store granted them. */
+  readonly notBeforeMs: number | undefined
   /** Ms after which it is worth sending the rest to the store again. */
   readonly waitMs: number
   /** The bucket that other programs have used up; undefined: there is another reason. */

@@ -5,6 +5,8 @@ import type { RedisBucket, Seed } from './definition.ts'
 export interface Item {
   /** Number of jobs; each gets its units of all these buckets, or none. */
   want: number
+  /** They may not be used before this time, in microseconds from the decision, 250,000 at most; `aheadUs` counts from it. Default 0. */
+  afterUs?: number
   /** `bucket`: index in the call's list, from 0. */
   takes: readonly { bucket: number; units: number }[]
 }
@@ -31,10 +33,13 @@ export interface Reservation extends RedisCall {
   leaseUs?: number
   /**
    * Grants that fit within this time are given now, for use from then on; microseconds, whole, at most 100,000.
-   * Default: not ahead.
+   * Default: not ahead, as for calls of other programs. For 10 s after such a call nothing of its buckets is granted ahead.
    */
   aheadUs?: number
 }
+
+/** Why a bucket denies; see `Granted`. */
+export type DenialCause = 'used' | 'held' | 'others'
 
 /** Result of an item. */
 export interface Granted {
@@ -46,8 +51,11 @@ export interface Granted {
   lacking: number | undefined
   /** Microseconds after the decision at which the grants may be used; 0: at once, as always without `aheadUs`. */
   startUs: number
-  /** With `aheadUs`: the bucket that lacks room is closed or held, whatever was used of it. */
-  isHeld: boolean
+  /**
+   * With `aheadUs`, why that bucket denies: its units are used; it is closed or held, whatever was used of it; or other programs take
+   * from it, so nothing is granted ahead.
+   */
+  cause: DenialCause
 }
 
 /**

@@ -5,6 +5,7 @@ import { StoreError, UsageError } from '../core/errors.ts'
 import { scripts } from '../generated/lua.ts'
 import { sendCommand, type RedisClient, Script } from './client.ts'
 import type {
+  DenialCause,
   RedisCall,
   Reservation,
   Granted,
@@ -37,6 +38,8 @@ const withSeeds = `${library}\n${scripts['redis/seed'] ?? ''}`
 export const scriptOf = (name: 'reserve' | 'settle' | 'begin' | 'join' | 'stands' | 'probe'): string =>
   `${name === 'begin' || name === 'join' ? withSeeds : library}\n${scripts[`redis/${name}`] ?? ''}`
 const [publishText, agreeText] = [scripts['redis/publish'] ?? '', scripts['redis/agree'] ?? '']
+/** The causes of a denial, in the order of their numbers in a reply. */
+const causes: readonly DenialCause[] = ['used', 'held', 'others']
 /** Number of definitions that are agreed on in one call. */
 const agreeMax = 200
 /** A script may need calendars around now, and around a state written long before or ahead of it; meanwhile the clock goes on. */
@@ -95,13 +98,18 @@ export class RedisLimiter {
     const more = {
       ahead: aheadUs,
       lease: leaseUs,
-      items: items.map(({ want, takes }) => ({ want, takes: takes.map(({ bucket, units }) => [bucket + 1, units]) })),
+      items: items.map(({ want, takes, afterUs }) => ({
+        want,
+        takes: takes.map(({ bucket, units }) => [bucket + 1, units]),
+        after: afterUs,
+      })),
       further: isFurther === true ? true : undefined,
     }
     return this.#decide(this.#reserve, call, more, (numbers) => {
       return items.map((_, i) => {
-        const [granted = 0, waitUs = 0, lacking = 0, startUs = 0, held = 0] = numbers.slice(width * i, width * (i + 1))
-        return { granted, waitUs, lacking: lacking === 0 ? undefined : lacking - 1, startUs, isHeld: held === 1 }
+        const [granted = 0, waitUs = 0, lacking = 0, startUs = 0, why = 0] = numbers.slice(width * i, width * (i + 1))
+        const cause = causes[why] ?? 'used'
+        return { granted, waitUs, lacking: lacking === 0 ? undefined : lacking - 1, startUs, cause }
       })
     })
   }

@@ -44,12 +44,12 @@ export function sharingOf(given: { redisPrefix?: string; redisStores?: number })
 /** Ms after which a request without an answer is sent again, under the same id. */
 const answerMs = 400
 /**
- * How far ahead Redis grants, in microseconds, for use from the time at which there is room. The time between the
+ * How far ahead Redis grants, in microseconds, beyond the time for which the store has granted. The time between the
  * store's decision and Redis's varies, so the second of two grants mostly arrives a few ms too early.
  */
 const aheadUs = 50_000
 /**
- * From limits that other programs take from, nothing is granted ahead, because they would never get a turn. A request that is
+ * While other programs take from a limit, nothing is granted ahead, because they would never get a turn. A request that is
  * denied by less than this is sent again, at a random moment after the time at which there is room.
  */
 const againUs = 20_000
@@ -58,6 +58,15 @@ const againMsMax = 10
 const leaseUs = 30_000_000
 /** If the clock of an answer is this far behind the latest time that it could show, the clock was set back. */
 const setBackUs = 3_000_000
+
+/**
+ * Returns until when Redis must have answered. The seeds of a new epoch count from `askMs` after the store's decision on, and
+ * what Redis grants here must not be used later than that.
+ */
+function answerUntilMs({ wishes, sentMs }: PeerRequest): number {
+  const lastMs = Math.max(sentMs, ...wishes.map(({ notBeforeMs = sentMs }) => notBeforeMs))
+  return sentMs + askMs - (lastMs - sentMs) - aheadUs / 1_000
+}
 
 /** One process's second limiter, in Redis. */
 export class RedisPeerLimiter implements PeerLimiter {
@@ -138,14 +147,14 @@ export class RedisPeerLimiter implements PeerLimiter {
     } catch (error) {
       // The store failed, so the definitions could not be read; nothing was sent.
       this.#options.store.log.debug('the store failed, so Redis could not confirm grants', { err: error })
-      return { id: undefined, leaves: asked.wishes.map(() => unanswered(asked.sentMs)) }
+      return { id: undefined, leaves: asked.wishes.map(() => unanswered) }
     }
   }
 
   async #ask(asked: PeerRequest): Promise<{ id: string | undefined; leaves: PeerDecision[] }> {
     const { clock } = this.#options.store
-    const { wishes, sentMs, isFurther = false } = asked
-    const all = () => wishes.map(({ count }) => unshared(count, sentMs))
+    const { wishes, isFurther = false } = asked
+    const all = () => wishes.map(({ count }) => unshared(count))
     await this.#definitions.know(wishes.flatMap(({ takes }) => takes))
     const question = questionOf(asked, (take) => this.#definitions.bucket(take) !== undefined)
     if (question.items.length === 0) return { id: undefined, leaves: all() }
@@ -157,7 +166,8 @@ export class RedisPeerLimiter implements PeerLimiter {
     let isSecond = false
     let firstMs: number | undefined
     let leftMs: number
-    while ((leftMs = sentMs + askMs - caughtUpMs(clock, asked.asked)) > 0 && !this.#health.isClosed) {
+    const untilMs = answerUntilMs(asked)
+    while ((leftMs = untilMs - caughtUpMs(clock, asked.asked)) > 0 && !this.#health.isClosed) {
       if (this.#health.isAway) {
         if (isOpen) return { id: undefined, leaves: all() }
         await this.#health.present(leftMs)
@@ -198,7 +208,7 @@ export class RedisPeerLimiter implements PeerLimiter {
       }
     }
     this.#giveUp(asked, question, id, epoch)
-    return { id: undefined, leaves: wishes.map(() => unanswered(sentMs)) }
+    return { id: undefined, leaves: wishes.map(() => unanswered) }
   }
 
   /** Gives back what Redis may have charged for grants of the store that are not used. */
@@ -230,11 +240,15 @@ export class RedisPeerLimiter implements PeerLimiter {
     { takes, items }: PeerQuestion,
   ) {
     const buckets = takes.flatMap((take) => this.#definitions.bucket(take) ?? [])
+    const nowMs = this.#options.store.clock.monotonicMs()
     return this.#limiter.reserve({
       ...call,
       buckets,
-      items,
-      aheadUs: this.#areOwn({ takes }) ? aheadUs : 0,
+      items: items.map(({ notBeforeMs = nowMs, ...item }) => {
+        return { ...item, afterUs: Math.max(0, Math.ceil((notBeforeMs - nowMs) * 1_000)) }
+      }),
+      // Several databases would not find room beside each other's grants ahead of published limits.
+      aheadUs: this.#definitions.sharing?.stores === 1 || this.#areOwn({ takes }) ? aheadUs : 0,
       leaseUs,
       withinMs: Math.min(leftMs, answerMs),
       ...this.#cap(),
@@ -251,7 +265,8 @@ export class RedisPeerLimiter implements PeerLimiter {
     await this.#definitions.refresh()
     if (versions() !== before) return true
     const soonUs = Math.max(...results.map(({ waitUs }) => waitUs))
-    if (results.some(({ isHeld }) => isHeld) || soonUs > againUs || soonUs / 1_000 + againMsMax >= leftMs) return false
+    if (results.some(({ cause }) => cause !== 'used') || soonUs > againUs || soonUs / 1_000 + againMsMax >= leftMs)
+      return false
     await clock.sleep(soonUs / 1_000 + clock.random() * againMsMax)
     return true
   }
@@ -294,11 +309,12 @@ export class RedisPeerLimiter implements PeerLimiter {
     return leaves.map((leave) => ({ ...leave, held }))
   }
 
-  /** Holds a bucket in the store for as long as Redis would deny it. */
+  /** Holds a bucket in the store for as long as Redis would deny it, or stops what the store grants of it ahead of time. */
   async #holdStore(take: string, { us, cause }: Hold): Promise<void> {
     const { store } = this.#options
     try {
-      await store.call('hold_buckets', [[hash64(take)], us, null, cause])
+      if (cause === 'others') await store.run('limits/redis/stop_grants_ahead', [[hash64(take)]])
+      else await store.call('hold_buckets', [[hash64(take)], us, null, cause])
     } catch (error) {
       // The store then grants what Redis denies, until the next answer.
       if (!(error instanceof StoreError))

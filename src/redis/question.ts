@@ -2,10 +2,13 @@
 import type { PeerDecision, PeerRequest } from '../limits/peer.ts'
 import type { Granted, Item } from './call.ts'
 
+/** An item, and the moment (monotonic ms) before which its grants may not be used; undefined: at once. */
+export type WishedItem = Item & { notBeforeMs: number | undefined }
+
 /** A request to Redis for a list of wishes. */
 export interface PeerQuestion {
   takes: string[]
-  items: Item[]
+  items: WishedItem[]
   /** Index of each wish's item; undefined: only the store has its buckets. */
   itemOf: (number | undefined)[]
 }
@@ -16,26 +19,27 @@ export interface PeerQuestion {
  */
 export function questionOf({ wishes }: PeerRequest, isShared: (take: string) => boolean): PeerQuestion {
   const places = new Map<string, number>()
-  const items: Item[] = []
-  const itemOf = wishes.map(({ takes, units, count }) => {
+  const items: WishedItem[] = []
+  const itemOf = wishes.map(({ takes, units, count, notBeforeMs }) => {
     const shared = takes.flatMap((take, i) => {
       if (!isShared(take)) return []
       const bucket = places.get(take) ?? places.size
       places.set(take, bucket)
       return [{ bucket, units: units[i] ?? 1 }]
     })
-    return shared.length === 0 ? undefined : items.push({ want: count, takes: shared }) - 1
+    return shared.length === 0 ? undefined : items.push({ want: count, takes: shared, notBeforeMs }) - 1
   })
   return { takes: [...places.keys()], items, itemOf }
 }
 
-/** Why Redis denies: others have used the bucket up, or it is closed there. */
+/** Why the store is to hold a bucket: others have used it up in Redis, or it is closed there. */
 export type HoldCause = 'used' | 'closed'
 
-/** For how long the store is to hold a bucket that Redis denies, and why. */
+/** What the store is to do about a bucket that Redis denies. */
 export interface Hold {
   us: number
-  cause: HoldCause
+  /** Why it holds the bucket; `others`: it only stops to grant ahead of time, because other programs take from the bucket. */
+  cause: HoldCause | 'others'
 }
 
 /** The store holds a bucket no longer than this, because others may give units back; a closed bucket longer. */
@@ -50,12 +54,14 @@ interface Times {
   late: readonly number[]
 }
 
+const holdCauses = { used: 'used', held: 'closed', others: 'others' } as const
+
 /**
  * Returns the decision on each wish, and the buckets that the store is to hold, because others have used them up.
  * @param isQuick returns whether a bucket has only rates of which a unit drains within a second
  */
 export function decisionsOf(
-  { wishes, sentMs }: PeerRequest,
+  { wishes }: PeerRequest,
   { takes, itemOf }: PeerQuestion,
   results: readonly Granted[],
   { askedMs, heardMs, late }: Times,
@@ -64,11 +70,11 @@ export function decisionsOf(
   const holds = new Map<string, Hold>()
   const leaves = wishes.map(({ count }, i): PeerDecision => {
     const result = results[itemOf[i] ?? -1]
-    if (result === undefined) return unshared(count, sentMs)
+    if (result === undefined) return unshared(count)
     const take = result.lacking === undefined ? undefined : takes[result.lacking]
-    const waitUs = Math.min(result.waitUs, result.isHeld ? closedUsMax : holdUsMax)
-    if (take !== undefined && waitUs >= (holds.get(take)?.us ?? 0))
-      holds.set(take, { us: waitUs, cause: result.isHeld ? 'closed' : 'used' })
+    const cause = holdCauses[result.cause]
+    const us = cause === 'others' ? 0 : Math.min(result.waitUs, cause === 'closed' ? closedUsMax : holdUsMax)
+    if (take !== undefined && us >= (holds.get(take)?.us ?? 0)) holds.set(take, { us, cause })
     return {
       granted: result.granted,
       fromMs: askedMs + result.startUs / 1_000 - (late[i] ?? 0),
@@ -76,18 +82,16 @@ export function decisionsOf(
       notBeforeMs: result.startUs === 0 ? askedMs : heardMs + result.startUs / 1_000,
       waitMs: result.waitUs / 1_000,
       // A closed bucket is not used up; a bucket that drains slowly would be charged long for what others may give back.
-      lacking: take === undefined || result.isHeld || !isQuick(take) ? undefined : take,
+      lacking: take === undefined || cause !== 'used' || !isQuick(take) ? undefined : take,
     }
   })
   return { leaves, holds }
 }
 
 /** Returns the result of a wish that needs no confirmation. */
-export function unshared(granted: number, fromMs: number): PeerDecision {
-  return { granted, fromMs, notBeforeMs: fromMs, waitMs: 0, lacking: undefined }
+export function unshared(granted: number): PeerDecision {
+  return { granted, fromMs: undefined, notBeforeMs: undefined, waitMs: 0, lacking: undefined }
 }
 
-/** Returns the result of a wish that Redis did not answer. */
-export function unanswered(fromMs: number): PeerDecision {
-  return { granted: 0, fromMs, notBeforeMs: fromMs, waitMs: 100, lacking: undefined }
-}
+/** The result of a wish that Redis did not answer. */
+export const unanswered: PeerDecision = { ...unshared(0), waitMs: 100 }

@@ -2,19 +2,26 @@
 -- id: id of the grant; the same id gets the same reply. epoch: the one that the caller knows. cap: the latest time that Redis's clock
 -- can show, by the caller's monotonic clock. until: the call is too late when Redis's clock shows more.
 -- further: one more request of a running job, which takes no place of concurrency. ahead: what fits within this time (us) is granted now,
--- for use from then on; unset: only what may be used at once.
+-- for use from then on; unset: only what may be used at once. Calls without it come from other programs: for a while after them nothing
+-- is granted ahead, because they would not find room.
 -- lease: the places are free again after this time (us, at most a minute) unless the lease is renewed (settle.lua); unset: when the grant
 -- ends.
 -- epoch, cap, until, further, ahead and lease may be unset.
--- buckets: version, counted, keep (us for which grants are remembered) and rules of each. items: want, and takes: pairs
--- of a bucket (1: the first) and units; each of the `want` gets the units of all its buckets, or nothing.
+-- buckets: version, counted, keep (us for which grants are remembered) and rules of each. items: want, takes: pairs
+-- of a bucket (1: the first) and units, each of the `want` gets the units of all its buckets, or nothing; and after: they may
+-- not be used before this time (us), from which `ahead` counts (unset: now).
 -- Returns 'decided', the id (a client may mix up replies when one is lost on the way), the time, what the clock shows, and for each
 -- item: how many of the `want` were granted; after how many us to send the rest again (0: all were granted); which bucket is the last
--- to have room (0: none lacks it); with ahead also after how many us the grants may be used, and 1 if the bucket that lacks room is
--- closed or held, else 0. Or 'lost', the id and the epoch that stands; or 'late', the id and times; or what `open` returns.
+-- to have room (0: none lacks it); with ahead also after how many us the grants may be used, and why that bucket denies: 1: it is closed
+-- or held, 2: other programs have called lately, 0: its units are used. Or 'lost', the id and the epoch that stands; or 'late', the id
+-- and times; or what `open` returns.
 
--- Grants reach no further ahead than this (us): until that time, a caller without `ahead` is denied.
+-- Grants reach no further ahead than this (us), beyond the time from which they are wanted: until then a caller without `ahead` is denied.
 local AHEAD = 100000
+-- They are wanted no later than this (us) from now.
+local AFTER = 250000
+-- Nothing is granted ahead for so long (us) after a call of another program.
+local OTHERS = 10000000
 
 -- Returns how many of an item fit into its buckets. An item that takes no units still waits while nothing is free.
 local function fitting(buckets, item, further)
@@ -43,10 +50,21 @@ local function fits_at(buckets, item, now, further, many)
   return at
 end
 
--- Returns how many of an item are granted, and when they may be used: the most that fit at one moment, no later than `latest`. One
+-- Returns from when an item is wanted, the latest time that it is granted for, and the last of its buckets that other programs take from
+-- (0: none).
+local function times_of(buckets, item, now, call)
+  local others = 0
+  for _, take in ipairs(item.takes) do
+    if buckets[take[1]].others > now then others = take[1] end
+  end
+  local from = now + math.min(item.after or 0, AFTER)
+  return from, others > 0 and now or from + math.min(call.ahead or 0, AHEAD), others
+end
+
+-- Returns how many of an item are granted, and when they may be used: the most that fit at one moment from `from` to `latest`. One
 -- moment, because units counted at several moments may all be used at the last of them; so what fits at once may wait for the others.
-local function reach(buckets, item, now, latest, further)
-  local at = now
+local function reach(buckets, item, now, from, latest, further)
+  local at = from
   for _, take in ipairs(item.takes) do at = math.max(at, buckets[take[1]].ahead) end
   if at > latest then return 0, at end
   local fit = fitting(buckets, item, further)
@@ -54,7 +72,7 @@ local function reach(buckets, item, now, latest, further)
   -- Mostly all fit, or not even one more: so those two are tried first.
   local too_many, try, after = item.want + 1, item.want, fit + 1
   while too_many - fit > 1 do
-    local by = fits_at(buckets, item, now, further, try)
+    local by = fits_at(buckets, item, from, further, try)
     if by <= latest then fit, at = try, by else too_many = try end
     try, after = after or math.floor((fit + too_many) / 2), nil
   end
@@ -77,10 +95,10 @@ local function delay(buckets, item, now, latest, further)
   return math.max(at - latest, 1), last
 end
 
--- Grants what fits of an item. Returns how many, and when they may be used. Adds to `granted`, for each bucket, the units at each time
--- that they are granted for, and the places.
-local function grant(buckets, item, now, latest, further, granted)
-  local fits, at = reach(buckets, item, now, latest, further)
+-- Grants what fits of an item from `from` to `latest`. Returns how many, and when they may be used. Adds to `granted`, for each bucket,
+-- the units at each time that they are granted for, and the places.
+local function grant(buckets, item, now, from, latest, further, granted)
+  local fits, at = reach(buckets, item, now, from, latest, further)
   if fits == 0 then return 0, now end
   for _, take in ipairs(item.takes) do
     local i, units = take[1], fits * take[2]
@@ -97,17 +115,46 @@ local function grant(buckets, item, now, latest, further, granted)
   return fits, at
 end
 
+-- Returns why a bucket denies an item that is wanted from `from` on, as the reply has it.
+local function cause_of(bucket, now, from, latest)
+  if math.max(bucket.hold, bucket.shut) > latest then return 1 end
+  if bucket.others > now and from > now then return 2 end
+  return bucket.ahead > latest and 1 or 0
+end
+
 local function decide(buckets, call, now, granted)
-  local reply, latest = {}, now + math.min(call.ahead or 0, AHEAD)
+  local reply = {}
   for _, item in ipairs(call.items) do
-    local fits, at = grant(buckets, item, now, latest, call.further, granted)
+    local from, latest, others = times_of(buckets, item, now, call)
+    local fits, at = grant(buckets, item, now, from, latest, call.further, granted)
     local wait, last = 0, 0
-    if fits < item.want then wait, last = delay(buckets, item, now, latest, call.further) end
+    if fits < item.want then
+      wait, last = delay(buckets, item, now, latest, call.further)
+      if others > 0 and from > now then last = others end
+    end
     local told = { fits, wait, last }
-    if call.ahead then told[4], told[5] = at - now, last > 0 and math.max(buckets[last].hold, buckets[last].shut, buckets[last].ahead) > latest and 1 or 0 end
+    if call.ahead then told[4], told[5] = at - now, last > 0 and cause_of(buckets[last], now, from, latest) or 0 end
     for _, value in ipairs(told) do reply[#reply + 1] = value end
   end
   return reply
+end
+
+-- Returns the last time for which a call may be granted anything.
+local function horizon(call, now)
+  local after = 0
+  for _, item in ipairs(call.items) do after = math.max(after, item.after or 0) end
+  return now + math.min(after, AFTER) + math.min(call.ahead or 0, AHEAD)
+end
+
+-- Reads until when nothing is granted ahead; if the call is another program's, writes it for each bucket that has a state. The state
+-- itself stays, because a denied bucket is not written.
+local function heed_others(buckets, call, now)
+  for _, bucket in ipairs(buckets) do
+    bucket.others = bucket.stored and tonumber(redis.call('HGET', bucket.key, 'o')) or 0
+    if not call.ahead and bucket.stored and bucket.others < now + OTHERS / 2 then
+      redis.call('HSET', bucket.key, 'o', string.format('%.0f', now + OTHERS))
+    end
+  end
 end
 
 local function reserve(keys, call)
@@ -116,8 +163,9 @@ local function reserve(keys, call)
   local now, shown = clock(call.cap)
   local given = answered(keys[2], call, now, shown)
   if given then return given end
-  local buckets, first = open(keys, call, epoch, now, shown, now + math.min(call.ahead or 0, AHEAD))
+  local buckets, first = open(keys, call, epoch, now, shown, horizon(call, now))
   if not buckets then return first end
+  heed_others(buckets, call, now)
   for _, bucket in ipairs(buckets) do advance(bucket, now) end
   local granted, reply = {}, { 'decided', call.id, now, shown }
   for _, value in ipairs(decide(buckets, call, now, granted)) do reply[#reply + 1] = value end

@@ -2,6 +2,7 @@
 -- id, places held, number of parts: if it was made for several times, its further parts follow it and hold no places). `g<id>`: the
 -- number of the grant with this id. `p<id>`: places held (and version) of a grant that is not remembered otherwise.
 -- `l`: places that are leased: for each grant their number, and when they are free again unless the lease is renewed.
+-- `o`: until then nothing is granted ahead, because other programs have called (reserve.lua).
 -- State and grants share a key, so that they can only be lost together.
 -- Numbers are packed, never turned into text by Lua, which keeps 14 digits.
 

@@ -210,7 +210,7 @@ export class Acquirer {
     }
     if (id === undefined) return { fromMs, waitMs: 0, id }
     await sleepUntil(this.#store.clock, leave.notBeforeMs)
-    return { fromMs: leave.fromMs, waitMs: 0, id }
+    return { fromMs: leave.fromMs ?? fromMs, waitMs: 0, id }
   }
 
   /**

@@ -36,11 +36,13 @@ const anew = async (atUs = startUs) => {
   await pass(atUs)
   expect(await limiter.begin({ owner: 'sluice', epoch: randomUUID(), closeUs: 0 })).toMatchObject({ isDecided: true })
 }
-const reserve = async (buckets: RedisBucket[], want = 1, aheadUs?: number, id: string = randomUUID()) => {
-  const items = [{ want, takes: buckets.map((_, i) => ({ bucket: i, units: 1 })) }]
-  const ahead = aheadUs === undefined ? {} : { aheadUs }
-  return decided(await limiter.reserve({ id, buckets, items, ...ahead }))[0] as Granted
+const reserve = async (buckets: RedisBucket[], want = 1, aheadUs = 0, afterUs = 0) => {
+  const items = [{ want, takes: buckets.map((_, i) => ({ bucket: i, units: 1 })), afterUs }]
+  const call = { id: randomUUID(), buckets, items }
+  return decided(await limiter.reserve({ ...call, ...(aheadUs === foreign ? {} : { aheadUs }) }))[0] as Granted
 }
+/** In place of `aheadUs`: the call is another program's, without that option. */
+const foreign = -1
 const back = async (one: RedisBucket, grant: string, units: number) => {
   const acts = [{ bucket: 0, grant, more: -units }]
   return decided(await limiter.settle({ id: randomUUID(), buckets: [one], acts }))[0]
@@ -53,7 +55,7 @@ describe('a grant that Redis gives ahead of its start', () => {
   it('covers as many units as fit by then, and the rest gets a wait after which it is granted', async () => {
     await anew()
     expect(await reserve([one])).toMatchObject({ granted: 1, startUs: 0 })
-    expect(await reserve([one], 1, 9_999)).toMatchObject({ granted: 0, waitUs: 1, lacking: 0, isHeld: false })
+    expect(await reserve([one], 1, 9_999)).toMatchObject({ granted: 0, waitUs: 1, lacking: 0, cause: 'used' })
     expect(await reserve([one], 1, 10_000)).toMatchObject({ granted: 1, waitUs: 0, startUs: 10_000 })
     expect(await reserve([one], 1, 15_000)).toMatchObject({ granted: 0, waitUs: 5_000, lacking: 0 })
     await pass(5_000)
@@ -69,13 +71,47 @@ describe('a grant that Redis gives ahead of its start', () => {
     const [open, busy] = [bucket('open', { rate: '100/s', burst: 9 }), bucket('busy', { concurrency: 9 })]
     await reserve([one])
     expect(await reserve([one, open, busy], 1, 50_000)).toMatchObject({ granted: 1, startUs: 10_000 })
-    for (const held of [open, busy])
-      expect(await reserve([held])).toMatchObject({ granted: 0, waitUs: 10_000, lacking: 0 })
     expect(await reserve([open], 1, 9_000)).toMatchObject({ granted: 0, waitUs: 1_000 })
     expect(await reserve([open], 2, 20_000)).toMatchObject({ granted: 2, startUs: 10_000 })
+    for (const held of [open, busy])
+      expect(await reserve([held], 1, foreign)).toMatchObject({ granted: 0, waitUs: 10_000, lacking: 0 })
     await pass(10_000)
-    expect(await reserve([open])).toMatchObject({ granted: 1, startUs: 0 })
-    expect(await reserve([busy])).toMatchObject({ granted: 1, startUs: 0 })
+    expect(await reserve([open], 1, foreign)).toMatchObject({ granted: 1, startUs: 0 })
+    expect(await reserve([busy], 1, foreign)).toMatchObject({ granted: 1, startUs: 0 })
+  })
+
+  it('is refused for ten seconds after a call without that option, so that other programs get their turn', async () => {
+    await anew()
+    expect(await reserve([one])).toMatchObject({ granted: 1 })
+    expect(await reserve([one], 1, 10_000)).toMatchObject({ granted: 1, startUs: 10_000 })
+    expect(await reserve([one], 1, foreign)).toMatchObject({ granted: 0, waitUs: 20_000 })
+    await pass(15_000)
+    // Its units are used, which shows nothing about other programs. What is wanted later is not granted now, because of them.
+    expect(await reserve([one], 1, 50_000)).toMatchObject({ granted: 0, waitUs: 5_000, cause: 'used' })
+    expect(await reserve([one], 1, 50_000, 1_000)).toMatchObject({ granted: 0, lacking: 0, cause: 'others' })
+    await pass(5_000)
+    expect(await reserve([one], 1, foreign)).toMatchObject({ granted: 1 })
+    await pass(8_000_000)
+    expect(await reserve([one], 1, foreign)).toMatchObject({ granted: 1 })
+    await pass(9_000_000)
+    expect(await reserve([one], 1, 50_000, 1_000)).toMatchObject({ granted: 0, cause: 'others' })
+    await pass(1_000_000)
+    expect(await reserve([one], 1, 50_000, 1_000)).toMatchObject({ granted: 1, startUs: 1_000 })
+  })
+
+  it('may be wanted for later, and then counts from that time on', async () => {
+    await anew()
+    const wide = bucket('wide', { window: '2/s' })
+    expect(await reserve([one], 1, 0, 7_000)).toMatchObject({ granted: 1, startUs: 7_000 })
+    expect(await reserve([one], 1, 0, 16_000)).toMatchObject({ granted: 0, waitUs: 1_000, cause: 'used' })
+    expect(await reserve([one], 1, 1_000, 16_000)).toMatchObject({ granted: 1, startUs: 17_000 })
+    expect(await reserve([wide], 2, 100_000, 200_000)).toMatchObject({ granted: 2, startUs: 200_000 })
+    // No later than 250 ms, whatever is requested.
+    expect(await reserve([one], 1, 0, 5_000_000)).toMatchObject({ granted: 1, startUs: 250_000 })
+    await pass(1_000_000)
+    expect((await reserve([wide], 2)).granted).toBe(0)
+    await pass(500_000)
+    expect((await reserve([wide], 2)).granted).toBe(2)
   })
 
   it('covers as many units of an item as fit at one moment', async () => {
@@ -92,10 +128,10 @@ describe('a grant that Redis gives ahead of its start', () => {
     await reserve([one], 1, 10_000)
     await pass(-1_000_000)
     expect(await reserve([one])).toMatchObject({ granted: 0, waitUs: 1_020_000 })
-    expect(await reserve([one], 1, 100_000)).toMatchObject({ granted: 0, waitUs: 920_000, isHeld: true })
+    expect(await reserve([one], 1, 100_000)).toMatchObject({ granted: 0, waitUs: 920_000, cause: 'held' })
     await pass(2_000_000)
     await limiter.settle({ id: randomUUID(), buckets: [one], acts: [{ bucket: 0, holdUs: 500_000 }] })
-    expect(await reserve([one], 1, 100_000)).toMatchObject({ granted: 0, waitUs: 400_000, isHeld: true })
+    expect(await reserve([one], 1, 100_000)).toMatchObject({ granted: 0, waitUs: 400_000, cause: 'held' })
     await pass(400_000)
     expect(await reserve([one], 1, 100_000)).toMatchObject({ granted: 1, startUs: 100_000 })
   })
@@ -166,12 +202,14 @@ const anyAct = fc.record({
     fc.integer({ max: 25_000, min: 0 }),
     fc.constantFrom(200_000, 999_000),
   ),
-  ahead: fc.option(fc.constantFrom(0, 7_000, 40_000, 100_000), { freq: 2 }),
+  ahead: fc.constantFrom(0, 7_000, 40_000, 100_000),
+  isForeign: fc.boolean(),
   items: fc.array(
     fc.record({
       want: fc.integer({ min: 1, max: 9 }),
       takes: fc.constantFrom([0], [1], [0, 1], [1, 0]),
       units: fc.constantFrom(1, 1, 1, 2, 0),
+      after: fc.constantFrom(0, 0, 0, 3_000, 50_000, 200_000),
     }),
     { minLength: 1, maxLength: 3 },
   ),
@@ -192,9 +230,11 @@ class Ledger {
   readonly calls: { id: string; uses: Use[][] }[] = []
   readonly counts = { granted: 0, ahead: 0, back: 0, backAhead: 0 }
   readonly #buckets: RedisBucket[]
+  readonly #hasOthers: boolean
   #toldUs = 0
 
-  constructor(limits: readonly LimitOptions[]) {
+  constructor(limits: readonly LimitOptions[], hasOthers: boolean) {
+    this.#hasOthers = hasOthers
     this.#buckets = limits.map((options, i) => bucket(`b${i}`, options))
   }
 
@@ -203,14 +243,22 @@ class Ledger {
     if (act.back !== null) await this.#giveBack(act.back)
     const id = randomUUID()
     const uses: Use[][] = this.#buckets.map(() => [])
-    const items = act.items.map(({ want, takes, units }) => ({
+    const isForeign = act.isForeign && this.#hasOthers
+    const items = act.items.map(({ want, takes, units, after }) => ({
       want,
+      ...(isForeign ? {} : { afterUs: after }),
       takes: takes.map((one, i) => ({ bucket: one, units: i === 0 ? units : 1 })),
     }))
-    const ahead = act.ahead === null ? {} : { aheadUs: act.ahead }
-    const answer = await limiter.reserve({ id, buckets: this.#buckets, items, ...ahead })
+    const answer = await limiter.reserve({
+      id,
+      buckets: this.#buckets,
+      items,
+      ...(isForeign ? {} : { aheadUs: act.ahead }),
+    })
     for (const [i, { granted, startUs: us, waitUs }] of decided(answer).entries()) {
-      expect(us).toBeLessThanOrEqual(act.ahead ?? 0)
+      const { afterUs = 0 } = items[i] ?? {}
+      if (granted > 0) expect(us).toBeGreaterThanOrEqual(afterUs)
+      expect(us).toBeLessThanOrEqual(isForeign ? 0 : afterUs + act.ahead)
       this.#toldUs = waitUs
       const { takes = [] } = items[i] ?? {}
       for (const take of takes) uses[take.bucket]?.push({ atUs: nowUs + us, units: granted * take.units })
@@ -254,10 +302,12 @@ it('several callers, some ahead and some at once, together exceed no rule at any
     acts: fc.array(anyAct, { minLength: 60, maxLength: 60 }),
     // Before the end of a minute, for quotas.
     leftUs: fc.integer({ min: 0, max: 2_000_000 }),
+    // For some time after each of their calls, nothing is granted ahead.
+    hasOthers: fc.constantFrom(true, false, false),
   })
-  const property = fc.asyncProperty(anyRun, async ({ limits, acts, leftUs }) => {
+  const property = fc.asyncProperty(anyRun, async ({ limits, acts, leftUs, hasOthers }) => {
     await anew(startUs - (startUs % 60_000_000) - leftUs)
-    const ledger = new Ledger(limits)
+    const ledger = new Ledger(limits, hasOthers)
     for (const act of acts) await ledger.play(act)
     expect(ledger.excess()).toEqual([])
     for (const name of ['granted', 'ahead', 'back', 'backAhead'] as const) total[name] += ledger.counts[name]
@@ -283,8 +333,8 @@ describe.each<LimitOptions>([
     for (let step = 0; nowUs < endUs; step++) {
       const late = step % 20 === 19 ? 60_000 : (step * 3_700) % 9_000
       // Another caller tries too, each time.
-      const [own, foreign] = [await reserve([one], 50, 100_000), await reserve([one])]
-      for (const { granted, startUs: us } of [own, foreign]) if (nowUs + us < endUs) used += granted
+      const [own, other] = [await reserve([one], 50, 100_000), await reserve([one])]
+      for (const { granted, startUs: us } of [own, other]) if (nowUs + us < endUs) used += granted
       await pass(Math.max(own.waitUs + late, 1))
     }
     // A window forgets usage only when its part is over.

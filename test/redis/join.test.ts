@@ -50,16 +50,16 @@ describe('a window in an epoch that two databases share', () => {
   it('is shut until the other has added what it granted; then both count', async () => {
     expect(await begin('a', [used(minute, 0, 0, 3)])).toMatchObject({ isDecided: true })
     await setClock(client, startUs + 3 * second)
-    expect(await reserve(minute, 9)).toMatchObject({ granted: 0, isHeld: true })
+    expect(await reserve(minute, 9)).toMatchObject({ granted: 0, cause: 'held' })
     expect(await join('b', [used(minute, 0, 4)])).toMatchObject({ isDecided: true })
     expect(await reserve(minute, 9, 'b')).toMatchObject({ granted: 3 })
-    expect(await reserve(minute, 9, 'a')).toMatchObject({ granted: 0, isHeld: false })
+    expect(await reserve(minute, 9, 'a')).toMatchObject({ granted: 0, cause: 'used' })
   })
 
   it('opens without the other one when nothing from before the epoch counts any more', async () => {
     await begin('a')
     await setClock(client, startUs + 58 * second)
-    expect(await reserve(minute, 9)).toMatchObject({ granted: 0, isHeld: true })
+    expect(await reserve(minute, 9)).toMatchObject({ granted: 0, cause: 'held' })
     await setClock(client, startUs + 63 * second)
     expect(await reserve(minute, 9)).toMatchObject({ granted: 9 })
     // What is added late counts beside what was granted meanwhile.

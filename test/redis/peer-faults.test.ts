@@ -10,7 +10,9 @@ import { freshDatabase } from '../servers/database.ts'
 import { connectRedis } from '../servers/resp.ts'
 import { until } from '../until.ts'
 import { lockRedisEpoch, putRedisEpoch } from '../limits/engine.ts'
-import { counted, ends, input, open, redis, rows, slow } from './peer-stage.ts'
+import { counted, ends, input, open, redis, rows, slow, startRedisForEach } from './peer-stage.ts'
+
+startRedisForEach()
 
 describe('while Redis is away', () => {
   it('limits wait and are explained, open limits go by the store, and all go on when Redis is back', async () => {

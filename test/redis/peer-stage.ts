@@ -21,13 +21,16 @@ export const slow = (published: boolean) => limit('slow', { rate: '10/h', burst:
 export let redis: RedisServer
 /** Called after the test, the last first. */
 export const ends: (() => unknown)[] = []
-beforeEach(async () => {
-  redis = await startRedis()
-})
-afterEach(async () => {
-  for (const end of ends.splice(0).reverse()) await end()
-  await redis.close()
-})
+/** Gives each test of the calling file a Redis of its own. Not done by import, because files of one process share their modules. */
+export function startRedisForEach(): void {
+  beforeEach(async () => {
+    redis = await startRedis()
+  })
+  afterEach(async () => {
+    for (const end of ends.splice(0).reverse()) await end()
+    await redis.close()
+  })
+}
 
 /** A Sluice on a database of its own, and the errors that it logs. */
 export interface Opened {

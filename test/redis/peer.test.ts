@@ -5,7 +5,9 @@ import { type Limit, limit } from '../../src/index.ts'
 import { RedisLimiter } from '../../src/redis/limiter.ts'
 import { connectRedis } from '../servers/resp.ts'
 import { until } from '../until.ts'
-import { answering, counted, ends, foreigner, open, redis, rows, slow } from './peer-stage.ts'
+import { answering, counted, ends, foreigner, open, redis, rows, slow, startRedisForEach } from './peer-stage.ts'
+
+startRedisForEach()
 
 describe('jobs with a limit in Redis', () => {
   it('take in Redis what they take in the store, and leave unused units to others', async () => {
@@ -149,5 +151,51 @@ describe('takes outside of jobs', () => {
     for (let n = 0; n < 10; n++) expect((await sluice.takes.tryTake(isOpen)).granted).toBe(true)
     // The store goes on counting.
     expect((await sluice.takes.tryTake(isOpen)).granted).toBe(false)
+  })
+})
+
+describe('jobs behind a saturated rate', () => {
+  /** A worker under 100/s with its own eyes on Redis: `ahead` has how many jobs of each call are wanted for later. */
+  async function saturated(published: boolean) {
+    const ahead: number[] = []
+    const client = await connectRedis(redis.port)
+    ends.push(() => client.close())
+    const { sluice } = await open({
+      send: (command, args) => {
+        const text = command.startsWith('EVAL') ? String(args.at(-1)) : ''
+        const { items = [] } = (text === '' ? {} : JSON.parse(text)) as { items?: { after: number }[] }
+        if (items.length > 0) ahead.push(items.filter(({ after }) => after > 0).length)
+        return client.send(command, args)
+      },
+    })
+    const limits = [limit('paced', { rate: '100/s', published })]
+    const { call, ran } = counted(limits)
+    await sluice.work([call], { concurrency: 20 })
+    await sluice.sendMany(call, rows(500))
+    return { sluice, limits, ahead, ran }
+  }
+
+  it('are requested ahead of time, many in one call, and a pause calls them back', async () => {
+    const { sluice, ahead, ran } = await saturated(false)
+    await until(() => ahead.some((count) => count >= 5))
+    const before = ran.length
+    await until(() => ran.length >= before + 20)
+    await sluice.pause({ limit: 'paced' }, { reason: 'audit' })
+    await until(async () => (await sluice.db.query('select 1 from sluice.job where claim is not null')).length === 0)
+    const paused = ran.length
+    await sluice.resume({ limit: 'paced' })
+    await until(() => ran.length > paused)
+    expect(new Set(ran).size).toBe(ran.length)
+  })
+
+  it('give other programs their turn, for which the store stops to grant ahead', async () => {
+    const { limits, ahead } = await saturated(true)
+    const other = await foreigner(limits[0] as Limit)
+    await until(() => ahead.some((count) => count >= 5))
+    let turns = 0
+    await until(async () => (turns += (await other()) === 1 ? 1 : 0) >= 10)
+    const calls = ahead.length
+    await until(async () => (await other()) !== undefined && ahead.length >= calls + 5)
+    expect(ahead.slice(calls)).toEqual(ahead.slice(calls).map(() => 0))
   })
 })

@@ -196,9 +196,9 @@ describe('a seed', () => {
 
   it('grants nothing until the delay is over, or ahead for then', async () => {
     await begin({ seeds: [seedOf(minute)], delayUs: 150_000 })
-    const held = { granted: 0, lacking: 0, isHeld: false }
-    expect(await reserve(minute)).toMatchObject({ ...held, waitUs: 150_000 })
-    expect(await reserve(minute, 1, { aheadUs: 100_000 })).toMatchObject({ ...held, isHeld: true, waitUs: 50_000 })
+    const held = { granted: 0, lacking: 0, cause: 'used' }
+    expect(await reserve(minute, 1, { aheadUs: 0 })).toMatchObject({ ...held, cause: 'held', waitUs: 150_000 })
+    expect(await reserve(minute, 1, { aheadUs: 100_000 })).toMatchObject({ ...held, cause: 'held', waitUs: 50_000 })
     await setClock(client, startUs + 50_000)
     expect(await reserve(minute, 1, { aheadUs: 100_000 })).toMatchObject({ granted: 1, startUs: 100_000 })
     await setClock(client, startUs + 150_000)
@@ -212,12 +212,12 @@ describe('a seed', () => {
     await begin({ closeUs: Infinity, seeds: [seedOf(own), seedOf(other)] })
     expect(await reserve(own, 9)).toMatchObject({ granted: 5 })
     expect(await reserve(unused, 9)).toMatchObject({ granted: 5 })
-    expect(await reserve(other, 9, { aheadUs: 0 })).toMatchObject({ granted: 0, waitUs: look, isHeld: true })
+    expect(await reserve(other, 9, { aheadUs: 0 })).toMatchObject({ granted: 0, waitUs: look, cause: 'held' })
     // From the time when others take of it too, it stays open: none did before.
     await setClock(client, startUs + 1)
-    expect(await reserve(minute, 1, { aheadUs: 0 })).toMatchObject({ granted: 0, isHeld: false })
+    expect(await reserve(minute, 1, { aheadUs: 0 })).toMatchObject({ granted: 0, cause: 'used' })
     const joined = bucket('unused', { window: '5/min' })
-    expect(await reserve(joined, 1, { aheadUs: 0 })).toMatchObject({ granted: 0, isHeld: false })
+    expect(await reserve(joined, 1, { aheadUs: 0 })).toMatchObject({ granted: 0, cause: 'used' })
   })
 
   it('refunds units that turn out unused by the id of its epoch, and no more than it had', async () => {
