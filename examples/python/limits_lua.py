@@ -358,7 +358,7 @@ end
 -- Returns the grants from number `first` to `last` (unset: the newest), in order.
 local function grants(bucket, first, last)
   local fields, entries = {}, {}
-  for n = first, last or bucket.n do fields[#fields + 1] = string.format('e%.0f', n) end
+  for n = first, last or bucket.n do fields[#fields + 1] = 'e' .. n end
   if #fields == 0 then return entries end
   for i, entry in ipairs(redis.call('HMGET', bucket.key, unpack(fields))) do entries[i] = cmsgpack.unpack(entry) end
   return entries
@@ -377,7 +377,7 @@ local function parts_of(bucket, entry, n)
 end
 
 local function write_grant(bucket, n, entry)
-  redis.call('HSET', bucket.key, string.format('e%.0f', n), cmsgpack.pack(entry))
+  redis.call('HSET', bucket.key, 'e' .. n, cmsgpack.pack(entry))
 end
 
 -- Writes the grants that `remember` has left for `save`: whoever reads grants again before that calls it.
@@ -396,8 +396,7 @@ local function forget(bucket)
   for _, entry in ipairs(grants(bucket, bucket.first, math.min(bucket.first + SOME, bucket.n))) do
     bucket.oldest = entry[1]
     if bucket.first == bucket.n or (bucket.first > last and entry[1] >= bucket.at - bucket.keep) then break end
-    fields[#fields + 1] = string.format('e%.0f', bucket.first)
-    fields[#fields + 1] = 'g' .. entry[5]
+    fields[#fields + 1], fields[#fields + 2] = 'e' .. bucket.first, 'g' .. entry[5]
     -- A running job may run for long; there are no more of them than there are places.
     if entry[6] > 0 then redis.call('HSET', bucket.key, 'p' .. entry[5], cmsgpack.pack({ entry[6], entry[4] })) end
     bucket.first, bucket.lost = bucket.first + 1, math.max(bucket.lost, entry[1])
@@ -408,10 +407,9 @@ end
 -- Remembers a grant, made no later than the bucket's own time. id '': use beyond a grant, which cannot be given back; or a further part
 -- of the last grant. parts: number of parts of the grant. It is written by `save`, in one command with the state.
 local function remember(bucket, at, id, units, places, parts)
-  bucket.n = bucket.n + 1
-  if bucket.n == bucket.first then bucket.oldest = at end
-  local n = string.format('%.0f', bucket.n)
-  local fresh = bucket.fresh
+  local n, fresh = bucket.n + 1, bucket.fresh
+  bucket.n = n
+  if n == bucket.first then bucket.oldest = at end
   fresh[#fresh + 1], fresh[#fresh + 2] = 'e' .. n, cmsgpack.pack({ at, units, 0, bucket.version, id, places, parts or 1 })
   if id ~= '' then fresh[#fresh + 1], fresh[#fresh + 2] = 'g' .. id, n end
   forget(bucket)
@@ -468,57 +466,116 @@ end
 -- them. ahead: the last grant ahead of the clock may be used from then on; nothing is granted for a time before it. ruled: slot (of a quota
 -- -1), drain, weight, span, room and pace of each rule, by which debt and slots are to be read. before: the same of the definition that the
 -- newest grant was given under, if that is an older one. leased: places of `running` that are leased. lapses, leased_until: no lease ends
--- before the one, or after the other.
+-- before the one, or after the other. expires: the key is kept until then, by what the clock shows (0: not known; NEVER: for good).
 local FIELDS = { 'version', 'at', 'hold', 'running', 'n', 'first', 'oldest', 'lost', 'debt', 'slots', 'spent', 'closed', 'ahead', 'ruled', 'before',
-  'leased', 'lapses', 'leased_until' }
-local CLOSED = 12
+  'leased', 'lapses', 'leased_until', 'expires' }
+
+-- A state is the list of these fields, as cmsgpack packs it, with numbers as doubles (the byte DOUBLE, and eight), because `struct` reads
+-- and writes many of these at once. A list in any other form, such as that of an older version, is read more slowly.
+local DOUBLE, NIL, LIST = 203, '\192', '\220\0\019'
+local STATE = '>c3BdBdBdBdBdBdBdBdc0c0BdBdc0c0BdBdBdBd'
+local FRONT, MIDDLE, BACK = '>xdxdxdxdxdxdxdxd', '>xdxd', '>xdxdxdxd'
+local BACK_BYTES = 36
+
+-- Returns what follows from rules alone, worked out once for all buckets that have them: ruled, packed; and, if there is neither a window
+-- nor a quota, slots and spent, and both packed.
+local by_rules = {}
+local function parts_by(rules)
+  local parts = by_rules[rules]
+  if parts then return parts end
+  local ruled, none, has_any = {}, {}, false
+  for i, rule in ipairs(rules) do
+    ruled[i] = { rule.periods and -1 or rule.slot, rule.drain, rule.weight, rule.span, rule.room, rule.pace }
+    none[i], has_any = {}, has_any or rule.slot > 0 or rule.periods
+  end
+  parts = { ruled = cmsgpack.pack(ruled), none = not has_any and none, lists = not has_any and cmsgpack.pack(none, none) }
+  by_rules[rules] = parts
+  return parts
+end
+
+local function packed(bucket)
+  local b, parts, before = bucket, parts_by(bucket.rules), bucket.before
+  if type(before) == 'table' then before = cmsgpack.pack(before) end
+  return struct.pack(STATE, LIST, DOUBLE, b.version, DOUBLE, b.at, DOUBLE, b.hold, DOUBLE, b.running, DOUBLE, b.n, DOUBLE, b.first,
+    DOUBLE, b.oldest, DOUBLE, b.lost, cmsgpack.pack(b.debt), parts.lists or cmsgpack.pack(b.slots, b.spent), DOUBLE, b.closed, DOUBLE, b.ahead,
+    parts.ruled, before or NIL, DOUBLE, b.leased, DOUBLE, b.lapses, DOUBLE, b.leased_until, DOUBLE, b.expires)
+end
+
+-- Reads a state that was packed as above under the definition of the bucket; `before` stays packed. Returns false: it is another one.
+local function unpacked(bucket, state)
+  if string.sub(state, 1, 4) ~= '\220\0\019\203' then return false end
+  local b, parts, version, from, to, to_ruled = bucket, parts_by(bucket.rules)
+  version, b.at, b.hold, b.running, b.n, b.first, b.oldest, b.lost, from = struct.unpack(FRONT, state, 4)
+  if version ~= b.version then return false end
+  to, b.debt = cmsgpack.unpack_one(state, from - 1)
+  if parts.none then
+    if string.find(state, parts.lists, to + 1, true) ~= to + 1 then return false end
+    b.slots, b.spent, to = parts.none, parts.none, to + #parts.lists
+  else
+    to, b.slots = cmsgpack.unpack_one(state, to)
+    to, b.spent = cmsgpack.unpack_one(state, to)
+  end
+  b.closed, b.ahead, to_ruled = struct.unpack(MIDDLE, state, to + 1)
+  if string.find(state, parts.ruled, to_ruled, true) ~= to_ruled then return false end
+  b.before = string.sub(state, to_ruled + #parts.ruled, -1 - BACK_BYTES)
+  b.leased, b.lapses, b.leased_until, b.expires = struct.unpack(BACK, state, #state + 1 - BACK_BYTES)
+  return true
+end
+
+-- A key is kept for a minute more than it matters, in case the clock is set back, and at times for so long more (us) that not each grant
+-- has to prolong that.
+local MORE, SPARE = 60000000, 30000000
 
 -- Writes a bucket. shown: what the clock shows, by which keys expire.
 local function save(bucket, shown)
-  local values, ruled = {}, {}
-  for i, rule in ipairs(bucket.rules) do ruled[i] = { rule.periods and -1 or rule.slot, rule.drain, rule.weight, rule.span, rule.room, rule.pace } end
-  bucket.ruled = ruled
-  for i, field in ipairs(FIELDS) do values[i] = bucket[field] end
+  local last, expires, ms = matters_until(bucket), bucket.expires, nil
+  local least = math.max(last or 0, shown) + MORE
+  if not last then
+    bucket.expires = NEVER
+  elseif expires < least or expires == NEVER then
+    -- Never more than Redis accepts.
+    ms = math.min(math.ceil((least + SPARE - shown) / 1000), 1e14)
+    bucket.expires = math.min(shown + ms * 1000, NEVER - 1)
+  end
   local fresh = bucket.fresh
-  fresh[#fresh + 1], fresh[#fresh + 2] = 's', cmsgpack.pack(values)
+  fresh[#fresh + 1], fresh[#fresh + 2] = 's', packed(bucket)
   if bucket.leases then fresh[#fresh + 1], fresh[#fresh + 2] = 'l', cmsgpack.pack(bucket.leases) end
   flush(bucket)
-  local last = matters_until(bucket)
-  if not last then
-    redis.call('PERSIST', bucket.key)
-    return
-  end
-  -- A minute more, in case the clock is set back; never more than Redis accepts.
-  local ms = math.min(math.max(0, math.ceil((last - shown) / 1000)) + 60000, 1e14)
-  redis.call('PEXPIRE', bucket.key, string.format('%.0f', ms))
+  if ms then redis.call('PEXPIRE', bucket.key, ms) end
+  if not last and expires < NEVER then redis.call('PERSIST', bucket.key) end
 end
 
--- Returns the packed state of a bucket; nil: there is none. Deletes a state from before the epoch if the bucket is Sluice's own
--- (all that was granted was seeded when the epoch began), or if the epoch closes it without bound (the state is of another time:
--- an old dump, a clock that was ahead, a definition that is no more).
-local function stored_of(key, definition, epoch)
-  local stored = redis.call('HGET', key, 's')
-  local values = stored and cmsgpack.unpack(stored)
-  if not values or not epoch or values[CLOSED] == epoch.at then return values end
-  if not definition.own and epoch.most < NEVER then return values end
-  redis.call('PEXPIRE', key, '0')
-  return nil
+-- Returns a bucket that was never used.
+local function unused(key, definition, now)
+  return {
+    key = key, rules = definition.rules, keep = definition.keep, counted = definition.counted, own = definition.own, fresh = {},
+    version = definition.version, stored = false, at = now, hold = 0, shut = 0, running = 0, n = 0, first = 1, oldest = now, lost = 0,
+    debt = false, slots = false, spent = false, closed = 0, ahead = 0, ruled = nil, before = nil, leased = 0, lapses = NEVER,
+    leased_until = 0, expires = 0, leases = nil, changed = nil,
+  }
 end
 
 -- Reads a bucket. A missing one counts as never used, because keys expire when they no longer matter. epoch: closes the bucket;
--- unset: nothing closes it.
+-- unset: nothing closes it. Deletes a state from before the epoch if the bucket is Sluice's own (all that was granted was seeded when the
+-- epoch began), or if the epoch closes it without bound (the state is of another time: an old dump, a clock that was ahead, a definition
+-- that is no more).
 local function read(key, definition, epoch, now)
-  local stored = stored_of(key, definition, epoch)
-  local bucket = blank(definition.rules, now)
-  bucket.key, bucket.rules, bucket.keep, bucket.counted = key, definition.rules, definition.keep, definition.counted
-  bucket.version, bucket.n, bucket.first, bucket.oldest, bucket.lost = definition.version, 0, 1, now, 0
-  bucket.own, bucket.closed, bucket.ahead, bucket.fresh = definition.own, 0, 0, {}
-  bucket.stored = stored and true or false
-  bucket.leased, bucket.lapses, bucket.leased_until = 0, NEVER, 0
-  for i, field in ipairs(FIELDS) do
-    if stored and stored[i] ~= nil then bucket[field] = stored[i] end
+  local bucket, state = unused(key, definition, now), redis.call('HGET', key, 's')
+  if not state or not unpacked(bucket, state) then
+    local fresh, values = blank(bucket.rules, now), state and cmsgpack.unpack(state) or {}
+    bucket = unused(key, definition, now)
+    bucket.debt, bucket.slots, bucket.spent = fresh.debt, fresh.slots, fresh.spent
+    for i, field in ipairs(FIELDS) do
+      if values[i] ~= nil then bucket[field] = values[i] end
+    end
   end
-  if epoch then close(bucket, epoch) end
+  bucket.stored = state and true or false
+  if not epoch then return bucket end
+  if state and bucket.closed ~= epoch.at and (definition.own or epoch.most >= NEVER) then
+    redis.call('PEXPIRE', key, '0')
+    return read(key, definition, epoch, now)
+  end
+  close(bucket, epoch)
   return bucket
 end
 

@@ -128,7 +128,7 @@ async function scripting(client: RedisClient, clock: Clock): Promise<(RedisFindi
     const told = (await sendCommand(client, 'EVAL', [scriptOf('probe'), '0'], timeoutMs, clock)) as unknown[]
     const [reads, packs, isNamed] = told.map((one) => Number(one) === 1)
     if (!reads) return cannot('they may not read its clock (TIME)')
-    if (!packs) return cannot('it lacks cmsgpack or cjson')
+    if (!packs) return cannot('it lacks cmsgpack, struct or cjson')
     if (isNamed) return []
     const text = 'Redis does not show its master_replid to scripts, so a start from old data goes unnoticed'
     return [warning('nameless', `${text}: give its user +info, or begin a new epoch after each restart and failover`)]
