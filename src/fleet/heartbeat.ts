@@ -40,7 +40,6 @@ class Thread {
     // Under a test runner this file is TypeScript, which a thread cannot load: then the built file is used.
     const file = import.meta.url.endsWith('.ts') ? '../../dist/fleet/pulse.js' : '../fleet/pulse.js'
     this.#worker = new Worker(new URL(file, import.meta.url))
-    this.#worker.unref()
     this.#worker.on('message', ({ id, lost }: { id: number; lost: string }) => this.#users.get(id)?.lost(lost))
     let cause: unknown = 'it exited'
     this.#worker.on('error', (error) => (cause = error))
@@ -48,6 +47,8 @@ class Thread {
       this.#forget()
       for (const { ended } of this.#users.values()) ended(cause)
     })
+    // Last, because a listener for messages would keep the process alive again.
+    this.#worker.unref()
   }
 
   /** Adds a heartbeat; returns its id. */

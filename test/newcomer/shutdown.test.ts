@@ -1,11 +1,13 @@
-/** A worker that ends below the processes that containers start: SIGTERM goes to the first of them only. */
-import { spawn } from 'node:child_process'
+/** Workers end: below the processes that containers start, where only the first gets SIGTERM, and in a program that closes. */
+import { execFile, spawn } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
+import { promisify } from 'node:util'
 import { expect, it } from 'vitest'
 import { Sluice } from '../../src/index.ts'
 import { createProject } from '../cli/program.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { later, until } from '../until.ts'
+import { createNewcomer } from './newcomer.ts'
 
 const main = fileURLToPath(new URL('../../dist/cli/main.js', import.meta.url))
 const work = `exec "${process.execPath}" "${main}" work tasks.ts --grace 100ms --log-level info`
@@ -51,3 +53,21 @@ export const deaf = task('deaf', {
     trees.map(() => ({ ambiguous: true, claim: null })),
   )
 }, 120_000)
+
+it('leaves nothing that keeps a program alive after close', async () => {
+  const project = createNewcomer([])
+  project.write(
+    'app.mjs',
+    `import { Sluice, task, useSluice } from 'sluice'
+const twice = task('twice', { run: ({ n }) => 2 * n })
+const sluice = await Sluice.open()
+useSluice(sluice)
+await sluice.work([twice])
+const { result } = await sluice.waitFor(await twice.send({ n: 21 }))
+await sluice.close()
+console.log(result, process.getActiveResourcesInfo().filter((name) => !/Pipe|TTY/.test(name)))`,
+  )
+  const env = { ...project.env, DATABASE_URL: (await freshDatabase()).url }
+  const { stdout } = await promisify(execFile)(process.execPath, ['app.mjs'], { cwd: project.dir, env })
+  expect(stdout).toBe('42 []\n')
+})
