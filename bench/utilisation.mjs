@@ -7,7 +7,7 @@ import { startVendor } from './vendor.mjs'
 
 /** Makes a scenario of so many worker processes. */
 export function usedAt({ name, workers }) {
-  const options = { rate: '200/s', workers, warm: 150, seconds: 30, delay: 0, keys: 0 }
+  const options = { rate: '200/s', workers, warm: 150, seconds: 30, delay: 0, keys: 0, label: 0, cost: 1 }
   return {
     name,
     about: `${workers} worker processes, a backlog behind a rate, each job calls a vendor: the part of the rate that arrives there after a warm-up, what it would refuse, the margin in force, claims and CPU for each job`,
@@ -17,7 +17,7 @@ export function usedAt({ name, workers }) {
     full: options,
     quick: { ...options, warm: 5, seconds: 5 },
     limitS: ({ warm, seconds }) => warm + seconds + 120,
-    shape: ({ rate, keys }) => ({ kind: 'limited', rate, isKeyed: keys > 0 }),
+    shape: ({ rate, keys, label, cost }) => ({ kind: 'limited', rate, isKeyed: keys > 0, isLabelled: label > 0, cost }),
     run: (asked) => usedRun(name, asked),
   }
 }

@@ -1,11 +1,14 @@
 // Sluice itself, through its public API, from the build in dist/.
-import { guaranteeOf, limit, rule, Sluice, task, useSluice } from '../../dist/index.js'
+import { guaranteeOf, label, limit, rule, Sluice, task, useSluice } from '../../dist/index.js'
 
 const anything = { '~standard': { version: 1, vendor: 'bench', validate: (value) => ({ value }) } }
 
 /** Returns the limits of the task for a scenario. */
-function limitsOf({ kind, rate, perTenant, published = false, isKeyed = false }) {
+function limitsOf({ kind, rate, perTenant, published = false, isKeyed = false, isLabelled = false, cost = 1 }) {
   if (kind === 'limited' && isKeyed) return [limit('account', { rate, by: 'accountId' }), limit('vendor', { rate })]
+  if (kind === 'limited' && isLabelled) return [limit('vendor', { rate, by: label('ip') })]
+  if (kind === 'limited' && cost > 1)
+    return [limit('vendor', { rate: rate.replace(/^\d+/, (calls) => String(calls * cost)), cost: () => cost })]
   if (kind === 'limited') return [limit('vendor', { rate, published })]
   if (kind === 'tenants') return [limit('tenant', { rate: perTenant, by: 'accountId' })]
   if (kind === 'keys') {
