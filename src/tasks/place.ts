@@ -43,7 +43,7 @@ type Known = Partial<Had> & { readonly expect?: Expect | undefined }
 
 /**
  * Computes a job's place.
- * @throws UsageError SLUICE_MISSING_KEY, SLUICE_BAD_OPTION, SLUICE_BAD_COST, SLUICE_COST_ABOVE_CAPACITY
+ * @throws UsageError SLUICE_MISSING_KEY, SLUICE_BAD_KEY, SLUICE_BAD_OPTION, SLUICE_BAD_COST, SLUICE_COST_ABOVE_CAPACITY
  */
 export function placeOf(
   task: AnyTask,
@@ -215,5 +215,8 @@ function fairKey(path: string, input: unknown): string {
       `the fair key "${path}" of the input is ${JSON.stringify(value)}; it must be a string, number or boolean`,
     )
   }
+  // It separates the parts of a lane's name.
+  if (String(value).includes('\u001f'))
+    throw new UsageError('SLUICE_BAD_KEY', `the fair key "${path}" of the input has the control character U+001F`)
   return String(value)
 }

@@ -77,3 +77,17 @@ describe('weights of keys', () => {
     expect(made).toThrow(expect.objectContaining({ code: 'SLUICE_BAD_KEY' }))
   })
 })
+
+describe('a fair key', () => {
+  const place = (tenant: string, options: object, takes: string[]) => weigh(options, { tenant, region: 'eu' }, takes)
+
+  it('that holds the separator of lanes is refused, because two lanes could be taken for one', () => {
+    const fair = { fair: 'tenant' }
+    expect(place('a', { ...fair, limits: [all] }, ['all']).lane).not.toBe(
+      place('a all', { ...fair, limits: [] }, []).lane,
+    )
+    expect(() => place('a\u001fall', { ...fair, limits: [] }, [])).toThrow(
+      expect.objectContaining({ code: 'SLUICE_BAD_KEY' }),
+    )
+  })
+})
