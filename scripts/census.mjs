@@ -70,7 +70,7 @@ function withoutComments(sql) {
   return sql.replaceAll(/--.*/g, '')
 }
 
-/** Returns the SQL functions by name with schema; overloads are one entry. A body ends where the next function begins. */
+/** Returns the SQL functions by name with schema; overloads are one entry. */
 function functionsOf(sql) {
   const all = new Map()
   for (const part of sql.flatMap(({ text }) => text.split(/(?=^create (?:or replace )?function )/im))) {
@@ -78,9 +78,11 @@ function functionsOf(sql) {
     if (name === undefined) continue
     const before = all.get(name)
     const parameters = parametersOf(withoutComments(part).slice(head.length))
+    // Tables and comments may follow its end.
+    const [text] = /^[^$]*?(?:\$\$.*?\$\$[^$]*?)?;/s.exec(part) ?? [part]
     all.set(name, {
       name,
-      text: (before?.text ?? '') + part,
+      text: (before?.text ?? '') + text,
       parameters: Math.max(parameters, before?.parameters ?? 0),
     })
   }
