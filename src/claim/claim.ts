@@ -105,9 +105,14 @@ export class Claims {
    */
   async claim(who: Claimer, want: number, mode: ClaimMode, signal: AbortSignal): Promise<Claimed> {
     const id = newId()
+    const firstMs = this.#store.clock.monotonicMs()
     this.#open.add(id)
     try {
-      return await this.#untilAnswered(who, want, mode, signal, id, this.#store.clock.monotonicMs())
+      return await this.#untilAnswered(who, want, signal, id, async (sentMs) => {
+        const claimed = await this.#request(who, want, mode, id, sentMs, firstMs)
+        await reach('claim.received', claimed)
+        return claimed
+      })
     } finally {
       this.#closeSoon(id)
     }
@@ -140,9 +145,11 @@ export class Claims {
     }
   }
 
-  /** Has the store plan everything that a claim runs, and claims nothing: a first claim is slow, and its grants would age. */
+  /** Has the store plan everything that a claim runs: a first claim is slow, and its grants would age. */
   async warm(who: Claimer, signal: AbortSignal): Promise<void> {
-    await this.claim(who, 0, { idle: false, ahead: 0 }, signal)
+    await this.#untilAnswered(who, 0, signal, newId(), (sentMs) =>
+      this.#store.call('plan_claim_statements', [who.worker, who.queues ?? null, this.#storeClock.cap(sentMs)]),
+    )
   }
 
   /** Returns the jobs of a claim that this process does not know. Its grants are taken to be too old to use. */
@@ -156,23 +163,21 @@ export class Claims {
     return this.#open.has(id)
   }
 
-  async #untilAnswered(
+  async #untilAnswered<T>(
     who: Claimer,
     want: number,
-    mode: ClaimMode,
     signal: AbortSignal,
     id: string,
-    firstMs: number,
-  ): Promise<Claimed> {
+    request: (sentMs: number) => Promise<T>,
+  ): Promise<T> {
     const begunMs = this.#store.clock.monotonicMs()
     for (let tries = 0; ; tries++) {
       const sentMs = this.#store.clock.monotonicMs()
       try {
         await reach('claim.sent', id)
-        const claimed = await this.#request(who, want, mode, id, sentMs, firstMs)
-        await reach('claim.received', claimed)
+        const answer = await request(sentMs)
         this.#answered()
-        return claimed
+        return answer
       } catch (error) {
         if (codeOf(error) === 'SLW01') throw new WorkerLostError('given up as lost')
         if (isDataError(error) && !isOwnDouble(error) && (await this.#park(who, want, error))) continue

@@ -2,8 +2,7 @@
 -- decides, charges the limits and marks the jobs, or does nothing at all. It waits at most a second for a lock.
 -- p_claim: id of the claim; repeated with it after a lost reply, the call returns the same jobs.
 -- p_queues: the queues that the worker serves; null: all. p_tasks: the worker's tasks of which it can start a job now.
--- p_want: number of jobs; 0 plans every statement on this connection and claims nothing. It plans before it locks
--- class 0: processes that start at one time would wait for one another's planning.
+-- p_want: number of jobs.
 -- p_cap: the latest time that the store's clock can show, by the caller's monotonic clock; null: unknown.
 -- p_idle: registers the worker as idle when it gets fewer jobs than it wants, or gets them ahead of time.
 -- p_since: no list and no scheduled job was due before this time, as an earlier answer showed; null: unknown.
@@ -56,10 +55,9 @@ begin
     select a.jobs, a.instants into jobs, instants from engine.adopt_claim(p_claim) a;
     again := true; wake_us := 0; return;
   end if;
-  if p_want = 0 then perform engine.plan_claim_statements(p_claim, p_worker, v_begun, p_cap); end if;
   for round in 1 .. 2 loop
     v_found := engine.find_classes(p_queues, p_tasks, v_is.labels, v_begun, v_since);
-    exit when round = 2 or (p_want > 0 and 0 <> all (v_found.active));
+    exit when round = 2 or 0 <> all (v_found.active);
     v_more := engine.create_announced_classes();
   end loop;
   v_found.active := array_remove(v_found.active, 0::bigint);
@@ -71,7 +69,7 @@ begin
   if v_found.labelled then
     v_found.active := array(select c from unnest(v_found.active) c,
       engine.find_classes_without_room(v_is.labels, v_found.active, v_begun) b where c <> all (b.classes));
-  end if; if p_want = 0 then return; end if;
+  end if;
   if v_found.active <> '{}' then
     v_served := engine.serve_claim(p_claim, p_worker, v_found.active, not v_found.labelled and not v_is.pools, p_want,
       v_begun, v_since, p_cap, case when p_wide then 256 else least(256, p_want + 1) end,

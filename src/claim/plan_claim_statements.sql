@@ -1,21 +1,32 @@
--- Calls the functions that a claim consists of, without effect, because a connection plans each statement when it first
--- runs it: in a real claim that would take longer than a grant may be used.
-create or replace function engine.plan_claim_statements(p_claim uuid, p_worker bigint, p_now bigint, p_cap bigint)
+-- Plans all statements of a claim, because a connection plans each one when it first runs it: in a real claim that
+-- would take longer than a grant may be used. It calls the functions of a claim without effect, and then claims for no
+-- task; as any claim does, that may make classes and promote jobs that are due. It locks class 0 last: processes that
+-- start at one time would wait for one another's planning.
+-- Parameters: as in `engine.claim_jobs`
+create or replace function engine.plan_claim_statements(p_worker bigint, p_queues text[], p_cap bigint)
 returns void
-language plpgsql as $$
+language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+  set enable_bitmapscan = off set lock_timeout = '1s' as $$
+declare
+  v_now constant bigint := engine.limiter_now_us(p_cap);
 begin
   perform engine.lock_classes('{}'), engine.record_class_states(array[null::engine.news], '{}', '{}'),
     engine.read_arrivals(null);
-  perform engine.claim_lone_lane(p_claim, p_worker, null, null, 0, p_now, 0, p_cap, 0),
-    engine.grant_lanes_ahead('{}', '{-1}', '{}', 0, p_now, 1), engine.grant_ahead(null, 0, p_now),
+  perform engine.claim_lone_lane(null, p_worker, null, null, 0, v_now, 0, p_cap, 0),
+    engine.grant_lanes_ahead('{}', '{-1}', '{}', 0, v_now, 1), engine.grant_ahead(null, 0, v_now),
     engine.read_claim_room('{}', '{}', '{}', '{}', p_cap),
-    engine.mark_lane_jobs(p_claim, p_worker, p_now, null, null, 0, '{}', null);
+    engine.mark_lane_jobs(null, p_worker, v_now, null, null, 0, '{}', null);
   perform engine.select_lanes('{}', '{}', 0, 0, 0, 1), engine.move_turns('{}', 0, 0, 1),
-    engine.resolve_buckets(p_worker, '{}', '{}'), engine.bucket_room('{}', p_now),
-    engine.units_left_for_jobs('{}', p_now),
+    engine.resolve_buckets(p_worker, '{}', '{}'), engine.bucket_room('{}', v_now),
+    engine.units_left_for_jobs('{}', v_now),
     engine.divide_by_turns(0, '{}', '{}', '{}', '{}', '{1}', '{}', '{}', '{}', null, '{}', null, null),
-    engine.read_costed_jobs('{}', '{}', '{}', 1, p_now),
-    engine.mark_jobs(p_claim, p_worker, p_now, null, '{}', '{}', '{}', '{}'),
-    engine.advance_lanes(p_now, '{}', '{}', '{}', '{}', '{}', '{}'),
-    engine.promote_due_jobs(p_now, p_now), engine.find_idle_lane(p_worker, 0, 0);
+    engine.read_costed_jobs('{}', '{}', '{}', 1, v_now),
+    engine.mark_jobs(null, p_worker, v_now, null, '{}', '{}', '{}', '{}'),
+    engine.advance_lanes(v_now, '{}', '{}', '{}', '{}', '{}', '{}'),
+    engine.promote_due_jobs(v_now, v_now), engine.find_idle_lane(p_worker, 0, 0);
+  perform engine.find_classes_without_room(w.labels, array(
+    select c.id from sluice.class c where c.labels is not null and c.task = any (w.tasks) limit 1), v_now)
+  from sluice.worker w where w.id = p_worker;
+  perform engine.claim_jobs(null, p_worker, p_queues, '{}', 1, p_cap, false);
+  perform engine.create_announced_classes();
 end $$;

@@ -28,7 +28,7 @@ export function openPg(options: PgOptions): Db {
 }
 
 /** Functions that claim jobs; they have connections of their own. */
-const claims = new Set(['claim_jobs', 'send_and_claim_job'])
+const claims = new Set(['claim_jobs', 'plan_claim_statements', 'send_and_claim_job'])
 
 /** After one connection was silent, any other that does not answer `select 1` within this many ms is dropped. */
 const probeMs = 2_000

@@ -14,6 +14,11 @@ export const definitionCalls = {
   renew: 'renew_definitions',
 } satisfies Record<string, FunctionName>
 
+/** Has the store plan all statements of a claim on this connection. */
+export async function planClaim(db: Queryable, worker: string): Promise<void> {
+  await sqlOn(db).call('plan_claim_statements', [worker, null, null])
+}
+
 /** The least id. */
 const leastId = '-9223372036854775808'
 

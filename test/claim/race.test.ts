@@ -7,7 +7,7 @@ import { later, until } from '../until.ts'
 import { rescue, watchWorkers } from '../fleet/engine.ts'
 import { queryable } from '../servers/database.ts'
 import { blocked, claim, claimAll, count, emptied, engines, enter, mainEngines, ownClock, quietTask } from './engine.ts'
-import { promoteDue } from './engine-parts.ts'
+import { planClaim, promoteDue } from './engine-parts.ts'
 
 const quiet = quietTask('quiet')
 
@@ -82,7 +82,7 @@ describe('on two connections', () => {
     // Planning waits for this one, for a second at most.
     await other.query('lock table sluice.ledger in access exclusive mode')
     const plan = (): Promise<unknown> =>
-      claim(at.db, at.worker, ['quiet'], 0).catch((error: { code?: unknown }) => {
+      planClaim(at.db, at.worker).catch((error: { code?: unknown }) => {
         if (error.code !== '55P03') throw error
         return plan()
       })

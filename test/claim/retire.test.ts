@@ -6,8 +6,8 @@ import type { Queryable } from '../../src/db/db.ts'
 import { later, until } from '../until.ts'
 import { deleteLedger } from '../limits/engine.ts'
 import { queryable } from '../servers/database.ts'
-import { blocked, claim, claimAll, count, done, emptied, mainEngines, perTenant, quietTask } from './engine.ts'
-import { absorbArrivals, deleteLanes, retireBuckets } from './engine-parts.ts'
+import { blocked, claimAll, count, done, emptied, mainEngines, perTenant, quietTask } from './engine.ts'
+import { absorbArrivals, createClasses, deleteLanes, retireBuckets } from './engine-parts.ts'
 
 const weekUs = 7 * 86_400_000_000
 const perRate = quietTask('retire.rate', [perTenant('retire.rate', '100/min')])
@@ -69,7 +69,7 @@ describe.each(mainEngines)('buckets on $name', (engine) => {
     const [counted] = await run(perPlace, 'running')
     await done(at.db, [...(await run(perRate, 'held')), ...(await run(perMonth, 'long'))])
     await at.sluice.send(perRate, { tenant: 'waiting' })
-    await claim(at.db, at.worker, ['retire.rate'], 0)
+    await createClasses(at.db)
     await absorbArrivals(at.db)
     await collect()
     await age(8)

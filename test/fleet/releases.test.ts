@@ -45,6 +45,7 @@ function makeNext(base: string): string {
   const migration = columns.map((table) => `alter table sluice.${table} add column next_note text default 'next';`)
   change(new RegExp(`(?<=const version = ["'])${version}(?=["'])`), next)
   change(/(?<=call\(["']claim_jobs["'], \[)/, "'next', ")
+  change(/(?<=perform engine\.claim_jobs\()/, "'next', ")
   change(/(?<=create or replace function engine\.claim_jobs\()/, 'p_release text, ')
   change(/-- Ends attempts\./, '-- Ends attempts, in the next release.')
   change(/(?<=const migrations = \{)/, `"9999_next": ${JSON.stringify(migration.join('\n'))},`)
