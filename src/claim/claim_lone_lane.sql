@@ -13,7 +13,7 @@ create or replace function engine.claim_lone_lane(
 language plpgsql as $$
 declare
   v_done engine.served := row(p_begun, 0, false, null, false, null, false, null, null, null);
-  v_front record; v_lane sluice.lane; v_is record; v_free bigint := 2147483647; v_take integer;
+  v_front record; v_lane sluice.lane; v_next sluice.lane[]; v_is record; v_free bigint := 2147483647; v_take integer;
   v_ahead engine.ahead; v_room engine.room; v_blocked integer; v_mark engine.marked; v_move engine.move;
 begin
   if p_news.future or p_news.rest or cardinality(p_news.lanes) > 1 then return v_done; end if;
@@ -71,11 +71,11 @@ begin
     perform engine.seat_lanes(p_class, v_is.now_us, array[v_lane], p_news);
     select * into v_lane from sluice.lane l where l.id = v_lane.id order by l.v desc limit 1;
   end if;
-  perform engine.advance_lanes(
-    v_is.now_us, array[v_lane], array[v_lane.vstart], array[1000000 / greatest(1, v_lane.weight)]::bigint[],
+  v_next := engine.advance_lanes(
+    array[v_lane], array[v_lane.vstart], array[1000000 / greatest(1, v_lane.weight)]::bigint[],
     engine.find_denying_buckets(array[v_lane],
       array[case when v_move.more is false then 0 else coalesce(v_blocked, 0) end], v_lane.buckets, v_is.rooms),
-    v_lane.buckets, case when v_move.lane is not null then array[v_move] else '{}' end,
-    v_lane.buckets[v_ahead.shared], v_ahead.lead);
+    v_lane.buckets, case when v_move.lane is not null then array[v_move] else '{}' end);
+  perform engine.update_lists(v_is.now_us, array[v_lane], v_next, v_lane.buckets[v_ahead.shared], v_ahead.lead);
   return v_done;
 end $$;

@@ -18,7 +18,7 @@ declare
   v_costed boolean;
   v_ahead engine.ahead;  -- what it grants ahead of time
   v_share record;
-  v_lanes sluice.lane[];
+  v_lanes sluice.lane[]; v_next sluice.lane[];
   v_mark engine.marked; v_ids bigint[]; v_blocked integer[];
 begin
   v_cand := engine.select_lanes(
@@ -46,10 +46,10 @@ begin
     v_share.of, v_share.seqs, v_share.over, v_real.labels, v_real.members, v_ahead);
   v_done.granted := v_mark.granted; v_done.jobs := v_mark.jobs;
   v_done.instants := nullif(v_ahead.instants[:v_mark.granted], '{}');
-  perform engine.advance_lanes(v_is.now_us, v_lanes,
+  v_next := engine.advance_lanes(v_lanes,
     array(select s - f from unnest(v_cand.starts, v_cand.lifts) with ordinality u (s, f, o) order by o), v_cand.steps,
-    engine.find_denying_buckets(v_lanes, v_blocked, v_buckets, v_is.rooms), v_buckets,
-    v_mark.moves, v_buckets[v_ahead.shared], v_ahead.lead);
+    engine.find_denying_buckets(v_lanes, v_blocked, v_buckets, v_is.rooms), v_buckets, v_mark.moves);
+  perform engine.update_lists(v_is.now_us, v_lanes, v_next, v_buckets[v_ahead.shared], v_ahead.lead);
   select array_agg(v_lanes[array_position(v_ids, m.lane)].class), array_agg(m.taken)
   into v_done.of, v_done.taken from unnest(v_mark.moves) m;
   v_done.held := current_setting('sluice.held', true) is not distinct from 'yes';

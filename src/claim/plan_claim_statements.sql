@@ -22,7 +22,7 @@ begin
     engine.divide_by_turns(0, '{}', '{}', '{}', '{}', '{1}', '{}', '{}', '{}', null, '{}', null, null),
     engine.read_costed_jobs('{}', '{}', '{}', 1, v_now),
     engine.mark_jobs(null, p_worker, v_now, null, '{}', '{}', '{}', '{}'),
-    engine.advance_lanes(v_now, '{}', '{}', '{}', '{}', '{}', '{}'),
+    engine.advance_lanes('{}', '{}', '{}', '{}', '{}', '{}'), engine.update_lists(v_now, '{}', '{}'),
     engine.promote_due_jobs(v_now, v_now), engine.find_idle_lane(p_worker, 0, 0);
   perform engine.find_classes_without_room(w.labels, array(
     select c.id from sluice.class c where c.labels is not null and c.task = any (w.tasks) limit 1), v_now)

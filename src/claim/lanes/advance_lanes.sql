@@ -1,16 +1,14 @@
 -- Advances lanes after a claim, under the locks of their classes: to their next bound and turn, into the list of the
--- bucket that denied them, or out of all lists when no job is left. Then it updates those lists.
--- p_now: microseconds of the limiter clock.
+-- bucket that denied them, or out of all lists when no job is left. Returns those that changed, for
+-- `engine.update_lists`.
 -- p_lane: the lanes as they were selected.
 -- p_starts: the virtual start of each lane's fair key, without the lift of its class.
 -- p_steps: what a unit of each lane adds to it.
 -- p_blocked: the position in p_buckets of the bucket that denied each lane; 0: none.
 -- p_moves: what became of the lanes' jobs.
--- p_ahead, p_lead: as in `engine.update_lists`
 create or replace function engine.advance_lanes(
-  p_now bigint, p_lane sluice.lane[], p_starts bigint[], p_steps bigint[], p_blocked integer[], p_buckets bigint[],
-  p_moves engine.move[], p_ahead bigint default null, p_lead bigint default 0)
-returns void
+  p_lane sluice.lane[], p_starts bigint[], p_steps bigint[], p_blocked integer[], p_buckets bigint[],
+  p_moves engine.move[]) returns sluice.lane[]
 language plpgsql as $$
 declare
   v_grouped bigint[] := array(
@@ -61,14 +59,5 @@ begin
       where l.class = any (v_grouped) and l.list is not null group by 1, 2, 3) g
     group by g.class, g.list;
   end if;
-  perform engine.update_lists(p_now, p_lane, v_next, p_ahead, p_lead);
-  if exists (select 1 from sluice.limit_def d where d.lend_us is not null) then
-    -- Lanes that stay in their list were denied, too.
-    perform engine.record_denied_shares(array_agg(l.list), array_agg(b), p_now)
-    from (select n.list, n.buckets from unnest(v_next) n
-          union all
-          select l.list, l.buckets from unnest(p_lane) l
-          where l.id not in (select n.id from unnest(v_next) n)) l, unnest(l.buckets) b
-    where l.list <> 0;
-  end if;
+  return v_next;
 end $$;

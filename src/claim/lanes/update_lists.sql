@@ -1,6 +1,7 @@
 -- Updates the floor and the due time of the lists that lanes were found in or joined. A list in which no lane stands is
 -- deleted, except the ready list: its floor shows to later lanes how far the class was. A list is due when the next job
 -- of its front lane fits beside the units that are reserved for others; if only those are in its way it is due soon.
+-- Where limits have shares, it records which shares were denied.
 -- p_now: microseconds of the limiter clock.
 -- p_was: the lanes as they were found.
 -- p_next: the lanes that moved, as they stood before `engine.choose_front_lanes`. Their turns are used as lower bounds
@@ -9,7 +10,8 @@
 -- p_ahead, p_lead: a bucket that is granted ahead of time, and how long before it has room its list is due, in
 -- microseconds; null: no bucket is
 create or replace function engine.update_lists(
-  p_now bigint, p_was sluice.lane[], p_next sluice.lane[], p_ahead bigint, p_lead bigint) returns void
+  p_now bigint, p_was sluice.lane[], p_next sluice.lane[], p_ahead bigint default null, p_lead bigint default 0)
+returns void
 language plpgsql as $$
 declare
   v_lists engine.waiting[];
@@ -27,14 +29,11 @@ begin
       where class = t.class and id = t.id order by v desc limit 1) l on true);
   foreach v_ready in array v_lists loop
     continue when v_ready.id <> 0;
-    -- Written once a second while lanes are ready, so that sleepers see it and readers pass few dead turns.
     if v_ready.front is null then
       update sluice.list l set v = l.v + 1, floor = greatest(l.floor, v_ready.far), due = null
       where l.ctid = v_ready.place;
-    elsif v_ready.place is null then
-      insert into sluice.list (class, id, floor, due) values (v_ready.class, 0, v_ready.front, p_now);
-    elsif v_ready.due is null or v_ready.due < p_now - 1000000 or v_ready.front < v_ready.floor then
-      update sluice.list l set v = l.v + 1, floor = v_ready.front, due = p_now where l.ctid = v_ready.place;
+    else
+      perform engine.update_ready_list(v_ready.class, p_now, v_ready.front);
     end if;
   end loop;
   v_lists := array(select l from unnest(v_lists) l where l.id <> 0);
@@ -46,4 +45,13 @@ begin
   insert into sluice.list (class, id, v, floor, due, period, slack, lead)
   select w.class, w.id, p_now, w.front, w.due, w.period, w.slack, w.lead
   from unnest(v_lists) w where w.place is null and w.front is not null;
+  if exists (select 1 from sluice.limit_def d where d.lend_us is not null) then
+    -- Lanes that stay in their list were denied, too.
+    perform engine.record_denied_shares(array_agg(l.list), array_agg(b), p_now)
+    from (select n.list, n.buckets from unnest(p_next) n
+          union all
+          select l.list, l.buckets from unnest(p_was) l
+          where l.id not in (select n.id from unnest(p_next) n)) l, unnest(l.buckets) b
+    where l.list <> 0;
+  end if;
 end $$;
