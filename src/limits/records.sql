@@ -1,9 +1,6 @@
 -- Composite types that the functions of this module pass to each other. They are in the schema of the functions, not of
 -- the tables, because a release may change them.
 
--- The use of a bucket, as limits/definitions/rebuild_bucket_state.sql computes it again.
-create type engine.state as (debt bigint[], slots integer[], quota bigint[]);
-
 -- The room of a bucket, as limits/room/bucket_room.sql returns it: a claim charges the same state that it has decided
 -- by.
 create type engine.room as (

@@ -8,7 +8,6 @@ declare
   v_bucket bigint;
   v_row sluice.ledger;
   v_def sluice.limit_def;
-  v_state engine.state;
 begin
   if not pg_try_advisory_xact_lock(1397511523, -17) then return false; end if;
   v_bucket := (select r.bucket from sluice.renewal r limit 1);
@@ -21,12 +20,10 @@ begin
       join sluice.limit_def d on d.name = b.name where b.id = v_bucket order by d.version desc limit 1;
   if v_row.version < v_def.version then
     begin
-      v_state := engine.rebuild_bucket_state(v_row, v_def);
+      v_row := engine.rebuild_bucket_state(v_row, v_def);
       -- Until this row is written, engine.bucket_room returns the state under the older definition.
       perform engine.append_ledger(array[jsonb_populate_record(
-        null::engine.room, to_jsonb(v_state) || jsonb_build_object(
-        'ord', 1, 'bucket', v_bucket, 'n', v_row.n, 'now_at', v_row.at, 'version', v_def.version,
-        'hold', v_row.hold, 'probe', v_row.probe,
+        null::engine.room, to_jsonb(v_row) || jsonb_build_object('ord', 1, 'now_at', v_row.at,
         'kind', v_def.kind, 'weight', v_def.weight, 'slot', v_def.slot, 'margin', v_def.margin))]);
     exception when data_exception or integrity_constraint_violation or assert_failure then
       perform engine.park_bucket(row(v_bucket, sqlstate, sqlerrm)::engine.fault);

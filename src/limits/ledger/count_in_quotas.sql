@@ -9,7 +9,6 @@ create or replace function engine.count_in_quotas(p_quota bigint[], p_kind text[
   p_units bigint)
 returns bigint[] language plpgsql immutable as $$
 begin
-  if p_quota is null then return null; end if;
   for i in 1 .. cardinality(p_margin) loop
     continue when p_kind[i] <> 'quota';
     if p_when >= p_quota[i][1] - p_margin[i] and p_when < p_quota[i][2] + p_margin[i] then

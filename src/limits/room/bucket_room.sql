@@ -61,7 +61,8 @@ begin
       v_hold := greatest(v_hold, engine.limit_reopens_at(v_in.closed_us, v_def.kind, v_def.span)); end if;
     v_debt := v_in.debt; v_slots := v_in.slots; v_quota := null;
     if v_stale or v_def.margin is not null then select c.debt, c.slots, c.quota into v_debt, v_slots, v_quota
-      from engine.current_state(v_in.newest, v_def, v_stale and not v_is_long, v_wall) c; end if;
+      from engine.current_state(case when v_stale and not v_is_long
+        then engine.rebuild_bucket_state(v_in.newest, v_def) else v_in.newest end, v_def, v_wall) c; end if;
     v_slots := case when 'window' = any (v_def.kind) then
         engine.advance_windows(v_slots, v_def.kind, v_def.slot, v_in.at, v_at) end;
     v_debt := coalesce(v_debt, array_fill(0::bigint, array[cardinality(v_def.kind)]));

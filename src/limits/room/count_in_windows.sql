@@ -12,7 +12,6 @@ returns integer[] language plpgsql immutable as $$
 declare
   v_part integer;
 begin
-  if p_slots is null then return null; end if;
   for i in 1 .. cardinality(p_slot) loop
     continue when p_kind[i] <> 'window';
     v_part := least(case when p_units > 0 then 61 else 62 end, greatest(1, p_at / p_slot[i] - p_when / p_slot[i] + 1));

@@ -1,23 +1,17 @@
--- Returns the state of a bucket under the definition in force, from its newest ledger row. A quota owes what counts
+-- Returns a bucket's newest ledger row with what its quotas owe now, and with their periods. A quota owes what counts
 -- against a grant at p_wall: near an end of its period also the units of the neighbouring period, if they are more.
 -- If the store's clock was set back, periods of quotas begin again in which units were granted: what counts in them is
 -- read from the ledger (engine.recount_quota_periods), as it is when the row has no periods. The periods are null when
 -- the store does not understand a calendar: such a quota is full.
--- p_row, p_def: that row, and the definition.
--- p_rebuild: the row is of another version of the definition, so the state is computed from earlier rows.
+-- p_row, p_def: that row, and its definition.
 -- p_wall: the store's clock, in microseconds, by which quotas go.
-create or replace function engine.current_state(
-  p_row sluice.ledger, p_def sluice.limit_def, p_rebuild boolean, p_wall bigint)
-returns engine.state language plpgsql stable as $$
+create or replace function engine.current_state(p_row sluice.ledger, p_def sluice.limit_def, p_wall bigint)
+returns sluice.ledger language plpgsql stable as $$
 declare
   v_quota bigint[];
   v_shown bigint;  -- the latest time that the store's clock showed before it was set back
 begin
-  if p_rebuild then
-    select r.debt, r.slots, r.quota into p_row.debt, p_row.slots, p_row.quota
-    from engine.rebuild_bucket_state(p_row, p_def) r;
-  end if;
-  if p_def.margin is null then return (p_row.debt, p_row.slots, null)::engine.state; end if;
+  if p_def.margin is null then return p_row; end if;
   v_quota := engine.advance_quota_periods(p_row.quota, p_def, p_wall);
   if p_row.at is not null and v_quota is not null and (p_row.quota is null or exists (select 1 from sluice.step)) then
     v_shown := (select max(s.at - s.before_us) from sluice.step s where s.ahead_us > s.before_us);
@@ -37,5 +31,6 @@ begin
       when p_wall < v_quota[i][2] + p_def.margin[i] then v_quota[i][4]
       when p_wall >= v_quota[i][3] - p_def.margin[i] then v_quota[i][6] end), p_def.room[i]);
   end loop;
-  return (p_row.debt, p_row.slots, v_quota)::engine.state;
+  p_row.quota := v_quota;
+  return p_row;
 end $$;
