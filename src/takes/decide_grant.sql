@@ -64,7 +64,8 @@ begin
                        from unnest(p_buckets) d, unnest(p_buckets) u; end if;
     elsif not v_is_job then
       lacking := array(
-        select engine.jobs_have_turn(b, p_now) from unnest(p_buckets) with ordinality u (b, o) order by o);
+        select engine.jobs_due_at(b, p_now) is not null and engine.jobs_have_turn(b)
+        from unnest(p_buckets) with ordinality u (b, o) order by o);
     end if;
     granted := true <> all (lacking);
     if granted and v_counted is not null then

@@ -189,7 +189,7 @@ const identity = (key: Taken['key']) =>
 /** The key of a lock within its kind, by which an ordered kind is taken. */
 function placeOf({ of, key, by }: Taken): bigint {
   // Buckets that only a claim resolves (members of pools, values of labels) come after those of lanes, and are never the same.
-  if (of === 'bucket key') return BigInt(key['id'] ?? 0) + (by[0] === 'resolve_buckets' ? 2n ** 65n : 0n)
+  if (of === 'bucket key') return BigInt(key['id'] ?? 0) + (by.includes('resolve_buckets') ? 2n ** 65n : 0n)
   const place = key['n'] ?? key['seq'] ?? key['id'] ?? ''
   return /^-?\d+$/.test(place) ? BigInt(place) : 0n
 }

@@ -32,10 +32,5 @@ begin
     select coalesce(sluice.hash64(n.name), b.id) from unnest(p_buckets) with ordinality b (id, o)
     left join unnest(v_asked, v_names) n (asked, name) on sluice.hash64(n.asked) = b.id order by b.o);
   members := array(select sluice.hash64(m) from unnest(v_pool) m);
-  perform pg_advisory_xact_lock_shared(1397511523, -8);
-  insert into sluice.bucket (id, name, key)
-  select sluice.hash64(n) as id, split_part(n, ':', 1), substr(n, strpos(n, ':') + 1)
-  from unnest(v_names || v_pool) n
-  where not exists (select 1 from sluice.bucket b where b.id = sluice.hash64(n) offset 0)
-  order by id on conflict do nothing;
+  perform engine.make_buckets(v_names || v_pool);
 end $$;

@@ -2,11 +2,9 @@
 -- turns, measured by the units that each were granted since the other. The ledger has these, because the grants of
 -- takers have ids of version 4 there, and all others of version 7. A turn is as long as the other side's last turn, but
 -- at most a tenth of a second's worth of the limit, or the largest of the takers' grants if that is more. Jobs that do
--- not claim within half a second after their list was due (no free worker, a pause) lose their turn.
--- p_now: limiter's time in microseconds.
--- p_here: jobs claim from the bucket now, so whether they wait for it is not checked.
-create or replace function engine.jobs_have_turn(p_bucket bigint, p_now bigint, p_here boolean default false)
-returns boolean language plpgsql stable as $$
+-- not claim within half a second after their list was due (no free worker, a pause) lose their turn: the caller checks
+-- that some wait (engine.jobs_due_at) or claim now.
+create or replace function engine.jobs_have_turn(p_bucket bigint) returns boolean language plpgsql stable as $$
 declare
   v_row record;
   v_most bigint;  -- the longest turn
@@ -14,7 +12,6 @@ declare
   v_run bigint := 0;  -- units of the present turn
   v_before bigint := 0;  -- units of the other side's last turn
 begin
-  if not p_here and engine.jobs_due_at(p_bucket, p_now) is null then return false; end if;
   select greatest(1, min(case when x.kind = 'window' then x.room * 100000 / x.span
                               when x.kind = 'concurrency' then x.room / 4
                               when x.kind in ('rate', 'quota') then

@@ -14,7 +14,7 @@ begin
     where t.alive_until > p_now and t.reserves group by 1
   loop
     v_room := p_rooms[v_wait.i];
-    continue when v_room.units <= 0 and v_room.places <= 0 or engine.jobs_have_turn(v_room.bucket, p_now, true);
+    continue when v_room.units <= 0 and v_room.places <= 0 or engine.jobs_have_turn(v_room.bucket);
     v_room.avail := greatest(0, v_room.avail - v_wait.cost);
     v_room.units := greatest(0, v_room.units - v_wait.cost);
     v_room.places := greatest(0, v_room.places - v_wait.takers);
