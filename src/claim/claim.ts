@@ -154,8 +154,13 @@ export class Claims {
 
   /** Returns the jobs of a claim that this process does not know. Its grants are taken to be too old to use. */
   async adopt(id: string): Promise<ClaimedJob[]> {
-    const [row] = await this.#store.call<{ jobs: string | null }>('adopt_claim', [id])
-    return this.#jobsFrom(row?.jobs ?? null, id, -Infinity)
+    return this.#jobsFrom((await this.#read(id)).jobs, id, -Infinity)
+  }
+
+  /** Reads the jobs of a claim that was made before. */
+  async #read(id: string): Promise<Pick<Answer, 'jobs' | 'instants'>> {
+    const [row] = await this.#store.call<Pick<Answer, 'jobs' | 'instants'>>('adopt_claim', [id])
+    return row ?? { jobs: null, instants: null }
   }
 
   /** True while a claim of this id waits for its answer. */
@@ -211,6 +216,7 @@ export class Claims {
     ])
     if (row === undefined) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'a claim was answered without a row')
     const answeredMs = this.#store.clock.monotonicMs()
+    if (row.jobs === '') Object.assign(row, await this.#read(id))
     this.#wide = row.again && row.jobs === null
     if (row.since !== null)
       this.#since.set(who.tasks, { us: row.since, fromMs: this.#since.get(who.tasks)?.fromMs ?? sentMs })

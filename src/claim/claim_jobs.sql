@@ -1,6 +1,6 @@
 -- Claims up to p_want jobs that all their limits allow now. One autocommitted statement reads what has arrived,
 -- decides, charges the limits and marks the jobs, or does nothing at all. It waits at most a second for a lock.
--- p_claim: id of the claim; repeated with it after a lost reply, the call returns the same jobs.
+-- p_claim: id of the claim; repeated with it after a lost reply, the call has the same jobs.
 -- p_queues: the queues that the worker serves; null: all. p_tasks: the worker's tasks of which it can start a job now.
 -- p_want: number of jobs.
 -- p_cap: the latest time that the store's clock can show, by the caller's monotonic clock; null: unknown.
@@ -14,7 +14,7 @@
 -- again: the next claim should follow at once. With wake_us 0: the jobs are those of an earlier call with this id.
 -- since: the p_since of the next call; computed when p_since is eight seconds old, also if the next claim follows at
 -- once: otherwise a busy worker would read all dead rows of the past in each claim.
--- jobs: JSON for `decodeJobs` of claim/claimed-job.ts.
+-- jobs: JSON for `decodeJobs` of claim/claimed-job.ts; null: none; '': `engine.adopt_claim` returns them.
 -- instants: when each of the jobs may begin, in order, in the limiter's time; null: all may begin now.
 -- took_us: with instants, microseconds from its decision until its end.
 -- probing: as in `engine.read_claim_room`.
@@ -52,8 +52,7 @@ begin
              else engine.limiter_time(v_is.ahead_us, v_is.watched, p_cap) end;
   now_us := v_begun; waited_us := 0; since := p_since; again := false;
   if v_is.known then
-    select a.jobs, a.instants into jobs, instants from engine.adopt_claim(p_claim) a;
-    again := true; wake_us := 0; return;
+    jobs := ''; again := true; wake_us := 0; return;
   end if;
   for round in 1 .. 2 loop
     v_found := engine.find_classes(p_queues, p_tasks, v_is.labels, v_begun, v_since);
