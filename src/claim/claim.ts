@@ -28,7 +28,7 @@ export interface Claimer {
 }
 
 interface Answer {
-  now_us: string
+  now_us: string | null
   waited_us: string
   wake_us: string | null
   again: boolean
@@ -215,6 +215,10 @@ export class Claims {
       ahead,
     ])
     if (row === undefined) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'a claim was answered without a row')
+    if (row.now_us === null) {
+      await this.#store.call('check_epoch', [null, null, null])
+      return this.#request(who, want, { idle, ahead }, id, this.#store.clock.monotonicMs(), firstMs)
+    }
     const answeredMs = this.#store.clock.monotonicMs()
     if (row.jobs === '') Object.assign(row, await this.#read(id))
     this.#wide = row.again && row.jobs === null

@@ -9,7 +9,8 @@
 -- p_wide: considers as many lanes as a claim may, after a claim that found only blocked ones.
 -- p_ahead: how many jobs to grant at most if some are granted ahead of time, at least p_want; 0: none may be. The
 -- caller starts each job at its instant (instants).
--- now_us: the limiter clock when it decided; waited_us: microseconds from its beginning until then.
+-- now_us: the limiter clock when it decided; null: nothing was claimed, because the server has started since the store
+-- was last checked (`engine.check_epoch`). waited_us: microseconds from its beginning until it decided.
 -- wake_us: microseconds until the next claim; null: after a notification, or at once if it got as many as wanted now.
 -- again: the next claim should follow at once. With wake_us 0: the jobs are those of an earlier call with this id.
 -- since: the p_since of the next call; computed when p_since is eight seconds old, also if the next claim follows at
@@ -45,10 +46,10 @@ begin
   into v_is
   from sluice.epoch e left join sluice.worker w on w.id = p_worker;
   if v_is.labels is null then raise exception 'worker % was given up', p_worker using errcode = 'SLW01'; end if;
-  if v_is.moved then perform engine.check_epoch(null, null, null); end if;
+  if v_is.moved then return; end if;
   -- This comes before buckets are locked: a claim that has to wait here holds none of them.
   if v_is.stores > 0 then shared := engine.lock_redis_epoch(); end if;
-  v_begun := case when v_is.moved or v_is.stores > 0 then engine.limiter_now_us(p_cap)
+  v_begun := case when v_is.stores > 0 then engine.limiter_now_us(p_cap)
              else engine.limiter_time(v_is.ahead_us, v_is.watched, p_cap) end;
   now_us := v_begun; waited_us := 0; since := p_since; again := false;
   if v_is.known then
