@@ -16,7 +16,7 @@ declare
   v_front record; v_lane sluice.lane; v_next sluice.lane[]; v_is record; v_free bigint := 2147483647; v_take integer;
   v_ahead engine.ahead; v_room engine.room; v_blocked integer; v_mark engine.marked; v_move engine.move;
 begin
-  if p_news.future or p_news.rest or cardinality(p_news.lanes) > 1 then return v_done; end if;
+  if p_news.rest or cardinality(p_news.lanes) > 1 then return v_done; end if;
   v_front := engine.find_front_lanes(p_class, p_begun, p_since);
   if v_front.n > 1 or v_front.lane <> p_news.lanes[1] then return v_done; end if;
   select * into v_lane from sluice.lane l

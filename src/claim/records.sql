@@ -29,11 +29,9 @@ create type engine.waiting as (
     need bigint, lead bigint);
 
 -- The arrivals of a class: its lanes, with the first seq and the number of jobs of each; and the state of the class
--- after they are absorbed (claim/arrivals/read_arrivals.sql). rest: more is left. future: the data come from another
--- server, start again.
+-- after they are absorbed (claim/arrivals/read_arrivals.sql). rest: more is left.
 create type engine.news as (
-  lanes bigint[], bounds bigint[], counts bigint[], state sluice.class_state, fresh boolean, rest boolean,
-    future boolean);
+  lanes bigint[], bounds bigint[], counts bigint[], state sluice.class_state, fresh boolean, rest boolean);
 
 -- The parameters with which a claim is repeated to find the data that it fails on (claim/parking/probe_claim.sql):
 -- worker, its labels, number of jobs and cap as in claim/claim_jobs.sql; the class; the arrivals of the class; and the

@@ -13,7 +13,7 @@ declare
   v_class bigint;
   v_news engine.news;
   v_all engine.news[] := '{}';
-  v_new bigint[] := '{}';
+  v_new bigint[];  -- classes in which no job waited until now
   v_some boolean := cardinality(p_classes) > v_most;
   v_rest boolean := false;
   v_done engine.served;
@@ -22,15 +22,10 @@ begin
   perform engine.lock_classes(p_classes);
   foreach v_class in array p_classes loop
     v_news := engine.read_arrivals(v_class);
-    if v_news.future then
-      perform engine.rebuild_arrivals(v_class);
-      v_rest := true;
-    else
-      v_all := v_all || v_news;
-    end if;
+    v_all := v_all || v_news;
     v_rest := v_rest or v_news.rest;
   end loop;
-  if p_plain and cardinality(p_classes) = 1 and cardinality(v_all) = 1 then
+  if p_plain and cardinality(p_classes) = 1 then
     v_done := engine.claim_lone_lane(p_claim, p_worker, v_class, v_news, p_want, p_begun, p_since, p_cap,
       p_ahead);
     if v_done.served then
@@ -38,11 +33,9 @@ begin
       return v_done;
     end if;
   end if;
-  foreach v_news in array v_all loop
-    if (v_news.state).waiting <= (select sum(c) from unnest(v_news.counts) c) then
-      v_new := v_new || (v_news.state).class;
-    end if;
-  end loop;
+  v_new := array(
+    select (n.state).class from unnest(v_all) n
+    where (n.state).waiting <= (select sum(c) from unnest(n.counts) c));
   perform engine.absorb_arrivals(p_begun, v_all);
   v_done := engine.decide_claim(p_claim, p_worker, p_classes, v_new, p_want, p_cap, p_since,
     -- More lanes only if claims grant ahead, because reading a lane costs as much as granting a job.

@@ -2,7 +2,9 @@
 -- it, and records the state that is returned (`engine.record_class_states`). A row counts as arrived since then if the
 -- snapshot of the last reader did not show it: so no late commit is missed, and no row is read twice. Arrivals of this
 -- transaction are left to the next reader. Of more than 2,000 rows, or 1,000 lanes, one portion is read, and the next
--- reader goes on behind it, so that a claim that finds 100,000 new lanes does not make other claims wait.
+-- reader goes on behind it, so that a claim that finds 100,000 new lanes does not make other claims wait. When the last
+-- snapshot is from the future, because the data come from another server, the next reader starts again
+-- (`engine.rebuild_arrivals`).
 create or replace function engine.read_arrivals(p_class bigint) returns engine.news language plpgsql as $$
 declare
   v_most constant integer := 2000;
@@ -22,7 +24,9 @@ begin
   v_state.class := p_class;
   v_rest := v_state.target is not null;
   if pg_snapshot_xmax(v_state.snap) > pg_snapshot_xmax(pg_current_snapshot()) then
-    return (null, null, null, v_state, false, v_rest, true)::engine.news;
+    v_state := null; v_state.class := p_class;
+    perform engine.rebuild_arrivals(p_class);
+    return (null, null, null, v_state, false, true)::engine.news;
   end if;
   if not v_rest and right(v_state.snap::text, 1) = ':' and v_state.xid >= pg_snapshot_xmax(v_state.snap) then
     -- No transaction was in progress at the last reading, as most of the time: one range of the index has all rows.
@@ -31,7 +35,7 @@ begin
     from (select lane, pos, n from sluice.arrival
           where class = p_class and xid >= pg_snapshot_xmax(v_state.snap) and xid is distinct from v_own
           limit v_most + 1) a;
-    if v_lanes is null then return (null, null, null, v_state, false, false, false)::engine.news; end if;
+    if v_lanes is null then return (null, null, null, v_state, false, false)::engine.news; end if;
   end if;
   -- Two conditions: PL/pgSQL would start a query in a condition even where what stands before it decides.
   v_many := v_lanes is null or cardinality(v_lanes) > v_most;
@@ -55,5 +59,5 @@ begin
   v_state.n := coalesce(v_state.n, 0) + 1;
   v_state.xid := pg_current_xact_id();
   v_state.waiting := coalesce(v_state.waiting, 0) + coalesce(v_count, 0);
-  return (v_lanes, v_bounds, v_counts, v_state, true, v_rest, false)::engine.news;
+  return (v_lanes, v_bounds, v_counts, v_state, true, v_rest)::engine.news;
 end $$;

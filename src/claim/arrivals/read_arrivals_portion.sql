@@ -73,6 +73,5 @@ begin
   end if;
   v_news.state := v_state;
   v_news.fresh := false;
-  v_news.future := false;
   return v_news;
 end $$;

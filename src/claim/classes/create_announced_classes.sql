@@ -7,11 +7,7 @@ declare
 begin
   perform engine.lock_classes('{0}');
   v_news := engine.read_arrivals(0);
-  if v_news.future then
-    perform engine.rebuild_arrivals(0);
-    return true;
-  end if;
-  if not v_news.fresh then return false; end if;
+  if not v_news.fresh then return v_news.rest; end if;
   insert into sluice.class (id, queue, task, labels)
   select distinct engine.class_id(j.queue, j.task, j.takes) as id, j.queue, j.task, engine.find_label_limits(j.takes)
   from unnest(v_news.lanes, v_news.bounds) a (lane, bound)

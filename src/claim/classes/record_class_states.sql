@@ -24,6 +24,7 @@ begin
                   order by l.due desc limit 1)
              then greatest(0, v_is.waiting - v_taken) else 0 end,
            v_is.target, v_is.at_xid, v_is.at_lane, v_is.at_pos
-    where v_news.fresh or v_taken > 0;  -- not in an `if`, so `engine.plan_claim_statements` has the statement planned
+    -- Not in an `if`, so `engine.plan_claim_statements` has the statement planned.
+    where v_news.fresh or v_taken > 0 and v_is.n > 0;
   end loop;
 end $$;
