@@ -79,6 +79,8 @@ export class Takes implements Taker {
   readonly #fetches = new Set<FetchGrants>()
   readonly #margins: Margins
   readonly #closed = new AbortController()
+  /** Takes under way, and what they leave behind: `close` waits for them. */
+  readonly #underway = new Set<Promise<unknown>>()
   #agents: Agents | undefined
 
   constructor(options: TakesOptions) {
@@ -109,7 +111,7 @@ export class Takes implements Taker {
   /** See {@link Limit.tryTake}. */
   async tryTake(limits: Limit | readonly Limit[], options: TakeOptions = {}): Promise<Tried> {
     const want = takeRequestOf(limits, options)
-    const result = await this.#orOpen(want, () => this.#try(want))
+    const result = await this.#orOpen(want, () => this.#tracked(this.#try(want)))
     const { grant: lease, waitMs = 0 } = result
     if (lease === undefined) {
       await result.unused?.giveBack()
@@ -163,7 +165,7 @@ export class Takes implements Taker {
       served: (asked) => this.#acquirer.served(want.takes, asked),
       counted: (counts) => this.#acquirer.counted(want.takes, want.limits, counts),
     })
-    if (this.#closed.signal.aborted) throw closedError()
+    this.#checkOpen()
     this.#fetches.add(spend)
     try {
       const call = createFetch({ agent, clock, allowance: spend, limits: want.limits })
@@ -223,11 +225,17 @@ export class Takes implements Taker {
   async close(): Promise<void> {
     this.#closed.abort(closedError())
     for (const fetching of this.#fetches) fetching.abort(closedError())
+    await this.#waiters.close()
+    while (this.#underway.size > 0) await Promise.allSettled(this.#underway)
     await this.#leases.close()
     await this.#holder.close()
-    await this.#waiters.close()
     // It is not awaited, so that responses in progress can be read to their end.
     void this.#agents?.close()
+  }
+
+  /** @throws StoreError SLUICE_CLOSED */
+  #checkOpen(): void {
+    if (this.#closed.signal.aborted) throw closedError()
   }
 
   /** Requests a grant, and once more if the reply is lost. */
@@ -290,12 +298,19 @@ export class Takes implements Taker {
       },
       timeout: (soonestMs) => timeout(want, soonestMs),
       ended: async (back) => {
-        void back?.giveBack()
-        if (isInLine) void this.#leave(line)
+        if (back !== undefined) void this.#tracked(back.giveBack())
+        if (isInLine) void this.#tracked(this.#leave(line))
       },
     }
-    const taking = this.#acquirer.untilGranted(loop, unused, signal)
+    const taking = this.#tracked(this.#acquirer.untilGranted(loop, unused, signal))
     return signal === undefined ? taking : unlessAborted(taking, signal)
+  }
+
+  #tracked<T>(work: Promise<T>): Promise<T> {
+    const over = () => void this.#underway.delete(work)
+    this.#underway.add(work)
+    work.then(over, over)
+    return work
   }
 
   async #leave(line: string): Promise<void> {
@@ -310,7 +325,7 @@ export class Takes implements Taker {
     how: { line?: string; waitMs?: number; back?: TakenGrant | undefined } & Pick<Leaving, 'signal'> = {},
   ): Promise<GrantResult<TakenGrant>> {
     const { store, definitions, shared } = this.#options
-    if (this.#closed.signal.aborted) throw closedError()
+    this.#checkOpen()
     store.db.checkOutside('a take')
     await definitions.define(want.limits)
     await this.#margins.join(want.limits)
@@ -328,14 +343,20 @@ export class Takes implements Taker {
       const taker = { line, n: back?.place ?? null, wait, holder: pending.holder ?? null, life: lifeUs }
       const request = { pending, takes: want.takes, units: want.costs, back, taker }
       const leaving = { signal, ms: Math.max(waitMs, awayMs), late: () => timeout(want, 0) }
-      const answer = await this.#turnstile.pass(() => this.#acquirer.request(request), leaving)
+      const ask = () => {
+        this.#checkOpen()
+        return this.#acquirer.request(request)
+      }
+      const answer = await this.#turnstile.pass(ask, leaving)
       back?.handOver()
       const result = this.#leases.read(want, pending, answer)
       if (result.grant === undefined) return result
       const { fromMs, waitMs: againMs, id } = await this.#acquirer.confirm(request, answer)
       if (fromMs === undefined) return { soonestMs: againMs, waitMs: againMs, unused: result.grant }
       if (id !== undefined) result.grant.confirmed(id, fromMs + freshMs(answer))
-      return result
+      if (!this.#closed.signal.aborted) return result
+      await result.grant.giveBack()
+      throw closedError()
     } finally {
       known()
     }

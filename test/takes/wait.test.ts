@@ -140,5 +140,18 @@ describe.each(mainEngines)('waiting takes on $name', (engine) => {
     await expect(waiting).rejects.toMatchObject({ code: 'SLUICE_CLOSED' })
     expect(lease.signal.reason).toMatchObject({ code: 'SLUICE_CLOSED' })
     expect(await count(sluice.db, 'sluice.lease')).toBe(0)
+    expect(await inLine()).toBe(0)
+  })
+
+  it('end by close at any moment, and leave neither a place nor a taker in line', async () => {
+    if (engine.name === 'PGlite') return
+    for (let n = 0; n < 10; n++) {
+      const other = await Sluice.open({ store: sluice.url ?? '' })
+      const taking = Array.from({ length: 6 }, (_, i) => other.takes.take(i % 2 === 0 ? one : two).catch((e) => e))
+      for (let turn = 0; turn < n; turn++) await other.db.query('select 1')
+      await other.close()
+      for (const lease of await Promise.all(taking)) if ('signal' in lease) expect(lease.signal.aborted).toBe(true)
+      expect([await count(sluice.db, 'sluice.lease'), await inLine()]).toEqual([0, 0])
+    }
   })
 })
