@@ -259,7 +259,9 @@ export class Workers {
     parts: { outlet?: OutletFor; ended?: () => Promise<void>; companion?: Companion | undefined },
   ): Worker {
     const { outlet, ended, companion } = parts
-    const { beatUrl } = this.#options
+    const { beatUrl, checkOpen } = this.#options
+    // What was awaited since the last check may have taken long: nothing would stop a worker that is made after `close`.
+    checkOpen()
     const { queues, schedules = [], rate, concurrency = 10 } = options
     const worker: Worker = new Worker({
       ...this.#options,

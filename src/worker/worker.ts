@@ -157,6 +157,7 @@ export class Worker {
 
   /** Registers and begins to claim; stopped meanwhile, it resolves as soon as it can. */
   async start(): Promise<void> {
+    if (this.#ending.signal.aborted) return
     this.#underway = this.#begin()
     try {
       await this.#underway
@@ -216,6 +217,7 @@ export class Worker {
       this.#stop.abort()
       this.#ending.begin()
     }
+    if (this.#ending.signal.aborted) return 0
     if (signal?.aborted) stop()
     signal?.addEventListener('abort', stop)
     const underway = this.#claimAll(max)

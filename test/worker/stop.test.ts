@@ -57,6 +57,32 @@ test.each(cases)(
   },
 )
 
+test.each(['work', 'dispatchOnce'] as const)(
+  '%s that is called before a close, and not ready at it, rejects and leaves nothing behind',
+  async (way) => {
+    const watcher = await Sluice.open({ store: url })
+    const sluice = await Sluice.open({ store: url })
+    let closing: Promise<void> | undefined
+    const labels = {
+      // Read after all that a worker's tasks need in the store, and before the worker is made.
+      get here() {
+        closing ??= later(sluice.close())
+        return 'yes'
+      },
+    }
+    // The close waits for this send, so that the store stays open for a while.
+    let release = () => {}
+    const released = new Promise<void>((resolve) => (release = resolve))
+    watch((point) => (point === 'send.flush' ? released : undefined))
+    const sending = sluice.send(quiet, {})
+    await expect(sluice[way]([quiet], { labels })).rejects.toMatchObject({ code: 'SLUICE_CLOSED' })
+    release()
+    await Promise.all([sending, closing])
+    expect(await count(watcher.db, 'sluice.worker')).toBe(0)
+    await watcher.close()
+  },
+)
+
 test('a start that fails leaves nothing behind', async () => {
   const sluice = await Sluice.open({ store: url })
   let isFirst = true
