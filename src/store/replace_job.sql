@@ -1,7 +1,7 @@
--- Makes room for a job that replaces the one which has its idempotency key. If that job has not begun, it is deleted
--- and the new job takes over its id. Else (it runs, it has ended, or there is none) the key passes to p_id. A call with
--- a p_id that was used before is the same send, repeated because its reply was lost: it replaces nothing more, and
--- returns the key's present job, whatever has happened to that job meanwhile.
+-- Makes room for a job that replaces the one which has its idempotency key. If no handler was called for that job, it
+-- is deleted and the new job takes over its id. Else (one was, it has ended, or there is none) the key passes to p_id.
+-- A call with a p_id that was used before is the same send, repeated because its reply was lost: it replaces nothing
+-- more, and returns the key's present job, whatever has happened to that job meanwhile.
 -- p_task, p_key: the idempotency key.
 -- p_id: the new job's id.
 -- p_seconds: how long the key is kept.
@@ -17,7 +17,8 @@ begin
   update sluice.idempotency set expires_at = sluice.now() + make_interval(secs => p_seconds)
   where task = v_task and key = p_key returning sent into v_sent;
   if p_id = any (v_sent) then return v_holder; end if;
-  delete from sluice.job where id = v_holder and claim is null and attempt = 0;
+  -- A snooze does not count as an attempt, and leaves a record.
+  delete from sluice.job where id = v_holder and claim is null and attempt = 0 and attempts is null;
   if not found then v_holder := p_id; end if;
   update sluice.idempotency set job = v_holder, sent = (p_id || coalesce(v_sent, '{}'))[:20]
   where task = v_task and key = p_key;

@@ -1,7 +1,7 @@
 /** The kit for users' tests: time that moves to the next job, and what was sent, limited and refused. */
 import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest'
 import { z } from 'zod'
-import { check, fail, limit, newId, task } from '../../src/index.ts'
+import { check, fail, limit, newId, snooze, task } from '../../src/index.ts'
 import { testSluice, type TestSluice, vendor, type Vendor } from '../../src/testing/index.ts'
 
 const input = z.object({ n: z.number() })
@@ -73,6 +73,30 @@ it('drain advances over delays, retries and calendar days', async () => {
   const ms = await elapsed(async () => expect(await t.drain({ advance: true })).toBe(6))
   expect(ms).toBeGreaterThan(86_400_000)
   expect(ms).toBeLessThan(3 * 86_400_000)
+})
+
+it('a job that its handler has put off has begun, so that a later send with its key does not replace it', async () => {
+  const seen: number[] = []
+  const polls = task('polls', {
+    input,
+    run({ n }) {
+      seen.push(n)
+      if (seen.length === 1) throw snooze('1min')
+    },
+  })
+  const own = await testSluice({ tasks: [polls] })
+  try {
+    const key = { idempotencyKey: 'k', replace: true }
+    const first = await polls.send({ n: 1 }, key)
+    await own.drain()
+    const second = await polls.send({ n: 2 }, key)
+    expect(second).not.toBe(first)
+    expect(await polls.send({ n: 3 }, key)).toBe(second)
+    await own.drain({ advance: true })
+    expect(seen).toEqual([1, 3, 1])
+  } finally {
+    await own.close()
+  }
 })
 
 it('runUntil stops the clock when it is true, and rejects when that cannot become true', async () => {
