@@ -44,7 +44,7 @@ export interface LimitLoad {
   /** How many of its keys jobs wait for. */
   keys: number
   oldestAt: Date | undefined
-  /** Units granted within the last minute; millionths of a `currency`. */
+  /** Units granted within the last minute, less what was given back of them; millionths of a `currency`. */
   perMinute: number
   /** The currency of a limit in money, if it granted anything within the last minute: `USD`. */
   currency?: string

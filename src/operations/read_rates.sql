@@ -1,5 +1,5 @@
 -- Reads what went on within the last minute: jobs that were sent, and that were done or failed, by task and queue, and
--- units granted by limit. It reads 20,000 rows of each at most.
+-- units granted by limit, less what was given back. It reads 20,000 rows of each at most.
 -- lately: of these jobs, those of the last ten seconds
 select 'task' as kind, x.task as name, x.queue, count(*)::float8 as n,
        (count(*) filter (where x.finished_at > sluice.now() - interval '10 seconds'))::float8 as lately,
@@ -29,7 +29,7 @@ from (select split_part(b.name, '/', 1) as name, sum(l.units)::float8 as n,
       from (select k.bucket, k.units, k.at, c.now_us, count(*) over () as all_rows
             from (select engine.limiter_now_us() as now_us) c cross join lateral (
               select g.bucket, g.units, g.at from sluice.ledger g
-              where g.at > c.now_us - 60000000 and g.units > 0 order by g.at desc limit 20000) k) l
+              where g.at > c.now_us - 60000000 order by g.at desc limit 20000) k) l
       join sluice.bucket b on b.id = l.bucket
       where b.name not like '%/'
       group by split_part(b.name, '/', 1)) u
