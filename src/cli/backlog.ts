@@ -7,7 +7,7 @@ import { type Db } from '../db/db.ts'
 import { sqlOn } from '../db/store.ts'
 import { type Backlog, readBacklog, type Stop, type WaitingJobs } from '../operations/backlog.ts'
 import type { Finding } from './finding.ts'
-import { type Output, span } from './output.ts'
+import { many, type Output, span } from './output.ts'
 import { has, type StorageAt } from './storage.ts'
 
 /** A store that cannot answer within this time is reported as such. */
@@ -89,6 +89,16 @@ function stopText({ text, jobs, until }: Stop, waiting: number): string {
   const part = jobs < waiting ? `${jobs}: ` : ''
   const end = until === undefined ? '' : ` until ${until.toISOString().replace(/\.\d+Z$/, 'Z')}`
   return redactText(`${part}${text}${end}`)
+}
+
+/** Makes the finding about a store without workers: how many jobs wait. No failure, because `dispatch --once` may run them. */
+export async function unattended({ sql }: StorageAt): Promise<Finding> {
+  const { jobs, isExact } = (await has(sql, 'class')) ? await readBacklog(sql) : { jobs: [], isExact: true }
+  const n = jobs.reduce((sum, { waiting }) => sum + waiting, 0)
+  const [oldest] = jobs.flatMap(({ oldestAt }) => oldestAt ?? []).toSorted((a, b) => a.getTime() - b.getTime())
+  const waiting =
+    n === 0 ? '' : `; waiting: ${isExact ? '' : 'about '}${many(n, 'job')}, the oldest for ${ageOf(oldest)}`
+  return { status: 'warn', text: `no worker is registered${waiting}; \`sluice work\` starts one` }
 }
 
 /** Checks for waiting jobs that no worker of those that live can run. */

@@ -5,7 +5,7 @@ import type { Opened } from '../db/open.ts'
 import { type Sql, sqlOn } from '../db/store.ts'
 import { Limits } from '../operations/limits.ts'
 import type { PgliteDb } from '../db/pglite.ts'
-import { abandoned } from './backlog.ts'
+import { abandoned, unattended } from './backlog.ts'
 import { restores, steps } from './epoch.ts'
 import type { Finding } from './finding.ts'
 import { fleet } from './fleet.ts'
@@ -218,7 +218,7 @@ async function workers(at: Place): Promise<Finding | undefined> {
       `select id, beat, slots, host || ':' || pid as who from sluice.worker order by id`,
     )
   const first = await look()
-  if (first.length === 0) return { status: 'warn', text: 'no worker is registered; `sluice work` starts one' }
+  if (first.length === 0) return unattended(storageAt(at))
   let silent = first
   await until(async () => {
     const now = new Map((await look()).map((row) => [row.id, row.beat]))

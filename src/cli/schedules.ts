@@ -1,7 +1,7 @@
 /** `sluice schedules`: lists, shows, triggers, pauses, resumes and removes schedules. */
 import { Command } from 'commander'
 import { systemClock } from '../core/clock.ts'
-import { SluiceError } from '../core/errors.ts'
+import { SluiceError, UsageError } from '../core/errors.ts'
 import { redact } from '../core/redact.ts'
 import { type ScheduleLine, type Sluice, useSluice } from '../index.ts'
 import { loadCode } from './config.ts'
@@ -122,13 +122,18 @@ async function triggerOne(name: string, flags: { tasks?: string }, command: Comm
   const { out } = settings
   const { schedules } = await loadCode(settings.config, flags.tasks)
   const found = schedules.find((each) => each.name === name)
-  if (found === undefined)
+  if (found === undefined) {
+    const where = 'the file that exports schedules (--tasks, SLUICE_TASKS or sluice.config.ts)'
+    // The store may know it, but the input is in the code.
+    if (schedules.length === 0)
+      throw new UsageError('SLUICE_NO_SUCH_SCHEDULE', `this command has no code of schedule "${name}": give ${where}`)
     throw unknown(
       'schedule',
       name,
       schedules.map((each) => each.name),
-      'the file that exports schedules (--tasks, SLUICE_TASKS or sluice.config.ts)',
+      where,
     )
+  }
   const id = await withSluice(settings, { creates: true }, (sluice) => {
     useSluice(sluice)
     return sluice.schedules.trigger(found)

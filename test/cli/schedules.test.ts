@@ -101,6 +101,11 @@ it('a faulty schedule is reported with its place', async () => {
     code: 1,
     err: expect.stringContaining('did you mean nightly-sync?'),
   })
+  project.write('plain.ts', `import { task } from 'sluice'\nexport const plain = task('plain', { run: () => {} })`)
+  expect(await project.runWarm(['schedules', 'trigger', 'nightly-sync', '--tasks', 'plain.ts'])).toMatchObject({
+    code: 1,
+    err: expect.stringContaining('this command has no code of schedule "nightly-sync": give the file that exports'),
+  })
   expect(await project.runWarm(['schedules'])).toMatchObject({
     out: '',
     err: expect.stringContaining('no schedules are stored'),
