@@ -4,6 +4,7 @@ import { driver } from './driver.ts'
 import type { Clock } from '../core/clock.ts'
 import { closedError, SluiceError, UsageError } from '../core/errors.ts'
 import { describe, inTime, isLost, LateError, unreachable } from './connection-error.ts'
+import { LateSends, type ServerSession } from './late-sends.ts'
 import type { Successor } from './successor.ts'
 import { type Db, type Row, silentlyAborted, SingleConnection, transactionOver, type Tx } from './db.ts'
 
@@ -30,6 +31,9 @@ export function openPg(options: PgOptions): Db {
 /** Functions that claim jobs; they have connections of their own. */
 const claims = new Set(['claim_jobs', 'plan_claim_statements', 'send_and_claim_job'])
 
+/** What has less time than other statements for its answer, in ms: a place is lost 14 s after its last renewal. */
+const hastyMs = new Map([['renew_holder', 3_000]])
+
 /** After one connection was silent, any other that does not answer `select 1` within this many ms is dropped. */
 const probeMs = 2_000
 
@@ -38,9 +42,12 @@ const fullMs = 15_000
 
 /** Connections through a pooler that switches server sessions: what is prepared or set on them affects other clients. */
 const pooled = new WeakSet<pg.ClientBase>()
+/** The server's sessions of the other connections. */
+const sessions = new WeakMap<pg.ClientBase, ServerSession>()
 
 const settleSql = `select pid, case when pid = $1 then set_config('default_transaction_isolation', 'read committed', false)
     else current_setting('default_transaction_isolation') end as level,
+  case when pid = $1 then (select extract(epoch from a.backend_start)::text from pg_stat_get_activity($1) a) end as since,
   case when pid = $1 then set_config('tcp_user_timeout', '10000', false) end,
   case when pid = $1 then set_config('idle_in_transaction_session_timeout', '60000', false) end,
   case when pid = $1 and current_setting('application_name') = '' then set_config('application_name', 'sluice', false) end
@@ -56,8 +63,10 @@ export async function settle(client: pg.ClientBase): Promise<void> {
   // A pooler invents this number; the embedded engine's owner, whose one backend is configured already, leaves it at 0.
   const { processID } = client as unknown as { processID: number }
   const query = { text: settleSql, values: [processID], query_timeout: 5_000 }
-  const { rows } = await client.query<{ level: string; pid: number }>(query)
-  if (processID !== 0 && rows[0]?.pid !== processID) pooled.add(client)
+  const { rows } = await client.query<{ level: string; pid: number; since: string | null }>(query)
+  const { pid, since } = rows[0] ?? {}
+  if (processID !== 0 && pid !== processID) pooled.add(client)
+  if (pid === processID && since) sessions.set(client, { pid, since })
   if (rows[0]?.level !== 'read committed')
     throw new UsageError(
       'SLUICE_BAD_ISOLATION',
@@ -83,6 +92,7 @@ class PgDb implements Db {
   readonly #options: PgOptions
   readonly #listeners = new Map<string, Set<(payload: string) => void>>()
   readonly #missed = new Set<() => void>()
+  readonly #lateSends: LateSends
   #listener: pg.Client | undefined
   #answered = false
   #closed: Promise<void> | undefined
@@ -91,6 +101,7 @@ class PgDb implements Db {
   constructor(options: PgOptions) {
     this.#options = options
     this.where = describe(options.url, options.successor !== undefined)
+    this.#lateSends = new LateSends(options.clock)
     const connections = options.connections ?? 10
     this.#pool = makePool(options.url, connections)
     this.#claimPool = makePool(options.url, Math.min(2, connections))
@@ -106,9 +117,10 @@ class PgDb implements Db {
     const values = params as unknown[]
     const run = async (client: pg.PoolClient) =>
       (await client.query(pooled.has(client) ? { text: sql, values } : { name, text: sql, values })).rows as R[]
+    const isSend = name.startsWith('send')
     // Users may send much at once, which must not delay finishes.
-    const pool = claims.has(name) ? this.#claimPool : name.startsWith('send') ? this.#pool : this.#enginePool
-    return this.#use(run, pool)
+    const pool = claims.has(name) ? this.#claimPool : isSend ? this.#pool : this.#enginePool
+    return this.#use(run, pool, isSend ? this.#lateSends : undefined, hastyMs.get(name))
   }
 
   async script(sql: string): Promise<void> {
@@ -208,16 +220,26 @@ class PgDb implements Db {
     }
   }
 
-  /** Runs on a pooled connection; a statement without a reply in time is given up together with its connection. */
-  async #use<T>(body: (client: pg.PoolClient) => Promise<T>, pool = this.#pool): Promise<T> {
+  /**
+   * Runs on a pooled connection; a statement without a reply in time is given up together with its connection.
+   * @param late of a send: nothing is sent before these have ended
+   */
+  async #use<T>(
+    body: (client: pg.PoolClient) => Promise<T>,
+    pool = this.#pool,
+    late?: LateSends,
+    mostMs = Infinity,
+  ): Promise<T> {
     this.checkOutside()
     const client = await this.#connect(pool)
     let broken: Error | undefined
     try {
-      return await inTime(body(client), this.#answerMs)
+      const run = late === undefined ? body(client) : late.end(client).then(() => body(client))
+      return await inTime(run, Math.min(mostMs, this.#answerMs))
     } catch (error) {
       if (!isLost(error)) throw error
       broken = error as Error
+      late?.add(sessions.get(client))
       if (error instanceof LateError) this.#probeIdle()
       throw unreachable(this.where, error)
     } finally {

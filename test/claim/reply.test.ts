@@ -95,6 +95,32 @@ describe.concurrent('a lost reply', () => {
     },
   )
 
+  it('of a send whose request reaches the store after its repetition: the job runs once', async () => {
+    const { url } = await freshDatabase()
+    const proxy = await startProxy({ port: Number(new URL(url).port) })
+    const [near, far] = [await Sluice.open({ store: url }), await Sluice.open({ store: proxy.url(url) })]
+    ends.push(
+      () => near.close(),
+      () => proxy.close(),
+      () => far.close(),
+    )
+    const runs: string[] = []
+    const work = task('work', { run: (_, { job }) => void runs.push(job.id) })
+    await near.work([work])
+    await far.send(work, {})
+    const session = await far.db.query<{ pid: number }>('select pg_backend_pid() as pid')
+    proxy.strand()
+    const id = await far.send(work, {})
+    const isOver = async () => (await count(near.db, `sluice.done where state = 'done'`)) === 2
+    await until(isOver, 'the job that was sent again is done')
+    await proxy.pass()
+    const sessions = () => count(near.db, `pg_stat_activity where pid = ${session[0]?.pid}`)
+    await until(async () => (await sessions()) === 0, 'the session of the first request is over')
+    await until(async () => (await count(near.db, 'sluice.job')) === 0, 'nothing is left to do')
+    expect(runs.filter((run) => run === id)).toEqual([id])
+    expect(await count(near.db, 'sluice.failed')).toBe(0)
+  })
+
   it('whose request reaches the store after its caller gave it up: each job is done once', async () => {
     const { proxy, direct, runs, work, done } = await behind()
     proxy.halfOpen()
