@@ -72,6 +72,8 @@ export class FetchGrants implements Spending {
   }
 
   async next(signal: AbortSignal, unused?: Grant): Promise<Grant> {
+    // The store may have taken it back before its answer is here, and nothing was sent under it.
+    ;(unused as TakenGrant | undefined)?.whenLost(() => {})
     const lease = await this.#options.take(signal, unused as TakenGrant | undefined)
     this.#leases = [lease, ...this.#leases.filter((one) => one !== unused)]
     lease.whenLost((reason) => this.#end.abort(reason))

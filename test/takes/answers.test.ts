@@ -1,4 +1,6 @@
 /** Replies to takes that come late, twice, not at all, or to a process that was given up meanwhile. */
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest'
 import { type Clock, systemClock } from '../../src/core/clock.ts'
 import { StoreError } from '../../src/core/errors.ts'
@@ -107,6 +109,31 @@ it('a place that is granted while others are renewed stays held', async () => {
   expect(await count(sluice.db, 'sluice.lease')).toBe(2)
   expect(await sluice.takes.tryTake(seats)).toMatchObject({ granted: false })
   await Promise.all([first.release(), second?.release()])
+})
+
+it('a fetch goes on if its unused place has gone back before the reply that says so', async () => {
+  const both = limit('both', { rate: '1000/s', burst: 100, concurrency: 5 })
+  const server = createServer((_request, response) => response.end('here'))
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  const kept: (() => void)[] = []
+  let renewals = 0
+  hook = async (name, params, run) => {
+    const rows = await run()
+    if (name === takeCalls.renew) renewals++
+    if (name !== takeCalls.acquire) return rows
+    // The first grant is fresh when it arrives, and old when the connection is open.
+    if (params[3] === null) setImmediate(() => (skippedMs += 5_000))
+    else await new Promise<void>((resolve) => kept.push(resolve))
+    return rows
+  }
+  const fetching = later(sluice.takes.fetch(both, `http://127.0.0.1:${(server.address() as AddressInfo).port}/`))
+  await until(() => kept.length > 0 && renew.length > 0, 'the reply to its second take is kept back')
+  renew.splice(0).forEach((go) => go())
+  await until(() => renewals > 0, 'the renewal is over')
+  kept.forEach((goOn) => goOn())
+  expect(await (await fetching).text()).toBe('here')
+  await until(async () => (await count(sluice.db, 'sluice.lease')) === 0, 'its places are free')
+  server.close()
 })
 
 it('a late reply to a holder that was given up neither adds nor removes places of the present holder', async () => {
