@@ -13,6 +13,8 @@ import type { Store } from '../db/store.ts'
 /** How long the lease of a process that holds places lasts after each renewal, in microseconds. */
 export const lifeUs = 15_000_000
 const renewMs = 5_000
+/** How soon after a renewal that failed the next one is sent. */
+const againSoonMs = 500
 /** How much earlier a lease ends here than in the store, because work under it needs time to stop, and clocks differ. */
 const skewMs = 1_000
 /** How long giving back is retried while the store is away; the store frees the places before that by itself. */
@@ -170,13 +172,15 @@ export class LeaseHolder {
   /** Renews the lease while this process holds places, and gives back places that the store lists but this process does not know. */
   async #renew(): Promise<void> {
     const { clock, log } = this.#store
-    for (;;) {
+    for (let pauseMs = renewMs; ;) {
       // Set in the same step as the decision to stop, so that a later `hold` starts the loop again.
       this.#isRenewing = (this.#held.size > 0 || this.#ending.size > 0) && !this.#closed.signal.aborted
       if (!this.#isRenewing) return
-      await clock.sleep(renewMs, this.#closed.signal, false)
+      await clock.sleep(pauseMs, this.#closed.signal, false)
+      pauseMs = renewMs
       if (this.#closed.signal.aborted) continue
-      await this.#flush()
+      // Not awaited: a silent connection must not delay the renewal.
+      void this.#flush()
       if (this.#held.size === 0) continue
       const { id } = this
       const asked = readMoment(clock)
@@ -199,6 +203,7 @@ export class LeaseHolder {
         await this.#giveBackStrays((row.held ?? []).filter(isStray))
       } catch (error) {
         log.debug('places held outside of jobs could not be renewed', { err: error })
+        pauseMs = againSoonMs
       }
     }
   }

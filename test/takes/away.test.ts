@@ -22,7 +22,7 @@ async function behind() {
     () => proxy.close(),
     () => sluice.close(),
   )
-  return { proxy, sluice, lines }
+  return { proxy, sluice, lines, url }
 }
 
 it('without the store a limit is closed or open as defined, and uncharged takes are counted, and logged once', async () => {
@@ -65,4 +65,19 @@ it('a take whose reply was lost is repeated, and charges nothing twice', async (
   await lease.release()
   expect(await count(sluice.db, 'sluice.lease')).toBe(0)
   expect(await sluice.takes.tryTake(seats)).toMatchObject({ granted: true })
+})
+
+it('a place outlives a half-open connection over which it was renewed', async () => {
+  const { proxy, sluice, url } = await behind()
+  const near = await Sluice.open({ store: url })
+  ends.push(() => near.close())
+  const lease = await sluice.takes.take(limit('rooms', { concurrency: 2 }))
+  const { signal } = lease
+  const untilUs = async () =>
+    Number((await near.db.query<{ us: string }>('select alive_until as us from sluice.holder'))[0]?.us)
+  const before = await untilUs()
+  proxy.strand()
+  await until(async () => signal.aborted || (await untilUs()) > before, 'it is renewed')
+  expect(signal.reason).toBe(undefined)
+  await lease.release()
 })
