@@ -62,6 +62,8 @@ export class Membership {
   #isLeading = false
   /** True until its first round: until then nobody may have the turn. */
   #isNew = true
+  /** The limiter's time of the last round of this registration, in microseconds. */
+  #roundUs: string | null = null
   /** The stints that the store knows of this registration. */
   #stints = new Set<string>()
   readonly #begun = new Set<Begun>()
@@ -128,8 +130,10 @@ export class Membership {
     const { worker } = await this.claimer()
     type Answer = EpochCheck & { alive: boolean; turn: boolean; rest: boolean; orphans: string[] }
     const ask = (known: readonly unknown[]) =>
-      this.#store.call<Answer>('run_worker_round', [worker, this.#isLeading, ...known])
-    const { alive = false, turn = true, rest = false, orphans = [] } = (await this.#epoch.checkBy(ask)) ?? {}
+      this.#store.call<Answer>('run_worker_round', [worker, this.#isLeading, this.#roundUs, ...known])
+    const answer = await this.#epoch.checkBy(ask)
+    const { alive = false, turn = true, rest = false, orphans = [] } = answer ?? {}
+    this.#roundUs = answer?.now_us ?? null
     this.#isLeading = turn
     this.#isNew = false
     return { ...(alive ? {} : { lost: worker }), isTurn: turn, mayRest: rest, claims: orphans }
@@ -277,6 +281,7 @@ export class Membership {
       hasStints() ? [] : null,
     ])
     this.#stints = new Set()
+    this.#roundUs = null
     this.#worker = row?.id
     return { worker: row?.id ?? '', queues, tasks }
   }

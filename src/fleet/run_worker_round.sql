@@ -2,17 +2,18 @@
 -- describes the columns from now_us on), and reads the claims that the store holds for it.
 -- p_led: this worker did the fleet's common work the last time. It usually does it again, because its connection has
 -- planned all statements.
+-- p_round: the now_us of the worker's last round; null: it had none
 -- p_least, p_n, p_lsn: as in `engine.check_epoch`
 -- alive: false when the worker was given up; it must register again
 -- turn: no worker has watched the fleet for a while (`engine.watch_workers` records when), so this one does the common
 -- work
 -- rest: another worker watches, and the fleet has at least five workers, so one of them would soon notice if it stopped
 -- orphans: claims of this worker that are older than 5 s. If the worker does not know one of them, a request reached
--- the store late; the worker adopts its jobs (`engine.adopt_claim`). Older ones than 20 s are read at each
--- 30th beat only, once in one or two minutes: while an old snapshot is open, the rows of all ended claims are still
--- there.
+-- the store late, or its answer was lost; the worker adopts its jobs (`engine.adopt_claim`). Those that were older than
+-- 20 s at the last round are read at each 30th beat only, once in one or two minutes: while an old snapshot is open,
+-- the rows of all ended claims are still there.
 create or replace function engine.run_worker_round(
-  p_worker bigint, p_led boolean, p_least bigint, p_n bigint, p_lsn pg_lsn,
+  p_worker bigint, p_led boolean, p_round bigint, p_least bigint, p_n bigint, p_lsn pg_lsn,
   out alive boolean, out turn boolean, out rest boolean, out orphans uuid[],
   out now_us bigint, out ahead_us bigint, out watched boolean, out n bigint, out lsn pg_lsn, out restored boolean,
   out raised_us bigint, out renewal boolean)
@@ -31,5 +32,5 @@ begin
   rest := not turn and (select count(*) from (select 1 from sluice.worker limit 5) w) = 5;
   orphans := array(
     select c.id from sluice.claim c where c.worker = p_worker and c.at < now_us - 5000000
-      and c.at > case when v_beat % 30 = 0 then 0 else now_us - 20000000 end);
+      and c.at > case when v_beat % 30 = 0 then 0 else coalesce(least(now_us, p_round) - 20000000, 0) end);
 end $$;

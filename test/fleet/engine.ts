@@ -33,11 +33,11 @@ export async function workerRound(
   db: Queryable,
   worker: string,
 ): Promise<{ turn: boolean; rest: boolean } | undefined> {
-  const params = [worker, false, null, null, null]
+  const params = [worker, false, null, null, null, null]
   return (await sqlOn(db).call<{ turn: boolean; rest: boolean }>('run_worker_round', params))[0]
 }
 
 /** Does a worker's round; resolves to how many pages the server read for it. */
 export async function pagesOfRound(db: Queryable, worker: string): Promise<number> {
-  return (await costOf(db, `run_worker_round(${worker}, false, 0, 0, null)`)).pages
+  return (await costOf(db, `run_worker_round(${worker}, false, sluice.now_us(), 0, 0, null)`)).pages
 }
