@@ -90,25 +90,28 @@ end
 
 -- Makes room for the rates that have a pace: as much as their paces have.
 local function ease(bucket)
-  for i, rule in ipairs(bucket.rules) do
-    local pace, full = pace_of(bucket.rules, i)
+  local rules, debt = bucket.rules, bucket.debt
+  for i = 1, #rules - 1 do
+    local pace, full = pace_of(rules, i)
     if pace then
-      local units = math.floor((full - bucket.debt[i + 1]) / pace.weight)
-      if units > 0 then bucket.debt[i] = math.min(bucket.debt[i], (rule.room - units) * rule.weight) end
+      local rule, units = rules[i], math.floor((full - debt[i + 1]) / pace.weight)
+      if units > 0 then debt[i] = math.min(debt[i], (rule.room - units) * rule.weight) end
     end
   end
 end
 
 -- Drains a bucket to `now`; time never goes backwards for it.
 local function advance(bucket, now)
-  local at = math.max(now, bucket.at)
-  for i, rule in ipairs(bucket.rules) do
+  local from, rules, debt = bucket.at, bucket.rules, bucket.debt
+  local at = now > from and now or from
+  for i = 1, #rules do
+    local rule = rules[i]
     if rule.slot > 0 then
-      bucket.slots[i] = aged(bucket.slots[i], rule.slot, bucket.at, at)
+      bucket.slots[i] = aged(bucket.slots[i], rule.slot, from, at)
     elseif rule.periods then
       bucket.spent[i] = rolled(rule, bucket.spent[i], at)
-    elseif is_flow(rule) then
-      bucket.debt[i] = drained(bucket.debt[i], rule.drain, at - bucket.at)
+    elseif rule.drain > 0 then
+      debt[i] = drained(debt[i], rule.drain, at - from)
     end
   end
   bucket.at = at
@@ -120,8 +123,8 @@ local function owed(bucket, i)
   local rule = bucket.rules[i]
   if not is_flow(rule) then return bucket.running * rule.weight end
   if rule.slot > 0 then
-    local sum = 0
-    for k = 1, PARTS + 1 do sum = sum + bucket.slots[i][k] end
+    local sum, slots = 0, bucket.slots[i]
+    for k = 1, PARTS + 1 do sum = sum + slots[k] end
     return sum
   end
   if not rule.periods then return bucket.debt[i] end
@@ -134,17 +137,18 @@ end
 -- Returns the units that are free by the rules that count units, and the places that are free by concurrency. One more request of a
 -- running job (further) takes no place.
 local function free(bucket, further)
-  local units, places = MOST, MOST
-  for i, rule in ipairs(bucket.rules) do
-    local left = math.floor((rule.room * rule.weight - owed(bucket, i)) / rule.weight)
-    if is_flow(rule) then
-      if not rule.pace then units = math.min(units, left) end
-    elseif not further then
-      places = math.min(places, left)
+  local units, places, rules = MOST, MOST, bucket.rules
+  for i = 1, #rules do
+    local rule = rules[i]
+    local is_of_units = rule.drain > 0
+    if not rule.pace and (is_of_units or not further) then
+      local left = math.max(0, math.floor((rule.room * rule.weight - owed(bucket, i)) / rule.weight))
+      if is_of_units and left < units then units = left end
+      if not is_of_units and left < places then places = left end
     end
   end
-  if math.max(bucket.hold, bucket.shut) > bucket.at then units = 0 end
-  return math.max(0, units), math.max(0, places)
+  if bucket.hold > bucket.at or bucket.shut > bucket.at then units = 0 end
+  return units, places
 end
 
 -- Returns when `need` units are free under the rule at `i`; `need` above what the rule holds counts as all that it holds.
@@ -193,8 +197,9 @@ end
 
 -- Charges units and places. Returns how many places were taken: none if no rule counts them.
 local function charge(bucket, units, places)
-  local taken = 0
-  for i, rule in ipairs(bucket.rules) do
+  local taken, rules, debt = 0, bucket.rules, bucket.debt
+  for i = 1, #rules do
+    local rule = rules[i]
     if not is_flow(rule) then
       taken = places
     elseif rule.slot > 0 then
@@ -202,7 +207,7 @@ local function charge(bucket, units, places)
     elseif rule.periods then
       spend(rule, bucket.spent[i], bucket.at, units)
     else
-      bucket.debt[i] = bucket.debt[i] + units * rule.weight
+      debt[i] = debt[i] + units * rule.weight
     end
   end
   bucket.running = bucket.running + taken
@@ -322,6 +327,9 @@ end
 -- to one that looks back longer, the caller has to supply what the bucket forgot, or hold the bucket.
 local GRANTS = 1000
 local SOME = 50
+local NO_GRANTS = {}
+-- The byte before a number in what is packed (state below).
+local DOUBLE = 203
 -- Time for which a reply is repeated; a command that arrives after its caller has given up is not carried out at all.
 local ANSWER_MS = 60000
 
@@ -358,7 +366,7 @@ end
 -- Returns the grants from number `first` to `last` (unset: the newest), in order.
 local function grants(bucket, first, last)
   local fields, entries = {}, {}
-  for n = first, last or bucket.n do fields[#fields + 1] = 'e' .. n end
+  for n = first, last or bucket.n do fields[#fields + 1] = string.format('e%d', n) end
   if #fields == 0 then return entries end
   for i, entry in ipairs(redis.call('HMGET', bucket.key, unpack(fields))) do entries[i] = cmsgpack.unpack(entry) end
   return entries
@@ -376,27 +384,32 @@ local function parts_of(bucket, entry, n)
   return grants(bucket, n, n + (entry[7] or 1) - 1)
 end
 
+-- Returns a grant as cmsgpack packs the list of its fields, but with numbers as doubles, as in states.
+local function packed_grant(at, units, back, version, id, places, parts)
+  return struct.pack('>BBdBdBdBdc0BdBd', 151, DOUBLE, at, DOUBLE, units, DOUBLE, back, DOUBLE, version, cmsgpack.pack(id), DOUBLE, places,
+    DOUBLE, parts)
+end
+
 local function write_grant(bucket, n, entry)
-  redis.call('HSET', bucket.key, 'e' .. n, cmsgpack.pack(entry))
+  redis.call('HSET', bucket.key, string.format('e%d', n), cmsgpack.pack(entry))
 end
 
 -- Writes the grants that `remember` has left for `save`: whoever reads grants again before that calls it.
 local function flush(bucket)
-  if #bucket.fresh > 0 then redis.call('HSET', bucket.key, unpack(bucket.fresh)) end
-  bucket.fresh = {}
+  if bucket.fresh then redis.call('HSET', bucket.key, unpack(bucket.fresh)) end
+  bucket.fresh = nil
 end
 
 -- Forgets the oldest grants, several at a time: those beyond GRANTS, and those older than `keep`; never the newest.
 local function forget(bucket)
   local last = bucket.first - 1
   if bucket.n - last >= GRANTS + SOME then last = bucket.n - GRANTS end
-  if last < bucket.first and bucket.oldest >= bucket.at - bucket.keep * 1.1 then return end
   flush(bucket)
   local fields = {}
   for _, entry in ipairs(grants(bucket, bucket.first, math.min(bucket.first + SOME, bucket.n))) do
     bucket.oldest = entry[1]
     if bucket.first == bucket.n or (bucket.first > last and entry[1] >= bucket.at - bucket.keep) then break end
-    fields[#fields + 1], fields[#fields + 2] = 'e' .. bucket.first, 'g' .. entry[5]
+    fields[#fields + 1], fields[#fields + 2] = string.format('e%d', bucket.first), 'g' .. entry[5]
     -- A running job may run for long; there are no more of them than there are places.
     if entry[6] > 0 then redis.call('HSET', bucket.key, 'p' .. entry[5], cmsgpack.pack({ entry[6], entry[4] })) end
     bucket.first, bucket.lost = bucket.first + 1, math.max(bucket.lost, entry[1])
@@ -408,11 +421,17 @@ end
 -- of the last grant. parts: number of parts of the grant. It is written by `save`, in one command with the state.
 local function remember(bucket, at, id, units, places, parts)
   local n, fresh = bucket.n + 1, bucket.fresh
+  local name = string.format('%d', n)
   bucket.n = n
   if n == bucket.first then bucket.oldest = at end
-  fresh[#fresh + 1], fresh[#fresh + 2] = 'e' .. n, cmsgpack.pack({ at, units, 0, bucket.version, id, places, parts or 1 })
-  if id ~= '' then fresh[#fresh + 1], fresh[#fresh + 2] = 'g' .. id, n end
-  forget(bucket)
+  local entry = packed_grant(at, units, 0, bucket.version, id, places, parts or 1)
+  if not fresh then
+    bucket.fresh = id == '' and { 'e' .. name, entry } or { 'e' .. name, entry, 'g' .. id, name }
+  else
+    fresh[#fresh + 1], fresh[#fresh + 2] = 'e' .. name, entry
+    if id ~= '' then fresh[#fresh + 1], fresh[#fresh + 2] = 'g' .. id, name end
+  end
+  if n - bucket.first >= GRANTS + SOME - 1 or bucket.oldest < bucket.at - bucket.keep * 1.1 then forget(bucket) end
 end
 
 -- Returns the leases of a bucket, by grant: places, and when they end.
@@ -448,8 +467,9 @@ end
 local function matters_until(bucket)
   if bucket.running > bucket.leased then return nil end
   local last = math.max(bucket.at + bucket.keep, bucket.hold, bucket.leased > 0 and bucket.leased_until or 0)
-  for i, rule in ipairs(bucket.rules) do
-    local spent = bucket.spent[i]
+  local rules = bucket.rules
+  for i = 1, #rules do
+    local rule, spent = rules[i], bucket.spent[i]
     if rule.slot > 0 then
       last = math.max(last, bucket.at + (PARTS + 1) * rule.slot)
     elseif rule.periods then
@@ -472,7 +492,7 @@ local FIELDS = { 'version', 'at', 'hold', 'running', 'n', 'first', 'oldest', 'lo
 
 -- A state is the list of these fields, as cmsgpack packs it, with numbers as doubles (the byte DOUBLE, and eight), because `struct` reads
 -- and writes many of these at once. A list in any other form, such as that of an older version, is read more slowly.
-local DOUBLE, NIL, LIST = 203, '\192', '\220\0\019'
+local NIL, LIST = '\192', '\220\0\019'
 local STATE = '>c3BdBdBdBdBdBdBdBdc0c0BdBdc0c0BdBdBdBd'
 local FRONT, MIDDLE, BACK = '>xdxdxdxdxdxdxdxd', '>xdxd', '>xdxdxdxd'
 local BACK_BYTES = 36
@@ -501,25 +521,49 @@ local function packed(bucket)
     parts.ruled, before or NIL, DOUBLE, b.leased, DOUBLE, b.lapses, DOUBLE, b.leased_until, DOUBLE, b.expires)
 end
 
--- Reads a state that was packed as above under the definition of the bucket; `before` stays packed. Returns false: it is another one.
-local function unpacked(bucket, state)
-  if string.sub(state, 1, 4) ~= '\220\0\019\203' then return false end
-  local b, parts, version, from, to, to_ruled = bucket, parts_by(bucket.rules)
-  version, b.at, b.hold, b.running, b.n, b.first, b.oldest, b.lost, from = struct.unpack(FRONT, state, 4)
-  if version ~= b.version then return false end
-  to, b.debt = cmsgpack.unpack_one(state, from - 1)
-  if parts.none then
-    if string.find(state, parts.lists, to + 1, true) ~= to + 1 then return false end
-    b.slots, b.spent, to = parts.none, parts.none, to + #parts.lists
+local function bucket_of(key, definition, at, hold, running, n, first, oldest, lost, debt, slots, spent, closed, ahead, before, leased, lapses,
+  leased_until, expires)
+  return {
+    key = key, rules = definition.rules, keep = definition.keep, counted = definition.counted, own = definition.own,
+    version = definition.version, at = at, hold = hold, shut = 0, running = running, n = n, first = first, oldest = oldest, lost = lost,
+    debt = debt, slots = slots, spent = spent, closed = closed, ahead = ahead, before = before, leased = leased, lapses = lapses,
+    leased_until = leased_until, expires = expires,
+  }
+end
+
+-- Returns a bucket whose state was packed as above under its definition (`before` stays packed); nil: the state is another one.
+local function unpacked(key, definition, state)
+  if string.sub(state, 1, 4) ~= '\220\0\019\203' then return nil end
+  local version, at, hold, running, n, first, oldest, lost, from = struct.unpack(FRONT, state, 4)
+  if version ~= definition.version then return nil end
+  local parts, to, debt = parts_by(definition.rules), cmsgpack.unpack_one(state, from - 1)
+  local slots, spent = parts.none, parts.none
+  if not slots then
+    to, slots = cmsgpack.unpack_one(state, to)
+    to, spent = cmsgpack.unpack_one(state, to)
+  elseif string.find(state, parts.lists, to + 1, true) == to + 1 then
+    to = to + #parts.lists
   else
-    to, b.slots = cmsgpack.unpack_one(state, to)
-    to, b.spent = cmsgpack.unpack_one(state, to)
+    return nil
   end
-  b.closed, b.ahead, to_ruled = struct.unpack(MIDDLE, state, to + 1)
-  if string.find(state, parts.ruled, to_ruled, true) ~= to_ruled then return false end
-  b.before = string.sub(state, to_ruled + #parts.ruled, -1 - BACK_BYTES)
-  b.leased, b.lapses, b.leased_until, b.expires = struct.unpack(BACK, state, #state + 1 - BACK_BYTES)
-  return true
+  local closed, ahead, next = struct.unpack(MIDDLE, state, to + 1)
+  if string.find(state, parts.ruled, next, true) ~= next then return nil end
+  local back = #state - BACK_BYTES
+  local before = string.sub(state, next + #parts.ruled, back)
+  local leased, lapses, leased_until, expires = struct.unpack(BACK, state, back + 1)
+  return bucket_of(key, definition, at, hold, running, n, first, oldest, lost, debt, slots, spent, closed, ahead, before, leased, lapses,
+    leased_until, expires)
+end
+
+-- Returns a bucket by a state of any form; nil: it was never used.
+local function unpacked_slowly(key, definition, state, now)
+  local fresh = blank(definition.rules, now)
+  local bucket = bucket_of(key, definition, now, 0, 0, 0, 1, now, 0, fresh.debt, fresh.slots, fresh.spent, 0, 0, nil, 0, NEVER, 0, 0)
+  local values = state and cmsgpack.unpack(state) or {}
+  for i, field in ipairs(FIELDS) do
+    if values[i] ~= nil then bucket[field] = values[i] end
+  end
+  return bucket
 end
 
 -- A key is kept for a minute more than it matters, in case the clock is set back, and at times for so long more (us) that not each grant
@@ -537,22 +581,15 @@ local function save(bucket, shown)
     ms = math.min(math.ceil((least + SPARE - shown) / 1000), 1e14)
     bucket.expires = math.min(shown + ms * 1000, NEVER - 1)
   end
-  local fresh = bucket.fresh
-  fresh[#fresh + 1], fresh[#fresh + 2] = 's', packed(bucket)
-  if bucket.leases then fresh[#fresh + 1], fresh[#fresh + 2] = 'l', cmsgpack.pack(bucket.leases) end
-  flush(bucket)
+  local state, fresh = packed(bucket), bucket.fresh or NO_GRANTS
+  if bucket.leases then
+    redis.call('HSET', bucket.key, 's', state, 'l', cmsgpack.pack(bucket.leases), unpack(fresh))
+  else
+    redis.call('HSET', bucket.key, 's', state, unpack(fresh))
+  end
+  bucket.fresh = nil
   if ms then redis.call('PEXPIRE', bucket.key, ms) end
   if not last and expires < NEVER then redis.call('PERSIST', bucket.key) end
-end
-
--- Returns a bucket that was never used.
-local function unused(key, definition, now)
-  return {
-    key = key, rules = definition.rules, keep = definition.keep, counted = definition.counted, own = definition.own, fresh = {},
-    version = definition.version, stored = false, at = now, hold = 0, shut = 0, running = 0, n = 0, first = 1, oldest = now, lost = 0,
-    debt = false, slots = false, spent = false, closed = 0, ahead = 0, ruled = nil, before = nil, leased = 0, lapses = NEVER,
-    leased_until = 0, expires = 0, leases = nil, changed = nil,
-  }
 end
 
 -- Reads a bucket. A missing one counts as never used, because keys expire when they no longer matter. epoch: closes the bucket;
@@ -560,16 +597,9 @@ end
 -- epoch began), or if the epoch closes it without bound (the state is of another time: an old dump, a clock that was ahead, a definition
 -- that is no more).
 local function read(key, definition, epoch, now)
-  local bucket, state = unused(key, definition, now), redis.call('HGET', key, 's')
-  if not state or not unpacked(bucket, state) then
-    local fresh, values = blank(bucket.rules, now), state and cmsgpack.unpack(state) or {}
-    bucket = unused(key, definition, now)
-    bucket.debt, bucket.slots, bucket.spent = fresh.debt, fresh.slots, fresh.spent
-    for i, field in ipairs(FIELDS) do
-      if values[i] ~= nil then bucket[field] = values[i] end
-    end
-  end
-  bucket.stored = state and true or false
+  local state, others = unpack(redis.call('HMGET', key, 's', 'o'))
+  local bucket = state and unpacked(key, definition, state) or unpacked_slowly(key, definition, state, now)
+  bucket.stored, bucket.others = state and true or false, others and tonumber(others) or 0
   if not epoch then return bucket end
   if state and bucket.closed ~= epoch.at and (definition.own or epoch.most >= NEVER) then
     redis.call('PEXPIRE', key, '0')
@@ -832,12 +862,12 @@ local OTHERS = 10000000
 
 -- Returns how many of an item fit into its buckets. An item that takes no units still waits while nothing is free.
 local function fitting(buckets, item, further)
-  local fits = item.want
-  for _, take in ipairs(item.takes) do
+  local fits, takes = item.want, item.takes
+  for k = 1, #takes do
+    local take = takes[k]
     local units, places = free(buckets[take[1]], further)
-    local by = MOST
-    if units == 0 then by = 0 elseif take[2] > 0 then by = math.floor(units / take[2]) end
-    fits = math.min(fits, by, places)
+    if units == 0 then fits = 0 elseif take[2] > 0 then fits = math.min(fits, math.floor(units / take[2])) end
+    if places < fits then fits = places end
   end
   return fits
 end
@@ -860,9 +890,9 @@ end
 -- Returns from when an item is wanted, the latest time that it is granted for, and the last of its buckets that other programs take from
 -- (0: none).
 local function times_of(buckets, item, now, call)
-  local others = 0
-  for _, take in ipairs(item.takes) do
-    if buckets[take[1]].others > now then others = take[1] end
+  local others, takes = 0, item.takes
+  for k = 1, #takes do
+    if buckets[takes[k][1]].others > now then others = takes[k][1] end
   end
   local from = now + math.min(item.after or 0, AFTER)
   return from, others > 0 and now or from + math.min(call.ahead or 0, AHEAD), others
@@ -871,8 +901,8 @@ end
 -- Returns how many of an item are granted, and when they may be used: the most that fit at one moment from `from` to `latest`. One
 -- moment, because units counted at several moments may all be used at the last of them; so what fits at once may wait for the others.
 local function reach(buckets, item, now, from, latest, further)
-  local at = from
-  for _, take in ipairs(item.takes) do at = math.max(at, buckets[take[1]].ahead) end
+  local at, takes = from, item.takes
+  for k = 1, #takes do at = math.max(at, buckets[takes[k][1]].ahead) end
   if at > latest then return 0, at end
   local fit = fitting(buckets, item, further)
   if latest == now then return fit, at end
@@ -907,17 +937,22 @@ end
 local function grant(buckets, item, now, from, latest, further, granted)
   local fits, at = reach(buckets, item, now, from, latest, further)
   if fits == 0 then return 0, now end
-  for _, take in ipairs(item.takes) do
-    local i, units = take[1], fits * take[2]
-    local bucket, parts = buckets[i], granted[i] or { places = 0 }
+  local takes = item.takes
+  for k = 1, #takes do
+    local i, units = takes[k][1], fits * takes[k][2]
+    local bucket, parts = buckets[i], granted[i]
     if at > now then
       advance(bucket, at)
       bucket.ahead = at
     end
-    parts.places = parts.places + charge(bucket, units, further and 0 or fits)
-    if #parts == 0 or parts[#parts].at < bucket.at then parts[#parts + 1] = { at = bucket.at, units = 0 } end
-    parts[#parts].units = parts[#parts].units + units
-    granted[i] = parts
+    local places = charge(bucket, units, further and 0 or fits)
+    if not parts then
+      granted[i] = { { at = bucket.at, units = units }, places = places }
+    else
+      parts.places = parts.places + places
+      if parts[#parts].at < bucket.at then parts[#parts + 1] = { at = bucket.at, units = 0 } end
+      parts[#parts].units = parts[#parts].units + units
+    end
   end
   return fits, at
 end
@@ -929,9 +964,10 @@ local function cause_of(bucket, now, from, latest)
   return bucket.ahead > latest and 1 or 0
 end
 
-local function decide(buckets, call, now, granted)
-  local reply = {}
-  for _, item in ipairs(call.items) do
+local function decide(buckets, call, now, granted, reply)
+  local items, n = call.items, #reply
+  for k = 1, #items do
+    local item = items[k]
     local from, latest, others = times_of(buckets, item, now, call)
     local fits, at = grant(buckets, item, now, from, latest, call.further, granted)
     local wait, last = 0, 0
@@ -939,11 +975,11 @@ local function decide(buckets, call, now, granted)
       wait, last = delay(buckets, item, now, latest, call.further)
       if others > 0 and from > now then last = others end
     end
-    local told = { fits, wait, last }
-    if call.ahead then told[4], told[5] = at - now, last > 0 and cause_of(buckets[last], now, from, latest) or 0 end
-    for _, value in ipairs(told) do reply[#reply + 1] = value end
+    reply[n + 1], reply[n + 2], reply[n + 3], n = fits, wait, last, n + 3
+    if call.ahead then
+      reply[n + 1], reply[n + 2], n = at - now, last > 0 and cause_of(buckets[last], now, from, latest) or 0, n + 2
+    end
   end
-  return reply
 end
 
 -- Returns the last time for which a call may be granted anything.
@@ -957,7 +993,6 @@ end
 -- itself stays, because a denied bucket is not written.
 local function heed_others(buckets, call, now)
   for _, bucket in ipairs(buckets) do
-    bucket.others = bucket.stored and tonumber(redis.call('HGET', bucket.key, 'o')) or 0
     if not call.ahead and bucket.stored and bucket.others < now + OTHERS / 2 then
       redis.call('HSET', bucket.key, 'o', string.format('%.0f', now + OTHERS))
     end
@@ -975,7 +1010,7 @@ local function reserve(keys, call)
   heed_others(buckets, call, now)
   for _, bucket in ipairs(buckets) do advance(bucket, now) end
   local granted, reply = {}, { 'decided', call.id, now, shown }
-  for _, value in ipairs(decide(buckets, call, now, granted)) do reply[#reply + 1] = value end
+  decide(buckets, call, now, granted, reply)
   -- A denied bucket is not written: its time moves on at its next grant.
   for i, parts in pairs(granted) do
     if call.lease and parts.places > 0 then

@@ -89,25 +89,28 @@ end
 
 -- Makes room for the rates that have a pace: as much as their paces have.
 local function ease(bucket)
-  for i, rule in ipairs(bucket.rules) do
-    local pace, full = pace_of(bucket.rules, i)
+  local rules, debt = bucket.rules, bucket.debt
+  for i = 1, #rules - 1 do
+    local pace, full = pace_of(rules, i)
     if pace then
-      local units = math.floor((full - bucket.debt[i + 1]) / pace.weight)
-      if units > 0 then bucket.debt[i] = math.min(bucket.debt[i], (rule.room - units) * rule.weight) end
+      local rule, units = rules[i], math.floor((full - debt[i + 1]) / pace.weight)
+      if units > 0 then debt[i] = math.min(debt[i], (rule.room - units) * rule.weight) end
     end
   end
 end
 
 -- Drains a bucket to `now`; time never goes backwards for it.
 local function advance(bucket, now)
-  local at = math.max(now, bucket.at)
-  for i, rule in ipairs(bucket.rules) do
+  local from, rules, debt = bucket.at, bucket.rules, bucket.debt
+  local at = now > from and now or from
+  for i = 1, #rules do
+    local rule = rules[i]
     if rule.slot > 0 then
-      bucket.slots[i] = aged(bucket.slots[i], rule.slot, bucket.at, at)
+      bucket.slots[i] = aged(bucket.slots[i], rule.slot, from, at)
     elseif rule.periods then
       bucket.spent[i] = rolled(rule, bucket.spent[i], at)
-    elseif is_flow(rule) then
-      bucket.debt[i] = drained(bucket.debt[i], rule.drain, at - bucket.at)
+    elseif rule.drain > 0 then
+      debt[i] = drained(debt[i], rule.drain, at - from)
     end
   end
   bucket.at = at
@@ -119,8 +122,8 @@ local function owed(bucket, i)
   local rule = bucket.rules[i]
   if not is_flow(rule) then return bucket.running * rule.weight end
   if rule.slot > 0 then
-    local sum = 0
-    for k = 1, PARTS + 1 do sum = sum + bucket.slots[i][k] end
+    local sum, slots = 0, bucket.slots[i]
+    for k = 1, PARTS + 1 do sum = sum + slots[k] end
     return sum
   end
   if not rule.periods then return bucket.debt[i] end
@@ -133,17 +136,18 @@ end
 -- Returns the units that are free by the rules that count units, and the places that are free by concurrency. One more request of a
 -- running job (further) takes no place.
 local function free(bucket, further)
-  local units, places = MOST, MOST
-  for i, rule in ipairs(bucket.rules) do
-    local left = math.floor((rule.room * rule.weight - owed(bucket, i)) / rule.weight)
-    if is_flow(rule) then
-      if not rule.pace then units = math.min(units, left) end
-    elseif not further then
-      places = math.min(places, left)
+  local units, places, rules = MOST, MOST, bucket.rules
+  for i = 1, #rules do
+    local rule = rules[i]
+    local is_of_units = rule.drain > 0
+    if not rule.pace and (is_of_units or not further) then
+      local left = math.max(0, math.floor((rule.room * rule.weight - owed(bucket, i)) / rule.weight))
+      if is_of_units and left < units then units = left end
+      if not is_of_units and left < places then places = left end
     end
   end
-  if math.max(bucket.hold, bucket.shut) > bucket.at then units = 0 end
-  return math.max(0, units), math.max(0, places)
+  if bucket.hold > bucket.at or bucket.shut > bucket.at then units = 0 end
+  return units, places
 end
 
 -- Returns when `need` units are free under the rule at `i`; `need` above what the rule holds counts as all that it holds.
@@ -192,8 +196,9 @@ end
 
 -- Charges units and places. Returns how many places were taken: none if no rule counts them.
 local function charge(bucket, units, places)
-  local taken = 0
-  for i, rule in ipairs(bucket.rules) do
+  local taken, rules, debt = 0, bucket.rules, bucket.debt
+  for i = 1, #rules do
+    local rule = rules[i]
     if not is_flow(rule) then
       taken = places
     elseif rule.slot > 0 then
@@ -201,7 +206,7 @@ local function charge(bucket, units, places)
     elseif rule.periods then
       spend(rule, bucket.spent[i], bucket.at, units)
     else
-      bucket.debt[i] = bucket.debt[i] + units * rule.weight
+      debt[i] = debt[i] + units * rule.weight
     end
   end
   bucket.running = bucket.running + taken

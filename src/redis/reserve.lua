@@ -25,12 +25,12 @@ local OTHERS = 10000000
 
 -- Returns how many of an item fit into its buckets. An item that takes no units still waits while nothing is free.
 local function fitting(buckets, item, further)
-  local fits = item.want
-  for _, take in ipairs(item.takes) do
+  local fits, takes = item.want, item.takes
+  for k = 1, #takes do
+    local take = takes[k]
     local units, places = free(buckets[take[1]], further)
-    local by = MOST
-    if units == 0 then by = 0 elseif take[2] > 0 then by = math.floor(units / take[2]) end
-    fits = math.min(fits, by, places)
+    if units == 0 then fits = 0 elseif take[2] > 0 then fits = math.min(fits, math.floor(units / take[2])) end
+    if places < fits then fits = places end
   end
   return fits
 end
@@ -53,9 +53,9 @@ end
 -- Returns from when an item is wanted, the latest time that it is granted for, and the last of its buckets that other programs take from
 -- (0: none).
 local function times_of(buckets, item, now, call)
-  local others = 0
-  for _, take in ipairs(item.takes) do
-    if buckets[take[1]].others > now then others = take[1] end
+  local others, takes = 0, item.takes
+  for k = 1, #takes do
+    if buckets[takes[k][1]].others > now then others = takes[k][1] end
   end
   local from = now + math.min(item.after or 0, AFTER)
   return from, others > 0 and now or from + math.min(call.ahead or 0, AHEAD), others
@@ -64,8 +64,8 @@ end
 -- Returns how many of an item are granted, and when they may be used: the most that fit at one moment from `from` to `latest`. One
 -- moment, because units counted at several moments may all be used at the last of them; so what fits at once may wait for the others.
 local function reach(buckets, item, now, from, latest, further)
-  local at = from
-  for _, take in ipairs(item.takes) do at = math.max(at, buckets[take[1]].ahead) end
+  local at, takes = from, item.takes
+  for k = 1, #takes do at = math.max(at, buckets[takes[k][1]].ahead) end
   if at > latest then return 0, at end
   local fit = fitting(buckets, item, further)
   if latest == now then return fit, at end
@@ -100,17 +100,22 @@ end
 local function grant(buckets, item, now, from, latest, further, granted)
   local fits, at = reach(buckets, item, now, from, latest, further)
   if fits == 0 then return 0, now end
-  for _, take in ipairs(item.takes) do
-    local i, units = take[1], fits * take[2]
-    local bucket, parts = buckets[i], granted[i] or { places = 0 }
+  local takes = item.takes
+  for k = 1, #takes do
+    local i, units = takes[k][1], fits * takes[k][2]
+    local bucket, parts = buckets[i], granted[i]
     if at > now then
       advance(bucket, at)
       bucket.ahead = at
     end
-    parts.places = parts.places + charge(bucket, units, further and 0 or fits)
-    if #parts == 0 or parts[#parts].at < bucket.at then parts[#parts + 1] = { at = bucket.at, units = 0 } end
-    parts[#parts].units = parts[#parts].units + units
-    granted[i] = parts
+    local places = charge(bucket, units, further and 0 or fits)
+    if not parts then
+      granted[i] = { { at = bucket.at, units = units }, places = places }
+    else
+      parts.places = parts.places + places
+      if parts[#parts].at < bucket.at then parts[#parts + 1] = { at = bucket.at, units = 0 } end
+      parts[#parts].units = parts[#parts].units + units
+    end
   end
   return fits, at
 end
@@ -122,9 +127,10 @@ local function cause_of(bucket, now, from, latest)
   return bucket.ahead > latest and 1 or 0
 end
 
-local function decide(buckets, call, now, granted)
-  local reply = {}
-  for _, item in ipairs(call.items) do
+local function decide(buckets, call, now, granted, reply)
+  local items, n = call.items, #reply
+  for k = 1, #items do
+    local item = items[k]
     local from, latest, others = times_of(buckets, item, now, call)
     local fits, at = grant(buckets, item, now, from, latest, call.further, granted)
     local wait, last = 0, 0
@@ -132,11 +138,11 @@ local function decide(buckets, call, now, granted)
       wait, last = delay(buckets, item, now, latest, call.further)
       if others > 0 and from > now then last = others end
     end
-    local told = { fits, wait, last }
-    if call.ahead then told[4], told[5] = at - now, last > 0 and cause_of(buckets[last], now, from, latest) or 0 end
-    for _, value in ipairs(told) do reply[#reply + 1] = value end
+    reply[n + 1], reply[n + 2], reply[n + 3], n = fits, wait, last, n + 3
+    if call.ahead then
+      reply[n + 1], reply[n + 2], n = at - now, last > 0 and cause_of(buckets[last], now, from, latest) or 0, n + 2
+    end
   end
-  return reply
 end
 
 -- Returns the last time for which a call may be granted anything.
@@ -150,7 +156,6 @@ end
 -- itself stays, because a denied bucket is not written.
 local function heed_others(buckets, call, now)
   for _, bucket in ipairs(buckets) do
-    bucket.others = bucket.stored and tonumber(redis.call('HGET', bucket.key, 'o')) or 0
     if not call.ahead and bucket.stored and bucket.others < now + OTHERS / 2 then
       redis.call('HSET', bucket.key, 'o', string.format('%.0f', now + OTHERS))
     end
@@ -168,7 +173,7 @@ local function reserve(keys, call)
   heed_others(buckets, call, now)
   for _, bucket in ipairs(buckets) do advance(bucket, now) end
   local granted, reply = {}, { 'decided', call.id, now, shown }
-  for _, value in ipairs(decide(buckets, call, now, granted)) do reply[#reply + 1] = value end
+  decide(buckets, call, now, granted, reply)
   -- A denied bucket is not written: its time moves on at its next grant.
   for i, parts in pairs(granted) do
     if call.lease and parts.places > 0 then

@@ -12,6 +12,9 @@
 -- to one that looks back longer, the caller has to supply what the bucket forgot, or hold the bucket.
 local GRANTS = 1000
 local SOME = 50
+local NO_GRANTS = {}
+-- The byte before a number in what is packed (state below).
+local DOUBLE = 203
 -- Time for which a reply is repeated; a command that arrives after its caller has given up is not carried out at all.
 local ANSWER_MS = 60000
 
@@ -48,7 +51,7 @@ end
 -- Returns the grants from number `first` to `last` (unset: the newest), in order.
 local function grants(bucket, first, last)
   local fields, entries = {}, {}
-  for n = first, last or bucket.n do fields[#fields + 1] = 'e' .. n end
+  for n = first, last or bucket.n do fields[#fields + 1] = string.format('e%d', n) end
   if #fields == 0 then return entries end
   for i, entry in ipairs(redis.call('HMGET', bucket.key, unpack(fields))) do entries[i] = cmsgpack.unpack(entry) end
   return entries
@@ -66,27 +69,32 @@ local function parts_of(bucket, entry, n)
   return grants(bucket, n, n + (entry[7] or 1) - 1)
 end
 
+-- Returns a grant as cmsgpack packs the list of its fields, but with numbers as doubles, as in states.
+local function packed_grant(at, units, back, version, id, places, parts)
+  return struct.pack('>BBdBdBdBdc0BdBd', 151, DOUBLE, at, DOUBLE, units, DOUBLE, back, DOUBLE, version, cmsgpack.pack(id), DOUBLE, places,
+    DOUBLE, parts)
+end
+
 local function write_grant(bucket, n, entry)
-  redis.call('HSET', bucket.key, 'e' .. n, cmsgpack.pack(entry))
+  redis.call('HSET', bucket.key, string.format('e%d', n), cmsgpack.pack(entry))
 end
 
 -- Writes the grants that `remember` has left for `save`: whoever reads grants again before that calls it.
 local function flush(bucket)
-  if #bucket.fresh > 0 then redis.call('HSET', bucket.key, unpack(bucket.fresh)) end
-  bucket.fresh = {}
+  if bucket.fresh then redis.call('HSET', bucket.key, unpack(bucket.fresh)) end
+  bucket.fresh = nil
 end
 
 -- Forgets the oldest grants, several at a time: those beyond GRANTS, and those older than `keep`; never the newest.
 local function forget(bucket)
   local last = bucket.first - 1
   if bucket.n - last >= GRANTS + SOME then last = bucket.n - GRANTS end
-  if last < bucket.first and bucket.oldest >= bucket.at - bucket.keep * 1.1 then return end
   flush(bucket)
   local fields = {}
   for _, entry in ipairs(grants(bucket, bucket.first, math.min(bucket.first + SOME, bucket.n))) do
     bucket.oldest = entry[1]
     if bucket.first == bucket.n or (bucket.first > last and entry[1] >= bucket.at - bucket.keep) then break end
-    fields[#fields + 1], fields[#fields + 2] = 'e' .. bucket.first, 'g' .. entry[5]
+    fields[#fields + 1], fields[#fields + 2] = string.format('e%d', bucket.first), 'g' .. entry[5]
     -- A running job may run for long; there are no more of them than there are places.
     if entry[6] > 0 then redis.call('HSET', bucket.key, 'p' .. entry[5], cmsgpack.pack({ entry[6], entry[4] })) end
     bucket.first, bucket.lost = bucket.first + 1, math.max(bucket.lost, entry[1])
@@ -98,11 +106,17 @@ end
 -- of the last grant. parts: number of parts of the grant. It is written by `save`, in one command with the state.
 local function remember(bucket, at, id, units, places, parts)
   local n, fresh = bucket.n + 1, bucket.fresh
+  local name = string.format('%d', n)
   bucket.n = n
   if n == bucket.first then bucket.oldest = at end
-  fresh[#fresh + 1], fresh[#fresh + 2] = 'e' .. n, cmsgpack.pack({ at, units, 0, bucket.version, id, places, parts or 1 })
-  if id ~= '' then fresh[#fresh + 1], fresh[#fresh + 2] = 'g' .. id, n end
-  forget(bucket)
+  local entry = packed_grant(at, units, 0, bucket.version, id, places, parts or 1)
+  if not fresh then
+    bucket.fresh = id == '' and { 'e' .. name, entry } or { 'e' .. name, entry, 'g' .. id, name }
+  else
+    fresh[#fresh + 1], fresh[#fresh + 2] = 'e' .. name, entry
+    if id ~= '' then fresh[#fresh + 1], fresh[#fresh + 2] = 'g' .. id, name end
+  end
+  if n - bucket.first >= GRANTS + SOME - 1 or bucket.oldest < bucket.at - bucket.keep * 1.1 then forget(bucket) end
 end
 
 -- Returns the leases of a bucket, by grant: places, and when they end.
@@ -138,8 +152,9 @@ end
 local function matters_until(bucket)
   if bucket.running > bucket.leased then return nil end
   local last = math.max(bucket.at + bucket.keep, bucket.hold, bucket.leased > 0 and bucket.leased_until or 0)
-  for i, rule in ipairs(bucket.rules) do
-    local spent = bucket.spent[i]
+  local rules = bucket.rules
+  for i = 1, #rules do
+    local rule, spent = rules[i], bucket.spent[i]
     if rule.slot > 0 then
       last = math.max(last, bucket.at + (PARTS + 1) * rule.slot)
     elseif rule.periods then
@@ -162,7 +177,7 @@ local FIELDS = { 'version', 'at', 'hold', 'running', 'n', 'first', 'oldest', 'lo
 
 -- A state is the list of these fields, as cmsgpack packs it, with numbers as doubles (the byte DOUBLE, and eight), because `struct` reads
 -- and writes many of these at once. A list in any other form, such as that of an older version, is read more slowly.
-local DOUBLE, NIL, LIST = 203, '\192', '\220\0\019'
+local NIL, LIST = '\192', '\220\0\019'
 local STATE = '>c3BdBdBdBdBdBdBdBdc0c0BdBdc0c0BdBdBdBd'
 local FRONT, MIDDLE, BACK = '>xdxdxdxdxdxdxdxd', '>xdxd', '>xdxdxdxd'
 local BACK_BYTES = 36
@@ -191,25 +206,49 @@ local function packed(bucket)
     parts.ruled, before or NIL, DOUBLE, b.leased, DOUBLE, b.lapses, DOUBLE, b.leased_until, DOUBLE, b.expires)
 end
 
--- Reads a state that was packed as above under the definition of the bucket; `before` stays packed. Returns false: it is another one.
-local function unpacked(bucket, state)
-  if string.sub(state, 1, 4) ~= '\220\0\019\203' then return false end
-  local b, parts, version, from, to, to_ruled = bucket, parts_by(bucket.rules)
-  version, b.at, b.hold, b.running, b.n, b.first, b.oldest, b.lost, from = struct.unpack(FRONT, state, 4)
-  if version ~= b.version then return false end
-  to, b.debt = cmsgpack.unpack_one(state, from - 1)
-  if parts.none then
-    if string.find(state, parts.lists, to + 1, true) ~= to + 1 then return false end
-    b.slots, b.spent, to = parts.none, parts.none, to + #parts.lists
+local function bucket_of(key, definition, at, hold, running, n, first, oldest, lost, debt, slots, spent, closed, ahead, before, leased, lapses,
+  leased_until, expires)
+  return {
+    key = key, rules = definition.rules, keep = definition.keep, counted = definition.counted, own = definition.own,
+    version = definition.version, at = at, hold = hold, shut = 0, running = running, n = n, first = first, oldest = oldest, lost = lost,
+    debt = debt, slots = slots, spent = spent, closed = closed, ahead = ahead, before = before, leased = leased, lapses = lapses,
+    leased_until = leased_until, expires = expires,
+  }
+end
+
+-- Returns a bucket whose state was packed as above under its definition (`before` stays packed); nil: the state is another one.
+local function unpacked(key, definition, state)
+  if string.sub(state, 1, 4) ~= '\220\0\019\203' then return nil end
+  local version, at, hold, running, n, first, oldest, lost, from = struct.unpack(FRONT, state, 4)
+  if version ~= definition.version then return nil end
+  local parts, to, debt = parts_by(definition.rules), cmsgpack.unpack_one(state, from - 1)
+  local slots, spent = parts.none, parts.none
+  if not slots then
+    to, slots = cmsgpack.unpack_one(state, to)
+    to, spent = cmsgpack.unpack_one(state, to)
+  elseif string.find(state, parts.lists, to + 1, true) == to + 1 then
+    to = to + #parts.lists
   else
-    to, b.slots = cmsgpack.unpack_one(state, to)
-    to, b.spent = cmsgpack.unpack_one(state, to)
+    return nil
   end
-  b.closed, b.ahead, to_ruled = struct.unpack(MIDDLE, state, to + 1)
-  if string.find(state, parts.ruled, to_ruled, true) ~= to_ruled then return false end
-  b.before = string.sub(state, to_ruled + #parts.ruled, -1 - BACK_BYTES)
-  b.leased, b.lapses, b.leased_until, b.expires = struct.unpack(BACK, state, #state + 1 - BACK_BYTES)
-  return true
+  local closed, ahead, next = struct.unpack(MIDDLE, state, to + 1)
+  if string.find(state, parts.ruled, next, true) ~= next then return nil end
+  local back = #state - BACK_BYTES
+  local before = string.sub(state, next + #parts.ruled, back)
+  local leased, lapses, leased_until, expires = struct.unpack(BACK, state, back + 1)
+  return bucket_of(key, definition, at, hold, running, n, first, oldest, lost, debt, slots, spent, closed, ahead, before, leased, lapses,
+    leased_until, expires)
+end
+
+-- Returns a bucket by a state of any form; nil: it was never used.
+local function unpacked_slowly(key, definition, state, now)
+  local fresh = blank(definition.rules, now)
+  local bucket = bucket_of(key, definition, now, 0, 0, 0, 1, now, 0, fresh.debt, fresh.slots, fresh.spent, 0, 0, nil, 0, NEVER, 0, 0)
+  local values = state and cmsgpack.unpack(state) or {}
+  for i, field in ipairs(FIELDS) do
+    if values[i] ~= nil then bucket[field] = values[i] end
+  end
+  return bucket
 end
 
 -- A key is kept for a minute more than it matters, in case the clock is set back, and at times for so long more (us) that not each grant
@@ -227,22 +266,15 @@ local function save(bucket, shown)
     ms = math.min(math.ceil((least + SPARE - shown) / 1000), 1e14)
     bucket.expires = math.min(shown + ms * 1000, NEVER - 1)
   end
-  local fresh = bucket.fresh
-  fresh[#fresh + 1], fresh[#fresh + 2] = 's', packed(bucket)
-  if bucket.leases then fresh[#fresh + 1], fresh[#fresh + 2] = 'l', cmsgpack.pack(bucket.leases) end
-  flush(bucket)
+  local state, fresh = packed(bucket), bucket.fresh or NO_GRANTS
+  if bucket.leases then
+    redis.call('HSET', bucket.key, 's', state, 'l', cmsgpack.pack(bucket.leases), unpack(fresh))
+  else
+    redis.call('HSET', bucket.key, 's', state, unpack(fresh))
+  end
+  bucket.fresh = nil
   if ms then redis.call('PEXPIRE', bucket.key, ms) end
   if not last and expires < NEVER then redis.call('PERSIST', bucket.key) end
-end
-
--- Returns a bucket that was never used.
-local function unused(key, definition, now)
-  return {
-    key = key, rules = definition.rules, keep = definition.keep, counted = definition.counted, own = definition.own, fresh = {},
-    version = definition.version, stored = false, at = now, hold = 0, shut = 0, running = 0, n = 0, first = 1, oldest = now, lost = 0,
-    debt = false, slots = false, spent = false, closed = 0, ahead = 0, ruled = nil, before = nil, leased = 0, lapses = NEVER,
-    leased_until = 0, expires = 0, leases = nil, changed = nil,
-  }
 end
 
 -- Reads a bucket. A missing one counts as never used, because keys expire when they no longer matter. epoch: closes the bucket;
@@ -250,16 +282,9 @@ end
 -- epoch began), or if the epoch closes it without bound (the state is of another time: an old dump, a clock that was ahead, a definition
 -- that is no more).
 local function read(key, definition, epoch, now)
-  local bucket, state = unused(key, definition, now), redis.call('HGET', key, 's')
-  if not state or not unpacked(bucket, state) then
-    local fresh, values = blank(bucket.rules, now), state and cmsgpack.unpack(state) or {}
-    bucket = unused(key, definition, now)
-    bucket.debt, bucket.slots, bucket.spent = fresh.debt, fresh.slots, fresh.spent
-    for i, field in ipairs(FIELDS) do
-      if values[i] ~= nil then bucket[field] = values[i] end
-    end
-  end
-  bucket.stored = state and true or false
+  local state, others = unpack(redis.call('HMGET', key, 's', 'o'))
+  local bucket = state and unpacked(key, definition, state) or unpacked_slowly(key, definition, state, now)
+  bucket.stored, bucket.others = state and true or false, others and tonumber(others) or 0
   if not epoch then return bucket end
   if state and bucket.closed ~= epoch.at and (definition.own or epoch.most >= NEVER) then
     redis.call('PEXPIRE', key, '0')
