@@ -52,7 +52,11 @@ export interface ClaimMode {
 interface Begun {
   now_us: string | null
   jobs: string | null
+  shared: string | null
 }
+
+/** The job was only sent. */
+const noneBegun: Begun = { now_us: null, jobs: null, shared: null }
 
 /**
  * How long claims rely on an earlier claim's result that nothing is due before a time. After that a claim reads
@@ -136,10 +140,13 @@ export class Claims {
       params: [id, who.worker, this.#storeClock.cap(sentMs)],
       take: (row) => {
         this.#closeSoon(id)
-        const { now_us: nowUs, jobs: text } = (row ?? { now_us: null, jobs: null }) as unknown as Begun
+        const { now_us: nowUs, jobs: text, shared } = (row ?? noneBegun) as unknown as Begun
         if (nowUs !== null) this.#storeClock.saw(Number(nowUs), this.#store.clock.monotonicMs(), sentMs)
         const jobs = decodeJobs(text, id, sentMs)
-        for (const job of jobs) job.input = JSON.parse(input)
+        for (const job of jobs) {
+          job.input = JSON.parse(input)
+          if (shared !== null) job.epoch = shared
+        }
         take(jobs)
       },
     }

@@ -151,15 +151,16 @@ export class Dispatcher {
   }
 
   /**
-   * Keeps a place for a job that this process is sending. Undefined: the loop does not sleep, the job is not for it, or only
-   * one place is free, which stays for claims: others wake this worker for as long as it is registered as idle.
+   * Keeps a place for a job that this process is sending. Undefined: the loop does not sleep, the job is not for it, Redis is
+   * away, or only one place is free, which stays for claims: others wake this worker for as long as it is registered as idle.
    */
   offer({ queue, task, input }: Offered): KeptSlot | undefined {
     const { hand } = this
-    const { claims, clock } = this.#options
+    const { claims, clock, shared } = this.#options
     const who = this.#claimer
     if (
       who === undefined ||
+      shared?.isAway === true ||
       !this.#isAsleep ||
       this.#nudge.signal.aborted ||
       hand.places.kept > 0 ||

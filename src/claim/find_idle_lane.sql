@@ -1,20 +1,22 @@
 -- Returns a lane whose next job would pass no other job if this worker began it at once: no job of the lane waits, no
 -- lane of its class is ready, no arrival of the class is unread, and nothing waits for the lane's buckets. Returns null
--- for any other lane, and where a claim would check more than limits: costs, closed gates, limits in Redis, or a server
--- that has started since a worker last looked. The sender has looked for labels and pools (store/row.ts). It waits for
--- no lock, so the job may pass one that arrives meanwhile.
+-- for any other lane, and where a claim would check more than limits: costs, closed gates, or a server that has started
+-- since a worker last looked. The sender has looked for labels and pools (store/row.ts). It waits for no lock, so the
+-- job may pass one that arrives meanwhile.
 -- p_worker: the worker that would begin the job.
 -- p_class, p_lane: the class and the lane of that job.
-create or replace function engine.find_idle_lane(p_worker bigint, p_class bigint, p_lane bigint) returns sluice.lane
+-- shared: as in `engine.claim_jobs`
+create or replace function engine.find_idle_lane(p_worker bigint, p_class bigint, p_lane bigint, out lane sluice.lane,
+  out shared text)
 language plpgsql as $$
 declare
   v_is record;
 begin
   -- As in engine.claim_jobs. No lock: a rescue of this worker is under way, or waits for the end of this transaction.
-  if not pg_try_advisory_xact_lock_shared(1397511525, (p_worker & 2147483647)::integer) then return null; end if;
+  if not pg_try_advisory_xact_lock_shared(1397511525, (p_worker & 2147483647)::integer) then return; end if;
   select l.lane, s.snap, s.xid,
          right(s.snap::text, 1) <> ':' or s.xid < pg_snapshot_xmax(s.snap) as unsure,
-         exists (select 1 from sluice.gate) as gates
+         exists (select 1 from sluice.gate) as gates, exists (select 1 from sluice.shared) as shared
   into v_is
   from sluice.epoch e
   join sluice.worker w on w.id = p_worker
@@ -27,15 +29,16 @@ begin
     and pg_snapshot_xmax(s.snap) <= pg_snapshot_xmax(pg_current_snapshot())
     and not exists (select 1 from sluice.arrival a where a.class = c.id and a.xid >= pg_snapshot_xmax(s.snap))
     and (select t.due from sluice.list t where t.class = c.id and t.id = 0 order by t.v desc limit 1) is null
-    and not exists (select 1 from sluice.list t where t.id = any (l.buckets) and t.id <> 0 and t.due is not null)
-    and not exists (select 1 from sluice.shared);
+    and not exists (select 1 from sluice.list t where t.id = any (l.buckets) and t.id <> 0 and t.due is not null);
   -- A transaction was in progress when the class was last read: engine.find_classes.
   if v_is.unsure and exists (
     select 1 from (select pg_snapshot_xip(v_is.snap) as xid union select v_is.xid) m
     join sluice.arrival a on a.class = p_class and a.xid = m.xid where m.xid < pg_snapshot_xmax(v_is.snap))
     or v_is.gates and engine.find_gated_classes(array[p_class], sluice.now()) <> '{}'
-  then
-    return null;
+  then return; end if;
+  if v_is.shared then  -- as `engine.lock_redis_epoch`, without waiting
+    if not pg_try_advisory_xact_lock_shared(1397511523, -15) then return; end if;
+    shared := (select s.epoch from sluice.shared s);
   end if;
-  return v_is.lane;
+  lane := v_is.lane;
 end $$;

@@ -153,8 +153,9 @@ export async function sendClaimed(
   const job = await admit(to, input, {}, systemClock)
   if (!isClaimedAtSend(job)) return undefined
   const params = [claimId, worker, null, ...laneParams([job], true)]
-  const [row] = await sqlOn(db).call<{ jobs: string | null }>(attemptCalls.sendAndClaim, params)
-  return decodeJobs(row?.jobs ?? null, claimId, 0)
+  const [row] = await sqlOn(db).call<{ jobs: string | null; shared: string | null }>(attemptCalls.sendAndClaim, params)
+  const epoch = row?.shared
+  return decodeJobs(row?.jobs ?? null, claimId, 0).map((one) => (typeof epoch === 'string' ? { ...one, epoch } : one))
 }
 
 /** Ends attempts; resolves to the seqs that were refused. `ended`: claims without jobs in hand. */

@@ -154,6 +154,31 @@ describe('takes outside of jobs', () => {
   })
 })
 
+describe('jobs that are sent alone', () => {
+  it('are claimed where they are sent, and begin when Redis has confirmed them', async () => {
+    const { sluice } = await open()
+    const limits = [slow(true)]
+    const { call, ran } = counted(limits)
+    let claims = 0
+    let begun = 0
+    const { call: toStore } = sluice.db
+    sluice.db.call = async (name, ...rest) => {
+      const rows = await toStore.call(sluice.db, name, ...rest)
+      if (name === 'claim_jobs') claims += ((rows[0] as { jobs: string | null }).jobs ?? '') === '' ? 0 : 1
+      if (name === 'send_and_claim_job') begun += (rows[0] as { jobs: string | null }).jobs === null ? 0 : 1
+      return rows as never
+    }
+    await sluice.work([call])
+    const other = await foreigner(limits[0] as Limit)
+    for (let n = 0; begun < 2; n++) {
+      await sluice.send(call as never, { n } as never)
+      await until(() => ran.length === n + 1)
+    }
+    expect(await other(10 - ran.length)).toBe(10 - ran.length)
+    expect(claims).toBe(ran.length - begun)
+  })
+})
+
 describe('jobs behind a saturated rate', () => {
   /** A worker under 100/s with its own eyes on Redis: `ahead` has how many jobs of each call are wanted for later. */
   async function saturated(published: boolean) {
