@@ -6,7 +6,7 @@ export default {
   name: 'latency',
   about:
     'ms from the call of send to the first line of the handler, one job each 20 ms, sender and worker in one process',
-  peers: everyPeer.filter((name) => name !== 'postgres'),
+  peers: [...everyPeer.filter((name) => name !== 'postgres'), 'sluice-redis-own'],
   full: { jobs: 300, gapMs: 20 },
   quick: { jobs: 100, gapMs: 20 },
   shape: () => ({ kind: 'latency' }),
