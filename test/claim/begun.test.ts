@@ -161,7 +161,7 @@ describe.each(mainEngines)('on $name: a job that is sent by a process with an id
     await at.db.query(`insert into sluice.shared (owner, epoch, at) values ('test', 'one', now())`)
     expect(await at.begin(to)).toMatchObject({ epoch: 'one' })
     if (engine.name === 'PGlite') return
-    // As engine.replace_redis_epoch does.
+    // As the statement that replaces the epoch does.
     await at.db.transaction(async (tx) => {
       await tx.query('select pg_advisory_xact_lock(1397511523, -15)')
       expect(await at.begin(to)).toBe(undefined)

@@ -3,6 +3,7 @@ import { randomUUID } from 'node:crypto'
 import { describe, expect, it } from 'vitest'
 import { type Limit, limit } from '../../src/index.ts'
 import { RedisLimiter } from '../../src/redis/limiter.ts'
+import { attemptCalls } from '../claim/engine.ts'
 import { connectRedis } from '../servers/resp.ts'
 import { until } from '../until.ts'
 import { answering, counted, ends, foreigner, open, redis, rows, slow, startRedisForEach } from './peer-stage.ts'
@@ -164,8 +165,8 @@ describe('jobs that are sent alone', () => {
     const { call: toStore } = sluice.db
     sluice.db.call = async (name, ...rest) => {
       const rows = await toStore.call(sluice.db, name, ...rest)
-      if (name === 'claim_jobs') claims += ((rows[0] as { jobs: string | null }).jobs ?? '') === '' ? 0 : 1
-      if (name === 'send_and_claim_job') begun += (rows[0] as { jobs: string | null }).jobs === null ? 0 : 1
+      if (name === attemptCalls.claim) claims += ((rows[0] as { jobs: string | null }).jobs ?? '') === '' ? 0 : 1
+      if (name === attemptCalls.sendAndClaim) begun += (rows[0] as { jobs: string | null }).jobs === null ? 0 : 1
       return rows as never
     }
     await sluice.work([call])
