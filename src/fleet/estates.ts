@@ -37,7 +37,6 @@ export class Estates {
     ])
     const estates = new Map<string, { name: string; from: string; jobs: ClaimedJob[]; begun: Set<ClaimedJob> }>()
     for (const { worker: from, claim, begun, name } of left) {
-      this.#known.add(from)
       const estate = estates.get(from) ?? { name, from, jobs: [], begun: new Set<ClaimedJob>() }
       estates.set(from, estate)
       for (const job of await this.#claims.adopt(claim)) {
@@ -46,6 +45,8 @@ export class Estates {
         if (begun.includes(String(job.seq))) estate.begun.add(job)
       }
     }
+    // Not before: if the store is away meanwhile, they are found again.
+    for (const from of estates.keys()) this.#known.add(from)
     return [...estates.values()]
   }
 }
