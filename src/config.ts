@@ -28,30 +28,30 @@ export interface SluiceConfig extends RetentionOptions, Pick<SluiceOptions, Shar
    * `postgres://…`, a directory of the embedded engine (relative to this file), or `memory:`.
    * Default: `DATABASE_URL`, else `.sluice/data` beside this file.
    */
-  store?: string
+  store?: string | undefined
   /** Where limits are shared with other programs: `redis://…`. Default: `REDIS_URL`, else nowhere. */
-  redis?: string
+  redis?: string | undefined
   /** The least level of log lines: debug, info, warn, error or silent; default `SLUICE_LOG_LEVEL`, else `info`. */
-  logLevel?: LogLevel
+  logLevel?: LogLevel | undefined
   /** How log lines are written: `text` or `json`; default `SLUICE_LOG_FORMAT`, else `text`, with `--json` `json`. */
-  logFormat?: LogFormat
+  logFormat?: LogFormat | undefined
   /** How many attempts a worker runs at once; 1 to 10,000, default `SLUICE_CONCURRENCY`, else 10. */
-  concurrency?: number
+  concurrency?: number | undefined
   /** How long attempts may go on when a worker is to stop; default `SLUICE_GRACE`, else '25s'. Then they are given back. */
-  grace?: Duration
+  grace?: Duration | undefined
   /** Queues that a worker serves; default `SLUICE_QUEUES` (`a,b`), else all. */
-  queues?: readonly string[]
+  queues?: readonly string[] | undefined
   /**
    * Queues of Celery whose messages become jobs, and how they are read (docs/celery.md); default `SLUICE_CELERY_QUEUES` (`a,b`),
    * else none.
    */
-  celery?: readonly string[] | CeleryWork
+  celery?: readonly string[] | CeleryWork | undefined
   /** The tasks and handlers of events, or the path (relative to this file) of a file that exports them. Default: the file `SLUICE_TASKS`. */
-  tasks?: readonly Work[] | string
+  tasks?: readonly Work[] | string | undefined
   /** Listeners for the processes of the command line, as `sluice.on` takes them: `{ exhausted: (event) => … }` (docs/logs.md). */
-  on?: { readonly [Name in EventName]?: Listener<Name> }
+  on?: { readonly [Name in EventName]?: Listener<Name> } | undefined
   /** Schedules that workers fire, in addition to those that the tasks file exports. */
-  schedules?: readonly Schedule[]
+  schedules?: readonly Schedule[] | undefined
 }
 
 /** Returns its argument; an editor then completes and checks the fields of `sluice.config.ts`. */

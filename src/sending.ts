@@ -58,7 +58,7 @@ export class Sending {
   }
 
   /** Returns the caller's transaction; undefined: there is none. @throws if the call stands in one of the store and does not name it */
-  within(options: { tx?: TxLike }): Sql | undefined {
+  within(options: { tx?: TxLike | undefined }): Sql | undefined {
     const { store } = this.#options
     // Plain JavaScript may give null, which `admit` refuses.
     const { tx } = options ?? {}

@@ -26,16 +26,16 @@ import { type Duration, durationMs } from './rate.ts'
 /** Retry options of a task. The defaults survive an outage of 6 h. */
 export interface RetryOptions {
   /** Attempts in all, the first included; 1 to 1000, default 24. Attempts that never called the handler do not count. */
-  attempts?: number
+  attempts?: number | undefined
   /** Longest first wait, which doubles with each retry; the shortest is half of it. Default 1 s, 0 to 366 days. */
-  base?: Duration
+  base?: Duration | undefined
   /**
    * Attempts that the vendor may refuse because of its own limits (429) before the job fails; they do not count as failed.
    * 1 to 1,000,000, default 1000.
    */
-  maxThrottled?: number
+  maxThrottled?: number | undefined
   /** Bound of the longest wait, and twice that of the shortest. Default 1 h, 0 to 366 days. */
-  max?: Duration
+  max?: Duration | undefined
 }
 
 /** Retry options with defaults filled in and checked. */

@@ -18,28 +18,28 @@ export interface DirectOptions extends LogOptions {
   /** Queues of Celery to execute. */
   celery: readonly string[]
   /** The RabbitMQ of the producers; default `AMQP_URL`. */
-  amqp?: string
+  amqp?: string | undefined
   /** The Redis that has the limits (docs/redis.md), needed if a task has one; default `REDIS_URL`. */
-  redis?: string | RedisClient
+  redis?: string | RedisClient | undefined
   /** Prefix of every key in Redis; default `SLUICE_REDIS_PREFIX`, else `sluice:`. */
-  redisPrefix?: string
+  redisPrefix?: string | undefined
   /** Where results go, as the producers' `result_backend`; default `CELERY_RESULT_BACKEND`, else `rpc://`. */
-  celeryResults?: string
+  celeryResults?: string | undefined
   /** Attempts at once, and messages read ahead of acknowledgements; 1 to 10,000, default 10. */
-  concurrency?: number
+  concurrency?: number | undefined
   /** How long running attempts may go on once the worker is to stop; default `SLUICE_GRACE`, else '25s'. */
-  grace?: Duration
+  grace?: Duration | undefined
   /** Labels that limits may use as keys (docs/keys.md), in addition to SLUICE_LABELS; `host` and `ip` by default. */
-  labels?: Labels
+  labels?: Labels | undefined
   /** Private addresses that every task may call. Default: `SLUICE_ALLOW_PRIVATE` (`a,b`), else none. */
-  allowPrivate?: readonly string[]
+  allowPrivate?: readonly string[] | undefined
   /** True: a task that has failed for good is also put into the queue `<queue>.parked`, with its error. Default false. */
-  park?: boolean
+  park?: boolean | undefined
   /** True: producers get the state STARTED. Default false. */
-  trackStarted?: boolean
+  trackStarted?: boolean | undefined
   /** True: sends events for Flower and `celery events` from the start. Default false: when a program of Celery wants them. */
-  events?: boolean
-  clock?: Clock
+  events?: boolean | undefined
+  clock?: Clock | undefined
 }
 
 /**

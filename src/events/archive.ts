@@ -38,11 +38,11 @@ export interface ArchiveFilter {
 /** How to change many archived events. */
 export interface ArchiveOptions {
   /** At most this many in a time, evenly. Default: no bound. */
-  rate?: Rate
+  rate?: Rate | undefined
   /** Stops: what is done stays done, and the call resolves. */
-  signal?: AbortSignal
+  signal?: AbortSignal | undefined
   /** Called after each one that matched. */
-  onProgress?: (progress: { done: number; seen: number }) => void
+  onProgress?: ((progress: { done: number; seen: number }) => void) | undefined
 }
 
 /** The archive of one service. While one call goes through it, others do not see what that one has passed. */

@@ -23,11 +23,11 @@ export interface EmitOptions {
    * Your own open transaction on the same database (docs/transactions.md): the event is emitted when it commits, and not
    * when it rolls back.
    */
-  tx?: TxLike
+  tx?: TxLike | undefined
   /** The event's id, a UUIDv7 made within a day of now; emitting it again changes nothing. Default: a new one. */
-  id?: string
+  id?: string | undefined
   /** The subject of the event; 1 to 512 characters. */
-  subject?: string
+  subject?: string | undefined
 }
 
 /** An event. */

@@ -23,7 +23,7 @@ export interface EventsContext {
   /** The transport of events; undefined: the store. */
   transport: Transport | undefined
   /** Returns the caller's transaction; undefined: none is open. @throws StoreError SLUICE_CLOSED */
-  enter: (options: { tx?: TxLike }) => Sql | undefined
+  enter: (options: { tx?: TxLike | undefined }) => Sql | undefined
   /** Returns the queue that routes give a task; undefined: none. */
   routeOf: (task: string) => string | undefined
 }

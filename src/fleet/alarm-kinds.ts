@@ -8,31 +8,31 @@ import { type Duration, durationMs } from '../core/rate.ts'
 /** When alarms are raised, and where they go. Give the same to every worker; `false` switches an alarm off. */
 export interface AlarmOptions {
   /** Gets a POST with JSON for each alarm that is raised or over. Default: `SLUICE_ALARM_WEBHOOK`, else nobody. */
-  webhook?: string
+  webhook?: string | undefined
   /** Number of jobs that wait in a queue; default 100,000. */
-  queueLength?: number | false
+  queueLength?: number | false | undefined
   /** Number of messages that wait in a Celery queue on RabbitMQ that is read or filled here; default 10,000. */
-  depth?: number | false
+  depth?: number | false | undefined
   /** How long a queue has grown without being empty; at this rate it never will be. Default 10 min. */
-  growing?: Duration | false
+  growing?: Duration | false | undefined
   /** How long the oldest job of a queue has waited; default 1 h. */
-  oldestWait?: Duration | false
+  oldestWait?: Duration | false | undefined
   /** How long a job has waited that no live worker can run; default 1 min. */
-  noWorker?: Duration | false
+  noWorker?: Duration | false | undefined
   /** Age of a transaction that keeps dead rows from being cleaned; default 30 min. */
-  snapshot?: Duration | false
+  snapshot?: Duration | false | undefined
   /** How long a vendor has rejected the credential of a key; default 1 s. */
-  credential?: Duration | false
+  credential?: Duration | false | undefined
   /** How long the vendor of a limit has been down; default 1 min. */
-  vendorDown?: Duration | false
+  vendorDown?: Duration | false | undefined
   /** Number of deliveries of events to a service that wait for another attempt; default 1,000. */
-  retries?: number | false
+  retries?: number | false | undefined
   /** Number of events that wait in RabbitMQ and that no service gets; default 100. */
-  unrouted?: number | false
+  unrouted?: number | false | undefined
   /** How full a service's archive on RabbitMQ is in percent, by number or age; from 100 on the oldest are dropped; default 80. */
-  archive?: number | false
+  archive?: number | false | undefined
   /** How long the store, or Redis, has been away; default 10 s. */
-  away?: Duration | false
+  away?: Duration | false | undefined
 }
 
 /** An alarm that was read. */

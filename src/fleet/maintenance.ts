@@ -33,11 +33,11 @@ const offPeak = new Set([
 /** Options of `prune`. */
 export interface PruneOptions {
   /** Keep jobs that are done or cancelled for this long after their end; 0 to 36,500 days. Default: `retention.done`. */
-  keepDone?: Duration
+  keepDone?: Duration | undefined
   /** The same for jobs that failed. Default: `retention.failed`. */
-  keepFailed?: Duration
+  keepFailed?: Duration | undefined
   /** Only report what would be deleted; default false. */
-  dryRun?: boolean
+  dryRun?: boolean | undefined
 }
 
 /**

@@ -19,13 +19,13 @@ const offPeakMsDefault = 4 * 3_600_000
 /** How long finished jobs, counted from their end, and other records are kept; 0 to 36,500 days. */
 export interface Retention {
   /** Jobs that are done or cancelled; default 7 days. */
-  done?: Duration
+  done?: Duration | undefined
   /** Jobs that failed, which are kept for inspection and retry; default 7 days. */
-  failed?: Duration
+  failed?: Duration | undefined
   /** Events, for late subscribers and `sluice events show`; default 7 days. */
-  events?: Duration
+  events?: Duration | undefined
   /** The daily sums of each limit's keys (`sluice limits usage`); default 400 days. */
-  usage?: Duration
+  usage?: Duration | undefined
 }
 
 /** When workers drop and delete old data: at any time, or daily from a time of day on. */
@@ -43,9 +43,9 @@ export type PruneTime =
 /** Settings of a process; those it leaves out stay as stored. */
 export interface RetentionOptions {
   /** How long finished jobs and sums of usage are kept, in the whole fleet. Default: as stored by another process. */
-  retention?: Retention
+  retention?: Retention | undefined
   /** When workers drop and delete old data, in the whole fleet. Default: as stored by another process, else `'any'`. */
-  prune?: PruneTime
+  prune?: PruneTime | undefined
 }
 
 /** The settings in force. */

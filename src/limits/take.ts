@@ -12,17 +12,17 @@ export type TakeKey = string | number | boolean
 /** The key and the cost of a take. With several limits `key` and `cost` count for each, or are given by limit: `{ crm: 'a1' }`. */
 export interface TakeOptions {
   /** Key of the bucket: needed for a limit with keys, an error for one without. */
-  key?: TakeKey | Readonly<Record<string, TakeKey>>
+  key?: TakeKey | Readonly<Record<string, TakeKey>> | undefined
   /** Units; whole, 0 or more, at most what the limit can ever hold at once; default 1. A concurrency always counts one place. */
-  cost?: number | Readonly<Record<string, number>>
+  cost?: number | Readonly<Record<string, number>> | undefined
 }
 
 /** The key and the cost of a take, and how long to wait. */
 export interface WaitOptions extends TakeOptions {
   /** Longest wait in ms; default: until the take is granted. 0: as `tryTake`, but with an error. */
-  maxWaitMs?: number
+  maxWaitMs?: number | undefined
   /** Ends the wait, with the signal's reason. */
-  signal?: AbortSignal
+  signal?: AbortSignal | undefined
 }
 
 /**

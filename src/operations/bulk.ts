@@ -18,13 +18,13 @@ export interface BulkProgress {
 /** How to run a bulk operation; see the fields. */
 export interface BulkOptions {
   /** Allows a filter that matches every job; without it such a filter is rejected. */
-  all?: boolean
+  all?: boolean | undefined
   /** Called after each portion. */
-  onProgress?: (progress: BulkProgress) => void
+  onProgress?: ((progress: BulkProgress) => void) | undefined
   /** Changes at most this many jobs in such a time, evenly. Default: no bound. */
-  rate?: Rate
+  rate?: Rate | undefined
   /** Stops between portions: what is done stays done, and the call resolves. */
-  signal?: AbortSignal
+  signal?: AbortSignal | undefined
 }
 
 /** How many jobs a filter matches. */

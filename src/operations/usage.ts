@@ -7,15 +7,15 @@ import type { Sql } from '../db/store.ts'
 /** A filter of usage; see the fields. */
 export interface UsageOptions {
   /** Only this limit, each of its keys by itself. Default: all limits, the keys of each together. */
-  limit?: string
+  limit?: string | undefined
   /** With `limit`: only this key. */
-  key?: string
+  key?: string | undefined
   /** The periods: days, or months of the calendar. Default `'day'`. */
-  by?: 'day' | 'month'
+  by?: 'day' | 'month' | undefined
   /** From the period that contains this time on; a span such as `'7d'` is back from now. Default: 30 days, or 12 months. */
-  since?: Date | Duration
+  since?: Date | Duration | undefined
   /** Most lines; 1 to 10,000, default 1,000. */
-  max?: number
+  max?: number | undefined
 }
 
 /** The use of a limit, or of a key of it, in a period. */

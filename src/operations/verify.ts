@@ -14,14 +14,14 @@ import { type Rule, withPaces } from '../limits/rule.ts'
 /** Options of `verify`; see the fields. */
 export interface VerifyOptions {
   /** Only this limit; default all. */
-  limit?: string
+  limit?: string | undefined
   /**
    * Windows that a grant at this time or later ends; a time, or how long ago (`'2h'`). Default: as far back as the ledger
    * goes.
    */
-  since?: Date | Duration
+  since?: Date | Duration | undefined
   /** Only grants before this time; default all. */
-  until?: Date | Duration
+  until?: Date | Duration | undefined
 }
 
 /** The proof of one rule of a limit, in one version of its definition. */

@@ -7,9 +7,9 @@ import { isFinal, type Job, type Jobs } from './jobs.ts'
 /** How long to wait for the end of a job. */
 export interface WaitForOptions {
   /** Then it rejects with SLUICE_WAIT_TIMEOUT. Default: never. */
-  timeout?: Duration
+  timeout?: Duration | undefined
   /** Ends the wait, with the signal's reason; the job goes on. */
-  signal?: AbortSignal
+  signal?: AbortSignal | undefined
 }
 
 /**

@@ -31,7 +31,10 @@ export interface RedisSharedOptions {
  * Returns where limits are in Redis, and for how many databases: as given, else by the environment, else by default.
  * @throws UsageError SLUICE_BAD_REDIS
  */
-export function sharingOf(given: { redisPrefix?: string; redisStores?: number }): { prefix: string; stores: number } {
+export function sharingOf(given: { redisPrefix?: string | undefined; redisStores?: number | undefined }): {
+  prefix: string
+  stores: number
+} {
   const stores = given.redisStores ?? Number(env('SLUICE_REDIS_STORES') ?? 1)
   if (!Number.isInteger(stores) || stores < 1 || stores > 1_000)
     throw new UsageError(

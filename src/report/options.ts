@@ -8,11 +8,11 @@ import { Report } from './report.ts'
 /** Options of a log; see the fields. */
 export interface LogOptions {
   /** Receives log lines; default: they are written to stderr. It gets lines of every level. */
-  log?: Log
+  log?: Log | undefined
   /** The least level that is written to stderr. Default: `SLUICE_LOG_LEVEL`, else `warn`. */
-  logLevel?: LogLevel
+  logLevel?: LogLevel | undefined
   /** How lines are written to stderr. Default: `SLUICE_LOG_FORMAT`, else `text`, with colours on a terminal. */
-  logFormat?: LogFormat
+  logFormat?: LogFormat | undefined
 }
 
 /** The levels that can be set. */

@@ -16,21 +16,21 @@ export interface ScheduleOptions<Input> extends Pick<SendOptions<NoInfer<Input>>
    * weekday are both given, a day that matches either is enough. On days when clocks change, a named hour comes once; if
    * the clocks skip it, right after the gap. An hour of `*` follows elapsed time: 23 or 25 times.
    */
-  cron?: string
+  cron?: string | undefined
   /** IANA time zone in which `cron` is read; default `UTC`. */
-  zone?: string
+  zone?: string | undefined
   /** 1 s to 366 days, counted from 1970 in UTC: `'10s'` is due at :00, :10, :20, … */
-  every?: Duration
+  every?: Duration | undefined
   /**
    * How to treat instants that no worker could send within a minute (none was alive, the store was away):
    * `last` (default) sends the newest of them, unless a later instant is due now; `all` sends each of the newest 1,000;
    * `none` sends none. Instants that are not sent are recorded as missed.
    */
-  catchUp?: 'none' | 'last' | 'all'
+  catchUp?: 'none' | 'last' | 'all' | undefined
   /** `skip`: an instant is not sent, and recorded as skipped, while the previous instant's job is unfinished. Default `allow`. */
-  overlap?: 'allow' | 'skip'
+  overlap?: 'allow' | 'skip' | undefined
   /** Delays each job by a random time up to this, so that not all schedules of a night start at once; at most 24 h, default 0. */
-  jitter?: Duration
+  jitter?: Duration | undefined
 }
 
 /** A defined schedule. */

@@ -20,7 +20,7 @@ export interface HttpTaskOptions extends Omit<
    * Secrets that its requests may refer to, by names of your own. A job stores only the name; the worker inserts the
    * value just before the request, only for the hosts listed here, and redacts it in results and errors.
    */
-  secrets?: Readonly<Record<string, SecretOptions>>
+  secrets?: Readonly<Record<string, SecretOptions>> | undefined
 }
 
 /**

@@ -32,13 +32,13 @@ export interface SendRowsOptions<Row, Input> {
    * Called for each bad row, which is then left out; it may throw, to stop there. Default: the first bad row stops the
    * call.
    */
-  onBad?: (error: SluiceError, row: Row) => void
+  onBad?: ((error: SluiceError, row: Row) => void) | undefined
   /** Called when a batch is durable (with `tx`: written). */
-  onProgress?: (sent: Sent) => void
+  onProgress?: ((sent: Sent) => void) | undefined
   /** Stops after the current batch; the call resolves. */
-  signal?: AbortSignal
+  signal?: AbortSignal | undefined
   /** As in `SendOptions`: all batches in the caller's own transaction. */
-  tx?: TxLike
+  tx?: TxLike | undefined
 }
 
 /** The parts that sending rows uses. */

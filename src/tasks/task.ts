@@ -27,40 +27,40 @@ export interface TaskOptions<Schema extends StandardSchemaV1, Result, Fair exten
    * limit's own cost. A limit whose key or cost the input lacks does not compile.
    */
   limits?: readonly (Limit<StandardSchemaV1.InferInput<Schema>> | CostedLimit<StandardSchemaV1.InferInput<Schema>>)[]
-  retry?: RetryOptions
+  retry?: RetryOptions | undefined
   /** The queue, or a function of the input that returns it; default: the table of routes, else `default`. */
-  queue?: string | ((input: StandardSchemaV1.InferInput<Schema>) => string)
+  queue?: string | ((input: StandardSchemaV1.InferInput<Schema>) => string) | undefined
   /** The fair key, as a field path of the input; default the key of the job's first keyed limit. */
   fair?: Fair & (StandardSchemaV1.InferInput<Schema> extends HasPath<Fair> ? unknown : never)
   /** Weight of its fair key's turns, or a function of the input; 1 to 1000. Default: the limit's `weights`, else 1. */
-  weight?: number | ((input: StandardSchemaV1.InferInput<Schema>) => number)
+  weight?: number | ((input: StandardSchemaV1.InferInput<Schema>) => number) | undefined
   /** Its jobs belong to this share of those of its limits that have it (`shares` of a limit). `send` may override it. */
-  share?: string
+  share?: string | undefined
   /** A job that does not start within this time after its send or delay fails (`expired`); default never. */
-  maxWait?: Duration
+  maxWait?: Duration | undefined
   /**
    * `at-most-once`: a job whose handler was called is retried only if surely nothing was done: the vendor replied 429, or
    * the handler threw `retryIn`. Otherwise it fails (`doubtful`). Default `at-least-once`.
    */
-  mode?: 'at-least-once' | 'at-most-once'
+  mode?: 'at-least-once' | 'at-most-once' | undefined
   /**
    * Called when a job of this task has failed for good, whatever the reason; as a job of its own (task `<name>:failed`),
    * recorded together with the failure and retried like any other. It has no `fetch`: limits granted it nothing.
    */
   onFailed?(failure: Failure<StandardSchemaV1.InferInput<Schema>>, context: FailureContext): unknown
   /** Time for one attempt; then `signal` aborts and the attempt has failed. Default 10 min, at most 24 h. */
-  timeout?: Duration
+  timeout?: Duration | undefined
   /**
    * Names that the task had before: its workers run their jobs, too, so that a task can be renamed while jobs wait. Remove
    * a name when `sluice tasks` shows no job of it.
    */
-  formerly?: readonly string[]
+  formerly?: readonly string[] | undefined
   /**
    * Addresses besides public ones that `ctx.fetch` may call: `10.0.0.5`, `10.0.0.0/8`, `internal.example` (whatever it
    * resolves to), `127.0.0.1:8080`. Any other private, loopback or link-local address ends the attempt, unsent and final,
    * with SLUICE_BLOCKED_ADDRESS. Default: only those of the process (`Sluice.open`, SLUICE_ALLOW_PRIVATE).
    */
-  allowPrivate?: readonly string[]
+  allowPrivate?: readonly string[] | undefined
   /** Does the work. Its return value is stored as the result (JSON, at most 256 KiB). */
   run(input: StandardSchemaV1.InferOutput<Schema>, context: Context): Promise<Result> | Result
   thread?: never
@@ -102,43 +102,43 @@ export interface Failure<Input = unknown> {
 /** Options of one `send` of a task with such inputs. */
 export interface SendOptions<Input = unknown> {
   /** The job's id, a UUIDv7; sending the same id again changes nothing. Default: a new one. */
-  id?: string
+  id?: string | undefined
   /**
    * Your own open transaction on the same database: of node-postgres, postgres.js, Drizzle, Kysely, Knex, Prisma, PGlite or
    * `sluice.transaction`. The job exists from its commit on (docs/transactions.md). At `repeatable read` and `serializable`
    * a send may fail with SQLSTATE 40001, as any statement may; repeat the transaction.
    */
-  tx?: TxLike
+  tx?: TxLike | undefined
   /** Higher first, within the same fair key; whole, -1000 to 1000, default 0. */
-  priority?: number
+  priority?: number | undefined
   /** Earliest start, from now; up to 366 days. */
-  delay?: Duration
+  delay?: Duration | undefined
   /** Earliest start. */
-  at?: Date
+  at?: Date | undefined
   /**
    * A second job of this task with the same key within 24 h is not created; `send` returns the first id. 1 to 512
    * characters.
    */
-  idempotencyKey?: string
+  idempotencyKey?: string | undefined
   /**
    * With `idempotencyKey`: replaces a job of this key that has not begun, and keeps its id; if that job is running or has
    * ended, this one is a job of its own. So the last of several sends is what runs. Not with `tx`.
    */
-  replace?: boolean
+  replace?: boolean | undefined
   /** For finding jobs again; up to 20, each 1 to 100 characters. */
-  tags?: readonly string[]
+  tags?: readonly string[] | undefined
   /** The queue, or a function of the input that returns it. Default: the table of routes, else the task's. */
-  queue?: string | ((input: Input) => string)
+  queue?: string | ((input: Input) => string) | undefined
   /** The share of its limits that the job belongs to. Default: the task's. */
-  share?: string
+  share?: string | undefined
   /**
    * False: idle workers are not notified and find the job within some 2 s; PREPARE TRANSACTION needs this. Default true.
    */
-  notify?: boolean
+  notify?: boolean | undefined
   /**
    * If it does not start within this time after send or delay, it fails (`expired`); up to 366 days. Default: the task's.
    */
-  maxWait?: Duration
+  maxWait?: Duration | undefined
 }
 
 /** Inputs of `sendMany`: all at once, or as a stream. */

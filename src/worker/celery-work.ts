@@ -43,7 +43,7 @@ export function celeryWork(given: readonly string[] | CeleryWork): CeleryWork {
 
 /** Returns the URLs of the broker of Celery producers and of the results of Celery's tasks: from options, else the environment. */
 export function celeryPlaces(
-  { celeryBroker, celeryResults }: { celeryBroker?: string; celeryResults?: string },
+  { celeryBroker, celeryResults }: { celeryBroker?: string | undefined; celeryResults?: string | undefined },
   amqp: string | undefined,
 ): { celeryBroker: string | undefined; celeryResults: string | undefined } {
   return {

@@ -18,28 +18,28 @@ import type { Labels } from './labels.ts'
 /** Options of a worker; see the fields. */
 export interface WorkOptions {
   /** Attempts at once; 1 to 10,000, default 10. */
-  concurrency?: number
+  concurrency?: number | undefined
   /** Queues to serve; default all. */
-  queues?: readonly string[]
+  queues?: readonly string[] | undefined
   /** Schedules to fire; none by default. If a schedule's task is not among the worker's, other workers run it. */
-  schedules?: readonly Schedule[]
+  schedules?: readonly Schedule[] | undefined
   /** Labels that limits may use as keys (docs/keys.md), in addition to SLUICE_LABELS; `host` and `ip` by default. */
-  labels?: Labels
+  labels?: Labels | undefined
   /**
    * At most this many attempts start in this worker in any such window, whatever the limits allow: this protects the
    * machine. It does not affect other processes. Default: no bound.
    */
-  rate?: Rate
+  rate?: Rate | undefined
   /**
    * Queues of Celery in the broker of `celeryBroker`: each message of a Celery producer for a task of this worker becomes a job,
    * and the job's end its result (docs/celery.md). Default: none.
    */
-  celery?: readonly string[] | CeleryWork
+  celery?: readonly string[] | CeleryWork | undefined
   /**
    * How long running attempts may go on once the worker is to stop (`worker.stop()`, `sluice.close()`, SIGTERM); then they are
    * given back, to be tried elsewhere. Default: SLUICE_GRACE, else '25s', which is below the 30 s of Kubernetes.
    */
-  grace?: Duration
+  grace?: Duration | undefined
 }
 
 const workFields = ['concurrency', 'queues', 'schedules', 'labels', 'rate', 'celery', 'grace']
