@@ -60,9 +60,14 @@ export async function openPglite(options: PgliteOptions): Promise<PgliteDb> {
     await owner?.release()
     if (error instanceof StoreError || error instanceof UsageError) throw error
     const why = textOfError(error)
+    // An error of the file system: in a container DATABASE_URL was mostly forgotten.
+    const next =
+      dir !== undefined && error instanceof Error && 'syscall' in error
+        ? '; set DATABASE_URL to a server, or give a directory that this process can write to'
+        : ''
     throw new StoreError(
       'SLUICE_STORE_UNREACHABLE',
-      `the embedded engine did not start in ${dir ?? 'memory'} (${why})`,
+      `the embedded engine did not start in ${dir ?? 'memory'} (${why})${next}`,
       { cause: error },
     )
   }

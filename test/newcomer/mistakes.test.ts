@@ -1,8 +1,9 @@
 /** Mistakes of the first hour: each error names the way out, and nothing is left behind. */
 import { existsSync } from 'node:fs'
+import { devNull } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
-import { limit, task } from '../../src/index.ts'
+import { limit, Sluice, task } from '../../src/index.ts'
 import { createProject, type Project } from '../cli/program.ts'
 
 let project: Project
@@ -13,6 +14,16 @@ it('`dev` without tasks ends, instead of waiting for a file that nobody named, a
   const text = /^error SLUICE_NO_TASKS: .*`sluice init` writes one/
   expect(await project.run(['dev'])).toMatchObject({ code: 2, err: expect.stringMatching(text) })
   expect(existsSync(join(project.dir, '.sluice'))).toBe(false)
+})
+
+it('a directory that cannot be written leads to DATABASE_URL, which a container mostly lacks', async () => {
+  const store = join(devNull, 'store')
+  await expect(Sluice.open({ store })).rejects.toMatchObject({
+    code: 'SLUICE_STORE_UNREACHABLE',
+    message: expect.stringMatching(
+      /did not start in \/dev\/null\/store \(.*\); set DATABASE_URL .*, or give a directory/,
+    ),
+  })
 })
 
 it('a command that npx started names the next one with npx, because the shell knows no other', async () => {
