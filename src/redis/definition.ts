@@ -60,6 +60,41 @@ export function inJson(bucket: RedisBucket, aroundUs: readonly number[]): object
   return { ...written(bucket, calendar), own: bucket.isOwn === true ? true : undefined }
 }
 
+/**
+ * Returns for each bucket of a call its definition as the scripts read it, or the number (from 1) of an earlier bucket that has the
+ * same. @param nowUs a time around which calendars' boundaries are included; `moreUs`: further ones, by a bucket's index
+ */
+export function inJsonOnce(
+  buckets: readonly RedisBucket[],
+  nowUs: number,
+  moreUs: ReadonlyMap<number, readonly number[]>,
+): (object | number)[] {
+  const byText = new Map<string, number>()
+  // Mostly they are buckets of one limit, which share its rules: so their definitions are not written to be compared.
+  const byRules = new Map<readonly Rule[], number>()
+  return buckets.map((bucket, i) => {
+    const like = moreUs.has(i) ? undefined : byRules.get(bucket.rules)
+    if (like !== undefined && isDefinedAs(bucket, buckets[like - 1])) return like
+    const definition = inJson(bucket, [nowUs, ...(moreUs.get(i) ?? [])])
+    const text = JSON.stringify(definition)
+    const first = byText.get(text)
+    if (first === undefined) byText.set(text, i + 1)
+    if (!moreUs.has(i)) byRules.set(bucket.rules, first ?? i + 1)
+    return first ?? definition
+  })
+}
+
+/** Returns true if all but the rules is the same. */
+function isDefinedAs(one: RedisBucket, other: RedisBucket | undefined): boolean {
+  return (
+    one.version === other?.version &&
+    one.countedFrom === other.countedFrom &&
+    one.isFull === other.isFull &&
+    one.isOwn === other.isOwn &&
+    one.keepUs === other.keepUs
+  )
+}
+
 /** A published definition, of which the version may be decided later. */
 type Unversioned = Omit<Published, 'name' | 'version'> & { version?: number }
 

@@ -19,7 +19,7 @@ import type {
   Epoch,
   Agreed,
 } from './call.ts'
-import { inJson, type Published, publishedJson, type Seed } from './definition.ts'
+import { inJsonOnce, type Published, publishedJson, type Seed } from './definition.ts'
 
 /** Options of a limiter in Redis; see the fields. */
 export interface RedisLimiterOptions {
@@ -107,9 +107,9 @@ export class RedisLimiter {
     }
     return this.#decide(this.#reserve, call, more, (numbers) => {
       return items.map((_, i) => {
-        const [granted = 0, waitUs = 0, lacking = 0, startUs = 0, why = 0] = numbers.slice(width * i, width * (i + 1))
-        const cause = causes[why] ?? 'used'
-        return { granted, waitUs, lacking: lacking === 0 ? undefined : lacking - 1, startUs, cause }
+        const of = (place: number) => (place < width && numbers[width * i + place]) || 0
+        const lacking = of(2) === 0 ? undefined : of(2) - 1
+        return { granted: of(0), waitUs: of(1), lacking, startUs: of(3), cause: causes[of(4)] ?? 'used' }
       })
     })
   }
@@ -159,8 +159,8 @@ export class RedisLimiter {
       const portion = { follows: from > 0 || undefined, goes_on: from + seedsMax < seeds.length || undefined }
       const more = { owner, stores, instead, most, seeds: some.map(toldSeed), delay: delayUs, ...portion }
       const reply = await this.#send(this.#begin, [], { id, buckets: some.map(({ bucket }) => bucket) }, more, withinMs)
-      const [kind, atUs] = reply
-      if (kind === 'begun') return { isDecided: true, atUs: Number(atUs) }
+      const { kind, told } = reply
+      if (kind === 'begun') return { isDecided: true, atUs: Number(told[0]) }
       if (kind === 'portion') continue
       const refusal = refusalOf(reply)
       if (refusal?.why === 'lost' || refusal?.why === 'owned') return refusal
@@ -188,7 +188,7 @@ export class RedisLimiter {
   async epoch(ofOwner?: string): Promise<Epoch> {
     const call = { id: randomUUID(), buckets: [] }
     const reply = await this.#send(this.#stands, [], call, { owner: ofOwner }, this.#timeoutMs)
-    const [, shown, whole, id, owner, mine, stores] = reply
+    const [shown, whole, id, owner, mine, stores] = reply.told.map(String)
     this.#saw(Number(shown))
     const [isWhole, nowUs] = [whole === '1', Number(shown)]
     const [known, by, own] = [id || undefined, owner || undefined, mine || undefined]
@@ -270,7 +270,7 @@ export class RedisLimiter {
     const sentMs = this.#clock.monotonicMs()
     // Without a reading of Redis's clock there is no `until` to send.
     if (withinMs !== undefined && this.#seen === undefined) await this.#look(withinMs)
-    const around: number[][] = call.buckets.map(() => [])
+    const around = new Map<number, number[]>()
     for (let tries = 0; tries < triesMax; tries++) {
       // The time left for all tries together: a caller with a deadline does something else after it.
       const leftMs =
@@ -279,11 +279,11 @@ export class RedisLimiter {
       const reply = await this.#send(script, own, call, more, leftMs, around)
       const refusal = refusalOf(reply)
       if (refusal !== undefined) return refusal
-      const [kind, ...numbers] = [reply[0], ...reply.slice(1).map(Number)] as [string, ...number[]]
-      const [, shownUs, ...missing] = numbers
+      const numbers = reply.told.map(Number)
+      const [, shownUs] = numbers
       if (shownUs !== undefined) this.#saw(shownUs)
-      if (kind === 'decided') return { isDecided: true, numbers }
-      for (const [i, atUs] of missing.entries()) if (atUs > 0) around[i]?.push(atUs)
+      if (reply.kind === 'decided') return { isDecided: true, numbers }
+      for (const [i, atUs] of numbers.slice(2).entries()) if (atUs > 0) around.set(i, [...(around.get(i) ?? []), atUs])
     }
     throw late()
   }
@@ -295,15 +295,15 @@ export class RedisLimiter {
     { id, epoch, buckets, capUs }: RedisCall,
     more: object,
     withinMs: number,
-    around: readonly (readonly number[])[] = [],
+    around: ReadonlyMap<number, readonly number[]> = new Map(),
   ): Promise<Reply> {
     const keys = [`${this.#keys}epoch`, ...own, ...buckets.map(({ name }) => this.keyOf(name))]
     const guessUs = this.#guessUs()
-    const definitions = withoutCopies(buckets.map((bucket, i) => inJson(bucket, [guessUs, ...(around[i] ?? [])])))
+    const definitions = inJsonOnce(buckets, guessUs, around)
     // A command that is carried out later than this was given up here.
     const untilUs = this.#seen === undefined ? undefined : guessUs + withinMs * 1_000
     const argument = JSON.stringify({ id, epoch, cap: capUs, until: untilUs, buckets: definitions, ...more })
-    return listOf(await script.run(this.#client, keys, argument, withinMs, this.#clock), id)
+    return replyOf(await script.run(this.#client, keys, argument, withinMs, this.#clock), id)
   }
 
   async #look(withinMs = this.#timeoutMs): Promise<void> {
@@ -327,32 +327,26 @@ const late = (): StoreError =>
     'Redis rejected every try as too late, or lacked its calendar: look whether the clock of Redis steps',
   )
 
-/** Replaces each definition that an earlier bucket has too by the number of that bucket, from 1. */
-function withoutCopies(definitions: readonly object[]): (object | number)[] {
-  const seen = new Map<string, number>()
-  return definitions.map((definition, i) => {
-    const text = JSON.stringify(definition)
-    const first = seen.get(text)
-    if (first === undefined) seen.set(text, i + 1)
-    return first ?? definition
-  })
-}
-
 const toldSeed = ({ holdUs: hold, debt, slots, spent }: Seed): object => ({ hold, debt, slots, spent })
 
-type Reply = [kind: string, ...told: string[]]
+interface Reply {
+  kind: string
+  /** The values after the call's id: texts, or bytes, and numbers, which some clients return as texts or bigints. */
+  told: unknown[]
+}
 
 /** Returns why nothing was done, if the caller can do something about it. */
-function refusalOf([kind, ...told]: Reply): Lost | Superseded | Owned | undefined {
-  if (kind === 'owned') return { isDecided: false, why: 'owned', owner: told[0] ?? '' }
-  if (kind === 'lost') return { isDecided: false, why: 'lost', epoch: told[0] || undefined }
+function refusalOf({ kind, told }: Reply): Lost | Superseded | Owned | undefined {
+  const [text = ''] = told.slice(0, 1).map(String)
+  if (kind === 'owned') return { isDecided: false, why: 'owned', owner: text }
+  if (kind === 'lost') return { isDecided: false, why: 'lost', epoch: text || undefined }
   if (kind !== 'superseded') return undefined
   const [bucket = 1, version = 0] = told.map(Number)
   return { isDecided: false, why: 'superseded', bucket: bucket - 1, version }
 }
 
-/** Reads a script's reply: a word, the call's id, and values. Some clients return texts as bytes, and numbers as text or bigint. */
-function listOf(reply: unknown, id: string): Reply {
+/** Reads a script's reply: a word, the call's id, and values. */
+function replyOf(reply: unknown, id: string): Reply {
   const [kind, of, ...told] = Array.isArray(reply) ? (reply as unknown[]) : []
   // Replies have no ids of their own: when one is lost on an open connection, clients take the next one for it.
   if (String(of) !== id)
@@ -360,5 +354,5 @@ function listOf(reply: unknown, id: string): Reply {
       'SLUICE_REDIS_ANSWER',
       'Redis returned the reply to another command: replies of this connection are mixed up, so close it; sending the command again with the same id is safe, except for the beginning of an epoch',
     )
-  return [String(kind), ...told.map(String)]
+  return { kind: String(kind), told }
 }
