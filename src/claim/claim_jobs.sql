@@ -52,9 +52,7 @@ begin
   v_begun := case when v_is.stores > 0 then engine.limiter_now_us(p_cap)
              else engine.limiter_time(v_is.ahead_us, v_is.watched, p_cap) end;
   now_us := v_begun; waited_us := 0; since := p_since; again := false;
-  if v_is.known then
-    jobs := ''; again := true; wake_us := 0; return;
-  end if;
+  if v_is.known then jobs := ''; again := true; wake_us := 0; return; end if;
   for round in 1 .. 2 loop
     v_found := engine.find_classes(p_queues, p_tasks, v_is.labels, v_begun, v_since);
     exit when round = 2 or 0 <> all (v_found.active);
@@ -82,14 +80,17 @@ begin
   again := again or v_more;
   if v_is.due_us <= now_us then again := engine.promote_due_jobs(now_us, v_since) > 0 or again; end if;
   v_full := (v_served.granted >= case when instants is null then p_want else p_ahead end) is true;
-  if v_full then v_is.tasks := '{}';  -- after a claim ahead of time it sleeps until this limit has room
-    perform engine.wake_next_worker(p_worker, v_found.active, case when instants is not null then now_us end); end if;
+  if v_full then
+    v_is.tasks := '{}';  -- after a claim ahead of time it sleeps until this limit has room
+    perform engine.wake_next_worker(p_worker, v_found.active, case when instants is not null then now_us end);
+  end if;
   if not again and (not v_full or instants is not null) then
     wake_us := engine.plan_next_wake(p_worker, p_queues, v_is.tasks, v_found.classes, now_us, v_since, p_idle,
       case when v_found.labelled then v_is.labels end, v_is.due_us);
     -- A job that another transaction has locked may be free at any moment.
     if v_served.held then wake_us := least(wake_us, 250000); end if;
-  end if; waited_us := greatest(now_us - v_begun, 0);
+  end if;
+  waited_us := greatest(now_us - v_begun, 0);
   if v_since < now_us - 8000000 then
     since := engine.find_first_due(v_found.classes || v_shut, now_us, v_since, v_is.due_us); end if;
   if instants is not null then took_us := engine.limiter_time(v_is.ahead_us, v_is.watched, p_cap) - now_us; end if;

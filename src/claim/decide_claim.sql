@@ -36,7 +36,7 @@ begin
   if v_ahead.instants is not null then  -- what is held now may try the vendor at an instant
     v_done.probing := exists (select 1 from unnest(v_is.rooms) r where r.probe > 0); end if;
   v_share := engine.divide_room(coalesce(cardinality(v_ahead.instants), p_want), v_lanes, v_cand.starts, v_cand.steps,
-    v_buckets, coalesce(v_ahead.rooms, v_is.rooms), v_cand.horizon, v_is.now_us, v_is.first);
+    v_buckets, coalesce(v_ahead.rooms, v_is.rooms), v_cand.horizon, v_is.at, v_is.first);
   -- A label without room bars the worker, not the lane: that stays where other workers find it.
   v_blocked := array(
     select case when v_real.labels is not null and v_real.buckets[b] <> v_buckets[b] then 0

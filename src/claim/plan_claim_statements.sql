@@ -20,7 +20,7 @@ begin
     engine.resolve_buckets(p_worker, '{}', '{}'), engine.bucket_room('{}', v_now),
     engine.units_left_for_jobs('{}', v_now),
     engine.divide_by_turns(0, '{}', '{}', '{}', '{}', '{1}', '{}', '{}', '{}', null, '{}', null, null),
-    engine.read_costed_jobs('{}', '{}', '{}', 1, v_now),
+    engine.read_costed_jobs('{}', '{}', '{}', 1, null),
     engine.mark_jobs(null, p_worker, v_now, null, '{}', '{}', '{}', '{}'),
     engine.advance_lanes('{}', '{}', '{}', '{}', '{}', '{}'), engine.update_lists(v_now, '{}', '{}'),
     engine.promote_due_jobs(v_now, v_now), engine.find_idle_lane(p_worker, 0, 0);

@@ -21,9 +21,9 @@ create type engine.served as (
 create type engine.marked as (granted integer, jobs text, moves engine.move[]);
 
 -- A list that lanes wait in, while claim/lanes/update_lists.sql updates it: its row (place; null: there is none yet),
--- floor and due as they were read, the farthest turn that was assigned (far), its front turn now (null: the list is
--- empty), what the next job there needs of its bucket (null: one unit), and how long before the bucket has room the
--- list is due.
+-- its floor as it was read, when it is due from now on, the farthest turn that was assigned (far), its front turn now
+-- (null: the list is empty), what the next job there needs of its bucket (null: one unit), and how long before the
+-- bucket has room the list is due.
 create type engine.waiting as (
   class bigint, id bigint, place tid, floor bigint, due bigint, far bigint, front bigint, period bigint, slack bigint,
     need bigint, lead bigint);

@@ -5,18 +5,10 @@
 -- all until p_now
 create or replace function engine.promote_due_jobs(p_now bigint, p_since bigint) returns integer language plpgsql as $$
 declare
-  v_now timestamptz;
-  v_since timestamptz;
+  v_now constant timestamptz := engine.store_time(p_now);
+  v_since constant timestamptz := case when p_since < 0 then '-infinity' else engine.store_time(p_since) end;
   v_count integer;
 begin
-  select to_timestamp((p_now - e.ahead_us) / 1e6),
-         case when p_since < 0 then '-infinity' else to_timestamp((p_since - e.ahead_us) / 1e6) end
-  into v_now, v_since from sluice.epoch e
-  where exists (
-    select 1 from sluice.job j
-    where j.due_at <= to_timestamp((p_now - e.ahead_us) / 1e6)
-      and j.due_at > case when p_since < 0 then '-infinity' else to_timestamp((p_since - e.ahead_us) / 1e6) end);
-  if not found then return 0; end if;
   with due as (
     select ctid from sluice.job where due_at <= v_now and due_at > v_since
     order by due_at limit 500 for update skip locked

@@ -18,14 +18,14 @@ declare
   v_ready engine.waiting;
 begin
   v_lists := array(
-    select (t.class, t.id, l.tid, l.floor, l.due, t.far, (
+    select (t.class, t.id, l.tid, l.floor, null, t.far, (
         select r.vstart from sluice.lane r
         where r.class = t.class and r.list = t.id and r.vstart >= coalesce(least(l.floor, t.least), 0)
         order by r.vstart limit 1), null, null, null, case t.id when p_ahead then p_lead else 0 end)::engine.waiting
     from (select u.class, u.list as id, min(u.vstart) as least, max(u.vstart) as far
           from unnest(p_was || p_next) u where u.list is not null group by 1, 2) t
     left join lateral (
-      select ctid as tid, floor, due from sluice.list
+      select ctid as tid, floor from sluice.list
       where class = t.class and id = t.id order by v desc limit 1) l on true);
   foreach v_ready in array v_lists loop
     continue when v_ready.id <> 0;

@@ -5,6 +5,7 @@
 -- p_rooms: as `engine.read_claim_room` returns them. What a pool has available is the sum of its members' room, and
 -- decides where no job needs more than one unit; its other numbers are those of one member.
 -- p_horizon, p_first: as in `engine.divide_by_turns`
+-- p_at: what the store's clock shows
 -- take: how many jobs each lane gives
 -- blocked: the position in p_buckets of the bucket that denied each lane; 0: none did
 -- of, seqs: for each job of a lane with costs: its lane and its seq
@@ -12,7 +13,7 @@
 -- more: some lanes have more jobs than were read
 create or replace function engine.divide_room(
   p_want integer, p_lane sluice.lane[], p_starts bigint[], p_steps bigint[], p_buckets bigint[],
-  p_rooms engine.room[], p_horizon bigint, p_now bigint, p_first integer[],
+  p_rooms engine.room[], p_horizon bigint, p_at timestamptz, p_first integer[],
   out take integer[], out blocked integer[], out of bigint[], out seqs bigint[], out over integer[], out more boolean)
 language plpgsql as $$
 declare
@@ -45,7 +46,7 @@ begin
   into v_units, v_places, v_most from unnest(p_rooms) r;
   if v_costed then
     select h.n, h.whole, h.seqs, h.costs into v_read, v_whole, v_seqs, v_costs
-    from engine.read_costed_jobs(p_lane, p_buckets, v_most, v_each, p_now) h;
+    from engine.read_costed_jobs(p_lane, p_buckets, v_most, v_each, p_at) h;
     for i in 1 .. cardinality(p_lane) loop
       continue when v_read[i] is null;
       v_at[i] := v_next;

@@ -1,16 +1,15 @@
 -- Reads the next jobs of lanes whose jobs have costs, for `engine.divide_by_turns`: up to p_each jobs of each lane, but
 -- for those that have expired or cost more than a bucket ever grants. These it sets aside.
 -- p_most: the capacity of each bucket of p_buckets: more than that it never grants.
--- p_now: microseconds of the limiter clock.
+-- p_at: what the store's clock shows
 -- n: the number of jobs of each lane; null: the lane's jobs have no costs.
 -- whole: the lane has no further jobs.
 -- seqs, costs: in the order of lanes and jobs. What each job takes of its lane's buckets, and then its turn.
 create or replace function engine.read_costed_jobs(
-  p_lane sluice.lane[], p_buckets bigint[], p_most bigint[], p_each integer, p_now bigint,
+  p_lane sluice.lane[], p_buckets bigint[], p_most bigint[], p_each integer, p_at timestamptz,
   out n bigint[], out whole boolean[], out seqs bigint[], out costs integer[])
 language plpgsql as $$
 declare
-  v_at timestamptz := engine.store_time(p_now);
   v_aside uuid[];
 begin
   with job as materialized (
@@ -18,7 +17,7 @@ begin
       select 1 from unnest(l.buckets) with ordinality b (id, o)
       where j.costs[b.o] > p_most[array_position(p_buckets, b.id)]) then j.id end as aside
     from unnest(p_lane) with ordinality l cross join lateral (
-      select o.id, o.seq, o.costs, (o.expires_at <= v_at) is true as late from sluice.job o
+      select o.id, o.seq, o.costs, (o.expires_at <= p_at) is true as late from sluice.job o
       where o.lane = l.id and o.seq >= l.bound and o.claim is null and o.due_at is null
         and case when o.xmax = '0' then true else engine.try_lock_job(o.ctid) end order by o.seq limit p_each) j
     where l.costed
@@ -34,5 +33,5 @@ begin
           from job j cross join lateral unnest(j.costs) with ordinality u (cost, o) where aside is null),
          (select array_agg(aside) from job where aside is not null)
   into n, whole, seqs, costs, v_aside from read r;
-  if v_aside is not null then perform engine.set_aside_jobs(v_aside, v_at); end if;
+  if v_aside is not null then perform engine.set_aside_jobs(v_aside, p_at); end if;
 end $$;

@@ -2,11 +2,11 @@
 -- takers reserve units of the bucket, or of a member of the pool that it stands for: the room may be for those takers.
 -- Without the 20 ms, claims would repeat at once and find no room each time.
 -- p_bucket: the bucket's id.
--- p_next, p_now: limiter's time in microseconds; p_next null: there is no bucket to wait for.
+-- p_next, p_now: limiter's time in microseconds.
 create or replace function engine.jobs_retry_at(p_bucket bigint, p_next bigint, p_now bigint) returns bigint
 language plpgsql stable as $$
 begin
-  if p_next > p_now + 20000 or p_next is null or not exists (select 1 from sluice.taker where alive_until > p_now) then
+  if p_next > p_now + 20000 or not exists (select 1 from sluice.taker where alive_until > p_now) then
     return p_next;
   end if;
   return case when exists (
