@@ -214,20 +214,29 @@ local function charge(bucket, units, places)
   return taken
 end
 
--- Returns what a rate owes at `at` if its bucket was empty before these grants (each: at, units, units given back).
-local function replayed(rule, entries, from, at)
-  local debt, seen = 0, from
-  for _, entry in ipairs(entries) do
-    debt = drained(debt, rule.drain, math.max(0, entry[1] - seen)) + (entry[2] - entry[3]) * rule.weight
-    seen = math.max(seen, entry[1])
+-- Returns for each of a bucket's grants (at, units, units given back), the last of which is its newest, what each rule that is a rate owes
+-- if its bucket was empty right after that grant.
+local function floors_of(bucket, entries)
+  local floors, sums = {}, {}
+  for k = #entries, 1, -1 do
+    local at, granted, back = unpack(entries[k])
+    local floor = {}
+    floors[k] = floor
+    for i, rule in ipairs(bucket.rules) do
+      if is_flow(rule) and rule.slot == 0 and not rule.periods then
+        local later = floors[k + 1]
+        floor[i] = later and math.max(later[i], sums[i] - rule.drain * (bucket.at - entries[k + 1][1])) or 0
+        sums[i] = (sums[i] or 0) + (granted - back) * rule.weight
+      end
+    end
   end
-  return drained(debt, rule.drain, at - seen)
+  return floors
 end
 
 -- Settles a grant of `granted` that used `more` units than it was granted (negative: fewer).
--- since: the grants after it. nil: all of `more` counts at once: it is use beyond a grant, or the vendor itself
--- refunds.
-local function settle(bucket, granted, more, since)
+-- floor: what the grants after it make each rate owe at least. nil: all of `more` counts at once: it is use beyond a grant, or the
+-- vendor itself refunds.
+local function settle(bucket, granted, more, floor)
   for i, rule in ipairs(bucket.rules) do
     if rule.slot > 0 then
       local oldest = (math.floor(bucket.at / rule.slot) - PARTS) * rule.slot
@@ -235,9 +244,8 @@ local function settle(bucket, granted, more, since)
     elseif rule.periods then
       spend(rule, bucket.spent[i], granted, more)
     elseif is_flow(rule) then
-      local floor = since and replayed(rule, since, granted, bucket.at) or 0
       -- A pace may have made room since, which the grants alone do not show.
-      bucket.debt[i] = math.max(bucket.debt[i] + more * rule.weight, math.min(bucket.debt[i], floor))
+      bucket.debt[i] = math.max(bucket.debt[i] + more * rule.weight, math.min(bucket.debt[i], floor and floor[i] or 0))
     end
   end
 end
@@ -850,11 +858,11 @@ RESERVE = _LIBRARY + r"""-- Grants what fits. KEYS: key of the epoch, of the rep
 -- Returns 'decided', the id (a client may mix up replies when one is lost on the way), the time, what the clock shows, and for each
 -- item: how many of the `want` were granted; after how many us to send the rest again (0: all were granted); which bucket is the last
 -- to have room (0: none lacks it); with ahead also after how many us the grants may be used, and why that bucket denies: 1: it is closed
--- or held, 2: other programs have called lately, 0: its units are used. Or 'lost', the id and the epoch that stands; or 'late', the id
--- and times; or what `open` returns.
+-- or held, 2: other programs have called lately, 3: it has granted for later times already, 0: its units are used. Or 'lost', the id and
+-- the epoch that stands; or 'late', the id and times; or what `open` returns.
 
 -- Grants reach no further ahead than this (us), beyond the time from which they are wanted: until then a caller without `ahead` is denied.
-local AHEAD = 100000
+local AHEAD = 200000
 -- They are wanted no later than this (us) from now.
 local AFTER = 250000
 -- Nothing is granted ahead for so long (us) after a call of another program.
@@ -961,7 +969,7 @@ end
 local function cause_of(bucket, now, from, latest)
   if math.max(bucket.hold, bucket.shut) > latest then return 1 end
   if bucket.others > now and from > now then return 2 end
-  return bucket.ahead > latest and 1 or 0
+  return bucket.ahead > latest and 3 or 0
 end
 
 local function decide(buckets, call, now, granted, reply)
@@ -1072,12 +1080,14 @@ local function refund(bucket, id, units, full)
   local first, n = grant_of(bucket, id)
   if not first then return 0 end
   ease(bucket)
-  local back = 0
+  local back, entries = 0, full and parts_of(bucket, first, n) or grants(bucket, n)
+  local floors = not full and floors_of(bucket, entries) or {}
   -- The caller does not know which part they belong to. The earliest is safe: the rest is forgotten later, and fewer are credited.
-  for k, part in ipairs(parts_of(bucket, first, n)) do
+  for k = 1, first[7] or 1 do
+    local part = entries[k]
     local some = math.min(units - back, part[2] - part[3])
     if some > 0 then
-      settle(bucket, part[1], -some, not full and grants(bucket, n + k) or nil)
+      settle(bucket, part[1], -some, floors[k])
       part[3], back, bucket.changed = part[3] + some, back + some, true
       write_grant(bucket, n + k - 1, part)
     end

@@ -9,8 +9,13 @@ export interface ClaimedJob {
   grantedMs: number
   /** When it was claimed, if its grants began at another time (`grantedMs`), in monotonic ms. */
   claimedMs?: number
-  /** Granted ahead of time: it may not start before, in monotonic ms; undefined: it may start now. */
+  /** It may not start before, in monotonic ms, because the store, or Redis, granted it for later; undefined: it may start now. */
   notBeforeMs?: number
+  /**
+   * The store granted it ahead of time, so it has no place yet: monotonic ms, not later than the store's decision. Undefined: the claim
+   * has a place for it.
+   */
+  decidedMs?: number
   /**
    * A moment before the claim. Time that the monotonic clock misses after it, in a machine that sleeps, makes the
    * grants older, too.

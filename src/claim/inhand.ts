@@ -173,9 +173,14 @@ export class InHand {
     finisher.opened(jobs)
     for (const job of jobs) this.#jobs.set(job, Infinity)
     this.#pending += jobs.length
+    this.#ahead.add(jobs.filter(({ decidedMs }) => decidedMs !== undefined))
     if (shared === undefined || this.#refusal !== undefined) return this.#startInTime(jobs)
     requestGrants(jobs, shared, clock, {
-      granted: (granted) => this.#startInTime(granted),
+      granted: (granted) => {
+        const left = granted.filter((job) => !this.#jobs.has(job))
+        for (const job of left) this.#giveBackPlace(job)
+        this.#startInTime(granted)
+      },
       denied: (denied, denial) => denied.forEach((job) => void this.#ended(job, denial)),
     })
   }
@@ -188,12 +193,10 @@ export class InHand {
     for (const atMs of new Set(wanted.map(({ notBeforeMs }) => notBeforeMs))) {
       const those = wanted.filter(({ notBeforeMs }) => notBeforeMs === atMs)
       if (atMs === undefined || this.#refusal !== undefined) void this.#startInSlots(those).catch(failed)
-      else {
-        this.#ahead.add(those)
+      else
         void sleepUntil(clock, atMs)
           .then(() => this.#startInSlots(those))
           .catch(failed)
-      }
     }
   }
 
@@ -219,8 +222,8 @@ export class InHand {
    */
   #mustFit(jobs: readonly ClaimedJob[]): boolean {
     if (this.places.open() >= jobs.length || this.#refusal !== undefined) return false
-    if (jobs[0]?.notBeforeMs !== undefined) return true
-    return [...this.#jobs].some(([job, sinceMs]) => job.notBeforeMs !== undefined && sinceMs !== Infinity)
+    if (jobs[0]?.decidedMs !== undefined) return true
+    return [...this.#jobs].some(([job, sinceMs]) => job.decidedMs !== undefined && sinceMs !== Infinity)
   }
 
   /** Gives the outlet the jobs that may start, and were not given up meanwhile. */
@@ -239,7 +242,10 @@ export class InHand {
   #refuse(job: ClaimedJob): void {
     const { grant } = job
     const { takes, units } = unitsOf(job)
-    void this.#ended(job, { kind: 'unused' }).then((isRecorded) => {
+    const ending = this.#ended(job, { kind: 'unused' })
+    // Its instant, or a slot that it waited for, may refuse it once more.
+    delete job.grant
+    void ending.then((isRecorded) => {
       // Another dispatcher may have recorded that its worker did begin the job: then the grant is used.
       if (grant !== undefined && isRecorded !== false) this.#options.shared?.unused(grant, takes, units)
     })
@@ -294,6 +300,11 @@ export class InHand {
     }
   }
 
+  /** Frees the place that a job has in Redis. */
+  #giveBackPlace(job: ClaimedJob): void {
+    if (job.grant !== undefined) this.#options.shared?.ended(job.grant, unitsOf(job).takes)
+  }
+
   /** Ends a job, unless it is not in hand any more: reported twice, timed out, or given up. */
   #ended(job: ClaimedJob, outcome: Outcome): Promise<unknown> {
     const sinceMs = this.#jobs.get(job)
@@ -306,13 +317,13 @@ export class InHand {
     if (sinceMs === Infinity) this.#ahead.delete([job])
     else if (!this.#inheritedFrom.delete(job) && 'tookMs' in outcome)
       this.#ahead.took(this.#options.clock.monotonicMs() - sinceMs)
-    if (job.grant !== undefined) this.#options.shared?.ended(job.grant, unitsOf(job).takes)
+    this.#giveBackPlace(job)
     if (sinceMs === Infinity) this.#pending--
     const held = outcome.kind === 'readmit' ? outcome.place.held : 'held' in outcome ? outcome.held : undefined
     if (held !== undefined) this.putOff++
     else if (outcome.kind === 'return' || outcome.kind === 'unused') {
       this.returned++
-      if (job.notBeforeMs === undefined) this.tooMany++
+      if (job.decidedMs === undefined) this.tooMany++
     } else if (outcome.kind === 'readmit' || outcome.kind === 'denied') this.readmitted++
     const { finisher, watch } = this.#options
     const ending = finisher.end(job, outcome)

@@ -37,10 +37,8 @@ export function requestGrants(jobs: readonly ClaimedJob[], shared: PeerLimiter, 
   const [first] = all[0]?.jobs ?? []
   if (first === undefined) return
   const wishes = all.map(({ wish, jobs: those }) => ({ ...wish, count: those.length, lifeMs: lifeMsOf(those) }))
-  const { epoch, grantedMs, notBeforeMs, asked } = first
-  // Grants ahead of time begin later than the store's decision.
-  const sentMs = notBeforeMs === undefined ? grantedMs : Math.min(grantedMs, asked?.monotonicMs ?? -Infinity)
-  void shared.ask({ wishes, epoch, sentMs, asked }).then(({ id, leaves }) => {
+  const { epoch, grantedMs, decidedMs = grantedMs, asked } = first
+  void shared.ask({ wishes, epoch, sentMs: decidedMs, asked }).then(({ id, leaves }) => {
     for (const [i, { jobs: those }] of all.entries()) decide(those, id, leaves[i], clock, verdict)
   })
 }

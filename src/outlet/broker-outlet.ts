@@ -164,6 +164,7 @@ export class BrokerOutlet implements Outlet {
         asked: _asked,
         claimedMs: _claimedMs,
         notBeforeMs: _notBeforeMs,
+        decidedMs: _decidedMs,
         ...sent
       } = {
         ...job,

@@ -5,7 +5,7 @@ import type { JobKey } from '../claim/outlet.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
 
 /** A job on its way; `grantedMs` is in the clock of its dispatcher. */
-export type SentJob = Omit<ClaimedJob, 'asked' | 'claimedMs' | 'notBeforeMs'>
+export type SentJob = Omit<ClaimedJob, 'asked' | 'claimedMs' | 'notBeforeMs' | 'decidedMs'>
 
 /** Tasks of a worker that share places of their own. */
 export interface Places {

@@ -213,20 +213,29 @@ local function charge(bucket, units, places)
   return taken
 end
 
--- Returns what a rate owes at `at` if its bucket was empty before these grants (each: at, units, units given back).
-local function replayed(rule, entries, from, at)
-  local debt, seen = 0, from
-  for _, entry in ipairs(entries) do
-    debt = drained(debt, rule.drain, math.max(0, entry[1] - seen)) + (entry[2] - entry[3]) * rule.weight
-    seen = math.max(seen, entry[1])
+-- Returns for each of a bucket's grants (at, units, units given back), the last of which is its newest, what each rule that is a rate owes
+-- if its bucket was empty right after that grant.
+local function floors_of(bucket, entries)
+  local floors, sums = {}, {}
+  for k = #entries, 1, -1 do
+    local at, granted, back = unpack(entries[k])
+    local floor = {}
+    floors[k] = floor
+    for i, rule in ipairs(bucket.rules) do
+      if is_flow(rule) and rule.slot == 0 and not rule.periods then
+        local later = floors[k + 1]
+        floor[i] = later and math.max(later[i], sums[i] - rule.drain * (bucket.at - entries[k + 1][1])) or 0
+        sums[i] = (sums[i] or 0) + (granted - back) * rule.weight
+      end
+    end
   end
-  return drained(debt, rule.drain, at - seen)
+  return floors
 end
 
 -- Settles a grant of `granted` that used `more` units than it was granted (negative: fewer).
--- since: the grants after it. nil: all of `more` counts at once: it is use beyond a grant, or the vendor itself
--- refunds.
-local function settle(bucket, granted, more, since)
+-- floor: what the grants after it make each rate owe at least. nil: all of `more` counts at once: it is use beyond a grant, or the
+-- vendor itself refunds.
+local function settle(bucket, granted, more, floor)
   for i, rule in ipairs(bucket.rules) do
     if rule.slot > 0 then
       local oldest = (math.floor(bucket.at / rule.slot) - PARTS) * rule.slot
@@ -234,9 +243,8 @@ local function settle(bucket, granted, more, since)
     elseif rule.periods then
       spend(rule, bucket.spent[i], granted, more)
     elseif is_flow(rule) then
-      local floor = since and replayed(rule, since, granted, bucket.at) or 0
       -- A pace may have made room since, which the grants alone do not show.
-      bucket.debt[i] = math.max(bucket.debt[i] + more * rule.weight, math.min(bucket.debt[i], floor))
+      bucket.debt[i] = math.max(bucket.debt[i] + more * rule.weight, math.min(bucket.debt[i], floor and floor[i] or 0))
     end
   end
 end

@@ -32,14 +32,14 @@ export interface Reservation extends RedisCall {
   /** The places are free again after this time unless the lease is renewed: microseconds, at most a minute. Default: when they are ended. */
   leaseUs?: number
   /**
-   * Grants that fit within this time are given now, for use from then on; microseconds, whole, at most 100,000.
+   * Grants that fit within this time are given now, for use from then on; microseconds, whole, at most 200,000.
    * Default: not ahead, as for calls of other programs. For 10 s after such a call nothing of its buckets is granted ahead.
    */
   aheadUs?: number
 }
 
 /** Why a bucket denies; see `Granted`. */
-export type DenialCause = 'used' | 'held' | 'others'
+export type DenialCause = 'used' | 'held' | 'others' | 'behind'
 
 /** Result of an item. */
 export interface Granted {
@@ -52,8 +52,8 @@ export interface Granted {
   /** Microseconds after the decision at which the grants may be used; 0: at once, as always without `aheadUs`. */
   startUs: number
   /**
-   * With `aheadUs`, why that bucket denies: its units are used; it is closed or held, whatever was used of it; or other programs take
-   * from it, so nothing is granted ahead.
+   * With `aheadUs`, why that bucket denies: its units are used; it is closed or held, whatever was used of it; other programs take
+   * from it, so nothing is granted ahead; or it has granted for later times already.
    */
   cause: DenialCause
 }

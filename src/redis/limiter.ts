@@ -39,7 +39,7 @@ export const scriptOf = (name: 'reserve' | 'settle' | 'begin' | 'join' | 'stands
   `${name === 'begin' || name === 'join' ? withSeeds : library}\n${scripts[`redis/${name}`] ?? ''}`
 const [publishText, agreeText] = [scripts['redis/publish'] ?? '', scripts['redis/agree'] ?? '']
 /** The causes of a denial, in the order of their numbers in a reply. */
-const causes: readonly DenialCause[] = ['used', 'held', 'others']
+const causes: readonly DenialCause[] = ['used', 'held', 'others', 'behind']
 /** Number of definitions that are agreed on in one call. */
 const agreeMax = 200
 /** A script may need calendars around now, and around a state written long before or ahead of it; meanwhile the clock goes on. */

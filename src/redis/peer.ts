@@ -48,9 +48,12 @@ export function sharingOf(given: { redisPrefix?: string | undefined; redisStores
 const answerMs = 400
 /**
  * How far ahead Redis grants, in microseconds, beyond the time for which the store has granted. The time between the
- * store's decision and Redis's varies, so the second of two grants mostly arrives a few ms too early.
+ * store's decision and Redis's varies, so the second of two grants mostly arrives a few ms too early, and grants of a slow process
+ * may arrive after those that the store gave to another one for later.
  */
-const aheadUs = 50_000
+const aheadUs = 200_000
+/** The same if several databases share the limits: each of them requests as much as all of them get. */
+const aheadOfManyUs = 50_000
 /**
  * While other programs take from a limit, nothing is granted ahead, because they would never get a turn. A request that is
  * denied by less than this is sent again, at a random moment after the time at which there is room.
@@ -250,8 +253,7 @@ export class RedisPeerLimiter implements PeerLimiter {
       items: items.map(({ notBeforeMs = nowMs, ...item }) => {
         return { ...item, afterUs: Math.max(0, Math.ceil((notBeforeMs - nowMs) * 1_000)) }
       }),
-      // Several databases would not find room beside each other's grants ahead of published limits.
-      aheadUs: this.#definitions.sharing?.stores === 1 || this.#areOwn({ takes }) ? aheadUs : 0,
+      aheadUs: this.#aheadUs(takes),
       leaseUs,
       withinMs: Math.min(leftMs, answerMs),
       ...this.#cap(),
@@ -272,6 +274,17 @@ export class RedisPeerLimiter implements PeerLimiter {
       return false
     await clock.sleep(soonUs / 1_000 + clock.random() * againMsMax)
     return true
+  }
+
+  #aheadUs(takes: string[]): number {
+    if (this.#isAlone()) return aheadUs
+    // Other programs would get no turn if several databases granted ahead.
+    return this.#areOwn({ takes }) ? aheadOfManyUs : 0
+  }
+
+  /** True if no other database shares the limits. */
+  #isAlone(): boolean {
+    return this.#definitions.sharing?.stores === 1
   }
 
   /** True if only Sluice's own processes take from these buckets. */
@@ -305,7 +318,7 @@ export class RedisPeerLimiter implements PeerLimiter {
     const heardMs = this.#options.store.clock.monotonicMs()
     const times = { askedMs, heardMs, late }
     const isQuick = (take: string) => this.#definitions.isQuick(take)
-    const { leaves, holds } = decisionsOf(asked, question, results, times, isQuick)
+    const { leaves, holds } = decisionsOf(asked, question, results, times, { isQuick, isAlone: this.#isAlone() })
     if (holds.size === 0) return leaves
     // It is not awaited here, because the grants beside it would grow old.
     const held = Promise.all([...holds].map(([take, hold]) => this.#holdStore(take, hold))).then(() => {})

@@ -54,27 +54,36 @@ interface Times {
   late: readonly number[]
 }
 
-const holdCauses = { used: 'used', held: 'closed', others: 'others' } as const
+/** What is known here about the buckets of a request. */
+export interface Known {
+  /** Returns whether a bucket has only rates of which a unit drains within a second. */
+  isQuick: (take: string) => boolean
+  /** Only this database takes from them. */
+  isAlone: boolean
+}
+
+const holdCauses = { used: 'used', held: 'closed', others: 'others', behind: 'used' } as const
 
 /**
- * Returns the decision on each wish, and the buckets that the store is to hold, because others have used them up.
- * @param isQuick returns whether a bucket has only rates of which a unit drains within a second
+ * Returns the decision on each wish, and the buckets that the store is to hold, because others have used them up. It holds none
+ * because of grants ahead that arrived in Redis before this request did: the store's ledger is behind them already.
  */
 export function decisionsOf(
   { wishes }: PeerRequest,
   { takes, itemOf }: PeerQuestion,
   results: readonly Granted[],
   { askedMs, heardMs, late }: Times,
-  isQuick: (take: string) => boolean,
+  { isQuick, isAlone }: Known,
 ): { leaves: PeerDecision[]; holds: ReadonlyMap<string, Hold> } {
   const holds = new Map<string, Hold>()
-  const leaves = wishes.map(({ count }, i): PeerDecision => {
+  const leaves = wishes.map(({ count, notBeforeMs }, i): PeerDecision => {
     const result = results[itemOf[i] ?? -1]
     if (result === undefined) return unshared(count)
     const take = result.lacking === undefined ? undefined : takes[result.lacking]
     const cause = holdCauses[result.cause]
     const us = cause === 'others' ? 0 : Math.min(result.waitUs, cause === 'closed' ? closedUsMax : holdUsMax)
-    if (take !== undefined && us >= (holds.get(take)?.us ?? 0)) holds.set(take, { us, cause })
+    const isOvertaken = result.cause === 'behind' && isAlone && notBeforeMs !== undefined
+    if (take !== undefined && !isOvertaken && us >= (holds.get(take)?.us ?? 0)) holds.set(take, { us, cause })
     return {
       granted: result.granted,
       fromMs: askedMs + result.startUs / 1_000 - (late[i] ?? 0),
@@ -82,7 +91,7 @@ export function decisionsOf(
       notBeforeMs: result.startUs === 0 ? askedMs : heardMs + result.startUs / 1_000,
       waitMs: result.waitUs / 1_000,
       // A closed bucket is not used up; a bucket that drains slowly would be charged long for what others may give back.
-      lacking: take === undefined || cause !== 'used' || !isQuick(take) ? undefined : take,
+      lacking: take === undefined || result.cause !== 'used' || !isQuick(take) ? undefined : take,
     }
   })
   return { leaves, holds }

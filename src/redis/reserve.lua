@@ -13,11 +13,11 @@
 -- Returns 'decided', the id (a client may mix up replies when one is lost on the way), the time, what the clock shows, and for each
 -- item: how many of the `want` were granted; after how many us to send the rest again (0: all were granted); which bucket is the last
 -- to have room (0: none lacks it); with ahead also after how many us the grants may be used, and why that bucket denies: 1: it is closed
--- or held, 2: other programs have called lately, 0: its units are used. Or 'lost', the id and the epoch that stands; or 'late', the id
--- and times; or what `open` returns.
+-- or held, 2: other programs have called lately, 3: it has granted for later times already, 0: its units are used. Or 'lost', the id and
+-- the epoch that stands; or 'late', the id and times; or what `open` returns.
 
 -- Grants reach no further ahead than this (us), beyond the time from which they are wanted: until then a caller without `ahead` is denied.
-local AHEAD = 100000
+local AHEAD = 200000
 -- They are wanted no later than this (us) from now.
 local AFTER = 250000
 -- Nothing is granted ahead for so long (us) after a call of another program.
@@ -124,7 +124,7 @@ end
 local function cause_of(bucket, now, from, latest)
   if math.max(bucket.hold, bucket.shut) > latest then return 1 end
   if bucket.others > now and from > now then return 2 end
-  return bucket.ahead > latest and 1 or 0
+  return bucket.ahead > latest and 3 or 0
 end
 
 local function decide(buckets, call, now, granted, reply)

@@ -43,12 +43,14 @@ local function refund(bucket, id, units, full)
   local first, n = grant_of(bucket, id)
   if not first then return 0 end
   ease(bucket)
-  local back = 0
+  local back, entries = 0, full and parts_of(bucket, first, n) or grants(bucket, n)
+  local floors = not full and floors_of(bucket, entries) or {}
   -- The caller does not know which part they belong to. The earliest is safe: the rest is forgotten later, and fewer are credited.
-  for k, part in ipairs(parts_of(bucket, first, n)) do
+  for k = 1, first[7] or 1 do
+    local part = entries[k]
     local some = math.min(units - back, part[2] - part[3])
     if some > 0 then
-      settle(bucket, part[1], -some, not full and grants(bucket, n + k) or nil)
+      settle(bucket, part[1], -some, floors[k])
       part[3], back, bucket.changed = part[3] + some, back + some, true
       write_grant(bucket, n + k - 1, part)
     end

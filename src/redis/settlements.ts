@@ -121,6 +121,8 @@ export class SettlementQueue {
 
   #acts(batch: readonly Word[], epoch: string): { buckets: RedisBucket[]; acts: SettleAct[] } {
     const places = new Map<string, number>()
+    // What is given back of one grant is one act, because Redis reads all of the grant for each.
+    const backs = new Map<string, { bucket: number; grant: string; more: number }>()
     const nowMs = this.#clock.monotonicMs()
     const acts = batch.flatMap((word): SettleAct[] => {
       const { take } = word
@@ -132,7 +134,13 @@ export class SettlementQueue {
       if ('renewUs' in word) return [{ bucket, grant: word.grant, renewUs: word.renewUs, places: word.places }]
       if ('isUnused' in word) return [{ bucket, grant: word.grant, isUnused: true }]
       // A grant of an earlier epoch is part of the seed of this one, which has the epoch's id.
-      return [{ bucket, grant: epochOf(word.grant) === epoch ? word.grant : epoch, more: word.more }]
+      const act = { bucket, grant: epochOf(word.grant) === epoch ? word.grant : epoch, more: word.more }
+      if (word.more >= 0) return [act]
+      const key = `${bucket} ${act.grant}`
+      const known = backs.get(key)
+      if (known === undefined) backs.set(key, act)
+      else known.more += act.more
+      return known === undefined ? [act] : []
     })
     return { buckets: [...places.keys()].flatMap((take) => this.#definitions.bucket(take) ?? []), acts }
   }

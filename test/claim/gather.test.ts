@@ -64,7 +64,7 @@ const job = (seq: number, isAhead = true) =>
     takes: ['calls'],
     holds: null,
     grantedMs: 0,
-    ...(isAhead ? { notBeforeMs: 0 } : {}),
+    ...(isAhead ? { notBeforeMs: 0, decidedMs: 0 } : {}),
   }) as ClaimedJob
 
 const times = (statements: readonly { atMs: number; seqs: number[] }[]) =>

@@ -31,6 +31,7 @@ function stage({ slots = 10, kinds, rate, answer, isRecorded = true, clock = sys
     aborted: [] as ClaimedJob[],
     ends: [] as string[],
     unused: 0,
+    freed: 0,
     beats: [] as string[],
     failures: [] as unknown[],
     reports: {} as Reports,
@@ -48,7 +49,7 @@ function stage({ slots = 10, kinds, rate, answer, isRecorded = true, clock = sys
       return { id: 'grant', leaves: wishes.map(({ count }) => leaf(count)) }
     },
     unused: () => void at.unused++,
-    ended() {},
+    ended: () => void at.freed++,
   } as unknown as PeerLimiter
   const few = { tasks: new Set(['few']), free: () => 3 - at.started.filter(({ task }) => task === 'few').length }
   const hand = new InHand(
@@ -93,7 +94,7 @@ describe('the jobs in hand', () => {
   it('start at the instant of their grants, never earlier, and keep their places until then', async () => {
     const { at, hand } = stage()
     const nowMs = systemClock.monotonicMs()
-    const atMs = [nowMs + 40, nowMs + 20, nowMs + 20].map((notBeforeMs) => ({ ...job(), notBeforeMs }))
+    const atMs = [nowMs + 40, nowMs + 20, nowMs + 20].map((notBeforeMs) => ({ ...job(), decidedMs: 0, notBeforeMs }))
     const early: number[] = []
     const started = at.started.push.bind(at.started)
     at.started.push = (...jobs) => {
@@ -110,7 +111,12 @@ describe('the jobs in hand', () => {
 
   it('wait beside the slots for their instants where attempts are short, at most twice as many', async () => {
     const { at, hand } = stage({ slots: 4, kinds: [] })
-    const later = (ms: number) => ({ ...job(), notBeforeMs: systemClock.monotonicMs() + ms, grantUs: 100_000 })
+    const later = (ms: number) => ({
+      ...job(),
+      decidedMs: 0,
+      notBeforeMs: systemClock.monotonicMs() + ms,
+      grantUs: 100_000,
+    })
     expect(hand.places.freeAhead()).toBe(0)
     const first = job()
     hand.take([first])
@@ -130,11 +136,11 @@ describe('the jobs in hand', () => {
     const [first, late, soon] = [job(), job(), job()]
     hand.take([first])
     const nowMs = systemClock.monotonicMs()
-    hand.take([{ ...late, notBeforeMs: nowMs + 5, grantedMs: nowMs, grantUs: 20_000 }])
+    hand.take([{ ...late, decidedMs: 0, notBeforeMs: nowMs + 5, grantedMs: nowMs, grantUs: 20_000 }])
     await until(() => at.ends.length === 1, 'the one whose grant has grown old is given back')
     expect([at.ends, at.started]).toEqual([['unused'], [first]])
     const grants = { grantedMs: systemClock.monotonicMs(), grantUs: 60_000_000 }
-    const both = [soon, job()].map((one) => ({ ...one, ...grants, notBeforeMs: grants.grantedMs + 1 }))
+    const both = [soon, job()].map((one) => ({ ...one, ...grants, decidedMs: 0, notBeforeMs: grants.grantedMs + 1 }))
     hand.take(both)
     await until(() => systemClock.monotonicMs() > grants.grantedMs + 5, 'their instant is over')
     expect(at.started).toEqual([first])
@@ -149,7 +155,7 @@ describe('the jobs in hand', () => {
     const first = job()
     hand.take([first])
     const grants = { grantedMs: systemClock.monotonicMs(), grantUs: 60_000_000 }
-    hand.take([1, 2, 3].map((ms) => ({ ...job(), ...grants, notBeforeMs: grants.grantedMs + ms })))
+    hand.take([1, 2, 3].map((ms) => ({ ...job(), ...grants, decidedMs: 0, notBeforeMs: grants.grantedMs + ms })))
     await until(() => systemClock.monotonicMs() > grants.grantedMs + 10, 'their instants are over')
     at.started.length = 0
     void at.reports.ended(first, { kind: 'done', result: null, tookMs: 1 })
@@ -159,7 +165,11 @@ describe('the jobs in hand', () => {
 
   it('go back when the vendor refuses another of their limit before their instant', () => {
     const { at, hand } = stage({ slots: 5 })
-    const later = (takes: string[]) => ({ ...job('a', takes), notBeforeMs: systemClock.monotonicMs() + 60_000 })
+    const later = (takes: string[]) => ({
+      ...job('a', takes),
+      decidedMs: 0,
+      notBeforeMs: systemClock.monotonicMs() + 60_000,
+    })
     const first = job()
     hand.take([first, later(['calls']), later(['others']), later(['calls'])])
     const outcome = { kind: 'throttled', error: '{}', delayMs: 0, held: 'throttled', tookMs: 1 } as const
@@ -172,6 +182,7 @@ describe('the jobs in hand', () => {
     const first = job('a', ['account:x', 'total'])
     const later = (key: string) => ({
       ...job('a', [`account:${key}`, 'total']),
+      decidedMs: 0,
       notBeforeMs: systemClock.monotonicMs() + 60_000,
     })
     hand.take([first, later('x'), later('y'), later('z')])
@@ -187,7 +198,7 @@ describe('the jobs in hand', () => {
     const nowMs = systemClock.monotonicMs()
     const later = (takes: string[], asked = nowMs) => {
       const moment = { monotonicMs: asked, bootMs: asked, wallMs: asked }
-      return { ...job('a', takes), notBeforeMs: nowMs + 60_000, asked: moment }
+      return { ...job('a', takes), decidedMs: 0, notBeforeMs: nowMs + 60_000, asked: moment }
     }
     hand.take([later(['calls']), later(['others'])])
     hand.giveBackAhead(({ takes }) => takes?.includes('calls') === true)
@@ -202,7 +213,7 @@ describe('the jobs in hand', () => {
     hand.take([first])
     void at.reports.ended(first, { kind: 'done', result: null, tookMs: 0 })
     at.started.length = 0
-    const ahead = { ...job(), notBeforeMs: systemClock.monotonicMs() + 5, grantUs: 100_000 }
+    const ahead = { ...job(), decidedMs: 0, notBeforeMs: systemClock.monotonicMs() + 5, grantUs: 100_000 }
     hand.take([ahead])
     // A claim for the slot is under way while the instant comes.
     expect(hand.places.free()).toBe(1)
@@ -229,7 +240,7 @@ describe('the jobs in hand', () => {
     const first = job()
     hand.take([first])
     isFrozen = true
-    hand.take([{ ...job(), notBeforeMs: 5, grantedMs: 5, grantUs: 6_000 }])
+    hand.take([{ ...job(), decidedMs: 0, notBeforeMs: 5, grantedMs: 5, grantUs: 6_000 }])
     await until(() => at.ends.length === 1, 'it has gone back')
     expect([at.ends, hand.size]).toEqual([['unused'], 1])
   })
@@ -238,7 +249,7 @@ describe('the jobs in hand', () => {
     const { at, hand } = stage({ slots: 1, kinds: [] })
     const later = (takes: string[]) => {
       const nowMs = systemClock.monotonicMs()
-      return { ...job('a', takes), notBeforeMs: nowMs, grantedMs: nowMs, grantUs: 60_000_000 }
+      return { ...job('a', takes), decidedMs: 0, notBeforeMs: nowMs, grantedMs: nowMs, grantUs: 60_000_000 }
     }
     const first = job()
     hand.take([first, later(['calls']), later(['others'])])
@@ -254,7 +265,7 @@ describe('the jobs in hand', () => {
 
   it('go back at once when the worker ends, or gives them up, before the instant of their grants', async () => {
     const { at, hand } = stage()
-    const later = () => ({ ...job(), notBeforeMs: systemClock.monotonicMs() + 30 })
+    const later = () => ({ ...job(), decidedMs: 0, notBeforeMs: systemClock.monotonicMs() + 30 })
     const [given, kept] = [later(), later()]
     hand.take([given, kept])
     hand.drop([given], new Error('over'))
@@ -356,4 +367,25 @@ describe('the jobs in hand', () => {
       expect([at.started, hand.size]).toEqual([[], 0])
     },
   )
+
+  it('that Redis grants for later are given back to Redis once when they are called back, and their places too', async () => {
+    const { at, hand } = stage({ answer: Promise.resolve({ notBeforeMs: systemClock.monotonicMs() + 50 }) })
+    const one = job()
+    hand.take([one])
+    await until(() => one.notBeforeMs !== undefined, 'Redis has granted it')
+    hand.giveBackAhead(() => true)
+    await until(() => at.unused > 0, 'it went back')
+    await until(() => systemClock.monotonicMs() > (one.notBeforeMs ?? 0) + 20, 'its instant is over')
+    expect(at).toMatchObject({ unused: 1, freed: 1, ends: ['unused'], started: [] })
+  })
+
+  it('free their places in Redis when they were given up before it answered', async () => {
+    let grant: (leave: Partial<PeerDecision>) => void = () => {}
+    const { at, hand } = stage({ answer: new Promise((resolve) => (grant = resolve)) })
+    hand.take([job()])
+    hand.drop(hand.jobs(), new Error('lost'))
+    grant({})
+    await until(() => at.unused > 0, 'it went back')
+    expect(at.freed).toBe(1)
+  })
 })

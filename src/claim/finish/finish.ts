@@ -171,7 +171,7 @@ export class Finisher {
   #mayWait(job: ClaimedJob, { kind }: Outcome): boolean {
     const gathering = this.#gathering
     if (gathering === undefined || this.#settling > 0 || this.#inHand <= 0) return false
-    if (kind !== 'done' || job.notBeforeMs === undefined || gathering.isPressing(job)) return false
+    if (kind !== 'done' || job.decidedMs === undefined || gathering.isPressing(job)) return false
     return this.#waiting.length * 2 <= gathering.slots()
   }
 

@@ -21,9 +21,11 @@ begin
     v_room.probe := coalesce(p_probe, v_room.probe);
     v_rooms := v_rooms || v_room;
   end loop;
-  perform engine.call_back_grants_ahead(array(
-    select r.bucket::text from unnest(v_rooms) r
-    where exists (select 1 from sluice.ledger l where l.bucket = r.bucket and l.at > v_now)));
+  if p_cause is distinct from 'used' then  -- what Redis has granted already may be used
+    perform engine.call_back_grants_ahead(array(
+      select r.bucket::text from unnest(v_rooms) r
+      where exists (select 1 from sluice.ledger l where l.bucket = r.bucket and l.at > v_now)));
+  end if;
   perform engine.append_ledger(v_rooms, p_cause => p_cause);
   -- The ledger row that a parked bucket gets at its release takes the hold from here.
   update sluice.parked set hold = greatest(hold, engine.limiter_now_us(p_cap) + p_us)
