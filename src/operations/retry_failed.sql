@@ -15,7 +15,11 @@ begin
   ), placed as (
     select g.*, case when p_input is null then g.weight end as own_weight,
       case when p_input is null then g.fair end as own_fair, case when p_input is null then g.takes end as own_takes,
-      case when p_input is null then g.costs end as own_costs
+      case when p_input is null then g.costs end as own_costs,
+      -- Keys that rules gave to the old input are not those of the new one.
+      case when p_input is null then g.ruled
+        else (select jsonb_agg(r - 'keys' order by o) from jsonb_array_elements(g.ruled) with ordinality u (r, o))
+        end as own_ruled
     from gone g
   )
   insert into sluice.job (id, lane, priority, attempt, failed, crashes, ambiguous, created_at,
@@ -25,7 +29,7 @@ begin
       priority,
       attempt, 0, 0, ambiguous, created_at,
       task, queue, own_fair, own_takes, own_costs, tags, coalesce(p_input::jsonb, input), error,
-      own_weight, once, on_failed, ruled, raw or p_input is not null, attempts, notes, v_now
+      own_weight, once, on_failed, own_ruled, raw or p_input is not null, attempts, notes, v_now
     from placed order by id;
   perform engine.announce_jobs(v_ids);
   return query select unnest(v_ids);

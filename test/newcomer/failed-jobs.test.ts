@@ -51,6 +51,24 @@ for (const engine of mainEngines) {
       expect((await jobs.get(id))?.attempts.map(({ outcome }) => outcome)).toEqual(['failed', 'done'])
     })
 
+    it('leave a key that was given to their old input when they get another one', async () => {
+      const { jobs, limits, pause, resume } = at.sluice
+      await at.sluice.define([strict])
+      await pause({ task: 'strict' }, { reason: 'test' })
+      const id = await at.sluice.send(strict, { account: 'a', n: -1 })
+      expect(await limits.rekey('few', { from: 'a', to: 'a-eu' })).toBe(1)
+      await resume({ task: 'strict' })
+      await at.sluice.dispatchOnce([strict])
+      expect(await jobs.get(id)).toMatchObject({ state: 'failed', limits: ['few:a-eu'] })
+      await jobs.retryWith(id, { account: 'b', n: 5 })
+      for (let n = 0; n < 2; n++) await at.sluice.dispatchOnce([strict])
+      expect(await jobs.get(id)).toMatchObject({
+        state: 'done',
+        limits: ['few:b'],
+        ruled: [{ rule: 'limits rekey' }],
+      })
+    })
+
     it('are checked by a worker where their task is not known', async () => {
       const [id = ''] = await failing(-1)
       expect(await at.sluice.jobs.retryWith(id, { account: 7 })).toBe(true)
