@@ -50,11 +50,12 @@ async function run(lanes: number, total: number) {
   await holder.end()
   await sluice.close()
   const fifth = Math.floor(claims.length / 5)
-  const medians = (of: readonly Cost[]) => ({
+  // The quickest claim, because a busy machine delays most of them.
+  const costs = (of: readonly Cost[]) => ({
     pages: median(of.map((one) => one.pages)),
-    ms: median(of.map((one) => one.ms)),
+    ms: Math.min(...of.map((one) => one.ms)),
   })
-  return { first: medians(claims.slice(0, fifth)), last: medians(claims.slice(-fifth)) }
+  return { first: costs(claims.slice(0, fifth)), last: costs(claims.slice(-fifth)) }
 }
 
 // Every lane is emptied and filled again each time.
