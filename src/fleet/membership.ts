@@ -6,7 +6,7 @@
 import { hostname } from 'node:os'
 import { reach } from '../core/probe.ts'
 import type { Store } from '../db/store.ts'
-import type { Claimer } from '../claim/claim.ts'
+import { type Claimer, isTransient } from '../claim/claim.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { JobKey } from '../claim/outlet.ts'
 import type { StoreEpoch, EpochCheck } from '../claim/definitions/clock.ts'
@@ -32,6 +32,8 @@ export interface Member {
 
 /** How often a worker sends a heartbeat and checks whether a worker watches the fleet, in ms. */
 export const beatMs = 2_000
+/** How often a worker that signs off tries again if it had to wait for a lock for two seconds. */
+const signOffTries = 3
 
 /** Result of a round; see the fields. */
 export interface RoundResult {
@@ -207,7 +209,12 @@ export class Membership {
   async watch(): Promise<string[]> {
     const all: string[] = []
     for (;;) {
-      const [row] = await this.#store.call<{ watch_workers: string[] }>('watch_workers')
+      // If another client has locked a job of a lost worker, the next look tries again, or rescues another worker first.
+      const look = this.#store.call<{ watch_workers: string[] }>('watch_workers')
+      const [row] = await look.catch((error: unknown) => {
+        if (!isTransient(error)) throw error
+        return []
+      })
       const lost = row?.watch_workers ?? []
       if (lost.length === 0) return all
       await reach('rescue.done', lost)
@@ -254,7 +261,13 @@ export class Membership {
     this.#entering = undefined
     if (entering === undefined) return
     const { worker } = await entering
-    await this.#store.call('rescue_worker', [worker, null, 'shutdown'])
+    for (let tries = 0; ; tries++) {
+      try {
+        return void (await this.#store.call('rescue_worker', [worker, null, 'shutdown']))
+      } catch (error) {
+        if (!isTransient(error) || tries === signOffTries) throw error
+      }
+    }
   }
 
   /** Runs `round` at every beat until stopped; errors go to `failed`, and the next round runs in any case. */

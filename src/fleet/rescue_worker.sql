@@ -1,12 +1,13 @@
 -- Deletes a worker and takes its jobs from it for good: its claims no longer match, so whatever it still does changes
--- nothing. Returns how many jobs wait again.
+-- nothing. Returns how many jobs wait again. It waits at most two seconds for a lock, because another client may have
+-- locked a job, and claims wait for the classes that it has locked before.
 -- p_beat: rescue it only if its beat is still this one; null: in any case
 -- p_why: lost: the outcome of its attempts is in doubt. They count as crashes; the third crash ends a job, and the
 -- first one ends a job that may run only once.
 -- shutdown: the worker itself reports that it never called the jobs' handlers, so their grants are given back. The
 -- grants of a dispatcher whose jobs nobody can have begun are given back in both cases.
 create or replace function engine.rescue_worker(p_worker bigint, p_beat bigint, p_why text) returns integer
-language plpgsql as $$
+language plpgsql set lock_timeout = '2s' as $$
 declare
   v_now timestamptz := sluice.now();
   v_ids uuid[];

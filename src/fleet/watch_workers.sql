@@ -1,7 +1,8 @@
 -- Looks at the beats of all workers, rescues a worker whose beat has stood still for 10 s of observed time, and
 -- returns its id. Time between looks counts up to 3 s each: so no worker is suspected when the store was away or a
 -- clock jumped. The observations are stored, so that processes too short-lived to watch for 10 s add up. It rescues one
--- worker a call, because a rescue takes locks in order, and two in one transaction would break that order.
+-- worker a call, because a rescue takes locks in order, and two in one transaction would break that order. It chooses
+-- at random, because another client may have locked a job of one of them: then the call fails after two seconds.
 create or replace function engine.watch_workers() returns bigint[] language plpgsql as $$
 declare
   v_now bigint := sluice.now_us();
@@ -14,7 +15,7 @@ begin
     unchanged_us = case when d.beat = excluded.beat then d.unchanged_us + least(greatest(v_now - d.at, 0), 3000000)
                         else 0 end,
     beat = excluded.beat, at = v_now;
-  v_lost := array(select d.worker from sluice.doubt d where d.unchanged_us >= 10000000 limit 1);
+  v_lost := array(select d.worker from sluice.doubt d where d.unchanged_us >= 10000000 order by random() limit 1);
   perform engine.rescue_worker(d.worker, d.beat, 'lost') from sluice.doubt d where d.worker = any (v_lost);
   return v_lost;
 end $$;

@@ -2,7 +2,7 @@
  * Records ended attempts in batches (claim/finish/finish_attempts.sql). One statement records all attempts that ended
  * while the previous one ran, or within a short time if nobody needs their ends sooner.
  */
-import { StoreError } from '../../core/errors.ts'
+import { codeOf, StoreError } from '../../core/errors.ts'
 import { reach } from '../../core/probe.ts'
 import { againMs } from '../../core/retry.ts'
 import type { Store } from '../../db/store.ts'
@@ -69,6 +69,8 @@ const batchMax = 1000
 const gatherMs = 25
 /** Tries after which it is logged that outcomes cannot be recorded: some 2 s. */
 const quietTries = 8
+/** How often it is looked whether another client still has jobs locked whose ends wait for that, in ms. */
+const lockedMs = 1_000
 
 /** Collects outcomes and records them; retries for as long as the store is unavailable, because the work is done. */
 export class Finisher {
@@ -86,6 +88,9 @@ export class Finisher {
   #sinceMs = 0
   /** One of the waiting ends must be recorded at once. */
   #isPressing = false
+  /** The ends of jobs that another client has locked: they wait apart, so that they delay no others. */
+  readonly #locked = new Set<Ending>()
+  #unlocking: Promise<void> | undefined
   /** How many callers wait for everything to be recorded. */
   #settling = 0
   /** Ends the gathering under way. */
@@ -103,7 +108,7 @@ export class Finisher {
 
   /** Outcomes that are not recorded yet. */
   get backlog(): number {
-    return this.#waiting.length
+    return this.#waiting.length + this.#locked.size
   }
 
   /** True if outcomes were given up. Their jobs still belong to this worker, though their calls were made. */
@@ -163,7 +168,7 @@ export class Finisher {
   async settled(): Promise<void> {
     this.#settling++
     this.#press()
-    while (this.#flushing !== undefined) await this.#flushing
+    while ((this.#flushing ?? this.#unlocking) !== undefined) await (this.#flushing ?? this.#unlocking)
     this.#settling--
   }
 
@@ -204,10 +209,49 @@ export class Finisher {
       for (const { job } of batch) this.#open.set(job.claim, (this.#open.get(job.claim) ?? 1) - 1)
       const ended = [...new Set(batch.map(({ job }) => job.claim))].filter((claim) => (this.#open.get(claim) ?? 0) <= 0)
       const refused = new Set(await this.#write(batch, ended))
+      const over = batch.filter((ending) => !this.#locked.has(ending))
       // This is not done earlier, because a claim that is being ended must not look like an unknown one.
-      for (const { job } of batch) if (this.#open.get(job.claim) === 0) this.#open.delete(job.claim)
-      for (const ending of batch) ending.resolve(!refused.has(ending.job.seq))
+      for (const { job } of over) if (this.#open.get(job.claim) === 0) this.#open.delete(job.claim)
+      for (const ending of over) ending.resolve(!refused.has(ending.job.seq))
     }
+  }
+
+  /** Keeps ends back until their jobs are free. */
+  #keepBack(locked: readonly Ending[]): void {
+    for (const ending of locked) {
+      this.#locked.add(ending)
+      this.#open.set(ending.job.claim, (this.#open.get(ending.job.claim) ?? 0) + 1)
+    }
+    this.#unlocking ??= this.#unlock().finally(() => (this.#unlocking = undefined))
+  }
+
+  /** Records ends that were kept back as soon as their jobs are free. */
+  async #unlock(): Promise<void> {
+    const { clock } = this.#store
+    const sinceMs = clock.monotonicMs()
+    while (this.#locked.size > 0) {
+      await clock.sleep(lockedMs)
+      const all = [...this.#locked]
+      const isOver = this.#isOver(sinceMs, all.length, new Error('another client has locked the jobs'))
+      const still = isOver ? [] : await this.#lockedOf(all).catch(() => all)
+      const free = all.filter((ending) => !still.includes(ending))
+      for (const ending of free) this.#locked.delete(ending)
+      if (isOver) for (const ending of free) ending.resolve(false)
+      else if (free.length > 0) {
+        this.#waiting.push(...free)
+        this.#press()
+        this.#flushing ??= this.#flush().finally(() => (this.#flushing = undefined))
+      }
+    }
+  }
+
+  /** Returns the ends whose jobs another client has locked. */
+  async #lockedOf(batch: readonly Ending[]): Promise<Ending[]> {
+    const rows = await this.#store.run<{ id: string }>('claim/finish/find_locked_jobs', [
+      batch.map(({ job }) => job.id),
+    ])
+    const locked = new Set(rows.map(({ id }) => id))
+    return batch.filter(({ job }) => locked.has(job.id))
   }
 
   /**
@@ -230,6 +274,13 @@ export class Finisher {
       } catch (error) {
         // A bucket with bad data is no fault of the attempts that used it.
         if (isDataError(error) && (await parkBuckets(this.#store, batch.flatMap(takesOf)))) continue
+        if (codeOf(error) === '55P03') {
+          const locked = await this.#lockedOf(batch).catch((): Ending[] => [])
+          this.#keepBack(locked)
+          const rest = batch.filter((ending) => !locked.includes(ending))
+          const free = ended.filter((claim) => !locked.some(({ job }) => job.claim === claim))
+          if (locked.length > 0) return rest.length + free.length === 0 ? [] : await this.#write(rest, free)
+        }
         if (isRefused(error) && batch.length > 1) {
           const refused = (await Promise.all(batch.map((ending) => this.#write([ending], [])))).flat()
           // A rescue finds a job whose outcome was given up by the row of its claim.

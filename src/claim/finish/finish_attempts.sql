@@ -1,5 +1,6 @@
 -- Ends attempts. An attempt is fenced by its claim: an attempt whose job was rescued changes nothing. A repetition
 -- after a lost reply finds nothing to do. Returns the seqs of the jobs whose endings it did not accept.
+-- It waits at most three seconds for a lock: another client may have locked a job (claim/finish/find_locked_jobs.sql).
 -- p_claims: the claims that handed out the jobs.
 -- p_ended: claims whose jobs have all ended.
 -- p_seqs, p_ids: the jobs, in the order of their seqs, in which they are locked.
@@ -30,7 +31,7 @@ create or replace function engine.finish_attempts(
   p_places text[] default null, p_reports text[] default null)
 returns bigint[]
 language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
-  set enable_bitmapscan = off as $$
+  set enable_bitmapscan = off set lock_timeout = '3s' as $$
 declare
   v_now timestamptz := sluice.now();
   v_home constant text[] := '{return,unused,denied,interrupt,readmit}';  -- not put off, these keep their places

@@ -11,7 +11,7 @@ create or replace function engine.settle_attempt(
   p_job uuid, p_claim uuid, p_name text, p_actual bigint, p_grants uuid[], p_units bigint[], p_full boolean,
   p_cap bigint,
   out lost boolean)
-language plpgsql set enable_seqscan = off set jit = off as $$
+language plpgsql set enable_seqscan = off set jit = off set lock_timeout = '3s' as $$
 declare
   v_job sluice.job;
   v_done text[];

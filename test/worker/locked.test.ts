@@ -1,0 +1,81 @@
+/** Jobs in hand whose rows another client has locked. */
+import pg from 'pg'
+import { beforeAll, expect, it, type TestContext } from 'vitest'
+import { Sluice } from '../../src/sluice.ts'
+import { task } from '../../src/tasks/task.ts'
+import { z } from 'zod'
+import { claim, count, enter, quietTask } from '../claim/engine.ts'
+import { watchWorkers } from '../fleet/engine.ts'
+import { freshDatabase } from '../servers/database.ts'
+import { until } from '../until.ts'
+
+let sluice: Sluice
+beforeAll(async () => {
+  sluice = await Sluice.open({ store: (await freshDatabase()).url })
+  return () => sluice.close()
+})
+
+/** Locks a job until the returned function is called. */
+async function lock({ onTestFinished }: TestContext, id: string): Promise<() => Promise<void>> {
+  const stranger = new pg.Client(sluice.url)
+  await stranger.connect()
+  onTestFinished(() => stranger.end())
+  await stranger.query('begin')
+  await stranger.query('select 1 from sluice.job where id = $1 for update', [id])
+  return async () => void (await stranger.query('commit'))
+}
+
+it('delay the record of no other end, and are recorded when they are free', async (context) => {
+  let release = () => {}
+  const released = new Promise<void>((resolve) => (release = resolve))
+  let running = 0
+  const work = task('work', {
+    input: z.object({ isThrown: z.boolean() }),
+    retry: { base: '1h', max: '1h' },
+    run: async ({ isThrown }) => {
+      running++
+      await released
+      if (isThrown) throw new Error('once')
+    },
+  })
+  const worker = await sluice.work([work], { concurrency: 6 })
+  const locked = await sluice.send(work, { isThrown: false })
+  for (const isThrown of [false, false, true, true]) await sluice.send(work, { isThrown })
+  await until(() => running === 5, 'all run')
+  const free = await lock(context, locked)
+  release()
+  await until(
+    async () => (await count(sluice.db, 'sluice.job where claim is not null')) === 1,
+    'the others are recorded',
+  )
+  await sluice.send(work, { isThrown: false })
+  await until(async () => (await count(sluice.db, `sluice.done where state = 'done'`)) === 3, 'a later one, too')
+  await free()
+  await until(async () => (await count(sluice.db, `sluice.done where state = 'done'`)) === 4, 'it is recorded')
+  await worker.stop()
+  expect(await count(sluice.db, 'sluice.claim')).toBe(0)
+  expect(await count(sluice.db, 'sluice.done where attempt > 1')).toBe(0)
+})
+
+it('of a lost worker delay the rescue of no other one, and are rescued when they are free', async (context) => {
+  const { db } = sluice
+  const quiet = quietTask('quiet')
+  const held = new Map<string, string>()
+  for (let n = 0; n < 2; n++) {
+    const worker = await enter(db)
+    await sluice.send(quiet, {})
+    held.set(worker, (await claim(db, worker, ['quiet'], 1)).jobs[0]?.id ?? '')
+  }
+  await watchWorkers(db)
+  await db.query('update sluice.doubt set unchanged_us = 10000000')
+  const [locked = '', other = ''] = held.keys()
+  const free = await lock(context, held.get(locked) ?? '')
+  const look = async () => {
+    await db.query('update sluice.doubt set unchanged_us = 10000000')
+    return watchWorkers(db).catch((): string[] => [])
+  }
+  await until(async () => (await look()).includes(other), 'the other one is rescued')
+  expect(await count(db, `sluice.worker where id = ${locked}`)).toBe(1)
+  await free()
+  await until(async () => (await look()).includes(locked), 'it is rescued')
+})
