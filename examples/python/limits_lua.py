@@ -264,7 +264,8 @@ local LATE = 1000000
 -- disk), a failover, or a while as a replica. A server that gives none is trusted; one that ceases to give it is not.
 local function history()
   local told = redis.pcall('INFO', 'replication')
-  return type(told) == 'string' and string.match(told, 'master_replid:(%x+)') or ''
+  local from = type(told) == 'string' and string.find(told, 'master_replid:', 1, true)
+  return from and string.match(told, '^%x+', from + 14) or ''
 end
 
 -- Returns the epoch that stands. If the state is not whole, or is not of the epoch that the caller knows: nil, and the reply 'lost',
@@ -393,9 +394,10 @@ local function parts_of(bucket, entry, n)
 end
 
 -- Returns a grant as cmsgpack packs the list of its fields, but with numbers as doubles, as in states.
-local function packed_grant(at, units, back, version, id, places, parts)
-  return struct.pack('>BBdBdBdBdc0BdBd', 151, DOUBLE, at, DOUBLE, units, DOUBLE, back, DOUBLE, version, cmsgpack.pack(id), DOUBLE, places,
-    DOUBLE, parts)
+local newest_id, packed_id
+local function packed_grant(at, units, version, id, places, parts)
+  if id ~= newest_id then newest_id, packed_id = id, cmsgpack.pack(id) end
+  return struct.pack('>BBdBdBBdc0BdBd', 151, DOUBLE, at, DOUBLE, units, 0, DOUBLE, version, packed_id, DOUBLE, places, DOUBLE, parts)
 end
 
 local function write_grant(bucket, n, entry)
@@ -432,7 +434,7 @@ local function remember(bucket, at, id, units, places, parts)
   local name = string.format('%d', n)
   bucket.n = n
   if n == bucket.first then bucket.oldest = at end
-  local entry = packed_grant(at, units, 0, bucket.version, id, places, parts or 1)
+  local entry = packed_grant(at, units, bucket.version, id, places, parts or 1)
   if not fresh then
     bucket.fresh = id == '' and { 'e' .. name, entry } or { 'e' .. name, entry, 'g' .. id, name }
   else
@@ -500,7 +502,7 @@ local FIELDS = { 'version', 'at', 'hold', 'running', 'n', 'first', 'oldest', 'lo
 
 -- A state is the list of these fields, as cmsgpack packs it, with numbers as doubles (the byte DOUBLE, and eight), because `struct` reads
 -- and writes many of these at once. A list in any other form, such as that of an older version, is read more slowly.
-local NIL, LIST = '\192', '\220\0\019'
+local NIL, LIST, FIRST = '\192', '\220\0\019', '\220\0\019\203'
 local STATE = '>c3BdBdBdBdBdBdBdBdc0c0BdBdc0c0BdBdBdBd'
 local FRONT, MIDDLE, BACK = '>xdxdxdxdxdxdxdxd', '>xdxd', '>xdxdxdxd'
 local BACK_BYTES = 36
@@ -541,7 +543,7 @@ end
 
 -- Returns a bucket whose state was packed as above under its definition (`before` stays packed); nil: the state is another one.
 local function unpacked(key, definition, state)
-  if string.sub(state, 1, 4) ~= '\220\0\019\203' then return nil end
+  if string.find(state, FIRST, 1, true) ~= 1 then return nil end
   local version, at, hold, running, n, first, oldest, lost, from = struct.unpack(FRONT, state, 4)
   if version ~= definition.version then return nil end
   local parts, to, debt = parts_by(definition.rules), cmsgpack.unpack_one(state, from - 1)
@@ -581,7 +583,7 @@ local MORE, SPARE = 60000000, 30000000
 -- Writes a bucket. shown: what the clock shows, by which keys expire.
 local function save(bucket, shown)
   local last, expires, ms = matters_until(bucket), bucket.expires, nil
-  local least = math.max(last or 0, shown) + MORE
+  local least = (last and last > shown and last or shown) + MORE
   if not last then
     bucket.expires = NEVER
   elseif expires < least or expires == NEVER then
@@ -613,7 +615,7 @@ local function read(key, definition, epoch, now)
     redis.call('PEXPIRE', key, '0')
     return read(key, definition, epoch, now)
   end
-  close(bucket, epoch)
+  if bucket.closed ~= epoch.at or epoch.stores > 1 then close(bucket, epoch) end
   return bucket
 end
 
@@ -818,18 +820,22 @@ local function open(keys, call, epoch, now, shown, latest)
   local buckets, missing, lacks, ahead = {}, {}, false, #keys - #call.buckets
   for i, definition in ipairs(call.buckets) do
     local bucket = read(keys[ahead + i], definition, epoch, now)
-    lapse(bucket, now)
+    if bucket.leased > 0 then lapse(bucket, now) end
     if bucket.version > definition.version then return nil, { 'superseded', call.id, i, bucket.version } end
-    local at, is_old = math.max(now, bucket.at), bucket.version < definition.version
-    local last = math.max(latest or now, at)
+    local is_old, rules = bucket.version < definition.version, bucket.rules
     missing[i] = 0
-    for _, rule in ipairs(bucket.rules) do
-      if rule.periods and is_old and not period_at(rule.periods, bucket.at) then
-        missing[i], lacks = bucket.at, true
-      elseif rule.periods and not period_at(rule.periods, at) and missing[i] == 0 then
-        missing[i], lacks = at, true
-      elseif rule.periods and not period_at(rule.periods, last) and missing[i] == 0 then
-        missing[i], lacks = last, true
+    for k = 1, #rules do
+      local periods = rules[k].periods
+      if periods then
+        local at = math.max(now, bucket.at)
+        local last = math.max(latest or now, at)
+        if is_old and not period_at(periods, bucket.at) then
+          missing[i], lacks = bucket.at, true
+        elseif not period_at(periods, at) and missing[i] == 0 then
+          missing[i], lacks = at, true
+        elseif not period_at(periods, last) and missing[i] == 0 then
+          missing[i], lacks = last, true
+        end
       end
     end
     -- Done at the first call only, because it takes a while with many grants; the result does not depend on when it is done.

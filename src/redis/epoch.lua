@@ -12,7 +12,8 @@ local LATE = 1000000
 -- disk), a failover, or a while as a replica. A server that gives none is trusted; one that ceases to give it is not.
 local function history()
   local told = redis.pcall('INFO', 'replication')
-  return type(told) == 'string' and string.match(told, 'master_replid:(%x+)') or ''
+  local from = type(told) == 'string' and string.find(told, 'master_replid:', 1, true)
+  return from and string.match(told, '^%x+', from + 14) or ''
 end
 
 -- Returns the epoch that stands. If the state is not whole, or is not of the epoch that the caller knows: nil, and the reply 'lost',

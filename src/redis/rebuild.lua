@@ -188,18 +188,22 @@ local function open(keys, call, epoch, now, shown, latest)
   local buckets, missing, lacks, ahead = {}, {}, false, #keys - #call.buckets
   for i, definition in ipairs(call.buckets) do
     local bucket = read(keys[ahead + i], definition, epoch, now)
-    lapse(bucket, now)
+    if bucket.leased > 0 then lapse(bucket, now) end
     if bucket.version > definition.version then return nil, { 'superseded', call.id, i, bucket.version } end
-    local at, is_old = math.max(now, bucket.at), bucket.version < definition.version
-    local last = math.max(latest or now, at)
+    local is_old, rules = bucket.version < definition.version, bucket.rules
     missing[i] = 0
-    for _, rule in ipairs(bucket.rules) do
-      if rule.periods and is_old and not period_at(rule.periods, bucket.at) then
-        missing[i], lacks = bucket.at, true
-      elseif rule.periods and not period_at(rule.periods, at) and missing[i] == 0 then
-        missing[i], lacks = at, true
-      elseif rule.periods and not period_at(rule.periods, last) and missing[i] == 0 then
-        missing[i], lacks = last, true
+    for k = 1, #rules do
+      local periods = rules[k].periods
+      if periods then
+        local at = math.max(now, bucket.at)
+        local last = math.max(latest or now, at)
+        if is_old and not period_at(periods, bucket.at) then
+          missing[i], lacks = bucket.at, true
+        elseif not period_at(periods, at) and missing[i] == 0 then
+          missing[i], lacks = at, true
+        elseif not period_at(periods, last) and missing[i] == 0 then
+          missing[i], lacks = last, true
+        end
       end
     end
     -- Done at the first call only, because it takes a while with many grants; the result does not depend on when it is done.
