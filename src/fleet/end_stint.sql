@@ -3,7 +3,7 @@
 -- p_stint: the stint
 -- p_claims, p_seqs: the jobs that its worker has begun, as far as it does not know that their ends are recorded
 create or replace function engine.end_stint(p_stint text, p_claims uuid[], p_seqs bigint[]) returns void
-language plpgsql as $$
+language plpgsql set lock_timeout = '2s' as $$
 declare
   v_worker bigint;
   v_left text[];

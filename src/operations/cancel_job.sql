@@ -1,8 +1,9 @@
 -- Cancels an unfinished job. A running attempt is fenced off: what it still does changes nothing here. A job that was
 -- granted ahead of time is called back; it may begin before its worker is notified, so it is in doubt, too. Returns
--- false when there is no such unfinished job.
+-- false when there is no such unfinished job. It waits at most three seconds for a lock: while it waits, it holds off
+-- new definitions, and they the ends of attempts.
 create or replace function engine.cancel_job(p_id uuid, p_reason text) returns boolean language plpgsql
-  set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
+  set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set lock_timeout = '3s' as $$
 declare
   v_now timestamptz := sluice.now();
   v_job sluice.job;

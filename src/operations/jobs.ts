@@ -1,5 +1,5 @@
 /** The users' view of jobs: find, list, cancel, retry. */
-import { UsageError } from '../core/errors.ts'
+import { codeOf, StoreError, UsageError } from '../core/errors.ts'
 import { systemClock } from '../core/clock.ts'
 import { isId } from '../core/hash.ts'
 import { encodePayload } from '../core/payload.ts'
@@ -173,10 +173,14 @@ export class Jobs {
   /**
    * Cancels an unfinished job. The result of a running attempt is ignored from now on; its `signal` aborts when its worker
    * next checks, within some 2 s. Resolves to false if there is no such unfinished job.
-   * @throws UsageError SLUICE_BAD_ID
+   * @throws UsageError SLUICE_BAD_ID; StoreError SLUICE_STORE_UNREACHABLE: also if another transaction has locked it
    */
   async cancel(id: string, reason = byUser): Promise<boolean> {
-    const [row] = await this.#sql.call<{ cancel_job: boolean }>('cancel_job', [checkId(id), reason])
+    const text = 'the job was not cancelled, because another transaction has locked it: end that one, or try again'
+    const cancelling = this.#sql.call<{ cancel_job: boolean }>('cancel_job', [checkId(id), reason])
+    const [row] = await cancelling.catch((error: unknown) => {
+      throw codeOf(error) === '55P03' ? new StoreError('SLUICE_STORE_UNREACHABLE', text, { cause: error }) : error
+    })
     return row?.cancel_job ?? false
   }
 

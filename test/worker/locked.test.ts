@@ -25,7 +25,7 @@ async function lock({ onTestFinished }: TestContext, id: string): Promise<() => 
   return async () => void (await stranger.query('commit'))
 }
 
-it('delay the record of no other end, and are recorded when they are free', async (context) => {
+it('are not cancelled, delay the record of no other end, and are recorded when they are free', async (context) => {
   let release = () => {}
   const released = new Promise<void>((resolve) => (release = resolve))
   let running = 0
@@ -43,6 +43,7 @@ it('delay the record of no other end, and are recorded when they are free', asyn
   for (const isThrown of [false, false, true, true]) await sluice.send(work, { isThrown })
   await until(() => running === 5, 'all run')
   const free = await lock(context, locked)
+  await expect(sluice.jobs.cancel(locked)).rejects.toThrow('another transaction has locked it')
   release()
   await until(
     async () => (await count(sluice.db, 'sluice.job where claim is not null')) === 1,
