@@ -131,6 +131,9 @@ export async function sleepUntil(clock: Clock, atMs: number | undefined): Promis
 /** The longest delay of a runtime timer, in ms; a longer one would fire at once. */
 const timerMsMax = 2 ** 31 - 1
 
+/** Whether a test replaced the runtime's timers: those of Vitest, Jest and Sinon carry their clock. */
+export const areTimersFaked = (): boolean => 'clock' in setTimeout
+
 /**
  * Calls `then` once after `ms`, which may exceed the runtime's maximum, unless the returned function is called before.
  */

@@ -19,7 +19,7 @@ import type { Task } from '../tasks/task.ts'
 import { type Move, runAhead } from './advance.ts'
 import { type DeliverOptions, eventsOf } from './events.ts'
 import { type Limited, type Named, type Refused, reportsOf, type Sent } from './reports.ts'
-import { Runs } from './runs.ts'
+import { refuseFakeTimers, Runs } from './runs.ts'
 
 /** How to open a test Sluice. */
 export interface TestOptions extends Pick<SluiceOptions, 'rules' | 'routes' | 'log'> {
@@ -144,6 +144,7 @@ function choose(sluice: Sluice): () => void {
  */
 export async function testSluice(options: TestOptions): Promise<TestSluice> {
   checkOptions(options)
+  refuseFakeTimers()
   const schema = options.schema ?? 'sluice'
   const { rules = [], routes = {}, log, service = 'test', allowPrivate = ['127.0.0.0/8', '::1'] } = options
   const { tasks, schedules = [] } = options

@@ -1,6 +1,6 @@
 /** Runs what may start now, and gives up on a handler that does not end: its task's time-out is ten minutes. */
-import { systemClock } from '../core/clock.ts'
-import { StoreError } from '../core/errors.ts'
+import { areTimersFaked, systemClock } from '../core/clock.ts'
+import { StoreError, UsageError } from '../core/errors.ts'
 import type { Work } from '../events/groups.ts'
 import type { RecordedError } from '../report/events.ts'
 import type { Schedule } from '../schedule/schedule.ts'
@@ -9,6 +9,15 @@ import type { Sluice } from '../sluice.ts'
 /** How long a run that was given up may take to end, in ms: a handler may hold the only transaction of the store. */
 const partMs = 1_000
 const namesMax = 3
+
+/** Refuses timers that never fire: neither the store nor the kit's own time-outs would go on. @throws UsageError SLUICE_BAD_OPTION */
+export function refuseFakeTimers(): void {
+  if (!areTimersFaked()) return
+  const text =
+    'the timers of this process are faked (`useFakeTimers`), so nothing would ever end: the kit moves a clock of its own, ' +
+    '`t.clock`. To fake the date as well, fake nothing else: `vi.useFakeTimers({ toFake: ["Date"] })`'
+  throw new UsageError('SLUICE_BAD_OPTION', text)
+}
 
 /** The attempt of a job. */
 interface Begun {
@@ -66,6 +75,7 @@ export class Runs {
    * @throws StoreError SLUICE_WAIT_TIMEOUT when a handler has not ended, and for the patience no attempt began or ended
    */
   async run(work: readonly Work[], max?: number): Promise<number> {
+    refuseFakeTimers()
     if (this.#underway.size === 0) {
       this.#begun.clear()
       this.#taken.length = 0

@@ -1,5 +1,5 @@
 /** The kit ends where what it waits for does not come, with an error about it; its schedules follow its clock. */
-import { afterEach, expect, it } from 'vitest'
+import { afterEach, expect, it, vi } from 'vitest'
 import { z } from 'zod'
 import { limit, schedule, scheduledFor, task } from '../../src/index.ts'
 import { testSluice, type TestSluice, vendor } from '../../src/testing/index.ts'
@@ -120,4 +120,21 @@ it('drain with advance ends although a schedule never does, and fires it while j
   await nightly.send({}, { delay: '2d' })
   await t.drain({ advance: true })
   expect(instants).toHaveLength(3)
+})
+
+it('refuses faked timers, with which nothing would end, and takes a faked date', async () => {
+  const twice = task('twice', { run: ({ n }: { n: number }) => 2 * n })
+  const faked = { code: 'SLUICE_BAD_OPTION', message: expect.stringContaining('{ toFake: ["Date"] }') }
+  t = await testSluice({ tasks: [twice] })
+  try {
+    vi.useFakeTimers()
+    await expect(testSluice({ tasks: [twice] })).rejects.toMatchObject(faked)
+    await expect(t.drain()).rejects.toMatchObject(faked)
+    vi.useRealTimers().useFakeTimers({ toFake: ['Date'], now: new Date('2001-01-01') })
+    const id = await twice.send({ n: 21 })
+    await t.drain()
+    expect((await t.waitFor(id)).result).toBe(42)
+  } finally {
+    vi.useRealTimers()
+  }
 })
