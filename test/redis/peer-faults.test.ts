@@ -122,7 +122,8 @@ describe('after Redis has lost its state', () => {
 describe('keys in Redis', () => {
   it('belong to one database, and another database needs a prefix of its own', async () => {
     const one = await open()
-    expect((await one.sluice.takes.tryTake(slow(false))).granted).toBe(true)
+    // Waiting, because a busy machine may receive the first grant too late to use it.
+    await one.sluice.takes.take(slow(false))
     const two = await open()
     const { call, ran } = counted([slow(false)])
     await two.sluice.work([call])
