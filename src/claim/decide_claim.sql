@@ -16,6 +16,7 @@ declare
   v_real record;  -- what those buckets are to this worker: engine.resolve_buckets
   v_is record;    -- what they allow: engine.read_claim_room
   v_costed boolean;
+  v_unread boolean;      -- some lanes were not read
   v_ahead engine.ahead;  -- what it grants ahead of time
   v_share record;
   v_lanes sluice.lane[]; v_next sluice.lane[];
@@ -55,22 +56,22 @@ begin
   v_done.held := current_setting('sluice.held', true) is not distinct from 'yes';
   -- Claim again when lanes are left that were not read, or that got less than they could take because another lane had
   -- fewer jobs than it was given. A worker whose labels have no room would find them without room again.
-  v_done.again := case when v_ahead.shared is not null then not v_done.held
-    and v_mark.granted < case when v_cand.cut or v_cand.horizon is not null
+  v_unread := v_cand.cut or v_cand.horizon is not null;
+  if v_ahead.shared is not null then
+    v_done.again := not v_done.held and v_mark.granted < case when v_unread
       then coalesce(cardinality(v_ahead.instants), v_is.rooms[v_ahead.shared].avail)
-      else (select sum(t) from unnest(v_share.take) t) end else v_mark.granted < p_want and (
-    v_mark.granted > 0 or v_real.labels is null or v_share.blocked = v_blocked) and (
-    v_share.more
-    -- Behind jobs that went away meanwhile there may be others.
-    or exists (
-      select 1 from unnest(v_mark.moves) m where not v_done.held and v_real.labels is null and m.seen > m.taken)
-    or ((v_cand.cut or v_cand.horizon is not null) and (v_mark.granted > 0 or not v_costed))
-    or exists (
-      select 1 from unnest(v_mark.moves) m
-      where m.more and m.seen = m.taken and (v_share.blocked[array_position(v_ids, m.lane)] = 0
-        or m.taken < v_share.take[array_position(v_ids, m.lane)]))  -- more jobs behind those that were set aside
-    or exists (select 1 from unnest(v_share.take, v_share.blocked) u (take, blocked) where u.take = 0 and u.blocked = 0)
-      and (v_mark.granted > 0 or exists (
-        select 1 from unnest(v_mark.moves) m where m.seen < v_share.take[array_position(v_ids, m.lane)]))) end;
+      else (select sum(t) from unnest(v_share.take) t) end;
+  elsif v_mark.granted < p_want and (v_mark.granted > 0 or v_real.labels is null or v_share.blocked = v_blocked) then
+    v_done.again := v_share.more or v_unread and (v_mark.granted > 0 or not v_costed) or exists (
+        -- Behind jobs that went away meanwhile, or were set aside, there may be others.
+        select 1 from unnest(v_mark.moves) m
+        where not v_done.held and v_real.labels is null and m.seen > m.taken
+          or m.more and m.seen = m.taken and (v_share.blocked[array_position(v_ids, m.lane)] = 0
+            or m.taken < v_share.take[array_position(v_ids, m.lane)]))
+      or exists (
+        select 1 from unnest(v_share.take, v_share.blocked) u (take, blocked) where u.take = 0 and u.blocked = 0)
+        and (v_mark.granted > 0 or exists (
+          select 1 from unnest(v_mark.moves) m where m.seen < v_share.take[array_position(v_ids, m.lane)]));
+  end if;
   return v_done;
 end $$;
