@@ -135,7 +135,7 @@ class DirectGrants implements AttemptGrants {
     // A failure of the vendor holds nothing: only a store counts how many there are in a row.
     if (this.#takes.length === 0 || refusal.cause !== undefined) return undefined
     const waitMs = refusal.retryAfterMs ?? minWaitMs
-    this.#limiter?.hold(concernedBy(this.#takes, refusal.limit).concerned, waitMs)
+    this.#limiter?.hold(concernedBy(this.#takes, refusal.limit, this.#limits).concerned, waitMs)
     return waitMs
   }
 

@@ -126,15 +126,22 @@ function hashes(takes: readonly string[]): string[] {
 
 /**
  * Splits the buckets of a refused request into those that the refusal concerns, and the others: those of the limit that
- * it names, else those of the request's own keys, else all.
+ * it names, else those of the request's own keys, else all. A limit in money is a budget of the user's, which no vendor
+ * knows: it is left out if the request has another one.
  */
 export function concernedBy(
   takes: readonly string[],
   limit: string | undefined,
+  limits: readonly Pick<Limit, 'name' | 'currency'>[] = [],
 ): Record<'concerned' | 'others', string[]> {
   const named = takes.filter((take) => limitOf(take) === limit)
-  const concerned = named.length > 0 ? named : ownOf(takes)
-  return { concerned, others: named.length > 0 ? [] : takes.filter((take) => !concerned.includes(take)) }
+  if (named.length > 0) return { concerned: named, others: [] }
+  const isMoney = (take: string) =>
+    limits.some(({ name, currency }) => name === limitOf(take) && currency !== undefined)
+  const known = takes.filter((take) => !isMoney(take))
+  const theirs = known.length > 0 ? known : takes
+  const concerned = ownOf(theirs)
+  return { concerned, others: theirs.filter((take) => !concerned.includes(take)) }
 }
 
 /** A request that the vendor refused, or failed to serve. */
@@ -145,7 +152,7 @@ export interface Sent {
   /** The job, or the take. */
   readonly who: string
   /** The limits of the takes. */
-  readonly limits: readonly Pick<Limit, 'name' | 'circuit'>[]
+  readonly limits: readonly Pick<Limit, 'name' | 'circuit' | 'currency'>[]
   /** It was a trial: the vendor had refused requests before. */
   readonly isProbe: boolean
 }
@@ -221,7 +228,7 @@ export class Acquirer {
   async refused(request: Sent, refusal: Refusal): Promise<number | undefined> {
     const { takes, asked } = request
     const { retryAfterMs, cause = 'refused', answer, host = null } = refusal
-    const { concerned, others } = concernedBy(takes, refusal.limit)
+    const { concerned, others } = concernedBy(takes, refusal.limit, cause === 'refused' ? request.limits : [])
     if (cause === 'refused') this.#shared?.hold(concerned, retryAfterMs ?? minWaitMs)
     // A vendor that refuses a request, or rejects its credential, is not down.
     if (cause !== 'down') this.served(takes, asked, 'credential')

@@ -3,7 +3,7 @@ import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { z } from 'zod'
-import { check, limit, rateLimited, takes, task } from '../../src/index.ts'
+import { check, limit, money, rateLimited, takes, task } from '../../src/index.ts'
 import { useSluice } from '../../src/default-sluice.ts'
 import type { Context } from '../../src/tasks/task.ts'
 import { claim, emptied, mainEngines, perTenant, quietTask } from '../claim/engine.ts'
@@ -44,6 +44,28 @@ describe.each(mainEngines)('a vendor that refuses requests, on $name', (engine) 
     at.db.query<{ bucket: string }>(
       `select b.name || ':' || b.key as bucket from sluice.refusal r join sluice.bucket b on b.id = r.bucket order by 1`,
     )
+
+  it('holds the vendor’s limit, and not the budget of the customer', async () => {
+    const budget = limit('throttled.budget', { quota: '5 USD/day', by, cost: () => money(0.01) })
+    const paid = task('throttled.paid', {
+      input,
+      limits: [total, budget],
+      allowPrivate: [new URL(origin).host],
+      run: async ({ account }, { fetch }) => void (await check(await fetch(`${origin}/${account}`))),
+    })
+    vendor.refuses = () => true
+    vendor.retryAfter = '60'
+    await at.sluice.send(paid, { account: 'a', n: 0 })
+    const worker = await at.sluice.work([paid])
+    try {
+      await until(async () => (await held()).length > 0, 'something is held')
+      expect(await held()).toEqual([{ bucket: 'throttled.total:' }])
+    } finally {
+      vendor.refuses = () => false
+      vendor.retryAfter = undefined
+      await worker.stop()
+    }
+  })
 
   /** Runs jobs of these accounts to their end, and resolves to their records. */
   async function work(
