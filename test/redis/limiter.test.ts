@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import type { LimitOptions } from '../../src/limits/limit.ts'
 import type { RedisClient } from '../../src/redis/client.ts'
-import { inJson, inJsonOnce, type RedisBucket } from '../../src/redis/definition.ts'
+import { inJson, type RedisBucket } from '../../src/redis/definition.ts'
 import type { Granted } from '../../src/redis/call.ts'
 import { RedisLimiter, scriptOf } from '../../src/redis/limiter.ts'
 import { startProxy } from '../servers/proxy.ts'
@@ -200,28 +200,6 @@ it('the example call in the docs works', async () => {
   const items = [{ want: 99, takes: [{ bucket: 1, units: 1 }] }]
   expect(await limiter.reserve({ id: 'a', buckets, items })).toMatchObject({ results: [{ granted: 4 }] })
   expect(buckets.map((one) => inJson(one, []))).toMatchObject((argument as { buckets: object[] }).buckets)
-})
-
-it('the definition of several buckets is sent once, and any difference is', () => {
-  const one = bucket('a:1', { rate: '100/min' })
-  const others: Partial<RedisBucket>[] = [
-    { version: 2 },
-    { isOwn: true },
-    { isFull: true },
-    { keepUs: 9e9 },
-    { countedFrom: 1 },
-  ]
-  const buckets = [
-    one,
-    ...others.map((more) => ({ ...one, ...more })),
-    { ...one, rules: one.rules.map((rule) => ({ ...rule })) },
-    one,
-  ]
-  const sent = inJsonOnce(buckets, 0, new Map())
-  expect(sent.slice(0, -2)).toEqual(buckets.slice(0, -2).map((each) => inJson(each, [0])))
-  expect(sent.slice(-2)).toEqual([1, 1])
-  const day = bucket('b', { quota: '10/day' })
-  expect(inJsonOnce([day, day, day], 0, new Map([[1, [1e15]]]))).toEqual([inJson(day, [0]), inJson(day, [0, 1e15]), 1])
 })
 
 describe('state in Redis', () => {
