@@ -255,7 +255,7 @@ export class CeleryOutlet implements Outlet {
   #done(sent: Sent, { value }: TaskResult): void {
     try {
       this.#end(sent, { kind: 'done', result: resultOf(value, sent.task), ...this.#ran(sent) })
-      this.#answers.served(sent.job)
+      this.#answers.served(sent.job, sent.task)
     } catch (error) {
       this.#failed(sent, error, {})
     }

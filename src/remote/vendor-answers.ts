@@ -40,12 +40,12 @@ export class VendorAnswers {
   }
 
   /** The vendor has served a call. */
-  served(job: ClaimedJob): void {
+  served(job: ClaimedJob, { limits }: AnyTask): void {
     const takes = takesOf(job)
     if (takes.length === 0) return
-    this.#acquirer.served(takes, job.asked)
+    this.#acquirer.served({ takes, limits }, job.asked)
     // If the store does not receive it, the next call reports the same.
-    if (job.isProbe === true) void this.#acquirer.accepted(takes, job.asked).catch(() => {})
+    if (job.isProbe === true) void this.#acquirer.accepted({ takes, limits }, job.asked).catch(() => {})
   }
 }
 

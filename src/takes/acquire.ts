@@ -144,15 +144,29 @@ export function concernedBy(
   return { concerned, others: theirs.filter((take) => !concerned.includes(take)) }
 }
 
-/** A request that the vendor refused, or failed to serve. */
-export interface Sent {
+/** A request under limits. */
+export interface Limited {
   readonly takes: readonly string[]
+  /** The limits of the takes. */
+  readonly limits: readonly Pick<Limit, 'name' | 'circuit' | 'currency'>[]
+}
+
+/** Returns how many failures in a row hold this bucket; infinity: its limit has no circuit. */
+function circuitOfBucket({ limits }: Limited, take: string): number {
+  return limits.find(({ name }) => name === limitOf(take))?.circuit || Infinity
+}
+
+/** Returns the buckets whose limits have a circuit. Only they count failures, whatever limits stand beside them. */
+function watchedOf(request: Limited): string[] {
+  return request.takes.filter((take) => circuitOfBucket(request, take) < Infinity)
+}
+
+/** A request that the vendor refused, or failed to serve. */
+export interface Sent extends Limited {
   /** When its grant was requested; undefined: unknown, long ago. */
   readonly asked: Moment | undefined
   /** The job, or the take. */
   readonly who: string
-  /** The limits of the takes. */
-  readonly limits: readonly Pick<Limit, 'name' | 'circuit' | 'currency'>[]
   /** It was a trial: the vendor had refused requests before. */
   readonly isProbe: boolean
 }
@@ -228,13 +242,13 @@ export class Acquirer {
   async refused(request: Sent, refusal: Refusal): Promise<number | undefined> {
     const { takes, asked } = request
     const { retryAfterMs, cause = 'refused', answer, host = null } = refusal
-    const { concerned, others } = concernedBy(takes, refusal.limit, cause === 'refused' ? request.limits : [])
+    const { concerned, others } = concernedBy(takes, refusal.limit, request.limits)
     if (cause === 'refused') this.#shared?.hold(concerned, retryAfterMs ?? minWaitMs)
     // A vendor that refuses a request, or rejects its credential, is not down.
-    if (cause !== 'down') this.served(takes, asked, 'credential')
-    if (cause === 'credential' && request.isProbe) await this.accepted(takes, asked, host ?? undefined, cause)
+    if (cause !== 'down') this.served(request, asked, 'credential')
+    if (cause === 'credential' && request.isProbe) await this.accepted(request, asked, host ?? undefined, cause)
     const opened: Opened | undefined =
-      cause === 'refused' ? { concerned, others } : await this.#opened(request, concerned, cause)
+      cause === 'refused' ? { concerned, others } : await this.#opened(request, refusal.limit, cause)
     if (opened === undefined) return undefined
     const waitUs = retryAfterMs === undefined ? null : Math.ceil(retryAfterMs * 1_000)
     const names = [hashes(opened.concerned), hashes(opened.others)]
@@ -252,26 +266,23 @@ export class Acquirer {
   }
 
   /** Counts a failure; returns the buckets that it opens the circuit of, undefined if none. */
-  async #opened(
-    { takes, asked, who, limits, isProbe }: Sent,
-    all: readonly string[],
-    cause: Failing,
-  ): Promise<Opened | undefined> {
-    const leastOf = (take: string) => limits.find(({ name }) => name === limitOf(take))?.circuit || Infinity
-    const isOn = (take: string) => leastOf(take) < Infinity
-    const concerned = all.filter(isOn)
-    if (concerned.length === 0) return undefined
+  async #opened(request: Sent, limit: string | undefined, cause: Failing): Promise<Opened | undefined> {
+    const { takes, asked, who, isProbe } = request
+    const watched = watchedOf(request)
+    if (watched.length === 0) return undefined
+    const { concerned } = concernedBy(watched, limit)
+    const leastOf = (take: string) => circuitOfBucket(request, take)
     const failed = { cause, takes, concerned, who, least: Math.min(...concerned.map(leastOf)), asked }
     const opens = await this.#circuit.failed(failed, this.#storeClock.cap(this.#store.clock.monotonicMs()))
     if (opens === 'own') return { concerned, others: [] }
-    return opens === 'all' || isProbe
-      ? { concerned: takes.filter(isOn), others: [], isAgain: opens === 'none' }
-      : undefined
+    return opens === 'all' || isProbe ? { concerned: watched, others: [], isAgain: opens === 'none' } : undefined
   }
 
   /** Remembers that the vendor served a request, which ends a row of failures. */
-  served(takes: readonly string[], asked: Moment | undefined, but?: Cause): void {
-    if (this.#circuit.isWatching) this.#circuit.served(takes, concernedBy(takes, undefined).concerned, asked, but)
+  served(request: Limited, asked: Moment | undefined, but?: Cause): void {
+    if (!this.#circuit.isWatching) return
+    const watched = watchedOf(request)
+    if (watched.length > 0) this.#circuit.served(request.takes, ownOf(watched), asked, but)
   }
 
   /**
@@ -279,10 +290,11 @@ export class Acquirer {
    * @param host who answered; undefined: not known
    * @param but it shows nothing about this cause
    */
-  async accepted(takes: readonly string[], requested: Moment | undefined, host?: string, but?: Cause): Promise<void> {
+  async accepted(request: Limited, requested: Moment | undefined, host?: string, but?: Cause): Promise<void> {
+    const { takes } = request
     const params = [hashes(takes), ...this.#ageAndCap(requested), host ?? null, but ?? null]
     await untilParked(this.#store, takes, () => this.#store.call('accept_buckets', params))
-    await this.#circuit.over(takes, concernedBy(takes, undefined).concerned, but)
+    await this.#circuit.over(takes, ownOf(watchedOf(request)), but)
   }
 
   /** Charges these buckets, now and then, for units that somebody else has used, as a vendor's counts show. */

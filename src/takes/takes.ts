@@ -161,8 +161,8 @@ export class Takes implements Taker {
         if (refusal.cause === undefined) this.#margins.unmeasured(want.limits)
         return this.#acquirer.refused(sentOf(want, asked, isProbe), refusal)
       },
-      accepted: (asked, host) => this.#acquirer.accepted(want.takes, asked, host),
-      served: (asked) => this.#acquirer.served(want.takes, asked),
+      accepted: (asked, host) => this.#acquirer.accepted(want, asked, host),
+      served: (asked) => this.#acquirer.served(want, asked),
       counted: (counts) => this.#acquirer.counted(want.takes, want.limits, counts),
     })
     this.#checkOpen()
@@ -197,9 +197,9 @@ export class Takes implements Taker {
     const asked = this.#leases.probeOf(want.takes)
     const bad = refusal ?? failureIn(response, want.limits)
     if (bad !== undefined) await this.#acquirer.refused(sentOf(want, asked, asked !== undefined), bad)
-    else if (isAccepted(response)) this.#acquirer.served(want.takes, asked)
+    else if (isAccepted(response)) this.#acquirer.served(want, asked)
     if (bad === undefined && asked !== undefined && isAccepted(response)) {
-      await this.#acquirer.accepted(want.takes, asked)
+      await this.#acquirer.accepted(want, asked)
       this.#leases.accepted(want.takes)
     }
     return refusal !== undefined

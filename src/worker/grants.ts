@@ -283,7 +283,7 @@ export class StoreGrants implements Grants {
   }
 
   accepted(grant: Grant | undefined, host?: string): void {
-    this.#acquirer.served(this.#takes, grant?.asked)
+    this.#acquirer.served({ takes: this.#takes, limits: this.#options.limits }, grant?.asked)
     this.#accepted(grant, grant?.asked, host)
   }
 
@@ -292,7 +292,7 @@ export class StoreGrants implements Grants {
    * did not, so that a failure of the vendor no longer matters.
    */
   ended(shown: 'served' | 'done'): void {
-    this.#acquirer.served(this.#takes, this.#options.job.asked)
+    this.#acquirer.served({ takes: this.#takes, limits: this.#options.limits }, this.#options.job.asked)
     if (shown === 'served') this.#accepted(this.own, this.own?.asked)
     else this.#accepted(this.own, readMoment(this.#options.store.clock), undefined, 'refused')
   }
@@ -300,7 +300,7 @@ export class StoreGrants implements Grants {
   #accepted(grant: Grant | undefined, asked: Moment | undefined, host?: string, but?: Cause): void {
     if ((grant as StoreGrant | undefined)?.isProbe !== true) return
     // If the store does not receive it, the next accepted request does the same.
-    void this.#acquirer.accepted(this.#takes, asked, host, but).catch(() => {})
+    void this.#acquirer.accepted({ takes: this.#takes, limits: this.#options.limits }, asked, host, but).catch(() => {})
   }
 
   counted(counts: readonly Count[]): void {

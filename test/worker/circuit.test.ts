@@ -189,6 +189,20 @@ describe.each(mainEngines)('a vendor that fails, on $name', (engine) => {
     expect(await held()).toEqual(['circuit.slow: down'])
   })
 
+  it('is known to be down beside a limit of other keys that has no circuit', async () => {
+    const all = limit('circuit.all', { rate: '1000/s', circuit: true })
+    const each = limit('circuit.each', { rate: '1000/s', by: ({ account }: Input) => account })
+    const call = named('circuit.beside', [all, each])
+    vendor.answers = () => 500
+    for (let n = 0; n < 10; n++) await at.sluice.send(call, { account: 'k', n })
+    const worker = await at.sluice.work([call])
+    await until(async () => (await held()).length > 0, 'it is held')
+    expect(await held()).toEqual(['circuit.all: down'])
+    vendor.answers = () => 200
+    await until(async () => (await held()).length === 0, 'it is served')
+    await worker.stop()
+  })
+
   it('is known to be down by jobs of many keys, each of which has only one', async () => {
     const call = named('circuit.keys', [crm])
     vendor.answers = () => 500
