@@ -1,0 +1,42 @@
+/** What a worker's process does when the answer to a claim is not the jobs. */
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { newId } from '../../src/core/hash.ts'
+import { storeOn } from '../../src/db/store.ts'
+import { Claims } from '../../src/claim/claim.ts'
+import { claim, count, emptied, mainEngines, perTenant, quietTask } from './engine.ts'
+
+const quiet = quietTask('quiet', [perTenant('each', '100000/s')])
+
+describe.each(mainEngines)('a worker that claims, on $name', (engine) => {
+  const at = emptied(engine)
+  const claimed = async (want: number) => {
+    const who = { worker: at.worker, queues: undefined, tasks: [quiet.name] }
+    const mode = { idle: false, ahead: 0 }
+    return (await new Claims(storeOn(at.db)).claim(who, want, mode, AbortSignal.timeout(60_000))).jobs
+  }
+
+  it('checks a store whose server has started since the last look, before it gets jobs', async () => {
+    await at.sluice.send(quiet, { tenant: 'a', n: 1 })
+    await at.db.query('update sluice.epoch set server_at = null')
+    // Nothing but the worker checks it.
+    expect((await claim(at.db, at.worker, [quiet.name], 1)).jobs).toEqual([])
+    expect(await claimed(1)).toMatchObject([{ task: quiet.name, input: { n: 1 } }])
+    expect(await count(at.db, 'sluice.epoch where server_at = pg_postmaster_start_time()')).toBe(1)
+  })
+
+  it.each([
+    ['a single lane', ['a', 'a', 'a', 'a']],
+    ['two lanes', ['a', 'a', 'b', 'b']],
+  ])('gets all of the other jobs of %s when one goes away meanwhile', async (_, tenants) => {
+    const ids = tenants.map(() => newId())
+    for (const [n, tenant] of tenants.entries()) await at.sluice.send(quiet, { tenant, n }, { id: ids[n] ?? '' })
+    // As if another session had ended it first: the job that carries what all of its lane have in common.
+    await at.db.query(`create function public.miss() returns trigger language plpgsql as $$ begin return null; end $$`)
+    onTestFinished(async () => void (await at.db.query('drop function if exists public.miss cascade')))
+    await at.db.query(
+      `create trigger miss before update on sluice.job for each row when (new.claim is not null and new.id = '${ids[0]}') execute function public.miss()`,
+    )
+    const jobs = (await claimed(4)).toSorted((a, b) => a.seq - b.seq)
+    expect(jobs).toMatchObject([1, 2, 3].map((n) => ({ id: ids[n], task: quiet.name, attempt: 1, input: { n } })))
+  })
+})
