@@ -1,5 +1,5 @@
 /** Sends the results of calls whose jobs have ended, wherever they were executed, and the tasks that follow them. */
-import { StoreError } from '../core/errors.ts'
+import { codeOf, StoreError } from '../core/errors.ts'
 import type { Store } from '../db/store.ts'
 import { isTransient } from '../claim/claim.ts'
 import { type Call, type Change, resultOf } from './call.ts'
@@ -129,7 +129,11 @@ export class Reporter {
   async #look(): Promise<boolean> {
     const { store } = this.#options
     const revoked = await store.run<{ job: string }>('absorb/find_revoked_jobs')
-    for (const { job } of revoked) await store.call('cancel_job', [job, 'revoked by a program of Celery'])
+    for (const { job } of revoked)
+      await store.call('cancel_job', [job, 'revoked by a program of Celery']).catch((error: unknown) => {
+        // Another transaction has locked it: the next look tries again.
+        if (codeOf(error) !== '55P03') throw error
+      })
     let hasChanged = false
     for (let after: string | null = '0'; after !== null;) {
       const { last, count } = await this.#find([after, portion, null])

@@ -243,7 +243,7 @@ export class Claims {
         // one without.
         const atUs = Number(row.instants[i] ?? row.instants.at(-1) ?? row.now_us)
         const laterMs = (atUs - Number(row.now_us)) / 1_000
-        job.decidedMs = decidedMs
+        job.decidedMs = isRepeated ? firstMs : decidedMs
         job.grantedMs = decidedMs + laterMs
         job.notBeforeMs = latestMs + laterMs
       }

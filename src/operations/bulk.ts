@@ -1,6 +1,6 @@
 /** Operations on many jobs: they are read in pages and changed in portions, each a short transaction. */
 import { systemClock } from '../core/clock.ts'
-import { UsageError } from '../core/errors.ts'
+import { codeOf, StoreError, UsageError } from '../core/errors.ts'
 import { parseRate, type Rate } from '../core/rate.ts'
 import type { Row } from '../db/db.ts'
 import type { Sql } from '../db/store.ts'
@@ -139,9 +139,23 @@ export class Bulk {
     })
   }
 
-  /** Cancels unfinished jobs; the running ones one by one, because ending an attempt takes locks that others wait for. */
-  cancel(filter: JobFilter, reason: string, options: BulkOptions): Promise<number> {
-    return this.#each(filter, options, {
+  /** Cancels an unfinished job. @throws StoreError SLUICE_STORE_UNREACHABLE: also if another transaction has locked it */
+  async cancelId(id: string, reason: string): Promise<boolean> {
+    const text = 'the job was not cancelled, because another transaction has locked it: end that one, or try again'
+    const cancelling = this.#sql.call<{ cancel_job: boolean }>('cancel_job', [id, reason])
+    const [row] = await cancelling.catch((error: unknown) => {
+      throw codeOf(error) === '55P03' ? new StoreError('SLUICE_STORE_UNREACHABLE', text, { cause: error }) : error
+    })
+    return row?.cancel_job ?? false
+  }
+
+  /**
+   * Cancels unfinished jobs; the running ones one by one, because ending an attempt takes locks that others wait for. A job that
+   * another transaction has locked holds up no other; its error comes at the end.
+   */
+  async cancel(filter: JobFilter, reason: string, options: BulkOptions): Promise<number> {
+    let locked: unknown
+    const count = await this.#each(filter, options, {
       name: 'cancelled',
       states: unfinished,
       run: async (ids, states) => {
@@ -149,13 +163,18 @@ export class Bulk {
         let done = gone.size
         for (const id of ids.filter((each) => !gone.has(each))) {
           const isDone = inHand.some((state) => states.includes(state))
-            ? (await this.#sql.call<{ cancel_job: boolean }>('cancel_job', [id, reason]))[0]?.cancel_job
+            ? await this.cancelId(id, reason).catch((error: unknown) => {
+                if (codeOf((error as Error).cause) !== '55P03') throw error
+                locked = error
+              })
             : (await this.#ids('cancel_waiting_jobs', [[id], states, reason])).length > 0
-          if (isDone) done++
+          if (isDone === true) done++
         }
         return done
       },
     })
+    if (locked !== undefined) throw locked
+    return count
   }
 
   /** Changes the priority of jobs that wait or are scheduled. */

@@ -1,5 +1,5 @@
 /** The users' view of jobs: find, list, cancel, retry. */
-import { codeOf, StoreError, UsageError } from '../core/errors.ts'
+import { UsageError } from '../core/errors.ts'
 import { systemClock } from '../core/clock.ts'
 import { isId } from '../core/hash.ts'
 import { encodePayload } from '../core/payload.ts'
@@ -176,12 +176,7 @@ export class Jobs {
    * @throws UsageError SLUICE_BAD_ID; StoreError SLUICE_STORE_UNREACHABLE: also if another transaction has locked it
    */
   async cancel(id: string, reason = byUser): Promise<boolean> {
-    const text = 'the job was not cancelled, because another transaction has locked it: end that one, or try again'
-    const cancelling = this.#sql.call<{ cancel_job: boolean }>('cancel_job', [checkId(id), reason])
-    const [row] = await cancelling.catch((error: unknown) => {
-      throw codeOf(error) === '55P03' ? new StoreError('SLUICE_STORE_UNREACHABLE', text, { cause: error }) : error
-    })
-    return row?.cancel_job ?? false
+    return this.#bulk.cancelId(checkId(id), reason)
   }
 
   /**

@@ -1,5 +1,5 @@
 -- Reads what went on within the last minute: jobs that were sent, and that were done or failed, by task and queue, and
--- units granted by limit, less what was given back. It reads 20,000 rows of each at most.
+-- units granted by limit, less what was given back of these. It reads 20,000 rows of each at most.
 -- lately: of these jobs, those of the last ten seconds
 select 'task' as kind, x.task as name, x.queue, count(*)::float8 as n,
        (count(*) filter (where x.finished_at > sluice.now() - interval '10 seconds'))::float8 as lately,
@@ -23,12 +23,14 @@ group by x.task, x.queue
 union all
 select 'limit', u.name, null, u.n, null, u.span_ms,
        (select d.spec ->> 'currency' from sluice.limit_def d where d.name = u.name order by d.version desc limit 1)
-from (select split_part(b.name, '/', 1) as name, sum(l.units)::float8 as n,
+from (select split_part(b.name, '/', 1) as name, sum(l.units) filter (where l.counts)::float8 as n,
              -- If there are more rows, the newest cover a part of the minute.
              case when max(l.all_rows) = 20000 then (max(l.now_us) - min(l.at))::float8 / 1000 else 60000 end as span_ms
-      from (select k.bucket, k.units, k.at, c.now_us, count(*) over () as all_rows
+      from (select k.bucket, k.units, k.at, c.now_us, count(*) over () as all_rows,
+                   -- A refund has a row of its own, which may be of an older grant.
+                   k.units > 0 or bool_or(k.units > 0) over (partition by k.bucket, k.claim) as counts
             from (select engine.limiter_now_us() as now_us) c cross join lateral (
-              select g.bucket, g.units, g.at from sluice.ledger g
+              select g.bucket, g.units, g.at, g.claim from sluice.ledger g
               where g.at > c.now_us - 60000000 order by g.at desc limit 20000) k) l
       join sluice.bucket b on b.id = l.bucket
       where b.name not like '%/'

@@ -1,5 +1,5 @@
 /** Limits shared in Redis, which must confirm what the store granted before it is used. */
-import { caughtUpMs, type Reading, StoreClock } from '../core/clock.ts'
+import { caughtUpMs, type Clock, type Reading, StoreClock } from '../core/clock.ts'
 import { StoreError, UsageError } from '../core/errors.ts'
 import { env } from '../db/open.ts'
 import { hash64 } from '../core/hash.ts'
@@ -66,12 +66,13 @@ const leaseUs = 30_000_000
 const setBackUs = 3_000_000
 
 /**
- * Returns until when Redis must have answered. The seeds of a new epoch count from `askMs` after the store's decision on, and
+ * Returns for how many ms Redis may take to answer. The seeds of a new epoch count from `askMs` after the store's decision on, and
  * what Redis grants here must not be used later than that.
  */
-function answerUntilMs({ wishes, sentMs }: PeerRequest): number {
-  const lastMs = Math.max(sentMs, ...wishes.map(({ notBeforeMs = sentMs }) => notBeforeMs))
-  return sentMs + askMs - (lastMs - sentMs) - aheadUs / 1_000
+function leftMsOf({ wishes, sentMs, asked }: PeerRequest, clock: Clock): number {
+  const nowMs = caughtUpMs(clock, asked)
+  const lastMs = Math.max(nowMs, ...wishes.map(({ notBeforeMs = nowMs }) => notBeforeMs))
+  return sentMs + askMs - aheadUs / 1_000 - lastMs
 }
 
 /** One process's second limiter, in Redis. */
@@ -172,8 +173,7 @@ export class RedisPeerLimiter implements PeerLimiter {
     let isSecond = false
     let firstMs: number | undefined
     let leftMs: number
-    const untilMs = answerUntilMs(asked)
-    while ((leftMs = untilMs - caughtUpMs(clock, asked.asked)) > 0 && !this.#health.isClosed) {
+    while ((leftMs = leftMsOf(asked, clock)) > 0 && !this.#health.isClosed) {
       if (this.#health.isAway) {
         if (isOpen) return { id: undefined, leaves: all() }
         await this.#health.present(leftMs)

@@ -242,6 +242,23 @@ test('no job of a repeated claim begins before its instant when another one was 
   expect(jobs.map(({ notBeforeMs }) => notBeforeMs)).toEqual([1_040, 1_040])
 })
 
+test('jobs of a repeated claim were decided, for Redis, when the claim was first sent', async () => {
+  let nowMs = 1_000
+  const clock = { ...systemClock, monotonicMs: () => nowMs, sleep: async () => {} }
+  const place = [1, newId(), 1, 0, 'a', 'default', 0, 0, 0, false, 0, ['x'], 1, null, 50_000, null, null, {}]
+  const row = { now_us: '5007000', waited_us: '0', wake_us: '0', again: true, since: null, shared: 'one' }
+  const answer = { ...row, jobs: JSON.stringify([place]), instants: ['47000'] }
+  const call = async () => {
+    if (nowMs > 1_000) return [answer]
+    nowMs += 5_000
+    throw new StoreError('SLUICE_STORE_UNREACHABLE', 'its reply was lost')
+  }
+  const claims = new Claims(storeOn({ call } as unknown as Db, { clock }))
+  const who = { worker: '1', queues: undefined, tasks: ['a'] }
+  const { jobs } = await claims.claim(who, 1, { idle: true, ahead: 1 }, new AbortController().signal)
+  expect(jobs.map(({ decidedMs }) => decidedMs)).toEqual([1_000])
+})
+
 test.each([
   { what: 'waited 3 ms and took 5 after it decided', waited: 3_000, took: 5_000, expected: [1_003, 1_015] },
   { what: 'does not show how long it took', waited: 0, took: null, expected: [1_000, 1_020] },

@@ -86,6 +86,32 @@ describe('the backlog', () => {
     }
   })
 
+  it('counts nothing that is given back of units from before the minute', async () => {
+    const tokens = limit('tokens', { quota: '100000/day', zone: 'UTC', cost: ({ cost }: { cost: number }) => cost })
+    const costing = z.object({ cost: z.number() })
+    const advance = () => kit.clock.advance('2m')
+    const ask = task('ask', {
+      input: costing,
+      limits: [tokens],
+      timeout: '1h',
+      run: async (_, { settle }) => {
+        await advance()
+        await tokens.take({ cost: 10 })
+        await settle({ tokens: 50 })
+      },
+    })
+    const kit = await testSluice({ tasks: [ask], store: await onServer.store() })
+    try {
+      await ask.send({ cost: 1_000 })
+      expect(await kit.drain()).toBe(1)
+      await ask.send({ cost: 10 })
+      const { limits } = await kit.sluice.jobs.backlog()
+      expect(limits).toMatchObject([{ limit: 'tokens', perMinute: 10 }])
+    } finally {
+      await kit.close()
+    }
+  })
+
   it('names a pause of a limit, a task and a queue, and whoever made it', async () => {
     await t.sluice.pause({ limit: 'crm', key: 'a' }, { reason: 'audit' })
     await t.sluice.pause({ task: 'call' }, { reason: 'deploy' })

@@ -80,3 +80,22 @@ it('of a lost worker delay the rescue of no other one, and are rescued when they
   await free()
   await until(async () => (await look()).includes(locked), 'it is rescued')
 })
+
+it('hold up no other job when many are cancelled', async (context) => {
+  let release = () => {}
+  const released = new Promise<void>((resolve) => (release = resolve))
+  let running = 0
+  const many = task('many', { input: z.object({}), run: () => (running++, released) })
+  const worker = await sluice.work([many], { concurrency: 3 })
+  const ids = []
+  for (let n = 0; n < 3; n++) ids.push(await sluice.send(many, {}))
+  await until(() => running === 3, 'all run')
+  const free = await lock(context, ids[0] ?? '')
+  await expect(sluice.jobs.cancelMany({ task: 'many' })).rejects.toMatchObject({ code: 'SLUICE_STORE_UNREACHABLE' })
+  const states = await Promise.all(ids.map(async (id) => (await sluice.jobs.get(id))?.state))
+  expect(states).toEqual(['running', 'cancelled', 'cancelled'])
+  await free()
+  expect(await sluice.jobs.cancelMany({ task: 'many' })).toBe(1)
+  release()
+  await worker.stop()
+})
