@@ -2,7 +2,8 @@
 -- returns its id. Time between looks counts up to 3 s each: so no worker is suspected when the store was away or a
 -- clock jumped. The observations are stored, so that processes too short-lived to watch for 10 s add up. It rescues one
 -- worker a call, because a rescue takes locks in order, and two in one transaction would break that order. It chooses
--- at random, because another client may have locked a job of one of them: then the call fails after two seconds.
+-- at random, because another client may have locked a job of one of them: then nothing is rescued after two seconds, but
+-- the observations are kept, so that other workers are found lost meanwhile.
 create or replace function engine.watch_workers() returns bigint[] language plpgsql as $$
 declare
   v_now bigint := sluice.now_us();
@@ -16,6 +17,10 @@ begin
                         else 0 end,
     beat = excluded.beat, at = v_now;
   v_lost := array(select d.worker from sluice.doubt d where d.unchanged_us >= 10000000 order by random() limit 1);
-  perform engine.rescue_worker(d.worker, d.beat, 'lost') from sluice.doubt d where d.worker = any (v_lost);
+  begin
+    perform engine.rescue_worker(d.worker, d.beat, 'lost') from sluice.doubt d where d.worker = any (v_lost);
+  exception when lock_not_available then
+    v_lost := '{}';
+  end;
   return v_lost;
 end $$;

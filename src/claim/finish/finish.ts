@@ -284,7 +284,8 @@ export class Finisher {
         if (isRefused(error) && batch.length > 1) {
           const refused = (await Promise.all(batch.map((ending) => this.#write([ending], [])))).flat()
           // A rescue finds a job whose outcome was given up by the row of its claim.
-          if (ended.length > 0 && !this.#hasGivenUp) await this.#write([], ended)
+          const over = ended.filter((claim) => (this.#open.get(claim) ?? 0) <= 0)
+          if (over.length > 0 && !this.#hasGivenUp) await this.#write([], over)
           return refused
         }
         // A result that the store rejects must not keep the job running for ever. The second replacement contains nothing
