@@ -32,5 +32,5 @@ begin
   rest := not turn and (select count(*) from (select 1 from sluice.worker limit 5) w) = 5;
   orphans := array(
     select c.id from sluice.claim c where c.worker = p_worker and c.at < now_us - 5000000
-      and c.at > case when v_beat % 30 = 0 then 0 else coalesce(least(now_us, p_round) - 20000000, 0) end);
+      and c.at > case when v_beat % 30 = 0 or p_round is null then 0 else least(now_us, p_round) - 20000000 end);
 end $$;
