@@ -1,6 +1,6 @@
 /** Jobs that another client has locked: nothing else is lost or delayed by that. */
 import pg from 'pg'
-import { expect, it } from 'vitest'
+import { expect, it, type TestContext } from 'vitest'
 import { storeOn } from '../../src/db/store.ts'
 import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
 import { Finisher } from '../../src/claim/finish/finish.ts'
@@ -10,7 +10,9 @@ import { until } from '../until.ts'
 
 const quiet = quietTask('quiet')
 const at = emptied(engines[0])
-async function lock(id: string, onTestFinished: (f: () => unknown) => void): Promise<() => Promise<void>> {
+
+/** Locks a job until the returned function is called. */
+async function lock({ onTestFinished }: TestContext, id = ''): Promise<() => Promise<void>> {
   const stranger = new pg.Client(at.sluice.url)
   await stranger.connect()
   onTestFinished(() => stranger.end())
@@ -19,15 +21,16 @@ async function lock(id: string, onTestFinished: (f: () => unknown) => void): Pro
   return async () => void (await stranger.query('commit'))
 }
 
-it('the claim of a locked job stays beside a bad result', async ({ onTestFinished }) => {
+it('the claim of a locked job stays beside a bad result', async (context) => {
   await at.sluice.sendMany(quiet, [{ n: 0 }, { n: 1 }, { n: 2 }])
   const jobs = (await claimAll(at.db, at.worker, ['quiet'], 3)) as unknown as ClaimedJob[]
   const finisher = new Finisher(storeOn(at.db))
   finisher.opened(jobs)
-  const free = await lock(jobs[2]!.id, onTestFinished)
-  const end = (job: ClaimedJob, result: string) => finisher.end(job, { kind: 'done', result, tookMs: 1 })
-  const ends = [end(jobs[0]!, '1'), end(jobs[1]!, '"\\u0000"')]
-  const last = end(jobs[2]!, '3')
+  const free = await lock(context, jobs[2]?.id)
+  const end = (job: ClaimedJob | undefined, result: string) =>
+    finisher.end(job as ClaimedJob, { kind: 'done', result, tookMs: 1 })
+  const ends = [end(jobs[0], '1'), end(jobs[1], '"\\u0000"')]
+  const last = end(jobs[2], '3')
   await Promise.all(ends)
   expect(await count(at.db, 'sluice.claim')).toBe(1)
   await free()
@@ -35,17 +38,17 @@ it('the claim of a locked job stays beside a bad result', async ({ onTestFinishe
   await until(async () => (await count(at.db, 'sluice.claim')) === 0, 'ended')
 }, 60_000)
 
-it('another worker is found lost while the job of a lost one is locked', async ({ onTestFinished }) => {
+it('another worker is found lost while the job of a lost one is locked', async (context) => {
   const [a, b] = [await enter(at.db), await enter(at.db)]
   await at.sluice.sendMany(quiet, [{ n: 0 }, { n: 1 }])
   const locked = (await claim(at.db, a, ['quiet'], 1)).jobs[0]
   await claim(at.db, b, ['quiet'], 1)
   await watchWorkers(at.db)
   await at.db.query(`update sluice.doubt set unchanged_us = 10000000 where worker = ${a}`)
-  await lock(locked!.id, onTestFinished)
+  await lock(context, locked?.id)
   await until(async () => {
     await watchWorkers(at.db).catch(() => [])
-    await workerRound(at.db, at.worker!)
+    await workerRound(at.db, at.worker)
     return (await count(at.db, `sluice.worker where id = ${b}`)) === 0
   }, 'b is rescued')
 }, 90_000)
