@@ -154,7 +154,7 @@ export class Bulk {
    * another transaction has locked holds up no other; its error comes at the end.
    */
   async cancel(filter: JobFilter, reason: string, options: BulkOptions): Promise<number> {
-    let locked: unknown
+    let locked: StoreError | undefined
     const count = await this.#each(filter, options, {
       name: 'cancelled',
       states: unfinished,
@@ -165,7 +165,7 @@ export class Bulk {
           const isDone = inHand.some((state) => states.includes(state))
             ? await this.cancelId(id, reason).catch((error: unknown) => {
                 if (codeOf((error as Error).cause) !== '55P03') throw error
-                locked = error
+                locked = error as StoreError
               })
             : (await this.#ids('cancel_waiting_jobs', [[id], states, reason])).length > 0
           if (isDone === true) done++
