@@ -9,7 +9,7 @@ import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
 import { z } from 'zod'
-import { guarantees, limit, Sluice, task } from '../../src/index.ts'
+import { guaranteeOf, guarantees, limit, Sluice, task } from '../../src/index.ts'
 import type { Arrival, VendorOptions } from '../../src/testing/index.ts'
 import { charge, emptyWindow, waitOf, type WindowRule } from '../../src/testing/window.ts'
 import { greedy, worst } from '../limits/oracle.ts'
@@ -207,9 +207,15 @@ describe('with real traffic', () => {
     for (const cell of runs.flat()) report(cell, scale, transitMs)
     const knownOf = ({ schedule, vendor }: Cell) => table[schedule][names.indexOf(vendor)] ?? 0
     const safe = runs.flat().filter((cell) => cell.schedule === 'safe rate' && knownOf(cell) === 0)
-    expect(safe.map((cell) => [cell.vendor, refusedOf(cell), worstOf(cell, scale)])).toEqual(
-      safe.map(({ vendor }) => [vendor, 0, 0]),
-    )
+    // A small bucket may refuse what the limit says, because the ways of calls may differ by what is allowed: so many each time that it
+    // has become full again.
+    const views = guaranteeOf(limit('a', written('safe rate', scale, transitMs))).vendors
+    const bound = views.find(({ burst }) => burst === scale.units / 10)?.refused ?? 0
+    const most = ({ vendor, calls }: Cell) => (vendor === 'small bucket' ? bound * Math.ceil(calls / scale.units) : 0)
+    for (const cell of safe) {
+      expect(refusedOf(cell), cell.vendor).toBeLessThanOrEqual(most(cell))
+      expect(worstOf(cell, scale), cell.vendor).toBeLessThanOrEqual(most(cell))
+    }
     // What is expected to be refused often, is; how often depends on how busy the machine is.
     const often = runs.flat().filter((cell) => knownOf(cell) >= 90)
     expect(often.filter((cell) => worstOf(cell, scale) === 0)).toEqual([])
