@@ -125,7 +125,7 @@ async function triggerOne(name: string, flags: { tasks?: string }, command: Comm
   if (found === undefined) {
     const where = 'the file that exports schedules (--tasks, SLUICE_TASKS or sluice.config.ts)'
     // The store may know it, but the input is in the code.
-    if (schedules.length === 0 && flags.tasks === undefined)
+    if (schedules.length === 0)
       throw new UsageError('SLUICE_NO_SUCH_SCHEDULE', `this command has no code of schedule "${name}": give ${where}`)
     throw unknown(
       'schedule',
