@@ -1,4 +1,5 @@
 import { afterEach, beforeEach, expect, it } from 'vitest'
+import { until } from '../until.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { createProject, objects, type Project } from './program.ts'
@@ -71,8 +72,10 @@ it('schedules that a file exports are stored by any worker with that file, fired
     code: 1,
     err: expect.stringContaining('SLUICE_NOT_PAUSED: not paused: "second-a"'),
   })
+  const shown = () => project.runWarm(['schedules', 'show', 'second-a', '--max', '2'])
+  await until(async () => (await shown()).out.split(' sent ').length === 3, 'it was fired twice')
   expect(await project.runWarm(['schedules', 'pause', 'second-a'])).toMatchObject({ code: 0, out: 'second-a paused\n' })
-  const show = await project.runWarm(['schedules', 'show', 'second-a', '--max', '2'])
+  const show = await shown()
   expect(show.out).toMatch(/^second-a\ntask +sync-all\nwhen +every 1s\nstate +paused\ncatchUp +last\n/)
   expect(show.out).toMatch(/\n {2}20\S+Z {2}sent {2}[0-9a-f-]{36}\n {2}20\S+Z {2}sent {2}[0-9a-f-]{36}\n$/)
   expect(objects((await project.runWarm(['schedules', 'resume', 'second-a', '--json'])).out)).toEqual([
