@@ -50,6 +50,29 @@ for (const engine of mainEngines) {
       )
     }
     const take = async (what: { name: string }, want = 10) => costs(await claimAll(at.db, at.worker, [what.name], want))
+    it('that have no room hide no job of another task from a worker that wants only one', async () => {
+      // Which lanes are read first depends on their names.
+      for (let round = 0; round < 12; round++) {
+        const dear = costed({ window: '2/1h', by: 'tenant' } as LimitOptions)
+        const free = costed({ rate: '1000/s', burst: 100 })
+        const tenants = ['a', 'b', 'c', 'd', 'e', 'f'].map((tenant) => ({ tenant, n: 2 }))
+        for (const one of tenants) await send(dear, [one])
+        expect(await take(dear)).toHaveLength(6)
+        await send(free, [1])
+        expect(await take(free)).toEqual([1])
+        await send(dear, tenants)
+        await send(free, [1])
+        const got: Claimed[] = []
+        for (let looks = 0, more = true; more; looks++) {
+          expect(looks).toBeLessThan(20)
+          const { jobs, again } = await claim(at.db, at.worker, [dear.name, free.name], 1)
+          got.push(...jobs)
+          more = again || jobs.length > 0
+        }
+        expect(costs(got), `round ${round}`).toEqual([1])
+      }
+    })
+
     /** Claims at each moment that a claim names, until nothing is left; what came when, in seconds. */
     const drain = async (what: readonly { name: string }[], untilMs = 600_000) => {
       const came: [number, number][] = []
