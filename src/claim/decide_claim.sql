@@ -62,7 +62,7 @@ begin
       then coalesce(cardinality(v_ahead.instants), v_is.rooms[v_ahead.shared].avail)
       else (select sum(t) from unnest(v_share.take) t) end;
   elsif v_mark.granted < p_want and (v_mark.granted > 0 or v_real.labels is null or v_share.blocked = v_blocked) then
-    -- Lanes with costs may be denied in their places again and again, so others are read only if some left the ready list.
+    -- Lanes with costs may be denied in their places again and again: others are read if one left the ready list.
     v_done.again := v_share.more or v_unread and (v_mark.granted > 0 or not v_costed or exists (
         select 1 from unnest(v_lanes) with ordinality l where l.list = 0 and v_blocked[l.ordinality] > 0)) or exists (
         -- Behind jobs that went away meanwhile, or were set aside, there may be others.

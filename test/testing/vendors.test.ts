@@ -207,7 +207,7 @@ describe('with real traffic', () => {
     for (const cell of runs.flat()) report(cell, scale, transitMs)
     const knownOf = ({ schedule, vendor }: Cell) => table[schedule][names.indexOf(vendor)] ?? 0
     const safe = runs.flat().filter((cell) => cell.schedule === 'safe rate' && knownOf(cell) === 0)
-    // A small bucket may refuse what the limit says, because the ways of calls may differ by what is allowed: so many each time that it
+    // A small bucket may refuse what the limit's guarantee states, because the ways of calls may differ by what is allowed: so many each time that it
     // has become full again.
     const views = guaranteeOf(limit('a', written('safe rate', scale, transitMs))).vendors
     const bound = views.find(({ burst }) => burst === scale.units / 10)?.refused ?? 0
