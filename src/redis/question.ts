@@ -66,7 +66,7 @@ const holdCauses = { used: 'used', held: 'closed', others: 'others', behind: 'us
 
 /**
  * Returns the decision on each wish, and the buckets that the store is to hold, because others have used them up. It holds none
- * because of grants ahead that arrived in Redis before this request did: the store's ledger is behind them already.
+ * because of grants ahead that arrived in Redis before this request did, since the store grants nothing more before those.
  */
 export function decisionsOf(
   { wishes }: PeerRequest,

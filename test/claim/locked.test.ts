@@ -1,32 +1,22 @@
 /** Jobs that another client has locked: nothing else is lost or delayed by that. */
-import pg from 'pg'
-import { expect, it, type TestContext } from 'vitest'
+import { expect, it } from 'vitest'
 import { storeOn } from '../../src/db/store.ts'
 import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
 import { Finisher } from '../../src/claim/finish/finish.ts'
 import { claim, claimAll, count, emptied, enter, engines, quietTask } from './engine.ts'
 import { watchWorkers, workerRound } from '../fleet/engine.ts'
+import { lockJob } from '../servers/stranger.ts'
 import { until } from '../until.ts'
 
 const quiet = quietTask('quiet')
 const at = emptied(engines[0])
-
-/** Locks a job until the returned function is called. */
-async function lock({ onTestFinished }: TestContext, id = ''): Promise<() => Promise<void>> {
-  const stranger = new pg.Client(at.sluice.url)
-  await stranger.connect()
-  onTestFinished(() => stranger.end())
-  await stranger.query('begin')
-  await stranger.query('select 1 from sluice.job where id = $1 for update', [id])
-  return async () => void (await stranger.query('commit'))
-}
 
 it('the claim of a locked job stays beside a bad result', async (context) => {
   await at.sluice.sendMany(quiet, [{ n: 0 }, { n: 1 }, { n: 2 }])
   const jobs = (await claimAll(at.db, at.worker, ['quiet'], 3)) as unknown as ClaimedJob[]
   const finisher = new Finisher(storeOn(at.db))
   finisher.opened(jobs)
-  const free = await lock(context, jobs[2]?.id)
+  const free = await lockJob(context, at.sluice.url, jobs[2]?.id)
   const end = (job: ClaimedJob | undefined, result: string) =>
     finisher.end(job as ClaimedJob, { kind: 'done', result, tookMs: 1 })
   const ends = [end(jobs[0], '1'), end(jobs[1], '"\\u0000"')]
@@ -45,7 +35,7 @@ it('another worker is found lost while the job of a lost one is locked', async (
   await claim(at.db, b, ['quiet'], 1)
   await watchWorkers(at.db)
   await at.db.query(`update sluice.doubt set unchanged_us = 10000000 where worker = ${a}`)
-  await lock(context, locked?.id)
+  await lockJob(context, at.sluice.url, locked?.id)
   await until(async () => {
     await watchWorkers(at.db).catch(() => [])
     await workerRound(at.db, at.worker)

@@ -1,12 +1,12 @@
 /** Jobs in hand whose rows another client has locked. */
-import pg from 'pg'
-import { beforeAll, expect, it, type TestContext } from 'vitest'
+import { beforeAll, expect, it } from 'vitest'
 import { Sluice } from '../../src/sluice.ts'
 import { task } from '../../src/tasks/task.ts'
 import { z } from 'zod'
 import { claim, count, enter, quietTask } from '../claim/engine.ts'
 import { watchWorkers } from '../fleet/engine.ts'
 import { freshDatabase } from '../servers/database.ts'
+import { lockJob } from '../servers/stranger.ts'
 import { until } from '../until.ts'
 
 let sluice: Sluice
@@ -14,16 +14,6 @@ beforeAll(async () => {
   sluice = await Sluice.open({ store: (await freshDatabase()).url })
   return () => sluice.close()
 })
-
-/** Locks a job until the returned function is called. */
-async function lock({ onTestFinished }: TestContext, id: string): Promise<() => Promise<void>> {
-  const stranger = new pg.Client(sluice.url)
-  await stranger.connect()
-  onTestFinished(() => stranger.end())
-  await stranger.query('begin')
-  await stranger.query('select 1 from sluice.job where id = $1 for update', [id])
-  return async () => void (await stranger.query('commit'))
-}
 
 it('are not cancelled, delay the record of no other end, and are recorded when they are free', async (context) => {
   let release = () => {}
@@ -42,7 +32,7 @@ it('are not cancelled, delay the record of no other end, and are recorded when t
   const locked = await sluice.send(work, { isThrown: false })
   for (const isThrown of [false, false, true, true]) await sluice.send(work, { isThrown })
   await until(() => running === 5, 'all run')
-  const free = await lock(context, locked)
+  const free = await lockJob(context, sluice.url, locked)
   await expect(sluice.jobs.cancel(locked)).rejects.toThrow('another transaction has locked it')
   release()
   await until(
@@ -70,7 +60,7 @@ it('of a lost worker delay the rescue of no other one, and are rescued when they
   await watchWorkers(db)
   await db.query('update sluice.doubt set unchanged_us = 10000000')
   const [locked = '', other = ''] = held.keys()
-  const free = await lock(context, held.get(locked) ?? '')
+  const free = await lockJob(context, sluice.url, held.get(locked) ?? '')
   const look = async () => {
     await db.query('update sluice.doubt set unchanged_us = 10000000')
     return watchWorkers(db).catch((): string[] => [])
@@ -90,7 +80,7 @@ it('hold up no other job when many are cancelled', async (context) => {
   const ids = []
   for (let n = 0; n < 3; n++) ids.push(await sluice.send(many, {}))
   await until(() => running === 3, 'all run')
-  const free = await lock(context, ids[0] ?? '')
+  const free = await lockJob(context, sluice.url, ids[0] ?? '')
   await expect(sluice.jobs.cancelMany({ task: 'many' })).rejects.toMatchObject({ code: 'SLUICE_STORE_UNREACHABLE' })
   const states = await Promise.all(ids.map(async (id) => (await sluice.jobs.get(id))?.state))
   expect(states).toEqual(['running', 'cancelled', 'cancelled'])
