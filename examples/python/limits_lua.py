@@ -236,13 +236,14 @@ end
 -- Settles a grant of `granted` that used `more` units than it was granted (negative: fewer).
 -- floor: what the grants after it make each rate owe at least. nil: all of `more` counts at once: it is use beyond a grant, or the
 -- vendor itself refunds.
-local function settle(bucket, granted, more, floor)
+-- is_again: the request has been counted before, which is enough for quotas: their margin is what is stated.
+local function settle(bucket, granted, more, floor, is_again)
   for i, rule in ipairs(bucket.rules) do
     if rule.slot > 0 then
       local oldest = (math.floor(bucket.at / rule.slot) - PARTS) * rule.slot
       count(bucket, i, more > 0 and math.max(granted, oldest) or granted, more)
     elseif rule.periods then
-      spend(rule, bucket.spent[i], granted, more)
+      if not is_again then spend(rule, bucket.spent[i], granted, more) end
     elseif is_flow(rule) then
       -- A pace may have made room since, which the grants alone do not show.
       bucket.debt[i] = math.max(bucket.debt[i] + more * rule.weight, math.min(bucket.debt[i], floor and floor[i] or 0))
@@ -1044,7 +1045,8 @@ return reserve(KEYS, call_of(ARGV[1]))
 SETTLE = _LIBRARY + r"""-- Records what happened to grants. KEYS: key of the epoch, of the reply, then of each bucket. ARGV[1]: the call as JSON: id, epoch,
 -- cap, until and buckets as in reserve.lua (`full`: the bucket's vendor itself refunds), and acts, each on one bucket (1: the first):
 -- grant and more: the grant used `more` units than granted (negative: fewer). grant alone: nothing of it was used, so its places are
--- free too. ended: number of places that are free again, of that grant (unset: the grant is not known). renew: the grant's lease
+-- free too. more alone: so many units count from now on, for a request that may have arrived late; quotas do not count it again.
+-- ended: number of places that are free again, of that grant (unset: the grant is not known). renew: the grant's lease
 -- ends so many us (at most a minute) from now; with places, it has so many from now on, even if its lease had ended. hold: us from
 -- now without a grant.
 -- The same id is carried out once. Returns 'decided', the id, the time, what the clock shows, and for each act its effect: units
@@ -1102,13 +1104,14 @@ local function refund(bucket, id, units, full)
 end
 
 -- Charges units that were used beyond a grant, as a debt at the time of its last part. If the grant is not remembered, or took nothing,
--- that time is not known: the units count now.
+-- that time is not known: the units count now. So do those of a request that is charged once more (id is nil).
 local function overrun(bucket, id, units, now)
   advance(bucket, now)
-  local first, n = grant_of(bucket, id)
+  local first, n
+  if id then first, n = grant_of(bucket, id) end
   local parts = first and parts_of(bucket, first, n) or {}
   local last = parts[#parts]
-  settle(bucket, last and last[2] > 0 and last[1] or bucket.at, units)
+  settle(bucket, last and last[2] > 0 and last[1] or bucket.at, units, nil, not id)
   remember(bucket, bucket.at, '', units, 0)
   flush(bucket)
   bucket.changed = true

@@ -77,6 +77,12 @@ function total(counts: Counts): number {
   return [...counts.values()].reduce((sum, n) => sum + n, 0)
 }
 
+/**
+ * Charges a request once more under these limits. Resolves to how far ahead of time (ms) others may have been granted units before
+ * that; rejects if it may not have been charged.
+ */
+export type ChargeAgain = (limits: ReadonlySet<string>) => Promise<number>
+
 /** Measures the way of the one request of a grant. */
 export interface Way {
   /** Called when the request is answered, this many ms after the check; undefined: it failed, so nothing is known of its way. */

@@ -235,13 +235,14 @@ end
 -- Settles a grant of `granted` that used `more` units than it was granted (negative: fewer).
 -- floor: what the grants after it make each rate owe at least. nil: all of `more` counts at once: it is use beyond a grant, or the
 -- vendor itself refunds.
-local function settle(bucket, granted, more, floor)
+-- is_again: the request has been counted before, which is enough for quotas: their margin is what is stated.
+local function settle(bucket, granted, more, floor, is_again)
   for i, rule in ipairs(bucket.rules) do
     if rule.slot > 0 then
       local oldest = (math.floor(bucket.at / rule.slot) - PARTS) * rule.slot
       count(bucket, i, more > 0 and math.max(granted, oldest) or granted, more)
     elseif rule.periods then
-      spend(rule, bucket.spent[i], granted, more)
+      if not is_again then spend(rule, bucket.spent[i], granted, more) end
     elseif is_flow(rule) then
       -- A pace may have made room since, which the grants alone do not show.
       bucket.debt[i] = math.max(bucket.debt[i] + more * rule.weight, math.min(bucket.debt[i], floor and floor[i] or 0))

@@ -60,14 +60,15 @@ export interface Granted {
 
 /**
  * One report about grants in one bucket:
- * - `more`: a grant used so many units more than it was granted (negative: fewer);
+ * - `more`: a grant used so many units more than it was granted (negative: fewer); without `grant`: so many units count from now on,
+ *   but not in quotas, for a request that is charged once more;
  * - `isUnused`: nothing of it was used, so its places are free, too;
  * - `ended`: so many of its places are free again (`grant` unset: the grant is not known; do not mix the two ways);
  * - `renewUs`: its lease lasts so long from now (with `places`: of so many, even if it had ended);
  * - `holdUs`: the vendor demanded a pause of this length.
  */
 export type SettleAct = { bucket: number } & (
-  | { grant: string; more: number }
+  | { grant?: string; more: number }
   | { grant: string; isUnused: true }
   | { ended: number; grant?: string }
   | { grant: string; renewUs: number; places?: number }

@@ -52,6 +52,8 @@ const answerMs = 400
  * may arrive after those that the store gave to another one for later.
  */
 const aheadUs = 200_000
+/** The latest time from now for which the store grants what Redis is to confirm, in microseconds, as reserve.lua has it. */
+const afterUs = 250_000
 /** The same if several databases share the limits: each of them requests as much as all of them get. */
 const aheadOfManyUs = 50_000
 /**
@@ -341,6 +343,16 @@ export class RedisPeerLimiter implements PeerLimiter {
   settle(grant: string, take: string, more: number): void {
     const epoch = this.#epochs.current
     if (more !== 0 && epoch !== undefined) this.#add({ take, epoch, grant, more })
+  }
+
+  async chargeAgain(takes: readonly string[], units: readonly number[]): Promise<number> {
+    try {
+      await this.#settlements.confirm(takes.map((take, i) => ({ take, again: units[i] ?? 1 })))
+    } catch (error) {
+      this.#health.failed(error)
+      throw error
+    }
+    return (afterUs + aheadUs) / 1_000
   }
 
   unused(grant: string, takes: readonly string[], units: readonly number[]): void {

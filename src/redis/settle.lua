@@ -1,7 +1,8 @@
 -- Records what happened to grants. KEYS: key of the epoch, of the reply, then of each bucket. ARGV[1]: the call as JSON: id, epoch,
 -- cap, until and buckets as in reserve.lua (`full`: the bucket's vendor itself refunds), and acts, each on one bucket (1: the first):
 -- grant and more: the grant used `more` units than granted (negative: fewer). grant alone: nothing of it was used, so its places are
--- free too. ended: number of places that are free again, of that grant (unset: the grant is not known). renew: the grant's lease
+-- free too. more alone: so many units count from now on, for a request that may have arrived late; quotas do not count it again.
+-- ended: number of places that are free again, of that grant (unset: the grant is not known). renew: the grant's lease
 -- ends so many us (at most a minute) from now; with places, it has so many from now on, even if its lease had ended. hold: us from
 -- now without a grant.
 -- The same id is carried out once. Returns 'decided', the id, the time, what the clock shows, and for each act its effect: units
@@ -59,13 +60,14 @@ local function refund(bucket, id, units, full)
 end
 
 -- Charges units that were used beyond a grant, as a debt at the time of its last part. If the grant is not remembered, or took nothing,
--- that time is not known: the units count now.
+-- that time is not known: the units count now. So do those of a request that is charged once more (id is nil).
 local function overrun(bucket, id, units, now)
   advance(bucket, now)
-  local first, n = grant_of(bucket, id)
+  local first, n
+  if id then first, n = grant_of(bucket, id) end
   local parts = first and parts_of(bucket, first, n) or {}
   local last = parts[#parts]
-  settle(bucket, last and last[2] > 0 and last[1] or bucket.at, units)
+  settle(bucket, last and last[2] > 0 and last[1] or bucket.at, units, nil, not id)
   remember(bucket, bucket.at, '', units, 0)
   flush(bucket)
   bucket.changed = true

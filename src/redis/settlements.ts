@@ -7,13 +7,14 @@ import type { RedisLimiter } from './limiter.ts'
 import type { SharedDefinitions } from './definitions.ts'
 
 /**
- * A report about one bucket; with `untilMs` the bucket is held until then, in monotonic ms. A report about a grant
- * belongs to the epoch that counted before the report reached the store, because the state of a later epoch may be
- * built from a ledger that has it.
+ * A report about one bucket. `again`: so many units of a request are charged once more. `untilMs`: the bucket is held until then,
+ * in monotonic ms. A report about a grant belongs to the epoch that counted before the report reached the store, because the
+ * state of a later epoch may be built from a ledger that has it.
  */
 export type SettlementReport = { take: string } & (
   | { epoch: string; grant: string; more: number }
   | { epoch: string; grant: string; isUnused: true }
+  | { again: number }
   | { grant: string; ended: number }
   | { grant: string; renewUs: number; places: number }
   | { untilMs: number }
@@ -80,6 +81,13 @@ export class SettlementQueue {
     this.#telling ??= this.#tell().finally(() => (this.#telling = undefined))
   }
 
+  /** Sends reports at once, apart from those that wait. @throws if Redis has not confirmed them; they may have counted all the same */
+  async confirm(reports: readonly SettlementReport[]): Promise<void> {
+    const begun = readMoment(this.#clock)
+    const words = reports.map((report) => ({ ...report, sinceMs: begun.monotonicMs }))
+    if (!(await this.#settle({ id: newId(), words, begun }))) throw new Error('Redis has other definitions')
+  }
+
   /** Resolves when the waiting reports have been sent, or cannot be sent now. */
   async settled(): Promise<void> {
     await this.#telling
@@ -105,18 +113,20 @@ export class SettlementQueue {
     return caughtUpMs(this.#clock, begun) - begun.monotonicMs > repeatMs
   }
 
-  async #settle({ id, words: batch }: Batch): Promise<void> {
+  /** Resolves to false if this process could not learn the definitions in force. */
+  async #settle({ id, words: batch }: Batch): Promise<boolean> {
     await this.#definitions.know(batch.map(({ take }) => take))
     const epoch = this.#current()
     if (epoch === undefined) throw new Error('no epoch is known')
     for (let tries = 0; tries < triesMax; tries++) {
       const { buckets, acts } = this.#acts(batch, epoch)
-      if (acts.length === 0) return
+      if (acts.length === 0) return true
       const answer = await this.#limiter.settle({ id, epoch, buckets, acts })
-      if (answer.isDecided) return
+      if (answer.isDecided) return true
       if (answer.why === 'lost') throw new Error('the state in Redis is lost')
       await this.#definitions.read()
     }
+    return false
   }
 
   #acts(batch: readonly Word[], epoch: string): { buckets: RedisBucket[]; acts: SettleAct[] } {
@@ -129,6 +139,7 @@ export class SettlementQueue {
       if (isOver(word, epoch, nowMs) || this.#definitions.bucket(take) === undefined) return []
       const bucket = places.get(take) ?? places.size
       places.set(take, bucket)
+      if ('again' in word) return [{ bucket, more: word.again }]
       if ('untilMs' in word) return [{ bucket, holdUs: Math.ceil((word.untilMs - nowMs) * 1_000) }]
       if ('ended' in word) return [{ bucket, grant: word.grant, ended: word.ended }]
       if ('renewUs' in word) return [{ bucket, grant: word.grant, renewUs: word.renewUs, places: word.places }]
@@ -150,7 +161,7 @@ export class SettlementQueue {
 function isOver(word: Word, epoch: string, nowMs: number): boolean {
   if ('untilMs' in word) return word.untilMs <= nowMs
   // A place is free, or held, under any epoch.
-  if ('ended' in word || 'renewUs' in word || ('more' in word && word.more > 0)) return false
+  if ('ended' in word || 'renewUs' in word || 'again' in word || ('more' in word && word.more > 0)) return false
   // A grant of this epoch has an id there, whatever epoch this process knew at that moment.
   return word.epoch !== epoch && epochOf(word.grant) !== epoch
 }

@@ -81,14 +81,9 @@ export class Leases {
     return { grant: lease }
   }
 
-  /** Returns what charges a request once more; undefined: a second limiter would have to, too. */
-  #chargeAgain({ takes, costs }: TakeRequest): ((limits: ReadonlySet<string>) => Promise<void>) | undefined {
-    if (this.#options.shared !== undefined) return undefined
-    return (limits) => this.#options.acquirer.chargeAgain(takes, costs, limits)
-  }
-
   /** Makes the lease of a grant; without `row` of a grant for which nothing was charged. */
   make(want: TakeRequest, id: string, fromMs: number, row?: StoreAnswer, asked?: Moment): TakenGrant {
+    const { margins, acquirer } = this.#options
     const lifeMs = row === undefined ? Infinity : freshMs(row)
     const lease = new TakenGrant({
       id,
@@ -102,8 +97,8 @@ export class Leases {
       isUncharged: row === undefined,
       isProbe: row?.probing === true,
       place: row?.n ?? null,
-      aged: (ageMs, isLate) => this.#options.margins.aged(want.limits, ageMs, isLate),
-      way: this.#options.margins.way(want.limits, this.#chargeAgain(want)),
+      aged: (ageMs, isLate) => margins.aged(want.limits, ageMs, isLate),
+      way: margins.way(want.limits, (limits) => acquirer.chargeAgain(want.takes, want.costs, limits)),
       over: () => {
         this.#held.delete(lease)
         if (lease.shared !== undefined) this.#options.shared?.ended(lease.shared, want.takes)

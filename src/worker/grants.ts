@@ -19,6 +19,7 @@ import type { Grant } from '../http/send-check.ts'
 import type { Cause } from '../limits/circuit.ts'
 import type { Limit } from '../limits/limit.ts'
 import type { PeerLimiter } from '../limits/peer.ts'
+import type { ChargeAgain } from '../limits/samples.ts'
 import type { Count } from '../vendors/answer.ts'
 import { requestUnits, settledUnits } from './named-units.ts'
 
@@ -119,9 +120,9 @@ export class StoreGrants implements Grants {
     return grant
   }
 
-  /** Returns what charges a request of the grant once more; undefined: a second limiter would have to, too. */
-  #chargeAgain({ shared, units }: StoreGrant): ((limits: ReadonlySet<string>) => Promise<void>) | undefined {
-    if (this.#options.shared !== undefined || shared !== undefined) return undefined
+  /** Returns what charges a request of the grant once more; undefined: a second limiter would have to, too, that this process lacks. */
+  #chargeAgain({ shared, units }: StoreGrant): ChargeAgain | undefined {
+    if (this.#options.shared === undefined && shared !== undefined) return undefined
     // A copy, because a settlement while the answer is under way sets the grant's units to 0.
     const charged = [...units]
     return (limits) => this.#acquirer.chargeAgain(this.#takes, charged, limits)

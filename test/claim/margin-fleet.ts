@@ -4,6 +4,7 @@ import { Definitions } from '../../src/claim/definitions/define.ts'
 import { Margins } from '../../src/claim/definitions/margins.ts'
 import { sqlOn, storeOn } from '../../src/db/store.ts'
 import { limit, type LimitOptions } from '../../src/limits/limit.ts'
+import type { ChargeAgain } from '../../src/limits/samples.ts'
 import type { Sluice } from '../../src/sluice.ts'
 
 let made = 0
@@ -23,12 +24,7 @@ export async function fleetOn(sluice: Sluice, options: LimitOptions = { rate: '2
     return one
   }
   /** Passes so many seconds, in which each process answers some requests within these times, and reports. */
-  const pass = async (
-    seconds: number,
-    tookMs = [2, 4],
-    who: readonly Margins[] = all,
-    charge?: (limits: ReadonlySet<string>) => Promise<void>,
-  ) => {
+  const pass = async (seconds: number, tookMs = [2, 4], who: readonly Margins[] = all, charge?: ChargeAgain) => {
     for (let at = 0; at < seconds; at += 10) {
       nowMs += 10_000
       for (const one of who)

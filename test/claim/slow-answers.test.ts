@@ -2,6 +2,7 @@
 import { beforeAll, describe, expect, it } from 'vitest'
 import { Margins } from '../../src/claim/definitions/margins.ts'
 import type { LimitOptions } from '../../src/limits/limit.ts'
+import type { ChargeAgain } from '../../src/limits/samples.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { until } from '../until.ts'
@@ -15,6 +16,15 @@ beforeAll(async () => {
   return () => sluice.close()
 })
 
+/** Others may have been granted units so far ahead of time, in ms. */
+const aheadMs = 200
+const recordedIn =
+  (charged: string[]): ChargeAgain =>
+  async (limits) => {
+    charged.push(...limits)
+    return aheadMs
+  }
+
 const fleet = (options?: LimitOptions) => fleetOn(sluice, options)
 
 describe('the margin of a fleet with slow answers', () => {
@@ -22,7 +32,7 @@ describe('the margin of a fleet with slow answers', () => {
     const { of, join, pass, inForce } = await fleet()
     const one = await join()
     const charged: string[] = []
-    const charge = async (limits: ReadonlySet<string>) => void charged.push(...limits)
+    const charge = recordedIn(charged)
     await pass(100, [2, 4], [one], charge)
     expect(await inForce()).toEqual(narrow)
     expect(charged).toEqual([])
@@ -38,7 +48,10 @@ describe('the margin of a fleet with slow answers', () => {
     const { of, store, join, pass, inForce } = await fleet({ rate: '200/s', quota: '1000/day' })
     const one = await join()
     const id = await addBucket(sluice.db, of.name)
-    const charge = () => chargeAgain(store.db, of.name, 3)
+    const charge = async () => {
+      await chargeAgain(store.db, of.name, 3)
+      return aheadMs
+    }
     await charge()
     await pass(100, [2, 4], [one], charge)
     expect(await inForce()).toEqual(narrow)
@@ -63,7 +76,7 @@ describe('the margin of a fleet with slow answers', () => {
   it('is wide again when a slow answer could not be charged once more', async () => {
     const { of, join, pass, inForce } = await fleet()
     const one = await join()
-    await pass(100, [2, 4], [one], async () => {})
+    await pass(100, [2, 4], [one], async () => aheadMs)
     expect(await inForce()).toEqual(narrow)
     one.answered([of], 60, () => Promise.reject(new Error('the store is away')))
     await until(async () => (await inForce())[1] === 100, 'it is wide')
@@ -72,10 +85,10 @@ describe('the margin of a fleet with slow answers', () => {
   it('is wide again when a slow answer was charged so late that its request may have left the window', async () => {
     const { of, join, pass, inForce } = await fleet()
     const one = await join()
-    await pass(100, [2, 4], [one], async () => {})
+    await pass(100, [2, 4], [one], async () => aheadMs)
     let recorded = () => {}
-    one.answered([of], 60, () => new Promise((resolve) => (recorded = resolve)))
-    await pass(10, [2, 4], [one], async () => {})
+    one.answered([of], 60, () => new Promise((resolve) => (recorded = () => resolve(aheadMs))))
+    await pass(10, [2, 4], [one], async () => aheadMs)
     expect(await inForce()).toEqual(narrow)
     recorded()
     await until(async () => (await inForce())[1] === 100, 'it is wide')
@@ -84,13 +97,14 @@ describe('the margin of a fleet with slow answers', () => {
   it('is wide again when an answer was noticed so late that its request may have left the window', async () => {
     const { of, join, pass, inForce } = await fleet()
     const one = await join()
-    const charge = async () => {}
+    const charge = async () => aheadMs
     await pass(100, [2, 4], [one], charge)
-    one.answered([of], 990, charge)
+    one.answered([of], 790, charge)
     await new Promise(setImmediate)
     await pass(10, [2, 4], [one], charge)
     expect(await inForce()).toEqual(narrow)
-    one.answered([of], 1_010, charge)
+    // Units may have been granted before the charge for 200 ms later, when the request has left the window.
+    one.answered([of], 810, charge)
     await until(async () => (await inForce())[1] === 100, 'it is wide')
   })
 
@@ -100,7 +114,7 @@ describe('the margin of a fleet with slow answers', () => {
     const one = await quick.join()
     await one.join([short.of])
     const charged: string[] = []
-    const charge = async (limits: ReadonlySet<string>) => void charged.push(...limits)
+    const charge = recordedIn(charged)
     await quick.pass(100, [2, 4], [one], charge)
     const answers = () =>
       sluice.db.query(`select answers::int as answers, most::int / 1000 as most from sluice.measured where name = $1`, [
@@ -121,7 +135,10 @@ describe('the margin of a fleet with slow answers', () => {
     const { of, join, pass, inForce } = await fleet()
     const one = await join()
     let charged = 0
-    const charge = async () => void charged++
+    const charge = async () => {
+      charged++
+      return aheadMs
+    }
     await pass(100, [2, 4], [one], charge)
     await pass(10, [2, 4, 30], [one], charge)
     expect(charged).toBe(20)
@@ -139,7 +156,7 @@ describe('the margin of a fleet with slow answers', () => {
       const { of, join, pass } = await fleet(options as LimitOptions)
       const one = await join()
       let charged = 0
-      await pass(60, [2, 4, 60], [one], async () => void charged++)
+      await pass(60, [2, 4, 60], [one], async () => ((charged += 1), aheadMs))
       expect([charged, one.way([of]).overdueMs()]).toEqual([0, undefined])
     }
   })
@@ -149,7 +166,10 @@ describe('the margin of a fleet with slow answers', () => {
     const one = await join()
     const other = await join()
     let charged = 0
-    const charge = async () => void charged++
+    const charge = async () => {
+      charged++
+      return aheadMs
+    }
     await pass(60, [2, 4], [one, other], charge)
     one.answered([of], 3, charge)
     expect(charged).toBe(0)
@@ -175,7 +195,10 @@ describe('the margin of a fleet with slow answers', () => {
     const one = await join()
     await other.join([of])
     let charged = 0
-    const charge = async () => void charged++
+    const charge = async () => {
+      charged++
+      return aheadMs
+    }
     await pass(50, [2, 4], [other], charge)
     await pass(20, [2, 4], [one, other], charge)
     expect(await inForce()).toEqual([10, 190])

@@ -7,6 +7,7 @@ import { rebuild } from './rebuild.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { type Course, joined, type Margin, nextMargin, statedMargin } from '../../src/limits/margin.ts'
 import { BucketProof, type Defined, type LedgerRow } from '../../src/limits/proof.ts'
+import { slides } from '../../src/limits/kind.ts'
 import { rulesOf } from '../../src/limits/rules.ts'
 import { minute, second } from './oracle.ts'
 import { cases } from '../long.ts'
@@ -164,6 +165,8 @@ it('no window of the vendor holds more than its limit, however margins change an
     /** 0: grants as soon as there is room. */
     pauseUs: fc.constantFrom(0, 0, 7_013, 211_000),
     delays: fc.array(fc.constantFrom(0, 1, 0, 1, 2), { minLength: 1, maxLength: 9 }),
+    /** How much later than at its arrival a slow request is charged, for units that are not granted ahead: 1 is as late as may be. */
+    lag: fc.constantFrom(0, 0, 0.5, 1),
     /** At the end of the phase another process joins. */
     joins: fc.constantFrom(false, false, true),
   })
@@ -184,6 +187,7 @@ it('no window of the vendor holds more than its limit, however margins change an
       const trueUs = 20 * ms
       let inForce = statedMargin('a', undefined, [second])
       let rules = rulesOf('a', of, inForce).rules
+      const leastUs = Math.min(...rules.filter(slides).map(({ windowUs }) => windowUs))
       let bucket: Bucket = emptyBucket(rules, 1_790_000_000 * second)
       const granted: Entry[] = []
       const versions = new Map<number, Defined>()
@@ -204,7 +208,7 @@ it('no window of the vendor holds more than its limit, however margins change an
         ledger.push({ n, atUs: bucket.atUs, version, units: 1, claim: null, debt: [], granted: null })
         return chargeSlow(Math.max(bucket.atUs, room(rules, bucket, bucket.atUs).nextUs))
       }
-      for (const { measured, staysMs, pauseUs, delays, joins } of phases) {
+      for (const { measured, staysMs, pauseUs, delays, lag, joins } of phases) {
         const wayUs = measured.wayUs === undefined ? undefined : trueUs + measured.wayUs * ms
         // Grants for a while; those of long phases only near their end, where the next definition sees them.
         const endUs = sinceUs + staysMs * ms
@@ -223,7 +227,9 @@ it('no window of the vendor holds more than its limit, however margins change an
             // Slow by as much as is promised at most: it arrives when it is charged once more, at the latest.
             const byUs = delay === 2 ? inForce.grantUs + stated.transitUs : delay * (inForce.grantUs + trueUs)
             arrived.push(bucket.atUs + byUs)
-            if (delay === 2) slow.push(bucket.atUs + byUs)
+            // Less than a window after it was written.
+            const lagUs = Math.floor(lag * (leastUs - stated.transitUs - 1))
+            if (delay === 2) slow.push(bucket.atUs + byUs + lagUs)
           }
           nowUs = bucket.atUs + pauseUs
         }

@@ -186,6 +186,19 @@ describe('the settlement of grants', () => {
     expect(waitUs).toBeLessThanOrEqual(1_800_000)
     expect(await reserve([place])).toMatchObject({ granted: 0, lacking: 0 })
   })
+
+  it('counts the units of a request that is charged once more from now on, but not in quotas', async () => {
+    const one = bucket('one', { rate: '100/min', burst: 10, window: '20/min', quota: '10/day' })
+    await reserve([one], 8)
+    const acts = [{ bucket: 0, more: 2 }]
+    expect(decided(await limiter.settle({ id: randomUUID(), buckets: [one], acts }))).toEqual([2])
+    const { granted, waitUs } = await reserve([one])
+    expect(granted).toBe(0)
+    // It waits for a unit of the rate, not for the next day.
+    expect(waitUs).toBeLessThanOrEqual(600_000)
+    const window = bucket('one', { window: '20/min' }, 2)
+    expect(await reserve([window], 20)).toMatchObject({ granted: 10 })
+  })
 })
 
 it('the example call in the docs works', async () => {

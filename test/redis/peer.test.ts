@@ -1,9 +1,12 @@
 /** Limits that are shared in Redis, point by point: jobs and takes while Redis is well. */
 import { randomUUID } from 'node:crypto'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, vi } from 'vitest'
+import { Margins } from '../../src/claim/definitions/margins.ts'
+import { hash64 } from '../../src/core/hash.ts'
 import { type Limit, limit } from '../../src/index.ts'
 import { RedisLimiter } from '../../src/redis/limiter.ts'
 import { attemptCalls } from '../claim/engine.ts'
+import { roomOf } from '../limits/engine.ts'
 import { connectRedis } from '../servers/resp.ts'
 import { until } from '../until.ts'
 import { answering, counted, ends, foreigner, open, redis, rows, slow, startRedisForEach } from './peer-stage.ts'
@@ -105,6 +108,29 @@ describe('jobs with a limit in Redis', () => {
     await until(() => ran.length === 10)
     await sluice.limits.set('slow', { burst: 20 }, { reason: 'more' })
     await until(() => ran.length === 12)
+  })
+
+  it('are charged once more there and in the store for a request that may have arrived late', async () => {
+    const url = await answering((response) => response.end('ok'))
+    const { sluice } = await open()
+    const limits = [slow(true)]
+    let charged: Promise<number> | undefined
+    const { call, ran } = counted(limits, async ({ fetch }) => (await fetch(url)).text())
+    const way = vi.spyOn(Margins.prototype, 'way')
+    ends.push(() => way.mockRestore())
+    way.mockImplementation((_, charge) => {
+      const answered = () => (charged ??= charge?.(new Set(['slow'])))
+      return { answered, overdueMs: () => undefined, overdue: () => {} }
+    })
+    await sluice.work([call])
+    const other = await foreigner(limits[0] as Limit)
+    await sluice.sendMany(call, rows(1))
+    await until(() => ran.length === 1)
+    // Redis grants up to 200 ms later than the store, which grants up to 250 ms ahead.
+    expect(await charged).toBe(450)
+    const [room] = await sluice.db.query(`select avail from ${roomOf('array[$1::bigint]', 'null')}`, [hash64('slow')])
+    expect(Number(room?.avail)).toBe(8)
+    expect(await other(10)).toBe(8)
   })
 
   it('take further grants for further requests', async () => {

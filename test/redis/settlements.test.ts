@@ -109,6 +109,29 @@ describe('lost replies to settlements', () => {
   })
 })
 
+describe('a request that is charged once more', () => {
+  it('is charged before the call resolves, and the call rejects if it may not have been', async () => {
+    const { state, words, granted, left } = await setting()
+    await granted(5)
+    await words.confirm([{ take: 'one', again: 2 }])
+    state.lost = 1
+    await expect(words.confirm([{ take: 'one', again: 2 }])).rejects.toThrow('the connection was lost')
+    // The lost call had arrived.
+    expect(await left()).toMatchObject({ granted: 1 })
+    expect(state).toMatchObject({ told: 2, failures: 0 })
+  })
+
+  it('is charged in the epoch that stands, and not at all while none is known', async () => {
+    const { state, words, granted, left, succeed } = await setting()
+    await granted(5)
+    await succeed(5)
+    await words.confirm([{ take: 'one', again: 2 }])
+    expect(await left()).toMatchObject({ granted: 3 })
+    state.epoch = undefined
+    await expect(words.confirm([{ take: 'one', again: 2 }])).rejects.toThrow('no epoch is known')
+  })
+})
+
 describe('after another epoch has begun', () => {
   it('an earlier refund is not sent, because the ledger from which the epoch began contains it', async () => {
     const { state, granted, left, add, succeed } = await setting()

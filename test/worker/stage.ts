@@ -64,6 +64,10 @@ export class Peer implements PeerLimiter {
     this.#add([take], [more], 1)
   }
 
+  async chargeAgain() {
+    return 0
+  }
+
   unused(_: string, takes: readonly string[], units: readonly number[]) {
     this.#add(takes, units, -1)
   }

@@ -7,7 +7,7 @@ import type { Limit } from '../../limits/limit.ts'
 import { isMeasured, joined, type Margin, mayCharge, nextMargin, statedMargin } from '../../limits/margin.ts'
 import type { Rule } from '../../limits/rule.ts'
 import { rulesOf } from '../../limits/rules.ts'
-import { type Report, Samples, type Way } from '../../limits/samples.ts'
+import { type ChargeAgain, type Report, Samples, type Way } from '../../limits/samples.ts'
 import { columnsOf, type Numbers, numbersOnly } from './columns.ts'
 import { defineShareBuckets, retryOnDeadlock } from './define.ts'
 import { countsUnits, slides } from '../../limits/kind.ts'
@@ -46,8 +46,11 @@ export class Margins {
   readonly #seen = new Map<string, { version: number; sinceMs: number }>()
   /** Limits of which a slow answer may be charged once more, with their windows, in ms. */
   readonly #charged = new Map<string, readonly number[]>()
-  /** The bounds that were reported last: until the next report, others may shrink the margin by what they read before. */
-  readonly #bounds = new Map<string, number>()
+  /**
+   * The bounds that were reported last. A raised one applies at the next report, because until then others may shrink the
+   * margin by what they read before; with a second limiter a report later, because all processes read there within 5 s.
+   */
+  readonly #bounds = new Map<string, readonly number[]>()
   readonly #followers: (() => Promise<void>)[] = []
   #reportedMs: number
 
@@ -89,7 +92,7 @@ export class Margins {
    * undefined: that is not possible. If the charge fails, or comes so late that the request may have left their
    * windows, these limits get the stated margin at once.
    */
-  answered(limits: Limits, tookMs: number | undefined, charge?: (limits: ReadonlySet<string>) => Promise<void>): void {
+  answered(limits: Limits, tookMs: number | undefined, charge?: ChargeAgain): void {
     if (tookMs === undefined) return this.unmeasured(limits)
     const nowMs = this.#store.clock.monotonicMs()
     const slow = limits.filter(({ name }) => {
@@ -99,15 +102,15 @@ export class Margins {
       return samples?.answered(tookMs, nowMs, charge !== undefined && this.#charged.has(name))
     })
     if (slow.length === 0 || charge === undefined) return
-    const unlessLate = () => {
+    const unlessLate = (aheadMs: number) => {
       const agoMs = tookMs + this.#store.clock.monotonicMs() - nowMs
-      this.unmeasured(slow.filter(({ name }) => agoMs >= Math.min(...(this.#charged.get(name) ?? [0]))))
+      this.unmeasured(slow.filter(({ name }) => agoMs + aheadMs >= Math.min(...(this.#charged.get(name) ?? [0]))))
     }
     charge(new Set(slow.map(({ name }) => name))).then(unlessLate, () => this.unmeasured(slow))
   }
 
   /** Returns the callbacks that measure the way of one request under these limits; `charge` as in `answered`. */
-  way(limits: Limits, charge?: (limits: ReadonlySet<string>) => Promise<void>): Way {
+  way(limits: Limits, charge?: ChargeAgain): Way {
     let rest = limits
     const overdueMsOf = ({ name }: Limits[number]) =>
       (this.#charged.has(name) ? this.#samples.get(name)?.overdueMs : undefined) ?? Infinity
@@ -173,9 +176,9 @@ export class Margins {
     const reports = await this.#record(new Map([...this.#samples].filter(([name]) => names.includes(name))))
     for (const row of await this.#read(names)) {
       const { boundMs = 0, latePart = 0 } = reports.get(row.name) ?? {}
-      const before = this.#bounds.get(row.name) ?? boundMs
-      this.#bounds.set(row.name, boundMs)
-      if (await this.#look(row, latePart)) this.#samples.get(row.name)?.allowed(Math.min(boundMs, before))
+      const bounds = [boundMs, ...(this.#bounds.get(row.name) ?? [])].slice(0, this.#followers.length > 0 ? 3 : 2)
+      this.#bounds.set(row.name, bounds)
+      if (await this.#look(row, latePart)) this.#samples.get(row.name)?.allowed(Math.min(...bounds))
     }
   }
 
