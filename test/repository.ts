@@ -6,7 +6,20 @@ import { fileURLToPath } from 'node:url'
 export type File = { path: string; text: string }
 
 const root = fileURLToPath(new URL('..', import.meta.url))
-const places = ['src', 'test', 'scripts', 'bench', 'examples', 'docs', 'CHANGELOG.md', 'README.md', 'package-lock.json']
+const places = [
+  'src',
+  'test',
+  'scripts',
+  'bench',
+  'examples',
+  'docs',
+  'CHANGELOG.md',
+  'README.md',
+  'CONTRIBUTING.md',
+  'SECURITY.md',
+  'AGENTS.md',
+  'package-lock.json',
+]
 const isText = /\.(ts|mts|mjs|js|sql|lua|md|json|html|css|yml|yaml|py)$/
 
 /** Every text file that people wrote here. */

@@ -1,3 +1,4 @@
+import { dirname, join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { inSource, isCode, isGenerated, isSql, isStatement, readAll, type File } from './repository.ts'
 import { obscure } from './language.ts'
@@ -230,6 +231,14 @@ const laws: Record<string, Law> = {
     },
     bad: [{ 'docs/a.md': 'A claim is decided in `claim/decide.sql`.' }],
   },
+  'pages link to headings that exist': {
+    in: strayLinks,
+    bad: [
+      { 'docs/a.md': 'See [b](b.md#one-two).', 'docs/b.md': '## One' },
+      { 'README.md': 'See [a](docs/a.md).' },
+      { 'docs/a.md': '# One\n\nSee [above](#two).' },
+    ],
+  },
   'no work is marked as left open': {
     in: (files) =>
       files.filter(({ path, text }) => !path.endsWith('.json') && openMarks.test(text)).map(({ path }) => path),
@@ -276,6 +285,24 @@ describe.each(Object.entries(laws))('the law that %s', (_name, law) => {
 function codesIn(files: File[], where: RegExp, code: RegExp): string[] {
   const texts = files.filter(({ path }) => where.test(path)).map(({ text }) => text)
   return [...new Set(texts.flatMap((text) => [...text.matchAll(code)].map(([, one]) => one ?? '')))]
+}
+
+/** Links between pages that lead to no page, or to no heading of it. */
+function strayLinks(files: File[]): string[] {
+  const pages = files.filter(({ path }) => path.endsWith('.md'))
+  const headings = new Map(pages.map(({ path, text }) => [path, [...text.matchAll(/^#+ (.*)/gm)].map(anchorOf)]))
+  return pages.flatMap(({ path, text }) =>
+    [...text.matchAll(/\]\((?!\w+:)([^)#\s]*\.md)?(?:#([^)\s]*))?\)/g)].flatMap(([link, to, anchor]) => {
+      const known = headings.get(to === undefined ? path : join(dirname(path), to))
+      return known !== undefined && (anchor === undefined || known.includes(anchor)) ? [] : [`${path} links to ${link}`]
+    }),
+  )
+}
+
+/** The anchor of a heading, as GitHub makes it. */
+function anchorOf([, heading = '']: RegExpMatchArray | RegExpExecArray): string {
+  const words = heading.replaceAll(/\]\([^)]*\)/g, '').toLowerCase()
+  return words.replaceAll(/[^\p{L}\p{N}_ -]/gu, '').replaceAll(' ', '-')
 }
 
 /** SQL without its comments and without the one definition that may read the machine's clock. */

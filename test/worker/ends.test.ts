@@ -1,5 +1,5 @@
 /**
- * Every way in which an attempt ends, and its effect on the ledger. The oracle is docs/guarantees.md ("What is counted",
+ * Every way in which an attempt ends, and its effect on the ledger. The oracle is docs/guarantees.md ("Which units count",
  * "Settle", "Retry-After"): one request that left, or may have left, is one grant; a handler that makes none through
  * `ctx.fetch` has used its one; unwritten requests are refunded; places are free when the attempt is over.
  */
