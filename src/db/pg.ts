@@ -4,7 +4,7 @@ import { driver } from './driver.ts'
 import type { Clock } from '../core/clock.ts'
 import { closedError, SluiceError, UsageError } from '../core/errors.ts'
 import { describe, inTime, isLost, LateError, unreachable } from './connection-error.ts'
-import { LateSends, type ServerSession } from './late-sends.ts'
+import { LateRequests, type ServerSession } from './late-requests.ts'
 import type { Successor } from './successor.ts'
 import { type Db, type Row, silentlyAborted, SingleConnection, transactionOver, type Tx } from './db.ts'
 
@@ -92,7 +92,8 @@ class PgDb implements Db {
   readonly #options: PgOptions
   readonly #listeners = new Map<string, Set<(payload: string) => void>>()
   readonly #missed = new Set<() => void>()
-  readonly #lateSends: LateSends
+  readonly #lateSends: LateRequests
+  readonly #lateClaims: LateRequests
   #listener: pg.Client | undefined
   #answered = false
   #closed: Promise<void> | undefined
@@ -101,7 +102,8 @@ class PgDb implements Db {
   constructor(options: PgOptions) {
     this.#options = options
     this.where = describe(options.url, options.successor !== undefined)
-    this.#lateSends = new LateSends(options.clock)
+    this.#lateSends = new LateRequests(options.clock, false)
+    this.#lateClaims = new LateRequests(options.clock, true)
     const connections = options.connections ?? 10
     this.#pool = makePool(options.url, connections)
     this.#claimPool = makePool(options.url, Math.min(2, connections))
@@ -120,7 +122,8 @@ class PgDb implements Db {
     const isSend = name.startsWith('send')
     // Users may send much at once, which must not delay finishes.
     const pool = claims.has(name) ? this.#claimPool : isSend ? this.#pool : this.#enginePool
-    return this.#use(run, pool, isSend ? this.#lateSends : undefined, hastyMs.get(name))
+    const late = isSend ? this.#lateSends : name === 'claim_jobs' ? this.#lateClaims : undefined
+    return this.#use(run, pool, late, hastyMs.get(name))
   }
 
   async script(sql: string): Promise<void> {
@@ -222,12 +225,12 @@ class PgDb implements Db {
 
   /**
    * Runs on a pooled connection; a statement without a reply in time is given up together with its connection.
-   * @param late of a send: nothing is sent before these have ended
+   * @param late earlier requests of this kind without a reply: nothing is sent before their sessions have ended
    */
   async #use<T>(
     body: (client: pg.PoolClient) => Promise<T>,
     pool = this.#pool,
-    late?: LateSends,
+    late?: LateRequests,
     mostMs = Infinity,
   ): Promise<T> {
     this.checkOutside()

@@ -1,6 +1,9 @@
 import { afterAll, describe, expect, it } from 'vitest'
 import { z } from 'zod'
+import { Claims } from '../../src/claim/claim.ts'
 import { systemClock } from '../../src/core/clock.ts'
+import { openPg } from '../../src/db/pg.ts'
+import { storeOn } from '../../src/db/store.ts'
 import { task } from '../../src/tasks/task.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { Sluice } from '../../src/sluice.ts'
@@ -8,8 +11,9 @@ import { freshDatabase } from '../servers/database.ts'
 import { isReady, type Proxy, startProxy } from '../servers/proxy.ts'
 import { isLong } from '../long.ts'
 import { until } from '../until.ts'
+import { rescue } from '../fleet/engine.ts'
 import { sendCalls } from '../store/engine.ts'
-import { attemptCalls, count } from './engine.ts'
+import { attemptCalls, claim, type Claimed, count, done, enter, quietTask } from './engine.ts'
 
 const ends: (() => Promise<unknown>)[] = []
 afterAll(async () => {
@@ -119,6 +123,42 @@ describe.concurrent('a lost reply', () => {
     await until(async () => (await count(near.db, 'sluice.job')) === 0, 'nothing is left to do')
     expect(runs.filter((run) => run === id)).toEqual([id])
     expect(await count(near.db, 'sluice.failed')).toBe(0)
+  })
+
+  it('of a claim whose request reaches the store after the end of its jobs, whose end comes again later still: no job is lost', async (context) => {
+    const { url } = await freshDatabase()
+    const proxy = await startProxy({ port: Number(new URL(url).port) })
+    const near = await Sluice.open({ store: url })
+    const far = openPg({ url: proxy.url(url), clock: systemClock, answerMs: 500 })
+    ends.push(
+      () => near.close(),
+      () => proxy.close(),
+      () => far.close(),
+    )
+    const { db } = near
+    const work = quietTask('work')
+    const worker = await enter(db)
+    const who = { worker, queues: undefined, tasks: [work.name] }
+    const claims = new Claims(storeOn(far))
+    const claimOne = async () =>
+      (await claims.claim(who, 1, { idle: false, ahead: 0 }, context.signal)).jobs as unknown as Claimed[]
+    await near.send(work, { n: 0 })
+    let warm: Claimed[] = []
+    await until(async () => (warm = await claimOne()).length === 1, 'a connection is open, and the lane known')
+    await done(db, warm)
+    const [session] = await far.call<{ pid: number }>(attemptCalls.sendAndClaim, 'select pg_backend_pid() as pid', [])
+    await near.send(work, { n: 1 })
+    proxy.strand()
+    const first = await claimOne()
+    expect(first).toHaveLength(1)
+    await done(db, first)
+    const id = await near.send(work, { n: 2 })
+    await proxy.pass()
+    const sessions = () => count(db, `pg_stat_activity where pid = ${session?.pid}`)
+    await until(async () => (await sessions()) === 0, 'the session of the first request is over')
+    await done(db, first)
+    await rescue(db, worker)
+    expect((await claim(db, await enter(db), [work.name], 1)).jobs.map((job) => job.id)).toEqual([id])
   })
 
   it('whose request reaches the store after its caller gave it up: each job is done once', async () => {
