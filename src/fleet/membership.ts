@@ -32,6 +32,8 @@ export interface Member {
 
 /** How often a worker sends a heartbeat and checks whether a worker watches the fleet, in ms. */
 export const beatMs = 2_000
+/** After how many failed looks in a row, one a beat, the log reports that lost workers are not given up. */
+const quietLooks = 5
 /** How often a worker that signs off tries again if it had to wait for a lock for two seconds. */
 const signOffTries = 3
 
@@ -70,6 +72,8 @@ export class Membership {
   #stints = new Set<string>()
   readonly #begun = new Set<Begun>()
   #isTelling = false
+  /** How many looks in a row could not give up a lost worker. */
+  #failedLooks = 0
   /** The stuck handlers and slots that were last recorded, and for which registration. */
   #recordedLoad = { worker: '', stuck: 0, slots: 0 }
 
@@ -210,16 +214,27 @@ export class Membership {
     const all: string[] = []
     for (;;) {
       // If another client has locked a job of a lost worker, the next look tries again, or rescues another worker first.
-      const look = this.#store.call<{ watch_workers: string[] }>('watch_workers')
+      const look = this.#store.call<{ watch_workers: string[] | null }>('watch_workers')
       const [row] = await look.catch((error: unknown) => {
         if (!isTransient(error)) throw error
-        return []
+        return [{ watch_workers: null, error }]
       })
+      this.#rescueFailed(row)
       const lost = row?.watch_workers ?? []
       if (lost.length === 0) return all
       await reach('rescue.done', lost)
       all.push(...lost)
     }
+  }
+
+  /** Reports once that lost workers cannot be given up, when several looks in a row have failed. */
+  #rescueFailed(row: { watch_workers: string[] | null; error?: unknown } | undefined): void {
+    this.#failedLooks = row?.watch_workers === null ? this.#failedLooks + 1 : 0
+    if (this.#failedLooks !== quietLooks) return
+    this.#store.log.error(
+      'a lost worker cannot be given up, because the database is busy or another client has locked one of its jobs; trying again until it can',
+      'error' in (row ?? {}) ? { err: row?.error } : {},
+    )
   }
 
   /**

@@ -20,7 +20,7 @@ begin
   begin
     perform engine.rescue_worker(d.worker, d.beat, 'lost') from sluice.doubt d where d.worker = any (v_lost);
   exception when lock_not_available then
-    v_lost := '{}';
+    v_lost := null;
   end;
   return v_lost;
 end $$;

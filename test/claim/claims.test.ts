@@ -1,9 +1,10 @@
 /** What a worker's process does when the answer to a claim is not the jobs. */
 import { describe, expect, it, onTestFinished } from 'vitest'
+import { type Clock, systemClock } from '../../src/core/clock.ts'
 import { newId } from '../../src/core/hash.ts'
 import { storeOn } from '../../src/db/store.ts'
 import { Claims } from '../../src/claim/claim.ts'
-import { claim, count, emptied, mainEngines, perTenant, quietTask } from './engine.ts'
+import { attemptCalls, claim, count, emptied, mainEngines, perTenant, quietTask } from './engine.ts'
 
 const quiet = quietTask('quiet', [perTenant('each', '100000/s')])
 
@@ -22,6 +23,24 @@ describe.each(mainEngines)('a worker that claims, on $name', (engine) => {
     expect((await claim(at.db, at.worker, [quiet.name], 1)).jobs).toEqual([])
     expect(await claimed(1)).toMatchObject([{ task: quiet.name, input: { n: 1 } }])
     expect(await count(at.db, 'sluice.epoch where server_at = pg_postmaster_start_time()')).toBe(1)
+  })
+
+  it('rests between its tries while the check of a started server does not reach that server', async () => {
+    await at.sluice.send(quiet, { tenant: 'a', n: 1 })
+    await at.db.query('update sluice.epoch set server_at = null')
+    let rests = 0
+    let checks = 0
+    // It draws a number for the length of each rest.
+    const clock: Clock = { ...systemClock, random: () => (rests++, 0) }
+    const store = storeOn(at.db, { clock })
+    const call: typeof store.call = (name, ...rest) => {
+      if (name === attemptCalls.claim || rests === 3) return store.call(name, ...rest)
+      if (++checks > 10) throw new Error('it does not rest')
+      return Promise.resolve([])
+    }
+    const claims = new Claims({ ...store, call })
+    const who = { worker: at.worker, queues: undefined, tasks: [quiet.name] }
+    expect((await claims.claim(who, 1, { idle: false, ahead: 0 }, AbortSignal.timeout(60_000))).jobs).toHaveLength(1)
   })
 
   it.each([
