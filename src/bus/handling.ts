@@ -164,6 +164,7 @@ export class Handling {
   }
 
   #again({ held }: Turn, progress: Progress, delayMs: number): Promise<void> {
-    return this.#options.republisher.later(held, held.source, progress, delayMs)
+    const { turn = 0 } = progress
+    return this.#options.republisher.later(held, held.source, { ...progress, turn: turn + 1 }, delayMs)
   }
 }

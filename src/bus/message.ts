@@ -24,6 +24,8 @@ export interface Progress extends Known {
   readonly elsewhere?: readonly string[]
   /** It was replayed from the archive, where it was put at this time; undefined: it was not. */
   readonly replayOf?: string
+  /** How often handlers' attempts have sent it again: no two of these copies are alike, also if none of them counted. */
+  readonly turn?: number
 }
 
 const progressHeader = 'sluice-delivery'
@@ -56,7 +58,7 @@ export function progressOf({ properties, routingKey }: Received): Progress {
   if (typeof text !== 'string') return fresh
   try {
     const read = JSON.parse(text) as Progress
-    const counts = [read.attempt, read.failed, read.throttled, read.crashes, read.strays]
+    const counts = [read.attempt, read.failed, read.throttled, read.crashes, read.strays, read.turn ?? 0]
     const { elsewhere = [], handler = '', replayOf = '' } = read
     const areCounts = counts.every((count) => Number.isSafeInteger(count) && count >= 0)
     const areTexts = [read.type, handler, replayOf].every((one) => typeof one === 'string')
@@ -156,12 +158,16 @@ function envelopeOf(value: unknown): CloudEvent {
 }
 
 /** Returns a key that only copies of this message in this queue have; undefined: the message has no id. */
-export function keyOf(queue: string, delivery: Delivery, { handler = '', attempt }: Progress): string | undefined {
+export function keyOf(
+  queue: string,
+  delivery: Delivery,
+  { handler = '', attempt, turn = 0 }: Progress,
+): string | undefined {
   const id = idOf(delivery.properties as Properties)
   if (id === undefined) return undefined
   // Other programs may give all of their messages the same id.
   const own = hasOwnId(delivery, id) ? '' : hash64(delivery.body.toString('latin1'))
-  return `${queue} ${handler} ${attempt} ${id} ${own}`
+  return `${queue} ${handler} ${attempt} ${turn} ${id} ${own}`
 }
 
 /** True for a message whose id names its event: what others put around an envelope may have another id. */

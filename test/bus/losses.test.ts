@@ -1,6 +1,6 @@
 /** What workers, connections and copies do to an event: nothing is lost, counted twice, or repeated without a flag. */
 import { beforeEach, expect, it } from 'vitest'
-import { event, type EventHandler, newId, type SluiceOptions } from '../../src/index.ts'
+import { event, type EventHandler, newId, type SluiceOptions, snooze } from '../../src/index.ts'
 import { type Broker, freshBroker } from '../servers/rabbitmq.ts'
 import { startProxy } from '../servers/proxy.ts'
 import { until } from '../until.ts'
@@ -91,6 +91,43 @@ it('counts no attempt of what a lost worker had received and not begun, however 
   await until(() => got.length === 3)
   await until(isEmpty)
   expect(got).toEqual(expect.arrayContaining([1, 2, 3].map((n) => [n, 1, true])))
+})
+
+it('handles an event that was put off twice, though a worker that had only received it then was lost', async () => {
+  let finish = () => {}
+  const done = new Promise<void>((resolve) => (finish = resolve))
+  const got: unknown[] = []
+  const handler = slow.on(async (n, { ambiguous }) => {
+    got.push([n, ambiguous])
+    if (n === 2) return done
+    // The next event takes the only slot while this one waits.
+    if (got.length === 2) await a.events.emit(slow, 2)
+    if (got.length < 3) throw snooze(50)
+  })
+  const a = await program(url, { service: 'a' }, [handler], 1)
+  await a.events.emit(slow, 1)
+  await until(() => got.length === 3, 'the next event is being handled')
+  await (await taken(1)).die()
+  finish()
+  await until(isEmpty, 'nothing is left over')
+  expect(got).toEqual([
+    [1, false],
+    [1, false],
+    [2, false],
+    [1, true],
+  ])
+})
+
+it('takes an event that is put off again and again for no repetition', async () => {
+  const got: unknown[] = []
+  const handler = slow.on((_, { ambiguous, redelivered }) => {
+    got.push([ambiguous, redelivered])
+    if (got.length < 4) throw snooze(50)
+  })
+  const a = await program(url, { service: 'a' }, [handler])
+  await a.events.emit(slow, 1)
+  await until(() => got.length === 4)
+  expect(got).toEqual(Array.from({ length: 4 }, () => [false, false]))
 })
 
 it('flags what a relay publishes again', async () => {
