@@ -127,9 +127,12 @@ export class Hand {
   }
 
   async #taken(delivery: Delivery, queue: string): Promise<void> {
-    // Its connection is lost, so it will be delivered again, here or elsewhere.
-    if (!delivery.isInHand) return this.#closed()
     const key = keyOf(delivery, queue)
+    // Its connection is lost, so it will be delivered again, here or elsewhere.
+    if (!delivery.isInHand) {
+      if (!delivery.isRedelivered) this.#dropped.set(key, true)
+      return this.#closed()
+    }
     const held = this.#held.get(key)
     if (delivery.isRedelivered && held !== undefined && !held.delivery.isInHand) {
       // Its connection was lost, but not this process.
