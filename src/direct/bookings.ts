@@ -71,11 +71,13 @@ export class Bookings {
     const args = [count, apartUs, Math.ceil(fromMs * 1_000), mostMs * 1_000].map(String)
     const key = `${prefix}{limits}:r:${take}`
     // If there is no answer, they come back soon, and are tried again.
-    const firstUs = await this.#script.run(redis, [key], args, answerMs, clock).catch(() => fromMs * 1_000)
-    if (Number(firstUs) < 0) return Array.from({ length: count }, () => mostMs * (1 - clock.random() / 3))
-    const all = Array.from({ length: count }, (_, i) => (Number(firstUs) + i * apartUs) / 1_000)
-    this.#until.set(take, clock.monotonicMs() + (Number(firstUs) + count * apartUs) / 1_000)
-    return all
+    const none = () => [fromMs * 1_000, count]
+    const booked = (await this.#script.run(redis, [key], args, answerMs, clock).catch(none)) as unknown[]
+    const [firstUs = 0, some = 0] = booked.map(Number)
+    if (some > 0) this.#until.set(take, clock.monotonicMs() + (firstUs + some * apartUs) / 1_000)
+    // Messages beyond the most come back before it, and book again then.
+    const laterMs = () => mostMs * (1 - clock.random() / 3)
+    return Array.from({ length: count }, (_, i) => (i < some ? (firstUs + i * apartUs) / 1_000 : laterMs()))
   }
 
   /** Returns how long a bucket takes, in the long run, to have a unit free again. */

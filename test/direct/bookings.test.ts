@@ -1,0 +1,43 @@
+/** The times at which denied messages come back to workers without a store. */
+import { randomUUID } from 'node:crypto'
+import { afterAll, beforeAll, expect, it } from 'vitest'
+import { delayMaxMs } from '../../src/amqp/delays.ts'
+import { systemClock } from '../../src/core/clock.ts'
+import { Bookings } from '../../src/direct/bookings.ts'
+import { limit } from '../../src/index.ts'
+import { openRedis } from '../../src/redis/connect.ts'
+import { type RedisServer, startRedis } from '../servers/redis.ts'
+
+let server: RedisServer
+let redis: ReturnType<typeof openRedis>
+beforeAll(async () => {
+  server = await startRedis()
+  redis = openRedis(server.url)
+  await redis?.open()
+})
+afterAll(async () => {
+  await redis?.close()
+  await server?.close()
+})
+
+function bookings() {
+  if (redis === undefined) throw new Error('there is a server')
+  const { rules } = limit(randomUUID(), { rate: '10/h' })
+  const how = { clock: systemClock, rules: () => rules, mostMs: delayMaxMs }
+  return new Bookings({ ...how, redis, prefix: `${randomUUID()}:` })
+}
+
+it('are used as far ahead as the broker can let messages wait, however many are denied at once', async () => {
+  const some = bookings()
+  const all = await some.book('a', 80, 1, 0)
+  const apartMs = 3_600_000 / 10
+  // One after the other, as fast as the limit allows; the others come back later, and book again then.
+  for (const [i, ms] of all.slice(0, 30).entries()) {
+    expect(ms).toBeGreaterThanOrEqual(i * apartMs)
+    expect(ms).toBeLessThan((i + 1) * apartMs * 1.1)
+  }
+  expect(all.length).toBe(80)
+  expect(Math.max(...all)).toBeLessThanOrEqual(delayMaxMs)
+  const left = await some.book('a', 5, 1, 0)
+  expect(left.every((ms) => ms >= (delayMaxMs * 2) / 3 - 1)).toBe(true)
+})
