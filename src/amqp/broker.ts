@@ -185,15 +185,16 @@ class Connections implements Broker {
   async use<T>(commands: (channel: Channel) => Promise<T>): Promise<T> {
     if (this.#isClosed) throw closed()
     const session = await this.#ready(false, readyMaxMs)
-    const channel = await session.model.createChannel()
-    const failed = new Promise<never>((_, reject) => {
-      channel.on('error', reject)
-      // Code that waits for messages of a closed channel would wait for ever.
-      channel.on('close', () => reject(new Error('the channel was closed')))
-    })
-    failed.catch(() => {})
+    let channel: Channel | undefined
     try {
-      return await Promise.race([commands(channel), failed])
+      const opened = (channel = await session.model.createChannel())
+      const failed = new Promise<never>((_, reject) => {
+        opened.on('error', reject)
+        // Code that waits for messages of a closed channel would wait for ever.
+        opened.on('close', () => reject(new Error('the channel was closed')))
+      })
+      failed.catch(() => {})
+      return await Promise.race([commands(opened), failed])
     } catch (error) {
       if (error instanceof SluiceError) throw error
       const cause = await causeOf(error, session)
@@ -202,7 +203,7 @@ class Connections implements Broker {
       throw new StoreError('SLUICE_BROKER_UNREACHABLE', text, { cause })
     } finally {
       // Its unsettled messages are in their queue only after the close. A lost connection does not answer.
-      await Promise.race([channel.close().catch(() => {}), session.lost])
+      await Promise.race([channel?.close().catch(() => {}), session.lost])
     }
   }
 

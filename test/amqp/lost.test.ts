@@ -5,7 +5,9 @@ import { expect, it } from 'vitest'
 import { addressOf } from '../../src/amqp/address.ts'
 import { Publisher } from '../../src/amqp/publisher.ts'
 import { openSession, type Session } from '../../src/amqp/session.ts'
+import { startProxy } from '../servers/proxy.ts'
 import { freshBroker } from '../servers/rabbitmq.ts'
+import { closeLater, open as connected } from './stage.ts'
 
 const cause = new Error('it was lost')
 const never = new Promise<never>(() => {})
@@ -38,6 +40,17 @@ it('a message is published again if its connection was lost just when it could b
   await publisher.up(sessionWith(Promise.resolve(open), never))
   await done
   expect(published).toEqual(['queue'])
+})
+
+it('a command whose channel cannot be opened any more has the error of a broker that is away', async () => {
+  const { url } = await freshBroker()
+  const proxy = await startProxy({ port: Number(new URL(url).port) })
+  closeLater(() => proxy.close())
+  const broker = await connected(proxy.url(url))
+  proxy.strand()
+  const used = broker.use((channel) => channel.checkQueue('none'))
+  proxy.reset()
+  await expect(used).rejects.toMatchObject({ name: 'StoreError', code: 'SLUICE_BROKER_UNREACHABLE' })
 })
 
 it('nobody waits for heartbeats over a socket that was closed without an error', async () => {
