@@ -130,7 +130,8 @@ export class HeldMessages {
       const lists = (await this.#queuesOf(address)).map((queue) => listOf(queue, priority))
       return await this.#moved(lists, [tag, isBegun ? markedAgain(text) : text])
     } catch (error) {
-      if (codeOf(error) !== 'SLUICE_CELERY_MESSAGE') throw error
+      // Nested so deep that it cannot be written again.
+      if (codeOf(error) !== 'SLUICE_CELERY_MESSAGE' && !(error instanceof RangeError)) throw error
       await this.park(tag, held, error)
       return true
     }

@@ -26,24 +26,26 @@ export function readJson(text: string): unknown {
 /**
  * Writes JSON that Python reads as it was meant; a bigint is a whole number there.
  * @param what named in messages
+ * @param isPythons the value was read from JSON of Python's, so NaN and Infinity are written as Python does. Default false
  * @throws UsageError SLUICE_BAD_PAYLOAD for NaN, Infinity, functions, symbols and cycles
  */
-export function writeJson(value: unknown, what: string): string {
+export function writeJson(value: unknown, what: string, isPythons = false): string {
   const refuse = (why: string): never => {
     throw new UsageError('SLUICE_BAD_PAYLOAD', `${what} ${why}`)
   }
   const isCycle = (error: unknown) => error instanceof TypeError && error.message.includes('circular')
-  let hasBig = false
+  let hasOdd = false
   try {
     const text = JSON.stringify(value, (key, one: unknown) => {
       if (typeof one === 'function' || typeof one === 'symbol')
         refuse(`has a ${typeof one} at "${key}", which JSON cannot express`)
-      if (typeof one === 'number' && !Number.isFinite(one)) refuse(`is ${one} at "${key}", which JSON cannot express`)
-      if (typeof one !== 'bigint') return one
-      hasBig = true
+      const isFinite = typeof one !== 'number' || Number.isFinite(one)
+      if (!isFinite && !isPythons) refuse(`is ${one} at "${key}", which JSON cannot express`)
+      if (typeof one !== 'bigint' && isFinite) return one
+      hasOdd = true
       return `${mark}${one}`
     })
-    return hasBig ? text.replaceAll(/"\\u0000number(-?\d+)"/g, '$1') : text
+    return hasOdd ? text.replaceAll(/"\\u0000number(-?\d+|NaN|-?Infinity)"/g, '$1') : text
   } catch (error) {
     return isCycle(error) ? refuse('refers to itself, which JSON cannot express') : rethrow(error)
   }

@@ -93,7 +93,7 @@ export function markedAgain(text: string): string {
   const { delivery_info: info, ...others } = isRecord(properties) ? properties : {}
   const marked = { ...others, delivery_info: { ...(isRecord(info) ? info : {}), redelivered: true } }
   const more = { headers: { ...(isRecord(headers) ? headers : {}), redelivered: true }, properties: marked }
-  return writeJson({ ...found, ...more }, 'a message')
+  return writeJson({ ...found, ...more }, 'a message', true)
 }
 
 /** Reads a message that a worker holds: its text, and where it was. @throws SluiceError SLUICE_CELERY_MESSAGE */
@@ -102,7 +102,7 @@ export function readHeld(text: string): { text: string; address: Address } {
   const [message, exchange = '', routingKey] = Array.isArray(found) ? (found as unknown[]) : []
   if (!isRecord(message) || typeof exchange !== 'string' || typeof routingKey !== 'string')
     throw unreadable('what a worker holds is no list of a message, an exchange and a routing key')
-  return { text: writeJson(message, 'a message'), address: { exchange, routingKey } }
+  return { text: writeJson(message, 'a message', true), address: { exchange, routingKey } }
 }
 
 function parsed(text: string): Record<string, unknown> {

@@ -173,6 +173,30 @@ describe('a worker of ours on Redis', () => {
     expect(await number('HLEN', heldKey)).toBe(1)
   })
 
+  it('gives back what Python writes and JSON is not, and goes on', async () => {
+    const delivery = { exchange: '', routing_key: 'celery' }
+    const text = (x: string) =>
+      `{"body": "W10=", "content-type": "application/json", "headers": {"x": ${x}, "n": 12345678901234567890}, ` +
+      `"properties": {"body_encoding": "base64", "delivery_info": ${JSON.stringify(delivery)}, "priority": 0}}`
+    for (const x of ['NaN', '-Infinity']) {
+      await admin.send('HSET', [prefix + heldKey, x, `[${text(x)}, "", "celery"]`])
+      await admin.send('ZADD', [prefix + heldIndexKey, '1', x])
+    }
+    const deep = text(`${'['.repeat(50_000)}${']'.repeat(50_000)}`)
+    await admin.send('HSET', [prefix + heldKey, 'deep', `[${deep}, "", "celery"]`])
+    await admin.send('ZADD', [prefix + heldIndexKey, '0', 'deep'])
+    const { got } = await receive({ prefetch: 10, visibleAfterMs: 60_000 })
+    await until(() => got.length === 2, 'what a lost worker had comes again')
+    expect(await number('LLEN', parkedKey)).toBe(1)
+    const seen = got.map(({ message }) => [message.headers['x'], message.headers['n']])
+    expect(seen).toEqual(
+      expect.arrayContaining([
+        [NaN, 12_345_678_901_234_567_890n],
+        [-Infinity, 12_345_678_901_234_567_890n],
+      ]),
+    )
+  })
+
   it('goes on after its connections are lost, and loses no message', async () => {
     const seen = new Set<unknown>()
     const onMessage = async (delivery: RedisDelivery) => {
