@@ -1,11 +1,11 @@
 /** Translates a Celery producer's message into a job, and the end of the job into Celery's result. */
-import { randomUUID } from 'node:crypto'
 import type { Address } from '../celery/carrier.ts'
 import { readJson } from '../celery/json.ts'
 import type { RemoteError, TaskResult } from '../celery/result.ts'
 import { readSignature, type Signature } from '../celery/signature.ts'
 import { blank, type TaskMessage } from '../celery/task-message.ts'
 import { readTime } from '../celery/time.ts'
+import { idFrom } from '../core/hash.ts'
 import { waitMaxMs } from '../core/retry.ts'
 
 /** Where the results of a call go. */
@@ -144,11 +144,11 @@ export function partsOf(call: Call, result: TaskResult): Part[] {
 export function followersOf(id: string, call: Call, { state, value }: TaskResult, nowMs: number): Follower[] {
   const { callbacks, errbacks, chain } = call
   const from = { id, call, nowMs }
-  if (state === 'FAILURE') return errbacks.map((one) => follower(from, one, [id], []))
+  if (state === 'FAILURE') return errbacks.map((one, n) => follower({ ...from, as: `error ${n}` }, one, [id], []))
   if (state !== 'SUCCESS') return []
   const [next, ...rest] = chain
-  const all = callbacks.map((one) => follower(from, one, [value], []))
-  return next === undefined ? all : [...all, follower(from, next, [value], rest)]
+  const all = callbacks.map((one, n) => follower({ ...from, as: `success ${n}` }, one, [value], []))
+  return next === undefined ? all : [...all, follower({ ...from, as: 'next' }, next, [value], rest)]
 }
 
 /** Returns what is sent when the members of a chord have ended: its last task with their results, or what follows its failure. */
@@ -159,9 +159,9 @@ export function chordFollowers(
   nowMs: number,
 ): Follower[] {
   const from = { id: result.id, call, nowMs }
-  if ('results' in outcome) return [follower(from, body, [outcome.results], [])]
+  if ('results' in outcome) return [follower({ ...from, as: 'chord' }, body, [outcome.results], [])]
   const id = textOf(body.options, 'task_id') ?? result.id
-  return listOf(body.options, 'link_error').map((one) => follower(from, one, [id], []))
+  return listOf(body.options, 'link_error').map((one, n) => follower({ ...from, as: `chord ${n}` }, one, [id], []))
 }
 
 const textOf = (options: Signature['options'], name: string) =>
@@ -180,8 +180,9 @@ function whenOf(options: Signature['options'], name: string, nowMs: number): num
   return typeof found === 'string' ? readTime(found) : undefined
 }
 
+/** @param of the task that it follows; `as`: which of those that follow it is */
 function follower(
-  { id: parentId, call, nowMs }: { id: string; call: Call; nowMs: number },
+  { id: parentId, call, nowMs, as }: { id: string; call: Call; nowMs: number; as: string },
   { task, args, kwargs, immutable, options }: Signature,
   given: readonly unknown[],
   chain: readonly Signature[],
@@ -189,7 +190,8 @@ function follower(
   const text = (name: string) => textOf(options, name)
   const message: TaskMessage = {
     ...blank,
-    id: text('task_id') ?? randomUUID(),
+    // The same whenever it is sent, because it is sent again if the first time cannot be recorded.
+    id: text('task_id') ?? idFrom(`${parentId}/${as}`),
     task,
     args: immutable ? args : [...given, ...args],
     kwargs,

@@ -1,6 +1,6 @@
 /** Hashes and ids: the same 64-bit hashes that `sluice.hash64` computes in SQL, and time-ordered job ids. */
 import { createHash, randomFillSync } from 'node:crypto'
-import { v7, validate, version } from 'uuid'
+import { v5, v7, validate, version } from 'uuid'
 import { type Clock, systemClock } from './clock.ts'
 
 /** Returns the first 8 bytes of SHA-256 of `name`, as the decimal text of a signed 64-bit integer. */
@@ -50,6 +50,11 @@ export function newId(): string {
   if (nowMs > lastMs) [lastMs, lastSeq] = [nowMs, random.readUInt32BE(6) >>> 2]
   else lastSeq++
   return v7({ random, msecs: lastMs, seq: lastSeq })
+}
+
+/** Returns a UUID that follows from a text: always the same one. */
+export function idFrom(text: string): string {
+  return v5(text, v5.URL)
 }
 
 /** True for a UUIDv7. */

@@ -85,6 +85,25 @@ it('sends what follows an error only then, with the id of the task', () => {
   expect(followersOf('a', call, resultOf('a', { ...failed, state: 'cancelled' }), 0)).toEqual([])
 })
 
+it('gives each task that follows an id of its own, and the same one whenever that is repeated', () => {
+  const [mourn, told] = [signature('mourn'), signature('told')]
+  const body = signature('total', [], { options: { link_error: [mourn, mourn] } })
+  const how = { errbacks: [mourn, mourn], callbacks: [told, told], chain: [told], chord: body, groupId: 'g' }
+  const call = callOf(message(how), 'celery')
+  const done = resultOf('a', { state: 'done', reason: null, result: '1', error: null })
+  const error = { type: 'ChordError', module: 'm', args: [] }
+  const ids = () =>
+    [done, resultOf('a', failed)].flatMap((result) => {
+      const chords = partsOf(call, result).flatMap((part) =>
+        [{ results: [1] }, { error }].flatMap((outcome) => chordFollowers(part, call, outcome, 0)),
+      )
+      return [...followersOf('a', call, result, 0), ...chords].map((one) => `${one.message.task} ${one.message.id}`)
+    })
+  expect(ids()).toEqual(ids())
+  // What follows the chord is in both lists.
+  expect(new Set(ids()).size).toBe(8)
+})
+
 it('sends a task that follows as its signature wants it: when, for how long, with which limits and headers', () => {
   const options = {
     countdown: 10,
