@@ -127,13 +127,7 @@ export class Reporter {
 
   /** Looks at all calls without a result; returns whether some have changed. */
   async #look(): Promise<boolean> {
-    const { store } = this.#options
-    const revoked = await store.run<{ job: string }>('absorb/find_revoked_jobs')
-    for (const { job } of revoked)
-      await store.call('cancel_job', [job, 'revoked by a program of Celery']).catch((error: unknown) => {
-        // Another transaction has locked it: the next look tries again.
-        if (codeOf(error) !== '55P03') throw error
-      })
+    await this.#cancelRevoked()
     let hasChanged = false
     for (let after: string | null = '0'; after !== null;) {
       const { last, count } = await this.#find([after, portion, null])
@@ -141,6 +135,19 @@ export class Reporter {
       hasChanged ||= count > 0
     }
     return hasChanged
+  }
+
+  /** Cancels the jobs of revoked calls. One that another transaction has locked is left to the next look: waiting for it would delay results. */
+  async #cancelRevoked(): Promise<void> {
+    const { store } = this.#options
+    const revoked = await store.run<{ job: string }>('absorb/find_revoked_jobs')
+    if (revoked.length === 0) return
+    const jobs = revoked.map(({ job }) => job)
+    const locked = await store.run<{ id: string }>('claim/finish/find_locked_jobs', [jobs])
+    for (const job of jobs.filter((id) => !locked.some((one) => one.id === id)))
+      await store.call('cancel_job', [job, 'revoked by a program of Celery']).catch((error: unknown) => {
+        if (codeOf(error) !== '55P03') throw error
+      })
   }
 
   async #find(where: readonly unknown[]): Promise<{ last: string | null; count: number }> {

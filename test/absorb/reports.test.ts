@@ -4,7 +4,7 @@ import { Reporter } from '../../src/absorb/reporter.ts'
 import type { TaskResult } from '../../src/celery/result.ts'
 import { StoreError } from '../../src/core/errors.ts'
 import { storeOn } from '../../src/db/store.ts'
-import { newId, Sluice, task } from '../../src/index.ts'
+import { type AnyTask, newId, Sluice, task } from '../../src/index.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { until } from '../until.ts'
 
@@ -13,40 +13,45 @@ afterEach(async () => {
   for (const end of ends.splice(0).reverse()) await end()
 })
 
-it('sends the end of a call once, though that of another one could not be sent', async () => {
-  const sluice = await Sluice.open({ store: (await freshDatabase()).url })
+/** A store with these tasks at work, and a reporter of its calls, which looks for their ends by itself. */
+async function reporting(tasks: readonly AnyTask[], finish: (result: TaskResult) => void) {
+  const { url } = await freshDatabase()
+  const sluice = await Sluice.open({ store: url })
   ends.push(() => sluice.close())
   const { db } = sluice
+  await sluice.work(tasks)
+  const results = { finish: async (_: unknown, result: TaskResult) => finish(result) }
+  const events = { isOn: false, started() {}, reported() {} }
+  const how = { results: results as never, events: events as never, name: 'a', tracksStarted: false }
+  const store = storeOn(db)
+  const call = store.call.bind(store) as (...given: unknown[]) => Promise<never>
+  const called: unknown[] = []
+  store.call = (...given: unknown[]) => (called.push(given[0]), call(...given))
+  const reporter = new Reporter({ store, ...how })
+  ends.push(() => reporter.close())
+  const record = (id: string, job: string) =>
+    db.query(`insert into sluice.celery_call (id, job, call, created_at) values ($1, $2, '{}', sluice.now())`, [
+      id,
+      job,
+    ])
+  return { url, sluice, db, reporter, record, called }
+}
+
+it('sends the end of a call once, though that of another one could not be sent', async () => {
+  const sent: string[] = []
+  let failures = 2
   const note = task('note', { run: () => 'noted' })
-  await sluice.work([note])
+  const { sluice, db, reporter, record } = await reporting([note], ({ id }) => {
+    if (id === 'bad' && failures-- > 0) throw new StoreError('SLUICE_REDIS_UNREACHABLE', 'it is away')
+    sent.push(id)
+  })
   const calls = ['good', 'bad']
   for (const id of calls) {
     const job = newId()
     await sluice.send(note, null, { id: job })
     await sluice.waitFor(job)
-    await db.query(`insert into sluice.celery_call (id, job, call, created_at) values ($1, $2, '{}', sluice.now())`, [
-      id,
-      job,
-    ])
+    await record(id, job)
   }
-  const sent: string[] = []
-  let failures = 2
-  const results = {
-    async finish(_: unknown, { id }: TaskResult) {
-      if (id === 'bad' && failures-- > 0) throw new StoreError('SLUICE_REDIS_UNREACHABLE', 'it is away')
-      sent.push(id)
-    },
-  }
-  const events = { isOn: false, started() {}, reported() {} }
-  const store = storeOn(db)
-  const reporter = new Reporter({
-    store,
-    results: results as never,
-    events: events as never,
-    name: 'a',
-    tracksStarted: false,
-  })
-  ends.push(() => reporter.close())
   reporter.start()
   await until(() => sent.includes('bad'), 'both are sent')
   await until(async () => {
@@ -56,4 +61,41 @@ it('sends the end of a call once, though that of another one could not be sent',
     return row?.n === '0'
   }, 'both are recorded')
   expect(sent).toEqual(calls)
+})
+
+it('goes on with other calls while another client has locked the job of a revoked one', async () => {
+  const sent: string[] = []
+  const note = task('note', { run: () => 'noted' })
+  const { url, sluice, db, reporter, record, called } = await reporting([note], ({ id, state }) =>
+    sent.push(`${id} ${state}`),
+  )
+  const job = newId()
+  await sluice.send(note, null, { id: job, delay: '1h' })
+  await record('revoked', job)
+  const other = await Sluice.open({ store: url })
+  ends.push(() => other.close())
+  let release = () => {}
+  const released = new Promise<void>((resolve) => (release = resolve))
+  let isLocked = false
+  const locking = other.transaction(async (tx) => {
+    await tx.query('select 1 from sluice.job where id = $1 for update', [job])
+    isLocked = true
+    await released
+  })
+  ends.push(async () => (release(), await locking))
+  await until(() => isLocked)
+  await db.query(`update sluice.celery_call set revoked_at = sluice.now() where id = 'revoked'`)
+  reporter.start()
+  for (const id of ['first', 'second']) {
+    const ended = newId()
+    await sluice.send(note, null, { id: ended })
+    await sluice.waitFor(ended)
+    await record(id, ended)
+    await until(() => sent.includes(`${id} SUCCESS`), `the result of the ${id} one is sent`)
+  }
+  expect(sent).toEqual(['first SUCCESS', 'second SUCCESS'])
+  // Each wait for the lock would delay all results.
+  expect(called).toEqual([])
+  release()
+  await until(() => sent.includes('revoked REVOKED'), 'it is revoked')
 })
