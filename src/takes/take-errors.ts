@@ -25,6 +25,14 @@ export function timeout(want: TakeRequest, soonestMs: number): AttemptError {
   )
 }
 
+/** The error of a take that the store has not answered long after its longest wait. */
+export function silentStore(want: TakeRequest): StoreError {
+  return new StoreError(
+    'SLUICE_STORE_UNREACHABLE',
+    `the store did not answer when ${wanted(want)} was to be taken within ${span(want.maxWaitMs)}`,
+  )
+}
+
 /** The error of a take whose cost is more than the limit can ever grant. */
 export function aboveCapacity(want: TakeRequest, capacity: number): UsageError {
   const above = want.limits.flatMap(({ name }, i) => {

@@ -20,8 +20,9 @@ import type { Lease, Taker, TakeOptions, Tried, Used, WaitOptions } from '../lim
 import { LeaseHolder, lifeUs } from './lease-holder.ts'
 import type { TakenGrant } from './lease.ts'
 import { freshMs, Leases } from './leases.ts'
+import { patienceOf, unlessAborted } from './patience.ts'
 import { StoreOutage } from './store-outage.ts'
-import { lateMsMax, sharedAway, timeout, tooLate } from './take-errors.ts'
+import { lateMsMax, sharedAway, silentStore, timeout, tooLate } from './take-errors.ts'
 import { FetchGrants } from './fetch-grants.ts'
 import { type Leaving, Turnstile } from './turnstile.ts'
 import { Waiters } from './waiters.ts'
@@ -47,22 +48,6 @@ const grantsOf = new WeakMap<Response, FetchGrants>()
 /** Returns a request as the circuit counts it, as one of its own. */
 function sentOf({ takes, limits }: TakeRequest, asked: Moment | undefined, isProbe: boolean): Sent {
   return { takes, limits, asked, isProbe, who: newId() }
-}
-
-/**
- * As `taking`, but rejects as soon as `signal` aborts, also while the store is silent. A grant that comes later goes back; one
- * whose reply is lost stays charged.
- */
-function unlessAborted(taking: Promise<TakenGrant>, signal: AbortSignal): Promise<TakenGrant> {
-  return new Promise((resolve, reject) => {
-    const aborted = () => reject(signal.reason as Error)
-    signal.addEventListener('abort', aborted)
-    const use = (lease: TakenGrant) => {
-      if (signal.aborted) void lease.giveBack().catch(() => {})
-      resolve(lease)
-    }
-    taking.then(use, reject).finally(() => signal.removeEventListener('abort', aborted))
-  })
 }
 
 /** The takes of one Sluice. */
@@ -267,12 +252,13 @@ export class Takes implements Taker {
 
   #untilGranted(
     want: TakeRequest,
-    signal: AbortSignal | undefined,
+    given: AbortSignal | undefined,
     unused: TakenGrant | undefined,
   ): Promise<TakenGrant> {
     const { clock } = this.#options.store
     // One signal may end any number of takes.
-    if (signal !== undefined) setMaxListeners(Infinity, signal)
+    if (given !== undefined) setMaxListeners(Infinity, given)
+    const { signal, end } = patienceOf(clock, given, want.maxWaitMs, () => silentStore(want))
     const line = newId()
     const untilMs = clock.monotonicMs() + want.maxWaitMs
     let isInLine = false
@@ -303,7 +289,7 @@ export class Takes implements Taker {
       },
     }
     const taking = this.#tracked(this.#acquirer.untilGranted(loop, unused, signal))
-    return signal === undefined ? taking : unlessAborted(taking, signal)
+    return signal === undefined ? taking : unlessAborted(taking, signal).finally(end)
   }
 
   #tracked<T>(work: Promise<T>): Promise<T> {

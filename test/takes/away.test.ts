@@ -50,6 +50,27 @@ it('without the store a limit is closed or open as defined, and uncharged takes 
   expect(() => limit('odd', { rate: '1/s', onStoreError: 'ajar' as never })).toThrow('closed')
 })
 
+it('a take ends soon after its longest wait, also while the store is silent over each connection', async () => {
+  const { proxy, sluice } = await behind()
+  const shut = limit('shut', { rate: '1000/s' })
+  const open = limit('open', { rate: '1000/s', onStoreError: 'open' })
+  for (const each of [shut, open]) await sluice.takes.take(each)
+  proxy.halfOpen()
+  const over: string[] = []
+  const note = (what: string) => () => void over.push(what)
+  // It asks twice, and waits for each answer.
+  const tried = sluice.takes.tryTake(shut).catch((error: unknown) => error)
+  const taken = sluice.takes.take(shut, { maxWaitMs: 100 }).catch((error: unknown) => error)
+  const opened = sluice.takes.take(open, { maxWaitMs: 100 })
+  void tried.then(note('tried'))
+  void taken.then(note('taken'))
+  expect(await taken).toMatchObject({ code: 'SLUICE_STORE_UNREACHABLE' })
+  expect(await opened).toMatchObject({ isUncharged: true })
+  expect(over).toEqual(['taken'])
+  await proxy.pass()
+  await tried
+})
+
 it('a take whose reply was lost is repeated, and charges nothing twice', async () => {
   const { proxy, sluice } = await behind()
   const seats = limit('seats', { concurrency: 2 })
