@@ -137,7 +137,7 @@ export class Reporter {
     return hasChanged
   }
 
-  /** Cancels the jobs of revoked calls. One that another transaction has locked is left to the next look: waiting for it would delay results. */
+  /** Cancels the jobs of revoked calls. A job that another transaction has locked is left to the next look: waiting would delay results. */
   async #cancelRevoked(): Promise<void> {
     const { store } = this.#options
     const revoked = await store.run<{ job: string }>('absorb/find_revoked_jobs')

@@ -58,7 +58,7 @@ it('a take ends soon after its longest wait, also while the store is silent over
   proxy.halfOpen()
   const over: string[] = []
   const note = (what: string) => () => void over.push(what)
-  // It asks twice, and waits for each answer.
+  // It sends two requests, and waits for each answer.
   const tried = sluice.takes.tryTake(shut).catch((error: unknown) => error)
   const taken = sluice.takes.take(shut, { maxWaitMs: 100 }).catch((error: unknown) => error)
   const opened = sluice.takes.take(open, { maxWaitMs: 100 })
