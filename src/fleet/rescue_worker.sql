@@ -1,6 +1,7 @@
 -- Deletes a worker and takes its jobs from it for good: its claims no longer match, so whatever it still does changes
 -- nothing. Returns how many jobs wait again. It waits at most two seconds for a lock, because another client may have
--- locked a job, and claims wait for the classes that it has locked before.
+-- locked a job, and claims wait for the classes that it has locked before: half a second for a lost worker, because the
+-- next look comes in two seconds.
 -- p_beat: rescue it only if its beat is still this one; null: in any case
 -- p_why: lost: the outcome of its attempts is in doubt. They count as crashes; the third crash ends a job, and the
 -- first one ends a job that may run only once.
@@ -13,14 +14,14 @@ declare
   v_ids uuid[];
   v_claims uuid[];
   v_unused boolean[];
-  v_count integer := 0;
-  v_back integer := 0; v_again uuid[];
+  v_count integer := 0; v_back integer := 0; v_again uuid[];
   v_lost sluice.worker;
   v_error constant jsonb := jsonb_build_object('code', 'SLUICE_WORKER_LOST',
     'message', 'its worker was lost during the attempt; whether the call was made is not known');
   v_doubtful sluice.job[];
   v_crashed sluice.job[];
 begin
+  if p_why = 'lost' then perform set_config('lock_timeout', '500ms', true); end if;
   -- Deleted before the worker, because `engine.watch_workers` has all doubts locked when it gives a worker up.
   delete from sluice.doubt d where d.worker = p_worker;
   -- A claim of this worker that is under way ends first; a later one finds that the worker is gone.

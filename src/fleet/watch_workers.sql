@@ -2,7 +2,7 @@
 -- returns its id. Time between looks counts up to 3 s each: so no worker is suspected when the store was away or a
 -- clock jumped. The observations are stored, so that processes too short-lived to watch for 10 s add up. It rescues one
 -- worker a call, because a rescue takes locks in order, and two in one transaction would break that order. It chooses
--- at random, because another client may have locked a job of one of them: then nobody is rescued, after two seconds,
+-- at random, because another client may have locked a job of one of them: then nobody is rescued, after half a second,
 -- but what was observed is kept, so that other workers are found lost meanwhile.
 create or replace function engine.watch_workers() returns bigint[] language plpgsql as $$
 declare

@@ -71,6 +71,35 @@ it('of a lost worker delay the rescue of no other one, and are rescued when they
   await until(async () => (await look()).includes(locked), 'it is rescued')
 })
 
+it('of a lost worker hold up no claim of their class', async (context) => {
+  const { db } = sluice
+  const quiet = quietTask('shared')
+  const lost = await enter(db)
+  await sluice.send(quiet, {})
+  const { jobs } = await claim(db, lost, ['shared'], 1)
+  await watchWorkers(db)
+  const free = await lockJob(context, sluice.url, jobs[0]?.id ?? '')
+  const worker = await enter(db)
+  let isOver = false
+  const looking = (async () => {
+    while (!isOver) {
+      await db.query('update sluice.doubt set unchanged_us = 10000000 where worker = $1', [lost])
+      await watchWorkers(db).catch(() => {})
+    }
+  })()
+  context.onTestFinished(async () => {
+    isOver = true
+    await looking
+  })
+  // A claim waits a second at most, and fails then.
+  for (let n = 0; n < 5; n++) {
+    await sluice.send(quiet, {})
+    expect((await claim(db, worker, ['shared'], 1)).jobs).toHaveLength(1)
+  }
+  expect(await count(db, `sluice.worker where id = ${lost}`)).toBe(1)
+  await free()
+})
+
 it('hold up no other job when many are cancelled', async (context) => {
   let release = () => {}
   const released = new Promise<void>((resolve) => (release = resolve))
