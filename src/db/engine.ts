@@ -11,12 +11,16 @@ interface Backend {
   stackRestore(pointer: number): void
 }
 
+const set = (...settings: string[]) => settings.flatMap((setting) => ['-c', setting])
+/** The engine fills its buffers with zeros when it starts, so each MB of them is a MB of this process's memory. PostgreSQL's default: 128. */
+const buffers = set('shared_buffers=32MB')
+const inMemoryParams = [...PGlite.defaultStartParams, ...buffers]
 const startParams = [
   ...PGlite.defaultStartParams.filter((flag) => flag !== '-F'),
-  ...['fsync=on', 'synchronous_commit=on', 'full_page_writes=on'].flatMap((setting) => ['-c', setting]),
+  ...set('fsync=on', 'synchronous_commit=on', 'full_page_writes=on'),
   // The build's fdatasync never reaches the host; its fsync does, through `SyncedFS`.
-  '-c',
-  'wal_sync_method=fsync',
+  ...set('wal_sync_method=fsync'),
+  ...buffers,
 ]
 const errorLoop = 100
 const unitsBetweenLooks = 64
@@ -88,7 +92,7 @@ export class Engine {
     const files = disk?.complete === true ? undefined : template(schema)
     if (files !== undefined) await disk?.fill(files)
     const inMemory = files === undefined ? {} : { fs: new FilledFS(files) }
-    const options = disk === undefined ? inMemory : { fs: disk, startParams }
+    const options = disk === undefined ? { ...inMemory, startParams: inMemoryParams } : { fs: disk, startParams }
     const pglite = await PGlite.create({ ...options, onStderr: health.hear }).catch((cause: unknown) => {
       throw new Error(health.why(cause), { cause })
     })
