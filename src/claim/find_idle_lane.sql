@@ -14,15 +14,14 @@ declare
 begin
   -- As in engine.claim_jobs. No lock: a rescue of this worker is under way, or waits for the end of this transaction.
   if not pg_try_advisory_xact_lock_shared(1397511525, (p_worker & 2147483647)::integer) then return; end if;
-  select l.lane, s.snap, s.xid,
-         right(s.snap::text, 1) <> ':' or s.xid < pg_snapshot_xmax(s.snap) as unsure,
+  select l.lane, s.snap, right(s.snap::text, 1) <> ':' as unsure,
          exists (select 1 from sluice.gate) as gates, exists (select 1 from sluice.shared) as shared
   into v_is
   from sluice.epoch e
   join sluice.worker w on w.id = p_worker
   join sluice.class c on c.id = p_class and c.retired is null
   cross join lateral (
-    select t.snap, t.xid, t.target from sluice.class_state t where t.class = c.id order by t.n desc limit 1) s
+    select t.snap, t.target from sluice.class_state t where t.class = c.id order by t.n desc limit 1) s
   cross join lateral (
     select r as lane, r.list, r.costed, r.buckets from sluice.lane r where r.id = p_lane order by r.v desc limit 1) l
   where e.server_at = pg_postmaster_start_time() and l.list is null and not l.costed and s.target is null
@@ -32,8 +31,7 @@ begin
     and not exists (select 1 from sluice.list t where t.id = any (l.buckets) and t.id <> 0 and t.due is not null);
   -- A transaction was in progress when the class was last read: engine.find_classes.
   if v_is.unsure and exists (
-    select 1 from (select pg_snapshot_xip(v_is.snap) as xid union select v_is.xid) m
-    join sluice.arrival a on a.class = p_class and a.xid = m.xid where m.xid < pg_snapshot_xmax(v_is.snap))
+    select 1 from pg_snapshot_xip(v_is.snap) m join sluice.arrival a on a.class = p_class and a.xid = m)
     or v_is.gates and engine.find_gated_classes(array[p_class], sluice.now()) <> '{}'
   then return; end if;
   if v_is.shared then  -- as `engine.lock_redis_epoch`, without waiting

@@ -16,7 +16,7 @@ begin
     -- Arrivals of transactions older than the oldest one that was in progress at the last reading have been read.
     delete from sluice.arrival where ctid = any (array(
       select ctid from sluice.arrival
-      where class = v_last.class and xid < pg_snapshot_xmin(v_last.snap) and xid <> v_last.xid
+      where class = v_last.class and xid < pg_snapshot_xmin(v_last.snap)
       order by xid limit v_portion));
     get diagnostics v_count = row_count;
     v_more := v_more or v_count = v_portion;

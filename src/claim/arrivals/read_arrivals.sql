@@ -28,7 +28,7 @@ begin
     perform engine.rebuild_arrivals(p_class);
     return (null, null, null, v_state, false, true)::engine.news;
   end if;
-  if not v_rest and right(v_state.snap::text, 1) = ':' and v_state.xid >= pg_snapshot_xmax(v_state.snap) then
+  if not v_rest and right(v_state.snap::text, 1) = ':' then
     -- No transaction was in progress at the last reading, as most of the time: one range of the index has all rows.
     select engine.snapshot_without_own(v_own), array_agg(a.lane), array_agg(a.pos), array_agg(a.n), sum(a.n)
     into v_snap, v_lanes, v_bounds, v_counts, v_count
@@ -56,8 +56,6 @@ begin
             from unnest(v_lanes, v_bounds, v_counts) u (lane, pos, n) group by lane) g;
     end if;
   end if;
-  v_state.n := coalesce(v_state.n, 0) + 1;
-  v_state.xid := pg_current_xact_id();
   v_state.waiting := coalesce(v_state.waiting, 0) + coalesce(v_count, 0);
   return (v_lanes, v_bounds, v_counts, v_state, true, v_rest)::engine.news;
 end $$;

@@ -25,12 +25,9 @@ declare
   v_at constant bigint := case when v_is_same then p_was.at_pos else v_least end;
 begin
   -- At most one portion is read, in the order of the index, because the next one begins where this one ends.
-  with missed as (
-    select x as xid from pg_snapshot_xip(p_was.snap) x
-    union select p_was.xid where p_was.xid < pg_snapshot_xmax(p_was.snap)
-  ), found as (
+  with found as (
     select b.xid, b.lane, b.pos, b.n from (
-      select a.* from missed m cross join lateral (
+      select a.* from pg_snapshot_xip(p_was.snap) m (xid) cross join lateral (
         select a.xid, a.lane, a.pos, a.n from sluice.arrival a
         where a.class = p_class and a.xid = m.xid
           and (a.lane, a.pos) > (case when m.xid = p_was.at_xid then p_was.at_lane else v_least end,

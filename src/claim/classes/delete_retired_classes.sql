@@ -22,7 +22,7 @@ begin
     delete from sluice.class where id = v_id and retired < v_least;
     continue when not found;
     select * into v_is from sluice.class_state where class = v_id order by n desc limit 1;
-    delete from sluice.arrival where class = v_id and xid < pg_snapshot_xmin(v_is.snap) and xid <> v_is.xid;
+    delete from sluice.arrival where class = v_id and xid < pg_snapshot_xmin(v_is.snap);
     delete from sluice.class_state where class = v_id;
     delete from sluice.list where class = v_id;
   end loop;

@@ -29,7 +29,7 @@ begin
              select 1 from sluice.list l
              where l.class = c.id and l.id <> 0 and l.due > p_since and l.due <= p_now) as active,
            -- A transaction was in progress when the class was last read.
-           right(b.snap::text, 1) <> ':' or b.xid < pg_snapshot_xmax(b.snap) as unsure
+           right(b.snap::text, 1) <> ':' as unsure
     from (select 0::bigint as id, null::text[] as labels
           union all
           select k.id, k.labels from sluice.class k
@@ -37,12 +37,11 @@ begin
             and (p_queues is null or k.queue = any (p_queues))
             and (k.labels is null or engine.has_labels(p_labels, k.labels))) c
     left join lateral (
-      select s.snap, s.xid, s.target from sluice.class_state s where s.class = c.id order by s.n desc limit 1) b on true
+      select s.snap, s.target from sluice.class_state s where s.class = c.id order by s.n desc limit 1) b on true
   ) k;
   if v_unsure is null then return; end if;
   active := active || array(
     select c from unnest(v_unsure) c
-    cross join lateral (select s.snap, s.xid from sluice.class_state s where s.class = c order by s.n desc limit 1) b
-    where exists (select 1 from (select pg_snapshot_xip(b.snap) as xid union select b.xid) m
-                  join sluice.arrival a on a.class = c and a.xid = m.xid where m.xid < pg_snapshot_xmax(b.snap)));
+    cross join lateral (select s.snap from sluice.class_state s where s.class = c order by s.n desc limit 1) b
+    where exists (select 1 from pg_snapshot_xip(b.snap) m join sluice.arrival a on a.class = c and a.xid = m));
 end $$;

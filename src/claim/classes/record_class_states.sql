@@ -16,8 +16,8 @@ begin
     for i in 1 .. coalesce(cardinality(p_of), 0) loop
       if p_of[i] = v_is.class then v_taken := v_taken + p_taken[i]; end if;
     end loop;
-    insert into sluice.class_state (class, n, snap, xid, waiting, target, at_xid, at_lane, at_pos)
-    select v_is.class, v_is.n + case when v_news.fresh then 0 else 1 end, v_is.snap, v_is.xid,
+    insert into sluice.class_state (class, n, snap, waiting, target, at_xid, at_lane, at_pos)
+    select v_is.class, coalesce(v_is.n, 0) + 1, v_is.snap,
            -- The list that is due last, because the rows in front of it may be dead, and not yet removed.
            case when v_is.class = 0 or (
                   select true from sluice.list l where l.class = v_is.class and l.due is not null

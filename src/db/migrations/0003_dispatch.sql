@@ -21,14 +21,13 @@ create index class_task on sluice.class (task, queue) where retired is null;
 create index class_retired on sluice.class (id) where retired is not null;
 create index class_labels on sluice.class (id) where labels is not null;
 
--- The newest row records how far a class's arrivals were read: everything visible in `snap`, except for the reader's
--- own `xid`. While a portion is left, `target` is the snapshot that is being read, in the order (xid, lane, pos), and
--- the last three columns are the position.
+-- The newest row records how far a class's arrivals were read: everything visible in `snap`, in which the reader's own
+-- transaction counts as still in progress (claim/arrivals/snapshot_without_own.sql). While a portion is left, `target`
+-- is the snapshot that is being read, in the order (xid, lane, pos), and the last three columns are the position.
 create table sluice.class_state (
   class bigint not null,
   n bigint not null,
   snap pg_snapshot not null,
-  xid xid8 not null,
   -- Approximate number of its waiting jobs.
   waiting bigint not null,
   target pg_snapshot,
