@@ -25,7 +25,7 @@ language plpgsql as $$
 declare
   v_ids bigint[] := array(select l.id from unnest(p_lane) with ordinality l order by l.ordinality);
   v_done engine.marked; v_lanes bigint[]; v_seqs bigint[]; v_late uuid[];
-  v_picked bigint[]; v_holds text[]; v_units bigint[]; v_places bigint[]; v_wanted int; v_charged boolean;
+  v_picked bigint[]; v_holds text[]; v_units bigint[]; v_places bigint[]; v_wanted int;
   v_buckets bigint[] := p_buckets; v_rooms engine.room[] := p_rooms; v_instants constant bigint[] := p_ahead.instants;
 begin
   if p_labels is not null then
@@ -83,9 +83,9 @@ begin
   from (select k.*, sum(octet_length(k.cargo)) over (order by k.o rows unbounded preceding) as size from taken k) t;
   v_done.moves := engine.complete_lane_moves(v_done.moves, p_lane, p_take, p_over);
   if v_done.granted > 0 then
-    v_done.jobs := coalesce(engine.insert_claim(p_claim, p_worker, p_now, p_at, v_lanes, v_seqs, v_instants,
-      p_labels is null and v_done.granted < v_wanted), v_done.jobs);
-    v_charged := engine.append_claim(p_claim, p_now, p_buckets, v_rooms, p_ahead, p_lane, v_lanes, v_units, v_places);
+    v_done.jobs := coalesce(engine.record_claim(p_claim, p_worker, p_now, p_at, v_lanes, v_seqs,
+      p_labels is null and v_done.granted < v_wanted, p_lane, p_buckets, v_rooms, p_ahead, v_units, v_places),
+      v_done.jobs);
   end if;
   if v_late is not null then perform engine.set_aside_jobs(v_late, p_at); end if;
   return v_done;

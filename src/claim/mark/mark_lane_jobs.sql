@@ -23,7 +23,6 @@ declare
   v_of bigint[];
   v_room engine.room;
   v_life bigint;
-  v_charged boolean;
   v_units bigint[];
 begin
   foreach v_room in array p_rooms loop v_life := least(v_life, v_room.life); end loop;
@@ -60,11 +59,9 @@ begin
   end if;
   if v_done.granted > 0 then
     v_of := array_fill(v_lane, array[v_done.granted]);
-    v_done.jobs := coalesce(engine.insert_claim(
-      p_claim, p_worker, p_now, p_at, v_of, v_marked, v_instants, v_done.granted < v_seen), v_done.jobs);
     v_units := array_fill(v_done.granted::bigint, array[cardinality(p_lane.buckets)]);
-    v_charged := engine.append_claim(
-      p_claim, p_now, p_lane.buckets, p_rooms, p_ahead, array[p_lane], v_of, v_units, v_units);
+    v_done.jobs := coalesce(engine.record_claim(p_claim, p_worker, p_now, p_at, v_of, v_marked,
+      v_done.granted < v_seen, array[p_lane], p_lane.buckets, p_rooms, p_ahead, v_units, v_units), v_done.jobs);
   end if;
   if v_late is not null then perform engine.set_aside_jobs(v_late, p_at); end if;
   return v_done;
