@@ -3,10 +3,10 @@
 -- such tasks.
 create or replace function engine.gate_applies_to(
   p_gate sluice.gate, p_queue text, p_task text, p_now timestamptz) returns boolean
-language sql stable as $$
-  select (p_gate.alive_until is null or p_gate.alive_until > p_now)
-    and engine.matches_patterns(p_gate.queues, p_queue) and engine.matches_patterns(p_gate.tasks, p_task)
-    and (p_gate.alive_until is null or p_task not like '%:failed'
-         or exists (select 1 from unnest(p_gate.tasks) p
-                    where p like '%:failed' and engine.matches_patterns(array[p], p_task)))
-$$;
+language plpgsql stable as $$
+begin
+  if p_gate.alive_until <= p_now or not engine.matches_patterns(p_gate.queues, p_queue) then return false; end if;
+  if p_gate.alive_until is null or p_task not like '%:failed' then
+    return engine.matches_patterns(p_gate.tasks, p_task); end if;
+  return engine.matches_patterns(array(select t from unnest(p_gate.tasks) t where t like '%:failed'), p_task);
+end $$;
