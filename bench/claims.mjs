@@ -54,7 +54,7 @@ export async function claimer({ url }) {
     async claim(want) {
       const { rows } = await client.query({
         name: 'claim',
-        text: `select * from ${engine}.claim_jobs($1, $2, null, '{noop}', $3, null, false)`,
+        text: `select * from ${engine}.claim_jobs($1, $2, '{noop}', $3, null, false)`,
         values: [randomUUID(), workers[0].id, want],
       })
       return { count: rows[0].jobs === null ? 0 : JSON.parse(rows[0].jobs).length, again: rows[0].again }

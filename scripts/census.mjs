@@ -156,7 +156,7 @@ async function countOn({ url, adminUrl }) {
     await store.run('tasks/record_tasks', [tasks, ['default', 'default'], [false, false], [null, null], [null, null]])
     const [{ id: worker }] = await store.run('fleet/insert_worker', ['census', 1, '0', null, tasks, 50, {}, null])
     const claim = async (of, want, expected) => {
-      const [row] = await store.call('claim_jobs', [newId(), worker, null, [of], want, null, false, null, false])
+      const [row] = await store.call('claim_jobs', [newId(), worker, [of], want, null, false, null, false])
       const found = JSON.parse(row.jobs ?? '[]').length
       if (found !== expected) throw new Error(`a claim of ${want} ${of} found ${found} jobs, and not ${expected}`)
     }

@@ -155,7 +155,7 @@ export class Claims {
   /** Has the store plan everything that a claim runs: a first claim is slow, and its grants would age. */
   async warm(who: Claimer, signal: AbortSignal): Promise<void> {
     await this.#untilAnswered(who, 0, signal, newId(), (sentMs) =>
-      this.#store.call('plan_claim_statements', [who.worker, who.queues ?? null, this.#storeClock.cap(sentMs)]),
+      this.#store.call('plan_claim_statements', [who.worker, this.#storeClock.cap(sentMs)]),
     )
   }
 
@@ -212,7 +212,6 @@ export class Claims {
     const [row] = await this.#store.call<Answer>('claim_jobs', [
       id,
       who.worker,
-      who.queues ?? null,
       who.tasks,
       want,
       this.#storeClock.cap(sentMs),
@@ -266,7 +265,7 @@ export class Claims {
     const { clock, log } = this.#store
     if (clock.monotonicMs() < this.#noSearchUntilMs) return false
     try {
-      const params = [who.worker, who.queues ?? null, who.tasks, want, this.#storeClock.cap(clock.monotonicMs())]
+      const params = [who.worker, who.tasks, want, this.#storeClock.cap(clock.monotonicMs())]
       const [row] = await this.#store.call<{ park_culprits: string[] }>('park_culprits', params)
       const names = row?.park_culprits ?? []
       if (names.length > 0) {

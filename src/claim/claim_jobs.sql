@@ -1,7 +1,7 @@
 -- Claims up to p_want jobs that all their limits allow now. One autocommitted statement reads what has arrived,
 -- decides, charges the limits and marks the jobs, or does nothing at all. It waits at most a second for a lock.
 -- p_claim: id of the claim; repeated with it after a lost reply, the call has the same jobs.
--- p_queues: the queues that the worker serves; null: all. p_tasks: the worker's tasks of which it can start a job now.
+-- p_tasks: the worker's tasks of which it can start a job now.
 -- p_want: number of jobs.
 -- p_cap: the latest time that the store's clock can show, by the caller's monotonic clock; null: unknown.
 -- p_idle: registers the worker as idle when it gets fewer jobs than it wants, or gets them ahead of time.
@@ -22,7 +22,7 @@
 -- shared: the epoch under which the same units can be reserved in Redis; null: no limit is in Redis.
 -- It calls functions in assignments where it can, because FROM starts a query for each call (16 us of 2,200).
 create or replace function engine.claim_jobs(
-  p_claim uuid, p_worker bigint, p_queues text[], p_tasks text[], p_want integer, p_cap bigint, p_idle boolean,
+  p_claim uuid, p_worker bigint, p_tasks text[], p_want integer, p_cap bigint, p_idle boolean,
   p_since bigint default null, p_wide boolean default false, p_ahead integer default 0,
   out now_us bigint, out waited_us bigint, out wake_us bigint, out again boolean, out since bigint, out jobs text,
   out shared text, out probing boolean, out instants bigint[], out took_us bigint)
@@ -35,7 +35,7 @@ declare
 begin
   -- A rescue of this worker has ended, or waits for the end of this transaction: so it misses no claim.
   v_locked := pg_advisory_xact_lock_shared(1397511525, (p_worker & 2147483647)::integer) is not null;
-  select w.labels, case when w.tasks <> p_tasks then p_tasks end as tasks, e.ahead_us, e.watched,
+  select w.labels, w.queues, case when w.tasks <> p_tasks then p_tasks end as tasks, e.ahead_us, e.watched,
          exists (select 1 from sluice.claim c where c.id = p_claim) as known,
          exists (select 1 from sluice.gate) as gates, (select s.stores from sluice.shared s) as stores,
          exists (select 1 from sluice.limit_def d where d.members is not null) as pools,
@@ -54,7 +54,7 @@ begin
   now_us := v_begun; waited_us := 0; since := p_since; again := false;
   if v_is.known then jobs := ''; again := true; wake_us := 0; return; end if;
   for round in 1 .. 2 loop
-    v_found := engine.find_classes(p_queues, p_tasks, v_is.labels, v_begun, v_since);
+    v_found := engine.find_classes(v_is.queues, p_tasks, v_is.labels, v_begun, v_since);
     exit when round = 2 or 0 <> all (v_found.active);
     v_more := engine.create_announced_classes();
   end loop;
@@ -85,7 +85,7 @@ begin
     perform engine.wake_next_worker(p_worker, v_found.active, now_us, instants is not null);
   end if;
   if not again and (not v_full or instants is not null) then
-    wake_us := engine.plan_next_wake(p_worker, p_queues, v_is.tasks, v_found.classes, now_us, v_since, p_idle,
+    wake_us := engine.plan_next_wake(p_worker, v_is.tasks, v_found.classes, now_us, v_since, p_idle,
       case when v_found.labelled then v_is.labels end, v_is.due_us);
     -- A job that another transaction has locked may be free at any moment.
     if v_served.held then wake_us := least(wake_us, 250000); end if;

@@ -3,8 +3,7 @@
 -- task; as any claim does, that may make classes and promote jobs that are due. It locks class 0 last: processes that
 -- start at one time would wait for one another's planning.
 -- Parameters: as in `engine.claim_jobs`
-create or replace function engine.plan_claim_statements(p_worker bigint, p_queues text[], p_cap bigint)
-returns void
+create or replace function engine.plan_claim_statements(p_worker bigint, p_cap bigint) returns void
 language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
   set enable_bitmapscan = off set lock_timeout = '1s' as $$
 declare
@@ -27,6 +26,6 @@ begin
   perform engine.find_classes_without_room(w.labels, array(
     select c.id from sluice.class c where c.labels is not null and c.task = any (w.tasks) limit 1), v_now)
   from sluice.worker w where w.id = p_worker;
-  perform engine.claim_jobs(null, p_worker, p_queues, '{}', 1, p_cap, false);
+  perform engine.claim_jobs(null, p_worker, '{}', 1, p_cap, false);
   perform engine.create_announced_classes();
 end $$;

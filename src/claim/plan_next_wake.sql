@@ -12,8 +12,8 @@
 -- p_job: when the first scheduled job is due, in microseconds; null: none is scheduled
 -- The result is how long to sleep, in microseconds; null: until it is notified.
 create or replace function engine.plan_next_wake(
-  p_worker bigint, p_queues text[], p_tasks text[], p_classes bigint[], p_now bigint, p_since bigint,
-  p_idle boolean, p_labels jsonb, p_job bigint) returns bigint
+  p_worker bigint, p_tasks text[], p_classes bigint[], p_now bigint, p_since bigint, p_idle boolean, p_labels jsonb,
+  p_job bigint) returns bigint
 language plpgsql as $$
 declare
   v_wait record;
@@ -65,13 +65,12 @@ begin
   -- Another worker is promoting a job that is due already, so this worker does not come back at once.
   v_due := least(v_due, case when p_job <= p_now then p_now + 20000 else p_job end);
   if p_idle and not exists (
-    select 1 from sluice.idle i where i.worker = p_worker and (i.queues, i.tasks, i.bucket, i.wake_at)
-      is not distinct from (p_queues, p_tasks, v_wait.id, coalesce(v_due, 0)))
+    select 1 from sluice.idle i where i.worker = p_worker and (i.tasks, i.bucket, i.wake_at)
+      is not distinct from (p_tasks, v_wait.id, coalesce(v_due, 0)))
   then
-    insert into sluice.idle (worker, queues, tasks, bucket, wake_at)
-    values (p_worker, p_queues, p_tasks, v_wait.id, coalesce(v_due, 0))
-    on conflict (worker) do update set queues = excluded.queues, tasks = excluded.tasks, bucket = excluded.bucket,
-      wake_at = excluded.wake_at;
+    insert into sluice.idle (worker, tasks, bucket, wake_at)
+    values (p_worker, p_tasks, v_wait.id, coalesce(v_due, 0))
+    on conflict (worker) do update set tasks = excluded.tasks, bucket = excluded.bucket, wake_at = excluded.wake_at;
   end if;
   return case when v_due is not null then greatest(v_due - p_now, 0) end;
 end $$;

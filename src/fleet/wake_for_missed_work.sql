@@ -57,7 +57,7 @@ begin
     where c.id = any (v_classes) and c.id <> all (v_active) and not exists (
       select 1 from sluice.idle i join sluice.worker m on m.id = i.worker
       where i.wake_at between v_late and w.due + 500000
-        and (i.queues is null or c.queue = any (i.queues)) and c.task = any (coalesce(i.tasks, m.tasks))));
+        and (m.queues is null or c.queue = any (m.queues)) and c.task = any (coalesce(i.tasks, m.tasks))));
   if v_active = '{}' then return; end if;
   perform engine.wake_workers(v_active, v_now, null);
 end $$;

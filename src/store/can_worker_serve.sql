@@ -6,7 +6,7 @@ language plpgsql stable as $$
 begin
   return exists (
     select 1 from sluice.class c where c.id = any (p_classes)
-    and (p_idle.queues is null or c.queue = any (p_idle.queues))
+    and (p_worker.queues is null or c.queue = any (p_worker.queues))
     and c.task = any (coalesce(p_idle.tasks, p_worker.tasks))
     and engine.has_labels(p_worker.labels, c.labels));
 end $$;

@@ -4,7 +4,9 @@ create or replace function engine.wake_queues(p_queues text[]) returns void lang
 declare
   v_names text;
 begin
-  if exists (select 1 from sluice.idle i where i.queues is null or i.queues && p_queues) then
+  if exists (
+    select 1 from sluice.idle i join sluice.worker w on w.id = i.worker where w.queues is null or w.queues && p_queues)
+  then
     v_names := array_to_string(array(select distinct q from unnest(p_queues) q where not exists (
       select 1 from sluice.gate g where g.tasks is null and g.from_min is null
         and engine.matches_patterns(g.queues, q))), ',');

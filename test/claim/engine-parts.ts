@@ -16,7 +16,7 @@ export const definitionCalls = {
 
 /** Has the store plan all statements of a claim on this connection. */
 export async function planClaim(db: Queryable, worker: string): Promise<void> {
-  await sqlOn(db).call('plan_claim_statements', [worker, null, null])
+  await sqlOn(db).call('plan_claim_statements', [worker, null])
 }
 
 /** The least id. */
@@ -32,7 +32,7 @@ export async function costOfClaim(
 ): Promise<{ pages: number; ms: number }> {
   return costOf(
     db,
-    `claim_jobs('${id}', ${worker}, null, '{${tasks.join(',')}}', ${want}, null, false, ${since}, false, ${ahead})`,
+    `claim_jobs('${id}', ${worker}, '{${tasks.join(',')}}', ${want}, null, false, ${since}, false, ${ahead})`,
   )
 }
 

@@ -109,7 +109,7 @@ export async function claim(
     jobs: string | null
     instants: string[] | null
     probing: boolean | null
-  }>(attemptCalls.claim, [id, worker, null, tasks, want, null, idle, since, isWide, ahead])
+  }>(attemptCalls.claim, [id, worker, tasks, want, null, idle, since, isWide, ahead])
   if (row?.jobs === '') Object.assign(row, (await sqlOn(db).call('adopt_claim', [id]))[0])
   const jobs = decodeJobs(row?.jobs ?? null, id, 0)
   return {

@@ -182,7 +182,7 @@ describe('locks', () => {
     const worker = await enter(db)
     const tasks = ['rated', 'rated.b', 'rated.c', 'rated.d'].map((name) => quietTask(`locks.${name}`, [kept]))
     const of = tasks.map(({ name }) => name)
-    const park = () => db.query(`select ${fn}.park_culprits($1, null, $2, 50, null) as names`, [worker, of])
+    const park = () => db.query(`select ${fn}.park_culprits($1, $2, 50, null) as names`, [worker, of])
     for (const one of tasks) await sluice.sendMany(one, rows(9))
     await finish(
       db,

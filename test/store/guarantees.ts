@@ -3,7 +3,7 @@ import { afterAll, beforeAll, expect } from 'vitest'
 import { z } from 'zod'
 import { newId } from '../../src/core/hash.ts'
 import { limit, Sluice, task, type TxLike } from '../../src/index.ts'
-import { count } from '../claim/engine.ts'
+import { count, enter } from '../claim/engine.ts'
 import { freshDatabase } from '../servers/database.ts'
 import type { Connected, Open } from './library.ts'
 
@@ -148,7 +148,7 @@ export const guarantees: Record<string, (at: At) => Promise<void>> = {
   },
 
   async 'idle workers are notified at the commit, and not before'({ sluice, library }) {
-    await sluice.db.query('insert into sluice.idle (worker, wake_at) values (1, 0)')
+    await sluice.db.query('insert into sluice.idle (worker, wake_at) values ($1, 0)', [await enter(sluice.db)])
     const heard: string[] = []
     const stop = await sluice.db.listen('sluice.wake', (payload) => void heard.push(payload))
     await expect.poll(() => sluice.db.listening()).toBe(true)

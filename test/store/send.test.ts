@@ -217,7 +217,7 @@ for (const engine of engines) {
     })
 
     it('in a batch to more queues than a notification can name is recorded, and wakes workers', async () => {
-      await at.sluice.db.query(`insert into sluice.idle (worker, queues, wake_at) values (99, null, 0)`)
+      await at.sluice.db.query(`insert into sluice.idle (worker, wake_at) values ($1, 0)`, [at.worker])
       let heard = ''
       const stop = await at.sluice.db.listen('sluice.wake', (payload) => (heard = payload))
       await expect.poll(() => at.sluice.db.listening()).toBe(true)

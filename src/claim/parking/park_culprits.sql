@@ -3,24 +3,24 @@
 -- buckets. It repeats what a claim does, by classes, buckets, lanes and jobs, under a claim's locks, and rolls it back
 -- (`engine.probe_claim`). Call outside of claims.
 -- The parameters are those of `engine.claim_jobs`.
-create or replace function engine.park_culprits(
-  p_worker bigint, p_queues text[], p_tasks text[], p_want integer, p_cap bigint)
+create or replace function engine.park_culprits(p_worker bigint, p_tasks text[], p_want integer, p_cap bigint)
 returns text[] language plpgsql
   set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
   set enable_bitmapscan = off set lock_timeout = '1s' as $$
 declare
   v_trial engine.trial;
+  v_queues text[];
   v_class bigint;
   v_parked text[];
 begin
   v_trial.worker := p_worker;
-  v_trial.labels := (select w.labels from sluice.worker w where w.id = p_worker);
+  select w.labels, w.queues into v_trial.labels, v_queues from sluice.worker w where w.id = p_worker;
   v_trial.want := p_want;
   v_trial.cap := p_cap;
   -- The claim's rollback also removed the classes that it had made.
   perform engine.create_announced_classes();
   for v_class in
-    select c from engine.find_classes(p_queues, p_tasks, v_trial.labels, engine.limiter_now_us(p_cap), -1) f,
+    select c from engine.find_classes(v_queues, p_tasks, v_trial.labels, engine.limiter_now_us(p_cap), -1) f,
       unnest(f.active) c
     where c <> 0 order by random()
   loop

@@ -199,7 +199,6 @@ create table sluice.alarm (
 -- workers that claimed ahead of time as many jobs as they wanted, without tasks, so that they are not notified.
 create unlogged table sluice.idle (
   worker bigint primary key,
-  queues text[],
   -- Tasks of which it could start a job when it fell asleep; null: all of its tasks.
   tasks text[],
   bucket bigint,
