@@ -62,7 +62,7 @@ def watch(enable=True):
 
     threading.Thread(target=run, daemon=True).start()
     ready.wait(30)
-    return app.control.broadcast('enable_events', reply=True, timeout=1) if enable else None
+    return app.control.broadcast('enable_events', reply=True, **first()) if enable else None
 
 
 def seen(id=None):
@@ -74,8 +74,13 @@ def seen(id=None):
     }
 
 
-def control(method, arguments=None):
-    replies = app.control.broadcast(method, arguments=arguments or {}, reply=True, timeout=1)
+def first(everybody=False):
+    """How long answers are awaited: until the first one, or a second, in which others answer too, if they do."""
+    return {'timeout': 1} if everybody else {'timeout': 60, 'limit': 1}
+
+
+def control(method, arguments=None, everybody=False):
+    replies = app.control.broadcast(method, arguments=arguments or {}, reply=True, **first(everybody))
     return [value for reply in replies for value in reply.values()]
 
 
@@ -85,7 +90,7 @@ def odd():
 
 
 def hello():
-    return app.control.inspect(timeout=0.7).hello('celery@other')
+    return app.control.inspect(**first()).hello('celery@other')
 
 
 def result(id):
@@ -104,8 +109,8 @@ def revoke(id, **options):
     app.control.revoke(id, **options)
 
 
-def inspect(method):
-    return getattr(app.control.inspect(timeout=0.7), method)()
+def inspect(method, everybody=False):
+    return getattr(app.control.inspect(**first(everybody)), method)()
 
 
 def raw(body, content_type, headers):

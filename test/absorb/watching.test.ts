@@ -109,8 +109,10 @@ describe.each(['RabbitMQ', 'Redis'])('over %s', (kind) => {
   it('36: what a worker of ours does not do is refused, with what to do instead', async (context) => {
     const { all } = tasks()
     const { worker } = await absorb(stage.url, all, context)
-    const control = (method: string, given: object = {}) => stage.ask('control', { method, arguments: given })
-    expect(await control('rate_limit', { task_name: 'nobody.knows', rate_limit: '10/m' })).toEqual([
+    const control = (method: string, given: object = {}, everybody = false) =>
+      stage.ask('control', { method, arguments: given, everybody })
+    // Nobody else answers either.
+    expect(await control('rate_limit', { task_name: 'nobody.knows', rate_limit: '10/m' }, true)).toEqual([
       { error: 'unknown task' },
     ])
     expect(await control('rate_limit', { task_name: 'add', rate_limit: '10/m' })).toEqual([

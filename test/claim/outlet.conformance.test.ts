@@ -5,7 +5,7 @@
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { afterAll, describe, expect, it, type TestContext } from 'vitest'
 import { z } from 'zod'
 import { systemClock } from '../../src/core/clock.ts'
 import type { Db } from '../../src/db/db.ts'
@@ -101,25 +101,19 @@ const overBroker: Make = async (concurrency, _began, tasks, db) => {
     },
   }
 }
-const outlets: { name: string; make: Make }[] = [
+/** `isAlone`: all its tests share one pool of processes, which those that wait would take from each other. */
+const outlets: { name: string; make: Make; isAlone?: boolean }[] = [
   { name: 'the outlet in this process', make: () => ({}) },
   { name: 'an outlet elsewhere', make: elsewhere },
   { name: 'the outlet over a broker', make: overBroker },
-  { name: 'the outlet of stock Celery workers', make: makeStock },
+  { name: 'the outlet of stock Celery workers', make: makeStock, isAlone: true },
 ]
 
 afterAll(closeStock)
 
-describe.each(outlets)('$name', ({ make }) => {
-  const at = { began: [] as string[], aheadMs: 0, folder: '', n: 0 } as {
-    sluice: Sluice
-    workers: Worker[]
-    made: Made[]
-    began: string[]
-    aheadMs: number
-    folder: string
-    n: number
-  }
+/** A store, its workers with outlets of one kind, and what began there, for one test. */
+async function openStage({ onTestFinished }: TestContext, make: Make) {
+  const at = { began: [] as string[], aheadMs: 0 }
   const began = (id: string, attempt: number) => void at.began.push(`${id} ${attempt}`)
   const options = { input, retry: { attempts: 3, base: 1, max: 1 }, timeout: '10s' } as const
   const many = task('many', {
@@ -131,28 +125,18 @@ describe.each(outlets)('$name', ({ make }) => {
   })
   const few = task('few', { ...options, thread: new URL('play.mjs', import.meta.url) })
   const both: AnyTask[] = [many, few]
+  const folder = await mkdtemp(join(tmpdir(), 'outlet-'))
+  onTestFinished(() => rm(folder, { recursive: true }))
+  const sluice = await Sluice.open({ store: (await freshDatabase()).url })
+  onTestFinished(() => sluice.close())
+  await sluice.define(both)
 
-  beforeAll(async () => void (at.folder = await mkdtemp(join(tmpdir(), 'outlet-'))))
-  afterAll(() => rm(at.folder, { recursive: true }))
-  beforeEach(async () => {
-    at.sluice = await Sluice.open({ store: (await freshDatabase()).url })
-    await at.sluice.define(both)
-    Object.assign(at, { began: [], aheadMs: 0, workers: [], made: [] })
-  })
-  afterEach(async () => {
-    await Promise.all(at.workers.map((worker) => worker.abort()))
-    for (const { close } of at.made) await close?.()
-    await at.sluice.close()
-  })
-
-  /** A file for which jobs wait. */
-  const gate = () => join(at.folder, String(++at.n))
-  const open = (path: string) => writeFile(path, '')
   /** A worker of both tasks that begins to claim. */
   async function work(concurrency: number): Promise<Worker> {
-    const made = await make(concurrency, (job) => began(job.id, job.attempt), both, at.sluice.db)
+    const made = await make(concurrency, (job) => began(job.id, job.attempt), both, sluice.db)
+    onTestFinished(() => made.close?.())
     const clock = { ...systemClock, monotonicMs: () => systemClock.monotonicMs() + at.aheadMs }
-    const store = storeOn(at.sluice.db, { clock })
+    const store = storeOn(sluice.db, { clock })
     const worker = new Worker({
       store,
       tasks: both,
@@ -172,24 +156,41 @@ describe.each(outlets)('$name', ({ make }) => {
       renew: async () => {},
       ended() {},
     })
-    at.made.push(made)
-    at.workers.push(worker)
+    onTestFinished(() => worker.abort())
     await worker.start()
     return worker
   }
   const count = async (sql: string) => {
-    const [row] = await at.sluice.db.query<{ n: number }>(`select count(*)::int as n from sluice.${sql}`)
+    const [row] = await sluice.db.query<{ n: number }>(`select count(*)::int as n from sluice.${sql}`)
     return row?.n ?? 0
   }
-  const stateOf = async (id: string) => (await at.sluice.jobs.get(id))?.state
-  const isDone = (id: string) => until(async () => (await stateOf(id)) === 'done', 'the job is done')
-  /** The workers have no jobs in hand any more. */
-  const isOver = () => until(async () => (await count('claim')) === 0, 'no claim is left')
+  const stateOf = async (id: string) => (await sluice.jobs.get(id))?.state
+  let gates = 0
+  return {
+    at,
+    sluice,
+    many,
+    few,
+    work,
+    /** A file for which jobs wait. */
+    gate: () => join(folder, String(++gates)),
+    open: (path: string) => writeFile(path, ''),
+    count,
+    stateOf,
+    isDone: (id: string) => until(async () => (await stateOf(id)) === 'done', 'the job is done'),
+    /** The workers have no jobs in hand any more. */
+    isOver: () => until(async () => (await count('claim')) === 0, 'no claim is left'),
+  }
+}
 
-  it('starts each attempt once, reports each end, and keeps no place', async () => {
+describe.each(outlets)('$name', ({ make, isAlone }) => {
+  const test = isAlone ? it : it.concurrent
+
+  test('starts each attempt once, reports each end, and keeps no place', async (context) => {
+    const { sluice, at, many, work, count, isOver } = await openStage(context, make)
     const worker = await work(20)
     const inputs = Array.from({ length: 300 }, (_, n) => ({ fails: n % 5 === 0 ? 1 : 0 }))
-    await at.sluice.sendMany(many, inputs)
+    await sluice.sendMany(many, inputs)
     await until(async () => (await count('done')) === 300, 'all are done')
     await isOver()
     expect(worker.running).toBe(0)
@@ -198,17 +199,18 @@ describe.each(outlets)('$name', ({ make }) => {
     expect(at.began.length).toBe(360)
   })
 
-  it('is given no more jobs than it has places, in all and for each kind of task', async () => {
+  test('is given no more jobs than it has places, in all and for each kind of task', async (context) => {
+    const { sluice, many, few, work, gate, open, count, isOver } = await openStage(context, make)
     const path = gate()
     const worker = await work(8)
     const held = (n: number) => Array.from({ length: n }, () => ({ gate: path }))
-    await at.sluice.sendMany(few, held(5))
-    await at.sluice.sendMany(many, [{}, {}, {}])
+    await sluice.sendMany(few, held(5))
+    await sluice.sendMany(many, [{}, {}, {}])
     await until(async () => (await count('done')) === 3, 'the others are done')
     // The worker sleeps, and would start more jobs of the other kind.
     await until(async () => (await count(`idle where tasks = '{many}'`)) === 1, 'it sleeps without them')
     expect(await count(`job where task = 'few' and claim is not null`)).toBe(2)
-    await at.sluice.sendMany(many, held(9))
+    await sluice.sendMany(many, held(9))
     await until(() => worker.running === 8, 'it is full')
     await open(path)
     await until(async () => (await count('done')) === 17, 'all are done')
@@ -216,14 +218,15 @@ describe.each(outlets)('$name', ({ make }) => {
     expect(worker.running).toBe(0)
   })
 
-  it('leaves jobs of a full kind of task to a worker with room', async () => {
+  test('leaves jobs of a full kind of task to a worker with room', async (context) => {
+    const { sluice, few, work, gate, open, count, isOver } = await openStage(context, make)
     const path = gate()
     await work(8)
-    await at.sluice.sendMany(few, [{ gate: path }, { gate: path }])
+    await sluice.sendMany(few, [{ gate: path }, { gate: path }])
     await until(async () => (await count(`idle where tasks = '{many}'`)) === 1, 'the first is full')
     await work(8)
     await until(async () => (await count('idle')) === 2, 'both sleep')
-    await at.sluice.sendMany(
+    await sluice.sendMany(
       few,
       Array.from({ length: 6 }, () => ({})),
     )
@@ -233,69 +236,74 @@ describe.each(outlets)('$name', ({ make }) => {
     await isOver()
   })
 
-  it('lets an attempt without any report end by its time-out, and the job goes on', async () => {
+  test('lets an attempt without any report end by its time-out, and the job goes on', async (context) => {
+    const { sluice, at, many, work, isDone, isOver } = await openStage(context, make)
     const worker = await work(1)
-    const id = await at.sluice.send(many, { isLost: true })
+    const id = await sluice.send(many, { isLost: true })
     await until(() => at.began.length === 1, 'it began')
     // A timer of this process ends it, after its ten seconds.
     at.aheadMs += 20_000
     await isDone(id)
-    expect(await at.sluice.jobs.get(id)).toMatchObject({ result: { attempt: 2 } })
+    expect(await sluice.jobs.get(id)).toMatchObject({ result: { attempt: 2 } })
     await isOver()
     expect(worker.running).toBe(0)
   })
 
-  it('ignores reports of a claim that was given up, and keeps no place for it', async () => {
+  test('ignores reports of a claim that was given up, and keeps no place for it', async (context) => {
+    const { sluice, at, many, work, gate, open, isDone, isOver } = await openStage(context, make)
     const path = gate()
     const worker = await work(1)
-    const id = await at.sluice.send(many, { gate: path, held: 1 })
+    const id = await sluice.send(many, { gate: path, held: 1 })
     await until(() => at.began.length === 1, 'it began')
-    await rescueAll(at.sluice.db)
+    await rescueAll(sluice.db)
     // By the same worker, which has one place, after its new registration.
     await isDone(id)
     await open(path)
-    const next = await at.sluice.send(many, {})
+    const next = await sluice.send(many, {})
     await isDone(next)
     await isOver()
-    expect(await at.sluice.jobs.get(id)).toMatchObject({ result: { attempt: 2 } })
+    expect(await sluice.jobs.get(id)).toMatchObject({ result: { attempt: 2 } })
     // An outlet may report the beginning after the end.
     await until(() => at.began.length >= 3, 'all is reported')
     expect(at.began.length).toBe(3)
     expect(worker.running).toBe(0)
   })
 
-  it('goes on with a job of which an older attempt is still in hand, when that is given up', async () => {
+  test('goes on with a job of which an older attempt is still in hand, when that is given up', async (context) => {
+    const { sluice, at, many, work, gate, open, isDone } = await openStage(context, make)
     const path = gate()
     const worker = await work(4)
-    const id = await at.sluice.send(many, { gate: path })
+    const id = await sluice.send(many, { gate: path })
     await until(() => at.began.length === 1, 'it began')
     // As after a failover that lost the first claim.
-    const rows = await at.sluice.db.query<Ending['job']>('select seq, id, claim from sluice.job')
+    const rows = await sluice.db.query<Ending['job']>('select seq, id, claim from sluice.job')
     const endings = rows.map((job) => ({ job, outcome: 'retry', beganUs: 0, delayUs: 0 }))
-    await finish(at.sluice.db, endings, [])
+    await finish(sluice.db, endings, [])
     await until(() => at.began.length === 2, 'it began again')
     await until(() => worker.running === 1, 'the first attempt is given up')
     await open(path)
     await isDone(id)
-    expect(await at.sluice.jobs.get(id)).toMatchObject({ result: { attempt: 2 } })
+    expect(await sluice.jobs.get(id)).toMatchObject({ result: { attempt: 2 } })
     expect(at.began.length).toBe(2)
   })
 
-  it('keeps no place for a job that was cancelled', async () => {
+  test('keeps no place for a job that was cancelled', async (context) => {
+    const { sluice, at, many, work, gate, stateOf, isDone, isOver } = await openStage(context, make)
     const worker = await work(1)
-    const id = await at.sluice.send(many, { gate: gate() })
+    const id = await sluice.send(many, { gate: gate() })
     await until(() => at.began.length === 1, 'it began')
-    await at.sluice.jobs.cancel(id)
-    await isDone(await at.sluice.send(many, {}))
+    await sluice.jobs.cancel(id)
+    await isDone(await sluice.send(many, {}))
     await isOver()
     expect(worker.running).toBe(0)
     expect(await stateOf(id)).toBe('cancelled')
   })
 
-  it('lets a stopping worker wait for the jobs in hand', async () => {
+  test('lets a stopping worker wait for the jobs in hand', async (context) => {
+    const { sluice, at, many, work, gate, open, count } = await openStage(context, make)
     const path = gate()
     const worker = await work(4)
-    await at.sluice.sendMany(many, [{ gate: path }, { gate: path }])
+    await sluice.sendMany(many, [{ gate: path }, { gate: path }])
     await until(() => at.began.length === 2, 'both began')
     const stopping = worker.stop()
     await open(path)

@@ -1,18 +1,29 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterEach, beforeEach, expect, it } from 'vitest'
+import { expect, it, type TestContext } from 'vitest'
 import { until } from '../until.ts'
-import { createProject, objects, type Project, tasksFile } from './program.ts'
+import { createProject, objects, tasksFile } from './program.ts'
 
-let project: Project
 const input = '{"accountId":"a1","contactId":"7"}'
 
-beforeEach(() => {
-  project = createProject()
-})
-afterEach(() => project.close())
+/** A project of one test's own, and what two of its commands return. */
+function openProject({ onTestFinished }: Pick<TestContext, 'onTestFinished'>) {
+  const project = createProject()
+  onTestFinished(() => project.close())
+  const doctor = async () => objects((await project.run(['doctor', '--json'])).out)
+  /** Waits until a job is done, by a command that reads it: that goes through the owner too. */
+  async function ended(id: string): Promise<void> {
+    for (;;) {
+      const [job] = objects((await project.run(['jobs', 'show', id, '--json'])).out)
+      expect(['waiting', 'scheduled', 'running', 'done']).toContain(job?.['state'])
+      if (job?.['state'] === 'done') return
+    }
+  }
+  return { project, doctor, ended }
+}
 
-it('init writes a project once, and lists beforehand what it would write', async () => {
+it.concurrent('init writes a project once, and lists beforehand what it would write', async (context) => {
+  const { project } = openProject(context)
   const dry = await project.run(['init', '--dry-run'])
   expect(dry.code).toBe(0)
   expect(await project.run(['init'])).toMatchObject({
@@ -28,7 +39,8 @@ it('init writes a project once, and lists beforehand what it would write', async
   expect(readFileSync(join(project.dir, 'tasks.ts'), 'utf8')).toBe(written)
 })
 
-it('dev runs jobs of other processes, restarts its worker on save and ends on Ctrl-C, and afterwards commands open the directory', async () => {
+it.concurrent('dev runs jobs of other processes, restarts its worker on save and ends on Ctrl-C, and afterwards commands open the directory', async (context) => {
+  const { project, doctor, ended } = openProject(context)
   await project.run(['init'])
   const dev = project.start(['dev'])
   await dev.says('working on sync-contact')
@@ -62,7 +74,8 @@ it('dev runs jobs of other processes, restarts its worker on save and ends on Ct
   expect(await doctor()).toContainEqual({ check: 'disk', status: 'ok', text })
 }, 300_000)
 
-it('a worker takes the place of the process that owned the directory and was killed, and closes the store when it ends', async () => {
+it.concurrent('a worker takes the place of the process that owned the directory and was killed, and closes the store when it ends', async (context) => {
+  const { project, ended } = openProject(context)
   await project.run(['init'])
   const owner = project.start(['work'])
   await owner.says('working on sync-contact')
@@ -79,9 +92,8 @@ it('a worker takes the place of the process that owned the directory and was kil
   expect(objects((await project.run(['jobs', '--state', 'done', '--json'])).out)).toHaveLength(1)
 }, 300_000)
 
-it('a script that only sends ends while a worker uses its store, and the worker takes its place', async ({
-  onTestFinished,
-}) => {
+it.concurrent('a script that only sends ends while a worker uses its store, and the worker takes its place', async (context) => {
+  const { project } = openProject(context)
   await project.run(['init'])
   const index = new URL('../../dist/index.js', import.meta.url).href
   project.write(
@@ -94,7 +106,7 @@ it('a script that only sends ends while a worker uses its store, and the worker 
   )
   const store = join(project.dir, '.sluice/data')
   const sender = createProject({ DATABASE_URL: store }, join(project.dir, 'send.mjs'))
-  onTestFinished(() => sender.close())
+  context.onTestFinished(() => sender.close())
   const script = sender.start([])
   await script.says('sent')
   const worker = project.start(['work'])
@@ -104,9 +116,11 @@ it('a script that only sends ends while a worker uses its store, and the worker 
   await worker.says('has ended; this process owns it now')
 }, 300_000)
 
-it.each(['work', 'dev'])(
+it.concurrent.for(['work', 'dev'])(
   '%s whose store ends for good ends with exit code 3',
-  async (command) => {
+  { timeout: 300_000 },
+  async (command, context) => {
+    const { project } = openProject(context)
     await project.run(['init'])
     project.write(
       'break.mjs',
@@ -122,18 +136,4 @@ it.each(['work', 'dev'])(
     project.write('broken', '')
     expect(await run.ended).toMatchObject({ code: 3, err: expect.stringContaining('the disk is full') })
   },
-  300_000,
 )
-
-async function doctor(): Promise<Record<string, unknown>[]> {
-  return objects((await project.run(['doctor', '--json'])).out)
-}
-
-/** Waits until a job is done, by a command that reads it: that goes through the owner too. */
-async function ended(id: string): Promise<void> {
-  for (;;) {
-    const [job] = objects((await project.run(['jobs', 'show', id, '--json'])).out)
-    expect(['waiting', 'scheduled', 'running', 'done']).toContain(job?.['state'])
-    if (job?.['state'] === 'done') return
-  }
-}

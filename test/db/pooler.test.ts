@@ -1,42 +1,41 @@
 import pg from 'pg'
-import { afterAll, beforeAll, expect, it } from 'vitest'
+import { expect, it } from 'vitest'
 import { z } from 'zod'
 import { checks } from '../../src/cli/checks.ts'
 import { task } from '../../src/tasks/task.ts'
 import { limit } from '../../src/limits/limit.ts'
+import type { SluiceOptions } from '../../src/options.ts'
 import { Sluice } from '../../src/sluice.ts'
-import { count } from '../claim/engine.ts'
-import { freshDatabase } from '../servers/database.ts'
-import { type Pgbouncer, startPgbouncer } from '../servers/pgbouncer.ts'
+import type { Owner } from '../fleet/children.ts'
+import { emptyDatabase, freshDatabase } from '../servers/database.ts'
+import { startPgbouncer } from '../servers/pgbouncer.ts'
 import { until } from '../until.ts'
+import { idleWorkers } from '../store/engine.ts'
+import { beats } from '../fleet/engine.ts'
 
-let url: string
-let bouncer: Pgbouncer
-let direct: Sluice
-const open: Sluice[] = []
-
-beforeAll(async () => {
-  url = (await freshDatabase()).url
-  bouncer = await startPgbouncer(url)
-  direct = await Sluice.open({ store: url })
-})
-afterAll(async () => {
-  await Promise.all(open.map((sluice) => sluice.close()))
-  await direct.close()
-  await bouncer.close()
-})
-
-/** A Sluice through pgbouncer in transaction mode, with a direct connection for LISTEN. */
-async function through(): Promise<Sluice> {
-  const sluice = await Sluice.open({ store: bouncer.url, listenUrl: url })
-  open.push(sluice)
-  return sluice
+/** A database, a pgbouncer in transaction mode before it, and what opens a Sluice, for one test. */
+async function stage({ onTestFinished }: Owner, connections?: number, database = freshDatabase) {
+  const { url } = await database()
+  const bouncer = await startPgbouncer(url, connections)
+  onTestFinished(() => bouncer.close())
+  const open = async (options: SluiceOptions) => {
+    const sluice = await Sluice.open(options)
+    onTestFinished(() => sluice.close())
+    return sluice
+  }
+  return {
+    url,
+    bouncer,
+    open,
+    direct: () => open({ store: url }),
+    /** Through pgbouncer, with a direct connection for LISTEN. */
+    through: () => open({ store: bouncer.url, listenUrl: url }),
+  }
 }
 
-it('migrations, sends, work, limits and notifications function through pgbouncer in transaction mode', async () => {
-  const { url: fresh } = await freshDatabase()
-  const own = await startPgbouncer(fresh, 2)
-  const sluice = await Sluice.open({ store: own.url, listenUrl: fresh })
+it.concurrent('migrations, sends, work, limits and notifications function through pgbouncer in transaction mode', async (context) => {
+  const { through } = await stage(context, 2, emptyDatabase)
+  const sluice = await through()
   const runs: number[] = []
   const work = task('pooled', {
     input: z.object({ n: z.number() }),
@@ -58,7 +57,7 @@ it('migrations, sends, work, limits and notifications function through pgbouncer
     work,
     Array.from({ length: n }, (_, i) => ({ n: i })),
   )
-  await until(async () => (await count(sluice.db, `sluice.done where state = 'done'`)) === 2 * n, 'all are done')
+  await until(async () => (await sluice.jobs.status()).done === 2 * n, 'all are done')
   expect(runs.toSorted((a, b) => a - b)).toEqual(Array.from({ length: n }, (_, i) => i))
   expect(await sluice.jobs.status()).toMatchObject({ waiting: 0, running: 0, failed: 0, workers: 1 })
   await sluice.prune()
@@ -69,59 +68,52 @@ it('migrations, sends, work, limits and notifications function through pgbouncer
   for (let i = 0; i < 4; i++)
     expect(await sluice.db.query(left)).toEqual([{ prepared: 0, locks: 0, patience: '0', idle: '0' }])
   await worker.stop()
-  expect(await count(sluice.db, 'sluice.worker')).toBe(0)
-  await sluice.close()
-  await own.close()
+  expect((await sluice.jobs.status()).workers).toBe(0)
 })
 
-it('an idle worker behind pgbouncer is woken by NOTIFY, and sends heartbeats', async () => {
-  const sluice = await through()
+it.concurrent('an idle worker behind pgbouncer is woken by NOTIFY, and sends heartbeats', async (context) => {
+  const at = await stage(context)
+  const [direct, sluice] = [await at.direct(), await at.through()]
   const quiet = task('pooled.woken', { input: z.object({}), run: () => undefined })
   const worker = await sluice.work([quiet])
-  await until(async () => (await count(direct.db, 'sluice.idle')) === 1, 'it is idle')
+  await until(async () => (await idleWorkers(direct.db)).length === 1, 'it is idle')
   expect(sluice.db.listening()).toBe(true)
   const id = await direct.send(quiet, {})
   expect(await direct.waitFor(id, { timeout: '60s' })).toMatchObject({ state: 'done', attempt: 1 })
-  const beats = async () => Number((await direct.db.query<{ beat: string }>('select beat from sluice.worker'))[0]?.beat)
-  await until(async () => (await beats()) >= 3, 'it beats')
+  await until(async () => (await beats(direct.db)) >= 3, 'it beats')
   await worker.stop()
 })
 
-it('a worker that listens only through pgbouncer knows that it gets no notifications, and polls', async () => {
-  const sluice = await Sluice.open({ store: bouncer.url })
-  open.push(sluice)
+it.concurrent('a worker that listens only through pgbouncer knows that it gets no notifications, and polls', async (context) => {
+  const at = await stage(context)
+  const [direct, sluice] = [await at.direct(), await at.open({ store: at.bouncer.url })]
   const unheard = task('pooled.unheard', { input: z.object({}), run: () => undefined })
   const worker = await sluice.work([unheard])
-  const beats = async () => Number((await direct.db.query<{ beat: string }>('select beat from sluice.worker'))[0]?.beat)
-  await until(async () => (await beats()) >= 2, 'it beats, and listens by now')
+  await until(async () => (await beats(direct.db)) >= 2, 'it beats, and listens by now')
   expect(sluice.db.listening()).toBe(false)
   const id = await direct.send(unheard, {})
   expect(await direct.waitFor(id, { timeout: '60s' })).toMatchObject({ state: 'done' })
   await worker.stop()
 })
 
-it('a worker whose pooler has no free connection still sends heartbeats, and is not given up', async () => {
-  const { url: fresh } = await freshDatabase()
-  const own = await startPgbouncer(fresh, 2)
-  const sluice = await Sluice.open({ store: own.url, listenUrl: fresh })
-  const beside = await Sluice.open({ store: fresh })
+it.concurrent('a worker whose pooler has no free connection still sends heartbeats, and is not given up', async (context) => {
+  const at = await stage(context, 2)
+  const [direct, sluice] = [await at.direct(), await at.through()]
   const worker = await sluice.work([task('pooled.held', { input: z.object({}), run: () => undefined })])
-  const beat = async () => Number((await beside.db.query<{ beat: string }>('select beat from sluice.worker'))[0]?.beat)
-  await until(async () => (await beat()) > 0, 'it beats')
-  const holders = Array.from({ length: 2 }, () => new pg.Client(own.url))
+  await until(async () => (await beats(direct.db)) > 0, 'it beats')
+  const holders = Array.from({ length: 2 }, () => new pg.Client(at.bouncer.url))
   for (const holder of holders) {
     await holder.connect()
     await holder.query('begin')
   }
-  const held = await beat()
-  await until(async () => (await beat()) > held + 2, 'it beats all the same')
+  const held = await beats(direct.db)
+  await until(async () => (await beats(direct.db)) > held + 2, 'it beats all the same')
   for (const holder of holders) await holder.end()
   await worker.stop()
-  await Promise.all([sluice.close(), beside.close()])
-  await own.close()
 })
 
-it('doctor recognises the pooler, warns without a direct URL for LISTEN, and refuses one that leads to a pooler', async () => {
+it.concurrent('doctor recognises the pooler, warns without a direct URL for LISTEN, and refuses one that leads to a pooler', async (context) => {
+  const { url, bouncer, through } = await stage(context)
   const sluice = await through()
   const place = (from: string, to: string) => ({
     store: { db: sluice.db, url: from, directUrl: to, owner: false, embedded: false },

@@ -26,14 +26,14 @@ const killMs = isLong ? 3_000 : 4_000
 const crashMs = isLong ? 30_000 : 6_000
 vi.setConfig({ testTimeout: lastsMs + 600_000 })
 
-test('a fleet loses nothing, exceeds nothing and schedules nothing twice while workers are killed and the database crashes', async () => {
+test('a fleet loses nothing, exceeds nothing and schedules nothing twice while workers are killed and the database crashes', async (context) => {
   const server = await startPostgres()
   const log = { algorithm: 'sliding log' }
-  const rates = await vendorOf([
+  const rates = await vendorOf(context, [
     { ...log, limit: 160, windowMs: 4_000 },
     { algorithm: 'fixed window', limit: 80, windowMs: 4_000, key: 'header:x-key' },
   ])
-  const many = await vendorOf([
+  const many = await vendorOf(context, [
     { ...log, limit: 60, windowMs: 4_000, key: 'header:x-key' },
     { ...log, limit: 300, windowMs: 30_000, key: 'header:x-key' },
     { algorithm: 'concurrency', limit: 3, key: 'header:x-key' },
@@ -43,7 +43,7 @@ test('a fleet loses nothing, exceeds nothing and schedules nothing twice while w
   const sluice = await Sluice.open({ store: server.url, rules })
   // A process that starts during a crash ends with an error; a supervisor would start it again, until it stays.
   const enter = async () => {
-    const begin = async () => (await start(memberFile, options).catch(() => undefined))?.child
+    const begin = async () => (await start(context, memberFile, options).catch(() => undefined))?.child
     let child = await begin()
     await until(async () => (child ??= await begin()) !== undefined, 'a worker has started')
     return child as NonNullable<typeof child>

@@ -4,33 +4,17 @@
  * that ends before the change holds more than the old bound, none that begins a margin after it more than the new one, and
  * none between more than the greater of the two.
  */
-import { type ChildProcess, spawn } from 'node:child_process'
-import { once } from 'node:events'
-import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
-import { afterEach, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { z } from 'zod'
 import { limit, type Rate, Sluice, task } from '../../src/index.ts'
 import { type Arrival, prove } from '../../src/testing/proof.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { until } from '../until.ts'
 import { grantsOf } from '../limits/engine.ts'
+import { start, vendorOf } from './children.ts'
 
-const children = new Set<ChildProcess>()
-afterEach(async () => {
-  const ends = [...children].map((child) => once(child, 'exit'))
-  for (const child of children) child.kill('SIGKILL')
-  await Promise.all(ends)
-})
-
-async function start(file: string, options: object): Promise<string> {
-  const path = fileURLToPath(new URL(file, import.meta.url))
-  const child = spawn(process.execPath, [path, JSON.stringify(options)], { stdio: ['pipe', 'pipe', 'inherit'] })
-  children.add(child)
-  child.once('exit', () => children.delete(child))
-  return once(createInterface(child.stdout), 'line').then(([line]) => String(line))
-}
-
+const memberFile = fileURLToPath(new URL('member.mjs', import.meta.url))
 // As in member.mjs: the transit may vary by a second.
 const input = z.object({ key: z.string() })
 const limits = [
@@ -47,14 +31,13 @@ const most = (arrivals: readonly Arrival[], fromNs: number, toNs: number): numbe
   return prove(some, [{ name: '', limit: 0, windowMs }]).rules[0]?.worst ?? 0
 }
 
-test('a change of a limit is in force at once, and no window holds more than the limit of its time', async () => {
+test('a change of a limit is in force at once, and no window holds more than the limit of its time', async (context) => {
   const { url: store } = await freshDatabase()
   const rules = [{ name: 'all', algorithm: 'sliding log', limit: 100_000, windowMs }]
-  const vendor = await start('../../dist/testing/serve.js', { rules, latencyMs: 5 })
+  const { url: vendor, arrivals } = await vendorOf(context, rules)
   const sluice = await Sluice.open({ store })
   try {
     await sluice.define([call as never])
-    const arrivals = async () => (await (await fetch(`${vendor}/.vendor/arrivals`)).json()) as Arrival[]
     const mark = async () => {
       await (await fetch(`${vendor}/mark`)).text()
       return (await arrivals()).findLast(({ path }) => path === '/mark')?.atNs ?? NaN
@@ -80,7 +63,7 @@ test('a change of a limit is in force at once, and no window holds more than the
       Array.from({ length: 1_500 }, (_, i) => ({ key: `k${i % 50}` })),
     )
     await set(60)
-    await Promise.all([1, 2].map(() => start('member.mjs', { store, schema: 'sluice', vendor, concurrency: 8 })))
+    await Promise.all([1, 2].map(() => start(context, memberFile, { store, schema: 'sluice', vendor, concurrency: 8 })))
     await lasts(20)
     await set(20)
     await lasts(2)

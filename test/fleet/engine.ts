@@ -41,3 +41,32 @@ export async function workerRound(
 export async function pagesOfRound(db: Queryable, worker: string): Promise<number> {
   return (await costOf(db, `run_worker_round(${worker}, false, sluice.now_us(), 0, 0, null)`)).pages
 }
+
+/** Lets these workers (by default all) seem lost: others have seen their heartbeats stand still for ten seconds. */
+export async function suspect(db: Queryable, workers?: readonly string[]): Promise<void> {
+  await db.query(
+    `insert into sluice.doubt (worker, beat, at, unchanged_us)
+     select id, beat, sluice.now_us(), 10000000 from sluice.worker where $1::bigint[] is null or id = any ($1)
+     on conflict (worker) do update set unchanged_us = excluded.unchanged_us`,
+    [workers ?? null],
+  )
+}
+
+/** Lets somebody have looked at all workers just now, this one included. */
+export async function noteLook(db: Queryable, worker: string): Promise<void> {
+  await db.query(
+    `insert into sluice.doubt (worker, beat, at, unchanged_us) values ($1, 0, sluice.now_us(), 0)
+     on conflict (worker) do update set at = excluded.at`,
+    [worker],
+  )
+}
+
+/** How many workers have been looked at; `withinUs`: those whose heartbeat was seen to move within this time. */
+export async function workersSeen(db: Queryable, withinUs = Number.MAX_SAFE_INTEGER): Promise<number> {
+  return (await db.query('select from sluice.doubt where unchanged_us < $1', [withinUs])).length
+}
+
+/** The heartbeats of the newest worker so far; NaN: there is none. */
+export async function beats(db: Queryable): Promise<number> {
+  return Number((await db.query<{ beat: string }>('select beat from sluice.worker order by id desc limit 1'))[0]?.beat)
+}

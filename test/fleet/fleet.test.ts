@@ -1,22 +1,19 @@
 /** The main job with real processes on a real server: the vendor, in a process of its own, is the truth. */
-import { type ChildProcess, spawn } from 'node:child_process'
-import { once } from 'node:events'
-import { createInterface } from 'node:readline'
+import type { ChildProcess } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
-import { afterEach, describe, expect, test, vi } from 'vitest'
+import { describe, expect, test, vi } from 'vitest'
 import { z } from 'zod'
 import { Sluice } from '../../src/index.ts'
 import { guarantees } from '../../src/limits/guarantee.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { type AnyTask, task } from '../../src/tasks/task.ts'
 import type { Arrival } from '../../src/testing/proof.ts'
-import type { Report } from '../../src/testing/vendor.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { isLong } from '../long.ts'
 import { later, until } from '../until.ts'
+import { end, type Owner, start, vendorOf } from './children.ts'
 
 const memberFile = fileURLToPath(new URL('./member.mjs', import.meta.url))
-const serveFile = fileURLToPath(new URL('../../dist/testing/serve.js', import.meta.url))
 const jobs = isLong ? 1_800 : 200
 const many = isLong ? 8 : 4
 /** Many times as long as the limit takes for this number of jobs. */
@@ -31,39 +28,22 @@ const promise = guarantees(fleetLimit)[0]
 const perSecond = promise?.perSecond ?? 0
 const burst = promise?.burst ?? 0
 
-const children = new Set<ChildProcess>()
-
-// Processes that a failed test left would be a load on the next.
-afterEach(async () => {
-  const ends = [...children].map((child) => once(child, 'exit'))
-  for (const child of children) child.kill('SIGKILL')
-  await Promise.all(ends)
-})
-
-function start(args: string[]): { child: ChildProcess; firstLine: Promise<string> } {
-  const child = spawn(process.execPath, args, { stdio: ['pipe', 'pipe', 'inherit'] })
-  children.add(child)
-  child.once('exit', () => children.delete(child))
-  const firstLine = once(createInterface(child.stdout), 'line').then(([line]) => String(line))
-  return { child, firstLine }
-}
-
 /** A fleet on a schema of its own, with a vendor that allows 160 per 4 s in all and 80 per 4 s for each key. */
-async function fleet(name: string, concurrency: number) {
+async function fleet(owner: Owner, name: string, concurrency: number) {
   const schema = `fleet_${name}`
   const { url: store } = await freshDatabase()
   const rules = [
     { name: 'all, safe rate', algorithm: 'sliding log', limit: 160, windowMs: 4_000 },
     { name: 'key, safe rate', algorithm: 'fixed window', limit: 80, windowMs: 4_000, key: 'header:x-key' },
   ]
-  const vendor = start([serveFile, JSON.stringify({ rules, latencyMs: 5 })])
-  const url = await vendor.firstLine
-  const options = JSON.stringify({ store, schema, vendor: url, concurrency })
+  const { url: vendor, arrivals, report } = await vendorOf(owner, rules)
+  const options = { store, schema, vendor, concurrency }
   const sluice = await Sluice.open({ store, schema })
+  const members: ChildProcess[] = []
   const enter = async () => {
-    const member = start([memberFile, options])
-    await member.firstLine
-    return member.child
+    const { child } = await start(owner, memberFile, options)
+    members.push(child)
+    return child
   }
   return {
     sluice,
@@ -80,12 +60,10 @@ async function fleet(name: string, concurrency: number) {
       )
       return Number(row?.n) >= count
     },
-    arrivals: async () => (await (await fetch(`${url}/.vendor/arrivals`)).json()) as Arrival[],
-    report: async () => (await (await fetch(`${url}/.vendor/report`)).json()) as Report,
+    arrivals,
+    report,
     async close() {
-      const ends = [...children].filter((child) => child !== vendor.child).map((child) => once(child, 'exit'))
-      for (const child of children) child.kill('SIGTERM')
-      await Promise.all(ends)
+      await end(members.filter(({ exitCode, signalCode }) => exitCode === null && signalCode === null))
       await sluice.close()
     },
   }
@@ -121,11 +99,12 @@ async function proved(sluice: Sluice): Promise<void> {
   expect(new Set(rules.map(({ guarantee, exceeded }) => `${guarantee} ${exceeded}`))).toEqual(new Set(['safe rate 0']))
 }
 
-describe('a fleet under one shared limit and one for each key', () => {
-  test(`reaches the same rate with 1 and ${many} worker processes, with nothing exceeded, lost or done twice`, async () => {
+describe('a fleet under one shared limit and one for each key', { concurrent: !isLong }, () => {
+  // By itself, because it measures rates.
+  test.sequential(`reaches the same rate with 1 and ${many} worker processes, with nothing exceeded, lost or done twice`, async (context) => {
     const rates: number[] = []
     for (const workers of [1, many]) {
-      const run = await fleet(`same_${workers}`, 8)
+      const run = await fleet(context, `same_${workers}`, 8)
       await Promise.all(Array.from({ length: workers }, run.enter))
       await run.send(jobs)
       await until(() => run.ended(jobs), 'all ended', endMs)
@@ -148,8 +127,8 @@ describe('a fleet under one shared limit and one for each key', () => {
     )
   })
 
-  test('exceeds, loses and repeats nothing without a cause while a worker is killed with -9 every 2 s and another is stopped', async () => {
-    const run = await fleet('killed', 8)
+  test('exceeds, loses and repeats nothing without a cause while a worker is killed with -9 every 2 s and another is stopped', async (context) => {
+    const run = await fleet(context, 'killed', 8)
     const members = await Promise.all(Array.from({ length: 4 }, run.enter))
     const stopped = await run.enter()
     await run.send(jobs)
@@ -180,15 +159,13 @@ describe('a fleet under one shared limit and one for each key', () => {
     await run.close()
   })
 
-  test('makes no burst above the limit when all workers were down while jobs waited', async () => {
-    const run = await fleet('down', 8)
+  test('makes no burst above the limit when all workers were down while jobs waited', async (context) => {
+    const run = await fleet(context, 'down', 8)
     const jobs = isLong ? 1_800 : 160
     const first = await run.enter()
     await run.send(jobs)
     await until(() => run.ended(30), 'some ended', endMs)
-    const ended = once(first, 'exit')
-    first.kill('SIGTERM')
-    await ended
+    await end([first])
     const since = performance.now()
     // A whole window of the vendor and more, so that every bucket is full again.
     await until(async () => performance.now() - since > (isLong ? 30_000 : 6_000))

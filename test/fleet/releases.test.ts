@@ -10,11 +10,11 @@ import { fileURLToPath, pathToFileURL } from 'node:url'
 import { expect, onTestFinished, test, vi } from 'vitest'
 import { version } from '../../src/core/version.ts'
 import { Sluice } from '../../src/sluice.ts'
-import { count } from '../claim/engine.ts'
 import { isLong } from '../long.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { until } from '../until.ts'
 import { end, start, vendorOf } from './children.ts'
+import { jobsLeft } from '../store/engine.ts'
 
 const root = fileURLToPath(new URL('../..', import.meta.url))
 const memberFile = fileURLToPath(new URL('./releases.mjs', import.meta.url))
@@ -53,7 +53,7 @@ function makeNext(base: string): string {
   return join(base, 'dist', 'index.js')
 }
 
-test('a rolling deploy and a rollback under load run each job once, exceed no limit, and fail no job', async () => {
+test('a rolling deploy and a rollback under load run each job once, exceed no limit, and fail no job', async (context) => {
   const base = mkdtempSync(join(tmpdir(), 'sluice-release-'))
   onTestFinished(() => rmSync(base, { recursive: true, force: true }))
   const mainFiles = { old: join(root, 'dist', 'index.js'), new: makeNext(base) }
@@ -65,7 +65,7 @@ test('a rolling deploy and a rollback under load run each job once, exceed no li
       .map((line) => JSON.parse(line) as { what: string; name: string; text: string })
       .filter((one) => one.what === what)
   const log = { algorithm: 'sliding log', windowMs: 4_000 }
-  const vendor = await vendorOf([
+  const vendor = await vendorOf(context, [
     { ...log, name: 'fleet', limit: 400 },
     { ...log, name: 'key', limit: 200, key: 'header:x-key' },
     { ...log, name: 'release', limit: 1_000_000, key: 'header:x-release' },
@@ -73,7 +73,9 @@ test('a rolling deploy and a rollback under load run each job once, exceed no li
   const { url: store } = await freshDatabase()
   const fleet = async (name: 'old' | 'new') => {
     const options = { release: pathToFileURL(mainFiles[name]).href, name, store, vendor: vendor.url, said }
-    const all = await Promise.all(['sender', 'worker', 'worker'].map((as) => start(memberFile, { ...options, as })))
+    const all = await Promise.all(
+      ['sender', 'worker', 'worker'].map((as) => start(context, memberFile, { ...options, as })),
+    )
     return all.map(({ child }) => child)
   }
   const calls = async (name: string) => (await vendor.arrivals()).filter(({ keys }) => keys[2] === name).length
@@ -100,7 +102,7 @@ test('a rolling deploy and a rollback under load run each job once, exceed no li
   await end(old.slice(0, 1))
   const sluice = await Sluice.open({ store })
   onTestFinished(() => sluice.close())
-  await until(async () => (await count(sluice.db, 'sluice.job')) === 0, 'all jobs have ended')
+  await until(async () => (await jobsLeft(sluice.db)) === 0, 'all jobs have ended')
   await end(old.slice(1))
 
   expect(told('error')).toEqual([])
@@ -108,7 +110,7 @@ test('a rolling deploy and a rollback under load run each job once, exceed no li
   const sent = told('sent').map(({ text }) => text)
   const done = await sluice.db.query<{ id: string }>('select id from sluice.done')
   expect(done.map(({ id }) => id).toSorted()).toEqual(sent.toSorted())
-  expect(await count(sluice.db, 'sluice.failed')).toBe(0)
+  expect((await sluice.jobs.status()).failed).toBe(0)
   const report = await vendor.report()
   expect(report).toMatchObject({ vendor429: 0, duplicates: 0 })
   expect(report.rules.map(({ name, exceeded }) => `${name}: ${exceeded} exceeded`)).toEqual([

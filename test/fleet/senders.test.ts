@@ -31,9 +31,9 @@ function* inputs() {
   for (let client = 1; client < clients; client++) for (let i = 0; i < jobsEach; i++) yield one(client, i)
 }
 
-test('a vendor sees all three limits kept while one client sends most jobs, and the other clients have their turns', async () => {
+test('a vendor sees all three limits kept while one client sends most jobs, and the other clients have their turns', async (context) => {
   const log = { algorithm: 'sliding log' }
-  const vendor = await vendorOf([
+  const vendor = await vendorOf(context, [
     { ...log, name: 'total, safe rate', limit: 3_000, windowMs: 60_000 },
     { ...log, name: 'client, safe rate', limit: 1_000, windowMs: 60_000, key: 'header:x-client' },
     { ...log, name: 'number, safe rate', limit: 6, windowMs: 1_000, key: 'header:x-number' },
@@ -42,7 +42,7 @@ test('a vendor sees all three limits kept while one client sends most jobs, and 
   const sluice = await Sluice.open({ store })
   await sluice.sendMany(message, inputs())
   const options = { store, vendor: vendor.url, concurrency }
-  const fleet = await Promise.all([0, 1].map(async () => (await start(memberFile, options)).child))
+  const fleet = await Promise.all([0, 1].map(async () => (await start(context, memberFile, options)).child))
 
   const seen = async () => {
     const arrivals = await vendor.arrivals()

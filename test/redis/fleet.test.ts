@@ -3,12 +3,12 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
-import { afterEach, describe, expect, it, vi } from 'vitest'
+import { describe, expect, it, vi } from 'vitest'
 import { z } from 'zod'
 import { type AnyTask, guarantees, limit, type Rate, Sluice, task } from '../../src/index.ts'
 import type { Arrival } from '../../src/testing/proof.ts'
 import { findPython } from '../examples/interpreter.ts'
-import { end, start, vendorOf } from '../fleet/children.ts'
+import { end, type Owner, start, vendorOf } from '../fleet/children.ts'
 import { isLong } from '../long.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { type Proxy, startProxy } from '../servers/proxy.ts'
@@ -23,29 +23,26 @@ const jobs = isLong ? 1_800 : 200
 const many = isLong ? 8 : 4
 const endMs = 120_000 + jobs * 300
 vi.setConfig({ testTimeout: 2 * endMs })
-
-const ends: (() => unknown)[] = []
-afterEach(async () => {
-  for (const end of ends.splice(0).reverse()) await end()
-})
+/** The long form measures rates, so that its tests run one after the other. */
+const atOnce = { concurrent: !isLong }
 
 /** A store, a Redis, and a vendor that allows 160 in 4 s, or another rate. */
-async function world(published: boolean, rate: Rate = usual, most = 160, windowMs = 4_000) {
+async function world(test: Owner, published: boolean, rate: Rate = usual, most = 160, windowMs = 4_000) {
   const { url: store } = await freshDatabase()
   const redis = await startRedis()
-  ends.push(() => redis.close())
-  const vendor = await vendorOf([{ name: 'all', algorithm: 'sliding log', limit: most, windowMs }])
+  test.onTestFinished(() => redis.close())
+  const vendor = await vendorOf(test, [{ name: 'all', algorithm: 'sliding log', limit: most, windowMs }])
   const shared = limit('shared', { rate, transit: '1s', published })
   const call = task('call', { input: z.object({}), limits: [shared], run: () => undefined }) as unknown as AnyTask
   const sluice = await Sluice.open({ store })
-  ends.push(() => sluice.close())
+  test.onTestFinished(() => sluice.close())
   const common = { store, redis: redis.url, vendor: vendor.url, rate, published }
   return {
     redis,
     sluice,
-    enter: async (more: object = {}) => (await start(memberFile, { ...common, role: 'works', ...more })).child,
-    web: async (count: number) => (await start(memberFile, { ...common, role: 'calls', count })).child,
-    python: () => taker(redis.url, vendor.url),
+    enter: async (more: object = {}) => (await start(test, memberFile, { ...common, role: 'works', ...more })).child,
+    web: async (count: number) => (await start(test, memberFile, { ...common, role: 'calls', count })).child,
+    python: () => taker(test, redis.url, vendor.url),
     send: (count: number) =>
       sluice.sendMany(
         call,
@@ -75,13 +72,13 @@ async function world(published: boolean, rate: Rate = usual, most = 160, windowM
 }
 
 /** A process in Python that calls the vendor. */
-async function taker(redis: string, vendor: string): Promise<ChildProcess> {
+async function taker({ onTestFinished }: Owner, redis: string, vendor: string): Promise<ChildProcess> {
   const env = { ...process.env, PYTHONPATH: examples, PYTHONDONTWRITEBYTECODE: '1' }
   const child = spawn(await findPython('redis'), [takerFile, redis, vendor], {
     env,
     stdio: ['pipe', 'pipe', 'inherit'],
   })
-  ends.push(() => child.kill('SIGKILL'))
+  onTestFinished(() => void child.kill('SIGKILL'))
   await once(createInterface(child.stdout), 'line')
   return child
 }
@@ -96,11 +93,12 @@ function utilisation(arrivals: readonly Arrival[]): number {
 /** The same part in the middle of a backlog. */
 const pace = (arrivals: readonly Arrival[]) => (arrivals.length - 1) / seconds(arrivals) / (promise?.perSecond ?? 0)
 
-describe('a limit that is shared in Redis', () => {
-  it(`gives the same rate to 1 and ${many} worker processes, with nothing exceeded, lost or done twice`, async () => {
+describe('a limit that is shared in Redis', atOnce, () => {
+  // By itself, because it measures rates.
+  it.sequential(`gives the same rate to 1 and ${many} worker processes, with nothing exceeded, lost or done twice`, async (context) => {
     const shares: number[] = []
     for (const workers of [1, many]) {
-      const run = await world(false)
+      const run = await world(context, false)
       const members = await Promise.all(Array.from({ length: workers }, () => run.enter()))
       await run.send(jobs)
       await until(() => run.ended(jobs), 'all are done', endMs)
@@ -113,11 +111,11 @@ describe('a limit that is shared in Redis', () => {
     for (const share of shares) expect(share).toBeGreaterThan(isLong ? 0.97 : 0.5)
   })
 
-  it.runIf(isLong)('gives the same rate to 1 and 8 processes in five minutes at 100 a minute', async () => {
+  it.runIf(isLong)('gives the same rate to 1 and 8 processes in five minutes at 100 a minute', async (context) => {
     const [minute] = guarantees(limit('shared', { rate: '100/min', transit: '1s' }))
     const count = Math.floor((minute?.burst ?? 0) + 300 * (minute?.perSecond ?? 0))
     for (const workers of [1, 8]) {
-      const run = await world(false, '100/min', 100, 60_000)
+      const run = await world(context, false, '100/min', 100, 60_000)
       const members = await Promise.all(Array.from({ length: workers }, () => run.enter()))
       await run.send(count)
       await until(() => run.ended(count), 'all are done', 600_000)
@@ -131,8 +129,8 @@ describe('a limit that is shared in Redis', () => {
     }
   })
 
-  it('is not exceeded by a worker, a web process and one in Python, and each of them gets units', async () => {
-    const run = await world(true)
+  it('is not exceeded by a worker, a web process and one in Python, and each of them gets units', async (context) => {
+    const run = await world(context, true)
     // While jobs wait, Python takes most of the units.
     const jobs = isLong ? 1_800 : 120
     const members = [await run.enter(), await run.enter()]
@@ -161,11 +159,11 @@ const faults: Record<string, (to: Proxy, tries: number) => Promise<void> | void>
   'resets connections': (to) => to.reset(),
 }
 
-describe('a way to Redis that', () => {
-  it.each(Object.entries(faults))('%s leads to nothing exceeded, lost or leaked', async (_, fault) => {
-    const run = await world(false)
+describe('a way to Redis that', atOnce, () => {
+  it.for(Object.entries(faults))('%s leads to nothing exceeded, lost or leaked', async ([, fault], context) => {
+    const run = await world(context, false)
     const way = await startProxy({ port: run.redis.port })
-    ends.push(() => way.close())
+    context.onTestFinished(() => way.close())
     const members = await Promise.all([1, 2].map(() => run.enter({ redis: way.url(run.redis.url) })))
     const [jobs, most] = isLong ? [1_800, 10] : [160, 6]
     await run.send(jobs)
@@ -192,33 +190,37 @@ describe('a way to Redis that', () => {
   })
 })
 
-it('a Redis that is killed again and again and comes back empty leads to nothing exceeded or lost', async () => {
-  const run = await world(false)
-  const members = await Promise.all([1, 2, 3].map(() => run.enter()))
-  await run.send(jobs)
-  let last = performance.now()
-  let kills = 0
-  let isOver = false
-  const nemesis = later(
-    (async () => {
-      await until(
-        async () => {
-          if (isOver || performance.now() - last < (isLong ? 5_000 : 2_000)) return isOver
-          last = performance.now()
-          kills++
-          await run.redis.kill()
-          await run.redis.start()
-          return false
-        },
-        'it is over',
-        endMs,
-      )
-    })(),
-  )
-  await until(() => run.ended(jobs), 'all are done', endMs).finally(() => (isOver = true))
-  await nemesis
-  const arrivals = await run.proved(jobs)
-  console.log(`${kills} kills, ${utilisation(arrivals).toFixed(2)} of the guarantee`)
-  expect(kills).toBeGreaterThan(1)
-  await end(members)
-})
+it(
+  'a Redis that is killed again and again and comes back empty leads to nothing exceeded or lost',
+  atOnce,
+  async (context) => {
+    const run = await world(context, false)
+    const members = await Promise.all([1, 2, 3].map(() => run.enter()))
+    await run.send(jobs)
+    let last = performance.now()
+    let kills = 0
+    let isOver = false
+    const nemesis = later(
+      (async () => {
+        await until(
+          async () => {
+            if (isOver || performance.now() - last < (isLong ? 5_000 : 2_000)) return isOver
+            last = performance.now()
+            kills++
+            await run.redis.kill()
+            await run.redis.start()
+            return false
+          },
+          'it is over',
+          endMs,
+        )
+      })(),
+    )
+    await until(() => run.ended(jobs), 'all are done', endMs).finally(() => (isOver = true))
+    await nemesis
+    const arrivals = await run.proved(jobs)
+    console.log(`${kills} kills, ${utilisation(arrivals).toFixed(2)} of the guarantee`)
+    expect(kills).toBeGreaterThan(1)
+    await end(members)
+  },
+)

@@ -7,15 +7,13 @@ import { openStore } from '../../src/db/open.ts'
 import { systemClock } from '../../src/core/clock.ts'
 import { RedisLimiter } from '../../src/redis/limiter.ts'
 import { freshDatabase } from '../servers/database.ts'
-import { connectRedis } from '../servers/resp.ts'
 import { until } from '../until.ts'
 import { lockRedisEpoch, putRedisEpoch } from '../limits/engine.ts'
-import { counted, ends, input, open, redis, rows, slow, startRedisForEach } from './peer-stage.ts'
+import { counted, input, redisFor, rows, slow } from './peer-stage.ts'
 
-startRedisForEach()
-
-describe('while Redis is away', () => {
-  it('limits wait and are explained, open limits go by the store, and all go on when Redis is back', async () => {
+describe.concurrent('while Redis is away', () => {
+  it('limits wait and are explained, open limits go by the store, and all go on when Redis is back', async (context) => {
+    const { open, redis } = await redisFor(context)
     const { sluice, store, errors } = await open()
     const closed = counted([slow(false)])
     const open1 = task('open', {
@@ -34,7 +32,7 @@ describe('while Redis is away', () => {
     const forgets = 'delete the row of `sluice.shared`'
     expect((await sluice.why(id))?.reasons[0]?.todo).toContain(forgets)
     const opening = await openStore({ store, clock: systemClock })
-    ends.push(() => opening.db.close())
+    context.onTestFinished(() => opening.db.close())
     expect(closed.ran).toEqual([])
     await redis.start()
     await until(() => closed.ran.length === 1)
@@ -47,15 +45,15 @@ describe('while Redis is away', () => {
   })
 })
 
-it('a Redis that is read-only counts as away, and gets a request only now and then', async () => {
+it.concurrent('a Redis that is read-only counts as away, and gets a request only now and then', async (context) => {
+  const { connect, open } = await redisFor(context)
   const { sluice, store, errors } = await open()
   const { call, ran } = counted([slow(false)])
   await sluice.work([call])
-  const client = await connectRedis(redis.port)
-  ends.push(() => client.close())
+  const client = await connect()
   await client.send('CONFIG', ['SET', 'maxmemory', '1'])
   const opening = await openStore({ store, clock: systemClock })
-  ends.push(() => opening.db.close())
+  context.onTestFinished(() => opening.db.close())
   await sluice.sendMany(call, rows(5))
   await until(async () => (await checks['shared']?.({ store: opening, schema: 'sluice' }))?.status === 'fail')
   expect(errors.join()).toContain('memory is full')
@@ -69,16 +67,16 @@ it('a Redis that is read-only counts as away, and gets a request only now and th
   await until(() => ran.length === 5)
 })
 
-describe('after Redis has lost its state', () => {
-  it.each([false, true])('the ledger knows what was granted (published: %s)', async (published) => {
+describe.concurrent('after Redis has lost its state', () => {
+  it.for([false, true])('the ledger knows what was granted (published: %s)', async (published, context) => {
+    const { connect, open } = await redisFor(context)
     const { sluice } = await open()
     const limits = [slow(published)]
     const { call, ran } = counted(limits)
     await sluice.work([call])
     await sluice.sendMany(call, rows(6))
     await until(() => ran.length === 6)
-    const client = await connectRedis(redis.port)
-    ends.push(() => client.close())
+    const client = await connect()
     await client.send('FLUSHALL', [])
     await sluice.sendMany(call, rows(20))
     // Only the rest; none of the units that others take too, because their usage is unknown.
@@ -94,7 +92,8 @@ describe('after Redis has lost its state', () => {
     expect(await sluice.verify()).toMatchObject({ isProved: true })
   })
 
-  it('a process that puts another epoch in force waits for all grants under the previous one', async () => {
+  it('a process that puts another epoch in force waits for all grants under the previous one', async (context) => {
+    const { open } = await redisFor(context)
     const { sluice } = await open()
     await sluice.takes.take(slow(false))
     const { db } = sluice
@@ -119,8 +118,9 @@ describe('after Redis has lost its state', () => {
   })
 })
 
-describe('keys in Redis', () => {
-  it('belong to one database, and another database needs a prefix of its own', async () => {
+describe.concurrent('keys in Redis', () => {
+  it('belong to one database, and another database needs a prefix of its own', async (context) => {
+    const { open, redis } = await redisFor(context)
     const one = await open()
     // Waiting, because a busy machine may receive the first grant too late to use it.
     await one.sluice.takes.take(slow(false))
@@ -137,9 +137,9 @@ describe('keys in Redis', () => {
   })
 })
 
-it('a server that would evict keys is refused', async () => {
-  const client = await connectRedis(redis.port)
-  ends.push(() => client.close())
+it.concurrent('a server that would evict keys is refused', async (context) => {
+  const { connect, open } = await redisFor(context)
+  const client = await connect()
   await client.send('CONFIG', ['SET', 'maxmemory', '100mb'])
   await client.send('CONFIG', ['SET', 'maxmemory-policy', 'allkeys-lru'])
   const { sluice, errors } = await open()
@@ -152,7 +152,8 @@ it('a server that would evict keys is refused', async () => {
   await until(() => ran.length === 1)
 })
 
-it('an invalid Redis URL is refused at once', async () => {
+it.concurrent('an invalid Redis URL is refused at once', async (context) => {
+  const { redis } = await redisFor(context)
   const { url } = await freshDatabase()
   await expect(Sluice.open({ store: url, redis: 'http://somewhere' })).rejects.toMatchObject({ code: 'SLUICE_BAD_URL' })
   await expect(Sluice.open({ store: url, redis: redis.url, redisPrefix: 'a{b' })).rejects.toMatchObject({

@@ -1,5 +1,5 @@
 /** Several databases with one limit in one Redis: the vendor, in a process of its own, is the truth. */
-import { afterEach, expect, it, vi } from 'vitest'
+import { describe, expect, it, vi } from 'vitest'
 import { guarantees, limit } from '../../src/index.ts'
 import { end } from '../fleet/children.ts'
 import { isLong } from '../long.ts'
@@ -12,50 +12,47 @@ const jobs = isLong ? 1_800 : 160
 const endMs = 120_000 + jobs * 300
 vi.setConfig({ testTimeout: 2 * endMs })
 
-const ends: (() => unknown)[] = []
-afterEach(async () => {
-  for (const end of ends.splice(0).reverse()) await end()
-})
+describe('databases with one Redis', { concurrent: !isLong }, () => {
+  it('one limit holds over two databases, and both use it about alike', async (context) => {
+    const redis = await startRedis()
+    context.onTestFinished(() => redis.close())
+    const run = await world(context, ['eu', 'us'], redis.url)
+    const members = await Promise.all(run.stores.flatMap(({ enter }) => [enter(), enter()]))
+    await Promise.all(run.stores.map(({ send }) => send(jobs)))
+    await until(
+      async () => (await Promise.all(run.stores.map(({ ended }) => ended()))).every((n) => n === jobs),
+      'all are done',
+      endMs,
+    )
+    const arrivals = await run.proved(2 * jobs)
+    const seconds = (Number(arrivals.at(-1)?.atNs) - Number(arrivals[0]?.atNs)) / 1e9
+    const share = (arrivals.length - (promise?.burst ?? 0)) / seconds / (promise?.perSecond ?? 0)
+    // While both have jobs waiting, that is at least until half of all jobs are done.
+    const first = arrivals.slice(0, jobs)
+    const parts = run.stores.map(({ path }) => first.filter((one) => one.path === path).length / first.length)
+    console.log(
+      `of the guarantee: ${share.toFixed(3)}; of the first ${jobs}: ${parts.map((part) => part.toFixed(2)).join(' and ')}`,
+    )
+    // On a busy machine grants grow old and go back, so the short form does not judge it.
+    if (isLong) expect(share).toBeGreaterThan(0.9)
+    for (const part of parts) expect(part).toBeGreaterThan(0.25)
+    await end(members)
+  })
 
-it('one limit holds over two databases, and both use it about alike', async () => {
-  const redis = await startRedis()
-  ends.push(() => redis.close())
-  const run = await world(['eu', 'us'], redis.url, ends)
-  const members = await Promise.all(run.stores.flatMap(({ enter }) => [enter(), enter()]))
-  await Promise.all(run.stores.map(({ send }) => send(jobs)))
-  await until(
-    async () => (await Promise.all(run.stores.map(({ ended }) => ended()))).every((n) => n === jobs),
-    'all are done',
-    endMs,
-  )
-  const arrivals = await run.proved(2 * jobs)
-  const seconds = (Number(arrivals.at(-1)?.atNs) - Number(arrivals[0]?.atNs)) / 1e9
-  const share = (arrivals.length - (promise?.burst ?? 0)) / seconds / (promise?.perSecond ?? 0)
-  // While both have jobs waiting, that is at least until half of all jobs are done.
-  const first = arrivals.slice(0, jobs)
-  const parts = run.stores.map(({ path }) => first.filter((one) => one.path === path).length / first.length)
-  console.log(
-    `of the guarantee: ${share.toFixed(3)}; of the first ${jobs}: ${parts.map((part) => part.toFixed(2)).join(' and ')}`,
-  )
-  // On a busy machine grants grow old and go back, so the short form does not judge it.
-  if (isLong) expect(share).toBeGreaterThan(0.9)
-  for (const part of parts) expect(part).toBeGreaterThan(0.25)
-  await end(members)
-})
-
-it('nothing is exceeded when Redis loses its state, and one of two databases begins it anew', async () => {
-  const redis = await startRedis()
-  ends.push(() => redis.close())
-  const run = await world(['eu', 'us'], redis.url, ends)
-  const members = await Promise.all(run.stores.map(({ enter }) => enter()))
-  await Promise.all(run.stores.map(({ send }) => send(jobs)))
-  const ended = async () => Promise.all(run.stores.map((store) => store.ended()))
-  for (const part of [0.2, 0.5]) {
-    await until(async () => (await ended()).every((n) => n > jobs * part), 'some of both are done', endMs)
-    await redis.kill()
-    await redis.start()
-  }
-  await until(async () => (await ended()).every((n) => n === jobs), 'all are done', endMs)
-  await run.proved(2 * jobs)
-  await end(members)
+  it('nothing is exceeded when Redis loses its state, and one of two databases begins it anew', async (context) => {
+    const redis = await startRedis()
+    context.onTestFinished(() => redis.close())
+    const run = await world(context, ['eu', 'us'], redis.url)
+    const members = await Promise.all(run.stores.map(({ enter }) => enter()))
+    await Promise.all(run.stores.map(({ send }) => send(jobs)))
+    const ended = async () => Promise.all(run.stores.map((store) => store.ended()))
+    for (const part of [0.2, 0.5]) {
+      await until(async () => (await ended()).every((n) => n > jobs * part), 'some of both are done', endMs)
+      await redis.kill()
+      await redis.start()
+    }
+    await until(async () => (await ended()).every((n) => n === jobs), 'all are done', endMs)
+    await run.proved(2 * jobs)
+    await end(members)
+  })
 })

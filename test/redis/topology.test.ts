@@ -1,10 +1,10 @@
 /** Limits in a Redis behind TLS, behind sentinels, and in a cluster. */
-import { afterEach, describe, expect, it, vi } from 'vitest'
+import { describe, expect, it, vi } from 'vitest'
 import { limit, Sluice } from '../../src/index.ts'
 import { systemClock } from '../../src/core/clock.ts'
 import { freePort } from '../../scripts/postgres.mjs'
 import { openRedis } from '../../src/redis/connect.ts'
-import { end } from '../fleet/children.ts'
+import { end, type Owner } from '../fleet/children.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { startProxy } from '../servers/proxy.ts'
 import { type RedisServer, selfSigned, startCluster, startRedis, startSentinel } from '../servers/redis.ts'
@@ -15,15 +15,10 @@ import { world } from './world.ts'
 vi.setConfig({ testTimeout: 300_000 })
 const jobs = 120
 
-const ends: (() => unknown)[] = []
-afterEach(async () => {
-  for (const end of ends.splice(0).reverse()) await end()
-})
-
-async function open(redis: string): Promise<Sluice> {
+async function open({ onTestFinished }: Owner, redis: string): Promise<Sluice> {
   const log = { debug() {}, info() {}, warn() {}, error() {} }
   const sluice = await Sluice.open({ store: (await freshDatabase()).url, redis, log })
-  ends.push(() => sluice.close())
+  onTestFinished(() => sluice.close())
   return sluice
 }
 
@@ -36,8 +31,8 @@ async function take(sluice: Sluice, of: Parameters<Sluice['takes']['tryTake']>[0
 }
 
 /** Sends jobs, does something when some are done, and checks the arrivals at the vendor. */
-async function prove(redisUrl: string, meanwhile: () => Promise<void>): Promise<Sluice> {
-  const run = await world(['eu'], redisUrl, ends)
+async function prove(test: Owner, redisUrl: string, meanwhile: () => Promise<void>): Promise<Sluice> {
+  const run = await world(test, ['eu'], redisUrl)
   const [store] = run.stores
   if (store === undefined) throw new Error('no store')
   const members = await Promise.all([store.enter(), store.enter()])
@@ -53,52 +48,54 @@ async function prove(redisUrl: string, meanwhile: () => Promise<void>): Promise<
 const epochOf = async (sluice: Sluice) =>
   (await sluice.db.query<{ epoch: string }>('select epoch from sluice.shared'))[0]?.epoch
 
-describe('a Redis behind TLS', () => {
-  it('is used by its own authority, and by no other one', async () => {
+describe.concurrent('a Redis behind TLS', () => {
+  it('is used by its own authority, and by no other one', async (context) => {
+    const { onTestFinished } = context
     const { cert, key } = await selfSigned()
     const port = String(await freePort())
     const files = { 'tls-cert-file': cert, 'tls-key-file': key, 'tls-ca-cert-file': cert }
     const redis = await startRedis({ 'tls-port': port, 'tls-auth-clients': 'no', ...files })
-    ends.push(() => redis.close())
-    const sluice = await open(`rediss://127.0.0.1:${port}/0?ca=${encodeURIComponent(cert)}`)
+    onTestFinished(() => redis.close())
+    const sluice = await open(context, `rediss://127.0.0.1:${port}/0?ca=${encodeURIComponent(cert)}`)
     await take(sluice, limit('crm', { rate: '10/h', burst: 10 }))
     const client = await connectRedis(redis.port)
-    ends.push(() => client.close())
+    onTestFinished(() => client.close())
     expect(await client.send('EXISTS', ['sluice:{limits}:b:crm'])).toBe(1)
     const stranger = openRedis(`rediss://127.0.0.1:${port}/0`)
-    ends.push(() => stranger?.close())
+    onTestFinished(() => stranger?.close())
     await expect(stranger?.open()).rejects.toThrow(/self-signed certificate/)
   })
 })
 
 /** A master and its replica, which has all. */
-async function pair(): Promise<[RedisServer, RedisServer]> {
+async function pair({ onTestFinished }: Owner): Promise<[RedisServer, RedisServer]> {
   const both = await Promise.all([startRedis(), startRedis()])
-  for (const one of both) ends.push(() => one.close())
+  for (const one of both) onTestFinished(() => one.close())
   const client = await connectRedis(both[1].port)
-  ends.push(() => client.close())
+  onTestFinished(() => client.close())
   await client.send('REPLICAOF', ['127.0.0.1', String(both[0].port)])
   await until(async () => String(await client.send('INFO', ['replication'])).includes('master_link_status:up'))
   return both
 }
 
-async function watched() {
-  const [master, replica] = await pair()
+async function watched(test: Owner) {
+  const { onTestFinished } = test
+  const [master, replica] = await pair(test)
   const sentinel = await startSentinel(master)
-  ends.push(() => sentinel.close())
+  onTestFinished(() => sentinel.close())
   const client = await connectRedis(sentinel.port)
-  ends.push(() => client.close())
+  onTestFinished(() => client.close())
   // It learns of replicas every ten seconds.
   await until(async () => String(await client.send('SENTINEL', ['replicas', 'limits'])).includes(String(replica.port)))
   return { master, url: `redis+sentinel://127.0.0.1:${sentinel.port}/limits` }
 }
 
-describe('a Redis that sentinels watch', () => {
-  it('leads to nothing exceeded or lost when a replica takes over, and jobs go on by themselves', async () => {
-    const { master, url } = await watched()
+describe.concurrent('a Redis that sentinels watch', () => {
+  it('leads to nothing exceeded or lost when a replica takes over, and jobs go on by themselves', async (context) => {
+    const { master, url } = await watched(context)
     let before: string | undefined
     const client = await connectRedis(master.port)
-    const sluice = await prove(url, async () => {
+    const sluice = await prove(context, url, async () => {
       before = String(await client.send('HGET', ['sluice:{limits}:epoch', 'id']))
       client.close()
       await master.kill()
@@ -106,9 +103,9 @@ describe('a Redis that sentinels watch', () => {
     expect(await epochOf(sluice)).not.toBe(before)
   })
 
-  it('closes a published limit after that for as long as it looks back, and opens it again', async () => {
-    const { master, url } = await watched()
-    const sluice = await open(url)
+  it('closes a published limit after that for as long as it looks back, and opens it again', async (context) => {
+    const { master, url } = await watched(context)
+    const sluice = await open(context, url)
     const shared = limit('shared', { window: '5/4s', published: true })
     await take(sluice, shared)
     const killedMs = systemClock.monotonicMs()
@@ -118,10 +115,11 @@ describe('a Redis that sentinels watch', () => {
   })
 })
 
-it('a master is found again, however often its connection is replaced while sentinels are looked up', async () => {
-  const { url } = await watched()
+it.concurrent('a master is found again, however often its connection is replaced while sentinels are looked up', async (context) => {
+  const { onTestFinished } = context
+  const { url } = await watched(context)
   const connection = openRedis(url)
-  ends.push(() => connection?.close())
+  onTestFinished(() => connection?.close())
   await connection?.open()
   let times = 0
   await until(() => {
@@ -131,19 +129,18 @@ it('a master is found again, however often its connection is replaced while sent
   await until(async () => (await connection?.send('PING', []).catch(() => '')) === 'PONG', 'it answers', 20_000)
 })
 
-it('an address that leads to a replica by now is connected to anew, until it leads to a master', async () => {
-  const [master, replica] = await pair()
+it.concurrent('an address that leads to a replica by now is connected to anew, until it leads to a master', async (context) => {
+  const { onTestFinished } = context
+  const [master, replica] = await pair(context)
   const leads = { port: master.port }
   const way = await startProxy(leads)
-  ends.push(() => way.close())
-  const sluice = await open(way.url(master.url))
+  onTestFinished(() => way.close())
+  const sluice = await open(context, way.url(master.url))
   const slow = limit('slow', { rate: '100/h', burst: 100 })
   await take(sluice, slow)
   const [one, other] = await Promise.all([master, replica].map(({ port }) => connectRedis(port)))
-  ends.push(
-    () => one?.close(),
-    () => other?.close(),
-  )
+  onTestFinished(() => one?.close())
+  onTestFinished(() => other?.close())
   await other?.send('REPLICAOF', ['NO', 'ONE'])
   await one?.send('REPLICAOF', ['127.0.0.1', String(replica.port)])
   leads.port = replica.port
@@ -151,18 +148,19 @@ it('an address that leads to a replica by now is connected to anew, until it lea
   expect(await other?.send('EXISTS', ['sluice:{limits}:epoch'])).toBe(1)
 })
 
-describe('a cluster', () => {
-  it('has all limits in one slot, and leads to nothing exceeded when that slot moves to another node', async () => {
+describe.concurrent('a cluster', () => {
+  it('has all limits in one slot, and leads to nothing exceeded when that slot moves to another node', async (context) => {
+    const { onTestFinished } = context
     const nodes = await startCluster()
-    for (const node of nodes) ends.push(() => node.close())
+    for (const node of nodes) onTestFinished(() => node.close())
     const clients = await Promise.all(nodes.map(({ port }) => connectRedis(port)))
-    for (const client of clients) ends.push(() => client.close())
+    for (const client of clients) onTestFinished(() => client.close())
     const slot = String(await clients[0]?.send('CLUSTER', ['KEYSLOT', 'sluice:{limits}:epoch']))
     const keys = (i: number) => clients[i]?.send('CLUSTER', ['GETKEYSINSLOT', slot, '1000']) as Promise<string[]>
     const owner = async () => (await Promise.all(clients.map((_, i) => keys(i)))).findIndex(({ length }) => length > 0)
     const url = `redis+cluster://${nodes.map(({ port }) => `127.0.0.1:${port}`).join(',')}`
     let [before, from, to]: [unknown, number, number] = [undefined, -1, -1]
-    const sluice = await prove(url, async () => {
+    const sluice = await prove(context, url, async () => {
       from = await owner()
       to = (from + 1) % 3
       before = await clients[from]?.send('HGET', ['sluice:{limits}:epoch', 'id'])

@@ -1,35 +1,31 @@
 /** Two processes whose code disagrees about a limit in Redis: both definitions hold there, until one is gone for 15 s. */
 import { randomUUID } from 'node:crypto'
-import { afterEach, expect, it } from 'vitest'
+import { expect, it } from 'vitest'
 import { rulesOf } from '../../src/limits/rules.ts'
 import { limit, type LimitOptions, Sluice, task } from '../../src/index.ts'
 import { agreedOf } from '../../src/redis/definition.ts'
 import { RedisLimiter } from '../../src/redis/limiter.ts'
+import type { Owner } from '../fleet/children.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { startRedis } from '../servers/redis.ts'
 import { connectRedis } from '../servers/resp.ts'
 import { until } from '../until.ts'
 import { putAdapted } from '../claim/engine-parts.ts'
 
-const ends: (() => unknown)[] = []
-afterEach(async () => {
-  for (const end of ends.splice(0).reverse()) await end()
-})
-
 /** A store and a Redis, processes with code of their own, and what Redis alone allows. */
-async function stage() {
+async function stage({ onTestFinished }: Owner) {
   const redis = await startRedis()
-  ends.push(() => redis.close())
+  onTestFinished(() => redis.close())
   const store = (await freshDatabase()).url
   const client = await connectRedis(redis.port)
-  ends.push(() => client.close())
+  onTestFinished(() => client.close())
   return {
     async process(options: LimitOptions) {
       const ran: number[] = []
       const crm = limit('crm', { ...options, published: true })
       const call = task('call', { limits: [crm], run: () => void ran.push(1) })
       const sluice = await Sluice.open({ store, redis: redis.url })
-      ends.push(() => sluice.close())
+      onTestFinished(() => sluice.close())
       return { sluice, crm, call, ran }
     },
     /** The rules that Redis holds, as every other program reads them. */
@@ -50,13 +46,13 @@ async function stage() {
   }
 }
 
-it.each([
+it.concurrent.for([
   { older: '4/h', newer: '20/h', left: 16 },
   { older: '20/h', newer: '4/h', left: 0 },
 ] as const)(
   '$older, then $newer: Redis grants by both, and by the newer alone later',
-  async ({ older, newer, left }) => {
-    const at = await stage()
+  async ({ older, newer, left }, context) => {
+    const at = await stage(context)
     const old = await at.process({ window: older })
     await old.sluice.work([old.call])
     await old.sluice.waitFor(await old.sluice.send(old.call, {}))
@@ -81,16 +77,18 @@ it.each([
   },
 )
 
-it('a process that joins a limit with a narrow margin takes by the wide one in Redis, too, from its first take on', async () => {
+it.concurrent('a process that joins a limit with a narrow margin takes by the wide one in Redis, too, from its first take on', async ({
+  onTestFinished,
+}) => {
   const redis = await startRedis()
-  ends.push(() => redis.close())
+  onTestFinished(() => redis.close())
   const store = (await freshDatabase()).url
   const client = await connectRedis(redis.port)
-  ends.push(() => client.close())
+  onTestFinished(() => client.close())
   const [crm, other] = [limit('crm', { rate: '100/s' }), limit('other', { rate: '100/s' })]
   const process = async () => {
     const sluice = await Sluice.open({ store, redis: redis.url })
-    ends.push(() => sluice.close())
+    onTestFinished(() => sluice.close())
     return sluice
   }
   const one = await process()

@@ -3,7 +3,7 @@ import { fileURLToPath } from 'node:url'
 import { expect } from 'vitest'
 import { z } from 'zod'
 import { type AnyTask, limit, type Rate, Sluice, task } from '../../src/index.ts'
-import { start, vendorOf } from '../fleet/children.ts'
+import { type Owner, start, vendorOf } from '../fleet/children.ts'
 import { freshDatabase } from '../servers/database.ts'
 
 const memberFile = fileURLToPath(new URL('./member.mjs', import.meta.url))
@@ -11,21 +11,21 @@ const memberFile = fileURLToPath(new URL('./member.mjs', import.meta.url))
 export const rate: Rate = '160/4s'
 
 /** Databases with a limit of the same name in one Redis, and a vendor that allows 160 in 4 s in all. */
-export async function world(names: readonly string[], redisUrl: string, ends: (() => unknown)[]) {
-  const vendor = await vendorOf([{ name: 'all', algorithm: 'sliding log', limit: 160, windowMs: 4_000 }])
+export async function world(test: Owner, names: readonly string[], redisUrl: string) {
+  const vendor = await vendorOf(test, [{ name: 'all', algorithm: 'sliding log', limit: 160, windowMs: 4_000 }])
   const shared = limit('shared', { rate, transit: '1s' })
   const call = task('call', { input: z.object({}), limits: [shared], run: () => undefined }) as unknown as AnyTask
   const stores = await Promise.all(
     names.map(async (name) => {
       const { url: store } = await freshDatabase()
       const sluice = await Sluice.open({ store })
-      ends.push(() => sluice.close())
+      test.onTestFinished(() => sluice.close())
       const path = `/${name}`
       const about = { store, redis: redisUrl, vendor: vendor.url, rate, published: false, stores: names.length, path }
       return {
         sluice,
         path,
-        enter: async () => (await start(memberFile, { ...about, role: 'works' })).child,
+        enter: async () => (await start(test, memberFile, { ...about, role: 'works' })).child,
         send: (count: number) =>
           sluice.sendMany(
             call,

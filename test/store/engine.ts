@@ -28,3 +28,29 @@ export async function summarizePartitions(db: Queryable, keepMs: number): Promis
 export async function replaceJob(db: Queryable, task: string, key: string, id: string): Promise<string | undefined> {
   return (await sqlOn(db).call<{ replace_job: string }>('replace_job', [task, key, id, 60]))[0]?.replace_job
 }
+
+/** The workers that are registered to be notified, by id. */
+export async function idleWorkers(db: Queryable): Promise<string[]> {
+  return (await db.query<{ worker: string }>('select worker from sluice.idle order by 1')).map(({ worker }) => worker)
+}
+
+/** Whether an idle worker waits because its own labels have no room. */
+export async function isBarred(db: Queryable, worker: string): Promise<boolean> {
+  const sql = 'select from sluice.idle where worker = $1 and barred is not null'
+  return (await db.query(sql, [worker])).length === 1
+}
+
+/** Registers a worker as idle, to be notified of whatever comes. */
+export async function registerIdle(db: Queryable, worker: string): Promise<void> {
+  await db.query('insert into sluice.idle (worker, wake_at) values ($1, 0)', [worker])
+}
+
+/** Takes a worker, or all of them, from those that are notified. */
+export async function forgetIdle(db: Queryable, worker?: string): Promise<void> {
+  await db.query('delete from sluice.idle where $1::bigint is null or worker = $1', [worker ?? null])
+}
+
+/** How many jobs have not ended: they wait, are scheduled, or run. */
+export async function jobsLeft(db: Queryable): Promise<number> {
+  return Number((await db.query<{ n: string }>('select count(*) as n from sluice.job'))[0]?.n)
+}

@@ -4,7 +4,6 @@ import { z } from 'zod'
 import { limit, type LimitOptions, Sluice, task } from '../../src/index.ts'
 import { vendor, type VendorOptions } from '../../src/testing/index.ts'
 import { until } from '../until.ts'
-import { count } from '../claim/engine.ts'
 import { freshDatabase } from '../servers/database.ts'
 
 // The transit to a vendor in the same process takes as long as its busiest moment.
@@ -30,7 +29,7 @@ const cases: Record<string, { limited: LimitOptions; rules: VendorOptions['rules
   },
 }
 
-test.each(Object.keys(cases))('two workers exceed nothing of %s', async (name) => {
+test.concurrent.each(Object.keys(cases))('two workers exceed nothing of %s', async (name) => {
   const { limited, rules, jobs } = cases[name] as (typeof cases)[string]
   const api = vendor({ rules, latencyMs: 20 })
   const url = await api.listen()
@@ -50,7 +49,7 @@ test.each(Object.keys(cases))('two workers exceed nothing of %s', async (name) =
       Array.from({ length: jobs }, () => ({})),
     )
     await Promise.all([one.work([call]), other.work([call])])
-    await until(async () => (await count(one.db, 'sluice.done')) === jobs, 'all done')
+    await until(async () => (await one.jobs.status()).done === jobs, 'all done')
     expect(api.report()).toMatchObject({ vendor429: 0, arrivals: jobs })
     expect(api.report().rules.every(({ exceeded }) => exceeded === 0)).toBe(true)
   } finally {

@@ -1,7 +1,7 @@
 /** Workers measure the margins of their limits. */
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { afterEach, expect, it } from 'vitest'
+import { expect, it } from 'vitest'
 import { limit, type Limit, Sluice, task } from '../../src/index.ts'
 import { systemClock } from '../../src/core/clock.ts'
 import { storeOn } from '../../src/db/store.ts'
@@ -12,11 +12,6 @@ import { freshDatabase } from '../servers/database.ts'
 import { startProxy } from '../servers/proxy.ts'
 import { until } from '../until.ts'
 
-const ends: (() => unknown)[] = []
-afterEach(async () => {
-  for (const end of ends.splice(0).toReversed()) await end()
-})
-
 async function lifeMs(sluice: Sluice, of: Limit): Promise<number> {
   const [row] = await sluice.db.query<{ ms: number }>(
     `select (grant_us / 1000)::int as ms from sluice.limit_def where name = $1 order by version desc limit 1`,
@@ -25,12 +20,14 @@ async function lifeMs(sluice: Sluice, of: Limit): Promise<number> {
   return row?.ms ?? 0
 }
 
-it('a grant lives longer where each claim takes longer than it lived, so that jobs begin', async () => {
+it.concurrent('a grant lives longer where each claim takes longer than it lived, so that jobs begin', async ({
+  onTestFinished,
+}) => {
   const { url } = await freshDatabase()
   const proxy = await startProxy({ port: Number(new URL(url).port) })
-  ends.push(() => proxy.close())
+  onTestFinished(() => proxy.close())
   const sluice = await Sluice.open({ store: proxy.url(url) })
-  ends.push(() => sluice.close())
+  onTestFinished(() => sluice.close())
   const calls = limit('calls', { rate: '50/s' })
   let ran = 0
   const call = task('call', { limits: [calls], run: async () => void ran++ })
@@ -45,13 +42,15 @@ it('a grant lives longer where each claim takes longer than it lived, so that jo
   expect(rules.at(-1)?.windowMs).toBeGreaterThan(1_240)
 }, 60_000)
 
-it('requests of ctx.fetch are measured, and handlers that make none leave the way unknown', async () => {
+it.concurrent('requests of ctx.fetch are measured, and handlers that make none leave the way unknown', async ({
+  onTestFinished,
+}) => {
   const server = createServer((_, response) => response.end())
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
-  ends.push(() => server.close())
+  onTestFinished(() => void server.close())
   const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
   const sluice = await Sluice.open({ store: (await freshDatabase()).url, allowPrivate: ['127.0.0.1'] })
-  ends.push(() => sluice.close())
+  onTestFinished(() => sluice.close())
   const seen = limit('seen', { rate: '1000/s' })
   const unseen = limit('unseen', { rate: '1000/s' })
   const tasks = [
@@ -72,14 +71,16 @@ it('requests of ctx.fetch are measured, and handlers that make none leave the wa
   expect((await rows())[0]?.answers).toBeGreaterThan(0)
 }, 60_000)
 
-it('a request whose answer is slow is charged once more, as soon as the process knows how long answers take', async () => {
+it.concurrent('a request whose answer is slow is charged once more, as soon as the process knows how long answers take', async ({
+  onTestFinished,
+}) => {
   let isSlow = false
   const server = createServer((_, response) => void setTimeout(() => response.end(), isSlow ? 250 : 0))
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
-  ends.push(() => server.close())
+  onTestFinished(() => void server.close())
   const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
   const sluice = await Sluice.open({ store: (await freshDatabase()).url, allowPrivate: ['127.0.0.1'] })
-  ends.push(() => sluice.close())
+  onTestFinished(() => sluice.close())
   const calls = limit('calls', { rate: '100/s' })
   const call = task('call', {
     limits: [calls],
@@ -111,9 +112,9 @@ it('a request whose answer is slow is charged once more, as soon as the process 
   expect((await sluice.verify()).isProved).toBe(true)
 }, 60_000)
 
-it('what an outlet elsewhere does leaves the way unknown', async () => {
+it.concurrent('what an outlet elsewhere does leaves the way unknown', async ({ onTestFinished }) => {
   const sluice = await Sluice.open({ store: (await freshDatabase()).url })
-  ends.push(() => sluice.close())
+  onTestFinished(() => sluice.close())
   const far = task('far', { limits: [limit('far', { rate: '100/s' })], run: async () => {} })
   await sluice.define([far])
   const store = storeOn(sluice.db, { clock: systemClock })
@@ -136,7 +137,7 @@ it('what an outlet elsewhere does leaves the way unknown', async () => {
     renew: async () => {},
     ended() {},
   })
-  ends.push(() => worker.abort())
+  onTestFinished(() => worker.abort())
   await worker.start()
   const sound = () => sluice.db.query(`select sound from sluice.measured where name = 'far'`)
   await until(async () => JSON.stringify(await sound()) === '[{"sound":false}]', 'the way is in doubt', 20_000)
