@@ -22,6 +22,7 @@ import {
   ownClock,
   quietTask,
 } from './engine.ts'
+import { jobsLeft } from '../store/engine.ts'
 
 /** Repeats a run from the value that it has printed. */
 const seed = Number(process.env['SLUICE_TEST_SEED'] ?? randomInt(2 ** 31))
@@ -307,7 +308,7 @@ class Story {
         idle = 0
         continue
       }
-      const left = await count(at.db, 'sluice.job')
+      const left = await jobsLeft(at.db)
       if (left === 0) break
       expect(wakeUs, `${left} jobs wait, and nobody is told until when`).toBeLessThan(3_600 * second)
       expect(++idle, `${left} jobs wait, and are told in vain when to look`).toBeLessThan(100)

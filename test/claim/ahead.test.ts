@@ -4,7 +4,7 @@ import { newId } from '../../src/core/hash.ts'
 import { aheadMostUs } from '../../src/limits/margin.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { isLong } from '../long.ts'
-import { acquire, further, taker } from '../takes/engine.ts'
+import { acquire, further, taker, takersWithTurn } from '../takes/engine.ts'
 import { checkClock, hold, limiterNowUs, sumUsage, watchClock } from '../limits/engine.ts'
 import { type Answer, claim, count, enter, finish, mainEngines, quietTask } from './engine.ts'
 import { aheadOn, fast, rows, used } from './ahead-stage.ts'
@@ -274,7 +274,7 @@ describe.each(settings)('on $name', ({ engine, limits }) => {
     await besideAnother()
     await acquire(at.db, 'fast')
     await taker(at.db, ['fast', 'other'])()
-    expect(await count(at.db, 'sluice.taker where reserves and cost = 1')).toBe(2)
+    expect(await takersWithTurn(at.db)).toBe(2)
   })
 
   it('a backward step of the clock does not move the limiter on to the last instant', async () => {

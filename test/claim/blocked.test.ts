@@ -11,6 +11,7 @@ import { freshDatabase } from '../servers/database.ts'
 import { later, until } from '../until.ts'
 import { count } from './engine.ts'
 import { fleet, note, type Run } from './fleet.ts'
+import { workersSeen } from '../fleet/engine.ts'
 
 /**
  * Long: beyond the 10 s, and a beat, after which a silent worker is given up, and after which a request counts as lost.
@@ -45,7 +46,7 @@ async function sendFew(sluice: Sluice): Promise<number> {
 /** All of them ran, once each and for the first time, and their ends were recorded. */
 async function checkAll(sluice: Sluice, runs: readonly Run[], sent: number): Promise<void> {
   const ended = `sluice.done where state = 'done' and attempt = 1 and crashes = 0 and failed = 0 and not ambiguous`
-  await until(async () => (await count(sluice.db, 'sluice.done')) === sent, 'all done', 120_000)
+  await until(async () => (await sluice.jobs.status()).done === sent, 'all done', 120_000)
   expect(await count(sluice.db, ended)).toBe(sent)
   expect(runs.filter(({ attempt, ambiguous }) => attempt !== 1 || ambiguous)).toEqual([])
   expect([runs.length, new Set(runs.map(({ id }) => id)).size]).toEqual([sent, sent])
@@ -68,7 +69,7 @@ async function block({ sluice, runs }: { sluice: Sluice; runs: Run[] }, queue: '
   expect(runs.find((run) => run.id === last)?.pid).toBe(pid)
   await checkAll(sluice, runs, sent)
   // No worker was given up, neither then nor soon after.
-  await until(async () => (await count(sluice.db, 'sluice.doubt where unchanged_us < 3000000')) === 2, 'no doubts')
+  await until(async () => (await workersSeen(sluice.db, 3_000_000)) === 2, 'no doubts')
   expect(await workers()).toEqual(before)
   return sent
 }

@@ -11,7 +11,6 @@ import {
   type Claimed,
   claim,
   claimAll,
-  count,
   done,
   emptied,
   engines,
@@ -21,7 +20,8 @@ import {
   quietTask,
 } from './engine.ts'
 import { further } from '../takes/engine.ts'
-import { rescue, watchWorkers } from '../fleet/engine.ts'
+import { rescue, suspect, watchWorkers } from '../fleet/engine.ts'
+import { idleWorkers } from '../store/engine.ts'
 
 const two = quietTask('two', [
   limit('seats', { concurrency: 2, by: (input: { tenant?: string | undefined }) => input.tenant ?? '' }),
@@ -175,7 +175,7 @@ describe('workers', () => {
     const jobs = await claimAll(at.db, at.worker, ['two'], 2)
     for (const worker of idle)
       await until(async () => !(await claim(at.db, worker, ['two'], 1, undefined, { idle: true })).again, 'it sleeps')
-    expect(await count(at.db, 'sluice.idle')).toBe(2)
+    expect(await idleWorkers(at.db)).toHaveLength(2)
     const heard: string[] = []
     const listener = new pg.Client(at.sluice.url)
     await listener.connect()
@@ -184,7 +184,7 @@ describe('workers', () => {
     await done(at.db, jobs.slice(0, 1))
     await until(() => heard.length > 0, 'one is called')
     expect(idle.map((worker) => `@${worker}`)).toContain(heard[0])
-    expect(await count(at.db, 'sluice.idle')).toBe(1)
+    expect(await idleWorkers(at.db)).toHaveLength(1)
     await done(at.db, jobs.slice(1))
     await until(() => heard.length > 1, 'the other is called')
     expect(heard.toSorted()).toEqual(idle.map((worker) => `@${worker}`).toSorted())
@@ -201,9 +201,9 @@ describe('workers', () => {
     const jobs = await claimAll(at.db, at.worker, names, 1)
     for (const worker of idle)
       await until(async () => !(await claim(at.db, worker, names, 1, undefined, { idle: true })).again, 'it sleeps')
-    expect(await count(at.db, 'sluice.idle')).toBe(3)
+    expect(await idleWorkers(at.db)).toHaveLength(3)
     await done(at.db, jobs)
-    expect(await count(at.db, 'sluice.idle')).toBe(2)
+    expect(await idleWorkers(at.db)).toHaveLength(2)
   })
 
   it('get a definition that begins to count places only after attempts that are just ending, which it does not count', async () => {
@@ -256,10 +256,7 @@ describe('workers', () => {
 
   it('that are lost are rescued one per transaction', async () => {
     const lost = [await enter(at.db), await enter(at.db)]
-    await at.db.query(
-      `insert into sluice.doubt select id, beat, sluice.now_us(), 10000000 from sluice.worker where id = any ($1)`,
-      [lost],
-    )
+    await suspect(at.db, lost)
     const given: string[] = []
     for (let looks = 0; looks < 3; looks++) {
       const ids = await watchWorkers(at.db)
@@ -287,7 +284,7 @@ describe('workers', () => {
     ])
     const began = performance.now()
     await at.sluice.sendMany(narrow, rows(60))
-    await later(until(async () => (await count(at.db, 'sluice.done')) === 60, 'all done'))
+    await later(until(async () => (await at.sluice.jobs.status()).done === 60, 'all done'))
     // With polls alone each job would take 1.1 to 1.9 s.
     expect((performance.now() - began) / 60).toBeLessThan(1_000)
     expect(most).toBe(1)

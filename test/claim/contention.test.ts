@@ -8,8 +8,9 @@ import { freshDatabase } from '../servers/database.ts'
 import { later, until } from '../until.ts'
 import { isLong } from '../long.ts'
 import { unitsUsed } from '../limits/engine.ts'
-import { claim, count, type Ending, enter, finish, perTenant, quietTask } from './engine.ts'
+import { claim, claimsInHand, type Ending, enter, finish, perTenant, quietTask } from './engine.ts'
 import { letClaimsWait } from './engine-parts.ts'
+import { jobsLeft } from '../store/engine.ts'
 
 const seconds = isLong ? 60 : 3
 /** How many jobs are sent, about: a fast machine would send 5,000 a second, and take minutes to end them. */
@@ -86,7 +87,7 @@ async function load(bucket: { rate: '40/s' | '1000000/s'; burst?: number }, lane
             : { job, outcome: 'done' }
       })
       if (endings.length > 0) while ((await trap.watch(() => finish(db, endings))) === undefined) continue
-      if (isLast && (await count(db, 'sluice.job')) === 0) return
+      if (isLast && (await jobsLeft(db)) === 0) return
     }
   }
   const working = later(Promise.all(Array.from({ length: claimers / names.length }, () => names.map(claimer)).flat()))
@@ -100,7 +101,7 @@ async function load(bucket: { rate: '40/s' | '1000000/s'; burst?: number }, lane
         async () => (await charged(sluice)) > 3 * half && (await worst(sluice)) > half,
         'more than a window is used',
       )
-      expect(await count(sluice.db, 'sluice.job')).toBeGreaterThan(0)
+      expect(await jobsLeft(sluice.db)).toBeGreaterThan(0)
       await lift(sluice)
     }
     isSending = false
@@ -151,13 +152,13 @@ describe.each([
     async () => {
       const { sluice, shared, trap, ran, counted, sent } = await load(bucket, lanes, names)
       expect(trap.seen).toBe(0)
-      expect(await count(sluice.db, `sluice.done where state = 'done'`)).toBe(sent)
+      expect((await sluice.jobs.status()).done).toBe(sent)
       // A returned attempt does not count, so its number is used again.
       const attempts = ran
         .filter(({ id, attempt }) => !counted.has(`${id} ${attempt}`))
         .map(({ id, attempt }) => `${id} ${attempt}`)
       expect(attempts.length).toBe(new Set(attempts).size)
-      expect(await count(sluice.db, 'sluice.claim')).toBe(0)
+      expect(await claimsInHand(sluice.db)).toBe(0)
       expect(await charged(sluice)).toBe(ran.length)
       expect(await worst(sluice)).toBeLessThanOrEqual(guaranteed(shared))
       if (bucket.rate === '40/s') expect(await worst(sluice)).toBeGreaterThan(guaranteed(shared) / 2)

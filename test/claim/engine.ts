@@ -273,6 +273,9 @@ export async function count(db: Queryable, from: string): Promise<number> {
   return Number(row?.n)
 }
 
+/** How many claims have jobs in hand. */
+export const claimsInHand = (db: Queryable) => count(db, 'sluice.claim')
+
 /** How many sessions wait for a lock in this database; other tests use other databases of the same server. */
 export function blocked(db: Queryable): Promise<number> {
   return count(

@@ -15,6 +15,7 @@ import {
   claim,
   claimAll,
   type Claimed,
+  claimsInHand,
   count,
   done,
   emptied,
@@ -28,6 +29,7 @@ import {
 import { further } from '../takes/engine.ts'
 import { rescue } from '../fleet/engine.ts'
 import { unitsUsed } from '../limits/engine.ts'
+import { jobsLeft } from '../store/engine.ts'
 
 const quiet = quietTask('quiet', [limit('wide', { rate: '1000000/s', burst: 1_000_000 })])
 const rows = (n: number) => Array.from({ length: n }, (_, i) => ({ n: i }))
@@ -60,7 +62,7 @@ for (const engine of mainEngines) {
       expect(await claims.adopt(first.claim)).toMatchObject([{ id: second.id, input: second.input }])
       await done(at.db, [second])
       expect(await claims.adopt(first.claim)).toEqual([])
-      expect(await count(at.db, 'sluice.claim')).toBe(0)
+      expect(await claimsInHand(at.db)).toBe(0)
     })
 
     it('a repeated finish changes nothing, whatever the outcome was', async () => {
@@ -169,8 +171,8 @@ for (const engine of mainEngines) {
         ambiguous: true,
         error: { code: 'SLUICE_WORKER_LOST' },
       })
-      expect(await count(at.db, 'sluice.job')).toBe(0)
-      expect(await count(at.db, 'sluice.claim')).toBe(0)
+      expect(await jobsLeft(at.db)).toBe(0)
+      expect(await claimsInHand(at.db)).toBe(0)
     })
 
     it('a job that is cancelled while it runs stays cancelled', async () => {
@@ -193,7 +195,7 @@ for (const engine of mainEngines) {
       }
       const worker = await at.sluice.work([large])
       try {
-        await until(async () => cancelled === true && (await count(at.db, 'sluice.claim')) === 0)
+        await until(async () => cancelled === true && (await claimsInHand(at.db)) === 0)
       } finally {
         at.db.call = call
         await worker.stop()
@@ -320,9 +322,9 @@ for (const engine of mainEngines) {
       ).toEqual([true, true, true])
       expect(await count(at.db, 'sluice.done')).toBe(2)
       expect(await count(at.db, `sluice.failed where reason = 'refused'`)).toBe(1)
-      expect(await count(at.db, 'sluice.claim')).toBe(1)
+      expect(await claimsInHand(at.db)).toBe(1)
       expect(await end(jobs[3] as ClaimedJob, '4')).toBe(true)
-      expect(await count(at.db, 'sluice.claim')).toBe(0)
+      expect(await claimsInHand(at.db)).toBe(0)
     })
 
     /** A store that fails the next finishes with these SQLSTATEs. */
@@ -365,7 +367,7 @@ for (const engine of mainEngines) {
       finisher.opened(jobs)
       const ends = jobs.map((job) => finisher.end(job, { kind: 'done', result: '1', tookMs: 1 }))
       expect(await Promise.all(ends)).toEqual([false, false])
-      expect(await count(at.db, 'sluice.claim')).toBeGreaterThan(0)
+      expect(await claimsInHand(at.db)).toBeGreaterThan(0)
     })
 
     it('an ending that the store refuses twice is recorded as a bare failure', async () => {

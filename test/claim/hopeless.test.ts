@@ -5,7 +5,8 @@ import { newId } from '../../src/core/hash.ts'
 import { type Failure, limit, task } from '../../src/index.ts'
 import { testSluice, type TestSluice } from '../../src/testing/index.ts'
 import { acquire, endTakes, further } from '../takes/engine.ts'
-import { claim, count, done, mainEngines, enter, tenantInput } from './engine.ts'
+import { claim, done, mainEngines, enter, tenantInput } from './engine.ts'
+import { jobsLeft } from '../store/engine.ts'
 
 const failures: Failure[] = []
 const make = (name: string, more: object) =>
@@ -88,7 +89,7 @@ describe.each(mainEngines)('$name', (engine) => {
     expect(failures).toHaveLength(8)
     await t.clock.advance('2d')
     await t.drain()
-    expect(await count(t.sluice.db, 'sluice.job')).toBe(0)
+    expect(await jobsLeft(t.sluice.db)).toBe(0)
   })
 
   test('all limits of a job are checked, and the failure names the one that has room last, with its key', async () => {

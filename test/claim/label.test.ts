@@ -23,6 +23,7 @@ import {
   quietTask,
 } from './engine.ts'
 import { classesWithoutRoom, retireBuckets } from './engine-parts.ts'
+import { idleWorkers, registerIdle } from '../store/engine.ts'
 
 const rows = (n: number) => Array.from({ length: n }, () => ({ tenant: 'a' }))
 const perHost = quietTask('hosted', [limit('ip', { window: '3/h', by: label('host') })])
@@ -73,9 +74,9 @@ for (const engine of mainEngines) {
       }
       // Nobody wakes it for these jobs; a worker of another host is woken.
       const other = await enter(at.db, ['hosted'], { host: 'b' })
-      await at.db.query('insert into sluice.idle (worker, wake_at) values ($1, 0)', [other])
+      await registerIdle(at.db, other)
       await wakeForMissedWork(at.db)
-      expect(await at.db.query('select worker from sluice.idle')).toEqual([{ worker }])
+      expect(await idleWorkers(at.db)).toEqual([worker])
       expect(await claimAll(at.db, other, ['hosted'], 10)).toHaveLength(3)
     })
 
@@ -162,7 +163,7 @@ for (const engine of mainEngines) {
       // Up to 50 ms later, so that several units free together.
       expect((await last(worker, ['dear'])).wakeUs).toBe(6_050_000)
       await wakeForMissedWork(at.db)
-      expect(await at.db.query('select worker from sluice.idle')).toEqual([{ worker }])
+      expect(await idleWorkers(at.db)).toEqual([worker])
       const barred = () => classesWithoutRoom(at.db, { host: 'a' }, 1_800_000_000_000_000)
       expect(await barred()).toEqual({ n: 1, due: true })
       // Where others would take the remaining units, fair turns decide, in the claim.
@@ -261,8 +262,7 @@ for (const engine of mainEngines) {
       for (const worker of idle) expect(await last(worker, tasks)).toMatchObject({ jobs: [] })
       if (job === undefined) throw new Error('nothing was claimed')
       await finish(at.db, [{ job, outcome: 'done' }], [])
-      expect(await count(at.db, 'sluice.idle')).toBe(3)
-      expect(await count(at.db, `sluice.idle where worker = ${idle[0]}`)).toBe(0)
+      expect(await idleWorkers(at.db)).toEqual(idle.slice(1))
     })
 
     it('room in another limit notifies a worker that has room under its own label', async () => {
@@ -277,7 +277,7 @@ for (const engine of mainEngines) {
       expect(await last(b, ['mixed'])).toMatchObject({ jobs: [] })
       expect(await last(a, ['mixed'])).toMatchObject({ jobs: [] })
       await done(at.db, jobs)
-      expect(await at.db.query('select worker from sluice.idle')).toEqual([{ worker: a }])
+      expect(await idleWorkers(at.db)).toEqual([a])
       expect(await claimAll(at.db, b, ['mixed'], 5)).toHaveLength(1)
     })
 
@@ -308,15 +308,15 @@ describe('workers', () => {
     try {
       await sluice.sendMany(perHost, rows(20))
       const worker = await sluice.work([perHost], { labels: { host: 'a' } })
-      await until(async () => (await count(sluice.db, 'sluice.done')) === 3, 'those that may have run')
+      await until(async () => (await sluice.jobs.status()).done === 3, 'those that may have run')
       const since = { claims, idles }
       await until(() => idles >= since.idles + 4, 'it has slept four times')
       // Twice: a send, or a job that has just ended, may notify the worker in between.
       expect(claims - since.claims).toBeLessThanOrEqual(2 * (idles - since.idles) + 2)
       const other = await sluice.work([perHost], { labels: { host: 'b' } })
-      await until(async () => (await count(sluice.db, 'sluice.done')) === 6, 'another host has as much')
+      await until(async () => (await sluice.jobs.status()).done === 6, 'another host has as much')
       await Promise.all([worker.stop(), other.stop()])
-      expect(await count(sluice.db, 'sluice.done')).toBe(6)
+      expect((await sluice.jobs.status()).done).toBe(6)
     } finally {
       watch(undefined)
       await sluice.close()

@@ -14,6 +14,7 @@ import {
   quietTask,
 } from './engine.ts'
 import { createClasses } from './engine-parts.ts'
+import { jobsLeft } from '../store/engine.ts'
 
 const startMs = 1_800_000_000_000
 
@@ -65,7 +66,7 @@ for (const engine of engines) {
         expect(tenants(running).toSorted()).toEqual(keys)
         await done(db, running)
       }
-      expect(await count(db, 'sluice.job')).toBe(0)
+      expect(await jobsLeft(db)).toBe(0)
     })
 
     it('is the one of a job that was sent with the priority that another one got later', async () => {

@@ -5,7 +5,7 @@ import { limit } from '../../src/limits/limit.ts'
 import {
   claimAll,
   type Claimed,
-  count,
+  claimsInHand,
   done,
   emptied,
   enter,
@@ -43,7 +43,7 @@ describe.each(mainEngines)('a worker that was given up, on $name', (engine) => {
        from sluice.bucket b join sluice.ledger l on l.bucket = b.id where b.name = 'seats' group by b.id
        union all select b.name, sum(l.units)::int, '' from sluice.bucket b join sluice.ledger l on l.bucket = b.id where b.name = 'calls' group by b.id`,
     ),
-    claims: await count(at.db, 'sluice.claim'),
+    claims: await claimsInHand(at.db),
   })
 
   it.each(outcomes)('changes nothing when it reports %s for a job that another one runs', async (outcome) => {
@@ -62,7 +62,7 @@ describe.each(mainEngines)('a worker that was given up, on $name', (engine) => {
     expect(await finish(at.db, [outcome === 'readmit' ? { ...report, place } : report])).toEqual([first.seq])
     expect(await look()).toEqual(before)
     expect(await done(at.db, [second])).toEqual([])
-    expect(await count(at.db, `sluice.done where state = 'done'`)).toBe(1)
+    expect((await at.sluice.jobs.status()).done).toBe(1)
   })
 
   it('changes nothing when it settles', async () => {

@@ -3,8 +3,8 @@ import { expect, it } from 'vitest'
 import { storeOn } from '../../src/db/store.ts'
 import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
 import { Finisher } from '../../src/claim/finish/finish.ts'
-import { claim, claimAll, count, emptied, enter, engines, quietTask } from './engine.ts'
-import { watchWorkers, workerRound } from '../fleet/engine.ts'
+import { claim, claimAll, claimsInHand, count, emptied, engines, enter, quietTask } from './engine.ts'
+import { suspect, watchWorkers, workerRound } from '../fleet/engine.ts'
 import { lockJob } from '../servers/stranger.ts'
 import { until } from '../until.ts'
 
@@ -22,10 +22,10 @@ it('the claim of a locked job stays beside a bad result', async (context) => {
   const ends = [end(jobs[0], '1'), end(jobs[1], '"\\u0000"')]
   const last = end(jobs[2], '3')
   await Promise.all(ends)
-  expect(await count(at.db, 'sluice.claim')).toBe(1)
+  expect(await claimsInHand(at.db)).toBe(1)
   await free()
   expect(await last).toBe(true)
-  await until(async () => (await count(at.db, 'sluice.claim')) === 0, 'ended')
+  await until(async () => (await claimsInHand(at.db)) === 0, 'ended')
 }, 60_000)
 
 it('another worker is found lost while the job of a lost one is locked', async (context) => {
@@ -34,7 +34,7 @@ it('another worker is found lost while the job of a lost one is locked', async (
   const locked = (await claim(at.db, a, ['quiet'], 1)).jobs[0]
   await claim(at.db, b, ['quiet'], 1)
   await watchWorkers(at.db)
-  await at.db.query(`update sluice.doubt set unchanged_us = 10000000 where worker = ${a}`)
+  await suspect(at.db, [a])
   await lockJob(context, at.sluice.url, locked?.id)
   await until(async () => {
     await watchWorkers(at.db).catch(() => [])

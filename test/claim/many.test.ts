@@ -3,7 +3,19 @@ import pg from 'pg'
 import { describe, expect, it } from 'vitest'
 import type { Queryable } from '../../src/db/db.ts'
 import { limit } from '../../src/limits/limit.ts'
-import { blocked, claim, claimAll, count, done, emptied, engines, perTenant, quietTask, tenantInput } from './engine.ts'
+import {
+  blocked,
+  claim,
+  claimAll,
+  claimsInHand,
+  count,
+  done,
+  emptied,
+  engines,
+  perTenant,
+  quietTask,
+  tenantInput,
+} from './engine.ts'
 import { costOfClaim, deleteLanes, lockClasses } from './engine-parts.ts'
 import { task } from '../../src/tasks/task.ts'
 import { later, until } from '../until.ts'
@@ -146,7 +158,7 @@ it('a lane that empties while its class is not locked, and fills again, is not d
     await collected
     await sluice.send(free, { tenant: 'y' })
     const claimed = later(claim(db, worker, ['free'], 1))
-    await until(async () => (await blocked(db)) > 0 || (await count(db, 'sluice.claim')) > 0, 'it claims')
+    await until(async () => (await blocked(db)) > 0 || (await claimsInHand(db)) > 0, 'it claims')
     await collector.query('commit')
     expect((await claimed).jobs).toHaveLength(1)
   } finally {

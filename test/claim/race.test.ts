@@ -4,9 +4,21 @@ import { afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import type { Queryable } from '../../src/db/db.ts'
 import { sqlOn } from '../../src/db/store.ts'
 import { later, until } from '../until.ts'
-import { rescue, watchWorkers } from '../fleet/engine.ts'
+import { rescue, suspect, watchWorkers, workersSeen } from '../fleet/engine.ts'
 import { queryable } from '../servers/database.ts'
-import { blocked, claim, claimAll, count, emptied, engines, enter, mainEngines, ownClock, quietTask } from './engine.ts'
+import {
+  blocked,
+  claim,
+  claimAll,
+  claimsInHand,
+  count,
+  emptied,
+  engines,
+  enter,
+  mainEngines,
+  ownClock,
+  quietTask,
+} from './engine.ts'
 import { planClaim, promoteDue } from './engine-parts.ts'
 
 const quiet = quietTask('quiet')
@@ -37,8 +49,8 @@ describe('on two connections', () => {
     await other.query('begin')
     expect((await claim(other, at.worker, ['quiet'], 1)).jobs).toHaveLength(1)
     await besideCommit(rescue(at.db, at.worker))
-    expect(await count(at.db, 'sluice.worker')).toBe(0)
-    expect(await count(at.db, 'sluice.claim')).toBe(0)
+    expect((await at.sluice.jobs.status()).workers).toBe(0)
+    expect(await claimsInHand(at.db)).toBe(0)
     expect(await claimAll(at.db, await enter(at.db), ['quiet'], 1)).toMatchObject([{ attempt: 2, ambiguous: true }])
   })
 
@@ -48,33 +60,27 @@ describe('on two connections', () => {
     await rescue(other, at.worker)
     const claimed = await besideCommit(claim(at.db, at.worker, ['quiet'], 1))
     expect(claimed).toMatchObject({ status: 'rejected', reason: { code: 'SLW01' } })
-    expect(await count(at.db, 'sluice.claim')).toBe(0)
+    expect(await claimsInHand(at.db)).toBe(0)
   })
-
-  /** Other workers have seen its heartbeat stand still for 10 s. */
-  const suspect = () =>
-    at.db.query(
-      `insert into sluice.doubt (worker, beat, at, unchanged_us) select id, beat, sluice.now_us(), 10000000 from sluice.worker`,
-    )
 
   it('a worker whose heartbeat arrives during its rescue is kept', async () => {
     await at.sluice.send(quiet, {})
     const { jobs } = await claim(at.db, at.worker, ['quiet'], 1)
-    await suspect()
+    await suspect(at.db)
     await other.query('begin')
     await sqlOn(other).run('fleet/count_heartbeat', [at.worker])
     await besideCommit(watchWorkers(at.db))
-    expect(await count(at.db, 'sluice.worker')).toBe(1)
+    expect((await at.sluice.jobs.status()).workers).toBe(1)
     expect(await count(at.db, `sluice.job where claim is not null and crashes = 0`)).toBe(jobs.length)
     // The heartbeat is seen to have moved, so the worker is doubted no more.
     await watchWorkers(at.db)
-    expect(await count(at.db, 'sluice.doubt where unchanged_us < 10000000')).toBe(1)
+    expect(await workersSeen(at.db, 10_000_000)).toBe(1)
   })
 
   it('a worker without heartbeats is rescued', async () => {
-    await suspect()
+    await suspect(at.db)
     await watchWorkers(at.db)
-    expect(await count(at.db, 'sluice.worker')).toBe(0)
+    expect((await at.sluice.jobs.status()).workers).toBe(0)
   })
 
   it('a claim that plans its statements holds no lock for which other claims wait', async () => {

@@ -12,8 +12,8 @@ import { isReady, type Proxy, startProxy } from '../servers/proxy.ts'
 import { isLong } from '../long.ts'
 import { until } from '../until.ts'
 import { rescue } from '../fleet/engine.ts'
-import { sendCalls } from '../store/engine.ts'
-import { attemptCalls, claim, type Claimed, count, done, enter, quietTask } from './engine.ts'
+import { jobsLeft, sendCalls } from '../store/engine.ts'
+import { attemptCalls, claim, type Claimed, claimsInHand, count, done, enter, quietTask } from './engine.ts'
 
 const ends: (() => Promise<unknown>)[] = []
 afterAll(async () => {
@@ -41,8 +41,7 @@ async function behind() {
   await direct.send(work, { n: 0 })
   await far.send(work, { n: 0 })
   await until(() => runs.length === 2, 'the first jobs')
-  const done = (n: number) =>
-    until(async () => (await count(direct.db, `sluice.done where state = 'done'`)) === n, `${n} done`)
+  const done = (n: number) => until(async () => (await direct.jobs.status()).done === n, `${n} done`)
   await done(2)
   return { proxy, direct, far, runs, work, done }
 }
@@ -69,7 +68,7 @@ describe.concurrent('a lost reply', () => {
     if (isLong) expect(systemClock.monotonicMs() - lostMs).toBeLessThan(15_000)
     expect(new Set(runs).size).toBe(52)
     expect(runs).toHaveLength(52)
-    expect(await count(direct.db, 'sluice.claim')).toBe(0)
+    expect(await claimsInHand(direct.db)).toBe(0)
   })
 
   it.each(['open', 'closed'] as const)('of a send, its socket then %s: the job is recorded once', async (leave) => {
@@ -95,7 +94,7 @@ describe.concurrent('a lost reply', () => {
       await done(n)
       expect(new Set(runs).size).toBe(n)
       expect(runs).toHaveLength(n)
-      expect(await count(direct.db, 'sluice.claim')).toBe(0)
+      expect(await claimsInHand(direct.db)).toBe(0)
     },
   )
 
@@ -115,14 +114,14 @@ describe.concurrent('a lost reply', () => {
     const session = await far.db.query<{ pid: number }>('select pg_backend_pid() as pid')
     proxy.strand()
     const id = await far.send(work, {})
-    const isOver = async () => (await count(near.db, `sluice.done where state = 'done'`)) === 2
+    const isOver = async () => (await near.jobs.status()).done === 2
     await until(isOver, 'the job that was sent again is done')
     await proxy.pass()
     const sessions = () => count(near.db, `pg_stat_activity where pid = ${session[0]?.pid}`)
     await until(async () => (await sessions()) === 0, 'the session of the first request is over')
-    await until(async () => (await count(near.db, 'sluice.job')) === 0, 'nothing is left to do')
+    await until(async () => (await jobsLeft(near.db)) === 0, 'nothing is left to do')
     expect(runs.filter((run) => run === id)).toEqual([id])
-    expect(await count(near.db, 'sluice.failed')).toBe(0)
+    expect((await near.jobs.status()).failed).toBe(0)
   })
 
   it('of a claim whose request reaches the store after the end of its jobs, whose end comes again later still: no job is lost', async (context) => {

@@ -7,7 +7,7 @@ import { Claims } from '../../src/claim/claim.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { later, until } from '../until.ts'
 import { queryable } from '../servers/database.ts'
-import { claim, count, engines, enter, openOn, quietTask } from './engine.ts'
+import { claim, claimsInHand, engines, enter, openOn, quietTask } from './engine.ts'
 
 it('a claimer that is stopped before it reads a large reply blocks no other client', async () => {
   const sluice = await openOn(engines[0])
@@ -32,7 +32,7 @@ it('a claimer that is stopped before it reads a large reply blocks no other clie
     (reply = await queryable(stopped).query(sql, params)) as never
   const pending = later(claim({ query }, worker, ['big'], 500, id, { idle: true }))
   await until(
-    async () => (await count(sluice.db, 'sluice.claim')) === 1,
+    async () => (await claimsInHand(sluice.db)) === 1,
     'the claim is committed, though nobody reads its reply',
   )
   const other = await enter(sluice.db)

@@ -4,7 +4,7 @@ import { expect } from 'vitest'
 import { newId } from '../../src/core/hash.ts'
 import type { Queryable } from '../../src/db/db.ts'
 import type { Limit } from '../../src/limits/limit.ts'
-import { acquire, endTakes } from '../takes/engine.ts'
+import { acquire, endTakes, leaveLine } from '../takes/engine.ts'
 import { bucketOf } from './setting.ts'
 import type { Time, Witness } from './witness.ts'
 
@@ -68,8 +68,7 @@ export class Takers {
   /** Ends all takes, and all lines. */
   async leave(): Promise<void> {
     for (const lease of this.#leases.splice(0)) await this.#end(lease, false)
-    for (const { line } of this.#lines.splice(0))
-      await this.#options.db.query('delete from sluice.taker where id = $1', [line])
+    for (const { line } of this.#lines.splice(0)) await leaveLine(this.#options.db, line)
   }
 
   async #end({ id, take }: Lease, isUnused: boolean): Promise<void> {

@@ -10,6 +10,7 @@ import { until } from '../until.ts'
 import { claim, claimAll, done, emptied, enter, mainEngines, ownClock, quietTask } from '../claim/engine.ts'
 import { createClasses } from '../claim/engine-parts.ts'
 import { wakeForMissedWork } from './engine.ts'
+import { forgetIdle } from '../store/engine.ts'
 
 /** A Tuesday, 12:00 in Berlin. */
 const startMs = Date.parse('2025-07-01T10:00:00Z')
@@ -64,7 +65,7 @@ describe.each(mainEngines)('on $name', (engine) => {
   it('no worker is notified while nothing is due, nor when none is idle', async () => {
     await sleep()
     expect(await called()).toEqual([])
-    await at.db.query('delete from sluice.idle')
+    await forgetIdle(at.db)
     await at.sluice.send(plain, {})
     expect(await called()).toEqual([])
   })
@@ -130,7 +131,7 @@ describe.each(mainEngines)('on $name', (engine) => {
     await sleep()
     await at.clock.set(startMs + (first.wakeUs ?? 0) / 1_000 - 2_000)
     expect(await called()).toEqual([])
-    await at.db.query('delete from sluice.idle where worker = $1', [other])
+    await forgetIdle(at.db, other)
     expect(await called()).toEqual([`@${third}`])
   })
   it('another worker is notified of room at its label when the worker that would have woken for it is busy', async () => {

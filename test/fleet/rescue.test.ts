@@ -6,6 +6,7 @@ import { isLong } from '../long.ts'
 import { until } from '../until.ts'
 import { count } from '../claim/engine.ts'
 import { checkOnce, fleet, note } from '../claim/fleet.ts'
+import { beats, workersSeen } from './engine.ts'
 
 describe.concurrent('a worker process', () => {
   it('that is killed loses its jobs to another worker within 15 s, as ambiguous ones', async (context) => {
@@ -17,21 +18,17 @@ describe.concurrent('a worker process', () => {
     )
     await until(() => runs.length === 20, 'all begun')
     await start()
-    const beats = async () => {
-      const [row] = await sluice.db.query<{ beat: string }>('select beat from sluice.worker order by id desc limit 1')
-      return Number(row?.beat)
-    }
-    const before = await beats()
+    const before = await beats(sluice.db)
     const killedMs = systemClock.monotonicMs()
     victim.kill('SIGKILL')
-    await until(async () => (await count(sluice.db, `sluice.done where state = 'done'`)) === 20, 'all done elsewhere')
+    await until(async () => (await sluice.jobs.status()).done === 20, 'all done elsewhere')
     // Time by the survivor's heartbeat, which is slow on a busy machine too: every 2 s, and once more where a round is late.
-    expect((await beats()) - before).toBeLessThanOrEqual(12)
+    expect((await beats(sluice.db)) - before).toBeLessThanOrEqual(12)
     if (isLong) expect(systemClock.monotonicMs() - killedMs).toBeLessThan(15_000)
     expect(runs).toHaveLength(40)
     checkOnce(runs)
     expect(await count(sluice.db, 'sluice.done where crashes = 1 and attempt = 2 and ambiguous')).toBe(20)
-    expect(await count(sluice.db, 'sluice.worker')).toBe(1)
+    expect((await sluice.jobs.status()).workers).toBe(1)
   })
 
   it('that is stopped for long does nothing twice when it goes on, and registers again', async (context) => {
@@ -48,16 +45,16 @@ describe.concurrent('a worker process', () => {
       Array.from({ length: 400 }, (_, n) => ({ n })),
     )
     sleeper.kill('SIGSTOP')
-    await until(async () => (await count(sluice.db, 'sluice.done')) === 405, 'all done elsewhere')
+    await until(async () => (await sluice.jobs.status()).done === 405, 'all done elsewhere')
     const before = runs.filter(({ pid }) => pid === sleeper.pid).length
     sleeper.kill('SIGCONT')
-    await until(async () => (await count(sluice.db, 'sluice.worker')) === 2, 'it registers anew')
+    await until(async () => (await sluice.jobs.status()).workers === 2, 'it registers anew')
     watcher.kill('SIGSTOP')
     await sluice.sendMany(
       note,
       Array.from({ length: 5 }, (_, n) => ({ n })),
     )
-    await until(async () => (await count(sluice.db, 'sluice.done')) === 410, 'it works again')
+    await until(async () => (await sluice.jobs.status()).done === 410, 'it works again')
     expect(runs.filter(({ pid }) => pid === sleeper.pid).length).toBeGreaterThanOrEqual(before + 5)
     checkOnce(runs)
     expect(new Set(runs.map(({ id }) => id)).size).toBe(410)
@@ -68,7 +65,7 @@ describe.concurrent('a worker process', () => {
     try {
       const { sluice, runs, start } = await fleet(server.url, context)
       await Promise.all([start(), start()])
-      await until(async () => (await count(sluice.db, 'sluice.worker')) === 2, 'both are registered')
+      await until(async () => (await sluice.jobs.status()).workers === 2, 'both are registered')
       const workers = await sluice.db.query('select id from sluice.worker order by id')
       let sent = 0
       await sluice.sendMany(
@@ -84,10 +81,10 @@ describe.concurrent('a worker process', () => {
         note,
         Array.from({ length: 100 }, () => ({ n: sent++ })),
       )
-      await until(async () => (await count(sluice.db, 'sluice.done')) === sent, 'all done')
+      await until(async () => (await sluice.jobs.status()).done === sent, 'all done')
       if (isLong) expect(systemClock.monotonicMs() - backMs).toBeLessThan(5_000)
       // No worker is doubted later on either: all heartbeats are seen to move.
-      await until(async () => (await count(sluice.db, 'sluice.doubt where unchanged_us < 3000000')) === 2, 'no doubts')
+      await until(async () => (await workersSeen(sluice.db, 3_000_000)) === 2, 'no doubts')
       expect(await sluice.db.query('select id from sluice.worker order by id')).toEqual(workers)
       expect(await count(sluice.db, 'sluice.done where crashes > 0 or ambiguous')).toBe(0)
       checkOnce(runs)

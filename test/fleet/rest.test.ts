@@ -1,17 +1,13 @@
 /** Which workers may leave out a round. */
 import { expect, it } from 'vitest'
 import { emptied, engines, enter } from '../claim/engine.ts'
-import { workerRound } from './engine.ts'
+import { noteLook, workerRound } from './engine.ts'
 
 const at = emptied(engines[0])
 
 it('a worker without the turn may rest in a fleet of five or more, and not in one of four', async () => {
   const mayRest = async () => {
-    await at.db.query(
-      `insert into sluice.doubt (worker, beat, at, unchanged_us) values ($1, 0, sluice.now_us(), 0)
-       on conflict (worker) do update set at = excluded.at`,
-      [at.worker],
-    )
+    await noteLook(at.db, at.worker)
     const round = await workerRound(at.db, at.worker)
     expect(round?.turn).toBe(false)
     return round?.rest

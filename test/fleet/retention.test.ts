@@ -7,6 +7,7 @@ import { RetentionSettings, isPruneTime, retentionSettings } from '../../src/fle
 import { count, engines, quietTask } from '../claim/engine.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { until } from '../until.ts'
+import { beats, workersSeen } from './engine.ts'
 
 const minute = 60_000
 const hour = 60 * minute
@@ -75,16 +76,14 @@ it("a worker's retention setting is recorded even if another does the maintenanc
     await Sluice.open({ store: url, retention: { done: '3d' } }),
   ]
   const workers = [await first.work([quietTask('quiet')])]
-  const looked = () => count(first.db, 'sluice.doubt')
-  await until(async () => (await looked()) === 1, 'the first looks at the fleet')
+  await until(async () => (await workersSeen(first.db)) === 1, 'the first looks at the fleet')
   workers.push(await later.work([quietTask('quiet')]))
-  await until(async () => (await looked()) === 2, 'it goes on')
+  await until(async () => (await workersSeen(first.db)) === 2, 'it goes on')
   await until(async () => (await count(first.db, 'sluice.setting')) === 1, 'the second has spoken')
   await first.db.query('delete from sluice.setting')
   await workers[0]?.stop()
-  const beat = async () => Number((await first.db.query<{ beat: string }>('select beat from sluice.worker'))[0]?.beat)
-  const before = await beat()
-  await until(async () => (await beat()) >= before + 3, 'it does the maintenance')
+  const before = await beats(first.db)
+  await until(async () => (await beats(first.db)) >= before + 3, 'it does the maintenance')
   expect(await count(first.db, 'sluice.setting')).toBe(0)
   await workers[1]?.stop()
   await Promise.all([first.close(), later.close()])

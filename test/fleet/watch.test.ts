@@ -7,7 +7,7 @@ import { storeOn } from '../../src/db/store.ts'
 import { type Member, Membership } from '../../src/fleet/membership.ts'
 import { claim, emptied, engines, enter, quietTask } from '../claim/engine.ts'
 import { lockJob } from '../servers/stranger.ts'
-import { watchWorkers } from './engine.ts'
+import { suspect, watchWorkers } from './engine.ts'
 
 const quiet = quietTask('quiet')
 const at = emptied(engines[0])
@@ -23,7 +23,7 @@ it('reports once that a lost worker is not given up, because looks fail or anoth
   const lost = await enter(at.db)
   const [job] = (await claim(at.db, lost, [quiet.name], 1)).jobs
   await watchWorkers(at.db)
-  await at.db.query(`update sluice.doubt set unchanged_us = 10000000 where worker = ${lost}`)
+  await suspect(at.db, [lost])
   const free = await lockJob(context, at.sluice.url, job?.id)
   for (let looks = 0; looks < 4; looks++) expect(await member.watch()).toEqual([])
   expect(lines).toEqual([])

@@ -22,6 +22,7 @@ import {
 import { further } from '../takes/engine.ts'
 import { hold } from '../limits/engine.ts'
 import { wakeForMissedWork } from '../fleet/engine.ts'
+import { idleWorkers, registerIdle } from '../store/engine.ts'
 
 /** A Tuesday, 12:00 in Berlin. */
 const startMs = Date.parse('2025-07-01T10:00:00Z')
@@ -136,7 +137,7 @@ describe.each(mainEngines)('a gate on $name', (engine) => {
     await at.clock.set(startMs)
     await defineGate(sqlOn(db), 'rule:old#1', { tasks: ['sync-*'], reason: 'rule old' }, 60)
     await sluice.pause({ task: 'other' }, { reason })
-    await db.query('insert into sluice.idle (worker, wake_at) values ($1, 0)', [at.worker])
+    await registerIdle(db, at.worker)
     const names = async (ms: number) => {
       await at.clock.set(startMs + ms)
       await wakeForMissedWork(db)
@@ -300,7 +301,7 @@ it.each(mainEngines)('an idle worker on $name goes on when a pause ends', async 
   await sluice.pause({ task: 'quiet' }, { reason })
   const worker = await sluice.work([work as never])
   await sluice.send(quiet, { tenant: 'a' })
-  await until(async () => (await count(sluice.db, 'sluice.idle')) > 0)
+  await until(async () => (await idleWorkers(sluice.db)).length > 0)
   expect(ended).toEqual([])
   await sluice.resume({ task: 'quiet' })
   await until(() => ended.length === 1)

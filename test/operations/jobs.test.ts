@@ -5,8 +5,9 @@ import { newId } from '../../src/core/hash.ts'
 import { migrate } from '../../src/db/migrate.ts'
 import type { Db, Tx } from '../../src/db/db.ts'
 import { limit, type Sluice, type State, task } from '../../src/index.ts'
-import { claimAll, count, empty, engines, enter, openOn, quietTask } from '../claim/engine.ts'
+import { claimAll, empty, engines, enter, openOn, quietTask } from '../claim/engine.ts'
 import { ownPglite } from '../servers/pglite.ts'
+import { jobsLeft } from '../store/engine.ts'
 
 const quiet = quietTask('quiet')
 const limited = task('limited', {
@@ -95,7 +96,7 @@ for (const engine of engines) {
         return send(tx)
       })
       expect(await sluice.send(limited, { account: 'a' }, { idempotencyKey: 'k' })).toBe(id)
-      expect(await count(sluice.db, 'sluice.job')).toBe(3)
+      expect(await jobsLeft(sluice.db)).toBe(3)
       expect(await claimAll(sluice.db, await enter(sluice.db), ['limited'], 5)).toMatchObject([{ id }])
     })
 

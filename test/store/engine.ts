@@ -34,12 +34,6 @@ export async function idleWorkers(db: Queryable): Promise<string[]> {
   return (await db.query<{ worker: string }>('select worker from sluice.idle order by 1')).map(({ worker }) => worker)
 }
 
-/** Whether an idle worker waits because its own labels have no room. */
-export async function isBarred(db: Queryable, worker: string): Promise<boolean> {
-  const sql = 'select from sluice.idle where worker = $1 and barred is not null'
-  return (await db.query(sql, [worker])).length === 1
-}
-
 /** Registers a worker as idle, to be notified of whatever comes. */
 export async function registerIdle(db: Queryable, worker: string): Promise<void> {
   await db.query('insert into sluice.idle (worker, wake_at) values ($1, 0)', [worker])

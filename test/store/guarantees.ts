@@ -6,6 +6,7 @@ import { limit, Sluice, task, type TxLike } from '../../src/index.ts'
 import { count, enter } from '../claim/engine.ts'
 import { freshDatabase } from '../servers/database.ts'
 import type { Connected, Open } from './library.ts'
+import { forgetIdle, registerIdle } from './engine.ts'
 
 /** What has run. */
 export const ran: string[] = []
@@ -148,7 +149,7 @@ export const guarantees: Record<string, (at: At) => Promise<void>> = {
   },
 
   async 'idle workers are notified at the commit, and not before'({ sluice, library }) {
-    await sluice.db.query('insert into sluice.idle (worker, wake_at) values ($1, 0)', [await enter(sluice.db)])
+    await registerIdle(sluice.db, await enter(sluice.db))
     const heard: string[] = []
     const stop = await sluice.db.listen('sluice.wake', (payload) => void heard.push(payload))
     await expect.poll(() => sluice.db.listening()).toBe(true)
@@ -160,7 +161,7 @@ export const guarantees: Record<string, (at: At) => Promise<void>> = {
     await library.transaction(({ tx }) => sluice.send(quiet, { text: 'x' }, { tx, queue: 'kept' }))
     await expect.poll(() => heard).toEqual(['kept'])
     await stop()
-    await sluice.db.query('delete from sluice.idle')
+    await forgetIdle(sluice.db)
   },
 
   async 'a transaction elsewhere is refused with advice, and nothing is stored'({ sluice, library }) {

@@ -4,10 +4,10 @@ import { afterEach, describe, expect, it, vi } from 'vitest'
 import { newId } from '../../src/core/hash.ts'
 import type { SendOptions } from '../../src/tasks/task.ts'
 import { Sluice } from '../../src/sluice.ts'
-import { claimAll, count, emptied, engines, quietTask } from '../claim/engine.ts'
+import { claimAll, emptied, engines, quietTask } from '../claim/engine.ts'
 import { later, until } from '../until.ts'
 import { calls } from './calls.ts'
-import { sendCalls } from './engine.ts'
+import { jobsLeft, sendCalls } from './engine.ts'
 
 const quiet = quietTask('quiet')
 
@@ -90,7 +90,7 @@ describe('while another transaction has a key or an id', () => {
     expect(held.some(({ isOver }) => isOver)).toBe(false)
     await tx.query('rollback')
     await Promise.all(held.map(({ promise }) => promise))
-    expect(await count(at.db, 'sluice.job')).toBe(keys.length + 2)
+    expect(await jobsLeft(at.db)).toBe(keys.length + 2)
   })
 
   it('of many sends with ids, the one that waits makes few statements of the others', async () => {
@@ -110,7 +110,7 @@ describe('while another transaction has a key or an id', () => {
     expect(held[0]?.isOver).toBe(false)
     await tx.query('commit')
     expect(await held[0]?.promise).toBe(id)
-    expect(await count(at.db, 'sluice.job')).toBe(200)
+    expect(await jobsLeft(at.db)).toBe(200)
   })
 
   it('a send beside a hundred that wait, with one of them in its batch, is recorded after few statements', async () => {
@@ -130,7 +130,7 @@ describe('while another transaction has a key or an id', () => {
     expect(held.some(({ isOver }) => isOver)).toBe(false)
     await tx.query('commit')
     await Promise.all(held.map(({ promise }) => promise))
-    expect(await count(at.db, 'sluice.job')).toBe(101)
+    expect(await jobsLeft(at.db)).toBe(101)
   })
 
   it('sends of one caller with one key keep their order, and one job is recorded', async () => {

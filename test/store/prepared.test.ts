@@ -4,11 +4,11 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { newId } from '../../src/core/hash.ts'
 import { Sluice } from '../../src/sluice.ts'
 
-import { count, quietTask } from '../claim/engine.ts'
+import { quietTask } from '../claim/engine.ts'
 import { type PostgresServer, startPostgres } from '../servers/postgres.ts'
 import { until } from '../until.ts'
 import { calls } from './calls.ts'
-import { sendCalls } from './engine.ts'
+import { idleWorkers, sendCalls } from './engine.ts'
 
 const quiet = quietTask('quiet')
 
@@ -53,7 +53,7 @@ describe('beside an idle worker', () => {
       },
     ],
   ])('a prepared transaction commits with %s without notification, and the worker finds the job', async (_, send) => {
-    await until(async () => (await count(sluice.db, 'sluice.idle')) === 1, 'the worker is idle')
+    await until(async () => (await idleWorkers(sluice.db)).length === 1, 'the worker is idle')
     await client.query('begin')
     const id = await send()
     await client.query(`prepare transaction 'other'`)
@@ -63,7 +63,7 @@ describe('beside an idle worker', () => {
   })
 
   it('a prepared transaction is refused by PostgreSQL when the send notifies', async () => {
-    await until(async () => (await count(sluice.db, 'sluice.idle')) === 1, 'the worker is idle')
+    await until(async () => (await idleWorkers(sluice.db)).length === 1, 'the worker is idle')
     await client.query('begin')
     await sluice.send(quiet, { n: 1 }, { tx: client })
     await expect(client.query(`prepare transaction 'other'`)).rejects.toThrow(/LISTEN, UNLISTEN, or NOTIFY/)
@@ -82,7 +82,7 @@ describe('beside an idle worker', () => {
     try {
       const called = await calls(sluice.db, sendCalls.general, async () => {
         for (let n = 1; n <= 3; n++) {
-          await until(async () => (await count(sluice.db, 'sluice.idle')) === 1, 'the worker is idle')
+          await until(async () => (await idleWorkers(sluice.db)).length === 1, 'the worker is idle')
           await sluice.send(quiet, { n }, { id: newId() })
         }
       })

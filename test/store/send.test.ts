@@ -24,7 +24,7 @@ import {
   tenantInput,
 } from '../claim/engine.ts'
 import { createClasses } from '../claim/engine-parts.ts'
-import { replaceJob } from './engine.ts'
+import { registerIdle, replaceJob } from './engine.ts'
 
 const quiet = quietTask('quiet')
 const ns = (jobs: readonly { input: unknown }[]) => jobs.map(({ input }) => (input as { n: number }).n)
@@ -217,7 +217,7 @@ for (const engine of engines) {
     })
 
     it('in a batch to more queues than a notification can name is recorded, and wakes workers', async () => {
-      await at.sluice.db.query(`insert into sluice.idle (worker, wake_at) values ($1, 0)`, [at.worker])
+      await registerIdle(at.sluice.db, at.worker)
       let heard = ''
       const stop = await at.sluice.db.listen('sluice.wake', (payload) => (heard = payload))
       await expect.poll(() => at.sluice.db.listening()).toBe(true)
@@ -280,7 +280,7 @@ describe('a send in the transaction of the caller', () => {
     expect(await take()).toEqual([5])
     await tx.query('commit')
     expect(await take()).toEqual([2, 4])
-    expect(await count(at.db, 'sluice.job where claim is null')).toBe(0)
+    expect((await at.sluice.jobs.status()).waiting).toBe(0)
   })
 
   it('is not lost when many transactions are open and end in any order, with claims in between', async () => {

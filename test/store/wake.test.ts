@@ -7,6 +7,7 @@ import { limit } from '../../src/limits/limit.ts'
 import { label } from '../../src/limits/pool.ts'
 import { until } from '../until.ts'
 import { claim, emptied, enter, mainEngines, quietTask } from '../claim/engine.ts'
+import { forgetIdle, idleWorkers } from './engine.ts'
 
 describe.each(mainEngines)('on $name', (engine) => {
   const at = emptied(engine)
@@ -51,7 +52,7 @@ describe.each(mainEngines)('on $name', (engine) => {
     expect(new Set(called).size).toBe(2)
     expect(ids.map((id) => `@${id}`)).toEqual(expect.arrayContaining(called))
     // They are still on the list, because a sender waits for no worker.
-    expect(await at.db.query('select count(*)::int as n from sluice.idle')).toEqual([{ n: 13 }])
+    expect(await idleWorkers(at.db)).toHaveLength(13)
   })
 
   it('a worker that claimed all it wanted ahead of time is not notified, and one that got less is', async () => {
@@ -70,7 +71,7 @@ describe.each(mainEngines)('on $name', (engine) => {
     }, 'it gets all it wants ahead of time')
     await claim(at.db, free, ['fast', 'mine'], 100, newId(), { idle: true, ahead: 100 })
     expect(await told(() => at.sluice.send(mine, {}))).toEqual([`@${free}`])
-    await at.db.query('delete from sluice.idle')
+    await forgetIdle(at.db)
     // What may begin later waits beside the slots, so those are free.
     await until(async () => {
       const { jobs, laterUs } = await claim(at.db, roomy, ['fast', 'mine'], 5, newId(), { idle: true, ahead: 100 })

@@ -7,11 +7,11 @@ import { StoreError } from '../../src/core/errors.ts'
 import type { Db } from '../../src/db/db.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { Sluice } from '../../src/sluice.ts'
-import { count, empty } from '../claim/engine.ts'
+import { empty } from '../claim/engine.ts'
 import { later, until } from '../until.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { unitsUsed } from '../limits/engine.ts'
-import { takeCalls } from './engine.ts'
+import { giveUpHolders, holderOf, placesTaken, takeCalls } from './engine.ts'
 
 type Run = () => Promise<unknown[]>
 /** Stands between the takes and the store. */
@@ -53,8 +53,6 @@ afterAll(async () => {
 })
 
 const units = async () => Object.values(await unitsUsed(sluice.db)).reduce((sum, used) => sum + used, 0)
-const holderOf = async (id: string) =>
-  (await sluice.db.query<{ holder: string }>('select holder from sluice.lease where id = $1', [id]))[0]?.holder
 const unreachable = () => new StoreError('SLUICE_STORE_UNREACHABLE', 'the answer is lost')
 
 /** Keeps back the reply to the next take; resolves, when the store has it, to a function that lets it through. */
@@ -105,8 +103,8 @@ it('a place that is granted while others are renewed stays held', async () => {
   }
   renew.splice(0).forEach((go) => go())
   await until(() => renew.length > 0, 'the renewal is over')
-  expect(await holderOf(second?.id ?? '')).toBeDefined()
-  expect(await count(sluice.db, 'sluice.lease')).toBe(2)
+  expect(await holderOf(sluice.db, second?.id ?? '')).toBeDefined()
+  expect(await placesTaken(sluice.db)).toBe(2)
   expect(await sluice.takes.tryTake(seats)).toMatchObject({ granted: false })
   await Promise.all([first.release(), second?.release()])
 })
@@ -132,33 +130,32 @@ it('a fetch goes on if its unused place has gone back before the reply that says
   await until(() => renewals > 0, 'the renewal is over')
   kept.forEach((goOn) => goOn())
   expect(await (await fetching).text()).toBe('here')
-  await until(async () => (await count(sluice.db, 'sluice.lease')) === 0, 'its places are free')
+  await until(async () => (await placesTaken(sluice.db)) === 0, 'its places are free')
   server.close()
 })
 
 it('a late reply to a holder that was given up neither adds nor removes places of the present holder', async () => {
   const rooms = limit('rooms', { concurrency: 5 })
-  const giveUp = () => sluice.db.query('update sluice.holder set alive_until = 0')
   const first = await sluice.takes.take(rooms)
-  const old = await holderOf(first.id)
+  const old = await holderOf(sluice.db, first.id)
   const kept = keepBack()
   const granted = later(sluice.takes.take(rooms))
   const goOn = await kept
-  await giveUp()
+  await giveUpHolders(sluice.db)
   const lostOne = keepBack()
   const denied = later(sluice.takes.take(rooms))
   const goOnDenied = await lostOne
   // The first take that notices it begins anew.
   const present = await sluice.takes.take(rooms)
   expect(first.signal.aborted).toBe(true)
-  expect(await holderOf(present.id)).not.toBe(old)
+  expect(await holderOf(sluice.db, present.id)).not.toBe(old)
   goOnDenied()
   goOn()
-  for (const lease of [await granted, await denied]) expect(await holderOf(lease.id)).toBe(await holderOf(present.id))
+  for (const lease of [await granted, await denied])
+    expect(await holderOf(sluice.db, lease.id)).toBe(await holderOf(sluice.db, present.id))
   expect(present.signal.aborted).toBe(false)
   // Beside the lost place, which is freed when it is needed.
-  const rows = () => count(sluice.db, `sluice.lease where holder = '${old}'`)
-  await until(async () => (await rows()) === 1, 'the old place is given back')
+  await until(async () => (await placesTaken(sluice.db, old)) === 1, 'the old place is given back')
 })
 
 it('a take waits for a busy store as long as it may wait at all', async () => {

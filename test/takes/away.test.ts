@@ -4,8 +4,8 @@ import { limit } from '../../src/limits/limit.ts'
 import { type Log, Sluice } from '../../src/index.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { isReady, startProxy } from '../servers/proxy.ts'
-import { count } from '../claim/engine.ts'
 import { until } from '../until.ts'
+import { heldUntilUs, placesTaken } from './engine.ts'
 
 const ends: (() => Promise<unknown>)[] = []
 afterAll(async () => {
@@ -82,9 +82,9 @@ it('a take whose reply was lost is repeated, and charges nothing twice', async (
   })
   const lease = await sluice.takes.take(seats)
   await lost
-  expect(await count(sluice.db, 'sluice.lease')).toBe(1)
+  expect(await placesTaken(sluice.db)).toBe(1)
   await lease.release()
-  expect(await count(sluice.db, 'sluice.lease')).toBe(0)
+  expect(await placesTaken(sluice.db)).toBe(0)
   expect(await sluice.takes.tryTake(seats)).toMatchObject({ granted: true })
 })
 
@@ -94,11 +94,9 @@ it('a place outlives a half-open connection over which it was renewed', async ()
   ends.push(() => near.close())
   const lease = await sluice.takes.take(limit('rooms', { concurrency: 2 }))
   const { signal } = lease
-  const untilUs = async () =>
-    Number((await near.db.query<{ us: string }>('select alive_until as us from sluice.holder'))[0]?.us)
-  const before = await untilUs()
+  const before = await heldUntilUs(near.db)
   proxy.strand()
-  await until(async () => signal.aborted || (await untilUs()) > before, 'it is renewed')
+  await until(async () => signal.aborted || (await heldUntilUs(near.db)) > before, 'it is renewed')
   expect(signal.reason).toBe(undefined)
   await lease.release()
 })

@@ -110,3 +110,58 @@ export async function giveBack(db: Queryable, bucket: string, grant: string, uni
 export async function accept(db: Queryable, buckets: readonly string[], ageUs: number | null): Promise<void> {
   await sqlOn(db).call('accept_buckets', [buckets.map(hash64), ageUs, null])
 }
+
+/** How many rows a query finds. */
+const found = async (db: Queryable, sql: string, params: unknown[] = []) => (await db.query(sql, params)).length
+
+/** How many places takes have; `holder`: the process that has them, undefined: all processes. */
+export function placesTaken(db: Queryable, holder?: string): Promise<number> {
+  return found(db, 'select from sluice.lease where $1::uuid is null or holder = $1', [holder ?? null])
+}
+
+/** How many takers wait in line; `bucket`: of this one. */
+export function takersInLine(db: Queryable, bucket?: number): Promise<number> {
+  return found(db, 'select from sluice.taker where $1::bigint is null or bucket = $1', [bucket ?? null])
+}
+
+/** How many takers keep the next unit of a bucket for themselves. */
+export function takersWithTurn(db: Queryable): Promise<number> {
+  return found(db, 'select from sluice.taker where reserves and cost = 1')
+}
+
+/** Takes a taker out of its line. */
+export async function leaveLine(db: Queryable, line: string): Promise<void> {
+  await db.query('delete from sluice.taker where id = $1', [line])
+}
+
+/** How many processes have places, or had some of late. */
+export function holders(db: Queryable): Promise<number> {
+  return found(db, 'select from sluice.holder')
+}
+
+/** The process that has the place of this take; undefined: none. */
+export async function holderOf(db: Queryable, take: string): Promise<string | undefined> {
+  return (await db.query<{ holder: string }>('select holder from sluice.lease where id = $1', [take]))[0]?.holder
+}
+
+/** Until when processes have their places, in microseconds; of several the last. */
+export async function heldUntilUs(db: Queryable): Promise<number> {
+  return Number((await db.query<{ us: string }>('select max(alive_until) as us from sluice.holder'))[0]?.us)
+}
+
+/** Lets the time of all processes be over, as if none had renewed its places. */
+export async function giveUpHolders(db: Queryable): Promise<void> {
+  await db.query('update sluice.holder set alive_until = 0')
+}
+
+/** Loses the place of this take, as a failover or the restore of a backup from before it does. */
+export async function losePlace(db: Queryable, take: string): Promise<void> {
+  await db.query('delete from sluice.lease where id = $1', [take])
+}
+
+/** Gives the process of this take another place, of which it does not know. */
+export async function addPlace(db: Queryable, take: string): Promise<void> {
+  await db.query('insert into sluice.lease select gen_random_uuid(), bucket, holder from sluice.lease where id = $1', [
+    take,
+  ])
+}

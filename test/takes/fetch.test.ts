@@ -4,10 +4,11 @@ import type { AddressInfo } from 'node:net'
 import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest'
 import { limit } from '../../src/limits/limit.ts'
 import { Sluice } from '../../src/sluice.ts'
-import { count, empty } from '../claim/engine.ts'
+import { empty } from '../claim/engine.ts'
 import { later, until } from '../until.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { unitsUsed } from '../limits/engine.ts'
+import { placesTaken } from './engine.ts'
 
 const calls = limit('calls', { rate: '6000/h', burst: 10 })
 const seats = limit('seats', { concurrency: 1, by: 'account' })
@@ -48,7 +49,7 @@ afterAll(async () => {
   server.close()
 })
 const kept = async () => (await unitsUsed(sluice.db))['calls'] ?? 0
-const leases = () => count(sluice.db, 'sluice.lease')
+const leases = () => placesTaken(sluice.db)
 
 it('each request and each redirect hop has a grant', async () => {
   const response = await sluice.takes.fetch(calls, `${base}/moved`, { headers: { 'x-a': 'b' } })

@@ -6,7 +6,7 @@ import { sqlOn } from '../../src/db/store.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { emptied, mainEngines } from '../claim/engine.ts'
 import { limiterNowUs, refund, stopGrantsAhead } from '../limits/engine.ts'
-import { acquire, expireHolders } from './engine.ts'
+import { acquire, expireHolders, takersInLine } from './engine.ts'
 
 describe.each(mainEngines)('a refund, on $name', (engine) => {
   const at = emptied(engine)
@@ -51,6 +51,6 @@ describe.each(mainEngines)('on $name', (engine) => {
     await stopGrantsAhead(at.db, [1, 2], 1)
     await stopGrantsAhead(at.db, [2], (await limiterNowUs(at.db)) + 60_000_000)
     await expireHolders(at.db)
-    expect(await at.db.query('select bucket::integer from sluice.taker')).toEqual([{ bucket: 2 }])
+    expect([await takersInLine(at.db), await takersInLine(at.db, 2)]).toEqual([1, 1])
   })
 })

@@ -5,9 +5,10 @@ import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished }
 import { useSluice } from '../../src/default-sluice.ts'
 import { limit, takes } from '../../src/index.ts'
 import { Sluice } from '../../src/sluice.ts'
-import { count, empty, mainEngines } from '../claim/engine.ts'
+import { empty, mainEngines } from '../claim/engine.ts'
 import { until } from '../until.ts'
 import { unitsUsed } from '../limits/engine.ts'
+import { placesTaken, takersInLine } from './engine.ts'
 
 const crm = limit('crm', { window: '10/h', by: 'account' })
 const total = limit('total', { window: '12/h' })
@@ -86,12 +87,12 @@ describe.each(mainEngines)('takes of several limits, on $name', (engine) => {
   it('waits until all have room, and says so when that is too late', async () => {
     const place = await seats.take()
     const waiting = takes.take([calls, seats])
-    await until(async () => (await count(sluice.db, 'sluice.taker')) === 2, 'it waits')
+    await until(async () => (await takersInLine(sluice.db)) === 2, 'it waits')
     await place.release()
     const lease = await waiting
     expect(await used()).toEqual({ calls: 1, seats: 2 })
     await lease.release()
-    expect(await count(sluice.db, 'sluice.lease')).toBe(0)
+    expect(await placesTaken(sluice.db)).toBe(0)
     const used12 = await takes.tryTake(total, { cost: 12 })
     expect(used12.granted).toBe(true)
     const late = takes.take([crm, total], { key: 'a', maxWaitMs: 1_000 })
@@ -131,7 +132,7 @@ describe.each(mainEngines)('takes of several limits, on $name', (engine) => {
     const place = await seats.take()
     const waiting = Array.from({ length: 20 }, () => takes.take([calls, seats], { signal }))
     const ended = Promise.allSettled(waiting)
-    await until(async () => (await count(sluice.db, 'sluice.taker')) === 40, 'they wait')
+    await until(async () => (await takersInLine(sluice.db)) === 40, 'they wait')
     const fetches = Array.from({ length: 100 }, () => takes.fetch([calls, tokens], `${base}/here`, options))
     for (const response of await Promise.all(fetches)) expect(await response.text()).toBe('here')
     ending.abort(new Error('enough'))

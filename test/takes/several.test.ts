@@ -3,9 +3,9 @@ import { randomUUID } from 'node:crypto'
 import { beforeEach, describe, expect, it } from 'vitest'
 import { newId } from '../../src/core/hash.ts'
 import { limit } from '../../src/limits/limit.ts'
-import { claimAll, count, emptied, mainEngines, ownClock, quietTask } from '../claim/engine.ts'
+import { claimAll, emptied, mainEngines, ownClock, quietTask } from '../claim/engine.ts'
 import { unitsUsed } from '../limits/engine.ts'
-import { acquire, endTakes, taker } from './engine.ts'
+import { acquire, endTakes, placesTaken, taker, takersInLine } from './engine.ts'
 
 const startMs = Date.UTC(2026, 10, 21)
 const ten = limit('ten', { rate: '60/min', burst: 10 })
@@ -24,7 +24,7 @@ describe.each(mainEngines)('a take of several buckets, on $name', (engine) => {
   })
   /** Granted units of each bucket, less the refunded ones. */
   const used = () => unitsUsed(at.db)
-  const leases = () => count(at.db, 'sluice.lease')
+  const leases = () => placesTaken(at.db)
 
   it('waits for a limit that nobody has defined yet', async () => {
     expect(await acquire(at.db, ['ten', 'later'], { line: newId() })).toMatchObject({ granted: false, lost: false })
@@ -48,7 +48,7 @@ describe.each(mainEngines)('a take of several buckets, on $name', (engine) => {
     const asked = { cost: 3, line: newId() }
     expect(await acquire(at.db, ['ten', 'two'], asked)).toMatchObject({ granted: false, waitMs: 0 })
     expect(await used()).toEqual({})
-    expect(await count(at.db, 'sluice.taker')).toBe(0)
+    expect(await takersInLine(at.db)).toBe(0)
   })
 
   it('that waits for all of them is overtaken in none', async () => {
@@ -56,13 +56,13 @@ describe.each(mainEngines)('a take of several buckets, on $name', (engine) => {
     await acquire(at.db, 'ten', { cost: 9 })
     const both = taker(at.db, ['ten', 'two'])
     expect(await both()).toMatchObject({ granted: false, soonestMs: 2_000 })
-    expect(await count(at.db, 'sluice.taker')).toBe(2)
+    expect(await takersInLine(at.db)).toBe(2)
     expect(await acquire(at.db, 'ten')).toMatchObject({ granted: false, soonestMs: 1_000 })
     await clock.set(startMs + 2_000)
     for (const takes of ['two', ['two', 'ten'], ['ten', 'two']])
       expect(await acquire(at.db, takes)).toMatchObject({ granted: false, soonestMs: 2_000 })
     expect(await both()).toMatchObject({ granted: true })
-    expect(await count(at.db, 'sluice.taker')).toBe(0)
+    expect(await takersInLine(at.db)).toBe(0)
     expect(await acquire(at.db, 'ten', { cost: 2 })).toMatchObject({ granted: true })
   })
 

@@ -4,7 +4,7 @@ import { beforeEach, describe, expect, it } from 'vitest'
 import { newId } from '../../src/core/hash.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { claim, claimAll, count, done, emptied, engines, ownClock, quietTask } from '../claim/engine.ts'
-import { acquire, endTakes, expireHolders, renewHolder, taker } from './engine.ts'
+import { acquire, endTakes, expireHolders, holders, placesTaken, renewHolder, taker } from './engine.ts'
 
 const startMs = Date.UTC(2026, 10, 21)
 const ten = limit('ten', { rate: '60/min', burst: 10 })
@@ -45,7 +45,7 @@ for (const engine of engines) {
       const holder = newId()
       for (let n = 0; n < 3; n++)
         expect(await acquire(at.db, 'three', { grant, holder })).toMatchObject({ granted: true })
-      expect(await count(at.db, 'sluice.lease')).toBe(1)
+      expect(await placesTaken(at.db)).toBe(1)
     })
 
     it('a take counts costs, and returns when that many units are free', async () => {
@@ -94,7 +94,7 @@ for (const engine of engines) {
       await clock.set(startMs + 30_000)
       expect(await ask(live)).toMatchObject({ granted: true })
       expect(await ask(live)).toMatchObject({ granted: false })
-      expect(await count(at.db, 'sluice.lease')).toBe(3)
+      expect(await placesTaken(at.db)).toBe(3)
       // A holder that was given up learns that, and gets nothing under the same id.
       expect(await renewHolder(at.db, dead)).toBe(null)
     })
@@ -171,7 +171,7 @@ for (const engine of engines) {
       expect(await claimAll(at.db, at.worker, ['work'], 3)).toHaveLength(2)
       await clock.set(startMs + 80_000)
       await tidy()
-      expect(await count(at.db, 'sluice.holder')).toBe(0)
+      expect(await holders(at.db)).toBe(0)
     })
 
     it('no taker overtakes an earlier one, unless there is room for both', async () => {

@@ -4,8 +4,9 @@ import { systemClock } from '../../src/core/clock.ts'
 import { type Lease, limit } from '../../src/index.ts'
 import { useSluice } from '../../src/default-sluice.ts'
 import { Sluice } from '../../src/sluice.ts'
-import { count, mainEngines, quietTask } from '../claim/engine.ts'
+import { mainEngines, quietTask } from '../claim/engine.ts'
 import { until } from '../until.ts'
+import { addPlace, giveUpHolders, heldUntilUs, holderOf, losePlace, placesTaken, takersInLine } from './engine.ts'
 
 const rare = limit('rare', { window: '1/h' })
 const one = limit('one', { concurrency: 1 })
@@ -27,7 +28,7 @@ describe.each(mainEngines)('waiting takes on $name', (engine) => {
   })
   /** What one test leaves taken for the next one. */
   let kept: Lease | undefined
-  const inLine = () => count(sluice.db, 'sluice.taker')
+  const inLine = () => takersInLine(sluice.db)
 
   it('are granted in the order of their requests', async () => {
     const order: number[] = []
@@ -81,7 +82,7 @@ describe.each(mainEngines)('waiting takes on $name', (engine) => {
     }
     await Promise.all(Array.from({ length: 12 }, visit))
     expect(most).toBe(1)
-    expect(await count(sluice.db, 'sluice.lease')).toBe(0)
+    expect(await placesTaken(sluice.db)).toBe(0)
     const taken = await one.tryTake()
     expect(taken).toMatchObject({ granted: true })
     expect(await one.tryTake()).toMatchObject({ granted: false, retryAfterMs: 1_000 })
@@ -89,11 +90,10 @@ describe.each(mainEngines)('waiting takes on $name', (engine) => {
   })
 
   it('begin anew in a process whose holder was given up, which is reported', async () => {
-    const held = sluice.db.query('select 1 from sluice.lease')
-    expect(await held).toHaveLength(1)
+    expect(await placesTaken(sluice.db)).toBe(1)
     await kept?.release()
     const lease = await one.take()
-    await sluice.db.query('update sluice.holder set alive_until = 0')
+    await giveUpHolders(sluice.db)
     await until(() => lease.signal.aborted, 'it is told')
     expect(lease.signal.reason).toMatchObject({ code: 'SLUICE_LEASE_LOST' })
     const next = await one.take()
@@ -105,28 +105,22 @@ describe.each(mainEngines)('waiting takes on $name', (engine) => {
 
   it('renew a place for as long as it is held, and give back a place that the process does not know', async () => {
     await using lease = await one.take()
-    const alive = async () =>
-      Number((await sluice.db.query<{ at: string }>('select max(alive_until) as at from sluice.holder'))[0]?.at)
-    const first = await alive()
-    await sluice.db.query(
-      'insert into sluice.lease select gen_random_uuid(), bucket, holder from sluice.lease where id = $1',
-      [lease.id],
-    )
-    await until(async () => (await alive()) > first && (await count(sluice.db, 'sluice.lease')) === 1, 'it is renewed')
+    const first = await heldUntilUs(sluice.db)
+    await addPlace(sluice.db, lease.id)
+    const isRenewed = async () => (await heldUntilUs(sluice.db)) > first && (await placesTaken(sluice.db)) === 1
+    await until(isRenewed, 'it is renewed')
     expect(lease.signal.aborted).toBe(false)
   })
 
   it('lose a place that the store has lost, and no other', async () => {
     await using lease = await two.take()
     await using kept = await two.take()
-    const holder = () => sluice.db.query('select id from sluice.holder where alive_until > 0')
-    const before = await holder()
-    // As by a restore of a backup, or a failover, from before the place was taken.
-    await sluice.db.query('delete from sluice.lease where id = $1', [lease.id])
+    const before = await holderOf(sluice.db, kept.id)
+    await losePlace(sluice.db, lease.id)
     await until(() => lease.signal.aborted, 'it is told')
     expect(lease.signal.reason).toMatchObject({ code: 'SLUICE_LEASE_LOST' })
     expect(kept.signal.aborted).toBe(false)
-    expect(await holder()).toEqual(before)
+    expect(await holderOf(sluice.db, kept.id)).toBe(before)
   })
 
   it('end by close, which gives places back', async () => {
@@ -139,7 +133,7 @@ describe.each(mainEngines)('waiting takes on $name', (engine) => {
     await other.close()
     await expect(waiting).rejects.toMatchObject({ code: 'SLUICE_CLOSED' })
     expect(lease.signal.reason).toMatchObject({ code: 'SLUICE_CLOSED' })
-    expect(await count(sluice.db, 'sluice.lease')).toBe(0)
+    expect(await placesTaken(sluice.db)).toBe(0)
     expect(await inLine()).toBe(0)
   })
 
@@ -151,7 +145,7 @@ describe.each(mainEngines)('waiting takes on $name', (engine) => {
       for (let turn = 0; turn < n; turn++) await other.db.query('select 1')
       await other.close()
       for (const lease of await Promise.all(taking)) if ('signal' in lease) expect(lease.signal.aborted).toBe(true)
-      expect([await count(sluice.db, 'sluice.lease'), await inLine()]).toEqual([0, 0])
+      expect([await placesTaken(sluice.db), await inLine()]).toEqual([0, 0])
     }
   })
 })

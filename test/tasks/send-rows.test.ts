@@ -5,7 +5,8 @@ import { sendRows } from '../../src/tasks/send-rows.ts'
 import { Rulebook } from '../../src/tasks/rule.ts'
 import type { NewJob } from '../../src/store/send.ts'
 import { later, until } from '../until.ts'
-import { count, emptied, mainEngines, quietTask } from '../claim/engine.ts'
+import { emptied, mainEngines, quietTask } from '../claim/engine.ts'
+import { jobsLeft } from '../store/engine.ts'
 
 const quiet = quietTask('quiet')
 
@@ -48,7 +49,7 @@ for (const engine of mainEngines) {
       })
       const broken = at.sluice.sendRows(quiet, rows, { read: () => JSON.parse('{') as never })
       await expect(broken).rejects.toMatchObject({ code: 'SLUICE_BAD_ROW', message: expect.stringMatching(/^row 0: /) })
-      expect(await count(at.db, 'sluice.job')).toBe(2)
+      expect(await jobsLeft(at.db)).toBe(2)
     })
 
     it('stops when onBad throws, and on an abort after the batch in hand', async () => {
@@ -56,7 +57,7 @@ for (const engine of mainEngines) {
         throw new Error('enough')
       }
       await expect(at.sluice.sendRows(quiet, [{ n: 1 }, { n: 'x' }], { read, onBad })).rejects.toThrow('enough')
-      expect(await count(at.db, 'sluice.job')).toBe(1)
+      expect(await jobsLeft(at.db)).toBe(1)
       const stop = new AbortController()
       const endless = function* () {
         for (let n = 0; ; n++) yield { n }
@@ -79,7 +80,7 @@ for (const engine of mainEngines) {
           if (fails) throw new Error('no')
         })
       await expect(send(true)).rejects.toThrow('no')
-      expect(await count(at.db, 'sluice.job')).toBe(0)
+      expect(await jobsLeft(at.db)).toBe(0)
       await send(false)
       expect(await at.sluice.list()).toMatchObject([
         { id: ids[1], priority: 1, queue: 'q1', tags: ['t'] },

@@ -181,10 +181,7 @@ describe('with real traffic', () => {
     // Three of them begin with all that a window allows, to five vendors each. On two cores the last of these requests arrive
     // seconds later, and so would those of the safe rate, for which 300 ms are allowed.
     const bursts = 3 * names.length * scale.units
-    await Promise.race([
-      others,
-      until(async () => (await count(sluice.db, 'sluice.done')) >= bursts, 'the bursts are over'),
-    ])
+    await Promise.race([others, until(async () => (await sluice.jobs.status()).done >= bursts, 'the bursts are over')])
     const runs = [await start('safe rate'), ...(await others)]
     console.log(
       `100 per 20 s, ${transitMs} ms of transit allowed, 1,000 calls (safe rate 900). Refused: by the vendor,`,

@@ -3,11 +3,12 @@ import { expect, test } from 'vitest'
 import { type Clock, type Moment, readMoment, systemClock } from '../../src/core/clock.ts'
 import { limit, Sluice, task } from '../../src/index.ts'
 import { httpServer } from '../http/bench.ts'
-import { count, engines, ownClock } from '../claim/engine.ts'
+import { claimsInHand, engines, ownClock } from '../claim/engine.ts'
 import { until } from '../until.ts'
 import { z } from 'zod'
 import { takeCalls } from '../takes/engine.ts'
 import { unitsUsed } from '../limits/engine.ts'
+import { jobsLeft } from '../store/engine.ts'
 
 const hourMs = 3_600_000
 
@@ -66,9 +67,9 @@ test.each(told)(
     await storeClock.set(systemClock.wallMs() + hourMs)
     expect(await other.takes.tryTake(calls, { cost: 100 })).toMatchObject({ granted: true })
     wake?.()
-    await until(async () => (await count(sluice.db, 'sluice.claim')) === 0, 'no job is in hand any more')
+    await until(async () => (await claimsInHand(sluice.db)) === 0, 'no job is in hand any more')
     expect(seen).toEqual([])
-    expect(await count(sluice.db, 'sluice.job')).toBe(100)
+    expect(await jobsLeft(sluice.db)).toBe(100)
     await worker.stop()
     await Promise.all([sluice.close(), other.close()])
   },

@@ -7,7 +7,7 @@ import { task } from '../../src/tasks/task.ts'
 import { limit } from '../../src/limits/limit.ts'
 import type { Sluice } from '../../src/sluice.ts'
 import type { WorkOptions } from '../../src/worker/options.ts'
-import { count, mainEngines, openOn } from '../claim/engine.ts'
+import { claimsInHand, count, mainEngines, openOn } from '../claim/engine.ts'
 import { until } from '../until.ts'
 import { hold } from '../limits/engine.ts'
 import { patient, unhurried } from './patience.ts'
@@ -49,8 +49,7 @@ describe.each(mainEngines)('on $name, a worker of the process that sends', (engi
         }
       },
     })
-    const done = (all: number) =>
-      until(async () => (await count(sluice.db, `sluice.done where state = 'done'`)) === all, `${all} are done`)
+    const done = (all: number) => until(async () => (await sluice.jobs.status()).done === all, `${all} are done`)
     const begin = async (options: WorkOptions = {}) => {
       const worker = await sluice.work([work], { concurrency, ...options })
       // The first job makes its lane known.
@@ -79,7 +78,7 @@ describe.each(mainEngines)('on $name, a worker of the process that sends', (engi
     expect(at.runs).toEqual(Array.from({ length: 21 }, (_, n) => n))
     expect(asked).toBeLessThan(5)
     expect(at.claims - before).toBeLessThan(10)
-    expect(await count(at.sluice.db, 'sluice.claim')).toBe(0)
+    expect(await claimsInHand(at.sluice.db)).toBe(0)
   })
 
   it('begins a job after its send has resolved, and in no context of the sender', async () => {
@@ -102,7 +101,7 @@ describe.each(mainEngines)('on $name, a worker of the process that sends', (engi
     await at.begin({ rate: '30/h' })
     await Promise.all([1, 2, 3, 4, 5].map((n) => at.sluice.sendMany(at.work, [{ n }])))
     await at.done(3)
-    expect(await count(at.sluice.db, 'sluice.job where claim is null')).toBe(3)
+    expect((await at.sluice.jobs.status()).waiting).toBe(3)
     expect(at.runs).toHaveLength(3)
   })
 
@@ -171,7 +170,7 @@ describe.each(mainEngines)('on $name, a worker of the process that sends', (engi
       const runs = at.runs.length
       await Promise.all(sends)
       expect(at.runs).toHaveLength(runs)
-      expect(await count(at.sluice.db, 'sluice.claim')).toBe(0)
+      expect(await claimsInHand(at.sluice.db)).toBe(0)
     }
     await at.sluice.dispatchOnce([at.work])
     await at.done(sent)

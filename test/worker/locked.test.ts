@@ -3,8 +3,8 @@ import { beforeAll, expect, it } from 'vitest'
 import { Sluice } from '../../src/sluice.ts'
 import { task } from '../../src/tasks/task.ts'
 import { z } from 'zod'
-import { claim, count, enter, quietTask } from '../claim/engine.ts'
-import { watchWorkers } from '../fleet/engine.ts'
+import { claim, claimsInHand, count, enter, quietTask } from '../claim/engine.ts'
+import { suspect, watchWorkers } from '../fleet/engine.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { lockJob } from '../servers/stranger.ts'
 import { until } from '../until.ts'
@@ -35,16 +35,13 @@ it('are not cancelled, delay the record of no other end, and are recorded when t
   const free = await lockJob(context, sluice.url, locked)
   await expect(sluice.jobs.cancel(locked)).rejects.toThrow('another transaction has locked it')
   release()
-  await until(
-    async () => (await count(sluice.db, 'sluice.job where claim is not null')) === 1,
-    'the others are recorded',
-  )
+  await until(async () => (await sluice.jobs.status()).running === 1, 'the others are recorded')
   await sluice.send(work, { isThrown: false })
-  await until(async () => (await count(sluice.db, `sluice.done where state = 'done'`)) === 3, 'a later one, too')
+  await until(async () => (await sluice.jobs.status()).done === 3, 'a later one, too')
   await free()
-  await until(async () => (await count(sluice.db, `sluice.done where state = 'done'`)) === 4, 'it is recorded')
+  await until(async () => (await sluice.jobs.status()).done === 4, 'it is recorded')
   await worker.stop()
-  expect(await count(sluice.db, 'sluice.claim')).toBe(0)
+  expect(await claimsInHand(sluice.db)).toBe(0)
   expect(await count(sluice.db, 'sluice.done where attempt > 1')).toBe(0)
 })
 
@@ -58,11 +55,11 @@ it('of a lost worker delay the rescue of no other one, and are rescued when they
     held.set(worker, (await claim(db, worker, ['quiet'], 1)).jobs[0]?.id ?? '')
   }
   await watchWorkers(db)
-  await db.query('update sluice.doubt set unchanged_us = 10000000')
+  await suspect(db)
   const [locked = '', other = ''] = held.keys()
   const free = await lockJob(context, sluice.url, held.get(locked) ?? '')
   const look = async () => {
-    await db.query('update sluice.doubt set unchanged_us = 10000000')
+    await suspect(db)
     return watchWorkers(db).catch((): string[] => [])
   }
   await until(async () => (await look()).includes(other), 'the other one is rescued')
@@ -83,7 +80,7 @@ it('of a lost worker hold up no claim of their class', async (context) => {
   let isOver = false
   const looking = (async () => {
     while (!isOver) {
-      await db.query('update sluice.doubt set unchanged_us = 10000000 where worker = $1', [lost])
+      await suspect(db, [lost])
       await watchWorkers(db).catch(() => {})
     }
   })()

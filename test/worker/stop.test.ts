@@ -51,8 +51,8 @@ test.each(cases)(
     await expect(way === 'work' ? sluice.work([quiet]) : sluice.dispatchOnce([quiet])).resolves.toBeDefined()
     await expect.poll(() => closing !== undefined).toBe(true)
     await closing
-    expect(await count(watcher.db, 'sluice.worker')).toBe(0)
-    expect(await count(watcher.db, 'sluice.job where claim is not null')).toBe(0)
+    expect((await watcher.jobs.status()).workers).toBe(0)
+    expect((await watcher.jobs.status()).running).toBe(0)
     await watcher.close()
   },
 )
@@ -78,7 +78,7 @@ test.each(['work', 'dispatchOnce'] as const)(
     await expect(sluice[way]([quiet], { labels })).rejects.toMatchObject({ code: 'SLUICE_CLOSED' })
     release()
     await Promise.all([sending, closing])
-    expect(await count(watcher.db, 'sluice.worker')).toBe(0)
+    expect((await watcher.jobs.status()).workers).toBe(0)
     await watcher.close()
   },
 )
@@ -92,7 +92,7 @@ test('a start that fails leaves nothing behind', async () => {
     throw new Error('as it should not happen')
   })
   await expect(sluice.work([quiet])).rejects.toThrow('as it should not happen')
-  expect(await count(sluice.db, 'sluice.worker')).toBe(0)
+  expect((await sluice.jobs.status()).workers).toBe(0)
   await sluice.close()
 })
 
@@ -108,7 +108,7 @@ test('a worker that is stopped at once while it claims runs none of the claimed 
   await expect.poll(() => aborting !== undefined).toBe(true)
   await aborting
   expect(await count(sluice.db, 'sluice.job where attempt > 0 or ambiguous')).toBe(0)
-  expect(await count(sluice.db, 'sluice.worker')).toBe(0)
+  expect((await sluice.jobs.status()).workers).toBe(0)
   await sluice.close()
 })
 

@@ -9,6 +9,7 @@ import { engines } from '../claim/engine.ts'
 import { until } from '../until.ts'
 import { hasty } from './patience.ts'
 import { freshDatabase } from '../servers/database.ts'
+import { beats } from '../fleet/engine.ts'
 
 const logs = () => ({
   debug: vi.fn<Log['debug']>(),
@@ -93,10 +94,8 @@ test.each(engines)(
     expect(await doctor()).toBe('warn')
 
     const id = await sluice.send(next, {})
-    const beat = async () =>
-      Number((await sluice.db.query<{ beat: string }>('select beat from sluice.worker'))[0]?.beat)
-    const before = await beat()
-    await until(async () => (await beat()) > before + 3, 'it lives')
+    const before = await beats(sluice.db)
+    await until(async () => (await beats(sluice.db)) > before + 3, 'it lives')
     expect((await sluice.jobs.get(id))?.state).toBe('waiting')
     end?.()
     expect(await sluice.waitFor(id)).toMatchObject({ state: 'done' })

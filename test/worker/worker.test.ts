@@ -8,7 +8,8 @@ import { limit, type Log, Sluice, task } from '../../src/index.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { startProxy } from '../servers/proxy.ts'
 import { until } from '../until.ts'
-import { rescue } from '../fleet/engine.ts'
+import { beats, rescue } from '../fleet/engine.ts'
+import { idleWorkers } from '../store/engine.ts'
 
 test('handlers that hold all connections get the grants that they wait for, and their ends are recorded', async () => {
   const vendor = http.createServer((_, response) => response.end('ok')).listen(0, '127.0.0.1')
@@ -61,7 +62,7 @@ test('a stopping worker that only finishes its attempts is not notified', async 
   const long = task('long', { input: z.object({}), run: () => ((isRunning = true), begun) })
   const worker = await sluice.work([long], { concurrency: 2 })
   await sluice.send(long, {})
-  const isIdle = async () => (await sluice.db.query('select worker from sluice.idle')).length === 1
+  const isIdle = async () => (await idleWorkers(sluice.db)).length === 1
   await until(async () => isRunning && (await isIdle()), 'it has room for one more')
   const stopped = worker.stop()
   await until(async () => !(await isIdle()), 'nobody is told that it has room')
@@ -72,19 +73,14 @@ test('a stopping worker that only finishes its attempts is not notified', async 
 
 test('an idle worker that was given up registers as idle again, so that senders notify it', async () => {
   const sluice = await Sluice.open({ store: (await freshDatabase()).url })
-  const idle = () =>
-    sluice.db.query<{ worker: string; beat: string }>(
-      'select i.worker, w.beat from sluice.idle i join sluice.worker w on w.id = i.worker',
-    )
   await sluice.work([task('quiet', { input: z.object({}), run: () => undefined })])
-  await until(async () => (await idle()).length === 1, 'it is idle')
-  const [before] = await idle()
-  await rescue(sluice.db, before?.worker)
-  await until(async () => (await idle()).length === 1, 'it is idle anew')
-  const [after] = await idle()
-  expect(after?.worker).not.toBe(before?.worker)
+  await until(async () => (await idleWorkers(sluice.db)).length === 1, 'it is idle')
+  const [before] = await idleWorkers(sluice.db)
+  await rescue(sluice.db, before)
+  await until(async () => (await idleWorkers(sluice.db)).length === 1, 'it is idle anew')
   // Its first sleep would end some eight beats later.
-  expect(Number(after?.beat)).toBeLessThanOrEqual(3)
+  expect(await beats(sluice.db)).toBeLessThanOrEqual(3)
+  expect(await idleWorkers(sluice.db)).not.toEqual([before])
   await sluice.close()
 })
 
