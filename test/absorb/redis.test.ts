@@ -20,7 +20,7 @@ describe('a task that Python sends over Redis', () => {
     redis = await startRedis()
     stage = await openStage(redis.url)
     admin = await connectRedis(redis.port)
-  }, 120_000)
+  })
   beforeEach(() => admin.send('FLUSHALL', []))
   afterAll(async () => {
     stage?.close()

@@ -18,7 +18,7 @@ describe.each(['RabbitMQ', 'Redis'])('over %s', (kind) => {
   beforeAll(async () => {
     redis = kind === 'Redis' ? await startRedis() : undefined
     stage = await openStage(redis?.url)
-  }, 120_000)
+  })
   afterAll(async () => {
     stage?.close()
     await redis?.close()

@@ -55,7 +55,7 @@ describe('a message that waits', () => {
     const { url } = await freshBroker()
     broker = await openBroker({ url, name: 'test', log: silent })
     await broker.declare(delayTopology())
-  }, 60_000)
+  })
   afterAll(() => broker.close())
 
   it('arrives within 100 ms after its time, and never before', async () => {

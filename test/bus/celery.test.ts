@@ -25,7 +25,7 @@ beforeAll(async () => {
   await python.ready(control)
   await control.close()
   producer = await openProducer({ broker: host.url, queue: 'py.calls', results: 'none' })
-}, 60_000)
+})
 afterAll(async () => {
   await python.kill()
   await producer.close()

@@ -92,4 +92,4 @@ it('several limits of a job each keep to their windows, whatever comes back', as
   const apart = 'select claim from sluice.ledger where earlier is not null group by 1 having count(distinct at) > 1'
   expect(await at.db.query(apart)).toEqual([])
   expect(await count(at.db, 'sluice.ledger where units < 0 and claim is not null')).toBeGreaterThan(10)
-}, 120_000)
+})

@@ -172,7 +172,7 @@ describe('locks', () => {
     await expireHolders(db)
     await expireHolders(db, Number.MAX_SAFE_INTEGER)
     expect(await wrong()).toEqual([])
-  }, 60_000)
+  })
 
   it('are taken in one order while something is parked and released', async () => {
     const { sluice } = store
@@ -205,7 +205,7 @@ describe('locks', () => {
     expect(await wrong()).toEqual([])
     await empty(db)
     await store.taken()
-  }, 60_000)
+  })
 
   it('are taken in one order by maintenance', async () => {
     const { sluice } = store
@@ -251,7 +251,7 @@ describe('locks', () => {
     await sluice.prune({ keepDone: 0, keepFailed: 0 })
     await run('delete_learned_costs')
     expect(await wrong()).toEqual([])
-  }, 60_000)
+  })
 
   it.each([
     [

@@ -96,4 +96,4 @@ it('each job runs once, whatever is parked, released, cancelled, paused and rede
   expect(new Set(run).size).toBe(run.length)
   expect(parked).toBeGreaterThan(0)
   expect(await sluice.parked()).toEqual([])
-}, 120_000)
+})

@@ -44,4 +44,4 @@ it('a worker without a store names what is missing, executes what Celery sends, 
   )
   const stored = await project.run(direct, { env: { AMQP_URL: broker.url, REDIS_URL: redis.url } })
   expect(stored.err).toContain('SLUICE_NEEDS_STORE')
-}, 60_000)
+})

@@ -119,4 +119,4 @@ it.concurrent('a worker whose connections all become half-open at once goes on, 
   expect((await who()).map((row) => row.id)).toEqual([before?.id])
   await worker.stop()
   await Promise.all([far.close(), direct.close()])
-}, 120_000)
+})

@@ -25,7 +25,7 @@ beforeAll(async () => {
   ;[broker, redis] = await Promise.all([freshBroker(), startRedis()])
   producer = await startProducer(broker.url)
   places = { amqp: broker.url, redis: redis.url }
-}, 60_000)
+})
 afterAll(async () => {
   producer.close()
   await redis.close()

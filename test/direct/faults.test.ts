@@ -14,7 +14,7 @@ let vendor: Awaited<ReturnType<typeof startRecorder>>
 let url: { broker: string; redis: string; vendor: string }
 beforeAll(async () => {
   ;[rabbit, redis, vendor] = await Promise.all([startRabbit(), startRedis(), startRecorder()])
-}, 90_000)
+})
 afterAll(async () => {
   vendor.close()
   await Promise.all([rabbit.close(), redis.close()])
@@ -50,7 +50,7 @@ function expectMarked(arrivals: readonly Arrival[]): void {
   expect(new Set(unmarked).size).toBe(unmarked.length)
 }
 
-describe('without a store', { timeout: 90_000 }, () => {
+describe('without a store', () => {
   it('nothing is lost when a worker is killed with messages in hand; what may run twice is told so', async (context) => {
     const first = await member(context)
     await sendAll()

@@ -131,5 +131,5 @@ describe.each(['PostgreSQL', 'PGlite'])('the store has the same periods: %s', (e
         return { calendar, at: iso(at), found: [iso(startUs), iso(endUs)] }
       }),
     )
-  }, 60_000)
+  })
 })

@@ -52,7 +52,7 @@ export const deaf = task('deaf', {
   expect(await sluice.db.query('select ambiguous, claim from sluice.job')).toEqual(
     trees.map(() => ({ ambiguous: true, claim: null })),
   )
-}, 120_000)
+})
 
 it('leaves nothing that keeps a program alive after close', async () => {
   const project = createNewcomer([])

@@ -179,7 +179,7 @@ it('seeded units are granted no earlier than without the loss, and no later than
   await fc.assert(property, { seed: repeat, numRuns: 250, endOnFailure: true })
   console.info(`seeds: ${granted} granted in ${asked} calls, ${exact} like the original, SLUICE_TEST_SEED=${repeat}`)
   expect(granted).toBeGreaterThan(500)
-}, 120_000)
+})
 
 describe('a seed', () => {
   const minute = bucket('minute', { window: '5/min' })

@@ -108,4 +108,4 @@ it.concurrent('a process that joins a limit with a narrow margin takes by the wi
   expect(row?.ms).toBe(200)
   const read = `return cmsgpack.unpack(redis.call('HGET', KEYS[1], 's'))[1]`
   expect(await client.send('EVAL', [read, '1', 'sluice:{limits}:b:crm'])).toBe(row?.version)
-}, 60_000)
+})

@@ -40,7 +40,7 @@ it.concurrent('a grant lives longer where each claim takes longer than it lived,
   const { isProved, rules } = await sluice.verify()
   expect(isProved).toBe(true)
   expect(rules.at(-1)?.windowMs).toBeGreaterThan(1_240)
-}, 60_000)
+})
 
 it.concurrent('requests of ctx.fetch are measured, and handlers that make none leave the way unknown', async ({
   onTestFinished,
@@ -69,7 +69,7 @@ it.concurrent('requests of ctx.fetch are measured, and handlers that make none l
     { name: 'unseen', sound: false, answers: 0 },
   ])
   expect((await rows())[0]?.answers).toBeGreaterThan(0)
-}, 60_000)
+})
 
 it.concurrent('a request whose answer is slow is charged once more, as soon as the process knows how long answers take', async ({
   onTestFinished,
@@ -110,7 +110,7 @@ it.concurrent('a request whose answer is slow is charged once more, as soon as t
   await until(async () => (await again()).length > before, 'it is charged once more')
   expect((await again()).at(-1)).toEqual({ units: 1 })
   expect((await sluice.verify()).isProved).toBe(true)
-}, 60_000)
+})
 
 it.concurrent('what an outlet elsewhere does leaves the way unknown', async ({ onTestFinished }) => {
   const sluice = await Sluice.open({ store: (await freshDatabase()).url })
@@ -141,4 +141,4 @@ it.concurrent('what an outlet elsewhere does leaves the way unknown', async ({ o
   await worker.start()
   const sound = () => sluice.db.query(`select sound from sluice.measured where name = 'far'`)
   await until(async () => JSON.stringify(await sound()) === '[{"sound":false}]', 'the way is in doubt', 20_000)
-}, 60_000)
+})
