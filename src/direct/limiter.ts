@@ -89,10 +89,14 @@ export class DirectLimiter {
         this.#redisClock.saw(us, heardMs, sentMs)
       },
     })
-    const current = () => this.#watch.current
-    this.#settlements = new SettlementQueue(this.#limiter, this.#definitions, clock, current, (error) =>
-      this.#watch.failed(error),
-    )
+    this.#settlements = new SettlementQueue({
+      limiter: this.#limiter,
+      definitions: this.#definitions,
+      clock,
+      current: () => this.#watch.current,
+      cap: () => this.#cap(),
+      failed: (error) => this.#watch.failed(error),
+    })
   }
 
   /** Begins the epoch of the limits if none stands; may be repeated. The errors are those of `EpochWatch.start`. */

@@ -9,6 +9,11 @@ import { slides } from './kind.ts'
 
 /** How long ahead of time units are granted at most, in microseconds, as `limits/room/most_ahead_us.sql` has it. */
 export const aheadMostUs = 200_000
+/**
+ * How long after the store's decision the instant of a grant is at most, in microseconds: a second limiter may take 0.8 s to
+ * confirm it, for 0.2 s later.
+ */
+const laterMostUs = 1_000_000
 
 /** Both parts in microseconds; the windows of a limit are widened by their sum. */
 export interface Margin {
@@ -153,7 +158,7 @@ function narrowed({ inForce, stated, rules, steadyUs }: Course, to: Margin, part
     sumUs > stated.grantUs + stated.transitUs
       ? rules.filter(slides).map((rule) => rule.windowUs)
       : shortWindowsUs(rules)
-  const leftUs = Math.max(...countedUs, 0) + sumUs + aheadMostUs
+  const leftUs = Math.max(...countedUs, 0) + sumUs + laterMostUs
   if (to.transitUs < inForce.transitUs * part && steadyUs >= leftUs)
     return { grantUs: inForce.grantUs, transitUs: to.transitUs }
   return undefined

@@ -1,6 +1,6 @@
 /** Measures the margin of one limit in one process. It reads no clock: callers pass the time. */
 
-import { wayUsStated } from './margin.ts'
+import { aheadMostUs, wayUsStated } from './margin.ts'
 
 /** "Nearly all" grants are all but this part of them, in the last reports. */
 const lateMost = 0.01
@@ -23,8 +23,15 @@ const boundAnswers = 200
 const boundSlots = 2
 /** For how many ms more than a window a request may be in an open one: the margin, and the time between reports. */
 const openMs = 10_000
-/** A vendor whose answers all take longer leaves too little of a window of a second to record a charge in. */
+/** For how many ms after a request was answered as quickly as any its charge may be recorded, at least. */
+const recordMs = 400
+/** If all answers take longer than this, in ms, none is charged once more. */
 const leastMsMost = 400
+/**
+ * A bound is raised when it was reported so many ms ago or more, because another process may be about to shrink the margin by
+ * what it read before.
+ */
+const raiseMs = 4_000
 /** A bound falls only to less than this part of itself. */
 const worthwhile = 0.8
 
@@ -77,11 +84,8 @@ function total(counts: Counts): number {
   return [...counts.values()].reduce((sum, n) => sum + n, 0)
 }
 
-/**
- * Charges a request once more under these limits. Resolves to how far ahead of time (ms) others may have been granted units before
- * that; rejects if it may not have been charged.
- */
-export type ChargeAgain = (limits: ReadonlySet<string>) => Promise<number>
+/** Charges a request once more under these limits. Rejects if it may not have been charged. */
+export type ChargeAgain = (limits: ReadonlySet<string>) => Promise<void>
 
 /** Measures the way of the one request of a grant. */
 export interface Way {
@@ -108,6 +112,8 @@ export class Samples {
   #boundMs = Infinity
   /** The bound that holds once the margin allows for it. */
   #nextMs = Infinity
+  /** The bounds that were reported: the newest ones, and the last before `raiseMs`. */
+  #reported: { boundMs: number; atMs: number }[] = []
   #reports = 0
 
   /** Records the age at which a grant was used; `isLate`: it was too old to be used. */
@@ -136,11 +142,17 @@ export class Samples {
   }
 
   /**
-   * Records that the margin in force allows for this bound, which was reported. From now on, answers beyond it, or
-   * beyond a lower bound, are charged once more.
+   * Records that the margin in force allows for what was reported last. From now on, answers beyond the least of the
+   * newest bounds are charged once more.
    */
-  allowed(boundMs: number): void {
-    this.#boundMs = Math.min(boundMs, this.#nextMs)
+  allowed(): void {
+    this.#boundMs = Math.min(...this.#reported.map(({ boundMs }) => boundMs))
+  }
+
+  /** Records that other processes may have assumed that this one has ended: the margin may no longer allow for any bound. */
+  absent(nowMs: number): void {
+    this.#reported = [{ boundMs: 0, atMs: nowMs }]
+    this.#boundMs = 0
   }
 
   get #isCharged(): boolean {
@@ -161,8 +173,9 @@ export class Samples {
   /**
    * Returns what is known, and begins to count late grants anew.
    * @param windowsMs the limit's windows
+   * @param aheadMs how far ahead of time units are granted
    */
-  report(nowMs: number, windowsMs: readonly number[] = [1_000]): Report {
+  report(nowMs: number, windowsMs: readonly number[] = [1_000], aheadMs = aheadMostUs / 1_000): Report {
     this.#drop(nowMs)
     const n = this.#used + this.#late
     const isCold = this.#known.length === 0 && this.#used > 0
@@ -178,7 +191,14 @@ export class Samples {
     for (const { ms, longer } of longestFirst(ages)) if (longer <= total(ages) * lateMost) ageMs = ms
     const us = (ms: number) => (Number.isFinite(ms) ? Math.ceil(ms * 1_000) : 0)
     const leastMs = Math.min(...this.#slots.map((slot) => slot.leastMs))
-    this.#nextMs = this.#chooseBound(leastMs, Math.min(...windowsMs))
+    this.#nextMs = this.#chooseBound(leastMs, Math.min(...windowsMs), aheadMs)
+    const reported = [...this.#reported, { boundMs: this.#nextMs, atMs: nowMs }]
+    this.#reported = reported.slice(
+      Math.max(
+        0,
+        reported.findLastIndex(({ atMs }) => atMs <= nowMs - raiseMs),
+      ),
+    )
     this.#reports++
     // A lower bound needs no wider margin, so it holds at once.
     this.#boundMs = Math.min(this.#boundMs, this.#nextMs)
@@ -198,14 +218,14 @@ export class Samples {
    * Returns the bound that costs the least of the rate: each answer beyond it is charged once more, and the margin allows
    * for those within. Infinity: what is stated costs less than any.
    */
-  #chooseBound(leastMs: number, windowMs: number): number {
+  #chooseBound(leastMs: number, windowMs: number, aheadMs: number): number {
     if (!this.#isCharged) return Infinity
     const counts: Counts = new Map()
     for (const [i, slot] of this.#slots.toReversed().entries())
       if (i < boundSlots || total(counts) < boundAnswers) for (const [ms, n] of slot.counts) count(counts, ms, n)
     // A process that has not called for a while does not know how long an answer takes.
     if (counts.size === 0) return this.#reports === 0 ? Infinity : 0
-    if (leastMs > leastMsMost) return Infinity
+    if (leastMs > Math.min(leastMsMost, windowMs - aheadMs - recordMs)) return Infinity
     const answers = total(counts)
     const statedMs = wayUsStated / 1_000
     let [bound, least] = [Infinity, statedMs / windowMs]

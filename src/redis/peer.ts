@@ -99,8 +99,16 @@ export class RedisPeerLimiter implements PeerLimiter {
     const epochs = (this.#epochs = new SharedEpochs({ store, limiter, definitions }))
     const current = () => epochs.current
     // Until then, this process would request what the narrower margin allows.
-    marginsOf(store).follow(async () => void (this.#isStarted && (await definitions.readNow())))
-    this.#settlements = new SettlementQueue(limiter, definitions, clock, current, (error) => this.#health.failed(error))
+    const read = async () => void (this.#isStarted && (await definitions.readNow()))
+    marginsOf(store).follow((afterUs + aheadUs) / 1_000, read)
+    this.#settlements = new SettlementQueue({
+      limiter,
+      definitions,
+      clock,
+      current,
+      cap: () => this.#cap(),
+      failed: (error) => this.#health.failed(error),
+    })
     const restored = () => this.#renew()
     const clockRead = ({ us, sentMs, heardMs }: Reading) => {
       // Readings from answers may be from before a step; this one was made on purpose, so it replaces them.
@@ -345,14 +353,9 @@ export class RedisPeerLimiter implements PeerLimiter {
     if (more !== 0 && epoch !== undefined) this.#add({ take, epoch, grant, more })
   }
 
-  async chargeAgain(takes: readonly string[], units: readonly number[]): Promise<number> {
-    try {
-      await this.#settlements.confirm(takes.map((take, i) => ({ take, again: units[i] ?? 1 })))
-    } catch (error) {
-      this.#health.failed(error)
-      throw error
-    }
-    return (afterUs + aheadUs) / 1_000
+  async chargeAgain(takes: readonly string[], units: readonly number[]): Promise<void> {
+    if (this.#health.isAway) throw new Error('Redis is away')
+    await this.#settlements.confirm(takes.map((take, i) => ({ take, again: units[i] ?? 1 })))
   }
 
   unused(grant: string, takes: readonly string[], units: readonly number[]): void {

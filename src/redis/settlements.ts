@@ -40,34 +40,29 @@ const keptMs = 50_000
 const keptMax = 20_000
 const triesMax = 3
 
+/** Parameters of `SettlementQueue`; see the fields. */
+export interface SettlementOptions {
+  limiter: RedisLimiter
+  definitions: Known
+  clock: Clock
+  /** Returns the epoch that counts. */
+  current: () => string | undefined
+  /** Returns the latest time that Redis's clock can show: a step of it must make no room. Default: not known. */
+  cap?: () => { capUs?: number }
+  /** Called when Redis does not answer, or has lost its state; call `go` when all is well again. */
+  failed: (error: unknown) => void
+}
+
 /** Queue of reports to Redis. */
 export class SettlementQueue {
-  readonly #limiter: RedisLimiter
-  readonly #definitions: Known
-  readonly #clock: Clock
-  readonly #current: () => string | undefined
-  readonly #failed: (error: unknown) => void
+  readonly #options: SettlementOptions
   #waiting: Word[] = []
   /** The batch whose outcome is not known. */
   #open: Batch | undefined
   #telling: Promise<void> | undefined
 
-  /**
-   * @param current returns the epoch that counts
-   * @param failed called when Redis does not answer, or has lost its state; call `go` when all is well again
-   */
-  constructor(
-    limiter: RedisLimiter,
-    definitions: Known,
-    clock: Clock,
-    current: () => string | undefined,
-    failed: (error: unknown) => void,
-  ) {
-    this.#limiter = limiter
-    this.#definitions = definitions
-    this.#clock = clock
-    this.#current = current
-    this.#failed = failed
+  constructor(options: SettlementOptions) {
+    this.#options = options
   }
 
   /** Adds a report, and sends it with all others that wait when the call before has been answered. */
@@ -83,7 +78,7 @@ export class SettlementQueue {
 
   /** Sends reports at once, apart from those that wait. @throws if Redis has not confirmed them; they may have counted all the same */
   async confirm(reports: readonly SettlementReport[]): Promise<void> {
-    const begun = readMoment(this.#clock)
+    const begun = readMoment(this.#options.clock)
     const words = reports.map((report) => ({ ...report, sinceMs: begun.monotonicMs }))
     if (!(await this.#settle({ id: newId(), words, begun }))) throw new Error('Redis has other definitions')
   }
@@ -97,34 +92,36 @@ export class SettlementQueue {
     await Promise.resolve()
     while (this.#open !== undefined || this.#waiting.length > 0) {
       if (this.#open !== undefined && this.#isOld(this.#open)) this.#open = undefined
-      const nowMs = this.#clock.monotonicMs()
+      const { clock } = this.#options
+      const nowMs = clock.monotonicMs()
       const kept = () => this.#waiting.splice(0, batchMax).filter(({ sinceMs }) => nowMs - sinceMs < keptMs)
-      this.#open ??= { id: newId(), words: kept(), begun: readMoment(this.#clock) }
+      this.#open ??= { id: newId(), words: kept(), begun: readMoment(clock) }
       try {
         await this.#settle(this.#open)
         this.#open = undefined
       } catch (error) {
-        return this.#failed(error)
+        return this.#options.failed(error)
       }
     }
   }
 
   #isOld({ begun }: Batch): boolean {
-    return caughtUpMs(this.#clock, begun) - begun.monotonicMs > repeatMs
+    return caughtUpMs(this.#options.clock, begun) - begun.monotonicMs > repeatMs
   }
 
   /** Resolves to false if this process could not learn the definitions in force. */
   async #settle({ id, words: batch }: Batch): Promise<boolean> {
-    await this.#definitions.know(batch.map(({ take }) => take))
-    const epoch = this.#current()
+    const { limiter, definitions, cap = () => ({}), current } = this.#options
+    await definitions.know(batch.map(({ take }) => take))
+    const epoch = current()
     if (epoch === undefined) throw new Error('no epoch is known')
     for (let tries = 0; tries < triesMax; tries++) {
       const { buckets, acts } = this.#acts(batch, epoch)
       if (acts.length === 0) return true
-      const answer = await this.#limiter.settle({ id, epoch, buckets, acts })
+      const answer = await limiter.settle({ id, epoch, buckets, acts, ...cap() })
       if (answer.isDecided) return true
       if (answer.why === 'lost') throw new Error('the state in Redis is lost')
-      await this.#definitions.read()
+      await definitions.read()
     }
     return false
   }
@@ -133,10 +130,11 @@ export class SettlementQueue {
     const places = new Map<string, number>()
     // What is given back of one grant is one act, because Redis reads all of the grant for each.
     const backs = new Map<string, { bucket: number; grant: string; more: number }>()
-    const nowMs = this.#clock.monotonicMs()
+    const { definitions, clock } = this.#options
+    const nowMs = clock.monotonicMs()
     const acts = batch.flatMap((word): SettleAct[] => {
       const { take } = word
-      if (isOver(word, epoch, nowMs) || this.#definitions.bucket(take) === undefined) return []
+      if (isOver(word, epoch, nowMs) || definitions.bucket(take) === undefined) return []
       const bucket = places.get(take) ?? places.size
       places.set(take, bucket)
       if ('again' in word) return [{ bucket, more: word.again }]
@@ -153,7 +151,7 @@ export class SettlementQueue {
       else known.more += act.more
       return known === undefined ? [act] : []
     })
-    return { buckets: [...places.keys()].flatMap((take) => this.#definitions.bucket(take) ?? []), acts }
+    return { buckets: [...places.keys()].flatMap((take) => definitions.bucket(take) ?? []), acts }
   }
 }
 

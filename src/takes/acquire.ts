@@ -9,7 +9,6 @@ import { hash64 } from '../core/hash.ts'
 import { againMs } from '../core/retry.ts'
 import type { Store } from '../db/store.ts'
 import type { Counted } from '../limits/counts.ts'
-import { aheadMostUs } from '../limits/margin.ts'
 import type { PeerDecision, PeerLimiter } from '../limits/peer.ts'
 import type { Refusal } from '../http/feedback.ts'
 import type { Cause } from '../limits/circuit.ts'
@@ -304,19 +303,16 @@ export class Acquirer {
     othersUseOf(this.#store).saw(takes, limits, counts, () => this.#storeClock.cap(clock.monotonicMs()))
   }
 
-  /**
-   * Charges the buckets of these limits once more, for a request that may have arrived later than their margins allow.
-   * Resolves to how far ahead of time (ms) others may have been granted units before that.
-   */
-  async chargeAgain(takes: readonly string[], units: readonly number[], limits: ReadonlySet<string>): Promise<number> {
+  /** Charges the buckets of these limits once more, for a request that may have arrived later than their margins allow. */
+  async chargeAgain(takes: readonly string[], units: readonly number[], limits: ReadonlySet<string>): Promise<void> {
     const charged = takes.flatMap((take, i) => (limits.has(limitOf(take)) ? [[take, units[i] ?? 1] as const] : []))
     const some = charged.filter(([, count]) => count > 0)
-    if (some.length === 0) return 0
+    if (some.length === 0) return
     const [names, counts] = [some.map(([take]) => take), some.map(([, count]) => count)]
     const capUs = this.#storeClock.cap(this.#store.clock.monotonicMs())
-    const charge = this.#store.call('charge_again', [names.map(hash64), counts, capUs])
-    const [aheadMs] = await Promise.all([this.#shared?.chargeAgain(names, counts) ?? aheadMostUs / 1_000, charge])
-    return aheadMs
+    // First here: the state of an epoch that begins meanwhile is built from the ledger.
+    await this.#store.call('charge_again', [names.map(hash64), counts, capUs])
+    await this.#shared?.chargeAgain(names, counts)
   }
 
   /** Returns the age of a grant in microseconds, and the latest time that the store's clock can show. */

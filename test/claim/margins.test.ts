@@ -236,7 +236,7 @@ describe('the margin of a fleet', () => {
       return store.call(name, params)
     }
     const one = new Margins({ clock, call, run: store.run.bind(store) } as typeof store)
-    one.follow(async () => void said.push('follows'))
+    one.follow(450, async () => void said.push('follows'))
     await expect(one.join([of])).rejects.toThrow('the store is away')
     fail = false
     const first = one.join([of])

@@ -51,7 +51,8 @@ describe('samples', () => {
     for (let i = 0; i < 100; i++) samples.answered(20, 3 * minute, true)
     expect(samples.report(3 * minute)).toMatchObject({ mostUs: 20_000 })
     expect(samples.answered(20, 3 * minute, true)).toBe(true)
-    samples.allowed(samples.report(3 * minute).boundMs)
+    samples.report(3 * minute + 4_000)
+    samples.allowed()
     expect(samples.answered(20, 3 * minute, true)).toBe(false)
   })
 
@@ -79,6 +80,15 @@ describe('samples', () => {
     expect([bound(20, 60, 60_000), bound(1, 60, 60_000), bound(200, 300, 1_000)]).toEqual([60, 60, Infinity])
   })
 
+  it('charge none where too little of the window is left for that', () => {
+    const bound = (tookMs: number, aheadMs?: number) => {
+      const samples = new Samples()
+      for (let i = 0; i < 100; i++) samples.answered(tookMs, 0, true)
+      return samples.report(0, [1_000], aheadMs).boundMs
+    }
+    expect([bound(400), bound(401), bound(150, 450), bound(151, 450)]).toEqual([400, Infinity, 150, Infinity])
+  })
+
   it('are the age of 99 of 100 grants in all of the last reports', () => {
     const samples = new Samples()
     const age = (ageMs: number, many: number) => {
@@ -97,10 +107,10 @@ describe('samples', () => {
   it('take only a bound that the margin was asked for, also when a later report has a greater one', () => {
     const samples = new Samples()
     samples.answered(4, 0, true)
-    const first = samples.report(0).boundMs
+    samples.report(0)
     for (let i = 0; i < 100; i++) samples.answered(60, 0, true)
     samples.report(0)
-    samples.allowed(first)
+    samples.allowed()
     expect(samples.answered(60, 0, true)).toBe(true)
   })
 
@@ -117,7 +127,8 @@ describe('samples', () => {
   it('name no answer as slow where all take so long that a charge would come too late', () => {
     const samples = new Samples()
     for (let i = 0; i < 200; i++) samples.answered(500 + (i % 5), 0, true)
-    samples.allowed(samples.report(0).boundMs)
+    samples.report(0)
+    samples.allowed()
     expect([samples.answered(590, 0, true), samples.overdueMs]).toEqual([false, undefined])
   })
 

@@ -3,10 +3,11 @@ import { afterEach, describe, expect, it } from 'vitest'
 import { type Clock, systemClock } from '../../src/core/clock.ts'
 import { newId } from '../../src/core/hash.ts'
 import type { RedisClient } from '../../src/redis/client.ts'
-import { RedisLimiter } from '../../src/redis/limiter.ts'
+import { RedisLimiter, scriptOf } from '../../src/redis/limiter.ts'
 import type { SharedDefinitions } from '../../src/redis/definitions.ts'
 import { grantOf, SettlementQueue, type SettlementReport } from '../../src/redis/settlements.ts'
 import { bucket, decided, seedOf } from './calls.ts'
+import { onStage, setClock } from './stage.ts'
 import { startRedis } from '../servers/redis.ts'
 import { connectRedis } from '../servers/resp.ts'
 import { until } from '../until.ts'
@@ -40,7 +41,7 @@ async function setting() {
   const clock: Clock = { ...systemClock, monotonicMs: () => systemClock.monotonicMs() + state.laterMs }
   const definitions = { know: async () => {}, bucket: () => one } as unknown as SharedDefinitions
   const failed = () => void state.failures++
-  const words = new SettlementQueue(limiter, definitions, clock, () => state.epoch, failed)
+  const words = new SettlementQueue({ limiter, definitions, clock, current: () => state.epoch, failed })
   return {
     state,
     words,
@@ -130,6 +131,31 @@ describe('a request that is charged once more', () => {
     state.epoch = undefined
     await expect(words.confirm([{ take: 'one', again: 2 }])).rejects.toThrow('no epoch is known')
   })
+})
+
+it("settlements make no room when Redis's clock steps forward", async () => {
+  const redis = await startRedis()
+  ends.push(() => redis.close())
+  const client = await connectRedis(redis.port)
+  ends.push(() => client.close())
+  const limiter = new RedisLimiter(client, {}, (name) => onStage(scriptOf(name)))
+  const capUs = 1_790_000_001_000_000
+  await setClock(client, capUs - 1_000_000)
+  await limiter.begin({ epoch: 'e', owner: 'test', closeUs: 0 })
+  const words = new SettlementQueue({
+    limiter,
+    definitions: { know: async () => {}, bucket: () => one } as unknown as SharedDefinitions,
+    clock: systemClock,
+    current: () => 'e',
+    cap: () => ({ capUs }),
+    failed: (error) => expect(error).toBeUndefined(),
+  })
+  const items = [{ want: 20, takes: [{ bucket: 0, units: 1 }] }]
+  const reserve = async () => decided(await limiter.reserve({ id: newId(), buckets: [one], items, capUs }))[0]
+  expect(await reserve()).toMatchObject({ granted: 10 })
+  await setClock(client, capUs + 7_200_000_000)
+  await words.confirm([{ take: 'one', again: 1 }])
+  expect(await reserve()).toMatchObject({ granted: 0 })
 })
 
 describe('after another epoch has begun', () => {

@@ -64,9 +64,7 @@ export class Peer implements PeerLimiter {
     this.#add([take], [more], 1)
   }
 
-  async chargeAgain() {
-    return 0
-  }
+  async chargeAgain() {}
 
   unused(_: string, takes: readonly string[], units: readonly number[]) {
     this.#add(takes, units, -1)

@@ -4,7 +4,15 @@ import { newId } from '../../core/hash.ts'
 import { currentUser } from '../../core/user.ts'
 import type { Store } from '../../db/store.ts'
 import type { Limit } from '../../limits/limit.ts'
-import { isMeasured, joined, type Margin, mayCharge, nextMargin, statedMargin } from '../../limits/margin.ts'
+import {
+  aheadMostUs,
+  isMeasured,
+  joined,
+  type Margin,
+  mayCharge,
+  nextMargin,
+  statedMargin,
+} from '../../limits/margin.ts'
 import type { Rule } from '../../limits/rule.ts'
 import { rulesOf } from '../../limits/rules.ts'
 import { type ChargeAgain, type Report, Samples, type Way } from '../../limits/samples.ts'
@@ -19,6 +27,8 @@ const reportMs = 5_000
  * joins again.
  */
 const absentMs = 30_000
+/** Each process reads the definitions for a second limiter at least so often, in microseconds, unless that is away. */
+const readUs = 10_000_000
 
 /** Limits of a job or a take. */
 type Limits = readonly Pick<Limit, 'name' | 'rules'>[]
@@ -46,12 +56,9 @@ export class Margins {
   readonly #seen = new Map<string, { version: number; sinceMs: number }>()
   /** Limits of which a slow answer may be charged once more, with their windows, in ms. */
   readonly #charged = new Map<string, readonly number[]>()
-  /**
-   * The bounds that were reported last. A raised one applies at the next report, because until then others may shrink the
-   * margin by what they read before; with a second limiter a report later, because all processes read there within 5 s.
-   */
-  readonly #bounds = new Map<string, readonly number[]>()
   readonly #followers: (() => Promise<void>)[] = []
+  /** How far ahead of time units are granted, in ms. */
+  #aheadMs = aheadMostUs / 1_000
   #reportedMs: number
 
   constructor(store: Store) {
@@ -76,9 +83,13 @@ export class Margins {
     }
   }
 
-  /** Registers `read`, which is called when this process has changed a margin to join. `join` waits for it. */
-  follow(read: () => Promise<void>): void {
+  /**
+   * Registers a second limiter, which grants units up to `aheadMs` ahead of time. `read` is called when this process has
+   * changed a margin to join. `join` waits for it.
+   */
+  follow(aheadMs: number, read: () => Promise<void>): void {
     this.#followers.push(read)
+    this.#aheadMs = Math.max(this.#aheadMs, aheadMs)
   }
 
   /** Records the age at which a grant was used for a call or a request, in ms; `isLate`: it was too old to be used. */
@@ -97,14 +108,13 @@ export class Margins {
     const nowMs = this.#store.clock.monotonicMs()
     const slow = limits.filter(({ name }) => {
       const samples = this.#samples.get(name)
-      // Other processes may have assumed that this one has ended, so the margin may no longer allow for its bound.
-      if (nowMs - (this.#recordedMs.get(name) ?? nowMs) > absentMs) samples?.allowed(0)
+      if (this.#isAbsent(name, nowMs)) samples?.absent(nowMs)
       return samples?.answered(tookMs, nowMs, charge !== undefined && this.#charged.has(name))
     })
     if (slow.length === 0 || charge === undefined) return
-    const unlessLate = (aheadMs: number) => {
+    const unlessLate = () => {
       const agoMs = tookMs + this.#store.clock.monotonicMs() - nowMs
-      this.unmeasured(slow.filter(({ name }) => agoMs + aheadMs >= Math.min(...(this.#charged.get(name) ?? [0]))))
+      this.unmeasured(slow.filter(({ name }) => agoMs + this.#aheadMs >= Math.min(...(this.#charged.get(name) ?? [0]))))
     }
     charge(new Set(slow.map(({ name }) => name))).then(unlessLate, () => this.unmeasured(slow))
   }
@@ -175,17 +185,17 @@ export class Margins {
   async #report(names: readonly string[]): Promise<void> {
     const reports = await this.#record(new Map([...this.#samples].filter(([name]) => names.includes(name))))
     for (const row of await this.#read(names)) {
-      const { boundMs = 0, latePart = 0 } = reports.get(row.name) ?? {}
-      const bounds = [boundMs, ...(this.#bounds.get(row.name) ?? [])].slice(0, this.#followers.length > 0 ? 3 : 2)
-      this.#bounds.set(row.name, bounds)
-      if (await this.#look(row, latePart)) this.#samples.get(row.name)?.allowed(Math.min(...bounds))
+      if (await this.#look(row, reports.get(row.name)?.latePart ?? 0)) this.#samples.get(row.name)?.allowed()
     }
   }
 
   /** Resolves to what was reported of each limit. */
   async #record(samples: ReadonlyMap<string, Samples>): Promise<ReadonlyMap<string, Report>> {
     const nowMs = this.#store.clock.monotonicMs()
-    const reports = new Map([...samples].map(([name, one]) => [name, one.report(nowMs, this.#charged.get(name))]))
+    for (const [name, one] of samples) if (this.#isAbsent(name, nowMs)) one.absent(nowMs)
+    const reports = new Map(
+      [...samples].map(([name, one]) => [name, one.report(nowMs, this.#charged.get(name), this.#aheadMs)]),
+    )
     const seen = [...reports].map(([name, { ages, ageUs, latePart, answers, leastUs, mostUs, isSound }]) => {
       return { name, ages, age: ageUs, late: latePart, answers, least: leastUs, most: mostUs, sound: isSound }
     })
@@ -194,6 +204,11 @@ export class Margins {
     )
     for (const { name } of seen) this.#recordedMs.set(name, nowMs)
     return reports
+  }
+
+  /** True if other processes may have assumed that this one has ended, because it has not reported for so long. */
+  #isAbsent(name: string, nowMs: number): boolean {
+    return nowMs - (this.#recordedMs.get(name) ?? nowMs) > absentMs
   }
 
   #read(names: readonly string[]): Promise<Row[]> {
@@ -210,8 +225,8 @@ export class Margins {
   }
 
   /**
-   * Puts another margin in force, if what was measured calls for it. Resolves to true if the margin that is then in force
-   * allows for the way as it was measured.
+   * Puts another margin in force, if what was measured calls for it. Resolves to true if the margin that is then in force,
+   * also by a second limiter, allows for the way as it was measured.
    */
   async #look(row: Row, latePart: number): Promise<boolean> {
     this.#learn(row)
@@ -235,10 +250,13 @@ export class Margins {
       return false
     }
     const suits = ({ transitUs }: Margin) => transitUs >= Math.min(way ?? Infinity, stated.transitUs)
-    if (next === undefined) return suits(spec)
+    const isKnown = this.#followers.length === 0 || steadyUs >= readUs
+    if (next === undefined) return isKnown && suits(spec)
     const ms = (us: number | null) => (us === null ? 'an unknown time' : `${Math.ceil(us / 1_000)} ms`)
     return (
-      (await this.#put(row, next, `grants were used after ${ms(age)}; answers varied by ${ms(way)}`)) && suits(next)
+      (await this.#put(row, next, `grants were used after ${ms(age)}; answers varied by ${ms(way)}`)) &&
+      this.#followers.length === 0 &&
+      suits(next)
     )
   }
 
