@@ -38,6 +38,8 @@ const common = {
   autoResendUnfulfilledCommands: false,
   maxRetriesPerRequest: 0,
   enableOfflineQueue: false,
+  // Nobody would catch its error, which ends the process, and it would be lost with its connection (`listenRedis`).
+  autoResubscribe: false,
   connectTimeout: 2_000,
   // Each call has its own time-out; an epoch with many buckets takes seconds to begin.
   commandTimeout: 10_000,
@@ -131,18 +133,18 @@ export async function listenRedis(
 ): Promise<{ close(): void }> {
   const redis = clientOf(addressOf(url), await clientClass())
   let isClosed = false
-  const begin = async () => {
-    if (isClosed) return
-    await redis.connect()
-    await redis.subscribe(channel)
+  const connectAgain = () => {
+    if (!isClosed) redis.connect().catch(() => {})
   }
+  const subscribeAgain = () => void redis.subscribe(channel).catch(() => {})
   redis.on('error', () => {})
   redis.on('message', (_, text: string) => onText(text))
-  redis.on('end', () => systemClock.after(common.retryStrategy(), () => void begin().catch(() => {})))
-  // A half-open connection is noticed only by an answer that does not come.
+  redis.on('end', () => systemClock.after(common.retryStrategy(), connectAgain))
+  // A half-open connection is noticed only by an answer that does not come. A subscription may be repeated, and one that
+  // failed must be.
   const beat = (): void => {
     disarm = systemClock.after(listenBeatMs, () => {
-      redis.ping().catch(() => {})
+      subscribeAgain()
       beat()
     })
   }
@@ -153,11 +155,13 @@ export async function listenRedis(
     redis.disconnect()
   }
   try {
-    await begin()
+    await redis.connect()
+    await redis.subscribe(channel)
   } catch (error) {
     close()
     throw error
   }
+  redis.on('ready', subscribeAgain)
   beat()
   return { close }
 }
