@@ -1,18 +1,16 @@
 import { join } from 'node:path'
-import { afterEach, beforeEach, expect, it } from 'vitest'
+import { expect, it, type TestContext } from 'vitest'
 import { Sluice } from '../../src/sluice.ts'
 import { emptyDatabase, freshDatabase } from '../servers/database.ts'
 import { until } from '../until.ts'
-import { createProject, objects, type Project, type Ran, tasksFile } from './program.ts'
+import { createProject, objects, type Ran, tasksFile } from './program.ts'
 
-let project: Project
-let url: string
-
-// Each test has a database and a directory of its own.
-beforeEach(async () => {
-  url = (await freshDatabase()).url
+/** A database and a directory of one test's own, and what commands there return. */
+async function openProject({ onTestFinished }: Pick<TestContext, 'onTestFinished'>) {
+  const { url } = await freshDatabase()
   await (await Sluice.open({ store: url })).close()
-  project = createProject({ DATABASE_URL: url })
+  const project = createProject({ DATABASE_URL: url })
+  onTestFinished(() => project.close())
   project.write('tasks.ts', tasksFile)
   project.write(
     'sluice.config.ts',
@@ -20,10 +18,31 @@ beforeEach(async () => {
 import * as tasks from './tasks.ts'
 export default defineConfig({ store: 'not-used', concurrency: 3, tasks: [tasks.syncContact, tasks.plain, tasks.fails] })`,
   )
-})
-afterEach(() => project.close())
 
-it('an error of a role, or of a server that only reads, names what to do', async () => {
+  async function send(...args: string[]): Promise<string> {
+    const ran = ok(await project.run(['send', ...args]))
+    expect(ran.out).toMatch(/^([0-9a-f-]{36}|\d+ sent)\n$/)
+    return ran.out.trim()
+  }
+
+  /** A cold process may return a grant that is too old, and its job, so once is not always enough. */
+  async function dispatchAll(): Promise<void> {
+    await until(async () => {
+      ok(await project.run(['dispatch', '--once']))
+      const [left] = objects((await project.run(['status', '--json'])).out) as [{ waiting: number; scheduled: number }]
+      return left.waiting === 0 && left.scheduled === 1
+    })
+  }
+
+  async function doctorLine(check: string): Promise<Record<string, unknown>> {
+    const lines = objects((await project.run(['doctor', '--json'])).out)
+    return lines.find((line) => line['check'] === check) ?? {}
+  }
+  return { project, url, send, dispatchAll, doctorLine }
+}
+
+it.concurrent('an error of a role, or of a server that only reads, names what to do', async (context) => {
+  const { project, url } = await openProject(context)
   const send = (env: Record<string, string>) => project.run(['send', 'http', '{"url":"https://x.example"}'], { env })
   const reader = new URL(url)
   reader.searchParams.set('options', '-c default_transaction_read_only=on')
@@ -41,7 +60,8 @@ it('an error of a role, or of a server that only reads, names what to do', async
   })
 })
 
-it('migrate prints its plan, carries it out, and then has nothing to do, and doctor reports the difference', async () => {
+it.concurrent('migrate prints its plan, carries it out, and then has nothing to do, and doctor reports the difference', async (context) => {
+  const { project } = await openProject(context)
   const env = { DATABASE_URL: (await emptyDatabase()).url }
   const run = (args: string[]) => project.run(args, { env })
   const before = await run(['doctor', '--json'])
@@ -79,7 +99,8 @@ it('migrate prints its plan, carries it out, and then has nothing to do, and doc
   })
 })
 
-it('a sequence of send, dispatch --once, jobs, why, status, limits, retry and cancel works on one server', async () => {
+it.concurrent('a sequence of send, dispatch --once, jobs, why, status, limits, retry and cancel works on one server', async (context) => {
+  const { project, send, dispatchAll } = await openProject(context)
   const sent = await project.run([
     'send',
     'sync-contact',
@@ -158,7 +179,8 @@ it('a sequence of send, dispatch --once, jobs, why, status, limits, retry and ca
   expect(unknown).toMatchObject({ code: 1, out: '', err: expect.stringMatching(/^error SLUICE_NO_SUCH_JOB: /) })
 }, 300_000)
 
-it('work runs jobs, survives stray rejections, and lets attempts end on SIGTERM', async () => {
+it.concurrent('work runs jobs, survives stray rejections, and lets attempts end on SIGTERM', async (context) => {
+  const { project, send, doctorLine } = await openProject(context)
   const worker = project.start(['work', 'tasks.ts', '--queues', 'default,slow'])
   await worker.says(', queues default, slow, ')
   await send('stray', '{}', '--tasks', 'tasks.ts')
@@ -176,7 +198,8 @@ it('work runs jobs, survives stray rejections, and lets attempts end on SIGTERM'
   ])
 })
 
-it('limits shows that the key of a limit is a function', async () => {
+it.concurrent('limits shows that the key of a limit is a function', async (context) => {
+  const { project, send } = await openProject(context)
   project.write(
     'hosts.ts',
     `import { httpTask, limit } from 'sluice'
@@ -186,7 +209,8 @@ export const hooks = httpTask('hooks', { limits: [limit('hosts', { rate: '5/s', 
   expect((await project.run(['limits'])).out).toContain('hosts  5/s, for each key (a function of the input)')
 })
 
-it('work gives up its attempts on a second signal, and their jobs are not lost', async () => {
+it.concurrent('work gives up its attempts on a second signal, and their jobs are not lost', async (context) => {
+  const { project, send } = await openProject(context)
   const worker = project.start(['work', 'tasks.ts', '-c', '1'], { env: { SLUICE_QUEUES: 'slow' } })
   await worker.says('working on')
   const id = await send('stuck', '{}', '--tasks', 'tasks.ts', '--queue', 'slow')
@@ -200,7 +224,8 @@ it('work gives up its attempts on a second signal, and their jobs are not lost',
   ])
 })
 
-it('work ends on a second signal even when a handler ignores its abort signal and never ends', async () => {
+it.concurrent('work ends on a second signal even when a handler ignores its abort signal and never ends', async (context) => {
+  const { project, send } = await openProject(context)
   project.write(
     'deaf.ts',
     `import { task } from 'sluice'
@@ -223,7 +248,8 @@ export const deaf = task('deaf', {
   ])
 })
 
-it('dispatch --once lets attempts end on SIGTERM, and takes no more jobs', async () => {
+it.concurrent('dispatch --once lets attempts end on SIGTERM, and takes no more jobs', async (context) => {
+  const { project, send } = await openProject(context)
   const args = ['--tasks', 'tasks.ts', '--queue', 'own']
   await send('gate', '{}', '--repeat', '2', ...args)
   const once = project.start(['dispatch', '--once', '--tasks', 'tasks.ts', '--queues', 'own', '-c', '1'])
@@ -234,7 +260,8 @@ it('dispatch --once lets attempts end on SIGTERM, and takes no more jobs', async
   expect(await once.ended).toMatchObject({ code: 0, out: '1\n' })
 })
 
-it('a script that only sends ends when it has sent', async () => {
+it.concurrent('a script that only sends ends when it has sent', async (context) => {
+  const { project, url } = await openProject(context)
   const sluice = new URL('../../dist/index.js', import.meta.url).href
   project.write(
     'only.mjs',
@@ -246,26 +273,6 @@ console.log((await task('only', { input: z.object({}), run: () => 1 }).send({}))
   expect(await script.run([])).toMatchObject({ code: 0, out: '36\n', err: '' })
   await script.close()
 })
-
-async function send(...args: string[]): Promise<string> {
-  const ran = ok(await project.run(['send', ...args]))
-  expect(ran.out).toMatch(/^([0-9a-f-]{36}|\d+ sent)\n$/)
-  return ran.out.trim()
-}
-
-/** A cold process may return a grant that is too old, and its job, so once is not always enough. */
-async function dispatchAll(): Promise<void> {
-  await until(async () => {
-    ok(await project.run(['dispatch', '--once']))
-    const [left] = objects((await project.run(['status', '--json'])).out) as [{ waiting: number; scheduled: number }]
-    return left.waiting === 0 && left.scheduled === 1
-  })
-}
-
-async function doctorLine(check: string): Promise<Record<string, unknown>> {
-  const lines = objects((await project.run(['doctor', '--json'])).out)
-  return lines.find((line) => line['check'] === check) ?? {}
-}
 
 function ok(ran: Ran): Ran {
   expect(ran).toMatchObject({ code: 0 })

@@ -1,48 +1,40 @@
 /** What becomes of messages when a worker without a store, its Redis or its broker fails. */
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { openProducer } from '../../src/celery/index.ts'
-import { type Broker, type RabbitServer, startRabbit } from '../servers/rabbitmq.ts'
-import { type RedisServer, startRedis } from '../servers/redis.ts'
+import type { Owner } from '../fleet/children.ts'
+import { type Broker, freshBroker, type RabbitServer, startRabbit } from '../servers/rabbitmq.ts'
+import { startRedis } from '../servers/redis.ts'
 import { until } from '../until.ts'
 import { type Arrival, startMember, startRecorder } from './fleet.ts'
 import { mostIn } from './stage.ts'
 
-let rabbit: RabbitServer
-let redis: RedisServer
-let host: Broker
-let vendor: Awaited<ReturnType<typeof startRecorder>>
-let url: { broker: string; redis: string; vendor: string }
-beforeAll(async () => {
-  ;[rabbit, redis, vendor] = await Promise.all([startRabbit(), startRedis(), startRecorder()])
-})
-afterAll(async () => {
-  vendor.close()
-  await Promise.all([rabbit.close(), redis.close()])
-})
-beforeEach(async () => {
-  vendor.arrivals.length = 0
-  vendor.isShut = false
-  host = await rabbit.fresh()
-  url = { broker: host.url, redis: redis.url, vendor: vendor.url }
-})
-
 const count = 40
 
-async function sendAll(): Promise<void> {
-  const producer = await openProducer({ broker: url.broker, results: 'none' })
-  // A worker that starts first makes the queue.
-  for (let n = 0; n < count; n++) await producer.delay('call', [n])
-  await producer.close()
+/** A Redis and a vendor of one test's own beside this broker, workers, which end with the test, and what was called. */
+async function openStage({ onTestFinished }: Owner, host: Broker) {
+  const [redis, vendor] = await Promise.all([startRedis(), startRecorder()])
+  onTestFinished(() => redis.close())
+  onTestFinished(() => void vendor.close())
+  return {
+    host,
+    redis,
+    vendor,
+    async sendAll() {
+      const producer = await openProducer({ broker: host.url, results: 'none' })
+      // A worker that starts first makes the queue.
+      for (let n = 0; n < count; n++) await producer.delay('call', [n])
+      await producer.close()
+    },
+    async member(crashAt?: string) {
+      const url = { broker: host.url, redis: redis.url, vendor: vendor.url }
+      const child = await startMember(url, '20/s', 5, crashAt)
+      onTestFinished(() => void child.kill('SIGKILL'))
+      return child
+    },
+    all: () => new Set(vendor.arrivals.map(({ n }) => n)).size,
+  }
 }
-
-/** Starts a worker that is killed with the test. */
-async function member({ onTestFinished }: { onTestFinished(end: () => unknown): void }, crashAt?: string) {
-  const child = await startMember(url, '20/s', 5, crashAt)
-  onTestFinished(() => child.kill('SIGKILL'))
-  return child
-}
-
-const all = () => new Set(vendor.arrivals.map(({ n }) => n)).size
+type Stage = Awaited<ReturnType<typeof openStage>>
 
 /** Each task that was called more than once knew that it might have been called before, but for the first time. */
 function expectMarked(arrivals: readonly Arrival[]): void {
@@ -50,13 +42,14 @@ function expectMarked(arrivals: readonly Arrival[]): void {
   expect(new Set(unmarked).size).toBe(unmarked.length)
 }
 
-describe('without a store', () => {
+describe.concurrent('without a store', () => {
   it('nothing is lost when a worker is killed with messages in hand; what may run twice is told so', async (context) => {
-    const first = await member(context)
+    const { vendor, sendAll, member, all } = await openStage(context, await freshBroker())
+    const first = await member()
     await sendAll()
     await until(() => vendor.arrivals.length >= 5, 'some were called', 20_000)
     first.kill('SIGKILL')
-    await member(context)
+    await member()
     await until(() => all() === count, 'all were called', 40_000)
     expect(
       mostIn(
@@ -68,11 +61,12 @@ describe('without a store', () => {
   })
 
   it('nothing is lost when a worker dies between the confirmation of a copy and its acknowledgement', async (context) => {
-    const first = await member(context, 'direct.settled')
+    const { vendor, sendAll, member, all } = await openStage(context, await freshBroker())
+    const first = await member('direct.settled')
     const gone = new Promise((resolve) => first.once('exit', resolve))
     await sendAll()
     await gone
-    await member(context)
+    await member()
     await until(() => all() === count, 'all were called', 40_000)
     const twice = vendor.arrivals.filter(({ n }, i) => vendor.arrivals.findIndex((one) => one.n === n) < i)
     expect(twice.length).toBeLessThanOrEqual(5)
@@ -80,7 +74,8 @@ describe('without a store', () => {
   })
 
   it('a flush of Redis closes the limit, exceeds nothing and loses nothing', async (context) => {
-    await member(context)
+    const { redis, vendor, sendAll, member, all } = await openStage(context, await freshBroker())
+    await member()
     await sendAll()
     await until(() => vendor.arrivals.length >= 10, 'some were called', 20_000)
     const { Redis } = await import('ioredis')
@@ -96,24 +91,34 @@ describe('without a store', () => {
       ),
     ).toBeLessThanOrEqual(20)
   })
+})
+
+describe('without a store, on a broker of its own', () => {
+  let rabbit: RabbitServer
+  beforeAll(async () => void (rabbit = await startRabbit()))
+  afterAll(() => rabbit.close())
 
   it('a broker that is killed and started again has all that waits', async (context) => {
-    await member(context)
+    const stage = await openStage(context, await rabbit.fresh())
+    const { vendor, sendAll, member, all } = stage
+    await member()
     await sendAll()
     await until(() => all() >= 10, 'some were called', 20_000)
     // A server that is killed loses some of what its classic queues have just passed on (docs/broker.md), so nothing is on its way then.
     vendor.isShut = true
-    await until(rest, 'all others wait in the first queue of their wait', 20_000)
+    await until(() => rest(stage), 'all others wait in the first queue of their wait', 20_000)
     await rabbit.kill()
     vendor.isShut = false
     await rabbit.start()
-    await expectAll()
+    await expectAll(stage)
   })
 
   it('a broker that is killed in mid-traffic loses nothing that did not wait, and what it still has is called', async (context) => {
-    await member(context)
+    const stage = await openStage(context, await rabbit.fresh())
+    const { vendor, sendAll, member } = stage
+    await member()
     await sendAll()
-    const producer = await openProducer({ broker: url.broker, results: 'none' })
+    const producer = await openProducer({ broker: stage.host.url, results: 'none' })
     context.onTestFinished(() => producer.close())
     const free = 3_000
     const sent = Promise.all(Array.from({ length: free }, (_, n) => producer.delay('free', [n])))
@@ -126,7 +131,7 @@ describe('without a store', () => {
     await rabbit.start()
     await until(() => seenOf('free') === free, 'all that did not wait were called', 60_000)
     // Some of those that came out of their waits just then are lost (docs/broker.md).
-    await until(async () => [...(await counts()).values()].every((n) => n === 0), 'nothing is left', 60_000)
+    await until(async () => [...(await counts(stage.host)).values()].every((n) => n === 0), 'nothing is left', 60_000)
     await producer.delay('call', [count])
     await until(() => calledOf('call').some(({ n }) => n === count), 'it goes on')
     expect(
@@ -139,7 +144,7 @@ describe('without a store', () => {
   })
 
   /** How many messages each queue has, those in hand included. */
-  async function counts(): Promise<Map<string, number>> {
+  async function counts(host: Broker): Promise<Map<string, number>> {
     const told = await host.evaluate(
       `[{binary_to_list(element(4, amqqueue:get_name(Q))), element(2, lists:keyfind(messages, 1, rabbit_amqqueue:info(Q, [messages])))} || Q <- rabbit_amqqueue:list(<<"${host.name}">>)]`,
     )
@@ -147,15 +152,15 @@ describe('without a store', () => {
   }
 
   /** True if each message that is left was published to the queue where it is: one from which a wait of some 10 s begins. */
-  async function rest(): Promise<boolean> {
-    const found = [...(await counts())]
+  async function rest({ host, all }: Stage): Promise<boolean> {
+    const found = [...(await counts(host))]
     const isFirst = (queue: string) => Number(/^sluice\.delay:\d:(\d+)$/.exec(queue)?.[1] ?? 0) >= 3_200
     const sum = (isWanted: (queue: string) => boolean) =>
       found.reduce((n, [queue, m]) => n + (isWanted(queue) ? m : 0), 0)
     return sum(isFirst) === count - all() && sum((queue) => !isFirst(queue)) === 0
   }
 
-  async function expectAll(): Promise<void> {
+  async function expectAll({ vendor, all }: Stage): Promise<void> {
     await until(() => all() === count, 'all were called', 60_000)
     const times = vendor.arrivals.map(({ atMs }) => atMs)
     expect(mostIn(times, 1_000)).toBeLessThanOrEqual(20)

@@ -8,7 +8,8 @@ const tasks = isLong ? 5_000 : 200
 const free = isLong ? 200 : 20
 const fleets = isLong ? [1, 8] : [1, 2]
 
-describe('tasks of a Python producer under 100/s, without a store', () => {
+// The long form measures how long tasks wait, so that its fleets run one after the other.
+describe('tasks of a Python producer under 100/s, without a store', { concurrent: !isLong }, () => {
   it.each(fleets)('are executed once, within the limit, by %i workers', { timeout: 300_000 }, async (workers) => {
     const proof = await prove({ tasks, rate: '100/s', workers, slots: 10, free, gapMs: isLong ? 100 : 30 })
     const { arrivals, waits, deliveries, counts } = proof

@@ -11,53 +11,8 @@ const many = (n: number) => Array.from({ length: n }, () => ({}))
 let broker: Broker
 beforeAll(async () => void (broker = await freshBroker()))
 
+// Five run at a time, so that the longest stand first.
 describe.concurrent('a fleet', () => {
-  it('executes each job once, on all of its workers, and leaves nothing in hand', async (context) => {
-    const fleet = await createFleet(broker.url, context)
-    await fleet.start('dispatch')
-    await Promise.all([fleet.start('execute'), fleet.start('execute')])
-    await fleet.sluice.sendMany(note, many(300))
-    await fleet.sluice.sendMany(
-      call,
-      Array.from({ length: 100 }, (_, n) => ({ key: `k${n % 2}` })),
-    )
-    await fleet.areDone(400)
-    expect(fleet.runs.length).toBe(400)
-    checkOnce(fleet.runs)
-    expect(new Set(fleet.runs.map(({ pid }) => pid)).size).toBe(2)
-    expect((await fleet.sluice.verify()).exceeded).toEqual([])
-    await until(async () => (await fleet.count('claim')) === 0, 'no claim is left')
-  })
-
-  it('ends what has expired, with and without a worker', async (context) => {
-    const fleet = await createFleet(broker.url, context)
-    const send = () => fleet.sluice.sendMany(note, many(3), { maxWait: 1 })
-    await send()
-    await fleet.start('dispatch')
-    await until(async () => (await fleet.count('failed')) === 3, 'the first have failed')
-    await fleet.start('execute')
-    await send()
-    await until(async () => (await fleet.count('job')) === 0, 'the others have ended')
-    expect(fleet.runs.length + (await fleet.count('failed'))).toBe(6)
-  })
-
-  it('runs the jobs of a killed worker again, marked as in doubt, and no others', async (context) => {
-    const fleet = await createFleet(broker.url, context)
-    await fleet.start('dispatch')
-    const first = await fleet.start('execute', 3)
-    await fleet.sluice.sendMany(note, [{ gate: fleet.gate }, { gate: fleet.gate }])
-    await until(() => fleet.runs.length === 2, 'both began')
-    await fleet.start('execute', 3)
-    first.kill('SIGKILL')
-    await fleet.sluice.sendMany(note, many(20))
-    await fleet.areDone(22)
-    checkOnce(fleet.runs)
-    const held = fleet.runs.slice(0, 2).map(({ id }) => id)
-    expect(fleet.runs.filter(({ id, ambiguous }) => ambiguous && held.includes(id)).length).toBe(2)
-    // What was on its way to it is in doubt, too, but did not begin.
-    expect(new Set(fleet.runs.map(({ id, pid }) => `${id} ${pid}`)).size).toBe(24)
-  })
-
   it('records what runs when its dispatcher is killed by another one, and runs nothing twice', async (context) => {
     const fleet = await createFleet(broker.url, context)
     const first = await fleet.start('dispatch')
@@ -75,6 +30,45 @@ describe.concurrent('a fleet', () => {
     await fleet.areDone(22)
     expect(fleet.runs.length).toBe(22)
     checkOnce(fleet.runs)
+  })
+
+  it('records what runs when its dispatcher and then the heir of that are killed', async (context) => {
+    const fleet = await createFleet(broker.url, context)
+    const first = await fleet.start('dispatch')
+    await fleet.start('execute')
+    const held = await fleet.sluice.send(note, { gate: fleet.gate })
+    await until(() => fleet.runs.length === 1, 'it began')
+    for (let last = first, n = 0; n < 2; n++) {
+      const heir = await fleet.start('dispatch')
+      last.kill('SIGKILL')
+      const next = await fleet.sluice.send(note, {})
+      await until(async () => (await fleet.stateOf(next)) === 'done', 'the heir has the worker')
+      last = heir
+    }
+    // Longer than a worker may be silent before its jobs go back.
+    await fleet.pass(13)
+    expect(await fleet.stateOf(held)).toBe('running')
+    fleet.open()
+    await fleet.areDone(3)
+    expect(fleet.runs.length).toBe(3)
+    checkOnce(fleet.runs)
+  })
+
+  it('runs the jobs of a killed worker again, marked as in doubt, and no others', async (context) => {
+    const fleet = await createFleet(broker.url, context)
+    await fleet.start('dispatch')
+    const first = await fleet.start('execute', 3)
+    await fleet.sluice.sendMany(note, [{ gate: fleet.gate }, { gate: fleet.gate }])
+    await until(() => fleet.runs.length === 2, 'both began')
+    await fleet.start('execute', 3)
+    first.kill('SIGKILL')
+    await fleet.sluice.sendMany(note, many(20))
+    await fleet.areDone(22)
+    checkOnce(fleet.runs)
+    const held = fleet.runs.slice(0, 2).map(({ id }) => id)
+    expect(fleet.runs.filter(({ id, ambiguous }) => ambiguous && held.includes(id)).length).toBe(2)
+    // What was on its way to it is in doubt, too, but did not begin.
+    expect(new Set(fleet.runs.map(({ id, pid }) => `${id} ${pid}`)).size).toBe(24)
   })
 
   it('returns uncalled and unmarked what a killed dispatcher had claimed and no worker has begun', async (context) => {
@@ -104,26 +98,33 @@ describe.concurrent('a fleet', () => {
     expect(fleet.runs.length).toBe(4)
   })
 
-  it('records what runs when its dispatcher and then the heir of that are killed', async (context) => {
+  it('ends what has expired, with and without a worker', async (context) => {
     const fleet = await createFleet(broker.url, context)
-    const first = await fleet.start('dispatch')
+    const send = () => fleet.sluice.sendMany(note, many(3), { maxWait: 1 })
+    await send()
+    await fleet.start('dispatch')
+    await until(async () => (await fleet.count('failed')) === 3, 'the first have failed')
     await fleet.start('execute')
-    const held = await fleet.sluice.send(note, { gate: fleet.gate })
-    await until(() => fleet.runs.length === 1, 'it began')
-    for (let last = first, n = 0; n < 2; n++) {
-      const heir = await fleet.start('dispatch')
-      last.kill('SIGKILL')
-      const next = await fleet.sluice.send(note, {})
-      await until(async () => (await fleet.stateOf(next)) === 'done', 'the heir has the worker')
-      last = heir
-    }
-    // Longer than a worker may be silent before its jobs go back.
-    await fleet.pass(13)
-    expect(await fleet.stateOf(held)).toBe('running')
-    fleet.open()
-    await fleet.areDone(3)
-    expect(fleet.runs.length).toBe(3)
+    await send()
+    await until(async () => (await fleet.count('job')) === 0, 'the others have ended')
+    expect(fleet.runs.length + (await fleet.count('failed'))).toBe(6)
+  })
+
+  it('executes each job once, on all of its workers, and leaves nothing in hand', async (context) => {
+    const fleet = await createFleet(broker.url, context)
+    await fleet.start('dispatch')
+    await Promise.all([fleet.start('execute'), fleet.start('execute')])
+    await fleet.sluice.sendMany(note, many(300))
+    await fleet.sluice.sendMany(
+      call,
+      Array.from({ length: 100 }, (_, n) => ({ key: `k${n % 2}` })),
+    )
+    await fleet.areDone(400)
+    expect(fleet.runs.length).toBe(400)
     checkOnce(fleet.runs)
+    expect(new Set(fleet.runs.map(({ pid }) => pid)).size).toBe(2)
+    expect((await fleet.sluice.verify()).exceeded).toEqual([])
+    await until(async () => (await fleet.count('claim')) === 0, 'no claim is left')
   })
 })
 

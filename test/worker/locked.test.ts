@@ -1,21 +1,24 @@
 /** Jobs in hand whose rows another client has locked. */
-import { beforeAll, expect, it } from 'vitest'
+import { expect, it } from 'vitest'
 import { Sluice } from '../../src/sluice.ts'
 import { task } from '../../src/tasks/task.ts'
 import { z } from 'zod'
 import { claim, claimsInHand, count, enter, quietTask } from '../claim/engine.ts'
+import type { Owner } from '../fleet/children.ts'
 import { suspect, watchWorkers } from '../fleet/engine.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { lockJob } from '../servers/stranger.ts'
 import { until } from '../until.ts'
 
-let sluice: Sluice
-beforeAll(async () => {
-  sluice = await Sluice.open({ store: (await freshDatabase()).url })
-  return () => sluice.close()
-})
+/** A store of one test's own. */
+async function open({ onTestFinished }: Owner): Promise<Sluice> {
+  const sluice = await Sluice.open({ store: (await freshDatabase()).url })
+  onTestFinished(() => sluice.close())
+  return sluice
+}
 
-it('are not cancelled, delay the record of no other end, and are recorded when they are free', async (context) => {
+it.concurrent('are not cancelled, delay the record of no other end, and are recorded when they are free', async (context) => {
+  const sluice = await open(context)
   let release = () => {}
   const released = new Promise<void>((resolve) => (release = resolve))
   let running = 0
@@ -45,7 +48,8 @@ it('are not cancelled, delay the record of no other end, and are recorded when t
   expect(await count(sluice.db, 'sluice.done where attempt > 1')).toBe(0)
 })
 
-it('of a lost worker delay the rescue of no other one, and are rescued when they are free', async (context) => {
+it.concurrent('of a lost worker delay the rescue of no other one, and are rescued when they are free', async (context) => {
+  const sluice = await open(context)
   const { db } = sluice
   const quiet = quietTask('quiet')
   const held = new Map<string, string>()
@@ -68,7 +72,8 @@ it('of a lost worker delay the rescue of no other one, and are rescued when they
   await until(async () => (await look()).includes(locked), 'it is rescued')
 })
 
-it('of a lost worker hold up no claim of their class', async (context) => {
+it.concurrent('of a lost worker hold up no claim of their class', async (context) => {
+  const sluice = await open(context)
   const { db } = sluice
   const quiet = quietTask('shared')
   const lost = await enter(db)
@@ -97,7 +102,8 @@ it('of a lost worker hold up no claim of their class', async (context) => {
   await free()
 })
 
-it('hold up no other job when many are cancelled', async (context) => {
+it.concurrent('hold up no other job when many are cancelled', async (context) => {
+  const sluice = await open(context)
   let release = () => {}
   const released = new Promise<void>((resolve) => (release = resolve))
   let running = 0
