@@ -63,6 +63,21 @@ for (const engine of mainEngines) {
       expect(job.startedAt?.getTime()).toBeGreaterThanOrEqual(second?.endedAt?.getTime() ?? Infinity)
     })
 
+    it('counts the wait before a retry from the end of the attempt before it', async () => {
+      const of = flaky('waits', 5, failure)
+      const id = await at.sluice.send(of, { n: 2 })
+      const { createdAt } = (await at.sluice.jobs.get(id)) ?? { createdAt: new Date() }
+      await until(() => Date.now() - createdAt.getTime() > 100, 'the job to have waited')
+      const { attempts } = await ended([of], id)
+      expect(attempts[0]?.waitedMs).toBeGreaterThan(50)
+      const { length } = attempts
+      expect(length).toBe(3)
+      for (const [i, { startedAt, waitedMs }] of attempts.entries()) {
+        const sinceMs = (attempts[i - 1]?.endedAt ?? createdAt).getTime()
+        expect(waitedMs).toBeLessThanOrEqual(startedAt.getTime() - sinceMs + 2) // each time is a whole number of ms
+      }
+    })
+
     it('adds nothing to a job that succeeds at first try, and still shows its attempt', async () => {
       const of = flaky('fine', 5, failure)
       const job = await ended([of], await at.sluice.send(of, { n: 0 }))
