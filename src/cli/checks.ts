@@ -1,6 +1,6 @@
 /** The checks of `sluice doctor`. Each checks one thing, and returns undefined where it does not apply. */
 import { systemClock } from '../core/clock.ts'
-import { pending } from '../db/migrate.ts'
+import { lackInWords, pending } from '../db/migrate.ts'
 import type { Opened } from '../db/open.ts'
 import { type Sql, sqlOn } from '../db/store.ts'
 import { Limits } from '../operations/limits.ts'
@@ -119,10 +119,8 @@ async function disk({ store: { db } }: Place): Promise<Finding> {
 async function schema({ store: { db }, schema: name }: Place): Promise<Finding> {
   const steps = await pending(db, name)
   if (steps.length === 0) return { status: 'ok', text: `schema ${name} is up to date` }
-  return {
-    status: 'fail',
-    text: `schema ${name} lacks ${steps.map((step) => step.name).join(', ')}; run \`sluice migrate\``,
-  }
+  const names = steps.map((step) => step.name)
+  return { status: 'fail', text: lackInWords(name, names) }
 }
 
 async function partitions(at: Place): Promise<Finding | undefined> {
@@ -230,7 +228,7 @@ async function workers(at: Place): Promise<Finding | undefined> {
     first.reduce((sum, row) => sum + row.slots, 0),
     'slot',
   )}`
-  if (silent.length === 0) return { status: 'ok', text: `${all} send heartbeats` }
+  if (silent.length === 0) return { status: 'ok', text: `${all}: heartbeats arrive` }
   return {
     status: 'warn',
     text: `of ${all}, ${silent.map((row) => row.who).join(', ')} sent no heartbeat for ${span(beatWaitMs)}; other workers take their jobs after 10 s`,

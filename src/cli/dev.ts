@@ -22,7 +22,6 @@ const patienceMs = 3_000
 export function devCommand(): Command {
   return workFlags(new Command('dev'))
     .description('run the store and a worker, and restart the worker when a file of it is saved')
-    .argument('[tasks-file]', 'file that exports the tasks (env SLUICE_TASKS; default: as in sluice.config.ts)')
     .action(dev)
 }
 

@@ -5,7 +5,7 @@ import { useSluice } from '../index.ts'
 import { needCode } from './config.ts'
 import { settingsOf, whole, withSluice } from './settings.ts'
 import { listenForStop, surviveStrays } from './stop.ts'
-import { type Mode, runUntilStopped, type WorkFlags, workFlags, workOptions } from './work.ts'
+import { type Mode, runUntilStopped, tasksFile, type WorkFlags, workFlags, workOptions } from './work.ts'
 
 interface DispatchFlags extends WorkFlags {
   once?: true
@@ -28,17 +28,17 @@ const toFleet: Mode = {
   claims: true,
 }
 
-async function dispatch(flags: DispatchFlags, command: Command): Promise<void> {
-  if (flags.once) return once(flags, command)
+async function dispatch(file: string | undefined, flags: DispatchFlags, command: Command): Promise<void> {
+  if (flags.once) return once(file, flags, command)
   if (flags.max !== undefined || flags.concurrency !== undefined)
     throw new UsageError(
       'SLUICE_BAD_OPTION',
       '--max and --concurrency are for `sluice dispatch --once`; a fleet has as many slots as its workers',
     )
-  await runUntilStopped(toFleet, undefined, flags, command)
+  await runUntilStopped(toFleet, file, flags, command)
 }
 
-async function once(flags: DispatchFlags, command: Command): Promise<void> {
+async function once(file: string | undefined, flags: DispatchFlags, command: Command): Promise<void> {
   if (flags.celery !== undefined)
     throw new UsageError('SLUICE_BAD_OPTION', '--celery is for a dispatcher or a worker that goes on: leave out --once')
   const settings = await settingsOf(command)
@@ -51,7 +51,7 @@ async function once(flags: DispatchFlags, command: Command): Promise<void> {
     ending.abort()
   })
   void stop.second.then(() => process.exit(1))
-  const { tasks, handlers, schedules } = await needCode(settings.config, flags.tasks)
+  const { tasks, handlers, schedules } = await needCode(settings.config, tasksFile(file, flags))
   const options = {
     ...workOptions(settings, flags),
     schedules,

@@ -12,7 +12,7 @@ export const examples: Record<string, readonly string[]> = {
     `sluice send sync-contact '{"accountId":"a1"}' --delay 5min --tag import`,
     'sluice send sync-contact --from contacts.csv --bad-rows bad.csv',
   ],
-  dispatch: ['sluice dispatch --once --max 100'],
+  dispatch: ['sluice dispatch ./tasks.ts', 'sluice dispatch --once --max 100'],
   jobs: ['sluice jobs --state failed --since 2h', 'sluice jobs --limit crm --key a1 --max 10'],
   'jobs show': ['sluice jobs show 01a1fc6b-5572', 'sluice jobs show 01a1fc6b-5572 --json'],
   'jobs export': ['sluice jobs export --state done --since 7d --csv'],

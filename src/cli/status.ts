@@ -99,7 +99,7 @@ async function status(flags: { storage?: boolean }, command: Command): Promise<v
     ['failed', most(failed)],
     [
       'workers',
-      `${workers} with ${many(slots, 'slot')}${stuck > 0 ? `, ${many(stuck, 'stuck handler')}: see their logs` : ''}`,
+      `${workers} with ${many(slots, 'slot')}${found === undefined ? '' : ', dispatchers included'}${stuck > 0 ? `, ${many(stuck, 'stuck handler')}: see their logs` : ''}`,
     ],
   ]
   writeFacts(out, rows, 11)

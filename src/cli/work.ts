@@ -70,7 +70,6 @@ const summaryMs = 10_000
 export function workCommand(): Command {
   return workFlags(new Command('work'))
     .description('run jobs until Ctrl-C or SIGTERM; running attempts finish first')
-    .argument('[tasks-file]', 'file that exports the tasks (env SLUICE_TASKS; default: as in sluice.config.ts)')
     .option('--broker', 'work on what `sluice dispatch` gives over RabbitMQ (env AMQP_URL)')
     .option('--direct', 'without a store: execute --celery with grants of a Redis alone (env REDIS_URL, AMQP_URL)')
     .option('--park', 'with --direct: put tasks that have failed for good into the queue <queue>.parked, too')
@@ -98,6 +97,7 @@ async function work(file: string | undefined, flags: Flags, command: Command): P
 /** Adds the options of commands that run jobs. */
 export function workFlags(command: Command): Command {
   return command
+    .argument('[tasks-file]', 'file that exports the tasks (env SLUICE_TASKS; default: as in sluice.config.ts)')
     .option('--tasks <file>', 'file that exports the tasks (env SLUICE_TASKS; default: as in sluice.config.ts)')
     .option('-c, --concurrency <n>', 'attempts at once (env SLUICE_CONCURRENCY; default 10)', whole(1, 10_000))
     .option('--grace <span>', 'how long running attempts may go on at the end (env SLUICE_GRACE; default 25s)')

@@ -52,11 +52,18 @@ async function missing(db: Queryable, schema: string): Promise<string[]> {
   return [...migrationNames, functionsName, beginName].filter((name) => !done.has(name))
 }
 
+/** States what a database lacks, and what to do. @param names the steps that it lacks, in order; at least one */
+export function lackInWords(schema: string, names: readonly string[]): string {
+  if (names[0] === migrationNames[0])
+    return `there is no schema ${schema} of Sluice in this database; run \`sluice migrate\`, or name another (DATABASE_URL)`
+  return `schema ${schema} lacks ${names.join(', ')}; run \`sluice migrate\``
+}
+
 /** @throws UsageError SLUICE_NOT_MIGRATED unless the database is up to date */
 export async function mustBeMigrated(db: Queryable, schema: string): Promise<void> {
   const names = await missing(db, schema)
   if (names.length === 0) return
-  throw new UsageError('SLUICE_NOT_MIGRATED', `schema ${schema} lacks ${names.join(', ')}; run \`sluice migrate\``)
+  throw new UsageError('SLUICE_NOT_MIGRATED', lackInWords(schema, names))
 }
 
 /** How often a migration is tried while the statements of live workers deadlock with it. */

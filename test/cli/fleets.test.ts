@@ -27,12 +27,15 @@ it('a dispatcher gives jobs to a worker over the broker, and both stop on SIGTER
   expect([alone.code, wrong.code]).toEqual([2, 2])
   expect(alone.err).toContain('SLUICE_NO_BROKER')
   const env = { AMQP_URL: (await freshBroker()).url }
-  const dispatcher = project.start(['dispatch'], { env })
+  const dispatcher = project.start(['dispatch', './tasks.ts'], { env })
   const worker = project.start(['work', '--broker'], { env })
   await dispatcher.says('giving to the workers of the fleet: greet, http, and 1 schedule from ')
   await worker.says('waiting for a dispatcher to send greet, http from ')
   await until(
-    async () => /fleet +1 dispatcher for 1 worker; 0 messages/.test((await project.run(['status'], { env })).out),
+    async () =>
+      /1 with \d+ slots, dispatchers included\nfleet +1 dispatcher for 1 worker; 0 messages/.test(
+        (await project.run(['status'], { env })).out,
+      ),
     'status shows the fleet and its queues',
   )
   expect((await sluice.jobs.status()).slots).toBe(10)
