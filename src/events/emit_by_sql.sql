@@ -3,7 +3,7 @@
 -- type: the event's type, words of a-z, A-Z, 0-9, `_` and `-`, separated by dots; up to 100 characters.
 -- data: its payload, at most 256 KiB of JSON.
 -- options: a JSON object with any of these:
---   id: a UUIDv7 made within a day of now; emitting it again changes nothing.
+--   id: a UUIDv7 made within a day of now; emitting it again changes nothing. No event of another type may have it.
 --   source: who emits it, a URI reference; default `/sql`.
 --   subject: what it is about, up to 512 characters.
 --   version: the version of its payload's schema, a whole number from 1.

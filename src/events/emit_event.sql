@@ -1,6 +1,6 @@
 -- Records one event and sends each subscription its job, as `emit_events` does for several. An event whose id is known
--- already is left out. One short statement does it, unless a handler has had another name, its class is not known yet,
--- or its key may decide about its class: then `engine.deliver_events` sends the jobs.
+-- already is left out, if it has this type. One short statement does it, unless a handler has had another name, its
+-- class is not known yet, or its key may decide about its class: then `engine.deliver_events` sends the jobs.
 -- p_event: the envelope as JSON.
 -- p_notify: notify idle workers.
 -- Returns how many events were new.
@@ -46,7 +46,7 @@ begin
   )
   select exists (select 1 from sub o where not o.is_plain), exists (select 1 from sluice.idle)
   into v_other, v_idle from event;
-  if not found then return 0; end if;
+  if not found then return engine.emit_events(array[p_id], array[p_type], p_event, p_notify); end if;
   if v_other then
     perform engine.deliver_events(array[p_id], null, null, false, p_notify);
   elsif v_idle and p_notify then

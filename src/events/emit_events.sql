@@ -1,5 +1,6 @@
 -- Records events and sends each subscription one job for each event, in one statement: nothing is lost in between. An
--- event whose id is known already is left out.
+-- event whose id is known already is left out. It fails if one of these ids is of an event of another type: its emitter
+-- would take that event for its own.
 -- p_ids, p_types: one element for each event.
 -- p_events: envelopes as JSON, one a line.
 -- p_notify: notify idle workers.
@@ -13,6 +14,7 @@ declare
   v_xid xid8 := pg_current_xact_id();
   v_now timestamptz := sluice.now();
   v_new uuid[];
+  v_other record;
 begin
   with kind as (
     select t.type, (select count(*) from engine.find_subscriptions(t.type)) as routed
@@ -30,6 +32,14 @@ begin
   select array_agg(f.id order by o.ord) into v_new
   from fresh f join (
     select id, min(ord) as ord from unnest(p_ids) with ordinality u (id, ord) group by id) o using (id);
+  if cardinality(v_new) is distinct from cardinality(p_ids) then
+    select g.id, g.type, e.type as known into v_other from unnest(p_ids, p_types) g (id, type)
+    join sluice.emitted e on e.id = g.id and e.type <> g.type limit 1;
+    if v_other.id is not null then
+      perform engine.raise_error('SLUICE_BAD_ID', format('id %s is of an event of type %s, not of %s: give another id',
+        v_other.id, v_other.known, v_other.type));
+    end if;
+  end if;
   if v_new is null then return 0; end if;
   perform engine.deliver_events(v_new, null, null, false, p_notify);
   return cardinality(v_new);

@@ -24,7 +24,10 @@ export interface EmitOptions {
    * when it rolls back.
    */
   tx?: TxLike | undefined
-  /** The event's id, a UUIDv7 made within a day of now; emitting it again changes nothing. Default: a new one. */
+  /**
+   * The event's id, a UUIDv7 made within a day of now; emitting it again changes nothing, and no event of another type may have it.
+   * Default: a new one.
+   */
   id?: string | undefined
   /** The subject of the event; 1 to 512 characters. */
   subject?: string | undefined

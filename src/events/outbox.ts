@@ -1,5 +1,5 @@
 /** Emits events to the store. Calls that arrive while a statement is under way share the next one. */
-import { SluiceError } from '../core/errors.ts'
+import { StoreError } from '../core/errors.ts'
 import { untilAnswered } from '../db/again.ts'
 import type { Sql, Store } from '../db/store.ts'
 import type { TxLike } from '../db/tx.ts'
@@ -63,7 +63,7 @@ export class EventOutbox implements Transport {
       await this.#insert(items.map(({ row }) => row))
       for (const { resolve } of items) resolve()
     } catch (error) {
-      if (items.length === 1 || SluiceError.is(error)) for (const { reject } of items) reject(error)
+      if (items.length === 1 || error instanceof StoreError) for (const { reject } of items) reject(error)
       // The store rejected the batch: emit each alone, so that only the bad one fails.
       else for (const item of items) await this.#settle([item])
     }

@@ -5,6 +5,7 @@ import { checkFields } from '../core/fields.ts'
 import { isRecentId, newId } from '../core/hash.ts'
 import { encodePayload } from '../core/payload.ts'
 import type { Sql } from '../db/store.ts'
+import { throwUsage } from '../store/send.ts'
 import { conform, isPromise, type MaybePromise } from '../tasks/admit.ts'
 import { type AnyEvent, anything, type EmitOptions } from './event.ts'
 
@@ -16,17 +17,17 @@ export interface EventRow {
   text: string
 }
 
-/** Emits these in one statement. The errors are those of the store. */
+/** Emits these in one statement. The errors are those of the store. @throws UsageError SLUICE_BAD_ID */
 export async function emitRows(sql: Pick<Sql, 'call'>, rows: readonly EventRow[]): Promise<void> {
   const [first] = rows
   if (first !== undefined && rows.length === 1) {
-    await sql.call('emit_event', [first.id, first.type, first.text, true], 'uuid text text boolean')
+    await sql.call('emit_event', [first.id, first.type, first.text, true], 'uuid text text boolean').catch(throwUsage)
     return
   }
   // Text instead of arrays: quoting takes longer than all the rest, and ids and types need none.
   const list = (column: 'id' | 'type') => `{${rows.map((row) => row[column]).join(',')}}`
   const params = [list('id'), list('type'), rows.map(({ text }) => text).join('\n'), true]
-  await sql.call('emit_events', params, 'uuid[] text[] text boolean')
+  await sql.call('emit_events', params, 'uuid[] text[] text boolean').catch(throwUsage)
 }
 
 function checkId(id: unknown, clock: Clock): string {

@@ -317,7 +317,7 @@ function isHeld(error: unknown): boolean {
 }
 
 /** Throws the UsageError that the store's error is about (`engine.raise_error`), else the error itself. */
-function throwUsage(error: unknown): never {
+export function throwUsage(error: unknown): never {
   const [, code, text] = /^(SLUICE_[A-Z_]+): (.*)$/s.exec((error as Partial<Error>).message ?? '') ?? []
   if (code === undefined || text === undefined || SluiceError.is(error)) throw error
   throw new UsageError(code, text, { cause: error })

@@ -58,6 +58,27 @@ describe.each(mainEngines)('on $name', (engine) => {
     expect(got).toHaveLength(1)
   })
 
+  it('refuses the id of an event of another type, for whoever gave it alone', async () => {
+    const work = [number('a'), noted.on(() => void got.push(['noted']))]
+    await run(work)
+    const [id, own] = [newId(), newId()]
+    await billing.events.emit(even, { number: 1 }, { id })
+    const refused = { code: 'SLUICE_BAD_ID', message: expect.stringContaining(even.name) }
+    await expect(billing.events.emit(noted, { text: 'x' }, { id })).rejects.toMatchObject(refused)
+    const together = [
+      billing.events.emit(noted, { text: 'x' }, { id: own }),
+      billing.events.emit(noted, { text: 'x' }, { id }),
+      billing.events.emit(even, { number: 2 }),
+    ]
+    const ends = (await Promise.allSettled(together)).map(({ status }) => status)
+    expect(ends).toEqual(['fulfilled', 'rejected', 'fulfilled'])
+    await expect(
+      billing.transaction((tx) => billing.events.emit(noted, { text: 'x' }, { id, tx })),
+    ).rejects.toMatchObject(refused)
+    await run(work)
+    expect(new Set(got)).toEqual(new Set([['a', 1], ['a', 2], ['noted']]))
+  })
+
   it('emits in the caller’s transaction, at its commit', async () => {
     const work = [number('a')]
     await run(work)
