@@ -4,9 +4,12 @@ import type { AddressInfo } from 'node:net'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { z } from 'zod'
 import { check, limit, money, rateLimited, takes, task } from '../../src/index.ts'
+import type { Db } from '../../src/db/db.ts'
 import { useSluice } from '../../src/default-sluice.ts'
+import type { Sluice } from '../../src/sluice.ts'
 import type { Context } from '../../src/tasks/task.ts'
-import { claim, emptied, mainEngines, perTenant, quietTask } from '../claim/engine.ts'
+import { claim, emptied, type Engine, mainEngines, openOn, perTenant, quietTask } from '../claim/engine.ts'
+import type { Owner } from '../fleet/children.ts'
 import { until } from '../until.ts'
 import { hold } from '../limits/engine.ts'
 
@@ -15,43 +18,136 @@ const by = ({ account }: z.infer<typeof input>) => account
 const crm = limit('throttled.crm', { rate: '1000/s', by })
 const total = limit('throttled.total', { rate: '5000/s' })
 
-/** The vendor: which accounts it refuses, for how long, and what arrived when. */
-const vendor = {
-  refuses: (_account: string): boolean => false,
-  retryAfter: undefined as string | undefined,
-  /** What it answers to what it does not refuse. */
-  status: 200,
-  arrivals: [] as { account: string; atMs: number; status: number }[],
-}
-const server = createServer((request, response) => {
-  const account = (request.url ?? '').slice(1)
-  const status = vendor.refuses(account) ? 429 : vendor.status
-  vendor.arrivals.push({ account, atMs: performance.now(), status })
-  response.writeHead(status, status === 429 && vendor.retryAfter ? { 'retry-after': vendor.retryAfter } : {}).end()
-})
-let origin = ''
-beforeAll(async () => {
+/** Starts a vendor: which accounts it refuses, for how long, and what arrived when. */
+async function openVendor() {
+  const vendor = {
+    refuses: (_account: string): boolean => false,
+    retryAfter: undefined as string | undefined,
+    /** What it answers to what it does not refuse. */
+    status: 200,
+    arrivals: [] as { account: string; atMs: number; status: number }[],
+    origin: '',
+    refusedSince: (at: number) => vendor.arrivals.slice(at).filter(({ status }) => status === 429),
+    close: () => void server.close(),
+  }
+  const server = createServer((request, response) => {
+    const account = (request.url ?? '').slice(1)
+    const status = vendor.refuses(account) ? 429 : vendor.status
+    vendor.arrivals.push({ account, atMs: performance.now(), status })
+    response.writeHead(status, status === 429 && vendor.retryAfter ? { 'retry-after': vendor.retryAfter } : {}).end()
+  })
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
-  origin = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
-})
-afterAll(() => void server.close())
+  vendor.origin = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+  return vendor
+}
+type Vendor = Awaited<ReturnType<typeof openVendor>>
 
-const refusedSince = (at: number) => vendor.arrivals.slice(at).filter(({ status }) => status === 429)
+const heldOn = (db: Db) =>
+  db.query<{ bucket: string }>(
+    `select b.name || ':' || b.key as bucket from sluice.refusal r join sluice.bucket b on b.id = r.bucket order by 1`,
+  )
+
+type During = (ids: readonly string[]) => Promise<void>
+type Run = (origin: string, context: Context, account: string) => Promise<unknown>
+const byFetch: Run = async (url, context, account) => check(await context.fetch(`${url}/${account}`))
+
+/** Runs jobs of these accounts, which call this vendor, to their end, and resolves to their records. */
+async function workOn(
+  sluice: Sluice,
+  { origin }: Vendor,
+  name: string,
+  run: Run,
+  accounts: readonly string[],
+  during: During = async (ids) => {
+    for (const id of ids) await until(async () => (await sluice.jobs.get(id))?.finishedAt !== null, 'every job ends')
+  },
+  retry: object = { attempts: 2, base: 1, max: 1 },
+) {
+  const call = task(name, {
+    input,
+    limits: [crm, total],
+    retry,
+    allowPrivate: [new URL(origin).host],
+    run: ({ account }, context) => run(origin, context, account),
+  })
+  const ids: string[] = []
+  for (const [n, account] of accounts.entries()) ids.push(await sluice.send(call, { account, n }))
+  const worker = await sluice.work([call])
+  try {
+    await during(ids)
+    return await Promise.all(ids.map((id) => sluice.jobs.get(id)))
+  } finally {
+    await worker.stop()
+  }
+}
+
+/** A store and a vendor of one test's own, and what has its jobs run. */
+async function openStage({ onTestFinished }: Owner, engine: Engine) {
+  const [sluice, vendor] = [await openOn(engine), await openVendor()]
+  onTestFinished(() => sluice.close())
+  onTestFinished(vendor.close)
+  const work = (name: string, run: Run, accounts: readonly string[], ...how: [During?, object?]) =>
+    workOn(sluice, vendor, name, run, accounts, ...how)
+  return { sluice, vendor, work }
+}
+
+describe.concurrent.each(mainEngines)('a vendor that refuses requests for a while, on $name', (engine) => {
+  it('is tried by one request at a time until it accepts one, and then gets all that the limits allow', async (context) => {
+    const { sluice, vendor, work } = await openStage(context, engine)
+    vendor.retryAfter = undefined
+    let isDown = true
+    vendor.refuses = () => isDown
+    const begun = vendor.arrivals.length
+    const accounts = Array<string>(60).fill('a')
+    const jobs = await work('throttled.probe', byFetch, accounts, async (ids) => {
+      await until(() => vendor.refusedSince(begun).length >= 14, 'the vendor has refused for a while')
+      isDown = false
+      for (const id of ids) await until(async () => (await sluice.jobs.get(id))?.state === 'done', id)
+    })
+    expect(jobs.every((job) => job?.failed === 0 && job.state === 'done')).toBe(true)
+    const refused = vendor.refusedSince(begun)
+    // Those in hand when it began; since then one for each hold of a second, the span of the rate.
+    const probes = refused.slice(10)
+    for (const [i, { atMs }] of probes.entries())
+      if (i > 0) expect(atMs - (probes[i - 1]?.atMs ?? 0)).toBeGreaterThan(900)
+    expect(await heldOn(sluice.db)).toEqual([])
+  })
+
+  it('counts as an attempt, and not as a failure', async (context) => {
+    const { vendor, work } = await openStage(context, engine)
+    let left = 4
+    vendor.retryAfter = '0'
+    vendor.refuses = () => left-- > 0
+    const [job] = await work('throttled.counts', byFetch, ['a'])
+    expect(job).toMatchObject({ state: 'done', attempt: 5, failed: 0, throttled: 4 })
+    expect(job?.attempts.map(({ outcome }) => outcome)).toEqual([...Array<string>(4).fill('throttled'), 'done'])
+  })
+
+  it('ends a job that was refused more often than its task allows', async (context) => {
+    const { vendor, work } = await openStage(context, engine)
+    vendor.retryAfter = '0'
+    vendor.refuses = () => true
+    const [job] = await work('throttled.ends', byFetch, ['a'], undefined, { maxThrottled: 2 })
+    expect(job).toMatchObject({ state: 'failed', reason: 'exhausted', attempt: 3, throttled: 2 })
+  })
+})
 
 describe.each(mainEngines)('a vendor that refuses requests, on $name', (engine) => {
   const at = emptied(engine)
-  const held = () =>
-    at.db.query<{ bucket: string }>(
-      `select b.name || ':' || b.key as bucket from sluice.refusal r join sluice.bucket b on b.id = r.bucket order by 1`,
-    )
+  let vendor: Vendor
+  beforeAll(async () => void (vendor = await openVendor()))
+  afterAll(() => vendor.close())
+  const held = () => heldOn(at.db)
+  const work = (name: string, run: Run, accounts: readonly string[], ...how: [During?, object?]) =>
+    workOn(at.sluice, vendor, name, run, accounts, ...how)
 
   it('holds the vendor’s limit, and not the budget of the customer', async () => {
     const budget = limit('throttled.budget', { quota: '5 USD/day', by, cost: () => money(0.01) })
     const paid = task('throttled.paid', {
       input,
       limits: [total, budget],
-      allowPrivate: [new URL(origin).host],
-      run: async ({ account }, { fetch }) => void (await check(await fetch(`${origin}/${account}`))),
+      allowPrivate: [new URL(vendor.origin).host],
+      run: async ({ account }, { fetch }) => void (await check(await fetch(`${vendor.origin}/${account}`))),
     })
     vendor.refuses = () => true
     vendor.retryAfter = '60'
@@ -66,37 +162,6 @@ describe.each(mainEngines)('a vendor that refuses requests, on $name', (engine) 
       await worker.stop()
     }
   })
-
-  /** Runs jobs of these accounts to their end, and resolves to their records. */
-  async function work(
-    name: string,
-    run: (origin: string, context: Context, account: string) => Promise<unknown>,
-    accounts: readonly string[],
-    during: (ids: readonly string[]) => Promise<void> = async (ids) => {
-      for (const id of ids)
-        await until(async () => (await at.sluice.jobs.get(id))?.finishedAt !== null, 'every job ends')
-    },
-    retry: object = { attempts: 2, base: 1, max: 1 },
-  ) {
-    const call = task(name, {
-      input,
-      limits: [crm, total],
-      retry,
-      allowPrivate: [new URL(origin).host],
-      run: ({ account }, context) => run(origin, context, account),
-    })
-    const ids: string[] = []
-    for (const [n, account] of accounts.entries()) ids.push(await at.sluice.send(call, { account, n }))
-    const worker = await at.sluice.work([call])
-    try {
-      await during(ids)
-      return await Promise.all(ids.map((id) => at.sluice.jobs.get(id)))
-    } finally {
-      await worker.stop()
-    }
-  }
-  const byFetch = async (url: string, context: Context, account: string) =>
-    check(await context.fetch(`${url}/${account}`))
 
   it('accepts again when a handler with a client of its own succeeds', async () => {
     let before: unknown
@@ -113,22 +178,6 @@ describe.each(mainEngines)('a vendor that refuses requests, on $name', (engine) 
     await until(async () => (await held()).length === 0, 'nothing is refused any more')
   })
 
-  it('counts as an attempt, and not as a failure', async () => {
-    let left = 4
-    vendor.retryAfter = '0'
-    vendor.refuses = () => left-- > 0
-    const [job] = await work('throttled.counts', byFetch, ['a'])
-    expect(job).toMatchObject({ state: 'done', attempt: 5, failed: 0, throttled: 4 })
-    expect(job?.attempts.map(({ outcome }) => outcome)).toEqual([...Array<string>(4).fill('throttled'), 'done'])
-  })
-
-  it('ends a job that was refused more often than its task allows', async () => {
-    vendor.retryAfter = '0'
-    vendor.refuses = () => true
-    const [job] = await work('throttled.ends', byFetch, ['a'], undefined, { maxThrottled: 2 })
-    expect(job).toMatchObject({ state: 'failed', reason: 'exhausted', attempt: 3, throttled: 2 })
-  })
-
   it('holds the key that it refused, and neither other keys nor what they share', async () => {
     vendor.retryAfter = '3600'
     vendor.refuses = (account) => account === 'a'
@@ -142,7 +191,7 @@ describe.each(mainEngines)('a vendor that refuses requests, on $name', (engine) 
     const jobs = await work('throttled.narrow', byFetch, ['a', 'a', ...others], done)
     expect(await held()).toEqual([{ bucket: 'throttled.crm:a' }])
     expect(jobs.slice(2).every((job) => job?.state === 'done')).toBe(true)
-    expect(refusedSince(begun).length).toBeLessThanOrEqual(2)
+    expect(vendor.refusedSince(begun).length).toBeLessThanOrEqual(2)
     const why = await at.sluice.why(jobs[1]?.id ?? '')
     expect(JSON.stringify(why?.reasons)).toMatch(
       /the vendor refused .*\(?429 from 127\.0\.0\.1|the vendor refused attempt/,
@@ -184,26 +233,6 @@ describe.each(mainEngines)('a vendor that refuses requests, on $name', (engine) 
     const run = (_: string, context: Context) => context.limits.refused({ limit: total.name, retryAfterMs: 3_600_000 })
     await work('throttled.named', run, ['a'])
     expect(await held()).toEqual([{ bucket: 'throttled.total:' }])
-  })
-
-  it('is tried by one request at a time until it accepts one, and then gets all that the limits allow', async () => {
-    vendor.retryAfter = undefined
-    let isDown = true
-    vendor.refuses = () => isDown
-    const begun = vendor.arrivals.length
-    const accounts = Array<string>(60).fill('a')
-    const jobs = await work('throttled.probe', byFetch, accounts, async (ids) => {
-      await until(() => refusedSince(begun).length >= 14, 'the vendor has refused for a while')
-      isDown = false
-      for (const id of ids) await until(async () => (await at.sluice.jobs.get(id))?.state === 'done', id)
-    })
-    expect(jobs.every((job) => job?.failed === 0 && job.state === 'done')).toBe(true)
-    const refused = refusedSince(begun)
-    // Those in hand when it began; since then one for each hold of a second, the span of the rate.
-    const probes = refused.slice(10)
-    for (const [i, { atMs }] of probes.entries())
-      if (i > 0) expect(atMs - (probes[i - 1]?.atMs ?? 0)).toBeGreaterThan(900)
-    expect(await held()).toEqual([])
   })
 
   it('has accepted nothing when its server fails, even if the handler does not mind', async () => {
@@ -291,11 +320,11 @@ describe.each(mainEngines)('a vendor that refuses requests, on $name', (engine) 
     const agent = process.env['SLUICE_ALLOW_PRIVATE']
     process.env['SLUICE_ALLOW_PRIVATE'] = '127.0.0.1'
     try {
-      const answer = await takes.fetch([crm, total], `${origin}/a`, { key: { [crm.name]: 'a' } })
+      const answer = await takes.fetch([crm, total], `${vendor.origin}/a`, { key: { [crm.name]: 'a' } })
       expect(answer.status).toBe(429)
       expect(await held()).toEqual([{ bucket: 'throttled.crm:a' }])
       vendor.refuses = () => false
-      expect((await crm.fetch(`${origin}/a`, init)).status).toBe(200)
+      expect((await crm.fetch(`${vendor.origin}/a`, init)).status).toBe(200)
       await until(async () => (await held()).length === 0, 'the vendor accepts again')
       expect(await crm.observe(new Response(null, { status: 429, headers: { 'retry-after': '3600' } }), init)).toBe(
         true,
