@@ -9,7 +9,7 @@ import type { Sluice } from '../../src/sluice.ts'
 import { isLong } from '../long.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { later, until } from '../until.ts'
-import { count } from './engine.ts'
+import { count, workerIds } from './engine.ts'
 import { fleet, note, type Run } from './fleet.ts'
 import { workersSeen } from '../fleet/engine.ts'
 
@@ -54,8 +54,7 @@ async function checkAll(sluice: Sluice, runs: readonly Run[], sent: number): Pro
 
 /** Blocks the worker of this queue while others go on, and then lets it work again. Resolves to the number of its jobs. */
 async function block({ sluice, runs }: { sluice: Sluice; runs: Run[] }, queue: 'a' | 'b', pid: number | undefined) {
-  const workers = async () => sluice.db.query('select id from sluice.worker order by id')
-  const before = await workers()
+  const before = await workerIds(sluice.db)
   expect(before).toHaveLength(2)
   const traffic = later(sendFew(sluice))
   await until(() => runs.length > few / 10, 'jobs are under way')
@@ -70,7 +69,7 @@ async function block({ sluice, runs }: { sluice: Sluice; runs: Run[] }, queue: '
   await checkAll(sluice, runs, sent)
   // No worker was given up, neither then nor soon after.
   await until(async () => (await workersSeen(sluice.db, 3_000_000)) === 2, 'no doubts')
-  expect(await workers()).toEqual(before)
+  expect(await workerIds(sluice.db)).toEqual(before)
   return sent
 }
 

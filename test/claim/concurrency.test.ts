@@ -8,15 +8,16 @@ import { placeOf } from '../../src/tasks/place.ts'
 import { later, until } from '../until.ts'
 import {
   blocked,
-  type Claimed,
+  changeWorkers,
   claim,
   claimAll,
+  type Claimed,
   done,
   emptied,
   engines,
-  mainEngines,
   enter,
   finish,
+  mainEngines,
   quietTask,
 } from './engine.ts'
 import { further } from '../takes/engine.ts'
@@ -170,7 +171,7 @@ describe('workers', () => {
 
   it('are notified of a free place one at a time: one idle worker, by its id', async () => {
     const idle = await Promise.all([enter(at.db), enter(at.db)])
-    await at.db.query(`update sluice.worker set tasks = '{two}'`)
+    await changeWorkers(at.db, { tasks: ['two'] })
     await at.sluice.sendMany(two, rows(4))
     const jobs = await claimAll(at.db, at.worker, ['two'], 2)
     for (const worker of idle)
@@ -195,7 +196,7 @@ describe('workers', () => {
     const shared = limit('shared', { concurrency: 1 })
     const tasks = ['one', 'other', 'third'].map((name) => quietTask(name, [shared]))
     const idle = await Promise.all(tasks.map(() => enter(at.db)))
-    await at.db.query(`update sluice.worker set tasks = '{one,other,third}'`)
+    await changeWorkers(at.db, { tasks: ['one', 'other', 'third'] })
     for (const each of tasks) await at.sluice.sendMany(each, rows(2))
     const names = tasks.map(({ name }) => name)
     const jobs = await claimAll(at.db, at.worker, names, 1)

@@ -217,6 +217,24 @@ export async function enter(db: Queryable, tasks: readonly string[] = [], labels
   return row?.id ?? ''
 }
 
+/** The ids of all registered workers, the oldest first. */
+export async function workerIds(db: Queryable): Promise<string[]> {
+  return (await db.query<{ id: string }>('select id from sluice.worker order by id')).map(({ id }) => id)
+}
+
+/** Changes the tasks, queues or labels with which workers (by default all) are registered. */
+export async function changeWorkers(
+  db: Queryable,
+  { tasks, queues, labels }: { tasks?: readonly string[]; queues?: readonly string[]; labels?: object },
+  ids?: readonly string[],
+): Promise<void> {
+  await db.query(
+    `update sluice.worker set tasks = coalesce($1, tasks), queues = coalesce($2, queues), labels = coalesce($3, labels)
+     where $4::bigint[] is null or id = any ($4)`,
+    [tasks ?? null, queues ?? null, labels === undefined ? null : JSON.stringify(labels), ids ?? null],
+  )
+}
+
 /** Replaces the store's clock by one that shows what `set` was given, in ms since 1970. */
 export async function ownClock(db: Queryable, startMs: number): Promise<{ set(ms: number): Promise<void> }> {
   await db.query('create table if not exists sluice.test_clock (at timestamptz)')

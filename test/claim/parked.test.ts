@@ -12,6 +12,7 @@ import { isLong } from '../long.ts'
 import { until } from '../until.ts'
 import { limiterNow } from '../limits/engine.ts'
 import {
+  changeWorkers,
   claimAll,
   count,
   done,
@@ -177,8 +178,7 @@ describe.each(mainEngines)('the data that make a claim fail, on $name', (engine)
     const pooled = quietTask('parked.pooled', [limit('parked.pool', { window: '4/h', pool: ['x', 'y'] })])
     const hosted = quietTask('parked.hosted', [limit('parked.ip', { window: '4/h', by: label('host') })])
     const names = [pooled.name, hosted.name]
-    const be = (host: string) =>
-      db.query(`update sluice.worker set labels = jsonb_build_object('host', $1::text)`, [host])
+    const be = (host: string) => changeWorkers(db, { labels: { host } })
     await be('h1')
     await at.send(pooled, 'a', 'b')
     await at.send(hosted, 'a')

@@ -8,7 +8,19 @@ import { label } from '../../src/limits/pool.ts'
 import { defineLimit } from '../../src/claim/definitions/define.ts'
 import { rescue } from '../fleet/engine.ts'
 import { hold, unitsUsed } from '../limits/engine.ts'
-import { type Claimed, claim, claimAll, count, done, emptied, mainEngines, enter, finish, quietTask } from './engine.ts'
+import {
+  changeWorkers,
+  claim,
+  claimAll,
+  type Claimed,
+  count,
+  done,
+  emptied,
+  enter,
+  finish,
+  mainEngines,
+  quietTask,
+} from './engine.ts'
 import { idleWorkers } from '../store/engine.ts'
 
 const rows = (n: number, tenant = 'a') => Array.from({ length: n }, () => ({ tenant }))
@@ -82,7 +94,7 @@ for (const engine of mainEngines) {
       await at.sluice.sendMany(seats, rows(10))
       const jobs = await more('seats')
       const idle = await enter(at.db)
-      await at.db.query(`update sluice.worker set tasks = '{seats}'`)
+      await changeWorkers(at.db, { tasks: ['seats'] })
       await claim(at.db, idle, ['seats'], 1, undefined, { idle: true })
       expect(await idleWorkers(at.db)).toHaveLength(1)
       await done(at.db, jobs.slice(0, 1))
@@ -97,11 +109,10 @@ for (const engine of mainEngines) {
         limit('box', { window: '5/h', by: label('host') }),
       ])
       await at.sluice.sendMany(mixed, [...rows(10, 'a'), ...rows(10, 'b')])
-      await at.db.query(`update sluice.worker set labels = '{"host": "one"}'`)
+      await changeWorkers(at.db, { labels: { host: 'one' } })
       expect(await more('mixed')).toHaveLength(5)
       expect(await inHand(at.db, 4)).toEqual({ 'box:one': 5 })
-      const other = await enter(at.db)
-      await at.db.query(`update sluice.worker set labels = '{"host": "two"}' where id = $1`, [other])
+      const other = await enter(at.db, [], { host: 'two' })
       expect(await claimAll(at.db, other, ['mixed'], 20)).toHaveLength(1)
       expect(await inHand(at.db, 3)).toEqual({ 'from:x': 2, 'from:y': 2, 'from:z': 2 })
       const units = await at.db.query<{ name: string; units: number }>(

@@ -7,7 +7,17 @@ import { defineGate } from '../../src/gates/gates.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { label } from '../../src/limits/pool.ts'
 import { until } from '../until.ts'
-import { claim, claimAll, done, emptied, enter, mainEngines, ownClock, quietTask } from '../claim/engine.ts'
+import {
+  changeWorkers,
+  claim,
+  claimAll,
+  done,
+  emptied,
+  enter,
+  mainEngines,
+  ownClock,
+  quietTask,
+} from '../claim/engine.ts'
 import { createClasses } from '../claim/engine-parts.ts'
 import { wakeForMissedWork } from './engine.ts'
 import { forgetIdle } from '../store/engine.ts'
@@ -21,11 +31,7 @@ describe.each(mainEngines)('on $name', (engine) => {
   const [plain, slow] = [quietTask('plain'), quietTask('slow', [limit('slow', { rate: '60/h', burst: 1 })])]
   let [mine, other]: string[] = []
 
-  const member = async (task: string) => {
-    const id = await enter(at.db)
-    await at.db.query('update sluice.worker set tasks = array[$2] where id = $1', [id, task])
-    return id
-  }
+  const member = (task: string) => enter(at.db, [task])
   /** Lets a worker fall asleep, after a claim that finds nothing more. */
   const sleep = async (id = mine ?? '', task = 'plain') => claim(at.db, id, [task], 5, newId(), { idle: true })
   /** The workers that one search for missed work notifies. */
@@ -138,7 +144,7 @@ describe.each(mainEngines)('on $name', (engine) => {
     const hosted = quietTask('hosted', [limit('ip', { rate: '60/h', burst: 1, by: label('host') })])
     const tasks = ['hosted', 'plain']
     const ids = [await member('plain'), await member('plain')]
-    await at.db.query(`update sluice.worker set tasks = $1, labels = '{"host": "a"}' where id = any ($2)`, [tasks, ids])
+    await changeWorkers(at.db, { tasks, labels: { host: 'a' } }, ids)
     const look = async (id = '') => claim(at.db, id, tasks, 1, newId(), { idle: true })
     await at.sluice.sendMany(hosted, [{}, {}])
     expect((await claimAll(at.db, ids[0] ?? '', tasks, 1)).length).toBe(1)

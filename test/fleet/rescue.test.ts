@@ -4,7 +4,7 @@ import { freshDatabase } from '../servers/database.ts'
 import { startPostgres } from '../servers/postgres.ts'
 import { isLong } from '../long.ts'
 import { until } from '../until.ts'
-import { count } from '../claim/engine.ts'
+import { count, workerIds } from '../claim/engine.ts'
 import { checkOnce, fleet, note } from '../claim/fleet.ts'
 import { beats, workersSeen } from './engine.ts'
 
@@ -66,7 +66,7 @@ describe.concurrent('a worker process', () => {
       const { sluice, runs, start } = await fleet(server.url, context)
       await Promise.all([start(), start()])
       await until(async () => (await sluice.jobs.status()).workers === 2, 'both are registered')
-      const workers = await sluice.db.query('select id from sluice.worker order by id')
+      const workers = await workerIds(sluice.db)
       let sent = 0
       await sluice.sendMany(
         note,
@@ -85,7 +85,7 @@ describe.concurrent('a worker process', () => {
       if (isLong) expect(systemClock.monotonicMs() - backMs).toBeLessThan(5_000)
       // No worker is doubted later on either: all heartbeats are seen to move.
       await until(async () => (await workersSeen(sluice.db, 3_000_000)) === 2, 'no doubts')
-      expect(await sluice.db.query('select id from sluice.worker order by id')).toEqual(workers)
+      expect(await workerIds(sluice.db)).toEqual(workers)
       expect(await count(sluice.db, 'sluice.done where crashes > 0 or ambiguous')).toBe(0)
       checkOnce(runs)
       expect(runs).toHaveLength(sent)

@@ -48,7 +48,7 @@ export const deaf = task('deaf', {
     expect(err).toMatch(/stopped\n$/)
   })
   for (const state of states) await state
-  expect(await sluice.db.query('select 1 from sluice.worker')).toEqual([])
+  expect((await sluice.jobs.status()).workers).toBe(0)
   expect(await sluice.db.query('select ambiguous, claim from sluice.job')).toEqual(
     trees.map(() => ({ ambiguous: true, claim: null })),
   )

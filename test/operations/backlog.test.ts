@@ -7,7 +7,7 @@ import { limit } from '../../src/limits/limit.ts'
 import { label } from '../../src/limits/pool.ts'
 import { task } from '../../src/tasks/task.ts'
 import { testSluice, type TestSluice } from '../../src/testing/index.ts'
-import { claimAll, done, engines, enter } from '../claim/engine.ts'
+import { changeWorkers, claimAll, done, engines, enter } from '../claim/engine.ts'
 import { addBucket, refuse } from '../limits/engine.ts'
 import { leastIdAt } from '../store/engine.ts'
 
@@ -153,7 +153,7 @@ describe('the backlog', () => {
     await t.sluice.send(labelled, { account: 'a' })
     await t.sluice.send(free, { account: 'a' }, { queue: 'unserved' })
     await enter(t.sluice.db, ['labelled'])
-    await t.sluice.db.query(`update sluice.worker set queues = '{default}'`)
+    await changeWorkers(t.sluice.db, { queues: ['default'] })
     expect((await of('lost'))?.stops).toMatchObject([{ kind: 'no-task', jobs: 1 }])
     expect((await of('free'))?.stops).toMatchObject([{ kind: 'no-queue', text: 'no worker serves queue unserved' }])
     expect((await of('labelled'))?.stops).toMatchObject([{ kind: 'no-label', text: 'no worker has the label egress' }])

@@ -6,7 +6,7 @@ import { defineGate } from '../../src/gates/gates.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { label } from '../../src/limits/pool.ts'
 import { until } from '../until.ts'
-import { claim, emptied, enter, mainEngines, quietTask } from '../claim/engine.ts'
+import { changeWorkers, claim, emptied, enter, mainEngines, quietTask } from '../claim/engine.ts'
 import { forgetIdle, idleWorkers } from './engine.ts'
 
 describe.each(mainEngines)('on $name', (engine) => {
@@ -15,8 +15,7 @@ describe.each(mainEngines)('on $name', (engine) => {
 
   /** Lets `count` workers of a task become idle. */
   async function asleep(name: string, count: number): Promise<string[]> {
-    const ids = await Promise.all(Array.from({ length: count }, () => enter(at.db)))
-    await at.db.query('update sluice.worker set tasks = array[$2] where id = any ($1)', [ids, name])
+    const ids = await Promise.all(Array.from({ length: count }, () => enter(at.db, [name])))
     for (const id of ids) await claim(at.db, id, [name], 5, newId(), { idle: true })
     return ids
   }
@@ -100,8 +99,7 @@ describe.each(mainEngines)('on $name', (engine) => {
 
   it('a job notifies no worker that had no free place for its task when it became idle', async () => {
     await known()
-    const id = await enter(at.db)
-    await at.db.query('update sluice.worker set tasks = $2 where id = $1', [id, ['mine', 'other']])
+    const id = await enter(at.db, ['mine', 'other'])
     await claim(at.db, id, ['other'], 5, newId(), { idle: true })
     expect(await told(() => at.sluice.send(mine, {}))).toEqual([])
     expect(await told(() => at.sluice.send(other, {}))).toEqual([`@${id}`])
@@ -130,7 +128,7 @@ describe.each(mainEngines)('on $name', (engine) => {
     const hosted = quietTask('hosted', [limit('ip', { rate: '60/h', burst: 1, by: label('host') })])
     await at.sluice.send(hosted, {})
     const ids = await asleep('hosted', 4)
-    await at.db.query(`update sluice.worker set labels = jsonb_build_object('host', id) where id = any ($1)`, [ids])
+    for (const id of ids) await changeWorkers(at.db, { labels: { host: id } }, [id])
     for (const id of ids) await claim(at.db, id, ['hosted'], 5, newId(), { idle: true })
     expect(await told(() => at.sluice.send(hosted, {}))).toEqual(['default'])
   })

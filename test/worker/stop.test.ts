@@ -5,10 +5,10 @@ import { type Clock, systemClock } from '../../src/core/clock.ts'
 import { watch } from '../../src/core/probe.ts'
 import { Sluice, task } from '../../src/index.ts'
 import { freshDatabase } from '../servers/database.ts'
-import { claim, count } from '../claim/engine.ts'
+import { claim, count, workerIds } from '../claim/engine.ts'
 import { startProxy } from '../servers/proxy.ts'
 import { later, until } from '../until.ts'
-import { rescue, rescueAll } from '../fleet/engine.ts'
+import { beats, rescue, rescueAll } from '../fleet/engine.ts'
 import { hasty } from './patience.ts'
 
 const quiet = task('quiet', { input: z.object({}), run: () => undefined })
@@ -134,12 +134,12 @@ test('a worker that is stopped during an attempt adopts nothing, and returns job
   })
   await expect.poll(() => stopping !== undefined).toBe(true)
   await watcher.send(gate, {})
-  const of = async () => (await watcher.db.query<{ id: string; beat: string }>('select id, beat from sluice.worker'))[0]
-  const { id, beat } = (await of()) ?? { id: '', beat: '' }
+  const [id = ''] = await workerIds(watcher.db)
+  const beat = await beats(watcher.db)
   const claimed = async () => (await claim(watcher.db, id, ['gate'], 1)).jobs.length === 1
   await until(claimed, 'a job in its name that it does not know of')
   await watcher.db.query('update sluice.claim set at = 0')
-  await until(async () => Number((await of())?.beat) > Number(beat) + 5, 'some rounds')
+  await until(async () => (await beats(watcher.db)) > beat + 5, 'some rounds')
   expect(runs).toEqual([first])
   open?.()
   await stopping
