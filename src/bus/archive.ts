@@ -8,11 +8,12 @@ import { checkFields } from '../core/fields.ts'
 import { durationMs, parseRate } from '../core/rate.ts'
 import type { ArchivedEvent, ArchiveFilter, ArchiveOptions, EventArchive } from '../events/archive.ts'
 import type { CloudEvent } from '../events/envelope.ts'
-import { checkPattern, matches } from '../events/names.ts'
+import { checkPattern, matches, unrouted } from '../events/names.ts'
 import type { Properties } from '../amqp/publisher.ts'
 import { idOf } from './celery-message.ts'
 import { failureOf } from './republisher.ts'
 import { copyOf, eventOf, progressOf } from './message.ts'
+import { eventsExchange } from './names.ts'
 import { absent } from './suspects.ts'
 import { Walk } from './walk.ts'
 
@@ -67,10 +68,12 @@ export class QueueArchive implements EventArchive {
 
   replay(filter: ArchiveFilter, options: ArchiveOptions = {}): Promise<number> {
     return this.#walk(filter, options, async (_, message) => {
+      const found = progressOf(receivedOf(message))
       const { queue, at: replayOf } = failureOf(message.properties.headers ?? {})
-      const fresh = { failed: 0, throttled: 0, crashes: 0, strays: 0, isDoubtful: true, replayOf }
-      const progress = { ...progressOf(receivedOf(message)), ...fresh }
-      const again = copyOf(receivedOf(message), undefined, progress, { routingKey: queue })
+      const isNew = this.#context.queue === unrouted
+      const fresh = { failed: 0, throttled: 0, crashes: 0, strays: 0, isDoubtful: !isNew || found.isDoubtful, replayOf }
+      const to = isNew ? { exchange: eventsExchange, routingKey: found.type } : { routingKey: queue }
+      const again = copyOf(receivedOf(message), undefined, { ...found, ...fresh }, to)
       const broker = await this.#context.broker()
       return broker.publish(again).then(() => 'goes' as const, stayedUnrouted)
     })
@@ -100,7 +103,7 @@ export class QueueArchive implements EventArchive {
       for (let seen = 1; !isOver(); seen++) {
         const message = await walk.next()
         if (message === false) break
-        const archived = archivedOf(message, startedMs)
+        const archived = archivedOf(message, startedMs, queue === unrouted)
         if (seen > most && isLater(message, archived, startedMs)) break
         if (!isWanted(archived)) continue
         const dueMs = startMs + done * eachMs - systemClock.monotonicMs()
@@ -141,16 +144,18 @@ export const receivedOf = ({ content: body, properties, fields: { routingKey } }
   routingKey,
 })
 
-function archivedOf(message: GetMessage, nowMs: number): ArchivedEvent {
+function archivedOf(message: GetMessage, nowMs: number, isUnrouted: boolean): ArchivedEvent {
   const received = receivedOf(message)
   const progress = progressOf(received)
-  const { reason, error, at } = failureOf(message.properties.headers ?? {})
+  const kept = failureOf(message.properties.headers ?? {})
   let event: CloudEvent | null = null
   try {
     event = eventOf(received, progress, { takesPlain: true, nowMs })
   } catch {
     // The reason for that is recorded.
   }
+  const lost = { reason: 'unrouted', error: { message: 'no service gets it' }, at: event?.time ?? kept.at }
+  const { reason, error, at } = isUnrouted ? lost : kept
   return {
     id: idOf(message.properties as Properties) ?? null,
     type: event?.type ?? progress.type,

@@ -1,11 +1,10 @@
 /** The exchanges and queues of events on RabbitMQ, with their names and arguments (docs/events-rabbitmq.md). */
 import type { Headers } from '../amqp/headers.ts'
 import type { Queue, Topology } from '../amqp/topology.ts'
+import { unrouted } from '../events/names.ts'
 
 /** All events: a topic exchange whose routing keys are types. */
 export const eventsExchange = 'sluice.events'
-/** Gets the events that no queue takes: an exchange, and its queue. */
-export const unrouted = 'sluice.unrouted'
 /** The header of a message that may have been published before. */
 export const again = { 'sluice-again': true } as const
 /** The header by which a retry finds the queue of its step. */

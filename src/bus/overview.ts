@@ -4,12 +4,11 @@
  */
 import type { Broker } from '../amqp/broker.ts'
 import type { Clock } from '../core/clock.ts'
-import { matches } from '../events/names.ts'
+import { matches, unrouted } from '../events/names.ts'
 import type { EventRecord } from '../events/catalogue.ts'
 import type { ServiceLine } from '../events/transport.ts'
 import { QueueArchive } from './archive.ts'
 import { entriesOf } from './entries.ts'
-import { unrouted } from './names.ts'
 import { absent } from './suspects.ts'
 
 /** Lists the services, with what is in their queues. */

@@ -4,7 +4,8 @@ import type { Store } from '../db/store.ts'
 import type { Alarms } from '../fleet/alarms.ts'
 import { QueueArchive } from './archive.ts'
 import type { Republisher } from './republisher.ts'
-import { type ServiceNames, unrouted } from './names.ts'
+import { unrouted } from '../events/names.ts'
+import type { ServiceNames } from './names.ts'
 
 /** Parameters of `watchQueues`; see the fields. */
 export interface QueueWatchOptions {

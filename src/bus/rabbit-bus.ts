@@ -19,6 +19,7 @@ import { QueueArchive } from './archive.ts'
 import { againOf, messageOf } from './message.ts'
 import { celeryTopology, CeleryNames } from './celery-names.ts'
 import { taskMessageOf } from './celery-message.ts'
+import { unrouted } from '../events/names.ts'
 import { eventsTopology, ServiceNames } from './names.ts'
 import { type BusOptions, type BusSettings, busSettings } from './options.ts'
 import { findEvent, listServices } from './overview.ts'
@@ -152,7 +153,7 @@ export class RabbitBus implements Transport {
   archiveOf(service: string): EventArchive | undefined {
     const { settings } = this
     if (settings.archive === undefined) return undefined
-    const { archive: queue } = namesOf(service, settings)
+    const queue = service === unrouted ? service : namesOf(service, settings).archive
     return new QueueArchive({ broker: () => this.broker(), queue, clock: this.#options.store.clock })
   }
 

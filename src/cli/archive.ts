@@ -4,6 +4,7 @@ import { UsageError } from '../core/errors.ts'
 import { present } from '../core/fields.ts'
 import { parseRate, type Rate } from '../core/rate.ts'
 import { redact } from '../core/redact.ts'
+import { unrouted } from '../events/names.ts'
 import type { ArchivedEvent, ArchiveFilter, EventArchive } from '../index.ts'
 import { changeMany, isWanted } from './bulk.ts'
 import { write } from './export.ts'
@@ -54,11 +55,11 @@ export function archiveCommand(): Command {
 function filtered(name: string, said: string): Command {
   return new Command(name)
     .description(said)
-    .argument('<service>')
+    .argument('<service>', `the service; ${unrouted}: events that no service gets`)
     .option('--id <id>', 'the event with this id')
     .option('--event <type>', 'events of this type, or pattern')
     .option('--handler <name>', 'those of this handler')
-    .option('--reason <reason>', 'exhausted, refused, crashed or doubtful')
+    .option('--reason <reason>', 'exhausted, refused, crashed, doubtful, or unrouted')
     .option('--error <text>', "a part of the error's message, case-insensitive")
     .option('--since <time>', 'archived since 2h, 7d or 2030-01-31T12:00:00Z')
     .option('--until <time>', 'archived before that time')

@@ -1,8 +1,9 @@
 /** `sluice events`: who emits and handles events, what became of one, and what to do with deliveries that failed. */
 import { Command } from 'commander'
-import { UsageError } from '../core/errors.ts'
+import { codeOf, UsageError } from '../core/errors.ts'
 import { redact } from '../core/redact.ts'
 import { asyncapiOf } from '../events/asyncapi.ts'
+import { unrouted } from '../events/names.ts'
 import type { EventLine, HandlerLine, JobFilter, ServiceLine, Sluice } from '../index.ts'
 import { event } from '../index.ts'
 import { archiveCommand } from './archive.ts'
@@ -79,13 +80,18 @@ export function eventsCommand(): Command {
 async function list(flags: { asyncapi?: boolean }, command: Command): Promise<void> {
   const settings = await settingsOf(command)
   const { out } = settings
-  const { types, handlers, services } = await withSluice(settings, { creates: false }, async ({ events }) => ({
-    types: await events.list(),
-    handlers: await events.handlers(),
-    services: await events.services(),
-  }))
+  const { types, handlers, services, lostOnes } = await withSluice(
+    settings,
+    { creates: false },
+    async ({ events }) => ({
+      types: await events.list(),
+      handlers: await events.handlers(),
+      services: await events.services(),
+      lostOnes: await lostIn(events),
+    }),
+  )
   if (flags.asyncapi === true) return out.line(JSON.stringify(asyncapiOf(types, settings.schema), undefined, 2))
-  if (out.json) return out.object({ types, handlers, services })
+  if (out.json) return out.object({ types, handlers, services, unrouted: lostOnes })
   if (types.length + handlers.length + services.length === 0) {
     out.talk('no events are known: nobody has emitted one, or subscribed to one')
     return out.hint("`event('demo.number.even', schema)`, and `.on(…)` in the file of `sluice work`")
@@ -104,6 +110,8 @@ async function list(flags: { asyncapi?: boolean }, command: Command): Promise<vo
       ...services.flatMap(serviceCells),
     ])
   }
+  if (lostOnes > 0)
+    return out.hint(`no service got ${many(lostOnes, 'event')}: \`sluice events archive list ${unrouted}\``)
   const lost = types.find(({ isUnrouted, subscribers }) => isUnrouted && subscribers.length === 0)
   if (lost !== undefined) return out.hint(`no service gets ${lost.type}: subscribe to it, or stop emitting it`)
   const failed = handlers.find(({ archived }) => archived > 0)
@@ -113,6 +121,16 @@ async function list(flags: { asyncapi?: boolean }, command: Command): Promise<vo
   out.hint(
     failed === undefined ? '`sluice events show <id>`' : `\`sluice jobs --state failed --service ${failed.service}\``,
   )
+}
+
+/** Returns how many events RabbitMQ keeps that no service gets. The store, and a RabbitMQ without an archive, keep none. */
+async function lostIn(events: Sluice['events']): Promise<number> {
+  try {
+    return await events.archive(unrouted).count()
+  } catch (error) {
+    if (codeOf(error) === 'SLUICE_NO_ARCHIVE') return 0
+    throw error
+  }
 }
 
 /** Retries and archived events are the whole service's, and stand beside its first handler. */

@@ -11,7 +11,7 @@ export interface ArchivedEvent {
   readonly handler: string | null
   /** Attempts so far. */
   readonly attempt: number
-  /** `exhausted`, `refused`, `crashed` or `doubtful`, as of a failed job. */
+  /** `exhausted`, `refused`, `crashed` or `doubtful`, as of a failed job; `unrouted`: no service gets it. */
   readonly reason: string
   readonly error: { readonly message: string; readonly code?: string }
   readonly at: Date

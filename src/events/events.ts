@@ -9,7 +9,7 @@ import type { EventArchive } from './archive.ts'
 import { Catalogue, type EventLine, type EventRecord } from './catalogue.ts'
 import type { AnyEvent, EmitOptions, Emitter } from './event.ts'
 import { type Group, groupsOf, oldTasksOf, subscriptionsOf, tasksIn, type Work } from './groups.ts'
-import { checkNameOf, matches, regexOf } from './names.ts'
+import { checkNameOf, matches, regexOf, unrouted } from './names.ts'
 import { EventOutbox } from './outbox.ts'
 import { type EventRow, eventRow } from './row.ts'
 import { jsonSchemaOf } from './json-schema.ts'
@@ -129,13 +129,14 @@ export class Events extends Catalogue implements Emitter {
   }
 
   /**
-   * Returns the archive of a service, default this process's, where RabbitMQ keeps events that failed for good.
+   * Returns the archive of a service, default this process's, where RabbitMQ keeps events that failed for good; of
+   * `sluice.unrouted`: events that no service gets, which a replay publishes once more.
    * @throws UsageError SLUICE_NO_ARCHIVE, SLUICE_NO_SERVICE
    */
   archive(service = this.service): EventArchive {
     if (service === undefined)
       throw new UsageError('SLUICE_NO_SERVICE', 'give the name of the service whose archive you mean')
-    const archive = this.#transport.archiveOf?.(checkNameOf('service', service))
+    const archive = this.#transport.archiveOf?.(service === unrouted ? service : checkNameOf('service', service))
     if (archive !== undefined) return archive
     const text =
       'no archive has failed events: they are failed jobs if the store carries events (`sluice jobs --state failed`, `sluice events replay`), and not kept with `archive: false`'

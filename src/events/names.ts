@@ -1,6 +1,9 @@
 /** Names of events, services, groups and handlers, and patterns of types. */
 import { UsageError } from '../core/errors.ts'
 
+/** Where RabbitMQ keeps the events that no service gets: an exchange, its queue, and the name of that archive. */
+export const unrouted = 'sluice.unrouted'
+
 const word = '[A-Za-z0-9_-]+'
 const typeText = new RegExp(`^${word}(\\.${word})*$`)
 const patternText = new RegExp(`^(${word}|\\*)(\\.(${word}|\\*))*(\\.#)?$|^#$`)

@@ -122,7 +122,7 @@ export const kinds = {
     threshold: 100 as number | Duration,
     text: ({ value }: Reading) =>
       `no service gets ${many(Math.round(value), 'event')} in RabbitMQ's queue of unrouted events`,
-    todo: 'look at their types in the queue `sluice.unrouted`; subscribe to them, or stop emitting them',
+    todo: '`sluice events archive list sluice.unrouted` shows them; subscribe to them and replay them, or stop emitting them',
   },
   archive: {
     option: 'archive',

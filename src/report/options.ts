@@ -40,7 +40,10 @@ function chosen<T extends string>(
 ): T | undefined {
   const value = given ?? (process.env[name] || undefined)
   if (value === undefined || known.includes(value as T)) return value as T | undefined
-  throw new UsageError('SLUICE_BAD_OPTION', `${what} is "${value}"; it must be one of ${known.join(', ')}`)
+  throw new UsageError(
+    'SLUICE_BAD_OPTION',
+    `${given === undefined ? name : what} is "${value}"; it must be one of ${known.join(', ')}`,
+  )
 }
 
 /** Returns what a program reports to: its own log, else stderr. @throws UsageError SLUICE_BAD_OPTION */

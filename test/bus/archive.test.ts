@@ -21,6 +21,27 @@ async function archiveOf(url: string, aheadMs = 0, keptMs = 600_000) {
   return new QueueArchive({ broker: async () => broker, queue, clock, keptMs })
 }
 
+it('has what no service got, and publishes it once more when there are handlers', async () => {
+  const got: unknown[] = []
+  const emitter = await program(host.url, { service: 'b' })
+  await emitter.events.emitMany(paid, [1, 2])
+  await emitter.events.emit(event('nobody.gets.it'), 3)
+  const lost = emitter.events.archive('sluice.unrouted')
+  await until(async () => (await lost.count()) === 3)
+  expect(await lost.list({ event: 'orders.paid' })).toMatchObject(
+    [1, 2].map((data) => ({ reason: 'unrouted', event: { data } })),
+  )
+  await program(host.url, { service: 'a' }, [paid.on((n, { redelivered }) => void got.push([n, redelivered]))])
+  expect(await lost.replay({})).toBe(3)
+  await until(() => got.length === 2)
+  expect(got.toSorted((a, b) => String(a).localeCompare(String(b)))).toEqual([
+    [1, false],
+    [2, false],
+  ])
+  await until(async () => (await lost.count()) === 1)
+  expect(await lost.discard({ event: 'nobody.gets.it' })).toBe(1)
+})
+
 it('is gone through by a visitor who needs longer for one event than RabbitMQ lets anybody keep a message', async ({
   onTestFinished,
 }) => {

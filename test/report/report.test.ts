@@ -201,7 +201,7 @@ it('takes level and format from the options, else from the environment', () => {
   expect(logStyle({ logLevel: 'debug', logFormat: 'text' }, 'warn')).toEqual({ level: 'debug', format: 'text' })
   vi.stubEnv('SLUICE_LOG_LEVEL', 'loud')
   expect(() => reportOf({}, systemClock)).toThrow(
-    'the log level is "loud"; it must be one of debug, info, warn, error, silent',
+    'SLUICE_LOG_LEVEL is "loud"; it must be one of debug, info, warn, error, silent',
   )
   vi.unstubAllEnvs()
 })

@@ -89,7 +89,7 @@ export class Definitions {
       if (met !== undefined && inWords(met) !== inWords(limit)) {
         throw new UsageError(
           'SLUICE_LIMIT_CONFLICT',
-          `limit "${limit.name}" is defined in two ways in this process: ${inWords(met)}; and ${inWords(limit)}. Define it once and import it where it is needed, or give one of them another name`,
+          `limit "${limit.name}" is defined in two ways in this process: ${inWords(met)}; and ${inWords(limit)}. Define it once and import it where it is needed, or give one of them another name; a server that loads changed files anew (hot reload) has to be restarted`,
         )
       }
       this.#met.set(limit.name, limit)
