@@ -77,15 +77,19 @@ it.each([
   const services = ['a', 'b', 'a', 'b']
   const replicas = await Promise.all(services.map((service) => start(servers, service, dir)))
   const number = event('fleet.number')
-  const emit = async (next: { n: number }): Promise<unknown> => {
+  /** How often each event was emitted again that may have arrived: then it is another event, which a service gets, too. */
+  const doubts = new Map<number, number>()
+  const emitAll = async (all: readonly { n: number }[], send: () => Promise<unknown>): Promise<unknown> => {
     try {
-      return await sluice.events.emit(number, next)
+      return await send()
     } catch (error) {
-      // On a busy machine a restart takes longer than an event waits for it. Then it was not sent.
-      if (codeOf(error) !== 'SLUICE_BROKER_UNREACHABLE') throw error
-      return emit(next)
+      // On a busy machine a restart takes longer than an event waits for it.
+      if (codeOf(error) === 'SLUICE_BROKER_SILENT') for (const { n } of all) doubts.set(n, (doubts.get(n) ?? 0) + 1)
+      else if (codeOf(error) !== 'SLUICE_BROKER_UNREACHABLE') throw error
+      return emitAll(all, send)
     }
   }
+  const emit = (next: { n: number }) => emitAll([next], () => sluice.events.emit(number, next))
   const emitEach = async (left: { n: number }[]) => {
     const caller = async () => {
       for (let next = left.shift(); next !== undefined; next = left.shift()) await emit(next)
@@ -97,7 +101,7 @@ it.each([
   for (let killed = 0; killed <= kills; killed++) {
     const from = killed * portion
     const numbers = Array.from({ length: Math.min(portion, events - from) }, (_, n) => ({ n: from + n }))
-    const emitted = isMany ? sluice.events.emitMany(number, numbers) : emitEach(numbers)
+    const emitted = isMany ? emitAll(numbers, () => sluice.events.emitMany(number, numbers)) : emitEach(numbers)
     const before = handled(dir).size
     await until(() => handled(dir).size > before, 'some are handled')
     // Each in turn, one alone, one with the database and one with the broker, while events are emitted and handled.
@@ -122,11 +126,13 @@ it.each([
   // What has been handled and not been recorded as handled follows.
   if (broker === undefined) await until(async () => (await sluice.jobs.status()).running === 0, 'nothing runs')
   else await until(async () => /^\[(\{[^}]*,0\},?)*\]$/.test(await messagesOf(broker)), 'no queue has any')
-  const all = [...handled(dir).values()]
-  const repeated = all.reduce((sum, each) => sum + each.length - 1, 0)
-  expect(all).toHaveLength(2 * events)
-  // Of several deliveries one may be unflagged: the first.
-  expect(all.filter((each) => each.filter((isFlagged) => !isFlagged).length > 1)).toEqual([])
+  const got = handled(dir)
+  const repeated = [...got.values()].reduce((sum, each) => sum + each.length - 1, 0)
+  expect(got.size).toBe(2 * events)
+  // Of several deliveries of an event one may be unflagged: the first.
+  const doubtsOf = (key: string) => doubts.get(Number(key.split(' ')[1])) ?? 0
+  const isOften = ([key, each]: [string, boolean[]]) => each.filter((flag) => !flag).length > 1 + doubtsOf(key)
+  expect([...got].filter(isOften)).toEqual([])
   console.log(
     `over ${carrier}, while ${how}: ${2 * events} deliveries in ${tookS.toFixed(1)} s, ${repeated} repeated, all flagged, 0 lost`,
   )
@@ -135,7 +141,8 @@ it.each([
   const unconfirmed = isMany ? portion : callers
   const brokerKills = broker === undefined ? 0 : Math.ceil((kills - 1) / 3)
   const most = 6 * slots + 2 * unconfirmed * brokerKills
-  expect(repeated).toBeLessThanOrEqual(isLong && !isMany ? (2 * events) / 200 : most)
+  const twice = [...doubts.values()].reduce((sum, n) => sum + 2 * n, 0)
+  expect(repeated).toBeLessThanOrEqual((isLong && !isMany ? (2 * events) / 200 : most) + twice)
 })
 
 const codeOf = (error: unknown) => (error as { code?: unknown }).code
