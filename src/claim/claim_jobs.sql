@@ -82,7 +82,7 @@ begin
   v_full := (v_served.granted >= case when instants is null then p_want else p_ahead end) is true;
   if v_full then
     v_is.tasks := '{}';  -- after a claim ahead of time it sleeps until this limit has room
-    perform engine.wake_next_worker(p_worker, v_found.active, now_us, instants is not null);
+    perform engine.wake_next_worker(p_worker, v_found.active, case when instants is not null then now_us end);
   end if;
   if not again and (not v_full or instants is not null) then
     wake_us := engine.plan_next_wake(p_worker, v_is.tasks, v_found.classes, now_us, v_since, p_idle,

@@ -65,12 +65,13 @@ begin
   -- Another worker is promoting a job that is due already, so this worker does not come back at once.
   v_due := least(v_due, case when p_job <= p_now then p_now + 20000 else p_job end);
   if p_idle and not exists (
-    select 1 from sluice.idle i where i.worker = p_worker and (i.tasks, i.bucket, i.wake_at)
-      is not distinct from (p_tasks, v_wait.id, coalesce(v_due, 0)))
+    select 1 from sluice.idle i where i.worker = p_worker and (i.tasks, i.bucket, i.wake_at, i.barred)
+      is not distinct from (p_tasks, v_wait.id, coalesce(v_due, 0), nullif(v_barred, '{}')))
   then
-    insert into sluice.idle (worker, tasks, bucket, wake_at)
-    values (p_worker, p_tasks, v_wait.id, coalesce(v_due, 0))
-    on conflict (worker) do update set tasks = excluded.tasks, bucket = excluded.bucket, wake_at = excluded.wake_at;
+    insert into sluice.idle (worker, tasks, bucket, wake_at, barred)
+    values (p_worker, p_tasks, v_wait.id, coalesce(v_due, 0), nullif(v_barred, '{}'))
+    on conflict (worker) do update set tasks = excluded.tasks, bucket = excluded.bucket, wake_at = excluded.wake_at,
+      barred = excluded.barred;
   end if;
   return case when v_due is not null then greatest(v_due - p_now, 0) end;
 end $$;

@@ -113,7 +113,7 @@ export class Membership {
 
   /**
    * Returns whether a notification wakes this worker: it names queues, all (`*`), or the worker's id (`@`;
-   * `claim/wake_workers.sql`). Grants that are called back (`!`) wake it when they have gone back.
+   * `store/wake_workers_for_room.sql`). Grants that are called back (`!`) wake it when they have gone back.
    */
   isCalled(payload: string): boolean {
     const { queues } = this.#member

@@ -1,7 +1,7 @@
 -- Deletes a worker and takes its jobs from it for good: its claims no longer match, so whatever it still does changes
--- nothing. Returns how many jobs wait again. It waits at most two seconds for a lock, because another client may have
--- locked a job, and claims wait for the classes that it has locked before: half a second for a lost worker, because the
--- next look comes in two seconds.
+-- nothing. Returns how many jobs wait again. It waits at most two seconds for a lock, and for one
+-- of a lost worker's jobs, which another client may have locked for long, half a second: claims wait for the classes
+-- that it has locked before, and the next look comes in two seconds.
 -- p_beat: rescue it only if its beat is still this one; null: in any case
 -- p_why: lost: the outcome of its attempts is in doubt. They count as crashes; the third crash ends a job, and the
 -- first one ends a job that may run only once.
@@ -21,7 +21,6 @@ declare
   v_doubtful sluice.job[];
   v_crashed sluice.job[];
 begin
-  if p_why = 'lost' then perform set_config('lock_timeout', '500ms', true); end if;
   -- Deleted before the worker, because `engine.watch_workers` has all doubts locked when it gives a worker up.
   delete from sluice.doubt d where d.worker = p_worker;
   -- A claim of this worker that is under way ends first; a later one finds that the worker is gone.
@@ -29,6 +28,7 @@ begin
   delete from sluice.worker w where w.id = p_worker and (p_beat is null or w.beat = p_beat) returning * into v_lost;
   if not found then return 0; end if;
   perform engine.lock_classes_of_worker(p_worker);
+  if p_why = 'lost' then perform set_config('lock_timeout', '500ms', true); end if;
   with held as (
     delete from sluice.claim c where c.worker = p_worker returning c.id, c.lanes, c.seqs, c.begun
   )

@@ -59,5 +59,11 @@ begin
       where i.wake_at between v_late and w.due + 500000
         and (m.queues is null or c.queue = any (m.queues)) and c.task = any (coalesce(i.tasks, m.tasks))));
   if v_active = '{}' then return; end if;
-  perform engine.wake_workers(v_active, v_now, null);
+  -- A worker that left out classes because of its own label sleeps until that label has room, which another worker may
+  -- use. Its limits that have room now no longer bar these classes.
+  update sluice.idle i set barred = (
+    select nullif(b.classes, '{}') from sluice.worker w
+    cross join lateral engine.find_classes_without_room(w.labels, i.barred, v_late) b where w.id = i.worker)
+  where i.worker = any (array(select worker from sluice.idle where barred && v_active for update skip locked));
+  perform engine.wake_workers_for_room(v_active, null);
 end $$;

@@ -70,5 +70,5 @@ begin
   -- classes, because a few workers could all serve the same one.
   if not p_alone or v_scheduled or 0 = any (v_classes) or cardinality(v_classes) > 1 then
     perform engine.wake_queues(array(select l ->> 'queue' from json_array_elements(p_lanes) l));
-  else perform engine.wake_workers_for_send(v_classes, cardinality(v_new) + 1); end if;
+  else perform engine.wake_workers(v_classes, cardinality(v_new) + 1); end if;
 end $$;

@@ -46,6 +46,6 @@ begin
     values (pg_current_xact_id(), 0, p_lane, v_pos, cardinality(p_ids));
   end if;
   if not v_idle or p_alone is null then return; end if;
-  if v_known and p_alone then perform engine.wake_workers_for_send(array[v_class], cardinality(p_ids) + 1);
+  if v_known and p_alone then perform engine.wake_workers(array[v_class], cardinality(p_ids) + 1);
   else perform engine.wake_queues(array[p_queue]); end if;
 end $$;

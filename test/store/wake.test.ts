@@ -54,6 +54,15 @@ describe.each(mainEngines)('on $name', (engine) => {
     expect(await idleWorkers(at.db)).toHaveLength(13)
   })
 
+  it('a worker that a claim wakes for what is left is notified of a job that is sent meanwhile, too', async () => {
+    await known()
+    const [next = ''] = await asleep('mine', 1)
+    await at.sluice.sendMany(mine, [{}, {}])
+    expect(await told(() => claim(at.db, at.worker, ['mine'], 1))).toEqual([`@${next}`])
+    // It may have looked already, and found less than will be there.
+    expect(await told(() => at.sluice.send(mine, {}))).toEqual([`@${next}`])
+  })
+
   it('a worker that claimed all it wanted ahead of time is not notified, and one that got less is', async () => {
     await known()
     // So slow that some may only begin later, even if the looks are 50 ms apart.

@@ -33,11 +33,11 @@ begin
   loop
     if v_room.asked is not null and v_room.next <= p_now then
       v_classes := array(select c.id from sluice.class c where c.labels is not null and v_room.asked = any (c.labels));
-      perform engine.wake_workers(v_classes, p_now, least(v_room.units, 2147483647), v_room.label, v_room.key);
+      perform engine.wake_workers_for_room(v_classes, least(v_room.units, 2147483647), v_room.label, v_room.key);
     end if;
     continue when v_room.classes is null;
     update sluice.list w set due = v_room.next where w.id = v_room.id and w.id <> 0 and w.due > v_room.next;
     if v_room.next <= p_now then perform
-      engine.wake_workers(v_room.classes, p_now, least(v_room.units, 2147483647)); end if;
+      engine.wake_workers_for_room(v_room.classes, least(v_room.units, 2147483647)); end if;
   end loop;
 end $$;

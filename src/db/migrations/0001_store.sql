@@ -202,7 +202,9 @@ create unlogged table sluice.idle (
   -- Tasks of which it could start a job when it fell asleep; null: all of its tasks.
   tasks text[],
   bucket bigint,
-  wake_at bigint not null
+  wake_at bigint not null,
+  -- Classes that the worker skipped because the bucket of its own label had no room.
+  barred bigint[]
 ) with (fillfactor = 50);
 
 -- next_at: the first instant that is not handled yet. Advanced in the statement that sends the jobs
