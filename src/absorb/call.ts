@@ -153,12 +153,13 @@ export function followersOf(id: string, call: Call, { state, value }: TaskResult
 
 /** Returns what is sent when the members of a chord have ended: its last task with their results, or what follows its failure. */
 export function chordFollowers(
-  { body, result }: Part,
+  { groupId, body, result }: Part,
   call: Call,
   outcome: { results: readonly unknown[] } | { error: RemoteError },
   nowMs: number,
 ): Follower[] {
-  const from = { id: result.id, call, nowMs }
+  // Which of its members ended last is not the same each time.
+  const from = { id: result.id, of: groupId, call, nowMs }
   if ('results' in outcome) return [follower({ ...from, as: 'chord' }, body, [outcome.results], [])]
   const id = textOf(body.options, 'task_id') ?? result.id
   return listOf(body.options, 'link_error').map((one, n) => follower({ ...from, as: `chord ${n}` }, one, [id], []))
@@ -180,9 +181,9 @@ function whenOf(options: Signature['options'], name: string, nowMs: number): num
   return typeof found === 'string' ? readTime(found) : undefined
 }
 
-/** @param of the task that it follows; `as`: which of those that follow it is */
+/** @param to the task that it follows; `as`: which of those that follow it is, or follow `of` (default: that task) */
 function follower(
-  { id: parentId, call, nowMs, as }: { id: string; call: Call; nowMs: number; as: string },
+  { id: parentId, of = parentId, call, nowMs, as }: { id: string; of?: string; call: Call; nowMs: number; as: string },
   { task, args, kwargs, immutable, options }: Signature,
   given: readonly unknown[],
   chain: readonly Signature[],
@@ -191,7 +192,7 @@ function follower(
   const message: TaskMessage = {
     ...blank,
     // The same whenever it is sent, because it is sent again if the first time cannot be recorded.
-    id: text('task_id') ?? idFrom(`${parentId}/${as}`),
+    id: text('task_id') ?? idFrom(`${of}/${as}`),
     task,
     args: immutable ? args : [...given, ...args],
     kwargs,

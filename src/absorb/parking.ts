@@ -1,5 +1,6 @@
 /** Puts aside messages that cannot be carried out, with the reason. */
 import { StoreError } from '../core/errors.ts'
+import { writeJson } from '../celery/json.ts'
 import type { WireMessage } from '../celery/wire.ts'
 import type { Post } from './post.ts'
 
@@ -27,9 +28,15 @@ function withReason(message: WireMessage, reason: string): WireMessage {
   return { ...message, headers: { ...message.headers, 'x-sluice-reason': reason.slice(0, reasonMax) } }
 }
 
-/** The message without its long headers. */
+/** The message without headers that are long, or that JSON cannot state. */
 function shortened(message: WireMessage): WireMessage {
-  const isShort = (value: unknown) => Buffer.byteLength(JSON.stringify(value) ?? '') <= headerMax
+  const isShort = (value: unknown) => {
+    try {
+      return Buffer.byteLength(writeJson(value, 'a header')) <= headerMax
+    } catch {
+      return false
+    }
+  }
   return {
     ...message,
     headers: Object.fromEntries(Object.entries(message.headers).filter(([, value]) => isShort(value))),

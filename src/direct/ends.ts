@@ -1,5 +1,4 @@
 /** Carries out the end of an attempt: sends the result, a later attempt, or the message to the queue of parked ones. */
-import { randomUUID } from 'node:crypto'
 import { resultOf, revokedResult } from '../absorb/call.ts'
 import { park, parkingOf } from '../absorb/parking.ts'
 import type { Post } from '../absorb/post.ts'
@@ -13,6 +12,7 @@ import { blank, withoutBrokers, writeTask } from '../celery/task-message.ts'
 import { received } from '../celery/transport.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
+import { idFrom } from '../core/hash.ts'
 import type { Clock } from '../core/clock.ts'
 import { StoreError, textOfError } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
@@ -220,7 +220,16 @@ export class Ends {
       tags: [],
       input,
     }
-    const call = { ...blank, id: randomUUID(), task: name, rootId, parentId: id, kwargs: failure, ignoreResult: true }
+    // The same whenever it is sent, because the attempt's end may be repeated.
+    const call = {
+      ...blank,
+      id: idFrom(`${id}/failed`),
+      task: name,
+      rootId,
+      parentId: id,
+      kwargs: failure,
+      ignoreResult: true,
+    }
     const wire = await writeTask(call, { nowMs: clock.wallMs() })
     await post.send(wire, { exchange: '', routingKey: queue })
   }

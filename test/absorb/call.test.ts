@@ -102,6 +102,11 @@ it('gives each task that follows an id of its own, and the same one whenever tha
   expect(ids()).toEqual(ids())
   // What follows the chord is in both lists.
   expect(new Set(ids()).size).toBe(8)
+  const ofMember = (id: string) =>
+    partsOf(call, resultOf(id, failed)).flatMap((part) =>
+      chordFollowers(part, call, { error }, 0).map(({ message: sent }) => sent.id),
+    )
+  expect(ofMember('a')).toEqual(ofMember('b'))
 })
 
 it('sends a task that follows as its signature wants it: when, for how long, with which limits and headers', () => {

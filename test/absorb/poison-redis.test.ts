@@ -1,0 +1,52 @@
+/** Messages of Celery in Redis that cannot be carried out, and that JSON cannot state as they are. */
+import { randomUUID } from 'node:crypto'
+import { afterAll, beforeAll, expect, it } from 'vitest'
+import { z } from 'zod'
+import { task } from '../../src/index.ts'
+import { startRedis } from '../servers/redis.ts'
+import { connectRedis, type Connection } from '../servers/resp.ts'
+import { until } from '../until.ts'
+import { absorb } from './stage.ts'
+
+let redis: Awaited<ReturnType<typeof startRedis>>
+let admin: Connection
+beforeAll(async () => {
+  redis = await startRedis()
+  admin = await connectRedis(redis.port)
+})
+afterAll(async () => {
+  admin.close()
+  await redis.close()
+})
+
+/** A message with this header, as Python writes it. */
+function written(name: string, header: string): string {
+  const id = randomUUID()
+  const body = Buffer.from('[[1], {}, {}]').toString('base64')
+  const properties = {
+    body_encoding: 'base64',
+    correlation_id: id,
+    delivery_tag: randomUUID(),
+    delivery_info: { exchange: '', routing_key: 'celery' },
+    priority: 0,
+  }
+  const headers = `{"task": "${name}", "id": "${id}", "x": ${header}}`
+  return `{"body": "${body}", "content-type": "application/json", "content-encoding": "utf-8", "headers": ${headers}, "properties": ${JSON.stringify(properties)}}`
+}
+const deep = `${'['.repeat(50_000)}${']'.repeat(50_000)}`
+
+it.for([
+  ['a number', '1'],
+  ['NaN', 'NaN'],
+  ['NaN in a list', '{"a": [NaN]}'],
+  ['a list of 50,000 levels', deep],
+] as const)('with %s in a header are parked, and hold up no other', async ([, header], context) => {
+  await admin.send('FLUSHALL', [])
+  const calls: unknown[] = []
+  const note = task('note', { input: z.unknown(), run: (input) => void calls.push(input) })
+  await admin.send('LPUSH', ['celery', written('nobody.knows', header)])
+  await admin.send('LPUSH', ['celery', written('note', '1')])
+  await absorb(redis.url, [note], context)
+  await until(() => calls.length === 1, 'the other one runs')
+  expect(Number(await admin.send('LLEN', ['celery.parked']))).toBe(1)
+})
