@@ -6,17 +6,26 @@ import { UsageError } from './errors.ts'
 import { nearest } from './nearest.ts'
 
 /**
+ * @param words names that other systems have for it, and the one to write here
  * @throws UsageError with this code when a field is not among the known ones, or what was given is no object; undefined fields
  * count as absent
  */
-export function checkFields(code: string, what: string, given: object, known: readonly string[]): void {
+export function checkFields(
+  code: string,
+  what: string,
+  given: object,
+  known: readonly string[],
+  words: Readonly<Record<string, string>> = {},
+): void {
   // Plain JavaScript may give anything, or leave it out.
   if (typeof given !== 'object' || given === null || Array.isArray(given))
     throw new UsageError(code, `${what} needs an object with its options; there are ${known.join(', ')}`)
   for (const [name, value] of Object.entries(given)) {
     if (value === undefined || known.includes(name)) continue
+    const word = Object.hasOwn(words, name) ? words[name] : undefined
     const like = nearest(name, known)
-    const meant = like === undefined ? '' : `did you mean "${like}"? `
+    const near = like === undefined ? '' : `did you mean "${like}"? `
+    const meant = word === undefined ? near : `here it is ${word}; `
     throw new UsageError(code, `${what} has no "${name}"; ${meant}there are ${known.join(', ')}`)
   }
 }

@@ -33,6 +33,29 @@ const sendFields = [
   'notify',
 ]
 
+/** What options of a send are called in BullMQ, graphile-worker, pg-boss and Celery (docs/coming-from.md). */
+const wordsOfOthers = Object.fromEntries(
+  Object.entries({
+    '`idempotencyKey`': ['jobId', 'jobKey', 'singletonKey', 'deduplication'],
+    '`idempotencyKey` with `replace`': ['jobKeyMode', 'debounce'],
+    '`at`, or `delay`': ['runAt', 'startAfter', 'eta', 'countdown'],
+    '`queue`': ['queueName'],
+    '`maxWait`': ['expires'],
+    '`retry` of the task': [
+      'attempts',
+      'maxAttempts',
+      'backoff',
+      'retries',
+      'retryLimit',
+      'retryDelay',
+      'retryBackoff',
+    ],
+    '`timeout` of the task': ['timeout', 'expireInSeconds'],
+    '`schedule(…)`': ['repeat', 'cron'],
+    '`retention`, for the whole store': ['removeOnComplete', 'removeOnFail'],
+  }).flatMap(([here, others]) => others.map((word) => [word, here])),
+)
+
 /** @throws UsageError SLUICE_BAD_TASK unless this is a task: plain JavaScript may give its name */
 export function checkTask(task: AnyTask): void {
   if (typeof task?.schema?.['~standard']?.validate === 'function') return
@@ -53,7 +76,7 @@ export async function admit(
   rulebook = noRules,
 ): Promise<NewJob> {
   checkTask(task)
-  checkFields('SLUICE_BAD_OPTION', 'a send', options, sendFields)
+  checkFields('SLUICE_BAD_OPTION', 'a send', options, sendFields, wordsOfOthers)
   for (const name of ['notify', 'replace'] as const)
     if (options[name] !== undefined && typeof options[name] !== 'boolean')
       throw new UsageError('SLUICE_BAD_OPTION', `\`${name}\` is ${inspect(options[name])}; it must be true or false`)

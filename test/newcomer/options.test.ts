@@ -140,6 +140,18 @@ describe('a call is refused', () => {
 
   it.each<[what: string, call: () => unknown, code: string, text: string]>([
     ['an option of a worker', () => sluice.work([quiet], { concurency: 5 }), 'SLUICE_BAD_OPTION', 'no "concurency"'],
+    [
+      'an id of BullMQ',
+      () => sluice.send(quiet, {}, { jobId: 'x' }),
+      'SLUICE_BAD_OPTION',
+      'a send has no "jobId"; here it is `idempotencyKey`; there are id, ',
+    ],
+    [
+      'attempts of one send',
+      () => sluice.send(quiet, {}, { attempts: 3 }),
+      'SLUICE_BAD_OPTION',
+      'here it is `retry` of the task',
+    ],
     ['one queue', () => sluice.work([quiet], { queues: 'mail' }), 'SLUICE_BAD_OPTION', '`queues` must be a list'],
     ['no list of tasks', () => sluice.work(quiet), 'SLUICE_BAD_TASK', 'a worker takes a list'],
     ['what is no task', () => sluice.work([run]), 'SLUICE_BAD_TASK', 'a worker takes a list'],
