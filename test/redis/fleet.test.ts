@@ -93,9 +93,9 @@ function utilisation(arrivals: readonly Arrival[]): number {
 /** The same part in the middle of a backlog. */
 const pace = (arrivals: readonly Arrival[]) => (arrivals.length - 1) / seconds(arrivals) / (promise?.perSecond ?? 0)
 
-describe('a limit that is shared in Redis', atOnce, () => {
-  // By itself, because it measures rates.
-  it.sequential(`gives the same rate to 1 and ${many} worker processes, with nothing exceeded, lost or done twice`, async (context) => {
+// By itself, because it measures rates.
+describe('the rate of a limit that is shared in Redis', () => {
+  it(`is the same with 1 and ${many} worker processes, with nothing exceeded, lost or done twice`, async (context) => {
     const shares: number[] = []
     for (const workers of [1, many]) {
       const run = await world(context, false)
@@ -110,7 +110,9 @@ describe('a limit that is shared in Redis', atOnce, () => {
     console.log(`of the guarantee: 1 worker ${shares[0]?.toFixed(3)}, ${many} workers ${shares[1]?.toFixed(3)}`)
     for (const share of shares) expect(share).toBeGreaterThan(isLong ? 0.97 : 0.5)
   })
+})
 
+describe('a limit that is shared in Redis', atOnce, () => {
   it.runIf(isLong)('gives the same rate to 1 and 8 processes in five minutes at 100 a minute', async (context) => {
     const [minute] = guarantees(limit('shared', { rate: '100/min', transit: '1s' }))
     const count = Math.floor((minute?.burst ?? 0) + 300 * (minute?.perSecond ?? 0))
