@@ -117,7 +117,6 @@ describe.each(mainEngines)('usage, on $name', (engine) => {
         { numRuns: isLong ? 200 : 12, seed },
       )
     },
-    120_000,
   )
 
   const play = async (name: string, grants: { key: string; id: string }[], { kind, key, units, of, afterMs }: Act) => {
