@@ -82,6 +82,7 @@ interface Obstacles {
   serving: number
   both: number
   able: number
+  slots: number
   live: number
   currently: string | null
   seen_ms: number | null
@@ -140,7 +141,7 @@ export async function readBacklog(sql: Sql): Promise<Backlog> {
       sentPerMinute: sent.n,
       growthPerMinute: growthOf(sent, ended),
       currently: found.currently ?? undefined,
-      isAbandoned: missing !== undefined && found.live > 0,
+      isAbandoned: found.able === 0 && found.live > 0,
       stops: [...gatesOf(found, waiting), ...(missing === undefined ? [] : [missing]), ...limitStops(own, stops, part)],
     }
   })
@@ -205,7 +206,8 @@ function gatesOf({ gates }: Obstacles, jobs: number): Stop[] {
 
 /** Returns what keeps every worker from the jobs. */
 function withoutWorker({ queue, labels, waiting: jobs }: Merged, found: Obstacles): Stop | undefined {
-  if (found.able > 0) return undefined
+  if (found.slots > 0) return undefined
+  if (found.able > 0) return { kind: 'no-worker', text: 'its workers have no slots now', jobs }
   if (found.live === 0) return { kind: 'no-worker', text: 'no worker is running', jobs }
   if (found.both > 0) return { kind: 'no-label', text: `no worker has the label ${labels}`, jobs }
   if (found.knowing === 0) return { kind: 'no-task', text: 'no worker knows the task', jobs }

@@ -75,7 +75,7 @@ select j.id, j.task, j.queue, j.attempt, engine.state_of_job(o) as state, engine
        (select json_build_object('sinceMs', (extract(epoch from s.away_at) * 1000)::float8, 'why', s.away,
           'begunMs', (extract(epoch from s.at) * 1000)::float8)
         from sluice.shared s limit 1) as redis,
-       (select count(*) from sluice.worker w
+       (select json_build_object('count', count(*), 'slots', coalesce(sum(w.slots), 0)) from sluice.worker w
         where (w.queues is null or j.queue = any (w.queues)) and j.task = any (w.tasks)
           and engine.has_labels(w.labels, engine.find_label_limits(j.takes))) as workers,
        (select array_agg(split_part(u, '@', 2)) from unnest(engine.find_label_limits(j.takes)) u) as labels,

@@ -127,7 +127,8 @@ export interface Explanation {
   ahead_us: string
   ahead: string
   fair: string | null
-  workers: string
+  /** The live workers that could run it. A dispatcher has the slots of its fleet: none while its broker is away. */
+  workers: { count: number; slots: number }
   /** Labels that its limits require of a worker. */
   labels: string[] | null
   lanes_before: string

@@ -1,5 +1,5 @@
 -- Reads, for tasks in queues, what keeps their jobs from workers: closed gates, and how many workers know the task,
--- serve the queue, do both, and have the labels, too.
+-- serve the queue, do both, and have the labels, too; and the slots of these.
 -- $1, $2: tasks and queues
 -- $3: the labels that limits of their jobs go by, each as a text with commas; '': none
 select u.o::integer as i,
@@ -7,15 +7,16 @@ select u.o::integer as i,
           'sinceMs', (extract(epoch from g.since) * 1000)::float8,
           'untilMs', (extract(epoch from g.until) * 1000)::float8))
         from engine.find_closed_gates(u.queue, u.task, sluice.now()) g) as gates,
-       w.knowing::integer, w.serving::integer, w.both::integer, w.able::integer, w.live::integer,
+       w.knowing::integer, w.serving::integer, w.both::integer, w.able::integer, w.slots::integer, w.live::integer,
        t.currently, (extract(epoch from t.seen_at) * 1000)::float8 as seen_ms
 from unnest($1::text[], $2::text[], $3::text[]) with ordinality u (task, queue, labels, o)
 left join sluice.task t on t.name = u.task
 cross join lateral (
-  select count(*) as live, count(*) filter (where u.task = any (k.tasks)) as knowing,
-         count(*) filter (where k.queues is null or u.queue = any (k.queues)) as serving,
-         count(*) filter (where u.task = any (k.tasks) and (k.queues is null or u.queue = any (k.queues))) as both,
-         count(*) filter (where u.task = any (k.tasks) and (k.queues is null or u.queue = any (k.queues))
-           and k.labels ?& array(select x from unnest(string_to_array(u.labels, ',')) x where x <> '')) as able
-  from sluice.worker k) w
+  select count(*) as live, count(*) filter (where f.knows) as knowing, count(*) filter (where f.serves) as serving,
+         count(*) filter (where f.knows and f.serves) as both,
+         count(*) filter (where f.knows and f.serves and f.has) as able,
+         coalesce(sum(k.slots) filter (where f.knows and f.serves and f.has), 0) as slots
+  from sluice.worker k cross join lateral (
+    select u.task = any (k.tasks) as knows, k.queues is null or u.queue = any (k.queues) as serves,
+           k.labels ?& array(select x from unnest(string_to_array(u.labels, ',')) x where x <> '') as has) f) w
 order by u.o

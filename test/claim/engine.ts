@@ -222,16 +222,18 @@ export async function workerIds(db: Queryable): Promise<string[]> {
   return (await db.query<{ id: string }>('select id from sluice.worker order by id')).map(({ id }) => id)
 }
 
-/** Changes the tasks, queues or labels with which workers (by default all) are registered. */
+/** Changes the tasks, queues, labels or slots with which workers (by default all) are registered. */
 export async function changeWorkers(
   db: Queryable,
-  { tasks, queues, labels }: { tasks?: readonly string[]; queues?: readonly string[]; labels?: object },
+  how: { tasks?: readonly string[]; queues?: readonly string[]; labels?: object; slots?: number },
   ids?: readonly string[],
 ): Promise<void> {
+  const { tasks = null, queues = null, labels, slots = null } = how
   await db.query(
-    `update sluice.worker set tasks = coalesce($1, tasks), queues = coalesce($2, queues), labels = coalesce($3, labels)
-     where $4::bigint[] is null or id = any ($4)`,
-    [tasks ?? null, queues ?? null, labels === undefined ? null : JSON.stringify(labels), ids ?? null],
+    `update sluice.worker set tasks = coalesce($1, tasks), queues = coalesce($2, queues), labels = coalesce($3, labels),
+       slots = coalesce($4, slots)
+     where $5::bigint[] is null or id = any ($5)`,
+    [tasks, queues, labels === undefined ? null : JSON.stringify(labels), slots, ids ?? null],
   )
 }
 

@@ -160,6 +160,11 @@ describe('the backlog', () => {
     const found = await abandoned(at)
     expect(found?.status).toBe('fail')
     for (const name of ['lost', 'labelled', 'free']) expect(found?.text).toContain(`task ${name}`)
+    await changeWorkers(t.sluice.db, { tasks: ['lost'], slots: 0 })
+    expect(await of('lost')).toMatchObject({
+      isAbandoned: false,
+      stops: [{ kind: 'no-worker', text: 'its workers have no slots now' }],
+    })
     await t.sluice.db.query('delete from sluice.worker')
     expect((await of('lost'))?.stops).toMatchObject([{ kind: 'no-worker', text: 'no worker is running' }])
     // A fleet that is down is no mistake of the jobs'.

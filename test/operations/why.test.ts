@@ -6,7 +6,7 @@ import { limit, type LimitOptions } from '../../src/limits/limit.ts'
 import type { Why } from '../../src/operations/why.ts'
 import { testSluice, type TestSluice } from '../../src/testing/index.ts'
 import { task } from '../../src/tasks/task.ts'
-import { claim, claimAll, engines, enter, finish } from '../claim/engine.ts'
+import { changeWorkers, claim, claimAll, engines, enter, finish } from '../claim/engine.ts'
 import { isLong } from '../long.ts'
 import { addBucket, refuse } from '../limits/engine.ts'
 
@@ -159,6 +159,14 @@ describe('why', () => {
       reasons: [{ kind: 'paused', acts: 'operator', todo: "`sluice resume --limit acted --key 'a b'`" }],
     })
     await t.sluice.resume({ limit: 'acted', key: 'a b' })
+    await changeWorkers(t.sluice.db, { slots: 0 })
+    expect((await t.sluice.why(id))?.reasons[0]).toMatchObject({
+      kind: 'no-worker',
+      acts: 'worker',
+      text: expect.stringContaining('has no slots now'),
+      todo: '`sluice status` shows the reason',
+    })
+    await changeWorkers(t.sluice.db, { slots: 1 })
     const why = await t.sluice.why(second)
     expect(why?.reasons[0]).toMatchObject({ kind: 'limit', acts: 'time' })
     expect(why?.reasons[0]?.text).toContain('acted (1/h for a b)')
