@@ -181,7 +181,7 @@ function whenOf(options: Signature['options'], name: string, nowMs: number): num
   return typeof found === 'string' ? readTime(found) : undefined
 }
 
-/** @param to the task that it follows; `as`: which of those that follow it is, or follow `of` (default: that task) */
+/** `id`: the task that it follows; `as`: which of its followers it is, or which of `of`, if its own id must not depend on that task. */
 function follower(
   { id: parentId, of = parentId, call, nowMs, as }: { id: string; of?: string; call: Call; nowMs: number; as: string },
   { task, args, kwargs, immutable, options }: Signature,
