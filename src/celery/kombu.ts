@@ -77,7 +77,7 @@ export function readEnvelope(text: string): { message: WireMessage; isRedelivere
     correlationId: plain(properties['correlation_id']),
     replyTo: plain(properties['reply_to']),
     deliveryMode: mode === 1 || mode === 2 ? mode : undefined,
-    priority: typeof priority === 'number' ? priority : undefined,
+    priority: Number.isInteger(priority) ? Number(priority) : undefined,
     expiration: plain(properties['expiration']),
     headers,
     body: properties['body_encoding'] === 'base64' ? Buffer.from(body, 'base64') : Buffer.from(body),

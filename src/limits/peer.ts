@@ -72,8 +72,11 @@ export interface PeerLimiter {
    * store is informed.
    */
   settle(grant: string, take: string, more: number): void
-  /** Charges units of a request that may have arrived late once more. Rejects if they may not have been charged. */
-  chargeAgain(takes: readonly string[], units: readonly number[]): Promise<void>
+  /**
+   * Charges units of a request that may have arrived late once more. Rejects if they may not have been charged.
+   * @param epoch the one that the store returned with its own charge; undefined: none
+   */
+  chargeAgain(takes: readonly string[], units: readonly number[], epoch: string | undefined): Promise<void>
   /** Gives a grant back under which nothing was sent. Call it before the store is informed. */
   unused(grant: string, takes: readonly string[], units: readonly number[]): void
   /** Frees the place of one job, or take, of a grant, when it has ended: after a refund, too. */

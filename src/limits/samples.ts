@@ -23,7 +23,7 @@ const boundAnswers = 200
 const boundSlots = 2
 /** For how many ms more than a window a request may be in an open one: the margin, and the time between reports. */
 const openMs = 10_000
-/** For how many ms after a request was answered as quickly as any its charge may be recorded, at least. */
+/** How many ms are left to record a charge after the quickest answer, at least; 100 less if there was no answer. */
 const recordMs = 400
 /** If all answers take longer than this, in ms, none is charged once more. */
 const leastMsMost = 400
@@ -141,12 +141,21 @@ export class Samples {
     return Math.max(0, ...this.#slots.map(({ leastMs }) => leastMs).filter(Number.isFinite)) + wayUsStated / 1_000
   }
 
-  /**
-   * Records that the margin in force allows for what was reported last. From now on, answers beyond the least of the
-   * newest bounds are charged once more.
-   */
-  allowed(): void {
-    this.#boundMs = Math.min(...this.#reported.map(({ boundMs }) => boundMs))
+  /** Records that others can read this report from now on. Returns the bound that the margin has to allow for: the least of the newest. */
+  recorded({ boundMs }: Report, nowMs: number): number {
+    const reported = [...this.#reported, { boundMs, atMs: nowMs }]
+    this.#reported = reported.slice(
+      Math.max(
+        0,
+        reported.findLastIndex(({ atMs }) => atMs <= nowMs - raiseMs),
+      ),
+    )
+    return Math.min(...this.#reported.map((one) => one.boundMs))
+  }
+
+  /** Records that the margin in force allows for this bound. From now on, answers beyond it, or beyond a lower bound, are charged once more. */
+  allowed(boundMs: number): void {
+    this.#boundMs = Math.min(boundMs, this.#nextMs)
   }
 
   /** Records that other processes may have assumed that this one has ended: the margin may no longer allow for any bound. */

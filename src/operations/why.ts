@@ -166,7 +166,15 @@ function workers(found: Explanation): Reason[] {
   if (slots > 0) return []
   if (count > 0) {
     const text = `${count === 1 ? 'the worker that serves' : `the ${count} workers that serve`} it ${count === 1 ? 'has' : 'have'} no slots now, as a dispatcher while its broker is away or its fleet has no workers`
-    return [{ kind: 'no-worker', text, notBefore: undefined, acts: 'worker', todo: '`sluice status` shows the reason' }]
+    return [
+      {
+        kind: 'no-worker',
+        text,
+        notBefore: undefined,
+        acts: 'worker',
+        todo: '`sluice status` shows the reason, for a fleet with AMQP_URL',
+      },
+    ]
   }
   const bearing = found.labels === null ? '' : ` and has the label ${found.labels.join(', ')}`
   const isRemote = (found.buckets ?? []).some(({ limit }) => isPlaces(limit))

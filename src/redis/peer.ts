@@ -353,9 +353,10 @@ export class RedisPeerLimiter implements PeerLimiter {
     if (more !== 0 && epoch !== undefined) this.#add({ take, epoch, grant, more })
   }
 
-  async chargeAgain(takes: readonly string[], units: readonly number[]): Promise<void> {
+  async chargeAgain(takes: readonly string[], units: readonly number[], epoch: string | undefined): Promise<void> {
     if (this.#health.isAway) throw new Error('Redis is away')
-    await this.#settlements.confirm(takes.map((take, i) => ({ take, again: units[i] ?? 1 })))
+    const reports = takes.map((take, i) => ({ take, again: units[i] ?? 1 }))
+    await this.#settlements.confirm(reports, epoch)
   }
 
   unused(grant: string, takes: readonly string[], units: readonly number[]): void {

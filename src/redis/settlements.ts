@@ -76,11 +76,15 @@ export class SettlementQueue {
     this.#telling ??= this.#tell().finally(() => (this.#telling = undefined))
   }
 
-  /** Sends reports at once, apart from those that wait. @throws if Redis has not confirmed them; they may have counted all the same */
-  async confirm(reports: readonly SettlementReport[]): Promise<void> {
+  /**
+   * Sends reports at once, apart from those that wait.
+   * @param of the epoch under which they have to count; default: the one that counts
+   * @throws if Redis has not confirmed them; they may have counted all the same
+   */
+  async confirm(reports: readonly SettlementReport[], of = this.#options.current()): Promise<void> {
     const begun = readMoment(this.#options.clock)
     const words = reports.map((report) => ({ ...report, sinceMs: begun.monotonicMs }))
-    if (!(await this.#settle({ id: newId(), words, begun }))) throw new Error('Redis has other definitions')
+    if (!(await this.#settle({ id: newId(), words, begun }, of))) throw new Error('Redis has other definitions')
   }
 
   /** Resolves when the waiting reports have been sent, or cannot be sent now. */
@@ -110,11 +114,12 @@ export class SettlementQueue {
   }
 
   /** Resolves to false if this process could not learn the definitions in force. */
-  async #settle({ id, words: batch }: Batch): Promise<boolean> {
+  async #settle({ id, words: batch }: Batch, of?: string): Promise<boolean> {
     const { limiter, definitions, cap = () => ({}), current } = this.#options
     await definitions.know(batch.map(({ take }) => take))
     const epoch = current()
     if (epoch === undefined) throw new Error('no epoch is known')
+    if (of !== undefined && of !== epoch) throw new Error('another epoch has begun')
     for (let tries = 0; tries < triesMax; tries++) {
       const { buckets, acts } = this.#acts(batch, epoch)
       if (acts.length === 0) return true

@@ -311,8 +311,9 @@ export class Acquirer {
     const [names, counts] = [some.map(([take]) => take), some.map(([, count]) => count)]
     const capUs = this.#storeClock.cap(this.#store.clock.monotonicMs())
     // First here: the state of an epoch that begins meanwhile is built from the ledger.
-    await this.#store.call('charge_again', [names.map(hash64), counts, capUs])
-    await this.#shared?.chargeAgain(names, counts)
+    const params = [names.map(hash64), counts, capUs]
+    const [row] = await this.#store.call<{ charge_again: string | null }>('charge_again', params)
+    await this.#shared?.chargeAgain(names, counts, row?.charge_again ?? undefined)
   }
 
   /** Returns the age of a grant in microseconds, and the latest time that the store's clock can show. */

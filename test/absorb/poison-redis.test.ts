@@ -20,7 +20,7 @@ afterAll(async () => {
 })
 
 /** A message with this header, as Python writes it. */
-function written(name: string, header: string): string {
+function written(name: string, header: string, priority = '0'): string {
   const id = randomUUID()
   const body = Buffer.from('[[1], {}, {}]').toString('base64')
   const properties = {
@@ -28,10 +28,9 @@ function written(name: string, header: string): string {
     correlation_id: id,
     delivery_tag: randomUUID(),
     delivery_info: { exchange: '', routing_key: 'celery' },
-    priority: 0,
   }
   const headers = `{"task": "${name}", "id": "${id}", "x": ${header}}`
-  return `{"body": "${body}", "content-type": "application/json", "content-encoding": "utf-8", "headers": ${headers}, "properties": ${JSON.stringify(properties)}}`
+  return `{"body": "${body}", "content-type": "application/json", "content-encoding": "utf-8", "headers": ${headers}, "properties": {"priority": ${priority}, ${JSON.stringify(properties).slice(1)}}`
 }
 const deep = `${'['.repeat(50_000)}${']'.repeat(50_000)}`
 
@@ -48,5 +47,15 @@ it.for([
   await admin.send('LPUSH', ['celery', written('note', '1')])
   await absorb(redis.url, [note], context)
   await until(() => calls.length === 1, 'the other one runs')
+  expect(Number(await admin.send('LLEN', ['celery.parked']))).toBe(1)
+})
+
+it('with NaN as their priority are carried out, or parked, and hold up no other', async (context) => {
+  await admin.send('FLUSHALL', [])
+  const calls: unknown[] = []
+  const note = task('note', { input: z.unknown(), run: (input) => void calls.push(input) })
+  for (const name of ['nobody.knows', 'note']) await admin.send('LPUSH', ['celery', written(name, '1', 'NaN')])
+  await absorb(redis.url, [note], context)
+  await until(() => calls.length === 1, 'it runs')
   expect(Number(await admin.send('LLEN', ['celery.parked']))).toBe(1)
 })

@@ -152,8 +152,6 @@ describe.each(mainEngines)('on $name', (engine) => {
     expect([first.wakeUs, second.wakeUs]).toEqual([60_000_000, 120_005_001])
     await at.sluice.send(plain, {})
     expect((await look(ids[0])).jobs).toHaveLength(1)
-    // That claim got all it wanted, so it has woken the other worker, which finds nothing and sleeps on.
-    expect((await look(ids[1])).jobs).toEqual([])
     await at.clock.set(startMs + 59_000)
     expect(await called()).toEqual([])
     await at.clock.set(startMs + 61_000)

@@ -94,9 +94,12 @@ export async function chargeMore(db: Queryable, bucket: string, grant: string, u
   await sqlOn(db).call('charge_overrun', [hash64(bucket), grant, units, nowUs])
 }
 
+/** The name of the function that charges requests once more: its only result is under it. */
+export const chargeAgainCall = 'charge_again'
+
 /** Charges requests once more whose answers came so late that their arrival is not known. */
 export async function chargeAgain(db: Queryable, bucket: string, units: number): Promise<void> {
-  await sqlOn(db).call('charge_again', [[hash64(bucket)], [units], null])
+  await sqlOn(db).call(chargeAgainCall, [[hash64(bucket)], [units], null])
 }
 
 /** Charges what others use of a bucket: the vendor states how much is left of `most`, since and until when. */

@@ -56,8 +56,7 @@ describe('a margin', () => {
   it('shrinks only after every grant that lived longer has left the window', () => {
     const inForce = { grantUs: 10 * ms, transitUs: 190 * ms }
     const rules = limit('a', { rate: '200/40s' }).rules
-    // Grants ahead of time are used 200 ms after their claim.
-    // A second limiter may have confirmed it for a second later.
+    // A second limiter may have confirmed a grant for a second later.
     expect(after({ inForce, rules, steadyUs: 41 * second + 199 * ms })).toBeUndefined()
     expect(after({ inForce, rules, steadyUs: 41 * second + 200 * ms })).toBeDefined()
   })

@@ -164,7 +164,7 @@ describe('why', () => {
       kind: 'no-worker',
       acts: 'worker',
       text: expect.stringContaining('has no slots now'),
-      todo: '`sluice status` shows the reason',
+      todo: '`sluice status` shows the reason, for a fleet with AMQP_URL',
     })
     await changeWorkers(t.sluice.db, { slots: 1 })
     const why = await t.sluice.why(second)

@@ -128,6 +128,9 @@ describe('a request that is charged once more', () => {
     await succeed(5)
     await words.confirm([{ take: 'one', again: 2 }])
     expect(await left()).toMatchObject({ granted: 3 })
+    await expect(words.confirm([{ take: 'one', again: 2 }], 'an earlier one')).rejects.toThrow(
+      'another epoch has begun',
+    )
     state.epoch = undefined
     await expect(words.confirm([{ take: 'one', again: 2 }])).rejects.toThrow('no epoch is known')
   })

@@ -27,8 +27,8 @@ const reportMs = 5_000
  * joins again.
  */
 const absentMs = 30_000
-/** Each process reads the definitions for a second limiter at least so often, in microseconds, unless that is away. */
-const readUs = 10_000_000
+/** Each process reads the definitions for a second limiter at least so often, in microseconds, also if that was away once. */
+const readUs = 20_000_000
 
 /** Limits of a job or a take. */
 type Limits = readonly Pick<Limit, 'name' | 'rules'>[]
@@ -185,11 +185,12 @@ export class Margins {
   async #report(names: readonly string[]): Promise<void> {
     const reports = await this.#record(new Map([...this.#samples].filter(([name]) => names.includes(name))))
     for (const row of await this.#read(names)) {
-      if (await this.#look(row, reports.get(row.name)?.latePart ?? 0)) this.#samples.get(row.name)?.allowed()
+      const { boundMs = 0, latePart = 0 } = reports.get(row.name) ?? {}
+      if (await this.#look(row, latePart)) this.#samples.get(row.name)?.allowed(boundMs)
     }
   }
 
-  /** Resolves to what was reported of each limit. */
+  /** Resolves to what was reported of each limit, with the bound that its margin has to allow for. */
   async #record(samples: ReadonlyMap<string, Samples>): Promise<ReadonlyMap<string, Report>> {
     const nowMs = this.#store.clock.monotonicMs()
     for (const [name, one] of samples) if (this.#isAbsent(name, nowMs)) one.absent(nowMs)
@@ -203,7 +204,10 @@ export class Margins {
       this.#store.call('record_measured', [this.#process, hostname(), JSON.stringify(seen)]),
     )
     for (const { name } of seen) this.#recordedMs.set(name, nowMs)
-    return reports
+    const atMs = this.#store.clock.monotonicMs()
+    return new Map(
+      [...reports].map(([name, one]) => [name, { ...one, boundMs: samples.get(name)?.recorded(one, atMs) ?? 0 }]),
+    )
   }
 
   /** True if other processes may have assumed that this one has ended, because it has not reported for so long. */
