@@ -144,12 +144,8 @@ export class Samples {
   /** Records that others can read this report from now on. Returns the bound that the margin has to allow for: the least of the newest. */
   recorded({ boundMs }: Report, nowMs: number): number {
     const reported = [...this.#reported, { boundMs, atMs: nowMs }]
-    this.#reported = reported.slice(
-      Math.max(
-        0,
-        reported.findLastIndex(({ atMs }) => atMs <= nowMs - raiseMs),
-      ),
-    )
+    const first = reported.findLastIndex(({ atMs }) => atMs <= nowMs - raiseMs)
+    this.#reported = reported.slice(Math.max(0, first))
     return Math.min(...this.#reported.map((one) => one.boundMs))
   }
 
@@ -201,13 +197,6 @@ export class Samples {
     const us = (ms: number) => (Number.isFinite(ms) ? Math.ceil(ms * 1_000) : 0)
     const leastMs = Math.min(...this.#slots.map((slot) => slot.leastMs))
     this.#nextMs = this.#chooseBound(leastMs, Math.min(...windowsMs), aheadMs)
-    const reported = [...this.#reported, { boundMs: this.#nextMs, atMs: nowMs }]
-    this.#reported = reported.slice(
-      Math.max(
-        0,
-        reported.findLastIndex(({ atMs }) => atMs <= nowMs - raiseMs),
-      ),
-    )
     this.#reports++
     // A lower bound needs no wider margin, so it holds at once.
     this.#boundMs = Math.min(this.#boundMs, this.#nextMs)

@@ -47,7 +47,9 @@ describe('samples', () => {
     expect([answer(minute), samples.overdueMs]).toEqual([1, 102])
     const windows = [1_000, minute]
     expect(samples.report(2 * minute + 9_000, windows)).toMatchObject({ mostUs: 60_000 })
-    expect(samples.report(2 * minute + 10_000, windows)).toMatchObject({ leastUs: 2_000, mostUs: 4_000 })
+    const later = samples.report(2 * minute + 10_000, windows)
+    expect(later).toMatchObject({ leastUs: 2_000, mostUs: 4_000 })
+    samples.recorded(later, 2 * minute + 10_000)
     for (let i = 0; i < 100; i++) samples.answered(20, 3 * minute, true)
     expect(samples.report(3 * minute)).toMatchObject({ mostUs: 20_000 })
     expect(samples.answered(20, 3 * minute, true)).toBe(true)
@@ -115,6 +117,16 @@ describe('samples', () => {
     for (let i = 0; i < 100; i++) samples.answered(60, 0, true)
     samples.report(0)
     samples.allowed(first)
+    expect(samples.answered(60, 0, true)).toBe(true)
+  })
+
+  it('take no bound whose report was not recorded', () => {
+    const samples = new Samples()
+    samples.answered(4, 0, true)
+    samples.allowed(samples.recorded(samples.report(0), 0))
+    for (let i = 0; i < 100; i++) samples.answered(60, 0, true)
+    samples.report(5_000)
+    samples.allowed(samples.recorded(samples.report(10_000), 10_000))
     expect(samples.answered(60, 0, true)).toBe(true)
   })
 
