@@ -1,7 +1,7 @@
 -- Deletes a worker and takes its jobs from it for good: its claims no longer match, so whatever it still does changes
--- nothing. Returns how many jobs wait again. It waits at most two seconds for a lock of a
--- class, and for a lost worker half a second for what follows: another client may have locked a job for long, claims
--- wait for the classes that are locked by then, and the next look comes in two seconds.
+-- nothing. Returns how many jobs wait again. It waits at most two seconds for a class. After that it waits at most half
+-- a second for each lock if the worker was lost: another client may have locked a job for long, and claims wait for the
+-- classes that are locked by then. The next look comes in two seconds.
 -- p_beat: rescue it only if its beat is still this one; null: in any case
 -- p_why: lost: the outcome of its attempts is in doubt. They count as crashes; the third crash ends a job, and the
 -- first one ends a job that may run only once.

@@ -165,7 +165,8 @@ function workers(found: Explanation): Reason[] {
   const { count, slots } = found.workers
   if (slots > 0) return []
   if (count > 0) {
-    const text = `${count === 1 ? 'the worker that serves' : `the ${count} workers that serve`} it ${count === 1 ? 'has' : 'have'} no slots now, as a dispatcher while its broker is away or its fleet has no workers`
+    const text =
+      'no worker that could run it has a slot now: a dispatcher has none while its broker is away, or its fleet has no workers'
     return [
       {
         kind: 'no-worker',

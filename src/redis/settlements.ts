@@ -47,8 +47,8 @@ export interface SettlementOptions {
   clock: Clock
   /** Returns the epoch that counts. */
   current: () => string | undefined
-  /** Returns the latest time that Redis's clock can show: a step of it must make no room. Default: not known. */
-  cap?: () => { capUs?: number }
+  /** Returns the latest time that Redis's clock can show, if it is known: a step of the clock must make no room. */
+  cap: () => { capUs?: number }
   /** Called when Redis does not answer, or has lost its state; call `go` when all is well again. */
   failed: (error: unknown) => void
 }
@@ -115,7 +115,7 @@ export class SettlementQueue {
 
   /** Resolves to false if this process could not learn the definitions in force. */
   async #settle({ id, words: batch }: Batch, of?: string): Promise<boolean> {
-    const { limiter, definitions, cap = () => ({}), current } = this.#options
+    const { limiter, definitions, cap, current } = this.#options
     await definitions.know(batch.map(({ take }) => take))
     const epoch = current()
     if (epoch === undefined) throw new Error('no epoch is known')

@@ -163,7 +163,7 @@ describe('why', () => {
     expect((await t.sluice.why(id))?.reasons[0]).toMatchObject({
       kind: 'no-worker',
       acts: 'worker',
-      text: expect.stringContaining('has no slots now'),
+      text: expect.stringContaining('no worker that could run it has a slot now'),
       todo: '`sluice status` shows the reason, for a fleet with AMQP_URL',
     })
     await changeWorkers(t.sluice.db, { slots: 1 })

@@ -41,7 +41,14 @@ async function setting() {
   const clock: Clock = { ...systemClock, monotonicMs: () => systemClock.monotonicMs() + state.laterMs }
   const definitions = { know: async () => {}, bucket: () => one } as unknown as SharedDefinitions
   const failed = () => void state.failures++
-  const words = new SettlementQueue({ limiter, definitions, clock, current: () => state.epoch, failed })
+  const words = new SettlementQueue({
+    limiter,
+    definitions,
+    clock,
+    current: () => state.epoch,
+    cap: () => ({}),
+    failed,
+  })
   return {
     state,
     words,
