@@ -63,7 +63,7 @@ export async function openSession(address: BrokerAddress, name: string, turn: nu
     { protocol, hostname, port, username, password, vhost, heartbeat },
     { ...tls, noDelay: true, timeout: connectMaxMs, clientProperties },
   ).catch((error: Error) => {
-    throw explained(error, `${hostname}:${port}`, vhost)
+    throw explained(error, `${hostname}:${port}`, { username, vhost })
   })
   return sessionOf(model)
 }
@@ -131,17 +131,21 @@ function readForeignHeaders(inside: Inside): void {
   }
 }
 
-function explained(error: Error & { code?: unknown }, at: string, vhost: string): Error {
+function explained(
+  error: Error & { code?: unknown },
+  at: string,
+  { username, vhost }: Pick<BrokerAddress, 'username' | 'vhost'>,
+): Error {
   const text = error.message || String(error.code)
-  // For a virtual host that does not exist amqplib hides the server's reason.
-  const refused = /ACCESS.REFUSED|NOT.ALLOWED|\b(?:403|530)\b|SASL mechanism|got <ConnectionClose/.test(text)
-  if (!refused)
+  // amqplib hides the server's reason if that closes the connection at its opening, which it does for a virtual host.
+  const what = /got <ConnectionClose|NOT.ALLOWED|\b530\b/.test(text)
+    ? `does not let the user "${username}" into the virtual host "${vhost}": there is none of this name (rabbitmqctl list_vhosts), the user has no permissions there (rabbitmqctl list_permissions -p ${vhost}), or a limit of connections is reached`
+    : /ACCESS.REFUSED|\b403\b|SASL mechanism/.test(text)
+      ? `refuses the user "${username}", or its password: ${text}`
+      : undefined
+  if (what === undefined)
     return new StoreError('SLUICE_BROKER_UNREACHABLE', `there is no RabbitMQ at ${at}: ${text}`, { cause: error })
-  return new UsageError(
-    'SLUICE_BROKER_REFUSED',
-    `the RabbitMQ at ${at} refuses the user, or the virtual host "${vhost}", of AMQP_URL: ${text}`,
-    { cause: error },
-  )
+  return new UsageError('SLUICE_BROKER_REFUSED', `the RabbitMQ at ${at} ${what} (AMQP_URL)`, { cause: error })
 }
 
 async function amqplib(): Promise<typeof import('amqplib').connect> {

@@ -23,6 +23,7 @@ import { unrouted } from '../events/names.ts'
 import { eventsTopology, ServiceNames } from './names.ts'
 import { type BusOptions, type BusSettings, busSettings } from './options.ts'
 import { findEvent, listServices } from './overview.ts'
+import { Unheard } from './unheard.ts'
 
 /** Parameters of `RabbitBus`; see the fields. */
 export interface RabbitBusOptions {
@@ -31,7 +32,7 @@ export interface RabbitBusOptions {
   /** The URL of the broker. */
   amqp: string | undefined
   /** Sends the jobs that publish what was emitted in transactions. */
-  sender: Pick<Sender, 'sendMany'>
+  sender: Pick<Sender, 'send' | 'sendMany'>
 }
 
 /** The task that publishes an event that was emitted in a transaction; it is tried for as long as a broker may be away. */
@@ -75,10 +76,12 @@ export class RabbitBus implements Transport {
   #isClosed = false
   #unrouted = 0
   readonly #warned = new Set<string>()
+  readonly #unheard: Unheard
 
   constructor(options: RabbitBusOptions) {
     this.#options = options
     this.settings = options.settings
+    this.#unheard = new Unheard(options.store.log)
     const relay = task(relayName, {
       retry: relayRetry,
       // An event that an earlier attempt may have published is published again.
@@ -89,6 +92,11 @@ export class RabbitBus implements Transport {
     }) as AnyTask
     this.#relay = { ...relay, inputBounds: relayBounds }
     this.tasks = [this.#relay]
+  }
+
+  /** True if RabbitMQ confirms events that no service gets. */
+  get #keepsUnrouted(): boolean {
+    return this.settings.archive !== undefined && !this.settings.isCelery
   }
 
   /** Events of this process that no queue took. With an archive RabbitMQ keeps these in a queue, and they count there. */
@@ -150,6 +158,11 @@ export class RabbitBus implements Transport {
     return count
   }
 
+  /** The job that publishes it has the event's id, so that a known key returns that. */
+  once(row: EventRow, key: string, tx?: TxLike): Promise<string> {
+    return this.#options.sender.send(this.#relay, row, { id: row.id, idempotencyKey: `${row.type} ${key}`, tx })
+  }
+
   archiveOf(service: string): EventArchive | undefined {
     const { settings } = this
     if (settings.archive === undefined) return undefined
@@ -188,6 +201,7 @@ export class RabbitBus implements Transport {
       const message = isPromise(made) ? await made : made
       const broker = this.#open ?? (await this.broker())
       await broker.publish(message)
+      if (this.#keepsUnrouted) this.#lookAt(type, broker)
     } catch (error) {
       // Nobody has subscribed to it, which is no error of its emitter.
       if (!isUnrouted(error)) throw error
@@ -199,6 +213,17 @@ export class RabbitBus implements Transport {
       this.#underway--
       this.#ends.recheck()
     }
+  }
+
+  /** The emitter does not wait for the look, but a close does. */
+  #lookAt(type: string, broker: Broker): void {
+    const looked = this.#unheard.sent(type, broker)
+    if (looked === undefined) return
+    this.#underway++
+    void looked.finally(() => {
+      this.#underway--
+      this.#ends.recheck()
+    })
   }
 
   async #connect(): Promise<Broker> {

@@ -26,8 +26,9 @@ export interface Act {
   verb: string
   /** Past tense of the verb. */
   done: string
-  /** The states of jobs that it can change. */
+  /** The states of jobs that it can change, and those that it changes unless `--state` selects one. */
   states: readonly State[]
+  usual?: readonly State[]
   many: (sluice: Sluice, filter: JobFilter, options: BulkOptions) => Promise<number>
   /** Returns what to do next where no job matches; undefined: as after a change. */
   none?: ((sluice: Sluice) => Promise<string | undefined>) | undefined
@@ -43,15 +44,20 @@ interface ActById extends Act {
 /** `sluice retry`. */
 export function retryCommand(
   name = 'retry',
-  said = 'give failed jobs another round of attempts',
+  said = 'give failed jobs another round of attempts, or with --state scheduled let those that wait for one begin it now',
   done = 'retried',
   own: JobFilter = {},
   none?: Act['none'],
 ): Command {
-  const act = failed(name, done, none, {
-    one: (sluice, id) => sluice.jobs.retry(id),
-    many: (sluice, filter, options) => sluice.jobs.retryMany(filter, options),
-  })
+  const act: ActById = {
+    ...failed(name, done, none, {
+      one: (sluice, id) => sluice.jobs.retry(id),
+      many: (sluice, filter, options) => sluice.jobs.retryMany(filter, options),
+    }),
+    changes: 'failed jobs, and those that wait for another attempt,',
+    states: ['failed', 'scheduled'],
+    usual: ['failed'],
+  }
   return command(name, said, () => act, own).option('--rate <n/s>', 'with a filter: at most this many, such as 100/s')
 }
 
@@ -70,7 +76,7 @@ export function discardCommand(
 
 /** Makes an operation on failed jobs. */
 function failed(verb: string, done: string, none: Act['none'], how: Pick<ActById, 'one' | 'many'>): ActById {
-  return { none, verb, done, changes: 'failed', states: ['failed'], ...how }
+  return { none, verb, done, changes: 'failed jobs', states: ['failed'], ...how }
 }
 
 /** `sluice cancel`. */
@@ -79,7 +85,7 @@ export function cancelCommand(): Command {
   return command('cancel', said, () => ({
     verb: 'cancel',
     done: 'cancelled',
-    changes: 'unfinished',
+    changes: 'unfinished jobs',
     states: ['scheduled', 'waiting', 'dispatched', 'running'],
     one: (sluice, id) => sluice.jobs.cancel(id),
     many: (sluice, filter, options) => sluice.jobs.cancelMany(filter, options),
@@ -92,7 +98,7 @@ export function reprioritiseCommand(): Command {
   return command('reprioritise', said, ({ priority = 0 }) => ({
     verb: 'reprioritise',
     done: 'reprioritised',
-    changes: 'waiting or scheduled',
+    changes: 'waiting or scheduled jobs',
     states: ['scheduled', 'waiting'],
     one: async (sluice, id) => (await sluice.jobs.reprioritise(id, priority)) > 0,
     many: (sluice, filter, options) => sluice.jobs.reprioritise(filter, priority, options),
@@ -108,8 +114,8 @@ function command(
   actOf: (flags: BulkFlags) => ActById,
   own: JobFilter = {},
 ): Command {
-  const { states } = actOf({})
-  return filterFlags(new Command(name).description(`${description}; by ids, or by a filter`), states)
+  const { states, usual } = actOf({})
+  return filterFlags(new Command(name).description(`${description}; by ids, or by a filter`), states, usual)
     .argument('[id...]', 'ids of jobs; or select jobs by the options below')
     .option('--all', 'select all jobs, without a filter')
     .option('--yes', 'confirm in advance')
@@ -148,7 +154,7 @@ async function run(ids: string[], flags: BulkFlags, act: ActById, self: Command,
       return eachId(sluice, out, whole, act)
     }
     await mustKnowAll(sqlOn(sluice.db, schema), filter)
-    const wanted = { ...filter, ...own, ...inputOf(filter, own), state: filter.state ?? act.states }
+    const wanted = { ...filter, ...own, ...inputOf(filter, own), state: filter.state ?? act.usual ?? act.states }
     return eachFound(sluice, out, wanted, flags, act)
   })
 }
@@ -161,7 +167,7 @@ async function eachId(sluice: Sluice, out: Output, ids: string[], { done, change
     if (out.json) out.object({ id: each, [done]: found, ...present({ state }) })
     else if (found) out.line(`${each} ${done}`)
     else if (state === null) out.talk(`${each} is no job, or its record is past its retention`)
-    else out.talk(`${each} is ${state}: only ${changes} jobs can be ${done}`)
+    else out.talk(`${each} is ${state}: only ${changes} can be ${done}`)
   }
   out.hint(`\`sluice jobs show ${ids[0]}\``)
 }

@@ -1,6 +1,7 @@
 /** `sluice events`: who emits and handles events, what became of one, and what to do with deliveries that failed. */
 import { Command } from 'commander'
 import { codeOf, UsageError } from '../core/errors.ts'
+import { nearest } from '../core/nearest.ts'
 import { redact } from '../core/redact.ts'
 import { asyncapiOf } from '../events/asyncapi.ts'
 import { unrouted } from '../events/names.ts'
@@ -216,10 +217,22 @@ async function emit(
   } catch (cause) {
     throw new UsageError('SLUICE_BAD_JSON', `the payload is not JSON: ${String(cause)}`, { cause })
   }
-  const id = await withSluice(settings, { creates: true }, ({ events }) => events.emit(made, data, flags))
+  const [id, types] = await withSluice(settings, { creates: true }, async ({ events }) => {
+    const known = await events.list().catch(() => undefined)
+    return [await events.emit(made, data, flags), known] as const
+  })
   if (out.json) out.object({ id })
   else out.line(id)
-  out.hint(`\`sluice events show ${id}\``)
+  const known = types?.find((one) => one.type === type)
+  if (types === undefined || (known?.subscribers.length ?? 0) > 0) return out.hint(`\`sluice events show ${id}\``)
+  const what =
+    known === undefined ? `no event ${type} was known before` : `no service is known that gets events ${type}`
+  const like = nearest(
+    type,
+    types.map((one) => one.type).filter((one) => one !== type),
+  )
+  out.talk(`${what}${like === undefined ? '' : `; did you mean ${like}?`}`)
+  out.hint('`sluice events list` has types, and who gets them')
 }
 
 async function remove(service: string, handler: string | undefined, _: object, command: Command): Promise<void> {

@@ -21,10 +21,11 @@ export interface FilterFlags extends Omit<
   event?: string
 }
 
-/** Adds the options; `states` are the choices of `--state`. */
-export function filterFlags(command: Command, states: readonly State[]): Command {
+/** Adds the options; `states` are the choices of `--state`, `usual` its default: all of them unless it is given. */
+export function filterFlags(command: Command, states: readonly State[], usual?: readonly State[]): Command {
   if (states.length > 1) {
-    const said = `jobs in this state (default: any ${states.length > 3 ? 'unfinished one' : 'of these'})`
+    const all = `any ${states.length > 3 ? 'unfinished one' : 'of these'}`
+    const said = `jobs in this state (default: ${usual?.join(', ') ?? all})`
     command.addOption(new Option('--state <state>', said).choices(states))
   }
   return command

@@ -4,12 +4,12 @@ import { systemClock } from '../core/clock.ts'
 import { redact, redactText } from '../core/redact.ts'
 import { sqlOn } from '../db/store.ts'
 import { readRaisedAlarms } from '../fleet/alarms.ts'
-import type { Sluice } from '../index.ts'
+import type { FailingJobs, Sluice } from '../index.ts'
 import { backlogOf, showBacklog } from './backlog.ts'
 import { restores, steps } from './epoch.ts'
 import type { Finding } from './finding.ts'
 import { fleet } from './fleet.ts'
-import { many, type Output, size, span, writeFacts } from './output.ts'
+import { ago, brief, many, type Output, size, span, writeFacts } from './output.ts'
 import { parked } from './parked.ts'
 import { nameOf, type Settings, settingsOf, withSluice } from './settings.ts'
 import { shared } from './shared.ts'
@@ -51,14 +51,28 @@ function showStorage(out: Output, tables: readonly TableSize[]): void {
   out.table([['TABLE', 'ROWS', 'DEAD', 'SIZE', 'VACUUMED'], ...tables.map(cells)])
 }
 
+function showFailing(out: Output, failing: readonly FailingJobs[]): void {
+  if (failing.length === 0) return
+  const cells = ({ task, retrying, failed, lastAt, error }: FailingJobs) => [
+    task,
+    String(retrying),
+    String(failed),
+    ago(lastAt),
+    brief(redactText(error), 80),
+  ]
+  out.line('')
+  out.table([['FAILING TASK', 'RETRYING', 'FAILED/H', 'LAST', 'ITS ERROR'], ...failing.map(cells)])
+}
+
 async function status(flags: { storage?: boolean }, command: Command): Promise<void> {
   const settings = await settingsOf(command)
   const { out } = settings
-  const [numbers, backlog, { problems, alarms, fleet: found, storage }] = await withSluice(
+  const [numbers, failing, backlog, { problems, alarms, fleet: found, storage }] = await withSluice(
     settings,
     { creates: false },
     async (sluice) => [
       await sluice.jobs.status(),
+      await sluice.jobs.failing(),
       await backlogOf(sluice.db, settings.schema),
       await lookAt(sluice, settings, flags.storage === true),
     ],
@@ -82,6 +96,7 @@ async function status(flags: { storage?: boolean }, command: Command): Promise<v
       countedTo,
       jobs: backlog?.jobs ?? null,
       limits: backlog?.limits ?? null,
+      failing: redact(failing),
       fleet: found ?? null,
       problems,
       alarms: redact(alarms),
@@ -108,6 +123,7 @@ async function status(flags: { storage?: boolean }, command: Command): Promise<v
   for (const { check, text } of problems) out.line(`${out.paint('yellow', check.padEnd(11))}${text}`)
   for (const { since, text, todo } of alarms)
     out.line(redactText(`${out.paint('yellow', 'alarm'.padEnd(11))}since ${since.toISOString()}: ${text}: ${todo}`))
+  showFailing(out, failing)
   showBacklog(out, backlog)
   if (storage !== undefined) showStorage(out, storage)
   const stuckTask = backlog?.jobs.find(({ isAbandoned }) => isAbandoned)

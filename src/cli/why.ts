@@ -90,7 +90,11 @@ function showWait(out: Output, why: Why, job: Job | undefined): void {
   }
   if (notBefore !== undefined)
     out.line(`starts at the earliest ${moment(notBefore)}${about === undefined ? '' : `, about ${moment(about)}`}`)
-  out.hint(reasons.find(({ todo }) => todo !== undefined)?.todo ?? `\`sluice jobs show ${id}\``)
+  // Beside another reason its next attempt would not begin sooner.
+  const isRetry = reasons.every(({ kind }) => kind === 'backoff' || kind === 'throttled' || kind === 'snoozed')
+  const show = `\`sluice jobs show ${id}\``
+  const otherwise = isRetry ? `\`sluice retry ${id}\` begins the next attempt now; ${show}` : show
+  out.hint(reasons.find(({ todo }) => todo !== undefined)?.todo ?? otherwise)
 }
 
 /** The lines below a reason: its time, and what somebody has to do. */

@@ -4,6 +4,8 @@
 -- data: its payload, at most 256 KiB of JSON.
 -- options: a JSON object with any of these:
 --   id: a UUIDv7 made within a day of now; emitting it again changes nothing. No event of another type may have it.
+--   idempotency_key: a second emit of this type with the same key within 24 hours emits nothing, and returns the id of
+--     the first.
 --   source: who emits it, a URI reference; default `/sql`.
 --   subject: what it is about, up to 512 characters.
 --   version: the version of its payload's schema, a whole number from 1.
@@ -13,6 +15,6 @@ language plpgsql as $$
 declare
   v_event jsonb := engine.make_envelope($1, $2, $3);
 begin
-  perform engine.emit_event((v_event ->> 'id')::uuid, v_event ->> 'type', v_event::text, true);
-  return (v_event ->> 'id')::uuid;
+  return engine.emit_once(
+    (v_event ->> 'id')::uuid, v_event ->> 'type', v_event::text, $3 ->> 'idempotency_key', true);
 end $$;

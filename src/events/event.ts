@@ -29,6 +29,11 @@ export interface EmitOptions {
    * Default: a new one.
    */
   id?: string | undefined
+  /**
+   * 1 to 400 characters. A second emit of this event with the same key within 24 h emits nothing, and returns the id of the first: a
+   * handler that is tried again emits once with `idempotencyKey: event.id`. Over RabbitMQ a job publishes it, as with `tx`.
+   */
+  idempotencyKey?: string | undefined
   /** The subject of the event; 1 to 512 characters. */
   subject?: string | undefined
 }

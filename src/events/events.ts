@@ -59,15 +59,14 @@ export class Events extends Catalogue implements Emitter {
 
   /** Emits an event; see `Event.emit`, which calls this. */
   async emit(event: AnyEvent, payload: unknown, options: EmitOptions = {}): Promise<string> {
-    const { tx } = options
+    const { tx, idempotencyKey: key } = options
     this.#context.enter(options)
     const made = this.#row(event, payload, options)
     const row = isPromise(made) ? await made : made
     this.#note(event)
-    if (tx === undefined) {
-      if (this.#unstored.size > 0) await this.#storeDefinitions()
-      await this.#transport.add(row)
-    } else await this.#transport.write([row], tx)
+    if (tx === undefined && this.#unstored.size > 0) await this.#storeDefinitions()
+    if (key !== undefined) return this.#transport.once(row, key, tx)
+    await (tx === undefined ? this.#transport.add(row) : this.#transport.write([row], tx))
     return row.id
   }
 

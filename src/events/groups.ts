@@ -1,5 +1,5 @@
 /** The tasks of a service's handlers, one for each group, and where deliveries wait. */
-import { UsageError } from '../core/errors.ts'
+import { codeOf, UsageError } from '../core/errors.ts'
 import { hash64 } from '../core/hash.ts'
 import { payloadBytesMax, payloadDepthMax } from '../core/payload.ts'
 import { durationMs } from '../core/rate.ts'
@@ -106,7 +106,7 @@ function groupOf(service: string, group: string, handlers: EventHandler[]): Grou
     )
   const own = [
     ...(concurrency === undefined ? [] : [limit(limitName(service, group, 'places'), { concurrency })]),
-    ...(order === undefined ? [] : [limit(limitName(service, group, 'order'), { concurrency: 1, by: order as never })]),
+    ...(order === undefined ? [] : [orderOf(limitName(service, group, 'order'), handlers[0]?.name ?? '', order)]),
   ]
   const made = task(`events:${service}:${group}`, {
     limits: [...limits, ...own].map((each) => ofPayload(withTaskCost(each as Limit))) as never,
@@ -122,6 +122,21 @@ function groupOf(service: string, group: string, handlers: EventHandler[]): Grou
       '`order` goes only with limits whose keys are field paths and whose cost is 1: others are decided too late to keep the order',
     )
   return { task: made, handlers }
+}
+
+/** Returns the limit that lets the events of one key run one at a time; nobody has defined it, so its errors name the handler. */
+function orderOf(name: string, handler: string, order: string): Limit {
+  const own = limit(name, { concurrency: 1, by: order as never }) as Limit
+  const keyOf = (data: unknown) => {
+    try {
+      return own.keyOf(data as never)
+    } catch (error) {
+      if (codeOf(error) !== 'SLUICE_MISSING_KEY') throw error
+      const text = `handler "${handler}" has the order "${order}", and this payload has no string, number or boolean there`
+      throw new UsageError('SLUICE_MISSING_KEY', text, { cause: error })
+    }
+  }
+  return { ...own, keyOf } as Limit
 }
 
 /** Returns the options of a group, which one or more of its handlers give. */

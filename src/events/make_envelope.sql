@@ -18,18 +18,20 @@ begin
     perform engine.raise_error('SLUICE_BAD_OPTION', 'options must be a JSON object, such as {"subject": "7"}');
   end if;
   select k into v_odd from jsonb_object_keys(v_options) k
-  where k not in ('id', 'source', 'subject', 'version')
+  where k not in ('id', 'idempotency_key', 'source', 'subject', 'version')
      or jsonb_typeof(v_options -> k) <> case k when 'version' then 'number' else 'string' end limit 1;
   if v_odd is not null then
     perform engine.raise_error('SLUICE_BAD_OPTION', format(
-      'there is no option "%s", or it has a wrong type: id, source and subject are texts, version is a number',
+      'there is no option "%s", or it has a wrong type: id, idempotency_key, source and subject are texts, '
+      'version is a number',
       left(v_odd, 100)));
   end if;
   if coalesce(length(v_options ->> 'subject') not between 1 and 512, false)
      or coalesce(length(v_options ->> 'source') not between 1 and 512, false)
+     or coalesce(length(v_options ->> 'idempotency_key') not between 1 and 400, false)
      or coalesce(v_options ->> 'version' !~ '^[1-9]\d{0,8}$', false) then
     perform engine.raise_error('SLUICE_BAD_OPTION',
-      'source and subject have 1 to 512 characters; version is a whole number from 1');
+      'source and subject have 1 to 512 characters, idempotency_key has 1 to 400; version is a whole number from 1');
   end if;
   if v_id !~* '^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$'
      or abs(('x' || substr(replace(v_id, '-', ''), 1, 12))::bit(48)::bigint

@@ -4,7 +4,7 @@ import { untilAnswered } from '../db/again.ts'
 import type { Sql, Store } from '../db/store.ts'
 import type { TxLike } from '../db/tx.ts'
 import { batchRows, inBatches } from './batches.ts'
-import { emitRows, type EventRow } from './row.ts'
+import { emitOnce, emitRows, type EventRow } from './row.ts'
 import type { EventRows, Transport } from './transport.ts'
 
 interface Waiting {
@@ -38,6 +38,11 @@ export class EventOutbox implements Transport {
 
   async write(rows: EventRows, tx?: TxLike): Promise<number> {
     return inBatches(rows, (batch) => this.#insert(batch, tx), tx !== undefined)
+  }
+
+  once(row: EventRow, key: string, tx?: TxLike): Promise<string> {
+    if (tx !== undefined) return emitOnce(this.#within(tx), row, key)
+    return untilAnswered(this.#store.clock, () => emitOnce(this.#store, row, key))
   }
 
   /** Emits events in one statement. After a lost connection it is repeated: the events' ids make that safe. */

@@ -30,6 +30,18 @@ export async function emitRows(sql: Pick<Sql, 'call'>, rows: readonly EventRow[]
   await sql.call('emit_events', params, 'uuid[] text[] text boolean').catch(throwUsage)
 }
 
+/**
+ * Emits an event unless one of its type was emitted with this key within 24 h. Returns the id of the event that was.
+ * The errors are those of the store. @throws UsageError SLUICE_BAD_ID
+ */
+export async function emitOnce(sql: Pick<Sql, 'call'>, row: EventRow, key: string): Promise<string> {
+  const params = [row.id, row.type, row.text, key, true]
+  const [found] = await sql
+    .call<{ emit_once: string }>('emit_once', params, 'uuid text text text boolean')
+    .catch(throwUsage)
+  return found?.emit_once ?? row.id
+}
+
 function checkId(id: unknown, clock: Clock): string {
   if (typeof id === 'string' && isRecentId(id, clock)) return id.toLowerCase()
   throw new UsageError(
@@ -50,8 +62,8 @@ export function eventRow(
 ): MaybePromise<EventRow> {
   const what = `payload of "${event.name}"`
   const data = encodePayload(payload, what)
-  checkFields('SLUICE_BAD_OPTION', 'an emit', options, ['tx', 'id', 'subject'])
-  const { subject } = options
+  checkFields('SLUICE_BAD_OPTION', 'an emit', options, ['tx', 'id', 'idempotencyKey', 'subject'])
+  const { subject, idempotencyKey: key } = options
   const nowMs = by.clock.wallMs()
   const id = options.id === undefined ? newId() : checkId(options.id, by.clock)
   if (
@@ -59,6 +71,8 @@ export function eventRow(
     !(typeof subject === 'string' && /^[^\u0000]{1,512}$/u.test(subject) && subject.isWellFormed())
   )
     throw new UsageError('SLUICE_BAD_OPTION', 'subject: a text of 1 to 512 characters, without \\u0000')
+  if (key !== undefined && !(typeof key === 'string' && /^[^\u0000]{1,400}$/u.test(key) && key.isWellFormed()))
+    throw new UsageError('SLUICE_BAD_OPTION', 'idempotencyKey: a text of 1 to 400 characters, without \\u0000')
   const head = {
     specversion: '1.0',
     id,

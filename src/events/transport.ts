@@ -34,6 +34,11 @@ export interface Transport {
    * emitted when that commits. If the rows end with an error, those before it are emitted.
    */
   write(rows: EventRows, tx?: TxLike): Promise<number>
+  /**
+   * Takes one event, unless one of its type was taken with this key within 24 h; resolves to the id of the event that was, once that is
+   * durable. With `tx`: as for `write`.
+   */
+  once(row: EventRow, key: string, tx?: TxLike): Promise<string>
   /** Returns a service's archive; undefined: failed events are failed jobs. */
   archiveOf?(service: string): EventArchive | undefined
   /** Lists the services that it knows; undefined: the store does. */

@@ -121,13 +121,25 @@ export class Bulk {
     return { count, isExact: true }
   }
 
-  /** Gives failed jobs another round of attempts. */
+  /** Gives failed jobs another round of attempts; with the state `scheduled`: lets retries begin now. */
   retry(filter: JobFilter, options: BulkOptions): Promise<number> {
-    return this.#each({ ...filter, state: filter.state ?? 'failed' }, options, {
+    const { state = 'failed' } = filter
+    const isScheduled = [state].flat().includes('scheduled')
+    return this.#each({ ...filter, state }, options, {
       name: 'retried',
-      states: ['failed'],
-      run: async (ids) => (await this.#ids('retry_failed', [ids])).length,
+      states: [isScheduled ? 'scheduled' : 'failed'],
+      run: (ids) => (isScheduled ? this.retryScheduled(ids) : this.retryFailed(ids)),
     })
+  }
+
+  /** Gives these failed jobs another round of attempts. */
+  async retryFailed(ids: string[]): Promise<number> {
+    return (await this.#ids('retry_failed', [ids])).length
+  }
+
+  /** Lets those of these jobs that wait for another attempt begin now. */
+  retryScheduled(ids: string[]): Promise<number> {
+    return this.#oneByOne(ids, (some) => this.#ids('retry_scheduled', [some]))
   }
 
   /** Cancels failed jobs, so that nobody retries them. */
@@ -188,7 +200,7 @@ export class Bulk {
 
   /** Changes the priority of these jobs. */
   reprioritiseIds(ids: string[], priority: number, states = waits): Promise<number> {
-    return this.#move(ids, (some) => this.#ids('move_jobs', [some, states, priority]))
+    return this.#oneByOne(ids, (some) => this.#ids('move_jobs', [some, states, priority]))
   }
 
   /** Moves jobs that wait or are scheduled from one key of a limit to another. */
@@ -196,16 +208,16 @@ export class Bulk {
     return this.#each({ state: waits, limit: name, key: from }, options, {
       name: 'rekeyed',
       states: waits,
-      run: (ids, states) => this.#move(ids, (some) => this.#ids('move_jobs', [some, states, null, name, from, to])),
+      run: (ids, states) => this.#oneByOne(ids, (some) => this.#ids('move_jobs', [some, states, null, name, from, to])),
     })
   }
 
-  /** Moves jobs to other lanes. Jobs that are locked are skipped, and then moved one by one, waiting for their locks. */
-  async #move(ids: string[], call: (some: string[]) => Promise<string[]>): Promise<number> {
-    const moved = new Set(await call(ids))
-    let done = moved.size
+  /** Changes jobs together. Those that are locked are skipped, and then changed one by one, waiting for their locks. */
+  async #oneByOne(ids: string[], call: (some: string[]) => Promise<string[]>): Promise<number> {
+    const changed = new Set(await call(ids))
+    let done = changed.size
     if (ids.length === 1) return done
-    for (const id of ids.filter((each) => !moved.has(each))) done += (await call([id])).length
+    for (const id of ids.filter((each) => !changed.has(each))) done += (await call([id])).length
     return done
   }
 

@@ -89,6 +89,23 @@ export interface ListOptions extends JobFilter {
   max?: number
 }
 
+/** The jobs of a task whose attempts fail. */
+export interface FailingJobs {
+  task: string
+  /** How many wait for another attempt after a failure; of the 10,000 jobs that are due first. */
+  retrying: number
+  /** How many have failed for good within the last hour; of the 10,000 that were sent last. */
+  failed: number
+  /** When the newest of these attempts began, or job ended. */
+  lastAt: Date
+  /** The message of its error. */
+  error: string
+}
+
+interface FailingRow extends Omit<FailingJobs, 'lastAt'> {
+  last_ms: number
+}
+
 /** The state of the store in numbers. Jobs are counted up to `countedTo`, so that the answer never takes long. */
 export interface Status {
   /** Beyond `countedTo` an estimate. */
@@ -193,12 +210,13 @@ export class Jobs {
   }
 
   /**
-   * Gives a failed job another round of attempts, behind the jobs that wait in its lane. Resolves to false if there is no
-   * such failed job.
+   * Gives a failed job another round of attempts, behind the jobs that wait in its lane. A job that waits for another attempt may
+   * begin that now, and keeps its count of attempts. Resolves to false if the job is neither.
    * @throws UsageError SLUICE_BAD_ID
    */
   async retry(id: string): Promise<boolean> {
-    return (await this.#sql.call('retry_failed', [[checkId(id)]])).length > 0
+    const ids = [checkId(id)]
+    return (await this.#bulk.retryFailed(ids)) > 0 || (await this.#bulk.retryScheduled(ids)) > 0
   }
 
   /**
@@ -241,7 +259,8 @@ export class Jobs {
   }
 
   /**
-   * Retries all failed jobs that a filter matches, in portions, oldest first. Resolves to how many.
+   * Retries all failed jobs that a filter matches, in portions, oldest first; with `state: 'scheduled'` jobs that wait for another
+   * attempt, as `retry` does. Resolves to how many.
    * @throws UsageError SLUICE_BAD_FILTER, SLUICE_EMPTY_FILTER (it matches every job, and `all` is not true)
    */
   retryMany(filter: JobFilter, options: BulkOptions = {}): Promise<number> {
@@ -286,6 +305,12 @@ export class Jobs {
   /** Reads what waits, by task and queue and by limit, and what stops it: the tables of `sluice status`, for metrics. */
   backlog(): Promise<Backlog> {
     return readBacklog(this.#sql)
+  }
+
+  /** Reads the tasks whose attempts fail, those with most such jobs first; 20 at most. */
+  async failing(): Promise<FailingJobs[]> {
+    const rows = await this.#sql.run<FailingRow>('operations/read_failing')
+    return rows.map(({ last_ms: lastMs, ...rest }) => ({ ...rest, lastAt: new Date(lastMs) }))
   }
 }
 

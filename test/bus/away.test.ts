@@ -43,6 +43,14 @@ it('begins with the jobs of its tasks, says what it waits for, and takes events 
   expect(systemClock.monotonicMs() - sinceMs).toBeLessThan(10_000)
 })
 
+it('names the virtual host that it is not let into, and what may be the reason', async () => {
+  const opened = program(host.url.replace(host.name, 'nowhere'), { service: 'a' }, [paid.on(() => undefined)])
+  await expect(opened).rejects.toMatchObject({
+    code: 'SLUICE_BROKER_REFUSED',
+    message: expect.stringMatching(/user "guest" into the virtual host "nowhere": there is none[^<>]+\(AMQP_URL\)$/),
+  })
+})
+
 it('stops while it waits', async () => {
   const a = await program(url, { service: 'a' }, [paid.on(() => undefined)])
   const emitted = later(a.events.emit(paid, 1))

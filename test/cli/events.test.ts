@@ -61,6 +61,8 @@ it('hosts handlers beside tasks, shows events, and replays or discards deliverie
   const several = await project.runWarm(['events', 'show', id.slice(0, 6)])
   expect(several.err).toContain(`several event ids begin with ${id.slice(0, 6)}: `)
   expect(several.err).toContain(`${id} (demo.number.even)`)
+  const misspelled = await project.runWarm(['events', 'emit', 'demo.numbr.even', '{"number":4}'])
+  expect(misspelled.err).toContain('no event demo.numbr.even was known before; did you mean demo.number.even?')
   const mistaken = await project.run(['send', 'demo.number.even', '{"number":4}'])
   expect(mistaken).toMatchObject({ code: 1, err: expect.stringContaining('`sluice events emit demo.number.even`') })
   expect(show.out).toMatch(/numbers audit: done, attempt 1 .*\n +numbers log: done, attempt 1/)

@@ -167,7 +167,9 @@ it.concurrent('a sequence of send, dispatch --once, jobs, why, status, limits, r
   expect(await project.run(['retry', failing, id])).toMatchObject({
     code: 1,
     out: `${failing} retried\n`,
-    err: expect.stringContaining(`${id} is scheduled: only failed jobs can be retried`),
+    err: expect.stringContaining(
+      `${id} is scheduled: only failed jobs, and those that wait for another attempt, can be retried`,
+    ),
   })
   expect(objects((await project.run(['cancel', id, failing, '--json'])).out)).toEqual([
     { id, cancelled: true },

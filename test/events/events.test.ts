@@ -58,6 +58,41 @@ describe.each(mainEngines)('on $name', (engine) => {
     expect(got).toHaveLength(1)
   })
 
+  it('emits once for each key and type, alone, at the same time, in a transaction and from SQL', async () => {
+    const work = [number('a'), noted.on(({ text }) => void got.push(text))]
+    await run(work)
+    const once = (n: number, more: object = {}) =>
+      billing.events.emit(even, { number: n }, { idempotencyKey: 'order 7', ...more })
+    const undone = billing.transaction(async (tx) => {
+      await once(1, { tx })
+      throw new Error('rolled back')
+    })
+    await expect(undone).rejects.toThrow('rolled back')
+    const [first, second] = await Promise.all([once(2), once(3)])
+    expect(second).toBe(first)
+    expect(await billing.transaction((tx) => once(4, { tx }))).toBe(first)
+    const options = '{"idempotency_key": "order 7"}'
+    const [row] = await billing.db.query(`select sluice.emit('${even.name}', '{"number": 5}', '${options}') as id`)
+    expect(row).toEqual({ id: first })
+    await billing.events.emit(noted, { text: 'another type' }, { idempotencyKey: 'order 7' })
+    await billing.events.emit(even, { number: 6 }, { idempotencyKey: 'order 8' })
+    await run(work)
+    expect(got).toHaveLength(3)
+    expect(got).toEqual(expect.arrayContaining(['another type', ['a', 6]]))
+    for (const idempotencyKey of ['', 'x'.repeat(401), 7 as never])
+      await expect(once(1, { idempotencyKey })).rejects.toMatchObject({ code: 'SLUICE_BAD_OPTION' })
+  })
+
+  it('names the handler and its order if a payload lacks the key', async () => {
+    const sorted = noted.on(() => undefined, { name: 'sorted', order: 'account.id' })
+    await run([sorted])
+    const id = await billing.events.emit(noted, { text: 'x' })
+    await run([sorted])
+    const [delivery] = (await billing.events.show(id))?.deliveries ?? []
+    expect(delivery).toMatchObject({ state: 'failed', error: { code: 'SLUICE_MISSING_KEY' } })
+    expect(delivery?.error?.message).toContain('handler "sorted" has the order "account.id"')
+  })
+
   it('refuses the id of an event of another type, for whoever gave it alone', async () => {
     const work = [number('a'), noted.on(() => void got.push(['noted']))]
     await run(work)

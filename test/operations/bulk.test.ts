@@ -207,6 +207,25 @@ for (const engine of mainEngines) {
       expect(order).toContain(first)
     })
 
+    it('begin another attempt now, on request, if they wait for one; a delayed job keeps its delay', async () => {
+      const { jobs } = at.sluice
+      const sent = await Promise.all([1, 2, 3].map((n) => at.sluice.send(quiet, { n })))
+      const delayed = await at.sluice.send(quiet, { n: 4 }, { delay: '1h' })
+      const claimed = await claimAll(at.db, at.worker, ['quiet'], 3)
+      await finish(
+        at.db,
+        claimed.map((job) => ({ job, outcome: 'retry', delayUs: 3_600_000_000 })),
+      )
+      expect(await jobs.get(sent[0] ?? '')).toMatchObject({ state: 'scheduled', attempt: 1 })
+      expect(await jobs.retry(delayed)).toBe(false)
+      await expect(jobs.retryMany({ state: 'scheduled' })).rejects.toMatchObject({ code: 'SLUICE_EMPTY_FILTER' })
+      expect(await jobs.retry(sent[0] ?? '')).toBe(true)
+      expect(await jobs.retryMany({ task: 'quiet', state: 'scheduled' })).toBe(2)
+      expect((await claimAll(at.db, at.worker, ['quiet'], 3)).map(({ id }) => id).toSorted()).toEqual(sent.toSorted())
+      expect(await jobs.get(sent[0] ?? '')).toMatchObject({ state: 'running', attempt: 2 })
+      expect(await jobs.get(delayed)).toMatchObject({ state: 'scheduled' })
+    })
+
     it('get a new priority at once, waiting or scheduled, and keep their order in time', async () => {
       const ids = await Promise.all([0, 1, 2, 3, 4].map((n) => at.sluice.send(limited, { n, tenant: 'a' })))
       const due = await at.sluice.send(limited, { n: 9, tenant: 'a' }, { delay: '1h' })
