@@ -20,7 +20,6 @@ export const longest = [
   'test/worker/throttled.test.ts',
   'test/claim/reply.test.ts',
   'test/outlet/proof.test.ts',
-  'test/newcomer/testing.test.ts',
   'test/db/silence.test.ts',
   'test/cli/embedded.test.ts',
   'test/direct/direct.test.ts',

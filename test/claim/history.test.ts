@@ -11,7 +11,7 @@ import { World } from './world.ts'
 
 /** Repeats a run from the values that it has printed. */
 const seed = Number(process.env['SLUICE_TEST_SEED'] ?? randomInt(2 ** 31))
-const histories = isLong ? 500 : 22
+const histories = isLong ? 500 : 12
 const length = 90
 const startMs = 1_800_000_000_000
 /** The parameters of one claim. */

@@ -120,7 +120,7 @@ describe('a fleet under one shared limit and one for each key', { concurrent: !i
     }
     // The part of the guaranteed rate. More is impossible, as was proved above; less is measured: 0.95 and more on a machine
     // that does nothing else, so the bound is far from the rate of a busy one.
-    for (const rate of rates) expect(rate / perSecond).toBeGreaterThan(isLong ? 0.97 : 0.5)
+    for (const rate of rates) expect(rate / perSecond).toBeGreaterThan(isLong ? 0.97 : 0.15)
     if (isLong) expect(Math.abs((rates[1] ?? 0) / (rates[0] ?? 1) - 1)).toBeLessThan(0.02)
     console.log(
       `of the guarantee: 1 worker ${share(rates[0], perSecond)}, ${many} workers ${share(rates[1], perSecond)}`,

@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { expect, it } from 'vitest'
+import { isLong } from '../long.ts'
 import { createNewcomer } from './newcomer.ts'
 
 const execute = promisify(execFile)
@@ -32,7 +33,7 @@ it.each([
 )
 
 // Jest is no dependency: it would double the packages that a checkout installs, and only this needs it.
-it.skipIf(process.env['CI'] === undefined)(
+it.runIf(isLong)(
   'the example for Jest passes, as the page says it is run',
   async ({ skip }) => {
     const [, first = '', options = '', args = ''] =

@@ -3,14 +3,14 @@ import fc from 'fast-check'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { anyHistory, anyLoad, inRedis } from '../limits/acts.ts'
 import { anyRelatives } from '../limits/relatives.ts'
-import { cases } from '../long.ts'
+import { isLong } from '../long.ts'
 import { type RedisServer, startRedis } from '../servers/redis.ts'
 import { connectRedis, type Connection } from '../servers/resp.ts'
 import { RedisStage } from './stage.ts'
 
 /** Repeats a run from the values that it has printed. */
 const seed = Number(process.env['SLUICE_TEST_SEED'] ?? randomInt(2 ** 31))
-const histories = cases(165)
+const histories = isLong ? 165 : 20
 const length = 120
 
 describe('Redis decides as the specification does', () => {
