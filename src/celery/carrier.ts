@@ -12,7 +12,10 @@ export interface Inbox {
   queue: string
   /** The direct exchange that takes messages with this routing key to it. Default: they are sent to its name. */
   binding?: { exchange: string; routingKey: string }
-  /** True: a message goes only when `onMessage` has resolved; until then another reader may get it. Default false. */
+  /**
+   * True: a message goes only when `onMessage` has resolved; until then another reader may get it. If it resolves to false, the
+   * message is kept for other readers, who get it when this one ends. Default false.
+   */
   isKept?: boolean
 }
 

@@ -6,6 +6,9 @@ import { unreadable, type WireMessage } from './wire.ts'
 /** States that may still change, then those that do not. */
 export type CeleryState = 'PENDING' | 'RECEIVED' | 'STARTED' | 'RETRY' | 'SUCCESS' | 'FAILURE' | 'REVOKED'
 
+/** The state in a report that cannot be read, of which the value is the reason. */
+export const unread = 'UNREADABLE'
+
 /** The report of a worker about a task. */
 export interface TaskResult {
   readonly id: string

@@ -8,7 +8,7 @@ import { sendCommand } from '../redis/client.ts'
 import type { RedisConnection } from '../redis/connect.ts'
 import type { Carrier } from './carrier.ts'
 import { openPlace } from './redis-transport.ts'
-import { chordKey, isFinal, readResult, resultKeptS, resultKey, type TaskResult } from './result.ts'
+import { chordKey, isFinal, readResult, resultKeptS, resultKey, type TaskResult, unread } from './result.ts'
 
 /** Where a producer finds results. */
 export interface Results {
@@ -23,14 +23,19 @@ export interface Results {
    * results are messages that are kept, each is kept until `tell` has resolved.
    */
   watch(id: string, tell: (result: TaskResult) => unknown): void
-  /** Reads the results of another producer, too, which is gone; the returned function ends that. */
-  adopt(replyTo: string): Promise<() => Promise<void>>
+  /**
+   * Reads the results of another producer, too, which is gone; the returned function ends that. `isShared`: those of tasks that are
+   * not watched here stay for others.
+   */
+  adopt(replyTo: string, isShared: boolean): Promise<() => Promise<void>>
   /**
    * Resolves to the last result of a task. `onState` is called at each one before it, and at the last; it rejects with what
    * that throws.
    * @throws StoreError SLUICE_CELERY_LATE
    */
   last(id: string, withinMs: number, onState?: (state: string) => void): Promise<TaskResult>
+  /** Calls `tell` whenever results may have been lost unread: the Redis that has them is away, or back. Undefined: its broker shows that. */
+  readonly watchGaps?: (tell: () => void) => void
   /** Lets workers count the members of a chord; undefined: they cannot. */
   readonly countChord?: (groupId: string, members: number) => Promise<void>
   close(): Promise<void>
@@ -63,6 +68,10 @@ class Board {
 
   watch(id: string, tell: (result: TaskResult) => unknown): void {
     this.#tasks.set(id, { watchers: new Set([tell]) })
+  }
+
+  has(id: string): boolean {
+    return this.#tasks.has(id)
   }
 
   /** Resolves when those who watch it are done with it. */
@@ -107,7 +116,8 @@ class Board {
   }
 }
 
-function late(id: string, withinMs: number, newest: TaskResult | undefined, cause: Error | undefined): StoreError {
+function late(id: string, withinMs: number, newest: TaskResult | undefined, away: Error | undefined): StoreError {
+  const cause = newest?.state === unread ? (newest.value as Error) : away
   const state = newest === undefined ? 'no worker has reported anything' : `its last state is ${newest.state}`
   const why = cause === undefined ? '' : ` (${cause.message})`
   const text =
@@ -126,6 +136,15 @@ export interface Reading {
 
 const ownName = () => `sluice.celery.${randomUUID()}`
 
+/** Reads a report about a task. If it cannot be read, it still shows that the worker has had the task. */
+function readReport(id: string | undefined, text: string): TaskResult {
+  try {
+    return readResult(text)
+  } catch (error) {
+    return { id: id ?? '', state: unread, value: error, traceback: undefined }
+  }
+}
+
 /** Results that workers with `result_backend = 'rpc://'` send to a queue of this producer. */
 export async function rpcResults(
   broker: Carrier,
@@ -133,15 +152,13 @@ export async function rpcResults(
   { replyTo = ownName(), isKept = false }: Reading = {},
 ): Promise<Results> {
   const board = new Board()
-  const receive = (queue: string) =>
-    broker.receive({ queue, isKept }, async ({ body }) => {
-      let result: TaskResult
-      try {
-        result = readResult(body.toString())
-      } catch (error) {
-        return log.warn('a reply of a Celery worker is left out', { err: error })
-      }
+  const receive = (queue: string, isShared = false) =>
+    broker.receive({ queue, isKept }, async ({ body, correlationId: id }) => {
+      const result = readReport(id, body.toString())
+      if (result.state === unread) log.warn('a reply of a Celery worker cannot be read', { id, err: result.value })
+      if (isShared && !board.has(result.id)) return false
       await board.post(result)
+      return true
     })
   const close = await receive(replyTo)
   return {
@@ -166,7 +183,9 @@ class RedisResults implements Results {
   readonly #redis: RedisConnection
   readonly #board = new Board()
   #isPolling = false
+  #isAway = false
   #isClosed = false
+  #gap: () => void = () => {}
 
   constructor(redis: RedisConnection, replyTo: string) {
     this.#redis = redis
@@ -184,6 +203,10 @@ class RedisResults implements Results {
   watch(id: string, tell: (result: TaskResult) => unknown): void {
     this.#board.watch(id, tell)
     if (!this.#isPolling) void this.#poll()
+  }
+
+  watchGaps(tell: () => void): void {
+    this.#gap = tell
   }
 
   /** They are found by the ids of the tasks. */
@@ -214,12 +237,21 @@ class RedisResults implements Results {
       const watched = new Set(ids)
       for (const id of seen.keys()) if (!watched.has(id)) seen.delete(id)
       await Promise.all(ids.map((id) => this.#read(id, seen))).then(
-        () => this.#board.failed(undefined),
-        (error: Error) => this.#board.failed(error),
+        () => this.#reached(undefined),
+        (error: Error) => this.#reached(error),
       )
       await systemClock.sleep(pollEveryMs)
     }
     this.#isPolling = false
+  }
+
+  /** @param failure why they could not be read; undefined: they were */
+  #reached(failure: Error | undefined): void {
+    this.#board.failed(failure)
+    const isAway = failure !== undefined
+    // What a worker wrote meanwhile, or just before, may be gone with a Redis that was restarted, or has expired.
+    if (isAway !== this.#isAway) this.#gap()
+    this.#isAway = isAway
   }
 
   async #read(id: string, seen: Map<string, string>): Promise<void> {
@@ -227,6 +259,6 @@ class RedisResults implements Results {
     if (typeof text !== 'string' || text === seen.get(id)) return
     seen.set(id, text)
     // They are not awaited, because those who watch a result may take long.
-    void this.#board.post(readResult(text)).catch((error: Error) => this.#board.failed(error))
+    void this.#board.post(readReport(id, text)).catch((error: Error) => this.#board.failed(error))
   }
 }

@@ -79,11 +79,16 @@ class AmqpCarrier implements Carrier {
           },
     )
     const how = { prefetch: keptMost, noAck: !isKept }
+    const others: Delivery[] = []
     const consumer = await this.#broker.consume(queue, how, async (delivery) => {
-      await onMessage(received(delivery))
-      if (isKept) delivery.ack()
+      const isForOthers = (await onMessage(received(delivery))) === false
+      if (isKept && isForOthers) others.push(delivery)
+      else if (isKept) delivery.ack()
     })
-    return () => consumer.cancel()
+    return async () => {
+      await consumer.cancel()
+      for (const delivery of others) delivery.reject({ requeue: true })
+    }
   }
 
   close(): Promise<void> {

@@ -1,5 +1,5 @@
 /** A job that was published for stock workers, and what each report of a worker means for it. Pure. */
-import type { TaskResult } from '../celery/result.ts'
+import { type TaskResult, unread } from '../celery/result.ts'
 import { isRecord } from '../celery/json.ts'
 
 /** The state of a call. */
@@ -41,6 +41,8 @@ export function note(call: Call, result: TaskResult): Meaning {
   if (state === 'SUCCESS') return 'done'
   if (state === 'FAILURE') return ofFailure(call, value)
   if (state === 'STARTED') return ofStart(call, value)
+  // Whatever it states, a worker has had the call.
+  if (state === unread) return call.by === undefined ? ofStart(call, {}) : 'nothing'
   if (state === 'RETRY') {
     call.retry = result
     return 'retries'

@@ -42,6 +42,8 @@ export interface CeleryOutletOptions {
   broker: Broker
   control: Pick<Control, 'request' | 'revoke'>
   results: Results
+  /** Where results are read: `rpc://`, or the URL of a Redis. */
+  backend: string
   /** Tasks that stock workers execute. */
   tasks: readonly AnyTask[]
   /** Tasks that another outlet of the same dispatcher executes. */
@@ -76,6 +78,8 @@ export class CeleryOutlet implements Outlet {
       broker,
       control,
       queues: new Set(tasks.map(queueOf)),
+      tasks: new Set(this.#tasks.keys()),
+      backend: options.backend,
       clock,
       log,
       changed: () => this.#changed(),
@@ -97,6 +101,7 @@ export class CeleryOutlet implements Outlet {
       found: (sent, by) => this.#found(sent, by),
       missed: (sent) => this.#missed(sent),
     })
+    options.results.watchGaps?.(() => this.#markDoubtful(Infinity))
     this.#answers = new VendorAnswers(store, options.shared)
     this.#estates = new RemoteEstates({
       results: options.results,

@@ -62,8 +62,9 @@ export class RemoteEstates {
       take(inheritedOf(job, task, nowMs, { estate: name, isBegun, mayHaveBegun: workers.mayHaveLost() }))
       reports?.inherited(job, from)
     }
-    // Its results are not read earlier, because the first ones concern jobs that must be known.
-    const close = results.adopt(name).catch((error: unknown) => {
+    // Its results are not read earlier, because the first ones concern jobs that must be known. Those of tasks that only another
+    // dispatcher has are left to that one.
+    const close = results.adopt(name, !isWhole).catch((error: unknown) => {
       log.error('the results of a silent dispatcher cannot be read; the workers are queried', { err: error })
       return async () => {}
     })

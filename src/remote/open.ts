@@ -1,30 +1,26 @@
 /** Connects an outlet of stock workers to their broker and their results. */
 import { randomUUID } from 'node:crypto'
-import type { Broker } from '../amqp/broker.ts'
 import { resultsOf } from '../celery/producer.ts'
 import { controlOver } from '../celery/remote.ts'
 import { carrierOver } from '../celery/transport.ts'
 import { UsageError } from '../core/errors.ts'
 import { CeleryOutlet, type CeleryOutletOptions } from './celery-outlet.ts'
 
-/** Parameters of `celeryOutlet`; see the fields. */
-export interface CeleryOptions extends Omit<CeleryOutletOptions, 'control' | 'results' | 'kin'> {
-  broker: Broker
-  /** Where workers put results: `rpc://`, or the URL of a Redis, as in their `result_backend`. */
-  backend: string
-}
+/** Parameters of `celeryOutlet`. */
+export type CeleryOptions = Omit<CeleryOutletOptions, 'control' | 'results' | 'kin'>
 
 /** Returns the outlet; the caller opens it. @throws UsageError SLUICE_BAD_OPTION; StoreError SLUICE_REDIS_UNREACHABLE */
-export async function celeryOutlet({ backend, ...options }: CeleryOptions): Promise<CeleryOutlet> {
+export async function celeryOutlet(options: CeleryOptions): Promise<CeleryOutlet> {
+  const { broker, store, backend } = options
   if (!/^(rpc:\/\/$|rediss?:)/.test(backend))
     throw new UsageError(
       'SLUICE_BAD_OPTION',
       `the results of Celery workers are read from "rpc://" or "redis://…", not from "${backend.split(':')[0]}": give what \`result_backend\` of the workers names (celeryResults, CELERY_RESULT_BACKEND)`,
     )
-  const { broker, store } = options
   const carrier = carrierOver(broker)
   const control = await controlOver(carrier, store.log)
-  const kin = `sluice.celery.${await broker.identity()}.`
+  // A dispatcher that reads results elsewhere would take calls that have ended for calls that were not made.
+  const kin = `sluice.celery.${backend === 'rpc://' ? '' : 'redis.'}${await broker.identity()}.`
   const how = { replyTo: `${kin}${randomUUID()}`, isKept: true }
   const results = await resultsOf(backend === 'rpc://' ? 'rpc' : backend, carrier, store.log, how)
   if (results === undefined) throw new TypeError('there are no results')

@@ -6,14 +6,18 @@ import { received } from '../celery/transport.ts'
 import { isRecord } from '../celery/json.ts'
 import type { Clock } from '../core/clock.ts'
 import type { Log } from '../core/log.ts'
+import { reportingIn, taskItems } from './reporting.ts'
 import { Skew } from './skew.ts'
 
 /** Parameters of `StockWorkers`; see the fields. */
 export interface StockWorkersOptions {
   broker: Broker
   control: Pick<Control, 'request'>
-  /** The queues that matter. */
+  /** The queues and tasks that matter. */
   queues: ReadonlySet<string>
+  tasks: ReadonlySet<string>
+  /** Where results are read: `rpc://`, or the URL of a Redis. */
+  backend: string
   clock: Clock
   log: Log
   /** The workers, or what they can take, may have changed. */
@@ -30,7 +34,7 @@ interface StockWorker {
   pid: number
   slots: number
   queues: ReadonlySet<string>
-  /** Tasks that it has, and of which it reports that they begin. */
+  /** Tasks that it has, and whose calls it reports where results are read. */
   tasks: ReadonlySet<string>
   readonly skew: Skew
   version: string
@@ -207,8 +211,8 @@ export class StockWorkers {
       ])
       const serving = Object.keys(stats).filter((name) => queuesIn(active[name]).some((queue) => queues.has(queue)))
       const unknown = serving.filter((name) => this.#workers.get(name)?.pid !== pidIn(stats[name]))
-      const tasks = unknown.length === 0 ? {} : await this.#tasksOf(unknown)
-      for (const name of serving) this.#answered(name, stats[name], queuesIn(active[name]), tasks[name])
+      const [tasks, confs] = unknown.length === 0 ? [{}, {}] : await this.#tasksOf(unknown)
+      for (const name of serving) this.#answered(name, stats[name], queuesIn(active[name]), [tasks[name], confs[name]])
       for (const [name, newcomer] of this.#newcomers) newcomer.isForeign = name in active && !serving.includes(name)
       for (const [name, worker] of this.#workers)
         if (name in active && !serving.includes(name)) worker.queues = new Set()
@@ -222,18 +226,23 @@ export class StockWorkers {
     this.#isLooking = false
   }
 
-  #tasksOf(workers: readonly string[]): Promise<Answers> {
-    const taskinfoitems = ['track_started']
-    return this.#options.control.request('registered', { taskinfoitems }, { workers, within: 2 * answerMs })
+  /** Resolves to the tasks of workers, and to their settings. */
+  #tasksOf(workers: readonly string[]): Promise<[Answers, Answers]> {
+    const { control } = this.#options
+    const how = { workers, within: 2 * answerMs }
+    return Promise.all([
+      control.request('registered', { taskinfoitems: taskItems }, how),
+      control.request('conf', {}, how),
+    ])
   }
 
-  #answered(name: string, stats: unknown, queues: readonly string[], registered: unknown): void {
+  #answered(name: string, stats: unknown, queues: readonly string[], [registered, conf]: [unknown, unknown]): void {
     const known = this.#workers.get(name)
     const isNew = known === undefined || known.pid !== pidIn(stats)
     // The next look tries again.
-    if (isNew && !Array.isArray(registered)) return
+    if (isNew && !(Array.isArray(registered) && isRecord(conf))) return
     if (isNew && known !== undefined) this.#lose(known, startedAnew(known, pidIn(stats)))
-    const tasks = Array.isArray(registered) ? trackedIn(registered) : (known?.tasks ?? new Set<string>())
+    const tasks = isNew ? this.#reported(name, registered as unknown[], conf) : known.tasks
     const newcomer = this.#newcomers.get(name)
     this.#newcomers.delete(name)
     this.#workers.set(name, {
@@ -248,13 +257,17 @@ export class StockWorkers {
       formerPid: isNew ? (known?.pid ?? newcomer?.formerPid) : known.formerPid,
       told: known?.told ?? '',
     })
-    if (!isNew) return
-    const untracked = (registered as unknown[]).map(String).filter((text) => !isTracked(text)).length
-    if (tasks.size === 0 && untracked > 0)
-      this.#options.log.error(
-        'a Celery worker does not report that tasks begin, so its queues get no jobs: set task_track_started = True',
-        { worker: name },
-      )
+  }
+
+  /** Returns the tasks whose calls a new worker reports, and logs what is to be set for others that matter. */
+  #reported(worker: string, registered: readonly unknown[], conf: unknown): ReadonlySet<string> {
+    const { backend, tasks: wanted, log } = this.#options
+    const { tasks, faults } = reportingIn(registered, conf, backend)
+    const silent = [...wanted].filter((task) => faults.has(task))
+    const text = 'a Celery worker does not report the calls of these tasks to this dispatcher, so they get no jobs'
+    for (const fault of new Set(silent.map((task) => faults.get(task))))
+      log.error(`${text}: set ${fault}`, { worker, tasks: silent.filter((task) => faults.get(task) === fault) })
+    return tasks
   }
 
   #tick(): void {
@@ -313,14 +326,4 @@ function slotsIn(stats: unknown): number {
 
 function queuesIn(active: unknown): string[] {
   return Array.isArray(active) ? active.flatMap((one) => (isRecord(one) ? [String(one['name'])] : [])) : []
-}
-
-const isTracked = (text: string) => /\[.*\btrack_started=True\b/.test(text)
-
-function trackedIn(registered: readonly unknown[]): Set<string> {
-  const names = registered
-    .map(String)
-    .filter(isTracked)
-    .map((text) => text.split(' ')[0] ?? '')
-  return new Set(names)
 }

@@ -1,11 +1,16 @@
-/** Results in Redis, for those who wait for them. */
+/** Results, for those who wait for them. */
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 import { expect, it, type TestContext } from 'vitest'
-import { resultKey, writeResult } from '../../src/celery/result.ts'
-import { redisResults } from '../../src/celery/results.ts'
+import { openBroker } from '../../src/amqp/broker.ts'
+import { resultKey, resultMessage, writeResult } from '../../src/celery/result.ts'
+import { redisResults, rpcResults } from '../../src/celery/results.ts'
+import { carrierOver, publish } from '../../src/celery/transport.ts'
+import { silent } from '../../src/core/log.ts'
+import { freshBroker } from '../servers/rabbitmq.ts'
 import { startRedis } from '../servers/redis.ts'
 import { connectRedis } from '../servers/resp.ts'
+import { until } from '../until.ts'
 
 async function stage({ onTestFinished }: TestContext) {
   const redis = await startRedis()
@@ -15,9 +20,10 @@ async function stage({ onTestFinished }: TestContext) {
     admin.close()
     await results.close()
   })
+  const raw = (id: string, text: string) => admin.send('SET', [resultKey(id), text])
   const report = (id: string, state: string, value: unknown) =>
-    admin.send('SET', [resultKey(id), writeResult({ id, state, value, traceback: undefined })])
-  return { results, report }
+    raw(id, writeResult({ id, state, value, traceback: undefined }))
+  return { redis, results, report, raw }
 }
 
 it('are not kept when they were read, however long another one is awaited', async (context) => {
@@ -52,4 +58,36 @@ it('reject with what a caller throws that is told of states', async (context) =>
   await expect(last).rejects.toThrow('boom')
   await report('told', 'SUCCESS', 1)
   expect(await results.last('told', 60_000)).toMatchObject({ state: 'SUCCESS', value: 1 })
+})
+
+it('that cannot be read are the reason why a caller has none', async (context) => {
+  const { results, raw } = await stage(context)
+  const states: string[] = []
+  await raw('pickled', '\u0080\u0005K\u0003.')
+  const last = results.last('pickled', 500, (state) => states.push(state))
+  await expect(last).rejects.toMatchObject({
+    code: 'SLUICE_CELERY_LATE',
+    message: expect.stringContaining('set result_serializer = "json"'),
+  })
+  expect(states).toEqual(['UNREADABLE'])
+})
+
+it('of tasks that nobody here waits for stay for the next one that adopts their queue', async ({ onTestFinished }) => {
+  const broker = await openBroker({ url: (await freshBroker()).url, name: 'test', log: silent })
+  onTestFinished(() => broker.close())
+  const open = () => rpcResults(carrierOver(broker), silent, { isKept: true })
+  const [gone, heir, other] = [await open(), await open(), await open()]
+  await gone.close()
+  const told: string[] = []
+  for (const id of ['of another', 'own']) {
+    const message = resultMessage({ id, state: 'SUCCESS', value: 1, traceback: undefined })
+    await publish(broker, message, { exchange: '', routingKey: gone.replyTo })
+  }
+  heir.watch('own', ({ id }) => told.push(id))
+  const stop = await heir.adopt(gone.replyTo, true)
+  await until(() => told.includes('own'), 'the heir has its own')
+  await stop()
+  other.watch('of another', ({ id }) => told.push(id))
+  await other.adopt(gone.replyTo, false)
+  await until(() => told.includes('of another'), 'the other one has the rest')
 })

@@ -21,6 +21,7 @@ it('have no room while the broker is away, and those who wait for room learn whe
     stats: { 'celery@a': { pid: 7, pool: { 'max-concurrency': 4 } } },
     active_queues: { 'celery@a': [{ name: 'mail' }] },
     registered: { 'celery@a': ['send [track_started=True]'] },
+    conf: { 'celery@a': {} },
   }
   const workers = new StockWorkers({
     broker: {
@@ -30,6 +31,8 @@ it('have no room while the broker is away, and those who wait for room learn whe
     } as unknown as Broker,
     control: { request: async (name: string) => answers[name] ?? {} } as never,
     queues: new Set(['mail']),
+    tasks: new Set(['send']),
+    backend: 'rpc://',
     clock: world.clock(0, 1),
     log,
     changed: () => void changes++,
@@ -52,13 +55,14 @@ it('have no room while the broker is away, and those who wait for room learn whe
   workers.close()
 })
 
-it.for([false, true])(
-  'have begun a call, or may have, of which no report came: the broker was away (%s)',
-  async (isCut) => {
+it.for(['nothing', 'the broker', 'the Redis of results'])(
+  'have begun a call, or may have, of which no report came: %s was away',
+  async (away) => {
     const world = new World()
     const clock = world.clock(0, 1)
     const state = { isUp: true }
     const published: unknown[] = []
+    let gap = () => {}
     const broker = {
       status: () => state,
       declare: async () => {},
@@ -71,7 +75,14 @@ it.for([false, true])(
       shared: undefined,
       broker: broker as unknown as Broker,
       control: { request: async () => ({}), revoke: async () => {} } as never,
-      results: { replyTo: 'r', watch() {}, forget() {}, close: async () => {} } as never,
+      results: {
+        replyTo: 'r',
+        watch() {},
+        watchGaps: (tell: () => void) => (gap = tell),
+        forget() {},
+        close: async () => {},
+      } as never,
+      backend: 'rpc://',
       tasks: [remoteTask('far', { input: z.object({}), queue: 'far', slots: 1 })],
       others: new Set(),
       kin: 'r',
@@ -93,11 +104,12 @@ it.for([false, true])(
     outlet.start([unclaimed(none, own)])
     await expect.poll(() => published.length, { timeout: 2_000 }).toBe(1)
     await world.runUntil(world.nowMs + 1_000)
-    state.isUp = !isCut
+    state.isUp = away !== 'the broker'
+    if (away === 'the Redis of results') gap()
     await world.runUntil(world.nowMs + 1_000)
     state.isUp = true
     await world.runUntil(world.nowMs + 20_000)
-    expect(ends).toEqual([isCut ? 'lost' : 'uncalled'])
+    expect(ends).toEqual([away === 'nothing' ? 'uncalled' : 'lost'])
     await outlet.close()
   },
 )

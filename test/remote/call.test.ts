@@ -28,6 +28,7 @@ it.each([
   ['one that was delivered again in time', [began(1), began(2)], ['begun', 'begun again']],
   ['a start that is reported twice', [began(1), began(1)], ['begun', 'nothing']],
   ['one whose process died', [began(1), failed('WorkerLostError')], ['begun', 'lost']],
+  ['one whose reports cannot be read', [result('UNREADABLE'), result('UNREADABLE')], ['begun', 'nothing']],
   ['its own retry, stopped', [began(1), result('RETRY'), result('REVOKED')], ['begun', 'retries', 'retried']],
   ['its own retry, not stopped', [began(1), result('RETRY'), began(1)], ['begun', 'retries', 'ungranted']],
 ])('knows what became of %s', (_what, results, meanings) => {
@@ -36,6 +37,7 @@ it.each([
 
 it('never takes a call that was begun for one that was not made', () => {
   const some = fc.constantFrom(
+    result('UNREADABLE'),
     began(1),
     began(2),
     result('RETRY'),
@@ -46,7 +48,7 @@ it('never takes a call that was begun for one that was not made', () => {
   fc.assert(
     fc.property(fc.array(some, { maxLength: 8 }), (results) => {
       const at = all(...results).indexOf('uncalled')
-      const begun = results.slice(0, at < 0 ? 0 : at).filter(({ state }) => state === 'STARTED')
+      const begun = results.slice(0, at < 0 ? 0 : at).filter(({ state }) => ['STARTED', 'UNREADABLE'].includes(state))
       expect(begun).toEqual([])
     }),
   )

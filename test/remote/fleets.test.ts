@@ -7,7 +7,9 @@ import { z } from 'zod'
 import { limit } from '../../src/limits/limit.ts'
 import { task } from '../../src/tasks/task.ts'
 import { vendor } from '../../src/testing/vendor.ts'
+import { startProxy } from '../servers/proxy.ts'
 import { startRedis } from '../servers/redis.ts'
+import { connectRedis } from '../servers/resp.ts'
 import { until } from '../until.ts'
 import { failRecordsOfBegun } from '../claim/engine-parts.ts'
 import { another, dispatch, openStage, pythonTask, type Stage } from './stage.ts'
@@ -130,5 +132,31 @@ describe.concurrent('stock workers', () => {
     next.open()
     await next.heir()
     expect(await next.ended(next.held)).toMatchObject({ state: 'done', attempt: 1, ambiguous: false })
+  })
+
+  it('run again, marked as in doubt, if the Redis of results has lost what they reported', async (context) => {
+    const redis = await startRedis()
+    context.onTestFinished(() => redis.close())
+    const admin = await connectRedis(redis.port)
+    const proxy = await startProxy({ port: redis.port })
+    context.onTestFinished(async () => (admin.close(), await proxy.close()))
+    const queue = another('stored')
+    await stage.start(queue, ['-c', '2', '-Q', queue], { BACKEND: redis.url })
+    const add = pythonTask('add', queue)
+    const { sluice, ended } = await dispatch(stage, [add], context, { celeryResults: proxy.url(redis.url) })
+    await ended(await sluice.send(add, { x: 1, y: 1 }))
+    await proxy.refuse()
+    proxy.reset()
+    const id = await sluice.send(add, { x: 2, y: 3 })
+    await until(async () => {
+      const keys = (await admin.send('KEYS', ['celery-task-meta-*'])) as string[]
+      const all = await Promise.all(keys.map((key) => admin.send('GET', [key])))
+      return all.length === 2 && all.every((text) => String(text).includes('SUCCESS'))
+    }, 'its result is there')
+    // A restart without persistence.
+    await admin.send('FLUSHALL', [])
+    await proxy.pass()
+    expect(await ended(id)).toMatchObject({ state: 'done', attempt: 2, crashes: 1, ambiguous: true })
+    expect(stage.seen(id)).toMatchObject([{ attempt: 1 }, { attempt: 2, ambiguous: true }])
   })
 })

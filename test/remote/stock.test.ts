@@ -3,6 +3,7 @@ import { existsSync } from 'node:fs'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { openProducer } from '../../src/celery/index.ts'
 import { stock } from '../../src/cli/stock.ts'
+import { silent } from '../../src/core/log.ts'
 import { sqlOn } from '../../src/db/store.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { until } from '../until.ts'
@@ -121,6 +122,38 @@ describe.concurrent('a job of a remote task', () => {
     const doctor = () => stock({ sql: sqlOn(sluice.db, 'sluice'), schema: 'sluice', isEmbedded: false }, stage.url)
     const said = `several Celery workers have the name ${name}@host`
     await until(async () => (await doctor())?.text.includes(said) === true, 'doctor names them')
+  })
+
+  it.for([
+    ['task_ignore_result = False', { IGNORES: 'yes' }],
+    ["result_backend = 'rpc://'", { BACKEND: '' }],
+  ] as const)(
+    'is not sent to a worker that would not report it, and the log names %s',
+    async ([setting, env], context) => {
+      const name = another('mute')
+      const mute = await stage.start(name, ['-c', '2', '-Q', name], env)
+      const told: string[] = []
+      const log = { ...silent, error: (text: string) => void told.push(text) }
+      const add = pythonTask('add', name)
+      const { sluice, ended } = await dispatch(stage, [add], context, { log })
+      const id = await sluice.send(add, { x: 2, y: 3 })
+      await until(() => told.some((text) => text.endsWith(`set ${setting}`)), 'the log names the setting')
+      await mute.kill()
+      await stage.start(another('mute'), ['-c', '2', '-Q', name])
+      expect(await ended(id)).toMatchObject({ state: 'done', attempt: 1, ambiguous: false, result: 5 })
+      expect(stage.seen(id).length).toBe(1)
+    },
+  )
+
+  it('runs again, marked as in doubt, if what its worker reports cannot be read', async (context) => {
+    const name = another('pickles')
+    await stage.start(name, ['-c', '2', '-Q', name], { RESULTS: 'pickle' })
+    const add = pythonTask('add', name)
+    const { sluice, ended } = await dispatch(stage, [add], context)
+    const id = await sluice.send(add, { x: 2, y: 3 })
+    expect(await ended(id)).toMatchObject({ state: 'failed', ambiguous: true })
+    const seen = stage.seen(id)
+    expect(seen.map(({ attempt }) => attempt)).toEqual(seen.map((_, n) => n + 1))
   })
 
   it('holds its limit when the vendor refuses a call of Python, as in Node', async (context) => {
