@@ -3,7 +3,6 @@ import { hostname } from 'node:os'
 import { inputOf } from '../celery/arguments.ts'
 import { plainJson } from '../celery/json.ts'
 import { hasChord, headOf, readTask, type TaskMessage } from '../celery/task-message.ts'
-import type { RemoteError } from '../celery/result.ts'
 import { unreadable } from '../celery/wire.ts'
 import { SluiceError, StoreError, UsageError, textOfError, codeOf } from '../core/errors.ts'
 import { newId } from '../core/hash.ts'
@@ -13,7 +12,7 @@ import type { Store } from '../db/store.ts'
 import type { RedisClient } from '../redis/client.ts'
 import { type AnyTask, type Sender, tasksByName } from '../tasks/task.ts'
 import type { DepthOptions } from '../worker/depth.ts'
-import { type Call, callOf, revokedResult, timesOf } from './call.ts'
+import { type Call, callOf, refusedResult, revokedResult, timesOf } from './call.ts'
 import type { InHand } from './inspection.ts'
 import type { Incoming, Post, Receiving } from './post.ts'
 import { park, parkingOf } from './parking.ts'
@@ -205,7 +204,7 @@ export class Absorber {
       const call = encodePayload(plainJson(callOf(message, incoming.queue)), 'what follows the task')
       return { incoming, message, task, call }
     } catch (error) {
-      await this.#park(incoming, error, message ?? headOf(wire))
+      await this.#park(incoming, error, message ?? (await headOf(wire, bodyBytesMax)))
       return undefined
     }
   }
@@ -271,11 +270,7 @@ export class Absorber {
   }
 
   async #fail(message: TaskMessage, queue: string, cause: unknown): Promise<void> {
-    const code = codeOf(cause)
-    const unknown: RemoteError = { type: 'NotRegistered', module: 'celery.exceptions', args: [message.task] }
-    const value = code === 'SLUICE_NO_SUCH_TASK' ? unknown : cause
-    const result = { id: message.id, state: 'FAILURE', value, traceback: undefined }
-    await this.#results.finish(callOf(message, queue), result).catch((error: unknown) => {
+    await this.#results.finish(callOf(message, queue), refusedResult(message, cause)).catch((error: unknown) => {
       // No result can have such an id, for example.
       if (error instanceof StoreError) throw error
       this.#options.store.log.warn('the producer of a parked message gets no result', { id: message.id, err: error })

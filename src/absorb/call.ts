@@ -5,6 +5,7 @@ import type { RemoteError, TaskResult } from '../celery/result.ts'
 import { readSignature, type Signature } from '../celery/signature.ts'
 import { blank, type TaskMessage } from '../celery/task-message.ts'
 import { readTime } from '../celery/time.ts'
+import { codeOf } from '../core/errors.ts'
 import { idFrom } from '../core/hash.ts'
 import { waitMaxMs } from '../core/retry.ts'
 
@@ -85,6 +86,13 @@ export function timesOf(
 export function revokedResult(id: string, why: string): TaskResult {
   const value = { type: 'TaskRevokedError', module: 'celery.exceptions', args: [why] }
   return { id, state: 'REVOKED', value, traceback: undefined }
+}
+
+/** The result of a call that cannot be carried out. */
+export function refusedResult({ id, task }: Pick<TaskMessage, 'id' | 'task'>, cause: unknown): TaskResult {
+  const unknown: RemoteError = { type: 'NotRegistered', module: 'celery.exceptions', args: [task] }
+  const value = codeOf(cause) === 'SLUICE_NO_SUCH_TASK' ? unknown : cause
+  return { id, state: 'FAILURE', value, traceback: undefined }
 }
 
 /** Returns Celery's result of a job. @param worker Celery's name of the worker that reports it */

@@ -1,7 +1,6 @@
 /** Obeys Celery's remote control as far as a worker of ours can, and refuses the rest with what to do instead. */
 import { type ControlRequest, isMeant, readRequest, replyExchange, writeReply } from '../celery/control.ts'
 import type { WireMessage } from '../celery/wire.ts'
-import { systemClock } from '../core/clock.ts'
 import type { Log } from '../core/log.ts'
 import type { LogicalTime } from './logical-time.ts'
 import type { Post } from './post.ts'
@@ -59,10 +58,8 @@ export class RemoteControl {
 
   async #received(message: WireMessage): Promise<void> {
     try {
-      const { clock, expires } = message.headers
-      this.#options.time.seen(clock)
-      // As with Celery: a request that waited for too long is obeyed by nobody.
-      if (typeof expires === 'number' && expires > 0 && expires * 1_000 < systemClock.wallMs()) return
+      // Its `expires` is for answers alone, as with Celery's workers: the clocks of its sender and of this machine may differ.
+      this.#options.time.seen(message.headers['clock'])
       const request = await readRequest(message)
       if (isMeant(request, this.#options.name)) await this.#obey(request)
     } catch (error) {

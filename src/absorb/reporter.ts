@@ -122,18 +122,23 @@ export class Reporter {
     const jobs = [...this.#noticed]
     // If this fails, the next look at all calls finds them.
     this.#noticed = new Set()
-    for (let i = 0; i < jobs.length; i += portion) await this.#find(['0', portion, jobs.slice(i, i + portion)])
+    const failures: unknown[] = []
+    for (let i = 0; i < jobs.length; i += portion)
+      await this.#find(['0', portion, jobs.slice(i, i + portion)], failures)
+    if (failures.length > 0) throw failures[0]
   }
 
   /** Looks at all calls without a result; returns whether some have changed. */
   async #look(): Promise<boolean> {
     await this.#cancelRevoked()
     let hasChanged = false
+    const failures: unknown[] = []
     for (let after: string | null = '0'; after !== null;) {
-      const { last, count } = await this.#find([after, portion, null])
-      after = last
+      const { last, count } = await this.#find([after, portion, null], failures)
+      after = failures.length > 0 && this.#end.signal.aborted ? null : last
       hasChanged ||= count > 0
     }
+    if (failures.length > 0) throw failures[0]
     return hasChanged
   }
 
@@ -150,14 +155,15 @@ export class Reporter {
       })
   }
 
-  async #find(where: readonly unknown[]): Promise<{ last: string | null; count: number }> {
+  /** Adds to `failures` what could not be sent: a queue that takes nothing must not hold up the calls behind. */
+  async #find(where: readonly unknown[], failures: unknown[]): Promise<{ last: string | null; count: number }> {
     const { store } = this.#options
     const rows = await store.run<Changed>('absorb/find_changed_calls', [...where, this.#wantsStarts])
     const changed = rows.filter(({ id }) => id !== null)
     for (let i = 0; i < changed.length;) {
       const from = i
       for (let bytes = 0; i < changed.length && (i === from || bytes < bytesMax); i++) bytes += sizeOf(changed[i])
-      await this.#report(changed.slice(from, i))
+      await this.#report(changed.slice(from, i)).catch((error: unknown) => failures.push(error))
     }
     return { last: rows[0]?.last ?? null, count: changed.length }
   }

@@ -9,11 +9,13 @@ import type { Log } from '../core/log.ts'
 import { sendCommand, type RedisClient } from '../redis/client.ts'
 import {
   type Call,
+  callOf,
   chordFollowers,
   type Follower,
   followersOf,
   type Part,
   partsOf,
+  refusedResult,
   type Replies,
   repliesOf,
 } from './call.ts'
@@ -62,7 +64,7 @@ export class Results {
     } else if (replyTo !== null) await post.reply(resultMessage(result), { exchange: '', routingKey: replyTo })
   }
 
-  /** Sends the tasks that follow a call with this result. A task that cannot be sent is logged, and dropped. */
+  /** Sends the tasks that follow a call with this result. A task that cannot be sent is logged, and has failed. */
   async follow(id: string, call: Call, result: TaskResult): Promise<void> {
     for (const one of followersOf(id, call, result, this.#options.clock.wallMs())) await this.#follow(id, one)
   }
@@ -75,6 +77,7 @@ export class Results {
       if (error instanceof StoreError && !isUnrouted(error)) throw error
       const about = { task: message.task, follows: id, queue: address.routingKey, err: error }
       log.error('a task that follows another one cannot be sent, and is dropped', about)
+      await this.finish(callOf(message, address.routingKey), refusedResult(message, error))
     }
   }
 

@@ -22,7 +22,7 @@ export interface ControlRequest {
   readonly replyTo: string | undefined
 }
 
-/** Writes a request. @param at `clock`: the logical time; `expiresS`: wall time in s since 1970 after which no worker obeys */
+/** Writes a request. @param at `clock`: the logical time; `expiresS`: wall time in s since 1970 until which replies are awaited */
 export function writeRequest(request: ControlRequest, at: { clock: number; expiresS: number }): WireMessage {
   const { method, arguments: given, destination, ticket, replyTo } = request
   const reply = replyTo === undefined ? null : { exchange: replyExchange, routing_key: replyTo }

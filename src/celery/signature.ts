@@ -51,3 +51,20 @@ export function readSignatures(found: unknown): Signature[] {
   if (!Array.isArray(found)) throw unreadable('the tasks that follow it are no list')
   return found.map(readSignature)
 }
+
+/** Options that lead to those who wait for a task. */
+const awaitedBy = new Set(['task_id', 'reply_to', 'group_id', 'ignore_result'])
+
+/** Returns the tasks in a list of signatures whose results may be awaited, also those inside of groups, chains and chords. */
+export function awaitedIn(found: unknown): Signature[] {
+  if (Array.isArray(found)) return found.flatMap(awaitedIn)
+  if (!isRecord(found) || typeof found['task'] !== 'string') return []
+  const { task, kwargs, options } = found
+  const own = Object.entries(isRecord(options) ? options : {}).filter(([name]) => awaitedBy.has(name))
+  const { tasks, header, body } = isRecord(kwargs) ? kwargs : {}
+  const isSingle = (found['subtask_type'] ?? null) === null
+  return [
+    signature(task, [], { options: Object.fromEntries(own) }),
+    ...(isSingle ? [] : awaitedIn([tasks, header, body])),
+  ]
+}

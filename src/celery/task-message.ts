@@ -1,6 +1,6 @@
 /** Celery's message of a task: written by protocol 2, read by protocols 1 and 2. */
 import { isRecord, writeJson } from './json.ts'
-import { readSignature, readSignatures, type Signature, writeSignature } from './signature.ts'
+import { awaitedIn, readSignature, readSignatures, type Signature, writeSignature } from './signature.ts'
 import { readTime, reprOf, writeTime } from './time.ts'
 import { readBody, unreadable, type WireMessage, writeBody } from './wire.ts'
 
@@ -145,12 +145,20 @@ export function hasChord({ chord, chain, callbacks }: Pick<TaskMessage, 'chord' 
   return chord !== undefined || [...chain, ...callbacks].some(({ options }) => (options['chord'] ?? null) !== null)
 }
 
-/** Returns a task from the headers of a message whose body cannot be read: enough to report that. Undefined: they have too little. */
-export function headOf(message: WireMessage): TaskMessage | undefined {
-  const { task } = message.headers
-  if (typeof task !== 'string') return undefined
+/** The fields by which it is reported that a task cannot be carried out. */
+const headFields = new Set(['task', 'id', 'root_id', 'parent_id', 'group', 'group_index', 'ignore_result'])
+
+/**
+ * Returns a task that cannot be carried out, as far as is needed to report that to all who wait: for it, and in `chain` for what
+ * follows it. Undefined: it has too little. @param bytesMax as of `readTask`
+ */
+export async function headOf(message: WireMessage, bytesMax?: number): Promise<TaskMessage | undefined> {
+  const body = await readBody(message, bytesMax).catch(() => undefined)
+  const own = typeof message.headers['task'] === 'string' ? message.headers : body
+  const [, , embed] = Array.isArray(body) ? (body as unknown[]) : []
   try {
-    return fieldsOf(message, (name) => message.headers[name], {})
+    const head = fieldsOf(message, (name) => (isRecord(own) && headFields.has(name) ? own[name] : undefined), {})
+    return { ...head, chain: isRecord(embed) ? awaitedIn([embed['chain'], embed['chord']]) : [] }
   } catch {
     return undefined
   }

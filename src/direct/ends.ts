@@ -1,5 +1,5 @@
 /** Carries out the end of an attempt: sends the result, a later attempt, or the message to the queue of parked ones. */
-import { resultOf, revokedResult } from '../absorb/call.ts'
+import { refusedResult, resultOf, revokedResult } from '../absorb/call.ts'
 import { park, parkingOf } from '../absorb/parking.ts'
 import type { Post } from '../absorb/post.ts'
 import type { Presence } from '../absorb/presence.ts'
@@ -96,8 +96,7 @@ export class Ends {
   ): Promise<void> {
     const { log } = this.#options
     const reason = textOfError(cause)
-    if (message !== undefined && call !== undefined)
-      await this.#send({ id: message.id, state: 'FAILURE', value: cause, traceback: undefined }, { message, call })
+    if (message !== undefined && call !== undefined) await this.#send(refusedResult(message, cause), { message, call })
     await this.#park(delivery, queue, reason)
     const about = { queue, parked: parkingOf(queue), task: message?.task, id: message?.id, reason }
     log.error('a message of a Celery producer cannot be carried out, and is parked', about)

@@ -19,7 +19,7 @@ import type { DirectCounts } from './counts.ts'
 import { type Ends, lostError } from './ends.ts'
 import { Gate } from './gate.ts'
 import { Inbox } from './inbox.ts'
-import { type Entry, entryOf, type GrantOf, jobOf, keyOf, messageIn } from './intake.ts'
+import { type Entry, entryOf, type GrantOf, headIn, jobOf, keyOf, messageIn } from './intake.ts'
 import { progressOf } from './message.ts'
 import type { DirectLimiter } from './limiter.ts'
 
@@ -172,16 +172,17 @@ export class Hand {
 
   async #read(delivery: Delivery, of: { key: string; queue: string }, isAgain: boolean): Promise<void> {
     const { tasks, labels, clock, ends } = this.#options
-    let seen: Pick<Entry, 'message' | 'call'> | undefined
+    let message: TaskMessage | undefined
     let entry: Entry
     try {
-      const message = await messageIn(delivery)
-      seen = { message, call: callOf(message, of.queue) }
+      message = await messageIn(delivery)
       const found = entryOf(delivery, message, { ...of, tasks, labels, nowMs: clock.wallMs() })
       entry = isAgain ? { ...found, progress: { ...found.progress, isDoubtful: true } } : found
     } catch (error) {
       const own = { ...of, delivery }
-      return this.#settle(own, () => ends.refused(own, error, seen))
+      const seen = message ?? (await headIn(delivery))
+      const known = seen && { message: seen, call: callOf(seen, of.queue) }
+      return this.#settle(own, () => ends.refused(own, error, known))
     }
     if (this.#held.get(entry.key) === undefined) this.#held.set(entry.key, entry)
     if (entry.progress.turn === 0) this.#options.received(entry.message)

@@ -3,7 +3,7 @@ import { hash } from 'node:crypto'
 import type { Delivery } from '../amqp/broker.ts'
 import { type Call, callOf } from '../absorb/call.ts'
 import { inputOf } from '../celery/arguments.ts'
-import { readTask, type TaskMessage } from '../celery/task-message.ts'
+import { headOf, readTask, type TaskMessage } from '../celery/task-message.ts'
 import { received } from '../celery/transport.ts'
 import { type ClaimedJob, unclaimed } from '../claim/claimed-job.ts'
 import { UsageError } from '../core/errors.ts'
@@ -58,6 +58,11 @@ export function keyOf(delivery: Delivery, queue: string): string {
  */
 export function messageIn(delivery: Delivery): Promise<TaskMessage> {
   return readTask(received(delivery))
+}
+
+/** Returns what can be read of a message that cannot be carried out, to report that. Undefined: too little. */
+export function headIn(delivery: Delivery): Promise<TaskMessage | undefined> {
+  return headOf(received(delivery))
 }
 
 /**

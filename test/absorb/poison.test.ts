@@ -7,7 +7,7 @@ import { blank, type TaskMessage, writeTask } from '../../src/celery/task-messag
 import { task } from '../../src/index.ts'
 import { freshBroker } from '../servers/rabbitmq.ts'
 import { until } from '../until.ts'
-import { absorb, openWire } from './stage.ts'
+import { absorb, nested, openWire } from './stage.ts'
 
 type Wire = Awaited<ReturnType<typeof openWire>>
 
@@ -41,6 +41,7 @@ const all: [id: string, send: (wire: Wire, id: string) => Promise<unknown>, reas
   ['unknown', (wire, id) => wire.send('nobody.knows', [], { id }), /no worker here has a task/, 'NotRegistered'],
   ['chord', built({ chord: signature('note'), groupId: 'g' }), /chord.*CELERY_RESULT_BACKEND/, 'SluiceError'],
   ['linked', built({ callbacks: [signature('note', [], { options: { chord: {} } })] }), /has no name/, 'SluiceError'],
+  ['nested', (wire, id) => wire.raw(nested(wire, 'note', id)), /a "group" follows it/, 'SluiceError'],
   ['pickle', raw({}, Buffer.from('.'), 'application/x-python-serialize'), /pickle/, 'SluiceError'],
   ['full', sendFull, /no worker here has a task/],
 ]
@@ -82,6 +83,7 @@ it('a message that cannot be carried out is parked by itself, and its producer l
   for (const [, , reason] of all) expect(wire.reasons).toContainEqual(expect.stringMatching(reason))
   for (const [id, , , type] of all)
     if (type !== undefined) expect(await wire.result(id)).toMatchObject({ state: 'FAILURE', value: { type } })
+  for (const id of ['b', 'c', 'd']) expect(await wire.result(id)).toMatchObject({ state: 'FAILURE' })
   expect(calls).toEqual([['good']])
 })
 

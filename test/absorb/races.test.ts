@@ -42,11 +42,11 @@ async function open(context: TestContext) {
   const { url } = await freshBroker()
   const wire = await openWire(url, context)
   const { all, calls } = tasks()
-  const revoke = (id: string, more: object = {}) => {
+  const revoke = (id: string, more: object = {}, expiresS = 0) => {
     const request = { method: 'revoke', arguments: { task_id: id, ...more } }
     const message = writeRequest(
       { ...request, destination: undefined, ticket: undefined, replyTo: undefined },
-      { clock: 1, expiresS: 0 },
+      { clock: 1, expiresS },
     )
     return publish(wire.broker, message, { exchange: requestExchange, routingKey: '', mandatory: false })
   }
@@ -215,4 +215,25 @@ it.concurrent('a result is not lost when Redis is silent in the moment in which 
   const result = async () => String(await results.send('GET', [`celery-task-meta-${id}`]))
   await until(async () => (await result()).includes('SUCCESS'), 'the result is there')
   await until(() => calls.some((call) => Array.isArray(call) && call[0] === 'linked'), 'what follows it has run')
+})
+
+it.concurrent('a call is revoked though the clock of the sender is behind', async (context) => {
+  const { wire, revoke, start } = await open(context)
+  await start()
+  const id = await wire.send('note', [], { etaMs: Date.now() + 3_600_000 })
+  // As of a sender that awaits answers: until a time that is over here, where it has come.
+  await revoke(id, {}, Date.now() / 1_000 - 5)
+  expect(await wire.result(id)).toMatchObject({ state: 'REVOKED' })
+})
+
+it.concurrent('the rest of a chain fails if its next task cannot be sent', async (context) => {
+  const { wire, start } = await open(context)
+  await start()
+  const follows = (id: string, more: object = {}) =>
+    signature('note', [], { options: { task_id: id, reply_to: wire.replyTo, ...more } })
+  const nowhere = { exchange: 'nowhere', routing_key: 'note' }
+  const id = await wire.send('note', [], { chain: [follows('next', nowhere), follows('last')] })
+  expect(await wire.result(id)).toMatchObject({ state: 'SUCCESS' })
+  expect(await wire.result('next')).toMatchObject({ state: 'FAILURE' })
+  expect(await wire.result('last')).toMatchObject({ state: 'FAILURE' })
 })

@@ -99,3 +99,23 @@ it('goes on with other calls while another client has locked the job of a revoke
   release()
   await until(() => sent.includes('revoked REVOKED'), 'it is revoked')
 })
+
+it('sends the results of calls behind a thousand that cannot be sent', async () => {
+  const note = task('note', { run: () => 'noted' })
+  const sent: string[] = []
+  const { sluice, db, reporter } = await reporting([note], ({ id }) => {
+    if (id !== 'last') throw new StoreError('SLUICE_BROKER_NACK', 'its queue is full')
+    sent.push(id)
+  })
+  await sluice.sendMany(
+    note,
+    Array.from({ length: 1_001 }, () => null),
+  )
+  await until(async () => (await sluice.jobs.status()).done === 1_001, 'all have ended')
+  await db.query(
+    `insert into sluice.celery_call (id, job, call, created_at)
+      select case row_number() over () when 1001 then 'last' else id::text end, id, '{}', sluice.now() from sluice.done`,
+  )
+  reporter.start()
+  await until(() => sent.includes('last'), 'the last one is sent')
+})

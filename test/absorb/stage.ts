@@ -116,3 +116,20 @@ export async function openWire(url: string, { onTestFinished }: Pick<TestContext
 function named(wire: WireMessage, id: string): WireMessage {
   return { ...wire, correlationId: id.slice(0, 50), headers: { ...wire.headers, id } }
 }
+
+/** A message of a task that is followed by `b` and `c` in a group, and is a member of the chord of `d`, as Python writes it. */
+export function nested(wire: { replyTo: string }, task: string, id: string): WireMessage {
+  const { replyTo } = wire
+  const signed = (name: string, more: object = {}) => {
+    const options = { task_id: name, reply_to: replyTo }
+    return { task, args: [], kwargs: {}, options, subtask_type: null, immutable: false, ...more }
+  }
+  const group = signed('g', {
+    task: 'celery.group',
+    subtask_type: 'group',
+    kwargs: { tasks: [signed('b'), signed('c')] },
+  })
+  const embed = { callbacks: null, errbacks: null, chain: [group], chord: signed('d') }
+  const json = { contentType: 'application/json', contentEncoding: 'utf-8' }
+  return { ...json, replyTo, headers: { task, id, group: 'h' }, body: Buffer.from(JSON.stringify([[], {}, embed])) }
+}

@@ -2,7 +2,7 @@
 import { expect, it } from 'vitest'
 import { z } from 'zod'
 import { task } from '../../src/index.ts'
-import { openWire } from '../absorb/stage.ts'
+import { nested, openWire } from '../absorb/stage.ts'
 import { freshBroker } from '../servers/rabbitmq.ts'
 import { until } from '../until.ts'
 import { direct } from './stage.ts'
@@ -19,5 +19,19 @@ it('arguments nested thousands of levels deep harm no worker, though it shows th
   await wire.send('note', [1])
   await until(() => seen.length === 2)
   expect(seen.some((one) => Array.isArray(one) && one[0] === 1)).toBe(true)
+  await until(() => worker.running === 0)
+})
+
+it('all who wait for a message that cannot be carried out learn that', async (context) => {
+  const { url } = await freshBroker()
+  const wire = await openWire(url, context)
+  const worker = await direct(context, [task('note', { run: () => undefined })], { amqp: url })
+  await wire.raw(nested(wire, 'note', 'a'))
+  const pickle = { contentType: 'application/x-python-serialize', contentEncoding: 'binary', body: Buffer.from('.') }
+  await wire.raw({ ...pickle, replyTo: wire.replyTo, headers: { task: 'note', id: 'pickle' } })
+  for (const id of ['a', 'b', 'c', 'd', 'pickle'])
+    expect(await wire.result(id)).toMatchObject({ state: 'FAILURE', value: { type: 'SluiceError' } })
+  const unknown = await wire.send('nobody.knows')
+  expect(await wire.result(unknown)).toMatchObject({ value: { type: 'NotRegistered', args: ['nobody.knows'] } })
   await until(() => worker.running === 0)
 })
