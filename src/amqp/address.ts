@@ -17,7 +17,7 @@ export interface BrokerAddress {
 }
 
 const form =
-  /^amqp(?<tls>s)?:\/\/(?:(?<auth>[^/?#]*)@)?(?<hosts>[^/?#]+)(?:\/(?<vhost>\/?[^?#/]*))?(?:\?(?<query>[^#]*))?$/
+  /^(?:py)?amqp(?<tls>s)?:\/\/(?:(?<auth>[^/?#]*)@)?(?<hosts>[^/?#]+)(?:\/(?<vhost>\/?[^?#/]*))?(?:\?(?<query>[^#]*))?$/
 /** A half-open connection is then noticed within 9 s, by either side. */
 const usualHeartbeatS = 3
 const bad = (why: string) =>
@@ -27,20 +27,21 @@ const decoded = (part: string) => decodedPart(part, bad)
 /**
  * Reads `amqp://[user[:password]@]host[:port][,host…][/vhost]`; with `amqps` over TLS, by the machine's authorities or `?ca=`
  * (and `cert=`, `key=`: paths of PEM files). `?heartbeat=` is in seconds, default 3, at most 60; other names are ignored.
- * Defaults: guest, guest, ports 5672 and 5671, the virtual host `/`, which may be written as `//` as Celery does. @throws UsageError SLUICE_BAD_URL
+ * Defaults: guest, guest, ports 5672 and 5671, the virtual host `/`. As Celery does, `pyamqp` may be written, and `//` for that virtual
+ * host. @throws UsageError SLUICE_BAD_URL
  */
 export function addressOf(url: string): BrokerAddress {
   const { tls, auth, hosts = '', vhost = '', query } = form.exec(url.trim())?.groups ?? {}
   if (hosts === '') throw bad('it has another form')
-  const [username, password] = auth === undefined ? ['guest', 'guest'] : auth.split(/:(.*)/).map(decoded)
+  const [username, password] = auth?.split(/:(.*)/).map(decoded) ?? []
   const options = new URLSearchParams(query ?? '')
   const heartbeatS = Number(options.get('heartbeat') ?? usualHeartbeatS)
   if (!Number.isInteger(heartbeatS) || heartbeatS < 1 || heartbeatS > 60)
     throw bad('its heartbeat is not a number of seconds from 1 to 60')
   return {
     hosts: hostsOf(hosts, tls === undefined ? 5_672 : 5_671, bad),
-    username: username ?? '',
-    password: password ?? '',
+    username: username || 'guest',
+    password: password ?? 'guest',
     vhost: decoded(vhost) || '/',
     heartbeatS,
     tls: tls === undefined ? undefined : pemsOf(options, bad),

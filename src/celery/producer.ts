@@ -10,8 +10,9 @@ import type { Carrier } from './carrier.ts'
 import { isRedis, openCarrier } from './connect.ts'
 import { returned } from './result.ts'
 import { type Reading, redisResults, type Results, rpcResults } from './results.ts'
-import type { Signature } from './signature.ts'
+import { readSignature, type Signature } from './signature.ts'
 import { blank, type TaskMessage, writeTask } from './task-message.ts'
+import { readTime } from './time.ts'
 
 /** How a producer connects. */
 export interface ProducerOptions {
@@ -174,7 +175,7 @@ class CeleryProducer implements Producer {
     if (first === undefined) throw new UsageError('SLUICE_BAD_OPTION', 'a chain has at least one task')
     const reply = this.#results === undefined ? {} : { reply_to: this.#results.replyTo }
     const chain = rest.map((one) => ({ ...one, options: { ...reply, ...one.options, task_id: randomUUID() } }))
-    const own = { kwargs: first.kwargs, ...options }
+    const own = merged(sendingOf(first), options)
     const message = { ...this.#message(first.task, first.args, own), chain }
     return this.#send(message, own, chain.at(-1)?.options.task_id)
   }
@@ -217,9 +218,9 @@ class CeleryProducer implements Producer {
   ): Promise<SentTask>[] {
     if ('id' in options)
       throw new UsageError('SLUICE_BAD_OPTION', 'the tasks of a group have ids of their own: leave out id')
-    return tasks.map(({ task, args, kwargs, options: given }, groupIndex) => {
-      const own = { kwargs, ...options, ...(typeof given['queue'] === 'string' ? { queue: given['queue'] } : {}) }
-      return this.#send({ ...this.#message(task, args, own), ...of, groupIndex }, own)
+    return tasks.map((one, groupIndex) => {
+      const own = merged(options, sendingOf(one))
+      return this.#send({ ...this.#message(one.task, one.args, own), ...of, groupIndex }, own)
     })
   }
 
@@ -282,6 +283,50 @@ class CeleryProducer implements Producer {
       },
     }
   }
+}
+
+/** Options of a task, where others matter more; of `countdown` and `eta` one is given. */
+function merged(options: DelayOptions, more: DelayOptions): DelayOptions {
+  const { countdown: _countdown, eta: _eta, ...others } = options
+  const hasTime = more.countdown !== undefined || more.eta !== undefined
+  return { ...(hasTime ? others : options), ...more }
+}
+
+/** Returns how a task that is sent at once is sent, by Celery's names of the options. @throws UsageError SLUICE_BAD_OPTION */
+function sendingOf({ task, kwargs, options }: Signature): DelayOptions {
+  const found: DelayOptions & Record<string, unknown> = { kwargs }
+  for (const [name, value] of Object.entries(options)) {
+    const [own, read] = Object.hasOwn(sendings, name) ? (sendings[name] ?? []) : []
+    if (own === undefined || read === undefined) {
+      const text = `"${task}" has the option ${name}, which is not known for a task that is sent at once`
+      throw new UsageError('SLUICE_BAD_OPTION', `${text}: it may have ${Object.keys(sendings).join(', ')}`)
+    }
+    if (value !== undefined && value !== null) found[own] = read(value)
+  }
+  return found
+}
+
+const same = (value: unknown) => value
+const instant = (value: unknown) => (typeof value === 'string' ? new Date(readTime(value) ?? Number.NaN) : value)
+const listed = (value: unknown) => [value].flat().map(readSignature)
+
+/** Celery's options of a task that is sent, and ours. */
+const sendings: Readonly<Record<string, readonly [name: string, read: (value: unknown) => unknown]>> = {
+  queue: ['queue', same],
+  exchange: ['exchange', same],
+  routing_key: ['queue', same],
+  countdown: ['countdown', (value) => Number(value) * 1_000],
+  eta: ['eta', instant],
+  expires: ['expires', (value) => (typeof value === 'number' ? value * 1_000 : instant(value))],
+  priority: ['priority', same],
+  time_limit: ['hardLimitS', same],
+  soft_time_limit: ['softLimitS', same],
+  ignore_result: ['ignoreResult', same],
+  link: ['link', listed],
+  link_error: ['linkError', listed],
+  headers: ['headers', same],
+  task_id: ['id', same],
+  compression: ['compress', Boolean],
 }
 
 function checkOptions(task: string, args: readonly unknown[], options: DelayOptions): void {

@@ -10,13 +10,16 @@ export function writeTime(ms: number): string {
   return `${new Date(whole).toISOString().slice(0, -1)}${us}+00:00`
 }
 
+/** A day, or a time of it with or without seconds, as Celery's workers take them from senders that write their own. */
+const timeForm = /^(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d)(:\d\d)?(?:\.(\d{1,9}))?(Z|[+-]\d\d:?\d\d)?)?$/
+
 /** Reads a time as ms since 1970; without an offset it is UTC. Undefined: it is none. */
 export function readTime(text: string): number | undefined {
-  const match = /^(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:?\d\d)?$/.exec(text)
+  const match = timeForm.exec(text)
   if (match === null) return undefined
-  const [, date, time, fraction = '0', zone = 'Z'] = match
+  const [, date, time = '00:00', seconds = ':00', fraction = '0', zone = 'Z'] = match
   const offset = zone.length === 5 ? `${zone.slice(0, 3)}:${zone.slice(3)}` : zone
-  const ms = Date.parse(`${date}T${time}${offset}`)
+  const ms = Date.parse(`${date}T${time}${seconds}${offset}`)
   return Number.isNaN(ms) ? undefined : ms + Number(`0.${fraction}`) * 1_000
 }
 

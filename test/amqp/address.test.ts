@@ -9,6 +9,9 @@ describe('the URL of a RabbitMQ', () => {
     ],
     ['amqp://u:p%40:q@h:7/%2f', { hosts: [{ port: 7 }], username: 'u', password: 'p@:q', vhost: '/', tls: undefined }],
     ['amqp://h//', { vhost: '/' }],
+    // As the first page of Celery's documentation has it.
+    ['pyamqp://guest@h//', { hosts: [{ port: 5672 }], username: 'guest', password: 'guest', vhost: '/' }],
+    ['amqp://u:@h', { username: 'u', password: '' }],
     [
       'amqps://u@[::1]/crm?heartbeat=10',
       { hosts: [{ host: '::1', port: 5671 }], vhost: 'crm', tls: {}, heartbeatS: 10 },

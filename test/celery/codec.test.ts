@@ -316,7 +316,11 @@ describe('what Python writes', () => {
     expect(writeTime(nowMs + 123.456)).toBe('2026-01-01T00:00:00.123456+00:00')
     for (const text of ['2026-01-01T00:00:00.999Z', '2026-01-01T00:00:00.999000', '2026-01-01T01:30:00.999+0130'])
       expect(readTime(text)).toBe(nowMs + 999)
-    for (const text of ['', 'soon', '2026-13-01T00:00:00']) expect(readTime(text)).toBeUndefined()
+    for (const text of ['2026-11-28 10:00', '2026-11-28T10:00Z', '2026-11-28T12:00+02:00'])
+      expect(readTime(text)).toBe(Date.UTC(2026, 10, 28, 10))
+    expect(readTime('2026-11-28')).toBe(Date.UTC(2026, 10, 28))
+    for (const text of ['', 'soon', '2026-13-01T00:00:00', '2026-11-28T', '2026-11-28T10'])
+      expect(readTime(text)).toBeUndefined()
     fc.assert(
       fc.property(fc.integer({ min: 0, max: 4e12 }), (ms) => {
         expect(readTime(writeTime(ms))).toBe(ms)

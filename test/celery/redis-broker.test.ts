@@ -131,6 +131,18 @@ describe.concurrent('Node sends to a Celery worker over Redis', () => {
     expect(await last.result()).toBe(10)
   })
 
+  it('a task of a chain or a group is sent by its own options', async () => {
+    const options = { time_limit: 300, soft_time_limit: 240, headers: { mine: 12_345 }, queue: 'stored' }
+    const seen = { timelimit: [300, 240], headers: 12_345 }
+    expect(await (await stored.chain([signature('seen', [], { options })])).result()).toMatchObject(seen)
+    const [one] = await stored.group([signature('seen', [], { options })], { countdown: '1h', softLimitS: 9 })
+    const [soon] = await stored.group([signature('seen', [], { options: { countdown: 0 } })], { countdown: '1h' })
+    expect(one).toBeDefined()
+    expect(await soon?.result()).toMatchObject({ timelimit: [null, null] })
+    const odd = stored.group([signature('seen', [], { options: { group_id: 'g' } })])
+    await expect(odd).rejects.toMatchObject({ code: 'SLUICE_BAD_OPTION' })
+  })
+
   it('a chord sends the task that follows with all results, or fails with its member', async () => {
     const members = [signature('add', [1, 2]), signature('add', [3, 4]), signature('add', [5, 6])]
     const last = await stored.chord(members, signature('echo', ['more']))
