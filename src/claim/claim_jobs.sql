@@ -29,9 +29,9 @@ create or replace function engine.claim_jobs(
 language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
   set enable_bitmapscan = off set lock_timeout = '1s' as $$
 declare
-  v_is record; v_found record;  -- the worker, and what exists at all, in one query; the worker's classes
-  v_shut bigint[] := '{}'; v_more boolean := false; v_locked boolean;  -- v_shut: classes that gates hold back
-  v_begun bigint; v_since bigint := coalesce(p_since, -1); v_served engine.served; v_full boolean;
+  v_is record; v_found record; v_more boolean := false;  -- the worker, and what exists, in one query; its classes
+  v_shut bigint[] := '{}'; v_able bigint[];  -- classes that gates hold back; active ones for which its labels have room
+  v_begun bigint; v_since bigint := coalesce(p_since, -1); v_served engine.served; v_full boolean; v_locked boolean;
 begin
   -- A rescue of this worker has ended, or waits for the end of this transaction: so it misses no claim.
   v_locked := pg_advisory_xact_lock_shared(1397511525, (p_worker & 2147483647)::integer) is not null;
@@ -64,12 +64,13 @@ begin
     v_found.classes := array(select c from unnest(v_found.classes) c where c <> all (v_shut));
     v_found.active := array(select c from unnest(v_found.active) c where c <> all (v_shut));
   end if;
+  v_able := v_found.active;
   if v_found.labelled then
-    v_found.active := array(select c from unnest(v_found.active) c,
-      engine.find_classes_without_room(v_is.labels, v_found.active, v_begun) b where c <> all (b.classes));
+    v_able := array(select c from unnest(v_able) c,
+      engine.find_classes_without_room(v_is.labels, v_able, v_begun) b where c <> all (b.classes));
   end if;
-  if v_found.active <> '{}' then
-    v_served := engine.serve_claim(p_claim, p_worker, v_found.active, not v_found.labelled and not v_is.pools, p_want,
+  if v_able <> '{}' then
+    v_served := engine.serve_claim(p_claim, p_worker, v_able, not v_found.labelled and not v_is.pools, p_want,
       v_begun, v_since, p_cap, case when p_wide then 256 else least(256, p_want + 1) end,
       case when v_is.stores > 1 then 0 else p_ahead end);
     now_us := v_served.now_us; again := v_served.again; jobs := v_served.jobs; probing := v_served.probing;
@@ -82,7 +83,7 @@ begin
   v_full := (v_served.granted >= case when instants is null then p_want else p_ahead end) is true;
   if v_full then
     v_is.tasks := '{}';  -- after a claim ahead of time it sleeps until this limit has room
-    perform engine.wake_next_worker(p_worker, v_found.active, case when instants is not null then now_us end);
+    perform engine.wake_next_worker(p_worker, v_able, case when instants is not null then now_us end);
   end if;
   if not again and (not v_full or instants is not null) then
     wake_us := engine.plan_next_wake(p_worker, v_is.tasks, v_found.classes, now_us, v_since, p_idle,

@@ -3,10 +3,25 @@ import pg from 'pg'
 import { describe, expect, it } from 'vitest'
 import { newId } from '../../src/core/hash.ts'
 import type { Queryable } from '../../src/db/db.ts'
+import { sqlOn } from '../../src/db/store.ts'
+import { limit } from '../../src/limits/limit.ts'
+import { label } from '../../src/limits/pool.ts'
 import { later, until } from '../until.ts'
 import { wakeForMissedWork } from '../fleet/engine.ts'
 import { queryable } from '../servers/database.ts'
-import { blocked, claim, claimAll, count, done, emptied, engines, mainEngines, perTenant, quietTask } from './engine.ts'
+import {
+  blocked,
+  claim,
+  claimAll,
+  count,
+  done,
+  emptied,
+  engines,
+  enter,
+  mainEngines,
+  perTenant,
+  quietTask,
+} from './engine.ts'
 import { costOfClaim, lockClasses } from './engine-parts.ts'
 
 const at = emptied(engines[0])
@@ -175,5 +190,44 @@ describe('classes', () => {
       }, what)
     await afterRound(async () => (await claim(db, worker, [one.name], 1)).jobs.length === 1, 'the late one is found')
     await afterRound(async () => (await count(db, 'sluice.class')) < 130, 'most classes are gone')
+  })
+
+  /** Sends jobs of so many classes that claims retire classes in which nothing waits. */
+  const fill = async (of: ReturnType<typeof quietTask>) => {
+    for (let i = 0; i < 130; i++) await at.sluice.send(of, {}, { queue: `q${i}` })
+  }
+
+  it('are not retired while jobs wait in them for a label that has room elsewhere', async () => {
+    const { sluice, db } = at
+    const many = quietTask('classes.full')
+    const hosted = quietTask('classes.hosted', [limit('classes.host', { window: '1/h', by: label('host') })])
+    const names = [many.name, hosted.name]
+    const [one, two] = [await enter(db, names, { host: 'one' }), await enter(db, names, { host: 'two' })]
+    await sluice.send(hosted, {})
+    await done(db, await claimAll(db, one, [hosted.name], 1))
+    await fill(many)
+    await sluice.send(hosted, {})
+    expect((await claim(db, one, names, 1)).jobs).toHaveLength(1)
+    expect(await claimAll(db, two, [hosted.name], 1)).toHaveLength(1)
+  })
+
+  it('that are made anew give a fair key one turn, as before', async () => {
+    const { sluice, db, worker } = at
+    const [many, one] = [quietTask('classes.others'), quietTask('classes.anew')]
+    const send = (n: number, priority: number) => sluice.sendMany(one, rows(n), { priority })
+    await send(1, 0)
+    await send(1, 1)
+    await done(db, await claimAll(db, worker, [one.name], 2))
+    await fill(many)
+    await done(db, await claimAll(db, worker, [many.name, one.name], 130))
+    await until(async () => {
+      await wakeForMissedWork(db)
+      return (await count(db, `sluice.class where task = '${one.name}'`)) === 0
+    }, 'the class is gone')
+    await send(2, 0)
+    expect((await claim(db, worker, [one.name], 1)).jobs).toHaveLength(1)
+    await send(2, 1)
+    expect((await claim(db, worker, [one.name], 1)).jobs).toHaveLength(1)
+    expect(await sqlOn(db).run('operations/find_broken_lanes')).toEqual([])
   })
 })

@@ -1,9 +1,12 @@
 -- Deletes retired classes once no transaction is left that may still see them in use, and restores those that have
--- something to do after all, because a sender or a claim was under way when they were retired. It handles up to 500
--- classes, and skips those that are locked.
+-- something to do after all, because a sender or a claim was under way when they were retired. The lanes of a class are
+-- deleted before it: a class that is made anew does not know which of them have the same fair key. It handles up to 500
+-- classes, and skips those that are locked; a class with many lanes is deleted by later calls.
 create or replace function engine.delete_retired_classes() returns void language plpgsql as $$
 declare
   v_least constant xid8 := pg_snapshot_xmin(pg_current_snapshot());
+  v_most constant integer := 1000;  -- lanes of one class
+  v_count integer;
   v_id bigint;
   v_is sluice.class_state;
 begin
@@ -19,8 +22,12 @@ begin
       update sluice.class set retired = null where id = v_id;
       continue;
     end if;
-    delete from sluice.class where id = v_id and retired < v_least;
-    continue when not found;
+    continue when not exists (select 1 from sluice.class where id = v_id and retired < v_least);
+    delete from sluice.lane where ctid = any (array(
+      select ctid from sluice.lane where class = v_id and vstart is not null and list is null limit v_most));
+    get diagnostics v_count = row_count;
+    continue when v_count = v_most;
+    delete from sluice.class where id = v_id;
     select * into v_is from sluice.class_state where class = v_id order by n desc limit 1;
     delete from sluice.arrival where class = v_id and xid < pg_snapshot_xmin(v_is.snap);
     delete from sluice.class_state where class = v_id;
