@@ -174,6 +174,26 @@ for (const engine of mainEngines) {
       expect(await more('any')).toHaveLength(3)
     })
 
+    it('a parked member has no room: claims do not go round, and other jobs get what they share with those that wait', async () => {
+      const total = limit('total', { window: '3/h' })
+      const [pooled, alone] = [
+        quietTask('pooled', [total, limit('member', { concurrency: 1, pool: ['a', 'b'] })]),
+        quietTask('alone', [total]),
+      ]
+      const names = [pooled.name, alone.name]
+      const look = () => claim(at.db, at.worker, names, 5, undefined, { idle: true })
+      await at.sluice.sendMany(pooled, rows(3))
+      expect((await look()).jobs).toHaveLength(2)
+      await at.db.query(`update sluice.bucket set parked = true where name = 'member' and key <> '*'`)
+      const { again, wakeUs } = await look()
+      expect(again).toBe(false)
+      expect(wakeUs ?? Infinity).toBeGreaterThan(1_000_000_000)
+      const [job] = await at.db.query<{ id: string }>('select id from sluice.job where claim is null')
+      expect((await at.sluice.why(job?.id ?? ''))?.reasons.map(({ kind }) => kind)).not.toContain('slots')
+      await at.sluice.sendMany(alone, rows(1))
+      expect((await look()).jobs).toHaveLength(1)
+    })
+
     it('the explanation of a job shows that no member has room, and when one will', async () => {
       await at.sluice.sendMany(any, rows(10))
       await more('any')

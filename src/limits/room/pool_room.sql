@@ -1,6 +1,7 @@
 -- Returns what the pool of a definition allows, in the form of engine.bucket_room; a pool has no state of its own. A
--- member that was never used is all free. Leaves out units that takers outside of jobs wait for at a member, when it is
--- the takers' turn (engine.units_left_for_jobs). To act on the answer, the caller locks the members first.
+-- member that was never used is all free, and one that is parked has no room. Leaves out units that takers outside of
+-- jobs wait for at a member, when it is the takers' turn (engine.units_left_for_jobs). To act on the answer, the caller
+-- locks the members first.
 -- avail: jobs of one unit for which the members have room together.
 -- units, places: those of the member that has the most.
 -- next: when one of the members has p_need units and a place.
@@ -20,18 +21,20 @@ begin
   foreach v_room in array engine.bucket_room(v_members, p_now, false, case
     when p_need > 1 then array_fill(p_need, array[cardinality(v_members)]) end)
   loop
+    continue when v_room.version is null and v_room.next = 9007199254740991;  -- it is parked
     if v_room.version is null then
       v_room.avail := v_free; v_room.units := v_free; v_room.places := 2147483647; v_room.next := p_now; end if;
     v_rooms := v_rooms || v_room;
   end loop;
   v_room := null;
-  select max(r.most), min(r.next), greatest(1, min(r.period) / count(*)), min(r.slack)
+  select coalesce(max(r.most), 2147483647), coalesce(min(r.next), 9007199254740991),
+         greatest(1, min(r.period) / nullif(count(*), 0)), coalesce(min(r.slack), 0)
   into v_room.most, v_room.next, v_room.period, v_room.slack from unnest(v_rooms) r;
   if exists (select 1 from sluice.taker t where t.alive_until > p_now) then
     v_rooms := engine.units_left_for_jobs(v_rooms, p_now); end if;
   select r.units, r.places into v_room.units, v_room.places from unnest(v_rooms) r
   where r.places > 0 order by r.units desc, r.places desc limit 1;
-  v_room.avail := (select sum(r.avail) from unnest(v_rooms) r);
+  v_room.avail := (select coalesce(sum(r.avail), 0) from unnest(v_rooms) r);
   v_room.units := coalesce(v_room.units, 0); v_room.places := coalesce(v_room.places, 0);
   v_room.ord := p_ord; v_room.bucket := p_bucket; v_room.n := 0; v_room.hold := 0; v_room.stale := false;
   v_room.probe := 0; v_room.now_at := p_now; v_room.wall := p_wall; v_room.read_at := p_now;
