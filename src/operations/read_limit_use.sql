@@ -1,6 +1,6 @@
 -- Reads how much of each rule of each limit is in use, for the buckets that were used last: units granted within the
--- length of a rate or window that ends now, units that count in the period of a quota, places that are taken. Rules of
--- which nothing is used are left out.
+-- length of a rate or window that ends now, and not given back, units that count in the period of a quota, places that
+-- are taken. Rules of which nothing is used are left out.
 -- until_ms: the end of a quota's period, in ms since 1970; null: no quota
 with clock as (
   select engine.limiter_now_us() as us
@@ -24,8 +24,8 @@ with clock as (
 select s.* from (
   select u.name, u.key, u.kind, u.rate, u.most, u.currency,
     case u.kind when 'quota' then u.debt[u.i] when 'concurrency' then u.debt[u.i] / u.weight[u.i]
-         else (select sum(l.units) from sluice.ledger l
-               where l.bucket = u.id and l.at > (select us from clock) - u.window_us) end::float8 as used,
+         else (select sum(g.units) from engine.kept_grants(u.id, (select us from clock) - u.window_us) g)
+         end::float8 as used,
     case u.kind when 'quota' then u.quota[u.i][3] / 1000 end::float8 as until_ms
   from rule u) s
 where s.used > 0 and s.kind <> 'pace' order by s.used / s.most desc, s.name, s.key

@@ -23,7 +23,7 @@ group by x.task, x.queue
 union all
 select 'limit', u.name, null, u.n, null, u.span_ms,
        (select d.spec ->> 'currency' from sluice.limit_def d where d.name = u.name order by d.version desc limit 1)
-from (select split_part(b.name, '/', 1) as name, sum(l.units) filter (where l.counts)::float8 as n,
+from (select b.name, sum(l.units) filter (where l.counts)::float8 as n,
              -- If there are more rows, the newest cover a part of the minute.
              case when max(l.all_rows) = 20000 then (max(l.now_us) - min(l.at))::float8 / 1000 else 60000 end as span_ms
       from (select k.bucket, k.units, k.at, c.now_us, count(*) over () as all_rows,
@@ -33,5 +33,5 @@ from (select split_part(b.name, '/', 1) as name, sum(l.units) filter (where l.co
               select g.bucket, g.units, g.at, g.claim from sluice.ledger g
               where g.at > c.now_us - 60000000 order by g.at desc limit 20000) k) l
       join sluice.bucket b on b.id = l.bucket
-      where b.name not like '%/'
-      group by split_part(b.name, '/', 1)) u
+      where strpos(b.name, '/') = 0  -- all jobs of a limit with a share are charged to its own bucket
+      group by b.name) u

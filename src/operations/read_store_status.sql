@@ -1,6 +1,6 @@
 -- Returns the state of the whole store in a few numbers. It counts rows one by one only up to 10,000, so that it always
--- returns quickly. Beyond that, waiting and done come from the lanes' bookkeeping and the server's statistics, and
--- scheduled and failed are 10,001.
+-- returns quickly. Beyond that, waiting and done come from the lanes' bookkeeping and the server's statistics, and the
+-- others are 10,001.
 -- Sorting and JIT are off: a plan that sorts would read a whole lane to find its oldest job, and compiling a plan takes
 -- longer than running it.
 create or replace function engine.read_store_status()
@@ -14,12 +14,13 @@ language sql stable set jit = off set enable_sort = off set enable_bitmapscan = 
     (select a.lane, a.pos from (select 0::bigint as id union all select id from sluice.class) c
       join sluice.arrival a on a.class = c.id and a.xid >= coalesce((select pg_snapshot_xmax(b.snap)
         from sluice.class_state b where b.class = c.id order by b.n desc limit 1), '0'::xid8))
-  ), far as materialized (
-    -- Jobs that dispatchers have in hand.
-    select coalesce(s.seq = any (c.begun), false) as begun
-    from sluice.worker w join sluice.claim c on c.worker = w.id cross join unnest(c.lanes, c.seqs) s (lane, seq)
-    join sluice.job j on j.lane = s.lane and j.seq = s.seq and j.due_at is null and j.claim = c.id
-    where w.stints is not null limit 10001
+  ), hand as materialized (
+    -- Jobs in hand. A claim's row stays until the last of its jobs has ended.
+    select w.stints is not null and (s.seq = any (c.begun)) is not true as dispatched
+    from sluice.claim c left join sluice.worker w on w.id = c.worker cross join unnest(c.lanes, c.seqs) s (lane, seq)
+    cross join lateral (
+      select 1 from sluice.job j
+      where j.lane = s.lane and j.seq = s.seq and j.due_at is null and j.claim = c.id limit 1) j limit 10001
   ), counted as materialized (
     select (select count(*) from (select 1 from sluice.job where claim is null and (due_at = 'infinity') is not false
                                   limit 10001) w) as waiting,
@@ -30,10 +31,8 @@ language sql stable set jit = off set enable_sort = off set enable_bitmapscan = 
              select waiting from sluice.class_state where class = k.id order by n desc limit 1) s))
            end::bigint as waiting,
          (select count(*) from (select 1 from sluice.job where due_at < 'infinity' limit 10001) s)::bigint as scheduled,
-         (select count(*) from far where not begun)::bigint as dispatched,
-         (select count(*) from far where begun)::bigint + (select coalesce(sum(cardinality(c.seqs)), 0)
-            from sluice.claim c where not exists (
-              select 1 from sluice.worker w where w.id = c.worker and w.stints is not null))::bigint as running,
+         (select count(*) from hand h where h.dispatched)::bigint as dispatched,
+         (select count(*) from hand h where not h.dispatched)::bigint as running,
          case when c.done <= 10000 then c.done
            else greatest(c.done, (select sum(s.n_live_tup)
                                   from pg_inherits i join pg_stat_all_tables s on s.relid = i.inhrelid

@@ -5,6 +5,7 @@ import { sqlOn } from '../../src/db/store.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { task } from '../../src/tasks/task.ts'
+import { addBucket, grantOf, refund } from '../limits/engine.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { until } from '../until.ts'
 
@@ -42,4 +43,17 @@ it('what dev shows has each rule of a limit: rates and windows, quotas with thei
   open?.()
   await until(async () => (await sluice.jobs.status()).done === 4, 'all jobs')
   expect((await uses()).filter((text) => text.includes('running'))).toEqual([])
+})
+
+it('what is given back of units from before a window takes nothing from what dev shows of it', async () => {
+  const sluice = await Sluice.open({ store: (await freshDatabase()).url })
+  onTestFinished(() => sluice.close())
+  const tokens = limit('tokens', { window: '9000/min' })
+  await sluice.define([task('ask', { input: z.object({}), limits: [tokens], run() {} })])
+  await addBucket(sluice.db, tokens.name)
+  const before = await grantOf(sluice.db, tokens.name, 1_000)
+  await sluice.db.query('update sluice.ledger set at = at - 120000000')
+  await grantOf(sluice.db, tokens.name, 10)
+  await refund(sluice.db, tokens.name, before, 950)
+  expect((await readUses(sqlOn(sluice.db))).map(inWords)).toEqual(['tokens: 10 of 9000/min'])
 })

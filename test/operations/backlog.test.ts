@@ -86,6 +86,20 @@ describe('the backlog', () => {
     }
   })
 
+  it('counts units of a limit with a share once', async () => {
+    const shared = limit('parts', { window: '100/min', shares: { urgent: 0.5 } })
+    const ask = task('ask', { input, limits: [shared], run: () => {} })
+    const kit = await testSluice({ tasks: [ask], store: await onServer.store() })
+    try {
+      for (const share of ['urgent', 'urgent', undefined]) await ask.send({ account: 'a' }, { share })
+      expect(await kit.drain()).toBe(3)
+      await ask.send({ account: 'a' })
+      expect((await kit.sluice.jobs.backlog()).limits).toMatchObject([{ limit: 'parts', waiting: 1, perMinute: 3 }])
+    } finally {
+      await kit.close()
+    }
+  })
+
   it('counts nothing that is given back of units from before the minute', async () => {
     const tokens = limit('tokens', { quota: '100000/day', zone: 'UTC', cost: ({ cost }: { cost: number }) => cost })
     const costing = z.object({ cost: z.number() })

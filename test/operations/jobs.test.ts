@@ -5,7 +5,7 @@ import { newId } from '../../src/core/hash.ts'
 import { migrate } from '../../src/db/migrate.ts'
 import type { Db, Tx } from '../../src/db/db.ts'
 import { limit, type Sluice, type State, task } from '../../src/index.ts'
-import { claimAll, empty, engines, enter, openOn, quietTask } from '../claim/engine.ts'
+import { claimAll, done, empty, engines, enter, finish, openOn, quietTask } from '../claim/engine.ts'
 import { ownPglite } from '../servers/pglite.ts'
 import { jobsLeft } from '../store/engine.ts'
 
@@ -43,6 +43,19 @@ for (const engine of engines) {
       expect(await sluice.jobs.status()).toMatchObject({ waiting: 1, scheduled: 1, running: 0, done: 1 })
       await sluice.jobs.cancel(sent[2] ?? '')
       expect(await sluice.jobs.status()).toMatchObject({ waiting: 0, oldestWaitingAt: null })
+    })
+
+    it('status counts as running what has not ended, also of a claim with other jobs', async () => {
+      await sluice.sendMany(quiet, [{ n: 1 }, { n: 2 }, { n: 3 }])
+      const jobs = await claimAll(sluice.db, await enter(sluice.db), ['quiet'], 3)
+      await finish(
+        sluice.db,
+        jobs.slice(1).map((job) => ({ job, outcome: 'done' })),
+        [],
+      )
+      expect(await sluice.jobs.status()).toMatchObject({ waiting: 0, running: 1, done: 2 })
+      await done(sluice.db, jobs.slice(0, 1))
+      expect(await sluice.jobs.status()).toMatchObject({ running: 0, done: 3 })
     })
 
     it('status shows the oldest job of a task without workers while other tasks are busy', async () => {
