@@ -38,18 +38,16 @@ begin
     v_done.probing := exists (select 1 from unnest(v_is.rooms) r where r.probe > 0); end if;
   v_share := engine.divide_room(coalesce(cardinality(v_ahead.instants), p_want), v_lanes, v_cand.starts, v_cand.steps,
     v_buckets, coalesce(v_ahead.rooms, v_is.rooms), v_cand.horizon, v_is.at, v_is.first);
-  -- A label without room bars the worker, not the lane: that stays where other workers find it.
   v_blocked := array(
-    select case when v_real.labels is not null and v_real.buckets[b] <> v_buckets[b] then 0
-           else coalesce(nullif(b, 0), v_ahead.shared, 0) end
-    from unnest(v_share.blocked) with ordinality u (b, o) order by o);
+    select coalesce(nullif(b, 0), v_ahead.shared, 0) from unnest(v_share.blocked) with ordinality u (b, o) order by o);
   v_mark := engine.mark_jobs(p_claim, p_worker, v_is.now_us, v_is.at, v_lanes, v_share.take, v_buckets, v_is.rooms,
     v_share.of, v_share.seqs, v_share.over, v_real.labels, v_real.members, v_ahead);
   v_done.granted := v_mark.granted; v_done.jobs := v_mark.jobs;
   v_done.instants := nullif(v_ahead.instants[:v_mark.granted], '{}');
+  v_blocked := engine.find_denying_buckets(v_lanes, v_blocked, v_buckets, v_is.rooms);
   v_next := engine.advance_lanes(v_lanes,
     array(select s - f from unnest(v_cand.starts, v_cand.lifts) with ordinality u (s, f, o) order by o), v_cand.steps,
-    engine.find_denying_buckets(v_lanes, v_blocked, v_buckets, v_is.rooms), v_buckets, v_mark.moves);
+    v_blocked, v_buckets, v_mark.moves);
   perform engine.update_lists(v_is.now_us, v_lanes, v_next, v_buckets[v_ahead.shared], v_ahead.lead);
   select array_agg(v_lanes[array_position(v_ids, m.lane)].class), array_agg(m.taken)
   into v_done.of, v_done.taken from unnest(v_mark.moves) m;
@@ -61,7 +59,8 @@ begin
     v_done.again := not v_done.held and v_mark.granted < case when v_unread
       then coalesce(cardinality(v_ahead.instants), v_is.rooms[v_ahead.shared].avail)
       else (select sum(t) from unnest(v_share.take) t) end;
-  elsif v_mark.granted < p_want and (v_mark.granted > 0 or v_real.labels is null or v_share.blocked = v_blocked) then
+  elsif v_mark.granted < p_want and (v_mark.granted > 0 or v_real.labels is null
+      or cardinality(array_positions(v_blocked, 0)) = cardinality(array_positions(v_share.blocked, 0))) then
     -- Lanes with costs may be denied in their places again and again: others are read if one left the ready list.
     v_done.again := v_share.more or v_unread and (v_mark.granted > 0 or not v_costed or exists (
         select 1 from unnest(v_lanes) with ordinality l where l.list = 0 and v_blocked[l.ordinality] > 0)) or exists (

@@ -4,6 +4,7 @@ import { watch } from '../../src/core/probe.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { label } from '../../src/limits/pool.ts'
 import { Sluice } from '../../src/sluice.ts'
+import { task } from '../../src/tasks/task.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { until } from '../until.ts'
 import { hasty } from '../worker/patience.ts'
@@ -20,7 +21,9 @@ import {
   finish,
   mainEngines,
   ownClock,
+  perTenant,
   quietTask,
+  tenantInput,
 } from './engine.ts'
 import { classesWithoutRoom, retireBuckets } from './engine-parts.ts'
 import { idleWorkers, registerIdle } from '../store/engine.ts'
@@ -264,6 +267,26 @@ for (const engine of mainEngines) {
       await finish(at.db, [{ job, outcome: 'done' }], [])
       expect(await idleWorkers(at.db)).toEqual(idle.slice(1).toSorted((one, other) => Number(one) - Number(other)))
     })
+
+    it.each([true, false])(
+      'a job that another limit holds leaves what its label lacks to others, label first: %s',
+      async (isFirst) => {
+        const name = `order.${isFirst}`
+        const ip = limit(`${name}.ip`, { window: '6/h', by: label('host') })
+        const costed = { limit: ip, cost: ({ n }: { n?: number | undefined }) => n ?? 1 }
+        const own = perTenant(`${name}.own`, '1/h', 1)
+        const limits = isFirst ? [costed, own] : [own, costed]
+        const mixed = task(name, { input: tenantInput, limits: limits as never, run: () => undefined })
+        const worker = await host('a')
+        await at.sluice.send(mixed, { tenant: 'a', n: 4 })
+        expect(await claimAll(at.db, worker, [name], 1)).toHaveLength(1)
+        // Its tenant has no room, and the host has two units of three.
+        await at.sluice.send(mixed, { tenant: 'a', n: 3 })
+        expect(await last(worker, [name])).toMatchObject({ jobs: [] })
+        await at.sluice.send(mixed, { tenant: 'b', n: 1 })
+        expect(await claimAll(at.db, worker, [name], 1)).toHaveLength(1)
+      },
+    )
 
     it('room in another limit notifies a worker that has room under its own label', async () => {
       const mixed = quietTask('mixed', [
