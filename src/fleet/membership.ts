@@ -32,8 +32,9 @@ export interface Member {
 
 /** How often a worker sends a heartbeat and checks whether a worker watches the fleet, in ms. */
 export const beatMs = 2_000
-/** After how many failed looks in a row, one a beat, the log reports that lost workers are not given up. */
-const quietLooks = 5
+/** After how many ms a worker is lost, and after how many more without a rescue the log reports it. */
+const lostMs = 10_000
+const quietMs = 10_000
 /** How often a worker that signs off tries again if it had to wait for a lock for two seconds. */
 const signOffTries = 3
 
@@ -47,6 +48,14 @@ export interface RoundResult {
   mayRest: boolean
   /** Ids of its older claims in the store. */
   claims: readonly string[]
+}
+
+/** A look at the heartbeats of all workers: what `fleet/watch_workers.sql` returned, or the error with which it failed. */
+interface Look {
+  lost: string | null
+  still_us: string | null
+  rescued: boolean
+  error?: unknown
 }
 
 /** Jobs that were begun, until that is recorded. */
@@ -72,8 +81,10 @@ export class Membership {
   #stints = new Set<string>()
   readonly #begun = new Set<Begun>()
   #isTelling = false
-  /** How many looks in a row could not give up a lost worker. */
-  #failedLooks = 0
+  /** Since when looks have failed, in monotonic ms; undefined: the last one did not. */
+  #failingMs: number | undefined
+  /** The lost workers that the log already reports; undefined: that looks fail. */
+  readonly #reported = new Set<string | undefined>()
   /** The stuck handlers and slots that were last recorded, and for which registration. */
   #recordedLoad = { worker: '', stuck: 0, slots: 0 }
 
@@ -213,27 +224,44 @@ export class Membership {
   async watch(): Promise<string[]> {
     const all: string[] = []
     for (;;) {
-      // If another client has locked a job of a lost worker, the next look tries again, or rescues another worker first.
-      const look = this.#store.call<{ watch_workers: string[] | null }>('watch_workers')
-      const [row] = await look.catch((error: unknown) => {
-        if (!isTransient(error)) throw error
-        return [{ watch_workers: null, error }]
-      })
-      this.#rescueFailed(row)
-      const lost = row?.watch_workers ?? []
-      if (lost.length === 0) return all
-      await reach('rescue.done', lost)
-      all.push(...lost)
+      const look = await this.#look()
+      if (!look.rescued) {
+        this.#notRescued(look)
+        return all
+      }
+      await reach('rescue.done', [look.lost])
+      all.push(String(look.lost))
     }
   }
 
-  /** Reports once that lost workers cannot be given up, when several looks in a row have failed. */
-  #rescueFailed(row: { watch_workers: string[] | null; error?: unknown } | undefined): void {
-    this.#failedLooks = row?.watch_workers === null ? this.#failedLooks + 1 : 0
-    if (this.#failedLooks !== quietLooks) return
+  /** Looks at the heartbeats once, and gives up one lost worker. */
+  async #look(): Promise<Look> {
+    try {
+      const [look] = await this.#store.call<Look>('watch_workers')
+      this.#failingMs = undefined
+      this.#reported.delete(undefined)
+      return look as Look
+    } catch (error) {
+      if (!isTransient(error)) throw error
+      this.#failingMs ??= this.#store.clock.monotonicMs()
+      return { lost: null, still_us: null, rescued: false, error }
+    }
+  }
+
+  /**
+   * Reports once that a lost worker is not given up: not at once, because the next look may succeed. Each process of a
+   * fleet makes some of the looks, so the instant at which the worker was lost decides.
+   */
+  #notRescued({ lost, still_us: stillUs, error }: Look): void {
+    const who = lost ?? undefined
+    if (who === undefined && error === undefined) return
+    const failingMs = this.#store.clock.monotonicMs() - (this.#failingMs ?? Infinity)
+    const forMs = who === undefined ? failingMs : Number(stillUs) / 1_000 - lostMs
+    if (forMs < quietMs || this.#reported.has(who)) return
+    this.#reported.add(who)
     this.#store.log.error(
       'a lost worker cannot be given up, because the database is busy or another client has locked one of its jobs; trying again until it can',
-      'error' in (row ?? {}) ? { err: row?.error } : {},
+      who === undefined ? { err: error } : { worker: who },
     )
   }
 

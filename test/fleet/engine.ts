@@ -20,7 +20,8 @@ export async function rescueAll(db: Queryable): Promise<void> {
 
 /** Looks at all heartbeats once; resolves to the workers that were given up. */
 export async function watchWorkers(db: Queryable): Promise<string[]> {
-  return (await sqlOn(db).call<{ watch_workers: string[] }>('watch_workers'))[0]?.watch_workers ?? []
+  const [look] = await sqlOn(db).call<{ lost: string; rescued: boolean }>('watch_workers')
+  return look?.rescued === true ? [look.lost] : []
 }
 
 /** Notifies idle workers of work for which none of them was notified. */
@@ -42,13 +43,13 @@ export async function pagesOfRound(db: Queryable, worker: string): Promise<numbe
   return (await costOf(db, `run_worker_round(${worker}, false, sluice.now_us(), 0, 0, null)`)).pages
 }
 
-/** Lets these workers (by default all) seem lost: others have seen their heartbeats stand still for ten seconds. */
-export async function suspect(db: Queryable, workers?: readonly string[]): Promise<void> {
+/** Lets these workers (by default all) seem lost: others have seen their heartbeats stand still for ten seconds, or longer. */
+export async function suspect(db: Queryable, workers?: readonly string[], seconds = 10): Promise<void> {
   await db.query(
     `insert into sluice.doubt (worker, beat, at, unchanged_us)
-     select id, beat, sluice.now_us(), 10000000 from sluice.worker where $1::bigint[] is null or id = any ($1)
+     select id, beat, sluice.now_us(), $2::bigint * 1000000 from sluice.worker where $1::bigint[] is null or id = any ($1)
      on conflict (worker) do update set unchanged_us = excluded.unchanged_us`,
-    [workers ?? null],
+    [workers ?? null, seconds],
   )
 }
 
