@@ -29,7 +29,7 @@ const recordMs = 400
 const leastMsMost = 400
 /**
  * A bound is raised when it was reported so many ms ago or more, because another process may be about to shrink the margin by
- * what it read before.
+ * what it read before. `claim/definitions/adapt_limit.sql` refuses what was read three seconds ago.
  */
 const raiseMs = 4_000
 /** A bound falls only to less than this part of itself. */

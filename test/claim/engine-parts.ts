@@ -125,17 +125,19 @@ interface Adapted {
   adaptive?: object
   /** For a margin: how many processes had measured; null: it does not matter. */
   known?: number | null
+  /** For a margin: when it read them, by the store's clock, in microseconds; null: it does not matter. */
+  readUs?: number | null
 }
 
 /** Puts in force what a fleet has measured or found; resolves to whether that is so now. */
 export async function putAdapted(
   db: Queryable,
   name: string,
-  { version, numbers, adaptive, known = null }: Adapted,
+  { version, numbers, adaptive, known = null, readUs = null }: Adapted,
 ): Promise<boolean | undefined> {
   const spec = JSON.stringify({ ...numbersOnly(numbers), adaptive })
   const source = adaptive === undefined ? 'measured' : 'found'
-  const params = [name, version, source, known, spec, JSON.stringify(columnsOf(numbers)), 'test', null]
+  const params = [name, version, source, known, readUs, spec, JSON.stringify(columnsOf(numbers)), 'test', null]
   return (await sqlOn(db).call<{ adapt_limit: boolean }>(definitionCalls.adapt, params))[0]?.adapt_limit
 }
 

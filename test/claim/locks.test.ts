@@ -117,7 +117,18 @@ describe('locks', () => {
     await run('hold_buckets', [1, 2], 1_000, null)
     for (const age of [0, 1_000]) await run('refuse_buckets', [2, 1], [3], null, age, null, '429')
     await run('accept_buckets', [2, 1], 0, null)
-    await run('adapt_limit', 'locks.found', null, 'found', null, '{"rules": [], "numbers": {}}', '{}', 'test', null)
+    await run(
+      'adapt_limit',
+      'locks.found',
+      null,
+      'found',
+      null,
+      null,
+      '{"rules": [], "numbers": {}}',
+      '{}',
+      'test',
+      null,
+    )
     const seen = { name: kept.name, ages: 0, age: 0, late: 0, answers: 0, least: 0, most: 0, sound: true }
     for (const name of [kept.name, seats.name, kept.name])
       await run('record_measured', newId(), 'host', JSON.stringify([{ ...seen, name }]))

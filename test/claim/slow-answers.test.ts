@@ -223,4 +223,25 @@ describe('the margin of a fleet with slow answers', () => {
     one.answered([of], 30, charge)
     expect(charged).toBe(1)
   })
+
+  it('keeps its margin when a process that was frozen for seconds wants to change it by what it had read before', async () => {
+    const { of, store, pass, inForce } = await fleet()
+    let frozenUs = 0
+    const run: typeof store.run = async (name, params) => {
+      const rows = await store.run<never>(name, params)
+      return name === 'limits/definitions/read_measured'
+        ? rows.map((row: { read: number }) => ({ ...row, read: row.read - frozenUs }) as never)
+        : rows
+    }
+    const frozen = new Margins({ clock: store.clock, call: store.call.bind(store), run } as typeof store)
+    await frozen.join([of])
+    await pass(40, [2, 4], [frozen])
+    expect(await inForce()).toEqual([10, 190])
+    frozenUs = 4_000_000
+    await pass(60, [2, 4], [frozen])
+    expect(await inForce()).toEqual([10, 190])
+    frozenUs = 0
+    await pass(10, [2, 4], [frozen])
+    expect(await inForce()).toEqual(narrow)
+  })
 })

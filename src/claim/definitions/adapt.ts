@@ -46,6 +46,16 @@ export async function adapt(sql: Sql, limit: Limit): Promise<void> {
         ? 'its bounds have changed'
         : `the vendor refused a request after ${row.accepted} in its window`
   const spec = JSON.stringify({ ...numbersOnly(made), adaptive: found })
-  const params = [limit.name, row.version, 'found', null, spec, JSON.stringify(columnsOf(made)), currentUser(), why]
+  const params = [
+    limit.name,
+    row.version,
+    'found',
+    null,
+    null,
+    spec,
+    JSON.stringify(columnsOf(made)),
+    currentUser(),
+    why,
+  ]
   await sql.call('adapt_limit', params)
 }

@@ -42,6 +42,7 @@ interface Row {
   late: number
   way: number | null
   fixed: boolean
+  read: number
 }
 
 /** Measures the margins of the limits under which one process may call. */
@@ -264,16 +265,16 @@ export class Margins {
     )
   }
 
-  /** Resolves to false if the definition, or who calls under it, has changed since it was read. */
+  /** Resolves to false if the definition, or who calls under it, may have changed since it was read. */
   async #put(row: Row, margin: Margin, why: string): Promise<boolean> {
-    const { name, version, known, spec } = row
+    const { name, version, known, read, spec } = row
     const { classic, numbers } = spec
     const made = madeWith(name, numbers, margin)
     // With these numbers it is beyond exact arithmetic.
     if (made === undefined) return true
     const limit = { ...made, classic, numbers }
     const text = JSON.stringify(numbersOnly(limit))
-    const params = [name, version, 'measured', known, text, JSON.stringify(columnsOf(limit)), currentUser(), why]
+    const params = [name, version, 'measured', known, read, text, JSON.stringify(columnsOf(limit)), currentUser(), why]
     const [put] = await retryOnDeadlock(this.#store.clock, () =>
       this.#store.call<{ adapt_limit: boolean }>('adapt_limit', params),
     )

@@ -5,10 +5,12 @@
 -- way: the longest answer less the shortest one, of all hosts; null: some host has fewer than 100, or something is not
 -- measured
 -- fixed: what is measured changes nothing, because other programs, or other databases, count by this definition too.
+-- read: when it is read, by the store's clock, in microseconds
 -- $1: the limits
 select d.name, d.version, d.spec, coalesce(m.known, 0)::integer as known, m.age::float8 as age,
   coalesce(m.late, 0)::float8 as late, m.way::float8 as way,
-  d.spec ? 'published' or coalesce((select s.stores > 1 from sluice.shared s limit 1), false) as fixed
+  d.spec ? 'published' or coalesce((select s.stores > 1 from sluice.shared s limit 1), false) as fixed,
+  sluice.now_us()::float8 as read
 from unnest($1::text[]) n (name)
 cross join lateral (select * from sluice.limit_def where name = n.name order by version desc limit 1) d
 cross join lateral (
