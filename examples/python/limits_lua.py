@@ -324,8 +324,9 @@ local function close(bucket, epoch)
 end
 
 -- Buckets in Redis: one hash for each. Its fields: `s`: the bucket's state. `e<n>`: its nth grant (at, units, units given back, version,
--- id, places held, number of parts: if it was made for several times, its further parts follow it and hold no places). `g<id>`: the
--- number of the grant with this id. `p<id>`: places held (and version) of a grant that is not remembered otherwise.
+-- id, places held, number of parts: if it was made for several times, its further parts follow it and hold no places; AGAIN: the units
+-- of a request that was charged once more). `g<id>`: the number of the grant with this id. `p<id>`: places held (and version) of a grant
+-- that is not remembered otherwise.
 -- `l`: places that are leased: for each grant their number, and when they are free again unless the lease is renewed.
 -- `o`: until then nothing is granted ahead, because other programs have called (reserve.lua).
 -- State and grants share a key, so that they can only be lost together.
@@ -338,6 +339,7 @@ end
 local GRANTS = 1000
 local SOME = 50
 local NO_GRANTS = {}
+local AGAIN = 0
 -- The byte before a number in what is packed (state below).
 local DOUBLE = 203
 -- Time for which a reply is repeated; a command that arrives after its caller has given up is not carried out at all.
@@ -429,7 +431,7 @@ local function forget(bucket)
 end
 
 -- Remembers a grant, made no later than the bucket's own time. id '': use beyond a grant, which cannot be given back; or a further part
--- of the last grant. parts: number of parts of the grant. It is written by `save`, in one command with the state.
+-- of the last grant. parts: number of parts of the grant, or AGAIN. It is written by `save`, in one command with the state.
 local function remember(bucket, at, id, units, places, parts)
   local n, fresh = bucket.n + 1, bucket.fresh
   local name = string.format('%d', n)
@@ -696,12 +698,14 @@ local function rebuild_flow(bucket, i, entries)
   end
 end
 
--- Sets what counts in the periods of a quota. How much counts in the period before is not looked up, because that may be months:
--- while it matters, that period is full.
+-- Sets what counts in the periods of a quota: not what was charged once more. How much counts in the period before is not looked up,
+-- because that may be months: while it matters, that period is full.
 local function rebuild_quota(bucket, i, entries)
   local rule = bucket.rules[i]
   local spent = begun(rule, bucket.at)
-  for _, entry in ipairs(entries) do spend(rule, spent, entry[1], entry[2] - entry[3]) end
+  for _, entry in ipairs(entries) do
+    if entry[7] ~= AGAIN then spend(rule, spent, entry[1], entry[2] - entry[3]) end
+  end
   spent[4] = bucket.at < spent[2] + rule.margin and rule.room or 0
   bucket.spent[i] = spent
 end
@@ -1112,7 +1116,7 @@ local function overrun(bucket, id, units, now)
   local parts = first and parts_of(bucket, first, n) or {}
   local last = parts[#parts]
   settle(bucket, last and last[2] > 0 and last[1] or bucket.at, units, nil, not id)
-  remember(bucket, bucket.at, '', units, 0)
+  remember(bucket, bucket.at, '', units, 0, not id and AGAIN or 1)
   flush(bucket)
   bucket.changed = true
   return units

@@ -63,12 +63,14 @@ local function rebuild_flow(bucket, i, entries)
   end
 end
 
--- Sets what counts in the periods of a quota. How much counts in the period before is not looked up, because that may be months:
--- while it matters, that period is full.
+-- Sets what counts in the periods of a quota: not what was charged once more. How much counts in the period before is not looked up,
+-- because that may be months: while it matters, that period is full.
 local function rebuild_quota(bucket, i, entries)
   local rule = bucket.rules[i]
   local spent = begun(rule, bucket.at)
-  for _, entry in ipairs(entries) do spend(rule, spent, entry[1], entry[2] - entry[3]) end
+  for _, entry in ipairs(entries) do
+    if entry[7] ~= AGAIN then spend(rule, spent, entry[1], entry[2] - entry[3]) end
+  end
   spent[4] = bucket.at < spent[2] + rule.margin and rule.room or 0
   bucket.spent[i] = spent
 end

@@ -68,7 +68,7 @@ local function overrun(bucket, id, units, now)
   local parts = first and parts_of(bucket, first, n) or {}
   local last = parts[#parts]
   settle(bucket, last and last[2] > 0 and last[1] or bucket.at, units, nil, not id)
-  remember(bucket, bucket.at, '', units, 0)
+  remember(bucket, bucket.at, '', units, 0, not id and AGAIN or 1)
   flush(bucket)
   bucket.changed = true
   return units

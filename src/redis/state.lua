@@ -1,6 +1,7 @@
 -- Buckets in Redis: one hash for each. Its fields: `s`: the bucket's state. `e<n>`: its nth grant (at, units, units given back, version,
--- id, places held, number of parts: if it was made for several times, its further parts follow it and hold no places). `g<id>`: the
--- number of the grant with this id. `p<id>`: places held (and version) of a grant that is not remembered otherwise.
+-- id, places held, number of parts: if it was made for several times, its further parts follow it and hold no places; AGAIN: the units
+-- of a request that was charged once more). `g<id>`: the number of the grant with this id. `p<id>`: places held (and version) of a grant
+-- that is not remembered otherwise.
 -- `l`: places that are leased: for each grant their number, and when they are free again unless the lease is renewed.
 -- `o`: until then nothing is granted ahead, because other programs have called (reserve.lua).
 -- State and grants share a key, so that they can only be lost together.
@@ -13,6 +14,7 @@
 local GRANTS = 1000
 local SOME = 50
 local NO_GRANTS = {}
+local AGAIN = 0
 -- The byte before a number in what is packed (state below).
 local DOUBLE = 203
 -- Time for which a reply is repeated; a command that arrives after its caller has given up is not carried out at all.
@@ -104,7 +106,7 @@ local function forget(bucket)
 end
 
 -- Remembers a grant, made no later than the bucket's own time. id '': use beyond a grant, which cannot be given back; or a further part
--- of the last grant. parts: number of parts of the grant. It is written by `save`, in one command with the state.
+-- of the last grant. parts: number of parts of the grant, or AGAIN. It is written by `save`, in one command with the state.
 local function remember(bucket, at, id, units, places, parts)
   local n, fresh = bucket.n + 1, bucket.fresh
   local name = string.format('%d', n)

@@ -196,8 +196,11 @@ describe('the settlement of grants', () => {
     expect(granted).toBe(0)
     // It waits for a unit of the rate, not for the next day.
     expect(waitUs).toBeLessThanOrEqual(600_000)
-    const window = bucket('one', { window: '20/min' }, 2)
-    expect(await reserve([window], 20)).toMatchObject({ granted: 10 })
+    // Under a changed definition, too.
+    const windowed = bucket('one', { window: '20/min', quota: '12/day' }, 2)
+    expect(await reserve([windowed], 20)).toMatchObject({ granted: 4 })
+    const window = bucket('one', { window: '20/min' }, 3)
+    expect(await reserve([window], 20)).toMatchObject({ granted: 6 })
   })
 })
 
