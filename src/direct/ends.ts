@@ -18,7 +18,7 @@ import { StoreError, textOfError } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
 import { delayMs } from '../core/retry.ts'
 import type { Entry } from './intake.ts'
-import { copyOf, type Progress } from './message.ts'
+import { copyOf, headersAside, type Progress } from './message.ts'
 
 /** Parameters of `Ends`; see the fields. */
 export interface EndsOptions {
@@ -187,7 +187,8 @@ export class Ends {
     await this.#once(entry, 'result', () =>
       this.#send(resultOf(message.id, { state: 'failed', reason, result: null, error }), entry),
     )
-    if (parks) await this.#once(entry, 'aside', () => this.#park(delivery, queue, `${reason}: ${error}`))
+    const aside = () => this.#park(delivery, queue, `${reason}: ${error}`, headersAside(delivery))
+    if (parks) await this.#once(entry, 'aside', aside)
     if (task.onFailed !== undefined) await this.#sendFailureJob(entry, task.onFailed.name, progress, failure)
   }
 
@@ -219,10 +220,10 @@ export class Ends {
       tags: [],
       input,
     }
-    // The same whenever it is sent, because the attempt's end may be repeated.
+    // The same whenever it is sent, because the attempt's end may be repeated; another if the message was put back by hand.
     const call = {
       ...blank,
-      id: idFrom(`${id}/failed`),
+      id: idFrom(`${id}/failed/${progress.parked}`),
       task: name,
       rootId,
       parentId: id,
@@ -233,9 +234,10 @@ export class Ends {
     await post.send(wire, { exchange: '', routingKey: queue })
   }
 
-  #park(delivery: Delivery, queue: string, reason: string): Promise<void> {
+  #park(delivery: Delivery, queue: string, reason: string, more: Record<string, unknown> = {}): Promise<void> {
     const message = received(delivery)
-    return park(this.#options.post, { ...message, headers: withoutBrokers(message.headers) }, queue, reason)
+    const headers = { ...withoutBrokers(message.headers), ...more }
+    return park(this.#options.post, { ...message, headers }, queue, reason)
   }
 
   /** Sends the last result of a task, and the tasks that follow it. */

@@ -14,6 +14,8 @@ export interface Progress extends Known {
   readonly dueMs?: number
   /** How often it was sent again: no two of its copies are alike. */
   readonly turn: number
+  /** How often it was put aside because it had failed, and put back by hand. */
+  readonly parked: number
 }
 
 /** The header, as JSON. */
@@ -21,7 +23,16 @@ export const progressHeader = 'sluice-progress'
 /** True in a message that was sent again after a lost connection, so that it may be there twice. */
 const againHeader = 'sluice-again'
 
-const fresh: Progress = { attempt: 0, failed: 0, throttled: 0, crashes: 0, denied: 0, isDoubtful: false, turn: 0 }
+const fresh: Progress = {
+  attempt: 0,
+  failed: 0,
+  throttled: 0,
+  crashes: 0,
+  denied: 0,
+  isDoubtful: false,
+  turn: 0,
+  parked: 0,
+}
 
 /** Reads the history of a delivered message. A header that other programs wrote counts as none. */
 export function progressOf({ properties }: Pick<Delivery, 'properties'>): Progress {
@@ -30,12 +41,12 @@ export function progressOf({ properties }: Pick<Delivery, 'properties'>): Progre
   const text = headers[progressHeader]
   const found = typeof text === 'string' ? parsed(text) : undefined
   const known = found === undefined ? fresh : { ...fresh, ...found }
-  const { attempt, failed, throttled, crashes, denied, isDoubtful, turn, dueMs } = known
-  const isOurs = [attempt, failed, throttled, crashes, denied, turn].every(
+  const { attempt, failed, throttled, crashes, denied, isDoubtful, turn, parked, dueMs } = known
+  const isOurs = [attempt, failed, throttled, crashes, denied, turn, parked].every(
     (count) => Number.isInteger(count) && count >= 0,
   )
   const due = Number.isSafeInteger(dueMs) ? { dueMs: dueMs as number } : {}
-  const counts = { attempt, failed, throttled, crashes, denied, turn, ...due }
+  const counts = { attempt, failed, throttled, crashes, denied, turn, parked, ...due }
   const own = isOurs ? { ...counts, isDoubtful: isDoubtful === true } : fresh
   return isAgain ? { ...own, isDoubtful: true } : own
 }
@@ -62,4 +73,10 @@ export function copyOf(delivery: Delivery, progress: Progress): Omit<Message, 'e
   const headers = { ...Object.fromEntries(own), ...retries, [progressHeader]: noted }
   const { body, properties } = messageOf({ ...wire, headers, deliveryMode: deliveryMode === 1 ? 1 : 2 })
   return { body, properties: properties ?? {}, again: { [againHeader]: true } }
+}
+
+/** Returns the headers of a message that failed and is put aside: by them it differs from the same message before. */
+export function headersAside(delivery: Pick<Delivery, 'properties'>): Record<string, unknown> {
+  const progress = progressOf(delivery)
+  return { [progressHeader]: JSON.stringify({ ...progress, parked: progress.parked + 1 }) }
 }

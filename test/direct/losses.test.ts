@@ -8,11 +8,12 @@ import type { Delivery } from '../../src/amqp/broker.ts'
 import type { Properties } from '../../src/amqp/publisher.ts'
 import { signature } from '../../src/celery/signature.ts'
 import { blank } from '../../src/celery/task-message.ts'
+import type { WireMessage } from '../../src/celery/wire.ts'
 import { systemClock } from '../../src/core/clock.ts'
 import { StoreError } from '../../src/core/errors.ts'
 import { silent } from '../../src/core/log.ts'
 import { Ends } from '../../src/direct/ends.ts'
-import { entryOf, keyOf } from '../../src/direct/intake.ts'
+import { type Entry, entryOf, keyOf } from '../../src/direct/intake.ts'
 import { type AnyTask, label, limit, snooze, task } from '../../src/index.ts'
 import { openWire } from '../absorb/stage.ts'
 import { startProxy } from '../servers/proxy.ts'
@@ -200,6 +201,30 @@ function flaky() {
 const common = { clock: systemClock, log: silent }
 const sentNothing = { consume: undefined, listen: undefined, announce: undefined, close: undefined } as never
 
+const boom = { reason: 'exhausted', error: '{"message":"boom"}' }
+
+/** The ends of messages on a broker that sends in this way. */
+function endsOn(post: object): Ends {
+  const all = { ...(sentNothing as object), ...post } as never
+  const results = new Results({ ...common, post: all, redis: undefined })
+  const presence = { name: 'test', events: { reported() {} } } as never
+  return new Ends({ broker: {} as never, post: all, results, presence, ...common, tracksStarted: false, parks: true })
+}
+
+/** A message of a task with `onFailed`, with these headers. */
+function entryOfLost(headers: object): Entry {
+  const lost = task('lost', { input, run: () => {}, onFailed: () => {} })
+  const message = { ...blank, id: 'a', task: 'lost', rootId: 'a', replyTo: 'replies' }
+  const delivery = { body: Buffer.from('[[],{},{}]'), properties: { headers } } as unknown as Delivery
+  return entryOf(delivery, message, {
+    key: 'a',
+    queue: 'celery',
+    tasks: new Map([['lost', lost]]),
+    labels: {},
+    nowMs: 0,
+  })
+}
+
 describe('an end that cannot be sent at once', () => {
   it('sends what follows a result once', async () => {
     const sent: string[] = []
@@ -219,35 +244,34 @@ describe('an end that cannot be sent at once', () => {
   it('sends the job of onFailed once, and one result', async () => {
     const sent: string[] = []
     const fails = flaky()
-    const post = {
-      ...(sentNothing as object),
+    const ends = endsOn({
       reply: async () => void sent.push('result'),
       send: async (_: unknown, { routingKey }: { routingKey: string }) => {
         if (routingKey.endsWith('.parked')) await fails()
         sent.push(routingKey)
       },
-    } as never
-    const lost = task('lost', { input, run: () => {}, onFailed: () => {} })
-    const message = { ...blank, id: 'a', task: 'lost', rootId: 'a', replyTo: 'replies' }
-    const delivery = { body: Buffer.from('[[],{},{}]'), properties: { headers: {} } } as unknown as Delivery
-    const about = { key: 'a', queue: 'celery', tasks: new Map([['lost', lost]]), labels: {}, nowMs: 0 }
-    const entry = entryOf(delivery, message, about)
-    const results = new Results({ ...common, post, redis: undefined })
-    const presence = { name: 'test', events: { reported() {} } } as never
-    const ends = new Ends({
-      broker: {} as never,
-      post,
-      results,
-      presence,
-      ...common,
-      tracksStarted: false,
-      parks: true,
     })
-    const failed = () => ends.failed(entry, entry.progress, { reason: 'exhausted', error: '{"message":"boom"}' })
+    const entry = entryOfLost({})
+    const failed = () => ends.failed(entry, entry.progress, boom)
     await expect(failed()).rejects.toThrow('it is away')
     await failed()
     expect(sent).toEqual(['result', 'celery.parked', 'celery'])
   })
+})
+
+it('a failed message that was put back by hand sends a job of onFailed of its own', async () => {
+  const sent: WireMessage[] = []
+  const ends = endsOn({
+    reply: async () => {},
+    send: async (message: WireMessage) => void sent.push(message),
+  })
+  for (let headers = {}; sent.length < 6; headers = sent.at(-2)?.headers ?? {}) {
+    const entry = entryOfLost(headers)
+    await ends.failed(entry, entry.progress, boom)
+  }
+  const jobs = sent.filter(({ headers }) => headers['parent_id'] === 'a')
+  expect(jobs).toHaveLength(3)
+  expect(new Set(jobs.map(({ headers }) => headers['id'])).size).toBe(3)
 })
 
 it('a worker that lacks the label of a limit names it', async (context) => {
