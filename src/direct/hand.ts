@@ -44,6 +44,11 @@ export interface HandOptions {
 const againMs = 1_000
 /** How many messages are remembered, to recognise those that arrive again or were called off. */
 const keysMax = 10_000
+/**
+ * For how many ms, from the first delivery after a lost connection on, a message that arrives again may be one that was not begun. Later
+ * it may be another one that is alike, which a worker has begun and lost.
+ */
+const droppedMs = 60_000
 
 /** An attempt under way. */
 interface Running {
@@ -67,6 +72,8 @@ export class Hand {
   readonly #revoked = new RecentMap<string, true>(keysMax)
   /** Messages that arrived here, were not begun, and went back when their connection was lost. */
   readonly #dropped = new RecentMap<string, true>(keysMax)
+  /** When the first message arrived after those went back, in monotonic ms. */
+  #backMs: number | undefined
   readonly #end = new AbortController()
   readonly #inbox: Inbox
   #open = 0
@@ -123,6 +130,7 @@ export class Hand {
   take(delivery: Delivery, queue: string): void {
     this.counts.delivered++
     this.#open++
+    if (delivery.isInHand) this.#backMs ??= this.#options.clock.monotonicMs()
     this.#inbox.delivered(delivery, queue)
   }
 
@@ -130,7 +138,7 @@ export class Hand {
     const key = keyOf(delivery, queue)
     // Its connection is lost, so it will be delivered again, here or elsewhere.
     if (!delivery.isInHand) {
-      if (!delivery.isRedelivered) this.#dropped.set(key, true)
+      if (!delivery.isRedelivered) this.#remember(key)
       return this.#closed()
     }
     const held = this.#held.get(key)
@@ -196,7 +204,7 @@ export class Hand {
     const [nowMs, dueMs] = [clock.wallMs(), Math.max(etaMs, progress.dueMs ?? 0)]
     if (this.#isOff(entry)) return
     if (expiresMs <= Math.max(nowMs, etaMs)) this.#settle(entry, () => ends.revoked(entry, 'expired'))
-    else if (delivery.isRedelivered && !this.#dropped.delete(entry.key)) this.#settle(entry, () => ends.crashed(entry))
+    else if (delivery.isRedelivered && !this.#wasDropped(entry.key)) this.#settle(entry, () => ends.crashed(entry))
     else if (task.isOnce && progress.isDoubtful) this.#settle(entry, () => ends.doubtful(entry, progress))
     else if (dueMs > nowMs) this.#settle(entry, () => ends.later(entry, progress, Math.ceil(dueMs - nowMs)))
     else if (this.#isStopping) this.#giveBack(entry)
@@ -332,8 +340,19 @@ export class Hand {
 
   /** Drops a message that was not begun and whose connection is lost: it is delivered again, so it would run twice. */
   #drop(entry: Entry): void {
-    this.#dropped.set(entry.key, true)
+    this.#remember(entry.key)
     this.#forget(entry)
+  }
+
+  #remember(key: string): void {
+    this.#dropped.set(key, true)
+    this.#backMs = undefined
+  }
+
+  /** Returns whether a message that arrives again went back from here, and was not begun. */
+  #wasDropped(key: string): boolean {
+    const nowMs = this.#options.clock.monotonicMs()
+    return this.#dropped.delete(key) && nowMs - (this.#backMs ?? nowMs) < droppedMs
   }
 
   #forget(entry: InHand): void {

@@ -15,11 +15,13 @@ function delivered(id: string, more: Pick<Delivery, 'isRedelivered' | 'isInHand'
   return { ...own, ack: () => true, reject: () => true } as unknown as Delivery
 }
 
-it('begins them when they come again, as what no worker has begun', async () => {
+/** A worker that notes what it begins and what it counts as lost, on a clock that the test moves. */
+function noting() {
   const started: ClaimedJob[] = []
   const crashed: string[] = []
+  const later = { ms: 0 }
   const hand = new Hand({
-    clock: systemClock,
+    clock: { ...systemClock, monotonicMs: () => systemClock.monotonicMs() + later.ms },
     log: silent,
     labels: {},
     tasks: new Map([['note', task('note', { mode: 'at-most-once', run: () => undefined })]]),
@@ -36,11 +38,31 @@ it('begins them when they come again, as what no worker has begun', async () => 
       abort() {},
     }),
   } as never)
-  hand.take(delivered('unread', { isRedelivered: false, isInHand: false }), 'celery')
+  const take = (id: string, more: Parameters<typeof delivered>[1]) => hand.take(delivered(id, more), 'celery')
+  return { hand, take, started, crashed, later }
+}
+
+it('begins them when they come again, as what no worker has begun', async () => {
+  const { take, started, crashed } = noting()
+  take('unread', { isRedelivered: false, isInHand: false })
   // Another worker had this one before.
-  hand.take(delivered('begun', { isRedelivered: true, isInHand: false }), 'celery')
-  for (const id of ['unread', 'begun']) hand.take(delivered(id, { isRedelivered: true, isInHand: true }), 'celery')
+  take('begun', { isRedelivered: true, isInHand: false })
+  for (const id of ['unread', 'begun']) take(id, { isRedelivered: true, isInHand: true })
   await until(() => started.length + crashed.length === 2)
   expect(started.map(({ id, ambiguous }) => [id, ambiguous])).toEqual([['unread', false]])
   expect(crashed).toEqual(['begun'])
+})
+
+it('counts one that comes again long after the connection is back as what a lost worker may have begun', async () => {
+  const { hand, take, started, crashed, later } = noting()
+  for (const id of ['soon', 'late']) take(id, { isRedelivered: false, isInHand: false })
+  await until(() => hand.running === 0, 'they have gone back')
+  // While the server was away.
+  later.ms = 3_600_000
+  take('soon', { isRedelivered: true, isInHand: true })
+  await until(() => started.length === 1)
+  later.ms += 60_000
+  take('late', { isRedelivered: true, isInHand: true })
+  await until(() => started.length + crashed.length === 2)
+  expect(crashed).toEqual(['late'])
 })
