@@ -328,7 +328,8 @@ end
 -- of a request that was charged once more). `g<id>`: the number of the grant with this id. `p<id>`: places held (and version) of a grant
 -- that is not remembered otherwise.
 -- `l`: places that are leased: for each grant their number, and when they are free again unless the lease is renewed.
--- `o`: until then nothing is granted ahead, because other programs have called (reserve.lua).
+-- `o`: until then nothing is granted ahead, because other programs have called (reserve.lua). `f`: when units or places were last given
+-- back (settle.lua).
 -- State and grants share a key, so that they can only be lost together.
 -- Numbers are packed, never turned into text by Lua, which keeps 14 digits.
 
@@ -610,9 +611,10 @@ end
 -- epoch began), or if the epoch closes it without bound (the state is of another time: an old dump, a clock that was ahead, a definition
 -- that is no more).
 local function read(key, definition, epoch, now)
-  local state, others = unpack(redis.call('HMGET', key, 's', 'o'))
+  local state, others, freed = unpack(redis.call('HMGET', key, 's', 'o', 'f'))
   local bucket = state and unpacked(key, definition, state) or unpacked_slowly(key, definition, state, now)
   bucket.stored, bucket.others = state and true or false, others and tonumber(others) or 0
+  bucket.moved = freed and math.max(bucket.at, tonumber(freed)) or bucket.at
   if not epoch then return bucket end
   if state and bucket.closed ~= epoch.at and (definition.own or epoch.most >= NEVER) then
     redis.call('PEXPIRE', key, '0')
@@ -869,8 +871,9 @@ RESERVE = _LIBRARY + r"""-- Grants what fits. KEYS: key of the epoch, of the rep
 -- Returns 'decided', the id (a client may mix up replies when one is lost on the way), the time, what the clock shows, and for each
 -- item: how many of the `want` were granted; after how many us to send the rest again (0: all were granted); which bucket is the last
 -- to have room (0: none lacks it); with ahead also after how many us the grants may be used, and why that bucket denies: 1: it is closed
--- or held, 2: other programs have called lately, 3: it has granted for later times already, 0: its units are used. Or 'lost', the id and
--- the epoch that stands; or 'late', the id and times; or what `open` returns.
+-- or held, 2: other programs have called lately, 3: it has granted for later times already, 0: its units are used; and for how many us it
+-- has granted nothing and got nothing back. Or 'lost', the id and the epoch that stands; or 'late', the id and times; or what `open`
+-- returns.
 
 -- Grants reach no further ahead than this (us), beyond the time from which they are wanted: until then a caller without `ahead` is denied.
 local AHEAD = 200000
@@ -964,6 +967,7 @@ local function grant(buckets, item, now, from, latest, further, granted)
       advance(bucket, at)
       bucket.ahead = at
     end
+    bucket.moved = now
     local places = charge(bucket, units, further and 0 or fits)
     if not parts then
       granted[i] = { { at = bucket.at, units = units }, places = places }
@@ -996,7 +1000,9 @@ local function decide(buckets, call, now, granted, reply)
     end
     reply[n + 1], reply[n + 2], reply[n + 3], n = fits, wait, last, n + 3
     if call.ahead then
-      reply[n + 1], reply[n + 2], n = at - now, last > 0 and cause_of(buckets[last], now, from, latest) or 0, n + 2
+      local lacking = buckets[last]
+      reply[n + 1], reply[n + 2] = at - now, lacking and cause_of(lacking, now, from, latest) or 0
+      reply[n + 3], n = lacking and math.max(0, now - lacking.moved) or 0, n + 3
     end
   end
 end
@@ -1163,10 +1169,13 @@ local function carry_out(keys, call)
   if not buckets then return first end
   local reply = { 'decided', call.id, now, shown }
   for _, act in ipairs(call.acts) do
-    reply[#reply + 1] = act_on(buckets[act.bucket], act, call.buckets[act.bucket].full, now)
+    local bucket = buckets[act.bucket]
+    reply[#reply + 1] = act_on(bucket, act, call.buckets[act.bucket].full, now)
+    if act.ended or act.grant and not act.renew and (act.more or 0) <= 0 then bucket.freed = true end
   end
   for _, bucket in ipairs(buckets) do
     if bucket.changed then save(bucket, shown) end
+    if bucket.changed and bucket.freed then redis.call('HSET', bucket.key, 'f', string.format('%.0f', now)) end
   end
   return answer(keys[2], reply)
 end

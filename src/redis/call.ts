@@ -56,6 +56,8 @@ export interface Granted {
    * from it, so nothing is granted ahead; or it has granted for later times already.
    */
   cause: DenialCause
+  /** With `aheadUs`, for how many microseconds that bucket has granted nothing and got nothing back. */
+  quietUs: number
 }
 
 /**

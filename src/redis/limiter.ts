@@ -94,7 +94,7 @@ export class RedisLimiter {
    * @throws StoreError SLUICE_REDIS_SILENT, SLUICE_REDIS_ANSWER, SLUICE_REDIS_REFUSED; the client's errors
    */
   async reserve({ items, isFurther, aheadUs, leaseUs, ...call }: Reservation): Promise<Decided<Granted>> {
-    const width = aheadUs === undefined ? 3 : 5
+    const width = aheadUs === undefined ? 3 : 6
     const more = {
       ahead: aheadUs,
       lease: leaseUs,
@@ -109,7 +109,8 @@ export class RedisLimiter {
       return items.map((_, i) => {
         const of = (place: number) => (place < width && numbers[width * i + place]) || 0
         const lacking = of(2) === 0 ? undefined : of(2) - 1
-        return { granted: of(0), waitUs: of(1), lacking, startUs: of(3), cause: causes[of(4)] ?? 'used' }
+        const cause = causes[of(4)] ?? 'used'
+        return { granted: of(0), waitUs: of(1), lacking, startUs: of(3), cause, quietUs: of(5) }
       })
     })
   }

@@ -42,9 +42,14 @@ export interface Hold {
   cause: HoldCause | 'others'
 }
 
-/** The store holds a bucket no longer than this, because others may give units back; a closed bucket longer. */
-const holdUsMax = 5_000_000
+/** The store holds a closed bucket no longer than this. */
 const closedUsMax = 60_000_000
+/**
+ * If time alone makes no room soon, others may give units back, which nobody reports: the store holds a bucket that is used up for as long
+ * as nothing has changed in it so far, within these bounds. So where units come back often, jobs do not wait long for them.
+ */
+const usedUsMost = 5_000_000
+const usedUsLeast = 250_000
 
 /** When a request was sent, and when its answer came, in monotonic ms. */
 interface Times {
@@ -81,7 +86,7 @@ export function decisionsOf(
     if (result === undefined) return unshared(count)
     const take = result.lacking === undefined ? undefined : takes[result.lacking]
     const cause = holdCauses[result.cause]
-    const us = cause === 'others' ? 0 : Math.min(result.waitUs, cause === 'closed' ? closedUsMax : holdUsMax)
+    const us = holdUs(cause, result)
     const isOvertaken = result.cause === 'behind' && isAlone && notBeforeMs !== undefined
     if (take !== undefined && !isOvertaken && us >= (holds.get(take)?.us ?? 0)) holds.set(take, { us, cause })
     return {
@@ -95,6 +100,13 @@ export function decisionsOf(
     }
   })
   return { leaves, holds }
+}
+
+/** Returns for how many microseconds the store holds a bucket that Redis denies. */
+function holdUs(cause: Hold['cause'], { waitUs, quietUs }: Granted): number {
+  if (cause === 'others') return 0
+  if (cause === 'closed') return Math.min(waitUs, closedUsMax)
+  return waitUs <= usedUsMost ? waitUs : Math.min(usedUsMost, Math.max(usedUsLeast, quietUs))
 }
 
 /** Returns the result of a wish that needs no confirmation. */

@@ -13,8 +13,9 @@
 -- Returns 'decided', the id (a client may mix up replies when one is lost on the way), the time, what the clock shows, and for each
 -- item: how many of the `want` were granted; after how many us to send the rest again (0: all were granted); which bucket is the last
 -- to have room (0: none lacks it); with ahead also after how many us the grants may be used, and why that bucket denies: 1: it is closed
--- or held, 2: other programs have called lately, 3: it has granted for later times already, 0: its units are used. Or 'lost', the id and
--- the epoch that stands; or 'late', the id and times; or what `open` returns.
+-- or held, 2: other programs have called lately, 3: it has granted for later times already, 0: its units are used; and for how many us it
+-- has granted nothing and got nothing back. Or 'lost', the id and the epoch that stands; or 'late', the id and times; or what `open`
+-- returns.
 
 -- Grants reach no further ahead than this (us), beyond the time from which they are wanted: until then a caller without `ahead` is denied.
 local AHEAD = 200000
@@ -108,6 +109,7 @@ local function grant(buckets, item, now, from, latest, further, granted)
       advance(bucket, at)
       bucket.ahead = at
     end
+    bucket.moved = now
     local places = charge(bucket, units, further and 0 or fits)
     if not parts then
       granted[i] = { { at = bucket.at, units = units }, places = places }
@@ -140,7 +142,9 @@ local function decide(buckets, call, now, granted, reply)
     end
     reply[n + 1], reply[n + 2], reply[n + 3], n = fits, wait, last, n + 3
     if call.ahead then
-      reply[n + 1], reply[n + 2], n = at - now, last > 0 and cause_of(buckets[last], now, from, latest) or 0, n + 2
+      local lacking = buckets[last]
+      reply[n + 1], reply[n + 2] = at - now, lacking and cause_of(lacking, now, from, latest) or 0
+      reply[n + 3], n = lacking and math.max(0, now - lacking.moved) or 0, n + 3
     end
   end
 end

@@ -115,10 +115,13 @@ local function carry_out(keys, call)
   if not buckets then return first end
   local reply = { 'decided', call.id, now, shown }
   for _, act in ipairs(call.acts) do
-    reply[#reply + 1] = act_on(buckets[act.bucket], act, call.buckets[act.bucket].full, now)
+    local bucket = buckets[act.bucket]
+    reply[#reply + 1] = act_on(bucket, act, call.buckets[act.bucket].full, now)
+    if act.ended or act.grant and not act.renew and (act.more or 0) <= 0 then bucket.freed = true end
   end
   for _, bucket in ipairs(buckets) do
     if bucket.changed then save(bucket, shown) end
+    if bucket.changed and bucket.freed then redis.call('HSET', bucket.key, 'f', string.format('%.0f', now)) end
   end
   return answer(keys[2], reply)
 end

@@ -3,7 +3,8 @@
 -- of a request that was charged once more). `g<id>`: the number of the grant with this id. `p<id>`: places held (and version) of a grant
 -- that is not remembered otherwise.
 -- `l`: places that are leased: for each grant their number, and when they are free again unless the lease is renewed.
--- `o`: until then nothing is granted ahead, because other programs have called (reserve.lua).
+-- `o`: until then nothing is granted ahead, because other programs have called (reserve.lua). `f`: when units or places were last given
+-- back (settle.lua).
 -- State and grants share a key, so that they can only be lost together.
 -- Numbers are packed, never turned into text by Lua, which keeps 14 digits.
 
@@ -285,9 +286,10 @@ end
 -- epoch began), or if the epoch closes it without bound (the state is of another time: an old dump, a clock that was ahead, a definition
 -- that is no more).
 local function read(key, definition, epoch, now)
-  local state, others = unpack(redis.call('HMGET', key, 's', 'o'))
+  local state, others, freed = unpack(redis.call('HMGET', key, 's', 'o', 'f'))
   local bucket = state and unpacked(key, definition, state) or unpacked_slowly(key, definition, state, now)
   bucket.stored, bucket.others = state and true or false, others and tonumber(others) or 0
+  bucket.moved = freed and math.max(bucket.at, tonumber(freed)) or bucket.at
   if not epoch then return bucket end
   if state and bucket.closed ~= epoch.at and (definition.own or epoch.most >= NEVER) then
     redis.call('PEXPIRE', key, '0')

@@ -113,9 +113,18 @@ export async function chargeOthers(
   return { units: Number(row?.units ?? 0), heldUs: Number(row?.held_us ?? 0) }
 }
 
-/** Holds buckets for a time. `probeUs`: after that they grant one request in so long, until the vendor accepts one. */
-export async function hold(db: Queryable, buckets: readonly string[], us: number, probeUs?: number): Promise<void> {
-  await sqlOn(db).call('hold_buckets', [buckets.map(hash64), us, null, null, probeUs ?? null])
+/**
+ * Holds buckets for a time. `probeUs`: after that they grant one request in so long, until the vendor accepts one. `cause`: why, if not
+ * because of the vendor.
+ */
+export async function hold(
+  db: Queryable,
+  buckets: readonly string[],
+  us: number,
+  probeUs: number | null = null,
+  cause: string | null = null,
+): Promise<void> {
+  await sqlOn(db).call('hold_buckets', [buckets.map(hash64), us, null, cause, probeUs])
 }
 
 /** Holds buckets as after a bad answer of the vendor's; resolves to the ids of those that are held, and for how long. */

@@ -7,7 +7,7 @@ import { limit } from '../../src/limits/limit.ts'
 import { emptied, engines, ownClock } from '../claim/engine.ts'
 import { accept as acceptBuckets, giveBack as giveBackGrant } from '../takes/engine.ts'
 import { isOnTrial } from '../claim/engine-parts.ts'
-import { addBucket, grantOf, refuse as refuseBuckets, roomOf } from './engine.ts'
+import { addBucket, grantOf, hold, refuse as refuseBuckets, roomOf } from './engine.ts'
 
 const startMs = 1_800_000_000_000
 let names = 0
@@ -68,6 +68,20 @@ describe.each(engines)('refusals, on $name', (engine) => {
     expect((await refuse('c', 5_000)).held).toEqual(['c'])
     await pass(300)
     expect((await refuse('d', 5_000)).held).toEqual(['d', 'all'])
+  })
+
+  it('hold under a changed definition, too; what other programs used up in Redis does not', async () => {
+    await refuse('b', 3_000)
+    await hold(
+      at.db,
+      ['a', 'b'].map((key) => `${name}:${key}`),
+      5_000_000,
+      null,
+      'used',
+    )
+    expect([await room('a'), await room('b')]).toMatchObject([{ nextS: 5 }, { nextS: 5 }])
+    await defineLimit(sqlOn(at.db), limit(name, { rate: '90/10s' }))
+    expect([await room('a'), await room('b')]).toMatchObject([{ nextS: 0 }, { nextS: 3 }])
   })
 
   it('let one request through after the hold, and the next one only after another', async () => {

@@ -1,4 +1,4 @@
-/** How long keys of buckets are kept, which not each grant prolongs. */
+/** How long keys of buckets are kept, which not each grant prolongs; and for how long nothing has changed in a bucket. */
 import { randomUUID } from 'node:crypto'
 import { afterAll, beforeAll, expect, it } from 'vitest'
 import { RedisLimiter, scriptOf } from '../../src/redis/limiter.ts'
@@ -68,4 +68,21 @@ it('a key does not expire while a job runs, and does when all have ended', async
     await end()
     expect(await ttlMs('places')).toBeGreaterThan(0)
   }
+})
+
+it('a call that is denied learns for how long its bucket has granted nothing and got nothing back', async () => {
+  const [slow, first] = [bucket('slow', { rate: '10/h', burst: 2 }), randomUUID()]
+  const ask = async (id = randomUUID()) => {
+    const items = [{ want: 1, takes: [{ bucket: 0, units: 2 }] }]
+    return decided(await limiter.reserve({ buckets: [slow], aheadUs: 0, id, items }))[0]
+  }
+  expect(await ask(first)).toMatchObject({ granted: 1 })
+  for (const quietUs of [3 * second, 6 * second]) {
+    await setClock(client, (nowUs += 3 * second))
+    expect(await ask()).toMatchObject({ granted: 0, quietUs })
+  }
+  const acts = [{ bucket: 0, grant: first, more: -1 }]
+  expect(decided(await limiter.settle({ id: randomUUID(), buckets: [slow], acts }))).toEqual([-1])
+  await setClock(client, (nowUs += second))
+  expect(await ask()).toMatchObject({ granted: 0, quietUs: second })
 })

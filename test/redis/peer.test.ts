@@ -55,6 +55,11 @@ describe.concurrent('jobs with a limit in Redis', () => {
     await limiter.reserve({ id, buckets: [bucket], items: [{ want: 10, takes: [{ bucket: 0, units: 1 }] }] })
     const first = await sluice.send(call as never, { n: 1 } as never)
     await until(async () => (await sluice.why(first))?.reasons.some(({ kind }) => kind === 'redis-used') === true)
+    // Not for long, because the limit was used up a moment ago.
+    const [held] = await sluice.db.query<{ us: number }>(
+      `select (hold - at)::float8 as us from sluice.ledger where cause = 'used' order by at limit 1`,
+    )
+    expect(held?.us).toBeLessThan(5_000_000)
     await limiter.settle({ id: randomUUID(), buckets: [bucket], acts: [{ bucket: 0, grant: id, isUnused: true }] })
     await sluice.sendMany(call, rows(9))
     await until(() => ran.length === 10)

@@ -1,9 +1,9 @@
 -- Puts the definition that a limit's sources give in force, unless it is already; returns that definition. It waits for
 -- all claims that are under way, also for those that make a bucket of this limit, because they may have decided by the
 -- old definition. If the new definition has a concurrency it counts the running jobs, and it makes the lists that wait
--- for the limit due, because there may be room now. It forgets a margin that was measured for other numbers, because
--- nobody knows which processes have joined since. The next claim of each bucket rebuilds its state
--- (`engine.renew_bucket_states`). The caller holds the lock of definitions.
+-- for the limit due, because there may be room now, also where others had used the limit up in Redis. It forgets a
+-- margin that was measured for other numbers, because nobody knows which processes have joined since. The next claim of
+-- each bucket rebuilds its state (`engine.renew_bucket_states`). The caller holds the lock of definitions.
 -- p_by, p_reason: who changes it, and why.
 create or replace function engine.apply_definition(p_name text, p_by text, p_reason text) returns sluice.limit_def
 language plpgsql set enable_seqscan = off set jit = off as $$
@@ -26,6 +26,7 @@ begin
   -- Raises an error if the server does not know its zone.
   perform engine.zone_offset_s(r -> 'quota' ->> 'zone', 0)
     from jsonb_array_elements(v_def.spec -> 'rules') r where r ? 'quota';
+  if v_is_other then perform engine.end_used_holds(p_name); end if;
   if not v_def.spec ? 'measured' then
     delete from sluice.limit_source where name = p_name and source = 'measured';
   end if;
