@@ -31,6 +31,9 @@ export function writeSignature({ task, args, kwargs, immutable, options }: Signa
   return { task, args, kwargs, options, subtask_type: null, immutable }
 }
 
+/** Options of a task with tasks that follow it. */
+const followNames = ['chord', 'chain', 'link', 'link_error']
+
 /**
  * Reads a task that another message carries.
  * @throws SluiceError SLUICE_CELERY_MESSAGE: not a signature, or a group or chain inside of one
@@ -41,7 +44,8 @@ export function readSignature(found: unknown): Signature {
   if (type !== null) throw unreadable(`a ${JSON.stringify(type)} follows it; only single tasks may`)
   if (!Array.isArray(args) || !isRecord(kwargs) || !isRecord(options))
     throw unreadable(`the arguments or options of "${task}", which follows it, have the wrong form`)
-  if ((options['chord'] ?? null) !== null) readSignature(options['chord'])
+  // What follows it in turn is sent by whoever executes it, perhaps here, when it is too late to refuse anything.
+  for (const name of followNames) for (const one of [options[name] ?? []].flat()) readSignature(one)
   return { task, args, kwargs, options, immutable: immutable === true }
 }
 
