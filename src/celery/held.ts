@@ -1,4 +1,4 @@
-/** Messages that workers hold in Redis: taken, ended, delayed, and given back when their worker is gone. */
+/** Messages that workers hold in Redis: taken, ended, and given back when their worker is gone. */
 import { randomUUID } from 'node:crypto'
 import { codeOf } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
@@ -28,8 +28,6 @@ export interface Taken {
 /** The list of messages that nobody can read, for people. */
 export const parkedKey = 'sluice.parked'
 const answerMaxMs = 10_000
-/** Tags of messages that wait begin with it: no worker has begun them. */
-const waits = 'waits:'
 
 /** The messages that the workers of one Redis hold. */
 export class HeldMessages {
@@ -76,18 +74,13 @@ export class HeldMessages {
       throw error
     })
     const [taken, due] = found as [[string, number, string][], [string, string][]]
-    for (const [tag, text] of due) await this.#giveBack(tag, text, !tag.startsWith(waits))
+    for (const [tag, text] of due) await this.#giveBack(tag, text, true)
     return taken.map(([tag, place, text]) => ({ tag, queue: lists[place]?.queue ?? '', text }))
   }
 
   /** Ends it for good. False: another worker has it by now. */
   end(tag: string): Promise<boolean> {
     return this.#moved([], [tag, ''])
-  }
-
-  /** Lets it wait, and then go to the front of its list; meanwhile no worker holds it. False as for `end`. */
-  delay(tag: string, ms: number): Promise<boolean> {
-    return this.#moved([], [tag, '', `${waits}${tag}`, String(ms - this.#visibleAfterMs)])
   }
 
   /** Shows that its worker is there. False as for `end`. */

@@ -1,5 +1,6 @@
 /** Receives the messages of queues in Redis, as a worker of Celery does. */
 import { systemClock } from '../core/clock.ts'
+import type { RedisConnection } from '../redis/connect.ts'
 import { HeldMessages, type Taken } from './held.ts'
 import { readEnvelope } from './kombu.ts'
 import { openPlace, type RedisPlace } from './redis-transport.ts'
@@ -13,8 +14,6 @@ export interface RedisDelivery {
   readonly isRedelivered: boolean
   /** Takes it off the queue. */
   ack(): Promise<boolean>
-  /** Lets it wait in Redis, so that it takes no place here, and comes again, to any worker, as one that nobody has begun. */
-  delay(ms: number): Promise<boolean>
   /** Puts it back to the front of its queue. */
   requeue(): Promise<boolean>
 }
@@ -32,15 +31,6 @@ export interface RedisConsumerOptions extends RedisPlace {
   onMessage: (delivery: RedisDelivery) => unknown
 }
 
-/** A subscription. */
-export interface RedisConsumer {
-  readonly inHand: number
-  /** Receives no more; what is in hand can still be settled. */
-  stop(): Promise<void>
-  /** Receives no more, and puts what is in hand back. */
-  close(): Promise<void>
-}
-
 /** Redis cannot wait for several lists and note what it takes in one step, so this looks again and again. */
 const pollEveryMs = 10
 const againAfterMs = 200
@@ -48,30 +38,12 @@ const visibleAfterUsualMs = 3_600_000
 
 /** Begins to receive. @throws UsageError SLUICE_BAD_URL, SLUICE_MISSING_PEER; StoreError SLUICE_REDIS_UNREACHABLE */
 export async function consumeRedis(options: RedisConsumerOptions): Promise<RedisConsumer> {
-  const redis = await openPlace(options.url)
-  const visibleAfterMs = options.visibleAfterMs ?? visibleAfterUsualMs
-  const heldForMs = Math.min(visibleAfterMs, options.heldForMs ?? visibleAfterMs)
-  const held = new HeldMessages(redis, { prefix: options.prefix, log: options.log, visibleAfterMs, heldForMs })
-  const consumption = new Consumption(options, held, heldForMs)
-  const done = consumption.run()
-  return {
-    get inHand() {
-      return consumption.inHand
-    },
-    async stop() {
-      consumption.end()
-      await done
-    },
-    async close() {
-      consumption.end()
-      await done
-      await consumption.release()
-      await redis.close()
-    },
-  }
+  return new RedisConsumer(await openPlace(options.url), options)
 }
 
-class Consumption {
+/** A subscription. */
+export class RedisConsumer {
+  readonly #redis: RedisConnection
   readonly #options: RedisConsumerOptions
   readonly #held: HeldMessages
   readonly #renewEveryMs: number
@@ -80,19 +52,41 @@ class Consumption {
   #pause = new AbortController()
   #queues: readonly string[]
   #renewedMs = systemClock.monotonicMs()
+  readonly #done: Promise<void>
 
-  constructor(options: RedisConsumerOptions, held: HeldMessages, heldForMs: number) {
+  /** @param redis a connection of its own, which it closes */
+  constructor(redis: RedisConnection, options: RedisConsumerOptions) {
+    const { prefix, log, queues, visibleAfterMs = visibleAfterUsualMs } = options
+    const heldForMs = Math.min(visibleAfterMs, options.heldForMs ?? visibleAfterMs)
+    this.#redis = redis
     this.#options = options
-    this.#held = held
-    this.#queues = options.queues
+    this.#held = new HeldMessages(redis, { prefix, log, visibleAfterMs, heldForMs })
+    this.#queues = queues
     this.#renewEveryMs = heldForMs / 4
+    this.#done = this.#run()
   }
 
+  /** Messages that were received and are not settled. */
   get inHand(): number {
     return this.#tags.size
   }
 
-  async run(): Promise<void> {
+  /** Receives no more; what is in hand can still be settled. */
+  async stop(): Promise<void> {
+    this.#ended.abort()
+    this.#pause.abort()
+    await this.#done
+  }
+
+  /** Receives no more, and puts what is in hand back. */
+  async close(): Promise<void> {
+    await this.stop()
+    const left = (error: unknown) => this.#options.log.warn('a task in hand comes again later', { err: error })
+    await Promise.all([...this.#tags].map((tag) => this.#settle(tag, () => this.#held.release(tag)).catch(left)))
+    await this.#redis.close()
+  }
+
+  async #run(): Promise<void> {
     let isLost = false
     while (!this.#ended.signal.aborted)
       try {
@@ -104,18 +98,6 @@ class Consumption {
         isLost = true
         await this.#rest(againAfterMs)
       }
-  }
-
-  /** Takes no more. */
-  end(): void {
-    this.#ended.abort()
-    this.#pause.abort()
-  }
-
-  /** Puts what is in hand back. */
-  async release(): Promise<void> {
-    const left = (error: unknown) => this.#options.log.warn('a task in hand comes again later', { err: error })
-    await Promise.all([...this.#tags].map((tag) => this.#settle(tag, () => this.#held.release(tag)).catch(left)))
   }
 
   async #round(): Promise<number> {
@@ -145,7 +127,6 @@ class Consumption {
       queue,
       ...found,
       ack: () => this.#settle(tag, () => this.#held.end(tag)),
-      delay: (ms) => this.#settle(tag, () => this.#held.delay(tag, ms)),
       requeue: () => this.#settle(tag, () => this.#held.release(tag)),
     })
   }
