@@ -8,7 +8,6 @@ import { eventExchange } from '../celery/event.ts'
 import { publish, received } from '../celery/transport.ts'
 import type { WireMessage } from '../celery/wire.ts'
 import { publishOrDeclare } from '../amqp/publish-errors.ts'
-import { UsageError } from '../core/errors.ts'
 import { type DepthOptions, watchDepth } from '../worker/depth.ts'
 import type { Incoming, Post, Receiving } from './post.ts'
 
@@ -30,9 +29,9 @@ export class RabbitPost implements Post {
   async consume(queues: readonly string[], onMessage: (incoming: Incoming) => void): Promise<Receiving> {
     const consumers: Consumer[] = []
     for (const queue of queues) {
-      if (!(await this.#has(queue))) await this.#broker.declare({ queues: [{ name: queue }] })
-      const incoming = (delivery: Delivery) => onMessage(new RabbitMessage(delivery, queue))
-      consumers.push(await this.#broker.consume(queue, { prefetch }, incoming))
+      if ((await this.#broker.findQueue(queue)) === undefined) await this.#broker.declare({ queues: [{ name: queue }] })
+      const take = (delivery: Delivery) => onMessage(incomingOf(delivery, queue))
+      consumers.push(await this.#broker.consume(queue, { prefetch }, take))
     }
     return {
       async stop() {
@@ -77,40 +76,16 @@ export class RabbitPost implements Post {
   close(): Promise<void> {
     return this.#broker.close()
   }
-
-  async #has(queue: string): Promise<boolean> {
-    try {
-      await this.#broker.use((channel) => channel.checkQueue(queue))
-      return true
-    } catch (error) {
-      if (error instanceof UsageError) return false
-      throw error
-    }
-  }
 }
 
-class RabbitMessage implements Incoming {
-  readonly queue: string
-  readonly #delivery: Delivery
-
-  constructor(delivery: Delivery, queue: string) {
-    this.#delivery = delivery
-    this.queue = queue
-  }
-
-  get message(): WireMessage {
-    return received(this.#delivery)
-  }
-
-  get isInHand(): boolean {
-    return this.#delivery.isInHand
-  }
-
-  ack(): void {
-    this.#delivery.ack()
-  }
-
-  requeue(): void {
-    this.#delivery.reject({ requeue: true })
+function incomingOf(delivery: Delivery, queue: string): Incoming {
+  return {
+    queue,
+    message: received(delivery),
+    get isInHand() {
+      return delivery.isInHand
+    },
+    ack: () => delivery.ack(),
+    requeue: () => delivery.reject({ requeue: true }),
   }
 }

@@ -35,8 +35,8 @@ class RedisPost implements Post {
   }
 
   async consume(queues: readonly string[], onMessage: (incoming: Incoming) => void): Promise<Receiving> {
-    const incoming = (delivery: RedisDelivery) => onMessage(new RedisMessage(delivery))
-    const consumer = await consumeRedis({ ...this.#place, queues, prefetch, heldForMs, onMessage: incoming })
+    const take = (delivery: RedisDelivery) => onMessage(incomingOf(delivery))
+    const consumer = await consumeRedis({ ...this.#place, queues, prefetch, heldForMs, onMessage: take })
     this.#consumer = consumer
     return { stop: () => consumer.stop() }
   }
@@ -74,34 +74,21 @@ class RedisPost implements Post {
   }
 }
 
-class RedisMessage implements Incoming {
-  readonly #delivery: RedisDelivery
-  #isSettled = false
-
-  constructor(delivery: RedisDelivery) {
-    this.#delivery = delivery
-  }
-
-  get queue(): string {
-    return this.#delivery.queue
-  }
-
-  get message(): WireMessage {
-    return this.#delivery.message
-  }
-
-  get isInHand(): boolean {
-    return !this.#isSettled
-  }
-
-  ack(): void {
-    this.#isSettled = true
+function incomingOf(delivery: RedisDelivery): Incoming {
+  const { queue, message } = delivery
+  let isInHand = true
+  const settle = (act: () => Promise<boolean>) => {
+    isInHand = false
     // A message that is not taken off comes again, and is known.
-    this.#delivery.ack().catch(() => {})
+    act().catch(() => {})
   }
-
-  requeue(): void {
-    this.#isSettled = true
-    this.#delivery.requeue().catch(() => {})
+  return {
+    queue,
+    message,
+    get isInHand() {
+      return isInHand
+    },
+    ack: () => settle(delivery.ack),
+    requeue: () => settle(delivery.requeue),
   }
 }

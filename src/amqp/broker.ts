@@ -55,6 +55,11 @@ export interface Broker {
    * @throws UsageError SLUICE_BROKER_REFUSED (there is no such queue, for example); StoreError SLUICE_BROKER_UNREACHABLE
    */
   use<T>(commands: (channel: Channel) => Promise<T>): Promise<T>
+  /**
+   * Resolves to how many messages and consumers a queue has; undefined: there is no such queue.
+   * @throws StoreError SLUICE_BROKER_UNREACHABLE
+   */
+  findQueue(queue: string): Promise<{ messageCount: number; consumerCount: number } | undefined>
   /** Resolves to a short name that all who are connected to this virtual host of this cluster share. */
   identity(): Promise<string>
   /** Resolves to how many channels the server allows on one connection. */
@@ -204,6 +209,15 @@ class Connections implements Broker {
     } finally {
       // Its unsettled messages are in their queue only after the close. A lost connection does not answer.
       await Promise.race([channel?.close().catch(() => {}), session.lost])
+    }
+  }
+
+  async findQueue(queue: string): Promise<{ messageCount: number; consumerCount: number } | undefined> {
+    try {
+      return await this.use((channel) => channel.checkQueue(queue))
+    } catch (error) {
+      if (error instanceof UsageError) return undefined
+      throw error
     }
   }
 

@@ -14,7 +14,6 @@ import { idOf } from './celery-message.ts'
 import { failureOf } from './republisher.ts'
 import { copyOf, eventOf, progressOf } from './message.ts'
 import { eventsExchange } from './names.ts'
-import { absent } from './suspects.ts'
 import { Walk } from './walk.ts'
 
 /** The parameters of an archive: a connection, and the queue. */
@@ -50,7 +49,7 @@ export class QueueArchive implements EventArchive {
   /** Its number of messages. @throws UsageError SLUICE_NO_ARCHIVE */
   async #sizeOf(broker: Broker): Promise<number> {
     const { queue } = this.#context
-    const found = await broker.use((channel) => channel.checkQueue(queue)).catch(absent)
+    const found = await broker.findQueue(queue)
     if (found !== undefined) return found.messageCount
     const text = `RabbitMQ has no queue "${queue}" in this virtual host: check the service's name and \`amqp\`; \`sluice events list\` lists the services`
     throw new UsageError('SLUICE_NO_ARCHIVE', text)

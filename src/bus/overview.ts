@@ -9,7 +9,6 @@ import type { EventRecord } from '../events/catalogue.ts'
 import type { ServiceLine } from '../events/transport.ts'
 import { QueueArchive } from './archive.ts'
 import { entriesOf } from './entries.ts'
-import { absent } from './suspects.ts'
 
 /** Lists the services, with what is in their queues. */
 export async function listServices(broker: Broker): Promise<ServiceLine[]> {
@@ -33,8 +32,7 @@ export async function listServices(broker: Broker): Promise<ServiceLine[]> {
 /** Looks for an event in archives, among retries, and among unrouted events. A handled event leaves no trace. */
 export async function findEvent(broker: Broker, clock: Clock, id: string): Promise<EventRecord | undefined> {
   const look = async (queue: string | null) => {
-    if (queue === null || (await broker.use((channel) => channel.checkQueue(queue)).catch(absent)) === undefined)
-      return []
+    if (queue === null || (await broker.findQueue(queue)) === undefined) return []
     return new QueueArchive({ broker: async () => broker, queue, clock }).list({ id })
   }
   const lost = await look(unrouted)
@@ -60,6 +58,5 @@ export async function findEvent(broker: Broker, clock: Clock, id: string): Promi
 }
 
 async function sizeOf(broker: Broker, queue: string): Promise<{ messageCount: number; consumerCount: number }> {
-  const size = await broker.use((channel) => channel.checkQueue(queue)).catch(absent)
-  return size ?? { messageCount: 0, consumerCount: 0 }
+  return (await broker.findQueue(queue)) ?? { messageCount: 0, consumerCount: 0 }
 }

@@ -34,13 +34,7 @@ export async function watchQueues(options: QueueWatchOptions, signal: AbortSigna
 export async function readQueues({ store, broker, names, republisher, alarms }: QueueWatchOptions): Promise<void> {
   const { service, options } = names
   /** A queue that was not used for long is gone. */
-  const count = (queue: string) =>
-    broker
-      .use((channel) => channel.checkQueue(queue))
-      .then(
-        ({ messageCount }) => messageCount,
-        () => 0,
-      )
+  const count = async (queue: string) => (await broker.findQueue(queue).catch(() => undefined))?.messageCount ?? 0
   let retrying = 0
   for (const queue of republisher.steps) retrying += await count(queue)
   alarms.evaluate('retries', service, retrying)

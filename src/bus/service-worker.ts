@@ -22,7 +22,6 @@ import { entryOf, replaceEntry } from './entries.ts'
 import { divide, isOfLast, type Move, movesOf, replacingMs, unbind } from './moves.ts'
 import { namesOf, type RabbitBus } from './rabbit-bus.ts'
 import { type Source, sourcesOf } from './source.ts'
-import { absent } from './suspects.ts'
 
 /** Parameters of `ServiceWorker`; see the fields. */
 export interface ServiceWorkerOptions extends Omit<ExecutionOptions, 'tasks'> {
@@ -146,8 +145,7 @@ export class ServiceWorker {
     await consumer.open(moves)
     for (const source of this.#sources) await this.#adopt(source, broker, consumer)
     for (const queue of new Set(moves.map(({ from }) => from.queue)))
-      if ((await broker.use((channel) => channel.checkQueue(queue)).catch(absent)) !== undefined)
-        await consumer.adopt(queue)
+      if ((await broker.findQueue(queue)) !== undefined) await consumer.adopt(queue)
     if (moves.some(({ isHeld }) => isHeld)) void this.#finishMoves(broker, republisher, consumer)
     void watchQueues({ store, broker, names, republisher, alarms, look: () => consumer.look() }, signal)
   }
@@ -198,8 +196,7 @@ export class ServiceWorker {
   /** Consumes the queues of earlier settings, too: messages wait there, or come back there, but no new ones arrive. */
   async #adopt(source: Source, broker: Broker, consumer: ServiceConsumer): Promise<void> {
     for (const queue of source.formerQueues) {
-      const isThere = await broker.use((channel) => channel.checkQueue(queue)).catch(absent)
-      if (isThere === undefined) continue
+      if ((await broker.findQueue(queue)) === undefined) continue
       const { bindings = [] } = source.topology
       await broker.use(async (channel) => {
         for (const { exchange, routingKey = '' } of bindings) await channel.unbindQueue(queue, exchange, routingKey)

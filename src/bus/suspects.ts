@@ -137,11 +137,8 @@ export class Suspects {
   }
 }
 
-/**
- * Returns undefined for the error of a check of a queue that does not exist.
- * @throws any other error
- */
-export function absent(error: unknown): undefined {
+/** Returns undefined for the error of a queue that does not exist. @throws any other error */
+function absent(error: unknown): undefined {
   if (codeOf(error) === 'SLUICE_BROKER_REFUSED') return undefined
   throw error
 }

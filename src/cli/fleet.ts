@@ -43,7 +43,7 @@ export async function fleet({ sql }: StorageAt, amqp: string | undefined): Promi
 async function judged(text: string, broker: Broker, queues: readonly string[]): Promise<Finding> {
   let [messages, idle, missing, deep] = [0, 0, 0, 0]
   for (const queue of queues) {
-    const found = await broker.use((channel) => channel.checkQueue(queue)).catch(() => undefined)
+    const found = await broker.findQueue(queue).catch(() => undefined)
     messages += found?.messageCount ?? 0
     if (found === undefined) missing++
     else if (found.consumerCount === 0) idle++

@@ -9,7 +9,6 @@ import { delayMaxMs, delayTopology } from '../amqp/delays.ts'
 import { PatientStart } from '../amqp/patient-start.ts'
 import { enter } from '../celery/redis-transport.ts'
 import type { Clock } from '../core/clock.ts'
-import { UsageError } from '../core/errors.ts'
 import type { Reports } from '../claim/outlet.ts'
 import type { RedisConnection } from '../redis/connect.ts'
 import type { Report } from '../report/report.ts'
@@ -160,12 +159,7 @@ export class DirectWorker {
     for (const consumer of this.#consumers.splice(0)) await consumer.cancel()
     for (const queue of queues) {
       // If no program of Celery has declared it yet, it is made as Celery makes it.
-      await broker
-        .use((channel) => channel.checkQueue(queue))
-        .catch((error: unknown) => {
-          if (!(error instanceof UsageError)) throw error
-          return broker.declare({ queues: [{ name: queue }] })
-        })
+      if ((await broker.findQueue(queue)) === undefined) await broker.declare({ queues: [{ name: queue }] })
       const how = { prefetch: this.#local.slots }
       if (this.#ending.signal.aborted) return
       const consumer = await broker.consume(queue, how, (delivery) => this.#hand.take(delivery, queue))
