@@ -1,6 +1,6 @@
 /** Remote control of Celery workers (kombu's pidbox): requests to all or some workers, and their replies. */
 import { isRecord, writeJson } from './json.ts'
-import { readRecord, unreadable, type WireMessage } from './wire.ts'
+import { inJson, readRecord, unreadable, type WireMessage } from './wire.ts'
 
 /** The exchange of requests: each worker has a queue there. */
 export const requestExchange = 'celery.pidbox'
@@ -97,6 +97,5 @@ export async function readReply(
 }
 
 function message(text: string, headers: Record<string, unknown>, deliveryMode: 1 | 2): WireMessage {
-  const json = { contentType: 'application/json', contentEncoding: 'utf-8' }
-  return { ...json, deliveryMode, headers, body: Buffer.from(text) }
+  return { ...inJson, deliveryMode, headers, body: Buffer.from(text) }
 }

@@ -1,6 +1,6 @@
 /** Events of Celery's workers and senders, which Flower shows. */
 import { isRecord, writeJson } from './json.ts'
-import { readBody, unreadable, type WireMessage } from './wire.ts'
+import { inJson, readBody, unreadable, type WireMessage } from './wire.ts'
 
 /** The exchange of events: a topic. */
 export const eventExchange = 'celeryev'
@@ -31,10 +31,9 @@ export function writeEvents(events: readonly CeleryEvent[]): WireMessage {
   const all = events.map(({ type, hostname, atMs, utcOffset, pid, clock, fields }) => {
     return { ...fields, type, hostname, timestamp: atMs / 1_000, utcoffset: utcOffset, pid, clock }
   })
-  const json = { contentType: 'application/json', contentEncoding: 'utf-8' }
   const headers = { hostname: events[0]?.hostname ?? null }
   const body = Buffer.from(writeJson(all.length === 1 ? all[0] : all, 'an event'))
-  return { ...json, deliveryMode: 1, headers, body }
+  return { ...inJson, deliveryMode: 1, headers, body }
 }
 
 /** Reads the events of a message. @throws SluiceError SLUICE_CELERY_MESSAGE */

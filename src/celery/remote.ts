@@ -69,88 +69,56 @@ export async function openControl(options: { broker?: string; keyPrefix?: string
 
 /** Inspects and controls the workers of a broker that is open, and that its owner closes. */
 export async function controlOver(broker: Carrier, log: Log): Promise<Omit<Control, 'close'>> {
-  const control = new RemoteControl(broker, log)
-  await control.open()
-  return {
-    request: (method, given, options) => control.request(method, given, options),
-    rateLimit: (task, rate, options) => control.rateLimit(task, rate, options),
-    revoke: (ids, options) => control.revoke(ids, options),
-  }
-}
-
-class RemoteControl implements Omit<Control, 'close'> {
-  readonly #broker: Carrier
-  readonly #log: Log
-  readonly #key = randomUUID()
-  readonly #waiting = new Map<string, (workers: Answers) => void>()
-  /** Celery's logical time. */
-  #clock = 0
-
-  constructor(broker: Carrier, log: Log) {
-    this.#broker = broker
-    this.#log = log
-  }
-
-  /** Makes a queue for answers. */
-  async open(): Promise<void> {
-    const binding = { exchange: replyExchange, routingKey: this.#key }
-    await this.#broker.receive({ queue: `${this.#key}.${replyExchange}`, binding }, async (message) => {
-      try {
-        const { ticket = '', clock, workers } = await readReply(message)
-        this.#clock = Math.max(this.#clock, clock)
-        this.#waiting.get(ticket)?.(workers)
-      } catch (error) {
-        this.#log.warn('an answer of a Celery worker is left out', { err: error })
-      }
-    })
-  }
-
-  async request(
-    method: string,
-    given: Readonly<Record<string, unknown>> = {},
-    options: RequestOptions = {},
-  ): Promise<Answers> {
+  const key = randomUUID()
+  const waiting = new Map<string, (workers: Answers) => void>()
+  // Celery's logical time.
+  let time = 0
+  const binding = { exchange: replyExchange, routingKey: key }
+  await broker.receive({ queue: `${key}.${replyExchange}`, binding }, async (message) => {
+    try {
+      const { ticket = '', clock, workers } = await readReply(message)
+      time = Math.max(time, clock)
+      waiting.get(ticket)?.(workers)
+    } catch (error) {
+      log.warn('an answer of a Celery worker is left out', { err: error })
+    }
+  })
+  const request: Control['request'] = async (method, given = {}, options = {}) => {
     checkFields('SLUICE_BAD_OPTION', 'a request to workers', options, ['workers', 'within', 'answers'])
     const { workers, within = withinUsualMs, answers: wanted = workers?.length ?? Infinity } = options
     const withinMs = durationMs(within)
     const ticket = randomUUID()
-    this.#clock++
+    time++
     const message = writeRequest(
-      { method, arguments: given, destination: workers, ticket, replyTo: this.#key },
-      { clock: this.#clock, expiresS: (systemClock.wallMs() + withinMs) / 1_000 },
+      { method, arguments: given, destination: workers, ticket, replyTo: key },
+      { clock: time, expiresS: (systemClock.wallMs() + withinMs) / 1_000 },
     )
     const answers: Answers = {}
     const enough = new AbortController()
-    this.#waiting.set(ticket, (more) => {
+    waiting.set(ticket, (more) => {
       Object.assign(answers, more)
       if (Object.keys(answers).length >= wanted) enough.abort()
     })
     try {
       // Without any worker the message goes nowhere, and there are no answers.
-      await this.#broker.broadcast(message, requestExchange)
+      await broker.broadcast(message, requestExchange)
       await systemClock.sleep(withinMs, enough.signal)
     } finally {
-      this.#waiting.delete(ticket)
+      waiting.delete(ticket)
     }
     return answers
   }
-
-  async rateLimit(task: string, rate: string | number, options?: RequestOptions): Promise<Answers> {
-    if (!/^\d+(\.\d+)?(\/[smh])?$/.test(String(rate))) {
-      const text = `"${rate}" is no rate of a Celery worker: write for example '10/m', '5/s' or '100/h'`
-      throw new UsageError('SLUICE_BAD_RATE', text)
-    }
-    return this.request('rate_limit', { task_name: task, rate_limit: rate }, options)
-  }
-
-  async revoke(
-    ids: string | readonly string[],
-    {
-      terminate = false,
-      signal = 'SIGTERM',
-      ...options
-    }: RequestOptions & { terminate?: boolean; signal?: string } = {},
-  ): Promise<Answers> {
-    return this.request('revoke', { task_id: ids, terminate, signal }, options)
+  return {
+    request,
+    async rateLimit(task, rate, options) {
+      if (!/^\d+(\.\d+)?(\/[smh])?$/.test(String(rate))) {
+        const text = `"${rate}" is no rate of a Celery worker: write for example '10/m', '5/s' or '100/h'`
+        throw new UsageError('SLUICE_BAD_RATE', text)
+      }
+      return request('rate_limit', { task_name: task, rate_limit: rate }, options)
+    },
+    async revoke(ids, { terminate = false, signal = 'SIGTERM', ...options } = {}) {
+      return request('revoke', { task_id: ids, terminate, signal }, options)
+    },
   }
 }

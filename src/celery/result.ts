@@ -1,7 +1,7 @@
 /** Celery's results: the same JSON over rpc, where it is a message, and in Redis, where it is a key. */
 import { SluiceError } from '../core/errors.ts'
 import { isRecord, readJson, writeJson } from './json.ts'
-import { unreadable, type WireMessage } from './wire.ts'
+import { inJson, unreadable, type WireMessage } from './wire.ts'
 
 /** States that may still change, then those that do not. */
 export type CeleryState = 'PENDING' | 'RECEIVED' | 'STARTED' | 'RETRY' | 'SUCCESS' | 'FAILURE' | 'REVOKED'
@@ -99,8 +99,7 @@ function writeError({ type, module, args }: RemoteError): Record<string, unknown
 /** Writes the message that carries a result over rpc; its address is the task's `replyTo`. */
 export function resultMessage(result: TaskResult): WireMessage {
   const body = Buffer.from(writeResult(result))
-  const json = { contentType: 'application/json', contentEncoding: 'utf-8' }
-  return { ...json, correlationId: result.id, deliveryMode: 1, headers: {}, body }
+  return { ...inJson, correlationId: result.id, deliveryMode: 1, headers: {}, body }
 }
 
 /** Reads a result. @throws SluiceError SLUICE_CELERY_MESSAGE */

@@ -22,6 +22,8 @@ export interface WireMessage {
 
 /** Longest body after decompression, in bytes: more would be a bomb. */
 const bodyBytesMax = 64 * 1024 * 1024
+/** The properties of a message whose body is JSON. */
+export const inJson = { contentType: 'application/json', contentEncoding: 'utf-8' }
 /** Celery's name of a zlib stream. */
 const compression = 'application/x-gzip'
 
@@ -35,9 +37,8 @@ export async function writeBody(
   text: string,
   isCompressed = false,
 ): Promise<Pick<WireMessage, 'body' | 'contentType' | 'contentEncoding'> & { compression?: string }> {
-  const json = { contentType: 'application/json', contentEncoding: 'utf-8' }
-  if (!isCompressed) return { ...json, body: Buffer.from(text) }
-  return { ...json, compression, body: await promisify(deflate)(text) }
+  if (!isCompressed) return { ...inJson, body: Buffer.from(text) }
+  return { ...inJson, compression, body: await promisify(deflate)(text) }
 }
 
 /**
