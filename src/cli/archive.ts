@@ -10,7 +10,7 @@ import { changeMany, isWanted } from './bulk.ts'
 import { write } from './export.ts'
 import { time } from './filter.ts'
 import { brief, many, type Output } from './output.ts'
-import { settingsOf, whole, withSluice } from './settings.ts'
+import { inStore, whole } from './settings.ts'
 
 interface Flags {
   id?: string
@@ -70,8 +70,7 @@ function filterOf({ id, event, handler, reason, error, since, until }: Flags): A
 }
 
 async function within<T>(service: string, command: Command, body: (archive: EventArchive, out: Output) => Promise<T>) {
-  const settings = await settingsOf(command)
-  return withSluice(settings, { creates: false }, ({ events }) => body(events.archive(service), settings.out))
+  await inStore(command, ({ events }, _, { out }) => body(events.archive(service), out))
 }
 
 async function list(service: string, flags: Flags, command: Command): Promise<void> {

@@ -4,7 +4,6 @@ import { Command } from 'commander'
 import { UsageError } from '../core/errors.ts'
 import { present } from '../core/fields.ts'
 import { parseRate, type Rate } from '../core/rate.ts'
-import { sqlOn } from '../db/store.ts'
 import type { BulkOptions, JobFilter, Sluice, State } from '../index.ts'
 import { type FilterFlags, filterFlags, filterOf, inputOf, rejectListFlags } from './filter.ts'
 import { checkIdStart, idOf } from './ids.ts'
@@ -146,14 +145,14 @@ async function run(ids: string[], flags: BulkFlags, act: ActById, self: Command,
       'SLUICE_EMPTY_FILTER',
       `no jobs are selected to ${act.verb}: give ids or options (--task, --since, …), or --all for all jobs`,
     )
-  await withSluice(settings, { creates: false }, async (sluice) => {
-    const { out, schema } = settings
+  await withSluice(settings, { creates: false }, async (sluice, sql) => {
+    const { out } = settings
     if (ids.length > 0) {
       const whole: string[] = []
-      for (const id of ids) whole.push(await idOf(sluice, schema, id))
+      for (const id of ids) whole.push(await idOf(sql, id))
       return eachId(sluice, out, whole, act)
     }
-    await mustKnowAll(sqlOn(sluice.db, schema), filter)
+    await mustKnowAll(sql, filter)
     const wanted = { ...filter, ...own, ...inputOf(filter, own), state: filter.state ?? act.usual ?? act.states }
     return eachFound(sluice, out, wanted, flags, act)
   })

@@ -2,7 +2,7 @@
 import { systemClock } from '../core/clock.ts'
 import { lackInWords, pending } from '../db/migrate.ts'
 import type { Opened } from '../db/open.ts'
-import { type Sql, sqlOn } from '../db/store.ts'
+import { sqlOn } from '../db/store.ts'
 import { Limits } from '../operations/limits.ts'
 import type { PgliteDb } from '../db/pglite.ts'
 import { abandoned, unattended } from './backlog.ts'
@@ -29,7 +29,10 @@ interface Place {
 }
 
 /** One check; undefined: it does not apply. */
-export type Check = (at: Place) => Promise<Finding | undefined>
+export type Check = (place: Place) => Promise<Finding | undefined>
+
+/** What a check looks at. */
+type At = Place & StorageAt
 
 const serverLeast = 130_000
 const skewWarnMs = 1_000
@@ -47,41 +50,41 @@ export async function connection({ db, owner }: Opened, name: string): Promise<F
 }
 
 /** The checks after the connection, by name. */
-export const checks: Record<string, Check> = {
+export const checks = placed({
   server,
   disk,
   schema,
   partitions,
-  parked: (at) => parked(storageAt(at)),
-  zones: (at) => zones(storageAt(at)),
-  snapshots: (at) => snapshots(storageAt(at)),
-  bloat: (at) => bloat(storageAt(at)),
-  wraparound: (at) => wraparound(storageAt(at)),
+  parked,
+  zones,
+  snapshots,
+  bloat,
+  wraparound,
   limits,
   redis: ({ redis }) => redisServer(redis),
-  shared: (at) => shared(storageAt(at)),
-  fleet: (at) => fleet(storageAt(at), at.amqp),
-  stock: (at) => stock(storageAt(at), at.amqp),
+  shared,
+  fleet: (at) => fleet(at, at.amqp),
+  stock: (at) => stock(at, at.amqp),
   clock,
-  steps: (at) => steps(storageAt(at)),
-  restores: (at) => restores(storageAt(at)),
+  steps,
+  restores,
   pooler,
   listen,
   workers,
   handlers,
   labels,
-  abandoned: (at) => abandoned(storageAt(at)),
-}
+  abandoned,
+})
 
 /** The checks of `sluice doctor --deep`, by name: they read whole tables. */
-export const deepChecks: Record<string, Check> = { waiting: (at) => lanes(storageAt(at)) }
+export const deepChecks = placed({ waiting: lanes })
 
-function sqlAt({ store: { db }, schema: name }: Place): Sql {
-  return sqlOn(db, name)
-}
-
-function storageAt(at: Place): StorageAt {
-  return { sql: sqlAt(at), schema: at.schema, isEmbedded: at.store.embedded }
+function placed(all: Record<string, (at: At) => Promise<Finding | undefined>>): Record<string, Check> {
+  const atOf = (place: Place): At => {
+    const { store, schema: name } = place
+    return { ...place, sql: sqlOn(store.db, name), isEmbedded: store.embedded }
+  }
+  return Object.fromEntries(Object.entries(all).map(([name, check]) => [name, (place: Place) => check(atOf(place))]))
 }
 
 async function server({ store: { db } }: Place): Promise<Finding> {
@@ -123,14 +126,13 @@ async function schema({ store: { db }, schema: name }: Place): Promise<Finding> 
   return { status: 'fail', text: lackInWords(name, names) }
 }
 
-async function partitions(at: Place): Promise<Finding | undefined> {
-  const sql = sqlAt(at)
+async function partitions({ sql, schema: name }: At): Promise<Finding | undefined> {
   if (!(await has(sql, 'done'))) return undefined
   const rows = await sql.query<{ missing: string; days: number }>(
     `select t || to_char(clock_timestamp() at time zone 'UTC' + d * interval '1 day', '_YYYYMMDD') as missing, d as days
      from unnest(array['done', 'failed']) t, generate_series(0, 1) d
      where to_regclass($1 || '.' || t || to_char(clock_timestamp() at time zone 'UTC' + d * interval '1 day', '_YYYYMMDD')) is null`,
-    [at.schema],
+    [name],
   )
   if (rows.length === 0) return { status: 'ok', text: 'history has partitions for today and tomorrow' }
   const text = `history lacks partitions ${rows.map((row) => row.missing).join(', ')}; start a worker, or run \`sluice prune\` daily, which creates them too`
@@ -195,8 +197,7 @@ async function listen({ store: { db }, schema: name }: Place): Promise<Finding> 
   }
 }
 
-async function limits(at: Place): Promise<Finding | undefined> {
-  const sql = sqlAt(at)
+async function limits({ sql }: At): Promise<Finding | undefined> {
   if (!(await has(sql, 'limit_source'))) return undefined
   const lines = await new Limits(sql, systemClock).list()
   const unsafe = lines.flatMap(({ name: limit, guarantee: { warning } }) =>
@@ -208,15 +209,15 @@ async function limits(at: Place): Promise<Finding | undefined> {
   return { status: 'ok', text: `no limit is looser than the \`vendor\` limit that it states${changed}` }
 }
 
-async function workers(at: Place): Promise<Finding | undefined> {
-  const sql = sqlAt(at)
+async function workers(at: At): Promise<Finding | undefined> {
+  const { sql } = at
   if (!(await has(sql, 'worker'))) return undefined
   const look = () =>
     sql.query<{ id: string; beat: string; slots: number; who: string }>(
       `select id, beat, slots, host || ':' || pid as who from sluice.worker order by id`,
     )
   const first = await look()
-  if (first.length === 0) return unattended(storageAt(at))
+  if (first.length === 0) return unattended(at)
   let silent = first
   await until(async () => {
     const now = new Map((await look()).map((row) => [row.id, row.beat]))
@@ -235,8 +236,7 @@ async function workers(at: Place): Promise<Finding | undefined> {
   }
 }
 
-async function handlers(at: Place): Promise<Finding | undefined> {
-  const sql = sqlAt(at)
+async function handlers({ sql }: At): Promise<Finding | undefined> {
   if (!(await has(sql, 'worker'))) return undefined
   // Through JSON, because a schema that is out of date lacks the column; another check reports that.
   const rows = await sql.query<{ who: string; stuck: number; slots: number }>(
@@ -252,8 +252,7 @@ async function handlers(at: Place): Promise<Finding | undefined> {
 }
 
 /** Checks for limits by a label that no worker has: their jobs wait for ever. */
-async function labels(at: Place): Promise<Finding | undefined> {
-  const sql = sqlAt(at)
+async function labels({ sql }: At): Promise<Finding | undefined> {
   if (!(await has(sql, 'class'))) return undefined
   // Through JSON, because a schema that is out of date lacks the columns; another check reports that.
   const rows = await sql.query<{ task: string; queue: string; label: string }>(

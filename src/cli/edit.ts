@@ -31,8 +31,8 @@ async function edit(text: string, json: string, flags: EditFlags, command: Comma
   const { out } = settings
   const input = parseInput(json === '-' ? await readAll(standardInput(out, 'the input', process.stdin)) : json)
   const { tasks } = await loadCode(settings.config, flags.tasks)
-  await withSluice(settings, { creates: false }, async (sluice) => {
-    const id = await idOf(sluice, settings.schema, text)
+  await withSluice(settings, { creates: false }, async (sluice, sql) => {
+    const id = await idOf(sql, text)
     const job = await sluice.jobs.get(id)
     if (job === undefined) throw noSuchJob(id)
     const task = withHttp(tasks).find(({ name, formerly = [] }) => [name, ...formerly].includes(job.task))

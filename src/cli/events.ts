@@ -12,7 +12,7 @@ import { discardCommand, retryCommand } from './bulk.ts'
 import { exportCommand } from './export.ts'
 import { eventIdOf } from './ids.ts'
 import { ago, brief, many, span, writeFacts } from './output.ts'
-import { settingsOf, withSluice } from './settings.ts'
+import { inStore, settingsOf, withSluice } from './settings.ts'
 
 /** A field that only deliveries of events have in their inputs. */
 const deliveries: JobFilter = { input: { 'event.specversion': '1.0' } }
@@ -79,19 +79,17 @@ export function eventsCommand(): Command {
 }
 
 async function list(flags: { asyncapi?: boolean }, command: Command): Promise<void> {
-  const settings = await settingsOf(command)
-  const { out } = settings
-  const { types, handlers, services, lostOnes } = await withSluice(
-    settings,
-    { creates: false },
-    async ({ events }) => ({
+  const [out, { types, handlers, services, lostOnes, schema }] = await inStore(
+    command,
+    async ({ events }, _, settings) => ({
       types: await events.list(),
       handlers: await events.handlers(),
       services: await events.services(),
       lostOnes: await lostIn(events),
+      schema: settings.schema,
     }),
   )
-  if (flags.asyncapi === true) return out.line(JSON.stringify(asyncapiOf(types, settings.schema), undefined, 2))
+  if (flags.asyncapi === true) return out.line(JSON.stringify(asyncapiOf(types, schema), undefined, 2))
   if (out.json) return out.object({ types, handlers, services, unrouted: lostOnes })
   if (types.length + handlers.length + services.length === 0) {
     out.talk('no events are known: nobody has emitted one, or subscribed to one')
@@ -167,11 +165,8 @@ function handlerCells(line: HandlerLine): string[] {
 }
 
 async function show(text: string, _: object, command: Command): Promise<void> {
-  const settings = await settingsOf(command)
-  const { out } = settings
-  const [found, services] = await withSluice(settings, { creates: false }, async (sluice) => {
-    const { events } = sluice
-    const one = await events.show(await eventIdOf(sluice, settings.schema, text))
+  const [out, [found, services]] = await inStore(command, async ({ events }, sql) => {
+    const one = await events.show(await eventIdOf(sql, text))
     return [one, one === undefined ? await events.services() : []] as const
   })
   if (found === undefined) {
@@ -236,11 +231,8 @@ async function emit(
 }
 
 async function remove(service: string, handler: string | undefined, _: object, command: Command): Promise<void> {
-  const settings = await settingsOf(command)
-  const { out } = settings
-  const [services, gone] = await withSluice(
-    settings,
-    { creates: false },
+  const [out, [services, gone]] = await inStore(
+    command,
     async ({ events }) => [await events.services(), await events.remove(service, handler)] as const,
   )
   if (gone.length === 0) process.exitCode = 1

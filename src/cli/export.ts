@@ -1,7 +1,6 @@
 /** `sluice jobs export`: writes whole records as lines of JSON, or as CSV. */
 import { once } from 'node:events'
 import { Command } from 'commander'
-import { sqlOn } from '../db/store.ts'
 import type { Job, JobFilter, State } from '../index.ts'
 import type { Act } from './bulk.ts'
 import { type FilterFlags, filterFlags, filterOf, inputOf, rejectListFlags } from './filter.ts'
@@ -32,8 +31,8 @@ async function exportJobs(own: JobFilter, none: Act['none'], command: Command): 
   const filter = { ...wanted, ...own, ...inputOf(wanted, own) }
   let count = 0
   let next = 'no job matches; `sluice jobs export --help`'
-  await withSluice(settings, { creates: false }, async (sluice) => {
-    await mustKnowAll(sqlOn(sluice.db, settings.schema), wanted)
+  await withSluice(settings, { creates: false }, async (sluice, sql) => {
+    await mustKnowAll(sql, wanted)
     for await (const found of sluice.jobs.stream(filter)) {
       const job = shown(found, flags.reveal)
       if (flags.csv === true && count === 0) await write(Object.keys(job).join(','))

@@ -1,8 +1,7 @@
 /** Ids of jobs and events as people write them: whole, or only the beginning. */
 import { SluiceError, UsageError } from '../core/errors.ts'
 import { isId } from '../core/hash.ts'
-import { sqlOn } from '../db/store.ts'
-import type { Sluice } from '../index.ts'
+import type { Sql } from '../db/store.ts'
 
 interface Found {
   id: string
@@ -25,9 +24,8 @@ export function checkIdStart(text: string): void {
  * Returns the id of the job that begins with a text; a whole id as it is, whether or not there is such a job.
  * @throws UsageError SLUICE_BAD_ID, SLUICE_AMBIGUOUS_ID (several jobs, which it lists); SluiceError SLUICE_NO_SUCH_JOB
  */
-export async function idOf(sluice: Sluice, schema: string, text: string): Promise<string> {
+export async function idOf(sql: Sql, text: string): Promise<string> {
   if (isId(text)) return text.toLowerCase()
-  const sql = sqlOn(sluice.db, schema)
   const id = await only('job', text, (params) => sql.run<Found>('operations/find_ids', params))
   if (id === undefined) throw noSuchJob(text)
   return id
@@ -37,9 +35,8 @@ export async function idOf(sluice: Sluice, schema: string, text: string): Promis
  * Returns the id of the event in the store that begins with a text; without one, and for a whole id, the text as it is.
  * @throws UsageError SLUICE_AMBIGUOUS_ID (several events, which it lists)
  */
-export async function eventIdOf(sluice: Sluice, schema: string, text: string): Promise<string> {
+export async function eventIdOf(sql: Sql, text: string): Promise<string> {
   if (isId(text) || !isStart(text)) return text
-  const sql = sqlOn(sluice.db, schema)
   return (await only('event', text, (params) => sql.run<Found>('events/find_event_ids', params))) ?? text
 }
 

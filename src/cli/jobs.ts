@@ -2,7 +2,6 @@
 import { Command } from 'commander'
 import { systemClock } from '../core/clock.ts'
 import { redact } from '../core/redact.ts'
-import { sqlOn } from '../db/store.ts'
 import type { JobLine, State } from '../index.ts'
 import { isFinal } from '../operations/jobs.ts'
 import { discardCommand } from './bulk.ts'
@@ -12,7 +11,7 @@ import { type FilterFlags, filterFlags, filterOf, writtenOptions } from './filte
 import { mustKnowAll } from './known.ts'
 import { brief, span } from './output.ts'
 import { showCommand } from './show.ts'
-import { settingsOf, whole, withSluice } from './settings.ts'
+import { inStore, whole } from './settings.ts'
 
 interface ListFlags extends FilterFlags {
   max: number
@@ -35,12 +34,10 @@ export function jobsCommand(): Command {
 }
 
 async function listJobs(flags: ListFlags, command: Command): Promise<void> {
-  const settings = await settingsOf(command)
   const { before, max } = flags
   const options = { ...filterOf(flags), max, ...(before === undefined ? {} : { before }) }
-  const { out } = settings
-  const found = await withSluice(settings, { creates: false }, async (sluice) => {
-    await mustKnowAll(sqlOn(sluice.db, settings.schema), options)
+  const [out, found] = await inStore(command, async (sluice, sql) => {
+    await mustKnowAll(sql, options)
     return sluice.list(options)
   })
   const jobs = found.map((job) => ({ ...job, ...redact({ error: job.error, tags: job.tags, reason: job.reason }) }))

@@ -1,9 +1,11 @@
 /** Names that people give: what is not known is an error, with the nearest name that is. */
+import type { Command } from 'commander'
 import { UsageError } from '../core/errors.ts'
 import { nearest } from '../core/nearest.ts'
-import { type Sql, sqlOn } from '../db/store.ts'
+import type { Sql } from '../db/store.ts'
 import type { JobFilter, Sluice } from '../index.ts'
-import { type Settings, withSluice } from './settings.ts'
+import type { Output } from './output.ts'
+import { inStore, type Settings } from './settings.ts'
 
 const codes = {
   task: 'SLUICE_NO_SUCH_TASK',
@@ -39,15 +41,15 @@ export async function mustKnow(sql: Sql, what: keyof typeof listedBy, name: stri
   if (!known.includes(name)) throw unknown(what, name, known, listedBy[what])
 }
 
-/** Opens the store for `body`, if a limit is known (undefined: in any case). @throws UsageError SLUICE_NO_SUCH_LIMIT */
+/** As `inStore`, if a limit is known (undefined: in any case). @throws UsageError SLUICE_NO_SUCH_LIMIT */
 export function withLimit<T>(
-  settings: Settings,
+  command: Command,
   name: string | undefined,
-  body: (sluice: Sluice) => Promise<T>,
-): Promise<T> {
-  return withSluice(settings, { creates: false }, async (sluice) => {
-    if (name !== undefined) await mustKnow(sqlOn(sluice.db, settings.schema), 'limit', name)
-    return body(sluice)
+  body: (sluice: Sluice, sql: Sql, settings: Settings) => Promise<T>,
+): Promise<[out: Output, found: T]> {
+  return inStore(command, async (sluice, sql, settings) => {
+    if (name !== undefined) await mustKnow(sql, 'limit', name)
+    return body(sluice, sql, settings)
   })
 }
 

@@ -3,7 +3,6 @@ import { Command } from 'commander'
 import { present } from '../core/fields.ts'
 import { many } from '../core/figures.ts'
 import { amount } from '../core/money.ts'
-import { sqlOn } from '../db/store.ts'
 import type { Guarantee, LimitLine, LimitVersion, VendorView } from '../index.ts'
 import { numbersInWords } from '../limits/numbers.ts'
 import { withLimit } from './known.ts'
@@ -13,7 +12,7 @@ import { brief, figure, type Output, percent } from './output.ts'
 import { overrideCommands } from './override.ts'
 import { pause, resume } from './pause.ts'
 import { rekeyCommand } from './rekey.ts'
-import { settingsOf, whole, withSluice } from './settings.ts'
+import { inStore, whole } from './settings.ts'
 import { keyLine, type KeyRoom, keyRooms } from './members.ts'
 import { redactText } from '../core/redact.ts'
 import { usageCommand } from './usage.ts'
@@ -69,21 +68,16 @@ function keyed(command: Command): Command {
 const of = (limit: string, key: string | undefined) => present({ limit, key })
 
 async function reset(name: string, { key }: Partial<Given>, command: Command): Promise<void> {
-  const settings = await settingsOf(command)
-  const { out } = settings
-  const keys = await withLimit(settings, name, ({ limits }) => limits.reset(name, present({ key })))
+  const [out, keys] = await withLimit(command, name, ({ limits }) => limits.reset(name, present({ key })))
   if (out.json) return out.object({ ...of(name, key), reset: keys })
   out.line(keys === 0 ? `nothing of limit ${name} is held` : `limit ${name}: ${many(keys, 'key')} reset`)
   out.hint(`\`sluice limits show ${name}\``)
 }
 
 async function list(_: object, command: Command): Promise<void> {
-  const settings = await settingsOf(command)
-  const { out } = settings
-  const lines = await withSluice(settings, { creates: false }, async ({ db, limits }) => {
-    const sql = sqlOn(db, settings.schema)
-    return Promise.all((await limits.list()).map(async (line) => ({ line, keys: await keyRooms(sql, line.name) })))
-  })
+  const [out, lines] = await inStore(command, async ({ limits }, sql) =>
+    Promise.all((await limits.list()).map(async (line) => ({ line, keys: await keyRooms(sql, line.name) }))),
+  )
   for (const { line, keys } of lines) {
     if (out.json) out.object({ ...asJson(line), ...(keys === undefined ? {} : { keys }) })
     else sayLimit(out, line, keys)
@@ -102,12 +96,10 @@ function sayLimit(out: Output, line: LimitLine, keys: readonly KeyRoom[] = []): 
 }
 
 async function show(name: string, _: object, command: Command): Promise<void> {
-  const settings = await settingsOf(command)
-  const { out } = settings
-  const { line, keys, learned } = await withLimit(settings, name, async ({ db, limits }) => ({
+  const [out, { line, keys, learned }] = await withLimit(command, name, async ({ limits }, sql) => ({
     line: await limits.show(name),
-    keys: await keyRooms(sqlOn(db, settings.schema), name),
-    learned: await learnedRoutes(sqlOn(db, settings.schema), name),
+    keys: await keyRooms(sql, name),
+    learned: await learnedRoutes(sql, name),
   }))
   if (out.json) return out.object({ ...asJson(line), ...(keys === undefined ? {} : { keys }), learned })
   sayHead(out, line)
@@ -151,9 +143,7 @@ function cellsOf({ kind, rate, burst, perSecond, utilisation }: Guarantee, curre
 }
 
 async function history(name: string, flags: { max: number }, command: Command): Promise<void> {
-  const settings = await settingsOf(command)
-  const { out } = settings
-  const versions = await withLimit(settings, name, ({ limits }) => limits.history(name, flags))
+  const [out, versions] = await withLimit(command, name, ({ limits }) => limits.history(name, flags))
   if (out.json) return versions.forEach((each) => out.object(each))
   out.table([['VERSION', 'SOURCE', 'ALLOWS', 'SINCE', 'BY', 'REASON'], ...versions.map(cells)])
   out.hint(`\`sluice limits show ${name}\``)

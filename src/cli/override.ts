@@ -5,7 +5,6 @@ import { present } from '../core/fields.ts'
 import type { Duration, NumberChanges, Rate } from '../index.ts'
 import { withLimit } from './known.ts'
 import { asJson, sayHead, sayWarnings } from './limit.ts'
-import { settingsOf } from './settings.ts'
 
 /** The four commands. */
 export function overrideCommands(): Command[] {
@@ -78,10 +77,8 @@ function changesOf({ rate, window, quota, zone, concurrency, burst, transit }: F
 }
 
 async function put(verb: 'set' | 'pin', name: string, flags: Flags, command: Command): Promise<void> {
-  const settings = await settingsOf(command)
-  const { out } = settings
   const { reason } = flags
-  const line = await withLimit(settings, name, ({ limits }) => limits[verb](name, changesOf(flags), { reason }))
+  const [out, line] = await withLimit(command, name, ({ limits }) => limits[verb](name, changesOf(flags), { reason }))
   if (out.json) return out.object(asJson(line))
   sayHead(out, line)
   sayWarnings(out, line)
@@ -91,9 +88,7 @@ async function put(verb: 'set' | 'pin', name: string, flags: Flags, command: Com
 }
 
 async function drop(verb: 'unset' | 'unpin', name: string, flags: Flags, command: Command): Promise<void> {
-  const settings = await settingsOf(command)
-  const { out } = settings
-  const line = await withLimit(settings, name, async ({ limits }) => {
+  const [out, line] = await withLimit(command, name, async ({ limits }) => {
     if (await limits[verb](name, present({ reason: flags.reason as string | undefined }))) return limits.show(name)
     const done = verb === 'unset' ? 'stored' : 'pinned'
     throw new SluiceError(

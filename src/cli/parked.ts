@@ -4,7 +4,7 @@ import { SluiceError, UsageError } from '../core/errors.ts'
 import { parkedText } from '../core/parked.ts'
 import { parkingOn } from '../claim/parking/parked.ts'
 import type { Finding } from './finding.ts'
-import { settingsOf, withSluice } from './settings.ts'
+import { inStore } from './settings.ts'
 import { has, type StorageAt } from './storage.ts'
 
 /** How many parked things are listed by name. */
@@ -56,9 +56,7 @@ function nameFrom(id: string | undefined, { task, queue, limit, key, all }: Flag
 
 async function release(id: string | undefined, flags: Flags, command: Command): Promise<void> {
   const name = nameFrom(id, flags)
-  const settings = await settingsOf(command)
-  const { out } = settings
-  const released = await withSluice(settings, { creates: false }, async (sluice) => {
+  const [out, released] = await inStore(command, async (sluice) => {
     const names = name === undefined ? new Set((await sluice.parked()).map((one) => one.name)) : [name]
     const were: string[] = []
     for (const one of names) if (await sluice.release(one)) were.push(one)

@@ -2,11 +2,11 @@
 import { Command } from 'commander'
 import { systemClock } from '../core/clock.ts'
 import { SluiceError } from '../core/errors.ts'
-import { type Sql, sqlOn } from '../db/store.ts'
+import type { Sql } from '../db/store.ts'
 import type { Pausable, Pause } from '../index.ts'
 import { mustKnow } from './known.ts'
 import { brief, span } from './output.ts'
-import { settingsOf, withSluice } from './settings.ts'
+import { inStore } from './settings.ts'
 
 /** `sluice pause`. */
 export function pauseCommand(): Command {
@@ -43,11 +43,9 @@ interface Given {
 
 /** Pauses what the options name. */
 export async function pause({ reason, ...given }: Given & { reason: string }, command: Command): Promise<void> {
-  const settings = await settingsOf(command)
-  const { out } = settings
   const what = given as Pausable
-  await withSluice(settings, { creates: false }, async (sluice) => {
-    await mustKnowPausable(sqlOn(sluice.db, settings.schema), given)
+  const [out] = await inStore(command, async (sluice, sql) => {
+    await mustKnowPausable(sql, given)
     await sluice.pause(what, { reason })
   })
   if (out.json) return out.object({ ...what, paused: true })
@@ -63,10 +61,8 @@ async function mustKnowPausable(sql: Sql, { queue, task, limit }: Given): Promis
 
 /** Ends the pause that the options name. */
 export async function resume(given: Given, command: Command): Promise<void> {
-  const settings = await settingsOf(command)
-  const { out } = settings
   const what = given as Pausable
-  const was = await withSluice(settings, { creates: false }, (sluice) => sluice.resume(what))
+  const [out, was] = await inStore(command, (sluice) => sluice.resume(what))
   if (!was) throw new SluiceError('SLUICE_NOT_PAUSED', `${nameOf(what)} is not paused; \`sluice pauses\` lists what is`)
   if (out.json) return out.object({ ...what, resumed: true })
   out.line(`${nameOf(what)} is resumed`)
@@ -74,9 +70,7 @@ export async function resume(given: Given, command: Command): Promise<void> {
 }
 
 async function list(_: object, command: Command): Promise<void> {
-  const settings = await settingsOf(command)
-  const { out } = settings
-  const pauses = await withSluice(settings, { creates: false }, (sluice) => sluice.pauses())
+  const [out, pauses] = await inStore(command, (sluice) => sluice.pauses())
   if (out.json) return pauses.forEach((each) => out.object(each))
   if (pauses.length === 0) {
     out.talk('nothing is paused')

@@ -2,7 +2,7 @@
 import { Command } from 'commander'
 import type { Duration, Pruned } from '../index.ts'
 import { size } from './output.ts'
-import { settingsOf, withSluice } from './settings.ts'
+import { inStore } from './settings.ts'
 
 /** `sluice prune`. */
 export function pruneCommand(): Command {
@@ -24,10 +24,8 @@ interface Flags {
 }
 
 async function prune(flags: Flags, command: Command): Promise<void> {
-  const settings = await settingsOf(command)
-  const { out } = settings
   const dryRun = flags.dryRun === true
-  const pruned = await withSluice(settings, { creates: false }, (sluice) => sluice.prune(flags))
+  const [out, pruned] = await inStore(command, (sluice) => sluice.prune(flags))
   if (out.json) return out.object({ dryRun, ...pruned })
   const said = lines(pruned, dryRun)
   for (const line of said) out.line(`${dryRun ? 'would delete: ' : ''}${line}`)

@@ -2,7 +2,6 @@
 import { Command } from 'commander'
 import { type Act, eachFound } from './bulk.ts'
 import { withLimit } from './known.ts'
-import { settingsOf } from './settings.ts'
 
 interface Flags {
   key: string
@@ -24,7 +23,6 @@ export function rekeyCommand(): Command {
 }
 
 async function rekey(name: string, flags: Flags, command: Command): Promise<void> {
-  const settings = await settingsOf(command)
   const keys = { from: flags.key, to: flags.to }
   const act: Act = {
     verb: 'rekey',
@@ -33,5 +31,5 @@ async function rekey(name: string, flags: Flags, command: Command): Promise<void
     many: (sluice, _, options) => sluice.limits.rekey(name, keys, options),
   }
   const wanted = { limit: name, key: flags.key, state: act.states }
-  await withLimit(settings, name, (sluice) => eachFound(sluice, settings.out, wanted, flags, act))
+  await withLimit(command, name, (sluice, _, { out }) => eachFound(sluice, out, wanted, flags, act))
 }

@@ -7,7 +7,7 @@ import { type ScheduleLine, type Sluice, useSluice } from '../index.ts'
 import { loadCode } from './config.ts'
 import { unknown } from './known.ts'
 import { brief, type Output, span, writeFacts } from './output.ts'
-import { settingsOf, whole, withSluice } from './settings.ts'
+import { inStore, settingsOf, whole, withSluice } from './settings.ts'
 
 /** `sluice schedules` and its commands. */
 export function schedulesCommand(): Command {
@@ -34,9 +34,7 @@ export function schedulesCommand(): Command {
 }
 
 async function list(_: object, command: Command): Promise<void> {
-  const settings = await settingsOf(command)
-  const { out } = settings
-  const found = await withSluice(settings, { creates: false }, (sluice) => sluice.schedules.list())
+  const [out, found] = await inStore(command, (sluice) => sluice.schedules.list())
   const all = found.map(shown)
   if (out.json) return all.forEach((line) => out.object(line))
   if (all.length === 0) {
@@ -75,9 +73,7 @@ function away(at: Date): string {
 }
 
 async function showOne(name: string, flags: { max: number }, command: Command): Promise<void> {
-  const settings = await settingsOf(command)
-  const { out } = settings
-  const { line, history } = await withSluice(settings, { creates: false }, async ({ schedules }) => ({
+  const [out, { line, history }] = await inStore(command, async ({ schedules }) => ({
     line: shown(await stored(schedules, name)),
     history: await schedules.history(name, flags),
   }))
@@ -148,17 +144,15 @@ function each(act: 'pause' | 'resume' | 'remove', description: string, done: str
     .description(description)
     .argument('<name...>')
     .action(async (names: string[], _: object, command: Command) => {
-      const settings = await settingsOf(command)
-      const { out } = settings
       const missed: string[] = []
-      await withSluice(settings, { creates: false }, async ({ schedules }) => {
+      const [out] = await inStore(command, async ({ schedules }, _, settings) => {
         // Checked before the first one is changed.
         for (const name of names) await stored(schedules, name)
         for (const name of names) {
           const found = await schedules[act](name)
           if (!found) missed.push(`"${name}"`)
-          if (out.json) out.object({ name, [done]: found })
-          else if (found) out.line(`${name} ${done}`)
+          if (settings.out.json) settings.out.object({ name, [done]: found })
+          else if (found) settings.out.line(`${name} ${done}`)
         }
       })
       if (missed.length > 0)

@@ -5,7 +5,7 @@ import type { LogFormat, LogLevel } from '../core/log.ts'
 import { Sluice } from '../index.ts'
 import type { EventName, Listener } from '../report/events.ts'
 import { Rulebook } from '../tasks/rule.ts'
-import { checkSchema } from '../db/store.ts'
+import { checkSchema, type Sql, sqlOn } from '../db/store.ts'
 import { env, openStore, place, type Opened } from '../db/open.ts'
 import { systemClock } from '../core/clock.ts'
 import fs from 'node:fs'
@@ -84,16 +84,29 @@ function isDirectory(store: string): boolean {
 export async function withSluice<T>(
   settings: Settings,
   how: { creates: boolean },
-  body: (sluice: Sluice) => Promise<T>,
+  body: (sluice: Sluice, sql: Sql) => Promise<T>,
 ): Promise<T> {
   if (!how.creates) mustExist(settings.store)
   keepBaselineCode()
   const sluice = await openSluice(settings, how.creates)
   try {
-    return await body(sluice)
+    return await body(sluice, sqlOn(sluice.db, settings.schema))
   } finally {
     await sluice.close()
   }
+}
+
+/**
+ * Opens the store of a command, which must exist, for `body`, and closes it. Resolves to the command's output, and to what `body`
+ * returned.
+ */
+export async function inStore<T>(
+  command: Command,
+  body: (sluice: Sluice, sql: Sql, settings: Settings) => Promise<T>,
+): Promise<[out: Output, found: T]> {
+  const settings = await settingsOf(command)
+  const found = await withSluice(settings, { creates: false }, (sluice, sql) => body(sluice, sql, settings))
+  return [settings.out, found]
 }
 
 /** Opens the store; with `migrate` brings its schema up to date. */

@@ -3,14 +3,14 @@ import { Command } from 'commander'
 import { limitOf } from '../core/bucket.ts'
 import { systemClock } from '../core/clock.ts'
 import { amount } from '../core/money.ts'
-import { type Sql, sqlOn } from '../db/store.ts'
+import type { Sql } from '../db/store.ts'
 import type { Job, JobAttempt, JobError, JobLog } from '../index.ts'
 import { isFinal } from '../operations/jobs.ts'
 import { framesOf } from '../report/format.ts'
 import { idOf, noSuchJob } from './ids.ts'
 import { shown } from './record.ts'
 import { brief, type Output, span, writeFacts } from './output.ts'
-import { settingsOf, withSluice } from './settings.ts'
+import { inStore } from './settings.ts'
 
 /** `sluice jobs show`. */
 export function showCommand(): Command {
@@ -22,11 +22,9 @@ export function showCommand(): Command {
 }
 
 async function showJob(text: string, flags: { reveal?: boolean }, command: Command): Promise<void> {
-  const settings = await settingsOf(command)
-  const { out } = settings
-  const [found, currencies] = await withSluice(settings, { creates: false }, async (sluice) => {
-    const job = await sluice.jobs.get(await idOf(sluice, settings.schema, text))
-    return [job, await currenciesOf(sqlOn(sluice.db, settings.schema), job)] as const
+  const [out, [found, currencies]] = await inStore(command, async ({ jobs }, sql) => {
+    const job = await jobs.get(await idOf(sql, text))
+    return [job, await currenciesOf(sql, job)] as const
   })
   if (found === undefined) throw noSuchJob(text)
   const { id } = found

@@ -2,9 +2,9 @@
 import { Command } from 'commander'
 import { systemClock } from '../core/clock.ts'
 import { redact, redactText } from '../core/redact.ts'
-import { sqlOn } from '../db/store.ts'
+import type { Sql } from '../db/store.ts'
 import { readRaisedAlarms } from '../fleet/alarms.ts'
-import type { FailingJobs, Sluice } from '../index.ts'
+import type { FailingJobs } from '../index.ts'
 import { backlogOf, showBacklog } from './backlog.ts'
 import { restores, steps } from './epoch.ts'
 import type { Finding } from './finding.ts'
@@ -28,8 +28,8 @@ export function statusCommand(): Command {
 const watched = { parked, zones, snapshots, bloat, wraparound, restores, steps, redis: shared }
 
 /** Runs the checks, and with `--storage` reads the tables. A check that this role may not run is left out here; `doctor` reports it. */
-async function lookAt(sluice: Sluice, { store, schema, amqp }: Settings, storage: boolean) {
-  const at: StorageAt = { sql: sqlOn(sluice.db, schema), schema, isEmbedded: !store.startsWith('postgres') }
+async function lookAt(sql: Sql, { store, schema, amqp }: Settings, storage: boolean) {
+  const at: StorageAt = { sql, schema, isEmbedded: !store.startsWith('postgres') }
   const problems: { check: string; text: string }[] = []
   for (const [check, look] of Object.entries(watched)) {
     const finding: Finding | undefined = await look(at).catch(() => undefined)
@@ -70,28 +70,20 @@ async function status(flags: { storage?: boolean }, command: Command): Promise<v
   const [numbers, failing, backlog, { problems, alarms, fleet: found, storage }] = await withSluice(
     settings,
     { creates: false },
-    async (sluice) => [
-      await sluice.jobs.status(),
-      await sluice.jobs.failing(),
-      await backlogOf(sluice.db, settings.schema),
-      await lookAt(sluice, settings, flags.storage === true),
+    async ({ db, jobs }, sql) => [
+      await jobs.status(),
+      await jobs.failing(),
+      await backlogOf(db, settings.schema),
+      await lookAt(sql, settings, flags.storage === true),
     ],
   )
-  const { waiting, scheduled, dispatched, running, done, failed, workers, slots, stuck, oldestWaitingAt, countedTo } =
-    numbers
+  const { oldestWaitingAt, countedTo, ...counts } = numbers
+  const { waiting, scheduled, dispatched, running, done, failed, workers, slots, stuck } = counts
   const oldestWaitingMs =
     oldestWaitingAt === null ? null : Math.max(0, systemClock.wallMs() - oldestWaitingAt.getTime())
   if (out.json)
     return out.object({
-      waiting,
-      scheduled,
-      dispatched,
-      running,
-      done,
-      failed,
-      workers,
-      slots,
-      stuck,
+      ...counts,
       oldestWaitingMs,
       countedTo,
       jobs: backlog?.jobs ?? null,

@@ -1,8 +1,7 @@
 /** `sluice tasks`: the tasks that are known, and who serves them. */
 import { Command } from 'commander'
-import { sqlOn } from '../db/store.ts'
 import { ago } from './output.ts'
-import { settingsOf, withSluice } from './settings.ts'
+import { inStore } from './settings.ts'
 
 interface Row {
   name: string
@@ -19,11 +18,7 @@ export function tasksCommand(): Command {
 }
 
 async function list(_: object, command: Command): Promise<void> {
-  const settings = await settingsOf(command)
-  const { out, schema } = settings
-  const rows = await withSluice(settings, { creates: false }, ({ db }) =>
-    sqlOn(db, schema).run<Row>('operations/read_tasks'),
-  )
+  const [out, rows] = await inStore(command, (_sluice, sql) => sql.run<Row>('operations/read_tasks'))
   if (out.json) return rows.forEach((row) => out.object(asJson(row)))
   if (rows.length === 0) {
     out.talk('no task is known yet: workers record their tasks when they start')

@@ -6,7 +6,7 @@ import { redactText } from '../core/redact.ts'
 import type { UsageLine } from '../index.ts'
 import { withLimit } from './known.ts'
 import { time } from './filter.ts'
-import { settingsOf, whole } from './settings.ts'
+import { whole } from './settings.ts'
 
 interface Flags {
   key?: string
@@ -28,11 +28,9 @@ export function usageCommand(): Command {
 }
 
 async function usage(limit: string | undefined, flags: Flags, command: Command): Promise<void> {
-  const settings = await settingsOf(command)
-  const { out } = settings
   const { key, by, max } = flags
   const since = time('--since', flags.since)
-  const found = await withLimit(settings, limit, ({ limits }) =>
+  const [out, found] = await withLimit(command, limit, ({ limits }) =>
     // One more shows whether there are more.
     limits.usage({ by, max: max + 1, ...present({ limit, key, since }) }),
   )

@@ -7,7 +7,6 @@ import type { Exceeded, Verification, Verified } from '../index.ts'
 import { time } from './filter.ts'
 import { withLimit } from './known.ts'
 import { figure, many } from './output.ts'
-import { settingsOf } from './settings.ts'
 
 interface Flags {
   limit?: string
@@ -29,10 +28,8 @@ export function verifyCommand(): Command {
 }
 
 async function run({ limit, ...flags }: Flags, command: Command): Promise<void> {
-  const settings = await settingsOf(command)
-  const { out } = settings
   const period = { since: time('--since', flags.since), until: time('--until', flags.until) }
-  const proof = await withLimit(settings, limit, (sluice) => sluice.verify(present({ limit, ...period })))
+  const [out, proof] = await withLimit(command, limit, (sluice) => sluice.verify(present({ limit, ...period })))
   if (!proof.isProved) process.exitCode = 1
   if (out.json) return out.object(proof)
   const of = inForce(proof.rules)

@@ -3,12 +3,12 @@ import { Command } from 'commander'
 import { systemClock } from '../core/clock.ts'
 import { SluiceError, UsageError } from '../core/errors.ts'
 import { redact, redactText } from '../core/redact.ts'
-import { sqlOn } from '../db/store.ts'
-import type { Job, Reason, Sluice, Why } from '../index.ts'
+import type { Sql } from '../db/store.ts'
+import type { Job, Reason, Why } from '../index.ts'
 import { checkIdStart, idOf, noSuchJob } from './ids.ts'
 import { mustKnow } from './known.ts'
 import { brief, type Output, span } from './output.ts'
-import { settingsOf, withSluice } from './settings.ts'
+import { inStore } from './settings.ts'
 
 /** `sluice why`. */
 export function whyCommand(): Command {
@@ -25,10 +25,8 @@ async function explain(text: string | undefined, { task }: { task?: string }, co
   if ((text === undefined) === (task === undefined))
     throw new UsageError('SLUICE_BAD_OPTION', 'give the id of a job (`sluice jobs` lists them), or --task <name>')
   if (text !== undefined) checkIdStart(text)
-  const settings = await settingsOf(command)
-  const { out, schema } = settings
-  const found = await withSluice(settings, { creates: false }, async (sluice) => {
-    const id = text === undefined ? await nextOf(sluice, schema, task as string) : await idOf(sluice, schema, text)
+  const [out, { id, why, job }] = await inStore(command, async (sluice, sql) => {
+    const id = text === undefined ? await nextOf(sql, task as string) : await idOf(sql, text)
     const said = await sluice.why(id)
     return {
       id,
@@ -37,7 +35,6 @@ async function explain(text: string | undefined, { task }: { task?: string }, co
       job: said === undefined || said.reasons.length === 0 ? await sluice.jobs.get(id) : undefined,
     }
   })
-  const { id, why, job } = found
   if (why === undefined && job === undefined) throw noSuchJob(id)
   if (why === undefined) return showEnd(out, job as Job)
   // A limit's key may be a URL with its token.
@@ -46,8 +43,7 @@ async function explain(text: string | undefined, { task }: { task?: string }, co
 }
 
 /** Finds the job of a task that is next. @throws SluiceError SLUICE_NO_SUCH_JOB, SLUICE_NO_SUCH_TASK */
-async function nextOf(sluice: Sluice, schema: string, task: string): Promise<string> {
-  const sql = sqlOn(sluice.db, schema)
+async function nextOf(sql: Sql, task: string): Promise<string> {
   await mustKnow(sql, 'task', task)
   const [next] = await sql.run<{ id: string }>('operations/find_next_job', [task])
   if (next !== undefined) return next.id
