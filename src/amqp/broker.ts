@@ -13,25 +13,10 @@ import { Declarations, type Topology } from './topology.ts'
 
 export type { Delivery } from './consumer.ts'
 
-/** The present state of a broker. */
-export interface BrokerStatus {
-  /**
-   * For how long there has been no connection for publishing, or for consuming, in ms; undefined: there is one, or none
-   * is needed.
-   */
-  readonly publishLostForMs: number | undefined
-  readonly consumeLostForMs: number | undefined
-  /** Why the server takes no messages now, in its words; undefined: it does. */
-  readonly blocked: string | undefined
-  /** Messages can be published and received: no connection is lost, and the server takes messages. */
-  readonly isUp: boolean
-  /** Messages that were given to `publish` and are not confirmed. */
-  readonly unconfirmed: number
-  readonly consumers: readonly { queue: string; inHand: number; isAttached: boolean }[]
-}
-
 /** A RabbitMQ. Lost connections are opened again until it is closed. */
 export interface Broker {
+  /** Messages can be published and received: no connection is lost, and the server takes messages. */
+  readonly isUp: boolean
   /** Resolves when the server has confirmed the message (`Publisher.publish` lists the errors). */
   publish(message: Message): Promise<void>
   /**
@@ -64,7 +49,6 @@ export interface Broker {
   identity(): Promise<string>
   /** Resolves to how many channels the server allows on one connection. */
   channelsMax(): Promise<number>
-  status(): BrokerStatus
   /** @throws StoreError SLUICE_BROKER_UNREACHABLE: there is no connection now, or the server takes nothing from it */
   checkThere(): void
   /**
@@ -236,19 +220,9 @@ class Connections implements Broker {
     return (model.connection as unknown as { channelMax: number }).channelMax
   }
 
-  status(): BrokerStatus {
-    const nowMs = systemClock.monotonicMs()
-    const forMs = ({ lostAtMs }: Link) => (lostAtMs === undefined ? undefined : nowMs - lostAtMs)
-    const [publishLostForMs, consumeLostForMs] = [forMs(this.#publishing), forMs(this.#consuming)]
-    const { blocked } = this.#publisher
-    return {
-      publishLostForMs,
-      consumeLostForMs,
-      blocked,
-      isUp: publishLostForMs === undefined && consumeLostForMs === undefined && blocked === undefined,
-      unconfirmed: this.#publisher.unconfirmed,
-      consumers: [...this.#consumers].map(({ queue, inHand, isAttached }) => ({ queue, inHand, isAttached })),
-    }
+  get isUp(): boolean {
+    const isThere = ({ lostAtMs }: Link) => lostAtMs === undefined
+    return isThere(this.#publishing) && isThere(this.#consuming) && this.#publisher.blocked === undefined
   }
 
   checkThere(): void {

@@ -36,7 +36,6 @@ export interface Delivery {
 
 /** A subscription to a queue. */
 export interface Consumer {
-  readonly queue: string
   /** Messages that were received and are not settled. */
   readonly inHand: number
   /** It receives messages now. */

@@ -19,7 +19,7 @@ export class AmqpWire implements Wire {
   }
 
   get isUp(): boolean {
-    return this.#broker.status().isUp
+    return this.#broker.isUp
   }
 
   send(to: string, message: string, ttlMs = withinMs): Promise<void> {

@@ -81,7 +81,7 @@ export class Inquiry<Sent extends Asked> {
     const names = isOwn ? [...new Set(doubted.flatMap(({ queue }) => workers.of(queue)))] : undefined
     const how = { within: answerMs, ...(names === undefined ? {} : { workers: names }) }
     const answers = names?.length === 0 ? {} : await control.request('query_task', { ids }, how)
-    if (!broker.status().isUp) return
+    if (!broker.isUp) return
     const open = new Set(all())
     for (const sent of doubted) {
       const holder = Object.keys(answers).find((worker) => has(answers[worker], sent.id))

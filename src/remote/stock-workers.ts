@@ -122,7 +122,7 @@ export class StockWorkers {
    * nothing can be sent to them.
    */
   slots(queue: string): number {
-    if (!this.#options.broker.status().isUp || this.skewMs(queue) > skewMostMs) return 0
+    if (!this.#options.broker.isUp || this.skewMs(queue) > skewMostMs) return 0
     return this.#serving(queue).reduce((sum, { slots, silentMs }) => sum + (silentMs < quietMs ? slots : 0), 0)
   }
 
@@ -274,7 +274,7 @@ export class StockWorkers {
     if (this.#isClosed) return
     const { clock, broker } = this.#options
     const nowMs = clock.monotonicMs()
-    const { isUp } = broker.status()
+    const { isUp } = broker
     // Time in which nothing can be received, or this process does not run, does not count as silence.
     const passedMs = isUp ? Math.min(nowMs - this.#tickedMs, 2 * tickMs) : 0
     this.#tickedMs = nowMs

@@ -14,7 +14,6 @@ import { World } from '../outlet/simulated-world.ts'
 
 it('have no room while the broker is away, and those who wait for room learn when it is back', async () => {
   const world = new World()
-  const broker = { isUp: true }
   let changes = 0
   let hear: (delivery: unknown) => unknown = () => undefined
   const answers: Record<string, unknown> = {
@@ -23,12 +22,13 @@ it('have no room while the broker is away, and those who wait for room learn whe
     registered: { 'celery@a': ['send [track_started=True]'] },
     conf: { 'celery@a': {} },
   }
+  const broker = {
+    isUp: true,
+    declare: async () => {},
+    consume: async (_queue: string, _options: unknown, on: typeof hear) => void (hear = on),
+  }
   const workers = new StockWorkers({
-    broker: {
-      status: () => broker,
-      declare: async () => {},
-      consume: async (_queue: string, _options: unknown, on: typeof hear) => void (hear = on),
-    } as unknown as Broker,
+    broker: broker as unknown as Broker,
     control: { request: async (name: string) => answers[name] ?? {} } as never,
     queues: new Set(['mail']),
     tasks: new Set(['send']),
@@ -60,11 +60,10 @@ it.for(['nothing', 'the broker', 'the Redis of results'])(
   async (away) => {
     const world = new World()
     const clock = world.clock(0, 1)
-    const state = { isUp: true }
     const published: unknown[] = []
     let gap = () => {}
     const broker = {
-      status: () => state,
+      isUp: true,
       declare: async () => {},
       consume: async () => {},
       publish: async (message: unknown) => void published.push(message),
@@ -104,10 +103,10 @@ it.for(['nothing', 'the broker', 'the Redis of results'])(
     outlet.start([unclaimed(none, own)])
     await expect.poll(() => published.length, { timeout: 2_000 }).toBe(1)
     await world.runUntil(world.nowMs + 1_000)
-    state.isUp = away !== 'the broker'
+    broker.isUp = away !== 'the broker'
     if (away === 'the Redis of results') gap()
     await world.runUntil(world.nowMs + 1_000)
-    state.isUp = true
+    broker.isUp = true
     await world.runUntil(world.nowMs + 20_000)
     expect(ends).toEqual([away === 'nothing' ? 'uncalled' : 'lost'])
     await outlet.close()
