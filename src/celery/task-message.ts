@@ -230,14 +230,6 @@ function timeOf(found: unknown, name: string): number | undefined {
   return ms
 }
 
-/**
- * Reads a message that a task's own `self.retry` (or `autoretry_for`) has sent: how often by now, and when the next try may begin. Such a
- * message is a further call that no limit has granted. Undefined for a message that was sent once.
- */
-export function retryOf({ retries, etaMs }: TaskMessage): { retries: number; etaMs: number | undefined } | undefined {
-  return retries === 0 ? undefined : { retries, etaMs }
-}
-
 /** A task's message without a name: what is not given is like this. */
 export const blank: Omit<TaskMessage, 'id' | 'task' | 'rootId'> = {
   args: [],

@@ -14,17 +14,6 @@ import { blockedCode } from './guard.ts'
 import { maxRedirects, redirectError, redirectTo } from './redirect.ts'
 import type { Hop } from './redirect.ts'
 
-/** A response that demanded a pause, as passed to `onFeedback`. */
-export interface Feedback {
-  readonly status: number
-  /** Origin and path of the request, without its query. */
-  readonly url: string
-  /** The pause that the vendor demands, in ms; undefined: it stated none. */
-  readonly retryAfterMs: number | undefined
-  /** Set when the hold could not be recorded: other workers continue to call. */
-  readonly error?: unknown
-}
-
 /** Options of `createFetch`. */
 export interface FetchOptions {
   /** The connections, with the addresses that they may reach: see `createAgent`. */
@@ -36,8 +25,6 @@ export interface FetchOptions {
   readonly limits?: readonly Pick<Limit, 'answers'>[]
   /** The longest pause that a vendor may demand, in ms; default 1 hour, at least 1 s. */
   readonly maxHoldMs?: number
-  /** Called for every response that demanded a pause, after the hold. Its errors are ignored. */
-  readonly onFeedback?: (feedback: Feedback) => void
 }
 
 /** How many grants in a row may expire while connecting before `fetch` fails. */
@@ -141,9 +128,13 @@ function isTimeout(reason: unknown): boolean {
   return reason instanceof Error && reason.name === 'TimeoutError'
 }
 
-/** Reports that the vendor failed. While the store is unavailable, nobody learns of it. */
-async function fail(failure: Refusal, grant: Grant | undefined, allowance: Spending): Promise<void> {
-  await allowance.refused(failure, grant).catch(() => {})
+/** Reports that the vendor failed, or demands a pause. */
+async function report(refusal: Refusal, grant: Grant | undefined, allowance: Spending): Promise<void> {
+  try {
+    await allowance.refused(refusal, grant)
+  } catch {
+    // While the store is unavailable, nobody learns of it.
+  }
 }
 
 /** A body of at most this many bytes is read to its end, so that its connection can be used again. */
@@ -250,14 +241,14 @@ async function send(hop: Hop, signal: AbortSignal, options: FetchOptions, cost?:
     } catch (error) {
       if (signal.aborted) {
         // Of `AbortSignal.timeout`. The time-out of an attempt is the attempt's to judge.
-        if (isTimeout(signal.reason)) await fail(unanswered('no answer in time', hop.url.host), grant, allowance)
+        if (isTimeout(signal.reason)) await report(unanswered('no answer in time', hop.url.host), grant, allowance)
         throw signal.reason
       }
       if (!sendCheck.stale()) {
         const failure = failureOf(hop, error)
         // The address that the name resolves to is forbidden: nothing was written.
         if (failure.code === blockedCode && grant !== undefined) await allowance.giveBack(grant)
-        if (failure.code === networkCode) await fail(unanswered('no answer', hop.url.host), grant, allowance)
+        if (failure.code === networkCode) await report(unanswered('no answer', hop.url.host), grant, allowance)
         throw failure
       }
       unused = sendCheck.unused()
@@ -294,25 +285,11 @@ async function heed(
   if (limited === undefined) {
     const { host } = hop.url
     const failure = failureFrom(reading, response.status, host)
-    if (failure !== undefined) await fail(failure, grant, options.allowance)
+    if (failure !== undefined) await report(failure, grant, options.allowance)
     // After a server's error it is not known whether the vendor counted the request.
     else if (response.status < 500 && grant !== undefined) options.allowance.accepted(grant, host)
     return
   }
   note(response, limited)
-  const { retryAfterMs } = limited
-  const feedback: Feedback = { status: response.status, url: `${hop.url.origin}${hop.url.pathname}`, retryAfterMs }
-  const tell = (told: Feedback) => {
-    try {
-      options.onFeedback?.(told)
-    } catch {
-      // An observer must not change the result of the attempt.
-    }
-  }
-  try {
-    await options.allowance.refused(refusalBy(limited, hop.url.host), grant)
-    tell(feedback)
-  } catch (error) {
-    tell({ ...feedback, error })
-  }
+  await report(refusalBy(limited, hop.url.host), grant, options.allowance)
 }

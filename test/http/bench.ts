@@ -11,7 +11,7 @@ import { createAgent, type GuardedAgent } from '../../src/http/agent.ts'
 import { createFetch } from '../../src/http/fetch.ts'
 import { Guard } from '../../src/http/guard.ts'
 import { Allowance, type Grants } from '../../src/http/allowance.ts'
-import type { Feedback, FetchOptions } from '../../src/http/fetch.ts'
+import type { FetchOptions } from '../../src/http/fetch.ts'
 
 /** A clock that stands still until a test moves it. */
 export interface HandClock extends Clock {
@@ -109,16 +109,14 @@ export function setup(
   onTestFinished(() => agent.destroy())
   const counting = countingGrants(clock, options.deadlineMs)
   const abort = new AbortController()
-  const feedback: Feedback[] = []
   const fetch = createFetch({
     agent,
     clock,
     allowance: new Allowance({ ...counting.grants, ...options.grants }, abort.signal),
-    onFeedback: (told) => feedback.push(told),
     ...(options.limits === undefined ? {} : { limits: options.limits }),
     ...(options.maxHoldMs === undefined ? {} : { maxHoldMs: options.maxHoldMs }),
   })
-  return { ...counting, agent, clock, abort, feedback, fetch }
+  return { ...counting, agent, clock, abort, fetch }
 }
 
 /** An answer with the body `ok`. */

@@ -256,10 +256,9 @@ test('redirects that may not be followed are final', async () => {
 
 test('a 429 holds its buckets before the handler sees it, and is returned unchanged', async () => {
   const url = await httpServer((_, response) => response.writeHead(429, { 'retry-after': '7' }).end('slow down'))
-  const { fetch, holds, feedback } = setup()
+  const { fetch, holds } = setup()
   const response = await fetch(`${url}/a?secret=1`)
   expect(holds).toEqual([{ ms: 7_000, reason: `429 from ${new URL(url).host}` }])
-  expect(feedback).toEqual([{ status: 429, url: `${url}/a`, retryAfterMs: 7_000 }])
   expect(limitedBy(response)).toMatchObject({ retryAfterMs: 7_000 })
   expect(await response.text()).toBe('slow down')
 })
@@ -280,12 +279,11 @@ test('a hold follows a date, a cap, a 503 and a redirect that is limited', async
   expect(holds.map(({ ms }) => ms)).toEqual([30_000, 60_000, 2_000, undefined])
 })
 
-test('a hold that cannot be recorded is logged, and the response is returned all the same', async () => {
+test('a hold that cannot be recorded leaves the response as it is', async () => {
   const url = await httpServer((_, response) => response.writeHead(429).end())
   const away = new Error('store away')
-  const { fetch, feedback } = setup({ grants: { refused: () => Promise.reject(away) } })
+  const { fetch } = setup({ grants: { refused: () => Promise.reject(away) } })
   expect((await fetch(url)).status).toBe(429)
-  expect(feedback).toMatchObject([{ status: 429, retryAfterMs: undefined, error: away }])
 })
 
 test('a failed connection is a retryable error with its cause, and uses the grant', async () => {
