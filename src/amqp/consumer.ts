@@ -241,19 +241,11 @@ export class Subscription implements Consumer {
   }
 
   #receive(channel: Channel, message: ConsumeMessage, noAck: boolean): void {
-    const settle = (verdict: Verdict) => {
-      if (!this.#inHand.delete(received)) return false
-      try {
-        if (verdict !== 'ack') channel.reject(message, verdict === 'requeue')
-        else if (this.#acked.push(message) === 1) process.nextTick(() => this.#writeAcks())
-        return true
-      } catch {
-        return false
-      } finally {
-        this.#settled.recheck()
-      }
+    const write = (verdict: Verdict) => {
+      if (verdict !== 'ack') channel.reject(message, verdict === 'requeue')
+      else if (this.#acked.push(message) === 1) process.nextTick(() => this.#writeAcks())
     }
-    const received: Received = new Received(message, settle, () => this.#inHand.has(received))
+    const received = receivedIn(this.#inHand, message, write, () => this.#settled.recheck())
     if (!noAck) this.#inHand.add(received)
     const failed = (error: unknown) => {
       this.#source.log.error(`a message of the queue "${this.queue}" could not be handled`, { err: error })
@@ -282,49 +274,45 @@ class Cancelled extends Error {}
 /** How a message is settled. */
 export type Verdict = 'ack' | 'reject' | 'requeue'
 
-/** A message as a delivery. */
-export class Received implements Delivery {
-  readonly #message: ConsumeMessage | GetMessage
-  readonly #settle: (verdict: Verdict) => boolean
-  readonly #has: () => boolean
+/** A delivery with its number: the server numbers what it delivers on a channel, from 1. */
+export type Received = Delivery & { readonly tag: number }
 
-  /** @param settle carries a verdict out, and returns false if it cannot be any more @param has returns whether it can */
-  constructor(message: ConsumeMessage | GetMessage, settle: (verdict: Verdict) => boolean, has: () => boolean) {
-    this.#message = message
-    this.#settle = settle
-    this.#has = has
+/**
+ * Returns a message as a delivery that is in hand while `inHand` has it.
+ * @param write tells the server; if it throws, the channel is over, and the message comes again
+ * @param settled called when the message is no longer in hand
+ */
+export function receivedIn(
+  inHand: Set<Received>,
+  { content, properties, fields }: ConsumeMessage | GetMessage,
+  write: (verdict: Verdict) => void,
+  settled: () => void,
+): Received {
+  const settle = (verdict: Verdict) => {
+    if (!inHand.delete(received)) return false
+    try {
+      write(verdict)
+      return true
+    } catch {
+      return false
+    } finally {
+      settled()
+    }
   }
-
-  get body(): Buffer {
-    return this.#message.content
+  const received: Received = {
+    body: content,
+    properties,
+    exchange: fields.exchange,
+    routingKey: fields.routingKey,
+    isRedelivered: fields.redelivered,
+    tag: fields.deliveryTag,
+    get isInHand() {
+      return inHand.has(received)
+    },
+    ack: () => settle('ack'),
+    reject: ({ requeue = false } = {}) => settle(requeue ? 'requeue' : 'reject'),
   }
-  get properties(): ConsumeMessage['properties'] {
-    return this.#message.properties
-  }
-  get exchange(): string {
-    return this.#message.fields.exchange
-  }
-  get routingKey(): string {
-    return this.#message.fields.routingKey
-  }
-  get isRedelivered(): boolean {
-    return this.#message.fields.redelivered
-  }
-  get isInHand(): boolean {
-    return this.#has()
-  }
-  /** The server numbers what it delivers on a channel, from 1. */
-  get tag(): number {
-    return this.#message.fields.deliveryTag
-  }
-
-  ack(): boolean {
-    return this.#settle('ack')
-  }
-
-  reject({ requeue = false } = {}): boolean {
-    return this.#settle(requeue ? 'requeue' : 'reject')
-  }
+  return received
 }
 
 function checked(options: ConsumeOptions): ConsumeOptions {

@@ -5,7 +5,7 @@
  */
 import type { Channel } from 'amqplib'
 import type { Broker, Delivery } from '../amqp/broker.ts'
-import { Received } from '../amqp/consumer.ts'
+import { type Received, receivedIn, type Verdict } from '../amqp/consumer.ts'
 import { publishOrDeclare } from '../amqp/publish-errors.ts'
 import { codeOf } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
@@ -107,22 +107,9 @@ export class Suspects {
         await this.#woken()
         continue
       }
-      const received: Received = new Received(
-        message,
-        (verdict) => {
-          if (!inHand.delete(received)) return false
-          this.wake()
-          try {
-            if (verdict === 'ack') channel.ack(message)
-            else channel.reject(message, verdict === 'requeue')
-            return true
-          } catch {
-            // The channel is over: it comes again.
-            return false
-          }
-        },
-        () => inHand.has(received),
-      )
+      const write = (verdict: Verdict) =>
+        verdict === 'ack' ? channel.ack(message) : channel.reject(message, verdict === 'requeue')
+      const received = receivedIn(inHand, message, write, () => this.wake())
       inHand.add(received)
       const group: unknown = message.properties.headers?.[queueHeader]
       const taken = take(received, typeof group === 'string' ? group : '')
