@@ -65,6 +65,16 @@ export function storeOn(db: Db, context: StoreContext = {}): Store {
   return { ...own, db, schema, clock, report, log: report.log, on: (queryable) => sqlOn(queryable, schema) }
 }
 
+/** Returns a function that makes one thing for each store: always the same for the same store. */
+export function perStore<T>(make: (store: Store) => T): (store: Store) => T {
+  const made = new WeakMap<Store, T>()
+  return (store) => {
+    const one = made.get(store) ?? make(store)
+    made.set(store, one)
+    return one
+  }
+}
+
 /** Returns the SQL of this release on anything that runs statements. @throws UsageError SLUICE_BAD_SCHEMA */
 export function sqlOn(queryable: Queryable, schema = 'sluice'): Sql {
   return sqlBy(schema, (_, text, args) => queryable.query(text, args))

@@ -1,4 +1,5 @@
 /** Counts waiting jobs, by queue and task and by limit, with what stops them. The cost does not grow with the number of jobs. */
+import { limitOf } from '../core/bucket.ts'
 import { many } from '../core/figures.ts'
 import type { Sql } from '../db/store.ts'
 import type { Cause } from '../limits/circuit.ts'
@@ -320,10 +321,6 @@ function limitsOf(
       }
     })
     .sort((a, b) => b.waiting - a.waiting)
-}
-
-function limitOf(take: string): string {
-  return take.replace(/[:@*/].*$/s, '')
 }
 
 function keyOf(take: string): string {

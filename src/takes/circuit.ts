@@ -6,7 +6,7 @@ import { limitOf } from '../core/bucket.ts'
 import { type Moment, readMoment } from '../core/clock.ts'
 import { hash64 } from '../core/hash.ts'
 import { RecentMap } from '../core/recent.ts'
-import type { Store } from '../db/store.ts'
+import { perStore, type Store } from '../db/store.ts'
 import { apartUs, type Cause, type Count, opening } from '../limits/circuit.ts'
 
 /** The kinds of failures: the vendor does not serve the request, or rejects its credential. */
@@ -96,11 +96,5 @@ export class Circuit {
   }
 }
 
-const circuits = new WeakMap<Store, Circuit>()
-
 /** Returns the circuit of a store: jobs and takes of a process share it. */
-export function circuitOf(store: Store): Circuit {
-  const known = circuits.get(store) ?? new Circuit(store)
-  circuits.set(store, known)
-  return known
-}
+export const circuitOf = perStore((store) => new Circuit(store))

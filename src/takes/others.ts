@@ -5,7 +5,7 @@
 import { limitOf } from '../core/bucket.ts'
 import { caughtUpMs, type Moment, readMoment } from '../core/clock.ts'
 import { hash64 } from '../core/hash.ts'
-import type { Store } from '../db/store.ts'
+import { perStore, type Store } from '../db/store.ts'
 import { type Counted, type Match, matchesOf, WindowWitness } from '../limits/counts.ts'
 import type { Count } from '../vendors/answer.ts'
 
@@ -117,11 +117,5 @@ export class OthersUse {
   }
 }
 
-const usesOf = new WeakMap<Store, OthersUse>()
-
 /** Returns the counts that this process has read, for a store. */
-export function othersUseOf(store: Store): OthersUse {
-  const use = usesOf.get(store) ?? new OthersUse(store)
-  usesOf.set(store, use)
-  return use
-}
+export const othersUseOf = perStore((store) => new OthersUse(store))

@@ -2,7 +2,7 @@
 import { hostname } from 'node:os'
 import { newId } from '../../core/hash.ts'
 import { currentUser } from '../../core/user.ts'
-import type { Store } from '../../db/store.ts'
+import { perStore, type Store } from '../../db/store.ts'
 import type { Limit } from '../../limits/limit.ts'
 import {
   aheadMostUs,
@@ -305,11 +305,5 @@ function madeWith(name: string, numbers: Numbers['numbers'], margin: Margin) {
   }
 }
 
-const margins = new WeakMap<Store, Margins>()
-
 /** Returns what a process measures for the limits of a store; the same for the same store. */
-export function marginsOf(store: Store): Margins {
-  const known = margins.get(store) ?? new Margins(store)
-  margins.set(store, known)
-  return known
-}
+export const marginsOf = perStore((store) => new Margins(store))
