@@ -10,7 +10,7 @@ import { checkIdStart, idOf } from './ids.ts'
 import { mustKnowAll } from './known.ts'
 import { brief, many, type Output } from './output.ts'
 import { settingsOf, whole, withSluice } from './settings.ts'
-import { listenForStop } from './stop.ts'
+import { stopSignal } from './stop.ts'
 
 interface BulkFlags extends FilterFlags {
   all?: boolean
@@ -231,11 +231,7 @@ export async function changeMany(
   of: string,
   change: (options: Required<Pick<BulkOptions, 'signal' | 'onProgress'>>) => Promise<number>,
 ): Promise<number | undefined> {
-  const stopping = new AbortController()
-  const stop = listenForStop()
-  void stop.first.then(() => stopping.abort())
-  void stop.second.then(() => process.exit(1))
-  const { signal } = stopping
+  const signal = stopSignal()
   const isWatched = process.stderr.isTTY && !out.json
   const onProgress = (progress: { done: number }) =>
     void (isWatched && process.stderr.write(`\r${progress.done} ${done}${of}`))

@@ -4,7 +4,7 @@ import { UsageError } from '../core/errors.ts'
 import { useSluice } from '../index.ts'
 import { needCode } from './config.ts'
 import { settingsOf, whole, withSluice } from './settings.ts'
-import { listenForStop, surviveStrays } from './stop.ts'
+import { listenForStop, stopSignal, surviveStrays } from './stop.ts'
 import { type Mode, runUntilStopped, tasksFile, type WorkFlags, workFlags, workOptions } from './work.ts'
 
 interface DispatchFlags extends WorkFlags {
@@ -45,17 +45,15 @@ async function once(file: string | undefined, flags: DispatchFlags, command: Com
   const { out } = settings
   const stop = listenForStop()
   surviveStrays(out.log, stop)
-  const ending = new AbortController()
-  void stop.first.then(() => {
-    out.log.info('stopping: waiting for the running jobs; Ctrl-C again hands them back')
-    ending.abort()
-  })
-  void stop.second.then(() => process.exit(1))
+  const signal = stopSignal(stop)
+  signal.addEventListener('abort', () =>
+    out.log.info('stopping: waiting for the running jobs; Ctrl-C again hands them back'),
+  )
   const { tasks, handlers, schedules } = await needCode(settings.config, tasksFile(file, flags))
   const options = {
     ...workOptions(settings, flags),
     schedules,
-    signal: ending.signal,
+    signal,
     ...(flags.max === undefined ? {} : { max: flags.max }),
   }
   const dispatched = await withSluice(settings, { creates: true }, async (sluice) => {

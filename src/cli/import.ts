@@ -15,7 +15,7 @@ import { many, type Output } from './output.ts'
 import { rulebookOf, type Settings, withSluice } from './settings.ts'
 import { mustBeInput, mustBeWhole } from './shown-input.ts'
 import { standardInput } from './stdin.ts'
-import { listenForStop } from './stop.ts'
+import { stopSignal } from './stop.ts'
 import { openTable, type Table, type TableRow } from './table.ts'
 
 /** The options of an import, in addition to those of its jobs. */
@@ -44,10 +44,7 @@ export async function importRows(
 ): Promise<void> {
   const { out } = settings
   const source = await sourceOf(flags, out)
-  const stopping = new AbortController()
-  const stop = listenForStop()
-  void stop.first.then(() => stopping.abort())
-  void stop.second.then(() => process.exit(1))
+  const signal = stopSignal()
   const bar = barOn(process.stderr, out.json ? undefined : source.bytes)
   const table = await openTable(counted(source.chunks, bar), source.name)
   const refused = new Refused(flags, table, (text) => bar.above(() => out.talk(text)))
@@ -56,7 +53,7 @@ export async function importRows(
     read: readerOf(task, table, keysOf(flags, table, source), options),
     onBad: (error: SluiceError, row: TableRow) => refused.add(error, row),
     onProgress: (sent: Sent) => bar.jobs((total = sent).sent),
-    signal: stopping.signal,
+    signal,
   }
   try {
     total =
@@ -78,14 +75,14 @@ export async function importRows(
     bar.end()
     refused.close()
   }
-  if (total.sent + total.known + total.bad === 0 && !stopping.signal.aborted)
+  if (total.sent + total.known + total.bad === 0 && !signal.aborted)
     throw new UsageError('SLUICE_BAD_FILE', `${source.name} has no rows: its first line is read as the heading`)
   if (total.bad > toldMax) out.talk(`… and ${many(total.bad - toldMax, 'more bad row')}`)
-  if (stopping.signal.aborted) out.talk(`stopped; ${again(flags, source)}`)
+  if (signal.aborted) out.talk(`stopped; ${again(flags, source)}`)
   if (out.json) out.object(flags.dryRun === true ? { fit: total.sent, bad: total.bad } : total)
   else if (flags.dryRun === true) out.line(`${total.sent} good, ${total.bad} bad`)
   else out.line(`${total.sent} sent, ${total.known} sent before, ${total.bad} bad`)
-  if (total.bad > 0 || stopping.signal.aborted) process.exitCode = 1
+  if (total.bad > 0 || signal.aborted) process.exitCode = 1
   if (total.bad > 0) out.hint(advice(flags))
   else out.hint(flags.dryRun === true ? 'the same command without --dry-run' : `\`sluice jobs --task ${task.name}\``)
 }

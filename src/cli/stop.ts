@@ -28,6 +28,14 @@ export function listenForStop(): Stop {
   return { first, second, ask }
 }
 
+/** Returns a signal that aborts at the first request to end a command; at the second the process exits. */
+export function stopSignal({ first, second } = listenForStop()): AbortSignal {
+  const stopping = new AbortController()
+  void first.then(() => stopping.abort())
+  void second.then(() => process.exit(1))
+  return stopping.signal
+}
+
 /**
  * Keeps a handler's stray error from ending a worker that runs other jobs: logs unhandled rejections, and after an uncaught
  * exception ends the worker when its attempts have ended.
