@@ -3,7 +3,7 @@ import { hostname } from 'node:os'
 import type { Clock } from '../core/clock.ts'
 import type { Log } from '../core/log.ts'
 import type { AnyTask } from '../tasks/task.ts'
-import { Inspection, type InspectionOptions } from './inspection.ts'
+import { inspection, type InspectionOptions } from './inspection.ts'
 import { LogicalTime } from './logical-time.ts'
 import type { Post } from './post.ts'
 import { RemoteControl, type RemoteControlOptions } from './remote-control.ts'
@@ -36,14 +36,13 @@ export class Presence {
     const { post, clock, log, tasks, running: active } = options
     const time = new LogicalTime()
     const events = (this.events = new WorkerEvents({ post, clock, log, name, time, active }))
-    const inspection = new Inspection({ ...options, name, events })
     this.#control = new RemoteControl({
       ...options,
       name,
       time,
       names: [...tasks.keys()],
       limitsOf: (task) => tasks.get(task)?.limits.map((limit) => limit.name),
-      more: (method, given) => events.answer(method) ?? inspection.answer(method, given),
+      more: { ...events.answers, ...inspection({ ...options, name, events }) },
     })
   }
 

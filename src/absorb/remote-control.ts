@@ -20,11 +20,14 @@ export interface RemoteControlOptions {
   limitsOf(task: string): readonly string[] | undefined
   /** Calls off these tasks, unless they run; with `isTerminated` those that run, too. */
   revoke(ids: readonly string[], isTerminated: boolean): Promise<void>
-  /** Returns the answer to a further request; undefined: it is not known. */
-  more(method: string, given: Given): unknown
+  /** Answers to further requests. */
+  more: Answers
 }
 
 type Given = Readonly<Record<string, unknown>>
+
+/** Answers to requests, by Celery's names of them. */
+export type Answers = Readonly<Record<string, (given: Given) => unknown>>
 
 /** Units of Celery's rates, as ours. */
 const units: Readonly<Record<string, string>> = { s: 's', m: 'min', h: 'h' }
@@ -46,9 +49,31 @@ const refusals: Readonly<Record<string, string>> = {
 /** Listens as long as its broker is open. */
 export class RemoteControl {
   readonly #options: RemoteControlOptions
+  readonly #answers: Answers
 
   constructor(options: RemoteControlOptions) {
+    const { names, queues, slots, time, more } = options
     this.#options = options
+    const refused = Object.entries(refusals).map(([method, error]) => [method, () => ({ error })] as const)
+    this.#answers = {
+      ping: () => ({ ok: 'pong' }),
+      hello: () => ({ revoked: {}, clock: time.next() }),
+      clock: () => ({ clock: time.next() }),
+      registered: () => names,
+      dump_tasks: () => names,
+      active_queues: () => queues.map((name) => ({ name, routing_key: name, durable: true })),
+      stats: () => ({
+        pid: process.pid,
+        clock: String(time.next()),
+        pool: { 'max-concurrency': slots },
+        total: {},
+      }),
+      revoke: ({ task_id: ids, terminate }) => this.#revoke(ids, terminate === true),
+      terminate: ({ task_id: ids }) => this.#revoke(ids, true),
+      rate_limit: (given) => this.#rateLimit(given),
+      ...Object.fromEntries(refused),
+      ...more,
+    }
   }
 
   /** Begins to listen. The errors are those of the broker. */
@@ -69,28 +94,11 @@ export class RemoteControl {
   }
 
   async #obey({ method, arguments: given, ticket, replyTo }: ControlRequest): Promise<void> {
-    const answer = await this.#answer(method, given)
+    const known = Object.hasOwn(this.#answers, method) ? this.#answers[method] : undefined
+    const answer = (await known?.(given)) ?? { error: `a worker of Sluice does not know the request ${method}` }
     if (replyTo === undefined || ticket === undefined) return
     const reply = writeReply(this.#options.name, answer, { ticket, clock: this.#options.time.next() })
     await this.#options.post.reply(reply, { exchange: replyExchange, routingKey: replyTo })
-  }
-
-  async #answer(method: string, given: Given): Promise<unknown> {
-    const { names, queues, slots, more } = this.#options
-    const clock = () => this.#options.time.next()
-    if (method === 'ping') return { ok: 'pong' }
-    if (method === 'hello') return { revoked: {}, clock: clock() }
-    if (method === 'clock') return { clock: clock() }
-    if (method === 'registered' || method === 'dump_tasks') return names
-    if (method === 'active_queues') return queues.map((name) => ({ name, routing_key: name, durable: true }))
-    if (method === 'stats')
-      return { pid: process.pid, clock: String(clock()), pool: { 'max-concurrency': slots }, total: {} }
-    if (method === 'revoke') return this.#revoke(given['task_id'], given['terminate'] === true)
-    if (method === 'terminate') return this.#revoke(given['task_id'], true)
-    if (method === 'rate_limit') return this.#rateLimit(given)
-    const refusal = refusals[method]
-    if (refusal !== undefined) return { error: refusal }
-    return (await more(method, given)) ?? { error: `a worker of Sluice does not know the request ${method}` }
   }
 
   async #revoke(ids: unknown, isTerminated: boolean): Promise<unknown> {

@@ -9,6 +9,7 @@ import type { Log } from '../core/log.ts'
 import { version } from '../core/version.ts'
 import type { LogicalTime } from './logical-time.ts'
 import type { Post } from './post.ts'
+import type { Answers } from './remote-control.ts'
 
 /** Parameters of `WorkerEvents`; see the fields. */
 export interface WorkerEventsOptions {
@@ -35,6 +36,15 @@ export class WorkerEvents {
   #waiting: Fresh[] = []
   #isFailing = false
   #processed = 0
+  /** Its answers to requests that switch events on and off. */
+  readonly answers: Answers = {
+    enable_events: () => ({ ok: this.start() ? 'task events enabled' : 'task events already enabled' }),
+    disable_events: () => ({ ok: this.stop() ? 'task events disabled' : 'task events already disabled' }),
+    heartbeat: () => {
+      this.#send(this.#worker('worker-heartbeat'), true)
+      return { ok: 'heartbeat sent' }
+    },
+  }
 
   constructor(options: WorkerEventsOptions) {
     this.#options = options
@@ -66,16 +76,6 @@ export class WorkerEvents {
   async close(): Promise<void> {
     this.stop()
     await this.#flush()
-  }
-
-  /** Answers requests that switch events on and off; undefined: it is another one. */
-  answer(method: string): unknown {
-    if (method === 'enable_events') return { ok: this.start() ? 'task events enabled' : 'task events already enabled' }
-    if (method === 'disable_events')
-      return { ok: this.stop() ? 'task events disabled' : 'task events already disabled' }
-    if (method !== 'heartbeat') return undefined
-    this.#send(this.#worker('worker-heartbeat'), true)
-    return { ok: 'heartbeat sent' }
   }
 
   /** A message was read, and its job sent. */
