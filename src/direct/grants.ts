@@ -2,16 +2,16 @@
 import { limitOf } from '../core/bucket.ts'
 import { caughtUpMs, type Clock, type Moment } from '../core/clock.ts'
 import { StoreError } from '../core/errors.ts'
-import { span } from '../core/figures.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import { unitsOf } from '../claim/peer-grants.ts'
-import { type RequestCost, StaleGrantError } from '../http/allowance.ts'
+import type { RequestCost } from '../http/allowance.ts'
 import type { Refusal } from '../http/feedback.ts'
 import type { Grant } from '../http/send-check.ts'
 import type { Limit } from '../limits/limit.ts'
 import { concernedBy } from '../takes/acquire.ts'
 import { minWaitMs } from '../vendors/time.ts'
 import type { AttemptGrants, Granted, GrantSource } from '../worker/grant-source.ts'
+import { lateMax, tooLate } from '../worker/attempt-errors.ts'
 import { requestUnits, settledUnits } from '../worker/named-units.ts'
 import type { DirectLimiter } from './limiter.ts'
 
@@ -27,8 +27,6 @@ interface DirectGrant extends Grant {
 const awayMsMax = 5_000
 const againMs = 250
 const waitMsMax = 5_000
-/** How many grants in a row may be too old on arrival. */
-const lateMax = 5
 
 /** Redis as the source of attempts' grants; without a limiter no task has limits. */
 export class DirectGrantSource implements GrantSource {
@@ -106,7 +104,7 @@ class DirectGrants implements AttemptGrants {
       }
       if (grant !== undefined) {
         await this.giveBack(grant)
-        if (++late >= lateMax) throw tooLate(grant.lifeMs)
+        if (++late >= lateMax) throw tooLate(grant.lifeMs, 'Redis')
         continue
       }
       if (waitMs === undefined && this.#clock.monotonicMs() > untilMs) throw away()
@@ -166,11 +164,6 @@ class DirectGrants implements AttemptGrants {
       left -= part
     }
   }
-}
-
-function tooLate(lifeMs: number): StaleGrantError {
-  const why = `${lateMax} grants in a row were too old when they arrived; this machine, or the network to Redis, is too slow for a grant of ${span(lifeMs)}`
-  return new StaleGrantError(`no request was sent: ${why}. Another attempt may succeed.`)
 }
 
 function away(): StoreError {

@@ -1,10 +1,20 @@
 /** Errors by which an attempt ends what its handler does. */
 import { AttemptError } from '../core/errors.ts'
+import { span } from '../core/figures.ts'
 import { StaleGrantError } from '../http/allowance.ts'
 
 /** Returns the error that aborts what the handler left running. */
 export function attemptOver(): AttemptError {
   return new AttemptError('SLUICE_ATTEMPT_OVER', 'the attempt is over; it makes no further calls', { retryable: false })
+}
+
+/** How many grants in a row may be too old on arrival. */
+export const lateMax = 5
+
+/** Returns the error of a request for which so many were. */
+export function tooLate(grantMs: number, source: 'the store' | 'Redis'): StaleGrantError {
+  const why = `${lateMax} grants in a row were too old when they arrived; this machine, or the network to ${source}, is too slow for a grant of ${span(grantMs)}`
+  return new StaleGrantError(`no request was sent: ${why}. Another attempt may succeed.`)
 }
 
 /** Returns the error of an attempt whose grant expired before its handler could be called. @param name the task's */

@@ -2,7 +2,6 @@
 import { limitOf } from '../core/bucket.ts'
 import { caughtUpMs, type Moment, readMoment, type StoreClock } from '../core/clock.ts'
 import { AttemptError, StoreError } from '../core/errors.ts'
-import { span } from '../core/figures.ts'
 import { newId } from '../core/hash.ts'
 import { againMs } from '../core/retry.ts'
 import type { Store } from '../db/store.ts'
@@ -13,7 +12,7 @@ import { untilParked } from '../claim/parking/parked.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { AttemptReport } from '../claim/finish/attempt-report.ts'
 import type { Estimates } from '../tasks/estimate.ts'
-import { type Grants, type RequestCost, StaleGrantError } from '../http/allowance.ts'
+import type { Grants, RequestCost } from '../http/allowance.ts'
 import type { Refusal } from '../http/feedback.ts'
 import type { Grant } from '../http/send-check.ts'
 import type { Cause } from '../limits/circuit.ts'
@@ -21,6 +20,7 @@ import type { Limit } from '../limits/limit.ts'
 import type { PeerLimiter } from '../limits/peer.ts'
 import type { ChargeAgain } from '../limits/samples.ts'
 import type { Count } from '../vendors/answer.ts'
+import { lateMax, tooLate } from './attempt-errors.ts'
 import { requestUnits, settledUnits } from './named-units.ts'
 
 /** Parameters of `StoreGrants`; see the fields. */
@@ -59,14 +59,6 @@ function jobLost(): AttemptError {
 
 /** Longest sleep while waiting for a grant, in ms: meanwhile the limit may be changed, or its bucket released. */
 const askMs = 5_000
-
-/** How many grants in a row may be too old on arrival. */
-const lateMax = 5
-
-function tooLate(grantMs: number): StaleGrantError {
-  const why = `${lateMax} grants in a row were too old when they arrived; this machine, or the network to the store, is too slow for a grant of ${span(grantMs)}`
-  return new StaleGrantError(`no request was sent: ${why}. Another attempt may succeed.`)
-}
 
 /** Grants of a job from the store. */
 export class StoreGrants implements Grants {
@@ -235,9 +227,9 @@ export class StoreGrants implements Grants {
       late: (grant, n) => {
         marginsOf(store).aged(limits, caughtUpMs(clock, grant.asked) - (grant.deadlineMs - grant.lifeMs), true)
         this.#isUnused(grant)
-        if (n === lateMax) throw tooLate(grantMs)
+        if (n === lateMax) throw tooLate(grantMs, 'the store')
       },
-      timeout: () => tooLate(grantMs),
+      timeout: () => tooLate(grantMs, 'the store'),
       // A grant that the caller passed in is the caller's to refund.
       ended: async (back) => {
         if (back !== undefined && back !== first) await this.#giveBack(back).catch(() => {})
