@@ -11,8 +11,6 @@ export interface Exchange {
   type: 'direct' | 'topic' | 'fanout' | 'headers'
   /** Outlives a restart of the server. Default true. */
   durable?: boolean
-  /** Is deleted with its last binding. Default false. */
-  autoDelete?: boolean
   arguments?: Headers
 }
 
@@ -25,8 +23,6 @@ export interface Queue {
   autoDelete?: boolean
   /** Belongs to this broker's consuming connection, and is deleted with it. Default false. */
   exclusive?: boolean
-  /** Only checks that it exists: it is another program's, with arguments that are not known here. Default false. */
-  passive?: boolean
   arguments?: Headers
 }
 
@@ -122,13 +118,12 @@ function stepsOf({ exchanges = [], queues = [], bindings = [] }: Topology): Step
       isBinding: false,
       declare: (channel: Channel) => channel.assertExchange(name, type, { ...options, arguments: typed(given) }),
     })),
-    ...queues.map(({ name, passive, arguments: given = {}, ...options }) => ({
+    ...queues.map(({ name, arguments: given = {}, ...options }) => ({
       what: `the queue "${name}"`,
       isExclusive: exclusive.has(name),
       isExchange: false,
       isBinding: false,
-      declare: (channel: Channel) =>
-        passive ? channel.checkQueue(name) : channel.assertQueue(name, { ...options, arguments: typed(given) }),
+      declare: (channel: Channel) => channel.assertQueue(name, { ...options, arguments: typed(given) }),
     })),
     ...bindings.map(({ exchange, to, routingKey = '', arguments: given = {} }) => {
       const target = 'queue' in to ? `queue "${to.queue}"` : `exchange "${to.exchange}"`
