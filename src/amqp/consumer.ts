@@ -279,7 +279,7 @@ export type Received = Delivery & { readonly tag: number }
 
 /**
  * Returns a message as a delivery that is in hand while `inHand` has it.
- * @param write tells the server; if it throws, the channel is over, and the message comes again
+ * @param write sends the verdict to the server; if it throws, the channel is over, and the message comes again
  * @param settled called when the message is no longer in hand
  */
 export function receivedIn(
