@@ -9,10 +9,14 @@ const expiresMs = 60_000
 /** A message without a deadline of its own is of no use after this time. */
 const withinMs = 10_000
 
+const exchangeOf = (name: string) => ({ name, type: 'fanout' }) as const
+
 /** Carries messages over a broker, whose owner closes it. */
 export class AmqpWire implements Wire {
   readonly #broker: Broker
   readonly #consumers = new Map<string, Consumer>()
+  /** The exchanges of fleets that it has declared. */
+  readonly #fleets = new Set<string>()
 
   constructor(broker: Broker) {
     this.#broker = broker
@@ -26,14 +30,17 @@ export class AmqpWire implements Wire {
     return this.#publish({ routingKey: to }, message, ttlMs)
   }
 
-  call(fleet: string, message: string): Promise<void> {
-    return this.#publish({ exchange: fleet, routingKey: '', mandatory: false }, message, withinMs)
+  async call(fleet: string, message: string): Promise<void> {
+    // Before the first dispatcher of the fleet there is none, and RabbitMQ ends a channel that publishes to it.
+    if (!this.#fleets.has(fleet)) await this.#broker.declare({ exchanges: [exchangeOf(fleet)] })
+    this.#fleets.add(fleet)
+    await this.#publish({ exchange: fleet, routingKey: '', mandatory: false }, message, withinMs)
   }
 
   async receive(name: string, take: (message: string) => void, fleet?: string): Promise<void> {
     this.#broker.checkThere()
     await this.#broker.declare({
-      exchanges: fleet === undefined ? [] : [{ name: fleet, type: 'fanout' }],
+      exchanges: fleet === undefined ? [] : [exchangeOf(fleet)],
       queues: [{ name, autoDelete: true, arguments: { 'x-expires': expiresMs } }],
       bindings: fleet === undefined ? [] : [{ exchange: fleet, to: { queue: name } }],
     })

@@ -54,6 +54,16 @@ async function open(url = amqp) {
   return sluice
 }
 
+it('a worker calls for a dispatcher before there was one, and keeps its connection', async () => {
+  const sluice = await open(host.url)
+  await sluice.execute([note])
+  await until(async () => await exists(/^sluice\.sluice\./), 'the queue of the worker')
+  await sluice.send(note, 'early')
+  await sluice.dispatch([note])
+  await until(() => runs.length === 1, 'the job has run')
+  expect(told('connection to RabbitMQ')).toEqual([])
+})
+
 it('a fleet says what it waits for, and works as soon as RabbitMQ is there', async () => {
   const sluice = await open()
   await sluice.dispatch([note, far])
