@@ -77,8 +77,11 @@ function ageOf(at: Date | undefined): string {
   return at === undefined ? '-' : span(Math.max(0, systemClock.wallMs() - at.getTime()))
 }
 
-/** Returns when nothing would wait any more if it went on as lately. */
-function emptyText({ waiting, perMinute, sentPerMinute, growthPerMinute: growth }: WaitingJobs): string {
+/** Returns when nothing would wait any more if it went on as lately; while all jobs are stopped, nothing goes on. */
+export function emptyText(line: WaitingJobs): string {
+  const { waiting, perMinute, sentPerMinute, growthPerMinute: growth, stops } = line
+  const isStop = ({ kind, jobs }: Stop) => kind !== 'used-up' && kind !== 'concurrency' && jobs >= waiting
+  if (growth < 0 && stops.some(isStop)) return 'stopped'
   if (Math.max(sentPerMinute, perMinute) >= countedMax) return '-'
   if (growth > 0) return `never: grows by ${growth}/min`
   return growth < 0 ? `in about ${span((waiting / -growth) * 60_000)}` : '-'

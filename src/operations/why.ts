@@ -128,8 +128,12 @@ function scheduled(found: Explanation): Reason[] {
   return [{ kind: 'backoff', text: `attempt ${found.attempt} failed, and another one follows${after(found)}`, ...at }]
 }
 
+const errorMax = 200
+
 function after({ error }: Explanation): string {
-  return error?.message === undefined ? '' : `: ${error.message.slice(0, 200)}`
+  const { message } = error ?? {}
+  if (message === undefined) return ''
+  return message.length > errorMax ? `: ${message.slice(0, errorMax - 1).toWellFormed()}…` : `: ${message}`
 }
 
 function unseen({ raw, task }: Explanation): Reason[] {

@@ -2,7 +2,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { z } from 'zod'
 import { sqlOn } from '../../src/db/store.ts'
-import { abandoned, unattended } from '../../src/cli/backlog.ts'
+import { abandoned, emptyText, unattended } from '../../src/cli/backlog.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { label } from '../../src/limits/pool.ts'
 import { task } from '../../src/tasks/task.ts'
@@ -17,6 +17,25 @@ const seats = limit('seats', { concurrency: 1 })
 const call = task('call', { input, limits: [crm, seats], run: () => {} })
 const free = task('free', { input, run: () => {} })
 const [onServer] = engines
+
+it('names no time at which jobs are done while something stops all of them', () => {
+  const line = {
+    task: 'call',
+    queue: 'default',
+    waiting: 10,
+    oldestAt: undefined,
+    perMinute: 60,
+    sentPerMinute: 0,
+    growthPerMinute: -60,
+    currently: undefined,
+    isAbandoned: false,
+  }
+  const held = (jobs: number) => ({ kind: 'held', text: 'crm held: the vendor rejects the credential', jobs }) as const
+  expect(emptyText({ ...line, stops: [] })).toBe('in about 10 s')
+  expect(emptyText({ ...line, stops: [{ ...held(10), kind: 'used-up' }] })).toBe('in about 10 s')
+  expect(emptyText({ ...line, stops: [held(9)] })).toBe('in about 10 s')
+  expect(emptyText({ ...line, stops: [held(10)] })).toBe('stopped')
+})
 
 describe('the backlog', () => {
   let t: TestSluice

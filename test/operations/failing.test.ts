@@ -1,4 +1,4 @@
-/** Which tasks fail, as `status` shows them. */
+/** Which tasks fail, and by which errors, as `status` and `why` show them. */
 import { expect, it, onTestFinished } from 'vitest'
 import { fail, task } from '../../src/index.ts'
 import { testSluice } from '../../src/testing/index.ts'
@@ -35,4 +35,20 @@ it('shows tasks whose jobs are retried, or have failed within the last hour, wit
   expect(await failing()).toMatchObject([{ task: 'flaky', retrying: 0, failed: 2, error: why }, ended])
   await t.clock.advance('1h')
   expect(await failing()).toEqual([])
+})
+
+it('shows that the error of the last attempt was cut', async () => {
+  const wordy = task('wordy', {
+    run: () => {
+      throw new Error('word '.repeat(100))
+    },
+  })
+  const t = await testSluice({ tasks: [wordy] })
+  onTestFinished(() => t.close())
+  const id = await wordy.send(1)
+  await t.drain()
+  const why = await t.sluice.why(id)
+  expect(why?.reasons.find(({ kind }) => kind === 'backoff')?.text).toMatch(
+    /^attempt 1 failed, and another one follows: (word )+.{0,4}…$/,
+  )
 })
