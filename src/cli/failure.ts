@@ -38,8 +38,13 @@ function describe(error: unknown, program: Command | undefined): Failure | undef
   return { code: 'SLUICE_FAILED', message: flat(hint === undefined ? text : `${text}; ${hint}`), exit: 1 }
 }
 
-/** The next step after an error of PostgreSQL that comes from a command's address or user. */
+/** The next step after an error of PostgreSQL that its server, or a command's address or user, causes. */
 const byState: Record<string, string> = {
+  // disk_full
+  '53100':
+    'make room on the disk of the database; nothing that was acknowledged is lost, and workers go on by themselves',
+  // too_many_connections
+  '53300': 'raise max_connections, use a pooler, or set `connections` lower in each process',
   // read_only_sql_transaction
   '25006': 'is this a replica? DATABASE_URL has to name the primary server',
   // insufficient_privilege
