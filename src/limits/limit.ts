@@ -92,7 +92,7 @@ interface LimitFields {
   adaptive?: boolean | Partial<Bounds>
   /**
    * How much the time from the check before writing until the vendor counts may vary, at most a day. Default `measured`: 100 ms,
-   * and less when the answers to `fetch` show that it varies less (docs/guarantees.md).
+   * and less when the answers to `fetch` show that it varies less (docs/margins.md).
    */
   transit?: Duration | 'measured'
   /**

@@ -1,6 +1,6 @@
 /**
  * The margin of a limit: how much the time from a grant to its request's arrival may vary. It is the life of a grant, which
- * is enforced, plus how much the way varies (transit), which is stated or measured. Pure. docs/guarantees.md has the argument.
+ * is enforced, plus how much the way varies (transit), which is stated or measured. Pure. docs/margins.md has the argument.
  */
 import { type Duration, durationMs } from '../core/rate.ts'
 import type { LimitNumbers } from './numbers.ts'

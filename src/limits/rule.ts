@@ -107,7 +107,7 @@ const slackMaxUs = 100_000
  * Returns the rules of a rate without `burst`: the small bucket, and behind it its pace. The pace has no room of its
  * own but makes room in the bucket, so that in the long run N / (W' + E) are granted, which is more than the bucket's
  * refill. E, a sixtieth of the window and at most 100 ms, is how late a unit may be used without a loss. At most N
- * still arrive in any W (docs/guarantees.md, "The pace"). A bucket of one unit gets no pace, because it is as fast
+ * still arrive in any W (docs/margins.md, "The pace"). A bucket of one unit gets no pace, because it is as fast
  * without one.
  * @throws UsageError SLUICE_BAD_LIMIT
  */

@@ -1,5 +1,5 @@
 -- Charges buckets once more for requests whose answers were slow: they may have arrived later than the margin allows,
--- so they count from now on, too (docs/guarantees.md, "The measured margin"). As units used beyond a grant, they may
+-- so they count from now on, too (docs/margins.md, "Slow answers"). As units used beyond a grant, they may
 -- owe more than a bucket holds, and cannot be given back. Quotas do not count them: their margin is what is stated.
 -- p_buckets: their ids, each once; p_units: units for each.
 -- p_cap: as for engine.limiter_now_us.
