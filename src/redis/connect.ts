@@ -52,7 +52,7 @@ const listenBeatMs = 2_000
 const notYet = 'Connection is closed.'
 /** Runs a command without keys on the node of a cluster that has the limits. */
 const routed = 'return redis.call(unpack(ARGV))'
-/** A key in the slot of all limits (docs/redis.md). */
+/** A key in the slot of all limits (docs/redis-protocol.md). */
 const slotKey = '{limits}'
 
 /** A connection to an address (`addressOf`); opened again and again until it is closed. */

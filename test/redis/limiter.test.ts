@@ -205,7 +205,7 @@ describe('the settlement of grants', () => {
 })
 
 it('the example call in the docs works', async () => {
-  const docs = readFileSync(new URL('../../docs/redis.md', import.meta.url), 'utf8')
+  const docs = readFileSync(new URL('../../docs/redis-protocol.md', import.meta.url), 'utf8')
   const { keys, argument } = JSON.parse(/```json\n([^]*?)```/.exec(docs)?.[1] ?? '') as {
     keys: string[]
     argument: object
