@@ -111,7 +111,7 @@ function holdReason({ redis }: Explanation, bucket: NeededBucket, name: string, 
     return { kind: 'redis-used', text, notBefore, acts: 'time' }
   }
   if (cause === 'spent') {
-    const text = `${name} is paused until ${notBefore.toISOString()}: the vendor has nothing left until then, as its count shows`
+    const text = `${name} is held until ${notBefore.toISOString()}: the vendor has nothing left until then, as its count shows`
     return { kind: 'held', text, notBefore, acts: 'time' }
   }
   const spanMs = Math.max(0, ...(spec?.rules ?? []).map(({ spanUs }) => spanUs / 1_000))
@@ -122,7 +122,7 @@ function holdReason({ redis }: Explanation, bucket: NeededBucket, name: string, 
   }
   if (refusal !== null) return refusalReason(refusal, bucket, name, notBefore)
   const long = heldForMs === null ? '' : ` of ${span(heldForMs)}`
-  const text = `${name} is paused until ${notBefore.toISOString()}: the vendor demanded a pause${long}`
+  const text = `${name} is held until ${notBefore.toISOString()}: the vendor demanded a pause${long}`
   return { kind: 'held', text, notBefore, acts: 'time' }
 }
 
@@ -144,7 +144,7 @@ function refusalReason(
   const text =
     probed === true
       ? `the vendor ${all} of ${name} (${since}); one request is under way to see whether it accepts them again`
-      : `${name} is paused until ${notBefore.toISOString()}, or until a request is accepted: the vendor ${one} (${since})`
+      : `${name} is held until ${notBefore.toISOString()}, or until a request is accepted: the vendor ${one} (${since})`
   const times = { kind: 'held', text, notBefore: probed === true ? undefined : notBefore } as const
   if (cause !== 'credential') return { ...times, acts: 'time' }
   const todo = `mend the credential, then \`sluice limits reset ${limit.split('/')[0]}${key ? ` --key ${quoted(key)}` : ''}\``

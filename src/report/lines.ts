@@ -77,7 +77,7 @@ const formatters: Formatters = {
   held: (event) =>
     line(
       'warn',
-      `${limitsInWords(event.limits)} paused for ${span(event.forMs)}: ${causes[event.cause]} (${event.why})`,
+      `${limitsInWords(event.limits)} held for ${span(event.forMs)}: ${causes[event.cause]} (${event.why})`,
       { limits: event.limits, forMs: Math.round(event.forMs), cause: event.cause },
       [namesOf(event.limits)],
       [],

@@ -113,7 +113,7 @@ it('a listener that throws or rejects is logged, and the others are called', asy
   await vi.waitFor(() => expect(lines).toHaveLength(2))
   report.end()
   expect(heard).toHaveBeenCalledTimes(1)
-  expect(lines[0]?.message).toBe('limit crm for a1 is paused for 15 s: the vendor demanded it (429 from crm.example)')
+  expect(lines[0]?.message).toBe('limit crm for a1 is held for 15 s: the vendor demanded it (429 from crm.example)')
   expect(lines.filter(({ message }) => message === 'a listener of the event "held" failed')).toHaveLength(2)
   expect(() => report.on('nosuch' as 'held', heard)).toThrow('there is no event "nosuch"; there are started, ')
 })
