@@ -80,7 +80,7 @@ export class Sluice implements Sender {
   readonly #allowPrivate: readonly string[]
   readonly #sending: Sending
   readonly #retention: RetentionSettings
-  readonly #shared: RedisPeerLimiter | undefined
+  readonly #peer: RedisPeerLimiter | undefined
   readonly #alarms: Alarms
   readonly #bus: RabbitBus | undefined
   readonly #workers: Workers
@@ -115,12 +115,12 @@ export class Sluice implements Sender {
     }
     this.#retention = new RetentionSettings(store, retentionSettings(options))
     this.#alarms = new Alarms(store, options.alarms)
-    this.#shared = redis && new RedisPeerLimiter({ store, connection: redis, ...sharingOf(options) })
+    this.#peer = redis && new RedisPeerLimiter({ store, connection: redis, ...sharingOf(options) })
     this.takes = new Takes({
       store,
       definitions,
       allowPrivate: this.#allowPrivate,
-      shared: this.#shared,
+      peer: this.#peer,
     })
     const amqp = options.amqp ?? env('AMQP_URL')
     this.#bus = busOf(options.events ?? env('SLUICE_EVENTS'), { store, amqp, sender: this })
@@ -137,7 +137,7 @@ export class Sluice implements Sender {
       rulebook,
       retention: this.#retention,
       alarms: this.#alarms,
-      shared: this.#shared,
+      peer: this.#peer,
       redis,
       events: this.events,
       allowPrivate: this.#allowPrivate,
@@ -321,7 +321,7 @@ export class Sluice implements Sender {
       await Promise.allSettled(this.#workers.all.map((worker) => worker.stop()))
       this.#isShut = true
       await this.takes.close()
-      await this.#shared?.close()
+      await this.#peer?.close()
       await this.#sending.outbox.settled()
       await this.events.settled()
       await this.#bus?.close()

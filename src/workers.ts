@@ -40,7 +40,7 @@ export interface WorkersOptions {
   rulebook: Rulebook
   retention: RetentionSettings
   alarms: Alarms
-  shared: RedisPeerLimiter | undefined
+  peer: RedisPeerLimiter | undefined
   redis: RedisConnection | undefined
   events: Events
   /** The transport of events, if it is not the store. */
@@ -181,7 +181,7 @@ export class Workers {
 
   /** Returns what executes the tasks of a dispatcher: workers of its fleet, and Celery workers. */
   async #outlets(broker: Broker, fleet: string, tasks: readonly AnyTask[], names: readonly string[]) {
-    const { store, rulebook, shared, alarms, celeryResults: backend = 'rpc://' } = this.#options
+    const { store, rulebook, peer, alarms, celeryResults: backend = 'rpc://' } = this.#options
     const { clock, log } = store
     const remote = tasks.filter((task) => task.remote !== undefined)
     const far = new Set(remote.map(({ name }) => name))
@@ -202,7 +202,7 @@ export class Workers {
     if (near.length > 0)
       add(new Set(near), new BrokerOutlet({ wire: new AmqpWire(broker), fleet, tasks: near, clock, log }))
     if (remote.length > 0) {
-      const how = { store, rulebook, shared, broker, backend, tasks: remote, others: new Set(near) }
+      const how = { store, rulebook, peer, broker, backend, tasks: remote, others: new Set(near) }
       add(far, await celeryOutlet(how), new Set(remote.map(queueOf)))
     }
     return outlets
@@ -210,7 +210,7 @@ export class Workers {
 
   /** Starts a worker of a fleet. While RabbitMQ is away it waits. */
   async execute(work: readonly Work[], options: WorkOptions): Promise<FleetWorker> {
-    const { store, rulebook, shared, allowPrivate } = this.#options
+    const { store, rulebook, peer, allowPrivate } = this.#options
     const tasks = here(await this.#prepare(work, options))
     const labels = labelsOfFleet(tasks, options)
     const fleet = await fleetOf(store, options.queues, labels)
@@ -224,7 +224,7 @@ export class Workers {
       concurrency: options.concurrency ?? 10,
       graceMs: graceMsOf(options),
       rulebook,
-      shared,
+      peer,
       allowPrivate,
       renew: () => this.#renew(),
       ended: async () => {
@@ -238,7 +238,7 @@ export class Workers {
 
   /** Returns the tasks of the work, ready to be executed. */
   async #prepare(work: readonly Work[], options: WorkOptions): Promise<readonly AnyTask[]> {
-    const { store, definitions, events, redis, shared, checkOpen } = this.#options
+    const { store, definitions, events, redis, peer, checkOpen } = this.#options
     checkOpen()
     const tasks = events.tasksOf(work)
     checkWork(tasks, options)
@@ -248,7 +248,7 @@ export class Workers {
     const oldTasks = await events.subscribe(work)
     checkOpen()
     await (redis === undefined ? warnOfSharing(store) : redis.load())
-    shared?.start()
+    peer?.start()
     return [...tasks, ...oldTasks]
   }
 

@@ -1,4 +1,5 @@
 import type { File } from './repository.ts'
+import { names } from './syntax.ts'
 
 // Plain English, as far as a pattern can see it: the field's verbs, and sentences that begin with their subject.
 
@@ -7,6 +8,8 @@ const lineMax = 160
 /** Verbs of speech, and words of an older private language. Software reads, writes, returns, rejects, notifies. */
 const verbs =
   /\b(tells?|told|telling|says?|said|saying|hears?|heard|hearing|asks?|asked|asking|plead\w*|doom\w*|bury|buries|buried|hail\w*|summon\w*|stir(s|red|ring)?)\b/i
+/** Verbs of speech, as words of names. */
+const speech = /^(ask(s|ed|ing)?|tells?|told|telling|sa(y|ys|id|ying)|hears?|heard|hearing)$/i
 /** Beginnings of sentences that are no subject, or one that the reader has to look for. */
 const opening =
   /(?:^|[.!?;] |@\w+ )(?:Of (?:a|an|the|each|one|all|what|those)|Who(?:ever|se)?|One (?:that|whose|which|who)) /
@@ -15,6 +18,18 @@ const opening =
 interface Prose {
   line: number
   text: string
+}
+
+/** Names that consist of verbs of speech: `asked` was a time, a request, a label and a promise, and `told` an error and a number. */
+export function spokenNames(file: File): string[] {
+  const all = file.path.endsWith('.ts') ? names(file) : (withoutTexts(file.text).match(/[a-z]\w*/gi) ?? [])
+  const spoken = all.filter((name) => name.split(/(?=[A-Z])|_/).some((word) => speech.test(word)))
+  return [...new Set(spoken)].map((name) => `${file.path}: ${name}`)
+}
+
+/** SQL or Lua without comments and literals. */
+function withoutTexts(text: string): string {
+  return text.replaceAll(/--[^\n]*|'[^']*'/g, '')
 }
 
 /** Comments and lines of docs that a reader has to read twice. */

@@ -166,6 +166,13 @@ export function calls(file: File): string[] {
   })
 }
 
+/** The names in a file's code, each as often as it occurs. */
+export function names(file: File): string[] {
+  return parse(file).all.flatMap(({ type, name }) =>
+    (type === 'Identifier' || type === 'PrivateIdentifier') && typeof name === 'string' ? [name] : [],
+  )
+}
+
 /** True where a file waits for time to pass: a promise around setTimeout, the timers' promises, a clock's sleep. */
 export function sleeps(file: File): boolean {
   if (/from 'node:timers\/promises'/.test(file.text) && file.path.endsWith('.ts') && parse(file).body.some(isTimers))

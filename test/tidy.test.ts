@@ -1,7 +1,7 @@
 import { dirname, join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { inSource, isCode, isGenerated, isSql, isStatement, readAll, type File } from './repository.ts'
-import { obscure } from './language.ts'
+import { obscure, spokenNames } from './language.ts'
 import { moduleOf, strayImports, strayNames, strayReferences, unindexed } from './modules.ts'
 import { calls, cycles, imports, sleeps, tooLong, undocumented } from './syntax.ts'
 
@@ -235,6 +235,16 @@ const laws: Record<string, Law> = {
       { 'src/core/a.ts': `let a // ${'long '.repeat(40)}` },
       { 'src/db/a.sql': '-- Reads rows. Who holds one\n-- goes on.' },
       { 'docs/a.md': 'The store tells the worker.' },
+    ],
+  },
+  'names in the source are no verbs of speech': {
+    in: (files) =>
+      files.filter(({ path }) => /^src\/.*\.(ts|sql|lua)$/.test(path) && !isGenerated(path)).flatMap(spokenNames),
+    bad: [
+      { 'src/core/a.ts': 'const askedMs = 1' },
+      { 'src/core/a.ts': 'class A { #told = 1 }' },
+      { 'src/db/a.sql': "select v_asked, 'told'" },
+      { 'src/redis/a.lua': 'local said = 1' },
     ],
   },
   'docs name existing files': {

@@ -1,6 +1,6 @@
 """The scripts that decide limits in Redis. Made by scripts/embed.mjs from src/redis/*.lua; do not edit."""
 _LIBRARY = r"""-- The arithmetic of limits/decide.ts on one bucket, in integers below 2^53; changes the bucket in place.
--- A bucket: at, hold, shut (as hold; never stored), running (places taken) and, for each rule, debt (of rates), slots (steps of windows, the newest first) and
+-- A bucket: at, hold, shut (as hold; never stored), running (places taken) and, for each rule, debt (of rates), slots (parts of windows, the newest first) and
 -- spent (of quotas: before, start, ends, previous, current, next, margin, calendar).
 -- rules: drain, weight, room, slot, span as in limits/rule.ts; a quota has also margin and periods: lists of the boundaries of its
 -- calendar around the times that matter; a pace, which stands behind its rate, has pace: how late (us) its units may be used.
@@ -24,7 +24,7 @@ local function drained(debt, drain, us)
   return debt - drain * us
 end
 
--- Returns the steps of a window as of a later time: inserts new ones at the front, drops as many at the end.
+-- Returns the parts of a window as of a later time: inserts new ones at the front, drops as many at the end.
 local function aged(slots, slot, from, to)
   local by = math.min(PARTS + 1, math.floor(to / slot) - math.floor(from / slot))
   if by == 0 then return slots end
@@ -187,7 +187,7 @@ local function next_at(bucket, now, further, need)
   return at
 end
 
--- Counts units in the step of a window that contains a time; does nothing if that step is no longer counted.
+-- Counts units in the part of a window that contains a time; does nothing if that part is no longer counted.
 local function count(bucket, i, at, units)
   local slot = bucket.rules[i].slot
   local part = math.floor(bucket.at / slot) - math.floor(at / slot) + 1
@@ -264,9 +264,9 @@ local LATE = 1000000
 -- Returns the name that the server gives to its history of writes: it changes after a restart (whatever the server has read from its
 -- disk), a failover, or a while as a replica. A server that gives none is trusted; one that ceases to give it is not.
 local function history()
-  local told = redis.pcall('INFO', 'replication')
-  local from = type(told) == 'string' and string.find(told, 'master_replid:', 1, true)
-  return from and string.match(told, '^%x+', from + 14) or ''
+  local info = redis.pcall('INFO', 'replication')
+  local from = type(info) == 'string' and string.find(info, 'master_replid:', 1, true)
+  return from and string.match(info, '^%x+', from + 14) or ''
 end
 
 -- Returns the epoch that stands. If the state is not whole, or is not of the epoch that the caller knows: nil, and the reply 'lost',
@@ -721,7 +721,7 @@ local function counted_before(old, spent)
 end
 
 -- Returns the state of an old rule that counts grants which are no longer remembered, if that state is valid for the
--- new rule: the steps of a window with equally long steps, or the debt of a rate that drained no faster and looked back
+-- new rule: the parts of a window with equally long parts, or the debt of a rate that drained no faster and looked back
 -- as far.
 local function carried(bucket, rule, debt, slots)
   for k, was in ipairs(bucket.ruled or {}) do

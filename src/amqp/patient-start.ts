@@ -72,7 +72,7 @@ export class PatientStart {
     const startMs = clock.monotonicMs()
     let what = absences.get(cause.code)
     log.warn(`${who} waits for ${what}, and goes on as soon as it is there: ${cause.message}`)
-    let [delayMs, toldMs, told] = [firstDelayMs, startMs, cause.code]
+    let [delayMs, loggedMs, loggedCode] = [firstDelayMs, startMs, cause.code]
     for (; ; delayMs = Math.min(lastDelayMs, delayMs * 2)) {
       await clock.sleep(delayMs, signal, false)
       if (signal.aborted) return
@@ -85,8 +85,8 @@ export class PatientStart {
         const nowMs = clock.monotonicMs()
         const code = String(codeOf(error))
         what = absences.get(code) ?? what
-        if (signal.aborted || (code === told && nowMs - toldMs < logEveryMs)) continue
-        ;[toldMs, told] = [nowMs, code]
+        if (signal.aborted || (code === loggedCode && nowMs - loggedMs < logEveryMs)) continue
+        ;[loggedMs, loggedCode] = [nowMs, code]
         log.error(`${who} still waits for ${what}`, { err: error })
       }
     }

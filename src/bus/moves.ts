@@ -223,10 +223,10 @@ export async function divide(
         channel.ack(message)
       }
       for (let left = (await channel.checkQueue(queue)).messageCount; left > 0; left -= portion) {
-        const asked = Array.from({ length: Math.min(left, portion) }, () => channel.get(queue))
-        const messages = (await Promise.all(asked)).filter((message) => message !== false)
+        const reads = Array.from({ length: Math.min(left, portion) }, () => channel.get(queue))
+        const messages = (await Promise.all(reads)).filter((message) => message !== false)
         await Promise.all(messages.map(one))
-        if (messages.length < asked.length) return
+        if (messages.length < reads.length) return
       }
     })
   }

@@ -95,7 +95,7 @@ export class HeldMessages {
 
   /** Puts it to the front of its list, marked as one that was delivered. False as for `end`. */
   async release(tag: string): Promise<boolean> {
-    const text = await this.#ask('HGET', heldKey, tag)
+    const text = await this.#call('HGET', heldKey, tag)
     return typeof text === 'string' && this.#giveBack(tag, text, true)
   }
 
@@ -109,7 +109,7 @@ export class HeldMessages {
 
   async #findAstray(): Promise<void> {
     for (const tag of this.#astray) {
-      const text = await this.#ask('HGET', heldKey, tag)
+      const text = await this.#call('HGET', heldKey, tag)
       if (typeof text === 'string') await this.#giveBack(tag, text, false)
     }
     this.#astray = []
@@ -132,7 +132,7 @@ export class HeldMessages {
 
   async #queuesOf({ exchange, routingKey }: Address): Promise<string[]> {
     if (exchange === '') return [routingKey]
-    const bindings = (await this.#ask('SMEMBERS', bindingsKey(exchange))) as string[]
+    const bindings = (await this.#call('SMEMBERS', bindingsKey(exchange))) as string[]
     const queues = boundQueues(bindings, routingKey)
     return queues.length === 0 ? [routingKey] : queues
   }
@@ -146,7 +146,7 @@ export class HeldMessages {
     return script.run(this.#redis, keys, args, answerMaxMs)
   }
 
-  #ask(command: string, key: string, ...more: readonly string[]): Promise<unknown> {
+  #call(command: string, key: string, ...more: readonly string[]): Promise<unknown> {
     return sendCommand(this.#redis, command, [this.#prefix + key, ...more], answerMaxMs)
   }
 }

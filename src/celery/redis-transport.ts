@@ -83,13 +83,13 @@ class RedisCarrier implements Carrier {
   async publish(message: WireMessage, address: Address): Promise<void> {
     const text = writeEnvelope(message, address, randomUUID())
     const queues = address.exchange === '' ? [address.routingKey] : await this.#bound(address)
-    await Promise.all(queues.map((queue) => this.#ask('LPUSH', listOf(queue, message.priority), text)))
+    await Promise.all(queues.map((queue) => this.#call('LPUSH', listOf(queue, message.priority), text)))
   }
 
   async broadcast(message: WireMessage, exchange: string, routingKey = ''): Promise<void> {
     const text = writeEnvelope(message, { exchange, routingKey }, randomUUID())
     const channel = channelOf(exchange, this.#db)
-    await this.#ask('PUBLISH', routingKey === '' ? channel : `${channel}/${routingKey}`, text)
+    await this.#call('PUBLISH', routingKey === '' ? channel : `${channel}/${routingKey}`, text)
   }
 
   async receive({ queue, binding }: Inbox, onMessage: (message: WireMessage) => unknown): Promise<() => Promise<void>> {
@@ -97,10 +97,10 @@ class RedisCarrier implements Carrier {
     const redis = await openPlace(this.#place.url)
     const lists = listsOf(queue).map((list) => this.#place.prefix + list)
     const ends = new AbortController()
-    const told = binding === undefined ? undefined : writeBinding(binding.routingKey, queue)
+    const member = binding === undefined ? undefined : writeBinding(binding.routingKey, queue)
     // A Redis that has lost its data, in a restart perhaps, has to know the binding again.
     const bind = async () => {
-      if (told !== undefined) await this.#ask('SADD', bindingsKey(binding?.exchange ?? ''), told)
+      if (member !== undefined) await this.#call('SADD', bindingsKey(binding?.exchange ?? ''), member)
     }
     const next = async () => {
       await bind()
@@ -113,7 +113,7 @@ class RedisCarrier implements Carrier {
       ends.abort()
       await redis.close()
       await done
-      if (told !== undefined) await this.#ask('SREM', bindingsKey(binding?.exchange ?? ''), told)
+      if (member !== undefined) await this.#call('SREM', bindingsKey(binding?.exchange ?? ''), member)
       await this.#redis.send('DEL', lists)
     }
     this.#stops.add(stop)
@@ -145,14 +145,14 @@ class RedisCarrier implements Carrier {
   }
 
   async #bound({ exchange, routingKey }: Address): Promise<string[]> {
-    const bindings = await this.#ask('SMEMBERS', bindingsKey(exchange))
+    const bindings = await this.#call('SMEMBERS', bindingsKey(exchange))
     const queues = boundQueues((bindings as unknown[]).map(String), routingKey)
     if (queues.length > 0) return queues
     const text = `no queue takes the routing key "${routingKey}" of the exchange "${exchange}": start the worker that serves it`
     throw new StoreError('SLUICE_BROKER_UNROUTED', text)
   }
 
-  #ask(command: string, key: string, ...args: readonly string[]): Promise<unknown> {
+  #call(command: string, key: string, ...args: readonly string[]): Promise<unknown> {
     return sendCommand(this.#redis, command, [this.#place.prefix + key, ...args], answerMaxMs)
   }
 }

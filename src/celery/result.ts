@@ -42,8 +42,8 @@ export class CeleryTaskError extends SluiceError {
   readonly traceback: string | undefined
   constructor(id: string, error: Partial<RemoteError>, how: { isRevoked: boolean; traceback?: string | undefined }) {
     const { type = 'Exception', module, args = [] } = error
-    const said = args.map((one) => (typeof one === 'string' ? one : writeLoosely(one))).join(', ')
-    const what = `${type}${said === '' ? '' : `: ${said}`}`
+    const argsText = args.map((one) => (typeof one === 'string' ? one : writeLoosely(one))).join(', ')
+    const what = `${type}${argsText === '' ? '' : `: ${argsText}`}`
     if (how.isRevoked)
       super('SLUICE_CELERY_REVOKED', `Celery task ${id} was revoked (${what}): send it again if it is still needed`)
     else super('SLUICE_CELERY_FAILED', `Celery task ${id} failed with ${what}`)

@@ -19,10 +19,10 @@ export interface Results {
   /** They will not be, or not any more. */
   forget(id: string): void
   /**
-   * Calls `tell` at each result of a task from now on, until it is forgotten; states that follow quickly may be left out. Where
-   * results are messages that are kept, each is kept until `tell` has resolved.
+   * Calls `notify` at each result of a task from now on, until it is forgotten; states that follow quickly may be left out. Where
+   * results are messages that are kept, each is kept until `notify` has resolved.
    */
-  watch(id: string, tell: (result: TaskResult) => unknown): void
+  watch(id: string, notify: (result: TaskResult) => unknown): void
   /**
    * Reads the results of another producer, too, which is gone; the returned function ends that. `isShared`: those of tasks that are
    * not watched here stay for others.
@@ -34,8 +34,8 @@ export interface Results {
    * @throws StoreError SLUICE_CELERY_LATE
    */
   last(id: string, withinMs: number, onState?: (state: string) => void): Promise<TaskResult>
-  /** Calls `tell` whenever results may have been lost unread: the Redis that has them is away, or back. Undefined: its broker shows that. */
-  readonly watchGaps?: (tell: () => void) => void
+  /** Calls `notify` whenever results may have been lost unread: the Redis that has them is away, or back. Undefined: its broker shows that. */
+  readonly watchGaps?: (notify: () => void) => void
   /** Lets workers count the members of a chord; undefined: they cannot. */
   readonly countChord?: (groupId: string, members: number) => Promise<void>
   close(): Promise<void>
@@ -66,8 +66,8 @@ class Board {
     this.#tasks.delete(id)
   }
 
-  watch(id: string, tell: (result: TaskResult) => unknown): void {
-    this.#tasks.set(id, { watchers: new Set([tell]) })
+  watch(id: string, notify: (result: TaskResult) => unknown): void {
+    this.#tasks.set(id, { watchers: new Set([notify]) })
   }
 
   has(id: string): boolean {
@@ -165,7 +165,7 @@ export async function rpcResults(
     replyTo,
     expect: (id) => board.expect(id),
     forget: (id) => board.forget(id),
-    watch: (id, tell) => board.watch(id, tell),
+    watch: (id, notify) => board.watch(id, notify),
     adopt: receive,
     last: (id, withinMs, onState) => board.last(id, withinMs, onState),
     close,
@@ -200,13 +200,13 @@ class RedisResults implements Results {
     this.#board.forget(id)
   }
 
-  watch(id: string, tell: (result: TaskResult) => unknown): void {
-    this.#board.watch(id, tell)
+  watch(id: string, notify: (result: TaskResult) => unknown): void {
+    this.#board.watch(id, notify)
     if (!this.#isPolling) void this.#poll()
   }
 
-  watchGaps(tell: () => void): void {
-    this.#gap = tell
+  watchGaps(notify: () => void): void {
+    this.#gap = notify
   }
 
   /** They are found by the ids of the tasks. */

@@ -40,9 +40,9 @@ export class AheadJobs {
 
   /** Returns whether a job that was just received was claimed before a call-back that concerns it. */
   isCalledBack(job: ClaimedJob): boolean {
-    const { asked, notBeforeMs } = job
-    if (asked === undefined || notBeforeMs === undefined) return false
-    return this.#callBacks.some(({ atMs, isConcerned }) => asked.monotonicMs <= atMs && isConcerned(job))
+    const { requestedAt, notBeforeMs } = job
+    if (requestedAt === undefined || notBeforeMs === undefined) return false
+    return this.#callBacks.some(({ atMs, isConcerned }) => requestedAt.monotonicMs <= atMs && isConcerned(job))
   }
 
   /** Records for how long an attempt took its slot. */

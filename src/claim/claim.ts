@@ -34,7 +34,7 @@ interface Answer {
   again: boolean
   since: string | null
   jobs: string | null
-  shared: string | null
+  redis_epoch: string | null
   probing: boolean | null
   instants: string[] | null
   took_us: string | null
@@ -52,11 +52,11 @@ export interface ClaimMode {
 interface Begun {
   now_us: string | null
   jobs: string | null
-  shared: string | null
+  redis_epoch: string | null
 }
 
 /** The job was only sent. */
-const noneBegun: Begun = { now_us: null, jobs: null, shared: null }
+const noneBegun: Begun = { now_us: null, jobs: null, redis_epoch: null }
 
 /**
  * How long claims rely on an earlier claim's result that nothing is due before a time. After that a claim reads
@@ -140,12 +140,12 @@ export class Claims {
       params: [id, who.worker, this.#storeClock.cap(sentMs)],
       take: (row) => {
         this.#closeSoon(id)
-        const { now_us: nowUs, jobs: text, shared } = (row ?? noneBegun) as unknown as Begun
+        const { now_us: nowUs, jobs: text, redis_epoch: epoch } = (row ?? noneBegun) as unknown as Begun
         if (nowUs !== null) this.#storeClock.saw(Number(nowUs), this.#store.clock.monotonicMs(), sentMs)
         const jobs = decodeJobs(text, id, sentMs)
         for (const job of jobs) {
           job.input = JSON.parse(input)
-          if (shared !== null) job.epoch = shared
+          if (epoch !== null) job.epoch = epoch
         }
         take(jobs)
       },
@@ -247,7 +247,7 @@ export class Claims {
         job.grantedMs = decidedMs + laterMs
         job.notBeforeMs = latestMs + laterMs
       }
-    if (row.shared !== null) for (const job of jobs) job.epoch = row.shared
+    if (row.redis_epoch !== null) for (const job of jobs) job.epoch = row.redis_epoch
     // A repeated claim does not show it: accepting buckets that were not refused does nothing.
     if (row.probing === true || isRepeated) for (const job of jobs) job.isProbe = true
     return {
@@ -341,10 +341,10 @@ export class Claims {
  * Returns the earliest and the latest time, in monotonic ms, at which the store may have decided a claim: it waited for locks
  * before, and handed out jobs after that. If both together took longer than the whole call, the store's clock has stepped.
  */
-function decidedBetween(row: Answer, sentMs: number, heardMs: number): [earliestMs: number, latestMs: number] {
+function decidedBetween(row: Answer, sentMs: number, receivedMs: number): [earliestMs: number, latestMs: number] {
   const [waitedMs, tookMs] = [row.waited_us, row.took_us].map((us) => Number(us ?? 0) / 1_000) as [number, number]
-  const isPossible = waitedMs >= 0 && tookMs >= 0 && waitedMs + tookMs <= heardMs - sentMs
-  return isPossible ? [sentMs + waitedMs, heardMs - tookMs] : [sentMs, heardMs]
+  const isPossible = waitedMs >= 0 && tookMs >= 0 && waitedMs + tookMs <= receivedMs - sentMs
+  return isPossible ? [sentMs + waitedMs, receivedMs - tookMs] : [sentMs, receivedMs]
 }
 
 /** Returns the error of a claim that is not repeated: always an error of the store, whatever the cause. */

@@ -19,13 +19,13 @@
 -- instants: when each of the jobs may begin, in order, in the limiter's time; null: all may begin now.
 -- took_us: with instants, microseconds from its decision until its end.
 -- probing: as in `engine.read_claim_room`.
--- shared: the epoch under which the same units can be reserved in Redis; null: no limit is in Redis.
+-- redis_epoch: the epoch under which the same units can be reserved in Redis; null: no limit is in Redis.
 -- It calls functions in assignments where it can, because FROM starts a query for each call (16 us of 2,200).
 create or replace function engine.claim_jobs(
   p_claim uuid, p_worker bigint, p_tasks text[], p_want integer, p_cap bigint, p_idle boolean,
   p_since bigint default null, p_wide boolean default false, p_ahead integer default 0,
   out now_us bigint, out waited_us bigint, out wake_us bigint, out again boolean, out since bigint, out jobs text,
-  out shared text, out probing boolean, out instants bigint[], out took_us bigint)
+  out redis_epoch text, out probing boolean, out instants bigint[], out took_us bigint)
 language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
   set enable_bitmapscan = off set lock_timeout = '1s' as $$
 declare
@@ -48,7 +48,7 @@ begin
   if v_is.labels is null then raise exception 'worker % was given up', p_worker using errcode = 'SLW01'; end if;
   if v_is.moved then return; end if;
   -- This comes before buckets are locked: a claim that has to wait here holds none of them.
-  if v_is.stores > 0 then shared := engine.lock_redis_epoch(); end if;
+  if v_is.stores > 0 then redis_epoch := engine.lock_redis_epoch(); end if;
   v_begun := case when v_is.stores > 0 then engine.limiter_now_us(p_cap)
              else engine.limiter_time(v_is.ahead_us, v_is.watched, p_cap) end;
   now_us := v_begun; waited_us := 0; since := p_since; again := false;
@@ -88,8 +88,8 @@ begin
   if not again and (not v_full or instants is not null) then
     wake_us := engine.plan_next_wake(p_worker, v_is.tasks, v_found.classes, now_us, v_since, p_idle,
       case when v_found.labelled then v_is.labels end, v_is.due_us);
-    -- A job that another transaction has locked may be free at any moment.
-    if v_served.held then wake_us := least(wake_us, 250000); end if;
+    -- A job that another transaction has locked may be free at any moment; classes may have been left out.
+    if v_served.soon then wake_us := least(wake_us, 250000); end if;
   end if;
   waited_us := greatest(now_us - v_begun, 0);
   if v_since < now_us - 8000000 then

@@ -40,8 +40,8 @@ begin
   elsif v_lane.list is not null or v_take < p_news.counts[1] then
     v_ahead := engine.grant_lanes_ahead(array[v_lane], v_lane.buckets, v_is.rooms, p_want, v_is.now_us, p_ahead);
     -- Another bucket has less room, so the lane waits for that one.
-    if v_ahead.instants is null and (v_is.rooms[v_ahead.shared]).avail > v_free then v_ahead := null; end if;
-    v_blocked := coalesce(v_ahead.shared, v_blocked);
+    if v_ahead.instants is null and (v_is.rooms[v_ahead.deciding]).avail > v_free then v_ahead := null; end if;
+    v_blocked := coalesce(v_ahead.deciding, v_blocked);
     if v_ahead.instants is not null then
       v_take := cardinality(v_ahead.instants);
       foreach v_room in array v_ahead.rooms loop
@@ -54,10 +54,10 @@ begin
     v_done.granted := v_mark.granted; v_done.jobs := v_mark.jobs; v_move := v_mark.moves[1];
     v_done.instants := nullif(v_ahead.instants[:v_mark.granted], '{}');
   end if;
-  v_done.held := current_setting('sluice.held', true) is not distinct from 'yes';
+  v_done.soon := current_setting('sluice.met_locked', true) is not distinct from 'yes';
   -- Behind jobs that were set aside, or went away meanwhile, there may be others.
   v_done.again := (v_done.granted < p_want and (v_move.more and v_done.granted < v_take
-    or not v_done.held and v_move.seen > v_move.taken)) is true;
+    or not v_done.soon and v_move.seen > v_move.taken)) is true;
   if v_lane.list = 0 and v_blocked is null and v_move.more and v_move.seen = v_move.taken and v_move.taken > 0 then
     -- As in most claims of a backlog, it stays in the ready list, whose due time sleepers read.
     update sluice.lane l set v = l.v + 1, bound = v_move.last + 1, rank = greatest(l.rank, v_move.rank), denied = 0,
@@ -76,6 +76,6 @@ begin
     engine.find_denying_buckets(array[v_lane],
       array[case when v_move.more is false then 0 else coalesce(v_blocked, 0) end], v_lane.buckets, v_is.rooms),
     v_lane.buckets, case when v_move.lane is not null then array[v_move] else '{}' end);
-  perform engine.update_lists(v_is.now_us, array[v_lane], v_next, v_lane.buckets[v_ahead.shared], v_ahead.lead);
+  perform engine.update_lists(v_is.now_us, array[v_lane], v_next, v_lane.buckets[v_ahead.deciding], v_ahead.lead);
   return v_done;
 end $$;

@@ -20,7 +20,7 @@ export interface ClaimedJob {
    * A moment before the claim. Time that the monotonic clock misses after it, in a machine that sleeps, makes the
    * grants older, too.
    */
-  asked?: Moment
+  requestedAt?: Moment
   /** The epoch to present to a second limiter. */
   epoch?: string
   /** The vendor has refused requests of one of the buckets: the claim has the job to find out whether it accepts again. */
@@ -156,8 +156,8 @@ export function decodeJobs(text: string | null, claim: string, grantedMs: number
   })
 }
 
-/** @param cargo position of the input */
-function jobFrom(place: Place, common: Common, cargo: number, claim: string, grantedMs: number): ClaimedJob {
+/** @param at position of the input */
+function jobFrom(place: Place, common: Common, at: number, claim: string, grantedMs: number): ClaimedJob {
   const [seq, id, attempt, created] = place
   const [
     task,
@@ -193,8 +193,8 @@ function jobFrom(place: Place, common: Common, cargo: number, claim: string, gra
     grantUs,
     holds,
     blocker,
-    tags: (place[cargo + 1] as string[] | undefined) ?? null,
-    input: place[cargo],
+    tags: (place[at + 1] as string[] | undefined) ?? null,
+    input: place[at],
     admitted,
   }
 }

@@ -39,7 +39,8 @@ begin
   v_share := engine.divide_room(coalesce(cardinality(v_ahead.instants), p_want), v_lanes, v_cand.starts, v_cand.steps,
     v_buckets, coalesce(v_ahead.rooms, v_is.rooms), v_cand.horizon, v_is.at, v_is.first);
   v_blocked := array(
-    select coalesce(nullif(b, 0), v_ahead.shared, 0) from unnest(v_share.blocked) with ordinality u (b, o) order by o);
+    select coalesce(nullif(b, 0), v_ahead.deciding, 0)
+    from unnest(v_share.blocked) with ordinality u (b, o) order by o);
   v_mark := engine.mark_jobs(p_claim, p_worker, v_is.now_us, v_is.at, v_lanes, v_share.take, v_buckets, v_is.rooms,
     v_share.of, v_share.seqs, v_share.over, v_real.labels, v_real.members, v_ahead);
   v_done.granted := v_mark.granted; v_done.jobs := v_mark.jobs;
@@ -48,16 +49,16 @@ begin
   v_next := engine.advance_lanes(v_lanes,
     array(select s - f from unnest(v_cand.starts, v_cand.lifts) with ordinality u (s, f, o) order by o), v_cand.steps,
     v_blocked, v_buckets, v_mark.moves);
-  perform engine.update_lists(v_is.now_us, v_lanes, v_next, v_buckets[v_ahead.shared], v_ahead.lead);
+  perform engine.update_lists(v_is.now_us, v_lanes, v_next, v_buckets[v_ahead.deciding], v_ahead.lead);
   select array_agg(v_lanes[array_position(v_ids, m.lane)].class), array_agg(m.taken)
   into v_done.of, v_done.taken from unnest(v_mark.moves) m;
-  v_done.held := current_setting('sluice.held', true) is not distinct from 'yes';
+  v_done.soon := current_setting('sluice.met_locked', true) is not distinct from 'yes';
   -- Claim again when lanes are left that were not read, or that got less than they could take because another lane had
   -- fewer jobs than it was given. A worker whose labels have no room would find them without room again.
   v_unread := v_cand.cut or v_cand.horizon is not null;
-  if v_ahead.shared is not null then
-    v_done.again := not v_done.held and v_mark.granted < case when v_unread
-      then coalesce(cardinality(v_ahead.instants), v_is.rooms[v_ahead.shared].avail)
+  if v_ahead.deciding is not null then
+    v_done.again := not v_done.soon and v_mark.granted < case when v_unread
+      then coalesce(cardinality(v_ahead.instants), v_is.rooms[v_ahead.deciding].avail)
       else (select sum(t) from unnest(v_share.take) t) end;
   elsif v_mark.granted < p_want and (v_mark.granted > 0 or v_real.labels is null
       or cardinality(array_positions(v_blocked, 0)) = cardinality(array_positions(v_share.blocked, 0))) then
@@ -66,7 +67,7 @@ begin
         select 1 from unnest(v_lanes) with ordinality l where l.list = 0 and v_blocked[l.ordinality] > 0)) or exists (
         -- Behind jobs that went away meanwhile, or were set aside, there may be others.
         select 1 from unnest(v_mark.moves) m
-        where not v_done.held and v_real.labels is null and m.seen > m.taken
+        where not v_done.soon and v_real.labels is null and m.seen > m.taken
           or m.more and m.seen = m.taken and (v_share.blocked[array_position(v_ids, m.lane)] = 0
             or m.taken < v_share.take[array_position(v_ids, m.lane)]))
       or exists (

@@ -156,11 +156,11 @@ export class Dispatcher {
    */
   offer({ queue, task, input }: Offered): KeptSlot | undefined {
     const { hand } = this
-    const { claims, clock, shared } = this.#options
+    const { claims, clock, peer } = this.#options
     const who = this.#claimer
     if (
       who === undefined ||
-      shared?.isAway === true ||
+      peer?.isAway === true ||
       !this.#isAsleep ||
       this.#nudge.signal.aborted ||
       hand.places.kept > 0 ||
@@ -169,11 +169,11 @@ export class Dispatcher {
       return undefined
     if (!who.tasks.includes(task) || who.queues?.includes(queue) === false) return undefined
     if (hand.places.kinds().some(({ tasks, free }) => tasks.has(task) && free < 2)) return undefined
-    const asked = readMoment(clock)
+    const requestedAt = readMoment(clock)
     const start = hand.keep()
     return claims.offer(who, input, (jobs) => {
       const begin = () => {
-        for (const job of jobs) job.asked = asked
+        for (const job of jobs) job.requestedAt = requestedAt
         start(jobs)
       }
       // In a turn of its own, after `send` has resolved; and with the context of the worker, not of the sender.
@@ -248,13 +248,13 @@ export class Dispatcher {
     const beside = most < this.hand.slots ? 0 : this.hand.places.freeAhead()
     const ahead = mayWait ? Math.max(want, Math.min(want + beside, aheadMost)) : 0
     try {
-      const asked = readMoment(clock)
+      const requestedAt = readMoment(clock)
       const claimed = await claims.claim(claimer, want, { idle: idle && !isPart, ahead }, signal)
       this.#claimer = claimer
       this.#isNextPart = !isPart && claimed.jobs.length >= want
       // A claim that the room of a kind of task has reduced does not show how many jobs can be started in time.
       if (want === room) this.#pace.claimed(claimed.jobs.length, claimed.again)
-      for (const job of claimed.jobs) job.asked = asked
+      for (const job of claimed.jobs) job.requestedAt = requestedAt
       this.hand.take(claimed.jobs)
       return { ...portion, claimed }
     } catch (error) {

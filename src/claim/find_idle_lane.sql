@@ -5,9 +5,9 @@
 -- job may pass one that arrives meanwhile.
 -- p_worker: the worker that would begin the job.
 -- p_class, p_lane: the class and the lane of that job.
--- shared: as in `engine.claim_jobs`
+-- redis_epoch: as in `engine.claim_jobs`
 create or replace function engine.find_idle_lane(p_worker bigint, p_class bigint, p_lane bigint, out lane sluice.lane,
-  out shared text)
+  out redis_epoch text)
 language plpgsql as $$
 declare
   v_is record;
@@ -15,7 +15,7 @@ begin
   -- As in engine.claim_jobs. No lock: a rescue of this worker is under way, or waits for the end of this transaction.
   if not pg_try_advisory_xact_lock_shared(1397511525, (p_worker & 2147483647)::integer) then return; end if;
   select l.lane, s.snap, right(s.snap::text, 1) <> ':' as unsure,
-         exists (select 1 from sluice.gate) as gates, exists (select 1 from sluice.shared) as shared
+         exists (select 1 from sluice.gate) as gates, exists (select 1 from sluice.shared) as in_redis
   into v_is
   from sluice.epoch e
   join sluice.worker w on w.id = p_worker
@@ -34,9 +34,9 @@ begin
     select 1 from pg_snapshot_xip(v_is.snap) m join sluice.arrival a on a.class = p_class and a.xid = m)
     or v_is.gates and engine.find_gated_classes(array[p_class], sluice.now()) <> '{}'
   then return; end if;
-  if v_is.shared then  -- as `engine.lock_redis_epoch`, without waiting
+  if v_is.in_redis then  -- as `engine.lock_redis_epoch`, without waiting
     if not pg_try_advisory_xact_lock_shared(1397511523, -15) then return; end if;
-    shared := (select s.epoch from sluice.shared s);
+    redis_epoch := (select s.epoch from sluice.shared s);
   end if;
   lane := v_is.lane;
 end $$;

@@ -21,7 +21,7 @@ export interface InHandOptions {
   finisher: Finisher
   clock: Clock
   /** Limits whose state is in Redis. */
-  shared: PeerLimiter | undefined
+  peer: PeerLimiter | undefined
   /** The worker's own rate. */
   throttle: Throttle | undefined
   /**
@@ -167,15 +167,15 @@ export class InHand {
 
   /** Takes claimed jobs: starts those that may start now, and the others as soon as they may. */
   take(jobs: readonly ClaimedJob[]): void {
-    const { throttle, finisher, shared, clock } = this.#options
+    const { throttle, finisher, peer, clock } = this.#options
     const [most, places] = [this.places.free(), this.places.inOutlet()]
     throttle?.began(jobs.length, jobs.length >= most && most < places)
     finisher.opened(jobs)
     for (const job of jobs) this.#jobs.set(job, Infinity)
     this.#pending += jobs.length
     this.#ahead.add(jobs.filter(({ decidedMs }) => decidedMs !== undefined))
-    if (shared === undefined || this.#refusal !== undefined) return this.#startInTime(jobs)
-    requestGrants(jobs, shared, clock, {
+    if (peer === undefined || this.#refusal !== undefined) return this.#startInTime(jobs)
+    requestGrants(jobs, peer, clock, {
       granted: (granted) => {
         const left = granted.filter((job) => !this.#jobs.has(job))
         for (const job of left) this.#giveBackPlace(job)
@@ -247,7 +247,7 @@ export class InHand {
     delete job.grant
     void ending.then((isRecorded) => {
       // Another dispatcher may have recorded that its worker did begin the job: then the grant is used.
-      if (grant !== undefined && isRecorded !== false) this.#options.shared?.unused(grant, takes, units)
+      if (grant !== undefined && isRecorded !== false) this.#options.peer?.unused(grant, takes, units)
     })
   }
 
@@ -302,7 +302,7 @@ export class InHand {
 
   /** Frees the place that a job has in Redis. */
   #giveBackPlace(job: ClaimedJob): void {
-    if (job.grant !== undefined) this.#options.shared?.ended(job.grant, unitsOf(job).takes)
+    if (job.grant !== undefined) this.#options.peer?.ended(job.grant, unitsOf(job).takes)
   }
 
   /** Ends a job, unless it is not in hand any more: reported twice, timed out, or given up. */

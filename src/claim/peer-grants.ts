@@ -21,7 +21,7 @@ export interface Verdict {
  * Requests grants for jobs that were just claimed, in one call, and reports the verdict on each job as soon as it may
  * be acted on.
  */
-export function requestGrants(jobs: readonly ClaimedJob[], shared: PeerLimiter, clock: Clock, verdict: Verdict): void {
+export function requestGrants(jobs: readonly ClaimedJob[], peer: PeerLimiter, clock: Clock, verdict: Verdict): void {
   const groups = new Map<string, { wish: Omit<Wish, 'count' | 'lifeMs'>; jobs: ClaimedJob[] }>()
   const unlimited = jobs.filter(({ takes }) => takes === null)
   for (const job of jobs) {
@@ -37,9 +37,9 @@ export function requestGrants(jobs: readonly ClaimedJob[], shared: PeerLimiter, 
   const [first] = all[0]?.jobs ?? []
   if (first === undefined) return
   const wishes = all.map(({ wish, jobs: those }) => ({ ...wish, count: those.length, lifeMs: lifeMsOf(those) }))
-  const { epoch, grantedMs, decidedMs = grantedMs, asked } = first
-  void shared.ask({ wishes, epoch, sentMs: decidedMs, asked }).then(({ id, leaves }) => {
-    for (const [i, { jobs: those }] of all.entries()) decide(those, id, leaves[i], clock, verdict)
+  const { epoch, grantedMs, decidedMs = grantedMs, requestedAt } = first
+  void peer.confirm({ wishes, epoch, sentMs: decidedMs, requestedAt }).then(({ id, decisions }) => {
+    for (const [i, { jobs: those }] of all.entries()) decide(those, id, decisions[i], clock, verdict)
   })
 }
 
@@ -51,17 +51,17 @@ function lifeMsOf(jobs: readonly ClaimedJob[]): number {
 function decide(
   jobs: readonly ClaimedJob[],
   id: string | undefined,
-  leave: PeerDecision | undefined,
+  decision: PeerDecision | undefined,
   clock: Clock,
   verdict: Verdict,
 ): void {
-  const granted = jobs.slice(0, leave?.granted ?? 0)
+  const granted = jobs.slice(0, decision?.granted ?? 0)
   const denied = jobs.slice(granted.length)
-  const deny = () => verdict.denied(denied, { kind: 'denied', reason: leave?.lacking })
+  const deny = () => verdict.denied(denied, { kind: 'denied', reason: decision?.lacking })
   // The store has to hold that bucket first, because otherwise the jobs would be claimed again at once.
-  if (denied.length > 0) void Promise.resolve(leave?.held).then(deny)
-  if (granted.length === 0 || leave === undefined) return
-  const { fromMs, notBeforeMs = 0 } = leave
+  if (denied.length > 0) void Promise.resolve(decision?.held).then(deny)
+  if (granted.length === 0 || decision === undefined) return
+  const { fromMs, notBeforeMs = 0 } = decision
   if (id !== undefined && fromMs !== undefined)
     for (const job of granted) {
       job.grant = id

@@ -5,12 +5,12 @@
 -- p_worker: a worker that has a free slot and serves the job's queue and task.
 -- p_cap: as in `engine.claim_jobs`.
 -- p_class .. p_alone: as in `engine.send_lane_jobs`, for one job.
--- now_us, jobs, shared: as in `engine.claim_jobs`, but without the input, which the sender has. Null: the job was only
--- sent.
+-- now_us, jobs, redis_epoch: as in `engine.claim_jobs`, but without the input, which the sender has. Null: the job was
+-- only sent.
 create or replace function engine.send_and_claim_job(
   p_claim uuid, p_worker bigint, p_cap bigint, p_class bigint, p_lane bigint, p_queue text, p_task text,
   p_priority integer, p_weight integer, p_fair text, p_takes text, p_ids uuid[], p_inputs text, p_alone boolean,
-  out now_us bigint, out jobs text, out shared text)
+  out now_us bigint, out jobs text, out redis_epoch text)
 language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
   set enable_bitmapscan = off as $$
 declare
@@ -36,7 +36,7 @@ begin
     foreach v_room in array v_is.rooms loop
       v_life := least(v_life, v_room.life); v_free := least(v_free, v_room.avail); end loop;
     if v_free > 0 and not v_is.probing then
-      now_us := v_is.now_us; shared := v_idle.shared;
+      now_us := v_is.now_us; redis_epoch := v_idle.redis_epoch;
       v_seq := nextval('sluice.job_seq_seq');
       -- The claim's row comes before the job's: docs/architecture.md, "Locks".
       insert into sluice.claim (id, worker, at, lanes, seqs)

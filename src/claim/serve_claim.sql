@@ -43,8 +43,8 @@ begin
       then least(256, p_ahead + 1) else p_most end, p_ahead);
   -- The next claim reads the classes that were left out. It follows at once, unless these classes gave nothing and will
   -- give nothing soon.
-  v_done.again := v_done.again or v_rest or (v_some and (v_done.granted > 0 or (p_plain and not v_done.held)));
-  v_done.held := v_done.held or (v_some and not v_done.again);
+  v_done.again := v_done.again or v_rest or (v_some and (v_done.granted > 0 or (p_plain and not v_done.soon)));
+  v_done.soon := v_done.soon or (v_some and not v_done.again);
   perform engine.record_class_states(v_all, v_done.of, v_done.taken);
   return v_done;
 end $$;

@@ -52,9 +52,9 @@ export function archiveCommand(): Command {
     )
 }
 
-function filtered(name: string, said: string): Command {
+function filtered(name: string, text: string): Command {
   return new Command(name)
-    .description(said)
+    .description(text)
     .argument('<service>', `the service; ${unrouted}: events that no service gets`)
     .option('--id <id>', 'the event with this id')
     .option('--event <type>', 'events of this type, or pattern')
@@ -105,8 +105,8 @@ function change(verb: 'replay' | 'discard', done: string) {
   return async (service: string, flags: Flags, command: Command): Promise<void> => {
     if (flags.rate !== undefined) parseRate(flags.rate)
     await within(service, command, async (archive, out) => {
-      const said = `${many(await archive.count(), 'archived event')} of service "${service}"`
-      const which = Object.keys(filterOf(flags)).length === 0 ? said : `those that match of ${said}`
+      const text = `${many(await archive.count(), 'archived event')} of service "${service}"`
+      const which = Object.keys(filterOf(flags)).length === 0 ? text : `those that match of ${text}`
       if (flags.yes !== true && !(await isWanted(out, { verb, done }, which))) return
       await changeMany(out, done, '', (options) =>
         archive[verb](filterOf(flags), { ...options, ...present({ rate: flags.rate }) }),

@@ -9,22 +9,22 @@ export interface Bar {
   /** Sets how many jobs are durable. */
   jobs(count: number): void
   /** Calls `say`, which writes a line above the bar. */
-  above(say: () => void): void
+  above(print: () => void): void
   end(): void
 }
 
 /** Makes a bar for a file of `total` bytes; if that is undefined, or `stream` is not a terminal, the bar shows nothing. */
 export function barOn(stream: Pick<WriteStream, 'isTTY' | 'write'>, total: number | undefined): Bar {
-  if (!stream.isTTY || total === undefined) return { bytes() {}, jobs() {}, above: (say) => say(), end() {} }
+  if (!stream.isTTY || total === undefined) return { bytes() {}, jobs() {}, above: (print) => print(), end() {} }
   const format = '[{bar}] {percentage}% | {jobs} sent | {eta_formatted} left'
   const bar = new SingleBar({ stream: stream as WriteStream, format, hideCursor: true }, Presets.legacy)
   bar.start(total, 0, { jobs: 0 })
   return {
     bytes: (count) => bar.increment(count),
     jobs: (count) => bar.update({ jobs: count }),
-    above(say) {
+    above(print) {
       stream.write('\r\u001b[K')
-      say()
+      print()
     },
     end: () => bar.stop(),
   }

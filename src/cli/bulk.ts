@@ -43,7 +43,7 @@ interface ActById extends Act {
 /** `sluice retry`. */
 export function retryCommand(
   name = 'retry',
-  said = 'give failed jobs another round of attempts, or with --state scheduled let those that wait for one begin it now',
+  description = 'give failed jobs another round of attempts, or with --state scheduled let those that wait for one begin it now',
   done = 'retried',
   own: JobFilter = {},
   none?: Act['none'],
@@ -57,12 +57,15 @@ export function retryCommand(
     states: ['failed', 'scheduled'],
     usual: ['failed'],
   }
-  return command(name, said, () => act, own).option('--rate <n/s>', 'with a filter: at most this many, such as 100/s')
+  return command(name, description, () => act, own).option(
+    '--rate <n/s>',
+    'with a filter: at most this many, such as 100/s',
+  )
 }
 
 /** `sluice jobs discard`. */
 export function discardCommand(
-  said = 'take failed jobs out of the failed ones for good; they are kept as cancelled',
+  description = 'take failed jobs out of the failed ones for good; they are kept as cancelled',
   own: JobFilter = {},
   none?: Act['none'],
 ): Command {
@@ -70,7 +73,7 @@ export function discardCommand(
     one: (sluice, id) => sluice.jobs.discard(id),
     many: (sluice, filter, options) => sluice.jobs.discardMany(filter, options),
   })
-  return command('discard', said, () => act, own)
+  return command('discard', description, () => act, own)
 }
 
 /** Makes an operation on failed jobs. */
@@ -80,8 +83,8 @@ function failed(verb: string, done: string, none: Act['none'], how: Pick<ActById
 
 /** `sluice cancel`. */
 export function cancelCommand(): Command {
-  const said = 'cancel unfinished jobs; a running attempt is aborted within some 2 s, and its result is ignored'
-  return command('cancel', said, () => ({
+  const description = 'cancel unfinished jobs; a running attempt is aborted within some 2 s, and its result is ignored'
+  return command('cancel', description, () => ({
     verb: 'cancel',
     done: 'cancelled',
     changes: 'unfinished jobs',
@@ -93,8 +96,8 @@ export function cancelCommand(): Command {
 
 /** `sluice reprioritise`. */
 export function reprioritiseCommand(): Command {
-  const said = 'change the priority of waiting and scheduled jobs'
-  return command('reprioritise', said, ({ priority = 0 }) => ({
+  const description = 'change the priority of waiting and scheduled jobs'
+  return command('reprioritise', description, ({ priority = 0 }) => ({
     verb: 'reprioritise',
     done: 'reprioritised',
     changes: 'waiting or scheduled jobs',
@@ -182,39 +185,39 @@ export async function eachFound(
   // Jobs that are sent while the user decides must not be changed.
   const filter = await sluice.jobs.asOfNow(wanted)
   const { count, isExact } = await sluice.jobs.count(filter)
-  const said = `${isExact ? '' : 'at least '}${many(count, 'job')}`
+  const what = `${isExact ? '' : 'at least '}${many(count, 'job')}`
   if (flags.dryRun === true) {
     if (out.json) return out.object({ found: count, isExact })
-    out.line(`${said} would be ${act.done}`)
+    out.line(`${what} would be ${act.done}`)
     const next = count === 0 ? await act.none?.(sluice) : undefined
     if (next !== undefined) out.hint(next)
     return examples(sluice, out, filter)
   }
   if (flags.yes !== true && (count > 0 || !isExact)) {
     const show = () => examples(sluice, out, filter)
-    if (!(await isWanted(out, act, said, ', or check with --dry-run', show))) return
+    if (!(await isWanted(out, act, what, ', or check with --dry-run', show))) return
   }
-  const changed = await changeMany(out, act.done, ` of ${said}`, (options) =>
+  const changed = await changeMany(out, act.done, ` of ${what}`, (options) =>
     act.many(sluice, filter, { all: true, ...options, ...present({ rate: flags.rate }) }),
   )
   if (changed !== undefined) out.hint((changed === 0 ? await act.none?.(sluice) : undefined) ?? '`sluice status`')
 }
 
 /**
- * Resolves to whether the user confirms a change of what `said` names. @param show shows examples of it
+ * Resolves to whether the user confirms a change of what `what` names. @param show shows examples of it
  * @throws UsageError SLUICE_NOT_CONFIRMED without a terminal; `or` is what else to do than --yes
  */
 export async function isWanted(
   out: Output,
   { verb, done }: Pick<Act, 'verb' | 'done'>,
-  said: string,
+  what: string,
   or = '',
   show: () => Promise<void> = async () => {},
 ): Promise<boolean> {
   if (!process.stdin.isTTY || !process.stderr.isTTY)
-    throw new UsageError('SLUICE_NOT_CONFIRMED', `${said} would be ${done}; confirm with --yes${or}`)
+    throw new UsageError('SLUICE_NOT_CONFIRMED', `${what} would be ${done}; confirm with --yes${or}`)
   await show()
-  if (await confirmed(`${verb} ${said}? [y/N] `)) return true
+  if (await confirmed(`${verb} ${what}? [y/N] `)) return true
   process.exitCode = 1
   out.talk('nothing was changed')
   return false

@@ -182,15 +182,15 @@ async function pooler({ store: { url, directUrl, embedded } }: Place): Promise<F
 
 async function listen({ store: { db }, schema: name }: Place): Promise<Finding> {
   const channel = `${name}.doctor`
-  let isHeard = false
-  const unlisten = await db.listen(channel, () => (isHeard = true))
+  let hasArrived = false
+  const unlisten = await db.listen(channel, () => (hasArrived = true))
   // The first notification may come before LISTEN is in force.
   await until(async () => {
     await db.query('select pg_notify($1, $2)', [channel, ''])
-    return isHeard
+    return hasArrived
   }, listenWaitMs)
   await unlisten()
-  if (isHeard) return { status: 'ok', text: 'notifications arrive' }
+  if (hasArrived) return { status: 'ok', text: 'notifications arrive' }
   return {
     status: 'warn',
     text: 'notifications do not arrive, so workers only poll (1.5 s); behind a pooler set SLUICE_LISTEN_URL to the server itself',

@@ -5,7 +5,7 @@ import { has, type StorageAt } from './storage.ts'
 
 interface Lost {
   n: string
-  told: boolean
+  identified: boolean
   since_ms: number | null
   names: string[] | null
   until_ms: number | null
@@ -25,8 +25,8 @@ async function look({ sql }: StorageAt): Promise<Lost | undefined> {
 export async function restores(at: StorageAt): Promise<Finding | undefined> {
   const lost = await look(at)
   if (lost === undefined) return undefined
-  const { n, told, since_ms: sinceMs, names, until_ms: untilMs, longer } = lost
-  if (!told) {
+  const { n, identified, since_ms: sinceMs, names, until_ms: untilMs, longer } = lost
+  if (!identified) {
     const text =
       'this server does not show its identity and log position, so a restore or a failover cannot be detected; after one, stop the workers for as long as your longest window'
     return { status: 'warn', text }

@@ -12,12 +12,12 @@ import { settingsOf, withSluice } from './settings.ts'
 /** `sluice jobs export`. */
 export function exportCommand(
   states: readonly State[],
-  said = 'write whole records, oldest first, as one JSON object a line; reads in pages, without a long transaction',
+  description = 'write whole records, oldest first, as one JSON object a line; reads in pages, without a long transaction',
   own: JobFilter = {},
   none?: Act['none'],
 ): Command {
   return filterFlags(new Command('export'), states)
-    .description(said)
+    .description(description)
     .option('--reveal', 'include secrets instead of [redacted]')
     .option('--csv', 'write CSV with a heading; values that are not texts are JSON')
     .action((_: object, command: Command) => exportJobs(own, none, command))

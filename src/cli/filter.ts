@@ -25,8 +25,8 @@ export interface FilterFlags extends Omit<
 export function filterFlags(command: Command, states: readonly State[], usual?: readonly State[]): Command {
   if (states.length > 1) {
     const all = `any ${states.length > 3 ? 'unfinished one' : 'of these'}`
-    const said = `jobs in this state (default: ${usual?.join(', ') ?? all})`
-    command.addOption(new Option('--state <state>', said).choices(states))
+    const help = `jobs in this state (default: ${usual?.join(', ') ?? all})`
+    command.addOption(new Option('--state <state>', help).choices(states))
   }
   return command
     .option('--task <name>', 'jobs of this task')
@@ -116,8 +116,8 @@ export function time(flag: string, text: string | undefined): Date | Duration | 
   try {
     durationMs(text as Duration)
   } catch {
-    const said = `${flag} is "${text}"; write how long ago, such as 2h or 7d, or a time, such as 2030-01-31T12:00:00Z`
-    throw new UsageError('SLUICE_BAD_DURATION', said)
+    const message = `${flag} is "${text}"; write how long ago, such as 2h or 7d, or a time, such as 2030-01-31T12:00:00Z`
+    throw new UsageError('SLUICE_BAD_DURATION', message)
   }
   return text as Duration
 }

@@ -31,7 +31,7 @@ export interface ImportFlags {
 type Read = (row: TableRow) => Promise<SendRow<unknown>>
 
 /** How many bad rows are reported one by one; of the others only their number. */
-const toldMax = 20
+const reportedMax = 20
 /** Codes of errors in options, which concern all rows. */
 const ofOptions = ['SLUICE_BAD_OPTION', 'SLUICE_BAD_DURATION', 'SLUICE_BAD_TASK', 'SLUICE_BAD_ID']
 
@@ -77,7 +77,7 @@ export async function importRows(
   }
   if (total.sent + total.known + total.bad === 0 && !signal.aborted)
     throw new UsageError('SLUICE_BAD_FILE', `${source.name} has no rows: its first line is read as the heading`)
-  if (total.bad > toldMax) out.talk(`… and ${many(total.bad - toldMax, 'more bad row')}`)
+  if (total.bad > reportedMax) out.talk(`… and ${many(total.bad - reportedMax, 'more bad row')}`)
   if (signal.aborted) out.talk(`stopped; ${again(flags, source)}`)
   if (out.json) out.object(flags.dryRun === true ? { fit: total.sent, bad: total.bad } : total)
   else if (flags.dryRun === true) out.line(`${total.sent} good, ${total.bad} bad`)
@@ -176,7 +176,7 @@ class Refused {
   readonly #flags: ImportFlags
   readonly #heading: string
   readonly #talk: (text: string) => void
-  #told = 0
+  #reported = 0
   #file: number | undefined
 
   constructor(flags: ImportFlags, { columns, heading }: Table, talk: (text: string) => void) {
@@ -195,7 +195,7 @@ class Refused {
     const text = `line ${line}: ${flat(error.message)}`
     // It is no UsageError, because the data are wrong and not the command: exit code 1.
     if (onError === 'stop') throw new SluiceError(error.code, text, { cause: error })
-    if (this.#told++ < toldMax) this.#talk(text)
+    if (this.#reported++ < reportedMax) this.#talk(text)
   }
 
   close(): void {

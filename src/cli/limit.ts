@@ -40,16 +40,16 @@ export function eachOf({ keyed: isKeyed, path, label, pool }: LimitLine): string
 }
 
 /** Prints the definition in force, its source, and what the other sources define. */
-export function sayHead(out: Output, line: LimitLine): void {
+export function printHead(out: Output, line: LimitLine): void {
   const { name, version, source, sources, paused, share, adaptive } = line
   const own = eachOf(line)
   const key = own === undefined ? '' : `, for each ${own}`
   out.line(
     `${out.paint('bold', name)}  ${ratesOf(line).join(' and ')}${key} (version ${version}, ${marginInWords(line)})`,
   )
-  const said = sources[source]
-  if (source !== 'code' && said !== undefined)
-    out.line(`  ${source} ${ago(said.at)} by ${said.by}: ${brief(said.reason ?? '', 80)}`)
+  const defined = sources[source]
+  if (source !== 'code' && defined !== undefined)
+    out.line(`  ${source} ${ago(defined.at)} by ${defined.by}: ${brief(defined.reason ?? '', 80)}`)
   for (const { numbers, by } of line.beside)
     out.line(`  ${numbersInWords(numbers)} holds as well: live processes have it in their code (${by})`)
   for (const [other, { numbers }] of Object.entries(sources))
@@ -86,7 +86,7 @@ function refusalLine({ key, cause, answer, count, since, heldUntil }: LimitRefus
 }
 
 /** Prints warnings: what could exceed the vendor's limit, and what is inconsistent. */
-export function sayWarnings(out: Output, { guarantee, warning }: LimitLine): void {
+export function printWarnings(out: Output, { guarantee, warning }: LimitLine): void {
   for (const text of [guarantee.warning, warning])
     if (text !== undefined) out.line(`  ${out.paint('yellow', 'warning')}: ${text}`)
 }

@@ -7,7 +7,7 @@ import type { Guarantee, LimitLine, LimitVersion, VendorView } from '../index.ts
 import { numbersInWords } from '../limits/numbers.ts'
 import { withLimit } from './known.ts'
 import { learnedRoutes, learnedTable } from './learned.ts'
-import { asJson, eachOf, sayHead, sayWarnings } from './limit.ts'
+import { asJson, eachOf, printHead, printWarnings } from './limit.ts'
 import { brief, figure, type Output, percent } from './output.ts'
 import { overrideCommands } from './override.ts'
 import { pause, resume } from './pause.ts'
@@ -80,7 +80,7 @@ async function list(_: object, command: Command): Promise<void> {
   )
   for (const { line, keys } of lines) {
     if (out.json) out.object({ ...asJson(line), ...(keys === undefined ? {} : { keys }) })
-    else sayLimit(out, line, keys)
+    else printLimit(out, line, keys)
   }
   if (lines.length === 0 && !out.json)
     out.talk("no limits are defined yet; a task's limits are defined when a job is sent or a worker starts")
@@ -88,11 +88,11 @@ async function list(_: object, command: Command): Promise<void> {
 }
 
 /** Prints the definition in force, its source, and what it guarantees for each rule. */
-function sayLimit(out: Output, line: LimitLine, keys: readonly KeyRoom[] = []): void {
-  sayHead(out, line)
+function printLimit(out: Output, line: LimitLine, keys: readonly KeyRoom[] = []): void {
+  printHead(out, line)
   for (const promise of line.guarantee.rules) out.line(`  ${promise.text}`)
   for (const one of keys) out.line(`  ${redactText(keyLine(one, line.currency))}`)
-  sayWarnings(out, line)
+  printWarnings(out, line)
 }
 
 async function show(name: string, _: object, command: Command): Promise<void> {
@@ -102,7 +102,7 @@ async function show(name: string, _: object, command: Command): Promise<void> {
     learned: await learnedRoutes(sql, name),
   }))
   if (out.json) return out.object({ ...asJson(line), ...(keys === undefined ? {} : { keys }), learned })
-  sayHead(out, line)
+  printHead(out, line)
   out.line('')
   out.line(`${line.guarantee.sentence}${eachOf(line) === undefined ? '' : ' (for each key)'}.`)
   out.line('')
@@ -115,7 +115,7 @@ async function show(name: string, _: object, command: Command): Promise<void> {
     out.line('')
     out.table(learnedTable(learned))
   }
-  sayWarnings(out, line)
+  printWarnings(out, line)
   out.hint(`\`sluice limits history ${name}\``)
 }
 

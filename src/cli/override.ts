@@ -4,7 +4,7 @@ import { SluiceError } from '../core/errors.ts'
 import { present } from '../core/fields.ts'
 import type { Duration, NumberChanges, Rate } from '../index.ts'
 import { withLimit } from './known.ts'
-import { asJson, sayHead, sayWarnings } from './limit.ts'
+import { asJson, printHead, printWarnings } from './limit.ts'
 
 /** The four commands. */
 export function overrideCommands(): Command[] {
@@ -80,8 +80,8 @@ async function put(verb: 'set' | 'pin', name: string, flags: Flags, command: Com
   const { reason } = flags
   const [out, line] = await withLimit(command, name, ({ limits }) => limits[verb](name, changesOf(flags), { reason }))
   if (out.json) return out.object(asJson(line))
-  sayHead(out, line)
-  sayWarnings(out, line)
+  printHead(out, line)
+  printWarnings(out, line)
   if (verb === 'set' && line.source === 'pinned')
     out.talk('stored, but the pinned numbers override it until they are unpinned')
   out.hint(`\`sluice limits ${verb === 'set' ? 'unset' : 'unpin'} ${name}\` undoes it`)
@@ -97,6 +97,6 @@ async function drop(verb: 'unset' | 'unpin', name: string, flags: Flags, command
     )
   })
   if (out.json) return out.object(asJson(line))
-  sayHead(out, line)
+  printHead(out, line)
   out.hint(`\`sluice limits history ${name}\``)
 }

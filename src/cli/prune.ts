@@ -27,9 +27,9 @@ async function prune(flags: Flags, command: Command): Promise<void> {
   const dryRun = flags.dryRun === true
   const [out, pruned] = await inStore(command, (sluice) => sluice.prune(flags))
   if (out.json) return out.object({ dryRun, ...pruned })
-  const said = lines(pruned, dryRun)
-  for (const line of said) out.line(`${dryRun ? 'would delete: ' : ''}${line}`)
-  if (said.length === 0) out.talk('nothing is old enough')
+  const report = lines(pruned, dryRun)
+  for (const line of report) out.line(`${dryRun ? 'would delete: ' : ''}${line}`)
+  if (report.length === 0) out.talk('nothing is old enough')
   out.hint(dryRun ? '`sluice prune`' : '`sluice status --storage`')
 }
 

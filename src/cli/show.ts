@@ -138,8 +138,8 @@ function isUnusual({ units }: JobAttempt): boolean {
 }
 
 function unitText({ limit, charged, settled }: JobAttempt['units'][number], currencies: Currencies): string {
-  const said = (units: number) => amount(units, currencies.get(limitOf(limit)))
-  return `${limit} ${said(charged)}${settled === null ? '' : ` settled ${said(settled)}`}`
+  const inUnits = (units: number) => amount(units, currencies.get(limitOf(limit)))
+  return `${limit} ${inUnits(charged)}${settled === null ? '' : ` settled ${inUnits(settled)}`}`
 }
 
 function errorLines(error: JobError): string[] {
@@ -148,9 +148,9 @@ function errorLines(error: JobError): string[] {
   // A stack mostly begins with the name and the message.
   const text = stack?.includes(message) ? stack : `${head}${stack === undefined ? '' : `\n${stack}`}`
   const lines = text.split('\n')
-  const said = lines.filter((line) => !/^\s+at /.test(line))
+  const words = lines.filter((line) => !/^\s+at /.test(line))
   const coded = code === undefined ? [] : [`code ${code}`]
-  return [...said, ...framesOf(lines), ...coded, ...(cause === undefined ? [] : ['caused by', ...errorLines(cause)])]
+  return [...words, ...framesOf(lines), ...coded, ...(cause === undefined ? [] : ['caused by', ...errorLines(cause)])]
 }
 
 function logLines(lines: JobLog['lines']): string[] {

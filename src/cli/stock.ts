@@ -28,12 +28,12 @@ export async function stock({ sql }: StorageAt, amqp: string | undefined): Promi
   if (declared.length === 0) return undefined
   const control = await openControl({ broker: amqp })
   try {
-    const asked = () => control.request('stats', {}, { within: answerMs })
+    const readStats = () => control.request('stats', {}, { within: answerMs })
     // Workers of one name share a queue in RabbitMQ, and get its requests by turns.
     const [stats, again, once, queues] = await Promise.all([
-      asked(),
-      asked(),
-      asked(),
+      readStats(),
+      readStats(),
+      readStats(),
       control.request('active_queues', {}, { within: answerMs }),
     ])
     return judged(declared, poolsIn(stats, queues), sharedIn([stats, again, once]))
@@ -77,7 +77,7 @@ export function judged(
   pools: ReadonlyMap<string, Pool>,
   shared: readonly string[] = [],
 ): Finding {
-  const said = declared.map(({ queue, slots }) => {
+  const findings = declared.map(({ queue, slots }) => {
     const pool = pools.get(queue)
     if (pool === undefined) return { isOk: false, text: `queue "${queue}" has no Celery worker that answers` }
     const has = `queue "${queue}": ${many(pool.workers, 'Celery worker')} with ${many(pool.slots, 'slot')}`
@@ -95,7 +95,10 @@ export function judged(
   })
   for (const name of shared) {
     const text = `several Celery workers have the name ${name}, so each looks as if it started anew, and jobs in their queues count as crashed: give each a name of its own (-n one@%h)`
-    said.push({ isOk: false, text })
+    findings.push({ isOk: false, text })
   }
-  return { status: said.every(({ isOk }) => isOk) ? 'ok' : 'warn', text: said.map(({ text }) => text).join('; ') }
+  return {
+    status: findings.every(({ isOk }) => isOk) ? 'ok' : 'warn',
+    text: findings.map(({ text }) => text).join('; '),
+  }
 }

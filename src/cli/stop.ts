@@ -8,7 +8,7 @@ export interface Stop {
   /** Resolves at the second request: end now. At the third the process exits. */
   readonly second: Promise<void>
   /** Makes one more request, from inside the process. */
-  ask(): void
+  request(): void
 }
 
 /** Starts to listen for requests to end, instead of the default action of the signals. */
@@ -17,15 +17,15 @@ export function listenForStop(): Stop {
   const resolvers: (() => void)[] = []
   const first = new Promise<void>((resolve) => resolvers.push(resolve))
   const second = new Promise<void>((resolve) => resolvers.push(resolve))
-  const ask = () => {
+  const request = () => {
     const resolve = resolvers[count++]
     if (resolve === undefined) process.exit(1)
     resolve()
   }
-  process.on('SIGINT', ask)
-  process.on('SIGTERM', ask)
-  if (process.channel !== undefined) process.once('disconnect', ask)
-  return { first, second, ask }
+  process.on('SIGINT', request)
+  process.on('SIGTERM', request)
+  if (process.channel !== undefined) process.once('disconnect', request)
+  return { first, second, request }
 }
 
 /** Returns a signal that aborts at the first request to end a command; at the second the process exits. */
@@ -48,6 +48,6 @@ export function surviveStrays(log: Log, stop: Stop | undefined): void {
       err: error,
     })
     process.exitCode = 1
-    stop.ask()
+    stop.request()
   })
 }

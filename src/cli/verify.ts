@@ -84,13 +84,13 @@ function printExcess(
   line: (text: string) => void,
 ): void {
   const of = `${limit}${key && ` for ${key}`}`
-  const said = (units: number) => amount(units, currencyOf(rate))
+  const inUnits = (units: number) => amount(units, currencyOf(rate))
   line(
-    `${of}: ${said(found.units)} granted where ${said(found.most)} are allowed (${guarantee}), from ${from.toISOString()} to ${to.toISOString()}:`,
+    `${of}: ${inUnits(found.units)} granted where ${inUnits(found.most)} are allowed (${guarantee}), from ${from.toISOString()} to ${to.toISOString()}:`,
   )
   for (const { claim, at, units, jobs } of grants) {
     const named = jobs.length > 0 ? ` jobs ${jobs.join(', ')}` : ''
-    line(`  ${at.toISOString()}  ${said(units)}  by ${claim}${named}`)
+    line(`  ${at.toISOString()}  ${inUnits(units)}  by ${claim}${named}`)
   }
 }
 

@@ -27,12 +27,12 @@ async function explain(text: string | undefined, { task }: { task?: string }, co
   if (text !== undefined) checkIdStart(text)
   const [out, { id, why, job }] = await inStore(command, async (sluice, sql) => {
     const id = text === undefined ? await nextOf(sql, task as string) : await idOf(sql, text)
-    const said = await sluice.why(id)
+    const answer = await sluice.why(id)
     return {
       id,
-      why: said,
+      why: answer,
       // It does not wait.
-      job: said === undefined || said.reasons.length === 0 ? await sluice.jobs.get(id) : undefined,
+      job: answer === undefined || answer.reasons.length === 0 ? await sluice.jobs.get(id) : undefined,
     }
   })
   if (why === undefined && job === undefined) throw noSuchJob(id)

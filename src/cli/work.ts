@@ -247,8 +247,8 @@ async function start(
   mode: Mode,
 ): Promise<Running | undefined> {
   const starting = mode.start(sluice, tasks, options)
-  const asked = stop.first.then(() => undefined)
-  const worker = await Promise.race([starting, asked])
+  const stopped = stop.first.then(() => undefined)
+  const worker = await Promise.race([starting, stopped])
   // Closing ends the start; a worker that is starting has no attempts yet.
   if (worker === undefined) await Promise.allSettled([sluice.close(), starting])
   return worker

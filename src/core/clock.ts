@@ -54,13 +54,13 @@ export function caughtUpMs(clock: Clock, since: Moment | undefined): number {
 
 /**
  * One reading of the limiter's clock, which runs in the store. The clock was read at some time between `sentMs` and
- * `heardMs`.
+ * `receivedMs`.
  */
 export interface Reading {
   /** Microseconds since 1970. */
   us: number
   sentMs: number
-  heardMs: number
+  receivedMs: number
   bootMs: number
 }
 
@@ -74,7 +74,7 @@ const stepUs = 2_000_000
  * stepped since `past`.
  */
 export function leastUs(past: Reading, atMs: number): number {
-  return Math.floor(past.us + Math.max(0, atMs - past.heardMs) * 1_000 * (1 - drift))
+  return Math.floor(past.us + Math.max(0, atMs - past.receivedMs) * 1_000 * (1 - drift))
 }
 
 /**
@@ -83,8 +83,8 @@ export function leastUs(past: Reading, atMs: number): number {
  */
 export function stepForward(past: Reading, now: Reading): { byUs: number; isOwn: boolean } {
   const since = (fromMs: number, toMs: number) => past.us + (toMs - fromMs) * 1_000 * (1 + drift)
-  const byUs = Math.ceil(now.us - since(past.sentMs, now.heardMs))
-  const isOwn = now.us - since(past.bootMs - (past.heardMs - past.sentMs), now.bootMs) <= stepUs + 1_000_000
+  const byUs = Math.ceil(now.us - since(past.sentMs, now.receivedMs))
+  const isOwn = now.us - since(past.bootMs - (past.receivedMs - past.sentMs), now.bootMs) <= stepUs + 1_000_000
   return { byUs: byUs > stepUs ? byUs : 0, isOwn }
 }
 

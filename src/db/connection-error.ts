@@ -27,12 +27,12 @@ export function isLost(error: unknown): boolean {
 }
 
 /** Returns the result, or a LateError. If this process was stopped, the reply may have arrived: it is read first. */
-export function inTime<T>(asked: Promise<T>, ms: number): Promise<T> {
+export function inTime<T>(answer: Promise<T>, ms: number): Promise<T> {
   return new Promise((resolve, reject) => {
     const late = () => reject(new LateError('no answer in time'))
     const timer = setTimeout(() => setImmediate(late), ms)
     const over = () => clearTimeout(timer)
-    asked.finally(over).then(resolve, reject)
+    answer.finally(over).then(resolve, reject)
   })
 }
 

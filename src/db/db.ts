@@ -54,10 +54,10 @@ export interface Db extends Tx {
    */
   checkOutside(what?: string): void
   /**
-   * Calls `heard` with each payload notified on `channel`; survives reconnects. Calls `missed` when that connection is
+   * Calls `onNotice` with each payload notified on `channel`; survives reconnects. Calls `missed` when that connection is
    * lost, and when there is a new one: notifications in between are lost. Returns a function that stops it.
    */
-  listen(channel: string, heard: (payload: string) => void, missed?: () => void): Promise<() => Promise<void>>
+  listen(channel: string, onNotice: (payload: string) => void, missed?: () => void): Promise<() => Promise<void>>
   /** False while there is no LISTEN connection: notifications are then lost. */
   listening(): boolean
   close(): Promise<void>

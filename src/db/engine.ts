@@ -32,7 +32,7 @@ class Health {
   #complaint = ''
 
   /** Remembers PostgreSQL's last message before it stopped. */
-  readonly hear = (line: string): false => {
+  readonly readLine = (line: string): false => {
     if (/FATAL|PANIC/.test(line)) this.#complaint = line
     return false
   }
@@ -71,7 +71,7 @@ export class Engine {
   readonly #health: Health
   /** Resolves with the reason when the backend has stopped by itself: this engine no longer works. */
   readonly ended: Promise<StoreError>
-  #tellEnd: (error: StoreError) => void = () => {}
+  #resolveEnd: (error: StoreError) => void = () => {}
   #closing: Promise<void> | undefined
   #units = 0
 
@@ -79,7 +79,7 @@ export class Engine {
     this.#pglite = pglite
     this.#disk = disk
     this.#health = health
-    this.ended = new Promise((resolve) => (this.#tellEnd = resolve))
+    this.ended = new Promise((resolve) => (this.#resolveEnd = resolve))
   }
 
   /**
@@ -93,7 +93,7 @@ export class Engine {
     if (files !== undefined) await disk?.fill(files)
     const inMemory = files === undefined ? {} : { fs: new FilledFS(files) }
     const options = disk === undefined ? { ...inMemory, startParams: inMemoryParams } : { fs: disk, startParams }
-    const pglite = await PGlite.create({ ...options, onStderr: health.hear }).catch((cause: unknown) => {
+    const pglite = await PGlite.create({ ...options, onStderr: health.readLine }).catch((cause: unknown) => {
       throw new Error(health.why(cause), { cause })
     })
     if (disk !== undefined && !disk.complete)
@@ -142,7 +142,7 @@ export class Engine {
     if (this.#disk?.failed !== undefined) this.#health.stopped ??= this.#disk.failed as Error
     if (this.#health.stopped !== undefined) {
       const error = this.#unreachable()
-      this.#tellEnd(error)
+      this.#resolveEnd(error)
       throw error
     }
     return output.length === 1 ? output[0]! : Buffer.concat(output)

@@ -70,13 +70,13 @@ export async function own(dir: string): Promise<Owner> {
       release: async () => {
         // A claim without a socket that is not marked as released never counts as dead. So if the mark cannot be written
         // (the disk may be full), the socket stays.
-        let said = false
+        let isReleased = false
         try {
           write(room, number, { ...self(line.name), released: true })
-          said = true
+          isReleased = true
         } catch {}
         await line.close()
-        if (said) fs.rmSync(path.join(room, line.name), { force: true })
+        if (isReleased) fs.rmSync(path.join(room, line.name), { force: true })
       },
     }
   } catch (error) {

@@ -174,16 +174,20 @@ class PgDb implements Db {
     this.#sole?.check(what)
   }
 
-  async listen(channel: string, heard: (payload: string) => void, missed?: () => void): Promise<() => Promise<void>> {
+  async listen(
+    channel: string,
+    onNotice: (payload: string) => void,
+    missed?: () => void,
+  ): Promise<() => Promise<void>> {
     if (missed !== undefined) this.#missed.add(missed)
     const set = this.#listeners.get(channel) ?? new Set()
-    this.#listeners.set(channel, set.add(heard))
+    this.#listeners.set(channel, set.add(onNotice))
     if (this.#wakeListener === undefined) {
       this.#wakeListener = new AbortController()
       void this.#keepListening(this.#wakeListener.signal)
     } else await this.#listener?.query(`listen ${quote(channel)}`).catch(() => {})
     return async () => {
-      set.delete(heard)
+      set.delete(onNotice)
       if (missed !== undefined) this.#missed.delete(missed)
     }
   }
@@ -254,9 +258,9 @@ class PgDb implements Db {
    * Awaits a statement of a user's transaction, which may take any time. Now and then another connection checks whether the
    * server still works on it; if it twice did not, the reply was lost.
    */
-  #watched<T>(client: pg.PoolClient, asked: Promise<T>): Promise<T> {
+  #watched<T>(client: pg.PoolClient, answer: Promise<T>): Promise<T> {
     const { processID } = client as unknown as { processID: number }
-    if (processID === 0 || pooled.has(client)) return asked
+    if (processID === 0 || pooled.has(client)) return answer
     const { clock } = this.#options
     const idleSql = `select count(*) filter (where state is null or state not like 'idle%') = 0 as idle from pg_stat_activity where pid = $1`
     return new Promise((resolve, reject) => {
@@ -275,7 +279,7 @@ class PgDb implements Db {
         isOver = true
         cancel()
       }
-      asked.finally(over).then(resolve, reject)
+      answer.finally(over).then(resolve, reject)
     })
   }
 
@@ -297,7 +301,7 @@ class PgDb implements Db {
       for (let idle = pool.idleCount; idle > 0; idle--) probe(pool).catch(() => {})
   }
 
-  #hears(does: boolean): void {
+  #setListening(does: boolean): void {
     if (does === this.#answered) return
     this.#answered = does
     for (const missed of this.#missed) missed()
@@ -312,7 +316,7 @@ class PgDb implements Db {
         keepAlive: true,
         connectionTimeoutMillis: 5_000,
       })
-      const ask = (sql: string) => inTime(client.query(sql), this.#answerMs / 2)
+      const send = (sql: string) => inTime(client.query(sql), this.#answerMs / 2)
       // Ends the pings of this connection. A handler on a long-lived signal lives as long, so there is one, and it is
       // removed.
       const gone = new AbortController()
@@ -321,23 +325,23 @@ class PgDb implements Db {
       client.on('end', end)
       signal.addEventListener('abort', end)
       client.on('notification', (message) => {
-        for (const heard of this.#listeners.get(message.channel) ?? []) heard(message.payload ?? '')
+        for (const onNotice of this.#listeners.get(message.channel) ?? []) onNotice(message.payload ?? '')
       })
       try {
         await client.connect()
-        for (const channel of this.#listeners.keys()) await ask(`listen ${quote(channel)}`)
+        for (const channel of this.#listeners.keys()) await send(`listen ${quote(channel)}`)
         this.#listener = client
-        this.#hears(await isDirect(client, ask))
+        this.#setListening(await isDirect(client, send))
         failures = 0
         while (!gone.signal.aborted) {
           await this.#options.clock.sleep(5_000, gone.signal, false)
-          if (!gone.signal.aborted) await ask('select 1')
+          if (!gone.signal.aborted) await send('select 1')
         }
       } catch {
         // The loop tries again; until then idle workers poll.
       }
       signal.removeEventListener('abort', end)
-      this.#hears(false)
+      this.#setListening(false)
       this.#listener = undefined
       void client.end().catch(() => {})
       if (!signal.aborted) await this.#options.clock.sleep(Math.min(2_000, 100 * 2 ** failures), signal, false)
@@ -346,10 +350,10 @@ class PgDb implements Db {
 }
 
 /** Returns false behind a pooler: a notification there may go to a session that another client has by then. */
-async function isDirect(client: pg.Client, ask: (sql: string) => Promise<pg.QueryResult>): Promise<boolean> {
+async function isDirect(client: pg.Client, send: (sql: string) => Promise<pg.QueryResult>): Promise<boolean> {
   const { processID } = client as unknown as { processID: number }
   // The embedded engine's owner leaves it at 0.
-  return processID === 0 || (await ask('select pg_backend_pid() as pid')).rows[0]?.pid === processID
+  return processID === 0 || (await send('select pg_backend_pid() as pid')).rows[0]?.pid === processID
 }
 
 function makePool(url: string, max: number): pg.Pool {

@@ -105,7 +105,7 @@ class EmbeddedDb implements PgliteDb {
     this.#calls = client(wire)
     this.#transactions = client(wire)
     this.#calls.on('notification', ({ channel, payload }) => {
-      for (const heard of this.#listeners.get(channel) ?? []) heard(payload ?? '')
+      for (const onNotice of this.#listeners.get(channel) ?? []) onNotice(payload ?? '')
     })
   }
 
@@ -135,14 +135,14 @@ class EmbeddedDb implements PgliteDb {
     return await turn
   }
 
-  async listen(channel: string, heard: (payload: string) => void): Promise<() => Promise<void>> {
+  async listen(channel: string, onNotice: (payload: string) => void): Promise<() => Promise<void>> {
     this.#check()
     const quoted = driver.escapeIdentifier(channel)
     const set = this.#listeners.get(channel) ?? new Set()
-    this.#listeners.set(channel, set.add(heard))
+    this.#listeners.set(channel, set.add(onNotice))
     await this.#run(this.#calls, { text: `listen ${quoted}` })
     return async () => {
-      set.delete(heard)
+      set.delete(onNotice)
       if (set.size > 0 || this.#closed !== undefined) return
       this.#listeners.delete(channel)
       await this.#run(this.#calls, { text: `unlisten ${quoted}` })

@@ -80,9 +80,9 @@ export function sqlOn(queryable: Queryable, schema = 'sluice'): Sql {
   return sqlBy(schema, (_, text, args) => queryable.query(text, args))
 }
 
-type Ask = <R>(name: string, text: string, args: readonly unknown[]) => Promise<R[]>
+type Execute = <R>(name: string, text: string, args: readonly unknown[]) => Promise<R[]>
 
-function sqlBy(schema: string, ask: Ask): Sql {
+function sqlBy(schema: string, execute: Execute): Sql {
   checkSchema(schema)
   const engine = engineSchema(schema)
   return {
@@ -92,10 +92,10 @@ function sqlBy(schema: string, ask: Ask): Sql {
       // The setting comes first: the function is called for the row that `set_config` returns. Then there is none, because
       // the commit of a notification waits for all others that commit one, on a busy server for longer.
       const text = `select ${called}, set_config('lock_timeout', '0', true) from set_config('lock_timeout', '${lockMs}', true)`
-      return ask(name, lockMs === undefined ? `select * from ${called}` : text, args)
+      return execute(name, lockMs === undefined ? `select * from ${called}` : text, args)
     },
-    run: (file, args = []) => ask(file, statementIn(schema, file), args),
-    query: (text, args = []) => ask('', inSchema(text, schema), args),
+    run: (file, args = []) => execute(file, statementIn(schema, file), args),
+    query: (text, args = []) => execute('', inSchema(text, schema), args),
   }
 }
 

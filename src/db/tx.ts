@@ -49,7 +49,7 @@ const isIdle = (client: unknown): boolean =>
  * True for a QueryRunner of TypeORM before or after its transaction, the root of pg-promise, and a task of it outside of
  * a transaction.
  */
-const saysOutside = (tx: Any): boolean => {
+const isKnownOutside = (tx: Any): boolean => {
   const context = tx['ctx'] as Any | undefined
   const isTask = can(tx, 'task') && context?.['isTX'] !== true && context?.['inTransaction'] !== true
   return tx['isTransactionActive'] === false || '$pool' in tx || isTask
@@ -97,7 +97,8 @@ const libraries: readonly Library[] = [
     takes: 'a client of node-postgres after `begin`, a Transaction of PGlite, the `tx` of `sluice.transaction`',
     isOf: (tx) => can(tx, 'query'),
     // A pool runs each statement on any of its connections; PGlite and `sluice.db` begin transactions, but are none.
-    isOutside: (tx) => typeof tx['totalCount'] === 'number' || can(tx, 'transaction') || isIdle(tx) || saysOutside(tx),
+    isOutside: (tx) =>
+      typeof tx['totalCount'] === 'number' || can(tx, 'transaction') || isIdle(tx) || isKnownOutside(tx),
     run: (tx, sql, params) => call(tx, 'query', sql, params),
   },
 ]

@@ -134,7 +134,7 @@ export class EpochWatch {
     const { limiter, clock, definitions, log } = this.#options
     const sentMs = clock.monotonicMs()
     const stands = await limiter.epoch(owner)
-    const reading = { us: stands.nowUs, sentMs, heardMs: clock.monotonicMs(), bootMs: clock.bootMs() }
+    const reading = { us: stands.nowUs, sentMs, receivedMs: clock.monotonicMs(), bootMs: clock.bootMs() }
     const hasStepped = this.#hasStepped(reading, stands.id)
     this.#past = { ...reading, epoch: stands.id }
     this.#options.saw(reading)

@@ -117,7 +117,7 @@ export class Gate {
       const batch = this.#present(this.#waiting.splice(0, Math.min(this.#most, this.#room)))
       this.#requested += batch.length
       try {
-        await this.#ask(batch)
+        await this.#requestGrants(batch)
       } finally {
         this.#requested -= batch.length
       }
@@ -141,7 +141,7 @@ export class Gate {
     await Promise.all(groups.map((group) => this.#putOff(group, booked.get(group[0] as Entry) ?? '', 0)))
   }
 
-  async #ask(entries: readonly Entry[]): Promise<void> {
+  async #requestGrants(entries: readonly Entry[]): Promise<void> {
     const { limits, away, clock } = this.#options
     if (entries.length === 0 || limits === undefined) return
     const groups = groupsOf(entries, ({ holds, units }) => `${holds.join('\n')}\n${units.join()}`)
@@ -154,10 +154,10 @@ export class Gate {
       for (const entry of entries) away(entry, awayMs * (1 + clock.random() / 2))
       return
     }
-    const { id, asked, got } = answer
+    const { id, requestedAt, got } = answer
     const granted = groups.flatMap((group, i) => {
       const { granted: count = 0, lifeMs = 0 } = got[i] ?? {}
-      return group.slice(0, count).map((entry) => ({ entry, grant: { id, asked, lifeMs } }))
+      return group.slice(0, count).map((entry) => ({ entry, grant: { id, requestedAt, lifeMs } }))
     })
     const on = granted.filter(({ entry }) => !this.#isOff(entry, id))
     if (on.length > 0) this.#options.start(on)

@@ -72,7 +72,7 @@ class DirectGrants implements AttemptGrants {
     this.#takes = takes
     this.#costs = units
     if (grantMs === undefined || job.grant === undefined) return
-    this.own = this.#granted(job.grant, job.grantedMs, grantMs, job.asked, units)
+    this.own = this.#granted(job.grant, job.grantedMs, grantMs, job.requestedAt, units)
     this.#used.push(this.own)
   }
 
@@ -80,10 +80,10 @@ class DirectGrants implements AttemptGrants {
     id: string,
     fromMs: number,
     lifeMs: number,
-    asked: Moment | undefined,
+    requestedAt: Moment | undefined,
     units: readonly number[],
   ): DirectGrant {
-    return { id, deadlineMs: fromMs + lifeMs, lifeMs, asked, units: [...units] }
+    return { id, deadlineMs: fromMs + lifeMs, lifeMs, requestedAt, units: [...units] }
   }
 
   async take(
@@ -97,8 +97,8 @@ class DirectGrants implements AttemptGrants {
     if (unused !== undefined) await this.giveBack(unused)
     const untilMs = this.#clock.monotonicMs() + awayMsMax
     for (let late = 0; ; signal.throwIfAborted()) {
-      const { grant, waitMs } = await this.#ask(units)
-      if (grant !== undefined && caughtUpMs(this.#clock, grant.asked) < grant.deadlineMs) {
+      const { grant, waitMs } = await this.#requestGrant(units)
+      if (grant !== undefined && caughtUpMs(this.#clock, grant.requestedAt) < grant.deadlineMs) {
         this.#used.push(grant)
         return grant
       }
@@ -114,12 +114,12 @@ class DirectGrants implements AttemptGrants {
   }
 
   /** Requests a grant once. `waitMs` undefined: Redis is away. */
-  async #ask(units: readonly number[]): Promise<{ grant?: DirectGrant; waitMs?: number }> {
+  async #requestGrant(units: readonly number[]): Promise<{ grant?: DirectGrant; waitMs?: number }> {
     const answer = await this.#limiter?.take([{ takes: this.#takes, units, count: 1 }], true)
     const [got] = answer?.got ?? []
     if (answer === undefined || got === undefined) return {}
     if (got.granted === 0) return { waitMs: Math.max(1, got.waitMs) }
-    return { grant: this.#granted(answer.id, answer.asked.monotonicMs, got.lifeMs, answer.asked, units) }
+    return { grant: this.#granted(answer.id, answer.requestedAt.monotonicMs, got.lifeMs, answer.requestedAt, units) }
   }
 
   async giveBack(unused: Grant): Promise<void> {

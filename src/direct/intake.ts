@@ -91,7 +91,7 @@ export function entryOf(
 /** The grant of an entry. */
 export interface GrantOf {
   id: string
-  asked: NonNullable<ClaimedJob['asked']>
+  requestedAt: NonNullable<ClaimedJob['requestedAt']>
   lifeMs: number
 }
 
@@ -104,10 +104,10 @@ export function jobOf(entry: Entry, grant: GrantOf | undefined, nowMs: number): 
     priority,
     task: task.name,
     queue,
-    grantedMs: grant?.asked.monotonicMs ?? nowMs,
+    grantedMs: grant?.requestedAt.monotonicMs ?? nowMs,
     createdMs: seenMs,
     input,
     ...(takes.length === 0 ? {} : { takes: [...takes], holds: [...holds], costs: [...units, 1] }),
-    ...(grant === undefined ? {} : { grant: grant.id, asked: grant.asked, grantUs: grant.lifeMs * 1_000 }),
+    ...(grant === undefined ? {} : { grant: grant.id, requestedAt: grant.requestedAt, grantUs: grant.lifeMs * 1_000 }),
   })
 }

@@ -36,7 +36,7 @@ export interface Got {
   readonly waitMs: number
   /** The bucket that is the last to have room; undefined: none lacks it. */
   readonly lacking: string | undefined
-  /** For how long what was granted may be used, in ms from `asked`. */
+  /** For how long what was granted may be used, in ms from `requestedAt`. */
   readonly lifeMs: number
 }
 
@@ -45,7 +45,7 @@ export interface Answer {
   /** The id of its grants. */
   readonly id: string
   /** A moment before it was sent. */
-  readonly asked: Moment
+  readonly requestedAt: Moment
   readonly got: readonly Got[]
 }
 
@@ -84,9 +84,9 @@ export class DirectLimiter {
         this.#lease()
         this.#settlements.go()
       },
-      saw: ({ us, sentMs, heardMs }) => {
+      saw: ({ us, sentMs, receivedMs }) => {
         this.#redisClock.forget()
-        this.#redisClock.saw(us, heardMs, sentMs)
+        this.#redisClock.saw(us, receivedMs, sentMs)
       },
     })
     this.#settlements = new SettlementQueue({
@@ -123,13 +123,13 @@ export class DirectLimiter {
       if (this.#watch.current === undefined) await this.#watch.look()
       const epoch = this.#watch.current
       if (epoch === undefined) return undefined
-      const answer = await this.#ask(wants, isFurther, epoch)
+      const answer = await this.#request(wants, isFurther, epoch)
       if (answer !== undefined) return answer
     }
     return undefined
   }
 
-  async #ask(wants: readonly Want[], isFurther: boolean, epoch: string): Promise<Answer | undefined> {
+  async #request(wants: readonly Want[], isFurther: boolean, epoch: string): Promise<Answer | undefined> {
     const { clock } = this.#options
     const id = grantOf(epoch)
     const takes = [...new Set(wants.flatMap((want) => want.takes))]
@@ -141,14 +141,14 @@ export class DirectLimiter {
         return { want: count, takes: of.map((take, i) => ({ bucket: takes.indexOf(take), units: units[i] ?? 1 })) }
       })
       const lives = wants.map((want) => this.#definitions.lifeMs(want.takes))
-      const asked = readMoment(clock)
+      const requestedAt = readMoment(clock)
       const answer = await this.#limiter.reserve({ ...call, buckets, items })
       if (!answer.isDecided) {
         if (answer.why === 'superseded') await this.#definitions.read()
         else this.#lost()
         return undefined
       }
-      this.#redisClock.saw(answer.nowUs, clock.monotonicMs(), asked.monotonicMs)
+      this.#redisClock.saw(answer.nowUs, clock.monotonicMs(), requestedAt.monotonicMs)
       const got = answer.results.map(({ granted, waitUs, lacking }, i) => ({
         granted,
         waitMs: waitUs > waitUsMax ? Infinity : waitUs / 1_000,
@@ -156,7 +156,7 @@ export class DirectLimiter {
         lifeMs: lives[i] ?? 0,
       }))
       this.#hold(id, wants, got, isFurther)
-      return { id, asked, got }
+      return { id, requestedAt, got }
     } catch (error) {
       this.#watch.failed(error)
       // The answer may have been lost, so what Redis may have granted is given back.
@@ -177,8 +177,8 @@ export class DirectLimiter {
 
   #hold(id: string, wants: readonly Want[], got: readonly Got[], isFurther: boolean): void {
     const wishes = wants.map((want, i) => ({ ...want, lifeMs: got[i]?.lifeMs ?? 0 }))
-    const leaves = got.map((one) => ({ ...one, fromMs: undefined, notBeforeMs: undefined }))
-    this.#places.add(id, { wishes, epoch: undefined, sentMs: 0, isFurther }, leaves, (take) =>
+    const decisions = got.map((one) => ({ ...one, fromMs: undefined, notBeforeMs: undefined }))
+    this.#places.add(id, { wishes, epoch: undefined, sentMs: 0, isFurther }, decisions, (take) =>
       this.#definitions.hasPlaces(take),
     )
   }

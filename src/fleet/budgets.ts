@@ -64,14 +64,14 @@ export class Budgets {
     if (nowMs > this.#lookedMs + forgetMs) this.#until = null
     else if (this.#until !== null && !this.#isBehind) this.#until = `${BigInt(this.#until) - BigInt(overlapUs)}`
     this.#lookedMs = nowMs
-    let told = 0
+    let reported = 0
     do {
       const [row] = await this.#store.call<{ until: string; more: boolean; raised: Reached[] | null }>('sum_ledger', [
         this.#until,
       ])
       this.#until = row?.until ?? null
       this.#isBehind = row?.more === true
-      for (const one of row?.raised ?? []) this.#report(budgetOf(one), told++ < firstMax)
+      for (const one of row?.raised ?? []) this.#report(budgetOf(one), reported++ < firstMax)
     } while (this.#isBehind && this.#clock.monotonicMs() < nowMs + lookMs)
   }
 }

@@ -80,7 +80,7 @@ export class Membership {
   /** The stints that the store knows of this registration. */
   #stints = new Set<string>()
   readonly #begun = new Set<Begun>()
-  #isTelling = false
+  #isReporting = false
   /** Since when looks have failed, in monotonic ms; undefined: the last one did not. */
   #failingMs: number | undefined
   /** The lost workers that the log already reports; undefined: that looks fail. */
@@ -146,9 +146,9 @@ export class Membership {
     if (isLeaving && this.#entering === undefined) return { isTurn: true, mayRest: false, claims: [] }
     const { worker } = await this.claimer()
     type Answer = EpochCheck & { alive: boolean; turn: boolean; rest: boolean; orphans: string[] }
-    const ask = (known: readonly unknown[]) =>
+    const send = (known: readonly unknown[]) =>
       this.#store.call<Answer>('run_worker_round', [worker, this.#isLeading, this.#roundUs, ...known])
-    const answer = await this.#epoch.checkBy(ask)
+    const answer = await this.#epoch.checkBy(send)
     const { alive = false, turn = true, rest = false, orphans = [] } = answer ?? {}
     this.#roundUs = answer?.now_us ?? null
     this.#isLeading = turn
@@ -184,24 +184,24 @@ export class Membership {
 
   /** Records the jobs that it could not record before. */
   async recordBegun(): Promise<void> {
-    while (this.#begun.size > 0 && !this.#isTelling) {
-      this.#isTelling = true
-      const told = [...this.#begun]
-      const jobs = told.flatMap((one) => one.jobs)
+    while (this.#begun.size > 0 && !this.#isReporting) {
+      this.#isReporting = true
+      const reported = [...this.#begun]
+      const jobs = reported.flatMap((one) => one.jobs)
       try {
         const args = [jobs.map(({ claim }) => claim), jobs.map(({ seq }) => seq)]
         const rows = await this.#store.call<{ record_begun: string }>('record_begun', args)
         const locked = new Set(rows.map((row) => row.record_begun))
-        for (const one of told) {
+        for (const one of reported) {
           if (one.jobs.some(({ claim }) => locked.has(claim))) continue
           this.#begun.delete(one)
           one.recorded()
         }
-        if (locked.size > 0 && [...this.#begun].every((one) => told.includes(one))) return
+        if (locked.size > 0 && [...this.#begun].every((one) => reported.includes(one))) return
       } catch {
         return
       } finally {
-        this.#isTelling = false
+        this.#isReporting = false
       }
     }
   }

@@ -79,7 +79,7 @@ export class RetentionSettings {
   readonly #own: Settings
   #read: { inForce: RetentionInForce; atMs: number } | undefined
 
-  /** `said`: the settings of this process, from the function of this name. */
+  /** @param own the settings of this process */
   constructor(store: Store, own: Settings) {
     this.#store = store
     this.#own = own

@@ -94,7 +94,7 @@ const opensMs = 1_000
  */
 export function createOpeningReader(store: Store): OpeningReader {
   const known = new Map<ParsedHours, { untilMs: number; at: Promise<number | undefined> }>()
-  const ask = (hours: ParsedHours, nowMs: number) => {
+  const compute = (hours: ParsedHours, nowMs: number) => {
     const { zone, days, fromMin, toMin } = hours
     const answer = { untilMs: nowMs + opensMs, at: look([zone, days, fromMin, toMin]) }
     async function look(params: unknown[]): Promise<number | undefined> {
@@ -111,7 +111,7 @@ export function createOpeningReader(store: Store): OpeningReader {
   return (hours) => {
     const nowMs = store.clock.monotonicMs()
     const answer = known.get(hours)
-    return (answer !== undefined && nowMs < answer.untilMs ? answer : ask(hours, nowMs)).at
+    return (answer !== undefined && nowMs < answer.untilMs ? answer : compute(hours, nowMs)).at
   }
 }
 

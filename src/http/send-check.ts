@@ -9,7 +9,7 @@ export interface Grant {
    * A moment before the grant was requested: what the monotonic clock misses from then on counts, too. Default: it misses
    * nothing.
    */
-  readonly asked?: Moment | undefined
+  readonly requestedAt?: Moment | undefined
   /** Called when a request written under the grant is over: its response is complete, or never will be. */
   ended?(): void
   /** Called just before a request is written with how long the grant lives on, in ms; not above 0: it is not written. */
@@ -89,7 +89,7 @@ function timed(handler: Handler, way: Way | undefined, clock: Clock): { handler:
 
 /** Returns how long a grant lives on, in ms. */
 function checkedMs(grant: Grant, clock: Clock): number {
-  const leftMs = grant.deadlineMs - caughtUpMs(clock, grant.asked)
+  const leftMs = grant.deadlineMs - caughtUpMs(clock, grant.requestedAt)
   grant.checked?.(leftMs)
   return leftMs
 }

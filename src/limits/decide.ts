@@ -9,7 +9,7 @@
  * - rate (level, token bucket, GCRA): the debt drains with time, `debt' = max(0, debt - drain * elapsed)`; no division;
  * - pace: a debt like that of the rate before it, which drains faster and denies nothing. While it has room for some units
  *   (`debt + weight <= weight + drain * slotUs`), the rate owes at most what leaves room for as many;
- * - window: the debt is what was granted in the current step of time and the 60 before it (`slots`). A span of 60 steps
+ * - window: the debt is what was granted in the current part of time and the 60 before it (`slots`). A span of 60 parts
  *   touches at most 61 of them, so no half-open span holds more than `room`;
  * - quota: the debt is what was granted in the period of the calendar; another period begins at its end (`quota.ts`);
  * - concurrency: the debt is what runs; only its end makes room.
@@ -26,7 +26,7 @@ const mostUnits = 2 ** 31 - 1
 export interface Bucket {
   atUs: number
   debt: readonly number[]
-  /** Units granted in each step of a window, the newest first; one list for each rule; empty if no rule is a window. */
+  /** Units granted in each part of a window, the newest first; one list for each rule; empty if no rule is a window. */
   slots: readonly (readonly number[])[]
   /** The units granted in periods of the calendar; one for each rule; empty if no rule is a quota. */
   spent: readonly Spent[]
@@ -121,7 +121,7 @@ function drained(rule: Rule, debt: number, elapsedUs: number): number {
   return elapsedUs > Math.floor(debt / rule.drain) ? 0 : debt - rule.drain * elapsedUs
 }
 
-/** Returns the steps of a window as of a later time: new ones at the front, as many dropped at the end. */
+/** Returns the parts of a window as of a later time: new ones at the front, as many dropped at the end. */
 function aged(rule: Rule, list: readonly number[], fromUs: number, toUs: number): readonly number[] {
   if (!isWindow(rule)) return list
   const by = Math.min(windowParts + 1, Math.floor(toUs / rule.slotUs) - Math.floor(fromUs / rule.slotUs))
@@ -153,7 +153,7 @@ function pacedUs(rules: readonly Rule[], bucket: Bucket, i: number, need: number
   return Math.ceil(((bucket.debt[i + 1] ?? 0) + need * pace.weight - paceFull(pace)) / pace.drain)
 }
 
-/** Returns the steps of windows after `units` more (negative: fewer) were granted at `whenUs`; older steps are not counted. */
+/** Returns the parts of windows after `units` more (negative: fewer) were granted at `whenUs`; older parts are not counted. */
 export function counted(rules: readonly Rule[], bucket: Bucket, whenUs: number, units: number): Bucket['slots'] {
   return bucket.slots.map((list, i) => {
     const rule = rules[i] as Rule

@@ -65,8 +65,8 @@ function drainedUs(rule: Rule, bucket: Bucket, nowUs: number, units: number, ful
 }
 
 /**
- * In a window of n units, each unit comes at least all steps of the window, and one more step, after the n-th unit
- * before it.
+ * In a window of n units, each unit comes at least the window's parts, and one more of them, after the n-th unit before
+ * it.
  */
 function windowUs(rule: Rule, bucket: Bucket, nowUs: number, units: number): number {
   const { first, full } = split(rule, units)

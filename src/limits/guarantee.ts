@@ -35,17 +35,17 @@ export interface Guarantee {
 /** Returns the guarantee of each rule of a limit; a rate and its pace are one. */
 export function guarantees(limit: Pick<Limit, 'rules' | 'grantUs' | 'transitUs'> & { currency?: string | undefined }) {
   const marginUs = limit.grantUs + limit.transitUs
-  const said = (units: number) => amount(units, limit.currency)
+  const inUnits = (units: number) => amount(units, limit.currency)
   return withPaces(limit.rules).map(({ rule, pace }): Guarantee => {
-    if (rule.quota !== undefined) return perPeriod(rule, rule.quota, said)
-    return rule.kind === 'concurrency' ? places(rule) : guarantee(rule, pace, marginUs, said)
+    if (rule.quota !== undefined) return perPeriod(rule, rule.quota, inUnits)
+    return rule.kind === 'concurrency' ? places(rule) : guarantee(rule, pace, marginUs, inUnits)
   })
 }
 
 /** Formats units for people: as money, if the limit has a currency. */
-type Said = (units: number) => string
+type InUnits = (units: number) => string
 
-function perPeriod(rule: Rule, { unit, zone, marginUs }: QuotaRule, said: Said): Guarantee {
+function perPeriod(rule: Rule, { unit, zone, marginUs }: QuotaRule, inUnits: InUnits): Guarantee {
   const { kind, rate, units } = rule
   const marginMs = marginUs / 1_000
   const perSecond = (units * 1e6) / meanUs[unit]
@@ -57,7 +57,7 @@ function perPeriod(rule: Rule, { unit, zone, marginUs }: QuotaRule, said: Said):
     utilisation: 1,
     burst: units,
     marginMs,
-    text: `${rate}: at most ${said(units)} in any ${unit} of ${zone}${cycle(rule).replace(/^.*?(, .*)?\)$/, '$1')}, if the vendor's clock and the way there differ by less than ${marginMs} ms; up to ${said(2 * units)} in a span of that length that reaches into two`,
+    text: `${rate}: at most ${inUnits(units)} in any ${unit} of ${zone}${cycle(rule).replace(/^.*?(, .*)?\)$/, '$1')}, if the vendor's clock and the way there differ by less than ${marginMs} ms; up to ${inUnits(2 * units)} in a span of that length that reaches into two`,
   }
 }
 
@@ -141,7 +141,7 @@ export function mostIn(steps: Steps, spanUs: number): number {
   return Math.max(most(steps), steps.pace === undefined ? 0 : most(steps.pace))
 }
 
-function guarantee(rule: Rule, pace: Rule | undefined, marginUs: number, said: Said): Guarantee {
+function guarantee(rule: Rule, pace: Rule | undefined, marginUs: number, inUnits: InUnits): Guarantee {
   const isWindow = rule.kind === 'window'
   const steady = pace ?? rule
   const worst = mostIn(stepsOf(rule, pace) as Steps, rule.windowUs + marginUs)
@@ -149,7 +149,9 @@ function guarantee(rule: Rule, pace: Rule | undefined, marginUs: number, said: S
   const utilisation = perSecond / ((rule.units * 1e6) / rule.windowUs)
   const marginMs = marginUs / 1_000
   const verdict =
-    worst <= rule.units ? `at most ${said(rule.units)}` : `up to ${said(worst)}, which is over ${said(rule.units)},`
+    worst <= rule.units
+      ? `at most ${inUnits(rule.units)}`
+      : `up to ${inUnits(worst)}, which is over ${inUnits(rule.units)},`
   const every = windowInWords(rule.rate)
   const lasting = utilisation * rule.units
   return {
@@ -160,7 +162,7 @@ function guarantee(rule: Rule, pace: Rule | undefined, marginUs: number, said: S
     utilisation,
     burst: rule.room,
     marginMs,
-    text: `${rule.rate}: ${verdict} in any ${every}; sustains ${said(1) === '1' ? figure(lasting) : said(Math.floor(lasting))}/${every}, bursts of ${said(rule.room)}; requests may take ${marginMs} ms to arrive`,
+    text: `${rule.rate}: ${verdict} in any ${every}; sustains ${inUnits(1) === '1' ? figure(lasting) : inUnits(Math.floor(lasting))}/${every}, bursts of ${inUnits(rule.room)}; requests may take ${marginMs} ms to arrive`,
   }
 }
 

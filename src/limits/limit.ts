@@ -51,7 +51,7 @@ interface LimitFields {
   rate?: Amount | readonly Amount[]
   /**
    * Most units in any window, at any moments: all may be granted at once, and then none until the window has
-   * passed. Counted in 60 steps (equal parts) of the window, so up to 1 in 61 of the rate is lost. One or several, each up
+   * passed. Counted in 60 equal parts of the window, so up to 1 in 61 of the rate is lost. One or several, each up
    * to 2,147,483,647 units.
    */
   window?: Amount | readonly Amount[]

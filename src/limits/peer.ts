@@ -29,7 +29,7 @@ export interface PeerRequest {
   /** When the request to the store was sent, in monotonic ms: what is not confirmed soon after is not used. */
   readonly sentMs: number
   /** A moment before that: time that the monotonic clock misses from then on counts, too. */
-  readonly asked?: Moment | undefined
+  readonly requestedAt?: Moment | undefined
   /** True for one more request of a running job. Default false. */
   readonly isFurther?: boolean
 }
@@ -52,7 +52,7 @@ export interface PeerDecision {
 
 /** A second limiter that must confirm grants. */
 export interface PeerLimiter {
-  /** Starts it; before, `ask` may not be called. A second call changes nothing. */
+  /** Starts it; before, `confirm` may not be called. A second call changes nothing. */
   start(): void
   /** Resolves when it has answered since the start, or soon after the start: what is granted before cannot be confirmed. */
   ready(): Promise<void>
@@ -66,7 +66,7 @@ export interface PeerLimiter {
    * Requests confirmation. Never rejects: without an answer nothing is granted. `id`: id of the grants; undefined: no request
    * was needed.
    */
-  ask(asked: PeerRequest): Promise<{ id: string | undefined; leaves: PeerDecision[] }>
+  confirm(request: PeerRequest): Promise<{ id: string | undefined; decisions: PeerDecision[] }>
   /**
    * Records, as soon as possible, that a grant used `more` units than granted (negative: fewer). Call it before the
    * store is informed.

@@ -81,9 +81,9 @@ export function calendarOf(name: string, zone: unknown = 'UTC', anchor?: Date | 
   }
   if (anchor === undefined) return { zone: known, anchorUs: null }
   // Without an offset it would be a time in this machine's zone.
-  const isTold =
+  const isInstant =
     anchor instanceof Date || (typeof anchor === 'string' && /^\d{4}-\d\d-\d\d(T.*(Z|[+-]\d\d:?\d\d))?$/.test(anchor))
-  const ms = isTold ? new Date(anchor).getTime() : NaN
+  const ms = isInstant ? new Date(anchor).getTime() : NaN
   if (!(Math.abs(ms) <= 4e12))
     throw bad(
       'SLUICE_BAD_LIMIT',

@@ -9,9 +9,9 @@ create type engine.room as (
   period bigint, slack bigint, stale boolean, units bigint, places bigint, most bigint, life bigint, wall bigint,
   probe bigint, read_at bigint);
 
--- Grants of a claim ahead of time (engine.grant_lanes_ahead). shared: the position of the bucket that decides the
+-- Grants of a claim ahead of time (engine.grant_lanes_ahead). deciding: the position of the bucket that decides the
 -- instants; null: nothing is granted ahead. instants: when each of the jobs may begin, in order; null: no more jobs
 -- than those that may begin now are granted. rooms: with instants, the buckets at the last of them, with what they
 -- allow until then (avail); that one as engine.grant_ahead returns it. lead: how long before that one has room its
 -- list is due, in microseconds.
-create type engine.ahead as (shared integer, instants bigint[], rooms engine.room[], lead bigint);
+create type engine.ahead as (deciding integer, instants bigint[], rooms engine.room[], lead bigint);

@@ -19,7 +19,7 @@ export interface Rule {
   weight: number
   /** Capacity in units; of a pace that of its rate. */
   room: number
-  /** Length of a window's steps, in microseconds; of a pace how late its units may be used without a loss; else 0. */
+  /** Length of a window's parts, in microseconds; of a pace how late its units may be used without a loss; else 0. */
   slotUs: number
   /** How far back grants matter, in microseconds: the window and its margin, or until a full bucket has drained. */
   spanUs: number
@@ -32,7 +32,7 @@ export interface Rule {
 /** A rate as it was parsed, and as it was written. */
 export type Written = ParsedRate & { rate: string }
 
-/** Number of steps that a window is counted in, besides the one that is under way. */
+/** Number of parts that a window is counted in, besides the one that is under way. */
 export const windowParts = 60
 
 /** Number of its spans for which a changed rate looks back: as far as `proof.ts` checks it. */
@@ -55,7 +55,7 @@ export function currencyOf(name: string, given: readonly string[]): string | und
   throw badLimit(name, `${given.join(' and ')} count different things; give all of them in one currency, or none`)
 }
 
-/** Returns a window rule: never more than its units in any half-open span of 60 steps, which are the window and its margin. */
+/** Returns a window rule: never more than its units in any half-open span of 60 parts, which are the window and its margin. */
 export function sliding(rule: Written, marginUs: number): Rule {
   const slotUs = Math.ceil((rule.windowUs + marginUs) / windowParts)
   return { kind: 'window', ...rule, drain: 1, weight: 1, room: rule.units, slotUs, spanUs: slotUs * (windowParts + 1) }
@@ -122,7 +122,7 @@ export function paced(name: string, rule: Written, marginUs: number): Rule[] {
   return [bucket, { ...bucket, kind: 'pace', drain, weight, slotUs }]
 }
 
-/** True if a rule counts grants in steps of time. */
+/** True if a rule counts grants in parts of time. */
 export const isWindow = (rule: Rule): boolean => rule.kind === 'window'
 
 /** True if a rule is the pace of the rate before it. */

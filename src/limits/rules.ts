@@ -8,7 +8,7 @@ import { calendarOf, quotaRule } from './quota.ts'
 import { atOnce, badLimit, currencyOf, level, paced, sliding, type Written } from './rule.ts'
 
 const concurrencyMax = 1_000_000
-/** The store counts the steps of a window in 32 bits. */
+/** The store counts the parts of a window in 32 bits. */
 const windowUnitsMax = 2 ** 31 - 1
 
 /** The numbers that rules are made of. */

@@ -288,17 +288,17 @@ export class Limits {
 
   async #drop(source: 'stored' | 'pinned', name: string, { reason }: Partial<Why>): Promise<boolean> {
     const { sources } = await this.show(name)
-    const said = reason === undefined ? {} : { reason: reasonOf(reason, (text) => bad(name, text)) }
+    const why = reason === undefined ? {} : { reason: reasonOf(reason, (text) => bad(name, text)) }
     if (sources[source] === undefined) return false
-    return (await this.#record(name, { source, limit: null, ...said })) !== undefined
+    return (await this.#record(name, { source, limit: null, ...why })) !== undefined
   }
 
   /** In a transaction of its own, so that a long transaction of a caller does not block all claims. */
   #record(name: string, what: SourceDefinition): Promise<boolean | undefined> {
     return retryOnDeadlock(this.#clock, async () => {
-      const said = await recordSource(this.#sql, name, what)
+      const recorded = await recordSource(this.#sql, name, what)
       await defineShareBuckets(this.#sql, name)
-      return said
+      return recorded
     })
   }
 

@@ -81,12 +81,12 @@ export function pausesOn(sql: Sql): Pauses {
     },
     async pauses() {
       const rows = await sql.run<Line>('operations/read_pauses')
-      return rows.map((row) => ({ ...nameOf(row), ...said(row) }))
+      return rows.map((row) => ({ ...nameOf(row), ...detailsOf(row) }))
     },
   }
 }
 
-function said({ reason, by, created_ms: sinceMs, closed: isClosed, until_ms: untilMs }: Line) {
+function detailsOf({ reason, by, created_ms: sinceMs, closed: isClosed, until_ms: untilMs }: Line) {
   return { reason, by, since: new Date(sinceMs), isClosed, until: dateOf(untilMs) ?? undefined }
 }
 

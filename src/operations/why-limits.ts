@@ -34,8 +34,8 @@ function nameOf({ limit: full, key, members, spec }: NeededBucket): string {
     kind === 'concurrency' ? `${rate} at once` : rate,
   )
   const whose = members === null ? key && `for ${key}` : `for any of its ${members} members`
-  const said = [rates.join(' and '), whose].filter((text) => text !== '').join(' ')
-  return `${limit}${part}${said === '' ? '' : ` (${said})`}`
+  const text = [rates.join(' and '), whose].filter((text) => text !== '').join(' ')
+  return `${limit}${part}${text === '' ? '' : ` (${text})`}`
 }
 
 function redisAway({ redis }: Explanation, { shared }: NeededBucket, name: string): Reason[] {
@@ -95,9 +95,9 @@ function stateOf(
   const foreign = used === null ? '' : `, and others have used ${used} of the account`
   const others = `${rivals > 0 ? `, about ${rivals} of other keys in between` : ''}${foreign}`
   if (isCosted) {
-    const said = (units: number) => amount(units, spec?.currency)
-    const first = before > 0 ? `, after ${said(before)} for ${many(ahead, 'job')} ahead` : ''
-    return `has ${said(avail)} free, and the job needs ${said(cost)}${first}${others}`
+    const inUnits = (units: number) => amount(units, spec?.currency)
+    const first = before > 0 ? `, after ${inUnits(before)} for ${many(ahead, 'job')} ahead` : ''
+    return `has ${inUnits(avail)} free, and the job needs ${inUnits(cost)}${first}${others}`
   }
   return `${avail > 0 ? `has ${avail} free` : 'is used up'}${ahead > 0 ? `; ${ahead} ahead` : ''}${others}`
 }

@@ -130,7 +130,7 @@ export class BrokerOutlet implements Outlet {
   start(jobs: readonly ClaimedJob[]): void {
     const portions = new Map<RosterWorker, ClaimedJob[]>()
     for (const job of jobs) {
-      const post = this.#roster.choose(job.task, job.asked?.monotonicMs ?? job.grantedMs)
+      const post = this.#roster.choose(job.task, job.requestedAt?.monotonicMs ?? job.grantedMs)
       if (post === undefined) {
         // In a later turn, because this call is still giving out its jobs.
         queueMicrotask(() => this.#reports?.refused(job))
@@ -161,14 +161,14 @@ export class BrokerOutlet implements Outlet {
     for (const job of jobs) {
       // Time that this clock has missed since the claim makes the grant older.
       const {
-        asked: _asked,
+        requestedAt: _requestedAt,
         claimedMs: _claimedMs,
         notBeforeMs: _notBeforeMs,
         decidedMs: _decidedMs,
         ...sent
       } = {
         ...job,
-        grantedMs: job.grantedMs - (caughtUpMs(clock, job.asked) - at),
+        grantedMs: job.grantedMs - (caughtUpMs(clock, job.requestedAt) - at),
       }
       const text = JSON.stringify(sent satisfies SentJob)
       const leftMs = Math.floor(arriveBy(sent) - at)

@@ -144,9 +144,9 @@ export class Executor {
 
   #answered(from: Dispatcher, { echo, at, recorded, strangers, inherited }: Answer): void {
     const isFirst = from.time.since === undefined
-    const asked = from.asked.get(echo)
-    if (asked !== undefined) from.time.answered(asked, at)
-    for (const earlier of from.asked.keys()) if (earlier <= echo) from.asked.delete(earlier)
+    const announcedAt = from.announced.get(echo)
+    if (announcedAt !== undefined) from.time.answered(announcedAt, at)
+    for (const earlier of from.announced.keys()) if (earlier <= echo) from.announced.delete(earlier)
     for (const key of inherited) {
       const held = this.#held.get(key)
       if (held?.to === from) held.isOrphan = false
@@ -169,7 +169,7 @@ export class Executor {
     const known = this.#dispatchers.get(id)
     if (known !== undefined) return known
     const time = new PeerClock(this.#options.clock)
-    const dispatcher = { id, time, silentMs: 0, stint: null, n: 0, asked: new Map<number, Moment>() }
+    const dispatcher = { id, time, silentMs: 0, stint: null, n: 0, announced: new Map<number, Moment>() }
     this.#dispatchers.set(id, dispatcher)
     return dispatcher
   }
@@ -268,9 +268,9 @@ export class Executor {
 
   #announce(to: Dispatcher): void {
     const { clock } = this.#options
-    const asked = readMoment(clock)
-    const at = asked.monotonicMs
-    to.asked.set(at, asked)
+    const now = readMoment(clock)
+    const at = now.monotonicMs
+    to.announced.set(at, now)
     // The dispatcher that sent a job may come back, and must not conclude that it was not begun.
     const mine = [...this.#held.values()].filter((held) => held.to === to || held.from === to)
     const orphans = mine
@@ -346,6 +346,6 @@ export class Executor {
   }
 }
 
-function jobOf(sent: SentJob, grantedMs: number, asked: Moment | undefined): ClaimedJob {
-  return { ...sent, grantedMs, ...(asked === undefined ? {} : { asked }) }
+function jobOf(sent: SentJob, grantedMs: number, requestedAt: Moment | undefined): ClaimedJob {
+  return { ...sent, grantedMs, ...(requestedAt === undefined ? {} : { requestedAt }) }
 }

@@ -34,5 +34,5 @@ export interface Dispatcher {
   stint: string | null
   n: number
   /** When the last announcements were sent, by the time in each, which its answer repeats. */
-  readonly asked: Map<number, Moment>
+  readonly announced: Map<number, Moment>
 }

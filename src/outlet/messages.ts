@@ -5,7 +5,7 @@ import type { JobKey } from '../claim/outlet.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
 
 /** A job on its way; `grantedMs` is in the clock of its dispatcher. */
-export type SentJob = Omit<ClaimedJob, 'asked' | 'claimedMs' | 'notBeforeMs' | 'decidedMs'>
+export type SentJob = Omit<ClaimedJob, 'requestedAt' | 'claimedMs' | 'notBeforeMs' | 'decidedMs'>
 
 /** Tasks of a worker that share places of their own. */
 export interface Places {
@@ -29,15 +29,15 @@ interface Seek {
   worker: string
 }
 
-/** A worker's sign of life, every second, to each dispatcher of which it has something. */
+/** A worker's sign of life, sent every second to each dispatcher that it has jobs or unrecorded ends of, or that has written lately. */
 export interface Announcement extends Capacity {
   type: 'announce'
   worker: string
   /** Counts up: an older one is ignored. */
   n: number
-  /** The worker's clock; the answer repeats it. */
+  /** The worker's monotonic clock, in ms; the answer repeats it. */
   at: number
-  /** The latest time that the dispatcher's clock can show by now, as far as the worker knows. */
+  /** The latest time that the dispatcher's monotonic clock can show by now, in ms; null: the worker does not know. */
   asOf: number | null
   /** Keys of what it has in hand, or has ended without knowing that this is recorded. */
   holds: string[]

@@ -26,7 +26,7 @@ export class Outbox {
   /** Keys of jobs that were not taken, by dispatcher. */
   readonly #refused = new Map<Dispatcher, string[]>()
   #isFlushing = false
-  #isTelling = false
+  #isSending = false
 
   constructor(options: OutboxOptions) {
     this.#options = options
@@ -34,8 +34,8 @@ export class Outbox {
 
   /** Records that jobs have begun. */
   began(): void {
-    if (this.#isTelling) return
-    this.#isTelling = true
+    if (this.#isSending) return
+    this.#isSending = true
     this.#options.clock.after(beganMs, () => this.#reportBegan())
   }
 
@@ -53,7 +53,7 @@ export class Outbox {
 
   /** Reports which jobs have begun, all that have run for a while at once: most jobs end before that. */
   #reportBegan(): void {
-    this.#isTelling = false
+    this.#isSending = false
     const { clock, held: all, began } = this.#options
     const atMs = clock.monotonicMs() - beganMs
     const portions = new Map<Dispatcher, string[]>()

@@ -1,5 +1,5 @@
 -- The arithmetic of limits/decide.ts on one bucket, in integers below 2^53; changes the bucket in place.
--- A bucket: at, hold, shut (as hold; never stored), running (places taken) and, for each rule, debt (of rates), slots (steps of windows, the newest first) and
+-- A bucket: at, hold, shut (as hold; never stored), running (places taken) and, for each rule, debt (of rates), slots (parts of windows, the newest first) and
 -- spent (of quotas: before, start, ends, previous, current, next, margin, calendar).
 -- rules: drain, weight, room, slot, span as in limits/rule.ts; a quota has also margin and periods: lists of the boundaries of its
 -- calendar around the times that matter; a pace, which stands behind its rate, has pace: how late (us) its units may be used.
@@ -23,7 +23,7 @@ local function drained(debt, drain, us)
   return debt - drain * us
 end
 
--- Returns the steps of a window as of a later time: inserts new ones at the front, drops as many at the end.
+-- Returns the parts of a window as of a later time: inserts new ones at the front, drops as many at the end.
 local function aged(slots, slot, from, to)
   local by = math.min(PARTS + 1, math.floor(to / slot) - math.floor(from / slot))
   if by == 0 then return slots end
@@ -186,7 +186,7 @@ local function next_at(bucket, now, further, need)
   return at
 end
 
--- Counts units in the step of a window that contains a time; does nothing if that step is no longer counted.
+-- Counts units in the part of a window that contains a time; does nothing if that part is no longer counted.
 local function count(bucket, i, at, units)
   local slot = bucket.rules[i].slot
   local part = math.floor(bucket.at / slot) - math.floor(at / slot) + 1

@@ -30,7 +30,7 @@ export interface Seed {
   holdUs: number
   /** For each rule: what a rate owes; the places that a concurrency has given out; else 0. */
   debt: readonly number[]
-  /** For each rule: the units in each step of a window, the newest first; else empty. */
+  /** For each rule: the units in each part of a window, the newest first; else empty. */
   slots: readonly (readonly number[])[]
   /**
    * For each rule: for a quota the starts of the period before, of its period and of the next one, the units that count in each

@@ -11,9 +11,9 @@ local LATE = 1000000
 -- Returns the name that the server gives to its history of writes: it changes after a restart (whatever the server has read from its
 -- disk), a failover, or a while as a replica. A server that gives none is trusted; one that ceases to give it is not.
 local function history()
-  local told = redis.pcall('INFO', 'replication')
-  local from = type(told) == 'string' and string.find(told, 'master_replid:', 1, true)
-  return from and string.match(told, '^%x+', from + 14) or ''
+  local info = redis.pcall('INFO', 'replication')
+  local from = type(info) == 'string' and string.find(info, 'master_replid:', 1, true)
+  return from and string.match(info, '^%x+', from + 14) or ''
 end
 
 -- Returns the epoch that stands. If the state is not whole, or is not of the epoch that the caller knows: nil, and the reply 'lost',

@@ -31,7 +31,7 @@ interface SeedRow {
 }
 
 /** Ms within which Redis must confirm what the store granted; later it is not used. */
-export const askMs = 1_000
+export const confirmMs = 1_000
 
 /** Number of failures after which other processes may begin an epoch. */
 const failuresMax = 5
@@ -92,7 +92,7 @@ export class SharedEpochs {
     else {
       // Before the first epoch no definition was published, so nothing was granted here; unless by another database.
       const isFirst = !row.epoch && stands.id === undefined && row.stores === 1
-      const how = isFirst ? { closeUs: 0, delayUs: 0 } : { delayUs: askMs * 1_000 }
+      const how = isFirst ? { closeUs: 0, delayUs: 0 } : { delayUs: confirmMs * 1_000 }
       await this.#begin({ epoch: next, owner: replaced.owner, stores: row.stores, instead: stands.id, ...how })
     }
     this.#failures = 0
@@ -111,7 +111,7 @@ export class SharedEpochs {
     await definitions.readNow()
     // Grants under the id that ends are part of the state already.
     const seeds = instead === undefined ? await this.#seeds() : []
-    const how = { owner: row.owner ?? '', stores: row.stores, delayUs: askMs * 1_000 }
+    const how = { owner: row.owner ?? '', stores: row.stores, delayUs: confirmMs * 1_000 }
     const joined = await limiter.join({ id, epoch, instead, seeds, ...how })
     if (joined.isDecided) {
       store.log.info('this database shares limits in Redis with others', { databases: row.stores })

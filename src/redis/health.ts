@@ -205,7 +205,7 @@ export class RedisHealth {
     const { clock, log } = store
     const sentMs = clock.monotonicMs()
     const { mine, nowUs } = await epochs.stands()
-    const reading = { us: nowUs, sentMs, heardMs: clock.monotonicMs(), bootMs: clock.bootMs() }
+    const reading = { us: nowUs, sentMs, receivedMs: clock.monotonicMs(), bootMs: clock.bootMs() }
     const [past, of] = [this.#reading, this.#clockOf]
     this.#reading = reading
     this.#clockOf = epochs.current
@@ -227,9 +227,9 @@ export class RedisHealth {
   async #lookAtServer(): Promise<void> {
     const { connection, store } = this.#options
     const look = await checkServer(connection, this.#look, store.clock)
-    const told = new Set(this.#look?.findings.map(({ code }) => code))
+    const logged = new Set(this.#look?.findings.map(({ code }) => code))
     for (const { code, isError, text } of look.findings)
-      if (!told.has(code)) store.log[isError ? 'error' : 'warn'](text)
+      if (!logged.has(code)) store.log[isError ? 'error' : 'warn'](text)
     const hasEvicted = look.findings.some(({ code, isError }) => code === 'evicted' && isError)
     const of = this.#lookOf
     this.#lookOf = this.#options.epochs.current

@@ -6,12 +6,17 @@ export class HeldPlaces {
   readonly #held = new Map<string, Map<string, number>>()
 
   /** Notes the places of what was granted. A further request of a job takes none. */
-  add(grant: string, asked: PeerRequest, leaves: readonly PeerDecision[], isLeased: (take: string) => boolean): void {
-    if (asked.isFurther === true) return
+  add(
+    grant: string,
+    request: PeerRequest,
+    decisions: readonly PeerDecision[],
+    isLeased: (take: string) => boolean,
+  ): void {
+    if (request.isFurther === true) return
     const held = new Map<string, number>()
-    for (const [i, { takes }] of asked.wishes.entries())
+    for (const [i, { takes }] of request.wishes.entries())
       for (const take of takes) {
-        const places = (held.get(take) ?? 0) + (leaves[i]?.granted ?? 0)
+        const places = (held.get(take) ?? 0) + (decisions[i]?.granted ?? 0)
         if (places > 0 && isLeased(take)) held.set(take, places)
       }
     if (held.size > 0) this.#held.set(grant, held)

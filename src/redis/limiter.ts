@@ -121,7 +121,7 @@ export class RedisLimiter {
    * @throws StoreError SLUICE_REDIS_SILENT, SLUICE_REDIS_ANSWER, SLUICE_REDIS_REFUSED; the client's errors
    */
   async settle({ acts, ...call }: Settlement): Promise<Decided<number>> {
-    const told = acts.map(({ bucket, ...act }) => {
+    const values = acts.map(({ bucket, ...act }) => {
       if ('holdUs' in act) return { bucket: bucket + 1, hold: act.holdUs }
       if ('renewUs' in act) {
         const { grant, renewUs: renew, places } = act
@@ -129,7 +129,7 @@ export class RedisLimiter {
       }
       return { bucket: bucket + 1, ...('isUnused' in act ? { grant: act.grant } : act) }
     })
-    return this.#decide(this.#settle, call, { acts: told }, (numbers) => numbers)
+    return this.#decide(this.#settle, call, { acts: values }, (numbers) => numbers)
   }
 
   /**
@@ -158,10 +158,10 @@ export class RedisLimiter {
       await before?.()
       const some = seeds.slice(from, from + seedsMax)
       const portion = { follows: from > 0 || undefined, goes_on: from + seedsMax < seeds.length || undefined }
-      const more = { owner, stores, instead, most, seeds: some.map(toldSeed), delay: delayUs, ...portion }
+      const more = { owner, stores, instead, most, seeds: some.map(seedJson), delay: delayUs, ...portion }
       const reply = await this.#send(this.#begin, [], { id, buckets: some.map(({ bucket }) => bucket) }, more, withinMs)
-      const { kind, told } = reply
-      if (kind === 'begun') return { isDecided: true, atUs: Number(told[0]) }
+      const { kind, values } = reply
+      if (kind === 'begun') return { isDecided: true, atUs: Number(values[0]) }
       if (kind === 'portion') continue
       const refusal = refusalOf(reply)
       if (refusal?.why === 'lost' || refusal?.why === 'owned') return refusal
@@ -175,9 +175,9 @@ export class RedisLimiter {
    * @throws StoreError SLUICE_REDIS_SILENT, SLUICE_REDIS_ANSWER, SLUICE_REDIS_REFUSED; the client's errors
    */
   async join({ id, owner, stores, epoch, instead, seeds, delayUs }: Joining): Promise<Decided<never> | Owned> {
-    const more = { owner, stores, joins: epoch, instead, seeds: seeds.map(toldSeed), delay: delayUs }
+    const more = { owner, stores, joins: epoch, instead, seeds: seeds.map(seedJson), delay: delayUs }
     const call = { id, buckets: seeds.map(({ bucket }) => bucket), withinMs: beginMs }
-    const answer = await this.#ask(this.#join, [], call, more)
+    const answer = await this.#run(this.#join, [], call, more)
     return answer.isDecided ? { isDecided: true, nowUs: answer.numbers[0] ?? 0, results: [] } : answer
   }
 
@@ -189,7 +189,7 @@ export class RedisLimiter {
   async epoch(ofOwner?: string): Promise<Epoch> {
     const call = { id: randomUUID(), buckets: [] }
     const reply = await this.#send(this.#stands, [], call, { owner: ofOwner }, this.#timeoutMs)
-    const [shown, whole, id, owner, mine, stores] = reply.told.map(String)
+    const [shown, whole, id, owner, mine, stores] = reply.values.map(String)
     this.#saw(Number(shown))
     const [isWhole, nowUs] = [whole === '1', Number(shown)]
     const [known, by, own] = [id || undefined, owner || undefined, mine || undefined]
@@ -211,8 +211,8 @@ export class RedisLimiter {
    * @throws StoreError SLUICE_REDIS_SILENT, SLUICE_REDIS_REFUSED; the client's errors
    */
   async publish(definition: Published, isBeginning = false): Promise<number> {
-    const { name, ...told } = definition
-    const [key, text] = [`${this.#keys}d:${name}`, JSON.stringify(publishedJson(told))]
+    const { name, ...values } = definition
+    const [key, text] = [`${this.#keys}d:${name}`, JSON.stringify(publishedJson(values))]
     const args = [text, isBeginning ? '1' : '0']
     return Number(await this.#publish.run(this.#client, [key], args, this.#timeoutMs, this.#clock))
   }
@@ -226,8 +226,8 @@ export class RedisLimiter {
   async agree(owner: string, limits: readonly (Published & { isPublished: boolean })[]): Promise<Agreed[]> {
     const agreed: Agreed[] = []
     for (let from = 0; from < limits.length; from += agreeMax) {
-      const some = limits.slice(from, from + agreeMax).map(({ name, version, isPublished, ...told }) => {
-        return { name, version, published: isPublished, text: JSON.stringify(publishedJson(told)) }
+      const some = limits.slice(from, from + agreeMax).map(({ name, version, isPublished, ...values }) => {
+        return { name, version, published: isPublished, text: JSON.stringify(publishedJson(values)) }
       })
       const keys = some.flatMap(({ name }) => [`${this.#keys}v:${name}`, `${this.#keys}d:${name}`])
       const argument = JSON.stringify({ owner, limits: some })
@@ -250,18 +250,18 @@ export class RedisLimiter {
     more: object,
     read: (numbers: number[]) => T[],
   ): Promise<Decided<T>> {
-    const told = await this.#ask(script, [`${this.#keys}a:${call.id}`], call, more)
-    if (!told.isDecided) {
+    const answer = await this.#run(script, [`${this.#keys}a:${call.id}`], call, more)
+    if (!answer.isDecided) {
       // Only epochs have owners.
-      if (told.why === 'owned') throw late()
-      return told
+      if (answer.why === 'owned') throw late()
+      return answer
     }
-    const [nowUs = 0, , ...results] = told.numbers
+    const [nowUs = 0, , ...results] = answer.numbers
     return { isDecided: true, nowUs, results: read(results) }
   }
 
   /** Runs a script until it has the calendars that it needs, and was not too late. */
-  async #ask(
+  async #run(
     script: Script,
     own: readonly string[],
     call: RedisCall,
@@ -280,7 +280,7 @@ export class RedisLimiter {
       const reply = await this.#send(script, own, call, more, leftMs, around)
       const refusal = refusalOf(reply)
       if (refusal !== undefined) return refusal
-      const numbers = reply.told.map(Number)
+      const numbers = reply.values.map(Number)
       const [, shownUs] = numbers
       if (shownUs !== undefined) this.#saw(shownUs)
       if (reply.kind === 'decided') return { isDecided: true, numbers }
@@ -328,32 +328,32 @@ const late = (): StoreError =>
     'Redis rejected every try as too late, or lacked its calendar: look whether the clock of Redis steps',
   )
 
-const toldSeed = ({ holdUs: hold, debt, slots, spent }: Seed): object => ({ hold, debt, slots, spent })
+const seedJson = ({ holdUs: hold, debt, slots, spent }: Seed): object => ({ hold, debt, slots, spent })
 
 interface Reply {
   kind: string
   /** The values after the call's id: texts, or bytes, and numbers, which some clients return as texts or bigints. */
-  told: unknown[]
+  values: unknown[]
 }
 
 /** Returns why nothing was done, if the caller can do something about it. */
-function refusalOf({ kind, told }: Reply): Lost | Superseded | Owned | undefined {
-  const [text = ''] = told.slice(0, 1).map(String)
+function refusalOf({ kind, values }: Reply): Lost | Superseded | Owned | undefined {
+  const [text = ''] = values.slice(0, 1).map(String)
   if (kind === 'owned') return { isDecided: false, why: 'owned', owner: text }
   if (kind === 'lost') return { isDecided: false, why: 'lost', epoch: text || undefined }
   if (kind !== 'superseded') return undefined
-  const [bucket = 1, version = 0] = told.map(Number)
+  const [bucket = 1, version = 0] = values.map(Number)
   return { isDecided: false, why: 'superseded', bucket: bucket - 1, version }
 }
 
 /** Reads a script's reply: a word, the call's id, and values. */
 function replyOf(reply: unknown, id: string): Reply {
-  const [kind, of, ...told] = Array.isArray(reply) ? (reply as unknown[]) : []
+  const [kind, of, ...values] = Array.isArray(reply) ? (reply as unknown[]) : []
   // Replies have no ids of their own: when one is lost on an open connection, clients take the next one for it.
   if (String(of) !== id)
     throw new StoreError(
       'SLUICE_REDIS_ANSWER',
       'Redis returned the reply to another command: replies of this connection are mixed up, so close it; sending the command again with the same id is safe, except for the beginning of an epoch',
     )
-  return { kind: String(kind), told }
+  return { kind: String(kind), values }
 }

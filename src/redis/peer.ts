@@ -10,7 +10,7 @@ import type { RedisConnection } from './connect.ts'
 import type { Granted, Superseded } from './call.ts'
 import { RedisLimiter } from './limiter.ts'
 import { SharedDefinitions } from './definitions.ts'
-import { askMs, SharedEpochs } from './epochs.ts'
+import { confirmMs, SharedEpochs } from './epochs.ts'
 import { grantOf, SettlementQueue, type SettlementReport } from './settlements.ts'
 import { HeldPlaces } from './held-places.ts'
 import { RedisHealth } from './health.ts'
@@ -68,13 +68,13 @@ const leaseUs = 30_000_000
 const setBackUs = 3_000_000
 
 /**
- * Returns for how many ms Redis may take to answer. The seeds of a new epoch count from `askMs` after the store's decision on, and
+ * Returns for how many ms Redis may take to answer. The seeds of a new epoch count from `confirmMs` after the store's decision on, and
  * what Redis grants here must not be used later than that.
  */
-function leftMsOf({ wishes, sentMs, asked }: PeerRequest, clock: Clock): number {
-  const nowMs = caughtUpMs(clock, asked)
+function leftMsOf({ wishes, sentMs, requestedAt }: PeerRequest, clock: Clock): number {
+  const nowMs = caughtUpMs(clock, requestedAt)
   const lastMs = Math.max(nowMs, ...wishes.map(({ notBeforeMs = nowMs }) => notBeforeMs))
-  return sentMs + askMs - aheadUs / 1_000 - lastMs
+  return sentMs + confirmMs - aheadUs / 1_000 - lastMs
 }
 
 /** One process's second limiter, in Redis. */
@@ -110,10 +110,10 @@ export class RedisPeerLimiter implements PeerLimiter {
       failed: (error) => this.#health.failed(error),
     })
     const restored = () => this.#renew()
-    const clockRead = ({ us, sentMs, heardMs }: Reading) => {
+    const clockRead = ({ us, sentMs, receivedMs }: Reading) => {
       // Readings from answers may be from before a step; this one was made on purpose, so it replaces them.
       this.#redisClock.forget()
-      this.#redisClock.saw(us, heardMs, sentMs)
+      this.#redisClock.saw(us, receivedMs, sentMs)
     }
     this.#health = new RedisHealth({
       store,
@@ -132,7 +132,7 @@ export class RedisPeerLimiter implements PeerLimiter {
     this.#isStarted = true
     void this.#options.connection.open().catch(() => {})
     this.#health.start()
-    this.#ready = this.#health.present(askMs)
+    this.#ready = this.#health.present(confirmMs)
   }
 
   ready(): Promise<void> {
@@ -158,34 +158,34 @@ export class RedisPeerLimiter implements PeerLimiter {
     return this.#health.onChange(changed)
   }
 
-  async ask(asked: PeerRequest): Promise<{ id: string | undefined; leaves: PeerDecision[] }> {
+  async confirm(request: PeerRequest): Promise<{ id: string | undefined; decisions: PeerDecision[] }> {
     try {
-      return await this.#ask(asked)
+      return await this.#confirm(request)
     } catch (error) {
       // The store failed, so the definitions could not be read; nothing was sent.
       this.#options.store.log.debug('the store failed, so Redis could not confirm grants', { err: error })
-      return { id: undefined, leaves: asked.wishes.map(() => unanswered) }
+      return { id: undefined, decisions: request.wishes.map(() => unanswered) }
     }
   }
 
-  async #ask(asked: PeerRequest): Promise<{ id: string | undefined; leaves: PeerDecision[] }> {
+  async #confirm(request: PeerRequest): Promise<{ id: string | undefined; decisions: PeerDecision[] }> {
     const { clock } = this.#options.store
-    const { wishes, isFurther = false } = asked
+    const { wishes, isFurther = false } = request
     const all = () => wishes.map(({ count }) => unshared(count))
     await this.#definitions.know(wishes.flatMap(({ takes }) => takes))
-    const question = questionOf(asked, (take) => this.#definitions.bucket(take) !== undefined)
-    if (question.items.length === 0) return { id: undefined, leaves: all() }
+    const question = questionOf(request, (take) => this.#definitions.bucket(take) !== undefined)
+    if (question.items.length === 0) return { id: undefined, decisions: all() }
     const isOpen = question.takes.every((take) => this.#definitions.isOpen(take))
     // The epoch that this process knows may be older than the epoch under which the store granted, so it is not used.
-    let epoch = asked.epoch
+    let epoch = request.epoch
     let id: string | undefined
     let isLost = false
     let isSecond = false
     let firstMs: number | undefined
     let leftMs: number
-    while ((leftMs = leftMsOf(asked, clock)) > 0 && !this.#health.isClosed) {
+    while ((leftMs = leftMsOf(request, clock)) > 0 && !this.#health.isClosed) {
       if (this.#health.isAway) {
-        if (isOpen) return { id: undefined, leaves: all() }
+        if (isOpen) return { id: undefined, decisions: all() }
         await this.#health.present(leftMs)
         continue
       }
@@ -194,7 +194,7 @@ export class RedisPeerLimiter implements PeerLimiter {
       epoch ??= this.#epochs.current ?? ''
       // The new state was built from a ledger that has the grant at another time, so the grant is given back there,
       // too.
-      if (asked.epoch !== undefined && asked.epoch !== epoch && this.#areOwn(question)) break
+      if (request.epoch !== undefined && request.epoch !== epoch && this.#areOwn(question)) break
       id ??= grantOf(epoch)
       firstMs ??= clock.monotonicMs()
       // It uses the definitions that are sent to Redis now, because others may have been read before the answer.
@@ -207,9 +207,9 @@ export class RedisPeerLimiter implements PeerLimiter {
           if (epoch !== this.#epochs.current) this.#health.failed(undefined)
           const isAgain = !isSecond && (await this.#isWorthAgain(question, answer.results, leftMs))
           if (!isAgain) {
-            const leaves = this.#leaves(asked, question, answer.results, firstMs, late)
-            this.#places.add(id, asked, leaves, (take) => this.#definitions.isLeased(take))
-            return { id, leaves }
+            const decisions = this.#decisions(request, question, answer.results, firstMs, late)
+            this.#places.add(id, request, decisions, (take) => this.#definitions.isLeased(take))
+            return { id, decisions }
           }
           ;[id, firstMs, isSecond] = [undefined, undefined, true]
         } else if (!answer.isDecided && answer.why === 'superseded') await this.#supersede(question, answer)
@@ -223,19 +223,20 @@ export class RedisPeerLimiter implements PeerLimiter {
         this.#health.failed(error)
       }
     }
-    this.#giveUp(asked, question, id, epoch)
-    return { id: undefined, leaves: wishes.map(() => unanswered) }
+    this.#giveUp(request, question, id, epoch)
+    return { id: undefined, decisions: wishes.map(() => unanswered) }
   }
 
   /** Gives back what Redis may have charged for grants of the store that are not used. */
-  #giveUp(asked: PeerRequest, question: PeerQuestion, id: string | undefined, epoch: string | undefined): void {
+  #giveUp(request: PeerRequest, question: PeerQuestion, id: string | undefined, epoch: string | undefined): void {
     const { takes } = question
     // An answer may have been lost, so it is not known whether Redis granted.
     if (id !== undefined && epoch !== undefined)
       for (const take of takes) this.#add({ take, epoch, grant: id, isUnused: true })
     const { current } = this.#epochs
-    if (asked.epoch === undefined || current === undefined || current === asked.epoch || !this.#areOwn(question)) return
-    for (const wish of asked.wishes)
+    if (request.epoch === undefined || current === undefined || current === request.epoch || !this.#areOwn(question))
+      return
+    for (const wish of request.wishes)
       this.unused(
         current,
         wish.takes,
@@ -311,28 +312,32 @@ export class RedisPeerLimiter implements PeerLimiter {
    * True if nothing was granted, and Redis decided by a clock that was set back, or in an epoch whose clock this process does not
    * know (the cap that it sent may be far behind): Redis might deny for an hour, and the store would wait as long.
    */
-  #isOfAnotherTime({ nowUs, results }: { nowUs: number; results: readonly Granted[] }, epoch: string, askedMs: number) {
+  #isOfAnotherTime(
+    { nowUs, results }: { nowUs: number; results: readonly Granted[] },
+    epoch: string,
+    requestedMs: number,
+  ) {
     if (results.some(({ granted }) => granted > 0)) return false
-    const capUs = this.#redisClock.cap(askedMs)
+    const capUs = this.#redisClock.cap(requestedMs)
     return epoch !== this.#epochs.current || (capUs !== null && nowUs < capUs - setBackUs)
   }
 
   /** Returns the result of each wish. If others have used up a bucket, the store holds it, too. */
-  #leaves(
-    asked: PeerRequest,
+  #decisions(
+    request: PeerRequest,
     question: PeerQuestion,
     results: readonly Granted[],
-    askedMs: number,
+    requestedMs: number,
     late: readonly number[],
   ): PeerDecision[] {
-    const heardMs = this.#options.store.clock.monotonicMs()
-    const times = { askedMs, heardMs, late }
+    const receivedMs = this.#options.store.clock.monotonicMs()
+    const times = { requestedMs, receivedMs, late }
     const isQuick = (take: string) => this.#definitions.isQuick(take)
-    const { leaves, holds } = decisionsOf(asked, question, results, times, { isQuick, isAlone: this.#isAlone() })
-    if (holds.size === 0) return leaves
+    const { decisions, holds } = decisionsOf(request, question, results, times, { isQuick, isAlone: this.#isAlone() })
+    if (holds.size === 0) return decisions
     // It is not awaited here, because the grants beside it would grow old.
     const held = Promise.all([...holds].map(([take, hold]) => this.#holdStore(take, hold))).then(() => {})
-    return leaves.map((leave) => ({ ...leave, held }))
+    return decisions.map((decision) => ({ ...decision, held }))
   }
 
   /** Holds a bucket in the store for as long as Redis would deny it, or stops what the store grants of it ahead of time. */

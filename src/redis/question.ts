@@ -53,8 +53,8 @@ const usedUsLeast = 250_000
 
 /** When a request was sent, and when its answer came, in monotonic ms. */
 interface Times {
-  askedMs: number
-  heardMs: number
+  requestedMs: number
+  receivedMs: number
   /** Each wish's grants count as older than they are by so many ms. */
   late: readonly number[]
 }
@@ -77,11 +77,11 @@ export function decisionsOf(
   { wishes }: PeerRequest,
   { takes, itemOf }: PeerQuestion,
   results: readonly Granted[],
-  { askedMs, heardMs, late }: Times,
+  { requestedMs, receivedMs, late }: Times,
   { isQuick, isAlone }: Known,
-): { leaves: PeerDecision[]; holds: ReadonlyMap<string, Hold> } {
+): { decisions: PeerDecision[]; holds: ReadonlyMap<string, Hold> } {
   const holds = new Map<string, Hold>()
-  const leaves = wishes.map(({ count, notBeforeMs }, i): PeerDecision => {
+  const decisions = wishes.map(({ count, notBeforeMs }, i): PeerDecision => {
     const result = results[itemOf[i] ?? -1]
     if (result === undefined) return unshared(count)
     const take = result.lacking === undefined ? undefined : takes[result.lacking]
@@ -91,15 +91,15 @@ export function decisionsOf(
     if (take !== undefined && !isOvertaken && us >= (holds.get(take)?.us ?? 0)) holds.set(take, { us, cause })
     return {
       granted: result.granted,
-      fromMs: askedMs + result.startUs / 1_000 - (late[i] ?? 0),
+      fromMs: requestedMs + result.startUs / 1_000 - (late[i] ?? 0),
       // Redis decided at some moment before this answer.
-      notBeforeMs: result.startUs === 0 ? askedMs : heardMs + result.startUs / 1_000,
+      notBeforeMs: result.startUs === 0 ? requestedMs : receivedMs + result.startUs / 1_000,
       waitMs: result.waitUs / 1_000,
       // A closed bucket is not used up; a bucket that drains slowly would be charged long for what others may give back.
       lacking: take === undefined || result.cause !== 'used' || !isQuick(take) ? undefined : take,
     }
   })
-  return { leaves, holds }
+  return { decisions, holds }
 }
 
 /** Returns for how many microseconds the store holds a bucket that Redis denies. */

@@ -84,7 +84,7 @@ local function counted_before(old, spent)
 end
 
 -- Returns the state of an old rule that counts grants which are no longer remembered, if that state is valid for the
--- new rule: the steps of a window with equally long steps, or the debt of a rate that drained no faster and looked back
+-- new rule: the parts of a window with equally long parts, or the debt of a rate that drained no faster and looked back
 -- as far.
 local function carried(bucket, rule, debt, slots)
   for k, was in ipairs(bucket.ruled or {}) do

@@ -1,7 +1,7 @@
 -- Reads what a ledger has, for an epoch that begins or that a database joins.
 
--- Returns a window's steps, counted by another clock, as steps by this one: a unit of one step there may belong to the next newer
--- step here, so it is moved there and not dropped too early.
+-- Returns a window's parts, counted by another clock, as parts by this one: a unit of one part there may belong to the next newer
+-- part here, so it is moved there and not dropped too early.
 local function shifted(parts)
   local slots = {}
   for k = 1, PARTS + 1 do slots[k] = 0 end

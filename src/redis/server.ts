@@ -78,16 +78,16 @@ async function infoOf(client: RedisClient, clock: Clock): Promise<Info | undefin
   try {
     const text = String(await sendCommand(client, 'INFO', [], timeoutMs, clock))
     return Object.fromEntries([...text.matchAll(/^(\w+):(.*?)\r?$/gm)].map(([, name = '', value]) => [name, value]))
-  } catch (told) {
-    if (isForbidden(told)) return undefined
-    throw told
+  } catch (cause) {
+    if (isForbidden(cause)) return undefined
+    throw cause
   }
 }
 
 /** True if the server answers, but refuses this command. */
-function isForbidden(told: unknown): boolean {
-  if (SluiceError.is(told)) return told.code === 'SLUICE_REDIS_REFUSED' && told.message.includes('NOPERM')
-  return told instanceof Error && /\b(ERR|unknown command)\b/i.test(told.message)
+function isForbidden(cause: unknown): boolean {
+  if (SluiceError.is(cause)) return cause.code === 'SLUICE_REDIS_REFUSED' && cause.message.includes('NOPERM')
+  return cause instanceof Error && /\b(ERR|unknown command)\b/i.test(cause.message)
 }
 
 function age({ redis_version: version = '' }: Info): RedisFinding | undefined {
@@ -96,56 +96,59 @@ function age({ redis_version: version = '' }: Info): RedisFinding | undefined {
   return error('old', `Redis ${version} does not let scripts write once they have read the clock: use 5.0 or newer`)
 }
 
-function role({ role: told, master_host: host }: Info): RedisFinding | undefined {
-  if (told !== 'slave') return undefined
+function role({ role: kind, master_host: host }: Info): RedisFinding | undefined {
+  if (kind !== 'slave') return undefined
   return error('replica', `this Redis is a replica of ${host ?? 'another'}: give the address of the current master`)
 }
 
-function policy({ maxmemory_policy: told, maxmemory }: Info): RedisFinding | undefined {
-  if (told === 'noeviction') return undefined
+function policy({ maxmemory_policy: eviction, maxmemory }: Info): RedisFinding | undefined {
+  if (eviction === 'noeviction') return undefined
   const cure = 'set maxmemory-policy noeviction'
-  if (told === undefined)
+  if (eviction === undefined)
     return warning('may-evict', `Redis does not show whether it evicts keys, which would open limits: ${cure}`)
   if (maxmemory === '0')
-    return warning('may-evict', `Redis would evict keys (${told}) once it has a maxmemory, and so open limits: ${cure}`)
-  return error('evicts', `Redis evicts keys when its memory is full (${told}), and so opens limits: ${cure}`)
+    return warning(
+      'may-evict',
+      `Redis would evict keys (${eviction}) once it has a maxmemory, and so open limits: ${cure}`,
+    )
+  return error('evicts', `Redis evicts keys when its memory is full (${eviction}), and so opens limits: ${cure}`)
 }
 
 function eviction(now: number | undefined, before: number | undefined): RedisFinding | undefined {
   const grown = (now ?? 0) - (before ?? 0)
   if (!(grown > 0)) return undefined
-  const told = `Redis has evicted ${grown} keys ${before === undefined ? 'since it was started' : 'since the last look'}`
-  if (before === undefined) return warning('evicted', `${told}; if limits were among them, begin a new epoch`)
+  const what = `Redis has evicted ${grown} keys ${before === undefined ? 'since it was started' : 'since the last look'}`
+  if (before === undefined) return warning('evicted', `${what}; if limits were among them, begin a new epoch`)
   return error(
     'evicted',
-    `${told}, and limits may be among them: begin a new epoch, and set maxmemory-policy noeviction`,
+    `${what}, and limits may be among them: begin a new epoch, and set maxmemory-policy noeviction`,
   )
 }
 
 async function scripting(client: RedisClient, clock: Clock): Promise<(RedisFinding | undefined)[]> {
   const cannot = (why: string) => [error('no-scripts', `Redis does not run the scripts of limits: ${why}`)]
   try {
-    const told = (await sendCommand(client, 'EVAL', [scriptOf('probe'), '0'], timeoutMs, clock)) as unknown[]
-    const [reads, packs, isNamed] = told.map((one) => Number(one) === 1)
+    const answers = (await sendCommand(client, 'EVAL', [scriptOf('probe'), '0'], timeoutMs, clock)) as unknown[]
+    const [reads, packs, isNamed] = answers.map((one) => Number(one) === 1)
     if (!reads) return cannot('they may not read its clock (TIME)')
     if (!packs) return cannot('it lacks cmsgpack, struct or cjson')
     if (isNamed) return []
     const text = 'Redis does not show its master_replid to scripts, so a start from old data goes unnoticed'
     return [warning('nameless', `${text}: give its user +info, or begin a new epoch after each restart and failover`)]
-  } catch (told) {
-    if (isForbidden(told)) return cannot('give its user +@scripting; docs/redis.md lists what else it needs')
-    throw told
+  } catch (cause) {
+    if (isForbidden(cause)) return cannot('give its user +@scripting; docs/redis.md lists what else it needs')
+    throw cause
   }
 }
 
 async function clockOf(client: RedisClient, clock: Clock): Promise<RedisFinding | undefined> {
-  const told = await sendCommand(client, 'TIME', [], timeoutMs, clock).catch((why: unknown) => {
+  const time = await sendCommand(client, 'TIME', [], timeoutMs, clock).catch((why: unknown) => {
     // Then the scripts may not read the clock either, and `scripting` reports that.
     if (isForbidden(why)) return undefined
     throw why
   })
-  if (told === undefined) return undefined
-  const [seconds, micros] = (told as unknown[]).map(Number)
+  if (time === undefined) return undefined
+  const [seconds, micros] = (time as unknown[]).map(Number)
   const apart = (seconds ?? 0) * 1_000 + (micros ?? 0) / 1_000 - clock.wallMs()
   if (Math.abs(apart) < apartMs) return undefined
   const text = `Redis's clock is ${span(Math.abs(apart))} ${apart > 0 ? 'ahead of' : 'behind'} this machine's`

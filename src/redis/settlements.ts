@@ -59,7 +59,7 @@ export class SettlementQueue {
   #waiting: Word[] = []
   /** The batch whose outcome is not known. */
   #open: Batch | undefined
-  #telling: Promise<void> | undefined
+  #sending: Promise<void> | undefined
 
   constructor(options: SettlementOptions) {
     this.#options = options
@@ -73,7 +73,7 @@ export class SettlementQueue {
 
   /** Sends the reports that wait. */
   go(): void {
-    this.#telling ??= this.#tell().finally(() => (this.#telling = undefined))
+    this.#sending ??= this.#send().finally(() => (this.#sending = undefined))
   }
 
   /**
@@ -89,10 +89,10 @@ export class SettlementQueue {
 
   /** Resolves when the waiting reports have been sent, or cannot be sent now. */
   async settled(): Promise<void> {
-    await this.#telling
+    await this.#sending
   }
 
-  async #tell(): Promise<void> {
+  async #send(): Promise<void> {
     await Promise.resolve()
     while (this.#open !== undefined || this.#waiting.length > 0) {
       if (this.#open !== undefined && this.#isOld(this.#open)) this.#open = undefined

@@ -38,7 +38,7 @@ import { VendorAnswers } from './vendor-answers.ts'
 export interface CeleryOutletOptions {
   store: Store
   rulebook: Rulebook
-  shared: PeerLimiter | undefined
+  peer: PeerLimiter | undefined
   broker: Broker
   control: Pick<Control, 'request' | 'revoke'>
   results: Results
@@ -102,7 +102,7 @@ export class CeleryOutlet implements Outlet {
       missed: (sent) => this.#missed(sent),
     })
     options.results.watchGaps?.(() => this.#markDoubtful(Infinity))
-    this.#answers = new VendorAnswers(store, options.shared)
+    this.#answers = new VendorAnswers(store, options.peer)
     this.#estates = new RemoteEstates({
       results: options.results,
       workers: this.#workers,
@@ -193,7 +193,7 @@ export class CeleryOutlet implements Outlet {
     const place = await newPlace(job, task, this.#admitting)
     if (place !== undefined) {
       const { takes, units } = unitsOf(job)
-      if (job.grant !== undefined) this.#options.shared?.unused(job.grant, takes, units)
+      if (job.grant !== undefined) this.#options.peer?.unused(job.grant, takes, units)
       return this.#end(sent, place)
     }
     const { value } = await validate(task, job.input)
@@ -204,7 +204,7 @@ export class CeleryOutlet implements Outlet {
     const { store, broker, results } = this.#options
     const { job, task, id, queue, untilMs } = sent
     const { clock } = store
-    const nowMs = caughtUpMs(clock, job.asked)
+    const nowMs = caughtUpMs(clock, job.requestedAt)
     const leftMs = Math.floor(untilMs - nowMs)
     // A quarter of the life is reserved for the error of the worker's clock.
     if (leftMs <= 0 || this.#workers.skewMs(queue) * 3 > untilMs - job.grantedMs || sent.stopped !== undefined)

@@ -8,7 +8,7 @@ import { type Call, unknownWorker } from './call.ts'
 import type { StockWorkers } from './stock-workers.ts'
 
 /** A call that was published. */
-export interface Asked extends Pick<Call, 'by'> {
+export interface SentCall extends Pick<Call, 'by'> {
   readonly id: string
   readonly queue: string
   /** It may begin until then, in monotonic ms. */
@@ -21,7 +21,7 @@ export interface Asked extends Pick<Call, 'by'> {
 }
 
 /** Parameters of `Inquiry`; see the fields. */
-export interface InquiryOptions<Sent extends Asked> {
+export interface InquiryOptions<Sent extends SentCall> {
   broker: Broker
   control: Pick<Control, 'request'>
   workers: Pick<StockWorkers, 'of' | 'isWhole' | 'isGone'>
@@ -45,7 +45,7 @@ const shortMs = 2_000
 const answerMs = 1_000
 
 /** Looks until it is closed. */
-export class Inquiry<Sent extends Asked> {
+export class Inquiry<Sent extends SentCall> {
   readonly #options: InquiryOptions<Sent>
   #isClosed = false
 

@@ -58,8 +58,8 @@ const tracebackMost = 1_400
 
 /** An error of Python as the record of a job shows it: with its type as the name, and the traceback as the stack. */
 export function pythonError(error: CeleryTaskError): Error {
-  const said = error.args.map((one) => (typeof one === 'string' ? one : writeLoosely(plain(one)))).join(', ')
-  const shown = new Error(said === '' ? error.type : said)
+  const argsText = error.args.map((one) => (typeof one === 'string' ? one : writeLoosely(plain(one)))).join(', ')
+  const shown = new Error(argsText === '' ? error.type : argsText)
   shown.name = error.type
   shown.stack = error.traceback?.slice(-tracebackMost) ?? ''
   return Object.assign(shown, { code: error.code }, answerIn(error))

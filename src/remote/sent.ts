@@ -4,10 +4,10 @@ import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { JobKey } from '../claim/outlet.ts'
 import type { AnyTask } from '../tasks/task.ts'
 import { type Call, unknownWorker } from './call.ts'
-import type { Asked } from './inquiry.ts'
+import type { SentCall } from './inquiry.ts'
 
 /** See the fields. */
-export interface Sent extends Call, Asked {
+export interface Sent extends Call, SentCall {
   readonly job: ClaimedJob
   readonly task: AnyTask
   readonly sinceMs: number

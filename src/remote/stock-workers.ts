@@ -42,7 +42,7 @@ interface StockWorker {
   /** The process that had its name before; undefined: none of which this dispatcher knows. */
   formerPid: number | undefined
   /** The last fault that was logged about it. */
-  told: string
+  loggedFault: string
 }
 
 /** A worker that has sent an event and has not reported its queues, or that serves none of these queues. */
@@ -50,7 +50,7 @@ interface Newcomer {
   readonly skew: Skew
   readonly version: string
   readonly formerPid: number | undefined
-  heardMs: number
+  lastSeenMs: number
   isForeign: boolean
 }
 
@@ -94,7 +94,7 @@ export class StockWorkers {
     })
     await broker.consume(queue, { prefetch: 1, noAck: true }, async (delivery) => {
       try {
-        for (const event of await readEvents(received(delivery))) this.#heard(event)
+        for (const event of await readEvents(received(delivery))) this.#arrived(event)
       } catch (error) {
         log.warn('an event of a Celery worker cannot be read; it is dropped', { err: error })
       }
@@ -135,7 +135,7 @@ export class StockWorkers {
   /** Returns whether every live worker is known: it has had time to send an event, and has reported its queues. */
   isWhole(): boolean {
     const nowMs = this.#options.clock.monotonicMs()
-    const isUnknown = ({ heardMs, isForeign }: Newcomer) => !isForeign && nowMs - heardMs < lostMs
+    const isUnknown = ({ lastSeenMs, isForeign }: Newcomer) => !isForeign && nowMs - lastSeenMs < lostMs
     return nowMs - this.#gaplessMs > lostMs && ![...this.#newcomers.values()].some(isUnknown)
   }
 
@@ -144,8 +144,8 @@ export class StockWorkers {
    * live worker is known, and a worker that has just started may not have sent an event yet.
    */
   isGone(worker: string, sinceMs: number): boolean {
-    const heardMs = Math.max(sinceMs, this.#newcomers.get(worker)?.heardMs ?? -Infinity)
-    return this.isWhole() && !this.#workers.has(worker) && this.#options.clock.monotonicMs() - heardMs > lostMs
+    const lastSeenMs = Math.max(sinceMs, this.#newcomers.get(worker)?.lastSeenMs ?? -Infinity)
+    return this.isWhole() && !this.#workers.has(worker) && this.#options.clock.monotonicMs() - lastSeenMs > lostMs
   }
 
   /** True if a worker may have been lost of late. */
@@ -162,18 +162,18 @@ export class StockWorkers {
     return [...this.#workers.values()].filter(({ queues }) => queues.has(queue))
   }
 
-  #heard({ type, hostname, pid, atMs, fields }: CeleryEvent): void {
+  #arrived({ type, hostname, pid, atMs, fields }: CeleryEvent): void {
     const { clock, changed } = this.#options
     const former = this.#workers.get(hostname)
     if (former !== undefined && former.pid !== pid) this.#lose(former, startedAnew(former, pid))
     const known = this.#workers.get(hostname)
     const version = typeof fields['sw_ver'] === 'string' ? fields['sw_ver'] : ''
     const nowMs = clock.monotonicMs()
-    const anew = { skew: new Skew(), version, formerPid: former?.pid, heardMs: nowMs, isForeign: false }
+    const anew = { skew: new Skew(), version, formerPid: former?.pid, lastSeenMs: nowMs, isForeign: false }
     const newcomer = this.#newcomers.get(hostname) ?? anew
-    newcomer.heardMs = nowMs
+    newcomer.lastSeenMs = nowMs
     const { skew } = known ?? newcomer
-    skew.heard(atMs, { wallMs: clock.wallMs(), monotonicMs: nowMs })
+    skew.arrived(atMs, { wallMs: clock.wallMs(), monotonicMs: nowMs })
     if (known === undefined) {
       if (!this.#newcomers.has(hostname)) this.#lookedMs = -Infinity
       this.#newcomers.set(hostname, newcomer)
@@ -191,8 +191,8 @@ export class StockWorkers {
     const { aheadMs } = worker.skew
     const isOff = aheadMs !== undefined && Math.abs(aheadMs) > skewMostMs
     const text = !isOff ? '' : aheadMs > 0 ? 'ahead' : 'behind'
-    if (worker.told === text) return
-    worker.told = text
+    if (worker.loggedFault === text) return
+    worker.loggedFault = text
     if (isOff)
       this.#options.log.error(
         `the clock of a Celery worker is ${text}: its queues get nothing until it is set right, or stops to consume`,
@@ -255,7 +255,7 @@ export class StockWorkers {
       version: known?.version ?? newcomer?.version ?? '',
       silentMs: 0,
       formerPid: isNew ? (known?.pid ?? newcomer?.formerPid) : known.formerPid,
-      told: known?.told ?? '',
+      loggedFault: known?.loggedFault ?? '',
     })
   }
 
@@ -286,7 +286,7 @@ export class StockWorkers {
     if (isUp && !this.#wasUp) this.#gaplessMs = nowMs
     this.#wasUp = isUp
     // Workers have new names after each deploy.
-    for (const [name, { heardMs }] of this.#newcomers) if (nowMs - heardMs > lateMs) this.#newcomers.delete(name)
+    for (const [name, { lastSeenMs }] of this.#newcomers) if (nowMs - lastSeenMs > lateMs) this.#newcomers.delete(name)
     for (const worker of this.#workers.values()) {
       const wasQuiet = worker.silentMs >= quietMs
       worker.silentMs += passedMs

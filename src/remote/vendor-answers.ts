@@ -18,9 +18,9 @@ export class VendorAnswers {
   readonly #store: Store
   readonly #acquirer: Acquirer
 
-  constructor(store: Store, shared: PeerLimiter | undefined) {
+  constructor(store: Store, peer: PeerLimiter | undefined) {
     this.#store = store
-    this.#acquirer = new Acquirer(store, new StoreClock(), shared)
+    this.#acquirer = new Acquirer(store, new StoreClock(), peer)
   }
 
   /**
@@ -33,7 +33,7 @@ export class VendorAnswers {
     if (refusal === undefined) return undefined
     if (takes.length === 0) return refusal.cause === undefined ? refusal : undefined
     if (refusal.cause === undefined) marginsOf(this.#store).unmeasured(limits)
-    const sent = { takes, limits, asked: job.asked, who: job.id, isProbe: job.isProbe === true }
+    const sent = { takes, limits, requestedAt: job.requestedAt, who: job.id, isProbe: job.isProbe === true }
     const heldMs = await this.#acquirer.refused(sent, refusal).catch(() => undefined)
     // A single failure is an ordinary one.
     return refusal.cause === undefined || heldMs !== undefined ? { ...refusal, heldMs } : undefined
@@ -43,9 +43,9 @@ export class VendorAnswers {
   served(job: ClaimedJob, { limits }: AnyTask): void {
     const takes = takesOf(job)
     if (takes.length === 0) return
-    this.#acquirer.served({ takes, limits }, job.asked)
+    this.#acquirer.served({ takes, limits }, job.requestedAt)
     // If the store does not receive it, the next call reports the same.
-    if (job.isProbe === true) void this.#acquirer.accepted({ takes, limits }, job.asked).catch(() => {})
+    if (job.isProbe === true) void this.#acquirer.accepted({ takes, limits }, job.requestedAt).catch(() => {})
   }
 }
 

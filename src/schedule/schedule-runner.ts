@@ -200,8 +200,9 @@ export class ScheduleRunner {
     let cancel = () => {}
     // An input function that never returns must not hold up other schedules.
     const late = new Promise<never>((_, reject) => {
-      const say = () => reject(new UsageError('SLUICE_BAD_SCHEDULE', `its job was not made within ${makeMs / 1_000} s`))
-      cancel = clock.after(makeMs, say)
+      const fail = () =>
+        reject(new UsageError('SLUICE_BAD_SCHEDULE', `its job was not made within ${makeMs / 1_000} s`))
+      cancel = clock.after(makeMs, fail)
     })
     try {
       return await Promise.race([make(), late])

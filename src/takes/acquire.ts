@@ -26,7 +26,7 @@ export interface PendingGrant {
   /** The holder that first requested it: a place that the store granted then belongs to this holder. */
   readonly holder?: string
   /** When the first request was sent: the store may have granted it then. */
-  asked?: Moment
+  requestedAt?: Moment
   /** A reply was lost. */
   isRepeat?: boolean
 }
@@ -39,9 +39,9 @@ export interface GrantRequest {
   readonly units: readonly number[]
   /** An unused grant to refund, and how much of it. */
   readonly back: { readonly id: string; readonly units: readonly number[] } | undefined
-  /** The requester is a running job, held by its claim; */
+  /** The running job that requests it, and its claim; undefined: a taker does. */
   readonly job?: { readonly id: string; readonly claim: string }
-  /** or a taker: the fields of the type engine.taker (takes/records.sql). */
+  /** The taker that requests it: the fields of engine.taker (takes/records.sql); undefined: a job does. */
   readonly taker?: Readonly<Record<'line' | 'n' | 'wait' | 'holder' | 'life', string | number | null>>
 }
 
@@ -56,7 +56,7 @@ interface Row {
   life_us: string | null
   n: string | null
   fresh_us: string | null
-  shared: string | null
+  redis_epoch: string | null
   lacking: boolean[] | null
   probing: boolean | null
 }
@@ -64,29 +64,29 @@ interface Row {
 /** The store's result, with the times of the request; the other fields as in takes/acquire_grant.sql. */
 export interface StoreAnswer extends Row {
   /** The time just before this request was sent. */
-  readonly asked: Moment
+  readonly requestedAt: Moment
   /** Monotonic ms from which the grant's life counts. */
   readonly fromMs: number
 }
 
 /** The result of the second limiter (`PeerLimiter`). */
 export interface PeerAnswer {
-  /** Monotonic ms from which the grant's life counts; undefined: refund the grant */
+  /** Monotonic ms from which the grant's life counts; undefined: not confirmed, so the grant must be refunded. */
   readonly fromMs: number | undefined
-  /** and request another one after this time, in ms. */
+  /** When it was not confirmed: after how many ms another grant may be requested. */
   readonly waitMs: number
   /** The grant's id there; undefined: no second limiter was needed. */
   readonly id: string | undefined
 }
 
-/** Result of one request; times in ms, default 0. */
+/** Result of one request: a grant, or how long to wait. */
 export interface GrantResult<G> {
   readonly grant?: G
-  /** If nothing was granted: none will be available sooner than this, */
+  /** When nothing was granted: no grant will be available within this many ms; default 0. */
   readonly soonestMs?: number
-  /** the request can be repeated after this time, */
+  /** When nothing was granted: after how many ms the request can be repeated; default 0. */
   readonly waitMs?: number
-  /** and this grant has to be refunded: the store granted it, but the second limiter did not. */
+  /** A grant that has to be refunded, because the store granted it and the second limiter did not. */
   readonly unused?: G
   /** Names of the buckets that denied it; default: all. */
   readonly lacking?: readonly string[]
@@ -164,7 +164,7 @@ function watchedOf(request: Limited): string[] {
 /** A request that the vendor refused, or failed to serve. */
 export interface Sent extends Limited {
   /** When its grant was requested; undefined: unknown, long ago. */
-  readonly asked: Moment | undefined
+  readonly requestedAt: Moment | undefined
   /** The job, or the take. */
   readonly who: string
   /** It was a trial: the vendor had refused requests before. */
@@ -178,23 +178,23 @@ type Opened = Record<'concerned' | 'others', readonly string[]> & { isAgain?: bo
 export class Acquirer {
   readonly #store: Store
   readonly #storeClock: StoreClock
-  readonly #shared: PeerLimiter | undefined
+  readonly #peer: PeerLimiter | undefined
   readonly #circuit: Circuit
 
-  constructor(store: Store, storeClock: StoreClock, shared: PeerLimiter | undefined) {
+  constructor(store: Store, storeClock: StoreClock, peer: PeerLimiter | undefined) {
     this.#store = store
     this.#storeClock = storeClock
-    this.#shared = shared
+    this.#peer = peer
     this.#circuit = circuitOf(store)
   }
 
   /** Sends one request to the store. @throws AttemptError SLUICE_PARKED */
   async request({ pending, takes, units, back, job, taker }: GrantRequest): Promise<StoreAnswer> {
     const { clock } = this.#store
-    const asked = readMoment(clock)
-    const isFirst = pending.asked === undefined
-    pending.asked ??= asked
-    const sentMs = asked.monotonicMs
+    const requestedAt = readMoment(clock)
+    const isFirst = pending.requestedAt === undefined
+    pending.requestedAt ??= requestedAt
+    const sentMs = requestedAt.monotonicMs
     const who = [job?.id ?? null, job?.claim ?? null, taker === undefined ? null : JSON.stringify(taker)]
     const params = [
       pending.id,
@@ -213,25 +213,31 @@ export class Acquirer {
     // stepped. If this is a repeated request, it may have been granted the first time.
     const waitedMs = Number(row.waited_us) / 1_000
     const isKnown = isFirst && waitedMs <= answeredMs - sentMs
-    return { ...row, asked, fromMs: isKnown ? sentMs + waitedMs : pending.asked.monotonicMs }
+    return { ...row, requestedAt, fromMs: isKnown ? sentMs + waitedMs : pending.requestedAt.monotonicMs }
   }
 
   /** Requests that the second limiter confirms a grant of the store. */
   async confirm({ pending, takes, units, job }: GrantRequest, answer: StoreAnswer): Promise<PeerAnswer> {
-    const { shared: epoch, fromMs, fresh_us: lifeUs } = answer
-    if (this.#shared === undefined) return { fromMs, waitMs: 0, id: undefined }
+    const { redis_epoch: epoch, fromMs, fresh_us: lifeUs } = answer
+    if (this.#peer === undefined) return { fromMs, waitMs: 0, id: undefined }
     const wishes = [{ takes, units, count: 1, lifeMs: Number(lifeUs ?? 0) / 1_000 }]
     const isFurther = job !== undefined
-    const peerRequest = { wishes, epoch: epoch ?? undefined, sentMs: fromMs, asked: pending.asked, isFurther }
-    const { id, leaves } = await this.#shared.ask(peerRequest)
-    const leave = leaves[0] as PeerDecision
-    if (leave.granted === 0) {
-      await leave.held
-      return { fromMs: undefined, waitMs: leave.waitMs, id }
+    const peerRequest = {
+      wishes,
+      epoch: epoch ?? undefined,
+      sentMs: fromMs,
+      requestedAt: pending.requestedAt,
+      isFurther,
+    }
+    const { id, decisions } = await this.#peer.confirm(peerRequest)
+    const decision = decisions[0] as PeerDecision
+    if (decision.granted === 0) {
+      await decision.held
+      return { fromMs: undefined, waitMs: decision.waitMs, id }
     }
     if (id === undefined) return { fromMs, waitMs: 0, id }
-    await sleepUntil(this.#store.clock, leave.notBeforeMs)
-    return { fromMs: leave.fromMs ?? fromMs, waitMs: 0, id }
+    await sleepUntil(this.#store.clock, decision.notBeforeMs)
+    return { fromMs: decision.fromMs ?? fromMs, waitMs: 0, id }
   }
 
   /**
@@ -240,49 +246,49 @@ export class Acquirer {
    * @returns for how long buckets are held, in ms; undefined: none is
    */
   async refused(request: Sent, refusal: Refusal): Promise<number | undefined> {
-    const { takes, asked } = request
+    const { takes, requestedAt } = request
     const { retryAfterMs, cause = 'refused', answer, host = null } = refusal
     const { concerned, others } = concernedBy(takes, refusal.limit, request.limits)
-    if (cause === 'refused') this.#shared?.hold(concerned, retryAfterMs ?? minWaitMs)
+    if (cause === 'refused') this.#peer?.hold(concerned, retryAfterMs ?? minWaitMs)
     // A vendor that refuses a request, or rejects its credential, is not down.
-    if (cause !== 'down') this.served(request, asked, 'credential')
-    if (cause === 'credential' && request.isProbe) await this.accepted(request, asked, host ?? undefined, cause)
+    if (cause !== 'down') this.served(request, requestedAt, 'credential')
+    if (cause === 'credential' && request.isProbe) await this.accepted(request, requestedAt, host ?? undefined, cause)
     const opened: Opened | undefined =
       cause === 'refused' ? { concerned, others } : await this.#opened(request, refusal.limit, cause)
     if (opened === undefined) return undefined
     const waitUs = retryAfterMs === undefined ? null : Math.ceil(retryAfterMs * 1_000)
     const names = [hashes(opened.concerned), hashes(opened.others)]
     const refuse = () => {
-      const params = [...names, waitUs, ...this.#ageAndCap(asked), answer, cause, host, opened.isAgain === true]
+      const params = [...names, waitUs, ...this.#ageAndCap(requestedAt), answer, cause, host, opened.isAgain === true]
       return this.#store.call<{ held: string[]; wait_us: string }>('refuse_buckets', params)
     }
     const [row] = await untilParked(this.#store, takes, refuse)
     const held = takes.filter((take) => row?.held.includes(hash64(take)))
     if (held.length === 0) return undefined
     const waitMs = Number(row?.wait_us ?? 0) / 1_000
-    this.#shared?.hold(held, waitMs)
+    this.#peer?.hold(held, waitMs)
     this.#store.report.emit('held', { limits: held, forMs: waitMs, why: answer, cause })
     return waitMs
   }
 
   /** Counts a failure; returns the buckets that it opens the circuit of, undefined if none. */
   async #opened(request: Sent, limit: string | undefined, cause: Failing): Promise<Opened | undefined> {
-    const { takes, asked, who, isProbe } = request
+    const { takes, requestedAt, who, isProbe } = request
     const watched = watchedOf(request)
     if (watched.length === 0) return undefined
     const { concerned } = concernedBy(watched, limit)
     const leastOf = (take: string) => circuitOfBucket(request, take)
-    const failed = { cause, takes, concerned, who, least: Math.min(...concerned.map(leastOf)), asked }
+    const failed = { cause, takes, concerned, who, least: Math.min(...concerned.map(leastOf)), requestedAt }
     const opens = await this.#circuit.failed(failed, this.#storeClock.cap(this.#store.clock.monotonicMs()))
     if (opens === 'own') return { concerned, others: [] }
     return opens === 'all' || isProbe ? { concerned: watched, others: [], isAgain: opens === 'none' } : undefined
   }
 
   /** Remembers that the vendor served a request, which ends a row of failures. */
-  served(request: Limited, asked: Moment | undefined, but?: Cause): void {
+  served(request: Limited, requestedAt: Moment | undefined, but?: Cause): void {
     if (!this.#circuit.isWatching) return
     const watched = watchedOf(request)
-    if (watched.length > 0) this.#circuit.served(request.takes, ownOf(watched), asked, but)
+    if (watched.length > 0) this.#circuit.served(request.takes, ownOf(watched), requestedAt, but)
   }
 
   /**
@@ -313,7 +319,7 @@ export class Acquirer {
     // First here: the state of an epoch that begins meanwhile is built from the ledger.
     const params = [names.map(hash64), counts, capUs]
     const [row] = await this.#store.call<{ charge_again: string | null }>('charge_again', params)
-    await this.#shared?.chargeAgain(names, counts, row?.charge_again ?? undefined)
+    await this.#peer?.chargeAgain(names, counts, row?.charge_again ?? undefined)
   }
 
   /** Returns the age of a grant in microseconds, and the latest time that the store's clock can show. */

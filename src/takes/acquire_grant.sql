@@ -18,15 +18,15 @@
 -- life_us: microseconds for which the taker's places last. Null: it has none.
 -- n: the place in the line that the taker had until it was granted.
 -- fresh_us: microseconds within which a request may begin under the grant. Null: the buckets count only places.
--- shared: as in `engine.claim_jobs`.
+-- redis_epoch: as in `engine.claim_jobs`.
 -- lacking: whether each bucket denied it. Null: it was granted.
 -- probing: as in engine.decide_grant.
 create or replace function engine.acquire_grant(
   p_grant uuid, p_takes text[], p_units bigint[], p_back uuid, p_back_units bigint[], p_cap bigint,
   p_job uuid default null, p_claim uuid default null, p_taker jsonb default null,
   out granted boolean, out lost boolean, out wait_us bigint, out soonest_us bigint, out capacity bigint,
-  out now_us bigint, out waited_us bigint, out life_us bigint, out n bigint, out fresh_us bigint, out shared text,
-  out lacking boolean[], out probing boolean)
+  out now_us bigint, out waited_us bigint, out life_us bigint, out n bigint, out fresh_us bigint,
+  out redis_epoch text, out lacking boolean[], out probing boolean)
 language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 set lock_timeout = '1s' as $$
 declare
@@ -39,7 +39,7 @@ begin
   -- This comes before the buckets are locked, as in a claim.
   if (select server_at from sluice.epoch) is distinct from pg_postmaster_start_time() then
     perform engine.check_epoch(null, null, null); end if;
-  shared := engine.lock_redis_epoch();
+  redis_epoch := engine.lock_redis_epoch();
   granted := false;
   lost := false;
   v_begun := engine.limiter_now_us(p_cap);

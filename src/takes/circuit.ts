@@ -22,7 +22,7 @@ export interface Failed {
   readonly who: string
   /** Failures in a row that open the circuit. */
   readonly least: number
-  readonly asked: Moment | undefined
+  readonly requestedAt: Moment | undefined
 }
 
 /** Scopes of which a process knows when the vendor served it last; the oldest are forgotten. */
@@ -46,7 +46,7 @@ function scopesOf(cause: Failing, takes: readonly string[], concerned: readonly 
 export class Circuit {
   readonly #store: Store
   /** When the newest served request was answered, and when its grant was requested, by scope. */
-  readonly #served = new RecentMap<string, { heardMs: number; asked: Moment | undefined }>(scopesMax)
+  readonly #served = new RecentMap<string, { receivedMs: number; requestedAt: Moment | undefined }>(scopesMax)
   #failedMs = -Infinity
 
   constructor(store: Store) {
@@ -59,12 +59,12 @@ export class Circuit {
   }
 
   /** Remembers that the vendor served a request of these buckets; that shows nothing about the cause `but`. */
-  served(takes: readonly string[], concerned: readonly string[], asked: Moment | undefined, but?: Cause): void {
+  served(takes: readonly string[], concerned: readonly string[], requestedAt: Moment | undefined, but?: Cause): void {
     if (!this.isWatching) return
-    const heardMs = readMoment(this.#store.clock).monotonicMs
+    const receivedMs = readMoment(this.#store.clock).monotonicMs
     for (const cause of ['down', 'credential'] as const)
       if (cause !== but)
-        for (const scope of scopesOf(cause, takes, concerned)) this.#served.set(scope, { heardMs, asked })
+        for (const scope of scopesOf(cause, takes, concerned)) this.#served.set(scope, { receivedMs, requestedAt })
   }
 
   /** Forgets the failures in the store, after the vendor served a request on trial. */
@@ -76,17 +76,17 @@ export class Circuit {
 
   /** Counts a failure, and returns what it opens. */
   async failed(failed: Failed, capUs: number | null): Promise<ReturnType<typeof opening>> {
-    const { cause, takes, concerned, who, least, asked } = failed
+    const { cause, takes, concerned, who, least, requestedAt } = failed
     const { clock } = this.#store
     this.#failedMs = clock.monotonicMs()
     const [own = '', ...wide] = scopesOf(cause, takes, concerned)
-    const sentMs = asked?.monotonicMs ?? Infinity
+    const sentMs = requestedAt?.monotonicMs ?? Infinity
     // The vendor has served a request that was sent later.
-    if ((this.#served.get(own)?.asked?.monotonicMs ?? -Infinity) > sentMs) return 'none'
+    if ((this.#served.get(own)?.requestedAt?.monotonicMs ?? -Infinity) > sentMs) return 'none'
     const nowMs = readMoment(clock).monotonicMs
     const fine = [own, ...wide].map((scope) => {
-      const heard = this.#served.get(scope)?.heardMs
-      return heard === undefined ? null : Math.round((nowMs - heard) * 1_000)
+      const servedMs = this.#served.get(scope)?.receivedMs
+      return servedMs === undefined ? null : Math.round((nowMs - servedMs) * 1_000)
     })
     const failing = [who, own].slice(0, fine.length).map(hash64)
     const params = [[own, ...wide].map(hash64), failing, fine, apartUs[cause], capUs]

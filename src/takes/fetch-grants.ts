@@ -18,11 +18,11 @@ export interface FetchGrantsOptions {
   readonly limits: readonly Limit[]
   /** Waits for a grant; gives back `unused` in the same statement. */
   take(signal: AbortSignal, unused: TakenGrant | undefined): Promise<TakenGrant>
-  /** As `Grants.refused` and `Grants.accepted`; `asked`: when the request's grant was requested. */
-  refused(refusal: Refusal, asked: Moment | undefined, isProbe: boolean): Promise<number | undefined>
-  accepted(asked: Moment | undefined, host: string | undefined): Promise<void>
+  /** As `Grants.refused` and `Grants.accepted`; `requestedAt`: when the request's grant was requested. */
+  refused(refusal: Refusal, requestedAt: Moment | undefined, isProbe: boolean): Promise<number | undefined>
+  accepted(requestedAt: Moment | undefined, host: string | undefined): Promise<void>
   /** As `Acquirer.served`. */
-  served(asked: Moment | undefined): void
+  served(requestedAt: Moment | undefined): void
   /** As `Grants.counted`. */
   counted(counts: readonly Count[]): void
 }
@@ -92,14 +92,14 @@ export class FetchGrants implements Spending {
   }
 
   refused(refusal: Refusal, grant: Grant | undefined): Promise<number | undefined> {
-    return this.#options.refused(refusal, grant?.asked, (grant as TakenGrant | undefined)?.isProbe === true)
+    return this.#options.refused(refusal, grant?.requestedAt, (grant as TakenGrant | undefined)?.isProbe === true)
   }
 
   accepted(grant: Grant, host?: string): void {
-    this.#options.served(grant.asked)
+    this.#options.served(grant.requestedAt)
     if (!(grant as TakenGrant).isProbe) return
     // If the store does not receive it, the next accepted request does the same.
-    void this.#options.accepted(grant.asked, host).catch(() => {})
+    void this.#options.accepted(grant.requestedAt, host).catch(() => {})
   }
 
   awaits(): () => void {

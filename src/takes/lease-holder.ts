@@ -50,11 +50,11 @@ export class LeaseHolder {
   readonly #storeClock: StoreClock
   /** The grants that hold a place, each with the callback for its loss. */
   readonly #held = new Map<string, (reason: Error) => void>()
-  readonly #asking = new Set<string>()
+  readonly #requesting = new Set<string>()
   readonly #ending = new Map<string, Ending>()
   #deadlineMs = -Infinity
   /** The time just before the last successful renewal was sent. */
-  #asked: Moment | undefined
+  #requestedAt: Moment | undefined
   #disarm: (() => void) | undefined
   #rounds: Promise<void> | undefined
   #isRenewing = false
@@ -68,8 +68,8 @@ export class LeaseHolder {
 
   /** Notes that a place may be granted under this id from now on. Call the returned function when the reply is known. */
   expect(grant: string): () => void {
-    this.#asking.add(grant)
-    return () => void this.#asking.delete(grant)
+    this.#requesting.add(grant)
+    return () => void this.#requesting.delete(grant)
   }
 
   /**
@@ -77,13 +77,13 @@ export class LeaseHolder {
    * machine slept.
    */
   get isOver(): boolean {
-    return caughtUpMs(this.#store.clock, this.#asked) >= this.#deadlineMs - skewMs
+    return caughtUpMs(this.#store.clock, this.#requestedAt) >= this.#deadlineMs - skewMs
   }
 
-  /** Holds a place that was granted: for `lifeMs` from `asked` on, and longer by renewals. Calls `lost` if it is lost. */
-  hold(grant: string, asked: Moment, lifeMs: number, lost: (reason: Error) => void): void {
+  /** Holds a place that was granted: for `lifeMs` from `requestedAt` on, and longer by renewals. Calls `lost` if it is lost. */
+  hold(grant: string, requestedAt: Moment, lifeMs: number, lost: (reason: Error) => void): void {
     this.#held.set(grant, lost)
-    this.#extend(asked, lifeMs)
+    this.#extend(requestedAt, lifeMs)
     this.#go()
   }
 
@@ -131,7 +131,7 @@ export class LeaseHolder {
       this.#store.log.warn('places held outside of jobs are lost: their lease was not renewed in time', {
         places: all.length,
       })
-    for (const tell of all) tell(placeLost('this process did not renew its lease in time'))
+    for (const lose of all) lose(placeLost('this process did not renew its lease in time'))
   }
 
   /** Ends grants that the store no longer has as lost, because it may have given their places to others. */
@@ -141,9 +141,9 @@ export class LeaseHolder {
       places: grants.length,
     })
     for (const grant of grants) {
-      const tell = this.#held.get(grant)
+      const lose = this.#held.get(grant)
       this.#held.delete(grant)
-      tell?.(placeLost('the store was restored from a backup, or failed over'))
+      lose?.(placeLost('the store was restored from a backup, or failed over'))
     }
   }
 
@@ -155,10 +155,10 @@ export class LeaseHolder {
     await this.#rounds
   }
 
-  #extend(asked: Moment, lifeMs: number): void {
+  #extend(requestedAt: Moment, lifeMs: number): void {
     const { clock } = this.#store
-    const deadlineMs = asked.monotonicMs + lifeMs
-    if (deadlineMs >= this.#deadlineMs) [this.#deadlineMs, this.#asked] = [deadlineMs, asked]
+    const deadlineMs = requestedAt.monotonicMs + lifeMs
+    if (deadlineMs >= this.#deadlineMs) [this.#deadlineMs, this.#requestedAt] = [deadlineMs, requestedAt]
     this.#disarm?.()
     this.#disarm = clock.after(Math.max(0, this.#deadlineMs - skewMs - clock.monotonicMs()), () => this.lost())
   }
@@ -183,23 +183,23 @@ export class LeaseHolder {
       void this.#flush()
       if (this.#held.size === 0) continue
       const { id } = this
-      const asked = readMoment(clock)
-      const sentMs = asked.monotonicMs
+      const requestedAt = readMoment(clock)
+      const sentMs = requestedAt.monotonicMs
       try {
         const sure = [...this.#held.keys()]
-        const known = new Set([...sure, ...this.#asking, ...this.#ending.keys()])
+        const known = new Set([...sure, ...this.#requesting, ...this.#ending.keys()])
         const [row] = await this.#store.call<Kept>('renew_holder', [id, lifeUs, this.#storeClock.cap(sentMs)])
         if (row === undefined || id !== this.id) continue
         this.#storeClock.saw(Number(row.now_us), clock.monotonicMs(), sentMs)
         if (row.life_us === null) this.lost()
         else {
-          this.#extend(asked, Number(row.life_us) / 1_000)
+          this.#extend(requestedAt, Number(row.life_us) / 1_000)
           const held = new Set(row.held)
           this.#forgotten(sure.filter((grant) => !held.has(grant) && this.#held.has(grant)))
         }
         // Grants made while the renewal was under way are known by now, or in flight.
         const isStray = (grant: string) =>
-          !known.has(grant) && !this.#held.has(grant) && !this.#asking.has(grant) && !this.#ending.has(grant)
+          !known.has(grant) && !this.#held.has(grant) && !this.#requesting.has(grant) && !this.#ending.has(grant)
         await this.#giveBackStrays((row.held ?? []).filter(isStray))
       } catch (error) {
         log.debug('places held outside of jobs could not be renewed', { err: error })
@@ -216,11 +216,11 @@ export class LeaseHolder {
 
   /** Sends all grants that have ended to the store, in one statement. */
   #flush(): Promise<void> {
-    this.#flushing ??= this.#tell().finally(() => (this.#flushing = undefined))
+    this.#flushing ??= this.#lose().finally(() => (this.#flushing = undefined))
     return this.#flushing
   }
 
-  async #tell(): Promise<void> {
+  async #lose(): Promise<void> {
     const { clock, log } = this.#store
     const batch = [...this.#ending]
     if (batch.length === 0) return

@@ -5,7 +5,7 @@ import type { Lease, Used } from '../limits/take.ts'
 import type { LeaseHolder } from './lease-holder.ts'
 import { type TakeRequest, usedUnits } from './take-request.ts'
 
-/** The parts of a lease. */
+/** Parameters of `TakenGrant`; see the fields. */
 export interface LeaseOptions {
   readonly id: string
   /** The request that was granted. */
@@ -17,8 +17,10 @@ export interface LeaseOptions {
   /** How long the grant lives, in ms. */
   readonly lifeMs: number
   /** The time just before it was requested. */
-  readonly asked: Moment | undefined
+  readonly requestedAt: Moment | undefined
+  /** True if it holds a place of a concurrency. */
   readonly hasPlace: boolean
+  /** True if the store was away and charged nothing (`onStoreError: 'open'`). */
   readonly isUncharged: boolean
   /** The vendor has refused requests before: this one shows whether it accepts them again. */
   readonly isProbe: boolean
@@ -26,7 +28,7 @@ export interface LeaseOptions {
   readonly place: string | null
   /** Called with the age at which the grant is about to be used, in ms; `isLate`: it is too old for that. */
   aged(ageMs: number, isLate: boolean): void
-  /** As of `Grant`. */
+  /** Measures the way of the grant's one request, as `Grant.way`. */
   readonly way: Way
   /** Called when the grant has ended. */
   over(): void
@@ -42,13 +44,13 @@ export class TakenGrant implements Lease {
   readonly isUncharged: boolean
   readonly isProbe: boolean
   /** The grant's id in Redis, if the limit is shared there. */
-  shared: string | undefined
+  peerGrant: string | undefined
   #deadlineMs: number
   readonly #options: LeaseOptions
   /** Created only on access, because most leases last for one request and nothing reads their signal. */
   #controller: AbortController | undefined
   #lost: Error | undefined
-  #tell: ((reason: Error) => void) | undefined
+  #onLost: ((reason: Error) => void) | undefined
   #isOver = false
   /** Limits that are settled, by their place in the request. */
   readonly #settled = new Set<number>()
@@ -68,18 +70,18 @@ export class TakenGrant implements Lease {
     return this.#options.hasPlace && this.#options.holder.isOver ? -Infinity : this.#deadlineMs
   }
 
-  get asked(): Moment | undefined {
-    return this.#options.asked
+  get requestedAt(): Moment | undefined {
+    return this.#options.requestedAt
   }
 
   /** Records the id of the grant in Redis, and until when a request may begin, in monotonic ms. */
   confirmed(id: string, deadlineMs: number): void {
-    this.shared = id
+    this.peerGrant = id
     this.#deadlineMs = deadlineMs
   }
 
   get freshForMs(): number {
-    return Math.max(0, this.deadlineMs - caughtUpMs(this.#options.clock, this.asked))
+    return Math.max(0, this.deadlineMs - caughtUpMs(this.#options.clock, this.requestedAt))
   }
 
   checked(leftMs: number): void {
@@ -103,12 +105,12 @@ export class TakenGrant implements Lease {
     this.#lost = reason
     this.#options.over()
     this.#controller?.abort(reason)
-    this.#tell?.(reason)
+    this.#onLost?.(reason)
   }
 
-  /** Calls `tell` when the place is lost: an abort of `signal` without the cost of a signal. */
-  whenLost(tell: (reason: Error) => void): void {
-    this.#tell = tell
+  /** Calls `onLost` when the place is lost: an abort of `signal` without the cost of a signal. */
+  whenLost(onLost: (reason: Error) => void): void {
+    this.#onLost = onLost
   }
 
   /** Releases the lease after its request, without waiting for the store. */

@@ -12,7 +12,7 @@ import type { TakeRequest } from './take-request.ts'
 /** Parameters of `Leases`; see the fields. */
 export interface LeasesOptions {
   readonly clock: Clock
-  readonly shared: PeerLimiter | undefined
+  readonly peer: PeerLimiter | undefined
   readonly holder: LeaseHolder
   readonly acquirer: Acquirer
   readonly margins: Margins
@@ -72,17 +72,19 @@ export class Leases {
     }
     for (const take of want.takes)
       if (answer.probing !== true) this.#probes.delete(take)
-      else if (pending.asked !== undefined) this.#probes.set(take, pending.asked)
-    const lease = this.make(want, pending.id, answer.fromMs, answer, pending.asked)
+      else if (pending.requestedAt !== undefined) this.#probes.set(take, pending.requestedAt)
+    const lease = this.make(want, pending.id, answer.fromMs, answer, pending.requestedAt)
     if (answer.life_us !== null) {
       this.#held.add(lease)
-      this.#options.holder.hold(lease.id, answer.asked, Number(answer.life_us) / 1_000, (reason) => lease.lose(reason))
+      this.#options.holder.hold(lease.id, answer.requestedAt, Number(answer.life_us) / 1_000, (reason) =>
+        lease.lose(reason),
+      )
     }
     return { grant: lease }
   }
 
   /** Makes the lease of a grant; without `row` of a grant for which nothing was charged. */
-  make(want: TakeRequest, id: string, fromMs: number, row?: StoreAnswer, asked?: Moment): TakenGrant {
+  make(want: TakeRequest, id: string, fromMs: number, row?: StoreAnswer, requestedAt?: Moment): TakenGrant {
     const { margins, acquirer } = this.#options
     const lifeMs = row === undefined ? Infinity : freshMs(row)
     const lease = new TakenGrant({
@@ -92,7 +94,7 @@ export class Leases {
       holder: this.#options.holder,
       deadlineMs: fromMs + lifeMs,
       lifeMs,
-      asked,
+      requestedAt,
       hasPlace: row !== undefined && row.life_us !== null,
       isUncharged: row === undefined,
       isProbe: row?.probing === true,
@@ -101,10 +103,10 @@ export class Leases {
       way: margins.way(want.limits, (limits) => acquirer.chargeAgain(want.takes, want.costs, limits)),
       over: () => {
         this.#held.delete(lease)
-        if (lease.shared !== undefined) this.#options.shared?.ended(lease.shared, want.takes)
+        if (lease.peerGrant !== undefined) this.#options.peer?.ended(lease.peerGrant, want.takes)
       },
-      unused: ({ shared }) => shared && this.#options.shared?.unused(shared, want.takes, want.costs),
-      settled: ({ shared }, take, more) => shared && this.#options.shared?.settle(shared, take, more),
+      unused: ({ peerGrant }) => peerGrant && this.#options.peer?.unused(peerGrant, want.takes, want.costs),
+      settled: ({ peerGrant }, take, more) => peerGrant && this.#options.peer?.settle(peerGrant, take, more),
     })
     return lease
   }

@@ -14,7 +14,7 @@ export class StoreOutage {
   uncharged = 0
   readonly #clock: Clock
   readonly #log: Log
-  #askMs: number | undefined
+  #probeAtMs: number | undefined
   #since = 0
 
   constructor(clock: Clock, log: Log) {
@@ -24,18 +24,18 @@ export class StoreOutage {
 
   /** True for a second after the store failed to answer. */
   get isOn(): boolean {
-    return this.#askMs !== undefined && this.#clock.monotonicMs() < this.#askMs
+    return this.#probeAtMs !== undefined && this.#clock.monotonicMs() < this.#probeAtMs
   }
 
   /** Records that the store did not answer. */
   begun(error: unknown): void {
-    if (this.#askMs === undefined) {
+    if (this.#probeAtMs === undefined) {
       this.#since = this.uncharged
       this.#log.warn('the store does not answer; limits with onStoreError "open" grant without it', {
         err: error,
       })
     }
-    this.#askMs = this.#clock.monotonicMs() + probeMs
+    this.#probeAtMs = this.#clock.monotonicMs() + probeMs
   }
 
   /** Counts a grant made without the store. */
@@ -46,8 +46,8 @@ export class StoreOutage {
 
   /** Records that the store answered. */
   over(): void {
-    if (this.#askMs === undefined) return
-    this.#askMs = undefined
+    if (this.#probeAtMs === undefined) return
+    this.#probeAtMs = undefined
     this.#log.warn('the store answers again; what was granted without it was not charged', {
       grants: this.uncharged - this.#since,
     })

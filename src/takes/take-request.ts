@@ -18,13 +18,13 @@ export interface TakeRequest {
 }
 
 /** The options as the caller gave them. */
-type Asked = { [Field in 'key' | 'cost' | 'maxWaitMs']?: WaitOptions[Field] | undefined }
+type GivenOptions = { [Field in 'key' | 'cost' | 'maxWaitMs']?: WaitOptions[Field] | undefined }
 
 /** Checks the options of a take. @throws UsageError SLUICE_MISSING_KEY, SLUICE_BAD_KEY, SLUICE_BAD_OPTION */
-export function takeRequestOf(given: Limit | readonly Limit[], asked: Asked): TakeRequest {
+export function takeRequestOf(given: Limit | readonly Limit[], options: GivenOptions): TakeRequest {
   // A misspelt `maxWaitMs` would wait for ever.
-  checkFields('SLUICE_BAD_OPTION', 'a take', asked, ['key', 'cost', 'maxWaitMs', 'signal'])
-  const { key, cost, maxWaitMs = Infinity } = asked
+  checkFields('SLUICE_BAD_OPTION', 'a take', options, ['key', 'cost', 'maxWaitMs', 'signal'])
+  const { key, cost, maxWaitMs = Infinity } = options
   const limits = [given].flat() as Limit[]
   const names = limits.map((one) => {
     if (Array.isArray(one?.rules)) return one.name

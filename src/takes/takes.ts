@@ -35,7 +35,7 @@ export interface TakesOptions {
   /** Addresses beyond the public ones that `fetch` may call. */
   readonly allowPrivate: readonly string[]
   /** Limits that are shared in Redis; undefined: none are. */
-  readonly shared: PeerLimiter | undefined
+  readonly peer: PeerLimiter | undefined
 }
 
 /** How long a take that waits retries while the store does not answer; `tryTake` retries once. */
@@ -46,8 +46,8 @@ const lookMs = 2_000
 const grantsOf = new WeakMap<Response, FetchGrants>()
 
 /** Returns a request as the circuit counts it, as one of its own. */
-function sentOf({ takes, limits }: TakeRequest, asked: Moment | undefined, isProbe: boolean): Sent {
-  return { takes, limits, asked, isProbe, who: newId() }
+function sentOf({ takes, limits }: TakeRequest, requestedAt: Moment | undefined, isProbe: boolean): Sent {
+  return { takes, limits, requestedAt, isProbe, who: newId() }
 }
 
 /** The takes of one Sluice. */
@@ -70,15 +70,15 @@ export class Takes implements Taker {
 
   constructor(options: TakesOptions) {
     this.#options = options
-    const { store, shared } = options
+    const { store, peer } = options
     const storeClock = new StoreClock()
-    this.#acquirer = new Acquirer(store, storeClock, shared)
+    this.#acquirer = new Acquirer(store, storeClock, peer)
     this.#turnstile = new Turnstile(4, store.clock, awayMs)
     this.#margins = marginsOf(store)
     this.#holder = new LeaseHolder(store, storeClock)
     this.#leases = new Leases({
       clock: store.clock,
-      shared,
+      peer,
       holder: this.#holder,
       acquirer: this.#acquirer,
       margins: this.#margins,
@@ -129,8 +129,8 @@ export class Takes implements Taker {
   ): Promise<Response> {
     // `maxWait` is what jobs call it: as an option of `fetch` it would be ignored.
     const { key, cost, maxWaitMs, maxWait, ...rest } = init as RequestInit & WaitOptions & { maxWait?: unknown }
-    const asked = { key, cost, maxWaitMs, maxWait }
-    const want = takeRequestOf(limits, asked)
+    const given = { key, cost, maxWaitMs, maxWait }
+    const want = takeRequestOf(limits, given)
     const { store, allowPrivate } = this.#options
     const { clock } = store
     store.db.checkOutside('`fetch` of a limit')
@@ -142,12 +142,12 @@ export class Takes implements Taker {
       limits: want.limits,
       take: (signal, unused) =>
         this.#take({ ...want, maxWaitMs: Math.max(0, untilMs - clock.monotonicMs()) }, { signal }, unused),
-      refused: (refusal, asked, isProbe) => {
+      refused: (refusal, requestedAt, isProbe) => {
         if (refusal.cause === undefined) this.#margins.unmeasured(want.limits)
-        return this.#acquirer.refused(sentOf(want, asked, isProbe), refusal)
+        return this.#acquirer.refused(sentOf(want, requestedAt, isProbe), refusal)
       },
-      accepted: (asked, host) => this.#acquirer.accepted(want, asked, host),
-      served: (asked) => this.#acquirer.served(want, asked),
+      accepted: (requestedAt, host) => this.#acquirer.accepted(want, requestedAt, host),
+      served: (requestedAt) => this.#acquirer.served(want, requestedAt),
       counted: (counts) => this.#acquirer.counted(want.takes, want.limits, counts),
     })
     this.#checkOpen()
@@ -179,12 +179,12 @@ export class Takes implements Taker {
     const refusal = refusalIn(response, want.limits, { wallMs: clock.wallMs() })
     // It is not known which request the response answers. If no request of this process was a trial, it was sent before
     // the refusal.
-    const asked = this.#leases.probeOf(want.takes)
+    const requestedAt = this.#leases.probeOf(want.takes)
     const bad = refusal ?? failureIn(response, want.limits)
-    if (bad !== undefined) await this.#acquirer.refused(sentOf(want, asked, asked !== undefined), bad)
-    else if (isAccepted(response)) this.#acquirer.served(want, asked)
-    if (bad === undefined && asked !== undefined && isAccepted(response)) {
-      await this.#acquirer.accepted(want, asked)
+    if (bad !== undefined) await this.#acquirer.refused(sentOf(want, requestedAt, requestedAt !== undefined), bad)
+    else if (isAccepted(response)) this.#acquirer.served(want, requestedAt)
+    if (bad === undefined && requestedAt !== undefined && isAccepted(response)) {
+      await this.#acquirer.accepted(want, requestedAt)
       this.#leases.accepted(want.takes)
     }
     return refusal !== undefined
@@ -310,16 +310,16 @@ export class Takes implements Taker {
     pending: PendingGrant,
     how: { line?: string; waitMs?: number; back?: TakenGrant | undefined } & Pick<Leaving, 'signal'> = {},
   ): Promise<GrantResult<TakenGrant>> {
-    const { store, definitions, shared } = this.#options
+    const { store, definitions, peer } = this.#options
     this.#checkOpen()
     store.db.checkOutside('a take')
     await definitions.define(want.limits)
     await this.#margins.join(want.limits)
     void this.#margins.renew().catch(() => {})
     // The first take of a process waits until Redis is known.
-    shared?.start()
-    await shared?.ready()
-    if (shared?.isAway === true && !shared.isOpenFor(want.limits)) throw sharedAway()
+    peer?.start()
+    await peer?.ready()
+    if (peer?.isAway === true && !peer.isOpenFor(want.limits)) throw sharedAway()
     await this.#look()
     const known = this.#holder.expect(pending.id)
     try {
@@ -329,11 +329,11 @@ export class Takes implements Taker {
       const taker = { line, n: back?.place ?? null, wait, holder: pending.holder ?? null, life: lifeUs }
       const request = { pending, takes: want.takes, units: want.costs, back, taker }
       const leaving = { signal, ms: Math.max(waitMs, awayMs), late: () => timeout(want, 0) }
-      const ask = () => {
+      const send = () => {
         this.#checkOpen()
         return this.#acquirer.request(request)
       }
-      const answer = await this.#turnstile.pass(ask, leaving)
+      const answer = await this.#turnstile.pass(send, leaving)
       back?.handOver()
       const result = this.#leases.read(want, pending, answer)
       if (result.grant === undefined) return result
@@ -348,7 +348,7 @@ export class Takes implements Taker {
     }
   }
 
-  /** Calls `ask`; if the store is away and each limit has `onStoreError: 'open'`, resolves to a lease without a charge. */
+  /** Calls `send`; if the store is away and each limit has `onStoreError: 'open'`, resolves to a lease without a charge. */
   async #orOpen(want: TakeRequest, request: () => Promise<GrantResult<TakenGrant>>): Promise<GrantResult<TakenGrant>> {
     if (!want.limits.every((limit) => limit.isOpenWithoutStore)) return request()
     const open = () => {

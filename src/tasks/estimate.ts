@@ -19,7 +19,7 @@ interface Seen {
 
 /** The learned costs of one task. */
 interface Known {
-  askedMs: number
+  readMs: number
   /** The learned cost of each limit and value, as a part of the declared cost. */
   shares: ReadonlyMap<string, number>
   /** The first read, which senders that know nothing yet wait for. */
@@ -56,15 +56,15 @@ export class Estimates {
   async of(task: AnyTask, tx?: TxLike): Promise<Expect | undefined> {
     const limits = task.limits.filter((limit) => limit.learn !== undefined)
     if (limits.length === 0) return undefined
-    const known = this.#known.get(task.name) ?? { askedMs: -Infinity, shares: new Map(), first: undefined }
+    const known = this.#known.get(task.name) ?? { readMs: -Infinity, shares: new Map(), first: undefined }
     this.#known.set(task.name, known)
     const nowMs = this.#store.clock.monotonicMs()
-    if (nowMs - known.askedMs > freshMs) {
+    if (nowMs - known.readMs > freshMs) {
       const isInside = tx !== undefined && this.#store.db.kind === 'pglite'
       const reading = this.#read(known, task.name, limits, isInside ? this.#store.on(within(tx)) : this.#store)
       // The transaction may end before a read in it that is not awaited.
-      if (isInside || known.askedMs === -Infinity) known.first = reading
-      known.askedMs = nowMs
+      if (isInside || known.readMs === -Infinity) known.first = reading
+      known.readMs = nowMs
     }
     if (known.first !== undefined) {
       await Promise.race([known.first, this.#store.clock.sleep(patienceMs, undefined, false)])

@@ -71,7 +71,7 @@ export function placeOf(
  */
 function weightOf(task: AnyTask, stored: unknown, key: string | undefined): number {
   const { weight: given } = task
-  if (typeof given === 'function') return checkWeight(said(task, 'weight', () => given(stored as never)))
+  if (typeof given === 'function') return checkWeight(evaluate(task, 'weight', () => given(stored as never)))
   return given ?? ownLimit(task)?.weights.get(key ?? '') ?? 1
 }
 
@@ -139,7 +139,7 @@ export function placeNow(
  * SLUICE_BAD_OPTION
  */
 export function queueOf(task: AnyTask, queue: AnyTask['queue'], stored: unknown): string | undefined {
-  const named = typeof queue === 'function' ? said(task, 'queue', () => queue(stored as never)) : queue
+  const named = typeof queue === 'function' ? evaluate(task, 'queue', () => queue(stored as never)) : queue
   if (named !== undefined) checkName('queue', named)
   return named
 }
@@ -177,9 +177,9 @@ export function bucketsOf(
 }
 
 /** Calls a function of the input. @throws UsageError SLUICE_BAD_OPTION when it throws */
-function said<T>(task: AnyTask, what: string, ask: () => T): T {
+function evaluate<T>(task: AnyTask, what: string, call: () => T): T {
   try {
-    return ask()
+    return call()
   } catch (cause) {
     const message = `the ${what} function of task "${task.name}" threw: ${String(cause)}`
     throw new UsageError('SLUICE_BAD_OPTION', message, { cause })

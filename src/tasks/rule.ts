@@ -130,12 +130,12 @@ export function rule<Input = unknown>(
     hours: open === undefined ? undefined : parseHours(open),
     when: options.when as Rule['when'],
     do: (job) =>
-      typeof given === 'function' ? asked(name, at, bad, () => given(job as RuleJob<Input>)) : (given ?? {}),
+      typeof given === 'function' ? evaluate(name, at, bad, () => given(job as RuleJob<Input>)) : (given ?? {}),
   }
 }
 
 /** Evaluates the function of a rule. Its result is checked each time, and fields that are undefined change nothing. */
-function asked(name: string, at: Rule['at'], bad: (what: string) => UsageError, give: () => unknown): SendChanges {
+function evaluate(name: string, at: Rule['at'], bad: (what: string) => UsageError, give: () => unknown): SendChanges {
   let wanted: unknown
   try {
     wanted = give() ?? {}

@@ -336,7 +336,7 @@ export const failureSuffix = ':failed'
 
 /** Defines the `onFailed` task. Its jobs take no units (their input may lack the keys), so it makes no limited calls. */
 function failureTask(name: string, timeout: Duration, run: (failure: Failure, context: Context) => unknown): AnyTask {
-  const hears = (failure: Failure, context: Context) => {
+  const runFailure = (failure: Failure, context: Context) => {
     const fetch = async () => {
       throw new UsageError(
         'SLUICE_NO_FETCH',
@@ -346,7 +346,7 @@ function failureTask(name: string, timeout: Duration, run: (failure: Failure, co
     const own = { ...Object.getOwnPropertyDescriptors(context), fetch: { value: fetch, enumerable: true } }
     return run(failure, Object.defineProperties({}, own) as Context)
   }
-  return task(`${name}${failureSuffix}`, { input: anything, timeout, run: hears }) as AnyTask
+  return task(`${name}${failureSuffix}`, { input: anything, timeout, run: runFailure }) as AnyTask
 }
 
 /** Returns a replacement of `run` for a task in a thread. @throws UsageError SLUICE_BAD_TASK */

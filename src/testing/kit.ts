@@ -203,7 +203,7 @@ export async function testSluice(options: TestOptions): Promise<TestSluice> {
     // By the real clock: the test may move its own meanwhile.
     waitFor: (id) =>
       waitFor(sluice.jobs, systemClock, id, { timeout: timeoutMs }).catch((error) =>
-        sayWhatRuns(sluice, tasks, id, error),
+        throwWhatRuns(sluice, tasks, id, error),
       ),
     close,
     [Symbol.asyncDispose]: close,
@@ -229,7 +229,7 @@ async function freeze(sluice: Sluice, sql: Sql, clock: MovedClock, { schema, sta
 }
 
 /** @throws the error of `waitFor`; its time-out with what a test can do */
-async function sayWhatRuns(sluice: Sluice, work: readonly Work[], id: string, error: unknown): Promise<never> {
+async function throwWhatRuns(sluice: Sluice, work: readonly Work[], id: string, error: unknown): Promise<never> {
   if (!SluiceError.is(error) || error.code !== 'SLUICE_WAIT_TIMEOUT') throw error
   const job = await sluice.jobs.get(id)
   const own = sluice.events

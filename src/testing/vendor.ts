@@ -11,7 +11,7 @@ import { algorithms, charge, emptyWindow, release, waitOf } from './window.ts'
 import type { Algorithm, WindowRule, WindowState } from './window.ts'
 
 /** The parts of a request that a key function gets. */
-export interface Asked {
+export interface VendorRequest {
   readonly method: string
   readonly url: URL
   readonly headers: IncomingHttpHeaders
@@ -29,7 +29,7 @@ export interface VendorRule {
   /** Capacity of a `bucket`; default `limit`. */
   readonly burst?: number
   /** The key by which the limit is counted: the path, a header, a query field, or a function of the request; default: all requests together. */
-  readonly key?: 'path' | `header:${string}` | `query:${string}` | ((asked: Asked) => string)
+  readonly key?: 'path' | `header:${string}` | `query:${string}` | ((request: VendorRequest) => string)
   /** The window that `report()` proves; default `limit` per `windowMs`, none for `concurrency`. */
   readonly proofWindow?: { readonly limit: number; readonly windowMs: number }
 }
@@ -85,11 +85,11 @@ export interface Vendor {
 
 interface Limiter {
   readonly rule: WindowRule
-  readonly keyOf: (asked: Asked) => string
+  readonly keyOf: (request: VendorRequest) => string
   readonly states: Map<string, WindowState>
 }
 
-function keyFunction(key: VendorRule['key']): (asked: Asked) => string {
+function keyFunction(key: VendorRule['key']): (request: VendorRequest) => string {
   if (key === undefined) return () => ''
   if (typeof key === 'function') return key
   if (key === 'path') return ({ url }) => url.pathname
@@ -279,14 +279,14 @@ export function vendor(options: VendorOptions): Vendor {
   const wipe = () => void (ledger.arrivals.length = 0)
   const control = (request: IncomingMessage, response: ServerResponse) => {
     request.resume()
-    const asked = `${request.method} ${request.url}`
-    if (asked === 'POST /.vendor/wipe') wipe()
+    const route = `${request.method} ${request.url}`
+    if (route === 'POST /.vendor/wipe') wipe()
     const known = {
       'GET /.vendor/report': report,
       'GET /.vendor/arrivals': () => ledger.arrivals,
       'POST /.vendor/wipe': () => ({}),
     }
-    const found = Object.hasOwn(known, asked) ? known[asked as keyof typeof known] : undefined
+    const found = Object.hasOwn(known, route) ? known[route as keyof typeof known] : undefined
     response.writeHead(found === undefined ? 404 : 200, { 'content-type': 'application/json' })
     response.end(JSON.stringify(found?.() ?? {}))
   }

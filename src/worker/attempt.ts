@@ -269,7 +269,7 @@ export class Attempt {
   }
 
   #isOlderThan(ms: number): boolean {
-    const ageMs = caughtUpMs(this.#options.store.clock, this.job.asked) - this.job.grantedMs
+    const ageMs = caughtUpMs(this.#options.store.clock, this.job.requestedAt) - this.job.grantedMs
     this.#options.source.aged(this.#task.limits, ageMs, ageMs > ms)
     return ageMs > ms
   }

@@ -59,7 +59,7 @@ interface StoreSide {
   store: Store
   storeClock: StoreClock
   /** Limits whose state is in Redis. */
-  shared: PeerLimiter | undefined
+  peer: PeerLimiter | undefined
   rulebook: Rulebook
 }
 
@@ -81,19 +81,19 @@ class StoreGrantSource implements GrantSource {
   }
 
   async ready(limits: readonly Limit[]): Promise<void> {
-    await this.#options.shared?.ready()
+    await this.#options.peer?.ready()
     await marginsOf(this.#options.store).join(limits)
   }
 
   grantsOf(granted: Granted): AttemptGrants {
-    const { store, storeClock, shared, rulebook } = this.#options
-    return new StoreGrants({ store, storeClock, shared, estimates: rulebook.estimates, ...granted })
+    const { store, storeClock, peer, rulebook } = this.#options
+    return new StoreGrants({ store, storeClock, peer, estimates: rulebook.estimates, ...granted })
   }
 
   /** The store refunds its own when it records the outcome. */
   unused(job: ClaimedJob): void {
     const { takes, units } = unitsOf(job)
-    if (job.grant !== undefined) this.#options.shared?.unused(job.grant, takes, units)
+    if (job.grant !== undefined) this.#options.peer?.unused(job.grant, takes, units)
   }
 
   aged(limits: readonly Limit[], ageMs: number, isLate: boolean): void {

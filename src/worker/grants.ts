@@ -33,7 +33,7 @@ export interface GrantsOptions {
   /** Life of a grant in ms; undefined when the job has no limits. */
   grantMs: number | undefined
   /** A second limiter that must also grant; default none. */
-  shared?: PeerLimiter | undefined
+  peer?: PeerLimiter | undefined
   /** Learns what attempts really use. */
   estimates?: Estimates | undefined
 }
@@ -46,7 +46,7 @@ interface StoreGrant extends Grant {
   /** Units that it took of each of the job's buckets; 0 for a limit that was settled. */
   readonly units: number[]
   /** Its id in the second limiter. */
-  readonly shared?: string | undefined
+  readonly peerGrant?: string | undefined
   /** The vendor has refused requests before: this one shows whether it accepts them again. */
   readonly isProbe: boolean
 }
@@ -58,7 +58,7 @@ function jobLost(): AttemptError {
 }
 
 /** Longest sleep while waiting for a grant, in ms: meanwhile the limit may be changed, or its bucket released. */
-const askMs = 5_000
+const waitMostMs = 5_000
 
 /** Grants of a job from the store. */
 export class StoreGrants implements Grants {
@@ -80,9 +80,9 @@ export class StoreGrants implements Grants {
   readonly #learned = new Set<string>()
 
   constructor(options: GrantsOptions) {
-    const { store, storeClock, shared, job, grantMs } = options
+    const { store, storeClock, peer, job, grantMs } = options
     this.#options = options
-    this.#acquirer = new Acquirer(store, storeClock, shared)
+    this.#acquirer = new Acquirer(store, storeClock, peer)
     this.#takes = job.holds ?? job.takes ?? []
     this.#names = this.#takes.map(limitOf)
     this.#costs = job.costs?.slice(0, -1) ?? this.#takes.map(() => 1)
@@ -95,9 +95,9 @@ export class StoreGrants implements Grants {
             id: job.claim,
             deadlineMs: job.grantedMs + grantMs,
             lifeMs: grantMs,
-            asked: job.asked,
+            requestedAt: job.requestedAt,
             units: [...this.#costs],
-            shared: job.grant,
+            peerGrant: job.grant,
             isProbe: job.isProbe === true,
           })
     if (this.own !== undefined) this.#used.push(this.own)
@@ -113,8 +113,8 @@ export class StoreGrants implements Grants {
   }
 
   /** Returns what charges a request of the grant once more; undefined: a second limiter would have to, too, that this process lacks. */
-  #chargeAgain({ shared, units }: StoreGrant): ChargeAgain | undefined {
-    if (this.#options.shared === undefined && shared !== undefined) return undefined
+  #chargeAgain({ peerGrant, units }: StoreGrant): ChargeAgain | undefined {
+    if (this.#options.peer === undefined && peerGrant !== undefined) return undefined
     // A copy, because a settlement while the answer is under way sets the grant's units to 0.
     const charged = [...units]
     return (limits) => this.#acquirer.chargeAgain(this.#takes, charged, limits)
@@ -140,7 +140,7 @@ export class StoreGrants implements Grants {
     const { clock } = store
     // Copied now: later grants are not part of this settlement, and units that are refunded later must not count twice.
     const took = this.#used.map((grant) => [grant.id, grant.units[at] ?? 0] as const)
-    const byPeerGrant = this.#used.map((grant) => [grant.shared, grant.units[at] ?? 0] as const)
+    const byPeerGrant = this.#used.map((grant) => [grant.peerGrant, grant.units[at] ?? 0] as const)
     // A limit with a share has two buckets.
     for (const grant of this.#used) for (const [i, own] of this.#names.entries()) if (own === name) grant.units[i] = 0
     const sum = took.reduce((all, [, one]) => all + one, 0)
@@ -167,7 +167,7 @@ export class StoreGrants implements Grants {
    * store.
    */
   #reportUse(at: number, more: number, grants: readonly (readonly [string | undefined, number])[]): void {
-    const { shared } = this.#options
+    const { peer } = this.#options
     const take = this.#takes[at] ?? ''
     // The store ignores a second settlement of a bucket.
     if (this.#reported.has(at)) return
@@ -176,7 +176,7 @@ export class StoreGrants implements Grants {
     for (const [grant, units] of grants) {
       if (grant === undefined || left === 0) continue
       const part = Math.max(left, -units)
-      shared?.settle(grant, take, part)
+      peer?.settle(grant, take, part)
       left -= part
     }
   }
@@ -219,13 +219,13 @@ export class StoreGrants implements Grants {
       givesBackAgain: false,
       newGrant: () => ({ id: newId() }),
       request: (wish, back) => this.#request(wish, units, back, grantMs),
-      isFresh: (grant) => caughtUpMs(clock, grant.asked) < grant.deadlineMs,
+      isFresh: (grant) => caughtUpMs(clock, grant.requestedAt) < grant.deadlineMs,
       wait: async (waitMs) => {
         beforeWait(waitMs)
-        await clock.sleep(Math.min(waitMs, askMs), signal)
+        await clock.sleep(Math.min(waitMs, waitMostMs), signal)
       },
       late: (grant, n) => {
-        marginsOf(store).aged(limits, caughtUpMs(clock, grant.asked) - (grant.deadlineMs - grant.lifeMs), true)
+        marginsOf(store).aged(limits, caughtUpMs(clock, grant.requestedAt) - (grant.deadlineMs - grant.lifeMs), true)
         this.#isUnused(grant)
         if (n === lateMax) throw tooLate(grantMs, 'the store')
       },
@@ -253,8 +253,8 @@ export class StoreGrants implements Grants {
       this.#used.splice(at, 1)
       for (const [i, back] of grant.units.entries()) this.#charged[i] = (this.#charged[i] ?? 0) - back
     }
-    const { shared } = this.#options
-    if (grant.shared !== undefined) shared?.unused(grant.shared, this.#takes, grant.units)
+    const { peer } = this.#options
+    if (grant.peerGrant !== undefined) peer?.unused(grant.peerGrant, this.#takes, grant.units)
   }
 
   /**
@@ -271,13 +271,13 @@ export class StoreGrants implements Grants {
     const isProbe = ((grant as StoreGrant | undefined) ?? this.own)?.isProbe === true
     if (refusal.cause === undefined) marginsOf(this.#options.store).unmeasured(limits)
     // The oldest grant is that of the claim.
-    const { asked } = grant ?? job
-    return this.#acquirer.refused({ takes: this.#takes, limits, asked, who: job.id, isProbe }, refusal)
+    const { requestedAt } = grant ?? job
+    return this.#acquirer.refused({ takes: this.#takes, limits, requestedAt, who: job.id, isProbe }, refusal)
   }
 
   accepted(grant: Grant | undefined, host?: string): void {
-    this.#acquirer.served({ takes: this.#takes, limits: this.#options.limits }, grant?.asked)
-    this.#accepted(grant, grant?.asked, host)
+    this.#acquirer.served({ takes: this.#takes, limits: this.#options.limits }, grant?.requestedAt)
+    this.#accepted(grant, grant?.requestedAt, host)
   }
 
   /**
@@ -285,15 +285,17 @@ export class StoreGrants implements Grants {
    * did not, so that a failure of the vendor no longer matters.
    */
   ended(shown: 'served' | 'done'): void {
-    this.#acquirer.served({ takes: this.#takes, limits: this.#options.limits }, this.#options.job.asked)
-    if (shown === 'served') this.#accepted(this.own, this.own?.asked)
+    this.#acquirer.served({ takes: this.#takes, limits: this.#options.limits }, this.#options.job.requestedAt)
+    if (shown === 'served') this.#accepted(this.own, this.own?.requestedAt)
     else this.#accepted(this.own, readMoment(this.#options.store.clock), undefined, 'refused')
   }
 
-  #accepted(grant: Grant | undefined, asked: Moment | undefined, host?: string, but?: Cause): void {
+  #accepted(grant: Grant | undefined, requestedAt: Moment | undefined, host?: string, but?: Cause): void {
     if ((grant as StoreGrant | undefined)?.isProbe !== true) return
     // If the store does not receive it, the next accepted request does the same.
-    void this.#acquirer.accepted({ takes: this.#takes, limits: this.#options.limits }, asked, host, but).catch(() => {})
+    void this.#acquirer
+      .accepted({ takes: this.#takes, limits: this.#options.limits }, requestedAt, host, but)
+      .catch(() => {})
   }
 
   counted(counts: readonly Count[]): void {
@@ -317,8 +319,16 @@ export class StoreGrants implements Grants {
     const lifeMs = Number(answer.fresh_us ?? grantMs * 1_000) / 1_000
     const deadlineMs = (fromMs ?? answer.fromMs) + lifeMs
     const isProbe = answer.probing === true
-    const grant = { id: pending.id, deadlineMs, lifeMs, asked: pending.asked, units: [...units], isProbe, shared: id }
-    if (fromMs === undefined) return { waitMs: Math.max(1, waitMs), unused: { ...grant, shared: undefined } }
+    const grant = {
+      id: pending.id,
+      deadlineMs,
+      lifeMs,
+      requestedAt: pending.requestedAt,
+      units: [...units],
+      isProbe,
+      peerGrant: id,
+    }
+    if (fromMs === undefined) return { waitMs: Math.max(1, waitMs), unused: { ...grant, peerGrant: undefined } }
     return { grant: this.#measured(grant) }
   }
 }

@@ -89,7 +89,7 @@ export interface ExecutionOptions {
   /** Addresses beyond the public ones that every task may call. */
   allowPrivate: readonly string[]
   /** Limits whose state is in Redis. */
-  shared: PeerLimiter | undefined
+  peer: PeerLimiter | undefined
 }
 
 /** Parameters of `Worker`. `Sluice`, which has opened the store, fills them in; see the fields. */

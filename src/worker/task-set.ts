@@ -60,9 +60,9 @@ export class TaskSet {
    * Returns the tasks among these whose jobs can start now, given the state of the second limiter. It returns the same
    * array while the result stays the same.
    */
-  open(names: readonly string[], shared: PeerLimiter | undefined): readonly string[] {
-    if (shared?.isAway !== true) return names
-    const open = names.filter((name) => shared.isOpenFor(this.#byName.get(name)?.limits ?? []))
+  open(names: readonly string[], peer: PeerLimiter | undefined): readonly string[] {
+    if (peer?.isAway !== true) return names
+    const open = names.filter((name) => peer.isOpenFor(this.#byName.get(name)?.limits ?? []))
     if (open.join() !== this.#open.join()) this.#open = open
     return this.#open
   }

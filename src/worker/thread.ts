@@ -47,7 +47,7 @@ export type FromThread =
   | { kind: 'ready' }
   | { kind: 'log'; level: keyof Log; message: string; details: Record<string, unknown> | undefined }
   | { kind: 'progress'; done: number; total: number | undefined }
-  | { kind: 'fetch'; id: number; asked: ThreadRequest }
+  | { kind: 'fetch'; id: number; wanted: ThreadRequest }
   | { kind: 'cancel'; id: number }
   | { kind: 'settle'; id: number; actual: Parameters<ThreadContext['settle']>[0] }
   | { kind: 'done'; result: string | undefined }
@@ -71,7 +71,9 @@ export default async function run(start: Start): Promise<void> {
   const post = (message: FromThread, transfer: ArrayBuffer[] = []) => port.postMessage(message, transfer)
   const main = new MainThread(post)
   const go = new Promise<boolean>((resolve) => {
-    port.on('message', (message: ToThread) => (message.kind === 'go' ? resolve(message.isGiven) : main.hear(message)))
+    port.on('message', (message: ToThread) =>
+      message.kind === 'go' ? resolve(message.isGiven) : main.receive(message),
+    )
   })
   try {
     const handler = await load(file, task)
@@ -129,7 +131,7 @@ class MainThread {
     this.#post = post
   }
 
-  hear(message: Exclude<ToThread, { kind: 'go' }>): void {
+  receive(message: Exclude<ToThread, { kind: 'go' }>): void {
     const waiter = this.#waiting.get(message.id)
     this.#waiting.delete(message.id)
     if (message.kind === 'answer') waiter?.resolve(message.answer)
@@ -156,11 +158,11 @@ class MainThread {
         this.#post({ kind: 'cancel', id })
         reject(signal.reason as Error)
       })
-      const asked = {
+      const wanted = {
         url,
         init: { method, headers: [...headers], body, redirect, mode, ...(init?.cost && { cost: init.cost }) },
       }
-      this.#post({ kind: 'fetch', id, asked }, body === null ? [] : [body])
+      this.#post({ kind: 'fetch', id, wanted }, body === null ? [] : [body])
     })
     const { status, statusText, headers: fields, url: at, redirected, body: bytes } = answer
     const isBare = [101, 204, 205, 304].includes(status)

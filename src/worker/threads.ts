@@ -182,7 +182,7 @@ class ThreadSession {
         if (message.kind === 'done') resolve(message.result === undefined ? undefined : JSON.parse(message.result))
         else if (message.kind === 'thrown') reject(unpack(message.thrown) as Error)
         else if (message.kind === 'ready') this.#begin(reject)
-        else this.#hear(message)
+        else this.#receive(message)
       })
     })
     this.end.catch(() => {})
@@ -199,12 +199,12 @@ class ThreadSession {
     this.#post({ kind: 'go', isGiven })
   }
 
-  #hear(message: Extract<FromThread, { kind: 'log' | 'progress' | 'fetch' | 'cancel' | 'settle' }>): void {
+  #receive(message: Extract<FromThread, { kind: 'log' | 'progress' | 'fetch' | 'cancel' | 'settle' }>): void {
     if (message.kind === 'log') this.#call.context.log[message.level](message.message, message.details)
     else if (message.kind === 'progress') this.#call.context.progress(message.done, message.total)
     else if (message.kind === 'cancel') this.#requests.get(message.id)?.abort()
     else if (message.kind === 'settle') void this.#settle(message.id, message.actual)
-    else void this.#fetch(message.id, message.asked)
+    else void this.#fetch(message.id, message.wanted)
   }
 
   async #settle(id: number, actual: Parameters<Context['settle']>[0]): Promise<void> {

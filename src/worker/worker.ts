@@ -57,10 +57,10 @@ export class Worker {
   #rounds: Promise<unknown> | undefined
   #unlisten: (() => Promise<void>) | undefined
   #unreported: (() => Promise<void>) | undefined
-  #unheard: (() => void) | undefined
+  #unwatch: (() => void) | undefined
 
   constructor(options: WorkerOptions) {
-    const { store, tasks, schedules, queues, concurrency, version, rulebook, shared } = options
+    const { store, tasks, schedules, queues, concurrency, version, rulebook, peer } = options
     const { db, clock, log } = store
     if (!Number.isInteger(concurrency) || concurrency < 1 || concurrency > 10_000) {
       throw new UsageError(
@@ -93,7 +93,7 @@ export class Worker {
       timedOut: elsewhere === undefined ? undefined : (job, forMs) => repertoire.timedOut(job, forMs, clock),
       lostOutcome: (job, forMs) => repertoire.lost(job, forMs),
       clock,
-      shared,
+      peer,
       roll: this.#member,
       watch: new AttemptEvents(store.report, clock, worker),
       throttle: options.rate === undefined ? undefined : new Throttle(options.rate, clock, log),
@@ -171,11 +171,11 @@ export class Worker {
     const { db, schema } = this.#options.store
     this.#beginRounds()
     await this.#renewGates()
-    const called = (told: string) => this.#called(told)
+    const called = (notice: string) => this.#called(notice)
     // While the connection was lost, a call-back may have been missed.
     this.#unlisten = await db.listen(`${schema}.wake`, called, () => ['!', '*'].forEach(called))
     this.#unreported = await db.listen(`${schema}.event`, (notice) => this.#reportNotice(notice))
-    this.#unheard = this.#options.shared?.onChange(() => this.#dispatcher.wake())
+    this.#unwatch = this.#options.peer?.onChange(() => this.#dispatcher.wake())
     await this.#timetable.define()
     await this.#warm()
     this.#dispatcher.start()
@@ -192,8 +192,8 @@ export class Worker {
 
   /** Makes everything ready that a first grant would otherwise wait for. */
   async #warm(): Promise<void> {
-    const { store, tasks, shared } = this.#options
-    await (this.#here === undefined ? shared?.ready() : this.#here.open(tasks))
+    const { store, tasks, peer } = this.#options
+    await (this.#here === undefined ? peer?.ready() : this.#here.open(tasks))
     await warmClaims({
       db: store.db,
       claims: this.#claims,
@@ -264,7 +264,7 @@ export class Worker {
 
   async #signOff(): Promise<void> {
     this.#stop.abort()
-    this.#unheard?.()
+    this.#unwatch?.()
     this.#finisher.waitAtMost(stopAwayMs)
     await this.#underway?.catch(() => {})
     const companion = this.#options.companion?.stop()
@@ -308,7 +308,7 @@ export class Worker {
     if (outlet !== undefined) marginsOf(store).unmeasured(limits)
     const who = await this.#member.claimer(this.#hand.enlist())
     this.#heartbeat?.beatFor(who.worker)
-    const tasks = this.#repertoire.open(who.tasks, this.#options.shared)
+    const tasks = this.#repertoire.open(who.tasks, this.#options.peer)
     return tasks === who.tasks ? who : { ...who, tasks }
   }
 

@@ -51,7 +51,7 @@ function dispatcher(slots: number, waiting: number, wakeMs?: number, ...others: 
       return outlet
     },
     finisher: { backlog: 0, opened() {} } as unknown as Finisher,
-    shared: undefined,
+    peer: undefined,
     throttle: undefined,
     timedOut: undefined,
     claimer: () => '1',
@@ -233,7 +233,7 @@ test('no job of a repeated claim begins before its instant when another one was 
     null,
     {},
   ]
-  const row = { now_us: '7000', waited_us: '0', wake_us: '0', again: true, since: null, shared: null }
+  const row = { now_us: '7000', waited_us: '0', wake_us: '0', again: true, since: null, redis_epoch: null }
   const answer = { ...row, jobs: JSON.stringify([place(1), place(2)]), instants: ['47000'] }
   const clock = { ...systemClock, monotonicMs: () => 1_000 }
   const claims = new Claims(storeOn({ call: async () => [answer] } as unknown as Db, { clock }))
@@ -246,7 +246,7 @@ test('jobs of a repeated claim were decided, for Redis, when the claim was first
   let nowMs = 1_000
   const clock = { ...systemClock, monotonicMs: () => nowMs, sleep: async () => {} }
   const place = [1, newId(), 1, 0, 'a', 'default', 0, 0, 0, false, 0, ['x'], 1, null, 50_000, null, null, {}]
-  const row = { now_us: '5007000', waited_us: '0', wake_us: '0', again: true, since: null, shared: 'one' }
+  const row = { now_us: '5007000', waited_us: '0', wake_us: '0', again: true, since: null, redis_epoch: 'one' }
   const answer = { ...row, jobs: JSON.stringify([place]), instants: ['47000'] }
   const call = async () => {
     if (nowMs > 1_000) return [answer]
@@ -270,7 +270,7 @@ test.each([
   const clock = { ...systemClock, monotonicMs: () => times.shift() ?? 1_020 }
   const place = [1, newId(), 1, 0, 'a', 'default', 0, 0, 0, false, 0, ['x'], 1, null, 50_000, null, null, {}]
   const row = { now_us: '7000', waited_us: String(one.waited), wake_us: null, again: false, since: null }
-  const answer = { ...row, took_us: one.took, jobs: JSON.stringify([place]), shared: null, instants: ['47000'] }
+  const answer = { ...row, took_us: one.took, jobs: JSON.stringify([place]), redis_epoch: null, instants: ['47000'] }
   const claims = new Claims(storeOn({ call: async () => [answer] } as unknown as Db, { clock }))
   const who = { worker: '1', queues: undefined, tasks: [] }
   const { jobs } = await claims.claim(who, 1, { idle: true, ahead: 1 }, new AbortController().signal)

@@ -153,8 +153,11 @@ export async function sendClaimed(
   const job = await admit(to, input, {}, systemClock)
   if (!isClaimedAtSend(job)) return undefined
   const params = [claimId, worker, null, ...laneParams([job], true)]
-  const [row] = await sqlOn(db).call<{ jobs: string | null; shared: string | null }>(attemptCalls.sendAndClaim, params)
-  const epoch = row?.shared
+  const [row] = await sqlOn(db).call<{ jobs: string | null; redis_epoch: string | null }>(
+    attemptCalls.sendAndClaim,
+    params,
+  )
+  const epoch = row?.redis_epoch
   return decodeJobs(row?.jobs ?? null, claimId, 0).map((one) => (typeof epoch === 'string' ? { ...one, epoch } : one))
 }
 

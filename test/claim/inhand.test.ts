@@ -42,11 +42,11 @@ function stage({ slots = 10, kinds, rate, answer, isRecorded = true, clock = sys
     inherited() {},
     end: async (_: ClaimedJob, outcome: Outcome) => at.ends.push(outcome.kind) > 0 && isRecorded,
   } as unknown as Finisher
-  const shared = {
-    async ask({ wishes }: { wishes: readonly { count: number }[] }) {
+  const peer = {
+    async confirm({ wishes }: { wishes: readonly { count: number }[] }) {
       const said = await answer
       const leaf = (count: number) => ({ granted: count, fromMs: 7, notBeforeMs: 0, lacking: undefined, ...said })
-      return { id: 'grant', leaves: wishes.map(({ count }) => leaf(count)) }
+      return { id: 'grant', decisions: wishes.map(({ count }) => leaf(count)) }
     },
     unused: () => void at.unused++,
     ended: () => void at.freed++,
@@ -67,7 +67,7 @@ function stage({ slots = 10, kinds, rate, answer, isRecorded = true, clock = sys
       finisher,
       roll: { begun: async () => {}, left: async () => {}, beatFor: async (worker) => void at.beats.push(worker) },
       clock,
-      shared: answer === undefined ? undefined : shared,
+      peer: answer === undefined ? undefined : peer,
       throttle: rate === undefined ? undefined : new Throttle(`${rate}/s`, systemClock, log),
       timedOut: undefined,
       claimer: () => '1',
@@ -198,7 +198,7 @@ describe('the jobs in hand', () => {
     const nowMs = systemClock.monotonicMs()
     const later = (takes: string[], asked = nowMs) => {
       const moment = { monotonicMs: asked, bootMs: asked, wallMs: asked }
-      return { ...job('a', takes), decidedMs: 0, notBeforeMs: nowMs + 60_000, asked: moment }
+      return { ...job('a', takes), decidedMs: 0, notBeforeMs: nowMs + 60_000, requestedAt: moment }
     }
     hand.take([later(['calls']), later(['others'])])
     hand.giveBackAhead(({ takes }) => takes?.includes('calls') === true)

@@ -45,10 +45,10 @@ test('a step of the clock is found where there is one, and nowhere else, however
       ({ away, wait, there, back, home }, slew, stepMs, sleptMs) => {
         // Sent, decided, received, twice: in ms of a true clock. The store's clock runs slightly wrong, and steps.
         const decided = [away, away + back + wait + there] as const
-        const seen = { us: away * 1_000, sentMs: 0, heardMs: away + back, bootMs: away + back }
+        const seen = { us: away * 1_000, sentMs: 0, receivedMs: away + back, bootMs: away + back }
         const passedUs = (decided[1] - decided[0]) * (1_000 + slew / 1_000) + stepMs * 1_000
-        const sentMs = seen.heardMs + wait
-        const next = { us: seen.us + passedUs, sentMs, heardMs: decided[1] + home, bootMs: decided[1] + home }
+        const sentMs = seen.receivedMs + wait
+        const next = { us: seen.us + passedUs, sentMs, receivedMs: decided[1] + home, bootMs: decided[1] + home }
         const { byUs } = stepForward(seen, next)
         const slackMs = away + back + there + home + (decided[1] - decided[0]) / 500 + 2_001
         if (stepMs <= 2_000) expect(byUs).toBe(0)

@@ -12,7 +12,7 @@ it('begins nothing that is called off while its grant is requested, and gives th
     async take() {
       at.asked++
       await new Promise<void>((resolve) => (grant = resolve))
-      return { id: 'g', asked: {}, got: [{ granted: 1, waitMs: 0, lacking: undefined, lifeMs: 100 }] }
+      return { id: 'g', requestedAt: {}, got: [{ granted: 1, waitMs: 0, lacking: undefined, lifeMs: 100 }] }
     },
     unused: (...given: unknown[]) => at.unused.push(given),
     ended: (...given: unknown[]) => at.ended.push(given),

@@ -27,12 +27,12 @@ test('a machine that sleeps while it connects writes nothing under its old grant
   let wallMs = 1_800_000_000_000
   clock.wallMs = () => wallMs
   const { port, received } = await tcpServer((text) => (text === '' ? undefined : ok))
-  const own = { deadlineMs: clock.nowMs + 100, asked: readMoment(clock) }
+  const own = { deadlineMs: clock.nowMs + 100, requestedAt: readMoment(clock) }
   const unused: (Grant | undefined)[] = []
   const take = async (_: AbortSignal, _beforeWait: unknown, back?: Grant) => {
     unused.push(back)
     expect(received.join('')).toBe('')
-    return { deadlineMs: clock.nowMs + 100, asked: readMoment(clock) }
+    return { deadlineMs: clock.nowMs + 100, requestedAt: readMoment(clock) }
   }
   // The monotonic clock stands still meanwhile.
   const asleep = {

@@ -22,7 +22,7 @@ it.each([
 ] as const)('a bucket that Redis denies is held for a while when $what', ({ cause, waitUs, quietUs, us }) => {
   const asked = { wishes: [{ takes: ['crm'], units: [1], count: 1, lifeMs: 100 }], epoch: 'e', sentMs: 0 }
   const result: Granted = { granted: 0, waitUs, lacking: 0, startUs: 0, cause, quietUs }
-  const times = { askedMs: 0, heardMs: 1, late: [0] }
+  const times = { requestedMs: 0, receivedMs: 1, late: [0] }
   const question = { takes: ['crm'], items: [], itemOf: [0] }
   const { holds } = decisionsOf(asked, question, [result], times, { isQuick: () => false, isAlone: true })
   expect(holds.get('crm')?.us).toBe(us)

@@ -71,7 +71,7 @@ it.for(['nothing', 'the broker', 'the Redis of results'])(
     const outlet = new CeleryOutlet({
       store: { clock, log } as unknown as Store,
       rulebook: new Rulebook(),
-      shared: undefined,
+      peer: undefined,
       broker: broker as unknown as Broker,
       control: { request: async () => ({}), revoke: async () => {} } as never,
       results: {

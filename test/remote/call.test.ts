@@ -63,7 +63,7 @@ it('finds how far a clock is off from the events that took least, within what th
       for (const { everyMs, tookMs } of events) {
         const sentMs = (nowMs += everyMs)
         nowMs += tookMs
-        skew.heard(sentMs + offMs, { wallMs: nowMs, monotonicMs: nowMs - 777 })
+        skew.arrived(sentMs + offMs, { wallMs: nowMs, monotonicMs: nowMs - 777 })
       }
       const least = Math.min(...events.slice(-3).map(({ tookMs }) => tookMs))
       expect(skew.aheadMs).toBe(offMs - least)
@@ -74,8 +74,8 @@ it('finds how far a clock is off from the events that took least, within what th
 it('forgets how far a clock is off when its own is set', () => {
   const skew = new Skew()
   expect(skew.aheadMs).toBe(undefined)
-  skew.heard(1_000, { wallMs: 1_001, monotonicMs: 1 })
-  skew.heard(3_000, { wallMs: 8_001, monotonicMs: 2_001 })
+  skew.arrived(1_000, { wallMs: 1_001, monotonicMs: 1 })
+  skew.arrived(3_000, { wallMs: 8_001, monotonicMs: 2_001 })
   expect(skew.aheadMs).toBe(-5_001)
 })
 

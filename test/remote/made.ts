@@ -32,7 +32,7 @@ export async function makeStock(
   const own = {
     store,
     rulebook: new Rulebook(),
-    shared: undefined,
+    peer: undefined,
     broker,
     backend: 'rpc://',
     tasks: remote,

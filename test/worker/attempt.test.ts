@@ -67,7 +67,7 @@ const failing = task('failing', {
 })
 const outside = { checkOutside() {} } as unknown as Db
 const rulebook = new Rulebook()
-const on = (store: Store) => attemptsOn({ store, storeClock: new StoreClock(), shared: undefined, rulebook })
+const on = (store: Store) => attemptsOn({ store, storeClock: new StoreClock(), peer: undefined, rulebook })
 const around = {
   ...on(storeOn(outside)),
   agent: {} as GuardedAgent,
@@ -259,7 +259,7 @@ test('a worker that claimed a job and was then stopped does not begin it, becaus
   let runs = 0
   const counting = task('counting', { input: z.object({}), run: () => void runs++ }) as unknown as AnyTask
   const claimed = () =>
-    new Attempt(handout({ grantedMs: nowMs, asked: readMoment(clock) }), counting, {
+    new Attempt(handout({ grantedMs: nowMs, requestedAt: readMoment(clock) }), counting, {
       ...around,
       ...on(storeOn(outside, { clock })),
     })

@@ -132,7 +132,7 @@ it.concurrent('what an outlet elsewhere does leaves the way unknown', async ({ o
     allowPrivate: [],
     beatUrl: undefined,
     retention: new RetentionSettings(store, {}),
-    shared: undefined,
+    peer: undefined,
     outlet: () => ({ slots: 1, free: () => 1, kinds: [], start() {}, abort() {} }),
     renew: async () => {},
     ended() {},

@@ -41,23 +41,24 @@ export class Peer implements PeerLimiter {
   /** The longest silence that it was sent, in ms. */
   heldMs = 0
   /** Its answer to the n-th call; undefined: all of it is granted. */
-  answer: ((asked: PeerRequest, n: number) => Partial<PeerDecision> | undefined) | undefined
-  #asked = 0
+  answer: ((request: PeerRequest, n: number) => Partial<PeerDecision> | undefined) | undefined
+  #requests = 0
   readonly isAway = false
   start() {}
   async ready() {}
   isOpenFor = () => true
   onChange = () => () => {}
 
-  async ask(asked: PeerRequest) {
-    const said = this.answer?.(asked, ++this.#asked)
-    const leaves = asked.wishes.map(({ takes, units, count }) => {
-      const leave = { granted: count, fromMs: asked.sentMs, notBeforeMs: asked.sentMs, waitMs: 0, lacking: undefined }
-      const all: PeerDecision = { ...leave, ...said }
-      for (let i = 0; i < all.granted; i++) this.#add(takes, units, 1)
-      return all
+  async confirm(request: PeerRequest) {
+    const answer = this.answer?.(request, ++this.#requests)
+    const { wishes, sentMs } = request
+    const decisions = wishes.map(({ takes, units, count }) => {
+      const granted = { granted: count, fromMs: sentMs, notBeforeMs: sentMs, waitMs: 0, lacking: undefined }
+      const decision: PeerDecision = { ...granted, ...answer }
+      for (let i = 0; i < decision.granted; i++) this.#add(takes, units, 1)
+      return decision
     })
-    return { id: newId(), leaves }
+    return { id: newId(), decisions }
   }
 
   settle(_: string, take: string, more: number) {
@@ -103,7 +104,7 @@ export interface Plot {
   /** The handler. */
   run?: (turn: Turn) => unknown
   /** The peer's answer to the n-th call; undefined: all of it is granted. */
-  answer?: (asked: PeerRequest, n: number, stage: Stage) => Partial<PeerDecision> | undefined
+  answer?: (request: PeerRequest, n: number, stage: Stage) => Partial<PeerDecision> | undefined
   /** Runs after each statement of the worker's, by its name. */
   after?: (stage: Stage, name: string) => unknown
   /** Sent by SQL, so that no process with the task's code has seen it. */
@@ -221,7 +222,7 @@ export class Stage {
       allowPrivate: [],
       beatUrl: undefined,
       retention: new RetentionSettings(store, {}),
-      shared: this.peer,
+      peer: this.peer,
       renew: async () => {},
       ended() {},
     })
@@ -233,7 +234,7 @@ export class Stage {
     const { isRaw = false, answer } = this.#plot
     const input = { key, tokens: cost }
     await sluice.define([this.#task])
-    this.peer.answer = (asked, n) => answer?.(asked, n, this)
+    this.peer.answer = (request, n) => answer?.(request, n, this)
     if (isRaw) {
       const [row] = await sluice.db.query<{ id: string }>(`select sluice.send($1, $2) as id`, [this.#task.name, input])
       this.job = row?.id ?? ''

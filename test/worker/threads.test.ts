@@ -52,7 +52,7 @@ const around = (clock = systemClock) => ({
   ...attemptsOn({
     store: storeOn({ checkOutside() {} } as unknown as Db, { clock, log }),
     storeClock: new StoreClock(),
-    shared: undefined,
+    peer: undefined,
     rulebook,
   }),
   agent: {} as GuardedAgent,

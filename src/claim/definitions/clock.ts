@@ -40,7 +40,7 @@ export class StoreEpoch {
   }
 
   /**
-   * Checks once with a statement that also does other work. `ask` gets the parameters of `engine.check_epoch`, and
+   * Checks once with a statement that also does other work. `send` gets the parameters of `engine.check_epoch`, and
    * resolves to a row with its columns.
    */
   async checkBy<R extends EpochCheck>(send: (known: readonly unknown[]) => Promise<R[]>): Promise<R | undefined> {
@@ -77,8 +77,8 @@ export class StoreEpoch {
   }
 
   async #learn(row: EpochCheck, past: Reading | undefined, sentMs: number): Promise<void> {
-    const heardMs = this.#store.clock.monotonicMs()
-    const reading = { us: Number(row.now_us), sentMs, heardMs, bootMs: this.#store.clock.bootMs() }
+    const receivedMs = this.#store.clock.monotonicMs()
+    const reading = { us: Number(row.now_us), sentMs, receivedMs, bootMs: this.#store.clock.bootMs() }
     this.#warn(row)
     this.#known = { n: row.n, lsn: row.lsn }
     if (!row.watched) {
@@ -90,7 +90,7 @@ export class StoreEpoch {
     // The reading is right, also if this process slept, or received an earlier one late.
     this.#past = reading
     this.#storeClock.forget()
-    this.#storeClock.saw(reading.us, heardMs)
+    this.#storeClock.saw(reading.us, receivedMs)
   }
 
   /**

@@ -247,7 +247,7 @@ export async function defineLimit(sql: Sql, limit: Limit, as?: string): Promise<
   return digest
 }
 
-type SaidSpec = Omit<NonNullable<SourceDefinition['limit']>, 'share'> & {
+type StoredSpec = Omit<NonNullable<SourceDefinition['limit']>, 'share'> & {
   share?: Share
   keyed?: boolean
   path?: string | null
@@ -258,7 +258,7 @@ type SaidSpec = Omit<NonNullable<SourceDefinition['limit']>, 'share'> & {
  * If the limit no longer has a share, jobs may still wait in those buckets: they then allow as much as the limit.
  */
 export async function defineShareBuckets(sql: Sql, name: string): Promise<void> {
-  const rows = await sql.query<{ name: string; source: SourceDefinition['source']; digest: string; spec: SaidSpec }>(
+  const rows = await sql.query<{ name: string; source: SourceDefinition['source']; digest: string; spec: StoredSpec }>(
     `select name, source, digest, spec from sluice.limit_source
      where (name = $1 or starts_with(name, $1 || '/')) and gone_at is null order by at desc`,
     [name],

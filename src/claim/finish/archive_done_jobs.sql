@@ -19,14 +19,14 @@ begin
     returning j.*, i.result, engine.attempt_begin(j.dispatched_at, i.began_us, v_now) as begun,
       case when i.report is null then j.attempts
       else engine.append_attempt(j, 'done', i.began_us, i.report, null, null) end as all_attempts,
-      i.report::json -> 1 as told
+      i.report::json -> 1 as report_notes
   ), kept as (
     insert into sluice.done (id, state, task, queue, priority, attempt, failed, throttled, crashes, ambiguous,
       created_at, dispatched_at, started_at, finished_at, fair, takes, costs, tags, input, result, error, claim, weight,
       once, on_failed, ruled, attempts, notes)
     select id, 'done', task, queue, priority, attempt, failed, throttled, crashes, ambiguous,
       created_at, dispatched_at, begun, v_now, fair, takes, costs, tags, input, result::jsonb, error, claim, weight,
-      once, on_failed, ruled, all_attempts, told
+      once, on_failed, ruled, all_attempts, report_notes
     from ended returning id
   )
   select array_agg(id) into v_ids from kept;

@@ -16,7 +16,7 @@ begin
     select (l.id, 0, 0, null, false, null, null)::engine.move from unnest(p_lane) with ordinality l
     where case when l.costed then p_over[l.ordinality] = 1 else p_take[l.ordinality] > 0 end
       and l.id <> all (v_known));
-  if current_setting('sluice.held', true) is distinct from 'yes' then return p_moves; end if;
+  if current_setting('sluice.met_locked', true) is distinct from 'yes' then return p_moves; end if;
   insert into sluice.arrival (xid, class, lane, pos, n)
   select pg_current_xact_id(), l.class, l.id, l.bound, 0
   from unnest(p_lane) l join unnest(p_moves) m on m.lane = l.id where m.taken = 0;

@@ -18,13 +18,13 @@ begin
     into v_needs, v_soon from unnest(p_lists) with ordinality w
     -- The list's own reservation: units of this bucket that are reserved for a lane of the list, which goes first.
     left join lateral (
-      select r.asked, r.lane, r.need from sluice.reservation r join lateral (
+      select r.since, r.lane, r.need from sluice.reservation r join lateral (
         select l.list from sluice.lane l where l.id = r.lane order by l.v desc limit 1) l on l.list = r.bucket
-      where r.bucket = w.id and r.class = w.class order by r.asked limit 1) o on true
+      where r.bucket = w.id and r.class = w.class order by r.since limit 1) o on true
     left join lateral (
       select sum(r.need)::bigint as need, min(r.until) as until from sluice.reservation r
       where r.bucket = w.id and r.lane is distinct from o.lane and r.until > p_now
-        and (o.lane is null or (r.asked, r.lane) < (o.asked, o.lane))) k on true;
+        and (o.lane is null or (r.since, r.lane) < (o.since, o.lane))) k on true;
   end if;
   return array(
     select (w.class, w.id, w.place, w.floor,

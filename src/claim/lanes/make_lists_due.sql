@@ -17,7 +17,8 @@ begin
       left join lateral (
         select label, members from sluice.limit_def where name = b.name order by version desc limit 1) d on true
     ), waited as (
-      select g.id, g.units, case when g.label is not null then g.name || '@' || g.label end as asked, g.label, g.key
+      select g.id, g.units, case when g.label is not null then g.name || '@' || g.label end as label_limit,
+        g.label, g.key
       from given g
       union all
       select sluice.hash64(g.name || '*'), sum(g.units)::bigint, null, null, null
@@ -31,8 +32,9 @@ begin
     cross join lateral unnest(engine.bucket_room(
       array[w.id], p_now, false, case when l.need > 1 then array[l.need] end)) r
   loop
-    if v_room.asked is not null and v_room.next <= p_now then
-      v_classes := array(select c.id from sluice.class c where c.labels is not null and v_room.asked = any (c.labels));
+    if v_room.label_limit is not null and v_room.next <= p_now then
+      v_classes := array(
+        select c.id from sluice.class c where c.labels is not null and v_room.label_limit = any (c.labels));
       perform engine.wake_workers_for_room(v_classes, least(v_room.units, 2147483647), v_room.label, v_room.key);
     end if;
     continue when v_room.classes is null;

@@ -31,27 +31,27 @@ begin
   if p_labels is not null then
     select p.seqs, p.holds, p.buckets, p.rooms into v_picked, v_holds, v_buckets, v_rooms
     from engine.choose_held_buckets(p_labels, p_members, p_now, p_lane, p_take, p_of, p_seqs, p_rooms) p; end if;
-  with ask as (
+  with wanted as (
     select l.id as lane, l.list, l.bound, p_take[l.ordinality] as take, l.costed, l.buckets,
       (select min((p_rooms[array_position(p_buckets, b)]).life) from unnest(l.buckets) b) as life
     from unnest(p_lane) with ordinality l where p_take[l.ordinality] > 0
   ), seen as (
-    select a.lane, a.list, a.life, a.buckets, a.take, j.* from ask a cross join lateral (
+    select a.lane, a.list, a.life, a.buckets, a.take, j.* from wanted a cross join lateral (
       select ctid as tid, seq, id, coalesce(since, created_at) as created_at, (expires_at <= p_at) is true as late
       from sluice.job where lane = a.lane and seq >= a.bound and claim is null and due_at is null
         and case when xmax = '0' then true else engine.try_lock_job(ctid) end order by seq limit a.take + 1) j
     where not a.costed union all
     select p.lane, a.list, a.life, a.buckets, null, j.tid, j.seq, j.id, j.created_at, false
     from unnest(p_of, p_seqs) p (lane, seq)  -- one job at a time: otherwise the plan reads all jobs
-    cross join lateral (select list, life, buckets from ask where lane = p.lane limit 1) a cross join lateral (
+    cross join lateral (select list, life, buckets from wanted where lane = p.lane limit 1) a cross join lateral (
       select ctid as tid, o.seq, id, coalesce(since, created_at) as created_at
       from sluice.job o where o.lane = p.lane and o.seq = p.seq and claim is null and due_at is null limit 1) j
-  ), told as (  -- numbered here, because the plan may update rows in any order
+  ), numbered as (  -- numbered here, because the plan may update rows in any order
     select s.*, row_number() over (rows unbounded preceding) as o,
       p_labels is null and lag(case when s.late then null else s.lane end) over (rows unbounded preceding) = s.lane
         as is_same, lag(s.lane, s.take) over (rows unbounded preceding) is not distinct from s.lane as beyond
     from seen s), ready as (
-    select s.*, row_number() over (rows unbounded preceding) as nth from told s
+    select s.*, row_number() over (rows unbounded preceding) as nth from numbered s
     where not s.late and not s.beyond and (p_labels is null or s.seq = any (v_picked))
   ), taken as (
     update sluice.job j set claim = p_claim, attempt = j.attempt + 1,
@@ -59,7 +59,7 @@ begin
       holds = string_to_array(v_holds[array_position(v_picked, s.seq)], E'\x1f')
     from ready s where j.ctid = s.tid and j.claim is null and j.lane = s.lane
     returning s.o, j.lane, j.seq, j.costs, j.costs[cardinality(j.costs)] as turn, j.holds, s.buckets,
-      engine.encode_job(j, s.life, s.is_same, s.list) as told, engine.encode_job_payload(j) as cargo
+      engine.encode_job(j, s.life, s.is_same, s.list) as head, engine.encode_job_payload(j) as payload
   ), charge as (
     select array_agg(c.units order by c.b) as units, array_agg(c.places order by c.b) as places from (
       select u.b, sum(u.n * u.cost) as units, sum(u.n) as places from (
@@ -69,18 +69,18 @@ begin
         union all select b, 0, 0 from generate_subscripts(v_buckets, 1) b) u group by 1) c
   )
   select count(*), array_agg(t.lane), array_agg(t.seq),
-         '[[' || string_agg(t.told || case when t.size <= 65536 then ',' || t.cargo else '' end, '],[') || ']]',
+         '[[' || string_agg(t.head || case when t.size <= 65536 then ',' || t.payload else '' end, '],[') || ']]',
          (select array_agg((lane, m.seen, coalesce(k.taken, 0), m.last, m.more, m.rank, k.turn)::engine.move)
           from (select lane, count(*) filter (where not beyond and not late)::integer as seen,
               max(seq) filter (where not beyond and not late) as last,
               case when min(take) is null then p_over[array_position(v_ids, lane)] = 0 else bool_or(beyond) end as more,
               engine.lane_rank(coalesce(max(created_at) filter (where beyond), max(created_at)),
-                p_lane[array_position(v_ids, lane)].priority) as rank from told group by lane) m
+                p_lane[array_position(v_ids, lane)].priority) as rank from numbered group by lane) m
           left join (select lane, count(*)::integer as taken, sum(turn) as turn from taken group by 1) k using (lane)),
-         (select array_agg(id) from told where late), (select count(*) from told where not beyond and not late),
+         (select array_agg(id) from numbered where late), (select count(*) from numbered where not beyond and not late),
          (select units from charge), (select places from charge)
   into v_done.granted, v_lanes, v_seqs, v_done.jobs, v_done.moves, v_late, v_wanted, v_units, v_places
-  from (select k.*, sum(octet_length(k.cargo)) over (order by k.o rows unbounded preceding) as size from taken k) t;
+  from (select k.*, sum(octet_length(k.payload)) over (order by k.o rows unbounded preceding) as size from taken k) t;
   v_done.moves := engine.complete_lane_moves(v_done.moves, p_lane, p_take, p_over);
   if v_done.granted > 0 then
     v_done.jobs := coalesce(engine.record_claim(p_claim, p_worker, p_now, p_at, v_lanes, v_seqs,

@@ -43,18 +43,18 @@ begin
       else p_at + make_interval(secs => (v_instants[array_position(v_seqs, j.seq)] - p_now) / 1e6) end
     where j.ctid = any (v_tids[:v_seen])
       and case when j.claim is null then j.lane = v_lane end
-    returning j.seq, engine.encode_job(j, v_life, j.seq > v_seqs[1], p_lane.list) as told,
-      engine.encode_job_payload(j) as cargo
+    returning j.seq, engine.encode_job(j, v_life, j.seq > v_seqs[1], p_lane.list) as head,
+      engine.encode_job_payload(j) as payload
   )
   -- A reply must fit the socket's buffers: inputs beyond 64 KiB are left out.
   select count(*), array_agg(t.seq),
-         '[[' || string_agg(t.told || case when t.size <= 65536 then ',' || t.cargo else '' end, '],[') || ']]'
+         '[[' || string_agg(t.head || case when t.size <= 65536 then ',' || t.payload else '' end, '],[') || ']]'
   into v_done.granted, v_marked, v_done.jobs
-  from (select k.*, sum(octet_length(k.cargo)) over (order by seq rows unbounded preceding) as size from taken k) t;
+  from (select k.*, sum(octet_length(k.payload)) over (order by seq rows unbounded preceding) as size from taken k) t;
   v_done.moves := array[(
     v_lane, v_seen, v_done.granted, v_seqs[v_seen], v_read > p_take,
     engine.lane_rank(coalesce(v_sinces[v_seen + 1], v_newest), p_lane.priority), null)::engine.move];
-  if current_setting('sluice.held', true) = 'yes' then
+  if current_setting('sluice.met_locked', true) = 'yes' then
     v_done.moves := engine.complete_lane_moves(v_done.moves, array[p_lane], array[p_take], null);
   end if;
   if v_done.granted > 0 then

@@ -17,7 +17,7 @@ create or replace function engine.record_claim(
 language plpgsql as $$
 declare
   v_instants constant bigint[] := p_ahead.instants[:cardinality(p_of)];
-  v_shared engine.room;
+  v_decider engine.room;
   v_ats bigint[] := v_instants;  -- the instants of each bucket's units
   v_ords integer[];
 begin
@@ -27,9 +27,9 @@ begin
     if cardinality(v_instants) = cardinality(p_ahead.instants) then
       p_rooms := p_ahead.rooms;
     else  -- fewer jobs were left
-      v_shared := (engine.grant_ahead(p_rooms[p_ahead.shared], cardinality(v_instants), p_now)).room;
-      p_rooms := engine.bucket_room(p_buckets, v_shared.now_at);
-      p_rooms[p_ahead.shared] := v_shared;
+      v_decider := (engine.grant_ahead(p_rooms[p_ahead.deciding], cardinality(v_instants), p_now)).room;
+      p_rooms := engine.bucket_room(p_buckets, v_decider.now_at);
+      p_rooms[p_ahead.deciding] := v_decider;
     end if;
     if cardinality(p_lanes) > 1 then  -- each has buckets of its own
       select array_agg(u.at order by u.o), array_agg(array_position(p_buckets, b) order by u.o) into v_ats, v_ords

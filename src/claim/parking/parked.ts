@@ -58,12 +58,12 @@ export async function parkBuckets(sql: Sql, takes: readonly string[] | undefined
  * Runs a write about these buckets (a settlement, a vendor's pause). If it fails on their data, the buckets are parked
  * and it runs once more: a parked bucket keeps what is written until its release.
  */
-export async function untilParked<T>(sql: Sql, takes: readonly string[], tell: () => Promise<T>): Promise<T> {
+export async function untilParked<T>(sql: Sql, takes: readonly string[], act: () => Promise<T>): Promise<T> {
   try {
-    return await tell()
+    return await act()
   } catch (error) {
     if (!isDataError(error) || !(await parkBuckets(sql, takes))) throw error
-    return tell()
+    return act()
   }
 }
 
@@ -72,9 +72,9 @@ export async function untilParked<T>(sql: Sql, takes: readonly string[], tell: (
  * data and is parked now.
  * @throws AttemptError SLUICE_PARKED
  */
-export async function unlessParked<T>(sql: Sql, takes: readonly string[], ask: () => Promise<T>): Promise<T> {
+export async function unlessParked<T>(sql: Sql, takes: readonly string[], act: () => Promise<T>): Promise<T> {
   try {
-    return await ask()
+    return await act()
   } catch (error) {
     const isKnown = codeOf(error) === 'SLW04'
     if (!isKnown && !(isDataError(error) && (await parkBuckets(sql, takes)))) throw error

@@ -23,23 +23,23 @@ returns engine.ahead language plpgsql as $$
 declare
   v_ahead engine.ahead;
   v_single constant boolean := cardinality(p_buckets) = 1;
-  v_shared integer := 1;
+  v_deciding integer := 1;
   v_grant record;
   v_room engine.room;
   v_rooms engine.room[];
 begin
   if p_ahead is null or v_single and p_rooms[1].avail >= p_want then return v_ahead; end if;
   if not v_single then
-    v_shared := (
+    v_deciding := (
       select r.ord from (
         select b from unnest(p_lanes) l, unnest(l.buckets) b group by b having count(*) = cardinality(p_lanes)) s
       join unnest(p_rooms) r on r.bucket = s.b join sluice.bucket t on t.id = s.b
       where t.key = '' and r.avail < p_want order by r.next desc, r.period desc limit 1);
-    if v_shared is null then return v_ahead; end if;
+    if v_deciding is null then return v_ahead; end if;
   end if;
   if p_ahead = 0 then
-    if p_rooms[v_shared].now_at > p_now and p_rooms[v_shared].avail = 0 then
-      perform engine.stop_grants_ahead(p_buckets[v_shared:v_shared], p_now + 30000000); end if;
+    if p_rooms[v_deciding].now_at > p_now and p_rooms[v_deciding].avail = 0 then
+      perform engine.stop_grants_ahead(p_buckets[v_deciding:v_deciding], p_now + 30000000); end if;
     return v_ahead;
   end if;
   if exists (
@@ -52,15 +52,15 @@ begin
     if exists (select 1 from sluice.bucket b where b.id = any (p_buckets) and b.name like '%/%')
       or exists (select 1 from unnest(p_rooms) r where 'concurrency' = any (r.kind))
       or exists (
-        select 1 from sluice.list l where l.id = any (p_buckets) and l.id <> 0 and l.id <> p_buckets[v_shared]
+        select 1 from sluice.list l where l.id = any (p_buckets) and l.id <> 0 and l.id <> p_buckets[v_deciding]
           and not exists (select 1 from unnest(p_lanes) k where k.list = l.id))
     then return v_ahead; end if;
   end if;
-  v_grant := engine.grant_ahead(p_rooms[v_shared], p_ahead, p_now);
+  v_grant := engine.grant_ahead(p_rooms[v_deciding], p_ahead, p_now);
   if v_grant.instants is null then return v_ahead; end if;
-  v_ahead.shared := v_shared;
+  v_ahead.deciding := v_deciding;
   v_ahead.lead := case when v_grant.instants[p_ahead] <= p_now + 100000 then 40000 else 80000 end;
-  if cardinality(v_grant.instants) <= p_rooms[v_shared].avail then return v_ahead; end if;
+  if cardinality(v_grant.instants) <= p_rooms[v_deciding].avail then return v_ahead; end if;
   v_ahead.instants := v_grant.instants;
   if not v_single then
     v_rooms := engine.bucket_room(p_buckets, v_grant.instants[1]);
@@ -71,6 +71,6 @@ begin
     end loop;
   end if;
   v_room := v_grant.room; v_room.avail := cardinality(v_grant.instants);
-  v_rooms[v_shared] := v_room; v_ahead.rooms := v_rooms;
+  v_rooms[v_deciding] := v_room; v_ahead.rooms := v_rooms;
   return v_ahead;
 end $$;

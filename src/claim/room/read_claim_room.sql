@@ -21,8 +21,8 @@ declare
   v_room engine.room;
   v_stale boolean;
   v_kept bigint[];
-  v_held boolean;   -- units are reserved for lanes
-  v_asked boolean;  -- takers wait
+  v_reserved boolean;  -- units are reserved for lanes
+  v_takers boolean;    -- takers wait
 begin
   for round in 1 .. 2 loop
     rooms := engine.bucket_room(p_buckets || p_members, null, p_cap => p_cap);
@@ -39,14 +39,14 @@ begin
         else to_timestamp((now_us - (rooms[1].now_at - rooms[1].wall)) / 1e6) end;
   if p_members <> '{}' then rooms := rooms[:cardinality(p_buckets)]; end if;
   select exists (select 1 from sluice.reservation r where r.bucket = any (p_lists)),
-         exists (select 1 from sluice.taker t where t.alive_until > read_claim_room.now_us) into v_held, v_asked;
-  if v_held then
+         exists (select 1 from sluice.taker t where t.alive_until > read_claim_room.now_us) into v_reserved, v_takers;
+  if v_reserved then
     v_kept := array(
       select coalesce((
         select sum(r.need) from sluice.reservation r
         where r.bucket = b and r.lane <> all (p_lanes) and r.until > now_us and not exists (
           select 1 from sluice.reservation o
-          where o.bucket = b and o.lane = any (p_lanes) and (o.asked, o.lane) < (r.asked, r.lane))), 0)::bigint
+          where o.bucket = b and o.lane = any (p_lanes) and (o.since, o.lane) < (r.since, r.lane))), 0)::bigint
       from unnest(p_lists) with ordinality u (b, o) order by o);
     foreach v_room in array rooms loop
       v_room.avail := greatest(0, v_room.avail - v_kept[v_room.ord]);
@@ -56,7 +56,7 @@ begin
     first := array(
       select l.o::integer from unnest(p_lanes) with ordinality l (id, o)
       join sluice.reservation r on r.bucket = any (p_lists) and r.lane = l.id
-      group by l.o order by min(r.asked), l.o);
+      group by l.o order by min(r.since), l.o);
   end if;
-  if v_asked then rooms := engine.units_left_for_jobs(rooms, now_us); end if;
+  if v_takers then rooms := engine.units_left_for_jobs(rooms, now_us); end if;
 end $$;

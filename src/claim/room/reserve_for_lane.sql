@@ -47,7 +47,7 @@ begin
                  <= greatest(1, r.most / 2) end;
   delete from sluice.reservation r
   where r.class = p_lane.class and r.lane = p_lane.id and r.bucket <> all (coalesce(v_buckets, '{}'));
-  insert into sluice.reservation (bucket, class, lane, need, asked, until)
+  insert into sluice.reservation (bucket, class, lane, need, since, until)
   select u.bucket, p_lane.class, p_lane.id, u.need, p_now, v_until from unnest(v_buckets, v_needs) u (bucket, need)
   on conflict (bucket, lane) do update set need = excluded.need, until = excluded.until
   -- Not at each claim, because each update leaves a dead row.

@@ -90,13 +90,13 @@ create index list_bucket on sluice.list (id) where id <> 0;
 create index list_lead on sluice.list (class) where lead > 0;
 
 -- Units of a bucket that are kept for the next job of a lane: it needs more of them than are free, or it waits for
--- another bucket meanwhile. `asked`: since when; the earlier of two reservations has precedence. It expires at until.
+-- another bucket meanwhile. `since`: from when on; the earlier of two reservations has precedence. It expires at until.
 create table sluice.reservation (
   bucket bigint not null,
   class bigint not null,
   lane bigint not null,
   need bigint not null,
-  asked bigint not null,
+  since bigint not null,
   until bigint not null,
   primary key (bucket, lane)
 ) with (fillfactor = 50);

@@ -1,11 +1,11 @@
 -- Returns what has happened to the store.
 -- n: its epoch.
--- `told`: whether the server's identity is known.
+-- identified: whether the server's identity is known.
 -- since_ms: when the epoch began, in Unix ms; null: it is the first.
 -- names, until_ms: the limits that are still closed since then, and when the last of them opens.
 -- longer: the limits that look back for longer than the hour for which they were closed.
 -- stepped_us, stepped_ms: size of the last step of the store's clock, and how long ago it was.
-create or replace function engine.describe_store_loss(out n bigint, out told boolean, out since_ms float8,
+create or replace function engine.describe_store_loss(out n bigint, out identified boolean, out since_ms float8,
   out names text[],
   out until_ms float8,
   out longer text[], out stepped_us bigint, out stepped_ms bigint) language plpgsql set jit = off as $$
@@ -16,7 +16,7 @@ declare
 begin
   select * into v_epoch from sluice.epoch;
   n := v_epoch.n;
-  told := v_epoch.identity is not null;
+  identified := v_epoch.identity is not null;
   since_ms := engine.unix_ms(engine.store_time(v_epoch.closed_us));
   select array_agg(l.name order by l.name) filter (where l.at > v_now),
          engine.unix_ms(engine.store_time(max(l.at) filter (where l.at > v_now))),

@@ -1,4 +1,4 @@
--- Returns a bucket's newest row (p_row) with the debts, steps and periods that it has under a changed definition: as if
+-- Returns a bucket's newest row (p_row) with the debts, parts and periods that it has under a changed definition: as if
 -- the new rules had been in force for as long as they look back (span), from what was granted and not given back. As
 -- `rebuild` in test/limits/rebuild.ts; for a rate or a pace engine.rebuild_rate_debt. A rule that the row's definition
 -- had too keeps what the row has of it, whose grants may be many. Running jobs keep their places if every definition
@@ -20,7 +20,7 @@ begin
     where d.name = p_def.name and d.version = p_row.version and u.kind = 'concurrency';
   end if;
   for i in 1 .. cardinality(p_def.kind) loop
-    v_new.debt[i] := 0;  -- for a window or a quota engine.bucket_room reads its steps or periods
+    v_new.debt[i] := 0;  -- for a window or a quota engine.bucket_room reads its parts or periods
     if p_def.kind[i] = 'concurrency' then
       v_new.debt[i] := coalesce(v_running, 0);
     elsif v_kept[i] is not null then

@@ -2,7 +2,7 @@
 -- The ledger row has no claim and the cause `others`: the units cannot be given back, and are none that the limit has
 -- granted. A bucket of which the vendor has nothing left is held until the vendor's count begins anew, if that time is
 -- known. Both only tighten. A window of ours forgets the units when the vendor's count begins anew, if that is known,
--- or up to a step later.
+-- or up to a part later.
 -- Nothing is locked or written for a bucket with nothing to charge.
 -- p_buckets: their ids, each once; the other arrays have an element for each.
 -- p_most, p_left: as in engine.find_others_use.

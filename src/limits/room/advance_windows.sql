@@ -1,8 +1,8 @@
--- Moves the counters of windows from p_from to p_to: inserts new steps at the front and drops as many at the end. A
--- window is counted in steps (equal parts of time), the newest first; one row of counters for each rule.
+-- Moves the counters of windows from p_from to p_to: inserts new parts at the front and drops as many at the end. A
+-- window is counted in equal parts of time, the newest first; one row of counters for each rule.
 -- p_slots: the counters; null: nothing was counted yet.
 -- p_kind: kind of each rule; only windows are moved.
--- p_slot: length of each rule's steps, in microseconds.
+-- p_slot: length of each rule's parts, in microseconds.
 -- p_from, p_to: times of the limiter's clock, in microseconds.
 create or replace function engine.advance_windows(p_slots integer[], p_kind text[], p_slot bigint[], p_from bigint,
   p_to bigint)

@@ -1,9 +1,9 @@
--- Returns the counters of windows, as of p_at, after p_units were granted at p_when. Units given back in a step that is
--- no longer counted make no difference. Units used beyond a grant whose step is no longer counted are counted in the
--- oldest step, so that no window misses them.
--- p_slots: the counters, by rule and step (ledger.slots).
+-- Returns the counters of windows, as of p_at, after p_units were granted at p_when. Units given back in a part that is
+-- no longer counted make no difference. Units used beyond a grant whose part is no longer counted are counted in the
+-- oldest part, so that no window misses them.
+-- p_slots: the counters, by rule and part (ledger.slots).
 -- p_kind: kind of each rule.
--- p_slot: length of each rule's steps, in microseconds.
+-- p_slot: length of each rule's parts, in microseconds.
 -- p_at, p_when: times of the limiter's clock, in microseconds.
 -- p_units: units granted; negative: given back.
 create or replace function engine.count_in_windows(

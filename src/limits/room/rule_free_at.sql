@@ -3,7 +3,7 @@
 -- have become free in total, provided that some are taken meanwhile; for a window or a quota a time no later than that.
 -- p_def, p_i: the definition, and the number of the rule in it.
 -- p_debt: debts of all its rules.
--- p_slots, p_quota: steps and periods of all its rules, as of p_now (ledger).
+-- p_slots, p_quota: parts and periods of all its rules, as of p_now (ledger).
 -- p_now: the limiter's clock, in microseconds.
 -- p_exact: several waiters need the units together, so a pace may free them one by one.
 -- p_ahead: by how many microseconds the limiter's clock is ahead of the store's, by which calendars go.
@@ -29,7 +29,7 @@ begin
         + div(p_debt[p_i] - (v_room - p_need)::numeric * p_def.weight[p_i] + p_def.drain[p_i] - 1, p_def.drain[p_i]),
         p_now + v_pace);
     when 'window' then
-      -- When the newest of the steps that must leave the window has left it.
+      -- When the newest of the parts that must leave the window has left it.
       for k in 1 .. 61 loop
         v_kept := v_kept + p_slots[p_i][k];
         if v_kept > v_room - p_need then return (p_now / p_def.slot[p_i] - k + 62) * p_def.slot[p_i]; end if;

@@ -11,10 +11,10 @@ declare
   v_share bigint := sluice.hash64(p_def.name || (p_def.spec ->> 'lends') || v_key);
   v_last record;
 begin
-  select l.at, l.claim = '00000000-0000-0000-0000-000000000000' is true as asked into v_last
+  select l.at, l.claim = '00000000-0000-0000-0000-000000000000' is true as denied into v_last
   from (select * from sluice.ledger o where o.bucket = v_share order by o.at desc, o.n desc limit 100) l
   where l.claim is not null and l.units > 0 or l.claim = '00000000-0000-0000-0000-000000000000' limit 1;
-  if v_last.asked then
+  if v_last.denied then
     return p_def.lend_us + greatest(v_last.at, (
       select max(w.due)
         from sluice.list w where w.id in (v_share, sluice.hash64(rtrim(p_def.name, '/') || v_key)) and w.id <> 0));
