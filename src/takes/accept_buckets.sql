@@ -1,5 +1,6 @@
 -- Ends what engine.refuse_buckets began, after the vendor accepted a request: the buckets grant again as their rules
--- allow. Does nothing for a bucket of which the vendor refused a request that was sent later, or at the same time.
+-- allow. Does nothing for a bucket of which the vendor refused a request that was sent later, or at the same time. A
+-- hold for another cause (engine.hold_buckets), such as that the vendor has nothing left, goes on.
 -- It notifies workers and takers that wait for the buckets.
 -- p_age_us: how long ago the accepted request got its grant, or longer; null: an operator ends it, whatever was sent.
 -- p_cap: as for engine.limiter_now_us.
@@ -22,8 +23,13 @@ begin
     and (r.cause <> 'down' or r.host = p_host or r.host is null or p_host is null);
   foreach v_room in array engine.bucket_room(p_buckets, v_now) loop
     continue when v_room.probe = 0 or exists (select 1 from sluice.refusal r where r.bucket = v_room.bucket);
-    v_room.hold := least(v_room.hold, v_room.now_at);
     v_room.probe := 0;
+    if p_age_us is null or not exists (
+      select 1 from (
+        select l.hold, l.cause from sluice.ledger l where l.bucket = v_room.bucket
+        order by l.at desc, l.n desc limit 200) l
+      where l.hold = v_room.hold and l.cause in ('used', 'closed', 'spent'))
+    then v_room.hold := least(v_room.hold, v_room.now_at); end if;
     v_rooms := v_rooms || v_room;
   end loop;
   perform engine.append_ledger(v_rooms);

@@ -5,8 +5,8 @@ import { sqlOn } from '../../src/db/store.ts'
 import { defineLimit } from '../../src/claim/definitions/define.ts'
 import { limit, type LimitOptions } from '../../src/limits/limit.ts'
 import { emptied, engines, ownClock } from '../claim/engine.ts'
-import { giveBack } from '../takes/engine.ts'
-import { addBucket, chargeOthers, grantOf, roomOf } from './engine.ts'
+import { accept, giveBack } from '../takes/engine.ts'
+import { addBucket, chargeOthers, grantOf, refuse, roomOf } from './engine.ts'
 
 const startMs = 1_800_000_000_000
 let names = 0
@@ -63,6 +63,22 @@ describe.each(engines)('the use of others, on $name', (engine) => {
     expect((await count(95, 30)).charged).toBe(0)
     await giveBack(at.db, name, unused, 10)
     expect((await count(75, 30)).charged).toBe(5)
+  })
+
+  it('holds a bucket of which nothing is left, also if the answer that shows it ends what a refusal held', async () => {
+    await define({ window: '100/min' })
+    await refuse(at.db, [name], { waitUs: 2e6 })
+    await pass(3)
+    await grant(1)
+    expect(await count(0, 10, 30)).toMatchObject({ heldS: 30 })
+    await accept(at.db, [name], 100_000)
+    expect(await room()).toEqual({ avail: 0, holdS: 30 })
+    await pass(30)
+    expect((await room()).holdS).toBe(0)
+    // An operator ends any hold.
+    await refuse(at.db, [name], {})
+    await accept(at.db, [name], null)
+    expect((await room()).holdS).toBe(0)
   })
 
   it('counts only what was granted since the window of the vendor began', async () => {
