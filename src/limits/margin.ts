@@ -31,6 +31,8 @@ export interface Measured {
   readonly latePart: number
   /** The largest such part of any process. If it is too large, nothing shrinks. */
   readonly latePartMost: number
+  /** Such a part of the grants of all processes. Only this makes the life longer than stated, which costs all of them a part of the rate. */
+  readonly latePartOfAll: number
   /** Longest answer less the shortest one, in microseconds, of all hosts; undefined: not known of all that may call. */
   readonly wayUs: number | undefined
 }
@@ -61,7 +63,7 @@ const patienceUs = 30_000_000
 const shortUsMost = 60_000_000
 /**
  * A life that is shorter than stated grows when more than this part of the grants come too late, because those are lost; a
- * longer one costs more, so it takes more than that part.
+ * longer one costs more, so it takes more than that part, and of the whole fleet's grants.
  */
 const lateLeast = 0.03
 const lateMost = 0.5
@@ -130,7 +132,7 @@ export function nextMargin(course: Course): Margin | undefined {
     const wide = joined(inForce, stated)
     return wide.grantUs > inForce.grantUs || wide.transitUs > inForce.transitUs ? wide : narrowed(course, stated, 1)
   }
-  const { ageUs, latePart, latePartMost, wayUs } = measured
+  const { ageUs, latePart, latePartMost, latePartOfAll, wayUs } = measured
   const shortUs = shortWindowsUs(course.rules)
   const least = shortUs.length > 0 ? { grantUs: lifeUsLeast, transitUs: 0 } : stated
   const life = ageUs === undefined ? inForce.grantUs : Math.max(least.grantUs, stepFrom(ageUs * 1.25))
@@ -140,7 +142,8 @@ export function nextMargin(course: Course): Margin | undefined {
       : stated.transitUs
   const sumUs = inForce.grantUs + inForce.transitUs
   const isTight = way > inForce.transitUs && (!isMeasured || wayUs === undefined || wayUs > inForce.transitUs)
-  const longest = latePart > lateMost ? lifeUsMost : latePart > lateLeast ? stated.grantUs : 0
+  const isLong = latePart > lateMost && latePartOfAll > lateMost
+  const longest = isLong ? lifeUsMost : latePart > lateLeast ? stated.grantUs : 0
   const grantUs = Math.max(inForce.grantUs, Math.min(longest, Math.max(life, stepFrom(inForce.grantUs + 1))))
   const transitUs = Math.max(isTight ? way : Math.min(way, inForce.transitUs), sumUs - grantUs)
   if (grantUs > inForce.grantUs || isTight) return { grantUs, transitUs }

@@ -163,6 +163,15 @@ describe('the margin of a fleet', () => {
     }
   })
 
+  it('does not outgrow what is stated by what one cold process of many received too late', async () => {
+    const { of, join, pass, inForce } = await fleet({ rate: '5/s' })
+    const [one, ...others] = [await join(), await join(), await join()]
+    for (let i = 0; i < 7; i++) one.aged([of], 600, true)
+    await pass(10, [2, 4], others)
+    await one.renew()
+    expect(await inForce()).toEqual(wide)
+  })
+
   it('grows once for what one process of many received too late', async () => {
     const { of, join, pass, inForce } = await fleet()
     const [one] = [await join(), await join(), await join(), await join()]

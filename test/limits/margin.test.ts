@@ -15,7 +15,7 @@ import { cases } from '../long.ts'
 const ms = 1_000
 const stated: Margin = { grantUs: 100 * ms, transitUs: 100 * ms }
 const wide = [100, 100]
-const quiet = { ageUs: 5 * ms, latePart: 0, latePartMost: 0, wayUs: 2 * ms }
+const quiet = { ageUs: 5 * ms, latePart: 0, latePartMost: 0, latePartOfAll: 0, wayUs: 2 * ms }
 
 /** What follows on a limit of 200/s that has been in force for an hour, unless stated otherwise. */
 const after = (course: Partial<Course>) =>
@@ -113,12 +113,12 @@ describe('a margin', () => {
   })
 
   it('grows by the life of a grant while grants come too late, up to a second, for all limits', () => {
-    const late = (ageUs: number, inForce = stated) => {
+    const late = (ageUs: number, inForce = stated, latePartOfAll = 0.8) => {
       const rules = limit('a', { rate: '200/h', quota: '1000/day' }).rules
       return after({
         inForce,
         rules,
-        measured: { ageUs, latePart: 0.9, latePartMost: 0.9, wayUs: undefined },
+        measured: { ageUs, latePart: 0.9, latePartMost: 0.9, latePartOfAll, wayUs: undefined },
         steadyUs: 0,
       })
     }
@@ -126,6 +126,9 @@ describe('a margin', () => {
     expect(late(90 * ms)).toEqual({ grantUs: 150 * ms, transitUs: 100 * ms })
     expect(late(9_000 * ms)).toEqual({ grantUs: second, transitUs: 100 * ms })
     expect(late(9_000 * ms, { grantUs: second, transitUs: 100 * ms })).toBeUndefined()
+    // Most of the fleet's grants came in time: a longer life would cost it more.
+    expect(late(130 * ms, stated, 0.4)).toBeUndefined()
+    expect(late(130 * ms, { grantUs: 10 * ms, transitUs: 5 * ms }, 0.4)).toEqual(stated)
   })
 
   it('grows up to what is stated already when few grants come too late, and within its sum', () => {
@@ -158,6 +161,7 @@ it('no window of the vendor holds more than its limit, however margins change an
       ageUs: fc.integer({ min: 1, max: 400 }).map((each) => each * ms),
       latePart: fc.constantFrom(0, 0, 0.1, 0.9),
       latePartMost: fc.constantFrom(0, 0, 0.1, 0.9),
+      latePartOfAll: fc.constantFrom(0, 0.1, 0.9),
       wayUs: fc.option(fc.integer({ min: 0, max: 40 }), { nil: undefined }),
     }),
     /** How long the definition stays before it is looked at again, in ms. */

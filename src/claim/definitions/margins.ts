@@ -40,6 +40,7 @@ interface Row {
   known: number
   age: number | null
   late: number
+  late_of_all: number
   way: number | null
   fixed: boolean
   read: number
@@ -235,7 +236,7 @@ export class Margins {
    */
   async #look(row: Row, latePart: number): Promise<boolean> {
     this.#learn(row)
-    const { name, version, spec, age, late, way } = row
+    const { name, version, spec, age, late, late_of_all: latePartOfAll, way } = row
     const nowMs = this.#store.clock.monotonicMs()
     if (this.#seen.get(name)?.version !== version) this.#seen.set(name, { version, sinceMs: nowMs })
     const steadyUs = (nowMs - (this.#seen.get(name)?.sinceMs ?? nowMs)) * 1_000
@@ -244,7 +245,7 @@ export class Margins {
     const next = nextMargin({
       inForce: spec,
       stated,
-      measured: { ageUs: age ?? undefined, latePart, latePartMost: late, wayUs: way ?? undefined },
+      measured: { ageUs: age ?? undefined, latePart, latePartMost: late, latePartOfAll, wayUs: way ?? undefined },
       isMeasured: isMeasured(spec.numbers),
       isFixed: row.fixed,
       rules: spec.rules,

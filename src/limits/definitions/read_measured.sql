@@ -2,23 +2,25 @@
 -- known: number of processes that may call
 -- age: the age that nearly all grants had at most when they were used; null: some host has used fewer than 20
 -- late: the part of its newest grants that some process has received too late
+-- late_of_all: the part of all processes' newest grants, each weighed by how many it has had lately
 -- way: the longest answer less the shortest one, of all hosts; null: some host has fewer than 100, or something is not
 -- measured
 -- fixed: what is measured changes nothing, because other programs, or other databases, count by this definition too.
 -- read: when it is read, by the store's clock, in microseconds
 -- $1: the limits
 select d.name, d.version, d.spec, coalesce(m.known, 0)::integer as known, m.age::float8 as age,
-  coalesce(m.late, 0)::float8 as late, m.way::float8 as way,
+  coalesce(m.late, 0)::float8 as late, coalesce(m.late_of_all, 0)::float8 as late_of_all, m.way::float8 as way,
   d.spec ? 'published' or coalesce((select s.stores > 1 from sluice.shared s limit 1), false) as fixed,
   sluice.now_us()::float8 as read
 from unnest($1::text[]) n (name)
 cross join lateral (select * from sluice.limit_def where name = n.name order by version desc limit 1) d
 cross join lateral (
-  select sum(h.known) as known, max(h.late) as late,
+  select sum(h.known) as known, max(h.late) as late, sum(h.lost) / nullif(sum(h.ages), 0) as late_of_all,
     case when min(h.ages) >= 20 then max(h.age) end as age,
     case when min(h.answers) >= 100 and bool_and(h.sound) then max(h.most) - min(h.least) end as way
   from (
     select count(*) as known, max(late) filter (where lives) as late, sum(ages) filter (where lives) as ages,
+      sum(late * ages) filter (where lives) as lost,
       max(age) filter (where lives and ages > 0) as age, sum(answers) as answers, bool_and(sound) as sound,
       max(most) filter (where answers > 0) as most,
       min(least) filter (where answers > 0) as least
