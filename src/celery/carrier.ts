@@ -14,7 +14,7 @@ export interface Inbox {
   binding?: { exchange: string; routingKey: string }
   /**
    * True: a message goes only when `onMessage` has resolved; until then another reader may get it. If it resolves to false, the
-   * message is kept for other readers, who get it when this one ends. Default false.
+   * message goes back to the queue for other readers, soon. Default false.
    */
   isKept?: boolean
 }

@@ -2,6 +2,7 @@
 import { type Broker, type Delivery, openBroker } from '../amqp/broker.ts'
 import type { Headers } from '../amqp/headers.ts'
 import type { Message } from '../amqp/publisher.ts'
+import { systemClock } from '../core/clock.ts'
 import type { Log } from '../core/log.ts'
 import type { Address, Carrier, Inbox } from './carrier.ts'
 import type { WireMessage } from './wire.ts'
@@ -9,8 +10,11 @@ import type { WireMessage } from './wire.ts'
 /** A reply queue without a reader goes after this time; until then a lost connection loses no result. */
 const queueKeptMs = 300_000
 
-/** Messages that a reader has at once that keeps them. */
-const keptMost = 2_000
+/** Messages that a reader has at once that keeps them, as many as the protocol allows: those of others must not bar its own. */
+const keptMost = 65_535
+
+/** A message for another reader goes back after this time, so that the reader does not get it again and again without a pause. */
+const foreignMs = 200
 
 /** Connects to a RabbitMQ. The errors are those of `openBroker`. */
 export async function amqpCarrier(options: { url: string; name: string; log: Log }): Promise<Carrier> {
@@ -79,15 +83,20 @@ class AmqpCarrier implements Carrier {
           },
     )
     const how = { prefetch: keptMost, noAck: !isKept }
-    const others: Delivery[] = []
+    const ends = new AbortController()
+    let pause: Promise<void> | undefined
     const consumer = await this.#broker.consume(queue, how, async (delivery) => {
-      const isForOthers = (await onMessage(received(delivery))) === false
-      if (isKept && isForOthers) others.push(delivery)
-      else if (isKept) delivery.ack()
+      const isForeign = (await onMessage(received(delivery))) === false
+      if (!isKept) return
+      if (!isForeign) return void delivery.ack()
+      // One pause for all that arrive during it.
+      pause ??= systemClock.sleep(foreignMs, ends.signal, false).then(() => (pause = undefined))
+      await pause
+      delivery.reject({ requeue: true })
     })
     return async () => {
       await consumer.cancel()
-      for (const delivery of others) delivery.reject({ requeue: true })
+      ends.abort()
     }
   }
 

@@ -72,22 +72,25 @@ it('that cannot be read are the reason why a caller has none', async (context) =
   expect(states).toEqual(['UNREADABLE'])
 })
 
-it('of tasks that nobody here waits for stay for the next one that adopts their queue', async ({ onTestFinished }) => {
+it('go to each of several heirs that read one queue and wait for different tasks', async (context) => {
   const broker = await openBroker({ url: (await freshBroker()).url, name: 'test', log: silent })
-  onTestFinished(() => broker.close())
+  context.onTestFinished(() => broker.close())
   const open = () => rpcResults(carrierOver(broker), silent, { isKept: true })
   const [gone, heir, other] = [await open(), await open(), await open()]
   await gone.close()
-  const told: string[] = []
-  for (const id of ['of another', 'own']) {
-    const message = resultMessage({ id, state: 'SUCCESS', value: 1, traceback: undefined })
-    await publish(broker, message, { exchange: '', routingKey: gone.replyTo })
-  }
-  heir.watch('own', ({ id }) => told.push(id))
-  const stop = await heir.adopt(gone.replyTo, true)
-  await until(() => told.includes('own'), 'the heir has its own')
-  await stop()
-  other.watch('of another', ({ id }) => told.push(id))
-  await other.adopt(gone.replyTo, false)
-  await until(() => told.includes('of another'), 'the other one has the rest')
+  const told = { heir: new Set<string>(), other: new Set<string>() }
+  const ids = Array.from({ length: 20 }, (_, n) => `of another ${n}`)
+  for (const id of ids) other.watch(id, () => told.other.add(id))
+  heir.watch('own', () => told.heir.add('own'))
+  const report = (id: string) =>
+    publish(broker, resultMessage({ id, state: 'SUCCESS', value: 1, traceback: undefined }), {
+      exchange: '',
+      routingKey: gone.replyTo,
+    })
+  await Promise.all(ids.map(report))
+  await report('own')
+  await heir.adopt(gone.replyTo, true)
+  await until(() => told.heir.size === 1, 'the heir has its own')
+  await other.adopt(gone.replyTo, true)
+  await until(() => told.other.size === ids.length, 'the other one has its own, beside a heir that lives')
 })
