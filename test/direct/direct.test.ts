@@ -103,7 +103,7 @@ describe('a task that Python sends, without a store', () => {
   it('is put aside when it cannot be carried out, and its producer learns why', async (context) => {
     await direct(context, [task('add', { input: total, run: () => 0 })], places)
     const unknown = await producer.result(await producer.send('nobody', [1]))
-    expect(unknown).toEqual(['FAILURE', ['UsageError', 'no worker here has a task "nobody"']])
+    expect(unknown).toEqual(['FAILURE', ['NotRegistered', 'nobody']])
     await producer.ask('raw', { body: 'no json', content_type: 'application/json', headers: { task: 'add', id: 'x' } })
     await until(async () => (await messagesIn('celery.parked')).length > 0, 'it is parked')
     // An input that the schema refuses is no attempt that could succeed.
