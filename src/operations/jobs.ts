@@ -92,7 +92,7 @@ export interface ListOptions extends JobFilter {
 /** The jobs of a task whose attempts fail. */
 export interface FailingJobs {
   task: string
-  /** How many wait for another attempt after a failure; of the 10,000 jobs that are due first. */
+  /** How many wait for another attempt after a failure; of the 10,000 scheduled jobs that are due first. */
   retrying: number
   /** How many have failed for good within the last hour; of the 10,000 that were sent last. */
   failed: number
@@ -309,7 +309,7 @@ export class Jobs {
 
   /** Reads the tasks whose attempts fail, those with most such jobs first; 20 at most. */
   async failing(): Promise<FailingJobs[]> {
-    const rows = await this.#sql.run<FailingRow>('operations/read_failing')
+    const rows = await this.#sql.call<FailingRow>('read_failing')
     return rows.map(({ last_ms: lastMs, ...rest }) => ({ ...rest, lastAt: new Date(lastMs) }))
   }
 }
