@@ -4,6 +4,7 @@ import { resultsOf } from '../celery/producer.ts'
 import { controlOver } from '../celery/remote.ts'
 import { carrierOver } from '../celery/transport.ts'
 import { UsageError } from '../core/errors.ts'
+import { addressOf } from '../redis/address.ts'
 import { CeleryOutlet, type CeleryOutletOptions } from './celery-outlet.ts'
 
 /** Parameters of `celeryOutlet`. */
@@ -19,10 +20,18 @@ export async function celeryOutlet(options: CeleryOptions): Promise<CeleryOutlet
     )
   const carrier = carrierOver(broker)
   const control = await controlOver(carrier, store.log)
-  // A dispatcher that reads results elsewhere would take calls that have ended for calls that were not made.
-  const kin = `sluice.celery.${backend === 'rpc://' ? '' : 'redis.'}${await broker.identity()}.`
+  const kin = kinOf(backend, await broker.identity())
   const how = { replyTo: `${kin}${randomUUID()}`, isKept: true }
   const results = await resultsOf(backend === 'rpc://' ? 'rpc' : backend, carrier, store.log, how)
   if (results === undefined) throw new TypeError('there are no results')
   return new CeleryOutlet({ ...options, control, results, kin })
+}
+
+/**
+ * Returns the prefix of the names of dispatchers that can take over from each other. A reader of other results would take
+ * calls that have ended for calls that were not made. A Redis may have several names, so only its database counts.
+ * @param backend where results are read @param broker its identity
+ */
+export function kinOf(backend: string, broker: string): string {
+  return `sluice.celery.${backend === 'rpc://' ? '' : `redis.${addressOf(backend).db}.`}${broker}.`
 }

@@ -4,6 +4,7 @@ import { silent as log } from '../../src/core/log.ts'
 import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
 import type { Estate, JobKey, Reports } from '../../src/claim/outlet.ts'
 import { RemoteEstates } from '../../src/remote/estates.ts'
+import { kinOf } from '../../src/remote/open.ts'
 import type { Sent } from '../../src/remote/sent.ts'
 import { task } from '../../src/tasks/task.ts'
 import { World } from '../outlet/simulated-world.ts'
@@ -65,4 +66,10 @@ it('takes nothing over twice, and nothing if it has none of the tasks', () => {
   inherit([job(2, 'far')])
   inherit([job(2, 'far')])
   expect(at.inherited).toEqual(['j2'])
+})
+
+it('is taken over only by one that reads results in the same database, whatever the name of its server', () => {
+  const kin = (backend: string) => kinOf(backend, 'broker')
+  expect(kin('redis://127.0.0.1/1')).toBe(kin('redis://localhost:6379/1'))
+  expect(new Set(['rpc://', 'redis://localhost/0', 'redis://localhost/1'].map(kin)).size).toBe(3)
 })
