@@ -14,23 +14,19 @@ export interface Reporting {
 /**
  * Judges each task of a worker. A call without reports would look like one that was not made: it would be repeated, and its units
  * refunded.
- * @param registered what it answers to `registered` @param conf to `conf`, which matters for results in Redis
+ * @param registered what it answers to `registered`, where its environment counts, too
  * @param backend where results are read: `rpc://`, or the URL of a Redis
  */
-export function reportingIn(registered: readonly unknown[], conf: unknown, backend: string): Reporting {
-  const place = isElsewhere(conf, backend) ? elsewhere : undefined
+export function reportingIn(registered: readonly unknown[], backend: string): Reporting {
   const all = registered.map(String).map((text) => ({
     task: text.split(' ')[0] ?? '',
-    fault: faultIn(text, backend) ?? place,
+    fault: faultIn(text, backend),
   }))
   return {
     tasks: new Set(all.flatMap(({ task, fault }) => (fault === undefined ? [task] : []))),
     faults: new Map(all.flatMap(({ task, fault }) => (fault === undefined ? [] : [[task, fault]]))),
   }
 }
-
-const elsewhere =
-  'result_backend, without global_keyprefix, to the Redis database that CELERY_RESULT_BACKEND names here'
 
 /** Returns what has to be set for a task: `name [attribute=value …]`. A backend that is not Celery's own is not judged. */
 function faultIn(text: string, backend: string): string | undefined {
@@ -42,11 +38,25 @@ function faultIn(text: string, backend: string): string | undefined {
   return `result_backend = ${isRpc ? "'rpc://'" : "'redis://…'"}`
 }
 
-/** True if a worker's results are in another database of Redis, or under other keys. Its name of the server may be another. */
-function isElsewhere(conf: unknown, backend: string): boolean {
+/**
+ * Returns true if a worker's settings name another database of a Redis than `backend`, or other keys. That is not certain, because
+ * they do not show its environment, which overrides them. Its name of the server may be another.
+ * @param conf what it answers to `conf`: new names, or old ones, which are also those of Django
+ */
+export function seemsElsewhere(conf: unknown, backend: string): boolean {
   if (backend === 'rpc://' || !isRecord(conf)) return false
-  const { result_backend: theirs, result_backend_transport_options: options } = conf
+  const get = (name: string) => conf[name] ?? conf[`CELERY_${name.toUpperCase()}`]
+  const options = get('result_backend_transport_options')
   if (isRecord(options) && options['global_keyprefix']) return true
-  const [, db] = /^rediss?:\/\/[^/?#]*(?:\/(\d*))?/.exec(String(theirs)) ?? [undefined, undefined]
-  return /^rediss?:/.test(String(theirs)) && Number(db ?? 0) !== addressOf(backend).db
+  const db = databaseIn(String(get('result_backend')))
+  return db !== undefined && db !== addressOf(backend).db
+}
+
+/** Returns the database that a URL names, as Celery reads it; undefined: it is not the URL of a Redis. */
+function databaseIn(url: string): number | undefined {
+  try {
+    return addressOf(url.replace(/([^:/])\/+/g, '$1/')).db
+  } catch {
+    return undefined
+  }
 }

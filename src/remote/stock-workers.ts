@@ -6,7 +6,7 @@ import { received } from '../celery/transport.ts'
 import { isRecord } from '../celery/json.ts'
 import type { Clock } from '../core/clock.ts'
 import type { Log } from '../core/log.ts'
-import { reportingIn, taskItems } from './reporting.ts'
+import { reportingIn, seemsElsewhere, taskItems } from './reporting.ts'
 import { Skew } from './skew.ts'
 
 /** Parameters of `StockWorkers`; see the fields. */
@@ -226,13 +226,13 @@ export class StockWorkers {
     this.#isLooking = false
   }
 
-  /** Resolves to the tasks of workers, and to their settings. */
+  /** Resolves to the tasks of workers, and, if results are in Redis, to their settings. */
   #tasksOf(workers: readonly string[]): Promise<[Answers, Answers]> {
-    const { control } = this.#options
+    const { control, backend } = this.#options
     const how = { workers, within: 2 * answerMs }
     return Promise.all([
       control.request('registered', { taskinfoitems: taskItems }, how),
-      control.request('conf', {}, how),
+      backend === 'rpc://' ? {} : control.request('conf', {}, how),
     ])
   }
 
@@ -240,7 +240,7 @@ export class StockWorkers {
     const known = this.#workers.get(name)
     const isNew = known === undefined || known.pid !== pidIn(stats)
     // The next look tries again.
-    if (isNew && !(Array.isArray(registered) && isRecord(conf))) return
+    if (isNew && !Array.isArray(registered)) return
     if (isNew && known !== undefined) this.#lose(known, startedAnew(known, pidIn(stats)))
     const tasks = isNew ? this.#reported(name, registered as unknown[], conf) : known.tasks
     const newcomer = this.#newcomers.get(name)
@@ -262,11 +262,16 @@ export class StockWorkers {
   /** Returns the tasks whose calls a new worker reports, and logs what is to be set for others that matter. */
   #reported(worker: string, registered: readonly unknown[], conf: unknown): ReadonlySet<string> {
     const { backend, tasks: wanted, log } = this.#options
-    const { tasks, faults } = reportingIn(registered, conf, backend)
+    const { tasks, faults } = reportingIn(registered, backend)
     const silent = [...wanted].filter((task) => faults.has(task))
     const text = 'a Celery worker does not report the calls of these tasks to this dispatcher, so they get no jobs'
     for (const fault of new Set(silent.map((task) => faults.get(task))))
       log.error(`${text}: set ${fault}`, { worker, tasks: silent.filter((task) => faults.get(task) === fault) })
+    if (seemsElsewhere(conf, backend))
+      log.warn(
+        'a Celery worker seems to report its calls elsewhere, and each would be repeated; unless its environment overrides its settings, set result_backend, without global_keyprefix, to the Redis database that CELERY_RESULT_BACKEND names here',
+        { worker },
+      )
     return tasks
   }
 

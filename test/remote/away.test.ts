@@ -20,7 +20,6 @@ it('have no room while the broker is away, and those who wait for room learn whe
     stats: { 'celery@a': { pid: 7, pool: { 'max-concurrency': 4 } } },
     active_queues: { 'celery@a': [{ name: 'mail' }] },
     registered: { 'celery@a': ['send [track_started=True]'] },
-    conf: { 'celery@a': {} },
   }
   const broker = {
     isUp: true,

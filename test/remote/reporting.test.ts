@@ -1,6 +1,6 @@
 /** Whether a worker reports its calls where a dispatcher reads, by what it answers, without any of them. */
 import { expect, it } from 'vitest'
-import { reportingIn } from '../../src/remote/reporting.ts'
+import { reportingIn, seemsElsewhere } from '../../src/remote/reporting.ts'
 
 const rpc = 'backend=<celery.backends.rpc.RPCBackend object at 0x7f>'
 const redis = 'backend=<celery.backends.redis.RedisBackend object at 0x7f>'
@@ -19,20 +19,30 @@ it.each([
   ['results are in Redis, as wanted', `track_started=True ${redis}`, `${at}/0`, undefined],
   ['the backend is not one of Celery', `track_started=True ${own}`, 'rpc://', undefined],
 ])('of a task of which %s', (_what, attributes, backend, fault) => {
-  const { tasks, faults } = reportingIn([`add [${attributes}]`], {}, backend)
+  const { tasks, faults } = reportingIn([`add [${attributes}]`], backend)
   expect(faults.get('add')).toBe(fault)
   expect(tasks.has('add')).toBe(fault === undefined)
 })
 
+const django = 'CELERY_RESULT_BACKEND'
+
 it.each([
-  ['redis://127.0.0.1:6379/0', undefined, `${at}/0`, true],
-  ['redis://127.0.0.1:6379', undefined, at, true],
-  ['redis://:**@cache:6379/3', undefined, `${at}/3`, true],
-  ['redis://127.0.0.1:6379/1', undefined, `${at}/0`, false],
-  ['redis://127.0.0.1:6379', undefined, `${at}/2`, false],
-  ['redis://127.0.0.1:6379/0', { global_keyprefix: 'shop' }, `${at}/0`, false],
-  ['redis://127.0.0.1:6379/1', undefined, 'rpc://', true],
-])('with results in %s and the options %j, read in %s: %s', (theirs, options, backend, isThere) => {
-  const conf = { result_backend: theirs, result_backend_transport_options: options }
-  expect(reportingIn(['add [track_started=True]'], conf, backend).tasks.has('add')).toBe(isThere)
+  [{ result_backend: 'redis://127.0.0.1:6379/0' }, `${at}/0`, false],
+  [{ result_backend: 'redis://127.0.0.1:6379' }, at, false],
+  [{ result_backend: 'redis://:**@cache:6379/3' }, `${at}/3`, false],
+  [{ result_backend: 'redis://127.0.0.1:6379//1' }, `${at}/1`, false],
+  [{ result_backend: 'redis://127.0.0.1:6379/1?db=4' }, `${at}/4`, false],
+  [{ result_backend: 'redis://127.0.0.1:6379/1' }, `${at}/0`, true],
+  [{ result_backend: 'redis://127.0.0.1:6379//1' }, `${at}/0`, true],
+  [{ result_backend: 'redis://127.0.0.1:6379' }, `${at}/2`, true],
+  [{ [django]: 'redis://127.0.0.1:6379/1' }, `${at}/1`, false],
+  [{ [django]: 'redis://127.0.0.1:6379/1' }, `${at}/0`, true],
+  [{ [django]: at, [`${django}_TRANSPORT_OPTIONS`]: { global_keyprefix: '********' } }, at, true],
+  [{ result_backend: at, result_backend_transport_options: { global_keyprefix: 'shop' } }, at, true],
+  [{ result_backend: 'sentinel://cache:26379' }, `${at}/1`, false],
+  [{}, `${at}/1`, false],
+  [undefined, `${at}/1`, false],
+  [{ result_backend: 'redis://127.0.0.1:6379/1' }, 'rpc://', false],
+])('with the settings %j, read in %s: seems to be elsewhere (%s)', (conf, backend, isElsewhere) => {
+  expect(seemsElsewhere(conf, backend)).toBe(isElsewhere)
 })
