@@ -119,6 +119,14 @@ export interface Producer {
   close(): Promise<void>
 }
 
+/** How a task is sent that may be described by Celery's options. */
+interface Sending extends DelayOptions {
+  /** Where its result goes. Default: to this producer. */
+  replyTo?: string
+  /** The name that Celery's programs show. */
+  shadow?: string
+}
+
 const withinUsualMs = 60_000
 const optionNames = (
   'kwargs id queue exchange countdown eta expires priority hardLimitS softLimitS ignoreResult link linkError headers ' +
@@ -167,12 +175,14 @@ class CeleryProducer implements Producer {
   }
 
   async delay(task: string, args: readonly unknown[] = [], options: DelayOptions = {}): Promise<SentTask> {
+    checkNames(options)
     return this.#send(this.#message(task, args, options), options)
   }
 
   async chain(tasks: readonly Signature[], options: Omit<DelayOptions, 'kwargs'> = {}): Promise<SentTask> {
     const [first, ...rest] = tasks
     if (first === undefined) throw new UsageError('SLUICE_BAD_OPTION', 'a chain has at least one task')
+    checkNames(options)
     const reply = this.#results === undefined ? {} : { reply_to: this.#results.replyTo }
     const chain = rest.map((one) => ({ ...one, options: { ...reply, ...one.options, task_id: randomUUID() } }))
     const own = merged(sendingOf(first), options)
@@ -181,7 +191,7 @@ class CeleryProducer implements Producer {
   }
 
   async group(tasks: readonly Signature[], options: Omit<DelayOptions, 'id' | 'kwargs'> = {}): Promise<SentTask[]> {
-    return Promise.all(this.#members(tasks, options, { groupId: randomUUID() }))
+    return this.#sendMembers(this.#members(tasks, options, { groupId: randomUUID() }))
   }
 
   async chord(
@@ -200,10 +210,11 @@ class CeleryProducer implements Producer {
     }
     const [id, groupId] = [randomUUID(), randomUUID()]
     const follows = { reply_to: results.replyTo, ...then.options, task_id: id }
+    const members = this.#members(tasks, options, { groupId, chord: { ...then, options: follows } })
     await results.countChord(groupId, tasks.length)
     results.expect(id)
     try {
-      await Promise.all(this.#members(tasks, options, { groupId, chord: { ...then, options: follows } }))
+      await this.#sendMembers(members)
     } catch (error) {
       results.forget(id)
       throw error
@@ -211,17 +222,23 @@ class CeleryProducer implements Producer {
     return this.#sent(id, {})
   }
 
+  /** Returns all messages, so that none is sent if one of them is refused. */
   #members(
     tasks: readonly Signature[],
     options: DelayOptions,
     of: Pick<TaskMessage, 'groupId'> & Partial<Pick<TaskMessage, 'chord'>>,
-  ): Promise<SentTask>[] {
+  ): { message: TaskMessage; own: Sending }[] {
+    checkNames(options)
     if ('id' in options)
       throw new UsageError('SLUICE_BAD_OPTION', 'the tasks of a group have ids of their own: leave out id')
     return tasks.map((one, groupIndex) => {
       const own = merged(options, sendingOf(one))
-      return this.#send({ ...this.#message(one.task, one.args, own), ...of, groupIndex }, own)
+      return { message: { ...this.#message(one.task, one.args, own), ...of, groupIndex }, own }
     })
+  }
+
+  #sendMembers(members: readonly { message: TaskMessage; own: Sending }[]): Promise<SentTask[]> {
+    return Promise.all(members.map(({ message, own }) => this.#send(message, own)))
   }
 
   async close(): Promise<void> {
@@ -229,7 +246,7 @@ class CeleryProducer implements Producer {
     await this.#broker.close()
   }
 
-  #message(task: string, args: readonly unknown[], options: DelayOptions): TaskMessage {
+  #message(task: string, args: readonly unknown[], options: Sending): TaskMessage {
     checkOptions(task, args, options)
     const { id = randomUUID(), kwargs = {}, link = [], linkError = [], headers = {}, expires } = options
     const nowMs = systemClock.wallMs()
@@ -247,7 +264,8 @@ class CeleryProducer implements Producer {
       hardLimitS: options.hardLimitS,
       softLimitS: options.softLimitS,
       ignoreResult: options.ignoreResult ?? false,
-      replyTo: this.#results?.replyTo,
+      shadow: options.shadow,
+      replyTo: options.replyTo ?? this.#results?.replyTo,
       priority: options.priority ?? 0,
       origin: this.#origin,
       callbacks: link,
@@ -286,16 +304,18 @@ class CeleryProducer implements Producer {
 }
 
 /** Options of a task, where others matter more; of `countdown` and `eta` one is given. */
-function merged(options: DelayOptions, more: DelayOptions): DelayOptions {
+function merged(options: Sending, more: Sending): Sending {
   const { countdown: _countdown, eta: _eta, ...others } = options
   const hasTime = more.countdown !== undefined || more.eta !== undefined
   return { ...(hasTime ? others : options), ...more }
 }
 
 /** Returns how a task that is sent at once is sent, by Celery's names of the options. @throws UsageError SLUICE_BAD_OPTION */
-function sendingOf({ task, kwargs, options }: Signature): DelayOptions {
-  const found: DelayOptions & Record<string, unknown> = { kwargs }
-  for (const [name, value] of Object.entries(options)) {
+function sendingOf({ task, kwargs, options }: Signature): Sending {
+  const found: Sending & Record<string, unknown> = { kwargs }
+  // As for tasks that follow, the routing key matters more than the queue.
+  const queue = options['routing_key'] ?? options['queue']
+  for (const [name, value] of Object.entries({ ...options, queue })) {
     const [own, read] = Object.hasOwn(sendings, name) ? (sendings[name] ?? []) : []
     if (own === undefined || read === undefined) {
       const text = `"${task}" has the option ${name}, which is not known for a task that is sent at once`
@@ -313,8 +333,8 @@ const listed = (value: unknown) => [value].flat().map(readSignature)
 /** Celery's options of a task that is sent, and ours. */
 const sendings: Readonly<Record<string, readonly [name: string, read: (value: unknown) => unknown]>> = {
   queue: ['queue', same],
-  exchange: ['exchange', same],
   routing_key: ['queue', same],
+  exchange: ['exchange', same],
   countdown: ['countdown', (value) => Number(value) * 1_000],
   eta: ['eta', instant],
   expires: ['expires', (value) => (typeof value === 'number' ? value * 1_000 : instant(value))],
@@ -325,12 +345,17 @@ const sendings: Readonly<Record<string, readonly [name: string, read: (value: un
   link: ['link', listed],
   link_error: ['linkError', listed],
   headers: ['headers', same],
+  reply_to: ['replyTo', same],
+  shadow: ['shadow', same],
   task_id: ['id', same],
   compression: ['compress', Boolean],
 }
 
-function checkOptions(task: string, args: readonly unknown[], options: DelayOptions): void {
+function checkNames(options: DelayOptions): void {
   checkFields('SLUICE_BAD_OPTION', 'the options of a task', options, optionNames)
+}
+
+function checkOptions(task: string, args: readonly unknown[], options: DelayOptions): void {
   const bad = (why: string) => new UsageError('SLUICE_BAD_OPTION', `"${task}": ${why}`)
   if (typeof task !== 'string' || task === '')
     throw new UsageError('SLUICE_BAD_OPTION', 'a task has no name: give the one that Celery knows')

@@ -1,0 +1,29 @@
+/** What a producer sends for members of a group, without a worker. */
+import { expect, it } from 'vitest'
+import { openBroker } from '../../src/amqp/broker.ts'
+import { openProducer, signature } from '../../src/celery/index.ts'
+import { received } from '../../src/celery/transport.ts'
+import type { WireMessage } from '../../src/celery/wire.ts'
+import { silent } from '../../src/core/log.ts'
+import { freshBroker } from '../servers/rabbitmq.ts'
+import { until } from '../until.ts'
+
+it('sends all members of a group by their options, or none if one of them is refused', async ({ onTestFinished }) => {
+  const { url } = await freshBroker()
+  const broker = await openBroker({ url, name: 'test', log: silent })
+  onTestFinished(() => broker.close())
+  await broker.declare({ queues: [{ name: 'mine' }] })
+  const producer = await openProducer({ broker: url })
+  onTestFinished(() => producer.close())
+  const first = signature('first', [], { options: { routing_key: 'mine', queue: 'nowhere' } })
+  const odd = signature('odd', [], { options: { group_id: 'g' } })
+  await expect(producer.group([first, odd])).rejects.toMatchObject({ code: 'SLUICE_BAD_OPTION' })
+  const options = { routing_key: 'mine', queue: 'nowhere', reply_to: 'theirs', shadow: 'named' }
+  await producer.group([signature('second', [], { options })])
+  const got: WireMessage[] = []
+  await broker.consume('mine', { prefetch: 10, noAck: true }, (one) => got.push(received(one)))
+  await until(() => got.some(({ headers }) => headers['task'] === 'second'))
+  expect(got.map(({ headers, replyTo }) => [headers['task'], headers['shadow'], replyTo])).toEqual([
+    ['second', 'named', 'theirs'],
+  ])
+})
