@@ -12,7 +12,7 @@ import type { Store } from '../db/store.ts'
 import type { RedisClient } from '../redis/client.ts'
 import { type AnyTask, type Sender, tasksByName } from '../tasks/task.ts'
 import type { DepthOptions } from '../worker/depth.ts'
-import { type Call, callOf, refusedResult, revokedResult, timesOf } from './call.ts'
+import { type Call, callOf, revokedResult, timesOf } from './call.ts'
 import type { InHand } from './inspection.ts'
 import type { Incoming, Post, Receiving } from './post.ts'
 import { park, parkingOf } from './parking.ts'
@@ -256,7 +256,7 @@ export class Absorber {
     const { post, store } = this.#options
     const reason = textOfError(cause)
     // First, because this is repeated until all of it has succeeded, and a result may come twice.
-    if (message !== undefined) await this.#fail(message, incoming.queue, cause)
+    if (message !== undefined) await this.#results.refuse(message, incoming.queue, cause)
     await park(post, incoming.message, incoming.queue, reason)
     const about = {
       queue: incoming.queue,
@@ -267,14 +267,6 @@ export class Absorber {
     }
     store.log.error('a message of a Celery producer cannot be carried out, and is parked', about)
     incoming.ack()
-  }
-
-  async #fail(message: TaskMessage, queue: string, cause: unknown): Promise<void> {
-    await this.#results.finish(callOf(message, queue), refusedResult(message, cause)).catch((error: unknown) => {
-      // No result can have such an id, for example.
-      if (error instanceof StoreError) throw error
-      this.#options.store.log.warn('the producer of a parked message gets no result', { id: message.id, err: error })
-    })
   }
 }
 

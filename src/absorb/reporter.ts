@@ -47,6 +47,8 @@ export class Reporter {
   #noticed = new Set<string>()
   #unlisten: (() => void)[] = []
   #looking: Promise<void> | undefined
+  /** The broker, or Redis, was away for all that was sent last. */
+  #isAway = false
   #prunedMs = -Infinity
 
   constructor(options: ReporterOptions) {
@@ -123,7 +125,7 @@ export class Reporter {
     // If this fails, the next look at all calls finds them.
     this.#noticed = new Set()
     const failures: unknown[] = []
-    for (let i = 0; i < jobs.length; i += portion)
+    for (let i = 0; i < jobs.length && !this.#isVain(failures); i += portion)
       await this.#find(['0', portion, jobs.slice(i, i + portion)], failures)
     if (failures.length > 0) throw failures[0]
   }
@@ -135,11 +137,16 @@ export class Reporter {
     const failures: unknown[] = []
     for (let after: string | null = '0'; after !== null;) {
       const { last, count } = await this.#find([after, portion, null], failures)
-      after = failures.length > 0 && this.#end.signal.aborted ? null : last
+      after = this.#isVain(failures) ? null : last
       hasChanged ||= count > 0
     }
     if (failures.length > 0) throw failures[0]
     return hasChanged
+  }
+
+  /** True if a look with these failures goes on no longer: each send to a broker that is away takes seconds to fail. */
+  #isVain(failures: readonly unknown[]): boolean {
+    return failures.length > 0 && (this.#isAway || this.#end.signal.aborted)
   }
 
   /** Cancels the jobs of revoked calls. A job that another transaction has locked is left to the next look: waiting would delay results. */
@@ -160,7 +167,7 @@ export class Reporter {
     const { store } = this.#options
     const rows = await store.run<Changed>('absorb/find_changed_calls', [...where, this.#wantsStarts])
     const changed = rows.filter(({ id }) => id !== null)
-    for (let i = 0; i < changed.length;) {
+    for (let i = 0; i < changed.length && !this.#isVain(failures);) {
       const from = i
       for (let bytes = 0; i < changed.length && (i === from || bytes < bytesMax); i++) bytes += sizeOf(changed[i])
       await this.#report(changed.slice(from, i)).catch((error: unknown) => failures.push(error))
@@ -179,6 +186,7 @@ export class Reporter {
     const reported = all.map(({ state, attempt }) => (state === 'started' ? 2 * attempt - 1 : 2 * attempt))
     const isOver = all.map(({ state }) => state !== 'started' && state !== 'retry')
     const failures: unknown[] = []
+    this.#isAway = false
     await store.db.transaction(async (tx) => {
       const unsent: Changed[] = []
       const rows = await store.on(tx).run<{ id: string }>('absorb/report_calls', [[...byId.keys()], reported, isOver])
@@ -197,6 +205,7 @@ export class Reporter {
           })
         }),
       )
+      this.#isAway = rows.length > 0 && failures.filter(isAway).length === rows.length
       if (unsent.length === rows.length && unsent.length > 0) throw failures[0]
       const before = [unsent.map(({ id }) => id), unsent.map((one) => one.reported)]
       if (unsent.length > 0) await store.on(tx).run('absorb/take_back_reports', before)
@@ -223,6 +232,12 @@ export class Reporter {
     this.#prunedMs = nowMs
     await store.run('absorb/delete_old_calls', [keptDays])
   }
+}
+
+function isAway(error: unknown): boolean {
+  return ['SLUICE_BROKER_UNREACHABLE', 'SLUICE_REDIS_UNREACHABLE', 'SLUICE_REDIS_SILENT'].includes(
+    String(codeOf(error)),
+  )
 }
 
 /** About how many bytes are sent for a call. */

@@ -1,6 +1,6 @@
 /** Sends results to the producers of Celery that wait for them, and the tasks that follow a result. */
 import { resultKey, resultKeptS, resultMessage, type TaskResult, writeResult } from '../celery/result.ts'
-import { writeTask } from '../celery/task-message.ts'
+import { type TaskMessage, writeTask } from '../celery/task-message.ts'
 import { writeTime } from '../celery/time.ts'
 import type { Clock } from '../core/clock.ts'
 import { isUnrouted } from '../amqp/publish-errors.ts'
@@ -52,6 +52,16 @@ export class Results {
     await this.follow(result.id, call, result)
   }
 
+  /** Sends the result of a task that cannot be carried out. A result that cannot be sent, either, is left out. */
+  async refuse(message: TaskMessage, queue: string, cause: unknown): Promise<void> {
+    await this.finish(callOf(message, queue), refusedResult(message, cause)).catch((error: unknown) => {
+      // No result can have such an id, for example.
+      if (error instanceof StoreError) throw error
+      const about = { task: message.task, id: message.id, err: error }
+      this.#options.log.warn('the producer of a task that cannot be carried out gets no result', about)
+    })
+  }
+
   /** Sends a result to where the producer looks for it. */
   async send(result: TaskResult, { replyTo, ignoreResult, about }: Replies): Promise<void> {
     const { post, redis, clock } = this.#options
@@ -77,7 +87,7 @@ export class Results {
       if (error instanceof StoreError && !isUnrouted(error)) throw error
       const about = { task: message.task, follows: id, queue: address.routingKey, err: error }
       log.error('a task that follows another one cannot be sent, and is dropped', about)
-      await this.finish(callOf(message, address.routingKey), refusedResult(message, error))
+      await this.refuse(message, address.routingKey, error)
     }
   }
 

@@ -119,3 +119,41 @@ it('sends the results of calls behind a thousand that cannot be sent', async () 
   reporter.start()
   await until(() => sent.includes('last'), 'the last one is sent')
 })
+
+it('sends no more in a look for which the broker is away', async () => {
+  const note = task('note', { run: () => 'noted' })
+  const tried: string[] = []
+  const { sluice, db, reporter } = await reporting([note], ({ id }) => {
+    tried.push(id)
+    throw new StoreError('SLUICE_BROKER_UNREACHABLE', 'it is away')
+  })
+  await sluice.sendMany(
+    note,
+    Array.from({ length: 1_001 }, () => null),
+  )
+  await until(async () => (await sluice.jobs.status()).done === 1_001, 'all have ended')
+  await db.query(
+    `insert into sluice.celery_call (id, job, call, created_at) select id, id, '{}', sluice.now() from sluice.done`,
+  )
+  reporter.start()
+  await until(() => tried.length > 1_000, 'there is another look')
+  expect(new Set(tried.slice(0, 1_001)).size).toBe(1_000)
+})
+
+it('closes after the first portion of large results that cannot be sent', async () => {
+  const note = task('note', { run: () => 'noted' })
+  const tried: string[] = []
+  const { sluice, db, reporter, record } = await reporting([note], ({ id }) => {
+    tried.push(id)
+    throw new StoreError('SLUICE_BROKER_NACK', 'its queue is full')
+  })
+  for (const id of ['a', 'b']) {
+    const job = newId()
+    await sluice.send(note, null, { id: job })
+    await sluice.waitFor(job)
+    await record(id, job)
+  }
+  await db.query(`update sluice.celery_call set call = jsonb_build_object('task', repeat('a', 2500000))`)
+  await reporter.close()
+  expect(tried).toHaveLength(1)
+})

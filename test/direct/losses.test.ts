@@ -241,6 +241,26 @@ describe('an end that cannot be sent at once', () => {
     expect(sent).toEqual(['next'])
   })
 
+  it('sends the other tasks that follow a result if one can be neither sent nor refused', async () => {
+    const sent: string[] = []
+    const unsendable = async () => {
+      throw new RangeError('its id is too long')
+    }
+    const post = {
+      ...(sentNothing as object),
+      send: async ({ headers }: { headers: Record<string, unknown> }) => {
+        if (headers['task'] === 'bad') await unsendable()
+        sent.push(String(headers['task']))
+      },
+      reply: unsendable,
+    } as never
+    const results = new Results({ ...common, post, redis: undefined })
+    const bad = signature('bad', [], { options: { reply_to: 'replies' } })
+    const call = callOf({ ...blank, id: 'a', task: 'a', rootId: 'a', callbacks: [bad, signature('good')] }, 'celery')
+    await results.finish(call, { id: 'a', state: 'SUCCESS', value: 1, traceback: undefined })
+    expect(sent).toEqual(['good'])
+  })
+
   it('sends the job of onFailed once, and one result', async () => {
     const sent: string[] = []
     const fails = flaky()
