@@ -4,6 +4,7 @@ import { isUnrouted } from '../amqp/publish-errors.ts'
 import type { Message } from '../amqp/publisher.ts'
 import { systemClock } from '../core/clock.ts'
 import { closedError, UsageError } from '../core/errors.ts'
+import { idFrom } from '../core/hash.ts'
 import { payloadBytesMax, payloadDepthMax } from '../core/payload.ts'
 import { Waiters } from '../core/waiters.ts'
 import type { Store } from '../db/store.ts'
@@ -158,9 +159,10 @@ export class RabbitBus implements Transport {
     return count
   }
 
-  /** The job that publishes it has the event's id, so that a known key returns that. */
+  /** The job that publishes it has the event's id, so that a known key returns that. A key of a job is shorter than one of an event. */
   once(row: EventRow, key: string, tx?: TxLike): Promise<string> {
-    return this.#options.sender.send(this.#relay, row, { id: row.id, idempotencyKey: `${row.type} ${key}`, tx })
+    const idempotencyKey = idFrom(`${row.type} ${key}`)
+    return this.#options.sender.send(this.#relay, row, { id: row.id, idempotencyKey, tx })
   }
 
   archiveOf(service: string): EventArchive | undefined {

@@ -1,5 +1,6 @@
 /** Warns the emitter of events that no service gets: RabbitMQ keeps them, and confirms them as it does any other. */
 import type { Broker } from '../amqp/broker.ts'
+import { StoreError } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
 import { matches, unrouted } from '../events/names.ts'
 import { entriesOf } from './entries.ts'
@@ -26,9 +27,15 @@ export class Unheard {
   }
 
   async #look(broker: Broker): Promise<void> {
+    let types: string[] = []
     try {
-      while (this.#fresh.length > 0) await this.#warn(broker, this.#fresh.splice(0))
+      while (this.#fresh.length > 0) {
+        types = this.#fresh.splice(0)
+        await this.#warn(broker, types)
+      }
     } catch (error) {
+      // Their next events are looked at again, unless that would be refused each time.
+      if (error instanceof StoreError) for (const type of [...types, ...this.#fresh.splice(0)]) this.#known.delete(type)
       this.#log.debug('it is not known whether services get what was emitted', { err: error })
     } finally {
       this.#looking = undefined

@@ -125,6 +125,11 @@ export class Bulk {
   retry(filter: JobFilter, options: BulkOptions): Promise<number> {
     const { state = 'failed' } = filter
     const isScheduled = [state].flat().includes('scheduled')
+    if (isScheduled && [state].flat().includes('failed')) {
+      const text =
+        'failed jobs and scheduled ones are not retried together: retry those of one state, and then the others'
+      throw new UsageError('SLUICE_BAD_FILTER', text)
+    }
     return this.#each({ ...filter, state }, options, {
       name: 'retried',
       states: [isScheduled ? 'scheduled' : 'failed'],

@@ -1,5 +1,8 @@
 /** What an emitter over RabbitMQ learns of events that no service gets, and of one that it emits again. */
 import { expect, it } from 'vitest'
+import { Unheard } from '../../src/bus/unheard.ts'
+import { StoreError } from '../../src/core/errors.ts'
+import { silent } from '../../src/core/log.ts'
 import { event, on } from '../../src/index.ts'
 import { freshBroker } from '../servers/rabbitmq.ts'
 import { until } from '../until.ts'
@@ -26,7 +29,7 @@ it('publishes an event once for each key and type', async () => {
   const got: unknown[] = []
   const handlers = [paid.on((n) => void got.push(n)), stray.on((n) => void got.push(n))]
   const a = await program(url, { service: 'a' }, handlers)
-  const key = { idempotencyKey: 'order 7' }
+  const key = { idempotencyKey: '😀'.repeat(400) }
   const first = await a.events.emit(paid, 1, key)
   expect(await a.events.emit(paid, 2, key)).toBe(first)
   expect(await a.transaction((tx) => a.events.emit(paid, 3, { ...key, tx }))).toBe(first)
@@ -35,4 +38,18 @@ it('publishes an event once for each key and type', async () => {
   await a.close()
   expect(new Set(got)).toEqual(new Set([1, 4]))
   expect(got).toHaveLength(2)
+})
+
+it('looks at a type again after a look that has failed', async () => {
+  let failures = 1
+  const use = async () => {
+    if (failures-- > 0) throw new StoreError('SLUICE_BROKER_UNREACHABLE', 'it is away')
+    return { messageCount: 0 }
+  }
+  const unheard = new Unheard(silent)
+  const sent = () => unheard.sent('orders.paid', { use } as never)
+  await sent()
+  expect(sent()).toBeInstanceOf(Promise)
+  await until(() => failures < 0)
+  expect(sent()).toBeUndefined()
 })

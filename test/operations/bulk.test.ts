@@ -141,6 +141,7 @@ for (const engine of mainEngines) {
         [() => jobs.cancelMany({ task: 'quiet', state: 'done' }), 'SLUICE_BAD_FILTER'],
         [() => jobs.cancelMany({ task: 'quiet', state: 'constructor' as never }), 'SLUICE_BAD_FILTER'],
         [() => jobs.retryMany({ task: 'quiet', state: 'waiting' }), 'SLUICE_BAD_FILTER'],
+        [() => jobs.retryMany({ task: 'quiet', state: ['failed', 'scheduled'] }), 'SLUICE_BAD_FILTER'],
         [() => jobs.reprioritise({ task: 'quiet', state: 'running' }, 5), 'SLUICE_BAD_FILTER'],
         [() => jobs.cancelMany({ since: 'yesterday' as never }), 'SLUICE_BAD_DURATION'],
         [() => jobs.cancelMany({ since: new Date('never') }), 'SLUICE_BAD_FILTER'],
