@@ -122,7 +122,7 @@ export class Bulk {
   }
 
   /** Gives failed jobs another round of attempts; with the state `scheduled`: lets retries begin now. */
-  retry(filter: JobFilter, options: BulkOptions): Promise<number> {
+  async retry(filter: JobFilter, options: BulkOptions): Promise<number> {
     const { state = 'failed' } = filter
     const isScheduled = [state].flat().includes('scheduled')
     if (isScheduled && [state].flat().includes('failed')) {
