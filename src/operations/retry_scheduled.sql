@@ -1,7 +1,7 @@
 -- Lets those of these jobs that wait for another attempt begin now: after a failure, a refusal of the vendor, or a
 -- snooze. They keep their attempts and their places in time. A job that its sender, or a rule, has put off is left out.
--- It skips locked rows, but waits for the row if it is the only one:
--- `engine.cancel_waiting_jobs` explains why. Returns the ids of the jobs that may begin now.
+-- It skips locked rows, but waits for the row if it is the only one: `engine.cancel_waiting_jobs` explains why. Returns
+-- the ids of the jobs that may begin now.
 create or replace function engine.retry_scheduled(p_ids uuid[]) returns setof uuid language plpgsql
   set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
 declare
