@@ -143,10 +143,10 @@ describe.each(mainEngines)('a bucket with bad data, on $name', (engine) => {
         retryable: true,
       })
     await expect(sluice.takes.tryTake(calls, { key: 'bad' })).rejects.toMatchObject({ code: 'SLUICE_PARKED' })
-    expect(await sluice.takes.tryTake(calls, { key: 'good' })).toMatchObject({ granted: true })
+    await sluice.takes.take(calls, { key: 'good' })
     expect((await sluice.parked()).map(({ name }) => name)).toEqual(['spoilt.calls:bad'])
     await db.query(`update sluice.ledger set n = 2 where n = ${bigintMax}`)
     expect(await sluice.release('spoilt.calls:bad')).toBe(true)
-    expect(await sluice.takes.tryTake(calls, { key: 'bad' })).toMatchObject({ granted: true })
+    await sluice.takes.take(calls, { key: 'bad' })
   })
 })
