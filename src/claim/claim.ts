@@ -38,6 +38,7 @@ interface Answer {
   probing: boolean | null
   instants: string[] | null
   took_us: string | null
+  wake: string[] | null
 }
 
 /** The further effects of a claim; see the fields. */
@@ -227,6 +228,8 @@ export class Claims {
       throw new StoreError('SLUICE_STORE_UNREACHABLE', 'the server has started since it was last checked')
     }
     const answeredMs = this.#store.clock.monotonicMs()
+    // The jobs begin meanwhile. If it fails, a round finds what is left within 2 s.
+    if (row.wake !== null) void this.#store.call('wake_workers', [row.wake, 1]).catch(() => undefined)
     if (row.jobs === '') Object.assign(row, await this.#read(id))
     this.#wide = row.again && row.jobs === null
     if (row.since !== null)

@@ -19,17 +19,20 @@
 -- instants: when each of the jobs may begin, in order, in the limiter's time; null: all may begin now.
 -- took_us: with instants, microseconds from its decision until its end.
 -- probing: as in `engine.read_claim_room`.
+-- wake: the classes of a claim that got as many jobs as it wanted. There may be more, and senders wake few workers, so
+-- the caller wakes another one for them (`engine.wake_workers`). Null: no other worker is idle, or this claim was ahead
+-- of time and another worker is going to wake by itself for the limit's next units.
 -- redis_epoch: the epoch under which the same units can be reserved in Redis; null: no limit is in Redis.
 -- It calls functions in assignments where it can, because FROM starts a query for each call (16 us of 2,200).
 create or replace function engine.claim_jobs(
   p_claim uuid, p_worker bigint, p_tasks text[], p_want integer, p_cap bigint, p_idle boolean,
   p_since bigint default null, p_wide boolean default false, p_ahead integer default 0,
   out now_us bigint, out waited_us bigint, out wake_us bigint, out again boolean, out since bigint, out jobs text,
-  out redis_epoch text, out probing boolean, out instants bigint[], out took_us bigint)
+  out redis_epoch text, out probing boolean, out instants bigint[], out took_us bigint, out wake bigint[])
 language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
   set enable_bitmapscan = off set lock_timeout = '1s' as $$
 declare
-  v_is record; v_found record; v_more boolean := false;  -- the worker, and what exists, in one query; its classes
+  v_is record; v_found record;  -- the worker, and what exists, in one query; its classes
   v_shut bigint[] := '{}'; v_able bigint[];  -- classes that gates hold back; active ones for which its labels have room
   v_begun bigint; v_since bigint := coalesce(p_since, -1); v_served engine.served; v_full boolean; v_locked boolean;
 begin
@@ -43,8 +46,7 @@ begin
          e.ahead_us + (select (extract(epoch from min(j.due_at)) * 1000000)::bigint from sluice.job j
            where j.due_at > case when v_since < 0 then '-infinity' else to_timestamp((v_since - e.ahead_us) / 1e6) end
              and j.due_at < '9999-01-01') as due_us  -- a later one is parked, or never due
-  into v_is
-  from sluice.epoch e left join sluice.worker w on w.id = p_worker;
+  into v_is from sluice.epoch e left join sluice.worker w on w.id = p_worker;
   if v_is.labels is null then raise exception 'worker % was given up', p_worker using errcode = 'SLW01'; end if;
   if v_is.moved then return; end if;
   -- This comes before buckets are locked: a claim that has to wait here holds none of them.
@@ -55,8 +57,7 @@ begin
   if v_is.known then jobs := ''; again := true; wake_us := 0; return; end if;
   for round in 1 .. 2 loop
     v_found := engine.find_classes(v_is.queues, p_tasks, v_is.labels, v_begun, v_since);
-    exit when round = 2 or 0 <> all (v_found.active);
-    v_more := engine.create_announced_classes();
+    exit when round = 2 or 0 <> all (v_found.active); again := engine.create_announced_classes();
   end loop;
   v_found.active := array_remove(v_found.active, 0::bigint);
   if v_is.gates then
@@ -73,17 +74,20 @@ begin
     v_served := engine.serve_claim(p_claim, p_worker, v_able, not v_found.labelled and not v_is.pools, p_want,
       v_begun, v_since, p_cap, case when p_wide then 256 else least(256, p_want + 1) end,
       case when v_is.stores > 1 then 0 else p_ahead end);
-    now_us := v_served.now_us; again := v_served.again; jobs := v_served.jobs; probing := v_served.probing;
-    instants := v_served.instants;
+    now_us := v_served.now_us; again := again or v_served.again; jobs := v_served.jobs; probing := v_served.probing;
+    instants := v_served.instants; waited_us := greatest(now_us - v_begun, 0);
   end if;
   -- Retirement and promotion come last: they keep rows locked, so this claim must wait for nothing after them.
   if cardinality(v_found.classes) > 128 then perform engine.retire_classes(v_found.classes, v_found.active); end if;
-  again := again or v_more;
   if v_is.due_us <= now_us then again := engine.promote_due_jobs(now_us, v_since) > 0 or again; end if;
   v_full := (v_served.granted >= case when instants is null then p_want else p_ahead end) is true;
   if v_full then
     v_is.tasks := '{}';  -- after a claim ahead of time it sleeps until this limit has room
-    perform engine.wake_next_worker(p_worker, v_able, case when instants is not null then now_us end);
+    if exists (select 1 from sluice.idle) and (instants is null or not exists (select 1 from sluice.idle i
+        where i.worker <> p_worker and i.wake_at between now_us and now_us + 1000000
+          and i.bucket in (select l.id from sluice.list l where l.class = any (v_able)))) then
+      delete from sluice.idle i where i.worker = p_worker;
+      wake := case when exists (select 1 from sluice.idle) then v_able end; end if;
   end if;
   if not again and (not v_full or instants is not null) then
     wake_us := engine.plan_next_wake(p_worker, v_is.tasks, v_found.classes, now_us, v_since, p_idle,
@@ -91,7 +95,6 @@ begin
     -- A job that another transaction has locked may be free at any moment; classes may have been left out.
     if v_served.soon then wake_us := least(wake_us, 250000); end if;
   end if;
-  waited_us := greatest(now_us - v_begun, 0);
   if v_since < now_us - 8000000 then
     since := engine.find_first_due(v_found.classes || v_shut, now_us, v_since, v_is.due_us); end if;
   if instants is not null then took_us := engine.limiter_time(v_is.ahead_us, v_is.watched, p_cap) - now_us; end if;

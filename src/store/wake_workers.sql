@@ -1,7 +1,6 @@
 -- Wakes up to p_most idle workers that can begin jobs of these classes. It reads the idle workers in the order of their
 -- ids from a random one on, so its cost does not grow with the fleet. It locks no row, because the caller may be a
--- sender in a long transaction. A worker that gets as many jobs as it wanted wakes the next one
--- (`engine.wake_next_worker`).
+-- sender in a long transaction. A worker that gets as many jobs as it wanted wakes the next one.
 -- If a worker was stopped or busy, a round wakes another within 2 s (`engine.wake_for_missed_work`). For classes with
 -- labels it wakes all idle workers of the queues, because only a worker knows whether its own label has room.
 create or replace function engine.wake_workers(p_classes bigint[], p_most integer) returns void language plpgsql as $$

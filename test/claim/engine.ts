@@ -19,6 +19,7 @@ import { isLong } from '../long.ts'
 import { atEnd } from '../ends.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { watchClock } from '../limits/engine.ts'
+import { wakeWorker } from '../store/engine.ts'
 
 /** The engines that the same suite runs on. */
 export const engines = [
@@ -109,7 +110,9 @@ export async function claim(
     jobs: string | null
     instants: string[] | null
     probing: boolean | null
+    wake: string[] | null
   }>(attemptCalls.claim, [id, worker, tasks, want, null, idle, since, isWide, ahead])
+  if (row?.wake) await wakeWorker(db, row.wake)
   if (row?.jobs === '') Object.assign(row, (await sqlOn(db).call('adopt_claim', [id]))[0])
   const jobs = decodeJobs(row?.jobs ?? null, id, 0)
   return {

@@ -34,6 +34,11 @@ export async function idleWorkers(db: Queryable): Promise<string[]> {
   return (await db.query<{ worker: string }>('select worker from sluice.idle order by 1')).map(({ worker }) => worker)
 }
 
+/** Wakes an idle worker for these classes, as the worker does whose claim returned them. */
+export async function wakeWorker(db: Queryable, classes: readonly string[]): Promise<void> {
+  await sqlOn(db).call('wake_workers', [classes, 1])
+}
+
 /** Registers a worker as idle, to be notified of whatever comes. */
 export async function registerIdle(db: Queryable, worker: string): Promise<void> {
   await db.query('insert into sluice.idle (worker, wake_at) values ($1, 0)', [worker])

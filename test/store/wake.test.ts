@@ -1,6 +1,7 @@
 /** The workers that new jobs notify: a few idle ones that can begin them, each of which notifies another when there may be more. */
 import { describe, expect, it } from 'vitest'
-import { sqlOn } from '../../src/db/store.ts'
+import { Claims } from '../../src/claim/claim.ts'
+import { sqlOn, storeOn } from '../../src/db/store.ts'
 import { newId } from '../../src/core/hash.ts'
 import { defineGate } from '../../src/gates/gates.ts'
 import { limit } from '../../src/limits/limit.ts'
@@ -19,8 +20,8 @@ describe.each(mainEngines)('on $name', (engine) => {
     for (const id of ids) await claim(at.db, id, [name], 5, newId(), { idle: true })
     return ids
   }
-  /** The notifications during an act. */
-  async function told(act: () => Promise<unknown>): Promise<string[]> {
+  /** The notifications during an act, which gets those that have arrived. */
+  async function told(act: (all: readonly string[]) => Promise<unknown>): Promise<string[]> {
     const all: string[] = []
     const stop = await at.db.listen('sluice.wake', (payload) => void all.push(payload))
     await until(() => at.db.listening(), 'it listens')
@@ -30,7 +31,7 @@ describe.each(mainEngines)('on $name', (engine) => {
       await until(() => all.includes(payload), 'all is heard')
     }
     await mark('begin')
-    await act()
+    await act(all)
     await mark('end')
     await stop()
     return all.slice(all.indexOf('begin') + 1, -1)
@@ -124,6 +125,17 @@ describe.each(mainEngines)('on $name', (engine) => {
     calls.push(await told(() => claim(at.db, ids[2] ?? '', ['mine'], 2, newId(), { idle: true })))
     expect(calls.map((called) => called.length)).toEqual([1, 1, 0])
     expect(calls[0]).not.toEqual([`@${ids[0]}`])
+  })
+
+  it('the process of a claim that got all it wanted notifies another worker by itself', async () => {
+    await known()
+    const [next = ''] = await asleep('mine', 1)
+    await at.sluice.sendMany(mine, [{}, {}])
+    const who = { worker: at.worker, queues: undefined, tasks: ['mine'] }
+    await told(async (all) => {
+      await new Claims(storeOn(at.db)).claim(who, 1, { idle: true, ahead: 0 }, AbortSignal.timeout(60_000))
+      await until(() => all.includes(`@${next}`), 'the other worker is notified')
+    })
   })
 
   it('a send in a transaction notifies all workers, because it cannot know which are idle at its commit', async () => {
