@@ -92,12 +92,12 @@ interface StoredNotes {
 
 /** Returns a job's attempts, the one that runs and the one that succeeded at first try included. */
 export function attemptsOf(row: Row): JobAttempt[] {
-  const takes = (row['takes'] ?? []) as string[]
+  const named = (row['buckets'] ?? []) as string[]
   const costs = row['costs'] as number[] | null
   const charge = (buckets: string[], units: number[] | undefined, settled: (number | null)[] | undefined) =>
     buckets.map((limit, i) => ({ limit, charged: units?.[i] ?? costs?.[i] ?? 1, settled: settled?.[i] ?? null }))
   const kept = ((row['attempts'] ?? []) as StoredAttempt[]).map((stored): JobAttempt => {
-    const buckets = stored.of ?? takes
+    const buckets = stored.of ?? named
     return {
       attempt: stored.n,
       startedAt: new Date(stored.at),
@@ -127,7 +127,7 @@ export function attemptsOf(row: Row): JobAttempt[] {
     waitedMs: isFirst ? Math.max(0, Number(row['dispatched_ms']) - Number(row['created_ms'])) : null,
     waitedFor: null,
     retryInMs: null,
-    units: charge((row['holds'] as string[] | null) ?? takes, undefined, undefined),
+    units: charge((row['holds'] as string[] | null) ?? named, undefined, undefined),
     worker: worker?.id ?? null,
     host: worker?.host ?? null,
     version: worker?.version ?? null,

@@ -64,7 +64,7 @@ export interface Backlog {
 interface Group {
   task: string
   queue: string
-  takes: string[] | null
+  buckets: string[] | null
   n: number
   oldest_ms: number
 }
@@ -171,11 +171,11 @@ function merged(groups: readonly Group[], classes: readonly ClassRow[], isExact:
     return known
   }
   const earlier = (a: number | null, b: number | null) => (a === null ? b : b === null ? a : Math.min(a, b))
-  for (const { task, queue, takes, n, oldest_ms: oldestMs } of groups) {
+  for (const { task, queue, buckets, n, oldest_ms: oldestMs } of groups) {
     const one = at(task, queue)
     one.oldestMs = earlier(one.oldestMs, oldestMs)
     if (isExact) one.waiting += n
-    const labels = (takes ?? []).flatMap((take) => /^[^:*]+@(.+)$/.exec(take)?.[1] ?? [])
+    const labels = (buckets ?? []).flatMap((bucket) => /^[^:*]+@(.+)$/.exec(bucket)?.[1] ?? [])
     one.labels = [...new Set([...one.labels.split(','), ...labels])].filter((label) => label !== '').join(',')
   }
   for (const { task, queue, n, oldest_ms: oldestMs } of classes) {
@@ -219,8 +219,8 @@ function withoutWorker({ queue, labels, waiting: jobs }: Merged, found: Obstacle
 /** Reads why the buckets that most jobs wait for grant nothing. */
 async function stopsOf(sql: Sql, groups: readonly Group[]): Promise<Map<string, Stop>> {
   const waiting = new Map<string, number>()
-  for (const { takes, n } of groups)
-    for (const take of takes ?? []) if (!take.includes('@')) waiting.set(take, (waiting.get(take) ?? 0) + n)
+  for (const { buckets, n } of groups)
+    for (const bucket of buckets ?? []) if (!bucket.includes('@')) waiting.set(bucket, (waiting.get(bucket) ?? 0) + n)
   const ways = [...waiting].sort(([, a], [, b]) => b - a).slice(0, bucketsMax)
   if (ways.length === 0) return new Map()
   const rows = await sql.run<BucketStop>('operations/read_bucket_stops', [ways.map(([way]) => way)])
@@ -248,10 +248,10 @@ function stopOf({ paused, held_ms: heldMs, cause, full, crowded }: BucketStop, j
 
 /** Sums up, for jobs of a task, what their limits do: one entry for each limit and kind of stop. */
 function limitStops(groups: readonly Group[], stops: ReadonlyMap<string, Stop>, scale: number): Stop[] {
-  const found = groups.flatMap(({ takes, n }) =>
-    (takes ?? []).flatMap((take) => {
-      const stop = stops.get(take)
-      return stop === undefined ? [] : [{ ...stop, way: take, jobs: n * scale }]
+  const found = groups.flatMap(({ buckets, n }) =>
+    (buckets ?? []).flatMap((bucket) => {
+      const stop = stops.get(bucket)
+      return stop === undefined ? [] : [{ ...stop, way: bucket, jobs: n * scale }]
     }),
   )
   return summed(found).map(({ limit, stop }) => ({ ...stop, text: `${limit} ${stop.text}` }))
@@ -293,13 +293,13 @@ function limitsOf(
   scale: number,
 ): LimitLoad[] {
   const all = new Map<string, { ways: Map<string, number>; oldestMs: number }>()
-  for (const { takes, n, oldest_ms: oldestMs } of groups)
-    for (const take of takes ?? []) {
-      const name = limitOf(take)
+  for (const { buckets, n, oldest_ms: oldestMs } of groups)
+    for (const bucket of buckets ?? []) {
+      const name = limitOf(bucket)
       // Beside a limit with a share jobs need a second bucket, of their part.
-      if (take.startsWith(`${name}/`)) continue
+      if (bucket.startsWith(`${name}/`)) continue
       const known = all.get(name) ?? { ways: new Map<string, number>(), oldestMs }
-      known.ways.set(take, (known.ways.get(take) ?? 0) + n)
+      known.ways.set(bucket, (known.ways.get(bucket) ?? 0) + n)
       known.oldestMs = Math.min(known.oldestMs, oldestMs)
       all.set(name, known)
     }
@@ -323,8 +323,8 @@ function limitsOf(
     .sort((a, b) => b.waiting - a.waiting)
 }
 
-function keyOf(take: string): string {
-  return take.slice(take.indexOf(':') + 1)
+function keyOf(bucket: string): string {
+  return bucket.slice(bucket.indexOf(':') + 1)
 }
 
 function sum(numbers: readonly number[]): number {

@@ -81,7 +81,7 @@ const handout = (job: Partial<ClaimedJob>) =>
     id: 'a',
     claim: 'c',
     grantedMs: systemClock.monotonicMs(),
-    takes: null,
+    buckets: null,
     input: {},
     failed: 0,
     admitted: 0,
@@ -172,7 +172,7 @@ test.each(Object.keys(rethrows))('an attempt that could send nothing in time is 
   }
   // What a process measures begins with its first attempt, and this clock counts that as time.
   marginsOf(own.store)
-  const run = () => new Attempt(handout({ grantedMs: nowMs, takes: ['calls'] }), calling, own).run()
+  const run = () => new Attempt(handout({ grantedMs: nowMs, buckets: ['calls'] }), calling, own).run()
   const outcomes: Outcome[] = []
   for (let i = 0; i < 12; i++) outcomes.push(await run())
   expect(outcomes.map(({ kind }) => kind)).toEqual([...Array.from({ length: 10 }, () => 'return'), 'retry', 'return'])
@@ -231,7 +231,7 @@ test.each(['late', 'never'])('a schema that returns %s starts no handler, and ke
     limits: [limit('calls', { rate: '100/min' })],
     run: () => runs++,
   }) as unknown as AnyTask
-  const attempt = new Attempt(handout({ grantedMs: 0, takes: ['calls'] }), checked, {
+  const attempt = new Attempt(handout({ grantedMs: 0, buckets: ['calls'] }), checked, {
     ...around,
     ...on(storeOn(outside, { clock })),
   })
