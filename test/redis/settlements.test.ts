@@ -1,5 +1,5 @@
 /** Settlements in Redis when replies are lost, time passes, and epochs change: each counts once, or is lost to the safe side. */
-import { afterEach, describe, expect, it } from 'vitest'
+import { describe, expect, it, onTestFinished } from 'vitest'
 import { type Clock, systemClock } from '../../src/core/clock.ts'
 import { newId } from '../../src/core/hash.ts'
 import type { RedisClient } from '../../src/redis/client.ts'
@@ -12,19 +12,14 @@ import { startRedis } from '../servers/redis.ts'
 import { connectRedis } from '../servers/resp.ts'
 import { until } from '../until.ts'
 
-const ends: (() => unknown)[] = []
-afterEach(async () => {
-  for (const end of ends.splice(0).reverse()) await end()
-})
-
 const one = bucket('one', { window: '10/h' })
 
 /** A bucket of ten in Redis under an epoch, and settlements of it by a clock that tests move. */
 async function setting() {
   const redis = await startRedis()
-  ends.push(() => redis.close())
+  onTestFinished(() => redis.close())
   const client = await connectRedis(redis.port)
-  ends.push(() => client.close())
+  onTestFinished(() => client.close())
   /** `told`: calls with settlements that Redis has received; `lost`: how many further replies get lost. */
   const state = { told: 0, lost: 0, failures: 0, laterMs: 0, epoch: newId() as string | undefined }
   const losing: RedisClient = {
@@ -145,9 +140,9 @@ describe('a request that is charged once more', () => {
 
 it("settlements make no room when Redis's clock steps forward", async () => {
   const redis = await startRedis()
-  ends.push(() => redis.close())
+  onTestFinished(() => redis.close())
   const client = await connectRedis(redis.port)
-  ends.push(() => client.close())
+  onTestFinished(() => client.close())
   const limiter = new RedisLimiter(client, {}, (name) => onStage(scriptOf(name)))
   const capUs = 1_790_000_001_000_000
   await setClock(client, capUs - 1_000_000)

@@ -7,7 +7,6 @@ import {
   type Context,
   limit,
   rateLimited,
-  Sluice,
   StoreError,
   task,
   UsageError,
@@ -31,7 +30,7 @@ import { StuckHandlers } from '../../src/worker/stuck.ts'
 import { httpServer } from '../http/bench.ts'
 import { until } from '../until.ts'
 import { patient } from './patience.ts'
-import { freshDatabase } from '../servers/database.ts'
+import { freshSluice } from '../servers/sluice.ts'
 
 let copy: { rateLimited: typeof rateLimited }
 const errors: Record<string, () => unknown> = {
@@ -87,20 +86,18 @@ const handout = (job: Partial<ClaimedJob>) =>
     admitted: 0,
     ...job,
   }) as ClaimedJob
-let sluice: Sluice
 
+const sluice = await freshSluice({ clock: patient() })
 beforeAll(async () => {
   const path = '../../dist/index.js'
   copy = (await import(path)) as typeof copy
   watch((point) => {
     if (point === 'idle' || point === 'claim.sent') isIdle = point === 'idle'
   })
-  sluice = await Sluice.open({ store: (await freshDatabase()).url, clock: patient() })
   await sluice.work([failing])
 })
 afterAll(async () => {
   watch(undefined)
-  await sluice.close()
 })
 
 test.each(Object.keys(errors).filter((kind) => kind !== 'usage'))(
