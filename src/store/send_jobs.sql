@@ -9,7 +9,8 @@
 -- waitUs, once, onFailed, ruled, formerly.
 -- p_known: these ids may have been sent before (chosen by the caller, or sent again after a lost reply).
 -- p_alone: as in `engine.send_lane_jobs`.
--- Returns the ids that existed already; these jobs are not changed. It fails if one of them is of another task.
+-- Returns the ids that existed already, or that several of these jobs have: only the first one is inserted. It fails if
+-- one of them is of another task.
 create or replace function engine.send_jobs(
   p_lanes json, p_ids uuid[], p_lane_ix integer[], p_inputs text, p_extras text, p_known boolean, p_alone boolean)
 returns setof uuid language plpgsql
@@ -55,8 +56,9 @@ begin
   into v_new, v_scheduled, v_classes from fresh;
   if p_known then
     perform engine.delete_ended_jobs(v_new);
-    v_old := array(select i.id from unnest(p_ids) i (id)
-      where i.id <> all (coalesce(v_new, '{}')) or not exists (select 1 from sluice.job j where j.id = i.id offset 0));
+    v_old := array(select i.id from unnest(p_ids) i (id) group by i.id
+      having count(*) > 1 or i.id <> all (coalesce(v_new, '{}'))
+        or not exists (select 1 from sluice.job j where j.id = i.id offset 0));
     if cardinality(v_old) > 0 then
       perform engine.check_tasks_of_ids(
         array_agg(j.id), array_agg(concat_ws(E'\x1f', l.lane ->> 'task', j.extra::jsonb ->> 'formerly')))
