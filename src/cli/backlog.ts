@@ -5,7 +5,7 @@ import { amount } from '../core/money.ts'
 import { redactText } from '../core/redact.ts'
 import { type Db } from '../db/db.ts'
 import { sqlOn } from '../db/store.ts'
-import { type Backlog, readBacklog, type Stop, type WaitingJobs } from '../operations/backlog.ts'
+import { type Backlog, type KeyLoad, readBacklog, type Stop, type WaitingJobs } from '../operations/backlog.ts'
 import { fail, ok, warn, type Finding } from './finding.ts'
 import { many, type Output, span } from './output.ts'
 import { has, type StorageAt } from './storage.ts'
@@ -45,18 +45,32 @@ export function showBacklog(out: Output, backlog: Backlog | undefined): void {
   if (limits.length === 0) return
   out.line('')
   out.table([
-    ['LIMIT', 'WAITING', 'KEYS', 'OLDEST', 'UNITS/MIN', 'STATE'],
+    ['LIMIT', 'WAITING', 'KEYS', 'MOST WAIT FOR', 'OLDEST', 'UNITS/MIN', 'STATE'],
     ...limits
       .slice(0, shownMax)
-      .map(({ limit, waiting, keys, oldestAt, perMinute, currency, stops }) => [
+      .map(({ limit, waiting, keys, busiestKeys: [most], oldestAt, perMinute, currency, stops }) => [
         limit,
         `${about}${waiting}`,
         `${keys}`,
+        most === undefined ? '' : redactText(`${most.key}: ${most.waiting}`),
         ageOf(oldestAt),
         amount(perMinute, currency),
         stops.map((stop) => stopText(stop, waiting)).join('; ') || 'has room',
       ]),
   ])
+}
+
+/** Makes the table of the keys for which most jobs wait. */
+export function busiestTable(keys: readonly KeyLoad[]): string[][] {
+  return [
+    ['KEY', 'WAITING', 'OLDEST', 'STATE'],
+    ...keys.map(({ key, waiting, oldestAt, stop }) => [
+      redactText(key),
+      `${waiting}`,
+      ageOf(oldestAt),
+      stop === undefined ? 'has room' : stopText(stop, waiting),
+    ]),
+  ]
 }
 
 function jobCells(line: WaitingJobs, about: string): string[] {

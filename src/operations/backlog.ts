@@ -44,12 +44,23 @@ export interface LimitLoad {
   waiting: number
   /** How many of its keys jobs wait for. */
   keys: number
+  /** Those for which most jobs wait, the greatest first, at most ten; none if the limit has no keys. */
+  busiestKeys: KeyLoad[]
   oldestAt: Date | undefined
   /** Units granted within the last minute, less what was given back of them; millionths of a `currency`. */
   perMinute: number
   /** The currency of a limit in money, if it granted anything within the last minute: `USD`. */
   currency?: string
   stops: Stop[]
+}
+
+/** The jobs that wait and need one key of a limit. */
+export interface KeyLoad {
+  key: string
+  waiting: number
+  oldestAt: Date | undefined
+  /** Undefined: the key has room. */
+  stop: Stop | undefined
 }
 
 /** All that waits. */
@@ -112,6 +123,7 @@ interface Rate {
 const countedMax = 10_000
 const classesMax = 1_000
 const bucketsMax = 300
+const busiestMax = 10
 
 /** Reads what waits, and what stops it. */
 export async function readBacklog(sql: Sql): Promise<Backlog> {
@@ -286,35 +298,52 @@ function withKeys(text: string, whose: string): string {
   return at < 0 ? `${text}${whose}` : `${text.slice(0, at)}${whose}${text.slice(at)}`
 }
 
+/** The jobs that wait for one bucket. */
+interface Way {
+  way: string
+  jobs: number
+  oldestMs: number
+}
+
 function limitsOf(
   groups: readonly Group[],
   stops: ReadonlyMap<string, Stop>,
   rates: readonly Rate[],
   scale: number,
 ): LimitLoad[] {
-  const all = new Map<string, { ways: Map<string, number>; oldestMs: number }>()
+  const all = new Map<string, Map<string, Way>>()
   for (const { buckets, n, oldest_ms: oldestMs } of groups)
-    for (const bucket of buckets ?? []) {
-      const name = limitOf(bucket)
+    for (const way of buckets ?? []) {
+      const name = limitOf(way)
       // Beside a limit with a share jobs need a second bucket, of their part.
-      if (bucket.startsWith(`${name}/`)) continue
-      const known = all.get(name) ?? { ways: new Map<string, number>(), oldestMs }
-      known.ways.set(bucket, (known.ways.get(bucket) ?? 0) + n)
-      known.oldestMs = Math.min(known.oldestMs, oldestMs)
-      all.set(name, known)
+      if (way.startsWith(`${name}/`)) continue
+      const ways = all.get(name) ?? new Map<string, Way>()
+      const known = ways.get(way) ?? { way, jobs: 0, oldestMs }
+      ways.set(way, { way, jobs: known.jobs + n * scale, oldestMs: Math.min(known.oldestMs, oldestMs) })
+      all.set(name, ways)
     }
   return [...all]
-    .map(([limit, { ways, oldestMs }]): LimitLoad => {
-      const found = [...ways].flatMap(([way, n]) => {
+    .map(([limit, byTake]): LimitLoad => {
+      const ways = [...byTake.values()].sort((a, b) => b.jobs - a.jobs)
+      const found = ways.flatMap(({ way, jobs }) => {
         const stop = stops.get(way)
-        return stop === undefined ? [] : [{ ...stop, way, jobs: n * scale }]
+        return stop === undefined ? [] : [{ ...stop, way, jobs }]
       })
       const rate = rates.find(({ kind, name }) => kind === 'limit' && name === limit)
       return {
         limit,
-        waiting: Math.round(sum([...ways.values()]) * scale),
-        keys: ways.size,
-        oldestAt: dateOf(oldestMs),
+        waiting: Math.round(sum(ways.map(({ jobs }) => jobs))),
+        keys: ways.length,
+        busiestKeys: ways
+          .filter(({ way }) => way.includes(':'))
+          .slice(0, busiestMax)
+          .map(({ way, jobs, oldestMs }) => ({
+            key: keyOf(way),
+            waiting: Math.round(jobs),
+            oldestAt: dateOf(oldestMs),
+            stop: stops.get(way),
+          })),
+        oldestAt: dateOf(Math.min(...ways.map(({ oldestMs }) => oldestMs))),
         perMinute: rate === undefined ? 0 : Math.round((rate.n * 60_000) / Math.max(1, rate.span_ms ?? 60_000)),
         ...(rate === undefined || rate.currency === null ? {} : { currency: rate.currency }),
         stops: summed(found).map(({ stop }) => stop),
