@@ -39,6 +39,7 @@ interface Answer {
   instants: string[] | null
   took_us: string | null
   wake: string[] | null
+  stale: string[] | null
 }
 
 /** The further effects of a claim; see the fields. */
@@ -228,10 +229,11 @@ export class Claims {
       throw new StoreError('SLUICE_STORE_UNREACHABLE', 'the server has started since it was last checked')
     }
     const answeredMs = this.#store.clock.monotonicMs()
+    if (row.stale !== null) await this.#store.call('renew_buckets', [row.stale])
     // The jobs begin meanwhile. If it fails, a round finds what is left within 2 s.
     if (row.wake !== null) void this.#store.call('wake_workers', [row.wake, 1]).catch(() => undefined)
     if (row.jobs === '') Object.assign(row, await this.#read(id))
-    this.#wide = row.again && row.jobs === null
+    this.#wide = row.again && row.jobs === null && row.stale === null
     if (row.since !== null)
       this.#since.set(who.tasks, { us: row.since, fromMs: this.#since.get(who.tasks)?.fromMs ?? sentMs })
     this.#storeClock.saw(Number(row.now_us), answeredMs, sentMs)

@@ -22,13 +22,15 @@
 -- wake: the classes of a claim that got as many jobs as it wanted. There may be more, and senders wake few workers, so
 -- the caller wakes another one for them (`engine.wake_workers`). Null: no other worker is idle, or this claim was ahead
 -- of time and another worker is going to wake by itself for the limit's next units.
+-- stale: as in `engine.read_claim_room`; nothing was claimed.
 -- redis_epoch: the epoch under which the same units can be reserved in Redis; null: no limit is in Redis.
 -- It calls functions in assignments where it can, because FROM starts a query for each call (16 us of 2,200).
 create or replace function engine.claim_jobs(
   p_claim uuid, p_worker bigint, p_tasks text[], p_want integer, p_cap bigint, p_idle boolean,
   p_since bigint default null, p_wide boolean default false, p_ahead integer default 0,
   out now_us bigint, out waited_us bigint, out wake_us bigint, out again boolean, out since bigint, out jobs text,
-  out redis_epoch text, out probing boolean, out instants bigint[], out took_us bigint, out wake bigint[])
+  out redis_epoch text, out probing boolean, out instants bigint[], out took_us bigint, out wake bigint[],
+  out stale bigint[])
 language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
   set enable_bitmapscan = off set lock_timeout = '1s' as $$
 declare
@@ -75,7 +77,7 @@ begin
       v_begun, v_since, p_cap, case when p_wide then 256 else least(256, p_want + 1) end,
       case when v_is.stores > 1 then 0 else p_ahead end);
     now_us := v_served.now_us; again := again or v_served.again; jobs := v_served.jobs; probing := v_served.probing;
-    instants := v_served.instants; waited_us := greatest(now_us - v_begun, 0);
+    stale := v_served.stale; instants := v_served.instants; waited_us := greatest(now_us - v_begun, 0);
   end if;
   -- Retirement and promotion come last: they keep rows locked, so this claim must wait for nothing after them.
   if cardinality(v_found.classes) > 128 then perform engine.retire_classes(v_found.classes, v_found.active); end if;

@@ -12,7 +12,7 @@ create or replace function engine.claim_lone_lane(
   p_cap bigint, p_ahead integer) returns engine.served
 language plpgsql as $$
 declare
-  v_done engine.served := row(p_begun, 0, false, null, false, null, false, null, null, null);
+  v_done engine.served := row(p_begun, 0, false, null, false, null, false, null, null, null, null);
   v_front record; v_lane sluice.lane; v_next sluice.lane[]; v_is record; v_free bigint := 2147483647; v_take integer;
   v_ahead engine.ahead; v_room engine.room; v_blocked integer; v_mark engine.marked; v_move engine.move;
 begin
@@ -23,8 +23,7 @@ begin
   where l.id = coalesce(v_front.lane, p_news.lanes[1]) order by l.v desc limit 1;
   -- A lane that stands behind another lane of its fair key is not alone.
   if v_lane.list is not null and v_lane.vstart is null then return v_done; end if;
-  v_done.served := v_lane.id is not null or p_news.lanes is null;
-  if v_lane.id is null then return v_done; end if;
+  v_done.served := v_lane.id is not null or p_news.lanes is null; if v_lane.id is null then return v_done; end if;
   if v_front.lane is null and v_lane.list is not null then  -- it waits for a bucket that is not due
     update sluice.lane l set v = l.v + 1, bound = p_news.bounds[1]
     where l.id = v_lane.id and l.v = v_lane.v and l.bound > p_news.bounds[1]; return v_done;
@@ -33,6 +32,7 @@ begin
   perform engine.lock_buckets(v_lane.buckets);
   v_is := engine.read_claim_room(v_lane.buckets, '{}', v_lane.buckets, array[v_lane.id], p_cap);
   v_done.now_us := v_is.now_us; v_done.probing := v_is.probing;
+  v_done.served := v_is.stale is null; if not v_done.served then return v_done; end if;
   foreach v_room in array v_is.rooms loop
     if v_room.avail < v_free then v_free := v_room.avail; v_blocked := v_room.ord; end if; end loop;
   v_take := least(p_want, v_free);

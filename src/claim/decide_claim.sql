@@ -10,13 +10,12 @@ create or replace function engine.decide_claim(
   p_most integer, p_ahead integer default null) returns engine.served
 language plpgsql as $$
 declare
-  v_done engine.served := row(engine.limiter_now_us(p_cap), 0, false, null, false, null, true, null, null, null);
+  v_done engine.served := row(engine.limiter_now_us(p_cap), 0, false, null, false, null, true, null, null, null, null);
   v_cand record;
   v_buckets bigint[];
   v_real record;  -- what those buckets are to this worker: engine.resolve_buckets
   v_is record;    -- what they allow: engine.read_claim_room
-  v_costed boolean;
-  v_unread boolean;      -- some lanes were not read
+  v_costed boolean; v_unread boolean;  -- some lanes have costs; some were not read
   v_ahead engine.ahead;  -- what it grants ahead of time
   v_share record;
   v_lanes sluice.lane[]; v_next sluice.lane[];
@@ -30,7 +29,8 @@ begin
   v_real := engine.resolve_buckets(p_worker, p_classes, v_buckets);
   perform engine.lock_buckets(v_real.buckets || v_real.members);
   v_is := engine.read_claim_room(v_real.buckets, v_real.members, v_buckets, v_ids, p_cap);
-  v_done.now_us := v_is.now_us; v_done.probing := v_is.probing;
+  v_done.now_us := v_is.now_us; v_done.probing := v_is.probing; v_done.stale := v_is.stale;
+  if v_is.stale is not null then v_done.again := true; return v_done; end if;
   v_costed := exists (select 1 from unnest(v_lanes) l where l.costed);
   v_ahead := engine.grant_lanes_ahead(v_lanes, v_buckets, v_is.rooms, p_want, v_is.now_us,
     case when v_real.labels is null and not v_costed and cardinality(p_classes) = 1 then p_ahead end);

@@ -11,10 +11,10 @@ create type engine.move as (
 -- JSON. again: the next claim should follow at once. soon: it should follow within 250 ms, because another transaction
 -- has locked a job, or because classes were left out. probing: as in `engine.read_claim_room`. served: false when
 -- `engine.claim_lone_lane` met another case. of, taken: the class of each lane that was served, and how many of its
--- jobs were claimed. instants: when each of the jobs may begin; null: now.
+-- jobs were claimed. instants: when each of the jobs may begin; null: now. stale: as in `engine.read_claim_room`.
 create type engine.served as (
   now_us bigint, granted integer, again boolean, jobs text, soon boolean, probing boolean, served boolean, of bigint[],
-    taken integer[], instants bigint[]);
+    taken integer[], instants bigint[], stale bigint[]);
 
 -- The jobs that a claim marked: how many it has, their JSON (claim/claimed-job.ts), and the move of each
 -- lane.

@@ -1,5 +1,5 @@
 /**
- * Decides limits: the arithmetic of buckets, pure and in integers. This is the specification; `limits/room/bucket_room.sql` and
+ * Decides limits: the arithmetic of buckets, pure and in integers. This is the specification; `limits/room/recorded_room.sql` and
  * `limits/ledger/append_ledger.sql` do the same in the store, and one suite of random histories compares them. The tests have the
  * parts that only the store and Redis carry out: `test/limits/specification.ts` for what happens to grants later, `ahead.ts` for
  * grants ahead of time, and `rebuild.ts` for what follows from a changed definition.

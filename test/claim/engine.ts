@@ -18,7 +18,7 @@ import type { FunctionName } from '../../src/generated/sql.ts'
 import { isLong } from '../long.ts'
 import { atEnd } from '../ends.ts'
 import { freshDatabase } from '../servers/database.ts'
-import { watchClock } from '../limits/engine.ts'
+import { renewBuckets, watchClock } from '../limits/engine.ts'
 import { wakeWorker } from '../store/engine.ts'
 
 /** The engines that the same suite runs on. */
@@ -111,7 +111,12 @@ export async function claim(
     instants: string[] | null
     probing: boolean | null
     wake: string[] | null
+    stale: string[] | null
   }>(attemptCalls.claim, [id, worker, tasks, want, null, idle, since, isWide, ahead])
+  if (row?.stale) {
+    await renewBuckets(db, row.stale)
+    return claim(db, worker, tasks, want, id, mode)
+  }
   if (row?.wake) await wakeWorker(db, row.wake)
   if (row?.jobs === '') Object.assign(row, (await sqlOn(db).call('adopt_claim', [id]))[0])
   const jobs = decodeJobs(row?.jobs ?? null, id, 0)

@@ -50,6 +50,15 @@ for (const engine of mainEngines) {
       }
     }
 
+    it('a worker whose label had no room has what a raised limit allows', async () => {
+      const raised = quietTask('raised', [limit('raised', { window: '3/h', by: label('host') })])
+      await at.sluice.sendMany(raised, rows(20))
+      const one = await host('a')
+      expect(await claimAll(at.db, one, ['raised'], 10)).toHaveLength(3)
+      await at.sluice.limits.set('raised', { window: '5/h' }, { reason: 'test' })
+      expect(await claimAll(at.db, one, ['raised'], 10)).toHaveLength(2)
+    })
+
     it('workers of one host share its bucket, and each host has the whole limit', async () => {
       await at.sluice.sendMany(perHost, rows(20))
       const [one, two, other] = [await host('a'), await host('a'), await host('b')]
@@ -60,9 +69,9 @@ for (const engine of mainEngines) {
       expect(await claimAll(at.db, other, ['hosted'], 10)).toEqual([])
       expect(await unitsUsed(at.db)).toEqual({ 'ip:a': 3, 'ip:b': 3 })
       const [job] = await at.db.query(
-        `select buckets, holds from sluice.job where claim is not null order by seq desc limit 1`,
+        `select takes, holds from sluice.job where claim is not null order by seq desc limit 1`,
       )
-      expect(job).toEqual({ buckets: ['ip@host'], holds: ['ip:b'] })
+      expect(job).toEqual({ takes: ['ip@host'], holds: ['ip:b'] })
     })
 
     it('a worker whose label has no room sleeps until it has, and the jobs stay visible to other hosts', async () => {

@@ -1,15 +1,20 @@
 /** Slow answers are charged once more: which, and what the margin is when they cannot be. */
-import { describe, expect, it } from 'vitest'
+import { beforeAll, describe, expect, it } from 'vitest'
 import { Margins } from '../../src/claim/definitions/margins.ts'
 import type { LimitOptions } from '../../src/limits/limit.ts'
 import type { ChargeAgain } from '../../src/limits/samples.ts'
-import { freshSluice } from '../servers/sluice.ts'
+import { Sluice } from '../../src/sluice.ts'
+import { freshDatabase } from '../servers/database.ts'
 import { until } from '../until.ts'
 import { addBucket, chargeAgain, roomOf } from '../limits/engine.ts'
 import { fleetOn, narrow } from './margin-fleet.ts'
 import { definitionCalls } from './engine-parts.ts'
 
-const sluice = await freshSluice()
+let sluice: Sluice
+beforeAll(async () => {
+  sluice = await Sluice.open({ store: (await freshDatabase()).url })
+  return () => sluice.close()
+})
 
 const recordedIn =
   (charged: string[]): ChargeAgain =>

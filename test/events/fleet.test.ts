@@ -8,7 +8,7 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { expect, it, onTestFinished } from 'vitest'
+import { afterEach, expect, it } from 'vitest'
 import { systemClock } from '../../src/core/clock.ts'
 import { event, Sluice } from '../../src/index.ts'
 import { isLong } from '../long.ts'
@@ -22,6 +22,10 @@ const kills = isLong ? 10 : 2
 const slots = 10
 /** So many emit at a time, one by one. */
 const callers = 10
+const ends: (() => unknown)[] = []
+afterEach(async () => {
+  for (const end of ends.splice(0).reverse()) await end()
+})
 
 interface Servers {
   database: PostgresServer
@@ -35,7 +39,7 @@ async function start({ database, broker }: Servers, service: string, dir: string
     stdio: ['ignore', 'pipe', 'inherit'],
     env: { ...process.env, ...carrier },
   })
-  onTestFinished(() => void child.kill('SIGKILL'))
+  ends.push(() => child.kill('SIGKILL'))
   await once(child.stdout, 'data')
   return child
 }
@@ -60,16 +64,16 @@ it.each([
 ])('brings every event to each of two services, over %s, while %s', async (carrier, how) => {
   const isMany = how.includes('many at a time')
   const dir = mkdtempSync(join(tmpdir(), 'sluice-handled-'))
-  onTestFinished(() => rmSync(dir, { recursive: true }))
+  ends.push(() => rmSync(dir, { recursive: true }))
   const [database, broker] = await Promise.all([
     startPostgres(),
     carrier === 'RabbitMQ' ? startRabbit() : Promise.resolve(undefined),
   ])
-  onTestFinished(async () => void (await Promise.all([database.close(), broker?.close()])))
+  ends.push(() => Promise.all([database.close(), broker?.close()]))
   const servers = { database, broker }
   const options = broker === undefined ? {} : { events: 'rabbitmq' as const, amqp: broker.url }
   const sluice = await Sluice.open({ store: database.url, logLevel: 'silent', ...options })
-  onTestFinished(() => sluice.close())
+  ends.push(() => sluice.close())
   const services = ['a', 'b', 'a', 'b']
   const replicas = await Promise.all(services.map((service) => start(servers, service, dir)))
   const number = event('fleet.number')

@@ -29,6 +29,11 @@ export const createTestGrant = `create function sluice.test_grant(p_bucket bigin
     return r.avail;
   end $$`
 
+/** Writes the state of buckets under their new definition, as the worker does whose claim finds them. */
+export async function renewBuckets(db: Queryable, buckets: readonly string[]): Promise<void> {
+  await sqlOn(db).call('renew_buckets', [buckets])
+}
+
 /** Makes the bucket of a key of a limit, as the first job of the key does; resolves to its id. */
 export async function addBucket(db: Queryable, name: string, key = ''): Promise<string> {
   const id = hash64(key === '' ? name : `${name}:${key}`)

@@ -1,6 +1,6 @@
 /** Takes from Redis whose replies are lost: the caller does not use them, so they are refunded. */
 import { randomUUID } from 'node:crypto'
-import { expect, it, onTestFinished } from 'vitest'
+import { afterEach, expect, it } from 'vitest'
 import { limit, Sluice } from '../../src/index.ts'
 import type { RedisClient } from '../../src/redis/client.ts'
 import { RedisLimiter } from '../../src/redis/limiter.ts'
@@ -9,14 +9,19 @@ import { startRedis } from '../servers/redis.ts'
 import { connectRedis } from '../servers/resp.ts'
 import { until } from '../until.ts'
 
+const ends: (() => unknown)[] = []
+afterEach(async () => {
+  for (const end of ends.splice(0).reverse()) await end()
+})
+
 const ten = limit('ten', { rate: '10/h', burst: 10 })
 
 /** Takes of a limit of ten in Redis, whose replies can be lost; `ids`: the ids of the calls. */
 async function setting() {
   const redis = await startRedis()
-  onTestFinished(() => redis.close())
+  ends.push(() => redis.close())
   const client = await connectRedis(redis.port)
-  onTestFinished(() => client.close())
+  ends.push(() => client.close())
   const state = { isLosing: false, ids: new Set<string>() }
   const losing: RedisClient = {
     async send(command, args) {
@@ -28,7 +33,7 @@ async function setting() {
     },
   }
   const sluice = await Sluice.open({ store: (await freshDatabase()).url, redis: losing })
-  onTestFinished(() => sluice.close())
+  ends.push(() => sluice.close())
   const limiter = new RedisLimiter(client)
   /** Whether Redis has room for this number of units, which are taken. */
   const hasRoom = async (units: number) => {

@@ -1,18 +1,23 @@
 /** A Redis that starts empty: what a job then waits for, in words and times, and that it starts by itself. */
-import { expect, it, onTestFinished } from 'vitest'
+import { afterEach, expect, it } from 'vitest'
 import { limit, Sluice, task } from '../../src/index.ts'
 import type { Why } from '../../src/operations/why.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { startRedis } from '../servers/redis.ts'
 import { until } from '../until.ts'
 
+const ends: (() => unknown)[] = []
+afterEach(async () => {
+  for (const end of ends.splice(0).reverse()) await end()
+})
+
 it('`why` tells that Redis lost its state, and until when that closes the limit; then the job starts by itself', async () => {
   const redis = await startRedis()
-  onTestFinished(() => redis.close())
+  ends.push(() => redis.close())
   const shared = limit('shared', { window: '10/6s', published: true })
   const call = task('call', { limits: [shared], run: () => undefined })
   const sluice = await Sluice.open({ store: (await freshDatabase()).url, redis: redis.url })
-  onTestFinished(() => sluice.close())
+  ends.push(() => sluice.close())
   await sluice.work([call])
   await sluice.waitFor(await sluice.send(call, {}))
 

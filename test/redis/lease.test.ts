@@ -1,27 +1,38 @@
 import { randomUUID } from 'node:crypto'
-import { beforeAll, beforeEach, expect, it, onTestFinished } from 'vitest'
+import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest'
 import { z } from 'zod'
 import { limit, Sluice, task } from '../../src/index.ts'
 import { RedisLimiter } from '../../src/redis/limiter.ts'
 import { findPython } from '../examples/interpreter.ts'
 import { freshDatabase } from '../servers/database.ts'
-import { freshRedis } from '../servers/redis.ts'
+import { type RedisServer, startRedis } from '../servers/redis.ts'
+import { connectRedis, type Connection } from '../servers/resp.ts'
 import { until } from '../until.ts'
 import { Caller } from './caller.ts'
 import { bucket, decided } from './calls.ts'
 
+let server: RedisServer
+let client: Connection
+let limiter: RedisLimiter
 let python: string
-const { server, client } = await freshRedis()
-const limiter = new RedisLimiter(client, { prefix: 'app:', domain: 'crm' })
+const ends: (() => unknown)[] = []
 beforeAll(async () => {
   python = await findPython('redis')
+  server = await startRedis()
+  client = await connectRedis(server.port)
+  limiter = new RedisLimiter(client, { prefix: 'app:', domain: 'crm' })
 })
 beforeEach(async () => {
   await client.send('FLUSHALL', [])
 })
+afterAll(async () => {
+  for (const end of ends.reverse()) await end()
+  client.close()
+  await server.close()
+})
 const caller = (): Caller => {
   const one = new Caller(python, server.url)
-  onTestFinished(() => one.end())
+  ends.push(() => one.end())
   return one
 }
 const place = (version = 1, concurrency = 1) => bucket('place', { concurrency }, version)
@@ -83,7 +94,7 @@ it('jobs and programs in other languages never hold more places together than th
   const { url: store } = await freshDatabase()
   const redis = { send: (command: string, args: (string | number)[]) => client.send(command, args.map(String)) }
   const sluice = await Sluice.open({ store, redis, redisPrefix: 'jobs:' } as never)
-  onTestFinished(() => sluice.close())
+  ends.push(() => sluice.close())
   const own = limit('shared', { concurrency: 1, published: true })
   let isRunning = false
   let goOn = () => {}

@@ -1,17 +1,26 @@
 import { readFileSync } from 'node:fs'
-import { beforeEach, expect, it } from 'vitest'
+import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest'
 import { limit } from '../../src/limits/limit.ts'
 import type { RedisClient } from '../../src/redis/client.ts'
 import { RedisLimiter } from '../../src/redis/limiter.ts'
 import { checkServer, type ServerCheck } from '../../src/redis/server.ts'
-import { freshRedis } from '../servers/redis.ts'
+import { type RedisServer, startRedis } from '../servers/redis.ts'
+import { connectRedis, type Connection } from '../servers/resp.ts'
 import { bucket, decided, seedOf } from './calls.ts'
-import { connectRedis } from '../servers/resp.ts'
 
-const { server, client } = await freshRedis()
+let server: RedisServer
+let client: Connection
+beforeAll(async () => {
+  server = await startRedis()
+  client = await connectRedis(server.port)
+})
 beforeEach(async () => {
   await client.send('FLUSHALL', [])
   await client.send('CONFIG', ['RESETSTAT'])
+})
+afterAll(async () => {
+  client.close()
+  await server.close()
 })
 
 const set = (name: string, value: string) => client.send('CONFIG', ['SET', name, value])

@@ -1,7 +1,12 @@
 /** The RabbitMQ of tests: virtual hosts, durable messages across a crash, and nothing left behind. */
 import { connect } from 'amqplib'
-import { expect, it, onTestFinished } from 'vitest'
+import { afterAll, expect, it } from 'vitest'
 import { freshBroker, startRabbit } from './rabbitmq.ts'
+
+const ends: (() => unknown)[] = []
+afterAll(async () => {
+  for (const end of ends.splice(0).reverse()) await end()
+})
 
 it('gives each caller a virtual host of its own on one server', async () => {
   const [one, other] = await Promise.all([freshBroker(), freshBroker()])
@@ -16,7 +21,7 @@ it('gives each caller a virtual host of its own on one server', async () => {
 
 it('keeps durable queues across a crash', async () => {
   const server = await startRabbit()
-  onTestFinished(() => server.close())
+  ends.push(() => server.close())
   const connection = await connect(server.url)
   connection.on('error', () => {})
   const channel = await connection.createConfirmChannel()
@@ -28,7 +33,7 @@ it('keeps durable queues across a crash', async () => {
   await server.kill()
   await server.start()
   const again = await connect(server.url)
-  onTestFinished(() => again.close())
+  ends.push(() => again.close())
   const reader = await again.createChannel()
   reader.on('error', () => {})
   expect(await reader.checkQueue('orders')).toMatchObject({ messageCount: 1 })

@@ -6,9 +6,10 @@ import { type Clock, systemClock } from '../../src/core/clock.ts'
 import { StoreError } from '../../src/core/errors.ts'
 import type { Db } from '../../src/db/db.ts'
 import { limit } from '../../src/limits/limit.ts'
+import { Sluice } from '../../src/sluice.ts'
 import { empty } from '../claim/engine.ts'
 import { later, until } from '../until.ts'
-import { freshSluice } from '../servers/sluice.ts'
+import { freshDatabase } from '../servers/database.ts'
 import { unitsUsed } from '../limits/engine.ts'
 import { giveUpHolders, holderOf, placesTaken, takeCalls } from './engine.ts'
 
@@ -34,8 +35,9 @@ const clock: Clock = {
   },
 }
 
-const sluice = await freshSluice({ clock })
+let sluice: Sluice
 beforeAll(async () => {
+  sluice = await Sluice.open({ store: (await freshDatabase()).url, clock })
   const call = sluice.db.call.bind(sluice.db)
   const hooked = (name: string, sql: string, params: readonly unknown[]) =>
     hook(name, params, () => call(name, sql, params))
@@ -47,6 +49,7 @@ beforeEach(async () => {
 })
 afterAll(async () => {
   hook = passing
+  await sluice.close()
 })
 
 const units = async () => Object.values(await unitsUsed(sluice.db)).reduce((sum, used) => sum + used, 0)

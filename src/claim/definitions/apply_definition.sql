@@ -2,8 +2,8 @@
 -- all claims that are under way, also for those that make a bucket of this limit, because they may have decided by the
 -- old definition. If the new definition has a concurrency it counts the running jobs, and it makes the lists that wait
 -- for the limit due, because there may be room now, also where others had used the limit up in Redis. It forgets a
--- margin that was measured for other numbers, because nobody knows which processes have joined since. The next claim of
--- each bucket rebuilds its state (`engine.renew_bucket_states`). The caller holds the lock of definitions.
+-- margin that was measured for other numbers, because nobody knows which processes have joined since. The worker whose
+-- claim next meets a bucket has its state rebuilt (`engine.renew_buckets`). The caller holds the lock of definitions.
 -- p_by, p_reason: who changes it, and why.
 create or replace function engine.apply_definition(p_name text, p_by text, p_reason text) returns sluice.limit_def
 language plpgsql set enable_seqscan = off set jit = off as $$

@@ -38,5 +38,5 @@ begin
               where u.kind in ('rate', 'pace') and u.following is distinct from 'pace') end,
             r.slack, w.need, w.lead)::engine.waiting
     from unnest(p_lists) with ordinality w
-    join unnest(engine.bucket_room(v_ids, p_now, false, v_needs)) r on r.ord = w.ordinality order by w.ordinality);
+    join unnest(engine.recorded_room(v_ids, p_now, false, v_needs)) r on r.ord = w.ordinality order by w.ordinality);
 end $$;

@@ -28,7 +28,7 @@ begin
       p_rooms := p_ahead.rooms;
     else  -- fewer jobs were left
       v_decider := (engine.grant_ahead(p_rooms[p_ahead.deciding], cardinality(v_instants), p_now)).room;
-      p_rooms := engine.bucket_room(p_buckets, v_decider.now_at);
+      p_rooms := engine.recorded_room(p_buckets, v_decider.now_at);
       p_rooms[p_ahead.deciding] := v_decider;
     end if;
     if cardinality(p_lanes) > 1 then  -- each has buckets of its own

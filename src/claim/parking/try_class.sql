@@ -4,16 +4,13 @@ create or replace function engine.try_class(p_trial engine.trial) returns void l
 declare
   v_now bigint;
   v_news engine.news;
-  v_done record;
+  v_done engine.served;
 begin
   perform engine.lock_classes(array[p_trial.class]);
   v_now := engine.limiter_now_us(p_trial.cap);
   perform engine.find_classes_without_room(p_trial.labels, array[p_trial.class], v_now);
   v_news := engine.read_arrivals(p_trial.class);
   perform engine.absorb_arrivals(v_now, array[v_news]);
-  select * into v_done
-    from engine.decide_claim(gen_random_uuid(), p_trial.worker, array[p_trial.class], '{}', p_trial.want, p_trial.cap,
-      -1,
-      256);
+  v_done := engine.try_claim(p_trial, p_trial.class);
   perform engine.record_class_states(array[v_news], v_done.of, v_done.taken);
 end $$;

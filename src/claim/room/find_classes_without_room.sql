@@ -40,10 +40,11 @@ begin
                       from unnest(v_class.labels) with ordinality u (a, o) order by o);
     end if;
     select r.bucket, r.next, r.period, r.slack, r.units > 0 and r.places > 0 as short into v_room
-    from unnest(engine.bucket_room(v_own, p_now, false, v_need)) r
+    from unnest(engine.recorded_room(v_own, p_now, false, v_need)) r
     -- A bucket without a row was never used, so it has room. A job that costs more than the capacity never gets room,
-    -- so its class stays in the claim, which sets that job aside.
-    where (r.units < greatest(v_need[r.ord], 1) or r.places < 1) and greatest(v_need[r.ord], 1) <= r.most
+    -- so its class stays in the claim, which sets that job aside. A stale bucket is renewed after the claim.
+    where not r.stale
+      and (r.units < greatest(v_need[r.ord], 1) or r.places < 1) and greatest(v_need[r.ord], 1) <= r.most
       and exists (select 1 from sluice.bucket b where b.id = r.bucket offset 0) order by r.next desc limit 1;
     if v_room.bucket is null then
       if v_lane.id is not null then v_taken := v_taken || v_own; end if;

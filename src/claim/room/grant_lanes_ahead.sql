@@ -63,8 +63,8 @@ begin
   if cardinality(v_grant.instants) <= p_rooms[v_deciding].avail then return v_ahead; end if;
   v_ahead.instants := v_grant.instants;
   if not v_single then
-    v_rooms := engine.bucket_room(p_buckets, v_grant.instants[1]);
-    foreach v_room in array engine.bucket_room(p_buckets, (v_grant.room).now_at) loop
+    v_rooms := engine.recorded_room(p_buckets, v_grant.instants[1]);
+    foreach v_room in array engine.recorded_room(p_buckets, (v_grant.room).now_at) loop
       v_room.avail := case when v_rooms[v_room.ord].now_at > v_grant.instants[1] then 0
         else least(v_room.avail, v_rooms[v_room.ord].avail) end;
       v_rooms[v_room.ord] := v_room;

@@ -1,22 +1,25 @@
--- Reads what buckets allow, by position, under their locks; it reads the clock once, after the locks. Before that, new
--- definitions take effect (`engine.renew_bucket_states`). Units that are reserved for other lanes
--- (`sluice.reservation`), and units that waiting takers have the turn for (`engine.units_left_for_jobs`), are left out.
--- A reservation that is later than one of p_lanes in the same bucket does not count.
+-- Reads what buckets allow, by position, under their locks; it reads the clock once, after the locks. Units that are
+-- reserved for other lanes (`sluice.reservation`), and units that waiting takers have the turn for
+-- (`engine.units_left_for_jobs`), are left out. A reservation that is later than one of p_lanes in the same bucket does
+-- not count.
 -- p_buckets, p_members: the buckets, locked by the caller, and the members of the pools among them
 -- p_lists: p_buckets under the names that lanes use
 -- p_lanes: the lanes that are served
 -- p_cap: as in `engine.claim_jobs`
 -- now_us: the time of the decision, in microseconds
 -- at: what the store's clock shows then
--- rooms: what p_buckets allow, as `engine.bucket_room` returns it, without those units; `engine.append_ledger` goes on
--- from it
+-- rooms: what p_buckets allow, as `engine.recorded_room` returns it, without those units; `engine.append_ledger` goes
+-- on from it
 -- first: those of p_lanes that units are reserved for, by position, the oldest reservation first; null: none of
 -- p_buckets has units that are reserved
+-- stale: the buckets that have a new definition since their newest row, which the caller's worker renews
+-- (`engine.renew_buckets`), because it takes a while; then nothing may be granted now. Null: none, or they are being
+-- rebuilt already (sluice.renewal), and have no room meanwhile.
 -- probing: the vendor has refused requests of a bucket that may grant one now (`engine.refuse_buckets`)
 create or replace function engine.read_claim_room(
   p_buckets bigint[], p_members bigint[], p_lists bigint[], p_lanes bigint[], p_cap bigint,
   out now_us bigint, out at timestamptz, out rooms engine.room[], out first integer[],
-  out probing boolean) language plpgsql as $$
+  out probing boolean, out stale bigint[]) language plpgsql as $$
 declare
   v_room engine.room;
   v_stale boolean;
@@ -24,17 +27,19 @@ declare
   v_reserved boolean;  -- units are reserved for lanes
   v_takers boolean;    -- takers wait
 begin
-  for round in 1 .. 2 loop
-    rooms := engine.bucket_room(p_buckets || p_members, null, p_cap => p_cap);
-    now_us := coalesce(rooms[1].read_at, engine.limiter_now_us(p_cap));
-    v_stale := false; probing := false;
-    foreach v_room in array rooms loop
-      v_stale := v_stale or v_room.stale;
-      probing := probing or v_room.probe > 0 and v_room.avail > 0;
-    end loop;
-    exit when v_stale is not true or round = 2;
-    perform engine.renew_bucket_states(p_buckets || p_members);
+  rooms := engine.recorded_room(p_buckets || p_members, null, p_cap => p_cap);
+  now_us := coalesce(rooms[1].read_at, engine.limiter_now_us(p_cap));
+  probing := false;
+  foreach v_room in array rooms loop
+    v_stale := v_stale or v_room.stale;
+    probing := probing or v_room.probe > 0 and v_room.avail > 0;
   end loop;
+  if v_stale then
+    stale := nullif(array(
+      select r.bucket from unnest(rooms) r where r.stale and r.n > 0  -- a pool has no row of its own
+        and not exists (select 1 from sluice.renewal w where w.bucket = r.bucket)), '{}');
+    if stale is not null then return; end if;
+  end if;
   at := case when rooms[1].now_at - rooms[1].wall is null then engine.store_time(now_us)
         else to_timestamp((now_us - (rooms[1].now_at - rooms[1].wall)) / 1e6) end;
   if p_members <> '{}' then rooms := rooms[:cardinality(p_buckets)]; end if;

@@ -24,7 +24,7 @@ begin
     select r.bucket, greatest(coalesce(v_costs[r.ord], 1), 1) as need, r.next, r.most, r.period, r.units,
            case when 'concurrency' <> any (r.kind) then r.period * r.most else 0 end as refill,
            r.units < greatest(coalesce(v_costs[r.ord], 1), 1) or r.places < 1 as lacks
-    from unnest(engine.bucket_room(p_lane.buckets, p_now, false, array(
+    from unnest(engine.recorded_room(p_lane.buckets, p_now, false, array(
       select greatest(1, c)::bigint from unnest(v_costs[:cardinality(p_lane.buckets)]) with ordinality u (c, o)
       order by o))) r
     where exists (select 1 from sluice.bucket b where b.id = r.bucket offset 0)

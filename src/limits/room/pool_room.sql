@@ -9,8 +9,9 @@
 -- p_ord, p_bucket: place in the call of engine.bucket_room, and id, of the pool's own bucket.
 -- p_now, p_wall: the limiter's and the store's clock, in microseconds.
 -- p_need: units that the next job needs.
+-- p_rows: as in engine.recorded_room.
 create or replace function engine.pool_room(p_def sluice.limit_def, p_ord integer, p_bucket bigint, p_now bigint,
-  p_wall bigint, p_need bigint)
+  p_wall bigint, p_need bigint, p_rows sluice.ledger[])
 returns engine.room language plpgsql stable as $$
 declare
   v_members bigint[] := array(select sluice.hash64(p_def.name || ':' || m) from unnest(p_def.members) m);
@@ -18,11 +19,11 @@ declare
   v_rooms engine.room[];
   v_room engine.room;
 begin
-  foreach v_room in array engine.bucket_room(v_members, p_now, false, case
-    when p_need > 1 then array_fill(p_need, array[cardinality(v_members)]) end)
+  foreach v_room in array engine.recorded_room(v_members, p_now, false, case
+    when p_need > 1 then array_fill(p_need, array[cardinality(v_members)]) end, p_rows => p_rows)
   loop
     continue when v_room.version is null and v_room.next = 9007199254740991;  -- it is parked
-    if v_room.version is null then
+    if v_room.version is null and not v_room.stale then
       v_room.avail := v_free; v_room.units := v_free; v_room.places := 2147483647; v_room.next := p_now; end if;
     v_rooms := v_rooms || v_room;
   end loop;
@@ -34,9 +35,10 @@ begin
     v_rooms := engine.units_left_for_jobs(v_rooms, p_now); end if;
   select r.units, r.places into v_room.units, v_room.places from unnest(v_rooms) r
   where r.places > 0 order by r.units desc, r.places desc limit 1;
-  v_room.avail := (select coalesce(sum(r.avail), 0) from unnest(v_rooms) r);
+  select coalesce(sum(r.avail), 0), coalesce(bool_or(r.stale), false) into v_room.avail, v_room.stale
+  from unnest(v_rooms) r;
   v_room.units := coalesce(v_room.units, 0); v_room.places := coalesce(v_room.places, 0);
-  v_room.ord := p_ord; v_room.bucket := p_bucket; v_room.n := 0; v_room.hold := 0; v_room.stale := false;
+  v_room.ord := p_ord; v_room.bucket := p_bucket; v_room.n := 0; v_room.hold := 0;
   v_room.probe := 0; v_room.now_at := p_now; v_room.wall := p_wall; v_room.read_at := p_now;
   v_room.life := p_def.grant_us;
   return v_room;

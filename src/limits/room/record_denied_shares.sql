@@ -23,5 +23,5 @@ begin
       where l.claim = '00000000-0000-0000-0000-000000000000' and l.at > p_now - o.lend_us / 4));
   if v_shares = '{}' then return; end if;
   perform engine.append_ledger(
-    engine.bucket_room(v_shares, p_now), '00000000-0000-0000-0000-000000000000');
+    engine.recorded_room(v_shares, p_now), '00000000-0000-0000-0000-000000000000');
 end $$;

@@ -1,0 +1,108 @@
+-- Returns what each bucket allows at p_now: its newest ledger row, drained since, under the definition in force. The
+-- arithmetic is that of limits/decide.ts, in integers. To act on the answer, the caller locks the buckets first.
+-- Only claims call it, and what has renewed the buckets before: others call engine.bucket_room.
+-- avail: jobs of one unit that fit now: the smaller of units and places.
+-- units, places: free by the rules that count units; free by concurrency.
+-- next: when p_need units and a place are free (2^53 - 1: time alone does not free them).
+-- most: more units than that are never free under this definition.
+-- period, slack: microseconds in which one unit becomes free; how long it may stay unused before others are lost.
+-- A pace forgives less than a unit, so its period is that much shorter: workers must not lag behind it.
+-- life: microseconds for which a grant may be used.
+-- wall: what the store's clock shows then, which decides calendars.
+-- stale: the newest row is under an older definition. Then the state is that under the older definition, without room,
+-- until engine.renew_bucket_states has written it under the new one, which takes a while.
+-- p_buckets: their ids.
+-- p_now: the limiter's clock, in microseconds; null: this function reads it, once.
+-- p_further: for one more request of a running job, to which concurrency does not apply.
+-- p_need: units of each bucket that are waited for, from one to as many as it holds. Null: one. If more than older
+-- code allows is needed, next is a second later at least, as nobody knows when that code is gone.
+-- p_exact: takes p_need as it is: more than the bucket holds (for several waiters together), or below one (as if units
+-- had been given back: one at 0, two at -1).
+-- probe: above 0, the vendor has refused requests: one grant at a time, after which the bucket is held for so many
+-- microseconds, until the vendor has answered (engine.refuse_buckets, engine.accept_buckets).
+-- A pool (`sender*`) has the room of its members, and no state of its own: its version is null, so nothing is written.
+-- The bucket of what a share leaves to others is not limited while the share's part is lent (engine.share_lent_from). A
+-- rate of it owes no more than it holds: what was borrowed is no debt. The part may be lent sooner than is known now,
+-- because what the share waits for may come sooner: so next is at most lend_us from now.
+-- A bucket has no room if its limit is not defined (closed, not open), or if it is parked: then nothing is computed.
+-- A bucket that is paused has no room for waiting jobs. A bucket that has granted units ahead of time has none before
+-- the last of them may be used.
+-- A pace denies nothing, but eases its rate (engine.ease_debt).
+-- p_cap: as in engine.limiter_now_us; it counts where p_now is null.
+-- read_at: p_now, or what this function read instead; now_at is not before the newest ledger row.
+-- p_rows: the newest rows of the buckets and of the members of pools, in place of the recorded ones.
+-- The arithmetic goes step by step, because starting one query over all of it takes four times as long. There are few
+-- steps, because each expression of PL/pgSQL costs 3 us when a transaction first evaluates it.
+create or replace function engine.recorded_room(
+  p_buckets bigint[], p_now bigint, p_further boolean default false, p_need bigint[] default null,
+  p_exact boolean default false, p_cap bigint default null, p_rows sluice.ledger[] default null)
+returns engine.room[]
+language plpgsql stable as $$
+declare
+  v_rooms engine.room[] := '{}'; v_in record; v_def sluice.limit_def; v_at bigint; v_wall bigint; v_most bigint;
+  v_stale boolean := false; v_hold bigint; v_debt bigint[]; v_slots integer[]; v_quota bigint[];
+  v_free bigint; v_need bigint; v_units bigint; v_places bigint; v_next bigint; v_period bigint; v_slack bigint;
+begin
+  for v_in in select * from engine.read_buckets(p_buckets, p_further) loop
+    p_now := coalesce(p_now, engine.limiter_time(v_in.ahead_us, v_in.watched, p_cap));
+    if v_in.name is distinct from v_def.name or v_stale or v_in.parked or v_def.name is null then  -- mostly the same
+      select * into v_def
+      from sluice.limit_def d where d.name = v_in.name and v_in.parked is null order by d.version desc limit 1; end if;
+    if v_def.members is not null and v_in.id = sluice.hash64(v_def.name || '*') then
+      v_rooms := v_rooms || engine.pool_room(
+        v_def, v_in.ord, v_in.id, p_now, p_now - v_in.ahead_us, p_need[v_in.ord], p_rows); continue; end if;
+    if p_rows is not null then select r, r.version, r.debt, r.slots
+      into v_in.newest, v_in.version, v_in.debt, v_in.slots from unnest(p_rows) r where r.bucket = v_in.id; end if;
+    v_at := greatest(p_now, v_in.at); v_wall := v_at - v_in.ahead_us;
+    v_hold := least(coalesce(v_in.hold, 0), 9007199254740991); v_stale := (v_in.version <> v_def.version) is true;
+    if v_stale then select * into v_def
+      from sluice.limit_def d where d.name = v_in.name and d.version = v_in.version; end if;
+    if v_def.version is null then v_rooms := v_rooms || engine.undefined_room(
+        v_in.ord, v_in.id, v_in.n, p_now, v_at, v_wall, v_hold, v_in.probe, v_stale, v_in.parked); continue; end if;
+    if v_in.closed_us is not null then
+      v_hold := greatest(v_hold, engine.limit_reopens_at(v_in.closed_us, v_def.kind, v_def.span)); end if;
+    v_debt := v_in.debt; v_slots := v_in.slots; v_quota := null;
+    if v_def.margin is not null then select c.debt, c.quota into v_debt, v_quota
+      from engine.current_state(v_in.newest, v_def, v_wall) c; end if;
+    v_slots := case when 'window' = any (v_def.kind) then
+        engine.advance_windows(v_slots, v_def.kind, v_def.slot, v_in.at, v_at) end;
+    v_debt := coalesce(v_debt, array_fill(0::bigint, array[cardinality(v_def.kind)]));
+    v_units := 2147483647; v_places := case when v_in.probe > 0 then 1 else v_units end; v_most := v_units;
+    v_next := greatest(p_now, v_hold); v_period := 1; v_slack := null;
+    for r in reverse cardinality(v_def.kind) .. 1 loop  -- a pace before its rate
+      v_need := case when p_exact then p_need[v_in.ord] else least(greatest(p_need[v_in.ord], 1), v_def.room[r]) end;
+      case v_def.kind[r] when 'rate', 'pace' then
+          if v_def.lend_us is not null then v_debt[r] := least(v_debt[r], v_def.room[r] * v_def.weight[r]); end if;
+          v_debt[r] := engine.drain_debt(v_debt[r], v_def.drain[r], v_at - coalesce(v_in.at, v_at));
+          if v_def.kind[r + 1] = 'pace' then v_debt[r] := engine.ease_debt(v_def, r, v_debt);
+          else v_free := v_def.weight[r] / v_def.drain[r]; v_slack := least(v_slack, case v_def.slot[r]
+              when 0 then (v_def.room[r] - v_need) * v_free / 2 else v_def.slot[r] * 3 / 4 end);
+            v_period := greatest(v_period, v_free + 1 - v_def.slot[r] * 3 / 4 % (v_free + 1)); end if;
+          continue when v_def.kind[r] = 'pace';
+        when 'window' then v_debt[r] := (select sum(s) from unnest(v_slots[r:r]) s);
+          v_period := greatest(v_period, v_def.span[r] / v_def.room[r] + 1); v_slack := 0;
+        when 'quota' then null;  -- engine.current_state has counted what it owes
+        when 'concurrency' then continue when p_further; v_need := 1; end case;
+      v_free := (v_def.room[r] * v_def.weight[r] - v_debt[r]) / v_def.weight[r];
+      if v_def.kind[r] = 'concurrency' then v_places := greatest(0, least(v_places, v_free));
+      else v_units := greatest(0, least(v_units, v_free)); v_most := least(v_most, v_def.room[r]);
+        v_next := greatest(
+          v_next, v_at + case when r > v_def.own and p_need[v_in.ord] > v_need then 1000000 else 0 end); end if;
+      if v_free < v_need or v_need < 1 and v_debt[r] > (v_def.room[r] - v_need) * v_def.weight[r] then
+        v_next := greatest(v_next, engine.rule_free_at(
+          v_def, r, v_debt, v_slots, v_quota, v_need, v_at, v_in.ahead_us, p_exact)); end if;
+    end loop;
+    if v_def.lend_us is not null then v_free := engine.share_lent_from(v_in.id, v_def);
+      if v_free <= v_at then v_units := 2147483647; v_places := v_units; end if;
+      v_next := greatest(p_now, v_hold,
+        least(v_next, v_free, v_at + v_def.lend_us, case when p_exact then 0 end)); end if;
+    if v_hold > v_at or v_in.paused or v_stale or v_at > p_now and engine.is_granted_until(v_in.id, v_at) then
+      v_units := 0; v_places := case when v_stale then 0 else v_places end; v_next := greatest(
+        v_next, case when v_in.paused then 9007199254740991 when v_stale then v_at + 1000000 end); end if;
+    v_rooms := v_rooms || (v_in.ord, v_in.id, coalesce(v_in.n, 0), v_at, v_debt, v_slots, v_quota, v_def.version,
+      v_def.kind, v_def.drain, v_def.weight, v_def.slot, v_def.margin, v_hold, least(v_units, v_places),
+      v_next, v_period, coalesce(v_slack, 0), v_stale, v_units, v_places, v_most, v_def.grant_us, v_wall,
+      coalesce(v_in.probe, 0), p_now)::engine.room;
+  end loop;
+  return v_rooms;
+end $$;
