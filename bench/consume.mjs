@@ -1,4 +1,4 @@
-// Measures a worker without a store (docs/celery.md) beside a consumer of amqplib alone, on the same queue, messages and prefetch, in turns;
+// Measures a worker without a store (docs/celery-direct.md) beside a consumer of amqplib alone, on the same queue, messages and prefetch, in turns;
 // and, on this machine, a Celery worker (prefork of 2, prefetch multiplier 64). Classic and quorum queues; tasks that do nothing. Then the time
 // from a publish to the start of the task, one at a time. `--tasks n`, `--turns n`, `--prefetch n`, `--queues classic,quorum`, `--profile folder`, `--json`.
 import { fork } from 'node:child_process'

@@ -4,16 +4,16 @@ import pg from 'pg'
 import { newId, Sluice } from '../../dist/index.js'
 
 const batch = 500
-const insert = `insert into bench.job (id, lane, priority, created_at, task, queue, takes, input)
+const insert = `insert into bench.job (id, lane, priority, created_at, task, queue, buckets, input)
   select id, 1, 0, clock_timestamp(), 'noop', 'default', '{shared}', input::jsonb from unnest($1::uuid[], $2::text[]) u (id, input)`
 const claim = `update bench.job set claim = $1, attempt = attempt + 1, dispatched_at = clock_timestamp() where id = any (array(
   select id from bench.job where due_at is null and claim is null and lane = 1 and seq > $3 order by lane, seq limit $2
   for update skip locked)) returning id, seq::text, input`
 const finish = `with gone as (delete from bench.job where id = any ($1) returning *)
   insert into bench.done (id, state, task, queue, priority, attempt, failed, crashes, ambiguous, created_at, dispatched_at,
-    started_at, finished_at, takes, input, claim)
+    started_at, finished_at, buckets, input, claim)
   select id, 'done', task, queue, priority, attempt, failed, crashes, ambiguous, created_at, dispatched_at, dispatched_at,
-    clock_timestamp(), takes, input, claim from gone`
+    clock_timestamp(), buckets, input, claim from gone`
 
 async function open({ url }) {
   // Sluice's migrations create the tables that these are copied from.

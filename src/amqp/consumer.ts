@@ -225,7 +225,7 @@ export class Subscription implements Consumer {
 
   /**
    * Writes the acknowledgements of one time together: one frame for all messages that arrived before the first one
-   * still in hand. With a frame for each message RabbitMQ settles a quarter fewer a second (docs/celery.md).
+   * still in hand. With a frame for each message RabbitMQ settles a quarter fewer a second.
    */
   #writeAcks(): void {
     const acked = this.#acked.splice(0).toSorted((a, b) => a.fields.deliveryTag - b.fields.deliveryTag)

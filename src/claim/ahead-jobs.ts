@@ -74,8 +74,8 @@ export class AheadJobs {
 export function readCallBack(payload: string): ((job: ClaimedJob) => boolean) | undefined {
   if (!payload.startsWith('!')) return undefined
   const what = new Set(payload.slice(1).split(','))
-  return ({ id, takes }) =>
-    payload === '!' || what.has(id) || takes?.some((one) => what.has(limitOf(one)) || what.has(hash64(one))) === true
+  return ({ id, buckets }) =>
+    payload === '!' || what.has(id) || buckets?.some((one) => what.has(limitOf(one)) || what.has(hash64(one))) === true
 }
 
 /** Its `look` makes all waiting callers of `when` check again. */

@@ -38,12 +38,12 @@ export interface ClaimedJob {
   ambiguous: boolean
   priority: number
   createdMs: number
-  takes: string[] | null
-  /** Units for each of `takes`, and of its turn; null: all are 1. */
+  buckets: string[] | null
+  /** Units for each of `buckets`, and of its turn; null: all are 1. */
   costs: number[] | null
   /** The shortest life of a grant, in microseconds, by the definitions in force; null: no limits. */
   grantUs: number | null
-  /** The buckets that were charged, if they differ from `takes`: one for each of `takes`. */
+  /** The buckets that were charged, if they differ from `buckets`: one for each of `buckets`. */
   holds: string[] | null
   /** The id of the bucket (its hash) for whose room its lane waited; null: it waited for its turn, or for a worker. */
   blocker: string | null
@@ -95,7 +95,7 @@ export function unclaimed(
     crashes,
     ambiguous: isDoubtful,
     priority: 0,
-    takes: null,
+    buckets: null,
     costs: null,
     grantUs: null,
     holds: null,
@@ -123,7 +123,7 @@ type Common = [
   crashes: number,
   ambiguous: boolean,
   priority: number,
-  takes: string[] | null,
+  buckets: string[] | null,
   admitted: ClaimedJob['admitted'],
   costs: number[] | null,
   grantUs: number | null,
@@ -150,8 +150,8 @@ export function decodeJobs(text: string | null, claim: string, grantedMs: number
     if (place.length < wholePlaces && ordinary !== undefined)
       return jobFrom(place, ordinary, ownPlaces, claim, grantedMs)
     const common = place.slice(ownPlaces, wholePlaces) as Common
-    const [task, queue, , , , , priority, takes, , , grantUs, , blocker] = common
-    ordinary = [task, queue, 0, 0, 0, false, priority, takes, 1, null, grantUs, null, blocker]
+    const [task, queue, , , , , priority, buckets, , , grantUs, , blocker] = common
+    ordinary = [task, queue, 0, 0, 0, false, priority, buckets, 1, null, grantUs, null, blocker]
     return jobFrom(place, common, wholePlaces, claim, grantedMs)
   })
 }
@@ -167,7 +167,7 @@ function jobFrom(place: Place, common: Common, at: number, claim: string, grante
     crashes,
     ambiguous,
     priority,
-    takes,
+    buckets,
     admitted,
     costs,
     grantUs,
@@ -188,7 +188,7 @@ function jobFrom(place: Place, common: Common, at: number, claim: string, grante
     ambiguous,
     priority,
     createdMs: created,
-    takes,
+    buckets,
     costs,
     grantUs,
     holds,

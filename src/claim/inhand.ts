@@ -241,13 +241,13 @@ export class InHand {
   /** Gives back a job that may not start, or was granted too late. */
   #refuse(job: ClaimedJob): void {
     const { grant } = job
-    const { takes, units } = unitsOf(job)
+    const { buckets, units } = unitsOf(job)
     const ending = this.#ended(job, { kind: 'unused' })
     // Its instant, or a slot that it waited for, may refuse it once more.
     delete job.grant
     void ending.then((isRecorded) => {
       // Another dispatcher may have recorded that its worker did begin the job: then the grant is used.
-      if (grant !== undefined && isRecorded !== false) this.#options.peer?.unused(grant, takes, units)
+      if (grant !== undefined && isRecorded !== false) this.#options.peer?.unused(grant, buckets, units)
     })
   }
 
@@ -302,7 +302,7 @@ export class InHand {
 
   /** Frees the place that a job has in Redis. */
   #giveBackPlace(job: ClaimedJob): void {
-    if (job.grant !== undefined) this.#options.peer?.ended(job.grant, unitsOf(job).takes)
+    if (job.grant !== undefined) this.#options.peer?.ended(job.grant, unitsOf(job).buckets)
   }
 
   /** Ends a job, unless it is not in hand any more: reported twice, timed out, or given up. */
@@ -331,8 +331,8 @@ export class InHand {
     this.recheck()
     if (outcome.kind === 'throttled') {
       // At once. If the store holds other buckets, too, it calls back what they have granted.
-      const own = ownOf(job.takes ?? [])
-      this.giveBackAhead(({ takes }) => takes?.some((one) => own.includes(one)) === true)
+      const own = ownOf(job.buckets ?? [])
+      this.giveBackAhead(({ buckets }) => buckets?.some((one) => own.includes(one)) === true)
     }
     if (outcome.kind === 'done' || outcome.kind === 'failed') void ending.then(this.recheck)
     else void ending.then(this.#wentBack)

@@ -4,9 +4,9 @@ import type { PeerDecision, PeerLimiter, Wish } from '../limits/peer.ts'
 import type { Denial, ClaimedJob } from './claimed-job.ts'
 
 /** Returns the units that a job has of each of its buckets. */
-export function unitsOf(job: Pick<ClaimedJob, 'takes' | 'holds' | 'costs'>): { takes: string[]; units: number[] } {
-  const takes = job.holds ?? job.takes ?? []
-  return { takes, units: job.costs?.slice(0, takes.length) ?? takes.map(() => 1) }
+export function unitsOf(job: Pick<ClaimedJob, 'buckets' | 'holds' | 'costs'>): { buckets: string[]; units: number[] } {
+  const buckets = job.holds ?? job.buckets ?? []
+  return { buckets, units: job.costs?.slice(0, buckets.length) ?? buckets.map(() => 1) }
 }
 
 /** Receives Redis's verdict; see the fields. */
@@ -23,11 +23,11 @@ export interface Verdict {
  */
 export function requestGrants(jobs: readonly ClaimedJob[], peer: PeerLimiter, clock: Clock, verdict: Verdict): void {
   const groups = new Map<string, { wish: Omit<Wish, 'count' | 'lifeMs'>; jobs: ClaimedJob[] }>()
-  const unlimited = jobs.filter(({ takes }) => takes === null)
+  const unlimited = jobs.filter(({ buckets }) => buckets === null)
   for (const job of jobs) {
-    if (job.takes === null) continue
+    if (job.buckets === null) continue
     const wish = { ...unitsOf(job), notBeforeMs: job.notBeforeMs }
-    const key = `${wish.takes.join('\n')}\n${wish.units.join()}\n${wish.notBeforeMs}`
+    const key = `${wish.buckets.join('\n')}\n${wish.units.join()}\n${wish.notBeforeMs}`
     const group = groups.get(key)
     if (group === undefined) groups.set(key, { wish, jobs: [job] })
     else group.jobs.push(job)

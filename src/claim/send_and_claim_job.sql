@@ -9,7 +9,7 @@
 -- only sent.
 create or replace function engine.send_and_claim_job(
   p_claim uuid, p_worker bigint, p_cap bigint, p_class bigint, p_lane bigint, p_queue text, p_task text,
-  p_priority integer, p_weight integer, p_fair text, p_takes text, p_ids uuid[], p_inputs text, p_alone boolean,
+  p_priority integer, p_weight integer, p_fair text, p_buckets text, p_ids uuid[], p_inputs text, p_alone boolean,
   out now_us bigint, out jobs text, out redis_epoch text)
 language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
   set enable_bitmapscan = off as $$
@@ -41,9 +41,9 @@ begin
       -- The claim's row comes before the job's: docs/architecture.md, "Locks".
       insert into sluice.claim (id, worker, at, lanes, seqs)
       values (p_claim, p_worker, now_us, array[p_lane], array[v_seq]);
-      insert into sluice.job as j (id, seq, lane, priority, created_at, task, queue, fair, takes, input, weight,
+      insert into sluice.job as j (id, seq, lane, priority, created_at, task, queue, fair, buckets, input, weight,
         claim, attempt, dispatched_at)
-      values (p_ids[1], v_seq, p_lane, p_priority, v_at, p_task, p_queue, p_fair, string_to_array(p_takes, E'\x1f'),
+      values (p_ids[1], v_seq, p_lane, p_priority, v_at, p_task, p_queue, p_fair, string_to_array(p_buckets, E'\x1f'),
         p_inputs::jsonb, nullif(p_weight, 1), p_claim, 1, greatest(v_at, v_is.at))
       returning '[[' || engine.encode_job(j, v_life, false, null) || ']]' into jobs;
       v_units := array_fill(1::bigint, array[cardinality(v_lane.buckets)]);
@@ -52,5 +52,5 @@ begin
     end if;
   end if;
   perform engine.send_lane_jobs(
-    p_class, p_lane, p_queue, p_task, p_priority, p_weight, p_fair, p_takes, p_ids, p_inputs, p_alone);
+    p_class, p_lane, p_queue, p_task, p_priority, p_weight, p_fair, p_buckets, p_ids, p_inputs, p_alone);
 end $$;

@@ -5,8 +5,8 @@ import { amount } from '../core/money.ts'
 import { redactText } from '../core/redact.ts'
 import { type Db } from '../db/db.ts'
 import { sqlOn } from '../db/store.ts'
-import { type Backlog, readBacklog, type Stop, type WaitingJobs } from '../operations/backlog.ts'
-import type { Finding } from './finding.ts'
+import { type Backlog, type KeyLoad, readBacklog, type Stop, type WaitingJobs } from '../operations/backlog.ts'
+import { fail, ok, warn, type Finding } from './finding.ts'
 import { many, type Output, span } from './output.ts'
 import { has, type StorageAt } from './storage.ts'
 
@@ -45,18 +45,32 @@ export function showBacklog(out: Output, backlog: Backlog | undefined): void {
   if (limits.length === 0) return
   out.line('')
   out.table([
-    ['LIMIT', 'WAITING', 'KEYS', 'OLDEST', 'UNITS/MIN', 'STATE'],
+    ['LIMIT', 'WAITING', 'KEYS', 'MOST WAIT FOR', 'OLDEST', 'UNITS/MIN', 'STATE'],
     ...limits
       .slice(0, shownMax)
-      .map(({ limit, waiting, keys, oldestAt, perMinute, currency, stops }) => [
+      .map(({ limit, waiting, keys, busiestKeys: [most], oldestAt, perMinute, currency, stops }) => [
         limit,
         `${about}${waiting}`,
         `${keys}`,
+        most === undefined ? '' : redactText(`${most.key}: ${most.waiting}`),
         ageOf(oldestAt),
         amount(perMinute, currency),
         stops.map((stop) => stopText(stop, waiting)).join('; ') || 'has room',
       ]),
   ])
+}
+
+/** Makes the table of the keys for which most jobs wait. */
+export function busiestTable(keys: readonly KeyLoad[]): string[][] {
+  return [
+    ['KEY', 'WAITING', 'OLDEST', 'STATE'],
+    ...keys.map(({ key, waiting, oldestAt, stop }) => [
+      redactText(key),
+      `${waiting}`,
+      ageOf(oldestAt),
+      stop === undefined ? 'has room' : stopText(stop, waiting),
+    ]),
+  ]
 }
 
 function jobCells(line: WaitingJobs, about: string): string[] {
@@ -101,7 +115,7 @@ export async function unattended({ sql }: StorageAt): Promise<Finding> {
   const [oldest] = jobs.flatMap(({ oldestAt }) => oldestAt ?? []).toSorted((a, b) => a.getTime() - b.getTime())
   const waiting =
     n === 0 ? '' : `; waiting: ${isExact ? '' : 'about '}${many(n, 'job')}, the oldest for ${ageOf(oldest)}`
-  return { status: 'warn', text: `no worker is registered${waiting}; \`sluice work\` starts one` }
+  return warn(`no worker is registered${waiting}; \`sluice work\` starts one`)
 }
 
 /** Checks for waiting jobs that no worker of those that live can run. */
@@ -109,14 +123,13 @@ export async function abandoned({ sql }: StorageAt): Promise<Finding | undefined
   if (!(await has(sql, 'class'))) return undefined
   const { jobs } = await readBacklog(sql)
   const lost = jobs.filter(({ isAbandoned }) => isAbandoned)
-  if (lost.length === 0) return { status: 'ok', text: 'no job waits that no worker can run' }
+  if (lost.length === 0) return ok('no job waits that no worker can run')
   const list = lost.slice(0, 10).map(({ task, queue, waiting, stops }) => {
     const why = stops.find(({ kind }) => kind.startsWith('no-'))?.text ?? 'no worker can run them'
     return `${waiting} of task ${task} in queue ${queue} (${why})`
   })
   const more = lost.length > 10 ? `, and ${lost.length - 10} more tasks` : ''
-  return {
-    status: 'fail',
-    text: `jobs wait that nobody will run: ${list.join(', ')}${more}; start a worker that can, or give a renamed task its old name by \`formerly\`; \`sluice tasks\` lists who serves what`,
-  }
+  return fail(
+    `jobs wait that nobody will run: ${list.join(', ')}${more}; start a worker that can, or give a renamed task its old name by \`formerly\`; \`sluice tasks\` lists who serves what`,
+  )
 }

@@ -7,7 +7,7 @@ import { Limits } from '../operations/limits.ts'
 import type { PgliteDb } from '../db/pglite.ts'
 import { abandoned, unattended } from './backlog.ts'
 import { restores, steps } from './epoch.ts'
-import type { Finding } from './finding.ts'
+import { fail, ok, warn, type Finding } from './finding.ts'
 import { fleet } from './fleet.ts'
 import { lanes } from './lanes.ts'
 import { many, span } from './output.ts'
@@ -46,7 +46,7 @@ export async function connection({ db, owner }: Opened, name: string): Promise<F
   const start = systemClock.monotonicMs()
   await db.query('select 1')
   const how = owner ? ' (embedded, owned by this process)' : ''
-  return { status: 'ok', text: `${name} answers in ${span(systemClock.monotonicMs() - start)}${how}` }
+  return ok(`${name} answers in ${span(systemClock.monotonicMs() - start)}${how}`)
 }
 
 /** The checks after the connection, by name. */
@@ -106,24 +106,22 @@ async function disk({ store: { db } }: Place): Promise<Finding> {
     const embedded = db as PgliteDb
     const before = embedded.syncs()
     await db.query(`select pg_logical_emit_message(true, 'sluice', 'doctor')`)
-    if (embedded.syncs() > before) return { status: 'ok', text: 'a commit is on the disk before it returns' }
-    return { status: 'fail', text: 'a commit returned before it was on the disk: a crash of the machine may lose it' }
+    if (embedded.syncs() > before) return ok('a commit is on the disk before it returns')
+    return fail('a commit returned before it was on the disk: a crash of the machine may lose it')
   }
   const [row] = await db.query<{ sync: string; commit: string }>(
     `select current_setting('fsync') as sync, current_setting('synchronous_commit') as commit`,
   )
-  if (row?.sync !== 'on')
-    return { status: 'fail', text: 'fsync is off: a crash of the machine may destroy the database' }
-  if (row.commit === 'off')
-    return { status: 'warn', text: 'synchronous_commit is off: a crash may lose the last acknowledged jobs' }
-  return { status: 'ok', text: `fsync is on, synchronous_commit ${row.commit}` }
+  if (row?.sync !== 'on') return fail('fsync is off: a crash of the machine may destroy the database')
+  if (row.commit === 'off') return warn('synchronous_commit is off: a crash may lose the last acknowledged jobs')
+  return ok(`fsync is on, synchronous_commit ${row.commit}`)
 }
 
 async function schema({ store: { db }, schema: name }: Place): Promise<Finding> {
   const steps = await pending(db, name)
-  if (steps.length === 0) return { status: 'ok', text: `schema ${name} is up to date` }
+  if (steps.length === 0) return ok(`schema ${name} is up to date`)
   const names = steps.map((step) => step.name)
-  return { status: 'fail', text: lackInWords(name, names) }
+  return fail(lackInWords(name, names))
 }
 
 async function partitions({ sql, schema: name }: At): Promise<Finding | undefined> {
@@ -134,7 +132,7 @@ async function partitions({ sql, schema: name }: At): Promise<Finding | undefine
      where to_regclass($1 || '.' || t || to_char(clock_timestamp() at time zone 'UTC' + d * interval '1 day', '_YYYYMMDD')) is null`,
     [name],
   )
-  if (rows.length === 0) return { status: 'ok', text: 'history has partitions for today and tomorrow' }
+  if (rows.length === 0) return ok('history has partitions for today and tomorrow')
   const text = `history lacks partitions ${rows.map((row) => row.missing).join(', ')}; start a worker, or run \`sluice prune\` daily, which creates them too`
   return { status: rows.some((row) => row.days === 0) ? 'fail' : 'warn', text }
 }
@@ -147,7 +145,7 @@ async function clock({ store: { db } }: Place): Promise<Finding> {
   // The store read its clock between our two readings: only a difference beyond these is certain.
   const skewMs = Math.max(0, before - store, store - after)
   const text = `the store's clock and this machine's differ by ${span(skewMs)}`
-  if (skewMs > skewFailMs) return { status: 'fail', text: `${text}; ids made here may be rejected: set the clocks` }
+  if (skewMs > skewFailMs) return fail(`${text}; ids made here may be rejected: set the clocks`)
   return {
     status: skewMs > skewWarnMs ? 'warn' : 'ok',
     text: skewMs > skewWarnMs ? `${text}; limits still hold, but times shown here are off` : text,
@@ -170,14 +168,12 @@ async function isPooled(url: string): Promise<boolean> {
 async function pooler({ store: { url, directUrl, embedded } }: Place): Promise<Finding | undefined> {
   if (url === undefined || directUrl === undefined || embedded) return undefined
   if (url !== directUrl && (await isPooled(directUrl)))
-    return { status: 'warn', text: 'SLUICE_LISTEN_URL leads to a pooler, too; it must lead to the server itself' }
-  if (!(await isPooled(url))) return { status: 'ok', text: 'connections lead to the server itself' }
-  if (url !== directUrl)
-    return { status: 'ok', text: 'connections go through a pooler, LISTEN goes to the server itself' }
-  return {
-    status: 'warn',
-    text: 'connections go through a pooler; in transaction mode it drops notifications, so workers only poll (1.5 s): set SLUICE_LISTEN_URL (or `listenUrl`) to the server itself',
-  }
+    return warn('SLUICE_LISTEN_URL leads to a pooler, too; it must lead to the server itself')
+  if (!(await isPooled(url))) return ok('connections lead to the server itself')
+  if (url !== directUrl) return ok('connections go through a pooler, LISTEN goes to the server itself')
+  return warn(
+    'connections go through a pooler; in transaction mode it drops notifications, so workers only poll (1.5 s): set SLUICE_LISTEN_URL (or `listenUrl`) to the server itself',
+  )
 }
 
 async function listen({ store: { db }, schema: name }: Place): Promise<Finding> {
@@ -190,11 +186,10 @@ async function listen({ store: { db }, schema: name }: Place): Promise<Finding> 
     return hasArrived
   }, listenWaitMs)
   await unlisten()
-  if (hasArrived) return { status: 'ok', text: 'notifications arrive' }
-  return {
-    status: 'warn',
-    text: 'notifications do not arrive, so workers only poll (1.5 s); behind a pooler set SLUICE_LISTEN_URL to the server itself',
-  }
+  if (hasArrived) return ok('notifications arrive')
+  return warn(
+    'notifications do not arrive, so workers only poll (1.5 s); behind a pooler set SLUICE_LISTEN_URL to the server itself',
+  )
 }
 
 async function limits({ sql }: At): Promise<Finding | undefined> {
@@ -203,10 +198,10 @@ async function limits({ sql }: At): Promise<Finding | undefined> {
   const unsafe = lines.flatMap(({ name: limit, guarantee: { warning } }) =>
     warning === undefined ? [] : [`${limit}: ${warning}`],
   )
-  if (unsafe.length > 0) return { status: 'warn', text: `${unsafe.join('; ')}; see \`sluice limits show\`` }
+  if (unsafe.length > 0) return warn(`${unsafe.join('; ')}; see \`sluice limits show\``)
   const over = lines.filter(({ source }) => source !== 'code').map(({ name: limit, source }) => `${limit} ${source}`)
   const changed = over.length === 0 ? '' : `; overridden: ${over.join(', ')}`
-  return { status: 'ok', text: `no limit is looser than the \`vendor\` limit that it states${changed}` }
+  return ok(`no limit is looser than the \`vendor\` limit that it states${changed}`)
 }
 
 async function workers(at: At): Promise<Finding | undefined> {
@@ -229,11 +224,10 @@ async function workers(at: At): Promise<Finding | undefined> {
     first.reduce((sum, row) => sum + row.slots, 0),
     'slot',
   )}`
-  if (silent.length === 0) return { status: 'ok', text: `${all}: heartbeats arrive` }
-  return {
-    status: 'warn',
-    text: `of ${all}, ${silent.map((row) => row.who).join(', ')} sent no heartbeat for ${span(beatWaitMs)}; other workers take their jobs after 10 s`,
-  }
+  if (silent.length === 0) return ok(`${all}: heartbeats arrive`)
+  return warn(
+    `of ${all}, ${silent.map((row) => row.who).join(', ')} sent no heartbeat for ${span(beatWaitMs)}; other workers take their jobs after 10 s`,
+  )
 }
 
 async function handlers({ sql }: At): Promise<Finding | undefined> {
@@ -243,12 +237,11 @@ async function handlers({ sql }: At): Promise<Finding | undefined> {
     `select w.host || ':' || w.pid as who, s.n as stuck, w.slots from sluice.worker w
        cross join lateral (select (to_jsonb(w) ->> 'stuck')::int as n) s where s.n > 0 order by w.id`,
   )
-  if (rows.length === 0) return { status: 'ok', text: 'no handler is stuck' }
+  if (rows.length === 0) return ok('no handler is stuck')
   const list = rows.map(({ who, stuck, slots }) => `${who} (${stuck}${stuck >= slots ? ', takes no more jobs' : ''})`)
-  return {
-    status: 'warn',
-    text: `handlers still run though their attempts have ended: ${list.join(', ')}; the workers' logs name task and job; restart these workers, and make the handlers stop on \`signal\``,
-  }
+  return warn(
+    `handlers still run though their attempts have ended: ${list.join(', ')}; the workers' logs name task and job; restart these workers, and make the handlers stop on \`signal\``,
+  )
 }
 
 /** Checks for limits by a label that no worker has: their jobs wait for ever. */
@@ -262,12 +255,11 @@ async function labels({ sql }: At): Promise<Finding | undefined> {
          and not exists (select 1 from sluice.worker w where (w.queues is null or c.queue = any (w.queues)) and c.task = any (w.tasks)
                          and to_jsonb(w) -> 'labels' ? split_part(l.limit, '@', 2))`,
   )
-  if (rows.length === 0) return { status: 'ok', text: 'no job waits for a label that no worker has' }
+  if (rows.length === 0) return ok('no job waits for a label that no worker has')
   const list = rows.map(({ task, queue, label }) => `${label} (task ${task}, queue ${queue})`)
-  return {
-    status: 'warn',
-    text: `jobs wait for a worker with the label ${list.join(', ')}; start one: \`sluice work --label <name>=<value>\``,
-  }
+  return warn(
+    `jobs wait for a worker with the label ${list.join(', ')}; start one: \`sluice work --label <name>=<value>\``,
+  )
 }
 
 async function until(isTrue: () => Promise<boolean>, waitMs: number): Promise<void> {

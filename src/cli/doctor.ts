@@ -3,7 +3,7 @@ import { Command } from 'commander'
 import { SluiceError, textOfError } from '../core/errors.ts'
 import { flat } from './failure.ts'
 import { type Check, checks, connection, deepChecks } from './checks.ts'
-import type { Finding } from './finding.ts'
+import { fail, type Finding } from './finding.ts'
 import type { Output } from './output.ts'
 import { nameOf, settingsOf, withStore } from './settings.ts'
 
@@ -45,7 +45,7 @@ async function judge(check: Check, at: Parameters<Check>[0]): Promise<Finding | 
     return await check(at)
   } catch (error) {
     if (SluiceError.is(error) && error.code === 'SLUICE_STORE_UNREACHABLE') throw error
-    return { status: 'fail', text: flat(textOfError(error)) }
+    return fail(flat(textOfError(error)))
   }
 }
 

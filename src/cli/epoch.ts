@@ -1,5 +1,5 @@
 /** Checks whether the store was restored or failed over, or its clock has stepped: for `sluice doctor` and `sluice status`. */
-import type { Finding } from './finding.ts'
+import { ok, warn, type Finding } from './finding.ts'
 import { span } from './output.ts'
 import { has, type StorageAt } from './storage.ts'
 
@@ -29,9 +29,9 @@ export async function restores(at: StorageAt): Promise<Finding | undefined> {
   if (!identified) {
     const text =
       'this server does not show its identity and log position, so a restore or a failover cannot be detected; after one, stop the workers for as long as your longest window'
-    return { status: 'warn', text }
+    return warn(text)
   }
-  if (sinceMs === null) return { status: 'ok', text: 'the store was not restored and did not fail over' }
+  if (sinceMs === null) return ok('the store was not restored and did not fail over')
   const was = `restored or failed over at ${new Date(sinceMs).toISOString()} (epoch ${n}); acknowledged data may be lost`
   const rest =
     longer === null
@@ -39,7 +39,7 @@ export async function restores(at: StorageAt): Promise<Finding | undefined> {
       : `; ${longer.join(', ')}: longer than an hour, and count earlier grants only as far as the store still has them`
   if (names !== null && untilMs !== null) {
     const text = `${was}; limits closed until ${new Date(untilMs).toISOString()} at the latest, so that none is exceeded: ${names.join(', ')}${rest}`
-    return { status: 'warn', text }
+    return warn(text)
   }
   return { status: longer === null ? 'ok' : 'warn', text: `${was}${rest}` }
 }
@@ -49,9 +49,9 @@ export async function steps(at: StorageAt): Promise<Finding | undefined> {
   const { stepped_us: us, stepped_ms: ms } = (await look(at)) ?? {}
   if (us === undefined) return undefined
   if (us === null || ms === null || ms === undefined || Number(ms) > stepMs)
-    return { status: 'ok', text: "the store's clock did not step within the last day" }
+    return ok("the store's clock did not step within the last day")
   const by = Number(us) / 1_000
   const how = by > 0 ? `stepped forward by ${span(by)}` : `was set back by ${span(-by)}`
   const text = `the store's clock ${how}, ${span(Math.max(0, Number(ms)))} ago; limits are not affected, schedules and delays follow the clock: check its time service`
-  return { status: 'warn', text }
+  return warn(text)
 }

@@ -1,7 +1,7 @@
 /** Checks fleets, for `sluice doctor` and `sluice status`: their dispatchers, workers, and queues in RabbitMQ. */
 import { type Broker, openBroker } from '../amqp/broker.ts'
 import { silent } from '../core/log.ts'
-import type { Finding } from './finding.ts'
+import { ok, warn, type Finding } from './finding.ts'
 import { many } from './output.ts'
 import { has, type StorageAt } from './storage.ts'
 
@@ -23,18 +23,18 @@ export async function fleet({ sql }: StorageAt, amqp: string | undefined): Promi
   const isElsewhere = rows.some(({ stints }) => stints.length > 0)
   const lonely = `${text}: start some (\`sluice work --broker\`)`
   if (amqp === undefined) {
-    if (queues.length === 0) return isElsewhere ? { status: 'ok', text } : { status: 'warn', text: lonely }
-    return { status: 'ok', text: `${text}; AMQP_URL, not set here, would show their queues` }
+    if (queues.length === 0) return isElsewhere ? ok(text) : warn(lonely)
+    return ok(`${text}; AMQP_URL, not set here, would show their queues`)
   }
   const broker = await openBroker({ url: amqp, name: 'sluice status', log: silent }).catch((error: Error) => error)
-  if (broker instanceof Error) return { status: 'warn', text: `${text}; ${broker.message}` }
+  if (broker instanceof Error) return warn(`${text}; ${broker.message}`)
   try {
-    if (queues.length === 0 && !isElsewhere) return { status: 'warn', text: lonely }
+    if (queues.length === 0 && !isElsewhere) return warn(lonely)
     const finding = await judged(text, broker, queues.slice(0, queuesMax))
     const most = await broker.channelsMax()
     if (most >= channelsLeast) return finding
     const few = `RabbitMQ allows ${most} channels a connection: a dispatcher needs up to ${channelsLeast} (channel_max)`
-    return { status: 'warn', text: `${finding.text}; ${few}` }
+    return warn(`${finding.text}; ${few}`)
   } finally {
     await broker.close()
   }

@@ -1,5 +1,5 @@
 /** The check of `sluice doctor --deep` for broken bookkeeping of lanes. Its lines name the jobs that wait in them. */
-import type { Finding } from './finding.ts'
+import { fail, ok, type Finding } from './finding.ts'
 import { has, type StorageAt } from './storage.ts'
 
 /** One kind of fault in the lanes of a task in a queue: how many have it, and the first of them. */
@@ -26,11 +26,10 @@ const faults = {
 export async function lanes({ sql }: StorageAt): Promise<Finding | undefined> {
   if (!(await has(sql, 'lane'))) return undefined
   const broken = await sql.run<BrokenLanes>('operations/find_broken_lanes')
-  if (broken.length === 0) return { status: 'ok', text: 'workers find every job that waits' }
-  return {
-    status: 'fail',
-    text: `the bookkeeping of waiting jobs is broken: ${broken.map(inWords).join('; ')}; please report this line; \`sluice reprioritise <id> --priority <n>\` lets workers find a job again`,
-  }
+  if (broken.length === 0) return ok('workers find every job that waits')
+  return fail(
+    `the bookkeeping of waiting jobs is broken: ${broken.map(inWords).join('; ')}; please report this line; \`sluice reprioritise <id> --priority <n>\` lets workers find a job again`,
+  )
 }
 
 function inWords({ fault, task, queue, n, lane, list, job }: BrokenLanes): string {

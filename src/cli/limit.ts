@@ -3,7 +3,7 @@ import { systemClock } from '../core/clock.ts'
 import { redactText } from '../core/redact.ts'
 import type { LimitLine, LimitOthers, LimitRefusal } from '../index.ts'
 import { numbersInWords } from '../limits/numbers.ts'
-import { ago, brief, type Output, percent, span } from './output.ts'
+import { ago, brief, many, type Output, percent, span } from './output.ts'
 
 /** Converts a limit for `--json`. */
 export function asJson(line: LimitLine): object {
@@ -39,8 +39,11 @@ export function eachOf({ keyed: isKeyed, path, label, pool }: LimitLine): string
   return isKeyed ? (path ?? 'key (a function of the input)') : undefined
 }
 
-/** Prints the definition in force, its source, and what the other sources define. */
-export function printHead(out: Output, line: LimitLine): void {
+/** Of more keys a list of limits shows only these, so that an outage of a vendor leaves it readable. */
+const shownKeys = 5
+
+/** Prints the definition in force, its source, and what the other sources define; `all`: the state of all keys. */
+export function printHead(out: Output, line: LimitLine, all = false): void {
   const { name, version, source, sources, paused, share, adaptive } = line
   const own = eachOf(line)
   const key = own === undefined ? '' : `, for each ${own}`
@@ -62,9 +65,15 @@ export function printHead(out: Output, line: LimitLine): void {
     out.line(
       `  ${percent(share.part)} are reserved for jobs of share ${share.name}; others may use them when they were idle for ${span(share.lendAfterMs)}`,
     )
-  if (paused.length > 0) out.line(`  paused: ${paused.map((one) => one ?? 'all keys').join(', ')}`)
-  for (const refusal of line.refusals) out.line(`  ${redactText(refusalLine(refusal))}`)
-  for (const use of line.others) out.line(`  ${redactText(othersLine(use))}`)
+  const most = all ? Infinity : shownKeys
+  const omitted = (n: number) => (n > most ? `and ${many(n - most, 'more key')}: \`sluice limits show ${name}\`` : '')
+  if (paused.length > 0) {
+    const keys = paused.slice(0, most).map((one) => one ?? 'all keys')
+    out.line(`  paused: ${[...keys, omitted(paused.length)].filter((text) => text !== '').join(', ')}`)
+  }
+  for (const texts of [line.refusals.map(refusalLine), line.others.map(othersLine)])
+    for (const text of [...texts.slice(0, most), omitted(texts.length)])
+      if (text !== '') out.line(`  ${redactText(text)}`)
 }
 
 function marginInWords({ marginMs, lifeMs, isMeasured }: LimitLine): string {

@@ -5,6 +5,7 @@ import { many } from '../core/figures.ts'
 import { amount } from '../core/money.ts'
 import type { Guarantee, LimitLine, LimitVersion, VendorView } from '../index.ts'
 import { numbersInWords } from '../limits/numbers.ts'
+import { busiestTable } from './backlog.ts'
 import { withLimit } from './known.ts'
 import { learnedRoutes, learnedTable } from './learned.ts'
 import { asJson, eachOf, printHead, printWarnings } from './limit.ts'
@@ -96,13 +97,14 @@ function printLimit(out: Output, line: LimitLine, keys: readonly KeyRoom[] = [])
 }
 
 async function show(name: string, _: object, command: Command): Promise<void> {
-  const [out, { line, keys, learned }] = await withLimit(command, name, async ({ limits }, sql) => ({
+  const [out, { line, keys, learned, busiestKeys }] = await withLimit(command, name, async ({ limits, jobs }, sql) => ({
     line: await limits.show(name),
     keys: await keyRooms(sql, name),
     learned: await learnedRoutes(sql, name),
+    busiestKeys: (await jobs.backlog()).limits.find(({ limit }) => limit === name)?.busiestKeys ?? [],
   }))
-  if (out.json) return out.object({ ...asJson(line), ...(keys === undefined ? {} : { keys }), learned })
-  printHead(out, line)
+  if (out.json) return out.object({ ...asJson(line), ...(keys === undefined ? {} : { keys }), learned, busiestKeys })
+  printHead(out, line, true)
   out.line('')
   out.line(`${line.guarantee.sentence}${eachOf(line) === undefined ? '' : ' (for each key)'}.`)
   out.line('')
@@ -111,6 +113,10 @@ async function show(name: string, _: object, command: Command): Promise<void> {
     ...rowsOf(line),
   ])
   for (const one of keys ?? []) out.line(redactText(keyLine(one, line.currency)))
+  if (busiestKeys.length > 0) {
+    out.line('')
+    out.table(busiestTable(busiestKeys))
+  }
   if (learned.length > 0) {
     out.line('')
     out.table(learnedTable(learned))

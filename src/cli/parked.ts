@@ -3,7 +3,7 @@ import { Command } from 'commander'
 import { SluiceError, UsageError } from '../core/errors.ts'
 import { parkedText } from '../core/parked.ts'
 import { parkingOn } from '../claim/parking/parked.ts'
-import type { Finding } from './finding.ts'
+import { fail, ok, type Finding } from './finding.ts'
 import { inStore } from './settings.ts'
 import { has, type StorageAt } from './storage.ts'
 
@@ -14,10 +14,10 @@ const namedMax = 10
 export async function parked({ sql }: StorageAt): Promise<Finding | undefined> {
   if (!(await has(sql, 'parked'))) return undefined
   const all = await parkingOn(sql).parked()
-  if (all.length === 0) return { status: 'ok', text: 'nothing is parked' }
+  if (all.length === 0) return ok('nothing is parked')
   const rest = all.length > namedMax ? [`and ${all.length - namedMax} more, \`sluice release --all\``] : []
   const text = [...all.slice(0, namedMax).map(parkedText), ...rest].join('; ')
-  return { status: 'fail', text: `workers skip these, because the database could not compute with their data: ${text}` }
+  return fail(`workers skip these, because the database could not compute with their data: ${text}`)
 }
 
 /** `sluice release`. */

@@ -96,7 +96,9 @@ async function send(name: string, json: string | undefined, flags: SendFlags, co
     } = await admit(task, input, options, systemClock, rulebookOf(settings))
     if (out.json) out.object({ ...job, input: JSON.parse(stored) as unknown })
     else
-      out.line(`${task.name} on queue ${job.queue}${job.takes === null ? '' : `, limited by ${job.takes.join(', ')}`}`)
+      out.line(
+        `${task.name} on queue ${job.queue}${job.buckets === null ? '' : `, limited by ${job.buckets.join(', ')}`}`,
+      )
     return
   }
   const ids = await withSluice(settings, { creates: true }, async (sluice) => {

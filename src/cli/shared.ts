@@ -1,7 +1,7 @@
 /** Checks of limits that are shared in Redis, for `sluice doctor` and `sluice status`. */
 import { openRedis } from '../redis/connect.ts'
 import { checkServer } from '../redis/server.ts'
-import type { Finding } from './finding.ts'
+import { fail, ok, type Finding } from './finding.ts'
 import { has, type StorageAt } from './storage.ts'
 
 interface Row {
@@ -18,12 +18,9 @@ export async function shared({ sql }: StorageAt): Promise<Finding | undefined> {
   )
   if (row === undefined) return undefined
   if (row.away_ms === null)
-    return {
-      status: 'ok',
-      text: `limits are shared in Redis; its state is complete since ${new Date(row.at_ms).toISOString()}`,
-    }
+    return ok(`limits are shared in Redis; its state is complete since ${new Date(row.at_ms).toISOString()}`)
   const text = `Redis, where limits are shared, has not answered a worker or a taker since ${new Date(row.away_ms).toISOString()} (${row.away}): jobs and takes of processes that have Redis wait, except for limits with onStoreError 'open'. If no process uses Redis any more, delete the row of \`sluice.shared\``
-  return { status: 'fail', text }
+  return fail(text)
 }
 
 /** Checks the settings of the Redis server itself. */
@@ -33,7 +30,7 @@ export async function redisServer(url: string | undefined): Promise<Finding | un
   try {
     await connection.open()
     const { findings } = await checkServer(connection)
-    if (findings.length === 0) return { status: 'ok', text: 'Redis is fit to keep limits' }
+    if (findings.length === 0) return ok('Redis is fit to keep limits')
     const isError = findings.some((finding) => finding.isError)
     return { status: isError ? 'fail' : 'warn', text: findings.map(({ text }) => text).join('; ') }
   } finally {

@@ -7,7 +7,7 @@ import { readRaisedAlarms } from '../fleet/alarms.ts'
 import type { FailingJobs } from '../index.ts'
 import { backlogOf, showBacklog } from './backlog.ts'
 import { restores, steps } from './epoch.ts'
-import type { Finding } from './finding.ts'
+import { warn, type Finding } from './finding.ts'
 import { fleet } from './fleet.ts'
 import { ago, brief, many, type Output, size, span, writeFacts } from './output.ts'
 import { parked } from './parked.ts'
@@ -36,7 +36,7 @@ async function lookAt(sql: Sql, { store, schema, amqp }: Settings, storage: bool
     if (finding !== undefined && finding.status !== 'ok') problems.push({ check, text: finding.text })
   }
   const alarms = await readRaisedAlarms(at.sql).catch(() => [])
-  const outside = await fleet(at, amqp).catch(({ message }: Error): Finding => ({ status: 'warn', text: message }))
+  const outside = await fleet(at, amqp).catch(({ message }: Error): Finding => warn(message))
   return { problems, alarms, fleet: outside, storage: storage ? await tableSizes(at) : undefined }
 }
 

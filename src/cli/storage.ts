@@ -1,6 +1,6 @@
 /** Sizes of the store's tables, and checks for what keeps dead rows from being cleaned: for `sluice doctor` and `sluice status`. */
 import type { Sql } from '../db/store.ts'
-import type { Finding } from './finding.ts'
+import { ok, warn, type Finding } from './finding.ts'
 import { flat } from './failure.ts'
 import { size, span } from './output.ts'
 import { textOfError } from '../core/errors.ts'
@@ -82,14 +82,13 @@ export async function snapshots({ sql, isEmbedded }: StorageAt): Promise<Finding
   if (await hidesSessions(sql))
     unseen.push('times of sessions of other roles are hidden: `grant pg_read_all_stats to` this role')
   const note = unseen.map((text) => `; ${text}`).join('')
-  if (old.length === 0) return { status: 'ok', text: `no snapshot is older than ${heldMinutes} min${note}` }
+  if (old.length === 0) return ok(`no snapshot is older than ${heldMinutes} min${note}`)
   const list = old
     .slice(0, 5)
     .map(({ who, how, ms, xids }) => `${who} (${how}, ${ms === null ? `${xids} transactions ago` : span(ms)})`)
-  return {
-    status: 'warn',
-    text: `old snapshots keep dead rows from being cleaned, so tables grow and dispatch may slow down: ${list.join(', ')}; end them, the first by \`${old[0]?.cure}\`${note}`,
-  }
+  return warn(
+    `old snapshots keep dead rows from being cleaned, so tables grow and dispatch may slow down: ${list.join(', ')}; end them, the first by \`${old[0]?.cure}\`${note}`,
+  )
 }
 
 async function hidesSessions(sql: Sql): Promise<boolean> {
@@ -130,27 +129,22 @@ export async function bloat(at: StorageAt): Promise<Finding | undefined> {
   )
   const off = tables.filter((one) => one.isOff).map((one) => one.table)
   if (!isEmbedded && set?.on === false)
-    return {
-      status: 'warn',
-      text: `autovacuum (or track_counts) is off on this server, so tables only grow (now ${total}): switch it on`,
-    }
+    return warn(`autovacuum (or track_counts) is off on this server, so tables only grow (now ${total}): switch it on`)
   if (!isEmbedded && off.length > 0)
-    return {
-      status: 'warn',
-      text: `autovacuum is off for ${off.join(', ')}; \`alter table ${schema}.${off[0]} reset (autovacuum_enabled)\``,
-    }
+    return warn(
+      `autovacuum is off for ${off.join(', ')}; \`alter table ${schema}.${off[0]} reset (autovacuum_enabled)\``,
+    )
   const dead = tables.filter(
     (one) => one.dead >= deadMost && one.dead > one.rows && (one.vacuumedMs ?? Infinity) > vacuumLateMs,
   )
-  if (dead.length === 0) return { status: 'ok', text: `tables and indexes take ${total}; dead rows are cleaned up` }
+  if (dead.length === 0) return ok(`tables and indexes take ${total}; dead rows are cleaned up`)
   const list = dead.map(({ table, rows, dead: count, vacuumedMs }) => {
     const since = vacuumedMs === null ? 'not vacuumed yet' : `vacuumed ${span(vacuumedMs)} ago`
     return `${table} (${count} dead, ${rows} live, ${since})`
   })
-  return {
-    status: 'warn',
-    text: `dead rows pile up in ${list.join(', ')}: end old snapshots (see that check), then run \`vacuum ${schema}.${dead[0]?.table}\` to reuse the space`,
-  }
+  return warn(
+    `dead rows pile up in ${list.join(', ')}: end old snapshots (see that check), then run \`vacuum ${schema}.${dead[0]?.table}\` to reuse the space`,
+  )
 }
 
 /** Checks how far this database is from transaction id wraparound. */
@@ -160,7 +154,7 @@ export async function wraparound({ sql, isEmbedded }: StorageAt): Promise<Findin
   )
   const age = Math.max(row?.age ?? 0, row?.multi ?? 0)
   const text = `the oldest row is ${Math.round(age / 1e6)} of 2,100 million transactions old`
-  if (age < ageWarn) return { status: 'ok', text }
+  if (age < ageWarn) return ok(text)
   const cure = isEmbedded ? '' : ' end old snapshots, check that autovacuum is on, and'
   return {
     status: age > ageFail ? 'fail' : 'warn',

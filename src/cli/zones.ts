@@ -1,5 +1,5 @@
 /** Check for gates whose time zone the server does not know any more: they stay closed. */
-import type { Finding } from './finding.ts'
+import { fail, ok, type Finding } from './finding.ts'
 import { has, type StorageAt } from './storage.ts'
 
 /** Checks the time zones of all gates; undefined: the store has no table of gates. */
@@ -9,10 +9,9 @@ export async function zones({ sql }: StorageAt): Promise<Finding | undefined> {
     `select name, zone from sluice.gate g where zone is not null
      and not exists (select 1 from pg_timezone_names z where lower(z.name) = lower(g.zone)) order by name`,
   )
-  if (rows.length === 0) return { status: 'ok', text: 'the server knows the time zones of all opening hours' }
+  if (rows.length === 0) return ok('the server knows the time zones of all opening hours')
   const list = rows.map(({ name, zone }) => `${name} (${zone})`).join(', ')
-  return {
-    status: 'fail',
-    text: `jobs do not start, because the server does not know the time zone of their opening hours: ${list}; update its time zone data, or give the rule another`,
-  }
+  return fail(
+    `jobs do not start, because the server does not know the time zone of their opening hours: ${list}; update its time zone data, or give the rule another`,
+  )
 }

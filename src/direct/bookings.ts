@@ -16,7 +16,7 @@ export interface BookingsOptions {
   prefix: string
   clock: Clock
   /** Returns the rules of a bucket. */
-  rules(take: string): readonly Rule[]
+  rules(bucket: string): readonly Rule[]
   /** The longest delay, in ms. */
   mostMs: number
 }
@@ -47,14 +47,14 @@ export class Bookings {
   }
 
   /** Returns one of these buckets that is booked for longer than a moment; undefined: none is. */
-  booked(takes: readonly string[]): string | undefined {
+  booked(buckets: readonly string[]): string | undefined {
     const nowMs = this.#options.clock.monotonicMs()
-    return takes.find((take) => (this.#until.get(take) ?? 0) - nowMs > aheadMs)
+    return buckets.find((bucket) => (this.#until.get(bucket) ?? 0) - nowMs > aheadMs)
   }
 
   /** Records for how long an attempt held places of these limits. */
-  held(takes: readonly string[], ms: number): void {
-    for (const name of takes.map(limitOf)) {
+  held(buckets: readonly string[], ms: number): void {
+    for (const name of buckets.map(limitOf)) {
       const before = this.#heldMs.get(name) ?? ms
       this.#heldMs.set(name, before + (ms - before) * newest)
     }
@@ -64,25 +64,25 @@ export class Bookings {
    * Books times for messages that lack room in a bucket. Resolves to the delay of each in ms; never rejects.
    * @param waitMs when the first may come back; Infinity: when somebody gives a place back
    */
-  async book(take: string, count: number, units: number, waitMs: number): Promise<number[]> {
+  async book(bucket: string, count: number, units: number, waitMs: number): Promise<number[]> {
     const { redis, prefix, clock, mostMs } = this.#options
-    const apartUs = Math.max(apartUsLeast, Math.ceil(this.#apartUs(take) * Math.max(1, units)))
+    const apartUs = Math.max(apartUsLeast, Math.ceil(this.#apartUs(bucket) * Math.max(1, units)))
     const fromMs = Math.min(waitMs === Infinity ? apartUs / 1_000 : waitMs, mostMs)
     const args = [count, apartUs, Math.ceil(fromMs * 1_000), mostMs * 1_000].map(String)
-    const key = `${prefix}{limits}:r:${take}`
+    const key = `${prefix}{limits}:r:${bucket}`
     // If there is no answer, they come back soon, and are tried again.
     const none = () => [fromMs * 1_000, count]
     const booked = (await this.#script.run(redis, [key], args, answerMs, clock).catch(none)) as unknown[]
     const [firstUs = 0, some = 0] = booked.map(Number)
-    if (some > 0) this.#until.set(take, clock.monotonicMs() + (firstUs + some * apartUs) / 1_000)
+    if (some > 0) this.#until.set(bucket, clock.monotonicMs() + (firstUs + some * apartUs) / 1_000)
     // Messages beyond the most come back before it, and book again then.
     const laterMs = () => mostMs * (1 - clock.random() / 3)
     return Array.from({ length: count }, (_, i) => (i < some ? (firstUs + i * apartUs) / 1_000 : laterMs()))
   }
 
   /** Returns how long a bucket takes, in the long run, to have a unit free again. */
-  #apartUs(take: string): number {
-    const rules = this.#options.rules(take)
+  #apartUs(bucket: string): number {
+    const rules = this.#options.rules(bucket)
     const all = rules.map((rule, i) => {
       const { kind, drain, weight, room, spanUs } = rule
       switch (kind) {
@@ -94,7 +94,7 @@ export class Bookings {
         case 'quota':
           return 0 // All units of a period are free when it begins.
         case 'concurrency':
-          return ((this.#heldMs.get(limitOf(take)) ?? placeMs) * 1_000) / room
+          return ((this.#heldMs.get(limitOf(bucket)) ?? placeMs) * 1_000) / room
       }
     })
     return Math.max(0, ...all)

@@ -103,19 +103,19 @@ export class DirectDefinitions {
   async know(): Promise<void> {}
 
   /** Returns a bucket for Redis; undefined: this process does not have its limit. */
-  bucket(take: string): RedisBucket | undefined {
-    const found = this.#byName.get(limitOf(take))
-    return found && { name: take, ...found.bucket }
+  bucket(bucket: string): RedisBucket | undefined {
+    const found = this.#byName.get(limitOf(bucket))
+    return found && { name: bucket, ...found.bucket }
   }
 
   /** True if the bucket has places. */
-  hasPlaces(take: string): boolean {
-    return this.#byName.get(limitOf(take))?.hasPlaces === true
+  hasPlaces(bucket: string): boolean {
+    return this.#byName.get(limitOf(bucket))?.hasPlaces === true
   }
 
   /** Returns for how long a grant of these buckets may be used, in ms. */
-  lifeMs(takes: readonly string[]): number {
-    return Math.min(...takes.map((take) => this.#byName.get(limitOf(take))?.lifeMs ?? 0))
+  lifeMs(buckets: readonly string[]): number {
+    return Math.min(...buckets.map((bucket) => this.#byName.get(limitOf(bucket))?.lifeMs ?? 0))
   }
 }
 

@@ -55,7 +55,7 @@ export class Gate {
 
   /** Takes a message, which begins when there is a slot and all of its limits grant it. */
   add(entry: Entry): void {
-    ;(entry.takes.length === 0 ? this.#plain : this.#waiting).push(entry)
+    ;(entry.buckets.length === 0 ? this.#plain : this.#waiting).push(entry)
     this.look()
   }
 
@@ -147,7 +147,7 @@ export class Gate {
     const groups = groupsOf(entries, ({ holds, units }) => `${holds.join('\n')}\n${units.join()}`)
     const wants = groups.map((group) => {
       const [{ holds, units } = { holds: [], units: [] }] = group
-      return { takes: holds, units, count: group.length }
+      return { buckets: holds, units, count: group.length }
     })
     const answer = await limits.limiter.take(wants)
     if (answer === undefined) {

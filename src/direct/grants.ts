@@ -46,8 +46,8 @@ export class DirectGrantSource implements GrantSource {
   }
 
   unused(job: ClaimedJob): void {
-    const { takes, units } = unitsOf(job)
-    if (job.grant !== undefined) this.#limiter?.unused(job.grant, takes, units)
+    const { buckets, units } = unitsOf(job)
+    if (job.grant !== undefined) this.#limiter?.unused(job.grant, buckets, units)
   }
 
   aged(): void {}
@@ -60,7 +60,7 @@ class DirectGrants implements AttemptGrants {
   readonly #limits: readonly Limit[]
   readonly #limiter: DirectLimiter | undefined
   readonly #clock: Clock
-  readonly #takes: readonly string[]
+  readonly #buckets: readonly string[]
   readonly #costs: readonly number[]
   readonly #used: DirectGrant[] = []
 
@@ -68,8 +68,8 @@ class DirectGrants implements AttemptGrants {
     this.#limits = limits
     this.#limiter = limiter
     this.#clock = clock
-    const { takes, units } = unitsOf(job)
-    this.#takes = takes
+    const { buckets, units } = unitsOf(job)
+    this.#buckets = buckets
     this.#costs = units
     if (grantMs === undefined || job.grant === undefined) return
     this.own = this.#granted(job.grant, job.grantedMs, grantMs, job.requestedAt, units)
@@ -92,7 +92,7 @@ class DirectGrants implements AttemptGrants {
     unused?: Grant,
     cost?: RequestCost,
   ): Promise<DirectGrant | undefined> {
-    const units = requestUnits(cost, this.#limits, this.#takes.map(limitOf), this.#costs)
+    const units = requestUnits(cost, this.#limits, this.#buckets.map(limitOf), this.#costs)
     if (this.own === undefined) return undefined
     if (unused !== undefined) await this.giveBack(unused)
     const untilMs = this.#clock.monotonicMs() + awayMsMax
@@ -115,7 +115,7 @@ class DirectGrants implements AttemptGrants {
 
   /** Requests a grant once. `waitMs` undefined: Redis is away. */
   async #requestGrant(units: readonly number[]): Promise<{ grant?: DirectGrant; waitMs?: number }> {
-    const answer = await this.#limiter?.take([{ takes: this.#takes, units, count: 1 }], true)
+    const answer = await this.#limiter?.take([{ buckets: this.#buckets, units, count: 1 }], true)
     const [got] = answer?.got ?? []
     if (answer === undefined || got === undefined) return {}
     if (got.granted === 0) return { waitMs: Math.max(1, got.waitMs) }
@@ -126,14 +126,14 @@ class DirectGrants implements AttemptGrants {
     const { id, units } = unused as DirectGrant
     const at = this.#used.indexOf(unused as DirectGrant)
     if (at >= 0) this.#used.splice(at, 1)
-    this.#limiter?.unused(id, this.#takes, units)
+    this.#limiter?.unused(id, this.#buckets, units)
   }
 
   async refused(refusal: Refusal): Promise<number | undefined> {
     // A failure of the vendor holds nothing: only a store counts how many there are in a row.
-    if (this.#takes.length === 0 || refusal.cause !== undefined) return undefined
+    if (this.#buckets.length === 0 || refusal.cause !== undefined) return undefined
     const waitMs = refusal.retryAfterMs ?? minWaitMs
-    this.#limiter?.hold(concernedBy(this.#takes, refusal.limit, this.#limits).concerned, waitMs)
+    this.#limiter?.hold(concernedBy(this.#buckets, refusal.limit, this.#limits).concerned, waitMs)
     return waitMs
   }
 
@@ -153,13 +153,13 @@ class DirectGrants implements AttemptGrants {
 
   /** Reductions are taken from the oldest grants first, as the store does. */
   #settleOne(name: string, units: number): void {
-    const at = this.#takes.findIndex((take) => limitOf(take) === name)
-    const take = this.#takes[at]
-    if (take === undefined) return
+    const at = this.#buckets.findIndex((bucket) => limitOf(bucket) === name)
+    const bucket = this.#buckets[at]
+    if (bucket === undefined) return
     let left = units - this.#used.reduce((sum, grant) => sum + (grant.units[at] ?? 0), 0)
     for (const grant of this.#used) {
       const part = Math.max(left, -(grant.units[at] ?? 0))
-      this.#limiter?.settle(grant.id, take, part)
+      this.#limiter?.settle(grant.id, bucket, part)
       grant.units[at] = 0
       left -= part
     }

@@ -25,7 +25,7 @@ export interface Entry {
   readonly call: Call
   readonly progress: Progress
   /** The names of the buckets that it needs, by labels' names and by their values, and the units of each. */
-  readonly takes: readonly string[]
+  readonly buckets: readonly string[]
   readonly holds: readonly string[]
   readonly units: readonly number[]
   /** When it was first seen here, wall time in ms. */
@@ -79,12 +79,12 @@ export function entryOf(
   const task = tasks.get(message.task)
   if (task === undefined) throw new UsageError('SLUICE_NO_SUCH_TASK', `no worker here has a task "${message.task}"`)
   const input = inputOf(message)
-  const takes = bucketsOf(task, input)
+  const buckets = bucketsOf(task, input)
   const holds = task.limits.map(({ name, label }, i) =>
-    label === undefined ? (takes[i] ?? '') : `${name}:${labels[label]}`,
+    label === undefined ? (buckets[i] ?? '') : `${name}:${labels[label]}`,
   )
   const units = task.limits.map((limit) => costOf(limit, input))
-  const own = { message, task, input, takes, holds, units, queue, seenMs, delivery, sent: new Set<string>() }
+  const own = { message, task, input, buckets, holds, units, queue, seenMs, delivery, sent: new Set<string>() }
   return { ...own, key, call: callOf(message, queue), progress: progressOf(delivery) }
 }
 
@@ -97,7 +97,7 @@ export interface GrantOf {
 
 /** Returns the attempt of an entry, as what executes jobs takes it. @param grant undefined: it needs none */
 export function jobOf(entry: Entry, grant: GrantOf | undefined, nowMs: number): ClaimedJob {
-  const { message, task, queue, progress, takes, holds, units, input, seenMs } = entry
+  const { message, task, queue, progress, buckets, holds, units, input, seenMs } = entry
   const { id, priority } = message
   return unclaimed(progress, {
     id,
@@ -107,7 +107,7 @@ export function jobOf(entry: Entry, grant: GrantOf | undefined, nowMs: number): 
     grantedMs: grant?.requestedAt.monotonicMs ?? nowMs,
     createdMs: seenMs,
     input,
-    ...(takes.length === 0 ? {} : { takes: [...takes], holds: [...holds], costs: [...units, 1] }),
+    ...(buckets.length === 0 ? {} : { buckets: [...buckets], holds: [...holds], costs: [...units, 1] }),
     ...(grant === undefined ? {} : { grant: grant.id, requestedAt: grant.requestedAt, grantUs: grant.lifeMs * 1_000 }),
   })
 }

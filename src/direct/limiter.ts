@@ -22,7 +22,7 @@ export interface DirectLimiterOptions {
 /** A number of grants that are alike. */
 export interface Want {
   /** Names of buckets. */
-  readonly takes: readonly string[]
+  readonly buckets: readonly string[]
   /** Units of each bucket. */
   readonly units: readonly number[]
   readonly count: number
@@ -132,15 +132,15 @@ export class DirectLimiter {
   async #request(wants: readonly Want[], isFurther: boolean, epoch: string): Promise<Answer | undefined> {
     const { clock } = this.#options
     const id = grantOf(epoch)
-    const takes = [...new Set(wants.flatMap((want) => want.takes))]
+    const names = [...new Set(wants.flatMap((want) => want.buckets))]
     const call = { id, epoch, isFurther, leaseUs, withinMs: answerMs, ...this.#cap() }
     try {
       await this.#definitions.refresh()
-      const buckets = takes.flatMap((take) => this.#definitions.bucket(take) ?? [])
-      const items = wants.map(({ takes: of, units, count }) => {
-        return { want: count, takes: of.map((take, i) => ({ bucket: takes.indexOf(take), units: units[i] ?? 1 })) }
+      const buckets = names.flatMap((name) => this.#definitions.bucket(name) ?? [])
+      const items = wants.map(({ buckets: of, units, count }) => {
+        return { want: count, takes: of.map((name, i) => ({ bucket: names.indexOf(name), units: units[i] ?? 1 })) }
       })
-      const lives = wants.map((want) => this.#definitions.lifeMs(want.takes))
+      const lives = wants.map((want) => this.#definitions.lifeMs(want.buckets))
       const requestedAt = readMoment(clock)
       const answer = await this.#limiter.reserve({ ...call, buckets, items })
       if (!answer.isDecided) {
@@ -152,7 +152,7 @@ export class DirectLimiter {
       const got = answer.results.map(({ granted, waitUs, lacking }, i) => ({
         granted,
         waitMs: waitUs > waitUsMax ? Infinity : waitUs / 1_000,
-        lacking: lacking === undefined ? undefined : takes[lacking],
+        lacking: lacking === undefined ? undefined : names[lacking],
         lifeMs: lives[i] ?? 0,
       }))
       this.#hold(id, wants, got, isFurther)
@@ -160,7 +160,7 @@ export class DirectLimiter {
     } catch (error) {
       this.#watch.failed(error)
       // The answer may have been lost, so what Redis may have granted is given back.
-      for (const take of takes) this.#add({ take, epoch, grant: id, isUnused: true })
+      for (const bucket of names) this.#add({ bucket, epoch, grant: id, isUnused: true })
       return undefined
     }
   }
@@ -178,35 +178,35 @@ export class DirectLimiter {
   #hold(id: string, wants: readonly Want[], got: readonly Got[], isFurther: boolean): void {
     const wishes = wants.map((want, i) => ({ ...want, lifeMs: got[i]?.lifeMs ?? 0 }))
     const decisions = got.map((one) => ({ ...one, fromMs: undefined, notBeforeMs: undefined }))
-    this.#places.add(id, { wishes, epoch: undefined, sentMs: 0, isFurther }, decisions, (take) =>
-      this.#definitions.hasPlaces(take),
+    this.#places.add(id, { wishes, epoch: undefined, sentMs: 0, isFurther }, decisions, (bucket) =>
+      this.#definitions.hasPlaces(bucket),
     )
   }
 
   /** Records that a grant used `more` units than granted (negative: fewer), in one bucket. */
-  settle(grant: string, take: string, more: number): void {
-    if (more !== 0) this.#add({ take, epoch: this.#watch.current ?? '', grant, more })
+  settle(grant: string, bucket: string, more: number): void {
+    if (more !== 0) this.#add({ bucket, epoch: this.#watch.current ?? '', grant, more })
   }
 
   /** Gives back the units of one of a call's grants, under which nothing was sent. */
-  unused(grant: string, takes: readonly string[], units: readonly number[]): void {
-    for (const [i, take] of takes.entries()) this.settle(grant, take, -(units[i] ?? 1))
+  unused(grant: string, buckets: readonly string[], units: readonly number[]): void {
+    for (const [i, bucket] of buckets.entries()) this.settle(grant, bucket, -(units[i] ?? 1))
   }
 
   /** Frees the places of one of a call's grants. */
-  ended(grant: string, takes: readonly string[]): void {
-    for (const take of this.#places.end(grant, takes)) this.#add({ take, grant, ended: 1 })
+  ended(grant: string, buckets: readonly string[]): void {
+    for (const bucket of this.#places.end(grant, buckets)) this.#add({ bucket, grant, ended: 1 })
   }
 
   /** Holds buckets, because the vendor demanded a pause. */
-  hold(takes: readonly string[], ms: number): void {
+  hold(buckets: readonly string[], ms: number): void {
     const untilMs = this.#options.clock.monotonicMs() + ms
-    for (const take of takes) this.#add({ take, untilMs })
+    for (const bucket of buckets) this.#add({ bucket, untilMs })
   }
 
   /** Returns the rules of a bucket. */
-  rules(take: string) {
-    return this.#definitions.bucket(take)?.rules ?? []
+  rules(bucket: string) {
+    return this.#definitions.bucket(bucket)?.rules ?? []
   }
 
   #add(word: SettlementReport): void {
@@ -225,6 +225,6 @@ export class DirectLimiter {
 
   /** Leases anew what is held. */
   #lease(): void {
-    for (const { grant, take, places } of this.#places.all()) this.#add({ take, grant, renewUs: leaseUs, places })
+    for (const { grant, bucket, places } of this.#places.all()) this.#add({ bucket, grant, renewUs: leaseUs, places })
   }
 }

@@ -44,7 +44,7 @@ export interface DirectOptions extends LogOptions {
 
 /**
  * Starts a worker that executes what Celery producers send, and needs no PostgreSQL: it takes each grant itself, in Redis, and
- * what is denied waits on the broker (docs/celery.md, "Without PostgreSQL").
+ * what is denied waits on the broker (docs/celery-direct.md).
  * @throws UsageError SLUICE_NO_TASKS, SLUICE_NO_BROKER, SLUICE_NO_REDIS, SLUICE_NEEDS_STORE, SLUICE_NO_SUCH_LIMIT, SLUICE_BAD_REDIS,
  * SLUICE_BAD_OPTION, SLUICE_BAD_LABEL, SLUICE_BAD_URL, SLUICE_MISSING_PEER, SLUICE_BROKER_REFUSED. It waits for servers
  * that are away.

@@ -23,25 +23,25 @@ begin
     from (select distinct type from given) k cross join lateral engine.find_subscriptions(k.type) s
     where p_service is null or (s.service = p_service and s.handler = p_handler)
   ), fresh as (
-    insert into sluice.job (id, lane, priority, created_at, task, queue, takes, input, raw)
+    insert into sluice.job (id, lane, priority, created_at, task, queue, buckets, input, raw)
     select engine.delivery_id(g.id, s.service, s.origin),
-           case when s.paths is null then s.lane else engine.lane_id(s.queue, s.task, 0, 1, null, t.takes) end,
-           0, v_now, s.task, s.queue, t.takes,
+           case when s.paths is null then s.lane else engine.lane_id(s.queue, s.task, 0, 1, null, t.buckets) end,
+           0, v_now, s.task, s.queue, t.buckets,
            jsonb_build_object('service', s.service, 'handler', s.handler, 'event', g.event),
-           case when s.buckets is null or (s.paths is not null and t.takes is null) then true end
+           case when s.buckets is null or (s.paths is not null and t.buckets is null) then true end
     from given g join sub s on s.kind = g.type and (not p_late or s.since <= g.at)
     cross join lateral (select case when s.paths is null then nullif(s.buckets, '{}')
-                                    else engine.delivery_takes(s.buckets, s.paths, g.event) end as takes) t
+                                    else engine.delivery_buckets(s.buckets, s.paths, g.event) end as buckets) t
     -- One handler under two names, in a deploy or after one was undone: the name that started last gets the event.
     order by g.ord, s.seen_at desc
     on conflict (id) do nothing
-    returning id, lane, seq, queue, task, takes
+    returning id, lane, seq, queue, task, buckets
   ), arrived as (
     insert into sluice.arrival (xid, class, lane, pos, n)
     select v_xid, c.class, f.lane, f.pos, f.n
-    from (select lane, min(seq) as pos, count(*) as n, min(queue) as queue, min(task) as task, min(takes) as takes
+    from (select lane, min(seq) as pos, count(*) as n, min(queue) as queue, min(task) as task, min(buckets) as buckets
           from fresh group by lane) f
-    cross join lateral engine.find_arrival_classes(f.queue, f.task, f.takes) c
+    cross join lateral engine.find_arrival_classes(f.queue, f.task, f.buckets) c
   )
   select array_agg(id), array_agg(distinct queue) into v_new, v_queues from fresh;
   if p_late then perform engine.delete_ended_jobs(v_new); end if;

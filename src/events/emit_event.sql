@@ -20,10 +20,10 @@ begin
   with sub as materialized (
     select s.service, s.handler, s.task, s.queue, s.class, s.buckets is null or s.paths is not null as may_be_raw,
            case when s.paths is null then nullif(s.buckets, '{}')
-                else engine.delivery_takes(s.buckets, s.paths, v_event) end as takes,
+                else engine.delivery_buckets(s.buckets, s.paths, v_event) end as buckets,
            case when s.paths is null then s.lane
                 else engine.lane_id(s.queue, s.task, 0, 1, null,
-                  engine.delivery_takes(s.buckets, s.paths, v_event)) end as lane,
+                  engine.delivery_buckets(s.buckets, s.paths, v_event)) end as lane,
            s.origin = s.handler and (s.paths is null or strpos(array_to_string(s.buckets, ''), '@') = 0)
              and exists (select 1 from sluice.class c where c.id = s.class and c.retired is null) as is_plain
     from engine.find_subscriptions(p_type) s
@@ -33,10 +33,10 @@ begin
     on conflict (id) do nothing
     returning id
   ), fresh as (
-    insert into sluice.job (id, lane, priority, created_at, task, queue, takes, input, raw)
-    select engine.delivery_id(p_id, s.service, s.handler), s.lane, 0, v_now, s.task, s.queue, s.takes,
+    insert into sluice.job (id, lane, priority, created_at, task, queue, buckets, input, raw)
+    select engine.delivery_id(p_id, s.service, s.handler), s.lane, 0, v_now, s.task, s.queue, s.buckets,
            jsonb_build_object('service', s.service, 'handler', s.handler, 'event', v_event),
-           case when s.may_be_raw and s.takes is null then true end
+           case when s.may_be_raw and s.buckets is null then true end
     from event cross join sub s where not exists (select 1 from sub o where not o.is_plain)
     on conflict (id) do nothing
     returning lane, seq

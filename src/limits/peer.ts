@@ -10,7 +10,7 @@ import type { Limit } from './limit.ts'
 /** A number of grants that are alike. */
 export interface Wish {
   /** Names of buckets, for example `crm:acme`. */
-  readonly takes: readonly string[]
+  readonly buckets: readonly string[]
   /** Units of each bucket. */
   readonly units: readonly number[]
   /** Number of grants. */
@@ -71,16 +71,16 @@ export interface PeerLimiter {
    * Records, as soon as possible, that a grant used `more` units than granted (negative: fewer). Call it before the
    * store is informed.
    */
-  settle(grant: string, take: string, more: number): void
+  settle(grant: string, bucket: string, more: number): void
   /**
    * Charges units of a request that may have arrived late once more. Rejects if they may not have been charged.
    * @param epoch the one that the store returned with its own charge; undefined: none
    */
-  chargeAgain(takes: readonly string[], units: readonly number[], epoch: string | undefined): Promise<void>
+  chargeAgain(buckets: readonly string[], units: readonly number[], epoch: string | undefined): Promise<void>
   /** Gives a grant back under which nothing was sent. Call it before the store is informed. */
-  unused(grant: string, takes: readonly string[], units: readonly number[]): void
+  unused(grant: string, buckets: readonly string[], units: readonly number[]): void
   /** Frees the place of one job, or take, of a grant, when it has ended: after a refund, too. */
-  ended(grant: string, takes: readonly string[]): void
+  ended(grant: string, buckets: readonly string[]): void
   /** Holds buckets because the vendor demanded a pause. */
-  hold(takes: readonly string[], ms: number): void
+  hold(buckets: readonly string[], ms: number): void
 }

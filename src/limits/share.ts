@@ -118,6 +118,6 @@ export function shareBucketName(bucket: string, share: string): string {
 }
 
 /** Returns the share of a job with these buckets; `''`: no share; undefined: none of its limits has shares. */
-export function shareOfBuckets(takes: readonly string[]): string | undefined {
-  return takes.map((bucket) => /^[^:@*/]*\/([^:]*)/.exec(bucket)?.[1]).find((share) => share !== undefined)
+export function shareOfBuckets(buckets: readonly string[]): string | undefined {
+  return buckets.map((bucket) => /^[^:@*/]*\/([^:]*)/.exec(bucket)?.[1]).find((share) => share !== undefined)
 }

@@ -37,7 +37,7 @@ export interface JobAttempt {
    * in money: millionths of its currency.
    */
   units: readonly { limit: string; charged: number; settled: number | null }[]
-  /** The worker's id, its machine and its version of Sluice. Null for a job that succeeded at first try. */
+  /** The worker's id, its machine and its version of Sluice. Null for a first attempt that succeeded. */
   worker: string | null
   host: string | null
   version: string | null
@@ -90,14 +90,14 @@ interface StoredNotes {
   omitted?: number
 }
 
-/** Returns a job's attempts, the one that runs and the one that succeeded at first try included. */
+/** Returns a job's attempts, the one that runs and a first one that succeeded included. */
 export function attemptsOf(row: Row): JobAttempt[] {
-  const takes = (row['takes'] ?? []) as string[]
+  const named = (row['buckets'] ?? []) as string[]
   const costs = row['costs'] as number[] | null
   const charge = (buckets: string[], units: number[] | undefined, settled: (number | null)[] | undefined) =>
     buckets.map((limit, i) => ({ limit, charged: units?.[i] ?? costs?.[i] ?? 1, settled: settled?.[i] ?? null }))
   const kept = ((row['attempts'] ?? []) as StoredAttempt[]).map((stored): JobAttempt => {
-    const buckets = stored.of ?? takes
+    const buckets = stored.of ?? named
     return {
       attempt: stored.n,
       startedAt: new Date(stored.at),
@@ -114,20 +114,23 @@ export function attemptsOf(row: Row): JobAttempt[] {
     }
   })
   const [state, worker] = [row['state'], row['worker'] as JobWorker | null]
-  const isFirst = state === 'done' && kept.length === 0
-  if (state !== 'running' && !isFirst) return kept
+  const before = kept.at(-1)
+  // The success of attempt 1 has no entry of its own; snoozes before it do.
+  const isPlain = state === 'done' && before?.outcome !== 'done'
+  if (state !== 'running' && !isPlain) return kept
   const startedAt = dateOf(row['started_ms'] as number | null)
   if (startedAt === null) return kept
+  const dueMs = before === undefined ? Number(row['created_ms']) : Number(before.endedAt) + (before.retryInMs ?? 0)
   const last: JobAttempt = {
     attempt: Number(row['attempt']),
     startedAt,
     endedAt: dateOf(row['finished_ms'] as number | null),
-    outcome: isFirst ? 'done' : 'running',
+    outcome: isPlain ? 'done' : 'running',
     error: null,
-    waitedMs: isFirst ? Math.max(0, Number(row['dispatched_ms']) - Number(row['created_ms'])) : null,
+    waitedMs: isPlain ? Math.max(0, Number(row['dispatched_ms']) - dueMs) : null,
     waitedFor: null,
     retryInMs: null,
-    units: charge((row['holds'] as string[] | null) ?? takes, undefined, undefined),
+    units: charge((row['holds'] as string[] | null) ?? named, undefined, undefined),
     worker: worker?.id ?? null,
     host: worker?.host ?? null,
     version: worker?.version ?? null,

@@ -44,12 +44,23 @@ export interface LimitLoad {
   waiting: number
   /** How many of its keys jobs wait for. */
   keys: number
+  /** Those for which most jobs wait, the greatest first, at most ten; none if the limit has no keys. */
+  busiestKeys: KeyLoad[]
   oldestAt: Date | undefined
   /** Units granted within the last minute, less what was given back of them; millionths of a `currency`. */
   perMinute: number
   /** The currency of a limit in money, if it granted anything within the last minute: `USD`. */
   currency?: string
   stops: Stop[]
+}
+
+/** The jobs that wait and need one key of a limit. */
+export interface KeyLoad {
+  key: string
+  waiting: number
+  oldestAt: Date | undefined
+  /** Undefined: the key has room. */
+  stop: Stop | undefined
 }
 
 /** All that waits. */
@@ -64,7 +75,7 @@ export interface Backlog {
 interface Group {
   task: string
   queue: string
-  takes: string[] | null
+  buckets: string[] | null
   n: number
   oldest_ms: number
 }
@@ -112,6 +123,7 @@ interface Rate {
 const countedMax = 10_000
 const classesMax = 1_000
 const bucketsMax = 300
+const busiestMax = 10
 
 /** Reads what waits, and what stops it. */
 export async function readBacklog(sql: Sql): Promise<Backlog> {
@@ -171,11 +183,11 @@ function merged(groups: readonly Group[], classes: readonly ClassRow[], isExact:
     return known
   }
   const earlier = (a: number | null, b: number | null) => (a === null ? b : b === null ? a : Math.min(a, b))
-  for (const { task, queue, takes, n, oldest_ms: oldestMs } of groups) {
+  for (const { task, queue, buckets, n, oldest_ms: oldestMs } of groups) {
     const one = at(task, queue)
     one.oldestMs = earlier(one.oldestMs, oldestMs)
     if (isExact) one.waiting += n
-    const labels = (takes ?? []).flatMap((take) => /^[^:*]+@(.+)$/.exec(take)?.[1] ?? [])
+    const labels = (buckets ?? []).flatMap((bucket) => /^[^:*]+@(.+)$/.exec(bucket)?.[1] ?? [])
     one.labels = [...new Set([...one.labels.split(','), ...labels])].filter((label) => label !== '').join(',')
   }
   for (const { task, queue, n, oldest_ms: oldestMs } of classes) {
@@ -219,8 +231,8 @@ function withoutWorker({ queue, labels, waiting: jobs }: Merged, found: Obstacle
 /** Reads why the buckets that most jobs wait for grant nothing. */
 async function stopsOf(sql: Sql, groups: readonly Group[]): Promise<Map<string, Stop>> {
   const waiting = new Map<string, number>()
-  for (const { takes, n } of groups)
-    for (const take of takes ?? []) if (!take.includes('@')) waiting.set(take, (waiting.get(take) ?? 0) + n)
+  for (const { buckets, n } of groups)
+    for (const bucket of buckets ?? []) if (!bucket.includes('@')) waiting.set(bucket, (waiting.get(bucket) ?? 0) + n)
   const ways = [...waiting].sort(([, a], [, b]) => b - a).slice(0, bucketsMax)
   if (ways.length === 0) return new Map()
   const rows = await sql.run<BucketStop>('operations/read_bucket_stops', [ways.map(([way]) => way)])
@@ -248,10 +260,10 @@ function stopOf({ paused, held_ms: heldMs, cause, full, crowded }: BucketStop, j
 
 /** Sums up, for jobs of a task, what their limits do: one entry for each limit and kind of stop. */
 function limitStops(groups: readonly Group[], stops: ReadonlyMap<string, Stop>, scale: number): Stop[] {
-  const found = groups.flatMap(({ takes, n }) =>
-    (takes ?? []).flatMap((take) => {
-      const stop = stops.get(take)
-      return stop === undefined ? [] : [{ ...stop, way: take, jobs: n * scale }]
+  const found = groups.flatMap(({ buckets, n }) =>
+    (buckets ?? []).flatMap((bucket) => {
+      const stop = stops.get(bucket)
+      return stop === undefined ? [] : [{ ...stop, way: bucket, jobs: n * scale }]
     }),
   )
   return summed(found).map(({ limit, stop }) => ({ ...stop, text: `${limit} ${stop.text}` }))
@@ -286,35 +298,52 @@ function withKeys(text: string, whose: string): string {
   return at < 0 ? `${text}${whose}` : `${text.slice(0, at)}${whose}${text.slice(at)}`
 }
 
+/** The jobs that wait for one bucket. */
+interface Way {
+  way: string
+  jobs: number
+  oldestMs: number
+}
+
 function limitsOf(
   groups: readonly Group[],
   stops: ReadonlyMap<string, Stop>,
   rates: readonly Rate[],
   scale: number,
 ): LimitLoad[] {
-  const all = new Map<string, { ways: Map<string, number>; oldestMs: number }>()
-  for (const { takes, n, oldest_ms: oldestMs } of groups)
-    for (const take of takes ?? []) {
-      const name = limitOf(take)
+  const all = new Map<string, Map<string, Way>>()
+  for (const { buckets, n, oldest_ms: oldestMs } of groups)
+    for (const way of buckets ?? []) {
+      const name = limitOf(way)
       // Beside a limit with a share jobs need a second bucket, of their part.
-      if (take.startsWith(`${name}/`)) continue
-      const known = all.get(name) ?? { ways: new Map<string, number>(), oldestMs }
-      known.ways.set(take, (known.ways.get(take) ?? 0) + n)
-      known.oldestMs = Math.min(known.oldestMs, oldestMs)
-      all.set(name, known)
+      if (way.startsWith(`${name}/`)) continue
+      const ways = all.get(name) ?? new Map<string, Way>()
+      const known = ways.get(way) ?? { way, jobs: 0, oldestMs }
+      ways.set(way, { way, jobs: known.jobs + n * scale, oldestMs: Math.min(known.oldestMs, oldestMs) })
+      all.set(name, ways)
     }
   return [...all]
-    .map(([limit, { ways, oldestMs }]): LimitLoad => {
-      const found = [...ways].flatMap(([way, n]) => {
+    .map(([limit, byTake]): LimitLoad => {
+      const ways = [...byTake.values()].sort((a, b) => b.jobs - a.jobs)
+      const found = ways.flatMap(({ way, jobs }) => {
         const stop = stops.get(way)
-        return stop === undefined ? [] : [{ ...stop, way, jobs: n * scale }]
+        return stop === undefined ? [] : [{ ...stop, way, jobs }]
       })
       const rate = rates.find(({ kind, name }) => kind === 'limit' && name === limit)
       return {
         limit,
-        waiting: Math.round(sum([...ways.values()]) * scale),
-        keys: ways.size,
-        oldestAt: dateOf(oldestMs),
+        waiting: Math.round(sum(ways.map(({ jobs }) => jobs))),
+        keys: ways.length,
+        busiestKeys: ways
+          .filter(({ way }) => way.includes(':'))
+          .slice(0, busiestMax)
+          .map(({ way, jobs, oldestMs }) => ({
+            key: keyOf(way),
+            waiting: Math.round(jobs),
+            oldestAt: dateOf(oldestMs),
+            stop: stops.get(way),
+          })),
+        oldestAt: dateOf(Math.min(...ways.map(({ oldestMs }) => oldestMs))),
         perMinute: rate === undefined ? 0 : Math.round((rate.n * 60_000) / Math.max(1, rate.span_ms ?? 60_000)),
         ...(rate === undefined || rate.currency === null ? {} : { currency: rate.currency }),
         stops: summed(found).map(({ stop }) => stop),
@@ -323,8 +352,8 @@ function limitsOf(
     .sort((a, b) => b.waiting - a.waiting)
 }
 
-function keyOf(take: string): string {
-  return take.slice(take.indexOf(':') + 1)
+function keyOf(bucket: string): string {
+  return bucket.slice(bucket.indexOf(':') + 1)
 }
 
 function sum(numbers: readonly number[]): number {

@@ -13,7 +13,7 @@ with job as (
          case when u.way = n.name || '*' then null
               else substr(coalesce(n.name || ':' || v.value, u.way), length(n.name) + 2) end as key,
          coalesce(j.costs[u.o], 1)::bigint as cost, case when j.costs is null then 0 else b.units end as before
-  from job j cross join lateral unnest(j.takes) with ordinality u (way, o)
+  from job j cross join lateral unnest(j.buckets) with ordinality u (way, o)
   cross join lateral (select substring(u.way from '^[^:*@]+') as name) n
   left join lateral (select distinct w.labels ->> split_part(u.way, '@', 2) as value from sluice.worker w
                      where (w.queues is null or j.queue = any (w.queues)) and j.task = any (w.tasks)) v
@@ -77,8 +77,8 @@ select j.id, j.task, j.queue, j.attempt, engine.state_of_job(o) as state, engine
         from sluice.shared s limit 1) as redis,
        (select json_build_object('count', count(*), 'slots', coalesce(sum(w.slots), 0)) from sluice.worker w
         where (w.queues is null or j.queue = any (w.queues)) and j.task = any (w.tasks)
-          and engine.has_labels(w.labels, engine.find_label_limits(j.takes))) as workers,
-       (select array_agg(split_part(u, '@', 2)) from unnest(engine.find_label_limits(j.takes)) u) as labels,
+          and engine.has_labels(w.labels, engine.find_label_limits(j.buckets))) as workers,
+       (select array_agg(split_part(u, '@', 2)) from unnest(engine.find_label_limits(j.buckets)) u) as labels,
        (select count(*) from lane me cross join turn f
         join sluice.lane o on o.class = me.class and o.list = me.list and o.vstart < f.vstart
           and o.fair | 1 <> me.fair | 1) as lanes_before,

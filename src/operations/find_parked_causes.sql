@@ -9,6 +9,6 @@ begin
     from sluice.parked p
     where p.job = p_job.id and p_job.due_at = 'infinity'
       or p.kind = 'lane' and p.id = p_job.lane and exists (select 1 from sluice.lane l where l.id = p.id and l.list = 1)
-      or p.kind = 'bucket' and p.id in (select sluice.hash64(t) from unnest(p_job.takes) t)
+      or p.kind = 'bucket' and p.id in (select sluice.hash64(t) from unnest(p_job.buckets) t)
          and exists (select 1 from sluice.bucket b where b.id = p.id and b.parked));
 end $$;

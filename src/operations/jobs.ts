@@ -362,7 +362,7 @@ function toJob(row: Row): Job {
     dispatchedAt: dateOf(row['dispatched_ms'] as number | null),
     startedAt: dateOf(row['started_ms'] as number | null),
     finishedAt,
-    limits: (row['takes'] ?? []) as string[],
+    limits: (row['buckets'] ?? []) as string[],
     tags,
     input: row['input'],
     result: row['result'],

@@ -20,21 +20,22 @@ begin
   if cardinality(p_ids) = 1 then perform 1 from sluice.job where id = p_ids[1] for update; end if;
   v_ids := array(
     select id from sluice.job
-    where id = any (p_ids) and claim is null and (p_name is null or p_name || ':' || p_from = any (takes))
+    where id = any (p_ids) and claim is null and (p_name is null or p_name || ':' || p_from = any (buckets))
       and case when due_at < 'infinity' then 'scheduled' else 'waiting' end = any (p_states)
     for update skip locked);
   with place as (
-    select j.id, coalesce(p_priority, j.priority) as priority, case when p_name is null then j.takes else array(
+    select j.id, coalesce(p_priority, j.priority) as priority, case when p_name is null then j.buckets else array(
              -- A limit with a share has two buckets with this key.
              select case when split_part(split_part(t, ':', 1), '/', 1) = p_name
                            and substr(t, strpos(t, ':') + 1) = p_from
                          then split_part(t, ':', 1) || ':' || p_to else t end
-             from unnest(j.takes) with ordinality u (t, o) order by o) end as takes,
+             from unnest(j.buckets) with ordinality u (t, o) order by o) end as buckets,
            case when j.fair = j.task || ':' || p_from then j.task || ':' || p_to else j.fair end as fair
     from sluice.job j where j.id = any (v_ids) and (p_name is not null or j.priority <> p_priority)
   ), moved as (
-    update sluice.job j set priority = p.priority, takes = p.takes, fair = p.fair,
-      lane = (j.lane & 1) | engine.lane_id(j.queue, j.task, p.priority, j.weight, p.fair, p.takes, j.costs is not null),
+    update sluice.job j set priority = p.priority, buckets = p.buckets, fair = p.fair,
+      lane = (j.lane & 1)
+        | engine.lane_id(j.queue, j.task, p.priority, j.weight, p.fair, p.buckets, j.costs is not null),
       ruled = case when p_name is null then j.ruled else coalesce(j.ruled, '[]') || jsonb_build_array(
         jsonb_build_object('rule', 'limits rekey', 'keys', jsonb_build_object(p_name, p_to))) end,
       due_at = case when j.due_at > v_now then j.due_at end,

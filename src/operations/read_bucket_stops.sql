@@ -1,6 +1,6 @@
 -- Reads why buckets grant nothing now: a pause, a hold and its cause (null: not a vendor's answer), no free units, no
 -- free place.
--- $1: names as in a job's takes (`crm:a1`, `total`, `sender*`)
+-- $1: names as in a job's buckets (`crm:a1`, `total`, `sender*`)
 with given as (
   select u.o, u.way, (substring(u.way from '^[^:*]+')) as name, sluice.hash64(u.way) as id
   from unnest($1::text[]) with ordinality u (way, o)

@@ -14,7 +14,8 @@ begin
     delete from sluice.failed where id = any (v_ids) returning *
   ), placed as (
     select g.*, case when p_input is null then g.weight end as own_weight,
-      case when p_input is null then g.fair end as own_fair, case when p_input is null then g.takes end as own_takes,
+      case when p_input is null then g.fair end as own_fair,
+      case when p_input is null then g.buckets end as own_buckets,
       case when p_input is null then g.costs end as own_costs,
       -- Keys that rules gave to the old input are not those of the new one.
       case when p_input is null then g.ruled
@@ -23,12 +24,12 @@ begin
     from gone g
   )
   insert into sluice.job (id, lane, priority, attempt, failed, crashes, ambiguous, created_at,
-      task, queue, fair, takes, costs, tags, input, error,
+      task, queue, fair, buckets, costs, tags, input, error,
       weight, once, on_failed, ruled, raw, attempts, notes, since)
-    select id, 1 | engine.lane_id(queue, task, priority, own_weight, own_fair, own_takes, own_costs is not null),
+    select id, 1 | engine.lane_id(queue, task, priority, own_weight, own_fair, own_buckets, own_costs is not null),
       priority,
       attempt, 0, 0, ambiguous, created_at,
-      task, queue, own_fair, own_takes, own_costs, tags, coalesce(p_input::jsonb, input), error,
+      task, queue, own_fair, own_buckets, own_costs, tags, coalesce(p_input::jsonb, input), error,
       own_weight, once, on_failed, own_ruled, raw or p_input is not null, attempts, notes, v_now
     from placed order by id;
   perform engine.announce_jobs(v_ids);

@@ -26,9 +26,9 @@ declare
     case when p_filter ? 'failures' then 'failed >= ($1 ->> ''failures'')::integer' end,
     case when p_filter ? 'dispatchedSince' then 'dispatched_at >= ($1 ->> ''dispatchedSince'')::timestamptz' end,
     case when p_filter ? 'dispatchedUntil' then 'dispatched_at < ($1 ->> ''dispatchedUntil'')::timestamptz' end,
-    case when p_filter ? 'key' then 'concat($1 ->> ''limit'', '':'', $1 ->> ''key'') = any (takes)'
+    case when p_filter ? 'key' then 'concat($1 ->> ''limit'', '':'', $1 ->> ''key'') = any (buckets)'
          when p_filter ? 'limit' then
-           $q$ $1 ->> 'limit' in (select substring(t from '^[^:@*/]*') from unnest(takes) t)$q$ end,
+           $q$ $1 ->> 'limit' in (select substring(t from '^[^:@*/]*') from unnest(buckets) t)$q$ end,
     case when p_filter ? 'since' then 'coalesce(finished_at, created_at) >= ($1 ->> ''since'')::timestamptz' end,
     case when p_filter ? 'until' then 'coalesce(finished_at, created_at) < ($1 ->> ''until'')::timestamptz' end,
     case when p_filter ? 'paths' then
@@ -53,7 +53,7 @@ begin
     select s.hit, s.nth::integer, s.id, %s, %s
     from (select t.*, coalesce((%s), false) as hit, row_number() over (order by %s) as nth, count(*) over () as n
           from (select id, task, queue, priority, attempt, failed, throttled, crashes, ambiguous, created_at,
-                       dispatched_at, takes, tags, error, input, weight, ruled, costs, attempts, notes, %s
+                       dispatched_at, buckets, tags, error, input, weight, ruled, costs, attempts, notes, %s
                 from sluice.%I where %s order by %s limit $4) t) s
     where s.hit or s.nth = s.n order by %s $q$,
     case when p_form = 'id' then
@@ -66,7 +66,7 @@ begin
         s.attempt - (s.state = ''waiting'' and s.claim is not null)::integer, s.failed, s.throttled, s.crashes,
         s.ambiguous,
         engine.unix_ms(s.created_at), engine.unix_ms(s.due_at), engine.unix_ms(s.dispatched_at),
-        engine.unix_ms(s.started_at), engine.unix_ms(s.finished_at), s.takes, s.tags, s.error' end,
+        engine.unix_ms(s.started_at), engine.unix_ms(s.finished_at), s.buckets, s.tags, s.error' end,
     case when p_form = 'whole' then
       $w$s.input, s.result, coalesce(s.weight, 1)::integer, engine.unix_ms(s.expires_at), s.ruled, s.costs, s.holds,
         to_json(s.attempts), s.notes, (

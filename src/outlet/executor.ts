@@ -208,7 +208,7 @@ export class Executor {
       if (this.#seen.has(key) || this.#held.has(key)) continue
       this.#seen.set(key, { from: dispatcher, untilMs: arriveBy(sent) })
       const isLate = latestMs > arriveBy(sent)
-      if (isLate && sent.takes !== null && latestMs !== Infinity)
+      if (isLate && sent.buckets !== null && latestMs !== Infinity)
         this.#options.late(sent.task, latestMs - sent.grantedMs)
       if (isLate || stint === null || stint !== dispatcher.stint || !this.#hasRoom(sent, begun)) {
         this.#outbox.refuse(dispatcher, key)

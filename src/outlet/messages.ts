@@ -166,7 +166,11 @@ const defaultGrantMs = 100
  * Returns the time, in the clock of its dispatcher, after which a worker does not take a job: when a quarter of its
  * grant's life is left.
  */
-export function arriveBy({ takes, grantUs, grantedMs }: Pick<ClaimedJob, 'takes' | 'grantUs' | 'grantedMs'>): number {
-  const ownMs = takes === null ? lifeMs : grantUs === null ? defaultGrantMs : grantUs / 1_000
+export function arriveBy({
+  buckets,
+  grantUs,
+  grantedMs,
+}: Pick<ClaimedJob, 'buckets' | 'grantUs' | 'grantedMs'>): number {
+  const ownMs = buckets === null ? lifeMs : grantUs === null ? defaultGrantMs : grantUs / 1_000
   return grantedMs + Math.min(ownMs, lifeMs) * 0.75
 }

@@ -94,12 +94,12 @@ export class SharedDefinitions {
   }
 
   /** Makes sure that the definitions of these buckets are read, as far as they exist. */
-  async know(takes: Iterable<string>): Promise<void> {
-    for (const take of takes) {
-      if (take.startsWith(`${limitOf(take)}/`)) continue
+  async know(buckets: Iterable<string>): Promise<void> {
+    for (const name of buckets) {
+      if (name.startsWith(`${limitOf(name)}/`)) continue
       // A limit that had only places may count units by now.
-      if (this.#byName.has(limitOf(take))) {
-        if (this.bucket(take) === undefined) await this.refresh()
+      if (this.#byName.has(limitOf(name))) {
+        if (this.bucket(name) === undefined) await this.refresh()
       } else if (this.#store.clock.monotonicMs() - this.#readMs > missMs) await this.read()
     }
   }
@@ -148,24 +148,24 @@ export class SharedDefinitions {
   }
 
   /** Returns a bucket for Redis; undefined: only the store has it. */
-  bucket(take: string): RedisBucket | undefined {
-    const bucket = this.#of(take)?.bucket
-    return bucket === undefined || bucket.rules.length === 0 ? undefined : { name: take, ...bucket }
+  bucket(name: string): RedisBucket | undefined {
+    const bucket = this.#of(name)?.bucket
+    return bucket === undefined || bucket.rules.length === 0 ? undefined : { name: name, ...bucket }
   }
 
   /** True if Redis counts places of a bucket, too: other programs may lease them. */
-  isLeased(take: string): boolean {
-    return this.bucket(take)?.rules.every(countsUnits) === false
+  isLeased(name: string): boolean {
+    return this.bucket(name)?.rules.every(countsUnits) === false
   }
 
   /** Returns all rules of a bucket's limit, in their order; undefined: only the store has it. */
-  all(take: string): readonly Rule[] | undefined {
-    return this.#of(take)?.rules
+  all(name: string): readonly Rule[] | undefined {
+    return this.#of(name)?.rules
   }
 
   /** Returns the version of a bucket's limit in this database; undefined: it has another definition than Redis. */
-  versionHere(take: string): number | undefined {
-    const of = this.#of(take)
+  versionHere(name: string): number | undefined {
+    const of = this.#of(name)
     return of?.isForeign === false ? of.version : undefined
   }
 
@@ -173,24 +173,24 @@ export class SharedDefinitions {
    * Returns by how many ms grants of the store live longer than Redis's definitions of their buckets allow, as far as
    * known here.
    */
-  lateMs(takes: readonly string[], lifeMs: number): number {
-    return Math.max(0, ...takes.map((take) => lifeMs - (this.#of(take)?.lifeMs ?? lifeMs)))
+  lateMs(buckets: readonly string[], lifeMs: number): number {
+    return Math.max(0, ...buckets.map((name) => lifeMs - (this.#of(name)?.lifeMs ?? lifeMs)))
   }
 
   /** True if the bucket only has rates of which a unit drains within a second. */
-  isQuick(take: string): boolean {
-    const rules = this.bucket(take)?.rules ?? []
+  isQuick(name: string): boolean {
+    const rules = this.bucket(name)?.rules ?? []
     return rules.every((rule) => drains(rule) && rule.weight / rule.drain <= 1e6)
   }
 
   /** True if the store may decide alone about a bucket while Redis is away. */
-  isOpen(take: string): boolean {
-    return this.bucket(take) === undefined || this.#of(take)?.isOpen === true
+  isOpen(name: string): boolean {
+    return this.bucket(name) === undefined || this.#of(name)?.isOpen === true
   }
 
-  #of(take: string): InForce | undefined {
+  #of(name: string): InForce | undefined {
     // Only the store needs the buckets beside a limit's own, to separate the jobs of a share from others.
-    return take.startsWith(`${limitOf(take)}/`) ? undefined : this.#byName.get(limitOf(take))
+    return name.startsWith(`${limitOf(name)}/`) ? undefined : this.#byName.get(limitOf(name))
   }
 }
 

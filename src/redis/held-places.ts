@@ -10,34 +10,34 @@ export class HeldPlaces {
     grant: string,
     request: PeerRequest,
     decisions: readonly PeerDecision[],
-    isLeased: (take: string) => boolean,
+    isLeased: (bucket: string) => boolean,
   ): void {
     if (request.isFurther === true) return
     const held = new Map<string, number>()
-    for (const [i, { takes }] of request.wishes.entries())
-      for (const take of takes) {
-        const places = (held.get(take) ?? 0) + (decisions[i]?.granted ?? 0)
-        if (places > 0 && isLeased(take)) held.set(take, places)
+    for (const [i, { buckets }] of request.wishes.entries())
+      for (const bucket of buckets) {
+        const places = (held.get(bucket) ?? 0) + (decisions[i]?.granted ?? 0)
+        if (places > 0 && isLeased(bucket)) held.set(bucket, places)
       }
     if (held.size > 0) this.#held.set(grant, held)
   }
 
   /** Notes that one job, or take, of a grant has ended. Returns the buckets in which it had a place. */
-  end(grant: string, takes: readonly string[]): string[] {
+  end(grant: string, buckets: readonly string[]): string[] {
     const held = this.#held.get(grant)
     if (held === undefined) return []
-    const had = takes.filter((take) => held.has(take))
-    for (const take of had) {
-      const places = held.get(take) ?? 0
-      if (places > 1) held.set(take, places - 1)
-      else held.delete(take)
+    const had = buckets.filter((bucket) => held.has(bucket))
+    for (const bucket of had) {
+      const places = held.get(bucket) ?? 0
+      if (places > 1) held.set(bucket, places - 1)
+      else held.delete(bucket)
     }
     if (held.size === 0) this.#held.delete(grant)
     return had
   }
 
   /** All that are held. */
-  all(): { grant: string; take: string; places: number }[] {
-    return [...this.#held].flatMap(([grant, held]) => [...held].map(([take, places]) => ({ grant, take, places })))
+  all(): { grant: string; bucket: string; places: number }[] {
+    return [...this.#held].flatMap(([grant, held]) => [...held].map(([bucket, places]) => ({ grant, bucket, places })))
   }
 }

@@ -172,10 +172,10 @@ export class RedisPeerLimiter implements PeerLimiter {
     const { clock } = this.#options.store
     const { wishes, isFurther = false } = request
     const all = () => wishes.map(({ count }) => unshared(count))
-    await this.#definitions.know(wishes.flatMap(({ takes }) => takes))
-    const question = questionOf(request, (take) => this.#definitions.bucket(take) !== undefined)
+    await this.#definitions.know(wishes.flatMap(({ buckets }) => buckets))
+    const question = questionOf(request, (bucket) => this.#definitions.bucket(bucket) !== undefined)
     if (question.items.length === 0) return { id: undefined, decisions: all() }
-    const isOpen = question.takes.every((take) => this.#definitions.isOpen(take))
+    const isOpen = question.buckets.every((bucket) => this.#definitions.isOpen(bucket))
     // The epoch that this process knows may be older than the epoch under which the store granted, so it is not used.
     let epoch = request.epoch
     let id: string | undefined
@@ -198,7 +198,7 @@ export class RedisPeerLimiter implements PeerLimiter {
       id ??= grantOf(epoch)
       firstMs ??= clock.monotonicMs()
       // It uses the definitions that are sent to Redis now, because others may have been read before the answer.
-      const late = wishes.map(({ takes, lifeMs }) => this.#definitions.lateMs(takes, lifeMs))
+      const late = wishes.map(({ buckets, lifeMs }) => this.#definitions.lateMs(buckets, lifeMs))
       try {
         const answer = await this.#reserve({ id, epoch, isFurther, leftMs }, question)
         if (answer.isDecided && !this.#isOfAnotherTime(answer, epoch, firstMs)) {
@@ -208,7 +208,7 @@ export class RedisPeerLimiter implements PeerLimiter {
           const isAgain = !isSecond && (await this.#isWorthAgain(question, answer.results, leftMs))
           if (!isAgain) {
             const decisions = this.#decisions(request, question, answer.results, firstMs, late)
-            this.#places.add(id, request, decisions, (take) => this.#definitions.isLeased(take))
+            this.#places.add(id, request, decisions, (bucket) => this.#definitions.isLeased(bucket))
             return { id, decisions }
           }
           ;[id, firstMs, isSecond] = [undefined, undefined, true]
@@ -229,34 +229,34 @@ export class RedisPeerLimiter implements PeerLimiter {
 
   /** Gives back what Redis may have charged for grants of the store that are not used. */
   #giveUp(request: PeerRequest, question: PeerQuestion, id: string | undefined, epoch: string | undefined): void {
-    const { takes } = question
+    const { buckets } = question
     // An answer may have been lost, so it is not known whether Redis granted.
     if (id !== undefined && epoch !== undefined)
-      for (const take of takes) this.#add({ take, epoch, grant: id, isUnused: true })
+      for (const bucket of buckets) this.#add({ bucket, epoch, grant: id, isUnused: true })
     const { current } = this.#epochs
     if (request.epoch === undefined || current === undefined || current === request.epoch || !this.#areOwn(question))
       return
     for (const wish of request.wishes)
       this.unused(
         current,
-        wish.takes,
+        wish.buckets,
         wish.units.map((units) => units * wish.count),
       )
   }
 
   /** Reads the definitions: Redis has a newer one. If the store lacks it (it was restored), Redis's state is built again. */
-  async #supersede({ takes }: PeerQuestion, { bucket, version }: Superseded): Promise<void> {
+  async #supersede({ buckets }: PeerQuestion, { bucket, version }: Superseded): Promise<void> {
     const of = this.#epochs.current
     await this.#definitions.readNow()
-    const known = this.#definitions.bucket(takes[bucket] ?? '')?.version
+    const known = this.#definitions.bucket(buckets[bucket] ?? '')?.version
     if (known !== undefined && known < version) this.#health.force(of)
   }
 
   #reserve(
     { leftMs, ...call }: { id: string; epoch: string; isFurther: boolean; leftMs: number },
-    { takes, items }: PeerQuestion,
+    { buckets: names, items }: PeerQuestion,
   ) {
-    const buckets = takes.flatMap((take) => this.#definitions.bucket(take) ?? [])
+    const buckets = names.flatMap((name) => this.#definitions.bucket(name) ?? [])
     const nowMs = this.#options.store.clock.monotonicMs()
     return this.#limiter.reserve({
       ...call,
@@ -264,7 +264,7 @@ export class RedisPeerLimiter implements PeerLimiter {
       items: items.map(({ notBeforeMs = nowMs, ...item }) => {
         return { ...item, afterUs: Math.max(0, Math.ceil((notBeforeMs - nowMs) * 1_000)) }
       }),
-      aheadUs: this.#aheadUs(takes),
+      aheadUs: this.#aheadUs(names),
       leaseUs,
       withinMs: Math.min(leftMs, answerMs),
       ...this.#cap(),
@@ -272,10 +272,10 @@ export class RedisPeerLimiter implements PeerLimiter {
   }
 
   /** Returns whether a request that was denied as a whole may be granted now; waits if that is only a moment away. */
-  async #isWorthAgain({ takes }: PeerQuestion, results: readonly Granted[], leftMs: number): Promise<boolean> {
+  async #isWorthAgain({ buckets }: PeerQuestion, results: readonly Granted[], leftMs: number): Promise<boolean> {
     const { clock } = this.#options.store
     if (!results.every(({ granted }) => granted === 0)) return false
-    const versions = () => takes.map((take) => this.#definitions.bucket(take)?.version).join()
+    const versions = () => buckets.map((bucket) => this.#definitions.bucket(bucket)?.version).join()
     const before = versions()
     // The store has granted it: maybe by a newer definition.
     await this.#definitions.refresh()
@@ -287,10 +287,10 @@ export class RedisPeerLimiter implements PeerLimiter {
     return true
   }
 
-  #aheadUs(takes: string[]): number {
+  #aheadUs(buckets: string[]): number {
     if (this.#isAlone()) return aheadUs
     // Other programs would get no turn if several databases granted ahead.
-    return this.#areOwn({ takes }) ? aheadOfManyUs : 0
+    return this.#areOwn({ buckets }) ? aheadOfManyUs : 0
   }
 
   /** True if no other database shares the limits. */
@@ -299,8 +299,8 @@ export class RedisPeerLimiter implements PeerLimiter {
   }
 
   /** True if only Sluice's own processes take from these buckets. */
-  #areOwn({ takes }: Pick<PeerQuestion, 'takes'>): boolean {
-    return takes.every((take) => this.#definitions.bucket(take)?.isOwn === true)
+  #areOwn({ buckets }: Pick<PeerQuestion, 'buckets'>): boolean {
+    return buckets.every((bucket) => this.#definitions.bucket(bucket)?.isOwn === true)
   }
 
   #cap(): { capUs?: number } {
@@ -332,44 +332,44 @@ export class RedisPeerLimiter implements PeerLimiter {
   ): PeerDecision[] {
     const receivedMs = this.#options.store.clock.monotonicMs()
     const times = { requestedMs, receivedMs, late }
-    const isQuick = (take: string) => this.#definitions.isQuick(take)
+    const isQuick = (bucket: string) => this.#definitions.isQuick(bucket)
     const { decisions, holds } = decisionsOf(request, question, results, times, { isQuick, isAlone: this.#isAlone() })
     if (holds.size === 0) return decisions
     // It is not awaited here, because the grants beside it would grow old.
-    const held = Promise.all([...holds].map(([take, hold]) => this.#holdStore(take, hold))).then(() => {})
+    const held = Promise.all([...holds].map(([bucket, hold]) => this.#holdStore(bucket, hold))).then(() => {})
     return decisions.map((decision) => ({ ...decision, held }))
   }
 
   /** Holds a bucket in the store for as long as Redis would deny it, or stops what the store grants of it ahead of time. */
-  async #holdStore(take: string, { us, cause }: Hold): Promise<void> {
+  async #holdStore(bucket: string, { us, cause }: Hold): Promise<void> {
     const { store } = this.#options
     try {
-      if (cause === 'others') await store.run('limits/redis/stop_grants_ahead', [[hash64(take)]])
-      else await store.call('hold_buckets', [[hash64(take)], us, null, cause])
+      if (cause === 'others') await store.run('limits/redis/stop_grants_ahead', [[hash64(bucket)]])
+      else await store.call('hold_buckets', [[hash64(bucket)], us, null, cause])
     } catch (error) {
       // The store then grants what Redis denies, until the next answer.
       if (!(error instanceof StoreError))
-        store.log.debug('a limit that is used up in Redis could not be marked in the store', { take, err: error })
+        store.log.debug('a limit that is used up in Redis could not be marked in the store', { bucket, err: error })
     }
   }
 
-  settle(grant: string, take: string, more: number): void {
+  settle(grant: string, bucket: string, more: number): void {
     const epoch = this.#epochs.current
-    if (more !== 0 && epoch !== undefined) this.#add({ take, epoch, grant, more })
+    if (more !== 0 && epoch !== undefined) this.#add({ bucket, epoch, grant, more })
   }
 
-  async chargeAgain(takes: readonly string[], units: readonly number[], epoch: string | undefined): Promise<void> {
+  async chargeAgain(buckets: readonly string[], units: readonly number[], epoch: string | undefined): Promise<void> {
     if (this.#health.isAway) throw new Error('Redis is away')
-    const reports = takes.map((take, i) => ({ take, again: units[i] ?? 1 }))
+    const reports = buckets.map((bucket, i) => ({ bucket, again: units[i] ?? 1 }))
     await this.#settlements.confirm(reports, epoch)
   }
 
-  unused(grant: string, takes: readonly string[], units: readonly number[]): void {
-    for (const [i, take] of takes.entries()) this.settle(grant, take, -(units[i] ?? 1))
+  unused(grant: string, buckets: readonly string[], units: readonly number[]): void {
+    for (const [i, bucket] of buckets.entries()) this.settle(grant, bucket, -(units[i] ?? 1))
   }
 
-  ended(grant: string, takes: readonly string[]): void {
-    for (const take of this.#places.end(grant, takes)) this.#add({ take, grant, ended: 1 })
+  ended(grant: string, buckets: readonly string[]): void {
+    for (const bucket of this.#places.end(grant, buckets)) this.#add({ bucket, grant, ended: 1 })
   }
 
   /** Renews the leases of this process's places, and sends the reports that wait. */
@@ -378,9 +378,9 @@ export class RedisPeerLimiter implements PeerLimiter {
     this.#settlements.go()
   }
 
-  hold(takes: readonly string[], ms: number): void {
+  hold(buckets: readonly string[], ms: number): void {
     const untilMs = this.#options.store.clock.monotonicMs() + ms
-    for (const take of new Set(takes)) this.#add({ take, untilMs })
+    for (const bucket of new Set(buckets)) this.#add({ bucket, untilMs })
   }
 
   #add(word: SettlementReport): void {

@@ -7,7 +7,8 @@ export type WishedItem = Item & { notBeforeMs: number | undefined }
 
 /** A request to Redis for a list of wishes. */
 export interface PeerQuestion {
-  takes: string[]
+  /** Their names; items have their indexes. */
+  buckets: string[]
   items: WishedItem[]
   /** Index of each wish's item; undefined: only the store has its buckets. */
   itemOf: (number | undefined)[]
@@ -17,19 +18,19 @@ export interface PeerQuestion {
  * Returns the request for these wishes.
  * @param isShared returns whether Redis has a bucket
  */
-export function questionOf({ wishes }: PeerRequest, isShared: (take: string) => boolean): PeerQuestion {
+export function questionOf({ wishes }: PeerRequest, isShared: (bucket: string) => boolean): PeerQuestion {
   const places = new Map<string, number>()
   const items: WishedItem[] = []
-  const itemOf = wishes.map(({ takes, units, count, notBeforeMs }) => {
-    const shared = takes.flatMap((take, i) => {
-      if (!isShared(take)) return []
-      const bucket = places.get(take) ?? places.size
-      places.set(take, bucket)
+  const itemOf = wishes.map(({ buckets, units, count, notBeforeMs }) => {
+    const shared = buckets.flatMap((name, i) => {
+      if (!isShared(name)) return []
+      const bucket = places.get(name) ?? places.size
+      places.set(name, bucket)
       return [{ bucket, units: units[i] ?? 1 }]
     })
     return shared.length === 0 ? undefined : items.push({ want: count, takes: shared, notBeforeMs }) - 1
   })
-  return { takes: [...places.keys()], items, itemOf }
+  return { buckets: [...places.keys()], items, itemOf }
 }
 
 /** Why the store is to hold a bucket: others have used it up in Redis, or it is closed there. */
@@ -62,7 +63,7 @@ interface Times {
 /** What is known here about the buckets of a request. */
 export interface Known {
   /** Returns whether a bucket has only rates of which a unit drains within a second. */
-  isQuick: (take: string) => boolean
+  isQuick: (bucket: string) => boolean
   /** Only this database takes from them. */
   isAlone: boolean
 }
@@ -75,7 +76,7 @@ const holdCauses = { used: 'used', held: 'closed', others: 'others', behind: 'us
  */
 export function decisionsOf(
   { wishes }: PeerRequest,
-  { takes, itemOf }: PeerQuestion,
+  { buckets, itemOf }: PeerQuestion,
   results: readonly Granted[],
   { requestedMs, receivedMs, late }: Times,
   { isQuick, isAlone }: Known,
@@ -84,11 +85,11 @@ export function decisionsOf(
   const decisions = wishes.map(({ count, notBeforeMs }, i): PeerDecision => {
     const result = results[itemOf[i] ?? -1]
     if (result === undefined) return unshared(count)
-    const take = result.lacking === undefined ? undefined : takes[result.lacking]
+    const lacking = result.lacking === undefined ? undefined : buckets[result.lacking]
     const cause = holdCauses[result.cause]
     const us = holdUs(cause, result)
     const isOvertaken = result.cause === 'behind' && isAlone && notBeforeMs !== undefined
-    if (take !== undefined && !isOvertaken && us >= (holds.get(take)?.us ?? 0)) holds.set(take, { us, cause })
+    if (lacking !== undefined && !isOvertaken && us >= (holds.get(lacking)?.us ?? 0)) holds.set(lacking, { us, cause })
     return {
       granted: result.granted,
       fromMs: requestedMs + result.startUs / 1_000 - (late[i] ?? 0),
@@ -96,7 +97,7 @@ export function decisionsOf(
       notBeforeMs: result.startUs === 0 ? requestedMs : receivedMs + result.startUs / 1_000,
       waitMs: result.waitUs / 1_000,
       // A closed bucket is not used up; a bucket that drains slowly would be charged long for what others may give back.
-      lacking: take === undefined || result.cause !== 'used' || !isQuick(take) ? undefined : take,
+      lacking: lacking === undefined || result.cause !== 'used' || !isQuick(lacking) ? undefined : lacking,
     }
   })
   return { decisions, holds }

@@ -11,7 +11,7 @@ import type { SharedDefinitions } from './definitions.ts'
  * in monotonic ms. A report about a grant belongs to the epoch that counted before the report reached the store, because the
  * state of a later epoch may be built from a ledger that has it.
  */
-export type SettlementReport = { take: string } & (
+export type SettlementReport = { bucket: string } & (
   | { epoch: string; grant: string; more: number }
   | { epoch: string; grant: string; isUnused: true }
   | { again: number }
@@ -116,7 +116,7 @@ export class SettlementQueue {
   /** Resolves to false if this process could not learn the definitions in force. */
   async #settle({ id, words: batch }: Batch, of?: string): Promise<boolean> {
     const { limiter, definitions, cap, current } = this.#options
-    await definitions.know(batch.map(({ take }) => take))
+    await definitions.know(batch.map(({ bucket }) => bucket))
     const epoch = current()
     if (epoch === undefined) throw new Error('no epoch is known')
     if (of !== undefined && of !== epoch) throw new Error('another epoch has begun')
@@ -138,10 +138,10 @@ export class SettlementQueue {
     const { definitions, clock } = this.#options
     const nowMs = clock.monotonicMs()
     const acts = batch.flatMap((word): SettleAct[] => {
-      const { take } = word
-      if (isOver(word, epoch, nowMs) || definitions.bucket(take) === undefined) return []
-      const bucket = places.get(take) ?? places.size
-      places.set(take, bucket)
+      const { bucket: name } = word
+      if (isOver(word, epoch, nowMs) || definitions.bucket(name) === undefined) return []
+      const bucket = places.get(name) ?? places.size
+      places.set(name, bucket)
       if ('again' in word) return [{ bucket, more: word.again }]
       if ('untilMs' in word) return [{ bucket, holdUs: Math.ceil((word.untilMs - nowMs) * 1_000) }]
       if ('ended' in word) return [{ bucket, grant: word.grant, ended: word.ended }]
@@ -156,7 +156,7 @@ export class SettlementQueue {
       else known.more += act.more
       return known === undefined ? [act] : []
     })
-    return { buckets: [...places.keys()].flatMap((take) => definitions.bucket(take) ?? []), acts }
+    return { buckets: [...places.keys()].flatMap((name) => definitions.bucket(name) ?? []), acts }
   }
 }
 

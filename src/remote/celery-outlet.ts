@@ -192,8 +192,8 @@ export class CeleryOutlet implements Outlet {
     const { job, task } = sent
     const place = await newPlace(job, task, this.#admitting)
     if (place !== undefined) {
-      const { takes, units } = unitsOf(job)
-      if (job.grant !== undefined) this.#options.peer?.unused(job.grant, takes, units)
+      const { buckets, units } = unitsOf(job)
+      if (job.grant !== undefined) this.#options.peer?.unused(job.grant, buckets, units)
       return this.#end(sent, place)
     }
     const { value } = await validate(task, job.input)

@@ -29,11 +29,11 @@ export class VendorAnswers {
    */
   async failed(job: ClaimedJob, { limits }: AnyTask, error: unknown): Promise<Throttling | undefined> {
     const refusal = badAnswerIn(error, limits, undefined, undefined)?.refusal
-    const takes = takesOf(job)
+    const buckets = bucketsOf(job)
     if (refusal === undefined) return undefined
-    if (takes.length === 0) return refusal.cause === undefined ? refusal : undefined
+    if (buckets.length === 0) return refusal.cause === undefined ? refusal : undefined
     if (refusal.cause === undefined) marginsOf(this.#store).unmeasured(limits)
-    const sent = { takes, limits, requestedAt: job.requestedAt, who: job.id, isProbe: job.isProbe === true }
+    const sent = { buckets, limits, requestedAt: job.requestedAt, who: job.id, isProbe: job.isProbe === true }
     const heldMs = await this.#acquirer.refused(sent, refusal).catch(() => undefined)
     // A single failure is an ordinary one.
     return refusal.cause === undefined || heldMs !== undefined ? { ...refusal, heldMs } : undefined
@@ -41,14 +41,14 @@ export class VendorAnswers {
 
   /** The vendor has served a call. */
   served(job: ClaimedJob, { limits }: AnyTask): void {
-    const takes = takesOf(job)
-    if (takes.length === 0) return
-    this.#acquirer.served({ takes, limits }, job.requestedAt)
+    const buckets = bucketsOf(job)
+    if (buckets.length === 0) return
+    this.#acquirer.served({ buckets, limits }, job.requestedAt)
     // If the store does not receive it, the next call reports the same.
-    if (job.isProbe === true) void this.#acquirer.accepted({ takes, limits }, job.requestedAt).catch(() => {})
+    if (job.isProbe === true) void this.#acquirer.accepted({ buckets, limits }, job.requestedAt).catch(() => {})
   }
 }
 
-function takesOf({ holds, takes }: ClaimedJob): readonly string[] {
-  return (holds ?? takes ?? []).filter((take) => !isPlaces(take))
+function bucketsOf({ holds, buckets }: ClaimedJob): readonly string[] {
+  return (holds ?? buckets ?? []).filter((bucket) => !isPlaces(bucket))
 }

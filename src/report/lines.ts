@@ -172,13 +172,13 @@ const causes = {
   down: 'the vendor is down',
 } as const
 
-function limitsInWords(takes: readonly string[]): string {
-  const all = takes.map((take) => take.replace(':', ' for ')).join(' and ')
-  return takes.length === 1 ? `limit ${all} is` : `limits ${all} are`
+function limitsInWords(buckets: readonly string[]): string {
+  const all = buckets.map((bucket) => bucket.replace(':', ' for ')).join(' and ')
+  return buckets.length === 1 ? `limit ${all} is` : `limits ${all} are`
 }
 
-function namesOf(takes: readonly string[]): string {
-  return takes.map(limitOf).join()
+function namesOf(buckets: readonly string[]): string {
+  return buckets.map(limitOf).join()
 }
 
 /** Formats definitions that hold together: `rate 100/min, concurrency 5`. */

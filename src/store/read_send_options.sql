@@ -62,7 +62,7 @@ begin
   end if;
   expires := greatest(due, v_now) + v_wait;
   if v_options ? 'id' then
-    if (v_options ->> 'id') !~* '^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}$'
+    if (v_options ->> 'id') !~* '^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$'
        or abs(('x' || substr(replace(v_options ->> 'id', '-', ''), 1, 12))::bit(48)::bigint
               - extract(epoch from v_now) * 1000) > 86400000 then
       perform engine.raise_error('SLUICE_BAD_ID', 'id must be a UUIDv7 made within a day of now');

@@ -13,8 +13,8 @@ export interface NewJob {
   weight: number
   fair: string | null
   /** `limit:key` or `limit`, for each limit of the task. */
-  takes: string[] | null
-  /** Units for each of `takes`, and then what the job adds to the turn of its fair key; null: all are 1. */
+  buckets: string[] | null
+  /** Units for each of `buckets`, and then what the job adds to the turn of its fair key; null: all are 1. */
   costs: number[] | null
   /** JSON text. */
   input: string
@@ -50,10 +50,10 @@ export const sendTypes = 'json uuid[] integer[] text text boolean boolean'
 export function sendParams(jobs: readonly NewJob[], known: boolean, alone: boolean): unknown[] {
   const lanes: object[] = []
   const position = new Map<string, number>()
-  const indexes = jobs.map(({ lane, queue, task, priority, weight, fair, takes }) => {
+  const indexes = jobs.map(({ lane, queue, task, priority, weight, fair, buckets }) => {
     let at = position.get(lane)
     if (at === undefined) {
-      at = lanes.push({ lane, queue, task, priority, weight, fair: fair?.toWellFormed(), takes: joined(takes) })
+      at = lanes.push({ lane, queue, task, priority, weight, fair: fair?.toWellFormed(), buckets: joined(buckets) })
       position.set(lane, at)
     }
     return at
@@ -87,7 +87,7 @@ export function areAlike(jobs: readonly NewJob[]): boolean {
  * resolve to buckets.
  */
 export function isClaimedAtSend(job: NewJob): boolean {
-  return areAlike([job]) && job.takes?.some((bucket) => /^[^:]*[@*]/.test(bucket)) !== true
+  return areAlike([job]) && job.buckets?.some((bucket) => /^[^:]*[@*]/.test(bucket)) !== true
 }
 
 // Text instead of arrays: ids and lines of JSON need no quotes, and quoting an array takes longer than all the rest.
@@ -98,16 +98,16 @@ const linesOf = (jobs: readonly NewJob[]) => jobs.map((job) => job.input).join('
 
 /** Returns the parameters of `engine.send_lane_jobs`. `alone`: the statement is a transaction of its own. */
 export function laneParams(jobs: readonly NewJob[], alone: boolean): unknown[] {
-  const { lane, queue, task, priority, weight, fair, takes } = jobs[0] as NewJob
+  const { lane, queue, task, priority, weight, fair, buckets } = jobs[0] as NewJob
   return [
-    classOf(queue, task, takes),
+    classOf(queue, task, buckets),
     lane,
     queue,
     task,
     priority,
     weight,
     fair,
-    joined(takes),
+    joined(buckets),
     idsOf(jobs),
     linesOf(jobs),
     jobs.some((job) => job.notifies) ? alone : null,
@@ -115,8 +115,8 @@ export function laneParams(jobs: readonly NewJob[], alone: boolean): unknown[] {
 }
 
 /** Computes the class as `engine.class_id` does; null: it may depend on labels, whose order only the store knows. */
-function classOf(queue: string, task: string, takes: readonly string[] | null): string | null {
-  return takes?.some((bucket) => /^[^:]*@/.test(bucket)) ? null : hashed(`${queue}\u001f${task}`)
+function classOf(queue: string, task: string, buckets: readonly string[] | null): string | null {
+  return buckets?.some((bucket) => /^[^:]*@/.test(bucket)) ? null : hashed(`${queue}\u001f${task}`)
 }
 
 /** The fields that few jobs have, as JSON; null: it has none of them. */

@@ -1,6 +1,6 @@
 -- Inserts jobs, and an arrival for each lane of the batch; no other sender touches these rows.
--- p_lanes: the lanes of the batch, as JSON: a list of objects with lane, queue, task, priority, weight, fair and takes
--- (the names of buckets, separated by U+001F).
+-- p_lanes: the lanes of the batch, as JSON: a list of objects with lane, queue, task, priority, weight, fair and
+-- buckets (their names, separated by U+001F).
 -- p_ids: the ids of the jobs; this and the following have one element for each job.
 -- p_lane_ix: the position of the job's lane in p_lanes, from 1.
 -- p_inputs: inputs as JSON, one a line.
@@ -9,7 +9,8 @@
 -- waitUs, once, onFailed, ruled, formerly.
 -- p_known: these ids may have been sent before (chosen by the caller, or sent again after a lost reply).
 -- p_alone: as in `engine.send_lane_jobs`.
--- Returns the ids that existed already; these jobs are not changed. It fails if one of them is of another task.
+-- Returns the ids that existed already, or that several of these jobs have: only the first one is inserted. It fails if
+-- one of them is of another task.
 create or replace function engine.send_jobs(
   p_lanes json, p_ids uuid[], p_lane_ix integer[], p_inputs text, p_extras text, p_known boolean, p_alone boolean)
 returns setof uuid language plpgsql
@@ -23,18 +24,18 @@ declare
   v_scheduled boolean;
 begin
   with fresh as (
-    insert into sluice.job (id, lane, priority, created_at, due_at, task, queue, fair, takes, costs, tags, input,
+    insert into sluice.job (id, lane, priority, created_at, due_at, task, queue, fair, buckets, costs, tags, input,
       weight, expires_at, once, on_failed, ruled)
     select j.id, l.lane, l.priority, v_now, case when d.due > v_now then d.due end, l.task, l.queue, l.fair,
-           string_to_array(l.takes, E'\x1f'), translate(x.extra ->> 'costs', '[]', '{}')::integer[],
+           string_to_array(l.buckets, E'\x1f'), translate(x.extra ->> 'costs', '[]', '{}')::integer[],
            string_to_array(x.extra ->> 'tags', E'\x1f'), j.input::jsonb,
            nullif(l.weight, 1), greatest(d.due, v_now) + make_interval(secs => (x.extra ->> 'waitUs')::bigint / 1e6),
            (x.extra ->> 'once')::boolean, x.extra ->> 'onFailed', x.extra -> 'ruled'
     from unnest(p_ids, p_lane_ix, string_to_array(p_inputs, E'\n'), string_to_array(p_extras, E'\n'))
       with ordinality j (id, ix, input, extra, ord)
     join rows from (json_to_recordset(p_lanes) as (
-      lane bigint, queue text, task text, priority integer, weight integer, fair text, takes text)) with ordinality
-      l (lane, queue, task, priority, weight, fair, takes, ix) on l.ix = j.ix
+      lane bigint, queue text, task text, priority integer, weight integer, fair text, buckets text)) with ordinality
+      l (lane, queue, task, priority, weight, fair, buckets, ix) on l.ix = j.ix
     cross join lateral (select j.extra::jsonb as extra offset 0) x  -- read once, not in each expression
     -- A job that is due already is not scheduled.
     cross join lateral (
@@ -42,21 +43,22 @@ begin
         to_timestamp((x.extra ->> 'atUs')::bigint / 1e6)) as due) d
     order by j.ord
     on conflict (id) do nothing
-    returning id, lane, seq, due_at, queue, task, takes
+    returning id, lane, seq, due_at, queue, task, buckets
   ), arrived as (
     insert into sluice.arrival (xid, class, lane, pos, n)
     select v_xid, c.class, f.lane, f.pos, f.n
-    from (select lane, min(seq) as pos, count(*) as n, min(queue) as queue, min(task) as task, min(takes) as takes
+    from (select lane, min(seq) as pos, count(*) as n, min(queue) as queue, min(task) as task, min(buckets) as buckets
           from fresh where due_at is null group by lane) f
-    cross join lateral engine.find_arrival_classes(f.queue, f.task, f.takes) c
+    cross join lateral engine.find_arrival_classes(f.queue, f.task, f.buckets) c
     returning class
   )
   select array_agg(id), bool_or(due_at is not null), (select array_agg(distinct class) from arrived)
   into v_new, v_scheduled, v_classes from fresh;
   if p_known then
     perform engine.delete_ended_jobs(v_new);
-    v_old := array(select i.id from unnest(p_ids) i (id)
-      where i.id <> all (coalesce(v_new, '{}')) or not exists (select 1 from sluice.job j where j.id = i.id offset 0));
+    v_old := array(select i.id from unnest(p_ids) i (id) group by i.id
+      having count(*) > 1 or i.id <> all (coalesce(v_new, '{}'))
+        or not exists (select 1 from sluice.job j where j.id = i.id offset 0));
     if cardinality(v_old) > 0 then
       perform engine.check_tasks_of_ids(
         array_agg(j.id), array_agg(concat_ws(E'\x1f', l.lane ->> 'task', j.extra::jsonb ->> 'formerly')))

@@ -1,19 +1,19 @@
 -- Inserts new jobs of one lane that have nothing but an input: `engine.send_jobs` for the common case, at half the
 -- cost.
 -- p_class: the lane's class; null when only the store can compute it.
--- p_lane, p_queue, p_task, p_priority, p_weight, p_fair, p_takes: the lane, as in `engine.send_jobs`.
+-- p_lane, p_queue, p_task, p_priority, p_weight, p_fair, p_buckets: the lane, as in `engine.send_jobs`.
 -- p_ids: ids that the sender made and has never sent before.
 -- p_inputs: inputs as JSON, one a line.
 -- p_alone: true: the transaction commits at once, so as many workers as there are jobs are notified, and one more;
 -- false: it commits later, when other workers may be idle, so all of them are notified; null: none is notified.
 create or replace function engine.send_lane_jobs(
   p_class bigint, p_lane bigint, p_queue text, p_task text, p_priority integer, p_weight integer, p_fair text,
-  p_takes text, p_ids uuid[], p_inputs text, p_alone boolean)
+  p_buckets text, p_ids uuid[], p_inputs text, p_alone boolean)
 returns void language plpgsql as $$
 declare
   v_now timestamptz := sluice.now();
-  v_takes text[] := string_to_array(p_takes, E'\x1f');
-  v_class bigint := coalesce(p_class, engine.class_id(p_queue, p_task, v_takes));
+  v_buckets text[] := string_to_array(p_buckets, E'\x1f');
+  v_class bigint := coalesce(p_class, engine.class_id(p_queue, p_task, v_buckets));
   v_pos bigint;
   v_known boolean;
   v_idle boolean;
@@ -21,8 +21,9 @@ begin
   -- Starting a statement costs more than running it, so there are few: a single job needs no scan, and the insert also
   -- reads what `engine.find_arrival_classes` and `engine.wake_queues` read first.
   if cardinality(p_ids) = 1 then
-    insert into sluice.job (id, lane, priority, created_at, task, queue, fair, takes, input, weight)
-    values (p_ids[1], p_lane, p_priority, v_now, p_task, p_queue, p_fair, v_takes, p_inputs::jsonb, nullif(p_weight, 1))
+    insert into sluice.job (id, lane, priority, created_at, task, queue, fair, buckets, input, weight)
+    values (p_ids[1], p_lane, p_priority, v_now, p_task, p_queue, p_fair, v_buckets, p_inputs::jsonb,
+      nullif(p_weight, 1))
     returning seq into v_pos;
     insert into sluice.arrival (xid, class, lane, pos, n) values (pg_current_xact_id(), v_class, p_lane, v_pos, 1)
     returning exists (select 1 from sluice.class c where c.id = v_class and c.retired is null),
@@ -30,8 +31,8 @@ begin
     into v_known, v_idle;
   else
     with fresh as (
-      insert into sluice.job (id, lane, priority, created_at, task, queue, fair, takes, input, weight)
-      select j.id, p_lane, p_priority, v_now, p_task, p_queue, p_fair, v_takes, j.input::jsonb, nullif(p_weight, 1)
+      insert into sluice.job (id, lane, priority, created_at, task, queue, fair, buckets, input, weight)
+      select j.id, p_lane, p_priority, v_now, p_task, p_queue, p_fair, v_buckets, j.input::jsonb, nullif(p_weight, 1)
       from unnest(p_ids, string_to_array(p_inputs, E'\n')) j (id, input)
       returning seq
     )

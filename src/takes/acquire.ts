@@ -35,7 +35,7 @@ export interface PendingGrant {
 export interface GrantRequest {
   readonly pending: PendingGrant
   /** Names of buckets, and the units of each. */
-  readonly takes: readonly string[]
+  readonly buckets: readonly string[]
   readonly units: readonly number[]
   /** An unused grant to refund, and how much of it. */
   readonly back: { readonly id: string; readonly units: readonly number[] } | undefined
@@ -120,8 +120,8 @@ export interface GrantLoop<G> {
 /** A grant of unknown age counts as this old. */
 const ageMsMax = 86_400_000
 
-function hashes(takes: readonly string[]): string[] {
-  return [...new Set(takes.map(hash64))]
+function hashes(buckets: readonly string[]): string[] {
+  return [...new Set(buckets.map(hash64))]
 }
 
 /**
@@ -130,35 +130,35 @@ function hashes(takes: readonly string[]): string[] {
  * knows: it is left out if the request has another one.
  */
 export function concernedBy(
-  takes: readonly string[],
+  buckets: readonly string[],
   limit: string | undefined,
   limits: readonly Pick<Limit, 'name' | 'currency'>[] = [],
 ): Record<'concerned' | 'others', string[]> {
-  const named = takes.filter((take) => limitOf(take) === limit)
+  const named = buckets.filter((bucket) => limitOf(bucket) === limit)
   if (named.length > 0) return { concerned: named, others: [] }
-  const isMoney = (take: string) =>
-    limits.some(({ name, currency }) => name === limitOf(take) && currency !== undefined)
-  const known = takes.filter((take) => !isMoney(take))
-  const theirs = known.length > 0 ? known : takes
+  const isMoney = (bucket: string) =>
+    limits.some(({ name, currency }) => name === limitOf(bucket) && currency !== undefined)
+  const known = buckets.filter((bucket) => !isMoney(bucket))
+  const theirs = known.length > 0 ? known : buckets
   const concerned = ownOf(theirs)
-  return { concerned, others: theirs.filter((take) => !concerned.includes(take)) }
+  return { concerned, others: theirs.filter((bucket) => !concerned.includes(bucket)) }
 }
 
 /** A request under limits. */
 export interface Limited {
-  readonly takes: readonly string[]
+  readonly buckets: readonly string[]
   /** The limits of the takes. */
   readonly limits: readonly Pick<Limit, 'name' | 'circuit' | 'currency'>[]
 }
 
 /** Returns how many failures in a row hold this bucket; infinity: its limit has no circuit. */
-function circuitOfBucket({ limits }: Limited, take: string): number {
-  return limits.find(({ name }) => name === limitOf(take))?.circuit || Infinity
+function circuitOfBucket({ limits }: Limited, bucket: string): number {
+  return limits.find(({ name }) => name === limitOf(bucket))?.circuit || Infinity
 }
 
 /** Returns the buckets whose limits have a circuit. Only they count failures, whatever limits stand beside them. */
 function watchedOf(request: Limited): string[] {
-  return request.takes.filter((take) => circuitOfBucket(request, take) < Infinity)
+  return request.buckets.filter((bucket) => circuitOfBucket(request, bucket) < Infinity)
 }
 
 /** A request that the vendor refused, or failed to serve. */
@@ -189,7 +189,7 @@ export class Acquirer {
   }
 
   /** Sends one request to the store. @throws AttemptError SLUICE_PARKED */
-  async request({ pending, takes, units, back, job, taker }: GrantRequest): Promise<StoreAnswer> {
+  async request({ pending, buckets, units, back, job, taker }: GrantRequest): Promise<StoreAnswer> {
     const { clock } = this.#store
     const requestedAt = readMoment(clock)
     const isFirst = pending.requestedAt === undefined
@@ -198,14 +198,14 @@ export class Acquirer {
     const who = [job?.id ?? null, job?.claim ?? null, taker === undefined ? null : JSON.stringify(taker)]
     const params = [
       pending.id,
-      takes,
+      buckets,
       units,
       back?.id ?? null,
       back?.units ?? null,
       this.#storeClock.cap(sentMs),
       ...who,
     ]
-    const [row] = await unlessParked(this.#store, takes, () => this.#store.call<Row>('acquire_grant', params))
+    const [row] = await unlessParked(this.#store, buckets, () => this.#store.call<Row>('acquire_grant', params))
     if (row === undefined) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'a grant was answered without a row')
     const answeredMs = clock.monotonicMs()
     this.#storeClock.saw(Number(row.now_us), answeredMs, sentMs)
@@ -217,10 +217,10 @@ export class Acquirer {
   }
 
   /** Requests that the second limiter confirms a grant of the store. */
-  async confirm({ pending, takes, units, job }: GrantRequest, answer: StoreAnswer): Promise<PeerAnswer> {
+  async confirm({ pending, buckets, units, job }: GrantRequest, answer: StoreAnswer): Promise<PeerAnswer> {
     const { redis_epoch: epoch, fromMs, fresh_us: lifeUs } = answer
     if (this.#peer === undefined) return { fromMs, waitMs: 0, id: undefined }
-    const wishes = [{ takes, units, count: 1, lifeMs: Number(lifeUs ?? 0) / 1_000 }]
+    const wishes = [{ buckets, units, count: 1, lifeMs: Number(lifeUs ?? 0) / 1_000 }]
     const isFurther = job !== undefined
     const peerRequest = {
       wishes,
@@ -246,9 +246,9 @@ export class Acquirer {
    * @returns for how long buckets are held, in ms; undefined: none is
    */
   async refused(request: Sent, refusal: Refusal): Promise<number | undefined> {
-    const { takes, requestedAt } = request
+    const { buckets, requestedAt } = request
     const { retryAfterMs, cause = 'refused', answer, host = null } = refusal
-    const { concerned, others } = concernedBy(takes, refusal.limit, request.limits)
+    const { concerned, others } = concernedBy(buckets, refusal.limit, request.limits)
     if (cause === 'refused') this.#peer?.hold(concerned, retryAfterMs ?? minWaitMs)
     // A vendor that refuses a request, or rejects its credential, is not down.
     if (cause !== 'down') this.served(request, requestedAt, 'credential')
@@ -262,8 +262,8 @@ export class Acquirer {
       const params = [...names, waitUs, ...this.#ageAndCap(requestedAt), answer, cause, host, opened.isAgain === true]
       return this.#store.call<{ held: string[]; wait_us: string }>('refuse_buckets', params)
     }
-    const [row] = await untilParked(this.#store, takes, refuse)
-    const held = takes.filter((take) => row?.held.includes(hash64(take)))
+    const [row] = await untilParked(this.#store, buckets, refuse)
+    const held = buckets.filter((bucket) => row?.held.includes(hash64(bucket)))
     if (held.length === 0) return undefined
     const waitMs = Number(row?.wait_us ?? 0) / 1_000
     this.#peer?.hold(held, waitMs)
@@ -273,12 +273,12 @@ export class Acquirer {
 
   /** Counts a failure; returns the buckets that it opens the circuit of, undefined if none. */
   async #opened(request: Sent, limit: string | undefined, cause: Failing): Promise<Opened | undefined> {
-    const { takes, requestedAt, who, isProbe } = request
+    const { buckets, requestedAt, who, isProbe } = request
     const watched = watchedOf(request)
     if (watched.length === 0) return undefined
     const { concerned } = concernedBy(watched, limit)
-    const leastOf = (take: string) => circuitOfBucket(request, take)
-    const failed = { cause, takes, concerned, who, least: Math.min(...concerned.map(leastOf)), requestedAt }
+    const leastOf = (bucket: string) => circuitOfBucket(request, bucket)
+    const failed = { cause, buckets, concerned, who, least: Math.min(...concerned.map(leastOf)), requestedAt }
     const opens = await this.#circuit.failed(failed, this.#storeClock.cap(this.#store.clock.monotonicMs()))
     if (opens === 'own') return { concerned, others: [] }
     return opens === 'all' || isProbe ? { concerned: watched, others: [], isAgain: opens === 'none' } : undefined
@@ -288,7 +288,7 @@ export class Acquirer {
   served(request: Limited, requestedAt: Moment | undefined, but?: Cause): void {
     if (!this.#circuit.isWatching) return
     const watched = watchedOf(request)
-    if (watched.length > 0) this.#circuit.served(request.takes, ownOf(watched), requestedAt, but)
+    if (watched.length > 0) this.#circuit.served(request.buckets, ownOf(watched), requestedAt, but)
   }
 
   /**
@@ -297,24 +297,26 @@ export class Acquirer {
    * @param but it shows nothing about this cause
    */
   async accepted(request: Limited, requested: Moment | undefined, host?: string, but?: Cause): Promise<void> {
-    const { takes } = request
-    const params = [hashes(takes), ...this.#ageAndCap(requested), host ?? null, but ?? null]
-    await untilParked(this.#store, takes, () => this.#store.call('accept_buckets', params))
-    await this.#circuit.over(takes, ownOf(watchedOf(request)), but)
+    const { buckets } = request
+    const params = [hashes(buckets), ...this.#ageAndCap(requested), host ?? null, but ?? null]
+    await untilParked(this.#store, buckets, () => this.#store.call('accept_buckets', params))
+    await this.#circuit.over(buckets, ownOf(watchedOf(request)), but)
   }
 
   /** Charges these buckets, now and then, for units that somebody else has used, as a vendor's counts show. */
-  counted(takes: readonly string[], limits: readonly Counted[], counts: readonly Count[]): void {
+  counted(buckets: readonly string[], limits: readonly Counted[], counts: readonly Count[]): void {
     const { clock } = this.#store
-    othersUseOf(this.#store).saw(takes, limits, counts, () => this.#storeClock.cap(clock.monotonicMs()))
+    othersUseOf(this.#store).saw(buckets, limits, counts, () => this.#storeClock.cap(clock.monotonicMs()))
   }
 
   /** Charges the buckets of these limits once more, for a request that may have arrived later than their margins allow. */
-  async chargeAgain(takes: readonly string[], units: readonly number[], limits: ReadonlySet<string>): Promise<void> {
-    const charged = takes.flatMap((take, i) => (limits.has(limitOf(take)) ? [[take, units[i] ?? 1] as const] : []))
+  async chargeAgain(buckets: readonly string[], units: readonly number[], limits: ReadonlySet<string>): Promise<void> {
+    const charged = buckets.flatMap((bucket, i) =>
+      limits.has(limitOf(bucket)) ? [[bucket, units[i] ?? 1] as const] : [],
+    )
     const some = charged.filter(([, count]) => count > 0)
     if (some.length === 0) return
-    const [names, counts] = [some.map(([take]) => take), some.map(([, count]) => count)]
+    const [names, counts] = [some.map(([bucket]) => bucket), some.map(([, count]) => count)]
     const capUs = this.#storeClock.cap(this.#store.clock.monotonicMs())
     // First here: the state of an epoch that begins meanwhile is built from the ledger.
     const params = [names.map(hash64), counts, capUs]

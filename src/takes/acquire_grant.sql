@@ -2,7 +2,7 @@
 -- taker. It is one autocommitted statement. It charges a grant once, however often it is repeated, and charges nothing
 -- when it denies.
 -- p_grant: id of the grant; a UUID of version 4 for a taker (limits/takers/jobs_have_turn.sql).
--- p_takes: names of the buckets.
+-- p_buckets: names of the buckets.
 -- p_units: units of each bucket. A taker is charged one unit of a bucket that counts only places.
 -- p_back: an unused grant to give back first. Null: none.
 -- p_back_units: units of each bucket to give back (`engine.give_back_grants`).
@@ -22,7 +22,7 @@
 -- lacking: whether each bucket denied it. Null: it was granted.
 -- probing: as in engine.decide_grant.
 create or replace function engine.acquire_grant(
-  p_grant uuid, p_takes text[], p_units bigint[], p_back uuid, p_back_units bigint[], p_cap bigint,
+  p_grant uuid, p_buckets text[], p_units bigint[], p_back uuid, p_back_units bigint[], p_cap bigint,
   p_job uuid default null, p_claim uuid default null, p_taker jsonb default null,
   out granted boolean, out lost boolean, out wait_us bigint, out soonest_us bigint, out capacity bigint,
   out now_us bigint, out waited_us bigint, out life_us bigint, out n bigint, out fresh_us bigint,
@@ -31,7 +31,7 @@ language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = o
 set lock_timeout = '1s' as $$
 declare
   v_buckets constant bigint[] := array(
-    select sluice.hash64(t) from unnest(p_takes) with ordinality u (t, o) order by o);
+    select sluice.hash64(t) from unnest(p_buckets) with ordinality u (t, o) order by o);
   v_taker engine.taker := jsonb_populate_record(null::engine.taker, p_taker);
   v_since bigint;
   v_begun bigint;
@@ -52,7 +52,7 @@ begin
     if lost then return; end if;
   else
     v_taker.n := coalesce((select t.n from sluice.taker t where t.id = v_taker.line limit 1), v_taker.n);
-    perform engine.make_buckets(p_takes);
+    perform engine.make_buckets(p_buckets);
   end if;
   perform engine.lock_buckets_and_pools(v_buckets);
   perform engine.renew_bucket_states(v_buckets);
@@ -70,7 +70,7 @@ begin
     n := v_taker.n;
     delete from sluice.taker t where t.id = v_taker.line;
   elsif capacity is not null and not exists (
-    select 1 from unnest(p_takes, p_units) u (bucket, units) where u.units > engine.newest_capacity(u.bucket)) then
+    select 1 from unnest(p_buckets, p_units) u (bucket, units) where u.units > engine.newest_capacity(u.bucket)) then
     -- Only older code does not allow this cost. The taker waits outside of the line, so that others pass it.
     capacity := null;
     soonest_us := 1000000;

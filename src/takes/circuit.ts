@@ -16,7 +16,7 @@ export type Failing = 'down' | 'credential'
 export interface Failed {
   readonly cause: Failing
   /** The buckets of the request, and those of its own key among them. */
-  readonly takes: readonly string[]
+  readonly buckets: readonly string[]
   readonly concerned: readonly string[]
   /** The job, or the take. */
   readonly who: string
@@ -35,10 +35,10 @@ const watchMs = apartUs.credential / 1_000
  * Returns the scopes in which a failure counts: its key, and all keys together, because a vendor that is down also
  * fails many keys with one job each.
  */
-function scopesOf(cause: Failing, takes: readonly string[], concerned: readonly string[]): string[] {
+function scopesOf(cause: Failing, buckets: readonly string[], concerned: readonly string[]): string[] {
   const own = `${cause}\n${concerned.toSorted().join('\n')}`
-  const names = takes.map(limitOf).toSorted()
-  const hasKey = concerned.some((take) => /[:@]/.test(take))
+  const names = buckets.map(limitOf).toSorted()
+  const hasKey = concerned.some((bucket) => /[:@]/.test(bucket))
   return cause === 'down' && hasKey ? [own, `${cause}\n${names.join('\n')}`] : [own]
 }
 
@@ -59,27 +59,27 @@ export class Circuit {
   }
 
   /** Remembers that the vendor served a request of these buckets; that shows nothing about the cause `but`. */
-  served(takes: readonly string[], concerned: readonly string[], requestedAt: Moment | undefined, but?: Cause): void {
+  served(buckets: readonly string[], concerned: readonly string[], requestedAt: Moment | undefined, but?: Cause): void {
     if (!this.isWatching) return
     const receivedMs = readMoment(this.#store.clock).monotonicMs
     for (const cause of ['down', 'credential'] as const)
       if (cause !== but)
-        for (const scope of scopesOf(cause, takes, concerned)) this.#served.set(scope, { receivedMs, requestedAt })
+        for (const scope of scopesOf(cause, buckets, concerned)) this.#served.set(scope, { receivedMs, requestedAt })
   }
 
   /** Forgets the failures in the store, after the vendor served a request on trial. */
-  async over(takes: readonly string[], concerned: readonly string[], but?: Cause): Promise<void> {
+  async over(buckets: readonly string[], concerned: readonly string[], but?: Cause): Promise<void> {
     const causes = (['down', 'credential'] as const).filter((cause) => cause !== but)
-    const scopes = causes.flatMap((cause) => scopesOf(cause, takes, concerned))
+    const scopes = causes.flatMap((cause) => scopesOf(cause, buckets, concerned))
     await this.#store.run('limits/ledger/forget_failures', [scopes.map(hash64)])
   }
 
   /** Counts a failure, and returns what it opens. */
   async failed(failed: Failed, capUs: number | null): Promise<ReturnType<typeof opening>> {
-    const { cause, takes, concerned, who, least, requestedAt } = failed
+    const { cause, buckets, concerned, who, least, requestedAt } = failed
     const { clock } = this.#store
     this.#failedMs = clock.monotonicMs()
-    const [own = '', ...wide] = scopesOf(cause, takes, concerned)
+    const [own = '', ...wide] = scopesOf(cause, buckets, concerned)
     const sentMs = requestedAt?.monotonicMs ?? Infinity
     // The vendor has served a request that was sent later.
     if ((this.#served.get(own)?.requestedAt?.monotonicMs ?? -Infinity) > sentMs) return 'none'

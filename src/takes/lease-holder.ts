@@ -23,14 +23,14 @@ const endMs = 60_000
 const settleMs = 2_000
 
 interface Ending {
-  readonly takes: readonly string[]
+  readonly buckets: readonly string[]
   readonly unused: readonly number[]
   readonly untilMs: number
 }
 
 /** The units that were used of one bucket of a grant. */
 export interface Settlement {
-  readonly take: string
+  readonly bucket: string
   readonly took: number
   readonly used: number
   readonly isFull: boolean
@@ -93,9 +93,9 @@ export class LeaseHolder {
   }
 
   /** Ends a grant: frees its places, and refunds `unused` units of each bucket. Resolves when the store has done so, or is away; then it is retried. */
-  async end(grant: string, takes: readonly string[], unused: readonly number[]): Promise<void> {
+  async end(grant: string, buckets: readonly string[], unused: readonly number[]): Promise<void> {
     this.#held.delete(grant)
-    this.#ending.set(grant, { takes, unused, untilMs: this.#store.clock.monotonicMs() + endMs })
+    this.#ending.set(grant, { buckets, unused, untilMs: this.#store.clock.monotonicMs() + endMs })
     // A flush that is under way may not include this grant.
     await this.#flushing
     await this.#flush()
@@ -104,13 +104,18 @@ export class LeaseHolder {
   /** Settles what was used of a grant. @throws StoreError when the store stays away for 2 s */
   async settle(grant: string, used: readonly Settlement[]): Promise<void> {
     const { clock } = this.#store
-    const takes = used.map(({ take }) => take)
-    const units = [takes, used.map(({ took }) => took), used.map((each) => each.used), used.map(({ isFull }) => isFull)]
+    const buckets = used.map(({ bucket }) => bucket)
+    const units = [
+      buckets,
+      used.map(({ took }) => took),
+      used.map((each) => each.used),
+      used.map(({ isFull }) => isFull),
+    ]
     const untilMs = clock.monotonicMs() + settleMs
     for (let failures = 0; ;) {
       try {
         const params = [grant, ...units, this.#storeClock.cap(clock.monotonicMs())]
-        await untilParked(this.#store, takes, () => this.#store.call('settle_take', params))
+        await untilParked(this.#store, buckets, () => this.#store.call('settle_take', params))
         return
       } catch (error) {
         const isAway = error instanceof StoreError
@@ -226,8 +231,8 @@ export class LeaseHolder {
     if (batch.length === 0) return
     try {
       await this.#store.call('end_takes', [
-        batch.flatMap(([grant, { takes }]) => takes.map(() => grant)),
-        batch.flatMap(([, { takes }]) => takes),
+        batch.flatMap(([grant, { buckets }]) => buckets.map(() => grant)),
+        batch.flatMap(([, { buckets }]) => buckets),
         batch.flatMap(([, { unused }]) => unused),
       ])
       for (const [grant, ending] of batch) if (this.#ending.get(grant) === ending) this.#ending.delete(grant)

@@ -35,7 +35,7 @@ export interface LeaseOptions {
   /** Called when the grant goes back unused. */
   unused(lease: TakenGrant): void
   /** Called with the difference between the units used of a bucket and those charged, before the store is informed. */
-  settled(lease: TakenGrant, take: string, more: number): void
+  settled(lease: TakenGrant, bucket: string, more: number): void
 }
 
 /** A grant that was taken. */
@@ -138,12 +138,12 @@ export class TakenGrant implements Lease {
   async settleUnits(units: readonly (number | undefined)[]): Promise<void> {
     const { want, settled, holder } = this.#options
     const open = units.flatMap((used, i) => {
-      const [limit, take, took] = [want.limits[i], want.takes[i] ?? '', want.costs[i] ?? 1]
+      const [limit, bucket, took] = [want.limits[i], want.buckets[i] ?? '', want.costs[i] ?? 1]
       if (limit === undefined || used === undefined || this.isUncharged || this.#settled.has(i)) return []
-      return [{ i, take, took, used, isFull: limit.refund === 'full' }]
+      return [{ i, bucket, took, used, isFull: limit.refund === 'full' }]
     })
-    for (const { i, take, took, used } of open) {
-      settled(this, take, used - took - (this.#more.get(i) ?? 0))
+    for (const { i, bucket, took, used } of open) {
+      settled(this, bucket, used - took - (this.#more.get(i) ?? 0))
       this.#more.set(i, used - took)
       this.#settled.add(i)
     }
@@ -193,7 +193,7 @@ export class TakenGrant implements Lease {
     this.#isOver = true
     this.#options.over()
     if (unused) this.reportUnused()
-    const { takes, costs } = this.#options.want
-    await this.#options.holder.end(this.id, takes, unused ? costs : takes.map(() => 0))
+    const { buckets, costs } = this.#options.want
+    await this.#options.holder.end(this.id, buckets, unused ? costs : buckets.map(() => 0))
   }
 }

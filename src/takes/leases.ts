@@ -35,13 +35,13 @@ export class Leases {
   }
 
   /** Returns when the newest grant for a trial of these buckets was requested; undefined: there is none. */
-  probeOf(takes: readonly string[]): Moment | undefined {
-    return takes.map((take) => this.#probes.get(take)).findLast((moment) => moment !== undefined)
+  probeOf(buckets: readonly string[]): Moment | undefined {
+    return buckets.map((bucket) => this.#probes.get(bucket)).findLast((moment) => moment !== undefined)
   }
 
   /** Forgets the trials of these buckets, because the vendor accepts requests again. */
-  accepted(takes: readonly string[]): void {
-    for (const take of takes) this.#probes.delete(take)
+  accepted(buckets: readonly string[]): void {
+    for (const bucket of buckets) this.#probes.delete(bucket)
   }
 
   /** Ends all leases that hold places. */
@@ -63,16 +63,16 @@ export class Leases {
     if (!answer.granted) {
       if (answer.capacity !== null) throw aboveCapacity(want, Number(answer.capacity))
       const soonestMs = answer.soonest_us === neverUs ? 0 : Number(answer.soonest_us ?? 0) / 1_000
-      const lacking = want.takes.filter((_, i) => answer.lacking?.[i] !== false)
+      const lacking = want.buckets.filter((_, i) => answer.lacking?.[i] !== false)
       return { soonestMs, waitMs: Math.max(1, Number(answer.wait_us ?? 1_000_000) / 1_000), lacking }
     }
     if (isOld && answer.life_us !== null) {
-      void this.#options.holder.end(pending.id, want.takes, want.costs)
+      void this.#options.holder.end(pending.id, want.buckets, want.costs)
       return {}
     }
-    for (const take of want.takes)
-      if (answer.probing !== true) this.#probes.delete(take)
-      else if (pending.requestedAt !== undefined) this.#probes.set(take, pending.requestedAt)
+    for (const bucket of want.buckets)
+      if (answer.probing !== true) this.#probes.delete(bucket)
+      else if (pending.requestedAt !== undefined) this.#probes.set(bucket, pending.requestedAt)
     const lease = this.make(want, pending.id, answer.fromMs, answer, pending.requestedAt)
     if (answer.life_us !== null) {
       this.#held.add(lease)
@@ -100,13 +100,13 @@ export class Leases {
       isProbe: row?.probing === true,
       place: row?.n ?? null,
       aged: (ageMs, isLate) => margins.aged(want.limits, ageMs, isLate),
-      way: margins.way(want.limits, (limits) => acquirer.chargeAgain(want.takes, want.costs, limits)),
+      way: margins.way(want.limits, (limits) => acquirer.chargeAgain(want.buckets, want.costs, limits)),
       over: () => {
         this.#held.delete(lease)
-        if (lease.peerGrant !== undefined) this.#options.peer?.ended(lease.peerGrant, want.takes)
+        if (lease.peerGrant !== undefined) this.#options.peer?.ended(lease.peerGrant, want.buckets)
       },
-      unused: ({ peerGrant }) => peerGrant && this.#options.peer?.unused(peerGrant, want.takes, want.costs),
-      settled: ({ peerGrant }, take, more) => peerGrant && this.#options.peer?.settle(peerGrant, take, more),
+      unused: ({ peerGrant }) => peerGrant && this.#options.peer?.unused(peerGrant, want.buckets, want.costs),
+      settled: ({ peerGrant }, bucket, more) => peerGrant && this.#options.peer?.settle(peerGrant, bucket, more),
     })
     return lease
   }

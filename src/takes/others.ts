@@ -53,35 +53,40 @@ export class OthersUse {
    * @param limits those of the request
    * @param cap returns the latest time that the store's clock can show, in microseconds
    */
-  saw(takes: readonly string[], limits: readonly Counted[], counts: readonly Count[], cap: () => number | null): void {
+  saw(
+    buckets: readonly string[],
+    limits: readonly Counted[],
+    counts: readonly Count[],
+    cap: () => number | null,
+  ): void {
     if (counts.length === 0) return
     const at = readMoment(this.#store.clock)
     const atMs = at.monotonicMs
     for (const match of matchesOf(limits, counts)) {
-      const take = takes.find((one) => limitOf(one) === match.limit && !/[*/]/.test(one))
-      if (take === undefined || match.windowMs < windowMsMin) continue
-      const known = this.#knownOf(take)
+      const bucket = buckets.find((one) => limitOf(one) === match.limit && !/[*/]/.test(one))
+      if (bucket === undefined || match.windowMs < windowMsMin) continue
+      const known = this.#knownOf(bucket)
       const isFixed = known.witness.saw(match, atMs)
       const untilMs = atMs + (match.resetMs ?? 0)
       // Rounding makes the end of one window move a little.
       const isSpent = match.left === 0 && isFixed && untilMs > known.spentUntilMs + slackMs
       const everyMs = Math.min(Math.max(match.windowMs / 60, compareMsMin), compareMsMax)
       if (!isSpent && atMs < known.comparedMs + everyMs) continue
-      this.#waiting.set(take, { match: { ...match, isFixed }, at })
+      this.#waiting.set(bucket, { match: { ...match, isFixed }, at })
       if (isSpent) known.spentUntilMs = untilMs
       this.#isUrgent ||= isSpent
       if (isSpent || atMs >= this.#comparedMs + compareMsMin) void this.#compare(cap)
     }
   }
 
-  #knownOf(take: string): Known {
-    const known = this.#known.get(take) ?? {
+  #knownOf(bucket: string): Known {
+    const known = this.#known.get(bucket) ?? {
       witness: new WindowWitness(),
       comparedMs: -Infinity,
       spentUntilMs: -Infinity,
     }
     if (this.#known.size >= bucketsMax) this.#known.clear()
-    this.#known.set(take, known)
+    this.#known.set(bucket, known)
     return known
   }
 
@@ -95,15 +100,15 @@ export class OthersUse {
       const nowMs = clock.monotonicMs()
       this.#comparedMs = nowMs
       const columns: (string | number | null)[][] = [[], [], [], [], []]
-      for (const [take, { match, at }] of this.#waiting) {
-        this.#knownOf(take).comparedMs = nowMs
+      for (const [bucket, { match, at }] of this.#waiting) {
+        this.#knownOf(bucket).comparedMs = nowMs
         const { most, left, windowMs, resetMs = 0, isFixed, marginMs } = match
         const ageMs = caughtUpMs(clock, at) - at.monotonicMs
         // The window of the answer is over.
         if (isFixed && resetMs <= ageMs) continue
         const sinceMs = ageMs + (isFixed ? Math.max(0, windowMs - resetMs) : windowMs) + marginMs + slackMs
         const us = (ms: number) => Math.ceil(ms * 1_000)
-        const row = [hash64(take), most, left, us(sinceMs), isFixed ? us(resetMs - ageMs) : null]
+        const row = [hash64(bucket), most, left, us(sinceMs), isFixed ? us(resetMs - ageMs) : null]
         for (const [i, value] of row.entries()) columns[i]?.push(value)
       }
       this.#waiting.clear()

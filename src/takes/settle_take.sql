@@ -2,19 +2,19 @@
 -- was used beyond it. A repeated call refunds nothing more, but charges the debt again: repeat it only when the reply
 -- was lost.
 -- p_grant: the take's grant.
--- p_takes: names of the buckets that are settled.
+-- p_buckets: names of the buckets that are settled.
 -- p_took: units of each that the grant was charged.
 -- p_used: units of each that were used.
 -- p_full: whether each refunds all at once (`engine.refund_units`).
 -- p_cap: as in `engine.limiter_now_us`.
 create or replace function engine.settle_take(
-  p_grant uuid, p_takes text[], p_took bigint[], p_used bigint[], p_full boolean[], p_cap bigint) returns void
+  p_grant uuid, p_buckets text[], p_took bigint[], p_used bigint[], p_full boolean[], p_cap bigint) returns void
 language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set lock_timeout = '1s'
 as $$
 declare
   v_buckets constant bigint[] := array(
-    select sluice.hash64(t) from unnest(p_takes) with ordinality u (t, o) order by o);
-  v_back bigint[] := array_fill(0::bigint, array[cardinality(p_takes)]);
+    select sluice.hash64(t) from unnest(p_buckets) with ordinality u (t, o) order by o);
+  v_back bigint[] := array_fill(0::bigint, array[cardinality(p_buckets)]);
   v_now bigint;
 begin
   perform engine.lock_buckets_and_pools(v_buckets);

@@ -48,11 +48,11 @@ export function aboveCapacity(want: TakeRequest, capacity: number): UsageError {
 /** The error of a take all of whose grants arrived too old. */
 export function tooLate(want: TakeRequest): StaleGrantError {
   return new StaleGrantError(
-    `for ${span(lateMsMax)} all grants of ${want.takes.join(' and ')} were too old when they arrived; this machine or its connection to the store is too slow`,
+    `for ${span(lateMsMax)} all grants of ${want.buckets.join(' and ')} were too old when they arrived; this machine or its connection to the store is too slow`,
   )
 }
 
 /** Returns what a take wants, in words. */
-function wanted({ takes, costs }: TakeRequest): string {
-  return takes.map((take, i) => `${costs[i]} of ${take}`).join(' and ')
+function wanted({ buckets, costs }: TakeRequest): string {
+  return buckets.map((bucket, i) => `${costs[i]} of ${bucket}`).join(' and ')
 }

@@ -10,7 +10,7 @@ import { countsUnits } from '../limits/kind.ts'
 export interface TakeRequest {
   readonly limits: readonly Limit[]
   /** The name of each limit's bucket. */
-  readonly takes: readonly string[]
+  readonly buckets: readonly string[]
   /** Units of each. */
   readonly costs: readonly number[]
   /** Infinity: for ever. */
@@ -44,7 +44,7 @@ export function takeRequestOf(given: Limit | readonly Limit[], options: GivenOpt
     throw new UsageError('SLUICE_BAD_OPTION', `${listed(names)}: no keys; leave out \`key\``)
   return {
     limits,
-    takes: limits.map((limit) =>
+    buckets: limits.map((limit) =>
       bucketOf(limit, keys === undefined && hasKeys(limit) ? (key as TakeKey) : keys?.[limit.name]),
     ),
     costs: limits.map(({ name, currency }) => {

@@ -46,8 +46,8 @@ const lookMs = 2_000
 const grantsOf = new WeakMap<Response, FetchGrants>()
 
 /** Returns a request as the circuit counts it, as one of its own. */
-function sentOf({ takes, limits }: TakeRequest, requestedAt: Moment | undefined, isProbe: boolean): Sent {
-  return { takes, limits, requestedAt, isProbe, who: newId() }
+function sentOf({ buckets, limits }: TakeRequest, requestedAt: Moment | undefined, isProbe: boolean): Sent {
+  return { buckets, limits, requestedAt, isProbe, who: newId() }
 }
 
 /** The takes of one Sluice. */
@@ -148,7 +148,7 @@ export class Takes implements Taker {
       },
       accepted: (requestedAt, host) => this.#acquirer.accepted(want, requestedAt, host),
       served: (requestedAt) => this.#acquirer.served(want, requestedAt),
-      counted: (counts) => this.#acquirer.counted(want.takes, want.limits, counts),
+      counted: (counts) => this.#acquirer.counted(want.buckets, want.limits, counts),
     })
     this.#checkOpen()
     this.#fetches.add(spend)
@@ -179,13 +179,13 @@ export class Takes implements Taker {
     const refusal = refusalIn(response, want.limits, { wallMs: clock.wallMs() })
     // It is not known which request the response answers. If no request of this process was a trial, it was sent before
     // the refusal.
-    const requestedAt = this.#leases.probeOf(want.takes)
+    const requestedAt = this.#leases.probeOf(want.buckets)
     const bad = refusal ?? failureIn(response, want.limits)
     if (bad !== undefined) await this.#acquirer.refused(sentOf(want, requestedAt, requestedAt !== undefined), bad)
     else if (isAccepted(response)) this.#acquirer.served(want, requestedAt)
     if (bad === undefined && requestedAt !== undefined && isAccepted(response)) {
       await this.#acquirer.accepted(want, requestedAt)
-      this.#leases.accepted(want.takes)
+      this.#leases.accepted(want.buckets)
     }
     return refusal !== undefined
   }
@@ -271,8 +271,8 @@ export class Takes implements Taker {
       request: async (wish, back) => {
         const result = await this.#request(want, wish, { line, waitMs: untilMs - clock.monotonicMs(), back, signal })
         isInLine = result.grant === undefined && result.unused === undefined
-        lacking = result.grant === undefined ? (result.lacking ?? want.takes).map(hash64) : []
-        this.#waiters.next(want.takes.map(hash64).filter((bucket) => !lacking.includes(bucket)))
+        lacking = result.grant === undefined ? (result.lacking ?? want.buckets).map(hash64) : []
+        this.#waiters.next(want.buckets.map(hash64).filter((bucket) => !lacking.includes(bucket)))
         return result
       },
       isFresh: ({ freshForMs }) => freshForMs > 0,
@@ -327,7 +327,7 @@ export class Takes implements Taker {
       back?.reportUnused()
       const wait = waitMs === Infinity ? null : Math.floor(waitMs * 1_000)
       const taker = { line, n: back?.place ?? null, wait, holder: pending.holder ?? null, life: lifeUs }
-      const request = { pending, takes: want.takes, units: want.costs, back, taker }
+      const request = { pending, buckets: want.buckets, units: want.costs, back, taker }
       const leaving = { signal, ms: Math.max(waitMs, awayMs), late: () => timeout(want, 0) }
       const send = () => {
         this.#checkOpen()

@@ -96,7 +96,7 @@ export async function admit(
   const placed = ruledPlace(task, stored, seen, rulebook, share, options.tx)
   const { place, changes, ruled } = isPromise(placed) ? await placed : placed
   const times = due(options, clock)
-  const { lane, queue, priority, weight, fair, takes, costs } = place
+  const { lane, queue, priority, weight, fair, buckets, costs } = place
   // Field by field: spreading the objects takes as long as all the rest.
   return {
     id: jobId(options.id, clock),
@@ -106,7 +106,7 @@ export async function admit(
     priority,
     weight,
     fair,
-    takes,
+    buckets,
     costs,
     task: task.name,
     input: text,
@@ -141,10 +141,10 @@ export function ruledPlace(
   share = task.share,
   tx?: TxLike,
 ): MaybePromise<RuledPlace> {
-  const takes = bucketsOf(task, stored, {}, share)
+  const buckets = bucketsOf(task, stored, {}, share)
   if (!rulebook.hasSendRules && task.limits.every((limit) => limit.learn === undefined))
-    return { place: placeOf(task, stored, seen.queue, seen.priority, takes), changes: {}, ruled: [] }
-  return placeByRule(task, stored, seen, rulebook, { takes, share, tx })
+    return { place: placeOf(task, stored, seen.queue, seen.priority, buckets), changes: {}, ruled: [] }
+  return placeByRule(task, stored, seen, rulebook, { buckets, share, tx })
 }
 
 async function placeByRule(
@@ -152,15 +152,15 @@ async function placeByRule(
   stored: unknown,
   seen: { queue: string; priority: number; tags: readonly string[] },
   rulebook: Rulebook,
-  { takes, share, tx }: { takes: string[]; share: string | undefined; tx: TxLike | undefined },
+  { buckets, share, tx }: { buckets: string[]; share: string | undefined; tx: TxLike | undefined },
 ): Promise<RuledPlace> {
   const known = { expect: await rulebook.estimates?.of(task, tx) }
   if (!rulebook.hasSendRules)
-    return { place: placeOf(task, stored, seen.queue, seen.priority, takes, known), changes: {}, ruled: [] }
-  const job = { ...seen, task: task.name, input: stored, keys: keysOf(takes) }
+    return { place: placeOf(task, stored, seen.queue, seen.priority, buckets, known), changes: {}, ruled: [] }
+  const job = { ...seen, task: task.name, input: stored, keys: keysOf(buckets) }
   const { changes, ruled } = await rulebook.atSend(job)
   const { queue = seen.queue, priority = seen.priority, keys } = changes
-  const all = keys === undefined ? takes : bucketsOf(task, stored, keys, share)
+  const all = keys === undefined ? buckets : bucketsOf(task, stored, keys, share)
   const place = placeOf(task, stored, queue, priority, all, known)
   return { place, changes, ruled }
 }

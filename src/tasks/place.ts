@@ -15,7 +15,7 @@ import { checkName } from './checks.ts'
 import type { AnyTask } from './task.ts'
 
 /** The place where a job waits. */
-export type Place = Pick<NewJob, 'lane' | 'queue' | 'priority' | 'weight' | 'fair' | 'takes' | 'costs'>
+export type Place = Pick<NewJob, 'lane' | 'queue' | 'priority' | 'weight' | 'fair' | 'buckets' | 'costs'>
 
 /** A new place for a job that the store has already (claim/finish/readmit_jobs.sql): fields that are left out stay as they are. */
 export interface Readmission extends Place {
@@ -36,7 +36,7 @@ export interface Readmission extends Place {
  * The record of a job: it gives the costs of limits that its task no longer names, and what was expected of the
  * job.
  */
-type Had = { readonly takes: readonly string[] | null; readonly costs: readonly number[] | null }
+type Had = { readonly buckets: readonly string[] | null; readonly costs: readonly number[] | null }
 
 /** The sources of a job's costs besides its task and input. */
 type Known = Partial<Had> & { readonly expect?: Expect | undefined }
@@ -50,19 +50,19 @@ export function placeOf(
   stored: unknown,
   queue: string,
   priority: number,
-  takes: readonly string[],
+  buckets: readonly string[],
   known: Known = {},
 ): Place {
   const key = task.fair === undefined ? undefined : fairKey(task.fair, stored)
   const fair = key === undefined ? null : `${task.name}:${key}`
-  const weight = weightOf(task, stored, key ?? splitBucket(takes.find((bucket) => bucket.includes(':')) ?? '').key)
-  const costs = costsOf(task, stored, takes, known)
-  const parts = [queue, task.name, String(priority), fair ?? '', ...takes]
+  const weight = weightOf(task, stored, key ?? splitBucket(buckets.find((bucket) => bucket.includes(':')) ?? '').key)
+  const costs = costsOf(task, stored, buckets, known)
+  const parts = [queue, task.name, String(priority), fair ?? '', ...buckets]
   // As parts of their own: a key may end like this, too.
   if (weight !== 1) parts.push(`\u001e${weight}`)
   if (costs !== null) parts.push('\u001d')
   const lane = even(hashed(parts.join('\u001f')))
-  return { lane, queue, priority, weight, fair, takes: takes.length === 0 ? null : [...takes], costs }
+  return { lane, queue, priority, weight, fair, buckets: buckets.length === 0 ? null : [...buckets], costs }
 }
 
 /**
@@ -81,15 +81,15 @@ function ownLimit({ limits, fair }: AnyTask): Limit | undefined {
 }
 
 /**
- * Returns the units of each of `takes`, and of the turn: the cost in the first limit that other fair keys share. Null:
+ * Returns the units of each of `buckets`, and of the turn: the cost in the first limit that other fair keys share. Null:
  * all jobs of the task take 1. If one may take more, a job that takes 1 waits in the same lane.
  */
-function costsOf(task: AnyTask, stored: unknown, takes: readonly string[], known: Known): number[] | null {
+function costsOf(task: AnyTask, stored: unknown, buckets: readonly string[], known: Known): number[] | null {
   if (task.limits.every((limit) => limit.cost === 1) && (known.costs ?? null) === null) return null
-  const limits = takes.map((bucket) => task.limits.find(({ name }) => name === splitBucket(bucket).limit))
-  const units = takes.map((bucket, i) => {
+  const limits = buckets.map((bucket) => task.limits.find(({ name }) => name === splitBucket(bucket).limit))
+  const units = buckets.map((bucket, i) => {
     const limit = limits[i]
-    const had = known.costs?.[known.takes?.indexOf(bucket) ?? -1]
+    const had = known.costs?.[known.buckets?.indexOf(bucket) ?? -1]
     // The expected cost is computed only once, because it depends on the moment.
     if (limit === undefined || (limit.learn !== undefined && had !== undefined)) return had ?? 1
     return costOf(asTaken(limit, bucket), stored, known.expect)
@@ -122,7 +122,7 @@ export function placeNow(
   ruledKeys?: Readonly<Record<string, string>>,
 ): Place | undefined {
   const { input, queue, priority } = job
-  const had = job.takes ?? []
+  const had = job.buckets ?? []
   // A key for a limit that the task no longer has is not needed, and is no mistake.
   const given =
     ruledKeys &&
@@ -187,9 +187,9 @@ function evaluate<T>(task: AnyTask, what: string, call: () => T): T {
 }
 
 /** Returns the key of each bucket by its limit's name; '' for a bucket without one. */
-export function keysOf(takes: readonly string[]): Record<string, string> {
+export function keysOf(buckets: readonly string[]): Record<string, string> {
   return Object.fromEntries(
-    takes.map((bucket) => {
+    buckets.map((bucket) => {
       const { limit, key = '' } = splitBucket(bucket)
       return [limit, key]
     }),

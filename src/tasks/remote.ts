@@ -23,8 +23,8 @@ const defaultQueue = 'celery'
 const prefix = 'outlet.'
 
 /** True for the bucket that counts the attempts in a queue: a vendor knows nothing of it. */
-export function isPlaces(take: string): boolean {
-  return take.startsWith(prefix)
+export function isPlaces(bucket: string): boolean {
+  return bucket.startsWith(prefix)
 }
 
 /**

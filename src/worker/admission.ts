@@ -58,7 +58,7 @@ function patiently(
   if (patience.spend(id)) return place
   throw new UsageError(
     'SLUICE_UNSTABLE_KEY',
-    `task "${name}" sent this job to another place each time (${[place.place.queue, ...(place.place.takes ?? [])].join(', ')}); key functions must always return the same key for the same input, and rules must not send a job in a circle`,
+    `task "${name}" sent this job to another place each time (${[place.place.queue, ...(place.place.buckets ?? [])].join(', ')}); key functions must always return the same key for the same input, and rules must not send a job in a circle`,
   )
 }
 
@@ -86,13 +86,13 @@ async function admission(job: ClaimedJob, task: AnyTask, rulebook: Rulebook): Pr
     priority: job.priority === 0 ? (route.priority ?? 0) : job.priority,
     tags: job.tags ?? [],
   }
-  const { place, changes, ruled } = await ruledPlace(task, job.input, seen, rulebook, shareOfBuckets(job.takes ?? []))
+  const { place, changes, ruled } = await ruledPlace(task, job.input, seen, rulebook, shareOfBuckets(job.buckets ?? []))
   const reason = discarded(ruled)
   if (reason !== null) return { kind: 'discard', reason, tookMs: 0 }
   const isSame =
     place.queue === job.queue &&
     place.priority === job.priority &&
-    sameTexts(place.takes, job.takes) &&
+    sameTexts(place.buckets, job.buckets) &&
     sameTexts(place.costs, job.costs)
   // If there is nothing to record either, the job may run at once.
   const isPlain = place.weight === 1 && place.fair === null && task.maxWaitMs === undefined && !task.isOnce
@@ -134,7 +134,7 @@ function placeElsewhere(
   const { unknown } = poolMembersOf(job, task)
   if (unknown !== undefined) {
     // The pool was changed: a worker with the new code has this member, or the next claim chooses another.
-    const same = placeOf(task, job.input, job.queue, job.priority, job.takes ?? [], job)
+    const same = placeOf(task, job.input, job.queue, job.priority, job.buckets ?? [], job)
     const held = `${unknown}, which the code of the worker that took it does not know`
     return { kind: 'readmit', place: { ...same, delayUs: strangerMs * 1_000, held } }
   }
@@ -148,15 +148,15 @@ async function byRule(
   opens: OpeningReader,
 ): Promise<NewPlace | undefined> {
   const { queue, priority, tags, input } = job
-  const takes = job.takes ?? []
-  const seen = { task: task.name, queue, priority, tags: tags ?? [], input, keys: keysOf(takes) }
+  const buckets = job.buckets ?? []
+  const seen = { task: task.name, queue, priority, tags: tags ?? [], input, keys: keysOf(buckets) }
   const ruling = await rulebook.atDispatch(seen, opens)
   if (ruling === undefined) return undefined
   const { rule, wanted, atUs } = ruling
   if (wanted.discard !== undefined) {
     return { kind: 'discard', reason: `discarded by rule ${rule}: ${wanted.discard}`, tookMs: 0 }
   }
-  const moved = placeOf(task, input, wanted.queue ?? queue, wanted.priority ?? priority, takes, job)
+  const moved = placeOf(task, input, wanted.queue ?? queue, wanted.priority ?? priority, buckets, job)
   if (atUs !== undefined) {
     const ruled = [{ rule, heldUntil: new Date(atUs / 1_000).toISOString() }]
     return { kind: 'readmit', place: { ...moved, atUs, held: `rule ${rule}`, ruled } }

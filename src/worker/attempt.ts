@@ -101,14 +101,14 @@ export class Attempt {
     this.#task = task
     this.#options = options
     const grantUs = job.grantUs ?? Math.min(...task.limits.map((limit) => limit.grantUs))
-    this.#grantMs = job.takes === null ? undefined : Number.isFinite(grantUs) ? grantUs / 1_000 : defaultGrantMs
+    this.#grantMs = job.buckets === null ? undefined : Number.isFinite(grantUs) ? grantUs / 1_000 : defaultGrantMs
   }
 
   /** Runs the attempt. Never rejects: the outcome describes how the attempt ended. */
   run(): Promise<Outcome> {
     const ended = (outcome: Outcome) => {
       if ('tookMs' in outcome) this.#options.patience.forget(this.job.id)
-      const shown = this.#isRefused || this.job.takes === null ? undefined : shownBy(outcome, this.#allowance)
+      const shown = this.#isRefused || this.job.buckets === null ? undefined : shownBy(outcome, this.#allowance)
       const { source } = this.#options
       if (shown && (this.job.isProbe === true || source.isWatching)) this.#ownGrants().ended(shown)
       if (outcome.kind === 'unused' || outcome.kind === 'readmit' || outcome.kind === 'discard') source.unused(this.job)

@@ -92,8 +92,8 @@ class StoreGrantSource implements GrantSource {
 
   /** The store refunds its own when it records the outcome. */
   unused(job: ClaimedJob): void {
-    const { takes, units } = unitsOf(job)
-    if (job.grant !== undefined) this.#options.peer?.unused(job.grant, takes, units)
+    const { buckets, units } = unitsOf(job)
+    if (job.grant !== undefined) this.#options.peer?.unused(job.grant, buckets, units)
   }
 
   aged(limits: readonly Limit[], ageMs: number, isLate: boolean): void {

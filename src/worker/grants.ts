@@ -65,7 +65,7 @@ export class StoreGrants implements Grants {
   readonly own: StoreGrant | undefined
   readonly #options: GrantsOptions
   readonly #acquirer: Acquirer
-  readonly #takes: readonly string[]
+  readonly #buckets: readonly string[]
   /** The names of the limits of `#takes`. */
   readonly #names: readonly string[]
   readonly #costs: readonly number[]
@@ -83,11 +83,11 @@ export class StoreGrants implements Grants {
     const { store, storeClock, peer, job, grantMs } = options
     this.#options = options
     this.#acquirer = new Acquirer(store, storeClock, peer)
-    this.#takes = job.holds ?? job.takes ?? []
-    this.#names = this.#takes.map(limitOf)
-    this.#costs = job.costs?.slice(0, -1) ?? this.#takes.map(() => 1)
+    this.#buckets = job.holds ?? job.buckets ?? []
+    this.#names = this.#buckets.map(limitOf)
+    this.#costs = job.costs?.slice(0, -1) ?? this.#buckets.map(() => 1)
     this.#charged = [...this.#costs]
-    this.#settled = this.#takes.map(() => null)
+    this.#settled = this.#buckets.map(() => null)
     this.own =
       grantMs === undefined
         ? undefined
@@ -117,7 +117,7 @@ export class StoreGrants implements Grants {
     if (this.#options.peer === undefined && peerGrant !== undefined) return undefined
     // A copy, because a settlement while the answer is under way sets the grant's units to 0.
     const charged = [...units]
-    return (limits) => this.#acquirer.chargeAgain(this.#takes, charged, limits)
+    return (limits) => this.#acquirer.chargeAgain(this.#buckets, charged, limits)
   }
 
   /**
@@ -151,7 +151,7 @@ export class StoreGrants implements Grants {
       try {
         const capUs = storeClock.cap(clock.monotonicMs())
         const settle = () => store.call<{ lost: boolean }>('settle_attempt', [...params, capUs])
-        const [row] = await untilParked(store, this.#takes, settle)
+        const [row] = await untilParked(store, this.#buckets, settle)
         if (row?.lost !== false) throw jobLost()
         for (const [i, own] of this.#names.entries()) if (own === name) this.#settled[i] ??= units
         return this.#learn(name, at, units, sum)
@@ -168,7 +168,7 @@ export class StoreGrants implements Grants {
    */
   #reportUse(at: number, more: number, grants: readonly (readonly [string | undefined, number])[]): void {
     const { peer } = this.#options
-    const take = this.#takes[at] ?? ''
+    const bucket = this.#buckets[at] ?? ''
     // The store ignores a second settlement of a bucket.
     if (this.#reported.has(at)) return
     this.#reported.add(at)
@@ -176,7 +176,7 @@ export class StoreGrants implements Grants {
     for (const [grant, units] of grants) {
       if (grant === undefined || left === 0) continue
       const part = Math.max(left, -units)
-      peer?.settle(grant, take, part)
+      peer?.settle(grant, bucket, part)
       left -= part
     }
   }
@@ -254,7 +254,7 @@ export class StoreGrants implements Grants {
       for (const [i, back] of grant.units.entries()) this.#charged[i] = (this.#charged[i] ?? 0) - back
     }
     const { peer } = this.#options
-    if (grant.peerGrant !== undefined) peer?.unused(grant.peerGrant, this.#takes, grant.units)
+    if (grant.peerGrant !== undefined) peer?.unused(grant.peerGrant, this.#buckets, grant.units)
   }
 
   /**
@@ -262,21 +262,21 @@ export class StoreGrants implements Grants {
    */
   async #giveBack({ id, units }: StoreGrant): Promise<void> {
     const { job } = this.#options
-    await this.#acquirer.request({ pending: { id }, takes: this.#takes, units, back: { id, units }, job })
+    await this.#acquirer.request({ pending: { id }, buckets: this.#buckets, units, back: { id, units }, job })
   }
 
   async refused(refusal: Refusal, grant: Grant | undefined): Promise<number | undefined> {
     const { job, limits } = this.#options
-    if (this.#takes.length === 0) return undefined
+    if (this.#buckets.length === 0) return undefined
     const isProbe = ((grant as StoreGrant | undefined) ?? this.own)?.isProbe === true
     if (refusal.cause === undefined) marginsOf(this.#options.store).unmeasured(limits)
     // The oldest grant is that of the claim.
     const { requestedAt } = grant ?? job
-    return this.#acquirer.refused({ takes: this.#takes, limits, requestedAt, who: job.id, isProbe }, refusal)
+    return this.#acquirer.refused({ buckets: this.#buckets, limits, requestedAt, who: job.id, isProbe }, refusal)
   }
 
   accepted(grant: Grant | undefined, host?: string): void {
-    this.#acquirer.served({ takes: this.#takes, limits: this.#options.limits }, grant?.requestedAt)
+    this.#acquirer.served({ buckets: this.#buckets, limits: this.#options.limits }, grant?.requestedAt)
     this.#accepted(grant, grant?.requestedAt, host)
   }
 
@@ -285,7 +285,7 @@ export class StoreGrants implements Grants {
    * did not, so that a failure of the vendor no longer matters.
    */
   ended(shown: 'served' | 'done'): void {
-    this.#acquirer.served({ takes: this.#takes, limits: this.#options.limits }, this.#options.job.requestedAt)
+    this.#acquirer.served({ buckets: this.#buckets, limits: this.#options.limits }, this.#options.job.requestedAt)
     if (shown === 'served') this.#accepted(this.own, this.own?.requestedAt)
     else this.#accepted(this.own, readMoment(this.#options.store.clock), undefined, 'refused')
   }
@@ -294,12 +294,12 @@ export class StoreGrants implements Grants {
     if ((grant as StoreGrant | undefined)?.isProbe !== true) return
     // If the store does not receive it, the next accepted request does the same.
     void this.#acquirer
-      .accepted({ takes: this.#takes, limits: this.#options.limits }, requestedAt, host, but)
+      .accepted({ buckets: this.#buckets, limits: this.#options.limits }, requestedAt, host, but)
       .catch(() => {})
   }
 
   counted(counts: readonly Count[]): void {
-    this.#acquirer.counted(this.#takes, this.#options.limits, counts)
+    this.#acquirer.counted(this.#buckets, this.#options.limits, counts)
   }
 
   /** Requests a grant from the store, then from the second limiter. */
@@ -310,7 +310,7 @@ export class StoreGrants implements Grants {
     grantMs: number,
   ): Promise<GrantResult<StoreGrant>> {
     const { job } = this.#options
-    const request = { pending, takes: this.#takes, units, back, job }
+    const request = { pending, buckets: this.#buckets, units, back, job }
     const answer = await this.#acquirer.request(request)
     if (answer.lost) throw jobLost()
     if (!answer.granted) return { waitMs: Math.max(1, Number(answer.wait_us ?? 1_000) / 1_000) }

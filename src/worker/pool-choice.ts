@@ -10,7 +10,7 @@ import { type Chosen, chosen, isPath, splitBucket, urlAt } from '../limits/pool.
 export function poolMembersOf(job: ClaimedJob, task: AnyTask): { pool: Record<string, Chosen>; unknown?: string } {
   const pool: Record<string, Chosen> = {}
   for (const { name, pool: members } of task.limits) {
-    const at = members === undefined ? -1 : (job.takes ?? []).indexOf(`${name}*`)
+    const at = members === undefined ? -1 : (job.buckets ?? []).indexOf(`${name}*`)
     if (at < 0) continue
     const { key } = splitBucket(job.holds?.[at] ?? '')
     const member = members?.find((one) => one.key === key)

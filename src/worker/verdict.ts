@@ -77,9 +77,9 @@ function throttled(
   if (times > retry.maxThrottled) return { kind: 'failed', reason: 'exhausted', error, tookMs }
   // A job with limits waits for its held buckets too, so its own delay only lets other jobs go first.
   const heldMostMs = cause === undefined ? throttledMaxMs : Math.min(throttledMaxMs, holdsMost * (heldMs ?? 0))
-  const mostMs = job.takes === null ? waitMaxMs : heldMostMs
+  const mostMs = job.buckets === null ? waitMaxMs : heldMostMs
   const ownMs = Math.min(mostMs, delayMs(times, retry, clock.random()))
-  const leastMs = job.takes === null ? minWaitMs : 0
+  const leastMs = job.buckets === null ? minWaitMs : 0
   const waitMs = Math.min(waitMaxMs, Math.max(leastMs, Number(retryAfterMs ?? ownMs) || 0))
   return { kind: 'throttled', error, delayMs: waitMs, held: 'throttled', tookMs }
 }

@@ -1,5 +1,5 @@
 /** Reports to Celery producers of which a part cannot be sent. */
-import { afterEach, expect, it } from 'vitest'
+import { expect, it, onTestFinished } from 'vitest'
 import { Reporter } from '../../src/absorb/reporter.ts'
 import type { TaskResult } from '../../src/celery/result.ts'
 import { StoreError } from '../../src/core/errors.ts'
@@ -8,16 +8,11 @@ import { type AnyTask, newId, Sluice, task } from '../../src/index.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { until } from '../until.ts'
 
-const ends: (() => unknown)[] = []
-afterEach(async () => {
-  for (const end of ends.splice(0).reverse()) await end()
-})
-
 /** A store with these tasks at work, and a reporter of its calls, which looks for their ends by itself. */
 async function reporting(tasks: readonly AnyTask[], finish: (result: TaskResult) => void) {
   const { url } = await freshDatabase()
   const sluice = await Sluice.open({ store: url })
-  ends.push(() => sluice.close())
+  onTestFinished(() => sluice.close())
   const { db } = sluice
   await sluice.work(tasks)
   const results = { finish: async (_: unknown, result: TaskResult) => finish(result) }
@@ -28,7 +23,7 @@ async function reporting(tasks: readonly AnyTask[], finish: (result: TaskResult)
   const called: unknown[] = []
   store.call = (...given: unknown[]) => (called.push(given[0]), call(...given))
   const reporter = new Reporter({ store, ...how })
-  ends.push(() => reporter.close())
+  onTestFinished(() => reporter.close())
   const record = (id: string, job: string) =>
     db.query(`insert into sluice.celery_call (id, job, call, created_at) values ($1, $2, '{}', sluice.now())`, [
       id,
@@ -73,7 +68,7 @@ it('goes on with other calls while another client has locked the job of a revoke
   await sluice.send(note, null, { id: job, delay: '1h' })
   await record('revoked', job)
   const other = await Sluice.open({ store: url })
-  ends.push(() => other.close())
+  onTestFinished(() => other.close())
   let release = () => {}
   const released = new Promise<void>((resolve) => (release = resolve))
   let isLocked = false
@@ -82,7 +77,7 @@ it('goes on with other calls while another client has locked the job of a revoke
     isLocked = true
     await released
   })
-  ends.push(async () => (release(), await locking))
+  onTestFinished(async () => (release(), await locking))
   await until(() => isLocked)
   await db.query(`update sluice.celery_call set revoked_at = sluice.now() where id = 'revoked'`)
   reporter.start()

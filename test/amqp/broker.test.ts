@@ -1,19 +1,19 @@
 /** Messages through a real RabbitMQ: confirmed, routed, refused, received. */
-import { beforeAll, describe, expect, it } from 'vitest'
+import { beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { systemClock } from '../../src/core/clock.ts'
 import { isLong } from '../long.ts'
 import type { Delivery } from '../../src/amqp/broker.ts'
 import { type Broker as Host, freshBroker } from '../servers/rabbitmq.ts'
 import { startProxy } from '../servers/proxy.ts'
 import { later, until } from '../until.ts'
-import { closeLater, collect, open, to } from './stage.ts'
+import { collect, open, to } from './stage.ts'
 
 let host: Host
 beforeAll(async () => void (host = await freshBroker()))
 
 async function throughProxy() {
   const proxy = await startProxy({ port: Number(new URL(host.url).port) })
-  closeLater(() => proxy.close())
+  onTestFinished(() => proxy.close())
   return { proxy, url: proxy.url(host.url) }
 }
 

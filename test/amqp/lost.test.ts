@@ -1,13 +1,13 @@
 /** Connections that are lost while they are being prepared: what waits goes on over the next one. */
 import { EventEmitter } from 'node:events'
 import type { Duplex } from 'node:stream'
-import { expect, it } from 'vitest'
+import { expect, it, onTestFinished } from 'vitest'
 import { addressOf } from '../../src/amqp/address.ts'
 import { Publisher } from '../../src/amqp/publisher.ts'
 import { openSession, type Session } from '../../src/amqp/session.ts'
 import { startProxy } from '../servers/proxy.ts'
 import { freshBroker } from '../servers/rabbitmq.ts'
-import { closeLater, open as connected } from './stage.ts'
+import { open as connected } from './stage.ts'
 
 const cause = new Error('it was lost')
 const never = new Promise<never>(() => {})
@@ -45,7 +45,7 @@ it('a message is published again if its connection was lost just when it could b
 it('a command whose channel cannot be opened any more has the error of a broker that is away', async () => {
   const { url } = await freshBroker()
   const proxy = await startProxy({ port: Number(new URL(url).port) })
-  closeLater(() => proxy.close())
+  onTestFinished(() => proxy.close())
   const broker = await connected(proxy.url(url))
   proxy.strand()
   const used = broker.use((channel) => channel.checkQueue('none'))

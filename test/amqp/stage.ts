@@ -1,23 +1,13 @@
-import { afterEachTest } from '../ends.ts'
+import { onTestFinished } from 'vitest'
 import { openBroker, type Broker, type Delivery } from '../../src/amqp/broker.ts'
 import { logTo } from '../../src/core/log.ts'
-
-const ends: (() => unknown)[] = []
-afterEachTest(async () => {
-  for (const end of ends.splice(0).reverse()) await end()
-})
-
-/** Closes something after the test. */
-export function closeLater(end: () => unknown): void {
-  ends.push(end)
-}
 
 /** A broker, and the lines that it logs. */
 export async function open(url: string): Promise<Broker & { lines: string[] }> {
   const lines: string[] = []
   const log = logTo((level, message) => lines.push(`${level} ${message}`))
   const broker = await openBroker({ url, name: 'test', log })
-  closeLater(() => broker.close())
+  onTestFinished(() => broker.close())
   return Object.assign(broker, { lines })
 }
 

@@ -1,10 +1,9 @@
 /** Streams of events to RabbitMQ, which are read no faster than they are confirmed. */
-import { expect, it } from 'vitest'
+import { expect, it, onTestFinished } from 'vitest'
 import { event } from '../../src/index.ts'
 import { startProxy } from '../servers/proxy.ts'
 import { freshBroker } from '../servers/rabbitmq.ts'
 import { later, until } from '../until.ts'
-import { closeLater } from '../amqp/stage.ts'
 import { program, stranger } from './stage.ts'
 
 const many = event('many')
@@ -39,7 +38,7 @@ it('emits more than may be unconfirmed at once, in order, and leaves space for o
 it('reads a bounded part of a stream while RabbitMQ is away, and the rest when it is back', async () => {
   const { url } = await freshBroker()
   const proxy = await startProxy({ port: Number(new URL(url).port) })
-  closeLater(() => proxy.close())
+  onTestFinished(() => proxy.close())
   const got = new Set<unknown>()
   await program(url, { service: 'a' }, [many.on((payload) => void got.add(payload))])
   const emitter = await program(proxy.url(url))

@@ -1,8 +1,9 @@
 /** Services of a test over a RabbitMQ. */
+import { onTestFinished } from 'vitest'
 import { openBroker, type Broker } from '../../src/amqp/broker.ts'
 import { silent } from '../../src/core/log.ts'
 import { Sluice, type SluiceOptions, type Work } from '../../src/index.ts'
-import { afterEachTest, atEnd } from '../ends.ts'
+import { atEnd } from '../ends.ts'
 import { freshDatabase } from '../servers/database.ts'
 import type { Broker as Host } from '../servers/rabbitmq.ts'
 
@@ -15,11 +16,6 @@ async function store(): Promise<string> {
   return (await shared).url
 }
 
-const ends: (() => unknown)[] = []
-afterEachTest(async () => {
-  for (const end of ends.splice(0).reverse()) await end()
-})
-
 /** Opens a program over this RabbitMQ, and with `work` a worker of it. Log lines are kept in `lines`. */
 export async function program(amqp: string, more: SluiceOptions = {}, work?: readonly Work[], concurrency = 10) {
   const lines: string[] = []
@@ -30,7 +26,7 @@ export async function program(amqp: string, more: SluiceOptions = {}, work?: rea
     error: (text: string) => void lines.push(text),
   }
   const sluice = await Sluice.open({ store: await store(), events: 'rabbitmq', amqp, log, ...more })
-  ends.push(() => sluice.close())
+  onTestFinished(() => sluice.close())
   const worker = work && (await sluice.work(work, { concurrency }))
   return Object.assign(sluice, { lines, worker })
 }
@@ -38,7 +34,7 @@ export async function program(amqp: string, more: SluiceOptions = {}, work?: rea
 /** A connection of a stranger's. */
 export async function stranger(url: string): Promise<Broker> {
   const broker = await openBroker({ url, name: 'stranger', log: silent })
-  ends.push(() => broker.close())
+  onTestFinished(() => broker.close())
   return broker
 }
 

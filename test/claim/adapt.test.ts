@@ -8,8 +8,7 @@ import { money } from '../../src/core/money.ts'
 import { limit } from '../../src/limits/limit.ts'
 import type { LimitNumbers } from '../../src/limits/numbers.ts'
 import { rulesOf } from '../../src/limits/rules.ts'
-import { Sluice } from '../../src/sluice.ts'
-import { freshDatabase } from '../servers/database.ts'
+import { freshSluice } from '../servers/sluice.ts'
 import { isLong } from '../long.ts'
 import { Account } from '../vendors/account.ts'
 import { Minutes, type Window } from '../vendors/minutes.ts'
@@ -17,13 +16,11 @@ import { putAdapted } from './engine-parts.ts'
 
 const minute = 60_000
 
-let sluice: Sluice
 let minutes: Minutes
+const sluice = await freshSluice()
 beforeAll(async () => {
-  sluice = await Sluice.open({ store: (await freshDatabase()).url })
   minutes = new Minutes(sluice.db)
   await minutes.open()
-  return () => sluice.close()
 })
 
 const mean = (windows: readonly Window[]) => windows.reduce((sum, { ours }) => sum + ours, 0) / windows.length

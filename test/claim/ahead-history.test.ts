@@ -74,7 +74,7 @@ const anyOwn = fc.constantFrom<LimitOptions>(
 
 /** A job in hand, and when it may be called. */
 interface Held {
-  job: Claimed & { takes: string[] }
+  job: Claimed & { buckets: string[] }
   worker: number
   atUs: number
 }
@@ -172,7 +172,7 @@ class Story {
   }
 
   #called({ job, atUs }: Held): void {
-    for (const bucket of job.takes) this.calls.push({ atUs, bucket })
+    for (const bucket of job.buckets) this.calls.push({ atUs, bucket })
   }
 
   async #end(some: readonly Held[], outcome: string): Promise<void> {
@@ -284,9 +284,9 @@ class Story {
   async further(which: number): Promise<void> {
     const ready = this.#held.filter(({ atUs }) => atUs <= this.#nowUs)
     const one = ready[which % Math.max(1, ready.length)]
-    const takes = one?.job.takes ?? []
-    if ((await further(at.db, one?.job, takes))?.granted !== true) return
-    for (const bucket of takes) this.calls.push({ atUs: this.#nowUs, bucket })
+    const buckets = one?.job.buckets ?? []
+    if ((await further(at.db, one?.job, buckets))?.granted !== true) return
+    for (const bucket of buckets) this.calls.push({ atUs: this.#nowUs, bucket })
   }
 
   /** Ends everything, from wake-up time to wake-up time; fails if something waits for ever. */

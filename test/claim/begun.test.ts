@@ -71,7 +71,7 @@ describe.each(mainEngines)('on $name: a job that is sent by a process with an id
   it('is claimed likewise when its task has no limits', async () => {
     const free = quietTask('free')
     await at.used(free)
-    for (let i = 0; i < 5; i++) expect(await at.begin(free)).toMatchObject({ takes: null, attempt: 1 })
+    for (let i = 0; i < 5; i++) expect(await at.begin(free)).toMatchObject({ buckets: null, attempt: 1 })
     expect(await count(at.db, 'sluice.job where dispatched_at >= created_at')).toBe(5)
   })
 

@@ -118,7 +118,7 @@ it('a job waits, and shows until when, before its instant; cancelled then, it go
 })
 
 it('a change of one limit leaves what was granted ahead of others', () => {
-  const job = { id: 'x', takes: ['bell:a'] } as unknown as ClaimedJob
+  const job = { id: 'x', buckets: ['bell:a'] } as unknown as ClaimedJob
   const called = ['*', 'default', '!', '!bell', '!other', `!${hash64('bell:a')}`, `!${hash64('bell')}`, '!y,x']
   expect(called.map((told) => readCallBack(told)?.(job))).toEqual([
     undefined,

@@ -90,7 +90,9 @@ function versioned(limits: readonly Limit[]): AnyTask {
 }
 
 const takesOf = async (sluice: Sluice, schema: string) =>
-  (await sluice.db.query<{ takes: string[] }>(`select takes from ${schema}.job order by seq`)).map(({ takes }) => takes)
+  (await sluice.db.query<{ buckets: string[] }>(`select buckets from ${schema}.job order by seq`)).map(
+    ({ buckets }) => buckets,
+  )
 
 test('a limit that is added to a task holds for jobs that wait already, even while workers run the old code', async () => {
   const before = versioned([])

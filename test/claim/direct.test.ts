@@ -168,9 +168,9 @@ describe.each(mainEngines)('on $name', (engine) => {
       return jobs as ClaimedJob[]
     })
     const stored = await db.query<{ id: string; is: string }>(
-      `select id, task || ' ' || takes[1] as is from sluice.job where claim is not null`,
+      `select id, task || ' ' || buckets[1] as is from sluice.job where claim is not null`,
     )
-    const are = new Map(jobs.map(({ id, task, takes }) => [id, `${task} ${takes?.[0]}`]))
+    const are = new Map(jobs.map(({ id, task, buckets }) => [id, `${task} ${buckets?.[0]}`]))
     expect(are).toEqual(new Map(stored.map(({ id, is }) => [id, is])))
     expect(are.size).toBe(40)
   })

@@ -61,7 +61,7 @@ const job = (seq: number, isAhead = true) =>
     seq,
     id: `${seq}`,
     task: 'a',
-    takes: ['calls'],
+    buckets: ['calls'],
     holds: null,
     grantedMs: 0,
     ...(isAhead ? { notBeforeMs: 0, decidedMs: 0 } : {}),

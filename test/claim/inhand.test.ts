@@ -10,8 +10,8 @@ import type { PeerDecision, PeerLimiter } from '../../src/limits/peer.ts'
 import { until } from '../until.ts'
 
 const log = { debug() {}, info() {}, warn() {}, error() {} }
-const job = (task = 'a', takes: string[] | null = ['calls']) =>
-  ({ task, takes, costs: null, holds: null, grantedMs: 0 }) as unknown as ClaimedJob
+const job = (task = 'a', buckets: string[] | null = ['calls']) =>
+  ({ task, buckets, costs: null, holds: null, grantedMs: 0 }) as unknown as ClaimedJob
 
 interface Given {
   slots?: number
@@ -165,8 +165,8 @@ describe('the jobs in hand', () => {
 
   it('go back when the vendor refuses another of their limit before their instant', () => {
     const { at, hand } = stage({ slots: 5 })
-    const later = (takes: string[]) => ({
-      ...job('a', takes),
+    const later = (buckets: string[]) => ({
+      ...job('a', buckets),
       decidedMs: 0,
       notBeforeMs: systemClock.monotonicMs() + 60_000,
     })
@@ -187,7 +187,7 @@ describe('the jobs in hand', () => {
     })
     hand.take([first, later('x'), later('y'), later('z')])
     void at.reports.ended(first, { kind: 'throttled', error: '{}', delayMs: 0, held: 'throttled', tookMs: 1 })
-    expect([at.ends, hand.jobs().map(({ takes }) => takes?.[0])]).toEqual([
+    expect([at.ends, hand.jobs().map(({ buckets }) => buckets?.[0])]).toEqual([
       ['throttled', 'unused'],
       ['account:y', 'account:z'],
     ])
@@ -196,12 +196,12 @@ describe('the jobs in hand', () => {
   it('go back when they are called back, also by a claim that was under way then', () => {
     const { at, hand } = stage({ slots: 5 })
     const nowMs = systemClock.monotonicMs()
-    const later = (takes: string[], asked = nowMs) => {
+    const later = (buckets: string[], asked = nowMs) => {
       const moment = { monotonicMs: asked, bootMs: asked, wallMs: asked }
-      return { ...job('a', takes), decidedMs: 0, notBeforeMs: nowMs + 60_000, requestedAt: moment }
+      return { ...job('a', buckets), decidedMs: 0, notBeforeMs: nowMs + 60_000, requestedAt: moment }
     }
     hand.take([later(['calls']), later(['others'])])
-    hand.giveBackAhead(({ takes }) => takes?.includes('calls') === true)
+    hand.giveBackAhead(({ buckets }) => buckets?.includes('calls') === true)
     expect([at.ends, hand.size]).toEqual([['unused'], 1])
     hand.take([later(['others']), later(['calls']), later(['calls'], nowMs + 60_000)])
     expect([at.ends, hand.size]).toEqual([['unused', 'unused'], 3])
@@ -247,9 +247,9 @@ describe('the jobs in hand', () => {
 
   it('go back without a slot when the vendor refuses another of their limit, or the worker ends', async () => {
     const { at, hand } = stage({ slots: 1, kinds: [] })
-    const later = (takes: string[]) => {
+    const later = (buckets: string[]) => {
       const nowMs = systemClock.monotonicMs()
-      return { ...job('a', takes), decidedMs: 0, notBeforeMs: nowMs, grantedMs: nowMs, grantUs: 60_000_000 }
+      return { ...job('a', buckets), decidedMs: 0, notBeforeMs: nowMs, grantedMs: nowMs, grantUs: 60_000_000 }
     }
     const first = job()
     hand.take([first, later(['calls']), later(['others'])])

@@ -58,7 +58,7 @@ describe.each(mainEngines)('a worker that was given up, on $name', (engine) => {
       error: null,
       delayUs: 1_000,
     }
-    const place = { lane: '1', queue: 'other', takes: null } as Readmission
+    const place = { lane: '1', queue: 'other', buckets: null } as Readmission
     expect(await finish(at.db, [outcome === 'readmit' ? { ...report, place } : report])).toEqual([first.seq])
     expect(await look()).toEqual(before)
     expect(await done(at.db, [second])).toEqual([])

@@ -1,20 +1,15 @@
 /** Margins of a fleet: measured by processes, in force as versions of a definition. Minutes on a clock that the test moves. */
-import { beforeAll, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { defineLimit } from '../../src/claim/definitions/define.ts'
 import { Margins } from '../../src/claim/definitions/margins.ts'
 import { sqlOn, storeOn } from '../../src/db/store.ts'
 import { type Limit, limit, type LimitOptions } from '../../src/limits/limit.ts'
-import { Sluice } from '../../src/sluice.ts'
-import { freshDatabase } from '../servers/database.ts'
+import { freshSluice } from '../servers/sluice.ts'
 import { until } from '../until.ts'
 import { fleetOn, narrow, wide } from './margin-fleet.ts'
 import { definitionCalls, putAdapted } from './engine-parts.ts'
 
-let sluice: Sluice
-beforeAll(async () => {
-  sluice = await Sluice.open({ store: (await freshDatabase()).url })
-  return () => sluice.close()
-})
+const sluice = await freshSluice()
 
 const fleet = (options?: LimitOptions) => fleetOn(sluice, options)
 

@@ -17,7 +17,7 @@ const spoils = [
   `update sluice.lane set vstart = ${bigintMax} where list is distinct from 1 and id = (select lane from sluice.job where ${waiting})`,
   `update sluice.ledger l set n = ${bigintMax} from (
      select distinct on (k.bucket) k.bucket, k.at as was, k.n from sluice.ledger k
-     where k.bucket in (select sluice.hash64(unnest(takes)) from sluice.job where id = (select id from sluice.job where ${waiting}))
+     where k.bucket in (select sluice.hash64(unnest(buckets)) from sluice.job where id = (select id from sluice.job where ${waiting}))
      order by k.bucket, k.at desc, k.n desc limit 1) x
    where (l.bucket, l.at, l.n) = (x.bucket, x.was, x.n) and l.n < ${bigintMax}`,
 ]

@@ -278,13 +278,13 @@ describe.each(mainEngines)('the data that make a claim fail, on $name', (engine)
       await send()
       run.push(...(await at.take(names, 500)).map(({ id }) => id))
       const parked = await sluice.parked()
-      const left = await db.query<{ id: string; lane: string; takes: string[] | null; whose: string }>(
-        `select id, lane, takes, coalesce((select l.fair::text from sluice.lane l where l.id = j.lane), '') as whose
+      const left = await db.query<{ id: string; lane: string; buckets: string[] | null; whose: string }>(
+        `select id, lane, buckets, coalesce((select l.fair::text from sluice.lane l where l.id = j.lane), '') as whose
          from sluice.job j where claim is null`,
       )
       // Jobs without bad data have run, and nothing else is parked.
       const isBad = (...named: string[]) => named.some((one) => broken.names.has(one))
-      expect(left.filter(({ id, lane, takes, whose }) => !isBad(id, lane, whose, ...(takes ?? [])))).toEqual([])
+      expect(left.filter(({ id, lane, buckets, whose }) => !isBad(id, lane, whose, ...(buckets ?? [])))).toEqual([])
       const lanes = new Map(left.map(({ lane, whose }) => [lane, whose]))
       const rows = await db.query<{ name: string }>('select name from sluice.parked')
       expect(rows.filter(({ name }) => !isBad(name, lanes.get(name.replace(/.* lane /, '')) ?? ''))).toEqual([])

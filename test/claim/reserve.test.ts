@@ -47,10 +47,10 @@ function store(engine: Engine) {
   /** Claims until there is no more room; returns the number of jobs of the share and of others. */
   const more = async (of: string, want = 500) => {
     const jobs = await claimAll(at.db, at.worker, [of], want)
-    const found = await at.db.query<{ takes: string[] }>('select takes from sluice.job where id = any ($1)', [
+    const found = await at.db.query<{ buckets: string[] }>('select buckets from sluice.job where id = any ($1)', [
       jobs.map(({ id }) => id),
     ])
-    const own = found.filter(({ takes }) => takes.some((bucket) => bucket.includes('/interactive'))).length
+    const own = found.filter(({ buckets }) => buckets.some((bucket) => bucket.includes('/interactive'))).length
     return { jobs, own, others: jobs.length - own }
   }
   return Object.assign(at, { set, more })
@@ -339,8 +339,8 @@ for (const engine of mainEngines) {
         }),
       )
       await at.sluice.limits.rekey('asked', { from: 'a', to: 'b' })
-      const [job] = await at.db.query('select takes from sluice.job where id = $1', [id])
-      expect(job).toEqual({ takes: ['asked:b', 'asked/:b'] })
+      const [job] = await at.db.query('select buckets from sluice.job where id = $1', [id])
+      expect(job).toEqual({ buckets: ['asked:b', 'asked/:b'] })
     })
   })
 }

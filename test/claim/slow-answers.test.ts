@@ -1,20 +1,15 @@
 /** Slow answers are charged once more: which, and what the margin is when they cannot be. */
-import { beforeAll, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { Margins } from '../../src/claim/definitions/margins.ts'
 import type { LimitOptions } from '../../src/limits/limit.ts'
 import type { ChargeAgain } from '../../src/limits/samples.ts'
-import { Sluice } from '../../src/sluice.ts'
-import { freshDatabase } from '../servers/database.ts'
+import { freshSluice } from '../servers/sluice.ts'
 import { until } from '../until.ts'
 import { addBucket, chargeAgain, roomOf } from '../limits/engine.ts'
 import { fleetOn, narrow } from './margin-fleet.ts'
 import { definitionCalls } from './engine-parts.ts'
 
-let sluice: Sluice
-beforeAll(async () => {
-  sluice = await Sluice.open({ store: (await freshDatabase()).url })
-  return () => sluice.close()
-})
+const sluice = await freshSluice()
 
 const recordedIn =
   (charged: string[]): ChargeAgain =>

@@ -290,8 +290,8 @@ export class World {
     const { id, worker } = one
     if (jobs.length > 0) this.#claims.push(one)
     const grants = new Map<string, Grant>()
-    for (const { seq, id: job, takes, costs, holds: held } of jobs) {
-      const holds = held ?? takes ?? []
+    for (const { seq, id: job, buckets, costs, holds: held } of jobs) {
+      const holds = held ?? buckets ?? []
       expect(this.#hands.get(job)?.claim, `who has ${job}`).toBe(undefined)
       expect(this.#over, 'what has ended').not.toContain(job)
       this.#hands.set(job, { id: job, seq, claim: id, worker, holds, costs, settled: new Set() })
@@ -309,8 +309,8 @@ export class World {
   /** Jobs of the share that have no other limit wait for it. */
   async #denied(tasks: string[]): Promise<void> {
     const rows = await this.#sluice.db.query<{ own: string }>(
-      `select distinct takes[1] as own from sluice.job where claim is null and due_at is null and task = any ($1)
-       and cardinality(takes) = 2 and takes[2] like '%/interactive%'`,
+      `select distinct buckets[1] as own from sluice.job where claim is null and due_at is null and task = any ($1)
+       and cardinality(buckets) = 2 and buckets[2] like '%/interactive%'`,
       [tasks],
     )
     for (const { own } of rows) this.witness.denied(own)

@@ -1,4 +1,4 @@
-import { afterEach, expect, it } from 'vitest'
+import { expect, it, onTestFinished } from 'vitest'
 import { z } from 'zod'
 import { deepChecks } from '../../src/cli/checks.ts'
 import { limit } from '../../src/limits/limit.ts'
@@ -7,11 +7,6 @@ import { task } from '../../src/tasks/task.ts'
 import { claimAll, done, enter } from '../claim/engine.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { createProject, objects } from './program.ts'
-
-const ends: (() => unknown)[] = []
-afterEach(async () => {
-  for (const end of ends.splice(0).reverse()) await end()
-})
 
 const sync = task('sync', {
   input: z.object({ tenant: z.string() }),
@@ -24,7 +19,7 @@ const sync = task('sync', {
 async function setting() {
   const { url } = await freshDatabase()
   const sluice = await Sluice.open({ store: url })
-  ends.push(() => sluice.close())
+  onTestFinished(() => sluice.close())
   await sluice.define([sync])
   const inputs = ['a', 'b', 'a', 'b'].map((tenant) => ({ tenant }))
   await sluice.sendMany(sync, inputs)
@@ -66,7 +61,7 @@ it.each([
 it('doctor --deep names a job for which no claim looks, and reprioritise brings it back', async () => {
   const { url, sluice } = await setting()
   const project = createProject({ DATABASE_URL: url })
-  ends.push(() => project.close())
+  onTestFinished(() => project.close())
   // Without a worker, doctor does not wait for heartbeats.
   await sluice.db.query('delete from sluice.worker')
   // Its lane leaves its list, which is empty then.

@@ -104,7 +104,9 @@ it('an operator sees which keys a vendor’s answers hold, why and until when, a
     expect(shown.out).toMatch(
       /^ {2}a1: credential rejected by the vendor once, first .+ ago \(401 from crm\.example\); held for another .+$/m,
     )
+    expect(shown.out).toMatch(/^a1 +1 +.+ held: the vendor rejects the credential until /m)
     expect(objects((await project.runWarm(['limits', 'show', 'crm', '--json'])).out)[0]).toMatchObject({
+      busiestKeys: [{ key: 'a1', waiting: 1, stop: { kind: 'held' } }],
       refusals: [{ key: 'a1', cause: 'credential', answer: '401 from crm.example', count: 1 }],
     })
     const why = await project.runWarm(['why', id])
@@ -112,7 +114,9 @@ it('an operator sees which keys a vendor’s answers hold, why and until when, a
       'or until a request is accepted: the vendor rejects the credential (401 from crm.example)',
     )
     expect(why.out).toContain('mend the credential, then `sluice limits reset crm --key a1`')
-    expect((await project.runWarm(['status'])).out).toMatch(/held: the vendor rejects the credential/)
+    expect((await project.runWarm(['status'])).out).toMatch(
+      /^crm +1 +1 +a1: 1 +.+ held: the vendor rejects the credential/m,
+    )
     expect(await project.runWarm(['limits', 'reset', 'crm', '--key', 'a2'])).toMatchObject({
       out: 'nothing of limit crm is held\n',
     })
@@ -123,8 +127,16 @@ it('an operator sees which keys a vendor’s answers hold, why and until when, a
     expect((await project.runWarm(['limits', 'show', 'crm'])).out).not.toContain('rejected')
     await fail('down')
     expect((await project.runWarm(['why', id])).out).toContain('the vendor is down')
+    for (let n = 2; n <= 7; n++) await addBucket(sluice.db, 'crm', `a${n}`)
+    const others = [2, 3, 4, 5, 6, 7].map((n) => `crm:a${n}`)
+    await refuse(sluice.db, others, { waitUs: 60_000_000, text: '503 from crm.example', cause: 'down' })
+    const listed = await project.runWarm(['limits'])
+    expect(listed.out.match(/^ {2}a\d: not served by the vendor once/gm)).toHaveLength(5)
+    expect(listed.out).toContain('\n  and 2 more keys: `sluice limits show crm`\n')
+    const whole = await project.runWarm(['limits', 'show', 'crm'])
+    expect(whole.out.match(/^ {2}a\d: not served by the vendor once/gm)).toHaveLength(7)
     expect(objects((await project.runWarm(['limits', 'reset', 'crm', '--json'])).out)).toEqual([
-      { limit: 'crm', reset: 1 },
+      { limit: 'crm', reset: 7 },
     ])
     expect((await project.runWarm(['limits', 'reset', 'crn'])).code).toBe(1)
   } finally {

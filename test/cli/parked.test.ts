@@ -1,13 +1,8 @@
-import { afterEach, expect, it } from 'vitest'
+import { expect, it, onTestFinished } from 'vitest'
 import { Sluice } from '../../src/sluice.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { until } from '../until.ts'
 import { createProject, objects } from './program.ts'
-
-const ends: (() => unknown)[] = []
-afterEach(async () => {
-  for (const end of ends.splice(0).reverse()) await end()
-})
 
 const job = '01970000-0000-7000-8000-000000000001'
 
@@ -15,7 +10,7 @@ const job = '01970000-0000-7000-8000-000000000001'
 async function setting() {
   const { url } = await freshDatabase()
   const sluice = await Sluice.open({ store: url })
-  ends.push(() => sluice.close())
+  onTestFinished(() => sluice.close())
   await sluice.db.query(`insert into sluice.bucket (id, name, key, parked) values (5, 'crm', 'a 1', true)`)
   await sluice.db.query(
     `insert into sluice.lane (id, class, list, vstart, rank, fair, bound, denied, priority, weight, buckets, costed)
@@ -50,7 +45,7 @@ it('a program lists what is parked, and releases it by name, which wakes the wor
     expect.objectContaining({ kind: 'job', name: job, code: undefined }),
   ])
   const heard: string[] = []
-  ends.push(await sluice.db.listen('sluice.wake', (payload) => void heard.push(payload)))
+  onTestFinished(await sluice.db.listen('sluice.wake', (payload) => void heard.push(payload)))
   // The first notification may come before LISTEN is in force.
   await until(async () => {
     await sluice.db.query(`select pg_notify('sluice.wake', 'heard')`)
@@ -68,7 +63,7 @@ it('a program lists what is parked, and releases it by name, which wakes the wor
 it('status and doctor name what is parked, since when, why, and how to release it', async () => {
   const { url } = await setting()
   const project = createProject({ DATABASE_URL: url })
-  ends.push(() => project.close())
+  onTestFinished(() => project.close())
   const text = [
     "limit crm for a 1 since 2026-01-02T03:04:05.000Z (22003: integer out of range), `sluice release --limit crm --key 'a 1'`",
     'jobs of task sync in queue default since 2026-01-02T03:04:06.000Z (22012: division by zero), `sluice release --task sync --queue default`',

@@ -29,7 +29,7 @@ it('begins nothing that is called off while its grant is requested, and gives th
     isOff: (entry) => off.has(entry),
   })
   const entry = (take: string) => {
-    const own = { takes: [take], holds: [take], units: [1], progress: { denied: 0 }, delivery: { isInHand: true } }
+    const own = { buckets: [take], holds: [take], units: [1], progress: { denied: 0 }, delivery: { isInHand: true } }
     return own as unknown as Entry
   }
   const [one, other] = [entry('one'), entry('other')]

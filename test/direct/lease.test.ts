@@ -50,11 +50,11 @@ it('are leased anew when it is back, as often as that is worth', async ({ onTest
   const limiter = new DirectLimiter({ limits: [seats], redis, prefix: 'sluice:', clock, log: silent })
   await limiter.start()
   onTestFinished(() => limiter.close())
-  const answer = await limiter.take([{ takes: ['seats'], units: [1], count: 2 }])
+  const answer = await limiter.take([{ buckets: ['seats'], units: [1], count: 2 }])
   expect(answer?.got[0]?.granted).toBe(2)
   isAway = true
   await until(
-    async () => (await limiter.take([{ takes: ['seats'], units: [1], count: 1 }])) === undefined,
+    async () => (await limiter.take([{ buckets: ['seats'], units: [1], count: 1 }])) === undefined,
     'it is away',
   )
   const [before, napped] = [renewed.length, naps]

@@ -1,5 +1,5 @@
 /** The seven defects of Celery-AMQP-Events 0.4 with Celery 5.2 (docs/events-rabbitmq.md), none of which is ours, on every carrier. */
-import { afterEach, describe, expect, it } from 'vitest'
+import { describe, expect, it, onTestFinished } from 'vitest'
 import { z } from 'zod'
 import { event, on, retryIn, Sluice, type SluiceOptions, type Work } from '../../src/index.ts'
 import { program as busProgram, queuesOf, stranger } from '../bus/stage.ts'
@@ -11,10 +11,6 @@ import { until } from '../until.ts'
 const payload = z.object({ n: z.number() })
 const even = event('demo.even', payload)
 const odd = event('demo.odd', payload)
-const ends: (() => unknown)[] = []
-afterEach(async () => {
-  for (const end of ends.splice(0).reverse()) await end()
-})
 
 interface Carrier {
   /** Opens a service, with a worker if it has work. */
@@ -30,7 +26,7 @@ async function overStore(): Promise<Carrier> {
   return {
     async open(service, work) {
       const sluice = await Sluice.open({ store, service, logLevel: 'silent' })
-      ends.push(() => sluice.close())
+      onTestFinished(() => sluice.close())
       if (work !== undefined) await sluice.work(work)
       return sluice
     },
@@ -132,7 +128,7 @@ describe.each(carriers)('over $name', ({ start }) => {
     await dying.close()
     // Nobody knows whether that one had begun it. The next one has, when it is cut off.
     const proxy = await startProxy({ port: Number(new URL(host.url).port) })
-    ends.push(() => proxy.close())
+    onTestFinished(() => proxy.close())
     let end = () => {}
     await open('a', [handler(new Promise<void>((resolve) => (end = resolve)))], proxy.url(host.url))
     await until(async () => begun === 1 && (await queuesOf(host)).get(queue) === 0, 'it is tried again')

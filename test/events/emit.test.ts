@@ -87,7 +87,7 @@ async function traceOf(type: string, data: unknown, how: 'one' | 'several', isol
     for (let times = 0; times < 2; times++) told.push(await tx.query(`select ${call} as n`, args))
     const own = `replace(%s::text, '${id}', 'id')`
     const jobs = await tx.query(
-      `select lane::text, priority, task, queue, takes, raw, due_at, costs, ${own.replace('%s', 'input')} as input,
+      `select lane::text, priority, task, queue, buckets, raw, due_at, costs, ${own.replace('%s', 'input')} as input,
          id = ${fn}.delivery_id($1, input ->> 'service', input ->> 'handler') as is_own
        from sluice.job where input -> 'event' ->> 'id' = $1::text order by task, input ->> 'handler'`,
       [id],

@@ -285,10 +285,10 @@ describe.each(mainEngines)('on $name', (engine) => {
     ]
     await run(work)
     const id = await billing.events.emit(account, { account: 'a1' })
-    const takes = await billing.db.query<{ takes: string[] | null }>(
-      'select takes from sluice.job where takes is not null',
+    const buckets = await billing.db.query<{ buckets: string[] | null }>(
+      'select buckets from sluice.job where buckets is not null',
     )
-    expect(takes).toEqual([{ takes: ['crm:a1', 'events.billing.path.places'] }])
+    expect(buckets).toEqual([{ buckets: ['crm:a1', 'events.billing.path.places'] }])
     await run(work)
     expect(got).toEqual(expect.arrayContaining(['function', 'path']))
     expect(got).toHaveLength(2)

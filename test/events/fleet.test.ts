@@ -8,7 +8,7 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { afterEach, expect, it } from 'vitest'
+import { expect, it, onTestFinished } from 'vitest'
 import { systemClock } from '../../src/core/clock.ts'
 import { event, Sluice } from '../../src/index.ts'
 import { isLong } from '../long.ts'
@@ -22,10 +22,6 @@ const kills = isLong ? 10 : 2
 const slots = 10
 /** So many emit at a time, one by one. */
 const callers = 10
-const ends: (() => unknown)[] = []
-afterEach(async () => {
-  for (const end of ends.splice(0).reverse()) await end()
-})
 
 interface Servers {
   database: PostgresServer
@@ -39,7 +35,7 @@ async function start({ database, broker }: Servers, service: string, dir: string
     stdio: ['ignore', 'pipe', 'inherit'],
     env: { ...process.env, ...carrier },
   })
-  ends.push(() => child.kill('SIGKILL'))
+  onTestFinished(() => void child.kill('SIGKILL'))
   await once(child.stdout, 'data')
   return child
 }
@@ -64,16 +60,16 @@ it.each([
 ])('brings every event to each of two services, over %s, while %s', async (carrier, how) => {
   const isMany = how.includes('many at a time')
   const dir = mkdtempSync(join(tmpdir(), 'sluice-handled-'))
-  ends.push(() => rmSync(dir, { recursive: true }))
+  onTestFinished(() => rmSync(dir, { recursive: true }))
   const [database, broker] = await Promise.all([
     startPostgres(),
     carrier === 'RabbitMQ' ? startRabbit() : Promise.resolve(undefined),
   ])
-  ends.push(() => Promise.all([database.close(), broker?.close()]))
+  onTestFinished(async () => void (await Promise.all([database.close(), broker?.close()])))
   const servers = { database, broker }
   const options = broker === undefined ? {} : { events: 'rabbitmq' as const, amqp: broker.url }
   const sluice = await Sluice.open({ store: database.url, logLevel: 'silent', ...options })
-  ends.push(() => sluice.close())
+  onTestFinished(() => sluice.close())
   const services = ['a', 'b', 'a', 'b']
   const replicas = await Promise.all(services.map((service) => start(servers, service, dir)))
   const number = event('fleet.number')

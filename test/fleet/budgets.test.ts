@@ -1,34 +1,32 @@
 /** Budgets: quotas of which a share is used raise an alarm once in a period, in one process of the fleet. */
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest'
+import { beforeAll, beforeEach, expect, it } from 'vitest'
 import { newId } from '../../src/core/hash.ts'
 import { sqlOn, storeOn } from '../../src/db/store.ts'
 import { defineLimit } from '../../src/claim/definitions/define.ts'
 import type { AlarmOptions } from '../../src/fleet/alarm-kinds.ts'
 import { Alarms, readRaisedAlarms } from '../../src/fleet/alarms.ts'
-import { limit, type LimitOptions, Sluice } from '../../src/index.ts'
+import { limit, type LimitOptions } from '../../src/index.ts'
 import type { SluiceEvents } from '../../src/report/events.ts'
 import { Report } from '../../src/report/report.ts'
 import { acquire } from '../takes/engine.ts'
 import { empty, ownClock } from '../claim/engine.ts'
 import { keptLog, SteppedClock } from '../report/stage.ts'
-import { freshDatabase } from '../servers/database.ts'
+import { freshSluice } from '../servers/sluice.ts'
 import { addBucket, refund } from '../limits/engine.ts'
 
 // The middle of a day, and of a month.
 const startMs = Date.parse('2026-11-16T00:00:00Z')
 const hourMs = 3_600_000
-let sluice: Sluice
 let storeClock: { set(ms: number): Promise<void> }
 let nowMs: number
 let names = 0
 
+const sluice = await freshSluice()
 beforeAll(async () => {
-  sluice = await Sluice.open({ store: (await freshDatabase()).url })
   storeClock = await ownClock(sluice.db, startMs)
 })
-afterAll(() => sluice.close())
 beforeEach(async () => {
   await empty(sluice.db)
   nowMs = startMs

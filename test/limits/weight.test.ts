@@ -14,8 +14,11 @@ const region = limit('region', { rate: '1000/min', by: 'region', weights: { acme
 const all = limit('all', { rate: '1000/min' })
 
 /** The weight of a job of acme in the eu, of a task with these options. */
-const weigh = (options: object, stored = { tenant: 'acme', region: 'eu' }, takes = ['all', 'crm:acme', 'region:eu']) =>
-  placeOf(task('a', { input, limits: [all, crm, region], run, ...options }) as AnyTask, stored, 'q', 0, takes)
+const weigh = (
+  options: object,
+  stored = { tenant: 'acme', region: 'eu' },
+  buckets = ['all', 'crm:acme', 'region:eu'],
+) => placeOf(task('a', { input, limits: [all, crm, region], run, ...options }) as AnyTask, stored, 'q', 0, buckets)
 
 describe('weights of keys', () => {
   it('hold where turns go by the keys of their limit', () => {
@@ -79,7 +82,8 @@ describe('weights of keys', () => {
 })
 
 describe('a fair key', () => {
-  const place = (tenant: string, options: object, takes: string[]) => weigh(options, { tenant, region: 'eu' }, takes)
+  const place = (tenant: string, options: object, buckets: string[]) =>
+    weigh(options, { tenant, region: 'eu' }, buckets)
 
   it('that holds the separator of lanes is refused, because two lanes could be taken for one', () => {
     const fair = { fair: 'tenant' }

@@ -126,6 +126,20 @@ for (const engine of mainEngines) {
       expect(job.attempts.map(({ outcome }) => outcome)).toEqual(['retried', 'snoozed', 'failed'])
     })
 
+    it('shows the attempt that succeeds after a snooze', async () => {
+      let calls = 0
+      const of = task('awake', {
+        input: tenantInput,
+        run() {
+          if (++calls === 1) throw snooze('1ms')
+        },
+      })
+      const { attempts, startedAt, finishedAt } = await ended([of], await at.sluice.send(of, {}))
+      const done = { attempt: 1, outcome: 'done', startedAt, endedAt: finishedAt, waitedMs: expect.any(Number) }
+      expect(attempts).toMatchObject([{ attempt: 1, outcome: 'snoozed' }, done])
+      expect(attempts[1]?.waitedMs).toBeGreaterThanOrEqual(0)
+    })
+
     it('shows what an attempt was charged and settled, and which limit it waited for', async () => {
       const few = limit('few', { concurrency: 1, by: 'tenant' })
       const tokens = limit('tokens', { window: '1000/h', cost: 'n' })

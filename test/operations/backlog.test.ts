@@ -74,6 +74,18 @@ describe('the backlog', () => {
         ['seats', [4, 1]],
       ]),
     )
+    expect(new Map(limits.map(({ limit: name, busiestKeys }) => [name, busiestKeys]))).toMatchObject(
+      new Map([
+        [
+          'crm',
+          [
+            { key: 'a', waiting: 3, oldestAt: new Date('2026-05-04T10:00:00Z'), stop: undefined },
+            { key: 'b', waiting: 1 },
+          ],
+        ],
+        ['seats', []],
+      ]),
+    )
     expect(await t.drain()).toBe(4)
     await enter(t.sluice.db, ['call', 'free'])
     const after = await read()

@@ -76,7 +76,7 @@ for (const engine of engines) {
       expect((await sluice.why(await sluice.send(limited, { account: 'b' })))?.reasons.map(({ kind }) => kind)).toEqual(
         ['no-worker'],
       )
-      await sluice.db.query(`update sluice.job set takes = '{other:a}' where id = $1`, [ids[0]])
+      await sluice.db.query(`update sluice.job set buckets = '{other:a}' where id = $1`, [ids[0]])
       expect((await sluice.why(ids[0] ?? ''))?.reasons.map(({ kind }) => kind)).toContain('undefined-limit')
     })
 
@@ -139,7 +139,7 @@ it('send takes a transaction of PGlite itself', async () => {
   const sluice = await openOn(engines[0])
   const id = newId()
   await pglite.transaction((own) => sluice.send(limited, { account: 'a' }, { tx: own, id, idempotencyKey: 'k' }))
-  expect((await pglite.query('select id, takes from sluice.job')).rows).toEqual([{ id, takes: ['few:a'] }])
+  expect((await pglite.query('select id, buckets from sluice.job')).rows).toEqual([{ id, buckets: ['few:a'] }])
   await sluice.close()
   await pglite.close()
 })

@@ -247,7 +247,7 @@ describe.each(mainEngines)('on $name', (engine) => {
   describe('rekey', () => {
     const waits = () =>
       sluice.db.query(
-        `select takes, fair, claim is not null as runs, due_at is not null as later from sluice.job order by seq`,
+        `select buckets, fair, claim is not null as runs, due_at is not null as later from sluice.job order by seq`,
       )
 
     it('moves waiting and scheduled jobs with their turns, and leaves running ones', async () => {
@@ -260,14 +260,14 @@ describe.each(mainEngines)('on $name', (engine) => {
       expect(jobs).toHaveLength(1)
       await sluice.send(call, other)
       expect(await sluice.limits.rekey(name, { from: 'acme', to: 'acme-eu' })).toBe(3)
-      const old = { takes: [`${name}:acme`], fair: 'call:acme' }
-      const moved = { takes: [`${name}:acme-eu`], fair: 'call:acme-eu' }
+      const old = { buckets: [`${name}:acme`], fair: 'call:acme' }
+      const moved = { buckets: [`${name}:acme-eu`], fair: 'call:acme-eu' }
       expect(await waits()).toEqual([
         { ...old, runs: true, later: false },
         { ...moved, runs: false, later: false },
         { ...moved, runs: false, later: false },
         { ...moved, runs: false, later: true },
-        { takes: [`${name}:other`], fair: 'call:other', runs: false, later: false },
+        { buckets: [`${name}:other`], fair: 'call:other', runs: false, later: false },
       ])
       expect(await sluice.limits.rekey(name, { from: 'acme', to: 'acme-eu' })).toBe(0)
       // The room of the new key, of which nothing was used: 6 at once, for two jobs and no others.

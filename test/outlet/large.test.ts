@@ -45,7 +45,7 @@ it('the ends of many attempts with large results go in messages of a bounded siz
   await worker.open()
   await say({ type: 'offer' })
   await world.runUntil(1_500)
-  const job = { claim: 'c', task: 'a', takes: null, grantUs: null, grantedMs: world.nowMs, input: '1' }
+  const job = { claim: 'c', task: 'a', buckets: null, grantUs: null, grantedMs: world.nowMs, input: '1' }
   const jobs = Array.from({ length: count }, (_, seq) => ({ ...job, seq }))
   await say({ type: 'grants', at: world.nowMs, claimer: 'x', stint, recorded: [], jobs })
   await world.runUntil(1_600)

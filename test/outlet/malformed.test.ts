@@ -73,7 +73,7 @@ it('a worker begins and holds nothing of a message of which a part cannot be rea
   await say({ type: 'offer' })
   await world.runUntil(1_500)
   const stint = announced.at(-1)?.stint
-  const job = { claim: 'c', seq: 1, task: 'a', takes: null, grantUs: null, grantedMs: world.nowMs, input: '1' }
+  const job = { claim: 'c', seq: 1, task: 'a', buckets: null, grantUs: null, grantedMs: world.nowMs, input: '1' }
   const grants = (jobs: unknown[]) => say({ type: 'grants', at: world.nowMs, claimer: 'x', stint, recorded: [], jobs })
   await grants([job, null])
   await world.runUntil(3_000)

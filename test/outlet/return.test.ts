@@ -73,7 +73,7 @@ async function stage() {
     claim: '1',
     seq: 1,
     task: 'a',
-    takes: ['x'],
+    buckets: ['x'],
     grantUs: 1_000_000,
     grantedMs: 8_000,
   } as unknown as ClaimedJob

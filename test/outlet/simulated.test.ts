@@ -86,7 +86,7 @@ it('begins each job once and in time, or reports that it did not begin, whatever
       if (world.nowMs > faultsMs) return
       if (dispatcher.free() > 0) {
         dispatcher.enlist()
-        const job = { claim: String(granted.size), seq: 1, task: 'a', takes: ['x'], grantUs: lifeMs * 1_000 }
+        const job = { claim: String(granted.size), seq: 1, task: 'a', buckets: ['x'], grantUs: lifeMs * 1_000 }
         const all = { ...job, grantedMs: clock.monotonicMs() } as ClaimedJob
         granted.set(keyOf(all), all.grantedMs)
         dispatcher.start([all])

@@ -1,13 +1,12 @@
 import { randomInt, randomUUID } from 'node:crypto'
 import fc from 'fast-check'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import type { LimitOptions } from '../../src/limits/limit.ts'
 import type { Rule } from '../../src/limits/rule.ts'
 import type { RedisBucket } from '../../src/redis/definition.ts'
 import type { Granted } from '../../src/redis/call.ts'
 import { RedisLimiter, scriptOf } from '../../src/redis/limiter.ts'
-import { type RedisServer, startRedis } from '../servers/redis.ts'
-import { connectRedis, type Connection } from '../servers/resp.ts'
+import { freshRedis } from '../servers/redis.ts'
 import { bucket, decided } from './calls.ts'
 import { onStage, setClock } from './stage.ts'
 
@@ -15,18 +14,8 @@ import { onStage, setClock } from './stage.ts'
 const seed = Number(process.env['SLUICE_TEST_SEED'] ?? randomInt(2 ** 31))
 const startUs = 1_700_000_000_000_000
 
-let server: RedisServer
-let client: Connection
-let limiter: RedisLimiter
-beforeAll(async () => {
-  server = await startRedis()
-  client = await connectRedis(server.port)
-  limiter = new RedisLimiter(client, { timeoutMs: 60_000 }, (name) => onStage(scriptOf(name)))
-})
-afterAll(async () => {
-  client.close()
-  await server.close()
-})
+const { client } = await freshRedis()
+const limiter = new RedisLimiter(client, { timeoutMs: 60_000 }, (name) => onStage(scriptOf(name)))
 
 let nowUs = 0
 const pass = (us: number) => setClock(client, (nowUs += us))

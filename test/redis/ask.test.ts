@@ -1,6 +1,6 @@
 /** Takes from Redis whose replies are lost: the caller does not use them, so they are refunded. */
 import { randomUUID } from 'node:crypto'
-import { afterEach, expect, it } from 'vitest'
+import { expect, it, onTestFinished } from 'vitest'
 import { limit, Sluice } from '../../src/index.ts'
 import type { RedisClient } from '../../src/redis/client.ts'
 import { RedisLimiter } from '../../src/redis/limiter.ts'
@@ -9,19 +9,14 @@ import { startRedis } from '../servers/redis.ts'
 import { connectRedis } from '../servers/resp.ts'
 import { until } from '../until.ts'
 
-const ends: (() => unknown)[] = []
-afterEach(async () => {
-  for (const end of ends.splice(0).reverse()) await end()
-})
-
 const ten = limit('ten', { rate: '10/h', burst: 10 })
 
 /** Takes of a limit of ten in Redis, whose replies can be lost; `ids`: the ids of the calls. */
 async function setting() {
   const redis = await startRedis()
-  ends.push(() => redis.close())
+  onTestFinished(() => redis.close())
   const client = await connectRedis(redis.port)
-  ends.push(() => client.close())
+  onTestFinished(() => client.close())
   const state = { isLosing: false, ids: new Set<string>() }
   const losing: RedisClient = {
     async send(command, args) {
@@ -33,7 +28,7 @@ async function setting() {
     },
   }
   const sluice = await Sluice.open({ store: (await freshDatabase()).url, redis: losing })
-  ends.push(() => sluice.close())
+  onTestFinished(() => sluice.close())
   const limiter = new RedisLimiter(client)
   /** Whether Redis has room for this number of units, which are taken. */
   const hasRoom = async (units: number) => {

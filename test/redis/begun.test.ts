@@ -1,23 +1,18 @@
 /** A Redis that starts empty: what a job then waits for, in words and times, and that it starts by itself. */
-import { afterEach, expect, it } from 'vitest'
+import { expect, it, onTestFinished } from 'vitest'
 import { limit, Sluice, task } from '../../src/index.ts'
 import type { Why } from '../../src/operations/why.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { startRedis } from '../servers/redis.ts'
 import { until } from '../until.ts'
 
-const ends: (() => unknown)[] = []
-afterEach(async () => {
-  for (const end of ends.splice(0).reverse()) await end()
-})
-
 it('`why` tells that Redis lost its state, and until when that closes the limit; then the job starts by itself', async () => {
   const redis = await startRedis()
-  ends.push(() => redis.close())
+  onTestFinished(() => redis.close())
   const shared = limit('shared', { window: '10/6s', published: true })
   const call = task('call', { limits: [shared], run: () => undefined })
   const sluice = await Sluice.open({ store: (await freshDatabase()).url, redis: redis.url })
-  ends.push(() => sluice.close())
+  onTestFinished(() => sluice.close())
   await sluice.work([call])
   await sluice.waitFor(await sluice.send(call, {}))
 

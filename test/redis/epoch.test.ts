@@ -1,29 +1,19 @@
 import { randomUUID } from 'node:crypto'
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { beforeEach, describe, expect, it } from 'vitest'
 import { periodOf } from '../../src/core/calendar.ts'
 import type { RedisClient } from '../../src/redis/client.ts'
 import type { Granted } from '../../src/redis/call.ts'
 import { RedisLimiter } from '../../src/redis/limiter.ts'
 import type { RedisBucket } from '../../src/redis/definition.ts'
 import { startProxy } from '../servers/proxy.ts'
-import { type RedisServer, startRedis } from '../servers/redis.ts'
-import { connectRedis, type Connection } from '../servers/resp.ts'
+import { freshRedis, startRedis } from '../servers/redis.ts'
 import { later, until } from '../until.ts'
 import { bucket, decided, seedOf } from './calls.ts'
+import { connectRedis } from '../servers/resp.ts'
 
-let server: RedisServer
-let client: Connection
-let limiter: RedisLimiter
-beforeAll(async () => {
-  server = await startRedis()
-  client = await connectRedis(server.port)
-  limiter = new RedisLimiter(client)
-})
+const { server, client } = await freshRedis()
+const limiter = new RedisLimiter(client)
 beforeEach(() => client.send('FLUSHALL', []))
-afterAll(async () => {
-  client.close()
-  await server.close()
-})
 
 const minute = bucket('minute', { window: '5/min' })
 const hour = bucket('hour', { window: '5/h' })

@@ -1,29 +1,20 @@
 /** How long keys of buckets are kept, which not each grant prolongs; and for how long nothing has changed in a bucket. */
 import { randomUUID } from 'node:crypto'
-import { afterAll, beforeAll, expect, it } from 'vitest'
+import { beforeAll, expect, it } from 'vitest'
 import { RedisLimiter, scriptOf } from '../../src/redis/limiter.ts'
-import { type RedisServer, startRedis } from '../servers/redis.ts'
-import { connectRedis, type Connection } from '../servers/resp.ts'
+import { freshRedis } from '../servers/redis.ts'
 import { bucket, decided } from './calls.ts'
 import { onStage, setClock } from './stage.ts'
 
 const second = 1_000_000
 /** Longer than any key is kept here; the test sets it to see whether a call sets another. */
 const markMs = 1e12
-let server: RedisServer
-let client: Connection
-let limiter: RedisLimiter
 let nowUs = 1_700_000_000 * second
+const { client } = await freshRedis()
+const limiter = new RedisLimiter(client, { timeoutMs: 60_000 }, (name) => onStage(scriptOf(name)))
 beforeAll(async () => {
-  server = await startRedis()
-  client = await connectRedis(server.port)
-  limiter = new RedisLimiter(client, { timeoutMs: 60_000 }, (name) => onStage(scriptOf(name)))
   await setClock(client, nowUs)
   await limiter.begin({ owner: 'sluice', epoch: randomUUID(), closeUs: 0 })
-})
-afterAll(async () => {
-  client.close()
-  await server.close()
 })
 
 const ttlMs = async (name: string) => Number(await client.send('PTTL', [limiter.keyOf(name)]))

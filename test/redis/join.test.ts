@@ -1,32 +1,21 @@
 /** Several databases under one limit in Redis: how an epoch that one begins is completed by the others. */
 import { randomUUID } from 'node:crypto'
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { beforeEach, describe, expect, it } from 'vitest'
 import type { RedisBucket, Seed } from '../../src/redis/definition.ts'
 import type { Granted } from '../../src/redis/call.ts'
 import { RedisLimiter, scriptOf } from '../../src/redis/limiter.ts'
-import { type RedisServer, startRedis } from '../servers/redis.ts'
-import { connectRedis, type Connection } from '../servers/resp.ts'
+import { freshRedis } from '../servers/redis.ts'
 import { bucket, decided, seedOf } from './calls.ts'
 import { onStage, setClock } from './stage.ts'
 
 const startUs = 1_700_000_040_000_000
 const second = 1_000_000
 
-let server: RedisServer
-let client: Connection
-let limiter: RedisLimiter
-beforeAll(async () => {
-  server = await startRedis()
-  client = await connectRedis(server.port)
-  limiter = new RedisLimiter(client, { timeoutMs: 60_000 }, (name) => onStage(scriptOf(name)))
-})
+const { client } = await freshRedis()
+const limiter = new RedisLimiter(client, { timeoutMs: 60_000 }, (name) => onStage(scriptOf(name)))
 beforeEach(async () => {
   await client.send('FLUSHALL', [])
   await setClock(client, startUs)
-})
-afterAll(async () => {
-  client.close()
-  await server.close()
 })
 
 const begin = (epoch: string, seeds: Seed[] = [], more = {}) =>

@@ -1,38 +1,27 @@
 import { randomUUID } from 'node:crypto'
-import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest'
+import { beforeAll, beforeEach, expect, it, onTestFinished } from 'vitest'
 import { z } from 'zod'
 import { limit, Sluice, task } from '../../src/index.ts'
 import { RedisLimiter } from '../../src/redis/limiter.ts'
 import { findPython } from '../examples/interpreter.ts'
 import { freshDatabase } from '../servers/database.ts'
-import { type RedisServer, startRedis } from '../servers/redis.ts'
-import { connectRedis, type Connection } from '../servers/resp.ts'
+import { freshRedis } from '../servers/redis.ts'
 import { until } from '../until.ts'
 import { Caller } from './caller.ts'
 import { bucket, decided } from './calls.ts'
 
-let server: RedisServer
-let client: Connection
-let limiter: RedisLimiter
 let python: string
-const ends: (() => unknown)[] = []
+const { server, client } = await freshRedis()
+const limiter = new RedisLimiter(client, { prefix: 'app:', domain: 'crm' })
 beforeAll(async () => {
   python = await findPython('redis')
-  server = await startRedis()
-  client = await connectRedis(server.port)
-  limiter = new RedisLimiter(client, { prefix: 'app:', domain: 'crm' })
 })
 beforeEach(async () => {
   await client.send('FLUSHALL', [])
 })
-afterAll(async () => {
-  for (const end of ends.reverse()) await end()
-  client.close()
-  await server.close()
-})
 const caller = (): Caller => {
   const one = new Caller(python, server.url)
-  ends.push(() => one.end())
+  onTestFinished(() => one.end())
   return one
 }
 const place = (version = 1, concurrency = 1) => bucket('place', { concurrency }, version)
@@ -94,7 +83,7 @@ it('jobs and programs in other languages never hold more places together than th
   const { url: store } = await freshDatabase()
   const redis = { send: (command: string, args: (string | number)[]) => client.send(command, args.map(String)) }
   const sluice = await Sluice.open({ store, redis, redisPrefix: 'jobs:' } as never)
-  ends.push(() => sluice.close())
+  onTestFinished(() => sluice.close())
   const own = limit('shared', { concurrency: 1, published: true })
   let isRunning = false
   let goOn = () => {}

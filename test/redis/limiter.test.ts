@@ -1,31 +1,21 @@
 import { randomUUID } from 'node:crypto'
 import { readFileSync } from 'node:fs'
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { beforeEach, describe, expect, it } from 'vitest'
 import type { LimitOptions } from '../../src/limits/limit.ts'
 import type { RedisClient } from '../../src/redis/client.ts'
 import { inJson, type RedisBucket } from '../../src/redis/definition.ts'
 import type { Granted } from '../../src/redis/call.ts'
 import { RedisLimiter, scriptOf } from '../../src/redis/limiter.ts'
 import { startProxy } from '../servers/proxy.ts'
-import { type RedisServer, startRedis } from '../servers/redis.ts'
-import { connectRedis, type Connection } from '../servers/resp.ts'
+import { freshRedis } from '../servers/redis.ts'
 import { bucket, decided } from './calls.ts'
+import { connectRedis } from '../servers/resp.ts'
 
-let server: RedisServer
-let client: Connection
-let limiter: RedisLimiter
-beforeAll(async () => {
-  server = await startRedis()
-  client = await connectRedis(server.port)
-  limiter = new RedisLimiter(client)
-})
+const { server, client } = await freshRedis()
+const limiter = new RedisLimiter(client)
 beforeEach(async () => {
   await client.send('FLUSHALL', [])
   await limiter.begin({ owner: 'sluice', epoch: randomUUID(), closeUs: 0 })
-})
-afterAll(async () => {
-  client.close()
-  await server.close()
 })
 
 const reserve = async (buckets: RedisBucket[], want = 1, id: string = randomUUID(), by = limiter): Promise<Granted> => {

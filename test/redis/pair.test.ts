@@ -1,28 +1,16 @@
 /** A take of two limits that are shared in Redis: all or nothing there too. */
 import { randomUUID } from 'node:crypto'
-import { afterAll, beforeAll, expect, it } from 'vitest'
-import { limit, Sluice } from '../../src/index.ts'
+import { expect, it } from 'vitest'
+import { limit } from '../../src/index.ts'
 import { RedisLimiter } from '../../src/redis/limiter.ts'
-import { freshDatabase } from '../servers/database.ts'
-import { type RedisServer, startRedis } from '../servers/redis.ts'
-import { connectRedis, type Connection } from '../servers/resp.ts'
+import { freshRedis } from '../servers/redis.ts'
+import { freshSluice } from '../servers/sluice.ts'
 
 const crm = limit('crm', { rate: '20/h', burst: 20, by: 'account', published: true })
 const total = limit('total', { rate: '12/h', burst: 12, published: true })
 
-let redis: RedisServer
-let client: Connection
-let sluice: Sluice
-beforeAll(async () => {
-  redis = await startRedis()
-  client = await connectRedis(redis.port)
-  sluice = await Sluice.open({ store: (await freshDatabase()).url, redis: redis.url })
-})
-afterAll(async () => {
-  await sluice.close()
-  client.close()
-  await redis.close()
-})
+const { server: redis, client } = await freshRedis()
+const sluice = await freshSluice({ redis: redis.url })
 
 /** Takes as another program does, which knows only Redis; resolves to how many grants it got. */
 async function foreign(name: string, rules: typeof crm.rules, want: number): Promise<number> {

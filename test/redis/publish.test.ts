@@ -1,22 +1,11 @@
-import { afterAll, beforeAll, expect, it } from 'vitest'
+import { expect, it } from 'vitest'
 import { limit } from '../../src/limits/limit.ts'
 import type { Published } from '../../src/redis/definition.ts'
 import { RedisLimiter } from '../../src/redis/limiter.ts'
-import { type RedisServer, startRedis } from '../servers/redis.ts'
-import { connectRedis, type Connection } from '../servers/resp.ts'
+import { freshRedis } from '../servers/redis.ts'
 
-let server: RedisServer
-let client: Connection
-let limiter: RedisLimiter
-beforeAll(async () => {
-  server = await startRedis()
-  client = await connectRedis(server.port)
-  limiter = new RedisLimiter(client, { prefix: 'app:', domain: 'crm' })
-})
-afterAll(async () => {
-  client.close()
-  await server.close()
-})
+const { client } = await freshRedis()
+const limiter = new RedisLimiter(client, { prefix: 'app:', domain: 'crm' })
 
 const published = (version: number, options: Parameters<typeof limit>[1]): Published => {
   const { name, rules, keyed: isKeyed, grantUs } = limit('mail', options)

@@ -9,21 +9,16 @@ import type { Granted } from '../../src/redis/call.ts'
 import { RedisLimiter } from '../../src/redis/limiter.ts'
 import { findPython } from '../examples/interpreter.ts'
 import { startProxy } from '../servers/proxy.ts'
-import { type RedisServer, startRedis } from '../servers/redis.ts'
-import { connectRedis, type Connection } from '../servers/resp.ts'
+import { freshRedis } from '../servers/redis.ts'
 import { until } from '../until.ts'
 import { Caller, type Told, type Want } from './caller.ts'
 import { decided } from './calls.ts'
 
-let server: RedisServer
-let client: Connection
-let limiter: RedisLimiter
 let callers: [Caller, Caller]
+const { server, client } = await freshRedis()
+const limiter = new RedisLimiter(client, { prefix: 'app:', domain: 'crm' })
 beforeAll(async () => {
   const python = await findPython('redis')
-  server = await startRedis()
-  client = await connectRedis(server.port)
-  limiter = new RedisLimiter(client, { prefix: 'app:', domain: 'crm' })
   callers = [new Caller(python, server.url), new Caller(python, server.url)]
 })
 beforeEach(async () => {
@@ -32,8 +27,6 @@ beforeEach(async () => {
 })
 afterAll(async () => {
   for (const one of callers) one.end()
-  client.close()
-  await server.close()
 })
 
 // Python knows a definition for 10 s, so each test has a limit of its own.

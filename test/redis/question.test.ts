@@ -20,10 +20,10 @@ it.each([
   { what: 'the bucket is closed', cause: 'held', waitUs: hour, quietUs: 0, us: 60 * second },
   { what: 'other programs take from it', cause: 'others', waitUs: hour, quietUs: 0, us: 0 },
 ] as const)('a bucket that Redis denies is held for a while when $what', ({ cause, waitUs, quietUs, us }) => {
-  const asked = { wishes: [{ takes: ['crm'], units: [1], count: 1, lifeMs: 100 }], epoch: 'e', sentMs: 0 }
+  const asked = { wishes: [{ buckets: ['crm'], units: [1], count: 1, lifeMs: 100 }], epoch: 'e', sentMs: 0 }
   const result: Granted = { granted: 0, waitUs, lacking: 0, startUs: 0, cause, quietUs }
   const times = { requestedMs: 0, receivedMs: 1, late: [0] }
-  const question = { takes: ['crm'], items: [], itemOf: [0] }
+  const question = { buckets: ['crm'], items: [], itemOf: [0] }
   const { holds } = decisionsOf(asked, question, [result], times, { isQuick: () => false, isAlone: true })
   expect(holds.get('crm')?.us).toBe(us)
 })

@@ -1,14 +1,13 @@
 import { randomInt, randomUUID } from 'node:crypto'
 import fc from 'fast-check'
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { beforeEach, describe, expect, it } from 'vitest'
 import { type Bucket, charge, emptyBucket, room } from '../../src/limits/decide.ts'
 import type { LimitOptions } from '../../src/limits/limit.ts'
 import { type Rule, windowParts } from '../../src/limits/rule.ts'
 import type { RedisBucket, Seed } from '../../src/redis/definition.ts'
 import type { Beginning, Granted } from '../../src/redis/call.ts'
 import { RedisLimiter, scriptOf } from '../../src/redis/limiter.ts'
-import { type RedisServer, startRedis } from '../servers/redis.ts'
-import { connectRedis, type Connection } from '../servers/resp.ts'
+import { freshRedis } from '../servers/redis.ts'
 import { bucket, decided, seedOf } from './calls.ts'
 import { onStage, setClock } from './stage.ts'
 
@@ -16,19 +15,9 @@ import { onStage, setClock } from './stage.ts'
 const repeat = Number(process.env['SLUICE_TEST_SEED'] ?? randomInt(2 ** 31))
 const startUs = 1_700_000_040_000_000
 
-let server: RedisServer
-let client: Connection
-let limiter: RedisLimiter
-beforeAll(async () => {
-  server = await startRedis()
-  client = await connectRedis(server.port)
-  limiter = new RedisLimiter(client, { timeoutMs: 60_000 }, (name) => onStage(scriptOf(name)))
-})
+const { client } = await freshRedis()
+const limiter = new RedisLimiter(client, { timeoutMs: 60_000 }, (name) => onStage(scriptOf(name)))
 beforeEach(() => anew(startUs))
-afterAll(async () => {
-  client.close()
-  await server.close()
-})
 
 const anew = async (us: number) => {
   await client.send('FLUSHALL', [])

@@ -1,26 +1,17 @@
 import { readFileSync } from 'node:fs'
-import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest'
+import { beforeEach, expect, it } from 'vitest'
 import { limit } from '../../src/limits/limit.ts'
 import type { RedisClient } from '../../src/redis/client.ts'
 import { RedisLimiter } from '../../src/redis/limiter.ts'
 import { checkServer, type ServerCheck } from '../../src/redis/server.ts'
-import { type RedisServer, startRedis } from '../servers/redis.ts'
-import { connectRedis, type Connection } from '../servers/resp.ts'
+import { freshRedis } from '../servers/redis.ts'
 import { bucket, decided, seedOf } from './calls.ts'
+import { connectRedis } from '../servers/resp.ts'
 
-let server: RedisServer
-let client: Connection
-beforeAll(async () => {
-  server = await startRedis()
-  client = await connectRedis(server.port)
-})
+const { server, client } = await freshRedis()
 beforeEach(async () => {
   await client.send('FLUSHALL', [])
   await client.send('CONFIG', ['RESETSTAT'])
-})
-afterAll(async () => {
-  client.close()
-  await server.close()
 })
 
 const set = (name: string, value: string) => client.send('CONFIG', ['SET', name, value])

@@ -1,5 +1,5 @@
 /** Settlements in Redis when replies are lost, time passes, and epochs change: each counts once, or is lost to the safe side. */
-import { afterEach, describe, expect, it } from 'vitest'
+import { describe, expect, it, onTestFinished } from 'vitest'
 import { type Clock, systemClock } from '../../src/core/clock.ts'
 import { newId } from '../../src/core/hash.ts'
 import type { RedisClient } from '../../src/redis/client.ts'
@@ -12,19 +12,14 @@ import { startRedis } from '../servers/redis.ts'
 import { connectRedis } from '../servers/resp.ts'
 import { until } from '../until.ts'
 
-const ends: (() => unknown)[] = []
-afterEach(async () => {
-  for (const end of ends.splice(0).reverse()) await end()
-})
-
 const one = bucket('one', { window: '10/h' })
 
 /** A bucket of ten in Redis under an epoch, and settlements of it by a clock that tests move. */
 async function setting() {
   const redis = await startRedis()
-  ends.push(() => redis.close())
+  onTestFinished(() => redis.close())
   const client = await connectRedis(redis.port)
-  ends.push(() => client.close())
+  onTestFinished(() => client.close())
   /** `told`: calls with settlements that Redis has received; `lost`: how many further replies get lost. */
   const state = { told: 0, lost: 0, failures: 0, laterMs: 0, epoch: newId() as string | undefined }
   const losing: RedisClient = {
@@ -91,7 +86,7 @@ describe('lost replies to settlements', () => {
     const { state, words, granted, left, add } = await setting()
     const grant = await granted(5)
     state.lost = 2
-    await add({ take: 'one', epoch: String(state.epoch), grant, more: -1 })
+    await add({ bucket: 'one', epoch: String(state.epoch), grant, more: -1 })
     for (let n = 1; n <= 2; n++) {
       words.go()
       await words.settled()
@@ -104,13 +99,13 @@ describe('lost replies to settlements', () => {
     const { state, granted, left, add, forgetAnswers } = await setting()
     const [grant, epoch] = [await granted(5), String(state.epoch)]
     state.lost = 2
-    await add({ take: 'one', epoch, grant, more: -1 })
+    await add({ bucket: 'one', epoch, grant, more: -1 })
     // This one waits for the outcome of the one before.
-    await add({ take: 'one', epoch, grant, more: -1 })
+    await add({ bucket: 'one', epoch, grant, more: -1 })
     expect(state.failures).toBe(2)
     state.laterMs = 50_001
     await forgetAnswers()
-    await add({ take: 'one', epoch, grant, more: -1 })
+    await add({ bucket: 'one', epoch, grant, more: -1 })
     expect(state.told).toBe(3)
     // Two of five: the one whose call arrived, and the last one.
     expect(await left()).toMatchObject({ granted: 7 })
@@ -121,9 +116,9 @@ describe('a request that is charged once more', () => {
   it('is charged before the call resolves, and the call rejects if it may not have been', async () => {
     const { state, words, granted, left } = await setting()
     await granted(5)
-    await words.confirm([{ take: 'one', again: 2 }])
+    await words.confirm([{ bucket: 'one', again: 2 }])
     state.lost = 1
-    await expect(words.confirm([{ take: 'one', again: 2 }])).rejects.toThrow('the connection was lost')
+    await expect(words.confirm([{ bucket: 'one', again: 2 }])).rejects.toThrow('the connection was lost')
     // The lost call had arrived.
     expect(await left()).toMatchObject({ granted: 1 })
     expect(state).toMatchObject({ told: 2, failures: 0 })
@@ -133,21 +128,21 @@ describe('a request that is charged once more', () => {
     const { state, words, granted, left, succeed } = await setting()
     await granted(5)
     await succeed(5)
-    await words.confirm([{ take: 'one', again: 2 }])
+    await words.confirm([{ bucket: 'one', again: 2 }])
     expect(await left()).toMatchObject({ granted: 3 })
-    await expect(words.confirm([{ take: 'one', again: 2 }], 'an earlier one')).rejects.toThrow(
+    await expect(words.confirm([{ bucket: 'one', again: 2 }], 'an earlier one')).rejects.toThrow(
       'another epoch has begun',
     )
     state.epoch = undefined
-    await expect(words.confirm([{ take: 'one', again: 2 }])).rejects.toThrow('no epoch is known')
+    await expect(words.confirm([{ bucket: 'one', again: 2 }])).rejects.toThrow('no epoch is known')
   })
 })
 
 it("settlements make no room when Redis's clock steps forward", async () => {
   const redis = await startRedis()
-  ends.push(() => redis.close())
+  onTestFinished(() => redis.close())
   const client = await connectRedis(redis.port)
-  ends.push(() => client.close())
+  onTestFinished(() => client.close())
   const limiter = new RedisLimiter(client, {}, (name) => onStage(scriptOf(name)))
   const capUs = 1_790_000_001_000_000
   await setClock(client, capUs - 1_000_000)
@@ -164,7 +159,7 @@ it("settlements make no room when Redis's clock steps forward", async () => {
   const reserve = async () => decided(await limiter.reserve({ id: newId(), buckets: [one], items, capUs }))[0]
   expect(await reserve()).toMatchObject({ granted: 10 })
   await setClock(client, capUs + 7_200_000_000)
-  await words.confirm([{ take: 'one', again: 1 }])
+  await words.confirm([{ bucket: 'one', again: 1 }])
   expect(await reserve()).toMatchObject({ granted: 0 })
 })
 
@@ -173,8 +168,8 @@ describe('after another epoch has begun', () => {
     const { state, granted, left, add, succeed } = await setting()
     const [grant, before] = [await granted(5), String(state.epoch)]
     await succeed(4)
-    await add({ take: 'one', epoch: before, grant, more: -1 })
-    await add({ take: 'one', epoch: before, grant, isUnused: true })
+    await add({ bucket: 'one', epoch: before, grant, more: -1 })
+    await add({ bucket: 'one', epoch: before, grant, isUnused: true })
     expect(state.told).toBe(0)
     expect(await left()).toMatchObject({ granted: 6 })
   })
@@ -183,7 +178,7 @@ describe('after another epoch has begun', () => {
     const { state, granted, left, add, succeed } = await setting()
     const grant = await granted(5)
     const epoch = await succeed(5)
-    await add({ take: 'one', epoch, grant, more: -2 })
+    await add({ bucket: 'one', epoch, grant, more: -2 })
     expect(state.told).toBe(1)
     expect(await left()).toMatchObject({ granted: 7 })
   })
@@ -192,8 +187,8 @@ describe('after another epoch has begun', () => {
     const { state, granted, left, add, succeed } = await setting()
     const [grant, before] = [await granted(5), String(state.epoch)]
     const epoch = await succeed(5)
-    await add({ take: 'one', epoch: before, grant, more: 2 })
-    await add({ take: 'one', epoch, grant, more: 1 })
+    await add({ bucket: 'one', epoch: before, grant, more: 2 })
+    await add({ bucket: 'one', epoch, grant, more: 1 })
     expect(await left()).toMatchObject({ granted: 2 })
   })
 
@@ -201,7 +196,7 @@ describe('after another epoch has begun', () => {
     const { state, granted, left, add, succeed } = await setting()
     const before = String(state.epoch)
     await succeed(0)
-    await add({ take: 'one', epoch: before, grant: await granted(5), more: -3 })
+    await add({ bucket: 'one', epoch: before, grant: await granted(5), more: -3 })
     expect(await left()).toMatchObject({ granted: 8 })
   })
 })
@@ -210,7 +205,7 @@ it('settlements wait while no epoch is known, and are sent when one is', async (
   const { state, words, granted, left, add } = await setting()
   const [grant, epoch] = [await granted(5), String(state.epoch)]
   state.epoch = undefined
-  await add({ take: 'one', epoch, grant, isUnused: true })
+  await add({ bucket: 'one', epoch, grant, isUnused: true })
   expect([state.told, state.failures]).toEqual([0, 1])
   state.epoch = epoch
   words.go()
@@ -220,9 +215,9 @@ it('settlements wait while no epoch is known, and are sent when one is', async (
 
 it("a vendor's silence is held for as long as is left of it", async () => {
   const { state, left, add, clock } = await setting()
-  await add({ take: 'one', untilMs: clock.monotonicMs() - 1 })
+  await add({ bucket: 'one', untilMs: clock.monotonicMs() - 1 })
   expect(state.told).toBe(0)
-  await add({ take: 'one', untilMs: clock.monotonicMs() + 600_000 })
+  await add({ bucket: 'one', untilMs: clock.monotonicMs() + 600_000 })
   await until(() => state.told === 1)
   const answer = await left()
   expect(answer?.granted).toBe(0)

@@ -1,11 +1,10 @@
 import { randomInt } from 'node:crypto'
 import fc from 'fast-check'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { anyHistory, anyLoad, inRedis } from '../limits/acts.ts'
 import { anyRelatives } from '../limits/relatives.ts'
 import { isLong } from '../long.ts'
-import { type RedisServer, startRedis } from '../servers/redis.ts'
-import { connectRedis, type Connection } from '../servers/resp.ts'
+import { freshRedis } from '../servers/redis.ts'
 import { RedisStage } from './stage.ts'
 
 /** Repeats a run from the values that it has printed. */
@@ -13,18 +12,9 @@ const seed = Number(process.env['SLUICE_TEST_SEED'] ?? randomInt(2 ** 31))
 const histories = isLong ? 165 : 20
 const length = 120
 
-describe('Redis decides as the specification does', () => {
-  let server: RedisServer
-  let client: Connection
-  beforeAll(async () => {
-    server = await startRedis()
-    client = await connectRedis(server.port)
-  })
-  afterAll(async () => {
-    client.close()
-    await server.close()
-  })
+const { client } = await freshRedis()
 
+describe('Redis decides as the specification does', () => {
   it(`in ${histories} random histories of ${length} acts, each sent twice`, async () => {
     const stage = new RedisStage(client)
     let acts = 0

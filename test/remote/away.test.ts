@@ -97,7 +97,7 @@ it.for(['nothing', 'the broker', 'the Redis of results'])(
       grantedMs: clock.monotonicMs(),
       createdMs: 0,
       input: {},
-      takes: ['outlet.far'],
+      buckets: ['outlet.far'],
     }
     outlet.start([unclaimed(none, own)])
     await expect.poll(() => published.length, { timeout: 2_000 }).toBe(1)

@@ -64,12 +64,12 @@ describe.each(engines)('on $name', (engine) => {
     await at(1)
     await mine.fire()
     await mine.fire()
-    expect(await db.query('select task, queue, priority, takes, tags, input from sluice.job')).toEqual([
+    expect(await db.query('select task, queue, priority, buckets, tags, input from sluice.job')).toEqual([
       {
         task: 'sync',
         queue: 'slow',
         priority: 3,
-        takes: ['crm:2026-06-01T12:01:00.000Z'],
+        buckets: ['crm:2026-06-01T12:01:00.000Z'],
         tags: ['mine', 'schedule:minutely', 'scheduled-for:2026-06-01T12:01:00.000Z'],
         input: { account: '2026-06-01T12:01:00.000Z' },
       },

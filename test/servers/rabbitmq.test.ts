@@ -1,12 +1,7 @@
 /** The RabbitMQ of tests: virtual hosts, durable messages across a crash, and nothing left behind. */
 import { connect } from 'amqplib'
-import { afterAll, expect, it } from 'vitest'
+import { expect, it, onTestFinished } from 'vitest'
 import { freshBroker, startRabbit } from './rabbitmq.ts'
-
-const ends: (() => unknown)[] = []
-afterAll(async () => {
-  for (const end of ends.splice(0).reverse()) await end()
-})
 
 it('gives each caller a virtual host of its own on one server', async () => {
   const [one, other] = await Promise.all([freshBroker(), freshBroker()])
@@ -21,7 +16,7 @@ it('gives each caller a virtual host of its own on one server', async () => {
 
 it('keeps durable queues across a crash', async () => {
   const server = await startRabbit()
-  ends.push(() => server.close())
+  onTestFinished(() => server.close())
   const connection = await connect(server.url)
   connection.on('error', () => {})
   const channel = await connection.createConfirmChannel()
@@ -33,7 +28,7 @@ it('keeps durable queues across a crash', async () => {
   await server.kill()
   await server.start()
   const again = await connect(server.url)
-  ends.push(() => again.close())
+  onTestFinished(() => again.close())
   const reader = await again.createChannel()
   reader.on('error', () => {})
   expect(await reader.checkQueue('orders')).toMatchObject({ messageCount: 1 })

@@ -6,7 +6,9 @@ import { tmpdir } from 'node:os'
 import { delimiter, dirname, join } from 'node:path'
 import { promisify } from 'node:util'
 import { freePort, install, isExecutable } from '../../scripts/postgres.mjs'
+import { atEnd } from '../ends.ts'
 import { serve, type Server } from './program.ts'
+import { connectRedis, type Connection } from './resp.ts'
 
 /** A Redis of a test's own. It starts empty each time. */
 export type RedisServer = Server
@@ -25,6 +27,17 @@ export async function startRedis(settings: Record<string, string> = {}): Promise
   }
   const args = ['--port', String(port), ...Object.entries(all).flatMap(([name, value]) => [`--${name}`, value])]
   return serveRedis(base, port, args)
+}
+
+/** A Redis for the tests of one file, with a connection to it; both end with the file. */
+export async function freshRedis(): Promise<{ server: RedisServer; client: Connection }> {
+  const server = await startRedis()
+  const client = await connectRedis(server.port)
+  atEnd(async () => {
+    client.close()
+    await server.close()
+  })
+  return { server, client }
 }
 
 /** Starts a sentinel that watches the master `limits`, and lets a replica take over when it is gone for half a second. */

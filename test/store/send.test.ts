@@ -148,6 +148,10 @@ for (const engine of engines) {
       const [same, beside] = await Promise.allSettled(sends)
       expect(same).toMatchObject({ status: 'rejected', reason: refused })
       expect(beside?.status).toBe('fulfilled')
+      // One statement inserts both.
+      const shared = { id: newId() }
+      const both = await Promise.allSettled([sluice.send(quiet, {}, shared), sluice.send(other, {}, shared)])
+      expect(both.map(({ status }) => status)).toEqual(['fulfilled', 'rejected'])
       const sql = () => sluice.db.query(`select sluice.send('other', '{}', $1)`, [JSON.stringify({ id })])
       await expect(sql()).rejects.toThrow('SLUICE_OTHER_TASK')
       await done(sluice.db, await claimAll(sluice.db, worker, ['quiet'], 5))

@@ -146,8 +146,8 @@ describe('on an embedded engine of the user’s own', () => {
         return [await send(open, spaceless, 'k'), await send(open, 'twice', 'k')]
       })
       expect(new Set(ids).size).toBe(1)
-      const { rows } = await pglite.query('select id, tags, takes, priority from sluice.job')
-      expect(rows).toEqual([{ id: ids[0], tags: [spaceless], takes: ['tx-notes:a'], priority: 3 }])
+      const { rows } = await pglite.query('select id, tags, buckets, priority from sluice.job')
+      expect(rows).toEqual([{ id: ids[0], tags: [spaceless], buckets: ['tx-notes:a'], priority: 3 }])
       for (const root of Object.values(library.roots))
         await expect(sluice.send(quiet, { text: 'x' }, { tx: root as TxLike })).rejects.toMatchObject({
           code: 'SLUICE_BAD_TX',

@@ -6,10 +6,9 @@ import { type Clock, systemClock } from '../../src/core/clock.ts'
 import { StoreError } from '../../src/core/errors.ts'
 import type { Db } from '../../src/db/db.ts'
 import { limit } from '../../src/limits/limit.ts'
-import { Sluice } from '../../src/sluice.ts'
 import { empty } from '../claim/engine.ts'
 import { later, until } from '../until.ts'
-import { freshDatabase } from '../servers/database.ts'
+import { freshSluice } from '../servers/sluice.ts'
 import { unitsUsed } from '../limits/engine.ts'
 import { giveUpHolders, holderOf, placesTaken, takeCalls } from './engine.ts'
 
@@ -35,9 +34,8 @@ const clock: Clock = {
   },
 }
 
-let sluice: Sluice
+const sluice = await freshSluice({ clock })
 beforeAll(async () => {
-  sluice = await Sluice.open({ store: (await freshDatabase()).url, clock })
   const call = sluice.db.call.bind(sluice.db)
   const hooked = (name: string, sql: string, params: readonly unknown[]) =>
     hook(name, params, () => call(name, sql, params))
@@ -49,7 +47,6 @@ beforeEach(async () => {
 })
 afterAll(async () => {
   hook = passing
-  await sluice.close()
 })
 
 const units = async () => Object.values(await unitsUsed(sluice.db)).reduce((sum, used) => sum + used, 0)

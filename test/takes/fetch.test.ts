@@ -3,10 +3,9 @@ import { createServer, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest'
 import { limit } from '../../src/limits/limit.ts'
-import { Sluice } from '../../src/sluice.ts'
 import { empty } from '../claim/engine.ts'
 import { later, until } from '../until.ts'
-import { freshDatabase } from '../servers/database.ts'
+import { freshSluice } from '../servers/sluice.ts'
 import { unitsUsed } from '../limits/engine.ts'
 import { placesTaken } from './engine.ts'
 
@@ -27,9 +26,9 @@ const server = createServer((request, response) => {
   else if (url === '/reset') request.socket.resetAndDestroy()
   else response.writeHead(302, { location: '/there' }).end()
 })
-let sluice: Sluice
 let base: string
 let closedUrl: string
+const sluice = await freshSluice({ allowPrivate: ['127.0.0.1'] })
 beforeAll(async () => {
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
   base = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
@@ -37,14 +36,12 @@ beforeAll(async () => {
   await new Promise<void>((resolve) => gone.listen(0, '127.0.0.1', resolve))
   closedUrl = `http://127.0.0.1:${(gone.address() as AddressInfo).port}`
   gone.close()
-  sluice = await Sluice.open({ store: (await freshDatabase()).url, allowPrivate: ['127.0.0.1'] })
 })
 beforeEach(async () => {
   await empty(sluice.db)
   paths.length = 0
 })
 afterAll(async () => {
-  await sluice.close()
   server.closeAllConnections()
   server.close()
 })

@@ -3,7 +3,7 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
-import { afterEach, expect, it } from 'vitest'
+import { afterEach, expect, it, onTestFinished } from 'vitest'
 import { z } from 'zod'
 import { type AnyTask, limit, Sluice, task } from '../../src/index.ts'
 import type { Arrival } from '../../src/testing/proof.ts'
@@ -18,12 +18,10 @@ const serveFile = fileURLToPath(new URL('../../dist/testing/serve.js', import.me
 const startMs = Date.UTC(2026, 10, 21)
 
 const children = new Set<ChildProcess>()
-const ends: (() => Promise<unknown>)[] = []
 afterEach(async () => {
   const exits = [...children].map((child) => once(child, 'exit'))
   for (const child of children) child.kill('SIGKILL')
   await Promise.all(exits)
-  for (const end of ends.splice(0)) await end()
 })
 
 function start(file: string, options: object) {
@@ -37,7 +35,7 @@ function start(file: string, options: object) {
 async function open() {
   const { url: store } = await freshDatabase()
   const sluice = await Sluice.open({ store })
-  ends.push(() => sluice.close())
+  onTestFinished(() => sluice.close())
   return { store, sluice }
 }
 

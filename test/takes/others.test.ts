@@ -4,10 +4,9 @@ import { hash64 } from '../../src/core/hash.ts'
 import { type Clock, systemClock } from '../../src/core/clock.ts'
 import { storeOn } from '../../src/db/store.ts'
 import { type Limit, limit } from '../../src/limits/limit.ts'
-import { Sluice } from '../../src/sluice.ts'
 import { OthersUse } from '../../src/takes/others.ts'
 import { isLong } from '../long.ts'
-import { freshDatabase } from '../servers/database.ts'
+import { freshSluice } from '../servers/sluice.ts'
 import { Account, type Way } from '../vendors/account.ts'
 import { Minutes, random, type Window } from '../vendors/minutes.ts'
 
@@ -15,13 +14,11 @@ const minute = 60_000
 /** Windows that are counted: the one under way at first is not, nor the next, since the account was not watched before. */
 const counted = isLong ? 8 : 2
 
-let sluice: Sluice
 let minutes: Minutes
+const sluice = await freshSluice()
 beforeAll(async () => {
-  sluice = await Sluice.open({ store: (await freshDatabase()).url })
   minutes = new Minutes(sluice.db)
   await minutes.open()
-  return () => sluice.close()
 })
 
 /** Plays some minutes, with another client that uses this part of the account at random times. */

@@ -1,7 +1,7 @@
 /** Rules, routes, hours, and options of jobs that are sent by SQL, which are refused, each with its code. */
 import { expect, test } from 'vitest'
 import { z } from 'zod'
-import { limit, rule, Sluice, task } from '../../src/index.ts'
+import { limit, newId, rule, Sluice, task } from '../../src/index.ts'
 import { testSluice } from '../../src/testing/index.ts'
 import { freshDatabase } from '../servers/database.ts'
 
@@ -67,6 +67,7 @@ test('bad options by SQL are refused when they are sent, with the code first', a
     ['a', { tags: [1] }, /^SLUICE_BAD_OPTION: tags must be a list/],
     ['a', { id: '00000000-0000-4000-8000-000000000000' }, /^SLUICE_BAD_ID/],
     ['a', { id: '7' }, /^SLUICE_BAD_ID/],
+    ['a', { id: newId().replace(/(?<=^.{19})./, '0') }, /^SLUICE_BAD_ID/],
     ['a', { idempotency_key: '' }, /^SLUICE_BAD_OPTION: idempotency_key/],
   ]
   for (const [name, options, message] of cases) {

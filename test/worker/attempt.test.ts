@@ -7,7 +7,6 @@ import {
   type Context,
   limit,
   rateLimited,
-  Sluice,
   StoreError,
   task,
   UsageError,
@@ -31,7 +30,7 @@ import { StuckHandlers } from '../../src/worker/stuck.ts'
 import { httpServer } from '../http/bench.ts'
 import { until } from '../until.ts'
 import { patient } from './patience.ts'
-import { freshDatabase } from '../servers/database.ts'
+import { freshSluice } from '../servers/sluice.ts'
 
 let copy: { rateLimited: typeof rateLimited }
 const errors: Record<string, () => unknown> = {
@@ -81,26 +80,24 @@ const handout = (job: Partial<ClaimedJob>) =>
     id: 'a',
     claim: 'c',
     grantedMs: systemClock.monotonicMs(),
-    takes: null,
+    buckets: null,
     input: {},
     failed: 0,
     admitted: 0,
     ...job,
   }) as ClaimedJob
-let sluice: Sluice
 
+const sluice = await freshSluice({ clock: patient() })
 beforeAll(async () => {
   const path = '../../dist/index.js'
   copy = (await import(path)) as typeof copy
   watch((point) => {
     if (point === 'idle' || point === 'claim.sent') isIdle = point === 'idle'
   })
-  sluice = await Sluice.open({ store: (await freshDatabase()).url, clock: patient() })
   await sluice.work([failing])
 })
 afterAll(async () => {
   watch(undefined)
-  await sluice.close()
 })
 
 test.each(Object.keys(errors).filter((kind) => kind !== 'usage'))(
@@ -172,7 +169,7 @@ test.each(Object.keys(rethrows))('an attempt that could send nothing in time is 
   }
   // What a process measures begins with its first attempt, and this clock counts that as time.
   marginsOf(own.store)
-  const run = () => new Attempt(handout({ grantedMs: nowMs, takes: ['calls'] }), calling, own).run()
+  const run = () => new Attempt(handout({ grantedMs: nowMs, buckets: ['calls'] }), calling, own).run()
   const outcomes: Outcome[] = []
   for (let i = 0; i < 12; i++) outcomes.push(await run())
   expect(outcomes.map(({ kind }) => kind)).toEqual([...Array.from({ length: 10 }, () => 'return'), 'retry', 'return'])
@@ -231,7 +228,7 @@ test.each(['late', 'never'])('a schema that returns %s starts no handler, and ke
     limits: [limit('calls', { rate: '100/min' })],
     run: () => runs++,
   }) as unknown as AnyTask
-  const attempt = new Attempt(handout({ grantedMs: 0, takes: ['calls'] }), checked, {
+  const attempt = new Attempt(handout({ grantedMs: 0, buckets: ['calls'] }), checked, {
     ...around,
     ...on(storeOn(outside, { clock })),
   })

@@ -26,7 +26,7 @@ it('a step forward of the store clock gives an attempt no extra time, and does n
   storeClock.saw(nowUs, systemClock.monotonicMs())
   await clock.set(startMs + 86_400_000)
 
-  const job = { ...jobs[0], takes: ['once'], grantedMs: systemClock.monotonicMs() } as unknown as ClaimedJob
+  const job = { ...jobs[0], buckets: ['once'], grantedMs: systemClock.monotonicMs() } as unknown as ClaimedJob
   const grants = new StoreGrants({
     limits: [],
     store: storeOn(db),

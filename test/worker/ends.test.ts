@@ -153,7 +153,7 @@ play({
     charged: 1,
     state: 'done',
     answer: ({ wishes }, n) =>
-      n === 1 ? denied(wishes[0]?.takes.find((take) => take.startsWith('calls'))) : undefined,
+      n === 1 ? denied(wishes[0]?.buckets.find((bucket) => bucket.startsWith('calls'))) : undefined,
   },
   'makes a further request that is denied once': {
     left: 2,

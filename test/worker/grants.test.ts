@@ -80,7 +80,7 @@ describe('further grants', () => {
     for (let seed = 1; seed <= 500; seed++) {
       const random = randomOf(seed)
       const { clock, entries, db } = badLine(random)
-      const job = { id: newId(), claim: newId(), grantedMs: 0, takes: ['a'] } as unknown as ClaimedJob
+      const job = { id: newId(), claim: newId(), grantedMs: 0, buckets: ['a'] } as unknown as ClaimedJob
       const grants = new StoreGrants({
         limits: [],
         store: storeOn(db, { clock }),
@@ -122,7 +122,7 @@ it('an attempt that waits for a further grant tries every few seconds, because t
   }
   const sleeps: number[] = []
   const clock = { ...systemClock, sleep: async (ms: number) => void sleeps.push(ms) }
-  const job = { id: newId(), claim: newId(), grantedMs: 0, takes: ['a'] } as unknown as ClaimedJob
+  const job = { id: newId(), claim: newId(), grantedMs: 0, buckets: ['a'] } as unknown as ClaimedJob
   const db = { call } as unknown as Db
   const grants = new StoreGrants({
     limits: [],
@@ -143,8 +143,8 @@ describe.each(mainEngines)('grants of a running job on $name', (engine) => {
     const work = quietTask('work', [perTenant('calls', '10/h', 3)])
     await sluice.send(work, { tenant: 'a' })
     const { jobs } = await claim(db, worker, ['work'], 1)
-    const job = { ...jobs[0], takes: ['calls:a'], grantedMs: systemClock.monotonicMs() } as unknown as ClaimedJob
-    const [row] = await db.query<{ takes: string[] }>('select takes from sluice.job where id = $1', [job.id])
+    const job = { ...jobs[0], buckets: ['calls:a'], grantedMs: systemClock.monotonicMs() } as unknown as ClaimedJob
+    const [row] = await db.query<{ buckets: string[] }>('select buckets from sluice.job where id = $1', [job.id])
     const grants = new StoreGrants({
       limits: [],
       store: storeOn(db),

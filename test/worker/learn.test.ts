@@ -236,9 +236,9 @@ describe('the store of learned costs', () => {
 
   it('leaves a job the cost that it was recorded with, wherever it has to wait', () => {
     const place = (known: object) => placeOf(ask, { max: 1_000 }, 'other', 5, ['tpm'], known).costs
-    expect(place({ takes: ['tpm'], costs: [420, 1] })).toEqual([420, 1])
-    expect(place({ takes: ['tpm'], costs: [420, 1], expect: () => 700 })).toEqual([420, 1])
-    expect(place({ takes: ['rpm'], costs: [3, 1], expect: () => 700 })).toEqual([700, 1])
+    expect(place({ buckets: ['tpm'], costs: [420, 1] })).toEqual([420, 1])
+    expect(place({ buckets: ['tpm'], costs: [420, 1], expect: () => 700 })).toEqual([420, 1])
+    expect(place({ buckets: ['rpm'], costs: [3, 1], expect: () => 700 })).toEqual([700, 1])
     expect(place({})).toEqual([1_000, 1])
   })
 

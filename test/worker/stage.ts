@@ -52,10 +52,10 @@ export class Peer implements PeerLimiter {
   async confirm(request: PeerRequest) {
     const answer = this.answer?.(request, ++this.#requests)
     const { wishes, sentMs } = request
-    const decisions = wishes.map(({ takes, units, count }) => {
+    const decisions = wishes.map(({ buckets, units, count }) => {
       const granted = { granted: count, fromMs: sentMs, notBeforeMs: sentMs, waitMs: 0, lacking: undefined }
       const decision: PeerDecision = { ...granted, ...answer }
-      for (let i = 0; i < decision.granted; i++) this.#add(takes, units, 1)
+      for (let i = 0; i < decision.granted; i++) this.#add(buckets, units, 1)
       return decision
     })
     return { id: newId(), decisions }
@@ -67,8 +67,8 @@ export class Peer implements PeerLimiter {
 
   async chargeAgain() {}
 
-  unused(_: string, takes: readonly string[], units: readonly number[]) {
-    this.#add(takes, units, -1)
+  unused(_: string, buckets: readonly string[], units: readonly number[]) {
+    this.#add(buckets, units, -1)
   }
 
   ended(): void {}
@@ -77,9 +77,9 @@ export class Peer implements PeerLimiter {
     this.heldMs = Math.max(this.heldMs, ms)
   }
 
-  #add(takes: readonly string[], units: readonly number[], sign: number) {
-    for (const [i, take] of takes.entries()) {
-      const [name = ''] = take.split(':')
+  #add(buckets: readonly string[], units: readonly number[], sign: number) {
+    for (const [i, bucket] of buckets.entries()) {
+      const [name = ''] = bucket.split(':')
       this.used.set(name, (this.used.get(name) ?? 0) + sign * (units[i] ?? 0))
     }
   }

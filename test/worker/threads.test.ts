@@ -39,7 +39,7 @@ const handout = (input: object, job: Partial<ClaimedJob> = {}) =>
     createdMs: 5,
     tags: ['t'],
     grantedMs: systemClock.monotonicMs(),
-    takes: null,
+    buckets: null,
     failed: 0,
     admitted: 0,
     input,
@@ -141,8 +141,8 @@ test('an attempt that waits for a thread is not timed out, is returned when its 
     },
   }
   const patience = { spend: vi.fn<() => boolean>(() => false), forget() {} } as unknown as GiveBackCounter
-  const run = (input: object, options: object, takes: string[] | null) =>
-    new Attempt(handout(input, { grantedMs: 0, takes }), work(options), { ...around(clock), patience })
+  const run = (input: object, options: object, buckets: string[] | null) =>
+    new Attempt(handout(input, { grantedMs: 0, buckets }), work(options), { ...around(clock), patience })
   const first = run({ kind: 'until', shared: flags }, {}, null).run()
   await until(() => Atomics.load(flags, 0) === 1)
   expect(armed.size).toBe(1)
@@ -176,7 +176,7 @@ test('a grant that expires while the thread starts is refunded, and the handler 
     return threads.run({ ...call, begun })
   })
   const limited = work({ limits: [limit('calls', { rate: '100/min' })] })
-  const outcome = await new Attempt(handout({ kind: 'exit' }, { grantedMs: 0, takes: ['calls'] }), limited, own).run()
+  const outcome = await new Attempt(handout({ kind: 'exit' }, { grantedMs: 0, buckets: ['calls'] }), limited, own).run()
   expect(outcome).toEqual({ kind: 'unused' })
 })
 

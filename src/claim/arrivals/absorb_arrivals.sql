@@ -1,7 +1,7 @@
 -- Reads arrivals of classes into their lanes: creates unknown lanes, seats lanes that begin to wait in the ready list,
 -- and lowers the bound of lanes that wait already. The caller has locked the classes.
 -- An unknown lane is built from its first waiting job, and left out if its jobs have gone meanwhile;
--- `engine.seat_lanes` inserts it. Its buckets are in the order of the job's takes, and so of its costs. A bucket that
+-- `engine.seat_lanes` inserts it. Its buckets are in the order of the job's buckets, and so of its costs. A bucket that
 -- depends on a worker's label (`ip@host`) stands under that name; each claim finds the worker's own bucket for it
 -- (`engine.resolve_buckets`).
 -- p_now: microseconds of the limiter clock.
@@ -15,7 +15,7 @@ declare
   v_lanes sluice.lane[] := '{}';  -- lanes that begin to wait, class by class
   v_ends integer[] := '{0}';
   v_names text[];
-  v_takes text[] := '{}';  -- the names of the buckets of unknown lanes, without those that depend on labels
+  v_buckets text[] := '{}';  -- the names of the buckets of unknown lanes, without those that depend on labels
 begin
   foreach v_news in array p_news loop
     with known as (
@@ -40,23 +40,23 @@ begin
                'id', j.lane, 'v', -1, 'class', (v_news.state).class, 'rank', 0, 'bound', j.seq, 'denied', 0,
                'priority', j.priority, 'weight', coalesce(j.weight, 1), 'costed', j.costs is not null,
                'fair', (j.lane & 1) | (-2 & sluice.hash64(coalesce(
-                 j.fair, (select t from unnest(j.takes) t where t like '%:%' limit 1),
+                 j.fair, (select t from unnest(j.buckets) t where t like '%:%' limit 1),
                  j.queue || E'\x1f' || j.task))),
-               'buckets', array(select sluice.hash64(t) from unnest(j.takes) with ordinality u (t, o) order by o)))),
+               'buckets', array(select sluice.hash64(t) from unnest(j.buckets) with ordinality u (t, o) order by o)))),
              array(select distinct t
-                   from unnest(array_agg(array_to_string(j.takes, E'\x1f'))) s, unnest(string_to_array(s, E'\x1f')) t
+                   from unnest(array_agg(array_to_string(j.buckets, E'\x1f'))) s, unnest(string_to_array(s, E'\x1f')) t
                    where t !~ '^[^:*]+@')
       into v_known, v_names
       from unnest(v_new) o cross join lateral (
         select * from sluice.job
         where lane = v_news.lanes[o] and seq >= v_news.bounds[o] and due_at is null order by seq limit 1) j;
       v_lanes := v_lanes || v_known;
-      v_takes := v_takes || v_names;
+      v_buckets := v_buckets || v_names;
     end if;
     v_ends := v_ends || cardinality(v_lanes);
   end loop;
   -- The buckets of all classes in one order: otherwise two claims of several classes could wait for each other.
-  if v_takes <> '{}' then perform engine.make_buckets(v_takes); end if;
+  if v_buckets <> '{}' then perform engine.make_buckets(v_buckets); end if;
   for i in 1 .. cardinality(p_news) loop
     continue when v_ends[i] = v_ends[i + 1];
     v_news := p_news[i];

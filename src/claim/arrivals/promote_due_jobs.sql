@@ -14,13 +14,13 @@ begin
     order by due_at limit 500 for update skip locked
   ), back as (
     update sluice.job j set due_at = null, since = case when j.dispatched_at is null then j.due_at else j.since end
-    from due where j.ctid = due.ctid returning j.lane, j.seq, j.queue, j.task, j.takes
+    from due where j.ctid = due.ctid returning j.lane, j.seq, j.queue, j.task, j.buckets
   ), arrived as (
     insert into sluice.arrival (xid, class, lane, pos, n)
     select pg_current_xact_id(), c.class, b.lane, b.pos, b.n
-    from (select lane, min(seq) as pos, count(*) as n, min(queue) as queue, min(task) as task, min(takes) as takes
+    from (select lane, min(seq) as pos, count(*) as n, min(queue) as queue, min(task) as task, min(buckets) as buckets
           from back group by lane) b
-    cross join lateral engine.find_arrival_classes(b.queue, b.task, b.takes) c
+    cross join lateral engine.find_arrival_classes(b.queue, b.task, b.buckets) c
   )
   select count(*) into v_count from back;
   return v_count;

@@ -10,6 +10,6 @@ begin
   delete from sluice.arrival where class = p_class;
   insert into sluice.arrival (xid, class, lane, pos, n)
   select pg_current_xact_id(), p_class, lane, min(seq), count(*) from sluice.job
-  where claim is null and due_at is null and (p_class = 0 or engine.class_id(queue, task, takes) = p_class)
+  where claim is null and due_at is null and (p_class = 0 or engine.class_id(queue, task, buckets) = p_class)
   group by lane;
 end $$;

@@ -44,7 +44,7 @@ begin
           left join (select sluice.hash64(t.name) as bucket, min(c.at) as since
                from sluice.claim c cross join unnest(c.lanes, c.seqs) s (lane, seq)
                join sluice.job j on j.lane = s.lane and j.seq = s.seq and j.due_at is null and j.claim = c.id
-               cross join unnest(j.takes) t (name) group by 1) h on h.bucket = i.id) g on g.id = b.id
+               cross join unnest(j.buckets) t (name) group by 1) h on h.bucket = i.id) g on g.id = b.id
     order by b.o), true)) r);
   for k in 1 .. cardinality(v_lanes) loop
     select max(u.back), (array_agg(u.bucket order by u.back desc))[1] into v_at, v_of

@@ -14,7 +14,7 @@ begin
   loop
     v_count := v_count + 1;
     select u.cost, substring(u.bucket from '^[^:*@]+') as name, d.most into v_over
-    from unnest(v_job.takes, v_job.costs) with ordinality u (bucket, cost, o)
+    from unnest(v_job.buckets, v_job.costs) with ordinality u (bucket, cost, o)
     cross join lateral engine.newest_capacity(u.bucket) d (most) where u.cost > d.most order by u.o limit 1;
     if not found then
       update sluice.job set due_at = v_due, held = 'older-code' where id = v_job.id;

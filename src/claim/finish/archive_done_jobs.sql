@@ -22,11 +22,11 @@ begin
       i.report::json -> 1 as report_notes
   ), kept as (
     insert into sluice.done (id, state, task, queue, priority, attempt, failed, throttled, crashes, ambiguous,
-      created_at, dispatched_at, started_at, finished_at, fair, takes, costs, tags, input, result, error, claim, weight,
-      once, on_failed, ruled, attempts, notes)
+      created_at, dispatched_at, started_at, finished_at, fair, buckets, costs, tags, input, result, error, claim,
+      weight, once, on_failed, ruled, attempts, notes)
     select id, 'done', task, queue, priority, attempt, failed, throttled, crashes, ambiguous,
-      created_at, dispatched_at, begun, v_now, fair, takes, costs, tags, input, result::jsonb, error, claim, weight,
-      once, on_failed, ruled, all_attempts, report_notes
+      created_at, dispatched_at, begun, v_now, fair, buckets, costs, tags, input, result::jsonb, error, claim,
+      weight, once, on_failed, ruled, all_attempts, report_notes
     from ended returning id
   )
   select array_agg(id) into v_ids from kept;

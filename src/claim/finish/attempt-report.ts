@@ -45,7 +45,7 @@ export function encodeReport(job: ClaimedJob, outcome: Ended, executor: Executor
   const { units, settled, notes } = report
   if (outcome.kind === 'done' && job.attempt === 1 && !units && !settled && notes === undefined) return undefined
   const { worker, host, version } = report.by ?? executor ?? { worker: undefined, host: '', version: '' }
-  const buckets = job.holds ?? job.takes ?? []
+  const buckets = job.holds ?? job.buckets ?? []
   const by = job.blocker === null ? -1 : buckets.findIndex((bucket) => hashed(bucket) === job.blocker)
   const record = {
     ms: Math.round(tookMs),

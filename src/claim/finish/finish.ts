@@ -344,7 +344,7 @@ export class Finisher {
 }
 
 function takesOf({ job }: Ending): string[] {
-  return job.holds ?? job.takes ?? []
+  return job.holds ?? job.buckets ?? []
 }
 
 /**

@@ -7,10 +7,10 @@ create or replace function engine.lock_classes_of_jobs(p_ids uuid[], p_places te
 language plpgsql as $$
 begin
   perform engine.lock_classes(array(
-    select engine.class_id(j.queue, j.task, j.takes) from sluice.job j where j.id = any (p_ids)
+    select engine.class_id(j.queue, j.task, j.buckets) from sluice.job j where j.id = any (p_ids)
     union
     select engine.class_id(coalesce(p ->> 'queue', j.queue), coalesce(p ->> 'task', j.task),
-      case when p -> 'takes' <> 'null' then array(select jsonb_array_elements_text(p -> 'takes')) end)
+      case when p -> 'buckets' <> 'null' then array(select jsonb_array_elements_text(p -> 'buckets')) end)
     from unnest(p_ids, p_places) u (id, place) join sluice.job j on j.id = u.id
     cross join lateral (select u.place::jsonb as p) x
     where u.place is not null));

@@ -3,7 +3,8 @@
 -- is in its new one at once unless it is put off. The caller has locked the classes (`engine.lock_classes_of_jobs`).
 -- Returns the ids of the jobs that it changed.
 -- p_claims: the claim of each job
--- p_places: JSON for each job; null: the job stays. The fields that it has are changed, and fair and takes in any case.
+-- p_places: JSON for each job; null: the job stays. The fields that it has are changed, and fair and buckets in any
+-- case.
 create or replace function engine.readmit_jobs(p_ids uuid[], p_claims uuid[], p_places text[]) returns uuid[]
 language plpgsql as $$
 declare
@@ -21,7 +22,7 @@ begin
       due_at = place.due, task = coalesce(p ->> 'task', j.task),
       queue = coalesce(p ->> 'queue', j.queue), priority = coalesce((p ->> 'priority')::smallint, j.priority),
       fair = p ->> 'fair',
-      takes = case when p -> 'takes' <> 'null' then array(select jsonb_array_elements_text(p -> 'takes')) end,
+      buckets = case when p -> 'buckets' <> 'null' then array(select jsonb_array_elements_text(p -> 'buckets')) end,
       costs = translate(p ->> 'costs', '[]', '{}')::integer[],
       weight = coalesce((p ->> 'weight')::smallint, j.weight),
       tags = case when p ? 'tags' then array(select jsonb_array_elements_text(p -> 'tags')) else j.tags end,

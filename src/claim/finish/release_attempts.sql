@@ -19,14 +19,14 @@ declare
   v_now bigint;
 begin
   with mine as (
-    select j.claim, coalesce(j.holds, j.takes) as takes, j.costs, u.unused, u.kept from sluice.job j
+    select j.claim, coalesce(j.holds, j.buckets) as buckets, j.costs, u.unused, u.kept from sluice.job j
     join unnest(p_ids, p_claims, p_unused, p_kept) u (id, claim, unused, kept) on j.id = u.id and j.claim = u.claim
     order by j.seq for update of j
   ), held as (
     select b.id, m.claim, m.unused
       and b.t is distinct from m.kept as unused, sum(b.cost)::bigint as units, count(*)::integer as places
     from mine m cross join lateral (
-      select t, sluice.hash64(t) as id, coalesce(cost, 1) as cost from unnest(m.takes, m.costs) u (t, cost)
+      select t, sluice.hash64(t) as id, coalesce(cost, 1) as cost from unnest(m.buckets, m.costs) u (t, cost)
       where t is not null and (m.unused or split_part(t, ':', 1) = any (v_counted))) b
     group by 1, 2, 3
   )

@@ -20,7 +20,7 @@ language sql stable as $$
     -- One call with many arguments instead of 40 operators: each claim prepares every operator anew.
     else btrim(json_build_array(
       p_job.seq, p_job.id, p_job.attempt, floor(date_part('epoch', p_job.created_at) * 1000)::bigint, p_job.task,
-      p_job.queue, p_job.failed, p_job.throttled, p_job.crashes, p_job.ambiguous, p_job.priority, p_job.takes,
+      p_job.queue, p_job.failed, p_job.throttled, p_job.crashes, p_job.ambiguous, p_job.priority, p_job.buckets,
       case when p_job.raw then '2' when p_job.ruled is null then '1'
            when p_job.ruled @? '$[*].keys' then p_job.ruled else '0' end,
       p_job.costs, p_life, p_job.holds, case when p_list in (0, 1) is false then p_list::text end)::text, '[]') end

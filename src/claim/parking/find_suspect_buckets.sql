@@ -11,8 +11,8 @@ begin
     select unnest(l.buckets) from unnest(p_lanes) u (id) join sluice.lane l on l.id = u.id
     union
     select sluice.hash64(t) from unnest(p_lanes) u (id) cross join lateral (
-      select j.takes from sluice.job j
-        where j.lane = u.id and j.due_at is null order by j.seq limit 1) j, unnest(j.takes) t);
+      select j.buckets from sluice.job j
+        where j.lane = u.id and j.due_at is null order by j.seq limit 1) j, unnest(j.buckets) t);
   select * into v_real from engine.resolve_buckets(p_trial.worker, array[p_trial.class], v_named);
   return array(
     select b.id from sluice.bucket b

@@ -1,15 +1,15 @@
 -- Parks those of these buckets whose data make a claim fail, after such an error was met outside of claims. Returns
 -- their names.
--- p_takes: names of buckets, as in sluice.job.takes; null: the buckets that rounds of workers read, which are those of
--- running jobs, of leases, and of jobs that expire
-create or replace function engine.park_buckets(p_takes text[])
+-- p_buckets: their names; null: the buckets that rounds of workers read, which are those of running jobs, of leases,
+-- and of jobs that expire
+create or replace function engine.park_buckets(p_buckets text[])
 returns text[] language plpgsql set jit = off set lock_timeout = '1s' as $$
 declare
   v_ids bigint[];
   v_bad engine.fault[];
 begin
-  if p_takes is not null then
-    v_ids := array(select sluice.hash64(t) from unnest(p_takes) t);
+  if p_buckets is not null then
+    v_ids := array(select sluice.hash64(t) from unnest(p_buckets) t);
   else
     v_ids := array(
       select h from engine.find_buckets_in_use() h

@@ -47,9 +47,9 @@ export function isDataError(error: unknown): boolean {
  * Parks those of these buckets (`limit:key`; undefined: all that workers' rounds read) whose data fails. Returns false if
  * there were none, or if the check itself failed.
  */
-export async function parkBuckets(sql: Sql, takes: readonly string[] | undefined): Promise<boolean> {
-  if (takes?.length === 0) return false
-  const params = [takes === undefined ? null : [...new Set(takes)]]
+export async function parkBuckets(sql: Sql, buckets: readonly string[] | undefined): Promise<boolean> {
+  if (buckets?.length === 0) return false
+  const params = [buckets === undefined ? null : [...new Set(buckets)]]
   const [row] = await sql.call<{ park_buckets: string[] }>('park_buckets', params).catch(() => [])
   return (row?.park_buckets ?? []).length > 0
 }
@@ -58,11 +58,11 @@ export async function parkBuckets(sql: Sql, takes: readonly string[] | undefined
  * Runs a write about these buckets (a settlement, a vendor's pause). If it fails on their data, the buckets are parked
  * and it runs once more: a parked bucket keeps what is written until its release.
  */
-export async function untilParked<T>(sql: Sql, takes: readonly string[], act: () => Promise<T>): Promise<T> {
+export async function untilParked<T>(sql: Sql, buckets: readonly string[], act: () => Promise<T>): Promise<T> {
   try {
     return await act()
   } catch (error) {
-    if (!isDataError(error) || !(await parkBuckets(sql, takes))) throw error
+    if (!isDataError(error) || !(await parkBuckets(sql, buckets))) throw error
     return act()
   }
 }
@@ -72,13 +72,13 @@ export async function untilParked<T>(sql: Sql, takes: readonly string[], act: ()
  * data and is parked now.
  * @throws AttemptError SLUICE_PARKED
  */
-export async function unlessParked<T>(sql: Sql, takes: readonly string[], act: () => Promise<T>): Promise<T> {
+export async function unlessParked<T>(sql: Sql, buckets: readonly string[], act: () => Promise<T>): Promise<T> {
   try {
     return await act()
   } catch (error) {
     const isKnown = codeOf(error) === 'SLW04'
-    if (!isKnown && !(isDataError(error) && (await parkBuckets(sql, takes)))) throw error
-    const what = takes.length === 1 ? takes[0] : `one of ${takes.join(', ')}`
+    if (!isKnown && !(isDataError(error) && (await parkBuckets(sql, buckets)))) throw error
+    const what = buckets.length === 1 ? buckets[0] : `one of ${buckets.join(', ')}`
     const text = `nothing is granted of ${what}, which is parked because the database cannot compute with its data; \`sluice status\` names the error and what releases it`
     throw new AttemptError('SLUICE_PARKED', text, { retryable: true, cause: error })
   }

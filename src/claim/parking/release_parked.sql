@@ -24,9 +24,9 @@ begin
         insert into sluice.arrival (xid, class, lane, pos, n)
         select pg_current_xact_id(), c.class, v_one.id, w.pos, w.n
         from (select min(j.seq) as pos, count(*) as n, min(j.queue) as queue, min(j.task) as task,
-                     min(j.takes) as takes
+                     min(j.buckets) as buckets
               from sluice.job j where j.lane = v_one.id and j.claim is null and j.due_at is null) w
-        cross join lateral engine.find_arrival_classes(w.queue, w.task, w.takes) c where w.n > 0;
+        cross join lateral engine.find_arrival_classes(w.queue, w.task, w.buckets) c where w.n > 0;
       end if;
     else v_is := engine.release_bucket(v_one.id);
   end case;

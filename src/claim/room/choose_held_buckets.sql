@@ -5,7 +5,7 @@
 -- p_rooms: the rooms of p_lane's buckets, as `engine.read_claim_room` returns them
 -- The others: as in `engine.mark_jobs`.
 -- seqs: the jobs
--- holds: for each of seqs what it holds, in the order of takes, joined by U+001F; null where that is the same as takes
+-- holds: for each of seqs the buckets that it holds, in the order of the job's, joined by U+001F; null: the job's
 -- buckets, rooms: all that jobs may hold, each once, the members first
 create or replace function engine.choose_held_buckets(
   p_labels jsonb, p_members bigint[], p_now bigint, p_lane sluice.lane[], p_take integer[], p_of bigint[],
@@ -33,17 +33,17 @@ begin
   into v_names, v_limits, v_units, v_places
   from unnest(rooms) r join sluice.bucket b on b.id = r.bucket where r.bucket = any (p_members);
   for v_job in
-    select l.ordinality as o, j.seq, j.takes, j.costs from unnest(p_lane) with ordinality l cross join lateral (
-      select seq, takes, costs from sluice.job
+    select l.ordinality as o, j.seq, j.buckets, j.costs from unnest(p_lane) with ordinality l cross join lateral (
+      select k.seq, k.buckets, k.costs from sluice.job k
       where lane = l.id and seq >= l.bound and claim is null and due_at is null
         and case when xmax = '0' then true else engine.try_lock_job(ctid) end order by seq limit p_take[l.ordinality]) j
     where p_take[l.ordinality] > 0 and not l.costed
     union all
-    select p.o, j.seq, j.takes, j.costs from unnest(p_of, p_seqs) with ordinality p (lane, seq, o)
+    select p.o, j.seq, j.buckets, j.costs from unnest(p_of, p_seqs) with ordinality p (lane, seq, o)
     join sluice.job j on j.lane = p.lane and j.seq = p.seq and j.due_at is null and j.claim is null
     order by o, seq
   loop
-    v_all := v_job.takes;
+    v_all := v_job.buckets;
     v_picked := array_fill(0, array[coalesce(cardinality(v_all), 0)]);
     for i in 1 .. coalesce(cardinality(v_all), 0) loop
       v_limit := substring(v_all[i] from '^[^:*@]+');
@@ -68,6 +68,6 @@ begin
       v_places[v_picked[i]] := v_places[v_picked[i]] - 1;
     end loop;
     seqs := seqs || v_job.seq;
-    holds := holds || array_to_string(nullif(v_all, v_job.takes), E'\x1f');
+    holds := holds || array_to_string(nullif(v_all, v_job.buckets), E'\x1f');
   end loop;
 end $$;

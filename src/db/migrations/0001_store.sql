@@ -36,11 +36,11 @@ create table sluice.job (
   task text not null,
   queue text not null,
   fair text,
-  takes text[],
-  -- One element for each of takes, in order, and one more: what the job adds to the turn of its fair key. Null: all are
-  -- 1.
+  buckets text[],
+  -- One element for each of buckets, in order, and one more: what the job adds to the turn of its fair key. Null: all
+  -- are 1.
   costs integer[],
-  -- The buckets that were charged for the running attempt, one for each of takes; null: the same as takes. takes has
+  -- The buckets that were charged for the running attempt, one for each of buckets; null: the same. buckets has
   -- `ip@host` if the key is the worker's label host, and `sender*` if any member of a pool will do; holds has the
   -- actual buckets.
   holds text[],
@@ -93,7 +93,7 @@ create table sluice.done (
   started_at timestamptz,
   finished_at timestamptz not null,
   fair text,
-  takes text[],
+  buckets text[],
   costs integer[],
   tags text[],
   input jsonb,

@@ -6,7 +6,7 @@ create table sluice.class (
   id bigint primary key,
   queue text not null,
   task text not null,
-  -- The limits of its jobs that use labels, as in takes (`ip@host`), in order; null: none. They are part of a
+  -- The limits of its jobs that use labels, as in buckets (`ip@host`), in order; null: none. They are part of a
   -- class's identity: a worker whose label has no room skips the class, not the lanes.
   labels text[],
   -- The number that is added to its turns when they are compared with those of other classes.

@@ -2,16 +2,16 @@
 -- boolean or whole number, and the service's code has to decide.
 -- p_buckets: the names, without keys.
 -- p_paths: for each the path of its key in the envelope (`data.account.id`); null: it has no key.
-create or replace function engine.delivery_takes(p_buckets text[], p_paths text[], p_event jsonb) returns text[]
+create or replace function engine.delivery_buckets(p_buckets text[], p_paths text[], p_event jsonb) returns text[]
 language plpgsql immutable as $$
 declare
-  v_takes text[] := '{}';
+  v_buckets text[] := '{}';
   v_path text[];
   v_key text;
 begin
   for i in 1 .. cardinality(p_buckets) loop
     if p_paths[i] is null then
-      v_takes := v_takes || p_buckets[i];
+      v_buckets := v_buckets || p_buckets[i];
       continue;
     end if;
     v_path := string_to_array(p_paths[i], '.');
@@ -21,7 +21,7 @@ begin
       return null;
     end if;
     if v_key is null then return null; end if;
-    v_takes := v_takes || (p_buckets[i] || ':' || v_key);
+    v_buckets := v_buckets || (p_buckets[i] || ':' || v_key);
   end loop;
-  return v_takes;
+  return v_buckets;
 end $$;
