@@ -2,7 +2,7 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { fileURLToPath } from 'node:url'
-import { beforeEach, expect, it } from 'vitest'
+import { beforeEach, expect, it, onTestFinished } from 'vitest'
 import { QueueArchive } from '../../src/bus/archive.ts'
 import { systemClock } from '../../src/core/clock.ts'
 import { event, type EventHandler, fail, on, Sluice } from '../../src/index.ts'
@@ -23,25 +23,22 @@ beforeEach(async () => {
 it('counts a lost worker as an attempt from the second loss on, so that an event that kills its workers ends in the archive', async () => {
   const { url: store } = await freshDatabase()
   const emitter = await Sluice.open({ store, amqp: url, service: 'a', events: 'rabbitmq' })
-  try {
-    const start = () => spawn(process.execPath, ['--liftoff-only', dying, store, url], { stdio: 'ignore' })
-    let child = start()
-    for (let deaths = 0; deaths < 3; deaths++) {
-      if (deaths === 0) {
-        await until(async () => (await queuesOf(host)).has('sluice.events:a:fatal'))
-        await emitter.events.emit(event('fatal'), 'x')
-      }
-      await once(child, 'exit')
-      child = start()
+  onTestFinished(() => emitter.close())
+  const start = () => spawn(process.execPath, ['--liftoff-only', dying, store, url], { stdio: 'ignore' })
+  let child = start()
+  for (let deaths = 0; deaths < 3; deaths++) {
+    if (deaths === 0) {
+      await until(async () => (await queuesOf(host)).has('sluice.events:a:fatal'))
+      await emitter.events.emit(event('fatal'), 'x')
     }
-    await until(async () => (await emitter.events.archive().count()) === 1)
-    child.kill('SIGKILL')
-    expect(await emitter.events.archive().list()).toMatchObject([
-      { type: 'fatal', handler: null, reason: 'crashed', attempt: 2, event: { data: 'x' } },
-    ])
-  } finally {
-    await emitter.close()
+    await once(child, 'exit')
+    child = start()
   }
+  await until(async () => (await emitter.events.archive().count()) === 1)
+  child.kill('SIGKILL')
+  expect(await emitter.events.archive().list()).toMatchObject([
+    { type: 'fatal', handler: null, reason: 'crashed', attempt: 2, event: { data: 'x' } },
+  ])
 })
 
 it('calls a handler once that outlives its connection, and acknowledges its message on the next one', async () => {

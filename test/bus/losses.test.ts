@@ -1,5 +1,5 @@
 /** What workers, connections and copies do to an event: nothing is lost, counted twice, or repeated without a flag. */
-import { beforeEach, expect, it } from 'vitest'
+import { beforeEach, expect, it, onTestFinished } from 'vitest'
 import { event, type EventHandler, newId, type SluiceOptions, snooze } from '../../src/index.ts'
 import { type Broker, freshBroker } from '../servers/rabbitmq.ts'
 import { startProxy } from '../servers/proxy.ts'
@@ -55,27 +55,24 @@ it('acknowledges each of two copies of an event, when one comes back while the o
 
 it('does not handle again what it has handled, when its acknowledgement was lost', async () => {
   const proxy = await startProxy({ port: Number(new URL(url).port) })
-  try {
-    const got: unknown[] = []
-    const a = await program(proxy.url(url), { service: 'a' }, [
-      slow.on(async (n) => {
-        got.push(n)
-        if (n === 1) proxy.strand()
-      }),
-    ])
-    const emitter = await program(url)
-    await emitter.events.emit(slow, 1)
-    await until(() => got.length === 1)
-    await until(() => a.worker !== undefined && got.length === 1)
-    await new Promise((resolve) => setImmediate(resolve))
-    proxy.reset()
-    await until(isEmpty, 'it is acknowledged')
-    await emitter.events.emit(slow, 2)
-    await until(() => got.includes(2))
-    expect(got).toEqual([1, 2])
-  } finally {
-    await proxy.close()
-  }
+  onTestFinished(() => proxy.close())
+  const got: unknown[] = []
+  const a = await program(proxy.url(url), { service: 'a' }, [
+    slow.on(async (n) => {
+      got.push(n)
+      if (n === 1) proxy.strand()
+    }),
+  ])
+  const emitter = await program(url)
+  await emitter.events.emit(slow, 1)
+  await until(() => got.length === 1)
+  await until(() => a.worker !== undefined && got.length === 1)
+  await new Promise((resolve) => setImmediate(resolve))
+  proxy.reset()
+  await until(isEmpty, 'it is acknowledged')
+  await emitter.events.emit(slow, 2)
+  await until(() => got.includes(2))
+  expect(got).toEqual([1, 2])
 })
 
 it('counts no attempt of what a lost worker had received and not begun, however often', async () => {

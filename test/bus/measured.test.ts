@@ -1,6 +1,6 @@
 /** How fast events go to RabbitMQ, beside its own client, and how fast many of them are declared. Ratios, of one run. */
 import { connect } from 'amqplib'
-import { expect, it } from 'vitest'
+import { expect, it, onTestFinished } from 'vitest'
 import { systemClock } from '../../src/core/clock.ts'
 import { CeleryNames } from '../../src/bus/celery-names.ts'
 import { sourcesOf } from '../../src/bus/source.ts'
@@ -26,51 +26,48 @@ it('emits as fast as most of what the client alone publishes and confirms of the
   const sluice = await program(url)
   await sluice.events.emit(number, payload)
   const model = await connect(url)
-  try {
-    const channel = await model.createConfirmChannel()
-    await channel.bindQueue((await channel.assertQueue('measured')).queue, 'sluice.events', 'measured.*')
-    await sluice.events.emit(number, payload)
-    const sample = await channel.get('measured', { noAck: true })
-    if (sample === false) throw new Error('the event has not arrived')
-    const { contentType, messageId, type } = sample.properties as unknown as Record<
-      'contentType' | 'messageId' | 'type',
-      string
-    >
-    const same = { contentType, messageId, type, persistent: true, mandatory: true }
-    const raw = async () => {
-      for (let n = 0; n < count; n++) {
-        const body = Buffer.from(sample.content.toString())
-        const isFull = !channel.publish('sluice.events', 'measured.number', body, same)
-        if (isFull) await new Promise((resolve) => channel.once('drain', resolve))
-      }
-      await channel.waitForConfirms()
+  onTestFinished(() => model.close())
+  const channel = await model.createConfirmChannel()
+  await channel.bindQueue((await channel.assertQueue('measured')).queue, 'sluice.events', 'measured.*')
+  await sluice.events.emit(number, payload)
+  const sample = await channel.get('measured', { noAck: true })
+  if (sample === false) throw new Error('the event has not arrived')
+  const { contentType, messageId, type } = sample.properties as unknown as Record<
+    'contentType' | 'messageId' | 'type',
+    string
+  >
+  const same = { contentType, messageId, type, persistent: true, mandatory: true }
+  const raw = async () => {
+    for (let n = 0; n < count; n++) {
+      const body = Buffer.from(sample.content.toString())
+      const isFull = !channel.publish('sluice.events', 'measured.number', body, same)
+      if (isFull) await new Promise((resolve) => channel.once('drain', resolve))
     }
-    const many = () => sluice.events.emitMany(number, Array<typeof payload>(count).fill(payload))
-    const single = async () => {
-      let left = count
-      const caller = async () => {
-        while (left-- > 0) await sluice.events.emit(number, payload)
-      }
-      await Promise.all(Array.from({ length: 200 }, caller))
-    }
-    const best = { raw: 0, many: 0, single: 0 }
-    const ways = { raw, many, single }
-    for (let round = 0; round < rounds; round++) {
-      for (const way of ['raw', 'many', 'single'] as const) {
-        best[way] = Math.max(best[way], await perSecond(ways[way]))
-        // A queue that grows gets slower.
-        await channel.purgeQueue('measured')
-      }
-    }
-    console.log(
-      `raw ${Math.round(best.raw)}/s, emitMany ${(best.many / best.raw).toFixed(2)} of it, emit by 200 callers ${(best.single / best.raw).toFixed(2)}`,
-    )
-    if (!isLong) return
-    expect(best.many / best.raw).toBeGreaterThan(0.6)
-    expect(best.single / best.raw).toBeGreaterThan(0.6)
-  } finally {
-    await model.close()
+    await channel.waitForConfirms()
   }
+  const many = () => sluice.events.emitMany(number, Array<typeof payload>(count).fill(payload))
+  const single = async () => {
+    let left = count
+    const caller = async () => {
+      while (left-- > 0) await sluice.events.emit(number, payload)
+    }
+    await Promise.all(Array.from({ length: 200 }, caller))
+  }
+  const best = { raw: 0, many: 0, single: 0 }
+  const ways = { raw, many, single }
+  for (let round = 0; round < rounds; round++) {
+    for (const way of ['raw', 'many', 'single'] as const) {
+      best[way] = Math.max(best[way], await perSecond(ways[way]))
+      // A queue that grows gets slower.
+      await channel.purgeQueue('measured')
+    }
+  }
+  console.log(
+    `raw ${Math.round(best.raw)}/s, emitMany ${(best.many / best.raw).toFixed(2)} of it, emit by 200 callers ${(best.single / best.raw).toFixed(2)}`,
+  )
+  if (!isLong) return
+  expect(best.many / best.raw).toBeGreaterThan(0.6)
+  expect(best.single / best.raw).toBeGreaterThan(0.6)
 })
 
 it('makes the groups and queues of five thousand handlers in time that grows with their number', () => {

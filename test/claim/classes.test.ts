@@ -1,6 +1,6 @@
 /** Checks work that could grow with idle data, such as many classes or many new lanes, and a foreign lock on a job. */
 import pg from 'pg'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, onTestFinished } from 'vitest'
 import { newId } from '../../src/core/hash.ts'
 import type { Queryable } from '../../src/db/db.ts'
 import { sqlOn } from '../../src/db/store.ts'
@@ -91,26 +91,23 @@ it('a claim that reads a portion leaves the arrivals that it writes itself to th
   await claimAll(db, worker, [own.name], 1)
   const stranger = new pg.Client(sluice.url)
   await stranger.connect()
-  try {
-    // Its transaction has an id before it reads: it finds out about a class. Then it waits for the lock of the other class.
-    await sluice.send(other, {})
-    await sluice.send(own, { tenant: 'x' })
-    await sluice.send(own, { tenant: 'due' }, { delay: '50ms' })
-    await until(async () => (await count(db, 'sluice.job where due_at < sluice.now()')) === 1, 'it is due')
-    await stranger.query('begin')
-    await lockClasses(queryable(stranger), own.name)
-    const claimed = later(claim(db, worker, [own.name, other.name], 100))
-    await until(async () => (await blocked(db)) > 0, 'it waits for the class')
-    await sluice.sendMany(
-      own,
-      rows(2_500, (i) => ({ tenant: `n${i}` })),
-    )
-    await stranger.query('commit')
-    const first = (await claimed).jobs.length
-    expect(await claimAll(db, worker, [own.name, other.name], 2_503 - first)).toHaveLength(2_503 - first)
-  } finally {
-    await stranger.end()
-  }
+  onTestFinished(() => stranger.end())
+  // Its transaction has an id before it reads: it finds out about a class. Then it waits for the lock of the other class.
+  await sluice.send(other, {})
+  await sluice.send(own, { tenant: 'x' })
+  await sluice.send(own, { tenant: 'due' }, { delay: '50ms' })
+  await until(async () => (await count(db, 'sluice.job where due_at < sluice.now()')) === 1, 'it is due')
+  await stranger.query('begin')
+  await lockClasses(queryable(stranger), own.name)
+  const claimed = later(claim(db, worker, [own.name, other.name], 100))
+  await until(async () => (await blocked(db)) > 0, 'it waits for the class')
+  await sluice.sendMany(
+    own,
+    rows(2_500, (i) => ({ tenant: `n${i}` })),
+  )
+  await stranger.query('commit')
+  const first = (await claimed).jobs.length
+  expect(await claimAll(db, worker, [own.name, other.name], 2_503 - first)).toHaveLength(2_503 - first)
 })
 
 describe('another client', () => {

@@ -1,6 +1,6 @@
 /** Places of concurrency rules: a claim takes them, and the end of an attempt frees them, however it ends. */
 import pg from 'pg'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, onTestFinished } from 'vitest'
 import type { Queryable } from '../../src/db/db.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { Sluice } from '../../src/sluice.ts'
@@ -238,20 +238,17 @@ describe('workers', () => {
       await at.sluice.sendMany(one, rows(2))
       const place = placeOf(one, {}, 'default', 0, ['seat'])
       const finisher = new pg.Client(at.sluice.url)
-      try {
-        await finisher.connect()
-        await finisher.query('begin')
-        const query = async (sql: string, params?: readonly unknown[]) =>
-          (await finisher.query(sql, params as unknown[])).rows
-        await finish({ query } as Queryable, [{ job: first, outcome, ...(outcome === 'readmit' ? { place } : {}) }])
-        await at.sluice.sendMany(one, rows(1))
-        const claimed = later(claim(at.db, at.worker, ['seat'], 1))
-        await until(async () => (await blocked(at.db)) > 0, 'it waits for the finish')
-        await finisher.query('commit')
-        expect((await claimed).jobs.map(({ id }) => id)).toEqual([first.id])
-      } finally {
-        await finisher.end()
-      }
+      onTestFinished(() => finisher.end())
+      await finisher.connect()
+      await finisher.query('begin')
+      const query = async (sql: string, params?: readonly unknown[]) =>
+        (await finisher.query(sql, params as unknown[])).rows
+      await finish({ query } as Queryable, [{ job: first, outcome, ...(outcome === 'readmit' ? { place } : {}) }])
+      await at.sluice.sendMany(one, rows(1))
+      const claimed = later(claim(at.db, at.worker, ['seat'], 1))
+      await until(async () => (await blocked(at.db)) > 0, 'it waits for the finish')
+      await finisher.query('commit')
+      expect((await claimed).jobs.map(({ id }) => id)).toEqual([first.id])
     },
   )
 

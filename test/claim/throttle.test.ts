@@ -1,4 +1,4 @@
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, onTestFinished } from 'vitest'
 import { z } from 'zod'
 import { systemClock } from '../../src/core/clock.ts'
 import { type Log, Sluice, task } from '../../src/index.ts'
@@ -63,24 +63,21 @@ describe("a worker's own rate", () => {
 it('a worker claims no more jobs than its own rate lets begin, and logs that', async () => {
   const { warned, log } = lines()
   const sluice = await Sluice.open({ store: (await freshDatabase()).url, log })
-  try {
-    const begun: number[] = []
-    const work = task('work', { input: z.object({}), run: () => void begun.push(performance.now()) })
-    await sluice.sendMany(
-      work,
-      Array.from({ length: 30 }, () => ({})),
-    )
-    const since = performance.now()
-    const worker = await sluice.work([work], { rate: '20/s', concurrency: 30 })
-    await until(() => begun.length === 30, 'all have run')
-    await worker.stop()
-    // 2 at once, and then 17.3 a second.
-    expect((begun.at(-1) ?? 0) - since).toBeGreaterThan((28 / 17.5) * 1_000)
-    expect(warned.filter((line) => line.includes('`rate`'))).toHaveLength(1)
-    await expect(sluice.work([work], { rate: 'often' as never })).rejects.toMatchObject({ code: 'SLUICE_BAD_RATE' })
-    await sluice.sendMany(work, [{}, {}, {}])
-    expect(await sluice.dispatchOnce([work], { rate: '20/s' })).toBe(3)
-  } finally {
-    await sluice.close()
-  }
+  onTestFinished(() => sluice.close())
+  const begun: number[] = []
+  const work = task('work', { input: z.object({}), run: () => void begun.push(performance.now()) })
+  await sluice.sendMany(
+    work,
+    Array.from({ length: 30 }, () => ({})),
+  )
+  const since = performance.now()
+  const worker = await sluice.work([work], { rate: '20/s', concurrency: 30 })
+  await until(() => begun.length === 30, 'all have run')
+  await worker.stop()
+  // 2 at once, and then 17.3 a second.
+  expect((begun.at(-1) ?? 0) - since).toBeGreaterThan((28 / 17.5) * 1_000)
+  expect(warned.filter((line) => line.includes('`rate`'))).toHaveLength(1)
+  await expect(sluice.work([work], { rate: 'often' as never })).rejects.toMatchObject({ code: 'SLUICE_BAD_RATE' })
+  await sluice.sendMany(work, [{}, {}, {}])
+  expect(await sluice.dispatchOnce([work], { rate: '20/s' })).toBe(3)
 })

@@ -5,7 +5,7 @@
  * none between more than the greater of the two.
  */
 import { fileURLToPath } from 'node:url'
-import { expect, test } from 'vitest'
+import { expect, test, onTestFinished } from 'vitest'
 import { z } from 'zod'
 import { limit, type Rate, Sluice, task } from '../../src/index.ts'
 import { type Arrival, prove } from '../../src/testing/proof.ts'
@@ -36,50 +36,47 @@ test('a change of a limit is in force at once, and no window holds more than the
   const rules = [{ name: 'all', algorithm: 'sliding log', limit: 100_000, windowMs }]
   const { url: vendor, arrivals } = await vendorOf(context, rules)
   const sluice = await Sluice.open({ store })
-  try {
-    await sluice.define([call as never])
-    const mark = async () => {
-      await (await fetch(`${vendor}/mark`)).text()
-      return (await arrivals()).findLast(({ path }) => path === '/mark')?.atNs ?? NaN
-    }
-    const reason = 'under load'
-    const phases: { beforeNs: number; sinceNs: number }[] = []
-    const set = async (units: number) => {
-      const beforeNs = await mark()
-      await sluice.limits.set('fleet', { rate: `${units}/2s` as Rate }, { reason })
-      phases.push({ beforeNs, sinceNs: await mark() })
-    }
-    /** Waits until a window has held more than this, and for longer than a window and the margin. */
-    const lasts = async (units: number) => {
-      const { sinceNs } = phases.at(-1) ?? { sinceNs: 0 }
-      const endNs = sinceNs + windowMs * 1e6 + 1.5 * marginNs
-      await until(async () => {
-        const all = await arrivals()
-        return (all.at(-1)?.atNs ?? 0) > endNs && most(all, sinceNs, Infinity) > units
-      }, `more than ${units} in a window`)
-    }
-    await sluice.sendMany(
-      call,
-      Array.from({ length: 1_500 }, (_, i) => ({ key: `k${i % 50}` })),
-    )
-    await set(60)
-    await Promise.all([1, 2].map(() => start(context, memberFile, { store, schema: 'sluice', vendor, concurrency: 8 })))
-    await lasts(20)
-    await set(20)
-    await lasts(2)
-    await set(100)
-    await lasts(20)
-    const endNs = await mark()
-    const seen = (await arrivals()).filter(({ path }) => path !== '/mark')
-    const [, low, high] = phases as [object, (typeof phases)[0], (typeof phases)[0]]
-    expect(most(seen, 0, low.beforeNs)).toBeLessThanOrEqual(60)
-    expect(most(seen, 0, high.beforeNs)).toBeLessThanOrEqual(60)
-    expect(most(seen, low.sinceNs + marginNs, high.beforeNs)).toBeLessThanOrEqual(20)
-    expect(most(seen, low.sinceNs, endNs)).toBeLessThanOrEqual(100)
-    await kept(sluice)
-  } finally {
-    await sluice.close()
+  onTestFinished(() => sluice.close())
+  await sluice.define([call as never])
+  const mark = async () => {
+    await (await fetch(`${vendor}/mark`)).text()
+    return (await arrivals()).findLast(({ path }) => path === '/mark')?.atNs ?? NaN
   }
+  const reason = 'under load'
+  const phases: { beforeNs: number; sinceNs: number }[] = []
+  const set = async (units: number) => {
+    const beforeNs = await mark()
+    await sluice.limits.set('fleet', { rate: `${units}/2s` as Rate }, { reason })
+    phases.push({ beforeNs, sinceNs: await mark() })
+  }
+  /** Waits until a window has held more than this, and for longer than a window and the margin. */
+  const lasts = async (units: number) => {
+    const { sinceNs } = phases.at(-1) ?? { sinceNs: 0 }
+    const endNs = sinceNs + windowMs * 1e6 + 1.5 * marginNs
+    await until(async () => {
+      const all = await arrivals()
+      return (all.at(-1)?.atNs ?? 0) > endNs && most(all, sinceNs, Infinity) > units
+    }, `more than ${units} in a window`)
+  }
+  await sluice.sendMany(
+    call,
+    Array.from({ length: 1_500 }, (_, i) => ({ key: `k${i % 50}` })),
+  )
+  await set(60)
+  await Promise.all([1, 2].map(() => start(context, memberFile, { store, schema: 'sluice', vendor, concurrency: 8 })))
+  await lasts(20)
+  await set(20)
+  await lasts(2)
+  await set(100)
+  await lasts(20)
+  const endNs = await mark()
+  const seen = (await arrivals()).filter(({ path }) => path !== '/mark')
+  const [, low, high] = phases as [object, (typeof phases)[0], (typeof phases)[0]]
+  expect(most(seen, 0, low.beforeNs)).toBeLessThanOrEqual(60)
+  expect(most(seen, 0, high.beforeNs)).toBeLessThanOrEqual(60)
+  expect(most(seen, low.sinceNs + marginNs, high.beforeNs)).toBeLessThanOrEqual(20)
+  expect(most(seen, low.sinceNs, endNs)).toBeLessThanOrEqual(100)
+  await kept(sluice)
 })
 
 /** Each grant, with all kept grants in the window and margin up to it, is within the rate by which it was decided. */

@@ -1,5 +1,5 @@
 import pg from 'pg'
-import { expect, test } from 'vitest'
+import { expect, test, onTestFinished } from 'vitest'
 import { silent } from '../../src/core/log.ts'
 import { Heartbeat } from '../../src/fleet/heartbeat.ts'
 import { emptyDatabase } from '../servers/database.ts'
@@ -9,44 +9,41 @@ test('the workers of a process share a thread, in which each beats for itself, u
   const { url } = await emptyDatabase()
   const client = new pg.Client(url)
   await client.connect()
-  try {
-    await client.query(`create table beat as select worker, 0 as n from unnest('{a,b}'::text[]) worker`)
-    const count = async (worker: string) => {
-      const { rows } = await client.query<{ n: number }>('select n from beat where worker = $1', [worker])
-      return rows[0]?.n ?? 0
-    }
-    const connections = async () => {
-      const { rows } = await client.query<{ n: number }>(`select count(*)::int as n from pg_stat_activity
-        where datname = current_database() and backend_type = 'client backend' and pid <> pg_backend_pid()`)
-      return rows[0]?.n
-    }
-    const lost: string[] = []
-    const begin = (worker: string) => {
-      const heartbeat = new Heartbeat({
-        url,
-        sql: 'update beat set n = n + 1 where worker = $1',
-        beatMs: 20,
-        lost: (id) => void lost.push(`${id} of ${worker}`),
-        log: silent,
-      })
-      heartbeat.beatFor(worker)
-      return heartbeat
-    }
-    const [a, b] = [begin('a'), begin('b')]
-    await until(async () => (await count('a')) > 1 && (await count('b')) > 1, 'both beat')
-
-    a.stop()
-    await until(async () => (await connections()) === 1, 'the first has ended')
-    const [before, others] = [await count('a'), await count('b')]
-    await until(async () => (await count('b')) > others + 1, 'the second goes on')
-    expect(await count('a')).toBe(before)
-
-    await client.query(`delete from beat where worker = 'b'`)
-    await until(() => lost.length > 0, 'the second is given up')
-    expect(lost).toEqual(['b of b'])
-    b.stop()
-    await until(async () => (await connections()) === 0, 'the second has ended')
-  } finally {
-    await client.end()
+  onTestFinished(() => client.end())
+  await client.query(`create table beat as select worker, 0 as n from unnest('{a,b}'::text[]) worker`)
+  const count = async (worker: string) => {
+    const { rows } = await client.query<{ n: number }>('select n from beat where worker = $1', [worker])
+    return rows[0]?.n ?? 0
   }
+  const connections = async () => {
+    const { rows } = await client.query<{ n: number }>(`select count(*)::int as n from pg_stat_activity
+      where datname = current_database() and backend_type = 'client backend' and pid <> pg_backend_pid()`)
+    return rows[0]?.n
+  }
+  const lost: string[] = []
+  const begin = (worker: string) => {
+    const heartbeat = new Heartbeat({
+      url,
+      sql: 'update beat set n = n + 1 where worker = $1',
+      beatMs: 20,
+      lost: (id) => void lost.push(`${id} of ${worker}`),
+      log: silent,
+    })
+    heartbeat.beatFor(worker)
+    return heartbeat
+  }
+  const [a, b] = [begin('a'), begin('b')]
+  await until(async () => (await count('a')) > 1 && (await count('b')) > 1, 'both beat')
+
+  a.stop()
+  await until(async () => (await connections()) === 1, 'the first has ended')
+  const [before, others] = [await count('a'), await count('b')]
+  await until(async () => (await count('b')) > others + 1, 'the second goes on')
+  expect(await count('a')).toBe(before)
+
+  await client.query(`delete from beat where worker = 'b'`)
+  await until(() => lost.length > 0, 'the second is given up')
+  expect(lost).toEqual(['b of b'])
+  b.stop()
+  await until(async () => (await connections()) === 0, 'the second has ended')
 })

@@ -62,36 +62,33 @@ describe.concurrent('a worker process', () => {
 
   it('is not given up while the server is away, runs nothing twice, and goes on', async (context) => {
     const server = await startPostgres()
-    try {
-      const { sluice, runs, start } = await fleet(server.url, context)
-      await Promise.all([start(), start()])
-      await until(async () => (await sluice.jobs.status()).workers === 2, 'both are registered')
-      const workers = await workerIds(sluice.db)
-      let sent = 0
-      await sluice.sendMany(
-        note,
-        Array.from({ length: 500 }, () => ({ n: sent++ })),
-      )
-      await server.stop('immediate')
-      const stoppedMs = systemClock.monotonicMs()
-      await until(() => systemClock.monotonicMs() - stoppedMs > 10_000, 'ten seconds')
-      await server.start()
-      const backMs = systemClock.monotonicMs()
-      await sluice.sendMany(
-        note,
-        Array.from({ length: 100 }, () => ({ n: sent++ })),
-      )
-      await until(async () => (await sluice.jobs.status()).done === sent, 'all done')
-      if (isLong) expect(systemClock.monotonicMs() - backMs).toBeLessThan(5_000)
-      // No worker is doubted later on either: all heartbeats are seen to move.
-      await until(async () => (await workersSeen(sluice.db, 3_000_000)) === 2, 'no doubts')
-      expect(await workerIds(sluice.db)).toEqual(workers)
-      expect(await count(sluice.db, 'sluice.done where crashes > 0 or ambiguous')).toBe(0)
-      checkOnce(runs)
-      expect(runs).toHaveLength(sent)
-      await sluice.close()
-    } finally {
-      await server.close()
-    }
+    context.onTestFinished(() => server.close())
+    const { sluice, runs, start } = await fleet(server.url, context)
+    await Promise.all([start(), start()])
+    await until(async () => (await sluice.jobs.status()).workers === 2, 'both are registered')
+    const workers = await workerIds(sluice.db)
+    let sent = 0
+    await sluice.sendMany(
+      note,
+      Array.from({ length: 500 }, () => ({ n: sent++ })),
+    )
+    await server.stop('immediate')
+    const stoppedMs = systemClock.monotonicMs()
+    await until(() => systemClock.monotonicMs() - stoppedMs > 10_000, 'ten seconds')
+    await server.start()
+    const backMs = systemClock.monotonicMs()
+    await sluice.sendMany(
+      note,
+      Array.from({ length: 100 }, () => ({ n: sent++ })),
+    )
+    await until(async () => (await sluice.jobs.status()).done === sent, 'all done')
+    if (isLong) expect(systemClock.monotonicMs() - backMs).toBeLessThan(5_000)
+    // No worker is doubted later on either: all heartbeats are seen to move.
+    await until(async () => (await workersSeen(sluice.db, 3_000_000)) === 2, 'no doubts')
+    expect(await workerIds(sluice.db)).toEqual(workers)
+    expect(await count(sluice.db, 'sluice.done where crashes > 0 or ambiguous')).toBe(0)
+    checkOnce(runs)
+    expect(runs).toHaveLength(sent)
+    await sluice.close()
   })
 })

@@ -1,5 +1,5 @@
 /** What waits and what stops it, as `status` and `doctor` read it. */
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { z } from 'zod'
 import { sqlOn } from '../../src/db/store.ts'
 import { abandoned, emptyText, unattended } from '../../src/cli/backlog.ts'
@@ -107,28 +107,22 @@ describe('the backlog', () => {
     const tokens = limit('tokens', { window: '100/min', cost: 60 })
     const ask = task('ask', { input, limits: [tokens], run: (_, { settle }) => settle({ tokens: 50 }) })
     const kit = await testSluice({ tasks: [ask], store: await onServer.store() })
-    try {
-      for (const account of ['a', 'b']) await ask.send({ account })
-      expect(await kit.drain()).toBe(1)
-      const { limits } = await kit.sluice.jobs.backlog()
-      expect(limits).toMatchObject([{ limit: 'tokens', waiting: 1, perMinute: 50 }])
-    } finally {
-      await kit.close()
-    }
+    onTestFinished(() => kit.close())
+    for (const account of ['a', 'b']) await ask.send({ account })
+    expect(await kit.drain()).toBe(1)
+    const { limits } = await kit.sluice.jobs.backlog()
+    expect(limits).toMatchObject([{ limit: 'tokens', waiting: 1, perMinute: 50 }])
   })
 
   it('counts units of a limit with a share once', async () => {
     const shared = limit('parts', { window: '100/min', shares: { urgent: 0.5 } })
     const ask = task('ask', { input, limits: [shared], run: () => {} })
     const kit = await testSluice({ tasks: [ask], store: await onServer.store() })
-    try {
-      for (const share of ['urgent', 'urgent', undefined]) await ask.send({ account: 'a' }, { share })
-      expect(await kit.drain()).toBe(3)
-      await ask.send({ account: 'a' })
-      expect((await kit.sluice.jobs.backlog()).limits).toMatchObject([{ limit: 'parts', waiting: 1, perMinute: 3 }])
-    } finally {
-      await kit.close()
-    }
+    onTestFinished(() => kit.close())
+    for (const share of ['urgent', 'urgent', undefined]) await ask.send({ account: 'a' }, { share })
+    expect(await kit.drain()).toBe(3)
+    await ask.send({ account: 'a' })
+    expect((await kit.sluice.jobs.backlog()).limits).toMatchObject([{ limit: 'parts', waiting: 1, perMinute: 3 }])
   })
 
   it('counts nothing that is given back of units from before the minute', async () => {
@@ -146,15 +140,12 @@ describe('the backlog', () => {
       },
     })
     const kit = await testSluice({ tasks: [ask], store: await onServer.store() })
-    try {
-      await ask.send({ cost: 1_000 })
-      expect(await kit.drain()).toBe(1)
-      await ask.send({ cost: 10 })
-      const { limits } = await kit.sluice.jobs.backlog()
-      expect(limits).toMatchObject([{ limit: 'tokens', perMinute: 10 }])
-    } finally {
-      await kit.close()
-    }
+    onTestFinished(() => kit.close())
+    await ask.send({ cost: 1_000 })
+    expect(await kit.drain()).toBe(1)
+    await ask.send({ cost: 10 })
+    const { limits } = await kit.sluice.jobs.backlog()
+    expect(limits).toMatchObject([{ limit: 'tokens', perMinute: 10 }])
   })
 
   it('names a pause of a limit, a task and a queue, and whoever made it', async () => {

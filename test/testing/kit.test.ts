@@ -1,5 +1,5 @@
 /** The kit for users' tests: time that moves to the next job, and what was sent, limited and refused. */
-import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest'
+import { afterAll, beforeAll, beforeEach, expect, it, onTestFinished } from 'vitest'
 import { z } from 'zod'
 import { check, fail, limit, newId, snooze, task } from '../../src/index.ts'
 import { testSluice, type TestSluice, vendor, type Vendor } from '../../src/testing/index.ts'
@@ -85,18 +85,15 @@ it('a job that its handler has put off has begun, so that a later send with its 
     },
   })
   const own = await testSluice({ tasks: [polls] })
-  try {
-    const key = { idempotencyKey: 'k', replace: true }
-    const first = await polls.send({ n: 1 }, key)
-    await own.drain()
-    const second = await polls.send({ n: 2 }, key)
-    expect(second).not.toBe(first)
-    expect(await polls.send({ n: 3 }, key)).toBe(second)
-    await own.drain({ advance: true })
-    expect(seen).toEqual([1, 3, 1])
-  } finally {
-    await own.close()
-  }
+  onTestFinished(() => own.close())
+  const key = { idempotencyKey: 'k', replace: true }
+  const first = await polls.send({ n: 1 }, key)
+  await own.drain()
+  const second = await polls.send({ n: 2 }, key)
+  expect(second).not.toBe(first)
+  expect(await polls.send({ n: 3 }, key)).toBe(second)
+  await own.drain({ advance: true })
+  expect(seen).toEqual([1, 3, 1])
 })
 
 it('runUntil stops the clock when it is true, and rejects when that cannot become true', async () => {
@@ -122,17 +119,14 @@ it('refused lists what failed, with its error, and whether it is tried again', a
 
 it('follows its clock from another start, back and forth, in what a send may name', async () => {
   const later = await testSluice({ tasks: [flaky], start: new Date('2030-01-01T00:00:00Z') })
-  try {
-    const made = newId()
-    expect(await flaky.send({ n: 1 }, { id: made, at: new Date('2030-01-02T00:00:00Z') })).toBe(made)
-    await later.clock.set(new Date('2028-01-01T00:00:00Z'))
-    await flaky.send({ n: 1 }, { at: new Date('2028-12-01T00:00:00Z') })
-    await expect(flaky.send({ n: 1 }, { at: new Date('2030-01-02T00:00:00Z') })).rejects.toMatchObject({
-      code: 'SLUICE_BAD_OPTION',
-    })
-  } finally {
-    await later.close()
-  }
+  onTestFinished(() => later.close())
+  const made = newId()
+  expect(await flaky.send({ n: 1 }, { id: made, at: new Date('2030-01-02T00:00:00Z') })).toBe(made)
+  await later.clock.set(new Date('2028-01-01T00:00:00Z'))
+  await flaky.send({ n: 1 }, { at: new Date('2028-12-01T00:00:00Z') })
+  await expect(flaky.send({ n: 1 }, { at: new Date('2030-01-02T00:00:00Z') })).rejects.toMatchObject({
+    code: 'SLUICE_BAD_OPTION',
+  })
 })
 
 it.each<[what: string, options: object, text: string]>([

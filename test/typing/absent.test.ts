@@ -1,5 +1,5 @@
 /** Options that a program passes on from its environment or a request, where `exactOptionalPropertyTypes` is on, as it is here. */
-import { expect, it } from 'vitest'
+import { expect, it, onTestFinished } from 'vitest'
 import { type Duration, limit, Sluice, task } from '../../src/index.ts'
 
 const read = <T>(name: string): T | undefined => process.env[`SLUICE_NOT_SET_${name}`] as T | undefined
@@ -25,22 +25,19 @@ it('an option that is undefined counts as absent, and compiles', async () => {
     alarms: { webhook: text },
     retention: { done: duration },
   })
-  try {
-    await sluice.work([twice], { concurrency: number, queues: read<string[]>('QUEUES'), grace: duration })
-    const options = {
-      queue: text,
-      priority: number,
-      delay: duration,
-      idempotencyKey: text,
-      at: read<Date>('AT'),
-      tx: undefined,
-    }
-    const id = await sluice.send(twice, { n: 21 }, options)
-    expect((await sluice.waitFor(id, { timeout: duration, signal })).result).toBe(42)
-    const lease = await sluice.takes.take(crm, { key: text, cost: number, maxWaitMs: number, signal })
-    await lease.giveBack()
-    expect(await sluice.limits.usage({ limit: text, key: text, by: read<'month'>('BY') })).toHaveLength(1)
-  } finally {
-    await sluice.close()
+  onTestFinished(() => sluice.close())
+  await sluice.work([twice], { concurrency: number, queues: read<string[]>('QUEUES'), grace: duration })
+  const options = {
+    queue: text,
+    priority: number,
+    delay: duration,
+    idempotencyKey: text,
+    at: read<Date>('AT'),
+    tx: undefined,
   }
+  const id = await sluice.send(twice, { n: 21 }, options)
+  expect((await sluice.waitFor(id, { timeout: duration, signal })).result).toBe(42)
+  const lease = await sluice.takes.take(crm, { key: text, cost: number, maxWaitMs: number, signal })
+  await lease.giveBack()
+  expect(await sluice.limits.usage({ limit: text, key: text, by: read<'month'>('BY') })).toHaveLength(1)
 })

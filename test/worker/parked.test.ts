@@ -1,7 +1,7 @@
 /** A bucket with bad data fails its users, and no others: running attempts, their ends, and takes. */
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { expect, it, describe } from 'vitest'
+import { expect, it, describe, onTestFinished } from 'vitest'
 import { z } from 'zod'
 import { task } from '../../src/tasks/task.ts'
 import { limit } from '../../src/limits/limit.ts'
@@ -45,21 +45,15 @@ describe.each(mainEngines)('a bucket with bad data, on $name', (engine) => {
     })
     const [bad, good] = [await sluice.send(call, { key: 'bad' }), await sluice.send(call, { key: 'good' })]
     const worker = await sluice.work([call])
-    try {
-      for (const id of [bad, good])
-        await until(async () => (await sluice.jobs.get(id))?.state === 'done', 'it ends as its handler did')
-      expect(codes).toEqual({ bad: 'SLUICE_PARKED', good: undefined })
-      expect((await sluice.parked()).map(({ name }) => name).toSorted()).toEqual([
-        'spoilt.calls:bad',
-        'spoilt.seats:bad',
-      ])
-      const more = [await sluice.send(call, { key: 'bad' }), await sluice.send(call, { key: 'good' })]
-      await until(async () => (await sluice.jobs.get(more[1] ?? ''))?.state === 'done', 'the other key goes on')
-      expect(await sluice.jobs.get(more[0] ?? '')).toMatchObject({ state: 'waiting', attempt: 0 })
-    } finally {
-      await worker.stop()
-      server.close()
-    }
+    onTestFinished(() => void server.close())
+    onTestFinished(() => worker.stop())
+    for (const id of [bad, good])
+      await until(async () => (await sluice.jobs.get(id))?.state === 'done', 'it ends as its handler did')
+    expect(codes).toEqual({ bad: 'SLUICE_PARKED', good: undefined })
+    expect((await sluice.parked()).map(({ name }) => name).toSorted()).toEqual(['spoilt.calls:bad', 'spoilt.seats:bad'])
+    const more = [await sluice.send(call, { key: 'bad' }), await sluice.send(call, { key: 'good' })]
+    await until(async () => (await sluice.jobs.get(more[1] ?? ''))?.state === 'done', 'the other key goes on')
+    expect(await sluice.jobs.get(more[0] ?? '')).toMatchObject({ state: 'waiting', attempt: 0 })
   })
 
   it('is parked by a change that fails, which counts when it is released', async () => {
@@ -83,23 +77,17 @@ describe.each(mainEngines)('a bucket with bad data, on $name', (engine) => {
     })
     const uses = task('spoilt.uses', { input, limits: [used], run: (_, { settle }) => spoil().then(() => settle(5)) })
     const worker = await sluice.work([asks, uses])
-    try {
-      for (const one of [asks, uses]) {
-        const id = await sluice.send(one, {})
-        await until(
-          async () => ['done', 'scheduled'].includes((await sluice.jobs.get(id))?.state ?? ''),
-          'it has ended',
-        )
-        await db.query(`update sluice.ledger set n = 2 where n = ${bigintMax}`)
-      }
-      expect(await db.query('select name, hold > 0 as held, used from sluice.parked order by name')).toEqual([
-        { name: 'spoilt.held', held: true, used: '0' },
-        { name: 'spoilt.used', held: false, used: '3' },
-      ])
-    } finally {
-      await worker.stop()
-      server.close()
+    onTestFinished(() => void server.close())
+    onTestFinished(() => worker.stop())
+    for (const one of [asks, uses]) {
+      const id = await sluice.send(one, {})
+      await until(async () => ['done', 'scheduled'].includes((await sluice.jobs.get(id))?.state ?? ''), 'it has ended')
+      await db.query(`update sluice.ledger set n = 2 where n = ${bigintMax}`)
     }
+    expect(await db.query('select name, hold > 0 as held, used from sluice.parked order by name')).toEqual([
+      { name: 'spoilt.held', held: true, used: '0' },
+      { name: 'spoilt.used', held: false, used: '3' },
+    ])
   })
 
   it('keeps no round from its work: jobs of lost workers are still returned', async () => {
