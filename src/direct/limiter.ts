@@ -1,11 +1,11 @@
 /** Takes grants in Redis for a worker without a store. */
-import { type Clock, type Moment, readMoment, StoreClock } from '../core/clock.ts'
+import { type Clock, type Moment, readMoment } from '../core/clock.ts'
 import type { Log } from '../core/log.ts'
 import type { Limit } from '../limits/limit.ts'
 import type { RedisConnection } from '../redis/connect.ts'
-import { HeldPlaces } from '../redis/held-places.ts'
+import { GrantReports, leaseUs } from '../redis/grant-reports.ts'
 import { RedisLimiter } from '../redis/limiter.ts'
-import { grantOf, SettlementQueue, type SettlementReport } from '../redis/settlements.ts'
+import { grantOf } from '../redis/settlements.ts'
 import { DirectDefinitions } from './definitions.ts'
 import { EpochWatch } from './epoch.ts'
 
@@ -52,50 +52,34 @@ export interface Answer {
 const answerMs = 400
 /** How often a request is made, because the definitions may be out of date, or the state lost. */
 const triesMax = 3
-/** Places of a worker that has died are free after this time, in us; those of others are renewed. */
-const leaseUs = 30_000_000
 const renewMs = 10_000
 const waitUsMax = 2 ** 52
 
 /** The limits of one worker. */
-export class DirectLimiter {
-  readonly #options: DirectLimiterOptions
+export class DirectLimiter extends GrantReports {
+  readonly #clock: Clock
   readonly #limiter: RedisLimiter
   readonly #definitions: DirectDefinitions
   readonly #watch: EpochWatch
-  readonly #settlements: SettlementQueue
-  readonly #redisClock = new StoreClock()
-  readonly #places = new HeldPlaces()
   readonly #end = new AbortController()
   #isStarted = false
 
   constructor(options: DirectLimiterOptions) {
     const { redis, prefix, clock, log } = options
-    this.#options = options
-    this.#limiter = new RedisLimiter(redis, { prefix, timeoutMs: answerMs, clock })
-    this.#definitions = new DirectDefinitions(options)
+    const limiter = new RedisLimiter(redis, { prefix, timeoutMs: answerMs, clock })
+    const definitions = new DirectDefinitions(options)
+    super({ limiter, definitions, clock })
+    this.#clock = clock
+    this.#limiter = limiter
+    this.#definitions = definitions
     this.#watch = new EpochWatch({
-      limiter: this.#limiter,
+      limiter,
       redis,
-      definitions: this.#definitions,
+      definitions,
       clock,
       log,
-      back: () => {
-        this.#lease()
-        this.#settlements.go()
-      },
-      saw: ({ us, sentMs, receivedMs }) => {
-        this.#redisClock.forget()
-        this.#redisClock.saw(us, receivedMs, sentMs)
-      },
-    })
-    this.#settlements = new SettlementQueue({
-      limiter: this.#limiter,
-      definitions: this.#definitions,
-      clock,
-      current: () => this.#watch.current,
-      cap: () => this.#cap(),
-      failed: (error) => this.#watch.failed(error),
+      back: () => this.renew(),
+      saw: (reading) => this.clockRead(reading),
     })
   }
 
@@ -104,13 +88,13 @@ export class DirectLimiter {
     if (this.#isStarted) return
     await this.#watch.start()
     this.#isStarted = true
-    void this.#renew()
+    void this.#renewing()
   }
 
   /** Sends what is left to send. */
   async close(): Promise<void> {
     this.#end.abort()
-    await this.#settlements.settled()
+    await this.settlements.settled()
     this.#watch.close()
   }
 
@@ -130,10 +114,9 @@ export class DirectLimiter {
   }
 
   async #request(wants: readonly Want[], isFurther: boolean, epoch: string): Promise<Answer | undefined> {
-    const { clock } = this.#options
     const id = grantOf(epoch)
     const names = [...new Set(wants.flatMap((want) => want.buckets))]
-    const call = { id, epoch, isFurther, leaseUs, withinMs: answerMs, ...this.#cap() }
+    const call = { id, epoch, isFurther, leaseUs, withinMs: answerMs, ...this.cap() }
     try {
       await this.#definitions.refresh()
       const buckets = names.flatMap((name) => this.#definitions.bucket(name) ?? [])
@@ -141,26 +124,29 @@ export class DirectLimiter {
         return { want: count, takes: of.map((name, i) => ({ bucket: names.indexOf(name), units: units[i] ?? 1 })) }
       })
       const lives = wants.map((want) => this.#definitions.lifeMs(want.buckets))
-      const requestedAt = readMoment(clock)
+      const requestedAt = readMoment(this.#clock)
       const answer = await this.#limiter.reserve({ ...call, buckets, items })
       if (!answer.isDecided) {
         if (answer.why === 'superseded') await this.#definitions.read()
         else this.#lost()
         return undefined
       }
-      this.#redisClock.saw(answer.nowUs, clock.monotonicMs(), requestedAt.monotonicMs)
+      this.redisClock.saw(answer.nowUs, this.#clock.monotonicMs(), requestedAt.monotonicMs)
       const got = answer.results.map(({ granted, waitUs, lacking }, i) => ({
         granted,
         waitMs: waitUs > waitUsMax ? Infinity : waitUs / 1_000,
         lacking: lacking === undefined ? undefined : names[lacking],
         lifeMs: lives[i] ?? 0,
       }))
-      this.#hold(id, wants, got, isFurther)
+      if (!isFurther) {
+        const items = wants.map(({ buckets: of }, i) => ({ buckets: of, count: got[i]?.granted ?? 0 }))
+        this.lease(id, items, (bucket) => this.#definitions.hasPlaces(bucket))
+      }
       return { id, requestedAt, got }
     } catch (error) {
       this.#watch.failed(error)
       // The answer may have been lost, so what Redis may have granted is given back.
-      for (const bucket of names) this.#add({ bucket, epoch, grant: id, isUnused: true })
+      this.giveUp(id, epoch, names)
       return undefined
     }
   }
@@ -170,38 +156,12 @@ export class DirectLimiter {
     this.#watch.failed('the state of limits in Redis is lost')
   }
 
-  #cap(): { capUs?: number } {
-    const capUs = this.#redisClock.cap(this.#options.clock.monotonicMs())
-    return capUs === null ? {} : { capUs }
+  protected get current(): string | undefined {
+    return this.#watch.current
   }
 
-  #hold(id: string, wants: readonly Want[], got: readonly Got[], isFurther: boolean): void {
-    const wishes = wants.map((want, i) => ({ ...want, lifeMs: got[i]?.lifeMs ?? 0 }))
-    const decisions = got.map((one) => ({ ...one, fromMs: undefined, notBeforeMs: undefined }))
-    this.#places.add(id, { wishes, epoch: undefined, sentMs: 0, isFurther }, decisions, (bucket) =>
-      this.#definitions.hasPlaces(bucket),
-    )
-  }
-
-  /** Records that a grant used `more` units than granted (negative: fewer), in one bucket. */
-  settle(grant: string, bucket: string, more: number): void {
-    if (more !== 0) this.#add({ bucket, epoch: this.#watch.current ?? '', grant, more })
-  }
-
-  /** Gives back the units of one of a call's grants, under which nothing was sent. */
-  unused(grant: string, buckets: readonly string[], units: readonly number[]): void {
-    for (const [i, bucket] of buckets.entries()) this.settle(grant, bucket, -(units[i] ?? 1))
-  }
-
-  /** Frees the places of one of a call's grants. */
-  ended(grant: string, buckets: readonly string[]): void {
-    for (const bucket of this.#places.end(grant, buckets)) this.#add({ bucket, grant, ended: 1 })
-  }
-
-  /** Holds buckets, because the vendor demanded a pause. */
-  hold(buckets: readonly string[], ms: number): void {
-    const untilMs = this.#options.clock.monotonicMs() + ms
-    for (const bucket of buckets) this.#add({ bucket, untilMs })
+  protected failed(error: unknown): void {
+    this.#watch.failed(error)
   }
 
   /** Returns the rules of a bucket. */
@@ -209,22 +169,12 @@ export class DirectLimiter {
     return this.#definitions.bucket(bucket)?.rules ?? []
   }
 
-  #add(word: SettlementReport): void {
-    this.#settlements.add({ ...word, sinceMs: this.#options.clock.monotonicMs() })
-  }
-
-  async #renew(): Promise<void> {
-    const { clock } = this.#options
+  async #renewing(): Promise<void> {
     const { signal } = this.#end
     while (!signal.aborted) {
-      await clock.sleep(renewMs, signal, false)
+      await this.#clock.sleep(renewMs, signal, false)
       // While Redis is away, renewals would fill the queue of reports.
-      if (this.#watch.current !== undefined) this.#lease()
+      if (this.current !== undefined) this.renew()
     }
-  }
-
-  /** Leases anew what is held. */
-  #lease(): void {
-    for (const { grant, bucket, places } of this.#places.all()) this.#add({ bucket, grant, renewUs: leaseUs, places })
   }
 }

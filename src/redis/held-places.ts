@@ -1,24 +1,18 @@
 /** The places that this process holds in Redis: it leases them anew until they have ended. */
-import type { PeerDecision, PeerRequest } from '../limits/peer.ts'
 
 /** Places by their grant, and in it by bucket. */
 export class HeldPlaces {
   readonly #held = new Map<string, Map<string, number>>()
 
-  /** Notes the places of what was granted. A further request of a job takes none. */
+  /** Notes the places of a grant. @param items how many jobs got each set of buckets; `isLeased`: whether a bucket has places there */
   add(
     grant: string,
-    request: PeerRequest,
-    decisions: readonly PeerDecision[],
+    items: readonly { buckets: readonly string[]; count: number }[],
     isLeased: (bucket: string) => boolean,
   ): void {
-    if (request.isFurther === true) return
     const held = new Map<string, number>()
-    for (const [i, { buckets }] of request.wishes.entries())
-      for (const bucket of buckets) {
-        const places = (held.get(bucket) ?? 0) + (decisions[i]?.granted ?? 0)
-        if (places > 0 && isLeased(bucket)) held.set(bucket, places)
-      }
+    for (const { buckets, count } of items)
+      for (const bucket of buckets) if (count > 0 && isLeased(bucket)) held.set(bucket, (held.get(bucket) ?? 0) + count)
     if (held.size > 0) this.#held.set(grant, held)
   }
 

@@ -1,5 +1,5 @@
 /** Limits shared in Redis, which must confirm what the store granted before it is used. */
-import { caughtUpMs, type Clock, type Reading, StoreClock } from '../core/clock.ts'
+import { caughtUpMs, type Clock } from '../core/clock.ts'
 import { StoreError, UsageError } from '../core/errors.ts'
 import { env } from '../db/open.ts'
 import { hash64 } from '../core/hash.ts'
@@ -11,8 +11,8 @@ import type { Granted, Superseded } from './call.ts'
 import { RedisLimiter } from './limiter.ts'
 import { SharedDefinitions } from './definitions.ts'
 import { confirmMs, SharedEpochs } from './epochs.ts'
-import { grantOf, SettlementQueue, type SettlementReport } from './settlements.ts'
-import { HeldPlaces } from './held-places.ts'
+import { GrantReports, leaseUs } from './grant-reports.ts'
+import { grantOf } from './settlements.ts'
 import { RedisHealth } from './health.ts'
 import { decisionsOf, unanswered, unshared, type Hold, type PeerQuestion, questionOf } from './question.ts'
 import { countsUnits } from '../limits/kind.ts'
@@ -62,8 +62,6 @@ const aheadOfManyUs = 50_000
  */
 const againUs = 20_000
 const againMsMax = 10
-/** How long after its last renewal a process's places are free again: longer than the outages that a job outlives. */
-const leaseUs = 30_000_000
 /** If the clock of an answer is this far behind the latest time that it could show, the clock was set back. */
 const setBackUs = 3_000_000
 
@@ -78,52 +76,37 @@ function leftMsOf({ wishes, sentMs, requestedAt }: PeerRequest, clock: Clock): n
 }
 
 /** One process's second limiter, in Redis. */
-export class RedisPeerLimiter implements PeerLimiter {
+export class RedisPeerLimiter extends GrantReports implements PeerLimiter {
   readonly #options: RedisSharedOptions
   readonly #limiter: RedisLimiter
   readonly #definitions: SharedDefinitions
   readonly #epochs: SharedEpochs
   readonly #health: RedisHealth
-  readonly #settlements: SettlementQueue
-  readonly #redisClock = new StoreClock()
-  readonly #places = new HeldPlaces()
   #isStarted = false
   #ready: Promise<void> = Promise.resolve()
 
   constructor(options: RedisSharedOptions) {
-    this.#options = options
     const { store, connection, prefix, stores } = options
     const { clock } = store
-    const limiter = (this.#limiter = new RedisLimiter(connection, { prefix, timeoutMs: answerMs, clock }))
-    const definitions = (this.#definitions = new SharedDefinitions(store, limiter, stores))
-    const epochs = (this.#epochs = new SharedEpochs({ store, limiter, definitions }))
-    const current = () => epochs.current
+    const limiter = new RedisLimiter(connection, { prefix, timeoutMs: answerMs, clock })
+    const definitions = new SharedDefinitions(store, limiter, stores)
+    super({ limiter, definitions, clock })
+    this.#options = options
+    this.#limiter = limiter
+    this.#definitions = definitions
+    this.#epochs = new SharedEpochs({ store, limiter, definitions })
     // Until then, this process would request what the narrower margin allows.
     const read = async () => void (this.#isStarted && (await definitions.readNow()))
     marginsOf(store).follow((afterUs + aheadUs) / 1_000, read)
-    this.#settlements = new SettlementQueue({
-      limiter,
-      definitions,
-      clock,
-      current,
-      cap: () => this.#cap(),
-      failed: (error) => this.#health.failed(error),
-    })
-    const restored = () => this.#renew()
-    const clockRead = ({ us, sentMs, receivedMs }: Reading) => {
-      // Readings from answers may be from before a step; this one was made on purpose, so it replaces them.
-      this.#redisClock.forget()
-      this.#redisClock.saw(us, receivedMs, sentMs)
-    }
     this.#health = new RedisHealth({
       store,
       connection,
       limiter,
       definitions,
-      epochs,
-      restored,
-      looked: () => this.#renew(),
-      clockRead,
+      epochs: this.#epochs,
+      restored: () => this.renew(),
+      looked: () => this.renew(),
+      clockRead: (reading) => this.clockRead(reading),
     })
   }
 
@@ -141,7 +124,7 @@ export class RedisPeerLimiter implements PeerLimiter {
 
   /** Sends the reports that wait, and closes the connection. */
   async close(): Promise<void> {
-    await this.#settlements.settled()
+    await this.settlements.settled()
     await this.#health.close()
     await this.#options.connection.close()
   }
@@ -202,13 +185,16 @@ export class RedisPeerLimiter implements PeerLimiter {
       try {
         const answer = await this.#reserve({ id, epoch, isFurther, leftMs }, question)
         if (answer.isDecided && !this.#isOfAnotherTime(answer, epoch, firstMs)) {
-          this.#redisClock.saw(answer.nowUs, clock.monotonicMs(), firstMs)
+          this.redisClock.saw(answer.nowUs, clock.monotonicMs(), firstMs)
           // The store returned an epoch that this process did not know.
           if (epoch !== this.#epochs.current) this.#health.failed(undefined)
           const isAgain = !isSecond && (await this.#isWorthAgain(question, answer.results, leftMs))
           if (!isAgain) {
             const decisions = this.#decisions(request, question, answer.results, firstMs, late)
-            this.#places.add(id, request, decisions, (bucket) => this.#definitions.isLeased(bucket))
+            if (!isFurther) {
+              const items = wishes.map(({ buckets }, i) => ({ buckets, count: decisions[i]?.granted ?? 0 }))
+              this.lease(id, items, (bucket) => this.#definitions.isLeased(bucket))
+            }
             return { id, decisions }
           }
           ;[id, firstMs, isSecond] = [undefined, undefined, true]
@@ -231,8 +217,7 @@ export class RedisPeerLimiter implements PeerLimiter {
   #giveUp(request: PeerRequest, question: PeerQuestion, id: string | undefined, epoch: string | undefined): void {
     const { buckets } = question
     // An answer may have been lost, so it is not known whether Redis granted.
-    if (id !== undefined && epoch !== undefined)
-      for (const bucket of buckets) this.#add({ bucket, epoch, grant: id, isUnused: true })
+    if (id !== undefined && epoch !== undefined) this.giveUp(id, epoch, buckets)
     const { current } = this.#epochs
     if (request.epoch === undefined || current === undefined || current === request.epoch || !this.#areOwn(question))
       return
@@ -267,7 +252,7 @@ export class RedisPeerLimiter implements PeerLimiter {
       aheadUs: this.#aheadUs(names),
       leaseUs,
       withinMs: Math.min(leftMs, answerMs),
-      ...this.#cap(),
+      ...this.cap(),
     })
   }
 
@@ -303,11 +288,6 @@ export class RedisPeerLimiter implements PeerLimiter {
     return buckets.every((bucket) => this.#definitions.bucket(bucket)?.isOwn === true)
   }
 
-  #cap(): { capUs?: number } {
-    const capUs = this.#redisClock.cap(this.#options.store.clock.monotonicMs())
-    return capUs === null ? {} : { capUs }
-  }
-
   /**
    * True if nothing was granted, and Redis decided by a clock that was set back, or in an epoch whose clock this process does not
    * know (the cap that it sent may be far behind): Redis might deny for an hour, and the store would wait as long.
@@ -318,7 +298,7 @@ export class RedisPeerLimiter implements PeerLimiter {
     requestedMs: number,
   ) {
     if (results.some(({ granted }) => granted > 0)) return false
-    const capUs = this.#redisClock.cap(requestedMs)
+    const capUs = this.redisClock.cap(requestedMs)
     return epoch !== this.#epochs.current || (capUs !== null && nowUs < capUs - setBackUs)
   }
 
@@ -353,37 +333,21 @@ export class RedisPeerLimiter implements PeerLimiter {
     }
   }
 
-  settle(grant: string, bucket: string, more: number): void {
-    const epoch = this.#epochs.current
-    if (more !== 0 && epoch !== undefined) this.#add({ bucket, epoch, grant, more })
+  protected get current(): string | undefined {
+    return this.#epochs.current
+  }
+
+  protected failed(error: unknown): void {
+    this.#health.failed(error)
+  }
+
+  override settle(grant: string, bucket: string, more: number): void {
+    if (this.current !== undefined) super.settle(grant, bucket, more)
   }
 
   async chargeAgain(buckets: readonly string[], units: readonly number[], epoch: string | undefined): Promise<void> {
     if (this.#health.isAway) throw new Error('Redis is away')
     const reports = buckets.map((bucket, i) => ({ bucket, again: units[i] ?? 1 }))
-    await this.#settlements.confirm(reports, epoch)
-  }
-
-  unused(grant: string, buckets: readonly string[], units: readonly number[]): void {
-    for (const [i, bucket] of buckets.entries()) this.settle(grant, bucket, -(units[i] ?? 1))
-  }
-
-  ended(grant: string, buckets: readonly string[]): void {
-    for (const bucket of this.#places.end(grant, buckets)) this.#add({ bucket, grant, ended: 1 })
-  }
-
-  /** Renews the leases of this process's places, and sends the reports that wait. */
-  #renew(): void {
-    for (const held of this.#places.all()) this.#add({ ...held, renewUs: leaseUs })
-    this.#settlements.go()
-  }
-
-  hold(buckets: readonly string[], ms: number): void {
-    const untilMs = this.#options.store.clock.monotonicMs() + ms
-    for (const bucket of new Set(buckets)) this.#add({ bucket, untilMs })
-  }
-
-  #add(word: SettlementReport): void {
-    this.#settlements.add({ ...word, sinceMs: this.#options.store.clock.monotonicMs() })
+    await this.settlements.confirm(reports, epoch)
   }
 }

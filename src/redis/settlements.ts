@@ -66,8 +66,9 @@ export class SettlementQueue {
   }
 
   /** Adds a report, and sends it with all others that wait when the call before has been answered. */
-  add(word: Word): void {
-    if (this.#waiting.length < keptMax) this.#waiting.push(word)
+  add(report: SettlementReport): void {
+    const sinceMs = this.#options.clock.monotonicMs()
+    if (this.#waiting.length < keptMax) this.#waiting.push({ ...report, sinceMs })
     this.go()
   }
 

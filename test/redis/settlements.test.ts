@@ -61,7 +61,7 @@ async function setting() {
       return decided(await limiter.reserve({ id: newId(), buckets: [one], items }))[0]
     },
     add(word: SettlementReport): Promise<void> {
-      words.add({ ...word, sinceMs: clock.monotonicMs() })
+      words.add(word)
       return words.settled()
     },
     /** Lets Redis forget the replies to calls, which it remembers for a minute. */
