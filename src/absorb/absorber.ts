@@ -62,6 +62,10 @@ interface Recorded {
 }
 
 const batchMax = 500
+/** So many messages are absorbed at once. */
+const enough = 100
+/** Fewer wait for others, as a multiple of the time that the batch before took, and in ms at most. */
+const [gathering, gatherMsMax] = [3, 200]
 const idBytesMax = 255
 /** Longest body that is read: an input and what follows are 256 KiB each at most, and Python writes up to six bytes for two. */
 const bodyBytesMax = 2 * 2 ** 20
@@ -77,6 +81,7 @@ export class Absorber {
   readonly #stop = new AbortController()
   #receiving: Receiving | undefined
   #waiting: Incoming[] = []
+  #gathered = new AbortController()
   #working: Promise<void> | undefined
 
   constructor(options: AbsorberOptions) {
@@ -114,6 +119,7 @@ export class Absorber {
   async stop(): Promise<void> {
     await this.#receiving?.stop()
     this.#stop.abort()
+    this.#gathered.abort()
     await this.#working
   }
 
@@ -142,14 +148,27 @@ export class Absorber {
 
   #received(incoming: Incoming): void {
     this.#waiting.push(incoming)
+    if (this.#waiting.length >= enough) this.#gathered.abort()
     this.#working ??= this.#work()
   }
 
   async #work(): Promise<void> {
     // Messages that have arrived with the first one belong to its batch.
     await new Promise((resolve) => setImmediate(resolve))
-    while (this.#waiting.length > 0) await this.#absorbAll(this.#waiting.splice(0, batchMax))
+    const { clock } = this.#options.store
+    while (this.#waiting.length > 0) {
+      const sinceMs = clock.monotonicMs()
+      await this.#absorbAll(this.#waiting.splice(0, batchMax))
+      await this.#gather(Math.min(gatherMsMax, (clock.monotonicMs() - sinceMs) * gathering))
+    }
     this.#working = undefined
+  }
+
+  /** Waits so many ms for messages, or until there are enough. Without it each process of a busy fleet records them singly. */
+  async #gather(ms: number): Promise<void> {
+    if (this.#waiting.length >= enough || this.#stop.signal.aborted) return
+    this.#gathered = new AbortController()
+    await this.#options.store.clock.sleep(ms, this.#gathered.signal)
   }
 
   /** Absorbs a batch, however long the store or the broker is away: a queue may count how often a message went back. */

@@ -31,9 +31,13 @@ interface Changed extends Change {
 /** A broker's message is delivered again within this many days, or never. */
 const keptDays = 30
 const lookMs = 50
+/** A look at all calls leaves what ended or began so recently to the process that executed it, which knows it, in ms. */
+const recentMs = 100
 const idleMs = 500
 const awayMs = 1_000
 const portion = 1_000
+/** How long looks at all calls rest, as a multiple of what the last one took. */
+const [restMin, restMax] = [9, 99]
 const pruneMs = 3_600_000
 /** About how many bytes are sent in one transaction: more than that waits for its confirmation. */
 const bytesMax = 4 * 2 ** 20
@@ -45,6 +49,8 @@ export class Reporter {
   #nudge = new AbortController()
   /** Jobs of which this process has a report since the last look: they need no look at all calls. */
   #noticed = new Set<string>()
+  /** Calls were recorded since the last look at all calls. */
+  #isRecorded = false
   #unlisten: (() => void)[] = []
   #looking: Promise<void> | undefined
   /** The broker, or Redis, was away for all that was sent last. */
@@ -59,7 +65,7 @@ export class Reporter {
     const { report } = this.#options.store
     const notice = ({ job }: { job: string }) => {
       this.#noticed.add(job)
-      this.wake()
+      this.#nudge.abort()
     }
     this.#unlisten = [
       report.on('started', (event) => this.#wantsStarts && notice(event)),
@@ -70,6 +76,7 @@ export class Reporter {
 
   /** Calls were recorded, which may end soon. */
   wake(): void {
+    this.#isRecorded = true
     this.#nudge.abort()
   }
 
@@ -79,7 +86,7 @@ export class Reporter {
     this.#end.abort()
     this.#nudge.abort()
     await this.#looking
-    await this.#look().catch(() => {})
+    await this.#look(0).catch(() => {})
   }
 
   get #wantsStarts(): boolean {
@@ -89,17 +96,20 @@ export class Reporter {
   async #run(): Promise<void> {
     const { clock, log } = this.#options.store
     let isAway = false
-    // Looking through a large backlog takes a tenth of the time at most.
-    let [endedMs, restMs] = [0, 0]
+    // Looking through a large backlog takes a tenth of the time at most, and a hundredth while it finds nothing, because
+    // each process of a fleet does it.
+    let [endedMs, restMs, rest] = [0, 0, restMin]
     for (let ms = lookMs; !this.#end.signal.aborted;) {
       try {
         await this.#lookAtNoticed()
         const sinceMs = clock.monotonicMs()
         if (sinceMs >= endedMs + Math.max(ms, restMs)) {
           // Less and less often, while none ends.
-          ms = (await this.#look()) ? lookMs : Math.min(idleMs, ms * 1.2)
+          const hasChanged = await this.#look(recentMs)
+          ms = hasChanged ? lookMs : Math.min(idleMs, ms * 1.2)
+          rest = hasChanged ? restMin : Math.min(restMax, rest * 2)
           endedMs = clock.monotonicMs()
-          restMs = (endedMs - sinceMs) * 9
+          restMs = (endedMs - sinceMs) * rest
           await this.#prune()
         }
         isAway = false
@@ -112,7 +122,8 @@ export class Reporter {
       await clock.sleep(Math.max(1, dueMs - clock.monotonicMs()), this.#nudge.signal)
       if (!this.#nudge.signal.aborted) continue
       if (!this.#end.signal.aborted) this.#nudge = new AbortController()
-      ms = lookMs
+      if (this.#isRecorded) ms = lookMs
+      this.#isRecorded = false
       // Jobs that end at the same time are reported together.
       await clock.sleep(5, this.#end.signal)
     }
@@ -126,17 +137,17 @@ export class Reporter {
     this.#noticed = new Set()
     const failures: unknown[] = []
     for (let i = 0; i < jobs.length && !this.#isVain(failures); i += portion)
-      await this.#find(['0', portion, jobs.slice(i, i + portion)], failures)
+      await this.#find(['0', portion, jobs.slice(i, i + portion)], 0, failures)
     if (failures.length > 0) throw failures[0]
   }
 
-  /** Looks at all calls without a result; returns whether some have changed. */
-  async #look(): Promise<boolean> {
+  /** Looks at all calls without a result; returns whether some have changed, so many ms ago at least. */
+  async #look(agoMs: number): Promise<boolean> {
     await this.#cancelRevoked()
     let hasChanged = false
     const failures: unknown[] = []
     for (let after: string | null = '0'; after !== null;) {
-      const { last, count } = await this.#find([after, portion, null], failures)
+      const { last, count } = await this.#find([after, portion, null], agoMs, failures)
       after = this.#isVain(failures) ? null : last
       hasChanged ||= count > 0
     }
@@ -163,9 +174,13 @@ export class Reporter {
   }
 
   /** Adds to `failures` what could not be sent: a queue that takes nothing must not hold up the calls behind. */
-  async #find(where: readonly unknown[], failures: unknown[]): Promise<{ last: string | null; count: number }> {
+  async #find(
+    where: readonly unknown[],
+    agoMs: number,
+    failures: unknown[],
+  ): Promise<{ last: string | null; count: number }> {
     const { store } = this.#options
-    const rows = await store.run<Changed>('absorb/find_changed_calls', [...where, this.#wantsStarts])
+    const rows = await store.run<Changed>('absorb/find_changed_calls', [...where, this.#wantsStarts, agoMs])
     const changed = rows.filter(({ id }) => id !== null)
     for (let i = 0; i < changed.length && !this.#isVain(failures);) {
       const from = i

@@ -3,8 +3,10 @@ import { expect, it, onTestFinished } from 'vitest'
 import { Reporter } from '../../src/absorb/reporter.ts'
 import type { TaskResult } from '../../src/celery/result.ts'
 import { StoreError } from '../../src/core/errors.ts'
+import type { Queryable } from '../../src/db/db.ts'
 import { storeOn } from '../../src/db/store.ts'
 import { type AnyTask, newId, Sluice, task } from '../../src/index.ts'
+import { ownClock } from '../claim/engine.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { until } from '../until.ts'
 
@@ -22,6 +24,9 @@ async function reporting(tasks: readonly AnyTask[], finish: (result: TaskResult)
   const call = store.call.bind(store) as (...given: unknown[]) => Promise<never>
   const called: unknown[] = []
   store.call = (...given: unknown[]) => (called.push(given[0]), call(...given))
+  const run = store.run.bind(store) as (...given: unknown[]) => Promise<never>
+  const statements: unknown[] = []
+  store.run = (...given: unknown[]) => (statements.push(given[0]), run(...given))
   const reporter = new Reporter({ store, ...how })
   onTestFinished(() => reporter.close())
   const record = (id: string, job: string) =>
@@ -29,7 +34,7 @@ async function reporting(tasks: readonly AnyTask[], finish: (result: TaskResult)
       id,
       job,
     ])
-  return { url, sluice, db, reporter, record, called }
+  return { url, sluice, db, reporter, record, called, statements }
 }
 
 it('sends the end of a call once, though that of another one could not be sent', async () => {
@@ -56,6 +61,26 @@ it('sends the end of a call once, though that of another one could not be sent',
     return row?.n === '0'
   }, 'both are recorded')
   expect(sent).toEqual(calls)
+})
+
+it('leaves what has just ended to the process that executed it', async () => {
+  const note = task('note', { run: () => 'noted' })
+  const sent: string[] = []
+  const { sluice, db, reporter, record, statements } = await reporting([note], ({ id }) => sent.push(id))
+  const job = newId()
+  await sluice.send(note, null, { id: job })
+  await sluice.waitFor(job)
+  await record('call', job)
+  const [row] = await db.query<{ ms: number }>(
+    'select extract(epoch from finished_at)::float8 * 1000 as ms from sluice.done',
+  )
+  const endedMs = Math.ceil(row?.ms ?? 0)
+  const clock = await ownClock(db, endedMs + 99)
+  reporter.start()
+  await until(() => statements.filter((name) => name === 'absorb/find_changed_calls').length > 2, 'it has looked')
+  expect(sent).toEqual([])
+  await clock.set(endedMs + 100)
+  await until(() => sent.length === 1, 'it is sent')
 })
 
 it('goes on with other calls while another client has locked the job of a revoked one', async () => {
@@ -95,6 +120,12 @@ it('goes on with other calls while another client has locked the job of a revoke
   await until(() => sent.includes('revoked REVOKED'), 'it is revoked')
 })
 
+/** Waits until 1,001 jobs have ended long enough ago that a look at all calls finds them. */
+async function allEnded(db: Queryable): Promise<void> {
+  const sql = `select count(*)::int as n from sluice.done where finished_at < sluice.now() - interval '100 ms'`
+  await until(async () => (await db.query<{ n: number }>(sql))[0]?.n === 1_001, 'all have ended')
+}
+
 it('sends the results of calls behind a thousand that cannot be sent', async () => {
   const note = task('note', { run: () => 'noted' })
   const sent: string[] = []
@@ -106,7 +137,7 @@ it('sends the results of calls behind a thousand that cannot be sent', async () 
     note,
     Array.from({ length: 1_001 }, () => null),
   )
-  await until(async () => (await sluice.jobs.status()).done === 1_001, 'all have ended')
+  await allEnded(db)
   await db.query(
     `insert into sluice.celery_call (id, job, call, created_at)
       select case row_number() over () when 1001 then 'last' else id::text end, id, '{}', sluice.now() from sluice.done`,
@@ -126,7 +157,7 @@ it('sends no more in a look for which the broker is away', async () => {
     note,
     Array.from({ length: 1_001 }, () => null),
   )
-  await until(async () => (await sluice.jobs.status()).done === 1_001, 'all have ended')
+  await allEnded(db)
   await db.query(
     `insert into sluice.celery_call (id, job, call, created_at) select id, id, '{}', sluice.now() from sluice.done`,
   )
