@@ -57,6 +57,7 @@ for (const engine of mainEngines) {
       expect(await claimAll(at.db, one, ['raised'], 10)).toHaveLength(3)
       await at.sluice.limits.set('raised', { window: '5/h' }, { reason: 'test' })
       expect(await claimAll(at.db, one, ['raised'], 10)).toHaveLength(2)
+      await at.sluice.limits.unset('raised')
     })
 
     it('workers of one host share its bucket, and each host has the whole limit', async () => {

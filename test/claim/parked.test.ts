@@ -87,6 +87,22 @@ describe.each(mainEngines)('the data that make a claim fail, on $name', (engine)
     expect(await sluice.parked()).toEqual([])
   })
 
+  it('are found in a bucket that is rebuilt for a changed limit, and parked', async () => {
+    const { sluice } = at
+    const own = quietTask('parked.rebuilt', [perTenant('parked.rebuilt', '1000/h')])
+    await at.send(own, 'bad', 'good')
+    await done(at.db, await claimAll(at.db, at.worker, [own.name], 2))
+    await at.ledger('parked.rebuilt:bad', `n = ${bigintMax}`)
+    await sluice.limits.set('parked.rebuilt', { rate: '2000/h' }, { reason: 'test' })
+    const [, good = ''] = await at.send(own, 'bad', 'good')
+    expect(await at.ids([own.name])).toEqual([good])
+    expect(at.names).toEqual(['parked.rebuilt:bad'])
+    await at.ledger('parked.rebuilt:bad', 'n = 1')
+    expect(await sluice.release('parked.rebuilt:bad')).toBe(true)
+    expect(await at.ids([own.name])).toHaveLength(1)
+    await sluice.limits.unset('parked.rebuilt')
+  })
+
   it.each([
     ['its number of attempts', 'attempt = 2147483647', 'attempt = 0'],
     ['the time since which it waits', `since = 'infinity'`, 'since = null'],
