@@ -8,6 +8,7 @@ import { storeOn } from '../../src/db/store.ts'
 import { type AnyTask, newId, Sluice, task } from '../../src/index.ts'
 import { ownClock } from '../claim/engine.ts'
 import { freshDatabase } from '../servers/database.ts'
+import { copies } from '../rows.ts'
 import { until } from '../until.ts'
 
 /** A store with these tasks at work, and a reporter of its calls, which looks for their ends by itself. */
@@ -133,10 +134,7 @@ it('sends the results of calls behind a thousand that cannot be sent', async () 
     if (id !== 'last') throw new StoreError('SLUICE_BROKER_NACK', 'its queue is full')
     sent.push(id)
   })
-  await sluice.sendMany(
-    note,
-    Array.from({ length: 1_001 }, () => null),
-  )
+  await sluice.sendMany(note, copies(1_001, null))
   await allEnded(db)
   await db.query(
     `insert into sluice.celery_call (id, job, call, created_at)
@@ -153,10 +151,7 @@ it('sends no more in a look for which the broker is away', async () => {
     tried.push(id)
     throw new StoreError('SLUICE_BROKER_UNREACHABLE', 'it is away')
   })
-  await sluice.sendMany(
-    note,
-    Array.from({ length: 1_001 }, () => null),
-  )
+  await sluice.sendMany(note, copies(1_001, null))
   await allEnded(db)
   await db.query(
     `insert into sluice.celery_call (id, job, call, created_at) select id, id, '{}', sluice.now() from sluice.done`,

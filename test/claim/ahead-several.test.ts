@@ -5,6 +5,7 @@ import { newId } from '../../src/core/hash.ts'
 import { limit, type LimitOptions } from '../../src/limits/limit.ts'
 import { cases } from '../long.ts'
 import { claim, count, emptied, enter, finish, mainEngines, ownClock, perTenant, quietTask } from './engine.ts'
+import { copies } from '../rows.ts'
 
 const startMs = Date.UTC(2026, 10, 26, 11, 59, 58)
 
@@ -65,10 +66,7 @@ it('several limits of a job each keep to their windows, whatever comes back', as
         name,
         [...others, slowest].map((each, i) => limit(`${name}-${i}`, each)),
       )
-      await at.sluice.sendMany(
-        task,
-        Array.from({ length: 1_000 }, () => ({})),
-      )
+      await at.sluice.sendMany(task, copies(1_000))
       const workers = await Promise.all([0, 1, 2].map(() => enter(at.db, [name], {}, 10)))
       for (const { us, worker, want, unused } of steps) {
         await clock.set((nowUs += us) / 1_000)

@@ -3,11 +3,11 @@ import { beforeEach, expect } from 'vitest'
 import { newId } from '../../src/core/hash.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { type Answer, claim, done, emptied, type Engine, enter, ownClock, quietTask } from './engine.ts'
+import { copies } from '../rows.ts'
 
 const startMs = Date.UTC(2026, 10, 26)
 
 /** Inputs of so many jobs. */
-export const rows = (n: number) => Array.from({ length: n }, () => ({}))
 
 /** The limit that is saturated. */
 export const fast = limit('fast', { rate: '100/s' })
@@ -61,8 +61,8 @@ export function aheadOn(engine: Engine, limits: Parameters<typeof quietTask>[1])
 
   /** The limit is granted ahead, and one job of the task `o` waits for another. */
   async function besideAnother(): Promise<void> {
-    await at.sluice.sendMany(quietTask('a', limits), rows(300))
-    await at.sluice.sendMany(quietTask('o', [limit('other', { rate: '50/s' })]), rows(1))
+    await at.sluice.sendMany(quietTask('a', limits), copies(300))
+    await at.sluice.sendMany(quietTask('o', [limit('other', { rate: '50/s' })]), copies(1))
     await saturate(['a'])
     await pass(100)
     await ahead(at.worker, ['a'], 50)

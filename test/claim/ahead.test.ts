@@ -1,5 +1,6 @@
 /** Grants ahead of time: one claim gets jobs for the next instants of a saturated limit, and nobody starves beside it. */
 import { describe, expect, it } from 'vitest'
+import { copies } from '../rows.ts'
 import { newId } from '../../src/core/hash.ts'
 import { aheadMostUs } from '../../src/limits/margin.ts'
 import { limit } from '../../src/limits/limit.ts'
@@ -7,7 +8,7 @@ import { isLong } from '../long.ts'
 import { acquire, further, taker, takersWithTurn } from '../takes/engine.ts'
 import { checkClock, hold, limiterNowUs, sumUsage, watchClock } from '../limits/engine.ts'
 import { type Answer, claim, count, enter, finish, mainEngines, quietTask } from './engine.ts'
-import { aheadOn, fast, rows, used } from './ahead-stage.ts'
+import { aheadOn, fast, used } from './ahead-stage.ts'
 
 /** How often takers try beside workers, and how long workers live, in seconds of the clock. */
 const [rounds, spanS] = isLong ? [150, 10] : [75, 4]
@@ -26,7 +27,7 @@ describe.each(settings)('on $name', ({ engine, limits }) => {
 
   it('a claim gets jobs for the next instants at which the limit allows them, at most a fifth of a second ahead', async () => {
     const task = quietTask('a', limits)
-    await at.sluice.sendMany(task, rows(300))
+    await at.sluice.sendMany(task, copies(300))
     await saturate(['a'])
     await pass(100)
     const first = await ahead(at.worker, ['a'], 50)
@@ -62,7 +63,7 @@ describe.each(settings)('on $name', ({ engine, limits }) => {
       [quietTask('p', [fast]), false],
       [once, true],
     ] as const) {
-      await at.sluice.sendMany(task, rows(100))
+      await at.sluice.sendMany(task, copies(100))
       const answers: Answer[] = []
       for (let i = 0; i < 30; i++, await pass(7))
         answers.push(await claim(at.db, at.worker, [task.name], 50, newId(), { idle: true, ahead: isAhead ? 50 : 0 }))
@@ -72,7 +73,7 @@ describe.each(settings)('on $name', ({ engine, limits }) => {
   })
 
   it('units that were granted ahead and not used are given back, and no window holds more', async () => {
-    await at.sluice.sendMany(quietTask('a', limits), rows(2_000))
+    await at.sluice.sendMany(quietTask('a', limits), copies(2_000))
     await saturate(['a'])
     let [ahead, unused] = [0, 0]
     for (let i = 0; i < 150; i++) {
@@ -101,7 +102,7 @@ describe.each(settings)('on $name', ({ engine, limits }) => {
   it('jobs that do not use their units end it, so that others run in their place', async () => {
     const ran = async (name: string, isAhead: boolean) => {
       const id = await enter(at.db, [name], {}, 50)
-      await at.sluice.sendMany(quietTask(name, [limit(`of-${name}`, { rate: '100/s' })]), rows(2_000))
+      await at.sluice.sendMany(quietTask(name, [limit(`of-${name}`, { rate: '100/s' })]), copies(2_000))
       let jobs = 0
       for (const endMs = now.ms + 3_000; now.ms < endMs;) {
         const answer = await claim(at.db, id, [name], 50, newId(), { idle: true, ahead: isAhead ? 50 : 0 })
@@ -123,7 +124,7 @@ describe.each(settings)('on $name', ({ engine, limits }) => {
     { what: 'a taker that does not wait', ask: (id: string) => () => acquire(at.db, id) },
   ])('$what gets units beside workers that claim ahead', async ({ ask }) => {
     const task = quietTask('a', limits)
-    await at.sluice.sendMany(task, rows(1_000))
+    await at.sluice.sendMany(task, copies(1_000))
     await saturate(['a'])
     const workers = [await worker(['a']), await worker(['a'])].map((id) => ({ id, tasks: ['a'] }))
     let [granted, ran, take] = [0, 0, ask('fast')]
@@ -141,7 +142,7 @@ describe.each(settings)('on $name', ({ engine, limits }) => {
   })
 
   it('a running job gets its further requests beside workers that claim ahead', async () => {
-    await at.sluice.sendMany(quietTask('a', limits), rows(1_000))
+    await at.sluice.sendMany(quietTask('a', limits), copies(1_000))
     const running = (await ahead(at.worker, ['a'], 1)).jobs[0]
     await saturate(['a'])
     const workers = [await worker(['a']), await worker(['a'])].map((id) => ({ id, tasks: ['a'] }))
@@ -168,12 +169,12 @@ describe.each(settings)('on $name', ({ engine, limits }) => {
     },
     { what: 'another task with a second limit', others: [fast, limit('wide', { rate: '1000/s' })], isAhead: true },
   ])('$what gets its share beside one whose jobs are claimed ahead', async ({ others, isAhead }) => {
-    await at.sluice.sendMany(quietTask('a', limits), rows(1_000))
+    await at.sluice.sendMany(quietTask('a', limits), copies(1_000))
     await saturate(['a'])
     const first = [await worker(['a']), await worker(['a'])].map((id) => ({ id, tasks: ['a'] }))
     const second = [{ id: await worker(['b']), tasks: ['b'], isAhead }]
     await live(first, 1)
-    await at.sluice.sendMany(quietTask('b', others), rows(1_000))
+    await at.sluice.sendMany(quietTask('b', others), copies(1_000))
     const all = await live([...first, ...second], spanS)
     const [a, b] = [all.filter(({ tasks }) => tasks[0] === 'a'), all.filter(({ tasks }) => tasks[0] === 'b')]
     const sum = (list: typeof all) => list.reduce((n, { got }) => n + got, 0)
@@ -189,7 +190,7 @@ describe.each(settings)('on $name', ({ engine, limits }) => {
       quietTask('a', [fast, keyed]),
       Array.from({ length: 800 }, (_, i) => ({ tenant: i % 2 ? 'x' : 'y' })),
     )
-    await at.sluice.sendMany(quietTask('b', [fast]), rows(400))
+    await at.sluice.sendMany(quietTask('b', [fast]), copies(400))
     const ids = [await worker([]), await worker([])]
     await live(
       ids.map((id) => ({ id, tasks: ['a', 'b'] })),
@@ -208,7 +209,7 @@ describe.each(settings)('on $name', ({ engine, limits }) => {
   it.each(isLong ? [1, 2, 4, 10, 50, 200] : [1, 10, 200])(
     'two workers that want %i jobs use the limit, and make few claims',
     async (want) => {
-      await at.sluice.sendMany(quietTask('a', limits), rows(1_500))
+      await at.sluice.sendMany(quietTask('a', limits), copies(1_500))
       await saturate(['a'])
       const ids = await Promise.all([0, 1].map(() => enter(at.db, ['a'], {}, want)))
       const workers = ids.map((id) => ({ id, tasks: ['a'], want }))
@@ -230,7 +231,7 @@ describe.each(settings)('on $name', ({ engine, limits }) => {
     const { what, rule, seconds, isRefused = false } = given
     const run = async (isAhead: boolean) => {
       const name = `${what}${isAhead}`.replaceAll(' ', '-')
-      await at.sluice.sendMany(quietTask(name, [limit(`of-${name}`, rule)]), rows(500))
+      await at.sluice.sendMany(quietTask(name, [limit(`of-${name}`, rule)]), copies(500))
       const ids = [await worker([name]), await worker([name])]
       const workers = ids.map((id) => ({ id, tasks: [name], isAhead }))
       await live(workers, 1)
@@ -244,7 +245,7 @@ describe.each(settings)('on $name', ({ engine, limits }) => {
   })
 
   it('a worker that does not claim ahead gets its share beside one that does', async () => {
-    await at.sluice.sendMany(quietTask('a', limits), rows(1_500))
+    await at.sluice.sendMany(quietTask('a', limits), copies(1_500))
     await saturate(['a'])
     const [first, plain] = [await worker(['a']), await worker(['a'])]
     const all = await live(
@@ -258,7 +259,7 @@ describe.each(settings)('on $name', ({ engine, limits }) => {
   })
 
   it('a take that does not wait, every 1.5 s, is granted now and then', async () => {
-    await at.sluice.sendMany(quietTask('a', limits), rows(2_500))
+    await at.sluice.sendMany(quietTask('a', limits), copies(2_500))
     await saturate(['a'])
     const workers = [await worker(['a']), await worker(['a'])].map((id) => ({ id, tasks: ['a'] }))
     let granted = 0
@@ -278,7 +279,7 @@ describe.each(settings)('on $name', ({ engine, limits }) => {
   })
 
   it('a backward step of the clock does not move the limiter on to the last instant', async () => {
-    await at.sluice.sendMany(quietTask('a', limits), rows(300))
+    await at.sluice.sendMany(quietTask('a', limits), copies(300))
     await saturate(['a'])
     await pass(200)
     for (let i = 0; i < 5; i++) if ((await ahead(at.worker, ['a'], 50)).laterUs.some((us) => us > 0)) break
@@ -300,7 +301,7 @@ describe.each(settings)('on $name', ({ engine, limits }) => {
   })
 
   it('a claim whose reply was lost returns the same instants', async () => {
-    await at.sluice.sendMany(quietTask('a', limits), rows(300))
+    await at.sluice.sendMany(quietTask('a', limits), copies(300))
     await saturate(['a'])
     await pass(100)
     const id = newId()
@@ -313,7 +314,7 @@ describe.each(settings)('on $name', ({ engine, limits }) => {
   })
 
   it('a limit that the vendor refuses grants nothing ahead until a probe is accepted', async () => {
-    await at.sluice.sendMany(quietTask('a', limits), rows(300))
+    await at.sluice.sendMany(quietTask('a', limits), copies(300))
     await saturate(['a'])
     await pass(200)
     await hold(at.db, ['fast'], 500_000, 100_000)
@@ -325,7 +326,7 @@ describe.each(settings)('on $name', ({ engine, limits }) => {
   })
 
   it('a changed definition counts what was granted ahead at its instants', async () => {
-    await at.sluice.sendMany(quietTask('a', limits), rows(800))
+    await at.sluice.sendMany(quietTask('a', limits), copies(800))
     await saturate(['a'])
     for (const rate of ['50/s', '100/s', '20/s', '100/s'] as const) {
       await live([{ id: at.worker, tasks: ['a'] }], 0.5)

@@ -7,6 +7,7 @@ import { hash64 } from '../../src/core/hash.ts'
 import { limit, type Sluice, task } from '../../src/index.ts'
 import { Sluice as Store } from '../../src/sluice.ts'
 import { freshDatabase, queryable } from '../servers/database.ts'
+import { copies } from '../rows.ts'
 import { until } from '../until.ts'
 import { hold as holdBuckets } from '../limits/engine.ts'
 
@@ -23,10 +24,7 @@ beforeEach(async () => {
   admin = new pg.Client(url)
   await admin.connect()
   sluice = await Store.open({ store: url })
-  await sluice.sendMany(
-    ring,
-    Array.from({ length: 2_000 }, () => ({})),
-  )
+  await sluice.sendMany(ring, copies(2_000))
   await sluice.work([ring], { concurrency: 10 })
 })
 

@@ -5,6 +5,7 @@ import { z } from 'zod'
 import type { Queryable } from '../../src/db/db.ts'
 import { type AnyTask, type Limit, limit, type Rate, Sluice, task } from '../../src/index.ts'
 import { freshDatabase } from '../servers/database.ts'
+import { copies } from '../rows.ts'
 import { later, until } from '../until.ts'
 import { blocked, claim, enter } from './engine.ts'
 
@@ -98,10 +99,7 @@ test('a limit that is added to a task holds for jobs that wait already, even whi
   const before = versioned([])
   const after = versioned([limit('added', { rate: '10/h' })])
   await inSluice('added', async (sluice) => {
-    await sluice.sendMany(
-      before,
-      Array.from({ length: 5 }, () => ({ a: 'x' })),
-    )
+    await sluice.sendMany(before, copies(5, { a: 'x' }))
     expect(await sluice.dispatchOnce([after])).toBe(1)
     expect(await takesOf(sluice, 'added')).toEqual(Array.from({ length: 4 }, () => ['added']))
     expect(await sluice.dispatchOnce([before])).toBe(0)

@@ -5,6 +5,7 @@ import type { Queryable } from '../../src/db/db.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { placeOf } from '../../src/tasks/place.ts'
+import { copies } from '../rows.ts'
 import { later, until } from '../until.ts'
 import {
   blocked,
@@ -27,7 +28,7 @@ import { idleWorkers } from '../store/engine.ts'
 const two = quietTask('two', [
   limit('seats', { concurrency: 2, by: (input: { tenant?: string | undefined }) => input.tenant ?? '' }),
 ])
-const rows = (n: number, tenant = 'a') => Array.from({ length: n }, () => ({ tenant }))
+const rows = (n: number, tenant = 'a') => copies(n, { tenant })
 
 for (const engine of mainEngines) {
   describe(`on ${engine.name}`, () => {

@@ -17,6 +17,7 @@ import {
   ownClock,
 } from './engine.ts'
 import { markJob } from './engine-parts.ts'
+import { copies } from '../rows.ts'
 
 const input = z.object({ tenant: z.string(), n: z.number() })
 type Input = z.input<typeof input>
@@ -151,10 +152,7 @@ for (const engine of mainEngines) {
       const rpm = limit('rpm', { window: '60/min', concurrency: 3, cost: 1 })
       const tpm = limit('tpm', { window: '30000/min', concurrency: 3 })
       const both = task('both', { input, limits: [rpm, { limit: tpm, cost: ({ n }) => n }], run: () => undefined })
-      await at.sluice.sendMany(
-        both,
-        Array.from({ length: 5 }, () => ({ tenant: 'a', n: 1_200 })),
-      )
+      await at.sluice.sendMany(both, copies(5, { tenant: 'a', n: 1_200 }))
       const first = await claimAll(at.db, at.worker, ['both'], 10)
       expect(first).toHaveLength(3)
       const used = await at.db.query(
@@ -245,14 +243,8 @@ for (const engine of mainEngines) {
 
     it('fair keys take turns by the costs of their jobs', async () => {
       const tpm = costed({ rate: '100/100s', burst: 100 }, 'n', true)
-      await send(
-        tpm,
-        Array.from({ length: 40 }, () => ({ tenant: 'dear', n: 10 })),
-      )
-      await send(
-        tpm,
-        Array.from({ length: 400 }, () => ({ tenant: 'cheap', n: 1 })),
-      )
+      await send(tpm, copies(40, { tenant: 'dear', n: 10 }))
+      await send(tpm, copies(400, { tenant: 'cheap', n: 1 }))
       const came = await take(tpm, 400)
       expect(came.filter((n) => n === 10)).toHaveLength(5)
       expect(came.filter((n) => n === 1)).toHaveLength(50)

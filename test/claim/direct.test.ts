@@ -7,6 +7,7 @@ import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { label } from '../../src/limits/pool.ts'
 import { acquire } from '../takes/engine.ts'
+import { copies } from '../rows.ts'
 import { until } from '../until.ts'
 import { lockBuckets } from '../limits/engine.ts'
 import {
@@ -23,7 +24,7 @@ import {
 } from './engine.ts'
 
 const startMs = 1_800_000_000_000
-const rows = (n: number, tenant = 'a') => Array.from({ length: n }, () => ({ tenant }))
+const rows = (n: number, tenant = 'a') => copies(n, { tenant })
 const tenants = (jobs: readonly { input: unknown }[]) => jobs.map(({ input }) => (input as { tenant: string }).tenant)
 
 describe.each(mainEngines)('on $name', (engine) => {

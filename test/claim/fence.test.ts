@@ -9,6 +9,7 @@ import { Finisher } from '../../src/claim/finish/finish.ts'
 import type { Db } from '../../src/db/db.ts'
 import { task } from '../../src/tasks/task.ts'
 import { limit } from '../../src/limits/limit.ts'
+import { numbered } from '../rows.ts'
 import { until } from '../until.ts'
 import {
   attemptCalls,
@@ -32,7 +33,6 @@ import { unitsUsed } from '../limits/engine.ts'
 import { jobsLeft } from '../store/engine.ts'
 
 const quiet = quietTask('quiet', [limit('wide', { rate: '1000000/s', burst: 1_000_000 })])
-const rows = (n: number) => Array.from({ length: n }, (_, i) => ({ n: i }))
 const ids = (jobs: readonly { id: string }[]) => jobs.map(({ id }) => id).toSorted()
 
 for (const engine of mainEngines) {
@@ -40,7 +40,7 @@ for (const engine of mainEngines) {
     const at = emptied(engine)
 
     it('a repeated claim hands out the same jobs, however often it is repeated, and charges once', async () => {
-      await at.sluice.sendMany(quiet, rows(10))
+      await at.sluice.sendMany(quiet, numbered(10))
       const id = newId()
       const first = await claim(at.db, at.worker, ['quiet'], 4, id)
       const second = await claim(at.db, at.worker, ['quiet'], 4, id)
@@ -54,7 +54,7 @@ for (const engine of mainEngines) {
     })
 
     it('a claim that has ended meanwhile is not created again by a worker that adopts it', async () => {
-      await at.sluice.sendMany(quiet, rows(3))
+      await at.sluice.sendMany(quiet, numbered(3))
       const { jobs } = await claim(at.db, at.worker, ['quiet'], 2)
       const [first, second] = jobs as [Claimed, Claimed]
       const claims = new Claims(storeOn(at.db))
@@ -66,7 +66,7 @@ for (const engine of mainEngines) {
     })
 
     it('a repeated finish changes nothing, whatever the outcome was', async () => {
-      await at.sluice.sendMany(quiet, rows(3))
+      await at.sluice.sendMany(quiet, numbered(3))
       const jobs = await claimAll(at.db, at.worker, ['quiet'], 3)
       const endings = jobs.map((job, i) => ({ job, outcome: ['done', 'retry', 'return'][i] ?? '' }))
       expect(await finish(at.db, endings)).toEqual([])
@@ -78,7 +78,7 @@ for (const engine of mainEngines) {
 
     it('a grant that a running attempt gives back lets waiting lanes be claimed at once', async () => {
       const one = quietTask('one', [limit('hourly', { rate: '1/h' })])
-      await at.sluice.sendMany(one, rows(2))
+      await at.sluice.sendMany(one, numbered(2))
       const { jobs } = await claim(at.db, at.worker, ['one'], 2)
       const [job] = jobs as [Claimed]
       expect(await claimAll(at.db, at.worker, ['one'], 1)).toEqual([])
@@ -88,7 +88,7 @@ for (const engine of mainEngines) {
 
     it('a running attempt that settles for less lets waiting lanes be claimed at once', async () => {
       const one = quietTask('one', [limit('metered', { window: '1/h' })])
-      await at.sluice.sendMany(one, rows(2))
+      await at.sluice.sendMany(one, numbered(2))
       const [job] = (await claim(at.db, at.worker, ['one'], 2)).jobs as [Claimed]
       expect(await claimAll(at.db, at.worker, ['one'], 1)).toEqual([])
       expect(await settle(at.db, job, 'metered', 0)).toBe(false)
@@ -96,7 +96,7 @@ for (const engine of mainEngines) {
     })
 
     it('a rescued worker can neither claim nor finish, and its jobs go to another worker as ambiguous', async () => {
-      await at.sluice.sendMany(quiet, rows(3))
+      await at.sluice.sendMany(quiet, numbered(3))
       const id = newId()
       const { jobs } = await claim(at.db, at.worker, ['quiet'], 2, id)
       await rescue(at.db, at.worker)
@@ -130,7 +130,7 @@ for (const engine of mainEngines) {
     )
 
     it("the rescue of a job's former worker leaves the retried job to its new worker", async () => {
-      await at.sluice.sendMany(quiet, rows(2))
+      await at.sluice.sendMany(quiet, numbered(2))
       const [first, second] = (await claim(at.db, at.worker, ['quiet'], 2)).jobs as [Claimed, Claimed]
       // The claim still exists, because its second job is in hand.
       await finish(at.db, [{ job: first, outcome: 'retry' }], [])
@@ -226,7 +226,7 @@ for (const engine of mainEngines) {
     })
 
     it('one finish ends jobs of several claims, each in its own way', async () => {
-      await at.sluice.sendMany(quiet, rows(3))
+      await at.sluice.sendMany(quiet, numbered(3))
       const jobs: Claimed[] = []
       for (let i = 0; i < 3; i++) jobs.push(...(await claim(at.db, at.worker, ['quiet'], 1)).jobs)
       const outcomes = ['retry', 'failed', 'interrupt']
@@ -300,7 +300,7 @@ for (const engine of mainEngines) {
     })
 
     it('a claim states when each of its jobs was sent', async () => {
-      await at.sluice.sendMany(quiet, rows(3))
+      await at.sluice.sendMany(quiet, numbered(3))
       const { jobs } = await claim(at.db, at.worker, ['quiet'], 3)
       expect(jobs).toHaveLength(3)
       const created = await Promise.all(jobs.map(async ({ id }) => (await at.sluice.jobs.get(id))?.createdAt.getTime()))
@@ -308,7 +308,7 @@ for (const engine of mainEngines) {
     })
 
     it('a bad result fails alone, and a rescue finds its claim as long as jobs of it are in hand', async () => {
-      await at.sluice.sendMany(quiet, rows(4))
+      await at.sluice.sendMany(quiet, numbered(4))
       const jobs = (await claimAll(at.db, at.worker, ['quiet'], 4)) as unknown as ClaimedJob[]
       const finisher = new Finisher(storeOn(at.db))
       finisher.opened(jobs)
@@ -353,7 +353,7 @@ for (const engine of mainEngines) {
     })
 
     it('endings that are given up one by one leave their claim, by which a rescue finds their jobs', async () => {
-      await at.sluice.sendMany(quiet, rows(2))
+      await at.sluice.sendMany(quiet, numbered(2))
       const jobs = (await claimAll(at.db, at.worker, ['quiet'], 2)) as unknown as ClaimedJob[]
       const store = failing(['22021'])
       const whole = store.call.bind(store)

@@ -6,6 +6,7 @@ import { label } from '../../src/limits/pool.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { task } from '../../src/tasks/task.ts'
 import { freshDatabase } from '../servers/database.ts'
+import { copies } from '../rows.ts'
 import { until } from '../until.ts'
 import { hasty } from '../worker/patience.ts'
 import { rescue, wakeForMissedWork } from '../fleet/engine.ts'
@@ -28,7 +29,7 @@ import {
 import { classesWithoutRoom, retireBuckets } from './engine-parts.ts'
 import { idleWorkers, registerIdle } from '../store/engine.ts'
 
-const rows = (n: number) => Array.from({ length: n }, () => ({ tenant: 'a' }))
+const rows = (n: number) => copies(n, { tenant: 'a' })
 const perHost = quietTask('hosted', [limit('ip', { window: '3/h', by: label('host') })])
 const placed = quietTask('placed', [limit('seat', { concurrency: 2, by: label('host') })])
 const both = quietTask('both', [

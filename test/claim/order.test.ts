@@ -16,6 +16,7 @@ import {
   quietTask,
   tenantInput,
 } from './engine.ts'
+import { copies } from '../rows.ts'
 
 const startMs = 1_800_000_000_000
 const hourMs = 3_600_000
@@ -129,7 +130,7 @@ describe.each(mainEngines)('within a fair key on $name', (engine) => {
 
 describe.each(mainEngines)('between fair keys on $name', (engine) => {
   const at = store(engine)
-  const rows = (tenant: string, n: number) => Array.from({ length: n }, () => ({ tenant }))
+  const rows = (tenant: string, n: number) => copies(n, { tenant })
 
   /** Two tenants with these weights and a backlog each; resolves to the number of the heavier one's jobs among the first ones. */
   async function share(weights: [number, number], claims: number, want: number, shared = false) {
@@ -174,7 +175,7 @@ describe.each(mainEngines)('between fair keys on $name', (engine) => {
     const waiting = quietTask('stale.waiting', [each])
     const served = Array.from({ length: 8 }, (_, i) => quietTask(`stale.served.${i}`, [each]))
     const keys = ['a', 'b', 'c', 'd', 'e']
-    const rows = (n: number) => keys.flatMap((tenant) => Array.from({ length: n }, () => ({ tenant })))
+    const rows = (n: number) => keys.flatMap((tenant) => copies(n, { tenant }))
     await at.sluice.sendMany(waiting, rows(1))
     for (const one of served) await at.sluice.sendMany(one, rows(20))
     const names = served.map(({ name }) => name)
@@ -222,7 +223,7 @@ describe.each(mainEngines)('between fair keys on $name', (engine) => {
       const fairly = { input: z.object({ tenant: z.string() }), fair: 'tenant', run: () => undefined } as const
       const [back, ahead] = [task(`back.${mixed}`, fairly), task(`ahead.${mixed}`, fairly)]
       const keys = ['a', 'b', 'c', 'd', 'e']
-      const rows = (n: number) => keys.flatMap((tenant) => Array.from({ length: n }, () => ({ tenant })))
+      const rows = (n: number) => keys.flatMap((tenant) => copies(n, { tenant }))
       // The lane is seated, and no worker claims it while the other task advances by 400 turns.
       await at.sluice.sendMany(back, rows(60))
       await done(at.db, (await claim(at.db, at.worker, [back.name], 1)).jobs)
@@ -298,8 +299,7 @@ describe.each(mainEngines)('between fair keys on $name', (engine) => {
       const limits = [all, limit('vendor', { concurrency: 1_000, by })]
       const input = z.object({ tenant: z.string(), vendor: z.string() })
       const own = task('recovered', { input, limits, fair: 'tenant' as never, run: () => undefined })
-      const rowsOf = (tenant: string, vendor: string, n: number) =>
-        Array.from({ length: n }, () => ({ tenant, vendor }))
+      const rowsOf = (tenant: string, vendor: string, n: number) => copies(n, { tenant, vendor })
       await at.sluice.sendMany(own, rowsOf('bad', 'broken', 3))
       const begun = await claimAll(at.db, at.worker, ['recovered'], 3)
       await finish(

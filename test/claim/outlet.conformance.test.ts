@@ -25,6 +25,7 @@ import { Worker } from '../../src/worker/worker.ts'
 import { freshBroker } from '../servers/rabbitmq.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { closeStock, makeStock } from '../remote/made.ts'
+import { copies } from '../rows.ts'
 import { until } from '../until.ts'
 import { rescueAll } from '../fleet/engine.ts'
 import { Remote } from './remote.ts'
@@ -203,7 +204,7 @@ describe.each(outlets)('$name', ({ make, isAlone }) => {
     const { sluice, many, few, work, gate, open, count, isOver } = await openStage(context, make)
     const path = gate()
     const worker = await work(8)
-    const held = (n: number) => Array.from({ length: n }, () => ({ gate: path }))
+    const held = (n: number) => copies(n, { gate: path })
     await sluice.sendMany(few, held(5))
     await sluice.sendMany(many, [{}, {}, {}])
     await until(async () => (await count('done')) === 3, 'the others are done')
@@ -226,10 +227,7 @@ describe.each(outlets)('$name', ({ make, isAlone }) => {
     await until(async () => (await count(`idle where tasks = '{many}'`)) === 1, 'the first is full')
     await work(8)
     await until(async () => (await count('idle')) === 2, 'both sleep')
-    await sluice.sendMany(
-      few,
-      Array.from({ length: 6 }, () => ({})),
-    )
+    await sluice.sendMany(few, copies(6))
     await until(async () => (await count('done')) === 6, 'the second has done them')
     expect(await count(`job where task = 'few' and claim is not null`)).toBe(2)
     await open(path)

@@ -8,6 +8,7 @@ import { hold, limiterNow, roomOf } from '../limits/engine.ts'
 import { wakeForMissedWork } from '../fleet/engine.ts'
 import { claimAll, done, emptied, mainEngines, perTenant, quietTask } from './engine.ts'
 import { rebuildBucket } from './engine-parts.ts'
+import { copies } from '../rows.ts'
 
 const never = new AbortController().signal
 const bigintMax = '9223372036854775807'
@@ -141,11 +142,7 @@ describe.each(mainEngines)('bad data on $name', (engine) => {
     expect(await claimAll(db, at.worker, tasks, 1)).toHaveLength(1)
     await lane('0')
     // A class is at most 64 turns behind another one, and each job takes a turn.
-    for (const to of [own, beside])
-      await at.sluice.sendMany(
-        to,
-        Array.from({ length: 200 }, () => ({})),
-      )
+    for (const to of [own, beside]) await at.sluice.sendMany(to, copies(200))
     expect(await ids(...tasks)).toHaveLength(402)
   })
 })

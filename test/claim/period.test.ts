@@ -4,6 +4,7 @@ import { newId } from '../../src/core/hash.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { checkClock, limiterNowUs, watchClock } from '../limits/engine.ts'
 import { claim, done, emptied, mainEngines, ownClock, quietTask } from './engine.ts'
+import { copies } from '../rows.ts'
 
 const endMs = Date.UTC(2026, 10, 26, 12, 1)
 
@@ -19,10 +20,7 @@ describe.each(mainEngines)('on $name', (engine) => {
     { what: 'beside its rate', limits: [limit('both', { rate: '50/s', quota: '30/min' })] },
     { what: 'of another limit', limits: [limit('rate', { rate: '50/s' }), limit('quota', { quota: '30/min' })] },
   ])('a period that begins again holds no more than its quota $what', async ({ limits }) => {
-    await at.sluice.sendMany(
-      quietTask('a', limits),
-      Array.from({ length: 200 }, () => ({})),
-    )
+    await at.sluice.sendMany(quietTask('a', limits), copies(200))
     const got = async (ahead: number, want = 10) => {
       const { jobs, laterUs } = await claim(at.db, at.worker, ['a'], want, newId(), { idle: true, ahead })
       await done(at.db, jobs)

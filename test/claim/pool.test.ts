@@ -22,8 +22,9 @@ import {
   quietTask,
 } from './engine.ts'
 import { idleWorkers } from '../store/engine.ts'
+import { copies } from '../rows.ts'
 
-const rows = (n: number, tenant = 'a') => Array.from({ length: n }, () => ({ tenant }))
+const rows = (n: number, tenant = 'a') => copies(n, { tenant })
 const any = quietTask('any', [limit('sender', { window: '3/h', pool: ['a', 'b', 'c'] })])
 const seats = quietTask('seats', [limit('seat', { concurrency: 2, pool: ['a', 'b'] })])
 

@@ -10,6 +10,7 @@ import { Sluice } from '../../src/sluice.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { isReady, type Proxy, startProxy } from '../servers/proxy.ts'
 import { isLong } from '../long.ts'
+import { numbered } from '../rows.ts'
 import { until } from '../until.ts'
 import { rescue } from '../fleet/engine.ts'
 import { jobsLeft, sendCalls } from '../store/engine.ts'
@@ -58,10 +59,7 @@ describe.concurrent('a lost reply', () => {
   ] as const)('of a %s, its socket then %s: all jobs are done, each once', async (what, leave) => {
     const { proxy, direct, runs, work, done } = await behind()
     const lost = swallow(proxy, attemptCalls[what], leave)
-    await direct.sendMany(
-      work,
-      Array.from({ length: 50 }, (_, n) => ({ n })),
-    )
+    await direct.sendMany(work, numbered(50))
     await lost
     const lostMs = systemClock.monotonicMs()
     await done(52)
@@ -163,10 +161,7 @@ describe.concurrent('a lost reply', () => {
   it('whose request reaches the store after its caller gave it up: each job is done once', async () => {
     const { proxy, direct, runs, work, done } = await behind()
     proxy.halfOpen()
-    await direct.sendMany(
-      work,
-      Array.from({ length: 50 }, (_, n) => ({ n })),
-    )
+    await direct.sendMany(work, numbered(50))
     const heldMs = systemClock.monotonicMs()
     await until(() => systemClock.monotonicMs() - heldMs > 11_000, 'the requests are given up')
     await proxy.pass()

@@ -17,10 +17,11 @@ import {
   settle,
   tenantInput,
 } from './engine.ts'
+import { copies } from '../rows.ts'
 
 const startMs = 1_800_000_000_000
 const minuteMs = 60_000
-const rows = (n: number, tenant = 'a') => Array.from({ length: n }, () => ({ tenant }))
+const rows = (n: number, tenant = 'a') => copies(n, { tenant })
 
 /** A task with a limit of which 30 % are kept for interactive jobs. */
 const shared = (name: string, options: LimitOptions & { lendAfter?: `${number}${'s' | 'min'}` }, cost = 1) =>
@@ -179,7 +180,7 @@ for (const engine of mainEngines) {
         limits: [limit('tokens', { quota: '100/hour', cost: 'n' as never, shares: { interactive: 0.3 } }) as never],
         run: () => undefined,
       })
-      const cost = (n: number, count: number) => Array.from({ length: count }, () => ({ n }))
+      const cost = (n: number, count: number) => copies(count, { n })
       await at.sluice.sendMany(tokens, cost(5, 1), interactive)
       await at.more('tokens')
       await at.sluice.sendMany(tokens, cost(20, 10))

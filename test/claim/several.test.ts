@@ -3,6 +3,7 @@ import { beforeAll, describe, expect, it } from 'vitest'
 import { type Limit, limit } from '../../src/limits/limit.ts'
 import { isLong } from '../long.ts'
 import { claim, done, emptied, mainEngines, ownClock, quietTask } from './engine.ts'
+import { copies } from '../rows.ts'
 
 const startMs = 1_800_000_000_000
 const forMs = 90_000
@@ -41,11 +42,7 @@ describe.each(mainEngines)('jobs that need several saturated limits, on $name', 
       const names = [both, ...alone].map(({ name }) => name)
       let nowMs = startMs + i * 1_000_000 + phaseMs * 100
       await at.clock.set(nowMs)
-      for (const one of alone)
-        await at.sluice.sendMany(
-          one,
-          Array.from({ length: 3_000 }, () => ({})),
-        )
+      for (const one of alone) await at.sluice.sendMany(one, copies(3_000))
       const until = async (endMs: number) => {
         let count = 0
         for (let waits = 0; nowMs < endMs && count < jobs;) {
@@ -61,10 +58,7 @@ describe.each(mainEngines)('jobs that need several saturated limits, on $name', 
       }
       // The other tasks have saturated the limits before these jobs come.
       await until(nowMs + 5_000 + phaseMs)
-      await at.sluice.sendMany(
-        both,
-        Array.from({ length: jobs }, () => ({ text: 'all' })),
-      )
+      await at.sluice.sendMany(both, copies(jobs, { text: 'all' }))
       expect(await until(nowMs + forMs)).toBeGreaterThanOrEqual(jobs * 0.9)
     },
   )

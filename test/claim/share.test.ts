@@ -6,6 +6,7 @@ import { limit } from '../../src/limits/limit.ts'
 import type { Rule } from '../../src/limits/rule.ts'
 import { level, minute, second } from '../limits/oracle.ts'
 import { type Room, share, type ShareLane } from './share.ts'
+import { copies } from '../rows.ts'
 
 describe('the division of room among fair keys', () => {
   it('differs among equals by one unit at most, even where a large claim divides little room', () => {
@@ -68,7 +69,7 @@ describe('the division of room among fair keys', () => {
     fc.assert(
       fc.property(fc.integer({ min: 1, max: 100 }), fc.integer({ min: 0, max: 300 }), (want, units) => {
         const plain = { n: 1_000, step: 1_000_000, fair: 0, buckets: [0] }
-        const jobs = Array.from({ length: 100 }, () => ({ costs: [3], turn: 3 }))
+        const jobs = copies(100, { costs: [3], turn: 3 })
         const { vstart } = share({
           want,
           lanes: [plain, { ...plain, n: 100, fair: 1, jobs }],

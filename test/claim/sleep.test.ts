@@ -6,6 +6,7 @@ import { isLong } from '../long.ts'
 import { guaranteeOf } from '../../src/limits/exposure.ts'
 import { limit, type LimitOptions } from '../../src/limits/limit.ts'
 import { claim, done, emptied, enter, mainEngines, ownClock, quietTask } from './engine.ts'
+import { copies } from '../rows.ts'
 
 const startMs = Date.parse('2025-07-01T10:00:00Z')
 
@@ -99,10 +100,7 @@ describe.each(mainEngines)('on $name', (engine) => {
       const seconds = jobs / perSecond + warmS
       // More than the limit allows until then: the first window, with its burst, and a thousand for what is granted ahead.
       const waiting = Math.ceil(jobs + (1 + warmS) * perSecond) + 1_000
-      await at.sluice.sendMany(
-        call,
-        Array.from({ length: waiting }, () => ({})),
-      )
+      await at.sluice.sendMany(call, copies(waiting))
       const { ran, calls, tookS } = await live(call.name, workers, seconds, warmS, holdMs)
       expect(ran / (tookS * perSecond)).toBeGreaterThan(atLeast)
       expect(calls / ran).toBeLessThanOrEqual(atMost)

@@ -7,6 +7,7 @@ import { isLong } from '../long.ts'
 import { claim, count, done, engines, enter, openOn, perTenant, quietTask } from './engine.ts'
 import { pagesOfRound } from '../fleet/engine.ts'
 import { costOfClaim } from './engine-parts.ts'
+import { numbered } from '../rows.ts'
 
 const batch = 500
 
@@ -85,10 +86,7 @@ it('an open transaction does not slow claims of a long backlog down', async () =
   const task = quietTask('t', [limit('shared', { rate: '1000000/s', burst: 1_000_000 })])
   const worker = await enter(db)
   const claims = 2_000
-  await sluice.sendMany(
-    task,
-    Array.from({ length: 5 * claims }, (_, n) => ({ n })),
-  )
+  await sluice.sendMany(task, numbered(5 * claims))
   await withOldSnapshot(sluice.url, async () => {
     const costs: number[] = []
     // The list of ready lanes is written once a second: right after that a claim reads no dead turns.

@@ -3,6 +3,7 @@ import { z } from 'zod'
 import { systemClock } from '../../src/core/clock.ts'
 import { type Log, Sluice, task } from '../../src/index.ts'
 import { Throttle } from '../../src/claim/throttle.ts'
+import { copies } from '../rows.ts'
 import { until } from '../until.ts'
 import { freshDatabase } from '../servers/database.ts'
 
@@ -66,10 +67,7 @@ it('a worker claims no more jobs than its own rate lets begin, and logs that', a
   onTestFinished(() => sluice.close())
   const begun: number[] = []
   const work = task('work', { input: z.object({}), run: () => void begun.push(performance.now()) })
-  await sluice.sendMany(
-    work,
-    Array.from({ length: 30 }, () => ({})),
-  )
+  await sluice.sendMany(work, copies(30))
   const since = performance.now()
   const worker = await sluice.work([work], { rate: '20/s', concurrency: 30 })
   await until(() => begun.length === 30, 'all have run')

@@ -4,6 +4,7 @@ import { z } from 'zod'
 import { task } from '../../src/tasks/task.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { claimAll, done, emptied, mainEngines, ownClock, tenantInput } from './engine.ts'
+import { copies } from '../rows.ts'
 
 const startMs = 1_800_000_000_000
 /** A window and its margin, in 61 parts. */
@@ -77,11 +78,7 @@ describe.each(mainEngines)('limits that jobs share, on $name', (engine) => {
   it('two tasks on two queues share one limit, two limits are separate, and exactly 10 of 50 tries for 10 succeed', async () => {
     const [shared, other] = [ten('shared'), ten('other')]
     const tasks = [of('one', 'left', shared), of('two', 'right', shared), of('three', 'right', other)]
-    for (const each of tasks)
-      await at.sluice.sendMany(
-        each,
-        Array.from({ length: 50 }, () => ({})),
-      )
+    for (const each of tasks) await at.sluice.sendMany(each, copies(50))
     const got = new Map<string, number>()
     for (let tries = 0; tries < 50; tries++) {
       const name = tasks[tries % 3]?.name ?? ''

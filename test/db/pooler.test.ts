@@ -9,6 +9,7 @@ import { Sluice } from '../../src/sluice.ts'
 import type { Owner } from '../fleet/children.ts'
 import { emptyDatabase, freshDatabase } from '../servers/database.ts'
 import { startPgbouncer } from '../servers/pgbouncer.ts'
+import { numbered } from '../rows.ts'
 import { until } from '../until.ts'
 import { idleWorkers } from '../store/engine.ts'
 import { beats } from '../fleet/engine.ts'
@@ -53,10 +54,7 @@ it.concurrent('migrations, sends, work, limits and notifications function throug
   const child = task('pooled.child', { input: z.object({ parent: z.string() }), run: () => undefined })
   const worker = await sluice.work([work, child], { concurrency: 8 })
   const n = 60
-  await sluice.sendMany(
-    work,
-    Array.from({ length: n }, (_, i) => ({ n: i })),
-  )
+  await sluice.sendMany(work, numbered(n))
   await until(async () => (await sluice.jobs.status()).done === 2 * n, 'all are done')
   expect(runs.toSorted((a, b) => a - b)).toEqual(Array.from({ length: n }, (_, i) => i))
   expect(await sluice.jobs.status()).toMatchObject({ waiting: 0, running: 0, failed: 0, workers: 1 })

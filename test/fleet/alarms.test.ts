@@ -13,6 +13,7 @@ import { defineLimit } from '../../src/claim/definitions/define.ts'
 import { empty, ownClock } from '../claim/engine.ts'
 import { keptLog, SteppedClock } from '../report/stage.ts'
 import { freshDatabase } from '../servers/database.ts'
+import { copies } from '../rows.ts'
 import { until } from '../until.ts'
 import { addBucket, refuse } from '../limits/engine.ts'
 import { createClasses } from '../claim/engine-parts.ts'
@@ -64,10 +65,7 @@ it('a queue that grows raises an alarm once, which ends well below its bound, at
   const one = watcher({ queueLength: 10, oldestWait: false, noWorker: false })
   const wait = async (n: number) => {
     await empty(sluice.db)
-    await sluice.sendMany(
-      slow,
-      Array.from({ length: n }, () => ({})),
-    )
+    await sluice.sendMany(slow, copies(n))
     await createClasses(sluice.db)
   }
   expect(await one.at(0)).toEqual([])

@@ -7,6 +7,7 @@ import { label } from '../../src/limits/pool.ts'
 import { task } from '../../src/tasks/task.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { freshDatabase } from '../servers/database.ts'
+import { copies } from '../rows.ts'
 import { until } from '../until.ts'
 import { start, vendorOf } from './children.ts'
 
@@ -27,10 +28,7 @@ it('the vendor sees each account and each host within its limit, all accounts in
   const sluice = await Sluice.open({ store })
   const options = { store, vendor: vendor.url }
   await Promise.all(['one', 'one', 'two'].map((host) => start(context, memberFile, { ...options, host })))
-  await sluice.sendMany(
-    call,
-    Array.from({ length: jobs }, () => ({})),
-  )
+  await sluice.sendMany(call, copies(jobs))
   await until(async () => (await sluice.jobs.status()).done === jobs, 'all done', 90_000)
   const [report, arrivals] = [await vendor.report(), await vendor.arrivals()]
   expect(report).toMatchObject({ arrivals: jobs, vendor429: 0, duplicates: 0 })

@@ -3,6 +3,7 @@ import { systemClock } from '../../src/core/clock.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { startPostgres } from '../servers/postgres.ts'
 import { isLong } from '../long.ts'
+import { copies, numbered } from '../rows.ts'
 import { until } from '../until.ts'
 import { count, workerIds } from '../claim/engine.ts'
 import { checkOnce, fleet, note } from '../claim/fleet.ts'
@@ -12,10 +13,7 @@ describe.concurrent('a worker process', () => {
   it('that is killed loses its jobs to another worker within 15 s, as ambiguous ones', async (context) => {
     const { sluice, runs, start } = await fleet((await freshDatabase()).url, context)
     const victim = await start()
-    await sluice.sendMany(
-      note,
-      Array.from({ length: 20 }, () => ({ hangs: true })),
-    )
+    await sluice.sendMany(note, copies(20, { hangs: true }))
     await until(() => runs.length === 20, 'all begun')
     await start()
     const before = await beats(sluice.db)
@@ -34,26 +32,17 @@ describe.concurrent('a worker process', () => {
   it('that is stopped for long does nothing twice when it goes on, and registers again', async (context) => {
     const { sluice, runs, start } = await fleet((await freshDatabase()).url, context)
     const sleeper = await start()
-    await sluice.sendMany(
-      note,
-      Array.from({ length: 5 }, () => ({ hangs: true })),
-    )
+    await sluice.sendMany(note, copies(5, { hangs: true }))
     await until(() => runs.length === 5, 'all begun')
     const watcher = await start()
-    await sluice.sendMany(
-      note,
-      Array.from({ length: 400 }, (_, n) => ({ n })),
-    )
+    await sluice.sendMany(note, numbered(400))
     sleeper.kill('SIGSTOP')
     await until(async () => (await sluice.jobs.status()).done === 405, 'all done elsewhere')
     const before = runs.filter(({ pid }) => pid === sleeper.pid).length
     sleeper.kill('SIGCONT')
     await until(async () => (await sluice.jobs.status()).workers === 2, 'it registers anew')
     watcher.kill('SIGSTOP')
-    await sluice.sendMany(
-      note,
-      Array.from({ length: 5 }, (_, n) => ({ n })),
-    )
+    await sluice.sendMany(note, numbered(5))
     await until(async () => (await sluice.jobs.status()).done === 410, 'it works again')
     expect(runs.filter(({ pid }) => pid === sleeper.pid).length).toBeGreaterThanOrEqual(before + 5)
     checkOnce(runs)

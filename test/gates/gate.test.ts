@@ -5,6 +5,7 @@ import { beforeAll, describe, expect, it } from 'vitest'
 import { defineGate, removeGate } from '../../src/gates/gates.ts'
 import { limit } from '../../src/limits/limit.ts'
 import type { Task } from '../../src/tasks/task.ts'
+import { copies } from '../rows.ts'
 import { until } from '../until.ts'
 import {
   claim,
@@ -33,7 +34,7 @@ function store(engine: Engine) {
   beforeAll(async () => void (at.clock = await ownClock(at.db, startMs)))
   const take = (tasks: string[], want = 10) => claimAll(at.db, at.worker, tasks, want)
   const send = <Input>(task: Task<Input>, n: number, tenant = 'a', queue = 'default') =>
-    at.sluice.sendMany(task, Array.from({ length: n }, () => ({ tenant })) as never, { queue })
+    at.sluice.sendMany(task, copies(n, { tenant }) as never, { queue })
   return Object.assign(at, { take, send })
 }
 

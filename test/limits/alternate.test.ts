@@ -12,6 +12,7 @@ import { takeIn, taker } from '../takes/engine.ts'
 import { renewDefinitions } from '../claim/engine-parts.ts'
 import { type AnyTask, task } from '../../src/tasks/task.ts'
 import { addBucket } from './engine.ts'
+import { copies } from '../rows.ts'
 
 const startMs = 1_800_000_000_000
 let names = 0
@@ -158,17 +159,14 @@ describe.each(mainEngines)(
         task(of, { input, limits: [own], run: () => undefined }),
       ) as [AnyTask, AnyTask]
       await at.sluice.send(dear, { cost: 20 })
-      await at.sluice.sendMany(
-        cheap,
-        Array.from({ length: 9 }, () => ({ cost: 1 })),
-      )
+      await at.sluice.sendMany(cheap, copies(9, { cost: 1 }))
       const both = [dear.name, cheap.name]
       const begun: unknown[] = []
       for (let n = 0; n < 4; n++) {
         await clock.set((nowMs += 30_000))
         for (const job of await claimAll(at.db, at.worker, both, 5)) begun.push(job.input)
       }
-      expect(begun).toEqual(Array.from({ length: 6 }, () => ({ cost: 1 })))
+      expect(begun).toEqual(copies(6, { cost: 1 }))
     })
 
     it.each([

@@ -6,6 +6,7 @@ import { defineLimit } from '../../src/claim/definitions/define.ts'
 import type { Log } from '../../src/core/log.ts'
 import { sqlOn } from '../../src/db/store.ts'
 import { freshDatabase } from '../servers/database.ts'
+import { copies } from '../rows.ts'
 import { until } from '../until.ts'
 
 let store: string
@@ -35,10 +36,7 @@ async function process(window: Rate, at = store) {
 it('a late process with old, looser code does not loosen the limit; both log it, and an operator settles it', async () => {
   const [current, old] = [await process('5/h'), await process('500/h')]
   await current.sluice.work([current.call])
-  await current.sluice.sendMany(
-    current.call,
-    Array.from({ length: 50 }, () => ({})),
-  )
+  await current.sluice.sendMany(current.call, copies(50))
   await until(() => current.called.length === 5, 'the limit of the current code is used up')
   await old.sluice.work([old.call])
   await until(() => old.warned.length > 0, 'the old process logs it')

@@ -10,6 +10,7 @@ import { testSluice, type TestSluice } from '../../src/testing/index.ts'
 import { changeWorkers, claimAll, done, engines, enter } from '../claim/engine.ts'
 import { addBucket, refuse } from '../limits/engine.ts'
 import { leastIdAt } from '../store/engine.ts'
+import { copies } from '../rows.ts'
 
 const input = z.object({ account: z.string() })
 const crm = limit('crm', { window: '2/min', by: 'account' })
@@ -214,7 +215,7 @@ describe('the backlog', () => {
     const { db } = t.sluice
     const burst = task('burst', { input, run: () => {} })
     const worker = await enter(db, ['burst'])
-    const sent = Array.from({ length: 100 }, () => ({ account: 'x' }))
+    const sent = copies(100, { account: 'x' })
     await t.sluice.sendMany(burst, sent)
     await db.query(`update sluice.job set id = overlay(id::text placing
       left(${leastIdAt('sluice.now_us() / 1000 - 30000')}::text, 13) from 1 for 13)::uuid where task = 'burst'`)

@@ -17,6 +17,7 @@ import {
   tenantInput,
 } from '../claim/engine.ts'
 import { freshDatabase } from '../servers/database.ts'
+import { numbered } from '../rows.ts'
 import { until } from '../until.ts'
 import { unitsUsed } from '../limits/engine.ts'
 import { reprioritise } from './engine.ts'
@@ -176,10 +177,7 @@ for (const engine of mainEngines) {
     })
 
     it('are cancelled in portions, with progress reports, and a stop between portions', async () => {
-      await at.sluice.sendMany(
-        quiet,
-        Array.from({ length: 1_200 }, (_, n) => ({ n })),
-      )
+      await at.sluice.sendMany(quiet, numbered(1_200))
       const kept = await at.sluice.send(limited, { tenant: 'a' })
       const stop = new AbortController()
       const seen: number[] = []

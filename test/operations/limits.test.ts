@@ -6,6 +6,7 @@ import { systemClock } from '../../src/core/clock.ts'
 import { openPg } from '../../src/db/pg.ts'
 import { Definitions } from '../../src/claim/definitions/define.ts'
 import { type AnyTask, limit, type LimitOptions, money, type Rate, Sluice, task } from '../../src/index.ts'
+import { copies } from '../rows.ts'
 import { later, until } from '../until.ts'
 import { claim, empty, mainEngines, enter, finish } from '../claim/engine.ts'
 import { definitionCalls } from '../claim/engine-parts.ts'
@@ -191,10 +192,7 @@ describe.each(mainEngines)('on $name', (engine) => {
 
   it.runIf(engine.name === 'PostgreSQL')('a change succeeds while eight workers claim without a pause', async () => {
     const call = named(name, { rate: '1000000/s' })
-    await sluice.sendMany(
-      call,
-      Array.from({ length: 50 }, () => ({ account: 'a' })),
-    )
+    await sluice.sendMany(call, copies(50, { account: 'a' }))
     const db = openPg({ url: store, connections: 8, clock: systemClock })
     let isOver = false
     let claims = 0
@@ -290,10 +288,7 @@ describe.each(mainEngines)('on $name', (engine) => {
 
     it('runs each job once, under one key or the other, while others claim', async () => {
       const call = named(name, { rate: '100000/h', by: 'account' })
-      await sluice.sendMany(
-        call,
-        Array.from({ length: 600 }, () => ({ account: 'acme' })),
-      )
+      await sluice.sendMany(call, copies(600, { account: 'acme' }))
       const worker = await enter(sluice.db)
       const seen: string[] = []
       let isMoved = false

@@ -4,11 +4,11 @@ import { isLong } from '../long.ts'
 import { startProxy } from '../servers/proxy.ts'
 import { type Broker, freshBroker } from '../servers/rabbitmq.ts'
 import { startRedis } from '../servers/redis.ts'
+import { copies } from '../rows.ts'
 import { until } from '../until.ts'
 import { call, checkOnce, checkRate, createFleet, note } from './processes.ts'
 
-const many = (n: number) => Array.from({ length: n }, () => ({}))
-const calls = (n: number) => Array.from({ length: n }, () => ({ key: 'k' }))
+const calls = (n: number) => copies(n, { key: 'k' })
 
 let broker: Broker
 beforeAll(async () => void (broker = await freshBroker()))
@@ -55,13 +55,13 @@ describe.concurrent('a fleet', () => {
     const fleet = await createFleet(host.url, context)
     await fleet.start('dispatch')
     await fleet.start('execute')
-    await fleet.sluice.sendMany(note, [{ gate: fleet.gate }, ...many(20)])
+    await fleet.sluice.sendMany(note, [{ gate: fleet.gate }, ...copies(20)])
     await fleet.areDone(20)
     const queues = `rabbit_amqqueue:list(<<"${host.name}">>)`
     const gone = await host.evaluate(`[rabbit_amqqueue:delete(Q, false, false, <<"test">>) || Q <- ${queues}], ok`)
     expect(gone).toContain('ok')
     fleet.open()
-    await fleet.sluice.sendMany(note, many(20))
+    await fleet.sluice.sendMany(note, copies(20))
     await fleet.areDone(41)
     checkOnce(fleet.runs)
   })
@@ -72,11 +72,11 @@ describe.concurrent('a fleet', () => {
     context.onTestFinished(() => proxy.close())
     await fleet.start('dispatch')
     await fleet.start('execute', 4, proxy.url(broker.url))
-    await fleet.sluice.sendMany(note, [{ gate: fleet.gate }, ...many(20)])
+    await fleet.sluice.sendMany(note, [{ gate: fleet.gate }, ...copies(20)])
     await fleet.areDone(20)
     proxy.strand()
     fleet.open()
-    await fleet.sluice.sendMany(note, many(20))
+    await fleet.sluice.sendMany(note, copies(20))
     await fleet.areDone(41)
     expect(await fleet.count('failed')).toBe(0)
     checkOnce(fleet.runs)
@@ -87,7 +87,7 @@ describe.concurrent('a fleet', () => {
     const start = () => Promise.all([fleet.start('dispatch'), fleet.start('execute', 8)])
     let [now, sent] = [await start(), 0]
     for (let round = 0; round < (isLong ? 30 : 3); round++) {
-      sent += await fleet.sluice.sendMany(note, many(50))
+      sent += await fleet.sluice.sendMany(note, copies(50))
       const next = await start()
       await fleet.pass(2)
       for (const child of now) child.kill('SIGKILL')

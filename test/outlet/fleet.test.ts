@@ -3,10 +3,9 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { isLong } from '../long.ts'
 import { type Broker, freshBroker, type RabbitServer, startRabbit } from '../servers/rabbitmq.ts'
 import { startProxy } from '../servers/proxy.ts'
+import { copies } from '../rows.ts'
 import { until } from '../until.ts'
 import { call, checkOnce, createFleet, note } from './processes.ts'
-
-const many = (n: number) => Array.from({ length: n }, () => ({}))
 
 let broker: Broker
 beforeAll(async () => void (broker = await freshBroker()))
@@ -21,7 +20,7 @@ describe.concurrent('a fleet', () => {
     await until(() => fleet.runs.length === 2, 'both began')
     await fleet.start('dispatch')
     first.kill('SIGKILL')
-    await fleet.sluice.sendMany(note, many(20))
+    await fleet.sluice.sendMany(note, copies(20))
     await fleet.areDone(20)
     // Longer than a worker may be silent before its jobs go back.
     await fleet.pass(13)
@@ -62,7 +61,7 @@ describe.concurrent('a fleet', () => {
     await until(() => fleet.runs.length === 2, 'both began')
     await fleet.start('execute', 3)
     first.kill('SIGKILL')
-    await fleet.sluice.sendMany(note, many(20))
+    await fleet.sluice.sendMany(note, copies(20))
     await fleet.areDone(22)
     checkOnce(fleet.runs)
     const held = fleet.runs.slice(0, 2).map(({ id }) => id)
@@ -83,7 +82,7 @@ describe.concurrent('a fleet', () => {
     await fleet.start('dispatch')
     proxy.halfOpen()
     const lost = await fleet.sluice.send(note, {})
-    await fleet.sluice.sendMany(note, many(2))
+    await fleet.sluice.sendMany(note, copies(2))
     await until(async () => (await fleet.count('job where claim is not null')) === 4, 'they are claimed')
     expect(await fleet.sluice.jobs.status()).toMatchObject({ running: 1, dispatched: 3 })
     expect(await fleet.stateOf(lost)).toBe('dispatched')
@@ -100,7 +99,7 @@ describe.concurrent('a fleet', () => {
 
   it('ends what has expired, with and without a worker', async (context) => {
     const fleet = await createFleet(broker.url, context)
-    const send = () => fleet.sluice.sendMany(note, many(3), { maxWait: 1 })
+    const send = () => fleet.sluice.sendMany(note, copies(3), { maxWait: 1 })
     await send()
     await fleet.start('dispatch')
     await until(async () => (await fleet.count('failed')) === 3, 'the first have failed')
@@ -114,7 +113,7 @@ describe.concurrent('a fleet', () => {
     const fleet = await createFleet(broker.url, context)
     await fleet.start('dispatch')
     await Promise.all([fleet.start('execute'), fleet.start('execute')])
-    await fleet.sluice.sendMany(note, many(300))
+    await fleet.sluice.sendMany(note, copies(300))
     await fleet.sluice.sendMany(
       call,
       Array.from({ length: 100 }, (_, n) => ({ key: `k${n % 2}` })),
@@ -138,10 +137,10 @@ describe('a fleet with a broker of its own', () => {
     const fleet = await createFleet((await server.fresh()).url, context)
     await fleet.start('dispatch')
     await fleet.start('execute')
-    await fleet.sluice.sendMany(note, [{ gate: fleet.gate }, ...many(50)])
+    await fleet.sluice.sendMany(note, [{ gate: fleet.gate }, ...copies(50)])
     await until(() => fleet.runs.length > 20, 'it runs')
     await server.kill()
-    await fleet.sluice.sendMany(note, many(50))
+    await fleet.sluice.sendMany(note, copies(50))
     fleet.open()
     await server.start()
     await fleet.areDone(101)
@@ -153,7 +152,7 @@ describe('a fleet with a broker of its own', () => {
     const fleet = await createFleet((await server.fresh()).url, context)
     await fleet.start('dispatch')
     await fleet.start('execute', 8)
-    await fleet.sluice.sendMany(note, many(20))
+    await fleet.sluice.sendMany(note, copies(20))
     await fleet.areDone(20)
     let sent = 20
     const goOn = async (what: string) => {
@@ -162,14 +161,14 @@ describe('a fleet with a broker of its own', () => {
       await fleet.areDone(sent)
     }
     await server.evaluate('vm_memory_monitor:set_vm_memory_high_watermark({absolute, 1000})')
-    sent += await fleet.sluice.sendMany(note, many(20))
+    sent += await fleet.sluice.sendMany(note, copies(20))
     await fleet.pass(3)
     // Publishers are blocked: what was on its way may have arrived, and nothing more is claimed.
     expect(await fleet.count('job where claim is not null')).toBeLessThanOrEqual(8)
     await server.evaluate('vm_memory_monitor:set_vm_memory_high_watermark({absolute, 4000000000})')
     await goOn('the alarm')
     await server.kill()
-    sent += await fleet.sluice.sendMany(note, many(20))
+    sent += await fleet.sluice.sendMany(note, copies(20))
     await server.start()
     await goOn('the restart')
     checkOnce(fleet.runs)

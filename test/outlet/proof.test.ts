@@ -9,6 +9,7 @@ import { Sluice } from '../../src/sluice.ts'
 import { rule } from '../../src/tasks/rule.ts'
 import { isLong } from '../long.ts'
 import { type Broker, freshBroker } from '../servers/rabbitmq.ts'
+import { copies } from '../rows.ts'
 import { later, until } from '../until.ts'
 import { createFleet, note, ring, ringVendor } from './processes.ts'
 
@@ -40,10 +41,7 @@ describe('a fleet behind one limit', () => {
         await fleet.areDone((done += warm))
         const before = await fleet.attempts()
         api.wipe()
-        await fleet.sluice.sendMany(
-          ring,
-          Array.from({ length: tasks }, () => ({ url })),
-        )
+        await fleet.sluice.sendMany(ring, copies(tasks, { url }))
         done += tasks
         await until(async () => (await fleet.count('done')) === done, 'all are done', isLong ? 400_000 : 180_000)
         const arrivals = api.arrivals()

@@ -7,6 +7,7 @@ import type { RedisClient } from '../../src/redis/client.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { startRedis } from '../servers/redis.ts'
 import { connectRedis, type Connection } from '../servers/resp.ts'
+import { copies } from '../rows.ts'
 import { until } from '../until.ts'
 
 const moved = `(function()
@@ -59,10 +60,7 @@ it.concurrent.for([
     onTestFinished(() => sluice.close())
     await sluice.work([call], { concurrency: 20 })
   }
-  await both[0]?.sendMany(
-    call,
-    Array.from({ length: 240 }, () => ({})),
-  )
+  await both[0]?.sendMany(call, copies(240))
   await until(() => ran.length > 30)
   await client.send('SET', ['test:step', String(seconds)])
   const before = ran.length

@@ -13,6 +13,7 @@ import { isLong } from '../long.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { type Proxy, startProxy } from '../servers/proxy.ts'
 import { startRedis } from '../servers/redis.ts'
+import { copies } from '../rows.ts'
 import { later, until } from '../until.ts'
 
 const memberFile = fileURLToPath(new URL('./member.mjs', import.meta.url))
@@ -43,11 +44,7 @@ async function world(test: Owner, published: boolean, rate: Rate = usual, most =
     enter: async (more: object = {}) => (await start(test, memberFile, { ...common, role: 'works', ...more })).child,
     web: async (count: number) => (await start(test, memberFile, { ...common, role: 'calls', count })).child,
     python: () => taker(test, redis.url, vendor.url),
-    send: (count: number) =>
-      sluice.sendMany(
-        call,
-        Array.from({ length: count }, () => ({})),
-      ),
+    send: (count: number) => sluice.sendMany(call, copies(count)),
     /** @throws Error some have failed for good, so that it would wait for ever */
     ended: async (count: number) => {
       const failed = await sluice.db.query<{ error: unknown }>('select error from sluice.failed')

@@ -1,6 +1,7 @@
 /** Limits that are shared in Redis, point by point: a Redis that is away, has lost its state, or must not be used. */
 import { randomUUID } from 'node:crypto'
 import { describe, expect, it } from 'vitest'
+import { numbered } from '../rows.ts'
 import { type AnyTask, limit, Sluice, task } from '../../src/index.ts'
 import { checks } from '../../src/cli/checks.ts'
 import { openStore } from '../../src/db/open.ts'
@@ -9,7 +10,7 @@ import { RedisLimiter } from '../../src/redis/limiter.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { until } from '../until.ts'
 import { lockRedisEpoch, putRedisEpoch } from '../limits/engine.ts'
-import { counted, input, redisFor, rows, slow } from './peer-stage.ts'
+import { counted, input, redisFor, slow } from './peer-stage.ts'
 
 describe.concurrent('while Redis is away', () => {
   it('limits wait and are explained, open limits go by the store, and all go on when Redis is back', async (context) => {
@@ -25,7 +26,7 @@ describe.concurrent('while Redis is away', () => {
     await redis.kill()
     await sluice.work([closed.call, open1])
     const id = await sluice.send(closed.call as never, { n: 1 } as never)
-    await sluice.sendMany(open1, rows(3))
+    await sluice.sendMany(open1, numbered(3))
     await until(() => opened.length === 2)
     await until(async () => (await sluice.why(id))?.reasons[0]?.kind === 'redis-away')
     // A Redis that was removed on purpose counts as away until its row is deleted.
@@ -54,7 +55,7 @@ it.concurrent('a Redis that is read-only counts as away, and gets a request only
   await client.send('CONFIG', ['SET', 'maxmemory', '1'])
   const opening = await openStore({ store, clock: systemClock })
   context.onTestFinished(() => opening.db.close())
-  await sluice.sendMany(call, rows(5))
+  await sluice.sendMany(call, numbered(5))
   await until(async () => (await checks['shared']?.({ store: opening, schema: 'sluice' }))?.status === 'fail')
   expect(errors.join()).toContain('memory is full')
   const calls = async () =>
@@ -74,11 +75,11 @@ describe.concurrent('after Redis has lost its state', () => {
     const limits = [slow(published)]
     const { call, ran } = counted(limits)
     await sluice.work([call])
-    await sluice.sendMany(call, rows(6))
+    await sluice.sendMany(call, numbered(6))
     await until(() => ran.length === 6)
     const client = await connect()
     await client.send('FLUSHALL', [])
-    await sluice.sendMany(call, rows(20))
+    await sluice.sendMany(call, numbered(20))
     // Only the rest; none of the units that others take too, because their usage is unknown.
     if (!published) await until(() => ran.length === 10)
     await until(async () => (await client.send('HGET', ['sluice:{limits}:epoch', 'id'])) !== null)
@@ -127,7 +128,7 @@ describe.concurrent('keys in Redis', () => {
     const two = await open()
     const { call, ran } = counted([slow(false)])
     await two.sluice.work([call])
-    await two.sluice.sendMany(call, rows(1))
+    await two.sluice.sendMany(call, numbered(1))
     await until(() => two.errors.join().includes('SLUICE_REDIS_PREFIX'))
     expect(ran).toEqual([])
     await two.sluice.close()
@@ -145,7 +146,7 @@ it.concurrent('a server that would evict keys is refused', async (context) => {
   const { sluice, errors } = await open()
   const { call, ran } = counted([slow(false)])
   await sluice.work([call])
-  await sluice.sendMany(call, rows(1))
+  await sluice.sendMany(call, numbered(1))
   await until(() => errors.join().includes('noeviction'))
   expect(ran).toEqual([])
   await client.send('CONFIG', ['SET', 'maxmemory-policy', 'noeviction'])

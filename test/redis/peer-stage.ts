@@ -99,4 +99,3 @@ export async function answering(
 }
 
 /** Returns inputs from 0 on. */
-export const rows = (count: number) => Array.from({ length: count }, (_, n) => ({ n }))

@@ -1,6 +1,7 @@
 /** Limits that are shared in Redis, point by point: jobs and takes while Redis is well. */
 import { randomUUID } from 'node:crypto'
 import { describe, expect, it, vi } from 'vitest'
+import { numbered } from '../rows.ts'
 import { Margins } from '../../src/claim/definitions/margins.ts'
 import { hash64 } from '../../src/core/hash.ts'
 import { type Limit, limit } from '../../src/index.ts'
@@ -9,7 +10,7 @@ import { attemptCalls } from '../claim/engine.ts'
 import { roomOf } from '../limits/engine.ts'
 import type { Owner } from '../fleet/children.ts'
 import { until } from '../until.ts'
-import { answering, counted, redisFor, rows, slow } from './peer-stage.ts'
+import { answering, counted, redisFor, slow } from './peer-stage.ts'
 
 describe.concurrent('jobs with a limit in Redis', () => {
   it('take in Redis what they take in the store, and leave unused units to others', async (context) => {
@@ -19,7 +20,7 @@ describe.concurrent('jobs with a limit in Redis', () => {
     const { call, ran } = counted(limits, ({ settle }, n) => (n === 0 ? settle({ slow: 0 }) : undefined))
     await sluice.work([call])
     const other = await foreigner(limits[0] as Limit)
-    await sluice.sendMany(call, rows(4))
+    await sluice.sendMany(call, numbered(4))
     await until(() => ran.length === 4)
     await sluice.close()
     // One of the four reported that it had used nothing.
@@ -61,7 +62,7 @@ describe.concurrent('jobs with a limit in Redis', () => {
     )
     expect(held?.us).toBeLessThan(5_000_000)
     await limiter.settle({ id: randomUUID(), buckets: [bucket], acts: [{ bucket: 0, grant: id, isUnused: true }] })
-    await sluice.sendMany(call, rows(9))
+    await sluice.sendMany(call, numbered(9))
     await until(() => ran.length === 10)
   })
 
@@ -81,7 +82,7 @@ describe.concurrent('jobs with a limit in Redis', () => {
     })
     await sluice.work([call])
     const other = await foreigner(limits[0] as Limit)
-    await sluice.sendMany(call, rows(1))
+    await sluice.sendMany(call, numbered(1))
     await until(() => ran.length === 1)
     await charged
     const [room] = await sluice.db.query(`select avail from ${roomOf('array[$1::bigint]', 'null')}`, [hash64('slow')])
@@ -107,7 +108,7 @@ describe.concurrent('jobs with a limit in Redis', () => {
     })
     const { call, ran } = counted([limit('places', { concurrency: 3 }), limit('paced', { rate: '40/s' })])
     for (let n = 0; n < 8; n++) await sluice.work([call], { concurrency: 5 })
-    await sluice.sendMany(call, rows(80))
+    await sluice.sendMany(call, numbered(80))
     await until(() => ran.length === 80)
     console.log(`${asked.length} calls to Redis for 80 jobs, of which ${returned} were granted again`)
     expect(asked.every((text) => (JSON.parse(text) as { buckets: unknown[] }).buckets.length === 1)).toBe(true)
@@ -125,7 +126,7 @@ describe.concurrent('jobs with a limit in Redis', () => {
     await sluice.work([call])
     const other = await foreigner(limits[0] as Limit)
     expect(await other()).toBe(1)
-    await sluice.sendMany(call, rows(1))
+    await sluice.sendMany(call, numbered(1))
     await until(async () => (await other()) === 0)
     expect(ran).toEqual([])
   })
@@ -136,7 +137,7 @@ describe.concurrent('jobs with a limit in Redis', () => {
     const limits = [slow(true)]
     const { call, ran } = counted(limits)
     await sluice.work([call])
-    await sluice.sendMany(call, rows(12))
+    await sluice.sendMany(call, numbered(12))
     await until(() => ran.length === 10)
     await sluice.limits.set('slow', { burst: 20 }, { reason: 'more' })
     await until(() => ran.length === 12)
@@ -152,7 +153,7 @@ describe.concurrent('jobs with a limit in Redis', () => {
     })
     await sluice.work([call])
     const other = await foreigner(limits[0] as Limit)
-    await sluice.sendMany(call, rows(1))
+    await sluice.sendMany(call, numbered(1))
     await until(() => ran.length === 1)
     expect(await other(10)).toBe(7)
   })
@@ -236,7 +237,7 @@ describe('jobs behind a saturated rate', () => {
     const limits = [limit('paced', { rate: '100/s', published })]
     const { call, ran } = counted(limits)
     await sluice.work([call], { concurrency: 20 })
-    await sluice.sendMany(call, rows(500))
+    await sluice.sendMany(call, numbered(500))
     return { sluice, limits, ahead, ran, foreigner }
   }
 

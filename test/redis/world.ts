@@ -5,6 +5,7 @@ import { z } from 'zod'
 import { type AnyTask, limit, type Rate, Sluice, task } from '../../src/index.ts'
 import { type Owner, start, vendorOf } from '../fleet/children.ts'
 import { freshDatabase } from '../servers/database.ts'
+import { copies } from '../rows.ts'
 
 const memberFile = fileURLToPath(new URL('./member.mjs', import.meta.url))
 /** What the limit allows. */
@@ -26,11 +27,7 @@ export async function world(test: Owner, names: readonly string[], redisUrl: str
         sluice,
         path,
         enter: async () => (await start(test, memberFile, { ...about, role: 'works' })).child,
-        send: (count: number) =>
-          sluice.sendMany(
-            call,
-            Array.from({ length: count }, () => ({})),
-          ),
+        send: (count: number) => sluice.sendMany(call, copies(count)),
         ended: async () => {
           const [row] = await sluice.db.query<{ n: number }>(`select count(*)::int as n from sluice.done`)
           return row?.n ?? 0

@@ -10,6 +10,7 @@ import { vendor } from '../../src/testing/vendor.ts'
 import { startProxy } from '../servers/proxy.ts'
 import { startRedis } from '../servers/redis.ts'
 import { connectRedis } from '../servers/resp.ts'
+import { copies } from '../rows.ts'
 import { until } from '../until.ts'
 import { failRecordsOfBegun } from '../claim/engine-parts.ts'
 import { another, dispatch, openStage, pythonTask, type Stage } from './stage.ts'
@@ -37,7 +38,7 @@ describe.concurrent('stock workers', () => {
     const { sluice, count } = await dispatch(stage, [python, node], context)
     const worker = await sluice.execute([python, node], { concurrency: 4 })
     context.onTestFinished(() => worker.abort())
-    const both = Array.from({ length: 30 }, () => ({ url }))
+    const both = copies(30, { url })
     await Promise.all([sluice.sendMany(python, both), sluice.sendMany(node, both)])
     await until(async () => (await count('done')) === 60, 'all calls are made')
     const { arrivals, vendor429, rules } = api.report()

@@ -6,6 +6,7 @@ import { newId } from '../../src/core/hash.ts'
 import { defineGate } from '../../src/gates/gates.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { label } from '../../src/limits/pool.ts'
+import { copies } from '../rows.ts'
 import { until } from '../until.ts'
 import { changeWorkers, claim, emptied, enter, mainEngines, quietTask } from '../claim/engine.ts'
 import { forgetIdle, idleWorkers } from './engine.ts'
@@ -68,10 +69,7 @@ describe.each(mainEngines)('on $name', (engine) => {
     await known()
     // So slow that some may only begin later, even if the looks are 50 ms apart.
     const fast = quietTask('fast', [limit('fast', { rate: '50/s' })])
-    await at.sluice.sendMany(
-      fast,
-      Array.from({ length: 1_000 }, () => ({})),
-    )
+    await at.sluice.sendMany(fast, copies(1_000))
     const [full, free, roomy] = [await enter(at.db), await enter(at.db), await enter(at.db)]
     // Until the burst is used up, and some of those that it wants may begin later.
     await until(async () => {

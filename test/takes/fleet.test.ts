@@ -10,6 +10,7 @@ import type { Arrival } from '../../src/testing/proof.ts'
 import type { Report } from '../../src/testing/vendor.ts'
 import { ownClock } from '../claim/engine.ts'
 import { freshDatabase } from '../servers/database.ts'
+import { copies } from '../rows.ts'
 import { later, until } from '../until.ts'
 import { acquire } from './engine.ts'
 
@@ -77,10 +78,7 @@ it('workers and takers in four processes exceed nothing at the vendor, and neith
   await Promise.all(callers.map(({ line }) => line()))
   const workers = [1, 2].map(() => start(memberFile, { store, vendor, role: 'works' }))
   await Promise.all(workers.map(({ line }) => line()))
-  await sluice.sendMany(
-    call,
-    Array.from({ length: 80 }, () => ({})),
-  )
+  await sluice.sendMany(call, copies(80))
   for (const { child } of callers) child.stdin.write('go\n')
   await Promise.all(callers.map(({ line }) => line()))
   const done = async () => (await sluice.db.query(`select 1 from sluice.done where state = 'done'`)).length === 80

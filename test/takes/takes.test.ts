@@ -5,6 +5,7 @@ import { newId } from '../../src/core/hash.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { claim, claimAll, count, done, emptied, engines, ownClock, quietTask } from '../claim/engine.ts'
 import { acquire, endTakes, expireHolders, holders, placesTaken, renewHolder, taker } from './engine.ts'
+import { copies } from '../rows.ts'
 
 const startMs = Date.UTC(2026, 10, 21)
 const ten = limit('ten', { rate: '60/min', burst: 10 })
@@ -152,10 +153,7 @@ for (const engine of engines) {
 
     it('the place of a dead process is free for jobs, too', async () => {
       const work = quietTask('work', [three])
-      await at.sluice.sendMany(
-        work,
-        Array.from({ length: 3 }, () => ({})),
-      )
+      await at.sluice.sendMany(work, copies(3))
       const holder = newId()
       for (let n = 0; n < 2; n++) await acquire(at.db, 'three', { holder })
       expect(await claimAll(at.db, at.worker, ['work'], 3)).toHaveLength(1)
@@ -201,10 +199,7 @@ for (const engine of engines) {
 
     it('a waiting taker that died takes nothing from the jobs that wait', async () => {
       const work = quietTask('work', [ten])
-      await at.sluice.sendMany(
-        work,
-        Array.from({ length: 30 }, () => ({})),
-      )
+      await at.sluice.sendMany(work, copies(30))
       await done(at.db, await claimAll(at.db, at.worker, ['work'], 10))
       await at.sluice.define([quietTask('any', [each as never])])
       await acquire(at.db, 'each:a')
@@ -220,12 +215,7 @@ for (const engine of engines) {
     it('tasks on two queues and takes share one limit, and no other', async () => {
       const other = limit('other', { rate: '60/min', burst: 10 })
       const [one, two] = [quietTask('one', [ten]), quietTask('two', [ten])]
-      for (const task of [one, two])
-        await at.sluice.sendMany(
-          task,
-          Array.from({ length: 20 }, () => ({})),
-          { queue: task.name },
-        )
+      for (const task of [one, two]) await at.sluice.sendMany(task, copies(20), { queue: task.name })
       await at.sluice.define([quietTask('any', [other])])
       for (let n = 0; n < 4; n++) expect(await acquire(at.db, 'ten')).toMatchObject({ granted: true })
       expect(await claimAll(at.db, at.worker, ['one', 'two'], 40)).toHaveLength(6)
@@ -247,10 +237,7 @@ for (const engine of engines) {
 
     it('waiting jobs and waiting takers take turns', async () => {
       const work = quietTask('work', [ten])
-      await at.sluice.sendMany(
-        work,
-        Array.from({ length: 40 }, () => ({})),
-      )
+      await at.sluice.sendMany(work, copies(40))
       await done(at.db, await claimAll(at.db, at.worker, ['work'], 10))
       const crowd = Array.from({ length: 3 }, () => taker(at.db, 'ten'))
       let turns = ''
@@ -283,10 +270,7 @@ for (const engine of engines) {
       for (let n = 0; n < 10; n++) await acquire(at.db, 'ten')
       const first = taker(at.db, 'ten')
       await first()
-      await at.sluice.sendMany(
-        work,
-        Array.from({ length: 3 }, () => ({})),
-      )
+      await at.sluice.sendMany(work, copies(3))
       const looked = await claim(at.db, at.worker, ['work'], 2)
       expect(looked).toMatchObject({ jobs: [], again: false })
       expect(looked.wakeUs).toBeGreaterThanOrEqual(1_000_000)
@@ -300,10 +284,7 @@ for (const engine of engines) {
 
     it('jobs without a worker let their turn pass', async () => {
       const work = quietTask('work', [ten])
-      await at.sluice.sendMany(
-        work,
-        Array.from({ length: 30 }, () => ({})),
-      )
+      await at.sluice.sendMany(work, copies(30))
       await done(at.db, await claimAll(at.db, at.worker, ['work'], 10))
       const first = taker(at.db, 'ten')
       expect(await first()).toMatchObject({ granted: false })

@@ -3,10 +3,10 @@ import { beforeEach, describe, expect, it } from 'vitest'
 import { limit } from '../../src/limits/limit.ts'
 import { claim, claimAll, done, emptied, mainEngines, ownClock, quietTask } from '../claim/engine.ts'
 import { taker } from './engine.ts'
+import { copies } from '../rows.ts'
 
 const startMs = Date.UTC(2026, 10, 21)
 const gang = limit('gang', { rate: '60/min', burst: 10, pool: ['a', 'b'] })
-const rows = (n: number) => Array.from({ length: n }, () => ({}))
 
 for (const engine of mainEngines) {
   describe(`on ${engine.name}`, () => {
@@ -19,7 +19,7 @@ for (const engine of mainEngines) {
 
     it('a taker that wants several units of a member has its turn beside jobs of the pool', async () => {
       const work = quietTask('work', [gang])
-      await at.sluice.sendMany(work, rows(80))
+      await at.sluice.sendMany(work, copies(80))
       await done(at.db, await claimAll(at.db, at.worker, ['work'], 20))
       let ask = taker(at.db, 'gang:a', 3)
       const granted: number[] = []
@@ -73,7 +73,7 @@ for (const engine of mainEngines) {
 
     it('jobs of a pool have their turns beside takers of its members, without needless claims', async () => {
       const work = quietTask('work', [gang])
-      await at.sluice.sendMany(work, rows(60))
+      await at.sluice.sendMany(work, copies(60))
       await done(at.db, await claimAll(at.db, at.worker, ['work'], 20))
       const asks = ['gang:a', 'gang:b'].map((member) => ({ member, ask: taker(at.db, member) }))
       let [taken, ran] = [0, 0]

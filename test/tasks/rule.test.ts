@@ -5,6 +5,7 @@ import { type Context, limit, rule, type RuleJob, Sluice, task } from '../../src
 import { testSluice, type TestSluice } from '../../src/testing/index.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { mainEngines } from '../claim/engine.ts'
+import { numbered } from '../rows.ts'
 
 const ran: string[] = []
 const input = z.object({ plan: z.string().optional(), account: z.string().optional(), n: z.number().optional() })
@@ -286,10 +287,7 @@ test('24 queues and 24 rules put each job where its rule decides', async () => {
     rule<{ n: number }>(`r${i}`, { when: ({ input: { n } }) => n % 24 === i, do: { queue: `q${i}`, tags: [`t${i}`] } }),
   )
   const t = await testSluice({ tasks: [many], rules: all, store: (await freshDatabase()).url })
-  await t.sluice.sendMany(
-    many,
-    Array.from({ length: 480 }, (_, n) => ({ n })),
-  )
+  await t.sluice.sendMany(many, numbered(480))
   ran.length = 0
   // A worker of one queue runs the jobs of that queue, and nothing else.
   await t.sluice.dispatchOnce([many], { queues: ['q7'] })

@@ -3,6 +3,7 @@ import { afterAll, beforeAll, beforeEach, expect, it, onTestFinished } from 'vit
 import { z } from 'zod'
 import { check, fail, limit, newId, snooze, task } from '../../src/index.ts'
 import { testSluice, type TestSluice, vendor, type Vendor } from '../../src/testing/index.ts'
+import { numbered } from '../rows.ts'
 
 const input = z.object({ n: z.number() })
 const ran: number[] = []
@@ -42,17 +43,16 @@ const elapsed = async (body: () => Promise<unknown>) => {
   await body()
   return (await t.clock.now()).getTime() - from
 }
-const rows = (count: number) => Array.from({ length: count }, (_, n) => ({ n }))
 
 it('drain runs what may start now, and with advance all of it, at the instants that the limit allows', async () => {
-  await calls.sendMany(rows(12))
+  await calls.sendMany(numbered(12))
   expect(await t.drain()).toBe(1)
   const limited = await t.limited<{ n: number }>(calls)
   expect(limited).toHaveLength(11)
   expect(limited[0]).toMatchObject({ limit: 'crm', key: 'a1', notBefore: expect.any(Date) })
   const ms = await elapsed(async () => expect(await t.drain({ advance: true })).toBe(11))
   // A job whose grant grew old on a busy machine comes later.
-  expect(ran.toSorted((a, b) => a - b)).toEqual(rows(12).map(({ n }) => n))
+  expect(ran.toSorted((a, b) => a - b)).toEqual(Array.from({ length: 12 }, (_, n) => n))
   expect(ms).toBeGreaterThan(11 * 200)
   expect(ms).toBeLessThan(11 * 300)
   expect(await t.limited(calls)).toEqual([])
@@ -60,7 +60,7 @@ it('drain runs what may start now, and with advance all of it, at the instants t
 
 it('drain advances within a span, whose end the clock shows then', async () => {
   await t.clock.advance('1h')
-  await calls.sendMany(rows(14))
+  await calls.sendMany(numbered(14))
   expect(await elapsed(() => t.drain({ advance: '2s' }))).toBe(2_000)
   expect(ran.length).toBeGreaterThan(5)
   expect(ran.length).toBeLessThan(14)
@@ -69,7 +69,7 @@ it('drain advances within a span, whose end the clock shows then', async () => {
 
 it('drain advances over delays, retries and calendar days', async () => {
   await flaky.send({ n: 3 }, { delay: '2h' })
-  await daily.sendMany(rows(3))
+  await daily.sendMany(numbered(3))
   const ms = await elapsed(async () => expect(await t.drain({ advance: true })).toBe(6))
   expect(ms).toBeGreaterThan(86_400_000)
   expect(ms).toBeLessThan(3 * 86_400_000)
@@ -98,7 +98,7 @@ it('a job that its handler has put off has begun, so that a later send with its 
 
 it('runUntil stops the clock when it is true, and rejects when that cannot become true', async () => {
   await t.clock.advance('1h')
-  await calls.sendMany(rows(12))
+  await calls.sendMany(numbered(12))
   await t.runUntil(() => ran.length >= 6)
   expect(ran).toHaveLength(6)
   await expect(t.runUntil(() => ran.length > 12)).rejects.toMatchObject({ code: 'SLUICE_BAD_OPTION' })
@@ -108,7 +108,7 @@ it('runUntil stops the clock when it is true, and rejects when that cannot becom
 it('refused lists what failed, with its error, and whether it is tried again', async () => {
   await t.clock.advance('1h')
   await flaky.sendMany([{ n: 0 }, { n: 2 }])
-  await remote.sendMany(rows(2))
+  await remote.sendMany(numbered(2))
   await t.drain()
   expect((await t.refused(flaky)).filter(({ input }) => (input as { n: number }).n !== 3)).toMatchObject([
     { input: { n: 0 }, state: 'failed', error: { message: 'no such customer' } },

@@ -3,6 +3,7 @@ import { expect, test } from 'vitest'
 import { z } from 'zod'
 import { limit, type LimitOptions, Sluice, task } from '../../src/index.ts'
 import { vendor, type VendorOptions } from '../../src/testing/index.ts'
+import { copies } from '../rows.ts'
 import { until } from '../until.ts'
 import { freshDatabase } from '../servers/database.ts'
 
@@ -44,10 +45,7 @@ test.concurrent.each(Object.keys(cases))('two workers exceed nothing of %s', asy
   })
   const [one, other] = await Promise.all([Sluice.open({ store }), Sluice.open({ store })])
   try {
-    await one.sendMany(
-      call,
-      Array.from({ length: jobs }, () => ({})),
-    )
+    await one.sendMany(call, copies(jobs))
     await Promise.all([one.work([call]), other.work([call])])
     await until(async () => (await one.jobs.status()).done === jobs, 'all done')
     expect(api.report()).toMatchObject({ vendor429: 0, arrivals: jobs })

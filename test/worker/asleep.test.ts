@@ -4,6 +4,7 @@ import { type Clock, type Moment, readMoment, systemClock } from '../../src/core
 import { limit, Sluice, task } from '../../src/index.ts'
 import { httpServer } from '../http/bench.ts'
 import { claimsInHand, engines, ownClock } from '../claim/engine.ts'
+import { numbered } from '../rows.ts'
 import { until } from '../until.ts'
 import { z } from 'zod'
 import { takeCalls } from '../takes/engine.ts'
@@ -57,10 +58,7 @@ test.each(told)(
     const other = await Sluice.open({ store })
     const storeClock = await ownClock(sluice.db, systemClock.wallMs())
     stop()
-    await sluice.sendMany(
-      calling,
-      Array.from({ length: 100 }, (_, n) => ({ n })),
-    )
+    await sluice.sendMany(calling, numbered(100))
     const worker = await sluice.work([calling], { concurrency: 100 })
     await until(() => running.size === 100, 'all of them run')
     Object.assign(jumped, tells[by])

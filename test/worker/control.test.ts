@@ -9,6 +9,7 @@ import { claim, engines, enter } from '../claim/engine.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { rescue } from '../fleet/engine.ts'
 import { unitsUsed } from '../limits/engine.ts'
+import { copies } from '../rows.ts'
 
 let next: (attempt: number) => unknown
 const failures: Failure[] = []
@@ -185,11 +186,7 @@ describe.each(engines)('$name', (engine) => {
   })
 
   test('a claim that meets expired jobs passes them, and takes the jobs behind', async () => {
-    const late = await t.sluice.sendMany(
-      noted,
-      Array.from({ length: 30 }, () => ({})),
-      { maxWait: '1s' },
-    )
+    const late = await t.sluice.sendMany(noted, copies(30), { maxWait: '1s' })
     const id = await noted.send({ n: 1 })
     await t.clock.advance('2s')
     steps.length = 0

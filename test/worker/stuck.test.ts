@@ -6,6 +6,7 @@ import { systemClock } from '../../src/core/clock.ts'
 import { type Log, Sluice, task } from '../../src/index.ts'
 import { StuckHandlers } from '../../src/worker/stuck.ts'
 import { engines } from '../claim/engine.ts'
+import { copies } from '../rows.ts'
 import { until } from '../until.ts'
 import { hasty } from './patience.ts'
 import { freshDatabase } from '../servers/database.ts'
@@ -116,10 +117,7 @@ test('a worker that is one-shot or is stopping, with as many stuck handlers as s
     run: () => new Promise<void>(() => runs++),
   })
   const most = 100
-  await sluice.sendMany(
-    deaf,
-    Array.from({ length: most }, () => ({})),
-  )
+  await sluice.sendMany(deaf, copies(most))
   expect(await sluice.dispatchOnce([deaf], { concurrency: 2 })).toBe(runs)
   expect(runs).toBeLessThan(most)
   const worker = await sluice.work([deaf], { concurrency: 1 })
