@@ -4,7 +4,7 @@ import { inputOf } from '../celery/arguments.ts'
 import { plainJson } from '../celery/json.ts'
 import { hasChord, headOf, readTask, type TaskMessage } from '../celery/task-message.ts'
 import { unreadable } from '../celery/wire.ts'
-import { SluiceError, StoreError, UsageError, textOfError, codeOf } from '../core/errors.ts'
+import { SluiceError, StoreError, textOfError, codeOf } from '../core/errors.ts'
 import { newId } from '../core/hash.ts'
 import { encodePayload } from '../core/payload.ts'
 import { isDataError } from '../claim/parking/parked.ts'
@@ -12,7 +12,7 @@ import type { Store } from '../db/store.ts'
 import type { RedisClient } from '../redis/client.ts'
 import { type AnyTask, type Sender, tasksByName } from '../tasks/task.ts'
 import type { DepthOptions } from '../worker/depth.ts'
-import { type Call, callOf, revokedResult, timesOf } from './call.ts'
+import { type Call, callOf, revokedResult, timesOf, unknownTask } from './call.ts'
 import type { InHand } from './inspection.ts'
 import type { Incoming, Post, Receiving } from './post.ts'
 import { park, parkingOf } from './parking.ts'
@@ -31,6 +31,8 @@ export interface AbsorberOptions {
   queues: readonly string[]
   /** Where results go; undefined: to the queues that the calls name (rpc). */
   redis: RedisClient | undefined
+  /** The queue of a task that follows another one and names none; undefined: that of the call. */
+  queueOf(task: string): string | undefined
   /** Attempts at once, which `celery inspect stats` shows. */
   slots: number
   /** Attempts that run now. */
@@ -89,7 +91,7 @@ export class Absorber {
     const { store, post, tasks, running, redis, tracksStarted } = options
     const { clock, log } = store
     this.#tasks = tasksByName(tasks)
-    const results = (this.#results = new Results({ clock, log, post, redis }))
+    const results = (this.#results = new Results({ clock, log, post, redis, queueOf: options.queueOf }))
     const presence = (this.#presence = new Presence({
       ...options,
       clock,
@@ -215,7 +217,7 @@ export class Absorber {
       const task = this.#tasks.get(name)
       if (Buffer.byteLength(id) > idBytesMax) throw unreadable(`its id is longer than ${idBytesMax} bytes`)
       encodePayload(id, 'the id')
-      if (task === undefined) throw new UsageError('SLUICE_NO_SUCH_TASK', `no worker here has a task "${name}"`)
+      if (task === undefined) throw unknownTask(name)
       if (this.#options.redis === undefined && hasChord(message))
         throw unreadable(
           'it belongs to a chord, whose members are counted only in Redis: set CELERY_RESULT_BACKEND to one',

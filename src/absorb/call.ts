@@ -5,7 +5,7 @@ import type { RemoteError, TaskResult } from '../celery/result.ts'
 import { readSignature, type Signature } from '../celery/signature.ts'
 import { blank, type TaskMessage } from '../celery/task-message.ts'
 import { readTime } from '../celery/time.ts'
-import { codeOf } from '../core/errors.ts'
+import { codeOf, UsageError } from '../core/errors.ts'
 import { idFrom } from '../core/hash.ts'
 import { waitMaxMs } from '../core/retry.ts'
 
@@ -44,6 +44,8 @@ export interface Change {
 export interface Follower {
   readonly message: TaskMessage
   readonly address: Address
+  /** False: its options name no queue, so the address is that of the call. */
+  readonly isAddressed: boolean
 }
 
 /** A result of a member of a chord. */
@@ -93,6 +95,12 @@ export function refusedResult({ id, task }: Pick<TaskMessage, 'id' | 'task'>, ca
   const unknown: RemoteError = { type: 'NotRegistered', module: 'celery.exceptions', args: [task] }
   const value = codeOf(cause) === 'SLUICE_NO_SUCH_TASK' ? unknown : cause
   return { id, state: 'FAILURE', value, traceback: undefined }
+}
+
+/** Makes the error for a message of a task that this worker does not have. */
+export function unknownTask(name: string): UsageError {
+  const why = `no worker here has a task "${name}". If it follows a task that ran here: it goes to the queue of that one, unless its own options, or \`routes\` of \`celery\` here, name another`
+  return new UsageError('SLUICE_NO_SUCH_TASK', why)
 }
 
 /** Returns Celery's result of a job. @param worker Celery's name of the worker that reports it */
@@ -222,8 +230,9 @@ function follower(
     chord: chordOf({ options } as Signature),
     headers: headersOf(options),
   }
-  const address = { exchange: text('exchange') ?? '', routingKey: text('routing_key') ?? text('queue') ?? call.queue }
-  return { message, address }
+  const named = text('routing_key') ?? text('queue')
+  const address = { exchange: text('exchange') ?? '', routingKey: named ?? call.queue }
+  return { message, address, isAddressed: named !== undefined || address.exchange !== '' }
 }
 
 function headersOf({ headers }: Signature['options']): Record<string, unknown> {

@@ -6,7 +6,7 @@ import { openPlace } from '../celery/redis-transport.ts'
 import { durationMs } from '../core/rate.ts'
 import type { Store } from '../db/store.ts'
 import type { RedisConnection } from '../redis/connect.ts'
-import type { CeleryWork } from '../worker/celery-work.ts'
+import { celeryRoutes, type CeleryWork } from '../worker/celery-work.ts'
 import { Absorber, type AbsorberOptions } from './absorber.ts'
 import type { Post } from './post.ts'
 import { RabbitPost } from './rabbit-post.ts'
@@ -66,7 +66,7 @@ interface Open {
 /** Leaves no connection if it fails. */
 async function openAbsorber(options: AbsorbingOptions): Promise<Open> {
   const { celery, results, broker, ...others } = options
-  const { queues, events = false, trackStarted: tracksStarted = false } = celery
+  const { queues, events = false, trackStarted: tracksStarted = false, routes = {} } = celery
   const url = broker()
   const post = await postOf(url, celery, options.store)
   let redis: RedisConnection | undefined
@@ -79,7 +79,8 @@ async function openAbsorber(options: AbsorbingOptions): Promise<Open> {
   try {
     const place = results ?? (isRedis(url) ? url : 'rpc://')
     redis = place === 'rpc://' ? undefined : await openPlace(place)
-    absorber = new Absorber({ ...others, post, redis, queues, events, tracksStarted })
+    const queueOf = celeryRoutes(routes)
+    absorber = new Absorber({ ...others, post, redis, queues, queueOf, events, tracksStarted })
     await absorber.start()
     return { absorber, close }
   } catch (error) {

@@ -30,6 +30,8 @@ export interface ResultsOptions {
   post: Post
   /** Where results go; undefined: to the queues that the calls name (rpc). */
   redis: RedisClient | undefined
+  /** The queue of a task that follows another one and names none; undefined: that of the call. */
+  queueOf(task: string): string | undefined
 }
 
 const answerMaxMs = 10_000
@@ -79,8 +81,10 @@ export class Results {
     for (const one of followersOf(id, call, result, this.#options.clock.wallMs())) await this.#follow(id, one)
   }
 
-  async #follow(id: string, { message, address }: Follower): Promise<void> {
-    const { post, clock, log } = this.#options
+  async #follow(id: string, { message, address: own, isAddressed }: Follower): Promise<void> {
+    const { post, clock, log, queueOf } = this.#options
+    const queue = isAddressed ? undefined : queueOf(message.task)
+    const address = queue === undefined ? own : { ...own, routingKey: queue }
     try {
       await post.send(await writeTask(message, { nowMs: clock.wallMs() }), address)
     } catch (error) {

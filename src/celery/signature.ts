@@ -1,4 +1,5 @@
 /** Signatures: tasks that Celery sends later, after the one that carries them. */
+import { UsageError } from '../core/errors.ts'
 import { isRecord } from './json.ts'
 import { unreadable } from './wire.ts'
 
@@ -14,15 +15,25 @@ export interface Signature {
   readonly options: Readonly<Record<string, unknown>>
 }
 
+const howNames = new Set(['kwargs', 'immutable', 'options'])
+
 /**
  * Describes a task that Celery sends after another one, as `link`, `linkError` or part of a chain.
- * @param how `immutable`: it does not get the other's result as its first argument (default false); `options`: by Celery's names
+ * @param how `immutable`: it does not get the other's result as its first argument (default false); `options`: by Celery's names,
+ * such as `{ queue: 'mail', countdown: 60 }`
+ * @throws UsageError SLUICE_BAD_OPTION: another field
  */
 export function signature(
   task: string,
   args: readonly unknown[] = [],
   how: Partial<Pick<Signature, 'kwargs' | 'immutable' | 'options'>> = {},
 ): Signature {
+  for (const name of Object.keys(how))
+    if (!howNames.has(name))
+      throw new UsageError(
+        'SLUICE_BAD_OPTION',
+        `signature of "${task}": unknown field "${name}"; the fields are ${[...howNames].join(', ')}: write { options: { queue: 'mail' } }`,
+      )
   return { task, args, kwargs: how.kwargs ?? {}, immutable: how.immutable ?? false, options: how.options ?? {} }
 }
 

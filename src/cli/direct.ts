@@ -28,6 +28,7 @@ export async function workWithoutStore(
     queues: celery = [],
     events = false,
     trackStarted = false,
+    routes,
     ...unknown
   } = of === undefined ? {} : celeryWork(of)
   if (Object.values(unknown).some((value) => value !== undefined))
@@ -43,6 +44,7 @@ export async function workWithoutStore(
     park: parks,
     events,
     trackStarted,
+    routes,
     ...(amqp === undefined ? {} : { amqp }),
     ...(redis === undefined ? {} : { redis }),
     ...(redisPrefix === undefined || env('SLUICE_REDIS_PREFIX') !== undefined ? {} : { redisPrefix }),

@@ -1,12 +1,11 @@
 /** Reads messages of Celery producers: what each calls, and what it needs. */
 import { hash } from 'node:crypto'
 import type { Delivery } from '../amqp/broker.ts'
-import { type Call, callOf } from '../absorb/call.ts'
+import { type Call, callOf, unknownTask } from '../absorb/call.ts'
 import { inputOf } from '../celery/arguments.ts'
 import { headOf, readTask, type TaskMessage } from '../celery/task-message.ts'
 import { received } from '../celery/transport.ts'
 import { type ClaimedJob, unclaimed } from '../claim/claimed-job.ts'
-import { UsageError } from '../core/errors.ts'
 import { costOf } from '../limits/cost.ts'
 import type { Labels } from '../worker/labels.ts'
 import { bucketsOf } from '../tasks/place.ts'
@@ -77,7 +76,7 @@ export function entryOf(
 ): Entry {
   const { key, queue, tasks, labels, nowMs: seenMs } = about
   const task = tasks.get(message.task)
-  if (task === undefined) throw new UsageError('SLUICE_NO_SUCH_TASK', `no worker here has a task "${message.task}"`)
+  if (task === undefined) throw unknownTask(message.task)
   const input = inputOf(message)
   const buckets = bucketsOf(task, input)
   const holds = task.limits.map(({ name, label }, i) =>

@@ -9,6 +9,7 @@ import { openRedis } from '../redis/connect.ts'
 import { sharingOf } from '../redis/peer.ts'
 import { type LogOptions, reportOf } from '../report/options.ts'
 import type { AnyTask } from '../tasks/task.ts'
+import { celeryRoutes } from '../worker/celery-work.ts'
 import { type Labels, labelsOf } from '../worker/labels.ts'
 import { checkWork, graceMsOf } from '../worker/options.ts'
 import { DirectWorker } from './worker.ts'
@@ -37,6 +38,8 @@ export interface DirectOptions extends LogOptions {
   park?: boolean | undefined
   /** True: producers get the state STARTED. Default false. */
   trackStarted?: boolean | undefined
+  /** Queues of tasks that follow one that ran here, by patterns of their names. Default: the queue of the call. */
+  routes?: Readonly<Record<string, string>> | undefined
   /** True: sends events for Flower and `celery events` from the start. Default false: when a program of Celery wants them. */
   events?: boolean | undefined
   clock?: Clock | undefined
@@ -90,6 +93,7 @@ export async function workDirectly(tasks: readonly AnyTask[], options: DirectOpt
       labels,
       allowPrivate: options.allowPrivate ?? env('SLUICE_ALLOW_PRIVATE')?.split(',') ?? [],
       parks: options.park === true,
+      queueOf: celeryRoutes(options.routes ?? {}),
       tracksStarted: options.trackStarted === true,
       sendsEvents: options.events === true,
       clock,

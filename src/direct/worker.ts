@@ -40,6 +40,8 @@ export interface DirectWorkerOptions {
   prefix: string
   /** Where results go; undefined: to the queues that the calls name (rpc). */
   results: RedisConnection | undefined
+  /** The queue of a task that follows another one and names none; undefined: that of the call. */
+  queueOf(task: string): string | undefined
   /** Attempts at once. */
   concurrency: number
   graceMs: number
@@ -112,7 +114,7 @@ export class DirectWorker {
         post,
         presence,
         log,
-        results: new Results({ clock, log, post, redis: results }),
+        results: new Results({ clock, log, post, redis: results, queueOf: options.queueOf }),
       }),
       denied: (bytes) => this.#ahead.denied(bytes),
       received: (message) => presence.events.received(message),

@@ -95,6 +95,20 @@ describe('a task that Python sends', () => {
     expect(results.toSorted((a, b) => a - b)).toEqual([3, 10, 100])
   })
 
+  it('is followed by tasks in the queues that routes give their names, unless they name one themselves', async (context) => {
+    const { all } = tasks()
+    await absorb(stage.url, all, context, { routes: { 'shop.*': 'elsewhere' } })
+    const numbers = z.array(z.number())
+    const total = task('shop.total', { input: numbers, run: ([sum = 0, more = 0]) => 1_000 * sum + more })
+    await absorb(stage.url, [total], context, { queues: ['elsewhere', 'named'] })
+    const links = [
+      ['add', [1, 2], {}],
+      ['shop.total', [4], {}],
+      ['shop.total', [5], { queue: 'named' }],
+    ]
+    expect(await stage.result(await stage.ask('send_chain', { tasks: links }))).toEqual(['SUCCESS', 3_004_005])
+  })
+
   it('15: may be a link of a chain whose other links Python executes', async (context) => {
     const { all, calls } = tasks()
     await absorb(stage.url, all, context)

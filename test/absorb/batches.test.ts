@@ -36,6 +36,7 @@ it('absorbs a first message at once, and gathers the next ones until they are en
   const celery = {
     queues: ['celery'],
     redis: undefined,
+    queueOf: () => undefined,
     slots: 1,
     running: () => 0,
     events: false,

@@ -53,13 +53,17 @@ describe('a task that Python sends, without a store', () => {
     const calls: unknown[] = []
     const add = task('add', { input: total, run: (input) => input.reduce((sum, one) => sum + one, 0) })
     const note = task('note', { input: anything, run: (input) => void calls.push(input) })
-    await direct(context, [add, note], places)
+    await direct(context, [add, note], { ...places, routes: { 'shop.*': 'elsewhere' } })
+    const follower = task('shop.total', { input: anything, run: (input) => ({ input }) })
+    await direct(context, [follower], { ...places, celery: ['elsewhere'] })
     expect(await producer.result(await producer.send('add', [2, 3]))).toEqual(['SUCCESS', 5])
     const chain = [
       ['add', [1, 2], {}],
       ['add', [10], {}],
     ]
     expect(await producer.result(await producer.ask('send_chain', { tasks: chain }))).toEqual(['SUCCESS', 13])
+    const routed = await producer.ask('send_chain', { tasks: [chain[0], ['shop.total', [], {}]] })
+    expect(await producer.result(routed as string)).toEqual(['SUCCESS', { input: [3] }])
     await producer.send('add', [4, 4], { link: 'note' })
     // Protocol 1 has all of it in the body.
     const body = JSON.stringify({ id: 'first', task: 'note', args: [1], kwargs: {}, retries: 0, eta: null })

@@ -206,7 +206,7 @@ const boom = { reason: 'exhausted', error: '{"message":"boom"}' }
 /** The ends of messages on a broker that sends in this way. */
 function endsOn(post: object): Ends {
   const all = { ...(sentNothing as object), ...post } as never
-  const results = new Results({ ...common, post: all, redis: undefined })
+  const results = new Results({ ...common, post: all, redis: undefined, queueOf: () => undefined })
   const presence = { name: 'test', events: { reported() {} } } as never
   return new Ends({ broker: {} as never, post: all, results, presence, ...common, tracksStarted: false, parks: true })
 }
@@ -234,7 +234,7 @@ describe('an end that cannot be sent at once', () => {
       reply: async () => {},
     } as never
     const call = callOf({ ...blank, id: 'a', task: 'a', rootId: 'a', chain: [signature('next')] }, 'celery')
-    const results = new Results({ ...common, post, redis: { send: flaky() } as never })
+    const results = new Results({ ...common, post, redis: { send: flaky() } as never, queueOf: () => undefined })
     const result = { id: 'a', state: 'SUCCESS', value: 1, traceback: undefined } as const
     await expect(results.finish(call, result)).rejects.toThrow('it is away')
     await results.finish(call, result)
@@ -254,7 +254,7 @@ describe('an end that cannot be sent at once', () => {
       },
       reply: unsendable,
     } as never
-    const results = new Results({ ...common, post, redis: undefined })
+    const results = new Results({ ...common, post, redis: undefined, queueOf: () => undefined })
     const bad = signature('bad', [], { options: { reply_to: 'replies' } })
     const call = callOf({ ...blank, id: 'a', task: 'a', rootId: 'a', callbacks: [bad, signature('good')] }, 'celery')
     await results.finish(call, { id: 'a', state: 'SUCCESS', value: 1, traceback: undefined })
