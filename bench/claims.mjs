@@ -57,6 +57,7 @@ export async function claimer({ url }) {
         text: `select * from ${engine}.claim_jobs($1, $2, '{noop}', $3, null, false)`,
         values: [randomUUID(), workers[0].id, want],
       })
+      if (rows[0].announced) await client.query(`select ${engine}.create_announced_classes()`)
       return { count: rows[0].jobs === null ? 0 : JSON.parse(rows[0].jobs).length, again: rows[0].again }
     },
     /** Finishes all claimed jobs. */

@@ -40,6 +40,7 @@ interface Answer {
   took_us: string | null
   wake: string[] | null
   stale: string[] | null
+  announced: boolean | null
 }
 
 /** The further effects of a claim; see the fields. */
@@ -229,6 +230,10 @@ export class Claims {
       throw new StoreError('SLUICE_STORE_UNREACHABLE', 'the server has started since it was last checked')
     }
     const answeredMs = this.#store.clock.monotonicMs()
+    if (row.announced === true) {
+      await this.#store.call('create_announced_classes')
+      if (row.jobs === null) return this.#request(who, want, { idle, ahead }, id, answeredMs, firstMs)
+    }
     if (row.stale !== null) await this.#store.call('renew_buckets', [row.stale])
     // The jobs begin meanwhile. If it fails, a round finds what is left within 2 s.
     if (row.wake !== null) void this.#store.call('wake_workers', [row.wake, 1]).catch(() => undefined)

@@ -23,6 +23,8 @@
 -- the caller wakes another one for them (`engine.wake_workers`). Null: no other worker is idle, or this claim was ahead
 -- of time and another worker is going to wake by itself for the limit's next units.
 -- stale: as in `engine.read_claim_room`; nothing was claimed.
+-- announced: senders have announced jobs of unknown classes, which the caller makes
+-- (`engine.create_announced_classes`).
 -- redis_epoch: the epoch under which the same units can be reserved in Redis; null: no limit is in Redis.
 -- It calls functions in assignments where it can, because FROM starts a query for each call (16 us of 2,200).
 create or replace function engine.claim_jobs(
@@ -30,7 +32,7 @@ create or replace function engine.claim_jobs(
   p_since bigint default null, p_wide boolean default false, p_ahead integer default 0,
   out now_us bigint, out waited_us bigint, out wake_us bigint, out again boolean, out since bigint, out jobs text,
   out redis_epoch text, out probing boolean, out instants bigint[], out took_us bigint, out wake bigint[],
-  out stale bigint[])
+  out stale bigint[], out announced boolean)
 language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
   set enable_bitmapscan = off set lock_timeout = '1s' as $$
 declare
@@ -57,10 +59,8 @@ begin
              else engine.limiter_time(v_is.ahead_us, v_is.watched, p_cap) end;
   now_us := v_begun; waited_us := 0; since := p_since; again := false;
   if v_is.known then jobs := ''; again := true; wake_us := 0; return; end if;
-  for round in 1 .. 2 loop
-    v_found := engine.find_classes(v_is.queues, p_tasks, v_is.labels, v_begun, v_since);
-    exit when round = 2 or 0 <> all (v_found.active); again := engine.create_announced_classes();
-  end loop;
+  v_found := engine.find_classes(v_is.queues, p_tasks, v_is.labels, v_begun, v_since);
+  again := 0 = any (v_found.active); announced := again;
   v_found.active := array_remove(v_found.active, 0::bigint);
   if v_is.gates then
     v_shut := engine.find_gated_classes(v_found.classes, engine.store_time(v_begun));

@@ -112,11 +112,11 @@ export async function claim(
     probing: boolean | null
     wake: string[] | null
     stale: string[] | null
+    announced: boolean | null
   }>(attemptCalls.claim, [id, worker, tasks, want, null, idle, since, isWide, ahead])
-  if (row?.stale) {
-    await renewBuckets(db, row.stale)
-    return claim(db, worker, tasks, want, id, mode)
-  }
+  if (row?.announced) await sqlOn(db).call('create_announced_classes')
+  if (row?.stale) await renewBuckets(db, row.stale)
+  if (row?.stale || (row?.announced && !row.jobs)) return claim(db, worker, tasks, want, id, mode)
   if (row?.wake) await wakeWorker(db, row.wake)
   if (row?.jobs === '') Object.assign(row, (await sqlOn(db).call('adopt_claim', [id]))[0])
   const jobs = decodeJobs(row?.jobs ?? null, id, 0)

@@ -1,7 +1,9 @@
 -- Makes the classes for which senders announced arrivals under class 0, because they knew no such class, or takes them
 -- out of retirement. The first job of each lane gives the class its queue, task and labels. Rows are inserted by id,
 -- because other transactions may insert the same rows. Returns true when more are left.
-create or replace function engine.create_announced_classes() returns boolean language plpgsql as $$
+create or replace function engine.create_announced_classes() returns boolean
+language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+  set enable_bitmapscan = off set lock_timeout = '1s' as $$
 declare
   v_news engine.news;
 begin

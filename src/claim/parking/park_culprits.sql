@@ -17,8 +17,6 @@ begin
   select w.labels, w.queues into v_trial.labels, v_queues from sluice.worker w where w.id = p_worker;
   v_trial.want := p_want;
   v_trial.cap := p_cap;
-  -- The claim's rollback also removed the classes that it had made.
-  perform engine.create_announced_classes();
   for v_class in
     select c from engine.find_classes(v_queues, p_tasks, v_trial.labels, engine.limiter_now_us(p_cap), -1) f,
       unnest(f.active) c
