@@ -43,6 +43,7 @@ export const longest = [
   'test/claim/restored.test.ts',
   'test/worker/margins.test.ts',
   'test/fleet/change.test.ts',
+  'test/bus/own.test.ts',
   'test/bus/faults.test.ts',
   'test/cli/bulk.test.ts',
   'test/claim/contention.test.ts',

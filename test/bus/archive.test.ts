@@ -3,7 +3,7 @@ import { beforeEach, expect, it } from 'vitest'
 import { QueueArchive } from '../../src/bus/archive.ts'
 import { systemClock } from '../../src/core/clock.ts'
 import { event, fail } from '../../src/index.ts'
-import { type Broker, freshBroker, startRabbit } from '../servers/rabbitmq.ts'
+import { type Broker, freshBroker } from '../servers/rabbitmq.ts'
 import { until } from '../until.ts'
 import { program, queuesOf, stranger } from './stage.ts'
 
@@ -40,43 +40,6 @@ it('has what no service got, and publishes it once more when there are handlers'
   ])
   await until(async () => (await lost.count()) === 1)
   expect(await lost.discard({ event: 'nobody.gets.it' })).toBe(1)
-})
-
-it('is gone through by a visitor who needs longer for one event than RabbitMQ lets anybody keep a message', async ({
-  onTestFinished,
-}) => {
-  const server = await startRabbit()
-  onTestFinished(() => server.close())
-  const failing = paid.on((n) => Promise.reject(fail(`no ${String(n)}`)))
-  const a = await program(server.url, { service: 'a' }, [failing])
-  await a.events.emitMany(paid, [1, 2, 3, 4])
-  await until(async () => (await a.events.archive().count()) === 4)
-  await a.worker?.stop()
-  await server.evaluate('application:set_env(rabbit, consumer_timeout, 3000)')
-  await server.evaluate('application:set_env(rabbit, channel_tick_interval, 100)')
-  const other = await stranger(server.url)
-  await other.declare({ queues: [{ name: 'kept' }] })
-  await other.publish({ routingKey: 'kept', body: Buffer.from('x') })
-  /** Resolves when RabbitMQ has closed a channel whose message was kept for as long. */
-  const timeout = () =>
-    other
-      .use(async (channel) => {
-        await channel.get('kept')
-        await new Promise(() => {})
-      })
-      .then(
-        () => 'open',
-        () => 'closed',
-      )
-  const archive = await archiveOf(server.url, 0, 300)
-  const seen: unknown[] = []
-  const visited = await archive.each({}, async (one) => {
-    seen.push(one.event?.data)
-    if (seen.length === 2) expect(await timeout()).toBe('closed')
-  })
-  expect(visited).toBe(4)
-  expect(seen).toEqual([1, 2, 3, 4])
-  expect(await archive.discard({})).toBe(4)
 })
 
 it('deletes the events that it has waited for, though their messages were given back meanwhile', async () => {

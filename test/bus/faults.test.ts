@@ -3,13 +3,11 @@ import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { fileURLToPath } from 'node:url'
 import { beforeEach, expect, it, onTestFinished } from 'vitest'
-import { QueueArchive } from '../../src/bus/archive.ts'
-import { systemClock } from '../../src/core/clock.ts'
-import { event, type EventHandler, fail, on, Sluice } from '../../src/index.ts'
+import { event, type EventHandler, Sluice } from '../../src/index.ts'
 import { freshDatabase } from '../servers/database.ts'
-import { type Broker, freshBroker, startRabbit } from '../servers/rabbitmq.ts'
+import { type Broker, freshBroker } from '../servers/rabbitmq.ts'
 import { until } from '../until.ts'
-import { program, queuesOf, stranger } from './stage.ts'
+import { program, queuesOf } from './stage.ts'
 
 const dying = fileURLToPath(new URL('./dying.mjs', import.meta.url))
 const slow = event('slow')
@@ -102,20 +100,4 @@ it('puts an event off that its process has no handler for, until one has it', as
   await b.worker?.stop()
   await until(() => got.length === 1)
   expect(got).toEqual([['new', 1]])
-})
-
-it('goes through an archive slowly, longer than RabbitMQ lets anybody keep a message', async ({ onTestFinished }) => {
-  const server = await startRabbit()
-  onTestFinished(() => server.close())
-  const work = [on('orders.*', (_, { event: { type } }) => Promise.reject(fail(`no ${type}`)), { name: 'book' })]
-  const a = await program(server.url, { service: 'a' }, work)
-  for (let n = 0; n < 12; n++) await a.events.emit(event(n % 2 ? 'orders.odd' : 'orders.even'), n)
-  await until(async () => (await a.events.archive().count()) === 12)
-  await server.evaluate('application:set_env(rabbit, consumer_timeout, 1000)')
-  await server.evaluate('application:set_env(rabbit, channel_tick_interval, 100)')
-  const broker = await stranger(server.url)
-  const how = { broker: async () => broker, queue: 'sluice.archive:a', clock: systemClock }
-  const archive = new QueueArchive({ ...how, keptMs: 200 })
-  expect(await archive.discard({ event: 'orders.odd' }, { rate: '2/s' })).toBe(6)
-  expect((await archive.list()).map((one) => one.event?.data)).toEqual([0, 2, 4, 6, 8, 10])
 })

@@ -8,12 +8,12 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { expect, it, onTestFinished } from 'vitest'
+import { afterAll, expect, it, onTestFinished } from 'vitest'
 import { systemClock } from '../../src/core/clock.ts'
 import { event, Sluice } from '../../src/index.ts'
 import { isLong } from '../long.ts'
 import { type PostgresServer, startPostgres } from '../servers/postgres.ts'
-import { type RabbitServer, startRabbit } from '../servers/rabbitmq.ts'
+import { type Broker, type RabbitServer, startRabbit } from '../servers/rabbitmq.ts'
 import { until } from '../until.ts'
 
 const replica = fileURLToPath(new URL('./replica.mjs', import.meta.url))
@@ -23,9 +23,20 @@ const slots = 10
 /** So many emit at a time, one by one. */
 const callers = 10
 
+let rabbit: Promise<RabbitServer> | undefined
+afterAll(async () => (await rabbit)?.close())
+
+/** A virtual host of the RabbitMQ that these tests restart. */
+async function ownBroker(): Promise<Broker & Pick<RabbitServer, 'kill' | 'start'>> {
+  rabbit ??= startRabbit()
+  const server = await rabbit
+  const { kill, start: startAgain } = server
+  return { ...(await server.fresh()), kill, start: startAgain }
+}
+
 interface Servers {
   database: PostgresServer
-  broker: RabbitServer | undefined
+  broker: Awaited<ReturnType<typeof ownBroker>> | undefined
 }
 
 /** Starts a replica, and resolves when its worker has started. */
@@ -61,11 +72,8 @@ it.each([
   const isMany = how.includes('many at a time')
   const dir = mkdtempSync(join(tmpdir(), 'sluice-handled-'))
   onTestFinished(() => rmSync(dir, { recursive: true }))
-  const [database, broker] = await Promise.all([
-    startPostgres(),
-    carrier === 'RabbitMQ' ? startRabbit() : Promise.resolve(undefined),
-  ])
-  onTestFinished(async () => void (await Promise.all([database.close(), broker?.close()])))
+  const [database, broker] = await Promise.all([startPostgres(), carrier === 'RabbitMQ' ? ownBroker() : undefined])
+  onTestFinished(() => database.close())
   const servers = { database, broker }
   const options = broker === undefined ? {} : { events: 'rabbitmq' as const, amqp: broker.url }
   const sluice = await Sluice.open({ store: database.url, logLevel: 'silent', ...options })
@@ -144,9 +152,9 @@ it.each([
 const codeOf = (error: unknown) => (error as { code?: unknown }).code
 
 /** The queues of a broker and how many messages each has, as Erlang writes it. */
-async function messagesOf(broker: RabbitServer): Promise<string> {
+async function messagesOf(broker: Broker): Promise<string> {
   const all = await broker.evaluate(
-    `[{element(4, N), M} || [{name, N}, {messages, M}] <- rabbit_amqqueue:info_all(<<"/">>, [name, messages]), element(4, N) =/= <<"sluice.services">>]`,
+    `[{element(4, N), M} || [{name, N}, {messages, M}] <- rabbit_amqqueue:info_all(<<"${broker.name}">>, [name, messages]), element(4, N) =/= <<"sluice.services">>]`,
   )
   return all.replaceAll(/\s/g, '')
 }
