@@ -1,5 +1,5 @@
 /** `sluice limits set`, `unset`, `pin`, `unpin`: an operator's overrides of a limit that code defines. */
-import { Command, InvalidArgumentError } from 'commander'
+import { Command, InvalidArgumentError, Option } from 'commander'
 import { SluiceError } from '../core/errors.ts'
 import { present } from '../core/fields.ts'
 import type { Duration, NumberChanges, Rate } from '../index.ts'
@@ -47,8 +47,16 @@ function numbered(command: Command): Command {
     .option('--concurrency <n>', 'jobs at one time; or none', count)
     .option('--burst <n>', 'capacity of a classic token bucket; or none', count)
     .option('--transit <span>', 'how much the transit time to the vendor may vary, such as 200ms; or measured')
+    .addOption(new Option('--key <key>').hideHelp().argParser(refuseKey))
     .requiredOption('--reason <text>', 'shown where jobs wait for the limit, and in its history')
     .addHelpText('after', '\n`none` removes a value; values that are not given stay as they are.')
+}
+
+/** Other commands of limits take a key. */
+function refuseKey(): never {
+  throw new InvalidArgumentError(
+    'The numbers of a limit hold for each of its keys; docs/keys.md has a limit for each plan. To stop one key: `sluice pause --limit <name> --key <key>`.',
+  )
 }
 
 function taking(command: Command): Command {

@@ -59,7 +59,10 @@ const retryFields = ['attempts', 'base', 'maxThrottled', 'max']
  * 366 days
  */
 export function retryPolicy(options: RetryOptions = {}): RetryPolicy {
-  checkFields('SLUICE_BAD_RETRY', '`retry`', options, retryFields)
+  checkFields('SLUICE_BAD_RETRY', '`retry`', options, retryFields, {
+    backoff: '`base` and `max`',
+    maxAttempts: '`attempts`',
+  })
   const attempts = options.attempts ?? 24
   if (!Number.isInteger(attempts) || attempts < 1 || attempts > 1000) {
     throw new UsageError('SLUICE_BAD_RETRY', `retry.attempts is ${attempts}; it must be a whole number from 1 to 1000`)

@@ -209,11 +209,13 @@ export function guaranteeOf(limit: Seen): LimitGuarantee {
   const rules = guarantees(limit)
   const vendors = vendorViews(limit)
   const warning = vendorWarning(limit)
-  const most = rules.map((rule) =>
-    countsUnits(rule)
-      ? `${limit.currency === undefined ? `${rule.worst} calls` : amount(rule.worst, limit.currency)} in any window of ${rule.rate}`
-      : `${rule.worst} at one time`,
-  )
+  const units = (n: number) => (limit.currency === undefined ? `${n} calls` : amount(n, limit.currency))
+  const most = rules.map((rule) => {
+    if (!countsUnits(rule)) return `${rule.worst} at one time`
+    if (rule.kind !== 'quota') return `${units(rule.worst)} in any window of ${rule.rate}`
+    // Two periods may be used up next to each other.
+    return `${units(rule.burst)} in each period of quota ${rule.rate} (${units(rule.worst)} in a span as long that reaches into two)`
+  })
   const margin = rules.find(({ marginMs }) => marginMs > 0)
   const way =
     margin === undefined

@@ -197,6 +197,18 @@ export const ledgerUs = 7 * 86_400_000_000
 /** The most that a job may cost: the store keeps costs in 32 bits. */
 export const costMax = 2 ** 31 - 1
 
+/** What options of a limit are called elsewhere. */
+const wordsOfOthers = {
+  key: '`by`',
+  max: "`rate: '100/min'`",
+  limit: "`rate: '100/min'`",
+  points: "`rate: '100/min'`",
+  duration: "`rate: '100/min'`",
+  period: "`rate: '100/min'`",
+  interval: "`rate: '100/min'`",
+  maxConcurrent: '`concurrency`',
+}
+
 const limitFields = [
   'rate',
   'window',
@@ -252,7 +264,7 @@ export function limit(
       `"${name}" cannot name a limit: use a-z, 0-9, ".", "_", "-", beginning with a letter, up to 63 characters`,
     )
   }
-  checkFields('SLUICE_BAD_LIMIT', `limit "${name}"`, options, limitFields)
+  checkFields('SLUICE_BAD_LIMIT', `limit "${name}"`, options, limitFields, wordsOfOthers)
   const { burst, pool } = options
   const label = isLabel(options.by) ? checkLabel(options.by.label) : undefined
   const by = isLabel(options.by) ? undefined : checkBy(name, options.by)

@@ -239,6 +239,23 @@ const taskFields = [
   'thread',
 ]
 
+/** What options of a task are called elsewhere. */
+const wordsOfOthers = {
+  handler: '`run`',
+  fn: '`run`',
+  perform: '`run`',
+  schema: '`input`',
+  retries: '`retry: { attempts: 5 }`',
+  attempts: '`retry: { attempts: 5 }`',
+  maxAttempts: '`retry: { attempts: 5 }`',
+  maxRetries: '`retry: { attempts: 5 }`',
+  backoff: '`retry: { base, max }`',
+  onFailure: '`onFailed`',
+  limit: '`limits`',
+  rateLimit: '`limits`',
+  concurrency: "a limit: `limit('one', { concurrency: 1 })`",
+}
+
 /**
  * Defines a task.
  * @param name unique, stored with each job; 1 to 100 of a-z, A-Z, 0-9, `.`, `_`, `-`, `:`
@@ -249,7 +266,7 @@ export function task<Schema extends StandardSchemaV1 = AnyJson, Result = unknown
   options: TaskOptions<Schema, Result, Fair> | ThreadTaskOptions<Schema, Fair>,
 ): Task<StandardSchemaV1.InferInput<Schema>, Result> {
   checkName('task', name)
-  checkFields('SLUICE_BAD_TASK', `task "${name}"`, options, taskFields)
+  checkFields('SLUICE_BAD_TASK', `task "${name}"`, options, taskFields, wordsOfOthers)
   // Plain JavaScript may leave these out; without this check the first job would fail instead.
   const run = options.thread === undefined ? options.run : notHere(name, options.thread, options.run)
   const { input: schema = anything } = options

@@ -79,6 +79,7 @@ it('an operator shows, sets, pins, rekeys and pauses limits by the command limit
   for (const [args, code, says] of [
     [['show', 'nobody'], 1, 'SLUICE_NO_SUCH_LIMIT'],
     [['set', 'crm', '--rate', 'much', '--reason', 'x'], 2, 'SLUICE_BAD_RATE'],
+    [['set', 'crm', '--key', 'a1', '--rate', '5/s', '--reason', 'x'], 2, 'hold for each of its keys'],
     [['set', 'crm', '--concurrency', 'many', '--reason', 'x'], 2, 'whole number, or none'],
   ] as const)
     expect(await limits(...args)).toMatchObject({ code, err: expect.stringContaining(says) })

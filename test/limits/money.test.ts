@@ -73,7 +73,9 @@ it('a cost that is no whole number of millionths is refused, with what to write'
 it('guarantees are in money, and no vendor counts a budget', () => {
   const { sentence, rules, vendors } = guaranteeOf(limit('a', { quota: '50 USD/month', cost }))
   expect(rules[0]?.text).toMatch(/^50 USD\/month: at most 50 USD in any month of UTC, .* up to 100 USD in a span/)
-  expect(sentence).toMatch(/^the vendor sees at most 100 USD in any window of 50 USD\/month/)
+  expect(sentence).toMatch(
+    /^the vendor sees at most 50 USD in each period of quota 50 USD\/month \(100 USD in a span as long that reaches into two\)/,
+  )
   expect(vendors).toEqual([])
 })
 
