@@ -3,6 +3,7 @@ import { beforeEach, expect, it } from 'vitest'
 import { systemClock } from '../../src/core/clock.ts'
 import { event, task } from '../../src/index.ts'
 import { freePort } from '../servers/postgres.ts'
+import { isLong } from '../long.ts'
 import { type Broker, freshBroker } from '../servers/rabbitmq.ts'
 import { type Proxy, startProxy } from '../servers/proxy.ts'
 import { later, until } from '../until.ts'
@@ -40,7 +41,7 @@ it('begins with the jobs of its tasks, says what it waits for, and takes events 
     await emitter.events.emit(paid, 2)
     return got.includes(2)
   })
-  expect(systemClock.monotonicMs() - sinceMs).toBeLessThan(10_000)
+  if (isLong) expect(systemClock.monotonicMs() - sinceMs).toBeLessThan(10_000)
 })
 
 it('names the virtual host that it is not let into, and what may be the reason', async () => {
@@ -56,7 +57,7 @@ it('stops while it waits', async () => {
   const emitted = later(a.events.emit(paid, 1))
   const sinceMs = systemClock.monotonicMs()
   await a.worker?.stop()
-  expect(systemClock.monotonicMs() - sinceMs).toBeLessThan(5_000)
+  if (isLong) expect(systemClock.monotonicMs() - sinceMs).toBeLessThan(5_000)
   void a.close()
   await expect(emitted).rejects.toMatchObject({ code: 'SLUICE_BROKER_UNREACHABLE' })
 })
