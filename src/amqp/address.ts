@@ -32,6 +32,10 @@ const decoded = (part: string) => decodedPart(part, bad)
  */
 export function addressOf(url: string): BrokerAddress {
   const { tls, auth, hosts = '', vhost = '', query } = form.exec(url.trim())?.groups ?? {}
+  if (/^rediss?[+:]/.test(url.trim()))
+    throw bad(
+      'this is a Redis. Messages of Celery producers are read from one that CELERY_BROKER_URL names; remote tasks, fleets and workers without a store need a RabbitMQ',
+    )
   if (hosts === '') throw bad('it has another form')
   const [username, password] = auth?.split(/:(.*)/).map(decoded) ?? []
   const options = new URLSearchParams(query ?? '')

@@ -27,6 +27,11 @@ describe('the URL of a RabbitMQ', () => {
     ],
   ])('%s is understood', (url, address) => expect(addressOf(url)).toMatchObject(address))
 
+  it('a Redis is answered with what needs a RabbitMQ, and where the URL of a Redis belongs', () => {
+    for (const url of ['redis://h:6379/0', 'rediss+sentinel://h/master'])
+      expect(() => addressOf(url)).toThrow(/this is a Redis\. .+ CELERY_BROKER_URL/)
+  })
+
   it.each([
     'http://h',
     'amqp://',
