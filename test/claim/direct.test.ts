@@ -89,7 +89,7 @@ describe.each(mainEngines)('on $name', (engine) => {
     expect(tenants(jobs).filter((tenant) => tenant === 'three')).toHaveLength(5)
   })
 
-  it('a claim that creates the first class with a label returns the time at which its bucket has room again', async () => {
+  it('the first claim of a class with a label returns the time at which its bucket has room again', async () => {
     const { db } = at
     const worker = await enter(db, ['hosted'], { host: 'h1' })
     const hosted = quietTask('hosted', [limit('ip', { rate: '10/s', burst: 1, by: label('host') })])
