@@ -36,10 +36,10 @@ export class Walk {
   /** Resolves as `act` does, and keeps the messages anew meanwhile. */
   async during<T>(act: Promise<T>): Promise<T> {
     const over = new AbortController()
-    const isOver = act.then(() => true).finally(() => over.abort())
+    void act.catch(() => {}).finally(() => over.abort())
     for (;;) {
-      const late = systemClock.sleep(Math.max(0, this.#leftMs), over.signal).then(() => false)
-      if (await Promise.race([isOver, late])) return act
+      await systemClock.sleep(Math.max(0, this.#leftMs), over.signal)
+      if (over.signal.aborted) return act
       await this.#keepAnew()
     }
   }
