@@ -108,16 +108,9 @@ async function demo(options: DemoOptions): Promise<number> {
     if (workers === 0) await sluice.work([sync], { concurrency })
     const ended = await progress(sluice, jobs, started, ideal(perAccount), talk)
     await Promise.all(children.map(stopChild))
-    return summary(
-      await vendorProcess.report(),
-      await sluice.verify(),
-      ended,
-      jobs,
-      (systemClock.monotonicMs() - started) / 1000,
-      ideal(perAccount),
-      options,
-      talk,
-    )
+    const [report, proof] = [await vendorProcess.report(), await sluice.verify()]
+    const seconds = (systemClock.monotonicMs() - started) / 1000
+    return summary({ report, proof, ended, jobs, seconds, idealSeconds: ideal(perAccount) }, options, talk)
   } finally {
     for (const child of children) child.kill('SIGKILL')
     vendorProcess.kill()
@@ -193,14 +186,20 @@ async function count(sluice: Sluice): Promise<Ended> {
   return { done: Number(row?.done), failed: Number(row?.failed) }
 }
 
+/** A run of the demo. */
+interface Run {
+  /** What the vendor has counted. */
+  report: Report
+  proof: Verification
+  ended: Ended
+  jobs: number
+  seconds: number
+  idealSeconds: number
+}
+
 function summary(
-  report: Report,
-  proof: Verification,
-  ended: Ended,
-  jobs: number,
-  seconds: number,
-  idealSeconds: number,
-  options: DemoOptions,
+  { report, proof, ended, jobs, seconds, idealSeconds }: Run,
+  { json }: DemoOptions,
   talk: (line: string) => void,
 ): number {
   const exceeded = report.rules.reduce((sum, rule) => sum + rule.exceeded, 0)
@@ -226,7 +225,7 @@ function summary(
     seconds: round(seconds),
     idealSeconds: round(idealSeconds),
   }
-  if (options.json) process.stdout.write(`${JSON.stringify(result)}\n`)
+  if (json) process.stdout.write(`${JSON.stringify(result)}\n`)
   return ended.done === jobs && exceeded === 0 && proof.isProved ? 0 : 1
 }
 

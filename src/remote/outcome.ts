@@ -45,6 +45,6 @@ export function failedOutcome(
   const { refusal } = called ?? {}
   // A vendor that refuses a call has not carried it out.
   const isInDoubt = called !== undefined && (refusal === undefined || refusal.cause !== undefined)
-  const ended = verdict(job, task, error, refusal, isInDoubt, tookMs, clock)
+  const ended = verdict({ job, task, error, refusal, isInDoubt, tookMs }, clock)
   return { ...ended, ...(called === undefined ? {} : ran) }
 }

@@ -224,7 +224,8 @@ export class Attempt {
 
   #verdict(error: unknown, tookMs: number, refusal?: Throttling): Outcome {
     const isInDoubt = this.#isCalled && !isSure(knownError(error), this.#allowance)
-    return verdict(this.job, this.#task, error, refusal, isInDoubt, tookMs, this.#options.store.clock)
+    const { job } = this
+    return verdict({ job, task: this.#task, error, refusal, isInDoubt, tookMs }, this.#options.store.clock)
   }
 
   #call(): Promise<Called> {

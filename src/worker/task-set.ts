@@ -82,7 +82,7 @@ export class TaskSet {
   timedOut(job: ClaimedJob, forMs: number, clock: Clock): Outcome | undefined {
     const task = this.#byName.get(job.task) as AnyTask
     return forMs > task.timeoutMs + reportMs
-      ? verdict(job, task, timeoutError(task), undefined, true, forMs, clock)
+      ? verdict({ job, task, error: timeoutError(task), isInDoubt: true, tookMs: forMs }, clock)
       : undefined
   }
 

@@ -30,20 +30,21 @@ export function knownError(error: unknown): (SluiceError & Partial<AttemptError>
   return SluiceError.is(error) ? (error as SluiceError & Partial<AttemptError>) : undefined
 }
 
-/**
- * Returns how an attempt ends that failed by `error`.
- * @param refusal the bad answer that the error is about, if buckets are held because of it
- * @param isInDoubt the call may have been made
- */
-export function verdict(
-  job: ClaimedJob,
-  task: AnyTask,
-  error: unknown,
-  refusal: Throttling | undefined,
-  isInDoubt: boolean,
-  tookMs: number,
-  clock: Clock,
-): Outcome {
+/** An attempt that failed. */
+export interface Failure {
+  job: ClaimedJob
+  task: AnyTask
+  error: unknown
+  /** The bad answer that the error is about, if buckets are held because of it. */
+  refusal?: Throttling | undefined
+  /** The call may have been made. */
+  isInDoubt: boolean
+  tookMs: number
+}
+
+/** Returns how an attempt ends that failed. */
+export function verdict(failure: Failure, clock: Clock): Outcome {
+  const { job, task, error, refusal, isInDoubt, tookMs } = failure
   const text = describe(error)
   const known = knownError(error)
   if (known?.code === snoozedCode) return { kind: 'return', delayMs: known.retryAfterMs ?? 0, held: 'snooze', tookMs }
@@ -52,7 +53,7 @@ export function verdict(
   const isWaiting = refusal?.cause === 'credential' && known?.code === 'SLUICE_HTTP_STATUS'
   if (known?.retryable === false && !isWaiting) return { kind: 'failed', reason: 'refused', error: text, tookMs }
   if (task.isOnce && isInDoubt) return { kind: 'failed', reason: 'doubtful', error: text, tookMs }
-  if (refusal !== undefined) return throttled(job, task, refusal, text, tookMs, clock)
+  if (refusal !== undefined) return throttled(failure, refusal, text, clock)
   const failed = job.failed + 1
   if (failed >= task.retry.attempts) return { kind: 'failed', reason: 'exhausted', error: text, tookMs }
   const policyMs = known?.code === retryInCode ? 0 : delayMs(failed, task.retry, clock.random())
@@ -66,11 +67,9 @@ export function verdict(
  * its limits.
  */
 function throttled(
-  job: ClaimedJob,
-  { retry }: AnyTask,
+  { job, task: { retry }, tookMs }: Failure,
   { retryAfterMs, cause, heldMs }: Throttling,
   error: string,
-  tookMs: number,
   clock: Clock,
 ): Outcome {
   const times = job.throttled + 1
