@@ -17,6 +17,7 @@ import { blank, type TaskMessage } from '../../src/celery/task-message.ts'
 import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
 import { messageOf } from '../../src/remote/job-message.ts'
 import { task } from '../../src/tasks/task.ts'
+import { forAll } from '../for-all.ts'
 
 const message = (more: Partial<TaskMessage>): TaskMessage => ({ ...blank, id: 'a', task: 't', rootId: 'r', ...more })
 const job = { id: 'j', attempt: 1, ambiguous: false } as ClaimedJob
@@ -28,12 +29,10 @@ it('returns the input that a remote task is called with', () => {
     fc.dictionary(fc.string(), fc.jsonValue()),
     fc.array(fc.jsonValue(), { minLength: 1, maxLength: 4 }),
   )
-  fc.assert(
-    fc.property(input, (given) => {
-      const sent = messageOf(job, any, given, { id: 'c', expiresMs: 5, replyTo: 'r' })
-      expect(inputOf(sent)).toEqual(given)
-    }),
-  )
+  forAll(input, (given) => {
+    const sent = messageOf(job, any, given, { id: 'c', expiresMs: 5, replyTo: 'r' })
+    expect(inputOf(sent)).toEqual(given)
+  })
 })
 
 it('puts positional arguments beside named ones', () => {

@@ -2,6 +2,7 @@ import * as fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { withReadableHeaders } from '../../src/amqp/foreign-headers.ts'
 import { typed } from '../../src/amqp/headers.ts'
+import { forAll } from '../for-all.ts'
 
 /** A content header frame, as a server sends it. `entries`: names, and values with their type. */
 function frame(entries: readonly (readonly [string, Buffer])[], behind = ''): Buffer {
@@ -69,18 +70,16 @@ describe('headers of other clients', () => {
 
 describe('integers in headers', () => {
   it('have 32 bits, else 64', () =>
-    fc.assert(
-      fc.property(fc.oneof(fc.maxSafeInteger(), fc.integer(), fc.integer({ min: -300, max: 40_000 })), (n) => {
-        const type = n >= -(2 ** 31) && n < 2 ** 31 ? 'int32' : 'int64'
-        const one = { '!': type, value: n }
-        expect(typed({ n, list: [n], inner: { n }, big: BigInt(n) })).toEqual({
-          n: one,
-          list: [one],
-          inner: { n: one },
-          big: one,
-        })
-      }),
-    ))
+    forAll(fc.oneof(fc.maxSafeInteger(), fc.integer(), fc.integer({ min: -300, max: 40_000 })), (n) => {
+      const type = n >= -(2 ** 31) && n < 2 ** 31 ? 'int32' : 'int64'
+      const one = { '!': type, value: n }
+      expect(typed({ n, list: [n], inner: { n }, big: BigInt(n) })).toEqual({
+        n: one,
+        list: [one],
+        inner: { n: one },
+        big: one,
+      })
+    }))
 
   it('keep all their digits as bigint, and other values stay as they are', () => {
     const body = Buffer.from('1')

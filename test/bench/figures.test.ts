@@ -1,5 +1,6 @@
 import fc from 'fast-check'
 import { expect, it } from 'vitest'
+import { forAll } from '../for-all.ts'
 
 // Compares the arithmetic of the figures with simpler forms of it.
 
@@ -25,42 +26,32 @@ const load = (file: string): Promise<unknown> => import(new URL(`../../bench/${f
 
 it('the most jobs in a window is the maximum over all half-open windows that begin with a job', async () => {
   const { mostIn } = (await load('load.mjs')) as Load
-  fc.assert(
-    fc.property(fc.array(fc.integer({ min: 0, max: 50 })), fc.integer({ min: 1, max: 20 }), (times, window) => {
-      const plain = times.map((from) => times.filter((time) => time >= from && time < from + window).length)
-      expect(mostIn(times, window)).toBe(Math.max(0, ...plain))
-    }),
-  )
+  forAll(fc.array(fc.integer({ min: 0, max: 50 })), fc.integer({ min: 1, max: 20 }), (times, window) => {
+    const plain = times.map((from) => times.filter((time) => time >= from && time < from + window).length)
+    expect(mostIn(times, window)).toBe(Math.max(0, ...plain))
+  })
 })
 
 it('a vendor refuses each call that would be too many for some window, and does not count refused calls', async () => {
   const { mostIn, refusedOf } = (await load('load.mjs')) as Load
   expect(refusedOf([30, 0, 5, 10, 20, 14], 2, 10)).toBe(1)
-  fc.assert(
-    fc.property(
-      fc.array(fc.integer({ min: 0, max: 50 })),
-      fc.integer({ min: 1, max: 5 }),
-      fc.integer({ min: 1, max: 20 }),
-      (times, most, window) => {
-        expect(refusedOf(times, most, window) === 0).toBe(mostIn(times, window) <= most)
-      },
-    ),
+  forAll(
+    fc.array(fc.integer({ min: 0, max: 50 })),
+    fc.integer({ min: 1, max: 5 }),
+    fc.integer({ min: 1, max: 20 }),
+    (times, most, window) => {
+      expect(refusedOf(times, most, window) === 0).toBe(mostIn(times, window) <= most)
+    },
   )
 })
 
 it('a quantile is one of the samples, and at most its share of the samples lies below it', async () => {
   const { quantile } = (await load('load.mjs')) as Load
-  fc.assert(
-    fc.property(
-      fc.array(fc.integer(), { minLength: 1 }),
-      fc.double({ min: 0, max: 1, noNaN: true }),
-      (samples, share) => {
-        const value = quantile(samples, share)
-        expect(samples).toContain(value)
-        expect(samples.filter((sample) => sample < value).length).toBeLessThanOrEqual(share * samples.length)
-      },
-    ),
-  )
+  forAll(fc.array(fc.integer(), { minLength: 1 }), fc.double({ min: 0, max: 1, noNaN: true }), (samples, share) => {
+    const value = quantile(samples, share)
+    expect(samples).toContain(value)
+    expect(samples.filter((sample) => sample < value).length).toBeLessThanOrEqual(share * samples.length)
+  })
 })
 
 it('a drain that keeps exactly to its promise takes the ideal time without excess, and one that takes more shows an excess', async () => {

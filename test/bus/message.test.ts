@@ -3,6 +3,7 @@ import fc from 'fast-check'
 import { expect, it } from 'vitest'
 import { copyOf, eventOf, keyOf, messageOf, progressOf } from '../../src/bus/message.ts'
 import { stepOf, timeMaxMs } from '../../src/bus/names.ts'
+import { forAll } from '../for-all.ts'
 
 const received = (body: Uint8Array, properties: object, routingKey = 'a.b') =>
   ({ body: Buffer.from(body), properties, routingKey }) as unknown as Parameters<typeof progressOf>[0]
@@ -22,23 +23,21 @@ it('reads every message as an event, or refuses it with a reason, and never fail
     fc.uint8Array(),
     fc.json().map((text) => Buffer.from(text)),
   )
-  fc.assert(
-    fc.property(body, properties, fc.boolean(), (bytes, given, takesPlain) => {
-      const message = received(bytes, given)
-      const progress = progressOf(message)
-      expect(progress.attempt).toBeGreaterThanOrEqual(0)
-      try {
-        const event = eventOf(message, progress, { takesPlain, nowMs: 0 })
-        expect(typeof event.id).toBe('string')
-        const copy = copyOf(message, event, progress, { routingKey: 'q' })
-        expect(eventOf(received(copy.body, copy.properties ?? {}), progress, { takesPlain: false, nowMs: 0 })).toEqual(
-          JSON.parse(JSON.stringify(event)),
-        )
-      } catch (error) {
-        if ((error as { code?: string }).code !== 'SLUICE_EVENT_REFUSED') throw error
-      }
-    }),
-  )
+  forAll(body, properties, fc.boolean(), (bytes, given, takesPlain) => {
+    const message = received(bytes, given)
+    const progress = progressOf(message)
+    expect(progress.attempt).toBeGreaterThanOrEqual(0)
+    try {
+      const event = eventOf(message, progress, { takesPlain, nowMs: 0 })
+      expect(typeof event.id).toBe('string')
+      const copy = copyOf(message, event, progress, { routingKey: 'q' })
+      expect(eventOf(received(copy.body, copy.properties ?? {}), progress, { takesPlain: false, nowMs: 0 })).toEqual(
+        JSON.parse(JSON.stringify(event)),
+      )
+    } catch (error) {
+      if ((error as { code?: string }).code !== 'SLUICE_EVENT_REFUSED') throw error
+    }
+  })
 })
 
 it('keeps what is known of a delivery from copy to copy, and nothing of what servers add', () => {
@@ -99,15 +98,13 @@ it('recognises copies of one message, and no two messages, whatever ids other pr
 })
 
 it('finds a step that is a tenth longer than a delay at most, and one of the backoff first', () => {
-  fc.assert(
-    fc.property(fc.integer({ min: 1, max: 2 ** 33 }), (ms) => {
-      const step = stepOf(ms, new Set())
-      const wanted = Math.min(ms, timeMaxMs)
-      expect(step).toBeGreaterThanOrEqual(wanted)
-      expect(step / wanted).toBeLessThanOrEqual(1.1)
-      expect(stepOf(wanted, new Set([wanted]))).toBe(wanted)
-      expect(stepOf(Math.ceil(wanted * 0.9), new Set([1, wanted, 2 * wanted]))).toBe(wanted)
-    }),
-  )
+  forAll(fc.integer({ min: 1, max: 2 ** 33 }), (ms) => {
+    const step = stepOf(ms, new Set())
+    const wanted = Math.min(ms, timeMaxMs)
+    expect(step).toBeGreaterThanOrEqual(wanted)
+    expect(step / wanted).toBeLessThanOrEqual(1.1)
+    expect(stepOf(wanted, new Set([wanted]))).toBe(wanted)
+    expect(stepOf(Math.ceil(wanted * 0.9), new Set([1, wanted, 2 * wanted]))).toBe(wanted)
+  })
   expect([stepOf(0, new Set()), stepOf(-1, new Set()), stepOf(0.2, new Set())]).toEqual([0, 0, 1])
 })

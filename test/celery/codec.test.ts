@@ -16,6 +16,7 @@ import { signature } from '../../src/celery/signature.ts'
 import { blank, readTask, type TaskMessage, writeTask } from '../../src/celery/task-message.ts'
 import { readTime, reprOf, writeTime } from '../../src/celery/time.ts'
 import { firstGolden, golden, goldenRedis } from './golden.ts'
+import { forAll, forAllInTime } from '../for-all.ts'
 
 const nowMs = Date.UTC(2026, 0, 1)
 const refused = { code: 'SLUICE_CELERY_MESSAGE' }
@@ -107,16 +108,14 @@ describe('a task of Celery', () => {
 
   it('is refused whatever else it is', async () => {
     const message = firstGolden('delay')
-    await fc.assert(
-      fc.asyncProperty(
-        fc.oneof(fc.json(), fc.string()),
-        fc.dictionary(fc.string(), fc.jsonValue()),
-        async (text, more) => {
-          const odd = { ...message, headers: { ...message.headers, ...more }, body: Buffer.from(text) }
-          const read = await readTask(odd).catch((error: unknown) => error)
-          if ((read as TaskMessage).task === undefined) expect(read).toMatchObject(refused)
-        },
-      ),
+    await forAllInTime(
+      fc.oneof(fc.json(), fc.string()),
+      fc.dictionary(fc.string(), fc.jsonValue()),
+      async (text, more) => {
+        const odd = { ...message, headers: { ...message.headers, ...more }, body: Buffer.from(text) }
+        const read = await readTask(odd).catch((error: unknown) => error)
+        if ((read as TaskMessage).task === undefined) expect(read).toMatchObject(refused)
+      },
     )
     const bomb = { ...message, headers: { ...message.headers, compression: 'application/x-gzip' } }
     await expect(readTask(bomb)).rejects.toMatchObject(refused)
@@ -144,13 +143,11 @@ describe('a task of Celery', () => {
       chain: following.map((all) => all.map((one) => signature(one.task, one.args))),
       ignoreResult: fc.boolean(),
     })
-    await fc.assert(
-      fc.asyncProperty(sent, fc.boolean(), async (some, compress) => {
-        const task: TaskMessage = { ...blank, rootId: some.id, ...some, headers: { mine: 1 } }
-        const wire = await writeTask({ ...task, headers: { mine: 1, 'x-death': [] } }, { nowMs, compress })
-        expect(await readTask(wire)).toEqual({ ...task, ...(JSON.parse(JSON.stringify(task)) as object) })
-      }),
-    )
+    await forAllInTime(sent, fc.boolean(), async (some, compress) => {
+      const task: TaskMessage = { ...blank, rootId: some.id, ...some, headers: { mine: 1 } }
+      const wire = await writeTask({ ...task, headers: { mine: 1, 'x-death': [] } }, { nowMs, compress })
+      expect(await readTask(wire)).toEqual({ ...task, ...(JSON.parse(JSON.stringify(task)) as object) })
+    })
   })
 })
 
@@ -288,11 +285,9 @@ describe('events', () => {
 
 describe('what Python writes', () => {
   it('is read as JSON.parse reads it, and beyond', () => {
-    fc.assert(
-      fc.property(fc.json(), (text) => {
-        expect(JSON.parse(writeJson(readJson(text), 'it'))).toEqual(JSON.parse(text))
-      }),
-    )
+    forAll(fc.json(), (text) => {
+      expect(JSON.parse(writeJson(readJson(text), 'it'))).toEqual(JSON.parse(text))
+    })
     expect(
       readJson('{"a": "NaN \\" Infinity 12345678901234567890", "b": [NaN, -12345678901234567890, 1234567890.5]}'),
     ).toEqual({ a: 'NaN " Infinity 12345678901234567890', b: [NaN, -12345678901234567890n, 1234567890.5] })
@@ -321,21 +316,17 @@ describe('what Python writes', () => {
     expect(readTime('2026-11-28')).toBe(Date.UTC(2026, 10, 28))
     for (const text of ['', 'soon', '2026-13-01T00:00:00', '2026-11-28T', '2026-11-28T10'])
       expect(readTime(text)).toBeUndefined()
-    fc.assert(
-      fc.property(fc.integer({ min: 0, max: 4e12 }), (ms) => {
-        expect(readTime(writeTime(ms))).toBe(ms)
-      }),
-    )
+    forAll(fc.integer({ min: 0, max: 4e12 }), (ms) => {
+      expect(readTime(writeTime(ms))).toBe(ms)
+    })
   })
 
   it('describes arguments as Python does, at most 1,024 characters', () => {
     expect(reprOf([1, 'a\'b"', null, true, [{ a: 1.5 }]], true)).toBe(`(1, 'a\\'b"', None, True, [{'a': 1.5}])`)
     expect(reprOf([2], true)).toBe('(2,)')
-    fc.assert(
-      fc.property(fc.jsonValue(), (value) => {
-        expect(reprOf(value).length).toBeLessThanOrEqual(1_024)
-      }),
-    )
+    forAll(fc.jsonValue(), (value) => {
+      expect(reprOf(value).length).toBeLessThanOrEqual(1_024)
+    })
     expect(reprOf(['x'.repeat(5_000)], true)).toHaveLength(1_024)
     for (const nest of [(inner: unknown) => [inner], (inner: unknown) => ({ a: inner })])
       expect(reprOf(Array.from({ length: 50_000 }).reduce<unknown>(nest, 1)).length).toBeLessThanOrEqual(1_024)

@@ -5,6 +5,7 @@ import { Sluice } from '../../src/sluice.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { fn } from '../servers/fn.ts'
 import { type Room, share, type ShareLane, type Shares } from './share.ts'
+import { forAll, forAllInTime } from '../for-all.ts'
 import { cases } from '../long.ts'
 
 /** Lanes as a claim has them: sorted by the virtual start of their fair key, all starts within the horizon. */
@@ -103,10 +104,7 @@ const rest = (room: Room, shares: Shares): number[] => {
   return left(room, shares, 'units').map((units, b) => Math.min(units, places[b] ?? Infinity))
 }
 const held = (any: fc.Arbitrary<Room>, numRuns: number) => (check: (room: Room, shares: Shares) => void) =>
-  fc.assert(
-    fc.property(any, (room) => check(room, share(room))),
-    { numRuns },
-  )
+  forAll(numRuns, any, (room) => check(room, share(room)))
 
 describe.each([
   ['without costs', held(anyPlain, 1_000)],
@@ -224,15 +222,12 @@ describe('the division of room in SQL', () => {
       )
       return row?.shares
     }
-    await fc.assert(
-      fc.asyncProperty(any, async (room) => {
-        const shares = share(room)
-        expect(await inSql(room)).toEqual({
-          ...shares,
-          blocked: shares.blocked.map((b) => (b === undefined ? 0 : b + 1)),
-        })
-      }),
-      { numRuns: cases(800) },
-    )
+    await forAllInTime(cases(800), any, async (room) => {
+      const shares = share(room)
+      expect(await inSql(room)).toEqual({
+        ...shares,
+        blocked: shares.blocked.map((b) => (b === undefined ? 0 : b + 1)),
+      })
+    })
   })
 })

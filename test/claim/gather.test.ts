@@ -7,6 +7,7 @@ import type { Clock } from '../../src/core/clock.ts'
 import { systemClock } from '../../src/core/clock.ts'
 import type { Store } from '../../src/db/store.ts'
 import { attemptCalls } from './engine.ts'
+import { forAllInTime } from '../for-all.ts'
 
 const success: Outcome = { kind: 'done', result: null, tookMs: 1 }
 const failure: Outcome = { kind: 'retry', error: '{}', delayMs: 1, tookMs: 1 }
@@ -136,35 +137,33 @@ describe('the ends of attempts under a limit', () => {
 
   it('each of them once, in a statement that is sent 25 ms after it at most, or as soon as the one before is answered', async () => {
     const end = fc.record({ gapMs: fc.integer({ min: 0, max: 40 }), kind: fc.integer({ min: 0, max: 9 }) })
-    await fc.assert(
-      fc.asyncProperty(
-        fc.array(end, { minLength: 1, maxLength: 30 }),
-        fc.integer({ min: 1, max: 30 }),
-        fc.integer({ min: 1, max: 20 }),
-        async (ends, tookMs, slots) => {
-          const { finisher, statements, to } = stage({ slots, isPressing: ({ seq }) => ends[seq]?.kind === 0 }, tookMs)
-          finisher.opened(ends.map((_, seq) => job(seq)))
-          const ended: number[] = []
-          let atMs = 0
-          for (const [seq, { gapMs, kind }] of ends.entries()) {
-            atMs += gapMs
-            await to(atMs)
-            ended.push(atMs)
-            void finisher.end(job(seq, kind !== 1), kind === 2 ? failure : success)
-          }
-          await to(atMs + 10_000)
-          expect(statements.flatMap(({ seqs }) => seqs).toSorted((a, b) => a - b)).toEqual(ends.map((_, seq) => seq))
-          for (const [i, { atMs: sentMs, seqs }] of statements.entries()) {
-            const freeMs = i === 0 ? 0 : (statements[i - 1]?.atMs ?? 0) + tookMs
-            const firstMs = Math.min(...seqs.map((seq) => ended[seq] ?? 0))
-            expect(sentMs).toBeLessThanOrEqual(Math.max(freeMs, firstMs + 25))
-            const isUrgent = seqs.some((seq) => (ends[seq]?.kind ?? 9) <= 2)
-            const lastMs = Math.max(...seqs.map((seq) => ended[seq] ?? 0))
-            if (isUrgent) expect(sentMs).toBeLessThanOrEqual(Math.max(freeMs, lastMs))
-          }
-        },
-      ),
-      { numRuns: 200 },
+    await forAllInTime(
+      200,
+      fc.array(end, { minLength: 1, maxLength: 30 }),
+      fc.integer({ min: 1, max: 30 }),
+      fc.integer({ min: 1, max: 20 }),
+      async (ends, tookMs, slots) => {
+        const { finisher, statements, to } = stage({ slots, isPressing: ({ seq }) => ends[seq]?.kind === 0 }, tookMs)
+        finisher.opened(ends.map((_, seq) => job(seq)))
+        const ended: number[] = []
+        let atMs = 0
+        for (const [seq, { gapMs, kind }] of ends.entries()) {
+          atMs += gapMs
+          await to(atMs)
+          ended.push(atMs)
+          void finisher.end(job(seq, kind !== 1), kind === 2 ? failure : success)
+        }
+        await to(atMs + 10_000)
+        expect(statements.flatMap(({ seqs }) => seqs).toSorted((a, b) => a - b)).toEqual(ends.map((_, seq) => seq))
+        for (const [i, { atMs: sentMs, seqs }] of statements.entries()) {
+          const freeMs = i === 0 ? 0 : (statements[i - 1]?.atMs ?? 0) + tookMs
+          const firstMs = Math.min(...seqs.map((seq) => ended[seq] ?? 0))
+          expect(sentMs).toBeLessThanOrEqual(Math.max(freeMs, firstMs + 25))
+          const isUrgent = seqs.some((seq) => (ends[seq]?.kind ?? 9) <= 2)
+          const lastMs = Math.max(...seqs.map((seq) => ended[seq] ?? 0))
+          if (isUrgent) expect(sentMs).toBeLessThanOrEqual(Math.max(freeMs, lastMs))
+        }
+      },
     )
   })
 })

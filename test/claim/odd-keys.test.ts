@@ -4,6 +4,7 @@ import { describe, expect, it } from 'vitest'
 import { z } from 'zod'
 import { limit } from '../../src/limits/limit.ts'
 import { task } from '../../src/tasks/task.ts'
+import { forAllInTime } from '../for-all.ts'
 import { cases, isLong } from '../long.ts'
 import { claimAll, count, done, emptied, mainEngines } from './engine.ts'
 import '../property.ts'
@@ -41,58 +42,55 @@ describe.each(mainEngines)('keys with odd characters on $name', (engine) => {
   it(
     'have buckets of their own in claims, pauses, filters, takes, moves and proofs',
     () =>
-      fc.assert(
-        fc.asyncProperty(anyKeys, fc.boolean(), fc.boolean(), async (keys, isCosted, isFair) => {
-          const { sluice, db, worker } = at
-          const name = `odd-${runs++}`
-          const own = limit(name, { window: '100/h', concurrency: 1, by: byTenant, weights: { a: 3 } })
-          const call = task(name, {
-            input,
-            limits: [isCosted ? { limit: own, cost: ({ n }: Input) => n } : own],
-            ...(isFair ? { fair: 'tenant' as const } : {}),
-            run: () => undefined,
-          })
-          const all = keys.toSorted()
-          const [first = '', second = ''] = keys
-          const claimed = async () => claimAll(db, worker, [name], 10)
-          await sluice.sendMany(
-            call,
-            [...keys, ...keys].map((tenant) => ({ tenant, n: 2 })),
-          )
-          for (const key of keys) expect((await sluice.jobs.count({ limit: name, key })).count).toBe(2)
-          const running = await claimed()
-          expect(keysOf(running)).toEqual(all)
-          await sluice.pause({ limit: name, key: first }, { reason: 'odd' })
-          expect(await done(db, running)).toEqual([])
-          const others = await claimed()
-          expect(keysOf(others)).toEqual(all.filter((key) => key !== first))
-          expect(await sluice.resume({ limit: name, key: first })).toBe(true)
-          const last = await claimed()
-          expect(keysOf(last)).toEqual([first])
-          expect(await done(db, [...others, ...last])).toEqual([])
-          expect(await jobsLeft(db)).toBe(0)
-          for (const key of keys) {
-            await (await sluice.takes.take(own, { key })).release()
-            const [used] = await sluice.limits.usage({ limit: name, key })
-            expect(used).toMatchObject({ key, units: isCosted ? 5 : 3 })
-          }
-          await sluice.send(call, { tenant: first, n: 2 })
-          expect(await sluice.limits.rekey(name, { from: first, to: second })).toBe(1)
-          const [moved] = await claimed()
-          expect((await sluice.jobs.get(moved?.id ?? ''))?.limits).toEqual([`${name}:${second}`])
-          expect(await done(db, moved === undefined ? [] : [moved])).toEqual([])
-          const proof = await sluice.verify({ limit: name })
-          expect(proof).toMatchObject({ isProved: true, buckets: keys.length, exceeded: [], missing: [] })
-          expect(
-            await count(
-              db,
-              `sluice.ledger l where l.debt[2] <> 0 and not exists (
+      forAllInTime(cases(60), anyKeys, fc.boolean(), fc.boolean(), async (keys, isCosted, isFair) => {
+        const { sluice, db, worker } = at
+        const name = `odd-${runs++}`
+        const own = limit(name, { window: '100/h', concurrency: 1, by: byTenant, weights: { a: 3 } })
+        const call = task(name, {
+          input,
+          limits: [isCosted ? { limit: own, cost: ({ n }: Input) => n } : own],
+          ...(isFair ? { fair: 'tenant' as const } : {}),
+          run: () => undefined,
+        })
+        const all = keys.toSorted()
+        const [first = '', second = ''] = keys
+        const claimed = async () => claimAll(db, worker, [name], 10)
+        await sluice.sendMany(
+          call,
+          [...keys, ...keys].map((tenant) => ({ tenant, n: 2 })),
+        )
+        for (const key of keys) expect((await sluice.jobs.count({ limit: name, key })).count).toBe(2)
+        const running = await claimed()
+        expect(keysOf(running)).toEqual(all)
+        await sluice.pause({ limit: name, key: first }, { reason: 'odd' })
+        expect(await done(db, running)).toEqual([])
+        const others = await claimed()
+        expect(keysOf(others)).toEqual(all.filter((key) => key !== first))
+        expect(await sluice.resume({ limit: name, key: first })).toBe(true)
+        const last = await claimed()
+        expect(keysOf(last)).toEqual([first])
+        expect(await done(db, [...others, ...last])).toEqual([])
+        expect(await jobsLeft(db)).toBe(0)
+        for (const key of keys) {
+          await (await sluice.takes.take(own, { key })).release()
+          const [used] = await sluice.limits.usage({ limit: name, key })
+          expect(used).toMatchObject({ key, units: isCosted ? 5 : 3 })
+        }
+        await sluice.send(call, { tenant: first, n: 2 })
+        expect(await sluice.limits.rekey(name, { from: first, to: second })).toBe(1)
+        const [moved] = await claimed()
+        expect((await sluice.jobs.get(moved?.id ?? ''))?.limits).toEqual([`${name}:${second}`])
+        expect(await done(db, moved === undefined ? [] : [moved])).toEqual([])
+        const proof = await sluice.verify({ limit: name })
+        expect(proof).toMatchObject({ isProved: true, buckets: keys.length, exceeded: [], missing: [] })
+        expect(
+          await count(
+            db,
+            `sluice.ledger l where l.debt[2] <> 0 and not exists (
             select 1 from sluice.ledger m where m.bucket = l.bucket and (m.at, m.n) > (l.at, l.n))`,
-            ),
-          ).toBe(0)
-        }),
-        { numRuns: cases(60) },
-      ),
+          ),
+        ).toBe(0)
+      }),
     isLong ? 300_000 : 120_000,
   )
 

@@ -6,21 +6,20 @@ import { limit } from '../../src/limits/limit.ts'
 import type { Rule } from '../../src/limits/rule.ts'
 import { level, minute, second } from '../limits/oracle.ts'
 import { type Room, share, type ShareLane } from './share.ts'
+import { forAll } from '../for-all.ts'
 import { copies } from '../rows.ts'
 
 describe('the division of room among fair keys', () => {
   it('differs among equals by one unit at most, even where a large claim divides little room', () => {
-    fc.assert(
-      fc.property(
-        fc.integer({ min: 1, max: 500 }),
-        fc.integer({ min: 0, max: 700 }),
-        fc.integer({ min: 1, max: 50 }),
-        (want, avail, count) => {
-          const lanes = Array.from({ length: count }, (_, fair) => ({ n: 10_000, step: 1_000_000, fair, buckets: [0] }))
-          const { take } = share({ want, lanes, vstart: lanes.map(() => 0), units: [avail] })
-          expect(Math.max(...take) - Math.min(...take)).toBeLessThanOrEqual(1)
-        },
-      ),
+    forAll(
+      fc.integer({ min: 1, max: 500 }),
+      fc.integer({ min: 0, max: 700 }),
+      fc.integer({ min: 1, max: 50 }),
+      (want, avail, count) => {
+        const lanes = Array.from({ length: count }, (_, fair) => ({ n: 10_000, step: 1_000_000, fair, buckets: [0] }))
+        const { take } = share({ want, lanes, vstart: lanes.map(() => 0), units: [avail] })
+        expect(Math.max(...take) - Math.min(...take)).toBeLessThanOrEqual(1)
+      },
     )
   })
 
@@ -53,34 +52,30 @@ describe('the division of room among fair keys', () => {
       minLength: 2,
       maxLength: 6,
     })
-    fc.assert(
-      fc.property(fc.integer({ min: 1, max: 12 }), fc.integer({ min: 0, max: 300 }), keys, (want, units, costs) => {
-        const lanes = costs.map((list, fair) => {
-          const jobs = list.map((cost) => ({ costs: [cost], turn: cost }))
-          return { n: jobs.length, step: 1_000_000, fair, buckets: [0], jobs }
-        })
-        const { vstart } = share({ want, lanes, vstart: lanes.map(() => 0), units: [units] })
-        expect(Math.max(...vstart) - Math.min(...vstart)).toBeLessThanOrEqual(30_000_000)
-      }),
-    )
+    forAll(fc.integer({ min: 1, max: 12 }), fc.integer({ min: 0, max: 300 }), keys, (want, units, costs) => {
+      const lanes = costs.map((list, fair) => {
+        const jobs = list.map((cost) => ({ costs: [cost], turn: cost }))
+        return { n: jobs.length, step: 1_000_000, fair, buckets: [0], jobs }
+      })
+      const { vstart } = share({ want, lanes, vstart: lanes.map(() => 0), units: [units] })
+      expect(Math.max(...vstart) - Math.min(...vstart)).toBeLessThanOrEqual(30_000_000)
+    })
   })
 
   it('keeps a key without costs ahead of a key with costs by its share of the room at most', () => {
-    fc.assert(
-      fc.property(fc.integer({ min: 1, max: 100 }), fc.integer({ min: 0, max: 300 }), (want, units) => {
-        const plain = { n: 1_000, step: 1_000_000, fair: 0, buckets: [0] }
-        const jobs = copies(100, { costs: [3], turn: 3 })
-        const { vstart } = share({
-          want,
-          lanes: [plain, { ...plain, n: 100, fair: 1, jobs }],
-          vstart: [0, 0],
-          units: [units],
-        })
-        const ahead = ((vstart[0] ?? 0) - (vstart[1] ?? 0)) / 1_000_000
-        expect(ahead).toBeLessThanOrEqual(Math.max(1, Math.min(want, units) / 2))
-        expect(ahead).toBeGreaterThanOrEqual(-3)
-      }),
-    )
+    forAll(fc.integer({ min: 1, max: 100 }), fc.integer({ min: 0, max: 300 }), (want, units) => {
+      const plain = { n: 1_000, step: 1_000_000, fair: 0, buckets: [0] }
+      const jobs = copies(100, { costs: [3], turn: 3 })
+      const { vstart } = share({
+        want,
+        lanes: [plain, { ...plain, n: 100, fair: 1, jobs }],
+        vstart: [0, 0],
+        units: [units],
+      })
+      const ahead = ((vstart[0] ?? 0) - (vstart[1] ?? 0)) / 1_000_000
+      expect(ahead).toBeLessThanOrEqual(Math.max(1, Math.min(want, units) / 2))
+      expect(ahead).toBeGreaterThanOrEqual(-3)
+    })
   })
 })
 

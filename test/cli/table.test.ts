@@ -7,6 +7,7 @@ import { confirmed } from '../../src/cli/bulk.ts'
 import { inputOf } from '../../src/cli/cells.ts'
 import { openTable, type TableRow } from '../../src/cli/table.ts'
 import { type AnyTask, task } from '../../src/index.ts'
+import { forAllInTime } from '../for-all.ts'
 
 async function* inPieces(text: string | Buffer, size: number): AsyncGenerator<Buffer> {
   const bytes = Buffer.from(text)
@@ -26,28 +27,26 @@ describe('rows of a file', () => {
   it('contain any cells as they were written, with the line where each row begins', async () => {
     const cell = fc.string({ unit: fc.constantFrom('a', 'ä', '"', ',', ';', '\n', ' ', '7') })
     const rows = fc.array(fc.tuple(cell, cell, cell), { maxLength: 12 })
-    await fc.assert(
-      fc.asyncProperty(
-        rows,
-        fc.constantFrom(',', ';', '\t'),
-        fc.constantFrom('\n', '\r\n'),
-        fc.integer({ min: 1, max: 40 }),
-        async (cells, delimiter, end, size) => {
-          const lines = cells.map((row) => row.map(quoted).join(delimiter))
-          const found = await read(
-            `\ufeff${['a', 'b', 'c'].join(delimiter)}${end}${lines.map((line) => line + end).join('')}`,
-            size,
-          )
-          expect(found.columns).toEqual(['a', 'b', 'c'])
-          expect(found.rows.map((row) => row.cells)).toEqual(cells)
-          let line = 2
-          for (const [i, row] of found.rows.entries()) {
-            expect(row).toMatchObject({ line, raw: lines[i] })
-            line += (lines[i] as string).split('\n').length
-          }
-        },
-      ),
-      { numRuns: 100 },
+    await forAllInTime(
+      100,
+      rows,
+      fc.constantFrom(',', ';', '\t'),
+      fc.constantFrom('\n', '\r\n'),
+      fc.integer({ min: 1, max: 40 }),
+      async (cells, delimiter, end, size) => {
+        const lines = cells.map((row) => row.map(quoted).join(delimiter))
+        const found = await read(
+          `\ufeff${['a', 'b', 'c'].join(delimiter)}${end}${lines.map((line) => line + end).join('')}`,
+          size,
+        )
+        expect(found.columns).toEqual(['a', 'b', 'c'])
+        expect(found.rows.map((row) => row.cells)).toEqual(cells)
+        let line = 2
+        for (const [i, row] of found.rows.entries()) {
+          expect(row).toMatchObject({ line, raw: lines[i] })
+          line += (lines[i] as string).split('\n').length
+        }
+      },
     )
   })
 
@@ -156,14 +155,12 @@ describe('cells as an input', () => {
   it('return any text, number and boolean as it was', async () => {
     const schema = z.object({ s: z.string(), n: z.number(), b: z.boolean() })
     const value = fc.record({ s: fc.string(), n: fc.double({ noNaN: true, noDefaultInfinity: true }), b: fc.boolean() })
-    await fc.assert(
-      fc.asyncProperty(value, async (input) => {
-        const cells = Object.fromEntries(
-          Object.entries(input).map(([name, each]) => [name, typeof each === 'string' ? each : JSON.stringify(each)]),
-        )
-        expect(await made(schema, cells)).toEqual({ ...input, n: input.n === 0 ? 0 : input.n })
-      }),
-    )
+    await forAllInTime(value, async (input) => {
+      const cells = Object.fromEntries(
+        Object.entries(input).map(([name, each]) => [name, typeof each === 'string' ? each : JSON.stringify(each)]),
+      )
+      expect(await made(schema, cells)).toEqual({ ...input, n: input.n === 0 ? 0 : input.n })
+    })
   })
 
   it('that fit no type stay as written, and a number that would change its value stays text', async () => {

@@ -1,6 +1,7 @@
 import fc from 'fast-check'
 import { afterEach, expect, test, vi } from 'vitest'
 import { caughtUpMs, leastUs, readMoment, stepForward, StoreClock, systemClock } from '../../src/core/clock.ts'
+import { forAll } from '../for-all.ts'
 import { until } from '../until.ts'
 
 afterEach(() => vi.useRealTimers())
@@ -36,54 +37,50 @@ test('the upper bound of the store clock grows as the monotonic clock plus a sec
 
 test('a step of the clock is found where there is one, and nowhere else, however long replies took', () => {
   const span = (max: number) => fc.integer({ min: 0, max })
-  fc.assert(
-    fc.property(
-      fc.record({ away: span(4_000), wait: span(3_600_000), there: span(4_000), back: span(4_000), home: span(4_000) }),
-      fc.integer({ min: -500, max: 500 }),
-      fc.integer({ min: -7_200_000, max: 7_200_000 }),
-      span(3_600_000),
-      ({ away, wait, there, back, home }, slew, stepMs, sleptMs) => {
-        // Sent, decided, received, twice: in ms of a true clock. The store's clock runs slightly wrong, and steps.
-        const decided = [away, away + back + wait + there] as const
-        const seen = { us: away * 1_000, sentMs: 0, receivedMs: away + back, bootMs: away + back }
-        const passedUs = (decided[1] - decided[0]) * (1_000 + slew / 1_000) + stepMs * 1_000
-        const sentMs = seen.receivedMs + wait
-        const next = { us: seen.us + passedUs, sentMs, receivedMs: decided[1] + home, bootMs: decided[1] + home }
-        const { byUs } = stepForward(seen, next)
-        const slackMs = away + back + there + home + (decided[1] - decided[0]) / 500 + 2_001
-        if (stepMs <= 2_000) expect(byUs).toBe(0)
-        if (stepMs > slackMs) expect(Math.abs(byUs / 1_000 - stepMs)).toBeLessThan(slackMs)
-        if (stepMs >= 0) expect(leastUs(seen, sentMs)).toBeLessThanOrEqual(next.us)
-        else if (-stepMs > slackMs) expect(leastUs(seen, sentMs)).toBeGreaterThan(next.us)
-        // This process stood still meanwhile, which looks like a step; its machine knows that it slept.
-        const late = { ...next, us: next.us - stepMs * 1_000 + sleptMs * 1_000, bootMs: next.bootMs + sleptMs }
-        expect(stepForward(seen, late).isOwn).toBe(true)
-      },
-    ),
+  forAll(
+    fc.record({ away: span(4_000), wait: span(3_600_000), there: span(4_000), back: span(4_000), home: span(4_000) }),
+    fc.integer({ min: -500, max: 500 }),
+    fc.integer({ min: -7_200_000, max: 7_200_000 }),
+    span(3_600_000),
+    ({ away, wait, there, back, home }, slew, stepMs, sleptMs) => {
+      // Sent, decided, received, twice: in ms of a true clock. The store's clock runs slightly wrong, and steps.
+      const decided = [away, away + back + wait + there] as const
+      const seen = { us: away * 1_000, sentMs: 0, receivedMs: away + back, bootMs: away + back }
+      const passedUs = (decided[1] - decided[0]) * (1_000 + slew / 1_000) + stepMs * 1_000
+      const sentMs = seen.receivedMs + wait
+      const next = { us: seen.us + passedUs, sentMs, receivedMs: decided[1] + home, bootMs: decided[1] + home }
+      const { byUs } = stepForward(seen, next)
+      const slackMs = away + back + there + home + (decided[1] - decided[0]) / 500 + 2_001
+      if (stepMs <= 2_000) expect(byUs).toBe(0)
+      if (stepMs > slackMs) expect(Math.abs(byUs / 1_000 - stepMs)).toBeLessThan(slackMs)
+      if (stepMs >= 0) expect(leastUs(seen, sentMs)).toBeLessThanOrEqual(next.us)
+      else if (-stepMs > slackMs) expect(leastUs(seen, sentMs)).toBeGreaterThan(next.us)
+      // This process stood still meanwhile, which looks like a step; its machine knows that it slept.
+      const late = { ...next, us: next.us - stepMs * 1_000 + sleptMs * 1_000, bootMs: next.bootMs + sleptMs }
+      expect(stepForward(seen, late).isOwn).toBe(true)
+    },
   )
 })
 
 test('the clock that advanced most measures how much time has passed, and a clock that was set back is ignored', () => {
   const span = fc.integer({ min: 0, max: 1e9 })
   const jump = fc.integer({ min: -1e9, max: 1e9 })
-  fc.assert(
-    fc.property(span, span, jump, span, (beginMs, passedMs, wallMs, bootMs) => {
-      const shown = { monotonicMs: beginMs, wallMs: 1e12, bootMs: 7_000 }
-      const clock = {
-        ...systemClock,
-        monotonicMs: () => shown.monotonicMs,
-        wallMs: () => shown.wallMs,
-        bootMs: () => shown.bootMs,
-      }
-      const since = readMoment(clock)
-      shown.monotonicMs += passedMs
-      shown.wallMs += wallMs
-      shown.bootMs += bootMs
-      // The boot clock is a second wrong at most.
-      expect(caughtUpMs(clock, since)).toBe(beginMs + Math.max(passedMs, wallMs, bootMs - 1_000))
-      expect(caughtUpMs(clock, undefined)).toBe(beginMs + passedMs)
-    }),
-  )
+  forAll(span, span, jump, span, (beginMs, passedMs, wallMs, bootMs) => {
+    const shown = { monotonicMs: beginMs, wallMs: 1e12, bootMs: 7_000 }
+    const clock = {
+      ...systemClock,
+      monotonicMs: () => shown.monotonicMs,
+      wallMs: () => shown.wallMs,
+      bootMs: () => shown.bootMs,
+    }
+    const since = readMoment(clock)
+    shown.monotonicMs += passedMs
+    shown.wallMs += wallMs
+    shown.bootMs += bootMs
+    // The boot clock is a second wrong at most.
+    expect(caughtUpMs(clock, since)).toBe(beginMs + Math.max(passedMs, wallMs, bootMs - 1_000))
+    expect(caughtUpMs(clock, undefined)).toBe(beginMs + passedMs)
+  })
 })
 
 test('the clocks of this machine advance together', async () => {

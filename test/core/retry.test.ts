@@ -1,6 +1,7 @@
 import fc from 'fast-check'
 import { expect, it } from 'vitest'
 import { againMs, delayMs, type RetryOptions, type RetryPolicy, retryPolicy } from '../../src/core/retry.ts'
+import { forAll } from '../for-all.ts'
 
 const code = (options: RetryOptions): unknown => {
   try {
@@ -70,41 +71,33 @@ it('survives an outage of six hours by default, whatever the jitter, with no mor
   expect(sumMs(policy, () => 0)).toBeGreaterThanOrEqual(6 * hours)
   expect(sumMs(policy, () => 0, policy.attempts - 1)).toBeLessThan(6 * hours)
   const randoms = fc.array(random, { minLength: policy.attempts, maxLength: policy.attempts })
-  fc.assert(
-    fc.property(randoms, (given) => {
-      const left = [...given]
-      const sum = sumMs(policy, () => left.pop() as number)
-      expect(sum >= 6 * hours && sum <= 12.2 * hours).toBe(true)
-    }),
-  )
+  forAll(randoms, (given) => {
+    const left = [...given]
+    const sum = sumMs(policy, () => left.pop() as number)
+    expect(sum >= 6 * hours && sum <= 12.2 * hours).toBe(true)
+  })
 })
 
 it('is a whole number from half of the bound to the bound, uniformly in `random`', () => {
-  fc.assert(
-    fc.property(failures, span, span, random, (failed, base, max, part) => {
-      const wait = delayMs(failed, retryPolicy({ base, max }), part)
-      const most = Math.min(max, base * 2 ** Math.min(failed - 1, 40))
-      expect(Number.isSafeInteger(wait) && wait >= most / 2 && wait <= most).toBe(true)
-      expect(Math.abs(wait - (most / 2) * (1 + part))).toBeLessThanOrEqual(1)
-    }),
-  )
+  forAll(failures, span, span, random, (failed, base, max, part) => {
+    const wait = delayMs(failed, retryPolicy({ base, max }), part)
+    const most = Math.min(max, base * 2 ** Math.min(failed - 1, 40))
+    expect(Number.isSafeInteger(wait) && wait >= most / 2 && wait <= most).toBe(true)
+    expect(Math.abs(wait - (most / 2) * (1 + part))).toBeLessThanOrEqual(1)
+  })
 })
 
 it('never waits less after one more failure, by the shortest wait and by the longest', () => {
-  fc.assert(
-    fc.property(failures, span, span, fc.constantFrom(0, almostOne), (failed, base, max, part) => {
-      const policy = retryPolicy({ base, max })
-      expect(delayMs(failed + 1, policy, part)).toBeGreaterThanOrEqual(delayMs(failed, policy, part))
-    }),
-  )
+  forAll(failures, span, span, fc.constantFrom(0, almostOne), (failed, base, max, part) => {
+    const policy = retryPolicy({ base, max })
+    expect(delayMs(failed + 1, policy, part)).toBeGreaterThanOrEqual(delayMs(failed, policy, part))
+  })
 })
 
 it('repeats an unanswered request after half of a wait at least, and a second at most', () => {
-  fc.assert(
-    fc.property(fc.nat(2_000), random, (tries, part) => {
-      const most = Math.min(1_000, 20 * 2 ** tries)
-      const wait = againMs(tries, part)
-      expect(wait >= most / 2 && wait <= most).toBe(true)
-    }),
-  )
+  forAll(fc.nat(2_000), random, (tries, part) => {
+    const most = Math.min(1_000, 20 * 2 ** tries)
+    const wait = againMs(tries, part)
+    expect(wait >= most / 2 && wait <= most).toBe(true)
+  })
 })

@@ -5,6 +5,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { parseHours, writtenHours } from '../../src/core/hours.ts'
 import { engines, openOn } from '../claim/engine.ts'
 import type { Sluice } from '../../src/sluice.ts'
+import { forAll, forAllInTime } from '../for-all.ts'
 import { isLong } from '../long.ts'
 
 const minuteMs = 60_000
@@ -109,14 +110,11 @@ describe.each(engines)('opening hours on $name', (engine) => {
       return row
     }
     let closed = 0
-    await fc.assert(
-      fc.asyncProperty(anyCase, async (one) => {
-        const expected = opening(one)
-        if (expected !== one.atMs) closed++
-        expect(await ask(one)).toEqual({ shut: expected !== one.atMs, ms: expected ?? null })
-      }),
-      { numRuns: runs },
-    )
+    await forAllInTime(runs, anyCase, async (one) => {
+      const expected = opening(one)
+      if (expected !== one.atMs) closed++
+      expect(await ask(one)).toEqual({ shut: expected !== one.atMs, ms: expected ?? null })
+    })
     expect(closed).toBeGreaterThan(runs / 4)
   })
 
@@ -140,12 +138,10 @@ describe.each(engines)('opening hours on $name', (engine) => {
 it('hours that are printed are read as the same hours', () => {
   const days = fc.subarray([1, 2, 3, 4, 5, 6, 7], { minLength: 1 })
   const [fromMin, toMin] = [fc.integer({ min: 0, max: 1_439 }), fc.integer({ min: 0, max: 1_440 })]
-  fc.assert(
-    fc.property(fc.record({ fromMin, toMin, days, zone: fc.constant('UTC') }), (hours) => {
-      fc.pre(hours.fromMin !== hours.toMin)
-      expect(parseHours(writtenHours(hours))).toEqual(hours)
-    }),
-  )
+  forAll(fc.record({ fromMin, toMin, days, zone: fc.constant('UTC') }), (hours) => {
+    fc.pre(hours.fromMin !== hours.toMin)
+    expect(parseHours(writtenHours(hours))).toEqual(hours)
+  })
   expect(writtenHours({ fromMin: 480, toMin: 1_440, days: [1, 2, 3, 6, 7], zone: 'UTC' })).toMatchObject({
     to: '24:00',
     days: 'Mon-Wed,Sat,Sun',

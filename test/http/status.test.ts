@@ -3,6 +3,7 @@ import { expect, test } from 'vitest'
 import { hideValue } from '../../src/core/redact.ts'
 import { check, HttpStatusError, SluiceError } from '../../src/index.ts'
 import { httpServer, setup } from './bench.ts'
+import { forAllInTime } from '../for-all.ts'
 
 const thrown = async (response: Response) => {
   const error: unknown = await check(response).catch((reason: unknown) => reason)
@@ -67,16 +68,14 @@ test('the error names the request without its query, and nothing of the body is 
 test('the first 500 characters of the body are kept, without secrets, wherever a secret stands', async () => {
   hideValue('a-registered-value-of-a-secret')
   const secrets = ['sk_live_51abcdefgh', 'Bearer abcdefgh12345678', 'a-registered-value-of-a-secret']
-  await fc.assert(
-    fc.asyncProperty(fc.nat(600), fc.constantFrom(...secrets), async (before, secret) => {
-      const text = `${'é '.repeat(before / 2)} ${secret} ${'ü '.repeat(300)}`
-      const error = await thrown(new Response(text, { status: 401 }))
-      expect(error.body).toHaveLength(500)
-      expect(error.message).toContain(error.body)
-      // Not even a part of it, where the text is cut.
-      for (const part of ['51abc', 'abcdefgh', 'a-registered']) expect(error.message).not.toContain(part)
-    }),
-  )
+  await forAllInTime(fc.nat(600), fc.constantFrom(...secrets), async (before, secret) => {
+    const text = `${'é '.repeat(before / 2)} ${secret} ${'ü '.repeat(300)}`
+    const error = await thrown(new Response(text, { status: 401 }))
+    expect(error.body).toHaveLength(500)
+    expect(error.message).toContain(error.body)
+    // Not even a part of it, where the text is cut.
+    for (const part of ['51abc', 'abcdefgh', 'a-registered']) expect(error.message).not.toContain(part)
+  })
 })
 
 test('a body that breaks off, was read, or is not there leaves the status to decide', async () => {

@@ -3,6 +3,7 @@ import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { adapted, type Course, type Found } from '../../src/limits/adaptive.ts'
 import { limit, type LimitOptions } from '../../src/limits/limit.ts'
+import { forAll } from '../for-all.ts'
 import '../property.ts'
 
 const bounds = { floor: 10, ceiling: 1_000 }
@@ -52,25 +53,17 @@ describe('the next rate', () => {
   it('is one that a limit can have, whatever its window', () => {
     const windows = ['ms', 's', 'min', '7min', 'h', '7h', 'd', '31d', '366d']
     const units = fc.integer({ min: 1, max: 10_000_000 })
-    fc.assert(
-      fc.property(
-        fc.constantFrom(...windows),
-        units,
-        fc.double({ min: 0, max: 1, noNaN: true }),
-        (window, begin, part) => {
-          const at = (rate: number) =>
-            limit('found', { rate: `${rate}/${window}` as '1/s', adaptive: true, transit: 100 })
-          let ceiling: number | undefined
-          try {
-            ceiling = at(begin).adaptive?.ceiling
-          } catch {
-            // It is beyond exact arithmetic from the start.
-          }
-          if (ceiling === undefined) return
-          for (const rate of [ceiling, begin + Math.round(part * (ceiling - begin))]) at(rate)
-        },
-      ),
-    )
+    forAll(fc.constantFrom(...windows), units, fc.double({ min: 0, max: 1, noNaN: true }), (window, begin, part) => {
+      const at = (rate: number) => limit('found', { rate: `${rate}/${window}` as '1/s', adaptive: true, transit: 100 })
+      let ceiling: number | undefined
+      try {
+        ceiling = at(begin).adaptive?.ceiling
+      } catch {
+        // It is beyond exact arithmetic from the start.
+      }
+      if (ceiling === undefined) return
+      for (const rate of [ceiling, begin + Math.round(part * (ceiling - begin))]) at(rate)
+    })
     expect(limit('found', { rate: '100/min', adaptive: true }).adaptive).toEqual({ floor: 1, ceiling: 10_000 })
     expect(limit('found', { rate: '500000/d', adaptive: true }).adaptive?.ceiling).toBeLessThan(1_000_000)
   })
@@ -86,25 +79,23 @@ describe('the next rate', () => {
       }),
       { maxLength: 60 },
     )
-    fc.assert(
-      fc.property(whole, whole, whole, history, (one, other, start, steps) => {
-        const [floor = 1, ceiling = 1] = [one, other].toSorted((a, b) => a - b)
-        let units = Math.min(Math.max(start, floor), ceiling)
-        let found: Found = { floor, ceiling }
-        for (const { part, ...step } of steps) {
-          const used = Math.floor((units * part) / 100)
-          const next = adapted({ ...step, minutes: step.windows, units, used }, found)
-          if (next === undefined) continue
-          expect(next.units).toBeGreaterThanOrEqual(floor)
-          expect(next.units).toBeLessThanOrEqual(ceiling)
-          expect(Number.isInteger(next.units)).toBe(true)
-          if (next.units < units) expect(step.accepted).toBeDefined()
-          if (next.units > units)
-            expect([step.accepted, step.isRefused, used >= 0.85 * units]).toEqual([undefined, false, true])
-          ;({ units, ...found } = next)
-        }
-      }),
-    )
+    forAll(whole, whole, whole, history, (one, other, start, steps) => {
+      const [floor = 1, ceiling = 1] = [one, other].toSorted((a, b) => a - b)
+      let units = Math.min(Math.max(start, floor), ceiling)
+      let found: Found = { floor, ceiling }
+      for (const { part, ...step } of steps) {
+        const used = Math.floor((units * part) / 100)
+        const next = adapted({ ...step, minutes: step.windows, units, used }, found)
+        if (next === undefined) continue
+        expect(next.units).toBeGreaterThanOrEqual(floor)
+        expect(next.units).toBeLessThanOrEqual(ceiling)
+        expect(Number.isInteger(next.units)).toBe(true)
+        if (next.units < units) expect(step.accepted).toBeDefined()
+        if (next.units > units)
+          expect([step.accepted, step.isRefused, used >= 0.85 * units]).toEqual([undefined, false, true])
+        ;({ units, ...found } = next)
+      }
+    })
   })
 
   it('comes back into its bounds when they have changed', () => {

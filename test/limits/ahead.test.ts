@@ -4,6 +4,7 @@ import { expect, it } from 'vitest'
 import { grantAhead } from './ahead.ts'
 import { charge, emptyBucket, room } from '../../src/limits/decide.ts'
 import { paced } from '../../src/limits/rule.ts'
+import { forAll } from '../for-all.ts'
 import { cases } from '../long.ts'
 import { type Grant, level, minute, places, quota, second, sliding, worst, worstPeriod } from './oracle.ts'
 
@@ -15,39 +16,37 @@ const startUs = 1_800_000_000 * second
 it('no window and no period holds more than it may, whatever is granted ahead near their ends', () => {
   const anyStep = fc.record({ us: fc.integer({ min: 0, max: second / 2 }), units: fc.integer({ min: 1, max: 12 }) })
   let ahead = 0
-  fc.assert(
-    fc.property(
-      fc.integer({ min: 1, max: 60 }),
-      fc.integer({ min: 1, max: 300_000 }),
-      fc.constantFrom(second / 60, second),
-      fc.array(anyStep, { minLength: 20, maxLength: 60 }),
-      (units, marginUs, slotUs, steps) => {
-        const rules = [...rate, sliding(60, slotUs), perMinute(units, marginUs)]
-        let nowUs = startUs + minute - 2 * second
-        let bucket = emptyBucket(rules, nowUs)
-        const grants: Grant[] = []
-        for (const step of steps) {
-          nowUs += step.us
-          const given = grantAhead(rules, room(rules, bucket, nowUs).bucket, nowUs, step.units)
-          if (given !== undefined) {
-            bucket = given.bucket
-            grants.push(...given.instantsUs.map((us): Grant => [us, 1]))
-            ahead += given.instantsUs.filter((us) => us > nowUs).length
-            continue
-          }
-          const seen = room(rules, bucket, nowUs)
-          const taken = Math.min(seen.avail, step.units)
-          bucket = charge(rules, seen.bucket, taken)
-          grants.push([bucket.atUs, taken])
+  forAll(
+    cases(1_000),
+    fc.integer({ min: 1, max: 60 }),
+    fc.integer({ min: 1, max: 300_000 }),
+    fc.constantFrom(second / 60, second),
+    fc.array(anyStep, { minLength: 20, maxLength: 60 }),
+    (units, marginUs, slotUs, steps) => {
+      const rules = [...rate, sliding(60, slotUs), perMinute(units, marginUs)]
+      let nowUs = startUs + minute - 2 * second
+      let bucket = emptyBucket(rules, nowUs)
+      const grants: Grant[] = []
+      for (const step of steps) {
+        nowUs += step.us
+        const given = grantAhead(rules, room(rules, bucket, nowUs).bucket, nowUs, step.units)
+        if (given !== undefined) {
+          bucket = given.bucket
+          grants.push(...given.instantsUs.map((us): Grant => [us, 1]))
+          ahead += given.instantsUs.filter((us) => us > nowUs).length
+          continue
         }
-        for (const rule of rules) {
-          if (rule.kind === 'quota') expect(worstPeriod(grants, rule)).toBeLessThanOrEqual(rule.room)
-          else if (rule.kind !== 'pace')
-            expect(worst(grants, rule.windowUs)).toBeLessThanOrEqual(rule.kind === 'rate' ? 50 : rule.room)
-        }
-      },
-    ),
-    { numRuns: cases(1_000) },
+        const seen = room(rules, bucket, nowUs)
+        const taken = Math.min(seen.avail, step.units)
+        bucket = charge(rules, seen.bucket, taken)
+        grants.push([bucket.atUs, taken])
+      }
+      for (const rule of rules) {
+        if (rule.kind === 'quota') expect(worstPeriod(grants, rule)).toBeLessThanOrEqual(rule.room)
+        else if (rule.kind !== 'pace')
+          expect(worst(grants, rule.windowUs)).toBeLessThanOrEqual(rule.kind === 'rate' ? 50 : rule.room)
+      }
+    },
   )
   expect(ahead).toBeGreaterThan(1_000)
 })

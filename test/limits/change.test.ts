@@ -8,6 +8,7 @@ import { type Limit, limit, type LimitOptions } from '../../src/limits/limit.ts'
 import { BucketProof, type LedgerRow, promised } from '../../src/limits/proof.ts'
 import type { Rule } from '../../src/limits/rule.ts'
 import { greedy, level, minute, second, worst } from './oracle.ts'
+import { forAll } from '../for-all.ts'
 import { cases } from '../long.ts'
 
 const anyFigure = fc
@@ -66,25 +67,22 @@ function play(changes: readonly { options: LimitOptions; grants: number; idleUs:
 
 it('is proved by the ledger, and no window that ends under a definition holds more than it allows', () => {
   let changed = 0
-  fc.assert(
-    fc.property(anyChanges, (changes) => {
-      const { versions, rows } = play(changes)
-      const proof = new BucketProof(versions, 0)
-      for (const row of rows) proof.add(row)
-      for (const { excess } of proof.seen.values()) expect(excess).toBeUndefined()
-      for (const [version, made] of versions) {
-        const from = rows.findIndex((row) => row.version === version)
-        if (from < 0) continue
-        if (from > 0) changed++
-        const grants = rows.filter((row) => row.version <= version).map((row) => [row.atUs, row.units] as const)
-        for (const rule of made.rules.filter(({ kind }) => kind !== 'quota')) {
-          const { spanUs, most } = promised(rule, made)
-          expect(worst(grants, spanUs, 'half-open', from)).toBeLessThanOrEqual(most)
-        }
+  forAll(cases(400), anyChanges, (changes) => {
+    const { versions, rows } = play(changes)
+    const proof = new BucketProof(versions, 0)
+    for (const row of rows) proof.add(row)
+    for (const { excess } of proof.seen.values()) expect(excess).toBeUndefined()
+    for (const [version, made] of versions) {
+      const from = rows.findIndex((row) => row.version === version)
+      if (from < 0) continue
+      if (from > 0) changed++
+      const grants = rows.filter((row) => row.version <= version).map((row) => [row.atUs, row.units] as const)
+      for (const rule of made.rules.filter(({ kind }) => kind !== 'quota')) {
+        const { spanUs, most } = promised(rule, made)
+        expect(worst(grants, spanUs, 'half-open', from)).toBeLessThanOrEqual(most)
       }
-    }),
-    { numRuns: cases(400) },
-  )
+    }
+  })
   expect(changed).toBeGreaterThan(cases(400))
 })
 

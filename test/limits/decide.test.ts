@@ -4,6 +4,7 @@ import { describe, expect, it } from 'vitest'
 import { type Bucket, charge, emptyBucket, room } from '../../src/limits/decide.ts'
 import { hold, release } from './specification.ts'
 import type { Rule } from '../../src/limits/rule.ts'
+import { forAll } from '../for-all.ts'
 import { cases } from '../long.ts'
 import { anyFlow, anyRule, bound, greedy, level, minute, places, second, sliding, vastRule, worst } from './oracle.ts'
 import { anySteps, live } from './steps.ts'
@@ -41,13 +42,10 @@ describe('a bucket under endless demand', () => {
   })
 
   it('never grants more than B + ceil(L r) - 1 in a half-open L, or N in a window, whatever is requested when', () => {
-    fc.assert(
-      fc.property(anyFlow, anySteps, fc.integer({ min: 1, max: 5 * minute }), (rule, steps, spanUs) => {
-        const grants = live([rule], steps, () => {})
-        expect(worst(grants, spanUs)).toBeLessThanOrEqual(bound(rule, spanUs))
-      }),
-      { numRuns: cases(500) },
-    )
+    forAll(cases(500), anyFlow, anySteps, fc.integer({ min: 1, max: 5 * minute }), (rule, steps, spanUs) => {
+      const grants = live([rule], steps, () => {})
+      expect(worst(grants, spanUs)).toBeLessThanOrEqual(bound(rule, spanUs))
+    })
   })
 
   it('with a window of 100/min has units again after 61 s, grants 6,000 an hour, and 5,000 by 2,989 s, to 1 worker as to 8', () => {
@@ -95,24 +93,18 @@ describe('the time until units are free', () => {
   }
 
   it('is exact to the microsecond, with several rules, holds and clocks that go back', () => {
-    fc.assert(
-      fc.property(fc.array(anyRule, { minLength: 1, maxLength: 3 }), anySteps, (rules, steps) => {
-        live(rules, steps, (bucket, nowUs) => exact(rules, bucket, nowUs))
-      }),
-      { numRuns: cases(1_000) },
-    )
+    forAll(cases(1_000), fc.array(anyRule, { minLength: 1, maxLength: 3 }), anySteps, (rules, steps) => {
+      live(rules, steps, (bucket, nowUs) => exact(rules, bucket, nowUs))
+    })
   })
 
   it('is exact near 2^53', () => {
-    fc.assert(
-      fc.property(vastRule, fc.integer({ min: 0, max: 1_000 }), (rule, laterUs) => {
-        const full = charge([rule], emptyBucket([rule], 0), rule.room)
-        exact([rule], full, 0)
-        const later = room([rule], full, laterUs)
-        exact([rule], charge([rule], later.bucket, later.avail), laterUs)
-      }),
-      { numRuns: cases(2_000) },
-    )
+    forAll(cases(2_000), vastRule, fc.integer({ min: 0, max: 1_000 }), (rule, laterUs) => {
+      const full = charge([rule], emptyBucket([rule], 0), rule.room)
+      exact([rule], full, 0)
+      const later = room([rule], full, laterUs)
+      exact([rule], charge([rule], later.bucket, later.avail), laterUs)
+    })
   })
 })
 

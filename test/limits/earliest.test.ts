@@ -5,6 +5,7 @@ import { hold } from './specification.ts'
 import { earliestUs } from '../../src/limits/earliest.ts'
 import { limit } from '../../src/limits/limit.ts'
 import type { Rule } from '../../src/limits/rule.ts'
+import { forAll } from '../for-all.ts'
 import { isLong } from '../long.ts'
 import { anyFlow, greedy, minute, second } from './oracle.ts'
 
@@ -66,33 +67,27 @@ describe('the earliest time of many units', () => {
   it('is never after the time at which decide.ts grants them, in any state', () => {
     const runs = isLong ? 100_000 : 1_000
     let waited = 0
-    fc.assert(
-      fc.property(anyState, (state) => {
-        const { bucket, nowUs } = bucketOf(state)
-        const realUs = grantedUs(state.rules, bucket, nowUs, state.units, state.greed)
-        const boundUs = earliestUs(state.rules, bucket, nowUs, state.units)
-        expect(boundUs).toBeLessThanOrEqual(realUs)
-        if (realUs > nowUs) waited++
-      }),
-      { numRuns: runs },
-    )
+    forAll(runs, anyState, (state) => {
+      const { bucket, nowUs } = bucketOf(state)
+      const realUs = grantedUs(state.rules, bucket, nowUs, state.units, state.greed)
+      const boundUs = earliestUs(state.rules, bucket, nowUs, state.units)
+      expect(boundUs).toBeLessThanOrEqual(realUs)
+      if (realUs > nowUs) waited++
+    })
     expect(waited).toBeGreaterThan(runs / 4)
   })
 
   it('is, where nothing is left unused, at least the wait divided by the number of rules', () => {
-    fc.assert(
-      fc.property(anyState, (state) => {
-        const { bucket, nowUs } = bucketOf(state)
-        const realUs = grantedUs(state.rules, bucket, nowUs, state.units, [])
-        const boundUs = earliestUs(state.rules, bucket, nowUs, state.units)
-        // A step of each window, and the whole microseconds of each rate, come on top. What another rule delays may fall
-        // into the next period of a quota.
-        const slackUs =
-          Math.max(...state.rules.map(({ kind, slotUs, spanUs }) => (kind === 'quota' ? spanUs : slotUs))) + 1_000
-        expect(realUs - nowUs).toBeLessThanOrEqual((boundUs - nowUs + slackUs) * state.rules.length)
-      }),
-      { numRuns: isLong ? 20_000 : 500 },
-    )
+    forAll(isLong ? 20_000 : 500, anyState, (state) => {
+      const { bucket, nowUs } = bucketOf(state)
+      const realUs = grantedUs(state.rules, bucket, nowUs, state.units, [])
+      const boundUs = earliestUs(state.rules, bucket, nowUs, state.units)
+      // A step of each window, and the whole microseconds of each rate, come on top. What another rule delays may fall
+      // into the next period of a quota.
+      const slackUs =
+        Math.max(...state.rules.map(({ kind, slotUs, spanUs }) => (kind === 'quota' ? spanUs : slotUs))) + 1_000
+      expect(realUs - nowUs).toBeLessThanOrEqual((boundUs - nowUs + slackUs) * state.rules.length)
+    })
   })
 
   it('is exact for one rate, and for one window', () => {

@@ -7,6 +7,7 @@ import type { Rule } from '../../src/limits/rule.ts'
 import type { VendorAlgorithm, VendorRate } from '../../src/limits/vendor.ts'
 import { charge as count, emptyWindow, waitOf, type WindowRule } from '../../src/testing/window.ts'
 import { anyFlow, type Grant, greedy, level, minute, second, sliding } from './oracle.ts'
+import { forAll } from '../for-all.ts'
 import { cases } from '../long.ts'
 
 /** A vendor that counts in one way. */
@@ -95,22 +96,19 @@ describe('the number of calls that a vendor can refuse', () => {
   })
 
   it('is never more than the bound, whatever the rule, the demand, the phase and the delays', () => {
-    fc.assert(
-      fc.property(anyFlow, vendor, demand, (rule, { algorithm, scale, small, phase, margin }, spells) => {
-        const { units, windowUs } = rule
-        const their = vendorOf(
-          algorithm,
-          Math.max(1, Math.round(units * scale)),
-          windowUs,
-          Math.max(1, Math.round(units * scale * small)),
-        )
-        const marginUs = Math.floor(margin * windowUs)
-        const pauses = spells.map(([pause, most]) => [Math.floor(pause * windowUs), most] as const)
-        const seen = arrivals(grantsOf([rule], pauses), marginUs, windowUs, Math.floor(phase * windowUs))
-        expect(refusals(their, seen).most).toBeLessThanOrEqual(boundOf([rule], their, marginUs))
-      }),
-      { numRuns: cases(700) },
-    )
+    forAll(cases(700), anyFlow, vendor, demand, (rule, { algorithm, scale, small, phase, margin }, spells) => {
+      const { units, windowUs } = rule
+      const their = vendorOf(
+        algorithm,
+        Math.max(1, Math.round(units * scale)),
+        windowUs,
+        Math.max(1, Math.round(units * scale * small)),
+      )
+      const marginUs = Math.floor(margin * windowUs)
+      const pauses = spells.map(([pause, most]) => [Math.floor(pause * windowUs), most] as const)
+      const seen = arrivals(grantsOf([rule], pauses), marginUs, windowUs, Math.floor(phase * windowUs))
+      expect(refusals(their, seen).most).toBeLessThanOrEqual(boundOf([rule], their, marginUs))
+    })
   })
 
   it('is never more than the bound for several rules, and for our own limits as they are defined', () => {
@@ -120,17 +118,14 @@ describe('the number of calls that a vendor can refuse', () => {
       limit('a', { window: '50/s', transit: 300 }),
       limit('a', { rate: '100/min', burst: 40 }),
     ]
-    fc.assert(
-      fc.property(fc.constantFrom(...limits), vendor, demand, (made, { algorithm, small, phase }, spells) => {
-        const { windowUs, units } = made.rules[0] as Rule
-        const their = vendorOf(algorithm, units, windowUs, Math.max(1, Math.round(units * small)))
-        const marginUs = made.grantUs + made.transitUs
-        const pauses = spells.map(([pause, most]) => [Math.floor(pause * windowUs), most] as const)
-        const seen = arrivals(grantsOf(made.rules, pauses), marginUs, windowUs, Math.floor(phase * windowUs))
-        expect(refusals(their, seen).most).toBeLessThanOrEqual(boundOf(made.rules, their, marginUs))
-      }),
-      { numRuns: cases(400) },
-    )
+    forAll(cases(400), fc.constantFrom(...limits), vendor, demand, (made, { algorithm, small, phase }, spells) => {
+      const { windowUs, units } = made.rules[0] as Rule
+      const their = vendorOf(algorithm, units, windowUs, Math.max(1, Math.round(units * small)))
+      const marginUs = made.grantUs + made.transitUs
+      const pauses = spells.map(([pause, most]) => [Math.floor(pause * windowUs), most] as const)
+      const seen = arrivals(grantsOf(made.rules, pauses), marginUs, windowUs, Math.floor(phase * windowUs))
+      expect(refusals(their, seen).most).toBeLessThanOrEqual(boundOf(made.rules, their, marginUs))
+    })
   })
 
   it('includes the last grant of a window when the time between grants is a fraction of a microsecond', () => {
@@ -143,28 +138,26 @@ describe('the number of calls that a vendor can refuse', () => {
   })
 
   it('reaches the bound by a burst after a pause, across the edge of a window', () => {
-    fc.assert(
-      fc.property(
-        fc.constantFrom(...ways),
-        fc.integer({ min: 2, max: 60 }),
-        fc.integer({ min: 1, max: 60 }),
-        (way, units, burst) => {
-          const rule = level(units, units * 600_000, burst)
-          const their = vendorOf(way, units, rule.windowUs, Math.max(1, Math.floor(units / 10)))
-          // A full window with nothing left over; then its burst, and on at its rate.
-          const full = rule.windowUs * Math.ceil(1 + burst / units)
-          const steady = Array.from({ length: units }, () => [600_000, 1] as const)
-          const spells = [[full, 1] as const, ...steady.slice(1), [0, burst + 2 * units] as const]
-          const grants = grantsOf([rule], spells)
-          const turn = grants[units]?.[0] ?? 0
-          const seen = [0, 1, 2, 600_000].map((offUs) => {
-            const phaseUs = (rule.windowUs - ((turn - offUs) % rule.windowUs)) % rule.windowUs
-            return refusals(their, arrivals(grants, 0, 1, phaseUs)).most
-          })
-          expect(Math.max(...seen)).toBeGreaterThanOrEqual(boundOf([rule], their) - 1)
-        },
-      ),
-      { numRuns: cases(200) },
+    forAll(
+      cases(200),
+      fc.constantFrom(...ways),
+      fc.integer({ min: 2, max: 60 }),
+      fc.integer({ min: 1, max: 60 }),
+      (way, units, burst) => {
+        const rule = level(units, units * 600_000, burst)
+        const their = vendorOf(way, units, rule.windowUs, Math.max(1, Math.floor(units / 10)))
+        // A full window with nothing left over; then its burst, and on at its rate.
+        const full = rule.windowUs * Math.ceil(1 + burst / units)
+        const steady = Array.from({ length: units }, () => [600_000, 1] as const)
+        const spells = [[full, 1] as const, ...steady.slice(1), [0, burst + 2 * units] as const]
+        const grants = grantsOf([rule], spells)
+        const turn = grants[units]?.[0] ?? 0
+        const seen = [0, 1, 2, 600_000].map((offUs) => {
+          const phaseUs = (rule.windowUs - ((turn - offUs) % rule.windowUs)) % rule.windowUs
+          return refusals(their, arrivals(grants, 0, 1, phaseUs)).most
+        })
+        expect(Math.max(...seen)).toBeGreaterThanOrEqual(boundOf([rule], their) - 1)
+      },
     )
   })
 })

@@ -4,6 +4,7 @@ import { charge, emptyBucket, room } from '../../src/limits/decide.ts'
 import { guarantees } from '../../src/limits/guarantee.ts'
 import { limit, type Limit, type LimitOptions } from '../../src/limits/limit.ts'
 import { type Grant, greedy, minute, second, worst } from './oracle.ts'
+import { forAll } from '../for-all.ts'
 import { cases } from '../long.ts'
 
 const code = (body: () => unknown): unknown => {
@@ -59,24 +60,21 @@ describe('a rate with the default burst', () => {
     const demand = fc.array(fc.tuple(fc.integer({ min: 0, max: 5 * second }), fc.integer({ min: 1, max: 20 })), {
       maxLength: 100,
     })
-    fc.assert(
-      fc.property(anyRate, fc.integer({ min: 0, max: 1_000 }), demand, (rate, transit, steps) => {
-        const made = limit('a', { rate, transit })
-        const grants: Grant[] = []
-        let bucket = emptyBucket(made.rules, 0)
-        let nowUs = 0
-        for (const [passUs, want] of steps) {
-          const free = room(made.rules, bucket, (nowUs += passUs))
-          const units = Math.min(want, free.avail)
-          bucket = charge(made.rules, free.bucket, units)
-          if (units > 0) grants.push([nowUs, units])
-        }
-        const [rule] = made.rules
-        const spanUs = (rule?.windowUs ?? 0) + made.grantUs + made.transitUs
-        expect(worst(grants, spanUs)).toBeLessThanOrEqual(rule?.units ?? 0)
-      }),
-      { numRuns: cases(300) },
-    )
+    forAll(cases(300), anyRate, fc.integer({ min: 0, max: 1_000 }), demand, (rate, transit, steps) => {
+      const made = limit('a', { rate, transit })
+      const grants: Grant[] = []
+      let bucket = emptyBucket(made.rules, 0)
+      let nowUs = 0
+      for (const [passUs, want] of steps) {
+        const free = room(made.rules, bucket, (nowUs += passUs))
+        const units = Math.min(want, free.avail)
+        bucket = charge(made.rules, free.bucket, units)
+        if (units > 0) grants.push([nowUs, units])
+      }
+      const [rule] = made.rules
+      const spanUs = (rule?.windowUs ?? 0) + made.grantUs + made.transitUs
+      expect(worst(grants, spanUs)).toBeLessThanOrEqual(rule?.units ?? 0)
+    })
   })
 
   it('keeps each rate when several hold together', () => {
@@ -95,20 +93,17 @@ describe('a rate with the default burst', () => {
 
 describe('a window', () => {
   it('never shows the vendor more than it holds, however calls are delayed, and can reach it', () => {
-    fc.assert(
-      fc.property(anyRate, fc.integer({ min: 0, max: 2_000 }), (window, transit) => {
-        const made = limit('a', { window, transit })
-        const [rule] = made.rules
-        if (rule === undefined) throw new Error('no rule')
-        const grants = greedy([rule], 0, rule.units * 4)
-        expect(worstArrivals(grants, rule.windowUs, made.grantUs + made.transitUs)).toBe(rule.units)
-        const [said] = guarantees(made)
-        expect(said).toMatchObject({ worst: rule.units, burst: rule.units })
-        const lastUs = greedy([rule], 0, rule.units * 101).at(-1)?.[0] ?? 0
-        expect((rule.units * 1e8) / lastUs).toBeCloseTo(said?.perSecond ?? 0, 6)
-      }),
-      { numRuns: cases(150) },
-    )
+    forAll(cases(150), anyRate, fc.integer({ min: 0, max: 2_000 }), (window, transit) => {
+      const made = limit('a', { window, transit })
+      const [rule] = made.rules
+      if (rule === undefined) throw new Error('no rule')
+      const grants = greedy([rule], 0, rule.units * 4)
+      expect(worstArrivals(grants, rule.windowUs, made.grantUs + made.transitUs)).toBe(rule.units)
+      const [said] = guarantees(made)
+      expect(said).toMatchObject({ worst: rule.units, burst: rule.units })
+      const lastUs = greedy([rule], 0, rule.units * 101).at(-1)?.[0] ?? 0
+      expect((rule.units * 1e8) / lastUs).toBeCloseTo(said?.perSecond ?? 0, 6)
+    })
   })
 
   it('of 50/s gives 40/s when the transit may vary by 250 ms, and exceeds 50/s without that margin', () => {
@@ -138,29 +133,27 @@ describe('a window', () => {
 
 describe('a rate with a burst of its own', () => {
   it('allows what its guarantee states, and no more', () => {
-    fc.assert(
-      fc.property(
-        anyRate,
-        fc.integer({ min: 1, max: 200 }),
-        fc.integer({ min: 0, max: 1_000 }),
-        (rate, burst, transit) => {
-          const made = limit('a', { rate, burst, transit })
-          const [rule] = made.rules
-          if (rule === undefined) throw new Error('no rule')
-          const marginUs = made.grantUs + made.transitUs
-          const seen = worstArrivals(
-            greedy([rule], 0, 2 * burst + rule.units * (3 + Math.ceil(marginUs / rule.windowUs))),
-            rule.windowUs,
-            marginUs,
-          )
-          const said = guarantees(made)[0]?.worst ?? 0
-          expect(seen).toBeLessThanOrEqual(said)
-          // Whole microseconds: a transit of less than J is at most J - 1, so up to the drain of one microsecond may be missing; and
-          // one more where a refill falls between two microseconds.
-          expect(seen).toBeGreaterThanOrEqual(said - Math.ceil(rule.drain / rule.weight) - 1)
-        },
-      ),
-      { numRuns: cases(150) },
+    forAll(
+      cases(150),
+      anyRate,
+      fc.integer({ min: 1, max: 200 }),
+      fc.integer({ min: 0, max: 1_000 }),
+      (rate, burst, transit) => {
+        const made = limit('a', { rate, burst, transit })
+        const [rule] = made.rules
+        if (rule === undefined) throw new Error('no rule')
+        const marginUs = made.grantUs + made.transitUs
+        const seen = worstArrivals(
+          greedy([rule], 0, 2 * burst + rule.units * (3 + Math.ceil(marginUs / rule.windowUs))),
+          rule.windowUs,
+          marginUs,
+        )
+        const said = guarantees(made)[0]?.worst ?? 0
+        expect(seen).toBeLessThanOrEqual(said)
+        // Whole microseconds: a transit of less than J is at most J - 1, so up to the drain of one microsecond may be missing; and
+        // one more where a refill falls between two microseconds.
+        expect(seen).toBeGreaterThanOrEqual(said - Math.ceil(rule.drain / rule.weight) - 1)
+      },
     )
   })
 
@@ -210,20 +203,18 @@ describe('the check of a definition', () => {
 
   it('refuses each rule that does not fit exact arithmetic', () => {
     const anyUnit = fc.constantFrom('ms', 's', 'm', 'h', 'day')
-    fc.assert(
-      fc.property(
-        fc.integer({ min: 1, max: 999_999_999_999 }),
-        anyUnit,
-        fc.option(fc.integer({ min: 1, max: 1e9 })),
-        (units, unit, burst) => {
-          const made = define({ rate: `${units}/${unit}`, ...(burst === null ? {} : { burst }) })
-          if (made === 'SLUICE_BAD_LIMIT') return
-          for (const rule of (made as Limit).rules) {
-            expect([rule.drain, rule.weight, rule.room * rule.weight].every(Number.isSafeInteger)).toBe(true)
-            expect(Math.min(rule.drain, rule.weight, rule.room)).toBeGreaterThanOrEqual(1)
-          }
-        },
-      ),
+    forAll(
+      fc.integer({ min: 1, max: 999_999_999_999 }),
+      anyUnit,
+      fc.option(fc.integer({ min: 1, max: 1e9 })),
+      (units, unit, burst) => {
+        const made = define({ rate: `${units}/${unit}`, ...(burst === null ? {} : { burst }) })
+        if (made === 'SLUICE_BAD_LIMIT') return
+        for (const rule of (made as Limit).rules) {
+          expect([rule.drain, rule.weight, rule.room * rule.weight].every(Number.isSafeInteger)).toBe(true)
+          expect(Math.min(rule.drain, rule.weight, rule.room)).toBeGreaterThanOrEqual(1)
+        }
+      },
     )
   })
 })

@@ -10,6 +10,7 @@ import { BucketProof, type Defined, type LedgerRow } from '../../src/limits/proo
 import { slides } from '../../src/limits/kind.ts'
 import { rulesOf } from '../../src/limits/rules.ts'
 import { minute, second } from './oracle.ts'
+import { forAll } from '../for-all.ts'
 import { cases } from '../long.ts'
 
 const ms = 1_000
@@ -184,82 +185,79 @@ it('no window of the vendor holds more than its limit, however margins change an
     { rate: '10/s', quota: '30/min' },
     { rate: '10/s', quota: '40/min', window: '15/2s' },
   )
-  fc.assert(
-    fc.property(anyNumbers, fc.array(anyPhase, { minLength: 2, maxLength: 9 }), (numbers, phases) => {
-      const of = numbers as { rate: '20/s' }
-      // The way really varies by this much; each measurement shows at least that.
-      const trueUs = 20 * ms
-      let inForce = statedMargin('a', undefined, [second])
-      let rules = rulesOf('a', of, inForce).rules
-      const leastUs = Math.min(...rules.filter(slides).map(({ windowUs }) => windowUs))
-      let bucket: Bucket = emptyBucket(rules, 1_790_000_000 * second)
-      const granted: Entry[] = []
-      const versions = new Map<number, Defined>()
-      const ledger: LedgerRow[] = []
-      const arrived: number[] = []
-      let sinceUs = bucket.atUs
-      let version = 1
-      const slow: number[] = []
-      /** Charges for slow answers until then. Returns that time, or the first at which it charged: there is less room then. */
-      const chargeSlow = (untilUs: number): number => {
-        const [nextUs = Infinity] = slow.toSorted((a, b) => a - b)
-        if (nextUs > untilUs) return untilUs
-        slow.splice(slow.indexOf(nextUs), 1)
-        const { spent } = (bucket = room(rules, bucket, nextUs).bucket)
-        bucket = { ...charge(rules, bucket, 1), spent }
-        granted.push({ atUs: bucket.atUs, units: 1 })
+  forAll(cases(1_000), anyNumbers, fc.array(anyPhase, { minLength: 2, maxLength: 9 }), (numbers, phases) => {
+    const of = numbers as { rate: '20/s' }
+    // The way really varies by this much; each measurement shows at least that.
+    const trueUs = 20 * ms
+    let inForce = statedMargin('a', undefined, [second])
+    let rules = rulesOf('a', of, inForce).rules
+    const leastUs = Math.min(...rules.filter(slides).map(({ windowUs }) => windowUs))
+    let bucket: Bucket = emptyBucket(rules, 1_790_000_000 * second)
+    const granted: Entry[] = []
+    const versions = new Map<number, Defined>()
+    const ledger: LedgerRow[] = []
+    const arrived: number[] = []
+    let sinceUs = bucket.atUs
+    let version = 1
+    const slow: number[] = []
+    /** Charges for slow answers until then. Returns that time, or the first at which it charged: there is less room then. */
+    const chargeSlow = (untilUs: number): number => {
+      const [nextUs = Infinity] = slow.toSorted((a, b) => a - b)
+      if (nextUs > untilUs) return untilUs
+      slow.splice(slow.indexOf(nextUs), 1)
+      const { spent } = (bucket = room(rules, bucket, nextUs).bucket)
+      bucket = { ...charge(rules, bucket, 1), spent }
+      granted.push({ atUs: bucket.atUs, units: 1 })
+      const n = ledger.length + 1
+      ledger.push({ n, atUs: bucket.atUs, version, units: 1, claim: null, debt: [], granted: null })
+      return chargeSlow(Math.max(bucket.atUs, room(rules, bucket, bucket.atUs).nextUs))
+    }
+    for (const { measured, staysMs, pauseUs, delays, lag, joins } of phases) {
+      const wayUs = measured.wayUs === undefined ? undefined : trueUs + measured.wayUs * ms
+      // Grants for a while; those of long phases only near their end, where the next definition sees them.
+      const endUs = sinceUs + staysMs * ms
+      let nowUs = Math.max(sinceUs, endUs - 3 * second)
+      for (let n = 0; n < 120; n++) {
+        nowUs = chargeSlow(Math.max(nowUs, room(rules, bucket, nowUs).nextUs))
+        const at = room(rules, bucket, Math.max(nowUs, room(rules, bucket, nowUs).nextUs))
+        if (at.bucket.atUs > endUs) break
+        bucket = charge(rules, at.bucket, at.avail)
+        granted.push({ atUs: bucket.atUs, units: at.avail })
+        versions.set(version, { rules, ...inForce, classic: false })
         const n = ledger.length + 1
-        ledger.push({ n, atUs: bucket.atUs, version, units: 1, claim: null, debt: [], granted: null })
-        return chargeSlow(Math.max(bucket.atUs, room(rules, bucket, bucket.atUs).nextUs))
-      }
-      for (const { measured, staysMs, pauseUs, delays, lag, joins } of phases) {
-        const wayUs = measured.wayUs === undefined ? undefined : trueUs + measured.wayUs * ms
-        // Grants for a while; those of long phases only near their end, where the next definition sees them.
-        const endUs = sinceUs + staysMs * ms
-        let nowUs = Math.max(sinceUs, endUs - 3 * second)
-        for (let n = 0; n < 120; n++) {
-          nowUs = chargeSlow(Math.max(nowUs, room(rules, bucket, nowUs).nextUs))
-          const at = room(rules, bucket, Math.max(nowUs, room(rules, bucket, nowUs).nextUs))
-          if (at.bucket.atUs > endUs) break
-          bucket = charge(rules, at.bucket, at.avail)
-          granted.push({ atUs: bucket.atUs, units: at.avail })
-          versions.set(version, { rules, ...inForce, classic: false })
-          const n = ledger.length + 1
-          ledger.push({ n, atUs: bucket.atUs, version, units: at.avail, claim: `${n}`, debt: [], granted: null })
-          for (let unit = 0; unit < at.avail; unit++) {
-            const delay = delays[(n + unit) % delays.length] ?? 0
-            // Slow by as much as is promised at most: it arrives when it is charged once more, at the latest.
-            const byUs = delay === 2 ? inForce.grantUs + stated.transitUs : delay * (inForce.grantUs + trueUs)
-            arrived.push(bucket.atUs + byUs)
-            // Less than a window after it was written.
-            const lagUs = Math.floor(lag * (leastUs - stated.transitUs - 1))
-            if (delay === 2) slow.push(bucket.atUs + byUs + lagUs)
-          }
-          nowUs = bucket.atUs + pauseUs
+        ledger.push({ n, atUs: bucket.atUs, version, units: at.avail, claim: `${n}`, debt: [], granted: null })
+        for (let unit = 0; unit < at.avail; unit++) {
+          const delay = delays[(n + unit) % delays.length] ?? 0
+          // Slow by as much as is promised at most: it arrives when it is charged once more, at the latest.
+          const byUs = delay === 2 ? inForce.grantUs + stated.transitUs : delay * (inForce.grantUs + trueUs)
+          arrived.push(bucket.atUs + byUs)
+          // Less than a window after it was written.
+          const lagUs = Math.floor(lag * (leastUs - stated.transitUs - 1))
+          if (delay === 2) slow.push(bucket.atUs + byUs + lagUs)
         }
-        bucket = room(rules, bucket, endUs).bucket
-        const steadyUs = endUs - sinceUs
-        const seen = { ...measured, wayUs }
-        const next = joins
-          ? joined(inForce, stated)
-          : nextMargin({ inForce, stated, measured: seen, isMeasured: true, rules, steadyUs })
-        if (next === undefined) continue
-        const after = rulesOf('a', of, next).rules
-        bucket = rebuild([rules, after], granted, bucket)
-        ;[rules, inForce, sinceUs] = [after, next, endUs]
-        version++
+        nowUs = bucket.atUs + pauseUs
       }
-      const proof = new BucketProof(versions, 0)
-      for (const row of ledger) proof.add(row)
-      for (const { excess } of proof.seen.values()) expect(excess).toBeUndefined()
-      arrived.sort((a, b) => a - b)
-      for (const { units, windowUs, quota } of rules) {
-        // For a quota, another minute has begun so many units later.
-        const apart = (one = 0, other = 0) =>
-          quota === undefined ? other - one >= windowUs : Math.floor(one / minute) < Math.floor(other / minute)
-        for (let i = units; i < arrived.length; i++) expect(apart(arrived[i - units], arrived[i])).toBe(true)
-      }
-    }),
-    { numRuns: cases(1_000) },
-  )
+      bucket = room(rules, bucket, endUs).bucket
+      const steadyUs = endUs - sinceUs
+      const seen = { ...measured, wayUs }
+      const next = joins
+        ? joined(inForce, stated)
+        : nextMargin({ inForce, stated, measured: seen, isMeasured: true, rules, steadyUs })
+      if (next === undefined) continue
+      const after = rulesOf('a', of, next).rules
+      bucket = rebuild([rules, after], granted, bucket)
+      ;[rules, inForce, sinceUs] = [after, next, endUs]
+      version++
+    }
+    const proof = new BucketProof(versions, 0)
+    for (const row of ledger) proof.add(row)
+    for (const { excess } of proof.seen.values()) expect(excess).toBeUndefined()
+    arrived.sort((a, b) => a - b)
+    for (const { units, windowUs, quota } of rules) {
+      // For a quota, another minute has begun so many units later.
+      const apart = (one = 0, other = 0) =>
+        quota === undefined ? other - one >= windowUs : Math.floor(one / minute) < Math.floor(other / minute)
+      for (let i = units; i < arrived.length; i++) expect(apart(arrived[i - units], arrived[i])).toBe(true)
+    }
+  })
 })

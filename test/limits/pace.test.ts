@@ -6,6 +6,7 @@ import { refund } from './specification.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { paced, paceOf, type Rule } from '../../src/limits/rule.ts'
 import { type Grant, second, worst } from './oracle.ts'
+import { forAll } from '../for-all.ts'
 import { cases } from '../long.ts'
 
 const marginUs = second / 5
@@ -113,25 +114,22 @@ describe('a rate with a pace', () => {
   })
 
   it('never grants more than its units in a window and its margin, nor above its two lines, whatever comes back', () => {
-    fc.assert(
-      fc.property(anyRate, fc.array(anyStep, { minLength: 3, maxLength: 12 }), ({ units, windowUs }, steps) => {
-        const rules = rulesOf(units, windowUs)
-        const [rate, pace] = rules as [Rule, Rule]
-        const most = (us: number) =>
-          Math.max(
-            rate.room + Math.ceil((us * rate.drain) / rate.weight) - 1,
-            Math.ceil(((us + pace.slotUs) * pace.drain) / pace.weight),
-          )
-        const wideUs = windowUs + marginUs
-        const spans = [1, Math.ceil(wideUs / 10), windowUs, wideUs, Math.ceil(1.4 * wideUs), 3 * wideUs]
-        play(rules, steps, 25, (kept) => {
-          const last = kept.length - 1
-          for (const us of spans) expect(worst(kept, us, 'half-open', last)).toBeLessThanOrEqual(most(us))
-        })
-        expect(most(wideUs)).toBe(units)
-      }),
-      { numRuns: cases(150) },
-    )
+    forAll(cases(150), anyRate, fc.array(anyStep, { minLength: 3, maxLength: 12 }), ({ units, windowUs }, steps) => {
+      const rules = rulesOf(units, windowUs)
+      const [rate, pace] = rules as [Rule, Rule]
+      const most = (us: number) =>
+        Math.max(
+          rate.room + Math.ceil((us * rate.drain) / rate.weight) - 1,
+          Math.ceil(((us + pace.slotUs) * pace.drain) / pace.weight),
+        )
+      const wideUs = windowUs + marginUs
+      const spans = [1, Math.ceil(wideUs / 10), windowUs, wideUs, Math.ceil(1.4 * wideUs), 3 * wideUs]
+      play(rules, steps, 25, (kept) => {
+        const last = kept.length - 1
+        for (const us of spans) expect(worst(kept, us, 'half-open', last)).toBeLessThanOrEqual(most(us))
+      })
+      expect(most(wideUs)).toBe(units)
+    })
   })
 
   it('has its burst after a pause, and none beside it', () => {

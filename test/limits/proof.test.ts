@@ -3,6 +3,7 @@ import { describe, expect, it } from 'vitest'
 import { limit, type LimitOptions } from '../../src/limits/limit.ts'
 import { BucketProof, type Defined, type LedgerRow, promised } from '../../src/limits/proof.ts'
 import { minute, second } from './oracle.ts'
+import { forAll } from '../for-all.ts'
 import { cases } from '../long.ts'
 
 const defined = (options: LimitOptions): Defined => limit('a', options)
@@ -88,24 +89,22 @@ describe('the proof for rows of a bucket', () => {
   })
 
   it('agrees with a search of all pairs, with the refunds up to each grant', () => {
-    fc.assert(
-      fc.property(
-        anySteps,
-        fc.constantFrom<LimitOptions>({ window: '9/10s' }, { rate: '20/10s' }, { rate: '9/s', burst: 4 }),
-        (steps, options) => {
-          const one = defined(options)
-          const rows = oneVersion(steps)
-          const { spanUs, most } = promised(one.rules[0] as never, one)
-          const sums = naive(rows, spanUs)
-          const seen = judge(new Map([[1, one]]), rows).seen.get('1:0')
-          expect(seen?.worst ?? 0).toBe(Math.max(0, ...sums))
-          // The proof also covers other lengths than the rule's.
-          const over = sums.filter((units) => units > most).length
-          if (options.window === undefined) expect(seen?.exceeded ?? 0).toBeGreaterThanOrEqual(over)
-          else expect(seen?.exceeded ?? 0).toBe(over)
-        },
-      ),
-      { numRuns: cases(500) },
+    forAll(
+      cases(500),
+      anySteps,
+      fc.constantFrom<LimitOptions>({ window: '9/10s' }, { rate: '20/10s' }, { rate: '9/s', burst: 4 }),
+      (steps, options) => {
+        const one = defined(options)
+        const rows = oneVersion(steps)
+        const { spanUs, most } = promised(one.rules[0] as never, one)
+        const sums = naive(rows, spanUs)
+        const seen = judge(new Map([[1, one]]), rows).seen.get('1:0')
+        expect(seen?.worst ?? 0).toBe(Math.max(0, ...sums))
+        // The proof also covers other lengths than the rule's.
+        const over = sums.filter((units) => units > most).length
+        if (options.window === undefined) expect(seen?.exceeded ?? 0).toBeGreaterThanOrEqual(over)
+        else expect(seen?.exceeded ?? 0).toBe(over)
+      },
     )
   })
 
@@ -141,16 +140,14 @@ describe('the proof for rows of a bucket', () => {
   )
 
   it('is the same from some row on if only the rows that it looks back at are read before', () => {
-    fc.assert(
-      fc.property(anySteps, fc.nat(60), (steps, k) => {
-        const versions = new Map([[1, defined({ window: '9/10s' })]])
-        const rows = oneVersion(steps)
-        const fromUs = rows[k % Math.max(1, rows.length)]?.atUs ?? 0
-        const near = rows.filter((row) => row.atUs > fromUs - 40 * second)
-        const whole = judge(versions, rows, fromUs).seen.get('1:0')
-        expect(judge(versions, near, fromUs).seen.get('1:0')).toEqual(whole)
-      }),
-    )
+    forAll(anySteps, fc.nat(60), (steps, k) => {
+      const versions = new Map([[1, defined({ window: '9/10s' })]])
+      const rows = oneVersion(steps)
+      const fromUs = rows[k % Math.max(1, rows.length)]?.atUs ?? 0
+      const near = rows.filter((row) => row.atUs > fromUs - 40 * second)
+      const whole = judge(versions, rows, fromUs).seen.get('1:0')
+      expect(judge(versions, near, fromUs).seen.get('1:0')).toEqual(whole)
+    })
   })
 
   it('keeps in memory only the rows that a span reaches', () => {
@@ -193,28 +190,25 @@ describe('a quota', () => {
 
   it('is judged as by a count of each minute, with the grants within the margin of it', () => {
     expect(marginUs).toBe(second)
-    fc.assert(
-      fc.property(anySteps, (steps) => {
-        const rows = oneVersion(steps)
-        const minutes = (row: LedgerRow) => [-marginUs, 0, marginUs].map((us) => Math.floor((row.atUs + us) / minute))
-        const sums = rows.flatMap((end, i) => {
-          if (end.units < 0) return []
-          return minutes(end).map((at) => {
-            const kept = new Map<string, number>()
-            for (const row of rows.slice(0, i + 1)) {
-              const claim = String(row.claim)
-              if (row.units > 0) kept.set(claim, minutes(row).includes(at) ? row.units : 0)
-              else kept.set(claim, Math.max(0, (kept.get(claim) ?? 0) + row.units))
-            }
-            return [...kept.values()].reduce((sum, units) => sum + units, 0)
-          })
+    forAll(cases(300), anySteps, (steps) => {
+      const rows = oneVersion(steps)
+      const minutes = (row: LedgerRow) => [-marginUs, 0, marginUs].map((us) => Math.floor((row.atUs + us) / minute))
+      const sums = rows.flatMap((end, i) => {
+        if (end.units < 0) return []
+        return minutes(end).map((at) => {
+          const kept = new Map<string, number>()
+          for (const row of rows.slice(0, i + 1)) {
+            const claim = String(row.claim)
+            if (row.units > 0) kept.set(claim, minutes(row).includes(at) ? row.units : 0)
+            else kept.set(claim, Math.max(0, (kept.get(claim) ?? 0) + row.units))
+          }
+          return [...kept.values()].reduce((sum, units) => sum + units, 0)
         })
-        const seen = judge(new Map([[1, one]]), rows).seen.get('1:0')
-        expect(seen?.worst ?? 0).toBe(Math.max(0, ...sums))
-        expect((seen?.exceeded ?? 0) > 0).toBe(Math.max(0, ...sums) > 9)
-      }),
-      { numRuns: cases(300) },
-    )
+      })
+      const seen = judge(new Map([[1, one]]), rows).seen.get('1:0')
+      expect(seen?.worst ?? 0).toBe(Math.max(0, ...sums))
+      expect((seen?.exceeded ?? 0) > 0).toBe(Math.max(0, ...sums) > 9)
+    })
   })
 
   it('that was exceeded is reported with its period, and days of 25 hours are known', () => {

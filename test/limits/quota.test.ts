@@ -8,6 +8,7 @@ import { guarantees } from '../../src/limits/guarantee.ts'
 import { limit, type LimitOptions } from '../../src/limits/limit.ts'
 import type { Rule } from '../../src/limits/rule.ts'
 import { anyQuota, type Grant, greedy, minute, quota, second, worst, worstPeriod } from './oracle.ts'
+import { forAll } from '../for-all.ts'
 import { cases } from '../long.ts'
 
 const us = (iso: string): number => Date.parse(iso) * 1_000
@@ -79,36 +80,27 @@ function live(
 
 describe('a quota', () => {
   it('never lets a vendor count more in a period, as long as its clock and the transit are within the margin', () => {
-    fc.assert(
-      fc.property(anyQuota, anyStart, anySteps, (rule, startUs, steps) => {
-        expect(worstPeriod(live(rule, startUs, steps), rule)).toBeLessThanOrEqual(rule.room)
-      }),
-      { numRuns: cases(1_000) },
-    )
+    forAll(cases(1_000), anyQuota, anyStart, anySteps, (rule, startUs, steps) => {
+      expect(worstPeriod(live(rule, startUs, steps), rule)).toBeLessThanOrEqual(rule.room)
+    })
   })
 
   it('computes when the next unit is free, to the microsecond', () => {
-    fc.assert(
-      fc.property(anyQuota, anyStart, anySteps, (rule, startUs, steps) => {
-        live(rule, startUs, steps, (bucket, nowUs) => {
-          const { avail, nextUs, bucket: seen } = room([rule], bucket, nowUs)
-          if (avail > 0) return expect(nextUs).toBe(seen.atUs)
-          expect(room([rule], bucket, nextUs - 1).avail).toBe(0)
-          return expect(room([rule], bucket, nextUs).avail).toBeGreaterThanOrEqual(1)
-        })
-      }),
-      { numRuns: cases(500) },
-    )
+    forAll(cases(500), anyQuota, anyStart, anySteps, (rule, startUs, steps) => {
+      live(rule, startUs, steps, (bucket, nowUs) => {
+        const { avail, nextUs, bucket: seen } = room([rule], bucket, nowUs)
+        if (avail > 0) return expect(nextUs).toBe(seen.atUs)
+        expect(room([rule], bucket, nextUs - 1).avail).toBe(0)
+        return expect(room([rule], bucket, nextUs).avail).toBeGreaterThanOrEqual(1)
+      })
+    })
   })
 
   it('is granted in full in each period, from a margin after its beginning', () => {
-    fc.assert(
-      fc.property(anyQuota, anyStart, (rule, startUs) => {
-        const grants = greedy([rule], startUs, rule.room * 4)
-        expect(grants.map(([, units]) => units)).toEqual([rule.room, rule.room, rule.room, rule.room])
-      }),
-      { numRuns: cases(200) },
-    )
+    forAll(cases(200), anyQuota, anyStart, (rule, startUs) => {
+      const grants = greedy([rule], startUs, rule.room * 4)
+      expect(grants.map(([, units]) => units)).toEqual([rule.room, rule.room, rule.room, rule.room])
+    })
   })
 
   it("gets a refunded unit back in the unit's own period only", () => {

@@ -5,6 +5,7 @@ import { type Bucket, charge, emptyBucket, room } from '../../src/limits/decide.
 import { limit } from '../../src/limits/limit.ts'
 import { rebuild } from './rebuild.ts'
 import { type Rule, withPaces } from '../../src/limits/rule.ts'
+import { forAll } from '../for-all.ts'
 import { cases } from '../long.ts'
 import {
   anyFlow,
@@ -34,49 +35,44 @@ describe('a changed definition', () => {
   }
 
   it('lets no window that contains the change hold more than it allows', () => {
-    fc.assert(
-      fc.property(
-        anyRules,
-        fc.array(anyFlow, { minLength: 1, maxLength: 3 }),
-        anySteps,
-        anySteps,
-        (before, after, first, then) => {
-          const old = live(before, first, () => {})
-          const made = rebuild([before, after], entries(old), replay(before, old, old.at(-1)?.[0] ?? 0))
-          const grants = [...old, ...live(after, then, () => {}, made)]
-          for (const rule of after) {
-            if (rule.quota !== undefined) expect(worstPeriod(grants, rule, old.length)).toBeLessThanOrEqual(rule.room)
-            else
-              expect(worst(grants, rule.windowUs, 'half-open', old.length)).toBeLessThanOrEqual(
-                bound(rule, rule.windowUs),
-              )
-          }
-        },
-      ),
-      { numRuns: cases(500) },
+    forAll(
+      cases(500),
+      anyRules,
+      fc.array(anyFlow, { minLength: 1, maxLength: 3 }),
+      anySteps,
+      anySteps,
+      (before, after, first, then) => {
+        const old = live(before, first, () => {})
+        const made = rebuild([before, after], entries(old), replay(before, old, old.at(-1)?.[0] ?? 0))
+        const grants = [...old, ...live(after, then, () => {}, made)]
+        for (const rule of after) {
+          if (rule.quota !== undefined) expect(worstPeriod(grants, rule, old.length)).toBeLessThanOrEqual(rule.room)
+          else
+            expect(worst(grants, rule.windowUs, 'half-open', old.length)).toBeLessThanOrEqual(
+              bound(rule, rule.windowUs),
+            )
+        }
+      },
     )
   })
 
   it('has the same effect as if it had been in force from the start, as far as it looks back', () => {
-    fc.assert(
-      fc.property(anyRules, anySteps, (rules, steps) => {
-        const all = live(rules, steps, () => {})
-        const last = all.at(-1)?.[0] ?? 0
-        const span = Math.min(...rules.map((rule) => (rule.kind === 'concurrency' ? Infinity : rule.spanUs)))
-        const grants = all.filter(([atUs]) => atUs > last - span)
-        const bucket = replay(rules, grants, last)
-        const others = rules.map((rule) => ({ ...rule, spanUs: rule.spanUs + 1 }))
-        const made = rebuild([others, rules], entries(grants), bucket)
-        const isEarly = bucket.spent.some((one, i) => last < one.startUs + (rules[i]?.quota?.marginUs ?? 0))
-        // Grants of the period before are not read: as long as they matter, nothing is granted.
-        if (isEarly) {
-          expect(room(rules, made, last).avail).toBe(0)
-          return
-        }
-        expect(made).toEqual(bucket)
-      }),
-      { numRuns: cases(500) },
-    )
+    forAll(cases(500), anyRules, anySteps, (rules, steps) => {
+      const all = live(rules, steps, () => {})
+      const last = all.at(-1)?.[0] ?? 0
+      const span = Math.min(...rules.map((rule) => (rule.kind === 'concurrency' ? Infinity : rule.spanUs)))
+      const grants = all.filter(([atUs]) => atUs > last - span)
+      const bucket = replay(rules, grants, last)
+      const others = rules.map((rule) => ({ ...rule, spanUs: rule.spanUs + 1 }))
+      const made = rebuild([others, rules], entries(grants), bucket)
+      const isEarly = bucket.spent.some((one, i) => last < one.startUs + (rules[i]?.quota?.marginUs ?? 0))
+      // Grants of the period before are not read: as long as they matter, nothing is granted.
+      if (isEarly) {
+        expect(room(rules, made, last).avail).toBe(0)
+        return
+      }
+      expect(made).toEqual(bucket)
+    })
   })
 
   it('keeps the debt of a classic bucket from before its window', () => {
@@ -89,21 +85,18 @@ describe('a changed definition', () => {
   })
 
   it('keeps what a rule knows that stays the same, without its grants', () => {
-    fc.assert(
-      fc.property(anyRules, anyRules, anySteps, (rules, others, steps) => {
-        const all = live(rules, steps, () => {})
-        const bucket = replay(rules, all, all.at(-1)?.[0] ?? 0)
-        const [own] = withPaces(rules)
-        const stay = rules.slice(own?.i, own?.pace === undefined ? 1 : 2).filter(({ kind }) => kind !== 'concurrency')
-        const after = [...others.filter(({ rate, kind }) => kind !== 'concurrency' && rate !== stay[0]?.rate), ...stay]
-        const made = rebuild([rules, after], [], bucket)
-        const known = ({ debt, slots, spent }: Bucket, at: number, { kind }: Rule) =>
-          kind === 'window' ? slots[at] : kind === 'quota' ? spent[at] : debt[at]
-        for (const [i, rule] of stay.entries())
-          expect(known(made, after.length - stay.length + i, rule)).toEqual(known(bucket, i, rule))
-      }),
-      { numRuns: cases(500) },
-    )
+    forAll(cases(500), anyRules, anyRules, anySteps, (rules, others, steps) => {
+      const all = live(rules, steps, () => {})
+      const bucket = replay(rules, all, all.at(-1)?.[0] ?? 0)
+      const [own] = withPaces(rules)
+      const stay = rules.slice(own?.i, own?.pace === undefined ? 1 : 2).filter(({ kind }) => kind !== 'concurrency')
+      const after = [...others.filter(({ rate, kind }) => kind !== 'concurrency' && rate !== stay[0]?.rate), ...stay]
+      const made = rebuild([rules, after], [], bucket)
+      const known = ({ debt, slots, spent }: Bucket, at: number, { kind }: Rule) =>
+        kind === 'window' ? slots[at] : kind === 'quota' ? spent[at] : debt[at]
+      for (const [i, rule] of stay.entries())
+        expect(known(made, after.length - stay.length + i, rule)).toEqual(known(bucket, i, rule))
+    })
   })
 
   it('keeps what a rate knows that is written in another way', () => {

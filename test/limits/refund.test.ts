@@ -4,6 +4,7 @@ import { describe, expect, it } from 'vitest'
 import { charge, emptyBucket, room } from '../../src/limits/decide.ts'
 import { refund } from './specification.ts'
 import type { Rule } from '../../src/limits/rule.ts'
+import { forAll } from '../for-all.ts'
 import { cases, isLong } from '../long.ts'
 import { anyFlow, giveBack, keptGrants, type Known, level, minute, second, worst } from './oracle.ts'
 import { anySteps, type Step } from './steps.ts'
@@ -60,13 +61,10 @@ describe('a late refund', () => {
   )
 
   it('gives no room that the vendor does not have', () => {
-    fc.assert(
-      fc.property(anyRefunds, (refunds) => {
-        expect(worst(keptGrants(rule, 5 * minute, refunds, refund), minute)).toBeLessThanOrEqual(100)
-      }),
-      // Each takes a tenth of a second.
-      { numRuns: isLong ? 400 : 40 },
-    )
+    // Each takes a tenth of a second.
+    forAll(isLong ? 400 : 40, anyRefunds, (refunds) => {
+      expect(worst(keptGrants(rule, 5 * minute, refunds, refund), minute)).toBeLessThanOrEqual(100)
+    })
   })
 
   it('would give such room if all units were credited, which the search above is able to find', () => {
@@ -89,17 +87,14 @@ describe('a late refund', () => {
   })
 
   it('of the whole grant leaves the exact state without it, whatever is refunded in which order', () => {
-    fc.assert(
-      fc.property(fc.array(anyFlow, { minLength: 1, maxLength: 2 }), anySteps, anyBacks, (rules, steps, backs) => {
-        const { history, bucket } = withRefunds(rules, steps, backs)
-        let never = emptyBucket(rules, 0)
-        for (const one of history) {
-          never = charge(rules, room(rules, never, one.atUs).bucket, one.units - one.refunded)
-        }
-        never = room(rules, never, bucket.atUs).bucket
-        expect(room(rules, bucket, bucket.atUs).bucket).toEqual(never)
-      }),
-      { numRuns: cases(500) },
-    )
+    forAll(cases(500), fc.array(anyFlow, { minLength: 1, maxLength: 2 }), anySteps, anyBacks, (rules, steps, backs) => {
+      const { history, bucket } = withRefunds(rules, steps, backs)
+      let never = emptyBucket(rules, 0)
+      for (const one of history) {
+        never = charge(rules, room(rules, never, one.atUs).bucket, one.units - one.refunded)
+      }
+      never = room(rules, never, bucket.atUs).bucket
+      expect(room(rules, bucket, bucket.atUs).bucket).toEqual(never)
+    })
   })
 })

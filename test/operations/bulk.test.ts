@@ -17,6 +17,7 @@ import {
   tenantInput,
 } from '../claim/engine.ts'
 import { freshDatabase } from '../servers/database.ts'
+import { forAllInTime } from '../for-all.ts'
 import { numbered } from '../rows.ts'
 import { until } from '../until.ts'
 import { unitsUsed } from '../limits/engine.ts'
@@ -96,22 +97,19 @@ for (const engine of mainEngines) {
         Object.entries(input).every(
           ([path, value]) => String((job.input as Record<string, unknown>)[path]) === String(value),
         )
-      await fc.assert(
-        fc.asyncProperty(filters, async (filter) => {
-          const ids = all.filter((job) => fits(job, filter)).map(({ id }) => id)
-          const streamed: string[] = []
-          for await (const { id } of at.sluice.jobs.stream(filter)) streamed.push(id)
-          expect(streamed).toEqual(ids)
-          expect(await at.sluice.jobs.count(filter)).toEqual({ count: ids.length, isExact: true })
-          const [first, second] = [ids.slice(-2), ids.slice(0, -2)]
-          expect((await at.sluice.list({ ...filter, max: 2 })).map(({ id }) => id)).toEqual(first.reverse())
-          if (first.length === 2)
-            expect((await at.sluice.list({ ...filter, before: first[1] ?? '' })).map(({ id }) => id)).toEqual(
-              second.reverse(),
-            )
-        }),
-        { numRuns: 20 },
-      )
+      await forAllInTime(20, filters, async (filter) => {
+        const ids = all.filter((job) => fits(job, filter)).map(({ id }) => id)
+        const streamed: string[] = []
+        for await (const { id } of at.sluice.jobs.stream(filter)) streamed.push(id)
+        expect(streamed).toEqual(ids)
+        expect(await at.sluice.jobs.count(filter)).toEqual({ count: ids.length, isExact: true })
+        const [first, second] = [ids.slice(-2), ids.slice(0, -2)]
+        expect((await at.sluice.list({ ...filter, max: 2 })).map(({ id }) => id)).toEqual(first.reverse())
+        if (first.length === 2)
+          expect((await at.sluice.list({ ...filter, before: first[1] ?? '' })).map(({ id }) => id)).toEqual(
+            second.reverse(),
+          )
+      })
     })
 
     it('are found, if failed, by reason, by a part of their error in any case, and by the time of failure', async () => {

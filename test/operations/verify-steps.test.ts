@@ -4,6 +4,7 @@ import { afterEach, describe, expect, it } from 'vitest'
 import type { Db } from '../../src/db/db.ts'
 import { empty, mainEngines } from '../claim/engine.ts'
 import { second } from '../limits/oracle.ts'
+import { forAllInTime } from '../for-all.ts'
 import { isLong } from '../long.ts'
 import { checkClock, deleteLedger, forgetSteps, refundEach, undoClockStep, watchClock } from '../limits/engine.ts'
 import { ledgerOn, startUs } from './ledger-stage.ts'
@@ -133,31 +134,28 @@ describe.each(mainEngines)('a step of the store clock, on $name,', ({ store }) =
       { weight: 1, arbitrary: fc.record({ refund: fc.integer({ min: 1, max: 9 }) }) },
       { weight: 1, arbitrary: fc.record({ stepS: fc.integer({ min: -400, max: 400 }) }) },
     )
-    await fc.assert(
-      fc.asyncProperty(fc.array(anyAct, { minLength: 20, maxLength: 50 }), async (acts) => {
-        await empty(ledger.sluice.db)
-        await query('truncate sluice.limit_def, sluice.limit_source')
-        await forgetSteps(ledger.sluice.db)
-        await define({ quota: ['10/min', '60/h'] })
-        let [trueS, offS] = [0, 0]
-        for (const act of acts) {
-          if ('passS' in act) await at(((trueS += act.passS) + offS) * second)
-          else if ('want' in act) await take(act.want)
-          else if ('refund' in act)
-            await query(
-              refundEach(`(select * from sluice.ledger l where units > 0 and not exists (
+    await forAllInTime(isLong ? 400 : 12, fc.array(anyAct, { minLength: 20, maxLength: 50 }), async (acts) => {
+      await empty(ledger.sluice.db)
+      await query('truncate sluice.limit_def, sluice.limit_source')
+      await forgetSteps(ledger.sluice.db)
+      await define({ quota: ['10/min', '60/h'] })
+      let [trueS, offS] = [0, 0]
+      for (const act of acts) {
+        if ('passS' in act) await at(((trueS += act.passS) + offS) * second)
+        else if ('want' in act) await take(act.want)
+        else if ('refund' in act)
+          await query(
+            refundEach(`(select * from sluice.ledger l where units > 0 and not exists (
                 select 1 from sluice.ledger where claim = l.claim and units < 0) order by at desc, n desc offset $1 limit 1) l`),
-              [act.refund],
-            )
-          else if (Math.abs(act.stepS) > 3) {
-            await at((++trueS + (offS += act.stepS)) * second)
-            if (act.stepS < 0) await back(trueS * second)
-            else await forward(act.stepS * second)
-          }
+            [act.refund],
+          )
+        else if (Math.abs(act.stepS) > 3) {
+          await at((++trueS + (offS += act.stepS)) * second)
+          if (act.stepS < 0) await back(trueS * second)
+          else await forward(act.stepS * second)
         }
-        expect(await ledger.sluice.verify()).toMatchObject({ isProved: true })
-      }),
-      { numRuns: isLong ? 400 : 12 },
-    )
+      }
+      expect(await ledger.sluice.verify()).toMatchObject({ isProved: true })
+    })
   })
 })

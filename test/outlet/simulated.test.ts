@@ -7,6 +7,7 @@ import { BrokerOutlet } from '../../src/outlet/broker-outlet.ts'
 import { Executor } from '../../src/outlet/executor.ts'
 import { keyOf } from '../../src/outlet/messages.ts'
 import { silent as log } from '../../src/core/log.ts'
+import { forAllInTime } from '../for-all.ts'
 import { isLong } from '../long.ts'
 import { MemoryWire } from './memory-wire.ts'
 import { World } from './simulated-world.ts'
@@ -109,5 +110,5 @@ it('begins each job once and in time, or reports that it did not begin, whatever
     expect(dispatcher.free()).toBe(2 * slots)
     await dispatcher.close()
   }
-  await fc.assert(fc.asyncProperty(faults, run), { numRuns: isLong ? 1_000 : 100 })
+  await forAllInTime(isLong ? 1_000 : 100, faults, run)
 })

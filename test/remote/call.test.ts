@@ -9,6 +9,7 @@ import { messageOf, pythonError, resultOf } from '../../src/remote/job-message.t
 import { Skew } from '../../src/remote/skew.ts'
 import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
 import { task } from '../../src/tasks/task.ts'
+import { forAll } from '../for-all.ts'
 
 const result = (state: string, value: unknown = null): TaskResult => ({ id: 'a', state, value, traceback: undefined })
 const began = (pid: number) => result('STARTED', { pid, hostname: 'celery@here' })
@@ -45,30 +46,26 @@ it('never takes a call that was begun for one that was not made', () => {
     failed('NotRegistered'),
     failed('E'),
   )
-  fc.assert(
-    fc.property(fc.array(some, { maxLength: 8 }), (results) => {
-      const at = all(...results).indexOf('uncalled')
-      const begun = results.slice(0, at < 0 ? 0 : at).filter(({ state }) => ['STARTED', 'UNREADABLE'].includes(state))
-      expect(begun).toEqual([])
-    }),
-  )
+  forAll(fc.array(some, { maxLength: 8 }), (results) => {
+    const at = all(...results).indexOf('uncalled')
+    const begun = results.slice(0, at < 0 ? 0 : at).filter(({ state }) => ['STARTED', 'UNREADABLE'].includes(state))
+    expect(begun).toEqual([])
+  })
 })
 
 it('finds how far a clock is off from the events that took least, within what these took', () => {
   const event = fc.record({ everyMs: fc.nat(3_000), tookMs: fc.nat(500) })
-  fc.assert(
-    fc.property(fc.integer({ min: -5_000, max: 5_000 }), fc.array(event, { minLength: 1 }), (offMs, events) => {
-      const skew = new Skew()
-      let nowMs = 1_000_000
-      for (const { everyMs, tookMs } of events) {
-        const sentMs = (nowMs += everyMs)
-        nowMs += tookMs
-        skew.arrived(sentMs + offMs, { wallMs: nowMs, monotonicMs: nowMs - 777 })
-      }
-      const least = Math.min(...events.slice(-3).map(({ tookMs }) => tookMs))
-      expect(skew.aheadMs).toBe(offMs - least)
-    }),
-  )
+  forAll(fc.integer({ min: -5_000, max: 5_000 }), fc.array(event, { minLength: 1 }), (offMs, events) => {
+    const skew = new Skew()
+    let nowMs = 1_000_000
+    for (const { everyMs, tookMs } of events) {
+      const sentMs = (nowMs += everyMs)
+      nowMs += tookMs
+      skew.arrived(sentMs + offMs, { wallMs: nowMs, monotonicMs: nowMs - 777 })
+    }
+    const least = Math.min(...events.slice(-3).map(({ tookMs }) => tookMs))
+    expect(skew.aheadMs).toBe(offMs - least)
+  })
 })
 
 it('forgets how far a clock is off when its own is set', () => {

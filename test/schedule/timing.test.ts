@@ -2,6 +2,7 @@
 import fc from 'fast-check'
 import { describe, expect, it, test } from 'vitest'
 import { instants, newest, timingOf, type When } from '../../src/schedule/timing.ts'
+import { forAll } from '../for-all.ts'
 
 const timing = (when: When) => timingOf(when, 'schedule "test"')
 const cron = (expression: string, zone = 'Europe/Berlin') => timing({ cron: expression, zone })
@@ -208,29 +209,26 @@ const moments: Record<string, string[]> = {
 test.each(Object.entries(moments))(
   '%s: any expression has the instants that a check of every minute finds',
   (zone, at) => {
-    fc.assert(
-      fc.property(fields, fc.constantFrom(...at), fc.integer({ min: -40, max: 5 }), (all, moment, hours) => {
-        const expression = all.map(({ text }) => text).join(' ')
-        const fromMs = Date.parse(moment) + hours * hourMs
-        const untilMs = fromMs + 48 * hourMs
-        let found: number[]
-        try {
-          found = instants(cron(expression, zone), fromMs, untilMs, 1e5)
-        } catch (error) {
-          // 31 February.
-          expect(String(error)).toContain('names no day')
-          found = []
-        }
-        expect(found).toEqual(oracle(all, zone, fromMs, untilMs))
-        // With a field of seconds the result is the same, whatever stands before the hour.
-        if (found.length > 0) expect(instants(cron(`0 ${expression}`, zone), fromMs, untilMs, 1e5)).toEqual(found)
-        // From any time in between the next instant is the same.
-        const someMs = fromMs + 13 * hourMs + 1_234
-        const next = found.find((ms) => ms > someMs)
-        if (next !== undefined) expect(cron(expression, zone).after(someMs)).toBe(next)
-      }),
-      { numRuns: 25 },
-    )
+    forAll(25, fields, fc.constantFrom(...at), fc.integer({ min: -40, max: 5 }), (all, moment, hours) => {
+      const expression = all.map(({ text }) => text).join(' ')
+      const fromMs = Date.parse(moment) + hours * hourMs
+      const untilMs = fromMs + 48 * hourMs
+      let found: number[]
+      try {
+        found = instants(cron(expression, zone), fromMs, untilMs, 1e5)
+      } catch (error) {
+        // 31 February.
+        expect(String(error)).toContain('names no day')
+        found = []
+      }
+      expect(found).toEqual(oracle(all, zone, fromMs, untilMs))
+      // With a field of seconds the result is the same, whatever stands before the hour.
+      if (found.length > 0) expect(instants(cron(`0 ${expression}`, zone), fromMs, untilMs, 1e5)).toEqual(found)
+      // From any time in between the next instant is the same.
+      const someMs = fromMs + 13 * hourMs + 1_234
+      const next = found.find((ms) => ms > someMs)
+      if (next !== undefined) expect(cron(expression, zone).after(someMs)).toBe(next)
+    })
   },
   120_000,
 )
@@ -243,14 +241,11 @@ test('the newest instants of any span are the last of all its instants', () => {
     { cron: '* 2 2 * * *' },
     { cron: '0 0 1 * *' },
   )
-  fc.assert(
-    fc.property(whens, fc.integer({ min: 0, max: 20_000 }), fc.integer({ min: 1, max: 30 }), (when, span, most) => {
-      const untilMs = Date.UTC(2026, 3, 2, 5)
-      const all = instants(timing(when), untilMs - span * 1_000, untilMs, 1e6)
-      expect(newest(timing(when), untilMs - span * 1_000, untilMs, most)).toEqual(all.slice(-most))
-    }),
-    { numRuns: 30 },
-  )
+  forAll(30, whens, fc.integer({ min: 0, max: 20_000 }), fc.integer({ min: 1, max: 30 }), (when, span, most) => {
+    const untilMs = Date.UTC(2026, 3, 2, 5)
+    const all = instants(timing(when), untilMs - span * 1_000, untilMs, 1e6)
+    expect(newest(timing(when), untilMs - span * 1_000, untilMs, most)).toEqual(all.slice(-most))
+  })
 })
 
 test('the newest seconds of a month are found without a check of each', () => {

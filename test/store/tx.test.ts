@@ -14,6 +14,7 @@ import { freshDatabase } from '../servers/database.ts'
 import { ownPglite } from '../servers/pglite.ts'
 import { type At, elsewhere, guarantees, note, openElsewhere, quiet, ran, Regret, spaceless } from './guarantees.ts'
 import { type Connected, embedded, libraries, type Open } from './library.ts'
+import { forAllInTime } from '../for-all.ts'
 
 openElsewhere()
 
@@ -199,26 +200,24 @@ it('any text arrives unchanged, whatever the library', async () => {
   const sluice = await openOn(engines[0])
   const all = await Promise.all(libraries.map(({ connect }) => connect(sluice.url ?? '')))
   const text = fc.string({ unit: 'binary' }).filter((s) => s.isWellFormed() && !s.includes('\0'))
-  await fc.assert(
-    fc.asyncProperty(
-      fc.constantFrom(...all),
-      fc.array(text, { minLength: 1, maxLength: 5 }),
-      async (library, texts) => {
-        await sluice.db.query('delete from sluice.job')
-        await library.transaction(({ tx }) =>
-          sluice.sendMany(
-            quiet,
-            texts.map((one) => ({ text: one })),
-            { tx },
-          ),
-        )
-        const rows = await sluice.db.query<{ text: string }>(
-          `select input ->> 'text' as text from sluice.job order by seq`,
-        )
-        expect(rows.map((row) => row.text)).toEqual(texts)
-      },
-    ),
-    { numRuns: 50 },
+  await forAllInTime(
+    50,
+    fc.constantFrom(...all),
+    fc.array(text, { minLength: 1, maxLength: 5 }),
+    async (library, texts) => {
+      await sluice.db.query('delete from sluice.job')
+      await library.transaction(({ tx }) =>
+        sluice.sendMany(
+          quiet,
+          texts.map((one) => ({ text: one })),
+          { tx },
+        ),
+      )
+      const rows = await sluice.db.query<{ text: string }>(
+        `select input ->> 'text' as text from sluice.job order by seq`,
+      )
+      expect(rows.map((row) => row.text)).toEqual(texts)
+    },
   )
   await Promise.all(all.map((library) => library.close()))
   await sluice.close()

@@ -1,6 +1,7 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
 import { type Arrival, prove } from '../../src/testing/index.ts'
+import { forAll } from '../for-all.ts'
 
 const arrival = (atMs: number, more: Partial<Arrival> = {}): Arrival => ({
   seq: 0,
@@ -47,26 +48,24 @@ test('refused calls count as arrived, keys are separate, and repeats are counted
 
 test('two pointers give the same count as a search of all pairs', () => {
   const times = fc.array(fc.integer({ min: 0, max: 50 }), { maxLength: 60 })
-  fc.assert(
-    fc.property(
-      times,
-      fc.integer({ min: 1, max: 5 }),
-      fc.integer({ min: 1, max: 20 }),
-      fc.integer({ min: 1, max: 3 }),
-      (ats, limit, windowMs, keys) => {
-        const arrivals = ats.map((at, i) => arrival(at, { keys: [String(i % keys)] }))
-        const counts = arrivals.map(
-          (first) =>
-            arrivals.filter(
-              ({ atNs, keys: [key] }) =>
-                key === first.keys[0] && atNs >= first.atNs && atNs < first.atNs + windowMs * 1e6,
-            ).length,
-        )
-        const [proved] = prove(arrivals, [{ name: '', limit, windowMs }]).rules
-        expect(proved?.worst).toBe(Math.max(0, ...counts))
-        // Of arrivals at one instant, each begins a window; only the first of them, in order, sees all the others.
-        expect((proved?.exceeded ?? 0) > 0).toBe(counts.some((count) => count > limit))
-      },
-    ),
+  forAll(
+    times,
+    fc.integer({ min: 1, max: 5 }),
+    fc.integer({ min: 1, max: 20 }),
+    fc.integer({ min: 1, max: 3 }),
+    (ats, limit, windowMs, keys) => {
+      const arrivals = ats.map((at, i) => arrival(at, { keys: [String(i % keys)] }))
+      const counts = arrivals.map(
+        (first) =>
+          arrivals.filter(
+            ({ atNs, keys: [key] }) =>
+              key === first.keys[0] && atNs >= first.atNs && atNs < first.atNs + windowMs * 1e6,
+          ).length,
+      )
+      const [proved] = prove(arrivals, [{ name: '', limit, windowMs }]).rules
+      expect(proved?.worst).toBe(Math.max(0, ...counts))
+      // Of arrivals at one instant, each begins a window; only the first of them, in order, sees all the others.
+      expect((proved?.exceeded ?? 0) > 0).toBe(counts.some((count) => count > limit))
+    },
   )
 })

@@ -5,6 +5,7 @@ import { profiles, type VendorName } from '../../src/vendors/profiles.ts'
 import { type Answers, readerOf } from '../../src/vendors/reader.ts'
 import { minWaitMs } from '../../src/vendors/time.ts'
 import { fixtures } from './fixtures.ts'
+import { forAll } from '../for-all.ts'
 import { cases } from '../long.ts'
 
 const capMs = 600_000
@@ -79,17 +80,14 @@ function expectSound({ refused, counts }: Reading) {
 
 test.each(vendors)('a thousand malformed answers of %s: nothing is thrown, and every figure can be used', (vendor) => {
   const reader = readerOf([vendor])
-  fc.assert(
-    fc.property(status, headers, body, options, (code, fields, content, times) => {
-      const answer = answerOf(code, fields, content)
-      reader.needsBody(answer)
-      const reading = reader.read(answer, times)
-      expectSound(reading)
-      expect(reader.read(answer, times)).toEqual(reading)
-      if (code === 429) expect(reading.refused).toBeDefined()
-    }),
-    { numRuns: cases(1_000) },
-  )
+  forAll(cases(1_000), status, headers, body, options, (code, fields, content, times) => {
+    const answer = answerOf(code, fields, content)
+    reader.needsBody(answer)
+    const reading = reader.read(answer, times)
+    expectSound(reading)
+    expect(reader.read(answer, times)).toEqual(reading)
+    if (code === 429) expect(reading.refused).toBeDefined()
+  })
 })
 
 test.each(fixtures.filter(({ reading }) => reading.refused !== undefined))(
@@ -98,14 +96,12 @@ test.each(fixtures.filter(({ reading }) => reading.refused !== undefined))(
     const reader = readerOf([vendor])
     const plain = reader.read(answerOf(code, fields, content), { capMs }).refused
     const junk = headers.map((more) => ({ ...more, ...fields }))
-    fc.assert(
-      fc.property(junk, (all) => {
-        // Where the answer states no time of its own, another header may state one; that is no junk.
-        const { refused } = reader.read(answerOf(code, all, content), { capMs })
-        expect(refused).toBeDefined()
-        if (fields['retry-after'] !== undefined) expect(refused?.waitMs).toBeGreaterThanOrEqual(plain?.waitMs ?? 0)
-      }),
-    )
+    forAll(junk, (all) => {
+      // Where the answer states no time of its own, another header may state one; that is no junk.
+      const { refused } = reader.read(answerOf(code, all, content), { capMs })
+      expect(refused).toBeDefined()
+      if (fields['retry-after'] !== undefined) expect(refused?.waitMs).toBeGreaterThanOrEqual(plain?.waitMs ?? 0)
+    })
   },
 )
 
@@ -126,8 +122,14 @@ test('a function that is wrong in any way loosens nothing: its result is checked
     fc.constant(() => Promise.reject(new Error('not awaited')).catch(() => {})),
     fc.constant(() => proxy),
   ) as fc.Arbitrary<never>
-  fc.assert(
-    fc.property(fc.constantFrom(...vendors), wrong, status, headers, body, (vendor, own, code, fields, content) => {
+  forAll(
+    cases(1_000),
+    fc.constantFrom(...vendors),
+    wrong,
+    status,
+    headers,
+    body,
+    (vendor, own, code, fields, content) => {
       const answer = answerOf(code, fields, content)
       const alone = readerOf([vendor]).read(answer, { capMs })
       const reading = readerOf([vendor, own]).read(answer, { capMs })
@@ -135,8 +137,7 @@ test('a function that is wrong in any way loosens nothing: its result is checked
       if (alone.refused === undefined) return
       expect(reading.refused?.waitMs ?? 0).toBeGreaterThanOrEqual(alone.refused.waitMs ?? 0)
       expect(reading.refused).toBeDefined()
-    }),
-    { numRuns: cases(1_000) },
+    },
   )
 })
 

@@ -1,6 +1,7 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
 import { defaultCapMs, minWaitMs, momentOf, readMs, readReset, readRetryAfter } from '../../src/vendors/time.ts'
+import { forAll } from '../for-all.ts'
 import { cases } from '../long.ts'
 
 const httpDate = (ms: number) => new Date(ms).toUTCString()
@@ -91,40 +92,34 @@ test('any text gives a whole number of ms between 0 and the cap, or nothing', ()
     fc.date({ noInvalidDate: true }).map((date) => date.toISOString()),
     fc.stringMatching(/^[A-Z][a-z]{2}, \d\d (Jan|Feb|Nov) \d{4} \d\d:\d\d:\d\d GMT$/),
   )
-  fc.assert(
-    fc.property(
-      anyValue,
-      fc.option(anyValue),
-      fc.integer({ min: 1, max: 10_000_000 }),
-      fc.double(),
-      (value, date, capMs, wallMs) => {
-        const at = momentOf(date, { capMs, wallMs })
-        for (const read of [readRetryAfter, readReset, readMs]) {
-          const ms = read(value, at)
-          if (ms === undefined) continue
-          expect(Number.isInteger(ms)).toBe(true)
-          expect(ms).toBeGreaterThanOrEqual(0)
-          expect(ms).toBeLessThanOrEqual(Math.max(capMs, minWaitMs))
-        }
-      },
-    ),
-    { numRuns: cases(1_000) },
+  forAll(
+    cases(1_000),
+    anyValue,
+    fc.option(anyValue),
+    fc.integer({ min: 1, max: 10_000_000 }),
+    fc.double(),
+    (value, date, capMs, wallMs) => {
+      const at = momentOf(date, { capMs, wallMs })
+      for (const read of [readRetryAfter, readReset, readMs]) {
+        const ms = read(value, at)
+        if (ms === undefined) continue
+        expect(Number.isInteger(ms)).toBe(true)
+        expect(ms).toBeGreaterThanOrEqual(0)
+        expect(ms).toBeLessThanOrEqual(Math.max(capMs, minWaitMs))
+      }
+    },
   )
 })
 
 test('the wait is never shorter than demanded, unless the cap cuts it', () => {
-  fc.assert(
-    fc.property(fc.double({ min: 0, max: 3_600, noNaN: true }), (seconds) => {
-      const text = seconds.toFixed(6)
-      expect(readRetryAfter(text, unknown)).toBeGreaterThanOrEqual(Number(text) * 1_000)
-      expect(readReset(text, unknown)).toBeGreaterThanOrEqual(Number(text) * 1_000)
-    }),
-  )
-  fc.assert(
-    fc.property(fc.integer({ min: 0, max: 3_600 }), fc.integer({ min: 0, max: 4_000_000_000 }), (seconds, from) => {
-      const at = momentOf(httpDate(from * 1_000))
-      expect(readRetryAfter(httpDate((from + seconds) * 1_000), at)).toBe(seconds * 1_000)
-    }),
-  )
+  forAll(fc.double({ min: 0, max: 3_600, noNaN: true }), (seconds) => {
+    const text = seconds.toFixed(6)
+    expect(readRetryAfter(text, unknown)).toBeGreaterThanOrEqual(Number(text) * 1_000)
+    expect(readReset(text, unknown)).toBeGreaterThanOrEqual(Number(text) * 1_000)
+  })
+  forAll(fc.integer({ min: 0, max: 3_600 }), fc.integer({ min: 0, max: 4_000_000_000 }), (seconds, from) => {
+    const at = momentOf(httpDate(from * 1_000))
+    expect(readRetryAfter(httpDate((from + seconds) * 1_000), at)).toBe(seconds * 1_000)
+  })
   expect(readRetryAfter('999999999999999999999999', unknown)).toBe(defaultCapMs)
 })

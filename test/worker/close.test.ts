@@ -4,6 +4,7 @@ import { expect, test } from 'vitest'
 import { z } from 'zod'
 import { limit, newId, Sluice, SluiceError, snooze, task } from '../../src/index.ts'
 import { count } from '../claim/engine.ts'
+import { forAllInTime } from '../for-all.ts'
 import { cases } from '../long.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { later } from '../until.ts'
@@ -122,7 +123,7 @@ test('a close at any moment ends all calls, loses no acknowledged job, and leave
     await check(own)
     await watcher.close()
   }
-  await fc.assert(fc.asyncProperty(someActs, someActs, fc.nat(500), close), { numRuns: cases(12) })
+  await forAllInTime(cases(12), someActs, someActs, fc.nat(500), close)
 })
 
 async function check({ watcher, sent, called }: World): Promise<void> {

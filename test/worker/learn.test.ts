@@ -14,6 +14,7 @@ import { capacityOf, costOf } from '../../src/limits/cost.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { mainEngines } from '../claim/engine.ts'
+import { forAll } from '../for-all.ts'
 
 const input = z.object({
   max: z.number(),
@@ -211,27 +212,25 @@ describe('the store of learned costs', () => {
 
   it('returns costs of at least 1, and never above the declared cost or the capacity', () => {
     const numbers = fc.record({ declared: fc.nat(2 ** 31 - 1), share: fc.integer({ min: 0, max: 1_000 }) })
-    fc.assert(
-      fc.property(numbers, fc.integer({ min: 1, max: 2 ** 31 - 1 }), ({ declared, share }, room) => {
-        const [mine] = task('own', {
-          input,
-          limits: [{ limit: limit('own', { window: `${room}/min` }), cost: 'max', learn: true }],
-          run() {},
-        }).limits
-        let cost: number
-        try {
-          cost = costOf(mine as never, { max: declared }, () => share)
-        } catch (error) {
-          expect(error).toMatchObject({ code: 'SLUICE_COST_ABOVE_CAPACITY' })
-          expect(declared * share).toBeGreaterThan(room * 1_000 - 1_000)
-          return
-        }
-        expect(cost).toBeLessThanOrEqual(Math.min(declared, capacityOf(mine as never)))
-        expect(cost * 1_000).toBeGreaterThanOrEqual(declared * share)
-        expect(cost).toBeGreaterThanOrEqual(Math.min(1, declared))
-        expect(cost - (declared * share) / 1_000).toBeLessThanOrEqual(1)
-      }),
-    )
+    forAll(numbers, fc.integer({ min: 1, max: 2 ** 31 - 1 }), ({ declared, share }, room) => {
+      const [mine] = task('own', {
+        input,
+        limits: [{ limit: limit('own', { window: `${room}/min` }), cost: 'max', learn: true }],
+        run() {},
+      }).limits
+      let cost: number
+      try {
+        cost = costOf(mine as never, { max: declared }, () => share)
+      } catch (error) {
+        expect(error).toMatchObject({ code: 'SLUICE_COST_ABOVE_CAPACITY' })
+        expect(declared * share).toBeGreaterThan(room * 1_000 - 1_000)
+        return
+      }
+      expect(cost).toBeLessThanOrEqual(Math.min(declared, capacityOf(mine as never)))
+      expect(cost * 1_000).toBeGreaterThanOrEqual(declared * share)
+      expect(cost).toBeGreaterThanOrEqual(Math.min(1, declared))
+      expect(cost - (declared * share) / 1_000).toBeLessThanOrEqual(1)
+    })
   })
 
   it('leaves a job the cost that it was recorded with, wherever it has to wait', () => {
