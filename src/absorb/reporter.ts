@@ -38,6 +38,8 @@ const awayMs = 1_000
 const portion = 1_000
 /** How long looks at all calls rest, as a multiple of what the last one took. */
 const [restMin, restMax] = [9, 99]
+/** Beyond the least rest, they rest so many ms at most: others cancel jobs meanwhile, and producers revoke calls. */
+const restMsMax = 5_000
 const pruneMs = 3_600_000
 /** About how many bytes are sent in one transaction: more than that waits for its confirmation. */
 const bytesMax = 4 * 2 ** 20
@@ -96,8 +98,8 @@ export class Reporter {
   async #run(): Promise<void> {
     const { clock, log } = this.#options.store
     let isAway = false
-    // Looking through a large backlog takes a tenth of the time at most, and a hundredth while it finds nothing, because
-    // each process of a fleet does it.
+    // Looking through a large backlog takes a tenth of the time at most, and down to a hundredth while it finds nothing,
+    // because each process of a fleet does it.
     let [endedMs, restMs, rest] = [0, 0, restMin]
     for (let ms = lookMs; !this.#end.signal.aborted;) {
       try {
@@ -109,7 +111,8 @@ export class Reporter {
           ms = hasChanged ? lookMs : Math.min(idleMs, ms * 1.2)
           rest = hasChanged ? restMin : Math.min(restMax, rest * 2)
           endedMs = clock.monotonicMs()
-          restMs = (endedMs - sinceMs) * rest
+          const tookMs = endedMs - sinceMs
+          restMs = Math.max(tookMs * restMin, Math.min(tookMs * rest, restMsMax))
           await this.#prune()
         }
         isAway = false

@@ -178,3 +178,30 @@ it('closes after the first portion of large results that cannot be sent', async 
   await reporter.close()
   expect(tried).toHaveLength(1)
 })
+
+it('rests for seconds at most between looks that find nothing and take a second', async () => {
+  let nowMs = 0
+  const looks: number[] = []
+  const run = async (name: string) => {
+    if (name === 'absorb/find_changed_calls') {
+      looks.push(nowMs)
+      nowMs += 1_000
+    }
+    return []
+  }
+  const sleep = async (ms: number, signal?: AbortSignal) => {
+    nowMs += ms
+    await new Promise((resolve) => setImmediate(resolve))
+    if (looks.length > 20 && signal?.aborted === false)
+      await new Promise((resolve) => signal?.addEventListener('abort', resolve))
+  }
+  const clock = { monotonicMs: () => nowMs, sleep }
+  const store = { clock, run, log: console, report: { on: () => () => {} } }
+  const events = { isOn: false }
+  const reporter = new Reporter({ store, results: {}, events, name: 'a', tracksStarted: false } as never)
+  reporter.start()
+  onTestFinished(() => reporter.close())
+  await until(() => looks.length > 20, 'it has looked')
+  const rests = looks.slice(1).map((ms, i) => ms - (looks[i] ?? 0) - 1_000)
+  expect(Math.max(...rests)).toBe(9_000)
+})
