@@ -231,8 +231,13 @@ export class Claims {
     }
     const answeredMs = this.#store.clock.monotonicMs()
     if (row.announced === true) {
-      await this.#store.call('create_announced_classes')
-      if (row.jobs === null) return this.#request(who, want, { idle, ahead }, id, answeredMs, firstMs)
+      const made = this.#store.call('create_announced_classes')
+      if (row.jobs === null) {
+        await made
+        return this.#request(who, want, { idle, ahead }, id, answeredMs, firstMs)
+      }
+      // Grants would grow old meanwhile. If it fails, the next claim finds what is left.
+      void made.catch(() => undefined)
     }
     if (row.stale !== null) await this.#store.call('renew_buckets', [row.stale])
     // The jobs begin meanwhile. If it fails, a round finds what is left within 2 s.

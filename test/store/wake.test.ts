@@ -136,6 +136,22 @@ describe.each(mainEngines)('on $name', (engine) => {
     })
   })
 
+  it('jobs that were claimed do not wait until the classes of others are made', async () => {
+    await known()
+    await at.sluice.send(mine, {})
+    await at.sluice.send(quietTask('announced'), {})
+    const store = storeOn(at.db)
+    const call = store.call.bind(store) as (...given: unknown[]) => Promise<never>
+    let calls = 0
+    // What follows the claim is never answered.
+    store.call = (...given: unknown[]) => (++calls === 1 ? call(...given) : new Promise<never>(() => {}))
+    const who = { worker: at.worker, queues: undefined, tasks: ['mine'] }
+    const mode = { idle: false, ahead: 0 }
+    const { jobs } = await new Claims(store).claim(who, 1, mode, AbortSignal.timeout(60_000))
+    expect(jobs).toHaveLength(1)
+    expect(calls).toBe(2)
+  })
+
   it('a send in a transaction notifies all workers, because it cannot know which are idle at its commit', async () => {
     await known()
     await asleep('mine', 4)
