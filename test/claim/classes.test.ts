@@ -3,7 +3,8 @@ import pg from 'pg'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { newId } from '../../src/core/hash.ts'
 import type { Queryable } from '../../src/db/db.ts'
-import { sqlOn } from '../../src/db/store.ts'
+import { Claims } from '../../src/claim/claim.ts'
+import { sqlOn, storeOn } from '../../src/db/store.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { label } from '../../src/limits/pool.ts'
 import { later, until } from '../until.ts'
@@ -55,6 +56,35 @@ describe('new lanes', () => {
     const all = await claimAll(db, worker, [flood.name], 8_999)
     expect(new Set(all.map(({ id }) => id)).size).toBe(8_999)
     expect(await count(db, 'sluice.arrival')).toBeLessThanOrEqual(2 * 9_000)
+  })
+})
+
+describe('buckets under a new definition', () => {
+  it('are renewed by a few in each statement, so that it takes no longer than a statement may', async () => {
+    const { sluice, db, worker } = at
+    const name = 'classes.renewed'
+    const own = quietTask(name, [perTenant(name, '100/s', 100)])
+    const inputs = Array.from({ length: 20 }, (_, i) => ({ tenant: `t${i}` }))
+    await sluice.sendMany(own, inputs)
+    await done(db, await claimAll(db, worker, [name], 20))
+    await sluice.limits.set(name, { rate: '200/s' }, { reason: 'test' })
+    await sluice.sendMany(own, inputs)
+    const store = storeOn(db)
+    const call = store.call.bind(store) as (...given: unknown[]) => Promise<never>
+    const renewed: number[] = []
+    store.call = (...given: unknown[]) => {
+      const [list, ...more] = given[1] as unknown[]
+      if (Array.isArray(list) && more.length === 0) renewed.push(list.length)
+      return call(...given)
+    }
+    const claims = new Claims(store)
+    const who = { worker, queues: undefined, tasks: [name] }
+    for (let left = 20; left > 0;) {
+      const { jobs } = await claims.claim(who, left, { idle: false, ahead: 0 }, AbortSignal.timeout(60_000))
+      left -= jobs.length
+    }
+    expect(renewed).toEqual([16, 4])
+    await sluice.limits.unset(name)
   })
 })
 

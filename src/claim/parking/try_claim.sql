@@ -6,7 +6,7 @@ language plpgsql as $$
 declare
   v_done engine.served;
 begin
-  for round in 1 .. 2 loop
+  loop
     v_done := engine.decide_claim(
       gen_random_uuid(), p_trial.worker, array[p_class], '{}', p_trial.want, p_trial.cap, -1, 256);
     exit when v_done.stale is null;

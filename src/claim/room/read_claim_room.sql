@@ -12,9 +12,10 @@
 -- on from it
 -- first: those of p_lanes that units are reserved for, by position, the oldest reservation first; null: none of
 -- p_buckets has units that are reserved
--- stale: the buckets that have a new definition since their newest row, which the caller's worker renews
+-- stale: up to 16 of the buckets that have a new definition since their newest row, which the caller's worker renews
 -- (`engine.renew_buckets`), because it takes a while; then nothing may be granted now. Null: none, or they are being
--- rebuilt already (sluice.renewal), and have no room meanwhile.
+-- rebuilt already (sluice.renewal), and have no room meanwhile. A statement that renewed hundreds might exceed a
+-- statement_timeout each time.
 -- probing: the vendor has refused requests of a bucket that may grant one now (`engine.refuse_buckets`)
 create or replace function engine.read_claim_room(
   p_buckets bigint[], p_members bigint[], p_lists bigint[], p_lanes bigint[], p_cap bigint,
@@ -37,7 +38,7 @@ begin
   if v_stale then
     stale := nullif(array(
       select r.bucket from unnest(rooms) r where r.stale and r.n > 0  -- a pool has no row of its own
-        and not exists (select 1 from sluice.renewal w where w.bucket = r.bucket)), '{}');
+        and not exists (select 1 from sluice.renewal w where w.bucket = r.bucket) limit 16), '{}');
     if stale is not null then return; end if;
   end if;
   at := case when rooms[1].now_at - rooms[1].wall is null then engine.store_time(now_us)
