@@ -234,7 +234,7 @@ export class Claims {
       const made = this.#store.call('create_announced_classes')
       if (row.jobs === null) {
         await made
-        return this.#request(who, want, { idle, ahead }, id, answeredMs, firstMs)
+        return this.#request(who, want, { idle, ahead }, id, this.#store.clock.monotonicMs(), firstMs)
       }
       // Grants would grow old meanwhile. If it fails, the next claim finds what is left.
       void made.catch(() => undefined)

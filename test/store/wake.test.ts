@@ -1,6 +1,7 @@
 /** The workers that new jobs notify: a few idle ones that can begin them, each of which notifies another when there may be more. */
 import { describe, expect, it } from 'vitest'
 import { Claims } from '../../src/claim/claim.ts'
+import { systemClock } from '../../src/core/clock.ts'
 import { sqlOn, storeOn } from '../../src/db/store.ts'
 import { newId } from '../../src/core/hash.ts'
 import { defineGate } from '../../src/gates/gates.ts'
@@ -150,6 +151,31 @@ describe.each(mainEngines)('on $name', (engine) => {
     const { jobs } = await new Claims(store).claim(who, 1, mode, AbortSignal.timeout(60_000))
     expect(jobs).toHaveLength(1)
     expect(calls).toBe(2)
+  })
+
+  it('a claim that is repeated after classes were made goes by the time of its repetition', async () => {
+    await known()
+    await at.sluice.send(mine, {})
+    let madeMs = 0
+    const clock = { ...systemClock, monotonicMs: () => systemClock.monotonicMs() + madeMs }
+    const store = storeOn(at.db, { clock })
+    const claims = new Claims(store)
+    const who = { worker: at.worker, queues: undefined, tasks: ['mine'] }
+    const next = () => claims.claim(who, 1, { idle: false, ahead: 0 }, AbortSignal.timeout(60_000))
+    // Only then is the store's time known.
+    await next()
+    await at.sluice.send(quietTask('announced'), {})
+    const call = store.call.bind(store) as (...given: unknown[]) => Promise<never>
+    const caps: number[] = []
+    store.call = (...given: unknown[]) => {
+      const params = (given[1] ?? []) as unknown[]
+      if (params.length === 0) madeMs = 5_000
+      else caps.push(Number(params[4]))
+      return call(...given)
+    }
+    await next()
+    expect(caps).toHaveLength(2)
+    expect((caps[1] ?? 0) - (caps[0] ?? 0)).toBeGreaterThan(5_000_000)
   })
 
   it('a send in a transaction notifies all workers, because it cannot know which are idle at its commit', async () => {
