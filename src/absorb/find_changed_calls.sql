@@ -4,7 +4,8 @@
 -- $1 number of the call after which to begin, $2 how many to look at
 -- $3 jobs; null: in order
 -- $4 whether beginnings matter
--- $5 how long ago, in ms, a job has ended or begun at least: the process that executes it reports it at once
+-- $5 how long ago, in ms, a job has ended or begun at least: the process that executes it reports it at once. Instants
+-- that lie ahead, because the clock was set back, are old.
 with open as materialized (
   (select c.n, c.id, c.job, c.call, c.reported from sluice.celery_call c
    where $3::uuid[] is null and c.replied_at is null and c.n > $1::bigint order by c.n limit $2::integer)
@@ -24,15 +25,17 @@ left join lateral (
     union all
     (select f.state, f.reason, f.result, f.error, f.attempt, f.started_at, f.finished_at
      from sluice.failed f where f.id = o.job limit 1) limit 1) h
-  where h.finished_at <= sluice.now() - $5::integer * interval '1 ms'
+  cross join lateral (select sluice.now() - h.finished_at as ago) a
+  where (a.ago < interval '0' or a.ago >= $5::integer * interval '1 ms')
     and not exists (select 1 from sluice.job j where j.id = o.job)
   union all
   select o.id, o.job::text, o.call::text, o.reported, case when j.claim is null then 'retry' else 'started' end,
     null, null, j.error::text, j.attempt, extract(epoch from j.dispatched_at)::float8 * 1000, null
   from open o join sluice.job j on j.id = o.job
+  cross join lateral (select sluice.now() - j.dispatched_at as ago) a
   where j.attempt > 0 and case
     when j.claim is null then o.reported < 2 * j.attempt and j.error is not null
     else $4::boolean and o.reported < 2 * j.attempt - 1
-      and j.dispatched_at <= sluice.now() - $5::integer * interval '1 ms'
+      and (a.ago < interval '0' or a.ago >= $5::integer * interval '1 ms')
       and engine.state_of_job(j) = 'running' end
 ) e on true

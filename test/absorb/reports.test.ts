@@ -64,7 +64,10 @@ it('sends the end of a call once, though that of another one could not be sent',
   expect(sent).toEqual(calls)
 })
 
-it('leaves what has just ended to the process that executed it', async () => {
+it.each([
+  { what: 'after a tenth of a second', thenMs: 100 },
+  { what: 'when the clock of the store was set back', thenMs: -3_600_000 },
+])('leaves what has just ended to the process that executed it, and sends it $what', async ({ thenMs }) => {
   const note = task('note', { run: () => 'noted' })
   const sent: string[] = []
   const { sluice, db, reporter, record, statements } = await reporting([note], ({ id }) => sent.push(id))
@@ -80,7 +83,7 @@ it('leaves what has just ended to the process that executed it', async () => {
   reporter.start()
   await until(() => statements.filter((name) => name === 'absorb/find_changed_calls').length > 2, 'it has looked')
   expect(sent).toEqual([])
-  await clock.set(endedMs + 100)
+  await clock.set(endedMs + thenMs)
   await until(() => sent.length === 1, 'it is sent')
 })
 
