@@ -5,6 +5,7 @@ import { newId } from '../../src/core/hash.ts'
 import { storeOn } from '../../src/db/store.ts'
 import { Claims } from '../../src/claim/claim.ts'
 import { attemptCalls, claim, count, emptied, mainEngines, perTenant, quietTask } from './engine.ts'
+import { createClasses } from './engine-parts.ts'
 
 const quiet = quietTask('quiet', [perTenant('each', '100000/s')])
 
@@ -27,6 +28,7 @@ describe.each(mainEngines)('a worker that claims, on $name', (engine) => {
 
   it('rests between its tries while the check of a started server does not reach that server', async () => {
     await at.sluice.send(quiet, { tenant: 'a', n: 1 })
+    await createClasses(at.db)
     await at.db.query('update sluice.epoch set server_at = null')
     let rests = 0
     let checks = 0
