@@ -56,7 +56,7 @@ export async function lockClasses(db: Queryable, task: string): Promise<void> {
   await sqlOn(db).query('select engine.lock_classes(array(select id from sluice.class where task = $1))', [task])
 }
 
-/** Makes the classes of what was sent, as a claim does. */
+/** Makes the classes of what was sent, as a claim's worker does. */
 export async function createClasses(db: Queryable): Promise<void> {
   await sqlOn(db).call('create_announced_classes')
 }

@@ -8,6 +8,7 @@ import { limit } from '../../src/limits/limit.ts'
 import { later, until } from '../until.ts'
 import { queryable } from '../servers/database.ts'
 import { claim, claimsInHand, engines, enter, openOn, quietTask } from './engine.ts'
+import { createClasses } from './engine-parts.ts'
 
 it('a claimer that is stopped before it reads a large reply blocks no other client', async () => {
   const sluice = await openOn(engines[0])
@@ -21,6 +22,7 @@ it('a claimer that is stopped before it reads a large reply blocks no other clie
     big,
     Array.from({ length: 1_000 }, (_, n) => ({ n, text: text(n) })),
   )
+  await createClasses(sluice.db)
   const stopped = new pg.Client(sluice.url)
   await stopped.connect()
   const worker = await enter(sluice.db)
