@@ -64,9 +64,9 @@ interface Recorded {
 }
 
 const batchMax = 500
-/** So many messages are absorbed at once. */
+/** A batch of so many messages waits for no others. */
 const enough = 100
-/** Fewer wait for others, as a multiple of the time that the batch before took, and in ms at most. */
+/** How long a smaller one waits: so many times as long as the batch before took, and so many ms at most. */
 const [gathering, gatherMsMax] = [3, 200]
 const idBytesMax = 255
 /** Longest body that is read: an input and what follows are 256 KiB each at most, and Python writes up to six bytes for two. */
@@ -166,7 +166,7 @@ export class Absorber {
     this.#working = undefined
   }
 
-  /** Waits so many ms for messages, or until there are enough. Without it each process of a busy fleet records them singly. */
+  /** Waits so many ms for messages, or until there are enough: else each process of a busy fleet records them one by one. */
   async #gather(ms: number): Promise<void> {
     if (this.#waiting.length >= enough || this.#stop.signal.aborted) return
     this.#gathered = new AbortController()

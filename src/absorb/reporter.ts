@@ -31,14 +31,14 @@ interface Changed extends Change {
 /** A broker's message is delivered again within this many days, or never. */
 const keptDays = 30
 const lookMs = 50
-/** A look at all calls leaves what ended or began so recently to the process that executed it, which knows it, in ms. */
+/** The process that executed a job knows of its start and end: for so many ms, looks at all calls leave them to it. */
 const recentMs = 100
 const idleMs = 500
 const awayMs = 1_000
 const portion = 1_000
 /** How long looks at all calls rest, as a multiple of what the last one took. */
 const [restMin, restMax] = [9, 99]
-/** Beyond the least rest, they rest so many ms at most: others cancel jobs meanwhile, and producers revoke calls. */
+/** They rest no longer than so many ms, unless the least rest is longer: a revoked call waits for the next look. */
 const restMsMax = 5_000
 const pruneMs = 3_600_000
 /** About how many bytes are sent in one transaction: more than that waits for its confirmation. */
@@ -51,7 +51,7 @@ export class Reporter {
   #nudge = new AbortController()
   /** Jobs of which this process has a report since the last look: they need no look at all calls. */
   #noticed = new Set<string>()
-  /** Calls were recorded since the last look at all calls. */
+  /** Calls were recorded since the last nudge. */
   #isRecorded = false
   #unlisten: (() => void)[] = []
   #looking: Promise<void> | undefined
