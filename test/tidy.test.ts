@@ -277,6 +277,8 @@ const laws: Record<string, Law> = {
     bad: [
       { 'CHANGELOG.md': '# Changelog\n\n## [1.0.0] - 2026-01-01\n' },
       { 'CHANGELOG.md': '# Changelog\n## [Unreleased]\n### Odd\n' },
+      { 'CHANGELOG.md': '# Changelog\n## [Unreleased]\n### Fixed\n- A job is kept.\n' },
+      { 'CHANGELOG.md': '# Changelog\n## [Unreleased]\n### Added\n- A job is no longer lost.\n' },
     ],
   },
   'the lockfile names no registry': {
@@ -363,7 +365,10 @@ function strayCalls(file: File): string[] {
   })
 }
 
-/** The shape: an Unreleased section first, then dated versions; in each, known headings over bullet points. */
+/**
+ * The shape: an Unreleased section first, then dated versions; in each, known headings over bullet points. What was
+ * never released has no fixes: before the first version there are only features.
+ */
 function changelog(text: string): string[] {
   const lines = text.split('\n').filter((line) => line !== '')
   const sections = lines.filter((line) => line.startsWith('## '))
@@ -371,8 +376,9 @@ function changelog(text: string): string[] {
   const known =
     /^(## \[(Unreleased\]|\d+\.\d+\.\d+\] - \d{4}-\d\d-\d\d)$|### (Added|Changed|Deprecated|Removed|Fixed|Security)$|- \S| {2}\S)/
   const isHeaded = lines[0] === '# Changelog' && sections[0] === '## [Unreleased]'
+  const fix = sections.length > 1 ? /^$/ : /^### (?!Added$)|\bno longer\b/
   return [
     ...(isHeaded ? [] : ['does not begin with # Changelog and ## [Unreleased]']),
-    ...body.filter((line) => !known.test(line)),
+    ...body.filter((line) => !known.test(line) || fix.test(line)),
   ]
 }
