@@ -138,8 +138,9 @@ export class ScheduleRunner {
   }
 
   /**
-   * Stores one definition. If its timing is unchanged, the next instant stays. Else it is the first instant of the new
-   * timing after the last one that was handled, but not earlier than an overdue instant of the old timing.
+   * Stores one definition. If its timing is unchanged, the next instant stays, unless it has not come and is none any more
+   * because Node brought other rules of the time zone. Else it is the first instant of the new timing after the last one
+   * that was handled, but not earlier than an overdue instant of the old timing.
    */
   async #define(schedule: Schedule, isChecked: boolean): Promise<void> {
     const { name, task, timing, spec } = schedule
@@ -147,10 +148,12 @@ export class ScheduleRunner {
       const { nowMs, entries } = await this.#read([name])
       const entry = entries.get(name)
       const isSame = entry?.timing === timing.text
+      const stays = isSame && (entry.nextMs <= nowMs || timing.after(entry.nextMs - 1) === entry.nextMs)
       const sinceMs = entry && !entry.paused ? Math.min(nowMs, entry.nextMs - 1) : nowMs
-      const nextMs = isSame ? entry.nextMs : timing.after(Math.max(sinceMs, entry?.lastMs ?? -Infinity))
+      const nextMs = stays ? entry.nextMs : timing.after(Math.max(sinceMs, entry?.lastMs ?? -Infinity))
       if (isChecked) await this.#job(schedule, nextMs)
-      const params = [name, task.name, timing.text, JSON.stringify(spec), nextMs, entry?.nextMs ?? null]
+      const read = [entry?.nextMs ?? null, entry?.lastMs ?? null]
+      const params = [name, task.name, timing.text, JSON.stringify(spec), nextMs, ...read]
       // No row comes back if the schedule was fired or defined meanwhile.
       if ((await this.#options.store.run('schedule/define_schedule', params)).length > 0) return
     }

@@ -132,8 +132,13 @@ export interface Plan {
   nextMs: number
 }
 
-/** Plans what to do at `nowMs`. `nextMs`: the first instant that no worker has handled. */
-export function planOf({ timing, catchUp }: Pick<Schedule, 'timing' | 'catchUp'>, nextMs: number, nowMs: number): Plan {
+/**
+ * Plans what to do at `nowMs`. `nextMs`: the first instant that no worker has handled. It counts as an instant even if the
+ * timing no longer has it: the process that stored it may know other rules of the time zone.
+ */
+export function planOf(of: Pick<Schedule, 'timing' | 'catchUp'>, nextMs: number, nowMs: number): Plan {
+  const { catchUp } = of
+  const timing = { after: (ms: number) => (ms < nextMs ? nextMs : of.timing.after(ms)) }
   const inTimeMs = Math.max(nextMs, nowMs - graceMs)
   const inTime = instants(timing, inTimeMs - 1, nowMs, Infinity)
   const most = catchUp === 'all' ? catchUpMax : catchUp === 'last' && inTime.length === 0 ? 1 : 0

@@ -100,7 +100,7 @@ export class Schedules {
       const [known] = await this.#sql.run<Known>('schedule/read_due_schedules', [[name]])
       if (known === undefined || !known.paused) return false
       const sinceMs = Math.max(Number(known.now_ms), Number(known.last_ms ?? 0))
-      const params = [name, known.timing, timingIn(name, known.spec).after(sinceMs)]
+      const params = [name, known.timing, timingIn(name, known.spec).after(sinceMs), known.last_ms]
       if ((await this.#sql.run('schedule/resume_schedule', params)).length > 0) return true
     }
   }

@@ -111,7 +111,7 @@ function clocksOf(zone: string, what: string): (ms: number) => number {
 }
 
 /** Returns the newest `most` instants in (after, until], in order. Its cost depends on `most`, not on the length of that time. */
-export function newest(timing: Timing, afterMs: number, untilMs: number, most: number): number[] {
+export function newest(timing: Pick<Timing, 'after'>, afterMs: number, untilMs: number, most: number): number[] {
   const atOnce = most + 100
   let found: number[] = []
   let spanMs = 60_000
@@ -126,7 +126,7 @@ export function newest(timing: Timing, afterMs: number, untilMs: number, most: n
 }
 
 /** Returns the first `most` instants in (after, until]. */
-export function instants(timing: Timing, afterMs: number, untilMs: number, most: number): number[] {
+export function instants(timing: Pick<Timing, 'after'>, afterMs: number, untilMs: number, most: number): number[] {
   const found: number[] = []
   for (let ms = timing.after(afterMs); ms <= untilMs && found.length < most; ms = timing.after(ms)) found.push(ms)
   return found

@@ -259,6 +259,27 @@ describe.each(engines)('on $name', (engine) => {
     expect(await sent()).toEqual([1, 2, 3, 4, 6])
   })
 
+  test('an instant of other rules of the time zone is sent, and a worker that starts goes by its own rules', async () => {
+    const hourly = minutely({ cron: '0 * * * *' })
+    const { text, after } = hourly.timing
+    const earlier = { ...hourly, timing: { text, after: (ms: number) => after(ms + 15 * minuteMs) - 15 * minuteMs } }
+    await process([earlier])
+    const mine = new ScheduleRunner({ store: storeOn(db), schedules: [hourly], rulebook: new Rulebook() })
+    await at(45)
+    expect([await mine.fire(), await mine.fire(), await sent()]).toEqual([0, 10_000, [45]])
+    await at(60)
+    await mine.fire()
+    // The next is stored at 105, and is at 120 by the rules of the one that starts.
+    await process([earlier])
+    await process([hourly])
+    await at(106)
+    await mine.fire()
+    await at(120)
+    await mine.fire()
+    expect(await sent()).toEqual([45, 60, 120])
+    expect(await records()).toEqual(['sent 45-45', 'sent 60-60', 'sent 120-120'])
+  })
+
   test('a job that cannot be created leaves its instant due and other schedules alone, and is logged once', async () => {
     let broken = false
     const input = () => {
