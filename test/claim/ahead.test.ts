@@ -46,32 +46,6 @@ describe.each(settings)('on $name', ({ engine, limits }) => {
     await isProved()
   })
 
-  it('a claim that does not ask for it, or is for another kind of rule, for places, or for jobs that run at most once, gets only what may start now', async () => {
-    await at.db.query(`insert into sluice.task (name, queue, once, seen_at) values ('once', '', true, sluice.now())`)
-    const own = (name: string) => limit(`of-${name}`, { rate: '100/s' })
-    const once = quietTask('once', [own('once')])
-    const window = quietTask('w', [limit('window', { window: '60/min' })])
-    const keyed = quietTask('k', [
-      limit('of-k', { rate: '1000/s' }),
-      limit('slow-key', { rate: '100/s', by: () => 'x' }),
-    ])
-    const placed = quietTask('c', [own('c'), limit('placed', { concurrency: 1_000 })])
-    for (const [task, isAhead] of [
-      [window, true],
-      [keyed, true],
-      [placed, true],
-      [quietTask('p', [fast]), false],
-      [once, true],
-    ] as const) {
-      await at.sluice.sendMany(task, copies(100))
-      const answers: Answer[] = []
-      for (let i = 0; i < 30; i++, await pass(7))
-        answers.push(await claim(at.db, at.worker, [task.name], 50, newId(), { idle: true, ahead: isAhead ? 50 : 0 }))
-      expect(answers.flatMap(({ laterUs }) => laterUs).filter((us) => us > 0)).toEqual([])
-      expect(answers.flatMap(({ jobs }) => jobs).length).toBeGreaterThan(10)
-    }
-  })
-
   it('units that were granted ahead and not used are given back, and no window holds more', async () => {
     await at.sluice.sendMany(quietTask('a', limits), copies(2_000))
     await saturate(['a'])
@@ -97,26 +71,6 @@ describe.each(settings)('on $name', ({ engine, limits }) => {
         'sluice.ledger where units < 0 and claim in (select claim from sluice.ledger where earlier is not null)',
       ),
     ).toBeGreaterThan(20)
-  })
-
-  it('jobs that do not use their units end it, so that others run in their place', async () => {
-    const ran = async (name: string, isAhead: boolean) => {
-      const id = await enter(at.db, [name], {}, 50)
-      await at.sluice.sendMany(quietTask(name, [limit(`of-${name}`, { rate: '100/s' })]), copies(2_000))
-      let jobs = 0
-      for (const endMs = now.ms + 3_000; now.ms < endMs;) {
-        const answer = await claim(at.db, id, [name], 50, newId(), { idle: true, ahead: isAhead ? 50 : 0 })
-        jobs += answer.jobs.length
-        // A rule discards nine of ten at dispatch.
-        await finish(
-          at.db,
-          answer.jobs.map((job, i) => ({ job, outcome: i % 10 === 0 ? 'done' : 'discard' })),
-        )
-        await pass(answer.again ? 1 : Math.max(1, Math.ceil((answer.wakeUs ?? 1e6) / 1000)))
-      }
-      return jobs
-    }
-    expect(await ran('y', true)).toBeGreaterThan(0.7 * (await ran('x', false)))
   })
 
   it.each([
@@ -222,28 +176,6 @@ describe.each(settings)('on $name', ({ engine, limits }) => {
     },
   )
 
-  it.each([
-    { what: 'a window', rule: { window: '20/5s' as const }, seconds: 10 },
-    { what: 'a rate and a window', rule: { rate: '10/s' as const, window: '30/10s' as const }, seconds: 10 },
-    { what: 'a rate and places', rule: { rate: '100/s' as const, concurrency: 4 }, seconds: 2 },
-    { what: 'a rate that the vendor refuses', rule: { rate: '100/s' as const }, seconds: 2, isRefused: true },
-  ])('workers that wait for $what make no more claims than without, and know when to wake', async (given) => {
-    const { what, rule, seconds, isRefused = false } = given
-    const run = async (isAhead: boolean) => {
-      const name = `${what}${isAhead}`.replaceAll(' ', '-')
-      await at.sluice.sendMany(quietTask(name, [limit(`of-${name}`, rule)]), copies(500))
-      const ids = [await worker([name]), await worker([name])]
-      const workers = ids.map((id) => ({ id, tasks: [name], isAhead }))
-      await live(workers, 1)
-      if (isRefused) await hold(at.db, [`of-${name}`], 500_000, 100_000)
-      const all = await live(workers, seconds)
-      return { claims: all.reduce((n, one) => n + one.claims, 0), got: all.reduce((n, one) => n + one.got, 0) }
-    }
-    const [plain, other] = [await run(false), await run(true)]
-    expect(other.claims).toBeLessThan(1.3 * plain.claims + 10)
-    expect(other.got).toBeGreaterThan(0.9 * plain.got - 2)
-  })
-
   it('a worker that does not claim ahead gets its share beside one that does', async () => {
     await at.sluice.sendMany(quietTask('a', limits), copies(1_500))
     await saturate(['a'])
@@ -334,5 +266,77 @@ describe.each(settings)('on $name', ({ engine, limits }) => {
     }
     await live([{ id: at.worker, tasks: ['a'] }], 1)
     expect(await at.sluice.verify()).toMatchObject({ isProved: true, exceeded: [] })
+  })
+})
+
+describe.each(mainEngines)('on $name, where jobs have limits of their own,', (engine) => {
+  const { at, now, pass, live, worker } = aheadOn(engine, [fast])
+
+  it('a claim that does not ask for it, or is for another kind of rule, for places, or for jobs that run at most once, gets only what may start now', async () => {
+    await at.db.query(`insert into sluice.task (name, queue, once, seen_at) values ('once', '', true, sluice.now())`)
+    const own = (name: string) => limit(`of-${name}`, { rate: '100/s' })
+    const once = quietTask('once', [own('once')])
+    const window = quietTask('w', [limit('window', { window: '60/min' })])
+    const keyed = quietTask('k', [
+      limit('of-k', { rate: '1000/s' }),
+      limit('slow-key', { rate: '100/s', by: () => 'x' }),
+    ])
+    const placed = quietTask('c', [own('c'), limit('placed', { concurrency: 1_000 })])
+    for (const [task, isAhead] of [
+      [window, true],
+      [keyed, true],
+      [placed, true],
+      [quietTask('p', [fast]), false],
+      [once, true],
+    ] as const) {
+      await at.sluice.sendMany(task, copies(100))
+      const answers: Answer[] = []
+      for (let i = 0; i < 30; i++, await pass(7))
+        answers.push(await claim(at.db, at.worker, [task.name], 50, newId(), { idle: true, ahead: isAhead ? 50 : 0 }))
+      expect(answers.flatMap(({ laterUs }) => laterUs).filter((us) => us > 0)).toEqual([])
+      expect(answers.flatMap(({ jobs }) => jobs).length).toBeGreaterThan(10)
+    }
+  })
+
+  it('jobs that do not use their units end it, so that others run in their place', async () => {
+    const ran = async (name: string, isAhead: boolean) => {
+      const id = await enter(at.db, [name], {}, 50)
+      await at.sluice.sendMany(quietTask(name, [limit(`of-${name}`, { rate: '100/s' })]), copies(2_000))
+      let jobs = 0
+      for (const endMs = now.ms + 3_000; now.ms < endMs;) {
+        const answer = await claim(at.db, id, [name], 50, newId(), { idle: true, ahead: isAhead ? 50 : 0 })
+        jobs += answer.jobs.length
+        // A rule discards nine of ten at dispatch.
+        await finish(
+          at.db,
+          answer.jobs.map((job, i) => ({ job, outcome: i % 10 === 0 ? 'done' : 'discard' })),
+        )
+        await pass(answer.again ? 1 : Math.max(1, Math.ceil((answer.wakeUs ?? 1e6) / 1000)))
+      }
+      return jobs
+    }
+    expect(await ran('y', true)).toBeGreaterThan(0.7 * (await ran('x', false)))
+  })
+
+  it.each([
+    { what: 'a window', rule: { window: '20/5s' as const }, seconds: 10 },
+    { what: 'a rate and a window', rule: { rate: '10/s' as const, window: '30/10s' as const }, seconds: 10 },
+    { what: 'a rate and places', rule: { rate: '100/s' as const, concurrency: 4 }, seconds: 2 },
+    { what: 'a rate that the vendor refuses', rule: { rate: '100/s' as const }, seconds: 2, isRefused: true },
+  ])('workers that wait for $what make no more claims than without, and know when to wake', async (given) => {
+    const { what, rule, seconds, isRefused = false } = given
+    const run = async (isAhead: boolean) => {
+      const name = `${what}${isAhead}`.replaceAll(' ', '-')
+      await at.sluice.sendMany(quietTask(name, [limit(`of-${name}`, rule)]), copies(500))
+      const ids = [await worker([name]), await worker([name])]
+      const workers = ids.map((id) => ({ id, tasks: [name], isAhead }))
+      await live(workers, 1)
+      if (isRefused) await hold(at.db, [`of-${name}`], 500_000, 100_000)
+      const all = await live(workers, seconds)
+      return { claims: all.reduce((n, one) => n + one.claims, 0), got: all.reduce((n, one) => n + one.got, 0) }
+    }
+    const [plain, other] = [await run(false), await run(true)]
+    expect(other.claims).toBeLessThan(1.3 * plain.claims + 10)
+    expect(other.got).toBeGreaterThan(0.9 * plain.got - 2)
   })
 })
