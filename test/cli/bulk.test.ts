@@ -39,6 +39,7 @@ for (const store of stores) {
     })
     afterEach(() => project.close())
     const json = async (...args: string[]) => objects((await project.run([...args, '--json'])).out)
+    const warm = async (...args: string[]) => objects((await project.runWarm([...args, '--json'])).out)
 
     it('an import that was killed in the middle and run again records each row exactly once', async () => {
       const rows = Array.from({ length: 1_600 }, (_, n) => `a${n % 7},${n}`)
@@ -94,29 +95,29 @@ for (const store of stores) {
         expect(await project.run([...from, '--dry-run'], { input })).toMatchObject({ code: 0, out: '2 good, 0 bad\n' })
 
         // A command without a filter, or without confirmation, does nothing.
-        expect(await project.run(['cancel'])).toMatchObject({
+        expect(await project.runWarm(['cancel'])).toMatchObject({
           code: 2,
           err: expect.stringContaining('SLUICE_EMPTY_FILTER'),
         })
-        const asked = await project.run(['cancel', '--task', 'sync'])
+        const asked = await project.runWarm(['cancel', '--task', 'sync'])
         expect(asked).toMatchObject({
           code: 2,
           err: expect.stringMatching(/SLUICE_NOT_CONFIRMED: 2 jobs would be cancelled; .*--yes/),
         })
-        expect(await project.run(['cancel', '--task', 'sync', '--dry-run'])).toMatchObject({
+        expect(await project.runWarm(['cancel', '--task', 'sync', '--dry-run'])).toMatchObject({
           code: 0,
           out: '2 jobs would be cancelled\n',
         })
-        expect(await json('reprioritise', '--limit', 'crm', '--key', 'a3', '--priority', '-5', '--yes')).toEqual([
+        expect(await warm('reprioritise', '--limit', 'crm', '--key', 'a3', '--priority', '-5', '--yes')).toEqual([
           { reprioritised: 1, stopped: false },
         ])
-        const [late] = await json('jobs', '--input', 'n=9', '--limit', 'crm', '--key', 'a3')
+        const [late] = await warm('jobs', '--input', 'n=9', '--limit', 'crm', '--key', 'a3')
         expect(late).toMatchObject({ task: 'sync', priority: -5 })
         expect(await project.run(['reprioritize', String(late?.['id']), '--priority', '2'])).toMatchObject({
           code: 0,
           out: `${String(late?.['id'])} reprioritised\n`,
         })
-        expect(await json('cancel', '--task', 'sync', '--since', '1h', '--yes')).toEqual([
+        expect(await warm('cancel', '--task', 'sync', '--since', '1h', '--yes')).toEqual([
           { cancelled: 2, stopped: false },
         ])
 
@@ -127,7 +128,7 @@ for (const store of stores) {
         expect(lines).toHaveLength(1)
         expect(lines[0]).toContain('""message"":""no, \\""never\\')
         expect(
-          await json(
+          await warm(
             'retry',
             '--task',
             'fails',
@@ -140,7 +141,7 @@ for (const store of stores) {
             '--yes',
           ),
         ).toEqual([{ retried: 2, stopped: false }])
-        expect(await json('jobs', '--task', 'fails', '--queue', 'default')).toHaveLength(2)
+        expect(await warm('jobs', '--task', 'fails', '--queue', 'default')).toHaveLength(2)
       },
       300_000,
     )

@@ -41,7 +41,7 @@ it.concurrent('init writes a project once, and lists beforehand what it would wr
 
 it.concurrent('dev runs jobs of other processes, restarts its worker on save and ends on Ctrl-C, and afterwards commands open the directory', async (context) => {
   const { project, doctor, ended } = openProject(context)
-  await project.run(['init'])
+  await project.runWarm(['init'])
   const dev = project.start(['dev'])
   await dev.says('working on sync-contact')
   const sent = await project.run(['send', 'sync-contact', input, '--repeat', '3', '--json'])
@@ -76,7 +76,7 @@ it.concurrent('dev runs jobs of other processes, restarts its worker on save and
 
 it.concurrent('a worker takes the place of the process that owned the directory and was killed, and closes the store when it ends', async (context) => {
   const { project, ended } = openProject(context)
-  await project.run(['init'])
+  await project.runWarm(['init'])
   const owner = project.start(['work'])
   await owner.says('working on sync-contact')
   const other = project.start(['work'])
@@ -94,7 +94,7 @@ it.concurrent('a worker takes the place of the process that owned the directory 
 
 it.concurrent('a script that only sends ends while a worker uses its store, and the worker takes its place', async (context) => {
   const { project } = openProject(context)
-  await project.run(['init'])
+  await project.runWarm(['init'])
   const index = new URL('../../dist/index.js', import.meta.url).href
   project.write(
     'send.mjs',
@@ -121,7 +121,7 @@ it.concurrent.for(['work', 'dev'])(
   { timeout: 300_000 },
   async (command, context) => {
     const { project } = openProject(context)
-    await project.run(['init'])
+    await project.runWarm(['init'])
     project.write(
       'break.mjs',
       `import fs from 'node:fs'

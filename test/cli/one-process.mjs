@@ -1,11 +1,10 @@
 // Runs commands of the built command line one after the other in this process, which loads the code once: node one-process.mjs
-// dist/cli/main.js <directory>. Reads the arguments of each from a line of stdin, ["status","--json"], and prints a line with what
-// it wrote and its exit code.
+// dist/cli/main.js. Reads each from a line of stdin, {"args":["status","--json"],"dir","env"}, and prints a line with what it
+// wrote and its exit code.
 import { createInterface } from 'node:readline'
 import { pathToFileURL } from 'node:url'
 
-const [, , main, dir] = process.argv
-process.chdir(dir)
+const [, , main] = process.argv
 const write = process.stdout.write.bind(process.stdout)
 const { argv } = process
 class Ended extends Error {}
@@ -21,7 +20,10 @@ for await (const line of createInterface(process.stdin)) {
   }
   process.stdout.write = into('out')
   process.stderr.write = into('err')
-  process.argv = [argv[0], main, ...JSON.parse(line)]
+  const { args, dir, env } = JSON.parse(line)
+  process.argv = [argv[0], main, ...args]
+  process.chdir(dir)
+  process.env = env
   process.exitCode = undefined
   process.exit = (code) => {
     said.code ??= code

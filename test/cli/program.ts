@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
+import { atEnd } from '../ends.ts'
 import { until } from '../until.ts'
 
 const main = fileURLToPath(new URL('../../dist/cli/main.js', import.meta.url))
@@ -36,7 +37,7 @@ export interface Project {
   write(name: string, text: string): void
   run(args: string[], options?: RunOptions): Promise<Ran>
   /**
-   * Runs a command in the process that the project's other such commands use, one after the other, which takes a fifth of the
+   * Runs a command in the process that the file's other such commands use, one after the other, which takes a fifth of the
    * time. For commands that leave nothing there that the next one could meet: they load no tasks and await no signal.
    */
   runWarm(args: readonly string[]): Promise<Ran>
@@ -57,24 +58,21 @@ function outerEnv(): NodeJS.ProcessEnv {
   return outer
 }
 
-/** The process of a project's warm commands. */
+/** The process of a file's warm commands. */
 class Warm {
   readonly #child
   readonly #answers
   /** The command before. */
   #last: Promise<unknown> = Promise.resolve()
 
-  constructor(dir: string, env: Record<string, string>) {
-    this.#child = spawn(process.execPath, [...v8, oneProcess, main, dir], {
-      env: { ...outerEnv(), ...env },
-      stdio: ['pipe', 'pipe', 'inherit'],
-    })
+  constructor() {
+    this.#child = spawn(process.execPath, [...v8, oneProcess, main], { stdio: ['pipe', 'pipe', 'inherit'] })
     this.#answers = createInterface(this.#child.stdout)[Symbol.asyncIterator]()
   }
 
-  run(args: readonly string[]): Promise<Ran> {
+  run(args: readonly string[], dir: string, env: NodeJS.ProcessEnv): Promise<Ran> {
     const ran = this.#last.then(async () => {
-      this.#child.stdin.write(`${JSON.stringify(args)}\n`)
+      this.#child.stdin.write(`${JSON.stringify({ args, dir, env })}\n`)
       const { value, done } = await this.#answers.next()
       if (done) throw new Error(`the process ended in sluice ${args.join(' ')}`)
       return JSON.parse(value) as Ran
@@ -91,12 +89,24 @@ class Warm {
   }
 }
 
+let warm: Warm | undefined
+
+function warmProcess(): Warm {
+  if (warm === undefined) {
+    const started = (warm = new Warm())
+    atEnd(() => {
+      warm = undefined
+      return started.close()
+    })
+  }
+  return warm
+}
+
 /** Makes a project; `env` holds for all its runs. With `program`, that file is run, and nothing is installed. */
 export function createProject(env: Record<string, string> = {}, program?: string): Project {
   const dir = mkdtempSync(join(tmpdir(), 'sluice-cli-'))
   if (program === undefined) symlinkSync(modules, join(dir, 'node_modules'))
   const running = new Set<Running>()
-  let warm: Warm | undefined
   const start = (args: string[], options: RunOptions = {}): Running => {
     const child = spawn(process.execPath, [...v8, program ?? main, ...args], {
       cwd: dir,
@@ -131,13 +141,9 @@ export function createProject(env: Record<string, string> = {}, program?: string
     dir,
     write: (name, text) => writeFileSync(join(dir, name), text),
     run: (args, options) => start(args, options).ended,
-    runWarm(args) {
-      warm ??= new Warm(dir, env)
-      return warm.run(args)
-    },
+    runWarm: (args) => warmProcess().run(args, dir, { ...outerEnv(), ...env }),
     start,
     async close() {
-      await warm?.close()
       for (const each of running) each.signal('SIGKILL')
       await Promise.all([...running].map((each) => each.ended))
       rmSync(dir, { recursive: true, force: true })

@@ -38,10 +38,10 @@ it('commands show no secrets to people, and --reveal shows a job as it is', asyn
   const { err } = await project.run(['dispatch', '--once', '--tasks', 'tasks.ts'])
   const line = 'info  with Bearer [redacted]  api_key=[redacted] nested={"cookie":"[redacted]"} user=ada'
   expect(err).toContain(line)
-  const shown = await project.run(['jobs', 'show', throwing])
+  const shown = await project.runWarm(['jobs', 'show', throwing])
   expect(shown.out).toContain('"password": "[redacted]"')
   expect(shown.out).toContain('refused: Authorization: [redacted]')
-  const json = await project.run(['jobs', 'show', inside, '--json'])
+  const json = await project.runWarm(['jobs', 'show', inside, '--json'])
   const message = expect.stringContaining("allowPrivate: ['127.0.0.1:8099']") as string
   expect(objects(json.out)[0]).toMatchObject({
     input: { user: 'ada', password: '[redacted]', url: 'http://127.0.0.1:8099/?token=[redacted]' },
@@ -55,18 +55,18 @@ it('commands show no secrets to people, and --reveal shows a job as it is', asyn
     ['why', stopped],
   ]
   for (const args of all) {
-    const { out } = await project.run(args)
+    const { out } = await project.runWarm(args)
     expect(out).toContain('token=[redacted]')
     expect(out).not.toMatch(/=t[23]/)
   }
-  const revealed = await project.run(['jobs', 'show', inside, '--reveal', '--json'])
+  const revealed = await project.runWarm(['jobs', 'show', inside, '--reveal', '--json'])
   expect(objects(revealed.out)[0]).toMatchObject({ input })
 
   // The config file may set what the environment leaves open.
   project.write('sluice.config.ts', `export default { tasks: './tasks.ts', allowPrivate: ['127.0.0.0/8'] }`)
-  await project.run(['retry', inside])
+  await project.runWarm(['retry', inside])
   await project.run(['dispatch', '--once'])
-  const [allowed] = objects((await project.run(['jobs', 'show', inside, '--json'])).out)
+  const [allowed] = objects((await project.runWarm(['jobs', 'show', inside, '--json'])).out)
   expect(JSON.stringify((allowed as { error: unknown }).error)).not.toContain('SLUICE_BLOCKED_ADDRESS')
   expect(allowed).not.toMatchObject({ state: 'waiting' })
 })

@@ -29,13 +29,15 @@ export default defineConfig({ store: 'not-used', concurrency: 3, tasks: [tasks.s
   async function dispatchAll(): Promise<void> {
     await until(async () => {
       ok(await project.run(['dispatch', '--once']))
-      const [left] = objects((await project.run(['status', '--json'])).out) as [{ waiting: number; scheduled: number }]
+      const [left] = objects((await project.runWarm(['status', '--json'])).out) as [
+        { waiting: number; scheduled: number },
+      ]
       return left.waiting === 0 && left.scheduled === 1
     })
   }
 
   async function doctorLine(check: string): Promise<Record<string, unknown>> {
-    const lines = objects((await project.run(['doctor', '--json'])).out)
+    const lines = objects((await project.runWarm(['doctor', '--json'])).out)
     return lines.find((line) => line['check'] === check) ?? {}
   }
   return { project, url, send, dispatchAll, doctorLine }
@@ -121,23 +123,23 @@ it.concurrent('a sequence of send, dispatch --once, jobs, why, status, limits, r
   expect(await send('plain', '{"n":3}', '--idempotency-key', 'last', '--replace')).toBe(replaced)
   const failing = await send('fails')
 
-  expect(await project.run(['why', 'x'])).toMatchObject({ code: 2, err: expect.stringContaining('SLUICE_BAD_ID') })
-  expect(objects((await project.run(['jobs', '--tag', 'batch', '--json'])).out)).toMatchObject([
+  expect(await project.runWarm(['why', 'x'])).toMatchObject({ code: 2, err: expect.stringContaining('SLUICE_BAD_ID') })
+  expect(objects((await project.runWarm(['jobs', '--tag', 'batch', '--json'])).out)).toMatchObject([
     { state: 'waiting', task: 'sync-contact' },
     {},
     {},
   ])
-  const page = await project.run(['jobs', '--tag', 'batch', '--task', 'sync-contact', '--max', '1'])
+  const page = await project.runWarm(['jobs', '--tag', 'batch', '--task', 'sync-contact', '--max', '1'])
   expect(page.err).toMatch(/sluice jobs --task sync-contact --tag batch --max 1 --before \S{36}` for older ones/)
-  const table = await project.run(['jobs', '--max', '2'])
+  const table = await project.runWarm(['jobs', '--max', '2'])
   expect(table.out.split('\n')).toHaveLength(4)
   expect(table.err).toContain(`--before `)
-  const why = await project.run(['why', id])
+  const why = await project.runWarm(['why', id])
   expect(why.out).toMatch(/^scheduled {2}\S+\n[^]*^- scheduled for later\n {4}not before .* \(in (5\d|60) min\)$/m)
-  expect(objects((await project.run(['why', id, '--json'])).out)).toMatchObject([
+  expect(objects((await project.runWarm(['why', id, '--json'])).out)).toMatchObject([
     { id, state: 'scheduled', reasons: expect.arrayContaining([expect.objectContaining({ kind: 'scheduled' })]) },
   ])
-  expect(objects((await project.run(['limits', '--json'])).out)).toMatchObject([
+  expect(objects((await project.runWarm(['limits', '--json'])).out)).toMatchObject([
     {
       name: 'crm',
       version: 1,
@@ -151,33 +153,33 @@ it.concurrent('a sequence of send, dispatch --once, jobs, why, status, limits, r
 
   await dispatchAll()
   expect(objects((await project.run(['dispatch', '--once', '--max', '1', '--json'])).out)).toEqual([{ dispatched: 0 }])
-  expect(objects((await project.run(['jobs', 'show', failing, '--json'])).out)).toMatchObject([
+  expect(objects((await project.runWarm(['jobs', 'show', failing, '--json'])).out)).toMatchObject([
     { id: failing, state: 'failed', reason: 'exhausted', attempt: 1, error: { message: 'the vendor said 500' } },
   ])
   const shown = (await project.runWarm(['jobs', 'show', failing])).out
   expect(shown).toMatch(/Error: the vendor said 500\n +at .*tasks\.ts/)
   expect(shown).not.toMatch(/at .*(node:internal|sluice\.js|chunks)/)
-  expect((await project.run(['why', failing])).out).toMatch(
+  expect((await project.runWarm(['why', failing])).out).toMatch(
     /^failed \(exhausted\) at \S+ after 1 attempt; last error: the vendor said 500$/m,
   )
-  expect(objects((await project.run(['status', '--json'])).out)).toMatchObject([
+  expect(objects((await project.runWarm(['status', '--json'])).out)).toMatchObject([
     { waiting: 0, scheduled: 1, running: 0, failed: 1, workers: 0, oldestWaitingMs: null, countedTo: 10_000 },
   ])
 
-  expect(await project.run(['retry', failing, id])).toMatchObject({
+  expect(await project.runWarm(['retry', failing, id])).toMatchObject({
     code: 1,
     out: `${failing} retried\n`,
     err: expect.stringContaining(
       `${id} is scheduled: only failed jobs, and those that wait for another attempt, can be retried`,
     ),
   })
-  expect(objects((await project.run(['cancel', id, failing, '--json'])).out)).toEqual([
+  expect(objects((await project.runWarm(['cancel', id, failing, '--json'])).out)).toEqual([
     { id, cancelled: true },
     { id: failing, cancelled: true },
   ])
   const over = `${id} is cancelled: only unfinished jobs can be cancelled`
-  expect(await project.run(['cancel', id])).toMatchObject({ code: 1, out: '', err: expect.stringContaining(over) })
-  const unknown = await project.run(['jobs', 'show', id.replace(/.$/, (last) => (last === '0' ? '1' : '0'))])
+  expect(await project.runWarm(['cancel', id])).toMatchObject({ code: 1, out: '', err: expect.stringContaining(over) })
+  const unknown = await project.runWarm(['jobs', 'show', id.replace(/.$/, (last) => (last === '0' ? '1' : '0'))])
   expect(unknown).toMatchObject({ code: 1, out: '', err: expect.stringMatching(/^error SLUICE_NO_SUCH_JOB: /) })
 }, 300_000)
 

@@ -71,9 +71,9 @@ it('dead rows that autovacuum leaves are a problem until they are vacuumed, and 
     text: expect.stringMatching(/idempotency \(110000 dead, \d+ live, not vacuumed yet\).*`vacuum sluice.idempotency`/),
   })
   const project = createProject({ DATABASE_URL: server.url })
-  const shown = await project.run(['status', '--storage'])
+  const shown = await project.runWarm(['status', '--storage'])
   expect(shown).toMatchObject({ code: 0, out: expect.stringMatching(/^bloat +dead rows[^]*^TABLE +ROWS +DEAD/m) })
-  const [status] = objects((await project.run(['status', '--storage', '--json'])).out)
+  const [status] = objects((await project.runWarm(['status', '--storage', '--json'])).out)
   expect(status).toMatchObject({
     problems: [{ check: 'bloat', text: expect.stringContaining('idempotency') }],
     alarms: [],
@@ -113,20 +113,20 @@ it('prune lists what it would drop, and then drops it', async () => {
     for values from (${leastIdAt(Date.UTC(2020, 0, 1))}) to (${leastIdAt(Date.UTC(2020, 0, 1) + day)});
     insert into sluice.idempotency values ('t', 'k', gen_random_uuid(), sluice.now() - interval '1 s')`)
   for (let times = 0; times < 2; times++)
-    expect(await project.run(['prune', '--dry-run'])).toMatchObject({
+    expect(await project.runWarm(['prune', '--dry-run'])).toMatchObject({
       code: 0,
       out: expect.stringMatching(
         /^would delete: done_20200101 \(0 jobs, \d+ kB\)\nwould delete: 1 idempotency keys\n$/,
       ),
     })
-  expect(await project.run(['prune', '--keep-done', 'x'])).toMatchObject({
+  expect(await project.runWarm(['prune', '--keep-done', 'x'])).toMatchObject({
     code: 2,
     err: expect.stringContaining('SLUICE_BAD_OPTION'),
   })
-  expect(objects((await project.run(['prune', '--keep-done', '3650d', '--json', '--dry-run'])).out)).toEqual([
+  expect(objects((await project.runWarm(['prune', '--keep-done', '3650d', '--json', '--dry-run'])).out)).toEqual([
     { dryRun: true, partitions: [], late: 0, keys: 1, ledger: 0 },
   ])
-  expect(objects((await project.run(['prune', '--json'])).out)).toMatchObject([
+  expect(objects((await project.runWarm(['prune', '--json'])).out)).toMatchObject([
     { dryRun: false, partitions: [{ name: 'done_20200101', rows: 0 }], late: 0, keys: 1, ledger: 0, buckets: 0 },
   ])
   project.write('sluice.config.ts', `export default { retention: { failed: 'long' } }`)

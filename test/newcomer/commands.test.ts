@@ -23,14 +23,14 @@ export const gone = task('gone', { input, run: () => 1 })`,
   await project.run(['send', 'sync-contact', '{"accountId":"a1"}', '--repeat', '50'])
   await project.run(['send', 'gone', '{"accountId":"a1"}'])
   await project.run(['dispatch', '--once', '--tasks', 'work.ts'])
-  await project.run(['pause', '--limit', 'crm', '--key', 'a1', '--reason', 'audit'])
+  await project.runWarm(['pause', '--limit', 'crm', '--key', 'a1', '--reason', 'audit'])
 })
 afterAll(() => project.close())
 
 it('status names the paused key and the task that no worker knows, tasks lists it, and doctor fails on it', async () => {
   const worker = project.start(['work', 'work.ts'])
   await worker.says('working on')
-  const { out } = await project.run(['status'])
+  const { out } = await project.runWarm(['status'])
   expect(out).toMatch(/sync-contact +default +30 .*crm paused for a1 by .*: audit/)
   expect(out).toMatch(/gone +default +1 .*no worker knows the task/)
   expect(out).toMatch(/crm +30 +1 .*paused for a1/)
@@ -45,32 +45,32 @@ it('status names the paused key and the task that no worker knows, tasks lists i
 it('tasks names a task as waiting for a worker only while a job of it waits', async () => {
   project.write('other.ts', `import { task } from 'sluice'\nexport const other = task('other', { run: () => 1 })`)
   const waits = async () => {
-    const lines = objects((await project.run(['tasks', '--json'])).out)
+    const lines = objects((await project.runWarm(['tasks', '--json'])).out)
     return lines.filter((line) => line['hasWaitingJobs'] === true).map((line) => line['name'])
   }
   await project.run(['send', 'other', '{}', '--tasks', 'other.ts'])
   expect(await waits()).toContain('other')
-  await project.run(['cancel', '--task', 'other', '--yes'])
+  await project.runWarm(['cancel', '--task', 'other', '--yes'])
   expect(await waits()).not.toContain('other')
   expect(await waits()).toContain('gone')
 })
 
 it('why takes the beginning of an id and a task, and lists the jobs of an ambiguous beginning', async () => {
-  const waiting = objects((await project.run(['jobs', '--task', 'sync-contact', '--json'])).out)
+  const waiting = objects((await project.runWarm(['jobs', '--task', 'sync-contact', '--json'])).out)
   const id = waiting[0]?.['id'] as string
-  const why = await project.run(['why', id.slice(0, 35)])
+  const why = await project.runWarm(['why', id.slice(0, 35)])
   expect(why).toMatchObject({ code: expect.any(Number) })
   expect(why.out + why.err).toContain(id)
-  const many = await project.run(['why', id.slice(0, 6)])
+  const many = await project.runWarm(['why', id.slice(0, 6)])
   expect(many).toMatchObject({ code: 2, err: expect.stringContaining('SLUICE_AMBIGUOUS_ID') })
   expect(many.err).toContain('(sync-contact, waiting)')
-  expect((await project.run(['why', '--task', 'sync-contact'])).out).toContain('sluice resume --limit crm --key a1')
-  expect(await project.run(['why', '0000000'])).toMatchObject({ code: 1 })
+  expect((await project.runWarm(['why', '--task', 'sync-contact'])).out).toContain('sluice resume --limit crm --key a1')
+  expect(await project.runWarm(['why', '0000000'])).toMatchObject({ code: 1 })
 })
 
 it('jobs distinguishes a delay from a retry', async () => {
   await project.run(['send', 'sync-contact', '{"accountId":"a2"}', '--delay', '1h'])
-  const found = (reason: string) => project.run(['jobs', '--state', 'scheduled', '--reason', reason])
+  const found = (reason: string) => project.runWarm(['jobs', '--state', 'scheduled', '--reason', reason])
   expect((await found('delay')).out).toMatch(/scheduled \(delay\) +sync-contact/)
   expect((await found('retry')).out).toBe('')
 })
@@ -104,6 +104,6 @@ it.each(mistakes.map(([args, code, text], n) => ({ args, code, text, n })))(
 
 it('a database that does not exist is named as that', async () => {
   const missing = Object.assign(new URL(url), { pathname: '/nosuch' }).href
-  const ran = await project.run(['status', '--store', missing])
+  const ran = await project.runWarm(['status', '--store', missing])
   expect(ran).toMatchObject({ code: 3, err: expect.stringContaining('the database does not exist') })
 })
