@@ -245,7 +245,7 @@ export class Subscription implements Consumer {
       if (verdict !== 'ack') channel.reject(message, verdict === 'requeue')
       else if (this.#acked.push(message) === 1) process.nextTick(() => this.#writeAcks())
     }
-    const received = receivedIn(this.#inHand, message, write, () => this.#settled.recheck())
+    const received = new Received(this.#inHand, message, write, this.#settled.recheck)
     if (!noAck) this.#inHand.add(received)
     const failed = (error: unknown) => {
       this.#source.log.error(`a message of the queue "${this.queue}" could not be handled`, { err: error })
@@ -274,45 +274,63 @@ class Cancelled extends Error {}
 /** How a message is settled. */
 export type Verdict = 'ack' | 'reject' | 'requeue'
 
-/** A delivery with its number: the server numbers what it delivers on a channel, from 1. */
-export type Received = Delivery & { readonly tag: number }
+/** A message that is in hand while `inHand` has it. */
+export class Received implements Delivery {
+  readonly body: Buffer
+  readonly properties: ConsumeMessage['properties']
+  readonly exchange: string
+  readonly routingKey: string
+  readonly isRedelivered: boolean
+  /** The server numbers what it delivers on a channel, from 1. */
+  readonly tag: number
+  readonly #inHand: Set<Received>
+  readonly #write: (verdict: Verdict) => void
+  readonly #settled: () => void
 
-/**
- * Returns a message as a delivery that is in hand while `inHand` has it.
- * @param write sends the verdict to the server; if it throws, the channel is over, and the message comes again
- * @param settled called when the message is no longer in hand
- */
-export function receivedIn(
-  inHand: Set<Received>,
-  { content, properties, fields }: ConsumeMessage | GetMessage,
-  write: (verdict: Verdict) => void,
-  settled: () => void,
-): Received {
-  const settle = (verdict: Verdict) => {
-    if (!inHand.delete(received)) return false
+  /**
+   * @param write sends the verdict to the server; if it throws, the channel is over, and the message comes again
+   * @param settled called when the message is no longer in hand
+   */
+  constructor(
+    inHand: Set<Received>,
+    { content, properties, fields }: ConsumeMessage | GetMessage,
+    write: (verdict: Verdict) => void,
+    settled: () => void,
+  ) {
+    this.body = content
+    this.properties = properties
+    this.exchange = fields.exchange
+    this.routingKey = fields.routingKey
+    this.isRedelivered = fields.redelivered
+    this.tag = fields.deliveryTag
+    this.#inHand = inHand
+    this.#write = write
+    this.#settled = settled
+  }
+
+  get isInHand(): boolean {
+    return this.#inHand.has(this)
+  }
+
+  ack(): boolean {
+    return this.#settle('ack')
+  }
+
+  reject({ requeue = false }: { requeue?: boolean } = {}): boolean {
+    return this.#settle(requeue ? 'requeue' : 'reject')
+  }
+
+  #settle(verdict: Verdict): boolean {
+    if (!this.#inHand.delete(this)) return false
     try {
-      write(verdict)
+      this.#write(verdict)
       return true
     } catch {
       return false
     } finally {
-      settled()
+      this.#settled()
     }
   }
-  const received: Received = {
-    body: content,
-    properties,
-    exchange: fields.exchange,
-    routingKey: fields.routingKey,
-    isRedelivered: fields.redelivered,
-    tag: fields.deliveryTag,
-    get isInHand() {
-      return inHand.has(received)
-    },
-    ack: () => settle('ack'),
-    reject: ({ requeue = false } = {}) => settle(requeue ? 'requeue' : 'reject'),
-  }
-  return received
 }
 
 function checked(options: ConsumeOptions): ConsumeOptions {

@@ -5,7 +5,7 @@
  */
 import type { Channel } from 'amqplib'
 import type { Broker, Delivery } from '../amqp/broker.ts'
-import { type Received, receivedIn, type Verdict } from '../amqp/consumer.ts'
+import { Received, type Verdict } from '../amqp/consumer.ts'
 import { publishOrDeclare } from '../amqp/publish-errors.ts'
 import { codeOf } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
@@ -109,7 +109,7 @@ export class Suspects {
       }
       const write = (verdict: Verdict) =>
         verdict === 'ack' ? channel.ack(message) : channel.reject(message, verdict === 'requeue')
-      const received = receivedIn(inHand, message, write, () => this.wake())
+      const received = new Received(inHand, message, write, () => this.wake())
       inHand.add(received)
       const group: unknown = message.properties.headers?.[queueHeader]
       const taken = take(received, typeof group === 'string' ? group : '')

@@ -104,9 +104,11 @@ export class Gate {
 
   /** Returns the messages among these that this worker still has. */
   #present(entries: readonly Entry[]): Entry[] {
-    const [here, lost] = [true, false].map((isHere) => entries.filter(({ delivery }) => delivery.isInHand === isHere))
-    for (const entry of lost ?? []) this.#options.lost(entry)
-    return here ?? []
+    return entries.filter((entry) => {
+      const { isInHand } = entry.delivery
+      if (!isInHand) this.#options.lost(entry)
+      return isInHand
+    })
   }
 
   async #work(): Promise<void> {

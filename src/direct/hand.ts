@@ -184,7 +184,8 @@ export class Hand {
     let entry: Entry
     try {
       message = await messageIn(delivery)
-      const found = entryOf(delivery, message, { ...of, tasks, labels, nowMs: clock.wallMs() })
+      const { key, queue } = of
+      const found = entryOf(delivery, message, { key, queue, tasks, labels, nowMs: clock.wallMs() })
       entry = isAgain ? { ...found, progress: { ...found.progress, isDoubtful: true } } : found
     } catch (error) {
       const own = { ...of, delivery }

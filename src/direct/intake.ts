@@ -39,6 +39,9 @@ export interface Entry {
   readonly sent: Set<string>
 }
 
+/** Longer bodies are hashed, because a worker remembers thousands of keys. */
+const bodyMost = 200
+
 /** Returns a key that is the same for all deliveries of a message. */
 export function keyOf(delivery: Delivery, queue: string): string {
   const { correlationId, messageId, headers } = delivery.properties as {
@@ -46,8 +49,9 @@ export function keyOf(delivery: Delivery, queue: string): string {
     messageId?: string
     headers?: Record<string, unknown>
   }
-  // Other programs may give no id, or the same id to all messages.
-  const body = hash('sha1', delivery.body, 'base64')
+  // Other programs may give no id, or the same id to all messages. A short body costs less than its hash.
+  const body =
+    delivery.body.length > bodyMost ? hash('sha1', delivery.body, 'base64') : delivery.body.toString('latin1')
   return [queue, correlationId, messageId, headers?.['id'], headers?.[progressHeader], body].join('\n')
 }
 
@@ -83,8 +87,10 @@ export function entryOf(
     label === undefined ? (buckets[i] ?? '') : `${name}:${labels[label]}`,
   )
   const units = task.limits.map((limit) => costOf(limit, input))
-  const own = { message, task, input, buckets, holds, units, queue, seenMs, delivery, sent: new Set<string>() }
-  return { ...own, key, call: callOf(message, queue), progress: progressOf(delivery) }
+  const call = callOf(message, queue)
+  const progress = progressOf(delivery)
+  const sent = new Set<string>()
+  return { key, queue, message, task, input, call, progress, buckets, holds, units, seenMs, delivery, sent }
 }
 
 /** The grant of an entry. */

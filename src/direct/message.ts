@@ -37,27 +37,25 @@ const fresh: Progress = {
 /** Reads the history of a delivered message. A header that other programs wrote counts as none. */
 export function progressOf({ properties }: Pick<Delivery, 'properties'>): Progress {
   const headers: Record<string, unknown> = properties.headers ?? {}
-  const isAgain = headers[againHeader] === true
   const text = headers[progressHeader]
-  const found = typeof text === 'string' ? parsed(text) : undefined
-  const known = found === undefined ? fresh : { ...fresh, ...found }
-  const { attempt, failed, throttled, crashes, denied, isDoubtful, turn, parked, dueMs } = known
+  const known = typeof text === 'string' ? parsed(text) : fresh
+  return headers[againHeader] === true ? { ...known, isDoubtful: true } : known
+}
+
+function parsed(text: string): Progress {
+  let found: Partial<Progress> | null
+  try {
+    found = JSON.parse(text) as Partial<Progress> | null
+  } catch {
+    return fresh
+  }
+  const { attempt, failed, throttled, crashes, denied, isDoubtful, turn, parked, dueMs } = { ...fresh, ...found }
   const isOurs = [attempt, failed, throttled, crashes, denied, turn, parked].every(
     (count) => Number.isInteger(count) && count >= 0,
   )
   const due = Number.isSafeInteger(dueMs) ? { dueMs: dueMs as number } : {}
   const counts = { attempt, failed, throttled, crashes, denied, turn, parked, ...due }
-  const own = isOurs ? { ...counts, isDoubtful: isDoubtful === true } : fresh
-  return isAgain ? { ...own, isDoubtful: true } : own
-}
-
-function parsed(text: string): Partial<Progress> | undefined {
-  try {
-    const value: unknown = JSON.parse(text)
-    return typeof value === 'object' && value !== null ? (value as Partial<Progress>) : undefined
-  } catch {
-    return undefined
-  }
+  return isOurs ? { ...counts, isDoubtful: isDoubtful === true } : fresh
 }
 
 /** Returns the message with its present history, and without the headers that the broker and its waits have added. */

@@ -311,7 +311,6 @@ export class Attempt {
     const { pool } = poolMembersOf(job, this.#task)
     const settle: Context['settle'] = (actual) => this.#ownGrants().settle(actual, this.#signal())
     const context = {
-      [owner]: this,
       pool,
       labels,
       attempt: job.attempt,
@@ -320,7 +319,7 @@ export class Attempt {
       progress: (done: number, total?: number) => this.#ownNotes().progress(done, total),
       job: { id: job.id, queue: job.queue, createdAt: new Date(job.createdMs), tags: job.tags ?? [] },
     }
-    Object.defineProperty(context, owner, { enumerable: false })
+    Object.defineProperty(context, owner, { value: this })
     Object.defineProperty(context, 'fetch', Attempt.#fetchOf)
     Object.defineProperty(context, 'limits', Attempt.#limitsOf)
     Object.defineProperty(context, 'log', Attempt.#logOf)
