@@ -44,7 +44,7 @@ async function dev(file: string | undefined, flags: WorkFlags, command: Command)
   try {
     restarter.watch([...files, ...loadedFiles()])
     restarter.start()
-    out.talk(`store ${nameOf(store)} is open; the worker restarts when a file is saved; Ctrl-C ends it`)
+    out.talk(`store ${nameOf(settings)} is open; the worker restarts when a file is saved; Ctrl-C ends it`)
     out.hint('`sluice send <task> <json>` and `sluice status`, in another terminal')
     const gone = await Promise.race([stop.first, sluice.ended])
     const stopped = restarter.stop()

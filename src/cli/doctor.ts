@@ -22,7 +22,7 @@ async function doctor({ deep }: { deep?: true }, command: Command): Promise<void
   const { out, schema, redis, amqp } = settings
   const worst = await withStore(settings, { creates: false }, async (store) => {
     // Without a connection no other check can run, and the exit code is 3.
-    report(out, 'connection', await connection(store, nameOf(settings.store)))
+    report(out, 'connection', await connection(store, nameOf(settings)))
     const found: Finding[] = []
     for (const [name, check] of Object.entries({ ...checks, ...(deep && deepChecks) })) {
       const finding = await judge(check, { store, schema, redis, amqp })

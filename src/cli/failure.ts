@@ -4,7 +4,7 @@ import { SluiceError, textOfError, codeOf } from '../core/errors.ts'
 import { printable } from '../core/printable.ts'
 import { redactText } from '../core/redact.ts'
 import { meant, meantFlag, meantOptions } from './hints.ts'
-import { asCalled } from './output.ts'
+import { asCalled, type StoreFlags } from './output.ts'
 
 interface Failure {
   code: string
@@ -17,7 +17,7 @@ export function fail(error: unknown, json: boolean, program?: Command): number {
   const failure = describe(error, program)
   if (failure === undefined) return 0
   const { code, exit } = failure
-  const message = redactText(asCalled(failure.message))
+  const message = redactText(asCalled(failure.message, program?.opts<StoreFlags>() ?? {}))
   const text = printable(json ? JSON.stringify({ error: { code, message } }) : `error ${code}: ${message}`)
   // The message is empty if help was printed for a command without arguments.
   if (message !== '') process.stderr.write(`${text}\n`)

@@ -27,6 +27,6 @@ async function run(flags: { dryRun?: boolean }, command: Command): Promise<void>
   const applied = await withStore(settings, { creates: true }, ({ db }) => migrate(db, schema))
   if (out.json) return out.object({ applied })
   for (const name of applied) out.line(name)
-  out.talk(`${nameOf(settings.store)} ${applied.length === 0 ? 'was already' : 'is'} up to date`)
+  out.talk(`${nameOf(settings)} ${applied.length === 0 ? 'was already' : 'is'} up to date`)
   out.hint('`sluice doctor`')
 }

@@ -4,6 +4,7 @@ import { span } from '../core/figures.ts'
 import { systemClock } from '../core/clock.ts'
 import type { Log, LogFormat, LogLevel } from '../core/log.ts'
 import { printable, printablePainted } from '../core/printable.ts'
+import { redactText } from '../core/redact.ts'
 import { logStyle, stderrLog } from '../report/options.ts'
 
 export { figure, many, percent, span } from '../core/figures.ts'
@@ -32,8 +33,15 @@ export interface Output {
   readonly log: Log
 }
 
-/** How a command prints. */
-export interface OutputOptions {
+/** Flags that name the store of a command. */
+export interface StoreFlags {
+  store?: string
+  schema?: string
+  config?: string
+}
+
+/** How a command prints; the flags of its store are repeated in the commands that it suggests. */
+export interface OutputOptions extends StoreFlags {
   json?: boolean
   color?: boolean
   /** Default: `SLUICE_LOG_LEVEL`, else `info`. */
@@ -63,15 +71,19 @@ export function output(options: OutputOptions): Output {
         widthOf(),
       ).forEach((text, i) => line(i === 0 ? paint('dim', text) : text)),
     talk,
-    hint: (text) => (json ? undefined : talk(`next: ${asCalled(text)}`)),
+    hint: (text) => (json ? undefined : talk(`next: ${asCalled(text, options)}`)),
     paint,
     log,
   }
 }
 
-/** Writes the commands in a text as this one was called: `npx sluice`, where the shell knows no `sluice`. */
-export function asCalled(text: string): string {
-  return process.env['npm_command'] === 'exec' ? text.replaceAll('`sluice ', '`npx sluice ') : text
+/** Writes the commands in a text as this one was called: on its store, and by `npx sluice` where the shell knows no `sluice`. */
+export function asCalled(text: string, { store, schema, config }: StoreFlags): string {
+  const program = process.env['npm_command'] === 'exec' ? 'npx sluice' : 'sluice'
+  const flags = Object.entries({ store: store && redactText(store), schema, config })
+    .filter(([, value]) => value !== undefined)
+    .map(([name, value]) => ` --${name} ${value}`)
+  return text.replaceAll('`sluice ', () => `\`${program}${flags.join('')} `)
 }
 
 /** Puts a text on one line, cut to a length. */

@@ -12,13 +12,10 @@ import fs from 'node:fs'
 import v8 from 'node:v8'
 import { type Command, InvalidArgumentError } from 'commander'
 import { type Found, findConfig } from './config.ts'
-import { type Output, output } from './output.ts'
+import { type Output, output, type StoreFlags } from './output.ts'
 
 /** Options that every command has. */
-export interface Globals {
-  store?: string
-  schema?: string
-  config?: string
+export interface Globals extends StoreFlags {
   json?: boolean
   color?: boolean
   logLevel?: LogLevel
@@ -64,8 +61,12 @@ export async function settingsOf(command: Command): Promise<Settings> {
   return { store, schema, listenUrl, redis, amqp, config, logLevel: level, logFormat: format, out }
 }
 
-/** Returns the name of a store to show: without its password. */
-export function nameOf(store: string): string {
+/** Returns the name of a store to show: without its password, and with its schema if that is not the default one. */
+export function nameOf({ store, schema }: Pick<Settings, 'store' | 'schema'>): string {
+  return schema === 'sluice' ? placeOf(store) : `${placeOf(store)} (schema ${schema})`
+}
+
+function placeOf(store: string): string {
   if (!store.startsWith('postgres')) return store
   try {
     const { host, pathname } = new URL(store)

@@ -94,7 +94,7 @@ async function status(flags: { storage?: boolean }, command: Command): Promise<v
       alarms: redact(alarms),
       ...(storage && { storage }),
     })
-  out.talk(nameOf(settings.store))
+  out.talk(nameOf(settings))
   const most = (count: number) => (count > countedTo ? `more than ${countedTo}` : String(count))
   const about = (count: number) => (count > countedTo ? `about ${count}` : String(count))
   const rows = [

@@ -222,8 +222,9 @@ function announce(
   { verb, hasSlots, claims }: Mode,
   { tasks, handlers, schedules }: Awaited<ReturnType<typeof needCode>>,
   { queues, concurrency = 10 }: WorkOptions,
-  { out, store }: Settings,
+  settings: Settings,
 ): void {
+  const { out } = settings
   // A worker leaves these to dispatchers.
   const far = hasSlots ? tasks.filter(({ remote }) => remote !== undefined) : []
   const names = listed(tasks.filter((task) => !far.includes(task)))
@@ -231,7 +232,7 @@ function announce(
   const firing = schedules.length === 0 || !claims ? '' : `, and ${many(schedules.length, 'schedule')}`
   const on = queues === undefined ? '' : `, queues ${queues.join(', ')}`
   const most = hasSlots ? `, ${concurrency} at once` : ''
-  out.log.info(`${verb} ${names}${hosted}${firing} from ${nameOf(store)}${on}${most}`)
+  out.log.info(`${verb} ${names}${hosted}${firing} from ${nameOf(settings)}${on}${most}`)
   if (far.length > 0)
     out.log.info(`not working on ${listed(far)}: Celery workers execute that, and \`sluice dispatch\` gives it to them`)
 }

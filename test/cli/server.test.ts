@@ -43,6 +43,22 @@ export default defineConfig({ store: 'not-used', concurrency: 3, tasks: [tasks.s
   return { project, url, send, dispatchAll, doctorLine }
 }
 
+it.concurrent('what a command suggests is on the store that its flags name, and the schema is named', async (context) => {
+  const { project, url } = await openProject(context)
+  await (await Sluice.open({ store: url, schema: 'staging' })).close()
+  const flags = ['--schema', 'staging', '--config', 'sluice.config.ts']
+  const sent = await project.runWarm(['send', 'http', '{"url":"https://x.example"}', ...flags])
+  const why = /`sluice (.* why .*)` shows/.exec(sent.err)?.[1] ?? ''
+  expect(why).toBe(`${flags.join(' ')} why ${sent.out.trim()}`)
+  expect(ok(await project.runWarm(why.split(' '))).out).toContain('waiting')
+  expect((await project.runWarm(['status', ...flags])).err).toMatch(/\/\w+ \(schema staging\)\nnext: /)
+  expect((await project.runWarm(['jobs', '--store', url])).err).toMatch(
+    /next: `sluice --store postgres\S+ jobs --state done`/,
+  )
+  const mistaken = await project.runWarm(['resume', '--queue', 'q', '--store', url])
+  expect(mistaken).toMatchObject({ code: 1, err: expect.stringContaining('`sluice --store postgres') })
+})
+
 it.concurrent('an error of a role, or of a server that only reads, names what to do', async (context) => {
   const { project, url } = await openProject(context)
   const send = (env: Record<string, string>) => project.run(['send', 'http', '{"url":"https://x.example"}'], { env })
