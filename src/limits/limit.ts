@@ -44,9 +44,10 @@ type Read<By, Path> = By extends string ? Path : By extends (input: infer In) =>
 /** Options of a limit; see the fields. It needs a `rate`, `window`, `quota` or `concurrency`; all rules hold together. */
 export type LimitOptions = LimitFields & (Needs<'rate'> | Needs<'window'> | Needs<'quota'> | Needs<'concurrency'>)
 
-type Needs<Field extends keyof LimitFields> = Required<Pick<LimitFields, Field>>
+// Each field has its type once: the compiler multiplies two types of one field out, and prints hundreds for a wrong rate.
+type Needs<Field extends keyof LimitRules> = Required<Pick<LimitRules, Field>> & Omit<LimitRules, Field>
 
-interface LimitFields {
+interface LimitRules {
   /** Most units per window, spread evenly: bursts are small, and no job waits for a window to end. One or several. */
   rate?: Amount | readonly Amount[]
   /**
@@ -60,6 +61,11 @@ interface LimitFields {
    * none until the next period begins. A grant close to the end of a period counts in both. One or several.
    */
   quota?: Quota | readonly Quota[]
+  /** Most jobs at one time, across all workers; whole, 1 to 1,000,000. Further requests of a job take no place. */
+  concurrency?: number
+}
+
+interface LimitFields {
   /** Time zone by whose clocks periods of a `quota` begin; an IANA name, default UTC. */
   zone?: string
   /**
@@ -72,8 +78,6 @@ interface LimitFields {
    * 0, up to 1, at most 8; none: `[]`. Default: 0.8 for quotas of a day or longer that hold at least 100 units.
    */
   alarmAt?: readonly number[]
-  /** Most jobs at one time, across all workers; whole, 1 to 1,000,000. Further requests of a job take no place. */
-  concurrency?: number
   /**
    * Makes the `rate` a classic token bucket of this capacity, refilled at the full rate: a vendor then sees up to
    * burst + rate - 1 in a window. Whole, at least 1; for `rate` only. Default: a small bucket that never exceeds the rate.

@@ -1,6 +1,8 @@
 import { expect, expectTypeOf, it } from 'vitest'
 import { z } from 'zod'
-import { limit, type Limit, task } from '../../src/index.ts'
+import { limit, type Limit, type LimitOptions, task } from '../../src/index.ts'
+import type { Amount } from '../../src/limits/numbers.ts'
+import type { Quota } from '../../src/limits/quota.ts'
 
 // What must not compile is marked; tsc fails when a marked line does compile. The bodies also run.
 
@@ -38,6 +40,14 @@ it('a cost is a number, the path of one in the input, or a function of the input
   task('seven', { input, limits: [limit('text', { rate: '5/s', cost: 'model' })], run })
   // @ts-expect-error the limit's key is missing in the input
   task('eight', { input, limits: [{ limit: limit('keyed', { rate: '5/s', by: 'tenant' }), cost: 2 }], run })
+})
+
+it('each rule of a limit has its type once, so that an error of the compiler names that type', () => {
+  expectTypeOf<LimitOptions['rate']>().toEqualTypeOf<Amount | readonly Amount[] | undefined>()
+  expectTypeOf<LimitOptions['window']>().toEqualTypeOf<Amount | readonly Amount[] | undefined>()
+  expectTypeOf<LimitOptions['quota']>().toEqualTypeOf<Quota | readonly Quota[] | undefined>()
+  // @ts-expect-error no number
+  expect(() => limit('calls', { rate: 10 })).toThrow(expect.objectContaining({ code: 'SLUICE_BAD_RATE' }))
 })
 
 it('an invalid cost is refused where it is defined', () => {
