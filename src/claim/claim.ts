@@ -239,7 +239,7 @@ export class Claims {
       // Grants would grow old meanwhile. If it fails, the next claim finds what is left.
       void made.catch(() => undefined)
     }
-    if (row.stale !== null) await this.#store.call('renew_buckets', [row.stale])
+    if (row.stale !== null) await this.#store.call('renew_buckets', [row.stale, this.#storeClock.cap(answeredMs)])
     // The jobs begin meanwhile. If it fails, a round finds what is left within 2 s.
     if (row.wake !== null) void this.#store.call('wake_workers', [row.wake, 1]).catch(() => undefined)
     if (row.jobs === '') Object.assign(row, await this.#read(id))

@@ -9,6 +9,10 @@ create type engine.room as (
   period bigint, slack bigint, stale boolean, units bigint, places bigint, most bigint, life bigint, wall bigint,
   probe bigint, read_at bigint);
 
+-- The state of a bucket that limits/definitions/renewed_state.sql returns: its newest ledger row (null: it has none)
+-- and its definition.
+create type engine.state as (bucket bigint, newest sluice.ledger, def sluice.limit_def);
+
 -- Grants of a claim ahead of time (engine.grant_lanes_ahead). deciding: the position of the bucket that decides the
 -- instants; null: nothing is granted ahead. instants: when each of the jobs may begin, in order; null: no more jobs
 -- than those that may begin now are granted. rooms: with instants, the buckets at the last of them, with what they

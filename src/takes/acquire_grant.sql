@@ -55,7 +55,7 @@ begin
     perform engine.make_buckets(p_buckets);
   end if;
   perform engine.lock_buckets_and_pools(v_buckets);
-  perform engine.renew_bucket_states(v_buckets);
+  perform engine.renew_bucket_states(v_buckets, p_cap);
   now_us := engine.limiter_now_us(p_cap);
   waited_us := greatest(now_us - v_begun, 0);
   if p_back is not null then

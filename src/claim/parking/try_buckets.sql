@@ -9,7 +9,7 @@ declare
   v_given bigint[];
 begin
   perform engine.lock_buckets(p_buckets);
-  perform engine.renew_bucket_states(p_buckets);
+  perform engine.renew_bucket_states(p_buckets, p_trial.cap);
   v_now := engine.limiter_now_us(p_trial.cap);
   v_units := array(select least(r.avail, greatest(p_trial.want, 1))
     from unnest(engine.bucket_room(p_buckets, v_now)) r order by r.ord);

@@ -1,5 +1,5 @@
 -- Claims jobs of a class that is locked, to see whether that fails; the caller rolls it back (`engine.probe_claim`).
--- Buckets with a new definition are renewed first, as the worker does whose claim finds them.
+-- Stale buckets are renewed first, as the worker does whose claim finds them.
 -- p_trial: as in `engine.find_faults`
 create or replace function engine.try_claim(p_trial engine.trial, p_class bigint) returns engine.served
 language plpgsql as $$
@@ -10,7 +10,7 @@ begin
     v_done := engine.decide_claim(
       gen_random_uuid(), p_trial.worker, array[p_class], '{}', p_trial.want, p_trial.cap, -1, 256);
     exit when v_done.stale is null;
-    perform engine.renew_bucket_states(v_done.stale);
+    perform engine.renew_bucket_states(v_done.stale, p_trial.cap);
   end loop;
   return v_done;
 end $$;

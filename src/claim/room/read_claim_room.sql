@@ -12,7 +12,7 @@
 -- on from it
 -- first: those of p_lanes that units are reserved for, by position, the oldest reservation first; null: none of
 -- p_buckets has units that are reserved
--- stale: up to 16 of the buckets that have a new definition since their newest row, which the caller's worker renews
+-- stale: up to 16 of the buckets that are stale (`engine.recorded_room`), which the caller's worker renews
 -- (`engine.renew_buckets`), because it takes a while; then nothing may be granted now. Null: none, or they are being
 -- rebuilt already (sluice.renewal), and have no room meanwhile. A statement that renewed hundreds might exceed a
 -- statement_timeout each time.
@@ -37,7 +37,8 @@ begin
   end loop;
   if v_stale then
     stale := nullif(array(
-      select r.bucket from unnest(rooms) r where r.stale and r.n > 0  -- a pool has no row of its own
+      select r.bucket from unnest(rooms) r
+      where r.stale and (r.n > 0 or r.version is not null)  -- a pool has no state of its own
         and not exists (select 1 from sluice.renewal w where w.bucket = r.bucket) limit 16), '{}');
     if stale is not null then return; end if;
   end if;

@@ -15,9 +15,11 @@ create table sluice.limit_def (
   span bigint[] not null,
   grant_us bigint not null,
   created_at timestamptz not null,
-  -- How far, in microseconds, a grant of a quota counts beyond the ends of its period; null: no rule is a quota. The
-  -- calendar is read from the spec when a period has ended.
+  -- How far, in microseconds, a grant of a quota counts beyond the ends of its period; null: no rule is a quota.
   margin bigint[],
+  -- The starts of periods that claims use for quotas, in microseconds of the store's clock: a row for each rule
+  -- (limits/definitions/calendar_periods.sql). Null: no rule is a quota, or they were not computed yet.
+  periods bigint[],
   -- The label that is its key; the members of its pool. Both are in the spec, too.
   label text,
   members text[],

@@ -1,19 +1,36 @@
--- Writes the state of buckets that have a new definition since their newest row. engine.bucket_room rebuilds that state
--- from the ledger, which takes a while where the ledger is long: so it is written once, and not within a claim. If the
--- ledger is too long for one statement (engine.is_ledger_too_long), the bucket is recorded in sluice.renewal: it grants
--- nothing until engine.rebuild_next_bucket has rebuilt it. The caller has locked the buckets.
+-- Writes the state of buckets that are stale (engine.recorded_room): outside of claims, because that takes a while. If
+-- the calendar that claims use does not reach this time, it is written, too, unless another transaction is doing that.
+-- For a new definition the new row has the time of the newest one, because no units were granted since. Periods that
+-- begin again after a step of the store's clock are those of now. If a ledger is too long for one statement
+-- (engine.is_ledger_too_long), the bucket is recorded in sluice.renewal: it grants nothing until
+-- engine.rebuild_next_bucket has rebuilt it. The caller has locked the buckets.
 -- p_buckets: their ids.
-create or replace function engine.renew_bucket_states(p_buckets bigint[]) returns void language plpgsql as $$
+-- p_cap: as in engine.limiter_now_us.
+create or replace function engine.renew_bucket_states(p_buckets bigint[], p_cap bigint default null) returns void
+language plpgsql as $$
 declare
   v_room engine.room;
   v_stale bigint[];
+  v_now bigint;
+  v_wall bigint;
 begin
-  foreach v_room in array engine.recorded_room(p_buckets, 0) loop
-    if v_room.stale then v_stale := v_stale || v_room.bucket; end if;
+  foreach v_room in array engine.recorded_room(p_buckets, null, p_cap => p_cap) loop
+    if v_room.stale then v_stale := v_stale || v_room.bucket; v_now := v_room.read_at; v_wall := v_room.wall; end if;
   end loop;
   if v_stale is null then return; end if;
-  foreach v_room in array engine.bucket_room(v_stale, 0) loop
-    if v_room.stale then insert into sluice.renewal (bucket) values (v_room.bucket) on conflict do nothing;
-    else perform engine.append_ledger(array[v_room]); end if;
+  update sluice.limit_def d set periods = engine.calendar_periods(d, v_wall)
+  where d.ctid = any (array(
+    select o.ctid from sluice.limit_def o
+    where o.name in (select b.name from sluice.bucket b where b.id = any (v_stale)) and exists (
+      select 1 from generate_subscripts(o.margin, 1) i where o.kind[i] = 'quota'
+        and (v_wall < o.periods[i][7] and v_wall >= coalesce(o.periods[i][2], v_wall)) is not true)
+    for update skip locked));
+  foreach v_now in array array[0, v_now] loop
+    foreach v_room in array engine.bucket_room(array(
+      select r.bucket from unnest(engine.recorded_room(v_stale, v_now)) r where r.stale and r.n > 0), v_now)
+    loop
+      if v_room.stale then insert into sluice.renewal (bucket) values (v_room.bucket) on conflict do nothing;
+      else perform engine.append_ledger(array[v_room]); end if;
+    end loop;
   end loop;
 end $$;

@@ -1,6 +1,6 @@
--- Returns what each bucket allows at p_now, as engine.recorded_room does, but with the state under the definition in
--- force. Where the newest row is under an older one, the state is rebuilt from the ledger, which takes a while. Where
--- the ledger is too long for that (engine.is_ledger_too_long), the room stays as engine.recorded_room returns it.
+-- Returns what each bucket allows at p_now, as engine.recorded_room does, but without waiting for a renewal: where a
+-- bucket is stale, its state is computed anew (engine.renewed_state), which takes a while. Where the ledger is too long
+-- for that (engine.is_ledger_too_long), the room stays as engine.recorded_room returns it.
 -- Claims do not call it, because they hold the locks of all their buckets and classes meanwhile.
 -- The parameters are those of engine.recorded_room.
 create or replace function engine.bucket_room(
@@ -14,9 +14,9 @@ declare
 begin
   foreach v_room in array v_rooms loop v_stale := v_stale or v_room.stale; end loop;
   if v_stale is not true then return v_rooms; end if;
+  p_now := v_rooms[1].read_at;
   return engine.recorded_room(p_buckets, p_now, p_further, p_need, p_exact, p_cap, array(
-    select case when l.version <> d.version and not engine.is_ledger_too_long(l.newest, d.def)
-      then engine.rebuild_bucket_state(l.newest, d.def) else l.newest end
+    select engine.renewed_state(b.id, l.newest, d.def, greatest(p_now, (l.newest).at) - e.ahead_us)
     from (select unnest(p_buckets) as id
           union
           select sluice.hash64(p.name || ':' || m) from sluice.bucket p
@@ -24,10 +24,9 @@ begin
             select members from sluice.limit_def where name = p.name order by version desc limit 1) d,
             unnest(d.members) m
           where p.id = any (p_buckets) and p.key = '*') u
-    join sluice.bucket b on b.id = u.id and b.parked is null
-    cross join lateral (
-      select o as newest, o.version from sluice.ledger o where o.bucket = b.id order by o.at desc, o.n desc limit 1) l
+    join sluice.bucket b on b.id = u.id and b.parked is null cross join sluice.epoch e
     left join lateral (
-      select d as def, d.version from sluice.limit_def d where d.name = b.name order by d.version desc limit 1) d
-      on true));
+      select o as newest from sluice.ledger o where o.bucket = b.id order by o.at desc, o.n desc limit 1) l on true
+    left join lateral (
+      select d as def from sluice.limit_def d where d.name = b.name order by d.version desc limit 1) d on true));
 end $$;

@@ -9,9 +9,9 @@
 -- p_ord, p_bucket: place in the call of engine.bucket_room, and id, of the pool's own bucket.
 -- p_now, p_wall: the limiter's and the store's clock, in microseconds.
 -- p_need: units that the next job needs.
--- p_rows: as in engine.recorded_room.
+-- p_states: as in engine.recorded_room.
 create or replace function engine.pool_room(p_def sluice.limit_def, p_ord integer, p_bucket bigint, p_now bigint,
-  p_wall bigint, p_need bigint, p_rows sluice.ledger[])
+  p_wall bigint, p_need bigint, p_states engine.state[])
 returns engine.room language plpgsql stable as $$
 declare
   v_members bigint[] := array(select sluice.hash64(p_def.name || ':' || m) from unnest(p_def.members) m);
@@ -20,7 +20,7 @@ declare
   v_room engine.room;
 begin
   foreach v_room in array engine.recorded_room(v_members, p_now, false, case
-    when p_need > 1 then array_fill(p_need, array[cardinality(v_members)]) end, p_rows => p_rows)
+    when p_need > 1 then array_fill(p_need, array[cardinality(v_members)]) end, p_states => p_states)
   loop
     continue when v_room.version is null and v_room.next = 9007199254740991;  -- it is parked
     if v_room.version is null and not v_room.stale then

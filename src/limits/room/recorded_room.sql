@@ -9,8 +9,9 @@
 -- A pace forgives less than a unit, so its period is that much shorter: workers must not lag behind it.
 -- life: microseconds for which a grant may be used.
 -- wall: what the store's clock shows then, which decides calendars.
--- stale: the newest row is under an older definition. Then the state is that under the older definition, without room,
--- until engine.renew_bucket_states has written it under the new one, which takes a while.
+-- stale: engine.renew_bucket_states has to write the state anew, which takes a while; until then it has no room.
+-- The newest row is under an older definition (then the state is that under the older one), or its quotas cannot be
+-- computed from what is kept (engine.advance_quota_periods).
 -- p_buckets: their ids.
 -- p_now: the limiter's clock, in microseconds; null: this function reads it, once.
 -- p_further: for one more request of a running job, to which concurrency does not apply.
@@ -30,45 +31,45 @@
 -- A pace denies nothing, but eases its rate (engine.ease_debt).
 -- p_cap: as in engine.limiter_now_us; it counts where p_now is null.
 -- read_at: p_now, or what this function read instead; now_at is not before the newest ledger row.
--- p_rows: the newest rows of the buckets and of the members of pools, in place of the recorded ones.
+-- p_states: the newest rows and the definitions of the buckets and of the members of pools, in place of the recorded
+-- ones (engine.renewed_state).
 -- The arithmetic goes step by step, because starting one query over all of it takes four times as long. There are few
 -- steps, because each expression of PL/pgSQL costs 3 us when a transaction first evaluates it.
 create or replace function engine.recorded_room(
   p_buckets bigint[], p_now bigint, p_further boolean default false, p_need bigint[] default null,
-  p_exact boolean default false, p_cap bigint default null, p_rows sluice.ledger[] default null)
+  p_exact boolean default false, p_cap bigint default null, p_states engine.state[] default null)
 returns engine.room[]
 language plpgsql stable as $$
 declare
   v_rooms engine.room[] := '{}'; v_in record; v_def sluice.limit_def; v_at bigint; v_wall bigint; v_most bigint;
-  v_stale boolean := false; v_hold bigint; v_debt bigint[]; v_slots integer[]; v_quota bigint[];
+  v_old boolean := false; v_stale boolean; v_hold bigint; v_debt bigint[]; v_slots integer[]; v_quota bigint[];
   v_free bigint; v_need bigint; v_units bigint; v_places bigint; v_next bigint; v_period bigint; v_slack bigint;
 begin
   for v_in in select * from engine.read_buckets(p_buckets, p_further) loop
     p_now := coalesce(p_now, engine.limiter_time(v_in.ahead_us, v_in.watched, p_cap));
-    if v_in.name is distinct from v_def.name or v_stale or v_in.parked or v_def.name is null then  -- mostly the same
+    if p_states is not null then
+      v_in.newest := (select s.newest from unnest(p_states) s where s.bucket = v_in.id);
+      v_def := (select s.def from unnest(p_states) s where s.bucket = v_in.id);
+    elsif v_in.name is distinct from v_def.name or v_old or v_in.parked or v_def.name is null then  -- mostly the same
       select * into v_def
       from sluice.limit_def d where d.name = v_in.name and v_in.parked is null order by d.version desc limit 1; end if;
     if v_def.members is not null and v_in.id = sluice.hash64(v_def.name || '*') then
       v_rooms := v_rooms || engine.pool_room(
-        v_def, v_in.ord, v_in.id, p_now, p_now - v_in.ahead_us, p_need[v_in.ord], p_rows); continue; end if;
-    if p_rows is not null then select r, r.version, r.debt, r.slots
-      into v_in.newest, v_in.version, v_in.debt, v_in.slots from unnest(p_rows) r where r.bucket = v_in.id; end if;
+        v_def, v_in.ord, v_in.id, p_now, p_now - v_in.ahead_us, p_need[v_in.ord], p_states); continue; end if;
     v_at := greatest(p_now, v_in.at); v_wall := v_at - v_in.ahead_us;
-    v_hold := least(coalesce(v_in.hold, 0), 9007199254740991); v_stale := (v_in.version <> v_def.version) is true;
-    if v_stale then select * into v_def
-      from sluice.limit_def d where d.name = v_in.name and d.version = v_in.version; end if;
+    v_hold := least(coalesce(v_in.hold, 0), 9007199254740991); v_old := (v_in.newest).version <> v_def.version is true;
+    if v_old then select * into v_def
+      from sluice.limit_def d where d.name = v_in.name and d.version = (v_in.newest).version; end if;
     if v_def.version is null then v_rooms := v_rooms || engine.undefined_room(
-        v_in.ord, v_in.id, v_in.n, p_now, v_at, v_wall, v_hold, v_in.probe, v_stale, v_in.parked); continue; end if;
+        v_in.ord, v_in.id, v_in.n, p_now, v_at, v_wall, v_hold, v_in.probe, v_old, v_in.parked); continue; end if;
     if v_in.closed_us is not null then
       v_hold := greatest(v_hold, engine.limit_reopens_at(v_in.closed_us, v_def.kind, v_def.span)); end if;
-    v_debt := v_in.debt; v_slots := v_in.slots; v_quota := null;
-    if v_def.margin is not null then select c.debt, c.quota into v_debt, v_quota
-      from engine.current_state(v_in.newest, v_def, v_wall) c; end if;
+    v_debt := coalesce((v_in.newest).debt, array_fill(0::bigint, array[cardinality(v_def.kind)])); v_slack := null;
     v_slots := case when 'window' = any (v_def.kind) then
-        engine.advance_windows(v_slots, v_def.kind, v_def.slot, v_in.at, v_at) end;
-    v_debt := coalesce(v_debt, array_fill(0::bigint, array[cardinality(v_def.kind)]));
+        engine.advance_windows((v_in.newest).slots, v_def.kind, v_def.slot, v_in.at, v_at) end;
+    v_quota := case when v_def.margin is not null then engine.advance_quota_periods(v_in.newest, v_def, v_wall) end;
+    v_stale := v_old or v_def.margin is not null and v_quota is null; v_next := greatest(p_now, v_hold); v_period := 1;
     v_units := 2147483647; v_places := case when v_in.probe > 0 then 1 else v_units end; v_most := v_units;
-    v_next := greatest(p_now, v_hold); v_period := 1; v_slack := null;
     for r in reverse cardinality(v_def.kind) .. 1 loop  -- a pace before its rate
       v_need := case when p_exact then p_need[v_in.ord] else least(greatest(p_need[v_in.ord], 1), v_def.room[r]) end;
       case v_def.kind[r] when 'rate', 'pace' then
@@ -81,7 +82,8 @@ begin
           continue when v_def.kind[r] = 'pace';
         when 'window' then v_debt[r] := (select sum(s) from unnest(v_slots[r:r]) s);
           v_period := greatest(v_period, v_def.span[r] / v_def.room[r] + 1); v_slack := 0;
-        when 'quota' then null;  -- engine.current_state has counted what it owes
+        when 'quota' then v_debt[r] := coalesce(greatest(v_quota[r][4], v_quota[r][5],
+            case when v_wall >= v_quota[r][3] - v_def.margin[r] then v_quota[r][6] end), v_def.room[r]);
         when 'concurrency' then continue when p_further; v_need := 1; end case;
       v_free := (v_def.room[r] * v_def.weight[r] - v_debt[r]) / v_def.weight[r];
       if v_def.kind[r] = 'concurrency' then v_places := greatest(0, least(v_places, v_free));

@@ -40,7 +40,8 @@ begin
       p_need := least(p_need, v_room);
       return coalesce(p_ahead + p_def.margin[p_i] + case
         when p_quota[p_i][6] + p_need > v_room then
-          (engine.calendar_period(p_def.spec -> 'rules' -> (p_i - 1) -> 'quota', p_quota[p_i][3])).ends
+          case when p_def.periods[p_i][1] <= p_quota[p_i][3] then (
+            select min(u) from unnest(p_def.periods[p_i:p_i]) u where u > p_quota[p_i][3]) end
         when p_quota[p_i][5] + p_need > v_room then p_quota[p_i][3]
         else p_quota[p_i][2] end, p_now + 1000000);
     when 'concurrency' then return 9007199254740991;
