@@ -4,6 +4,7 @@ import { client } from './client.ts'
 export class StreamBody implements AsyncIterable<Uint8Array> {
   readonly #source: AsyncIterable<Uint8Array>
   #isBegun = false
+  #failure: { readonly error: unknown } | undefined
 
   constructor(source: AsyncIterable<Uint8Array>) {
     this.#source = source
@@ -14,11 +15,21 @@ export class StreamBody implements AsyncIterable<Uint8Array> {
     return this.#isBegun
   }
 
+  /** Set once the source has failed. */
+  get failure(): { readonly error: unknown } | undefined {
+    return this.#failure
+  }
+
   // A generator does nothing before its first part is requested; if it is closed before that, the source is not touched.
   async *[Symbol.asyncIterator](): AsyncGenerator<Uint8Array> {
     this.#isBegun = true
     const source = this.#source
-    yield* source
+    try {
+      yield* source
+    } catch (error) {
+      this.#failure = { error }
+      throw error
+    }
   }
 }
 

@@ -1,6 +1,6 @@
 import type { Response as UndiciResponse } from 'undici'
 import type { Clock } from '../core/clock.ts'
-import { AttemptError, SluiceError, UsageError, textOfError } from '../core/errors.ts'
+import { AttemptError, codeOf, SluiceError, UsageError, textOfError } from '../core/errors.ts'
 import type { Limit } from '../limits/limit.ts'
 import type { Reader } from '../vendors/reader.ts'
 import type { GuardedAgent } from './agent.ts'
@@ -10,7 +10,6 @@ import { client } from './client.ts'
 import { failureFrom, note, pauseOf, readerFor, type Refusal, refusalBy, unanswered } from './feedback.ts'
 import { answerOf } from './answer.ts'
 import { type Grant, keepWarm, createSendCheck } from './send-check.ts'
-import { blockedCode } from './guard.ts'
 import { maxRedirects, redirectError, redirectTo } from './redirect.ts'
 import type { Hop } from './redirect.ts'
 
@@ -104,21 +103,34 @@ async function bodyOf(from: RequestLike): Promise<Buffer> {
 
 /** Returns the error of a call that makes no request, such as one with a URL that cannot be parsed: the same call never will. */
 function badRequest(error: unknown): unknown {
-  if (!(error instanceof TypeError)) return error
-  return new UsageError('SLUICE_BAD_REQUEST', `this call of fetch makes no request: ${error.message}`, { cause: error })
+  return error instanceof TypeError ? noRequest(error) : error
+}
+
+function noRequest(cause: Error): UsageError {
+  return new UsageError('SLUICE_BAD_REQUEST', `this call of fetch makes no request: ${cause.message}`, { cause })
 }
 
 function nameOf(hop: Hop): string {
   return `${hop.method} ${hop.url.origin}${hop.url.pathname}`
 }
 
-/** Returns a network error, unless the cause is an error of Sluice (a further grant could not be taken). */
-function failureOf(hop: Hop, error: unknown): SluiceError {
-  const cause = error instanceof TypeError && error.cause !== undefined ? error.cause : error
+/** What undici names requests that it refuses to write: headers that only it may set, or that contradict the body. */
+const refusedCodes = ['UND_ERR_INVALID_ARG', 'UND_ERR_NOT_SUPPORTED', 'UND_ERR_REQ_CONTENT_LENGTH_MISMATCH']
+
+/**
+ * Returns a network error, unless the cause is on this side: an error of Sluice (a further grant could not be taken), a source
+ * of the body that failed, or a request that cannot be written.
+ */
+function failureOf(hop: Hop, error: unknown): Error {
+  const source = hop.stream?.failure
+  const cause = source ? source.error : error instanceof TypeError && error.cause !== undefined ? error.cause : error
   if (SluiceError.is(cause)) return cause
-  const code = typeof cause === 'object' && cause !== null && 'code' in cause ? `${String(cause.code)} ` : ''
   const text = textOfError(cause)
-  return new AttemptError(networkCode, `${nameOf(hop)} got no answer: ${code}${text}. Another attempt may succeed.`, {
+  if (source) return new Error(`the body of ${nameOf(hop)} cannot be read: ${text}`, { cause })
+  const code = codeOf(cause)
+  if (cause instanceof Error && refusedCodes.some((one) => one === code)) return noRequest(cause)
+  const first = typeof code === 'string' ? `${code} ` : ''
+  return new AttemptError(networkCode, `${nameOf(hop)} got no answer: ${first}${text}. Another attempt may succeed.`, {
     retryable: true,
     cause,
   })
@@ -164,8 +176,8 @@ async function discard(response: UndiciResponse): Promise<void> {
  * then, the request is not sent and takes another one. Differences from the standard:
  * - network failures reject with AttemptError `SLUICE_NETWORK` (retryable), refused redirects with `SLUICE_REDIRECT`
  * (final), a grant that cannot be used in time with `SLUICE_GRANT_STALE` (retryable);
- * - a call that makes no request (a URL that cannot be parsed, a body of a GET) rejects with UsageError `SLUICE_BAD_REQUEST`
- * (final; it takes no grant);
+ * - a call that makes no request (a URL that cannot be parsed, a body of a GET, `Transfer-Encoding`) rejects with UsageError
+ * `SLUICE_BAD_REQUEST` (final; it uses no grant), and one whose source of a streamed body fails with an error about that;
  * - an address that is not public and not allowed rejects with `SLUICE_BLOCKED_ADDRESS` (final; its grant is refunded);
  * - `mode: 'same-origin'` rejects redirects that leave the origin;
  * - the body of a Request is buffered;
@@ -228,6 +240,7 @@ async function send(hop: Hop, signal: AbortSignal, options: FetchOptions, cost?:
       clock,
       grant,
       bytes: hop.bytes,
+      stream: hop.stream,
       take: async () => (grant = await allowance.next(signal, undefined, cost)),
     })
     const answered = allowance.awaits(hop.url.host, clock.monotonicMs())
@@ -246,9 +259,9 @@ async function send(hop: Hop, signal: AbortSignal, options: FetchOptions, cost?:
       }
       if (!sendCheck.stale()) {
         const failure = failureOf(hop, error)
-        // The address that the name resolves to is forbidden: nothing was written.
-        if (failure.code === blockedCode && grant !== undefined) await allowance.giveBack(grant)
-        if (failure.code === networkCode) await report(unanswered('no answer', hop.url.host), grant, allowance)
+        if (codeOf(failure) === networkCode) await report(unanswered('no answer', hop.url.host), grant, allowance)
+        // The fault is on this side, such as a name that resolves to a forbidden address.
+        else if (!sendCheck.isWritten() && grant !== undefined) await allowance.giveBack(grant)
         throw failure
       }
       unused = sendCheck.unused()

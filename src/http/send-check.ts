@@ -1,5 +1,6 @@
 import type { Agent, Dispatcher } from 'undici'
 import { caughtUpMs, type Clock, type Moment } from '../core/clock.ts'
+import type { StreamBody } from './body.ts'
 import type { Way } from '../limits/samples.ts'
 
 /** Permission to make one request, until a monotonic time in ms. */
@@ -27,6 +28,8 @@ export interface SendCheck {
   readonly stale: () => boolean
   /** The grant that expired before anything was written under it, if any: it may be refunded. */
   readonly unused: () => Grant | undefined
+  /** True once a part of the request was written. */
+  readonly isWritten: () => boolean
 }
 
 /**
@@ -38,6 +41,7 @@ export interface SendCheckOptions {
   /** Undefined: nothing limits the request. */
   readonly grant: Grant | undefined
   readonly bytes: Buffer | undefined
+  readonly stream?: StreamBody | undefined
   readonly take: () => Promise<Grant | undefined>
 }
 
@@ -48,9 +52,21 @@ type Handler = Required<
   >
 >
 
-/** Returns a handler that measures how long the answer takes, from the call of `written` to its head. */
-function timed(handler: Handler, way: Way | undefined, clock: Clock): { handler: Handler; written: () => void } {
-  if (way === undefined) return { handler, written: () => {} }
+/** Returns a handler that passes everything on. */
+function through(to: Handler): Handler {
+  return {
+    onRequestStart: (...args) => to.onRequestStart(...args),
+    onRequestUpgrade: (...args) => to.onRequestUpgrade(...args),
+    onResponseStart: (...args) => to.onResponseStart(...args),
+    onResponseData: (...args) => to.onResponseData(...args),
+    onResponseEnd: (...args) => to.onResponseEnd(...args),
+    onResponseError: (...args) => to.onResponseError(...args),
+  }
+}
+
+/** Returns a handler that measures how long the answer takes, from the call of `written`, which calls `begun`, to its head. */
+function timed(handler: Handler, way: Way | undefined, clock: Clock, begun: () => void) {
+  if (way === undefined) return { handler, written: begun }
   let sinceMs: number | undefined
   const over = new AbortController()
   const answered = (isKnown: boolean) => {
@@ -66,19 +82,17 @@ function timed(handler: Handler, way: Way | undefined, clock: Clock): { handler:
     }
   }
   const written = () => {
+    begun()
     sinceMs = clock.monotonicMs()
     void watch(sinceMs)
   }
   const measured: Handler = {
-    onRequestStart: (...args) => handler.onRequestStart(...args),
-    onRequestUpgrade: (...args) => handler.onRequestUpgrade(...args),
+    ...through(handler),
     onResponseStart(controller, status, ...args) {
       // An informational answer (100 to 199) may come from a proxy before the request has arrived.
       if (status >= 200) answered(true)
       handler.onResponseStart(controller, status, ...args)
     },
-    onResponseData: (...args) => handler.onResponseData(...args),
-    onResponseEnd: (...args) => handler.onResponseEnd(...args),
     onResponseError(...args) {
       answered(false)
       handler.onResponseError(...args)
@@ -95,6 +109,19 @@ function checkedMs(grant: Grant, clock: Clock): number {
 }
 
 /**
+ * Returns the body to dispatch: bytes are written together with the head; an iterator would be read first, and the head would
+ * wait for it. `begin` is called before the first part of a stream.
+ */
+function bodyFor({ bytes, stream }: SendCheckOptions, body: unknown, begin: () => void): unknown {
+  if (bytes !== undefined || body === null) return bytes ?? null
+  return checked(body, () => {
+    // undici ends a body whose source has failed like any other.
+    if (stream?.failure !== undefined) throw new SendCheckError('the source of the body has failed')
+    begin()
+  })
+}
+
+/**
  * Intercepts requests between `fetch` and the sockets. undici calls `onRequestStart` when a socket is connected and free,
  * and, unless that throws, writes the request in the same turn. Throwing (not aborting: that would destroy the
  * connection) drops the request unsent and keeps the socket, so that the next try finds it open.
@@ -103,16 +130,18 @@ export function createSendCheck(options: SendCheckOptions): SendCheck {
   const { agent, clock, bytes } = options
   let stale = false
   let dispatched = false
+  let isWritten = false
   let unused: Grant | undefined
   const isStale = (grant: Grant | undefined) => grant !== undefined && checkedMs(grant, clock) <= 0
 
   const start =
     (dispatch: Dispatcher['dispatch'], grant: Grant | undefined) =>
     (request: Dispatcher.DispatchOptions, inner: Handler): boolean => {
-      const { handler, written } = timed(inner, grant?.way, clock)
+      const { handler, written } = timed(inner, grant?.way, clock, () => (isWritten = true))
       let started = false
       let failed = false
       const guarded: Handler = {
+        ...through(handler),
         onRequestStart(controller, context) {
           // A second start of one dispatch is the HTTP layer's own repeat after a lost connection, which is not allowed
           // here.
@@ -126,9 +155,6 @@ export function createSendCheck(options: SendCheckOptions): SendCheck {
           if (bytes !== undefined || request.body === null) written()
           handler.onRequestStart(controller, context)
         },
-        onRequestUpgrade: (...args) => handler.onRequestUpgrade(...args),
-        onResponseStart: (...args) => handler.onResponseStart(...args),
-        onResponseData: (...args) => handler.onResponseData(...args),
         onResponseEnd(...args) {
           grant?.ended?.()
           handler.onResponseEnd(...args)
@@ -140,16 +166,11 @@ export function createSendCheck(options: SendCheckOptions): SendCheck {
           handler.onResponseError(controller, error)
         },
       }
-      // Bytes are written together with the head; an iterator would be read first, and the head would wait for it.
-      const body =
-        bytes ??
-        (request.body === null
-          ? null
-          : checked(request.body, () => {
-              if (!isStale(grant)) return written()
-              stale = true
-              throw new SendCheckError('the grant ran out before the first part of the body was there')
-            }))
+      const body = bodyFor(options, request.body, () => {
+        if (!isStale(grant)) return written()
+        stale = true
+        throw new SendCheckError('the grant ran out before the first part of the body was there')
+      })
       return dispatch({ ...request, body: body as NonNullable<typeof request.body> }, guarded)
     }
 
@@ -166,7 +187,12 @@ export function createSendCheck(options: SendCheckOptions): SendCheck {
       )
       return true
     }
-  return { dispatcher: agent.compose(interceptor), stale: () => stale, unused: () => unused }
+  return {
+    dispatcher: agent.compose(interceptor),
+    stale: () => stale,
+    unused: () => unused,
+    isWritten: () => isWritten,
+  }
 }
 
 const warmed = new SendCheckError('only a connection was wanted')
