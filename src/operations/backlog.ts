@@ -260,13 +260,20 @@ function stopOf({ paused, held_ms: heldMs, cause, full, crowded }: BucketStop, j
 
 /** Sums up, for jobs of a task, what their limits do: one entry for each limit and kind of stop. */
 function limitStops(groups: readonly Group[], stops: ReadonlyMap<string, Stop>, scale: number): Stop[] {
-  const found = groups.flatMap(({ buckets, n }) =>
-    (buckets ?? []).flatMap((bucket) => {
+  return summed(stopped(groups, stops, scale)).map(({ limit, stop }) => ({ ...stop, text: `${limit} ${stop.text}` }))
+}
+
+/** Returns what stops each group of jobs, by key of a limit: once for each kind, also where a limit with a share has two buckets. */
+function stopped(groups: readonly Group[], stops: ReadonlyMap<string, Stop>, scale: number): Found[] {
+  return groups.flatMap(({ buckets, n }) => {
+    const found = new Map<string, Found>()
+    for (const bucket of buckets ?? []) {
       const stop = stops.get(bucket)
-      return stop === undefined ? [] : [{ ...stop, way: bucket, jobs: n * scale }]
-    }),
-  )
-  return summed(found).map(({ limit, stop }) => ({ ...stop, text: `${limit} ${stop.text}` }))
+      const way = bucket.replace(/^([^:/]+)\/[^:]*/, '$1')
+      if (stop !== undefined) found.set(`${stop.kind} ${way}`, { ...stop, way, jobs: n * scale })
+    }
+    return [...found.values()]
+  })
 }
 
 interface Found extends Stop {
@@ -322,13 +329,10 @@ function limitsOf(
       ways.set(way, { way, jobs: known.jobs + n * scale, oldestMs: Math.min(known.oldestMs, oldestMs) })
       all.set(name, ways)
     }
+  const found = summed(stopped(groups, stops, scale))
   return [...all]
     .map(([limit, byTake]): LimitLoad => {
       const ways = [...byTake.values()].sort((a, b) => b.jobs - a.jobs)
-      const found = ways.flatMap(({ way, jobs }) => {
-        const stop = stops.get(way)
-        return stop === undefined ? [] : [{ ...stop, way, jobs }]
-      })
       const rate = rates.find(({ kind, name }) => kind === 'limit' && name === limit)
       return {
         limit,
@@ -346,7 +350,7 @@ function limitsOf(
         oldestAt: dateOf(Math.min(...ways.map(({ oldestMs }) => oldestMs))),
         perMinute: rate === undefined ? 0 : Math.round((rate.n * 60_000) / Math.max(1, rate.span_ms ?? 60_000)),
         ...(rate === undefined || rate.currency === null ? {} : { currency: rate.currency }),
-        stops: summed(found).map(({ stop }) => stop),
+        stops: found.filter(({ limit: of }) => of === limit).map(({ stop }) => stop),
       }
     })
     .sort((a, b) => b.waiting - a.waiting)

@@ -126,6 +126,34 @@ describe('the backlog', () => {
     expect((await kit.sluice.jobs.backlog()).limits).toMatchObject([{ limit: 'parts', waiting: 1, perMinute: 3 }])
   })
 
+  it('counts a job of a limit with a share once, whichever part stops it', async () => {
+    const shared = limit('parts', { window: '4/min', shares: { urgent: 0.5 } })
+    const ask = task('ask', { input, limits: [shared], run: () => {} })
+    const kit = await testSluice({ tasks: [ask], store: await onServer.store() })
+    onTestFinished(() => kit.close())
+    const send = async (n: number, share?: string) => {
+      for (let i = 0; i < n; i++) await ask.send({ account: 'a' }, { share })
+      await kit.drain()
+      const { jobs, limits } = await kit.sluice.jobs.backlog()
+      return [...jobs, ...limits].map(({ waiting, stops }) => ({
+        waiting,
+        stops: stops.flatMap(({ kind, text, jobs: of }) => (kind === 'used-up' ? [[text, of]] : [])),
+      }))
+    }
+    // The first keeps the part of the share from being lent.
+    expect(await send(1, 'urgent')).toEqual([])
+    for (const [share, waiting] of [
+      [undefined, 1],
+      ['urgent', 3],
+    ] as const) {
+      const found = await send(3, share)
+      expect(found).toEqual([
+        { waiting, stops: [['parts used up', waiting]] },
+        { waiting, stops: [['used up', waiting]] },
+      ])
+    }
+  })
+
   it('counts nothing that is given back of units from before the minute', async () => {
     const tokens = limit('tokens', { quota: '100000/day', zone: 'UTC', cost: ({ cost }: { cost: number }) => cost })
     const costing = z.object({ cost: z.number() })
