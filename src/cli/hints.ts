@@ -54,6 +54,7 @@ const flags: Record<string, string> = {
   '--db': '--store <store>',
   '--name': '--task <name>',
   '--from': '--since <time>',
+  '--handler': '--input handler=<name>',
 }
 
 const names = '--queue, --task, or --limit and --key, name what is meant'

@@ -71,5 +71,6 @@ function uuidOf(digits: string): string {
 
 /** Makes the error for a missing job: not a UsageError, so the exit code is 1. */
 export function noSuchJob(id: string): SluiceError {
-  return new SluiceError('SLUICE_NO_SUCH_JOB', `there is no job ${id}, or its record is past its retention`)
+  const text = `there is no job ${id}, or its record is past its retention; \`sluice events show ${id}\` if it is an event`
+  return new SluiceError('SLUICE_NO_SUCH_JOB', text)
 }

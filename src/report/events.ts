@@ -1,5 +1,6 @@
 /** Events of a program: what happened to jobs, limits and connections, with types. `docs/logs.md` lists them. */
 import { UsageError } from '../core/errors.ts'
+import { checkFields } from '../core/fields.ts'
 
 /** An error as a job's record has it: without secrets. */
 export interface RecordedError {
@@ -176,6 +177,14 @@ export const eventNames: readonly EventName[] = [
   'budget',
 ]
 
+/** The names of other systems for these events. */
+const wordsOfOthers = {
+  active: '`started`',
+  completed: '`done`',
+  stalled: '`rescued`',
+  progress: '`sluice.jobs.get(id)`, whose record has the progress',
+}
+
 /** The subscribers to events. */
 export class Listeners {
   readonly #byName = new Map<EventName, Set<(event: never) => unknown>>()
@@ -188,8 +197,7 @@ export class Listeners {
 
   /** Subscribes; the returned function ends it. @throws UsageError SLUICE_BAD_OPTION for an unknown name */
   on<Name extends EventName>(name: Name, listener: Listener<Name>): () => void {
-    if (!eventNames.includes(name))
-      throw new UsageError('SLUICE_BAD_OPTION', `there is no event "${name}"; there are ${eventNames.join(', ')}`)
+    checkFields('SLUICE_BAD_OPTION', '`sluice.on`', { [name]: listener }, eventNames, wordsOfOthers)
     if (typeof listener !== 'function')
       throw new UsageError('SLUICE_BAD_OPTION', `the listener of "${name}" is no function`)
     const set = this.#byName.get(name) ?? new Set()

@@ -63,6 +63,7 @@ describe('a usage error ends with exit code 2 and one line', () => {
       'how long ago, such as 2h or 7d, or a',
     ],
     ['a pattern of events', ['events', 'replay', '--event', 'a.#'], 'SLUICE_BAD_OPTION', 'a pattern; give one type'],
+    ['a handler as a flag', ['events', 'replay', '--handler', 'a'], 'SLUICE_USAGE', 'here: --input handler=<name>'],
     ['an unknown reason', ['retry', '--reason', 'exausted'], 'SLUICE_BAD_OPTION', 'fail as exhausted, refused'],
     ['a bad store', ['status', '--store', 'mysql://h/d'], 'SLUICE_BAD_URL', 'mysql:'],
     ['a bad port', ['status', '--store', 'postgres://h:port/d'], 'SLUICE_BAD_URL', 'postgres://user'],

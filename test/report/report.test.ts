@@ -115,7 +115,8 @@ it('a listener that throws or rejects is logged, and the others are called', asy
   expect(heard).toHaveBeenCalledTimes(1)
   expect(lines[0]?.message).toBe('limit crm for a1 is held for 15 s: the vendor demanded it (429 from crm.example)')
   expect(lines.filter(({ message }) => message === 'a listener of the event "held" failed')).toHaveLength(2)
-  expect(() => report.on('nosuch' as 'held', heard)).toThrow('there is no event "nosuch"; there are started, ')
+  expect(() => report.on('nosuch' as 'held', heard)).toThrow('`sluice.on` has no "nosuch"; there are started, ')
+  expect(() => report.on('completed' as 'held', heard)).toThrow('here it is `done`; there are')
 })
 
 it('a logger that throws ends nothing', () => {
