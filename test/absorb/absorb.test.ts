@@ -13,6 +13,7 @@ import { findPython } from '../examples/interpreter.ts'
 import { startRedis } from '../servers/redis.ts'
 import { until } from '../until.ts'
 import { absorb, openStage, startProducer } from './stage.ts'
+import { brief } from '../v8.ts'
 
 const member = fileURLToPath(new URL('member.mjs', import.meta.url))
 const anything = z.unknown()
@@ -329,7 +330,7 @@ describe('a task that Python sends', () => {
     }
     // It claims nothing: its jobs are in another queue.
     for (const least of [1, 300, 600]) {
-      const child = fork(member, [store, stage.url], { execArgv: [] })
+      const child = fork(member, [store, stage.url], { execArgv: brief })
       context.onTestFinished(() => void child.kill('SIGKILL'))
       await until(async () => (await recorded()) >= least, `${least} are recorded`)
       child.kill('SIGKILL')

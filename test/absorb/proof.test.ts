@@ -11,6 +11,7 @@ import { freshDatabase } from '../servers/database.ts'
 import { freshBroker } from '../servers/rabbitmq.ts'
 import { until } from '../until.ts'
 import { startProducer } from './stage.ts'
+import { member } from '../v8.ts'
 
 const file = fileURLToPath(new URL('caller.mjs', import.meta.url))
 const tasks = isLong ? 5_000 : 200
@@ -21,7 +22,9 @@ async function prove(workers: number) {
   const [broker, { url: store }, vendor] = await Promise.all([freshBroker(), freshDatabase(), startRecorder()])
   const python = await startProducer(broker.url)
   const sluice = await Sluice.open({ store })
-  const children = Array.from({ length: workers }, () => fork(file, [store, broker.url, vendor.url, '10']))
+  const children = Array.from({ length: workers }, () =>
+    fork(file, [store, broker.url, vendor.url, '10'], { execArgv: member }),
+  )
   try {
     await Promise.all(children.map((child) => once(child, 'message')))
     await python.ask('many', { task: 'call', n: tasks })

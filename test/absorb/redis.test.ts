@@ -9,6 +9,7 @@ import { connectRedis } from '../servers/resp.ts'
 import { until } from '../until.ts'
 import { absorb, openStage, startProducer } from './stage.ts'
 import { tasks } from './tasks.ts'
+import { brief } from '../v8.ts'
 
 const member = fileURLToPath(new URL('member.mjs', import.meta.url))
 
@@ -113,7 +114,7 @@ describe('a task that Python sends over Redis', () => {
       return row?.n ?? 0
     }
     for (const least of [1, 600]) {
-      const child = fork(member, [store, stage.url, '2s'], { execArgv: [] })
+      const child = fork(member, [store, stage.url, '2s'], { execArgv: brief })
       context.onTestFinished(() => void child.kill('SIGKILL'))
       await until(async () => (await recorded()) >= least, `${least} are recorded`)
       child.kill('SIGKILL')

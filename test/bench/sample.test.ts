@@ -3,6 +3,7 @@ import { fileURLToPath } from 'node:url'
 import { describe, expect, it } from 'vitest'
 import { freshDatabase } from '../servers/database.ts'
 import { startRedis } from '../servers/redis.ts'
+import { brief } from '../v8.ts'
 
 // Runs the benchmarks' own scenarios with Sluice at their smallest, to check that they run and count right. It measures
 // nothing.
@@ -23,7 +24,7 @@ async function sample(
   servers: object = {},
 ): Promise<Map<string, number>> {
   const place = { ...(await freshDatabase()), ...servers }
-  const child = fork(sampler, [], { stdio: ['ignore', 'inherit', 'inherit', 'ipc'] })
+  const child = fork(sampler, [], { execArgv: brief, stdio: ['ignore', 'inherit', 'inherit', 'ipc'] })
   const answer = new Promise<{ lines?: Line[]; error?: string }>((resolve, reject) => {
     child.once('message', (told) => resolve(told as { lines?: Line[]; error?: string }))
     child.once('exit', (code) => reject(new Error(`the sample ended with ${code}`)))

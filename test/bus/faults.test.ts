@@ -8,6 +8,7 @@ import { freshDatabase } from '../servers/database.ts'
 import { type Broker, freshBroker } from '../servers/rabbitmq.ts'
 import { until } from '../until.ts'
 import { program, queuesOf } from './stage.ts'
+import { brief } from '../v8.ts'
 
 const dying = fileURLToPath(new URL('./dying.mjs', import.meta.url))
 const slow = event('slow')
@@ -22,7 +23,7 @@ it('counts a lost worker as an attempt from the second loss on, so that an event
   const { url: store } = await freshDatabase()
   const emitter = await Sluice.open({ store, amqp: url, service: 'a', events: 'rabbitmq' })
   onTestFinished(() => emitter.close())
-  const start = () => spawn(process.execPath, ['--liftoff-only', dying, store, url], { stdio: 'ignore' })
+  const start = () => spawn(process.execPath, [...brief, dying, store, url], { stdio: 'ignore' })
   let child = start()
   for (let deaths = 0; deaths < 3; deaths++) {
     if (deaths === 0) {

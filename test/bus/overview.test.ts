@@ -7,6 +7,7 @@ import { event, fail, on } from '../../src/index.ts'
 import { freshBroker } from '../servers/rabbitmq.ts'
 import { until } from '../until.ts'
 import { program, stranger } from './stage.ts'
+import { brief } from '../v8.ts'
 
 const main = fileURLToPath(new URL('../../dist/cli/main.js', import.meta.url))
 const paid = event('orders.paid')
@@ -52,7 +53,7 @@ it('lists services with handlers, retries by step and archived events, and shows
   expect(await emitter.events.show(lost)).toMatchObject({ routed: 0, deliveries: [] })
   expect(await emitter.events.show(done)).toBeUndefined()
   const env = { ...process.env, SLUICE_EVENTS: 'rabbitmq', AMQP_URL: url, DATABASE_URL: a.url, NO_COLOR: '1' }
-  const { stdout } = await promisify(execFile)(process.execPath, ['--liftoff-only', main, 'events', 'list'], { env })
+  const { stdout } = await promisify(execFile)(process.execPath, [...brief, main, 'events', 'list'], { env })
   expect(stdout).toMatch(/orders\.paid +a +a, b +-\n/)
   expect(stdout).toMatch(/a +book +orders\.paid +0 +1 for 60 min +1 +live/)
 })

@@ -5,6 +5,7 @@ import { z } from 'zod'
 import { task } from '../../src/tasks/task.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { until } from '../until.ts'
+import { member } from '../v8.ts'
 
 /** What a worker process reports of an attempt that it begins. */
 export interface Run {
@@ -28,7 +29,7 @@ export async function fleet(store: string, { onTestFinished }: TestContext, firs
   const children: ChildProcess[] = []
   const runs: Run[] = []
   const start = async (queues: readonly string[] = []) => {
-    const child = fork(fileURLToPath(new URL('member.mjs', import.meta.url)), [store, ...queues], { execArgv: [] })
+    const child = fork(fileURLToPath(new URL('member.mjs', import.meta.url)), [store, ...queues], { execArgv: member })
     children.push(child)
     let isReady = false
     child.on('message', (message) => {

@@ -7,6 +7,7 @@ import { promisify } from 'node:util'
 import { expect, it } from 'vitest'
 import { until } from '../until.ts'
 import { createProject, objects } from './program.ts'
+import { brief } from '../v8.ts'
 
 // The steps of a newcomer by the README: the packed package replaces the checkout, and no registry is used.
 const root = fileURLToPath(new URL('../..', import.meta.url))
@@ -47,7 +48,7 @@ it('README leads to a limited task that runs, and to a program that sends to it'
   const flags = '--module nodenext --target es2023 --strict --rewriteRelativeImportExtensions --types node'.split(' ')
   const types = ['--typeRoots', join(root, 'node_modules/@types'), '--outDir', 'out', 'app.ts', 'sluice.config.ts']
   await execute(join(root, 'node_modules/.bin/tsc'), [...flags, ...types], { cwd: project.dir })
-  const { stdout } = await execute(process.execPath, ['--liftoff-only', 'out/app.js'], {
+  const { stdout } = await execute(process.execPath, [...brief, 'out/app.js'], {
     cwd: project.dir,
     env: { ...process.env, SLUICE_ALLOW_PRIVATE: '' },
   })

@@ -7,13 +7,11 @@ import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import { atEnd } from '../ends.ts'
 import { until } from '../until.ts'
+import { brief } from '../v8.ts'
 
 const main = fileURLToPath(new URL('../../dist/cli/main.js', import.meta.url))
 const oneProcess = fileURLToPath(new URL('one-process.mjs', import.meta.url))
 const modules = fileURLToPath(new URL('../../node_modules', import.meta.url))
-
-// As in vitest.config.ts: V8 would spend more on optimising the embedded engine, and this code, than a command gains by that.
-const v8 = ['--liftoff-only', '--no-opt']
 
 /** The results of a run of the command line. */
 export interface Ran {
@@ -66,7 +64,7 @@ class Warm {
   #last: Promise<unknown> = Promise.resolve()
 
   constructor() {
-    this.#child = spawn(process.execPath, [...v8, oneProcess, main], { stdio: ['pipe', 'pipe', 'inherit'] })
+    this.#child = spawn(process.execPath, [...brief, oneProcess, main], { stdio: ['pipe', 'pipe', 'inherit'] })
     this.#answers = createInterface(this.#child.stdout)[Symbol.asyncIterator]()
   }
 
@@ -108,7 +106,7 @@ export function createProject(env: Record<string, string> = {}, program?: string
   if (program === undefined) symlinkSync(modules, join(dir, 'node_modules'))
   const running = new Set<Running>()
   const start = (args: string[], options: RunOptions = {}): Running => {
-    const child = spawn(process.execPath, [...v8, program ?? main, ...args], {
+    const child = spawn(process.execPath, [...brief, program ?? main, ...args], {
       cwd: dir,
       env: { ...outerEnv(), ...env, ...options.env },
     })

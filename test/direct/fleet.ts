@@ -12,6 +12,7 @@ import type { DirectCounts } from '../../src/direct/counts.ts'
 import { startRedis } from '../servers/redis.ts'
 import { freshBroker } from '../servers/rabbitmq.ts'
 import { until } from '../until.ts'
+import { brief } from '../v8.ts'
 
 const member = fileURLToPath(new URL('member.mjs', import.meta.url))
 
@@ -50,7 +51,11 @@ export async function startMember(
   crashAt = '',
 ) {
   const env = { ...process.env, SLUICE_CRASH_AT: crashAt }
-  const child = fork(member, [url.broker, url.redis, url.vendor, rate, String(slots)], { stdio: 'inherit', env })
+  const child = fork(member, [url.broker, url.redis, url.vendor, rate, String(slots)], {
+    execArgv: brief,
+    stdio: 'inherit',
+    env,
+  })
   await Promise.race([
     once(child, 'message'),
     once(child, 'exit').then(() => Promise.reject(new Error('a worker has ended'))),

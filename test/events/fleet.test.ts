@@ -15,6 +15,7 @@ import { isLong } from '../long.ts'
 import { type PostgresServer, startPostgres } from '../servers/postgres.ts'
 import { type Broker, type RabbitServer, startRabbit } from '../servers/rabbitmq.ts'
 import { until } from '../until.ts'
+import { member } from '../v8.ts'
 
 const replica = fileURLToPath(new URL('./replica.mjs', import.meta.url))
 const events = isLong ? 10_000 : 300
@@ -42,7 +43,7 @@ interface Servers {
 /** Starts a replica, and resolves when its worker has started. */
 async function start({ database, broker }: Servers, service: string, dir: string): Promise<ChildProcess> {
   const carrier = broker === undefined ? {} : { SLUICE_EVENTS: 'rabbitmq', AMQP_URL: broker.url }
-  const child = spawn(process.execPath, ['--liftoff-only', replica, database.url, service, dir], {
+  const child = spawn(process.execPath, [...member, replica, database.url, service, dir], {
     stdio: ['ignore', 'pipe', 'inherit'],
     env: { ...process.env, ...carrier },
   })

@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
+import { brief } from '../v8.ts'
 
 const root = fileURLToPath(new URL('../..', import.meta.url))
 const execute = promisify(execFile)
@@ -15,7 +16,7 @@ export async function runExample(name: string, signal: AbortSignal): Promise<str
   // The program that npx runs, without npx in between, so that a signal ends the example.
   const file = join(root, 'node_modules/.bin', told[1] as string)
   // With the option of vitest.config.ts.
-  return (await execute(process.execPath, ['--liftoff-only', file, told[2]], { cwd: root, env, signal })).stdout
+  return (await execute(process.execPath, [...brief, file, told[2]], { cwd: root, env, signal })).stdout
 }
 
 /** The one line with this beginning. */

@@ -9,6 +9,7 @@ import { limit, Sluice } from '../../src/index.ts'
 import { vendor } from '../../src/testing/vendor.ts'
 import { isLong } from '../long.ts'
 import { freshDatabase } from '../servers/database.ts'
+import { brief } from '../v8.ts'
 
 const processes = isLong ? 100 : 12
 const file = fileURLToPath(new URL('./once.mjs', import.meta.url))
@@ -32,7 +33,11 @@ test(`${processes} one-shot dispatchers at once run the jobs that the limit allo
   )
   /** `again`: how often cron calls again if the machine or the server has no room for so many processes at once. */
   const dispatchOnce = async (again = 5): Promise<number> => {
-    const child = spawn(process.execPath, [file, JSON.stringify({ store: database.url, schema, vendor: url })])
+    const child = spawn(process.execPath, [
+      ...brief,
+      file,
+      JSON.stringify({ store: database.url, schema, vendor: url }),
+    ])
     let [out, errors] = ['', '']
     child.stdout.on('data', (part: Buffer) => (out += part.toString()))
     child.stderr.on('data', (part: Buffer) => (errors += part.toString()))

@@ -7,6 +7,7 @@ import { promisify } from 'node:util'
 import { expect, it } from 'vitest'
 import { freshDatabase } from '../servers/database.ts'
 import { createNewcomer } from './newcomer.ts'
+import { brief } from '../v8.ts'
 
 const execute = promisify(execFile)
 const page = readFileSync(fileURLToPath(new URL('../../docs/coming-from.md', import.meta.url)), 'utf8')
@@ -19,7 +20,7 @@ async function run(program: string): Promise<unknown> {
   project.write('main.js', program)
   const env = { ...project.env, DATABASE_URL: (await freshDatabase()).url }
   // As in vitest.config.ts.
-  const { stdout } = await execute(process.execPath, ['--liftoff-only', join(project.dir, 'main.js')], { env })
+  const { stdout } = await execute(process.execPath, [...brief, join(project.dir, 'main.js')], { env })
   return JSON.parse(stdout)
 }
 

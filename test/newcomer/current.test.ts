@@ -7,6 +7,7 @@ import { expect, it } from 'vitest'
 import { currentSluice, Sluice, task, useSluice } from '../../src/index.ts'
 import { testSluice } from '../../src/testing/index.ts'
 import { createNewcomer } from './newcomer.ts'
+import { brief } from '../v8.ts'
 
 const execute = promisify(execFile)
 const main = fileURLToPath(new URL('../../dist/cli/main.js', import.meta.url))
@@ -66,16 +67,15 @@ it('is the one of the command line, also where a flag names its store', async ()
     `import { currentSluice, task } from 'sluice'
      export const where = task('where', { run: async () => (await currentSluice()).db.where })`,
   )
-  // As in vitest.config.ts.
   const sluice = async (...args: string[]) => {
-    const command = ['--liftoff-only', main, ...args, '--tasks', 'tasks.js', '--store', 'mine', '--json']
+    const command = [...brief, main, ...args, '--tasks', 'tasks.js', '--store', 'mine', '--json']
     return (await execute(process.execPath, command, { cwd: project.dir, env: project.env })).stdout
   }
   const { id } = JSON.parse(await sluice('send', 'where', '{}')) as { id: string }
   await sluice('dispatch', '--once')
   const job = JSON.parse(
     (
-      await execute(process.execPath, [main, 'jobs', 'show', id, '--store', 'mine', '--json'], {
+      await execute(process.execPath, [...brief, main, 'jobs', 'show', id, '--store', 'mine', '--json'], {
         cwd: project.dir,
         env: project.env,
       })

@@ -7,12 +7,13 @@ import { promisify } from 'node:util'
 import { expect, it } from 'vitest'
 import { freshDatabase } from '../servers/database.ts'
 import { createNewcomer, type Newcomer } from './newcomer.ts'
+import { brief } from '../v8.ts'
 
 const root = fileURLToPath(new URL('../..', import.meta.url))
 const execute = promisify(execFile)
 const node = (project: Newcomer, args: string[], env: NodeJS.ProcessEnv = {}) =>
   // As in vitest.config.ts.
-  execute(process.execPath, ['--liftoff-only', ...args], { cwd: project.dir, env: { ...project.env, ...env } })
+  execute(process.execPath, [...brief, ...args], { cwd: project.dir, env: { ...project.env, ...env } })
 const sluice = (project: Newcomer, args: string[], env: NodeJS.ProcessEnv = {}) =>
   node(project, [join(root, 'dist/cli/main.js'), ...args], env)
 const tsc = (project: Newcomer, args: string[]) =>

@@ -8,9 +8,10 @@ import { createProject } from '../cli/program.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { later, until } from '../until.ts'
 import { createNewcomer } from './newcomer.ts'
+import { brief } from '../v8.ts'
 
 const main = fileURLToPath(new URL('../../dist/cli/main.js', import.meta.url))
-const work = `exec "${process.execPath}" "${main}" work tasks.ts --grace 100ms --log-level info`
+const work = `exec "${process.execPath}" ${brief.join(' ')} "${main}" work tasks.ts --grace 100ms --log-level info`
 
 it('gives back what still runs when its grace is over, below sh and below npm', async ({ onTestFinished }) => {
   const { url } = await freshDatabase()
@@ -68,6 +69,6 @@ await sluice.close()
 console.log(result, process.getActiveResourcesInfo().filter((name) => !/Pipe|TTY/.test(name)))`,
   )
   const env = { ...project.env, DATABASE_URL: (await freshDatabase()).url }
-  const { stdout } = await promisify(execFile)(process.execPath, ['app.mjs'], { cwd: project.dir, env })
+  const { stdout } = await promisify(execFile)(process.execPath, [...brief, 'app.mjs'], { cwd: project.dir, env })
   expect(stdout).toBe('42 []\n')
 })

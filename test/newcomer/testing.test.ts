@@ -7,6 +7,7 @@ import { promisify } from 'node:util'
 import { expect, it } from 'vitest'
 import { isLong } from '../long.ts'
 import { createNewcomer } from './newcomer.ts'
+import { brief } from '../v8.ts'
 
 const execute = promisify(execFile)
 const root = fileURLToPath(new URL('../..', import.meta.url))
@@ -18,8 +19,7 @@ it.each([
     args: ['--run', '--hookTimeout=100000', '--testTimeout=100000', 'contacts.test.js'],
     bin: join(root, 'node_modules/vitest/vitest.mjs'),
   },
-  // As in vitest.config.ts.
-  { runner: 'node:test', args: ['--liftoff-only', '--test', 'contacts.node.js'], bin: undefined },
+  { runner: 'node:test', args: [...brief, '--test', 'contacts.node.js'], bin: undefined },
 ])(
   'the example for $runner passes',
   async ({ args, bin }) => {

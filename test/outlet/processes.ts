@@ -13,6 +13,7 @@ import { vendor } from '../../src/testing/vendor.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { isLong } from '../long.ts'
 import { until } from '../until.ts'
+import { member } from '../v8.ts'
 
 /** What a process reports of an attempt that it begins. */
 interface Run {
@@ -64,7 +65,7 @@ export async function createFleet(amqp: string, { onTestFinished }: Pick<TestCon
   const start = async (role: 'dispatch' | 'execute', slots = 4, by = amqp, workers = 1) => {
     const args = [role, url, by, String(slots), String(workers)]
     const child = fork(fileURLToPath(new URL('member.mjs', import.meta.url)), args, {
-      execArgv: [],
+      execArgv: member,
       env: { ...process.env, REDIS_URL: redis, RING_RATE: ringRate },
     })
     children.push(child)

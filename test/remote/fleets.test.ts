@@ -14,6 +14,7 @@ import { copies } from '../rows.ts'
 import { until } from '../until.ts'
 import { failRecordsOfBegun } from '../claim/engine-parts.ts'
 import { another, dispatch, openStage, pythonTask, type Stage } from './stage.ts'
+import { brief } from '../v8.ts'
 
 let stage: Stage
 beforeAll(async () => void (stage = await openStage()))
@@ -61,7 +62,7 @@ describe.concurrent('stock workers', () => {
     await made.dispatcher.stop()
     const mend = records ? undefined : await failRecordsOfBegun(made.sluice.db)
     const args = [made.url, stage.url, queue, celeryResults]
-    const first = fork(fileURLToPath(new URL('member.mjs', import.meta.url)), args, { execArgv: [] })
+    const first = fork(fileURLToPath(new URL('member.mjs', import.meta.url)), args, { execArgv: brief })
     context.onTestFinished(() => void first.kill('SIGKILL'))
     await once(first, 'message')
     const held = await made.sluice.send(many, { gate: made.gate })

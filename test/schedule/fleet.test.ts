@@ -7,6 +7,7 @@ import { afterEach, expect, test } from 'vitest'
 import { Sluice } from '../../src/sluice.ts'
 import { startPostgres } from '../servers/postgres.ts'
 import { until } from '../until.ts'
+import { member } from '../v8.ts'
 
 const file = fileURLToPath(new URL('./member.mjs', import.meta.url))
 const children = new Set<ChildProcess>()
@@ -17,7 +18,7 @@ afterEach(() => children.forEach((child) => child.kill('SIGKILL')))
 /** Starts a worker process; with `crashAt` it kills itself there. Resolves when it works. */
 async function enter(url: string, crashAt = ''): Promise<ChildProcess> {
   const env = { ...process.env, ...(crashAt === '' ? {} : { SLUICE_CRASH_AT: crashAt }) }
-  const child = spawn(process.execPath, [file, url], { env, stdio: ['ignore', 'pipe', 'inherit'] })
+  const child = spawn(process.execPath, [...member, file, url], { env, stdio: ['ignore', 'pipe', 'inherit'] })
   children.add(child)
   await once(createInterface(child.stdout), 'line')
   return child

@@ -13,6 +13,7 @@ import { freshDatabase } from '../servers/database.ts'
 import { copies } from '../rows.ts'
 import { later, until } from '../until.ts'
 import { acquire } from './engine.ts'
+import { member } from '../v8.ts'
 
 const memberFile = fileURLToPath(new URL('./member.mjs', import.meta.url))
 const serveFile = fileURLToPath(new URL('../../dist/testing/serve.js', import.meta.url))
@@ -26,7 +27,9 @@ afterEach(async () => {
 })
 
 function start(file: string, options: object) {
-  const child = spawn(process.execPath, [file, JSON.stringify(options)], { stdio: ['pipe', 'pipe', 'inherit'] })
+  const child = spawn(process.execPath, [...member, file, JSON.stringify(options)], {
+    stdio: ['pipe', 'pipe', 'inherit'],
+  })
   children.add(child)
   const exited = later(once(child, 'exit').then(() => void children.delete(child)))
   const lines = createInterface(child.stdout)[Symbol.asyncIterator]()

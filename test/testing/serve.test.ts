@@ -3,6 +3,7 @@ import { once } from 'node:events'
 import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import { expect, onTestFinished, test } from 'vitest'
+import { brief } from '../v8.ts'
 
 test('a vendor runs as a process of its own, and reports when its input ends', async () => {
   const path = fileURLToPath(new URL('../../src/testing/serve.ts', import.meta.url))
@@ -10,7 +11,7 @@ test('a vendor runs as a process of its own, and reports when its input ends', a
     rules: [{ algorithm: 'sliding log', limit: 1, windowMs: 60_000, key: 'header:x-a' }],
   })
   // jiti, because the oldest supported Node does not read TypeScript by itself.
-  const child = spawn(process.execPath, ['--import', 'jiti/register', path, options], {
+  const child = spawn(process.execPath, [...brief, '--import', 'jiti/register', path, options], {
     stdio: ['pipe', 'pipe', 'inherit'],
   })
   onTestFinished(() => void child.kill('SIGKILL'))
