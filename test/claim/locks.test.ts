@@ -46,6 +46,7 @@ const pool = limit('locks.pool', { concurrency: 2, pool: ['a', 'b', 'c'] })
 const rated = quietTask('locks.rated', [kept])
 const seated = quietTask('locks.seated', [seats, kept])
 const pooled = quietTask('locks.pooled', [pool, kept])
+const daily = quietTask('locks.daily', [limit('locks.day', { quota: '10/day' })])
 const doomed = task('locks.doomed', { input: tenantInput, onFailed: () => undefined, run: () => undefined })
 const names = [rated, seated, pooled, doomed].map(({ name }) => name)
 const rows = (n: number) => Array.from({ length: n }, (_, i) => ({ tenant: `t${i}` }))
@@ -107,6 +108,10 @@ describe('locks', () => {
     await db.query(`update sluice.emitted set aged = true`)
     await run('catch_up_service', 'locks')
     await run('delete_old_events', 0, null)
+    // The calendar of a quota that claims use.
+    await sluice.send(daily, {})
+    await set(`update sluice.limit_def set periods = null where name = 'locks.day'`)
+    await claimAll(db, worker, [daily.name], 1)
     // Claims, ends, and further grants of attempts.
     const jobs = await claimAll(db, worker, names, 20)
     const [first] = jobs

@@ -67,6 +67,22 @@ describe.each(engines)('vast numbers and odd definitions on $name', (engine) => 
     expect(await take(bytes)).toEqual([])
   })
 
+  it('a quota goes on when the periods have ended that were computed before, and its older definitions stay as they are', async () => {
+    const few = made({ quota: '1/min' })
+    await clock.set(startMs + 10_000)
+    await at.sluice.sendMany(few, [{ key: 'a' }, { key: 'a' }, { key: 'a' }, { key: 'a' }, { key: 'a' }])
+    await at.sluice.limits.set(few.name, { quota: '2/min' }, why)
+    await done(at.db, await take(few, 5))
+    await clock.set(startMs + 3_610_000)
+    await done(at.db, await take(few, 5))
+    expect(await at.db.query('select count(*)::int as waiting from sluice.job')).toEqual([{ waiting: 1 }])
+    const reaches = `select version, periods[1][7] > $2::bigint as reaches from sluice.limit_def where name = $1 order by 1`
+    expect(await at.db.query(reaches, [few.name, String((startMs + 3_610_000) * 1_000)])).toEqual([
+      { version: 1, reaches: false },
+      { version: 2, reaches: true },
+    ])
+  })
+
   it.each([{ zone: 'Mars/Olympus' }, { zone: null }, { anchorUs: 'noon' }])(
     'a quota whose calendar the store can no longer read (%o) is closed, and no other limit',
     async (calendar) => {
