@@ -3,7 +3,7 @@ import { styleText } from 'node:util'
 import { span } from '../core/figures.ts'
 import { systemClock } from '../core/clock.ts'
 import type { Log, LogFormat, LogLevel } from '../core/log.ts'
-import { printable, printablePainted } from '../core/printable.ts'
+import { printable, printablePainted, quoted } from '../core/printable.ts'
 import { redactText } from '../core/redact.ts'
 import { logStyle, stderrLog } from '../report/options.ts'
 
@@ -80,9 +80,9 @@ export function output(options: OutputOptions): Output {
 /** Writes the commands in a text as this one was called: on its store, and by `npx sluice` where the shell knows no `sluice`. */
 export function asCalled(text: string, { store, schema, config }: StoreFlags): string {
   const program = process.env['npm_command'] === 'exec' ? 'npx sluice' : 'sluice'
-  const flags = Object.entries({ store: store && redactText(store), schema, config })
-    .filter(([, value]) => value !== undefined)
-    .map(([name, value]) => ` --${name} ${value}`)
+  const flags = Object.entries({ store: store && redactText(store), schema, config }).flatMap(([name, value]) =>
+    value === undefined ? [] : ` --${name} ${quoted(value)}`,
+  )
   return text.replaceAll('`sluice ', () => `\`${program}${flags.join('')} `)
 }
 

@@ -53,10 +53,10 @@ it.concurrent('what a command suggests is on the store that its flags name, and 
   expect(ok(await project.runWarm(why.split(' '))).out).toContain('waiting')
   expect((await project.runWarm(['status', ...flags])).err).toMatch(/\/\w+ \(schema staging\)\nnext: /)
   expect((await project.runWarm(['jobs', '--store', url])).err).toMatch(
-    /next: `sluice --store postgres\S+ jobs --state done`/,
+    /next: `sluice --store '?postgres\S+ jobs --state done`/,
   )
   const mistaken = await project.runWarm(['resume', '--queue', 'q', '--store', url])
-  expect(mistaken).toMatchObject({ code: 1, err: expect.stringContaining('`sluice --store postgres') })
+  expect(mistaken).toMatchObject({ code: 1, err: expect.stringMatching(/`sluice --store '?postgres/) })
 })
 
 it.concurrent('an error of a role, or of a server that only reads, names what to do', async (context) => {

@@ -68,6 +68,7 @@ describe('a usage error ends with exit code 2 and one line', () => {
     ['a bad store', ['status', '--store', 'mysql://h/d'], 'SLUICE_BAD_URL', 'mysql:'],
     ['a bad port', ['status', '--store', 'postgres://h:port/d'], 'SLUICE_BAD_URL', 'postgres://user'],
     ['a directory without a store', ['status', '--store', './none'], 'SLUICE_NO_STORE', 'sluice --store ./none dev'],
+    ['one whose name has a space', ['status', '--store', './no one'], 'SLUICE_NO_STORE', "--store './no one' dev"],
     ['a bad schema', ['status', '--schema', 'a-b'], 'SLUICE_BAD_SCHEMA', 'a-b'],
     ['a config that is not there', ['status', '--config', 'none.ts'], 'SLUICE_BAD_CONFIG', 'none.ts'],
     ['two files of tasks', ['work', 'a.ts', '--tasks', 'b.ts'], 'SLUICE_BAD_OPTION', 'once: a.ts, or --tasks b.ts'],
