@@ -104,8 +104,7 @@ export class RedisHealth {
   failed(error: unknown): void {
     if (this.#closed.signal.aborted || this.#healing !== undefined) return
     this.#warn(error)
-    if (error instanceof StoreError && ['SLUICE_REDIS_SILENT', 'SLUICE_REDIS_ANSWER'].includes(error.code))
-      this.#options.connection.reset()
+    if (hasLostReply(error)) this.#options.connection.reset()
     this.#healing = this.#heal(error).finally(() => {
       this.#healing = undefined
       // The state was found untrustworthy meanwhile, so what is restored is not used.
@@ -159,7 +158,7 @@ export class RedisHealth {
       } catch (error) {
         if (!(error instanceof OthersBeginError)) cause = error
         const why = cause ?? error
-        if (error instanceof StoreError && error.code === 'SLUICE_REDIS_ANSWER') connection.reset()
+        if (hasLostReply(error)) connection.reset()
         // The address may lead to another server by now: that of a proxy, a name, or sentinels.
         if (tries % 4 === 3 && (this.#isReplica || isOfReplica(error))) connection.reset()
         if (!isReported && clock.monotonicMs() - sinceMs > quietMs) {
@@ -238,4 +237,9 @@ export class RedisHealth {
     this.#unfit = look.findings.find(({ code, isError }) => isError && code !== 'evicted')?.text
     if (hasEvicted && of !== undefined) this.force(of)
   }
+}
+
+/** After a lost reply the client takes each later one for that of the command before, and each command waits in vain. */
+function hasLostReply(error: unknown): boolean {
+  return error instanceof StoreError && ['SLUICE_REDIS_SILENT', 'SLUICE_REDIS_ANSWER'].includes(error.code)
 }

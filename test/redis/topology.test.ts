@@ -148,6 +148,22 @@ it.concurrent('an address that leads to a replica by now is connected to anew, u
   expect(await other?.send('EXISTS', ['sluice:{limits}:epoch'])).toBe(1)
 })
 
+it.concurrent('a connection on which replies are lost, also while Redis is looked for, is replaced', async (context) => {
+  const redis = await startRedis()
+  context.onTestFinished(() => redis.close())
+  const way = await startProxy({ port: redis.port })
+  context.onTestFinished(() => way.close())
+  const sluice = await open(context, way.url(redis.url))
+  const slow = limit('slow', { rate: '100/h', burst: 100 })
+  await take(sluice, slow)
+  const lost = way.swallow({ when: 'EVALSHA' })
+  const taken = take(sluice, slow)
+  await lost
+  // The process reads the reply to each further command too late, as that to the command before.
+  await way.swallow({ when: 'EVALSHA' })
+  await expect(taken).resolves.toBeUndefined()
+})
+
 describe.concurrent('a cluster', () => {
   it('has all limits in one slot, and leads to nothing exceeded when that slot moves to another node', async (context) => {
     const { onTestFinished } = context
