@@ -9,6 +9,7 @@ import { limit } from '../../src/limits/limit.ts'
 import { label } from '../../src/limits/pool.ts'
 import { later, until } from '../until.ts'
 import { wakeForMissedWork } from '../fleet/engine.ts'
+import { renewedBy } from '../limits/engine.ts'
 import { queryable } from '../servers/database.ts'
 import {
   blocked,
@@ -73,8 +74,8 @@ describe('buckets under a new definition', () => {
     const call = store.call.bind(store) as (...given: unknown[]) => Promise<never>
     const renewed: number[] = []
     store.call = (...given: unknown[]) => {
-      const [list, ...more] = given[1] as unknown[]
-      if (Array.isArray(list) && more.length === 0) renewed.push(list.length)
+      const buckets = renewedBy(given[0], given[1])
+      if (buckets) renewed.push(buckets.length)
       return call(...given)
     }
     const claims = new Claims(store)

@@ -197,3 +197,8 @@ export async function putRedisEpoch(db: Queryable, found: string | undefined, ne
   const [row] = await sqlOn(db).call<{ epoch: string; mine: boolean }>('replace_redis_epoch', [found, next, own])
   return row && { epoch: row.epoch, mine: row.mine }
 }
+
+/** The buckets that this call of the store renews, if it is one that does. */
+export function renewedBy(statement: unknown, params: unknown): readonly unknown[] | undefined {
+  return statement === 'renew_buckets' ? (params as [readonly unknown[]])[0] : undefined
+}
