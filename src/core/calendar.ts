@@ -1,6 +1,6 @@
 /**
- * Calendar periods in the local time of a zone. `limits/definitions/calendar_period.sql` computes the same in the store; a test compares the
- * two.
+ * Calendar periods in the local time of a zone. `limits/definitions/calendar_period.sql` computes the same in the
+ * store; a test compares the two.
  */
 import { instantOf, offsetIn } from './zone.ts'
 

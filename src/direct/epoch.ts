@@ -1,9 +1,10 @@
 /** The epoch of the limits in Redis, which workers without a store begin and watch. */
 import { type Clock, leastUs, type Reading, stepForward } from '../core/clock.ts'
-import { StoreError, UsageError } from '../core/errors.ts'
+import { UsageError } from '../core/errors.ts'
 import { newId } from '../core/hash.ts'
 import { enter } from '../celery/redis-transport.ts'
 import type { Log } from '../core/log.ts'
+import { hasLostReply } from '../redis/client.ts'
 import type { RedisConnection } from '../redis/connect.ts'
 import type { RedisLimiter } from '../redis/limiter.ts'
 import { checkServer, type ServerCheck } from '../redis/server.ts'
@@ -75,8 +76,7 @@ export class EpochWatch {
   failed(error: unknown): void {
     this.#warn(error)
     this.#current = undefined
-    const code = error instanceof StoreError ? error.code : ''
-    if (code === 'SLUICE_REDIS_SILENT' || code === 'SLUICE_REDIS_ANSWER') this.#options.redis.reset()
+    if (hasLostReply(error)) this.#options.redis.reset()
   }
 
   /** Checks which epoch stands, unless that was done a moment ago; never rejects. */

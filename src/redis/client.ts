@@ -101,6 +101,14 @@ function refuse(error: unknown): never {
   })
 }
 
+/**
+ * True if this connection may have lost a reply, so that it has to be replaced. The client gives every later reply to the
+ * command before the one that it answers. So no command gets its own reply in time.
+ */
+export function hasLostReply(error: unknown): boolean {
+  return error instanceof StoreError && ['SLUICE_REDIS_SILENT', 'SLUICE_REDIS_ANSWER'].includes(error.code)
+}
+
 async function within(answer: Promise<unknown>, timeoutMs: number, clock: Clock): Promise<unknown> {
   const silent = () =>
     new StoreError(

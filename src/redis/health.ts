@@ -7,7 +7,7 @@ import { StoreError, UsageError, textOfError } from '../core/errors.ts'
 import type { Store } from '../db/store.ts'
 import type { RedisConnection } from './connect.ts'
 import type { RedisLimiter } from './limiter.ts'
-import { isOfReplica } from './client.ts'
+import { hasLostReply, isOfReplica } from './client.ts'
 import { checkServer, type ServerCheck } from './server.ts'
 import type { SharedDefinitions } from './definitions.ts'
 import { OthersBeginError, type SharedEpochs } from './epochs.ts'
@@ -237,9 +237,4 @@ export class RedisHealth {
     this.#unfit = look.findings.find(({ code, isError }) => isError && code !== 'evicted')?.text
     if (hasEvicted && of !== undefined) this.force(of)
   }
-}
-
-/** After a lost reply the client takes each later one for that of the command before, and each command waits in vain. */
-function hasLostReply(error: unknown): boolean {
-  return error instanceof StoreError && ['SLUICE_REDIS_SILENT', 'SLUICE_REDIS_ANSWER'].includes(error.code)
 }

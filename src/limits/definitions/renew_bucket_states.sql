@@ -30,6 +30,8 @@ begin
       select 1 from generate_subscripts(d.margin, 1) i where d.kind[i] = 'quota'
         and (v_wall < d.periods[i][7] and v_wall >= coalesce(d.periods[i][2], v_wall)) is not true);
   end loop;
+  -- The first pass is at 0, which is before every row: so it writes each bucket at the time of its newest row. That is
+  -- enough for a new definition. The second pass is for quotas whose periods have to be counted as of now.
   foreach v_now in array array[0, v_now] loop
     foreach v_room in array engine.bucket_room(array(
       select r.bucket from unnest(engine.recorded_room(v_stale, v_now)) r where r.stale and r.n > 0), v_now)
