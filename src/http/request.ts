@@ -1,6 +1,7 @@
 import { systemClock } from '../core/clock.ts'
 import { AttemptError } from '../core/errors.ts'
 import { span } from '../core/figures.ts'
+import { encodePayload, payloadBytesMax, payloadDepthMax } from '../core/payload.ts'
 import { hideKnown, redact } from '../core/redact.ts'
 import { readCapped } from './capped.ts'
 import { limitedBy } from './feedback.ts'
@@ -16,7 +17,7 @@ export interface RequestResult {
   readonly status: number
   /** Lower-case names; several values of one name are joined by `, `; cookies and the like as `[redacted]`. */
   readonly headers: Readonly<Record<string, string>>
-  /** Parsed when the media type is JSON and the text is; else the text, decoded as UTF-8. */
+  /** Parsed when the media type is JSON, and the text is JSON that can be stored; else the text, decoded as UTF-8. */
   readonly body: unknown
 }
 
@@ -35,6 +36,8 @@ export interface RequestOptions {
 
 const defaultTimeoutMs = 30_000
 const defaultMaxBytes = 1_048_576
+/** What is allowed to a body, which is a field of the result. */
+const bodyBounds = { bytesMax: payloadBytesMax, depthMax: payloadDepthMax - 1 }
 
 /** Replaces known secrets in a response body, which may repeat what it was sent. */
 function withoutKnown(body: unknown): unknown {
@@ -47,12 +50,16 @@ function withoutKnown(body: unknown): unknown {
   return JSON.parse(JSON.stringify(body), hidden) as unknown
 }
 
+/** Returns a body that can be stored, because the request has been carried out: a result that cannot would fail the job. */
 function parseBody(bytes: Buffer, contentType: string | null): unknown {
-  const text = new TextDecoder().decode(bytes)
+  // As the decoder does with bytes that are no UTF-8.
+  const text = new TextDecoder().decode(bytes).replaceAll('\0', '\uFFFD')
   const mediaType = (contentType ?? '').split(';', 1)[0]?.trim().toLowerCase() ?? ''
   if (mediaType !== 'application/json' && !mediaType.endsWith('+json')) return text
   try {
-    return JSON.parse(text) as unknown
+    const body = JSON.parse(text) as unknown
+    encodePayload(body, 'the body', true, bodyBounds)
+    return body
   } catch {
     return text
   }

@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest'
+import { encodePayload } from '../../src/core/payload.ts'
 import { requestSchema, sendRequest } from '../../src/http/request.ts'
 import type { RequestInput } from '../../src/http/request.ts'
 import { httpServer, setup, tcpServer, textOf } from './bench.ts'
@@ -58,6 +59,27 @@ test('a body that is not JSON, or only declared to be, is text', async () => {
   expect((await send({ url: `${url}/bad` })).body).toBe('{"é"')
   expect((await send({ url })).body).toBe('{"é"')
 })
+
+test.each([
+  ['NUL in JSON', 'application/json', '{"a":"\\u0000"}', '{"a":"\\u0000"}'],
+  ['half of a surrogate pair', 'application/json', '["\\ud800"]', '["\\ud800"]'],
+  ['a number that is none of JavaScript', 'application/json', '[1e999]', '[1e999]'],
+  [
+    'JSON nested deeper than a result',
+    'application/json',
+    '['.repeat(32) + ']'.repeat(32),
+    '['.repeat(32) + ']'.repeat(32),
+  ],
+  ['NUL in a file', 'application/octet-stream', 'a\0\0b', 'a\uFFFD\uFFFDb'],
+])(
+  'a body that cannot be stored as it is does not fail a request that was carried out: %s',
+  async (_, type, given, kept) => {
+    const url = await httpServer((_request, response) => void response.setHeader('content-type', type).end(given))
+    const result = await sender().send({ url })
+    expect(result.body).toBe(kept)
+    expect(JSON.parse(encodePayload(result, 'the result', false))).toMatchObject({ status: 200, body: kept })
+  },
+)
 
 test('the status decides whether another attempt can help', async () => {
   const url = await httpServer((request, response) =>
