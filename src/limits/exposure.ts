@@ -185,7 +185,7 @@ export function vendorWarning(limit: Seen): string | undefined {
     return `the vendor allows ${vendor.rate}, and up to ${first?.worst} may arrive in such a window`
   }
   if ((first?.refused ?? 0) === 0) return undefined
-  const most = first?.refused === Infinity ? 'any number of calls' : `up to ${first?.refused} calls at a time`
+  const most = first?.refused === Infinity ? 'any number' : `up to ${first?.refused} at a time`
   return `the vendor allows ${vendor.rate} (${wayInWords(first as VendorView)}), and may refuse ${most}`
 }
 
@@ -209,7 +209,8 @@ export function guaranteeOf(limit: Seen): LimitGuarantee {
   const rules = guarantees(limit)
   const vendors = vendorViews(limit)
   const warning = vendorWarning(limit)
-  const units = (n: number) => (limit.currency === undefined ? `${n} calls` : amount(n, limit.currency))
+  // Without a noun, because only code knows what a unit is: a call, a token, a point.
+  const units = (n: number) => amount(n, limit.currency)
   const most = rules.map((rule) => {
     if (!countsUnits(rule)) return `${rule.worst} at one time`
     if (rule.kind !== 'quota') return `${units(rule.worst)} in any window of ${rule.rate}`
@@ -231,9 +232,7 @@ function refusalsInWords(views: readonly VendorView[]): string {
   const safe = views.filter(({ refused }) => refused === 0).map(wayInWords)
   const unsafe = views
     .filter(({ refused }) => refused > 0)
-    .map(
-      (view) => `${view.refused === Infinity ? 'any number of calls' : `up to ${view.refused}`} by ${wayInWords(view)}`,
-    )
+    .map((view) => `${view.refused === Infinity ? 'any number' : `up to ${view.refused}`} by ${wayInWords(view)}`)
   const none = safe.length === 0 ? [] : [`none by ${safe.join(', ')}`]
   return `; a vendor of ${views[0]?.limit} refuses ${[...none, ...unsafe].join(', ')}`
 }
