@@ -2,7 +2,7 @@
 import { inspect } from 'node:util'
 import { UsageError } from '../core/errors.ts'
 import { checkFields } from '../core/fields.ts'
-import { checkKey, type Limit } from '../limits/limit.ts'
+import { checkKey, costMax, type Limit } from '../limits/limit.ts'
 import type { TakeKey, WaitOptions } from '../limits/take.ts'
 import { countsUnits } from '../limits/kind.ts'
 
@@ -87,9 +87,9 @@ function bucketOf({ name, keyed, pool, label }: Limit, key: TakeKey | undefined)
 }
 
 /** Checks a number of units of a limit, and returns it. @throws UsageError SLUICE_BAD_OPTION */
-export function checkUnits(name: string, units: number): number {
-  if (Number.isSafeInteger(units) && units >= 0 && units <= 2 ** 31 - 1) return units
-  const text = `units of limit "${name}" are ${units}; they must be a whole number from 0 to 2,147,483,647`
+export function checkUnits(name: string, units: unknown): number {
+  if (Number.isInteger(units) && (units as number) >= 0 && (units as number) <= costMax) return units as number
+  const text = `units of limit "${name}" are ${inspect(units, { depth: 0 })}; they must be a whole number from 0 to 2,147,483,647`
   throw new UsageError('SLUICE_BAD_OPTION', text)
 }
 
@@ -102,15 +102,14 @@ export function usedUnits(
   used: number | Readonly<Record<string, number>>,
 ): (number | undefined)[] {
   const counted = limits.filter(({ rules }) => rules.some(countsUnits)).map(({ name }) => name)
-  if (typeof used === 'number' && counted.length !== 1) {
+  const isNamed = typeof used === 'object' && used !== null
+  if (!isNamed && counted.length !== 1) {
     const why = `a number alone needs a take of one limit with units; this one has ${listed(counted)}`
     throw new UsageError('SLUICE_BAD_OPTION', `${why}: name them, settle({ ${counted[0] ?? 'limit'}: ${used} })`)
   }
-  const named = byLimit('settle', typeof used === 'number' ? { [counted[0] ?? '']: used } : used, counted)
-  return limits.map(({ name }) => {
-    const units = named?.[name]
-    return units === undefined ? undefined : checkUnits(name, units)
-  })
+  const named = byLimit('settle', isNamed ? used : { [counted[0] ?? '']: used }, counted)
+  // A value that is there, but no number (undefined, where an answer lacks its usage), must not count as charged.
+  return limits.map(({ name }) => (Object.hasOwn(named ?? {}, name) ? checkUnits(name, named?.[name]) : undefined))
 }
 
 function listed(names: readonly string[]): string {

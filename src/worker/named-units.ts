@@ -22,7 +22,7 @@ export function requestUnits(
 
 /** Returns the units that an attempt has used, by limit; a number alone is that of the only limit with costs. @throws UsageError SLUICE_BAD_COST */
 export function settledUnits(actual: number | RequestCost, limits: readonly Limit[]): [name: string, units: number][] {
-  const used = Object.entries(typeof actual === 'object' ? actual : { [onlyCosted(limits)]: actual })
+  const used = Object.entries(typeof actual === 'object' && actual !== null ? actual : { [onlyCosted(limits)]: actual })
   check(used, limits, '`settle`')
   return used
 }

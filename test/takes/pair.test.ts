@@ -1,6 +1,7 @@
 /** Takes of two limits at once, the usual pair of an account's and the total: all or nothing. */
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import { inspect } from 'node:util'
 import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest'
 import { useSluice } from '../../src/default-sluice.ts'
 import { limit, takes } from '../../src/index.ts'
@@ -102,10 +103,15 @@ describe.each(mainEngines)('takes of several limits, on $name', (engine) => {
     const lease = await takes.take([calls, tokens], { key: { tokens: 'a' }, cost: { tokens: 300 } })
     await expect(lease.settle(100)).rejects.toMatchObject({ code: 'SLUICE_BAD_OPTION' })
     await expect(lease.settle({ token: 100 })).rejects.toMatchObject({ code: 'SLUICE_BAD_OPTION' })
+    const bad: unknown[] = [NaN, -1, 0.5, Infinity, 2 ** 31, '5', null, undefined]
+    for (const units of [...bad, ...bad.map((tokens) => ({ tokens }))])
+      await expect(lease.settle(units as number), inspect(units)).rejects.toMatchObject({ code: 'SLUICE_BAD_OPTION' })
     await lease.settle({ tokens: 100 })
     await lease.settle({ tokens: 900 })
     expect(await used()).toEqual({ calls: 1, 'tokens:a': 100 })
     const more = await tokens.take({ key: 'b', cost: 300 })
+    for (const units of bad)
+      await expect(more.settle(units as number), inspect(units)).rejects.toMatchObject({ code: 'SLUICE_BAD_OPTION' })
     await more.settle(450)
     expect(await used()).toEqual({ calls: 1, 'tokens:a': 100, 'tokens:b': 450 })
   })

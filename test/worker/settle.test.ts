@@ -84,12 +84,13 @@ describe.each(mainEngines)('settlement on $name', ({ store }) => {
 
   it('is refused when it is invalid, or the job is gone', async () => {
     const said: unknown[] = []
+    const wrong = [0.5, NaN, Infinity, 2 ** 31, '5', null, undefined]
     const note = async (asked: Promise<void>) => said.push(await asked.catch((error: { code: string }) => error.code))
     await run(
       async (context) => {
         await note(context.settle({ tmp: 1 }))
         await note(context.settle({ tpm: -1 }))
-        await note(context.settle(0.5))
+        for (const units of wrong) await note(context.settle(units as number))
         await t.sluice.jobs.cancel(context.job.id)
         const gone = context.settle({ tpm: 0 })
         // It is no failure of the attempt that another attempt could avoid.
@@ -98,7 +99,7 @@ describe.each(mainEngines)('settlement on $name', ({ store }) => {
       },
       [1_000],
     )
-    expect(said).toEqual(['SLUICE_BAD_COST', 'SLUICE_BAD_COST', 'SLUICE_BAD_COST', 'SLUICE_JOB_LOST'])
+    expect(said).toEqual([...Array<string>(2 + wrong.length).fill('SLUICE_BAD_COST'), 'SLUICE_JOB_LOST'])
     expect(await used()).toMatchObject({ tpm: 1_000 })
   })
 
