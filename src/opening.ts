@@ -1,5 +1,6 @@
 /** Opens what a Sluice stands on: the store, with its schema brought up to date, and Redis. */
 import { systemClock } from './core/clock.ts'
+import { codeOf, privilegeAdvice, textOfError, UsageError } from './core/errors.ts'
 import { implicitStore } from './db/implicit.ts'
 import { migrate, mustBeMigrated } from './db/migrate.ts'
 import { env, type Opened, openStore } from './db/open.ts'
@@ -7,7 +8,10 @@ import { schemaOf, type SluiceOptions } from './options.ts'
 import { openRedis, type RedisConnection } from './redis/connect.ts'
 import type { Report } from './report/report.ts'
 
-/** Connects, and resolves to what `make` makes of the connections; they are closed if that, or the migration after it, fails. */
+/**
+ * Connects, and resolves to what `make` makes of the connections; they are closed if that, or the migration after it, fails.
+ * @throws UsageError SLUICE_NO_PRIVILEGE
+ */
 export async function opening<T>(
   options: SluiceOptions,
   report: Report,
@@ -35,6 +39,8 @@ export async function opening<T>(
   } catch (error) {
     await redis?.close()
     await opened.db.close()
-    throw error
+    if (codeOf(error) !== '42501') throw error
+    const message = `the role may not use or create schema ${schema}: ${textOfError(error)}; ${privilegeAdvice}`
+    throw new UsageError('SLUICE_NO_PRIVILEGE', message, { cause: error })
   }
 }

@@ -154,7 +154,7 @@ export class Sluice implements Sender {
   /**
    * Opens a store and brings its schema up to date.
    * @throws StoreError SLUICE_STORE_UNREACHABLE; UsageError SLUICE_BAD_OPTION, SLUICE_BAD_URL, SLUICE_BAD_SCHEMA, SLUICE_STORE_OWNED,
-   * SLUICE_NOT_MIGRATED (only with `migrate: false`), SLUICE_MISSING_PEER (of Redis), SLUICE_BAD_REDIS
+   * SLUICE_NOT_MIGRATED (only with `migrate: false`), SLUICE_NO_PRIVILEGE, SLUICE_MISSING_PEER (of Redis), SLUICE_BAD_REDIS
    */
   static async open(options: SluiceOptions = {}): Promise<Sluice> {
     checkOptions(options)

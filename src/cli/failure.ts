@@ -1,6 +1,6 @@
 /** Reports an error in one line, with an exit code: 0 ok, 1 failed, 2 usage, 3 store unreachable. */
 import { type Command, CommanderError } from 'commander'
-import { SluiceError, textOfError, codeOf } from '../core/errors.ts'
+import { SluiceError, textOfError, codeOf, privilegeAdvice } from '../core/errors.ts'
 import { printable } from '../core/printable.ts'
 import { redactText } from '../core/redact.ts'
 import { meant, meantFlag, meantOptions } from './hints.ts'
@@ -48,8 +48,7 @@ const byState: Record<string, string> = {
   // read_only_sql_transaction
   '25006': 'is this a replica? DATABASE_URL has to name the primary server',
   // insufficient_privilege
-  '42501':
-    'run `sluice migrate` and `sluice prune` as the owner of the schema; other roles need usage on it, select, insert, update and delete on its tables, and usage and update on its sequences',
+  '42501': privilegeAdvice,
 }
 
 /** Replaces commander's suggestion where an unknown word is called otherwise here. */

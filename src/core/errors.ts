@@ -71,6 +71,10 @@ export function codeOf(thrown: unknown): unknown {
   return (thrown as { code?: unknown } | null | undefined)?.code
 }
 
+/** What to do after PostgreSQL's 42501 (insufficient_privilege). */
+export const privilegeAdvice =
+  'run `sluice migrate` and `sluice prune` as the owner of the schema (or as a role that may create it); other roles need usage on it, select, insert, update and delete on its tables, and usage and update on its sequences'
+
 /** Returns the message of an error, or any other thrown value as a text. */
 export function textOfError(thrown: unknown): string {
   return thrown instanceof Error ? thrown.message : String(thrown)

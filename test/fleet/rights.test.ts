@@ -16,10 +16,20 @@ it('needs no more than is written', async () => {
   const grants = /`(grant usage on schema sluice to app;[^`]*)`/.exec(docs)?.[1] ?? ''
   const admin = new Client(adminUrl)
   await admin.connect()
-  await admin.query(`create role ${role} login password 'secret'; ${grants.replaceAll(' to app', ` to ${role}`)}`)
+  await admin.query(`create role ${role} login password 'secret'`)
   const own = new URL(url)
   own.username = role
   own.password = 'secret'
+  for (const options of [
+    { store: own.href },
+    { store: own.href, migrate: false },
+    { store: own.href, schema: 'other' },
+  ])
+    await expect(Sluice.open(options)).rejects.toMatchObject({
+      code: 'SLUICE_NO_PRIVILEGE',
+      message: expect.stringMatching(/permission denied for (schema|database).*; run `sluice migrate`.* usage on it/),
+    })
+  await admin.query(grants.replaceAll(' to app', ` to ${role}`))
   const app = await Sluice.open({ store: own.href, migrate: false, logLevel: 'silent' })
   try {
     const one = limit('one', { rate: '1/s' })
