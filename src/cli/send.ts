@@ -92,13 +92,13 @@ async function send(name: string, json: string | undefined, flags: SendFlags, co
       lane: _lane,
       given: _given,
       input: stored,
+      buckets,
       ...job
     } = await admit(task, input, options, systemClock, rulebookOf(settings))
-    if (out.json) out.object({ ...job, input: JSON.parse(stored) as unknown })
-    else
-      out.line(
-        `${task.name} on queue ${job.queue}${job.buckets === null ? '' : `, limited by ${job.buckets.join(', ')}`}`,
-      )
+    // As in the job's record.
+    const limits = buckets ?? []
+    if (out.json) out.object({ ...job, limits, input: JSON.parse(stored) as unknown })
+    else out.line(`${task.name} on queue ${job.queue}${limits.length === 0 ? '' : `, limited by ${limits.join(', ')}`}`)
     return
   }
   const ids = await withSluice(settings, { creates: true }, async (sluice) => {
