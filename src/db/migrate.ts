@@ -21,7 +21,7 @@ const keepDays = 90
 const functionsName = `functions-${version}-${functionsHash}`
 
 /** The step that a copy of a template still needs: the partitions of the day, and the epoch. */
-const beginName = 'begin'
+const startName = 'first-partitions-and-epoch'
 
 /** Returns what `migrate` would run now, in order; empty when the database is up to date. */
 export async function pending(db: Queryable, schema: string): Promise<Step[]> {
@@ -32,7 +32,7 @@ export async function pending(db: Queryable, schema: string): Promise<Step[]> {
   const texts: Record<string, string> = {
     ...migrations,
     [functionsName]: Object.values(functions).join('\n'),
-    [beginName]: 'select engine.create_partitions(), engine.check_epoch(null, null, null);\n',
+    [startName]: 'select engine.create_partitions(), engine.check_epoch(null, null, null);\n',
   }
   return names.map((name) => {
     const text = texts[name]
@@ -49,7 +49,7 @@ async function missing(db: Queryable, schema: string): Promise<string[]> {
   const done = new Set(
     found?.is ? (await db.query<{ name: string }>(`select name from ${schema}.migration`)).map((row) => row.name) : [],
   )
-  return [...migrationNames, functionsName, beginName].filter((name) => !done.has(name))
+  return [...migrationNames, functionsName, startName].filter((name) => !done.has(name))
 }
 
 /** States what a database lacks, and what to do. @param names the steps that it lacks, in order; at least one */
@@ -86,7 +86,7 @@ export async function migrate(db: Db, schema = 'sluice'): Promise<string[]> {
 
 /** Applies what a template can hold, in the schema `sluice`: all but the last step, which depends on the time and the server. */
 export async function migrateTemplate(tx: Tx): Promise<void> {
-  await apply(tx, 'sluice', (name) => name !== beginName)
+  await apply(tx, 'sluice', (name) => name !== startName)
 }
 
 async function apply(tx: Tx, schema: string, isMeant = (_name: string) => true): Promise<string[]> {

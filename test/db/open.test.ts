@@ -74,9 +74,9 @@ it('a new embedded store comes from a template with its tables and functions, an
     await sluice.close()
     return { names: now?.names, schemas: schemas.map(({ name }) => name.replace(/_.*/, '')) }
   }
-  expect(await steps('sluice')).toEqual({ names: ['begin'], schemas: ['sluice', 'sluice'] })
+  expect(await steps('sluice')).toEqual({ names: ['first-partitions-and-epoch'], schemas: ['sluice', 'sluice'] })
   const other = await steps('other')
-  expect(other.names).toEqual(expect.arrayContaining(['0001_store', 'begin']))
+  expect(other.names).toEqual(expect.arrayContaining(['0001_store', 'first-partitions-and-epoch']))
   expect(other.schemas).toEqual(['other', 'other'])
 })
 
