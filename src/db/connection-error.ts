@@ -12,6 +12,9 @@ const lostCodes = /^(E[A-Z]+|EAI_[A-Z]+|ERR_(STREAM|SOCKET|SSL|TLS)_\w+)$/
 const lostWords =
   /^(Connection terminated|Client (has encountered a connection error|was closed) and is not queryable|Query read timeout|Received unexpected )/
 
+/** Message of node-postgres for a request that found all connections of the pool in use until its time was over. */
+const allInUse = 'timeout exceeded when trying to connect'
+
 const ofOwner = 'the owner of '
 
 /** A statement without a reply in time. */
@@ -47,7 +50,9 @@ export function unreachable(where: string, cause: unknown): StoreError {
         ? `PostgreSQL at ${where} answers, but refuses the login (${why}); correct the user and password in DATABASE_URL`
         : where.startsWith(ofOwner)
           ? `${where} did not answer (${why}); another process that uses this directory takes its place`
-          : `PostgreSQL at ${where} did not answer (${why}); check that it runs and that DATABASE_URL is right`
+          : why === allInUse
+            ? `all connections of this process to PostgreSQL at ${where} were in use for seconds; make fewer requests at once, or give \`connections\` to Sluice.open; if that is not the cause, check that the server answers`
+            : `PostgreSQL at ${where} did not answer (${why}); check that it runs and that DATABASE_URL is right`
   return new StoreError('SLUICE_STORE_UNREACHABLE', text, { cause })
 }
 

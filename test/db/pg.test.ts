@@ -160,3 +160,12 @@ it('a parameter that cannot be serialized is an error of the caller, and costs n
   expect(await db.query('select $1::text as text', ['b'])).toEqual([{ text: 'b' }])
   expect(await pid()).toEqual(before)
 })
+
+it('a request that found all connections in use says so, and does not blame the server', async () => {
+  const db = opened(url, 1)
+  const error = await db.transaction(() => db.query('select 1').catch((refused: unknown) => refused))
+  expect(error).toMatchObject({
+    code: 'SLUICE_STORE_UNREACHABLE',
+    message: expect.stringContaining('all connections of this process') as string,
+  })
+})
