@@ -139,7 +139,7 @@ export class Subscription implements Consumer {
 
   async drain(): Promise<void> {
     await this.cancel()
-    await this.#settled.when(() => this.#inHand.size === 0)
+    await this.#settled.waitUntil(() => this.#inHand.size === 0)
     this.#writeAcks()
     // A channel that is lost never answers.
     await Promise.race([this.#channel?.close().catch(() => {}), this.#ended])

@@ -174,7 +174,7 @@ export class Publisher {
 
   /** Resolves when all messages are confirmed, or given up. */
   flush(): Promise<void> {
-    return this.#ends.when(() => this.unconfirmed === 0)
+    return this.#ends.waitUntil(() => this.unconfirmed === 0)
   }
 
   /** Gives all messages up. */

@@ -116,7 +116,7 @@ export class ServiceConsumer {
   /** Stops taking messages, and resolves when none is in hand. */
   async stop(): Promise<void> {
     await this.#cancel()
-    await this.#settled.when(() => this.running === 0)
+    await this.#settled.waitUntil(() => this.running === 0)
     // A connection that is closed at once may take the last acknowledgements with it.
     await Promise.all([...this.#consumers.values()].map((consumer) => consumer.synced()))
   }

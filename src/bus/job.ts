@@ -1,5 +1,5 @@
 /** An event as a job, which is what executes attempts. */
-import { type ClaimedJob, unclaimed } from '../claim/claimed-job.ts'
+import { type ClaimedJob, unclaimedJob } from '../claim/claimed-job.ts'
 import type { Delivery } from '../events/envelope.ts'
 import type { Progress } from './message.ts'
 import type { Source } from './source.ts'
@@ -12,7 +12,7 @@ export function jobOf(
   nowMs: number,
 ): ClaimedJob {
   const createdMs = Date.parse(input?.event.time ?? '')
-  return unclaimed(progress, {
+  return unclaimedJob(progress, {
     id: input === undefined ? '' : `${input.event.id}/${input.handler}`,
     task: task.name,
     queue,

@@ -183,7 +183,7 @@ export class RabbitBus implements Transport {
   /** Resolves when the events that were added are confirmed, or have failed; after 5 s at the latest, if RabbitMQ is away. */
   async settled(): Promise<void> {
     const late = systemClock.sleep(settleMaxMs, undefined, false)
-    await Promise.race([this.#ends.when(() => this.#underway === 0), late])
+    await Promise.race([this.#ends.waitUntil(() => this.#underway === 0), late])
   }
 
   /** Closes the connection; events that wait for a confirmation have 5 s. */

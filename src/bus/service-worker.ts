@@ -1,6 +1,6 @@
 /** Handles a service's events from RabbitMQ, in this process: its groups' queues, and what executes attempts. */
 import { marginsOf } from '../claim/definitions/margins.ts'
-import { reportsTo } from '../claim/outlet.ts'
+import { localReports } from '../claim/outlet.ts'
 import { StoreClock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
 import type { Broker } from '../amqp/broker.ts'
@@ -123,7 +123,7 @@ export class ServiceWorker {
       republisher,
       takesPlain: bus.settings.takesPlain,
       concurrency: this.#local.slots,
-      outlet: (ended) => this.#local.outlet(reportsTo(ended)),
+      outlet: (ended) => this.#local.outlet(localReports(ended)),
       lost: (job) => this.#repertoire.lost(job, 0),
       watch: new AttemptEvents(report, clock, () => undefined),
       sender,

@@ -14,7 +14,7 @@ export class AheadJobs {
   /** A claim that takes longer than this, in ms, has no job whose instant is still to come. */
   static readonly #keptMs = 5_000
   /** The weight of the newest attempt in the mean duration of attempts. */
-  static readonly #newest = 0.1
+  static readonly #newestWeight = 0.1
   readonly #jobs = new Set<ClaimedJob>()
   #tookMs: number | undefined
   /** The newest call-backs. */
@@ -46,25 +46,25 @@ export class AheadJobs {
   }
 
   /** Records for how long an attempt took its slot. */
-  took(ms: number): void {
-    this.#tookMs = this.#tookMs === undefined ? ms : this.#tookMs + (ms - this.#tookMs) * AheadJobs.#newest
+  recordDuration(ms: number): void {
+    this.#tookMs = this.#tookMs === undefined ? ms : this.#tookMs + (ms - this.#tookMs) * AheadJobs.#newestWeight
   }
 
   /** Returns how many of the waiting jobs need no slot yet. */
-  waiting(slots: number): number {
-    return Math.min(this.#jobs.size, this.#most(slots))
+  countWithoutSlot(slots: number): number {
+    return Math.min(this.#jobs.size, this.#jobsMax(slots))
   }
 
   /** Returns how many more jobs may wait. */
   room(slots: number): number {
-    return Math.max(0, this.#most(slots) - this.#jobs.size)
+    return Math.max(0, this.#jobsMax(slots) - this.#jobs.size)
   }
 
   /**
    * Returns how many jobs may wait: at most twice as many as there are slots; none before it is known how long attempts
    * take.
    */
-  #most(slots: number): number {
+  #jobsMax(slots: number): number {
     if (this.#tookMs === undefined) return 0
     return Math.floor(slots * Math.min(2, AheadJobs.#placeMs / this.#tookMs))
   }
@@ -78,9 +78,9 @@ export function readCallBack(payload: string): ((job: ClaimedJob) => boolean) | 
     payload === '!' || what.has(id) || buckets?.some((one) => what.has(limitOf(one)) || what.has(hash64(one))) === true
 }
 
-/** Its `look` makes all waiting callers of `when` check again. */
-interface Rechecked {
-  when(isTrue: () => boolean): Promise<void>
+/** Where callers wait for conditions, until `recheck` makes them check again. */
+interface Waitable {
+  waitUntil(isTrue: () => boolean): Promise<void>
   recheck(): void
 }
 
@@ -96,10 +96,10 @@ export function slotWaitMs({ grantedMs, grantUs }: ClaimedJob, clock: Clock): nu
  * Calls `then` in the same turn in which `isTrue` becomes true, because several callers may wait for the same slot.
  * Resolves to false, without calling it, if that takes longer than `ms`.
  */
-export async function whenInTime(
+export async function runWhenTrue(
   ms: number,
   clock: Clock,
-  where: Rechecked,
+  waitable: Waitable,
   isTrue: () => boolean,
   then: () => void,
 ): Promise<boolean> {
@@ -107,9 +107,9 @@ export async function whenInTime(
   let isOver = false
   const forget = clock.after(ms, () => {
     isOver = true
-    where.recheck()
+    waitable.recheck()
   })
-  while (!isTrue() && !isOver) await where.when(() => isTrue() || isOver)
+  while (!isTrue() && !isOver) await waitable.waitUntil(() => isTrue() || isOver)
   forget()
   if (!isTrue()) return false
   then()

@@ -52,14 +52,14 @@ export interface ClaimMode {
 }
 
 /** The answer to a send that may have claimed its job. */
-interface Begun {
+interface OfferAnswer {
   now_us: string | null
   jobs: string | null
   redis_epoch: string | null
 }
 
 /** The job was only sent. */
-const noneBegun: Begun = { now_us: null, jobs: null, redis_epoch: null }
+const notClaimed: OfferAnswer = { now_us: null, jobs: null, redis_epoch: null }
 
 /**
  * How long claims rely on an earlier claim's result that nothing is due before a time. After that a claim reads
@@ -94,12 +94,12 @@ export class Claims {
   /** The time since which the store is reported as unreachable, in monotonic ms. */
   #awayMs: number | undefined
   /** Receives the names of what was parked, because its data made claims fail. */
-  parked: (names: readonly string[], error: unknown) => void = (names, error) =>
+  onParked: (names: readonly string[], error: unknown) => void = (names, error) =>
     this.#store.log.error(parkedMessage, { names: names.map(userName), err: error })
   #emptySearches = 0
   #noSearchUntilMs = -Infinity
   /** The last claim found only lanes that are blocked: the next looks at more of them. */
-  #wide = false
+  #looksFurther = false
 
   constructor(store: Store, storeClock = new StoreClock()) {
     this.#store = store
@@ -110,13 +110,13 @@ export class Claims {
    * Claims up to `want` jobs. After a lost reply it is repeated with the same id, so that jobs handed out by the first
    * try are adopted: nobody else would take them from a worker that lives.
    */
-  async claim(who: Claimer, want: number, mode: ClaimMode, signal: AbortSignal): Promise<Claimed> {
+  async claim(claimer: Claimer, want: number, mode: ClaimMode, signal: AbortSignal): Promise<Claimed> {
     const id = newId()
     const firstMs = this.#store.clock.monotonicMs()
     this.#open.add(id)
     try {
-      return await this.#untilAnswered(who, want, signal, id, async (sentMs) => {
-        const claimed = await this.#request(who, want, mode, id, sentMs, firstMs)
+      return await this.#repeatUntilAnswered(claimer, want, signal, id, async (sentMs) => {
+        const claimed = await this.#request(claimer, want, mode, id, sentMs, firstMs)
         await reach('claim.received', claimed)
         return claimed
       })
@@ -135,15 +135,15 @@ export class Claims {
    * @param input JSON text of the job's input, which the answer leaves out
    * @param take receives the answer's jobs, none or one
    */
-  offer(who: Claimer, input: string, take: (jobs: ClaimedJob[]) => void): KeptSlot {
+  offer(claimer: Claimer, input: string, take: (jobs: ClaimedJob[]) => void): KeptSlot {
     const id = newId()
     const sentMs = this.#store.clock.monotonicMs()
     this.#open.add(id)
     return {
-      params: [id, who.worker, this.#storeClock.cap(sentMs)],
+      params: [id, claimer.worker, this.#storeClock.cap(sentMs)],
       take: (row) => {
         this.#closeSoon(id)
-        const { now_us: nowUs, jobs: text, redis_epoch: epoch } = (row ?? noneBegun) as unknown as Begun
+        const { now_us: nowUs, jobs: text, redis_epoch: epoch } = (row ?? notClaimed) as unknown as OfferAnswer
         if (nowUs !== null) this.#storeClock.saw(Number(nowUs), this.#store.clock.monotonicMs(), sentMs)
         const jobs = decodeJobs(text, id, sentMs)
         for (const job of jobs) {
@@ -156,15 +156,15 @@ export class Claims {
   }
 
   /** Has the store plan everything that a claim runs: a first claim is slow, and its grants would age. */
-  async warm(who: Claimer, signal: AbortSignal): Promise<void> {
-    await this.#untilAnswered(who, 0, signal, newId(), (sentMs) =>
-      this.#store.call('plan_claim_statements', [who.worker, this.#storeClock.cap(sentMs)]),
+  async planStatements(claimer: Claimer, signal: AbortSignal): Promise<void> {
+    await this.#repeatUntilAnswered(claimer, 0, signal, newId(), (sentMs) =>
+      this.#store.call('plan_claim_statements', [claimer.worker, this.#storeClock.cap(sentMs)]),
     )
   }
 
   /** Returns the jobs of a claim that this process does not know. Its grants are taken to be too old to use. */
   async adopt(id: string): Promise<ClaimedJob[]> {
-    return this.#jobsFrom((await this.#read(id)).jobs, id, -Infinity)
+    return this.#readJobs((await this.#read(id)).jobs, id, -Infinity)
   }
 
   /** Reads the jobs of a claim that was made before. */
@@ -178,8 +178,8 @@ export class Claims {
     return this.#open.has(id)
   }
 
-  async #untilAnswered<T>(
-    who: Claimer,
+  async #repeatUntilAnswered<T>(
+    claimer: Claimer,
     want: number,
     signal: AbortSignal,
     id: string,
@@ -191,21 +191,21 @@ export class Claims {
       try {
         await reach('claim.sent', id)
         const answer = await request(sentMs)
-        this.#answered()
+        this.#reportAnswering()
         return answer
       } catch (error) {
         if (codeOf(error) === 'SLW01') throw new WorkerLostError('given up as lost')
-        if (isDataError(error) && !isOwnDouble(error) && (await this.#park(who, want, error))) continue
+        if (isDataError(error) && !isOwnDouble(error) && (await this.#park(claimer, want, error))) continue
         if (!(error instanceof StoreError) && !isTransient(error) && !isOwnDouble(error)) throw error
-        if (signal.aborted || this.#store.clock.monotonicMs() - begunMs > this.patienceMs) throw givenUp(error)
-        if (tries === quietTries) this.#fails(error, begunMs)
+        if (signal.aborted || this.#store.clock.monotonicMs() - begunMs > this.patienceMs) throw giveUpError(error)
+        if (tries === quietTries) this.#reportFailing(error, begunMs)
         await this.#store.clock.sleep(againMs(tries, this.#store.clock.random()), signal)
       }
     }
   }
 
   async #request(
-    who: Claimer,
+    claimer: Claimer,
     want: number,
     { idle, ahead }: ClaimMode,
     id: string,
@@ -214,13 +214,13 @@ export class Claims {
   ): Promise<Claimed> {
     const [row] = await this.#store.call<Answer>('claim_jobs', [
       id,
-      who.worker,
-      who.tasks,
+      claimer.worker,
+      claimer.tasks,
       want,
       this.#storeClock.cap(sentMs),
       idle,
-      this.#trusted(who.tasks, sentMs),
-      this.#wide,
+      this.#readTrustedTime(claimer.tasks, sentMs),
+      this.#looksFurther,
       ahead,
     ])
     if (row === undefined) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'a claim was answered without a row')
@@ -234,7 +234,7 @@ export class Claims {
       const made = this.#store.call('create_announced_classes')
       if (row.jobs === null) {
         await made
-        return this.#request(who, want, { idle, ahead }, id, this.#store.clock.monotonicMs(), firstMs)
+        return this.#request(claimer, want, { idle, ahead }, id, this.#store.clock.monotonicMs(), firstMs)
       }
       // Grants would grow old meanwhile. If it fails, the next claim finds what is left.
       void made.catch(() => undefined)
@@ -243,14 +243,14 @@ export class Claims {
     // The jobs begin meanwhile. If it fails, a round finds what is left within 2 s.
     if (row.wake !== null) void this.#store.call('wake_workers', [row.wake, 1]).catch(() => undefined)
     if (row.jobs === '') Object.assign(row, await this.#read(id))
-    this.#wide = row.again && row.jobs === null && row.stale === null
+    this.#looksFurther = row.again && row.jobs === null && row.stale === null
     if (row.since !== null)
-      this.#since.set(who.tasks, { us: row.since, fromMs: this.#since.get(who.tasks)?.fromMs ?? sentMs })
+      this.#since.set(claimer.tasks, { us: row.since, fromMs: this.#since.get(claimer.tasks)?.fromMs ?? sentMs })
     this.#storeClock.saw(Number(row.now_us), answeredMs, sentMs)
     const [decidedMs, latestMs] = decidedBetween(row, sentMs, answeredMs)
     // Handed out by an earlier request: its grants are as old as that.
     const isRepeated = row.again && row.wake_us !== null
-    const jobs = await this.#jobsFrom(row.jobs, id, isRepeated ? firstMs : decidedMs)
+    const jobs = await this.#readJobs(row.jobs, id, isRepeated ? firstMs : decidedMs)
     // The life of a grant counts from the earliest time that its instant may be here, and its use begins at the latest.
     if (row.instants !== null)
       for (const [i, job] of jobs.entries()) {
@@ -276,15 +276,15 @@ export class Claims {
    * Finds the data that make claims fail, and parks them. Resolves to false if another try is not worth it, because two
    * searches found nothing.
    */
-  async #park(who: Claimer, want: number, error: unknown): Promise<boolean> {
+  async #park(claimer: Claimer, want: number, error: unknown): Promise<boolean> {
     const { clock, log } = this.#store
     if (clock.monotonicMs() < this.#noSearchUntilMs) return false
     try {
-      const params = [who.worker, who.tasks, want, this.#storeClock.cap(clock.monotonicMs())]
+      const params = [claimer.worker, claimer.tasks, want, this.#storeClock.cap(clock.monotonicMs())]
       const [row] = await this.#store.call<{ park_culprits: string[] }>('park_culprits', params)
       const names = row?.park_culprits ?? []
       if (names.length > 0) {
-        this.parked(names, error)
+        this.onParked(names, error)
         return true
       }
       // Another worker may have parked the data meanwhile, or somebody has repaired them.
@@ -299,7 +299,7 @@ export class Claims {
   }
 
   /** Reports an error that has come back for some seconds; the claim goes on trying. */
-  #fails(error: unknown, sinceMs: number): void {
+  #reportFailing(error: unknown, sinceMs: number): void {
     const { report } = this.#store
     if (!(error instanceof StoreError))
       report.log.error('no jobs can be fetched from the database; trying again until they can', { err: error })
@@ -309,7 +309,7 @@ export class Claims {
     }
   }
 
-  #answered(): void {
+  #reportAnswering(): void {
     this.#emptySearches = 0
     if (this.#awayMs === undefined) return
     const forMs = this.#store.clock.monotonicMs() - this.#awayMs
@@ -318,14 +318,14 @@ export class Claims {
   }
 
   /** Returns the time before which nothing is due, by an earlier answer; null: the store has to look at all of the past. */
-  #trusted(tasks: readonly string[], nowMs: number): string | null {
+  #readTrustedTime(tasks: readonly string[], nowMs: number): string | null {
     const since = this.#since.get(tasks)
     if (since !== undefined && nowMs - since.fromMs <= trustMs) return since.us
     this.#since.delete(tasks)
     return null
   }
 
-  async #jobsFrom(text: string | null, claim: string, grantedMs: number): Promise<ClaimedJob[]> {
+  async #readJobs(text: string | null, claim: string, grantedMs: number): Promise<ClaimedJob[]> {
     const jobs = decodeJobs(text, claim, grantedMs)
     const bare = jobs.filter(({ input }) => input === undefined).map(({ id }) => id)
     if (bare.length > 0) await this.#fetchInputs(jobs, bare, claim)
@@ -363,7 +363,7 @@ function decidedBetween(row: Answer, sentMs: number, receivedMs: number): [earli
 }
 
 /** Returns the error of a claim that is not repeated: always an error of the store, whatever the cause. */
-function givenUp(error: unknown): StoreError {
+function giveUpError(error: unknown): StoreError {
   if (error instanceof StoreError) return error
   const text = `no jobs could be fetched from the database, because it is busy: ${(error as Error).message}`
   return new StoreError('SLUICE_STORE_UNREACHABLE', text, { cause: error })

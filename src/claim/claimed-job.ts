@@ -82,7 +82,7 @@ export interface Known {
  * Returns the next attempt of a message that the store does not know.
  * @param own its other fields; left out: it has no limits
  */
-export function unclaimed(
+export function unclaimedJob(
   { attempt, failed, throttled, crashes, isDoubtful }: Known,
   own: Pick<ClaimedJob, 'id' | 'task' | 'queue' | 'grantedMs' | 'createdMs' | 'input'> & Partial<ClaimedJob>,
 ): ClaimedJob {
@@ -148,16 +148,16 @@ export function decodeJobs(text: string | null, claim: string, grantedMs: number
   let ordinary: Common | undefined
   return places.map((place) => {
     if (place.length < wholePlaces && ordinary !== undefined)
-      return jobFrom(place, ordinary, ownPlaces, claim, grantedMs)
+      return decodeJob(place, ordinary, ownPlaces, claim, grantedMs)
     const common = place.slice(ownPlaces, wholePlaces) as Common
     const [task, queue, , , , , priority, buckets, , , grantUs, , blocker] = common
     ordinary = [task, queue, 0, 0, 0, false, priority, buckets, 1, null, grantUs, null, blocker]
-    return jobFrom(place, common, wholePlaces, claim, grantedMs)
+    return decodeJob(place, common, wholePlaces, claim, grantedMs)
   })
 }
 
 /** @param at position of the input */
-function jobFrom(place: Place, common: Common, at: number, claim: string, grantedMs: number): ClaimedJob {
+function decodeJob(place: Place, common: Common, at: number, claim: string, grantedMs: number): ClaimedJob {
   const [seq, id, attempt, created] = place
   const [
     task,

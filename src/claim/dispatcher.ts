@@ -14,15 +14,15 @@ import type { KindRoom } from './places.ts'
 export interface DispatchOptions extends InHandOptions {
   claims: Claims
   /** Returns who claims. Called before each claim, because a worker that was given up registers anew. */
-  who(): Promise<Claimer>
+  registerClaimer(): Promise<Claimer>
   /** Notifications arrive: idle workers are woken for whatever there is. */
-  listening(): boolean
+  isListening(): boolean
   /** This worker was given up as lost: its jobs are no longer its own. */
-  lost(worker: string): void
+  onLost(worker: string): void
 }
 
 /** The purpose of one claim. */
-interface Portion {
+interface TaskChoice {
   tasks: readonly string[]
   want: number
   /** It leaves out tasks with less room than it wants; the next claim includes them. */
@@ -30,7 +30,7 @@ interface Portion {
 }
 
 /** One claim; `claimed` undefined: it was not made. */
-interface Round extends Portion {
+interface Round extends TaskChoice {
   claimed: Claimed | undefined
 }
 
@@ -67,23 +67,23 @@ const gatherMs = 10
  * by an eighth, as in TCP, so that it does not exceed the same bound again and again.
  */
 export class Pace {
-  readonly #hand: Pick<InHand, 'tooMany' | 'slots'>
+  readonly #hand: Pick<InHand, 'overclaimed' | 'slots'>
   #window = 1
   /** The window doubles up to this size. */
   #calm = Infinity
   #last = 0
   /** The last claim left some jobs, so what it got does not show how many there are. */
   #leftSome = false
-  #tooMany: number
+  #overclaimed: number
 
-  constructor(hand: Pick<InHand, 'tooMany' | 'slots'>) {
+  constructor(hand: Pick<InHand, 'overclaimed' | 'slots'>) {
     this.#hand = hand
-    this.#tooMany = hand.tooMany
+    this.#overclaimed = hand.overclaimed
   }
 
   /** The most to claim now. */
-  most(): number {
-    if (this.#hand.tooMany > this.#tooMany) {
+  adaptWindow(): number {
+    if (this.#hand.overclaimed > this.#overclaimed) {
       // It halves the number that was claimed, because half of a window that was never filled would change nothing.
       const claimed = this.#last > 0 ? Math.min(this.#window, this.#last) : this.#window
       this.#window = this.#calm = Math.max(1, Math.floor(claimed / 2))
@@ -93,12 +93,12 @@ export class Pace {
       this.#window = Math.min(this.#hand.slots, more)
     }
     this.#last = 0
-    this.#tooMany = this.#hand.tooMany
+    this.#overclaimed = this.#hand.overclaimed
     return this.#window
   }
 
   /** Records how many jobs were claimed; `more`: the claim left others. */
-  claimed(count: number, more: boolean): void {
+  recordClaim(count: number, more: boolean): void {
     this.#last = count
     this.#leftSome = more
   }
@@ -121,10 +121,10 @@ export class Dispatcher {
   /** The last claim got as many jobs as there was room for: the next may be for tasks with more room only. */
   #isNextPart = false
   /** The kinds of tasks that the last claim left out because there was no room for them. */
-  #full: KindRoom[] = []
+  #fullKinds: KindRoom[] = []
   /** Lists without tasks that were left out. The same list each time, because `Claims` knows them apart by identity. */
-  readonly #lists = new Map<string, readonly string[]>()
-  #all: readonly string[] = []
+  readonly #taskLists = new Map<string, readonly string[]>()
+  #allTasks: readonly string[] = []
 
   constructor(options: DispatchOptions) {
     this.#options = options
@@ -170,7 +170,7 @@ export class Dispatcher {
     if (!who.tasks.includes(task) || who.queues?.includes(queue) === false) return undefined
     if (hand.places.kinds().some(({ tasks, free }) => tasks.has(task) && free < 2)) return undefined
     const requestedAt = readMoment(clock)
-    const start = hand.keep()
+    const start = hand.keepPlace()
     return claims.offer(who, input, (jobs) => {
       const begin = () => {
         for (const job of jobs) job.requestedAt = requestedAt
@@ -185,13 +185,13 @@ export class Dispatcher {
   async claimOnce(most: number, signal: AbortSignal): Promise<number> {
     const { clock } = this.#options
     for (;;) {
-      await this.hand.places.freed(1, signal)
-      const { claimed, isPart } = await this.#claim(Math.min(most, this.#pace.most()), false, signal)
+      await this.hand.places.waitForFree(1, signal)
+      const { claimed, isPart } = await this.#claim(Math.min(most, this.#pace.adaptWindow()), false, signal)
       const count = claimed?.jobs.length ?? 0
       if (count > 0 || signal.aborted) return count
       if (claimed === undefined || claimed.again) await clock.sleep(2 + clock.random() * 3, signal)
       else if (isPart) continue
-      else if (this.#full.length > 0) await this.#roomAgain(signal)
+      else if (this.#fullKinds.length > 0) await this.#waitForFullKinds(signal)
       else return 0
     }
   }
@@ -203,10 +203,10 @@ export class Dispatcher {
     let busy = true
     while (!signal.aborted) {
       try {
-        await this.#roomy(busy)
+        await this.#waitForRoom(busy)
         if (signal.aborted) return
         this.#nudge = new AbortController()
-        const { claimed, want, isPart } = await this.#claim(this.#pace.most(), true, signal)
+        const { claimed, want, isPart } = await this.#claim(this.#pace.adaptWindow(), true, signal)
         if (claimed === undefined) continue
         const count = claimed.jobs.length
         const idled = busy && count === 0
@@ -215,33 +215,33 @@ export class Dispatcher {
         else if ((count < want || claimed.wakeMs !== undefined) && !isPart) await this.#sleep(claimed, idled)
       } catch (error) {
         if (signal.aborted) return
-        this.#options.failed(error)
+        this.#options.onError(error)
         await clock.sleep(500 + clock.random() * 500, signal)
       }
     }
   }
 
   /** Waits for room. With a backlog it waits for a good part of the slots, so that one claim moves many jobs. */
-  async #roomy(busy: boolean): Promise<void> {
+  async #waitForRoom(busy: boolean): Promise<void> {
     const { hand } = this
     const { clock } = this.#options
-    await hand.places.freed(1, this.#stop.signal)
+    await hand.places.waitForFree(1, this.#stop.signal)
     const many = Math.ceil(hand.slots / 4)
     if (!busy || hand.places.free() >= many) return
     // So short that a stop waits for it.
     const enough = new AbortController()
-    await Promise.race([clock.sleep(gatherMs, enough.signal), hand.places.freed(many, enough.signal)])
+    await Promise.race([clock.sleep(gatherMs, enough.signal), hand.places.waitForFree(many, enough.signal)])
     enough.abort()
   }
 
   /** Claims up to `most` jobs and takes them into hand. */
   async #claim(most: number, idle: boolean, signal: AbortSignal): Promise<Round> {
-    const { claims, clock, who, lost, throttle } = this.#options
-    const all = await who()
+    const { claims, clock, registerClaimer, onLost, throttle } = this.#options
+    const all = await registerClaimer()
     const room = Math.min(this.hand.places.free(), most)
-    const portion = this.#portion(all.tasks, room)
-    const { tasks, want, isPart } = portion
-    if (signal.aborted) return { ...portion, claimed: undefined }
+    const choice = this.#chooseTasks(all.tasks, room)
+    const { tasks, want, isPart } = choice
+    if (signal.aborted) return { ...choice, claimed: undefined }
     const claimer = tasks === all.tasks ? all : { ...all, tasks }
     // The worker's own rate counts what starts now. A process that is slow takes no more than it is known to begin in time.
     const mayWait = idle && !isPart && throttle === undefined
@@ -253,14 +253,14 @@ export class Dispatcher {
       this.#claimer = claimer
       this.#isNextPart = !isPart && claimed.jobs.length >= want
       // A claim that the room of a kind of task has reduced does not show how many jobs can be started in time.
-      if (want === room) this.#pace.claimed(claimed.jobs.length, claimed.again)
+      if (want === room) this.#pace.recordClaim(claimed.jobs.length, claimed.again)
       for (const job of claimed.jobs) job.requestedAt = requestedAt
       this.hand.take(claimed.jobs)
-      return { ...portion, claimed }
+      return { ...choice, claimed }
     } catch (error) {
       if (!(error instanceof WorkerLostError)) throw error
-      lost(all.worker)
-      return { ...portion, claimed: undefined }
+      onLost(all.worker)
+      return { ...choice, claimed: undefined }
     }
   }
 
@@ -268,43 +268,43 @@ export class Dispatcher {
    * Chooses the tasks of the next claim. A claim gets jobs of any of its tasks, so it wants no more than the kind of task with
    * the least room can take. When it got that many, a claim for the tasks with more room follows, so that those do not wait.
    */
-  #portion(all: readonly string[], most: number): Portion {
+  #chooseTasks(all: readonly string[], most: number): TaskChoice {
     const kinds = this.hand.places.kinds()
-    this.#full = kinds.filter(({ free }) => free === 0)
+    this.#fullKinds = kinds.filter(({ free }) => free === 0)
     const want = Math.min(most, ...kinds.flatMap(({ free }) => (free > 0 ? [free] : [])))
     const part =
       this.#isNextPart && want < most
-        ? this.#without(
+        ? this.#listTasksWithout(
             all,
             kinds.filter(({ free }) => free < most),
           )
         : []
     if (part.length > 0) return { tasks: part, want: most, isPart: true }
-    return { tasks: this.#without(all, this.#full), want, isPart: false }
+    return { tasks: this.#listTasksWithout(all, this.#fullKinds), want, isPart: false }
   }
 
-  #without(all: readonly string[], kinds: readonly KindRoom[]): readonly string[] {
-    if (this.#all !== all) this.#lists.clear()
-    this.#all = all
+  #listTasksWithout(all: readonly string[], kinds: readonly KindRoom[]): readonly string[] {
+    if (this.#allTasks !== all) this.#taskLists.clear()
+    this.#allTasks = all
     if (kinds.length === 0) return all
     const rest = all.filter((task) => !kinds.some(({ tasks }) => tasks.has(task)))
-    const known = this.#lists.get(rest.join())
-    if (known === undefined) this.#lists.set(rest.join(), rest)
+    const known = this.#taskLists.get(rest.join())
+    if (known === undefined) this.#taskLists.set(rest.join(), rest)
     return known ?? rest
   }
 
   /** Resolves when there is room for a kind of task that the last claim left out, or `signal` is aborted. */
-  #roomAgain(signal: AbortSignal): Promise<void> {
-    const full = this.#full.map(({ tasks }) => tasks)
+  #waitForFullKinds(signal: AbortSignal): Promise<void> {
+    const full = this.#fullKinds.map(({ tasks }) => tasks)
     const isFull = (task: string) => full.some((tasks) => tasks.has(task))
-    return this.hand.when(
+    return this.hand.waitUntil(
       () => this.hand.places.kinds().some(({ tasks, free }) => free > 0 && [...tasks].some(isFull)),
       signal,
     )
   }
 
   async #sleep(claimed: Claimed, idled: boolean): Promise<void> {
-    const { clock, listening } = this.#options
+    const { clock, isListening } = this.#options
     const { signal } = this.#nudge
     await reach('idle', claimed.wakeMs)
     // A worker with a time to wake claims nothing before it, because it would take jobs for which another worker was
@@ -313,9 +313,10 @@ export class Dispatcher {
     const longest =
       idled && hasNoWake
         ? secondLookMs
-        : (listening() ? notifiedSleepMs : unnotifiedSleepMs) * (0.75 + clock.random() / 2)
+        : (isListening() ? notifiedSleepMs : unnotifiedSleepMs) * (0.75 + clock.random() / 2)
     const awake = new AbortController()
-    if (this.#full.length > 0) void this.#roomAgain(awake.signal).then(() => awake.signal.aborted || this.wake())
+    if (this.#fullKinds.length > 0)
+      void this.#waitForFullKinds(awake.signal).then(() => awake.signal.aborted || this.wake())
     this.#isAsleep = true
     await clock.sleep(Math.min(claimed.wakeMs ?? longest, longest), signal)
     this.#isAsleep = false

@@ -4,7 +4,7 @@ import { type Clock, sleepUntil } from '../core/clock.ts'
 import { AttemptError } from '../core/errors.ts'
 import type { PeerLimiter } from '../limits/peer.ts'
 import { requestGrants, unitsOf } from './peer-grants.ts'
-import { AheadJobs, slotWaitMs, whenInTime } from './ahead-jobs.ts'
+import { AheadJobs, slotWaitMs, runWhenTrue } from './ahead-jobs.ts'
 import type { Finisher, Outcome } from './finish/finish.ts'
 import { type ClaimedJob, mayStart } from './claimed-job.ts'
 import type { Estate, Outlet, OutletFor, Reports } from './outlet.ts'
@@ -32,11 +32,11 @@ export interface InHandOptions {
   /** Returns how an attempt ends whose executing process was lost after `forMs`. */
   lostOutcome(job: ClaimedJob, forMs: number): Outcome
   /** Receives errors that should not happen; other jobs go on. */
-  failed(error: unknown): void
+  onError(error: unknown): void
   /** Default: nobody. */
   watch?: Watch
   /** Records who executes jobs elsewhere. */
-  roll: Pick<Reports, 'begun' | 'left'> & {
+  stintRecorder: Pick<Reports, 'begun' | 'left'> & {
     /** Sends a heartbeat in the name of a lost worker, so that nobody gives it up. */
     beatFor(worker: string): Promise<void>
   }
@@ -58,19 +58,19 @@ export class InHand {
   readonly #waiters = new Waiters()
   #refusal: Error | undefined
   /** Called when a job went back to the store, to be run again now or later. */
-  readonly #back: () => void
+  readonly #wake: () => void
 
-  constructor(options: InHandOptions, back: () => void) {
+  constructor(options: InHandOptions, wake: () => void) {
     this.#options = options
-    this.#back = back
+    this.#wake = wake
     this.#outlet = options.outlet(
       {
-        ended: (job, outcome) => this.#ended(job, outcome),
+        ended: (job, outcome) => this.#end(job, outcome),
         refused: (job) => void (this.#jobs.has(job) && this.#refuse(job)),
-        begun: (jobs) => options.roll.begun(jobs),
-        left: (name, begun) => options.roll.left(name, begun),
-        lost: (job) => this.#lost(job),
-        inherited: (job, from) => this.#inherited(job, from),
+        begun: (jobs) => options.stintRecorder.begun(jobs),
+        left: (name, begun) => options.stintRecorder.left(name, begun),
+        lost: (job) => this.#endLost(job),
+        inherited: (job, from) => this.#takeOver(job, from),
         changed: this.recheck,
       },
       options.claimer,
@@ -81,7 +81,7 @@ export class InHand {
       throttle: options.throttle,
       ahead: this.#ahead,
       waiters: this.#waiters,
-      pending: (tasks) => this.#pendingOf(tasks),
+      countPending: (tasks) => this.#countPending(tasks),
     })
   }
 
@@ -89,7 +89,7 @@ export class InHand {
   returned = 0
 
   /** How many of these were not granted ahead. Most of them had grants that expired: a sign that claims got too many jobs. */
-  tooMany = 0
+  overclaimed = 0
 
   /** How many jobs rules, or handlers, have put off so far. */
   putOff = 0
@@ -133,7 +133,7 @@ export class InHand {
   }
 
   /** Returns how many jobs in hand wait to be started: all, or those of these tasks. */
-  #pendingOf(tasks: ReadonlySet<string> | undefined): number {
+  #countPending(tasks: ReadonlySet<string> | undefined): number {
     if (tasks === undefined || this.#pending === 0) return this.#pending
     let pending = 0
     for (const [job, sinceMs] of this.#jobs) if (sinceMs === Infinity && tasks.has(job.task)) pending++
@@ -141,7 +141,7 @@ export class InHand {
   }
 
   /** Keeps a place until the returned function is called, once, with the jobs that need it: one or none. */
-  keep(): (jobs: readonly ClaimedJob[]) => void {
+  keepPlace(): (jobs: readonly ClaimedJob[]) => void {
     this.places.kept++
     return (jobs) => {
       this.places.kept--
@@ -151,16 +151,16 @@ export class InHand {
   }
 
   /** Resolves when no job is in hand, and none is on its way. */
-  idle(): Promise<void> {
-    return this.when(() => this.#jobs.size + this.places.kept === 0)
+  waitUntilIdle(): Promise<void> {
+    return this.waitUntil(() => this.#jobs.size + this.places.kept === 0)
   }
 
   /** Resolves when this is true of the jobs in hand, or `signal` is aborted. */
-  when(isTrue: () => boolean, signal?: AbortSignal): Promise<void> {
-    return this.#waiters.when(isTrue, signal)
+  waitUntil(isTrue: () => boolean, signal?: AbortSignal): Promise<void> {
+    return this.#waiters.waitUntil(isTrue, signal)
   }
 
-  /** Makes the callers that wait in `when` check again. */
+  /** Makes the callers that wait in `waitUntil` check again. */
   get recheck(): () => void {
     return this.#waiters.recheck
   }
@@ -168,9 +168,9 @@ export class InHand {
   /** Takes claimed jobs: starts those that may start now, and the others as soon as they may. */
   take(jobs: readonly ClaimedJob[]): void {
     const { throttle, finisher, peer, clock } = this.#options
-    const [most, places] = [this.places.free(), this.places.inOutlet()]
-    throttle?.began(jobs.length, jobs.length >= most && most < places)
-    finisher.opened(jobs)
+    const [most, places] = [this.places.free(), this.places.freeInOutlet()]
+    throttle?.chargeStarts(jobs.length, jobs.length >= most && most < places)
+    finisher.registerJobs(jobs)
     for (const job of jobs) this.#jobs.set(job, Infinity)
     this.#pending += jobs.length
     this.#ahead.add(jobs.filter(({ decidedMs }) => decidedMs !== undefined))
@@ -181,22 +181,22 @@ export class InHand {
         for (const job of left) this.#giveBackPlace(job)
         this.#startInTime(granted)
       },
-      denied: (denied, denial) => denied.forEach((job) => void this.#ended(job, denial)),
+      denied: (denied, denial) => denied.forEach((job) => void this.#end(job, denial)),
     })
   }
 
   /** Starts jobs that may start now, and the others when they may. */
   #startInTime(jobs: readonly ClaimedJob[]): void {
-    const { clock, failed } = this.#options
+    const { clock, onError } = this.#options
     const wanted = jobs.filter((job) => !this.#ahead.isCalledBack(job))
     if (wanted.length < jobs.length) for (const job of jobs) if (!wanted.includes(job)) this.#refuse(job)
     for (const atMs of new Set(wanted.map(({ notBeforeMs }) => notBeforeMs))) {
       const those = wanted.filter(({ notBeforeMs }) => notBeforeMs === atMs)
-      if (atMs === undefined || this.#refusal !== undefined) void this.#startInSlots(those).catch(failed)
+      if (atMs === undefined || this.#refusal !== undefined) void this.#startInSlots(those).catch(onError)
       else
         void sleepUntil(clock, atMs)
           .then(() => this.#startInSlots(those))
-          .catch(failed)
+          .catch(onError)
     }
   }
 
@@ -207,11 +207,11 @@ export class InHand {
   async #startInSlots(jobs: readonly ClaimedJob[]): Promise<void> {
     const { clock } = this.#options
     this.#ahead.delete(jobs)
-    const fit = this.#mustFit(jobs) ? this.places.open() : jobs.length
+    const fit = this.#mustWaitForSlots(jobs) ? this.places.freeSlots() : jobs.length
     this.#start(jobs.slice(0, fit))
     for (const job of jobs.slice(fit)) {
-      const hasSlot = () => this.places.open() > 0 || !this.#jobs.has(job) || this.#refusal !== undefined
-      const isStarted = await whenInTime(slotWaitMs(job, clock), clock, this, hasSlot, () => this.#start([job]))
+      const hasSlot = () => this.places.freeSlots() > 0 || !this.#jobs.has(job) || this.#refusal !== undefined
+      const isStarted = await runWhenTrue(slotWaitMs(job, clock), clock, this, hasSlot, () => this.#start([job]))
       if (!isStarted) this.#refuse(job)
     }
   }
@@ -220,8 +220,8 @@ export class InHand {
    * Returns whether jobs must wait for slots here: slots are lacking, and jobs granted ahead are the reason. In any
    * other case the outlet itself makes jobs wait.
    */
-  #mustFit(jobs: readonly ClaimedJob[]): boolean {
-    if (this.places.open() >= jobs.length || this.#refusal !== undefined) return false
+  #mustWaitForSlots(jobs: readonly ClaimedJob[]): boolean {
+    if (this.places.freeSlots() >= jobs.length || this.#refusal !== undefined) return false
     if (jobs[0]?.decidedMs !== undefined) return true
     return [...this.#jobs].some(([job, sinceMs]) => job.decidedMs !== undefined && sinceMs !== Infinity)
   }
@@ -242,7 +242,7 @@ export class InHand {
   #refuse(job: ClaimedJob): void {
     const { grant } = job
     const { buckets, units } = unitsOf(job)
-    const ending = this.#ended(job, { kind: 'unused' })
+    const ending = this.#end(job, { kind: 'unused' })
     // Its instant, or a slot that it waited for, may refuse it once more.
     delete job.grant
     void ending.then((isRecorded) => {
@@ -251,16 +251,16 @@ export class InHand {
     })
   }
 
-  #lost(job: ClaimedJob): void {
+  #endLost(job: ClaimedJob): void {
     const { clock, lostOutcome } = this.#options
     const sinceMs = this.#jobs.get(job) ?? Infinity
-    if (sinceMs !== Infinity) void this.#ended(job, lostOutcome(job, clock.monotonicMs() - sinceMs))
+    if (sinceMs !== Infinity) void this.#end(job, lostOutcome(job, clock.monotonicMs() - sinceMs))
   }
 
-  #inherited(job: ClaimedJob, from: string): void {
-    this.#options.finisher.inherited(job)
+  #takeOver(job: ClaimedJob, from: string): void {
+    this.#options.finisher.registerInherited(job)
     // It does not wait for the next round, because this dispatcher may be killed before. The round tries again.
-    if (!this.lostClaimers().includes(from)) void this.#options.roll.beatFor(from).catch(() => {})
+    if (!this.lostClaimers().includes(from)) void this.#options.stintRecorder.beatFor(from).catch(() => {})
     this.#jobs.set(job, this.#options.clock.monotonicMs())
     this.#inheritedFrom.set(job, from)
   }
@@ -283,7 +283,7 @@ export class InHand {
       const sinceMs = this.#jobs.get(job)
       if (sinceMs === undefined) continue
       if (sinceMs !== Infinity) this.#outlet.abort(job, reason)
-      void this.#ended(job, { kind: 'interrupt', error: JSON.stringify({ message: reason.message }), tookMs: 0 })
+      void this.#end(job, { kind: 'interrupt', error: JSON.stringify({ message: reason.message }), tookMs: 0 })
     }
   }
 
@@ -296,7 +296,7 @@ export class InHand {
       const outcome = timedOut(job, nowMs - sinceMs)
       if (outcome === undefined) continue
       this.#outlet.abort(job, new AttemptError('SLUICE_TIMEOUT', 'no report of its end came', { retryable: true }))
-      void this.#ended(job, outcome)
+      void this.#end(job, outcome)
     }
   }
 
@@ -306,7 +306,7 @@ export class InHand {
   }
 
   /** Ends a job, unless it is not in hand any more: reported twice, timed out, or given up. */
-  #ended(job: ClaimedJob, outcome: Outcome): Promise<unknown> {
+  #end(job: ClaimedJob, outcome: Outcome): Promise<unknown> {
     const sinceMs = this.#jobs.get(job)
     // The outlet may have kept its place until now.
     if (sinceMs === undefined) {
@@ -316,14 +316,14 @@ export class InHand {
     this.#jobs.delete(job)
     if (sinceMs === Infinity) this.#ahead.delete([job])
     else if (!this.#inheritedFrom.delete(job) && 'tookMs' in outcome)
-      this.#ahead.took(this.#options.clock.monotonicMs() - sinceMs)
+      this.#ahead.recordDuration(this.#options.clock.monotonicMs() - sinceMs)
     this.#giveBackPlace(job)
     if (sinceMs === Infinity) this.#pending--
     const held = outcome.kind === 'readmit' ? outcome.place.held : 'held' in outcome ? outcome.held : undefined
     if (held !== undefined) this.putOff++
     else if (outcome.kind === 'return' || outcome.kind === 'unused') {
       this.returned++
-      if (job.decidedMs === undefined) this.tooMany++
+      if (job.decidedMs === undefined) this.overclaimed++
     } else if (outcome.kind === 'readmit' || outcome.kind === 'denied') this.readmitted++
     const { finisher, watch } = this.#options
     const ending = finisher.end(job, outcome)
@@ -335,7 +335,7 @@ export class InHand {
       this.giveBackAhead(({ buckets }) => buckets?.some((one) => own.includes(one)) === true)
     }
     if (outcome.kind === 'done' || outcome.kind === 'failed') void ending.then(this.recheck)
-    else void ending.then(this.#wentBack)
+    else void ending.then(this.#wakeForReturned)
     return ending
   }
 
@@ -350,8 +350,8 @@ export class InHand {
   }
 
   /** Wakes a sleeping dispatcher: it chose its time to wake before this job went back. */
-  readonly #wentBack = (): void => {
-    this.#back()
+  readonly #wakeForReturned = (): void => {
+    this.#wake()
     this.recheck()
   }
 }

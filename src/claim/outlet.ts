@@ -78,7 +78,7 @@ export interface Reports {
 }
 
 /** Returns the reports of an outlet in this process, which enlists nobody, and loses and inherits nothing. */
-export function reportsTo(ended: (job: ClaimedJob, outcome: Outcome) => void): Reports {
+export function localReports(ended: (job: ClaimedJob, outcome: Outcome) => void): Reports {
   return {
     ended: async (job, outcome) => ended(job, outcome),
     refused: (job) => ended(job, { kind: 'unused' }),

@@ -17,11 +17,11 @@ export interface PlacesOptions {
   finisher: Pick<Finisher, 'backlog'>
   /** The worker's own rate. */
   throttle: Throttle | undefined
-  ahead: Pick<AheadJobs, 'room' | 'waiting'>
+  ahead: Pick<AheadJobs, 'room' | 'countWithoutSlot'>
   /** The callers that wait for room. */
   waiters: Waiters
   /** Returns how many of the jobs in hand wait to be started: all, or those of these tasks. */
-  pending(tasks?: ReadonlySet<string>): number
+  countPending(tasks?: ReadonlySet<string>): number
 }
 
 /** Counts places for jobs. */
@@ -37,7 +37,7 @@ export class Places {
 
   /** Returns how many more jobs may be claimed. */
   free(): number {
-    return Math.min(this.inOutlet(), this.#allowed())
+    return Math.min(this.freeInOutlet(), this.#allowedByThrottle())
   }
 
   /**
@@ -51,35 +51,35 @@ export class Places {
 
   /** Returns how many more jobs may be claimed of each kind of task that needs more than a place. */
   kinds(): KindRoom[] {
-    const { outlet, pending } = this.#options
+    const { outlet, countPending } = this.#options
     return outlet.kinds.map((kind) => {
-      const free = kind.free() - this.kept - pending(kind.tasks)
+      const free = kind.free() - this.kept - countPending(kind.tasks)
       return { tasks: kind.tasks, free: Math.max(0, free) }
     })
   }
 
   /** Returns how many attempts the outlet can begin, beside those on their way to it. */
-  inOutlet(): number {
-    const { outlet, finisher, ahead, pending } = this.#options
+  freeInOutlet(): number {
+    const { outlet, finisher, ahead, countPending } = this.#options
     // While the store is slow, ends of attempts wait for it. No more of them than there are slots may pile up.
     const piled = Math.max(0, finisher.backlog - outlet.slots)
-    const coming = pending() - ahead.waiting(outlet.slots)
+    const coming = countPending() - ahead.countWithoutSlot(outlet.slots)
     return Math.max(0, outlet.free() - coming - this.kept - piled)
   }
 
   /** Returns how many attempts may begin now that nothing else is on its way: never less than 0. */
-  open(): number {
+  freeSlots(): number {
     return Math.max(0, this.#options.outlet.free() - this.kept)
   }
 
   /** Resolves when `free()` is at least `least`, or `signal` is aborted. */
-  freed(least: number, signal?: AbortSignal): Promise<void> {
-    return this.#options.waiters.when(() => this.#isFree(least), signal)
+  waitForFree(least: number, signal?: AbortSignal): Promise<void> {
+    return this.#options.waiters.waitUntil(() => this.#isFree(least), signal)
   }
 
   /** Attempts that the worker's own rate lets begin. */
-  #allowed(): number {
-    return Math.max(0, (this.#options.throttle?.most() ?? Infinity) - this.kept)
+  #allowedByThrottle(): number {
+    return Math.max(0, (this.#options.throttle?.countAllowed() ?? Infinity) - this.kept)
   }
 
   /**
@@ -88,9 +88,9 @@ export class Places {
    */
   #isFree(least: number): boolean {
     const { throttle, waiters } = this.#options
-    const allowed = this.#allowed()
-    const hasPlaces = this.inOutlet() >= least
-    if (hasPlaces && allowed === 0) throttle?.whenOpen(waiters.recheck)
+    const allowed = this.#allowedByThrottle()
+    const hasPlaces = this.freeInOutlet() >= least
+    if (hasPlaces && allowed === 0) throttle?.callWhenAllowed(waiters.recheck)
     return hasPlaces && allowed >= least
   }
 }

@@ -31,7 +31,7 @@ export class Throttle {
   }
 
   /** Returns how many attempts may start now. */
-  most(): number {
+  countAllowed(): number {
     return room(this.#rules, this.#bucket, this.#nowUs()).avail
   }
 
@@ -39,7 +39,7 @@ export class Throttle {
    * Calls `then` when an attempt may start, in a millisecond at the earliest, even if one may start now. A later call
    * replaces an earlier one.
    */
-  whenOpen(then: () => void): void {
+  callWhenAllowed(then: () => void): void {
     const nowUs = this.#nowUs()
     const { nextUs } = room(this.#rules, this.#bucket, nowUs)
     this.#disarm?.()
@@ -49,7 +49,7 @@ export class Throttle {
   /**
    * Charges attempts that start. @param isShort true if there was room for more attempts and this bound reduced the claim
    */
-  began(count: number, isShort: boolean): void {
+  chargeStarts(count: number, isShort: boolean): void {
     this.#bucket = charge(this.#rules, room(this.#rules, this.#bucket, this.#nowUs()).bucket, count)
     const nowMs = this.#clock.monotonicMs()
     if (!isShort || nowMs - this.#warnedMs < warnMs) return

@@ -5,7 +5,7 @@ export class Waiters {
   readonly #checks = new Set<() => void>()
 
   /** Resolves when `isTrue` returns true, or `signal` is aborted. */
-  when(isTrue: () => boolean, signal?: AbortSignal): Promise<void> {
+  waitUntil(isTrue: () => boolean, signal?: AbortSignal): Promise<void> {
     if (isTrue() || signal?.aborted) return Promise.resolve()
     return new Promise((resolve) => {
       const look = () => {

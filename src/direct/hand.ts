@@ -5,7 +5,7 @@ import type { TaskMessage } from '../celery/task-message.ts'
 import type { Watch } from '../claim/watch.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
-import { type Outlet, type Reports, reportsTo } from '../claim/outlet.ts'
+import { type Outlet, type Reports, localReports } from '../claim/outlet.ts'
 import type { Clock } from '../core/clock.ts'
 import { AttemptError, StoreError, codeOf } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
@@ -83,7 +83,7 @@ export class Hand {
   constructor(options: HandOptions) {
     this.#options = options
     const { clock, limits } = options
-    this.#outlet = options.outlet(reportsTo((job, outcome) => this.#ended(job, outcome)))
+    this.#outlet = options.outlet(localReports((job, outcome) => this.#ended(job, outcome)))
     this.#inbox = new Inbox({
       clock,
       tasks: options.tasks,
@@ -169,7 +169,7 @@ export class Hand {
   async stop(): Promise<void> {
     this.#isStopping = true
     for (const entry of this.#gate.remove(() => true)) this.#giveBack(entry)
-    await this.#settled.when(() => this.#open === 0)
+    await this.#settled.waitUntil(() => this.#open === 0)
   }
 
   /** Gives back all messages in hand, and stops their attempts. */

@@ -5,7 +5,7 @@ import { type Call, callOf, unknownTask } from '../absorb/call.ts'
 import { inputOf } from '../celery/arguments.ts'
 import { headOf, readTask, type TaskMessage } from '../celery/task-message.ts'
 import { received } from '../celery/transport.ts'
-import { type ClaimedJob, unclaimed } from '../claim/claimed-job.ts'
+import { type ClaimedJob, unclaimedJob } from '../claim/claimed-job.ts'
 import { costOf } from '../limits/cost.ts'
 import type { Labels } from '../worker/labels.ts'
 import { bucketsOf } from '../tasks/place.ts'
@@ -104,7 +104,7 @@ export interface GrantOf {
 export function jobOf(entry: Entry, grant: GrantOf | undefined, nowMs: number): ClaimedJob {
   const { message, task, queue, progress, buckets, holds, units, input, seenMs } = entry
   const { id, priority } = message
-  return unclaimed(progress, {
+  return unclaimedJob(progress, {
     id,
     priority,
     task: task.name,

@@ -98,7 +98,7 @@ export class Membership {
    * Registers this worker if it is not registered; resolves to its identity for claims.
    * @param stints the stints in which workers elsewhere may begin jobs claimed from now on
    */
-  async claimer(stints: readonly string[] = []): Promise<Claimer> {
+  async registerClaimer(stints: readonly string[] = []): Promise<Claimer> {
     this.#entering ??= this.#enter().catch((error: unknown) => {
       this.#entering = undefined
       throw error
@@ -134,7 +134,7 @@ export class Membership {
   }
 
   /** Drops this registration, so that the next claim registers again. Returns false if `worker` is no longer this one. */
-  lost(worker: string): boolean {
+  dropRegistration(worker: string): boolean {
     if (worker !== this.#worker) return false
     this.#worker = undefined
     this.#entering = undefined
@@ -144,7 +144,7 @@ export class Membership {
   /** Sends a heartbeat and checks the store; registers again if necessary, unless `isLeaving`. */
   async round(isLeaving: boolean): Promise<RoundResult> {
     if (isLeaving && this.#entering === undefined) return { isTurn: true, mayRest: false, claims: [] }
-    const { worker } = await this.claimer()
+    const { worker } = await this.registerClaimer()
     type Answer = EpochCheck & { alive: boolean; turn: boolean; rest: boolean; orphans: string[] }
     const send = (known: readonly unknown[]) =>
       this.#store.call<Answer>('run_worker_round', [worker, this.#isLeading, this.#roundUs, ...known])
@@ -313,12 +313,12 @@ export class Membership {
     }
   }
 
-  /** Runs `round` at every beat until stopped; errors go to `failed`, and the next round runs in any case. */
-  async everyBeat(round: () => Promise<void>, signal: AbortSignal, failed: (error: unknown) => void): Promise<void> {
+  /** Runs `round` at every beat until stopped; errors go to `onError`, and the next round runs in any case. */
+  async everyBeat(round: () => Promise<void>, signal: AbortSignal, onError: (error: unknown) => void): Promise<void> {
     while (!signal.aborted) {
       await this.#store.clock.sleep(beatMs, signal, false)
       if (signal.aborted) return
-      await round().catch(failed)
+      await round().catch(onError)
     }
   }
 

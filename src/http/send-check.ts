@@ -1,7 +1,7 @@
 import type { Agent, Dispatcher } from 'undici'
 import { caughtUpMs, type Clock, type Moment } from '../core/clock.ts'
 import type { StreamBody } from './body.ts'
-import type { Way } from '../limits/samples.ts'
+import type { WayMeter } from '../limits/samples.ts'
 
 /** Permission to make one request, until a monotonic time in ms. */
 export interface Grant {
@@ -15,7 +15,7 @@ export interface Grant {
   ended?(): void
   /** Called just before a request is written with how long the grant lives on, in ms; not above 0: it is not written. */
   checked?(leftMs: number): void
-  way?: Way | undefined
+  way?: WayMeter | undefined
 }
 
 /** The reason why a request was not written, or not repeated. Never reaches a handler. */
@@ -65,20 +65,20 @@ function through(to: Handler): Handler {
 }
 
 /** Returns a handler that measures how long the answer takes, from the call of `written`, which calls `begun`, to its head. */
-function timed(handler: Handler, way: Way | undefined, clock: Clock, begun: () => void) {
+function timed(handler: Handler, way: WayMeter | undefined, clock: Clock, begun: () => void) {
   if (way === undefined) return { handler, written: begun }
   let sinceMs: number | undefined
   const over = new AbortController()
   const answered = (isKnown: boolean) => {
     over.abort()
-    if (sinceMs !== undefined) way.answered(isKnown ? clock.monotonicMs() - sinceMs : undefined)
+    if (sinceMs !== undefined) way.recordAnswer(isKnown ? clock.monotonicMs() - sinceMs : undefined)
     sinceMs = undefined
   }
   const watch = async (fromMs: number) => {
     for (let ms = way.overdueMs(); ms !== undefined; ms = way.overdueMs()) {
       await clock.sleep(Math.max(1, fromMs + ms - clock.monotonicMs()), over.signal, false)
       if (over.signal.aborted) return
-      way.overdue(clock.monotonicMs() - fromMs)
+      way.recordOverdue(clock.monotonicMs() - fromMs)
     }
   }
   const written = () => {

@@ -88,16 +88,16 @@ function total(counts: Counts): number {
 export type ChargeAgain = (limits: ReadonlySet<string>) => Promise<void>
 
 /** Measures the way of the one request of a grant. */
-export interface Way {
+export interface WayMeter {
   /** Called when the request is answered, this many ms after the check; undefined: it failed, so nothing is known of its way. */
-  answered(tookMs: number | undefined): void
+  recordAnswer(tookMs: number | undefined): void
   /** Returns the time after which the request, without an answer, is overdue, in ms; undefined: it never is. */
   overdueMs(): number | undefined
   /**
    * Called when the request is overdue, this many ms after the check. The limits for which it is overdue do not wait
    * for the answer.
    */
-  overdue(afterMs: number): void
+  recordOverdue(afterMs: number): void
 }
 
 /** The samples of one process and one limit. */
@@ -117,15 +117,15 @@ export class Samples {
   #reports = 0
 
   /** Records the age at which a grant was used; `isLate`: it was too old to be used. */
-  aged(ageMs: number, isLate: boolean): void {
+  recordAge(ageMs: number, isLate: boolean): void {
     count(this.#ages, Math.ceil(ageMs))
     if (isLate) this.#late++
     else this.#used++
   }
 
   /** Records how long after it was written a request was answered. Returns true if the caller has to charge it once more. */
-  answered(tookMs: number, nowMs: number, canCharge: boolean): boolean {
-    const slot = this.#slot(nowMs)
+  recordAnswer(tookMs: number, nowMs: number, canCharge: boolean): boolean {
+    const slot = this.#slotAt(nowMs)
     slot.answers++
     count(slot.counts, Math.ceil(tookMs))
     slot.leastMs = Math.min(slot.leastMs, tookMs)
@@ -142,7 +142,7 @@ export class Samples {
   }
 
   /** Records that others can read this report from now on. Returns the bound that the margin has to allow for: the least of the newest. */
-  recorded({ boundMs }: Report, nowMs: number): number {
+  recordReport({ boundMs }: Report, nowMs: number): number {
     const reported = [...this.#reported, { boundMs, atMs: nowMs }]
     const first = reported.findLastIndex(({ atMs }) => atMs <= nowMs - raiseMs)
     this.#reported = reported.slice(Math.max(0, first))
@@ -150,12 +150,12 @@ export class Samples {
   }
 
   /** Records that the margin in force allows for this bound. From now on, answers beyond it, or beyond a lower bound, are charged once more. */
-  allowed(boundMs: number): void {
+  allowBound(boundMs: number): void {
     this.#boundMs = Math.min(boundMs, this.#nextMs)
   }
 
   /** Records that other processes may have assumed that this one has ended: the margin may no longer allow for any bound. */
-  absent(nowMs: number): void {
+  recordAbsence(nowMs: number): void {
     this.#reported = [{ boundMs: 0, atMs: nowMs }]
     this.#boundMs = 0
   }
@@ -168,8 +168,8 @@ export class Samples {
    * Records that the way of a request is unknown, or that the vendor refused a request that the limit allows. Returns
    * whether that is new.
    */
-  doubted(nowMs: number): boolean {
-    const slot = this.#slot(nowMs)
+  recordDoubt(nowMs: number): boolean {
+    const slot = this.#slotAt(nowMs)
     const isNew = this.#slots.every(({ isSound }) => isSound)
     slot.isSound = false
     return isNew
@@ -194,7 +194,7 @@ export class Samples {
     for (const each of this.#known) for (const [ms, many] of each) count(ages, ms, many)
     let ageMs = 0
     for (const { ms, longer } of longestFirst(ages)) if (longer <= total(ages) * lateMost) ageMs = ms
-    const us = (ms: number) => (Number.isFinite(ms) ? Math.ceil(ms * 1_000) : 0)
+    const toUs = (ms: number) => (Number.isFinite(ms) ? Math.ceil(ms * 1_000) : 0)
     const leastMs = Math.min(...this.#slots.map((slot) => slot.leastMs))
     this.#nextMs = this.#chooseBound(leastMs, Math.min(...windowsMs), aheadMs)
     this.#reports++
@@ -202,11 +202,11 @@ export class Samples {
     this.#boundMs = Math.min(this.#boundMs, this.#nextMs)
     return {
       ages: total(ages),
-      ageUs: us(ageMs),
+      ageUs: toUs(ageMs),
       latePart,
       answers: this.#slots.reduce((sum, { answers }) => sum + answers, 0),
-      leastUs: us(leastMs),
-      mostUs: us(this.#mostMs(leastMs, nowMs - Math.max(...windowsMs) - openMs)),
+      leastUs: toUs(leastMs),
+      mostUs: toUs(this.#mostMs(leastMs, nowMs - Math.max(...windowsMs) - openMs)),
       isSound: this.#slots.every(({ isSound }) => isSound),
       boundMs: this.#nextMs,
     }
@@ -250,7 +250,7 @@ export class Samples {
     return Math.max(this.#nextMs, this.#boundMs, ...open.map(({ mostMs }) => mostMs))
   }
 
-  #slot(nowMs: number): Slot {
+  #slotAt(nowMs: number): Slot {
     const n = Math.floor(nowMs / slotMs)
     const newest = this.#slots.at(-1)
     if (newest !== undefined && newest.n >= n) return newest

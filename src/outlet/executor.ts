@@ -8,7 +8,7 @@ import type { Log } from '../core/log.ts'
 import { Waiters } from '../core/waiters.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
-import { type JobKey, type Outlet, type OutletFor, reportsTo } from '../claim/outlet.ts'
+import { type JobKey, type Outlet, type OutletFor, localReports } from '../claim/outlet.ts'
 import {
   type Answer,
   arriveBy,
@@ -83,7 +83,7 @@ export class Executor {
       began: (to, keys) => publish(to, { type: 'began', worker: this.id, keys }),
       ended: (to, ends) => publish(to, { type: 'ended', worker: this.id, ends }),
     })
-    const reports = reportsTo((job, outcome) => this.#ended(job, outcome))
+    const reports = localReports((job, outcome) => this.#ended(job, outcome))
     this.#outlet = options.outlet(reports, () => undefined)
   }
 
@@ -109,12 +109,12 @@ export class Executor {
   async stop(signal: AbortSignal): Promise<void> {
     this.#isStopping = true
     for (const dispatcher of this.#dispatchers.values()) this.#announce(dispatcher)
-    await this.#waiters.when(() => this.#held.size === 0, signal)
+    await this.#waiters.waitUntil(() => this.#held.size === 0, signal)
   }
 
   /** Resolves when no attempt is under way. */
   idle(): Promise<void> {
-    return this.#waiters.when(() => this.running === 0)
+    return this.#waiters.waitUntil(() => this.running === 0)
   }
 
   /** Stops the attempts under way. */

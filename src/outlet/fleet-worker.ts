@@ -58,7 +58,7 @@ export class FleetWorker {
       tasks: repertoire.known(rulebook).tasks,
       kinds: few.size === 0 ? [] : [{ tasks: [...few], places: threads }],
       outlet: (reports) => local.outlet(reports),
-      late: (name, ageMs) => margins.aged(limits.get(name) ?? [], ageMs, true),
+      late: (name, ageMs) => margins.recordAge(limits.get(name) ?? [], ageMs, true),
       clock,
       log,
     })

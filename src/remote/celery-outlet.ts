@@ -320,7 +320,7 @@ export class CeleryOutlet implements Outlet {
   #aged({ job, task, queue }: Sent, nowMs: number, isLate: boolean): void {
     if (job.grantUs === null) return
     const ageMs = Math.max(nowMs - job.grantedMs, Math.min(claimMs, this.#workers.skewMs(queue) * 4))
-    marginsOf(this.#options.store).aged(task.limits, ageMs, isLate)
+    marginsOf(this.#options.store).recordAge(task.limits, ageMs, isLate)
   }
 
   #ran(sent: Sent): Ran {

@@ -32,7 +32,7 @@ export class VendorAnswers {
     const buckets = bucketsOf(job)
     if (refusal === undefined) return undefined
     if (buckets.length === 0) return refusal.cause === undefined ? refusal : undefined
-    if (refusal.cause === undefined) marginsOf(this.#store).unmeasured(limits)
+    if (refusal.cause === undefined) marginsOf(this.#store).applyStatedMargin(limits)
     const sent = { buckets, limits, requestedAt: job.requestedAt, who: job.id, isProbe: job.isProbe === true }
     const heldMs = await this.#acquirer.refused(sent, refusal).catch(() => undefined)
     // A single failure is an ordinary one.

@@ -16,7 +16,7 @@ import type { Limit } from '../limits/limit.ts'
 import type { Count } from '../vendors/answer.ts'
 import { minWaitMs } from '../vendors/time.ts'
 import { isTransient } from '../claim/claim.ts'
-import { unlessParked, untilParked } from '../claim/parking/parked.ts'
+import { failIfParked, repeatAfterParking } from '../claim/parking/parked.ts'
 import { type Circuit, circuitOf, type Failing } from './circuit.ts'
 import { othersUseOf } from './others.ts'
 
@@ -205,7 +205,7 @@ export class Acquirer {
       this.#storeClock.cap(sentMs),
       ...who,
     ]
-    const [row] = await unlessParked(this.#store, buckets, () => this.#store.call<Row>('acquire_grant', params))
+    const [row] = await failIfParked(this.#store, buckets, () => this.#store.call<Row>('acquire_grant', params))
     if (row === undefined) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'a grant was answered without a row')
     const answeredMs = clock.monotonicMs()
     this.#storeClock.saw(Number(row.now_us), answeredMs, sentMs)
@@ -262,7 +262,7 @@ export class Acquirer {
       const params = [...names, waitUs, ...this.#ageAndCap(requestedAt), answer, cause, host, opened.isAgain === true]
       return this.#store.call<{ held: string[]; wait_us: string }>('refuse_buckets', params)
     }
-    const [row] = await untilParked(this.#store, buckets, refuse)
+    const [row] = await repeatAfterParking(this.#store, buckets, refuse)
     const held = buckets.filter((bucket) => row?.held.includes(hash64(bucket)))
     if (held.length === 0) return undefined
     const waitMs = Number(row?.wait_us ?? 0) / 1_000
@@ -299,7 +299,7 @@ export class Acquirer {
   async accepted(request: Limited, requested: Moment | undefined, host?: string, but?: Cause): Promise<void> {
     const { buckets } = request
     const params = [hashes(buckets), ...this.#ageAndCap(requested), host ?? null, but ?? null]
-    await untilParked(this.#store, buckets, () => this.#store.call('accept_buckets', params))
+    await repeatAfterParking(this.#store, buckets, () => this.#store.call('accept_buckets', params))
     await this.#circuit.over(buckets, ownOf(watchedOf(request)), but)
   }
 

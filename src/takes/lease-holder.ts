@@ -4,7 +4,7 @@
  */
 import { caughtUpMs, type Moment, readMoment, type StoreClock } from '../core/clock.ts'
 import { isTransient } from '../claim/claim.ts'
-import { untilParked } from '../claim/parking/parked.ts'
+import { repeatAfterParking } from '../claim/parking/parked.ts'
 import { AttemptError, StoreError } from '../core/errors.ts'
 import { newId } from '../core/hash.ts'
 import { againMs } from '../core/retry.ts'
@@ -115,7 +115,7 @@ export class LeaseHolder {
     for (let failures = 0; ;) {
       try {
         const params = [grant, ...units, this.#storeClock.cap(clock.monotonicMs())]
-        await untilParked(this.#store, buckets, () => this.#store.call('settle_take', params))
+        await repeatAfterParking(this.#store, buckets, () => this.#store.call('settle_take', params))
         return
       } catch (error) {
         const isAway = error instanceof StoreError

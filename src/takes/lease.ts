@@ -1,6 +1,6 @@
 /** One grant outside of jobs. */
 import { caughtUpMs, type Clock, type Moment } from '../core/clock.ts'
-import type { Way } from '../limits/samples.ts'
+import type { WayMeter } from '../limits/samples.ts'
 import type { Lease, Used } from '../limits/take.ts'
 import type { LeaseHolder } from './lease-holder.ts'
 import { type TakeRequest, usedUnits } from './take-request.ts'
@@ -29,7 +29,7 @@ export interface LeaseOptions {
   /** Called with the age at which the grant is about to be used, in ms; `isLate`: it is too old for that. */
   aged(ageMs: number, isLate: boolean): void
   /** Measures the way of the grant's one request, as `Grant.way`. */
-  readonly way: Way
+  readonly way: WayMeter
   /** Called when the grant has ended. */
   over(): void
   /** Called when the grant goes back unused. */
@@ -89,7 +89,7 @@ export class TakenGrant implements Lease {
     if (Number.isFinite(lifeMs)) this.#options.aged(lifeMs - leftMs, leftMs <= 0)
   }
 
-  get way(): Way {
+  get way(): WayMeter {
     return this.#options.way
   }
 

@@ -99,8 +99,8 @@ export class Leases {
       isUncharged: row === undefined,
       isProbe: row?.probing === true,
       place: row?.n ?? null,
-      aged: (ageMs, isLate) => margins.aged(want.limits, ageMs, isLate),
-      way: margins.way(want.limits, (limits) => acquirer.chargeAgain(want.buckets, want.costs, limits)),
+      aged: (ageMs, isLate) => margins.recordAge(want.limits, ageMs, isLate),
+      way: margins.measureWay(want.limits, (limits) => acquirer.chargeAgain(want.buckets, want.costs, limits)),
       over: () => {
         this.#held.delete(lease)
         if (lease.peerGrant !== undefined) this.#options.peer?.ended(lease.peerGrant, want.buckets)

@@ -117,7 +117,7 @@ export class Takes implements Taker {
 
   /** It is not known what the caller does with the grant, so the way of its request cannot be measured. */
   #unmeasured<T>({ limits }: TakeRequest, granted: T): T {
-    this.#margins.unmeasured(limits)
+    this.#margins.applyStatedMargin(limits)
     return granted
   }
 
@@ -143,7 +143,7 @@ export class Takes implements Taker {
       take: (signal, unused) =>
         this.#take({ ...want, maxWaitMs: Math.max(0, untilMs - clock.monotonicMs()) }, { signal }, unused),
       refused: (refusal, requestedAt, isProbe) => {
-        if (refusal.cause === undefined) this.#margins.unmeasured(want.limits)
+        if (refusal.cause === undefined) this.#margins.applyStatedMargin(want.limits)
         return this.#acquirer.refused(sentOf(want, requestedAt, isProbe), refusal)
       },
       accepted: (requestedAt, host) => this.#acquirer.accepted(want, requestedAt, host),

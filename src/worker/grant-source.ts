@@ -97,10 +97,10 @@ class StoreGrantSource implements GrantSource {
   }
 
   aged(limits: readonly Limit[], ageMs: number, isLate: boolean): void {
-    marginsOf(this.#options.store).aged(limits, ageMs, isLate)
+    marginsOf(this.#options.store).recordAge(limits, ageMs, isLate)
   }
 
   unmeasured(limits: readonly Limit[]): void {
-    marginsOf(this.#options.store).unmeasured(limits)
+    marginsOf(this.#options.store).applyStatedMargin(limits)
   }
 }

@@ -8,7 +8,7 @@ import type { Store } from '../db/store.ts'
 import { Acquirer, type GrantLoop, type GrantResult, type PendingGrant } from '../takes/acquire.ts'
 import { isTransient } from '../claim/claim.ts'
 import { marginsOf } from '../claim/definitions/margins.ts'
-import { untilParked } from '../claim/parking/parked.ts'
+import { repeatAfterParking } from '../claim/parking/parked.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { AttemptReport } from '../claim/finish/attempt-report.ts'
 import type { Estimates } from '../tasks/estimate.ts'
@@ -107,8 +107,8 @@ export class StoreGrants implements Grants {
   #measured(grant: StoreGrant): StoreGrant {
     const { store, limits } = this.#options
     const margins = marginsOf(store)
-    grant.checked = (leftMs) => margins.aged(limits, grant.lifeMs - leftMs, leftMs <= 0)
-    grant.way = margins.way(limits, this.#chargeAgain(grant))
+    grant.checked = (leftMs) => margins.recordAge(limits, grant.lifeMs - leftMs, leftMs <= 0)
+    grant.way = margins.measureWay(limits, this.#chargeAgain(grant))
     return grant
   }
 
@@ -151,7 +151,7 @@ export class StoreGrants implements Grants {
       try {
         const capUs = storeClock.cap(clock.monotonicMs())
         const settle = () => store.call<{ lost: boolean }>('settle_attempt', [...params, capUs])
-        const [row] = await untilParked(store, this.#buckets, settle)
+        const [row] = await repeatAfterParking(store, this.#buckets, settle)
         if (row?.lost !== false) throw jobLost()
         for (const [i, own] of this.#names.entries()) if (own === name) this.#settled[i] ??= units
         return this.#learn(name, at, units, sum)
@@ -225,7 +225,11 @@ export class StoreGrants implements Grants {
         await clock.sleep(Math.min(waitMs, waitMostMs), signal)
       },
       late: (grant, n) => {
-        marginsOf(store).aged(limits, caughtUpMs(clock, grant.requestedAt) - (grant.deadlineMs - grant.lifeMs), true)
+        marginsOf(store).recordAge(
+          limits,
+          caughtUpMs(clock, grant.requestedAt) - (grant.deadlineMs - grant.lifeMs),
+          true,
+        )
         this.#isUnused(grant)
         if (n === lateMax) throw tooLate(grantMs, 'the store')
       },
@@ -269,7 +273,7 @@ export class StoreGrants implements Grants {
     const { job, limits } = this.#options
     if (this.#buckets.length === 0) return undefined
     const isProbe = ((grant as StoreGrant | undefined) ?? this.own)?.isProbe === true
-    if (refusal.cause === undefined) marginsOf(this.#options.store).unmeasured(limits)
+    if (refusal.cause === undefined) marginsOf(this.#options.store).applyStatedMargin(limits)
     // The oldest grant is that of the claim.
     const { requestedAt } = grant ?? job
     return this.#acquirer.refused({ buckets: this.#buckets, limits, requestedAt, who: job.id, isProbe }, refusal)

@@ -33,7 +33,7 @@ export async function warmClaims({ db, claims, clock, enter, lost, signal }: War
     const sinceMs = clock.monotonicMs()
     const who = await enter()
     try {
-      await claims.warm(who, signal)
+      await claims.planStatements(who, signal)
       if (db.kind !== 'pg') planned.add(db)
     } catch (error) {
       // The process was stopped for so long while starting that the worker was given up already: it registers again.

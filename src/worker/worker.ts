@@ -94,13 +94,13 @@ export class Worker {
       lostOutcome: (job, forMs) => repertoire.lost(job, forMs),
       clock,
       peer,
-      roll: this.#member,
+      stintRecorder: this.#member,
       watch: new AttemptEvents(store.report, clock, worker),
       throttle: options.rate === undefined ? undefined : new Throttle(options.rate, clock, log),
-      who: () => this.#enter(),
-      listening: () => db.listening(),
-      lost: (id) => this.#lost(id),
-      failed: (error) => log.error('dispatch failed; it goes on', { err: error }),
+      registerClaimer: () => this.#enter(),
+      isListening: () => db.listening(),
+      onLost: (id) => this.#lost(id),
+      onError: (error) => log.error('dispatch failed; it goes on', { err: error }),
     })
     this.#hand = this.#dispatcher.hand
     const { graceMs } = options
@@ -250,8 +250,8 @@ export class Worker {
 
   /** Resolves when no job is in hand and every ending is written. */
   async #idle(): Promise<void> {
-    while (this.#hand.size + this.#hand.places.kept > 0) await this.#hand.idle()
-    await this.#finisher.settled()
+    while (this.#hand.size + this.#hand.places.kept > 0) await this.#hand.waitUntilIdle()
+    await this.#finisher.waitUntilRecorded()
   }
 
   /**
@@ -305,8 +305,8 @@ export class Worker {
     // This is repeated after the process was stopped for a while, because others may have assumed that it had ended.
     await marginsOf(store).join(limits)
     // It is not known what an outlet elsewhere does with a grant.
-    if (outlet !== undefined) marginsOf(store).unmeasured(limits)
-    const who = await this.#member.claimer(this.#hand.enlist())
+    if (outlet !== undefined) marginsOf(store).applyStatedMargin(limits)
+    const who = await this.#member.registerClaimer(this.#hand.enlist())
     this.#heartbeat?.beatFor(who.worker)
     const tasks = this.#repertoire.open(who.tasks, this.#options.peer)
     return tasks === who.tasks ? who : { ...who, tasks }
@@ -314,7 +314,7 @@ export class Worker {
 
   #lost(worker: string): void {
     // Both the heartbeat's thread and a claim notice this. The second notice concerns an earlier registration.
-    if (!this.#member.lost(worker)) return
+    if (!this.#member.dropRegistration(worker)) return
     this.#options.store.log.warn('this worker was given up as lost (stopped for more than 10 s?); it registers anew')
     this.#heartbeat?.beatFor(undefined)
     const text = 'this worker was given up as lost; its jobs were handed to others'

@@ -50,12 +50,12 @@ function dispatcher(slots: number, waiting: number, wakeMs?: number, ...others: 
       at.reports = reports
       return outlet
     },
-    finisher: { backlog: 0, opened() {} } as unknown as Finisher,
+    finisher: { backlog: 0, registerJobs() {} } as unknown as Finisher,
     peer: undefined,
     throttle: undefined,
     timedOut: undefined,
     claimer: () => '1',
-    roll: { begun: async () => {}, left: async () => {}, beatFor: async () => {} },
+    stintRecorder: { begun: async () => {}, left: async () => {}, beatFor: async () => {} },
     lostOutcome: (_, tookMs) => ({ kind: 'interrupt', error: '{}', tookMs }),
     clock: {
       ...clock,
@@ -64,10 +64,10 @@ function dispatcher(slots: number, waiting: number, wakeMs?: number, ...others: 
         return clock.sleep(ms, ...more)
       },
     },
-    who: async () => ({ worker: '1', queues: undefined, tasks }),
-    listening: () => true,
-    lost() {},
-    failed(error) {
+    registerClaimer: async () => ({ worker: '1', queues: undefined, tasks }),
+    isListening: () => true,
+    onLost() {},
+    onError(error) {
       throw error
     },
   })
@@ -279,13 +279,13 @@ test.each([
 })
 
 test('grants that cannot be used in time make claims smaller until they can, and claims stay that small', () => {
-  const hand = { tooMany: 0, slots: 500 }
+  const hand = { overclaimed: 0, slots: 500 }
   const pace = new Pace(hand)
   // A machine that begins 40 jobs in time; all further ones come back.
   const wants = Array.from({ length: 60 }, () => {
-    const want = pace.most()
-    pace.claimed(want, false)
-    if (want > 40) hand.tooMany += want
+    const want = pace.adaptWindow()
+    pace.recordClaim(want, false)
+    if (want > 40) hand.overclaimed += want
     return want
   })
   expect(wants.slice(0, 9)).toEqual([1, 2, 4, 8, 16, 32, 64, 32, 36])
@@ -294,18 +294,18 @@ test('grants that cannot be used in time make claims smaller until they can, and
   expect(Math.max(...wants.slice(7))).toBeLessThanOrEqual(46)
   // The number of claimed jobs counts, not how many there could have been.
   const few = new Pace(hand)
-  for (let i = 0; i < 12; i++) few.claimed(few.most(), false)
-  few.claimed(10, false)
-  hand.tooMany++
-  expect(few.most()).toBe(5)
+  for (let i = 0; i < 12; i++) few.recordClaim(few.adaptWindow(), false)
+  few.recordClaim(10, false)
+  hand.overclaimed++
+  expect(few.adaptWindow()).toBe(5)
 })
 
 test('a claim that got fewer jobs than it wanted although more were there does not keep claims small', () => {
   const wants = (more: boolean) => {
-    const pace = new Pace({ tooMany: 0, slots: 100 })
+    const pace = new Pace({ overclaimed: 0, slots: 100 })
     return Array.from({ length: 6 }, () => {
-      const want = pace.most()
-      pace.claimed(Math.ceil(want / 2), more)
+      const want = pace.adaptWindow()
+      pace.recordClaim(Math.ceil(want / 2), more)
       return want
     })
   }

@@ -311,7 +311,7 @@ for (const engine of mainEngines) {
       await at.sluice.sendMany(quiet, numbered(4))
       const jobs = (await claimAll(at.db, at.worker, ['quiet'], 4)) as unknown as ClaimedJob[]
       const finisher = new Finisher(storeOn(at.db))
-      finisher.opened(jobs)
+      finisher.registerJobs(jobs)
       const end = (job: ClaimedJob, result: string) => finisher.end(job, { kind: 'done', result, tookMs: 1 })
       expect(
         await Promise.all([
@@ -342,7 +342,7 @@ for (const engine of mainEngines) {
       const id = await at.sluice.send(quiet, {})
       const [job] = (await claimAll(at.db, at.worker, ['quiet'], 1)) as unknown as ClaimedJob[]
       const finisher = new Finisher(storeOn(failing(codes)))
-      finisher.opened([job as ClaimedJob])
+      finisher.registerJobs([job as ClaimedJob])
       expect(await finisher.end(job as ClaimedJob, { kind: 'done', result: '1', tookMs: 1 })).toBe(true)
       return at.sluice.jobs.get(id)
     }
@@ -364,7 +364,7 @@ for (const engine of mainEngines) {
       }
       const finisher = new Finisher(storeOn(store))
       finisher.waitAtMost(0)
-      finisher.opened(jobs)
+      finisher.registerJobs(jobs)
       const ends = jobs.map((job) => finisher.end(job, { kind: 'done', result: '1', tookMs: 1 }))
       expect(await Promise.all(ends)).toEqual([false, false])
       expect(await claimsInHand(at.db)).toBeGreaterThan(0)

@@ -74,7 +74,7 @@ const times = (statements: readonly { atMs: number; seqs: number[] }[]) =>
 describe('the ends of attempts under a limit', () => {
   it('are recorded together within 25 ms of the first, and at once with the last in hand', async () => {
     const { finisher, statements, to } = stage()
-    finisher.opened([1, 2, 3, 4, 5].map((seq) => job(seq)))
+    finisher.registerJobs([1, 2, 3, 4, 5].map((seq) => job(seq)))
     for (const [seq, atMs] of [
       [1, 0],
       [2, 10],
@@ -94,7 +94,7 @@ describe('the ends of attempts under a limit', () => {
 
   it('do not wait if the job was not granted ahead, holds a place, failed, or is the only one in hand', async () => {
     const { finisher, statements, to } = stage({ isPressing: ({ seq }) => seq === 2 })
-    finisher.opened([1, 2, 3, 4].map((seq) => job(seq)))
+    finisher.registerJobs([1, 2, 3, 4].map((seq) => job(seq)))
     void finisher.end(job(1, false), success)
     await to(10)
     void finisher.end(job(2), success)
@@ -113,7 +113,7 @@ describe('the ends of attempts under a limit', () => {
 
   it('are recorded at once with one that must not wait, when half as many wait as attempts run, and for who waits for all', async () => {
     const { finisher, statements, to } = stage({ slots: 4 })
-    finisher.opened([1, 2, 3, 4, 5, 6, 7, 8, 9].map((seq) => job(seq)))
+    finisher.registerJobs([1, 2, 3, 4, 5, 6, 7, 8, 9].map((seq) => job(seq)))
     void finisher.end(job(1), success)
     await to(5)
     void finisher.end(job(2), failure)
@@ -122,7 +122,7 @@ describe('the ends of attempts under a limit', () => {
     await to(15)
     void finisher.end(job(6), success)
     await to(20)
-    const settled = finisher.settled()
+    const settled = finisher.waitUntilRecorded()
     await to(30)
     await settled
     void finisher.end(job(7), success)
@@ -144,7 +144,7 @@ describe('the ends of attempts under a limit', () => {
       fc.integer({ min: 1, max: 20 }),
       async (ends, tookMs, slots) => {
         const { finisher, statements, to } = stage({ slots, isPressing: ({ seq }) => ends[seq]?.kind === 0 }, tookMs)
-        finisher.opened(ends.map((_, seq) => job(seq)))
+        finisher.registerJobs(ends.map((_, seq) => job(seq)))
         const ended: number[] = []
         let atMs = 0
         for (const [seq, { gapMs, kind }] of ends.entries()) {

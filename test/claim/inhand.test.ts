@@ -38,8 +38,8 @@ function stage({ slots = 10, kinds, rate, answer, isRecorded = true, clock = sys
   }
   const finisher = {
     backlog: 0,
-    opened() {},
-    inherited() {},
+    registerJobs() {},
+    registerInherited() {},
     end: async (_: ClaimedJob, outcome: Outcome) => at.ends.push(outcome.kind) > 0 && isRecorded,
   } as unknown as Finisher
   const peer = {
@@ -65,13 +65,17 @@ function stage({ slots = 10, kinds, rate, answer, isRecorded = true, clock = sys
         }
       },
       finisher,
-      roll: { begun: async () => {}, left: async () => {}, beatFor: async (worker) => void at.beats.push(worker) },
+      stintRecorder: {
+        begun: async () => {},
+        left: async () => {},
+        beatFor: async (worker) => void at.beats.push(worker),
+      },
       clock,
       peer: answer === undefined ? undefined : peer,
       throttle: rate === undefined ? undefined : new Throttle(`${rate}/s`, systemClock, log),
       timedOut: undefined,
       claimer: () => '1',
-      failed: (error) => void at.failures.push(error),
+      onError: (error) => void at.failures.push(error),
       lostOutcome: (_, tookMs) => ({ kind: 'interrupt', error: '{}', tookMs }),
     },
     () => {},
@@ -83,7 +87,7 @@ describe('the jobs in hand', () => {
   it('leave fewer free places, in all and of their kind, from the moment when a place is kept for them', () => {
     const { at, hand } = stage({ rate: 30, slots: 100 })
     const most = hand.places.free()
-    const [first, second] = [hand.keep(), hand.keep()]
+    const [first, second] = [hand.keepPlace(), hand.keepPlace()]
     expect([hand.places.free(), hand.places.kinds()[0]?.free]).toEqual([most - 2, 1])
     first([])
     expect([hand.places.free(), hand.places.kinds()[0]?.free]).toEqual([most - 1, 2])
@@ -257,7 +261,7 @@ describe('the jobs in hand', () => {
     const outcome = { kind: 'throttled', error: '{}', delayMs: 0, held: 'throttled', tookMs: 1 } as const
     void at.reports.ended(first, outcome)
     // Not because there was too much at once.
-    expect([at.ends, hand.returned, hand.tooMany]).toEqual([['throttled', 'unused'], 1, 0])
+    expect([at.ends, hand.returned, hand.overclaimed]).toEqual([['throttled', 'unused'], 1, 0])
     hand.abort(new Error('over'))
     await until(() => hand.size === 0, 'the other has gone back')
     expect([at.ends, at.started]).toEqual([['throttled', 'unused', 'unused'], [first]])
@@ -281,7 +285,7 @@ describe('the jobs in hand', () => {
     hand.take([one])
     void at.reports.ended(one, { kind: 'unused' })
     void at.reports.ended(one, { kind: 'done', result: null, tookMs: 1 })
-    expect([at.ends, hand.size, hand.returned, hand.tooMany]).toEqual([['unused'], 0, 1, 1])
+    expect([at.ends, hand.size, hand.returned, hand.overclaimed]).toEqual([['unused'], 0, 1, 1])
   })
 
   it('keep the worker that claimed them from being given up as soon as they are taken over', () => {
@@ -299,7 +303,7 @@ describe('the jobs in hand', () => {
     hand.take([one])
     hand.drop([one], new Error('over'))
     let isFree = false
-    void hand.places.freed(1).then(() => (isFree = true))
+    void hand.places.waitForFree(1).then(() => (isFree = true))
     await until(() => at.ends.length === 1, 'its end is recorded')
     expect([hand.size, isFree]).toEqual([0, false])
     at.started.length = 0

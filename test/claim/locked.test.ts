@@ -15,7 +15,7 @@ it('the claim of a locked job stays beside a bad result', async (context) => {
   await at.sluice.sendMany(quiet, [{ n: 0 }, { n: 1 }, { n: 2 }])
   const jobs = (await claimAll(at.db, at.worker, ['quiet'], 3)) as unknown as ClaimedJob[]
   const finisher = new Finisher(storeOn(at.db))
-  finisher.opened(jobs)
+  finisher.registerJobs(jobs)
   const free = await lockJob(context, at.sluice.url, jobs[2]?.id)
   const end = (job: ClaimedJob | undefined, result: string) =>
     finisher.end(job as ClaimedJob, { kind: 'done', result, tookMs: 1 })

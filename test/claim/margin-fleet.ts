@@ -29,8 +29,8 @@ export async function fleetOn(sluice: Sluice, options: LimitOptions = { rate: '2
       nowMs += 10_000
       for (const one of who)
         for (let i = 0; i < 60; i++) {
-          one.aged([of], 5, false)
-          one.answered([of], tookMs[i % tookMs.length] ?? 0, charge)
+          one.recordAge([of], 5, false)
+          one.recordAnswer([of], tookMs[i % tookMs.length] ?? 0, charge)
         }
       for (const one of who) await one.renew()
     }

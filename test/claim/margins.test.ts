@@ -79,7 +79,7 @@ describe('the margin of a fleet', () => {
     const second = await join()
     await pass(100)
     expect(await inForce()).toEqual(narrow)
-    second.unmeasured([of])
+    second.applyStatedMargin([of])
     await until(async () => (await inForce())[1] === 100, 'it is wide')
     await sluice.db.query(
       `update sluice.measured set seen_at = seen_at - interval '5 minutes' where not sound and name = $1`,
@@ -119,10 +119,10 @@ describe('the margin of a fleet', () => {
   })
 
   it.each([
-    ['the vendor refuses a request', (one: Margins, of: Limit) => one.unmeasured([of])],
-    ['a grant is used in a way that is not measured', (one: Margins, of: Limit) => one.unmeasured([of])],
-    ['a request fails', (one: Margins, of: Limit) => one.answered([of], undefined)],
-    ['an answer takes long', (one: Margins, of: Limit) => one.answered([of], 300)],
+    ['the vendor refuses a request', (one: Margins, of: Limit) => one.applyStatedMargin([of])],
+    ['a grant is used in a way that is not measured', (one: Margins, of: Limit) => one.applyStatedMargin([of])],
+    ['a request fails', (one: Margins, of: Limit) => one.recordAnswer([of], undefined)],
+    ['an answer takes long', (one: Margins, of: Limit) => one.recordAnswer([of], 300)],
   ])('is wide again when %s, for ten minutes', async (_, happens) => {
     const { of, join, pass, inForce } = await fleet()
     const one = await join()
@@ -142,7 +142,7 @@ describe('the margin of a fleet', () => {
     const one = await join()
     await pass(10)
     for (const [age, life] of [[150, 200] as const, [700, 1_000] as const]) {
-      for (let i = 0; i < 600; i++) one.aged([of], age, true)
+      for (let i = 0; i < 600; i++) one.recordAge([of], age, true)
       await pass(10)
       expect(await inForce()).toEqual([life, 5])
     }
@@ -152,7 +152,7 @@ describe('the margin of a fleet', () => {
     const { of, join, pass, inForce } = await fleet({ rate: '5/s' })
     const one = await join()
     for (const expected of [wide, [1_000, 5]]) {
-      for (let i = 0; i < 600; i++) one.aged([of], 600, true)
+      for (let i = 0; i < 600; i++) one.recordAge([of], 600, true)
       await pass(10)
       expect(await inForce()).toEqual(expected)
     }
@@ -161,7 +161,7 @@ describe('the margin of a fleet', () => {
   it('does not outgrow what is stated by what one cold process of many received too late', async () => {
     const { of, join, pass, inForce } = await fleet({ rate: '5/s' })
     const [one, ...others] = [await join(), await join(), await join()]
-    for (let i = 0; i < 7; i++) one.aged([of], 600, true)
+    for (let i = 0; i < 7; i++) one.recordAge([of], 600, true)
     await pass(10, [2, 4], others)
     await one.renew()
     expect(await inForce()).toEqual(wide)
@@ -172,7 +172,7 @@ describe('the margin of a fleet', () => {
     const [one] = [await join(), await join(), await join(), await join()]
     await pass(120)
     expect(await inForce()).toEqual(narrow)
-    for (let i = 0; i < 10; i++) one?.aged([of], 15, true)
+    for (let i = 0; i < 10; i++) one?.recordAge([of], 15, true)
     await pass(10)
     expect(await inForce()).toEqual([20, 5])
   })
@@ -258,7 +258,7 @@ describe('the margin of a fleet', () => {
     const one = await join()
     const other = await join()
     await pass(100, [2, 30])
-    one.answered([of], 4)
+    one.recordAnswer([of], 4)
     expect(await inForce()).toEqual([10, 50])
     const seen = (seconds: number) =>
       sluice.db.query(

@@ -25,7 +25,7 @@ export function parkedOn(engine: Engine) {
   const begin = () => {
     at.names = []
     at.claims = new Claims(storeOn(at.db))
-    at.claims.parked = (names) => void at.names.push(...names)
+    at.claims.onParked = (names) => void at.names.push(...names)
   }
   beforeEach(begin)
   /** All jobs that may begin, up to `most`. */

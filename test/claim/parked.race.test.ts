@@ -42,7 +42,7 @@ it('each job runs once, whatever is parked, released, cancelled, paused and rede
   const work = async () => {
     const worker = await enter(db)
     const claims = new Claims(storeOn(db))
-    claims.parked = (found) => (parked += found.length)
+    claims.onParked = (found) => (parked += found.length)
     const who = { worker, queues: undefined, tasks: names }
     while (!isOver) {
       // Data that are repaired during the search are not found.

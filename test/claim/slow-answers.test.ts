@@ -27,8 +27,8 @@ describe('the margin of a fleet with slow answers', () => {
     await pass(100, [2, 4], [one], charge)
     expect(await inForce()).toEqual(narrow)
     expect(charged).toEqual([])
-    expect(one.way([of]).overdueMs()).toBe(102)
-    for (const tookMs of [60, 300, 4]) one.answered([of], tookMs, charge)
+    expect(one.measureWay([of]).overdueMs()).toBe(102)
+    for (const tookMs of [60, 300, 4]) one.recordAnswer([of], tookMs, charge)
     expect(charged).toEqual([of.name, of.name])
     await new Promise(setImmediate)
     await pass(10, [2, 4], [one], charge)
@@ -43,7 +43,7 @@ describe('the margin of a fleet with slow answers', () => {
     await charge()
     await pass(100, [2, 4], [one], charge)
     expect(await inForce()).toEqual(narrow)
-    one.answered([of], 60, charge)
+    one.recordAnswer([of], 60, charge)
     const rows = () =>
       sluice.db.query<{ units: string; kinds: string[]; debt: string[]; quota: string[][] }>(
         `select l.units, d.kind as kinds, l.debt, l.quota from sluice.ledger l
@@ -66,7 +66,7 @@ describe('the margin of a fleet with slow answers', () => {
     const one = await join()
     await pass(100, [2, 4], [one], async () => {})
     expect(await inForce()).toEqual(narrow)
-    one.answered([of], 60, () => Promise.reject(new Error('the store is away')))
+    one.recordAnswer([of], 60, () => Promise.reject(new Error('the store is away')))
     await until(async () => (await inForce())[1] === 100, 'it is wide')
   })
 
@@ -75,7 +75,7 @@ describe('the margin of a fleet with slow answers', () => {
     const one = await join()
     await pass(100, [2, 4], [one], async () => {})
     let recorded = () => {}
-    one.answered([of], 60, () => new Promise((resolve) => (recorded = resolve)))
+    one.recordAnswer([of], 60, () => new Promise((resolve) => (recorded = resolve)))
     await pass(10, [2, 4], [one], async () => {})
     expect(await inForce()).toEqual(narrow)
     recorded()
@@ -87,12 +87,12 @@ describe('the margin of a fleet with slow answers', () => {
     const one = await join()
     const charge = async () => {}
     await pass(100, [2, 4], [one], charge)
-    one.answered([of], 790, charge)
+    one.recordAnswer([of], 790, charge)
     await new Promise(setImmediate)
     await pass(10, [2, 4], [one], charge)
     expect(await inForce()).toEqual(narrow)
     // Units may have been granted before the charge for 200 ms later, when the request has left the window.
-    one.answered([of], 810, charge)
+    one.recordAnswer([of], 810, charge)
     await until(async () => (await inForce())[1] === 100, 'it is wide')
   })
 
@@ -108,11 +108,11 @@ describe('the margin of a fleet with slow answers', () => {
       sluice.db.query(`select answers::int as answers, most::int / 1000 as most from sluice.measured where name = $1`, [
         short.of.name,
       ])
-    const way = one.way([quick.of, short.of], charge)
+    const way = one.measureWay([quick.of, short.of], charge)
     expect(way.overdueMs()).toBe(102)
-    way.overdue(102)
+    way.recordOverdue(102)
     expect([charged, way.overdueMs()]).toEqual([[quick.of.name], undefined])
-    way.answered(400)
+    way.recordAnswer(400)
     expect(charged).toEqual([quick.of.name])
     await quick.pass(10, [2, 4], [one], charge)
     // Half as much again as its only answer differs from itself, and a millisecond.
@@ -133,7 +133,7 @@ describe('the margin of a fleet with slow answers', () => {
     // What varies by more than is stated is not charged at all.
     await pass(60, [2, 4, 300], [one], charge)
     expect(await inForce()).toEqual([10, 100])
-    expect(one.way([of]).overdueMs()).toBeUndefined()
+    expect(one.measureWay([of]).overdueMs()).toBeUndefined()
   })
 
   it('is measured as ever where short windows, long ones or stated numbers leave nothing to be gained by a charge', async () => {
@@ -142,7 +142,7 @@ describe('the margin of a fleet with slow answers', () => {
       const one = await join()
       let charged = 0
       await pass(60, [2, 4, 60], [one], async () => void charged++)
-      expect([charged, one.way([of]).overdueMs()]).toEqual([0, undefined])
+      expect([charged, one.measureWay([of]).overdueMs()]).toEqual([0, undefined])
     }
   })
 
@@ -153,16 +153,16 @@ describe('the margin of a fleet with slow answers', () => {
     let charged = 0
     const charge = async () => void charged++
     await pass(60, [2, 4], [one, other], charge)
-    one.answered([of], 3, charge)
+    one.recordAnswer([of], 3, charge)
     expect(charged).toBe(0)
     await pass(40, [2, 4], [other], charge)
-    one.answered([of], 3, charge)
+    one.recordAnswer([of], 3, charge)
     expect(charged).toBe(1)
     await new Promise(setImmediate)
     // Until its next report but one, because another process may act by what it read before.
     for (let i = 0; i < 2; i++) await pass(10, [2, 4], [other, one], charge)
     expect(charged).toBe(121)
-    one.answered([of], 3, charge)
+    one.recordAnswer([of], 3, charge)
     expect(charged).toBe(121)
   })
 
@@ -209,13 +209,13 @@ describe('the margin of a fleet with slow answers', () => {
     isOn = true
     const passing = pass(10, [2, 4], [other], charge)
     await until(() => isPut, 'it has read')
-    for (let i = 0; i < 60; i++) one.answered([of], 30, charge)
+    for (let i = 0; i < 60; i++) one.recordAnswer([of], 30, charge)
     await one.renew()
     go()
     await passing
     expect(await inForce()).toEqual(narrow)
     charged = 0
-    one.answered([of], 30, charge)
+    one.recordAnswer([of], 30, charge)
     expect(charged).toBe(1)
   })
 

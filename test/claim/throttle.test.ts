@@ -30,8 +30,8 @@ describe("a worker's own rate", () => {
     const { clock, throttle } = at(1_000)
     const begun: number[] = []
     for (; clock.nowMs < 6_000; clock.nowMs += 7) {
-      const many = throttle.most()
-      throttle.began(many, false)
+      const many = throttle.countAllowed()
+      throttle.chargeStarts(many, false)
       for (let n = 0; n < many; n++) begun.push(clock.nowMs)
     }
     const worst = Math.max(...begun.map((from) => begun.filter((one) => one >= from && one < from + 1_000).length))
@@ -41,22 +41,22 @@ describe("a worker's own rate", () => {
 
   it('returns when the next attempt may begin, and warns once a minute while it limits the worker', () => {
     const { clock, throttle, warned, afters } = at(5)
-    throttle.began(throttle.most(), true)
-    throttle.whenOpen(() => {})
+    throttle.chargeStarts(throttle.countAllowed(), true)
+    throttle.callWhenAllowed(() => {})
     const [wait] = afters[0] ?? []
     clock.nowMs += (wait ?? 0) - 0.01
-    expect(throttle.most()).toBe(0)
+    expect(throttle.countAllowed()).toBe(0)
     clock.nowMs += 0.02
-    expect(throttle.most()).toBe(1)
+    expect(throttle.countAllowed()).toBe(1)
     // A worker that had no warning a moment ago gets one all the same.
-    throttle.whenOpen(() => {})
+    throttle.callWhenAllowed(() => {})
     expect(afters.at(-1)?.[0]).toBe(1)
-    throttle.began(1, true)
+    throttle.chargeStarts(1, true)
     expect(warned).toHaveLength(1)
     clock.nowMs += 60_000
-    throttle.began(1, false)
+    throttle.chargeStarts(1, false)
     expect(warned).toHaveLength(1)
-    throttle.began(1, true)
+    throttle.chargeStarts(1, true)
     expect(warned).toHaveLength(2)
   })
 })

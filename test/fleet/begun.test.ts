@@ -52,12 +52,12 @@ it('tells the store the stints of a new registration, also when those of the one
   }
   const own = { tasks: [], hasStints: () => true } as unknown as Member
   const member = new Membership(store as never, own, { check: async () => {} } as never)
-  const late = member.claimer(['stint'])
+  const late = member.registerClaimer(['stint'])
   await until(() => told.length === 1, 'the first registration is told')
-  member.lost('1')
-  await member.claimer()
+  member.dropRegistration('1')
+  await member.registerClaimer()
   goOn()
   await late
-  await member.claimer(['stint'])
+  await member.registerClaimer(['stint'])
   expect(told).toEqual(['1', '2'])
 })

@@ -18,7 +18,7 @@ it('a worker finds its claims of before an outage in its first round after it, a
     { ...own, queues: undefined, hasStints: () => false } satisfies Member,
     epoch as never,
   )
-  const { worker } = await member.claimer()
+  const { worker } = await member.registerClaimer()
   const round = async () => (await member.round(false)).claims
   const claim = newId()
   await at.db.query(

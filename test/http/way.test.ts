@@ -10,9 +10,9 @@ function slowWay() {
   const calls: ['answered' | 'overdue', number | undefined][] = []
   let asked = 0
   const way = {
-    answered: (tookMs: number | undefined) => void calls.push(['answered', tookMs]),
+    recordAnswer: (tookMs: number | undefined) => void calls.push(['answered', tookMs]),
     overdueMs: () => (calls.length === 0 && ++asked > 0 ? 20 : undefined),
-    overdue: (afterMs: number) => void calls.push(['overdue', afterMs]),
+    recordOverdue: (afterMs: number) => void calls.push(['overdue', afterMs]),
   }
   const check = (bytes?: Buffer) =>
     createSendCheck({

@@ -7,8 +7,8 @@ const minute = 60_000
 describe('samples', () => {
   it('are the age of nearly all grants, and the shortest and longest answer', () => {
     const samples = new Samples()
-    for (let i = 1; i <= 100; i++) samples.aged(i === 100 ? 5_000 : 3, false)
-    for (const took of [7, 3.5, 9]) samples.answered(took, 0, false)
+    for (let i = 1; i <= 100; i++) samples.recordAge(i === 100 ? 5_000 : 3, false)
+    for (const took of [7, 3.5, 9]) samples.recordAnswer(took, 0, false)
     expect(samples.report(0)).toEqual({
       ages: 100,
       ageUs: 3_000,
@@ -24,10 +24,10 @@ describe('samples', () => {
 
   it('forget answers, and doubts, after ten minutes', () => {
     const samples = new Samples()
-    samples.answered(80, 0, false)
-    samples.doubted(minute)
-    samples.answered(5, 2 * minute, false)
-    samples.answered(6, 9 * minute, false)
+    samples.recordAnswer(80, 0, false)
+    samples.recordDoubt(minute)
+    samples.recordAnswer(5, 2 * minute, false)
+    samples.recordAnswer(6, 9 * minute, false)
     expect(samples.report(9 * minute)).toMatchObject({ answers: 3, mostUs: 118_500, isSound: false })
     expect(samples.report(10 * minute)).toMatchObject({ answers: 2, mostUs: 7_500, isSound: false })
     expect(samples.report(11 * minute)).toMatchObject({ answers: 2, mostUs: 7_500, isSound: true })
@@ -38,7 +38,7 @@ describe('samples', () => {
     const samples = new Samples()
     const answer = (nowMs: number) => {
       let slow = 0
-      for (let i = 1; i <= 200; i++) if (samples.answered(i === 7 ? 60 : i % 2 === 0 ? 4 : 2, nowMs, true)) slow++
+      for (let i = 1; i <= 200; i++) if (samples.recordAnswer(i === 7 ? 60 : i % 2 === 0 ? 4 : 2, nowMs, true)) slow++
       return slow
     }
     expect([answer(0), samples.overdueMs]).toEqual([0, undefined])
@@ -49,23 +49,23 @@ describe('samples', () => {
     expect(samples.report(2 * minute + 9_000, windows)).toMatchObject({ mostUs: 60_000 })
     const later = samples.report(2 * minute + 10_000, windows)
     expect(later).toMatchObject({ leastUs: 2_000, mostUs: 4_000 })
-    samples.recorded(later, 2 * minute + 10_000)
-    for (let i = 0; i < 100; i++) samples.answered(20, 3 * minute, true)
+    samples.recordReport(later, 2 * minute + 10_000)
+    for (let i = 0; i < 100; i++) samples.recordAnswer(20, 3 * minute, true)
     expect(samples.report(3 * minute)).toMatchObject({ mostUs: 20_000 })
-    expect(samples.answered(20, 3 * minute, true)).toBe(true)
-    samples.recorded(samples.report(3 * minute), 3 * minute)
-    const raise = (nowMs: number) => samples.allowed(samples.recorded(samples.report(nowMs), nowMs))
+    expect(samples.recordAnswer(20, 3 * minute, true)).toBe(true)
+    samples.recordReport(samples.report(3 * minute), 3 * minute)
+    const raise = (nowMs: number) => samples.allowBound(samples.recordReport(samples.report(nowMs), nowMs))
     // Another process may be about to act by what it read before.
     raise(3 * minute + 3_999)
-    expect(samples.answered(20, 3 * minute, true)).toBe(true)
+    expect(samples.recordAnswer(20, 3 * minute, true)).toBe(true)
     raise(3 * minute + 4_000)
-    expect(samples.answered(20, 3 * minute, true)).toBe(false)
+    expect(samples.recordAnswer(20, 3 * minute, true)).toBe(false)
   })
 
   it('forget a slow start after two minutes, as soon as newer answers are enough', () => {
     const samples = new Samples()
     const answer = (tookMs: number, nowMs: number, many = 100) => {
-      for (let i = 0; i < many; i++) samples.answered(tookMs, nowMs, true)
+      for (let i = 0; i < many; i++) samples.recordAnswer(tookMs, nowMs, true)
     }
     answer(4, 0)
     answer(90, 0)
@@ -79,7 +79,7 @@ describe('samples', () => {
   it('charge a few slow answers once more, or widen the margin for many, whichever costs less of the rate', () => {
     const bound = (slow: number, tookMs: number, windowMs: number) => {
       const samples = new Samples()
-      for (let i = 0; i < 1_000; i++) samples.answered(i < slow ? tookMs : 4, 0, true)
+      for (let i = 0; i < 1_000; i++) samples.recordAnswer(i < slow ? tookMs : 4, 0, true)
       return samples.report(0, [windowMs]).boundMs
     }
     expect([bound(20, 60, 1_000), bound(20, 300, 1_000), bound(80, 60, 1_000)]).toEqual([4, 4, 60])
@@ -89,7 +89,7 @@ describe('samples', () => {
   it('charge none where too little of the window is left for that', () => {
     const bound = (tookMs: number, aheadMs?: number) => {
       const samples = new Samples()
-      for (let i = 0; i < 100; i++) samples.answered(tookMs, 0, true)
+      for (let i = 0; i < 100; i++) samples.recordAnswer(tookMs, 0, true)
       return samples.report(0, [1_000], aheadMs).boundMs
     }
     expect([bound(400), bound(401), bound(150, 450), bound(151, 450)]).toEqual([400, Infinity, 150, Infinity])
@@ -98,7 +98,7 @@ describe('samples', () => {
   it('are the age of 99 of 100 grants in all of the last reports', () => {
     const samples = new Samples()
     const age = (ageMs: number, many: number) => {
-      for (let i = 0; i < many; i++) samples.aged(ageMs, false)
+      for (let i = 0; i < many; i++) samples.recordAge(ageMs, false)
     }
     for (let report = 0; report < 12; report++) {
       age(3, 99)
@@ -112,55 +112,55 @@ describe('samples', () => {
 
   it('take only a bound that the margin was asked for, also when a later report has a greater one', () => {
     const samples = new Samples()
-    samples.answered(4, 0, true)
-    const first = samples.recorded(samples.report(0), 0)
-    for (let i = 0; i < 100; i++) samples.answered(60, 0, true)
+    samples.recordAnswer(4, 0, true)
+    const first = samples.recordReport(samples.report(0), 0)
+    for (let i = 0; i < 100; i++) samples.recordAnswer(60, 0, true)
     samples.report(0)
-    samples.allowed(first)
-    expect(samples.answered(60, 0, true)).toBe(true)
+    samples.allowBound(first)
+    expect(samples.recordAnswer(60, 0, true)).toBe(true)
   })
 
   it('take no bound whose report was not recorded', () => {
     const samples = new Samples()
-    samples.answered(4, 0, true)
-    samples.allowed(samples.recorded(samples.report(0), 0))
-    for (let i = 0; i < 100; i++) samples.answered(60, 0, true)
+    samples.recordAnswer(4, 0, true)
+    samples.allowBound(samples.recordReport(samples.report(0), 0))
+    for (let i = 0; i < 100; i++) samples.recordAnswer(60, 0, true)
     samples.report(5_000)
-    samples.allowed(samples.recorded(samples.report(10_000), 10_000))
-    expect(samples.answered(60, 0, true)).toBe(true)
+    samples.allowBound(samples.recordReport(samples.report(10_000), 10_000))
+    expect(samples.recordAnswer(60, 0, true)).toBe(true)
   })
 
   it('name slow answers again, ten minutes after one that could not be charged', () => {
     const samples = new Samples()
-    const answer = (nowMs: number) => samples.answered(4, nowMs, nowMs > 0)
+    const answer = (nowMs: number) => samples.recordAnswer(4, nowMs, nowMs > 0)
     answer(0)
     for (let nowMs = minute; nowMs <= 9 * minute; nowMs += minute) answer(nowMs)
     expect([samples.report(9 * minute).boundMs, samples.overdueMs]).toEqual([Infinity, undefined])
     answer(10 * minute)
-    expect([samples.report(10 * minute).boundMs, samples.answered(60, 10 * minute, true)]).toEqual([4, true])
+    expect([samples.report(10 * minute).boundMs, samples.recordAnswer(60, 10 * minute, true)]).toEqual([4, true])
   })
 
   it('name no answer as slow where all take so long that a charge would come too late', () => {
     const samples = new Samples()
-    for (let i = 0; i < 200; i++) samples.answered(500 + (i % 5), 0, true)
-    samples.allowed(samples.report(0).boundMs)
-    expect([samples.answered(590, 0, true), samples.overdueMs]).toEqual([false, undefined])
+    for (let i = 0; i < 200; i++) samples.recordAnswer(500 + (i % 5), 0, true)
+    samples.allowBound(samples.report(0).boundMs)
+    expect([samples.recordAnswer(590, 0, true), samples.overdueMs]).toEqual([false, undefined])
   })
 
   it('name every answer of a process that has not called for a while, until it has reported', () => {
     const samples = new Samples()
     samples.report(0)
-    expect(samples.answered(3, 0, true)).toBe(false)
+    expect(samples.recordAnswer(3, 0, true)).toBe(false)
     const idle = new Samples()
     idle.report(0)
     idle.report(5_000)
-    expect(idle.answered(3, 6_000, true)).toBe(true)
+    expect(idle.recordAnswer(3, 6_000, true)).toBe(true)
   })
 
   it('show which part of the grants since the last report came too late, if those are a few at least', () => {
     const samples = new Samples()
     const age = (late: number, used: number) => {
-      for (let i = 0; i < late + used; i++) samples.aged(150, i < late)
+      for (let i = 0; i < late + used; i++) samples.recordAge(150, i < late)
       return samples.report(0).latePart
     }
     expect([age(5, 20), age(4, 0), age(30, 10), age(0, 0)]).toEqual([0.2, 0, 0.75, 0])
@@ -168,7 +168,7 @@ describe('samples', () => {
 
   it('state half at most as too late of the first grants of a process, unless all were', () => {
     const age = (samples: Samples, late: number, used: number) => {
-      for (let i = 0; i < late + used; i++) samples.aged(150, i < late)
+      for (let i = 0; i < late + used; i++) samples.recordAge(150, i < late)
       return samples.report(0).latePart
     }
     const [cold, slow] = [new Samples(), new Samples()]
@@ -179,7 +179,7 @@ describe('samples', () => {
   it('remember the worst of the last twelve reports', () => {
     const samples = new Samples()
     const age = (ms: number) => {
-      for (let i = 0; i < 10; i++) samples.aged(ms, false)
+      for (let i = 0; i < 10; i++) samples.recordAge(ms, false)
       return samples.report(0).ageUs / 1_000
     }
     expect(age(80)).toBe(80)

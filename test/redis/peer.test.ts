@@ -74,11 +74,11 @@ describe.concurrent('jobs with a limit in Redis', () => {
     const limits = [slow(true)]
     let charged: Promise<void> | undefined
     const { call, ran } = counted(limits, async ({ fetch }) => (await fetch(url)).text())
-    const way = vi.spyOn(Margins.prototype, 'way')
+    const way = vi.spyOn(Margins.prototype, 'measureWay')
     context.onTestFinished(() => way.mockRestore())
     way.mockImplementation((_, charge) => {
-      const answered = () => (charged ??= charge?.(new Set(['slow'])))
-      return { answered, overdueMs: () => undefined, overdue: () => {} }
+      const recordAnswer = () => (charged ??= charge?.(new Set(['slow'])))
+      return { recordAnswer, overdueMs: () => undefined, recordOverdue: () => {} }
     })
     await sluice.work([call])
     const other = await foreigner(limits[0] as Limit)

@@ -2,7 +2,7 @@
 import { expect, it } from 'vitest'
 import type { Broker } from '../../src/amqp/broker.ts'
 import { silent as log } from '../../src/core/log.ts'
-import { unclaimed } from '../../src/claim/claimed-job.ts'
+import { unclaimedJob } from '../../src/claim/claimed-job.ts'
 import type { Reports } from '../../src/claim/outlet.ts'
 import type { Store } from '../../src/db/store.ts'
 import { remoteTask } from '../../src/index.ts'
@@ -99,7 +99,7 @@ it.for(['nothing', 'the broker', 'the Redis of results'])(
       input: {},
       buckets: ['outlet.far'],
     }
-    outlet.start([unclaimed(none, own)])
+    outlet.start([unclaimedJob(none, own)])
     await expect.poll(() => published.length, { timeout: 2_000 }).toBe(1)
     await world.runUntil(world.nowMs + 1_000)
     broker.isUp = away !== 'the broker'

@@ -57,7 +57,7 @@ export class StoreEpoch {
     if (this.#isRenewing) return
     this.#isRenewing = true
     const { db, log } = this.#store
-    const one = () =>
+    const rebuildOne = () =>
       db.transaction(async (tx) => {
         await tx.query('set local statement_timeout = 0')
         return (
@@ -66,7 +66,7 @@ export class StoreEpoch {
         )
       })
     try {
-      while (await one());
+      while (await rebuildOne());
     } catch (error) {
       log.warn('a limit with a new definition is still closed; the next check tries again', {
         err: error,

@@ -34,17 +34,17 @@ export class Definitions {
   readonly #warned = new Set<string>()
   readonly #series = new Map<number, Promise<void>>()
   #started = 0
-  readonly #disagrees: (disagreement: SluiceEvents['versions']) => void
+  readonly #onDisagreement: (disagreement: SluiceEvents['versions']) => void
   /** When the last renewal began. */
   #renewedMs = -Infinity
   /** Leaves the caller's transaction: the embedded engine refuses queries beside it, and lets these wait for its end. */
   readonly #outside = AsyncLocalStorage.snapshot()
 
-  /** @param disagrees called once for each limit that other live processes define with other rules */
-  constructor(sql: Sql, clock: Clock, disagrees: (disagreement: SluiceEvents['versions']) => void = () => {}) {
+  /** @param onDisagreement called once for each limit that other live processes define with other rules */
+  constructor(sql: Sql, clock: Clock, onDisagreement: (disagreement: SluiceEvents['versions']) => void = () => {}) {
     this.#sql = sql
     this.#clock = clock
-    this.#disagrees = disagrees
+    this.#onDisagreement = onDisagreement
   }
 
   /** True when these limits are in force, and were renewed lately: there is nothing to do. */
@@ -59,7 +59,7 @@ export class Definitions {
       limits.map((limit) => {
         const known = this.#defined.get(limit.name)
         if (known !== undefined) return known
-        const defining = this.#inSeries(() => this.#define(limit))
+        const defining = this.#runInSeries(() => this.#define(limit))
         this.#defined.set(limit.name, defining)
         defining.catch(() => this.#defined.delete(limit.name))
         return defining
@@ -126,14 +126,14 @@ export class Definitions {
     const other = numbersInWords(numbers)
     if (mine === undefined || this.#warned.has(`${name} ${other}`)) return
     this.#warned.add(`${name} ${other}`)
-    this.#disagrees({ limit: name, mine: numbersInWords(mine), other, by })
+    this.#onDisagreement({ limit: name, mine: numbersInWords(mine), other, by })
   }
 
   /**
    * Defines a few limits at a time, because with hundreds of them the last ones would wait too long for a connection.
    * While the store is away, all that wait fail with the first, because each of them would wait as long.
    */
-  #inSeries(define: () => Promise<void>): Promise<void> {
+  #runInSeries(define: () => Promise<void>): Promise<void> {
     const at = this.#started++ % defineAtOnce
     const defining = (this.#series.get(at) ?? Promise.resolve()).then(define)
     const next = defining.catch((error: unknown) => {

@@ -15,7 +15,7 @@ import {
 } from '../../limits/margin.ts'
 import type { Rule } from '../../limits/rule.ts'
 import { rulesOf } from '../../limits/rules.ts'
-import { type ChargeAgain, type Report, Samples, type Way } from '../../limits/samples.ts'
+import { type ChargeAgain, type Report, Samples, type WayMeter } from '../../limits/samples.ts'
 import { columnsOf, type Numbers, numbersOnly } from './columns.ts'
 import { defineShareBuckets, retryOnDeadlock } from './define.ts'
 import { countsUnits, slides } from '../../limits/kind.ts'
@@ -95,8 +95,8 @@ export class Margins {
   }
 
   /** Records the age at which a grant was used for a call or a request, in ms; `isLate`: it was too old to be used. */
-  aged(limits: Limits, ageMs: number, isLate: boolean): void {
-    for (const { name } of limits) this.#samples.get(name)?.aged(ageMs, isLate)
+  recordAge(limits: Limits, ageMs: number, isLate: boolean): void {
+    for (const { name } of limits) this.#samples.get(name)?.recordAge(ageMs, isLate)
   }
 
   /**
@@ -105,37 +105,39 @@ export class Margins {
    * undefined: that is not possible. If the charge fails, or comes so late that the request may have left their
    * windows, these limits get the stated margin at once.
    */
-  answered(limits: Limits, tookMs: number | undefined, charge?: ChargeAgain): void {
-    if (tookMs === undefined) return this.unmeasured(limits)
+  recordAnswer(limits: Limits, tookMs: number | undefined, charge?: ChargeAgain): void {
+    if (tookMs === undefined) return this.applyStatedMargin(limits)
     const nowMs = this.#store.clock.monotonicMs()
     const slow = limits.filter(({ name }) => {
       const samples = this.#samples.get(name)
-      if (this.#isAbsent(name, nowMs)) samples?.absent(nowMs)
-      return samples?.answered(tookMs, nowMs, charge !== undefined && this.#charged.has(name))
+      if (this.#isAbsent(name, nowMs)) samples?.recordAbsence(nowMs)
+      return samples?.recordAnswer(tookMs, nowMs, charge !== undefined && this.#charged.has(name))
     })
     if (slow.length === 0 || charge === undefined) return
-    const unlessLate = () => {
+    const checkLateness = () => {
       const agoMs = tookMs + this.#store.clock.monotonicMs() - nowMs
-      this.unmeasured(slow.filter(({ name }) => agoMs + this.#aheadMs >= Math.min(...(this.#charged.get(name) ?? [0]))))
+      this.applyStatedMargin(
+        slow.filter(({ name }) => agoMs + this.#aheadMs >= Math.min(...(this.#charged.get(name) ?? [0]))),
+      )
     }
-    charge(new Set(slow.map(({ name }) => name))).then(unlessLate, () => this.unmeasured(slow))
+    charge(new Set(slow.map(({ name }) => name))).then(checkLateness, () => this.applyStatedMargin(slow))
   }
 
-  /** Returns the callbacks that measure the way of one request under these limits; `charge` as in `answered`. */
-  way(limits: Limits, charge?: ChargeAgain): Way {
+  /** Returns the callbacks that measure the way of one request under these limits; `charge` as in `recordAnswer`. */
+  measureWay(limits: Limits, charge?: ChargeAgain): WayMeter {
     let rest = limits
     const overdueMsOf = ({ name }: Limits[number]) =>
       (this.#charged.has(name) ? this.#samples.get(name)?.overdueMs : undefined) ?? Infinity
     return {
-      answered: (tookMs) => this.answered(tookMs === undefined ? limits : rest, tookMs, charge),
+      recordAnswer: (tookMs) => this.recordAnswer(tookMs === undefined ? limits : rest, tookMs, charge),
       overdueMs: () => {
         const ms = Math.min(...rest.map(overdueMsOf))
         return ms === Infinity ? undefined : ms
       },
-      overdue: (afterMs) => {
+      recordOverdue: (afterMs) => {
         const over = new Set(rest.filter((one) => overdueMsOf(one) <= afterMs))
         rest = rest.filter((one) => !over.has(one))
-        this.answered([...over], afterMs, charge)
+        this.recordAnswer([...over], afterMs, charge)
       },
     }
   }
@@ -144,9 +146,9 @@ export class Margins {
    * Gives these limits the stated margin at once, because a grant was used in a way that is not measured, or the vendor
    * refused a request that they allow.
    */
-  unmeasured(limits: Limits): void {
+  applyStatedMargin(limits: Limits): void {
     const nowMs = this.#store.clock.monotonicMs()
-    const first = limits.filter(({ name }) => this.#samples.get(name)?.doubted(nowMs) === true)
+    const first = limits.filter(({ name }) => this.#samples.get(name)?.recordDoubt(nowMs) === true)
     if (first.length > 0) void this.#report(first.map(({ name }) => name)).catch(() => {})
   }
 
@@ -178,7 +180,7 @@ export class Margins {
       const [row] = await this.#read([name])
       if (row === undefined) return false
       this.#learn(row)
-      const all = joined(row.spec, statedOf(row))
+      const all = joined(row.spec, statedMarginOf(row))
       if (isSame(row.spec, all) || row.fixed) return false
       if (await this.#put(row, all, 'another process began')) return true
     }
@@ -188,14 +190,14 @@ export class Margins {
     const reports = await this.#record(new Map([...this.#samples].filter(([name]) => names.includes(name))))
     for (const row of await this.#read(names)) {
       const { boundMs = 0, latePart = 0 } = reports.get(row.name) ?? {}
-      if (await this.#look(row, latePart)) this.#samples.get(row.name)?.allowed(boundMs)
+      if (await this.#look(row, latePart)) this.#samples.get(row.name)?.allowBound(boundMs)
     }
   }
 
   /** Resolves to what was reported of each limit, with the bound that its margin has to allow for. */
   async #record(samples: ReadonlyMap<string, Samples>): Promise<ReadonlyMap<string, Report>> {
     const nowMs = this.#store.clock.monotonicMs()
-    for (const [name, one] of samples) if (this.#isAbsent(name, nowMs)) one.absent(nowMs)
+    for (const [name, one] of samples) if (this.#isAbsent(name, nowMs)) one.recordAbsence(nowMs)
     const reports = new Map(
       [...samples].map(([name, one]) => [name, one.report(nowMs, this.#charged.get(name), this.#aheadMs)]),
     )
@@ -208,7 +210,7 @@ export class Margins {
     for (const { name } of seen) this.#recordedMs.set(name, nowMs)
     const atMs = this.#store.clock.monotonicMs()
     return new Map(
-      [...reports].map(([name, one]) => [name, { ...one, boundMs: samples.get(name)?.recorded(one, atMs) ?? 0 }]),
+      [...reports].map(([name, one]) => [name, { ...one, boundMs: samples.get(name)?.recordReport(one, atMs) ?? 0 }]),
     )
   }
 
@@ -240,7 +242,7 @@ export class Margins {
     const nowMs = this.#store.clock.monotonicMs()
     if (this.#seen.get(name)?.version !== version) this.#seen.set(name, { version, sinceMs: nowMs })
     const steadyUs = (nowMs - (this.#seen.get(name)?.sinceMs ?? nowMs)) * 1_000
-    const stated = statedOf(row)
+    const stated = statedMarginOf(row)
     if (spec.beside !== undefined) return false
     const next = nextMargin({
       inForce: spec,
@@ -255,14 +257,14 @@ export class Margins {
       if (next !== undefined) await this.#put(row, next, 'others count by it')
       return false
     }
-    const suits = ({ transitUs }: Margin) => transitUs >= Math.min(way ?? Infinity, stated.transitUs)
+    const isEnough = ({ transitUs }: Margin) => transitUs >= Math.min(way ?? Infinity, stated.transitUs)
     const isKnown = this.#followers.length === 0 || steadyUs >= readUs
-    if (next === undefined) return isKnown && suits(spec)
+    if (next === undefined) return isKnown && isEnough(spec)
     const ms = (us: number | null) => (us === null ? 'an unknown time' : `${Math.ceil(us / 1_000)} ms`)
     return (
       (await this.#put(row, next, `grants were used after ${ms(age)}; answers varied by ${ms(way)}`)) &&
       this.#followers.length === 0 &&
-      suits(next)
+      isEnough(next)
     )
   }
 
@@ -270,7 +272,7 @@ export class Margins {
   async #put(row: Row, margin: Margin, why: string): Promise<boolean> {
     const { name, version, known, read, spec } = row
     const { classic, numbers } = spec
-    const made = madeWith(name, numbers, margin)
+    const made = rulesWith(name, numbers, margin)
     // With these numbers it is beyond exact arithmetic.
     if (made === undefined) return true
     const limit = { ...made, classic, numbers }
@@ -288,7 +290,7 @@ function isSame(one: Margin, other: Margin): boolean {
   return one.grantUs === other.grantUs && one.transitUs === other.transitUs
 }
 
-function statedOf({ name, spec }: Row): Margin {
+function statedMarginOf({ name, spec }: Row): Margin {
   return statedMargin(name, spec.numbers.transit, windowsUsOf(spec))
 }
 
@@ -297,7 +299,7 @@ function windowsUsOf({ rules }: Row['spec']): number[] {
 }
 
 /** Returns the rules of numbers with a margin; undefined: there are none that can be computed with. */
-function madeWith(name: string, numbers: Numbers['numbers'], margin: Margin) {
+function rulesWith(name: string, numbers: Numbers['numbers'], margin: Margin) {
   try {
     const { rules, grantUs, transitUs } = rulesOf(name, numbers, margin)
     return { rules, grantUs, transitUs }

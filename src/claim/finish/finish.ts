@@ -125,13 +125,13 @@ export class Finisher {
   }
 
   /** Registers claimed jobs, so that a claim's row is deleted when its last job has ended. */
-  opened(jobs: readonly ClaimedJob[]): void {
+  registerJobs(jobs: readonly ClaimedJob[]): void {
     this.#inHand += jobs.length
     for (const job of jobs) this.#open.set(job.claim, (this.#open.get(job.claim) ?? 0) + 1)
   }
 
   /** Registers a job of a claim of another worker, which has the claim's row: it is never deleted here. */
-  inherited(job: ClaimedJob): void {
+  registerInherited(job: ClaimedJob): void {
     this.#inHand++
     this.#open.set(job.claim, Infinity)
   }
@@ -165,7 +165,7 @@ export class Finisher {
   }
 
   /** Resolves when all outcomes so far are recorded. */
-  async settled(): Promise<void> {
+  async waitUntilRecorded(): Promise<void> {
     this.#settling++
     this.#press()
     while ((this.#flushing ?? this.#unlocking) !== undefined) await (this.#flushing ?? this.#unlocking)
@@ -186,7 +186,7 @@ export class Finisher {
   }
 
   /** Resolves when the waiting ends are to be recorded: at once if one of them is pressing. */
-  #gathered(): Promise<void> | undefined {
+  #waitForMore(): Promise<void> | undefined {
     const { clock } = this.#store
     const leftMs = this.#sinceMs + gatherMs - clock.monotonicMs()
     if (this.#isPressing || leftMs <= 0) return undefined
@@ -202,7 +202,7 @@ export class Finisher {
   async #flush(): Promise<void> {
     await Promise.resolve()
     while (this.#waiting.length > 0) {
-      await this.#gathered()
+      await this.#waitForMore()
       // Jobs are locked in this order (docs/architecture.md, "Locks").
       const batch = this.#waiting.splice(0, batchMax).toSorted((a, b) => a.job.seq - b.job.seq)
       this.#isPressing = this.#waiting.length > 0
@@ -233,7 +233,7 @@ export class Finisher {
       await clock.sleep(lockedMs)
       const all = [...this.#locked]
       const isOver = this.#isOver(sinceMs, all.length, new Error('another client has locked the jobs'))
-      const still = isOver ? [] : await this.#lockedOf(all).catch(() => all)
+      const still = isOver ? [] : await this.#findLocked(all).catch(() => all)
       const free = all.filter((ending) => !still.includes(ending))
       for (const ending of free) this.#locked.delete(ending)
       if (isOver) for (const ending of free) ending.resolve(false)
@@ -246,7 +246,7 @@ export class Finisher {
   }
 
   /** Returns the ends whose jobs another client has locked. */
-  async #lockedOf(batch: readonly Ending[]): Promise<Ending[]> {
+  async #findLocked(batch: readonly Ending[]): Promise<Ending[]> {
     const rows = await this.#store.run<{ id: string }>('claim/finish/find_locked_jobs', [
       batch.map(({ job }) => job.id),
     ])
@@ -273,9 +273,9 @@ export class Finisher {
         return isUnknown ? [] : (row?.finish_attempts ?? []).map(Number)
       } catch (error) {
         // A bucket with bad data is no fault of the attempts that used it.
-        if (isDataError(error) && (await parkBuckets(this.#store, batch.flatMap(takesOf)))) continue
+        if (isDataError(error) && (await parkBuckets(this.#store, batch.flatMap(chargedBuckets)))) continue
         if (codeOf(error) === '55P03') {
-          const locked = await this.#lockedOf(batch).catch((): Ending[] => [])
+          const locked = await this.#findLocked(batch).catch((): Ending[] => [])
           this.#keepBack(locked)
           const rest = batch.filter((ending) => !locked.includes(ending))
           const free = ended.filter((claim) => !locked.some(({ job }) => job.claim === claim))
@@ -343,7 +343,7 @@ export class Finisher {
   }
 }
 
-function takesOf({ job }: Ending): string[] {
+function chargedBuckets({ job }: Ending): string[] {
   return job.holds ?? job.buckets ?? []
 }
 

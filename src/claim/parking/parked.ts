@@ -58,7 +58,7 @@ export async function parkBuckets(sql: Sql, buckets: readonly string[] | undefin
  * Runs a write about these buckets (a settlement, a vendor's pause). If it fails on their data, the buckets are parked
  * and it runs once more: a parked bucket keeps what is written until its release.
  */
-export async function untilParked<T>(sql: Sql, buckets: readonly string[], act: () => Promise<T>): Promise<T> {
+export async function repeatAfterParking<T>(sql: Sql, buckets: readonly string[], act: () => Promise<T>): Promise<T> {
   try {
     return await act()
   } catch (error) {
@@ -72,7 +72,7 @@ export async function untilParked<T>(sql: Sql, buckets: readonly string[], act: 
  * data and is parked now.
  * @throws AttemptError SLUICE_PARKED
  */
-export async function unlessParked<T>(sql: Sql, buckets: readonly string[], act: () => Promise<T>): Promise<T> {
+export async function failIfParked<T>(sql: Sql, buckets: readonly string[], act: () => Promise<T>): Promise<T> {
   try {
     return await act()
   } catch (error) {
