@@ -11,7 +11,7 @@ import type { Alarms } from './fleet/alarms.ts'
 import type { RetentionSettings } from './fleet/retention.ts'
 import { AmqpWire } from './outlet/amqp-wire.ts'
 import { BrokerOutlet } from './outlet/broker-outlet.ts'
-import { fleetOf, FleetWorker } from './outlet/fleet-worker.ts'
+import { nameFleet, FleetWorker } from './outlet/fleet-worker.ts'
 import { OutletsByTask, type Part } from './outlet/by-task.ts'
 import { celeryOutlet } from './remote/open.ts'
 import type { CeleryOutlet } from './remote/celery-outlet.ts'
@@ -130,7 +130,7 @@ export class Workers {
     const { clock, log } = store
     const tasks = await this.#prepare(work, options)
     const labels = labelsOfFleet(tasks, options)
-    const fleet = await fleetOf(store, options.queues, labels)
+    const fleet = await nameFleet(store, options.queues, labels)
     const outlets = new OutletsByTask()
     let close: (() => Promise<void>) | undefined
     const start = async () => {
@@ -213,7 +213,7 @@ export class Workers {
     const { store, rulebook, peer, allowPrivate } = this.#options
     const tasks = here(await this.#prepare(work, options))
     const labels = labelsOfFleet(tasks, options)
-    const fleet = await fleetOf(store, options.queues, labels)
+    const fleet = await nameFleet(store, options.queues, labels)
     const broker = await this.#broker(true)
     const worker: FleetWorker = new FleetWorker({
       store,

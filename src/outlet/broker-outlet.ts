@@ -12,16 +12,16 @@ import type { JobKey, Kind, Outlet, Reports } from '../claim/outlet.ts'
 import {
   checkAnnouncement,
   type Announcement,
-  arriveBy,
+  latestArrivalMs,
   type Grants,
   keyOf,
   messageMax,
-  receiverOf,
+  createReceiver,
   type SentJob,
   type ToDispatcher,
   type ToWorker,
 } from './messages.ts'
-import { type Given, type RosterWorker, Roster } from './roster.ts'
+import { type GivenJob, type RosterWorker, Roster } from './roster.ts'
 import { UnsentError, type Wire } from './wire.ts'
 
 /** Parameters of `BrokerOutlet`; see the fields. */
@@ -36,7 +36,7 @@ export interface BrokerOutletOptions {
 }
 
 /** The jobs of one message, which have the same time to arrive. */
-interface Portion {
+interface GrantBatch {
   at: number
   leftMs: number
   jobs: ClaimedJob[]
@@ -87,7 +87,7 @@ export class BrokerOutlet implements Outlet {
     const { wire, fleet, log } = this.#options
     await wire.receive(
       this.id,
-      receiverOf<ToDispatcher>(log, (message) => this.#receive(message)),
+      createReceiver<ToDispatcher>(log, (message) => this.#receive(message)),
       fleet,
     )
     this.#tick()
@@ -96,7 +96,7 @@ export class BrokerOutlet implements Outlet {
   async close(): Promise<void> {
     this.#isClosed = true
     const left: ToWorker = { type: 'left', from: this.id }
-    await Promise.allSettled(this.#roster.posts.map((post) => this.#publish(post, JSON.stringify(left))))
+    await Promise.allSettled(this.#roster.workers.map((worker) => this.#publish(worker, JSON.stringify(left))))
     const { wire, log } = this.#options
     await wire.leave(this.id)
     const { sent, received, jobs } = this.#traffic
@@ -120,44 +120,44 @@ export class BrokerOutlet implements Outlet {
 
   enlist(): readonly string[] {
     const nowMs = this.#options.clock.monotonicMs()
-    return this.#roster.posts.flatMap((post) => {
-      if (post.stint === null || this.#ending.has(post.stint)) return []
-      post.enlist(nowMs)
-      return [post.stint]
+    return this.#roster.workers.flatMap((worker) => {
+      if (worker.stint === null || this.#ending.has(worker.stint)) return []
+      worker.enlist(nowMs)
+      return [worker.stint]
     })
   }
 
   start(jobs: readonly ClaimedJob[]): void {
-    const portions = new Map<RosterWorker, ClaimedJob[]>()
+    const jobsByWorker = new Map<RosterWorker, ClaimedJob[]>()
     for (const job of jobs) {
-      const post = this.#roster.choose(job.task, job.requestedAt?.monotonicMs ?? job.grantedMs)
-      if (post === undefined) {
+      const worker = this.#roster.choose(job.task, job.requestedAt?.monotonicMs ?? job.grantedMs)
+      if (worker === undefined) {
         // In a later turn, because this call is still giving out its jobs.
         queueMicrotask(() => this.#reports?.refused(job))
         continue
       }
-      post.jobs.set(keyOf(job), { job, arriveByMs: arriveBy(job), isHeld: false, isBegun: false })
-      this.#places.set(job, post)
+      worker.jobs.set(keyOf(job), { job, arriveByMs: latestArrivalMs(job), isHeld: false, isBegun: false })
+      this.#places.set(job, worker)
       this.#traffic.jobs++
-      const portion = portions.get(post)
-      if (portion === undefined) portions.set(post, [job])
-      else portion.push(job)
+      const assigned = jobsByWorker.get(worker)
+      if (assigned === undefined) jobsByWorker.set(worker, [job])
+      else assigned.push(job)
     }
-    for (const [post, portion] of portions) this.#send(post, portion)
+    for (const [worker, assigned] of jobsByWorker) this.#sendJobs(worker, assigned)
   }
 
   abort(job: ClaimedJob): void {
-    const post = this.#places.get(job)
-    if (post === undefined) return
+    const worker = this.#places.get(job)
+    if (worker === undefined) return
     const stop: ToWorker = { type: 'abort', from: this.id, keys: [keyOf(job)] }
     // If this message is lost, the answer to the worker's next announcement shows that the job is not its own.
-    void this.#publish(post, JSON.stringify(stop)).catch(() => {})
+    void this.#publish(worker, JSON.stringify(stop)).catch(() => {})
   }
 
-  #send(post: RosterWorker, jobs: readonly ClaimedJob[]): void {
+  #sendJobs(worker: RosterWorker, jobs: readonly ClaimedJob[]): void {
     const { clock } = this.#options
     const at = clock.monotonicMs()
-    const open = new Map<number, Portion>()
+    const open = new Map<number, GrantBatch>()
     for (const job of jobs) {
       // Time that this clock has missed since the claim makes the grant older.
       const {
@@ -171,56 +171,60 @@ export class BrokerOutlet implements Outlet {
         grantedMs: job.grantedMs - (caughtUpMs(clock, job.requestedAt) - at),
       }
       const text = JSON.stringify(sent satisfies SentJob)
-      const leftMs = Math.floor(arriveBy(sent) - at)
-      let portion = open.get(leftMs)
-      if (portion === undefined || portion.size + text.length > messageMax) {
-        if (portion !== undefined) void this.#grant(post, portion)
-        open.set(leftMs, (portion = { at, leftMs, jobs: [], texts: [], size: 0 }))
+      const leftMs = Math.floor(latestArrivalMs(sent) - at)
+      let batch = open.get(leftMs)
+      if (batch === undefined || batch.size + text.length > messageMax) {
+        if (batch !== undefined) void this.#sendBatch(worker, batch)
+        open.set(leftMs, (batch = { at, leftMs, jobs: [], texts: [], size: 0 }))
       }
-      portion.jobs.push(job)
-      portion.texts.push(text)
-      portion.size += text.length
+      batch.jobs.push(job)
+      batch.texts.push(text)
+      batch.size += text.length
     }
-    for (const portion of open.values()) void this.#grant(post, portion)
+    for (const batch of open.values()) void this.#sendBatch(worker, batch)
   }
 
-  async #grant(post: RosterWorker, { at, leftMs, jobs, texts }: Portion): Promise<void> {
+  async #sendBatch(worker: RosterWorker, { at, leftMs, jobs, texts }: GrantBatch): Promise<void> {
     const head: Omit<Grants, 'jobs'> = {
       type: 'grants',
       from: this.id,
       at,
       claimer: this.#claimer() ?? '',
-      stint: post.stint,
-      recorded: post.recorded.splice(0),
+      stint: worker.stint,
+      recorded: worker.recorded.splice(0),
     }
     try {
       if (leftMs <= 0) throw new UnsentError('too old')
-      await this.#publish(post, `${JSON.stringify(head).slice(0, -1)},"jobs":[${texts.join(',')}]}`, leftMs + overdueMs)
+      await this.#publish(
+        worker,
+        `${JSON.stringify(head).slice(0, -1)},"jobs":[${texts.join(',')}]}`,
+        leftMs + overdueMs,
+      )
     } catch (error) {
       // After any other error the message may have arrived: the worker's announcements show that, or it arrives too
       // late.
       if (!(error instanceof UnsentError)) return
       // It gets no more jobs until its next announcement.
-      post.stopGiving()
-      for (const job of jobs) this.#refuse(post, keyOf(job))
+      worker.stopGiving()
+      for (const job of jobs) this.#refuse(worker, keyOf(job))
     }
   }
 
-  #publish(post: RosterWorker, message: string, ttlMs?: number): Promise<void> {
+  #publish(worker: RosterWorker, message: string, ttlMs?: number): Promise<void> {
     this.#traffic.sent++
-    return this.#options.wire.send(post.id, message, ttlMs)
+    return this.#options.wire.send(worker.id, message, ttlMs)
   }
 
   /** Reports that a job was not begun, and will not be. */
-  #refuse(post: RosterWorker, key: string): void {
-    const given = post.jobs.get(key)
+  #refuse(worker: RosterWorker, key: string): void {
+    const given = worker.jobs.get(key)
     if (given === undefined) return
-    this.#take(post, key, given)
+    this.#removeJob(worker, key, given)
     this.#reports?.refused(given.job)
   }
 
-  #take(post: RosterWorker, key: string, { job }: Given): void {
-    post.jobs.delete(key)
+  #removeJob(worker: RosterWorker, key: string, { job }: GivenJob): void {
+    worker.jobs.delete(key)
     this.#places.delete(job)
   }
 
@@ -232,42 +236,42 @@ export class BrokerOutlet implements Outlet {
       const offer: ToWorker = { type: 'offer', from: this.id }
       return void wire.send(message.worker, JSON.stringify(offer)).catch(() => {})
     }
-    if (message.type === 'announce') return this.#announced(message)
-    const post = this.#roster.find(message.worker)
-    if (post === undefined) return
-    post.silentMs = 0
-    if (message.type === 'ended') for (const [key, outcome] of message.ends) this.#ended(post, key, outcome)
-    else if (message.type === 'began') this.#begun(post, message.keys)
-    else if (message.type === 'bye') this.#left(post)
+    if (message.type === 'announce') return this.#handleAnnouncement(message)
+    const worker = this.#roster.find(message.worker)
+    if (worker === undefined) return
+    worker.silentMs = 0
+    if (message.type === 'ended') for (const [key, outcome] of message.ends) this.#handleEnd(worker, key, outcome)
+    else if (message.type === 'began') this.#reportBegun(worker, message.keys)
+    else if (message.type === 'bye') this.#removeWorker(worker)
   }
 
-  #announced(message: Announcement): void {
+  #handleAnnouncement(message: Announcement): void {
     checkAnnouncement(message)
     const { clock } = this.#options
     const at = clock.monotonicMs()
     if (message.n <= (this.#roster.find(message.worker)?.n ?? 0)) return
-    const post = this.#roster.setCapacity(message.worker, message)
-    post.n = message.n
-    post.silentMs = 0
+    const worker = this.#roster.setCapacity(message.worker, message)
+    worker.n = message.n
+    worker.silentMs = 0
     const inherited = message.orphans.map(({ job, from }) =>
-      this.#inherit(post, { ...job, grantedMs: -Infinity }, from),
+      this.#inherit(worker, { ...job, grantedMs: -Infinity }, from),
     )
-    for (const { stint, begun } of message.left) this.#over(post, stint, begun)
+    for (const { stint, begun } of message.left) this.#endStint(worker, stint, begun)
     const holds = new Set(message.holds)
-    this.#begun(post, message.holds)
+    this.#reportBegun(worker, message.holds)
     const asOfMs = message.asOf ?? -Infinity
-    for (const [key, given] of post.jobs) {
+    for (const [key, given] of worker.jobs) {
       if (holds.has(key)) given.isHeld = true
       // Another dispatcher has recorded its end. The round of this dispatcher then finds that the store has no such
       // claim.
-      else if (given.isHeld) this.#take(post, key, given)
+      else if (given.isHeld) this.#removeJob(worker, key, given)
       // From now on the worker would refuse it.
-      else if (asOfMs > given.arriveByMs) this.#refuse(post, key)
+      else if (asOfMs > given.arriveByMs) this.#refuse(worker, key)
     }
-    const strangers = message.holds.filter((key) => !post.jobs.has(key) && !post.ending.has(key))
-    const recorded = post.recorded.splice(0)
+    const strangers = message.holds.filter((key) => !worker.jobs.has(key) && !worker.ending.has(key))
+    const recorded = worker.recorded.splice(0)
     const answer: ToWorker = { type: 'answer', from: this.id, echo: message.at, at, recorded, strangers, inherited }
-    void this.#publish(post, JSON.stringify(answer)).catch(() => {})
+    void this.#publish(worker, JSON.stringify(answer)).catch(() => {})
     this.#reports?.changed()
   }
 
@@ -275,9 +279,9 @@ export class BrokerOutlet implements Outlet {
    * Reports jobs that a worker has as begun. It does not mark them as held, because an announcement that was sent
    * before may still arrive.
    */
-  #begun(post: RosterWorker, keys: readonly string[]): void {
+  #reportBegun(worker: RosterWorker, keys: readonly string[]): void {
     const begun = keys.flatMap((key) => {
-      const given = post.jobs.get(key)
+      const given = worker.jobs.get(key)
       if (given === undefined || given.isBegun) return []
       given.isBegun = true
       return [given.job]
@@ -286,58 +290,58 @@ export class BrokerOutlet implements Outlet {
   }
 
   /** Takes over a job of a lost dispatcher that the worker executes. */
-  #inherit(post: RosterWorker, job: ClaimedJob, from: string): string {
+  #inherit(worker: RosterWorker, job: ClaimedJob, from: string): string {
     const key = keyOf(job)
-    if (post.jobs.has(key) || post.ending.has(key)) return key
-    post.jobs.set(key, { job, arriveByMs: Infinity, isHeld: true, isBegun: true })
-    this.#places.set(job, post)
+    if (worker.jobs.has(key) || worker.ending.has(key)) return key
+    worker.jobs.set(key, { job, arriveByMs: Infinity, isHeld: true, isBegun: true })
+    this.#places.set(job, worker)
     this.#reports?.inherited(job, from)
     void this.#reports?.begun([job])
     return key
   }
 
   /** Reports that a stint is over, with this dispatcher or another one. */
-  #over(post: RosterWorker, stint: string, begun: readonly JobKey[]): void {
-    if (this.#ending.has(stint) || post.recorded.includes(stint)) return
+  #endStint(worker: RosterWorker, stint: string, begun: readonly JobKey[]): void {
+    if (this.#ending.has(stint) || worker.recorded.includes(stint)) return
     this.#ending.add(stint)
     void this.#reports
       ?.left(stint, begun)
-      .then(() => post.recorded.push(stint))
+      .then(() => worker.recorded.push(stint))
       // If it fails, the worker reports the stint again.
       .catch(() => {})
       .finally(() => this.#ending.delete(stint))
   }
 
-  #ended(post: RosterWorker, key: string, outcome: Outcome | null): void {
-    const given = post.jobs.get(key)
+  #handleEnd(worker: RosterWorker, key: string, outcome: Outcome | null): void {
+    const given = worker.jobs.get(key)
     if (given === undefined) {
       // The end was reported before, or the job was given up.
-      if (!post.ending.has(key)) post.recorded.push(key)
+      if (!worker.ending.has(key)) worker.recorded.push(key)
       return
     }
     if (outcome === null) {
-      post.recorded.push(key)
-      return this.#refuse(post, key)
+      worker.recorded.push(key)
+      return this.#refuse(worker, key)
     }
-    this.#take(post, key, given)
-    post.ending.add(key)
+    this.#removeJob(worker, key, given)
+    worker.ending.add(key)
     const recorded = () => {
-      post.ending.delete(key)
-      post.recorded.push(key)
+      worker.ending.delete(key)
+      worker.recorded.push(key)
     }
     const failed = (error: unknown) =>
-      this.#options.log.error('the end of an attempt cannot be read', { err: error, worker: post.id })
+      this.#options.log.error('the end of an attempt cannot be read', { err: error, worker: worker.id })
     void this.#reports?.ended(given.job, outcome).then(recorded, failed)
   }
 
   /** Removes a worker that has signed off: it has no jobs, and takes none. */
-  #left(post: RosterWorker): void {
+  #removeWorker(worker: RosterWorker): void {
     // Jobs that it had begun have ended with another dispatcher.
-    for (const [key, given] of post.jobs)
-      if (given.isHeld) this.#take(post, key, given)
-      else this.#refuse(post, key)
-    this.#roster.remove(post)
-    if (post.stint !== null) this.#over(post, post.stint, [])
+    for (const [key, given] of worker.jobs)
+      if (given.isHeld) this.#removeJob(worker, key, given)
+      else this.#refuse(worker, key)
+    this.#roster.remove(worker)
+    if (worker.stint !== null) this.#endStint(worker, worker.stint, [])
   }
 
   #tick(): void {
@@ -347,22 +351,22 @@ export class BrokerOutlet implements Outlet {
     // Time in which nothing can be received, or this process does not run, does not count as silence.
     const passedMs = wire.isUp ? Math.min(nowMs - this.#lookedMs, 2 * tickMs) : 0
     this.#lookedMs = nowMs
-    for (const post of this.#roster.posts) {
-      post.silentMs += passedMs
-      if (post.silentMs > lostMs) this.#lost(post)
-      else if (post.silentMs > lostMs / 3 && post.slots > 0) post.stopGiving()
+    for (const worker of this.#roster.workers) {
+      worker.silentMs += passedMs
+      if (worker.silentMs > lostMs) this.#loseWorker(worker)
+      else if (worker.silentMs > lostMs / 3 && worker.slots > 0) worker.stopGiving()
     }
     clock.after(tickMs, () => this.#tick())
   }
 
-  #lost(post: RosterWorker): void {
-    this.#roster.remove(post)
+  #loseWorker(worker: RosterWorker): void {
+    this.#roster.remove(worker)
     const { log } = this.#options
-    const jobs = [...post.jobs]
+    const jobs = [...worker.jobs]
     const text = 'a worker is lost: it has been silent for 10 s; its jobs run again, marked `ambiguous`'
-    log.warn(text, { worker: post.id, jobs: jobs.length })
+    log.warn(text, { worker: worker.id, jobs: jobs.length })
     for (const [key, given] of jobs) {
-      this.#take(post, key, given)
+      this.#removeJob(worker, key, given)
       this.#reports?.lost(given.job)
     }
     // All of them may have begun.
@@ -374,6 +378,6 @@ export class BrokerOutlet implements Outlet {
         },
       ]) => ({ claim, seq }),
     )
-    if (post.stint !== null) this.#over(post, post.stint, given)
+    if (worker.stint !== null) this.#endStint(worker, worker.stint, given)
   }
 }

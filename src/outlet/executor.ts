@@ -11,12 +11,12 @@ import type { Outcome } from '../claim/finish/finish.ts'
 import { type JobKey, type Outlet, type OutletFor, localReports } from '../claim/outlet.ts'
 import {
   type Answer,
-  arriveBy,
+  latestArrivalMs,
   type Capacity,
   type Grants,
   keyOf,
   type Places,
-  receiverOf,
+  createReceiver,
   type SentJob,
   type ToDispatcher,
   type ToWorker,
@@ -39,7 +39,7 @@ export interface ExecutorOptions {
    * Called when a job with limits arrived too late, with the age of its grant; the lives of grants are adapted to such
    * ages.
    */
-  late(task: string, ageMs: number): void
+  onLate(task: string, ageMs: number): void
   clock: Clock
   log: Log
 }
@@ -49,7 +49,7 @@ const tickMs = 1_000
 const silentMax = 3_500
 /** How long a worker goes on announcing itself to a silent dispatcher. */
 const forgetMs = 60_000
-const againMs = 1_500
+const repeatMs = 1_500
 
 /** One worker. */
 export class Executor {
@@ -80,10 +80,10 @@ export class Executor {
     this.#outbox = new Outbox({
       clock,
       held: () => (this.#isClosed ? [] : this.#held.values()),
-      began: (to, keys) => publish(to, { type: 'began', worker: this.id, keys }),
-      ended: (to, ends) => publish(to, { type: 'ended', worker: this.id, ends }),
+      sendBegun: (to, keys) => publish(to, { type: 'began', worker: this.id, keys }),
+      sendEnds: (to, ends) => publish(to, { type: 'ended', worker: this.id, ends }),
     })
-    const reports = localReports((job, outcome) => this.#ended(job, outcome))
+    const reports = localReports((job, outcome) => this.#endAttempt(job, outcome))
     this.#outlet = options.outlet(reports, () => undefined)
   }
 
@@ -100,7 +100,7 @@ export class Executor {
   async open(): Promise<void> {
     await this.#options.wire.receive(
       this.id,
-      receiverOf<ToWorker>(this.#options.log, (message) => this.#receive(message)),
+      createReceiver<ToWorker>(this.#options.log, (message) => this.#receive(message)),
     )
     this.#tick()
   }
@@ -113,7 +113,7 @@ export class Executor {
   }
 
   /** Resolves when no attempt is under way. */
-  idle(): Promise<void> {
+  waitUntilIdle(): Promise<void> {
     return this.#waiters.waitUntil(() => this.running === 0)
   }
 
@@ -133,39 +133,39 @@ export class Executor {
 
   #receive(message: ToWorker): void {
     if (this.#isClosed) return
-    const dispatcher = this.#dispatcher(message.from)
+    const dispatcher = this.#findDispatcher(message.from)
     dispatcher.silentMs = 0
     if (message.type === 'offer') this.#attach(dispatcher)
-    else if (message.type === 'grants') this.#granted(dispatcher, message)
-    else if (message.type === 'abort') this.#aborted(dispatcher, message.keys)
-    else if (message.type === 'left') this.#left(dispatcher)
-    else this.#answered(dispatcher, message)
+    else if (message.type === 'grants') this.#takeJobs(dispatcher, message)
+    else if (message.type === 'abort') this.#stopAttempts(dispatcher, message.keys)
+    else if (message.type === 'left') this.#handleLeave(dispatcher)
+    else this.#handleAnswer(dispatcher, message)
   }
 
-  #answered(from: Dispatcher, { echo, at, recorded, strangers, inherited }: Answer): void {
+  #handleAnswer(from: Dispatcher, { echo, at, recorded, strangers, inherited }: Answer): void {
     const isFirst = from.time.since === undefined
     const announcedAt = from.announced.get(echo)
-    if (announcedAt !== undefined) from.time.answered(announcedAt, at)
+    if (announcedAt !== undefined) from.time.recordAnswer(announcedAt, at)
     for (const earlier of from.announced.keys()) if (earlier <= echo) from.announced.delete(earlier)
     for (const key of inherited) {
       const held = this.#held.get(key)
       if (held?.to === from) held.isOrphan = false
-      if (held?.outcome !== undefined) this.#outbox.ended(held)
+      if (held?.outcome !== undefined) this.#outbox.reportEnd(held)
     }
-    this.#recorded(recorded)
-    this.#aborted(from, strangers)
+    this.#forgetRecorded(recorded)
+    this.#stopAttempts(from, strangers)
     // The ages of its grants can be computed from now on.
     if (isFirst) this.#announce(from)
   }
 
-  #left(dispatcher: Dispatcher): void {
+  #handleLeave(dispatcher: Dispatcher): void {
     dispatcher.silentMs = Infinity
     if (this.#own !== dispatcher) return
     this.#detach(dispatcher)
     this.#seek()
   }
 
-  #dispatcher(id: string): Dispatcher {
+  #findDispatcher(id: string): Dispatcher {
     const known = this.#dispatchers.get(id)
     if (known !== undefined) return known
     const time = new PeerClock(this.#options.clock)
@@ -196,27 +196,27 @@ export class Executor {
   }
 
   /** Takes the jobs that it can begin in time, and refuses the others at once. */
-  #granted(dispatcher: Dispatcher, { at, claimer, stint, jobs, recorded }: Grants): void {
+  #takeJobs(dispatcher: Dispatcher, { at, claimer, stint, jobs, recorded }: Grants): void {
     const { clock } = this.#options
-    this.#recorded(recorded)
-    dispatcher.time.showed(at)
+    this.#forgetRecorded(recorded)
+    dispatcher.time.recordTime(at)
     const latestMs = dispatcher.time.latestMs()
     const begun: ClaimedJob[] = []
     const taken: Held[] = []
     for (const sent of jobs) {
       const key = keyOf(sent)
       if (this.#seen.has(key) || this.#held.has(key)) continue
-      this.#seen.set(key, { from: dispatcher, untilMs: arriveBy(sent) })
-      const isLate = latestMs > arriveBy(sent)
+      this.#seen.set(key, { from: dispatcher, untilMs: latestArrivalMs(sent) })
+      const isLate = latestMs > latestArrivalMs(sent)
       if (isLate && sent.buckets !== null && latestMs !== Infinity)
-        this.#options.late(sent.task, latestMs - sent.grantedMs)
+        this.#options.onLate(sent.task, latestMs - sent.grantedMs)
       if (isLate || stint === null || stint !== dispatcher.stint || !this.#hasRoom(sent, begun)) {
         this.#outbox.refuse(dispatcher, key)
         continue
       }
       const job = jobOf(sent, clock.monotonicMs() - (latestMs - sent.grantedMs), dispatcher.time.since)
-      const whose = { from: dispatcher, to: dispatcher, isOrphan: false, isReportedBegun: false }
-      taken.push({ key, job, claimer, ...whose, sentMs: 0, sinceMs: clock.monotonicMs() })
+      const roles = { from: dispatcher, to: dispatcher, isOrphan: false, isReportedBegun: false }
+      taken.push({ key, job, claimer, ...roles, sentMs: 0, sinceMs: clock.monotonicMs() })
       begun.push(job)
     }
     // They begin only now: if a part of a message cannot be read, none of its jobs may begin.
@@ -224,7 +224,7 @@ export class Executor {
     this.#running += begun.length
     if (begun.length > 0) {
       this.#outlet.start(begun)
-      this.#outbox.began()
+      this.#outbox.reportBegun()
     }
   }
 
@@ -235,16 +235,16 @@ export class Executor {
     return this.#outlet.free() > begun.length && (kind === undefined || kind.free() > taken)
   }
 
-  #ended(job: ClaimedJob, outcome: Outcome): void {
+  #endAttempt(job: ClaimedJob, outcome: Outcome): void {
     const held = this.#held.get(keyOf(job))
     if (held === undefined || held.outcome !== undefined) return
     held.outcome = outcome
     this.#running--
-    this.#outbox.ended(held)
+    this.#outbox.reportEnd(held)
     this.#waiters.recheck()
   }
 
-  #recorded(keys: readonly string[]): void {
+  #forgetRecorded(keys: readonly string[]): void {
     for (const key of keys) {
       this.#stints.delete(key)
       if (this.#held.get(key)?.outcome !== undefined) this.#held.delete(key)
@@ -253,12 +253,12 @@ export class Executor {
   }
 
   /** Stops attempts that are no longer this worker's. Attempts that another dispatcher has taken over continue. */
-  #aborted(from: Dispatcher, keys: readonly string[]): void {
+  #stopAttempts(from: Dispatcher, keys: readonly string[]): void {
     for (const key of keys) {
       const held = this.#held.get(key)
       if (held?.to !== from) continue
       if (held.outcome === undefined) this.#outlet.abort(held.job, new Error('the job was taken from this worker'))
-      else this.#recorded([key])
+      else this.#forgetRecorded([key])
     }
   }
 
@@ -281,15 +281,15 @@ export class Executor {
       worker: this.id,
       n: ++to.n,
       at,
-      asOf: to.time.promisedMs(),
+      asOf: to.time.promiseLatestMs(),
       holds: mine.map(({ key }) => key),
       orphans,
       left: [...this.#stints].map(([stint, begun]) => ({ stint, begun })),
-      ...this.#capacity(to),
+      ...this.#computeCapacity(to),
     }).catch(() => {})
   }
 
-  #capacity(to: Dispatcher): Capacity {
+  #computeCapacity(to: Dispatcher): Capacity {
     const { tasks, kinds } = this.#options
     const others = [...this.#held.values()].filter(
       (held) => held.to !== to && held.from !== to && held.outcome === undefined,
@@ -318,7 +318,7 @@ export class Executor {
     this.#reassign()
     if (this.#own === undefined && !this.#isStopping) this.#seek()
     for (const held of this.#held.values())
-      if (held.outcome !== undefined && nowMs - held.sentMs > againMs) this.#outbox.ended(held)
+      if (held.outcome !== undefined && nowMs - held.sentMs > repeatMs) this.#outbox.reportEnd(held)
     const busy = new Set([...this.#held.values()].map(({ to }) => to))
     for (const [id, dispatcher] of this.#dispatchers)
       // A silent dispatcher may go on later, and must not conclude that this worker is lost.

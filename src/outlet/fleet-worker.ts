@@ -58,7 +58,7 @@ export class FleetWorker {
       tasks: repertoire.known(rulebook).tasks,
       kinds: few.size === 0 ? [] : [{ tasks: [...few], places: threads }],
       outlet: (reports) => local.outlet(reports),
-      late: (name, ageMs) => margins.recordAge(limits.get(name) ?? [], ageMs, true),
+      onLate: (name, ageMs) => margins.recordAge(limits.get(name) ?? [], ageMs, true),
       clock,
       log,
     })
@@ -116,13 +116,13 @@ export class FleetWorker {
     void this.#opening.end()
     const late = new AbortController()
     const stopped = this.#executor.stop(late.signal)
-    await this.#executor.idle()
+    await this.#executor.waitUntilIdle()
     const cancel = store.clock.after(signOffMs, () => late.abort())
     await stopped
     cancel()
     this.#end.abort()
     await this.#executor.close()
-    await this.#notes()
+    await this.#writeNotes()
     await this.#local.close()
     await ended()
   }
@@ -136,14 +136,14 @@ export class FleetWorker {
         await renew()
         await marginsOf(store).renew()
         await rulebook.estimates?.write()
-        await this.#notes()
+        await this.#writeNotes()
       } catch (error) {
         store.log.debug('a worker could not write to the store', { err: error })
       }
     }
   }
 
-  async #notes(): Promise<void> {
+  async #writeNotes(): Promise<void> {
     await this.#local.notes.write(this.#options.store).catch(() => {})
   }
 }
@@ -152,7 +152,7 @@ export class FleetWorker {
  * Returns the name under which dispatchers and workers of one store, that serve the same queues and have the same labels,
  * find each other.
  */
-export async function fleetOf(
+export async function nameFleet(
   store: Store,
   queues: readonly string[] | undefined,
   labels: Readonly<Record<string, string>>,

@@ -128,7 +128,7 @@ export type ToWorker = Offer | Answer | Grants | Abort | Left
 export const messageMax = 500_000
 
 /** Returns a receiver of messages' texts. It drops texts that cannot be read, with a warning. */
-export function receiverOf<T>(log: Log, receive: (message: T) => void): (text: string) => void {
+export function createReceiver<T>(log: Log, receive: (message: T) => void): (text: string) => void {
   return (text) => {
     try {
       receive(JSON.parse(text) as T)
@@ -166,7 +166,7 @@ const defaultGrantMs = 100
  * Returns the time, in the clock of its dispatcher, after which a worker does not take a job: when a quarter of its
  * grant's life is left.
  */
-export function arriveBy({
+export function latestArrivalMs({
   buckets,
   grantUs,
   grantedMs,

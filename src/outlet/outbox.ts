@@ -12,8 +12,8 @@ export interface OutboxOptions {
   clock: Clock
   /** Returns the jobs in hand. */
   held(): Iterable<Held>
-  began(to: Dispatcher, keys: string[]): void
-  ended(to: Dispatcher, ends: End[]): void
+  sendBegun(to: Dispatcher, keys: string[]): void
+  sendEnds(to: Dispatcher, ends: End[]): void
 }
 
 /** After how long a job is reported as begun, and how often such jobs are looked for. */
@@ -33,10 +33,10 @@ export class Outbox {
   }
 
   /** Records that jobs have begun. */
-  began(): void {
+  reportBegun(): void {
     if (this.#isSending) return
     this.#isSending = true
-    this.#options.clock.after(beganMs, () => this.#reportBegan())
+    this.#options.clock.after(beganMs, () => this.#sendBegun())
   }
 
   /** Reports a job that was not taken. */
@@ -46,26 +46,26 @@ export class Outbox {
   }
 
   /** Reports the end of an attempt; may be called again for the same one. */
-  ended(held: Held): void {
+  reportEnd(held: Held): void {
     this.#ends.add(held)
     this.#flushSoon()
   }
 
   /** Reports which jobs have begun, all that have run for a while at once: most jobs end before that. */
-  #reportBegan(): void {
+  #sendBegun(): void {
     this.#isSending = false
-    const { clock, held: all, began } = this.#options
+    const { clock, held: all, sendBegun } = this.#options
     const atMs = clock.monotonicMs() - beganMs
-    const portions = new Map<Dispatcher, string[]>()
+    const byDispatcher = new Map<Dispatcher, string[]>()
     for (const held of all()) {
       if (held.isReportedBegun || held.outcome !== undefined) continue
-      if (held.sinceMs > atMs) this.began()
+      if (held.sinceMs > atMs) this.reportBegun()
       else {
         held.isReportedBegun = true
-        add(portions, held.to, held.key)
+        add(byDispatcher, held.to, held.key)
       }
     }
-    for (const [to, keys] of portions) began(to, keys)
+    for (const [to, keys] of byDispatcher) sendBegun(to, keys)
   }
 
   #flushSoon(): void {
@@ -77,37 +77,37 @@ export class Outbox {
   #flush(): void {
     this.#isFlushing = false
     const nowMs = this.#options.clock.monotonicMs()
-    const portions = new Map<Dispatcher, End[]>()
+    const byDispatcher = new Map<Dispatcher, End[]>()
     for (const held of this.#ends) {
       held.sentMs = nowMs
       // A dispatcher that does not know the job would take its end for a repetition.
-      if (held.outcome !== undefined && !held.isOrphan) add(portions, held.to, [held.key, held.outcome])
+      if (held.outcome !== undefined && !held.isOrphan) add(byDispatcher, held.to, [held.key, held.outcome])
     }
     this.#ends.clear()
-    for (const [to, keys] of this.#refused) for (const key of keys) add(portions, to, [key, null])
+    for (const [to, keys] of this.#refused) for (const key of keys) add(byDispatcher, to, [key, null])
     this.#refused.clear()
-    for (const [to, ends] of portions) for (const portion of divided(ends)) this.#options.ended(to, portion)
+    for (const [to, ends] of byDispatcher) for (const part of divideEnds(ends)) this.#options.sendEnds(to, part)
   }
 }
 
 /** Divides ends among messages. */
-function divided(ends: readonly End[]): End[][] {
-  const portions: End[][] = []
+function divideEnds(ends: readonly End[]): End[][] {
+  const parts: End[][] = []
   let size = Infinity
   for (const end of ends) {
     const more = JSON.stringify(end).length
     if (size + more > messageMax) {
-      portions.push([])
+      parts.push([])
       size = 0
     }
-    portions.at(-1)?.push(end)
+    parts.at(-1)?.push(end)
     size += more
   }
-  return portions
+  return parts
 }
 
-function add<T>(portions: Map<Dispatcher, T[]>, to: Dispatcher, one: T): void {
-  const portion = portions.get(to)
-  if (portion === undefined) portions.set(to, [one])
-  else portion.push(one)
+function add<T>(lists: Map<Dispatcher, T[]>, to: Dispatcher, one: T): void {
+  const list = lists.get(to)
+  if (list === undefined) lists.set(to, [one])
+  else list.push(one)
 }

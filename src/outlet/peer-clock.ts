@@ -10,7 +10,7 @@ const doubtMs = 250
 const stepMs = 1_000
 
 /** The peer's clock showed `theirMs` after `since`. */
-interface Sample {
+interface Reading {
   since: Moment
   theirMs: number
 }
@@ -18,10 +18,10 @@ interface Sample {
 /** The clock of one other process. */
 export class PeerClock {
   readonly #clock: Clock
-  #sample: Sample | undefined
+  #reading: Reading | undefined
   /** The latest time `theirMs` that the peer's clock has shown, and when that was received. */
   #shown = { theirMs: -Infinity, atMs: 0 }
-  /** The time that `promisedMs` returned. */
+  /** The time that `promiseLatestMs` returned. */
   #promisedMs = -Infinity
 
   constructor(clock: Clock) {
@@ -30,25 +30,25 @@ export class PeerClock {
 
   /** The moment from which the latest time is computed; undefined: it is not known. */
   get since(): Moment | undefined {
-    return this.#sample?.since
+    return this.#reading?.since
   }
 
   /** True if the peer's time is known to a quarter of a second. */
   get isKnown(): boolean {
-    return this.#bound(this.#sample) - this.earliestMs() <= doubtMs
+    return this.#latestMsBy(this.#reading) - this.earliestMs() <= doubtMs
   }
 
   /** Records that the peer answered a message sent at `since`, when its clock showed `theirMs`. */
-  answered(since: Moment, theirMs: number): void {
+  recordAnswer(since: Moment, theirMs: number): void {
     const sample = { since, theirMs }
-    if (this.#bound(sample) <= this.#bound(this.#sample)) this.#sample = sample
-    this.showed(theirMs)
+    if (this.#latestMsBy(sample) <= this.#latestMsBy(this.#reading)) this.#reading = sample
+    this.recordTime(theirMs)
   }
 
   /** Records that the peer's clock has shown this time. */
-  showed(theirMs: number): void {
+  recordTime(theirMs: number): void {
     // Beyond what was possible: a clock of this machine stood still.
-    if (theirMs > this.#bound(this.#sample)) this.#sample = undefined
+    if (theirMs > this.#latestMsBy(this.#reading)) this.#reading = undefined
     if (theirMs > this.earliestMs()) this.#shown = { theirMs, atMs: this.#clock.monotonicMs() }
   }
 
@@ -60,19 +60,19 @@ export class PeerClock {
 
   /** Returns the latest time that the peer's clock can show now, not less than what was promised; Infinity: it is not known. */
   latestMs(): number {
-    const boundMs = this.#bound(this.#sample)
+    const boundMs = this.#latestMsBy(this.#reading)
     if (this.#promisedMs > boundMs + stepMs) this.#promisedMs = -Infinity
     return Math.max(this.#promisedMs, boundMs)
   }
 
   /** Returns the latest time, if it is known well, and will never return an earlier one. */
-  promisedMs(): number | null {
+  promiseLatestMs(): number | null {
     if (!this.isKnown) return null
     this.#promisedMs = this.latestMs()
     return this.#promisedMs
   }
 
-  #bound(sample: Sample | undefined): number {
+  #latestMsBy(sample: Reading | undefined): number {
     if (sample === undefined) return Infinity
     const { since, theirMs } = sample
     return theirMs + (caughtUpMs(this.#clock, since) - since.monotonicMs) * (1 + drift)

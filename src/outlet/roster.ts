@@ -4,7 +4,7 @@ import type { Kind } from '../claim/outlet.ts'
 import type { Capacity } from './messages.ts'
 
 /** A job given to a worker. */
-export interface Given {
+export interface GivenJob {
   readonly job: ClaimedJob
   /** After this time of the dispatcher's clock the worker does not take it any more. */
   readonly arriveByMs: number
@@ -20,7 +20,7 @@ const none: Capacity = { stint: null, slots: 0, tasks: [], kinds: [] }
 export class RosterWorker {
   readonly id: string
   /** The jobs that it was given, by key. */
-  readonly jobs = new Map<string, Given>()
+  readonly jobs = new Map<string, GivenJob>()
   /** Keys of jobs whose end is being recorded. */
   readonly ending = new Set<string>()
   /** Keys of jobs whose end is recorded, which the worker has still to be sent. */
@@ -97,7 +97,7 @@ export class RosterWorker {
 
 /** All workers of one dispatcher. */
 export class Roster {
-  readonly #posts = new Map<string, RosterWorker>()
+  readonly #workers = new Map<string, RosterWorker>()
   readonly #tasks: readonly string[]
   #kinds: readonly Kind[] | undefined
 
@@ -106,38 +106,38 @@ export class Roster {
     this.#tasks = tasks
   }
 
-  get posts(): readonly RosterWorker[] {
-    return [...this.#posts.values()]
+  get workers(): readonly RosterWorker[] {
+    return [...this.#workers.values()]
   }
 
   find(id: string): RosterWorker | undefined {
-    return this.#posts.get(id)
+    return this.#workers.get(id)
   }
 
   /** Records what a worker can take, which may be a new worker. */
   setCapacity(id: string, capacity: Capacity): RosterWorker {
-    const post = this.#posts.get(id) ?? new RosterWorker(id)
-    this.#posts.set(id, post)
-    if (post.setCapacity(capacity)) this.#kinds = undefined
-    return post
+    const worker = this.#workers.get(id) ?? new RosterWorker(id)
+    this.#workers.set(id, worker)
+    if (worker.setCapacity(capacity)) this.#kinds = undefined
+    return worker
   }
 
-  remove(post: RosterWorker): void {
-    this.#posts.delete(post.id)
+  remove(worker: RosterWorker): void {
+    this.#workers.delete(worker.id)
     this.#kinds = undefined
   }
 
   /** Attempts at once. */
   slots(): number {
     let all = 0
-    for (const { slots } of this.#posts.values()) all += slots
+    for (const { slots } of this.#workers.values()) all += slots
     return all
   }
 
   /** How many more attempts can begin. */
   free(): number {
     let all = 0
-    for (const post of this.#posts.values()) all += post.free()
+    for (const worker of this.#workers.values()) all += worker.free()
     return all
   }
 
@@ -145,9 +145,9 @@ export class Roster {
   choose(task: string, claimedMs: number): RosterWorker | undefined {
     let best: RosterWorker | undefined
     let most = 0
-    for (const post of this.#posts.values()) {
-      const room = post.room(task)
-      if (room > most && post.mayTake(claimedMs)) [best, most] = [post, room]
+    for (const worker of this.#workers.values()) {
+      const room = worker.room(task)
+      if (room > most && worker.mayTake(claimedMs)) [best, most] = [worker, room]
     }
     return best
   }
@@ -157,17 +157,17 @@ export class Roster {
    * without room.
    */
   kinds(): readonly Kind[] {
-    return (this.#kinds ??= this.#divided())
+    return (this.#kinds ??= this.#groupTasks())
   }
 
-  #divided(): Kind[] {
+  #groupTasks(): Kind[] {
     const kinds = new Map<string, Set<string>>()
     for (const task of this.#tasks) {
-      const where = this.posts.map((post) => post.kindOf(task)).join()
+      const where = this.workers.map((worker) => worker.kindOf(task)).join()
       const kind = kinds.get(where) ?? new Set()
       kinds.set(where, kind.add(task))
     }
-    const room = (task: string) => this.posts.reduce((all, post) => all + post.room(task), 0)
+    const room = (task: string) => this.workers.reduce((all, worker) => all + worker.room(task), 0)
     return [...kinds.values()].map((tasks) => ({ tasks, free: () => room([...tasks][0] ?? '') }))
   }
 }

@@ -25,7 +25,7 @@ it('the ends of many attempts with large results go in messages of a bounded siz
     fleet: 'f',
     tasks: ['a'],
     kinds: [],
-    late() {},
+    onLate() {},
     clock: world.clock(0, 1),
     log,
     outlet: (to) => ((reports = to), outlet),

@@ -59,7 +59,7 @@ it('a worker begins and holds nothing of a message of which a part cannot be rea
     abort() {},
     start: (jobs: readonly unknown[]) => void begun.push(...jobs),
   }
-  const options = { wire, fleet: 'f', tasks: ['a'], kinds: [], late() {}, clock: world.clock(0, 1), log }
+  const options = { wire, fleet: 'f', tasks: ['a'], kinds: [], onLate() {}, clock: world.clock(0, 1), log }
   const worker = new Executor({ ...options, outlet: () => outlet })
   const say = (message: object) => wire.send(worker.id, JSON.stringify({ from: 'd', ...message }))
   await wire.receive('d', (text) => {

@@ -50,7 +50,7 @@ async function stage() {
     fleet: 'f',
     tasks: ['a'],
     kinds: [],
-    late() {},
+    onLate() {},
     clock: world.clock(77, 1),
     log,
     outlet: (to) => {

@@ -59,7 +59,7 @@ it('begins each job once and in time, or reports that it did not begin, whatever
         fleet: 'f',
         tasks: ['a'],
         kinds: [],
-        late() {},
+        onLate() {},
         clock: own,
         log,
         outlet: (reports): Outlet => ({
