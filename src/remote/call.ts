@@ -33,16 +33,16 @@ export type Meaning =
   | 'lost'
 
 /** Errors that Celery makes itself: the process of the call has died. */
-const died = new Set(['WorkerLostError', 'Terminated', 'WorkerShutdown', 'WorkerTerminate'])
+const deathErrors = new Set(['WorkerLostError', 'Terminated', 'WorkerShutdown', 'WorkerTerminate'])
 
 /** Notes a worker's report, and returns what it means. */
-export function note(call: Call, result: TaskResult): Meaning {
+export function readMeaning(call: Call, result: TaskResult): Meaning {
   const { state, value } = result
   if (state === 'SUCCESS') return 'done'
-  if (state === 'FAILURE') return ofFailure(call, value)
-  if (state === 'STARTED') return ofStart(call, value)
+  if (state === 'FAILURE') return meaningOfFailure(call, value)
+  if (state === 'STARTED') return meaningOfStart(call, value)
   // Whatever it states, a worker has had the call.
-  if (state === unread) return call.by === undefined ? ofStart(call, {}) : 'nothing'
+  if (state === unread) return call.by === undefined ? meaningOfStart(call, {}) : 'nothing'
   if (state === 'RETRY') {
     call.retry = result
     return 'retries'
@@ -52,13 +52,13 @@ export function note(call: Call, result: TaskResult): Meaning {
   return call.by === undefined ? 'uncalled' : 'lost'
 }
 
-function ofFailure({ by }: Call, error: unknown): Meaning {
+function meaningOfFailure({ by }: Call, error: unknown): Meaning {
   const { type = '' } = error as { type?: string }
   if (type === 'NotRegistered' && by === undefined) return 'uncalled'
-  return died.has(type) ? 'lost' : 'failed'
+  return deathErrors.has(type) ? 'lost' : 'failed'
 }
 
-function ofStart(call: Call, value: unknown): Meaning {
+function meaningOfStart(call: Call, value: unknown): Meaning {
   const { hostname, pid } = isRecord(value) ? value : {}
   const by = { worker: typeof hostname === 'string' ? hostname : '', pid: Number(pid ?? -1) }
   const former = call.by

@@ -24,11 +24,11 @@ import type { AnyTask } from '../tasks/task.ts'
 import { newPlace } from '../worker/admission.ts'
 import { GiveBackCounter } from '../worker/give-backs.ts'
 import type { Throttling } from '../worker/verdict.ts'
-import { type Call, note, unknownWorker } from './call.ts'
+import { type Call, readMeaning, unknownWorker } from './call.ts'
 import { RemoteEstates } from './estates.ts'
 import { Inquiry, overdueMs } from './inquiry.ts'
 import { errorOf, messageOf, resultOf, silentError } from './job-message.ts'
-import { failedOutcome, type Ran, ranOf, stoppedOutcome } from './outcome.ts'
+import { failedOutcome, type RunFacts, runFactsOf, stoppedOutcome } from './outcome.ts'
 import { QueueRoom } from './queue-room.ts'
 import { claimMs, queueOf, type Sent, sentOf } from './sent.ts'
 import { StockWorkers } from './stock-workers.ts'
@@ -82,9 +82,9 @@ export class CeleryOutlet implements Outlet {
       backend: options.backend,
       clock,
       log,
-      changed: () => this.#changed(),
-      cut: () => this.#markDoubtful(Infinity),
-      lost: (worker) => clock.after(reportMs, () => this.#lost(worker, clock.monotonicMs() - reportMs)),
+      onChange: () => this.#reportChange(),
+      onCut: () => this.#markDoubtful(Infinity),
+      onLost: (worker) => clock.after(reportMs, () => this.#loseWorker(worker, clock.monotonicMs() - reportMs)),
     })
     this.#room = new QueueRoom({
       tasks: [...this.#tasks.values()],
@@ -98,8 +98,8 @@ export class CeleryOutlet implements Outlet {
       log,
       workers: this.#workers,
       sent: () => [...this.#sent.values()].filter(({ isPublished }) => isPublished),
-      found: (sent, by) => this.#found(sent, by),
-      missed: (sent) => this.#missed(sent),
+      onFound: (sent, by) => this.#recordBegun(sent, by),
+      onMissing: (sent) => this.#endUnreported(sent),
     })
     options.results.watchGaps?.(() => this.#markDoubtful(Infinity))
     this.#answers = new VendorAnswers(store, options.peer)
@@ -169,7 +169,7 @@ export class CeleryOutlet implements Outlet {
     for (const job of jobs) {
       const sent = sentOf(job, this.#tasks.get(job.task) as AnyTask, clock.monotonicMs())
       this.#sent.set(job, sent)
-      void this.#begin(sent).catch((error: unknown) => this.#failed(sent, error))
+      void this.#begin(sent).catch((error: unknown) => this.#endFailed(sent, error))
     }
   }
 
@@ -180,11 +180,11 @@ export class CeleryOutlet implements Outlet {
     if (!sent.isPublished) return
     this.#revoke(sent, true)
     // Celery reports what it has stopped; a pool that cannot stop tasks reports nothing.
-    this.#options.store.clock.after(stopMs, () => this.#interrupted(sent))
+    this.#options.store.clock.after(stopMs, () => this.#endStopped(sent))
   }
 
-  #changed(): void {
-    this.#room.changed()
+  #reportChange(): void {
+    this.#room.forgetKinds()
     this.#reports?.changed()
   }
 
@@ -208,7 +208,7 @@ export class CeleryOutlet implements Outlet {
     const leftMs = Math.floor(untilMs - nowMs)
     // A quarter of the life is reserved for the error of the worker's clock.
     if (leftMs <= 0 || this.#workers.skewMs(queue) * 3 > untilMs - job.grantedMs || sent.stopped !== undefined)
-      return this.#uncalled(sent, nowMs)
+      return this.#refuse(sent, nowMs)
     const wallMs = clock.wallMs()
     const message = messageOf(job, task, input, { id, expiresMs: wallMs + leftMs, replyTo: results.replyTo })
     const wire = await writeTask(message, { nowMs: wallMs - overdueMs })
@@ -217,7 +217,7 @@ export class CeleryOutlet implements Outlet {
     try {
       await publish(broker, wire, { exchange: '', routingKey: queue, withinMs: leftMs, isOnce: true })
     } catch (error) {
-      if (isUnsent(error)) this.#uncalled(sent, nowMs)
+      if (isUnsent(error)) this.#refuse(sent, nowMs)
       if (isUnrouted(error)) store.log.error('the queue of Celery workers is gone', { queue })
       // After any other error it may have arrived.
     }
@@ -239,69 +239,69 @@ export class CeleryOutlet implements Outlet {
     if (this.#sent.get(sent.job) !== sent) return
     const { log, clock } = this.#options.store
     const nowMs = clock.monotonicMs()
-    const meaning = note(sent, result)
+    const meaning = readMeaning(sent, result)
     const about = { task: sent.task.name, job: sent.job.id, queue: sent.queue }
     if (meaning === 'begun') {
       sent.begunMs = nowMs
-      this.#aged(sent, nowMs, false)
+      this.#recordAge(sent, nowMs, false)
       return this.#reports?.begun([sent.job])
     } else if (meaning === 'begun again')
       log.warn('a message was delivered to Celery workers again, and began twice on one grant: acks_late', about)
     else if (meaning === 'ungranted')
       log.warn('a task has sent itself again, and made a call that no limit granted: set max_retries = 0', about)
-    else if (meaning === 'done') this.#done(sent, result)
-    else if (meaning === 'failed') return this.#called(sent, errorOf(sent, result))
-    else if (meaning === 'retries') this.#retries(sent)
-    else if (meaning === 'retried') return this.#retried(sent)
-    else if (meaning === 'uncalled') this.#uncalled(sent, nowMs)
-    else if (meaning === 'lost') return sent.stopped === undefined ? this.#lose(sent) : this.#interrupted(sent)
+    else if (meaning === 'done') this.#endDone(sent, result)
+    else if (meaning === 'failed') return this.#endCalled(sent, errorOf(sent, result))
+    else if (meaning === 'retries') this.#stopRetry(sent)
+    else if (meaning === 'retried') return this.#endRetried(sent)
+    else if (meaning === 'uncalled') this.#refuse(sent, nowMs)
+    else if (meaning === 'lost') return sent.stopped === undefined ? this.#loseJob(sent) : this.#endStopped(sent)
   }
 
-  #done(sent: Sent, { value }: TaskResult): void {
+  #endDone(sent: Sent, { value }: TaskResult): void {
     try {
-      this.#end(sent, { kind: 'done', result: resultOf(value, sent.task), ...this.#ran(sent) })
-      this.#answers.served(sent.job, sent.task)
+      this.#end(sent, { kind: 'done', result: resultOf(value, sent.task), ...this.#runFactsOf(sent) })
+      this.#answers.recordServed(sent.job, sent.task)
     } catch (error) {
-      this.#failed(sent, error, {})
+      this.#endFailed(sent, error, {})
     }
   }
 
   /** The message that the task has sent itself must not begin; after its expiry it cannot. */
-  #retries(sent: Sent): void {
+  #stopRetry(sent: Sent): void {
     const { clock } = this.#options.store
     this.#revoke(sent, false)
     const leftMs = Math.max(0, sent.untilMs - clock.monotonicMs())
-    clock.after(leftMs + reportMs, () => void this.#retried(sent))
+    clock.after(leftMs + reportMs, () => void this.#endRetried(sent))
   }
 
-  async #retried(sent: Sent): Promise<void> {
+  async #endRetried(sent: Sent): Promise<void> {
     // Two things may show that: the end of the message, and its expiry.
-    if (sent.retry !== undefined && this.#sent.has(sent.job)) await this.#called(sent, errorOf(sent, sent.retry))
+    if (sent.retry !== undefined && this.#sent.has(sent.job)) await this.#endCalled(sent, errorOf(sent, sent.retry))
   }
 
   /** Reports a call that has failed. If the vendor refused it, its limits are held. */
-  async #called(sent: Sent, error: unknown): Promise<void> {
-    const refusal = await this.#answers.failed(sent.job, sent.task, error)
-    this.#failed(sent, error, { refusal })
+  async #endCalled(sent: Sent, error: unknown): Promise<void> {
+    const refusal = await this.#answers.recordFailure(sent.job, sent.task, error)
+    this.#endFailed(sent, error, { refusal })
   }
 
-  #interrupted(sent: Sent): void {
+  #endStopped(sent: Sent): void {
     const { stopped, task } = sent
     if (stopped === undefined) return
-    this.#end(sent, stoppedOutcome(stopped, task, this.#ran(sent)))
+    this.#end(sent, stoppedOutcome(stopped, task, this.#runFactsOf(sent)))
   }
 
   /** @param called see `failedOutcome` */
-  #failed(sent: Sent, error: unknown, called?: { refusal?: Throttling | undefined }): void {
-    this.#end(sent, failedOutcome(sent, error, called, this.#ran(sent), this.#options.store.clock))
+  #endFailed(sent: Sent, error: unknown, called?: { refusal?: Throttling | undefined }): void {
+    this.#end(sent, failedOutcome(sent, error, called, this.#runFactsOf(sent), this.#options.store.clock))
   }
 
-  #uncalled(sent: Sent, nowMs: number): void {
-    this.#aged(sent, nowMs, true)
+  #refuse(sent: Sent, nowMs: number): void {
+    this.#recordAge(sent, nowMs, true)
     if (this.#forget(sent)) this.#reports?.refused(sent.job)
   }
 
-  #lose(sent: Sent): void {
+  #loseJob(sent: Sent): void {
     if (this.#forget(sent)) this.#reports?.lost(sent.job)
   }
 
@@ -312,31 +312,31 @@ export class CeleryOutlet implements Outlet {
   #forget(sent: Sent): boolean {
     if (sent.isPublished) this.#options.results.forget(sent.id)
     if (!this.#sent.delete(sent.job)) return false
-    this.#estates.ended(sent, this.#reports)
+    this.#estates.recordEnd(sent, this.#reports)
     return true
   }
 
   /** Records the age of a grant, so that the lives of grants suit the delays, and the clocks of workers. */
-  #aged({ job, task, queue }: Sent, nowMs: number, isLate: boolean): void {
+  #recordAge({ job, task, queue }: Sent, nowMs: number, isLate: boolean): void {
     if (job.grantUs === null) return
     const ageMs = Math.max(nowMs - job.grantedMs, Math.min(claimMs, this.#workers.skewMs(queue) * 4))
     marginsOf(this.#options.store).recordAge(task.limits, ageMs, isLate)
   }
 
-  #ran(sent: Sent): Ran {
-    return ranOf(sent, this.#options.store.clock.monotonicMs(), (worker) => this.#workers.version(worker))
+  #runFactsOf(sent: Sent): RunFacts {
+    return runFactsOf(sent, this.#options.store.clock.monotonicMs(), (worker) => this.#workers.versionOf(worker))
   }
 
   #revoke({ id, queue }: Sent, terminate: boolean): void {
-    const workers = this.#workers.of(queue)
+    const workers = this.#workers.namesOf(queue)
     void this.#options.control.revoke(id, { workers, terminate }).catch(() => {})
   }
 
   /** Reports the jobs that a lost worker had begun. */
-  #lost(worker: string, atMs: number): void {
+  #loseWorker(worker: string, atMs: number): void {
     this.#markDoubtful(atMs)
     for (const sent of this.#sent.values())
-      if (sent.by?.worker === worker && (sent.begunMs ?? Infinity) <= atMs) this.#lose(sent)
+      if (sent.by?.worker === worker && (sent.begunMs ?? Infinity) <= atMs) this.#loseJob(sent)
   }
 
   /** Marks the jobs that were published before this time: they may have begun without a report that arrived here. */
@@ -345,7 +345,7 @@ export class CeleryOutlet implements Outlet {
   }
 
   /** Records that a worker has begun a job, whether or not it has reported that. */
-  #found(sent: Sent, by: NonNullable<Call['by']>): void {
+  #recordBegun(sent: Sent, by: NonNullable<Call['by']>): void {
     const isNew = sent.by === undefined
     if (!isNew && sent.by?.worker !== unknownWorker) return
     sent.by = by
@@ -357,12 +357,12 @@ export class CeleryOutlet implements Outlet {
    * Ends a job that no worker has and of which nothing was reported: it was dropped from its queue, or ended without a
    * result.
    */
-  #missed(sent: Sent): void {
+  #endUnreported(sent: Sent): void {
     const { by, begunMs = 0, mayHaveBegun } = sent
     const isGone = by !== undefined && (by.worker === unknownWorker || this.#workers.isGone(by.worker, begunMs))
     // A worker may have begun it, and its report was lost with the worker or the broker.
-    if (isGone || (by === undefined && mayHaveBegun)) this.#lose(sent)
-    else if (by !== undefined) this.#failed(sent, silentError(), {})
-    else this.#uncalled(sent, this.#options.store.clock.monotonicMs())
+    if (isGone || (by === undefined && mayHaveBegun)) this.#loseJob(sent)
+    else if (by !== undefined) this.#endFailed(sent, silentError(), {})
+    else this.#refuse(sent, this.#options.store.clock.monotonicMs())
   }
 }

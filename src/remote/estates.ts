@@ -72,7 +72,7 @@ export class RemoteEstates {
   }
 
   /** Records that a job is no longer in hand. */
-  ended({ estate, id }: Sent, reports: Reports | undefined): void {
+  recordEnd({ estate, id }: Sent, reports: Reports | undefined): void {
     const open = estate === undefined ? undefined : this.#open.get(estate)
     if (estate === undefined || open?.left.delete(id) !== true || open.left.size > 0) return
     this.#open.delete(estate)

@@ -24,15 +24,15 @@ export interface SentCall extends Pick<Call, 'by'> {
 export interface InquiryOptions<Sent extends SentCall> {
   broker: Broker
   control: Pick<Control, 'request'>
-  workers: Pick<StockWorkers, 'of' | 'isWhole' | 'isGone'>
+  workers: Pick<StockWorkers, 'namesOf' | 'isWhole' | 'isGone'>
   clock: Clock
   log: Log
   /** Returns what has been published, and not ended. */
   sent(): readonly Sent[]
   /** This worker has begun it. */
-  found(sent: Sent, by: NonNullable<Call['by']>): void
+  onFound(sent: Sent, by: NonNullable<Call['by']>): void
   /** No worker has it, and nothing was reported: it was dropped from its queue, or ended without a result. */
-  missed(sent: Sent): void
+  onMissing(sent: Sent): void
 }
 
 /** For how long after its expiry a message stays in its queue, in ms, so that a worker can refuse it and report that. */
@@ -69,7 +69,7 @@ export class Inquiry<Sent extends SentCall> {
   }
 
   async #look(): Promise<void> {
-    const { broker, control, workers, clock, sent: all, found, missed } = this.#options
+    const { broker, control, workers, clock, sent: all, onFound, onMissing } = this.#options
     const nowMs = clock.monotonicMs()
     const doubted = all().filter(({ begunMs, untilMs }) =>
       begunMs === undefined ? nowMs > untilMs + overdueMs + wayMs : nowMs > begunMs + shortMs,
@@ -78,23 +78,26 @@ export class Inquiry<Sent extends SentCall> {
     const ids = doubted.map(({ id }) => id)
     // Workers that this dispatcher does not know may have messages of another dispatcher.
     const isOwn = doubted.every(({ estate }) => estate === undefined)
-    const names = isOwn ? [...new Set(doubted.flatMap(({ queue }) => workers.of(queue)))] : undefined
+    const names = isOwn ? [...new Set(doubted.flatMap(({ queue }) => workers.namesOf(queue)))] : undefined
     const how = { within: answerMs, ...(names === undefined ? {} : { workers: names }) }
     const answers = names?.length === 0 ? {} : await control.request('query_task', { ids }, how)
     if (!broker.isUp) return
     const open = new Set(all())
     for (const sent of doubted) {
       const holder = Object.keys(answers).find((worker) => has(answers[worker], sent.id))
-      const whose =
-        sent.by === undefined || sent.by.worker === unknownWorker ? workers.of(sent.queue) : [sent.by.worker]
+      const candidates =
+        sent.by === undefined || sent.by.worker === unknownWorker ? workers.namesOf(sent.queue) : [sent.by.worker]
       const isKnown = sent.estate === undefined || workers.isWhole()
       if (holder !== undefined) sent.misses = 0
-      else if (isKnown && whose.every((worker) => worker in answers || workers.isGone(worker, sent.begunMs ?? nowMs)))
+      else if (
+        isKnown &&
+        candidates.every((worker) => worker in answers || workers.isGone(worker, sent.begunMs ?? nowMs))
+      )
         sent.misses++
       const by = holder === undefined ? undefined : callerOf(holder, answers[holder], sent.id)
-      if (by !== undefined && open.has(sent)) found(sent, by)
+      if (by !== undefined && open.has(sent)) onFound(sent, by)
       // A report that was sent before the first answer without the call has arrived by the second one.
-      if (sent.misses >= 2 && open.has(sent)) missed(sent)
+      if (sent.misses >= 2 && open.has(sent)) onMissing(sent)
     }
   }
 }

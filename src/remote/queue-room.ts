@@ -26,41 +26,41 @@ export class QueueRoom {
 
   /** Slots of all queues. */
   get slots(): number {
-    return [...this.#queues].reduce((sum, queue) => sum + this.#slots(queue), 0)
+    return [...this.#queues].reduce((sum, queue) => sum + this.#slotsOf(queue), 0)
   }
 
   /** Returns how many more jobs the queues can take whose workers have a task. */
   free(): number {
     const open = new Set(this.#options.tasks.filter((task) => this.#has(task)).map(queueOf))
-    return [...open].reduce((sum, queue) => sum + this.#free(queue), 0)
+    return [...open].reduce((sum, queue) => sum + this.#freeSlotsOf(queue), 0)
   }
 
   /** The tasks by queue. Tasks that not all workers of their queue have are a kind without room. */
   get kinds(): readonly Kind[] {
-    return (this.#kinds ??= this.#divided())
+    return (this.#kinds ??= this.#groupTasks())
   }
 
   /** The workers have changed. */
-  changed(): void {
+  forgetKinds(): void {
     this.#kinds = undefined
   }
 
-  #slots(queue: string): number {
+  #slotsOf(queue: string): number {
     const declared = this.#options.tasks.find((task) => queueOf(task) === queue)?.remote?.slots
     return Math.min(declared ?? Infinity, this.#options.workers.slots(queue))
   }
 
-  #free(queue: string): number {
+  #freeSlotsOf(queue: string): number {
     let busy = 0
     for (const sent of this.#options.sent()) if (sent.queue === queue) busy++
-    return Math.max(0, this.#slots(queue) - busy)
+    return Math.max(0, this.#slotsOf(queue) - busy)
   }
 
   #has(task: AnyTask): boolean {
     return this.#options.workers.hasTask(queueOf(task), task.name)
   }
 
-  #divided(): Kind[] {
+  #groupTasks(): Kind[] {
     const open = new Map<string, Set<string>>()
     const closed = new Set<string>()
     for (const task of this.#options.tasks) {
@@ -68,7 +68,7 @@ export class QueueRoom {
       if (this.#has(task)) open.set(queue, (open.get(queue) ?? new Set()).add(task.name))
       else closed.add(task.name)
     }
-    const kinds: Kind[] = [...open].map(([queue, tasks]) => ({ tasks, free: () => this.#free(queue) }))
+    const kinds: Kind[] = [...open].map(([queue, tasks]) => ({ tasks, free: () => this.#freeSlotsOf(queue) }))
     return closed.size === 0 ? kinds : [...kinds, { tasks: closed, free: () => 0 }]
   }
 }

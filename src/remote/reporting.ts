@@ -43,7 +43,7 @@ function faultIn(text: string, backend: string): string | undefined {
  * they do not show its environment, which overrides them. Its name of the server may be another.
  * @param conf what it answers to `conf`: new names, or old ones, which are also those of Django
  */
-export function seemsElsewhere(conf: unknown, backend: string): boolean {
+export function seemsOtherBackend(conf: unknown, backend: string): boolean {
   if (backend === 'rpc://' || !isRecord(conf)) return false
   const get = (name: string) => conf[name] ?? conf[`CELERY_${name.toUpperCase()}`]
   const options = get('result_backend_transport_options')

@@ -17,7 +17,7 @@ export class Skew {
   #baseMs = 0
 
   /** Records that an event of the worker arrived, with the time that its clock gave it, in ms since 1970. */
-  arrived(atMs: number, now: Clocks): void {
+  recordEvent(atMs: number, now: Clocks): void {
     const baseMs = now.wallMs - now.monotonicMs
     if (Math.abs(baseMs - this.#baseMs) > stepMs) this.#offsets = []
     this.#baseMs = baseMs

@@ -6,7 +6,7 @@ import { received } from '../celery/transport.ts'
 import { isRecord } from '../celery/json.ts'
 import type { Clock } from '../core/clock.ts'
 import type { Log } from '../core/log.ts'
-import { reportingIn, seemsElsewhere, taskItems } from './reporting.ts'
+import { reportingIn, seemsOtherBackend, taskItems } from './reporting.ts'
 import { Skew } from './skew.ts'
 
 /** Parameters of `StockWorkers`; see the fields. */
@@ -21,11 +21,11 @@ export interface StockWorkersOptions {
   clock: Clock
   log: Log
   /** The workers, or what they can take, may have changed. */
-  changed(): void
+  onChange(): void
   /** Called when the broker is away, or back. Unread reports may be lost, because Celery's reports are not kept on disk. */
-  cut(): void
+  onCut(): void
   /** This worker was silent for too long, while it was reachable, or has ended. */
-  lost(worker: string): void
+  onLost(worker: string): void
 }
 
 /** One worker. */
@@ -94,7 +94,7 @@ export class StockWorkers {
     })
     await broker.consume(queue, { prefetch: 1, noAck: true }, async (delivery) => {
       try {
-        for (const event of await readEvents(received(delivery))) this.#arrived(event)
+        for (const event of await readEvents(received(delivery))) this.#handleEvent(event)
       } catch (error) {
         log.warn('an event of a Celery worker cannot be read; it is dropped', { err: error })
       }
@@ -109,11 +109,11 @@ export class StockWorkers {
   }
 
   /** Returns the names of the workers of a queue. */
-  of(queue: string): string[] {
-    return this.#serving(queue).map(({ name }) => name)
+  namesOf(queue: string): string[] {
+    return this.#workersOf(queue).map(({ name }) => name)
   }
 
-  version(worker: string): string {
+  versionOf(worker: string): string {
     return this.#workers.get(worker)?.version ?? ''
   }
 
@@ -123,12 +123,12 @@ export class StockWorkers {
    */
   slots(queue: string): number {
     if (!this.#options.broker.isUp || this.skewMs(queue) > skewMostMs) return 0
-    return this.#serving(queue).reduce((sum, { slots, silentMs }) => sum + (silentMs < quietMs ? slots : 0), 0)
+    return this.#workersOf(queue).reduce((sum, { slots, silentMs }) => sum + (silentMs < quietMs ? slots : 0), 0)
   }
 
   /** Returns whether every worker of a queue has this task, and reports when it begins. */
   hasTask(queue: string, task: string): boolean {
-    const all = this.#serving(queue)
+    const all = this.#workersOf(queue)
     return all.length > 0 && all.every(({ tasks }) => tasks.has(task))
   }
 
@@ -155,17 +155,17 @@ export class StockWorkers {
 
   /** How far the clocks of the workers of a queue are off at most, in ms; Infinity: that is not known. */
   skewMs(queue: string): number {
-    return Math.max(0, ...this.#serving(queue).map(({ skew }) => Math.abs(skew.aheadMs ?? Infinity)))
+    return Math.max(0, ...this.#workersOf(queue).map(({ skew }) => Math.abs(skew.aheadMs ?? Infinity)))
   }
 
-  #serving(queue: string): StockWorker[] {
+  #workersOf(queue: string): StockWorker[] {
     return [...this.#workers.values()].filter(({ queues }) => queues.has(queue))
   }
 
-  #arrived({ type, hostname, pid, atMs, fields }: CeleryEvent): void {
-    const { clock, changed } = this.#options
+  #handleEvent({ type, hostname, pid, atMs, fields }: CeleryEvent): void {
+    const { clock, onChange } = this.#options
     const former = this.#workers.get(hostname)
-    if (former !== undefined && former.pid !== pid) this.#lose(former, startedAnew(former, pid))
+    if (former !== undefined && former.pid !== pid) this.#lose(former, restartWarning(former, pid))
     const known = this.#workers.get(hostname)
     const version = typeof fields['sw_ver'] === 'string' ? fields['sw_ver'] : ''
     const nowMs = clock.monotonicMs()
@@ -173,7 +173,7 @@ export class StockWorkers {
     const newcomer = this.#newcomers.get(hostname) ?? anew
     newcomer.lastSeenMs = nowMs
     const { skew } = known ?? newcomer
-    skew.arrived(atMs, { wallMs: clock.wallMs(), monotonicMs: nowMs })
+    skew.recordEvent(atMs, { wallMs: clock.wallMs(), monotonicMs: nowMs })
     if (known === undefined) {
       if (!this.#newcomers.has(hostname)) this.#lookedMs = -Infinity
       this.#newcomers.set(hostname, newcomer)
@@ -182,12 +182,12 @@ export class StockWorkers {
     known.version = version
     // An ending worker sends this, and also one that has lost its connection, which comes back.
     known.silentMs = type === 'worker-offline' ? Math.max(known.silentMs, quietMs) : 0
-    this.#judge(known)
-    changed()
+    this.#logSkew(known)
+    onChange()
   }
 
   /** Logs what is wrong with a worker, once. */
-  #judge(worker: StockWorker): void {
+  #logSkew(worker: StockWorker): void {
     const { aheadMs } = worker.skew
     const isOff = aheadMs !== undefined && Math.abs(aheadMs) > skewMostMs
     const text = !isOff ? '' : aheadMs > 0 ? 'ahead' : 'behind'
@@ -211,12 +211,13 @@ export class StockWorkers {
       ])
       const serving = Object.keys(stats).filter((name) => queuesIn(active[name]).some((queue) => queues.has(queue)))
       const unknown = serving.filter((name) => this.#workers.get(name)?.pid !== pidIn(stats[name]))
-      const [tasks, confs] = unknown.length === 0 ? [{}, {}] : await this.#tasksOf(unknown)
-      for (const name of serving) this.#answered(name, stats[name], queuesIn(active[name]), [tasks[name], confs[name]])
+      const [tasks, confs] = unknown.length === 0 ? [{}, {}] : await this.#requestTasks(unknown)
+      for (const name of serving)
+        this.#registerWorker(name, stats[name], queuesIn(active[name]), [tasks[name], confs[name]])
       for (const [name, newcomer] of this.#newcomers) newcomer.isForeign = name in active && !serving.includes(name)
       for (const [name, worker] of this.#workers)
         if (name in active && !serving.includes(name)) worker.queues = new Set()
-      this.#options.changed()
+      this.#options.onChange()
       // Its clock is not known before its first event, which comes within 2 s.
       const isUnknown = [...this.#workers.values()].some(({ skew }) => skew.aheadMs === undefined)
       if (isUnknown) await control.request('heartbeat', {}, { within: 0 })
@@ -227,7 +228,7 @@ export class StockWorkers {
   }
 
   /** Resolves to the tasks of workers, and, if results are in Redis, to their settings. */
-  #tasksOf(workers: readonly string[]): Promise<[Answers, Answers]> {
+  #requestTasks(workers: readonly string[]): Promise<[Answers, Answers]> {
     const { control, backend } = this.#options
     const how = { workers, within: 2 * answerMs }
     return Promise.all([
@@ -236,13 +237,18 @@ export class StockWorkers {
     ])
   }
 
-  #answered(name: string, stats: unknown, queues: readonly string[], [registered, conf]: [unknown, unknown]): void {
+  #registerWorker(
+    name: string,
+    stats: unknown,
+    queues: readonly string[],
+    [registered, conf]: [unknown, unknown],
+  ): void {
     const known = this.#workers.get(name)
     const isNew = known === undefined || known.pid !== pidIn(stats)
     // The next look tries again.
     if (isNew && !Array.isArray(registered)) return
-    if (isNew && known !== undefined) this.#lose(known, startedAnew(known, pidIn(stats)))
-    const tasks = isNew ? this.#reported(name, registered as unknown[], conf) : known.tasks
+    if (isNew && known !== undefined) this.#lose(known, restartWarning(known, pidIn(stats)))
+    const tasks = isNew ? this.#checkReporting(name, registered as unknown[], conf) : known.tasks
     const newcomer = this.#newcomers.get(name)
     this.#newcomers.delete(name)
     this.#workers.set(name, {
@@ -260,14 +266,14 @@ export class StockWorkers {
   }
 
   /** Returns the tasks whose calls a new worker reports, and logs what is to be set for others that matter. */
-  #reported(worker: string, registered: readonly unknown[], conf: unknown): ReadonlySet<string> {
+  #checkReporting(worker: string, registered: readonly unknown[], conf: unknown): ReadonlySet<string> {
     const { backend, tasks: wanted, log } = this.#options
     const { tasks, faults } = reportingIn(registered, backend)
     const silent = [...wanted].filter((task) => faults.has(task))
     const text = 'a Celery worker does not report the calls of these tasks to this dispatcher, so they get no jobs'
     for (const fault of new Set(silent.map((task) => faults.get(task))))
       log.error(`${text}: set ${fault}`, { worker, tasks: silent.filter((task) => faults.get(task) === fault) })
-    if (seemsElsewhere(conf, backend))
+    if (seemsOtherBackend(conf, backend))
       log.warn(
         'a Celery worker seems to report its calls elsewhere, and each would be repeated; unless its environment overrides its settings, set result_backend, without global_keyprefix, to the Redis database that CELERY_RESULT_BACKEND names here',
         { worker },
@@ -284,8 +290,8 @@ export class StockWorkers {
     const passedMs = isUp ? Math.min(nowMs - this.#tickedMs, 2 * tickMs) : 0
     this.#tickedMs = nowMs
     if (isUp !== this.#wasUp) {
-      this.#options.cut()
-      this.#options.changed()
+      this.#options.onCut()
+      this.#options.onChange()
     }
     // Workers may have come and gone meanwhile.
     if (isUp && !this.#wasUp) this.#gaplessMs = nowMs
@@ -296,24 +302,24 @@ export class StockWorkers {
       const wasQuiet = worker.silentMs >= quietMs
       worker.silentMs += passedMs
       if (worker.silentMs > lostMs) this.#lose(worker, 'has been silent for 10 s')
-      else if (worker.silentMs >= quietMs !== wasQuiet) this.#options.changed()
+      else if (worker.silentMs >= quietMs !== wasQuiet) this.#options.onChange()
     }
     if (isUp && !this.#isLooking && nowMs - this.#lookedMs > lookMs) void this.#look()
     clock.after(tickMs, () => this.#tick())
   }
 
   #lose(worker: StockWorker, what: string): void {
-    const { log, lost, changed } = this.#options
+    const { log, onLost, onChange } = this.#options
     this.#workers.delete(worker.name)
     this.#lostMs = this.#options.clock.monotonicMs()
     log.warn(`a Celery worker ${what}; what it had begun runs again, marked \`ambiguous\``, { worker: worker.name })
-    lost(worker.name)
-    changed()
+    onLost(worker.name)
+    onChange()
   }
 }
 
 /** Returns the warning about a worker's name that another process has now. */
-function startedAnew({ formerPid }: StockWorker, pid: number): string {
+function restartWarning({ formerPid }: StockWorker, pid: number): string {
   return formerPid === pid
     ? 'has the name of another one, so that each of them looks as if it started anew: give each a name of its own (-n one@%h)'
     : 'has started anew'

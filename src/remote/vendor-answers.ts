@@ -27,7 +27,7 @@ export class VendorAnswers {
    * Holds the limits that an error concerns, if the vendor refused the call or failed. Undefined: the error is an
    * ordinary one.
    */
-  async failed(job: ClaimedJob, { limits }: AnyTask, error: unknown): Promise<Throttling | undefined> {
+  async recordFailure(job: ClaimedJob, { limits }: AnyTask, error: unknown): Promise<Throttling | undefined> {
     const refusal = badAnswerIn(error, limits, undefined, undefined)?.refusal
     const buckets = bucketsOf(job)
     if (refusal === undefined) return undefined
@@ -40,7 +40,7 @@ export class VendorAnswers {
   }
 
   /** The vendor has served a call. */
-  served(job: ClaimedJob, { limits }: AnyTask): void {
+  recordServed(job: ClaimedJob, { limits }: AnyTask): void {
     const buckets = bucketsOf(job)
     if (buckets.length === 0) return
     this.#acquirer.served({ buckets, limits }, job.requestedAt)

@@ -34,9 +34,9 @@ it('have no room while the broker is away, and those who wait for room learn whe
     backend: 'rpc://',
     clock: world.clock(0, 1),
     log,
-    changed: () => void changes++,
-    cut() {},
-    lost() {},
+    onChange: () => void changes++,
+    onCut() {},
+    onLost() {},
   })
   await workers.open('events')
   const event = { type: 'worker-heartbeat', hostname: 'celery@a', pid: 7, timestamp: 0, utcoffset: 0, clock: 1 }

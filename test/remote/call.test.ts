@@ -3,7 +3,7 @@ import * as fc from 'fast-check'
 import { expect, it } from 'vitest'
 import type { TaskResult } from '../../src/celery/result.ts'
 import { CeleryTaskError } from '../../src/celery/result.ts'
-import { type Call, type Meaning, note } from '../../src/remote/call.ts'
+import { type Call, type Meaning, readMeaning } from '../../src/remote/call.ts'
 import { answerIn } from '../../src/remote/answer.ts'
 import { messageOf, pythonError, resultOf } from '../../src/remote/job-message.ts'
 import { Skew } from '../../src/remote/skew.ts'
@@ -16,7 +16,7 @@ const began = (pid: number) => result('STARTED', { pid, hostname: 'celery@here' 
 const failed = (type: string) => result('FAILURE', { type, module: 'm', args: [] })
 const all = (...results: TaskResult[]): Meaning[] => {
   const call: Call = { by: undefined, retry: undefined }
-  return results.map((one) => note(call, one))
+  return results.map((one) => readMeaning(call, one))
 }
 
 it.each([
@@ -61,7 +61,7 @@ it('finds how far a clock is off from the events that took least, within what th
     for (const { everyMs, tookMs } of events) {
       const sentMs = (nowMs += everyMs)
       nowMs += tookMs
-      skew.arrived(sentMs + offMs, { wallMs: nowMs, monotonicMs: nowMs - 777 })
+      skew.recordEvent(sentMs + offMs, { wallMs: nowMs, monotonicMs: nowMs - 777 })
     }
     const least = Math.min(...events.slice(-3).map(({ tookMs }) => tookMs))
     expect(skew.aheadMs).toBe(offMs - least)
@@ -71,8 +71,8 @@ it('finds how far a clock is off from the events that took least, within what th
 it('forgets how far a clock is off when its own is set', () => {
   const skew = new Skew()
   expect(skew.aheadMs).toBe(undefined)
-  skew.arrived(1_000, { wallMs: 1_001, monotonicMs: 1 })
-  skew.arrived(3_000, { wallMs: 8_001, monotonicMs: 2_001 })
+  skew.recordEvent(1_000, { wallMs: 1_001, monotonicMs: 1 })
+  skew.recordEvent(3_000, { wallMs: 8_001, monotonicMs: 2_001 })
   expect(skew.aheadMs).toBe(-5_001)
 })
 

@@ -29,7 +29,7 @@ function stage() {
   } as unknown as Reports
   const inherit = (jobs: ClaimedJob[], begun: ClaimedJob[] = []) =>
     estates.inherit({ name: 'gone', from: '7', jobs, begun: new Set(begun) } satisfies Estate, reports)
-  return { at, inherit, ended: (sent: Sent) => estates.ended(sent, reports) }
+  return { at, inherit, ended: (sent: Sent) => estates.recordEnd(sent, reports) }
 }
 
 it('takes its own tasks over, and lets the rest go back uncalled when the last of them has ended', async () => {

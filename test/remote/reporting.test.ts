@@ -1,6 +1,6 @@
 /** Whether a worker reports its calls where a dispatcher reads, by what it answers, without any of them. */
 import { expect, it } from 'vitest'
-import { reportingIn, seemsElsewhere } from '../../src/remote/reporting.ts'
+import { reportingIn, seemsOtherBackend } from '../../src/remote/reporting.ts'
 
 const rpc = 'backend=<celery.backends.rpc.RPCBackend object at 0x7f>'
 const redis = 'backend=<celery.backends.redis.RedisBackend object at 0x7f>'
@@ -44,5 +44,5 @@ it.each([
   [undefined, `${at}/1`, false],
   [{ result_backend: 'redis://127.0.0.1:6379/1' }, 'rpc://', false],
 ])('with the settings %j, read in %s: seems to be elsewhere (%s)', (conf, backend, isElsewhere) => {
-  expect(seemsElsewhere(conf, backend)).toBe(isElsewhere)
+  expect(seemsOtherBackend(conf, backend)).toBe(isElsewhere)
 })

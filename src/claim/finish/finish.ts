@@ -12,18 +12,18 @@ import { type AttemptReport, encodeReport, type Executor } from './attempt-repor
 import { isDataError, parkBuckets } from '../parking/parked.ts'
 
 /** The facts about an attempt whose handler was called. */
-interface Ran {
+interface RunFacts {
   tookMs: number
   report?: AttemptReport
 }
 
 /** How an attempt ended. */
 export type Outcome =
-  | ({ kind: 'done'; result: string | null } & Ran)
-  | ({ kind: 'failed'; reason: 'exhausted' | 'refused' | 'doubtful' | 'crashed'; error: string } & Ran)
-  | ({ kind: 'retry'; error: string; delayMs: number } & Ran)
+  | ({ kind: 'done'; result: string | null } & RunFacts)
+  | ({ kind: 'failed'; reason: 'exhausted' | 'refused' | 'doubtful' | 'crashed'; error: string } & RunFacts)
+  | ({ kind: 'retry'; error: string; delayMs: number } & RunFacts)
   /** The vendor refused it, which is no failure. */
-  | ({ kind: 'throttled'; error: string; delayMs: number; held: 'throttled' } & Ran)
+  | ({ kind: 'throttled'; error: string; delayMs: number; held: 'throttled' } & RunFacts)
   /**
    * No call was made: the attempt does not count. `unused`: its grant is refunded; `return`: its grant was refunded
    * before.
@@ -32,7 +32,7 @@ export type Outcome =
   /** Unused, too. */
   | Denial
   /** The handler delayed the job: the attempt does not count. */
-  | ({ kind: 'return'; delayMs: number; held: string } & Ran)
+  | ({ kind: 'return'; delayMs: number; held: string } & RunFacts)
   /** Unused, too: the job waits elsewhere, or later, because its task's limits have changed, or because of a rule. */
   | { kind: 'readmit'; place: Readmission }
   /** Unused, too: a rule discards the job. */
@@ -41,7 +41,7 @@ export type Outcome =
    * The worker had to stop at once, or was lost (`crashed`, which is counted): the call may have been made; another worker
    * tries again.
    */
-  | ({ kind: 'interrupt'; error: string; reason?: 'crashed' } & Ran)
+  | ({ kind: 'interrupt'; error: string; reason?: 'crashed' } & RunFacts)
 
 interface Ending {
   job: ClaimedJob
