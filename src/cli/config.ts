@@ -16,7 +16,7 @@ import { Guard } from '../http/guard.ts'
 import * as library from '../index.ts'
 import type { Schedule } from '../index.ts'
 import { retentionSettings } from '../fleet/retention.ts'
-import { type EventName, eventNames } from '../report/events.ts'
+import { eventNames } from '../report/events.ts'
 import { logStyle } from '../report/options.ts'
 import { celeryWork } from '../worker/celery-work.ts'
 import { graceMsOf } from '../worker/options.ts'
@@ -82,6 +82,8 @@ export async function findConfig(named: string | undefined): Promise<Found> {
   if (typeof fields !== 'object' || fields === null || Array.isArray(fields)) {
     throw bad(file, 'it must have a default export: `export default { … }`')
   }
+  // Its fields would count as not given.
+  if (fields instanceof Promise) throw bad(file, 'its default export is a promise; write `export default await …`')
   return { file, dir: path.dirname(file), fields: check(file, fields as Record<string, unknown>) }
 }
 
@@ -123,11 +125,9 @@ function check(file: string, fields: Record<string, unknown>): SluiceConfig {
     throw bad(file, 'schedules must be a list of schedules made by schedule(…)')
   }
   const { rules = [], routes = {}, allowPrivate = [], on = {} } = fields as SluiceConfig
-  const odd = Object.entries(on).find(
-    ([name, listener]) => !eventNames.includes(name as EventName) || typeof listener !== 'function',
-  )
-  if (odd !== undefined)
-    throw bad(file, `on.${odd[0]} must be a function, and its name that of an event: ${eventNames.join(', ')}`)
+  checkFields('SLUICE_BAD_CONFIG', `${file}: on`, on, eventNames)
+  const odd = Object.entries(on).find(([, listener]) => typeof listener !== 'function')
+  if (odd !== undefined) throw bad(file, `on.${odd[0]} must be a function`)
   if (!Array.isArray(allowPrivate) || !allowPrivate.every((each) => typeof each === 'string'))
     throw bad(file, 'allowPrivate must be a list of addresses, ranges or host names')
   try {

@@ -102,6 +102,12 @@ describe('a usage error ends with exit code 2 and one line', () => {
   const configs = [
     ['an unknown field', `export default { concurency: 5 }`, 'has no "concurency"; did you mean "concurrency"? there'],
     ['no default export', `export const store = 'x'`, 'export default'],
+    [
+      'a promise as its default export',
+      `export default Promise.resolve({ store: 'x' })`,
+      'its default export is a promise; write `export default await …`',
+    ],
+    ['listeners that are no object', `export default { on: null }`, 'on needs an object with its options; there are'],
     ['a wrong type', `export default { concurrency: 0 }`, 'concurrency'],
     [
       'too many connections',
