@@ -10,7 +10,17 @@ import { acquire } from '../takes/engine.ts'
 import { count, emptied, mainEngines, ownClock } from '../claim/engine.ts'
 import { isLong } from '../long.ts'
 import '../property.ts'
-import { addBucket, chargeAgain, chargeMore, deleteLedger, deleteUsage, refund, sumUsage } from '../limits/engine.ts'
+import {
+  addBucket,
+  chargeAgain,
+  chargeMore,
+  checkClock,
+  deleteLedger,
+  deleteUsage,
+  refund,
+  sumUsage,
+  watchClock,
+} from '../limits/engine.ts'
 import { retireBuckets } from '../claim/engine-parts.ts'
 
 const seed = Number(process.env['SLUICE_TEST_SEED'] ?? randomInt(2 ** 31))
@@ -179,6 +189,27 @@ describe.each(mainEngines)('usage, on $name', (engine) => {
       ].slice(0, lines.length),
     )
     expect(lines.length).toBeGreaterThanOrEqual(2)
+  })
+
+  it('is kept for as long, as are budgets, when the clock of the store is set back', async () => {
+    const name = await define({ quota: '100/day', alarmAt: [0.1], by: 'key', transit: 0 })
+    await watchClock(at.db)
+    const use = async (units: number) => {
+      expect((await acquire(at.db, `${name}:a`, { cost: units })).granted).toBe(true)
+      await pass(1_000)
+      await sumUsage(at.db, null)
+      await deleteUsage(at.db, 2 * dayMs)
+    }
+    await use(20)
+    await pass(-40 * dayMs)
+    await checkClock(at.db, null)
+    await use(30)
+    const lines = await at.sluice.limits.usage({ limit: name, since: new Date(nowMs) })
+    expect(lines.map(({ period, units }) => [period, units])).toEqual([
+      ['2026-10-29', 20],
+      ['2026-09-19', 30],
+    ])
+    expect(await count(at.db, `sluice.budget where starts < ${(startMs - dayMs) * 1_000}`)).toBe(1)
   })
 
   it('rejects options that mean nothing', async () => {
