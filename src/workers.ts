@@ -1,5 +1,5 @@
 /** Makes what executes jobs: workers in this process, dispatchers in front of a fleet, and workers of a fleet. */
-import { type Absorbing, absorbing } from './absorb/open.ts'
+import { type Absorbing, createAbsorbing } from './absorb/open.ts'
 import { type Broker, openBroker } from './amqp/broker.ts'
 import { PatientStart } from './amqp/patient-start.ts'
 import type { Definitions } from './claim/definitions/define.ts'
@@ -99,7 +99,7 @@ export class Workers {
     }
     const celery = celeryWork(options.celery ?? [])
     const slots = options.concurrency ?? 10
-    return absorbing({ store, sender, tasks, celery, broker, results, slots, running, alarms })
+    return createAbsorbing({ store, sender, tasks, celery, broker, results, slots, running, alarms })
   }
 
   /** Returns what handles events that RabbitMQ carries; undefined: the store does, or there are no handlers. */

@@ -65,13 +65,13 @@ interface Recorded {
 
 const batchMax = 500
 /** A batch of so many messages waits for no others. */
-const enough = 100
+const batchEnough = 100
 /** How long a smaller one waits: so many times as long as the batch before took, and so many ms at most. */
 const [gathering, gatherMsMax] = [3, 200]
 const idBytesMax = 255
 /** Longest body that is read: an input and what follows are 256 KiB each at most, and Python writes up to six bytes for two. */
 const bodyBytesMax = 2 * 2 ** 20
-const againMs = 1_000
+const retryMs = 1_000
 
 /** Absorbs until it is stopped, and reports results until it is closed. */
 export class Absorber {
@@ -83,7 +83,7 @@ export class Absorber {
   readonly #stop = new AbortController()
   #receiving: Receiving | undefined
   #waiting: Incoming[] = []
-  #gathered = new AbortController()
+  #gatherEnd = new AbortController()
   #working: Promise<void> | undefined
 
   constructor(options: AbsorberOptions) {
@@ -99,7 +99,7 @@ export class Absorber {
       running,
       tasks: this.#tasks,
       acksLate: false,
-      inHand: (kind) => this.#inHand(kind),
+      inHand: (kind) => this.#findInHand(kind),
       revoked: async () => (await store.run<{ id: string }>('absorb/find_revoked_calls')).map(({ id }) => id),
       revoke: (ids, isTerminated) => this.#revoke(ids, isTerminated),
     }))
@@ -112,7 +112,7 @@ export class Absorber {
     const { post, queues, events, alarms } = this.#options
     this.#reporter.start()
     await this.#presence.open(events)
-    this.#receiving = await post.consume(queues, (incoming) => this.#received(incoming))
+    this.#receiving = await post.consume(queues, (incoming) => this.#takeMessage(incoming))
     const { clock, log } = this.#options.store
     void post.watch?.({ queues, alarms, clock, log }, this.#stop.signal)
   }
@@ -121,7 +121,7 @@ export class Absorber {
   async stop(): Promise<void> {
     await this.#receiving?.stop()
     this.#stop.abort()
-    this.#gathered.abort()
+    this.#gatherEnd.abort()
     await this.#working
   }
 
@@ -137,7 +137,7 @@ export class Absorber {
     this.#reporter.wake()
   }
 
-  async #inHand(kind: string): Promise<InHand[]> {
+  async #findInHand(kind: string): Promise<InHand[]> {
     type Row = { id: string; call: string; task: string; input: string | null; priority: number } & Times
     type Times = { due_at: Date | null; dispatched_at: Date | null }
     const { store } = this.#options
@@ -148,9 +148,9 @@ export class Absorber {
     })
   }
 
-  #received(incoming: Incoming): void {
+  #takeMessage(incoming: Incoming): void {
     this.#waiting.push(incoming)
-    if (this.#waiting.length >= enough) this.#gathered.abort()
+    if (this.#waiting.length >= batchEnough) this.#gatherEnd.abort()
     this.#working ??= this.#work()
   }
 
@@ -168,9 +168,9 @@ export class Absorber {
 
   /** Waits so many ms for messages, or until there are enough: else each process of a busy fleet records them one by one. */
   async #gather(ms: number): Promise<void> {
-    if (this.#waiting.length >= enough || this.#stop.signal.aborted) return
-    this.#gathered = new AbortController()
-    await this.#options.store.clock.sleep(ms, this.#gathered.signal)
+    if (this.#waiting.length >= batchEnough || this.#stop.signal.aborted) return
+    this.#gatherEnd = new AbortController()
+    await this.#options.store.clock.sleep(ms, this.#gatherEnd.signal)
   }
 
   /** Absorbs a batch, however long the store or the broker is away: a queue may count how often a message went back. */
@@ -181,7 +181,7 @@ export class Absorber {
         return await this.#absorb(left)
       } catch (error) {
         log.warn('messages of Celery producers cannot be recorded now; it is tried again', { err: error })
-        await clock.sleep(againMs, this.#stop.signal)
+        await clock.sleep(retryMs, this.#stop.signal)
         if (!this.#stop.signal.aborted) continue
         for (const incoming of left) incoming.requeue()
         return
@@ -234,7 +234,7 @@ export class Absorber {
     const { sender, store, post } = this.#options
     const call = callOf(message, incoming.queue)
     if (row?.revoked === true) {
-      await this.#over(message, call, 'revoked')
+      await this.#endUnsent(message, call, 'revoked')
       return void incoming.ack()
     }
     // Another process is recording it in this moment: tried again, it is known.
@@ -243,7 +243,7 @@ export class Absorber {
     if (row.over || row.sent) return void incoming.ack()
     const times = timesOf(message, store.clock.wallMs())
     try {
-      if (times === undefined) await this.#over(message, call, 'expired')
+      if (times === undefined) await this.#endUnsent(message, call, 'expired')
       else {
         const priority = post.lowerFirst ? -message.priority : message.priority
         const ranked = message.priority === 0 ? {} : { priority }
@@ -255,16 +255,16 @@ export class Absorber {
       return this.#end(message.id)
     }
     if (times === undefined) await this.#end(message.id)
-    else if (!row.known) this.#presence.events.received(message)
+    else if (!row.known) this.#presence.events.sendReceived(message)
     incoming.ack()
   }
 
   /** Reports a call that does not become a job. */
-  async #over(message: TaskMessage, call: Call, why: string): Promise<void> {
+  async #endUnsent(message: TaskMessage, call: Call, why: string): Promise<void> {
     const result = revokedResult(message.id, why)
     await this.#results.finish(call, result)
-    this.#presence.events.received(message)
-    this.#presence.events.reported(result, { startedMs: null, endedMs: null })
+    this.#presence.events.sendReceived(message)
+    this.#presence.events.sendEnd(result, { startedMs: null, endedMs: null })
   }
 
   /** Records that the producer has its result. */

@@ -140,7 +140,7 @@ export function repliesOf(call: Call, result: TaskResult): { result: TaskResult;
 }
 
 /** Returns what a call's result means to chords: its own, and if it failed or was revoked that of the rest of its chain. */
-export function partsOf(call: Call, result: TaskResult): Part[] {
+export function chordPartsOf(call: Call, result: TaskResult): Part[] {
   const groupId = call.about['group_id']
   const own =
     call.chord === undefined || typeof groupId !== 'string'
@@ -160,11 +160,11 @@ export function partsOf(call: Call, result: TaskResult): Part[] {
 export function followersOf(id: string, call: Call, { state, value }: TaskResult, nowMs: number): Follower[] {
   const { callbacks, errbacks, chain } = call
   const from = { id, call, nowMs }
-  if (state === 'FAILURE') return errbacks.map((one, n) => follower({ ...from, as: `error ${n}` }, one, [id], []))
+  if (state === 'FAILURE') return errbacks.map((one, n) => createFollower({ ...from, as: `error ${n}` }, one, [id], []))
   if (state !== 'SUCCESS') return []
   const [next, ...rest] = chain
-  const all = callbacks.map((one, n) => follower({ ...from, as: `success ${n}` }, one, [value], []))
-  return next === undefined ? all : [...all, follower({ ...from, as: 'next' }, next, [value], rest)]
+  const all = callbacks.map((one, n) => createFollower({ ...from, as: `success ${n}` }, one, [value], []))
+  return next === undefined ? all : [...all, createFollower({ ...from, as: 'next' }, next, [value], rest)]
 }
 
 /** Returns what is sent when the members of a chord have ended: its last task with their results, or what follows its failure. */
@@ -176,9 +176,11 @@ export function chordFollowers(
 ): Follower[] {
   // Which of its members ended last is not the same each time.
   const from = { id: result.id, of: groupId, call, nowMs }
-  if ('results' in outcome) return [follower({ ...from, as: 'chord' }, body, [outcome.results], [])]
+  if ('results' in outcome) return [createFollower({ ...from, as: 'chord' }, body, [outcome.results], [])]
   const id = textOf(body.options, 'task_id') ?? result.id
-  return listOf(body.options, 'link_error').map((one, n) => follower({ ...from, as: `chord ${n}` }, one, [id], []))
+  return listOf(body.options, 'link_error').map((one, n) =>
+    createFollower({ ...from, as: `chord ${n}` }, one, [id], []),
+  )
 }
 
 const textOf = (options: Signature['options'], name: string) =>
@@ -198,7 +200,7 @@ function whenOf(options: Signature['options'], name: string, nowMs: number): num
 }
 
 /** `id`: the task that it follows; `as`: which of its followers it is, or which of `of`, if its own id must not depend on that task. */
-function follower(
+function createFollower(
   { id: parentId, of = parentId, call, nowMs, as }: { id: string; of?: string; call: Call; nowMs: number; as: string },
   { task, args, kwargs, immutable, options }: Signature,
   given: readonly unknown[],

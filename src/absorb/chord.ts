@@ -30,11 +30,13 @@ export class Chords {
     const [isLast, isNested, found] = added as [number, number, string[]]
     if (isLast !== 1) return undefined
     const members = found.map((text) => readJson(text) as [number, string, string, unknown])
-    if (isNested === 1) return failed('a group inside of a chord is counted only by workers of Celery')
+    if (isNested === 1) return chordError('a group inside of a chord is counted only by workers of Celery')
     const lost = members.find(([, , state]) => state === 'FAILURE' || state === 'REVOKED')
     if (lost === undefined) return { results: members.map(([, , , one]) => one) }
     const { exc_type: type, exc_message: why } = lost[3] as { exc_type?: string; exc_message?: unknown[] }
-    return failed(`Dependency ${lost[1]} raised ${type}(${(why ?? []).map((one) => JSON.stringify(one)).join(', ')})`)
+    return chordError(
+      `Dependency ${lost[1]} raised ${type}(${(why ?? []).map((one) => JSON.stringify(one)).join(', ')})`,
+    )
   }
 
   /** Forgets a chord whose last task was sent. */
@@ -44,4 +46,4 @@ export class Chords {
   }
 }
 
-const failed = (why: string) => ({ error: { type: 'ChordError', module: 'celery.exceptions', args: [why] } })
+const chordError = (why: string) => ({ error: { type: 'ChordError', module: 'celery.exceptions', args: [why] } })

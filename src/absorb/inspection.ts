@@ -37,18 +37,18 @@ export interface InHand {
 /** Returns the answers to questions, by all of Celery's names of them. */
 export function inspection(options: InspectionOptions): Answers {
   const { name, acksLate } = options
-  const listed = (kind: 'active' | 'reserved') => async () =>
+  const listInHand = (kind: 'active' | 'reserved') => async () =>
     (await options.inHand(kind)).map((one) => infoOf(one, name, acksLate))
-  const [active, reserved] = [listed('active'), listed('reserved')]
-  const scheduled = async () =>
+  const [active, reserved] = [listInHand('active'), listInHand('reserved')]
+  const listScheduled = async () =>
     (await options.inHand('scheduled')).map((one) => ({
       eta: one.dueAt === null ? null : writeTime(one.dueAt.getTime()),
       priority: one.priority,
       request: infoOf({ ...one, startedAt: null }, name, acksLate),
     }))
   const revoked = () => options.revoked()
-  const conf = () => confOf(options)
-  const found = async ({ ids: given }: Readonly<Record<string, unknown>>) => {
+  const readConf = () => confOf(options)
+  const findTasks = async ({ ids: given }: Readonly<Record<string, unknown>>) => {
     const ids: readonly unknown[] = Array.isArray(given) ? given : [given]
     const all: Record<string, unknown> = {}
     for (const kind of ['active', 'reserved', 'scheduled'] as const)
@@ -59,16 +59,16 @@ export function inspection(options: InspectionOptions): Answers {
   return {
     active,
     reserved,
-    scheduled,
+    listScheduled,
     revoked,
-    conf,
-    query_task: found,
+    readConf,
+    query_task: findTasks,
     // Older names.
     dump_active: active,
     dump_reserved: reserved,
-    dump_schedule: scheduled,
+    dump_schedule: listScheduled,
     dump_revoked: revoked,
-    dump_conf: conf,
+    dump_conf: readConf,
   }
 }
 

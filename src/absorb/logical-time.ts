@@ -5,12 +5,12 @@ export class LogicalTime {
   #now = 0
 
   /** A message with this time was read. */
-  seen(time: unknown): void {
+  recordTime(time: unknown): void {
     if (typeof time === 'number' && Number.isSafeInteger(time) && time > this.#now) this.#now = time
   }
 
   /** Returns the time of the next message. */
-  next(): number {
+  nextTime(): number {
     return ++this.#now
   }
 }

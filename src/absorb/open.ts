@@ -12,7 +12,7 @@ import type { Post } from './post.ts'
 import { RabbitPost } from './rabbit-post.ts'
 import { openRedisPost } from './redis-post.ts'
 
-/** Parameters of `absorbing`; see the fields. */
+/** Parameters of `createAbsorbing`; see the fields. */
 export interface AbsorbingOptions extends Pick<
   AbsorberOptions,
   'store' | 'sender' | 'tasks' | 'slots' | 'running' | 'alarms'
@@ -35,7 +35,7 @@ export interface Absorbing {
 }
 
 /** Returns what absorbs. It connects when it starts; a RabbitMQ that is away is waited for. */
-export function absorbing(options: AbsorbingOptions): Absorbing {
+export function createAbsorbing(options: AbsorbingOptions): Absorbing {
   const { clock, log } = options.store
   let open: Open | undefined
   const start = async () => {

@@ -17,19 +17,19 @@ export function parkingOf(queue: string): string {
 export async function park(post: Post, message: WireMessage, queue: string, reason: string): Promise<void> {
   const to = { exchange: '', routingKey: parkingOf(queue) }
   try {
-    await post.send(withReason(message, reason), to)
+    await post.send(addReason(message, reason), to)
   } catch (error) {
     if (error instanceof StoreError) throw error
-    await post.send(withReason(shortened(message), reason), to)
+    await post.send(addReason(dropLongHeaders(message), reason), to)
   }
 }
 
-function withReason(message: WireMessage, reason: string): WireMessage {
+function addReason(message: WireMessage, reason: string): WireMessage {
   return { ...message, headers: { ...message.headers, 'x-sluice-reason': reason.slice(0, reasonMax) } }
 }
 
 /** The message without headers that are long, or that JSON cannot state. */
-function shortened(message: WireMessage): WireMessage {
+function dropLongHeaders(message: WireMessage): WireMessage {
   const isShort = (value: unknown) => {
     try {
       return Buffer.byteLength(writeJson(value, 'a header')) <= headerMax

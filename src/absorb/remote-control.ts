@@ -57,20 +57,20 @@ export class RemoteControl {
     const refused = Object.entries(refusals).map(([method, error]) => [method, () => ({ error })] as const)
     this.#answers = {
       ping: () => ({ ok: 'pong' }),
-      hello: () => ({ revoked: {}, clock: time.next() }),
-      clock: () => ({ clock: time.next() }),
+      hello: () => ({ revoked: {}, clock: time.nextTime() }),
+      clock: () => ({ clock: time.nextTime() }),
       registered: () => names,
       dump_tasks: () => names,
       active_queues: () => queues.map((name) => ({ name, routing_key: name, durable: true })),
       stats: () => ({
         pid: process.pid,
-        clock: String(time.next()),
+        clock: String(time.nextTime()),
         pool: { 'max-concurrency': slots },
         total: {},
       }),
       revoke: ({ task_id: ids, terminate }) => this.#revoke(ids, terminate === true),
       terminate: ({ task_id: ids }) => this.#revoke(ids, true),
-      rate_limit: (given) => this.#rateLimit(given),
+      rate_limit: (given) => this.#refuseRateLimit(given),
       ...Object.fromEntries(refused),
       ...more,
     }
@@ -78,13 +78,13 @@ export class RemoteControl {
 
   /** Begins to listen. The errors are those of the broker. */
   async open(): Promise<void> {
-    await this.#options.post.listen((message) => this.#received(message))
+    await this.#options.post.listen((message) => this.#handleRequest(message))
   }
 
-  async #received(message: WireMessage): Promise<void> {
+  async #handleRequest(message: WireMessage): Promise<void> {
     try {
       // Its `expires` is for answers alone, as with Celery's workers: the clocks of its sender and of this machine may differ.
-      this.#options.time.seen(message.headers['clock'])
+      this.#options.time.recordTime(message.headers['clock'])
       const request = await readRequest(message)
       if (isMeant(request, this.#options.name)) await this.#obey(request)
     } catch (error) {
@@ -97,7 +97,7 @@ export class RemoteControl {
     const known = Object.hasOwn(this.#answers, method) ? this.#answers[method] : undefined
     const answer = (await known?.(given)) ?? { error: `a worker of Sluice does not know the request ${method}` }
     if (replyTo === undefined || ticket === undefined) return
-    const reply = writeReply(this.#options.name, answer, { ticket, clock: this.#options.time.next() })
+    const reply = writeReply(this.#options.name, answer, { ticket, clock: this.#options.time.nextTime() })
     await this.#options.post.reply(reply, { exchange: replyExchange, routingKey: replyTo })
   }
 
@@ -108,7 +108,7 @@ export class RemoteControl {
   }
 
   /** Celery's rates hold for one worker, and would loosen, silently, what protects a vendor. */
-  #rateLimit({ task_name: task, rate_limit: rate }: Given): unknown {
+  #refuseRateLimit({ task_name: task, rate_limit: rate }: Given): unknown {
     const { names, limitsOf } = this.#options
     if (typeof task !== 'string' || !names.includes(task)) return { error: 'unknown task' }
     const limits = limitsOf(task)

@@ -236,11 +236,11 @@ export class Reporter {
     const call = JSON.parse(change.call) as Call
     const result = resultOf(id, change, name)
     const { attempt, reported, started_ms: startedMs, ended_ms: endedMs } = change
-    if (change.state !== 'retry' && startedMs !== null && reported < 2 * attempt - 1) events.started(id, startedMs)
+    if (change.state !== 'retry' && startedMs !== null && reported < 2 * attempt - 1) events.sendStarted(id, startedMs)
     if (change.state === 'started') return tracksStarted ? results.send(result, call) : undefined
     if (change.state === 'retry') await results.send(result, call)
     else await results.finish(call, result)
-    events.reported(result, { startedMs, endedMs })
+    events.sendEnd(result, { startedMs, endedMs })
   }
 
   async #prune(): Promise<void> {

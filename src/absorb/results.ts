@@ -14,7 +14,7 @@ import {
   type Follower,
   followersOf,
   type Part,
-  partsOf,
+  chordPartsOf,
   refusedResult,
   type Replies,
   repliesOf,
@@ -50,7 +50,7 @@ export class Results {
   async finish(call: Call, result: TaskResult): Promise<void> {
     // All of it is repeated when a part cannot be sent; only what follows would then be executed twice.
     for (const { result: each, to } of repliesOf(call, result)) await this.send(each, to)
-    for (const part of partsOf(call, result)) await this.#count(part, call)
+    for (const part of chordPartsOf(call, result)) await this.#count(part, call)
     await this.follow(result.id, call, result)
   }
 

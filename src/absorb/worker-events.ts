@@ -41,7 +41,7 @@ export class WorkerEvents {
     enable_events: () => ({ ok: this.start() ? 'task events enabled' : 'task events already enabled' }),
     disable_events: () => ({ ok: this.stop() ? 'task events disabled' : 'task events already disabled' }),
     heartbeat: () => {
-      this.#send(this.#worker('worker-heartbeat'), true)
+      this.#send(this.#createWorkerEvent('worker-heartbeat'), true)
       return { ok: 'heartbeat sent' }
     },
   }
@@ -58,7 +58,7 @@ export class WorkerEvents {
   start(): boolean {
     if (this.#stop !== undefined) return false
     this.#stop = new AbortController()
-    this.#send(this.#worker('worker-online'))
+    this.#send(this.#createWorkerEvent('worker-online'))
     void this.#beat(this.#stop.signal)
     return true
   }
@@ -66,7 +66,7 @@ export class WorkerEvents {
   /** Ends that. False: it was not on. */
   stop(): boolean {
     if (this.#stop === undefined) return false
-    this.#send(this.#worker('worker-offline'))
+    this.#send(this.#createWorkerEvent('worker-offline'))
     this.#stop.abort()
     this.#stop = undefined
     return true
@@ -79,7 +79,7 @@ export class WorkerEvents {
   }
 
   /** A message was read, and its job sent. */
-  received(message: TaskMessage): void {
+  sendReceived(message: TaskMessage): void {
     if (!this.isOn) return
     const { id: uuid, task: name, args, kwargs, rootId, parentId, retries, etaMs, expiresMs } = message
     const time = (ms: number | undefined) => (ms === undefined ? null : writeTime(ms))
@@ -94,16 +94,16 @@ export class WorkerEvents {
       eta: time(etaMs),
       expires: time(expiresMs),
     }
-    this.#task('task-received', fields)
+    this.#sendTaskEvent('task-received', fields)
   }
 
   /** An attempt began, at this wall time in ms. */
-  started(uuid: string, atMs: number): void {
-    this.#task('task-started', { uuid }, atMs)
+  sendStarted(uuid: string, atMs: number): void {
+    this.#sendTaskEvent('task-started', { uuid }, atMs)
   }
 
   /** A call was reported. @param how the wall times in ms between which its last attempt ran, and whether it was stopped by hand */
-  reported(
+  sendEnd(
     { id: uuid, state, value, traceback }: TaskResult,
     how: { startedMs: number | null; endedMs: number | null },
   ): void {
@@ -113,21 +113,25 @@ export class WorkerEvents {
     const atMs = endedMs ?? undefined
     const exception = `${typeOf(value)}(${reprOf(argsOf(value)).slice(1, -1)})`
     const failed = { uuid, exception, traceback: traceback ?? null }
-    if (state === 'RETRY') return this.#task('task-retried', failed)
+    if (state === 'RETRY') return this.#sendTaskEvent('task-retried', failed)
     if (state === 'SUCCESS') {
       const runtime = startedMs === null || endedMs === null ? 0 : (endedMs - startedMs) / 1_000
-      return this.#task('task-succeeded', { uuid, result: reprOf(value), runtime }, atMs)
+      return this.#sendTaskEvent('task-succeeded', { uuid, result: reprOf(value), runtime }, atMs)
     }
-    if (state === 'FAILURE') return this.#task('task-failed', failed, atMs)
+    if (state === 'FAILURE') return this.#sendTaskEvent('task-failed', failed, atMs)
     const expired = argsOf(value)[0] === 'expired'
-    this.#task('task-revoked', { uuid, terminated: !expired && startedMs !== null, signum: null, expired }, atMs)
+    this.#sendTaskEvent(
+      'task-revoked',
+      { uuid, terminated: !expired && startedMs !== null, signum: null, expired },
+      atMs,
+    )
   }
 
-  #task(type: string, fields: Fresh['fields'], atMs = this.#options.clock.wallMs()): void {
+  #sendTaskEvent(type: string, fields: Fresh['fields'], atMs = this.#options.clock.wallMs()): void {
     this.#send({ type, atMs, fields })
   }
 
-  #worker(type: string): Fresh {
+  #createWorkerEvent(type: string): Fresh {
     const { active, clock } = this.#options
     const software = { sw_ident: 'sluice', sw_ver: version, sw_sys: process.platform }
     const fields = {
@@ -144,7 +148,7 @@ export class WorkerEvents {
     for (;;) {
       await this.#options.clock.sleep(beatMs, signal)
       if (signal.aborted) return
-      this.#send(this.#worker('worker-heartbeat'))
+      this.#send(this.#createWorkerEvent('worker-heartbeat'))
     }
   }
 
@@ -159,7 +163,7 @@ export class WorkerEvents {
     const { post, name, time, log, clock } = this.#options
     const utcOffset = new Date(clock.wallMs()).getTimezoneOffset() / 60
     const all = this.#waiting.splice(0).map((event): CeleryEvent => {
-      return { ...event, hostname: name, utcOffset, pid: process.pid, clock: time.next() }
+      return { ...event, hostname: name, utcOffset, pid: process.pid, clock: time.nextTime() }
     })
     // Several in one message are for tasks only.
     const [tasks, others] = [all.filter(isOfTask), all.filter((event) => !isOfTask(event))]

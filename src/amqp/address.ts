@@ -20,9 +20,9 @@ const form =
   /^(?:py)?amqp(?<tls>s)?:\/\/(?:(?<auth>[^/?#]*)@)?(?<hosts>[^/?#]+)(?:\/(?<vhost>\/?[^?#/]*))?(?:\?(?<query>[^#]*))?$/
 /** A half-open connection is then noticed within 9 s, by either side. */
 const usualHeartbeatS = 3
-const bad = (why: string) =>
+const badUrl = (why: string) =>
   new UsageError('SLUICE_BAD_URL', `AMQP_URL must be amqp://user:password@host:port/vhost (amqps:// with TLS): ${why}`)
-const decoded = (part: string) => decodedPart(part, bad)
+const decodePart = (part: string) => decodedPart(part, badUrl)
 
 /**
  * Reads `amqp://[user[:password]@]host[:port][,host…][/vhost]`; with `amqps` over TLS, by the machine's authorities or `?ca=`
@@ -33,21 +33,21 @@ const decoded = (part: string) => decodedPart(part, bad)
 export function addressOf(url: string): BrokerAddress {
   const { tls, auth, hosts = '', vhost = '', query } = form.exec(url.trim())?.groups ?? {}
   if (/^rediss?[+:]/.test(url.trim()))
-    throw bad(
+    throw badUrl(
       'this is a Redis. Messages of Celery producers are read from one that CELERY_BROKER_URL names; remote tasks, fleets and workers without a store need a RabbitMQ',
     )
-  if (hosts === '') throw bad('it has another form')
-  const [username, password] = auth?.split(/:(.*)/).map(decoded) ?? []
+  if (hosts === '') throw badUrl('it has another form')
+  const [username, password] = auth?.split(/:(.*)/).map(decodePart) ?? []
   const options = new URLSearchParams(query ?? '')
   const heartbeatS = Number(options.get('heartbeat') ?? usualHeartbeatS)
   if (!Number.isInteger(heartbeatS) || heartbeatS < 1 || heartbeatS > 60)
-    throw bad('its heartbeat is not a number of seconds from 1 to 60')
+    throw badUrl('its heartbeat is not a number of seconds from 1 to 60')
   return {
-    hosts: hostsOf(hosts, tls === undefined ? 5_672 : 5_671, bad),
+    hosts: hostsOf(hosts, tls === undefined ? 5_672 : 5_671, badUrl),
     username: username || 'guest',
     password: password ?? 'guest',
-    vhost: decoded(vhost) || '/',
+    vhost: decodePart(vhost) || '/',
     heartbeatS,
-    tls: tls === undefined ? undefined : pemsOf(options, bad),
+    tls: tls === undefined ? undefined : pemsOf(options, badUrl),
   }
 }

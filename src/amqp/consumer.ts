@@ -3,7 +3,7 @@ import type { Channel, ConsumeMessage, GetMessage } from 'amqplib'
 import { systemClock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
-import { againMs } from '../core/retry.ts'
+import { retryPauseMs } from '../core/retry.ts'
 import { Waiters } from '../core/waiters.ts'
 import { typed, type Headers } from './headers.ts'
 import { causeOf, refusalOf, type Session } from './session.ts'
@@ -155,7 +155,7 @@ export class Subscription implements Consumer {
         cause = await attached.over
         failures = 0
       }
-      await systemClock.sleep(againMs(failures++, systemClock.random(), 50), this.#stop.signal, false)
+      await systemClock.sleep(retryPauseMs(failures++, systemClock.random(), 50), this.#stop.signal, false)
       if (this.#stop.signal.aborted) return
       attached = await this.#again(cause).catch((error: Error) => {
         this.#warn(error)

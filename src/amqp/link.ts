@@ -3,7 +3,7 @@ import { systemClock } from '../core/clock.ts'
 import { StoreError, UsageError } from '../core/errors.ts'
 import { span } from '../core/figures.ts'
 import type { Log } from '../core/log.ts'
-import { againMs } from '../core/retry.ts'
+import { retryPauseMs } from '../core/retry.ts'
 import type { BrokerAddress } from './address.ts'
 import { openSession, type Session } from './session.ts'
 
@@ -117,7 +117,7 @@ export class Link {
       if (session !== undefined) this.#down(await session.lost)
       if (systemClock.monotonicMs() - sinceMs > steadyMs) failures = 0
       if (this.#stop.signal.aborted) return
-      await systemClock.sleep(againMs(failures++, systemClock.random(), 50), this.#stop.signal)
+      await systemClock.sleep(retryPauseMs(failures++, systemClock.random(), 50), this.#stop.signal)
       if (this.#stop.signal.aborted) return
       session = await this.#again(failures).catch((error: Error) => {
         this.#warn(error)

@@ -10,7 +10,7 @@ import type { Group } from '../events/groups.ts'
 import type { AnyTask, Sender } from '../tasks/task.ts'
 import { AttemptEvents } from '../worker/attempt-events.ts'
 import { Ending } from '../worker/ending.ts'
-import { attemptsOn } from '../worker/grant-source.ts'
+import { createAttemptParts } from '../worker/grant-source.ts'
 import { LocalOutlet } from '../worker/local-outlet.ts'
 import type { ExecutionOptions } from '../worker/options.ts'
 import { TaskSet } from '../worker/task-set.ts'
@@ -54,7 +54,7 @@ export class ServiceWorker {
     this.#repertoire = new TaskSet(this.#tasks, labels)
     this.#local = new LocalOutlet({
       ...options,
-      ...attemptsOn({ ...options, storeClock: new StoreClock() }),
+      ...createAttemptParts({ ...options, storeClock: new StoreClock() }),
       repertoire: this.#repertoire,
       isPrompt: true,
       worker: () => undefined,

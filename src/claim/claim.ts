@@ -4,7 +4,7 @@ import { StoreError, codeOf } from '../core/errors.ts'
 import { newId } from '../core/hash.ts'
 import { userName } from '../core/parked.ts'
 import { reach } from '../core/probe.ts'
-import { againMs } from '../core/retry.ts'
+import { retryPauseMs } from '../core/retry.ts'
 import type { Store } from '../db/store.ts'
 import type { KeptSlot } from '../store/send.ts'
 import { type ClaimedJob, decodeJobs } from './claimed-job.ts'
@@ -144,7 +144,7 @@ export class Claims {
       take: (row) => {
         this.#closeSoon(id)
         const { now_us: nowUs, jobs: text, redis_epoch: epoch } = (row ?? notClaimed) as unknown as OfferAnswer
-        if (nowUs !== null) this.#storeClock.saw(Number(nowUs), this.#store.clock.monotonicMs(), sentMs)
+        if (nowUs !== null) this.#storeClock.recordReading(Number(nowUs), this.#store.clock.monotonicMs(), sentMs)
         const jobs = decodeJobs(text, id, sentMs)
         for (const job of jobs) {
           job.input = JSON.parse(input)
@@ -199,7 +199,7 @@ export class Claims {
         if (!(error instanceof StoreError) && !isTransient(error) && !isOwnDouble(error)) throw error
         if (signal.aborted || this.#store.clock.monotonicMs() - begunMs > this.patienceMs) throw giveUpError(error)
         if (tries === quietTries) this.#reportFailing(error, begunMs)
-        await this.#store.clock.sleep(againMs(tries, this.#store.clock.random()), signal)
+        await this.#store.clock.sleep(retryPauseMs(tries, this.#store.clock.random()), signal)
       }
     }
   }
@@ -246,7 +246,7 @@ export class Claims {
     this.#looksFurther = row.again && row.jobs === null && row.stale === null
     if (row.since !== null)
       this.#since.set(claimer.tasks, { us: row.since, fromMs: this.#since.get(claimer.tasks)?.fromMs ?? sentMs })
-    this.#storeClock.saw(Number(row.now_us), answeredMs, sentMs)
+    this.#storeClock.recordReading(Number(row.now_us), answeredMs, sentMs)
     const [decidedMs, latestMs] = decidedBetween(row, sentMs, answeredMs)
     // Handed out by an earlier request: its grants are as old as that.
     const isRepeated = row.again && row.wake_us !== null

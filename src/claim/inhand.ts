@@ -247,7 +247,7 @@ export class InHand {
     delete job.grant
     void ending.then((isRecorded) => {
       // Another dispatcher may have recorded that its worker did begin the job: then the grant is used.
-      if (grant !== undefined && isRecorded !== false) this.#options.peer?.unused(grant, buckets, units)
+      if (grant !== undefined && isRecorded !== false) this.#options.peer?.refund(grant, buckets, units)
     })
   }
 
@@ -302,7 +302,7 @@ export class InHand {
 
   /** Frees the place that a job has in Redis. */
   #giveBackPlace(job: ClaimedJob): void {
-    if (job.grant !== undefined) this.#options.peer?.ended(job.grant, unitsOf(job).buckets)
+    if (job.grant !== undefined) this.#options.peer?.freePlaces(job.grant, unitsOf(job).buckets)
   }
 
   /** Ends a job, unless it is not in hand any more: reported twice, timed out, or given up. */

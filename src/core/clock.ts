@@ -100,7 +100,7 @@ export class StoreClock {
    * Records that the limiter's clock showed `storeUs` (microseconds since 1970) in the reply, received at `atMs`, to a
    * request sent at `sentMs`.
    */
-  saw(storeUs: number, atMs: number, sentMs = atMs): void {
+  recordReading(storeUs: number, atMs: number, sentMs = atMs): void {
     const capUs = this.cap(sentMs)
     if (capUs !== null && (storeUs >= capUs || storeUs < capUs - 2 * stepUs)) return
     this.#seen = { storeUs, atMs }

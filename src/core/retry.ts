@@ -99,7 +99,7 @@ function backoffMs(tries: number, firstMs: number, maxMs: number, random: number
  * @param random uniform in [0, 1)
  * @param firstMs longest first wait, in ms
  */
-export function againMs(tries: number, random: number, firstMs = 20): number {
+export function retryPauseMs(tries: number, random: number, firstMs = 20): number {
   return backoffMs(tries, firstMs, 1_000, random)
 }
 

@@ -1,7 +1,7 @@
 /** Repeats a request after a lost connection to the store. */
 import type { Clock } from '../core/clock.ts'
 import { StoreError } from '../core/errors.ts'
-import { againMs } from '../core/retry.ts'
+import { retryPauseMs } from '../core/retry.ts'
 
 const forMs = 10_000
 
@@ -10,7 +10,7 @@ const forMs = 10_000
  * safe; it gets the number of the calls before it.
  * @param waits returns true for an error after which it is repeated, however often it comes
  */
-export async function untilAnswered<T>(
+export async function repeatUntilAnswered<T>(
   clock: Clock,
   send: (tries: number) => Promise<T>,
   waits: (error: unknown) => boolean = () => false,
@@ -23,7 +23,7 @@ export async function untilAnswered<T>(
       // At least one repetition, because noticing a half-open connection takes as long as `forMs`.
       const isLost = error instanceof StoreError && (tries === 0 || clock.monotonicMs() < until)
       if (!isLost && !waits(error)) throw error
-      await clock.sleep(againMs(tries, clock.random(), 50))
+      await clock.sleep(retryPauseMs(tries, clock.random(), 50))
     }
   }
 }

@@ -29,7 +29,7 @@ const placeMs = 250
 /** How far ahead bookings are, in ms, from which on a message requests no grant before its turn. */
 const aheadMs = 200
 /** The weight of the newest time in a mean of times. */
-const newest = 0.1
+const newestWeight = 0.1
 /** For how many buckets it remembers how far they are booked; the oldest are forgotten. */
 const knownMax = 10_000
 
@@ -47,16 +47,16 @@ export class Bookings {
   }
 
   /** Returns one of these buckets that is booked for longer than a moment; undefined: none is. */
-  booked(buckets: readonly string[]): string | undefined {
+  findBooked(buckets: readonly string[]): string | undefined {
     const nowMs = this.#options.clock.monotonicMs()
     return buckets.find((bucket) => (this.#until.get(bucket) ?? 0) - nowMs > aheadMs)
   }
 
   /** Records for how long an attempt held places of these limits. */
-  held(buckets: readonly string[], ms: number): void {
+  recordHeldTime(buckets: readonly string[], ms: number): void {
     for (const name of buckets.map(limitOf)) {
       const before = this.#heldMs.get(name) ?? ms
-      this.#heldMs.set(name, before + (ms - before) * newest)
+      this.#heldMs.set(name, before + (ms - before) * newestWeight)
     }
   }
 
@@ -71,8 +71,8 @@ export class Bookings {
     const args = [count, apartUs, Math.ceil(fromMs * 1_000), mostMs * 1_000].map(String)
     const key = `${prefix}{limits}:r:${bucket}`
     // If there is no answer, they come back soon, and are tried again.
-    const none = () => [fromMs * 1_000, count]
-    const booked = (await this.#script.run(redis, [key], args, answerMs, clock).catch(none)) as unknown[]
+    const assumeFree = () => [fromMs * 1_000, count]
+    const booked = (await this.#script.run(redis, [key], args, answerMs, clock).catch(assumeFree)) as unknown[]
     const [firstUs = 0, some = 0] = booked.map(Number)
     if (some > 0) this.#until.set(bucket, clock.monotonicMs() + (firstUs + some * apartUs) / 1_000)
     // Messages beyond the most come back before it, and book again then.

@@ -6,7 +6,7 @@ import type { Log } from '../core/log.ts'
 import { scripts } from '../generated/lua.ts'
 import type { Limit } from '../limits/limit.ts'
 import { sendCommand, type RedisClient, Script } from '../redis/client.ts'
-import { agreedOf, publishedJson, type RedisBucket } from '../redis/definition.ts'
+import { parsePublished, publishedJson, type RedisBucket } from '../redis/definition.ts'
 import { countsUnits } from '../limits/kind.ts'
 
 /** Parameters of `DirectDefinitions`; see the fields. */
@@ -68,7 +68,7 @@ export class DirectDefinitions {
       const text = await sendCommand(redis, 'GET', [this.#keyOf(limit)], answerMs, clock)
       if (typeof text === 'string') this.#set(limit, text)
       // A flush deletes definitions; the known one stays valid.
-      else if (!this.#byName.has(limit.name)) throw unpublished(limit)
+      else if (!this.#byName.has(limit.name)) throw unpublishedError(limit)
     }
     this.#readMs = clock.monotonicMs()
   }
@@ -87,7 +87,7 @@ export class DirectDefinitions {
   #set(limit: Limit, text: string): void {
     const known = this.#byName.get(limit.name)
     if (known?.text === text) return
-    const read = definitionOf(limit, text)
+    const read = parseDefinition(limit, text)
     if (known !== undefined && !text.endsWith(ownText(limit).slice(1)))
       this.#options.log.warn('another program has defined a limit otherwise than this one: its definition holds', {
         limit: limit.name,
@@ -128,8 +128,8 @@ function ownText({ rules, grantUs, keyed, label, refund }: Limit): string {
 }
 
 /** Reads a published definition. @throws UsageError SLUICE_NEEDS_STORE */
-function definitionOf(limit: Limit, text: string): InForce {
-  const { isKeyed, grantUs, ...bucket } = agreedOf(text)
+function parseDefinition(limit: Limit, text: string): InForce {
+  const { isKeyed, grantUs, ...bucket } = parsePublished(text)
   const { version, counted, leased } = JSON.parse(text) as { version: number; counted?: number; leased?: boolean }
   const hasPlaces = !bucket.rules.every(countsUnits)
   if (isKeyed !== (limit.keyed || limit.label !== undefined) || (hasPlaces && leased !== true)) {
@@ -143,7 +143,7 @@ function definitionOf(limit: Limit, text: string): InForce {
   return { text, bucket: own, lifeMs: grantUs / 1_000, hasPlaces }
 }
 
-function unpublished({ name }: Limit): StoreError | UsageError {
+function unpublishedError({ name }: Limit): StoreError | UsageError {
   return new UsageError(
     'SLUICE_NO_SUCH_LIMIT',
     `the limits in this Redis belong to a database, which has published no limit "${name}": give it \`published: true\` there, or give this worker another prefix (SLUICE_REDIS_PREFIX)`,

@@ -18,7 +18,7 @@ import { StoreError, textOfError } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
 import { delayMs } from '../core/retry.ts'
 import type { Entry } from './intake.ts'
-import { copyOf, headersAside, type Progress } from './message.ts'
+import { copyOf, parkedHeaders, type Progress } from './message.ts'
 
 /** Parameters of `Ends`; see the fields. */
 export interface EndsOptions {
@@ -63,7 +63,7 @@ export class Ends {
    * Sends a message to its queue again, after a delay in ms. Resolves when that is confirmed. If the broker cannot make
    * it wait for so long at a time, it comes back earlier, with the time at which it is due in a header.
    */
-  async later(
+  async sendLater(
     { delivery, queue, mayHaveBeenSent = false }: Pick<Entry, 'delivery' | 'queue' | 'mayHaveBeenSent'>,
     progress: Progress,
     ms: number,
@@ -81,7 +81,7 @@ export class Ends {
   }
 
   /** Reports that a message was revoked, or has expired. */
-  revoked({ message, call }: Entry, why: string): Promise<void> {
+  reportRevoked({ message, call }: Entry, why: string): Promise<void> {
     return this.#send(revokedResult(message.id, why), { message, call })
   }
 
@@ -89,7 +89,7 @@ export class Ends {
    * Puts a message that cannot be carried out into the queue of parked ones.
    * @param seen the message as far as it was read
    */
-  async refused(
+  async parkRefused(
     { delivery, queue }: Pick<Entry, 'delivery' | 'queue'>,
     cause: unknown,
     { message, call }: Partial<Pick<Entry, 'message' | 'call'>> = {},
@@ -103,26 +103,27 @@ export class Ends {
   }
 
   /** Handles the loss of a worker that had this message, and perhaps executed it. */
-  async crashed(entry: Entry): Promise<void> {
+  async handleCrash(entry: Entry): Promise<void> {
     const { progress, task } = entry
     const { clock } = this.#options
     const known = { ...progress, crashes: progress.crashes + 1, isDoubtful: true }
-    if (task.isOnce) await this.doubtful(entry, known)
-    else if (known.crashes > crashesMax) await this.failed(entry, known, { reason: 'crashed', error: lost })
-    else await this.later(entry, known, delayMs(known.crashes, task.retry, clock.random()))
+    if (task.isOnce) await this.failDoubtful(entry, known)
+    else if (known.crashes > crashesMax)
+      await this.endFailed(entry, known, { reason: 'crashed', error: lostWorkerError })
+    else await this.sendLater(entry, known, delayMs(known.crashes, task.retry, clock.random()))
   }
 
   /** Ends a message that may have been executed before, because its task is executed at most once. */
-  doubtful(entry: Entry, progress: Progress): Promise<void> {
-    return this.failed(entry, progress, { reason: 'doubtful', error: lost })
+  failDoubtful(entry: Entry, progress: Progress): Promise<void> {
+    return this.endFailed(entry, progress, { reason: 'doubtful', error: lostWorkerError })
   }
 
   /** Reports that an attempt began, at this wall time in ms. */
-  began(entry: Entry, atMs: number): void {
+  reportBegun(entry: Entry, atMs: number): void {
     const { presence, results, tracksStarted, log } = this.#options
     const { id } = entry.message
     entry.begunMs = atMs
-    presence.events.started(id, atMs)
+    presence.events.sendStarted(id, atMs)
     if (!tracksStarted) return
     const started = resultOf(id, { state: 'started', reason: null, result: null, error: null }, presence.name)
     // If a server is away, this state is not reported later, because it is over soon.
@@ -131,28 +132,28 @@ export class Ends {
   }
 
   /** Carries out the end of an attempt. */
-  async ended(entry: Entry, job: ClaimedJob, outcome: Outcome): Promise<void> {
+  async endAttempt(entry: Entry, job: ClaimedJob, outcome: Outcome): Promise<void> {
     const { progress, message } = entry
     const counted = { ...progress, attempt: job.attempt }
     await entry.startReported
-    if (outcome.kind === 'retry' || outcome.kind === 'throttled') await this.#retries(entry, outcome.error)
+    if (outcome.kind === 'retry' || outcome.kind === 'throttled') await this.#reportRetry(entry, outcome.error)
     switch (outcome.kind) {
       case 'done': {
         const ended = { state: 'done', reason: null, result: outcome.result, error: null }
         return this.#send(resultOf(message.id, ended), entry)
       }
       case 'failed':
-        return this.failed(entry, counted, { reason: outcome.reason, error: outcome.error })
+        return this.endFailed(entry, counted, { reason: outcome.reason, error: outcome.error })
       case 'retry':
-        return this.later(entry, { ...counted, failed: progress.failed + 1 }, outcome.delayMs)
+        return this.sendLater(entry, { ...counted, failed: progress.failed + 1 }, outcome.delayMs)
       case 'throttled':
-        return this.later(entry, { ...counted, throttled: progress.throttled + 1 }, outcome.delayMs)
+        return this.sendLater(entry, { ...counted, throttled: progress.throttled + 1 }, outcome.delayMs)
       case 'interrupt':
-        return this.later(entry, { ...counted, isDoubtful: true }, 0)
+        return this.sendLater(entry, { ...counted, isDoubtful: true }, 0)
       case 'discard':
-        return this.revoked(entry, outcome.reason)
+        return this.reportRevoked(entry, outcome.reason)
       default:
-        return this.later(
+        return this.sendLater(
           entry,
           progress,
           'delayMs' in outcome ? outcome.delayMs : uncalledMs * (1 + this.#options.clock.random()),
@@ -161,39 +162,39 @@ export class Ends {
   }
 
   /** Reports that another attempt follows, which Celery shows with the error of this one. */
-  async #retries(entry: Entry, error: string): Promise<void> {
+  async #reportRetry(entry: Entry, error: string): Promise<void> {
     const { results } = this.#options
     const result = resultOf(entry.message.id, { state: 'retry', reason: null, result: null, error })
-    await this.#once(entry, 'retry', async () => {
-      await this.#orLog(entry, () => results.send(result, entry.call))
-      this.#reported(entry, result)
+    await this.#sendOnce(entry, 'retry', async () => {
+      await this.#sendOrLog(entry, () => results.send(result, entry.call))
+      this.#sendEvent(entry, result)
     })
   }
 
-  #reported({ begunMs }: Pick<Entry, 'begunMs'>, result: TaskResult): void {
+  #sendEvent({ begunMs }: Pick<Entry, 'begunMs'>, result: TaskResult): void {
     const { presence, clock } = this.#options
     const endedMs = begunMs === undefined ? null : clock.wallMs()
-    presence.events.reported(result, { startedMs: begunMs ?? null, endedMs })
+    presence.events.sendEnd(result, { startedMs: begunMs ?? null, endedMs })
   }
 
   /**
    * Ends a message for good: reports that, sends the tasks that follow it, parks it if that is wanted, and sends the
    * job of `onFailed`.
    */
-  async failed(entry: Entry, progress: Progress, failure: Failure): Promise<void> {
+  async endFailed(entry: Entry, progress: Progress, failure: Failure): Promise<void> {
     const { parks } = this.#options
     const { delivery, queue, message, task } = entry
     const { reason, error } = failure
-    await this.#once(entry, 'result', () =>
+    await this.#sendOnce(entry, 'result', () =>
       this.#send(resultOf(message.id, { state: 'failed', reason, result: null, error }), entry),
     )
-    const aside = () => this.#park(delivery, queue, `${reason}: ${error}`, headersAside(delivery))
-    if (parks) await this.#once(entry, 'aside', aside)
+    const parkFailed = () => this.#park(delivery, queue, `${reason}: ${error}`, parkedHeaders(delivery))
+    if (parks) await this.#sendOnce(entry, 'aside', parkFailed)
     if (task.onFailed !== undefined) await this.#sendFailureJob(entry, task.onFailed.name, progress, failure)
   }
 
   /** Sends a part of an end once: when a part cannot be sent, the whole end is repeated, but not the parts that were sent. */
-  async #once({ sent }: Entry, part: string, send: () => Promise<void>): Promise<void> {
+  async #sendOnce({ sent }: Entry, part: string, send: () => Promise<void>): Promise<void> {
     if (sent.has(part)) return
     await send()
     sent.add(part)
@@ -242,12 +243,12 @@ export class Ends {
 
   /** Sends the last result of a task, and the tasks that follow it. */
   async #send(result: TaskResult, entry: Pick<Entry, 'message' | 'call' | 'begunMs'>): Promise<void> {
-    await this.#orLog(entry, () => this.#options.results.finish(entry.call, result))
-    this.#reported(entry, result)
+    await this.#sendOrLog(entry, () => this.#options.results.finish(entry.call, result))
+    this.#sendEvent(entry, result)
   }
 
   /** Data that cannot be encoded now cannot be encoded later either. A refusal by a server is thrown, because it may pass. */
-  async #orLog({ message }: Pick<Entry, 'message'>, send: () => Promise<void>): Promise<void> {
+  async #sendOrLog({ message }: Pick<Entry, 'message'>, send: () => Promise<void>): Promise<void> {
     try {
       await send()
     } catch (error) {
@@ -263,4 +264,4 @@ export function lostError(message: string, code = 'SLUICE_WORKER_LOST'): string 
   return JSON.stringify({ code, message })
 }
 
-const lost = lostError('its worker was lost; whether the call was made is not known')
+const lostWorkerError = lostError('its worker was lost; whether the call was made is not known')

@@ -18,9 +18,9 @@ export interface EpochOptions {
   clock: Clock
   log: Log
   /** There is an epoch again. */
-  back(): void
+  onBack(): void
   /** Redis's clock was read on purpose. */
-  saw(reading: Reading): void
+  onReading(reading: Reading): void
 }
 
 /** All workers without a store begin epochs under this name; databases have other names. */
@@ -28,7 +28,7 @@ const owner = 'direct'
 const lookMs = 5_000
 const checkMs = 30_000
 /** Time between two checks, in ms, while there is no state to grant from. */
-const againMs = 250
+const retryMs = 250
 /** If the clock was set back by less than this, in us, limits wait for it. */
 const backUs = 2_000_000
 
@@ -73,7 +73,7 @@ export class EpochWatch {
   }
 
   /** Stops grants until the next check, because Redis has not answered as it should. */
-  failed(error: unknown): void {
+  recordFailure(error: unknown): void {
     this.#warn(error)
     this.#current = undefined
     if (hasLostReply(error)) this.#options.redis.reset()
@@ -82,9 +82,9 @@ export class EpochWatch {
   /** Checks which epoch stands, unless that was done a moment ago; never rejects. */
   look(): Promise<void> {
     const { clock } = this.#options
-    if (this.#looking === undefined && clock.monotonicMs() - this.#lookedMs < againMs) return Promise.resolve()
+    if (this.#looking === undefined && clock.monotonicMs() - this.#lookedMs < retryMs) return Promise.resolve()
     this.#looking ??= this.#look(false)
-      .catch((error: unknown) => this.failed(error))
+      .catch((error: unknown) => this.recordFailure(error))
       .finally(() => (this.#looking = undefined))
     return this.#looking
   }
@@ -99,12 +99,12 @@ export class EpochWatch {
     const { clock, log } = this.#options
     const { signal } = this.#end
     while (!signal.aborted) {
-      await clock.sleep(this.#current === undefined ? againMs : lookMs, signal, false)
+      await clock.sleep(this.#current === undefined ? retryMs : lookMs, signal, false)
       if (signal.aborted) return
-      const isStale = await this.#isStale().catch((error: unknown) => (this.failed(error), false))
+      const isStale = await this.#isStale().catch((error: unknown) => (this.recordFailure(error), false))
       if (isStale) {
         log.warn('the clock of Redis has stepped, or it has evicted keys: limits begin anew')
-        await this.#look(true).catch((error: unknown) => this.failed(error))
+        await this.#look(true).catch((error: unknown) => this.recordFailure(error))
       } else await this.look()
     }
   }
@@ -133,17 +133,17 @@ export class EpochWatch {
   async #look(isForced: boolean): Promise<void> {
     const { limiter, clock, definitions, log } = this.#options
     const sentMs = clock.monotonicMs()
-    const stands = await limiter.epoch(owner)
+    const stands = await limiter.readEpoch(owner)
     const reading = { us: stands.nowUs, sentMs, receivedMs: clock.monotonicMs(), bootMs: clock.bootMs() }
     const hasStepped = this.#hasStepped(reading, stands.id)
     this.#past = { ...reading, epoch: stands.id }
-    this.#options.saw(reading)
+    this.#options.onReading(reading)
     this.#lookedMs = clock.monotonicMs()
     const isOthers = stands.owner !== undefined && stands.owner !== owner
     if (stands.isWhole && ((!isForced && !hasStepped) || isOthers)) {
       if (!isOthers) await this.#publish()
       else await definitions.refresh()
-      this.#back(stands.id)
+      this.#setEpoch(stands.id)
     } else if (isOthers) {
       this.#current = undefined
       this.#warn('a database owns the state of limits, and has to begin it anew')
@@ -154,7 +154,7 @@ export class EpochWatch {
       this.#lookedMs = -Infinity
       if (!begun.isDecided) return
       log.info('limits in Redis begin: they are closed for as long as they look back')
-      this.#back(epoch)
+      this.#setEpoch(epoch)
     }
   }
 
@@ -166,12 +166,12 @@ export class EpochWatch {
     return (byUs > 0 && !isOwn) || leastUs(past, reading.sentMs) - reading.us >= backUs
   }
 
-  #back(epoch: string | undefined): void {
+  #setEpoch(epoch: string | undefined): void {
     if (this.#isAway) this.#options.log.info('Redis is back')
     this.#isAway = false
     const isNew = this.#current === undefined
     this.#current = epoch
-    if (isNew) this.#options.back()
+    if (isNew) this.#options.onBack()
   }
 
   /** Publishes the definitions that a flush has deleted. The worker that started last defines the limits. */

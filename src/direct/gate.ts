@@ -13,13 +13,13 @@ export interface GateOptions {
   free(): number
   start(entries: readonly { entry: Entry; grant: GrantOf | undefined }[]): void
   /** Its limits have no room: it comes back after this many ms. */
-  denied(entry: Entry, delayMs: number): void
+  onDenied(entry: Entry, delayMs: number): void
   /** Its connection was lost before it could begin. */
-  lost(entry: Entry): void
+  onLost(entry: Entry): void
   /** Redis is away: it comes back after this many ms. */
-  away(entry: Entry, delayMs: number): void
+  onAway(entry: Entry, delayMs: number): void
   /** Returns whether a message was called off while its grant was requested; it is over then. */
-  isOff(entry: Entry): boolean
+  endIfRevoked(entry: Entry): boolean
 }
 
 /** While Redis is away, messages come back after 2 to 3 s. */
@@ -41,7 +41,7 @@ export class Gate {
   /** For how many messages grants are being requested. */
   #requested = 0
   /** How many messages begin at once at most, because a cold process, or a busy machine, would use more grants too late. */
-  #most = 1
+  #batchMax = 1
   #agedMs = -Infinity
 
   constructor(options: GateOptions) {
@@ -56,26 +56,26 @@ export class Gate {
   /** Takes a message, which begins when there is a slot and all of its limits grant it. */
   add(entry: Entry): void {
     ;(entry.buckets.length === 0 ? this.#plain : this.#waiting).push(entry)
-    this.look()
+    this.startWaiting()
   }
 
   /** Begins waiting messages, because there may be more slots than before. */
-  look(): void {
+  startWaiting(): void {
     this.#startPlain()
     if (this.#waiting.length === 0) return
     this.#working ??= this.#work().finally(() => {
       this.#working = undefined
-      if (this.#room > 0) this.look()
+      if (this.#room > 0) this.startWaiting()
     })
   }
 
   /** Records that a grant was too old when its handler, or its request, could begin. */
-  aged(): void {
+  recordLateGrant(): void {
     const nowMs = this.#options.clock.monotonicMs()
     // Grants of attempts that began together count once.
     if (nowMs - this.#agedMs < agedMs) return
     this.#agedMs = nowMs
-    this.#most = Math.max(1, Math.floor(this.#most / 2))
+    this.#batchMax = Math.max(1, Math.floor(this.#batchMax / 2))
   }
 
   /** Removes messages that wait, and returns them. Those whose grants are being requested are not among them. */
@@ -96,17 +96,17 @@ export class Gate {
     const isShared = this.#waiting.length > 0 && this.#working === undefined
     const most = isShared ? Math.floor(this.#room / 2) : this.#room
     if (this.#plain.length === 0 || most <= 0) return
-    const all = this.#present(this.#plain.splice(0, most)).map((entry) => ({ entry, grant: undefined }))
+    const all = this.#filterPresent(this.#plain.splice(0, most)).map((entry) => ({ entry, grant: undefined }))
     if (all.length > 0) this.#options.start(all)
     // Messages that are gone have left room for others.
     if (all.length < most) this.#startPlain()
   }
 
   /** Returns the messages among these that this worker still has. */
-  #present(entries: readonly Entry[]): Entry[] {
+  #filterPresent(entries: readonly Entry[]): Entry[] {
     return entries.filter((entry) => {
       const { isInHand } = entry.delivery
-      if (!isInHand) this.#options.lost(entry)
+      if (!isInHand) this.#options.onLost(entry)
       return isInHand
     })
   }
@@ -116,7 +116,7 @@ export class Gate {
     await new Promise((resolve) => setImmediate(resolve))
     await this.#book()
     while (this.#waiting.length > 0 && this.#room > 0) {
-      const batch = this.#present(this.#waiting.splice(0, Math.min(this.#most, this.#room)))
+      const batch = this.#filterPresent(this.#waiting.splice(0, Math.min(this.#batchMax, this.#room)))
       this.#requested += batch.length
       try {
         await this.#requestGrants(batch)
@@ -134,7 +134,7 @@ export class Gate {
     if (limits === undefined) return
     const booked = new Map<Entry, string>()
     for (const entry of this.#waiting) {
-      const take = entry.progress.denied > 0 ? undefined : limits.bookings.booked(entry.holds)
+      const take = entry.progress.denied > 0 ? undefined : limits.bookings.findBooked(entry.holds)
       if (take !== undefined) booked.set(entry, take)
     }
     if (booked.size === 0) return
@@ -144,7 +144,7 @@ export class Gate {
   }
 
   async #requestGrants(entries: readonly Entry[]): Promise<void> {
-    const { limits, away, clock } = this.#options
+    const { limits, onAway, clock } = this.#options
     if (entries.length === 0 || limits === undefined) return
     const groups = groupsOf(entries, ({ holds, units }) => `${holds.join('\n')}\n${units.join()}`)
     const wants = groups.map((group) => {
@@ -153,7 +153,7 @@ export class Gate {
     })
     const answer = await limits.limiter.take(wants)
     if (answer === undefined) {
-      for (const entry of entries) away(entry, awayMs * (1 + clock.random() / 2))
+      for (const entry of entries) onAway(entry, awayMs * (1 + clock.random() / 2))
       return
     }
     const { id, requestedAt, got } = answer
@@ -161,18 +161,18 @@ export class Gate {
       const { granted: count = 0, lifeMs = 0 } = got[i] ?? {}
       return group.slice(0, count).map((entry) => ({ entry, grant: { id, requestedAt, lifeMs } }))
     })
-    const on = granted.filter(({ entry }) => !this.#isOff(entry, id))
+    const on = granted.filter(({ entry }) => !this.#refundIfRevoked(entry, id))
     if (on.length > 0) this.#options.start(on)
-    if (granted.length === this.#most) this.#most *= 2
+    if (granted.length === this.#batchMax) this.#batchMax *= 2
     await Promise.all(groups.map((group, i) => this.#deny(group.slice(got[i]?.granted ?? 0), got[i])))
   }
 
   /** Gives the grant of a message back that was called off meanwhile. */
-  #isOff(entry: Entry, grant: string): boolean {
-    if (!this.#options.isOff(entry)) return false
+  #refundIfRevoked(entry: Entry, grant: string): boolean {
+    if (!this.#options.endIfRevoked(entry)) return false
     const limiter = this.#options.limits?.limiter
-    limiter?.unused(grant, entry.holds, entry.units)
-    limiter?.ended(grant, entry.holds)
+    limiter?.refund(grant, entry.holds, entry.units)
+    limiter?.freePlaces(grant, entry.holds)
     return true
   }
 
@@ -184,12 +184,12 @@ export class Gate {
 
   /** @param take the bucket that lacks room */
   async #putOff(entries: readonly Entry[], take: string, waitMs: number): Promise<void> {
-    const { limits, denied, clock } = this.#options
+    const { limits, onDenied, clock } = this.#options
     const units = unitsIn(entries[0], take)
     const delays = (await limits?.bookings.book(take, entries.length, units, waitMs)) ?? []
     for (const [i, entry] of entries.entries()) {
       const delayMs = delays[i] ?? waitMs
-      denied(entry, Math.max(1, delayMs + clock.random() * Math.min(jitterMs, delayMs * jitterPart)))
+      onDenied(entry, Math.max(1, delayMs + clock.random() * Math.min(jitterMs, delayMs * jitterPart)))
     }
   }
 }

@@ -8,7 +8,7 @@ import type { RequestCost } from '../http/allowance.ts'
 import type { Refusal } from '../http/feedback.ts'
 import type { Grant } from '../http/send-check.ts'
 import type { Limit } from '../limits/limit.ts'
-import { concernedBy } from '../takes/acquire.ts'
+import { splitConcerned } from '../takes/acquire.ts'
 import { minWaitMs } from '../vendors/time.ts'
 import type { AttemptGrants, Granted, GrantSource } from '../worker/grant-source.ts'
 import { lateMax, tooLate } from '../worker/attempt-errors.ts'
@@ -25,7 +25,7 @@ interface DirectGrant extends Grant {
 
 /** How long a further request waits for a Redis that is away, in ms. */
 const awayMsMax = 5_000
-const againMs = 250
+const retryMs = 250
 const waitMsMax = 5_000
 
 /** Redis as the source of attempts' grants; without a limiter no task has limits. */
@@ -39,20 +39,20 @@ export class DirectGrantSource implements GrantSource {
     this.#clock = clock
   }
 
-  async ready(): Promise<void> {}
+  async waitUntilReady(): Promise<void> {}
 
   grantsOf(granted: Granted): AttemptGrants {
     return new DirectGrants(granted, this.#limiter, this.#clock)
   }
 
-  unused(job: ClaimedJob): void {
+  refund(job: ClaimedJob): void {
     const { buckets, units } = unitsOf(job)
-    if (job.grant !== undefined) this.#limiter?.unused(job.grant, buckets, units)
+    if (job.grant !== undefined) this.#limiter?.refund(job.grant, buckets, units)
   }
 
-  aged(): void {}
+  recordAge(): void {}
 
-  unmeasured(): void {}
+  applyStatedMargin(): void {}
 }
 
 class DirectGrants implements AttemptGrants {
@@ -72,11 +72,11 @@ class DirectGrants implements AttemptGrants {
     this.#buckets = buckets
     this.#costs = units
     if (grantMs === undefined || job.grant === undefined) return
-    this.own = this.#granted(job.grant, job.grantedMs, grantMs, job.requestedAt, units)
+    this.own = this.#createGrant(job.grant, job.grantedMs, grantMs, job.requestedAt, units)
     this.#used.push(this.own)
   }
 
-  #granted(
+  #createGrant(
     id: string,
     fromMs: number,
     lifeMs: number,
@@ -107,9 +107,9 @@ class DirectGrants implements AttemptGrants {
         if (++late >= lateMax) throw tooLate(grant.lifeMs, 'Redis')
         continue
       }
-      if (waitMs === undefined && this.#clock.monotonicMs() > untilMs) throw away()
-      beforeWait(waitMs ?? againMs)
-      await this.#clock.sleep(Math.min(waitMs ?? againMs, waitMsMax), signal)
+      if (waitMs === undefined && this.#clock.monotonicMs() > untilMs) throw awayError()
+      beforeWait(waitMs ?? retryMs)
+      await this.#clock.sleep(Math.min(waitMs ?? retryMs, waitMsMax), signal)
     }
   }
 
@@ -119,27 +119,29 @@ class DirectGrants implements AttemptGrants {
     const [got] = answer?.got ?? []
     if (answer === undefined || got === undefined) return {}
     if (got.granted === 0) return { waitMs: Math.max(1, got.waitMs) }
-    return { grant: this.#granted(answer.id, answer.requestedAt.monotonicMs, got.lifeMs, answer.requestedAt, units) }
+    return {
+      grant: this.#createGrant(answer.id, answer.requestedAt.monotonicMs, got.lifeMs, answer.requestedAt, units),
+    }
   }
 
   async giveBack(unused: Grant): Promise<void> {
     const { id, units } = unused as DirectGrant
     const at = this.#used.indexOf(unused as DirectGrant)
     if (at >= 0) this.#used.splice(at, 1)
-    this.#limiter?.unused(id, this.#buckets, units)
+    this.#limiter?.refund(id, this.#buckets, units)
   }
 
-  async refused(refusal: Refusal): Promise<number | undefined> {
+  async recordRefusal(refusal: Refusal): Promise<number | undefined> {
     // A failure of the vendor holds nothing: only a store counts how many there are in a row.
     if (this.#buckets.length === 0 || refusal.cause !== undefined) return undefined
     const waitMs = refusal.retryAfterMs ?? minWaitMs
-    this.#limiter?.hold(concernedBy(this.#buckets, refusal.limit, this.#limits).concerned, waitMs)
+    this.#limiter?.hold(splitConcerned(this.#buckets, refusal.limit, this.#limits).concerned, waitMs)
     return waitMs
   }
 
-  accepted(): void {}
+  recordAccepted(): void {}
 
-  counted(): void {}
+  recordCounts(): void {}
 
   ended(): void {}
 
@@ -166,7 +168,7 @@ class DirectGrants implements AttemptGrants {
   }
 }
 
-function away(): StoreError {
+function awayError(): StoreError {
   return new StoreError(
     'SLUICE_REDIS_UNREACHABLE',
     'Redis is away, so no grant for a further request can be taken; another attempt may succeed',

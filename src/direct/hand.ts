@@ -19,7 +19,7 @@ import type { DirectCounts } from './counts.ts'
 import { type Ends, lostError } from './ends.ts'
 import { Gate } from './gate.ts'
 import { Inbox } from './inbox.ts'
-import { type Entry, entryOf, type GrantOf, headIn, jobOf, keyOf, messageIn } from './intake.ts'
+import { type Entry, entryOf, type GrantOf, readHead, jobOf, keyOf, readMessage } from './intake.ts'
 import { progressOf } from './message.ts'
 import type { DirectLimiter } from './limiter.ts'
 
@@ -33,15 +33,15 @@ export interface HandOptions {
   limits: { limiter: DirectLimiter; bookings: Bookings } | undefined
   ends: Ends
   /** Called when a message was read for the first time. */
-  received(message: TaskMessage): void
+  onReceived(message: TaskMessage): void
   /** Called when a message was denied, with its size in bytes. */
-  denied(bytes: number): void
+  onDenied(bytes: number): void
   watch: Watch
   outlet(reports: Reports): Outlet
 }
 
 /** Time between two tries to send the end of a message, in ms. */
-const againMs = 1_000
+const retryMs = 1_000
 /** How many messages are remembered, to recognise those that arrive again or were called off. */
 const keysMax = 10_000
 /**
@@ -83,11 +83,11 @@ export class Hand {
   constructor(options: HandOptions) {
     this.#options = options
     const { clock, limits } = options
-    this.#outlet = options.outlet(localReports((job, outcome) => this.#ended(job, outcome)))
+    this.#outlet = options.outlet(localReports((job, outcome) => this.#endAttempt(job, outcome)))
     this.#inbox = new Inbox({
       clock,
       tasks: options.tasks,
-      read: (delivery, queue) => this.#taken(delivery, queue),
+      read: (delivery, queue) => this.#handleDelivery(delivery, queue),
       copy: (entry, dueMs) => this.#copy(entry, dueMs),
     })
     this.#gate = new Gate({
@@ -95,14 +95,14 @@ export class Hand {
       clock,
       free: () => this.#outlet.free(),
       start: (all) => this.#start(all),
-      denied: (entry, delayMs) => {
+      onDenied: (entry, delayMs) => {
         this.counts.denied++
-        options.denied(entry.delivery.body.length)
-        this.#inbox.denied(entry, clock.monotonicMs() + delayMs)
+        options.onDenied(entry.delivery.body.length)
+        this.#inbox.addDenied(entry, clock.monotonicMs() + delayMs)
       },
-      lost: (entry) => this.#drop(entry),
-      away: (entry, delayMs) => this.#settle(entry, () => options.ends.later(entry, entry.progress, delayMs)),
-      isOff: (entry) => this.#isOff(entry),
+      onLost: (entry) => this.#drop(entry),
+      onAway: (entry, delayMs) => this.#settle(entry, () => options.ends.sendLater(entry, entry.progress, delayMs)),
+      endIfRevoked: (entry) => this.#endIfRevoked(entry),
     })
   }
 
@@ -122,8 +122,8 @@ export class Hand {
   }
 
   /** There may be more slots than before. */
-  look(): void {
-    this.#gate.look()
+  startWaiting(): void {
+    this.#gate.startWaiting()
   }
 
   /** Takes a delivered message. */
@@ -131,24 +131,24 @@ export class Hand {
     this.counts.delivered++
     this.#open++
     if (delivery.isInHand) this.#backMs ??= this.#options.clock.monotonicMs()
-    this.#inbox.delivered(delivery, queue)
+    this.#inbox.addDelivered(delivery, queue)
   }
 
-  async #taken(delivery: Delivery, queue: string): Promise<void> {
+  async #handleDelivery(delivery: Delivery, queue: string): Promise<void> {
     const key = keyOf(delivery, queue)
     // Its connection is lost, so it will be delivered again, here or elsewhere.
     if (!delivery.isInHand) {
       if (!delivery.isRedelivered) this.#remember(key)
-      return this.#closed()
+      return this.#countClosed()
     }
     const held = this.#held.get(key)
     if (delivery.isRedelivered && held !== undefined && !held.delivery.isInHand) {
       // Its connection was lost, but not this process.
       held.delivery = delivery
-      this.#closed()
+      this.#countClosed()
     } else if (delivery.isRedelivered && this.#known.has(key)) {
       delivery.ack()
-      this.#closed()
+      this.#countClosed()
     } else if (this.#isStopping) this.#giveBack({ key, queue, delivery, progress: progressOf(delivery) })
     // A broker that was killed may have lost the records of its delivery and its acknowledgement.
     else await this.#read(delivery, { key, queue }, held !== undefined || this.#known.has(key))
@@ -161,7 +161,7 @@ export class Hand {
       for (const entry of this.#gate.remove(({ message }) => message.id === id)) this.#decide(entry)
       if (isTerminated)
         for (const [job, running] of this.#running)
-          if (job.id === id) this.#abort(job, running, 'revoked', revokedNow())
+          if (job.id === id) this.#abort(job, running, 'revoked', revokedError())
     }
   }
 
@@ -183,18 +183,18 @@ export class Hand {
     let message: TaskMessage | undefined
     let entry: Entry
     try {
-      message = await messageIn(delivery)
+      message = await readMessage(delivery)
       const { key, queue } = of
       const found = entryOf(delivery, message, { key, queue, tasks, labels, nowMs: clock.wallMs() })
       entry = isAgain ? { ...found, progress: { ...found.progress, isDoubtful: true } } : found
     } catch (error) {
       const own = { ...of, delivery }
-      const seen = message ?? (await headIn(delivery))
+      const seen = message ?? (await readHead(delivery))
       const known = seen && { message: seen, call: callOf(seen, of.queue) }
-      return this.#settle(own, () => ends.refused(own, error, known))
+      return this.#settle(own, () => ends.parkRefused(own, error, known))
     }
     if (this.#held.get(entry.key) === undefined) this.#held.set(entry.key, entry)
-    if (entry.progress.turn === 0) this.#options.received(entry.message)
+    if (entry.progress.turn === 0) this.#options.onReceived(entry.message)
     this.#decide(entry)
   }
 
@@ -203,19 +203,19 @@ export class Hand {
     const { message, delivery, progress, task } = entry
     const { etaMs = 0, expiresMs = Infinity } = message
     const [nowMs, dueMs] = [clock.wallMs(), Math.max(etaMs, progress.dueMs ?? 0)]
-    if (this.#isOff(entry)) return
-    if (expiresMs <= Math.max(nowMs, etaMs)) this.#settle(entry, () => ends.revoked(entry, 'expired'))
-    else if (delivery.isRedelivered && !this.#wasDropped(entry.key)) this.#settle(entry, () => ends.crashed(entry))
-    else if (task.isOnce && progress.isDoubtful) this.#settle(entry, () => ends.doubtful(entry, progress))
-    else if (dueMs > nowMs) this.#settle(entry, () => ends.later(entry, progress, Math.ceil(dueMs - nowMs)))
+    if (this.#endIfRevoked(entry)) return
+    if (expiresMs <= Math.max(nowMs, etaMs)) this.#settle(entry, () => ends.reportRevoked(entry, 'expired'))
+    else if (delivery.isRedelivered && !this.#wasDropped(entry.key)) this.#settle(entry, () => ends.handleCrash(entry))
+    else if (task.isOnce && progress.isDoubtful) this.#settle(entry, () => ends.failDoubtful(entry, progress))
+    else if (dueMs > nowMs) this.#settle(entry, () => ends.sendLater(entry, progress, Math.ceil(dueMs - nowMs)))
     else if (this.#isStopping) this.#giveBack(entry)
     else this.#gate.add(entry)
   }
 
   /** Ends a message if it was revoked; returns whether it was. */
-  #isOff(entry: Entry): boolean {
+  #endIfRevoked(entry: Entry): boolean {
     if (!this.#revoked.has(entry.message.id)) return false
-    this.#settle(entry, () => this.#options.ends.revoked(entry, 'revoked'))
+    this.#settle(entry, () => this.#options.ends.reportRevoked(entry, 'revoked'))
     return true
   }
 
@@ -231,7 +231,7 @@ export class Hand {
     })
     this.counts.begun += jobs.length
     watch.begun(jobs)
-    for (const { entry } of all) ends.began(entry, clock.wallMs())
+    for (const { entry } of all) ends.reportBegun(entry, clock.wallMs())
     this.#outlet.start(jobs)
     // Their grants were under way when the others were stopped.
     if (this.#end.signal.aborted) for (const job of jobs) this.#outlet.abort(job, this.#end.signal.reason as Error)
@@ -253,7 +253,7 @@ export class Hand {
     this.#outlet.abort(job, reason)
   }
 
-  #ended(job: ClaimedJob, outcome: Outcome): void {
+  #endAttempt(job: ClaimedJob, outcome: Outcome): void {
     const running = this.#running.get(job)
     if (running === undefined) return
     this.#running.delete(job)
@@ -261,20 +261,20 @@ export class Hand {
     const { entry, sinceMs, why } = running
     const { clock, limits, watch, ends } = this.#options
     if (job.grant !== undefined && limits !== undefined) {
-      limits.limiter.ended(job.grant, entry.holds)
-      limits.bookings.held(entry.holds, clock.monotonicMs() - sinceMs)
+      limits.limiter.freePlaces(job.grant, entry.holds)
+      limits.bookings.recordHeldTime(entry.holds, clock.monotonicMs() - sinceMs)
     }
     if (watch.wants(outcome)) watch.ended(job, outcome)
     if (outcome.kind === 'done') this.counts.done++
-    if (isUncalled(outcome)) this.#gate.aged()
+    if (isUncalled(outcome)) this.#gate.recordLateGrant()
     const isStopped = outcome.kind !== 'done' && why !== undefined
     this.#settle(entry, () => {
-      if (!isStopped) return ends.ended(entry, job, outcome)
-      if (why === 'revoked') return ends.revoked(entry, 'terminated')
+      if (!isStopped) return ends.endAttempt(entry, job, outcome)
+      if (why === 'revoked') return ends.reportRevoked(entry, 'terminated')
       const error = lostError('the attempt took longer than its message allows', 'SLUICE_TIMEOUT')
-      return ends.failed(entry, { ...entry.progress, attempt: job.attempt }, { reason: 'exhausted', error })
+      return ends.endFailed(entry, { ...entry.progress, attempt: job.attempt }, { reason: 'exhausted', error })
     })
-    this.#gate.look()
+    this.#gate.startWaiting()
   }
 
   /** Copies a message that was denied, unless its connection is lost. */
@@ -285,7 +285,7 @@ export class Hand {
       return undefined
     }
     const progress = { ...entry.progress, denied: entry.progress.denied + 1 }
-    return this.#carryOut(entry, () => ends.later(entry, progress, Math.max(1, dueMs - clock.monotonicMs())))
+    return this.#carryOut(entry, () => ends.sendLater(entry, progress, Math.max(1, dueMs - clock.monotonicMs())))
   }
 
   /** Carries out the end of a message, and then acknowledges it. */
@@ -306,7 +306,7 @@ export class Hand {
       } catch (error) {
         log.warn('what became of a message of Celery cannot be sent now; it is tried again', { err: error })
         entry.mayHaveBeenSent ||= codeOf(error) === 'SLUICE_BROKER_SILENT'
-        await clock.sleep(againMs, signal)
+        await clock.sleep(retryMs, signal)
         if (error instanceof StoreError && !signal.aborted) continue
         entry.delivery.reject({ requeue: true })
         break
@@ -324,7 +324,7 @@ export class Hand {
       await carry()
     } catch (error) {
       if (error instanceof StoreError) throw error
-      await this.#options.ends.refused(entry, error, entry)
+      await this.#options.ends.parkRefused(entry, error, entry)
     }
   }
 
@@ -334,7 +334,7 @@ export class Hand {
    */
   #giveBack(entry: InHand & Pick<Entry, 'progress'>): void {
     const { delivery, progress } = entry
-    if (!delivery.isRedelivered) return this.#settle(entry, () => this.#options.ends.later(entry, progress, 0))
+    if (!delivery.isRedelivered) return this.#settle(entry, () => this.#options.ends.sendLater(entry, progress, 0))
     delivery.reject({ requeue: true })
     this.#forget(entry)
   }
@@ -358,10 +358,10 @@ export class Hand {
 
   #forget(entry: InHand): void {
     if (this.#held.get(entry.key) === entry) this.#held.delete(entry.key)
-    this.#closed()
+    this.#countClosed()
   }
 
-  #closed(): void {
+  #countClosed(): void {
     this.#open--
     this.#settled.recheck()
   }
@@ -373,4 +373,4 @@ type InHand = Pick<Entry, 'key' | 'queue' | 'delivery' | 'mayHaveBeenSent'> & Pa
 /** True if an attempt has sent nothing, mostly because its grant was too old. */
 const isUncalled = (outcome: Outcome) => ['unused', 'return'].includes(outcome.kind) && !('delayMs' in outcome)
 
-const revokedNow = () => new AttemptError('SLUICE_CANCELLED', 'the task was revoked', { retryable: false })
+const revokedError = () => new AttemptError('SLUICE_CANCELLED', 'the task was revoked', { retryable: false })

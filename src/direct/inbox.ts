@@ -39,24 +39,24 @@ export class Inbox {
   }
 
   /** Takes a delivered message. */
-  delivered(delivery: Delivery, queue: string): void {
+  addDelivered(delivery: Delivery, queue: string): void {
     ;(this.#isPlain(delivery) ? this.#plain : this.#unread).push({ delivery, queue })
-    this.#goOn()
+    this.#scheduleTurn()
   }
 
   /** Takes a message that was denied until `dueMs` of the monotonic clock. */
-  denied(entry: Entry, dueMs: number): void {
+  addDenied(entry: Entry, dueMs: number): void {
     this.#denied.push({ entry, dueMs })
-    this.#goOn()
+    this.#scheduleTurn()
   }
 
-  #goOn(): void {
+  #scheduleTurn(): void {
     if (this.#isInTurn) return
     this.#isInTurn = true
-    setImmediate(() => void this.#turn())
+    setImmediate(() => void this.#runTurn())
   }
 
-  async #turn(): Promise<void> {
+  async #runTurn(): Promise<void> {
     const { clock, read } = this.#options
     const untilMs = clock.monotonicMs() + turnMs
     let isMore = true
@@ -65,11 +65,11 @@ export class Inbox {
         const next = this.#plain.shift() ?? this.#unread.shift()
         // The whole time of a reading counts, not only until it first waits.
         if (next !== undefined) await read(next.delivery, next.queue)
-        isMore = this.#putOff() || next !== undefined
+        isMore = this.#copyDenied() || next !== undefined
       }
     } finally {
       this.#isInTurn = false
-      if (isMore) this.#goOn()
+      if (isMore) this.#scheduleTurn()
     }
   }
 
@@ -80,7 +80,7 @@ export class Inbox {
   }
 
   /** Begins to copy a denied message. Returns false if there is none, or enough copies are under way. */
-  #putOff(): boolean {
+  #copyDenied(): boolean {
     const next = this.#copying < copiesMax ? this.#denied.shift() : undefined
     if (next === undefined) return false
     const copied = this.#options.copy(next.entry, next.dueMs)
@@ -88,7 +88,7 @@ export class Inbox {
     this.#copying++
     void copied.finally(() => {
       this.#copying--
-      if (this.#denied.length > 0) this.#goOn()
+      if (this.#denied.length > 0) this.#scheduleTurn()
     })
     return true
   }

@@ -59,12 +59,12 @@ export function keyOf(delivery: Delivery, queue: string): string {
  * Reads the message of a delivery.
  * @throws SluiceError SLUICE_CELERY_MESSAGE
  */
-export function messageIn(delivery: Delivery): Promise<TaskMessage> {
+export function readMessage(delivery: Delivery): Promise<TaskMessage> {
   return readTask(received(delivery))
 }
 
 /** Returns what can be read of a message that cannot be carried out, to report that. Undefined: too little. */
-export function headIn(delivery: Delivery): Promise<TaskMessage | undefined> {
+export function readHead(delivery: Delivery): Promise<TaskMessage | undefined> {
   return headOf(received(delivery))
 }
 

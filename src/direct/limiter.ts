@@ -5,7 +5,7 @@ import type { Limit } from '../limits/limit.ts'
 import type { RedisConnection } from '../redis/connect.ts'
 import { GrantReports, leaseUs } from '../redis/grant-reports.ts'
 import { RedisLimiter } from '../redis/limiter.ts'
-import { grantOf } from '../redis/settlements.ts'
+import { createGrantId } from '../redis/settlements.ts'
 import { DirectDefinitions } from './definitions.ts'
 import { EpochWatch } from './epoch.ts'
 
@@ -78,8 +78,8 @@ export class DirectLimiter extends GrantReports {
       definitions,
       clock,
       log,
-      back: () => this.renew(),
-      saw: (reading) => this.clockRead(reading),
+      onBack: () => this.renew(),
+      onReading: (reading) => this.replaceClock(reading),
     })
   }
 
@@ -88,13 +88,13 @@ export class DirectLimiter extends GrantReports {
     if (this.#isStarted) return
     await this.#watch.start()
     this.#isStarted = true
-    void this.#renewing()
+    void this.#keepRenewing()
   }
 
   /** Sends what is left to send. */
   async close(): Promise<void> {
     this.#end.abort()
-    await this.settlements.settled()
+    await this.settlements.waitUntilSent()
     this.#watch.close()
   }
 
@@ -114,7 +114,7 @@ export class DirectLimiter extends GrantReports {
   }
 
   async #request(wants: readonly Want[], isFurther: boolean, epoch: string): Promise<Answer | undefined> {
-    const id = grantOf(epoch)
+    const id = createGrantId(epoch)
     const names = [...new Set(wants.flatMap((want) => want.buckets))]
     const call = { id, epoch, isFurther, leaseUs, withinMs: answerMs, ...this.cap() }
     try {
@@ -128,10 +128,10 @@ export class DirectLimiter extends GrantReports {
       const answer = await this.#limiter.reserve({ ...call, buckets, items })
       if (!answer.isDecided) {
         if (answer.why === 'superseded') await this.#definitions.read()
-        else this.#lost()
+        else this.#recordLoss()
         return undefined
       }
-      this.redisClock.saw(answer.nowUs, this.#clock.monotonicMs(), requestedAt.monotonicMs)
+      this.redisClock.recordReading(answer.nowUs, this.#clock.monotonicMs(), requestedAt.monotonicMs)
       const got = answer.results.map(({ granted, waitUs, lacking }, i) => ({
         granted,
         waitMs: waitUs > waitUsMax ? Infinity : waitUs / 1_000,
@@ -144,7 +144,7 @@ export class DirectLimiter extends GrantReports {
       }
       return { id, requestedAt, got }
     } catch (error) {
-      this.#watch.failed(error)
+      this.#watch.recordFailure(error)
       // The answer may have been lost, so what Redis may have granted is given back.
       this.giveUp(id, epoch, names)
       return undefined
@@ -152,16 +152,16 @@ export class DirectLimiter extends GrantReports {
   }
 
   /** Handles that the state is lost, or another epoch stands. */
-  #lost(): void {
-    this.#watch.failed('the state of limits in Redis is lost')
+  #recordLoss(): void {
+    this.#watch.recordFailure('the state of limits in Redis is lost')
   }
 
   protected get current(): string | undefined {
     return this.#watch.current
   }
 
-  protected failed(error: unknown): void {
-    this.#watch.failed(error)
+  protected onFailure(error: unknown): void {
+    this.#watch.recordFailure(error)
   }
 
   /** Returns the rules of a bucket. */
@@ -169,7 +169,7 @@ export class DirectLimiter extends GrantReports {
     return this.#definitions.bucket(bucket)?.rules ?? []
   }
 
-  async #renewing(): Promise<void> {
+  async #keepRenewing(): Promise<void> {
     const { signal } = this.#end
     while (!signal.aborted) {
       await this.#clock.sleep(renewMs, signal, false)

@@ -74,7 +74,7 @@ export function copyOf(delivery: Delivery, progress: Progress): Omit<Message, 'e
 }
 
 /** Returns the headers of a message that failed and is put aside: by them it differs from the same message before. */
-export function headersAside(delivery: Pick<Delivery, 'properties'>): Record<string, unknown> {
+export function parkedHeaders(delivery: Pick<Delivery, 'properties'>): Record<string, unknown> {
   const progress = progressOf(delivery)
   return { [progressHeader]: JSON.stringify({ ...progress, parked: progress.parked + 1 }) }
 }

@@ -28,7 +28,7 @@ const lookMs = 50
 /** After how many looks without that the reading ahead ends. */
 const quietMax = 20
 /** The weight of the newest size in the mean of sizes. */
-const newest = 0.05
+const newestWeight = 0.05
 
 /** The reading ahead of one worker. */
 export class ReadAhead {
@@ -43,8 +43,8 @@ export class ReadAhead {
   }
 
   /** Records that a message of this many bytes was denied. */
-  denied(bytes: number): void {
-    this.#bytes = Math.max(1, this.#bytes === 0 ? bytes : this.#bytes + (bytes - this.#bytes) * newest)
+  recordDenied(bytes: number): void {
+    this.#bytes = Math.max(1, this.#bytes === 0 ? bytes : this.#bytes + (bytes - this.#bytes) * newestWeight)
     if (this.#isLooking || !this.#options.isWideAllowed) return
     this.#isLooking = true
     void this.#look().finally(() => (this.#isLooking = false))

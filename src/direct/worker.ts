@@ -90,7 +90,7 @@ export class DirectWorker {
       repertoire,
       isPrompt: true,
       worker: () => undefined,
-      changed: () => this.#hand.look(),
+      changed: () => this.#hand.startWaiting(),
     })
     this.#ahead = new ReadAhead({
       clock,
@@ -100,13 +100,13 @@ export class DirectWorker {
       consumers: () => this.#consumers,
     })
     const post = new RabbitPost(broker)
-    const presence = (this.#presence = this.#presenceOn(post))
+    const presence = (this.#presence = this.#createPresence(post))
     const rules = (take: string) => limiter?.rules(take) ?? []
     this.#hand = new Hand({
       clock,
       log,
       labels,
-      tasks: byName(tasks),
+      tasks: indexByName(tasks),
       limits: limiter &&
         redis && { limiter, bookings: new Bookings({ redis, prefix, clock, rules, mostMs: delayMaxMs }) },
       ends: new Ends({
@@ -116,8 +116,8 @@ export class DirectWorker {
         log,
         results: new Results({ clock, log, post, redis: results, queueOf: options.queueOf }),
       }),
-      denied: (bytes) => this.#ahead.denied(bytes),
-      received: (message) => presence.events.received(message),
+      onDenied: (bytes) => this.#ahead.recordDenied(bytes),
+      onReceived: (message) => presence.events.sendReceived(message),
       watch: new AttemptEvents(report, clock, () => undefined),
       outlet: (reports: Reports) => this.#local.outlet(reports),
     })
@@ -171,13 +171,13 @@ export class DirectWorker {
     await this.#presence.open(this.#options.sendsEvents)
   }
 
-  #presenceOn(post: RabbitPost): Presence {
+  #createPresence(post: RabbitPost): Presence {
     const { tasks, report, results } = this.#options
     return new Presence({
       ...this.#options,
       post,
       log: report.log,
-      tasks: byName(tasks),
+      tasks: indexByName(tasks),
       slots: this.#local.slots,
       running: () => this.#hand.inHand('active').length,
       redis: results,
@@ -231,7 +231,9 @@ function shown({ message, call, task, input, begunMs }: Entry): InHand {
 }
 
 /** Returns tasks by all their names, with those that get their failures. */
-function byName(tasks: readonly AnyTask[]): Map<string, AnyTask> {
-  const mourning = tasks.flatMap(({ onFailed }) => (onFailed === undefined ? [] : [[onFailed.name, onFailed] as const]))
-  return new Map([...tasksByName(tasks), ...mourning])
+function indexByName(tasks: readonly AnyTask[]): Map<string, AnyTask> {
+  const failureTasks = tasks.flatMap(({ onFailed }) =>
+    onFailed === undefined ? [] : [[onFailed.name, onFailed] as const],
+  )
+  return new Map([...tasksByName(tasks), ...failureTasks])
 }

@@ -1,6 +1,6 @@
 /** Emits events to the store. Calls that arrive while a statement is under way share the next one. */
 import { StoreError } from '../core/errors.ts'
-import { untilAnswered } from '../db/again.ts'
+import { repeatUntilAnswered } from '../db/again.ts'
 import type { Sql, Store } from '../db/store.ts'
 import type { TxLike } from '../db/tx.ts'
 import { batchRows, inBatches } from './batches.ts'
@@ -42,13 +42,13 @@ export class EventOutbox implements Transport {
 
   once(row: EventRow, key: string, tx?: TxLike): Promise<string> {
     if (tx !== undefined) return emitOnce(this.#within(tx), row, key)
-    return untilAnswered(this.#store.clock, () => emitOnce(this.#store, row, key))
+    return repeatUntilAnswered(this.#store.clock, () => emitOnce(this.#store, row, key))
   }
 
   /** Emits events in one statement. After a lost connection it is repeated: the events' ids make that safe. */
   #insert(rows: readonly EventRow[], tx?: TxLike): Promise<void> {
     if (tx !== undefined) return emitRows(this.#within(tx), rows)
-    return untilAnswered(this.#store.clock, () => emitRows(this.#store, rows))
+    return repeatUntilAnswered(this.#store.clock, () => emitRows(this.#store, rows))
   }
 
   /** Resolves when all that was added so far is emitted, or has failed. */

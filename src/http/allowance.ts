@@ -29,14 +29,14 @@ export interface Grants {
    * The vendor refused a request, or failed: holds the buckets that this concerns, fleet-wide. `grant`: the request's;
    * undefined: it was sent at some time of the attempt. Resolves to how long they are held, in ms; undefined: none is.
    */
-  refused(refusal: Refusal, grant: Grant | undefined): Promise<number | undefined>
+  recordRefusal(refusal: Refusal, grant: Grant | undefined): Promise<number | undefined>
   /**
    * The vendor accepted the request of this grant: if it had refused others before, their buckets grant again as their
    * rules allow. `host`: the vendor's, undefined: not known.
    */
-  accepted(grant: Grant, host?: string): void
+  recordAccepted(grant: Grant, host?: string): void
   /** The vendor's counts in an answer: what they show of somebody else's use is charged. */
-  counted(counts: readonly Count[]): void
+  recordCounts(counts: readonly Count[]): void
 }
 
 /** The code of the error with which an attempt gives its job back uncalled. */
@@ -48,7 +48,7 @@ export const uncalledCode = 'SLUICE_UNCALLED'
  */
 const patienceMs = 250
 
-function uncalled(waitMs: number): AttemptError {
+function uncalledError(waitMs: number): AttemptError {
   const text = `the grant ran out before the request could be written, and the next one is ${span(waitMs)} away; nothing was sent, and the job waits again`
   return new AttemptError(uncalledCode, text, { retryable: true })
 }
@@ -66,7 +66,15 @@ export class StaleGrantError extends AttemptError {
 /** Where `fetch` takes its grants: the allowance of an attempt, or a limit itself outside of jobs. */
 export type Spending = Pick<
   Allowance,
-  'signal' | 'next' | 'giveBack' | 'forgo' | 'giveUp' | 'refused' | 'accepted' | 'awaits' | 'counted'
+  | 'signal'
+  | 'takeNext'
+  | 'giveBack'
+  | 'refundOwn'
+  | 'giveUp'
+  | 'recordRefusal'
+  | 'recordAccepted'
+  | 'recordAwaited'
+  | 'recordCounts'
 >
 
 /** The grants of one attempt, spent by its requests; requests may run concurrently. */
@@ -94,7 +102,7 @@ export class Allowance {
    * @param unused the previous grant, under which this request was not written
    * @param cost of a further grant; the attempt's own has been charged already
    */
-  async next(signal: AbortSignal, unused?: Grant, cost?: RequestCost): Promise<Grant | undefined> {
+  async takeNext(signal: AbortSignal, unused?: Grant, cost?: RequestCost): Promise<Grant | undefined> {
     if (unused !== undefined) this.#spent--
     signal.throwIfAborted()
     const isFirst = !this.#ownIsSpent
@@ -130,7 +138,7 @@ export class Allowance {
 
   async #take(signal: AbortSignal, unused?: Grant, cost?: RequestCost): Promise<Grant | undefined> {
     try {
-      return await this.#grants.take(signal, (waitMs) => this.#beforeWait(waitMs), unused, cost)
+      return await this.#grants.take(signal, (waitMs) => this.#giveUpLongWait(waitMs), unused, cost)
     } catch (error) {
       if (error instanceof StaleGrantError) this.giveUp(error)
       throw error
@@ -146,7 +154,7 @@ export class Allowance {
   }
 
   /** A request was rejected before it took a grant: refunds the attempt's own grant if no request has used it. */
-  async forgo(): Promise<void> {
+  async refundOwn(): Promise<void> {
     if (this.#ownIsSpent) return
     this.#ownIsSpent = true
     if (this.#grants.own !== undefined) await this.#grants.giveBack(this.#grants.own).catch(() => {})
@@ -171,7 +179,7 @@ export class Allowance {
   }
 
   /** A request is sent to this host at this monotonic time; call the result when it is answered, or has failed. */
-  awaits(host: string, sinceMs: number): () => void {
+  recordAwaited(host: string, sinceMs: number): () => void {
     const one = { host, sinceMs }
     this.#awaited.add(one)
     return () => void this.#awaited.delete(one)
@@ -182,31 +190,31 @@ export class Allowance {
     return [...this.#awaited].find(({ sinceMs }) => sinceMs <= untilMs)?.host
   }
 
-  /** See `Grants.refused`. */
-  async refused(refusal: Refusal, grant: Grant | undefined): Promise<number | undefined> {
+  /** See `Grants.recordRefusal`. */
+  async recordRefusal(refusal: Refusal, grant: Grant | undefined): Promise<number | undefined> {
     this.#isRefused ||= refusal.cause === undefined
     this.#bad = { refusal, heldMs: undefined }
-    const heldMs = await this.#grants.refused(refusal, grant)
+    const heldMs = await this.#grants.recordRefusal(refusal, grant)
     this.#bad = { refusal, heldMs }
     return heldMs
   }
 
-  /** See `Grants.accepted`. */
-  accepted(grant: Grant, host?: string): void {
+  /** See `Grants.recordAccepted`. */
+  recordAccepted(grant: Grant, host?: string): void {
     this.#bad = undefined
     this.#isAccepted = true
-    this.#grants.accepted(grant, host)
+    this.#grants.recordAccepted(grant, host)
   }
 
-  /** See `Grants.counted`. */
-  counted(counts: readonly Count[]): void {
-    this.#grants.counted(counts)
+  /** See `Grants.recordCounts`. */
+  recordCounts(counts: readonly Count[]): void {
+    this.#grants.recordCounts(counts)
   }
 
   // Decides and aborts in one step, so that other requests of this attempt that wait for a grant are not sent either.
-  #beforeWait(waitMs: number): void {
+  #giveUpLongWait(waitMs: number): void {
     if (waitMs <= patienceMs || !this.unsent) return
-    const error = uncalled(waitMs)
+    const error = uncalledError(waitMs)
     this.#returned.abort(error)
     throw error
   }

@@ -143,7 +143,7 @@ function isTimeout(reason: unknown): boolean {
 /** Reports that the vendor failed, or demands a pause. */
 async function report(refusal: Refusal, grant: Grant | undefined, allowance: Spending): Promise<void> {
   try {
-    await allowance.refused(refusal, grant)
+    await allowance.recordRefusal(refusal, grant)
   } catch {
     // While the store is unavailable, nobody learns of it.
   }
@@ -227,13 +227,13 @@ async function send(hop: Hop, signal: AbortSignal, options: FetchOptions, cost?:
   const { agent, clock, allowance } = options
   const refusal = agent.guard.check(hop.url)
   if (refusal !== undefined) {
-    await allowance.forgo()
+    await allowance.refundOwn()
     throw refusal
   }
   let unused: Grant | undefined
   let why = `${maxStaleGrants} grants in a row ran out while connecting; connections to this vendor take longer than a grant lives`
   for (let stale = 0; stale < maxStaleGrants; stale++) {
-    const taking = allowance.next(signal, unused, cost)
+    const taking = allowance.takeNext(signal, unused, cost)
     let grant = await (stale === 0 ? taking : keepWarm(agent, hop.url.origin, clock, taking))
     const sendCheck = createSendCheck({
       agent,
@@ -241,9 +241,9 @@ async function send(hop: Hop, signal: AbortSignal, options: FetchOptions, cost?:
       grant,
       bytes: hop.bytes,
       stream: hop.stream,
-      take: async () => (grant = await allowance.next(signal, undefined, cost)),
+      take: async () => (grant = await allowance.takeNext(signal, undefined, cost)),
     })
-    const answered = allowance.awaits(hop.url.host, clock.monotonicMs())
+    const answered = allowance.recordAwaited(hop.url.host, clock.monotonicMs())
     try {
       const body = hop.bytes ?? hop.stream
       const content = body === undefined ? {} : { body, duplex: 'half' as const }
@@ -293,14 +293,14 @@ async function heed(
   const capMs = options.maxHoldMs === undefined ? {} : { capMs: options.maxHoldMs }
   const wallMs = options.clock.wallMs()
   const reading = reader.read(await answerOf(response, reader), { wallMs, ...capMs })
-  options.allowance.counted(reading.counts)
+  options.allowance.recordCounts(reading.counts)
   const limited = pauseOf(reading)
   if (limited === undefined) {
     const { host } = hop.url
     const failure = failureFrom(reading, response.status, host)
     if (failure !== undefined) await report(failure, grant, options.allowance)
     // After a server's error it is not known whether the vendor counted the request.
-    else if (response.status < 500 && grant !== undefined) options.allowance.accepted(grant, host)
+    else if (response.status < 500 && grant !== undefined) options.allowance.recordAccepted(grant, host)
     return
   }
   note(response, limited)

@@ -55,7 +55,7 @@ export interface PeerLimiter {
   /** Starts it; before, `confirm` may not be called. A second call changes nothing. */
   start(): void
   /** Resolves when it has answered since the start, or soon after the start: what is granted before cannot be confirmed. */
-  ready(): Promise<void>
+  waitUntilReady(): Promise<void>
   /** True while it does not answer: limits wait, except those that are open then. */
   readonly isAway: boolean
   /** True when jobs with these limits can begin now. */
@@ -78,9 +78,9 @@ export interface PeerLimiter {
    */
   chargeAgain(buckets: readonly string[], units: readonly number[], epoch: string | undefined): Promise<void>
   /** Gives a grant back under which nothing was sent. Call it before the store is informed. */
-  unused(grant: string, buckets: readonly string[], units: readonly number[]): void
+  refund(grant: string, buckets: readonly string[], units: readonly number[]): void
   /** Frees the place of one job, or take, of a grant, when it has ended: after a refund, too. */
-  ended(grant: string, buckets: readonly string[]): void
+  freePlaces(grant: string, buckets: readonly string[]): void
   /** Holds buckets because the vendor demanded a pause. */
   hold(buckets: readonly string[], ms: number): void
 }

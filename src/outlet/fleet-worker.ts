@@ -5,7 +5,7 @@ import { marginsOf } from '../claim/definitions/margins.ts'
 import { PatientStart } from '../amqp/patient-start.ts'
 import type { Store } from '../db/store.ts'
 import { Ending } from '../worker/ending.ts'
-import { attemptsOn } from '../worker/grant-source.ts'
+import { createAttemptParts } from '../worker/grant-source.ts'
 import { LocalOutlet } from '../worker/local-outlet.ts'
 import type { ExecutionOptions } from '../worker/options.ts'
 import { TaskSet } from '../worker/task-set.ts'
@@ -42,7 +42,7 @@ export class FleetWorker {
     const repertoire = new TaskSet(tasks, labels)
     const local = new LocalOutlet({
       ...options,
-      ...attemptsOn({ ...options, storeClock: new StoreClock() }),
+      ...createAttemptParts({ ...options, storeClock: new StoreClock() }),
       repertoire,
       isPrompt: true,
       worker: () => this.#executor.id,

@@ -25,7 +25,7 @@ const bad = (why: string) =>
     'SLUICE_BAD_URL',
     `REDIS_URL must be redis://host:port/db (rediss:// with TLS), redis+sentinel://host:port,host:port/master/db or redis+cluster://host:port,host:port: ${why}`,
   )
-const decoded = (part: string) => decodedPart(part, bad)
+const decodePart = (part: string) => decodedPart(part, bad)
 
 /**
  * Reads `redis://[user:password@]host[:port][/db]`, `redis+sentinel://…host[:port],…/master[/db]` or
@@ -36,8 +36,8 @@ const decoded = (part: string) => decodedPart(part, bad)
 export function addressOf(url: string): RedisAddress {
   const { tls, kind = 'server', auth, hosts: list = '', path = '', query } = form.exec(url.trim())?.groups ?? {}
   if (list === '') throw bad('it has another form')
-  const [user, password] = (auth ?? '').split(/:(.*)/).map((part) => decoded(part) || undefined)
-  const parts = path.split('/').slice(1).map(decoded)
+  const [user, password] = (auth ?? '').split(/:(.*)/).map((part) => decodePart(part) || undefined)
+  const parts = path.split('/').slice(1).map(decodePart)
   const master = kind === 'sentinel' ? (parts.shift() ?? '') : ''
   if (kind === 'sentinel' && master === '') throw bad('it names no master')
   const options = new URLSearchParams(query ?? '')

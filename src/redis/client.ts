@@ -110,7 +110,7 @@ export function hasLostReply(error: unknown): boolean {
 }
 
 async function within(answer: Promise<unknown>, timeoutMs: number, clock: Clock): Promise<unknown> {
-  const silent = () =>
+  const silentError = () =>
     new StoreError(
       'SLUICE_REDIS_SILENT',
       `Redis did not answer within ${span(timeoutMs)}; whether the command was carried out is unknown; sending it again with the same id is safe, except for the beginning of an epoch`,
@@ -118,7 +118,7 @@ async function within(answer: Promise<unknown>, timeoutMs: number, clock: Clock)
   let cancel = () => {}
   // A process that was busy reads in its next turn what has arrived meanwhile.
   const late = new Promise<never>((_, reject) => {
-    cancel = clock.after(timeoutMs, () => setImmediate(() => reject(silent())))
+    cancel = clock.after(timeoutMs, () => setImmediate(() => reject(silentError())))
   })
   try {
     return await Promise.race([answer, late])

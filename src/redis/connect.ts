@@ -69,7 +69,7 @@ class Connection implements RedisConnection {
 
   async load(): Promise<void> {
     if (this.#redis !== undefined || this.#isClosed) return
-    const redis = clientOf(this.#address, await clientClass())
+    const redis = createClient(this.#address, await loadClients())
     // Each command reports its own error; without a listener an error would end the process.
     redis.on('error', (error) => (this.#cause = error))
     redis.on('ready', () => (this.#cause = undefined))
@@ -131,7 +131,7 @@ export async function listenRedis(
   channel: string,
   onText: (text: string) => void,
 ): Promise<{ close(): void }> {
-  const redis = clientOf(addressOf(url), await clientClass())
+  const redis = createClient(addressOf(url), await loadClients())
   let isClosed = false
   const connectAgain = () => {
     if (!isClosed) redis.connect().catch(() => {})
@@ -166,7 +166,7 @@ export async function listenRedis(
   return { close }
 }
 
-function clientOf(address: RedisAddress, { Redis, Cluster }: Clients): Redis | Cluster {
+function createClient(address: RedisAddress, { Redis, Cluster }: Clients): Redis | Cluster {
   const { kind, hosts, master: name, username, password, sentinelPassword, db, tls } = address
   const options = {
     ...common,
@@ -202,7 +202,7 @@ function clientOf(address: RedisAddress, { Redis, Cluster }: Clients): Redis | C
 
 type Clients = Pick<typeof import('ioredis'), 'Redis' | 'Cluster'>
 
-async function clientClass(): Promise<Clients> {
+async function loadClients(): Promise<Clients> {
   try {
     const { Redis, Cluster } = await import('ioredis')
     return { Redis, Cluster }

@@ -52,19 +52,19 @@ export interface Published extends RedisBucket {
 }
 
 /** Returns the definition as the scripts read it. @param aroundUs times around which calendars' boundaries are included */
-export function inJson(bucket: RedisBucket, aroundUs: readonly number[]): object {
+export function toJson(bucket: RedisBucket, aroundUs: readonly number[]): object {
   const calendar = (quota: QuotaRule) => ({
     ...inWords(quota),
     periods: aroundUs.map((us) => boundaries(quota, us)),
   })
-  return { ...written(bucket, calendar), own: bucket.isOwn === true ? true : undefined }
+  return { ...describeRules(bucket, calendar), own: bucket.isOwn === true ? true : undefined }
 }
 
 /**
  * Returns for each bucket of a call its definition as the scripts read it, or the number (from 1) of an earlier bucket that has the
  * same. @param nowUs a time around which calendars' boundaries are included; `moreUs`: further ones, by a bucket's index
  */
-export function inJsonOnce(
+export function toJsonOnce(
   buckets: readonly RedisBucket[],
   nowUs: number,
   moreUs: ReadonlyMap<number, readonly number[]>,
@@ -75,7 +75,7 @@ export function inJsonOnce(
   return buckets.map((bucket, i) => {
     const like = moreUs.has(i) ? undefined : byRules.get(bucket.rules)
     if (like !== undefined && isDefinedAs(bucket, buckets[like - 1])) return like
-    const definition = inJson(bucket, [nowUs, ...(moreUs.get(i) ?? [])])
+    const definition = toJson(bucket, [nowUs, ...(moreUs.get(i) ?? [])])
     const text = JSON.stringify(definition)
     const first = byText.get(text)
     if (first === undefined) byText.set(text, i + 1)
@@ -100,14 +100,14 @@ type Unversioned = Omit<Published, 'name' | 'version'> & { version?: number }
 
 /** Returns the definition as it is published: with calendars in words, whose boundaries each caller computes. */
 export function publishedJson({ isKeyed, grantUs, isLeased, ...bucket }: Unversioned): object {
-  return { keyed: isKeyed, grant: grantUs, leased: isLeased, ...written(bucket, inWords) }
+  return { keyed: isKeyed, grant: grantUs, leased: isLeased, ...describeRules(bucket, inWords) }
 }
 
 function inWords({ marginUs, unit, zone, anchorUs }: QuotaRule): object {
   return { margin: marginUs, calendar: { unit, zone, anchor: anchorUs ?? undefined } }
 }
 
-function written(
+function describeRules(
   { rules, version, countedFrom, isFull, keepUs }: Omit<RedisBucket, 'name' | 'version'> & { version?: number },
   calendar: (quota: QuotaRule) => object,
 ): object {
@@ -139,7 +139,7 @@ function boundaries(quota: QuotaRule, atUs: number): number[] {
 }
 
 /** Reads the text of a definition that another database agreed on, back into rules. */
-export function agreedOf(text: string): Omit<Published, 'name' | 'version'> {
+export function parsePublished(text: string): Omit<Published, 'name' | 'version'> {
   const { keyed, grant, keep, full, rules } = JSON.parse(text) as {
     keyed: boolean
     grant: number

@@ -3,7 +3,7 @@ import { limitOf } from '../core/bucket.ts'
 import type { Store } from '../db/store.ts'
 import type { Rule } from '../limits/rule.ts'
 import type { Agreed } from './call.ts'
-import { agreedOf, type Published, type RedisBucket } from './definition.ts'
+import { parsePublished, type Published, type RedisBucket } from './definition.ts'
 import type { RedisLimiter } from './limiter.ts'
 import { countsUnits, drains } from '../limits/kind.ts'
 
@@ -149,7 +149,7 @@ export class SharedDefinitions {
 
   /** Returns a bucket for Redis; undefined: only the store has it. */
   bucket(name: string): RedisBucket | undefined {
-    const bucket = this.#of(name)?.bucket
+    const bucket = this.#inForceOf(name)?.bucket
     return bucket === undefined || bucket.rules.length === 0 ? undefined : { name: name, ...bucket }
   }
 
@@ -159,13 +159,13 @@ export class SharedDefinitions {
   }
 
   /** Returns all rules of a bucket's limit, in their order; undefined: only the store has it. */
-  all(name: string): readonly Rule[] | undefined {
-    return this.#of(name)?.rules
+  rulesOf(name: string): readonly Rule[] | undefined {
+    return this.#inForceOf(name)?.rules
   }
 
   /** Returns the version of a bucket's limit in this database; undefined: it has another definition than Redis. */
-  versionHere(name: string): number | undefined {
-    const of = this.#of(name)
+  localVersionOf(name: string): number | undefined {
+    const of = this.#inForceOf(name)
     return of?.isForeign === false ? of.version : undefined
   }
 
@@ -174,7 +174,7 @@ export class SharedDefinitions {
    * known here.
    */
   lateMs(buckets: readonly string[], lifeMs: number): number {
-    return Math.max(0, ...buckets.map((name) => lifeMs - (this.#of(name)?.lifeMs ?? lifeMs)))
+    return Math.max(0, ...buckets.map((name) => lifeMs - (this.#inForceOf(name)?.lifeMs ?? lifeMs)))
   }
 
   /** True if the bucket only has rates of which a unit drains within a second. */
@@ -185,10 +185,10 @@ export class SharedDefinitions {
 
   /** True if the store may decide alone about a bucket while Redis is away. */
   isOpen(name: string): boolean {
-    return this.bucket(name) === undefined || this.#of(name)?.isOpen === true
+    return this.bucket(name) === undefined || this.#inForceOf(name)?.isOpen === true
   }
 
-  #of(name: string): InForce | undefined {
+  #inForceOf(name: string): InForce | undefined {
     // Only the store needs the buckets beside a limit's own, to separate the jobs of a share from others.
     return name.startsWith(`${limitOf(name)}/`) ? undefined : this.#byName.get(limitOf(name))
   }
@@ -197,7 +197,7 @@ export class SharedDefinitions {
 function inForce(row: Row, agreed: Agreed | undefined): InForce {
   const { version, spec } = row
   const local = publishedOf(row)
-  const there = agreed?.text === undefined ? local : agreedOf(agreed.text)
+  const there = agreed?.text === undefined ? local : parsePublished(agreed.text)
   const isPublished = agreed?.isPublished ?? spec.published === true
   const isLeased = isPublished && agreed === undefined && !spec.rules.every(countsUnits)
   return {

@@ -66,7 +66,7 @@ export class SharedEpochs {
   async restore(forced: string | undefined): Promise<void> {
     const { store, definitions } = this.#options
     const row = await definitions.readSharing()
-    const stands = await this.stands()
+    const stands = await this.readEpoch()
     const isHere = row.epoch !== undefined && stands.isWhole && stands.mine === row.epoch && row.epoch !== forced
     if (isHere && stands.stores >= row.stores) {
       this.#current = row.epoch
@@ -74,7 +74,7 @@ export class SharedEpochs {
     }
     // Checked before anything is changed: other processes of this database may be right and this one wrong.
     const isOthers = stands.owner !== undefined && stands.owner !== row.owner
-    if (isOthers && (row.stores === 1 || stands.stores === 1)) throw owned()
+    if (isOthers && (row.stores === 1 || stands.stores === 1)) throw ownedError()
     if (isHere) return this.#join(row, stands, row.epoch ?? '')
     const next = newId()
     const [replaced] = await store.call<{ epoch: string; mine: boolean; owner: string }>(
@@ -100,8 +100,8 @@ export class SharedEpochs {
   }
 
   /** Returns the epoch that stands in Redis, and this database's part in it. */
-  stands(): Promise<Epoch> {
-    return this.#options.limiter.epoch(this.#options.definitions.sharing?.owner)
+  readEpoch(): Promise<Epoch> {
+    return this.#options.limiter.readEpoch(this.#options.definitions.sharing?.owner)
   }
 
   /** Takes part in the epoch of another database, or raises the number of databases that do. */
@@ -110,14 +110,14 @@ export class SharedEpochs {
     const { mine: instead, id: epoch = '' } = stands
     await definitions.readNow()
     // Grants under the id that ends are part of the state already.
-    const seeds = instead === undefined ? await this.#seeds() : []
+    const seeds = instead === undefined ? await this.#readSeeds() : []
     const how = { owner: row.owner ?? '', stores: row.stores, delayUs: confirmMs * 1_000 }
     const joined = await limiter.join({ id, epoch, instead, seeds, ...how })
     if (joined.isDecided) {
       store.log.info('this database shares limits in Redis with others', { databases: row.stores })
       return
     }
-    if (joined.why === 'owned') throw owned()
+    if (joined.why === 'owned') throw ownedError()
     throw new OthersBeginError(`another epoch stands in Redis, or a definition has just changed (${joined.why})`)
   }
 
@@ -125,29 +125,29 @@ export class SharedEpochs {
   async #begin(beginning: Beginning): Promise<void> {
     const { store, limiter } = this.#options
     await this.#options.definitions.publish(true)
-    const seeds = await this.#seeds()
+    const seeds = await this.#readSeeds()
     // If it takes long, another process may have taken over; if not, others wait again from now on.
-    const before = async () => {
+    const renewEpoch = async () => {
       const renewed = await store.run('limits/redis/renew_redis_epoch', [beginning.epoch])
       if (renewed.length === 0) throw new OthersBeginError('another process begins an epoch')
     }
-    const begun = await limiter.begin({ ...beginning, seeds, before })
+    const begun = await limiter.begin({ ...beginning, seeds, before: renewEpoch })
     if (begun.isDecided) {
       store.log.info('limits in Redis continue from the ledger', { buckets: seeds.length })
       return
     }
-    if (begun.why === 'owned') throw owned()
+    if (begun.why === 'owned') throw ownedError()
     throw new OthersBeginError(`another epoch stands in Redis (${begun.why})`)
   }
 
-  async #seeds(): Promise<Seed[]> {
+  async #readSeeds(): Promise<Seed[]> {
     const { store, definitions } = this.#options
     const rows = await store.run<SeedRow>('limits/ledger/read_redis_seeds', [null])
     return rows.flatMap(({ take, version, hold_us: holdUs, debt, slots, quota }): Seed[] => {
-      const all = definitions.all(take)
+      const all = definitions.rulesOf(take)
       const bucket = definitions.bucket(take)
       // A definition that was changed a moment ago is read again when the next epoch begins: this epoch does not begin.
-      const known = definitions.versionHere(take)
+      const known = definitions.localVersionOf(take)
       if (bucket !== undefined && known !== undefined && known !== version)
         throw new OthersBeginError('a definition has just changed')
       if (bucket === undefined || all === undefined) return []
@@ -178,7 +178,7 @@ function closedSeed(bucket: RedisBucket): Seed {
   return { bucket, holdUs: Math.max(...rules.map(lookbackUs)), debt, slots, spent: slots }
 }
 
-function owned(): UsageError {
+function ownedError(): UsageError {
   return new UsageError(
     'SLUICE_REDIS_OWNED',
     'the keys in this Redis belong to another database, or to as many as share its limits: give this one its own prefix (SLUICE_REDIS_PREFIX), or all of them their number (SLUICE_REDIS_STORES); if a database no longer exists, delete the epoch key that docs/redis.md names',

@@ -22,14 +22,14 @@ export abstract class GrantReports {
       clock,
       current: () => this.current,
       cap: () => this.cap(),
-      failed: (error) => this.failed(error),
+      onFailure: (error) => this.onFailure(error),
     })
   }
 
   /** The epoch that counts; undefined: none is known. */
   protected abstract get current(): string | undefined
   /** Called when Redis does not answer, or has lost its state. */
-  protected abstract failed(error: unknown): void
+  protected abstract onFailure(error: unknown): void
 
   /** Records that a grant used `more` units than granted (negative: fewer), in one bucket. */
   settle(grant: string, bucket: string, more: number): void {
@@ -37,12 +37,12 @@ export abstract class GrantReports {
   }
 
   /** Gives back the units of one of a call's grants, under which nothing was sent. */
-  unused(grant: string, buckets: readonly string[], units: readonly number[]): void {
+  refund(grant: string, buckets: readonly string[], units: readonly number[]): void {
     for (const [i, bucket] of buckets.entries()) this.settle(grant, bucket, -(units[i] ?? 1))
   }
 
   /** Frees the places of one of a call's grants. */
-  ended(grant: string, buckets: readonly string[]): void {
+  freePlaces(grant: string, buckets: readonly string[]): void {
     for (const bucket of this.#places.end(grant, buckets)) this.settlements.add({ bucket, grant, ended: 1 })
   }
 
@@ -64,8 +64,8 @@ export abstract class GrantReports {
 
   /** Renews the leases, and sends the reports that wait. */
   protected renew(): void {
-    for (const held of this.#places.all()) this.settlements.add({ ...held, renewUs: leaseUs })
-    this.settlements.go()
+    for (const held of this.#places.listPlaces()) this.settlements.add({ ...held, renewUs: leaseUs })
+    this.settlements.sendWaiting()
   }
 
   /** The latest time that Redis's clock can show, if it is known. */
@@ -75,8 +75,8 @@ export abstract class GrantReports {
   }
 
   /** Replaces what is known of Redis's clock by a reading that was made on purpose: answers may be from before a step. */
-  protected clockRead({ us, sentMs, receivedMs }: Reading): void {
+  protected replaceClock({ us, sentMs, receivedMs }: Reading): void {
     this.redisClock.forget()
-    this.redisClock.saw(us, receivedMs, sentMs)
+    this.redisClock.recordReading(us, receivedMs, sentMs)
   }
 }

@@ -20,11 +20,11 @@ export interface RedisHealthOptions {
   definitions: SharedDefinitions
   epochs: SharedEpochs
   /** Called when Redis answers again, or has another epoch. */
-  restored(): void
+  onRestored(): void
   /** Called every few seconds while Redis answers. */
-  looked(): void
+  onLook(): void
   /** Called with what Redis's clock shows. */
-  clockRead(reading: Reading): void
+  onClockRead(reading: Reading): void
 }
 
 /** Ms between two reads of the definitions and of Redis's clock; the server is checked every sixth time. */
@@ -52,7 +52,7 @@ export class RedisHealth {
   #warnedMs = -Infinity
   #rounds: Promise<void> | undefined
   #reading: Reading | undefined
-  #look: ServerCheck | undefined
+  #lastCheck: ServerCheck | undefined
   /** Why limits may not be in this server; undefined: they may. */
   #unfit: string | undefined
   #isReplica = false
@@ -73,7 +73,7 @@ export class RedisHealth {
   /** Makes the watch build the state of an epoch again, whatever Redis answers, unless another process does it. */
   force(of = this.#options.epochs.current): void {
     this.#forced = of
-    this.failed(undefined)
+    this.recordFailure(undefined)
   }
 
   /** Calls `changed` when Redis goes away, and when it is back; the returned function ends it. */
@@ -84,12 +84,12 @@ export class RedisHealth {
 
   /** Starts the watch. */
   start(): void {
-    this.failed(undefined)
+    this.recordFailure(undefined)
     this.#rounds ??= this.#run()
   }
 
   /** Resolves when Redis is there, or after `ms`. */
-  async present(ms: number): Promise<void> {
+  async waitUntilPresent(ms: number): Promise<void> {
     if (this.#healing === undefined) return
     const enough = new AbortController()
     const sleeping = this.#options.store.clock.sleep(ms, AbortSignal.any([enough.signal, this.#closed.signal]))
@@ -101,14 +101,15 @@ export class RedisHealth {
    * Treats Redis as away until it answers and has the state that counts.
    * @param error the error, if there was one
    */
-  failed(error: unknown): void {
+  recordFailure(error: unknown): void {
     if (this.#closed.signal.aborted || this.#healing !== undefined) return
     this.#warn(error)
     if (hasLostReply(error)) this.#options.connection.reset()
     this.#healing = this.#heal(error).finally(() => {
       this.#healing = undefined
       // The state was found untrustworthy meanwhile, so what is restored is not used.
-      if (this.#forced !== undefined && this.#forced === this.#options.epochs.current) return this.failed(undefined)
+      if (this.#forced !== undefined && this.#forced === this.#options.epochs.current)
+        return this.recordFailure(undefined)
       for (const changed of this.#listeners) changed()
     })
     for (const changed of this.#listeners) changed()
@@ -131,7 +132,7 @@ export class RedisHealth {
   }
 
   async #heal(cause: unknown): Promise<void> {
-    const { store, epochs, limiter, connection, restored } = this.#options
+    const { store, epochs, limiter, connection, onRestored } = this.#options
     const { clock, report } = store
     const { signal } = this.#closed
     const sinceMs = clock.monotonicMs()
@@ -140,7 +141,7 @@ export class RedisHealth {
     if (sinceMs - this.#healedMs < 1_000) await clock.sleep(50 + clock.random() * 50, signal, false)
     for (let tries = 0; !signal.aborted; tries++) {
       try {
-        if (this.#unfit !== undefined || this.#look === undefined) await this.#lookAtServer()
+        if (this.#unfit !== undefined || this.#lastCheck === undefined) await this.#lookAtServer()
         if (this.#unfit !== undefined) throw new UsageError('SLUICE_REDIS_UNFIT', this.#unfit)
         await limiter.write()
         const forced = this.#forced
@@ -154,7 +155,7 @@ export class RedisHealth {
         await store.run('limits/redis/record_redis_back')
         if (isReported) report.emit('connection', { to: 'redis', isLost: false, forMs: clock.monotonicMs() - sinceMs })
         this.#healedMs = clock.monotonicMs()
-        return restored()
+        return onRestored()
       } catch (error) {
         if (!(error instanceof OthersBeginError)) cause = error
         const why = cause ?? error
@@ -179,20 +180,20 @@ export class RedisHealth {
       if (signal.aborted) return
       if (this.#healing !== undefined) continue
       try {
-        await this.#round(n)
+        await this.#lookAtAll(n)
       } catch (error) {
         log.debug('a look at Redis failed', { err: error })
-        if (!(error instanceof StoreError && error.code === 'SLUICE_STORE_UNREACHABLE')) this.failed(error)
+        if (!(error instanceof StoreError && error.code === 'SLUICE_STORE_UNREACHABLE')) this.recordFailure(error)
       }
     }
   }
 
-  async #round(n: number): Promise<void> {
+  async #lookAtAll(n: number): Promise<void> {
     await this.#options.definitions.publish()
     await this.#readClock()
-    this.#options.looked()
+    this.#options.onLook()
     if (n % looksPerServer === 0) await this.#lookAtServer()
-    if (this.#unfit !== undefined) this.failed(undefined)
+    if (this.#unfit !== undefined) this.recordFailure(undefined)
   }
 
   /**
@@ -203,18 +204,18 @@ export class RedisHealth {
     const { store, epochs } = this.#options
     const { clock, log } = store
     const sentMs = clock.monotonicMs()
-    const { mine, nowUs } = await epochs.stands()
+    const { mine, nowUs } = await epochs.readEpoch()
     const reading = { us: nowUs, sentMs, receivedMs: clock.monotonicMs(), bootMs: clock.bootMs() }
     const [past, of] = [this.#reading, this.#clockOf]
     this.#reading = reading
     this.#clockOf = epochs.current
-    if (past === undefined) return this.#options.clockRead(reading)
+    if (past === undefined) return this.#options.onClockRead(reading)
     const { byUs, isOwn } = stepForward(past, reading)
     const behindUs = leastUs(past, sentMs) - nowUs
     if (!(byUs > 0 && !isOwn) && behindUs < backUs) {
-      this.#options.clockRead(reading)
+      this.#options.onClockRead(reading)
       // Another process has begun an epoch.
-      if (mine !== epochs.current) this.failed(undefined)
+      if (mine !== epochs.current) this.recordFailure(undefined)
       return
     }
     this.force(of)
@@ -225,14 +226,14 @@ export class RedisHealth {
 
   async #lookAtServer(): Promise<void> {
     const { connection, store } = this.#options
-    const look = await checkServer(connection, this.#look, store.clock)
-    const logged = new Set(this.#look?.findings.map(({ code }) => code))
+    const look = await checkServer(connection, this.#lastCheck, store.clock)
+    const logged = new Set(this.#lastCheck?.findings.map(({ code }) => code))
     for (const { code, isError, text } of look.findings)
       if (!logged.has(code)) store.log[isError ? 'error' : 'warn'](text)
     const hasEvicted = look.findings.some(({ code, isError }) => code === 'evicted' && isError)
     const of = this.#lookOf
     this.#lookOf = this.#options.epochs.current
-    this.#look = look
+    this.#lastCheck = look
     this.#isReplica = look.findings.some(({ code }) => code === 'replica')
     this.#unfit = look.findings.find(({ code, isError }) => isError && code !== 'evicted')?.text
     if (hasEvicted && of !== undefined) this.force(of)

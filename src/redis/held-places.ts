@@ -31,7 +31,7 @@ export class HeldPlaces {
   }
 
   /** All that are held. */
-  all(): { grant: string; bucket: string; places: number }[] {
+  listPlaces(): { grant: string; bucket: string; places: number }[] {
     return [...this.#held].flatMap(([grant, held]) => [...held].map(([bucket, places]) => ({ grant, bucket, places })))
   }
 }

@@ -19,7 +19,7 @@ import type {
   Epoch,
   Agreed,
 } from './call.ts'
-import { inJsonOnce, type Published, publishedJson, type Seed } from './definition.ts'
+import { toJsonOnce, type Published, publishedJson, type Seed } from './definition.ts'
 
 /** Options of a limiter in Redis; see the fields. */
 export interface RedisLimiterOptions {
@@ -186,11 +186,11 @@ export class RedisLimiter {
    * is returned too
    * @throws StoreError SLUICE_REDIS_SILENT, SLUICE_REDIS_ANSWER, SLUICE_REDIS_REFUSED; the client's errors
    */
-  async epoch(ofOwner?: string): Promise<Epoch> {
+  async readEpoch(ofOwner?: string): Promise<Epoch> {
     const call = { id: randomUUID(), buckets: [] }
     const reply = await this.#send(this.#stands, [], call, { owner: ofOwner }, this.#timeoutMs)
     const [shown, whole, id, owner, mine, stores] = reply.values.map(String)
-    this.#saw(Number(shown))
+    this.#recordTime(Number(shown))
     const [isWhole, nowUs] = [whole === '1', Number(shown)]
     const [known, by, own] = [id || undefined, owner || undefined, mine || undefined]
     return { id: known, isWhole, owner: by, mine: own, stores: Number(stores), nowUs }
@@ -282,7 +282,7 @@ export class RedisLimiter {
       if (refusal !== undefined) return refusal
       const numbers = reply.values.map(Number)
       const [, shownUs] = numbers
-      if (shownUs !== undefined) this.#saw(shownUs)
+      if (shownUs !== undefined) this.#recordTime(shownUs)
       if (reply.kind === 'decided') return { isDecided: true, numbers }
       for (const [i, atUs] of numbers.slice(2).entries()) if (atUs > 0) around.set(i, [...(around.get(i) ?? []), atUs])
     }
@@ -300,7 +300,7 @@ export class RedisLimiter {
   ): Promise<Reply> {
     const keys = [`${this.#keys}epoch`, ...own, ...buckets.map(({ name }) => this.keyOf(name))]
     const guessUs = this.#guessUs()
-    const definitions = inJsonOnce(buckets, guessUs, around)
+    const definitions = toJsonOnce(buckets, guessUs, around)
     // A command that is carried out later than this was given up here.
     const untilUs = this.#seen === undefined ? undefined : guessUs + withinMs * 1_000
     const argument = JSON.stringify({ id, epoch, cap: capUs, until: untilUs, buckets: definitions, ...more })
@@ -309,10 +309,10 @@ export class RedisLimiter {
 
   async #look(withinMs = this.#timeoutMs): Promise<void> {
     const [seconds, micros] = (await sendCommand(this.#client, 'TIME', [], withinMs, this.#clock)) as unknown[]
-    this.#saw(Number(seconds) * 1e6 + Number(micros))
+    this.#recordTime(Number(seconds) * 1e6 + Number(micros))
   }
 
-  #saw(us: number): void {
+  #recordTime(us: number): void {
     this.#seen = { us, atMs: this.#clock.monotonicMs() }
   }
 

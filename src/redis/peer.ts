@@ -12,9 +12,9 @@ import { RedisLimiter } from './limiter.ts'
 import { SharedDefinitions } from './definitions.ts'
 import { confirmMs, SharedEpochs } from './epochs.ts'
 import { GrantReports, leaseUs } from './grant-reports.ts'
-import { grantOf } from './settlements.ts'
+import { createGrantId } from './settlements.ts'
 import { RedisHealth } from './health.ts'
-import { decisionsOf, unanswered, unshared, type Hold, type PeerQuestion, questionOf } from './question.ts'
+import { decisionsOf, unanswered, storeDecision, type Hold, type PeerQuestion, questionOf } from './question.ts'
 import { countsUnits } from '../limits/kind.ts'
 
 /** Parameters of `RedisPeerLimiter`; see the fields. */
@@ -104,9 +104,9 @@ export class RedisPeerLimiter extends GrantReports implements PeerLimiter {
       limiter,
       definitions,
       epochs: this.#epochs,
-      restored: () => this.renew(),
-      looked: () => this.renew(),
-      clockRead: (reading) => this.clockRead(reading),
+      onRestored: () => this.renew(),
+      onLook: () => this.renew(),
+      onClockRead: (reading) => this.replaceClock(reading),
     })
   }
 
@@ -115,16 +115,16 @@ export class RedisPeerLimiter extends GrantReports implements PeerLimiter {
     this.#isStarted = true
     void this.#options.connection.open().catch(() => {})
     this.#health.start()
-    this.#ready = this.#health.present(confirmMs)
+    this.#ready = this.#health.waitUntilPresent(confirmMs)
   }
 
-  ready(): Promise<void> {
+  waitUntilReady(): Promise<void> {
     return this.#ready
   }
 
   /** Sends the reports that wait, and closes the connection. */
   async close(): Promise<void> {
-    await this.settlements.settled()
+    await this.settlements.waitUntilSent()
     await this.#health.close()
     await this.#options.connection.close()
   }
@@ -154,7 +154,7 @@ export class RedisPeerLimiter extends GrantReports implements PeerLimiter {
   async #confirm(request: PeerRequest): Promise<{ id: string | undefined; decisions: PeerDecision[] }> {
     const { clock } = this.#options.store
     const { wishes, isFurther = false } = request
-    const all = () => wishes.map(({ count }) => unshared(count))
+    const all = () => wishes.map(({ count }) => storeDecision(count))
     await this.#definitions.know(wishes.flatMap(({ buckets }) => buckets))
     const question = questionOf(request, (bucket) => this.#definitions.bucket(bucket) !== undefined)
     if (question.items.length === 0) return { id: undefined, decisions: all() }
@@ -169,7 +169,7 @@ export class RedisPeerLimiter extends GrantReports implements PeerLimiter {
     while ((leftMs = leftMsOf(request, clock)) > 0 && !this.#health.isClosed) {
       if (this.#health.isAway) {
         if (isOpen) return { id: undefined, decisions: all() }
-        await this.#health.present(leftMs)
+        await this.#health.waitUntilPresent(leftMs)
         continue
       }
       // A grant that was sent to a lost state is not part of the state that replaced it, so it gets a new id.
@@ -177,20 +177,20 @@ export class RedisPeerLimiter extends GrantReports implements PeerLimiter {
       epoch ??= this.#epochs.current ?? ''
       // The new state was built from a ledger that has the grant at another time, so the grant is given back there,
       // too.
-      if (request.epoch !== undefined && request.epoch !== epoch && this.#areOwn(question)) break
-      id ??= grantOf(epoch)
+      if (request.epoch !== undefined && request.epoch !== epoch && this.#isOwnOnly(question)) break
+      id ??= createGrantId(epoch)
       firstMs ??= clock.monotonicMs()
       // It uses the definitions that are sent to Redis now, because others may have been read before the answer.
       const late = wishes.map(({ buckets, lifeMs }) => this.#definitions.lateMs(buckets, lifeMs))
       try {
         const answer = await this.#reserve({ id, epoch, isFurther, leftMs }, question)
         if (answer.isDecided && !this.#isOfAnotherTime(answer, epoch, firstMs)) {
-          this.redisClock.saw(answer.nowUs, clock.monotonicMs(), firstMs)
+          this.redisClock.recordReading(answer.nowUs, clock.monotonicMs(), firstMs)
           // The store returned an epoch that this process did not know.
-          if (epoch !== this.#epochs.current) this.#health.failed(undefined)
+          if (epoch !== this.#epochs.current) this.#health.recordFailure(undefined)
           const isAgain = !isSecond && (await this.#isWorthAgain(question, answer.results, leftMs))
           if (!isAgain) {
-            const decisions = this.#decisions(request, question, answer.results, firstMs, late)
+            const decisions = this.#decide(request, question, answer.results, firstMs, late)
             if (!isFurther) {
               const items = wishes.map(({ buckets }, i) => ({ buckets, count: decisions[i]?.granted ?? 0 }))
               this.lease(id, items, (bucket) => this.#definitions.isLeased(bucket))
@@ -201,12 +201,12 @@ export class RedisPeerLimiter extends GrantReports implements PeerLimiter {
         } else if (!answer.isDecided && answer.why === 'superseded') await this.#supersede(question, answer)
         else {
           // It waits first, so that the next check is not older than this answer.
-          await this.#health.present(leftMs)
-          this.#health.failed(undefined)
+          await this.#health.waitUntilPresent(leftMs)
+          this.#health.recordFailure(undefined)
           isLost = true
         }
       } catch (error) {
-        this.#health.failed(error)
+        this.#health.recordFailure(error)
       }
     }
     this.#giveUp(request, question, id, epoch)
@@ -219,10 +219,10 @@ export class RedisPeerLimiter extends GrantReports implements PeerLimiter {
     // An answer may have been lost, so it is not known whether Redis granted.
     if (id !== undefined && epoch !== undefined) this.giveUp(id, epoch, buckets)
     const { current } = this.#epochs
-    if (request.epoch === undefined || current === undefined || current === request.epoch || !this.#areOwn(question))
+    if (request.epoch === undefined || current === undefined || current === request.epoch || !this.#isOwnOnly(question))
       return
     for (const wish of request.wishes)
-      this.unused(
+      this.refund(
         current,
         wish.buckets,
         wish.units.map((units) => units * wish.count),
@@ -275,7 +275,7 @@ export class RedisPeerLimiter extends GrantReports implements PeerLimiter {
   #aheadUs(buckets: string[]): number {
     if (this.#isAlone()) return aheadUs
     // Other programs would get no turn if several databases granted ahead.
-    return this.#areOwn({ buckets }) ? aheadOfManyUs : 0
+    return this.#isOwnOnly({ buckets }) ? aheadOfManyUs : 0
   }
 
   /** True if no other database shares the limits. */
@@ -284,7 +284,7 @@ export class RedisPeerLimiter extends GrantReports implements PeerLimiter {
   }
 
   /** True if only Sluice's own processes take from these buckets. */
-  #areOwn({ buckets }: Pick<PeerQuestion, 'buckets'>): boolean {
+  #isOwnOnly({ buckets }: Pick<PeerQuestion, 'buckets'>): boolean {
     return buckets.every((bucket) => this.#definitions.bucket(bucket)?.isOwn === true)
   }
 
@@ -303,7 +303,7 @@ export class RedisPeerLimiter extends GrantReports implements PeerLimiter {
   }
 
   /** Returns the result of each wish. If others have used up a bucket, the store holds it, too. */
-  #decisions(
+  #decide(
     request: PeerRequest,
     question: PeerQuestion,
     results: readonly Granted[],
@@ -337,8 +337,8 @@ export class RedisPeerLimiter extends GrantReports implements PeerLimiter {
     return this.#epochs.current
   }
 
-  protected failed(error: unknown): void {
-    this.#health.failed(error)
+  protected onFailure(error: unknown): void {
+    this.#health.recordFailure(error)
   }
 
   override settle(grant: string, bucket: string, more: number): void {

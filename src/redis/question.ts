@@ -84,7 +84,7 @@ export function decisionsOf(
   const holds = new Map<string, Hold>()
   const decisions = wishes.map(({ count, notBeforeMs }, i): PeerDecision => {
     const result = results[itemOf[i] ?? -1]
-    if (result === undefined) return unshared(count)
+    if (result === undefined) return storeDecision(count)
     const lacking = result.lacking === undefined ? undefined : buckets[result.lacking]
     const cause = holdCauses[result.cause]
     const us = holdUs(cause, result)
@@ -111,9 +111,9 @@ function holdUs(cause: Hold['cause'], { waitUs, quietUs }: Granted): number {
 }
 
 /** Returns the result of a wish that needs no confirmation. */
-export function unshared(granted: number): PeerDecision {
+export function storeDecision(granted: number): PeerDecision {
   return { granted, fromMs: undefined, notBeforeMs: undefined, waitMs: 0, lacking: undefined }
 }
 
 /** The result of a wish that Redis did not answer. */
-export const unanswered: PeerDecision = { ...unshared(0), waitMs: 100 }
+export const unanswered: PeerDecision = { ...storeDecision(0), waitMs: 100 }

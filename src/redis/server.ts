@@ -53,28 +53,28 @@ export async function checkServer(
   past?: ServerCheck,
   clock: Clock = systemClock,
 ): Promise<ServerCheck> {
-  const info = await infoOf(client, clock)
+  const info = await readInfo(client, clock)
   const evicted = info?.['evicted_keys'] === undefined ? undefined : Number(info['evicted_keys'])
   const found = [
-    ...(info === undefined ? [noInfo] : [age(info), role(info), policy(info)]),
-    eviction(evicted, past?.evicted),
-    ...(await scripting(client, clock)),
-    await clockOf(client, clock),
+    ...(info === undefined ? [noInfo] : [checkVersion(info), checkRole(info), checkEvictionPolicy(info)]),
+    checkEvictions(evicted, past?.evicted),
+    ...(await checkScripts(client, clock)),
+    await checkClock(client, clock),
   ]
   return { findings: found.filter((one) => one !== undefined), evicted }
 }
 
-const error = (code: RedisFindingCode, text: string): RedisFinding => ({ code, isError: true, text })
-const warning = (code: RedisFindingCode, text: string): RedisFinding => ({ code, isError: false, text })
+const createError = (code: RedisFindingCode, text: string): RedisFinding => ({ code, isError: true, text })
+const createWarning = (code: RedisFindingCode, text: string): RedisFinding => ({ code, isError: false, text })
 
-const noInfo = warning(
+const noInfo = createWarning(
   'no-info',
   'Redis does not let us read INFO, so it is not known whether it evicts keys: give its user +info',
 )
 
 type Info = Partial<Record<string, string>>
 
-async function infoOf(client: RedisClient, clock: Clock): Promise<Info | undefined> {
+async function readInfo(client: RedisClient, clock: Clock): Promise<Info | undefined> {
   try {
     const text = String(await sendCommand(client, 'INFO', [], timeoutMs, clock))
     return Object.fromEntries([...text.matchAll(/^(\w+):(.*?)\r?$/gm)].map(([, name = '', value]) => [name, value]))
@@ -90,43 +90,49 @@ function isForbidden(cause: unknown): boolean {
   return cause instanceof Error && /\b(ERR|unknown command)\b/i.test(cause.message)
 }
 
-function age({ redis_version: version = '' }: Info): RedisFinding | undefined {
+function checkVersion({ redis_version: version = '' }: Info): RedisFinding | undefined {
   const major = Number(/^\d+/.exec(version)?.[0])
   if (!(major < majorLeast)) return undefined
-  return error('old', `Redis ${version} does not let scripts write once they have read the clock: use 5.0 or newer`)
+  return createError(
+    'old',
+    `Redis ${version} does not let scripts write once they have read the clock: use 5.0 or newer`,
+  )
 }
 
-function role({ role: kind, master_host: host }: Info): RedisFinding | undefined {
+function checkRole({ role: kind, master_host: host }: Info): RedisFinding | undefined {
   if (kind !== 'slave') return undefined
-  return error('replica', `this Redis is a replica of ${host ?? 'another'}: give the address of the current master`)
+  return createError(
+    'replica',
+    `this Redis is a replica of ${host ?? 'another'}: give the address of the current master`,
+  )
 }
 
-function policy({ maxmemory_policy: eviction, maxmemory }: Info): RedisFinding | undefined {
+function checkEvictionPolicy({ maxmemory_policy: eviction, maxmemory }: Info): RedisFinding | undefined {
   if (eviction === 'noeviction') return undefined
   const cure = 'set maxmemory-policy noeviction'
   if (eviction === undefined)
-    return warning('may-evict', `Redis does not show whether it evicts keys, which would open limits: ${cure}`)
+    return createWarning('may-evict', `Redis does not show whether it evicts keys, which would open limits: ${cure}`)
   if (maxmemory === '0')
-    return warning(
+    return createWarning(
       'may-evict',
       `Redis would evict keys (${eviction}) once it has a maxmemory, and so open limits: ${cure}`,
     )
-  return error('evicts', `Redis evicts keys when its memory is full (${eviction}), and so opens limits: ${cure}`)
+  return createError('evicts', `Redis evicts keys when its memory is full (${eviction}), and so opens limits: ${cure}`)
 }
 
-function eviction(now: number | undefined, before: number | undefined): RedisFinding | undefined {
+function checkEvictions(now: number | undefined, before: number | undefined): RedisFinding | undefined {
   const grown = (now ?? 0) - (before ?? 0)
   if (!(grown > 0)) return undefined
   const what = `Redis has evicted ${grown} keys ${before === undefined ? 'since it was started' : 'since the last look'}`
-  if (before === undefined) return warning('evicted', `${what}; if limits were among them, begin a new epoch`)
-  return error(
+  if (before === undefined) return createWarning('evicted', `${what}; if limits were among them, begin a new epoch`)
+  return createError(
     'evicted',
     `${what}, and limits may be among them: begin a new epoch, and set maxmemory-policy noeviction`,
   )
 }
 
-async function scripting(client: RedisClient, clock: Clock): Promise<(RedisFinding | undefined)[]> {
-  const cannot = (why: string) => [error('no-scripts', `Redis does not run the scripts of limits: ${why}`)]
+async function checkScripts(client: RedisClient, clock: Clock): Promise<(RedisFinding | undefined)[]> {
+  const cannot = (why: string) => [createError('no-scripts', `Redis does not run the scripts of limits: ${why}`)]
   try {
     const answers = (await sendCommand(client, 'EVAL', [scriptOf('probe'), '0'], timeoutMs, clock)) as unknown[]
     const [reads, packs, isNamed] = answers.map((one) => Number(one) === 1)
@@ -134,16 +140,18 @@ async function scripting(client: RedisClient, clock: Clock): Promise<(RedisFindi
     if (!packs) return cannot('it lacks cmsgpack, struct or cjson')
     if (isNamed) return []
     const text = 'Redis does not show its master_replid to scripts, so a start from old data goes unnoticed'
-    return [warning('nameless', `${text}: give its user +info, or begin a new epoch after each restart and failover`)]
+    return [
+      createWarning('nameless', `${text}: give its user +info, or begin a new epoch after each restart and failover`),
+    ]
   } catch (cause) {
     if (isForbidden(cause)) return cannot('give its user +@scripting; docs/redis.md lists what else it needs')
     throw cause
   }
 }
 
-async function clockOf(client: RedisClient, clock: Clock): Promise<RedisFinding | undefined> {
+async function checkClock(client: RedisClient, clock: Clock): Promise<RedisFinding | undefined> {
   const time = await sendCommand(client, 'TIME', [], timeoutMs, clock).catch((why: unknown) => {
-    // Then the scripts may not read the clock either, and `scripting` reports that.
+    // Then the scripts may not read the clock either, and `checkScripts` reports that.
     if (isForbidden(why)) return undefined
     throw why
   })
@@ -152,5 +160,5 @@ async function clockOf(client: RedisClient, clock: Clock): Promise<RedisFinding 
   const apart = (seconds ?? 0) * 1_000 + (micros ?? 0) / 1_000 - clock.wallMs()
   if (Math.abs(apart) < apartMs) return undefined
   const text = `Redis's clock is ${span(Math.abs(apart))} ${apart > 0 ? 'ahead of' : 'behind'} this machine's`
-  return warning('clock', `${text}: limits and the periods of quotas go by Redis's; set the one that is wrong`)
+  return createWarning('clock', `${text}: limits and the periods of quotas go by Redis's; set the one that is wrong`)
 }

@@ -22,12 +22,12 @@ export type SettlementReport = { bucket: string } & (
 /** The definitions, as far as settlements need them. */
 type Known = Pick<SharedDefinitions, 'know' | 'read' | 'bucket'>
 
-type Word = SettlementReport & { sinceMs: number }
+type WaitingReport = SettlementReport & { sinceMs: number }
 
 /** Sent in one call, and again under the same id while the outcome is not known: each report counts once. */
 interface Batch {
   readonly id: string
-  readonly words: readonly Word[]
+  readonly reports: readonly WaitingReport[]
   /** A moment before the batch was first sent. */
   readonly begun: Moment
 }
@@ -49,14 +49,14 @@ export interface SettlementOptions {
   current: () => string | undefined
   /** Returns the latest time that Redis's clock can show, if it is known: a step of the clock must make no room. */
   cap: () => { capUs?: number }
-  /** Called when Redis does not answer, or has lost its state; call `go` when all is well again. */
-  failed: (error: unknown) => void
+  /** Called when Redis does not answer, or has lost its state; call `sendWaiting` when all is well again. */
+  onFailure: (error: unknown) => void
 }
 
 /** Queue of reports to Redis. */
 export class SettlementQueue {
   readonly #options: SettlementOptions
-  #waiting: Word[] = []
+  #waiting: WaitingReport[] = []
   /** The batch whose outcome is not known. */
   #open: Batch | undefined
   #sending: Promise<void> | undefined
@@ -69,11 +69,11 @@ export class SettlementQueue {
   add(report: SettlementReport): void {
     const sinceMs = this.#options.clock.monotonicMs()
     if (this.#waiting.length < keptMax) this.#waiting.push({ ...report, sinceMs })
-    this.go()
+    this.sendWaiting()
   }
 
   /** Sends the reports that wait. */
-  go(): void {
+  sendWaiting(): void {
     this.#sending ??= this.#send().finally(() => (this.#sending = undefined))
   }
 
@@ -84,12 +84,13 @@ export class SettlementQueue {
    */
   async confirm(reports: readonly SettlementReport[], of = this.#options.current()): Promise<void> {
     const begun = readMoment(this.#options.clock)
-    const words = reports.map((report) => ({ ...report, sinceMs: begun.monotonicMs }))
-    if (!(await this.#settle({ id: newId(), words, begun }, of))) throw new Error('Redis has other definitions')
+    const waiting = reports.map((report) => ({ ...report, sinceMs: begun.monotonicMs }))
+    if (!(await this.#settle({ id: newId(), reports: waiting, begun }, of)))
+      throw new Error('Redis has other definitions')
   }
 
   /** Resolves when the waiting reports have been sent, or cannot be sent now. */
-  async settled(): Promise<void> {
+  async waitUntilSent(): Promise<void> {
     await this.#sending
   }
 
@@ -99,13 +100,13 @@ export class SettlementQueue {
       if (this.#open !== undefined && this.#isOld(this.#open)) this.#open = undefined
       const { clock } = this.#options
       const nowMs = clock.monotonicMs()
-      const kept = () => this.#waiting.splice(0, batchMax).filter(({ sinceMs }) => nowMs - sinceMs < keptMs)
-      this.#open ??= { id: newId(), words: kept(), begun: readMoment(clock) }
+      const takeBatch = () => this.#waiting.splice(0, batchMax).filter(({ sinceMs }) => nowMs - sinceMs < keptMs)
+      this.#open ??= { id: newId(), reports: takeBatch(), begun: readMoment(clock) }
       try {
         await this.#settle(this.#open)
         this.#open = undefined
       } catch (error) {
-        return this.#options.failed(error)
+        return this.#options.onFailure(error)
       }
     }
   }
@@ -115,14 +116,14 @@ export class SettlementQueue {
   }
 
   /** Resolves to false if this process could not learn the definitions in force. */
-  async #settle({ id, words: batch }: Batch, of?: string): Promise<boolean> {
+  async #settle({ id, reports: batch }: Batch, of?: string): Promise<boolean> {
     const { limiter, definitions, cap, current } = this.#options
     await definitions.know(batch.map(({ bucket }) => bucket))
     const epoch = current()
     if (epoch === undefined) throw new Error('no epoch is known')
     if (of !== undefined && of !== epoch) throw new Error('another epoch has begun')
     for (let tries = 0; tries < triesMax; tries++) {
-      const { buckets, acts } = this.#acts(batch, epoch)
+      const { buckets, acts } = this.#collectActs(batch, epoch)
       if (acts.length === 0) return true
       const answer = await limiter.settle({ id, epoch, buckets, acts, ...cap() })
       if (answer.isDecided) return true
@@ -132,25 +133,25 @@ export class SettlementQueue {
     return false
   }
 
-  #acts(batch: readonly Word[], epoch: string): { buckets: RedisBucket[]; acts: SettleAct[] } {
+  #collectActs(batch: readonly WaitingReport[], epoch: string): { buckets: RedisBucket[]; acts: SettleAct[] } {
     const places = new Map<string, number>()
     // What is given back of one grant is one act, because Redis reads all of the grant for each.
     const backs = new Map<string, { bucket: number; grant: string; more: number }>()
     const { definitions, clock } = this.#options
     const nowMs = clock.monotonicMs()
-    const acts = batch.flatMap((word): SettleAct[] => {
-      const { bucket: name } = word
-      if (isOver(word, epoch, nowMs) || definitions.bucket(name) === undefined) return []
+    const acts = batch.flatMap((report): SettleAct[] => {
+      const { bucket: name } = report
+      if (isOver(report, epoch, nowMs) || definitions.bucket(name) === undefined) return []
       const bucket = places.get(name) ?? places.size
       places.set(name, bucket)
-      if ('again' in word) return [{ bucket, more: word.again }]
-      if ('untilMs' in word) return [{ bucket, holdUs: Math.ceil((word.untilMs - nowMs) * 1_000) }]
-      if ('ended' in word) return [{ bucket, grant: word.grant, ended: word.ended }]
-      if ('renewUs' in word) return [{ bucket, grant: word.grant, renewUs: word.renewUs, places: word.places }]
-      if ('isUnused' in word) return [{ bucket, grant: word.grant, isUnused: true }]
+      if ('again' in report) return [{ bucket, more: report.again }]
+      if ('untilMs' in report) return [{ bucket, holdUs: Math.ceil((report.untilMs - nowMs) * 1_000) }]
+      if ('ended' in report) return [{ bucket, grant: report.grant, ended: report.ended }]
+      if ('renewUs' in report) return [{ bucket, grant: report.grant, renewUs: report.renewUs, places: report.places }]
+      if ('isUnused' in report) return [{ bucket, grant: report.grant, isUnused: true }]
       // A grant of an earlier epoch is part of the seed of this one, which has the epoch's id.
-      const act = { bucket, grant: epochOf(word.grant) === epoch ? word.grant : epoch, more: word.more }
-      if (word.more >= 0) return [act]
+      const act = { bucket, grant: epochOf(report.grant) === epoch ? report.grant : epoch, more: report.more }
+      if (report.more >= 0) return [act]
       const key = `${bucket} ${act.grant}`
       const known = backs.get(key)
       if (known === undefined) backs.set(key, act)
@@ -162,7 +163,7 @@ export class SettlementQueue {
 }
 
 /** True for a report that is dropped. Use beyond a grant is always reported: if it counts twice, that is safe. */
-function isOver(word: Word, epoch: string, nowMs: number): boolean {
+function isOver(word: WaitingReport, epoch: string, nowMs: number): boolean {
   if ('untilMs' in word) return word.untilMs <= nowMs
   // A place is free, or held, under any epoch.
   if ('ended' in word || 'renewUs' in word || 'again' in word || ('more' in word && word.more > 0)) return false
@@ -171,7 +172,7 @@ function isOver(word: Word, epoch: string, nowMs: number): boolean {
 }
 
 /** Returns the id of a new grant under an epoch. */
-export function grantOf(epoch: string): string {
+export function createGrantId(epoch: string): string {
   return `${epoch}/${newId()}`
 }
 

@@ -193,7 +193,7 @@ export class CeleryOutlet implements Outlet {
     const place = await newPlace(job, task, this.#admitting)
     if (place !== undefined) {
       const { buckets, units } = unitsOf(job)
-      if (job.grant !== undefined) this.#options.peer?.unused(job.grant, buckets, units)
+      if (job.grant !== undefined) this.#options.peer?.refund(job.grant, buckets, units)
       return this.#end(sent, place)
     }
     const { value } = await validate(task, job.input)

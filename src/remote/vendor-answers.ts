@@ -34,7 +34,7 @@ export class VendorAnswers {
     if (buckets.length === 0) return refusal.cause === undefined ? refusal : undefined
     if (refusal.cause === undefined) marginsOf(this.#store).applyStatedMargin(limits)
     const sent = { buckets, limits, requestedAt: job.requestedAt, who: job.id, isProbe: job.isProbe === true }
-    const heldMs = await this.#acquirer.refused(sent, refusal).catch(() => undefined)
+    const heldMs = await this.#acquirer.recordRefusal(sent, refusal).catch(() => undefined)
     // A single failure is an ordinary one.
     return refusal.cause === undefined || heldMs !== undefined ? { ...refusal, heldMs } : undefined
   }
@@ -43,9 +43,9 @@ export class VendorAnswers {
   recordServed(job: ClaimedJob, { limits }: AnyTask): void {
     const buckets = bucketsOf(job)
     if (buckets.length === 0) return
-    this.#acquirer.served({ buckets, limits }, job.requestedAt)
+    this.#acquirer.recordServed({ buckets, limits }, job.requestedAt)
     // If the store does not receive it, the next call reports the same.
-    if (job.isProbe === true) void this.#acquirer.accepted({ buckets, limits }, job.requestedAt).catch(() => {})
+    if (job.isProbe === true) void this.#acquirer.recordAccepted({ buckets, limits }, job.requestedAt).catch(() => {})
   }
 }
 

@@ -1,8 +1,8 @@
 /** Sends jobs: one by one (batched while a statement is in flight), in bulk, or inside the caller's own transaction. */
 import { SluiceError, StoreError, UsageError, codeOf } from '../core/errors.ts'
 import { reach } from '../core/probe.ts'
-import { againMs } from '../core/retry.ts'
-import { untilAnswered } from '../db/again.ts'
+import { retryPauseMs } from '../core/retry.ts'
+import { repeatUntilAnswered } from '../db/again.ts'
 import type { Row } from '../db/db.ts'
 import type { Sql, Store } from '../db/store.ts'
 import {
@@ -215,7 +215,7 @@ export class Outbox {
         // Between them, so that a line that came meanwhile waits for one of them at most.
         if (await this.#tryOthers(stuck)) tries = 0
       }
-      if (this.#lines.size > 0 && tries > 0) await clock.sleep(againMs(tries, clock.random(), 50))
+      if (this.#lines.size > 0 && tries > 0) await clock.sleep(retryPauseMs(tries, clock.random(), 50))
     }
     this.#walking = undefined
   }
@@ -297,7 +297,7 @@ export class Outbox {
 
   /** Calls `send`, and again after a lost connection; the jobs' ids make that safe. */
   #again<T>({ known, waits }: Repeat, send: (known: boolean) => Promise<T>): Promise<T> {
-    return untilAnswered(
+    return repeatUntilAnswered(
       this.#store.clock,
       (tries) => send(known || tries > 0),
       (error) => waits && isHeld(error),

@@ -6,7 +6,7 @@ import { limitOf, ownOf } from '../core/bucket.ts'
 import { caughtUpMs, type Moment, readMoment, sleepUntil, type StoreClock } from '../core/clock.ts'
 import { StoreError } from '../core/errors.ts'
 import { hash64 } from '../core/hash.ts'
-import { againMs } from '../core/retry.ts'
+import { retryPauseMs } from '../core/retry.ts'
 import type { Store } from '../db/store.ts'
 import type { Counted } from '../limits/counts.ts'
 import type { PeerDecision, PeerLimiter } from '../limits/peer.ts'
@@ -92,7 +92,7 @@ export interface GrantResult<G> {
   readonly lacking?: readonly string[]
 }
 
-/** How jobs and takers differ in the loop of `untilGranted`. */
+/** How jobs and takers differ in the loop of `repeatUntilGranted`. */
 export interface GrantLoop<G> {
   /** The loop fails from then on, in monotonic ms. */
   readonly untilMs: number
@@ -110,17 +110,17 @@ export interface GrantLoop<G> {
    * Called when a grant was too old on arrival, the n-th in a row since `sinceMs`; the grant is refunded. An error that
    * it throws ends the loop.
    */
-  late(grant: G, n: number, sinceMs: number): void
+  onLate(grant: G, n: number, sinceMs: number): void
   /** Returns the error that the loop fails with after `untilMs`. */
-  timeout(soonestMs: number): Error
+  createTimeoutError(soonestMs: number): Error
   /** Called when the loop has failed. `back` is not refunded yet. */
-  ended(back: G | undefined): Promise<void>
+  onFailed(back: G | undefined): Promise<void>
 }
 
 /** A grant of unknown age counts as this old. */
 const ageMsMax = 86_400_000
 
-function hashes(buckets: readonly string[]): string[] {
+function hashAll(buckets: readonly string[]): string[] {
   return [...new Set(buckets.map(hash64))]
 }
 
@@ -129,7 +129,7 @@ function hashes(buckets: readonly string[]): string[] {
  * it names, else those of the request's own keys, else all. A limit in money is a budget of the user's, which no vendor
  * knows: it is left out if the request has another one.
  */
-export function concernedBy(
+export function splitConcerned(
   buckets: readonly string[],
   limit: string | undefined,
   limits: readonly Pick<Limit, 'name' | 'currency'>[] = [],
@@ -157,7 +157,7 @@ function circuitOfBucket({ limits }: Limited, bucket: string): number {
 }
 
 /** Returns the buckets whose limits have a circuit. Only they count failures, whatever limits stand beside them. */
-function watchedOf(request: Limited): string[] {
+function bucketsWithCircuit(request: Limited): string[] {
   return request.buckets.filter((bucket) => circuitOfBucket(request, bucket) < Infinity)
 }
 
@@ -208,7 +208,7 @@ export class Acquirer {
     const [row] = await failIfParked(this.#store, buckets, () => this.#store.call<Row>('acquire_grant', params))
     if (row === undefined) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'a grant was answered without a row')
     const answeredMs = clock.monotonicMs()
-    this.#storeClock.saw(Number(row.now_us), answeredMs, sentMs)
+    this.#storeClock.recordReading(Number(row.now_us), answeredMs, sentMs)
     // The store waited for the buckets' locks before it decided. If that took longer than the whole call, its clock has
     // stepped. If this is a repeated request, it may have been granted the first time.
     const waitedMs = Number(row.waited_us) / 1_000
@@ -245,19 +245,20 @@ export class Acquirer {
    * failure holds them when there are enough in a row (takes/circuit.ts), or when the request was a trial.
    * @returns for how long buckets are held, in ms; undefined: none is
    */
-  async refused(request: Sent, refusal: Refusal): Promise<number | undefined> {
+  async recordRefusal(request: Sent, refusal: Refusal): Promise<number | undefined> {
     const { buckets, requestedAt } = request
     const { retryAfterMs, cause = 'refused', answer, host = null } = refusal
-    const { concerned, others } = concernedBy(buckets, refusal.limit, request.limits)
+    const { concerned, others } = splitConcerned(buckets, refusal.limit, request.limits)
     if (cause === 'refused') this.#peer?.hold(concerned, retryAfterMs ?? minWaitMs)
     // A vendor that refuses a request, or rejects its credential, is not down.
-    if (cause !== 'down') this.served(request, requestedAt, 'credential')
-    if (cause === 'credential' && request.isProbe) await this.accepted(request, requestedAt, host ?? undefined, cause)
+    if (cause !== 'down') this.recordServed(request, requestedAt, 'credential')
+    if (cause === 'credential' && request.isProbe)
+      await this.recordAccepted(request, requestedAt, host ?? undefined, cause)
     const opened: Opened | undefined =
-      cause === 'refused' ? { concerned, others } : await this.#opened(request, refusal.limit, cause)
+      cause === 'refused' ? { concerned, others } : await this.#countFailure(request, refusal.limit, cause)
     if (opened === undefined) return undefined
     const waitUs = retryAfterMs === undefined ? null : Math.ceil(retryAfterMs * 1_000)
-    const names = [hashes(opened.concerned), hashes(opened.others)]
+    const names = [hashAll(opened.concerned), hashAll(opened.others)]
     const refuse = () => {
       const params = [...names, waitUs, ...this.#ageAndCap(requestedAt), answer, cause, host, opened.isAgain === true]
       return this.#store.call<{ held: string[]; wait_us: string }>('refuse_buckets', params)
@@ -272,11 +273,11 @@ export class Acquirer {
   }
 
   /** Counts a failure; returns the buckets that it opens the circuit of, undefined if none. */
-  async #opened(request: Sent, limit: string | undefined, cause: Failing): Promise<Opened | undefined> {
+  async #countFailure(request: Sent, limit: string | undefined, cause: Failing): Promise<Opened | undefined> {
     const { buckets, requestedAt, who, isProbe } = request
-    const watched = watchedOf(request)
+    const watched = bucketsWithCircuit(request)
     if (watched.length === 0) return undefined
-    const { concerned } = concernedBy(watched, limit)
+    const { concerned } = splitConcerned(watched, limit)
     const leastOf = (bucket: string) => circuitOfBucket(request, bucket)
     const failed = { cause, buckets, concerned, who, least: Math.min(...concerned.map(leastOf)), requestedAt }
     const opens = await this.#circuit.failed(failed, this.#storeClock.cap(this.#store.clock.monotonicMs()))
@@ -285,26 +286,26 @@ export class Acquirer {
   }
 
   /** Remembers that the vendor served a request, which ends a row of failures. */
-  served(request: Limited, requestedAt: Moment | undefined, but?: Cause): void {
+  recordServed(request: Limited, requestedAt: Moment | undefined, but?: Cause): void {
     if (!this.#circuit.isWatching) return
-    const watched = watchedOf(request)
+    const watched = bucketsWithCircuit(request)
     if (watched.length > 0) this.#circuit.served(request.buckets, ownOf(watched), requestedAt, but)
   }
 
   /**
-   * Records that the vendor accepted a request, after it had refused others: see `refused`.
+   * Records that the vendor accepted a request, after it had refused others: see `recordRefusal`.
    * @param host who answered; undefined: not known
    * @param but it shows nothing about this cause
    */
-  async accepted(request: Limited, requested: Moment | undefined, host?: string, but?: Cause): Promise<void> {
+  async recordAccepted(request: Limited, requested: Moment | undefined, host?: string, but?: Cause): Promise<void> {
     const { buckets } = request
-    const params = [hashes(buckets), ...this.#ageAndCap(requested), host ?? null, but ?? null]
+    const params = [hashAll(buckets), ...this.#ageAndCap(requested), host ?? null, but ?? null]
     await repeatAfterParking(this.#store, buckets, () => this.#store.call('accept_buckets', params))
-    await this.#circuit.over(buckets, ownOf(watchedOf(request)), but)
+    await this.#circuit.over(buckets, ownOf(bucketsWithCircuit(request)), but)
   }
 
   /** Charges these buckets, now and then, for units that somebody else has used, as a vendor's counts show. */
-  counted(buckets: readonly string[], limits: readonly Counted[], counts: readonly Count[]): void {
+  recordCounts(buckets: readonly string[], limits: readonly Counted[], counts: readonly Count[]): void {
     const { clock } = this.#store
     othersUseOf(this.#store).saw(buckets, limits, counts, () => this.#storeClock.cap(clock.monotonicMs()))
   }
@@ -335,7 +336,7 @@ export class Acquirer {
    * Repeats the request until a grant arrives that is fresh enough to be used. `unused` is refunded with the first
    * request.
    */
-  async untilGranted<G>(loop: GrantLoop<G>, unused: G | undefined, signal: AbortSignal | undefined): Promise<G> {
+  async repeatUntilGranted<G>(loop: GrantLoop<G>, unused: G | undefined, signal: AbortSignal | undefined): Promise<G> {
     const { clock } = this.#store
     const leftMs = () => loop.untilMs - clock.monotonicMs()
     let back = unused
@@ -352,7 +353,7 @@ export class Acquirer {
         } catch (error) {
           if (isTransient(error)) {
             // The store is available but busy; nothing was done.
-            if (leftMs() <= 0) throw loop.timeout(0)
+            if (leftMs() <= 0) throw loop.createTimeoutError(0)
             awaySinceMs = undefined
             if (pending.isRepeat !== true) pending = undefined
           } else if (error instanceof StoreError && error.code !== 'SLUICE_CLOSED') {
@@ -362,7 +363,7 @@ export class Acquirer {
             // It is unknown whether the refund was carried out.
             if (!loop.givesBackAgain) back = undefined
           } else throw error
-          await clock.sleep(Math.min(againMs(tries++, clock.random()), Math.max(1, leftMs())), signal)
+          await clock.sleep(Math.min(retryPauseMs(tries++, clock.random()), Math.max(1, leftMs())), signal)
           continue
         }
         tries = 0
@@ -371,19 +372,19 @@ export class Acquirer {
         const { grant, soonestMs = 0, waitMs = 0, unused: denied } = result
         back = grant ?? denied
         if (grant === undefined) {
-          if (soonestMs > leftMs()) throw loop.timeout(soonestMs)
+          if (soonestMs > leftMs()) throw loop.createTimeoutError(soonestMs)
           await loop.wait(Math.min(waitMs, Math.max(1, leftMs())))
-          if (leftMs() <= 0) throw loop.timeout(soonestMs)
+          if (leftMs() <= 0) throw loop.createTimeoutError(soonestMs)
           continue
         }
         if (loop.isFresh(grant)) return grant
         lateSinceMs ??= clock.monotonicMs()
-        loop.late(grant, ++late, lateSinceMs)
+        loop.onLate(grant, ++late, lateSinceMs)
         // This process is too busy to receive a grant in time. If it repeated the request at once, it would stay busy.
         await clock.sleep(clock.random() * Math.min(1_000, 50 * 2 ** late), signal)
       }
     } catch (error) {
-      await loop.ended(back)
+      await loop.onFailed(back)
       throw error
     }
   }

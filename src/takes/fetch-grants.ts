@@ -18,13 +18,13 @@ export interface FetchGrantsOptions {
   readonly limits: readonly Limit[]
   /** Waits for a grant; gives back `unused` in the same statement. */
   take(signal: AbortSignal, unused: TakenGrant | undefined): Promise<TakenGrant>
-  /** As `Grants.refused` and `Grants.accepted`; `requestedAt`: when the request's grant was requested. */
-  refused(refusal: Refusal, requestedAt: Moment | undefined, isProbe: boolean): Promise<number | undefined>
-  accepted(requestedAt: Moment | undefined, host: string | undefined): Promise<void>
-  /** As `Acquirer.served`. */
+  /** As `Grants.recordRefusal` and `Grants.recordAccepted`; `requestedAt`: when the request's grant was requested. */
+  recordRefusal(refusal: Refusal, requestedAt: Moment | undefined, isProbe: boolean): Promise<number | undefined>
+  recordAccepted(requestedAt: Moment | undefined, host: string | undefined): Promise<void>
+  /** As `Acquirer.recordServed`. */
   served(requestedAt: Moment | undefined): void
-  /** As `Grants.counted`. */
-  counted(counts: readonly Count[]): void
+  /** As `Grants.recordCounts`. */
+  recordCounts(counts: readonly Count[]): void
 }
 
 /** The grants of one `fetch` of limits. */
@@ -71,7 +71,7 @@ export class FetchGrants implements Spending {
     }
   }
 
-  async next(signal: AbortSignal, unused?: Grant): Promise<Grant> {
+  async takeNext(signal: AbortSignal, unused?: Grant): Promise<Grant> {
     // The store may have taken it back before its answer is here, and nothing was sent under it.
     ;(unused as TakenGrant | undefined)?.whenLost(() => {})
     const lease = await this.#options.take(signal, unused as TakenGrant | undefined)
@@ -85,28 +85,28 @@ export class FetchGrants implements Spending {
     await (unused as TakenGrant).giveBack()
   }
 
-  async forgo(): Promise<void> {}
+  async refundOwn(): Promise<void> {}
 
   giveUp(error: AttemptError): void {
     this.#end.abort(error)
   }
 
-  refused(refusal: Refusal, grant: Grant | undefined): Promise<number | undefined> {
-    return this.#options.refused(refusal, grant?.requestedAt, (grant as TakenGrant | undefined)?.isProbe === true)
+  recordRefusal(refusal: Refusal, grant: Grant | undefined): Promise<number | undefined> {
+    return this.#options.recordRefusal(refusal, grant?.requestedAt, (grant as TakenGrant | undefined)?.isProbe === true)
   }
 
-  accepted(grant: Grant, host?: string): void {
+  recordAccepted(grant: Grant, host?: string): void {
     this.#options.served(grant.requestedAt)
     if (!(grant as TakenGrant).isProbe) return
     // If the store does not receive it, the next accepted request does the same.
-    void this.#options.accepted(grant.requestedAt, host).catch(() => {})
+    void this.#options.recordAccepted(grant.requestedAt, host).catch(() => {})
   }
 
-  awaits(): () => void {
+  recordAwaited(): () => void {
     return () => {}
   }
 
-  counted(counts: readonly Count[]): void {
-    this.#options.counted(counts)
+  recordCounts(counts: readonly Count[]): void {
+    this.#options.recordCounts(counts)
   }
 }

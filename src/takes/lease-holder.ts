@@ -7,7 +7,7 @@ import { isTransient } from '../claim/claim.ts'
 import { repeatAfterParking } from '../claim/parking/parked.ts'
 import { AttemptError, StoreError } from '../core/errors.ts'
 import { newId } from '../core/hash.ts'
-import { againMs } from '../core/retry.ts'
+import { retryPauseMs } from '../core/retry.ts'
 import type { Store } from '../db/store.ts'
 
 /** How long the lease of a process that holds places lasts after each renewal, in microseconds. */
@@ -120,7 +120,7 @@ export class LeaseHolder {
       } catch (error) {
         const isAway = error instanceof StoreError
         if ((!isAway && !isTransient(error)) || (isAway && clock.monotonicMs() > untilMs)) throw error
-        await clock.sleep(againMs(failures++, clock.random()))
+        await clock.sleep(retryPauseMs(failures++, clock.random()))
       }
     }
   }
@@ -195,7 +195,7 @@ export class LeaseHolder {
         const known = new Set([...sure, ...this.#requesting, ...this.#ending.keys()])
         const [row] = await this.#store.call<Kept>('renew_holder', [id, lifeUs, this.#storeClock.cap(sentMs)])
         if (row === undefined || id !== this.id) continue
-        this.#storeClock.saw(Number(row.now_us), clock.monotonicMs(), sentMs)
+        this.#storeClock.recordReading(Number(row.now_us), clock.monotonicMs(), sentMs)
         if (row.life_us === null) this.lost()
         else {
           this.#extend(requestedAt, Number(row.life_us) / 1_000)

@@ -103,9 +103,9 @@ export class Leases {
       way: margins.measureWay(want.limits, (limits) => acquirer.chargeAgain(want.buckets, want.costs, limits)),
       over: () => {
         this.#held.delete(lease)
-        if (lease.peerGrant !== undefined) this.#options.peer?.ended(lease.peerGrant, want.buckets)
+        if (lease.peerGrant !== undefined) this.#options.peer?.freePlaces(lease.peerGrant, want.buckets)
       },
-      unused: ({ peerGrant }) => peerGrant && this.#options.peer?.unused(peerGrant, want.buckets, want.costs),
+      unused: ({ peerGrant }) => peerGrant && this.#options.peer?.refund(peerGrant, want.buckets, want.costs),
       settled: ({ peerGrant }, bucket, more) => peerGrant && this.#options.peer?.settle(peerGrant, bucket, more),
     })
     return lease

@@ -142,13 +142,13 @@ export class Takes implements Taker {
       limits: want.limits,
       take: (signal, unused) =>
         this.#take({ ...want, maxWaitMs: Math.max(0, untilMs - clock.monotonicMs()) }, { signal }, unused),
-      refused: (refusal, requestedAt, isProbe) => {
+      recordRefusal: (refusal, requestedAt, isProbe) => {
         if (refusal.cause === undefined) this.#margins.applyStatedMargin(want.limits)
-        return this.#acquirer.refused(sentOf(want, requestedAt, isProbe), refusal)
+        return this.#acquirer.recordRefusal(sentOf(want, requestedAt, isProbe), refusal)
       },
-      accepted: (requestedAt, host) => this.#acquirer.accepted(want, requestedAt, host),
-      served: (requestedAt) => this.#acquirer.served(want, requestedAt),
-      counted: (counts) => this.#acquirer.counted(want.buckets, want.limits, counts),
+      recordAccepted: (requestedAt, host) => this.#acquirer.recordAccepted(want, requestedAt, host),
+      served: (requestedAt) => this.#acquirer.recordServed(want, requestedAt),
+      recordCounts: (counts) => this.#acquirer.recordCounts(want.buckets, want.limits, counts),
     })
     this.#checkOpen()
     this.#fetches.add(spend)
@@ -181,10 +181,10 @@ export class Takes implements Taker {
     // the refusal.
     const requestedAt = this.#leases.probeOf(want.buckets)
     const bad = refusal ?? failureIn(response, want.limits)
-    if (bad !== undefined) await this.#acquirer.refused(sentOf(want, requestedAt, requestedAt !== undefined), bad)
-    else if (isAccepted(response)) this.#acquirer.served(want, requestedAt)
+    if (bad !== undefined) await this.#acquirer.recordRefusal(sentOf(want, requestedAt, requestedAt !== undefined), bad)
+    else if (isAccepted(response)) this.#acquirer.recordServed(want, requestedAt)
     if (bad === undefined && requestedAt !== undefined && isAccepted(response)) {
-      await this.#acquirer.accepted(want, requestedAt)
+      await this.#acquirer.recordAccepted(want, requestedAt)
       this.#leases.accepted(want.buckets)
     }
     return refusal !== undefined
@@ -277,18 +277,18 @@ export class Takes implements Taker {
       },
       isFresh: ({ freshForMs }) => freshForMs > 0,
       wait: (ms) => this.#waiters.wait(lacking, ms, clock, signal),
-      late: (lease, _, sinceMs) => {
+      onLate: (lease, _, sinceMs) => {
         lease.checked(0)
         lease.reportUnused()
         if (clock.monotonicMs() - sinceMs > lateMsMax) throw tooLate(want)
       },
-      timeout: (soonestMs) => timeout(want, soonestMs),
-      ended: async (back) => {
+      createTimeoutError: (soonestMs) => timeout(want, soonestMs),
+      onFailed: async (back) => {
         if (back !== undefined) void this.#tracked(back.giveBack())
         if (isInLine) void this.#tracked(this.#leave(line))
       },
     }
-    const taking = this.#tracked(this.#acquirer.untilGranted(loop, unused, signal))
+    const taking = this.#tracked(this.#acquirer.repeatUntilGranted(loop, unused, signal))
     return signal === undefined ? taking : unlessAborted(taking, signal).finally(end)
   }
 
@@ -318,7 +318,7 @@ export class Takes implements Taker {
     void this.#margins.renew().catch(() => {})
     // The first take of a process waits until Redis is known.
     peer?.start()
-    await peer?.ready()
+    await peer?.waitUntilReady()
     if (peer?.isAway === true && !peer.isOpenFor(want.limits)) throw sharedAway()
     await this.#look()
     const known = this.#holder.expect(pending.id)

@@ -111,8 +111,8 @@ export class Attempt {
       const shown = this.#isRefused || this.job.buckets === null ? undefined : shownBy(outcome, this.#allowance)
       const { source } = this.#options
       if (shown && (this.job.isProbe === true || source.isWatching)) this.#ownGrants().ended(shown)
-      if (outcome.kind === 'unused' || outcome.kind === 'readmit' || outcome.kind === 'discard') source.unused(this.job)
-      if (this.#isCalled && isUnseen(this.#allowance)) source.unmeasured(this.#task.limits)
+      if (outcome.kind === 'unused' || outcome.kind === 'readmit' || outcome.kind === 'discard') source.refund(this.job)
+      if (this.#isCalled && isUnseen(this.#allowance)) source.applyStatedMargin(this.#task.limits)
       return this.#isCalled ? this.#reported(outcome) : outcome
     }
     // Even reading what a handler throws may throw.
@@ -219,7 +219,7 @@ export class Attempt {
 
   #refused(refusal: Refusal): Promise<number | undefined> {
     this.#isRefused = true
-    return this.#ownGrants().refused(refusal, undefined)
+    return this.#ownGrants().recordRefusal(refusal, undefined)
   }
 
   #verdict(error: unknown, tookMs: number, refusal?: Throttling): Outcome {
@@ -271,7 +271,7 @@ export class Attempt {
 
   #isOlderThan(ms: number): boolean {
     const ageMs = caughtUpMs(this.#options.store.clock, this.job.requestedAt) - this.job.grantedMs
-    this.#options.source.aged(this.#task.limits, ageMs, ageMs > ms)
+    this.#options.source.recordAge(this.#task.limits, ageMs, ageMs > ms)
     return ageMs > ms
   }
 

@@ -41,14 +41,14 @@ export interface GrantSource {
   /** True while it matters that a request was served (`AttemptGrants.ended`). */
   readonly isWatching: boolean
   /** Resolves when attempts of tasks with these limits may begin. */
-  ready(limits: readonly Limit[]): Promise<unknown>
+  waitUntilReady(limits: readonly Limit[]): Promise<unknown>
   grantsOf(granted: Granted): AttemptGrants
   /** Gives back the grant with which an attempt was to begin, because it was not used. */
-  unused(job: ClaimedJob): void
+  refund(job: ClaimedJob): void
   /** Records the age of a grant at the call of its handler, in ms; `isLate`: it was too old for the call. */
-  aged(limits: readonly Limit[], ageMs: number, isLate: boolean): void
+  recordAge(limits: readonly Limit[], ageMs: number, isLate: boolean): void
   /** Records that a handler may have sent requests whose way is not measured. */
-  unmeasured(limits: readonly Limit[]): void
+  applyStatedMargin(limits: readonly Limit[]): void
 }
 
 /** The parts of a store that attempts use themselves. */
@@ -64,7 +64,7 @@ interface StoreSide {
 }
 
 /** Returns the parts of a store that a worker's attempts need. */
-export function attemptsOn(side: StoreSide): { store: Store; source: GrantSource; opens: OpeningReader } {
+export function createAttemptParts(side: StoreSide): { store: Store; source: GrantSource; opens: OpeningReader } {
   return { store: side.store, source: new StoreGrantSource(side), opens: createOpeningReader(side.store) }
 }
 
@@ -80,8 +80,8 @@ class StoreGrantSource implements GrantSource {
     return circuitOf(this.#options.store).isWatching
   }
 
-  async ready(limits: readonly Limit[]): Promise<void> {
-    await this.#options.peer?.ready()
+  async waitUntilReady(limits: readonly Limit[]): Promise<void> {
+    await this.#options.peer?.waitUntilReady()
     await marginsOf(this.#options.store).join(limits)
   }
 
@@ -91,16 +91,16 @@ class StoreGrantSource implements GrantSource {
   }
 
   /** The store refunds its own when it records the outcome. */
-  unused(job: ClaimedJob): void {
+  refund(job: ClaimedJob): void {
     const { buckets, units } = unitsOf(job)
-    if (job.grant !== undefined) this.#options.peer?.unused(job.grant, buckets, units)
+    if (job.grant !== undefined) this.#options.peer?.refund(job.grant, buckets, units)
   }
 
-  aged(limits: readonly Limit[], ageMs: number, isLate: boolean): void {
+  recordAge(limits: readonly Limit[], ageMs: number, isLate: boolean): void {
     marginsOf(this.#options.store).recordAge(limits, ageMs, isLate)
   }
 
-  unmeasured(limits: readonly Limit[]): void {
+  applyStatedMargin(limits: readonly Limit[]): void {
     marginsOf(this.#options.store).applyStatedMargin(limits)
   }
 }

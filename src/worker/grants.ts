@@ -3,7 +3,7 @@ import { limitOf } from '../core/bucket.ts'
 import { caughtUpMs, type Moment, readMoment, type StoreClock } from '../core/clock.ts'
 import { AttemptError, StoreError } from '../core/errors.ts'
 import { newId } from '../core/hash.ts'
-import { againMs } from '../core/retry.ts'
+import { retryPauseMs } from '../core/retry.ts'
 import type { Store } from '../db/store.ts'
 import { Acquirer, type GrantLoop, type GrantResult, type PendingGrant } from '../takes/acquire.ts'
 import { isTransient } from '../claim/claim.ts'
@@ -51,7 +51,7 @@ interface StoreGrant extends Grant {
   readonly isProbe: boolean
 }
 
-function jobLost(): AttemptError {
+function jobLostError(): AttemptError {
   return new AttemptError('SLUICE_JOB_LOST', 'the job was taken from this worker; no further calls are made', {
     retryable: false,
   })
@@ -91,7 +91,7 @@ export class StoreGrants implements Grants {
     this.own =
       grantMs === undefined
         ? undefined
-        : this.#measured({
+        : this.#addMeters({
             id: job.claim,
             deadlineMs: job.grantedMs + grantMs,
             lifeMs: grantMs,
@@ -104,7 +104,7 @@ export class StoreGrants implements Grants {
   }
 
   /** Adds the callbacks to a grant that measure the margins of its limits. */
-  #measured(grant: StoreGrant): StoreGrant {
+  #addMeters(grant: StoreGrant): StoreGrant {
     const { store, limits } = this.#options
     const margins = marginsOf(store)
     grant.checked = (leftMs) => margins.recordAge(limits, grant.lifeMs - leftMs, leftMs <= 0)
@@ -152,12 +152,12 @@ export class StoreGrants implements Grants {
         const capUs = storeClock.cap(clock.monotonicMs())
         const settle = () => store.call<{ lost: boolean }>('settle_attempt', [...params, capUs])
         const [row] = await repeatAfterParking(store, this.#buckets, settle)
-        if (row?.lost !== false) throw jobLost()
+        if (row?.lost !== false) throw jobLostError()
         for (const [i, own] of this.#names.entries()) if (own === name) this.#settled[i] ??= units
         return this.#learn(name, at, units, sum)
       } catch (error) {
         if (!isTransient(error) && !(error instanceof StoreError)) throw error
-        await clock.sleep(againMs(failures++, clock.random()), signal)
+        await clock.sleep(retryPauseMs(failures++, clock.random()), signal)
       }
     }
   }
@@ -224,7 +224,7 @@ export class StoreGrants implements Grants {
         beforeWait(waitMs)
         await clock.sleep(Math.min(waitMs, waitMostMs), signal)
       },
-      late: (grant, n) => {
+      onLate: (grant, n) => {
         marginsOf(store).recordAge(
           limits,
           caughtUpMs(clock, grant.requestedAt) - (grant.deadlineMs - grant.lifeMs),
@@ -233,13 +233,13 @@ export class StoreGrants implements Grants {
         this.#isUnused(grant)
         if (n === lateMax) throw tooLate(grantMs, 'the store')
       },
-      timeout: () => tooLate(grantMs, 'the store'),
+      createTimeoutError: () => tooLate(grantMs, 'the store'),
       // A grant that the caller passed in is the caller's to refund.
-      ended: async (back) => {
+      onFailed: async (back) => {
         if (back !== undefined && back !== first) await this.#giveBack(back).catch(() => {})
       },
     }
-    const grant = await this.#acquirer.untilGranted(loop, first, signal)
+    const grant = await this.#acquirer.repeatUntilGranted(loop, first, signal)
     this.#used.push(grant)
     for (const [i, more] of grant.units.entries()) this.#charged[i] = (this.#charged[i] ?? 0) + more
     return grant
@@ -258,7 +258,7 @@ export class StoreGrants implements Grants {
       for (const [i, back] of grant.units.entries()) this.#charged[i] = (this.#charged[i] ?? 0) - back
     }
     const { peer } = this.#options
-    if (grant.peerGrant !== undefined) peer?.unused(grant.peerGrant, this.#buckets, grant.units)
+    if (grant.peerGrant !== undefined) peer?.refund(grant.peerGrant, this.#buckets, grant.units)
   }
 
   /**
@@ -269,19 +269,19 @@ export class StoreGrants implements Grants {
     await this.#acquirer.request({ pending: { id }, buckets: this.#buckets, units, back: { id, units }, job })
   }
 
-  async refused(refusal: Refusal, grant: Grant | undefined): Promise<number | undefined> {
+  async recordRefusal(refusal: Refusal, grant: Grant | undefined): Promise<number | undefined> {
     const { job, limits } = this.#options
     if (this.#buckets.length === 0) return undefined
     const isProbe = ((grant as StoreGrant | undefined) ?? this.own)?.isProbe === true
     if (refusal.cause === undefined) marginsOf(this.#options.store).applyStatedMargin(limits)
     // The oldest grant is that of the claim.
     const { requestedAt } = grant ?? job
-    return this.#acquirer.refused({ buckets: this.#buckets, limits, requestedAt, who: job.id, isProbe }, refusal)
+    return this.#acquirer.recordRefusal({ buckets: this.#buckets, limits, requestedAt, who: job.id, isProbe }, refusal)
   }
 
-  accepted(grant: Grant | undefined, host?: string): void {
-    this.#acquirer.served({ buckets: this.#buckets, limits: this.#options.limits }, grant?.requestedAt)
-    this.#accepted(grant, grant?.requestedAt, host)
+  recordAccepted(grant: Grant | undefined, host?: string): void {
+    this.#acquirer.recordServed({ buckets: this.#buckets, limits: this.#options.limits }, grant?.requestedAt)
+    this.#endProbe(grant, grant?.requestedAt, host)
   }
 
   /**
@@ -289,21 +289,21 @@ export class StoreGrants implements Grants {
    * did not, so that a failure of the vendor no longer matters.
    */
   ended(shown: 'served' | 'done'): void {
-    this.#acquirer.served({ buckets: this.#buckets, limits: this.#options.limits }, this.#options.job.requestedAt)
-    if (shown === 'served') this.#accepted(this.own, this.own?.requestedAt)
-    else this.#accepted(this.own, readMoment(this.#options.store.clock), undefined, 'refused')
+    this.#acquirer.recordServed({ buckets: this.#buckets, limits: this.#options.limits }, this.#options.job.requestedAt)
+    if (shown === 'served') this.#endProbe(this.own, this.own?.requestedAt)
+    else this.#endProbe(this.own, readMoment(this.#options.store.clock), undefined, 'refused')
   }
 
-  #accepted(grant: Grant | undefined, requestedAt: Moment | undefined, host?: string, but?: Cause): void {
+  #endProbe(grant: Grant | undefined, requestedAt: Moment | undefined, host?: string, but?: Cause): void {
     if ((grant as StoreGrant | undefined)?.isProbe !== true) return
     // If the store does not receive it, the next accepted request does the same.
     void this.#acquirer
-      .accepted({ buckets: this.#buckets, limits: this.#options.limits }, requestedAt, host, but)
+      .recordAccepted({ buckets: this.#buckets, limits: this.#options.limits }, requestedAt, host, but)
       .catch(() => {})
   }
 
-  counted(counts: readonly Count[]): void {
-    this.#acquirer.counted(this.#buckets, this.#options.limits, counts)
+  recordCounts(counts: readonly Count[]): void {
+    this.#acquirer.recordCounts(this.#buckets, this.#options.limits, counts)
   }
 
   /** Requests a grant from the store, then from the second limiter. */
@@ -316,7 +316,7 @@ export class StoreGrants implements Grants {
     const { job } = this.#options
     const request = { pending, buckets: this.#buckets, units, back, job }
     const answer = await this.#acquirer.request(request)
-    if (answer.lost) throw jobLost()
+    if (answer.lost) throw jobLostError()
     if (!answer.granted) return { waitMs: Math.max(1, Number(answer.wait_us ?? 1_000) / 1_000) }
     const { fromMs, waitMs, id } = await this.#acquirer.confirm(request, answer)
     // The definition that granted it may not be the one of the attempt's own grant.
@@ -333,6 +333,6 @@ export class StoreGrants implements Grants {
       peerGrant: id,
     }
     if (fromMs === undefined) return { waitMs: Math.max(1, waitMs), unused: { ...grant, peerGrant: undefined } }
-    return { grant: this.#measured(grant) }
+    return { grant: this.#addMeters(grant) }
   }
 }

@@ -77,7 +77,7 @@ export class LocalOutlet {
   async open(tasks: readonly AnyTask[]): Promise<void> {
     await this.#threads?.open(tasks)
     const { source } = this.#options
-    await Promise.all([warmClient(this.#agents.of([])), source.ready(tasks.flatMap(({ limits }) => limits))])
+    await Promise.all([warmClient(this.#agents.of([])), source.waitUntilReady(tasks.flatMap(({ limits }) => limits))])
   }
 
   /** Closes what attempts have used; none may be under way. */

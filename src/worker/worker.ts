@@ -20,7 +20,7 @@ import { reportNotice } from '../fleet/fleet-events.ts'
 import { Heartbeat } from '../fleet/heartbeat.ts'
 import { Maintenance } from '../fleet/maintenance.ts'
 import { AttemptEvents } from './attempt-events.ts'
-import { attemptsOn } from './grant-source.ts'
+import { createAttemptParts } from './grant-source.ts'
 import { LocalOutlet } from './local-outlet.ts'
 import { claimAllOnce } from './once.ts'
 import type { WorkerOptions } from './options.ts'
@@ -119,7 +119,7 @@ export class Worker {
     const { store, concurrency, rate } = this.#options
     return new LocalOutlet({
       ...this.#options,
-      ...attemptsOn({ ...this.#options, storeClock: this.#storeClock }),
+      ...createAttemptParts({ ...this.#options, storeClock: this.#storeClock }),
       repertoire: this.#repertoire,
       worker: () => this.#member.id,
       changed: (isTooMany) => {
@@ -193,7 +193,7 @@ export class Worker {
   /** Makes everything ready that a first grant would otherwise wait for. */
   async #warm(): Promise<void> {
     const { store, tasks, peer } = this.#options
-    await (this.#here === undefined ? peer?.ready() : this.#here.open(tasks))
+    await (this.#here === undefined ? peer?.waitUntilReady() : this.#here.open(tasks))
     await warmClaims({
       db: store.db,
       claims: this.#claims,

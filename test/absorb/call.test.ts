@@ -5,7 +5,7 @@ import {
   callOf,
   chordFollowers,
   followersOf,
-  partsOf,
+  chordPartsOf,
   repliesOf,
   resultOf,
   revokedResult,
@@ -93,7 +93,7 @@ it('gives each task that follows an id of its own, and the same one whenever tha
   const error = { type: 'ChordError', module: 'm', args: [] }
   const ids = () =>
     [done, resultOf('a', failed)].flatMap((result) => {
-      const chords = partsOf(call, result).flatMap((part) =>
+      const chords = chordPartsOf(call, result).flatMap((part) =>
         [{ results: [1] }, { error }].flatMap((outcome) => chordFollowers(part, call, outcome, 0)),
       )
       return [...followersOf('a', call, result, 0), ...chords].map((one) => `${one.message.task} ${one.message.id}`)
@@ -102,7 +102,7 @@ it('gives each task that follows an id of its own, and the same one whenever tha
   // What follows the chord is in both lists.
   expect(new Set(ids()).size).toBe(8)
   const ofMember = (id: string) =>
-    partsOf(call, resultOf(id, failed)).flatMap((part) =>
+    chordPartsOf(call, resultOf(id, failed)).flatMap((part) =>
       chordFollowers(part, call, { error }, 0).map(({ message: sent }) => sent.id),
     )
   expect(ofMember('a')).toEqual(ofMember('b'))
@@ -132,20 +132,20 @@ it('counts for a chord, and fails the rest of its chain', () => {
   const last = signature('last', [], { options: { task_id: 'l', group_id: 'h', group_index: 2, chord: body } })
   const call = callOf(message({ chord: body, groupId: 'g', groupIndex: 1, chain: [last], replyTo: 'q' }), 'celery')
   const [done, lost] = [resultOf('a', { state: 'done', reason: null, result: '1', error: null }), resultOf('a', failed)]
-  expect(partsOf(call, done)).toMatchObject([{ groupId: 'g', index: 1, result: { id: 'a', state: 'SUCCESS' } }])
+  expect(chordPartsOf(call, done)).toMatchObject([{ groupId: 'g', index: 1, result: { id: 'a', state: 'SUCCESS' } }])
   expect(repliesOf(call, done)).toHaveLength(1)
-  expect(partsOf(call, lost)).toMatchObject([
+  expect(chordPartsOf(call, lost)).toMatchObject([
     { groupId: 'g', index: 1, result: { id: 'a' } },
     { groupId: 'h', index: 2, result: { id: 'l', state: 'FAILURE' } },
   ])
   expect(repliesOf(call, lost)).toMatchObject([{ result: { id: 'a' } }, { result: { id: 'l' }, to: { replyTo: 'q' } }])
   const revoked = revokedResult('a', 'terminated')
-  expect(partsOf(call, revoked).map(({ result }) => [result.id, result.state])).toEqual([
+  expect(chordPartsOf(call, revoked).map(({ result }) => [result.id, result.state])).toEqual([
     ['a', 'REVOKED'],
     ['l', 'REVOKED'],
   ])
   expect(repliesOf(call, revoked)).toHaveLength(2)
-  const [part] = partsOf(call, done)
+  const [part] = chordPartsOf(call, done)
   if (part === undefined) throw new Error('it has a part')
   expect(chordFollowers(part, call, { results: [1, 2] }, 0)).toMatchObject([{ message: { id: 'z', args: [[1, 2]] } }])
   const error = { type: 'ChordError', module: 'm', args: [] }

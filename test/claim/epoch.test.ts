@@ -62,7 +62,7 @@ describe.each(mainEngines)('when the clock of the store steps, on $name', (engin
         [[bucket], storeClock.cap(clock.monotonicMs()), [1, 2, 3, 4].map(() => newId())],
       )
       for (const { granted } of rows) if (granted) grants.push(realMs)
-      storeClock.saw(Number(rows[0]?.now), clock.monotonicMs())
+      storeClock.recordReading(Number(rows[0]?.now), clock.monotonicMs())
     }
     return { at, epoch, take, look: () => epoch.check() }
   }

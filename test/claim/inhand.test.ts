@@ -48,8 +48,8 @@ function stage({ slots = 10, kinds, rate, answer, isRecorded = true, clock = sys
       const leaf = (count: number) => ({ granted: count, fromMs: 7, notBeforeMs: 0, lacking: undefined, ...said })
       return { id: 'grant', decisions: wishes.map(({ count }) => leaf(count)) }
     },
-    unused: () => void at.unused++,
-    ended: () => void at.freed++,
+    refund: () => void at.unused++,
+    freePlaces: () => void at.freed++,
   } as unknown as PeerLimiter
   const few = { tasks: new Set(['few']), free: () => 3 - at.started.filter(({ task }) => task === 'few').length }
   const hand = new InHand(

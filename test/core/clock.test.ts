@@ -22,16 +22,16 @@ test('a wait longer than a timer of the runtime can last does not end at once', 
 
 test('the upper bound of the store clock grows as the monotonic clock plus a second, however often it is read', () => {
   const clock = new StoreClock()
-  clock.saw(0, 0)
+  clock.recordReading(0, 0)
   // A store whose clock has stepped by an hour returns times up to the bound that it is given.
   for (let ms = 0; ms < 10_000; ms += 10)
-    clock.saw(Math.min(3_600_000_000 + ms * 1_000, clock.cap(ms) ?? 0), ms + 1, ms)
+    clock.recordReading(Math.min(3_600_000_000 + ms * 1_000, clock.cap(ms) ?? 0), ms + 1, ms)
   expect(clock.cap(10_000)).toBeLessThan(11_020_000)
   // A store clock that was set back changes nothing; a time that is declared right does.
-  clock.saw(-3_600_000_000, 10_000)
+  clock.recordReading(-3_600_000_000, 10_000)
   expect(clock.cap(10_000)).toBeGreaterThan(10_000_000)
   clock.forget()
-  clock.saw(3_610_000_000, 10_000)
+  clock.recordReading(3_610_000_000, 10_000)
   expect(clock.cap(10_000)).toBe(3_611_000_000)
 })
 

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { expect, it } from 'vitest'
-import { againMs, delayMs, type RetryOptions, type RetryPolicy, retryPolicy } from '../../src/core/retry.ts'
+import { retryPauseMs, delayMs, type RetryOptions, type RetryPolicy, retryPolicy } from '../../src/core/retry.ts'
 import { forAll } from '../for-all.ts'
 
 const code = (options: RetryOptions): unknown => {
@@ -97,7 +97,7 @@ it('never waits less after one more failure, by the shortest wait and by the lon
 it('repeats an unanswered request after half of a wait at least, and a second at most', () => {
   forAll(fc.nat(2_000), random, (tries, part) => {
     const most = Math.min(1_000, 20 * 2 ** tries)
-    const wait = againMs(tries, part)
+    const wait = retryPauseMs(tries, part)
     expect(wait >= most / 2 && wait <= most).toBe(true)
   })
 })

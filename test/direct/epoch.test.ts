@@ -10,7 +10,7 @@ async function stage() {
   const clock: Clock = { ...systemClock, monotonicMs: () => at.monotonicMs, bootMs: () => at.bootMs }
   const watch = new EpochWatch({
     limiter: {
-      epoch: async () => ({ id: at.id, isWhole: true, owner: 'direct', mine: at.id, stores: 1, nowUs: at.redisUs }),
+      readEpoch: async () => ({ id: at.id, isWhole: true, owner: 'direct', mine: at.id, stores: 1, nowUs: at.redisUs }),
       begin: async ({ epoch }: { epoch: string }) => {
         at.begun++
         at.id = epoch
@@ -21,8 +21,8 @@ async function stage() {
     definitions: { define: async () => {}, restore: async () => {}, refresh: async () => {} } as never,
     clock,
     log: silent,
-    back() {},
-    saw() {},
+    onBack() {},
+    onReading() {},
   })
   await watch.look()
   expect(watch.current).toBe('first')

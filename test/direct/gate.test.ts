@@ -14,19 +14,19 @@ it('begins nothing that is called off while its grant is requested, and gives th
       await new Promise<void>((resolve) => (grant = resolve))
       return { id: 'g', requestedAt: {}, got: [{ granted: 1, waitMs: 0, lacking: undefined, lifeMs: 100 }] }
     },
-    unused: (...given: unknown[]) => at.unused.push(given),
-    ended: (...given: unknown[]) => at.ended.push(given),
+    refund: (...given: unknown[]) => at.unused.push(given),
+    freePlaces: (...given: unknown[]) => at.ended.push(given),
   }
   const off = new Set<Entry>()
   const gate = new Gate({
-    limits: { limiter, bookings: { booked: () => undefined } } as never,
+    limits: { limiter, bookings: { findBooked: () => undefined } } as never,
     clock: systemClock,
     free: () => 1,
     start: (all) => void at.started.push(...all.map(({ entry }) => entry)),
-    denied() {},
-    lost() {},
-    away() {},
-    isOff: (entry) => off.has(entry),
+    onDenied() {},
+    onLost() {},
+    onAway() {},
+    endIfRevoked: (entry) => off.has(entry),
   })
   const entry = (take: string) => {
     const own = { buckets: [take], holds: [take], units: [1], progress: { denied: 0 }, delivery: { isInHand: true } }

@@ -26,9 +26,12 @@ function noting() {
     labels: {},
     tasks: new Map([['note', task('note', { mode: 'at-most-once', run: () => undefined })]]),
     limits: undefined,
-    ends: { began() {}, crashed: async ({ message }: { message: { id: string } }) => void crashed.push(message.id) },
-    received() {},
-    denied() {},
+    ends: {
+      reportBegun() {},
+      handleCrash: async ({ message }: { message: { id: string } }) => void crashed.push(message.id),
+    },
+    onReceived() {},
+    onDenied() {},
     watch: { begun() {}, wants: () => false, ended() {} },
     outlet: () => ({
       slots: 9,

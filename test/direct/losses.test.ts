@@ -207,7 +207,7 @@ const boom = { reason: 'exhausted', error: '{"message":"boom"}' }
 function endsOn(post: object): Ends {
   const all = { ...(sentNothing as object), ...post } as never
   const results = new Results({ ...common, post: all, redis: undefined, queueOf: () => undefined })
-  const presence = { name: 'test', events: { reported() {} } } as never
+  const presence = { name: 'test', events: { sendEnd() {} } } as never
   return new Ends({ broker: {} as never, post: all, results, presence, ...common, tracksStarted: false, parks: true })
 }
 
@@ -272,7 +272,7 @@ describe('an end that cannot be sent at once', () => {
       },
     })
     const entry = entryOfLost({})
-    const failed = () => ends.failed(entry, entry.progress, boom)
+    const failed = () => ends.endFailed(entry, entry.progress, boom)
     await expect(failed()).rejects.toThrow('it is away')
     await failed()
     expect(sent).toEqual(['result', 'celery.parked', 'celery'])
@@ -287,7 +287,7 @@ it('a failed message that was put back by hand sends a job of onFailed of its ow
   })
   for (let headers = {}; sent.length < 6; headers = sent.at(-2)?.headers ?? {}) {
     const entry = entryOfLost(headers)
-    await ends.failed(entry, entry.progress, boom)
+    await ends.endFailed(entry, entry.progress, boom)
   }
   const jobs = sent.filter(({ headers }) => headers['parent_id'] === 'a')
   expect(jobs).toHaveLength(3)

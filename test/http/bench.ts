@@ -84,11 +84,11 @@ export function countingGrants(clock: Clock, deadlineMs: number | undefined, lif
       return deadlineMs === undefined ? undefined : { deadlineMs: clock.monotonicMs() + lifeMs }
     },
     giveBack: async () => {},
-    refused: async ({ retryAfterMs, answer }) => {
+    recordRefusal: async ({ retryAfterMs, answer }) => {
       holds.push({ ms: retryAfterMs, reason: answer })
     },
-    accepted: () => {},
-    counted: () => {},
+    recordAccepted: () => {},
+    recordCounts: () => {},
   }
   return { grants, taken, holds }
 }

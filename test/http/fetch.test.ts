@@ -282,7 +282,7 @@ test('a hold follows a date, a cap, a 503 and a redirect that is limited', async
 test('a hold that cannot be recorded leaves the response as it is', async () => {
   const url = await httpServer((_, response) => response.writeHead(429).end())
   const away = new Error('store away')
-  const { fetch } = setup({ grants: { refused: () => Promise.reject(away) } })
+  const { fetch } = setup({ grants: { recordRefusal: () => Promise.reject(away) } })
   expect((await fetch(url)).status).toBe(429)
 })
 
@@ -351,11 +351,11 @@ test('names for each answer the grant under which its request was sent', async (
     deadlineMs,
     grants: {
       take: async () => ({ deadlineMs: 2e9 }),
-      refused: async (_, grant) => {
+      recordRefusal: async (_, grant) => {
         told.push(['refused', grant?.deadlineMs])
         end()
       },
-      accepted: (grant) => void told.push(['accepted', grant.deadlineMs]),
+      recordAccepted: (grant) => void told.push(['accepted', grant.deadlineMs]),
     },
   })
   const first = fetch(`${url}/first`)

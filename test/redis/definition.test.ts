@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest'
-import { inJson, inJsonOnce, type RedisBucket } from '../../src/redis/definition.ts'
+import { toJson, toJsonOnce, type RedisBucket } from '../../src/redis/definition.ts'
 import { bucket } from './calls.ts'
 
 it('the definition of several buckets is sent once, and any difference is', () => {
@@ -17,9 +17,9 @@ it('the definition of several buckets is sent once, and any difference is', () =
     { ...one, rules: one.rules.map((rule) => ({ ...rule })) },
     one,
   ]
-  const sent = inJsonOnce(buckets, 0, new Map())
-  expect(sent.slice(0, -2)).toEqual(buckets.slice(0, -2).map((each) => inJson(each, [0])))
+  const sent = toJsonOnce(buckets, 0, new Map())
+  expect(sent.slice(0, -2)).toEqual(buckets.slice(0, -2).map((each) => toJson(each, [0])))
   expect(sent.slice(-2)).toEqual([1, 1])
   const day = bucket('b', { quota: '10/day' })
-  expect(inJsonOnce([day, day, day], 0, new Map([[1, [1e15]]]))).toEqual([inJson(day, [0]), inJson(day, [0, 1e15]), 1])
+  expect(toJsonOnce([day, day, day], 0, new Map([[1, [1e15]]]))).toEqual([toJson(day, [0]), toJson(day, [0, 1e15]), 1])
 })

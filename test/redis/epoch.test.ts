@@ -81,7 +81,7 @@ describe('an epoch', () => {
 
   it('is not begun by another owner than its own, whether it is whole or not', async () => {
     const epoch = await anew()
-    expect(await limiter.epoch()).toEqual({
+    expect(await limiter.readEpoch()).toEqual({
       id: epoch,
       isWhole: true,
       owner: 'sluice',
@@ -93,13 +93,13 @@ describe('an epoch', () => {
     const owned = { isDecided: false, why: 'owned', owner: 'sluice' }
     expect(await limiter.begin(other)).toEqual(owned)
     await client.send('HSET', ['sluice:{limits}:epoch', 'history', 'another'])
-    expect(await limiter.epoch()).toMatchObject({ id: epoch, isWhole: false, owner: 'sluice' })
+    expect(await limiter.readEpoch()).toMatchObject({ id: epoch, isWhole: false, owner: 'sluice' })
     expect(await limiter.begin(other)).toEqual(owned)
     expect(await client.send('EXISTS', [limiter.keyOf('minute')])).toBe(0)
     await client.send('FLUSHALL', [])
-    expect(await limiter.epoch()).toMatchObject({ id: undefined, isWhole: false, owner: undefined })
+    expect(await limiter.readEpoch()).toMatchObject({ id: undefined, isWhole: false, owner: undefined })
     expect(await limiter.begin({ ...other, instead: undefined })).toMatchObject({ isDecided: true })
-    expect(await limiter.epoch()).toMatchObject({ id: other.epoch, isWhole: true, owner: 'other' })
+    expect(await limiter.readEpoch()).toMatchObject({ id: other.epoch, isWhole: true, owner: 'other' })
   })
 
   it('is begun by commands that are sent once, and not by commands that come too late', async () => {
@@ -147,7 +147,7 @@ describe('an epoch', () => {
     const epoch = randomUUID()
     expect(await by.begin({ owner: 'sluice', epoch, instead, closeUs: 0, seeds })).toMatchObject({ isDecided: true })
     expect(portions).toBe(3)
-    expect(await limiter.epoch()).toMatchObject({ id: epoch, isWhole: true, owner: 'sluice' })
+    expect(await limiter.readEpoch()).toMatchObject({ id: epoch, isWhole: true, owner: 'sluice' })
     for (const seed of [seeds[0], seeds[4_099]])
       expect(await reserve(seed?.bucket as RedisBucket, 9)).toMatchObject({ granted: 2 })
 
@@ -160,7 +160,7 @@ describe('an epoch', () => {
     expect(await by.begin({ owner: 'sluice', epoch: randomUUID(), seeds })).toMatchObject({ why: 'lost' })
     expect(await reserve(minute, 9)).toMatchObject({ granted: 5 })
     // Nor does another database take over what has just gone on.
-    const others = { owner: 'other', stores: 2, epoch: randomUUID(), instead: (await limiter.epoch()).id }
+    const others = { owner: 'other', stores: 2, epoch: randomUUID(), instead: (await limiter.readEpoch()).id }
     portions = 0
     meanwhile = async () =>
       void (portions === 2 && expect(await limiter.begin({ ...others, instead: undefined })).toEqual(lost()))

@@ -112,10 +112,10 @@ describe('an epoch', () => {
   it('is begun anew by any of its databases, and then joined by the others', async () => {
     await begin('a')
     await join('b')
-    expect(await limiter.epoch('two')).toMatchObject({ id: 'a', mine: 'b', stores: 2 })
-    expect(await limiter.epoch('three')).toMatchObject({ id: 'a', mine: undefined })
+    expect(await limiter.readEpoch('two')).toMatchObject({ id: 'a', mine: 'b', stores: 2 })
+    expect(await limiter.readEpoch('three')).toMatchObject({ id: 'a', mine: undefined })
     expect(await begin('c', [], { owner: 'two', instead: 'a' })).toMatchObject({ isDecided: true })
-    expect(await limiter.epoch('one')).toMatchObject({ id: 'c', owner: 'two', mine: undefined, stores: 2 })
+    expect(await limiter.readEpoch('one')).toMatchObject({ id: 'c', owner: 'two', mine: undefined, stores: 2 })
     expect(await join('b')).toMatchObject({ why: 'lost', epoch: 'c' })
     expect(await join('d', [], { owner: 'one', epoch: 'c' })).toMatchObject({ isDecided: true })
   })

@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs'
 import { beforeEach, describe, expect, it } from 'vitest'
 import type { LimitOptions } from '../../src/limits/limit.ts'
 import type { RedisClient } from '../../src/redis/client.ts'
-import { inJson, type RedisBucket } from '../../src/redis/definition.ts'
+import { toJson, type RedisBucket } from '../../src/redis/definition.ts'
 import type { Granted } from '../../src/redis/call.ts'
 import { RedisLimiter, scriptOf } from '../../src/redis/limiter.ts'
 import { startProxy } from '../servers/proxy.ts'
@@ -205,7 +205,7 @@ it('the example call in the docs works', async () => {
   const buckets = [bucket('mail', { rate: '100/min' }), bucket('crm:acme', { window: '5/min' })]
   const items = [{ want: 99, takes: [{ bucket: 1, units: 1 }] }]
   expect(await limiter.reserve({ id: 'a', buckets, items })).toMatchObject({ results: [{ granted: 4 }] })
-  expect(buckets.map((one) => inJson(one, []))).toMatchObject((argument as { buckets: object[] }).buckets)
+  expect(buckets.map((one) => toJson(one, []))).toMatchObject((argument as { buckets: object[] }).buckets)
 })
 
 describe('state in Redis', () => {

@@ -5,7 +5,7 @@ import { newId } from '../../src/core/hash.ts'
 import type { RedisClient } from '../../src/redis/client.ts'
 import { RedisLimiter, scriptOf } from '../../src/redis/limiter.ts'
 import type { SharedDefinitions } from '../../src/redis/definitions.ts'
-import { grantOf, SettlementQueue, type SettlementReport } from '../../src/redis/settlements.ts'
+import { createGrantId, SettlementQueue, type SettlementReport } from '../../src/redis/settlements.ts'
 import { bucket, decided, seedOf } from './calls.ts'
 import { onStage, setClock } from './stage.ts'
 import { startRedis } from '../servers/redis.ts'
@@ -35,14 +35,13 @@ async function setting() {
   await limiter.begin({ epoch: String(state.epoch), owner: 'test', closeUs: 0 })
   const clock: Clock = { ...systemClock, monotonicMs: () => systemClock.monotonicMs() + state.laterMs }
   const definitions = { know: async () => {}, bucket: () => one } as unknown as SharedDefinitions
-  const failed = () => void state.failures++
   const words = new SettlementQueue({
     limiter,
     definitions,
     clock,
     current: () => state.epoch,
     cap: () => ({}),
-    failed,
+    onFailure: () => void state.failures++,
   })
   return {
     state,
@@ -50,7 +49,7 @@ async function setting() {
     clock,
     /** Grants this number of units; resolves to the id of the grant. */
     async granted(want: number): Promise<string> {
-      const grant = grantOf(String(state.epoch))
+      const grant = createGrantId(String(state.epoch))
       const items = [{ want, takes: [{ bucket: 0, units: 1 }] }]
       expect(decided(await limiter.reserve({ id: grant, buckets: [one], items }))).toMatchObject([{ granted: want }])
       return grant
@@ -62,7 +61,7 @@ async function setting() {
     },
     add(word: SettlementReport): Promise<void> {
       words.add(word)
-      return words.settled()
+      return words.waitUntilSent()
     },
     /** Lets Redis forget the replies to calls, which it remembers for a minute. */
     async forgetAnswers(): Promise<void> {
@@ -88,8 +87,8 @@ describe('lost replies to settlements', () => {
     state.lost = 2
     await add({ bucket: 'one', epoch: String(state.epoch), grant, more: -1 })
     for (let n = 1; n <= 2; n++) {
-      words.go()
-      await words.settled()
+      words.sendWaiting()
+      await words.waitUntilSent()
     }
     expect([state.told, state.failures]).toEqual([3, 2])
     expect(await left()).toMatchObject({ granted: 6 })
@@ -153,7 +152,7 @@ it("settlements make no room when Redis's clock steps forward", async () => {
     clock: systemClock,
     current: () => 'e',
     cap: () => ({ capUs }),
-    failed: (error) => expect(error).toBeUndefined(),
+    onFailure: (error) => expect(error).toBeUndefined(),
   })
   const items = [{ want: 20, takes: [{ bucket: 0, units: 1 }] }]
   const reserve = async () => decided(await limiter.reserve({ id: newId(), buckets: [one], items, capUs }))[0]
@@ -208,8 +207,8 @@ it('settlements wait while no epoch is known, and are sent when one is', async (
   await add({ bucket: 'one', epoch, grant, isUnused: true })
   expect([state.told, state.failures]).toEqual([0, 1])
   state.epoch = epoch
-  words.go()
-  await words.settled()
+  words.sendWaiting()
+  await words.waitUntilSent()
   expect(await left()).toMatchObject({ granted: 10 })
 })
 

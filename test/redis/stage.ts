@@ -4,7 +4,7 @@ import { readFileSync } from 'node:fs'
 import { isDeepStrictEqual } from 'node:util'
 import { expect } from 'vitest'
 import type { RedisClient } from '../../src/redis/client.ts'
-import { inJson, type RedisBucket } from '../../src/redis/definition.ts'
+import { toJson, type RedisBucket } from '../../src/redis/definition.ts'
 import type { SettleAct } from '../../src/redis/call.ts'
 import { RedisLimiter, scriptOf } from '../../src/redis/limiter.ts'
 import type { Rule } from '../../src/limits/rule.ts'
@@ -165,7 +165,7 @@ export class RedisStage {
     const keys = ['sluice:{limits}:epoch', ...looked.map((id) => this.#limiter.keyOf(id))]
     let asked: number[] = []
     for (let tries = 0; tries < 4; tries++) {
-      const buckets = looked.map((id, i) => inJson(this.#bucket(id), [this.#nowUs, ...(asked[i] ? [asked[i]] : [])]))
+      const buckets = looked.map((id, i) => toJson(this.#bucket(id), [this.#nowUs, ...(asked[i] ? [asked[i]] : [])]))
       const argument = JSON.stringify({ id: '', buckets, need })
       const reply = await this.#client.send('EVAL', [lookText, String(keys.length), ...keys, argument])
       const [kind, ...rest] = reply as string[]

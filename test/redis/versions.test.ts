@@ -3,7 +3,7 @@ import { randomUUID } from 'node:crypto'
 import { expect, it } from 'vitest'
 import { rulesOf } from '../../src/limits/rules.ts'
 import { limit, type LimitOptions, Sluice, task } from '../../src/index.ts'
-import { agreedOf } from '../../src/redis/definition.ts'
+import { parsePublished } from '../../src/redis/definition.ts'
 import { RedisLimiter } from '../../src/redis/limiter.ts'
 import type { Owner } from '../fleet/children.ts'
 import { freshDatabase } from '../servers/database.ts'
@@ -31,7 +31,7 @@ async function stage({ onTestFinished }: Owner) {
     /** The rules that Redis holds, as every other program reads them. */
     async published() {
       const text = String(await client.send('GET', ['sluice:{limits}:d:crm']))
-      return { rules: agreedOf(text).rules, version: (JSON.parse(text) as { version: number }).version }
+      return { rules: parsePublished(text).rules, version: (JSON.parse(text) as { version: number }).version }
     },
     /** Takes as another program does, by what is published; resolves to how many units it got. */
     async take(want: number): Promise<number> {

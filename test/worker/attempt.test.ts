@@ -22,7 +22,7 @@ import { createAgent, type GuardedAgent } from '../../src/http/agent.ts'
 import { Guard } from '../../src/http/guard.ts'
 import { marginsOf } from '../../src/claim/definitions/margins.ts'
 import { Attempt } from '../../src/worker/attempt.ts'
-import { attemptsOn } from '../../src/worker/grant-source.ts'
+import { createAttemptParts } from '../../src/worker/grant-source.ts'
 import { Rulebook } from '../../src/tasks/rule.ts'
 import { GiveBackCounter } from '../../src/worker/give-backs.ts'
 import { NoteBook } from '../../src/worker/notes.ts'
@@ -66,7 +66,7 @@ const failing = task('failing', {
 })
 const outside = { checkOutside() {} } as unknown as Db
 const rulebook = new Rulebook()
-const on = (store: Store) => attemptsOn({ store, storeClock: new StoreClock(), peer: undefined, rulebook })
+const on = (store: Store) => createAttemptParts({ store, storeClock: new StoreClock(), peer: undefined, rulebook })
 const around = {
   ...on(storeOn(outside)),
   agent: {} as GuardedAgent,

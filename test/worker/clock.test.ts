@@ -23,7 +23,7 @@ it('a step forward of the store clock gives an attempt no extra time, and does n
   const { jobs, nowUs } = await claim(db, await enter(db), ['once'], 1)
   const storeClock = new StoreClock()
   expect(storeClock.cap(0)).toBe(null)
-  storeClock.saw(nowUs, systemClock.monotonicMs())
+  storeClock.recordReading(nowUs, systemClock.monotonicMs())
   await clock.set(startMs + 86_400_000)
 
   const job = { ...jobs[0], buckets: ['once'], grantedMs: systemClock.monotonicMs() } as unknown as ClaimedJob
@@ -42,7 +42,7 @@ it('a step forward of the store clock gives an attempt no extra time, and does n
   await expect(grants.take(signal, noWait)).rejects.toBe(denied)
   await expect(grants.take(signal, noWait, grants.own)).resolves.toBeDefined()
   await expect(grants.take(signal, noWait)).rejects.toBe(denied)
-  await grants.refused({ retryAfterMs: 1_000, answer: '429' }, grants.own)
+  await grants.recordRefusal({ retryAfterMs: 1_000, answer: '429' }, grants.own)
   const [latest] = await db.query<{ at: string; hold: string }>(
     'select max(at) as at, max(hold) as hold from sluice.ledger',
   )

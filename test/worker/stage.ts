@@ -45,7 +45,7 @@ export class Peer implements PeerLimiter {
   #requests = 0
   readonly isAway = false
   start() {}
-  async ready() {}
+  async waitUntilReady() {}
   isOpenFor = () => true
   onChange = () => () => {}
 
@@ -67,11 +67,11 @@ export class Peer implements PeerLimiter {
 
   async chargeAgain() {}
 
-  unused(_: string, buckets: readonly string[], units: readonly number[]) {
+  refund(_: string, buckets: readonly string[], units: readonly number[]) {
     this.#add(buckets, units, -1)
   }
 
-  ended(): void {}
+  freePlaces(): void {}
 
   hold(_: readonly string[], ms: number) {
     this.heldMs = Math.max(this.heldMs, ms)

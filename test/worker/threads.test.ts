@@ -6,7 +6,7 @@ import { StoreClock, systemClock } from '../../src/core/clock.ts'
 import type { Db } from '../../src/db/db.ts'
 import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
 import { type AnyTask, AttemptError, limit, type Log, Sluice, task } from '../../src/index.ts'
-import { attemptsOn } from '../../src/worker/grant-source.ts'
+import { createAttemptParts } from '../../src/worker/grant-source.ts'
 import { Attempt } from '../../src/worker/attempt.ts'
 import { GiveBackCounter } from '../../src/worker/give-backs.ts'
 import { Rulebook } from '../../src/tasks/rule.ts'
@@ -49,7 +49,7 @@ let threads: Threads
 const stuck = new StuckHandlers({ clock: systemClock, log, most: 1, changed() {} })
 const rulebook = new Rulebook()
 const around = (clock = systemClock) => ({
-  ...attemptsOn({
+  ...createAttemptParts({
     store: storeOn({ checkOutside() {} } as unknown as Db, { clock, log }),
     storeClock: new StoreClock(),
     peer: undefined,

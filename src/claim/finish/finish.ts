@@ -4,7 +4,7 @@
  */
 import { codeOf, StoreError } from '../../core/errors.ts'
 import { reach } from '../../core/probe.ts'
-import { againMs } from '../../core/retry.ts'
+import { retryPauseMs } from '../../core/retry.ts'
 import type { Store } from '../../db/store.ts'
 import type { Readmission } from '../../tasks/place.ts'
 import type { Denial, ClaimedJob } from '../claimed-job.ts'
@@ -301,7 +301,7 @@ export class Finisher {
             })
         }
         isUnknown ||= error instanceof StoreError
-        await this.#store.clock.sleep(againMs(tries, this.#store.clock.random()))
+        await this.#store.clock.sleep(retryPauseMs(tries, this.#store.clock.random()))
       }
     }
   }
