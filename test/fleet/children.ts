@@ -7,6 +7,7 @@ import type { TestContext } from 'vitest'
 import type { Arrival } from '../../src/testing/proof.ts'
 import type { Report } from '../../src/testing/vendor.ts'
 import { later } from '../until.ts'
+import { member } from '../v8.ts'
 
 const serveFile = fileURLToPath(new URL('../../dist/testing/serve.js', import.meta.url))
 
@@ -19,7 +20,9 @@ export async function start(
   file: string,
   options: object,
 ): Promise<{ child: ChildProcess; line: string; exited: Promise<void> }> {
-  const child = spawn(process.execPath, [file, JSON.stringify(options)], { stdio: ['pipe', 'pipe', 'inherit'] })
+  const child = spawn(process.execPath, [...member, file, JSON.stringify(options)], {
+    stdio: ['pipe', 'pipe', 'inherit'],
+  })
   const exited = later(once(child, 'exit').then(() => undefined))
   test.onTestFinished(() => {
     child.kill('SIGKILL')

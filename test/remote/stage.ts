@@ -64,9 +64,11 @@ export async function openStage(): Promise<Stage> {
     await control.close()
     rmSync(folder, { recursive: true })
   }
+  const known: Seen[] = []
   const notes = () => {
     const whole = readFileSync(file, 'utf8').split('\n').slice(0, -1)
-    return whole.map((line) => JSON.parse(line) as Seen)
+    known.push(...whole.slice(known.length).map((line) => JSON.parse(line) as Seen))
+    return known
   }
   let queues = 0
   const worker = await start('stock', ['-c', '8', '-Q', 'unused']).catch(async (error: unknown) => {
