@@ -34,7 +34,7 @@ export interface InHand {
   readonly startedAt: Date | null
 }
 
-/** Returns the answers to questions, by all of Celery's names of them. */
+/** Returns the answers to questions, under all of Celery's names for them. */
 export function inspection(options: InspectionOptions): Answers {
   const { name, acksLate } = options
   const listInHand = (kind: 'active' | 'reserved') => async () =>
@@ -59,9 +59,9 @@ export function inspection(options: InspectionOptions): Answers {
   return {
     active,
     reserved,
-    listScheduled,
+    scheduled: listScheduled,
     revoked,
-    readConf,
+    conf: readConf,
     query_task: findTasks,
     // Older names.
     dump_active: active,
