@@ -14,7 +14,8 @@
 -- wake_us: microseconds until the next claim; null: after a notification, or at once if it got as many as wanted now.
 -- again: the next claim should follow at once. With wake_us 0: the jobs are those of an earlier call with this id.
 -- since: the p_since of the next call; computed when p_since is eight seconds old, also if the next claim follows at
--- once: otherwise a busy worker would read all dead rows of the past in each claim.
+-- once: otherwise a busy worker would read all dead rows of the past in each claim. It stays five seconds behind,
+-- because other transactions may be about to write due times; all that they write is later.
 -- jobs: JSON for `decodeJobs` of claim/claimed-job.ts; null: none; '': `engine.adopt_claim` returns them.
 -- instants: when each of the jobs may begin, in order, in the limiter's time; null: all may begin now.
 -- took_us: with instants, microseconds from its decision until its end.
@@ -79,8 +80,7 @@ begin
     now_us := v_served.now_us; again := again or v_served.again; jobs := v_served.jobs; probing := v_served.probing;
     stale := v_served.stale; instants := v_served.instants; waited_us := greatest(now_us - v_begun, 0);
   end if;
-  -- Retirement and promotion come last: they keep rows locked, so this claim must wait for nothing after them.
-  if cardinality(v_found.classes) > 128 then perform engine.retire_classes(v_found.classes, v_found.active); end if;
+  -- Promotion comes last: it keeps rows locked, so this claim must wait for nothing after it.
   if v_is.due_us <= now_us then again := engine.promote_due_jobs(now_us, v_since) > 0 or again; end if;
   v_full := (v_served.granted >= case when instants is null then p_want else p_ahead end) is true;
   if v_full then
@@ -98,6 +98,9 @@ begin
     if v_served.soon then wake_us := least(wake_us, 250000); end if;
   end if;
   if v_since < now_us - 8000000 then
-    since := engine.find_first_due(v_found.classes || v_shut, now_us, v_since, v_is.due_us); end if;
+    since := least(now_us - 5000000, v_is.due_us - 1, (
+      select min(w.due) - 1 from unnest(v_found.classes || v_shut) c (id) cross join lateral (
+        select l.due from sluice.list l
+        where l.class = c.id and l.due > v_since and l.id <> 0 order by l.due limit 1) w)); end if;
   if instants is not null then took_us := engine.limiter_time(v_is.ahead_us, v_is.watched, p_cap) - now_us; end if;
 end $$;

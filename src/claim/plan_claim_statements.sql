@@ -15,7 +15,7 @@ begin
     engine.grant_lanes_ahead('{}', '{-1}', '{}', 0, v_now, 1), engine.grant_ahead(null, 0, v_now),
     engine.read_claim_room('{}', '{}', '{}', '{}', p_cap),
     engine.mark_lane_jobs(null, p_worker, v_now, null, null, 0, '{}', null);
-  perform engine.select_lanes('{}', '{}', 0, 0, 0, 1), engine.move_turns('{}', 0, 0, 1),
+  perform engine.select_lanes('{}', '{}', 0, 0, 0, 1),
     engine.resolve_buckets(p_worker, '{}', '{}'), engine.recorded_room('{}', v_now),
     engine.units_left_for_jobs('{}', v_now),
     engine.divide_by_turns(0, '{}', '{}', '{}', '{}', '{1}', '{}', '{}', '{}', null, '{}', null, null),

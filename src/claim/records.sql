@@ -21,11 +21,11 @@ create type engine.served as (
 create type engine.marked as (granted integer, jobs text, moves engine.move[]);
 
 -- A list that lanes wait in, while claim/lanes/update_lists.sql updates it: its row (place; null: there is none yet),
--- its floor as it was read, when it is due from now on, the farthest turn that was assigned (far), its front turn now
+-- when it is due from now on, the farthest turn that was assigned (far), its front turn now
 -- (null: the list is empty), what the next job there needs of its bucket (null: one unit), and how long before the
 -- bucket has room the list is due.
 create type engine.waiting as (
-  class bigint, id bigint, place tid, floor bigint, due bigint, far bigint, front bigint, period bigint, slack bigint,
+  class bigint, id bigint, place tid, due bigint, far bigint, front bigint, period bigint, slack bigint,
     need bigint, lead bigint);
 
 -- The arrivals of a class: its lanes, with the first seq and the number of jobs of each; and the state of the class

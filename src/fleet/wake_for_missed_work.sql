@@ -18,7 +18,7 @@ declare
   v_tasks text[];
   v_job bigint;
 begin
-  perform engine.delete_retired_classes();
+  perform engine.retire_classes();
   if not exists (select 1 from sluice.idle) then return; end if;
   v_classes := array(select c.id from sluice.class c);
   if exists (select 1 from sluice.gate) then

@@ -1,13 +1,14 @@
 -- Returns these lists of buckets with the time at which each is due, the period in which its bucket frees one unit, and
 -- the slack: how long a unit may wait for a worker. A list whose front job needs several units is due within ten
 -- minutes, because that job may be cancelled or expire, and those behind it may need fewer. Nobody who deletes a job
--- has the locks of its lists.
+-- has the locks of its lists. While units are reserved for other lanes, or takers reserve units of the bucket or of a
+-- member of its pool, the list is not due at once: claims would repeat, and find no room each time.
 create or replace function engine.compute_list_times(p_now bigint, p_lists engine.waiting[]) returns engine.waiting[]
 language plpgsql as $$
 declare
   v_ids bigint[];
   v_needs bigint[];
-  v_soon bigint[];  -- when to look whether units are still reserved for other lanes
+  v_soon bigint[];  -- when to look whether units are still reserved for others
 begin
   v_ids := array(select w.id from unnest(p_lists) with ordinality w order by w.ordinality);
   v_needs := array(select w.need from unnest(p_lists) with ordinality w order by w.ordinality);
@@ -26,12 +27,22 @@ begin
       where r.bucket = w.id and r.lane is distinct from o.lane and r.until > p_now
         and (o.lane is null or (r.since, r.lane) < (o.since, o.lane))) k on true;
   end if;
+  if exists (select 1 from sluice.taker t where t.alive_until > p_now) then
+    v_soon := array(
+      select case when exists (
+          select 1 from sluice.taker t where t.alive_until > p_now and t.reserves and t.bucket in (
+            select u.id union all
+            select sluice.hash64(b.name || ':' || m) from sluice.bucket b cross join lateral (
+              select members from sluice.limit_def where name = b.name order by version desc limit 1) d,
+              unnest(d.members) m
+            where b.id = u.id and b.key = '*')) then greatest(v_soon[u.o], p_now + 20000) else v_soon[u.o] end
+      from unnest(v_ids) with ordinality u (id, o) order by u.o);
+  end if;
   return array(
-    select (w.class, w.id, w.place, w.floor,
-            engine.jobs_retry_at(w.id, case when r.next < v_soon[w.ordinality] then v_soon[w.ordinality]
-                                    when w.need > r.most then p_now
-                                    else least(r.next - w.lead, case when w.need > 1 then p_now + 600000000 end) end,
-                                 p_now),
+    select (w.class, w.id, w.place,
+            case when r.next < v_soon[w.ordinality] then v_soon[w.ordinality]
+                 when w.need > r.most then p_now
+                 else least(r.next - w.lead, case when w.need > 1 then p_now + 600000000 end) end,
             w.far, w.front, case when w.lead = 0 then r.period else (
               select max(u.weight / u.drain) + 1
               from unnest(r.kind, r.kind[2:], r.weight, r.drain) u (kind, following, weight, drain)

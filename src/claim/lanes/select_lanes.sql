@@ -1,7 +1,9 @@
 -- Selects candidate lanes of these classes in fair order, under the classes' locks: ready lanes, and lanes of lists
--- that are due. It selects several lanes of a fair key where that leaves room for other keys. When turns that stand
--- behind their fair keys leave too few lanes that may be served before the horizon, it first moves those turns forward
--- (`engine.move_turns`).
+-- that are due. It selects several lanes of a fair key where that leaves room for other keys. A fair key that was
+-- served in one list stays behind in its other lists until a claim looks at them. When more such turns than a claim
+-- reads stand in front, no claim knows which lanes come after them, and no lane can be served. So when too few lanes
+-- may be served before the horizon, it moves the turns that it reads forward to the real position of their fair keys,
+-- and reads again.
 -- p_new: classes in which no job waited until now
 -- p_since: no list was due before this time, in microseconds
 -- p_most: how many lanes at most
@@ -33,8 +35,14 @@ begin
       where k.id = r.of and k.id = any (array(
         select id from sluice.class where id = any (v_raised) for update skip locked));
     end if;
-    exit when horizon is null
+    exit when horizon is null or round = 3
       or (select count(*) from unnest(starts) s where s <= select_lanes.horizon) >= least(p_want, cardinality(lanes));
-    exit when round = 3 or engine.move_turns(p_classes, p_now, p_since, p_most) = 0;
+    with turn as (
+      select t.lane, max(t.lift + t.own) over (partition by (t.lane).fair) - t.lift as goal
+      from engine.read_turns(p_classes, p_now, p_since, p_most) t
+    )
+    update sluice.lane l set v = l.v + 1, vstart = t.goal from turn t
+    where l.id = (t.lane).id and l.v = (t.lane).v and t.goal > (t.lane).vstart;
+    exit when not found;
   end loop;
 end $$;

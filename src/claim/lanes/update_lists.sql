@@ -1,7 +1,8 @@
 -- Updates the floor and the due time of the lists that lanes were found in or joined. A list in which no lane stands is
--- deleted, except the ready list: its floor shows to later lanes how far the class was. A list is due when the next job
--- of its front lane fits beside the units that are reserved for others; if only those are in its way it is due soon.
--- Where limits have shares, it records which shares were denied.
+-- deleted, except the ready list: its floor shows to later lanes how far the class was. Units are reserved for the
+-- lanes in front of the other lists (`engine.reserve_units`), and no longer for those that are not in front. A list is
+-- due when the next job of its front lane fits beside the units that are reserved for others; if only those are in its
+-- way it is due soon. Where limits have shares, it records which shares were denied.
 -- p_now: microseconds of the limiter clock.
 -- p_was: the lanes as they were found.
 -- p_next: the lanes that moved, as they stood before `engine.choose_front_lanes`. Their turns are used as lower bounds
@@ -15,10 +16,13 @@ returns void
 language plpgsql as $$
 declare
   v_lists engine.waiting[];
-  v_ready engine.waiting;
+  v_list engine.waiting;
+  v_lane sluice.lane;
+  v_kept bigint[] := '{}';  -- lanes in front, for which units may be reserved
+  v_reserved boolean;       -- units are reserved for lanes of these classes
 begin
   v_lists := array(
-    select (t.class, t.id, l.tid, l.floor, null, t.far, (
+    select (t.class, t.id, l.tid, null, t.far, (
         select r.vstart from sluice.lane r
         where r.class = t.class and r.list = t.id and r.vstart >= coalesce(least(l.floor, t.least), 0)
         order by r.vstart limit 1), null, null, null, case t.id when p_ahead then p_lead else 0 end)::engine.waiting
@@ -27,18 +31,37 @@ begin
     left join lateral (
       select ctid as tid, floor from sluice.list
       where class = t.class and id = t.id order by v desc limit 1) l on true);
-  foreach v_ready in array v_lists loop
-    continue when v_ready.id <> 0;
-    if v_ready.front is null then
-      update sluice.list l set v = l.v + 1, floor = greatest(l.floor, v_ready.far), due = null
-      where l.ctid = v_ready.place;
+  foreach v_list in array v_lists loop
+    continue when v_list.id <> 0;
+    if v_list.front is null then
+      update sluice.list l set v = l.v + 1, floor = greatest(l.floor, v_list.far), due = null
+      where l.ctid = v_list.place;
     else
-      perform engine.update_ready_list(v_ready.class, p_now, v_ready.front);
+      perform engine.update_ready_list(v_list.class, p_now, v_list.front);
     end if;
   end loop;
   v_lists := array(select l from unnest(v_lists) l where l.id <> 0);
   if v_lists = '{}' then return; end if;
-  v_lists := engine.compute_list_times(p_now, engine.reserve_units(p_now, v_lists, p_was || p_next));
+  v_reserved := exists (
+    select 1 from sluice.reservation r where r.class in (select l.class from unnest(p_was || p_next) l));
+  if v_reserved or exists (select 1 from unnest(p_was || p_next) l where l.costed or l.denied >= 1) then
+    for i in 1 .. cardinality(v_lists) loop
+      v_list := v_lists[i];
+      continue when v_list.front is null;
+      select l.* into v_lane from (  -- the one that a claim looks at first
+        select * from sluice.lane l where l.class = v_list.class and l.list = v_list.id and l.vstart = v_list.front
+        order by l.id limit 64) l order by l.rank, l.id limit 1;
+      continue when not v_lane.costed and v_lane.denied < 2;
+      v_kept := v_kept || v_lane.id;
+      v_list.need := engine.reserve_units(v_lane, p_now);
+      v_lists[i] := v_list;
+    end loop;
+    if v_reserved then
+      delete from sluice.reservation r using (select distinct l.class, l.id from unnest(p_was || p_next) l) g
+      where r.class = g.class and r.lane = g.id and r.lane <> all (v_kept);
+    end if;
+  end if;
+  v_lists := engine.compute_list_times(p_now, v_lists);
   delete from sluice.list l using unnest(v_lists) w where l.ctid = w.place and w.front is null;
   update sluice.list l set v = l.v + 1, floor = w.front, due = w.due, period = w.period, slack = w.slack, lead = w.lead
   from unnest(v_lists) w where l.ctid = w.place and w.front is not null;
