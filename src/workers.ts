@@ -169,7 +169,7 @@ export class Workers {
       await broker.close()
     }
     try {
-      const names = new TaskSet(tasks, labels).known(this.#options.rulebook).tasks
+      const names = new TaskSet(tasks, labels).describeTasks(this.#options.rulebook).tasks
       parts.push(...(await this.#outlets(broker, fleet, tasks, names)))
       await outlets.begin(parts)
       return close

@@ -3,7 +3,7 @@ import { hostname } from 'node:os'
 import { inputOf } from '../celery/arguments.ts'
 import { plainJson } from '../celery/json.ts'
 import { hasChord, headOf, readTask, type TaskMessage } from '../celery/task-message.ts'
-import { unreadable } from '../celery/wire.ts'
+import { unreadableError } from '../celery/wire.ts'
 import { SluiceError, StoreError, textOfError, codeOf } from '../core/errors.ts'
 import { newId } from '../core/hash.ts'
 import { encodePayload } from '../core/payload.ts'
@@ -215,11 +215,11 @@ export class Absorber {
       message = await readTask(wire, { bytesMax: bodyBytesMax, chords: true })
       const { task: name, id } = message
       const task = this.#tasks.get(name)
-      if (Buffer.byteLength(id) > idBytesMax) throw unreadable(`its id is longer than ${idBytesMax} bytes`)
+      if (Buffer.byteLength(id) > idBytesMax) throw unreadableError(`its id is longer than ${idBytesMax} bytes`)
       encodePayload(id, 'the id')
       if (task === undefined) throw unknownTask(name)
       if (this.#options.redis === undefined && hasChord(message))
-        throw unreadable(
+        throw unreadableError(
           'it belongs to a chord, whose members are counted only in Redis: set CELERY_RESULT_BACKEND to one',
         )
       const call = encodePayload(plainJson(callOf(message, incoming.queue)), 'what follows the task')

@@ -5,7 +5,7 @@ import type { Consumer, Delivery } from '../amqp/consumer.ts'
 import type { Address } from '../celery/carrier.ts'
 import { requestExchange } from '../celery/control.ts'
 import { eventExchange } from '../celery/event.ts'
-import { publish, received } from '../celery/transport.ts'
+import { publish, readDelivery } from '../celery/transport.ts'
 import type { WireMessage } from '../celery/wire.ts'
 import { publishOrDeclare } from '../amqp/publish-errors.ts'
 import { type DepthOptions, watchDepth } from '../worker/depth.ts'
@@ -66,7 +66,7 @@ export class RabbitPost implements Post {
       queues: [{ name: queue, durable: false, exclusive: true }],
       bindings: [{ exchange: requestExchange, to: { queue } }],
     })
-    await this.#broker.consume(queue, { prefetch: 1, noAck: true }, (delivery) => onRequest(received(delivery)))
+    await this.#broker.consume(queue, { prefetch: 1, noAck: true }, (delivery) => onRequest(readDelivery(delivery)))
   }
 
   watch(options: Omit<DepthOptions, 'broker'>, signal: AbortSignal): Promise<void> {
@@ -81,7 +81,7 @@ export class RabbitPost implements Post {
 function incomingOf(delivery: Delivery, queue: string): Incoming {
   return {
     queue,
-    message: received(delivery),
+    message: readDelivery(delivery),
     get isInHand() {
       return delivery.isInHand
     },

@@ -112,9 +112,9 @@ class Connections implements Broker {
       log,
       onUp: async (session) => {
         await this.#declarations.repeat(session, 'shared')
-        await this.#publisher.up(session)
+        await this.#publisher.useConnection(session)
       },
-      onDown: (cause) => this.#publisher.down(cause),
+      onDown: (cause) => this.#publisher.holdUnconfirmed(cause),
     })
     this.#consuming = new Link({
       address,
@@ -134,7 +134,7 @@ class Connections implements Broker {
   }
 
   publish(message: Message): Promise<void> {
-    if (this.#isClosed) return Promise.reject(closed())
+    if (this.#isClosed) return Promise.reject(closedError())
     return this.#publisher.publish(message)
   }
 
@@ -143,10 +143,10 @@ class Connections implements Broker {
   }
 
   async consume(queue: string, options: ConsumeOptions, onMessage: (delivery: Delivery) => unknown): Promise<Consumer> {
-    if (this.#isClosed) throw closed()
+    if (this.#isClosed) throw closedError()
     const subscription: Subscription = new Subscription(queue, options, onMessage, {
       log: this.#log,
-      ready: (withinMs) => this.#ready(true, withinMs),
+      ready: (withinMs) => this.#waitUntilOpen(true, withinMs),
       redeclare: (session) => this.#declarations.repeat(session, 'all'),
       cancelled: () => void this.#consumers.delete(subscription),
     })
@@ -156,11 +156,11 @@ class Connections implements Broker {
   }
 
   async declare(topology: Topology): Promise<void> {
-    if (this.#isClosed) throw closed()
+    if (this.#isClosed) throw closedError()
     const isConsuming = Declarations.isExclusive(topology)
     const untilMs = systemClock.monotonicMs() + readyMaxMs
     for (;;) {
-      const session = await this.#ready(isConsuming, untilMs - systemClock.monotonicMs())
+      const session = await this.#waitUntilOpen(isConsuming, untilMs - systemClock.monotonicMs())
       try {
         return await this.#declarations.declare(topology, session, isConsuming)
       } catch (error) {
@@ -172,8 +172,8 @@ class Connections implements Broker {
   }
 
   async use<T>(commands: (channel: Channel) => Promise<T>): Promise<T> {
-    if (this.#isClosed) throw closed()
-    const session = await this.#ready(false, readyMaxMs)
+    if (this.#isClosed) throw closedError()
+    const session = await this.#waitUntilOpen(false, readyMaxMs)
     let channel: Channel | undefined
     try {
       const opened = (channel = await session.model.createChannel())
@@ -206,7 +206,7 @@ class Connections implements Broker {
   }
 
   async identity(): Promise<string> {
-    const { model } = await this.#ready(false, readyMaxMs)
+    const { model } = await this.#waitUntilOpen(false, readyMaxMs)
     const { cluster_name: cluster = '' } = model.connection.serverProperties as { cluster_name?: string }
     return createHash('sha256')
       .update(JSON.stringify([cluster, this.#vhost]))
@@ -215,7 +215,7 @@ class Connections implements Broker {
   }
 
   async channelsMax(): Promise<number> {
-    const { model } = await this.#ready(false, readyMaxMs)
+    const { model } = await this.#waitUntilOpen(false, readyMaxMs)
     // amqplib's types do not show this field.
     return (model.connection as unknown as { channelMax: number }).channelMax
   }
@@ -226,7 +226,7 @@ class Connections implements Broker {
   }
 
   checkThere(): void {
-    if (this.#publishing.lostAtMs !== undefined) throw this.#publishing.unreachable()
+    if (this.#publishing.lostAtMs !== undefined) throw this.#publishing.unreachableError()
     const { blocked } = this.#publisher
     if (blocked !== undefined)
       throw new StoreError('SLUICE_BROKER_UNREACHABLE', `RabbitMQ takes nothing from this process now (${blocked})`)
@@ -242,15 +242,15 @@ class Connections implements Broker {
     await Promise.all([this.#publishing.close(), this.#consuming.close()])
   }
 
-  async #ready(isConsuming: boolean, withinMs = Infinity): Promise<Session> {
-    if (!isConsuming) return this.#publishing.ready(withinMs)
+  async #waitUntilOpen(isConsuming: boolean, withinMs = Infinity): Promise<Session> {
+    if (!isConsuming) return this.#publishing.waitUntilOpen(withinMs)
     this.#opened ??= this.#consuming.open(this.#isPatient)
     await this.#opened.catch((error: unknown) => {
       this.#opened = undefined
       throw error
     })
-    return this.#consuming.ready(withinMs)
+    return this.#consuming.waitUntilOpen(withinMs)
   }
 }
 
-const closed = () => new StoreError('SLUICE_CLOSED', 'this connection to RabbitMQ was closed before')
+const closedError = () => new StoreError('SLUICE_CLOSED', 'this connection to RabbitMQ was closed before')

@@ -5,7 +5,7 @@ import { UsageError } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
 import { retryPauseMs } from '../core/retry.ts'
 import { Waiters } from '../core/waiters.ts'
-import { typed, type Headers } from './headers.ts'
+import { typeHeaders, type Headers } from './headers.ts'
 import { causeOf, refusalOf, type Session } from './session.ts'
 
 /** How to receive. */
@@ -43,7 +43,7 @@ export interface Consumer {
   /** Changes the prefetch. Messages in hand from before do not count in the new one. */
   setPrefetch(prefetch: number): Promise<void>
   /** Resolves when the server has carried out all settlements so far, or the channel is lost. */
-  synced(): Promise<void>
+  flushAcks(): Promise<void>
   /** Stops receiving. Messages in hand can still be settled. */
   cancel(): Promise<void>
   /** Stops receiving, and resolves when no message is in hand. */
@@ -86,7 +86,7 @@ export class Subscription implements Consumer {
 
   constructor(queue: string, options: ConsumeOptions, onMessage: (delivery: Delivery) => unknown, source: Source) {
     this.queue = queue
-    this.#options = checked(options)
+    this.#options = checkOptions(options)
     this.#onMessage = onMessage
     this.#source = source
   }
@@ -115,7 +115,7 @@ export class Subscription implements Consumer {
   }
 
   async setPrefetch(prefetch: number): Promise<void> {
-    this.#options = checked({ ...this.#options, prefetch })
+    this.#options = checkOptions({ ...this.#options, prefetch })
     const [channel, tag] = [this.#channel, this.#tag]
     if (channel === undefined || tag === undefined) return
     // A channel that fails meanwhile is replaced by one that has the new prefetch.
@@ -123,7 +123,7 @@ export class Subscription implements Consumer {
     await this.#consume(channel).catch(() => {})
   }
 
-  async synced(): Promise<void> {
+  async flushAcks(): Promise<void> {
     this.#writeAcks()
     // A channel that is lost never answers.
     await Promise.race([this.#channel?.checkQueue(this.queue).catch(() => {}), this.#ended])
@@ -157,7 +157,7 @@ export class Subscription implements Consumer {
       }
       await systemClock.sleep(retryPauseMs(failures++, systemClock.random(), 50), this.#stop.signal, false)
       if (this.#stop.signal.aborted) return
-      attached = await this.#again(cause).catch((error: Error) => {
+      attached = await this.#consumeAgain(cause).catch((error: Error) => {
         this.#warn(error)
         lost = error
         return undefined
@@ -165,7 +165,7 @@ export class Subscription implements Consumer {
     }
   }
 
-  async #again(cause: Error | undefined): Promise<{ over: Promise<Error> } | undefined> {
+  async #consumeAgain(cause: Error | undefined): Promise<{ over: Promise<Error> } | undefined> {
     const session = await this.#source.ready()
     if (this.#stop.signal.aborted) return undefined
     // A new connection has declared everything; if the channel alone is over, the queue may have been deleted.
@@ -208,7 +208,7 @@ export class Subscription implements Consumer {
         if (message !== null) this.#receive(channel, message, noAck)
         else this.#over?.(new Cancelled(`the server ended the consumer of the queue "${this.queue}"`))
       },
-      { noAck, arguments: typed(given) },
+      { noAck, arguments: typeHeaders(given) },
     )
     if (this.#stop.signal.aborted) await channel.cancel(consumerTag)
     else if (this.#channel === channel) this.#tag = consumerTag
@@ -247,15 +247,15 @@ export class Subscription implements Consumer {
     }
     const received = new Received(this.#inHand, message, write, this.#settled.recheck)
     if (!noAck) this.#inHand.add(received)
-    const failed = (error: unknown) => {
+    const requeueFailed = (error: unknown) => {
       this.#source.log.error(`a message of the queue "${this.queue}" could not be handled`, { err: error })
       systemClock.after(thrownDelayMs, () => received.reject({ requeue: true }))
     }
     try {
       const handled = this.#onMessage(received)
-      if (handled instanceof Promise) handled.catch(failed)
+      if (handled instanceof Promise) handled.catch(requeueFailed)
     } catch (error) {
-      failed(error)
+      requeueFailed(error)
     }
   }
 
@@ -333,7 +333,7 @@ export class Received implements Delivery {
   }
 }
 
-function checked(options: ConsumeOptions): ConsumeOptions {
+function checkOptions(options: ConsumeOptions): ConsumeOptions {
   const { prefetch } = options
   if (Number.isInteger(prefetch) && prefetch >= 1 && prefetch <= 65_535) return options
   const text = `prefetch is a whole number from 1 to 65535 (0 would mean all messages at once), not ${prefetch}`

@@ -61,7 +61,7 @@ export function delayTopology(): Topology {
 }
 
 /** Returns where a message goes to wait, and its headers then. @param delayMs more than 0; the wait is up to a unit longer, and at most `delayMaxMs` */
-export function delayed(delayMs: number): { exchange: string; headers: Headers } {
+export function routeDelayed(delayMs: number): { exchange: string; headers: Headers } {
   let rest = Math.min(base ** places, Math.max(1, Math.ceil(delayMs / unitMs))) - 1
   const digits: number[] = []
   do {
@@ -83,7 +83,7 @@ export function publishLater(
   delayMs: number,
 ): Promise<void> {
   if (!(delayMs > 0)) return broker.publish({ ...message, routingKey: queue })
-  const { exchange, headers } = delayed(delayMs)
+  const { exchange, headers } = routeDelayed(delayMs)
   // Its own expiry would end each of its waits.
   const { expirationMs: _, ...properties } = message.properties ?? {}
   const all = { ...properties, headers: { ...properties.headers, ...headers } }

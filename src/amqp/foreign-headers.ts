@@ -23,7 +23,7 @@ export function withReadableHeaders(bytes: Buffer): Buffer | undefined {
   let at = 14
   for (const flag of [0x8000, 0x4000]) if ((flags & flag) !== 0) at += 1 + payload.readUInt8(at)
   const end = at + 4 + payload.readUInt32BE(at)
-  const table = readable(payload.subarray(at + 4, end))
+  const table = makeReadable(payload.subarray(at + 4, end))
   const length = Buffer.alloc(4)
   length.writeUInt32BE(table.length)
   const head = Buffer.from(bytes.subarray(0, frameHead))
@@ -33,7 +33,7 @@ export function withReadableHeaders(bytes: Buffer): Buffer | undefined {
 }
 
 /** A copy of a table that amqplib reads. */
-function readable(given: Buffer): Buffer {
+function makeReadable(given: Buffer): Buffer {
   const table = Buffer.from(given)
   const kept: Buffer[] = []
   for (let at = 0; at < table.length;) {

@@ -20,11 +20,11 @@ const isInt32 = (value: number | bigint) => value >= -(2 ** 31) && value < 2 ** 
  * Returns headers with a type for each integer: int32, beyond it int64. The client itself would choose the shortest type, and
  * Celery's client misreads the types of 8 and 16 bits (py-amqp up to 5.3), which ends its connection.
  */
-export function typed(headers: Headers): Record<string, unknown> {
-  return Object.fromEntries(Object.entries(headers).map(([name, value]) => [name, typedValue(value)]))
+export function typeHeaders(headers: Headers): Record<string, unknown> {
+  return Object.fromEntries(Object.entries(headers).map(([name, value]) => [name, typeValue(value)]))
 }
 
-function typedValue(value: HeaderValue): unknown {
+function typeValue(value: HeaderValue): unknown {
   if (typeof value === 'bigint')
     return {
       '!': isInt32(value) ? 'int32' : 'int64',
@@ -37,5 +37,5 @@ function typedValue(value: HeaderValue): unknown {
   if (typeof value !== 'object' || value === null || Buffer.isBuffer(value)) return value
   // As the client itself has read a type that JavaScript lacks, in a message that is sent on: a timestamp, for example.
   if ('!' in value) return value
-  return Array.isArray(value) ? value.map(typedValue) : typed(value as Headers)
+  return Array.isArray(value) ? value.map(typeValue) : typeHeaders(value as Headers)
 }

@@ -49,7 +49,7 @@ export class Link {
    */
   async open(isPatient = false): Promise<void> {
     try {
-      this.#kept = this.#keep(await this.#first())
+      this.#kept = this.#keep(await this.#openFirst())
     } catch (error) {
       if (!isPatient || !(error instanceof StoreError)) throw error
       this.#lostAtMs = systemClock.monotonicMs()
@@ -58,7 +58,7 @@ export class Link {
     }
   }
 
-  async #first(): Promise<Session> {
+  async #openFirst(): Promise<Session> {
     const { address, name } = this.#purpose
     for (let turn = 0; ; turn++) {
       try {
@@ -75,11 +75,11 @@ export class Link {
   }
 
   /** Resolves to the open connection, waiting for it if need be. @throws StoreError SLUICE_BROKER_UNREACHABLE after `withinMs` */
-  async ready(withinMs = Infinity): Promise<Session> {
+  async waitUntilOpen(withinMs = Infinity): Promise<Session> {
     const untilMs = systemClock.monotonicMs() + withinMs
     while (this.#session === undefined) {
       const leftMs = untilMs - systemClock.monotonicMs()
-      if (leftMs <= 0 || this.#stop.signal.aborted) throw this.unreachable()
+      if (leftMs <= 0 || this.#stop.signal.aborted) throw this.unreachableError()
       await new Promise<void>((resolve) => {
         const cancel = leftMs === Infinity ? undefined : systemClock.after(leftMs, resolve)
         this.#waiters.push(() => {
@@ -92,7 +92,7 @@ export class Link {
   }
 
   /** The error of an operation that found no connection. */
-  unreachable(): StoreError {
+  unreachableError(): StoreError {
     const why = this.#stop.signal.aborted ? 'it is closed' : (this.#cause?.message ?? 'it is not open yet')
     return new StoreError('SLUICE_BROKER_UNREACHABLE', `there is no connection to RabbitMQ: ${why}`)
   }
@@ -114,19 +114,19 @@ export class Link {
     let session: Session | undefined = first
     for (let failures = 0; ;) {
       const sinceMs = systemClock.monotonicMs()
-      if (session !== undefined) this.#down(await session.lost)
+      if (session !== undefined) this.#recordLoss(await session.lost)
       if (systemClock.monotonicMs() - sinceMs > steadyMs) failures = 0
       if (this.#stop.signal.aborted) return
       await systemClock.sleep(retryPauseMs(failures++, systemClock.random(), 50), this.#stop.signal)
       if (this.#stop.signal.aborted) return
-      session = await this.#again(failures).catch((error: Error) => {
+      session = await this.#reopen(failures).catch((error: Error) => {
         this.#warn(error)
         return undefined
       })
     }
   }
 
-  async #again(turn: number): Promise<Session> {
+  async #reopen(turn: number): Promise<Session> {
     const { address, name, log } = this.#purpose
     const session = await openSession(address, name, turn)
     try {
@@ -145,12 +145,12 @@ export class Link {
     const lost = session.lost.then((cause) => Promise.reject(cause))
     lost.catch(() => {})
     await Promise.race([this.#purpose.onUp(session), lost])
-    if (this.#stop.signal.aborted) throw this.unreachable()
+    if (this.#stop.signal.aborted) throw this.unreachableError()
     this.#session = session
     this.#wake()
   }
 
-  #down(cause: Error): void {
+  #recordLoss(cause: Error): void {
     this.#session = undefined
     this.#lostAtMs = systemClock.monotonicMs()
     this.#purpose.onDown(cause)

@@ -3,7 +3,7 @@ import type { ConfirmChannel, Message as Returned, Options } from 'amqplib'
 import { systemClock } from '../core/clock.ts'
 import { type SluiceError, StoreError, UsageError } from '../core/errors.ts'
 import { Waiters } from '../core/waiters.ts'
-import { typed, type Headers } from './headers.ts'
+import { typeHeaders, type Headers } from './headers.ts'
 import { refusalOf, type Session } from './session.ts'
 
 /** AMQP's properties of a message. */
@@ -106,7 +106,7 @@ export class Publisher {
     const size = message.body.length
     const isFull = this.unconfirmed >= entriesMax || this.#bytes + size > bytesMax
     // One message alone may be of any size.
-    if (isFull && this.unconfirmed > 0) return Promise.reject(this.#full())
+    if (isFull && this.unconfirmed > 0) return Promise.reject(this.#fullError())
     this.#bytes += size
     return new Promise((resolve, reject) => {
       const id = message.properties?.messageId ?? `${this.#name}-${this.#count++}`
@@ -134,12 +134,12 @@ export class Publisher {
   }
 
   /** Begins to use a new connection. */
-  async up({ model, drop, lost }: Session): Promise<void> {
+  async useConnection({ model, drop, lost }: Session): Promise<void> {
     const channel = await model.createConfirmChannel()
     channel.on('error', (error) => drop(error))
     // Without this one channel the connection is of no use; a new connection is the one cure for every cause.
     channel.on('close', () => drop(new Error('the channel that publishes was closed')))
-    channel.on('return', (returned) => this.#returned(returned))
+    channel.on('return', (returned) => this.#handleReturned(returned))
     channel.on('drain', () => {
       this.#isFull = false
       this.#pump()
@@ -152,12 +152,12 @@ export class Publisher {
     this.#channel = channel
     this.#isFull = false
     this.#pump()
-    // If it was lost before this, nobody else calls `down`, and what was just sent would never be sent again.
-    void lost.then((cause) => this.#channel === channel && this.down(cause))
+    // If it was lost before this, nobody else calls `holdUnconfirmed`, and what was just sent would never be sent again.
+    void lost.then((cause) => this.#channel === channel && this.holdUnconfirmed(cause))
   }
 
   /** Handles the loss of the connection: messages that were not confirmed wait for the next one. */
-  down(cause: Error): void {
+  holdUnconfirmed(cause: Error): void {
     this.#channel = undefined
     this.#blocked = undefined
     const sent = [...this.#sent]
@@ -165,10 +165,10 @@ export class Publisher {
     this.#sent.clear()
     this.#waiting = [...sent, ...this.#waiting]
     for (const entry of sent)
-      if (entry.isAgain && entry.message.isOnce) this.#end(entry, late(entry, 'the connection was lost'))
+      if (entry.isAgain && entry.message.isOnce) this.#end(entry, lateError(entry, 'the connection was lost'))
     if (refusalOf(cause) === undefined) return
     const [only, other] = sent
-    if (only !== undefined && other === undefined) this.#end(only, refused(cause))
+    if (only !== undefined && other === undefined) this.#end(only, refusedError(cause))
     else for (const entry of sent) entry.isSuspect = true
   }
 
@@ -180,7 +180,7 @@ export class Publisher {
   /** Gives all messages up. */
   close(): void {
     this.#disarm?.()
-    for (const entry of [...this.#sent, ...this.#waiting]) this.#end(entry, late(entry, 'the broker was closed'))
+    for (const entry of [...this.#sent, ...this.#waiting]) this.#end(entry, lateError(entry, 'the broker was closed'))
   }
 
   #pump(): void {
@@ -201,32 +201,32 @@ export class Publisher {
     const { message } = entry
     const isFlagged = entry.isAgain && message.again !== undefined
     const options = isFlagged
-      ? { ...entry.options, headers: typed({ ...message.properties?.headers, ...message.again }) }
+      ? { ...entry.options, headers: typeHeaders({ ...message.properties?.headers, ...message.again }) }
       : entry.options
     this.#sent.add(entry)
     try {
       const { exchange = '', routingKey, body } = message
       this.#isFull = !channel.publish(exchange, routingKey, body, options, (error: Error | null) => {
         if (error === null) this.#end(entry)
-        else if (error.message === 'message nacked') this.#end(entry, nacked(message))
+        else if (error.message === 'message nacked') this.#end(entry, nackedError(message))
         // Otherwise the channel was closed: it waits for the next one.
       })
       entry.wasSent = true
     } catch (error) {
       const cause = error as Error
-      // The channel is being closed, which `down` reports.
+      // The channel is being closed, which `holdUnconfirmed` reports.
       if (cause.name === 'IllegalOperationError') this.#isFull = true
-      else this.#end(entry, refused(cause))
+      else this.#end(entry, refusedError(cause))
     }
   }
 
   /** A message that no queue takes comes back, and is confirmed right after. */
-  #returned({ properties, fields }: Returned): void {
+  #handleReturned({ properties, fields }: Returned): void {
     const why = 'no queue took it when it was sent again'
     for (const entry of this.#sent) {
       const { exchange = '', routingKey } = entry.message
       const isIt = entry.id === properties.messageId && exchange === fields.exchange && routingKey === fields.routingKey
-      if (isIt) return this.#end(entry, entry.isAgain ? late(entry, why) : unrouted(entry.message))
+      if (isIt) return this.#end(entry, entry.isAgain ? lateError(entry, why) : unroutedError(entry.message))
     }
   }
 
@@ -249,11 +249,11 @@ export class Publisher {
     const nowMs = systemClock.monotonicMs()
     const why = this.#blocked === undefined ? undefined : `it takes no messages (${this.#blocked})`
     for (const entry of [...this.#sent, ...this.#waiting])
-      if (entry.untilMs <= nowMs) this.#end(entry, late(entry, why))
+      if (entry.untilMs <= nowMs) this.#end(entry, lateError(entry, why))
     if (this.unconfirmed > 0) this.#disarm = systemClock.after(sweepEveryMs, () => this.#sweep())
   }
 
-  #full(): StoreError {
+  #fullError(): StoreError {
     const { unconfirmed, blocked } = this
     const why = blocked === undefined ? 'it is not there, or slower than they are sent' : `it takes none (${blocked})`
     const text = `${unconfirmed} messages wait for RabbitMQ's confirmation: ${why}. This one was not sent; send it later`
@@ -268,7 +268,7 @@ function optionsOf({ properties = {}, mandatory = true }: Message, messageId: st
   return {
     contentType,
     contentEncoding,
-    headers: headers && typed(headers),
+    headers: headers && typeHeaders(headers),
     persistent,
     priority,
     correlationId,
@@ -282,29 +282,32 @@ function optionsOf({ properties = {}, mandatory = true }: Message, messageId: st
   } as Options.Publish
 }
 
-const named = ({ exchange = '', routingKey }: Message) =>
+const describeMessage = ({ exchange = '', routingKey }: Message) =>
   exchange === ''
     ? `a message for the queue "${routingKey}"`
     : `a message for "${routingKey}" on the exchange "${exchange}"`
 
-function late({ message, wasSent }: Entry, why?: string): StoreError {
+function lateError({ message, wasSent }: Entry, why?: string): StoreError {
   if (!wasSent) {
-    const text = `${named(message)} was not sent: ${why ?? 'there was no connection to RabbitMQ in time'}`
+    const text = `${describeMessage(message)} was not sent: ${why ?? 'there was no connection to RabbitMQ in time'}`
     return new StoreError('SLUICE_BROKER_UNREACHABLE', text)
   }
-  const text = `RabbitMQ did not confirm ${named(message)}${why === undefined ? ' in time' : `: ${why}`}; it may have arrived`
+  const text = `RabbitMQ did not confirm ${describeMessage(message)}${why === undefined ? ' in time' : `: ${why}`}; it may have arrived`
   return new StoreError('SLUICE_BROKER_SILENT', text)
 }
 
-function unrouted(message: Message): StoreError {
+function unroutedError(message: Message): StoreError {
   const todo = 'declare the queue and its binding, or start what declares them'
-  return new StoreError('SLUICE_BROKER_UNROUTED', `no queue takes ${named(message)}: ${todo}`)
+  return new StoreError('SLUICE_BROKER_UNROUTED', `no queue takes ${describeMessage(message)}: ${todo}`)
 }
 
-function nacked(message: Message): StoreError {
-  return new StoreError('SLUICE_BROKER_NACK', `RabbitMQ did not take ${named(message)}: its queue is full, or failed`)
+function nackedError(message: Message): StoreError {
+  return new StoreError(
+    'SLUICE_BROKER_NACK',
+    `RabbitMQ did not take ${describeMessage(message)}: its queue is full, or failed`,
+  )
 }
 
-function refused(cause: Error): UsageError {
+function refusedError(cause: Error): UsageError {
   return new UsageError('SLUICE_BROKER_REFUSED', `RabbitMQ refuses a message: ${cause.message}`, { cause })
 }

@@ -57,18 +57,18 @@ export async function openSession(address: BrokerAddress, name: string, turn: nu
   const { hosts, username, password, vhost, heartbeatS: heartbeat, tls } = address
   const { host: hostname, port } = hosts[turn % hosts.length] ?? { host: '', port: 0 }
   const protocol = tls === undefined ? 'amqp' : 'amqps'
-  const connect = await amqplib()
+  const connect = await loadConnect()
   const clientProperties = { connection_name: name }
   const model = await connect(
     { protocol, hostname, port, username, password, vhost, heartbeat },
     { ...tls, noDelay: true, timeout: connectMaxMs, clientProperties },
   ).catch((error: Error) => {
-    throw explained(error, `${hostname}:${port}`, { username, vhost })
+    throw explainError(error, `${hostname}:${port}`, { username, vhost })
   })
-  return sessionOf(model)
+  return createSession(model)
 }
 
-function sessionOf(model: ChannelModel): Session {
+function createSession(model: ChannelModel): Session {
   const inside = model.connection as unknown as Inside
   const { stream } = inside
   readForeignHeaders(inside)
@@ -131,7 +131,7 @@ function readForeignHeaders(inside: Inside): void {
   }
 }
 
-function explained(
+function explainError(
   error: Error & { code?: unknown },
   at: string,
   { username, vhost }: Pick<BrokerAddress, 'username' | 'vhost'>,
@@ -148,7 +148,7 @@ function explained(
   return new UsageError('SLUICE_BROKER_REFUSED', `the RabbitMQ at ${at} ${what} (AMQP_URL)`, { cause: error })
 }
 
-async function amqplib(): Promise<typeof import('amqplib').connect> {
+async function loadConnect(): Promise<typeof import('amqplib').connect> {
   try {
     return (await import('amqplib')).connect
   } catch (error) {

@@ -2,7 +2,7 @@
 import type { Channel } from 'amqplib'
 import { UsageError } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
-import { typed, type Headers } from './headers.ts'
+import { typeHeaders, type Headers } from './headers.ts'
 import { causeOf, refusalOf, type Session } from './session.ts'
 
 /** An exchange. */
@@ -116,18 +116,18 @@ function stepsOf({ exchanges = [], queues = [], bindings = [] }: Topology): Step
       isExclusive: false,
       isExchange: true,
       isBinding: false,
-      declare: (channel: Channel) => channel.assertExchange(name, type, { ...options, arguments: typed(given) }),
+      declare: (channel: Channel) => channel.assertExchange(name, type, { ...options, arguments: typeHeaders(given) }),
     })),
     ...queues.map(({ name, arguments: given = {}, ...options }) => ({
       what: `the queue "${name}"`,
       isExclusive: exclusive.has(name),
       isExchange: false,
       isBinding: false,
-      declare: (channel: Channel) => channel.assertQueue(name, { ...options, arguments: typed(given) }),
+      declare: (channel: Channel) => channel.assertQueue(name, { ...options, arguments: typeHeaders(given) }),
     })),
     ...bindings.map(({ exchange, to, routingKey = '', arguments: given = {} }) => {
       const target = 'queue' in to ? `queue "${to.queue}"` : `exchange "${to.exchange}"`
-      const how = [exchange, routingKey, typed(given)] as const
+      const how = [exchange, routingKey, typeHeaders(given)] as const
       return {
         what: `the binding of ${target} to the exchange "${exchange}" by "${routingKey}" ${JSON.stringify(how[2])}`,
         isExclusive: 'queue' in to && exclusive.has(to.queue),

@@ -74,7 +74,7 @@ export class QueueArchive implements EventArchive {
       const to = isNew ? { exchange: eventsExchange, routingKey: found.type } : { routingKey: queue }
       const again = copyOf(receivedOf(message), undefined, { ...found, ...fresh }, to)
       const broker = await this.#context.broker()
-      return broker.publish(again).then(() => 'goes' as const, stayedUnrouted)
+      return broker.publish(again).then(() => 'goes' as const, skipUnrouted)
     })
   }
 
@@ -106,10 +106,10 @@ export class QueueArchive implements EventArchive {
         if (seen > most && isLater(message, archived, startedMs)) break
         if (!isWanted(archived)) continue
         const dueMs = startMs + done * eachMs - systemClock.monotonicMs()
-        if (dueMs > 0) await walk.during(systemClock.sleep(dueMs, signal))
+        if (dueMs > 0) await walk.keepDuring(systemClock.sleep(dueMs, signal))
         if (isOver()) break
         if (!walk.hasLast) continue
-        const fate = await walk.during(visit(archived, message))
+        const fate = await walk.keepDuring(visit(archived, message))
         if (fate === 'skipped') continue
         if (fate === 'goes') walk.drop()
         done++
@@ -131,7 +131,7 @@ function isLater(message: GetMessage, { at }: ArchivedEvent, startedMs: number):
 }
 
 /** A message of another program, or for a queue that is gone, cannot be replayed, and must not hold up the others. */
-function stayedUnrouted(error: unknown): 'skipped' {
+function skipUnrouted(error: unknown): 'skipped' {
   if (isUnrouted(error)) return 'skipped'
   throw error
 }

@@ -29,7 +29,7 @@ export async function taskMessageOf({ id, type, text }: EventRow, nowMs: number)
 }
 
 /** Returns the headers of a task that is tried again. */
-export function headersAgain({ headers = {} }: Pick<Properties, 'headers'>, retries: number): Headers {
+export function retryHeaders({ headers = {} }: Pick<Properties, 'headers'>, retries: number): Headers {
   return { ...(withoutBrokers(headers) as Headers), retries }
 }
 

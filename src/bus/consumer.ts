@@ -62,8 +62,8 @@ export class ServiceConsumer {
       names: republisher.names,
       log: store.log,
       isFree: () => this.#handling.isFree,
-      take: (delivery, queue) => this.#counted(delivery, () => this.#takeSuspect(delivery, queue)),
-      synced: () => Promise.all([...this.#consumers.values()].map((consumer) => consumer.synced())),
+      take: (delivery, queue) => this.#countSettling(delivery, () => this.#takeSuspect(delivery, queue)),
+      synced: () => Promise.all([...this.#consumers.values()].map((consumer) => consumer.flushAcks())),
     })
   }
 
@@ -107,7 +107,7 @@ export class ServiceConsumer {
   async consume(source: Source, queue: string): Promise<void> {
     const { broker, concurrency } = this.#options
     if (this.#cancelled !== undefined || this.#consumers.has(queue)) return
-    const take = (delivery: Delivery) => this.#counted(delivery, () => this.#take(source, delivery, queue, false))
+    const take = (delivery: Delivery) => this.#countSettling(delivery, () => this.#take(source, delivery, queue, false))
     const consumer = await broker.consume(queue, { prefetch: concurrency }, take)
     this.#consumers.set(queue, consumer)
     if (this.#cancelled !== undefined) await consumer.cancel()
@@ -118,7 +118,7 @@ export class ServiceConsumer {
     await this.#cancel()
     await this.#settled.waitUntil(() => this.running === 0)
     // A connection that is closed at once may take the last acknowledgements with it.
-    await Promise.all([...this.#consumers.values()].map((consumer) => consumer.synced()))
+    await Promise.all([...this.#consumers.values()].map((consumer) => consumer.flushAcks()))
   }
 
   /** Stops taking messages, gives back those in hand, and stops attempts that run. */
@@ -130,15 +130,15 @@ export class ServiceConsumer {
   }
 
   /** Counts a message as in hand while it is sent elsewhere without an attempt. */
-  #counted(delivery: Delivery, take: () => Promise<void> | undefined): Promise<void> | undefined {
+  #countSettling(delivery: Delivery, take: () => Promise<void> | undefined): Promise<void> | undefined {
     const taken = take()
-    return taken && this.#whileSettling(delivery, taken, take)
+    return taken && this.#settle(delivery, taken, take)
   }
 
-  async #whileSettling(delivery: Delivery, taken: Promise<void>, take: () => Promise<void> | undefined): Promise<void> {
+  async #settle(delivery: Delivery, taken: Promise<void>, take: () => Promise<void> | undefined): Promise<void> {
     this.#settling++
     try {
-      await this.#insisting(delivery, taken, take)
+      await this.#repeatUntilDone(delivery, taken, take)
     } finally {
       this.#settling--
       this.#settled.recheck()
@@ -146,7 +146,11 @@ export class ServiceConsumer {
   }
 
   /** Waits for `act`, and begins it again by `again` until it succeeds, or the message goes back. */
-  async #insisting(delivery: Delivery, act: Promise<void>, again: () => Promise<void> | undefined): Promise<void> {
+  async #repeatUntilDone(
+    delivery: Delivery,
+    act: Promise<void>,
+    again: () => Promise<void> | undefined,
+  ): Promise<void> {
     try {
       await act
     } catch (error) {
@@ -166,7 +170,9 @@ export class ServiceConsumer {
   #takeSuspect(delivery: Delivery, queue: string): Promise<void> | undefined {
     const sources = [...this.#options.sources, ...this.#gone]
     const source = sources.find((one) => one.queue === queue || one.formerQueues.includes(queue))
-    return source === undefined ? this.#elsewhere.strange(delivery, queue) : this.#take(source, delivery, queue, true)
+    return source === undefined
+      ? this.#elsewhere.putOffUnknownGroup(delivery, queue)
+      : this.#take(source, delivery, queue, true)
   }
 
   /** @param queue in which it was */
@@ -201,7 +207,7 @@ export class ServiceConsumer {
 
   #admit({ source, delivery, queue, isSuspect, key }: Read, seen: Progress): Promise<void> | undefined {
     if (source.task.limits.length === 0) {
-      if (isSuspect && delivery.isRedelivered) return this.#elsewhere.crashed(source, delivery, seen)
+      if (isSuspect && delivery.isRedelivered) return this.#elsewhere.handleCrash(source, delivery, seen)
       // suspects.ts has why that matters.
       if (!isSuspect && (delivery.isRedelivered || seen.crashes > 0)) return this.#suspects.add(delivery, seen, queue)
     }
@@ -210,7 +216,7 @@ export class ServiceConsumer {
       const { takesPlain, store } = this.#options
       event = eventOf(delivery, seen, { takesPlain, nowMs: store.clock.wallMs() })
     } catch (error) {
-      return this.#elsewhere.refused(source, delivery, seen, error)
+      return this.#elsewhere.archiveRefused(source, delivery, seen, error)
     }
     return this.#deliver({ key, source, queue, progress: seen, event, delivery, open: 0 }, isSuspect)
   }
@@ -224,20 +230,21 @@ export class ServiceConsumer {
       .map(({ name }) => name)
     if (progress.handler !== undefined && handlerFor(handlers, { service, handler: progress.handler, event }))
       found.push(progress.handler)
-    if (found.length === 0) return this.#missing(held)
-    if (source.task.limits.length > 0) return source.isOrdered ? this.#inTurn(held, found) : this.#record(held, found)
+    if (found.length === 0) return this.#handleUnknown(held)
+    if (source.task.limits.length > 0)
+      return source.isOrdered ? this.#recordInOrder(held, found) : this.#record(held, found)
     this.#handling.handle(held, found, isSuspect)
     return undefined
   }
 
   /** Records an event in the store, however often that fails, under the same id. */
   #record(held: Held, handlers: readonly string[]): Promise<void> {
-    const send = () => this.#elsewhere.toStore(held, handlers)
-    return this.#insisting(held.delivery, send(), send)
+    const send = () => this.#elsewhere.sendToStore(held, handlers)
+    return this.#repeatUntilDone(held.delivery, send(), send)
   }
 
   /** Records an event when all that came before it are recorded. */
-  #inTurn(held: Held, handlers: readonly string[]): Promise<void> {
+  #recordInOrder(held: Held, handlers: readonly string[]): Promise<void> {
     const { source } = held
     const order = this.#orders.get(source) ?? this.#orderOf()
     this.#orders.set(source, order)
@@ -249,18 +256,18 @@ export class ServiceConsumer {
     const send = async ({ held, handlers }: Turn) => {
       // It comes again, behind those that were before it.
       if (this.#aborted.signal.aborted) held.delivery.reject({ requeue: true })
-      else if (held.delivery.isInHand) await this.#elsewhere.toStore(held, handlers)
+      else if (held.delivery.isInHand) await this.#elsewhere.sendToStore(held, handlers)
     }
-    const insisting = (turn: Turn, error: unknown) =>
-      this.#insisting(turn.held.delivery, Promise.reject(error as Error), () => send(turn))
-    return new Order<Turn>(send, insisting)
+    const repeatUntilSent = (turn: Turn, error: unknown) =>
+      this.#repeatUntilDone(turn.held.delivery, Promise.reject(error as Error), () => send(turn))
+    return new Order<Turn>(send, repeatUntilSent)
   }
 
   /** Handles a message for which its queue has no handler. */
-  async #missing(held: Held): Promise<void> {
+  async #handleUnknown(held: Held): Promise<void> {
     const { progress, queue, delivery } = held
     const places = placesOf(progress, queue, this.#options.sources, this.#moves)
-    if (places.length === 0) return this.#elsewhere.stray(held)
+    if (places.length === 0) return this.#elsewhere.putOffUnhandled(held)
     await forward(this.#options.republisher, held, progress, places)
     delivery.ack()
   }

@@ -47,7 +47,7 @@ export class Elsewhere {
   }
 
   /** Counts an attempt, because a worker was lost that had begun this message. */
-  async crashed(source: Source, delivery: Delivery, progress: Progress): Promise<void> {
+  async handleCrash(source: Source, delivery: Delivery, progress: Progress): Promise<void> {
     const { republisher, lost, store } = this.#options
     const unread = { delivery, event: undefined }
     const job = jobOf(source, progress, undefined, store.clock.monotonicMs())
@@ -63,24 +63,24 @@ export class Elsewhere {
     const error = 'error' in outcome ? outcome.error : '{}'
     const { attempts } = source.task.retry
     if (failed >= attempts) await republisher.archive(unread, source.queue, known, { reason: 'crashed', error })
-    else await republisher.later(unread, source, known, delayMs(failed, source.task.retry, store.clock.random()))
+    else await republisher.returnLater(unread, source, known, delayMs(failed, source.task.retry, store.clock.random()))
     delivery.ack()
   }
 
   /** Puts off a message whose group this process does not have; in a deploy another process may have it. */
-  async strange(delivery: Delivery, queue: string): Promise<void> {
+  async putOffUnknownGroup(delivery: Delivery, queue: string): Promise<void> {
     const { republisher } = this.#options
     const received = { delivery, event: undefined }
     const progress = progressOf(delivery)
     const to = { queue, stepFor: (ms: number) => republisher.names.stepFor(ms, new Set()) }
     const error = JSON.stringify({ code: 'SLUICE_EVENT_REFUSED', message: 'it names no queue' })
     if (queue === '') await republisher.archive(received, queue, progress, { reason: 'refused', error })
-    else await republisher.later(received, to, progress, strayMs.least)
+    else await republisher.returnLater(received, to, progress, strayMs.least)
     delivery.ack()
   }
 
   /** Archives a message that is no event. */
-  async refused(source: Source, delivery: Delivery, progress: Progress, cause: unknown): Promise<void> {
+  async archiveRefused(source: Source, delivery: Delivery, progress: Progress, cause: unknown): Promise<void> {
     const outcome = { reason: 'refused', error: describe(cause) }
     this.#options.store.log.warn(SluiceError.is(cause) ? cause.message : String(cause), { queue: source.queue })
     await this.#options.republisher.archive({ delivery, event: undefined }, source.queue, progress, outcome)
@@ -88,7 +88,7 @@ export class Elsewhere {
   }
 
   /** Puts off a message without a handler here; in a deploy another process of the service may have it. */
-  async stray(held: Read): Promise<void> {
+  async putOffUnhandled(held: Read): Promise<void> {
     const { source, progress, event } = held
     const { republisher, store } = this.#options
     const strays = progress.strays + 1
@@ -99,7 +99,7 @@ export class Elsewhere {
     } else {
       if (strays === 1) store.log.warn(text)
       const delayMs = Math.min(strayMs.most, strayMs.least * 2 ** Math.min(strays - 1, 10))
-      await republisher.later(held, source, { ...progress, strays }, delayMs)
+      await republisher.returnLater(held, source, { ...progress, strays }, delayMs)
     }
     held.delivery.ack()
   }
@@ -108,7 +108,7 @@ export class Elsewhere {
    * Sends the deliveries of groups with limits to the store, where waiting costs nothing. The store recognises
    * deliveries that it has already.
    */
-  async toStore(held: Read, handlers: readonly string[]): Promise<void> {
+  async sendToStore(held: Read, handlers: readonly string[]): Promise<void> {
     const { source, progress, event, delivery } = held
     const { service, sender, republisher } = this.#options
     // A replayed event is to be handled again, once for each time that it was in the archive.

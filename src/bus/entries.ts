@@ -112,7 +112,7 @@ async function visit(broker: Broker, act: (entries: Entry[], line: Line) => Prom
       const entry = read(message.content)
       if (entry !== undefined || !line.isOthers(message.content)) held.push({ message, entry })
     })
-    await line.passed()
+    await line.waitUntilFront()
     const gone = new Set(
       await act(
         held.flatMap(({ entry }) => (entry === undefined ? [] : [entry])),
@@ -128,7 +128,7 @@ async function visit(broker: Broker, act: (entries: Entry[], line: Line) => Prom
 class Line {
   readonly #broker: Broker
   readonly #id = randomUUID()
-  #knocks = 0
+  #marks = 0
   #last = 0
   #wake: () => void = () => {}
   #isOver = false
@@ -138,15 +138,15 @@ class Line {
   }
 
   /** Resolves when it is in front, and has received all entries. */
-  async passed(): Promise<void> {
-    while (this.#last === 0) await this.#knock()
+  async waitUntilFront(): Promise<void> {
+    while (this.#last === 0) await this.#publishMark()
     // Entries that the program before it published come after those.
-    for (const mark = this.#knocks; this.#last <= mark;) await this.#knock()
+    for (const mark = this.#marks; this.#last <= mark;) await this.#publishMark()
   }
 
   /** Returns whether this is a knock of another program that may still wait. */
   isOthers(body: Buffer): boolean {
-    const { knock, n, at } = knockIn(body)
+    const { knock, n, at } = readMark(body)
     if (knock !== this.#id) return systemClock.wallMs() - Number(at) < knockMaxMs
     this.#last = Math.max(this.#last, Number(n))
     this.#wake()
@@ -159,8 +159,8 @@ class Line {
     this.#wake()
   }
 
-  async #knock(): Promise<void> {
-    const n = ++this.#knocks
+  async #publishMark(): Promise<void> {
+    const n = ++this.#marks
     const came = new Promise<void>((resolve) => (this.#wake = resolve))
     const body = Buffer.from(JSON.stringify({ knock: this.#id, n, at: systemClock.wallMs() }))
     await this.put({ routingKey: directory, body, properties: { persistent: false } })
@@ -186,7 +186,7 @@ class Line {
   }
 }
 
-function knockIn(body: Buffer): { knock?: unknown; n?: unknown; at?: unknown } {
+function readMark(body: Buffer): { knock?: unknown; n?: unknown; at?: unknown } {
   try {
     return Object(JSON.parse(body.toString())) as { knock?: unknown }
   } catch {

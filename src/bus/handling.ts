@@ -44,7 +44,7 @@ export class Handling {
 
   constructor(options: HandlingOptions) {
     this.#options = options
-    this.#outlet = options.outlet((job, outcome) => this.#ended(job, outcome))
+    this.#outlet = options.outlet((job, outcome) => this.#endAttempt(job, outcome))
   }
 
   /** How many attempts run, wait for a slot, or are being ended. */
@@ -108,7 +108,7 @@ export class Handling {
     return jobOf(source, progress, { service: this.#options.service, handler, event }, nowMs)
   }
 
-  #ended(job: ClaimedJob, outcome: Outcome): void {
+  #endAttempt(job: ClaimedJob, outcome: Outcome): void {
     const turn = this.#running.get(job)
     if (turn === undefined) return
     this.#running.delete(job)
@@ -127,9 +127,9 @@ export class Handling {
       if (carried !== undefined) await carried
     } catch (error) {
       // It may have arrived before.
-      const again = () => carry({ ...held.progress, handler, isDoubtful: true })
+      const repeat = () => carry({ ...held.progress, handler, isDoubtful: true })
       const { log, clock } = this.#options.store
-      if (!(await insist(() => held.delivery.isInHand, again, error, { log, clock, signal: this.#aborted.signal }))) {
+      if (!(await insist(() => held.delivery.isInHand, repeat, error, { log, clock, signal: this.#aborted.signal }))) {
         this.#options.held.forget(held)
         held.delivery.reject({ requeue: true })
         return
@@ -165,6 +165,6 @@ export class Handling {
 
   #again({ held }: Turn, progress: Progress, delayMs: number): Promise<void> {
     const { turn = 0 } = progress
-    return this.#options.republisher.later(held, held.source, { ...progress, turn: turn + 1 }, delayMs)
+    return this.#options.republisher.returnLater(held, held.source, { ...progress, turn: turn + 1 }, delayMs)
   }
 }

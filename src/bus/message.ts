@@ -6,7 +6,7 @@ import { UsageError } from '../core/errors.ts'
 import { hash64, newId } from '../core/hash.ts'
 import type { CloudEvent } from '../events/envelope.ts'
 import type { EventRow } from '../events/row.ts'
-import { eventOfTask, headersAgain, idOf, isTask } from './celery-message.ts'
+import { eventOfTask, retryHeaders, idOf, isTask } from './celery-message.ts'
 import { again, eventsExchange } from './names.ts'
 
 /** The parts of a message that were received. */
@@ -38,7 +38,7 @@ export function messageOf({ id, type, text }: EventRow): Message {
 }
 
 /** Returns a message with the header that it may have been published before. */
-export function againOf(message: Message): Message {
+export function markRepeated(message: Message): Message {
   return { ...message, properties: { ...message.properties, headers: { ...message.properties?.headers, ...again } } }
 }
 
@@ -87,7 +87,7 @@ export function copyOf(
   const { contentType, contentEncoding, messageId, type, timestamp, appId, correlationId } = properties as Properties
   const known = { contentType, contentEncoding, messageId, type, timestamp, appId, correlationId }
   const own = Object.fromEntries(Object.entries(known).filter(([, value]) => value !== undefined))
-  const kept = isOfTask ? headersAgain(found as Properties, progress.failed) : {}
+  const kept = isOfTask ? retryHeaders(found as Properties, progress.failed) : {}
   const headers = { ...kept, [progressHeader]: JSON.stringify(progress), ...more }
   return { ...to, body, properties: { ...own, headers }, again }
 }

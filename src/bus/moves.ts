@@ -190,7 +190,7 @@ export async function forward(
   const { elsewhere: _, ...known } = progress
   const isDoubtful = progress.isDoubtful || progress.handler === undefined
   await Promise.all(
-    places.map(({ to, handler }) => republisher.later(received, to, { ...known, handler, isDoubtful }, 0)),
+    places.map(({ to, handler }) => republisher.returnLater(received, to, { ...known, handler, isDoubtful }, 0)),
   )
 }
 
@@ -210,7 +210,7 @@ export async function divide(
     const { queue } = source
     if (!moves.some(({ from, to }) => from.queue === queue && to !== source)) continue
     await broker.use(async (channel) => {
-      const one = async (message: GetMessage) => {
+      const moveOne = async (message: GetMessage) => {
         const received = { delivery: receivedOf(message), event: undefined }
         const known = progressOf(received.delivery)
         const progress = { ...known, isDoubtful: known.isDoubtful || message.fields.redelivered }
@@ -218,14 +218,14 @@ export async function divide(
         const isOwn = source.handlers.some(({ pattern }) => matches(pattern, progress.type))
         const sent = [forward(republisher, received, progress, places)]
         if (places.length === 0 || (progress.handler === undefined && isOwn))
-          sent.push(republisher.later(received, source, sentOn(progress, places), 0))
+          sent.push(republisher.returnLater(received, source, sentOn(progress, places), 0))
         await Promise.all(sent)
         channel.ack(message)
       }
       for (let left = (await channel.checkQueue(queue)).messageCount; left > 0; left -= portion) {
         const reads = Array.from({ length: Math.min(left, portion) }, () => channel.get(queue))
         const messages = (await Promise.all(reads)).filter((message) => message !== false)
-        await Promise.all(messages.map(one))
+        await Promise.all(messages.map(moveOne))
         if (messages.length < reads.length) return
       }
     })

@@ -17,7 +17,7 @@ import type { EventRows, ServiceLine, Transport } from '../events/transport.ts'
 import { isPromise, type MaybePromise } from '../tasks/admit.ts'
 import { type AnyTask, type Sender, task } from '../tasks/task.ts'
 import { QueueArchive } from './archive.ts'
-import { againOf, messageOf } from './message.ts'
+import { markRepeated, messageOf } from './message.ts'
 import { celeryTopology, CeleryNames } from './celery-names.ts'
 import { taskMessageOf } from './celery-message.ts'
 import { unrouted } from '../events/names.ts'
@@ -88,7 +88,7 @@ export class RabbitBus implements Transport {
       // An event that an earlier attempt may have published is published again.
       run: async (row: EventRow, { attempt, ambiguous }) => {
         const message = await this.#messageOf(row)
-        return this.#publish(row.type, attempt > 1 || ambiguous ? againOf(message) : message)
+        return this.#publish(row.type, attempt > 1 || ambiguous ? markRepeated(message) : message)
       },
     }) as AnyTask
     this.#relay = { ...relay, inputBounds: relayBounds }
@@ -219,7 +219,7 @@ export class RabbitBus implements Transport {
 
   /** The emitter does not wait for the look, but a close does. */
   #lookAt(type: string, broker: Broker): void {
-    const looked = this.#unheard.sent(type, broker)
+    const looked = this.#unheard.recordSent(type, broker)
     if (looked === undefined) return
     this.#underway++
     void looked.finally(() => {

@@ -72,7 +72,7 @@ export class Republisher {
   }
 
   /** Returns a message to its queue after a delay, in ms; 0: at once. Resolves when that is confirmed. */
-  async later(
+  async returnLater(
     { delivery, event }: ReceivedEvent,
     { queue, stepFor }: Pick<Source, 'queue' | 'stepFor'>,
     progress: Progress,
@@ -80,7 +80,7 @@ export class Republisher {
   ): Promise<void> {
     const step = stepFor(delayMs)
     if (step === 0) return this.#broker.publish(copyOf(delivery, event, progress, { routingKey: queue }))
-    await this.#step(step)
+    await this.#declareStep(step)
     const { to, headers } = this.names.retryTo(step, queue, progress.type)
     const message = copyOf(delivery, event, progress, to, headers)
     // If the delay is shorter than the step, the message itself expires earlier.
@@ -89,7 +89,7 @@ export class Republisher {
     const timed = { ...message, properties: { ...message.properties, ...early } }
     const declare = () => {
       this.#steps.delete(step)
-      return this.#step(step)
+      return this.#declareStep(step)
     }
     await publishOrDeclare(() => this.#broker.publish(timed), declare)
   }
@@ -124,7 +124,7 @@ export class Republisher {
     return [...this.#steps.keys()].map((step) => this.names.step(step))
   }
 
-  #step(step: number): Promise<void> {
+  #declareStep(step: number): Promise<void> {
     const nowMs = this.#clock.monotonicMs()
     const known = this.#steps.get(step)
     if (known !== undefined && nowMs - known.atMs < declareEveryMs) return known.declared

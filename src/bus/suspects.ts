@@ -90,7 +90,7 @@ export class Suspects {
     const { broker } = this.#options
     const inHand = new Set<Received>()
     try {
-      await broker.use((channel) => this.#goThrough(queue, channel, inHand)).catch(absent)
+      await broker.use((channel) => this.#goThrough(queue, channel, inHand)).catch(ignoreMissing)
     } finally {
       inHand.clear()
     }
@@ -100,11 +100,11 @@ export class Suspects {
   async #goThrough(queue: string, channel: Channel, inHand: Set<Received>): Promise<void> {
     const { isFree, take } = this.#options
     for (;;) {
-      while (!this.#isCancelled && (this.#adding > 0 || !isFree())) await this.#woken()
+      while (!this.#isCancelled && (this.#adding > 0 || !isFree())) await this.#waitForWake()
       const message = this.#isCancelled ? false : await channel.get(queue)
       if (message === false) {
         if (inHand.size === 0) return
-        await this.#woken()
+        await this.#waitForWake()
         continue
       }
       const write = (verdict: Verdict) =>
@@ -119,13 +119,13 @@ export class Suspects {
     }
   }
 
-  #woken(): Promise<void> {
+  #waitForWake(): Promise<void> {
     return new Promise((resolve) => this.#wakers.push(resolve))
   }
 }
 
 /** Returns undefined for the error of a queue that does not exist. @throws any other error */
-function absent(error: unknown): undefined {
+function ignoreMissing(error: unknown): undefined {
   if (codeOf(error) === 'SLUICE_BROKER_REFUSED') return undefined
   throw error
 }

@@ -18,7 +18,7 @@ export class Unheard {
   }
 
   /** RabbitMQ has confirmed an event of this type. Returns a promise that resolves after the look; undefined: none is needed. */
-  sent(type: string, broker: Broker): Promise<void> | undefined {
+  recordSent(type: string, broker: Broker): Promise<void> | undefined {
     if (this.#known.has(type)) return undefined
     this.#known.add(type)
     this.#fresh.push(type)

@@ -34,7 +34,7 @@ export class Walk {
   }
 
   /** Resolves as `act` does, and keeps the messages anew meanwhile. */
-  async during<T>(act: Promise<T>): Promise<T> {
+  async keepDuring<T>(act: Promise<T>): Promise<T> {
     const over = new AbortController()
     void act.catch(() => {}).finally(() => over.abort())
     for (;;) {
@@ -81,7 +81,7 @@ export class Walk {
 
 /** Whether two deliveries have the same message. A server adds headers of its own to one that comes again. */
 function isSame(one: GetMessage, other: GetMessage): boolean {
-  const own = ({ properties: { messageId, headers = {} } }: GetMessage) =>
+  const identify = ({ properties: { messageId, headers = {} } }: GetMessage) =>
     JSON.stringify([messageId, ...Object.entries(headers).filter(([name]) => name.startsWith('sluice-'))])
-  return own(one) === own(other) && one.content.equals(other.content)
+  return identify(one) === identify(other) && one.content.equals(other.content)
 }

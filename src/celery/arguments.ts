@@ -1,7 +1,7 @@
 /** Values of ours as the arguments of a Celery task, and back. */
 import { isRecord, plainJson } from './json.ts'
 import type { TaskMessage } from './task-message.ts'
-import { unreadable } from './wire.ts'
+import { unreadableError } from './wire.ts'
 
 type Arguments = Pick<TaskMessage, 'args' | 'kwargs'>
 
@@ -19,6 +19,6 @@ export function argumentsOf(value: unknown): Arguments {
  */
 export function inputOf({ args, kwargs }: Arguments): unknown {
   if (args.length === 0) return plainJson(kwargs)
-  if (Object.hasOwn(kwargs, 'args')) throw unreadable('it has positional arguments beside a named one, "args"')
+  if (Object.hasOwn(kwargs, 'args')) throw unreadableError('it has positional arguments beside a named one, "args"')
   return plainJson(Object.keys(kwargs).length === 0 ? args : { ...kwargs, args })
 }

@@ -1,6 +1,6 @@
 /** Remote control of Celery workers (kombu's pidbox): requests to all or some workers, and their replies. */
 import { isRecord, writeJson } from './json.ts'
-import { inJson, readRecord, unreadable, type WireMessage } from './wire.ts'
+import { inJson, readRecord, unreadableError, type WireMessage } from './wire.ts'
 
 /** The exchange of requests: each worker has a queue there. */
 export const requestExchange = 'celery.pidbox'
@@ -42,7 +42,7 @@ export async function readRequest(found: WireMessage): Promise<ControlRequest> {
     ...others
   } = await readRecord(found, 'a request')
   const { pattern, matcher } = others
-  if (typeof method !== 'string') throw unreadable('a request has no method')
+  if (typeof method !== 'string') throw unreadableError('a request has no method')
   return {
     method,
     arguments: isRecord(given) ? given : {},

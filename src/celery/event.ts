@@ -1,6 +1,6 @@
 /** Events of Celery's workers and senders, which Flower shows. */
 import { isRecord, writeJson } from './json.ts'
-import { inJson, readBody, unreadable, type WireMessage } from './wire.ts'
+import { inJson, readBody, unreadableError, type WireMessage } from './wire.ts'
 
 /** The exchange of events: a topic. */
 export const eventExchange = 'celeryev'
@@ -43,7 +43,7 @@ export async function readEvents(message: WireMessage): Promise<CeleryEvent[]> {
 }
 
 function eventOf(found: unknown): CeleryEvent {
-  if (!isRecord(found) || typeof found['type'] !== 'string') throw unreadable('an event has no type')
+  if (!isRecord(found) || typeof found['type'] !== 'string') throw unreadableError('an event has no type')
   const { type, hostname, timestamp, utcoffset, pid, clock, ...fields } = found
   const number = (value: unknown) => (typeof value === 'number' ? value : 0)
   return {

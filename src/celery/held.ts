@@ -12,7 +12,7 @@ import {
   heldKey,
   listOf,
   listsOf,
-  markedAgain,
+  markRedelivered,
   readEnvelope,
   readHeld,
 } from './kombu.ts'
@@ -80,12 +80,12 @@ export class HeldMessages {
 
   /** Ends it for good. False: another worker has it by now. */
   end(tag: string): Promise<boolean> {
-    return this.#moved([], [tag, ''])
+    return this.#runMove([], [tag, ''])
   }
 
   /** Shows that its worker is there. False as for `end`. */
   renew(tag: string): Promise<boolean> {
-    return this.#moved([], [tag, '', tag, this.#sooner])
+    return this.#runMove([], [tag, '', tag, this.#sooner])
   }
 
   /** The number that is added to the time of a message in hand, so that workers of Celery, too, take it for due after `heldForMs`. */
@@ -104,7 +104,7 @@ export class HeldMessages {
     this.#log.error(`a message of Celery cannot be read, and is in the list ${this.#prefix}${parkedKey}`, {
       err: cause,
     })
-    await this.#moved([parkedKey], [tag, text])
+    await this.#runMove([parkedKey], [tag, text])
   }
 
   async #findAstray(): Promise<void> {
@@ -121,7 +121,7 @@ export class HeldMessages {
       const { text, address } = readHeld(held)
       const { priority } = readEnvelope(text).message
       const lists = (await this.#queuesOf(address)).map((queue) => listOf(queue, priority))
-      return await this.#moved(lists, [tag, isBegun ? markedAgain(text) : text])
+      return await this.#runMove(lists, [tag, isBegun ? markRedelivered(text) : text])
     } catch (error) {
       // Nested so deep that it cannot be written again.
       if (codeOf(error) !== 'SLUICE_CELERY_MESSAGE' && !(error instanceof RangeError)) throw error
@@ -137,7 +137,7 @@ export class HeldMessages {
     return queues.length === 0 ? [routingKey] : queues
   }
 
-  async #moved(lists: readonly string[], args: readonly string[]): Promise<boolean> {
+  async #runMove(lists: readonly string[], args: readonly string[]): Promise<boolean> {
     return (await this.#run(this.#move, lists, args)) === 1
   }
 

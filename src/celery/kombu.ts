@@ -1,7 +1,7 @@
 /** The keys of Celery in a Redis that is its broker: kombu's messages, lists, bindings and channels. */
 import type { Address } from './carrier.ts'
 import { isRecord, readJson, writeJson } from './json.ts'
-import { unreadable, type WireMessage } from './wire.ts'
+import { unreadableError, type WireMessage } from './wire.ts'
 
 /** Between the parts of a name. */
 const separator = '\u0006\u0016'
@@ -33,12 +33,14 @@ export const writeBinding = (routingKey: string, queue: string): string => [rout
 /** The queues that an exchange, direct or topic, takes a message to. */
 export function boundQueues(bindings: readonly string[], routingKey: string): string[] {
   const all = bindings.map((one) => one.split(separator))
-  const taken = all.filter(([key, pattern = '']) => (pattern === '' ? key === routingKey : fits(pattern, routingKey)))
+  const taken = all.filter(([key, pattern = '']) =>
+    pattern === '' ? key === routingKey : matchesPattern(pattern, routingKey),
+  )
   return [...new Set(taken.map(([, , queue = '']) => queue))].filter((queue) => queue !== '')
 }
 
 /** A pattern of kombu's is a regular expression, in which only what is written for `*` and `#` has a meaning. */
-function fits(pattern: string, routingKey: string): boolean {
+function matchesPattern(pattern: string, routingKey: string): boolean {
   try {
     return new RegExp(pattern).test(routingKey)
   } catch {
@@ -65,10 +67,10 @@ export function writeEnvelope(message: WireMessage, { exchange, routingKey }: Ad
 
 /** Reads a message. @throws SluiceError SLUICE_CELERY_MESSAGE */
 export function readEnvelope(text: string): { message: WireMessage; isRedelivered: boolean } {
-  const found = parsed(text)
+  const found = parseObject(text)
   const { body, properties, headers = {} } = found
   if (typeof body !== 'string' || !isRecord(properties) || !isRecord(headers))
-    throw unreadable('it has no body, or its properties or headers have the wrong form')
+    throw unreadableError('it has no body, or its properties or headers have the wrong form')
   const plain = (value: unknown) => (typeof value === 'string' ? value : undefined)
   const { delivery_mode: mode, priority } = properties
   const message: WireMessage = {
@@ -87,8 +89,8 @@ export function readEnvelope(text: string): { message: WireMessage; isRedelivere
 }
 
 /** The same message, marked as one that was delivered before. @throws SluiceError SLUICE_CELERY_MESSAGE */
-export function markedAgain(text: string): string {
-  const found = parsed(text)
+export function markRedelivered(text: string): string {
+  const found = parseObject(text)
   const { headers, properties } = found
   const { delivery_info: info, ...others } = isRecord(properties) ? properties : {}
   const marked = { ...others, delivery_info: { ...(isRecord(info) ? info : {}), redelivered: true } }
@@ -101,20 +103,20 @@ export function readHeld(text: string): { text: string; address: Address } {
   const found = readJsonOf(text)
   const [message, exchange = '', routingKey] = Array.isArray(found) ? (found as unknown[]) : []
   if (!isRecord(message) || typeof exchange !== 'string' || typeof routingKey !== 'string')
-    throw unreadable('what a worker holds is no list of a message, an exchange and a routing key')
+    throw unreadableError('what a worker holds is no list of a message, an exchange and a routing key')
   return { text: writeJson(message, 'a message', true), address: { exchange, routingKey } }
 }
 
-function parsed(text: string): Record<string, unknown> {
+function parseObject(text: string): Record<string, unknown> {
   const found = readJsonOf(text)
   if (isRecord(found)) return found
-  throw unreadable('it is no message of kombu')
+  throw unreadableError('it is no message of kombu')
 }
 
 function readJsonOf(text: string): unknown {
   try {
     return readJson(text)
   } catch (error) {
-    throw unreadable('it is no JSON', error)
+    throw unreadableError('it is no JSON', error)
   }
 }

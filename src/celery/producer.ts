@@ -8,7 +8,7 @@ import { type Log, silent } from '../core/log.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
 import type { Carrier } from './carrier.ts'
 import { isRedis, openCarrier } from './connect.ts'
-import { returned } from './result.ts'
+import { resultValue } from './result.ts'
 import { type Reading, redisResults, type Results, rpcResults } from './results.ts'
 import { readSignature, type Signature } from './signature.ts'
 import { blank, type TaskMessage, writeTask } from './task-message.ts'
@@ -176,7 +176,7 @@ class CeleryProducer implements Producer {
 
   async delay(task: string, args: readonly unknown[] = [], options: DelayOptions = {}): Promise<SentTask> {
     checkNames(options)
-    return this.#send(this.#message(task, args, options), options)
+    return this.#send(this.#createMessage(task, args, options), options)
   }
 
   async chain(tasks: readonly Signature[], options: Omit<DelayOptions, 'kwargs'> = {}): Promise<SentTask> {
@@ -186,12 +186,12 @@ class CeleryProducer implements Producer {
     const reply = this.#results === undefined ? {} : { reply_to: this.#results.replyTo }
     const chain = rest.map((one) => ({ ...one, options: { ...reply, ...one.options, task_id: randomUUID() } }))
     const own = merged(sendingOf(first), options)
-    const message = { ...this.#message(first.task, first.args, own), chain }
+    const message = { ...this.#createMessage(first.task, first.args, own), chain }
     return this.#send(message, own, chain.at(-1)?.options.task_id)
   }
 
   async group(tasks: readonly Signature[], options: Omit<DelayOptions, 'id' | 'kwargs'> = {}): Promise<SentTask[]> {
-    return this.#sendMembers(this.#members(tasks, options, { groupId: randomUUID() }))
+    return this.#sendMembers(this.#createMembers(tasks, options, { groupId: randomUUID() }))
   }
 
   async chord(
@@ -210,7 +210,7 @@ class CeleryProducer implements Producer {
     }
     const [id, groupId] = [randomUUID(), randomUUID()]
     const follows = { reply_to: results.replyTo, ...then.options, task_id: id }
-    const members = this.#members(tasks, options, { groupId, chord: { ...then, options: follows } })
+    const members = this.#createMembers(tasks, options, { groupId, chord: { ...then, options: follows } })
     await results.countChord(groupId, tasks.length)
     results.expect(id)
     try {
@@ -219,11 +219,11 @@ class CeleryProducer implements Producer {
       results.forget(id)
       throw error
     }
-    return this.#sent(id, {})
+    return this.#createSentTask(id, {})
   }
 
   /** Returns all messages, so that none is sent if one of them is refused. */
-  #members(
+  #createMembers(
     tasks: readonly Signature[],
     options: DelayOptions,
     of: Pick<TaskMessage, 'groupId'> & Partial<Pick<TaskMessage, 'chord'>>,
@@ -233,7 +233,7 @@ class CeleryProducer implements Producer {
       throw new UsageError('SLUICE_BAD_OPTION', 'the tasks of a group have ids of their own: leave out id')
     return tasks.map((one, groupIndex) => {
       const own = merged(options, sendingOf(one))
-      return { message: { ...this.#message(one.task, one.args, own), ...of, groupIndex }, own }
+      return { message: { ...this.#createMessage(one.task, one.args, own), ...of, groupIndex }, own }
     })
   }
 
@@ -246,7 +246,7 @@ class CeleryProducer implements Producer {
     await this.#broker.close()
   }
 
-  #message(task: string, args: readonly unknown[], options: Sending): TaskMessage {
+  #createMessage(task: string, args: readonly unknown[], options: Sending): TaskMessage {
     checkOptions(task, args, options)
     const { id = randomUUID(), kwargs = {}, link = [], linkError = [], headers = {}, expires } = options
     const nowMs = systemClock.wallMs()
@@ -286,10 +286,10 @@ class CeleryProducer implements Producer {
       this.#results?.forget(awaited)
       throw error
     }
-    return this.#sent(awaited, options)
+    return this.#createSentTask(awaited, options)
   }
 
-  #sent(id: string, { ignoreResult = false }: DelayOptions): SentTask {
+  #createSentTask(id: string, { ignoreResult = false }: DelayOptions): SentTask {
     return {
       id,
       result: async ({ within = withinUsualMs, onState } = {}) => {
@@ -297,7 +297,7 @@ class CeleryProducer implements Producer {
           const why = ignoreResult ? 'it was sent with ignoreResult' : "the producer was opened with results: 'none'"
           throw new UsageError('SLUICE_BAD_OPTION', `task ${id} has no result, because ${why}`)
         }
-        return returned(await this.#results.last(id, durationMs(within), onState))
+        return resultValue(await this.#results.waitForLast(id, durationMs(within), onState))
       },
     }
   }

@@ -81,8 +81,8 @@ export class RedisConsumer {
   /** Receives no more, and puts what is in hand back. */
   async close(): Promise<void> {
     await this.stop()
-    const left = (error: unknown) => this.#options.log.warn('a task in hand comes again later', { err: error })
-    await Promise.all([...this.#tags].map((tag) => this.#settle(tag, () => this.#held.release(tag)).catch(left)))
+    const logLeft = (error: unknown) => this.#options.log.warn('a task in hand comes again later', { err: error })
+    await Promise.all([...this.#tags].map((tag) => this.#settle(tag, () => this.#held.release(tag)).catch(logLeft)))
     await this.#redis.close()
   }
 
@@ -90,17 +90,17 @@ export class RedisConsumer {
     let isLost = false
     while (!this.#ended.signal.aborted)
       try {
-        const count = await this.#round()
+        const count = await this.#readOnce()
         isLost = false
-        if (count === 0) await this.#rest(pollEveryMs)
+        if (count === 0) await this.#sleep(pollEveryMs)
       } catch (error) {
         if (!isLost) this.#options.log.warn('tasks cannot be received from Redis now', { err: error })
         isLost = true
-        await this.#rest(againAfterMs)
+        await this.#sleep(againAfterMs)
       }
   }
 
-  async #round(): Promise<number> {
+  async #readOnce(): Promise<number> {
     const nowMs = systemClock.monotonicMs()
     if (nowMs - this.#renewedMs >= this.#renewEveryMs) {
       this.#renewedMs = nowMs
@@ -138,7 +138,7 @@ export class RedisConsumer {
     return isDone
   }
 
-  async #rest(ms: number): Promise<void> {
+  async #sleep(ms: number): Promise<void> {
     await systemClock.sleep(ms, this.#pause.signal)
     if (!this.#ended.signal.aborted) this.#pause = new AbortController()
   }

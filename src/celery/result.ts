@@ -1,7 +1,7 @@
 /** Celery's results: the same JSON over rpc, where it is a message, and in Redis, where it is a key. */
 import { SluiceError } from '../core/errors.ts'
 import { isRecord, readJson, writeJson } from './json.ts'
-import { inJson, unreadable, type WireMessage } from './wire.ts'
+import { inJson, unreadableError, type WireMessage } from './wire.ts'
 
 /** States that may still change, then those that do not. */
 export type CeleryState = 'PENDING' | 'RECEIVED' | 'STARTED' | 'RETRY' | 'SUCCESS' | 'FAILURE' | 'REVOKED'
@@ -108,10 +108,10 @@ export function readResult(text: string): TaskResult {
   try {
     found = readJson(text)
   } catch (error) {
-    throw unreadable('a result is no JSON: set result_serializer = "json" in the worker', error)
+    throw unreadableError('a result is no JSON: set result_serializer = "json" in the worker', error)
   }
   if (!isRecord(found) || typeof found['task_id'] !== 'string' || typeof found['status'] !== 'string')
-    throw unreadable('a result has no task_id or no status')
+    throw unreadableError('a result has no task_id or no status')
   const { task_id: id, status: state, result: value, traceback } = found
   const isError = state === 'FAILURE' || state === 'RETRY' || state === 'REVOKED'
   return {
@@ -123,7 +123,7 @@ export function readResult(text: string): TaskResult {
 }
 
 /** The value of a task that succeeded. @throws CeleryTaskError: it failed or was revoked */
-export function returned({ id, state, value, traceback }: TaskResult): unknown {
+export function resultValue({ id, state, value, traceback }: TaskResult): unknown {
   if (state === 'SUCCESS') return value
   throw new CeleryTaskError(id, isRemote(value) ? value : {}, { isRevoked: state === 'REVOKED', traceback })
 }

@@ -33,7 +33,7 @@ export interface Results {
    * that throws.
    * @throws StoreError SLUICE_CELERY_LATE
    */
-  last(id: string, withinMs: number, onState?: (state: string) => void): Promise<TaskResult>
+  waitForLast(id: string, withinMs: number, onState?: (state: string) => void): Promise<TaskResult>
   /** Calls `notify` whenever results may have been lost unread: the Redis that has them is away, or back. Undefined: its broker shows that. */
   readonly watchGaps?: (notify: () => void) => void
   /** Lets workers count the members of a chord; undefined: they cannot. */
@@ -83,15 +83,15 @@ class Board {
   }
 
   /** The results cannot be read now, for this reason. */
-  failed(cause: Error | undefined): void {
+  recordFailure(cause: Error | undefined): void {
     this.#cause = cause
   }
 
-  last(id: string, withinMs: number, onState?: (state: string) => void): Promise<TaskResult> {
+  waitForLast(id: string, withinMs: number, onState?: (state: string) => void): Promise<TaskResult> {
     const task = this.#tasks.get(id) ?? { watchers: new Set() }
     this.#tasks.set(id, task)
     return new Promise((resolve, reject) => {
-      const over = () => {
+      const stopWatching = () => {
         disarm()
         task.watchers.delete(watcher)
       }
@@ -99,16 +99,16 @@ class Board {
         try {
           onState?.(result.state)
         } catch (error) {
-          over()
+          stopWatching()
           return reject(error as Error)
         }
         if (!isFinal(result.state)) return
-        over()
+        stopWatching()
         resolve(result)
       }
       const disarm = systemClock.after(withinMs, () => {
         task.watchers.delete(watcher)
-        reject(late(id, withinMs, task.newest, this.#cause))
+        reject(lateError(id, withinMs, task.newest, this.#cause))
       })
       task.watchers.add(watcher)
       if (task.newest !== undefined) watcher(task.newest)
@@ -116,7 +116,7 @@ class Board {
   }
 }
 
-function late(id: string, withinMs: number, newest: TaskResult | undefined, away: Error | undefined): StoreError {
+function lateError(id: string, withinMs: number, newest: TaskResult | undefined, away: Error | undefined): StoreError {
   const cause = newest?.state === unread ? (newest.value as Error) : away
   const state = newest === undefined ? 'no worker has reported anything' : `its last state is ${newest.state}`
   const why = cause === undefined ? '' : ` (${cause.message})`
@@ -167,7 +167,7 @@ export async function rpcResults(
     forget: (id) => board.forget(id),
     watch: (id, notify) => board.watch(id, notify),
     adopt: receive,
-    last: (id, withinMs, onState) => board.last(id, withinMs, onState),
+    waitForLast: (id, withinMs, onState) => board.waitForLast(id, withinMs, onState),
     close,
   }
 }
@@ -214,8 +214,8 @@ class RedisResults implements Results {
     return async () => {}
   }
 
-  last(id: string, withinMs: number, onState?: (state: string) => void): Promise<TaskResult> {
-    const found = this.#board.last(id, withinMs, onState)
+  waitForLast(id: string, withinMs: number, onState?: (state: string) => void): Promise<TaskResult> {
+    const found = this.#board.waitForLast(id, withinMs, onState)
     if (!this.#isPolling) void this.#poll()
     return found
   }
@@ -237,8 +237,8 @@ class RedisResults implements Results {
       const watched = new Set(ids)
       for (const id of seen.keys()) if (!watched.has(id)) seen.delete(id)
       await Promise.all(ids.map((id) => this.#read(id, seen))).then(
-        () => this.#reached(undefined),
-        (error: Error) => this.#reached(error),
+        () => this.#recordReach(undefined),
+        (error: Error) => this.#recordReach(error),
       )
       await systemClock.sleep(pollEveryMs)
     }
@@ -246,8 +246,8 @@ class RedisResults implements Results {
   }
 
   /** @param failure why they could not be read; undefined: they were */
-  #reached(failure: Error | undefined): void {
-    this.#board.failed(failure)
+  #recordReach(failure: Error | undefined): void {
+    this.#board.recordFailure(failure)
     const isAway = failure !== undefined
     // What a worker wrote meanwhile, or just before, may be gone with a Redis that was restarted, or has expired.
     if (isAway !== this.#isAway) this.#gap()
@@ -259,6 +259,6 @@ class RedisResults implements Results {
     if (typeof text !== 'string' || text === seen.get(id)) return
     seen.set(id, text)
     // They are not awaited, because those who watch a result may take long.
-    void this.#board.post(readReport(id, text)).catch((error: Error) => this.#board.failed(error))
+    void this.#board.post(readReport(id, text)).catch((error: Error) => this.#board.recordFailure(error))
   }
 }

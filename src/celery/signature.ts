@@ -1,7 +1,7 @@
 /** Signatures: tasks that Celery sends later, after the one that carries them. */
 import { UsageError } from '../core/errors.ts'
 import { isRecord } from './json.ts'
-import { unreadable } from './wire.ts'
+import { unreadableError } from './wire.ts'
 
 /** A task to be sent after another. */
 export interface Signature {
@@ -50,11 +50,11 @@ const followNames = ['chord', 'chain', 'link', 'link_error']
  * @throws SluiceError SLUICE_CELERY_MESSAGE: not a signature, or a group or chain inside of one
  */
 export function readSignature(found: unknown): Signature {
-  if (!isRecord(found) || typeof found['task'] !== 'string') throw unreadable('a task that follows it has no name')
+  if (!isRecord(found) || typeof found['task'] !== 'string') throw unreadableError('a task that follows it has no name')
   const { task, args = [], kwargs = {}, options = {}, immutable = false, subtask_type: type = null } = found
-  if (type !== null) throw unreadable(`a ${JSON.stringify(type)} follows it; only single tasks may`)
+  if (type !== null) throw unreadableError(`a ${JSON.stringify(type)} follows it; only single tasks may`)
   if (!Array.isArray(args) || !isRecord(kwargs) || !isRecord(options))
-    throw unreadable(`the arguments or options of "${task}", which follows it, have the wrong form`)
+    throw unreadableError(`the arguments or options of "${task}", which follows it, have the wrong form`)
   // What follows it in turn is sent by whoever executes it, perhaps here, when it is too late to refuse anything.
   for (const name of followNames) for (const one of [options[name] ?? []].flat()) readSignature(one)
   return { task, args, kwargs, options, immutable: immutable === true }
@@ -63,7 +63,7 @@ export function readSignature(found: unknown): Signature {
 /** Reads a list of signatures, which may be absent. @throws SluiceError SLUICE_CELERY_MESSAGE */
 export function readSignatures(found: unknown): Signature[] {
   if (found === null || found === undefined) return []
-  if (!Array.isArray(found)) throw unreadable('the tasks that follow it are no list')
+  if (!Array.isArray(found)) throw unreadableError('the tasks that follow it are no list')
   return found.map(readSignature)
 }
 

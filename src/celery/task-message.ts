@@ -2,7 +2,7 @@
 import { isRecord, writeJson } from './json.ts'
 import { awaitedIn, readSignature, readSignatures, type Signature, writeSignature } from './signature.ts'
 import { readTime, reprOf, writeTime } from './time.ts'
-import { readBody, unreadable, type WireMessage, writeBody } from './wire.ts'
+import { readBody, unreadableError, type WireMessage, writeBody } from './wire.ts'
 
 /** One call of a task. */
 export interface TaskMessage {
@@ -137,7 +137,7 @@ export async function readTask(
 ): Promise<TaskMessage> {
   const task = taskOf(message, await readBody(message, bytesMax))
   if (chords || !hasChord(task)) return task
-  throw unreadable(`"${task.task}" belongs to a chord, whose members are not counted here: use a chain or a group`)
+  throw unreadableError(`"${task.task}" belongs to a chord, whose members are not counted here: use a chain or a group`)
 }
 
 /** True if it is a member of a chord, or a task that follows it is. */
@@ -167,7 +167,7 @@ export async function headOf(message: WireMessage, bytesMax?: number): Promise<T
 /** As `readTask`, of a message whose body was read. */
 export function taskOf(message: WireMessage, body: unknown): TaskMessage {
   if (typeof message.headers['task'] !== 'string') return readFirst(message, body)
-  if (!Array.isArray(body)) throw unreadable('its header names a task, and its body is no list of arguments')
+  if (!Array.isArray(body)) throw unreadableError('its header names a task, and its body is no list of arguments')
   const [args, kwargs, embed] = body
   const more: Record<string, unknown> = { args, kwargs, ...(isRecord(embed) ? embed : {}) }
   const field = (name: string) => (Object.hasOwn(more, name) ? more[name] : message.headers[name])
@@ -177,7 +177,7 @@ export function taskOf(message: WireMessage, body: unknown): TaskMessage {
 function readFirst(message: WireMessage, body: unknown): TaskMessage {
   const all = isRecord(body) && { group: body['taskset'], ...body }
   if (all !== false) return fieldsOf(message, (name) => all[name as keyof typeof all], {})
-  throw unreadable('it names no task, in its headers or in its body')
+  throw unreadableError('it names no task, in its headers or in its body')
 }
 
 /** @param field returns a field of the message by its name @param headers what the sender has added */
@@ -192,9 +192,9 @@ function fieldsOf(
   }
   const count = (value: unknown) => (typeof value === 'number' && value >= 0 ? value : undefined)
   const [task, id] = [text('task'), text('id')]
-  if (task === undefined || id === undefined) throw unreadable('it has no name of a task, or no id')
+  if (task === undefined || id === undefined) throw unreadableError('it has no name of a task, or no id')
   const [args = [], kwargs = {}, timelimit, chord = null] = ['args', 'kwargs', 'timelimit', 'chord'].map(field)
-  if (!Array.isArray(args) || !isRecord(kwargs)) throw unreadable(`the arguments of "${task}" have the wrong form`)
+  if (!Array.isArray(args) || !isRecord(kwargs)) throw unreadableError(`the arguments of "${task}" have the wrong form`)
   const [hard, soft] = Array.isArray(timelimit) ? timelimit : []
   return {
     id,
@@ -226,7 +226,7 @@ function fieldsOf(
 function timeOf(found: unknown, name: string): number | undefined {
   if (found === undefined || found === null) return undefined
   const ms = typeof found === 'string' ? readTime(found) : undefined
-  if (ms === undefined) throw unreadable(`its ${name} is no time`)
+  if (ms === undefined) throw unreadableError(`its ${name} is no time`)
   return ms
 }
 

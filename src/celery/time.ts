@@ -51,16 +51,16 @@ function list(items: readonly unknown[], budget: { left: number }): string {
 }
 
 function repr(value: unknown, budget: { left: number }): string {
-  const spent = (text: string) => {
+  const spend = (text: string) => {
     budget.left -= text.length
     return text
   }
-  if (value === null || value === undefined) return spent('None')
-  if (typeof value === 'boolean') return spent(value ? 'True' : 'False')
-  if (typeof value === 'string') return spent(quoted(value.slice(0, reprMax)))
-  if (typeof value !== 'object') return spent(String(value as number))
+  if (value === null || value === undefined) return spend('None')
+  if (typeof value === 'boolean') return spend(value ? 'True' : 'False')
+  if (typeof value === 'string') return spend(quote(value.slice(0, reprMax)))
+  if (typeof value !== 'object') return spend(String(value as number))
   // Brackets count, too: a value may be nested deeper than functions can call themselves.
-  spent('[]')
+  spend('[]')
   if (Array.isArray(value)) return `[${list(value, budget)}]`
   const parts: string[] = []
   for (const [key, one] of Object.entries(value)) {
@@ -68,12 +68,12 @@ function repr(value: unknown, budget: { left: number }): string {
       parts.push('...')
       break
     }
-    parts.push(`${spent(quoted(key))}: ${repr(one, budget)}`)
+    parts.push(`${spend(quote(key))}: ${repr(one, budget)}`)
   }
   return `{${parts.join(', ')}}`
 }
 
-function quoted(text: string): string {
+function quote(text: string): string {
   const quote = text.includes("'") && !text.includes('"') ? '"' : "'"
   const escaped = text.replaceAll('\\', '\\\\').replaceAll('\n', '\\n').replaceAll('\r', '\\r').replaceAll('\t', '\\t')
   return `${quote}${quote === "'" ? escaped.replaceAll("'", "\\'") : escaped}${quote}`

@@ -86,7 +86,7 @@ class AmqpCarrier implements Carrier {
     const ends = new AbortController()
     let pause: Promise<void> | undefined
     const consumer = await this.#broker.consume(queue, how, async (delivery) => {
-      const isForeign = (await onMessage(received(delivery))) === false
+      const isForeign = (await onMessage(readDelivery(delivery))) === false
       if (!isKept) return
       if (!isForeign) return void delivery.ack()
       // One pause for all that arrive during it.
@@ -106,7 +106,7 @@ class AmqpCarrier implements Carrier {
 }
 
 /** A delivery as the codec reads it. */
-export function received({ body, properties }: Delivery): WireMessage {
+export function readDelivery({ body, properties }: Delivery): WireMessage {
   const { contentType, contentEncoding, correlationId, replyTo, priority, headers } = properties as {
     contentType?: string
     contentEncoding?: string

@@ -28,7 +28,7 @@ export const inJson = { contentType: 'application/json', contentEncoding: 'utf-8
 const compression = 'application/x-gzip'
 
 /** The message cannot be read, and will not be at another attempt: it belongs aside, and never back into its queue. */
-export function unreadable(why: string, cause?: unknown): SluiceError {
+export function unreadableError(why: string, cause?: unknown): SluiceError {
   return new SluiceError('SLUICE_CELERY_MESSAGE', `this message cannot be carried out: ${why}`, { cause })
 }
 
@@ -52,21 +52,21 @@ export async function readBody(
 ): Promise<unknown> {
   if (contentType !== 'application/json') {
     const why = 'set task_serializer = "json" where it is sent; pickle runs code that the sender chooses'
-    throw unreadable(`its content type is ${contentType ?? 'missing'}, and only application/json is read (${why})`)
+    throw unreadableError(`its content type is ${contentType ?? 'missing'}, and only application/json is read (${why})`)
   }
   const packed = headers['compression'] ?? null
   if (packed !== null && packed !== compression)
-    throw unreadable(
+    throw unreadableError(
       `its compression is ${JSON.stringify(packed)}, and only gzip (zlib) is read: set task_compression = "gzip"`,
     )
-  const tooLong = () => unreadable(`its body is longer than ${bytesMax / 2 ** 20} MiB`)
-  if (body.length > bytesMax) throw tooLong()
+  const tooLongError = () => unreadableError(`its body is longer than ${bytesMax / 2 ** 20} MiB`)
+  if (body.length > bytesMax) throw tooLongError()
   try {
     const plain = packed === null ? body : await promisify(unzip)(body, { maxOutputLength: bytesMax })
     return readJson(plain.toString('utf8'))
   } catch (error) {
-    if (codeOf(error) === 'ERR_BUFFER_TOO_LARGE') throw tooLong()
-    throw unreadable(packed === null ? 'its body is no JSON' : 'its body is no compressed JSON', error)
+    if (codeOf(error) === 'ERR_BUFFER_TOO_LARGE') throw tooLongError()
+    throw unreadableError(packed === null ? 'its body is no JSON' : 'its body is no compressed JSON', error)
   }
 }
 
@@ -74,5 +74,5 @@ export async function readBody(
 export async function readRecord(message: WireMessage, what: string): Promise<Record<string, unknown>> {
   const found = await readBody(message)
   if (isRecord(found)) return found
-  throw unreadable(`${what} is an object, and this body is none`)
+  throw unreadableError(`${what} is an object, and this body is none`)
 }

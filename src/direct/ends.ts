@@ -9,7 +9,7 @@ import { delayMaxMs, delayTopology, publishLater } from '../amqp/delays.ts'
 import { publishOrDeclare } from '../amqp/publish-errors.ts'
 import type { TaskResult } from '../celery/result.ts'
 import { blank, withoutBrokers, writeTask } from '../celery/task-message.ts'
-import { received } from '../celery/transport.ts'
+import { readDelivery } from '../celery/transport.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
 import { idFrom } from '../core/hash.ts'
@@ -236,7 +236,7 @@ export class Ends {
   }
 
   #park(delivery: Delivery, queue: string, reason: string, more: Record<string, unknown> = {}): Promise<void> {
-    const message = received(delivery)
+    const message = readDelivery(delivery)
     const headers = { ...withoutBrokers(message.headers), ...more }
     return park(this.#options.post, { ...message, headers }, queue, reason)
   }

@@ -11,7 +11,7 @@ import type { Limit } from '../limits/limit.ts'
 import { splitConcerned } from '../takes/acquire.ts'
 import { minWaitMs } from '../vendors/time.ts'
 import type { AttemptGrants, Granted, GrantSource } from '../worker/grant-source.ts'
-import { lateMax, tooLate } from '../worker/attempt-errors.ts'
+import { lateMax, tooLateError } from '../worker/attempt-errors.ts'
 import { requestUnits, settledUnits } from '../worker/named-units.ts'
 import type { DirectLimiter } from './limiter.ts'
 
@@ -104,7 +104,7 @@ class DirectGrants implements AttemptGrants {
       }
       if (grant !== undefined) {
         await this.giveBack(grant)
-        if (++late >= lateMax) throw tooLate(grant.lifeMs, 'Redis')
+        if (++late >= lateMax) throw tooLateError(grant.lifeMs, 'Redis')
         continue
       }
       if (waitMs === undefined && this.#clock.monotonicMs() > untilMs) throw awayError()

@@ -4,7 +4,7 @@ import type { Delivery } from '../amqp/broker.ts'
 import { type Call, callOf, unknownTask } from '../absorb/call.ts'
 import { inputOf } from '../celery/arguments.ts'
 import { headOf, readTask, type TaskMessage } from '../celery/task-message.ts'
-import { received } from '../celery/transport.ts'
+import { readDelivery } from '../celery/transport.ts'
 import { type ClaimedJob, unclaimedJob } from '../claim/claimed-job.ts'
 import { costOf } from '../limits/cost.ts'
 import type { Labels } from '../worker/labels.ts'
@@ -60,12 +60,12 @@ export function keyOf(delivery: Delivery, queue: string): string {
  * @throws SluiceError SLUICE_CELERY_MESSAGE
  */
 export function readMessage(delivery: Delivery): Promise<TaskMessage> {
-  return readTask(received(delivery))
+  return readTask(readDelivery(delivery))
 }
 
 /** Returns what can be read of a message that cannot be carried out, to report that. Undefined: too little. */
 export function readHead(delivery: Delivery): Promise<TaskMessage | undefined> {
-  return headOf(received(delivery))
+  return headOf(readDelivery(delivery))
 }
 
 /**

@@ -3,7 +3,7 @@ import type { Delivery } from '../amqp/broker.ts'
 import { delayHeaderStart } from '../amqp/delays.ts'
 import type { Message } from '../amqp/publisher.ts'
 import { withoutBrokers } from '../celery/task-message.ts'
-import { messageOf, received } from '../celery/transport.ts'
+import { messageOf, readDelivery } from '../celery/transport.ts'
 import type { Known } from '../claim/claimed-job.ts'
 
 /** The history of a message; a fresh one has none. */
@@ -60,7 +60,7 @@ function parsed(text: string): Progress {
 
 /** Returns the message with its present history, and without the headers that the broker and its waits have added. */
 export function copyOf(delivery: Delivery, progress: Progress): Omit<Message, 'exchange' | 'routingKey'> {
-  const wire = received(delivery)
+  const wire = readDelivery(delivery)
   const { deliveryMode } = delivery.properties as { deliveryMode?: number }
   const own = Object.entries(withoutBrokers(wire.headers)).filter(
     ([name]) => !name.startsWith(delayHeaderStart) && name !== againHeader,

@@ -206,7 +206,7 @@ export class DirectWorker {
     await Promise.all(this.#consumers.map((consumer) => consumer.cancel()))
     await this.#hand.stop()
     // A connection that is closed at once may take the last acknowledgements with it.
-    await Promise.all(this.#consumers.map((consumer) => consumer.synced()))
+    await Promise.all(this.#consumers.map((consumer) => consumer.flushAcks()))
     await this.#presence.close()
     await this.#limiter?.close()
     await this.#local.close()

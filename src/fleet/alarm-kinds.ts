@@ -146,7 +146,7 @@ export const kinds = {
 const names: Record<string, string> = { store: 'the database', redis: 'Redis' }
 
 /** Returns what to do about an alarm; in a command, the names of its subject: a limit, or a key of one (`crm for a1`). */
-export function todoOf(kind: keyof typeof kinds, subject: string): string {
+export function remedyOf(kind: keyof typeof kinds, subject: string): string {
   const [limit = '', ...key] = subject.split(' for ')
   const what = key.length === 0 ? limit : `${limit} --key ${quoted(key.join(' for '))}`
   return kinds[kind].todo.replace('<limit> --key <key>', () => what)

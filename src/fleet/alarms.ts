@@ -9,7 +9,7 @@ import { many } from '../core/figures.ts'
 import type { Sql, Store } from '../db/store.ts'
 import type { SluiceEvents } from '../report/events.ts'
 import { alarmText } from '../report/lines.ts'
-import { type AlarmOptions, kinds, type Reading, thresholdsOf, todoOf } from './alarm-kinds.ts'
+import { type AlarmOptions, kinds, type Reading, thresholdsOf, remedyOf } from './alarm-kinds.ts'
 import { Growth } from './growth.ts'
 import { Budgets, budgetTodo, readRaisedBudgets } from './budgets.ts'
 
@@ -36,7 +36,7 @@ export interface RaisedAlarm {
 
 type Raised = Pick<Reading, 'alarm' | 'subject'> & { since_ms: number }
 
-async function raisedOf(sql: Sql): Promise<Raised[]> {
+async function readRaised(sql: Sql): Promise<Raised[]> {
   const rows = await sql.query<Raised & Record<string, unknown>>(
     `select name as alarm, subject, (extract(epoch from changed_at) * 1000)::float8 as since_ms
      from sluice.alarm where raised order by changed_at, name, subject`,
@@ -54,7 +54,7 @@ export async function readRaisedAlarms(sql: Sql): Promise<RaisedAlarm[]> {
     const { alarm, subject, value, text, todo } = budgetAlarm(event)
     return { alarm, subject, value, since, text, todo }
   })
-  const raised = await raisedOf(sql)
+  const raised = await readRaised(sql)
   if (raised.length === 0) return budgets
   const readings = await sql.call<Reading>('read_alarm_values')
   readings.push(...growthOf(raised, readings))
@@ -62,7 +62,7 @@ export async function readRaisedAlarms(sql: Sql): Promise<RaisedAlarm[]> {
     const reading = readings.find((other) => isSame(one, other))
     if (reading === undefined) return []
     const { alarm, subject, value } = reading
-    const todo = todoOf(alarm, subject)
+    const todo = remedyOf(alarm, subject)
     return [
       { alarm, subject, value: Math.round(value), since: new Date(sinceMs), text: kinds[alarm].text(reading), todo },
     ]
@@ -163,8 +163,8 @@ export class Alarms {
     const readings = await this.#store.call<Reading>('read_alarm_values')
     const tookMs = this.#clock.monotonicMs() - nowMs
     this.#readAtMs = nowMs + Math.max(readMs, tookMs * restPart)
-    const raised = await raisedOf(this.#store)
-    readings.push(...this.#growing(raised, readings, nowMs))
+    const raised = await readRaised(this.#store)
+    readings.push(...this.#findGrowing(raised, readings, nowMs))
     const isNew = this.#growth.isNew(nowMs)
     const over = raised
       .filter((one) => !(isNew && one.alarm === 'growing') && !readings.some((other) => isSame(one, other)))
@@ -183,9 +183,9 @@ export class Alarms {
    * Returns the queues that grow. If another worker watched before, the queues that it has reported have grown for long
    * enough.
    */
-  #growing(raised: readonly Raised[], readings: readonly Reading[], nowMs: number): Reading[] {
+  #findGrowing(raised: readonly Raised[], readings: readonly Reading[], nowMs: number): Reading[] {
     const lengths = readings.filter(({ alarm }) => alarm === 'queue-length')
-    return this.#growth.saw(lengths, nowMs).map(({ subject, forMs, perMinute }) => {
+    return this.#growth.recordLengths(lengths, nowMs).map(({ subject, forMs, perMinute }) => {
       const before = raised.some((one) => isSame(one, { alarm: 'growing', subject }))
       const value = before ? Math.max(forMs, this.#thresholds.get('growing') ?? 0) : forMs
       return { alarm: 'growing', subject, value, detail: `by ${perMinute}/min` }
@@ -208,7 +208,7 @@ export class Alarms {
     const value = Math.round(reading.value)
     const threshold = this.#thresholds.get(alarm) ?? Infinity
     const { text } = kinds[alarm]
-    const todo = todoOf(alarm, subject)
+    const todo = remedyOf(alarm, subject)
     const event = { alarm, subject, isRaised, value, threshold, text: text(reading), ...(isRaised ? { todo } : {}) }
     this.#store.report.emit('alarm', event)
     this.#post(event)

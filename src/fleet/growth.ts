@@ -37,7 +37,7 @@ export class Growth {
    * Records the present lengths; a queue that is left out is empty. Returns the queues that have grown for at least one
    * step.
    */
-  saw(lengths: readonly { subject: string; value: number }[], nowMs: number): Growing[] {
+  recordLengths(lengths: readonly { subject: string; value: number }[], nowMs: number): Growing[] {
     if (nowMs - this.#lastMs > pauseMaxMs) {
       this.#queues.clear()
       this.#firstMs = nowMs

@@ -113,7 +113,7 @@ export class Heartbeat {
   }
 
   /** Records that a round has sent the heartbeat. */
-  beaten(): void {
+  recordBeat(): void {
     Atomics.add(this.#beats, 0, 1)
   }
 

@@ -145,7 +145,7 @@ export class Maintenance {
     for (const chore of due) {
       chore.dueMs = beganMs + (chore.isOffPeak && !isOffPeak ? minuteMs : chore.everyMs)
       if (chore.isOffPeak && !isOffPeak) continue
-      await this.#work(chore, keep, beganMs + roundMs).catch((error: unknown) => this.#mayNot(error))
+      await this.#work(chore, keep, beganMs + roundMs).catch((error: unknown) => this.#warnOfRole(error))
       if (chore.last) chore.dueMs = beganMs
     }
   }
@@ -157,7 +157,7 @@ export class Maintenance {
     const keep = { ...(await this.#retention.inForce()) }
     if (keepDone !== undefined) keep.doneMs = keepMs('keepDone', keepDone)
     if (keepFailed !== undefined) keep.failedMs = keepMs('keepFailed', keepFailed)
-    if (dryRun) return this.#excess(keep)
+    if (dryRun) return this.#countExpired(keep)
     const untilMs = this.#store.clock.monotonicMs() + pruneMs
     const results = new Map<string, Row[]>()
     for (const chore of this.#chores) results.set(chore.name, await this.#work(chore, keep, untilMs))
@@ -178,7 +178,7 @@ export class Maintenance {
   }
 
   /** Only the owner of the tables of history creates and drops them; a worker's role need not be that. */
-  #mayNot(error: unknown): void {
+  #warnOfRole(error: unknown): void {
     if (codeOf(error) !== '42501') throw error
     if (this.#hasWarned) return
     this.#hasWarned = true
@@ -188,7 +188,7 @@ export class Maintenance {
     )
   }
 
-  async #excess({ doneMs, failedMs }: RetentionInForce): Promise<Pruned> {
+  async #countExpired({ doneMs, failedMs }: RetentionInForce): Promise<Pruned> {
     const [row = {}] = await this.#store.call('count_expired', [doneMs, failedMs, ledgerUs, this.#capUs()])
     const partitions = row['partitions'] as Pruned['partitions']
     return { partitions, late: Number(row['late']), keys: Number(row['keys']), ledger: Number(row['ledger']) }

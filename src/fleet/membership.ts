@@ -142,7 +142,7 @@ export class Membership {
   }
 
   /** Sends a heartbeat and checks the store; registers again if necessary, unless `isLeaving`. */
-  async round(isLeaving: boolean): Promise<RoundResult> {
+  async runRound(isLeaving: boolean): Promise<RoundResult> {
     if (isLeaving && this.#entering === undefined) return { isTurn: true, mayRest: false, claims: [] }
     const { worker } = await this.registerClaimer()
     type Answer = EpochCheck & { alive: boolean; turn: boolean; rest: boolean; orphans: string[] }
@@ -226,7 +226,7 @@ export class Membership {
     for (;;) {
       const look = await this.#look()
       if (!look.rescued) {
-        this.#notRescued(look)
+        this.#reportNotRescued(look)
         return all
       }
       await reach('rescue.done', [look.lost])
@@ -252,7 +252,7 @@ export class Membership {
    * Reports once that a lost worker is not given up: not at once, because the next look may succeed. Each process of a
    * fleet makes some of the looks, so the instant at which the worker was lost decides.
    */
-  #notRescued({ lost, still_us: stillUs, error }: Look): void {
+  #reportNotRescued({ lost, still_us: stillUs, error }: Look): void {
     const who = lost ?? undefined
     if (who === undefined && error === undefined) return
     const failingMs = this.#store.clock.monotonicMs() - (this.#failingMs ?? Infinity)
@@ -314,7 +314,11 @@ export class Membership {
   }
 
   /** Runs `round` at every beat until stopped; errors go to `onError`, and the next round runs in any case. */
-  async everyBeat(round: () => Promise<void>, signal: AbortSignal, onError: (error: unknown) => void): Promise<void> {
+  async repeatEveryBeat(
+    round: () => Promise<void>,
+    signal: AbortSignal,
+    onError: (error: unknown) => void,
+  ): Promise<void> {
     while (!signal.aborted) {
       await this.#store.clock.sleep(beatMs, signal, false)
       if (signal.aborted) return

@@ -23,7 +23,7 @@ class Pulse {
     this.#start = start
     this.#lost = lost
     this.#seen = Atomics.load(start.beats, 0)
-    this.#timer = setTimeout(() => this.#next(), start.beatMs)
+    this.#timer = setTimeout(() => this.#scheduleBeat(), start.beatMs)
   }
 
   beatFor(worker: string | undefined): void {
@@ -36,7 +36,7 @@ class Pulse {
     this.#close()
   }
 
-  #next(): void {
+  #scheduleBeat(): void {
     const { beatMs } = this.#start
     void this.#beat()
       .then(() => beatMs)
@@ -46,7 +46,7 @@ class Pulse {
         return beatMs / 4
       })
       .then((pauseMs) => {
-        if (!this.#isOver) this.#timer = setTimeout(() => this.#next(), pauseMs)
+        if (!this.#isOver) this.#timer = setTimeout(() => this.#scheduleBeat(), pauseMs)
       })
   }
 

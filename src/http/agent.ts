@@ -2,7 +2,7 @@
 import { lookup as resolve } from 'node:dns'
 import type { LookupFunction } from 'node:net'
 import type { Agent, Pool } from 'undici'
-import { client } from './client.ts'
+import { loadClient } from './client.ts'
 import { Guard } from './guard.ts'
 
 type Connect = Exclude<Agent.Options['connect'], Function>
@@ -20,7 +20,7 @@ export interface GuardedAgent extends Agent {
  */
 export function createAgent(guard: Guard = new Guard(), connect: Connect = {}): GuardedAgent {
   const beneath = ((connect ?? {}) as { lookup?: LookupFunction }).lookup ?? (resolve as LookupFunction)
-  const http = client()
+  const http = loadClient()
   const agent = new http.Agent({
     pipelining: 1,
     allowH2: false,

@@ -1,4 +1,4 @@
-import { client } from './client.ts'
+import { loadClient } from './client.ts'
 
 /** A streamed body. Until its first part is read it can be sent with another request. */
 export class StreamBody implements AsyncIterable<Uint8Array> {
@@ -47,7 +47,7 @@ function isStream(body: unknown): body is AsyncIterable<Uint8Array> {
 
 async function encodeForm(body: object): Promise<Body> {
   // A process has two classes of this name, the runtime's and the package's; each reads only its own.
-  const { FormData: ClientFormData, Response: ClientResponse } = client()
+  const { FormData: ClientFormData, Response: ClientResponse } = loadClient()
   const response = body instanceof ClientFormData ? new ClientResponse(body) : new Response(body as FormData)
   const bytes = Buffer.from(await response.arrayBuffer())
   return { bytes, contentType: response.headers.get('content-type') ?? 'multipart/form-data' }

@@ -13,7 +13,7 @@ const require = createRequire(import.meta.url)
 let loaded: Client | undefined
 
 /** Returns the client; the first call loads it, so make it before there is a grant whose life that would shorten. */
-export function client(): Client {
+export function loadClient(): Client {
   loaded ??= load()
   return loaded
 }

@@ -78,14 +78,14 @@ export function pauseOf({ refused }: Reading): Limited | undefined {
 
 function readerBy(vendor: Answers | undefined): Reader {
   if (typeof vendor !== 'string' || Object.hasOwn(profiles, vendor)) return readerOf([vendor])
-  throw mistaken(`there is no vendor "${vendor as string}"; ${known(vendor, Object.keys(profiles))}`)
+  throw mistakeError(`there is no vendor "${vendor as string}"; ${known(vendor, Object.keys(profiles))}`)
 }
 
 /**
  * Makes the error for a mistake in what reads a refusal. Mostly nothing runs that before a vendor first refuses, so the jobs
  * that meet it are tried again, and go on with code that is mended.
  */
-function mistaken(text: string, code = 'SLUICE_BAD_OPTION'): AttemptError {
+function mistakeError(text: string, code = 'SLUICE_BAD_OPTION'): AttemptError {
   return new AttemptError(code, text, { retryable: true })
 }
 
@@ -167,7 +167,7 @@ function spanMs(from: Duration): number | undefined {
     return durationMs(from)
   } catch {
     const text = `rateLimited: "${from}" is not a span of time: give the response, ms as a number, or text such as '30s'`
-    throw mistaken(text, 'SLUICE_BAD_DURATION')
+    throw mistakeError(text, 'SLUICE_BAD_DURATION')
   }
 }
 
@@ -201,7 +201,7 @@ export function failureFrom({ credential }: Reading, status: number, host?: stri
 }
 
 /** Returns the failure of a request that got no answer. @param why a few words */
-export function unanswered(why: string, host: string): Refusal {
+export function unansweredFailure(why: string, host: string): Refusal {
   return { ...failed(`${why} from ${host}`), cause: 'down', host }
 }
 
@@ -252,10 +252,10 @@ export function refusalOf(
 ): Refusal {
   const { limit, retryAfterMs, response, ...others } = reported
   const odd = Object.keys(others)[0]
-  if (odd !== undefined) throw mistaken(`\`refused\` has no "${odd}"; there are limit, retryAfterMs, response`)
+  if (odd !== undefined) throw mistakeError(`\`refused\` has no "${odd}"; there are limit, retryAfterMs, response`)
   if (limit !== undefined && !limits.some(({ name }) => name === limit)) {
     const names = limits.map(({ name }) => name)
-    throw mistaken(`\`refused\` names the limit "${limit}", which the task does not have; ${known(limit, names)}`)
+    throw mistakeError(`\`refused\` names the limit "${limit}", which the task does not have; ${known(limit, names)}`)
   }
   const found = response && refusalIn(response, limits, times)
   const named = limit ?? found?.limit

@@ -6,8 +6,8 @@ import type { Reader } from '../vendors/reader.ts'
 import type { GuardedAgent } from './agent.ts'
 import { type RequestCost, type Spending, StaleGrantError } from './allowance.ts'
 import { encodeBody } from './body.ts'
-import { client } from './client.ts'
-import { failureFrom, note, pauseOf, readerFor, type Refusal, refusalBy, unanswered } from './feedback.ts'
+import { loadClient } from './client.ts'
+import { failureFrom, note, pauseOf, readerFor, type Refusal, refusalBy, unansweredFailure } from './feedback.ts'
 import { answerOf } from './answer.ts'
 import { type Grant, keepWarm, createSendCheck } from './send-check.ts'
 import { maxRedirects, redirectError, redirectTo } from './redirect.ts'
@@ -63,7 +63,7 @@ async function planOf(input: unknown, init: RequestInit | undefined, own: AbortS
   const from = isRequest(input) ? input : undefined
   const body = init?.body ?? (from?.body ? await bodyOf(from) : null)
   const encoded = await encodeBody(body)
-  const { Headers, Request: ClientRequest } = client()
+  const { Headers, Request: ClientRequest } = loadClient()
   const headers = new Headers((init?.headers ?? from?.headers ?? []) as [string, string][])
   if (encoded.contentType !== undefined && !headers.has('content-type'))
     headers.set('content-type', encoded.contentType)
@@ -250,16 +250,18 @@ async function send(hop: Hop, signal: AbortSignal, options: FetchOptions, cost?:
       const { method, headers } = hop
       const { dispatcher } = sendCheck
       const how = { method, headers, redirect: 'manual' as const, signal, dispatcher }
-      return { response: await client().fetch(hop.url, { ...how, ...content }), grant }
+      return { response: await loadClient().fetch(hop.url, { ...how, ...content }), grant }
     } catch (error) {
       if (signal.aborted) {
         // Of `AbortSignal.timeout`. The time-out of an attempt is the attempt's to judge.
-        if (isTimeout(signal.reason)) await report(unanswered('no answer in time', hop.url.host), grant, allowance)
+        if (isTimeout(signal.reason))
+          await report(unansweredFailure('no answer in time', hop.url.host), grant, allowance)
         throw signal.reason
       }
       if (!sendCheck.stale()) {
         const failure = failureOf(hop, error)
-        if (codeOf(failure) === networkCode) await report(unanswered('no answer', hop.url.host), grant, allowance)
+        if (codeOf(failure) === networkCode)
+          await report(unansweredFailure('no answer', hop.url.host), grant, allowance)
         // The fault is on this side, such as a name that resolves to a forbidden address.
         else if (!sendCheck.isWritten() && grant !== undefined) await allowance.giveBack(grant)
         throw failure

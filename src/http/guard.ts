@@ -54,16 +54,16 @@ export class Guard {
    */
   check(url: URL): AttemptError | undefined {
     if (url.protocol !== 'http:' && url.protocol !== 'https:')
-      return refusal(`a ${url.protocol} URL was not called: only http: and https: are`)
+      return refusalError(`a ${url.protocol} URL was not called: only http: and https: are`)
     const port = portOf(url)
     if (badPorts.has(port))
-      return refusal(`nothing was sent to ${url.origin}: port ${port} belongs to another protocol`)
+      return refusalError(`nothing was sent to ${url.origin}: port ${port} belongs to another protocol`)
     const isNamed = this.#allow.some((entry) => entry.port === port && matchesHost(entry, url))
     if (port < 1024 && port !== 80 && port !== 443 && !isNamed)
-      return blocked(url, `port ${port} is not one of 80, 443 and 1024 to 65535`)
+      return blockedError(url, `port ${port} is not one of 80, 443 and 1024 to 65535`)
     const literal = url.hostname.replace(/^\[(.*)\]$/, '$1')
     if (isIP(literal) === 0 || this.#allows(literal, port)) return undefined
-    return blocked(url, `it is not a public address but ${kindOf(parse(literal))}`)
+    return blockedError(url, `it is not a public address but ${kindOf(parse(literal))}`)
   }
 
   /**
@@ -81,7 +81,7 @@ export class Guard {
         const odd = addresses.find(({ address }) => !this.#allows(address, port))
         if (odd !== undefined) {
           const why = `its name leads to ${odd.address}, which is not public but ${kindOf(parse(odd.address))}`
-          return done(blocked(url, why), '')
+          return done(blockedError(url, why), '')
         }
         if (options.all === true) return done(null, addresses)
         return done(null, addresses[0]?.address ?? '', addresses[0]?.family)
@@ -133,13 +133,13 @@ function kindOf(address: Address | undefined): string | undefined {
   return address.toString() === wireServer ? 'a platform service' : undefined
 }
 
-function blocked(url: URL, why: string): AttemptError {
-  return refusal(
+function blockedError(url: URL, why: string): AttemptError {
+  return refusalError(
     `nothing was sent to ${url.origin}: ${why}. To allow it, set \`allowPrivate: ['${url.host}']\` on the task (for a take: of \`Sluice.open\`), or SLUICE_ALLOW_PRIVATE for a whole process`,
   )
 }
 
-function refusal(text: string): AttemptError {
+function refusalError(text: string): AttemptError {
   return new AttemptError(blockedCode, text, { retryable: false })
 }
 

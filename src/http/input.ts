@@ -145,7 +145,7 @@ export function requestSchemaWith(secrets: Secrets, bases: readonly string[] = [
       validate: (input) => {
         const issues = check(input, bases.length > 0)
         if (issues.length === 0)
-          issues.push(...wherever(input as RequestInput, bases).flatMap((one) => secrets.check(one)))
+          issues.push(...withEachBase(input as RequestInput, bases).flatMap((one) => secrets.check(one)))
         return issues.length > 0 ? { issues } : { value: input as RequestInput }
       },
     },
@@ -153,7 +153,7 @@ export function requestSchemaWith(secrets: Secrets, bases: readonly string[] = [
 }
 
 /** Returns the request as it would be sent with each of the pool's members. */
-function wherever(input: RequestInput, bases: readonly string[]): RequestInput[] {
+function withEachBase(input: RequestInput, bases: readonly string[]): RequestInput[] {
   return isPath(input.url) ? bases.map((base) => ({ ...input, url: urlAt(base, input.url) })) : [input]
 }
 

@@ -1,6 +1,6 @@
 import type { Headers } from 'undici'
 import { AttemptError } from '../core/errors.ts'
-import { client } from './client.ts'
+import { loadClient } from './client.ts'
 import type { StreamBody } from './body.ts'
 
 /** One request of a chain of redirects. */
@@ -51,7 +51,7 @@ export function redirectTo(hop: Hop, status: number, location: string | null): H
   if (status !== 303 && hop.stream !== undefined) {
     throw redirectError(hop, 'its body is a stream, which can be sent only once; use a string, bytes or a Blob')
   }
-  const headers = new (client().Headers)(hop.headers)
+  const headers = new (loadClient().Headers)(hop.headers)
   if (crossOrigin) for (const name of secretHeaders) headers.delete(name)
   const toGet =
     (hop.method === 'POST' && (status === 301 || status === 302)) ||

@@ -40,7 +40,7 @@ const defaultMaxBytes = 1_048_576
 const bodyBounds = { bytesMax: payloadBytesMax, depthMax: payloadDepthMax - 1 }
 
 /** Replaces known secrets in a response body, which may repeat what it was sent. */
-function withoutKnown(body: unknown): unknown {
+function hideKnownIn(body: unknown): unknown {
   const hidden = (_: string, value: unknown): unknown => {
     if (typeof value === 'string') return hideKnown(value)
     if (typeof value !== 'object' || value === null || Array.isArray(value)) return value
@@ -91,7 +91,7 @@ function initOf(input: Filled, jobId: string): RequestInit & { method: string } 
   return body === undefined ? { method, headers } : { method, headers, body }
 }
 
-function brokenOff(where: string, cause: unknown): AttemptError {
+function brokenOffError(where: string, cause: unknown): AttemptError {
   return new AttemptError('SLUICE_NETWORK', `${where} broke off its response. Another attempt may succeed.`, {
     retryable: true,
     cause,
@@ -116,7 +116,7 @@ async function exchange(
   if (!response.ok || limitedBy(response) !== undefined) throw await statusError(response, where)
   const maxBytes = input.maxResponseBytes ?? defaultMaxBytes
   const bytes = await readCapped(response, maxBytes).catch((error: unknown) => {
-    throw brokenOff(where, error)
+    throw brokenOffError(where, error)
   })
   if (bytes === undefined) {
     throw new AttemptError(
@@ -128,7 +128,7 @@ async function exchange(
   }
   const headers = redact(Object.fromEntries(response.headers))
   const body = parseBody(bytes, response.headers.get('content-type'))
-  return { status: response.status, headers, body: isSecret ? withoutKnown(body) : body }
+  return { status: response.status, headers, body: isSecret ? hideKnownIn(body) : body }
 }
 
 /**

@@ -84,10 +84,10 @@ export class Secrets {
     if (found.length === 0) return undefined
     const values = new Map<string, string>()
     for (const { ref } of found) values.set(ref.$secret, values.get(ref.$secret) ?? (await this.#value(ref.$secret)))
-    const filled = (_: string, value: unknown): unknown =>
+    const fillReference = (_: string, value: unknown): unknown =>
       isReference(value) ? `${value.prefix ?? ''}${values.get(value.$secret)}` : value
     // The input is plain JSON, as it came from the store.
-    return JSON.parse(JSON.stringify(input), filled) as Input
+    return JSON.parse(JSON.stringify(input), fillReference) as Input
   }
 
   #value(name: string): Promise<string> {

@@ -53,7 +53,7 @@ type Handler = Required<
 >
 
 /** Returns a handler that passes everything on. */
-function through(to: Handler): Handler {
+function passThrough(to: Handler): Handler {
   return {
     onRequestStart: (...args) => to.onRequestStart(...args),
     onRequestUpgrade: (...args) => to.onRequestUpgrade(...args),
@@ -64,12 +64,12 @@ function through(to: Handler): Handler {
   }
 }
 
-/** Returns a handler that measures how long the answer takes, from the call of `written`, which calls `begun`, to its head. */
-function timed(handler: Handler, way: WayMeter | undefined, clock: Clock, begun: () => void) {
-  if (way === undefined) return { handler, written: begun }
+/** Returns a handler that measures how long the answer takes, from the call of `recordWritten`, which calls `begun`, to its head. */
+function timeAnswer(handler: Handler, way: WayMeter | undefined, clock: Clock, begun: () => void) {
+  if (way === undefined) return { handler, recordWritten: begun }
   let sinceMs: number | undefined
   const over = new AbortController()
-  const answered = (isKnown: boolean) => {
+  const recordAnswer = (isKnown: boolean) => {
     over.abort()
     if (sinceMs !== undefined) way.recordAnswer(isKnown ? clock.monotonicMs() - sinceMs : undefined)
     sinceMs = undefined
@@ -81,28 +81,28 @@ function timed(handler: Handler, way: WayMeter | undefined, clock: Clock, begun:
       way.recordOverdue(clock.monotonicMs() - fromMs)
     }
   }
-  const written = () => {
+  const recordWritten = () => {
     begun()
     sinceMs = clock.monotonicMs()
     void watch(sinceMs)
   }
   const measured: Handler = {
-    ...through(handler),
+    ...passThrough(handler),
     onResponseStart(controller, status, ...args) {
       // An informational answer (100 to 199) may come from a proxy before the request has arrived.
-      if (status >= 200) answered(true)
+      if (status >= 200) recordAnswer(true)
       handler.onResponseStart(controller, status, ...args)
     },
     onResponseError(...args) {
-      answered(false)
+      recordAnswer(false)
       handler.onResponseError(...args)
     },
   }
-  return { handler: measured, written }
+  return { handler: measured, recordWritten }
 }
 
 /** Returns how long a grant lives on, in ms. */
-function checkedMs(grant: Grant, clock: Clock): number {
+function checkLifeMs(grant: Grant, clock: Clock): number {
   const leftMs = grant.deadlineMs - caughtUpMs(clock, grant.requestedAt)
   grant.checked?.(leftMs)
   return leftMs
@@ -114,7 +114,7 @@ function checkedMs(grant: Grant, clock: Clock): number {
  */
 function bodyFor({ bytes, stream }: SendCheckOptions, body: unknown, begin: () => void): unknown {
   if (bytes !== undefined || body === null) return bytes ?? null
-  return checked(body, () => {
+  return checkBody(body, () => {
     // undici ends a body whose source has failed like any other.
     if (stream?.failure !== undefined) throw new SendCheckError('the source of the body has failed')
     begin()
@@ -132,16 +132,16 @@ export function createSendCheck(options: SendCheckOptions): SendCheck {
   let dispatched = false
   let isWritten = false
   let unused: Grant | undefined
-  const isStale = (grant: Grant | undefined) => grant !== undefined && checkedMs(grant, clock) <= 0
+  const isStale = (grant: Grant | undefined) => grant !== undefined && checkLifeMs(grant, clock) <= 0
 
   const start =
     (dispatch: Dispatcher['dispatch'], grant: Grant | undefined) =>
     (request: Dispatcher.DispatchOptions, inner: Handler): boolean => {
-      const { handler, written } = timed(inner, grant?.way, clock, () => (isWritten = true))
+      const { handler, recordWritten } = timeAnswer(inner, grant?.way, clock, () => (isWritten = true))
       let started = false
       let failed = false
       const guarded: Handler = {
-        ...through(handler),
+        ...passThrough(handler),
         onRequestStart(controller, context) {
           // A second start of one dispatch is the HTTP layer's own repeat after a lost connection, which is not allowed
           // here.
@@ -152,7 +152,7 @@ export function createSendCheck(options: SendCheckOptions): SendCheck {
             throw new SendCheckError('the grant ran out before the request was written')
           }
           started = true
-          if (bytes !== undefined || request.body === null) written()
+          if (bytes !== undefined || request.body === null) recordWritten()
           handler.onRequestStart(controller, context)
         },
         onResponseEnd(...args) {
@@ -167,7 +167,7 @@ export function createSendCheck(options: SendCheckOptions): SendCheck {
         },
       }
       const body = bodyFor(options, request.body, () => {
-        if (!isStale(grant)) return written()
+        if (!isStale(grant)) return recordWritten()
         stale = true
         throw new SendCheckError('the grant ran out before the first part of the body was there')
       })
@@ -198,7 +198,7 @@ export function createSendCheck(options: SendCheckOptions): SendCheck {
 const warmed = new SendCheckError('only a connection was wanted')
 
 /** Opens a connection to `origin`. Resolves when it is free, or could not be made. Sends nothing; never rejects. */
-function warm(agent: Agent, origin: string): Promise<void> {
+function openConnection(agent: Agent, origin: string): Promise<void> {
   return new Promise((resolve) => {
     const handler: Handler = {
       onRequestStart() {
@@ -228,13 +228,13 @@ export async function keepWarm<T>(agent: Agent, origin: string, clock: Clock, ta
   while (!taken.signal.aborted) {
     await clock.sleep(warmEveryMs, taken.signal)
     // A connection in progress is awaited even when the grant is there: a second one would be ready later.
-    if (!taken.signal.aborted) await Promise.race([warm(agent, origin), failed])
+    if (!taken.signal.aborted) await Promise.race([openConnection(agent, origin), failed])
   }
   return taking
 }
 
 /** A streamed body. `check` runs before its first part, because undici writes the head together with that part. */
-async function* checked(body: unknown, check: () => void): AsyncGenerator<Uint8Array> {
+async function* checkBody(body: unknown, check: () => void): AsyncGenerator<Uint8Array> {
   const source = (body as AsyncIterable<Uint8Array>)[Symbol.asyncIterator]()
   let open = true
   try {

@@ -5,7 +5,7 @@
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import type { Agent } from 'undici'
-import { client } from './client.ts'
+import { loadClient } from './client.ts'
 
 let warming: Promise<void> | undefined
 
@@ -23,7 +23,7 @@ async function request(agent: Agent): Promise<void> {
     await new Promise<void>((resolve, reject) => server.once('error', reject).listen(0, '127.0.0.1', resolve))
     const { port } = server.address() as AddressInfo
     await (
-      await client().fetch(`http://127.0.0.1:${port}/`, {
+      await loadClient().fetch(`http://127.0.0.1:${port}/`, {
         method: 'POST',
         body: '{}',
         dispatcher: agent,

@@ -115,7 +115,7 @@ export class WindowWitness {
   #isFixed = false
 
   /** Adds what an answer shows; returns true once the window is known to be fixed. */
-  saw({ vendorMost, left, windowMs, resetMs, isFixed }: Match, atMs: number): boolean {
+  recordCount({ vendorMost, left, windowMs, resetMs, isFixed }: Match, atMs: number): boolean {
     if (isFixed || resetMs === undefined) return isFixed
     const now: Look = { atMs, resetAtMs: atMs + resetMs, used: vendorMost - left }
     const first = this.#first

@@ -55,7 +55,7 @@ export class FleetWorker {
     this.#executor = new Executor({
       wire,
       fleet,
-      tasks: repertoire.known(rulebook).tasks,
+      tasks: repertoire.describeTasks(rulebook).tasks,
       kinds: few.size === 0 ? [] : [{ tasks: [...few], places: threads }],
       outlet: (reports) => local.outlet(reports),
       onLate: (name, ageMs) => margins.recordAge(limits.get(name) ?? [], ageMs, true),

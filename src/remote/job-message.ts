@@ -1,7 +1,7 @@
 /** A job as Celery's message, and a task's result as the store keeps it. */
 import { hostname } from 'node:os'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
-import { CeleryTaskError, isFinal, returned, type TaskResult, writeLoosely } from '../celery/result.ts'
+import { CeleryTaskError, isFinal, resultValue, type TaskResult, writeLoosely } from '../celery/result.ts'
 import { answerIn } from './answer.ts'
 import { argumentsOf } from '../celery/arguments.ts'
 import { plainJson } from '../celery/json.ts'
@@ -69,7 +69,7 @@ export function pythonError(error: CeleryTaskError): Error {
 export function errorOf({ task, id }: { task: AnyTask; id: string }, result: TaskResult): unknown {
   const state = isFinal(result.state) ? result.state : 'FAILURE'
   try {
-    return returned({ ...result, id, state })
+    return resultValue({ ...result, id, state })
   } catch (error) {
     if (!(error instanceof CeleryTaskError)) return error
     return error.type.endsWith('TimeLimitExceeded') ? timeoutError(task) : pythonError(error)

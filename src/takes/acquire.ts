@@ -280,7 +280,7 @@ export class Acquirer {
     const { concerned } = splitConcerned(watched, limit)
     const leastOf = (bucket: string) => circuitOfBucket(request, bucket)
     const failed = { cause, buckets, concerned, who, least: Math.min(...concerned.map(leastOf)), requestedAt }
-    const opens = await this.#circuit.failed(failed, this.#storeClock.cap(this.#store.clock.monotonicMs()))
+    const opens = await this.#circuit.recordFailure(failed, this.#storeClock.cap(this.#store.clock.monotonicMs()))
     if (opens === 'own') return { concerned, others: [] }
     return opens === 'all' || isProbe ? { concerned: watched, others: [], isAgain: opens === 'none' } : undefined
   }
@@ -289,7 +289,7 @@ export class Acquirer {
   recordServed(request: Limited, requestedAt: Moment | undefined, but?: Cause): void {
     if (!this.#circuit.isWatching) return
     const watched = bucketsWithCircuit(request)
-    if (watched.length > 0) this.#circuit.served(request.buckets, ownOf(watched), requestedAt, but)
+    if (watched.length > 0) this.#circuit.recordServed(request.buckets, ownOf(watched), requestedAt, but)
   }
 
   /**
@@ -301,13 +301,13 @@ export class Acquirer {
     const { buckets } = request
     const params = [hashAll(buckets), ...this.#ageAndCap(requested), host ?? null, but ?? null]
     await repeatAfterParking(this.#store, buckets, () => this.#store.call('accept_buckets', params))
-    await this.#circuit.over(buckets, ownOf(bucketsWithCircuit(request)), but)
+    await this.#circuit.endFailures(buckets, ownOf(bucketsWithCircuit(request)), but)
   }
 
   /** Charges these buckets, now and then, for units that somebody else has used, as a vendor's counts show. */
   recordCounts(buckets: readonly string[], limits: readonly Counted[], counts: readonly Count[]): void {
     const { clock } = this.#store
-    othersUseOf(this.#store).saw(buckets, limits, counts, () => this.#storeClock.cap(clock.monotonicMs()))
+    othersUseOf(this.#store).recordCounts(buckets, limits, counts, () => this.#storeClock.cap(clock.monotonicMs()))
   }
 
   /** Charges the buckets of these limits once more, for a request that may have arrived later than their margins allow. */

@@ -59,7 +59,12 @@ export class Circuit {
   }
 
   /** Remembers that the vendor served a request of these buckets; that shows nothing about the cause `but`. */
-  served(buckets: readonly string[], concerned: readonly string[], requestedAt: Moment | undefined, but?: Cause): void {
+  recordServed(
+    buckets: readonly string[],
+    concerned: readonly string[],
+    requestedAt: Moment | undefined,
+    but?: Cause,
+  ): void {
     if (!this.isWatching) return
     const receivedMs = readMoment(this.#store.clock).monotonicMs
     for (const cause of ['down', 'credential'] as const)
@@ -68,14 +73,14 @@ export class Circuit {
   }
 
   /** Forgets the failures in the store, after the vendor served a request on trial. */
-  async over(buckets: readonly string[], concerned: readonly string[], but?: Cause): Promise<void> {
+  async endFailures(buckets: readonly string[], concerned: readonly string[], but?: Cause): Promise<void> {
     const causes = (['down', 'credential'] as const).filter((cause) => cause !== but)
     const scopes = causes.flatMap((cause) => scopesOf(cause, buckets, concerned))
     await this.#store.run('limits/ledger/forget_failures', [scopes.map(hash64)])
   }
 
   /** Counts a failure, and returns what it opens. */
-  async failed(failed: Failed, capUs: number | null): Promise<ReturnType<typeof opening>> {
+  async recordFailure(failed: Failed, capUs: number | null): Promise<ReturnType<typeof opening>> {
     const { cause, buckets, concerned, who, least, requestedAt } = failed
     const { clock } = this.#store
     this.#failedMs = clock.monotonicMs()

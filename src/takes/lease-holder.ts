@@ -126,7 +126,7 @@ export class LeaseHolder {
   }
 
   /** Ends all places as lost, because the store gave this process up, which continues under a new id. */
-  lost(): void {
+  dropLost(): void {
     this.id = newId()
     this.#deadlineMs = -Infinity
     this.#disarm?.()
@@ -136,11 +136,11 @@ export class LeaseHolder {
       this.#store.log.warn('places held outside of jobs are lost: their lease was not renewed in time', {
         places: all.length,
       })
-    for (const lose of all) lose(placeLost('this process did not renew its lease in time'))
+    for (const lose of all) lose(placeLostError('this process did not renew its lease in time'))
   }
 
   /** Ends grants that the store no longer has as lost, because it may have given their places to others. */
-  #forgotten(grants: readonly string[]): void {
+  #dropForgotten(grants: readonly string[]): void {
     if (grants.length === 0) return
     this.#store.log.warn('places held outside of jobs are lost: the store does not have them any more', {
       places: grants.length,
@@ -148,7 +148,7 @@ export class LeaseHolder {
     for (const grant of grants) {
       const lose = this.#held.get(grant)
       this.#held.delete(grant)
-      lose?.(placeLost('the store was restored from a backup, or failed over'))
+      lose?.(placeLostError('the store was restored from a backup, or failed over'))
     }
   }
 
@@ -165,7 +165,7 @@ export class LeaseHolder {
     const deadlineMs = requestedAt.monotonicMs + lifeMs
     if (deadlineMs >= this.#deadlineMs) [this.#deadlineMs, this.#requestedAt] = [deadlineMs, requestedAt]
     this.#disarm?.()
-    this.#disarm = clock.after(Math.max(0, this.#deadlineMs - skewMs - clock.monotonicMs()), () => this.lost())
+    this.#disarm = clock.after(Math.max(0, this.#deadlineMs - skewMs - clock.monotonicMs()), () => this.dropLost())
   }
 
   #go(): void {
@@ -196,11 +196,11 @@ export class LeaseHolder {
         const [row] = await this.#store.call<Kept>('renew_holder', [id, lifeUs, this.#storeClock.cap(sentMs)])
         if (row === undefined || id !== this.id) continue
         this.#storeClock.recordReading(Number(row.now_us), clock.monotonicMs(), sentMs)
-        if (row.life_us === null) this.lost()
+        if (row.life_us === null) this.dropLost()
         else {
           this.#extend(requestedAt, Number(row.life_us) / 1_000)
           const held = new Set(row.held)
-          this.#forgotten(sure.filter((grant) => !held.has(grant) && this.#held.has(grant)))
+          this.#dropForgotten(sure.filter((grant) => !held.has(grant) && this.#held.has(grant)))
         }
         // Grants made while the renewal was under way are known by now, or in flight.
         const isStray = (grant: string) =>
@@ -246,7 +246,7 @@ export class LeaseHolder {
   }
 }
 
-function placeLost(why: string): AttemptError {
+function placeLostError(why: string): AttemptError {
   const message = `the place was lost: ${why}, so another process may have it now`
   return new AttemptError('SLUICE_LEASE_LOST', message, { retryable: true })
 }

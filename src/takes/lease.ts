@@ -27,13 +27,13 @@ export interface LeaseOptions {
   /** The taker's place in the line; null: it was not in a line. */
   readonly place: string | null
   /** Called with the age at which the grant is about to be used, in ms; `isLate`: it is too old for that. */
-  aged(ageMs: number, isLate: boolean): void
+  recordAge(ageMs: number, isLate: boolean): void
   /** Measures the way of the grant's one request, as `Grant.way`. */
   readonly way: WayMeter
   /** Called when the grant has ended. */
-  over(): void
+  onEnd(): void
   /** Called when the grant goes back unused. */
-  unused(lease: TakenGrant): void
+  refund(lease: TakenGrant): void
   /** Called with the difference between the units used of a bucket and those charged, before the store is informed. */
   settled(lease: TakenGrant, bucket: string, more: number): void
 }
@@ -75,7 +75,7 @@ export class TakenGrant implements Lease {
   }
 
   /** Records the id of the grant in Redis, and until when a request may begin, in monotonic ms. */
-  confirmed(id: string, deadlineMs: number): void {
+  recordConfirmed(id: string, deadlineMs: number): void {
     this.peerGrant = id
     this.#deadlineMs = deadlineMs
   }
@@ -86,7 +86,7 @@ export class TakenGrant implements Lease {
 
   checked(leftMs: number): void {
     const { lifeMs } = this.#options
-    if (Number.isFinite(lifeMs)) this.#options.aged(lifeMs - leftMs, leftMs <= 0)
+    if (Number.isFinite(lifeMs)) this.#options.recordAge(lifeMs - leftMs, leftMs <= 0)
   }
 
   get way(): WayMeter {
@@ -103,7 +103,7 @@ export class TakenGrant implements Lease {
   lose(reason: Error): void {
     if (this.#isOver) return
     this.#lost = reason
-    this.#options.over()
+    this.#options.onEnd()
     this.#controller?.abort(reason)
     this.#onLost?.(reason)
   }
@@ -177,21 +177,21 @@ export class TakenGrant implements Lease {
 
   /** Reports the grant to Redis as unused, once. Call it before the store gets the units back. */
   reportUnused(): void {
-    if (!this.#isReported) this.#options.unused(this)
+    if (!this.#isReported) this.#options.refund(this)
     this.#isReported = true
   }
 
   /** Ends the lease in this process only, because the next take gives it back in the same statement. */
   handOver(): void {
     this.#isOver = true
-    this.#options.over()
+    this.#options.onEnd()
     this.#options.holder.forget(this.id)
   }
 
   async #end(unused: boolean): Promise<void> {
     if (this.#isOver) return
     this.#isOver = true
-    this.#options.over()
+    this.#options.onEnd()
     if (unused) this.reportUnused()
     const { buckets, costs } = this.#options.want
     await this.#options.holder.end(this.id, buckets, unused ? costs : buckets.map(() => 0))

@@ -6,7 +6,7 @@ import type { PeerLimiter } from '../limits/peer.ts'
 import type { Acquirer, StoreAnswer, GrantResult, PendingGrant } from './acquire.ts'
 import type { LeaseHolder } from './lease-holder.ts'
 import { TakenGrant } from './lease.ts'
-import { aboveCapacity } from './take-errors.ts'
+import { aboveCapacityError } from './take-errors.ts'
 import type { TakeRequest } from './take-request.ts'
 
 /** Parameters of `Leases`; see the fields. */
@@ -57,11 +57,11 @@ export class Leases {
     // not concern the present holder.
     const isOld = pending.holder !== this.#options.holder.id
     if (answer.lost) {
-      if (!isOld) this.#options.holder.lost()
+      if (!isOld) this.#options.holder.dropLost()
       return {}
     }
     if (!answer.granted) {
-      if (answer.capacity !== null) throw aboveCapacity(want, Number(answer.capacity))
+      if (answer.capacity !== null) throw aboveCapacityError(want, Number(answer.capacity))
       const soonestMs = answer.soonest_us === neverUs ? 0 : Number(answer.soonest_us ?? 0) / 1_000
       const lacking = want.buckets.filter((_, i) => answer.lacking?.[i] !== false)
       return { soonestMs, waitMs: Math.max(1, Number(answer.wait_us ?? 1_000_000) / 1_000), lacking }
@@ -99,13 +99,13 @@ export class Leases {
       isUncharged: row === undefined,
       isProbe: row?.probing === true,
       place: row?.n ?? null,
-      aged: (ageMs, isLate) => margins.recordAge(want.limits, ageMs, isLate),
+      recordAge: (ageMs, isLate) => margins.recordAge(want.limits, ageMs, isLate),
       way: margins.measureWay(want.limits, (limits) => acquirer.chargeAgain(want.buckets, want.costs, limits)),
-      over: () => {
+      onEnd: () => {
         this.#held.delete(lease)
         if (lease.peerGrant !== undefined) this.#options.peer?.freePlaces(lease.peerGrant, want.buckets)
       },
-      unused: ({ peerGrant }) => peerGrant && this.#options.peer?.refund(peerGrant, want.buckets, want.costs),
+      refund: ({ peerGrant }) => peerGrant && this.#options.peer?.refund(peerGrant, want.buckets, want.costs),
       settled: ({ peerGrant }, bucket, more) => peerGrant && this.#options.peer?.settle(peerGrant, bucket, more),
     })
     return lease

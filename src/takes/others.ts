@@ -53,7 +53,7 @@ export class OthersUse {
    * @param limits those of the request
    * @param cap returns the latest time that the store's clock can show, in microseconds
    */
-  saw(
+  recordCounts(
     buckets: readonly string[],
     limits: readonly Counted[],
     counts: readonly Count[],
@@ -65,8 +65,8 @@ export class OthersUse {
     for (const match of matchesOf(limits, counts)) {
       const bucket = buckets.find((one) => limitOf(one) === match.limit && !/[*/]/.test(one))
       if (bucket === undefined || match.windowMs < windowMsMin) continue
-      const known = this.#knownOf(bucket)
-      const isFixed = known.witness.saw(match, atMs)
+      const known = this.#findKnown(bucket)
+      const isFixed = known.witness.recordCount(match, atMs)
       const untilMs = atMs + (match.resetMs ?? 0)
       // Rounding makes the end of one window move a little.
       const isSpent = match.left === 0 && isFixed && untilMs > known.spentUntilMs + slackMs
@@ -79,7 +79,7 @@ export class OthersUse {
     }
   }
 
-  #knownOf(bucket: string): Known {
+  #findKnown(bucket: string): Known {
     const known = this.#known.get(bucket) ?? {
       witness: new WindowWitness(),
       comparedMs: -Infinity,
@@ -101,14 +101,14 @@ export class OthersUse {
       this.#comparedMs = nowMs
       const columns: (string | number | null)[][] = [[], [], [], [], []]
       for (const [bucket, { match, at }] of this.#waiting) {
-        this.#knownOf(bucket).comparedMs = nowMs
+        this.#findKnown(bucket).comparedMs = nowMs
         const { most, left, windowMs, resetMs = 0, isFixed, marginMs } = match
         const ageMs = caughtUpMs(clock, at) - at.monotonicMs
         // The window of the answer is over.
         if (isFixed && resetMs <= ageMs) continue
         const sinceMs = ageMs + (isFixed ? Math.max(0, windowMs - resetMs) : windowMs) + marginMs + slackMs
-        const us = (ms: number) => Math.ceil(ms * 1_000)
-        const row = [hash64(bucket), most, left, us(sinceMs), isFixed ? us(resetMs - ageMs) : null]
+        const toUs = (ms: number) => Math.ceil(ms * 1_000)
+        const row = [hash64(bucket), most, left, toUs(sinceMs), isFixed ? toUs(resetMs - ageMs) : null]
         for (const [i, value] of row.entries()) columns[i]?.push(value)
       }
       this.#waiting.clear()

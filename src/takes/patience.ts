@@ -9,7 +9,7 @@ const answerMs = 5_000
  * Returns a signal that aborts when `given` does, or `answerMs` after the longest wait with the error that `late` returns;
  * undefined: neither can happen. Call `end` when the take is over.
  */
-export function patienceOf(
+export function createPatience(
   clock: Clock,
   given: AbortSignal | undefined,
   maxWaitMs: number,
@@ -32,14 +32,14 @@ export function patienceOf(
  * As `taking`, but rejects as soon as `signal` aborts, also while the store is silent. A grant that comes later goes back; one
  * whose reply is lost stays charged.
  */
-export function unlessAborted(taking: Promise<TakenGrant>, signal: AbortSignal): Promise<TakenGrant> {
+export function rejectOnAbort(taking: Promise<TakenGrant>, signal: AbortSignal): Promise<TakenGrant> {
   return new Promise((resolve, reject) => {
-    const aborted = () => reject(signal.reason as Error)
-    signal.addEventListener('abort', aborted)
+    const onAbort = () => reject(signal.reason as Error)
+    signal.addEventListener('abort', onAbort)
     const use = (lease: TakenGrant) => {
       if (signal.aborted) void lease.giveBack().catch(() => {})
       resolve(lease)
     }
-    taking.then(use, reject).finally(() => signal.removeEventListener('abort', aborted))
+    taking.then(use, reject).finally(() => signal.removeEventListener('abort', onAbort))
   })
 }

@@ -39,7 +39,7 @@ export class StoreOutage {
   }
 
   /** Counts a grant made without the store. */
-  granted(limits: readonly string[]): void {
+  recordGrant(limits: readonly string[]): void {
     this.uncharged++
     this.#log.debug('granted without the store', { limits: limits.join(', ') })
   }

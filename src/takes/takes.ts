@@ -20,9 +20,9 @@ import type { Lease, Taker, TakeOptions, Tried, Used, WaitOptions } from '../lim
 import { LeaseHolder, lifeUs } from './lease-holder.ts'
 import type { TakenGrant } from './lease.ts'
 import { freshMs, Leases } from './leases.ts'
-import { patienceOf, unlessAborted } from './patience.ts'
+import { createPatience, rejectOnAbort } from './patience.ts'
 import { StoreOutage } from './store-outage.ts'
-import { lateMsMax, sharedAway, silentStore, timeout, tooLate } from './take-errors.ts'
+import { lateMsMax, redisAwayError, silentStoreError, takeTimeoutError, tooLateError } from './take-errors.ts'
 import { FetchGrants } from './fetch-grants.ts'
 import { type Leaving, Turnstile } from './turnstile.ts'
 import { Waiters } from './waiters.ts'
@@ -46,7 +46,7 @@ const lookMs = 2_000
 const grantsOf = new WeakMap<Response, FetchGrants>()
 
 /** Returns a request as the circuit counts it, as one of its own. */
-function sentOf({ buckets, limits }: TakeRequest, requestedAt: Moment | undefined, isProbe: boolean): Sent {
+function sentRequestOf({ buckets, limits }: TakeRequest, requestedAt: Moment | undefined, isProbe: boolean): Sent {
   return { buckets, limits, requestedAt, isProbe, who: newId() }
 }
 
@@ -96,14 +96,14 @@ export class Takes implements Taker {
   /** See {@link Limit.tryTake}. */
   async tryTake(limits: Limit | readonly Limit[], options: TakeOptions = {}): Promise<Tried> {
     const want = takeRequestOf(limits, options)
-    const result = await this.#orOpen(want, () => this.#tracked(this.#try(want)))
+    const result = await this.#openWithoutStore(want, () => this.#track(this.#try(want)))
     const { grant: lease, waitMs = 0 } = result
     if (lease === undefined) {
       await result.unused?.giveBack()
       return { granted: false, retryAfterMs: Math.ceil(waitMs) }
     }
     lease.checked(lease.freshForMs)
-    if (lease.freshForMs > 0) return this.#unmeasured(want, { granted: true, retryAfterMs: 0, lease })
+    if (lease.freshForMs > 0) return this.#applyStatedMargin(want, { granted: true, retryAfterMs: 0, lease })
     // The reply came too late for the grant to be used.
     await lease.giveBack()
     return { granted: false, retryAfterMs: 0 }
@@ -112,11 +112,11 @@ export class Takes implements Taker {
   /** See {@link Limit.take}. */
   async take(limits: Limit | readonly Limit[], options: WaitOptions = {}): Promise<Lease> {
     const want = takeRequestOf(limits, options)
-    return this.#unmeasured(want, await this.#take(want, options))
+    return this.#applyStatedMargin(want, await this.#take(want, options))
   }
 
   /** It is not known what the caller does with the grant, so the way of its request cannot be measured. */
-  #unmeasured<T>({ limits }: TakeRequest, granted: T): T {
+  #applyStatedMargin<T>({ limits }: TakeRequest, granted: T): T {
     this.#margins.applyStatedMargin(limits)
     return granted
   }
@@ -144,7 +144,7 @@ export class Takes implements Taker {
         this.#take({ ...want, maxWaitMs: Math.max(0, untilMs - clock.monotonicMs()) }, { signal }, unused),
       recordRefusal: (refusal, requestedAt, isProbe) => {
         if (refusal.cause === undefined) this.#margins.applyStatedMargin(want.limits)
-        return this.#acquirer.recordRefusal(sentOf(want, requestedAt, isProbe), refusal)
+        return this.#acquirer.recordRefusal(sentRequestOf(want, requestedAt, isProbe), refusal)
       },
       recordAccepted: (requestedAt, host) => this.#acquirer.recordAccepted(want, requestedAt, host),
       served: (requestedAt) => this.#acquirer.recordServed(want, requestedAt),
@@ -181,7 +181,8 @@ export class Takes implements Taker {
     // the refusal.
     const requestedAt = this.#leases.probeOf(want.buckets)
     const bad = refusal ?? failureIn(response, want.limits)
-    if (bad !== undefined) await this.#acquirer.recordRefusal(sentOf(want, requestedAt, requestedAt !== undefined), bad)
+    if (bad !== undefined)
+      await this.#acquirer.recordRefusal(sentRequestOf(want, requestedAt, requestedAt !== undefined), bad)
     else if (isAccepted(response)) this.#acquirer.recordServed(want, requestedAt)
     if (bad === undefined && requestedAt !== undefined && isAccepted(response)) {
       await this.#acquirer.recordAccepted(want, requestedAt)
@@ -239,7 +240,9 @@ export class Takes implements Taker {
 
   /** Waits for a grant that is young enough to be used. */
   async #take(want: TakeRequest, { signal }: Pick<WaitOptions, 'signal'>, unused?: TakenGrant): Promise<TakenGrant> {
-    const result = await this.#orOpen(want, async () => ({ grant: await this.#untilGranted(want, signal, unused) }))
+    const result = await this.#openWithoutStore(want, async () => ({
+      grant: await this.#repeatUntilGranted(want, signal, unused),
+    }))
     const lease = result.grant as TakenGrant
     // The store was not called, so the unused grant was not given back.
     if (lease.isUncharged) void unused?.giveBack()
@@ -250,7 +253,7 @@ export class Takes implements Taker {
     return { id: randomUUID(), holder: this.#holder.id }
   }
 
-  #untilGranted(
+  #repeatUntilGranted(
     want: TakeRequest,
     given: AbortSignal | undefined,
     unused: TakenGrant | undefined,
@@ -258,7 +261,7 @@ export class Takes implements Taker {
     const { clock } = this.#options.store
     // One signal may end any number of takes.
     if (given !== undefined) setMaxListeners(Infinity, given)
-    const { signal, end } = patienceOf(clock, given, want.maxWaitMs, () => silentStore(want))
+    const { signal, end } = createPatience(clock, given, want.maxWaitMs, () => silentStoreError(want))
     const line = newId()
     const untilMs = clock.monotonicMs() + want.maxWaitMs
     let isInLine = false
@@ -280,19 +283,19 @@ export class Takes implements Taker {
       onLate: (lease, _, sinceMs) => {
         lease.checked(0)
         lease.reportUnused()
-        if (clock.monotonicMs() - sinceMs > lateMsMax) throw tooLate(want)
+        if (clock.monotonicMs() - sinceMs > lateMsMax) throw tooLateError(want)
       },
-      createTimeoutError: (soonestMs) => timeout(want, soonestMs),
+      createTimeoutError: (soonestMs) => takeTimeoutError(want, soonestMs),
       onFailed: async (back) => {
-        if (back !== undefined) void this.#tracked(back.giveBack())
-        if (isInLine) void this.#tracked(this.#leave(line))
+        if (back !== undefined) void this.#track(back.giveBack())
+        if (isInLine) void this.#track(this.#leave(line))
       },
     }
-    const taking = this.#tracked(this.#acquirer.repeatUntilGranted(loop, unused, signal))
-    return signal === undefined ? taking : unlessAborted(taking, signal).finally(end)
+    const taking = this.#track(this.#acquirer.repeatUntilGranted(loop, unused, signal))
+    return signal === undefined ? taking : rejectOnAbort(taking, signal).finally(end)
   }
 
-  #tracked<T>(work: Promise<T>): Promise<T> {
+  #track<T>(work: Promise<T>): Promise<T> {
     const over = () => void this.#underway.delete(work)
     this.#underway.add(work)
     work.then(over, over)
@@ -319,7 +322,7 @@ export class Takes implements Taker {
     // The first take of a process waits until Redis is known.
     peer?.start()
     await peer?.waitUntilReady()
-    if (peer?.isAway === true && !peer.isOpenFor(want.limits)) throw sharedAway()
+    if (peer?.isAway === true && !peer.isOpenFor(want.limits)) throw redisAwayError()
     await this.#look()
     const known = this.#holder.expect(pending.id)
     try {
@@ -328,7 +331,7 @@ export class Takes implements Taker {
       const wait = waitMs === Infinity ? null : Math.floor(waitMs * 1_000)
       const taker = { line, n: back?.place ?? null, wait, holder: pending.holder ?? null, life: lifeUs }
       const request = { pending, buckets: want.buckets, units: want.costs, back, taker }
-      const leaving = { signal, ms: Math.max(waitMs, awayMs), late: () => timeout(want, 0) }
+      const leaving = { signal, ms: Math.max(waitMs, awayMs), late: () => takeTimeoutError(want, 0) }
       const send = () => {
         this.#checkOpen()
         return this.#acquirer.request(request)
@@ -339,7 +342,7 @@ export class Takes implements Taker {
       if (result.grant === undefined) return result
       const { fromMs, waitMs: againMs, id } = await this.#acquirer.confirm(request, answer)
       if (fromMs === undefined) return { soonestMs: againMs, waitMs: againMs, unused: result.grant }
-      if (id !== undefined) result.grant.confirmed(id, fromMs + freshMs(answer))
+      if (id !== undefined) result.grant.recordConfirmed(id, fromMs + freshMs(answer))
       if (!this.#closed.signal.aborted) return result
       await result.grant.giveBack()
       throw closedError()
@@ -349,10 +352,13 @@ export class Takes implements Taker {
   }
 
   /** Calls `send`; if the store is away and each limit has `onStoreError: 'open'`, resolves to a lease without a charge. */
-  async #orOpen(want: TakeRequest, request: () => Promise<GrantResult<TakenGrant>>): Promise<GrantResult<TakenGrant>> {
+  async #openWithoutStore(
+    want: TakeRequest,
+    request: () => Promise<GrantResult<TakenGrant>>,
+  ): Promise<GrantResult<TakenGrant>> {
     if (!want.limits.every((limit) => limit.isOpenWithoutStore)) return request()
     const open = () => {
-      this.#outage.granted(want.limits.map(({ name }) => name))
+      this.#outage.recordGrant(want.limits.map(({ name }) => name))
       return { grant: this.#leases.make(want, randomUUID(), 0) }
     }
     if (this.#outage.isOn) return open()

@@ -40,11 +40,11 @@ export class Turnstile {
   async pass<T>(body: () => Promise<T>, leaving: Leaving): Promise<T> {
     leaving.signal?.throwIfAborted()
     if (this.#free > 0) this.#free--
-    else await this.#turn(leaving)
+    else await this.#waitForTurn(leaving)
     try {
       return await body()
     } catch (error) {
-      if (error instanceof StoreError) this.#unanswered(error)
+      if (error instanceof StoreError) this.#failUnanswered(error)
       throw error
     } finally {
       const [next] = this.#line
@@ -53,12 +53,12 @@ export class Turnstile {
     }
   }
 
-  #turn({ signal, ms, late }: Leaving): Promise<void> {
+  #waitForTurn({ signal, ms, late }: Leaving): Promise<void> {
     return new Promise((resolve, reject) => {
       const over = () => {
         this.#line.delete(waiting)
         cancel()
-        signal?.removeEventListener('abort', aborted)
+        signal?.removeEventListener('abort', onAbort)
       }
       const fail = (reason: unknown) => {
         over()
@@ -69,15 +69,15 @@ export class Turnstile {
         resolve()
       }
       const waiting: Waiting = { sinceMs: this.#clock.monotonicMs(), go, fail }
-      const aborted = () => fail(signal?.reason)
+      const onAbort = () => fail(signal?.reason)
       const cancel = ms === Infinity ? () => {} : this.#clock.after(ms, () => fail(late()))
-      signal?.addEventListener('abort', aborted)
+      signal?.addEventListener('abort', onAbort)
       this.#line.add(waiting)
     })
   }
 
   /** Otherwise each request would wait for its own time-out, and a long line for minutes. */
-  #unanswered(error: StoreError): void {
+  #failUnanswered(error: StoreError): void {
     const beforeMs = this.#clock.monotonicMs() - this.#patienceMs
     for (const waiting of this.#line) if (waiting.sinceMs <= beforeMs) waiting.fail(error)
   }

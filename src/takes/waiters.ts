@@ -21,8 +21,8 @@ export class Waiters {
   async wait(buckets: readonly string[], ms: number, clock: Clock, signal?: AbortSignal): Promise<void> {
     if (this.#isClosed) return
     // Without notifications the waiters only try again a little later.
-    const missed = () => [...this.#naps.keys()].forEach((bucket) => this.#wake(bucket))
-    this.#listening ??= this.#db.listen(this.#channel, (bucket) => this.#wake(bucket), missed).catch(() => undefined)
+    const wakeAll = () => [...this.#naps.keys()].forEach((bucket) => this.#wake(bucket))
+    this.#listening ??= this.#db.listen(this.#channel, (bucket) => this.#wake(bucket), wakeAll).catch(() => undefined)
     const nap = new AbortController()
     for (const bucket of buckets) {
       this.#naps.set(bucket, (this.#naps.get(bucket) ?? new Set()).add(nap))

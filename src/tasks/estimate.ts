@@ -91,7 +91,7 @@ export class Estimates {
   /**
    * Records that one grant of a job of this input really used this much. An attempt that used nothing teaches nothing.
    */
-  saw(task: string, limit: Limit, input: unknown, used: number): void {
+  recordUse(task: string, limit: Limit, input: unknown, used: number): void {
     const declared = this.#declared(limit, input)
     if (declared === 0 || used <= 0) return
     const value = routeOf(limit, input)

@@ -39,15 +39,15 @@ export function newPlace(
   const home = placeAtHome(job, task, rulebook)
   if (home !== undefined || isAdmitted(job, rulebook)) {
     const place = home ?? placeElsewhere(job, task, rulebook, opens)
-    const check = (found: NewPlace | undefined) => patiently(found, job, task, patience)
+    const check = (found: NewPlace | undefined) => limitMoves(found, job, task, patience)
     return isPromise(place) ? place.then(check) : check(place)
   }
   return admission(job, task, rulebook).then(async (place) =>
-    patiently(place ?? (await placeElsewhere(job, task, rulebook, opens)), job, task, patience),
+    limitMoves(place ?? (await placeElsewhere(job, task, rulebook, opens)), job, task, patience),
   )
 }
 
-function patiently(
+function limitMoves(
   place: NewPlace | undefined,
   { id }: ClaimedJob,
   { name }: AnyTask,
@@ -138,10 +138,10 @@ function placeElsewhere(
     const held = `${unknown}, which the code of the worker that took it does not know`
     return { kind: 'readmit', place: { ...same, delayUs: strangerMs * 1_000, held } }
   }
-  return rulebook.hasDispatchRules ? byRule(job, task, rulebook, opens) : undefined
+  return rulebook.hasDispatchRules ? placeByDispatchRules(job, task, rulebook, opens) : undefined
 }
 
-async function byRule(
+async function placeByDispatchRules(
   job: ClaimedJob,
   task: AnyTask,
   rulebook: Rulebook,

@@ -4,7 +4,7 @@ import { span } from '../core/figures.ts'
 import { StaleGrantError } from '../http/allowance.ts'
 
 /** Returns the error that aborts what the handler left running. */
-export function attemptOver(): AttemptError {
+export function attemptOverError(): AttemptError {
   return new AttemptError('SLUICE_ATTEMPT_OVER', 'the attempt is over; it makes no further calls', { retryable: false })
 }
 
@@ -12,13 +12,13 @@ export function attemptOver(): AttemptError {
 export const lateMax = 5
 
 /** Returns the error of a request for which so many were. */
-export function tooLate(grantMs: number, source: 'the store' | 'Redis'): StaleGrantError {
+export function tooLateError(grantMs: number, source: 'the store' | 'Redis'): StaleGrantError {
   const why = `${lateMax} grants in a row were too old when they arrived; this machine, or the network to ${source}, is too slow for a grant of ${span(grantMs)}`
   return new StaleGrantError(`no request was sent: ${why}. Another attempt may succeed.`)
 }
 
 /** Returns the error of an attempt whose grant expired before its handler could be called. @param name the task's */
-export function staleBeforeCall(name: string): StaleGrantError {
+export function staleBeforeCallError(name: string): StaleGrantError {
   return new StaleGrantError(
     `the grant ran out before "${name}" could be called: while its input was checked (make the schema faster, and do look-ups in the handler), or while a thread was prepared`,
   )

@@ -33,7 +33,7 @@ export class AttemptEvents implements Watch {
 
   begun(jobs: readonly ClaimedJob[]): void {
     if (!this.#report.has('started')) return
-    for (const job of jobs) this.#report.emit('started', this.#about(job))
+    for (const job of jobs) this.#report.emit('started', this.#describeAttempt(job))
   }
 
   /** False for almost every success: then nothing waits for its record. */
@@ -43,33 +43,33 @@ export class AttemptEvents implements Watch {
   }
 
   ended(job: ClaimedJob, outcome: Outcome): void {
-    if (outcome.kind === 'done') return this.#done(job, outcome.tookMs)
+    if (outcome.kind === 'done') return this.#emitDone(job, outcome.tookMs)
     if (!('error' in outcome)) return
     const error = recorded(outcome.error)
     if (outcome.kind === 'throttled') {
       const { tookMs, delayMs: retryInMs } = outcome
-      return this.#report.emit('throttled', { ...this.#about(job), error, tookMs, retryInMs })
+      return this.#report.emit('throttled', { ...this.#describeAttempt(job), error, tookMs, retryInMs })
     }
     if (outcome.kind === 'failed')
-      return this.#report.emit('exhausted', { ...this.#about(job), reason: outcome.reason, error, jobs: 1 })
+      return this.#report.emit('exhausted', { ...this.#describeAttempt(job), reason: outcome.reason, error, jobs: 1 })
     const { failures = 0, sinceMs = this.#clock.monotonicMs() } = this.#failing.get(job.task) ?? {}
     this.#failing.set(job.task, { failures: failures + 1, sinceMs })
     const retryInMs = outcome.kind === 'retry' ? outcome.delayMs : 0
-    this.#report.emit('failed', { ...this.#about(job), error, tookMs: outcome.tookMs, retryInMs })
+    this.#report.emit('failed', { ...this.#describeAttempt(job), error, tookMs: outcome.tookMs, retryInMs })
   }
 
-  #done(job: ClaimedJob, tookMs: number): void {
+  #emitDone(job: ClaimedJob, tookMs: number): void {
     const { task } = job
     const failing = this.#failing.get(task)
     this.#failing.delete(task)
-    if (this.#report.has('done')) this.#report.emit('done', { ...this.#about(job), tookMs })
+    if (this.#report.has('done')) this.#report.emit('done', { ...this.#describeAttempt(job), tookMs })
     if (failing === undefined || failing.failures < failuresMin) return
     const { failures, sinceMs } = failing
     const forMs = this.#clock.monotonicMs() - sinceMs
     this.#report.emit('recovered', { task, failures, forMs, worker: this.#worker() })
   }
 
-  #about({ id, task, queue, attempt }: ClaimedJob): AttemptEvent {
+  #describeAttempt({ id, task, queue, attempt }: ClaimedJob): AttemptEvent {
     return { job: id, task, queue, attempt, worker: this.#worker() }
   }
 }

@@ -14,7 +14,7 @@ import { type Refusal, type Refused, refusalOf } from '../http/feedback.ts'
 import { Allowance, StaleGrantError, uncalledCode } from '../http/allowance.ts'
 import { createFetch } from '../http/fetch.ts'
 import { check } from '../http/status.ts'
-import { attemptOver, staleBeforeCall } from './attempt-errors.ts'
+import { attemptOverError, staleBeforeCallError } from './attempt-errors.ts'
 import { badAnswerIn, isSure, isUnseen, type Late, lateAt, shownBy } from './bad-answer.ts'
 import { newPlace, type NewPlace } from './admission.ts'
 import { poolMembersOf, withBase } from './pool-choice.ts'
@@ -110,7 +110,7 @@ export class Attempt {
       if ('tookMs' in outcome) this.#options.patience.forget(this.job.id)
       const shown = this.#isRefused || this.job.buckets === null ? undefined : shownBy(outcome, this.#allowance)
       const { source } = this.#options
-      if (shown && (this.job.isProbe === true || source.isWatching)) this.#ownGrants().ended(shown)
+      if (shown && (this.job.isProbe === true || source.isWatching)) this.#openGrants().ended(shown)
       if (outcome.kind === 'unused' || outcome.kind === 'readmit' || outcome.kind === 'discard') source.refund(this.job)
       if (this.#isCalled && isUnseen(this.#allowance)) source.applyStatedMargin(this.#task.limits)
       return this.#isCalled ? this.#reported(outcome) : outcome
@@ -145,7 +145,7 @@ export class Attempt {
       // An attempt whose handler was not called has used nothing.
       const kind = this.#isCalled ? 'return' : 'unused'
       const late = this.#late !== undefined
-      const uncalled = late ? undefined : this.#uncalled(error)
+      const uncalled = late ? undefined : this.#findUncalledReason(error)
       if (uncalled !== undefined) return this.#hasPatience(uncalled) ? { kind } : this.#verdict(uncalled, tookMs)
       if (this.#given !== undefined && !late && !this.#isCalled) return { kind }
       if (this.#given !== undefined && !late && this.#task.isOnce)
@@ -156,7 +156,7 @@ export class Attempt {
       this.#disarm?.()
       this.#hasEnded = true
       this.#options.notes.close(this.job)
-      this.#controller?.abort(attemptOver())
+      this.#controller?.abort(attemptOverError())
       if (this.#given !== undefined && this.#work !== undefined)
         this.#options.stuck.watch(this.job, this.#given.reason, this.#work)
     }
@@ -176,7 +176,7 @@ export class Attempt {
    * Returns the reason if nothing was sent, so that the job goes back, whatever error the handler or a client library
    * threw.
    */
-  #uncalled(error: unknown): AttemptError | undefined {
+  #findUncalledReason(error: unknown): AttemptError | undefined {
     const isStale = !this.#isCalled && error instanceof StaleGrantError
     return this.#allowance?.returned ?? (isStale ? error : undefined)
   }
@@ -211,15 +211,15 @@ export class Attempt {
     const { refusal, isReported } = found
     let { heldMs } = found
     // While the store is unavailable nothing is claimed either.
-    if (!this.#isRefused && !isReported) heldMs = await this.#refused(refusal).catch(() => undefined)
+    if (!this.#isRefused && !isReported) heldMs = await this.#recordRefusal(refusal).catch(() => undefined)
     // A single failure is an ordinary one.
     const isThrottled = refusal.cause === undefined || heldMs !== undefined
     return this.#verdict(error, tookMs, isThrottled ? { ...refusal, heldMs } : undefined)
   }
 
-  #refused(refusal: Refusal): Promise<number | undefined> {
+  #recordRefusal(refusal: Refusal): Promise<number | undefined> {
     this.#isRefused = true
-    return this.#ownGrants().recordRefusal(refusal, undefined)
+    return this.#openGrants().recordRefusal(refusal, undefined)
   }
 
   #verdict(error: unknown, tookMs: number, refusal?: Throttling): Outcome {
@@ -243,9 +243,9 @@ export class Attempt {
     if (place !== undefined) return { place }
     const validated = validate(this.#task, this.job.input)
     const { value } = isPromise(validated) ? await validated : validated
-    if (this.#task.thread !== undefined) return { result: await this.#inThread(this.#task.thread, value) }
+    if (this.#task.thread !== undefined) return { result: await this.#runInThread(this.#task.thread, value) }
     this.#begin()
-    const result: unknown = await this.#task.run(value, this.#context())
+    const result: unknown = await this.#task.run(value, this.#createContext())
     // `return fail(…)` would count as done.
     if (isMeantToThrow(result)) throw result
     // `return fetch(url)` would count as done, too, whatever the vendor answered.
@@ -255,18 +255,18 @@ export class Attempt {
   /** The last check before the call: a schema, or a thread, may have taken long. */
   #begin(): void {
     if (this.#given !== undefined) throw this.#given.reason
-    if (this.#grantMs !== undefined && this.#isOlderThan(this.#grantMs)) throw staleBeforeCall(this.#task.name)
+    if (this.#grantMs !== undefined && this.#isOlderThan(this.#grantMs)) throw staleBeforeCallError(this.#task.name)
     this.#isCalled = true
   }
 
-  async #inThread(file: URL, input: unknown): Promise<unknown> {
+  async #runInThread(file: URL, input: unknown): Promise<unknown> {
     const threads = this.#options.threads as Threads
     this.#wasQueued = threads.isBusy
     // The timeout does not run while the attempt waits for a thread.
     this.#disarm?.()
     const begun = () => this.#arm()
     const ready = () => this.#begin()
-    return threads.run({ file, task: this.#task.name, input, context: this.#context(), begun, ready })
+    return threads.run({ file, task: this.#task.name, input, context: this.#createContext(), begun, ready })
   }
 
   #isOlderThan(ms: number): boolean {
@@ -286,17 +286,17 @@ export class Attempt {
   })
 
   static readonly #logOf = getter(function () {
-    return this[owner].#ownNotes().log
+    return this[owner].#openNotes().log
   })
 
   static readonly #limitsOf = getter(function () {
     const self = this[owner]
     return {
-      refused: async (refused: Refused = {}) => void (await self.#refused(refusalOf(refused, self.#task.limits))),
+      refused: async (refused: Refused = {}) => void (await self.#recordRefusal(refusalOf(refused, self.#task.limits))),
     }
   })
 
-  #ownNotes(): Notes {
+  #openNotes(): Notes {
     const { store, notes, worker } = this.#options
     const { id, task, attempt } = this.job
     this.#notes ??= notes.open(this.job, store.report.logOf({ task, job: id, attempt, worker: worker?.() }), () =>
@@ -305,18 +305,18 @@ export class Attempt {
     return this.#notes
   }
 
-  #context(): Context {
+  #createContext(): Context {
     const { job } = this
     const { labels = {} } = this.#options
     const { pool } = poolMembersOf(job, this.#task)
-    const settle: Context['settle'] = (actual) => this.#ownGrants().settle(actual, this.#signal())
+    const settle: Context['settle'] = (actual) => this.#openGrants().settle(actual, this.#signal())
     const context = {
       pool,
       labels,
       attempt: job.attempt,
       ambiguous: job.ambiguous,
       settle,
-      progress: (done: number, total?: number) => this.#ownNotes().progress(done, total),
+      progress: (done: number, total?: number) => this.#openNotes().progress(done, total),
       job: { id: job.id, queue: job.queue, createdAt: new Date(job.createdMs), tags: job.tags ?? [] },
     }
     Object.defineProperty(context, owner, { value: this })
@@ -327,7 +327,7 @@ export class Attempt {
     return context as typeof context & Pick<Context, 'fetch' | 'limits' | 'log' | 'signal'>
   }
 
-  #ownGrants(): AttemptGrants {
+  #openGrants(): AttemptGrants {
     const of = { job: this.job, limits: this.#task.limits, grantMs: this.#grantMs }
     return (this.#grants ??= this.#options.source.grantsOf(of))
   }
@@ -341,7 +341,7 @@ export class Attempt {
       // at any moment.
       store.db.checkOutside('ctx.fetch')
       // Most of what it costs to begin and end a short attempt that only passes its fetch on.
-      this.#allowance ??= new Allowance(this.#ownGrants(), this.#signal())
+      this.#allowance ??= new Allowance(this.#openGrants(), this.#signal())
       call ??= createFetch({ agent, clock: store.clock, allowance: this.#allowance, limits })
       return call(...args)
     }
@@ -352,7 +352,7 @@ export class Attempt {
       this.#controller = new AbortController()
       if (this.#given !== undefined) this.#controller.abort(this.#given.reason)
       // The signal is first read by something that the handler left running.
-      else if (this.#hasEnded) this.#controller.abort(attemptOver())
+      else if (this.#hasEnded) this.#controller.abort(attemptOverError())
     }
     return this.#controller.signal
   }

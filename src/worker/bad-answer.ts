@@ -2,7 +2,7 @@
 import { AttemptError } from '../core/errors.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
 import type { Allowance } from '../http/allowance.ts'
-import { failureIn, type Refusal, refusalIn, unanswered, vendorLimitedCode } from '../http/feedback.ts'
+import { failureIn, type Refusal, refusalIn, unansweredFailure, vendorLimitedCode } from '../http/feedback.ts'
 import type { Limit } from '../limits/limit.ts'
 import { retryInCode } from '../tasks/outcome.ts'
 
@@ -39,17 +39,18 @@ export function badAnswerIn(
   allowance: Allowance | undefined,
   late: Late | undefined,
 ): BadAnswer | undefined {
-  if (late !== undefined) return late.host === undefined ? undefined : fresh(unanswered('no answer in time', late.host))
+  if (late !== undefined)
+    return late.host === undefined ? undefined : createBadAnswer(unansweredFailure('no answer in time', late.host))
   const refusal = refusalIn(error, limits)
   if (refusal !== undefined) return { refusal, heldMs: undefined, isReported: allowance?.isRefused === true }
   if (allowance?.bad !== undefined) return { ...allowance.bad, isReported: true }
   // An error after the vendor has served the request is the handler's own.
   if (allowance?.isAccepted === true) return undefined
   const failure = failureIn(error, limits)
-  return failure && fresh(failure)
+  return failure && createBadAnswer(failure)
 }
 
-const fresh = (refusal: Refusal): BadAnswer => ({ refusal, heldMs: undefined, isReported: false })
+const createBadAnswer = (refusal: Refusal): BadAnswer => ({ refusal, heldMs: undefined, isReported: false })
 
 /** Returns true if surely nothing was done: the error claims so, or the vendor refused the only request. */
 export function isSure(

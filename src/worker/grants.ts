@@ -20,7 +20,7 @@ import type { Limit } from '../limits/limit.ts'
 import type { PeerLimiter } from '../limits/peer.ts'
 import type { ChargeAgain } from '../limits/samples.ts'
 import type { Count } from '../vendors/answer.ts'
-import { lateMax, tooLate } from './attempt-errors.ts'
+import { lateMax, tooLateError } from './attempt-errors.ts'
 import { requestUnits, settledUnits } from './named-units.ts'
 
 /** Parameters of `StoreGrants`; see the fields. */
@@ -190,7 +190,7 @@ export class StoreGrants implements Grants {
     const limit = limits.find((each) => each.name === name)
     if (limit?.learn === undefined || this.#learned.has(name)) return
     this.#learned.add(name)
-    if (took > 0) estimates?.saw(job.task, limit, job.input, (units * (this.#costs[at] ?? 1)) / took)
+    if (took > 0) estimates?.recordUse(job.task, limit, job.input, (units * (this.#costs[at] ?? 1)) / took)
   }
 
   /** Returns what was charged and settled, as far as it differs from the job's costs. */
@@ -231,9 +231,9 @@ export class StoreGrants implements Grants {
           true,
         )
         this.#isUnused(grant)
-        if (n === lateMax) throw tooLate(grantMs, 'the store')
+        if (n === lateMax) throw tooLateError(grantMs, 'the store')
       },
-      createTimeoutError: () => tooLate(grantMs, 'the store'),
+      createTimeoutError: () => tooLateError(grantMs, 'the store'),
       // A grant that the caller passed in is the caller's to refund.
       onFailed: async (back) => {
         if (back !== undefined && back !== first) await this.#giveBack(back).catch(() => {})

@@ -23,7 +23,11 @@ const nowhere = [
  */
 export async function labelsOf(given: Labels = {}): Promise<Labels> {
   const named = givenLabels(given)
-  const all: Labels = { host: hostname(), ...('ip' in named ? {} : { ip: (await address()) ?? hostname() }), ...named }
+  const all: Labels = {
+    host: hostname(),
+    ...('ip' in named ? {} : { ip: (await findAddress()) ?? hostname() }),
+    ...named,
+  }
   return checkLabels(all)
 }
 
@@ -58,15 +62,15 @@ function fromEnv(): Labels {
 }
 
 /** Returns the address with which this machine would reach the network; undefined: it has no route. */
-async function address(): Promise<string | undefined> {
+async function findAddress(): Promise<string | undefined> {
   for (const [type, to] of nowhere) {
-    const found = await sourceFor(type, to)
+    const found = await findSourceAddress(type, to)
     if (found !== undefined) return found
   }
   return undefined
 }
 
-function sourceFor(type: SocketType, to: string): Promise<string | undefined> {
+function findSourceAddress(type: SocketType, to: string): Promise<string | undefined> {
   return new Promise((resolve) => {
     const socket = createSocket(type)
     const end = (found: string | undefined) => {

@@ -27,13 +27,13 @@ export async function claimAllOnce(max: number, once: Once): Promise<number> {
   const { hand } = dispatcher
   let { sinceMs } = once
   let claimed = 0
-  const ran = () => claimed - hand.returned - hand.readmitted
+  const countRan = () => claimed - hand.returned - hand.readmitted
   for (let vain = 0; ;) {
     // Jobs that were put off count as handled, but are no reason to go on.
-    const ended = () => ran() - hand.putOff
+    const ended = () => countRan() - hand.putOff
     const [returned, readmitted, endedBefore] = [hand.returned, hand.readmitted, ended()]
-    while (ran() < max && !end.aborted) {
-      const count = await dispatcher.claimOnce(max - ran(), end)
+    while (countRan() < max && !end.aborted) {
+      const count = await dispatcher.claimOnce(max - countRan(), end)
       if (count === 0) break
       claimed += count
     }
@@ -47,9 +47,9 @@ export async function claimAllOnce(max: number, once: Once): Promise<number> {
     // first.
     const isUseful = ended() > endedBefore || hand.readmitted > readmitted
     const hasDecided = (await member.endOverdue()) > 0
-    if (end.aborted || !(isUseful || hasDecided || hand.returned > returned)) return ran()
+    if (end.aborted || !(isUseful || hasDecided || hand.returned > returned)) return countRan()
     if (isUseful) [vain, sinceMs] = [0, clock.monotonicMs()]
-    else if (clock.monotonicMs() - sinceMs > uselessMsMax) return ran()
+    else if (clock.monotonicMs() - sinceMs > uselessMsMax) return countRan()
     else await clock.sleep(clock.random() * Math.min(2_000, 100 * 2 ** vain++), end)
   }
 }

@@ -47,7 +47,7 @@ export function createRound(rounds: Rounds): () => Promise<void> {
     rests &&= rounds.hand.size === 0 && !rounds.stop.aborted
     if (rests) {
       rests = false
-      rounds.heartbeat?.beaten()
+      rounds.heartbeat?.recordBeat()
       return
     }
     // This runs even while the store is away, so that a stopping worker does not wait for a silent outlet.
@@ -66,8 +66,8 @@ export function createRound(rounds: Rounds): () => Promise<void> {
 /** Does one round; resolves to whether the next one may be left out. */
 async function round(rounds: Rounds): Promise<boolean> {
   const { member, maintenance, alarms, heartbeat, stop, lost, freed, publish } = rounds
-  const result = await member.round(stop.aborted)
-  if (result.lost === undefined) heartbeat?.beaten()
+  const result = await member.runRound(stop.aborted)
+  if (result.lost === undefined) heartbeat?.recordBeat()
   else lost(result.lost)
   if (result.isTurn && (await member.watch()).length > 0) freed()
   await dropCancelled(rounds)

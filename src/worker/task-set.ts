@@ -33,7 +33,7 @@ export class TaskSet {
   constructor(tasks: readonly AnyTask[], labels: Member['labels']) {
     this.#labels = labels
     const all = tasks
-      .flatMap((task) => [task, ...(task.formerly ?? []).map((old) => underName(task, old))])
+      .flatMap((task) => [task, ...(task.formerly ?? []).map((old) => renameTask(task, old))])
       .flatMap((task) => (task.onFailed === undefined ? [task] : [task, task.onFailed]))
     this.#byName = new Map(all.map((task) => [task.name, task]))
     const twice = all.find((task) => this.#byName.get(task.name) !== task)
@@ -43,7 +43,7 @@ export class TaskSet {
   }
 
   /** Returns what the store has to know about the tasks. */
-  known(rulebook: Rulebook): Pick<Member, 'tasks' | 'homes' | 'once' | 'onFailed' | 'currently' | 'labels'> {
+  describeTasks(rulebook: Rulebook): Pick<Member, 'tasks' | 'homes' | 'once' | 'onFailed' | 'currently' | 'labels'> {
     const all = [...this.#byName.values()]
     const own = ({ queue }: AnyTask) => (typeof queue === 'string' ? queue : 'default')
     return {
@@ -107,8 +107,8 @@ export class TaskSet {
 }
 
 /** Returns a task as it is for jobs that were sent under another name. */
-function underName(task: AnyTask, name: string): AnyTask {
+function renameTask(task: AnyTask, name: string): AnyTask {
   const { onFailed } = task
-  const failed = onFailed && underName(onFailed, `${name}${failureSuffix}`)
+  const failed = onFailed && renameTask(onFailed, `${name}${failureSuffix}`)
   return { ...task, name, onFailed: failed }
 }

@@ -64,7 +64,7 @@ export class Threads {
    */
   async open(tasks: readonly AnyTask[]): Promise<void> {
     for (const { name, thread } of tasks) {
-      if (thread === undefined || exists(fileURLToPath(thread))) continue
+      if (thread === undefined || isFile(fileURLToPath(thread))) continue
       throw new UsageError(
         'SLUICE_BAD_TASK',
         `task "${name}": its \`thread\`, ${fileURLToPath(thread)}, does not exist; keep it beside the tasks, out of bundles`,
@@ -239,7 +239,7 @@ class ThreadSession {
 }
 
 /** True if the file exists, or its JavaScript after a build. */
-function exists(file: string): boolean {
+function isFile(file: string): boolean {
   return existsSync(file) || existsSync(file.replace(/\.([cm]?)tsx?$/, '.$1js'))
 }
 

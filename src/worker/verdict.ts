@@ -53,7 +53,7 @@ export function verdict(failure: Failure, clock: Clock): Outcome {
   const isWaiting = refusal?.cause === 'credential' && known?.code === 'SLUICE_HTTP_STATUS'
   if (known?.retryable === false && !isWaiting) return { kind: 'failed', reason: 'refused', error: text, tookMs }
   if (task.isOnce && isInDoubt) return { kind: 'failed', reason: 'doubtful', error: text, tookMs }
-  if (refusal !== undefined) return throttled(failure, refusal, text, clock)
+  if (refusal !== undefined) return throttledOutcome(failure, refusal, text, clock)
   const failed = job.failed + 1
   if (failed >= task.retry.attempts) return { kind: 'failed', reason: 'exhausted', error: text, tookMs }
   const policyMs = known?.code === retryInCode ? 0 : delayMs(failed, task.retry, clock.random())
@@ -66,7 +66,7 @@ export function verdict(failure: Failure, clock: Clock): Outcome {
  * Returns the outcome of an attempt that the vendor refused. Its job waits as long as the vendor demands, or else for
  * its limits.
  */
-function throttled(
+function throttledOutcome(
   { job, task: { retry }, tookMs }: Failure,
   { retryAfterMs, cause, heldMs }: Throttling,
   error: string,

@@ -83,7 +83,7 @@ export class Worker {
     const { outlet: elsewhere } = options
     const here = (this.#here = elsewhere === undefined ? this.#localOutlet() : undefined)
     const hasStints = () => this.#hand.hasStints
-    const member = { queues, ...repertoire.known(rulebook), slots: concurrency, hasStints, version }
+    const member = { queues, ...repertoire.describeTasks(rulebook), slots: concurrency, hasStints, version }
     this.#member = new Membership(store, member, new StoreEpoch(store, storeClock))
     this.#dispatcher = new Dispatcher({
       claims: this.#claims,
@@ -171,27 +171,27 @@ export class Worker {
     const { db, schema } = this.#options.store
     this.#beginRounds()
     await this.#renewGates()
-    const called = (notice: string) => this.#called(notice)
+    const called = (notice: string) => this.#handleNotice(notice)
     // While the connection was lost, a call-back may have been missed.
     this.#unlisten = await db.listen(`${schema}.wake`, called, () => ['!', '*'].forEach(called))
     this.#unreported = await db.listen(`${schema}.event`, (notice) => this.#reportNotice(notice))
     this.#unwatch = this.#options.peer?.onChange(() => this.#dispatcher.wake())
     await this.#timetable.define()
-    await this.#warm()
+    await this.#prepare()
     this.#dispatcher.start()
     this.#timetable.start(this.#stop.signal)
     await this.#options.companion?.start()
   }
 
   /** Reads a notification. */
-  #called(payload: string): void {
+  #handleNotice(payload: string): void {
     const isConcerned = readCallBack(payload)
     if (isConcerned !== undefined) this.#hand.giveBackAhead(isConcerned)
     if (this.#member.isCalled(payload)) this.#dispatcher.wake()
   }
 
   /** Makes everything ready that a first grant would otherwise wait for. */
-  async #warm(): Promise<void> {
+  async #prepare(): Promise<void> {
     const { store, tasks, peer } = this.#options
     await (this.#here === undefined ? peer?.waitUntilReady() : this.#here.open(tasks))
     await warmClaims({
@@ -236,20 +236,20 @@ export class Worker {
     await this.#renewGates()
     await this.#timetable.define()
     await this.#timetable.fire()
-    await this.#warm()
+    await this.#prepare()
     return claimAllOnce(max, {
       dispatcher: this.#dispatcher,
       finisher: this.#finisher,
       member: this.#member,
       clock: this.#options.store.clock,
       sinceMs,
-      idle: () => this.#idle(),
+      idle: () => this.#waitUntilIdle(),
       end: this.#stop.signal,
     })
   }
 
   /** Resolves when no job is in hand and every ending is written. */
-  async #idle(): Promise<void> {
+  async #waitUntilIdle(): Promise<void> {
     while (this.#hand.size + this.#hand.places.kept > 0) await this.#hand.waitUntilIdle()
     await this.#finisher.waitUntilRecorded()
   }
@@ -272,7 +272,7 @@ export class Worker {
     await this.#dispatcher.stop()
     // A store that has ended answers nothing.
     await Promise.allSettled([this.#member.stopIdling(), this.#unlisten?.(), this.#unreported?.()])
-    await this.#idle()
+    await this.#waitUntilIdle()
     await companion
     this.#end.abort()
     await this.#rounds
@@ -372,7 +372,7 @@ export class Worker {
         await this.#here?.notes.write(store)
       },
     })
-    this.#rounds = this.#member.everyBeat(round, this.#end.signal, (error) =>
+    this.#rounds = this.#member.repeatEveryBeat(round, this.#end.signal, (error) =>
       log.debug('a round of maintenance failed', { err: error }),
     )
   }

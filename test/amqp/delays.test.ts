@@ -1,14 +1,14 @@
 /** Messages that wait on a RabbitMQ: how long, where, and that none is lost. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { type Broker, openBroker } from '../../src/amqp/broker.ts'
-import { delayed, delayMaxMs, delayTopology, publishLater } from '../../src/amqp/delays.ts'
+import { routeDelayed, delayMaxMs, delayTopology, publishLater } from '../../src/amqp/delays.ts'
 import { silent } from '../../src/core/log.ts'
 import { isLong } from '../long.ts'
 import { freshBroker } from '../servers/rabbitmq.ts'
 import { until } from '../until.ts'
 
 /** Returns how long a message stays, by the queues that its headers name. */
-function stayMs({ exchange, headers }: ReturnType<typeof delayed>): number {
+function stayMs({ exchange, headers }: ReturnType<typeof routeDelayed>): number {
   const { queues = [], bindings = [], exchanges = [] } = delayTopology()
   const names = exchanges.map(({ name }) => name)
   let [at, ms] = [exchange, 0]
@@ -37,8 +37,8 @@ describe('delays', () => {
   it('take each message by one way, through no queue twice, for its time rounded up to 50 ms', () => {
     const some = Array.from({ length: 300 }, () => Math.random() * delayMaxMs)
     for (const ms of [0.1, 1, 49.9, 50, 51, 200, 250, 12_345, delayMaxMs - 1, delayMaxMs, ...some])
-      expect(stayMs(delayed(ms))).toBe(Math.ceil(ms / 50) * 50)
-    expect(stayMs(delayed(10 * delayMaxMs))).toBe(delayMaxMs)
+      expect(stayMs(routeDelayed(ms))).toBe(Math.ceil(ms / 50) * 50)
+    expect(stayMs(routeDelayed(10 * delayMaxMs))).toBe(delayMaxMs)
   })
 
   it('need few queues, each of one time to live, whose name has it', () => {

@@ -1,7 +1,7 @@
 import * as fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { withReadableHeaders } from '../../src/amqp/foreign-headers.ts'
-import { typed } from '../../src/amqp/headers.ts'
+import { typeHeaders } from '../../src/amqp/headers.ts'
 import { forAll } from '../for-all.ts'
 
 /** A content header frame, as a server sends it. `entries`: names, and values with their type. */
@@ -73,7 +73,7 @@ describe('integers in headers', () => {
     forAll(fc.oneof(fc.maxSafeInteger(), fc.integer(), fc.integer({ min: -300, max: 40_000 })), (n) => {
       const type = n >= -(2 ** 31) && n < 2 ** 31 ? 'int32' : 'int64'
       const one = { '!': type, value: n }
-      expect(typed({ n, list: [n], inner: { n }, big: BigInt(n) })).toEqual({
+      expect(typeHeaders({ n, list: [n], inner: { n }, big: BigInt(n) })).toEqual({
         n: one,
         list: [one],
         inner: { n: one },
@@ -83,7 +83,7 @@ describe('integers in headers', () => {
 
   it('keep all their digits as bigint, and other values stay as they are', () => {
     const body = Buffer.from('1')
-    expect(typed({ wide: 2n ** 62n + 1n, text: 'a', yes: true, none: null, body, half: 0.5 })).toEqual({
+    expect(typeHeaders({ wide: 2n ** 62n + 1n, text: 'a', yes: true, none: null, body, half: 0.5 })).toEqual({
       wide: { '!': 'int64', value: 2n ** 62n + 1n },
       text: 'a',
       yes: true,

@@ -36,8 +36,8 @@ it('a message is published again if its connection was lost just when it could b
   })
   const publisher = new Publisher('test')
   const done = publisher.publish({ routingKey: 'queue', body: Buffer.from('x') })
-  await publisher.up(sessionWith(Promise.resolve(closed), Promise.resolve(cause)))
-  await publisher.up(sessionWith(Promise.resolve(open), never))
+  await publisher.useConnection(sessionWith(Promise.resolve(closed), Promise.resolve(cause)))
+  await publisher.useConnection(sessionWith(Promise.resolve(open), never))
   await done
   expect(published).toEqual(['queue'])
 })

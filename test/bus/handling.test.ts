@@ -22,7 +22,7 @@ it('are reported once, however often RabbitMQ refuses to take the retry', async 
   const handling = new Handling({
     store: { clock, log: silent } as never,
     republisher: {
-      async later() {
+      async returnLater() {
         if (failures-- > 0) throw new StoreError('SLUICE_BROKER_NACK', 'its queue is full')
       },
     } as never,

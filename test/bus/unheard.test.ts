@@ -47,7 +47,7 @@ it('looks at a type again after a look that has failed', async () => {
     return { messageCount: 0 }
   }
   const unheard = new Unheard(silent)
-  const sent = () => unheard.sent('orders.paid', { use } as never)
+  const sent = () => unheard.recordSent('orders.paid', { use } as never)
   await sent()
   expect(sent()).toBeInstanceOf(Promise)
   await until(() => failures < 0)

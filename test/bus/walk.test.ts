@@ -13,10 +13,10 @@ it('keeps what it has in hand while the last message is dealt with, so that no o
   }
   const walk = new Walk(channel as unknown as Channel, 'archive', 600_000)
   await walk.next()
-  expect(await walk.during(Promise.resolve(7))).toBe(7)
+  expect(await walk.keepDuring(Promise.resolve(7))).toBe(7)
   walk.drop()
   await walk.next()
-  await expect(walk.during(Promise.reject(new Error('not published')))).rejects.toThrow('not published')
+  await expect(walk.keepDuring(Promise.reject(new Error('not published')))).rejects.toThrow('not published')
   await walk.end()
   expect(calls).toEqual(['get', 'ack', 'get', 'give back'])
 })

@@ -9,7 +9,7 @@ import {
   readResult,
   resultKey,
   resultMessage,
-  returned,
+  resultValue,
   writeResult,
 } from '../../src/celery/result.ts'
 import { signature } from '../../src/celery/signature.ts'
@@ -200,7 +200,7 @@ describe('a result', () => {
     ['rpc expired', 'SLUICE_CELERY_REVOKED', 'TaskRevokedError', 'celery.exceptions', ['expired'], /revoked/],
   ])('of "%s" throws an error with type, module and arguments', async (name, code, type, module, args, message) => {
     const last = (await results(name)).at(-1)
-    const act = () => returned(last ?? { id: '', state: 'PENDING', value: 0, traceback: undefined })
+    const act = () => resultValue(last ?? { id: '', state: 'PENDING', value: 0, traceback: undefined })
     expect(act).toThrow(CeleryTaskError)
     expect(act).toThrow(expect.objectContaining({ code, type, module, args, message: expect.stringMatching(message) }))
   })
@@ -222,7 +222,7 @@ describe('a result', () => {
     for (const text of ['', '[]', '{}', '{"task_id": 1}'])
       expect(() => readResult(text)).toThrow(expect.objectContaining(refused))
     const nameless = readResult('{"task_id": "a", "status": "FAILURE", "result": null}')
-    expect(() => returned(nameless)).toThrow(expect.objectContaining({ type: 'Exception', args: [] }))
+    expect(() => resultValue(nameless)).toThrow(expect.objectContaining({ type: 'Exception', args: [] }))
   })
 })
 

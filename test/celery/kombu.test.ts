@@ -9,7 +9,7 @@ import {
   heldKey,
   listOf,
   listsOf,
-  markedAgain,
+  markRedelivered,
   readEnvelope,
   readHeld,
   writeBinding,
@@ -77,7 +77,7 @@ describe('a message of Celery in Redis', () => {
     expect(goldenKeys.held.unacked_index).toEqual([tag])
     const held = readHeld(text)
     expect(held.address).toEqual({ exchange: '', routingKey: 'celery' })
-    const again = markedAgain(held.text)
+    const again = markRedelivered(held.text)
     expect(readEnvelope(again)).toMatchObject({ isRedelivered: true, message: { headers: { redelivered: true } } })
     const { headers, body, ...others } = readEnvelope(held.text).message
     expect(readEnvelope(again).message).toEqual({ ...others, body, headers: { ...headers, redelivered: true } })
@@ -104,7 +104,7 @@ describe('a message of Celery in Redis', () => {
   })
 
   it('that is none is refused', () => {
-    const act = (text: string) => [() => readEnvelope(text), () => readHeld(text), () => markedAgain(text)]
+    const act = (text: string) => [() => readEnvelope(text), () => readHeld(text), () => markRedelivered(text)]
     for (const text of ['', '1', '"a"', '{"body": "", "properties": {}', '[1, 2, 3]'])
       for (const one of act(text)) expect(one).toThrow(expect.objectContaining(refused))
     expect(() => readEnvelope('{"body": 1}')).toThrow(expect.objectContaining(refused))

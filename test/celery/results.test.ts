@@ -39,7 +39,7 @@ it('are not kept when they were read, however long another one is awaited', asyn
   const read = async (from: number, to: number) => {
     for (let n = from; n < to; n++) {
       await report(`${n}`, 'SUCCESS', value)
-      expect((await results.last(`${n}`, 60_000)).state).toBe('SUCCESS')
+      expect((await results.waitForLast(`${n}`, 60_000)).state).toBe('SUCCESS')
       results.forget(`${n}`)
     }
   }
@@ -51,20 +51,20 @@ it('are not kept when they were read, however long another one is awaited', asyn
 
 it('reject with what a caller throws that is told of states', async (context) => {
   const { results, report } = await stage(context)
-  const last = results.last('told', 60_000, () => {
+  const last = results.waitForLast('told', 60_000, () => {
     throw new RangeError('boom')
   })
   await report('told', 'STARTED', null)
   await expect(last).rejects.toThrow('boom')
   await report('told', 'SUCCESS', 1)
-  expect(await results.last('told', 60_000)).toMatchObject({ state: 'SUCCESS', value: 1 })
+  expect(await results.waitForLast('told', 60_000)).toMatchObject({ state: 'SUCCESS', value: 1 })
 })
 
 it('that cannot be read are the reason why a caller has none', async (context) => {
   const { results, raw } = await stage(context)
   const states: string[] = []
   await raw('pickled', '\u0080\u0005K\u0003.')
-  const last = results.last('pickled', 500, (state) => states.push(state))
+  const last = results.waitForLast('pickled', 500, (state) => states.push(state))
   await expect(last).rejects.toMatchObject({
     code: 'SLUICE_CELERY_LATE',
     message: expect.stringContaining('set result_serializer = "json"'),

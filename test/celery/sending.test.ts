@@ -2,7 +2,7 @@
 import { expect, it } from 'vitest'
 import { openBroker } from '../../src/amqp/broker.ts'
 import { openProducer, signature } from '../../src/celery/index.ts'
-import { received } from '../../src/celery/transport.ts'
+import { readDelivery } from '../../src/celery/transport.ts'
 import type { WireMessage } from '../../src/celery/wire.ts'
 import { silent } from '../../src/core/log.ts'
 import { freshBroker } from '../servers/rabbitmq.ts'
@@ -22,7 +22,7 @@ it('sends all members of a group by their options, or none if one of them is ref
   const options = { routing_key: 'mine', queue: 'nowhere', reply_to: 'theirs', shadow: 'named' }
   await producer.group([signature('second', [], { options })])
   const got: WireMessage[] = []
-  await broker.consume('mine', { prefetch: 10, noAck: true }, (one) => got.push(received(one)))
+  await broker.consume('mine', { prefetch: 10, noAck: true }, (one) => got.push(readDelivery(one)))
   await until(() => got.some(({ headers }) => headers['task'] === 'second'))
   expect(got.map(({ headers, replyTo }) => [headers['task'], headers['shadow'], replyTo])).toEqual([
     ['second', 'named', 'theirs'],

@@ -3,9 +3,9 @@ import { Growth } from '../../src/fleet/growth.ts'
 
 /** Looks every 15 s at a queue of these lengths; returns what was reported last. */
 function look(growth: Growth, lengths: readonly number[], fromMs = 0) {
-  let last: ReturnType<Growth['saw']> = []
+  let last: ReturnType<Growth['recordLengths']> = []
   for (const [i, value] of lengths.entries())
-    last = growth.saw(value === 0 ? [] : [{ subject: 'mail', value }], fromMs + i * 15_000)
+    last = growth.recordLengths(value === 0 ? [] : [{ subject: 'mail', value }], fromMs + i * 15_000)
   return last
 }
 const rising = (n: number, from = 1, by = 1) => Array.from({ length: n }, (_, i) => from + i * by)

@@ -19,7 +19,7 @@ it('a worker finds its claims of before an outage in its first round after it, a
     epoch as never,
   )
   const { worker } = await member.registerClaimer()
-  const round = async () => (await member.round(false)).claims
+  const round = async () => (await member.runRound(false)).claims
   const claim = newId()
   await at.db.query(
     `insert into sluice.claim (id, worker, at, lanes, seqs)

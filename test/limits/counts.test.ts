@@ -69,19 +69,19 @@ describe('a window', () => {
 
   it('is fixed if its end stays where it is while units are used', () => {
     const witness = new WindowWitness()
-    expect(witness.saw(seen(90, 50_000), 0)).toBe(false)
-    expect(witness.saw(seen(70, 48_000), 2_000)).toBe(false)
-    expect(witness.saw(seen(70, 47_000), 3_000)).toBe(true)
+    expect(witness.recordCount(seen(90, 50_000), 0)).toBe(false)
+    expect(witness.recordCount(seen(70, 48_000), 2_000)).toBe(false)
+    expect(witness.recordCount(seen(70, 47_000), 3_000)).toBe(true)
     // Also in the next window, until its end moves.
-    expect(witness.saw(seen(99, 60_000), 50_000)).toBe(true)
-    expect(witness.saw(seen(90, 60_000), 55_000)).toBe(false)
+    expect(witness.recordCount(seen(99, 60_000), 50_000)).toBe(true)
+    expect(witness.recordCount(seen(90, 60_000), 55_000)).toBe(false)
   })
 
   it('is not known to be fixed while nothing is used, or its end moves', () => {
     const quiet = new WindowWitness()
-    for (let s = 0; s < 50; s++) expect(quiet.saw(seen(90, 50_000 - s * 1_000), s * 1_000)).toBe(false)
+    for (let s = 0; s < 50; s++) expect(quiet.recordCount(seen(90, 50_000 - s * 1_000), s * 1_000)).toBe(false)
     const moving = new WindowWitness()
-    for (let s = 0; s < 50; s++) expect(moving.saw(seen(90 - s, 60_000), s * 1_000)).toBe(false)
+    for (let s = 0; s < 50; s++) expect(moving.recordCount(seen(90 - s, 60_000), s * 1_000)).toBe(false)
   })
 
   it('of a bucket is not known to be fixed: it is full later with each unit', () => {
@@ -89,7 +89,7 @@ describe('a window', () => {
     // Three units each 2 s, 100 in a minute come back: its end moves, as slowly as it can while units are used up.
     for (let n = 0; n < 20; n++) {
       const used = Math.max(0, 3 * n - (100 * 2 * n) / 60) + 3
-      expect(witness.saw(seen(100 - Math.ceil(used), (used * 60_000) / 100), n * 2_000)).toBe(false)
+      expect(witness.recordCount(seen(100 - Math.ceil(used), (used * 60_000) / 100), n * 2_000)).toBe(false)
     }
   })
 })

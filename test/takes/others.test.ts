@@ -35,7 +35,7 @@ async function play(of: Limit, way: Way, othersPart: number, seed: number) {
     account: new Account(way, 100),
     untilMs: (counted + 2) * minute,
     saw: (counts) => {
-      fleet[draw(2)]?.saw([of.name], [of], counts, () => null)
+      fleet[draw(2)]?.recordCounts([of.name], [of], counts, () => null)
       return comparing
     },
     step: (ms) => {

@@ -128,7 +128,7 @@ describe.each(mainEngines)('learned costs on $name', ({ store }) => {
     for (let round = 0; round < 3; round++) {
       for (const [i, worker] of workers.entries())
         for (const model of ['a', 'b', 'c'].toSorted(() => (i % 2) - 0.5))
-          worker.saw(ask.name, own, { max: 1_000, model }, 400)
+          worker.recordUse(ask.name, own, { max: 1_000, model }, 400)
       await Promise.all(workers.map((worker) => worker.write()))
     }
     const all = await samples()
@@ -142,7 +142,7 @@ describe.each(mainEngines)('learned costs on $name', ({ store }) => {
       [ask.name],
     )
     const estimates = new Estimates(storeOn(sluice.db, { clock, log }))
-    const saw = (model: string) => estimates.saw(ask.name, own, { max: 10, model }, 5)
+    const saw = (model: string) => estimates.recordUse(ask.name, own, { max: 10, model }, 5)
     for (const model of ['new', 'v7', 'v7']) saw(model)
     await estimates.write()
     expect(await samples()).toMatchObject({ v7: [500, 500, 1] })
@@ -201,7 +201,7 @@ describe('the store of learned costs', () => {
       },
     }
     const estimates = new Estimates(storeOn(db as unknown as Db, { log }))
-    const saw = (used: number) => estimates.saw(ask.name, own, { max: 100 }, used)
+    const saw = (used: number) => estimates.recordUse(ask.name, own, { max: 100 }, used)
     saw(10)
     await estimates.write()
     saw(20)

@@ -7,7 +7,7 @@ it('ends attempts of which nothing is reported while the store is away, too', as
   let looks = 0
   const round = createRound({
     hand: { size: 1, endTimedOut: () => looks++ },
-    member: { round: () => Promise.reject(new StoreError('SLUICE_STORE_UNREACHABLE', 'away')) },
+    member: { runRound: () => Promise.reject(new StoreError('SLUICE_STORE_UNREACHABLE', 'away')) },
     stop: new AbortController().signal,
   } as never)
   await expect(round()).rejects.toThrow('away')
@@ -20,7 +20,7 @@ it('takes nothing over whose end was given up: it was called', async () => {
   const round = createRound({
     hand: { size: 1, jobs: () => [], drop() {}, endTimedOut() {}, take: (jobs: unknown) => taken.push(jobs) },
     member: {
-      round: async () => ({ isTurn: false, claims: ['unknown'], mayRest: false }),
+      runRound: async () => ({ isTurn: false, claims: ['unknown'], mayRest: false }),
       lostJobs: async () => [],
     },
     claims: { isOpen: () => false, adopt: async () => [{ id: 'job' }] },
