@@ -4,5 +4,5 @@
  */
 export const isLong = process.env['SLUICE_TEST_LONG'] === '1'
 
-/** How many random cases a property is tried with: so many in the long form, else a quarter, since each run draws others. */
-export const cases = (most: number): number => (isLong ? most : Math.ceil(most / 4))
+/** How many random cases a property is tried with: so many in the long form, else an eighth, since each run draws others. */
+export const cases = (most: number): number => (isLong ? most : Math.ceil(most / 8))

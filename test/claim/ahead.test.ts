@@ -11,7 +11,7 @@ import { type Answer, claim, count, enter, finish, mainEngines, quietTask } from
 import { aheadOn, fast, used } from './ahead-stage.ts'
 
 /** How often takers try beside workers, and how long workers live, in seconds of the clock. */
-const [rounds, spanS] = isLong ? [150, 10] : [75, 4]
+const [rounds, spanS] = isLong ? [150, 10] : [45, 3]
 
 const settings = [
   ...mainEngines.map((engine) => ({ engine, name: engine.name, limits: [fast] })),

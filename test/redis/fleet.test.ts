@@ -21,7 +21,7 @@ const takerFile = fileURLToPath(new URL('./taker.py', import.meta.url))
 const examples = fileURLToPath(new URL('../../examples/python', import.meta.url))
 const usual = '160/4s'
 const jobs = isLong ? 1_800 : 200
-const many = isLong ? 8 : 4
+const many = isLong ? 8 : 2
 const endMs = 120_000 + jobs * 300
 vi.setConfig({ testTimeout: 2 * endMs })
 /** The long form measures rates, so that its tests run one after the other. */
