@@ -1,5 +1,5 @@
 import type { Response as UndiciResponse } from 'undici'
-import type { Clock } from '../core/clock.ts'
+import { type Clock, systemClock } from '../core/clock.ts'
 import { AttemptError, codeOf, SluiceError, UsageError, textOfError } from '../core/errors.ts'
 import type { Limit } from '../limits/limit.ts'
 import type { Reader } from '../vendors/reader.ts'
@@ -151,11 +151,13 @@ async function report(refusal: Refusal, grant: Grant | undefined, allowance: Spe
 
 /** A body of at most this many bytes is read to its end, so that its connection can be used again. */
 const readOnMax = 65_536
+const readOnMsMax = 100
 
-/** Frees the connection of an unused response: reads on when little is left, else closes it. */
+/** Frees the connection of an unused response: reads on when little is left and comes soon, else closes it. */
 async function discard(response: UndiciResponse): Promise<void> {
+  const reader = response.body?.getReader()
+  const disarm = systemClock.after(readOnMsMax, () => void reader?.cancel().catch(() => {}))
   try {
-    const reader = response.body?.getReader()
     // The header counts the bytes on the wire, not those after decompression.
     const length = Number(response.headers.get('content-length') ?? Number.NaN)
     let left = length <= readOnMax ? readOnMax : -1
@@ -167,6 +169,8 @@ async function discard(response: UndiciResponse): Promise<void> {
     await reader?.cancel()
   } catch {
     // The response is not used, so its failure does not matter.
+  } finally {
+    disarm()
   }
 }
 

@@ -238,6 +238,15 @@ test('a redirect whose decompressed body exceeds the read limit is followed at o
   expect(await response.text()).toBe('there')
 })
 
+test('a redirect whose body never comes is followed, though little of it was announced', async () => {
+  const url = await httpServer((request, response) => {
+    if (request.url === '/to') return response.end('there')
+    return response.writeHead(302, { location: '/to', 'content-length': '5' }).flushHeaders()
+  })
+  const response = await setup().fetch(`${url}/from`, { signal: AbortSignal.timeout(20_000) })
+  expect(await response.text()).toBe('there')
+})
+
 test('redirects that may not be followed are final', async () => {
   const endless = await redirector(302, '/from')
   const { fetch, taken } = setup({ deadlineMs: 5_000 })
