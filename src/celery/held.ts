@@ -3,7 +3,8 @@ import { randomUUID } from 'node:crypto'
 import { codeOf } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
 import { scripts } from '../generated/lua.ts'
-import { sendCommand, type RedisClient, Script } from '../redis/client.ts'
+import { checkReply, hasLostReply, sendCommand, Script } from '../redis/client.ts'
+import type { RedisConnection } from '../redis/connect.ts'
 import type { Address } from './carrier.ts'
 import {
   bindingsKey,
@@ -31,7 +32,7 @@ const answerMaxMs = 10_000
 
 /** The messages that the workers of one Redis hold. */
 export class HeldMessages {
-  readonly #redis: RedisClient
+  readonly #redis: RedisConnection
   readonly #prefix: string
   readonly #visibleAfterMs: number
   readonly #heldForMs: number
@@ -45,7 +46,10 @@ export class HeldMessages {
    * @param options `visibleAfterMs`: after this time without a sign of its worker a message is given to another one;
    * `heldForMs`: the same for what is taken here, at most as long
    */
-  constructor(redis: RedisClient, options: { prefix: string; visibleAfterMs: number; heldForMs: number; log: Log }) {
+  constructor(
+    redis: RedisConnection,
+    options: { prefix: string; visibleAfterMs: number; heldForMs: number; log: Log },
+  ) {
     this.#redis = redis
     this.#prefix = options.prefix
     this.#visibleAfterMs = options.visibleAfterMs
@@ -138,12 +142,20 @@ export class HeldMessages {
   }
 
   async #runMove(lists: readonly string[], args: readonly string[]): Promise<boolean> {
-    return (await this.#run(this.#move, lists, args)) === 1
+    return (await this.#run(this.#move, lists, args))[0] === 1
   }
 
-  #run(script: Script, lists: readonly string[], args: readonly string[]): Promise<unknown> {
+  /** Runs a script, and resolves to what its reply has behind the first argument, which names the call. */
+  async #run(script: Script, lists: readonly string[], args: readonly string[]): Promise<unknown[]> {
     const keys = [heldKey, heldIndexKey, ...lists].map((key) => this.#prefix + key)
-    return script.run(this.#redis, keys, args, answerMaxMs)
+    try {
+      const [named, ...values] = [await script.run(this.#redis, keys, args, answerMaxMs)].flat() as unknown[]
+      checkReply(named, args[0] ?? '')
+      return values
+    } catch (error) {
+      if (hasLostReply(error)) this.#redis.reset()
+      throw error
+    }
   }
 
   #call(command: string, key: string, ...more: readonly string[]): Promise<unknown> {

@@ -109,6 +109,19 @@ export function hasLostReply(error: unknown): boolean {
   return error instanceof StoreError && ['SLUICE_REDIS_SILENT', 'SLUICE_REDIS_ANSWER'].includes(error.code)
 }
 
+/**
+ * Compares the id that a script's reply names with that of its call. Replies have no ids of their own: when one is lost on an open
+ * connection, clients take the next one for it.
+ * @throws StoreError SLUICE_REDIS_ANSWER
+ */
+export function checkReply(named: unknown, id: string): void {
+  if (String(named) === id) return
+  throw new StoreError(
+    'SLUICE_REDIS_ANSWER',
+    'Redis returned the reply to another command: replies of this connection are mixed up, so close it; sending the command again with the same id is safe, except for the beginning of an epoch',
+  )
+}
+
 async function within(answer: Promise<unknown>, timeoutMs: number, clock: Clock): Promise<unknown> {
   const silentError = () =>
     new StoreError(

@@ -3,7 +3,7 @@ import { randomUUID } from 'node:crypto'
 import { type Clock, systemClock } from '../core/clock.ts'
 import { StoreError, UsageError } from '../core/errors.ts'
 import { scripts } from '../generated/lua.ts'
-import { sendCommand, type RedisClient, Script } from './client.ts'
+import { checkReply, sendCommand, type RedisClient, Script } from './client.ts'
 import type {
   DenialCause,
   RedisCall,
@@ -349,11 +349,6 @@ function refusalOf({ kind, values }: Reply): Lost | Superseded | Owned | undefin
 /** Reads a script's reply: a word, the call's id, and values. */
 function replyOf(reply: unknown, id: string): Reply {
   const [kind, of, ...values] = Array.isArray(reply) ? (reply as unknown[]) : []
-  // Replies have no ids of their own: when one is lost on an open connection, clients take the next one for it.
-  if (String(of) !== id)
-    throw new StoreError(
-      'SLUICE_REDIS_ANSWER',
-      'Redis returned the reply to another command: replies of this connection are mixed up, so close it; sending the command again with the same id is safe, except for the beginning of an epoch',
-    )
+  checkReply(of, id)
   return { kind: String(kind), values }
 }

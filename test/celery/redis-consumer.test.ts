@@ -14,6 +14,7 @@ import {
 import { readTask } from '../../src/celery/task-message.ts'
 import { silent } from '../../src/core/log.ts'
 import { findPython } from '../examples/interpreter.ts'
+import { startProxy } from '../servers/proxy.ts'
 import { type RedisServer, startRedis } from '../servers/redis.ts'
 import { connectRedis } from '../servers/resp.ts'
 import { until } from '../until.ts'
@@ -85,6 +86,23 @@ describe('a worker of ours on Redis', () => {
     await peer(['send', '3'])
     await until(() => got.length === 3)
     expect(await Promise.all(got.map(first))).toEqual([0, 1, 2])
+  })
+
+  it('leaves the end of a message unknown if a reply was lost, and replaces the connection', async ({
+    onTestFinished,
+  }) => {
+    const way = await startProxy({ port: redis.port })
+    onTestFinished(() => way.close())
+    await producer.delay('add', ['held'])
+    const { got } = await receive({ url: way.url(redis.url), prefetch: 2 })
+    await until(() => got.length === 1)
+    await way.swallow({ when: 'EVALSHA' })
+    // Its reply is taken for that of the fetch before.
+    await expect(got[0]?.ack()).rejects.toThrow()
+    expect(await number('HLEN', heldKey)).toBe(0)
+    await producer.delay('add', ['next'])
+    await until(() => got.length === 2)
+    expect(await got[1]?.ack()).toBe(true)
   })
 
   it('that is gone gives its messages to another one, and does not end them any more', async () => {
