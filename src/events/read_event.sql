@@ -7,7 +7,7 @@ select e.type, e.at, e.event, e.routed, coalesce((
   from (select s.service, s.handler, engine.delivery_id(e.id, s.service, s.origin) as id
         from engine.find_subscriptions(e.type) s) d
   left join lateral (
-    select engine.state_of_job(j) as state, case when j.due_at is not null then 'retry' end as reason,
+    select engine.state_of_job(j) as state, case when engine.state_of_job(j) = 'scheduled' then 'retry' end as reason,
            j.attempt, j.error
     from sluice.job j where j.id = d.id) j on true
   left join lateral (

@@ -12,7 +12,7 @@ begin
   if cardinality(p_ids) = 1 then perform 1 from sluice.job where id = p_ids[1] for update; end if;
   v_ids := array(
     select id from sluice.job where id = any (p_ids) and claim is null
-      and case when due_at < 'infinity' then 'scheduled' else 'waiting' end = any (p_states)
+      and engine.state_of_job(job) = any (p_states)
     for update skip locked);
   with gone as (
     delete from sluice.job j where j.id = any (v_ids)

@@ -64,7 +64,7 @@ with job as (
   group by t.i
 )
 select j.id, j.task, j.queue, j.attempt, engine.state_of_job(o) as state, engine.find_parked_causes(o) as parked,
-       (extract(epoch from nullif(j.due_at, 'infinity')) * 1000)::float8 as due_ms,
+       engine.unix_ms(engine.scheduled_until(o)) as due_ms,
        ((j.now_us - j.ahead_us) / 1000)::float8 as now_ms, a.n as ahead, j.error, j.held, j.fair,
        j.now_us, j.ahead_us,
        case when engine.is_granted_ahead(o) then engine.unix_ms(j.dispatched_at) end as granted_ms,

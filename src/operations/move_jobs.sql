@@ -21,7 +21,7 @@ begin
   v_ids := array(
     select id from sluice.job
     where id = any (p_ids) and claim is null and (p_name is null or p_name || ':' || p_from = any (buckets))
-      and case when due_at < 'infinity' then 'scheduled' else 'waiting' end = any (p_states)
+      and engine.state_of_job(job) = any (p_states)
     for update skip locked);
   with place as (
     select j.id, coalesce(p_priority, j.priority) as priority, case when p_name is null then j.buckets else array(

@@ -1,9 +1,9 @@
 -- Returns why a job is scheduled: `retry`, `delay`, `throttled` by the vendor, `snoozed` by its handler, `held` by a
 -- rule; null: it is not scheduled.
 -- p_job: an unfinished job.
-create or replace function engine.read_scheduled_reason(p_job sluice.job) returns text language plpgsql immutable as $$
+create or replace function engine.read_scheduled_reason(p_job sluice.job) returns text language plpgsql stable as $$
 begin
-  return case when p_job.claim is not null or p_job.due_at is null or p_job.due_at = 'infinity' then null
+  return case when engine.scheduled_until(p_job) is null then null
               when p_job.held = 'snooze' then 'snoozed' when p_job.held = 'throttled' then 'throttled'
               when p_job.held is not null then 'held'
               when p_job.attempt > 0 then 'retry' else 'delay' end;

@@ -7,7 +7,9 @@ create or replace function engine.read_store_status()
 returns table (waiting bigint, scheduled bigint, dispatched bigint, running bigint, done bigint, failed bigint,
   workers bigint, slots bigint, oldest_ms float8)
 language sql stable set jit = off set enable_sort = off set enable_bitmapscan = off as $$
-  with place as (
+  with now as materialized (
+    select sluice.now() as now
+  ), place as (
     -- Where jobs wait: lanes that have some, and arrivals that no claim has absorbed yet.
     (select l.id as lane, l.bound as pos from sluice.lane l where l.list is not null)
     union all
@@ -23,14 +25,18 @@ language sql stable set jit = off set enable_sort = off set enable_bitmapscan = 
       where j.lane = s.lane and j.seq = s.seq and j.due_at is null and j.claim = c.id limit 1) j limit 10001
   ), counted as materialized (
     select (select count(*) from (select 1 from sluice.job where claim is null and (due_at = 'infinity') is not false
-                                  limit 10001) w) as waiting,
+                                  limit 10001) w)
+           -- They have become due, and no claim has noted it yet.
+           + (select count(*) from (select 1 from sluice.job where due_at <= n.now limit 10001) d) as waiting,
            (select count(*) from (select 1 from sluice.done where state = 'done' limit 10001) d) as done
+    from now n
   )
   select case when c.waiting <= 10000 then c.waiting
            else greatest(c.waiting, (select sum(s.waiting) from sluice.class k cross join lateral (
              select waiting from sluice.class_state where class = k.id order by n desc limit 1) s))
            end::bigint as waiting,
-         (select count(*) from (select 1 from sluice.job where due_at < 'infinity' limit 10001) s)::bigint as scheduled,
+         (select count(*) from (select 1 from sluice.job where due_at > n.now and due_at < 'infinity'
+                                limit 10001) s)::bigint as scheduled,
          (select count(*) from hand h where h.dispatched)::bigint as dispatched,
          (select count(*) from hand h where not h.dispatched)::bigint as running,
          case when c.done <= 10000 then c.done
@@ -43,5 +49,5 @@ language sql stable set jit = off set enable_sort = off set enable_bitmapscan = 
          (select engine.unix_ms(min(j.created_at)) from (select lane, pos from place limit 1000) p cross join lateral (
             select created_at from sluice.job where lane = p.lane and seq >= p.pos and claim is null and due_at is null
             order by seq limit 1) j) as oldest_ms
-  from counted c
+  from counted c cross join now n
 $$;

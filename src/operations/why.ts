@@ -59,7 +59,7 @@ export async function why(sql: Sql, id: string): Promise<Why | undefined> {
   const isUnknown = late.length > 0 || reasons.some(({ kind, about: known }) => kind === 'limit' && known === undefined)
   return {
     id,
-    state: found.due_ms === null ? 'waiting' : 'scheduled',
+    state,
     reasons,
     notBefore: latest > 0 ? new Date(latest) : undefined,
     about: about > 0 && isTimely && !isUnknown ? new Date(about) : undefined,

@@ -11,7 +11,7 @@ language plpgsql immutable as $$
 declare
   v_own text := case p_table when 'job' then
     $q$engine.state_of_job(job) as state,
-       engine.read_scheduled_reason(job) as reason, nullif(due_at, 'infinity') as due_at,
+       engine.read_scheduled_reason(job) as reason, engine.scheduled_until(job) as due_at,
        case when claim is null or not engine.is_granted_ahead(job) then dispatched_at end as started_at,
        null::timestamptz as finished_at, null::jsonb as result, expires_at, claim, holds$q$
     else $q$state, reason, null::timestamptz as due_at, started_at, finished_at, result,

@@ -99,6 +99,38 @@ describe('why', () => {
     expect(waited).toBeGreaterThan(5)
   })
 
+  it('says, as all views do, that a due job waits, before a claim has seen that it is due', async () => {
+    const call = task('due-later', { input, run: () => {} })
+    const id = await t.sluice.send(call, { account: 'a' }, { delay: '1h' })
+    const views = async () => {
+      const { sluice } = t
+      const [of, { waiting, scheduled }] = [await sluice.jobs.get(id), await sluice.jobs.status()]
+      const listed = await Promise.all(
+        (['waiting', 'scheduled'] as const).map(
+          async (state) => (await sluice.list({ task: call.name, state })).length,
+        ),
+      )
+      const { state, reasons } = (await sluice.why(id)) ?? {}
+      const kinds = reasons?.map(({ kind }) => kind)
+      return { of: [of?.state, of?.reason, of?.dueAt === null], listed, why: [state, kinds], waiting, scheduled }
+    }
+    const before = await views()
+    expect(before).toMatchObject({
+      of: ['scheduled', 'delay', false],
+      listed: [0, 1],
+      why: ['scheduled', ['no-worker', 'scheduled']],
+    })
+    await t.clock.advance('1h')
+    expect(await views()).toEqual({
+      of: ['waiting', null, true],
+      listed: [1, 0],
+      why: ['waiting', ['no-worker']],
+      waiting: before.waiting + 1,
+      scheduled: before.scheduled - 1,
+    })
+    expect(await t.sluice.jobs.cancelMany({ task: call.name, state: 'waiting' })).toBe(1)
+  })
+
   it('counts retries that wait as jobs of their own key', async () => {
     const { db } = t.sluice
     const call = task('again', { input, limits: [limit('again', { window: '1/min' })], fair: 'account', run: () => {} })

@@ -14,8 +14,8 @@ create function sluice.now_us() returns bigint language sql volatile as
 create function sluice.hash64(name text) returns bigint language plpgsql immutable strict as
   $$ begin return ('x' || encode(substr(sha256(convert_to(name, 'UTF8')), 1, 8), 'hex'))::bit(64)::bigint; end $$;
 
--- Unfinished jobs only. The state is derived (claim/state_of_job.sql): due_at set = scheduled; claim set = running;
--- neither = waiting. Due at infinity: waiting, and parked; with `held`, set aside for the next round
+-- Unfinished jobs only. The state is derived (claim/state_of_job.sql): due_at to come = scheduled; claim set =
+-- running; else waiting. Due at infinity: waiting, and parked; with `held`, set aside for the next round
 -- (claim/mark/set_aside_jobs.sql). Claims change only columns without an index, so that the updates stay HOT within the
 -- page's spare room.
 create table sluice.job (
