@@ -98,6 +98,12 @@ select j.id, j.task, j.queue, j.attempt, engine.state_of_job(o) as state, engine
             else (
               select case when j.costs is null then u.avail else u.units end
               from unnest(engine.units_left_for_jobs(array[r::engine.room], j.now_us)) u) end,
+          -- As for a claim: what is reserved for lanes that have waited longer (claim/room/read_claim_room.sql).
+          'kept', (
+            select coalesce(sum(v.need), 0) from sluice.reservation v
+            where v.bucket = t.id and v.lane <> j.lane and v.until > j.now_us and not exists (
+              select 1 from sluice.reservation w
+              where w.bucket = t.id and w.lane = j.lane and (w.since, w.lane) < (v.since, v.lane))),
           'cost', t.cost, 'before', t.before, 'spec', d.spec, 'version', d.version,
           'isLent', d.lend_us is not null, 'reopens', d.reopens, 'rivals', coalesce(o.jobs, 0),
           'states', json_agg(s.states) over (partition by t.way),

@@ -76,6 +76,8 @@ export interface NeededBucket {
   /** Number of members, if it is a pool. */
   members: number | null
   avail: number
+  /** Units that are kept for jobs that have waited longer. */
+  kept: number
   /** Units that the job takes, and those that jobs before it in its lane take; `before` is 0 if none of those has costs. */
   cost: number
   before: number

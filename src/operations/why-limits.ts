@@ -48,7 +48,7 @@ function redisAway({ redis }: Explanation, { shared }: NeededBucket, name: strin
 }
 
 function bars(found: Explanation, bucket: NeededBucket, name: string): Reason[] {
-  const { paused, heldMs, lost, cost, before, avail, key } = bucket
+  const { paused, heldMs, lost, cost, before, avail, kept, key } = bucket
   if (!bucket.defined) {
     const text = `limit ${bucket.limit} is not defined in the database`
     const todo = 'start a worker or sender that has its code'
@@ -70,7 +70,7 @@ function bars(found: Explanation, bucket: NeededBucket, name: string): Reason[] 
   }
   // The store's times are whole ms.
   const nowMs = (Number(found.now_us) - Number(found.ahead_us)) / 1_000
-  if (avail >= Math.max(1, isCosted ? cost + before : cost) && firstMs <= nowMs) return []
+  if (avail - kept >= Math.max(1, isCosted ? cost + before : cost) && firstMs <= nowMs) return []
   const notBefore = new Date(Math.max(firstMs, found.now_ms))
   const times = { notBefore, ...(aboutMs === undefined ? {} : { about: new Date(Math.max(aboutMs, +notBefore)) }) }
   if (heldMs !== null && lost !== true) {
@@ -88,12 +88,13 @@ function bars(found: Explanation, bucket: NeededBucket, name: string): Reason[] 
 }
 
 function stateOf(
-  { avail, cost, before, rivals, others: used, spec }: NeededBucket,
+  { avail, kept, cost, before, rivals, others: used, spec }: NeededBucket,
   isCosted: boolean,
   ahead: number,
 ): string {
   const foreign = used === null ? '' : `, and others have used ${used} of the account`
-  const others = `${rivals > 0 ? `, about ${rivals} of other keys in between` : ''}${foreign}`
+  const reserved = kept > 0 ? `, ${amount(kept, spec?.currency)} kept for jobs that have waited longer` : ''
+  const others = `${reserved}${rivals > 0 ? `, about ${rivals} of other keys in between` : ''}${foreign}`
   if (isCosted) {
     const inUnits = (units: number) => amount(units, spec?.currency)
     const first = before > 0 ? `, after ${inUnits(before)} for ${many(ahead, 'job')} ahead` : ''
@@ -156,7 +157,7 @@ function refusalReason(
  * will be, with those of other keys that take turns.
  */
 function timesOf(found: Explanation, bucket: NeededBucket, units: number): [number, number | undefined] {
-  const { spec, isLent, cost, rivals, nextMs } = bucket
+  const { spec, isLent, kept, cost, rivals, nextMs } = bucket
   const states = bucket.states.flatMap((some) => some ?? [])
   const isKnown = ({ version, quota }: BucketState) =>
     version === null ||
@@ -172,7 +173,7 @@ function timesOf(found: Explanation, bucket: NeededBucket, units: number): [numb
     return (Math.min(...all) - aheadUs) / 1_000
   }
   const kin = Number(found.kin_jobs)
-  return [at(units), at(units + (kin + rivals) * Math.max(1, cost))]
+  return [at(units), at(units + Math.max(kept, (kin + rivals) * Math.max(1, cost)))]
 }
 
 function bucketOf(rules: readonly Rule[], state: BucketState, reopensUs: number): Bucket {

@@ -131,6 +131,22 @@ describe('why', () => {
     expect(await t.sluice.jobs.cancelMany({ task: call.name, state: 'waiting' })).toBe(1)
   })
 
+  it('names units that are kept for a job that has waited longer', async () => {
+    const units = limit('kept', { window: '5/min', cost: ({ account }: { account: string }) => account.length })
+    const [large, small] = ['large', 'small'].map((name) => task(name, { input, limits: [units], run: () => {} }))
+    const run = async (of: typeof large, account: string) => {
+      const id = await t.sluice.send(of as never, { account } as never)
+      while ((await t.sluice.dispatchOnce([large, small] as never)) > 0);
+      return t.sluice.why(id)
+    }
+    expect(await run(large, 'four')).toBeUndefined()
+    await run(large, 'abc')
+    const found = (await run(small, 'a'))?.reasons.find(({ limit: of }) => of === 'kept')
+    expect(found?.text).toContain('has 1 free, 3 kept for jobs that have waited longer')
+    await t.clock.advance(120_000)
+    while ((await t.sluice.dispatchOnce([large, small] as never)) > 0);
+  })
+
   it('counts retries that wait as jobs of their own key', async () => {
     const { db } = t.sluice
     const call = task('again', { input, limits: [limit('again', { window: '1/min' })], fair: 'account', run: () => {} })
