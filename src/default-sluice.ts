@@ -35,8 +35,8 @@ function sharedSluice(): Promise<Sluice> {
 async function sharedSender(): Promise<Sender> {
   const sluice = await sharedSluice()
   return {
-    send: (task, input, options) => counted(() => sluice.send(task, input, options)),
-    sendMany: (task, inputs, options) => counted(() => sluice.sendMany(task, inputs, options)),
+    send: (task, input, options) => countSend(() => sluice.send(task, input, options)),
+    sendMany: (task, inputs, options) => countSend(() => sluice.sendMany(task, inputs, options)),
     get takes() {
       isHeld = true
       return sluice.takes
@@ -48,12 +48,12 @@ async function sharedSender(): Promise<Sender> {
 async function sharedEmitter(): Promise<Emitter> {
   const { events } = await sharedSluice()
   return {
-    emit: (event, payload, options) => counted(() => events.emit(event, payload, options)),
-    emitMany: (event, payloads, options) => counted(() => events.emitMany(event, payloads, options)),
+    emit: (event, payload, options) => countSend(() => events.emit(event, payload, options)),
+    emitMany: (event, payloads, options) => countSend(() => events.emitMany(event, payloads, options)),
   }
 }
 
-async function counted<T>(body: () => Promise<T>): Promise<T> {
+async function countSend<T>(body: () => Promise<T>): Promise<T> {
   sends++
   try {
     return await body()

@@ -77,12 +77,12 @@ export class Workers {
 
   /** Makes a worker that executes what it claims; the caller starts it. */
   async make(work: readonly Work[], options: WorkOptions): Promise<Worker> {
-    const tasks = here(await this.#prepare(work, options))
+    const tasks = localTasksOf(await this.#prepare(work, options))
     const labels = await labelsOf(options.labels)
     const service = this.#serviceWorker(work, options, labels)
     if (options.celery === undefined) return this.#worker(tasks, options, labels, { companion: service })
     const absorber = this.#absorber(tasks, options, () => worker.running)
-    const companion = together(service === undefined ? [absorber] : [service, absorber])
+    const companion = joinCompanions(service === undefined ? [absorber] : [service, absorber])
     const worker: Worker = this.#worker(tasks, options, labels, { companion, ended: () => absorber.close() })
     return worker
   }
@@ -141,14 +141,14 @@ export class Workers {
     const waiting: Companion = { start: async () => {}, stop: () => opening.end(), abort: () => opening.end() }
     const worker: Worker = this.#worker(tasks, options, labels, {
       outlet: outlets.for,
-      companion: together(absorber === undefined ? [waiting] : [waiting, absorber]),
+      companion: joinCompanions(absorber === undefined ? [waiting] : [waiting, absorber]),
       async ended() {
         await opening.end()
         await absorber?.close()
         await close?.()
       },
     })
-    return started(worker, async () => {
+    return startOrStop(worker, async () => {
       await opening.begin()
       checkOpen()
       await worker.start()
@@ -211,7 +211,7 @@ export class Workers {
   /** Starts a worker of a fleet. While RabbitMQ is away it waits. */
   async execute(work: readonly Work[], options: WorkOptions): Promise<FleetWorker> {
     const { store, rulebook, peer, allowPrivate } = this.#options
-    const tasks = here(await this.#prepare(work, options))
+    const tasks = localTasksOf(await this.#prepare(work, options))
     const labels = labelsOfFleet(tasks, options)
     const fleet = await nameFleet(store, options.queues, labels)
     const broker = await this.#broker(true)
@@ -233,7 +233,7 @@ export class Workers {
       },
     })
     this.#executing.add(worker)
-    return started(worker, () => worker.start())
+    return startOrStop(worker, () => worker.start())
   }
 
   /** Returns the tasks of the work, ready to be executed. */
@@ -311,7 +311,7 @@ export class Workers {
 }
 
 /** Starts and stops several as one. */
-function together(all: readonly Companion[]): Companion {
+function joinCompanions(all: readonly Companion[]): Companion {
   const each = async (act: (one: Companion) => Promise<void>) => void (await Promise.all(all.map(act)))
   return {
     start: () => each((one) => one.start()),
@@ -321,7 +321,7 @@ function together(all: readonly Companion[]): Companion {
 }
 
 /** The tasks that workers of ours execute; of a remote one its `onFailed`. @throws UsageError SLUICE_NO_TASKS */
-function here(tasks: readonly AnyTask[]): readonly AnyTask[] {
+function localTasksOf(tasks: readonly AnyTask[]): readonly AnyTask[] {
   const own = tasks.flatMap((task) => (task.remote === undefined ? [task] : (task.onFailed ?? [])))
   if (own.length > 0 || tasks.length === 0) return own
   const text = 'all of these tasks are executed by Celery workers: run `sluice dispatch` in front of those'
@@ -329,7 +329,7 @@ function here(tasks: readonly AnyTask[]): readonly AnyTask[] {
 }
 
 /** Resolves to a worker that has started; one that fails to start is stopped. */
-async function started<T extends { stop(): Promise<void> }>(worker: T, start: () => Promise<void>): Promise<T> {
+async function startOrStop<T extends { stop(): Promise<void> }>(worker: T, start: () => Promise<void>): Promise<T> {
   try {
     await start()
     return worker

@@ -72,7 +72,7 @@ export class Handling {
   /** Gives back messages whose attempts have not begun, and stops attempts that run. */
   abort(reason: Error): void {
     this.#aborted.abort()
-    for (const turn of this.#turns.splice(0)) void this.#settle(turn, (now) => this.#again(turn, now, 0))
+    for (const turn of this.#turns.splice(0)) void this.#settle(turn, (now) => this.#returnLater(turn, now, 0))
     for (const job of this.#running.keys()) this.#outlet.abort(job, reason)
   }
 
@@ -150,20 +150,20 @@ export class Handling {
       case 'discard':
         return undefined
       case 'retry':
-        return this.#again(turn, { ...counted, failed: progress.failed + 1 }, outcome.delayMs)
+        return this.#returnLater(turn, { ...counted, failed: progress.failed + 1 }, outcome.delayMs)
       case 'throttled':
-        return this.#again(turn, { ...counted, throttled: progress.throttled + 1 }, outcome.delayMs)
+        return this.#returnLater(turn, { ...counted, throttled: progress.throttled + 1 }, outcome.delayMs)
       case 'interrupt':
-        return this.#again(turn, { ...counted, isDoubtful: true }, 0)
+        return this.#returnLater(turn, { ...counted, isDoubtful: true }, 0)
       case 'failed':
         return this.#options.republisher.archive(held, held.source.queue, counted, outcome)
       default:
         // The handler put the event off, or another process has the handler.
-        return this.#again(turn, progress, 'delayMs' in outcome ? outcome.delayMs : elsewhereMs)
+        return this.#returnLater(turn, progress, 'delayMs' in outcome ? outcome.delayMs : elsewhereMs)
     }
   }
 
-  #again({ held }: Turn, progress: Progress, delayMs: number): Promise<void> {
+  #returnLater({ held }: Turn, progress: Progress, delayMs: number): Promise<void> {
     const { turn = 0 } = progress
     return this.#options.republisher.returnLater(held, held.source, { ...progress, turn: turn + 1 }, delayMs)
   }

@@ -103,14 +103,14 @@ export function eventOf(
 ): CloudEvent {
   const { contentType, contentEncoding, messageId } = properties as Properties
   if (contentEncoding !== undefined && !/^(utf-?8|identity)$/i.test(contentEncoding))
-    throw refused(`its encoding is ${contentEncoding}`)
+    throw refusedError(`its encoding is ${contentEncoding}`)
   const [kind = ''] = String(contentType ?? 'application/json').split(';')
   const isEnvelope = isEnveloped(contentType)
   const isOfTask = isTask(properties as Properties)
   if (isOfTask && (properties as Properties).headers?.['compression'])
-    throw refused('its arguments are compressed: emit it without task_compression')
+    throw refusedError('its arguments are compressed: emit it without task_compression')
   if (!isEnvelope && !isOfTask && !(takesPlain && /[/+]json$/i.test(kind.trim())))
-    throw refused(
+    throw refusedError(
       `its content type is ${kind}${takesPlain ? '' : ', and messages without an envelope are refused here'}`,
     )
   let value: unknown
@@ -119,13 +119,13 @@ export function eventOf(
     const asTask = () => eventOfTask(text, properties as Properties, timeOf(properties as Properties, nowMs))
     value = isOfTask && !isEnvelope ? asTask() : JSON.parse(text)
   } catch (cause) {
-    throw refused(
+    throw refusedError(
       isOfTask ? `it is no task that can be read: ${String(cause)}` : `it is not JSON in UTF-8: ${String(cause)}`,
     )
   }
   // Each level takes two characters at least.
   if (body.length > 2 * levelsMax && isDeeper(value, levelsMax))
-    throw refused(`it is nested deeper than ${levelsMax} levels`)
+    throw refusedError(`it is nested deeper than ${levelsMax} levels`)
   if (isEnvelope) return envelopeOf(value)
   if (isOfTask) return value as CloudEvent
   return {
@@ -149,11 +149,11 @@ function isDeeper(value: unknown, levels: number): boolean {
 
 function envelopeOf(value: unknown): CloudEvent {
   const event = value as Partial<CloudEvent> | null
-  if (typeof event !== 'object' || event === null) throw refused('its envelope is no object')
-  if (event.specversion !== '1.0') throw refused(`its specversion is ${String(event.specversion)}, not 1.0`)
+  if (typeof event !== 'object' || event === null) throw refusedError('its envelope is no object')
+  if (event.specversion !== '1.0') throw refusedError(`its specversion is ${String(event.specversion)}, not 1.0`)
   for (const name of ['id', 'source', 'type'] as const)
-    if (typeof event[name] !== 'string' || event[name] === '') throw refused(`its envelope has no ${name}`)
-  if ('data_base64' in event) throw refused('its data are not JSON (data_base64)')
+    if (typeof event[name] !== 'string' || event[name] === '') throw refusedError(`its envelope has no ${name}`)
+  if ('data_base64' in event) throw refusedError('its data are not JSON (data_base64)')
   return { data: null, ...event } as CloudEvent
 }
 
@@ -184,6 +184,6 @@ function timeOf({ timestamp }: Properties, nowMs: number): string {
   return (Number.isNaN(time.getTime()) ? new Date(nowMs) : time).toISOString()
 }
 
-function refused(why: string): UsageError {
+function refusedError(why: string): UsageError {
   return new UsageError('SLUICE_EVENT_REFUSED', `the message is no event: ${why}`)
 }

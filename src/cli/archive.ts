@@ -28,7 +28,7 @@ interface Flags {
 
 /** `sluice events archive` and its commands. */
 export function archiveCommand(): Command {
-  const rated = (command: Command) => command.option('--yes', 'confirm in advance')
+  const addRateOptions = (command: Command) => command.option('--yes', 'confirm in advance')
   return new Command('archive')
     .description('events over RabbitMQ: those that failed for good, in the archive of a service')
     .addCommand(
@@ -40,11 +40,11 @@ export function archiveCommand(): Command {
       new Command('show').description('show one').argument('<service>').argument('<id>', 'of the event').action(show),
     )
     .addCommand(
-      rated(filtered('replay', 'give them all attempts again'))
+      addRateOptions(filtered('replay', 'give them all attempts again'))
         .option('--rate <n/s>', 'at most this many, such as 100/s')
         .action(change('replay', 'replayed')),
     )
-    .addCommand(rated(filtered('discard', 'give them up for good')).action(change('discard', 'discarded')))
+    .addCommand(addRateOptions(filtered('discard', 'give them up for good')).action(change('discard', 'discarded')))
     .addCommand(
       filtered('export', 'write them, the oldest first, as one JSON object a line')
         .option('--reveal', 'include secrets instead of [redacted]')
@@ -69,14 +69,18 @@ function filterOf({ id, event, handler, reason, error, since, until }: Flags): A
   return present({ id, event, handler, reason, error, since: time('--since', since), until: time('--until', until) })
 }
 
-async function within<T>(service: string, command: Command, body: (archive: EventArchive, out: Output) => Promise<T>) {
+async function inArchive<T>(
+  service: string,
+  command: Command,
+  body: (archive: EventArchive, out: Output) => Promise<T>,
+) {
   await inStore(command, ({ events }, _, { out }) => body(events.archive(service), out))
 }
 
 async function list(service: string, flags: Flags, command: Command): Promise<void> {
-  await within(service, command, async (archive, out) => {
+  await inArchive(service, command, async (archive, out) => {
     const found = await archive.list(filterOf(flags), flags.max)
-    if (out.json) return out.object({ archived: found.map((one) => shown(one)) })
+    if (out.json) return out.object({ archived: found.map((one) => redactEvent(one)) })
     if (found.length === 0) return out.talk('no archived event matches')
     out.table([['EVENT', 'ID', 'HANDLER', 'ATTEMPTS', 'REASON', 'ERROR'], ...found.map(cells)])
     out.hint(`\`sluice events archive show ${service} ${found[0]?.id ?? '<id>'}\``)
@@ -87,16 +91,16 @@ function cells({ type, id, handler, attempt, reason, error }: ArchivedEvent): st
   return [type, id ?? '-', handler ?? 'all', String(attempt), reason, brief(redact(error).message, 60)]
 }
 
-const shown = (archived: ArchivedEvent, reveals = false) => (reveals ? archived : redact(archived))
+const redactEvent = (archived: ArchivedEvent, reveals = false) => (reveals ? archived : redact(archived))
 
 async function show(service: string, id: string, _: object, command: Command): Promise<void> {
-  await within(service, command, async (archive, out) => {
+  await inArchive(service, command, async (archive, out) => {
     const found = await archive.list({ id })
     if (found.length === 0)
       throw new UsageError('SLUICE_NO_SUCH_EVENT', `the archive of service "${service}" has no event ${id}`)
     for (const one of found)
-      if (out.json) out.object({ ...shown(one) })
-      else out.line(JSON.stringify(shown(one), undefined, 2))
+      if (out.json) out.object({ ...redactEvent(one) })
+      else out.line(JSON.stringify(redactEvent(one), undefined, 2))
     out.hint(`\`sluice events archive replay ${service} --id ${id}\``)
   })
 }
@@ -104,7 +108,7 @@ async function show(service: string, id: string, _: object, command: Command): P
 function change(verb: 'replay' | 'discard', done: string) {
   return async (service: string, flags: Flags, command: Command): Promise<void> => {
     if (flags.rate !== undefined) parseRate(flags.rate)
-    await within(service, command, async (archive, out) => {
+    await inArchive(service, command, async (archive, out) => {
       const text = `${many(await archive.count(), 'archived event')} of service "${service}"`
       const which = Object.keys(filterOf(flags)).length === 0 ? text : `those that match of ${text}`
       if (flags.yes !== true && !(await isWanted(out, { verb, done }, which))) return
@@ -116,8 +120,8 @@ function change(verb: 'replay' | 'discard', done: string) {
 }
 
 async function exportAll(service: string, flags: Flags, command: Command): Promise<void> {
-  await within(service, command, async (archive, out) => {
-    const count = await archive.each(filterOf(flags), (one) => write(JSON.stringify(shown(one, flags.reveal))))
+  await inArchive(service, command, async (archive, out) => {
+    const count = await archive.each(filterOf(flags), (one) => write(JSON.stringify(redactEvent(one, flags.reveal))))
     out.hint(`${many(count, 'archived event')} written`)
   })
 }

@@ -153,15 +153,15 @@ async function run(ids: string[], flags: BulkFlags, act: ActById, self: Command,
     if (ids.length > 0) {
       const whole: string[] = []
       for (const id of ids) whole.push(await idOf(sql, id))
-      return eachId(sluice, out, whole, act)
+      return changeById(sluice, out, whole, act)
     }
     await mustKnowAll(sql, filter)
     const wanted = { ...filter, ...own, ...inputOf(filter, own), state: filter.state ?? act.usual ?? act.states }
-    return eachFound(sluice, out, wanted, flags, act)
+    return changeFound(sluice, out, wanted, flags, act)
   })
 }
 
-async function eachId(sluice: Sluice, out: Output, ids: string[], { done, changes, one }: ActById): Promise<void> {
+async function changeById(sluice: Sluice, out: Output, ids: string[], { done, changes, one }: ActById): Promise<void> {
   for (const each of ids) {
     const found = await one(sluice, each)
     if (!found) process.exitCode = 1
@@ -175,7 +175,7 @@ async function eachId(sluice: Sluice, out: Output, ids: string[], { done, change
 }
 
 /** Counts the jobs that a filter matches, requires a confirmation unless `--yes` is given, and changes them until it is stopped. */
-export async function eachFound(
+export async function changeFound(
   sluice: Sluice,
   out: Output,
   wanted: JobFilter,
@@ -191,10 +191,10 @@ export async function eachFound(
     out.line(`${what} would be ${act.done}`)
     const next = count === 0 ? await act.none?.(sluice) : undefined
     if (next !== undefined) out.hint(next)
-    return examples(sluice, out, filter)
+    return printExamples(sluice, out, filter)
   }
   if (flags.yes !== true && (count > 0 || !isExact)) {
-    const show = () => examples(sluice, out, filter)
+    const show = () => printExamples(sluice, out, filter)
     if (!(await isWanted(out, act, what, ', or check with --dry-run', show))) return
   }
   const changed = await changeMany(out, act.done, ` of ${what}`, (options) =>
@@ -217,7 +217,7 @@ export async function isWanted(
   if (!process.stdin.isTTY || !process.stderr.isTTY)
     throw new UsageError('SLUICE_NOT_CONFIRMED', `${what} would be ${done}; confirm with --yes${or}`)
   await show()
-  if (await confirmed(`${verb} ${what}? [y/N] `)) return true
+  if (await confirm(`${verb} ${what}? [y/N] `)) return true
   process.exitCode = 1
   out.talk('nothing was changed')
   return false
@@ -248,13 +248,13 @@ export async function changeMany(
   return undefined
 }
 
-async function examples(sluice: Sluice, out: Output, filter: JobFilter): Promise<void> {
+async function printExamples(sluice: Sluice, out: Output, filter: JobFilter): Promise<void> {
   for (const job of await sluice.list({ ...filter, max: 3 }))
     out.talk(`  ${job.id} ${job.state} ${job.task} ${brief(job.error?.message ?? job.reason ?? '', 60)}`.trimEnd())
 }
 
 /** Prompts for yes or no on a terminal; Ctrl-C and Ctrl-D mean no. */
-export function confirmed(
+export function confirm(
   question: string,
   input: NodeJS.ReadableStream = process.stdin,
   output: NodeJS.WritableStream = process.stderr,

@@ -181,7 +181,7 @@ async function listen({ store: { db }, schema: name }: Place): Promise<Finding> 
   let hasArrived = false
   const unlisten = await db.listen(channel, () => (hasArrived = true))
   // The first notification may come before LISTEN is in force.
-  await until(async () => {
+  await waitUntil(async () => {
     await db.query('select pg_notify($1, $2)', [channel, ''])
     return hasArrived
   }, listenWaitMs)
@@ -214,7 +214,7 @@ async function workers(at: At): Promise<Finding | undefined> {
   const first = await look()
   if (first.length === 0) return unattended(at)
   let silent = first
-  await until(async () => {
+  await waitUntil(async () => {
     const now = new Map((await look()).map((row) => [row.id, row.beat]))
     // A worker that ended meanwhile is not silent.
     silent = silent.filter((row) => now.get(row.id) === row.beat)
@@ -262,7 +262,7 @@ async function labels({ sql }: At): Promise<Finding | undefined> {
   )
 }
 
-async function until(isTrue: () => Promise<boolean>, waitMs: number): Promise<void> {
+async function waitUntil(isTrue: () => Promise<boolean>, waitMs: number): Promise<void> {
   const end = systemClock.monotonicMs() + waitMs
   while (!(await isTrue()) && systemClock.monotonicMs() < end) await systemClock.sleep(100)
 }

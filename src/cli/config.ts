@@ -20,7 +20,7 @@ import { eventNames } from '../report/events.ts'
 import { logStyle } from '../report/options.ts'
 import { celeryWork } from '../worker/celery-work.ts'
 import { graceMsOf } from '../worker/options.ts'
-import { flat } from './failure.ts'
+import { joinLines } from './failure.ts'
 
 /** A config file's content and place. */
 export interface Found {
@@ -149,7 +149,7 @@ async function load(file: string): Promise<Record<string, unknown>> {
   try {
     return await (await loader()).import(file)
   } catch (error) {
-    const message = `${file} cannot be loaded: ${flat(textOfError(error))}`
+    const message = `${file} cannot be loaded: ${joinLines(textOfError(error))}`
     throw new UsageError(SluiceError.is(error) ? error.code : 'SLUICE_BAD_CONFIG', message, { cause: error })
   }
 }

@@ -98,7 +98,7 @@ async function demo(options: DemoOptions): Promise<number> {
     for (const promise of guarantees(accountLimit)) talk(`limit demo-account, for each account: ${promise.text}`)
     for (const promise of guarantees(totalLimit)) talk(`limit demo-total: ${promise.text}`)
     for (let i = 0; i < workers; i++) children.push(startWorker(vendorUrl, sluice.url ?? store, options))
-    await allPresent(sluice, workers)
+    await waitForWorkers(sluice, workers)
     const perAccount = new Map<string, number>()
     const begun = systemClock.monotonicMs()
     const jobs = await sluice.sendMany(sync, rows(options.from, perAccount))
@@ -170,7 +170,7 @@ async function progress(
 }
 
 /** Waits until all worker processes have started, which takes seconds and must not count as time of the jobs. */
-async function allPresent(sluice: Sluice, workers: number): Promise<void> {
+async function waitForWorkers(sluice: Sluice, workers: number): Promise<void> {
   while ((await sluice.jobs.status()).workers !== workers) await systemClock.sleep(100)
 }
 

@@ -119,7 +119,7 @@ class Restarter {
       const dir = path.dirname(file)
       if (this.#watched.has(dir) || !fs.existsSync(dir)) continue
       const watcher = fs.watch(dir, (_, name) => {
-        if (name === null || this.#files.has(path.join(dir, name))) this.#saved()
+        if (name === null || this.#files.has(path.join(dir, name))) this.#scheduleRestart()
       })
       watcher.on('error', (error) => this.#out.log.warn(`${dir} is no longer watched`, { err: error }))
       this.#watched.set(dir, watcher)
@@ -153,7 +153,7 @@ class Restarter {
     await this.#end()
   }
 
-  #saved(): void {
+  #scheduleRestart(): void {
     clearTimeout(this.#timer)
     this.#timer = setTimeout(() => {
       this.#turn = this.#turn.then(() => this.#restart())

@@ -1,7 +1,7 @@
 /** `sluice doctor`: checks a store, and prints a line for each check. */
 import { Command } from 'commander'
 import { SluiceError, textOfError } from '../core/errors.ts'
-import { flat } from './failure.ts'
+import { joinLines } from './failure.ts'
 import { type Check, checks, connection, deepChecks } from './checks.ts'
 import { fail, type Finding } from './finding.ts'
 import type { Output } from './output.ts'
@@ -45,7 +45,7 @@ async function judge(check: Check, at: Parameters<Check>[0]): Promise<Finding | 
     return await check(at)
   } catch (error) {
     if (SluiceError.is(error) && error.code === 'SLUICE_STORE_UNREACHABLE') throw error
-    return fail(flat(textOfError(error)))
+    return fail(joinLines(textOfError(error)))
   }
 }
 

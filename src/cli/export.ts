@@ -6,7 +6,7 @@ import type { Act } from './bulk.ts'
 import { type FilterFlags, filterFlags, filterOf, inputOf, rejectListFlags } from './filter.ts'
 import { mustKnowAll } from './known.ts'
 import { many } from './output.ts'
-import { shown } from './record.ts'
+import { redactJob } from './record.ts'
 import { settingsOf, withSluice } from './settings.ts'
 
 /** `sluice jobs export`. */
@@ -34,7 +34,7 @@ async function exportJobs(own: JobFilter, none: Act['none'], command: Command): 
   await withSluice(settings, { creates: false }, async (sluice, sql) => {
     await mustKnowAll(sql, wanted)
     for await (const found of sluice.jobs.stream(filter)) {
-      const job = shown(found, flags.reveal)
+      const job = redactJob(found, flags.reveal)
       if (flags.csv === true && count === 0) await write(Object.keys(job).join(','))
       await write(flags.csv === true ? Object.values(job).map(cell).join(',') : JSON.stringify(job))
       count++

@@ -29,13 +29,13 @@ export function fail(error: unknown, json: boolean, program?: Command): number {
 function describe(error: unknown, program: Command | undefined): Failure | undefined {
   if (error instanceof CommanderError) {
     if (error.exitCode === 0) return undefined
-    const message = error.code === 'commander.help' ? '' : flat(error.message.replace(/^error: /, ''))
+    const message = error.code === 'commander.help' ? '' : joinLines(error.message.replace(/^error: /, ''))
     return { code: 'SLUICE_USAGE', message: withHint(error.code, message, program), exit: 2 }
   }
-  if (SluiceError.is(error)) return { code: error.code, message: flat(error.message), exit: exitOf(error) }
+  if (SluiceError.is(error)) return { code: error.code, message: joinLines(error.message), exit: exitOf(error) }
   const text = textOfError(error)
   const hint = byState[String(codeOf(error))]
-  return { code: 'SLUICE_FAILED', message: flat(hint === undefined ? text : `${text}; ${hint}`), exit: 1 }
+  return { code: 'SLUICE_FAILED', message: joinLines(hint === undefined ? text : `${text}; ${hint}`), exit: 1 }
 }
 
 /** The next step after an error of PostgreSQL that its server, or a command's address or user, causes. */
@@ -78,6 +78,6 @@ function exitOf(error: SluiceError): number {
 }
 
 /** Joins the lines of a message into one. */
-export function flat(text: string): string {
+export function joinLines(text: string): string {
   return text.replaceAll(/\s*\n\s*/g, ' ').trim() || 'unknown error'
 }

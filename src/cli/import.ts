@@ -10,7 +10,7 @@ import type { AnyTask, SendOptions } from '../tasks/task.ts'
 import { fieldOf } from '../limits/limit.ts'
 import { type Bar, barOn } from './bar.ts'
 import { inputOf } from './cells.ts'
-import { flat } from './failure.ts'
+import { joinLines } from './failure.ts'
 import { many, type Output } from './output.ts'
 import { rulebookOf, type Settings, withSluice } from './settings.ts'
 import { mustBeInput, mustBeWhole } from './shown-input.ts'
@@ -46,7 +46,7 @@ export async function importRows(
   const source = await sourceOf(flags, out)
   const signal = stopSignal()
   const bar = barOn(process.stderr, out.json ? undefined : source.bytes)
-  const table = await openTable(counted(source.chunks, bar), source.name)
+  const table = await openTable(countBytes(source.chunks, bar), source.name)
   const refused = new Refused(flags, table, (text) => bar.above(() => out.talk(text)))
   let total: Sent = { sent: 0, known: 0, bad: 0 }
   const how = {
@@ -68,7 +68,7 @@ export async function importRows(
     bar.end()
     if (total.sent > 0 && flags.dryRun !== true)
       out.talk(
-        `${many(total.sent, 'row')} before that ${total.sent === 1 ? 'was' : 'were'} sent; ${again(flags, source)}`,
+        `${many(total.sent, 'row')} before that ${total.sent === 1 ? 'was' : 'were'} sent; ${describeRepeat(flags, source)}`,
       )
     throw error
   } finally {
@@ -78,7 +78,7 @@ export async function importRows(
   if (total.sent + total.known + total.bad === 0 && !signal.aborted)
     throw new UsageError('SLUICE_BAD_FILE', `${source.name} has no rows: its first line is read as the heading`)
   if (total.bad > reportedMax) out.talk(`… and ${many(total.bad - reportedMax, 'more bad row')}`)
-  if (signal.aborted) out.talk(`stopped; ${again(flags, source)}`)
+  if (signal.aborted) out.talk(`stopped; ${describeRepeat(flags, source)}`)
   if (out.json) out.object(flags.dryRun === true ? { fit: total.sent, bad: total.bad } : total)
   else if (flags.dryRun === true) out.line(`${total.sent} good, ${total.bad} bad`)
   else out.line(`${total.sent} sent, ${total.known} sent before, ${total.bad} bad`)
@@ -116,7 +116,7 @@ async function digestOf(file: string): Promise<string> {
   return hash.digest('hex')
 }
 
-async function* counted(chunks: AsyncIterable<Buffer>, bar: Bar): AsyncGenerator<Buffer> {
+async function* countBytes(chunks: AsyncIterable<Buffer>, bar: Bar): AsyncGenerator<Buffer> {
   for await (const chunk of chunks) {
     yield chunk
     bar.bytes(chunk.length)
@@ -192,7 +192,7 @@ class Refused {
       if (this.#file === undefined) fs.writeSync((this.#file = fs.openSync(badRows, 'w')), this.#heading)
       fs.writeSync(this.#file, `${raw}\n`)
     }
-    const text = `line ${line}: ${flat(error.message)}`
+    const text = `line ${line}: ${joinLines(error.message)}`
     // It is no UsageError, because the data are wrong and not the command: exit code 1.
     if (onError === 'stop') throw new SluiceError(error.code, text, { cause: error })
     if (this.#reported++ < reportedMax) this.#talk(text)
@@ -203,7 +203,7 @@ class Refused {
   }
 }
 
-function again({ key }: ImportFlags, { digest }: Source): string {
+function describeRepeat({ key }: ImportFlags, { digest }: Source): string {
   return digest === undefined && typeof key !== 'string'
     ? 'without --idempotency-key the same command would send them again'
     : 'the same command within 24 h sends the rest'

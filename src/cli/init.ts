@@ -49,11 +49,11 @@ function init(flags: { yes?: boolean; dryRun?: boolean }, command: Command): voi
 
 /** Finds out what kind of project the current directory belongs to; a new one is TypeScript with ES modules. */
 function projectHere(): { kind: Kind; isNew: boolean } {
-  const file = upward('package.json')
+  const file = findUpward('package.json')
   if (file === undefined) return { kind: 'typescript', isNew: true }
   const { type, dependencies, devDependencies } = readPackage(file)
   const isTyped =
-    ['tsconfig.json', 'sluice.config.ts', 'sluice.config.mts'].some((name) => upward(name) !== undefined) ||
+    ['tsconfig.json', 'sluice.config.ts', 'sluice.config.mts'].some((name) => findUpward(name) !== undefined) ||
     'typescript' in { ...dependencies, ...devDependencies }
   const isModule = type === 'module'
   if (isTyped) return { kind: isModule ? 'typescript' : 'typescript-commonjs', isNew: false }
@@ -75,10 +75,10 @@ function readPackage(file: string): Package {
 }
 
 /** Returns the nearest file of this name, from the current directory upward. */
-function upward(name: string, dir = process.cwd()): string | undefined {
+function findUpward(name: string, dir = process.cwd()): string | undefined {
   const file = path.join(dir, name)
   if (fs.existsSync(file)) return file
-  return path.dirname(dir) === dir ? undefined : upward(name, path.dirname(dir))
+  return path.dirname(dir) === dir ? undefined : findUpward(name, path.dirname(dir))
 }
 
 /** Returns .gitignore with the directory of the embedded store; undefined: it is there already. */

@@ -14,13 +14,13 @@ export function overrideCommands(): Command[] {
     numbered(new Command('set').description(set)).action((name: string, flags: Flags, self: Command) =>
       put('set', name, flags, self),
     ),
-    taking(new Command('unset').description('remove the stored numbers')).action(
+    addArguments(new Command('unset').description('remove the stored numbers')).action(
       (name: string, flags: Flags, self: Command) => drop('unset', name, flags, self),
     ),
     numbered(new Command('pin').description(pin)).action((name: string, flags: Flags, self: Command) =>
       put('pin', name, flags, self),
     ),
-    taking(new Command('unpin').description('remove the pinned numbers')).action(
+    addArguments(new Command('unpin').description('remove the pinned numbers')).action(
       (name: string, flags: Flags, self: Command) => drop('unpin', name, flags, self),
     ),
   ]
@@ -59,7 +59,7 @@ function refuseKey(): never {
   )
 }
 
-function taking(command: Command): Command {
+function addArguments(command: Command): Command {
   return command.argument('<limit>').option('--reason <text>', "shown in the limit's history")
 }
 
@@ -71,16 +71,16 @@ function count(text: string): number | 'none' {
 
 /** Converts the options for the library. */
 function changesOf({ rate, window, quota, zone, concurrency, burst, transit }: Flags): NumberChanges {
-  const orNull = <T>(given: T | 'none' | undefined) => (given === 'none' ? null : given)
+  const toNull = <T>(given: T | 'none' | undefined) => (given === 'none' ? null : given)
   const rates = (given: string[] | undefined) => (given?.join() === 'none' ? null : (given as Rate[] | undefined))
   return {
     rate: rates(rate),
     window: rates(window),
     quota: rates(quota) as NumberChanges['quota'],
-    zone: orNull(zone),
-    concurrency: orNull(concurrency),
-    burst: orNull(burst),
-    transit: orNull(transit as Duration | 'measured' | 'none' | undefined),
+    zone: toNull(zone),
+    concurrency: toNull(concurrency),
+    burst: toNull(burst),
+    transit: toNull(transit as Duration | 'measured' | 'none' | undefined),
   }
 }
 

@@ -3,7 +3,7 @@ import { redact } from '../core/redact.ts'
 import type { Job } from '../index.ts'
 
 /** Redacts secrets in the fields that users and vendors fill; with `reveal` returns the record as it is. */
-export function shown(job: Job, reveal = false): Job {
+export function redactJob(job: Job, reveal = false): Job {
   if (reveal) return job
   const { input, result, error, limits, tags, ruled, reason, attempts, log } = job
   return {

@@ -1,6 +1,6 @@
 /** `sluice limits rekey`: moves waiting jobs from one key of a limit to another. */
 import { Command } from 'commander'
-import { type Act, eachFound } from './bulk.ts'
+import { type Act, changeFound } from './bulk.ts'
 import { withLimit } from './known.ts'
 
 interface Flags {
@@ -31,5 +31,5 @@ async function rekey(name: string, flags: Flags, command: Command): Promise<void
     many: (sluice, _, options) => sluice.limits.rekey(name, keys, options),
   }
   const wanted = { limit: name, key: flags.key, state: act.states }
-  await withLimit(command, name, (sluice, _, { out }) => eachFound(sluice, out, wanted, flags, act))
+  await withLimit(command, name, (sluice, _, { out }) => changeFound(sluice, out, wanted, flags, act))
 }

@@ -54,8 +54,8 @@ function shown(line: ScheduleLine): ScheduleLine {
 
 function cells(line: ScheduleLine): string[] {
   const [next] = line.next
-  const last = line.last === null ? '' : `${line.last.outcome} ${away(line.last.until)}`
-  const due = next === undefined ? '' : `${moment(next)} (${away(next)})`
+  const last = line.last === null ? '' : `${line.last.outcome} ${formatDistance(line.last.until)}`
+  const due = next === undefined ? '' : `${moment(next)} (${formatDistance(next)})`
   return [line.name, line.task, brief(when(line), 40), due, last, line.state]
 }
 
@@ -67,14 +67,14 @@ function moment(at: Date): string {
   return at.toISOString().replace('.000Z', 'Z')
 }
 
-function away(at: Date): string {
+function formatDistance(at: Date): string {
   const ms = at.getTime() - systemClock.wallMs()
   return ms < 0 ? `${span(-ms)} ago` : `in ${span(ms)}`
 }
 
 async function showOne(name: string, flags: { max: number }, command: Command): Promise<void> {
   const [out, { line, history }] = await inStore(command, async ({ schedules }) => ({
-    line: shown(await stored(schedules, name)),
+    line: shown(await findSchedule(schedules, name)),
     history: await schedules.history(name, flags),
   }))
   if (out.json) return out.object({ ...line, history })
@@ -94,7 +94,7 @@ function describe(out: Output, line: ScheduleLine): void {
     ['task', line.task],
     ['when', when(line)],
     ['state', line.state],
-    ...line.next.map((at, i): [string, string] => [i === 0 ? 'next' : '', `${moment(at)} (${away(at)})`]),
+    ...line.next.map((at, i): [string, string] => [i === 0 ? 'next' : '', `${moment(at)} (${formatDistance(at)})`]),
     ['catchUp', line.catchUp],
     ['overlap', line.overlap],
     ...(line.jitterMs > 0 ? [['jitter', span(line.jitterMs)] as [string, string]] : []),
@@ -105,7 +105,7 @@ function describe(out: Output, line: ScheduleLine): void {
   writeFacts(out, facts, 13)
 }
 
-async function stored(schedules: Sluice['schedules'], name: string): Promise<ScheduleLine> {
+async function findSchedule(schedules: Sluice['schedules'], name: string): Promise<ScheduleLine> {
   const all = await schedules.list()
   const found = all.find((line) => line.name === name)
   if (found !== undefined) return found
@@ -147,7 +147,7 @@ function each(act: 'pause' | 'resume' | 'remove', description: string, done: str
       const missed: string[] = []
       const [out] = await inStore(command, async ({ schedules }, _, settings) => {
         // Checked before the first one is changed.
-        for (const name of names) await stored(schedules, name)
+        for (const name of names) await findSchedule(schedules, name)
         for (const name of names) {
           const found = await schedules[act](name)
           if (!found) missed.push(`"${name}"`)

@@ -21,7 +21,7 @@ export class Screen {
 
   /** Writes text, which ends with a line break, above the block. */
   write(text: string): void {
-    this.#stream.write(this.#erase() + text + this.#drawn())
+    this.#stream.write(this.#erase() + text + this.#blockText())
   }
 
   /**
@@ -35,14 +35,14 @@ export class Screen {
     this.#block = lines
       .map(printable)
       .map((line) => paint(line.length < columns ? line : `${line.slice(0, columns - 2)}…`))
-    this.#stream.write(erase + this.#drawn())
+    this.#stream.write(erase + this.#blockText())
   }
 
   #erase(): string {
     return this.#block.length === 0 ? '' : `\u001B[${this.#block.length}A\u001B[J`
   }
 
-  #drawn(): string {
+  #blockText(): string {
     return this.#block.map((line) => `${line}\n`).join('')
   }
 }

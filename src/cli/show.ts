@@ -8,7 +8,7 @@ import type { Job, JobAttempt, JobError, JobLog } from '../index.ts'
 import { isFinal } from '../operations/jobs.ts'
 import { framesOf } from '../report/format.ts'
 import { idOf, noSuchJob } from './ids.ts'
-import { shown } from './record.ts'
+import { redactJob } from './record.ts'
 import { brief, type Output, span, writeFacts } from './output.ts'
 import { inStore } from './settings.ts'
 
@@ -28,7 +28,7 @@ async function showJob(text: string, flags: { reveal?: boolean }, command: Comma
   })
   if (found === undefined) throw noSuchJob(text)
   const { id } = found
-  const job = shown(found, flags.reveal)
+  const job = redactJob(found, flags.reveal)
   if (out.json) return out.object(job)
   writeJob(job, out, systemClock.wallMs(), currencies)
   if (job.state === 'failed') out.hint(`\`sluice retry ${id}\`; \`sluice jobs edit ${id}\` changes its input first`)

@@ -1,7 +1,7 @@
 /** Sizes of the store's tables, and checks for what keeps dead rows from being cleaned: for `sluice doctor` and `sluice status`. */
 import type { Sql } from '../db/store.ts'
 import { ok, warn, type Finding } from './finding.ts'
-import { flat } from './failure.ts'
+import { joinLines } from './failure.ts'
 import { size, span } from './output.ts'
 import { textOfError } from '../core/errors.ts'
 
@@ -73,7 +73,7 @@ export async function snapshots({ sql, isEmbedded }: StorageAt): Promise<Finding
     try {
       all.push(...(await sql.query<Holder>(text)))
     } catch (error) {
-      unseen.push(`${kind} could not be read (${flat(textOfError(error))})`)
+      unseen.push(`${kind} could not be read (${joinLines(textOfError(error))})`)
     }
   }
   const old = all

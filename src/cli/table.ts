@@ -47,7 +47,7 @@ export async function openTable(chunks: AsyncIterable<Buffer>, name: string): Pr
   if (first === undefined) throw bad(name, 'is empty')
   if (first.text.trimStart().startsWith('['))
     throw bad(name, "begins as a JSON array; write one object a line (`jq -c '.[]'` does that)")
-  lines.back([first])
+  lines.putBack([first])
   if (first.text.trimStart().startsWith('{')) return { columns: undefined, heading: '', rows: ndjson(lines) }
   if (first.text.includes('\r')) throw bad(name, "ends its lines by CR alone; convert it (`tr '\\r' '\\n'`)")
   const delimiter = delimiterOf(first.text)
@@ -109,7 +109,7 @@ async function* csv(lines: Lines, delimiter: string): AsyncGenerator<TableRow> {
       yield { line, raw, ...parsed(raw, delimiter) }
     } catch (error) {
       // The quote does not open a cell, so the lines after it are rows of their own.
-      lines.back(taken.slice(1))
+      lines.putBack(taken.slice(1))
       yield {
         line,
         raw: text,
@@ -164,7 +164,7 @@ class Lines {
     }
   }
 
-  back(lines: Line[]): void {
+  putBack(lines: Line[]): void {
     this.#queue = [...lines, ...this.#queue]
   }
 

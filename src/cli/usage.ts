@@ -36,10 +36,10 @@ async function usage(limit: string | undefined, flags: Flags, command: Command):
   )
   const lines = found.slice(0, max)
   if (out.json) return lines.forEach((line) => out.object(asJson(line)))
-  const whose = (line: UsageLine) => (limit === undefined ? line.limit : redactText(line.key ?? '-'))
+  const subjectOf = (line: UsageLine) => (limit === undefined ? line.limit : redactText(line.key ?? '-'))
   const cells = (line: UsageLine) => [
     line.period,
-    whose(line),
+    subjectOf(line),
     amount(line.units, line.currency),
     amount(line.refunded, line.currency),
   ]

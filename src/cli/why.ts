@@ -82,7 +82,7 @@ function showWait(out: Output, why: Why, job: Job | undefined): void {
   out.line(`${out.paint('bold', state)}  ${id}`)
   for (const reason of reasons) {
     out.line(`- ${redactText(reason.text)}`)
-    for (const line of below(reason)) out.line(`    ${redactText(line)}`)
+    for (const line of linesBelow(reason)) out.line(`    ${redactText(line)}`)
   }
   if (notBefore !== undefined)
     out.line(`starts at the earliest ${moment(notBefore)}${about === undefined ? '' : `, about ${moment(about)}`}`)
@@ -94,7 +94,7 @@ function showWait(out: Output, why: Why, job: Job | undefined): void {
 }
 
 /** The lines below a reason: its time, and what somebody has to do. */
-function below({ notBefore, acts, todo }: Reason): string[] {
+function linesBelow({ notBefore, acts, todo }: Reason): string[] {
   return [
     ...(notBefore === undefined || msUntil(notBefore) === 0 ? [] : [`not before ${moment(notBefore)}`]),
     ...(todo === undefined ? [] : [`${acts === 'worker' ? 'needs a worker' : 'needs you'}: ${todo}`]),

@@ -137,9 +137,9 @@ export const areTimersFaked = (): boolean => 'clock' in setTimeout
 /**
  * Calls `then` once after `ms`, which may exceed the runtime's maximum, unless the returned function is called before.
  */
-function alarm(ms: number, then: () => void, ref: boolean): () => void {
+function callAfter(ms: number, then: () => void, ref: boolean): () => void {
   if (ms > timerMsMax) {
-    let cancel = alarm(timerMsMax, () => (cancel = alarm(ms - timerMsMax, then, ref)), ref)
+    let cancel = callAfter(timerMsMax, () => (cancel = callAfter(ms - timerMsMax, then, ref)), ref)
     return () => cancel()
   }
   const timer = setTimeout(then, ms)
@@ -167,7 +167,7 @@ export const systemClock: Clock = {
   bootMs: bootClock(),
   wallMs: () => Date.now(),
   random: () => Math.random(),
-  after: (ms, then) => alarm(ms, then, false),
+  after: (ms, then) => callAfter(ms, then, false),
   sleep: (ms, signal, ref = true) =>
     new Promise((resolve) => {
       if (signal?.aborted) return resolve()
@@ -176,7 +176,7 @@ export const systemClock: Clock = {
         signal?.removeEventListener('abort', end)
         resolve()
       }
-      const cancel = alarm(ms, end, ref)
+      const cancel = callAfter(ms, end, ref)
       signal?.addEventListener('abort', end, { once: true })
     }),
 }

@@ -145,7 +145,7 @@ function hideAssigned(text: string): string {
   for (let found = assigned.exec(text); found !== null; found = assigned.exec(text)) {
     if (!isSecretName(found[1] ?? '')) continue
     const begin = assigned.lastIndex
-    const end = assignedEnd(text, begin)
+    const end = endOfAssigned(text, begin)
     if (end === begin) continue
     const value = text.slice(begin, end)
     out += text.slice(from, begin) + (emptyValue.test(value) ? value : mark)
@@ -155,11 +155,11 @@ function hideAssigned(text: string): string {
 }
 
 /** Returns the end of the value assigned at `begin`, with its quotes; `begin` when there is no value. */
-function assignedEnd(text: string, begin: number): number {
+function endOfAssigned(text: string, begin: number): number {
   assignedQuote.lastIndex = assignedValue.lastIndex = begin
   const [open, escape = '', quote = ''] = assignedQuote.exec(text) ?? []
   if (open === undefined) return begin + (assignedValue.exec(text)?.[0].length ?? 0)
-  const end = closing(text, begin + open.length, quote, escape.length)
+  const end = endOfQuotation(text, begin + open.length, quote, escape.length)
   return text.startsWith(open, end) ? end + open.length : end
 }
 
@@ -172,7 +172,7 @@ function hideQuoted(text: string): string {
     const [whole, name = '', escape = '', quote = ''] = found
     if (!isSecretName(name)) continue
     const begin = found.index + whole.length
-    const end = closing(text, begin, quote, escape.length)
+    const end = endOfQuotation(text, begin, quote, escape.length)
     out += text.slice(from, begin) + (end > begin ? mark : '')
     from = end
     quoted.lastIndex = end
@@ -184,7 +184,7 @@ function hideQuoted(text: string): string {
  * Returns the end of the quotation that starts at `begin`: the next such quote with at most `escapes` backslashes before
  * it.
  */
-function closing(text: string, begin: number, quote: string, escapes: number): number {
+function endOfQuotation(text: string, begin: number, quote: string, escapes: number): number {
   for (let at = text.indexOf(quote, begin); at !== -1; at = text.indexOf(quote, at + 1)) {
     let slashes = 0
     while (at - slashes > begin && text[at - slashes - 1] === '\\') slashes++

@@ -30,7 +30,7 @@ export function isLost(error: unknown): boolean {
 }
 
 /** Returns the result, or a LateError. If this process was stopped, the reply may have arrived: it is read first. */
-export function inTime<T>(answer: Promise<T>, ms: number): Promise<T> {
+export function resolveInTime<T>(answer: Promise<T>, ms: number): Promise<T> {
   return new Promise((resolve, reject) => {
     const late = () => reject(new LateError('no answer in time'))
     const timer = setTimeout(() => setImmediate(late), ms)
@@ -40,7 +40,7 @@ export function inTime<T>(answer: Promise<T>, ms: number): Promise<T> {
 }
 
 /** Returns the error for a server that did not answer, or let nobody in. */
-export function unreachable(where: string, cause: unknown): StoreError {
+export function unreachableError(where: string, cause: unknown): StoreError {
   const why = textOfError(cause)
   const code = cause instanceof driver.DatabaseError ? String(cause.code) : ''
   const text =

@@ -67,7 +67,7 @@ export interface Db extends Tx {
  * Returns the error of a transaction whose commit PostgreSQL answers with a silent rollback, as it does after a failed
  * statement.
  */
-export function silentlyAborted(): UsageError {
+export function silentRollbackError(): UsageError {
   return new UsageError(
     'SLUICE_TRANSACTION_ABORTED',
     'a statement of this transaction failed and the error was caught, so nothing was stored; let the error leave the body, or use a savepoint',
@@ -75,7 +75,7 @@ export function silentlyAborted(): UsageError {
 }
 
 /** Returns the error of a statement in a transaction that has ended: another user may have its connection by then. */
-export function transactionOver(): UsageError {
+export function transactionOverError(): UsageError {
   return new UsageError(
     'SLUICE_TRANSACTION_OVER',
     'this transaction has ended; await all its queries before its body returns',

@@ -38,7 +38,7 @@ class Health {
   }
 
   /** Returns the reason, in PostgreSQL's words if there are any. */
-  why(error: unknown): string {
+  reasonOf(error: unknown): string {
     return this.#complaint || textOfError(error)
   }
 
@@ -94,7 +94,7 @@ export class Engine {
     const inMemory = files === undefined ? {} : { fs: new FilledFS(files) }
     const options = disk === undefined ? { ...inMemory, startParams: inMemoryParams } : { fs: disk, startParams }
     const pglite = await PGlite.create({ ...options, onStderr: health.readLine }).catch((cause: unknown) => {
-      throw new Error(health.why(cause), { cause })
+      throw new Error(health.reasonOf(cause), { cause })
     })
     if (disk !== undefined && !disk.complete)
       throw new StoreError('SLUICE_STORE_UNREACHABLE', `${dir} could not be created completely; open it again`)
@@ -116,7 +116,7 @@ export class Engine {
   }
 
   /** Waits for the turn, first come first served; resolves to a function that passes it on. */
-  async turn(): Promise<() => void> {
+  async waitForTurn(): Promise<() => void> {
     let pass = () => {}
     const before = this.#tail
     this.#tail = new Promise((resolve) => (pass = resolve))
@@ -129,7 +129,7 @@ export class Engine {
    * @throws StoreError SLUICE_STORE_UNREACHABLE when the backend has stopped or stops now.
    */
   async exec(input: Buffer): Promise<Buffer> {
-    if (this.#health.stopped !== undefined) throw this.#unreachable()
+    if (this.#health.stopped !== undefined) throw this.#unreachableError()
     const output: Buffer[] = []
     try {
       await this.#pglite.execProtocolRawStream(input, {
@@ -141,7 +141,7 @@ export class Engine {
     }
     if (this.#disk?.failed !== undefined) this.#health.stopped ??= this.#disk.failed as Error
     if (this.#health.stopped !== undefined) {
-      const error = this.#unreachable()
+      const error = this.#unreachableError()
       this.#resolveEnd(error)
       throw error
     }
@@ -152,7 +152,7 @@ export class Engine {
    * Checkpoints when the log has grown. Called by the holder of the turn, outside transactions: a single backend has no
    * checkpointer, so its log would grow for ever.
    */
-  async tidy(): Promise<void> {
+  async checkpointIfGrown(): Promise<void> {
     if (++this.#units % unitsBetweenLooks !== 0) return
     const answer = await this.exec(
       query(
@@ -170,7 +170,7 @@ export class Engine {
   }
 
   async #close(): Promise<void> {
-    const pass = await this.turn()
+    const pass = await this.waitForTurn()
     // PGlite's runtime sets the exit code of the whole process when it ends.
     const exitCode = process.exitCode
     try {
@@ -182,11 +182,11 @@ export class Engine {
     }
   }
 
-  #unreachable(): StoreError {
+  #unreachableError(): StoreError {
     const { stopped } = this.#health
     const failed = this.#disk?.failed
     // PostgreSQL only learns that there was an I/O error; the host knows whether the disk is full.
-    const why = failed instanceof Error ? failed.message : this.#health.why(stopped)
+    const why = failed instanceof Error ? failed.message : this.#health.reasonOf(stopped)
     return new StoreError('SLUICE_STORE_UNREACHABLE', `the embedded engine has stopped (${why}); open it again`, {
       cause: stopped,
     })

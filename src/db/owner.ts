@@ -55,7 +55,7 @@ const windows = process.platform === 'win32'
  * @throws UsageError SLUICE_STORE_OWNED when a live process owns it, or when that cannot be determined (then
  * `SLUICE_TAKE_OVER=1` decides; it never overrides an owner that answers).
  */
-export async function own(dir: string): Promise<Owner> {
+export async function takeOwnership(dir: string): Promise<Owner> {
   const home = fs.realpathSync(dir)
   if (windows) return await ownPipe(home)
   const room = path.join(home, 'owner')
@@ -72,7 +72,7 @@ export async function own(dir: string): Promise<Owner> {
         // (the disk may be full), the socket stays.
         let isReleased = false
         try {
-          write(room, number, { ...self(line.name), released: true })
+          write(room, number, { ...describeSelf(line.name), released: true })
           isReleased = true
         } catch {}
         await line.close()
@@ -91,14 +91,14 @@ export async function connectInfo(dir: string): Promise<ConnectInfo | undefined>
   if (!fs.existsSync(dir)) return undefined
   const home = fs.realpathSync(dir)
   const user = { user: 'postgres', database: 'postgres' }
-  if (windows) return (await connects(pipeOf(home))) === 'alive' ? { host: pipeOf(home), port, ...user } : undefined
+  if (windows) return (await probeSocket(pipeOf(home))) === 'alive' ? { host: pipeOf(home), port, ...user } : undefined
   const room = path.join(home, 'owner')
   const top = highest(room)
   if (top === 0) return undefined
   const found = read(room, top)
-  if (found === undefined || found.released || (await answers(path.join(room, found.socket))) !== 'alive')
+  if (found === undefined || found.released || (await probe(path.join(room, found.socket))) !== 'alive')
     return undefined
-  return { host: shortForGood(home), port, ...user }
+  return { host: linkShortPath(home), port, ...user }
 }
 
 async function claim(home: string, room: string, socket: string): Promise<number> {
@@ -106,7 +106,7 @@ async function claim(home: string, room: string, socket: string): Promise<number
     const top = highest(room)
     if (top > 0 && !(await isDead(home, room, top))) continue
     const draft = path.join(room, `${socket}.draft`)
-    writeSynced(draft, JSON.stringify(self(socket)))
+    writeSynced(draft, JSON.stringify(describeSelf(socket)))
     try {
       fs.linkSync(draft, path.join(room, nameOf(top + 1)))
     } catch (error) {
@@ -117,7 +117,7 @@ async function claim(home: string, room: string, socket: string): Promise<number
     }
     // The listing of the directory may have been so old that this number was already used and deleted.
     if (highest(room) === top + 1) return top + 1
-    write(room, top + 1, { ...self(socket), released: true })
+    write(room, top + 1, { ...describeSelf(socket), released: true })
   }
 }
 
@@ -127,7 +127,7 @@ async function claim(home: string, room: string, socket: string): Promise<number
  */
 async function isDead(home: string, room: string, top: number): Promise<boolean> {
   const found = read(room, top)
-  const answer = found === undefined ? 'unknown' : await answers(path.join(room, found.socket))
+  const answer = found === undefined ? 'unknown' : await probe(path.join(room, found.socket))
   const who = found === undefined ? 'an unknown process' : `process ${found.pid} on ${found.host}`
   if (answer === 'alive')
     throw new UsageError(
@@ -135,7 +135,7 @@ async function isDead(home: string, room: string, top: number): Promise<boolean>
       `${home} is in use by ${who}; stop that process, or connect through it (its socket is in that directory)`,
     )
   if (found?.released) return true
-  const here = self('')
+  const here = describeSelf('')
   const sameKernel =
     found !== undefined && found.boot === here.boot && (here.boot !== '' || found.machine === here.machine)
   const rebooted = found !== undefined && found.boot !== here.boot && found.machine === here.machine
@@ -152,11 +152,11 @@ async function isDead(home: string, room: string, top: number): Promise<boolean>
 /** `refused`: according to this kernel, no process listens. A missing socket or any other error proves nothing. */
 type Answer = 'alive' | 'refused' | 'unknown'
 
-async function answers(socket: string): Promise<Answer> {
-  return await shortly(socket, connects)
+async function probe(socket: string): Promise<Answer> {
+  return await withShortPath(socket, probeSocket)
 }
 
-function connects(to: string): Promise<Answer> {
+function probeSocket(to: string): Promise<Answer> {
   return new Promise((resolve) => {
     const probe = net.connect(to)
     probe.once('connect', () => resolve('alive'))
@@ -175,7 +175,7 @@ interface Listening {
 }
 
 async function listen(room: string, name: string): Promise<Listening> {
-  return await shortly(path.join(room, `${name}.bound`), async (at) => {
+  return await withShortPath(path.join(room, `${name}.bound`), async (at) => {
     const line = await listenAt(at, name)
     fs.chmodSync(at, 0o600)
     // Renamed, because when Node closes the server it removes the name that it bound.
@@ -281,7 +281,7 @@ function writeSynced(file: string, content: string): void {
   fs.closeSync(fd)
 }
 
-function self(socket: string): Claim {
+function describeSelf(socket: string): Claim {
   return {
     pid: process.pid,
     host: os.hostname(),
@@ -301,7 +301,7 @@ function readLine(file: string): string {
 }
 
 /** Calls `body` with a path short enough for a socket address: a long one is replaced by a temporary link. */
-async function shortly<T>(full: string, body: (at: string) => Promise<T>): Promise<T> {
+async function withShortPath<T>(full: string, body: (at: string) => Promise<T>): Promise<T> {
   if (Buffer.byteLength(full) <= maxPathBytes) return await body(full)
   const link = makeLink(path.dirname(full))
   try {
@@ -313,8 +313,8 @@ async function shortly<T>(full: string, body: (at: string) => Promise<T>): Promi
 
 const links = new Map<string, string>()
 
-/** Like `shortly`, for clients that connect at any time: the link lasts as long as this process. */
-function shortForGood(dir: string): string {
+/** Like `withShortPath`, for clients that connect at any time: the link lasts as long as this process. */
+function linkShortPath(dir: string): string {
   if (Buffer.byteLength(path.join(dir, publicName)) <= maxPathBytes) return dir
   let link = links.get(dir)
   if (link === undefined) {

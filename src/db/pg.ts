@@ -3,10 +3,10 @@ import type pg from 'pg'
 import { driver } from './driver.ts'
 import type { Clock } from '../core/clock.ts'
 import { closedError, SluiceError, UsageError } from '../core/errors.ts'
-import { describe, inTime, isLost, LateError, unreachable } from './connection-error.ts'
+import { describe, resolveInTime, isLost, LateError, unreachableError } from './connection-error.ts'
 import { LateRequests, type ServerSession } from './late-requests.ts'
 import type { Successor } from './successor.ts'
-import { type Db, type Row, silentlyAborted, SingleConnection, transactionOver, type Tx } from './db.ts'
+import { type Db, type Row, silentRollbackError, SingleConnection, transactionOverError, type Tx } from './db.ts'
 
 /** Options for a server. */
 export interface PgOptions {
@@ -136,17 +136,17 @@ class PgDb implements Db {
     let broken: Error | undefined
     const run = async (sql: string, params?: readonly unknown[]) => {
       try {
-        return await this.#watched(client, client.query(sql, params as unknown[]))
+        return await this.#watch(client, client.query(sql, params as unknown[]))
       } catch (error) {
         if (!isLost(error)) throw error
         broken = error as Error
         if (error instanceof LateError) this.#probeIdle()
-        throw unreachable(this.where, error)
+        throw unreachableError(this.where, error)
       }
     }
     let isOpen = true
     const inside: typeof run = async (sql, params) => {
-      if (!isOpen) throw transactionOver()
+      if (!isOpen) throw transactionOverError()
       return run(sql, params)
     }
     const tx: Tx = {
@@ -157,7 +157,7 @@ class PgDb implements Db {
       await run('begin')
       const result = await (this.#sole === undefined ? body(tx) : this.#sole.run(() => body(tx)))
       isOpen = false
-      if ((await run('commit')).command === 'ROLLBACK') throw silentlyAborted()
+      if ((await run('commit')).command === 'ROLLBACK') throw silentRollbackError()
       return result
     } catch (error) {
       isOpen = false
@@ -221,7 +221,7 @@ class PgDb implements Db {
         if (this.#closed !== undefined) throw closedError()
         const { code } = error as { code?: unknown }
         const isBack = isLost(error) && (await this.#options.successor?.takeOver()) === true
-        if ((code !== '53300' && !isBack) || clock.monotonicMs() > untilMs) throw unreachable(this.where, error)
+        if ((code !== '53300' && !isBack) || clock.monotonicMs() > untilMs) throw unreachableError(this.where, error)
         await clock.sleep(50 + clock.random() * 200)
       }
     }
@@ -242,13 +242,13 @@ class PgDb implements Db {
     let broken: Error | undefined
     try {
       const run = late === undefined ? body(client) : late.end(client).then(() => body(client))
-      return await inTime(run, Math.min(mostMs, this.#answerMs))
+      return await resolveInTime(run, Math.min(mostMs, this.#answerMs))
     } catch (error) {
       if (!isLost(error)) throw error
       broken = error as Error
       late?.add(sessions.get(client))
       if (error instanceof LateError) this.#probeIdle()
-      throw unreachable(this.where, error)
+      throw unreachableError(this.where, error)
     } finally {
       client.release(broken)
     }
@@ -258,7 +258,7 @@ class PgDb implements Db {
    * Awaits a statement of a user's transaction, which may take any time. Now and then another connection checks whether the
    * server still works on it; if it twice did not, the reply was lost.
    */
-  #watched<T>(client: pg.PoolClient, answer: Promise<T>): Promise<T> {
+  #watch<T>(client: pg.PoolClient, answer: Promise<T>): Promise<T> {
     const { processID } = client as unknown as { processID: number }
     if (processID === 0 || pooled.has(client)) return answer
     const { clock } = this.#options
@@ -316,7 +316,7 @@ class PgDb implements Db {
         keepAlive: true,
         connectionTimeoutMillis: 5_000,
       })
-      const send = (sql: string) => inTime(client.query(sql), this.#answerMs / 2)
+      const send = (sql: string) => resolveInTime(client.query(sql), this.#answerMs / 2)
       // Ends the pings of this connection. A handler on a long-lived signal lives as long, so there is one, and it is
       // removed.
       const gone = new AbortController()

@@ -5,10 +5,10 @@ import type pg from 'pg'
 import { driver } from './driver.ts'
 import type { Clock } from '../core/clock.ts'
 import { closedError, StoreError, UsageError, textOfError } from '../core/errors.ts'
-import { type Db, type Row, silentlyAborted, SingleConnection, transactionOver, type Tx } from './db.ts'
+import { type Db, type Row, silentRollbackError, SingleConnection, transactionOverError, type Tx } from './db.ts'
 import { syncDirectory } from './directory.ts'
 import type { Engine } from './engine.ts'
-import { own } from './owner.ts'
+import { takeOwnership } from './owner.ts'
 import type { Owner } from './owner.ts'
 import { Wire } from './wire.ts'
 
@@ -43,7 +43,7 @@ export async function openPglite(options: PgliteOptions): Promise<PgliteDb> {
   try {
     if (dir !== undefined) {
       makeDirectory(dir)
-      owner = await own(dir)
+      owner = await takeOwnership(dir)
     }
     const data = dir === undefined ? undefined : path.join(fs.realpathSync(dir), 'pg')
     if (data !== undefined && !fs.existsSync(data))
@@ -181,7 +181,7 @@ class EmbeddedDb implements PgliteDb {
     const client = this.#transactions
     let isOpen = true
     const run = <R>(text: string, params?: readonly unknown[]) => {
-      if (!isOpen) throw transactionOver()
+      if (!isOpen) throw transactionOverError()
       return this.#run<R>(client, { text, ...(params && { values: [...params] }) })
     }
     const tx: Tx = {
@@ -205,7 +205,7 @@ class EmbeddedDb implements PgliteDb {
     const { command } = await client.query('commit').catch((error: unknown) => {
       throw this.#explain(error)
     })
-    if (command === 'ROLLBACK') throw silentlyAborted()
+    if (command === 'ROLLBACK') throw silentRollbackError()
   }
 
   async #run<R>(client: pg.Client, config: pg.QueryConfig): Promise<R[]> {

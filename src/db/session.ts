@@ -248,7 +248,7 @@ export class Session {
   }
 
   async #run(): Promise<void> {
-    this.#pass ??= await this.#hub.engine.turn()
+    this.#pass ??= await this.#hub.engine.waitForTurn()
     const input = this.#batch.length === 1 ? this.#batch[0]! : Buffer.concat(this.#batch)
     this.#batch = []
     this.#batchBytes = 0
@@ -262,7 +262,7 @@ export class Session {
       this.#release()
       throw error
     }
-    this.#peer.send(this.#digest(answer))
+    this.#peer.send(this.#readReply(answer))
     if (this.#state === 'I') await this.#finish()
     // Without this, clients in this process that send statements without pause would keep sockets and timers from being
     // served.
@@ -270,7 +270,7 @@ export class Session {
   }
 
   /** Updates the session's state from the backend's reply, and removes frames that are not for this client. */
-  #digest(answer: Buffer): Buffer {
+  #readReply(answer: Buffer): Buffer {
     const cuts: Frame[] = []
     let failed = false
     for (const each of frames(answer)) {
@@ -282,7 +282,7 @@ export class Session {
         const [channel] = readText(each.body, 4)
         for (const session of this.#hub.sessions) if (session !== this) session.notify(channel, each.raw)
         if (!this.channels.has(channel)) cuts.push(each)
-      } else if (each.type === 'C') this.#heed(each.body.toString('utf8', 0, each.body.length - 1))
+      } else if (each.type === 'C') this.#readCommandTag(each.body.toString('utf8', 0, each.body.length - 1))
       else if (each.type === 'Z') this.#state = String.fromCharCode(each.body[0]!)
       else if (each.type === 'E') failed = true
     }
@@ -305,7 +305,7 @@ export class Session {
     else this.#statements.set(statement.name, statement.previous)
   }
 
-  #heed(tag: string): void {
+  #readCommandTag(tag: string): void {
     if (tag === 'LISTEN' || tag === 'UNLISTEN') {
       for (const [, verb, word] of this.#texts.splice(0).flatMap((sql) => [...sql.matchAll(listens)])) {
         const channel = word!.startsWith('"') ? word!.slice(1, -1).replaceAll('""', '"') : word!.toLowerCase()
@@ -329,7 +329,7 @@ export class Session {
         const commands = ['unlisten *', ...[...wanted].map((channel) => `listen "${channel.replaceAll('"', '""')}"`)]
         await this.#hub.engine.exec(query(commands.join(';')))
       }
-      await this.#hub.engine.tidy()
+      await this.#hub.engine.checkpointIfGrown()
     } finally {
       this.#release()
     }
@@ -343,7 +343,7 @@ export class Session {
   async #cleanUp(): Promise<void> {
     if (this.#pass === undefined && this.#names.size === 0 && this.channels.size === 0) return
     try {
-      this.#pass ??= await this.#hub.engine.turn()
+      this.#pass ??= await this.#hub.engine.waitForTurn()
       const parts: Buffer[] = []
       if (this.#state !== 'I') {
         // A sync alone would commit what was flushed and never synced; an error before it makes it roll back.

@@ -143,7 +143,7 @@ class DirectGrants implements AttemptGrants {
 
   recordCounts(): void {}
 
-  ended(): void {}
+  recordEnd(): void {}
 
   usage(): Record<string, never> {
     return {}

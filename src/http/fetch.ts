@@ -201,7 +201,7 @@ export function createFetch(options: FetchOptions): typeof globalThis.fetch {
     let hop: Hop = plan
     for (let followed = 0; ; followed++) {
       const { response, grant } = await send(hop, plan.signal, options, init?.cost)
-      await heed(response, grant, hop, options, reader)
+      await readFeedback(response, grant, hop, options, reader)
       if (plan.redirect === 'manual') return response
       const next = redirectTo(hop, response.status, response.headers.get('location'))
       if (next === undefined) return followed === 0 ? response : markRedirected(response)
@@ -289,7 +289,7 @@ async function send(hop: Hop, signal: AbortSignal, options: FetchOptions, cost?:
 /**
  * Applies what the vendor responds about its limits. The handler gets its response even when the store is unavailable.
  */
-async function heed(
+async function readFeedback(
   response: UndiciResponse,
   grant: Grant | undefined,
   hop: Hop,

@@ -60,7 +60,7 @@ function clamp(units: number, { floor, ceiling }: Bounds): number {
  * was used up: doubled until the first refusal, by small steps around the rate that was refused, by a quarter beyond; at
  * most once a minute, because each rate is a version of the definition.
  */
-export function adapted(course: Course, found: Found): (Found & { units: number }) | undefined {
+export function adaptRate(course: Course, found: Found): (Found & { units: number }) | undefined {
   const { units, windows, minutes, used, accepted, isRefused } = course
   const { floor, ceiling, top, hasFallen = false } = found
   const to = (wanted: number, more: Omit<Found, keyof Bounds>) => {

@@ -15,7 +15,7 @@
  * - concurrency: the debt is what runs; only its end makes room.
  */
 import { isConcurrency, isPace, isWindow, paceFull, paceOf, type Rule, windowParts } from './rule.ts'
-import { owed, resetUs, rolled, spend, type Spent, unspent } from './quota.ts'
+import { unitsOwed, resetUs, rollQuota, spend, type Spent, unspent } from './quota.ts'
 
 /** The time that stands for "time alone makes no room": the last microsecond of exact arithmetic. */
 export const neverUs = Number.MAX_SAFE_INTEGER
@@ -60,23 +60,23 @@ export interface Room {
 }
 
 /** Returns a bucket as of `nowUs`; time never goes backwards for it. */
-export function drainedTo(rules: readonly Rule[], bucket: Bucket, nowUs: number): Bucket {
+export function drainBucket(rules: readonly Rule[], bucket: Bucket, nowUs: number): Bucket {
   const atUs = Math.max(nowUs, bucket.atUs)
   const slots = bucket.slots.map((list, i) => aged(rules[i] as Rule, list, bucket.atUs, atUs))
   const spent = bucket.spent.map((one, i) => {
     const { quota } = rules[i] as Rule
-    return quota === undefined ? one : rolled(quota, one, atUs)
+    return quota === undefined ? one : rollQuota(quota, one, atUs)
   })
   const debt = rules.map((rule, i) => {
     if (isWindow(rule)) return (slots[i] ?? []).reduce((sum, one) => sum + one, 0)
-    if (rule.quota !== undefined) return owed(rule.quota, spent[i] ?? unspent, atUs)
-    return drained(rule, bucket.debt[i] ?? 0, atUs - bucket.atUs)
+    if (rule.quota !== undefined) return unitsOwed(rule.quota, spent[i] ?? unspent, atUs)
+    return drainDebt(rule, bucket.debt[i] ?? 0, atUs - bucket.atUs)
   })
   return { ...bucket, atUs, debt, slots, spent }
 }
 
 /** Returns the debts after each pace has made room for its rate. */
-function eased(rules: readonly Rule[], debt: readonly number[]): readonly number[] {
+function easeByPaces(rules: readonly Rule[], debt: readonly number[]): readonly number[] {
   return debt.map((own, i) => {
     const { room: most, weight } = rules[i] as Rule
     const pace = paceOf(rules, i)
@@ -92,8 +92,8 @@ function eased(rules: readonly Rule[], debt: readonly number[]): readonly number
  * @param need units that are waited for; more than a rule can hold count as all that it can hold
  */
 export function room(rules: readonly Rule[], bucket: Bucket, nowUs: number, isFurther = false, need = 1): Room {
-  const then = drainedTo(rules, bucket, nowUs)
-  const seen = { ...then, debt: eased(rules, then.debt) }
+  const then = drainBucket(rules, bucket, nowUs)
+  const seen = { ...then, debt: easeByPaces(rules, then.debt) }
   const { atUs, debt, holdUs, probeUs } = seen
   const counts = (rule: Rule) => !isPace(rule) && !(isFurther && isConcurrency(rule))
   const free = (isPlaces: boolean) =>
@@ -116,7 +116,7 @@ export function room(rules: readonly Rule[], bucket: Bucket, nowUs: number, isFu
   }
 }
 
-function drained(rule: Rule, debt: number, elapsedUs: number): number {
+function drainDebt(rule: Rule, debt: number, elapsedUs: number): number {
   if (isConcurrency(rule)) return debt
   return elapsedUs > Math.floor(debt / rule.drain) ? 0 : debt - rule.drain * elapsedUs
 }

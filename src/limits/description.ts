@@ -1,6 +1,6 @@
 /** A limit in words: what must not differ between two definitions under one name. */
 import type { Limit } from './limit.ts'
-import { cycle, withPaces } from './rule.ts'
+import { calendarInWords, withPaces } from './rule.ts'
 import { shareInWords } from './share.ts'
 import { weightsInWords } from './weight.ts'
 
@@ -21,7 +21,7 @@ export function inWords({
   circuit,
 }: Limit): string {
   const all = withPaces(rules)
-    .map(({ rule }) => `${rule.kind === 'rate' ? '' : `${rule.kind} `}${rule.rate}${cycle(rule)}`)
+    .map(({ rule }) => `${rule.kind === 'rate' ? '' : `${rule.kind} `}${rule.rate}${calendarInWords(rule)}`)
     .join(' and ')
   const rooms = rules.flatMap((rule) => (rule.kind === 'rate' ? [rule.room] : []))
   const keys =

@@ -97,8 +97,8 @@ const tolerance = 1e-9
 type Refused = (steps: Steps, marginUs: number, vendor: ParsedRate & { burst: number }) => number
 
 const refused: Record<VendorAlgorithm, Refused> = {
-  'fixed window': beyond,
-  'sliding log': beyond,
+  'fixed window': refusedByLog,
+  'sliding log': refusedByLog,
   'sliding counter'(steps, marginUs, { units, windowUs }) {
     if (steps.pace !== undefined) return refusedByCounter(steps, steps.pace, marginUs, { units, windowUs })
     const { burst, weight, drain } = steps
@@ -169,7 +169,7 @@ function refusedByCounter(
   return Math.max(0, Math.ceil(Math.max(...sums) - tolerance) - 1)
 }
 
-function beyond(steps: Steps, marginUs: number, { units, windowUs }: ParsedRate): number {
+function refusedByLog(steps: Steps, marginUs: number, { units, windowUs }: ParsedRate): number {
   return Math.max(0, mostIn(steps, windowUs + marginUs) - units)
 }
 

@@ -10,7 +10,7 @@
 import { figure } from '../core/figures.ts'
 import { amount } from '../core/money.ts'
 import type { Limit } from './limit.ts'
-import { cycle, type Rule, windowParts, withPaces } from './rule.ts'
+import { calendarInWords, type Rule, windowParts, withPaces } from './rule.ts'
 import type { QuotaRule } from './quota.ts'
 
 /** The guarantee of one rule, in numbers and in words for people. */
@@ -57,7 +57,7 @@ function perPeriod(rule: Rule, { unit, zone, marginUs }: QuotaRule, inUnits: InU
     utilisation: 1,
     burst: units,
     marginMs,
-    text: `${rate}: at most ${inUnits(units)} in any ${unit} of ${zone}${cycle(rule).replace(/^.*?(, .*)?\)$/, '$1')}, if the vendor's clock and the way there differ by less than ${marginMs} ms; up to ${inUnits(2 * units)} in a span of that length that reaches into two`,
+    text: `${rate}: at most ${inUnits(units)} in any ${unit} of ${zone}${calendarInWords(rule).replace(/^.*?(, .*)?\)$/, '$1')}, if the vendor's clock and the way there differ by less than ${marginMs} ms; up to ${inUnits(2 * units)} in a span of that length that reaches into two`,
   }
 }
 

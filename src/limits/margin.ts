@@ -129,8 +129,8 @@ export function mayCharge(rules: Course['rules']): boolean {
 export function nextMargin(course: Course): Margin | undefined {
   const { inForce, stated, measured, isMeasured, isFixed = false } = course
   if (isFixed) {
-    const wide = joined(inForce, stated)
-    return wide.grantUs > inForce.grantUs || wide.transitUs > inForce.transitUs ? wide : narrowed(course, stated, 1)
+    const wide = joinMargins(inForce, stated)
+    return wide.grantUs > inForce.grantUs || wide.transitUs > inForce.transitUs ? wide : narrowMargin(course, stated, 1)
   }
   const { ageUs, latePart, latePartMost, latePartOfAll, wayUs } = measured
   const shortUs = shortWindowsUs(course.rules)
@@ -148,11 +148,11 @@ export function nextMargin(course: Course): Margin | undefined {
   const transitUs = Math.max(isTight ? way : Math.min(way, inForce.transitUs), sumUs - grantUs)
   if (grantUs > inForce.grantUs || isTight) return { grantUs, transitUs }
   if (latePartMost > lateLeast) return undefined
-  return narrowed(course, { grantUs: life, transitUs: way }, worthwhile)
+  return narrowMargin(course, { grantUs: life, transitUs: way }, worthwhile)
 }
 
 /** Returns the next margin on the way to a smaller one, of which a part changes that is below `part` of itself now. */
-function narrowed({ inForce, stated, rules, steadyUs }: Course, to: Margin, part: number): Margin | undefined {
+function narrowMargin({ inForce, stated, rules, steadyUs }: Course, to: Margin, part: number): Margin | undefined {
   if (steadyUs < patienceUs) return undefined
   const sumUs = inForce.grantUs + inForce.transitUs
   if (to.grantUs < inForce.grantUs * part) return { grantUs: to.grantUs, transitUs: sumUs - to.grantUs }
@@ -171,7 +171,7 @@ function narrowed({ inForce, stated, rules, steadyUs }: Course, to: Margin, part
  * Returns the margin that suits a process that has measured nothing: both parts are at least what is stated, and the sum, by
  * which earlier grants are counted, is at least the one in force. While a margin shrinks, its sum already allows for that.
  */
-export function joined(inForce: Margin, stated: Margin): Margin {
+export function joinMargins(inForce: Margin, stated: Margin): Margin {
   const grantUs = Math.max(inForce.grantUs, stated.grantUs)
   const sumUs = inForce.grantUs + inForce.transitUs
   return { grantUs, transitUs: Math.max(stated.transitUs, sumUs - grantUs) }

@@ -47,7 +47,7 @@ export function numbersOf(options: object): LimitNumbers {
 }
 
 /** Returns numbers with an operator's changes. */
-export function changed(numbers: LimitNumbers, changes: NumberChanges): LimitNumbers {
+export function applyChanges(numbers: LimitNumbers, changes: NumberChanges): LimitNumbers {
   const stated = Object.entries(changes).filter(([, value]) => value !== undefined)
   const all = Object.entries({ ...numbers, ...Object.fromEntries(stated) })
   return numbersOf(Object.fromEntries(all.filter(([, value]) => value !== null)))

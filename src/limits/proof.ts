@@ -7,7 +7,7 @@
  */
 import { type ClockLead, type Filled, level, Periods } from './filled.ts'
 import type { Limit } from './limit.ts'
-import { cycle, paceOf, type Rule } from './rule.ts'
+import { calendarInWords, paceOf, type Rule } from './rule.ts'
 import { countsUnits, slides } from './kind.ts'
 
 /** The guarantees that a rule can give; the name belongs to each "0 exceeded". */
@@ -87,7 +87,7 @@ export function promised(rule: Rule, defined: Defined): Promised {
     case 'window':
       return { guarantee: 'exact window', rate, spanUs, most }
     case 'quota':
-      return { guarantee: 'quota', rate: `${rate}${cycle(rule)}`, spanUs: rule.windowUs, most: units }
+      return { guarantee: 'quota', rate: `${rate}${calendarInWords(rule)}`, spanUs: rule.windowUs, most: units }
     case 'concurrency':
       return { guarantee: 'places', rate, spanUs: 0, most: units }
   }

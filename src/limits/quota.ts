@@ -120,7 +120,7 @@ export interface Spent {
 export const unspent: Spent = { beforeUs: 0, startUs: 0, endUs: 0, previous: 0, current: 0, next: 0 }
 
 /** Returns what was granted, as of a later time. Drops what counted in the period before once that no longer matters. */
-export function rolled(quota: QuotaRule, spent: Spent, atUs: number): Spent {
+export function rollQuota(quota: QuotaRule, spent: Spent, atUs: number): Spent {
   const now = periodAt(quota, spent, atUs)
   return atUs < now.startUs + quota.marginUs ? now : { ...now, previous: 0 }
 }
@@ -128,24 +128,24 @@ export function rolled(quota: QuotaRule, spent: Spent, atUs: number): Spent {
 /** Computes the calendar only if the period has ended. */
 function periodAt(quota: QuotaRule, spent: Spent, atUs: number): Spent {
   if (atUs < spent.endUs) return spent
-  if (spent.endUs === 0) return begun(quota, atUs)
+  if (spent.endUs === 0) return beginQuota(quota, atUs)
   const following = periodOf(quota, spent.endUs)
   if (atUs < following.endUs) {
     const { startUs: beforeUs, current: previous, next: current } = spent
     return { ...following, beforeUs, previous, current, next: 0 }
   }
-  const now = begun(quota, atUs)
+  const now = beginQuota(quota, atUs)
   return now.startUs === following.endUs ? { ...now, previous: spent.next } : now
 }
 
 /** Returns a quota of which nothing is granted, with the periods around this time. */
-export function begun(quota: QuotaRule, atUs: number): Spent {
+export function beginQuota(quota: QuotaRule, atUs: number): Spent {
   const period = periodOf(quota, atUs)
   return { ...unspent, ...period, beforeUs: periodOf(quota, period.startUs - 1).startUs }
 }
 
 /** Returns how many units count against a grant at this time: near an end of the period also those of the neighbour. */
-export function owed({ marginUs }: QuotaRule, spent: Spent, atUs: number): number {
+export function unitsOwed({ marginUs }: QuotaRule, spent: Spent, atUs: number): number {
   if (atUs < spent.startUs + marginUs) return Math.max(spent.current, spent.previous)
   return atUs < spent.endUs - marginUs ? spent.current : Math.max(spent.current, spent.next)
 }

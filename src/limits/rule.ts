@@ -56,13 +56,13 @@ export function currencyOf(name: string, given: readonly string[]): string | und
 }
 
 /** Returns a window rule: never more than its units in any half-open span of 60 parts, which are the window and its margin. */
-export function sliding(rule: Written, marginUs: number): Rule {
+export function windowRule(rule: Written, marginUs: number): Rule {
   const slotUs = Math.ceil((rule.windowUs + marginUs) / windowParts)
   return { kind: 'window', ...rule, drain: 1, weight: 1, room: rule.units, slotUs, spanUs: slotUs * (windowParts + 1) }
 }
 
 /** Returns a concurrency rule: charged at the claim, released when the attempt ends. */
-export function atOnce(units: number): Rule {
+export function concurrencyRule(units: number): Rule {
   return {
     kind: 'concurrency',
     rate: `${units}`,
@@ -82,7 +82,7 @@ export function atOnce(units: number): Rule {
  * (limits/guarantee.ts).
  * @throws UsageError SLUICE_BAD_LIMIT
  */
-export function level(name: string, rule: Written, burst: number | undefined, marginUs: number): Rule {
+export function levelRule(name: string, rule: Written, burst: number | undefined, marginUs: number): Rule {
   const room = burst ?? Math.max(1, Math.floor(rule.units / 10))
   const refill = burst === undefined ? rule.units - room + 1 : rule.units
   const windowUs = burst === undefined ? rule.windowUs + marginUs : rule.windowUs
@@ -111,8 +111,8 @@ const slackMaxUs = 100_000
  * without one.
  * @throws UsageError SLUICE_BAD_LIMIT
  */
-export function paced(name: string, rule: Written, marginUs: number): Rule[] {
-  const bucket = level(name, rule, undefined, marginUs)
+export function pacedRules(name: string, rule: Written, marginUs: number): Rule[] {
+  const bucket = levelRule(name, rule, undefined, marginUs)
   const slotUs = Math.min(slackMaxUs, Math.floor(rule.windowUs / 60))
   const windowUs = rule.windowUs + marginUs + slotUs
   const shared = gcd(rule.units, windowUs)
@@ -152,7 +152,7 @@ export function gcd(a: number, b: number): number {
 }
 
 /** Returns the calendar of a quota in words. */
-export function cycle({ quota }: Rule): string {
+export function calendarInWords({ quota }: Rule): string {
   if (quota === undefined) return ''
   return ` (${quota.zone}${quota.anchorUs === null ? '' : `, counted from ${new Date(quota.anchorUs / 1_000).toISOString()}`})`
 }

@@ -5,7 +5,7 @@ import { type Duration, parseRate } from '../core/rate.ts'
 import { isShort, type Margin, statedMargin } from './margin.ts'
 import type { LimitNumbers } from './numbers.ts'
 import { calendarOf, quotaRule } from './quota.ts'
-import { atOnce, badLimit, currencyOf, level, paced, sliding, type Written } from './rule.ts'
+import { concurrencyRule, badLimit, currencyOf, levelRule, pacedRules, windowRule, type Written } from './rule.ts'
 
 const concurrencyMax = 1_000_000
 /** The store counts the parts of a window in 32 bits. */
@@ -34,11 +34,11 @@ export function rulesOf(name: string, options: Ruled, given?: Margin) {
   const calendar = calendarOf(name, options.zone, options.anchor)
   const rules = [
     ...rates.flatMap((rule) =>
-      burst === undefined ? paced(name, rule, marginOf(rule)) : [level(name, rule, burst, marginOf(rule))],
+      burst === undefined ? pacedRules(name, rule, marginOf(rule)) : [levelRule(name, rule, burst, marginOf(rule))],
     ),
-    ...windows.map((rule) => sliding(rule, marginOf(rule))),
+    ...windows.map((rule) => windowRule(rule, marginOf(rule))),
     ...quotas.map((quota) => quotaRule(name, quota, calendar, longUs)),
-    ...(concurrency === undefined ? [] : [atOnce(concurrency)]),
+    ...(concurrency === undefined ? [] : [concurrencyRule(concurrency)]),
   ]
   return { rules, grantUs, transitUs, currency, hasQuotas: quotas.length > 0 }
 }

@@ -206,7 +206,7 @@ export class Samples {
       latePart,
       answers: this.#slots.reduce((sum, { answers }) => sum + answers, 0),
       leastUs: toUs(leastMs),
-      mostUs: toUs(this.#mostMs(leastMs, nowMs - Math.max(...windowsMs) - openMs)),
+      mostUs: toUs(this.#slowestMs(leastMs, nowMs - Math.max(...windowsMs) - openMs)),
       isSound: this.#slots.every(({ isSound }) => isSound),
       boundMs: this.#nextMs,
     }
@@ -239,7 +239,7 @@ export class Samples {
    * again as was measured, because nothing covers what varies more.
    * @param sinceMs requests since then may be in open windows
    */
-  #mostMs(leastMs: number, sinceMs: number): number {
+  #slowestMs(leastMs: number, sinceMs: number): number {
     if (this.#nextMs === Infinity) {
       let mostMs = -Infinity
       for (const slot of this.#slots)

@@ -260,11 +260,14 @@ function stopOf({ paused, held_ms: heldMs, cause, full, crowded }: BucketStop, j
 
 /** Sums up, for jobs of a task, what their limits do: one entry for each limit and kind of stop. */
 function limitStops(groups: readonly Group[], stops: ReadonlyMap<string, Stop>, scale: number): Stop[] {
-  return summed(stopped(groups, stops, scale)).map(({ limit, stop }) => ({ ...stop, text: `${limit} ${stop.text}` }))
+  return sumStops(stopsOfGroups(groups, stops, scale)).map(({ limit, stop }) => ({
+    ...stop,
+    text: `${limit} ${stop.text}`,
+  }))
 }
 
 /** Returns what stops each group of jobs, by key of a limit: once for each kind, also where a limit with a share has two buckets. */
-function stopped(groups: readonly Group[], stops: ReadonlyMap<string, Stop>, scale: number): Found[] {
+function stopsOfGroups(groups: readonly Group[], stops: ReadonlyMap<string, Stop>, scale: number): Found[] {
   return groups.flatMap(({ buckets, n }) => {
     const found = new Map<string, Found>()
     for (const bucket of buckets ?? []) {
@@ -280,7 +283,7 @@ interface Found extends Stop {
   way: string
 }
 
-function summed(found: readonly Found[]): { limit: string; stop: Stop }[] {
+function sumStops(found: readonly Found[]): { limit: string; stop: Stop }[] {
   const byKind = new Map<string, { limit: string; stop: Stop; keys: Set<string> }>()
   for (const { way, ...stop } of found) {
     const limit = limitOf(way)
@@ -295,12 +298,12 @@ function summed(found: readonly Found[]): { limit: string; stop: Stop }[] {
   return [...byKind.values()].map(({ limit, stop, keys }) => {
     const [only = ''] = keys
     const whose = keys.size > 1 ? ` for ${many(keys.size, 'key')}` : only.includes(':') ? ` for ${keyOf(only)}` : ''
-    return { limit, stop: { ...stop, jobs: Math.round(stop.jobs), text: withKeys(stop.text, whose) } }
+    return { limit, stop: { ...stop, jobs: Math.round(stop.jobs), text: insertKeys(stop.text, whose) } }
   })
 }
 
 /** Puts the keys before the colon of a reason. */
-function withKeys(text: string, whose: string): string {
+function insertKeys(text: string, whose: string): string {
   const at = text.indexOf(' by ')
   return at < 0 ? `${text}${whose}` : `${text.slice(0, at)}${whose}${text.slice(at)}`
 }
@@ -329,7 +332,7 @@ function limitsOf(
       ways.set(way, { way, jobs: known.jobs + n * scale, oldestMs: Math.min(known.oldestMs, oldestMs) })
       all.set(name, ways)
     }
-  const found = summed(stopped(groups, stops, scale))
+  const found = sumStops(stopsOfGroups(groups, stops, scale))
   return [...all]
     .map(([limit, byTake]): LimitLoad => {
       const ways = [...byTake.values()].sort((a, b) => b.jobs - a.jobs)

@@ -130,7 +130,7 @@ export class Bulk {
         'failed jobs and scheduled ones are not retried together: retry those of one state, and then the others'
       throw new UsageError('SLUICE_BAD_FILTER', text)
     }
-    return this.#each({ ...filter, state }, options, {
+    return this.#changeMatching({ ...filter, state }, options, {
       name: 'retried',
       states: [isScheduled ? 'scheduled' : 'failed'],
       run: (ids) => (isScheduled ? this.retryScheduled(ids) : this.retryFailed(ids)),
@@ -144,12 +144,12 @@ export class Bulk {
 
   /** Lets those of these jobs that wait for another attempt begin now. */
   retryScheduled(ids: string[]): Promise<number> {
-    return this.#oneByOne(ids, (some) => this.#ids('retry_scheduled', [some]))
+    return this.#changeOneByOne(ids, (some) => this.#ids('retry_scheduled', [some]))
   }
 
   /** Cancels failed jobs, so that nobody retries them. */
   discard(filter: JobFilter, reason: string, options: BulkOptions): Promise<number> {
-    return this.#each({ ...filter, state: filter.state ?? 'failed' }, options, {
+    return this.#changeMatching({ ...filter, state: filter.state ?? 'failed' }, options, {
       name: 'discarded',
       states: ['failed'],
       run: async (ids) => (await this.#ids('discard_failed', [ids, reason])).length,
@@ -172,7 +172,7 @@ export class Bulk {
    */
   async cancel(filter: JobFilter, reason: string, options: BulkOptions): Promise<number> {
     let locked: StoreError | undefined
-    const count = await this.#each(filter, options, {
+    const count = await this.#changeMatching(filter, options, {
       name: 'cancelled',
       states: unfinished,
       run: async (ids, states) => {
@@ -196,7 +196,7 @@ export class Bulk {
 
   /** Changes the priority of jobs that wait or are scheduled. */
   reprioritise(filter: JobFilter, priority: number, options: BulkOptions): Promise<number> {
-    return this.#each(filter, options, {
+    return this.#changeMatching(filter, options, {
       name: 'reprioritised',
       states: waits,
       run: (ids, states) => this.reprioritiseIds(ids, priority, states),
@@ -205,20 +205,21 @@ export class Bulk {
 
   /** Changes the priority of these jobs. */
   reprioritiseIds(ids: string[], priority: number, states = waits): Promise<number> {
-    return this.#oneByOne(ids, (some) => this.#ids('move_jobs', [some, states, priority]))
+    return this.#changeOneByOne(ids, (some) => this.#ids('move_jobs', [some, states, priority]))
   }
 
   /** Moves jobs that wait or are scheduled from one key of a limit to another. */
   rekey({ name, from, to }: { name: string; from: string; to: string }, options: BulkOptions): Promise<number> {
-    return this.#each({ state: waits, limit: name, key: from }, options, {
+    return this.#changeMatching({ state: waits, limit: name, key: from }, options, {
       name: 'rekeyed',
       states: waits,
-      run: (ids, states) => this.#oneByOne(ids, (some) => this.#ids('move_jobs', [some, states, null, name, from, to])),
+      run: (ids, states) =>
+        this.#changeOneByOne(ids, (some) => this.#ids('move_jobs', [some, states, null, name, from, to])),
     })
   }
 
   /** Changes jobs together. Those that are locked are skipped, and then changed one by one, waiting for their locks. */
-  async #oneByOne(ids: string[], call: (some: string[]) => Promise<string[]>): Promise<number> {
+  async #changeOneByOne(ids: string[], call: (some: string[]) => Promise<string[]>): Promise<number> {
     const changed = new Set(await call(ids))
     let done = changed.size
     if (ids.length === 1) return done
@@ -226,7 +227,7 @@ export class Bulk {
     return done
   }
 
-  async #each(filter: JobFilter, options: BulkOptions, act: Act): Promise<number> {
+  async #changeMatching(filter: JobFilter, options: BulkOptions, act: Act): Promise<number> {
     const states = filter.state === undefined ? act.states : [filter.state].flat()
     if (states.some((state) => !act.states.includes(state))) {
       throw new UsageError(

@@ -12,7 +12,7 @@ import type { Bounds } from '../limits/adaptive.ts'
 import type { Cause } from '../limits/circuit.ts'
 import { guaranteeOf, type LimitGuarantee } from '../limits/exposure.ts'
 import { checkKey, type Limit, limit, type LimitOptions } from '../limits/limit.ts'
-import { changed, type LimitNumbers, type NumberChanges, numberFields } from '../limits/numbers.ts'
+import { applyChanges, type LimitNumbers, type NumberChanges, numberFields } from '../limits/numbers.ts'
 import { type Share, unreserved } from '../limits/share.ts'
 import { Bulk, type BulkOptions } from './bulk.ts'
 import {
@@ -274,7 +274,7 @@ export class Limits {
     const { sources, numbers, share, currency } = await this.show(name)
     const below = source === 'pinned' ? numbers : (sources.stored ?? sources.found ?? sources.code)?.numbers
     // Costs come from the code.
-    const made = limit(name, { cost: 1, ...changed(below ?? {}, changes) } as LimitOptions)
+    const made = limit(name, { cost: 1, ...applyChanges(below ?? {}, changes) } as LimitOptions)
     const isUncounted = made.rules.every(({ kind }) => kind === 'concurrency')
     if (made.currency !== currency && !isUncounted)
       throw bad(name, `its costs are in ${currency ?? 'units that are no money'}, so its numbers must be, too`)
@@ -282,7 +282,7 @@ export class Limits {
     if (share !== undefined) for (const rule of made.rules) unreserved(rule, { mille: Math.round(share.part * 1_000) })
     await this.#record(name, { source, limit: made, reason })
     const line = await this.show(name)
-    const warning = line.source === source ? await this.#tooDear(name, made) : undefined
+    const warning = line.source === source ? await this.#warnOfCosts(name, made) : undefined
     return warning === undefined ? line : { ...line, warning }
   }
 
@@ -303,7 +303,7 @@ export class Limits {
   }
 
   /** Returns a warning if waiting jobs cost more than there is ever room for: those fail at the next claim. */
-  async #tooDear(name: string, { rules, currency }: Limit): Promise<string | undefined> {
+  async #warnOfCosts(name: string, { rules, currency }: Limit): Promise<string | undefined> {
     const [row] = await this.#sql.run<{ cost: number | null }>('tasks/read_greatest_cost', [name])
     const room = Math.min(...rules.flatMap((rule) => (rule.kind === 'concurrency' ? [] : [rule.room])))
     if ((row?.cost ?? 0) <= room) return undefined

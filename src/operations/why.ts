@@ -119,18 +119,24 @@ function scheduled(found: Explanation): Reason[] {
   if (found.held === 'snooze') return [{ kind: 'snoozed', text: 'delayed by its handler', ...at }]
   if (found.held === 'throttled')
     return [
-      { kind: 'throttled', text: `the vendor refused attempt ${found.attempt}, or was down${after(found)}`, ...at },
+      {
+        kind: 'throttled',
+        text: `the vendor refused attempt ${found.attempt}, or was down${errorSuffix(found)}`,
+        ...at,
+      },
     ]
   if (found.held === 'older-code')
     return [{ kind: 'limit', text: 'older code that still runs does not allow its cost', ...at }]
   if (found.held !== null) return [{ kind: 'rule', text: `held by ${found.held}`, ...at }]
   if (found.attempt === 0) return [{ kind: 'scheduled', text: 'scheduled for later', ...at }]
-  return [{ kind: 'backoff', text: `attempt ${found.attempt} failed, and another one follows${after(found)}`, ...at }]
+  return [
+    { kind: 'backoff', text: `attempt ${found.attempt} failed, and another one follows${errorSuffix(found)}`, ...at },
+  ]
 }
 
 const errorMax = 200
 
-function after({ error }: Explanation): string {
+function errorSuffix({ error }: Explanation): string {
   const { message } = error ?? {}
   if (message === undefined) return ''
   return message.length > errorMax ? `: ${message.slice(0, errorMax - 1).toWellFormed()}…` : `: ${message}`

@@ -149,7 +149,7 @@ export class SharedDefinitions {
 
   /** Returns a bucket for Redis; undefined: only the store has it. */
   bucket(name: string): RedisBucket | undefined {
-    const bucket = this.#inForceOf(name)?.bucket
+    const bucket = this.#findInForce(name)?.bucket
     return bucket === undefined || bucket.rules.length === 0 ? undefined : { name: name, ...bucket }
   }
 
@@ -160,12 +160,12 @@ export class SharedDefinitions {
 
   /** Returns all rules of a bucket's limit, in their order; undefined: only the store has it. */
   rulesOf(name: string): readonly Rule[] | undefined {
-    return this.#inForceOf(name)?.rules
+    return this.#findInForce(name)?.rules
   }
 
   /** Returns the version of a bucket's limit in this database; undefined: it has another definition than Redis. */
   localVersionOf(name: string): number | undefined {
-    const of = this.#inForceOf(name)
+    const of = this.#findInForce(name)
     return of?.isForeign === false ? of.version : undefined
   }
 
@@ -174,7 +174,7 @@ export class SharedDefinitions {
    * known here.
    */
   lateMs(buckets: readonly string[], lifeMs: number): number {
-    return Math.max(0, ...buckets.map((name) => lifeMs - (this.#inForceOf(name)?.lifeMs ?? lifeMs)))
+    return Math.max(0, ...buckets.map((name) => lifeMs - (this.#findInForce(name)?.lifeMs ?? lifeMs)))
   }
 
   /** True if the bucket only has rates of which a unit drains within a second. */
@@ -185,10 +185,10 @@ export class SharedDefinitions {
 
   /** True if the store may decide alone about a bucket while Redis is away. */
   isOpen(name: string): boolean {
-    return this.bucket(name) === undefined || this.#inForceOf(name)?.isOpen === true
+    return this.bucket(name) === undefined || this.#findInForce(name)?.isOpen === true
   }
 
-  #inForceOf(name: string): InForce | undefined {
+  #findInForce(name: string): InForce | undefined {
     // Only the store needs the buckets beside a limit's own, to separate the jobs of a share from others.
     return name.startsWith(`${limitOf(name)}/`) ? undefined : this.#byName.get(limitOf(name))
   }

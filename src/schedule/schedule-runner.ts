@@ -73,7 +73,7 @@ export class ScheduleRunner {
   }
 
   /** Resolves when the loop has ended, after its signal was aborted. */
-  async stopped(): Promise<void> {
+  async waitUntilStopped(): Promise<void> {
     await this.#running
   }
 

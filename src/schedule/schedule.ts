@@ -86,7 +86,7 @@ export function schedule<Input>(name: string, options: ScheduleOptions<Input>): 
   const { priority, queue, tags = [] } = options
   if (!Array.isArray(tags) || tags.length > 17) throw bad(what, '`tags` must be a list of up to 17 texts')
   const isGiven = typeof input !== 'function'
-  const text = isGiven ? checkedInput(what, task, input) : 'null'
+  const text = isGiven ? checkInput(what, task, input) : 'null'
   return {
     name,
     task,
@@ -107,7 +107,7 @@ export function schedule<Input>(name: string, options: ScheduleOptions<Input>): 
 }
 
 /** Checks an input and returns its JSON. An asynchronous schema is applied when a worker starts. */
-function checkedInput(what: string, task: AnyTask, input: unknown): string {
+function checkInput(what: string, task: AnyTask, input: unknown): string {
   const text = encodePayload(input, `input of ${what}`)
   const checked = task.schema['~standard'].validate(JSON.parse(text))
   if ('then' in checked) {

@@ -80,13 +80,13 @@ export class Outbox {
 
   async #addAll(jobs: readonly NewJob[], how: Repeat): Promise<string[]> {
     if (jobs.length > 0 && jobs.every(({ key, discard }) => key === null && discard === null)) {
-      await this.#again(how, (known) => this.#recordNow(jobs, known))
+      await this.#repeatUntilAnswered(how, (known) => this.#recordNow(jobs, known))
       return jobs.map(({ id }) => id)
     }
     const plain = jobs.filter(({ replaces }) => !replaces)
     const ids = new Map(jobs.map((job) => [job, job.id]))
     if (plain.length > 0) {
-      const held = await this.#again(how, (known) =>
+      const held = await this.#repeatUntilAnswered(how, (known) =>
         this.#store.db.transaction((tx) => this.#write(this.#store.on(tx), plain, known, heldMs)),
       )
       plain.forEach((job, i) => ids.set(job, held[i] ?? job.id))
@@ -104,13 +104,13 @@ export class Outbox {
   async #replace(job: NewJob, how: Repeat): Promise<string> {
     const own = [job.task, job.key, job.id, keySeconds]
     const users = this.#store.on(this.#store.db)
-    const rows = await this.#again(how, (known) => {
+    const rows = await this.#repeatUntilAnswered(how, (known) => {
       if (job.discard !== null) return users.call('replace_job', own, ownTypes, heldMs)
       const params = [job.key, keySeconds, ...sendParams([job], known, true)]
       return this.#store.call('send_replacing', params, replacingTypes, heldMs).catch(throwUsage)
     })
     const id = idOf(rows[0]) ?? job.id
-    if (job.discard !== null) await this.#again(how, () => discard(users, { ...job, id }))
+    if (job.discard !== null) await this.#repeatUntilAnswered(how, () => discard(users, { ...job, id }))
     return id
   }
 
@@ -186,14 +186,14 @@ export class Outbox {
       await reach('send.flush', batch.length)
       const isLined = ({ job }: Waiting) => job.replaces || this.#lines.has(lineOf(job))
       const free = batch.filter((item) => !isLined(item))
-      this.#line(batch.filter(isLined))
-      this.#line(await this.#settle(free))
+      this.#enqueue(batch.filter(isLined))
+      this.#enqueue(await this.#settle(free))
     }
     this.#flushing = undefined
   }
 
   /** Appends jobs to their lines. */
-  #line(items: readonly Waiting[]): void {
+  #enqueue(items: readonly Waiting[]): void {
     for (const item of items) {
       const line = this.#lines.get(lineOf(item.job)) ?? []
       this.#lines.set(lineOf(item.job), [...line, item])
@@ -296,7 +296,7 @@ export class Outbox {
   }
 
   /** Calls `send`, and again after a lost connection; the jobs' ids make that safe. */
-  #again<T>({ known, waits }: Repeat, send: (known: boolean) => Promise<T>): Promise<T> {
+  #repeatUntilAnswered<T>({ known, waits }: Repeat, send: (known: boolean) => Promise<T>): Promise<T> {
     return repeatUntilAnswered(
       this.#store.clock,
       (tries) => send(known || tries > 0),

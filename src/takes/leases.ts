@@ -40,7 +40,7 @@ export class Leases {
   }
 
   /** Forgets the trials of these buckets, because the vendor accepts requests again. */
-  accepted(buckets: readonly string[]): void {
+  recordAccepted(buckets: readonly string[]): void {
     for (const bucket of buckets) this.#probes.delete(bucket)
   }
 

@@ -186,7 +186,7 @@ export class Takes implements Taker {
     else if (isAccepted(response)) this.#acquirer.recordServed(want, requestedAt)
     if (bad === undefined && requestedAt !== undefined && isAccepted(response)) {
       await this.#acquirer.recordAccepted(want, requestedAt)
-      this.#leases.accepted(want.buckets)
+      this.#leases.recordAccepted(want.buckets)
     }
     return refusal !== undefined
   }

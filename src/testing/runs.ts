@@ -112,7 +112,7 @@ export class Runs {
       const ran = await Promise.race([running, this.#watch(stop, over.signal)])
       this.#isLeft ||= ran === undefined
       const left = this.#taken.length > 0 ? this.#taken : ran === undefined ? [...this.#begun.values()] : []
-      if (signal.aborted && left.length > 0) throw this.#unended(left)
+      if (signal.aborted && left.length > 0) throw this.#unendedError(left)
       return ran ?? 0
     } finally {
       over.abort()
@@ -131,7 +131,7 @@ export class Runs {
     await systemClock.sleep(partMs, over)
   }
 
-  #unended(left: readonly Begun[]): StoreError {
+  #unendedError(left: readonly Begun[]): StoreError {
     const names = left.slice(0, namesMax).map(({ job, task }) => `"${task}" (job ${job})`)
     const more = left.length > namesMax ? `, and of ${left.length - namesMax} more` : ''
     const text = `the handler of ${names.join(', ')}${more} had not ended after ${this.#patienceMs / 1_000} s, or when the kit was closed, and was given up. It awaits what does not come: fake timers, a mock that does not answer, or a further request for which a limit has no room while the clock stands still. If it needs longer: testSluice({ timeout: '1min' })`

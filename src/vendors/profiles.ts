@@ -57,7 +57,7 @@ const minute = 60_000
 const day = 86_400_000
 const windows = { second: 1_000, minute, hour: 3_600_000, day } as const
 
-function trio(prefix: string, suffix = ''): Pick<CountRow, 'limit' | 'remaining' | 'reset'> {
+function countHeaders(prefix: string, suffix = ''): Pick<CountRow, 'limit' | 'remaining' | 'reset'> {
   return {
     limit: `${prefix}-limit${suffix}`,
     remaining: `${prefix}-remaining${suffix}`,
@@ -65,20 +65,20 @@ function trio(prefix: string, suffix = ''): Pick<CountRow, 'limit' | 'remaining'
   }
 }
 
-const plain: CountRow = { unit: 'requests', ...trio('x-ratelimit') }
-const ofRequests: CountRow = { unit: 'requests', policy: 'requests', ...trio('x-ratelimit', '-requests') }
-const ofTokens: CountRow = { unit: 'tokens', policy: 'tokens', ...trio('x-ratelimit', '-tokens') }
+const plain: CountRow = { unit: 'requests', ...countHeaders('x-ratelimit') }
+const ofRequests: CountRow = { unit: 'requests', policy: 'requests', ...countHeaders('x-ratelimit', '-requests') }
+const ofTokens: CountRow = { unit: 'tokens', policy: 'tokens', ...countHeaders('x-ratelimit', '-tokens') }
 
 /** Headers of a vendor without a profile, beside `RateLimit` of the current draft and of draft 07. */
 export const generalCounts: readonly CountRow[] = [
   // Up to draft 06.
-  { unit: 'requests', ...trio('ratelimit') },
+  { unit: 'requests', ...countHeaders('ratelimit') },
   plain,
-  { unit: 'requests', ...trio('x-rate-limit') },
+  { unit: 'requests', ...countHeaders('x-rate-limit') },
   ofRequests,
   ofTokens,
   ...Object.entries(windows).map(([name, windowMs]): CountRow => {
-    return { unit: 'requests', policy: name, windowMs, ...trio('x-ratelimit', `-${name}`) }
+    return { unit: 'requests', policy: name, windowMs, ...countHeaders('x-ratelimit', `-${name}`) }
   }),
 ]
 
@@ -272,7 +272,7 @@ export const profiles = {
       {
         unit: 'requests',
         policyAt: 'x-ratelimit-bucket',
-        ...trio('x-ratelimit'),
+        ...countHeaders('x-ratelimit'),
         reset: 'x-ratelimit-reset-after',
         isFixed: true,
       },

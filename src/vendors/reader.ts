@@ -116,7 +116,7 @@ function refusalOf(row: RefusalRow, answer: Answer, counts: readonly Count[], at
 }
 
 /** Returns both refusals as one: the name from the first that has one, and the longer wait. */
-function together(one: Refusal | undefined, other: Refusal | undefined): Refusal | undefined {
+function joinRefusals(one: Refusal | undefined, other: Refusal | undefined): Refusal | undefined {
   if (one === undefined || other === undefined) return one ?? other
   const waitMs = most([one, other].flatMap((each) => each.waitMs ?? []))
   const named = one.policy === undefined ? other : one
@@ -176,11 +176,11 @@ export function readerOf(given: readonly (Answers | undefined)[]): Reader {
     const counts = countsOf(answer, at)
     const refused = refusalRows
       .map((row) => refusalOf(row, answer, counts, at))
-      .reduce<Refusal | undefined>(together, undefined)
+      .reduce<Refusal | undefined>(joinRefusals, undefined)
     return own.reduce(
       (table, one) => {
         const mine = checkedReading(one, answer, at)
-        const both = together(mine.refused, table.refused)
+        const both = joinRefusals(mine.refused, table.refused)
         const credential = mine.credential ?? (both === undefined ? table.credential : undefined)
         return readingOf(both, [...table.counts, ...mine.counts], credential)
       },

@@ -71,7 +71,7 @@ export function wholeMs(ms: number | undefined, { capMs }: Moment): number | und
 }
 
 /** Returns how long after the answer an instant is. */
-function until(instantMs: number | undefined, at: Moment): number | undefined {
+function msUntil(instantMs: number | undefined, at: Moment): number | undefined {
   if (instantMs === undefined || at.sentMs === undefined) return undefined
   return wholeMs(instantMs - at.sentMs, at)
 }
@@ -83,7 +83,7 @@ function until(instantMs: number | undefined, at: Moment): number | undefined {
  */
 export function readRetryAfter(value: string, at: Moment): number | undefined {
   return latest(value, (text) =>
-    numberForm.test(text) ? wholeMs(Number(text) * 1_000, at) : until(parseDate(text), at),
+    numberForm.test(text) ? wholeMs(Number(text) * 1_000, at) : msUntil(parseDate(text), at),
   )
 }
 
@@ -113,11 +113,11 @@ function readOneReset(text: string, at: Moment): number | undefined {
   if (numberForm.test(text)) {
     const number = Number(text)
     if (number < firstEpochSeconds) return wholeMs(number * 1_000, at)
-    if (number < firstEpochMs) return until(number * 1_000, at)
-    return number < firstUnknown ? until(number, at) : undefined
+    if (number < firstEpochMs) return msUntil(number * 1_000, at)
+    return number < firstUnknown ? msUntil(number, at) : undefined
   }
   if (durationForm.test(text)) return wholeMs(durationOf(text), at)
-  return until(instantForm.test(text) ? instantOf(text) : parseDate(text), at)
+  return msUntil(instantForm.test(text) ? instantOf(text) : parseDate(text), at)
 }
 
 function durationOf(text: string): number {

@@ -22,7 +22,7 @@ export interface AttemptGrants extends Grants {
    * Records that the attempt has ended: the vendor `served` its last request, or the job is `done` although the vendor
    * did not.
    */
-  ended(shown: 'served' | 'done'): void
+  recordEnd(shown: 'served' | 'done'): void
   /** Returns what was charged and settled, as far as it differs from the job's costs. */
   usage(): Pick<AttemptReport, 'units' | 'settled'>
 }
@@ -38,7 +38,7 @@ export interface Granted {
 
 /** Gives attempts their grants. */
 export interface GrantSource {
-  /** True while it matters that a request was served (`AttemptGrants.ended`). */
+  /** True while it matters that a request was served (`AttemptGrants.recordEnd`). */
   readonly isWatching: boolean
   /** Resolves when attempts of tasks with these limits may begin. */
   waitUntilReady(limits: readonly Limit[]): Promise<unknown>

@@ -288,7 +288,7 @@ export class StoreGrants implements Grants {
    * Records that the attempt has ended: the vendor `served` its last request, or the job is `done` although the vendor
    * did not, so that a failure of the vendor no longer matters.
    */
-  ended(shown: 'served' | 'done'): void {
+  recordEnd(shown: 'served' | 'done'): void {
     this.#acquirer.recordServed({ buckets: this.#buckets, limits: this.#options.limits }, this.#options.job.requestedAt)
     if (shown === 'served') this.#endProbe(this.own, this.own?.requestedAt)
     else this.#endProbe(this.own, readMoment(this.#options.store.clock), undefined, 'refused')

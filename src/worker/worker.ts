@@ -99,7 +99,7 @@ export class Worker {
       throttle: options.rate === undefined ? undefined : new Throttle(options.rate, clock, log),
       registerClaimer: () => this.#enter(),
       isListening: () => db.listening(),
-      onLost: (id) => this.#lost(id),
+      onLost: (id) => this.#handleLoss(id),
       onError: (error) => log.error('dispatch failed; it goes on', { err: error }),
     })
     this.#hand = this.#dispatcher.hand
@@ -199,7 +199,7 @@ export class Worker {
       claims: this.#claims,
       clock: store.clock,
       enter: () => this.#enter(),
-      lost: (id) => this.#lost(id),
+      lost: (id) => this.#handleLoss(id),
       signal: this.#stop.signal,
     })
   }
@@ -268,7 +268,7 @@ export class Worker {
     this.#finisher.waitAtMost(stopAwayMs)
     await this.#underway?.catch(() => {})
     const companion = this.#options.companion?.stop()
-    await this.#timetable.stopped()
+    await this.#timetable.waitUntilStopped()
     await this.#dispatcher.stop()
     // A store that has ended answers nothing.
     await Promise.allSettled([this.#member.stopIdling(), this.#unlisten?.(), this.#unreported?.()])
@@ -312,7 +312,7 @@ export class Worker {
     return tasks === who.tasks ? who : { ...who, tasks }
   }
 
-  #lost(worker: string): void {
+  #handleLoss(worker: string): void {
     // Both the heartbeat's thread and a claim notice this. The second notice concerns an earlier registration.
     if (!this.#member.dropRegistration(worker)) return
     this.#options.store.log.warn('this worker was given up as lost (stopped for more than 10 s?); it registers anew')
@@ -343,7 +343,7 @@ export class Worker {
     if (this.#rounds !== undefined) return
     if (beatUrl !== undefined) {
       const sql = statementIn(store.schema, 'fleet/count_heartbeat')
-      this.#heartbeat = new Heartbeat({ url: beatUrl, sql, beatMs, lost: (id) => this.#lost(id), log })
+      this.#heartbeat = new Heartbeat({ url: beatUrl, sql, beatMs, lost: (id) => this.#handleLoss(id), log })
     }
     const capUs = () => this.#storeClock.cap(clock.monotonicMs())
     const maintenance = new Maintenance(store, retention, capUs)
@@ -358,7 +358,7 @@ export class Worker {
       alarms: this.#options.alarms,
       heartbeat: this.#heartbeat,
       stop: this.#stop.signal,
-      lost: (id: string) => this.#lost(id),
+      lost: (id: string) => this.#handleLoss(id),
       freed: () => this.#dispatcher.wake(),
       publish: async () => {
         await maintenance.publish()

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest'
 import { output } from '../../src/cli/output.ts'
-import { shown } from '../../src/cli/record.ts'
+import { redactJob } from '../../src/cli/record.ts'
 import { writeJob } from '../../src/cli/show.ts'
 import type { Job, JobAttempt } from '../../src/index.ts'
 
@@ -63,7 +63,7 @@ function linesOf(of: Job): string {
   const lines: string[] = []
   const out = { ...output({ color: false }), line: (text: string) => void lines.push(text.trimEnd()) }
   out.table = (rows) => rows.forEach((row) => out.line(row.join(' | ')))
-  writeJob(shown(of), out, at(60).getTime())
+  writeJob(redactJob(of), out, at(60).getTime())
   return lines.join('\n')
 }
 

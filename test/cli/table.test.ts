@@ -3,7 +3,7 @@ import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { z } from 'zod'
 import { barOn } from '../../src/cli/bar.ts'
-import { confirmed } from '../../src/cli/bulk.ts'
+import { confirm } from '../../src/cli/bulk.ts'
 import { inputOf } from '../../src/cli/cells.ts'
 import { openTable, type TableRow } from '../../src/cli/table.ts'
 import { type AnyTask, task } from '../../src/index.ts'
@@ -201,5 +201,5 @@ it.each([
 ])('a prompt that is answered with %j returns %j', async (answer, means) => {
   const input = new PassThrough()
   input.end(answer)
-  expect(await confirmed('cancel 3 jobs? [y/N] ', input, new PassThrough())).toBe(means)
+  expect(await confirm('cancel 3 jobs? [y/N] ', input, new PassThrough())).toBe(means)
 })

@@ -3,7 +3,7 @@ import net from 'node:net'
 import os from 'node:os'
 import path from 'node:path'
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
-import { connectInfo, own } from '../../src/db/owner.ts'
+import { connectInfo, takeOwnership } from '../../src/db/owner.ts'
 import { start } from './fixtures/child.ts'
 import type { Child } from './fixtures/child.ts'
 import { isLong } from '../long.ts'
@@ -69,14 +69,14 @@ test(
 test('a stopped owner still owns the directory', async () => {
   const stopped = await winner()
   stopped.process.kill('SIGSTOP')
-  await expect(own(dir)).rejects.toMatchObject({
+  await expect(takeOwnership(dir)).rejects.toMatchObject({
     code: 'SLUICE_STORE_OWNED',
     message: expect.stringContaining(`process ${stopped.process.pid} `) as string,
   })
   process.env['SLUICE_TAKE_OVER'] = '1'
-  await expect(own(dir)).rejects.toMatchObject({ code: 'SLUICE_STORE_OWNED' })
+  await expect(takeOwnership(dir)).rejects.toMatchObject({ code: 'SLUICE_STORE_OWNED' })
   await stopped.kill()
-  await (await own(dir)).release()
+  await (await takeOwnership(dir)).release()
 })
 
 test('a stopped owner still owns the directory when so many connections are pending that the kernel accepts no more', async () => {
@@ -95,45 +95,45 @@ test('a stopped owner still owns the directory when so many connections are pend
   while (heard === 'taken') heard = await knock()
   expect(heard).toBe('EAGAIN')
   process.env['SLUICE_TAKE_OVER'] = '1'
-  await expect(own(dir)).rejects.toMatchObject({ message: expect.stringContaining('is in use by') as string })
+  await expect(takeOwnership(dir)).rejects.toMatchObject({ message: expect.stringContaining('is in use by') as string })
   for (const socket of knocking) socket.destroy()
 })
 
 test('a second opener in the same process is refused until the first releases', async () => {
-  const first = await own(dir)
-  await expect(own(dir)).rejects.toMatchObject({ code: 'SLUICE_STORE_OWNED' })
+  const first = await takeOwnership(dir)
+  await expect(takeOwnership(dir)).rejects.toMatchObject({ code: 'SLUICE_STORE_OWNED' })
   expect(await connectInfo(dir)).toMatchObject({ host: fs.realpathSync(dir), port: 5432 })
   await first.release()
   expect(await connectInfo(dir)).toBeUndefined()
-  const second = await own(dir)
+  const second = await takeOwnership(dir)
   await second.release()
 })
 
 test('a dead owner file of another machine is not overridden, unless the user does it', async () => {
   await deadClaim({ host: 'elsewhere', machine: 'elsewhere', boot: 'another' })
-  await expect(own(dir)).rejects.toMatchObject({
+  await expect(takeOwnership(dir)).rejects.toMatchObject({
     code: 'SLUICE_STORE_OWNED',
     message: expect.stringContaining('SLUICE_TAKE_OVER=1') as string,
   })
   process.env['SLUICE_TAKE_OVER'] = '1'
-  await (await own(dir)).release()
+  await (await takeOwnership(dir)).release()
 })
 
 test('an owner file of this machine from before its reboot counts as dead', async () => {
   await deadClaim({ boot: 'the one before' })
-  const owner = await own(dir)
+  const owner = await takeOwnership(dir)
   expect(await connectInfo(dir)).toBeDefined()
   await owner.release()
 })
 
 test('an owner file whose socket is missing proves nothing', async () => {
   await deadClaim({ socket: 'missing.sock' })
-  await expect(own(dir)).rejects.toMatchObject({ code: 'SLUICE_STORE_OWNED' })
+  await expect(takeOwnership(dir)).rejects.toMatchObject({ code: 'SLUICE_STORE_OWNED' })
 })
 
 test('an owner file that cannot be read proves nothing', async () => {
   await deadClaim({ socket: '../../elsewhere.sock' })
-  await expect(own(dir)).rejects.toMatchObject({
+  await expect(takeOwnership(dir)).rejects.toMatchObject({
     code: 'SLUICE_STORE_OWNED',
     message: expect.stringContaining('an unknown process') as string,
   })
@@ -142,9 +142,9 @@ test('an owner file that cannot be read proves nothing', async () => {
 test('a directory whose path is too long for a socket has one owner too, and clients find it', async () => {
   const long = path.join(dir, 'd'.repeat(120), 'e'.repeat(120))
   fs.mkdirSync(long, { recursive: true })
-  const owner = await own(long)
+  const owner = await takeOwnership(long)
   owner.onClient((socket) => socket.end('hello'))
-  await expect(own(long)).rejects.toMatchObject({ code: 'SLUICE_STORE_OWNED' })
+  await expect(takeOwnership(long)).rejects.toMatchObject({ code: 'SLUICE_STORE_OWNED' })
   const info = await connectInfo(long)
   const heard = await new Promise<string>((resolve, reject) => {
     net
@@ -158,7 +158,7 @@ test('a directory whose path is too long for a socket has one owner too, and cli
 })
 
 test('only the user of the owner can enter the folder with its files, and connect to its socket', async () => {
-  const owner = await own(dir)
+  const owner = await takeOwnership(dir)
   const room = path.join(dir, 'owner')
   const files = ['.', ...fs.readdirSync(room)].map((name) => fs.statSync(path.join(room, name)).mode & 0o077)
   expect(files).toEqual([0, 0, 0])
@@ -166,7 +166,7 @@ test('only the user of the owner can enter the folder with its files, and connec
 })
 
 test('owners delete the files of their predecessors, but never the one with the highest number', async () => {
-  for (let i = 0; i < 110; i++) await (await own(dir)).release()
+  for (let i = 0; i < 110; i++) await (await takeOwnership(dir)).release()
   const left = fs.readdirSync(path.join(dir, 'owner')).sort()
   expect(left.filter((name) => name.endsWith('.sock') || name.endsWith('.draft'))).toEqual([])
   expect(left.length).toBeLessThanOrEqual(101)
@@ -182,7 +182,7 @@ function hidden(number: number): { show(): void } {
 
 describe('while an opener looks for the owner', () => {
   test('many owners come and go, and only one owns: a used and removed number creates no second owner', async () => {
-    const owner = await own(dir)
+    const owner = await takeOwnership(dir)
     const [name] = fs.readdirSync(path.join(dir, 'owner')).filter((each) => each.endsWith('.json'))
     const claim = path.join(dir, 'owner', name!)
     fs.renameSync(claim, path.join(dir, 'later'))
@@ -191,7 +191,9 @@ describe('while an opener looks for the owner', () => {
       fs.renameSync(path.join(dir, 'later'), claim.replace('001.json', '150.json'))
       link(...args)
     })
-    await expect(own(dir)).rejects.toMatchObject({ message: expect.stringContaining('is in use by') as string })
+    await expect(takeOwnership(dir)).rejects.toMatchObject({
+      message: expect.stringContaining('is in use by') as string,
+    })
     // Nor is the file that the opener wrote meanwhile mistaken for that of a living owner.
     expect(JSON.parse(fs.readFileSync(claim, 'utf8'))).toMatchObject({ released: true })
     expect(await connectInfo(dir)).toBeDefined()
@@ -199,20 +201,22 @@ describe('while an opener looks for the owner', () => {
   })
 
   test('another opener takes the number first, and this opener looks again', async () => {
-    const owner = await own(dir)
+    const owner = await takeOwnership(dir)
     const { show } = hidden(1)
     const link = fs.linkSync
     vi.spyOn(fs, 'linkSync').mockImplementationOnce((...args) => {
       show()
       link(...args)
     })
-    await expect(own(dir)).rejects.toMatchObject({ message: expect.stringContaining('is in use by') as string })
+    await expect(takeOwnership(dir)).rejects.toMatchObject({
+      message: expect.stringContaining('is in use by') as string,
+    })
     await owner.release()
   })
 
   test("another opener takes over and removes the dead owner's socket, and this opener looks again", async () => {
     await (await winner()).kill()
-    await (await own(dir)).release()
+    await (await takeOwnership(dir)).release()
     const { show } = hidden(2)
     const read = fs.readFileSync
     vi.spyOn(fs, 'readFileSync').mockImplementation(((file: string, ...more: []) => {
@@ -223,18 +227,18 @@ describe('while an opener looks for the owner', () => {
       }
       return text
     }) as never)
-    await (await own(dir)).release()
+    await (await takeOwnership(dir)).release()
     expect(fs.readdirSync(path.join(dir, 'owner'))).toContain('claim-000000000003.json')
   })
 })
 
 test('an owner that cannot record that it ended leaves its socket, by which other processes notice it', async () => {
-  const owner = await own(dir)
+  const owner = await takeOwnership(dir)
   const room = path.join(dir, 'owner')
   const [socket] = fs.readdirSync(room).filter((each) => each.endsWith('.sock'))
   // As on a full disk.
   fs.mkdirSync(path.join(room, `${socket}.draft`))
   await owner.release()
   expect(await connectInfo(dir)).toBeUndefined()
-  await (await own(dir)).release()
+  await (await takeOwnership(dir)).release()
 })

@@ -1,6 +1,6 @@
 /** Generators for random histories of buckets. `history.ts` computes the effects. */
 import fc from 'fast-check'
-import { paced, type Rule } from '../../src/limits/rule.ts'
+import { pacedRules, type Rule } from '../../src/limits/rule.ts'
 import { anyRules, level, minute, second, sliding } from './oracle.ts'
 
 /** One event; `buckets` are numbers of buckets, `limit` of a limit. */
@@ -144,7 +144,7 @@ const anySmall = fc
   .map(({ units, windowUs, capacity }) => [level(units, windowUs, capacity)])
 const anySmallPaced = fc
   .tuple(fc.integer({ min: 20, max: 32 }), fc.constantFrom(second, 2 * second))
-  .map(([units, windowUs]) => paced('a', { rate: `${units}/${windowUs / 1_000}ms` as '1/s', units, windowUs }, 0))
+  .map(([units, windowUs]) => pacedRules('a', { rate: `${units}/${windowUs / 1_000}ms` as '1/s', units, windowUs }, 0))
 const anySmallRules = fc
   .array(
     fc.oneof(

@@ -1,7 +1,7 @@
 /** A rate that is found: its steps, its bounds, and what it comes to against a vendor that counts. */
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { adapted, type Course, type Found } from '../../src/limits/adaptive.ts'
+import { adaptRate, type Course, type Found } from '../../src/limits/adaptive.ts'
 import { limit, type LimitOptions } from '../../src/limits/limit.ts'
 import { forAll } from '../for-all.ts'
 import '../property.ts'
@@ -16,11 +16,12 @@ const course = (of: Partial<Course>): Course => ({
   isRefused: false,
   ...of,
 })
-const unitsOf = (of: Partial<Course>, found: Partial<Found> = {}) => adapted(course(of), { ...bounds, ...found })?.units
+const unitsOf = (of: Partial<Course>, found: Partial<Found> = {}) =>
+  adaptRate(course(of), { ...bounds, ...found })?.units
 
 describe('the next rate', () => {
   it('is twice as high until the vendor refuses for the first time', () => {
-    expect(adapted(course({}), bounds)).toEqual({ ...bounds, units: 200 })
+    expect(adaptRate(course({}), bounds)).toEqual({ ...bounds, units: 200 })
   })
 
   it('stays while the limit is not used up, or not long enough', () => {
@@ -32,9 +33,9 @@ describe('the next rate', () => {
 
   it('is what the vendor accepted before it refused, by a twentieth less at least, and half at most', () => {
     const lowered = (units: number) => ({ ...bounds, units, top: units, hasFallen: true })
-    expect(adapted(course({ accepted: 70 }), bounds)).toEqual(lowered(70))
-    expect(adapted(course({ accepted: 99 }), bounds)).toEqual(lowered(95))
-    expect(adapted(course({ accepted: 3 }), bounds)).toEqual(lowered(50))
+    expect(adaptRate(course({ accepted: 70 }), bounds)).toEqual(lowered(70))
+    expect(adaptRate(course({ accepted: 99 }), bounds)).toEqual(lowered(95))
+    expect(adaptRate(course({ accepted: 3 }), bounds)).toEqual(lowered(50))
   })
 
   it('is lowered once in a window, and at once after it was raised', () => {
@@ -85,7 +86,7 @@ describe('the next rate', () => {
       let found: Found = { floor, ceiling }
       for (const { part, ...step } of steps) {
         const used = Math.floor((units * part) / 100)
-        const next = adapted({ ...step, minutes: step.windows, units, used }, found)
+        const next = adaptRate({ ...step, minutes: step.windows, units, used }, found)
         if (next === undefined) continue
         expect(next.units).toBeGreaterThanOrEqual(floor)
         expect(next.units).toBeLessThanOrEqual(ceiling)

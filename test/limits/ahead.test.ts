@@ -3,12 +3,12 @@ import fc from 'fast-check'
 import { expect, it } from 'vitest'
 import { grantAhead } from './ahead.ts'
 import { charge, emptyBucket, room } from '../../src/limits/decide.ts'
-import { paced } from '../../src/limits/rule.ts'
+import { pacedRules } from '../../src/limits/rule.ts'
 import { forAll } from '../for-all.ts'
 import { cases } from '../long.ts'
 import { type Grant, level, minute, places, quota, second, sliding, worst, worstPeriod } from './oracle.ts'
 
-const rate = paced('a', { rate: '50/s', units: 50, windowUs: second }, 0)
+const rate = pacedRules('a', { rate: '50/s', units: 50, windowUs: second }, 0)
 const perMinute = (units: number, marginUs: number) =>
   quota(units, { unit: 'minute', zone: 'UTC', anchorUs: null }, marginUs)
 const startUs = 1_800_000_000 * second

@@ -5,7 +5,7 @@ import { type Bucket, charge, emptyBucket, room } from '../../src/limits/decide.
 import type { Entry } from './specification.ts'
 import { rebuild } from './rebuild.ts'
 import { limit } from '../../src/limits/limit.ts'
-import { type Course, joined, type Margin, nextMargin, statedMargin } from '../../src/limits/margin.ts'
+import { type Course, joinMargins, type Margin, nextMargin, statedMargin } from '../../src/limits/margin.ts'
 import { BucketProof, type Defined, type LedgerRow } from '../../src/limits/proof.ts'
 import { slides } from '../../src/limits/kind.ts'
 import { rulesOf } from '../../src/limits/rules.ts'
@@ -91,7 +91,7 @@ describe('a margin', () => {
 
   it('suits a process that joins within its sum, which is wider than its parts while it shrinks', () => {
     const at = (grant: number, transit: number) => {
-      const made = joined({ grantUs: grant * ms, transitUs: transit * ms }, stated)
+      const made = joinMargins({ grantUs: grant * ms, transitUs: transit * ms }, stated)
       return [made.grantUs / ms, made.transitUs / ms]
     }
     expect([at(10, 5), at(10, 190), at(100, 100)]).toEqual([wide, wide, wide])
@@ -241,7 +241,7 @@ it('no window of the vendor holds more than its limit, however margins change an
       const steadyUs = endUs - sinceUs
       const seen = { ...measured, wayUs }
       const next = joins
-        ? joined(inForce, stated)
+        ? joinMargins(inForce, stated)
         : nextMargin({ inForce, stated, measured: seen, isMeasured: true, rules, steadyUs })
       if (next === undefined) continue
       const after = rulesOf('a', of, next).rules

@@ -3,7 +3,7 @@ import { type Bucket, charge, emptyBucket, room } from '../../src/limits/decide.
 import { type Entry, refund } from './specification.ts'
 import { type Calendar, type CalendarUnit, periodOf } from '../../src/core/calendar.ts'
 import { limit } from '../../src/limits/limit.ts'
-import { paced, type Rule, withPaces } from '../../src/limits/rule.ts'
+import { pacedRules, type Rule, withPaces } from '../../src/limits/rule.ts'
 
 /** A grant: its time, and its number of units. */
 export type Grant = readonly [atUs: number, units: number]
@@ -155,7 +155,7 @@ export const anyPaced: fc.Arbitrary<Rule[]> = fc
   })
   .map(({ units, windowUs, marginUs }) => {
     const rate = `${units}/${windowUs / 1_000}ms` as '1/s'
-    return paced('a', { rate, units, windowUs }, marginUs)
+    return pacedRules('a', { rate, units, windowUs }, marginUs)
   })
 
 /** Windows as they occur, and odd ones. */

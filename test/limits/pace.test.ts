@@ -4,14 +4,14 @@ import { describe, expect, it } from 'vitest'
 import { type Bucket, charge, emptyBucket, room } from '../../src/limits/decide.ts'
 import { refund } from './specification.ts'
 import { limit } from '../../src/limits/limit.ts'
-import { paced, paceOf, type Rule } from '../../src/limits/rule.ts'
+import { pacedRules, paceOf, type Rule } from '../../src/limits/rule.ts'
 import { type Grant, second, worst } from './oracle.ts'
 import { forAll } from '../for-all.ts'
 import { cases } from '../long.ts'
 
 const marginUs = second / 5
 const rulesOf = (units: number, windowUs: number) =>
-  paced('a', { rate: `${units}/${windowUs / 1_000}ms` as '1/s', units, windowUs }, marginUs)
+  pacedRules('a', { rate: `${units}/${windowUs / 1_000}ms` as '1/s', units, windowUs }, marginUs)
 
 /** Takes all that is free for so long, each time so late. */
 function saturated(rules: readonly Rule[], lastUs: number, lateUs = 0): Grant[] {

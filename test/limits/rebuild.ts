@@ -4,7 +4,7 @@
  */
 import { type Bucket, charge, emptyBucket, room } from '../../src/limits/decide.ts'
 import { drains } from '../../src/limits/kind.ts'
-import { begun, type QuotaRule, spend, type Spent, unspent } from '../../src/limits/quota.ts'
+import { beginQuota, type QuotaRule, spend, type Spent, unspent } from '../../src/limits/quota.ts'
 import { isConcurrency, isPace, isWindow, lookbackUs, paceOf, type Rule, windowParts } from '../../src/limits/rule.ts'
 import type { Entry } from './specification.ts'
 
@@ -33,7 +33,7 @@ function isKept(before: readonly Rule[], k: number, after: readonly Rule[], i: n
  * the period before is not looked up, because that may be months of grants: while it matters, that period is full.
  */
 function respent(quota: QuotaRule, room: number, granted: readonly Entry[], atUs: number): Spent {
-  const spent = begun(quota, atUs)
+  const spent = beginQuota(quota, atUs)
   const counted = granted.reduce((sum, one) => spend(quota, sum, one.atUs, one.units), spent)
   return { ...counted, previous: atUs < spent.startUs + quota.marginUs ? room : 0 }
 }

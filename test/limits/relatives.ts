@@ -1,6 +1,6 @@
 /** Rules that are almost the same: which of them a changed limit keeps is decided in Redis, in SQL and in TypeScript. */
 import fc from 'fast-check'
-import { paced, type Rule } from '../../src/limits/rule.ts'
+import { pacedRules, type Rule } from '../../src/limits/rule.ts'
 import { level, places, quota, second, sliding } from './oracle.ts'
 
 /** Calendars that differ, though most of their periods are the same; only Kathmandu's hours are others. */
@@ -15,7 +15,7 @@ const calendars = [
 const quotas = (['minute', 'hour', 'day'] as const).flatMap((unit) =>
   calendars.flatMap(([zone, anchorUs]) => [4, 8].map((s) => [quota(9, { unit, zone, anchorUs }, s * second)])),
 )
-const [bucket, pace] = paced('a', { rate: '30/s', units: 30, windowUs: second }, 0) as [Rule, Rule]
+const [bucket, pace] = pacedRules('a', { rate: '30/s', units: 30, windowUs: second }, 0) as [Rule, Rule]
 /** Rules that are almost the same, or the same and written differently. */
 const relatives: Rule[][] = [
   [level(1, 2 * second, 5)],

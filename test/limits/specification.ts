@@ -1,5 +1,5 @@
 /** What happens to grants after the decision (`src/limits/decide.ts`): the specification of the SQL and the Lua that do the same. */
-import { type Bucket, charge, counted, drainedTo, emptyBucket, spentAfter } from '../../src/limits/decide.ts'
+import { type Bucket, charge, counted, drainBucket, emptyBucket, spentAfter } from '../../src/limits/decide.ts'
 import { isConcurrency, isWindow, type Rule, windowParts } from '../../src/limits/rule.ts'
 
 /** Returns the bucket after `units` of the running jobs have ended. */
@@ -34,8 +34,8 @@ export function refund(
   bucket: Bucket,
 ): Bucket {
   let after = emptyBucket(rules, grantedUs)
-  for (const entry of since) after = charge(rules, drainedTo(rules, after, entry.atUs), entry.units)
-  const { debt } = drainedTo(rules, after, bucket.atUs)
+  for (const entry of since) after = charge(rules, drainBucket(rules, after, entry.atUs), entry.units)
+  const { debt } = drainBucket(rules, after, bucket.atUs)
   return {
     ...bucket,
     debt: rules.map((rule, i) => {

@@ -2,9 +2,9 @@
 import { amount } from '../../core/money.ts'
 import { currentUser } from '../../core/user.ts'
 import type { Sql } from '../../db/store.ts'
-import { adapted, type Found } from '../../limits/adaptive.ts'
+import { adaptRate, type Found } from '../../limits/adaptive.ts'
 import { limit as limitOf, type Limit, type LimitOptions } from '../../limits/limit.ts'
-import { changed } from '../../limits/numbers.ts'
+import { applyChanges } from '../../limits/numbers.ts'
 import type { Rule } from '../../limits/rule.ts'
 import { columnsOf, numbersOnly } from './columns.ts'
 
@@ -32,11 +32,11 @@ export async function adapt(sql: Sql, limit: Limit): Promise<void> {
   const { used, is_refused: isRefused } = row
   const age = { windows: row.age_us / windowUs, minutes: row.age_us / 60_000_000 }
   const course = { units, ...age, used, accepted: row.accepted ?? undefined, isRefused }
-  const next = adapted(course, { ...(row.source === 'found' ? row.spec.adaptive : {}), ...limit.adaptive })
+  const next = adaptRate(course, { ...(row.source === 'found' ? row.spec.adaptive : {}), ...limit.adaptive })
   if (next === undefined) return
   const { units: rate, ...found } = next
   const text = `${amount(rate, limit.currency)}${rule.rate.slice(rule.rate.indexOf('/'))}` as `${number}/s`
-  const numbers = changed(limit.numbers, { rate: text })
+  const numbers = applyChanges(limit.numbers, { rate: text })
   // Without a cost it could not be in money.
   const made = limitOf(limit.name, { ...numbers, cost: 1 } as LimitOptions)
   const why =

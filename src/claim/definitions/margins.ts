@@ -7,7 +7,7 @@ import type { Limit } from '../../limits/limit.ts'
 import {
   aheadMostUs,
   isMeasured,
-  joined,
+  joinMargins,
   type Margin,
   mayCharge,
   nextMargin,
@@ -180,7 +180,7 @@ export class Margins {
       const [row] = await this.#read([name])
       if (row === undefined) return false
       this.#learn(row)
-      const all = joined(row.spec, statedMarginOf(row))
+      const all = joinMargins(row.spec, statedMarginOf(row))
       if (isSame(row.spec, all) || row.fixed) return false
       if (await this.#put(row, all, 'another process began')) return true
     }
