@@ -22,6 +22,9 @@ const banned: Record<string, string> = {
 const openMarks = new RegExp(['TO' + 'DO', 'FIX' + 'ME', 'X' + 'XX'].map((mark) => `\\b${mark}\\b`).join('|'))
 const vagueName =
   /(^|[-_.])(utils?|helpers?|common|managers?|types)([-_.]|$)|(Utils?|Helpers?|Common|Managers?|Types)([-_.]|$)/
+/** A private method whose name begins with an adverb, a preposition or a conjunction, which hides what is done. */
+const adverbName =
+  /^ {2}(?:async )?\*?#(?:again|aside|away|back|but|each|in|next|not|of|once|one|or|out|over|own|then|until|unless|when|where|whose|with|without)(?=[A-Z(<])\w*[(<]/gm
 /** SQL that is put together for a schema, or texts of .sql files. */
 const byHand =
   /\b(select|from|join|into|update|call)\s+\$\{[^}]*\}\.|^import (?!type)[^']*\bstatements\b[^']*'[./]*generated\/sql\.ts'/im
@@ -221,6 +224,16 @@ const laws: Record<string, Law> = {
   'names describe what is inside': {
     in: (files) => files.map(({ path }) => path).filter((path) => path.split('/').some((name) => vagueName.test(name))),
     bad: [{ 'src/core/utils.ts': '' }, { 'test/helpers/a.ts': '' }, { 'src/db/lockManager.ts': '' }],
+  },
+  'private methods begin with a verb, or with what they return': {
+    in: (files) =>
+      files
+        .filter(({ path }) => /^src\/.*\.ts$/.test(path) && !isGenerated(path))
+        .flatMap(({ path, text }) => [...text.matchAll(adverbName)].map(([name]) => `${path}: ${name.trim()}`)),
+    bad: [
+      { 'src/core/a.ts': 'class A {\n  #again(): void {}\n}' },
+      { 'src/core/a.ts': 'class A {\n  async #untilDone<T>() {}\n}' },
+    ],
   },
   'comments and docs are in plain English': {
     in: (files) =>
