@@ -1,5 +1,5 @@
 /** Answers the requests of `celery inspect` and Flower to a worker of ours. */
-import { argumentsOf } from '../celery/arguments.ts'
+import { argumentsOfInput } from '../celery/arguments.ts'
 import { reprOf, writeTime } from '../celery/time.ts'
 import type { Call } from './call.ts'
 import type { Answers } from './remote-control.ts'
@@ -92,7 +92,7 @@ function confOf({ queues, slots, events, tracksStarted, redis, acksLate }: Inspe
 function infoOf(one: InHand, hostname: string, acksLate: boolean): object {
   const { id, call, task, priority, startedAt } = one
   const { queue, task: sentAs } = call
-  const { args, kwargs } = sentArguments(one.input)
+  const { args, kwargs } = argumentsOfInput(one.input)
   return {
     id,
     name: sentAs ?? task,
@@ -105,11 +105,4 @@ function infoOf(one: InHand, hostname: string, acksLate: boolean): object {
     delivery_info: { exchange: '', routing_key: queue, priority, redelivered: false },
     worker_pid: process.pid,
   }
-}
-
-/** The arguments with which a job of this input was sent: both kinds may be there (`inputOf`). */
-function sentArguments(input: unknown): ReturnType<typeof argumentsOf> {
-  const { args, kwargs } = argumentsOf(input)
-  const { args: positional, ...named } = kwargs
-  return Array.isArray(positional) ? { args: positional, kwargs: named } : { args, kwargs }
 }

@@ -13,6 +13,18 @@ export function argumentsOf(value: unknown): Arguments {
 }
 
 /**
+ * Returns the arguments of which `inputOf` made a job's input, or that stand for an input that was written by hand: beside other
+ * fields, a list `args` has the positional ones.
+ */
+export function argumentsOfInput(input: unknown): Arguments {
+  if (!isRecord(input)) return argumentsOf(input)
+  const { args, ...kwargs } = input
+  return Array.isArray(args) && args.length > 0 && Object.keys(kwargs).length > 0
+    ? { args, kwargs }
+    : argumentsOf(input)
+}
+
+/**
  * Returns the value of arguments: named ones as an object, positional ones as a list. If there are both, the positional
  * ones are the field `args` of the object. Numbers that a number cannot hold are text.
  * @throws SluiceError SLUICE_CELERY_MESSAGE: it has both, and `args` among the named ones

@@ -3,7 +3,7 @@ import { hostname } from 'node:os'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import { CeleryTaskError, isFinal, resultValue, type TaskResult, writeLoosely } from '../celery/result.ts'
 import { answerIn } from './answer.ts'
-import { argumentsOf } from '../celery/arguments.ts'
+import { argumentsOfInput } from '../celery/arguments.ts'
 import { plainJson } from '../celery/json.ts'
 import { blank, type TaskMessage } from '../celery/task-message.ts'
 import { encodePayload } from '../core/payload.ts'
@@ -29,7 +29,7 @@ export function messageOf(
   const softLimitS = Math.ceil(task.timeoutMs / 1_000)
   return {
     ...blank,
-    ...argumentsOf(input),
+    ...argumentsOfInput(input),
     ...call,
     task: task.name,
     rootId: job.id,

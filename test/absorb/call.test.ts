@@ -35,6 +35,19 @@ it('returns the input that a remote task is called with', () => {
   })
 })
 
+it('calls a remote task with the arguments that a producer gave', () => {
+  const any = task('any', { run: () => undefined })
+  const args = fc.array(fc.jsonValue(), { maxLength: 3 })
+  const kwargs = fc.dictionary(
+    fc.string().filter((name) => name !== 'args'),
+    fc.jsonValue(),
+  )
+  forAll(fc.record({ args, kwargs }), (given) => {
+    const sent = messageOf(job, any, inputOf(given), { id: 'c', expiresMs: 5, replyTo: 'r' })
+    expect({ args: sent.args, kwargs: sent.kwargs }).toEqual(given)
+  })
+})
+
 it('puts positional arguments beside named ones', () => {
   expect(inputOf({ args: [1, 2], kwargs: { a: 3 } })).toEqual({ a: 3, args: [1, 2] })
   expect(inputOf({ args: [], kwargs: {} })).toEqual({})
