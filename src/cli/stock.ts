@@ -1,7 +1,13 @@
-/** Checks the stock Celery workers behind dispatchers, for `sluice doctor`: their pools and prefetch beside what tasks declare. */
+/**
+ * Checks the stock Celery workers behind dispatchers, for `sluice doctor`: their pools and prefetch beside what tasks declare, and
+ * whether they report their calls.
+ */
 import { systemClock } from '../core/clock.ts'
 import { openControl } from '../celery/remote.ts'
+import { env } from '../db/open.ts'
+import type { Sql } from '../db/store.ts'
 import { Limits } from '../operations/limits.ts'
+import { reportingIn, taskItems } from '../remote/reporting.ts'
 import type { Finding } from './finding.ts'
 import { many } from './output.ts'
 import { has, type StorageAt } from './storage.ts'
@@ -30,16 +36,51 @@ export async function stock({ sql }: StorageAt, amqp: string | undefined): Promi
   try {
     const readStats = () => control.request('stats', {}, { within: answerMs })
     // Workers of one name share a queue in RabbitMQ, and get its requests by turns.
-    const [stats, again, once, queues] = await Promise.all([
+    const [stats, again, once, queues, registered] = await Promise.all([
       readStats(),
       readStats(),
       readStats(),
       control.request('active_queues', {}, { within: answerMs }),
+      control.request('registered', { taskinfoitems: taskItems }, { within: answerMs }),
     ])
-    return judged(declared, poolsIn(stats, queues), sharedIn([stats, again, once]))
+    const lacks = lacksIn(await readRemote(sql), registered, queues, env('CELERY_RESULT_BACKEND') ?? 'rpc://')
+    return judged(declared, poolsIn(stats, queues), { shared: sharedIn([stats, again, once]), lacks })
   } finally {
     await control.close()
   }
+}
+
+/** Resolves to the known tasks, with their queues. */
+async function readRemote(sql: Sql): Promise<{ name: string; queue: string | null }[]> {
+  return sql.run<{ name: string; queue: string | null }>('operations/read_tasks')
+}
+
+/**
+ * Returns why a queue gets no jobs of a task, by queue: a worker lacks the task, or does not report its calls.
+ * @param backend where dispatchers read results
+ */
+export function lacksIn(
+  tasks: readonly { name: string; queue: string | null }[],
+  registered: Record<string, unknown>,
+  queues: Record<string, unknown>,
+  backend: string,
+): Map<string, string> {
+  const all = new Map<string, string>()
+  for (const [worker, one] of Object.entries(registered)) {
+    if (!Array.isArray(one)) continue
+    const reporting = reportingIn(one, backend)
+    for (const queue of servedIn(queues[worker]))
+      for (const { name } of tasks.filter((task) => task.queue === queue && !reporting.tasks.has(task.name))) {
+        const fault = reporting.faults.get(name)
+        const lack = fault === undefined ? 'lacks the task' : `does not report its calls: set ${fault}`
+        all.set(queue, `gets no jobs of ${name}, because ${worker} ${lack}`)
+      }
+  }
+  return all
+}
+
+function servedIn(answer: unknown): string[] {
+  return (Array.isArray(answer) ? (answer as { name?: unknown }[]) : []).map(({ name }) => String(name))
 }
 
 /** Returns the names with which several processes have answered. */
@@ -58,10 +99,9 @@ export function poolsIn(stats: Record<string, unknown>, queues: Record<string, u
       pool?: Record<string, unknown>
       prefetch_count?: unknown
     }
-    const served = queues[worker]
-    for (const { name } of (Array.isArray(served) ? served : []) as { name?: unknown }[]) {
-      const sum = pools.get(String(name)) ?? { workers: 0, slots: 0, prefetch: 0 }
-      pools.set(String(name), {
+    for (const name of servedIn(queues[worker])) {
+      const sum = pools.get(name) ?? { workers: 0, slots: 0, prefetch: 0 }
+      pools.set(name, {
         workers: sum.workers + 1,
         slots: sum.slots + (Number(pool?.['max-concurrency']) || 0),
         prefetch: sum.prefetch + (Number(prefetch) || 0),
@@ -71,15 +111,17 @@ export function poolsIn(stats: Record<string, unknown>, queues: Record<string, u
   return pools
 }
 
-/** Judges each queue: what has to be changed, and where. @param shared names that several workers have */
+/** Judges each queue: what has to be changed, and where. @param more `shared`: names that several workers have; `lacks`: `lacksIn` */
 export function judged(
   declared: readonly { queue: string; slots: number }[],
   pools: ReadonlyMap<string, Pool>,
-  shared: readonly string[] = [],
+  { shared = [], lacks }: { shared?: readonly string[]; lacks?: ReadonlyMap<string, string> } = {},
 ): Finding {
   const findings = declared.map(({ queue, slots }) => {
     const pool = pools.get(queue)
     if (pool === undefined) return { isOk: false, text: `queue "${queue}" has no Celery worker that answers` }
+    const lack = lacks?.get(queue)
+    if (lack !== undefined) return { isOk: false, text: `queue "${queue}" ${lack}` }
     const has = `queue "${queue}": ${many(pool.workers, 'Celery worker')} with ${many(pool.slots, 'slot')}`
     if (pool.slots !== slots)
       return {

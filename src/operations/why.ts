@@ -50,6 +50,7 @@ export async function why(sql: Sql, id: string): Promise<Why | undefined> {
       text: 'it can start now, as soon as a worker has a free slot',
       notBefore: undefined,
       acts: 'jobs',
+      ...(isRemote(found) ? { todo: `if it goes on waiting, ${doctor}` } : {}),
     })
   const late = hopeless(found, reasons)
   reasons.push(...late)
@@ -171,6 +172,14 @@ function openHours(hours: ParsedHours | null): string {
   return ` (${from}-${to}${hours.days === null ? '' : ` ${days}`} ${zone})`
 }
 
+/** A job that Celery workers execute. */
+function isRemote({ buckets }: Explanation): boolean {
+  return (buckets ?? []).some(({ limit }) => isPlaces(limit))
+}
+
+/** Only a look at the broker shows that. */
+const doctor = '`sluice doctor` with AMQP_URL shows why its Celery workers get nothing'
+
 function workers(found: Explanation): Reason[] {
   const { count, slots } = found.workers
   if (slots > 0) return []
@@ -183,19 +192,18 @@ function workers(found: Explanation): Reason[] {
         text,
         notBefore: undefined,
         acts: 'worker',
-        todo: '`sluice status` shows the reason, for a fleet with AMQP_URL',
+        todo: isRemote(found) ? doctor : '`sluice status` shows the reason, for a fleet with AMQP_URL',
       },
     ]
   }
   const bearing = found.labels === null ? '' : ` and has the label ${found.labels.join(', ')}`
-  const isRemote = (found.buckets ?? []).some(({ limit }) => isPlaces(limit))
   return [
     {
       kind: 'no-worker',
       text: `no worker that knows task ${found.task} serves queue ${found.queue}${bearing}`,
       notBefore: undefined,
       acts: 'worker',
-      todo: isRemote
+      todo: isRemote(found)
         ? 'Celery workers execute it: start `sluice dispatch`, which gives it to them'
         : 'start one (`sluice work`); `sluice tasks` lists who serves what',
     },

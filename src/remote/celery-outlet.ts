@@ -77,8 +77,7 @@ export class CeleryOutlet implements Outlet {
     this.#workers = new StockWorkers({
       broker,
       control,
-      queues: new Set(tasks.map(queueOf)),
-      tasks: new Set(this.#tasks.keys()),
+      tasks: new Map(tasks.map((task) => [task.name, queueOf(task)])),
       backend: options.backend,
       clock,
       log,

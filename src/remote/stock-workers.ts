@@ -13,9 +13,8 @@ import { Skew } from './skew.ts'
 export interface StockWorkersOptions {
   broker: Broker
   control: Pick<Control, 'request'>
-  /** The queues and tasks that matter. */
-  queues: ReadonlySet<string>
-  tasks: ReadonlySet<string>
+  /** The tasks that matter, with their queues. */
+  tasks: ReadonlyMap<string, string>
   /** Where results are read: `rpc://`, or the URL of a Redis. */
   backend: string
   clock: Clock
@@ -68,6 +67,7 @@ const quietMs = 5_000
 /** The workers of one broker. */
 export class StockWorkers {
   readonly #options: StockWorkersOptions
+  readonly #queues: ReadonlySet<string>
   readonly #workers = new Map<string, StockWorker>()
   readonly #newcomers = new Map<string, Newcomer>()
   #isClosed = false
@@ -81,6 +81,7 @@ export class StockWorkers {
 
   constructor(options: StockWorkersOptions) {
     this.#options = options
+    this.#queues = new Set(options.tasks.values())
     this.#tickedMs = options.clock.monotonicMs()
   }
 
@@ -201,7 +202,7 @@ export class StockWorkers {
   }
 
   async #look(): Promise<void> {
-    const { control, clock, queues, log } = this.#options
+    const { control, clock, log } = this.#options
     this.#isLooking = true
     this.#lookedMs = clock.monotonicMs()
     try {
@@ -209,7 +210,9 @@ export class StockWorkers {
         control.request('stats', {}, { within: answerMs }),
         control.request('active_queues', {}, { within: answerMs }),
       ])
-      const serving = Object.keys(stats).filter((name) => queuesIn(active[name]).some((queue) => queues.has(queue)))
+      const serving = Object.keys(stats).filter((name) =>
+        queuesIn(active[name]).some((queue) => this.#queues.has(queue)),
+      )
       const unknown = serving.filter((name) => this.#workers.get(name)?.pid !== pidIn(stats[name]))
       const [tasks, confs] = unknown.length === 0 ? [{}, {}] : await this.#requestTasks(unknown)
       for (const name of serving)
@@ -248,7 +251,7 @@ export class StockWorkers {
     // The next look tries again.
     if (isNew && !Array.isArray(registered)) return
     if (isNew && known !== undefined) this.#lose(known, restartWarning(known, pidIn(stats)))
-    const tasks = isNew ? this.#checkReporting(name, registered as unknown[], conf) : known.tasks
+    const tasks = isNew ? this.#checkReporting(name, queues, [registered as unknown[], conf]) : known.tasks
     const newcomer = this.#newcomers.get(name)
     this.#newcomers.delete(name)
     this.#workers.set(name, {
@@ -265,11 +268,23 @@ export class StockWorkers {
     })
   }
 
-  /** Returns the tasks whose calls a new worker reports, and logs what is to be set for others that matter. */
-  #checkReporting(worker: string, registered: readonly unknown[], conf: unknown): ReadonlySet<string> {
+  /** Returns the tasks whose calls a new worker reports, and logs what keeps others that matter from it. */
+  #checkReporting(
+    worker: string,
+    queues: readonly string[],
+    [registered, conf]: [readonly unknown[], unknown],
+  ): ReadonlySet<string> {
     const { backend, tasks: wanted, log } = this.#options
     const { tasks, faults } = reportingIn(registered, backend)
-    const silent = [...wanted].filter((task) => faults.has(task))
+    const silent = [...wanted.keys()].filter((task) => faults.has(task))
+    const lacking = [...wanted].flatMap(([task, queue]) =>
+      queues.includes(queue) && !tasks.has(task) && !faults.has(task) ? [task] : [],
+    )
+    if (lacking.length > 0)
+      log.error('a Celery worker lacks tasks of its queue, so no worker of the queue gets jobs of them', {
+        worker,
+        tasks: lacking,
+      })
     const text = 'a Celery worker does not report the calls of these tasks to this dispatcher, so they get no jobs'
     for (const fault of new Set(silent.map((task) => faults.get(task))))
       log.error(`${text}: set ${fault}`, { worker, tasks: silent.filter((task) => faults.get(task) === fault) })

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest'
-import { judged, poolsIn, sharedIn } from '../../src/cli/stock.ts'
+import { judged, lacksIn, poolsIn, sharedIn } from '../../src/cli/stock.ts'
 
 const worker = (slots: number, prefetch: number) => ({
   pid: 1,
@@ -24,10 +24,30 @@ it('compares the pools of Celery workers with the slots that tasks declare', () 
   expect(of('none', 1)).toEqual({ status: 'warn', text: 'queue "none" has no Celery worker that answers' })
 })
 
+it('names the setting without which a Celery worker gets no jobs of a task', () => {
+  const tasks = [
+    { name: 'shop.sync', queue: 'sync' },
+    { name: 'shop.mail', queue: 'sync' },
+    { name: 'here', queue: 'default' },
+  ]
+  const info = (name: string, tracked: boolean) => `${name} [track_started=${tracked ? 'True' : 'False'}]`
+  const queues = { a: serves('sync'), b: serves('other') }
+  const of = (...registered: string[]) => {
+    const lacks = lacksIn(tasks, { a: registered, b: [], c: { error: 'no' } }, queues, 'rpc://')
+    return judged([{ queue: 'sync', slots: 4 }], poolsIn({ a: worker(4, 4) }, queues), { lacks })
+  }
+  expect(of(info('shop.sync', true), info('shop.mail', true)).status).toBe('ok')
+  expect(of(info('shop.sync', false), info('shop.mail', true))).toEqual({
+    status: 'warn',
+    text: 'queue "sync" gets no jobs of shop.sync, because a does not report its calls: set task_track_started = True',
+  })
+  expect(of(info('shop.sync', true)).text).toBe('queue "sync" gets no jobs of shop.mail, because a lacks the task')
+})
+
 it('names workers that share a name', () => {
   const answers = [1, 2].map((pid) => ({ twin: { ...worker(4, 4), pid }, one: worker(4, 4), mute: { error: 'no' } }))
   expect(sharedIn(answers)).toEqual(['twin'])
-  const found = judged([], new Map(), sharedIn(answers))
+  const found = judged([], new Map(), { shared: sharedIn(answers) })
   expect(found).toMatchObject({
     status: 'warn',
     text: expect.stringContaining('several Celery workers have the name twin'),

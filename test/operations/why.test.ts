@@ -5,6 +5,7 @@ import { z } from 'zod'
 import { limit, type LimitOptions } from '../../src/limits/limit.ts'
 import type { Why } from '../../src/operations/why.ts'
 import { testSluice, type TestSluice } from '../../src/testing/index.ts'
+import { remoteTask } from '../../src/tasks/remote.ts'
 import { task } from '../../src/tasks/task.ts'
 import { changeWorkers, claim, claimAll, engines, enter, finish } from '../claim/engine.ts'
 import { isLong } from '../long.ts'
@@ -218,5 +219,17 @@ describe('why', () => {
     const why = await t.sluice.why(second)
     expect(why?.reasons[0]).toMatchObject({ kind: 'limit', acts: 'time' })
     expect(why?.reasons[0]?.text).toContain('acted (1/h for a b)')
+  })
+
+  it('leads to doctor for a job that Celery workers execute', async () => {
+    const far = remoteTask('far', { input, queue: 'far', slots: 2 })
+    const id = await t.sluice.send(far, { account: 'a' })
+    await enter(t.sluice.db, ['far'])
+    const todo = '`sluice doctor` with AMQP_URL shows why its Celery workers get nothing'
+    await changeWorkers(t.sluice.db, { slots: 1 })
+    const slots = { kind: 'slots', todo: `if it goes on waiting, ${todo}` }
+    expect((await t.sluice.why(id))?.reasons).toMatchObject([slots])
+    await changeWorkers(t.sluice.db, { slots: 0 })
+    expect((await t.sluice.why(id))?.reasons).toMatchObject([{ kind: 'no-worker', todo }])
   })
 })

@@ -15,6 +15,7 @@ import { World } from '../outlet/simulated-world.ts'
 it('have no room while the broker is away, and those who wait for room learn when it is back', async () => {
   const world = new World()
   let changes = 0
+  const faults: unknown[] = []
   let hear: (delivery: unknown) => unknown = () => undefined
   const answers: Record<string, unknown> = {
     stats: { 'celery@a': { pid: 7, pool: { 'max-concurrency': 4 } } },
@@ -29,11 +30,14 @@ it('have no room while the broker is away, and those who wait for room learn whe
   const workers = new StockWorkers({
     broker: broker as unknown as Broker,
     control: { request: async (name: string) => answers[name] ?? {} } as never,
-    queues: new Set(['mail']),
-    tasks: new Set(['send']),
+    tasks: new Map([
+      ['send', 'mail'],
+      ['forgotten', 'mail'],
+      ['elsewhere', 'slow'],
+    ]),
     backend: 'rpc://',
     clock: world.clock(0, 1),
-    log,
+    log: { ...log, error: (_text, details) => void faults.push(details) },
     onChange: () => void changes++,
     onCut() {},
     onLost() {},
@@ -43,6 +47,8 @@ it('have no room while the broker is away, and those who wait for room learn whe
   const properties = { contentType: 'application/json', contentEncoding: 'utf-8', headers: {} }
   await hear({ body: Buffer.from(JSON.stringify(event)), properties, fields: {} })
   expect(workers.slots('mail')).toBe(4)
+  expect(workers.hasTask('mail', 'send')).toBe(true)
+  expect(faults).toEqual([{ worker: 'celery@a', tasks: ['forgotten'] }])
   for (const isUp of [false, true]) {
     await world.runUntil(world.nowMs + 1_100)
     const before = changes
