@@ -321,6 +321,9 @@ export function isFinal(state: State): boolean {
 
 /** Returns a job's id as it is. @throws UsageError SLUICE_BAD_ID if it is none */
 export function checkId(id: string): string {
+  // Plain JavaScript may forget to await.
+  if ((id as unknown) instanceof Promise)
+    throw new UsageError('SLUICE_BAD_ID', 'a promise is no job id: await the send that it comes from')
   if (!isId(id)) throw new UsageError('SLUICE_BAD_ID', `"${id}" is not a job id (a UUIDv7)`)
   return id
 }

@@ -267,7 +267,9 @@ export class Limits {
   }
 
   async #put(source: 'stored' | 'pinned', name: string, changes: NumberChanges, why: Why): Promise<LimitLine> {
-    checkFields('SLUICE_BAD_LIMIT', 'an operator’s definition', changes, numberFields)
+    checkFields('SLUICE_BAD_LIMIT', 'an operator’s definition', changes, numberFields, {
+      reason: 'the last argument, `{ reason }`',
+    })
     if (Object.values(changes).every((value) => value === undefined))
       throw bad(name, `give at least one of ${numberFields.join(', ')}`)
     const reason = reasonOf(why?.reason, (text) => bad(name, text))

@@ -3,9 +3,10 @@ import { AttemptError } from '../core/errors.ts'
 import { span } from '../core/figures.ts'
 import { StaleGrantError } from '../http/allowance.ts'
 
-/** Returns the error that aborts what the handler left running. */
-export function attemptOverError(): AttemptError {
-  return new AttemptError('SLUICE_ATTEMPT_OVER', 'the attempt is over; it makes no further calls', { retryable: false })
+/** Returns the error that aborts what the handler left running. @param name the task's */
+export function attemptOverError(name: string): AttemptError {
+  const text = `an attempt of "${name}" is over, and makes no further calls: await every call before the handler returns`
+  return new AttemptError('SLUICE_ATTEMPT_OVER', text, { retryable: false })
 }
 
 /** How many grants in a row may be too old on arrival. */

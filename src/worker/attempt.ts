@@ -156,7 +156,7 @@ export class Attempt {
       this.#disarm?.()
       this.#hasEnded = true
       this.#options.notes.close(this.job)
-      this.#controller?.abort(attemptOverError())
+      this.#controller?.abort(attemptOverError(this.#task.name))
       if (this.#given !== undefined && this.#work !== undefined)
         this.#options.stuck.watch(this.job, this.#given.reason, this.#work)
     }
@@ -352,7 +352,7 @@ export class Attempt {
       this.#controller = new AbortController()
       if (this.#given !== undefined) this.#controller.abort(this.#given.reason)
       // The signal is first read by something that the handler left running.
-      else if (this.#hasEnded) this.#controller.abort(attemptOverError())
+      else if (this.#hasEnded) this.#controller.abort(attemptOverError(this.#task.name))
     }
     return this.#controller.signal
   }

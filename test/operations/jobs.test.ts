@@ -124,6 +124,8 @@ for (const engine of engines) {
       await expect(sluice.dispatchOnce([quiet], { queues: [] })).rejects.toMatchObject(bad)
       await expect(sluice.work([])).rejects.toMatchObject({ code: 'SLUICE_NO_TASKS' })
       await expect(sluice.why('x')).rejects.toMatchObject({ code: 'SLUICE_BAD_ID' })
+      const unawaited = Promise.resolve('x') as never
+      await expect(sluice.why(unawaited)).rejects.toThrow('await the send')
     })
   })
 }

@@ -165,6 +165,8 @@ describe.each(mainEngines)('on $name', (engine) => {
     await refused(limits.set(name, { rate: null }, why), 'SLUICE_BAD_LIMIT', /limits nothing/)
     await refused(limits.set(name, { transit: '1 minute' as never }, why), 'SLUICE_BAD_DURATION', /span of time/)
     await refused(limits.set(name, { by: 'account' } as never, why), 'SLUICE_BAD_LIMIT', /has no "by"/)
+    const misplaced = { rate: '1/s', reason: 'why' } as never
+    await refused(limits.set(name, misplaced, { reason: 'why' }), 'SLUICE_BAD_LIMIT', /here it is the last argument/)
     await refused(limits.set(name, { rate: '1/s' }, { reason: ' ' }), 'SLUICE_BAD_LIMIT', /give a reason of 1 to 500/)
     await refused(limits.rekey(name, { from: 'a', to: 'b' }), 'SLUICE_BAD_LIMIT', /no keys/)
     expect(await limits.show(name)).toMatchObject({ version: 1, source: 'code' })

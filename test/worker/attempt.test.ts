@@ -194,7 +194,10 @@ test('code that a handler leaves running sends nothing, even if it gets its sign
     run: (_, given) => void (context = given),
   }) as unknown as AnyTask
   expect(await new Attempt(handout({}), leaving, { ...around, agent }).run()).toMatchObject({ kind: 'done' })
-  await expect(context?.fetch(url)).rejects.toMatchObject({ code: 'SLUICE_ATTEMPT_OVER' })
+  await expect(context?.fetch(url)).rejects.toMatchObject({
+    code: 'SLUICE_ATTEMPT_OVER',
+    message: expect.stringContaining('await every call'),
+  })
   expect(context?.signal.aborted).toBe(true)
   expect(seen).toEqual([])
   await agent.close()
