@@ -61,7 +61,19 @@ const uses: Record<string, string[]> = {
     'generated',
   ],
   testing: [...below, 'operations', 'fleet', 'worker', 'outlet', 'bus', 'sluice', 'generated'],
-  cli: [...below, 'operations', 'fleet', 'worker', 'outlet', 'bus', 'celery', 'sluice', 'testing', 'generated'],
+  cli: [
+    ...below,
+    'operations',
+    'fleet',
+    'worker',
+    'outlet',
+    'bus',
+    'celery',
+    'remote',
+    'sluice',
+    'testing',
+    'generated',
+  ],
 }
 
 /** The module that owns each table: it and those above it read and write it. */
