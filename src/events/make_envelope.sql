@@ -11,9 +11,7 @@ begin
     perform engine.raise_error('SLUICE_BAD_EVENT',
       'the type of an event is 1 to 100 characters: words of a-z, A-Z, 0-9, "_" and "-", separated by "."');
   end if;
-  if octet_length(v_data::text) > 262144 then
-    perform engine.raise_error('SLUICE_PAYLOAD_TOO_LARGE', 'the payload of an event can have at most 256 KiB');
-  end if;
+  perform engine.check_payload(v_data, 'the payload of an event');
   if jsonb_typeof(v_options) <> 'object' then
     perform engine.raise_error('SLUICE_BAD_OPTION', 'options must be a JSON object, such as {"subject": "7"}');
   end if;

@@ -2,7 +2,7 @@
 -- `select sluice.send('sync-contact', '{"id": 7}', '{"priority": 5}')`. A worker that has the task's code applies its
 -- schema, limit keys and rules before the job may start.
 -- task: the task's name.
--- input: the job's input, at most 256 KiB of JSON.
+-- input: the job's input, at most 256 KiB of JSON with at most 32 levels.
 -- options: a JSON object with any of these:
 --   queue: default: the task's queue.
 --   priority: -1000 to 1000, higher first; default 0.
@@ -32,9 +32,7 @@ begin
     perform engine.raise_error('SLUICE_BAD_TASK',
       'a name of a task or queue is 1 to 100 of the characters a-z, A-Z, 0-9, ".", "_", "-", ":"');
   end if;
-  if octet_length(v_input::text) > 262144 then
-    perform engine.raise_error('SLUICE_PAYLOAD_TOO_LARGE', 'an input can have at most 256 KiB');
-  end if;
+  perform engine.check_payload(v_input, 'an input');
   if v_given.key is not null then
     v_holder := (select k from engine.take_idempotency_keys(v_task, array[v_given.key], array[v_id], 86400) k);
     if v_holder <> v_id then return v_holder; end if;

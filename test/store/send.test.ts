@@ -78,6 +78,18 @@ for (const engine of engines) {
         }
       },
     )
+
+    it('may nest its input as deep in SQL as in TypeScript, as may an event', async () => {
+      const nested = (levels: number) => '[{"a":'.repeat(levels / 2) + '[1]' + '}]'.repeat(levels / 2)
+      const send = (input: string) => at.db.query(`select sluice.send('quiet', $1::jsonb)`, [input])
+      const emit = (data: string) => at.db.query(`select sluice.emit('deep.data', $1::jsonb)`, [data])
+      for (const call of [send, emit]) {
+        await expect(call(nested(32))).rejects.toThrow('SLUICE_BAD_PAYLOAD')
+        await expect(call(nested(5_000))).rejects.toThrow('SLUICE_BAD_PAYLOAD')
+        await call(nested(30))
+      }
+      expect((await at.sluice.list()).map(({ task }) => task)).toEqual(['quiet'])
+    })
   })
 
   describe(`a job with a maximum wait on ${engine.name}`, () => {
