@@ -129,10 +129,14 @@ async function timesOf(
   return found
 }
 
+// PostgreSQL does not read the years that JavaScript writes with a sign.
+const [firstMs, lastMs] = [Date.parse('0001-01-01T00:00:00Z'), Date.parse('9999-12-31T23:59:59.999Z')]
+
 /** Converts a time to ISO text; durations are counted back by the store's clock. */
 async function time(ago: (seconds: number) => Promise<string>, at: Date | Duration): Promise<string> {
   if (at instanceof Date) {
-    if (Number.isFinite(at.getTime())) return at.toISOString()
+    const ms = Math.min(lastMs, Math.max(firstMs, at.getTime()))
+    if (Number.isFinite(ms)) return new Date(ms).toISOString()
     throw bad('has a time that is not a valid Date')
   }
   const seconds = durationMs(at) / 1_000

@@ -248,7 +248,8 @@ function due(options: SendOptions<never>, clock: Clock): Pick<NewJob, 'delayUs' 
     throw new UsageError('SLUICE_BAD_OPTION', '`at` is more than 366 days from now')
   return {
     delayUs: options.delay === undefined ? null : delayUs(options.delay),
-    atUs: options.at === undefined ? null : options.at.getTime() * 1_000,
+    // PostgreSQL has no times as early as JavaScript has.
+    atUs: options.at === undefined ? null : Math.max(0, options.at.getTime()) * 1_000,
   }
 }
 

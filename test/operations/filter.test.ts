@@ -52,6 +52,15 @@ for (const engine of mainEngines) {
       expect(next[0]?.createdAt).toEqual(new Date(atMs(1_000)))
     })
 
+    it('may have each time that JavaScript has', async () => {
+      await insert('done', 2)
+      const [first, last] = [new Date(-8.64e15), new Date(8.64e15)]
+      expect(await count({ state: 'done', since: first, until: last })).toBe(2)
+      expect(await count({ state: 'done', dispatchedSince: first, dispatchedUntil: last })).toBe(2)
+      expect(await count({ state: 'done', since: last })).toBe(0)
+      expect(await count({ state: 'done', until: first })).toBe(0)
+    })
+
     it('rejects numbers and codes that cannot match', async () => {
       for (const failures of [0, 1.5, Number.NaN])
         await expect(at.sluice.list({ failures })).rejects.toThrow('needs a whole number from 1')

@@ -79,6 +79,11 @@ for (const engine of engines) {
       },
     )
 
+    it('begins at once if its time is past, even the first that JavaScript has', async () => {
+      await at.sluice.send(quiet, { n: 1 }, { at: new Date(-8.64e15) })
+      expect(ns(await claimAll(at.db, at.worker, ['quiet'], 1))).toEqual([1])
+    })
+
     it('may nest its input as deep in SQL as in TypeScript, as may an event', async () => {
       const nested = (levels: number) => '[{"a":'.repeat(levels / 2) + '[1]' + '}]'.repeat(levels / 2)
       const send = (input: string) => at.db.query(`select sluice.send('quiet', $1::jsonb)`, [input])
