@@ -7,7 +7,7 @@ import {
   done,
   emptied,
   type Engine,
-  engines,
+  mainEngines,
   finish,
   ownClock,
   perTenant,
@@ -31,7 +31,7 @@ const tenants = (jobs: readonly { input: unknown }[]) => jobs.map(({ input }) =>
 const rows = (from: number, n: number, tenant?: string) =>
   Array.from({ length: n }, (_, i) => ({ n: from + i, ...(tenant && { tenant }) }))
 
-for (const engine of engines) {
+for (const engine of mainEngines) {
   describe(`a lane on ${engine.name}`, () => {
     const at = store(engine)
     const quiet = quietTask('quiet')

@@ -4,7 +4,7 @@ import { beforeEach, describe, expect, it } from 'vitest'
 import { hash64 } from '../../src/core/hash.ts'
 import { type Cause, opening } from '../../src/limits/circuit.ts'
 import { counted, distanceUs, type Failures } from './circuit.ts'
-import { emptied, engines, ownClock } from '../claim/engine.ts'
+import { emptied, mainEngines, ownClock } from '../claim/engine.ts'
 import { fn } from '../servers/fn.ts'
 
 const startMs = 1_800_000_000_000
@@ -37,7 +37,7 @@ describe('a circuit', () => {
   })
 })
 
-describe.each(engines)('failures in a row, on $name', (engine) => {
+describe.each(mainEngines)('failures in a row, on $name', (engine) => {
   const at = emptied(engine)
   let clock: { set(ms: number): Promise<void> }
   beforeEach(async () => {

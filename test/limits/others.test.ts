@@ -4,14 +4,14 @@ import { hash64 } from '../../src/core/hash.ts'
 import { sqlOn } from '../../src/db/store.ts'
 import { defineLimit } from '../../src/claim/definitions/define.ts'
 import { limit, type LimitOptions } from '../../src/limits/limit.ts'
-import { emptied, engines, ownClock } from '../claim/engine.ts'
+import { emptied, mainEngines, ownClock } from '../claim/engine.ts'
 import { accept, giveBack } from '../takes/engine.ts'
 import { addBucket, chargeOthers, grantOf, refuse, roomOf } from './engine.ts'
 
 const startMs = 1_800_000_000_000
 let names = 0
 
-describe.each(engines)('the use of others, on $name', (engine) => {
+describe.each(mainEngines)('the use of others, on $name', (engine) => {
   const at = emptied(engine)
   let nowMs: number
   let clock: { set(ms: number): Promise<void> }

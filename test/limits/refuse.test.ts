@@ -4,7 +4,7 @@ import { hash64, newId } from '../../src/core/hash.ts'
 import { sqlOn } from '../../src/db/store.ts'
 import { defineLimit } from '../../src/claim/definitions/define.ts'
 import { limit } from '../../src/limits/limit.ts'
-import { emptied, engines, ownClock } from '../claim/engine.ts'
+import { emptied, mainEngines, ownClock } from '../claim/engine.ts'
 import { accept as acceptBuckets, giveBack as giveBackGrant } from '../takes/engine.ts'
 import { isOnTrial } from '../claim/engine-parts.ts'
 import { addBucket, grantOf, hold, refuse as refuseBuckets, roomOf } from './engine.ts'
@@ -12,7 +12,7 @@ import { addBucket, grantOf, hold, refuse as refuseBuckets, roomOf } from './eng
 const startMs = 1_800_000_000_000
 let names = 0
 
-describe.each(engines)('refusals, on $name', (engine) => {
+describe.each(mainEngines)('refusals, on $name', (engine) => {
   const at = emptied(engine)
   let nowMs: number
   let clock: { set(ms: number): Promise<void> }

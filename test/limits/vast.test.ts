@@ -4,14 +4,14 @@ import { z } from 'zod'
 import { hash64 } from '../../src/core/hash.ts'
 import { task } from '../../src/tasks/task.ts'
 import { type LimitOptions, limit } from '../../src/limits/limit.ts'
-import { claimAll, type Claimed, done, emptied, engines, finish, ownClock, settle } from '../claim/engine.ts'
+import { claimAll, type Claimed, done, emptied, mainEngines, finish, ownClock, settle } from '../claim/engine.ts'
 
 const startMs = 1_800_000_000_000
 const vast = 2_000_000_000
 const why = { reason: 'test' }
 let names = 0
 
-describe.each(engines)('vast numbers and odd definitions on $name', (engine) => {
+describe.each(mainEngines)('vast numbers and odd definitions on $name', (engine) => {
   const at = emptied(engine)
   let clock: { set(ms: number): Promise<void> }
   beforeEach(async () => {

@@ -5,7 +5,7 @@ import { newId } from '../../src/core/hash.ts'
 import { migrate } from '../../src/db/migrate.ts'
 import type { Db, Tx } from '../../src/db/db.ts'
 import { limit, type Sluice, type State, task } from '../../src/index.ts'
-import { claimAll, done, empty, engines, enter, finish, openOn, quietTask } from '../claim/engine.ts'
+import { claimAll, done, empty, engines, enter, finish, mainEngines, openOn, quietTask } from '../claim/engine.ts'
 import { ownPglite } from '../servers/pglite.ts'
 import { jobsLeft } from '../store/engine.ts'
 
@@ -16,7 +16,7 @@ const limited = task('limited', {
   run: () => undefined,
 })
 
-for (const engine of engines) {
+for (const engine of mainEngines) {
   describe(`jobs on ${engine.name}`, () => {
     let sluice: Sluice
     beforeAll(async () => void (sluice = await openOn(engine)))

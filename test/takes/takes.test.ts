@@ -3,7 +3,7 @@ import { randomUUID } from 'node:crypto'
 import { beforeEach, describe, expect, it } from 'vitest'
 import { newId } from '../../src/core/hash.ts'
 import { limit } from '../../src/limits/limit.ts'
-import { claim, claimAll, count, done, emptied, engines, ownClock, quietTask } from '../claim/engine.ts'
+import { claim, claimAll, count, done, emptied, mainEngines, ownClock, quietTask } from '../claim/engine.ts'
 import { acquire, endTakes, expireHolders, holders, placesTaken, renewHolder, taker } from './engine.ts'
 import { copies } from '../rows.ts'
 
@@ -12,7 +12,7 @@ const ten = limit('ten', { rate: '60/min', burst: 10 })
 const each = limit('each', { rate: '60/min', burst: 1, by: 'tenant' })
 const three = limit('three', { concurrency: 3 })
 
-for (const engine of engines) {
+for (const engine of mainEngines) {
   describe(`on ${engine.name}`, () => {
     const at = emptied(engine)
     let clock: Awaited<ReturnType<typeof ownClock>>

@@ -1,11 +1,11 @@
-/** How a task and its handler decide about the next steps of a job, on both engines, with a store clock that the test controls. */
+/** How a task and its handler decide about the next steps of a job, with a store clock that the test controls. */
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { z } from 'zod'
 import { StoreError } from '../../src/core/errors.ts'
 import { newId } from '../../src/core/hash.ts'
 import { type Failure, fail, limit, rateLimited, retryIn, snooze, task } from '../../src/index.ts'
 import { testSluice, type TestSluice } from '../../src/testing/index.ts'
-import { claim, engines, enter } from '../claim/engine.ts'
+import { claim, enter, mainEngines } from '../claim/engine.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { rescue } from '../fleet/engine.ts'
 import { unitsUsed } from '../limits/engine.ts'
@@ -27,7 +27,7 @@ const brief = task('brief', { input, maxWait: '1min', limits: [limit('brief', { 
 const noted = task('noted', { input, run: ({ n }) => void steps.push(String(n)) })
 const tasks = [told, once, brief, noted]
 
-describe.each(engines)('$name', (engine) => {
+describe.each(mainEngines)('$name', (engine) => {
   let t: TestSluice
   beforeAll(async () => {
     t = await testSluice({ tasks, store: await engine.store() })
