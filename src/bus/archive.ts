@@ -170,7 +170,9 @@ function archivedOf(message: GetMessage, nowMs: number, isUnrouted: boolean): Ar
 
 /** @throws UsageError SLUICE_BAD_FILTER */
 function testOf(filter: ArchiveFilter, nowMs: number): (archived: ArchivedEvent) => boolean {
-  checkFields('SLUICE_BAD_FILTER', 'a filter of archived events', filter, fields)
+  checkFields('SLUICE_BAD_FILTER', 'a filter of archived events', filter, fields, {
+    rate: 'in the second argument, `{ rate }`',
+  })
   const { id, event, handler, reason, error, since, until } = filter
   if (event !== undefined) checkPattern(event)
   const atMs = (time: ArchiveFilter['since']) =>

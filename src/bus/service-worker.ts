@@ -94,7 +94,13 @@ export class ServiceWorker {
   }
 
   async #begin(): Promise<void> {
-    const { bus, store, service } = this.#options
+    const { bus, store, service, groups } = this.#options
+    // RabbitMQ keeps no event that was handled.
+    for (const { name, since } of groups.flatMap(({ handlers }) => handlers))
+      if (since !== undefined)
+        store.log.warn(
+          `handler "${name}" has \`since\`: over RabbitMQ it gets events from its first start on; earlier ones come from the store alone`,
+        )
     const tasks = this.#tasks
     await this.#local.open(tasks)
     await marginsOf(store).join(tasks.flatMap(({ limits }) => limits))

@@ -38,6 +38,13 @@ it('needs two queues for a service with grouped events, one retry and no archive
   expect(() => a.events.archive()).toThrow(expect.objectContaining({ code: 'SLUICE_NO_ARCHIVE' }))
 })
 
+it('names a handler that asks for events of before its first start', async () => {
+  const late = [paid.on(() => undefined, { name: 'late', since: '1h' }), paid.on(() => undefined, { name: 'usual' })]
+  const { lines } = await program(url, { service: 'a' }, late)
+  const told = lines.filter((line) => line.includes('`since`'))
+  expect(told).toEqual([expect.stringContaining('handler "late"')])
+})
+
 it('keeps what no queue takes, and never meets a queue with other arguments when settings change', async () => {
   const b = await program(url, { service: 'b' })
   await b.events.emit(event('nobody.gets.it'), 1)
@@ -279,6 +286,7 @@ it('lists, replays, discards and counts archived events by filter', async () => 
   expect(await archive.list({ since: '1h', until: new Date(0) })).toEqual([])
   expect(await archive.list({ error: 'NO ORDERS.ODD' }, 2)).toHaveLength(2)
   await expect(archive.list({ typ: 'x' } as never)).rejects.toMatchObject({ code: 'SLUICE_BAD_FILTER' })
+  await expect(archive.replay({ rate: '1/s' } as never)).rejects.toThrow('in the second argument')
   expect(await archive.discard({ event: 'orders.odd' })).toBe(3)
   isMended = true
   const stop = new AbortController()
