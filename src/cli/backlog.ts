@@ -37,7 +37,7 @@ export function showBacklog(out: Output, backlog: Backlog | undefined): void {
   if (jobs.length > 0) {
     out.line('')
     out.table([
-      ['TASK', 'QUEUE', 'WAITING', 'OLDEST', 'SENT/MIN', 'DONE/MIN', 'EMPTY', 'STOPPED BY'],
+      ['TASK', 'QUEUE', 'WAITING', 'OLDEST', 'SENT/MIN', 'DONE/MIN', 'EMPTY AT THIS RATE', 'STOPPED BY'],
       ...jobs.slice(0, shownMax).map((line) => jobCells(line, about)),
     ])
     if (jobs.length > shownMax) out.talk(`and ${jobs.length - shownMax} more tasks; \`sluice status --json\` has all`)
