@@ -14,7 +14,7 @@ export interface Why {
   state: Explanation['state']
   /** The binding one first; empty while dispatched or running. */
   reasons: Reason[]
-  /** The latest of the reasons' times: a lower bound. Undefined: it could start now, or no time is known. */
+  /** The latest of the reasons' times, a bound as far as these are. Undefined: it could start now, or no time is known. */
   notBefore: Date | undefined
   /**
    * An estimate of its start, if time alone brings it about and workers have free slots: jobs of other keys take turns
