@@ -110,7 +110,7 @@ function checkLifeMs(grant: Grant, clock: Clock): number {
 
 /**
  * Returns the body to dispatch: bytes are written together with the head; an iterator would be read first, and the head would
- * wait for it. `begin` is called before the first part of a stream.
+ * wait for it. `begin` is called before the first part of a stream, with which the head is written.
  */
 function bodyFor({ bytes, stream }: SendCheckOptions, body: unknown, begin: () => void): unknown {
   if (bytes !== undefined || body === null) return bytes ?? null
@@ -162,13 +162,14 @@ export function createSendCheck(options: SendCheckOptions): SendCheck {
         onResponseError(controller, error) {
           if (failed) return
           failed = true
-          if (started) grant?.ended?.()
+          if (started && unused === undefined) grant?.ended?.()
           handler.onResponseError(controller, error)
         },
       }
       const body = bodyFor(options, request.body, () => {
         if (!isStale(grant)) return recordWritten()
         stale = true
+        unused = grant
         throw new SendCheckError('the grant ran out before the first part of the body was there')
       })
       return dispatch({ ...request, body: body as NonNullable<typeof request.body> }, guarded)

@@ -32,12 +32,20 @@ test('a stream whose grant expires while connecting is not read, and is sent who
   }
 })
 
-test('a stream that is slow to begin sends no byte after the deadline', async () => {
+test('a stream that is slow to begin sends no byte after the deadline, and gives its grant back', async () => {
   const clock = handClock()
   const { port, received } = await tcpServer(answerEach)
-  const { fetch } = setup({ clock, deadlineMs: 1_100 })
+  const back: (Grant & { hasEnded?: boolean })[] = []
+  const giveBack = async (unused: Grant) => void back.push(unused)
+  const grantUntil = (deadlineMs: number) => ({
+    deadlineMs,
+    hasEnded: false,
+    ended() {
+      this.hasEnded = true
+    },
+  })
   async function* late() {
-    clock.nowMs = 1_200
+    clock.nowMs += 200
     yield Buffer.from('BODY')
   }
   const source = {
@@ -49,11 +57,13 @@ test('a stream that is slow to begin sends no byte after the deadline', async ()
   // Nothing is read from the source before its reader reads.
   const empty = new ReadableStream(source, { highWaterMark: 0 })
   for (const body of [late(), empty]) {
+    const { fetch } = setup({ clock, grants: { own: grantUntil(clock.nowMs + 100), giveBack } })
     await expect(
       fetch(`http://127.0.0.1:${port}/`, { method: 'POST', body: body as never, duplex: 'half' } as RequestInit),
     ).rejects.toMatchObject({ code: 'SLUICE_GRANT_STALE' })
   }
   expect(received.join('')).toBe('')
+  expect(back).toMatchObject([{ hasEnded: false }, { hasEnded: false }])
 })
 
 test('the source of a stream that is given up is closed', async () => {
