@@ -148,7 +148,7 @@ export class Workers {
         await close?.()
       },
     })
-    return startOrStop(worker, async () => {
+    return startSafely(worker, async () => {
       await opening.begin()
       checkOpen()
       await worker.start()
@@ -233,7 +233,7 @@ export class Workers {
       },
     })
     this.#executing.add(worker)
-    return startOrStop(worker, () => worker.start())
+    return startSafely(worker, () => worker.start())
   }
 
   /** Returns the tasks of the work, ready to be executed. */
@@ -329,7 +329,7 @@ function localTasksOf(tasks: readonly AnyTask[]): readonly AnyTask[] {
 }
 
 /** Resolves to a worker that has started; one that fails to start is stopped. */
-async function startOrStop<T extends { stop(): Promise<void> }>(worker: T, start: () => Promise<void>): Promise<T> {
+async function startSafely<T extends { stop(): Promise<void> }>(worker: T, start: () => Promise<void>): Promise<T> {
   try {
     await start()
     return worker

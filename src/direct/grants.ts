@@ -8,7 +8,7 @@ import type { RequestCost } from '../http/allowance.ts'
 import type { Refusal } from '../http/feedback.ts'
 import type { Grant } from '../http/send-check.ts'
 import type { Limit } from '../limits/limit.ts'
-import { splitConcerned } from '../takes/acquire.ts'
+import { splitByRefusal } from '../takes/acquire.ts'
 import { minWaitMs } from '../vendors/time.ts'
 import type { AttemptGrants, Granted, GrantSource } from '../worker/grant-source.ts'
 import { lateMax, tooLateError } from '../worker/attempt-errors.ts'
@@ -135,7 +135,7 @@ class DirectGrants implements AttemptGrants {
     // A failure of the vendor holds nothing: only a store counts how many there are in a row.
     if (this.#buckets.length === 0 || refusal.cause !== undefined) return undefined
     const waitMs = refusal.retryAfterMs ?? minWaitMs
-    this.#limiter?.hold(splitConcerned(this.#buckets, refusal.limit, this.#limits).concerned, waitMs)
+    this.#limiter?.hold(splitByRefusal(this.#buckets, refusal.limit, this.#limits).concerned, waitMs)
     return waitMs
   }
 

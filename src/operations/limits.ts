@@ -284,7 +284,7 @@ export class Limits {
     if (share !== undefined) for (const rule of made.rules) unreserved(rule, { mille: Math.round(share.part * 1_000) })
     await this.#record(name, { source, limit: made, reason })
     const line = await this.show(name)
-    const warning = line.source === source ? await this.#warnOfCosts(name, made) : undefined
+    const warning = line.source === source ? await this.#readCostWarning(name, made) : undefined
     return warning === undefined ? line : { ...line, warning }
   }
 
@@ -305,7 +305,7 @@ export class Limits {
   }
 
   /** Returns a warning if waiting jobs cost more than there is ever room for: those fail at the next claim. */
-  async #warnOfCosts(name: string, { rules, currency }: Limit): Promise<string | undefined> {
+  async #readCostWarning(name: string, { rules, currency }: Limit): Promise<string | undefined> {
     const [row] = await this.#sql.run<{ cost: number | null }>('tasks/read_greatest_cost', [name])
     const room = Math.min(...rules.flatMap((rule) => (rule.kind === 'concurrency' ? [] : [rule.room])))
     if ((row?.cost ?? 0) <= room) return undefined

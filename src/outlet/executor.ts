@@ -133,7 +133,7 @@ export class Executor {
 
   #receive(message: ToWorker): void {
     if (this.#isClosed) return
-    const dispatcher = this.#findDispatcher(message.from)
+    const dispatcher = this.#getOrCreateDispatcher(message.from)
     dispatcher.silentMs = 0
     if (message.type === 'offer') this.#attach(dispatcher)
     else if (message.type === 'grants') this.#takeJobs(dispatcher, message)
@@ -165,7 +165,7 @@ export class Executor {
     this.#seek()
   }
 
-  #findDispatcher(id: string): Dispatcher {
+  #getOrCreateDispatcher(id: string): Dispatcher {
     const known = this.#dispatchers.get(id)
     if (known !== undefined) return known
     const time = new PeerClock(this.#options.clock)

@@ -207,7 +207,7 @@ export class CeleryOutlet implements Outlet {
     const leftMs = Math.floor(untilMs - nowMs)
     // A quarter of the life is reserved for the error of the worker's clock.
     if (leftMs <= 0 || this.#workers.skewMs(queue) * 3 > untilMs - job.grantedMs || sent.stopped !== undefined)
-      return this.#refuse(sent, nowMs)
+      return this.#endUncalled(sent, nowMs)
     const wallMs = clock.wallMs()
     const message = messageOf(job, task, input, { id, expiresMs: wallMs + leftMs, replyTo: results.replyTo })
     const wire = await writeTask(message, { nowMs: wallMs - overdueMs })
@@ -216,7 +216,7 @@ export class CeleryOutlet implements Outlet {
     try {
       await publish(broker, wire, { exchange: '', routingKey: queue, withinMs: leftMs, isOnce: true })
     } catch (error) {
-      if (isUnsent(error)) this.#refuse(sent, nowMs)
+      if (isUnsent(error)) this.#endUncalled(sent, nowMs)
       if (isUnrouted(error)) store.log.error('the queue of Celery workers is gone', { queue })
       // After any other error it may have arrived.
     }
@@ -252,7 +252,7 @@ export class CeleryOutlet implements Outlet {
     else if (meaning === 'failed') return this.#endCalled(sent, errorOf(sent, result))
     else if (meaning === 'retries') this.#stopRetry(sent)
     else if (meaning === 'retried') return this.#endRetried(sent)
-    else if (meaning === 'uncalled') this.#refuse(sent, nowMs)
+    else if (meaning === 'uncalled') this.#endUncalled(sent, nowMs)
     else if (meaning === 'lost') return sent.stopped === undefined ? this.#loseJob(sent) : this.#endStopped(sent)
   }
 
@@ -295,7 +295,7 @@ export class CeleryOutlet implements Outlet {
     this.#end(sent, failedOutcome(sent, error, called, this.#runFactsOf(sent), this.#options.store.clock))
   }
 
-  #refuse(sent: Sent, nowMs: number): void {
+  #endUncalled(sent: Sent, nowMs: number): void {
     this.#recordAge(sent, nowMs, true)
     if (this.#forget(sent)) this.#reports?.refused(sent.job)
   }
@@ -362,6 +362,6 @@ export class CeleryOutlet implements Outlet {
     // A worker may have begun it, and its report was lost with the worker or the broker.
     if (isGone || (by === undefined && mayHaveBegun)) this.#loseJob(sent)
     else if (by !== undefined) this.#endFailed(sent, silentError(), {})
-    else this.#refuse(sent, this.#options.store.clock.monotonicMs())
+    else this.#endUncalled(sent, this.#options.store.clock.monotonicMs())
   }
 }

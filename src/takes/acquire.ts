@@ -129,7 +129,7 @@ function hashAll(buckets: readonly string[]): string[] {
  * it names, else those of the request's own keys, else all. A limit in money is a budget of the user's, which no vendor
  * knows: it is left out if the request has another one.
  */
-export function splitConcerned(
+export function splitByRefusal(
   buckets: readonly string[],
   limit: string | undefined,
   limits: readonly Pick<Limit, 'name' | 'currency'>[] = [],
@@ -248,7 +248,7 @@ export class Acquirer {
   async recordRefusal(request: Sent, refusal: Refusal): Promise<number | undefined> {
     const { buckets, requestedAt } = request
     const { retryAfterMs, cause = 'refused', answer, host = null } = refusal
-    const { concerned, others } = splitConcerned(buckets, refusal.limit, request.limits)
+    const { concerned, others } = splitByRefusal(buckets, refusal.limit, request.limits)
     if (cause === 'refused') this.#peer?.hold(concerned, retryAfterMs ?? minWaitMs)
     // A vendor that refuses a request, or rejects its credential, is not down.
     if (cause !== 'down') this.recordServed(request, requestedAt, 'credential')
@@ -277,7 +277,7 @@ export class Acquirer {
     const { buckets, requestedAt, who, isProbe } = request
     const watched = bucketsWithCircuit(request)
     if (watched.length === 0) return undefined
-    const { concerned } = splitConcerned(watched, limit)
+    const { concerned } = splitByRefusal(watched, limit)
     const leastOf = (bucket: string) => circuitOfBucket(request, bucket)
     const failed = { cause, buckets, concerned, who, least: Math.min(...concerned.map(leastOf)), requestedAt }
     const opens = await this.#circuit.recordFailure(failed, this.#storeClock.cap(this.#store.clock.monotonicMs()))

@@ -65,7 +65,7 @@ export class OthersUse {
     for (const match of matchesOf(limits, counts)) {
       const bucket = buckets.find((one) => limitOf(one) === match.limit && !/[*/]/.test(one))
       if (bucket === undefined || match.windowMs < windowMsMin) continue
-      const known = this.#findKnown(bucket)
+      const known = this.#getOrCreateKnown(bucket)
       const isFixed = known.witness.recordCount(match, atMs)
       const untilMs = atMs + (match.resetMs ?? 0)
       // Rounding makes the end of one window move a little.
@@ -79,7 +79,7 @@ export class OthersUse {
     }
   }
 
-  #findKnown(bucket: string): Known {
+  #getOrCreateKnown(bucket: string): Known {
     const known = this.#known.get(bucket) ?? {
       witness: new WindowWitness(),
       comparedMs: -Infinity,
@@ -101,7 +101,7 @@ export class OthersUse {
       this.#comparedMs = nowMs
       const columns: (string | number | null)[][] = [[], [], [], [], []]
       for (const [bucket, { match, at }] of this.#waiting) {
-        this.#findKnown(bucket).comparedMs = nowMs
+        this.#getOrCreateKnown(bucket).comparedMs = nowMs
         const { most, left, windowMs, resetMs = 0, isFixed, marginMs } = match
         const ageMs = caughtUpMs(clock, at) - at.monotonicMs
         // The window of the answer is over.
