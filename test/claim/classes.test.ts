@@ -29,11 +29,11 @@ import { costOfClaim, lockClasses } from './engine-parts.ts'
 const at = emptied(engines[0])
 const rows = (n: number, of = (i: number): object => ({ n: i })) => Array.from({ length: n }, (_, i) => of(i))
 
-/** Rows that the server has written into these tables so far. */
-async function written(db: Queryable): Promise<number> {
+/** Rows that the server has written into these tables so far; or another figure of PostgreSQL's. */
+async function written(db: Queryable, what = 'n_tup_ins + n_tup_upd + n_tup_del', where = ''): Promise<number> {
   await db.query('select pg_stat_clear_snapshot()')
   const [row] = await db.query<{ n: string }>(
-    `select sum(n_tup_ins + n_tup_upd + n_tup_del) as n from pg_stat_xact_user_tables where schemaname = 'sluice'`,
+    `select sum(${what}) as n from pg_stat_xact_user_tables where schemaname = 'sluice' ${where}`,
   )
   return Number(row?.n ?? 0)
 }
@@ -190,6 +190,22 @@ describe('classes', () => {
       await wakeForMissedWork(db)
       return (await measure()) < 8 * few
     }, 'a claim looks at few pages')
+  })
+
+  it('are retired without reading again what has arrived in them', async () => {
+    const { db, worker } = at
+    const one = quietTask('classes.read')
+    await fill(one)
+    await done(db, await claimAll(db, worker, [one.name], 130))
+    // Old arrivals, which maintenance has not deleted yet.
+    await db.query(`insert into sluice.arrival (xid, class, lane, pos, n)
+      select '3', id, 1, n, 1 from sluice.class, generate_series(1, 100) n`)
+    const read = await db.transaction(async (tx) => {
+      await wakeForMissedWork(tx)
+      return written(tx, 'seq_tup_read + idx_tup_fetch', `and relname = 'arrival'`)
+    })
+    expect(await count(db, 'sluice.class where retired is null')).toBe(0)
+    expect(read).toBeLessThan(2_000)
   })
 
   it('are retired when nothing waits in them, and return with their next job, even one that commits late', async () => {

@@ -11,20 +11,18 @@ declare
   v_count integer;
   v_id bigint;
   v_is sluice.class_state;
+  v_classes bigint[];
+  v_active bigint[];
 begin
   -- This function and claim/arrivals/delete_read_arrivals.sql delete arrivals and states, each in its own order: so one
   -- at a time.
   if not pg_try_advisory_xact_lock(1397511523, -4) then return; end if;
   if (select count(*) from sluice.class where retired is null) > 128 then
+    select f.classes, f.active into v_classes, v_active
+    from engine.find_classes(null, array(select distinct task from sluice.class), null, 0, 0) f;
     update sluice.class set retired = pg_current_xact_id() where id = any (array(
-      select k.id from sluice.class k left join lateral (
-        select s.snap from sluice.class_state s where s.class = k.id order by s.n desc limit 1) b on true
-      where k.retired is null
-        and not exists (select 1 from sluice.list l where l.class = k.id and l.due is not null)
-        and not exists (
-          select 1 from sluice.arrival a where a.class = k.id and pg_visible_in_snapshot(a.xid, b.snap) is not true)
-        -- From another server: the class's arrivals are rebuilt first (`engine.read_arrivals`).
-        and (pg_snapshot_xmax(b.snap) > pg_snapshot_xmax(pg_current_snapshot())) is not true
+      select k.id from unnest(v_classes) c join sluice.class k on k.id = c
+      where c <> all (v_active) and not exists (select 1 from sluice.list l where l.class = c and l.due is not null)
       limit 1000 for update of k skip locked));
   end if;
   for v_id in select id from sluice.class where retired is not null order by random() limit 500 loop
