@@ -5,7 +5,6 @@
 import { systemClock } from '../core/clock.ts'
 import { openControl } from '../celery/remote.ts'
 import { env } from '../db/open.ts'
-import type { Sql } from '../db/store.ts'
 import { Limits } from '../operations/limits.ts'
 import { reportingIn, taskItems } from '../remote/reporting.ts'
 import type { Finding } from './finding.ts'
@@ -43,34 +42,46 @@ export async function stock({ sql }: StorageAt, amqp: string | undefined): Promi
       control.request('active_queues', {}, { within: answerMs }),
       control.request('registered', { taskinfoitems: taskItems }, { within: answerMs }),
     ])
-    const lacks = lacksIn(await readRemote(sql), registered, queues, env('CELERY_RESULT_BACKEND') ?? 'rpc://')
+    const lacks = lacksIn(
+      await sql.run<KnownTask>('operations/read_tasks'),
+      registered,
+      queues,
+      env('CELERY_RESULT_BACKEND') ?? 'rpc://',
+    )
     return judged(declared, poolsIn(stats, queues), { shared: sharedIn([stats, again, once]), lacks })
   } finally {
     await control.close()
   }
 }
 
-/** Resolves to the known tasks, with their queues. */
-async function readRemote(sql: Sql): Promise<{ name: string; queue: string | null }[]> {
-  return sql.run<{ name: string; queue: string | null }>('operations/read_tasks')
+/** A row of `operations/read_tasks`. */
+interface KnownTask {
+  name: string
+  queue: string | null
+  /** The name that the task has now; null: this one. */
+  currently: string | null
+  workers: readonly unknown[] | null
+  waits: boolean
 }
 
 /**
- * Returns why a queue gets no jobs of a task, by queue: a worker lacks the task, or does not report its calls.
+ * Returns why a queue gets no jobs of a task, by queue: a worker lacks the task, or does not report its calls. A task that no
+ * dispatcher has, and of which no job waits, belongs to earlier code: its record stays.
  * @param backend where dispatchers read results
  */
 export function lacksIn(
-  tasks: readonly { name: string; queue: string | null }[],
+  tasks: readonly KnownTask[],
   registered: Record<string, unknown>,
   queues: Record<string, unknown>,
   backend: string,
 ): Map<string, string> {
   const all = new Map<string, string>()
+  const current = tasks.filter(({ currently, workers, waits }) => currently === null && (workers !== null || waits))
   for (const [worker, one] of Object.entries(registered)) {
     if (!Array.isArray(one)) continue
     const reporting = reportingIn(one, backend)
     for (const queue of servedIn(queues[worker]))
-      for (const { name } of tasks.filter((task) => task.queue === queue && !reporting.tasks.has(task.name))) {
+      for (const { name } of current.filter((task) => task.queue === queue && !reporting.tasks.has(task.name))) {
         const fault = reporting.faults.get(name)
         const lack = fault === undefined ? 'lacks the task' : `does not report its calls: set ${fault}`
         all.set(queue, `gets no jobs of ${name}, because ${worker} ${lack}`)

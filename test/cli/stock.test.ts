@@ -25,10 +25,14 @@ it('compares the pools of Celery workers with the slots that tasks declare', () 
 })
 
 it('names the setting without which a Celery worker gets no jobs of a task', () => {
+  const known = { queue: 'sync', currently: null, workers: [{}], waits: false }
   const tasks = [
-    { name: 'shop.sync', queue: 'sync' },
-    { name: 'shop.mail', queue: 'sync' },
-    { name: 'here', queue: 'default' },
+    { ...known, name: 'shop.sync' },
+    { ...known, name: 'shop.mail', workers: null, waits: true },
+    { ...known, name: 'here', queue: 'default' },
+    // Of earlier code.
+    { ...known, name: 'shop.removed', workers: null },
+    { ...known, name: 'shop.renamed', currently: 'shop.sync', waits: true },
   ]
   const info = (name: string, tracked: boolean) => `${name} [track_started=${tracked ? 'True' : 'False'}]`
   const queues = { a: serves('sync'), b: serves('other') }
