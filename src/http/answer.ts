@@ -2,7 +2,7 @@
 import type { Response } from 'undici'
 import type { Answer } from '../vendors/answer.ts'
 import type { Reader } from '../vendors/reader.ts'
-import { readCapped } from './capped.ts'
+import { readCapped, refusalBodyMs } from './capped.ts'
 
 /** A larger body is not read: answers that refuse are small. */
 const bodyMax = 65_536
@@ -11,8 +11,8 @@ const bodyMax = 65_536
 const json = /^\s*application\/(?:json|x-amz-json-1\.[01]|[\w.-]+\+json)\s*(?:;|$)/i
 
 /**
- * Returns what can be read of a response, which stays unread: of a body that the reader needs, that is JSON and has at
- * most 64 KiB, a copy is read.
+ * Returns what can be read of a response, which stays unread: of a body that the reader needs, that is JSON, has at most
+ * 64 KiB and comes within 2 s, a copy is read.
  */
 export async function answerOf(response: Response, reader: Reader): Promise<Answer> {
   const { status, headers } = response
@@ -24,7 +24,7 @@ export async function answerOf(response: Response, reader: Reader): Promise<Answ
 
 async function readCopy(response: Response): Promise<unknown> {
   try {
-    const bytes = await readCapped(response.clone(), bodyMax)
+    const bytes = await readCapped(response.clone(), bodyMax, refusalBodyMs)
     return bytes && (JSON.parse(new TextDecoder().decode(bytes)) as unknown)
   } catch {
     // It broke off, which the handler will notice when it reads, or it is no JSON.

@@ -102,3 +102,12 @@ test('an abort ends the reading of a body that does not come', async () => {
   })
   await expect(fetch(url).then((response) => response.text())).rejects.toThrow('lease lost')
 })
+
+test('a 429 whose body stalls holds the limit all the same, and ends the attempt as refused', async () => {
+  const url = await httpServer((_, response) => {
+    response.writeHead(429, { 'content-type': 'application/json' }).write('{"error":')
+  })
+  const { fetch, holds } = setup({ deadlineMs: 1e9, limits: [{ answers: 'google' }] })
+  await expect(fetch(url).then(check)).rejects.toMatchObject({ code: 'SLUICE_VENDOR_LIMITED' })
+  expect(holds).toHaveLength(1)
+})
