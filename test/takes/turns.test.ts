@@ -71,6 +71,24 @@ for (const engine of mainEngines) {
       expect(await ask()).toMatchObject({ granted: true })
     })
 
+    it('units of a pool are kept for a job that needs several, while a taker waits at a member, too', async () => {
+      const cost = (input: { n?: number | undefined }) => input.n ?? 1
+      const crew = limit('crew', { rate: '60/min', burst: 10, pool: ['a', 'b'], cost })
+      const [heavy, light] = [quietTask('heavy', [crew] as never), quietTask('light', [crew] as never)]
+      await at.sluice.sendMany(light, copies(60))
+      await done(at.db, await claimAll(at.db, at.worker, ['light'], 20))
+      await at.sluice.sendMany(heavy, [{ n: 8 }])
+      const ask = taker(at.db, 'crew:a')
+      const ran: unknown[] = []
+      for (let second = 1; second <= 10; second++) {
+        await clock.set(startMs + second * 1_000)
+        await ask()
+        const jobs = await claimAll(at.db, at.worker, ['heavy', 'light'], 10)
+        if (second > 1) ran.push(...jobs.map(({ input }) => input))
+      }
+      expect(ran[0]).toEqual({ n: 8 })
+    })
+
     it('jobs of a pool have their turns beside takers of its members, without needless claims', async () => {
       const work = quietTask('work', [gang])
       await at.sluice.sendMany(work, copies(60))
