@@ -223,6 +223,20 @@ for (const engine of mainEngines) {
       expect(await at.more('over')).toMatchObject({ own: 3, others: 7 })
     })
 
+    it('a share whose jobs waited keeps its part, also after a claim that serves others alone', async () => {
+      await at.set(0)
+      const first = shared('first', { window: '10/h', lendAfter: '10s' })
+      await at.sluice.sendMany(first, rows(30), interactive)
+      expect(await at.more('first')).toMatchObject({ own: 10, others: 0 })
+      await at.sluice.sendMany(first, rows(30), { priority: 5 })
+      const [room] = await at.db.query<{ ms: number }>(
+        `select (max(due) / 1000 - ${startMs} + 1)::float8 as ms from sluice.list where id <> 0`,
+      )
+      await at.set(room?.ms ?? 0)
+      expect(await at.more('first', 1)).toMatchObject({ own: 0, others: 1 })
+      expect(await at.more('first')).toMatchObject({ own: 3, others: 6 })
+    })
+
     it('a share that was used recently is not lent, however many of its jobs have ended since', async () => {
       await at.set(0)
       const ends = shared('ends', { window: '1000/h', concurrency: 1000 })

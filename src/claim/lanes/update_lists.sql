@@ -69,12 +69,8 @@ begin
   select w.class, w.id, p_now, w.front, w.due, w.period, w.slack, w.lead
   from unnest(v_lists) w where w.place is null and w.front is not null;
   if exists (select 1 from sluice.limit_def d where d.lend_us is not null) then
-    -- Lanes that stay in their list were denied, too.
+    -- Lanes that were found in a list were denied until now, also those that leave it and must wait for their turn.
     perform engine.record_denied_shares(array_agg(l.list), array_agg(b), p_now)
-    from (select n.list, n.buckets from unnest(p_next) n
-          union all
-          select l.list, l.buckets from unnest(p_was) l
-          where l.id not in (select n.id from unnest(p_next) n)) l, unnest(l.buckets) b
-    where l.list <> 0;
+    from unnest(p_was || p_next) l, unnest(l.buckets) b where l.list <> 0;
   end if;
 end $$;
