@@ -53,27 +53,14 @@ begin
   select array_agg(v_lanes[array_position(v_ids, m.lane)].class), array_agg(m.taken)
   into v_done.of, v_done.taken from unnest(v_mark.moves) m;
   v_done.soon := current_setting('sluice.met_locked', true) is not distinct from 'yes';
-  -- Claim again when lanes are left that were not read, or that got less than they could take because another lane had
-  -- fewer jobs than it was given. A worker whose labels have no room would find them without room again.
   v_unread := v_cand.cut or v_cand.horizon is not null;
   if v_ahead.deciding is not null then
     v_done.again := not v_done.soon and v_mark.granted < case when v_unread
       then coalesce(cardinality(v_ahead.instants), v_is.rooms[v_ahead.deciding].avail)
       else (select sum(t) from unnest(v_share.take) t) end;
-  elsif v_mark.granted < p_want and (v_mark.granted > 0 or v_real.labels is null
-      or cardinality(array_positions(v_blocked, 0)) = cardinality(array_positions(v_share.blocked, 0))) then
-    -- Lanes with costs may be denied in their places again and again: others are read if one left the ready list.
-    v_done.again := v_share.more or v_unread and (v_mark.granted > 0 or not v_costed or exists (
-        select 1 from unnest(v_lanes) with ordinality l where l.list = 0 and v_blocked[l.ordinality] > 0)) or exists (
-        -- Behind jobs that went away meanwhile, or were set aside, there may be others.
-        select 1 from unnest(v_mark.moves) m
-        where not v_done.soon and v_real.labels is null and m.seen > m.taken
-          or m.more and m.seen = m.taken and (v_share.blocked[array_position(v_ids, m.lane)] = 0
-            or m.taken < v_share.take[array_position(v_ids, m.lane)]))
-      or exists (
-        select 1 from unnest(v_share.take, v_share.blocked) u (take, blocked) where u.take = 0 and u.blocked = 0)
-        and (v_mark.granted > 0 or exists (
-          select 1 from unnest(v_mark.moves) m where m.seen < v_share.take[array_position(v_ids, m.lane)]));
+  elsif v_mark.granted < p_want then
+    v_done.again := engine.has_more_for_claim(v_lanes, v_ids, v_share.take, v_share.blocked, v_blocked, v_mark.moves,
+      v_mark.granted, v_share.more, v_unread, v_costed, v_real.labels is not null, v_done.soon);
   end if;
   return v_done;
 end $$;
