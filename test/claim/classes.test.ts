@@ -205,7 +205,8 @@ describe('classes', () => {
       return written(tx, 'seq_tup_read + idx_tup_fetch', `and relname = 'arrival'`)
     })
     expect(await count(db, 'sluice.class where retired is null')).toBe(0)
-    expect(read).toBeLessThan(2_000)
+    // Far from all 13,000: how many depends on the plan.
+    expect(read).toBeLessThan(6_500)
   })
 
   it('are retired when nothing waits in them, and return with their next job, even one that commits late', async () => {
