@@ -192,23 +192,6 @@ describe('classes', () => {
     }, 'a claim looks at few pages')
   })
 
-  it('are retired without reading again what has arrived in them', async () => {
-    const { db, worker } = at
-    const one = quietTask('classes.read')
-    await fill(one)
-    await done(db, await claimAll(db, worker, [one.name], 130))
-    // Old arrivals, which maintenance has not deleted yet.
-    await db.query(`insert into sluice.arrival (xid, class, lane, pos, n)
-      select '3', id, 1, n, 1 from sluice.class, generate_series(1, 100) n`)
-    const read = await db.transaction(async (tx) => {
-      await wakeForMissedWork(tx)
-      return written(tx, 'seq_tup_read + idx_tup_fetch', `and relname = 'arrival'`)
-    })
-    expect(await count(db, 'sluice.class where retired is null')).toBe(0)
-    // Far from all 13,000: how many depends on the plan.
-    expect(read).toBeLessThan(6_500)
-  })
-
   it('are retired when nothing waits in them, and return with their next job, even one that commits late', async () => {
     const { sluice, db, worker } = at
     const one = quietTask('classes.once')
