@@ -40,7 +40,7 @@ export async function opening<T>(
     await redis?.close()
     await opened.db.close()
     if (codeOf(error) !== '42501') throw error
-    const message = `the role may not use or create schema ${schema}: ${textOfError(error)}; ${privilegeAdvice}`
+    const message = `the role lacks a right for schema ${schema}: ${textOfError(error)}; ${privilegeAdvice}`
     throw new UsageError('SLUICE_NO_PRIVILEGE', message, { cause: error })
   }
 }
