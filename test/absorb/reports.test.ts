@@ -19,7 +19,7 @@ async function reporting(tasks: readonly AnyTask[], finish: (result: TaskResult)
   const { db } = sluice
   await sluice.work(tasks)
   const results = { finish: async (_: unknown, result: TaskResult) => finish(result) }
-  const events = { isOn: false, started() {}, reported() {} }
+  const events = { isOn: false, sendStarted() {}, sendEnd() {} }
   const how = { results: results as never, events: events as never, name: 'a', tracksStarted: false }
   const store = storeOn(db)
   const call = store.call.bind(store) as (...given: unknown[]) => Promise<never>

@@ -84,7 +84,7 @@ async function consumerOf(handler: EventHandler, failures: number) {
   const broker = {
     consume: async (_: string, __: object, onMessage: typeof take) => {
       take = onMessage
-      return { cancel: async () => {}, synced: async () => {} }
+      return { cancel: async () => {}, flushAcks: async () => {} }
     },
     use: async () => undefined,
   }
