@@ -20,6 +20,9 @@ const below = [
   'events',
 ]
 
+/** What an application and the command line have in common above those. */
+const running = ['operations', 'fleet', 'worker', 'outlet', 'bus', 'celery', 'remote']
+
 /** What each module may import, call and read. `generated` holds the texts of SQL and Lua. */
 const uses: Record<string, string[]> = {
   core: [],
@@ -47,33 +50,9 @@ const uses: Record<string, string[]> = {
   remote: [...below, 'worker', 'outlet', 'celery'],
   absorb: [...below, 'operations', 'worker', 'celery', 'generated'],
   direct: [...below, 'worker', 'celery', 'absorb', 'generated'],
-  sluice: [
-    ...below,
-    'operations',
-    'fleet',
-    'worker',
-    'outlet',
-    'bus',
-    'remote',
-    'absorb',
-    'direct',
-    'celery',
-    'generated',
-  ],
+  sluice: [...below, ...running, 'absorb', 'direct', 'generated'],
   testing: [...below, 'operations', 'fleet', 'worker', 'outlet', 'bus', 'sluice', 'generated'],
-  cli: [
-    ...below,
-    'operations',
-    'fleet',
-    'worker',
-    'outlet',
-    'bus',
-    'celery',
-    'remote',
-    'sluice',
-    'testing',
-    'generated',
-  ],
+  cli: [...below, ...running, 'sluice', 'testing', 'generated'],
 }
 
 /** The module that owns each table: it and those above it read and write it. */

@@ -21,9 +21,9 @@ export async function readCapped(
   const reader = response.body?.getReader()
   const chunks: Uint8Array[] = []
   let bytes = 0
-  let isTooMuch = false
+  let isStopped = false
   const stop = () => {
-    isTooMuch = true
+    isStopped = true
     // It is not awaited: the cancel of a copy waits for the other one, which the handler reads later.
     void reader?.cancel().catch(() => {})
   }
@@ -40,5 +40,5 @@ export async function readCapped(
   } finally {
     disarm?.()
   }
-  return isTooMuch ? undefined : Buffer.concat(chunks)
+  return isStopped ? undefined : Buffer.concat(chunks)
 }
