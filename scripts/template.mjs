@@ -1,5 +1,7 @@
 // Makes dist/template.tar.gz, a new database as initdb leaves it, and one with this release's schema, so that an embedded store need
-// not run initdb and the migrations (src/db/template.ts). They are made anew only when PGlite's version or the schema changes.
+// not run initdb and the migrations (src/db/template.ts). They are made anew only when PGlite's version, the schema or this file
+// changes.
+import { createHash } from 'node:crypto'
 import { existsSync, readFileSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { dirname, join } from 'node:path'
@@ -15,10 +17,13 @@ const migrated = join(dist, migratedTemplate)
 const stamp = join(dist, 'template.version')
 const main = createRequire(import.meta.url).resolve('@electric-sql/pglite')
 const { version } = JSON.parse(readFileSync(join(dirname(main), '..', 'package.json'), 'utf8'))
+const origin = `${version} ${createHash('sha256')
+  .update(readFileSync(fileURLToPath(import.meta.url)))
+  .digest('hex')}`
 
-const isNew = !existsSync(file) || !existsSync(stamp) || readFileSync(stamp, 'utf8') !== version
+const isNew = !existsSync(file) || !existsSync(stamp) || readFileSync(stamp, 'utf8') !== origin
 if (isNew) {
-  await make(file, {}, async () => {})
+  await make(file, {}, dropOtherDatabases)
 }
 if (isNew || !existsSync(migrated)) {
   for (const name of readdirSync(dist)) if (name.startsWith('template-')) rmSync(join(dist, name))
@@ -32,7 +37,16 @@ if (isNew || !existsSync(migrated)) {
   )
 }
 // Last, so that an interrupted run is repeated.
-if (isNew) writeFileSync(stamp, version)
+if (isNew) writeFileSync(stamp, origin)
+
+/**
+ * Drops what new databases are copied from: the embedded engine creates none. They are two thirds of the files, and nothing would
+ * ever freeze their rows, so PostgreSQL would refuse work when the store's transactions are 2,100 million ahead of them.
+ */
+async function dropOtherDatabases(pglite) {
+  await pglite.exec('update pg_database set datistemplate = false, datallowconn = true')
+  for (const name of ['template0', 'template1']) await pglite.exec(`drop database ${name}`)
+}
 
 /** Writes the files of a database after `fill`. */
 async function make(to, options, fill) {

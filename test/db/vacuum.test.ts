@@ -28,3 +28,10 @@ it('the embedded engine freezes the oldest table before transaction ids run out'
   expect(scripts.filter((sql) => sql.includes('freeze'))).toEqual([expect.stringMatching(/^vacuum \(freeze\) \S+$/)])
   await sluice.close()
 })
+
+it('the embedded engine has no further database, whose rows nothing would freeze', async () => {
+  const sluice = await Sluice.open({ store: 'memory:' })
+  const databases = await sluice.db.query('select datname as name from pg_database')
+  expect(databases).toEqual([{ name: 'postgres' }])
+  await sluice.close()
+})
