@@ -78,6 +78,8 @@ function findSourceAddress(type: SocketType, to: string): Promise<string | undef
       resolve(found)
     }
     socket.once('error', () => end(undefined))
-    socket.connect(9, to, () => end(socket.address().address))
+    // A callback of `connect` would be called for a failure, too.
+    socket.once('connect', () => end(socket.address().address))
+    socket.connect(9, to)
   })
 }

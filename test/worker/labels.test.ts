@@ -1,9 +1,13 @@
+import { Socket } from 'node:dgram'
 import { hostname } from 'node:os'
 import { isIP } from 'node:net'
-import { afterEach, expect, it } from 'vitest'
+import { afterEach, expect, it, vi } from 'vitest'
 import { labelsOf, readLabel } from '../../src/worker/labels.ts'
 
-afterEach(() => void delete process.env['SLUICE_LABELS'])
+afterEach(() => {
+  delete process.env['SLUICE_LABELS']
+  vi.restoreAllMocks()
+})
 
 it('a worker has its host and the address of its machine as labels', async () => {
   const { host, ip, ...others } = await labelsOf()
@@ -11,6 +15,16 @@ it('a worker has its host and the address of its machine as labels', async () =>
   expect(isIP(ip ?? '') > 0 || ip === hostname()).toBe(true)
   expect(others).toEqual({})
   expect((await labelsOf()).ip).toBe(ip)
+})
+
+it('a machine without a route has its name in place of an address', async () => {
+  const connect = Socket.prototype.connect as (port: number, address: string, done?: () => void) => void
+  // The system refuses both: a broadcast, and a link-local address without its link.
+  const refused = ['255.255.255.255', 'fe80::1']
+  vi.spyOn(Socket.prototype, 'connect').mockImplementation(function (this: Socket, port, ...rest: unknown[]) {
+    connect.call(this, port, refused.shift() ?? '', rest[1] as () => void)
+  })
+  expect((await labelsOf()).ip).toBe(hostname())
 })
 
 it('labels in options override those of the environment, and both override detected ones', async () => {
