@@ -61,27 +61,25 @@ export async function takeOwnership(dir: string): Promise<Owner> {
   const room = path.join(home, 'owner')
   fs.mkdirSync(room, { recursive: true, mode: 0o700 })
   const line = await listen(room, `${randomBytes(8).toString('hex')}.sock`)
+  let number: number | undefined
+  const release = async () => {
+    let isReleased = number === undefined
+    // A claim without a socket that is not marked as released never counts as dead. So if the mark cannot be written
+    // (the disk may be full), the socket stays.
+    try {
+      if (number !== undefined) write(room, number, { ...describeSelf(line.name), released: true })
+      isReleased = true
+    } catch {}
+    await line.close()
+    if (isReleased) fs.rmSync(path.join(room, line.name), { force: true })
+  }
   try {
-    const number = await claim(home, room, line.name)
+    number = await claim(home, room, line.name)
     publish(home, room, line.name)
     sweep(room, number)
-    return {
-      onClient: line.onClient,
-      release: async () => {
-        // A claim without a socket that is not marked as released never counts as dead. So if the mark cannot be written
-        // (the disk may be full), the socket stays.
-        let isReleased = false
-        try {
-          write(room, number, { ...describeSelf(line.name), released: true })
-          isReleased = true
-        } catch {}
-        await line.close()
-        if (isReleased) fs.rmSync(path.join(room, line.name), { force: true })
-      },
-    }
+    return { onClient: line.onClient, release }
   } catch (error) {
-    await line.close()
-    fs.rmSync(path.join(room, line.name), { force: true })
+    await release()
     throw error
   }
 }
@@ -159,12 +157,14 @@ async function probe(socket: string): Promise<Answer> {
 function probeSocket(to: string): Promise<Answer> {
   return new Promise((resolve) => {
     const probe = net.connect(to)
-    probe.once('connect', () => resolve('alive'))
+    probe.once('connect', () => {
+      probe.destroy()
+      resolve('alive')
+    })
     probe.once('error', (error: NodeJS.ErrnoException) => {
       // A full backlog means that the owner lives: it is busy or stopped.
       resolve(error.code === 'EAGAIN' ? 'alive' : error.code === 'ECONNREFUSED' ? 'refused' : 'unknown')
     })
-    probe.once('connect', () => probe.destroy())
   })
 }
 

@@ -242,3 +242,11 @@ test('an owner that cannot record that it ended leaves its socket, by which othe
   expect(await connectInfo(dir)).toBeUndefined()
   await (await takeOwnership(dir)).release()
 })
+
+test('an opening that fails after its claim gives the directory up', async () => {
+  const known = path.join(dir, '.s.PGSQL.5432')
+  fs.mkdirSync(known)
+  await expect(takeOwnership(dir)).rejects.toThrow()
+  fs.rmdirSync(known)
+  await (await takeOwnership(dir)).release()
+})
