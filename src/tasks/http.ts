@@ -9,7 +9,7 @@ import {
 import { type SecretOptions, Secrets } from '../http/secret.ts'
 import type { Limit } from '../limits/limit.ts'
 import { isPath, urlAt } from '../limits/pool.ts'
-import { type Task, task, type TaskOptions } from './task.ts'
+import { limitsOf, type Task, task, type TaskOptions } from './task.ts'
 
 /** Options of an HTTP task: those of any task, without `input` and `run`. */
 export interface HttpTaskOptions extends Omit<
@@ -40,7 +40,7 @@ export function httpTask(name: string, options: HttpTaskOptions = {}): Task<Requ
   const secrets = new Secrets(name, given)
   return task(name, {
     ...rest,
-    input: requestSchemaWith(secrets, basesOf((rest.limits ?? []).map((one) => ('limit' in one ? one.limit : one)))),
+    input: requestSchemaWith(secrets, basesOf(limitsOf(name, rest.limits))),
     run: async (input, { fetch, signal, job, pool }) => {
       const options = { fetch, signal, jobId: job.id, secrets }
       const member = Object.values(pool).find(({ baseUrl }) => baseUrl !== undefined)

@@ -3,7 +3,7 @@ import type { StandardSchemaV1 } from '@standard-schema/spec'
 import { UsageError } from '../core/errors.ts'
 import { hash64 } from '../core/hash.ts'
 import { limit } from '../limits/limit.ts'
-import { type AnyJson, type Task, task, type TaskOptions } from './task.ts'
+import { type AnyJson, limitsOf, type Task, task, type TaskOptions } from './task.ts'
 
 /** Options of a remote task; see the fields. */
 export interface RemoteTaskOptions<Schema extends StandardSchemaV1, Fair extends string = string> extends Omit<
@@ -48,12 +48,8 @@ export function remoteTask<Schema extends StandardSchemaV1 = AnyJson, const Fair
     const text = `task "${name}" is executed by Celery workers: run \`sluice dispatch\`, and Celery workers of the queue "${queue}"`
     throw new UsageError('SLUICE_BAD_TASK', text)
   }
-  const limits = [...(options.limits ?? []), places]
-  const own = task<Schema, unknown, Fair>(name, { ...options, limits, queue, run } as TaskOptions<
-    Schema,
-    unknown,
-    Fair
-  >)
+  const limits = [...limitsOf(name, options.limits), places]
+  const own = task<Schema, unknown, Fair>(name, { ...options, limits, queue, run } as never)
   return Object.assign(own, { remote: { queue, slots } })
 }
 

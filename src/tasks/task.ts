@@ -286,7 +286,7 @@ export function task<Schema extends StandardSchemaV1 = AnyJson, Result = unknown
     throw new UsageError('SLUICE_BAD_TASK', `task "${name}": onFailed is a function of the failure`)
   if (onFailed !== undefined && name.length + failureSuffix.length > 100)
     throw new UsageError('SLUICE_BAD_TASK', `task "${name}": with onFailed a name has at most 93 characters`)
-  const limits = limitsOf(name, options.limits ?? [])
+  const limits = limitsOf(name, options.limits)
   if (new Set(limits.map((limit) => limit.name)).size !== limits.length) {
     throw new UsageError('SLUICE_BAD_TASK', `task "${name}" names a limit twice`)
   }
@@ -325,9 +325,10 @@ export function task<Schema extends StandardSchemaV1 = AnyJson, Result = unknown
 }
 
 /** Returns the limits of a task. Plain JavaScript may give names, or what a module does not export. @throws UsageError SLUICE_BAD_TASK */
-function limitsOf(task: string, given: unknown): Limit[] {
-  if (!Array.isArray(given)) throw new UsageError('SLUICE_BAD_TASK', `task "${task}": limits must be a list: [crm]`)
-  return given.map((entry: Limit | CostedLimit | null | undefined) => {
+export function limitsOf(task: string, given: unknown): Limit[] {
+  const list = given ?? []
+  if (!Array.isArray(list)) throw new UsageError('SLUICE_BAD_TASK', `task "${task}": limits must be a list: [crm]`)
+  return list.map((entry: Limit | CostedLimit | null | undefined) => {
     const one = typeof entry === 'object' && entry !== null && 'limit' in entry ? entry.limit : entry
     if (entry !== undefined && entry !== null && Array.isArray((one as Limit | undefined)?.rules))
       return withTaskCost(entry)

@@ -3,7 +3,7 @@ import { existsSync } from 'node:fs'
 import { devNull } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
-import { limit, Sluice, task } from '../../src/index.ts'
+import { httpTask, limit, remoteTask, Sluice, task } from '../../src/index.ts'
 import { createProject, type Project } from '../cli/program.ts'
 
 let project: Project
@@ -45,9 +45,14 @@ describe('limits of a task', () => {
     ],
     ['a limit without a list', crm, 'task "t": limits must be a list: [crm]'],
   ])('%s is refused where the task is defined', (_, limits, message) => {
-    const define = () => task('t', { limits: limits as never, run: () => undefined })
-    expect(define).toThrow(
-      expect.objectContaining({ code: 'SLUICE_BAD_TASK', message: expect.stringContaining(message) }),
-    )
+    const given = { limits: limits as never }
+    for (const define of [
+      () => task('t', { ...given, run: () => undefined }),
+      () => httpTask('t', given),
+      () => remoteTask('t', { ...given, slots: 1 }),
+    ])
+      expect(define).toThrow(
+        expect.objectContaining({ code: 'SLUICE_BAD_TASK', message: expect.stringContaining(message) }),
+      )
   })
 })
