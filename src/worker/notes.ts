@@ -3,7 +3,7 @@
  * worker writes them in its round, in one statement for all of its attempts, and with the outcome at the end of the
  * attempt.
  */
-import type { Log } from '../core/log.ts'
+import { type Level, type Log, logTo } from '../core/log.ts'
 import { redactField, redactText } from '../core/redact.ts'
 import type { Store } from '../db/store.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
@@ -33,16 +33,10 @@ export class Notes {
   constructor(log: Log, wallMs: () => number, changed: () => void) {
     this.#wallMs = wallMs
     this.#changed = changed
-    const at = (level: 'info' | 'warn' | 'error') => (message: string, details?: Record<string, unknown>) => {
+    this.log = logTo((level, message, details) => {
       log[level](message, details)
-      this.#keep(level, message, details)
-    }
-    this.log = {
-      debug: (message, details) => log.debug(message, details),
-      info: at('info'),
-      warn: at('warn'),
-      error: at('error'),
-    }
+      if (level !== 'debug') this.#keep(level, message, details)
+    })
   }
 
   readonly progress = (done: number, total = 100): void => {
@@ -64,7 +58,7 @@ export class Notes {
     return `{${parts.join(',')}}`
   }
 
-  #keep(level: string, message: string, details: Record<string, unknown> | undefined): void {
+  #keep(level: Level, message: string, details: Record<string, unknown> | undefined): void {
     const extra = details === undefined ? '' : `,${detailsJson(details)}`
     const line = `[${this.#wallMs()},"${level}",${JSON.stringify(storable(String(message)))}${extra}]`
     this.#lines.push(line)

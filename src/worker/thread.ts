@@ -9,7 +9,7 @@ import type { MessagePort } from 'node:worker_threads'
 import { createJiti } from 'jiti'
 import { isMeantToThrow, UsageError } from '../core/errors.ts'
 import { encodePayload, isResponse } from '../core/payload.ts'
-import type { Log } from '../core/log.ts'
+import { type Level, type Log, logTo } from '../core/log.ts'
 import { type Limited, note } from '../http/feedback.ts'
 import { check } from '../http/status.ts'
 import type { ThreadContext } from '../tasks/task.ts'
@@ -45,7 +45,7 @@ export interface Answer {
 /** Messages from the thread. */
 export type FromThread =
   | { kind: 'ready' }
-  | { kind: 'log'; level: keyof Log; message: string; details: Record<string, unknown> | undefined }
+  | { kind: 'log'; level: Level; message: string; details: Record<string, unknown> | undefined }
   | { kind: 'progress'; done: number; total: number | undefined }
   | { kind: 'fetch'; id: number; wanted: ThreadRequest }
   | { kind: 'cancel'; id: number }
@@ -110,15 +110,14 @@ async function load(file: string, task: string): Promise<Handler> {
 }
 
 function logThrough(post: (message: FromThread) => void): Log {
-  const at = (level: keyof Log) => (message: string, details?: Record<string, unknown>) => {
+  return logTo((level, message, details) => {
     try {
       post({ kind: 'log', level, message, details })
     } catch {
       // Details that cannot be cloned are sent as text.
       post({ kind: 'log', level, message: String(message), details: { details: inspect(details) } })
     }
-  }
-  return { debug: at('debug'), info: at('info'), warn: at('warn'), error: at('error') }
+  })
 }
 
 /** Passes a handler's requests to the main thread, which holds the grants. */
@@ -149,8 +148,8 @@ class MainThread {
   readonly fetch: ThreadContext['fetch'] = async (input, init) => {
     const request = new Request(input, init)
     const { url, method, headers, redirect, mode, signal } = request
-    signal.throwIfAborted()
     const body = request.body === null ? null : await request.arrayBuffer()
+    signal.throwIfAborted()
     const id = this.#count++
     const answer = await new Promise<Answer>((resolve, reject) => {
       this.#waiting.set(id, { resolve: (given) => resolve(given as Answer), reject })

@@ -209,6 +209,14 @@ test('a missing thread module is reported at the start, and a compiled one is fo
   await own.close()
 })
 
+test('a request that a thread aborts while its body is read is not sent', async () => {
+  const fetched = vi.fn<() => undefined>()
+  const own = { ...around(), agent: { guard: { check: fetched } } as unknown as GuardedAgent }
+  const outcome = await new Attempt(handout({ kind: 'abort', url: 'http://vendor.example/' }), work(), own).run()
+  expect(outcome).toMatchObject({ kind: 'done', result: '"not wanted any more"' })
+  expect(fetched).not.toHaveBeenCalled()
+})
+
 describe.each(mainEngines)('$name', ({ store }) => {
   test('each request of a thread takes a grant of its own, is answered, and fails as outside of a thread', async () => {
     const seen: string[] = []
