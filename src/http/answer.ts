@@ -2,7 +2,7 @@
 import type { Response } from 'undici'
 import type { Answer } from '../vendors/answer.ts'
 import type { Reader } from '../vendors/reader.ts'
-import { readCapped, refusalBodyMs } from './capped.ts'
+import { readBody, refusalBodyMs } from './capped.ts'
 
 /** A larger body is not read: answers that refuse are small. */
 const bodyMax = 65_536
@@ -23,11 +23,10 @@ export async function answerOf(response: Response, reader: Reader): Promise<Answ
 }
 
 async function readCopy(response: Response): Promise<unknown> {
+  const { bytes, isWhole } = await readBody(response.clone(), bodyMax, refusalBodyMs)
   try {
-    const bytes = await readCapped(response.clone(), bodyMax, refusalBodyMs)
-    return bytes && (JSON.parse(new TextDecoder().decode(bytes)) as unknown)
+    return isWhole ? (JSON.parse(new TextDecoder().decode(bytes)) as unknown) : undefined
   } catch {
-    // It broke off, which the handler will notice when it reads, or it is no JSON.
     return undefined
   }
 }

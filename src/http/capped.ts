@@ -5,40 +5,48 @@ import { systemClock } from '../core/clock.ts'
 /** How long the body of an answer that refuses, or may refuse, is awaited. Mostly its status is enough. */
 export const refusalBodyMs = 2_000
 
+/** What was read of a body. */
+export interface ReadBody {
+  readonly bytes: Buffer
+  /** False: the body is longer, did not end in time, or broke off. */
+  readonly isWhole: boolean
+  /** The error with which it broke off; undefined: it did not. */
+  readonly failure: unknown
+}
+
 /**
- * Reads a body of at most `maxBytes`; if there is more, or it has not ended after `withinMs`, stops reading and returns
- * undefined.
+ * Reads a body until it ends, is longer than `maxBytes` (below 0: at once), or `withinMs` are over; then it stops reading. Never
+ * rejects. Counts a body that somebody else reads as empty.
  */
-export async function readCapped(
+export async function readBody(
   response: Response | UndiciResponse,
   maxBytes: number,
   withinMs = Infinity,
-): Promise<Buffer | undefined> {
-  if (Number(response.headers.get('content-length') ?? 0) > maxBytes) {
-    await response.body?.cancel().catch(() => {})
-    return undefined
-  }
-  const reader = response.body?.getReader()
+): Promise<ReadBody> {
+  const reader = response.body?.locked === true ? undefined : response.body?.getReader()
   const chunks: Uint8Array[] = []
-  let bytes = 0
-  let isStopped = false
+  let isWhole = true
+  let failure: unknown
   const stop = () => {
-    isStopped = true
+    isWhole = false
     // It is not awaited: the cancel of a copy waits for the other one, which the handler reads later.
     void reader?.cancel().catch(() => {})
   }
   // If this process was busy until now, the body may have arrived: it is read first.
-  const disarm = withinMs === Infinity ? undefined : systemClock.after(withinMs, () => setImmediate(stop))
+  const disarm = systemClock.after(withinMs, () => setImmediate(stop))
   try {
-    while (reader !== undefined) {
+    for (let left = maxBytes; reader !== undefined;) {
+      if (left < 0) stop()
       const { done, value } = await reader.read()
       if (done) break
-      bytes += value.byteLength
-      if (bytes > maxBytes) stop()
-      else chunks.push(value)
+      left -= value.byteLength
+      chunks.push(value)
     }
+  } catch (error) {
+    isWhole = false
+    failure = error
   } finally {
-    disarm?.()
+    disarm()
   }
-  return isStopped ? undefined : Buffer.concat(chunks)
+  return { bytes: Buffer.concat(chunks), isWhole, failure }
 }

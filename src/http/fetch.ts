@@ -1,11 +1,12 @@
 import type { Response as UndiciResponse } from 'undici'
-import { type Clock, systemClock } from '../core/clock.ts'
+import type { Clock } from '../core/clock.ts'
 import { AttemptError, codeOf, SluiceError, UsageError, textOfError } from '../core/errors.ts'
 import type { Limit } from '../limits/limit.ts'
 import type { Reader } from '../vendors/reader.ts'
 import type { GuardedAgent } from './agent.ts'
 import { type RequestCost, type Spending, StaleGrantError } from './allowance.ts'
 import { encodeBody } from './body.ts'
+import { readBody } from './capped.ts'
 import { loadClient } from './client.ts'
 import { failureFrom, note, pauseOf, readerFor, type Refusal, refusalBy, unansweredFailure } from './feedback.ts'
 import { answerOf } from './answer.ts'
@@ -155,23 +156,9 @@ const readOnMsMax = 100
 
 /** Frees the connection of an unused response: reads on when little is left and comes soon, else closes it. */
 async function discard(response: UndiciResponse): Promise<void> {
-  const reader = response.body?.getReader()
-  const disarm = systemClock.after(readOnMsMax, () => void reader?.cancel().catch(() => {}))
-  try {
-    // The header counts the bytes on the wire, not those after decompression.
-    const length = Number(response.headers.get('content-length') ?? Number.NaN)
-    let left = length <= readOnMax ? readOnMax : -1
-    while (left >= 0) {
-      const part = await reader?.read()
-      if (part === undefined || part.done) return
-      left -= part.value.byteLength
-    }
-    await reader?.cancel()
-  } catch {
-    // The response is not used, so its failure does not matter.
-  } finally {
-    disarm()
-  }
+  // The header counts the bytes on the wire, not those after decompression.
+  const length = Number(response.headers.get('content-length') ?? Number.NaN)
+  await readBody(response, length <= readOnMax ? readOnMax : -1, readOnMsMax)
 }
 
 /**

@@ -3,7 +3,7 @@ import { AttemptError } from '../core/errors.ts'
 import { span } from '../core/figures.ts'
 import { encodePayload, payloadBytesMax, payloadDepthMax } from '../core/payload.ts'
 import { hideKnown, redact } from '../core/redact.ts'
-import { readCapped } from './capped.ts'
+import { readBody } from './capped.ts'
 import { limitedBy } from './feedback.ts'
 import { statusError } from './status.ts'
 import type { RequestInput } from './input.ts'
@@ -115,10 +115,10 @@ async function exchange(
   const response = await options.fetch(urlOf(sent), { ...initOf(sent, options.jobId), ...mode, signal })
   if (!response.ok || limitedBy(response) !== undefined) throw await statusError(response, where)
   const maxBytes = input.maxResponseBytes ?? defaultMaxBytes
-  const bytes = await readCapped(response, maxBytes).catch((error: unknown) => {
-    throw brokenOffError(where, error)
-  })
-  if (bytes === undefined) {
+  const isLonger = Number(response.headers.get('content-length') ?? 0) > maxBytes
+  const { bytes, isWhole, failure } = await readBody(response, isLonger ? -1 : maxBytes)
+  if (failure !== undefined) throw brokenOffError(where, failure)
+  if (!isWhole) {
     throw new AttemptError(
       'SLUICE_RESPONSE_TOO_LARGE',
       `${where} answered ${response.status} with more than ${maxBytes} bytes. ` +

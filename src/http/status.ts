@@ -1,7 +1,6 @@
-import { systemClock } from '../core/clock.ts'
 import { AttemptError, UsageError } from '../core/errors.ts'
 import { redactText } from '../core/redact.ts'
-import { refusalBodyMs } from './capped.ts'
+import { readBody, refusalBodyMs } from './capped.ts'
 import { limitedBy, rateLimited } from './feedback.ts'
 
 /**
@@ -30,25 +29,8 @@ function isRetryable(status: number): boolean {
 
 /** Returns the beginning of the body, without secrets; if the body breaks off or stalls, of what was read until then. */
 async function readStart(response: Response): Promise<string> {
-  const chunks: Uint8Array[] = []
-  let bytes = 0
-  let disarm = () => {}
-  try {
-    const reader = response.body?.getReader()
-    disarm = systemClock.after(refusalBodyMs, () => void reader?.cancel().catch(() => {}))
-    while (reader !== undefined && bytes < readBytes) {
-      const { done, value } = await reader.read()
-      if (done) break
-      bytes += value.byteLength
-      chunks.push(value)
-    }
-    await reader?.cancel()
-  } catch {
-    // The status is known and decides; the text is a courtesy.
-  } finally {
-    disarm()
-  }
-  return redactText(new TextDecoder().decode(Buffer.concat(chunks).subarray(0, readBytes))).slice(0, shownCharacters)
+  const { bytes } = await readBody(response, readBytes - 1, refusalBodyMs)
+  return redactText(new TextDecoder().decode(bytes.subarray(0, readBytes))).slice(0, shownCharacters)
 }
 
 /**

@@ -129,6 +129,12 @@ test('a response over the cap is final, with or without an announced length', as
   expect((await send({ url: `${url}/told`, maxResponseBytes: 11 })).body).toBe('x'.repeat(11))
 })
 
+test('the answer to HEAD has no body, however long the one is that it announces', async () => {
+  const url = await httpServer((_, response) => void response.writeHead(200, { 'content-length': 5_000_000 }).end())
+  const { send } = sender()
+  expect(await send({ url, method: 'HEAD' })).toMatchObject({ status: 200, headers: { 'content-length': '5000000' } })
+})
+
 test('a silent server leads to a time-out, before and within the response', async () => {
   const url = await httpServer((request, response) => {
     if (request.url === '/half') response.write('half')
