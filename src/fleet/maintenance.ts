@@ -57,7 +57,9 @@ export interface Pruned {
   buckets?: number
 }
 
-/** One recurring task, done in portions: each is a transaction of its own, so that no lock outlives it. */
+/**
+ * One recurring task, done in portions: each is a call of its function, and a transaction of its own, so that no lock outlives it.
+ */
 interface Chore {
   name:
     | 'expire_holders'
@@ -75,9 +77,9 @@ interface Chore {
     | 'retire_buckets'
   everyMs: number
   dueMs: number
-  isOffPeak: boolean
-  /** Does one portion; its result has a truthy `more` when there may be more, which is passed to the next call. */
-  step(last: unknown, keep: RetentionInForce): Promise<Row>
+  /** Returns the arguments of the next portion. */
+  params(last: unknown, keep: RetentionInForce): unknown[]
+  /** What the last portion returned: if there may be more, it is truthy. */
   last: unknown
 }
 
@@ -96,18 +98,14 @@ export class Maintenance {
     this.#store = store
     this.#retention = retention
     this.#capUs = capUs
-    type Params = (last: unknown, keep: RetentionInForce) => unknown[]
+    type Params = Chore['params']
     const chore = (name: Chore['name'], everyMs: number, params: Params = () => []): Chore => ({
       name,
       everyMs,
-      isOffPeak: offPeak.has(name),
       // The first run comes soon after the start, at a different time in each worker of a fleet.
       dueMs: clock.monotonicMs() + clock.random() * Math.min(everyMs, minuteMs),
+      params,
       last: undefined,
-      step: async (last, keep) => {
-        const [row = {}] = await store.call(name, params(last, keep))
-        return { more: row[name], ...row }
-      },
     })
     const kept: Params = (_, { doneMs, failedMs }) => [doneMs, failedMs, capUs()]
     this.#chores = [
@@ -143,10 +141,11 @@ export class Maintenance {
     const keep = await this.#retention.inForce()
     const isOffPeak = isPruneTime(keep.prune, this.#store.clock.wallMs())
     for (const chore of due) {
-      chore.dueMs = beganMs + (chore.isOffPeak && !isOffPeak ? minuteMs : chore.everyMs)
-      if (chore.isOffPeak && !isOffPeak) continue
+      // Also if it fails: the next rounds do the others meanwhile.
+      chore.dueMs = beganMs + Math.min(minuteMs, 5 * chore.everyMs)
+      if (offPeak.has(chore.name) && !isOffPeak) continue
       await this.#work(chore, keep, beganMs + roundMs).catch((error: unknown) => this.#warnOfRole(error))
-      if (chore.last) chore.dueMs = beganMs
+      chore.dueMs = chore.last ? beganMs : beganMs + chore.everyMs
     }
   }
 
@@ -200,8 +199,9 @@ export class Maintenance {
   async #work(chore: Chore, keep: RetentionInForce, untilMs: number): Promise<Row[]> {
     const answers: Row[] = []
     do {
-      const answer = await chore.step(chore.last, keep)
-      chore.last = answer['more']
+      const [answer = {}] = await this.#store.call(chore.name, chore.params(chore.last, keep))
+      // A function with a single value returns that.
+      chore.last = answer[chore.name] ?? answer['more']
       answers.push(answer)
     } while (chore.last && this.#store.clock.monotonicMs() < untilMs)
     return answers

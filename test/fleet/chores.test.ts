@@ -63,3 +63,21 @@ it('a round does a portion of each due chore, stops in time, continues in the ne
   await maintenance.run()
   expect(asked).toEqual(['delete_read_arrivals', 'delete_idempotency_keys', ...all.slice(5)])
 })
+
+it('a chore that fails each time does not keep a worker from the others', async () => {
+  let nowMs = 0
+  const asked: string[] = []
+  const call = async (_: string, sql: string) => {
+    if (sql.includes('expire_holders')) throw new Error('broken')
+    asked.push(sql)
+    return []
+  }
+  const store = storeOn({ call } as unknown as Db, {
+    clock: { ...systemClock, monotonicMs: () => nowMs, random: () => 0 },
+  })
+  const maintenance = new Maintenance(store, new RetentionSettings(store, {}))
+  await expect(maintenance.run()).rejects.toThrow('broken')
+  nowMs += 2_000
+  await maintenance.run()
+  expect(asked.filter((sql) => sql.includes('delete_read_arrivals'))).toHaveLength(1)
+})
