@@ -29,7 +29,7 @@ const uses: Record<string, string[]> = {
   report: ['core'],
   generated: [],
   db: ['core', 'report', 'generated'],
-  vendors: [],
+  vendors: ['core'],
   limits: ['core', 'vendors', 'db', 'generated'],
   gates: ['core', 'report', 'db', 'limits', 'generated'],
   store: ['core', 'db', 'limits', 'gates', 'generated'],

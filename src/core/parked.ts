@@ -1,4 +1,5 @@
 /** Parked jobs, lanes and buckets, on whose data claims failed, and their words for people. */
+import { quoted } from './printable.ts'
 import { redactText } from './redact.ts'
 
 /** A thing that claims skip until it is released: a job, jobs of a task in a queue (a lane), or a limit's key (a bucket). */
@@ -59,6 +60,5 @@ const inWords: Record<Parked['kind'], (name: string) => [string, string[]]> = {
 export function parkedText({ kind, name, error, code, since }: Parked): string {
   const why = `${code === undefined ? '' : `${code}: `}${redactText(error).replaceAll(/\s+/g, ' ').slice(0, 200)}`
   const [what, flags] = inWords[kind](name)
-  const words = flags.map((word) => (/^[\w.:-]+$/.test(word) ? word : `'${word.replaceAll("'", String.raw`'\''`)}'`))
-  return `${what} since ${since.toISOString()} (${why}), \`sluice release ${words.join(' ')}\``
+  return `${what} since ${since.toISOString()} (${why}), \`sluice release ${flags.map(quoted).join(' ')}\``
 }

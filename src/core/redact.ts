@@ -105,6 +105,15 @@ export function redactText(text: string): string {
   return out
 }
 
+/**
+ * Returns the beginning of a value's text, at most so many characters, without secrets and as the store can keep it. It reads more
+ * than it keeps, because a secret that is cut in half is not recognised.
+ */
+export function storableText(value: unknown, charactersMax: number): string {
+  const shown = redactText(String(value).slice(0, 4 * charactersMax)).slice(0, charactersMax)
+  return shown.replaceAll('\u0000', '\ufffd').toWellFormed()
+}
+
 function redactOnce(text: string): string {
   const out = text
     .replace(privateKey, mark)

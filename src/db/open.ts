@@ -43,18 +43,14 @@ export interface StoreOptions {
 export async function openStore(options: StoreOptions): Promise<Opened> {
   const { clock, connections, listenUrl, schema, log = () => {} } = options
   const store = place(options.store, process.cwd())
-  const extra = {
-    clock,
-    ...(connections === undefined ? {} : { connections }),
-  }
   const own = { url: undefined, directUrl: undefined, owner: true, embedded: true }
   const server = { url: store, directUrl: listenUrl ?? store, owner: false, embedded: false }
-  if (isServer(store)) return { db: openPg({ url: store, listenUrl: server.directUrl, ...extra }), ...server }
-  const embedded = { clock, ...(schema === undefined ? {} : { schema }) }
+  if (isServer(store)) return { db: openPg({ url: store, listenUrl: server.directUrl, clock, connections }), ...server }
+  const embedded = { clock, schema }
   if (store === 'memory:') return { db: await openPglite(embedded), ...own }
   const served = (url: string): Opened => {
     const successor = new Successor(store, clock, log)
-    const db = openPg({ url, successor, ...extra })
+    const db = openPg({ url, successor, clock, connections })
     return {
       db,
       url,

@@ -15,7 +15,7 @@ export interface PgOptions {
   /** URL for LISTEN if `url` is a pooler in transaction mode. Default: `url`. */
   listenUrl?: string
   /** Connections for transactions and queries; 1 to 1000, default 10. The engine adds its own: see docs/deploying.md. */
-  connections?: number
+  connections?: number | undefined
   /** A statement without a reply after this many ms counts as lost, and its connection is closed. Default 10,000. */
   answerMs?: number
   clock: Clock

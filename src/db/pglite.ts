@@ -18,7 +18,7 @@ export interface PgliteOptions {
   dir?: string
   clock: Clock
   /** The schema to which a new database is going to be migrated. Default: none. */
-  schema?: string
+  schema?: string | undefined
   /** Called with a message about slow work, such as the first opening. */
   log?: (message: string) => void
 }

@@ -6,6 +6,7 @@ import { type Clock, systemClock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
 import { hideValue } from '../core/redact.ts'
 import { many } from '../core/figures.ts'
+import { env } from '../db/open.ts'
 import type { Sql, Store } from '../db/store.ts'
 import type { SluiceEvents } from '../report/events.ts'
 import { alarmText } from '../report/lines.ts'
@@ -242,7 +243,7 @@ function isSame(one: Pick<Reading, 'alarm' | 'subject'>, other: Pick<Reading, 'a
 }
 
 function webhookOf({ webhook }: AlarmOptions): string | undefined {
-  const url = webhook ?? (process.env['SLUICE_ALARM_WEBHOOK'] || undefined)
+  const url = webhook ?? env('SLUICE_ALARM_WEBHOOK')
   if (url === undefined) return undefined
   if (!URL.canParse(url) || !/^https?:$/.test(new URL(url).protocol))
     throw new UsageError(

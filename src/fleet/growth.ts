@@ -30,7 +30,7 @@ export class Growth {
 
   /** Returns true while it has watched for too short a time to know that a queue does not grow. */
   isNew(nowMs: number): boolean {
-    return !(nowMs - this.#firstMs >= 2 * stepMs)
+    return nowMs - this.#firstMs < 2 * stepMs
   }
 
   /**

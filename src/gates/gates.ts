@@ -12,11 +12,11 @@ import type { Sql, Store } from '../db/store.ts'
 /** The jobs that a gate holds back, and when; see the fields. */
 export interface GateOptions {
   /** Names or patterns (`*` for any text). Default: any queue. */
-  queues?: readonly string[]
+  queues?: readonly string[] | undefined
   /** Names or patterns (`*` for any text). Default: any task. */
-  tasks?: readonly string[]
+  tasks?: readonly string[] | undefined
   /** Jobs wait outside these hours. Default: they wait until the gate is removed. */
-  hours?: ParsedHours
+  hours?: ParsedHours | undefined
   /** For people; `why` shows it. 1 to 500 characters. */
   reason: string
 }
@@ -56,11 +56,8 @@ export async function removeGate(sql: Sql, name: string): Promise<boolean> {
 }
 
 /** A rule that consists of hours alone, for the tasks and queues that it names. */
-export interface RuleGate {
+export interface RuleGate extends Omit<GateOptions, 'reason'> {
   name: string
-  tasks?: readonly string[] | undefined
-  queues?: readonly string[] | undefined
-  hours?: ParsedHours | undefined
 }
 
 /** How long a rule's gate lasts unless a worker with the rule renews it; in seconds. */
@@ -71,12 +68,7 @@ const ruleGateS = 60
  */
 export async function renewRuleGates(sql: Sql, rules: readonly RuleGate[]): Promise<void> {
   for (const { name, tasks, queues, hours } of rules) {
-    const options = {
-      ...(tasks === undefined ? {} : { tasks }),
-      ...(queues === undefined ? {} : { queues }),
-      ...(hours === undefined ? {} : { hours }),
-      reason: `rule ${name}`,
-    }
+    const options = { tasks, queues, hours, reason: `rule ${name}` }
     // Each version of a rule, and each of two rules with one name, has its own gate: what either closes is closed.
     const gate = `rule:${name}#${hash64(JSON.stringify(options)).slice(-6)}`
     await defineGate(sql, gate, options, ruleGateS)

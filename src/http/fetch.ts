@@ -283,9 +283,8 @@ async function readFeedback(
   options: FetchOptions,
   reader: Reader,
 ): Promise<void> {
-  const capMs = options.maxHoldMs === undefined ? {} : { capMs: options.maxHoldMs }
   const wallMs = options.clock.wallMs()
-  const reading = reader.read(await answerOf(response, reader), { wallMs, ...capMs })
+  const reading = reader.read(await answerOf(response, reader), { wallMs, capMs: options.maxHoldMs })
   options.allowance.recordCounts(reading.counts)
   const limited = pauseOf(reading)
   if (limited === undefined) {

@@ -165,13 +165,13 @@ function generalised(message: string): string {
     .slice(0, 200)
 }
 
-/** Formats the limits of a job: `limit crm for a1 is`, `limits crm for a1 and total are`. */
 const causes = {
   refused: 'the vendor demanded it',
   credential: 'the vendor rejects the credential',
   down: 'the vendor is down',
 } as const
 
+/** Formats the limits of a job: `limit crm for a1 is`, `limits crm for a1 and total are`. */
 function limitsInWords(buckets: readonly string[]): string {
   const all = buckets.map((bucket) => bucket.replace(':', ' for ')).join(' and ')
   return buckets.length === 1 ? `limit ${all} is` : `limits ${all} are`

@@ -1,4 +1,5 @@
 /** The parts of a vendor's answer that are read, and the result. */
+import { present } from '../core/fields.ts'
 
 /** A response, as far as it can be read: any `fetch` response fits. */
 export interface Answer {
@@ -87,6 +88,5 @@ export function cleanCount({ policy, unit = 'other', ...given }: Partial<Figures
   if (limit === undefined && remaining === undefined && resetMs === undefined) return undefined
   const windowMs = wholeIn(given.windowMs, 1)
   const isFixed = given.isFixed === true ? true : undefined
-  const all: Figures = { policy, unit, limit, remaining, resetMs, windowMs, isFixed }
-  return Object.fromEntries(Object.entries(all).filter(([, value]) => value !== undefined)) as unknown as Count
+  return present({ policy, unit, limit, remaining, resetMs, windowMs, isFixed })
 }

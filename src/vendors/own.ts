@@ -1,4 +1,5 @@
 /** Checks what a function of the user's returns about an answer: it may be JavaScript, and wrong. */
+import { present } from '../core/fields.ts'
 import { type Answer, cleanCount, type Count, countUnits, type Reading, type Refusal, shortText } from './answer.ts'
 import { minWaitMs, type Moment, wholeMs } from './time.ts'
 
@@ -21,11 +22,11 @@ function refusalOf(given: unknown, { status }: Answer, at: Moment): Refusal | un
   const { waitMs, policy, reason } = given as Loose<Refusal>
   const wholeWait = wholeMs(numberOf(waitMs), at)
   const name = shortText(policy)
-  return {
-    ...(wholeWait === undefined ? {} : { waitMs: Math.max(wholeWait, minWaitMs) }),
-    ...(name === undefined ? {} : { policy: name }),
+  return present({
+    waitMs: wholeWait === undefined ? undefined : Math.max(wholeWait, minWaitMs),
+    policy: name,
     reason: shortText(reason) ?? (name === undefined ? String(status) : `${status} (${name})`),
-  }
+  })
 }
 
 function countOf(given: unknown, at: Moment): Count | undefined {
@@ -46,13 +47,12 @@ function countOf(given: unknown, at: Moment): Count | undefined {
 export function checkedReading(read: ReadAnswer, answer: Answer, at: Moment): Reading {
   try {
     const { refused, counts, credential } = (read(answer) ?? {}) as Loose<Reading>
-    const refusal = refusalOf(refused, answer, at)
     const list: unknown[] = Array.isArray(counts) ? counts.slice(0, countsMax) : []
-    return {
-      ...(refusal === undefined ? {} : { refused: refusal }),
+    return present({
+      refused: refusalOf(refused, answer, at),
       counts: list.flatMap((count) => countOf(count, at) ?? []),
-      ...(credential === 'rejected' || credential === 'forbidden' ? { credential } : {}),
-    }
+      credential: (['rejected', 'forbidden'] as const).find((known) => known === credential),
+    })
   } catch {
     return { counts: [] }
   }

@@ -1,4 +1,5 @@
 /** Reads answers by the table. It may only tighten: what is malformed counts as absent, and nothing is ever thrown. */
+import { present } from '../core/fields.ts'
 import { type Answer, type Count, cleanCount, type Reading, type Refusal, shortText } from './answer.ts'
 import { checkedReading, type ReadAnswer } from './own.ts'
 import {
@@ -108,11 +109,11 @@ function refusalOf(row: RefusalRow, answer: Answer, counts: readonly Count[], at
   const policy = row.policy ?? firstText(answer, row.policyAt) ?? exhausted.find((count) => count.policy)?.policy
   // A stated 0 is a rounding, or a mistake: what else is known counts before it.
   const waitMs = (statedMs || undefined) ?? resetOf(counts, policy) ?? row.otherwiseMs ?? statedMs
-  return {
-    ...(waitMs === undefined ? {} : { waitMs: Math.min(Math.max(waitMs, minWaitMs), at.capMs) }),
-    ...(policy === undefined ? {} : { policy }),
+  return present({
+    waitMs: waitMs === undefined ? undefined : Math.min(Math.max(waitMs, minWaitMs), at.capMs),
+    policy,
     reason: policy === undefined ? String(answer.status) : `${answer.status} (${policy})`,
-  }
+  })
 }
 
 /** Returns both refusals as one: the name from the first that has one, and the longer wait. */
@@ -120,22 +121,10 @@ function joinRefusals(one: Refusal | undefined, other: Refusal | undefined): Ref
   if (one === undefined || other === undefined) return one ?? other
   const waitMs = most([one, other].flatMap((each) => each.waitMs ?? []))
   const named = one.policy === undefined ? other : one
-  return { ...named, ...(waitMs === undefined ? {} : { waitMs }) }
+  return present({ ...named, waitMs })
 }
 
 const credentials: Readonly<Record<number, 'rejected' | 'forbidden'>> = { 401: 'rejected', 403: 'forbidden' }
-
-function readingOf(
-  refused: Refusal | undefined,
-  counts: readonly Count[],
-  credential: 'rejected' | 'forbidden' | undefined,
-): Reading {
-  return {
-    ...(refused === undefined ? {} : { refused }),
-    counts,
-    ...(credential === undefined ? {} : { credential }),
-  }
-}
 
 function sourcesOf({ where, wait, refill, policyAt }: RefusalRow): Source[] {
   return [...Object.keys(where ?? {}), ...(wait ?? []), ...Object.values(refill ?? {}), ...(policyAt ?? [])]
@@ -177,15 +166,16 @@ export function readerOf(given: readonly (Answers | undefined)[]): Reader {
     const refused = refusalRows
       .map((row) => refusalOf(row, answer, counts, at))
       .reduce<Refusal | undefined>(joinRefusals, undefined)
-    return own.reduce(
-      (table, one) => {
-        const mine = checkedReading(one, answer, at)
-        const both = joinRefusals(mine.refused, table.refused)
-        const credential = mine.credential ?? (both === undefined ? table.credential : undefined)
-        return readingOf(both, [...table.counts, ...mine.counts], credential)
-      },
-      readingOf(refused, counts, refused === undefined ? credentialOf(answer) : undefined),
-    )
+    const credential = refused === undefined ? credentialOf(answer) : undefined
+    return own.reduce<Reading>((table, one) => {
+      const mine = checkedReading(one, answer, at)
+      const both = joinRefusals(mine.refused, table.refused)
+      return present({
+        refused: both,
+        counts: [...table.counts, ...mine.counts],
+        credential: mine.credential ?? (both === undefined ? table.credential : undefined),
+      })
+    }, present({ refused, counts, credential }))
   }
   return { needsBody, read }
 }

@@ -8,7 +8,7 @@ export const defaultCapMs = 3_600_000
 /** Options for reading an answer; the defaults suit most vendors. */
 export interface TimeOptions {
   /** The longest time that is accepted, in ms; default 1 hour, at least 1 s. */
-  readonly capMs?: number
+  readonly capMs?: number | undefined
   /** Wall time in ms since 1970, used for dates and instants only when the answer has no usable `Date` of its own. */
   readonly wallMs?: number
 }

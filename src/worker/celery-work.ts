@@ -1,5 +1,6 @@
 /** The options of `absorb`: the queues of Celery that a worker reads. */
 import { UsageError } from '../core/errors.ts'
+import { checkFields } from '../core/fields.ts'
 import { fits } from '../core/pattern.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
 import { env } from '../db/open.ts'
@@ -32,8 +33,7 @@ const fields = ['queues', 'events', 'trackStarted', 'routes', 'keyPrefix', 'visi
 export function celeryWork(given: readonly string[] | CeleryWork): CeleryWork {
   const work = Array.isArray(given) ? { queues: given as readonly string[] } : (given as CeleryWork)
   const bad = (why: string) => new UsageError('SLUICE_BAD_OPTION', `celery: ${why}`)
-  for (const name of Object.keys(work))
-    if (!fields.includes(name)) throw bad(`unknown field "${name}"; the fields are ${fields.join(', ')}`)
+  checkFields('SLUICE_BAD_OPTION', '`celery`', work, fields)
   const { queues, events = false, trackStarted = false, routes = {}, keyPrefix = '', visibilityTimeout } = work
   if (!Array.isArray(queues) || queues.length === 0) throw bad('`queues` is a list of at least one queue')
   for (const queue of queues as unknown[])

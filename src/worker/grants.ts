@@ -76,8 +76,6 @@ export class StoreGrants implements Grants {
   readonly #settled: (number | null)[]
   /** Buckets whose use was reported to the second limiter. */
   readonly #reported = new Set<number>()
-  /** Limits that were settled. */
-  readonly #learned = new Set<string>()
 
   constructor(options: GrantsOptions) {
     const { store, storeClock, peer, job, grantMs } = options
@@ -153,8 +151,10 @@ export class StoreGrants implements Grants {
         const settle = () => store.call<{ lost: boolean }>('settle_attempt', [...params, capUs])
         const [row] = await repeatAfterParking(store, this.#buckets, settle)
         if (row?.lost !== false) throw jobLostError()
+        const isFirst = this.#settled[at] === null
         for (const [i, own] of this.#names.entries()) if (own === name) this.#settled[i] ??= units
-        return this.#learn(name, at, units, sum)
+        if (isFirst) this.#learn(name, at, units, sum)
+        return
       } catch (error) {
         if (!isTransient(error) && !(error instanceof StoreError)) throw error
         await clock.sleep(retryPauseMs(failures++, clock.random()), signal)
@@ -182,15 +182,14 @@ export class StoreGrants implements Grants {
   }
 
   /**
-   * Learns the cost of a job's input. If there were several requests, each is assumed to have used the same part. Only
-   * the first settlement of a limit counts.
+   * Learns the cost of a job's input from the first settlement of a limit. If there were several requests, each is
+   * assumed to have used the same part.
    */
   #learn(name: string, at: number, units: number, took: number): void {
     const { estimates, limits, job } = this.#options
     const limit = limits.find((each) => each.name === name)
-    if (limit?.learn === undefined || this.#learned.has(name)) return
-    this.#learned.add(name)
-    if (took > 0) estimates?.recordUse(job.task, limit, job.input, (units * (this.#costs[at] ?? 1)) / took)
+    if (limit?.learn !== undefined && took > 0)
+      estimates?.recordUse(job.task, limit, job.input, (units * (this.#costs[at] ?? 1)) / took)
   }
 
   /** Returns what was charged and settled, as far as it differs from the job's costs. */

@@ -4,7 +4,7 @@
  * attempt.
  */
 import { type Level, type Log, logTo } from '../core/log.ts'
-import { redactField, redactText } from '../core/redact.ts'
+import { redactField, redactText, storableText } from '../core/redact.ts'
 import type { Store } from '../db/store.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 
@@ -13,8 +13,6 @@ const linesMax = 100
 const bytesMax = 8_192
 /** Characters of a message, and of its details as JSON. */
 const charactersMax = 500
-/** A secret that is cut in half is not recognised, so more is read than is kept. */
-const readMax = 4 * charactersMax
 /** The most attempts whose notes one round writes: the next one writes the others. */
 const roundMax = 200
 
@@ -60,7 +58,7 @@ export class Notes {
 
   #keep(level: Level, message: string, details: Record<string, unknown> | undefined): void {
     const extra = details === undefined ? '' : `,${detailsJson(details)}`
-    const line = `[${this.#wallMs()},"${level}",${JSON.stringify(storable(String(message)))}${extra}]`
+    const line = `[${this.#wallMs()},"${level}",${JSON.stringify(storableText(message, charactersMax))}${extra}]`
     this.#lines.push(line)
     this.#bytes += Buffer.byteLength(line)
     while (this.#lines.length > linesMax || this.#bytes > bytesMax) {
@@ -69,10 +67,6 @@ export class Notes {
     }
     this.#changed()
   }
-}
-
-function storable(text: string): string {
-  return redactText(text.slice(0, readMax)).slice(0, charactersMax).replaceAll('\u0000', '\ufffd').toWellFormed()
 }
 
 /** Returns details as JSON without secrets; details that are too long, or that JSON cannot express, as a text. */
@@ -84,7 +78,7 @@ function detailsJson(details: Record<string, unknown>): string {
     })
     // Names of fields are as they were given. The store refuses NUL, and half of a character.
     const isStorable = json.length <= charactersMax && !/\\u(?:0000|d[89a-f])/.test(json)
-    return isStorable ? json : JSON.stringify(storable(json))
+    return isStorable ? json : JSON.stringify(storableText(json, charactersMax))
   } catch {
     return JSON.stringify('(not expressible as JSON)')
   }

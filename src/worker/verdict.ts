@@ -5,7 +5,7 @@ import type { Outcome } from '../claim/finish/finish.ts'
 import type { Clock } from '../core/clock.ts'
 import { AttemptError, isLikeError, SluiceError, textOfThrown } from '../core/errors.ts'
 import { span } from '../core/figures.ts'
-import { redactText } from '../core/redact.ts'
+import { storableText } from '../core/redact.ts'
 import { delayMs, waitMaxMs } from '../core/retry.ts'
 import type { Refusal } from '../http/feedback.ts'
 import { minWaitMs } from '../vendors/time.ts'
@@ -97,10 +97,10 @@ export function describe(error: unknown): string {
   // The code that programs look for is often that of a cause: "fetch failed" has ECONNREFUSED below it.
   for (let at = stored.cause; stored.code === undefined && at !== undefined; at = at.cause)
     if (at.code !== undefined) stored.code = at.code
-  for (const drop of [dropCause, halveStack, dropStack, halveMessage, halveMessage]) {
+  for (const shorten of shortenings) {
     const json = JSON.stringify(stored)
     if (Buffer.byteLength(json) <= errorBytesMax) return json
-    drop(stored)
+    shorten(stored)
   }
   return JSON.stringify(stored)
 }
@@ -119,13 +119,25 @@ interface StoredError {
 const charactersMax = 1_500
 /** A code or a name is a word. */
 const wordMax = 100
-/** More is read than is kept, because a secret that is cut in half is not recognised. */
-const readMax = 4 * charactersMax
 const causesMax = 3
+
+const shortenMessage = (error: StoredError) => {
+  error.message = error.message.slice(0, error.message.length / 3).toWellFormed()
+  delete error.cause
+}
+
+/** What an error that is too long loses, until it is short enough. */
+const shortenings: readonly ((error: StoredError) => void)[] = [
+  (error) => delete error.cause?.cause,
+  (error) => error.stack && (error.stack = error.stack.slice(0, charactersMax / 3).toWellFormed()),
+  (error) => delete error.stack,
+  shortenMessage,
+  shortenMessage,
+]
 
 function storedError(error: unknown, depth: number): StoredError {
   if (!isLikeError(error)) {
-    return { name: 'Error', message: storable(textOfThrown(error), charactersMax) }
+    return { name: 'Error', message: storableText(textOfThrown(error), charactersMax) }
   }
   type Field = 'name' | 'message' | 'stack' | 'code' | 'status' | 'cause' | 'errors'
   const own = error as { [field in Field]?: unknown }
@@ -134,39 +146,12 @@ function storedError(error: unknown, depth: number): StoredError {
   const cause = own.cause ?? (Array.isArray(errors) && types.isNativeError(errors[0]) ? errors[0] : undefined)
   const message = own.message === '' && isLikeError(cause) ? cause.message : own.message
   return {
-    name: storable(name ?? 'Error', wordMax),
-    message: storable(message, charactersMax),
-    ...(typeof code === 'string' ? { code: storable(code, wordMax) } : {}),
+    name: storableText(name ?? 'Error', wordMax),
+    message: storableText(message, charactersMax),
+    ...(typeof code === 'string' ? { code: storableText(code, wordMax) } : {}),
     ...(typeof status === 'number' && Number.isFinite(status) ? { status } : {}),
     // A cause has its message; where it came from is mostly where the error came from.
-    ...(stack && depth === 0 ? { stack: storable(stack, charactersMax) } : {}),
+    ...(stack && depth === 0 ? { stack: storableText(stack, charactersMax) } : {}),
     ...(isLikeError(cause) && depth < causesMax ? { cause: storedError(cause, depth + 1) } : {}),
   }
-}
-
-function storable(value: unknown, most: number): string {
-  return (
-    redactText(String(value).slice(0, readMax))
-      // First, because a cut may leave half of a character.
-      .slice(0, most)
-      .replaceAll('\u0000', '\ufffd')
-      .toWellFormed()
-  )
-}
-
-function dropCause(error: StoredError): void {
-  delete error.cause?.cause
-}
-
-function halveStack(error: StoredError): void {
-  if (error.stack !== undefined) error.stack = error.stack.slice(0, charactersMax / 3).toWellFormed()
-}
-
-function dropStack(error: StoredError): void {
-  delete error.stack
-}
-
-function halveMessage(error: StoredError): void {
-  error.message = error.message.slice(0, error.message.length / 3).toWellFormed()
-  delete error.cause
 }
