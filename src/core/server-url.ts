@@ -34,7 +34,8 @@ export function decodedPart(part: string, bad: BadUrl): string {
 export function hostsOf(list: string, usual: number, bad: BadUrl): Host[] {
   return list.split(',').map((one) => {
     const [, host = '', port] = /^(\[[^\]]+\]|[^:]*)(?::(\d{1,5}))?$/.exec(one) ?? []
-    if (host === '') throw bad('a host in it is empty, or its port is no number')
+    if (host === '' || Number(port ?? 1) > 65_535)
+      throw bad('a host in it is empty, or its port is no number up to 65535')
     return { host: host.replace(/^\[|\]$/g, ''), port: Number(port ?? usual) }
   })
 }

@@ -36,6 +36,7 @@ describe('the URL of a RabbitMQ', () => {
     'http://h',
     'amqp://',
     'amqp://h:port',
+    'amqp://h:99999',
     'amqp://h/a/b',
     'amqp://%zz@h',
     'amqp://h?heartbeat=0',

@@ -24,6 +24,7 @@ describe('the URL of a Redis', () => {
     'redis://',
     'redis://h/x',
     'redis://h:port',
+    'redis://h:65536',
     'redis+sentinel://h:1',
     'redis+cluster://h/1',
     'rediss://h?ca=/nowhere.pem',
