@@ -1,4 +1,5 @@
 /** Events of a program: what happened to jobs, limits and connections, with types. `docs/logs.md` lists them. */
+import { types } from 'node:util'
 import { UsageError } from '../core/errors.ts'
 import { checkFields } from '../core/fields.ts'
 
@@ -221,7 +222,7 @@ export class Listeners {
     for (const listener of this.#byName.get(name) ?? []) {
       try {
         const returned = (listener as Listener<Name>)(event)
-        if (returned instanceof Promise) returned.catch((error: unknown) => this.#failed(name, error))
+        if (types.isPromise(returned)) returned.catch((error: unknown) => this.#failed(name, error))
       } catch (error) {
         this.#failed(name, error)
       }

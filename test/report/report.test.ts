@@ -1,3 +1,4 @@
+import { runInNewContext } from 'node:vm'
 import { expect, it, vi } from 'vitest'
 import { hideValue } from '../../src/core/redact.ts'
 import { writtenLog } from '../../src/report/format.ts'
@@ -117,6 +118,13 @@ it('a listener that throws or rejects is logged, and the others are called', asy
   expect(lines.filter(({ message }) => message === 'a listener of the event "held" failed')).toHaveLength(2)
   expect(() => report.on('nosuch' as 'held', heard)).toThrow('`sluice.on` has no "nosuch"; there are started, ')
   expect(() => report.on('completed' as 'held', heard)).toThrow('here it is `done`; there are')
+})
+
+it('a promise of another realm, as in the sandbox of a test runner, is awaited like any other', async () => {
+  const { lines, report } = stage()
+  report.on('held', runInNewContext(`async () => { throw new Error('elsewhere') }`) as () => void)
+  report.emit('held', { limits: ['crm'], forMs: 15_000, why: '429 from crm.example', cause: 'refused' })
+  await vi.waitFor(() => expect(lines.at(-1)?.message).toBe('a listener of the event "held" failed'))
 })
 
 it('a logger that throws ends nothing', () => {
