@@ -33,8 +33,15 @@ const causeMaxMs = 1_000
 /** The code with which the server's administrator, or its shutdown, closes a connection. */
 const forced = 320
 
-/** The server's code of a refusal: a declaration, a message or a login that it does not accept. Undefined: it refused nothing. */
+/** The client cannot write a command: a name is too long, for example. It would fail each time. */
+class UnwritableError extends Error {}
+
+/**
+ * The server's code of a refusal: a declaration, a message or a login that it does not accept; 0: a command that the client cannot
+ * write. Undefined: nothing was refused.
+ */
 export function refusalOf(error: unknown): number | undefined {
+  if (error instanceof UnwritableError) return 0
   const code = codeOf(error)
   return typeof code === 'number' && code >= 300 && code !== forced ? code : undefined
 }
@@ -45,6 +52,7 @@ export function refusalOf(error: unknown): number | undefined {
  */
 export async function causeOf(error: unknown, { lost }: Session): Promise<Error> {
   if (refusalOf(error) !== undefined) return error as Error
+  if (error instanceof TypeError || error instanceof RangeError) return new UnwritableError(error.message)
   const nothing = systemClock.sleep(causeMaxMs, undefined, false)
   return (await Promise.race([lost, nothing])) ?? (error as Error)
 }

@@ -175,6 +175,17 @@ describe('declarations', () => {
       await broker.publish({ exchange: 'amq.topic', routingKey, body: Buffer.from('1') })
   })
 
+  it('with a name that AMQP cannot carry are refused at once', async () => {
+    const broker = await open(host.url)
+    const name = 'x'.repeat(256)
+    const refused = { code: 'SLUICE_BROKER_REFUSED' }
+    await expect(broker.declare({ queues: [{ name }] })).rejects.toMatchObject(refused)
+    const binding = { exchange: 'amq.topic', to: { exchange: 'amq.fanout' }, routingKey: name }
+    await expect(broker.declare({ bindings: [binding] })).rejects.toMatchObject(refused)
+    await expect(broker.consume(name, { prefetch: 1 }, () => {})).rejects.toMatchObject(refused)
+    expect(await broker.findQueue(name)).toBeUndefined()
+  })
+
   it('are repeated on each connection, those that are refused by now left out', async () => {
     const { proxy, url } = await throughProxy()
     const broker = await open(url)
