@@ -151,6 +151,11 @@ class Connections implements Broker {
       cancelled: () => void this.#consumers.delete(subscription),
     })
     await subscription.open(readyMaxMs)
+    // The broker was closed meanwhile. Otherwise the subscription would be tried again for ever.
+    if (this.#isClosed) {
+      await subscription.cancel()
+      throw closedError()
+    }
     this.#consumers.add(subscription)
     return subscription
   }

@@ -151,6 +151,15 @@ describe('the end', () => {
     await drained
     await expect(broker.publish(to('silent', '1'))).rejects.toMatchObject({ code: 'SLUICE_CLOSED' })
   })
+
+  it('of a broker is the end of a consumer that is just beginning', async () => {
+    const broker = await open(host.url)
+    await broker.declare({ queues: [{ name: 'ending' }] })
+    await collect(broker, 'ending')
+    const begun = later(broker.consume('ending', { prefetch: 1 }, () => {}))
+    await broker.close()
+    await expect(begun).rejects.toMatchObject({ code: 'SLUICE_CLOSED' })
+  })
 })
 
 describe('declarations', () => {
