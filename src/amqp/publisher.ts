@@ -164,12 +164,13 @@ export class Publisher {
     for (const entry of sent) entry.isAgain = entry.wasSent
     this.#sent.clear()
     this.#waiting = [...sent, ...this.#waiting]
-    for (const entry of sent)
-      if (entry.isAgain && entry.message.isOnce) this.#end(entry, lateError(entry, 'the connection was lost'))
-    if (refusalOf(cause) === undefined) return
+    const isRefused = refusalOf(cause) !== undefined
     const [only, other] = sent
-    if (only !== undefined && other === undefined) this.#end(only, refusedError(cause))
-    else for (const entry of sent) entry.isSuspect = true
+    if (isRefused && only !== undefined && other === undefined) return this.#end(only, refusedError(cause))
+    for (const entry of sent) {
+      entry.isSuspect ||= isRefused
+      if (entry.isAgain && entry.message.isOnce) this.#end(entry, lateError(entry, 'the connection was lost'))
+    }
   }
 
   /** Resolves when all messages are confirmed, or given up. */

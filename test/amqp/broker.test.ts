@@ -77,6 +77,8 @@ describe('a broker', () => {
     await Promise.all(sent.filter((_, i) => i !== 7))
     await until(() => new Set(texts).size === 29)
     await broker.publish(to('mixed', 'after'))
+    const once = { ...to('mixed', 'once'), exchange: 'missing', isOnce: true }
+    await expect(broker.publish(once)).rejects.toMatchObject({ code: 'SLUICE_BROKER_REFUSED' })
   })
 
   it('rejects what it cannot send in time, and says whether it may have arrived', async () => {
