@@ -97,11 +97,6 @@ export class Link {
     return new StoreError('SLUICE_BROKER_UNREACHABLE', `there is no connection to RabbitMQ: ${why}`)
   }
 
-  /** Ends the connection, after which another one is opened. */
-  drop(cause: Error): void {
-    this.#session?.drop(cause)
-  }
-
   /** Closes it for good. */
   async close(): Promise<void> {
     this.#stop.abort()
