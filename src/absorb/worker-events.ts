@@ -168,7 +168,7 @@ export class WorkerEvents {
     // Several in one message are for tasks only.
     const [tasks, others] = [all.filter(isOfTask), all.filter((event) => !isOfTask(event))]
     const messages = [...(tasks.length > 0 ? [tasks] : []), ...others.map((one) => [one])]
-    const sent = messages.map((events) => post.announce(writeEvents(events), eventKey(events)))
+    const sent = messages.map(async (events) => post.announce(writeEvents(events), eventKey(events)))
     await Promise.all(sent).then(
       () => (this.#isFailing = false),
       (error: unknown) => {

@@ -190,7 +190,9 @@ function fieldsOf(
     const found = field(name)
     return typeof found === 'string' && found !== '' ? found : undefined
   }
-  const count = (value: unknown) => (typeof value === 'number' && value >= 0 ? value : undefined)
+  // Python's JSON, and doubles in headers, may be infinite.
+  const count = (value: unknown) =>
+    typeof value === 'number' && Number.isFinite(value) && value >= 0 ? value : undefined
   const [task, id] = [text('task'), text('id')]
   if (task === undefined || id === undefined) throw unreadableError('it has no name of a task, or no id')
   const [args = [], kwargs = {}, timelimit, chord = null] = ['args', 'kwargs', 'timelimit', 'chord'].map(field)

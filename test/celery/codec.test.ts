@@ -81,6 +81,12 @@ describe('a task of Celery', () => {
     expect((await readTask(firstGolden('numbers'))).args).toEqual([NaN, Infinity, -Infinity, 2n ** 60n, Infinity])
   })
 
+  it('is read without counts that are no numbers', async () => {
+    const body = Buffer.from('{"task": "add", "id": "a", "retries": Infinity, "timelimit": [Infinity, NaN]}')
+    const read = await readTask({ ...firstGolden('version1'), body })
+    expect(read).toMatchObject({ retries: 0, hardLimitS: undefined, softLimitS: undefined })
+  })
+
   it('is read by protocol 1', async () => {
     expect(await readTask(firstGolden('version1'))).toMatchObject({
       task: 'add',

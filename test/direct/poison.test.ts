@@ -7,7 +7,7 @@ import { freshBroker } from '../servers/rabbitmq.ts'
 import { until } from '../until.ts'
 import { direct } from './stage.ts'
 
-it('arguments nested thousands of levels deep harm no worker, though it shows them in events', async (context) => {
+it('arguments nested thousands of levels deep, and endless retries, harm no worker that shows them in events', async (context) => {
   const { url } = await freshBroker()
   const wire = await openWire(url, context)
   const seen: unknown[] = []
@@ -16,8 +16,10 @@ it('arguments nested thousands of levels deep harm no worker, though it shows th
   const deep = `${'['.repeat(20_000)}${']'.repeat(20_000)}`
   const json = { contentType: 'application/json', contentEncoding: 'utf-8' }
   await wire.raw({ ...json, headers: { task: 'note', id: 'deep' }, body: Buffer.from(`[[${deep}],{},{}]`) })
+  const endless = '{"task": "note", "id": "endless", "args": [2], "kwargs": {}, "retries": Infinity}'
+  await wire.raw({ ...json, headers: {}, body: Buffer.from(endless) })
   await wire.send('note', [1])
-  await until(() => seen.length === 2)
+  await until(() => seen.length === 3)
   expect(seen.some((one) => Array.isArray(one) && one[0] === 1)).toBe(true)
   await until(() => worker.running === 0)
 })
