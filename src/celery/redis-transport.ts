@@ -106,7 +106,10 @@ class RedisCarrier implements Carrier {
       await bind()
       return redis.send('BRPOP', [...lists, waitS])
     }
-    await bind()
+    await bind().catch(async (error: unknown) => {
+      await redis.close()
+      throw error
+    })
     const done = this.#listen(next, ends.signal, onMessage)
     const stop = async () => {
       this.#stops.delete(stop)

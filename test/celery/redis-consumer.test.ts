@@ -2,7 +2,7 @@ import { execFile } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
-import { openProducer, type Producer } from '../../src/celery/index.ts'
+import { openControl, openProducer, type Producer } from '../../src/celery/index.ts'
 import { heldIndexKey, heldKey } from '../../src/celery/kombu.ts'
 import { parkedKey } from '../../src/celery/held.ts'
 import {
@@ -208,4 +208,11 @@ describe('a worker of ours on Redis', () => {
     expect(sent.length).toBeGreaterThan(0)
     expect(sent.filter((one) => !seen.has(one))).toEqual([])
   })
+})
+
+it('requests to workers leave no connection if their user may not receive the answers', async () => {
+  await admin.send('ACL', ['SETUSER', 'narrow', 'on', '>secret', '~*', '&*', '+@all', '-sadd'])
+  const broker = redis.url.replace('://', '://narrow:secret@')
+  await expect(openControl({ broker })).rejects.toMatchObject({ code: 'SLUICE_REDIS_REFUSED' })
+  await until(async () => !String(await admin.send('CLIENT', ['LIST'])).includes('user=narrow'))
 })
