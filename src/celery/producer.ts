@@ -250,7 +250,7 @@ class CeleryProducer implements Producer {
     checkOptions(task, args, options)
     const { id = randomUUID(), kwargs = {}, link = [], linkError = [], headers = {}, expires } = options
     const nowMs = systemClock.wallMs()
-    const at = (time: Duration | Date) => (time instanceof Date ? time.getTime() : nowMs + durationMs(time))
+    const at = (time: Duration | Date) => instantOf(time, nowMs)
     const eta = options.eta ?? options.countdown
     return {
       ...blank,
@@ -349,6 +349,16 @@ const sendings: Readonly<Record<string, readonly [name: string, read: (value: un
   shadow: ['shadow', same],
   task_id: ['id', same],
   compression: ['compress', Boolean],
+}
+
+/** The end of the year 9999: Celery reads years of four digits. */
+const lastMs = 253_402_300_799_999
+
+/** @throws UsageError SLUICE_BAD_OPTION */
+function instantOf(time: Duration | Date, nowMs: number): number {
+  const ms = time instanceof Date ? time.getTime() : nowMs + durationMs(time)
+  if (ms >= 0 && ms <= lastMs) return ms
+  throw new UsageError('SLUICE_BAD_OPTION', 'countdown, eta and expires lead to an instant from 1970 to 9999')
 }
 
 function checkNames(options: DelayOptions): void {
