@@ -13,11 +13,14 @@ import { entriesOf } from './entries.ts'
 /** Lists the services, with what is in their queues. */
 export async function listServices(broker: Broker): Promise<ServiceLine[]> {
   const lines: ServiceLine[] = []
+  const sizes = new Map<string, Size>()
   for (const { service, at, handlers, steps, archive } of await entriesOf(broker)) {
     const line: ServiceLine = { service, at: new Date(at), handlers: [], retrying: [], archived: null }
     for (const { handler, pattern, queue } of handlers) {
-      const { messageCount, consumerCount } = await sizeOf(broker, queue)
-      line.handlers.push({ handler, pattern, queue, waiting: messageCount, isLive: consumerCount > 0 })
+      // A service may have thousands of handlers in one queue.
+      const size = sizes.get(queue) ?? (await sizeOf(broker, queue))
+      sizes.set(queue, size)
+      line.handlers.push({ handler, pattern, queue, waiting: size.messageCount, isLive: size.consumerCount > 0 })
     }
     for (const { stepMs, queue } of steps) {
       const { messageCount: count } = await sizeOf(broker, queue)
@@ -57,6 +60,8 @@ export async function findEvent(broker: Broker, clock: Clock, id: string): Promi
   return { event, at: new Date(time), routed, deliveries }
 }
 
-async function sizeOf(broker: Broker, queue: string): Promise<{ messageCount: number; consumerCount: number }> {
+type Size = NonNullable<Awaited<ReturnType<Broker['findQueue']>>>
+
+async function sizeOf(broker: Broker, queue: string): Promise<Size> {
   return (await broker.findQueue(queue)) ?? { messageCount: 0, consumerCount: 0 }
 }

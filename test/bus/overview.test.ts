@@ -3,6 +3,8 @@ import { execFile } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { expect, it } from 'vitest'
+import { directory } from '../../src/bus/entries.ts'
+import { listServices } from '../../src/bus/overview.ts'
 import { event, fail, on } from '../../src/index.ts'
 import { freshBroker } from '../servers/rabbitmq.ts'
 import { until } from '../until.ts'
@@ -85,4 +87,16 @@ it('reads what it understands of the entries that other programs and other relea
     { service: 'a', handlers: [{ handler: 'orders.paid' }] },
     { service: 'b', handlers: [known], retrying: [] },
   ])
+})
+
+it('looks once at the queue that handlers share', async () => {
+  const broker = await stranger((await freshBroker()).url)
+  expect(await listServices(broker)).toEqual([])
+  const handlers = ['a', 'b', 'c'].map((handler) => ({ handler, pattern: `x.${handler}`, queue: 'q' }))
+  const entry = { service: 's', at: new Date(0).toISOString(), handlers, steps: [], archive: null }
+  await broker.publish({ routingKey: directory, body: Buffer.from(JSON.stringify(entry)) })
+  const queues: string[] = []
+  broker.findQueue = async (queue) => void queues.push(queue)
+  expect(await listServices(broker)).toMatchObject([{ service: 's', handlers }])
+  expect(queues).toEqual(['q'])
 })
