@@ -7,7 +7,7 @@ import type { Clock } from '../core/clock.ts'
 import { RecentMap } from '../core/recent.ts'
 import { scripts } from '../generated/lua.ts'
 import { paceOf, type Rule } from '../limits/rule.ts'
-import { type RedisClient, Script } from '../redis/client.ts'
+import { checkReply, type RedisClient, Script } from '../redis/client.ts'
 
 /** Parameters of `Bookings`; see the fields. */
 export interface BookingsOptions {
@@ -70,10 +70,13 @@ export class Bookings {
     const fromMs = Math.min(waitMs === Infinity ? apartUs / 1_000 : waitMs, mostMs)
     const args = [count, apartUs, Math.ceil(fromMs * 1_000), mostMs * 1_000].map(String)
     const key = `${prefix}{limits}:r:${bucket}`
+    const reserve = async () => {
+      const [named, ...booked] = [await this.#script.run(redis, [key], args, answerMs, clock)].flat() as unknown[]
+      checkReply(named, key)
+      return booked.map(Number)
+    }
     // If there is no answer, they come back soon, and are tried again.
-    const assumeFree = () => [fromMs * 1_000, count]
-    const booked = (await this.#script.run(redis, [key], args, answerMs, clock).catch(assumeFree)) as unknown[]
-    const [firstUs = 0, some = 0] = booked.map(Number)
+    const [firstUs = 0, some = 0] = await reserve().catch(() => [fromMs * 1_000, count])
     if (some > 0) this.#until.set(bucket, clock.monotonicMs() + (firstUs + some * apartUs) / 1_000)
     // Messages beyond the most come back before it, and book again then.
     const laterMs = () => mostMs * (1 - clock.random() / 3)

@@ -5,6 +5,7 @@ import { delayMaxMs } from '../../src/amqp/delays.ts'
 import { systemClock } from '../../src/core/clock.ts'
 import { Bookings } from '../../src/direct/bookings.ts'
 import { limit } from '../../src/index.ts'
+import type { RedisClient } from '../../src/redis/client.ts'
 import { openRedis } from '../../src/redis/connect.ts'
 import { type RedisServer, startRedis } from '../servers/redis.ts'
 
@@ -20,11 +21,11 @@ afterAll(async () => {
   await server?.close()
 })
 
-function bookings() {
-  if (redis === undefined) throw new Error('there is a server')
+function bookings(client: RedisClient | undefined = redis) {
+  if (client === undefined) throw new Error('there is a server')
   const { rules } = limit('denied', { rate: '10/h' })
   const how = { clock: systemClock, rules: () => rules, mostMs: delayMaxMs }
-  return new Bookings({ ...how, redis, prefix: `${randomUUID()}:` })
+  return new Bookings({ ...how, redis: client, prefix: `${randomUUID()}:` })
 }
 
 it('are used as far ahead as the broker can let messages wait, however many are denied at once', async () => {
@@ -40,4 +41,13 @@ it('are used as far ahead as the broker can let messages wait, however many are 
   expect(Math.max(...all)).toBeLessThanOrEqual(delayMaxMs)
   const left = await some.book('a', 5, 1, 0)
   expect(left.every((ms) => ms >= (delayMaxMs * 2) / 3 - 1)).toBe(true)
+})
+
+it('come soon if Redis returns the reply to another command', async () => {
+  for (const reply of ['OK', ['decided', 'other', 1, 2]]) {
+    const some = bookings({ send: async () => reply })
+    const [first = 0, second] = await some.book('a', 2, 1, 1_000)
+    expect(first).toBe(1_000)
+    expect(second).toBeGreaterThan(first)
+  }
 })
