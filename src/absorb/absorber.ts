@@ -9,7 +9,7 @@ import { newId } from '../core/hash.ts'
 import { encodePayload } from '../core/payload.ts'
 import { isDataError } from '../claim/parking/parked.ts'
 import type { Store } from '../db/store.ts'
-import type { RedisClient } from '../redis/client.ts'
+import type { RedisConnection } from '../redis/connect.ts'
 import { type AnyTask, type Sender, tasksByName } from '../tasks/task.ts'
 import type { DepthOptions } from '../worker/depth.ts'
 import { type Call, callOf, revokedResult, timesOf, unknownTask } from './call.ts'
@@ -30,7 +30,7 @@ export interface AbsorberOptions {
   /** Celery's queues. */
   queues: readonly string[]
   /** Where results go; undefined: to the queues that the calls name (rpc). */
-  redis: RedisClient | undefined
+  redis: RedisConnection | undefined
   /** The queue of a task that follows another one and names none; undefined: that of the call. */
   queueOf(task: string): string | undefined
   /** Attempts at once, which `celery inspect stats` shows. */

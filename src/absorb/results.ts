@@ -1,4 +1,5 @@
 /** Sends results to the producers of Celery that wait for them, and the tasks that follow a result. */
+import { callRedis } from '../celery/redis-call.ts'
 import { resultKey, resultKeptS, resultMessage, type TaskResult, writeResult } from '../celery/result.ts'
 import { type TaskMessage, writeTask } from '../celery/task-message.ts'
 import { writeTime } from '../celery/time.ts'
@@ -6,7 +7,7 @@ import type { Clock } from '../core/clock.ts'
 import { isUnrouted } from '../amqp/publish-errors.ts'
 import { StoreError } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
-import { sendCommand, type RedisClient } from '../redis/client.ts'
+import type { RedisConnection } from '../redis/connect.ts'
 import {
   type Call,
   callOf,
@@ -29,12 +30,10 @@ export interface ResultsOptions {
   log: Log
   post: Post
   /** Where results go; undefined: to the queues that the calls name (rpc). */
-  redis: RedisClient | undefined
+  redis: RedisConnection | undefined
   /** The queue of a task that follows another one and names none; undefined: that of the call. */
   queueOf(task: string): string | undefined
 }
-
-const answerMaxMs = 10_000
 
 /** The way of results to their producers. The errors of its methods are those of the broker, or of Redis. */
 export class Results {
@@ -71,8 +70,8 @@ export class Results {
     if (redis !== undefined) {
       const text = writeResult(result, { ...about, date_done: writeTime(clock.wallMs()) })
       const key = resultKey(result.id)
-      await reach(() => sendCommand(redis, 'SETEX', [key, resultKeptS, text], answerMaxMs))
-      await reach(() => sendCommand(redis, 'PUBLISH', [key, text], answerMaxMs))
+      await reach(() => callRedis(redis, 'SETEX', [key, resultKeptS, text]))
+      await reach(() => callRedis(redis, 'PUBLISH', [key, text]))
     } else if (replyTo !== null) await post.reply(resultMessage(result), { exchange: '', routingKey: replyTo })
   }
 

@@ -3,7 +3,7 @@ import { randomUUID } from 'node:crypto'
 import { codeOf } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
 import { scripts } from '../generated/lua.ts'
-import { checkReply, hasLostReply, sendCommand, Script } from '../redis/client.ts'
+import { Script } from '../redis/client.ts'
 import type { RedisConnection } from '../redis/connect.ts'
 import type { Address } from './carrier.ts'
 import {
@@ -17,6 +17,7 @@ import {
   readEnvelope,
   readHeld,
 } from './kombu.ts'
+import { callRedis, callScript } from './redis-call.ts'
 
 /** A message that was taken. */
 export interface Taken {
@@ -28,7 +29,6 @@ export interface Taken {
 
 /** The list of messages that nobody can read, for people. */
 export const parkedKey = 'sluice.parked'
-const answerMaxMs = 10_000
 
 /** The messages that the workers of one Redis hold. */
 export class HeldMessages {
@@ -146,19 +146,12 @@ export class HeldMessages {
   }
 
   /** Runs a script, and resolves to what its reply has behind the first argument, which names the call. */
-  async #run(script: Script, lists: readonly string[], args: readonly string[]): Promise<unknown[]> {
+  #run(script: Script, lists: readonly string[], args: readonly string[]): Promise<unknown[]> {
     const keys = [heldKey, heldIndexKey, ...lists].map((key) => this.#prefix + key)
-    try {
-      const [named, ...values] = [await script.run(this.#redis, keys, args, answerMaxMs)].flat() as unknown[]
-      checkReply(named, args[0] ?? '')
-      return values
-    } catch (error) {
-      if (hasLostReply(error)) this.#redis.reset()
-      throw error
-    }
+    return callScript(this.#redis, script, keys, args, args[0] ?? '')
   }
 
   #call(command: string, key: string, ...more: readonly string[]): Promise<unknown> {
-    return sendCommand(this.#redis, command, [this.#prefix + key, ...more], answerMaxMs)
+    return callRedis(this.#redis, command, [this.#prefix + key, ...more])
   }
 }

@@ -4,7 +4,6 @@ import { systemClock } from '../core/clock.ts'
 import { StoreError, UsageError } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
 import { addressOf } from '../redis/address.ts'
-import { sendCommand } from '../redis/client.ts'
 import { openRedis, type RedisConnection } from '../redis/connect.ts'
 import type { Address, Carrier, Inbox } from './carrier.ts'
 import {
@@ -17,6 +16,7 @@ import {
   writeBinding,
   writeEnvelope,
 } from './kombu.ts'
+import { callRedis } from './redis-call.ts'
 import type { WireMessage } from './wire.ts'
 
 /** How to reach a Redis that is a broker; `prefix` stands before all keys (Celery's `global_keyprefix`). */
@@ -26,7 +26,6 @@ export interface RedisPlace {
   log: Log
 }
 
-const answerMaxMs = 10_000
 /** Redis answers by then, with a message or without; so that a connection that is gone is noticed. */
 const waitS = '1'
 const againAfterMs = 200
@@ -156,6 +155,6 @@ class RedisCarrier implements Carrier {
   }
 
   #call(command: string, key: string, ...args: readonly string[]): Promise<unknown> {
-    return sendCommand(this.#redis, command, [this.#place.prefix + key, ...args], answerMaxMs)
+    return callRedis(this.#redis, command, [this.#place.prefix + key, ...args])
   }
 }

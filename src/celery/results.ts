@@ -4,9 +4,9 @@ import { systemClock } from '../core/clock.ts'
 import { StoreError } from '../core/errors.ts'
 import { span } from '../core/figures.ts'
 import type { Log } from '../core/log.ts'
-import { sendCommand } from '../redis/client.ts'
 import type { RedisConnection } from '../redis/connect.ts'
 import type { Carrier } from './carrier.ts'
+import { callRedis } from './redis-call.ts'
 import { openPlace } from './redis-transport.ts'
 import { chordKey, isFinal, readResult, resultKeptS, resultKey, type TaskResult, unread } from './result.ts'
 
@@ -44,7 +44,6 @@ export interface Results {
 /** For how many tasks, the newest ones, unread results are kept. */
 const kept = 10_000
 const pollEveryMs = 50
-const answerMaxMs = 10_000
 
 /** The reports about the tasks that were sent. */
 class Board {
@@ -221,7 +220,7 @@ class RedisResults implements Results {
   }
 
   async countChord(groupId: string, members: number): Promise<void> {
-    await sendCommand(this.#redis, 'SETEX', [chordKey(groupId, '.s'), resultKeptS, String(members)], answerMaxMs)
+    await callRedis(this.#redis, 'SETEX', [chordKey(groupId, '.s'), resultKeptS, String(members)])
   }
 
   async close(): Promise<void> {

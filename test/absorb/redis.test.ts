@@ -3,6 +3,8 @@ import { fork } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { z } from 'zod'
+import { Chords } from '../../src/absorb/chord.ts'
+import { signature } from '../../src/celery/signature.ts'
 import { task } from '../../src/index.ts'
 import { startRedis, type RedisServer } from '../servers/redis.ts'
 import { connectRedis } from '../servers/resp.ts'
@@ -12,6 +14,16 @@ import { tasks } from './tasks.ts'
 import { brief } from '../v8.ts'
 
 const member = fileURLToPath(new URL('member.mjs', import.meta.url))
+
+it('a member of a chord is added again if Redis returns the reply to another command', async () => {
+  let resets = 0
+  const redis = { send: async () => 'OK', load: async () => {}, open: async () => {}, close: async () => {} }
+  const chords = new Chords({ ...redis, reset: () => void resets++ })
+  const result = { id: 'a', state: 'SUCCESS', value: 1, traceback: undefined }
+  const added = chords.add({ groupId: 'g', index: 0, result, body: signature('last') })
+  await expect(added).rejects.toMatchObject({ code: 'SLUICE_REDIS_ANSWER' })
+  expect(resets).toBe(1)
+})
 
 describe('a task that Python sends over Redis', () => {
   let redis: RedisServer
