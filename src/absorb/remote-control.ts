@@ -2,7 +2,7 @@
 import { type ControlRequest, isMeant, readRequest, replyExchange, writeReply } from '../celery/control.ts'
 import type { WireMessage } from '../celery/wire.ts'
 import type { Log } from '../core/log.ts'
-import type { LogicalTime } from './logical-time.ts'
+import type { LogicalTime } from '../celery/logical-time.ts'
 import type { Post } from './post.ts'
 
 /** Parameters of `RemoteControl`; see the fields. */

@@ -7,7 +7,7 @@ import { reprOf, writeTime } from '../celery/time.ts'
 import type { Clock } from '../core/clock.ts'
 import type { Log } from '../core/log.ts'
 import { version } from '../core/version.ts'
-import type { LogicalTime } from './logical-time.ts'
+import type { LogicalTime } from '../celery/logical-time.ts'
 import type { Post } from './post.ts'
 import type { Answers } from './remote-control.ts'
 

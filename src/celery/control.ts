@@ -87,13 +87,9 @@ export function writeReply(worker: string, value: unknown, at: { ticket: string;
 /** Reads a reply: the ticket of its request, and what each worker of it has answered. @throws SluiceError SLUICE_CELERY_MESSAGE */
 export async function readReply(
   found: WireMessage,
-): Promise<{ ticket: string | undefined; clock: number; workers: Record<string, unknown> }> {
-  const { ticket, clock } = found.headers
-  return {
-    ticket: typeof ticket === 'string' ? ticket : undefined,
-    clock: typeof clock === 'number' ? clock : 0,
-    workers: await readRecord(found, 'a reply'),
-  }
+): Promise<{ ticket: string | undefined; workers: Record<string, unknown> }> {
+  const { ticket } = found.headers
+  return { ticket: typeof ticket === 'string' ? ticket : undefined, workers: await readRecord(found, 'a reply') }
 }
 
 function message(text: string, headers: Record<string, unknown>, deliveryMode: 1 | 2): WireMessage {

@@ -8,6 +8,7 @@ import { type Duration, durationMs } from '../core/rate.ts'
 import type { Carrier } from './carrier.ts'
 import { openCarrier } from './connect.ts'
 import { readReply, replyExchange, requestExchange, writeRequest } from './control.ts'
+import { LogicalTime } from './logical-time.ts'
 
 /** The answer of each worker, by its name (`celery@host`). */
 export type Answers = Record<string, unknown>
@@ -71,13 +72,12 @@ export async function openControl(options: { broker?: string; keyPrefix?: string
 export async function controlOver(broker: Carrier, log: Log): Promise<Omit<Control, 'close'>> {
   const key = randomUUID()
   const waiting = new Map<string, (workers: Answers) => void>()
-  // Celery's logical time.
-  let time = 0
+  const time = new LogicalTime()
   const binding = { exchange: replyExchange, routingKey: key }
   await broker.receive({ queue: `${key}.${replyExchange}`, binding }, async (message) => {
     try {
-      const { ticket = '', clock, workers } = await readReply(message)
-      time = Math.max(time, clock)
+      time.recordTime(message.headers['clock'])
+      const { ticket = '', workers } = await readReply(message)
       waiting.get(ticket)?.(workers)
     } catch (error) {
       log.warn('an answer of a Celery worker is left out', { err: error })
@@ -88,10 +88,9 @@ export async function controlOver(broker: Carrier, log: Log): Promise<Omit<Contr
     const { workers, within = withinUsualMs, answers: wanted = workers?.length ?? Infinity } = options
     const withinMs = durationMs(within)
     const ticket = randomUUID()
-    time++
     const message = writeRequest(
       { method, arguments: given, destination: workers, ticket, replyTo: key },
-      { clock: time, expiresS: (systemClock.wallMs() + withinMs) / 1_000 },
+      { clock: time.nextTime(), expiresS: (systemClock.wallMs() + withinMs) / 1_000 },
     )
     const answers: Answers = {}
     const enough = new AbortController()

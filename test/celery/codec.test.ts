@@ -2,7 +2,9 @@ import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { eventKey, readEvents, writeEvents } from '../../src/celery/event.ts'
 import { isMeant, readReply, readRequest, writeReply, writeRequest } from '../../src/celery/control.ts'
+import type { Carrier } from '../../src/celery/carrier.ts'
 import { readJson, writeJson } from '../../src/celery/json.ts'
+import { controlOver } from '../../src/celery/remote.ts'
 import {
   CeleryTaskError,
   isFinal,
@@ -15,6 +17,8 @@ import {
 import { signature } from '../../src/celery/signature.ts'
 import { blank, readTask, type TaskMessage, writeTask } from '../../src/celery/task-message.ts'
 import { readTime, reprOf, writeTime } from '../../src/celery/time.ts'
+import type { WireMessage } from '../../src/celery/wire.ts'
+import { silent } from '../../src/core/log.ts'
 import { firstGolden, golden, goldenRedis } from './golden.ts'
 import { forAll, forAllInTime } from '../for-all.ts'
 
@@ -270,6 +274,26 @@ describe('remote control', () => {
       }
     },
   )
+})
+
+it('a request to workers has a later time than the replies before it, and none of them makes it endless', async () => {
+  const clocks: unknown[] = []
+  let reply: (message: WireMessage) => unknown = () => {}
+  const carrier: Carrier = {
+    publish: async () => {},
+    broadcast: async ({ headers }) => void clocks.push(headers['clock']),
+    receive: async (_, onMessage) => {
+      reply = onMessage
+      return async () => {}
+    },
+    close: async () => {},
+  }
+  const control = await controlOver(carrier, silent)
+  for (const clock of [7, Infinity, -1]) {
+    await reply(writeReply('a@h', {}, { ticket: 't', clock }))
+    await control.request('ping', {}, { within: 0 })
+  }
+  expect(clocks).toEqual([8, 9, 10])
 })
 
 describe('events', () => {

@@ -1,6 +1,6 @@
 /** Celery's logical time: each message has a later one than all messages that its sender has read. */
 
-/** The logical time of one worker. */
+/** The logical time of one worker, or of a program that controls workers. */
 export class LogicalTime {
   #now = 0
 
