@@ -265,7 +265,7 @@ const laws: Record<string, Law> = {
       const paths = files.map(({ path }) => path)
       const named = /`((?:src\/|test\/)?[\w-]+\/[\w./-]+\.(?:ts|sql|lua|mjs))`/g
       return files
-        .filter(({ path }) => /^(docs\/|src\/.*README|README|CONTRIBUTING)/.test(path) && path.endsWith('.md'))
+        .filter(({ path }) => /^(docs\/|test\/|src\/.*README|README|CONTRIBUTING)/.test(path) && path.endsWith('.md'))
         .flatMap(({ path, text }) => [...text.matchAll(named)].map(([, name = '']) => [path, name] as const))
         .filter(([, name]) => !paths.some((path) => path === name || path === `src/${name}`))
         .map(([path, name]) => `${path} names ${name}`)
