@@ -246,15 +246,19 @@ export class Bulk {
     const progress: BulkProgress = { done: 0, seen: 0 }
     const last = await this.#newest(search)
     if (last === undefined) return 0
+    let waitMs = 0
     for await (const { hits, seen } of this.#pages(search, { isDown: false, form: 'id', scan: scanMax, last })) {
       const ids = hits.map((row) => row['id'] as string)
       for (let at = 0; at === 0 || at < ids.length; at += most) {
-        if (options.signal?.aborted) return progress.done
         const some = ids.slice(at, at + most)
-        if (some.length > 0) progress.done += await act.run(some, states)
+        if (some.length > 0 && waitMs > 0) await systemClock.sleep(waitMs, options.signal)
+        if (options.signal?.aborted) return progress.done
+        if (some.length > 0) {
+          progress.done += await act.run(some, states)
+          waitMs = some.length * eachMs
+        }
         if (at + most >= ids.length) progress.seen += seen
         options.onProgress?.({ ...progress })
-        if (eachMs > 0) await systemClock.sleep(some.length * eachMs, options.signal)
       }
     }
     return progress.done

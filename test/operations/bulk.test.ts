@@ -193,6 +193,16 @@ for (const engine of mainEngines) {
       expect((await at.sluice.jobs.count({ state: 'cancelled', reason: 'wrong file' })).count).toBe(700)
     })
 
+    it('are changed at a rate: it waits before the next one, and not after the last', async () => {
+      for (let n = 0; n < 3; n++) await at.sluice.send(quiet, { n })
+      const stop = new AbortController()
+      const onProgress = () => stop.abort()
+      const { jobs } = at.sluice
+      expect(await jobs.cancelMany({ task: 'quiet' }, { rate: '1/h', signal: stop.signal, onProgress })).toBe(1)
+      expect(await jobs.cancelMany({ input: { n: 2 } }, { rate: '1/h' })).toBe(1)
+      expect((await jobs.count()).count).toBe(1)
+    })
+
     it('are retried in portions, in order, in turns with waiting jobs', async () => {
       const sent = await Promise.all(Array.from({ length: 600 }, (_, n) => at.sluice.send(quiet, { n })))
       await fail(sent, 'down')
