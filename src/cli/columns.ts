@@ -14,7 +14,9 @@ export function widthOf(): number | undefined {
 
 /** Aligns rows, the first of which is the heading. @param width the most characters of a line; undefined: no bound */
 export function aligned(rows: readonly (readonly string[])[], width?: number): string[] {
-  const natural = (rows[0] ?? []).map((_, column) => Math.max(...rows.map((row) => row[column]?.length ?? 0)))
+  const natural = (rows[0] ?? []).map((_, column) =>
+    rows.reduce((most, row) => Math.max(most, row[column]?.length ?? 0), 0),
+  )
   const widths = width === undefined ? natural : fitted(natural, width)
   return rows.map((row) =>
     row

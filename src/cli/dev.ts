@@ -9,7 +9,7 @@ import { UsageError } from '../core/errors.ts'
 import { env } from '../db/open.ts'
 import { loadedFiles, noTasks } from './config.ts'
 import type { Output } from './output.ts'
-import { nameOf, openSluice, type Settings, settingsOf } from './settings.ts'
+import { givenOptions, nameOf, openSluice, type Settings, settingsOf } from './settings.ts'
 import { listenForStop } from './stop.ts'
 import { tasksFile, type WorkFlags, workFlags, workOptions } from './work.ts'
 
@@ -40,7 +40,7 @@ async function dev(file: string | undefined, flags: WorkFlags, command: Command)
   if (files.length === 0) throw noTasks()
   const stop = listenForStop()
   const sluice = await openSluice(settings)
-  const restarter = new Restarter(() => startWorker(settings, flags, tasks), out)
+  const restarter = new Restarter(() => startWorker(settings, command, tasks), out)
   try {
     restarter.watch([...files, ...loadedFiles()])
     restarter.start()
@@ -69,19 +69,19 @@ function filesOf({ config }: Settings, tasks: string | undefined): string[] {
 }
 
 /** Starts the worker's process. It leads a process group of its own, so that Ctrl-C reaches it only through this process. */
-function startWorker(settings: Settings, flags: WorkFlags, tasks: string | undefined): ChildProcess {
+function startWorker(settings: Settings, command: Command, tasks: string | undefined): ChildProcess {
   const main = fileURLToPath(new URL('../cli/main.js', import.meta.url))
   const given: [string, string | undefined][] = [
     ['--schema', settings.schema],
     ['--config', settings.config.file],
     ['--tasks', tasks],
-    ['--concurrency', flags.concurrency?.toString()],
-    ['--grace', flags.grace],
-    ['--queues', flags.queues],
     ['--log-level', settings.logLevel],
     ['--log-format', settings.logFormat],
   ]
-  const args = given.flatMap(([flag, value]) => (value === undefined ? [] : [flag, value]))
+  const args = [
+    ...given.flatMap(([flag, value]) => (value === undefined ? [] : [flag, value])),
+    ...givenOptions(command, '--tasks'),
+  ]
   // The URL goes into the environment, because every user of the machine can read a process's arguments.
   const env = {
     ...process.env,

@@ -4,7 +4,6 @@ import { UsageError } from '../core/errors.ts'
 import { present } from '../core/fields.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
 import type { JobFilter, State } from '../index.ts'
-import { quoted } from '../core/printable.ts'
 import { timeOf, whole } from './settings.ts'
 
 /** The options as commander parses them. */
@@ -120,18 +119,4 @@ export function time(flag: string, text: string | undefined): Date | Duration | 
     throw new UsageError('SLUICE_BAD_DURATION', message)
   }
   return text as Duration
-}
-
-/** Returns the options that were given, as they are written, but for one of them. */
-export function writtenOptions(command: Command, but: string): string {
-  const given = command.options.filter(
-    (option) => option.long !== but && command.getOptionValueSource(option.attributeName()) === 'cli',
-  )
-  return given
-    .flatMap((option) => {
-      const value = command.getOptionValue(option.attributeName()) as string | number | Record<string, string>
-      const all = typeof value === 'object' ? Object.entries(value).map((pair) => pair.join('=')) : [String(value)]
-      return all.map((one) => ` ${option.long} ${quoted(one)}`)
-    })
-    .join('')
 }

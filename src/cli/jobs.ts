@@ -1,17 +1,18 @@
 /** `sluice jobs`: lists jobs. */
 import { Command } from 'commander'
 import { systemClock } from '../core/clock.ts'
+import { quoted } from '../core/printable.ts'
 import { redact } from '../core/redact.ts'
 import type { JobLine, State } from '../index.ts'
 import { isFinal } from '../operations/jobs.ts'
 import { discardCommand } from './bulk.ts'
 import { editCommand } from './edit.ts'
 import { exportCommand } from './export.ts'
-import { type FilterFlags, filterFlags, filterOf, writtenOptions } from './filter.ts'
+import { type FilterFlags, filterFlags, filterOf } from './filter.ts'
 import { mustKnowAll } from './known.ts'
 import { brief, span } from './output.ts'
 import { showCommand } from './show.ts'
-import { inStore, whole } from './settings.ts'
+import { givenOptions, inStore, whole } from './settings.ts'
 
 interface ListFlags extends FilterFlags {
   max: number
@@ -51,7 +52,9 @@ async function listJobs(flags: ListFlags, command: Command): Promise<void> {
   }
   out.table([['ID', 'STATE', 'TASK', 'QUEUE', 'ATTEMPT', 'AGE', 'ERROR'], ...jobs.map(cells)])
   if (jobs.length === max)
-    out.hint(`\`sluice jobs${writtenOptions(command, '--before')} --before ${last.id}\` for older ones`)
+    out.hint(
+      `\`sluice ${['jobs', ...givenOptions(command, '--before'), '--before', last.id].map(quoted).join(' ')}\` for older ones`,
+    )
   else out.hint(isFinal(last.state) ? `\`sluice jobs show ${last.id}\`` : `\`sluice why ${last.id}\``)
 }
 

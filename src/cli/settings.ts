@@ -198,6 +198,21 @@ export function timeOf(flag: string, text: string): Date {
   throw new UsageError('SLUICE_BAD_OPTION', `${flag} is "${text}"; write it as 2030-01-31T12:00:00Z`)
 }
 
+/** Returns the options that were given to a command, as words of a command line, but for one of them. */
+export function givenOptions(command: Command, but: string): string[] {
+  const given = command.options.filter(
+    (option) => option.long !== but && command.getOptionValueSource(option.attributeName()) === 'cli',
+  )
+  return given.flatMap((option) => {
+    const value: unknown = command.getOptionValue(option.attributeName())
+    const flag = String(option.long)
+    if (value === true) return [flag]
+    if (typeof value !== 'object' || value === null) return [flag, String(value)]
+    const all = Array.isArray(value) ? value.map(String) : Object.entries(value).map((pair) => pair.join('='))
+    return all.flatMap((one) => [flag, one])
+  })
+}
+
 /** Makes the rulebook from the rules and routes of the config file. */
 export function rulebookOf({ config }: Settings): Rulebook {
   return new Rulebook(config.fields.rules, config.fields.routes)

@@ -298,3 +298,11 @@ function ok(ran: Ran): Ran {
   expect(ran).toMatchObject({ code: 0 })
   return ran
 }
+
+it.concurrent('dev gives its options to its worker', async (context) => {
+  const { project } = await openProject(context)
+  const dev = project.start(['dev', '--celery', 'celery'])
+  await dev.says('the worker ended (2)')
+  dev.signal('SIGINT')
+  expect(await dev.ended).toMatchObject({ code: 0, err: expect.stringContaining('error SLUICE_NO_BROKER') })
+})

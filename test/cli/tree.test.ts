@@ -1,5 +1,5 @@
 /** The tree of commands, without a store: help, examples, completion, hints, and tables that fit. */
-import type { Command } from 'commander'
+import { Command } from 'commander'
 import { beforeAll, describe, expect, it } from 'vitest'
 import { aligned } from '../../src/cli/columns.ts'
 import { completions } from '../../src/cli/completion.ts'
@@ -7,6 +7,8 @@ import { examples } from '../../src/cli/examples.ts'
 import { meant } from '../../src/cli/hints.ts'
 import { nearest } from '../../src/core/nearest.ts'
 import { build } from '../../src/cli/program.ts'
+import { givenOptions } from '../../src/cli/settings.ts'
+import { workFlags } from '../../src/cli/work.ts'
 
 let program: Command
 beforeAll(async () => void (program = await build(['demo'])))
@@ -128,4 +130,11 @@ it('tables fit 60 to 200 columns, and keep the beginning of an id', () => {
   expect(aligned(rows, 60)[1]).toContain(id.slice(0, 13))
   expect(aligned(rows, 200)[1]).toContain(id)
   expect(aligned(rows)[1]).toContain(rows[1]?.at(-1)?.trimEnd())
+  expect(aligned(Array.from({ length: 150_000 }, () => ['a', 'b']))).toHaveLength(150_000)
+})
+
+it('the options that were given are written as they were, but for one', () => {
+  const given = ['--celery', 'a,b', '--celery-events', '--rate', '5/s', '--label', 'ip=1', '--label', 'zone=x']
+  const work = workFlags(new Command('work')).parse(['-c', '4', ...given, '--tasks', 'tasks.ts'], { from: 'user' })
+  expect(givenOptions(work, '--tasks')).toEqual(['--concurrency', '4', ...given])
 })
