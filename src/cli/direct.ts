@@ -37,7 +37,7 @@ export async function workWithoutStore(
     throw new UsageError('SLUICE_BAD_OPTION', 'a worker without a store has no --queues and no --rate: give --celery')
   refuseStored(settings, { handlers: handlers.length, schedules: schedules.length })
   const { allowPrivate, redisPrefix } = settings.config.fields
-  const starting = workDirectly(tasks, {
+  const worker = await workDirectly(tasks, {
     ...options,
     celery,
     log: out.log,
@@ -50,7 +50,6 @@ export async function workWithoutStore(
     ...(redisPrefix === undefined || env('SLUICE_REDIS_PREFIX') !== undefined ? {} : { redisPrefix }),
     ...(allowPrivate === undefined || env('SLUICE_ALLOW_PRIVATE') !== undefined ? {} : { allowPrivate }),
   })
-  const worker = await starting
   const names = tasks.map((task) => task.name).join(', ')
   out.log.info(
     `executing ${names} from Celery's ${many(celery.length, 'queue')} ${celery.join(', ')}, without a store, ${options.concurrency ?? 10} at once`,

@@ -46,16 +46,18 @@ export async function importRows(
   const source = await sourceOf(flags, out)
   const signal = stopSignal()
   const bar = barOn(process.stderr, out.json ? undefined : source.bytes)
-  const table = await openTable(countBytes(source.chunks, bar), source.name)
-  const refused = new Refused(flags, table, (text) => bar.above(() => out.talk(text)))
+  const talk = (text: string) => bar.above(() => out.talk(text))
   let total: Sent = { sent: 0, known: 0, bad: 0 }
-  const how = {
-    read: readerOf(task, table, keysOf(flags, table, source), options),
-    onBad: (error: SluiceError, row: TableRow) => refused.add(error, row),
-    onProgress: (sent: Sent) => bar.jobs((total = sent).sent),
-    signal,
-  }
+  let refused: Refused | undefined
   try {
+    const table = await openTable(countBytes(source.chunks, bar), source.name)
+    const badRows = (refused = new Refused(flags, table, talk))
+    const how = {
+      read: readerOf(task, table, keysOf(flags, table, source), options),
+      onBad: (error: SluiceError, row: TableRow) => badRows.add(error, row),
+      onProgress: (sent: Sent) => bar.jobs((total = sent).sent),
+      signal,
+    }
     total =
       flags.dryRun === true
         ? await sendRows(task, table.rows, how, {
@@ -65,15 +67,14 @@ export async function importRows(
           })
         : await withSluice(settings, { creates: true }, (sluice) => sluice.sendRows(task, table.rows, how))
   } catch (error) {
-    bar.end()
     if (total.sent > 0 && flags.dryRun !== true)
-      out.talk(
+      talk(
         `${many(total.sent, 'row')} before that ${total.sent === 1 ? 'was' : 'were'} sent; ${describeRepeat(flags, source)}`,
       )
     throw error
   } finally {
     bar.end()
-    refused.close()
+    refused?.close()
   }
   if (total.sent + total.known + total.bad === 0 && !signal.aborted)
     throw new UsageError('SLUICE_BAD_FILE', `${source.name} has no rows: its first line is read as the heading`)
@@ -105,9 +106,9 @@ async function sourceOf({ from, key, badRows }: ImportFlags, out: Output): Promi
     throw new UsageError('SLUICE_BAD_OPTION', '--bad-rows would overwrite the file that is read; name another')
   if (badRows !== undefined && !fs.existsSync(path.dirname(badRows)))
     throw new UsageError('SLUICE_BAD_OPTION', `--bad-rows: there is no directory ${path.dirname(badRows)}`)
-  const chunks = fs.createReadStream(from, { highWaterMark: 1 << 18 })
-  if (!stat.isFile()) return { chunks, name: from, bytes: undefined, digest: undefined }
-  return { chunks, name: from, bytes: stat.size, digest: key === undefined ? await digestOf(from) : undefined }
+  const [bytes, digest] = stat.isFile() ? [stat.size, key === undefined ? await digestOf(from) : undefined] : []
+  // Opened last: it would have no reader while another step fails, and its own error would end the process.
+  return { chunks: fs.createReadStream(from, { highWaterMark: 1 << 18 }), name: from, bytes, digest }
 }
 
 async function digestOf(file: string): Promise<string> {

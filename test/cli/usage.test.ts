@@ -25,6 +25,16 @@ it.runIf(existsSync('/dev/full'))('a failed write ends with exit code 1 and one 
   expect(status).toBe(1)
 })
 
+it('an import that ends with an error shows the cursor of the terminal again', () => {
+  project.write('twice.csv', 'accountId,accountId\na,b\n')
+  const main = fileURLToPath(new URL('../../dist/cli/main.js', import.meta.url))
+  const inTerminal = 'import pty, sys; pty.spawn(sys.argv[1:])'
+  const command = [process.execPath, main, 'send', 'sync-contact', '--from', 'twice.csv']
+  const { stdout } = spawnSync('python3', ['-c', inTerminal, ...command], { cwd: project.dir, encoding: 'utf8' })
+  expect(stdout).toContain('names column "accountId" twice')
+  expect(stdout).toMatch(/\u001b\[\?25l[^]*\u001b\[\?25h/)
+})
+
 describe('a usage error ends with exit code 2 and one line', () => {
   const errors = [
     ['an unknown command', ['frobnicate'], 'SLUICE_USAGE', 'frobnicate'],
