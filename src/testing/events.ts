@@ -1,6 +1,6 @@
 /** Events in a test: it reads those that were emitted, and delivers by hand. */
 import { inspect } from 'node:util'
-import { systemClock } from '../core/clock.ts'
+import type { Clock } from '../core/clock.ts'
 import { newId } from '../core/hash.ts'
 import { UsageError } from '../core/errors.ts'
 import type { Sql } from '../db/store.ts'
@@ -20,8 +20,19 @@ export interface DeliverOptions {
   version?: number
 }
 
+/** The parts of a kit that events use. */
+export interface EventStage {
+  readonly sluice: Sluice
+  readonly sql: Sql
+  /** The clock that the test moves. */
+  readonly clock: Clock
+  readonly runs: Runs
+  readonly work: readonly Work[]
+  readonly service: string
+}
+
 /** Returns what tests do with the events of a store; see `TestSluice`. */
-export function eventsOf(sluice: Sluice, sql: Sql, runs: Runs, work: readonly Work[], service: string) {
+export function eventsOf({ sluice, sql, clock, runs, work, service }: EventStage) {
   return {
     emitted: async <Data = unknown>(event: { readonly name: string }): Promise<CloudEvent<Data>[]> => {
       // A name alone has no events, and a test that expects none would pass.
@@ -44,7 +55,7 @@ export function eventsOf(sluice: Sluice, sql: Sql, runs: Runs, work: readonly Wo
         source: '/test',
         type,
         ...(subject === undefined ? {} : { subject }),
-        time: new Date(systemClock.wallMs()).toISOString(),
+        time: new Date(clock.wallMs()).toISOString(),
         datacontenttype: 'application/json',
         ...(version === undefined ? {} : { schemaversion: version }),
         data: payload,

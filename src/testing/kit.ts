@@ -162,9 +162,9 @@ export async function testSluice(options: TestOptions): Promise<TestSluice> {
     ...(log === undefined ? {} : { log }),
   })
   const sql = sqlOn(sluice.db, schema)
-  const move = await freeze(sluice, sql, clock, options)
   const runs = new Runs(sluice, schedules, timeoutMs)
-  await runs.begin(tasks)
+  const move = await orClose(sluice, freeze(sluice, sql, clock, options))
+  await orClose(sluice, runs.begin(tasks))
   const unchoose = choose(sluice)
   const run = () => runs.run(tasks)
   const stage = { sluice, sql, run, move, schedules: schedules.map(({ name }) => name) }
@@ -187,7 +187,7 @@ export async function testSluice(options: TestOptions): Promise<TestSluice> {
       set: async (to) => move('$1', dateOf(to)),
     },
     ...reportsOf(sluice, sql),
-    ...eventsOf(sluice, sql, runs, tasks, service),
+    ...eventsOf({ sluice, sql, clock: clock.moved, runs, work: tasks, service }),
     async drain(how = {}) {
       checkFields('SLUICE_BAD_OPTION', '`drain`', how, ['advance'])
       const { advance = false } = how
@@ -210,6 +210,16 @@ export async function testSluice(options: TestOptions): Promise<TestSluice> {
   }
 }
 
+/** Resolves as this step does; closes the store if it fails. */
+async function orClose<T>(sluice: Sluice, step: Promise<T>): Promise<T> {
+  try {
+    return await step
+  } catch (error) {
+    await sluice.close()
+    throw error
+  }
+}
+
 /** Has the store's clock stand still from its first time on. Returns what moves it. */
 async function freeze(sluice: Sluice, sql: Sql, clock: MovedClock, { schema, start }: TestOptions): Promise<Move> {
   const frozen = `create table if not exists sluice.test_clock (at timestamptz not null); delete from sluice.test_clock;
@@ -218,7 +228,7 @@ async function freeze(sluice: Sluice, sql: Sql, clock: MovedClock, { schema, sta
   await sluice.db.script(inSchema(frozen, schema ?? 'sluice'))
   const first = `insert into sluice.test_clock values (coalesce($1::timestamptz, clock_timestamp()))
     returning extract(epoch from at - clock_timestamp())::float8 * 1000 as ms`
-  const [begun] = await sql.query<{ ms: number }>(first, [start ?? null])
+  const [begun] = await sql.query<{ ms: number }>(first, [start === undefined ? null : dateOf(start)])
   if (start !== undefined) clock.begin(begun?.ms ?? 0)
   return async (to, value) => {
     const moved = `update sluice.test_clock n set at = ${to} from sluice.test_clock o

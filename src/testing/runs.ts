@@ -57,16 +57,11 @@ export class Runs {
     })
   }
 
-  /** Stores the schedules: their instants count from now on, and not from the first run. Closes the store if that fails. */
+  /** Stores the schedules: their instants count from now on, and not from the first run. */
   async begin(work: readonly Work[]): Promise<void> {
-    try {
-      // The jobs of an earlier kit on the same store go on where its clock was.
-      for (const { name } of this.#schedules) await this.#sluice.schedules.remove(name)
-      if (this.#schedules.length > 0) await this.run(work, 0)
-    } catch (error) {
-      await this.#sluice.close()
-      throw error
-    }
+    // The jobs of an earlier kit on the same store go on where its clock was.
+    for (const { name } of this.#schedules) await this.#sluice.schedules.remove(name)
+    if (this.#schedules.length > 0) await this.run(work, 0)
   }
 
   /**

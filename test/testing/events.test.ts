@@ -38,6 +38,16 @@ it('runs handlers, lists what was emitted, and delivers by hand', async () => {
   await expect(kit.emitted('orders.order.paid' as never)).rejects.toThrow('is no event; give what event(…) returned')
 })
 
+it('an event that is delivered by hand has the time of the kit', async () => {
+  const times: string[] = []
+  const note = paid.on((_, { event: { time } }) => void times.push(time), { name: 'note' })
+  kit = await testSluice({ tasks: [note], start: new Date('2030-01-01T00:00:00Z') })
+  await kit.deliver(note, { order: 7 })
+  await kit.clock.advance('24h')
+  await kit.deliver(note, { order: 8 })
+  expect(times.map((time) => time.slice(0, 10))).toEqual(['2030-01-01', '2030-01-02'])
+})
+
 it('what a handler returns and meant to throw counts as thrown', async () => {
   const refuse = paid.on(() => fail('no such order'), { name: 'refuse' })
   kit = await testSluice({ tasks: [refuse] })

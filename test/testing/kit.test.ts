@@ -1,7 +1,7 @@
 /** The kit for users' tests: time that moves to the next job, and what was sent, limited and refused. */
-import { afterAll, beforeAll, beforeEach, expect, it, onTestFinished } from 'vitest'
+import { afterAll, beforeAll, beforeEach, expect, it, onTestFinished, vi } from 'vitest'
 import { z } from 'zod'
-import { check, fail, limit, newId, snooze, task } from '../../src/index.ts'
+import { check, fail, limit, newId, Sluice, snooze, task } from '../../src/index.ts'
 import { testSluice, type TestSluice, vendor, type Vendor } from '../../src/testing/index.ts'
 import { numbered } from '../rows.ts'
 
@@ -139,6 +139,20 @@ it.each<[what: string, options: object, text: string]>([
 ])('a kit is refused that would run nothing: %s', async (_what, options, text) => {
   const refused = { message: expect.stringContaining(text) }
   await expect(testSluice(options as never)).rejects.toMatchObject(refused)
+})
+
+it('a kit that cannot begin closes its store', async () => {
+  const close = vi.spyOn(Sluice.prototype, 'close')
+  onTestFinished(() => close.mockRestore())
+  // PostgreSQL has no such year.
+  await expect(testSluice({ tasks: [calls], start: new Date(-8.64e15) })).rejects.toThrow()
+  expect(close).toHaveBeenCalledOnce()
+})
+
+it('a kit begins at a time that is given as a number', async () => {
+  const own = await testSluice({ tasks: [calls], start: Date.UTC(2030, 0, 1) as never })
+  onTestFinished(() => own.close())
+  expect(await own.clock.now()).toEqual(new Date('2030-01-01T00:00:00Z'))
 })
 
 it.each<[what: string, call: () => unknown, text: string]>([
