@@ -54,9 +54,7 @@ export interface DirectOptions extends LogOptions {
  */
 export async function workDirectly(tasks: readonly AnyTask[], options: DirectOptions): Promise<DirectWorker> {
   const { celery, clock = systemClock, concurrency = 10, celeryResults = env('CELERY_RESULT_BACKEND') } = options
-  checkWork(tasks, { celery })
-  if (!Number.isInteger(concurrency) || concurrency < 1 || concurrency > 10_000)
-    throw new UsageError('SLUICE_BAD_OPTION', 'concurrency must be a whole number from 1 to 10,000')
+  checkWork(tasks, { celery, concurrency })
   const labels = await labelsOf(options.labels)
   for (const task of tasks) checkTask(task, labels)
   const graceMs = graceMsOf(options)

@@ -47,7 +47,12 @@ const workFields = ['concurrency', 'queues', 'schedules', 'labels', 'rate', 'cel
 /** @throws UsageError SLUICE_NO_TASKS, SLUICE_BAD_OPTION, SLUICE_BAD_TASK, SLUICE_BAD_SCHEDULE, SLUICE_BAD_DURATION */
 export function checkWork(tasks: readonly AnyTask[], options: WorkOptions): void {
   checkFields('SLUICE_BAD_OPTION', 'a worker', options, workFields)
-  const { queues, schedules = [], celery } = options
+  const { concurrency = 10, queues, schedules = [], celery } = options
+  if (!Number.isInteger(concurrency) || concurrency < 1 || concurrency > 10_000)
+    throw new UsageError(
+      'SLUICE_BAD_OPTION',
+      `concurrency is ${concurrency}; it must be a whole number from 1 to 10,000`,
+    )
   if (tasks.length === 0) throw new UsageError('SLUICE_NO_TASKS', 'a worker needs at least one task to work on')
   if (queues !== undefined && (!Array.isArray(queues) || queues.length === 0))
     throw new UsageError('SLUICE_BAD_OPTION', "`queues` must be a list: ['mail']; leave it out to serve all")

@@ -1,7 +1,7 @@
 /** A worker: claims jobs, runs their handlers in this process, and takes part in the work of the fleet. */
 import { hostname } from 'node:os'
 import { StoreClock } from '../core/clock.ts'
-import { AttemptError, UsageError } from '../core/errors.ts'
+import { AttemptError } from '../core/errors.ts'
 import { statementIn } from '../db/store.ts'
 import { Claims } from '../claim/claim.ts'
 import { Dispatcher, type Offered } from '../claim/dispatcher.ts'
@@ -62,12 +62,6 @@ export class Worker {
   constructor(options: WorkerOptions) {
     const { store, tasks, schedules, queues, concurrency, version, rulebook, peer } = options
     const { db, clock, log } = store
-    if (!Number.isInteger(concurrency) || concurrency < 1 || concurrency > 10_000) {
-      throw new UsageError(
-        'SLUICE_BAD_OPTION',
-        `concurrency is ${concurrency}; it must be a whole number from 1 to 10,000`,
-      )
-    }
     const repertoire = (this.#repertoire = new TaskSet(tasks, options.labels))
     this.#options = options
     this.#timetable = new ScheduleRunner({ store, schedules, rulebook })

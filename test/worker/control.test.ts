@@ -309,5 +309,8 @@ test('invalid control options are refused at once', async () => {
   const t = await testSluice({ tasks, store: (await freshDatabase()).url })
   await expect(noted.send({}, { replace: true })).rejects.toMatchObject(bad)
   await expect(noted.send({}, { maxWait: '400d' })).rejects.toMatchObject(bad)
+  for (const concurrency of [0, 1.5, NaN, 10_001])
+    for (const start of ['work', 'execute'] as const)
+      await expect(t.sluice[start](tasks, { concurrency })).rejects.toMatchObject(bad)
   await t.close()
 })
