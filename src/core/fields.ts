@@ -30,6 +30,12 @@ export function checkFields(
   }
 }
 
+/** Returns how many lines a list has at most. @throws UsageError SLUICE_BAD_OPTION unless it is a whole number from 1 to `most` */
+export function checkMax(max: number, most: number): number {
+  if (Number.isInteger(max) && max >= 1 && max <= most) return max
+  throw new UsageError('SLUICE_BAD_OPTION', `max is ${max}; it must be a whole number from 1 to ${most}`)
+}
+
 /** The fields of `T` that may be undefined as optional ones that are never undefined. */
 type Present<T> = { [K in keyof T as undefined extends T[K] ? never : K]: T[K] } & {
   [K in keyof T as undefined extends T[K] ? K : never]?: Exclude<T[K], undefined>

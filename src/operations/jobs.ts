@@ -1,6 +1,7 @@
 /** The users' view of jobs: find, list, cancel, retry. */
 import { UsageError } from '../core/errors.ts'
 import { systemClock } from '../core/clock.ts'
+import { checkMax } from '../core/fields.ts'
 import { isId } from '../core/hash.ts'
 import { encodePayload } from '../core/payload.ts'
 import { type ParkedRow, parkedOf, parkedText } from '../core/parked.ts'
@@ -156,9 +157,7 @@ export class Jobs {
    */
   async list({ before, max = 50, ...filter }: ListOptions = {}): Promise<JobLine[]> {
     const from = before === undefined ? undefined : checkId(before)
-    if (!Number.isInteger(max) || max < 1 || max > 1000)
-      throw new UsageError('SLUICE_BAD_OPTION', `max is ${max}; it must be a whole number from 1 to 1000`)
-    return (await this.#bulk.list(filter, max, from)).map(toLine)
+    return (await this.#bulk.list(filter, checkMax(max, 1_000), from)).map(toLine)
   }
 
   /**

@@ -5,7 +5,7 @@
  */
 import type { Clock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
-import { checkFields } from '../core/fields.ts'
+import { checkFields, checkMax } from '../core/fields.ts'
 import { amount } from '../core/money.ts'
 import type { Sql } from '../db/store.ts'
 import type { Bounds } from '../limits/adaptive.ts'
@@ -154,8 +154,6 @@ interface Row {
   others: { key: string | null; units: number; atMs: number }[] | null
 }
 
-const historyMax = 1_000
-
 /** Reads and changes the limits of one store. */
 export class Limits {
   readonly #sql: Sql
@@ -186,9 +184,7 @@ export class Limits {
    */
   async history(name: string, options: { max?: number } = {}): Promise<LimitVersion[]> {
     checkFields('SLUICE_BAD_OPTION', '`history`', options, ['max'])
-    const { max: most = 20 } = options
-    if (!Number.isInteger(most) || most < 1 || most > historyMax)
-      throw new UsageError('SLUICE_BAD_OPTION', `max is ${most}; it must be a whole number from 1 to ${historyMax}`)
+    const most = checkMax(options.max ?? 20, 1_000)
     const rows = await this.#sql.run<Row>('operations/read_limit_versions', [name, most])
     if (rows.length === 0) throw noSuchLimit(name)
     return rows.map(versionOf)

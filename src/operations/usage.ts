@@ -1,6 +1,6 @@
 /** The use of limits: sums of the ledger by day and month, which outlive it. */
 import { UsageError } from '../core/errors.ts'
-import { checkFields } from '../core/fields.ts'
+import { checkFields, checkMax } from '../core/fields.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
 import type { Sql } from '../db/store.ts'
 
@@ -35,7 +35,6 @@ export interface UsageLine {
 
 const dayMs = 86_400_000
 const periods = { day: 29 * dayMs, month: 335 * dayMs }
-const linesMax = 10_000
 
 /**
  * Reads what limits have used, the newest period first, in each the greatest use first.
@@ -44,11 +43,10 @@ const linesMax = 10_000
  */
 export async function readUsage(sql: Sql, options: UsageOptions, nowMs: number): Promise<UsageLine[]> {
   checkFields('SLUICE_BAD_OPTION', '`usage`', options, ['limit', 'key', 'by', 'since', 'max'])
-  const { limit, key, by = 'day', max: most = 1_000 } = options
+  const { limit, key, by = 'day', max = 1_000 } = options
   if (!Object.hasOwn(periods, by)) throw bad(`by is "${String(by)}"; it must be 'day' or 'month'`)
   if (key !== undefined && limit === undefined) throw bad('a key belongs to a limit; give `limit`, too')
-  if (!Number.isInteger(most) || most < 1 || most > linesMax)
-    throw bad(`max is ${most}; it must be a whole number from 1 to ${linesMax}`)
+  const most = checkMax(max, 10_000)
   const { since = periods[by] } = options
   const sinceMs = since instanceof Date ? since.getTime() : nowMs - durationMs(since)
   if (!(Math.abs(sinceMs) <= 8e15)) throw bad('since is no valid date')

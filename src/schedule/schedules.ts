@@ -1,6 +1,7 @@
 /** The users' view of schedules: list, history, trigger, pause, resume, remove. */
 import { dateOf } from '../db/db.ts'
 import { UsageError } from '../core/errors.ts'
+import { checkMax } from '../core/fields.ts'
 import type { Sql } from '../db/store.ts'
 import type { Sender } from '../tasks/task.ts'
 import { graceMs, type Schedule, type ScheduleSpec, tagsOf } from './schedule.ts'
@@ -63,10 +64,12 @@ export class Schedules {
     return (await this.#sql.run<Row>('schedule/read_schedules')).map(lineOf)
   }
 
-  /** Lists the outcomes of a schedule's newest instants, newest first; the last 1,000 are kept. `max`: 1 to 1,000, default 20. */
+  /**
+   * Lists the outcomes of a schedule's newest instants, newest first; the last 1,000 are kept. `max`: 1 to 1,000, default 20.
+   * @throws UsageError SLUICE_BAD_OPTION
+   */
   async history(name: string, { max = 20 }: { max?: number } = {}): Promise<Firing[]> {
-    const params = [name, Math.min(Math.max(1, max), 1_000)]
-    const rows = await this.#sql.run<FiringRow>('schedule/read_firings', params)
+    const rows = await this.#sql.run<FiringRow>('schedule/read_firings', [name, checkMax(max, 1_000)])
     return rows.map((row) => firingOf(row.at_ms, row.until_ms, row))
   }
 

@@ -214,6 +214,8 @@ describe.each(engines)('on $name', (engine) => {
 
   test('a removed schedule fires nowhere until a worker starts with it', async () => {
     const mine = await process([minutely()])
+    for (const max of [0, 1.5, NaN, 1_001])
+      await expect(sluice.schedules.history('minutely', { max })).rejects.toMatchObject({ code: 'SLUICE_BAD_OPTION' })
     expect([await sluice.schedules.remove('minutely'), await sluice.schedules.remove('minutely')]).toEqual([
       true,
       false,
