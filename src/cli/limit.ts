@@ -1,15 +1,15 @@
 /** How the command line shows one limit. */
 import { systemClock } from '../core/clock.ts'
-import { redactText } from '../core/redact.ts'
+import { redact, redactText } from '../core/redact.ts'
 import type { LimitLine, LimitOthers, LimitRefusal } from '../index.ts'
 import { numbersInWords } from '../limits/numbers.ts'
 import { ago, brief, many, type Output, percent, span } from './output.ts'
 
-/** Converts a limit for `--json`. */
-export function asJson(line: LimitLine): object {
+/** Converts a limit for `--json`, with more fields. A key may be a URL with its token. */
+export function asJson(line: LimitLine, more: object = {}): object {
   const { numbers, path, label, pool: _, at, by, reason, guarantee, paused, share = null, ...rest } = line
   const { sentence, rules, vendors, warning = null } = guarantee
-  return {
+  return redact({
     ...rest,
     numbers,
     rates: ratesOf(line),
@@ -25,7 +25,8 @@ export function asJson(line: LimitLine): object {
     // JSON has no Infinity; null means that there is no bound.
     vendors: vendors.map((view) => ({ ...view, refused: Number.isFinite(view.refused) ? view.refused : null })),
     vendorWarning: warning,
-  }
+    ...more,
+  })
 }
 
 function ratesOf({ guarantee }: LimitLine): string[] {
@@ -69,7 +70,7 @@ export function printHead(out: Output, line: LimitLine, all = false): void {
   const omitted = (n: number) => (n > most ? `and ${many(n - most, 'more key')}: \`sluice limits show ${name}\`` : '')
   if (paused.length > 0) {
     const keys = paused.slice(0, most).map((one) => one ?? 'all keys')
-    out.line(`  paused: ${[...keys, omitted(paused.length)].filter((text) => text !== '').join(', ')}`)
+    out.line(`  paused: ${redactText([...keys, omitted(paused.length)].filter((text) => text !== '').join(', '))}`)
   }
   for (const texts of [line.refusals.map(refusalLine), line.others.map(othersLine)])
     for (const text of [...texts.slice(0, most), omitted(texts.length)])

@@ -77,10 +77,10 @@ async function reset(name: string, { key }: Partial<Given>, command: Command): P
 
 async function list(_: object, command: Command): Promise<void> {
   const [out, lines] = await inStore(command, async ({ limits }, sql) =>
-    Promise.all((await limits.list()).map(async (line) => ({ line, keys: await keyRooms(sql, line.name) }))),
+    Promise.all((await limits.list()).map(async (line) => ({ line, keys: await keyRooms(sql, line) }))),
   )
   for (const { line, keys } of lines) {
-    if (out.json) out.object({ ...asJson(line), ...(keys === undefined ? {} : { keys }) })
+    if (out.json) out.object(asJson(line, present({ keys })))
     else printLimit(out, line, keys)
   }
   if (lines.length === 0 && !out.json)
@@ -97,13 +97,16 @@ function printLimit(out: Output, line: LimitLine, keys: readonly KeyRoom[] = [])
 }
 
 async function show(name: string, _: object, command: Command): Promise<void> {
-  const [out, { line, keys, learned, busiestKeys }] = await withLimit(command, name, async ({ limits, jobs }, sql) => ({
-    line: await limits.show(name),
-    keys: await keyRooms(sql, name),
-    learned: await learnedRoutes(sql, name),
-    busiestKeys: (await jobs.backlog()).limits.find(({ limit }) => limit === name)?.busiestKeys ?? [],
-  }))
-  if (out.json) return out.object({ ...asJson(line), ...(keys === undefined ? {} : { keys }), learned, busiestKeys })
+  const [out, { line, keys, learned, busiestKeys }] = await withLimit(command, name, async ({ limits, jobs }, sql) => {
+    const shown = await limits.show(name)
+    return {
+      line: shown,
+      keys: await keyRooms(sql, shown),
+      learned: await learnedRoutes(sql, name),
+      busiestKeys: (await jobs.backlog()).limits.find(({ limit }) => limit === name)?.busiestKeys ?? [],
+    }
+  })
+  if (out.json) return out.object(asJson(line, present({ keys, learned, busiestKeys })))
   printHead(out, line, true)
   out.line('')
   out.line(`${line.guarantee.sentence}${eachOf(line) === undefined ? '' : ' (for each key)'}.`)

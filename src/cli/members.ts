@@ -1,6 +1,7 @@
 /** The keys that `sluice limits` lists for limits with a pool or a label: its members or values, and their room. */
 import { amount } from '../core/money.ts'
 import type { Sql } from '../db/store.ts'
+import type { LimitLine } from '../index.ts'
 
 /** The room of one key. */
 export interface KeyRoom {
@@ -15,13 +16,8 @@ const keysMax = 64
 const endlessUs = 2 ** 53 - 1
 
 /** Reads the room of the members of a pool, or of the values that a label has had; undefined: the limit has other keys. */
-export async function keyRooms(sql: Sql, name: string): Promise<KeyRoom[] | undefined> {
-  const [of] = await sql.query<{ label: string | null; pool: string[] | null }>(
-    'select label, members as pool from sluice.limit_def where name = $1 order by version desc limit 1',
-    [name],
-  )
-  const pool = of?.pool ?? undefined
-  if (pool === undefined && (of?.label ?? null) === null) return undefined
+export async function keyRooms(sql: Sql, { name, label, pool }: LimitLine): Promise<KeyRoom[] | undefined> {
+  if (pool === undefined && label === undefined) return undefined
   const rows = await sql.query<{ key: string; free: string | null; next: string | null; now: string; ahead: string }>(
     `select k.key, r.avail as free, r.next, n.us as now, n.ahead_us as ahead
        from (select engine.limiter_now_us() as us, ahead_us from sluice.epoch limit 1) n

@@ -4,6 +4,7 @@ import { systemClock } from '../core/clock.ts'
 import { SluiceError } from '../core/errors.ts'
 import type { Sql } from '../db/store.ts'
 import type { Pausable, Pause } from '../index.ts'
+import { resumeOf } from '../operations/words.ts'
 import { mustKnow } from './known.ts'
 import { brief, span } from './output.ts'
 import { inStore } from './settings.ts'
@@ -50,7 +51,7 @@ export async function pause({ reason, ...given }: Given & { reason: string }, co
   })
   if (out.json) return out.object({ ...what, paused: true })
   out.line(`${nameOf(what)} is paused`)
-  out.hint(`\`sluice resume ${flags(what)}\` ends it`)
+  out.hint(`${resumeOf(given)} ends it`)
 }
 
 /** Checks names without patterns; a pattern may be for what is yet to come. */
@@ -78,7 +79,7 @@ async function list(_: object, command: Command): Promise<void> {
   }
   out.table([['WHAT', 'STATE', 'AGE', 'BY', 'REASON'], ...pauses.map(cells)])
   const first = pauses.find(({ what }) => what !== undefined)?.what
-  out.hint(first === undefined ? '`sluice why <id>`' : `\`sluice resume ${flags(first)}\``)
+  out.hint(first === undefined ? '`sluice why <id>`' : resumeOf(first))
 }
 
 function cells({ what, gate, isClosed, until, since, by, reason }: Pause): string[] {
@@ -90,12 +91,5 @@ function cells({ what, gate, isClosed, until, since, by, reason }: Pause): strin
 function nameOf(what: Pausable): string {
   return Object.entries(what)
     .map(([kind, name]: [string, string]) => `${kind} ${name}`)
-    .join(' ')
-}
-
-/** Formats the options for a shell. */
-function flags(what: Pausable): string {
-  return Object.entries(what)
-    .map(([kind, name]: [string, string]) => `--${kind} ${/^[\w.:-]+$/.test(name) ? name : `'${name}'`}`)
     .join(' ')
 }

@@ -2,7 +2,7 @@
 import { Command } from 'commander'
 import { amount } from '../core/money.ts'
 import { present } from '../core/fields.ts'
-import { redactText } from '../core/redact.ts'
+import { redact, redactText } from '../core/redact.ts'
 import type { Exceeded, Verification, Verified } from '../index.ts'
 import { time } from './filter.ts'
 import { withLimit } from './known.ts'
@@ -31,7 +31,7 @@ async function run({ limit, ...flags }: Flags, command: Command): Promise<void> 
   const period = { since: time('--since', flags.since), until: time('--until', flags.until) }
   const [out, proof] = await withLimit(command, limit, (sluice) => sluice.verify(present({ limit, ...period })))
   if (!proof.isProved) process.exitCode = 1
-  if (out.json) return out.object(proof)
+  if (out.json) return out.object(redact(proof))
   const of = inForce(proof.rules)
   for (const rule of of) out.line(`${out.paint(rule.exceeded > 0 ? 'red' : 'green', verdict(rule))}  ${inWords(rule)}`)
   for (const one of proof.exceeded) printExcess(one, (text) => out.line(redactText(text)))

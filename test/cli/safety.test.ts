@@ -6,8 +6,10 @@ import { freshDatabase } from '../servers/database.ts'
 import { createProject, objects } from './program.ts'
 
 const tasks = `
-import { task } from 'sluice'
+import { limit, task } from 'sluice'
 import { z } from 'zod'
+const calls = limit('calls', { rate: '1/h', by: 'url' })
+export const call = task('call', { input: z.object({ url: z.string() }), limits: [calls], run: () => {} })
 export const login = task('login', {
   input: z.object({ user: z.string(), password: z.string(), url: z.string() }),
   retry: { attempts: 1 },
@@ -69,4 +71,28 @@ it('commands show no secrets to people, and --reveal shows a job as it is', asyn
   const [allowed] = objects((await project.runWarm(['jobs', 'show', inside, '--json'])).out)
   expect(JSON.stringify((allowed as { error: unknown }).error)).not.toContain('SLUICE_BLOCKED_ADDRESS')
   expect(allowed).not.toMatchObject({ state: 'waiting' })
+})
+
+it('the keys of limits show no secrets, as JSON too', async ({ onTestFinished }) => {
+  const { url: store } = await freshDatabase()
+  const project = createProject({ DATABASE_URL: store, SLUICE_TASKS: 'tasks.ts' })
+  onTestFinished(() => project.close())
+  project.write('tasks.ts', tasks)
+  const key = 'https://x.example/?token=t4'
+  await project.run(['send', 'call', JSON.stringify({ url: key }), '--repeat', '2'])
+  await project.run(['dispatch', '--once'])
+  const shown = [['limits', 'show', 'calls'], ['status']]
+  const json = shown.map((args) => [...args, '--json'])
+  for (const args of [...shown, ...json]) {
+    const { out } = await project.runWarm(args)
+    expect(out).toContain('token=[redacted]')
+    expect(out).not.toContain('=t4')
+  }
+  const { err } = await project.runWarm(['limits', 'pause', 'calls', '--key', `${key}'s`, '--reason', 'test'])
+  expect(err).toContain(String.raw`--key 'https://x.example/?token=t4'\''s'`)
+  for (const args of [['limits'], ['limits', '--json']]) {
+    const { out } = await project.runWarm(args)
+    expect(out).toContain('token=[redacted]')
+    expect(out).not.toContain('=t4')
+  }
 })
