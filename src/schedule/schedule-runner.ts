@@ -9,24 +9,15 @@ import { admit } from '../tasks/admit.ts'
 import type { Rulebook } from '../tasks/rule.ts'
 import { type NewJob, Outbox } from '../store/send.ts'
 import { graceMs, planOf, type Schedule, tagsOf } from './schedule.ts'
+import { readStored, type StoredSchedule } from './stored.ts'
 import { bad } from './timing.ts'
 
 /** Parameters of `ScheduleRunner`; see the fields. */
-export interface TimetableOptions {
+export interface ScheduleRunnerOptions {
   store: Store
   schedules: readonly Schedule[]
   rulebook: Rulebook
 }
-
-/** A schedule as it is stored. */
-interface Entry {
-  timing: string
-  paused: boolean
-  nextMs: number
-  lastMs: number | undefined
-}
-
-type Row = { [column in 'now_ms' | 'next_ms' | 'last_ms' | 'name' | 'timing']: string | null } & { paused: boolean }
 
 /** The longest sleep between two reads of the store, because its clock may step, or a schedule may be resumed. */
 const lookMs = 10_000
@@ -40,7 +31,7 @@ const spreadMs = 30
 
 /** The schedules that one worker fires. */
 export class ScheduleRunner {
-  readonly #options: TimetableOptions
+  readonly #options: ScheduleRunnerOptions
   readonly #outbox: Outbox
   readonly #schedules: readonly Schedule[]
   readonly #stumbled = new Map<string, { untilMs: number; message: string }>()
@@ -48,7 +39,7 @@ export class ScheduleRunner {
   #isDefined = false
 
   /** @throws UsageError SLUICE_BAD_SCHEDULE when two have one name */
-  constructor(options: TimetableOptions) {
+  constructor(options: ScheduleRunnerOptions) {
     this.#options = options
     this.#schedules = [...new Set(options.schedules)]
     this.#outbox = new Outbox(options.store)
@@ -80,10 +71,11 @@ export class ScheduleRunner {
   /** Fires due schedules, and resolves to how long to sleep, in ms. @throws StoreError when the store is away */
   async fire(): Promise<number> {
     if (this.#schedules.length === 0) return lookMs
-    const { nowMs, entries } = await this.#read(this.#schedules.map(({ name }) => name))
+    const names = this.#schedules.map(({ name }) => name)
+    const { nowMs, stored } = await readStored(this.#options.store, names)
     let waitMs = lookMs
     for (const schedule of this.#schedules) {
-      const entry = entries.get(schedule.name)
+      const entry = stored.get(schedule.name)
       if (entry === undefined || entry.paused) continue
       const stumbled = (this.#stumbled.get(schedule.name)?.untilMs ?? 0) - this.#options.store.clock.monotonicMs()
       waitMs = Math.min(waitMs, stumbled > 0 ? stumbled : await this.#look(schedule, entry, nowMs))
@@ -103,7 +95,7 @@ export class ScheduleRunner {
   }
 
   /** Fires one schedule if it is due; resolves to how long to sleep until it is due next, in ms. */
-  async #look(schedule: Schedule, entry: Entry, nowMs: number): Promise<number> {
+  async #look(schedule: Schedule, entry: StoredSchedule, nowMs: number): Promise<number> {
     const leftMs = entry.nextMs - nowMs
     const isOurs = entry.timing === schedule.timing.text
     if (leftMs > 0) return isOurs ? leftMs : lookMs
@@ -143,10 +135,11 @@ export class ScheduleRunner {
    * that was handled, but not earlier than an overdue instant of the old timing.
    */
   async #define(schedule: Schedule, isChecked: boolean): Promise<void> {
+    const { store } = this.#options
     const { name, task, timing, spec } = schedule
     for (;;) {
-      const { nowMs, entries } = await this.#read([name])
-      const entry = entries.get(name)
+      const { nowMs, stored } = await readStored(store, [name])
+      const entry = stored.get(name)
       const isSame = entry?.timing === timing.text
       const stays = isSame && (entry.nextMs <= nowMs || timing.after(entry.nextMs - 1) === entry.nextMs)
       const sinceMs = entry && !entry.paused ? Math.min(nowMs, entry.nextMs - 1) : nowMs
@@ -155,11 +148,11 @@ export class ScheduleRunner {
       const read = [entry?.nextMs ?? null, entry?.lastMs ?? null]
       const params = [name, task.name, timing.text, JSON.stringify(spec), nextMs, ...read]
       // No row comes back if the schedule was fired or defined meanwhile.
-      if ((await this.#options.store.run('schedule/define_schedule', params)).length > 0) return
+      if ((await store.run('schedule/define_schedule', params)).length > 0) return
     }
   }
 
-  async #send(schedule: Schedule, entry: Entry, nowMs: number): Promise<void> {
+  async #send(schedule: Schedule, entry: StoredSchedule, nowMs: number): Promise<void> {
     const { store } = this.#options
     const { name, timing, overlap } = schedule
     const { due, missedMs = null, nextMs } = planOf(schedule, entry.nextMs, nowMs)
@@ -215,20 +208,5 @@ export class ScheduleRunner {
     } finally {
       cancel()
     }
-  }
-
-  /** Reads the stored schedules with these names, and the store's clock. */
-  async #read(names: readonly string[]): Promise<{ nowMs: number; entries: Map<string, Entry> }> {
-    const rows = await this.#options.store.run<Row>('schedule/read_due_schedules', [names])
-    const entries = new Map<string, Entry>()
-    for (const { name, timing, paused, next_ms, last_ms } of rows)
-      if (name !== null)
-        entries.set(name, {
-          timing: timing ?? '',
-          paused,
-          nextMs: Number(next_ms),
-          lastMs: last_ms === null ? undefined : Number(last_ms),
-        })
-    return { nowMs: Number(rows[0]?.now_ms), entries }
   }
 }

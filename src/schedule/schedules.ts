@@ -5,6 +5,7 @@ import { checkMax } from '../core/fields.ts'
 import type { Sql } from '../db/store.ts'
 import type { Sender } from '../tasks/task.ts'
 import { graceMs, type Schedule, type ScheduleSpec, tagsOf } from './schedule.ts'
+import { readStored } from './stored.ts'
 import { instants, type Timing, timingOf } from './timing.ts'
 
 /** The outcome of an instant, or of all instants from `at` to `until`. */
@@ -83,8 +84,7 @@ export class Schedules {
         'SLUICE_BAD_SCHEDULE',
         '`trigger` takes what schedule(…) returned and no name, because the input is in the code',
       )
-    const [row] = await this.#sql.run<{ now_ms: string }>('schedule/read_due_schedules', [[]])
-    const at = new Date(Number(row?.now_ms))
+    const at = new Date((await readStored(this.#sql, [])).nowMs)
     const tags = [...tagsOf(schedule, at), 'triggered']
     return this.#sender.send(schedule.task, await schedule.inputAt(at), { ...schedule.options, tags })
   }
@@ -100,10 +100,11 @@ export class Schedules {
    */
   async resume(name: string): Promise<boolean> {
     for (;;) {
-      const [known] = await this.#sql.run<Known>('schedule/read_due_schedules', [[name]])
+      const { nowMs, stored } = await readStored(this.#sql, [name])
+      const known = stored.get(name)
       if (known === undefined || !known.paused) return false
-      const sinceMs = Math.max(Number(known.now_ms), Number(known.last_ms ?? 0))
-      const params = [name, known.timing, timingIn(name, known.spec).after(sinceMs), known.last_ms]
+      const { timing, spec, lastMs } = known
+      const params = [name, timing, timingIn(name, spec).after(Math.max(nowMs, lastMs ?? 0)), lastMs]
       if ((await this.#sql.run('schedule/resume_schedule', params)).length > 0) return true
     }
   }
@@ -115,14 +116,6 @@ export class Schedules {
   async remove(name: string): Promise<boolean> {
     return (await this.#sql.run('schedule/delete_schedule', [name])).length > 0
   }
-}
-
-interface Known {
-  now_ms: string
-  timing: string
-  spec: ScheduleSpec
-  paused: boolean
-  last_ms: string | null
 }
 
 function timingIn(name: string, spec: ScheduleSpec): Timing {
