@@ -65,15 +65,14 @@ with job as (
 )
 select j.id, j.task, j.queue, j.attempt, engine.state_of_job(o) as state, engine.find_parked_causes(o) as parked,
        engine.unix_ms(engine.scheduled_until(o)) as due_ms,
-       ((j.now_us - j.ahead_us) / 1000)::float8 as now_ms, a.n as ahead, j.error, j.held, j.fair,
-       j.now_us, j.ahead_us,
+       a.n::float8 as ahead, j.error, j.held, j.fair, j.now_us::float8 as now_us, j.ahead_us::float8 as ahead_us,
        case when engine.is_granted_ahead(o) then engine.unix_ms(j.dispatched_at) end as granted_ms,
        -- Where a round ends it; parked jobs have no `held`.
        case when j.due_at = 'infinity' then j.held
             when j.expires_at <= engine.store_time(j.now_us) then 'expired' end as ends_by,
        engine.unix_ms(j.expires_at) as expires_ms, coalesce(j.raw, false) as raw,
-       (select json_build_object('sinceMs', (extract(epoch from s.away_at) * 1000)::float8, 'why', s.away,
-          'begunMs', (extract(epoch from s.at) * 1000)::float8)
+       (select json_build_object('sinceMs', engine.unix_ms(s.away_at), 'why', s.away,
+          'begunMs', engine.unix_ms(s.at))
         from sluice.shared s limit 1) as redis,
        (select json_build_object('count', count(*), 'slots', coalesce(sum(w.slots), 0)) from sluice.worker w
         where (w.queues is null or j.queue = any (w.queues)) and j.task = any (w.tasks)
@@ -81,14 +80,14 @@ select j.id, j.task, j.queue, j.attempt, engine.state_of_job(o) as state, engine
        (select array_agg(split_part(u, '@', 2)) from unnest(engine.find_label_limits(j.buckets)) u) as labels,
        (select count(*) from lane me cross join turn f
         join sluice.lane o on o.class = me.class and o.list = me.list and o.vstart < f.vstart
-          and o.fair | 1 <> me.fair | 1) as lanes_before,
+          and o.fair | 1 <> me.fair | 1)::float8 as lanes_before,
        -- Lanes of its own fair key that go first, and about how many jobs they have.
-       (select count(*) from kin) as kin_lanes, (select coalesce(sum(n), 0) from kin) as kin_jobs,
+       (select count(*) from kin)::float8 as kin_lanes, (select coalesce(sum(n), 0) from kin)::float8 as kin_jobs,
        (select json_agg(json_build_object('gate', g.gate, 'reason', g.reason, 'by', g.by,
           'hours', (select json_build_object('fromMin', o.from_min, 'toMin', o.to_min, 'days', o.days, 'zone', o.zone)
                     from sluice.gate o where o.name = g.gate and o.zone is not null),
-          'sinceMs', (extract(epoch from g.since) * 1000)::float8,
-          'untilMs', (extract(epoch from g.until) * 1000)::float8))
+          'sinceMs', engine.unix_ms(g.since),
+          'untilMs', engine.unix_ms(g.until)))
         from engine.find_closed_gates(j.queue, j.task, engine.store_time(j.now_us)) g) as gates,
        -- `states`: what limits/earliest.ts computes with; for a label or a pool of each bucket that may be used.
        (select json_agg(x.b order by x.next desc) from (
@@ -118,7 +117,7 @@ select j.id, j.task, j.queue, j.attempt, engine.state_of_job(o) as state, engine
             where l.bucket = t.id and l.cause = 'others' and l.at > j.now_us - d.span),
           'shared', d.shared,
           'paused', (select json_build_object('reason', p.reason, 'by', p.by,
-                       'sinceMs', (extract(epoch from p.created_at) * 1000)::float8)
+                       'sinceMs', engine.unix_ms(p.created_at))
                      from sluice.limit_pause p
                      where p.name = t.name and p.key in ('', t.key) order by p.key limit 1),
           'places', (select x.room from unnest(r.kind, r.debt, d.rooms) x (kind, debt, room)

@@ -123,19 +123,18 @@ export interface Explanation {
   due_ms: number | null
   /** When it may begin, if it was granted ahead of time and waits for that in a worker's hands; null: it does not. */
   granted_ms: number | null
-  now_ms: number
   /** Microseconds of the limiter's clock, and how far it is ahead of the store's. */
-  now_us: string
-  ahead_us: string
-  ahead: string
+  now_us: number
+  ahead_us: number
+  ahead: number
   fair: string | null
   /** The live workers that could run it. A dispatcher has the slots of its fleet: none while its broker is away. */
   workers: { count: number; slots: number }
   /** Labels that its limits require of a worker. */
   labels: string[] | null
-  lanes_before: string
-  kin_lanes: string
-  kin_jobs: string
+  lanes_before: number
+  kin_lanes: number
+  kin_jobs: number
   gates: (Pausing & { gate: string; untilMs: number | null; hours: ParsedHours | null })[] | null
   error: { message?: string } | null
   parked: ParkedRow[] | null

@@ -9,13 +9,12 @@ with given as (
 )
 select g.way,
        (select json_build_object('reason', p.reason, 'by', p.by,
-          'sinceMs', (extract(epoch from p.created_at) * 1000)::float8)
+          'sinceMs', engine.unix_ms(p.created_at))
         from sluice.limit_pause p
         where p.name = g.name and p.key in ('', substr(g.way, length(g.name) + 2)) order by p.key limit 1) as paused,
        case when r.hold > c.now_us then ((r.hold - c.ahead_us) / 1000)::float8 end as held_ms,
        (select f.cause from sluice.refusal f where f.bucket = g.id) as cause,
-       b.id is not null and r.units < 1 as full, b.id is not null and r.places < 1 as crowded,
-       b.id is not null and r.version is null and g.way not like '%*' as odd
+       b.id is not null and r.units < 1 as full, b.id is not null and r.places < 1 as crowded
 from given g cross join clock c
 join unnest(engine.bucket_room(array(select id from given order by o), (select now_us from clock))) r on r.ord = g.o
 left join sluice.bucket b on b.id = g.id

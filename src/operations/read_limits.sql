@@ -1,10 +1,10 @@
 -- Reads the limits in force, with the present definition of each source, and their keys that are paused, that the
 -- vendor has refused, or that others have used in the last 24 hours (the newest 100 each).
 -- $1: only this limit; null: all
-select d.name, d.version, d.spec, d.source, d.by, d.reason, (extract(epoch from d.created_at) * 1000)::float8 as at_ms,
+select d.name, d.version, d.spec, d.source, d.by, d.reason, engine.unix_ms(d.created_at) as at_ms,
        (select json_object_agg(s.source, json_build_object(
           'numbers', s.spec -> 'numbers', 'by', s.by, 'reason', s.reason,
-          'atMs', (extract(epoch from s.at) * 1000)::float8))
+          'atMs', engine.unix_ms(s.at)))
         from (
           select distinct on (o.source) o.* from sluice.limit_source o
           where o.name = d.name and o.source <> 'measured' and o.gone_at is null

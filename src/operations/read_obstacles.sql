@@ -4,11 +4,11 @@
 -- $3: the labels that limits of their jobs go by, each as a text with commas; '': none
 select u.o::integer as i,
        (select json_agg(json_build_object('gate', g.gate, 'reason', g.reason, 'by', g.by,
-          'sinceMs', (extract(epoch from g.since) * 1000)::float8,
-          'untilMs', (extract(epoch from g.until) * 1000)::float8))
+          'sinceMs', engine.unix_ms(g.since),
+          'untilMs', engine.unix_ms(g.until)))
         from engine.find_closed_gates(u.queue, u.task, sluice.now()) g) as gates,
        w.knowing::integer, w.serving::integer, w.both::integer, w.able::integer, w.slots::integer, w.live::integer,
-       t.currently, (extract(epoch from t.seen_at) * 1000)::float8 as seen_ms
+       t.currently, engine.unix_ms(t.seen_at) as seen_ms
 from unnest($1::text[], $2::text[], $3::text[]) with ordinality u (task, queue, labels, o)
 left join sluice.task t on t.name = u.task
 cross join lateral (

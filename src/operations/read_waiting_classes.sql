@@ -5,7 +5,7 @@ select c.task, c.queue,
        (coalesce(s.waiting, 0) + coalesce((
          select sum(a.n) from sluice.arrival a
          where a.class = c.id and a.xid >= coalesce(pg_snapshot_xmax(s.snap), '0'::xid8)), 0))::float8 as n,
-       (select (extract(epoch from min(h.created_at)) * 1000)::float8
+       (select engine.unix_ms(min(h.created_at))
         from (select l.id, l.bound from sluice.lane l where l.class = c.id and l.list is not null limit 200) l
         cross join lateral (
           select o.created_at from sluice.job o

@@ -55,7 +55,7 @@ function bars(found: Explanation, bucket: NeededBucket, name: string): Reason[] 
     return [{ kind: 'undefined-limit', text, notBefore: undefined, acts: 'worker', todo }]
   }
   const isCosted = cost !== 1 || before > 0
-  const ahead = Number(found.ahead)
+  const { ahead, now_us: nowUs, ahead_us: aheadUs } = found
   const [firstMs, aboutMs] = timesOf(found, bucket, isCosted ? cost + before : cost + ahead)
   if (paused !== null) {
     const what = { limit: bucket.limit, ...(key ? { key } : {}) }
@@ -68,10 +68,9 @@ function bars(found: Explanation, bucket: NeededBucket, name: string): Reason[] 
     const text = `all ${bucket.places} places of ${name} are taken; the job can start when one of those jobs ends`
     return [{ kind: 'concurrency', text, notBefore: undefined, acts: 'jobs' }]
   }
-  // The store's times are whole ms.
-  const nowMs = (Number(found.now_us) - Number(found.ahead_us)) / 1_000
+  const nowMs = (nowUs - aheadUs) / 1_000
   if (avail - kept >= Math.max(1, isCosted ? cost + before : cost) && firstMs <= nowMs) return []
-  const notBefore = new Date(Math.max(firstMs, found.now_ms))
+  const notBefore = new Date(Math.max(firstMs, nowMs))
   const times = { notBefore, ...(aboutMs === undefined ? {} : { about: new Date(Math.max(aboutMs, +notBefore)) }) }
   if (heldMs !== null && lost !== true) {
     const held = holdReason(found, bucket, name, heldMs)
@@ -163,7 +162,7 @@ function timesOf(found: Explanation, bucket: NeededBucket, units: number): [numb
     version === null ||
     (version === bucket.version && (quota !== null || spec?.rules.every(({ kind }) => kind !== 'quota') === true))
   if (spec === null || isLent || states.length === 0 || !states.every(isKnown)) return [nextMs, undefined]
-  const [nowUs, aheadUs] = [Number(found.now_us), Number(found.ahead_us)]
+  const { now_us: nowUs, ahead_us: aheadUs, kin_jobs: kin } = found
   const at = (wanted: number) => {
     // Of several buckets, one has served at least its part.
     const least = Math.max(cost, Math.ceil(wanted / states.length))
@@ -172,7 +171,6 @@ function timesOf(found: Explanation, bucket: NeededBucket, units: number): [numb
     )
     return (Math.min(...all) - aheadUs) / 1_000
   }
-  const kin = Number(found.kin_jobs)
   return [at(units), at(units + Math.max(kept, (kin + rivals) * Math.max(1, cost)))]
 }
 

@@ -211,13 +211,11 @@ function workers(found: Explanation): Reason[] {
 }
 
 function order(found: Explanation): Reason[] {
-  const [ahead, kin, lanes] = [found.ahead, found.kin_lanes, found.lanes_before].map(Number) as [number, number, number]
-  const same = found.fair === null ? 'of the same kind' : `for ${found.fair}`
+  const { ahead, kin_lanes: kin, kin_jobs: jobs, lanes_before: lanes, fair } = found
+  const same = fair === null ? 'of the same kind' : `for ${fair}`
   const parts = [
     ...(ahead > 0 ? [`${many(ahead, 'job')} ${same}`] : []),
-    ...(kin > 0
-      ? [`${many(Number(found.kin_jobs), 'job')} ${same} of higher priority, longer waiting or tried before`]
-      : []),
+    ...(kin > 0 ? [`${many(jobs, 'job')} ${same} of higher priority, longer waiting or tried before`] : []),
     ...(lanes > 0 ? [`one job of each of ${many(lanes, 'other key')}`] : []),
   ]
   if (parts.length === 0) return []
