@@ -79,6 +79,7 @@ export interface SluiceOptions extends RetentionOptions, LogOptions {
   allowPrivate?: readonly string[] | undefined
   /** When alarms are raised, and where they go besides the log and `sluice.on('alarm')`: docs/logs.md. */
   alarms?: AlarmOptions | undefined
+  /** The clock of this process, for tests; default: the machine's. */
   clock?: Clock | undefined
 }
 

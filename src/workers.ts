@@ -31,8 +31,6 @@ import { type Companion, checkWork, graceMsOf, type WorkOptions } from './worker
 import { TaskSet } from './worker/task-set.ts'
 import { Worker } from './worker/worker.ts'
 
-export { celeryPlaces } from './worker/celery-work.ts'
-
 /** Parameters of `Workers`; see the fields. */
 export interface WorkersOptions {
   store: Store
@@ -113,15 +111,8 @@ export class Workers {
     const groups = events.groupsOf(work)
     if (bus === undefined || service === undefined || groups.length === 0) return undefined
     const { concurrency = 10 } = options
-    return new ServiceWorker({
-      ...this.#options,
-      bus,
-      service,
-      groups,
-      labels,
-      concurrency,
-      graceMs: graceMsOf(options),
-    })
+    const graceMs = graceMsOf(options)
+    return new ServiceWorker({ ...this.#options, bus, service, groups, labels, concurrency, graceMs })
   }
 
   /** Starts a dispatcher. While RabbitMQ is away it claims nothing, and does what else a worker does. */
@@ -210,22 +201,19 @@ export class Workers {
 
   /** Starts a worker of a fleet. While RabbitMQ is away it waits. */
   async execute(work: readonly Work[], options: WorkOptions): Promise<FleetWorker> {
-    const { store, rulebook, peer, allowPrivate } = this.#options
+    const { store } = this.#options
     const tasks = localTasksOf(await this.#prepare(work, options))
     const labels = labelsOfFleet(tasks, options)
     const fleet = await nameFleet(store, options.queues, labels)
     const broker = await this.#broker(true)
     const worker: FleetWorker = new FleetWorker({
-      store,
+      ...this.#options,
       wire: new AmqpWire(broker),
       fleet,
       tasks,
       labels,
       concurrency: options.concurrency ?? 10,
       graceMs: graceMsOf(options),
-      rulebook,
-      peer,
-      allowPrivate,
       renew: () => this.#renew(),
       ended: async () => {
         this.#executing.delete(worker)

@@ -28,7 +28,7 @@ interface Flags {
 
 /** `sluice events archive` and its commands. */
 export function archiveCommand(): Command {
-  const addRateOptions = (command: Command) => command.option('--yes', 'confirm in advance')
+  const confirmed = (command: Command) => command.option('--yes', 'confirm in advance')
   return new Command('archive')
     .description('events over RabbitMQ: those that failed for good, in the archive of a service')
     .addCommand(
@@ -40,11 +40,11 @@ export function archiveCommand(): Command {
       new Command('show').description('show one').argument('<service>').argument('<id>', 'of the event').action(show),
     )
     .addCommand(
-      addRateOptions(filtered('replay', 'give them all attempts again'))
+      confirmed(filtered('replay', 'give them all attempts again'))
         .option('--rate <n/s>', 'at most this many, such as 100/s')
         .action(change('replay', 'replayed')),
     )
-    .addCommand(addRateOptions(filtered('discard', 'give them up for good')).action(change('discard', 'discarded')))
+    .addCommand(confirmed(filtered('discard', 'give them up for good')).action(change('discard', 'discarded')))
     .addCommand(
       filtered('export', 'write them, the oldest first, as one JSON object a line')
         .option('--reveal', 'include secrets instead of [redacted]')

@@ -8,7 +8,7 @@ export interface Bar {
   bytes(count: number): void
   /** Sets how many jobs are durable. */
   jobs(count: number): void
-  /** Calls `say`, which writes a line above the bar. */
+  /** Calls `print`, which writes a line, and has it stand above the bar. */
   above(print: () => void): void
   end(): void
 }

@@ -1,14 +1,12 @@
 /** `sluice jobs edit`: retries a failed job with another input. */
-import { text as readAll } from 'node:stream/consumers'
 import { Command } from 'commander'
 import { systemClock } from '../core/clock.ts'
 import { SluiceError } from '../core/errors.ts'
 import { admit } from '../tasks/admit.ts'
 import { loadCode, withHttp } from './config.ts'
 import { idOf, noSuchJob } from './ids.ts'
-import { parseInput } from './send.ts'
+import { readInput } from './send.ts'
 import { settingsOf, withSluice } from './settings.ts'
-import { standardInput } from './stdin.ts'
 
 interface EditFlags {
   tasks?: string
@@ -29,7 +27,7 @@ export function editCommand(): Command {
 async function edit(text: string, json: string, flags: EditFlags, command: Command): Promise<void> {
   const settings = await settingsOf(command)
   const { out } = settings
-  const input = parseInput(json === '-' ? await readAll(standardInput(out, 'the input', process.stdin)) : json)
+  const input = await readInput(out, json)
   const { tasks } = await loadCode(settings.config, flags.tasks)
   await withSluice(settings, { creates: false }, async (sluice, sql) => {
     const id = await idOf(sql, text)

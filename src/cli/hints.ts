@@ -6,7 +6,7 @@ const words: [readonly string[], string][] = [
   [['enqueue', 'add', 'push', 'publish', 'submit', 'call', 'delay', 'trigger', 'perform', 'create', 'new'], 'send'],
   [['list', 'ls', 'queue', 'tail', 'runs', 'calls', 'find', 'search', 'query'], 'jobs'],
   [['inspect', 'show', 'get', 'describe', 'job', 'result', 'report'], 'jobs show <id>'],
-  [['ps', 'top', 'stats', 'stat', 'info', 'queues', 'monitor', 'events', 'size', 'count'], 'status'],
+  [['ps', 'top', 'stats', 'stat', 'info', 'queues', 'monitor', 'size', 'count'], 'status'],
   [['worker', 'workers', 'start', 'run', 'serve', 'consume', 'listen', 'process'], 'work'],
   [['once', 'drain', 'cron', 'tick'], 'dispatch --once'],
   [['purge', 'flush', 'clear', 'delete', 'remove', 'rm', 'kill', 'revoke', 'abort', 'discard', 'stop'], 'cancel'],

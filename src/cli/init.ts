@@ -89,9 +89,8 @@ function ignoring(isNew: boolean): string | undefined {
 }
 
 /** Returns whether a file in this directory could import the package. */
-function isInstalled(name: string, dir = process.cwd()): boolean {
-  if (fs.existsSync(path.join(dir, 'node_modules', name))) return true
-  return path.dirname(dir) !== dir && isInstalled(name, path.dirname(dir))
+function isInstalled(name: string): boolean {
+  return findUpward(path.join('node_modules', name)) !== undefined
 }
 
 function quoted(word: string): string {

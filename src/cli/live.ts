@@ -50,13 +50,8 @@ export async function showLive(
       running.set(event.job, { ...event, sinceMs: systemClock.monotonicMs() })
       folding.add(lineOf('started', event))
     }),
-    sluice.on('done', (event) => {
-      ended(event)
-      folding.add(lineOf('done', event))
-    }),
-    sluice.on('failed', ended),
-    sluice.on('throttled', ended),
-    sluice.on('exhausted', ended),
+    sluice.on('done', (event) => folding.add(lineOf('done', event))),
+    ...(['done', 'failed', 'throttled', 'exhausted'] as const).map((name) => sluice.on(name, ended)),
   ]
   const isBlock = screen.isTerminal && !out.json
   const sql = sqlOn(sluice.db, schema)

@@ -8,21 +8,21 @@ import { asJson, printHead, printWarnings } from './limit.ts'
 
 /** The four commands. */
 export function overrideCommands(): Command[] {
-  const set = 'store numbers that override those in code from now on, in every process'
-  const pin = 'pin numbers that override those in code and stored ones, for an incident'
+  const putting = (verb: 'set' | 'pin', text: string) =>
+    numbered(new Command(verb).description(text)).action((name: string, flags: Flags, self: Command) =>
+      put(verb, name, flags, self),
+    )
+  const dropping = (verb: 'unset' | 'unpin', text: string) =>
+    new Command(verb)
+      .description(text)
+      .argument('<limit>')
+      .option('--reason <text>', "shown in the limit's history")
+      .action((name: string, flags: Partial<Flags>, self: Command) => drop(verb, name, flags, self))
   return [
-    numbered(new Command('set').description(set)).action((name: string, flags: Flags, self: Command) =>
-      put('set', name, flags, self),
-    ),
-    addArguments(new Command('unset').description('remove the stored numbers')).action(
-      (name: string, flags: Flags, self: Command) => drop('unset', name, flags, self),
-    ),
-    numbered(new Command('pin').description(pin)).action((name: string, flags: Flags, self: Command) =>
-      put('pin', name, flags, self),
-    ),
-    addArguments(new Command('unpin').description('remove the pinned numbers')).action(
-      (name: string, flags: Flags, self: Command) => drop('unpin', name, flags, self),
-    ),
+    putting('set', 'store numbers that override those in code from now on, in every process'),
+    dropping('unset', 'remove the stored numbers'),
+    putting('pin', 'pin numbers that override those in code and stored ones, for an incident'),
+    dropping('unpin', 'remove the pinned numbers'),
   ]
 }
 
@@ -59,10 +59,6 @@ function refuseKey(): never {
   )
 }
 
-function addArguments(command: Command): Command {
-  return command.argument('<limit>').option('--reason <text>', "shown in the limit's history")
-}
-
 function count(text: string): number | 'none' {
   if (text === 'none') return text
   if (/^\d{1,12}$/.test(text)) return Number(text)
@@ -95,9 +91,14 @@ async function put(verb: 'set' | 'pin', name: string, flags: Flags, command: Com
   out.hint(`\`sluice limits ${verb === 'set' ? 'unset' : 'unpin'} ${name}\` undoes it`)
 }
 
-async function drop(verb: 'unset' | 'unpin', name: string, flags: Flags, command: Command): Promise<void> {
+async function drop(
+  verb: 'unset' | 'unpin',
+  name: string,
+  { reason }: Partial<Flags>,
+  command: Command,
+): Promise<void> {
   const [out, line] = await withLimit(command, name, async ({ limits }) => {
-    if (await limits[verb](name, present({ reason: flags.reason as string | undefined }))) return limits.show(name)
+    if (await limits[verb](name, present({ reason }))) return limits.show(name)
     const done = verb === 'unset' ? 'stored' : 'pinned'
     throw new SluiceError(
       'SLUICE_NOT_OVERRIDDEN',

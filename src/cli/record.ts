@@ -1,4 +1,4 @@
-/** Prints a job's record, or that there is none. */
+/** Redacts a job's record. */
 import { redact } from '../core/redact.ts'
 import type { Job } from '../index.ts'
 

@@ -11,6 +11,7 @@ import { admit } from '../tasks/admit.ts'
 import type { AnyTask, SendOptions } from '../tasks/task.ts'
 import { loadCode, withHttp } from './config.ts'
 import { unknown } from './known.ts'
+import type { Output } from './output.ts'
 import { rulebookOf, settingsOf, timeOf, whole, withSluice } from './settings.ts'
 import { mustBeWhole } from './shown-input.ts'
 import { standardInput } from './stdin.ts'
@@ -82,9 +83,7 @@ async function send(name: string, json: string | undefined, flags: SendFlags, co
     const { importRows } = await import('./import.ts')
     return importRows(settings, task, how, sendOptions({ ...flags, idempotencyKey: false }))
   }
-  const input = parseInput(
-    json === '-' ? await readAll(standardInput(out, 'the input', process.stdin)) : (json ?? '{}'),
-  )
+  const input = await readInput(out, json ?? '{}')
   const options = sendOptions(flags)
   if (flags.dryRun === true) {
     const {
@@ -133,11 +132,12 @@ function find(tasks: readonly AnyTask[], name: string, handlers: readonly EventH
   throw unknown('task', name, known, 'the file of tasks (--tasks, SLUICE_TASKS or sluice.config.ts)')
 }
 
-/** Parses an input. @throws UsageError SLUICE_BAD_JSON */
-export function parseInput(json: string): unknown {
+/** Parses an input; `-` reads it from stdin. @throws UsageError SLUICE_BAD_JSON */
+export async function readInput(out: Output, json: string): Promise<unknown> {
+  const text = json === '-' ? await readAll(standardInput(out, 'the input', process.stdin)) : json
   let input: unknown
   try {
-    input = JSON.parse(json)
+    input = JSON.parse(text)
   } catch (error) {
     const why = textOfError(error)
     throw new UsageError(

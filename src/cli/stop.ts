@@ -40,9 +40,8 @@ export function stopSignal({ first, second } = listenForStop()): AbortSignal {
  * Keeps a handler's stray error from ending a worker that runs other jobs: logs unhandled rejections, and after an uncaught
  * exception ends the worker when its attempts have ended.
  */
-export function surviveStrays(log: Log, stop: Stop | undefined): void {
+export function surviveStrays(log: Log, stop: Stop): void {
   process.on('unhandledRejection', (reason) => log.error('unhandled promise rejection', { err: reason }))
-  if (stop === undefined) return
   process.on('uncaughtException', (error) => {
     log.error('uncaught exception outside of any attempt; the worker ends after its running attempts', {
       err: error,

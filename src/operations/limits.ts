@@ -316,7 +316,7 @@ function versionOf({ version, spec, source, by, reason, at_ms: atMs }: Row): Lim
     numbers: spec.numbers ?? {},
     by: by ?? undefined,
     reason: reason ?? undefined,
-    at: dateOf(atMs),
+    at: new Date(atMs),
     beside: spec.beside ?? [],
   }
 }
@@ -345,23 +345,19 @@ function lineOf(row: Row): LimitLine {
     sources: Object.fromEntries(
       Object.entries(sources ?? {}).map(([source, { numbers, by, reason, atMs }]) => [
         source,
-        { numbers: numbers ?? {}, by, ...(reason === null ? {} : { reason }), at: dateOf(atMs) },
+        { numbers: numbers ?? {}, by, ...(reason === null ? {} : { reason }), at: new Date(atMs) },
       ]),
     ),
     refusals: (refusals ?? []).map(({ key, sinceMs, atMs, untilMs, ...refusal }) => ({
       key: key ?? undefined,
       ...refusal,
-      since: dateOf(sinceMs),
-      at: dateOf(atMs),
-      heldUntil: dateOf(untilMs),
+      since: new Date(sinceMs),
+      at: new Date(atMs),
+      heldUntil: new Date(untilMs),
     })),
-    others: (others ?? []).map(({ key, units, atMs }) => ({ key: key ?? undefined, units, at: dateOf(atMs) })),
+    others: (others ?? []).map(({ key, units, atMs }) => ({ key: key ?? undefined, units, at: new Date(atMs) })),
     paused: (paused ?? []).map((key) => key ?? undefined),
   }
-}
-
-function dateOf(ms: number): Date {
-  return new Date(ms)
 }
 
 function bad(name: string, why: string): UsageError {

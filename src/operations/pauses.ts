@@ -80,20 +80,16 @@ export function pausesOn(sql: Sql): Pauses {
       return row?.resume_limit ?? false
     },
     async pauses() {
-      const rows = await sql.run<Line>('operations/read_pauses')
-      return rows.map((row) => ({ ...nameOf(row), ...detailsOf(row) }))
+      return (await sql.run<Line>('operations/read_pauses')).map(pauseOf)
     },
   }
 }
 
-function detailsOf({ reason, by, created_ms: sinceMs, closed: isClosed, until_ms: untilMs }: Line) {
-  return { reason, by, since: new Date(sinceMs), isClosed, until: dateOf(untilMs) ?? undefined }
-}
-
-function nameOf(row: Line): Pick<Pause, 'what' | 'gate'> {
+function pauseOf(row: Line): Pause {
+  const { name, queues, tasks, reason, by, created_ms: sinceMs, closed: isClosed, until_ms: untilMs } = row
   const what = whatOf(row)
-  if (what !== undefined) return { what, gate: undefined }
-  return { what, gate: { name: row.name, queues: row.queues, tasks: row.tasks, hours: hoursOf(row) } }
+  const gate = what === undefined ? { name, queues, tasks, hours: hoursOf(row) } : undefined
+  return { what, gate, reason, by, since: new Date(sinceMs), isClosed, until: dateOf(untilMs) ?? undefined }
 }
 
 interface Line {

@@ -178,11 +178,6 @@ function retryAfter(waitNs: number, form: Faults['retryAfter']): Record<string, 
   return { date: new Date(fromMs).toUTCString(), 'retry-after': new Date(fromMs + seconds * 1_000).toUTCString() }
 }
 
-const header = (request: IncomingMessage, name: string): string | undefined => {
-  const value = request.headers[name]
-  return Array.isArray(value) ? value.join(', ') : value
-}
-
 const ruleFields = ['name', 'algorithm', 'limit', 'windowMs', 'burst', 'key', 'proofWindow']
 const vendorFields = ['port', 'rules', 'latencyMs', 'status', 'deniedStatus', 'faults', 'file', 'control']
 
@@ -212,8 +207,8 @@ class Ledger {
     const url = new URL(request.url ?? '/', 'http://vendor')
     const keys = this.limiters.map(({ keyOf }) => keyOf({ method, url, headers }))
     const waitNs = decide(this.limiters, keys, atNs)
-    const jobId = header(request, 'idempotency-key')
-    const attempt = header(request, 'x-sluice-attempt')
+    // Node joins repeated headers; only of `set-cookie` it makes a list.
+    const { 'idempotency-key': jobId, 'x-sluice-attempt': attempt } = headers as Record<string, string | undefined>
     const seq = this.#seq++
     const verdict = waitNs > 0 ? (this.#options.deniedStatus ?? 429) : this.#statusFor(seq, jobId)
     const who = { ...(jobId === undefined ? {} : { jobId }), ...(attempt === undefined ? {} : { attempt }) }
