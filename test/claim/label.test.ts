@@ -61,6 +61,22 @@ for (const engine of mainEngines) {
       await at.sluice.limits.unset('raised')
     })
 
+    it('what a tenant with few jobs leaves of a label’s room, others have at once', async () => {
+      const limits = [limit('lent', { window: '10/h', by: label('host') }), perTenant('tenants', '1000/s', 100)]
+      await at.sluice.sendMany(quietTask('lent', limits), [
+        ...copies(2, { tenant: 'a' }),
+        ...copies(20, { tenant: 'b' }),
+      ])
+      const worker = await host('a')
+      let got = 0
+      for (let again = true; again;) {
+        const answer = await claim(at.db, worker, ['lent'], 20 - got)
+        got += answer.jobs.length
+        again = answer.again
+      }
+      expect(got).toBe(10)
+    })
+
     it('workers of one host share its bucket, and each host has the whole limit', async () => {
       await at.sluice.sendMany(perHost, rows(20))
       const [one, two, other] = [await host('a'), await host('a'), await host('b')]

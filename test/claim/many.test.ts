@@ -99,11 +99,23 @@ it.each([
   { what: 'but not when all lanes were read', given: none, is: false },
   {
     what: 'but not when lanes with costs were denied in their places',
-    given: { take: '{0,0}', blocked: '{1,1}', listed: '{1,1}', isUnread: true },
+    given: { take: '{0,0}', blocked: '{1,1}', listed: '{1,1}', list: 7, isUnread: true },
     is: false,
   },
   { what: 'when the room of a label went to a lane without jobs', given: { ...byLabel, seen: 0 }, is: true },
+  { what: 'when it went to one with fewer jobs', given: { ...byLabel, take: '{2,2}', seen: 1 }, is: true },
+  {
+    what: 'but not when no other lane waits for the label',
+    given: { ...byLabel, take: '{2,1}', blocked: '{1,0}', seen: 1 },
+    is: false,
+  },
   { what: 'but not when a label has no room', given: { ...byLabel, seen: 1 }, is: false },
+  {
+    what: 'when a label denied a lane that went first because of its list',
+    given: { ...byLabel, take: '{0,0}', list: 7 },
+    is: true,
+  },
+  { what: 'but not when it was that lane’s turn', given: { ...byLabel, take: '{0,0}' }, is: false },
 ])('a claim that got nothing is followed by another at once $what', async ({ given, is }) => {
   expect(await hasMore(at.db, given)).toBe(is)
 })
