@@ -24,31 +24,27 @@ begin
   v_cand := engine.select_lanes(
     p_classes, p_new, greatest(p_want, least(p_ahead, p_most - 1)), v_done.now_us, p_since, p_most);
   v_lanes := v_cand.lanes; if v_lanes is null then return v_done; end if;
-  v_ids := array(select l.id from unnest(v_lanes) with ordinality l order by l.ordinality);
+  select array_agg(l.id order by l.ordinality), bool_or(l.costed) into v_ids, v_costed
+  from unnest(v_lanes) with ordinality l;
   v_buckets := array(select distinct b from unnest(v_lanes) l, unnest(l.buckets) b order by b);
   v_real := engine.resolve_buckets(p_worker, p_classes, v_buckets);
   perform engine.lock_buckets(v_real.buckets || v_real.members);
   v_is := engine.read_claim_room(v_real.buckets, v_real.members, v_buckets, v_ids, p_cap);
   v_done.now_us := v_is.now_us; v_done.probing := v_is.probing; v_done.stale := v_is.stale;
   if v_is.stale is not null then v_done.again := true; return v_done; end if;
-  v_costed := exists (select 1 from unnest(v_lanes) l where l.costed);
   v_ahead := engine.grant_lanes_ahead(v_lanes, v_buckets, v_is.rooms, p_want, v_is.now_us,
     case when v_real.labels is null and not v_costed and cardinality(p_classes) = 1 then p_ahead end);
   if v_ahead.instants is not null then  -- what is held now may try the vendor at an instant
     v_done.probing := exists (select 1 from unnest(v_is.rooms) r where r.probe > 0); end if;
   v_share := engine.divide_room(coalesce(cardinality(v_ahead.instants), p_want), v_lanes, v_cand.starts, v_cand.steps,
     v_buckets, coalesce(v_ahead.rooms, v_is.rooms), v_cand.horizon, v_is.at, v_is.first);
-  v_blocked := array(
-    select coalesce(nullif(b, 0), v_ahead.deciding, 0)
-    from unnest(v_share.blocked) with ordinality u (b, o) order by o);
+  v_blocked := array_replace(v_share.blocked, 0, coalesce(v_ahead.deciding, 0));
   v_mark := engine.mark_jobs(p_claim, p_worker, v_is.now_us, v_is.at, v_lanes, v_share.take, v_buckets, v_is.rooms,
     v_share.of, v_share.seqs, v_share.over, v_real.labels, v_real.members, v_ahead);
   v_done.granted := v_mark.granted; v_done.jobs := v_mark.jobs;
   v_done.instants := nullif(v_ahead.instants[:v_mark.granted], '{}');
   v_blocked := engine.find_denying_buckets(v_lanes, v_blocked, v_buckets, v_is.rooms);
-  v_next := engine.advance_lanes(v_lanes,
-    array(select s - f from unnest(v_cand.starts, v_cand.lifts) with ordinality u (s, f, o) order by o), v_cand.steps,
-    v_blocked, v_buckets, v_mark.moves);
+  v_next := engine.advance_lanes(v_lanes, v_cand.turns, v_cand.steps, v_blocked, v_buckets, v_mark.moves);
   perform engine.update_lists(v_is.now_us, v_lanes, v_next, v_buckets[v_ahead.deciding], v_ahead.lead);
   select array_agg(v_lanes[array_position(v_ids, m.lane)].class), array_agg(m.taken)
   into v_done.of, v_done.taken from unnest(v_mark.moves) m;

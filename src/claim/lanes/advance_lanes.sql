@@ -2,7 +2,7 @@
 -- bucket that denied them, or out of all lists when no job is left. Returns those that changed, for
 -- `engine.update_lists`.
 -- p_lane: the lanes as they were selected.
--- p_starts: the virtual start of each lane's fair key, without the lift of its class.
+-- p_starts: the virtual start of each lane's fair key (`turns` of `engine.select_lanes`).
 -- p_steps: what a unit of each lane adds to it.
 -- p_blocked: the position in p_buckets of the bucket that denied each lane; 0: none.
 -- p_moves: what became of the lanes' jobs.

@@ -8,13 +8,13 @@
 -- p_since: no list was due before this time, in microseconds
 -- p_most: how many lanes at most
 -- starts: the virtual start of each lane's fair key; beside other classes it includes the class's lift
+-- turns: the same without the lift of the lane's class, as its lanes have it (vstart)
 -- steps: what a unit of each lane adds to the turn of its fair key
--- lifts: the lift of each lane's class
 -- horizon: the virtual start of the first fair key that was not read; null: all were read
 -- cut: some lanes of a fair key were not read
 create or replace function engine.select_lanes(
   p_classes bigint[], p_new bigint[], p_want integer, p_now bigint, p_since bigint, p_most integer,
-  out lanes sluice.lane[], out starts bigint[], out steps bigint[], out lifts bigint[], out horizon bigint,
+  out lanes sluice.lane[], out starts bigint[], out turns bigint[], out steps bigint[], out horizon bigint,
   out cut boolean)
 language plpgsql as $$
 declare
@@ -22,10 +22,10 @@ declare
   v_raises bigint[];
 begin
   for round in 1 .. 3 loop
-    select array_agg(p.lane), array_agg(p.start), array_agg(p.step), array_agg(p.lift), min(p.horizon),
+    select array_agg(p.lane), array_agg(p.start), array_agg(p.start - p.lift), array_agg(p.step), min(p.horizon),
            coalesce(bool_or(p.cut), false),
            array_agg((p.lane).class) filter (where p.raise > 0), array_agg(p.raise) filter (where p.raise > 0)
-    into lanes, starts, steps, lifts, horizon, cut, v_raised, v_raises
+    into lanes, starts, turns, steps, horizon, cut, v_raised, v_raises
     from engine.read_candidate_lanes(p_classes, p_new, p_now, p_since, p_most) p;
     -- The whole class is lifted, so that those of its lanes that were read do not fall behind its others. A class that
     -- another transaction announces or retires just now is skipped, because that transaction may wait for this class.
