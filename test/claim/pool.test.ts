@@ -55,6 +55,12 @@ for (const engine of mainEngines) {
       expect(await count(at.db, `sluice.ledger where bucket = ${hash64('sender*')}`)).toBe(0)
     })
 
+    it('a claim charges one member for one job, and writes nothing for the others', async () => {
+      await at.sluice.send(any, { tenant: 'a' })
+      expect((await claim(at.db, at.worker, ['any'], 1)).jobs).toHaveLength(1)
+      expect(await count(at.db, 'sluice.ledger')).toBe(1)
+    })
+
     it('jobs go to the member with the most room', async () => {
       await at.sluice.sendMany(any, rows(20))
       for (let taken = 0; taken < 6; taken++) await claim(at.db, at.worker, ['any'], 1)

@@ -37,7 +37,7 @@ begin
       join unnest(p_lanes) l on l.id = u.lane cross join unnest(l.buckets) b;
     end if;
   end if;
-  if cardinality(p_lanes) > 1 then p_rooms := array(select r from unnest(p_rooms) r where p_places[r.ord] > 0); end if;
+  if 0 = any (p_places) then p_rooms := array(select r from unnest(p_rooms) r where p_places[r.ord] > 0); end if;
   perform engine.append_ledger(p_rooms, p_claim, p_units, p_places, p_instants => v_ats, p_ords => v_ords);
   if not p_fewer then return null; end if;
   if v_instants is not null then
