@@ -53,7 +53,9 @@ begin
       select i.wake_at as at, case when v_wait.lead = 0 then v_wait.period + v_late
              else least(v_wait.period * w.slots * case when v_wait.lead < 80000 then 1 else 3 end, v_reach) end as takes
       from sluice.idle i join sluice.worker w on w.id = i.worker
-      where i.bucket = v_wait.id and i.wake_at > p_now and i.worker <> p_worker order by 1
+      where i.bucket = v_wait.id and i.wake_at > p_now and i.worker <> p_worker
+        -- A list that is due already has room that this claim gave to a lane with fewer jobs, and is left to nobody.
+        and (v_wait.due > p_now or v_wait.lead > 0) order by 1
     loop
       exit when v_wake.at > v_free + greatest(2 * v_slack, v_wait.period, v_wait.lead);
       if v_wake.at >= v_free - greatest(v_wait.period / 20, v_wait.lead / 2) then

@@ -5,7 +5,7 @@ import type { Rate } from '../../src/core/rate.ts'
 import { isLong } from '../long.ts'
 import { guaranteeOf } from '../../src/limits/exposure.ts'
 import { limit, type LimitOptions } from '../../src/limits/limit.ts'
-import { claim, done, emptied, enter, mainEngines, ownClock, quietTask } from './engine.ts'
+import { claim, done, emptied, enter, mainEngines, ownClock, perTenant, quietTask } from './engine.ts'
 import { copies } from '../rows.ts'
 
 const startMs = Date.parse('2025-07-01T10:00:00Z')
@@ -66,6 +66,25 @@ describe.each(mainEngines)('on $name', (engine) => {
         again || (jobs.length === want && wakeUs === undefined) ? nowMs + 1 : nowMs + (wakeUs ?? Number.NaN) / 1000
     }
   }
+
+  it('a worker whose claim gave a unit to an expired job does not leave it to a sleeper', async () => {
+    await at.clock.set(startMs)
+    const sparse = quietTask('sparse', [limit('sparse', { rate: '6/min', burst: 2 }), perTenant('own', '100/s')])
+    const [one, sleeper] = [await enter(at.db), await enter(at.db)]
+    const wake = async (worker: string) => {
+      for (;;) {
+        const { again, wakeUs } = await claim(at.db, worker, ['sparse'], 20, newId(), { idle: worker === sleeper })
+        if (!again) return wakeUs
+      }
+    }
+    await at.sluice.sendMany(sparse, copies(5, { tenant: 'a' }))
+    await wake(one)
+    const others = Array.from({ length: 9 }, (_, n) => ({ tenant: `b${n}` }))
+    await at.sluice.sendMany(sparse, others, { maxWait: '5s' })
+    expect(await wake(sleeper)).toBeGreaterThan(10_000_000)
+    await at.clock.set(startMs + 10_001)
+    expect(await wake(one)).toBeLessThanOrEqual(50_000)
+  })
 
   it.each([
     { rate: '20/s', workers: 8, atMost: 0.5, atLeast: 0.98 },
