@@ -112,6 +112,8 @@ class Story {
 
   async begin(workers: readonly { want: number; ahead: number }[]): Promise<void> {
     await this.#set(this.#nowUs / 1_000)
+    // Limits may be redefined before a job of theirs is sent.
+    await at.sluice.define(this.#tasks)
     for (const [i, one] of workers.entries()) {
       const tasks = this.#tasks.slice(0, i === 0 ? 1 : 2).map(({ name }) => name)
       this.#workers.push({ ...one, ahead: one.ahead && Math.max(one.want, one.ahead), tasks, id: '' })
@@ -232,7 +234,6 @@ class Story {
   }
 
   async redefine(which: number): Promise<void> {
-    if (this.#sent === 0) return
     this.isRedefined = true
     const [name, rates] =
       which % 2 ? [this.#all.name, ['50/s', '100/s', '20/s']] : [this.#own.name, ['5/s', '50/s', '2/s']]
