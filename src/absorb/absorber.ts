@@ -15,7 +15,7 @@ import type { DepthOptions } from '../worker/depth.ts'
 import { type Call, callOf, revokedResult, timesOf, unknownTask } from './call.ts'
 import type { InHand } from './inspection.ts'
 import type { Incoming, Post, Receiving } from './post.ts'
-import { park, parkingOf } from './parking.ts'
+import { logParked, park } from './parking.ts'
 import { Presence } from './presence.ts'
 import { Reporter } from './reporter.ts'
 import { Results } from './results.ts'
@@ -279,14 +279,7 @@ export class Absorber {
     // First, because this is repeated until all of it has succeeded, and a result may come twice.
     if (message !== undefined) await this.#results.refuse(message, incoming.queue, cause)
     await park(post, incoming.message, incoming.queue, reason)
-    const about = {
-      queue: incoming.queue,
-      parked: parkingOf(incoming.queue),
-      task: message?.task,
-      id: message?.id,
-      reason,
-    }
-    store.log.error('a message of a Celery producer cannot be carried out, and is parked', about)
+    logParked(store.log, incoming.queue, message, reason)
     incoming.ack()
   }
 }

@@ -1,7 +1,9 @@
 /** Puts aside messages that cannot be carried out, with the reason. */
 import { StoreError } from '../core/errors.ts'
 import { writeJson } from '../celery/json.ts'
+import type { TaskMessage } from '../celery/task-message.ts'
 import type { WireMessage } from '../celery/wire.ts'
+import type { Log } from '../core/log.ts'
 import type { Post } from './post.ts'
 
 const reasonMax = 1_000
@@ -9,7 +11,7 @@ const reasonMax = 1_000
 const headerMax = 500
 
 /** The queue of messages of a queue that cannot be carried out. */
-export function parkingOf(queue: string): string {
+function parkingOf(queue: string): string {
   return `${queue}.parked`
 }
 
@@ -41,4 +43,10 @@ function dropLongHeaders(message: WireMessage): WireMessage {
     ...message,
     headers: Object.fromEntries(Object.entries(message.headers).filter(([, value]) => isShort(value))),
   }
+}
+
+/** Logs that a message was put aside. @param seen the message, as far as it was read */
+export function logParked(log: Log, queue: string, seen: Pick<TaskMessage, 'task' | 'id'> | undefined, reason: string) {
+  const about = { queue, parked: parkingOf(queue), task: seen?.task, id: seen?.id, reason }
+  log.error('a message of a Celery producer cannot be carried out, and is parked', about)
 }

@@ -1,6 +1,6 @@
 /** Carries out the end of an attempt: sends the result, a later attempt, or the message to the queue of parked ones. */
 import { refusedResult, resultOf, revokedResult } from '../absorb/call.ts'
-import { park, parkingOf } from '../absorb/parking.ts'
+import { logParked, park } from '../absorb/parking.ts'
 import type { Post } from '../absorb/post.ts'
 import type { Presence } from '../absorb/presence.ts'
 import type { Results } from '../absorb/results.ts'
@@ -94,12 +94,10 @@ export class Ends {
     cause: unknown,
     { message, call }: Partial<Pick<Entry, 'message' | 'call'>> = {},
   ): Promise<void> {
-    const { log } = this.#options
     const reason = textOfError(cause)
     if (message !== undefined && call !== undefined) await this.#send(refusedResult(message, cause), { message, call })
     await this.#park(delivery, queue, reason)
-    const about = { queue, parked: parkingOf(queue), task: message?.task, id: message?.id, reason }
-    log.error('a message of a Celery producer cannot be carried out, and is parked', about)
+    logParked(this.#options.log, queue, message, reason)
   }
 
   /** Handles the loss of a worker that had this message, and perhaps executed it. */
