@@ -6,7 +6,7 @@ import { scripts } from '../generated/lua.ts'
 import { Script } from '../redis/client.ts'
 import type { RedisConnection } from '../redis/connect.ts'
 import type { Part } from './call.ts'
-import { reach } from './reach.ts'
+import { reachRedis } from './reach.ts'
 
 /** How the members of a chord have ended: with their results, in order, or one with an error. */
 export type ChordOutcome = { results: readonly unknown[] } | { error: RemoteError }
@@ -26,7 +26,7 @@ export class Chords {
     const member = writeJson([1, result.id, result.state, value], `the result of ${result.id}`)
     const keys = [...['.j', '.s', '.t'].map((part) => chordKey(groupId, part)), groupKey(groupId)]
     const args = [member, index === undefined ? '+inf' : String(index), resultKeptS]
-    const added = await reach(() => callScript(this.#redis, this.#add, keys, args, groupKey(groupId)))
+    const added = await reachRedis(() => callScript(this.#redis, this.#add, keys, args, groupKey(groupId)))
     const [isLast, isNested, found] = added as [number, number, string[]]
     if (isLast !== 1) return undefined
     const members = found.map((text) => readJson(text) as [number, string, string, unknown])
@@ -42,7 +42,7 @@ export class Chords {
   /** Forgets a chord whose last task was sent. */
   async end({ groupId }: Part): Promise<void> {
     const keys = ['.j', '.s', '.t'].map((part) => chordKey(groupId, part))
-    await reach(() => callRedis(this.#redis, 'DEL', keys))
+    await reachRedis(() => callRedis(this.#redis, 'DEL', keys))
   }
 }
 

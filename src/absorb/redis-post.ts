@@ -10,7 +10,7 @@ import type { WireMessage } from '../celery/wire.ts'
 import { addressOf } from '../redis/address.ts'
 import { listenRedis } from '../redis/connect.ts'
 import type { Incoming, Post, Receiving } from './post.ts'
-import { reach } from './reach.ts'
+import { reachRedis } from './reach.ts'
 
 /** Messages that are read ahead. */
 const prefetch = 500
@@ -42,7 +42,7 @@ class RedisPost implements Post {
   }
 
   send(message: WireMessage, address: Address): Promise<void> {
-    return reach(() => this.#carrier.publish(message, address))
+    return reachRedis(() => this.#carrier.publish(message, address))
   }
 
   async reply(message: WireMessage, address: Address): Promise<void> {

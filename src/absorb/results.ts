@@ -22,7 +22,7 @@ import {
 } from './call.ts'
 import { Chords } from './chord.ts'
 import type { Post } from './post.ts'
-import { reach } from './reach.ts'
+import { reachRedis } from './reach.ts'
 
 /** Parameters of `Results`; see the fields. */
 export interface ResultsOptions {
@@ -70,8 +70,8 @@ export class Results {
     if (redis !== undefined) {
       const text = writeResult(result, { ...about, date_done: writeTime(clock.wallMs()) })
       const key = resultKey(result.id)
-      await reach(() => callRedis(redis, 'SETEX', [key, resultKeptS, text]))
-      await reach(() => callRedis(redis, 'PUBLISH', [key, text]))
+      await reachRedis(() => callRedis(redis, 'SETEX', [key, resultKeptS, text]))
+      await reachRedis(() => callRedis(redis, 'PUBLISH', [key, text]))
     } else if (replyTo !== null) await post.reply(resultMessage(result), { exchange: '', routingKey: replyTo })
   }
 
