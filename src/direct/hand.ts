@@ -1,7 +1,8 @@
 /** The messages in one worker's hands: from their delivery to their acknowledgement. */
 import type { Delivery } from '../amqp/broker.ts'
 import { callOf } from '../absorb/call.ts'
-import type { TaskMessage } from '../celery/task-message.ts'
+import { headOf, readTask, type TaskMessage } from '../celery/task-message.ts'
+import { readDelivery } from '../celery/transport.ts'
 import type { Watch } from '../claim/watch.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
@@ -15,13 +16,13 @@ import { Waiters } from '../core/waiters.ts'
 import type { AnyTask } from '../tasks/task.ts'
 import type { Labels } from '../worker/labels.ts'
 import type { Bookings } from './bookings.ts'
-import type { DirectCounts } from './counts.ts'
 import { type Ends, lostError } from './ends.ts'
 import { Gate } from './gate.ts'
 import { Inbox } from './inbox.ts'
-import { type Entry, entryOf, type GrantOf, readHead, jobOf, keyOf, readMessage } from './intake.ts'
+import { type Entry, entryOf, type GrantOf, jobOf, keyOf } from './intake.ts'
 import { progressOf } from './message.ts'
 import type { DirectLimiter } from './limiter.ts'
+import type { DirectCounts } from './read-ahead.ts'
 
 /** Parameters of `Hand`; see the fields. */
 export interface HandOptions {
@@ -180,16 +181,17 @@ export class Hand {
 
   async #read(delivery: Delivery, of: { key: string; queue: string }, isAgain: boolean): Promise<void> {
     const { tasks, labels, clock, ends } = this.#options
+    const wire = readDelivery(delivery)
     let message: TaskMessage | undefined
     let entry: Entry
     try {
-      message = await readMessage(delivery)
+      message = await readTask(wire)
       const { key, queue } = of
       const found = entryOf(delivery, message, { key, queue, tasks, labels, nowMs: clock.wallMs() })
       entry = isAgain ? { ...found, progress: { ...found.progress, isDoubtful: true } } : found
     } catch (error) {
       const own = { ...of, delivery }
-      const seen = message ?? (await readHead(delivery))
+      const seen = message ?? (await headOf(wire))
       const known = seen && { message: seen, call: callOf(seen, of.queue) }
       return this.#settle(own, () => ends.parkRefused(own, error, known))
     }

@@ -3,8 +3,7 @@ import { hash } from 'node:crypto'
 import type { Delivery } from '../amqp/broker.ts'
 import { type Call, callOf, unknownTask } from '../absorb/call.ts'
 import { inputOf } from '../celery/arguments.ts'
-import { headOf, readTask, type TaskMessage } from '../celery/task-message.ts'
-import { readDelivery } from '../celery/transport.ts'
+import type { TaskMessage } from '../celery/task-message.ts'
 import { type ClaimedJob, unclaimedJob } from '../claim/claimed-job.ts'
 import { costOf } from '../limits/cost.ts'
 import type { Labels } from '../worker/labels.ts'
@@ -53,19 +52,6 @@ export function keyOf(delivery: Delivery, queue: string): string {
   const body =
     delivery.body.length > bodyMost ? hash('sha1', delivery.body, 'base64') : delivery.body.toString('latin1')
   return [queue, correlationId, messageId, headers?.['id'], headers?.[progressHeader], body].join('\n')
-}
-
-/**
- * Reads the message of a delivery.
- * @throws SluiceError SLUICE_CELERY_MESSAGE
- */
-export function readMessage(delivery: Delivery): Promise<TaskMessage> {
-  return readTask(readDelivery(delivery))
-}
-
-/** Returns what can be read of a message that cannot be carried out, to report that. Undefined: too little. */
-export function readHead(delivery: Delivery): Promise<TaskMessage | undefined> {
-  return headOf(readDelivery(delivery))
 }
 
 /**

@@ -4,7 +4,17 @@
  */
 import type { Consumer } from '../amqp/consumer.ts'
 import type { Clock } from '../core/clock.ts'
-import type { DirectCounts } from './counts.ts'
+
+/** The counts of one worker since it began. */
+export interface DirectCounts {
+  /** Messages that were delivered, those that came back among them. */
+  delivered: number
+  /** Messages that their limits denied, and that were put off. */
+  denied: number
+  /** Attempts that began, and how many of these succeeded. */
+  begun: number
+  done: number
+}
 
 /** Parameters of `ReadAhead`; see the fields. */
 export interface ReadAheadOptions {

@@ -22,11 +22,10 @@ import { TaskSet } from '../worker/task-set.ts'
 import { Bookings } from './bookings.ts'
 import { Ends } from './ends.ts'
 import { DirectGrantSource } from './grants.ts'
-import type { DirectCounts } from './counts.ts'
 import { Hand } from './hand.ts'
 import type { Entry } from './intake.ts'
 import { DirectLimiter } from './limiter.ts'
-import { ReadAhead } from './read-ahead.ts'
+import { type DirectCounts, ReadAhead } from './read-ahead.ts'
 
 /** Parameters of `DirectWorker`; see the fields. `ended` closes the connections. */
 export interface DirectWorkerOptions {
