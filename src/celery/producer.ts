@@ -9,7 +9,7 @@ import { type Duration, durationMs } from '../core/rate.ts'
 import type { Carrier } from './carrier.ts'
 import { isRedis, openCarrier } from './connect.ts'
 import { resultValue } from './result.ts'
-import { type Reading, redisResults, type Results, rpcResults } from './results.ts'
+import { redisResults, type Results, rpcResults } from './results.ts'
 import { readSignature, type Signature } from './signature.ts'
 import { blank, type TaskMessage, writeTask } from './task-message.ts'
 import { readTime } from './time.ts'
@@ -151,15 +151,9 @@ export async function openProducer(options: ProducerOptions = {}): Promise<Produ
   }
 }
 
-/** Returns where results are read: `'rpc'`, the URL of a Redis, or `'none'`. */
-export async function resultsOf(
-  kind: string,
-  broker: Carrier,
-  log: Log,
-  how: Reading = {},
-): Promise<Results | undefined> {
+async function resultsOf(kind: string, broker: Carrier, log: Log): Promise<Results | undefined> {
   if (kind === 'none') return undefined
-  return kind === 'rpc' ? rpcResults(broker, log, how) : redisResults(kind, how)
+  return kind === 'rpc' ? rpcResults(broker, log) : redisResults(kind)
 }
 
 class CeleryProducer implements Producer {

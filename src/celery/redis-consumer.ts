@@ -24,8 +24,8 @@ export interface RedisConsumerOptions extends RedisPlace {
   queues: readonly string[]
   /** Most messages in hand. */
   prefetch: number
-  /** The workers' `visibility_timeout`, in ms: the same for all workers of a Redis. Default 1 h, as Celery's. */
-  visibleAfterMs?: number
+  /** The workers' `visibility_timeout`, in ms: the same for all workers of a Redis. */
+  visibleAfterMs: number
   /** How long, in ms, a message in hand is kept without a renewal by this process. Default, and longest: `visibleAfterMs`. */
   heldForMs?: number
   onMessage: (delivery: RedisDelivery) => unknown
@@ -34,7 +34,6 @@ export interface RedisConsumerOptions extends RedisPlace {
 /** Redis cannot wait for several lists and note what it takes in one step, so this looks again and again. */
 const pollEveryMs = 10
 const againAfterMs = 200
-const visibleAfterUsualMs = 3_600_000
 
 /** Begins to receive. @throws UsageError SLUICE_BAD_URL, SLUICE_MISSING_PEER; StoreError SLUICE_REDIS_UNREACHABLE */
 export async function consumeRedis(options: RedisConsumerOptions): Promise<RedisConsumer> {
@@ -56,7 +55,7 @@ export class RedisConsumer {
 
   /** @param redis a connection of its own, which it closes */
   constructor(redis: RedisConnection, options: RedisConsumerOptions) {
-    const { prefix, log, queues, visibleAfterMs = visibleAfterUsualMs } = options
+    const { prefix, log, queues, visibleAfterMs } = options
     const heldForMs = Math.min(visibleAfterMs, options.heldForMs ?? visibleAfterMs)
     this.#redis = redis
     this.#options = options

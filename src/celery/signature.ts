@@ -1,5 +1,5 @@
 /** Signatures: tasks that Celery sends later, after the one that carries them. */
-import { UsageError } from '../core/errors.ts'
+import { checkFields } from '../core/fields.ts'
 import { isRecord } from './json.ts'
 import { unreadableError } from './wire.ts'
 
@@ -15,7 +15,8 @@ export interface Signature {
   readonly options: Readonly<Record<string, unknown>>
 }
 
-const howNames = new Set(['kwargs', 'immutable', 'options'])
+/** Celery's options of a task stand one level deeper. */
+const words = { queue: '{ options: { queue: … } }', countdown: '{ options: { countdown: … } }' }
 
 /**
  * Describes a task that Celery sends after another one, as `link`, `linkError` or part of a chain.
@@ -28,12 +29,7 @@ export function signature(
   args: readonly unknown[] = [],
   how: Partial<Pick<Signature, 'kwargs' | 'immutable' | 'options'>> = {},
 ): Signature {
-  for (const name of Object.keys(how))
-    if (!howNames.has(name))
-      throw new UsageError(
-        'SLUICE_BAD_OPTION',
-        `signature of "${task}": unknown field "${name}"; the fields are ${[...howNames].join(', ')}: write { options: { queue: 'mail' } }`,
-      )
+  checkFields('SLUICE_BAD_OPTION', `the signature of "${task}"`, how, ['kwargs', 'immutable', 'options'], words)
   return { task, args, kwargs: how.kwargs ?? {}, immutable: how.immutable ?? false, options: how.options ?? {} }
 }
 

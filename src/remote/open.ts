@@ -1,7 +1,7 @@
 /** Connects an outlet of stock workers to their broker and their results. */
 import { randomUUID } from 'node:crypto'
-import { resultsOf } from '../celery/producer.ts'
 import { controlOver } from '../celery/remote.ts'
+import { redisResults, rpcResults } from '../celery/results.ts'
 import { carrierOver } from '../celery/transport.ts'
 import { UsageError } from '../core/errors.ts'
 import { addressOf } from '../redis/address.ts'
@@ -22,8 +22,7 @@ export async function celeryOutlet(options: CeleryOptions): Promise<CeleryOutlet
   const control = await controlOver(carrier, store.log)
   const kin = kinOf(backend, await broker.identity())
   const how = { replyTo: `${kin}${randomUUID()}`, isKept: true }
-  const results = await resultsOf(backend === 'rpc://' ? 'rpc' : backend, carrier, store.log, how)
-  if (results === undefined) throw new TypeError('there are no results')
+  const results = await (backend === 'rpc://' ? rpcResults(carrier, store.log, how) : redisResults(backend, how))
   return new CeleryOutlet({ ...options, control, results, kin })
 }
 

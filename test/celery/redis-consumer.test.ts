@@ -45,7 +45,16 @@ afterAll(async () => {
 async function receive(more: Partial<RedisConsumerOptions> = {}) {
   const got: RedisDelivery[] = []
   const onMessage = (delivery: RedisDelivery) => got.push(delivery)
-  const given = { url: redis.url, prefix, log: silent, queues: ['celery'], prefetch: 1, onMessage, ...more }
+  const given = {
+    url: redis.url,
+    prefix,
+    log: silent,
+    queues: ['celery'],
+    prefetch: 1,
+    visibleAfterMs: 3_600_000,
+    onMessage,
+    ...more,
+  }
   const consumer = await consumeRedis(given)
   open.push(consumer)
   return { got, consumer }

@@ -20,7 +20,7 @@ it('sends all members of a group by their options, or none if one of them is ref
   await expect(producer.group([first, odd])).rejects.toMatchObject({ code: 'SLUICE_BAD_OPTION' })
   for (const odd of [{ eta: new Date(Number.NaN) }, { expires: new Date(Number.NaN) }, { countdown: 1e15 }])
     await expect(producer.delay('second', [], odd)).rejects.toMatchObject({ code: 'SLUICE_BAD_OPTION' })
-  expect(() => signature('second', [], { queue: 'mine' } as object)).toThrow('write { options: { queue:')
+  expect(() => signature('second', [], { queue: 'mine' } as object)).toThrow('here it is { options: { queue:')
   const options = { routing_key: 'mine', queue: 'nowhere', reply_to: 'theirs', shadow: 'named' }
   await producer.group([signature('second', [], { options })])
   const got: WireMessage[] = []
