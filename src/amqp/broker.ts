@@ -80,7 +80,7 @@ export interface BrokerOptions {
 export async function openBroker(options: BrokerOptions): Promise<Broker> {
   const connections = new Connections(options)
   try {
-    await connections.open(options)
+    await connections.open(options.topology)
     return connections
   } catch (error) {
     await connections.close()
@@ -91,7 +91,7 @@ export async function openBroker(options: BrokerOptions): Promise<Broker> {
 class Connections implements Broker {
   readonly #publishing: Link
   readonly #consuming: Link
-  #isPatient = false
+  readonly #isPatient: boolean
   readonly #publisher: Publisher
   readonly #declarations: Declarations
   readonly #log: Log
@@ -100,8 +100,9 @@ class Connections implements Broker {
   #opened: Promise<void> | undefined
   #isClosed = false
 
-  constructor({ url, name, log }: BrokerOptions) {
+  constructor({ url, name, log, isPatient = false }: BrokerOptions) {
     const address = addressOf(url)
+    this.#isPatient = isPatient
     this.#log = log
     this.#vhost = address.vhost
     this.#publisher = new Publisher(name)
@@ -125,9 +126,8 @@ class Connections implements Broker {
     })
   }
 
-  async open({ topology, isPatient = false }: BrokerOptions): Promise<void> {
-    this.#isPatient = isPatient
-    await this.#publishing.open(isPatient)
+  async open(topology: Topology | undefined): Promise<void> {
+    await this.#publishing.open(this.#isPatient)
     if (topology === undefined) return
     if (this.#publishing.lostAtMs === undefined) await this.declare(topology)
     else this.#declarations.remember(topology)

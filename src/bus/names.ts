@@ -118,7 +118,12 @@ export class ServiceNames {
    * there are few queues.
    */
   stepFor(delayMs: number, steps: ReadonlySet<number>): number {
-    return stepOf(delayMs, steps)
+    const ms = Math.min(timeMaxMs, Math.ceil(delayMs))
+    if (ms <= 0) return 0
+    const known = [...steps].filter((step) => ms <= step && ms >= Math.floor(step * (1 - stepJitter)))
+    if (known.length > 0) return Math.min(...known)
+    const unit = 10 ** Math.max(0, Math.floor(Math.log10(ms)) - 1)
+    return Math.min(timeMaxMs, Math.ceil(ms / unit) * unit)
   }
 
   /** Returns where a message waits for a step, after which it is in that queue again. `type`: the event's type. */
@@ -192,14 +197,4 @@ export function eventsTopology(archive: QueueOptions['archive']): Topology {
           bindings: [{ exchange: unrouted, to: { queue: unrouted } }],
         }),
   }
-}
-
-/** As `ServiceNames.stepFor`. */
-export function stepOf(delayMs: number, steps: ReadonlySet<number>): number {
-  const ms = Math.min(timeMaxMs, Math.ceil(delayMs))
-  if (ms <= 0) return 0
-  const known = [...steps].filter((step) => ms <= step && ms >= Math.floor(step * (1 - stepJitter)))
-  if (known.length > 0) return Math.min(...known)
-  const unit = 10 ** Math.max(0, Math.floor(Math.log10(ms)) - 1)
-  return Math.min(timeMaxMs, Math.ceil(ms / unit) * unit)
 }

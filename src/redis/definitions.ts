@@ -150,7 +150,7 @@ export class SharedDefinitions {
   /** Returns a bucket for Redis; undefined: only the store has it. */
   bucket(name: string): RedisBucket | undefined {
     const bucket = this.#findInForce(name)?.bucket
-    return bucket === undefined || bucket.rules.length === 0 ? undefined : { name: name, ...bucket }
+    return bucket === undefined || bucket.rules.length === 0 ? undefined : { name, ...bucket }
   }
 
   /** True if Redis counts places of a bucket, too: other programs may lease them. */

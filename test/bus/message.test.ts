@@ -2,7 +2,7 @@
 import fc from 'fast-check'
 import { expect, it } from 'vitest'
 import { copyOf, eventOf, keyOf, messageOf, progressOf } from '../../src/bus/message.ts'
-import { stepOf, timeMaxMs } from '../../src/bus/names.ts'
+import { ServiceNames, timeMaxMs } from '../../src/bus/names.ts'
 import { forAll } from '../for-all.ts'
 
 const received = (body: Uint8Array, properties: object, routingKey = 'a.b') =>
@@ -98,13 +98,15 @@ it('recognises copies of one message, and no two messages, whatever ids other pr
 })
 
 it('finds a step that is a tenth longer than a delay at most, and one of the backoff first', () => {
+  const names = new ServiceNames('a', { isQuorum: false, isCelery: false, archive: undefined })
+  const stepOf = (ms: number, ...steps: number[]) => names.stepFor(ms, new Set(steps))
   forAll(fc.integer({ min: 1, max: 2 ** 33 }), (ms) => {
-    const step = stepOf(ms, new Set())
+    const step = stepOf(ms)
     const wanted = Math.min(ms, timeMaxMs)
     expect(step).toBeGreaterThanOrEqual(wanted)
     expect(step / wanted).toBeLessThanOrEqual(1.1)
-    expect(stepOf(wanted, new Set([wanted]))).toBe(wanted)
-    expect(stepOf(Math.ceil(wanted * 0.9), new Set([1, wanted, 2 * wanted]))).toBe(wanted)
+    expect(stepOf(wanted, wanted)).toBe(wanted)
+    expect(stepOf(Math.ceil(wanted * 0.9), 1, wanted, 2 * wanted)).toBe(wanted)
   })
-  expect([stepOf(0, new Set()), stepOf(-1, new Set()), stepOf(0.2, new Set())]).toEqual([0, 0, 1])
+  expect([stepOf(0), stepOf(-1), stepOf(0.2)]).toEqual([0, 0, 1])
 })
