@@ -162,10 +162,16 @@ function archivedOf(message: GetMessage, nowMs: number, isUnrouted: boolean): Ar
     attempt: progress.attempt,
     reason,
     error,
-    at: new Date(at),
+    at: dateOf(at),
     event,
     text: event === null ? message.content.subarray(0, textMax).toString() : null,
   }
+}
+
+/** Returns a time; 1970 for a text that is none, as another program may have written it into an event. */
+export function dateOf(text: string): Date {
+  const date = new Date(text)
+  return Number.isNaN(date.getTime()) ? new Date(0) : date
 }
 
 /** @throws UsageError SLUICE_BAD_FILTER */
@@ -175,8 +181,12 @@ function testOf(filter: ArchiveFilter, nowMs: number): (archived: ArchivedEvent)
   })
   const { id, event, handler, reason, error, since, until } = filter
   if (event !== undefined) checkPattern(event)
-  const atMs = (time: ArchiveFilter['since']) =>
-    time instanceof Date ? time.getTime() : time === undefined ? undefined : nowMs - durationMs(time)
+  const atMs = (time: ArchiveFilter['since']) => {
+    if (time === undefined) return undefined
+    const ms = time instanceof Date ? time.getTime() : nowMs - durationMs(time)
+    if (!Number.isNaN(ms)) return ms
+    throw new UsageError('SLUICE_BAD_FILTER', 'a filter of archived events has a time that is not a valid Date')
+  }
   const [sinceMs = -Infinity, untilMs = Infinity] = [atMs(since), atMs(until)]
   const part = error?.toLowerCase()
   return (archived) =>

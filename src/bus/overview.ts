@@ -7,7 +7,7 @@ import type { Clock } from '../core/clock.ts'
 import { matches, unrouted } from '../events/names.ts'
 import type { EventRecord } from '../events/catalogue.ts'
 import type { ServiceLine } from '../events/transport.ts'
-import { QueueArchive } from './archive.ts'
+import { dateOf, QueueArchive } from './archive.ts'
 import { entriesOf } from './entries.ts'
 
 /** Lists the services, with what is in their queues. */
@@ -57,7 +57,7 @@ export async function findEvent(broker: Broker, clock: Clock, id: string): Promi
   if (event === undefined || event === null) return undefined
   const { type, time } = event
   const routed = entries.flatMap(({ handlers }) => handlers).filter(({ pattern }) => matches(pattern, type)).length
-  return { event, at: new Date(time), routed, deliveries }
+  return { event, at: dateOf(time), routed, deliveries }
 }
 
 type Size = NonNullable<Awaited<ReturnType<Broker['findQueue']>>>

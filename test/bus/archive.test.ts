@@ -105,3 +105,22 @@ it('shows what stands behind an event of a worker whose clock is ahead, and what
   expect(await archive.discard({})).toBe(6)
   expect(await archive.count()).toBe(0)
 })
+
+it('has the events of other programs whose time is none, and refuses a filter with such a time', async () => {
+  const { events } = await program(host.url)
+  const lost = events.archive('sluice.unrouted')
+  expect(await lost.count()).toBe(0)
+  const other = await stranger(host.url)
+  for (const time of ['yesterday', null, {}]) {
+    const envelope = { specversion: '1.0', id: 'x', source: '/other', type: 'nobody.gets.it', time, data: 1 }
+    const properties = { contentType: 'application/cloudevents+json', messageId: 'x' }
+    const body = Buffer.from(JSON.stringify(envelope))
+    await other.publish({ exchange: 'sluice.events', routingKey: 'nobody.gets.it', body, properties })
+  }
+  const at = new Date(0)
+  expect(await lost.list()).toMatchObject([{ at }, { at }, { at }])
+  expect(await events.show('x')).toMatchObject({ at })
+  const since = new Date(Number.NaN)
+  await expect(lost.discard({ since })).rejects.toMatchObject({ code: 'SLUICE_BAD_FILTER' })
+  expect(await lost.discard({})).toBe(3)
+})
