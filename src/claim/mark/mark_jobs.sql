@@ -30,7 +30,7 @@ declare
 begin
   if p_labels is not null then
     select p.seqs, p.holds, p.buckets, p.rooms into v_picked, v_holds, v_buckets, v_rooms
-    from engine.choose_held_buckets(p_labels, p_members, p_now, p_lane, p_take, p_of, p_seqs, p_rooms) p; end if;
+    from engine.choose_held_buckets(p_labels, p_members, p_lane, p_take, p_of, p_seqs, p_rooms) p; end if;
   with wanted as (
     select l.id as lane, l.list, l.bound, p_take[l.ordinality] as take, l.costed, l.buckets,
       (select min((p_rooms[array_position(p_buckets, b)]).life) from unnest(l.buckets) b) as life

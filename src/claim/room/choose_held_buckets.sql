@@ -1,14 +1,14 @@
 -- Decides what each job of a claim holds where that depends on the worker and the moment: for a label the worker's own
 -- bucket, for a pool the member that has the most room left after the jobs before it, and beside takers. A job that
--- finds no member is left out. Call under the locks of the members.
+-- finds no member is left out.
 -- p_labels, p_members: as `engine.resolve_buckets` returns them
--- p_rooms: the rooms of p_lane's buckets, as `engine.read_claim_room` returns them
+-- p_rooms: as `engine.read_claim_room` returns them
 -- The others: as in `engine.mark_jobs`.
 -- seqs: the jobs
 -- holds: for each of seqs the buckets that it holds, in the order of the job's, joined by U+001F; null: the job's
--- buckets, rooms: all that jobs may hold, each once, the members first
+-- buckets, rooms: all that jobs may hold; each room once, with its bucket's first position
 create or replace function engine.choose_held_buckets(
-  p_labels jsonb, p_members bigint[], p_now bigint, p_lane sluice.lane[], p_take integer[], p_of bigint[],
+  p_labels jsonb, p_members bigint[], p_lane sluice.lane[], p_take integer[], p_of bigint[],
   p_seqs bigint[], p_rooms engine.room[],
   out seqs bigint[], out holds text[], out buckets bigint[], out rooms engine.room[]) language plpgsql as $$
 declare
@@ -24,10 +24,8 @@ declare
 begin
   seqs := '{}';
   holds := '{}';
-  buckets := p_members || array(select distinct r.bucket from unnest(p_rooms) r where r.bucket <> all (p_members));
-  rooms := engine.recorded_room(buckets, p_now);
-  if exists (select 1 from sluice.taker t where t.alive_until > p_now) then
-    rooms := engine.units_left_for_jobs(rooms, p_now); end if;
+  buckets := array(select r.bucket from unnest(p_rooms) r order by r.ord);
+  rooms := array(select r from unnest(p_rooms) r where array_position(buckets, r.bucket) = r.ord);
   select array_agg(b.name || ':' || b.key order by r.ord), array_agg(b.name order by r.ord),
          array_agg(r.units order by r.ord), array_agg(r.places order by r.ord)
   into v_names, v_limits, v_units, v_places

@@ -8,8 +8,8 @@
 -- p_cap: as in `engine.claim_jobs`
 -- now_us: the time of the decision, in microseconds
 -- at: what the store's clock shows then
--- rooms: what p_buckets allow, as `engine.recorded_room` returns it, without those units; `engine.append_ledger` goes
--- on from it
+-- rooms: what p_buckets, and then p_members, allow, as `engine.recorded_room` returns it, without those units;
+-- `engine.append_ledger` goes on from it
 -- first: those of p_lanes that units are reserved for, by position, the oldest reservation first; null: none of
 -- p_buckets has units that are reserved
 -- stale: up to 16 of the buckets that are stale (`engine.recorded_room`), which the caller's worker renews
@@ -44,9 +44,10 @@ begin
   end if;
   at := case when rooms[1].now_at - rooms[1].wall is null then engine.store_time(now_us)
         else to_timestamp((now_us - (rooms[1].now_at - rooms[1].wall)) / 1e6) end;
-  if p_members <> '{}' then rooms := rooms[:cardinality(p_buckets)]; end if;
   select exists (select 1 from sluice.reservation r where r.bucket = any (p_lists)),
          exists (select 1 from sluice.taker t where t.alive_until > read_claim_room.now_us) into v_reserved, v_takers;
+  -- This comes before reservations are subtracted, because it computes the room of pools anew.
+  if v_takers then rooms := engine.units_left_for_jobs(rooms, now_us); end if;
   if v_reserved then
     v_kept := array(
       select coalesce((
@@ -55,7 +56,7 @@ begin
           select 1 from sluice.reservation o
           where o.bucket = b and o.lane = any (p_lanes) and (o.since, o.lane) < (r.since, r.lane))), 0)::bigint
       from unnest(p_lists) with ordinality u (b, o) order by o);
-    foreach v_room in array rooms loop
+    foreach v_room in array rooms[:cardinality(p_buckets)] loop
       v_room.avail := greatest(0, v_room.avail - v_kept[v_room.ord]);
       v_room.units := greatest(0, v_room.units - v_kept[v_room.ord]);
       rooms[v_room.ord] := v_room;
@@ -65,5 +66,4 @@ begin
       join sluice.reservation r on r.bucket = any (p_lists) and r.lane = l.id
       group by l.o order by min(r.since), l.o);
   end if;
-  if v_takers then rooms := engine.units_left_for_jobs(rooms, now_us); end if;
 end $$;

@@ -4,5 +4,5 @@
 -- p_cap: as in `engine.limiter_now_us`.
 create or replace function engine.limiter_time(p_ahead bigint, p_watched boolean, p_cap bigint) returns bigint
 language sql volatile as $$
-  select least(sluice.now_us() + p_ahead, case when p_watched then p_cap end)
+  select least((extract(epoch from sluice.now()) * 1000000)::bigint + p_ahead, case when p_watched then p_cap end)
 $$;

@@ -1,7 +1,6 @@
 -- Returns what the pool of a definition allows, in the form of engine.bucket_room; a pool has no state of its own. A
--- member that was never used is all free, and one that is parked has no room. Leaves out units that takers outside of
--- jobs wait for at a member, when it is the takers' turn (engine.units_left_for_jobs). To act on the answer, the caller
--- locks the members first.
+-- member that was never used is all free, and one that is parked has no room. To act on the answer, the caller locks
+-- the members first.
 -- avail: jobs of one unit for which the members have room together.
 -- units, places: those of the member that has the most.
 -- next: when one of the members has p_need units and a place.
@@ -10,8 +9,9 @@
 -- p_now, p_wall: the limiter's and the store's clock, in microseconds.
 -- p_need: units that the next job needs.
 -- p_states: as in engine.recorded_room.
+-- p_members: what is left of the members for jobs (engine.units_left_for_jobs); null: all that they allow.
 create or replace function engine.pool_room(p_def sluice.limit_def, p_ord integer, p_bucket bigint, p_now bigint,
-  p_wall bigint, p_need bigint, p_states engine.state[])
+  p_wall bigint, p_need bigint, p_states engine.state[], p_members engine.room[] default null)
 returns engine.room language plpgsql stable as $$
 declare
   v_members bigint[] := array(select sluice.hash64(p_def.name || ':' || m) from unnest(p_def.members) m);
@@ -19,8 +19,8 @@ declare
   v_rooms engine.room[];
   v_room engine.room;
 begin
-  foreach v_room in array engine.recorded_room(v_members, p_now, false, case
-    when p_need > 1 then array_fill(p_need, array[cardinality(v_members)]) end, p_states => p_states)
+  foreach v_room in array coalesce(p_members, engine.recorded_room(v_members, p_now, false, case
+    when p_need > 1 then array_fill(p_need, array[cardinality(v_members)]) end, p_states => p_states))
   loop
     continue when v_room.version is null and v_room.next = 9007199254740991;  -- it is parked
     if v_room.version is null and not v_room.stale then
@@ -31,8 +31,6 @@ begin
   select coalesce(max(r.most), 2147483647), coalesce(min(r.next), 9007199254740991),
          greatest(1, min(r.period) / nullif(count(*), 0)), coalesce(min(r.slack), 0)
   into v_room.most, v_room.next, v_room.period, v_room.slack from unnest(v_rooms) r;
-  if exists (select 1 from sluice.taker t where t.alive_until > p_now) then
-    v_rooms := engine.units_left_for_jobs(v_rooms, p_now); end if;
   select r.units, r.places into v_room.units, v_room.places from unnest(v_rooms) r
   where r.places > 0 order by r.units desc, r.places desc limit 1;
   select coalesce(sum(r.avail), 0), coalesce(bool_or(r.stale), false) into v_room.avail, v_room.stale
