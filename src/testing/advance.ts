@@ -69,7 +69,7 @@ async function nextScheduledMs(sql: Sql, schedules: readonly string[]): Promise<
 async function nextMs(sluice: Sluice, sql: Sql): Promise<number | undefined> {
   const [row] = await sql.query<{ ms: string | null }>(
     `select extract(epoch from min(n.at)) * 1000 as ms from (
-       select j.due_at as at from sluice.job j where j.claim is null
+       select j.due_at as at from sluice.job j where j.claim is null and j.due_at < 'infinity'
        union all
        select sluice.now() + (l.due - engine.limiter_now_us()) * interval '1 microsecond'
        from (select distinct on (class, id) due from sluice.list where id <> 0 order by class, id, v desc) l

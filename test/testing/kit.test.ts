@@ -1,7 +1,7 @@
 /** The kit for users' tests: time that moves to the next job, and what was sent, limited and refused. */
 import { afterAll, beforeAll, beforeEach, expect, it, onTestFinished, vi } from 'vitest'
 import { z } from 'zod'
-import { check, fail, limit, newId, Sluice, snooze, task } from '../../src/index.ts'
+import { check, fail, limit, newId, rule, Sluice, snooze, task } from '../../src/index.ts'
 import { testSluice, type TestSluice, vendor, type Vendor } from '../../src/testing/index.ts'
 import { numbered } from '../rows.ts'
 
@@ -165,4 +165,18 @@ it.each<[what: string, call: () => unknown, text: string]>([
 
 it('drain refuses what it does not read', async () => {
   await expect(t.drain({ advanced: true } as never)).rejects.toMatchObject({ code: 'SLUICE_BAD_OPTION' })
+})
+
+it('drain moves to the time at which jobs may start, also beside a job that time does not start', async () => {
+  const nightly = task('nightly', { input, run: ({ n }) => void ran.push(n) })
+  const rules = [
+    rule('night', { at: 'dispatch', tasks: ['nightly'], open: { from: '22:00', to: '23:00', zone: 'UTC' } }),
+  ]
+  const own = await testSluice({ tasks: [nightly], rules, start: new Date('2030-01-01T12:00:00Z') })
+  onTestFinished(() => own.close())
+  await nightly.sendMany(numbered(2))
+  await own.sluice.db.query(
+    `update sluice.job set due_at = 'infinity' where id = (select min(id::text)::uuid from sluice.job)`,
+  )
+  expect(await own.drain({ advance: true })).toBe(1)
 })
