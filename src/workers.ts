@@ -205,6 +205,8 @@ export class Workers {
     const tasks = localTasksOf(await this.#prepare(work, options))
     const labels = labelsOfFleet(tasks, options)
     const fleet = await nameFleet(store, options.queues, labels)
+    // Only for its errors: nothing would close the broker after them.
+    void new TaskSet(tasks, labels)
     const broker = await this.#broker(true)
     const worker: FleetWorker = new FleetWorker({
       ...this.#options,
