@@ -1,6 +1,7 @@
 /** Opens what a Sluice stands on: the store, with its schema brought up to date, and Redis. */
 import { systemClock } from './core/clock.ts'
 import { codeOf, privilegeAdvice, textOfError, UsageError } from './core/errors.ts'
+import { present } from './core/fields.ts'
 import { implicitStore } from './db/implicit.ts'
 import { migrate, mustBeMigrated } from './db/migrate.ts'
 import { env, type Opened, openStore } from './db/open.ts'
@@ -23,8 +24,7 @@ export async function opening<T>(
     store: options.store ?? env('DATABASE_URL') ?? implicitStore(),
     clock: options.clock ?? systemClock,
     schema,
-    ...(listenUrl === undefined ? {} : { listenUrl }),
-    ...(options.connections === undefined ? {} : { connections: options.connections }),
+    ...present({ listenUrl, connections: options.connections }),
     log: (message) => report.log.info(message),
   })
   let redis: RedisConnection | undefined

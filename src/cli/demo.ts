@@ -276,10 +276,7 @@ async function stopChild(child: ChildProcess): Promise<void> {
 }
 
 async function workerProcess(options: DemoOptions & { vendor: string }): Promise<void> {
-  const sluice = await Sluice.open({
-    schema: schemaName,
-    ...(options.store === undefined ? {} : { store: options.store }),
-  })
+  const sluice = await Sluice.open({ schema: schemaName, store: options.store })
   await sluice.work([syncContact(options.vendor)], { concurrency: options.concurrency })
   await once(process, 'SIGTERM')
   await sluice.close()

@@ -1,11 +1,10 @@
 /** `sluice work --direct`: executes what Celery producers send, without a store. */
 import { UsageError } from '../core/errors.ts'
-import { env } from '../db/open.ts'
 import { workDirectly, type WorkOptions } from '../index.ts'
 import { loadedFiles, needCode } from './config.ts'
 import { many } from './output.ts'
 import { celeryWork } from '../worker/celery-work.ts'
-import type { Settings } from './settings.ts'
+import { type Settings, unlessIn } from './settings.ts'
 import { listenForStop, surviveStrays } from './stop.ts'
 
 /**
@@ -45,10 +44,10 @@ export async function workWithoutStore(
     events,
     trackStarted,
     routes,
-    ...(amqp === undefined ? {} : { amqp }),
-    ...(redis === undefined ? {} : { redis }),
-    ...(redisPrefix === undefined || env('SLUICE_REDIS_PREFIX') !== undefined ? {} : { redisPrefix }),
-    ...(allowPrivate === undefined || env('SLUICE_ALLOW_PRIVATE') !== undefined ? {} : { allowPrivate }),
+    amqp,
+    redis,
+    redisPrefix: unlessIn('SLUICE_REDIS_PREFIX', redisPrefix),
+    allowPrivate: unlessIn('SLUICE_ALLOW_PRIVATE', allowPrivate),
   })
   const names = tasks.map((task) => task.name).join(', ')
   out.log.info(

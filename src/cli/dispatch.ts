@@ -1,6 +1,7 @@
 /** `sluice dispatch`: gives jobs to the workers of a fleet; with `--once` runs those that may start now, for cron and tests. */
 import { Command } from 'commander'
 import { UsageError } from '../core/errors.ts'
+import { present } from '../core/fields.ts'
 import { useSluice } from '../index.ts'
 import { needCode } from './config.ts'
 import { settingsOf, whole, withSluice } from './settings.ts'
@@ -50,12 +51,7 @@ async function once(file: string | undefined, flags: DispatchFlags, command: Com
     out.log.info('stopping: waiting for the running jobs; Ctrl-C again hands them back'),
   )
   const { tasks, handlers, schedules } = await needCode(settings.config, tasksFile(file, flags))
-  const options = {
-    ...workOptions(settings, flags),
-    schedules,
-    signal,
-    ...(flags.max === undefined ? {} : { max: flags.max }),
-  }
+  const options = { ...workOptions(settings, flags), schedules, signal, ...present({ max: flags.max }) }
   const dispatched = await withSluice(settings, { creates: true }, async (sluice) => {
     useSluice(sluice)
     return await sluice.dispatchOnce([...tasks, ...handlers], options)

@@ -1,6 +1,7 @@
 /** `sluice jobs`: lists jobs. */
 import { Command } from 'commander'
 import { systemClock } from '../core/clock.ts'
+import { present } from '../core/fields.ts'
 import { quoted } from '../core/printable.ts'
 import { redact } from '../core/redact.ts'
 import type { JobLine, State } from '../index.ts'
@@ -36,7 +37,7 @@ export function jobsCommand(): Command {
 
 async function listJobs(flags: ListFlags, command: Command): Promise<void> {
   const { before, max } = flags
-  const options = { ...filterOf(flags), max, ...(before === undefined ? {} : { before }) }
+  const options = { ...filterOf(flags), max, ...present({ before }) }
   const [out, found] = await inStore(command, async (sluice, sql) => {
     await mustKnowAll(sql, options)
     return sluice.list(options)

@@ -110,33 +110,34 @@ export async function inStore<T>(
   return [settings.out, found]
 }
 
+/** Returns a field of the config file, unless the environment has its value, which the library reads. */
+export function unlessIn<T>(name: string, field: T): T | undefined {
+  return env(name) === undefined ? field : undefined
+}
+
 /** Opens the store; with `migrate` brings its schema up to date. */
 export async function openSluice(settings: Settings, migrate = true): Promise<Sluice> {
   const { store, schema, listenUrl, redis, out } = settings
   const { retention, prune, alarms, rules, routes, on = {}, ...fields } = settings.config.fields
-  // The library reads the environment.
-  const unlessIn = <T>(name: string, field: T): T | undefined => (env(name) === undefined ? field : undefined)
   const sluice = await Sluice.open({
     store,
     schema,
     migrate,
     log: out.log,
-    ...present({
-      listenUrl,
-      connections: fields.connections,
-      redis,
-      redisPrefix: env('SLUICE_REDIS_PREFIX') ?? fields.redisPrefix,
-      redisStores: unlessIn('SLUICE_REDIS_STORES', fields.redisStores),
-      amqp: unlessIn('AMQP_URL', fields.amqp),
-      events: unlessIn('SLUICE_EVENTS', fields.events),
-      service: unlessIn('SLUICE_SERVICE', fields.service),
-      allowPrivate: unlessIn('SLUICE_ALLOW_PRIVATE', fields.allowPrivate),
-      retention,
-      prune,
-      alarms,
-      rules,
-      routes,
-    }),
+    listenUrl,
+    connections: fields.connections,
+    redis,
+    redisPrefix: unlessIn('SLUICE_REDIS_PREFIX', fields.redisPrefix),
+    redisStores: unlessIn('SLUICE_REDIS_STORES', fields.redisStores),
+    amqp: unlessIn('AMQP_URL', fields.amqp),
+    events: unlessIn('SLUICE_EVENTS', fields.events),
+    service: unlessIn('SLUICE_SERVICE', fields.service),
+    allowPrivate: unlessIn('SLUICE_ALLOW_PRIVATE', fields.allowPrivate),
+    retention,
+    prune,
+    alarms,
+    rules,
+    routes,
   })
   for (const [name, listener] of Object.entries(on)) sluice.on(name as EventName, listener as Listener<EventName>)
   return sluice
@@ -155,7 +156,7 @@ export async function withStore<T>(
     store,
     clock: systemClock,
     log: (message) => (out.json ? undefined : out.talk(message)),
-    ...(listenUrl === undefined ? {} : { listenUrl }),
+    ...present({ listenUrl }),
   })
   try {
     return await body(opened)

@@ -2,7 +2,6 @@
 import { Command, Option } from 'commander'
 import { systemClock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
-import { present } from '../core/fields.ts'
 import { type Duration, parseRate, type Rate } from '../core/rate.ts'
 import { env } from '../db/open.ts'
 import { checkName } from '../tasks/checks.ts'
@@ -134,7 +133,7 @@ export function workOptions(settings: Settings, flags: WorkFlags): WorkOptions {
   const grace = flags.grace ?? env('SLUICE_GRACE') ?? fields.grace
   graceMsOf({ grace })
   const labels = flags.label && Object.fromEntries(flags.label.map(readLabel))
-  return present({ labels, concurrency, grace: grace as Duration | undefined, queues, celery, rate })
+  return { labels, concurrency, grace: grace as Duration | undefined, queues, celery, rate }
 }
 
 /** @throws UsageError SLUICE_BAD_OPTION */

@@ -1,6 +1,6 @@
 /** Schedules: a task, an input, and when. Defining one stores nothing; the worker that gets it stores it. */
 import { UsageError } from '../core/errors.ts'
-import { checkFields } from '../core/fields.ts'
+import { checkFields, present } from '../core/fields.ts'
 import { encodePayload } from '../core/payload.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
 import type { AnyTask, SendOptions, Task } from '../tasks/task.ts'
@@ -94,7 +94,7 @@ export function schedule<Input>(name: string, options: ScheduleOptions<Input>): 
     catchUp,
     overlap,
     jitterMs,
-    options: { tags, ...(priority === undefined ? {} : { priority }), ...(queue === undefined ? {} : { queue }) },
+    options: { tags, ...present({ priority, queue }) },
     spec: {
       ...(cron === undefined ? { every } : { cron, zone: zone ?? 'UTC' }),
       catchUp,

@@ -3,6 +3,7 @@ import { inspect } from 'node:util'
 import type { Clock } from '../core/clock.ts'
 import { newId } from '../core/hash.ts'
 import { UsageError } from '../core/errors.ts'
+import { present } from '../core/fields.ts'
 import type { Sql } from '../db/store.ts'
 import type { CloudEvent } from '../events/envelope.ts'
 import type { Work } from '../events/groups.ts'
@@ -54,10 +55,9 @@ export function eventsOf({ sluice, sql, clock, runs, work, service }: EventStage
         id: newId(),
         source: '/test',
         type,
-        ...(subject === undefined ? {} : { subject }),
         time: new Date(clock.wallMs()).toISOString(),
         datacontenttype: 'application/json',
-        ...(version === undefined ? {} : { schemaversion: version }),
+        ...present({ subject, schemaversion: version }),
         data: payload,
       }
       const task = sluice.events.tasksOf([handler])[0]

@@ -159,7 +159,7 @@ export async function testSluice(options: TestOptions): Promise<TestSluice> {
     service,
     allowPrivate,
     clock: clock.moved,
-    ...(log === undefined ? {} : { log }),
+    log,
   })
   const sql = sqlOn(sluice.db, schema)
   const runs = new Runs(sluice, schedules, timeoutMs)
