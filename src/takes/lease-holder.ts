@@ -13,7 +13,7 @@ import type { Store } from '../db/store.ts'
 /** How long the lease of a process that holds places lasts after each renewal, in microseconds. */
 export const lifeUs = 15_000_000
 const renewMs = 5_000
-/** How soon after a renewal that failed the next one is sent. */
+/** How soon, at the earliest, a renewal follows one that failed, or whose reply came late. */
 const againSoonMs = 500
 /** How much earlier a lease ends here than in the store, because work under it needs time to stop, and clocks differ. */
 const skewMs = 1_000
@@ -177,12 +177,11 @@ export class LeaseHolder {
   /** Renews the lease while this process holds places, and gives back places that the store lists but this process does not know. */
   async #renew(): Promise<void> {
     const { clock, log } = this.#store
-    for (let pauseMs = renewMs; ;) {
+    for (;;) {
       // Set in the same step as the decision to stop, so that a later `hold` starts the loop again.
       this.#isRenewing = (this.#held.size > 0 || this.#ending.size > 0) && !this.#closed.signal.aborted
       if (!this.#isRenewing) return
-      await clock.sleep(pauseMs, this.#closed.signal, false)
-      pauseMs = renewMs
+      await clock.sleep(this.#pauseMs(), this.#closed.signal, false)
       if (this.#closed.signal.aborted) continue
       // Not awaited: a silent connection must not delay the renewal.
       void this.#flush()
@@ -208,9 +207,14 @@ export class LeaseHolder {
         await this.#giveBackStrays((row.held ?? []).filter(isStray))
       } catch (error) {
         log.debug('places held outside of jobs could not be renewed', { err: error })
-        pauseMs = againSoonMs
       }
     }
+  }
+
+  /** The lease counts from when the request was sent, so the pause does, too: the reply may have come late, or not at all. */
+  #pauseMs(): number {
+    if (this.#held.size === 0 || this.#requestedAt === undefined) return renewMs
+    return Math.max(againSoonMs, this.#requestedAt.monotonicMs + renewMs - this.#store.clock.monotonicMs())
   }
 
   /** Gives back places whose reply was lost: the store would keep them as long as this process is alive. */
