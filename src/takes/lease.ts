@@ -67,7 +67,8 @@ export class TakenGrant implements Lease {
   }
 
   get deadlineMs(): number {
-    return this.#options.hasPlace && this.#options.holder.isOver ? -Infinity : this.#deadlineMs
+    const isLost = this.#lost !== undefined || (this.#options.hasPlace && this.#options.holder.isOver)
+    return isLost ? -Infinity : this.#deadlineMs
   }
 
   get requestedAt(): Moment | undefined {

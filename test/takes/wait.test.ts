@@ -96,6 +96,7 @@ describe.each(mainEngines)('waiting takes on $name', (engine) => {
     expect(lease.signal.reason).toMatchObject({ code: 'SLUICE_LEASE_LOST' })
     const next = await one.take()
     expect(next.signal.aborted).toBe(false)
+    expect([lease.freshForMs, next.freshForMs]).toEqual([0, Infinity])
     await lease.release()
     expect(await one.tryTake()).toMatchObject({ granted: false })
     await next.release()
@@ -118,6 +119,7 @@ describe.each(mainEngines)('waiting takes on $name', (engine) => {
     await until(() => lease.signal.aborted, 'it is told')
     expect(lease.signal.reason).toMatchObject({ code: 'SLUICE_LEASE_LOST' })
     expect(kept.signal.aborted).toBe(false)
+    expect([lease.freshForMs, kept.freshForMs]).toEqual([0, Infinity])
     expect(await holderOf(sluice.db, kept.id)).toBe(before)
   })
 
