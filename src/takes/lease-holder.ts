@@ -233,12 +233,14 @@ export class LeaseHolder {
     const { clock, log } = this.#store
     const batch = [...this.#ending]
     if (batch.length === 0) return
+    const buckets = batch.flatMap(([, ending]) => ending.buckets)
+    const params = [
+      batch.flatMap(([grant, ending]) => ending.buckets.map(() => grant)),
+      buckets,
+      batch.flatMap(([, ending]) => ending.unused),
+    ]
     try {
-      await this.#store.call('end_takes', [
-        batch.flatMap(([grant, { buckets }]) => buckets.map(() => grant)),
-        batch.flatMap(([, { buckets }]) => buckets),
-        batch.flatMap(([, { unused }]) => unused),
-      ])
+      await repeatAfterParking(this.#store, buckets, () => this.#store.call('end_takes', params))
       for (const [grant, ending] of batch) if (this.#ending.get(grant) === ending) this.#ending.delete(grant)
     } catch (error) {
       log.debug('grants outside of jobs could not be given back yet', { err: error })

@@ -5,6 +5,7 @@ import { type Lease, limit } from '../../src/index.ts'
 import { useSluice } from '../../src/default-sluice.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { mainEngines, quietTask } from '../claim/engine.ts'
+import { bigintMax } from '../claim/parked-stage.ts'
 import { until } from '../until.ts'
 import { addPlace, giveUpHolders, heldUntilUs, holderOf, losePlace, placesTaken, takersInLine } from './engine.ts'
 
@@ -121,6 +122,18 @@ describe.each(mainEngines)('waiting takes on $name', (engine) => {
     expect(kept.signal.aborted).toBe(false)
     expect([lease.freshForMs, kept.freshForMs]).toEqual([0, Infinity])
     expect(await holderOf(sluice.db, kept.id)).toBe(before)
+  })
+
+  it('free their places even if the data of one bucket cannot be computed with', async () => {
+    const [bad, good] = [await one.take(), await two.take()]
+    await sluice.db.query(`update sluice.ledger set n = ${bigintMax} where ctid = (
+      select ctid from sluice.ledger where bucket = sluice.hash64('one') order by at desc, n desc limit 1)`)
+    await Promise.all([bad.release(), good.release()])
+    expect(await holderOf(sluice.db, good.id)).toBe(undefined)
+    await until(async () => (await placesTaken(sluice.db)) === 0, 'the place of the parked bucket is free, too')
+    await sluice.db.query(`update sluice.ledger set n = 1000 where n = ${bigintMax}`)
+    expect(await sluice.release('one')).toBe(true)
+    await (await one.take()).release()
   })
 
   it('end by close, which gives places back', async () => {
