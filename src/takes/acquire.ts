@@ -235,7 +235,6 @@ export class Acquirer {
       await decision.held
       return { fromMs: undefined, waitMs: decision.waitMs, id }
     }
-    if (id === undefined) return { fromMs, waitMs: 0, id }
     await sleepUntil(this.#store.clock, decision.notBeforeMs)
     return { fromMs: decision.fromMs ?? fromMs, waitMs: 0, id }
   }
@@ -363,7 +362,8 @@ export class Acquirer {
             // It is unknown whether the refund was carried out.
             if (!loop.givesBackAgain) back = undefined
           } else throw error
-          await clock.sleep(Math.min(retryPauseMs(tries++, clock.random()), Math.max(1, leftMs())), signal)
+          const pauseMs = retryPauseMs(tries++, clock.random())
+          await clock.sleep(leftMs() > 0 ? Math.min(pauseMs, leftMs()) : pauseMs, signal)
           continue
         }
         tries = 0

@@ -1,9 +1,12 @@
 import { expect, it } from 'vitest'
 import { StoreClock, systemClock } from '../../src/core/clock.ts'
+import { StoreError } from '../../src/core/errors.ts'
 import type { Store } from '../../src/db/store.ts'
 import type { PeerLimiter } from '../../src/limits/peer.ts'
-import { Acquirer } from '../../src/takes/acquire.ts'
+import { Acquirer, type GrantLoop } from '../../src/takes/acquire.ts'
 import { chargeAgainCall } from '../limits/engine.ts'
+import { World } from '../outlet/simulated-world.ts'
+import { later } from '../until.ts'
 
 it('a request is charged once more in the store first, because what the second limiter loses is built from there', async () => {
   const charged: string[] = []
@@ -24,4 +27,31 @@ it('a request is charged once more in the store first, because what the second l
   fails = true
   await expect(charge()).rejects.toThrow('the store is away')
   expect(charged).toEqual(['store', 'crm:a 2 under e', 'store'])
+})
+
+it('a take whose time is over while the store is away goes on with the pauses of others', async () => {
+  const world = new World()
+  const clock = world.clock(0, 1)
+  const acquirer = new Acquirer({ clock } as unknown as Store, new StoreClock(), undefined)
+  let requests = 0
+  const loop: GrantLoop<never> = {
+    untilMs: 100,
+    awayMs: 2_000,
+    givesBackAgain: true,
+    newGrant: () => ({ id: 'g' }),
+    request: async () => {
+      requests++
+      throw new StoreError('SLUICE_STORE_UNREACHABLE', 'away')
+    },
+    isFresh: () => true,
+    wait: async () => {},
+    onLate() {},
+    createTimeoutError: () => new Error('too late'),
+    onFailed: async () => {},
+  }
+  const failing = later(acquirer.repeatUntilGranted(loop, undefined, undefined))
+  await new Promise(setImmediate)
+  await world.runUntil(4_000)
+  await expect(failing).rejects.toThrow('away')
+  expect(requests).toBeLessThan(30)
 })
